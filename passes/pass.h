@@ -18,9 +18,6 @@ bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found);
 /* Whether --explain=params asks for the list of parameters; any other argument names nodes. */
 bool pass_explains_params(const compile_options *o);
 
-/* Quotes s as a JSON string. */
-const char *pass_json_string(const char *s, arena *a);
-
 bool pass_has_gradient(ir_op op);
 /* Whether any of the globs matches the name (fnmatch). */
 bool pass_match(const pass_strings *globs, const char *name);

@@ -74,16 +74,16 @@ extern const pass_info pass_table[];
  * unknown name. */
 ampc_status pass_run(ir_module *m, const char *name, compile *c);
 
-/* ---- printed reports; texts are allocated in the arena -------------------------------------------- */
+/* ---- printed reports; `a` holds returned texts, or temporary ones -------------------------------- */
 
 /* The op table as text or JSON: op, slots, colour and whether it has a gradient (`ampc --print-ops`). */
-const char *pass_print_ops(bool json, arena *a);
+void pass_print_ops(FILE *f, bool json, arena *a);
 /* The colours that the lists assign to these operators for fp16 and bf16; "-" if only a condition on a node decides. */
 void pass_operator_colours(const compile *c, const char *const *operators, size_t count, const char *(*out)[2]);
 /* "412/437 float ops in fp16, 25 fp32 (12 black, 9 gray, 4 as written), 31 casts inserted (6.2 MB/step), 6 removed" */
 const char *pass_summary(const compile *c, arena *a);
 /* Operator statistics of the forward graph as a table in Paddle's format, or as a JSON object. */
-const char *pass_print_stats(const ir_module *m, const compile *c, arena *a);
+void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a);
 /* The forward graph with its colours in the DOT language of Graphviz. */
 const char *pass_draw(const ir_module *m, const compile *c, arena *a);
 /* The effective list after merging, as a list file (--emit-list). */

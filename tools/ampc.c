@@ -135,7 +135,7 @@ static ampc_status print_operators(tool *t)
 static ampc_status print_ops(tool *t)
 {
     const bool json = t->o.pass.json || t->o.print_ops == OPS_JSON;
-    fputs(pass_print_ops(json, t->arena), stdout);
+    pass_print_ops(stdout, json, t->arena);
     return json ? AMPC_OK : print_operators(t);
 }
 
@@ -153,7 +153,7 @@ static ampc_status compile_model(tool *t)
     TRY(write_list(t));
     TRY(write_module(t));
     FILE *out = t->o.output && strcmp(t->o.output, "-") == 0 ? stderr : stdout;
-    if (o->print_stats) fputs(pass_print_stats(t->module, t->compile, t->arena), out);
+    if (o->print_stats) pass_print_stats(t->module, t->compile, out, t->arena);
     fflush(stdout);
     if (!t->o.quiet) fprintf(stderr, "%s\n", pass_summary(t->compile, t->arena));
     return AMPC_OK;

@@ -68,7 +68,4 @@ ampc_status run_results_write(const run_results *r, run_context *c);
  * gradients. */
 void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r);
 
-/* A double as JSON, allocated in the arena; null if it is not finite. */
-const char *run_json_number(double v, arena *a);
-
 #endif

@@ -2,9 +2,10 @@
  *
  * It measures two times. Resident: the inputs are already on the device, and the host does nothing between runs. With
  * input: a loop as in training, which copies the inputs of the next run while the device computes. */
-#include "runtime/files/atomic_file.h"
+#include "ir/json_writer.h"
+#include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
-#include "runtime/files/json.h"
+#include "runtime/files/atomic_file.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -30,7 +31,7 @@ typedef struct bench {
     rt_loader *feed;
     times resident, with_input;
     rt_memory memory;
-    json_t *events; /* of the trace */
+    json_writer trace;
 } bench;
 
 static ampc_status open_inputs(bench *b)
@@ -46,42 +47,57 @@ static ampc_status open_inputs(bench *b)
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
-static void add_event(void *user, const rt_launch *launch)
+static void write_launch(json_writer *w, const rt_launch *launch, const ir_loc *loc, const char *node)
 {
-    bench *b = user;
-    const ir_node *node = launch->node;
-    const ir_loc loc = node ? node->loc : (ir_loc){.op = NULL};
-    char *line = strdup(node ? ir_print_node(node, b->c->tool->arena) : "");
-    json_t *event = json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:i, s:i, s:s, s:s, s:s*}}", "name",
-                              loc.node ? loc.node : launch->op, "cat", launch->op, "ph", "X", "ts",
-                              launch->start_ms * 1e3, "dur", launch->ms * 1e3, "pid", 0, "tid",
-                              node ? (int)node->phase : 0, "args", "step", launch->step, "steps", launch->steps, "onnx",
-                              or_empty(loc.node), "operator", or_empty(loc.op), "ir", line);
-    free(line);
-    if (event) json_array_append_new(b->events, event); /* NULL: a name is not valid UTF-8 */
+    json_begin(w, "args", '{');
+    json_write_integer(w, "step", launch->step);
+    json_write_integer(w, "steps", launch->steps);
+    json_write_string(w, "onnx", or_empty(loc->node));
+    json_write_string(w, "operator", or_empty(loc->op));
+    json_write_string(w, "ir", node);
+    json_end(w, '}');
 }
 
-static ampc_status save_trace(bench *b, const char *path)
+static void write_event(void *user, const rt_launch *launch)
 {
-    diag *d = b->c->tool->diag;
-    json_t *root = json_pack("{s:O, s:s}", "traceEvents", b->events, "displayTimeUnit", "ms");
-    size_t n = 0;
-    char *text = root ? rt_json_text(root, 0, &n) : NULL;
-    ampc_status status = text ? rt_atomic_save(path, text, n, d)
-                              : diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
-    free(text);
-    json_decref(root);
-    return status;
+    bench *b = user;
+    json_writer *w = &b->trace;
+    const ir_node *node = launch->node;
+    const ir_loc loc = node ? node->loc : (ir_loc){.op = NULL};
+    json_begin(w, NULL, '{');
+    json_write_string(w, "name", loc.node ? loc.node : launch->op);
+    json_write_string(w, "cat", launch->op);
+    json_write_string(w, "ph", "X");
+    json_write_real(w, "ts", "%.17g", launch->start_ms * 1e3);
+    json_write_real(w, "dur", "%.17g", launch->ms * 1e3);
+    json_write_integer(w, "pid", 0);
+    json_write_integer(w, "tid", node ? (int)node->phase : 0);
+    write_launch(w, launch, &loc, node ? ir_print_node(node, b->c->tool->arena) : "");
+    json_end(w, '}');
+}
+
+static ampc_status write_trace(bench *b)
+{
+    json_begin(&b->trace, NULL, '{');
+    json_begin(&b->trace, "traceEvents", '[');
+    TRY(rt_session_profile(b->c->session, PROFILED_RUNS, b->c->tool->diag, write_event, b));
+    json_end(&b->trace, ']');
+    json_write_string(&b->trace, "displayTimeUnit", "ms");
+    json_end(&b->trace, '}');
+    return AMPC_OK;
 }
 
 static ampc_status trace(bench *b)
 {
     const char *path = b->c->tool->o.trace;
+    diag *d = b->c->tool->diag;
+    size_t n;
     if (!path) return AMPC_OK;
-    b->events = json_array();
-    ampc_status status = rt_session_profile(b->c->session, PROFILED_RUNS, b->c->tool->diag, add_event, b);
-    if (status == AMPC_OK) status = save_trace(b, path);
-    json_decref(b->events);
+    if (!json_open_text(&b->trace)) return rt_no_memory(d);
+    ampc_status status = write_trace(b);
+    char *text = json_close_text(&b->trace, &n);
+    if (status == AMPC_OK) status = text ? rt_atomic_save(path, text, n, d) : rt_no_memory(d);
+    free(text);
     return status;
 }
 
@@ -156,21 +172,28 @@ static const char *device_of(const bench *b)
     return device ? device : "cpu";
 }
 
-static ampc_status print_json(const bench *b)
+static void print_json(const bench *b)
 {
-    const times *r = &b->resident, *w = &b->with_input;
-    const int64_t batch = rt_loader_batch(b->feed), planned = b->memory.arena + b->memory.storage;
-    json_t *line = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "entry", b->graph->name, "device",
-        device_of(b), "clock", rt_session_has_clock(b->c->session) ? "device" : "host", "batch", (json_int_t)batch,
-        "iterations", (json_int_t)r->n, "min_ms", percentile(r, 0), "median_ms", median(r), "p90_ms",
-        percentile(r, 0.9), "p99_ms", percentile(r, 0.99), "with_input_median_ms", median(w), "with_input_p90_ms",
-        percentile(w, 0.9), "samples_s", (double)batch / median(r) * 1e3, "planned_bytes", (json_int_t)planned);
-    if (line && b->memory.used) json_object_set_new(line, "device_used_bytes", json_integer(b->memory.used));
-    const bool printed = line && json_dumpf(line, stdout, JSON_REAL_PRECISION(6)) == 0;
-    json_decref(line);
-    if (printed) putchar('\n');
-    return printed ? AMPC_OK : diag_error(b->c->tool->diag, AMPC_NO_MEMORY, DIAG_FILE("ampc-run"), "out of memory");
+    const times *r = &b->resident, *in = &b->with_input;
+    const int64_t batch = rt_loader_batch(b->feed);
+    json_writer w = {.file = stdout};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "entry", b->graph->name);
+    json_write_string(&w, "device", device_of(b));
+    json_write_string(&w, "clock", rt_session_has_clock(b->c->session) ? "device" : "host");
+    json_write_integer(&w, "batch", batch);
+    json_write_integer(&w, "iterations", r->n);
+    json_write_real(&w, "min_ms", "%.6g", percentile(r, 0));
+    json_write_real(&w, "median_ms", "%.6g", median(r));
+    json_write_real(&w, "p90_ms", "%.6g", percentile(r, 0.9));
+    json_write_real(&w, "p99_ms", "%.6g", percentile(r, 0.99));
+    json_write_real(&w, "with_input_median_ms", "%.6g", median(in));
+    json_write_real(&w, "with_input_p90_ms", "%.6g", percentile(in, 0.9));
+    json_write_real(&w, "samples_s", "%.6g", (double)batch / median(r) * 1e3);
+    json_write_integer(&w, "planned_bytes", b->memory.arena + b->memory.storage);
+    if (b->memory.used) json_write_integer(&w, "device_used_bytes", b->memory.used);
+    json_end(&w, '}');
+    putchar('\n');
 }
 
 static void print_row(const char *name, double resident, double with_input)
@@ -202,8 +225,7 @@ static ampc_status bench_all(bench *b)
     TRY(run_select_outputs(b->c, b->graph));
     TRY(open_inputs(b));
     TRY(measure(b));
-    if (b->c->tool->o.pass.json) TRY(print_json(b));
-    else print_text(b);
+    (b->c->tool->o.pass.json ? print_json : print_text)(b);
     return trace(b);
 }
 

@@ -1,19 +1,25 @@
 /* run_eval.c - eval: loss and accuracy over all samples. */
-#include "tools/run.h"
-
+#include "ir/json_writer.h"
 #include "runtime/train/trainer.h"
+#include "tools/run.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
-static void print_result(const rt_eval *e, bool json, arena *a)
+static void print_json(const rt_eval *e)
 {
-    if (json) {
-        printf("{\"loss\": %s, \"accuracy\": %s, \"samples\": %" PRId64 "}\n", run_json_number(e->loss, a),
-               run_json_number(e->accuracy, a), e->samples);
-        return;
-    }
+    json_writer w = {.file = stdout};
+    json_begin(&w, NULL, '{');
+    json_write_real(&w, "loss", "%.9g", e->loss);
+    json_write_real(&w, "accuracy", "%.9g", e->accuracy);
+    json_write_integer(&w, "samples", e->samples);
+    json_end(&w, '}');
+    putchar('\n');
+}
+
+static void print_text(const rt_eval *e)
+{
     if (isfinite(e->loss)) printf("loss %.6f  ", e->loss);
     if (isfinite(e->accuracy)) printf("accuracy %.4f  ", e->accuracy);
     printf("samples %" PRId64 "\n", e->samples);
@@ -29,7 +35,7 @@ ampc_status run_eval(run_context *c)
     ampc_status status = rt_evaluate(c->session, c->tool->module, data, c->tool->o.batch, c->tool->diag, &result);
     rt_dataset_close(data);
     TRY(status);
-    print_result(&result, c->tool->o.pass.json, c->tool->arena);
+    (c->tool->o.pass.json ? print_json : print_text)(&result);
     if (isfinite(result.loss) || !ir_output_by_role(g, IR_OUTPUT_loss)) return AMPC_OK;
     return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "the loss is not finite");
 }

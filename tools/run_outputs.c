@@ -50,8 +50,6 @@ void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r)
     }
 }
 
-const char *run_json_number(double v, arena *a) { return isfinite(v) ? arena_printf(a, "%.9g", v) : "null"; }
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static ampc_status write_npz(const run_results *r, const char *path, diag *d)

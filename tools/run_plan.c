@@ -1,5 +1,5 @@
 /* run_plan.c - plan: prints the plan of an entry graph without running it. */
-#include "runtime/files/json.h"
+#include "ir/json_writer.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"
 
@@ -46,58 +46,64 @@ static ampc_status print_table(const result *r, diag *d)
     return AMPC_OK;
 }
 
-/* "" if the name is not UTF-8. */
-static json_t *name_json(const char *name)
+static void write_step(json_writer *w, const rt_plan *p, int index, int launch)
 {
-    json_t *text = name ? json_string(name) : NULL;
-    return text ? text : json_string("");
+    const rt_step *s = p->steps[index];
+    const rt_cost cost = rt_step_cost(p, s);
+    json_begin(w, NULL, '{');
+    json_write_integer(w, "step", index);
+    json_write_string(w, "op", rt_step_name(s));
+    json_write_string(w, "onnx", s->node->loc.node ? s->node->loc.node : "");
+    json_write_integer(w, "bytes", cost.bytes);
+    json_write_integer(w, "flops", cost.flops);
+    json_write_integer(w, "workspace", (int64_t)s->workspace_bytes);
+    json_write_integer(w, "launch", launch);
+    json_write_bool(w, "kept", s->hoisted);
+    json_end(w, '}');
 }
 
-static json_t *steps_json(const rt_plan *p)
+static void write_steps(json_writer *w, const rt_plan *p)
 {
-    json_t *steps = json_array();
+    json_begin(w, "steps", '[');
     for (int i = 0, launch = -1, next = p->n_hoisted; i < p->n_steps; i++) {
-        const rt_step *s = p->steps[i];
-        const rt_cost cost = rt_step_cost(p, s);
         if (i == next) {
             launch++;
-            next += s->batch;
+            next += p->steps[i]->batch;
         }
-        json_array_append_new(steps, json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:i, s:b}", "step", i, "op",
-                                               rt_step_name(s), "onnx", name_json(s->node->loc.node), "bytes",
-                                               (json_int_t)cost.bytes, "flops", (json_int_t)cost.flops, "workspace",
-                                               (json_int_t)s->workspace_bytes, "launch", launch, "kept", s->hoisted));
+        write_step(w, p, i, launch);
     }
-    return steps;
+    json_end(w, ']');
 }
 
-static json_t *sizes_json(const rt_plan *p)
+static void write_sizes(json_writer *w, const rt_plan *p)
 {
-    json_t *sizes = json_object();
+    json_begin(w, "sizes", '{');
     for (size_t i = 0; i < p->n_symbols; i++)
-        if (p->sizes[i] >= 0)
-            json_object_set_new(sizes, ir_dim_symbol_name(p->graph->module->dims, i), json_integer(p->sizes[i]));
-    return sizes;
+        if (p->sizes[i] >= 0) json_write_integer(w, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
+    json_end(w, '}');
 }
 
-static ampc_status print_json(const result *r, diag *d)
+static void print_json(const result *r)
 {
     const rt_plan *p = r->plan;
     const rt_plan_totals *sum = &r->totals;
-    json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I}", "entry",
-                             p->graph->name, "device", r->device, "sizes", sizes_json(p), "steps", steps_json(p),
-                             "launches", sum->launches, "bytes", (json_int_t)sum->bytes, "flops",
-                             (json_int_t)sum->flops, "copies", sum->copies, "copy_bytes", (json_int_t)sum->copy_bytes,
-                             "arena_bytes", (json_int_t)p->arena_bytes, "kept_bytes", (json_int_t)p->persistent_bytes,
-                             "storage_bytes", (json_int_t)r->storage, "planned_bytes", (json_int_t)planned_bytes(r));
-    size_t n = 0;
-    char *text = root ? rt_json_text(root, 1, &n) : NULL;
-    json_decref(root);
-    if (!text) return no_text(d);
-    text[n] = '\n';
-    fwrite(text, 1, n + 1, stdout);
-    free(text);
-    return AMPC_OK;
+    json_writer w = {.file = stdout, .compact = true};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "entry", p->graph->name);
+    json_write_string(&w, "device", r->device);
+    write_sizes(&w, p);
+    write_steps(&w, p);
+    json_write_integer(&w, "launches", sum->launches);
+    json_write_integer(&w, "bytes", sum->bytes);
+    json_write_integer(&w, "flops", sum->flops);
+    json_write_integer(&w, "copies", sum->copies);
+    json_write_integer(&w, "copy_bytes", sum->copy_bytes);
+    json_write_integer(&w, "arena_bytes", p->arena_bytes);
+    json_write_integer(&w, "kept_bytes", p->persistent_bytes);
+    json_write_integer(&w, "storage_bytes", r->storage);
+    json_write_integer(&w, "planned_bytes", planned_bytes(r));
+    json_end(&w, '}');
+    putchar('\n');
 }
 
 ampc_status run_plan(run_context *c)
@@ -120,5 +126,7 @@ ampc_status run_plan(run_context *c)
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
     r.totals = rt_plan_sum(r.plan);
     r.storage = memory.storage;
-    return t->o.pass.json ? print_json(&r, t->diag) : print_table(&r, t->diag);
+    if (!t->o.pass.json) return print_table(&r, t->diag);
+    print_json(&r);
+    return AMPC_OK;
 }

@@ -2,12 +2,12 @@
  *
  * SIGINT or SIGTERM lets the current step finish and saves a checkpoint; the exit status is 128 + signal. A second
  * signal kills the process. */
-#include "tools/run.h"
-
+#include "ir/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/stepper.h"
-#include "tools/svg_plot.h"
 #include "runtime/train/trainer.h"
+#include "tools/run.h"
+#include "tools/svg_plot.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -210,28 +210,38 @@ static double loss_scale(run_context *c)
     return scale;
 }
 
+static void print_json(const training *t, double samples_s, int64_t bytes)
+{
+    const rt_run_state *state = rt_trainer_state(t->trainer);
+    json_writer w = {.file = stdout};
+    json_begin(&w, NULL, '{');
+    json_write_integer(&w, "steps", (int64_t)state->step);
+    json_write_real(&w, "loss", "%.9g", t->last.loss);
+    json_write_real(&w, "eval_loss", "%.9g", t->eval_data ? t->eval.loss : NAN);
+    json_write_real(&w, "accuracy", "%.9g", t->eval_data ? t->eval.accuracy : NAN);
+    json_write_integer(&w, "skipped", (int64_t)state->skipped);
+    json_write_real(&w, "loss_scale", "%.9g", loss_scale(t->c));
+    json_write_real(&w, "seconds", "%.9g", t->busy);
+    json_write_real(&w, "seconds_per_epoch", "%.9g", t->epochs ? t->busy / (double)t->epochs : NAN);
+    json_write_real(&w, "samples_s", "%.9g", samples_s);
+    json_write_integer(&w, "peak_bytes", bytes);
+    json_end(&w, '}');
+    putchar('\n');
+}
+
 static ampc_status print_result(training *t)
 {
     run_context *c = t->c;
-    arena *a = c->tool->arena;
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
     if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
     TRY(run_planned_memory(c, ir_graph_by_role(c->tool->module, IR_GRAPH_train_step), t->data, state->batch, &memory));
-    double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
-    if (!c->tool->o.pass.json) {
+    const double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
+    const int64_t bytes = memory.arena + memory.storage;
+    if (c->tool->o.pass.json) print_json(t, samples_s, bytes);
+    else
         printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64 "  %.0f samples/s  %.1f MB planned\n",
-               state->step, t->last.loss, loss_scale(c), state->skipped, samples_s,
-               (double)(memory.arena + memory.storage) / 1e6);
-        return AMPC_OK;
-    }
-    printf("{\"steps\": %" PRIu64 ", \"loss\": %s, \"eval_loss\": %s, \"accuracy\": %s, \"skipped\": %" PRIu64
-           ", \"loss_scale\": %s, \"seconds\": %s, \"seconds_per_epoch\": %s, \"samples_s\": %s, "
-           "\"peak_bytes\": %" PRId64 "}\n",
-           state->step, run_json_number(t->last.loss, a), run_json_number(t->eval_data ? t->eval.loss : NAN, a),
-           run_json_number(t->eval_data ? t->eval.accuracy : NAN, a), state->skipped, run_json_number(loss_scale(c), a),
-           run_json_number(t->busy, a), run_json_number(t->epochs ? t->busy / (double)t->epochs : NAN, a),
-           run_json_number(samples_s, a), memory.arena + memory.storage);
+               state->step, t->last.loss, loss_scale(c), state->skipped, samples_s, (double)bytes / 1e6);
     return AMPC_OK;
 }
 

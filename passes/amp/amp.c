@@ -81,10 +81,7 @@ static void explain(const ir_graph *g, const amp_scope *s)
 {
     const compile *c = s->compile;
     bool explains = s->report && c->options->explain && !pass_explains_params(c->options);
-    const char *text = explains ? amp_explain(g, s) : NULL;
-    if (!text) return;
-    s->report->explained = true;
-    if (s->report->text) fputs(text, s->report->text);
+    if (explains && amp_explain(g, s, s->report->text)) s->report->explained = true;
 }
 
 static ampc_status lower_graph(ir_graph *g, amp_scope *s)

@@ -21,7 +21,8 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s);
 /* Adds the model nodes of g with float results to the report: low or f32, and the reason for f32. */
 void amp_count(const ir_graph *g, const amp_scope *s);
 
-/* The answer to --explain: one block of text or JSON object per model node; NULL if no node has that name. */
-const char *amp_explain(const ir_graph *g, const amp_scope *s);
+/* Prints what --explain asks for: one block of text or JSON object per model node. False if no node has that name.
+ * `f` is NULL if nothing is to be printed. */
+bool amp_explain(const ir_graph *g, const amp_scope *s, FILE *f);
 
 #endif

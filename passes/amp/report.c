@@ -1,4 +1,5 @@
 /* report.c - what the compiler reports: explanations, statistics, the summary line and the op table. */
+#include "ir/json_writer.h"
 #include "passes/amp/colour.h"
 
 #include <stdio.h>
@@ -101,20 +102,6 @@ static const char *cause_text(const amp_entry *e, arena *a)
     return e->line->line ? arena_printf(a, "%s:%d", e->line->file, e->line->line) : e->line->file;
 }
 
-const char *pass_json_string(const char *s, arena *a)
-{
-    char *text = arena_alloc(a, strlen(s) * 6 + 3), *end = text;
-    *end++ = '"';
-    for (; *s; s++) {
-        unsigned char ch = (unsigned char)*s;
-        if (ch == '"' || ch == '\\') end += sprintf(end, "\\%c", ch);
-        else if (ch < 0x20) end += sprintf(end, "\\u%04x", ch);
-        else *end++ = (char)ch;
-    }
-    *end++ = '"';
-    return text;
-}
-
 static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 {
     if (e->compute_dtype != IR_NO_DTYPE) return e->compute_dtype;
@@ -124,33 +111,32 @@ static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
 }
 
 /* `part`: prints its name and operator; NULL: those of the node. */
-static const char *explain_node(const ir_node *n, const ir_origin *part, const amp_entry *e, const compile_options *o,
-                                arena *a)
+static void explain_node(FILE *f, const ir_node *n, const ir_origin *part, const amp_entry *e, bool json, arena *a)
 {
     const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
     const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
     ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
     bool other = result != e->compute_dtype && result != IR_NO_DTYPE;
-    const char *writes = other ? arena_printf(a, ", writes %s", precision_name(result)) : "";
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
     if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
-    if (o->json)
-        return arena_printf(a,
-                            "{\"name\": %s, \"op\": %s, \"colour\": \"%s\", \"dtype\": \"%s\", \"rule\": %s, "
-                            "\"cause\": %s%s%s}\n",
-                            pass_json_string(name, a), pass_json_string(op, a), colour, type, pass_json_string(rule, a),
-                            pass_json_string(cause, a), e->alternative_cost ? ", \"alone_in\": " : "",
-                            e->alternative_cost ? pass_json_string(e->alternative_cost, a) : "");
-    return arena_printf(a, "%s (%s): %s, %s%s\n    rule: %s\n%s%s%s%s%s%s", name, op, colour, type, writes, rule,
-                        *cause ? "    cause: " : "", cause, *cause ? "\n" : "", e->alternative_cost ? "    in " : "",
-                        e->alternative_cost ? e->alternative_cost : "", e->alternative_cost ? "\n" : "");
-}
-
-typedef VEC(char) char_list;
-
-static void add_text(char_list *text, const char *s, arena *a)
-{
-    for (; *s; s++) vec_push(a, text, *s);
+    if (!json) {
+        fprintf(f, "%s (%s): %s, %s%s%s\n    rule: %s\n", name, op, colour, type, other ? ", writes " : "",
+                other ? precision_name(result) : "", rule);
+        if (*cause) fprintf(f, "    cause: %s\n", cause);
+        if (e->alternative_cost) fprintf(f, "    in %s\n", e->alternative_cost);
+        return;
+    }
+    json_writer w = {.file = f};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "name", name);
+    json_write_string(&w, "op", op);
+    json_write_string(&w, "colour", colour);
+    json_write_string(&w, "dtype", type);
+    json_write_string(&w, "rule", rule);
+    json_write_string(&w, "cause", cause);
+    if (e->alternative_cost) json_write_string(&w, "alone_in", e->alternative_cost);
+    json_end(&w, '}');
+    putc('\n', f);
 }
 
 static bool is_selected(const char *name, const compile_options *o)
@@ -166,7 +152,7 @@ static bool is_origin_selected(const ir_loc *loc, const compile_options *o)
 }
 
 /* Of the nodes that an operator was lowered to, the last coloured one is explained. */
-const char *amp_explain(const ir_graph *g, const amp_scope *s)
+bool amp_explain(const ir_graph *g, const amp_scope *s, FILE *f)
 {
     const compile_options *o = s->compile->options;
     arena *a = s->arena;
@@ -176,17 +162,14 @@ const char *amp_explain(const ir_graph *g, const amp_scope *s)
         model_node *m = model_node_of(&list, n, a);
         if (s->entries[n->id].colour != IR_KEEP) m->first = n;
     }
-    if (!list.items.count) return strcmp(o->explain, "all") == 0 ? "" : NULL;
-    char_list text = {0};
-    for (size_t i = 0; i < list.items.count; i++) {
+    for (size_t i = 0; i < list.items.count && f; i++) {
         const ir_node *n = list.items.items[i]->first;
-        if (is_selected(n->loc.node, o)) add_text(&text, explain_node(n, NULL, &s->entries[n->id], o, a), a);
+        const amp_entry *e = &s->entries[n->id];
+        if (is_selected(n->loc.node, o)) explain_node(f, n, NULL, e, o->json, a);
         for (const ir_origin *p = n->loc.parts; p && p->op; p++)
-            if (is_selected(p->node, o) && strcmp(p->node, n->loc.node) != 0)
-                add_text(&text, explain_node(n, p, &s->entries[n->id], o, a), a);
+            if (is_selected(p->node, o) && strcmp(p->node, n->loc.node) != 0) explain_node(f, n, p, e, o->json, a);
     }
-    vec_push(a, &text, '\0');
-    return text.items;
+    return list.items.count || strcmp(o->explain, "all") == 0;
 }
 
 /* ---- operator statistics --------------------------------------------------------------------- */
@@ -300,16 +283,25 @@ const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
     return calls;
 }
 
-static const char *stats_json(const pass_calls *calls, arena *a)
+static void print_stats_json(FILE *f, const pass_calls *calls)
 {
-    const char *text = arena_printf(a, "{\"casts\": %d, \"cast_bytes\": %lld, \"ops\": {", calls->casts.count,
-                                    (long long)calls->casts.bytes);
+    json_writer w = {.file = f};
+    json_begin(&w, NULL, '{');
+    json_write_integer(&w, "casts", calls->casts.count);
+    json_write_integer(&w, "cast_bytes", calls->casts.bytes);
+    json_begin(&w, "ops", '{');
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
-        text = arena_printf(a, "%s%s%s: {\"fp16\": %d, \"bf16\": %d, \"fp32\": %d, \"other\": %d}", text, i ? ", " : "",
-                            pass_json_string(c->op, a), c->f16, c->bf16, c->f32, c->other);
+        json_begin(&w, c->op, '{');
+        json_write_integer(&w, "fp16", c->f16);
+        json_write_integer(&w, "bf16", c->bf16);
+        json_write_integer(&w, "fp32", c->f32);
+        json_write_integer(&w, "other", c->other);
+        json_end(&w, '}');
     }
-    return arena_printf(a, "%s}}\n", text);
+    json_end(&w, '}');
+    json_end(&w, '}');
+    putc('\n', f);
 }
 
 static const char *centred(const char *text, int width, arena *a)
@@ -320,23 +312,23 @@ static const char *centred(const char *text, int width, arena *a)
 }
 
 /* Prints a table in the format of PaddlePaddle's operator statistics. */
-const char *pass_print_stats(const ir_module *m, const compile *c, arena *a)
+void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a)
 {
     const ir_graph *g = pass_primary(m);
-    if (!g) return "";
+    if (!g) return;
     const pass_calls *calls = c->report.inserted ? c->report.inserted : pass_count_calls(g, a);
-    if (c->options->json) return stats_json(calls, a);
-    const char *text = arena_printf(
-        a, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
-        centred(" op list ", 120, a), centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
-        centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
+    if (c->options->json) {
+        print_stats_json(f, calls);
+        return;
+    }
+    fprintf(f, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
+            centred(" op list ", 120, a), centred(" Op Name ", 40, a), centred(" FP16 Calls ", 17, a),
+            centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *row = &calls->items.items[i];
-        text = arena_printf(a, "%s  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", text, row->op, row->f16, row->bf16, row->f32,
-                            row->other);
+        fprintf(f, "  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", row->op, row->f16, row->bf16, row->f32, row->other);
     }
-    const char *count = arena_printf(a, " op count: %zu ", calls->items.count);
-    return arena_printf(a, "%s<%s>\n\n", text, centred(count, 120, a));
+    fprintf(f, "<%s>\n\n", centred(arena_printf(a, " op count: %zu ", calls->items.count), 120, a));
 }
 
 /* ---- the op table ---------------------------------------------------------------------------- */
@@ -353,24 +345,33 @@ static const char *slot_list(const ir_slot *slots, int n, arena *a)
     return text;
 }
 
-const char *pass_print_ops(bool json, arena *a)
+static void print_op_json(FILE *f, const ir_op_info *op, bool gradient, arena *a)
 {
-    const char *text = json ? "["
-                            : arena_printf(a, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient", "inside",
-                                           "slots");
+    json_writer w = {.file = f};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "op", op->name);
+    json_write_string(&w, "colour", ir_colour_name(op->colour));
+    json_write_bool(&w, "gradient", gradient);
+    json_write_bool(&w, "f32_inside", op->traits & IR_F32_INSIDE);
+    json_write_string(&w, "in", slot_list(op->in, op->n_in, a));
+    json_write_string(&w, "out", slot_list(op->out, op->n_out, a));
+    json_write_string(&w, "attributes", slot_list(op->attr, op->n_attr, a));
+    json_end(&w, '}');
+}
+
+static void print_op(FILE *f, const ir_op_info *op, bool gradient, arena *a)
+{
+    fprintf(f, "%-28s %-6s %-8s %-6s %s -> %s {%s}\n", op->name, ir_colour_name(op->colour), gradient ? "yes" : "no",
+            op->traits & IR_F32_INSIDE ? "f32" : "", slot_list(op->in, op->n_in, a), slot_list(op->out, op->n_out, a),
+            slot_list(op->attr, op->n_attr, a));
+}
+
+void pass_print_ops(FILE *f, bool json, arena *a)
+{
+    if (!json) fprintf(f, "%-28s %-6s %-8s %-6s %s\n", "op", "colour", "gradient", "inside", "slots");
     for (int i = 0; i < IR_OP_COUNT; i++) {
-        const ir_op_info *op = ir_op_get((ir_op)i);
-        const char *in = slot_list(op->in, op->n_in, a), *out = slot_list(op->out, op->n_out, a);
-        const char *attrs = slot_list(op->attr, op->n_attr, a);
-        bool gradient = pass_has_gradient((ir_op)i), inside = op->traits & IR_F32_INSIDE;
-        text = json ? arena_printf(a,
-                                   "%s%s\n {\"op\": \"%s\", \"colour\": \"%s\", \"gradient\": %s, \"f32_inside\": %s, "
-                                   "\"in\": \"%s\", \"out\": \"%s\", \"attributes\": \"%s\"}",
-                                   text, i ? "," : "", op->name, ir_colour_name(op->colour),
-                                   gradient ? "true" : "false", inside ? "true" : "false", in, out, attrs)
-                    : arena_printf(a, "%s%-28s %-6s %-8s %-6s %s -> %s {%s}\n", text, op->name,
-                                   ir_colour_name(op->colour), gradient ? "yes" : "no", inside ? "f32" : "", in, out,
-                                   attrs);
+        if (json) fputs(i ? ",\n " : "[\n ", f);
+        (json ? print_op_json : print_op)(f, ir_op_get((ir_op)i), pass_has_gradient((ir_op)i), a);
     }
-    return json ? arena_printf(a, "%s\n]\n", text) : text;
+    if (json) fputs("\n]\n", f);
 }

@@ -1,4 +1,5 @@
 /* params_report.c - reports what is trained and what is not, as a note and as a list. */
+#include "ir/json_writer.h"
 #include "passes/train/params.h"
 
 #include <string.h>
@@ -100,30 +101,32 @@ void params_note(const ir_module *m, diag *d, arena *a)
 
 /* ---- the list --------------------------------------------------------------------------------- */
 
-static const char *json_line(const ir_storage *s, const description *is, arena *a)
+static void print_json(FILE *f, const ir_storage *s, const description *is)
 {
-    const char *shape = "";
-    for (int i = 0; i < s->type.rank; i++)
-        shape = arena_printf(a, "%s%s%lld", shape, i ? ", " : "", (long long)s->type.dims[i]);
-    return arena_printf(a,
-                        "{\"name\": %s, \"dtype\": \"%s\", \"shape\": [%s], \"elements\": %lld, "
-                        "\"state\": \"%s\", \"reason\": %s}\n",
-                        pass_json_string(s->name, a), ir_dtype_name(s->type.dtype), shape, count_elements(s), is->state,
-                        pass_json_string(is->reason, a));
+    json_writer w = {.file = f};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "name", s->name);
+    json_write_string(&w, "dtype", ir_dtype_name(s->type.dtype));
+    json_begin(&w, "shape", '[');
+    for (int i = 0; i < s->type.rank; i++) json_write_integer(&w, NULL, (int64_t)s->type.dims[i]);
+    json_end(&w, ']');
+    json_write_integer(&w, "elements", count_elements(s));
+    json_write_string(&w, "state", is->state);
+    json_write_string(&w, "reason", is->reason);
+    json_end(&w, '}');
+    putc('\n', f);
 }
 
 void params_explain(const ir_module *m, const compile *c, arena *a)
 {
-    const compile_options *o = c->options;
-    for (size_t i = 0; i < m->storage.count && c->report.text; i++) {
+    FILE *f = c->report.text;
+    for (size_t i = 0; i < m->storage.count && f; i++) {
         const ir_storage *s = m->storage.items[i];
         if (!is_listed(s)) continue;
-        description is = describe(s, o);
-        const char *text = o->json ? json_line(s, &is, a)
-                                   : arena_printf(a, "%s: %s, %lld element%s, %s%s%s\n", s->name,
-                                                  ir_type_print(m, &s->type, a), count_elements(s),
-                                                  count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "",
-                                                  is.reason);
-        fputs(text, c->report.text);
+        description is = describe(s, c->options);
+        if (c->options->json) print_json(f, s, &is);
+        else
+            fprintf(f, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a), count_elements(s),
+                    count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "", is.reason);
     }
 }

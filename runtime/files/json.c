@@ -1,20 +1,9 @@
-/* json.c - works around jansson's silent errors on memory exhaustion: text is written into a buffer of its full size,
- * and parsed after a string that makes the lexer's buffer large enough. */
+/* json.c - works around jansson's silent errors on memory exhaustion: text is parsed after a string that makes the
+ * lexer's buffer large enough. */
 #include "runtime/files/json.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-char *rt_json_text(const json_t *value, size_t spare, size_t *n)
-{
-    *n = json_dumpb(value, NULL, 0, JSON_COMPACT); /* jansson never has to grow a buffer that the caller provides */
-    char *text = *n ? malloc(*n + spare) : NULL;
-    if (text && json_dumpb(value, text, *n, JSON_COMPACT) == *n) return text;
-    free(text);
-    return NULL;
-}
-
-/* ---- reading ---- */
 
 /* Jansson's lexer reuses one buffer for all tokens and loses bytes if the buffer cannot grow. Therefore the text is
  * parsed as element 1 of an array whose element 0 is a string longer than any token of the text. Bytes can be lost

@@ -65,15 +65,16 @@ typedef ampc_status rt_tensor_source(void *user, uint64_t offset, void *dst, siz
 ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out);
 /* Copies key and value. A duplicate key, or one that begins with "xxh3", is a programming error. */
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value);
-/* Adds a tensor. Copies name and dims; `data` must live until commit. Fails with AMPC_REJECTED for a duplicate name,
- * a name that is not UTF-8 or is "__metadata__", or a size overflow. */
+/* Adds a tensor. Copies name and dims; `data` must live until commit. Fails with AMPC_REJECTED for a name that is not
+ * UTF-8 or is "__metadata__", or a size overflow. */
 ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                                const int64_t *dims, const void *data);
-/* The same for data that `source` provides during commit, in order and in pieces. */
+/* The same for data that `source` provides during commit, in order and in chunks. */
 ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                                       const int64_t *dims, rt_tensor_source *source, void *user);
 /* Writes the file and reads it back; the caller commits or aborts it. Tensors are sorted by descending element size,
- * then by name. `hash` (33 bytes, may be NULL) receives the result of rt_safetensors_hash. Frees w, also on failure. */
+ * then by name; a duplicate name is AMPC_REJECTED. `hash` (33 bytes, may be NULL) receives the result of
+ * rt_safetensors_hash. Frees w, also on failure. */
 ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, char *hash, rt_atomic_file **out);
 /* The same, and commits the file. */
 ampc_status rt_safetensors_commit(rt_safetensors_writer *w, const char *path, char *hash);

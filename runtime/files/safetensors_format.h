@@ -5,7 +5,6 @@
 #include "ir/diag.h"
 #include "ir/dtype.h"
 
-#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,8 +31,8 @@ char *rt_st_header_hash(char *header, size_t n);
 void rt_st_hash64(uint64_t hash, char dst[17]);
 void rt_st_hash128(const void *data, size_t n, char dst[33]);
 
-/* Checks that the file open as `fd` has this table, and for each tensor the bytes whose hash the table records. Fails
- * with AMPC_REJECTED (it does not), AMPC_IO or AMPC_NO_MEMORY. */
-ampc_status safetensors_check(int fd, const char *path, const json_t *table, diag *d);
+/* Checks that the header of the file open as `fd` has this hash (rt_st_hash128), and each tensor the hash that the
+ * header records. Fails with AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
+ampc_status safetensors_check(int fd, const char *path, const char *hash, diag *d);
 
 #endif

@@ -2,11 +2,11 @@
  *
  * The header precedes the data but contains their hashes. All hashes have 16 digits, so the header is first written
  * with zeros and rewritten with the same length after the data. Before the file replaces anything, it is read back
- * completely, and its table is compared with the one in memory. */
+ * completely, and its header and data are compared with what was written by their hashes. */
+#include "ir/json_writer.h"
 #include "ir/utf8.h"
-#include "runtime/files/atomic_file.h"
-#include "runtime/files/json.h"
 #include "runtime/backend/memory.h"
+#include "runtime/files/atomic_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/files/safetensors_format.h"
 
@@ -15,48 +15,55 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { PIECE = 1 << 20, HEADER_ALIGNMENT = 8 };
+enum { CHUNK_BYTES = 1 << 20, HEADER_ALIGNMENT = 8, HASH_BYTES = 33 };
+
+/* An entry of the metadata; the header contains its own hash and one for each tensor besides. */
+typedef struct metadata {
+    const char *key; /* a constant of the source */
+    char *value;
+} metadata;
 
 typedef struct pending {
-    const char *name; /* owned by `seen` */
+    char *hash_key;   /* RT_ST_HASH_PREFIX and the name */
+    const char *name; /* in `hash_key` */
     ir_dtype dtype;
+    int rank;
+    int64_t *dims;
     uint64_t bytes;
     const void *data; /* NULL: read from `source` */
     rt_tensor_source *source;
     void *user;
-    json_t *info; /* borrowed from `seen` */
-    char *hash_key;
+    char hash[RT_ST_HASH_DIGITS + 1];
 } pending;
 
 struct rt_safetensors_writer {
     diag *d;
+    metadata *metadata;
     pending *items;
-    size_t count, capacity;
-    json_t *metadata;
-    json_t *seen; /* name -> info, in the order added; the source of the sorted table */
+    size_t n_metadata, count, capacity;
+    char hash[HASH_BYTES]; /* of the finished header */
 };
 
 void rt_safetensors_discard(rt_safetensors_writer *w)
 {
     if (!w) return;
-    for (size_t i = 0; i < w->count; i++) free(w->items[i].hash_key);
+    for (size_t i = 0; i < w->n_metadata; i++) free(w->metadata[i].value);
+    for (size_t i = 0; i < w->count; i++) {
+        free(w->items[i].hash_key);
+        free(w->items[i].dims);
+    }
+    free(w->metadata);
     free(w->items);
-    json_decref(w->metadata);
-    json_decref(w->seen);
     free(w);
 }
 
 ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
 {
-    rt_safetensors_writer *w = malloc(sizeof *w);
+    rt_safetensors_writer *w = calloc(1, sizeof *w);
     if (!w) return rt_no_memory(d);
-    *w = (rt_safetensors_writer){.d = d, .metadata = json_object(), .seen = json_object()};
-    if (w->metadata && w->seen && json_object_set_new(w->metadata, RT_ST_HASH_KEY, json_string(RT_ST_NO_HASH)) == 0) {
-        *out = w;
-        return AMPC_OK;
-    }
-    rt_safetensors_discard(w);
-    return rt_no_memory(d);
+    w->d = d;
+    *out = w;
+    return AMPC_OK;
 }
 
 /* ---- declaring ---- */
@@ -66,31 +73,25 @@ static ampc_status refuse(const rt_safetensors_writer *w, const char *name, cons
     return diag_error(w->d, AMPC_REJECTED, (diag_loc){.node = name}, "%s", what);
 }
 
-/* Reports why jansson could not make a string of `text`. */
-static ampc_status no_string(const rt_safetensors_writer *w, const char *name, const char *text, const char *what)
+static bool is_utf8(const char *text)
 {
     uint32_t code;
-    for (size_t n = strlen(text), length; n; n -= length, text += length)
-        if ((length = utf8_decode(text, n, &code)) == 0) return refuse(w, name, what);
-    return rt_no_memory(w->d);
+    for (size_t left = strlen(text), n; left; left -= n, text += n)
+        if ((n = utf8_decode(text, left, &code)) == 0) return false;
+    return true;
 }
 
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are constants in the source */
-    assert(!json_object_get(w->metadata, key));                           /* keys are constants in the source */
-    if (json_object_set_new(w->metadata, key, json_string(value)) == 0) return AMPC_OK;
-    return no_string(w, key, value, "metadata that is not UTF-8");
-}
-
-static char *hash_key(const char *name)
-{
-    size_t n = strlen(name) + sizeof RT_ST_HASH_PREFIX;
-    char *key = malloc(n);
-    if (!key) return NULL;
-    memcpy(key, RT_ST_HASH_PREFIX, sizeof RT_ST_HASH_PREFIX - 1);
-    memcpy(key + sizeof RT_ST_HASH_PREFIX - 1, name, strlen(name) + 1);
-    return key;
+    if (!is_utf8(value)) return refuse(w, key, "the metadata are not UTF-8");
+    metadata *list = realloc(w->metadata, (w->n_metadata + 1) * sizeof *list);
+    if (!list) return rt_no_memory(w->d);
+    w->metadata = list;
+    list[w->n_metadata] = (metadata){key, strdup(value)};
+    if (!list[w->n_metadata].value) return rt_no_memory(w->d);
+    w->n_metadata++;
+    return AMPC_OK;
 }
 
 static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
@@ -101,17 +102,6 @@ static ampc_status byte_count(const rt_safetensors_writer *w, const char *name, 
         if (dims[i] < 0 || __builtin_mul_overflow(*bytes, (uint64_t)dims[i], bytes) || *bytes > INT64_MAX / 8)
             return refuse(w, name, "the tensor is too large for a .safetensors file");
     return AMPC_OK;
-}
-
-static json_t *shape_of(int rank, const int64_t *dims)
-{
-    json_t *shape = json_array();
-    for (int i = 0; shape && i < rank; i++)
-        if (json_array_append_new(shape, json_integer(dims[i])) != 0) {
-            json_decref(shape);
-            return NULL;
-        }
-    return shape;
 }
 
 static bool grow(rt_safetensors_writer *w)
@@ -125,99 +115,111 @@ static bool grow(rt_safetensors_writer *w)
     return true;
 }
 
-/* Returns the name as stored in the writer's own table. */
-static const char *add_info(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank, const int64_t *dims)
+static bool copy_name_and_dims(pending *item, const char *name, const int64_t *dims)
 {
-    json_t *info = json_pack("{s:s, s:o*}", "dtype", safetensors_type_by_dtype(dtype)->name, "shape",
-                             shape_of(rank, dims));
-    if (!json_object_get(info, "shape")) {
-        json_decref(info);
-        return NULL;
-    }
-    if (json_object_set_new(w->seen, name, info) != 0) return NULL;
-    return json_object_iter_key(json_object_iter_at(w->seen, name));
+    const size_t n = strlen(name) + 1, prefix = sizeof RT_ST_HASH_PREFIX - 1, rank = (size_t)item->rank;
+    item->hash_key = malloc(prefix + n);
+    item->dims = calloc(rank + 1, sizeof *item->dims);
+    if (!item->hash_key || !item->dims) return false;
+    memcpy(item->hash_key, RT_ST_HASH_PREFIX, prefix);
+    item->name = memcpy(item->hash_key + prefix, name, n);
+    if (rank) memcpy(item->dims, dims, rank * sizeof *dims);
+    return true;
 }
 
-static ampc_status add(rt_safetensors_writer *w, const char *name, int rank, const int64_t *dims, pending item)
+static ampc_status add(rt_safetensors_writer *w, const char *name, const int64_t *dims, pending item)
 {
-    json_t *text = json_string(name);
-    if (!text) return no_string(w, name, name, "a tensor name that is not UTF-8");
-    json_decref(text);
-    if (json_object_get(w->seen, name) || strcmp(name, RT_ST_METADATA) == 0)
-        return refuse(w, name, "a tensor of this name is already there");
-    TRY(byte_count(w, name, item.dtype, rank, dims, &item.bytes));
+    if (!is_utf8(name)) return refuse(w, name, "the tensor name is not UTF-8");
+    if (strcmp(name, RT_ST_METADATA) == 0) return refuse(w, name, "a tensor cannot have this name");
+    TRY(byte_count(w, name, item.dtype, item.rank, dims, &item.bytes));
     if (!grow(w)) return rt_no_memory(w->d);
-    item.name = add_info(w, name, item.dtype, rank, dims);
-    if (!item.name) return rt_no_memory(w->d);
-    item.info = json_object_get(w->seen, name);
-    item.hash_key = hash_key(name);
-    if (!item.hash_key) return rt_no_memory(w->d);
-    w->items[w->count++] = item;
-    return AMPC_OK;
+    const bool copied = copy_name_and_dims(&item, name, dims);
+    w->items[w->count++] = item; /* discarded with the writer, also if it is incomplete */
+    return copied ? AMPC_OK : rt_no_memory(w->d);
 }
 
 ampc_status rt_safetensors_add(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                                const int64_t *dims, const void *data)
 {
-    return add(w, name, rank, dims, (pending){.dtype = dtype, .data = data});
+    return add(w, name, dims, (pending){.dtype = dtype, .rank = rank, .data = data, .hash = RT_ST_NO_HASH});
 }
 
 ampc_status rt_safetensors_add_source(rt_safetensors_writer *w, const char *name, ir_dtype dtype, int rank,
                                       const int64_t *dims, rt_tensor_source *source, void *user)
 {
-    return add(w, name, rank, dims, (pending){.dtype = dtype, .source = source, .user = user});
+    return add(w, name, dims,
+               (pending){.dtype = dtype, .rank = rank, .source = source, .user = user, .hash = RT_ST_NO_HASH});
 }
 
 /* ---- committing ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    const pending *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
 
 static int compare_pending(const void *a, const void *b)
 {
     const pending *x = a, *y = b;
     size_t nx = ir_dtype_size(x->dtype), ny = ir_dtype_size(y->dtype);
-    return nx != ny ? (nx < ny ? 1 : -1) : strcmp(x->name, y->name);
+    return nx != ny ? (nx < ny ? 1 : -1) : compare_names(a, b);
 }
 
-static bool set_hash(rt_safetensors_writer *w, const char *key, const char *digits)
+/* Sorts the tensors in the order of their data. */
+static ampc_status sort(rt_safetensors_writer *w)
 {
-    return json_object_set_new(w->metadata, key, json_string(digits)) == 0;
+    if (!w->count) return AMPC_OK;
+    qsort(w->items, w->count, sizeof *w->items, compare_names);
+    for (size_t i = 1; i < w->count; i++)
+        if (strcmp(w->items[i - 1].name, w->items[i].name) == 0)
+            return refuse(w, w->items[i].name, "two tensors have this name");
+    qsort(w->items, w->count, sizeof *w->items, compare_pending);
+    return AMPC_OK;
 }
 
-/* Sorts the tensors, assigns their offsets and returns the table. NULL if memory is exhausted. */
-static json_t *make_table(rt_safetensors_writer *w)
+static void write_metadata(json_writer *j, const rt_safetensors_writer *w)
 {
-    int64_t at = 0;
-    json_t *root = json_object();
-    if (w->count) qsort(w->items, w->count, sizeof *w->items, compare_pending);
-    bool ok = root && json_object_set(root, RT_ST_METADATA, w->metadata) == 0;
-    for (size_t i = 0; ok && i < w->count; i++) {
-        pending *t = &w->items[i];
-        int64_t end = at + (int64_t)t->bytes;
-        json_t *offsets = json_pack("[I, I]", (json_int_t)at, (json_int_t)end);
-        ok = json_object_set_new(t->info, "data_offsets", offsets) == 0 &&
-             json_object_set(root, t->name, t->info) == 0 && set_hash(w, t->hash_key, RT_ST_NO_HASH);
-        at = end;
-    }
-    if (ok) return root;
-    json_decref(root);
-    return NULL;
+    json_begin(j, RT_ST_METADATA, '{');
+    json_write_string(j, RT_ST_HASH_KEY, RT_ST_NO_HASH);
+    for (size_t i = 0; i < w->n_metadata; i++) json_write_string(j, w->metadata[i].key, w->metadata[i].value);
+    for (size_t i = 0; i < w->count; i++) json_write_string(j, w->items[i].hash_key, w->items[i].hash);
+    json_end(j, '}');
 }
 
-/* The header's text with padding; NULL if memory is exhausted. */
-static char *make_text(const json_t *table, size_t *n)
+static void write_entry(json_writer *j, const pending *t, int64_t offset)
 {
-    size_t length;
-    char *text = rt_json_text(table, HEADER_ALIGNMENT, &length);
-    if (!text) return NULL;
-    *n = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
-    memset(text + length, ' ', *n - length);
-    return text;
+    json_begin(j, t->name, '{');
+    json_write_string(j, "dtype", safetensors_type_by_dtype(t->dtype)->name);
+    json_begin(j, "shape", '[');
+    for (int i = 0; i < t->rank; i++) json_write_integer(j, NULL, t->dims[i]);
+    json_end(j, ']');
+    json_begin(j, "data_offsets", '[');
+    json_write_integer(j, NULL, offset);
+    json_write_integer(j, NULL, offset + (int64_t)t->bytes);
+    json_end(j, ']');
+    json_end(j, '}');
 }
 
-static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table)
+/* The header with padding and without its own hash; NULL if memory is exhausted. */
+static char *make_header(const rt_safetensors_writer *w, size_t *n)
+{
+    json_writer j;
+    int64_t offset = 0;
+    if (!json_open_text(&j)) return NULL;
+    json_begin(&j, NULL, '{');
+    write_metadata(&j, w);
+    for (size_t i = 0; i < w->count; offset += (int64_t)w->items[i++].bytes) write_entry(&j, &w->items[i], offset);
+    json_end(&j, '}');
+    while (ftell(j.file) % HEADER_ALIGNMENT) putc(' ', j.file);
+    return json_close_text(&j, n);
+}
+
+static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f)
 {
     unsigned char length[RT_ST_LENGTH_BYTES];
     size_t n;
-    char *text = make_text(table, &n);
+    char *text = make_header(w, &n);
     if (!text) return rt_no_memory(w->d);
     for (int i = 0; i < RT_ST_LENGTH_BYTES; i++) length[i] = (unsigned char)((uint64_t)n >> 8 * i);
     ampc_status s = n > RT_ST_HEADER_LIMIT ? refuse(w, NULL, "too many tensors for a .safetensors file")
@@ -227,29 +229,28 @@ static ampc_status write_header(rt_safetensors_writer *w, rt_atomic_file *f, con
     return s;
 }
 
-/* Computes the header's hash and stores it in the text and the table. */
-static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
+/* Rewrites the header with all hashes, including its own. */
+static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f)
 {
-    char digits[17];
+    char digits[RT_ST_HASH_DIGITS + 1];
     size_t n;
-    char *text = make_text(table, &n);
+    char *text = make_header(w, &n);
     if (!text) return rt_no_memory(w->d);
     rt_st_hash64(XXH3_64bits(text, n), digits);
     memcpy(rt_st_header_hash(text, n), digits, RT_ST_HASH_DIGITS);
-    if (hash) rt_st_hash128(text, n, hash);
-    ampc_status s = set_hash(w, RT_ST_HASH_KEY, digits) ? rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n)
-                                                        : rt_no_memory(w->d);
+    rt_st_hash128(text, n, w->hash);
+    ampc_status s = rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n);
     free(text);
     return s;
 }
 
-static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *piece, XXH3_state_t *state)
+static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *chunk, XXH3_state_t *state)
 {
     for (uint64_t at = 0; at < t->bytes;) {
-        size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
-        const unsigned char *src = piece;
+        size_t n = t->bytes - at < CHUNK_BYTES ? (size_t)(t->bytes - at) : CHUNK_BYTES;
+        const unsigned char *src = chunk;
         if (t->data) src = (const unsigned char *)t->data + at;
-        else TRY(t->source(t->user, at, piece, n));
+        else TRY(t->source(t->user, at, chunk, n));
         XXH3_64bits_update(state, src, n);
         TRY(rt_atomic_write(f, src, n));
         at += n;
@@ -259,51 +260,43 @@ static ampc_status stream(rt_atomic_file *f, const pending *t, unsigned char *pi
 
 static ampc_status write_tensors(rt_safetensors_writer *w, rt_atomic_file *f)
 {
-    char digits[17];
     ampc_status s = AMPC_OK;
-    unsigned char *piece = malloc(PIECE);
+    unsigned char *chunk = malloc(CHUNK_BYTES);
     XXH3_state_t *state = XXH3_createState();
-    if (!piece || !state) s = rt_no_memory(w->d);
+    if (!chunk || !state) s = rt_no_memory(w->d);
     for (size_t i = 0; s == AMPC_OK && i < w->count; i++) {
         XXH3_64bits_reset(state);
-        s = stream(f, &w->items[i], piece, state);
-        if (s != AMPC_OK) break;
-        rt_st_hash64(XXH3_64bits_digest(state), digits);
-        if (!set_hash(w, w->items[i].hash_key, digits)) s = rt_no_memory(w->d);
+        s = stream(f, &w->items[i], chunk, state);
+        rt_st_hash64(XXH3_64bits_digest(state), w->items[i].hash);
     }
     XXH3_freeState(state);
-    free(piece);
+    free(chunk);
     return s;
 }
 
-static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f, const json_t *table, char *hash)
+static ampc_status check_file(void *hash, int fd, const char *path, diag *d)
 {
-    TRY(write_header(w, f, table));
+    return safetensors_check(fd, path, hash, d);
+}
+
+static ampc_status write_file(rt_safetensors_writer *w, rt_atomic_file *f)
+{
+    rt_atomic_check_with(f, check_file, w->hash);
+    TRY(write_header(w, f));
     TRY(write_tensors(w, f));
-    return complete_header(w, f, table, hash);
-}
-
-static ampc_status check_file(void *table, int fd, const char *path, diag *d)
-{
-    return safetensors_check(fd, path, table, d);
-}
-
-static ampc_status write_and_prepare(rt_safetensors_writer *w, rt_atomic_file *f, json_t *table, char *hash)
-{
-    rt_atomic_check_with(f, check_file, table);
-    TRY(write_file(w, f, table, hash));
+    TRY(complete_header(w, f));
     return rt_atomic_prepare(f);
 }
 
 ampc_status rt_safetensors_write(rt_safetensors_writer *w, const char *path, char *hash, rt_atomic_file **out)
 {
     rt_atomic_file *f = NULL;
-    json_t *table = make_table(w);
-    ampc_status s = table ? rt_atomic_open(path, w->d, &f) : rt_no_memory(w->d);
-    if (s == AMPC_OK) s = write_and_prepare(w, f, table, hash);
+    ampc_status s = sort(w);
+    if (s == AMPC_OK) s = rt_atomic_open(path, w->d, &f);
+    if (s == AMPC_OK) s = write_file(w, f);
     if (s == AMPC_OK) *out = f;
     else rt_atomic_abort(f);
-    json_decref(table);
+    if (s == AMPC_OK && hash) memcpy(hash, w->hash, sizeof w->hash);
     rt_safetensors_discard(w);
     return s;
 }

@@ -1,18 +1,17 @@
 /* log.c - the JSONL step log: truncation to a checkpoint, writing and reading by one table of fields. */
 #include "runtime/train/log.h"
+#include "ir/json_writer.h"
+#include "runtime/backend/memory.h"
 #include "runtime/files/io.h"
 #include "runtime/files/json.h"
-#include "runtime/backend/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 512 };
 #define FOLDER_KEY "checkpoints"
 
 struct rt_log {
@@ -114,43 +113,30 @@ static ampc_status put_line(rt_log *log, const char *line, size_t n)
     return rt_io_write(log->fd, line, n) ? AMPC_OK : fail(log, "cannot write");
 }
 
-static json_t *header_value(const rt_log_field *f)
+/* Ends the document and writes it as a line. */
+static ampc_status finish_line(rt_log *log, json_writer *w)
 {
-    if (f->text) return json_string(f->text);
-    if (!isfinite(f->number)) return json_null();
-    if (fabs(f->number) < 0x1p53 && f->number == floor(f->number)) return json_integer((json_int_t)f->number);
-    return json_real(f->number);
-}
-
-static bool put_field(json_t *run, const rt_log_field *f)
-{
-    return json_object_set_new(run, f->key, header_value(f)) == 0;
-}
-
-/* {"run":{..}}; NULL if memory is exhausted. */
-static json_t *header_of(const rt_log_field *fields, size_t n, const rt_log_resume *resume)
-{
-    json_t *line = json_object(), *run = json_object();
-    bool made = run != NULL;
-    for (size_t i = 0; made && i < n; i++) made = put_field(run, &fields[i]);
-    if (made && resume) made = put_field(run, &(rt_log_field){FOLDER_KEY, resume->folder, 0});
-    made = json_object_set_new(line, "run", run) == 0 && made; /* releases `run` even on failure */
-    if (made) return line;
-    json_decref(line);
-    return NULL;
+    size_t n;
+    json_end(w, '}');
+    putc('\n', w->file);
+    char *text = json_close_text(w, &n);
+    ampc_status s = text ? put_line(log, text, n) : rt_no_memory(log->d);
+    free(text);
+    return s;
 }
 
 static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n, const rt_log_resume *resume)
 {
-    size_t length = 0;
-    json_t *line = header_of(fields, n, resume);
-    char *text = line ? rt_json_text(line, 1, &length) : NULL;
-    json_decref(line);
-    if (!text) return rt_no_memory(log->d);
-    text[length] = '\n';
-    ampc_status s = put_line(log, text, length + 1);
-    free(text);
-    return s;
+    json_writer w;
+    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    json_begin(&w, NULL, '{');
+    json_begin(&w, "run", '{');
+    for (const rt_log_field *f = fields; f < fields + n; f++)
+        if (f->text) json_write_string(&w, f->key, f->text);
+        else json_write_real(&w, f->key, "%.17g", f->number);
+    if (resume) json_write_string(&w, FOLDER_KEY, resume->folder);
+    json_end(&w, '}');
+    return finish_line(log, &w);
 }
 
 /* Terminates an unfinished line of a killed run, so that it is not merged with ours. */
@@ -194,25 +180,17 @@ ampc_status rt_log_sync(rt_log *log)
                                                                      : fail(log, "cannot bring it to the disk");
 }
 
-static size_t format_field(char *dst, size_t room, const struct step_field *f, const rt_step *s)
-{
-    const char *at = (const char *)s + f->offset;
-    if (!f->format) return (size_t)snprintf(dst, room, "\"%s\":%" PRIu64, f->key, *(const uint64_t *)at);
-    double v = *(const double *)at;
-    size_t n = (size_t)snprintf(dst, room, "\"%s\":", f->key);
-    return n + (size_t)snprintf(dst + n, room - n, isfinite(v) ? f->format : "null", v);
-}
-
 ampc_status rt_log_step(rt_log *log, const rt_step *s)
 {
-    char line[LINE_MAX_BYTES];
-    size_t n = 0;
-    for (size_t i = 0; i < STEP_FIELDS; i++) {
-        line[n++] = i ? ',' : '{';
-        n += format_field(line + n, sizeof line - n, &step_fields[i], s);
+    json_writer w;
+    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    json_begin(&w, NULL, '{');
+    for (const struct step_field *f = step_fields; f < step_fields + STEP_FIELDS; f++) {
+        const char *at = (const char *)s + f->offset;
+        if (f->format) json_write_real(&w, f->key, f->format, *(const double *)at);
+        else json_write_integer(&w, f->key, (int64_t) * (const uint64_t *)at);
     }
-    memcpy(line + n, "}\n", 2);
-    return put_line(log, line, n + 2);
+    return finish_line(log, &w);
 }
 
 ampc_status rt_log_close(rt_log *log)

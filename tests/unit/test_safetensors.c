@@ -81,11 +81,15 @@ static void test_writer_refuses(void **state)
     rt_safetensors_writer *w;
     rt_safetensors_create(t->d, &w);
     assert_int_equal(rt_safetensors_add(w, "a", IR_f32, 2, dims_2x3, weights), AMPC_OK);
-    assert_int_equal(rt_safetensors_add(w, "a", IR_f32, 2, dims_2x3, weights), AMPC_REJECTED);
     assert_int_equal(rt_safetensors_add(w, "\xff", IR_f32, 0, NULL, weights), AMPC_REJECTED);
     assert_int_equal(rt_safetensors_add(w, "__metadata__", IR_f32, 0, NULL, weights), AMPC_REJECTED);
     assert_int_equal(rt_safetensors_add(w, "big", IR_f32, 2, huge, weights), AMPC_REJECTED);
-    rt_safetensors_discard(w);
+    assert_int_equal(rt_safetensors_add(w, "b", IR_f32, 0, NULL, weights), AMPC_OK);
+    assert_int_equal(rt_safetensors_add(w, "a", IR_u8, 0, NULL, weights), AMPC_OK);
+    diag_clear(t->d);
+    assert_int_equal(rt_safetensors_commit(w, scratch_path(t, "twice"), NULL), AMPC_REJECTED);
+    scratch_expect(t, "node 'a': error: two tensors have this name");
+    assert_int_not_equal(access(scratch_path(t, "twice"), F_OK), 0);
     rt_safetensors_discard(NULL);
     rt_safetensors_close(NULL);
 }
