@@ -28,6 +28,13 @@ static void receive(void *user, diag_level level, const char *message)
     c->reports = false;
 }
 
+static void context_release(ampc_context *c)
+{
+    if (!c || --c->holders > 0) return;
+    diag_free(c->d);
+    free(c);
+}
+
 ampc_status ampc_context_create(const ampc_context_options *options, ampc_context **context)
 {
     ampc_context_options o;
@@ -38,7 +45,7 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
     c->holders = 1;
     ampc_status s = c->d ? api_options(options, &o, sizeof o, c->d) : AMPC_NO_MEMORY;
     if (s != AMPC_OK) {
-        api_context_release(c);
+        context_release(c);
         return s;
     }
     c->log = o.log;
@@ -48,16 +55,9 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
     return AMPC_OK;
 }
 
-void api_context_release(ampc_context *c)
-{
-    if (!c || --c->holders > 0) return;
-    diag_free(c->d);
-    free(c);
-}
-
 void ampc_context_free(ampc_context *context)
 {
-    if (context && !context->reports) api_context_release(context);
+    if (context && !context->reports) context_release(context);
 }
 
 const char *ampc_context_message(const ampc_context *context)
@@ -90,7 +90,7 @@ void api_module_release(ampc_module *m)
 {
     if (!m || --m->holders > 0) return;
     ir_module_free(m->ir);
-    api_context_release(m->context);
+    context_release(m->context);
     free(m->folder);
     free(m->summary);
     free(m);

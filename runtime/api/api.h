@@ -38,7 +38,6 @@ struct ampc_session {
     int n_keys;         /* number of storages of rt */
 };
 
-void api_context_release(ampc_context *c);
 void api_module_release(ampc_module *m);
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);

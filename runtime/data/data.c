@@ -281,20 +281,6 @@ int64_t rt_field_elements(const rt_field *f)
     return n;
 }
 
-int64_t rt_dataset_bound(const rt_dataset *ds, size_t index)
-{
-    const column *c = &ds->columns[index];
-    if (ir_dtype_is_float(c->field.dtype)) return 0;
-    if (!c->array.data) return c->field.bound;
-    int64_t bound = 0, n = ds->rows * rt_field_elements(&c->field);
-    size_t size = ir_dtype_size(c->array.dtype);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t v = ir_load_i64(c->array.dtype, (const char *)c->array.data + (size_t)i * size);
-        if (v >= bound && v < INT64_MAX) bound = v + 1;
-    }
-    return bound;
-}
-
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size) { return ds->rows / batch_size; }
 
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size)

@@ -56,8 +56,6 @@ size_t rt_dataset_field_count(const rt_dataset *ds);
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index);
 int rt_dataset_find(const rt_dataset *ds, const char *name); /* index, or -1 */
 int64_t rt_field_elements(const rt_field *f);                /* elements per sample */
-/* One more than the largest value of an integer field (for labels, the number of classes); 0 for floats. */
-int64_t rt_dataset_bound(const rt_dataset *ds, size_t index);
 
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);

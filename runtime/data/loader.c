@@ -20,7 +20,7 @@ struct rt_loader {
     rt_dataset *data;
     rt_sizing sizing;
     int64_t batch;
-    bool fixed;
+    bool fixed; /* the graph accepts only this batch size */
     int count;
     rt_tensor *inputs;
     source *sources;
@@ -170,7 +170,6 @@ void rt_loader_close(rt_loader *f)
 }
 
 int64_t rt_loader_batch(const rt_loader *f) { return f->batch; }
-bool rt_loader_is_fixed(const rt_loader *f) { return f->fixed; }
 int rt_loader_count(const rt_loader *f) { return f->count; }
 const rt_tensor *rt_loader_inputs(const rt_loader *f) { return f->inputs; }
 
@@ -253,7 +252,10 @@ static int64_t table_size(const ir_use *use)
     return 0;
 }
 
-/* Follows all integers computed from v. `depth` bounds the search, which visits shared values once per path. */
+/* One more than the largest index that integer v may contain: the size of the smallest table that it or an integer
+ * computed from it indexes, or the number of classes if it is the label of the loss. 0: it indexes nothing. `depth`
+ * limits the search, which visits shared values once per path. */
+enum { MAX_SEARCH_DEPTH = 6 };
 static int64_t bound_below(const ir_value *v, int depth)
 {
     int64_t bound = 0;
@@ -266,15 +268,13 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
-int64_t rt_loader_bound(const ir_value *v) { return bound_below(v, 6); }
-
 /* Sets the dimensions of one sample: the number of rows of the input per sample, unless it is 1, and all dimensions
  * of the input but the first. */
 static void describe_sample(const rt_sizing *z, const ir_value *v, rt_field *f)
 {
     int64_t dims[IR_MAX_RANK], each = 1;
     *f = (rt_field){.name = v->name, .dtype = v->type.dtype};
-    if (ir_dtype_is_int(v->type.dtype)) f->bound = rt_loader_bound(v);
+    if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
     if (!v->type.rank || !rt_sizing_shape(z, v, dims)) return;
     if (z->batch > 0 && dims[0] % z->batch == 0) each = dims[0] / z->batch;
     if (each != 1) f->dims[f->rank++] = each;

@@ -23,7 +23,6 @@ ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *s
 void rt_loader_close(rt_loader *f); /* NULL allowed */
 
 int64_t rt_loader_batch(const rt_loader *f);
-bool rt_loader_is_fixed(const rt_loader *f); /* the graph accepts only this batch size */
 int rt_loader_count(const rt_loader *f);
 /* The inputs as filled by the last call of a function below, [rt_loader_count]. */
 const rt_tensor *rt_loader_inputs(const rt_loader *f);
@@ -42,9 +41,6 @@ int64_t rt_loader_samples(const rt_loader *f);
 /* Index of the label field, or -1. */
 int rt_loader_label_field(const ir_graph *g, const rt_dataset *data);
 
-/* One more than the largest index that integer input `v` may contain: the size of the smallest table that it indexes,
- * or the number of classes if it is the label of the loss. 0: it indexes nothing. */
-int64_t rt_loader_bound(const ir_value *v);
 /* Describes a synthetic field for each input of the graph. `sizes`: sizes of symbols by index; an unbound symbol (-1,
  * or `sizes` NULL) has size 1. The module owns the names; *fields is malloced. */
 ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n);

@@ -51,7 +51,9 @@ static void digits_of(XXH128_hash_t h, char hash[33])
     snprintf(hash, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
-ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33])
+/* Identity of a compiled module: XXH3-128 of its storage table and the text of all nodes, independent of the initial
+ * weights and their location. */
+static ampc_status model_hash(const ir_module *m, diag *d, char hash[33])
 {
     jmp_buf guard;
     arena *a = arena_new(0);
@@ -114,7 +116,7 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
 {
     static const ir_state_role counters[] = {IR_STATE_loss_scale, IR_STATE_good_steps, IR_STATE_bad_steps};
     char hash[33];
-    TRY(rt_model_hash(m, d, hash));
+    TRY(model_hash(m, d, hash));
     TRY(rt_safetensors_put_metadata(w, "version", FORMAT_VERSION));
     TRY(rt_safetensors_put_metadata(w, "model", hash));
     TRY(rt_safetensors_put_metadata(w, "schedule", run->schedule));
@@ -284,7 +286,7 @@ static ampc_status check_model(const rt_checkpoint_file *f, const ir_module *m)
     char hash[33];
     const char *recorded = rt_safetensors_metadata(f->file, "model");
     if (is_version(f, UNHASHED_VERSION)) return AMPC_OK;
-    TRY(rt_model_hash(m, f->d, hash));
+    TRY(model_hash(m, f->d, hash));
     if (recorded && strcmp(recorded, hash) == 0) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path),
                       "a checkpoint of another model, or of one compiled with other options (its hash is %s, "

@@ -29,9 +29,6 @@ typedef struct rt_run_state {
     char schedule[RT_SCHEDULE_TEXT];
 } rt_run_state;
 
-/* Identity of a compiled module: XXH3-128 of its storage table and the text of all nodes, independent of the initial
- * weights and their location. */
-ampc_status rt_model_hash(const ir_module *m, diag *d, char hash[33]);
 /* The key of a parameter or state, malloced; NULL if memory is exhausted. */
 char *rt_checkpoint_key(const ir_storage *s);
 /* True for a parameter or buffer of the model. */

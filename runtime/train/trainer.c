@@ -168,22 +168,11 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
     ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d,
                                             &result);
     t->collected = now();
-    if (out) record(t, began, &result, out);
+    record(t, began, &result, out);
     return status;
 }
 
-ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out)
-{
-    TRY(submit(t, d));
-    return collect(t, d, out);
-}
-
 /* ---- checkpoints ---- */
-
-ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d)
-{
-    return rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, folder, keep, d);
-}
 
 static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path, diag *d)
 {
@@ -203,7 +192,8 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
                         t->stepper.state.schedule);
 }
 
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path)
+/* *path: the checkpoint, malloced; NULL if there is none. */
+static ampc_status resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path)
 {
     rt_run_state from;
     TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, folder, allow_fallback, d, &from, path));
@@ -227,7 +217,7 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
 {
     char *path = NULL;
     if (plan->resume) {
-        TRY(rt_trainer_resume(t, plan->folder, plan->allow_fallback, d, &path));
+        TRY(resume(t, plan->folder, plan->allow_fallback, d, &path));
         if (path) diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
         else diag_remark(d, DIAG_FILE(plan->folder), "no checkpoint yet: starting from the beginning");
         free(path);
@@ -255,7 +245,8 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
     if (plan->on_save) TRY(plan->on_save(plan->user));
-    TRY(rt_trainer_save(t, plan->folder, plan->keep, d));
+    TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->folder, plan->keep,
+                          d));
     *saved = t->stepper.state.step;
     return AMPC_OK;
 }

@@ -32,17 +32,9 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
                             rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
 
-/* Runs one step; *out (may be NULL) receives its result. Fails with AMPC_NUMERIC as described above; the session then
- * has the state after the step and should not be saved. */
-ampc_status rt_trainer_step(rt_trainer *t, diag *d, rt_step *out);
 bool rt_trainer_done(const rt_trainer *t);
 int64_t rt_trainer_steps(const rt_trainer *t); /* of the whole run */
 const rt_run_state *rt_trainer_state(const rt_trainer *t);
-
-/* Save and load as described in checkpoint.h. Resuming with another batch size or number of samples is AMPC_USAGE;
- * another schedule is a warning. *path: malloced, NULL if there was nothing to resume from. */
-ampc_status rt_trainer_save(rt_trainer *t, const char *folder, int keep, diag *d);
-ampc_status rt_trainer_resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path);
 
 /* Options and callbacks of a whole training. */
 typedef struct rt_train_plan {
@@ -65,8 +57,10 @@ typedef struct rt_train_plan {
     const volatile sig_atomic_t *stop; /* nonzero: finish the step, save, return; may be NULL */
 } rt_train_plan;
 
-/* Runs the loop and saves the final state, also after a stop. Fails with AMPC_USAGE if `resume` is false and the
- * folder contains checkpoints, or if another training has locked it. */
+/* Runs the loop and saves the final state, also after a stop. Fails with AMPC_NUMERIC as described above, without
+ * saving the state. Fails with AMPC_USAGE if `resume` is false and the folder contains checkpoints, if another
+ * training has locked it, or if the resumed run had another batch size or number of samples; another schedule is a
+ * warning. */
 ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d);
 
 /* ---- evaluation (evaluate.c) ---- */

@@ -90,8 +90,6 @@ static void test_idx_fields(void **state)
     assert_int_equal(f->rank, 2);
     assert_int_equal(rt_field_elements(f), PIXELS);
     assert_int_equal(rt_dataset_field(ds, (size_t)y)->rank, 0);
-    assert_int_equal(rt_dataset_bound(ds, (size_t)y), 10);
-    assert_int_equal(rt_dataset_bound(ds, (size_t)x), 0);
     assert_int_equal(rt_dataset_batches(ds, 16), 3);
     rt_dataset_close(ds);
     rt_dataset_close(NULL);
@@ -239,7 +237,6 @@ static void test_npz_and_npy(void **state)
         for (int k = 0; k < 6; k++) assert_true(x[k] == (float)(k + 3));
         assert_int_equal(y[0], 1);
         assert_int_equal(y[1], 2);
-        assert_int_equal(rt_dataset_bound(ds, (size_t)rt_dataset_find(ds, "y")), 4);
         rt_dataset_close(ds);
     }
 }
@@ -344,7 +341,6 @@ static void test_synthetic(void **state)
     assert_int_equal(rt_dataset_batch(ds, &(rt_position){0}, 100, 1, y, IR_i64), AMPC_OK);
     for (int i = 0; i < 100; i++) counts[y[i]]++;
     for (int i = 0; i < 10; i++) assert_true(counts[i] > 0);
-    assert_int_equal(rt_dataset_bound(ds, 1), 10);
     uint8_t m[300];
     rt_dataset_slice(ds, 0, 100, 2, m, IR_bool);
     for (int i = 0; i < 300; i++) assert_true(m[i] <= 1);
