@@ -42,7 +42,7 @@ static ampc_status check_output(const tool_options *o, diag *d)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"), "-o - requires --weights=reference");
     if (reference && o->pass.init && strcmp(o->pass.init, "file") != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE("ampc"),
-                          "--init makes new weights, which --weights=reference does not write");
+                          "--init creates new weights, which --weights=reference does not write");
     if (!o->output || format_of(o) == FORMAT_IR) return AMPC_OK;
     if (format_of(o) != FORMAT_BY_SUFFIX && !to_stdout) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_FILE(o->output),
@@ -54,20 +54,20 @@ static ampc_status check_output(const tool_options *o, diag *d)
 
 static const char *real(const char *path, arena *a)
 {
-    char *whole = realpath(path, NULL);
-    const char *kept = whole ? arena_strdup(a, whole) : NULL;
-    free(whole);
-    return kept;
+    char *resolved = realpath(path, NULL);
+    const char *copy = resolved ? arena_strdup(a, resolved) : NULL;
+    free(resolved);
+    return copy;
 }
 
 /* The path relative to the folder; NULL if it is not inside it. */
 static const char *relative_to(const char *path, const char *folder, arena *a)
 {
-    const char *whole = real(path, a), *base = real(folder, a);
+    const char *resolved = real(path, a), *base = real(folder, a);
     size_t n = base ? strlen(base) : 0;
-    if (!whole || !base || strncmp(whole, base, n) != 0) return NULL;
-    if (n == 1) return whole + 1; /* the root directory */
-    return whole[n] == '/' ? whole + n + 1 : NULL;
+    if (!resolved || !base || strncmp(resolved, base, n) != 0) return NULL;
+    if (n == 1) return resolved + 1; /* the root directory */
+    return resolved[n] == '/' ? resolved + n + 1 : NULL;
 }
 
 static ampc_status refer_to_weights(tool *t)
@@ -92,9 +92,9 @@ static ampc_status refer_to_weights(tool *t)
 static ampc_status write_files(tool *t)
 {
     const char *output = t->o.output, *weights = NULL;
-    size_t stem = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
+    size_t base_length = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
     if (t->o.weights == WEIGHTS_REFERENCE) TRY(refer_to_weights(t));
-    else weights = arena_printf(t->arena, "%.*s.safetensors", (int)stem, output);
+    else weights = arena_printf(t->arena, "%.*s.safetensors", (int)base_length, output);
     return rt_module_save(t->module, t->weights_dir, output, weights, t->diag);
 }
 
@@ -144,7 +144,7 @@ static ampc_status compile_model(tool *t)
     const char *model = t->o.operands.items[0];
     const compile_options *o = &t->o.pass;
     TRY(check_output(&t->o, t->diag));
-    t->foreign = !t->o.output || o->plain_runtime || o->draws;
+    t->accept_opaque = !t->o.output || o->plain_runtime || o->draws;
     TRY(tool_compile(t, model));
     if (!ir_graph_by_role(t->module, IR_GRAPH_train_step) && !o->plain_runtime && !o->draws)
         diag_note(t->diag, DIAG_FILE(model),

@@ -27,7 +27,7 @@ static const command run_commands[] = {
      .operands = "MODEL --input=NAME=FILE... [OPTION]...",
      .purpose = "Run the network on inputs from files.",
      .details = "Without -o the outputs are printed as a table; -o writes them by name to a .npz or .safetensors file."
-                " Outputs that depend on an input of the loss are left out if that input has no value.",
+                " Outputs that depend on an input of the loss are omitted if that input has no value.",
      .examples = {{"ampc-run infer model.amp.ir --input x=x.npy", "print the outputs"},
                   {"ampc-run infer model.amp.ir --inputs batch.npz -o out.npz", "write them to a file"},
                   {"ampc-run infer model.amp.ir --checkpoint ckpt --input x=x.npy", "with trained weights"}}},
@@ -78,12 +78,12 @@ const program program_table[] = {
          " the casts, and writes the result. With a loss it adds the backward pass, dynamic loss scaling and the"
          " optimizer as nodes of the same graph.\n"
          "The suffix of the output file selects the format: a module for ampc-run (.ir), an ONNX model for another"
-         " runtime (.onnx), or a drawing of the graph (.svg, .dot). '-o -' prints the module; it needs"
+         " runtime (.onnx), or a drawing of the graph (.svg, .dot). '-o -' prints the module and requires"
          " --weights=reference. Without -o nothing is written, which is useful with --explain, --stats and"
          " --dump-after."},
     {.name = "ampc-opt", .purpose = "run compiler passes on the text form of a module", COMMANDS(opt_commands),
      .details =
-         "ampc-opt parses and verifies a module, runs the named passes in the given order, verifies the module after"
+         "ampc-opt parses and verifies a module, runs the named passes in that order, verifies the module after"
          " each, and prints the result in canonical form, or writes it to the file given with -o. If anything fails,"
          " nothing is written. FILE.ir may be '-', which is standard input."},
     {.name = "ampc-run", .purpose = "run, train and inspect a compiled network", COMMANDS(run_commands),
@@ -109,7 +109,7 @@ const command_fact command_files[] = {
 
 const command_fact command_environment[] = {
     {"NO_COLOR", COMMAND_AMPC | COMMAND_OPT | COMMAND_RUN,
-     "If set and not empty, messages are not coloured unless --color=always is given."},
+     "If set and not empty, messages are not coloured unless --color=always is set."},
     {"AMPC_CUDA_PATH", COMMAND_RUN, "Directories to search first for the CUDA libraries, separated by colons."},
     {"XDG_CACHE_HOME", COMMAND_RUN, "The cache directory; see FILES."},
     {"OMP_STACKSIZE", COMMAND_RUN, "Stack size of the worker threads."},

@@ -177,7 +177,7 @@ const option option_table[] = {
      .limits = {LIMITS_THREADS}, .initial = "all cores", .commands = COMMAND_RUN, .help = "number of threads"},
     {.name = "deterministic", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(deterministic), .value = "N",
      .implied = "4", .limits = {LIMITS_THREADS}, .commands = COMMAND_RUN,
-     .help = "split work for N threads (4 if not given) on any machine, for bitwise identical results"},
+     .help = "split work for N threads (4 by default) on any machine, for bitwise identical results"},
     {.name = "sync-launch", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(sync_launch),
      .commands = EXECUTES, .help = "synchronize after every step, so that a device error names its node"},
     {.name = "no-tune", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(no_tune), .commands = EXECUTES,

@@ -248,11 +248,11 @@ static ampc_status parse_option(parser *p, const char *name, const char *attache
     const option *row = find_option(name, p->command->bit);
     if (!row) return unknown_option(p, name);
     if (!has_value(row) && attached)
-        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s does not take a value", dashes(name), name);
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s does not accept a value", dashes(name), name);
     if (attached) return store(p, row, attached);
     if (row->implied || !has_value(row)) return store(p, row, row->implied);
     if (p->at == p->argc)
-        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s needs a value: %s", dashes(name), name,
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s requires a value: %s", dashes(name), name,
                           option_value(row, p->o->arena));
     return store(p, row, p->argv[p->at++]);
 }
@@ -297,7 +297,7 @@ ampc_status options_parse(tool_options *o, const command *c, int argc, char **ar
     while (p.at < argc) TRY(parse_argument(&p, &operands_only));
     if (o->help || o->version || o->list_passes || o->print_ops) return AMPC_OK;
     if (o->operands.count < expected)
-        return diag_error(d, AMPC_USAGE, here(&p), "no model given; see '%s --help'", c->name);
+        return diag_error(d, AMPC_USAGE, here(&p), "no model specified; see '%s --help'", c->name);
     if (o->operands.count > expected)
         return diag_error(d, AMPC_USAGE, here(&p), "unexpected operand '%s'", o->operands.items[expected]);
     return AMPC_OK;
@@ -307,7 +307,7 @@ ampc_status options_split(const char *text, const char *what, arena *a, diag *d,
 {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' is not NAME=VALUE", what, text);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' does not have the form NAME=VALUE", what, text);
     *name = arena_strndup(a, text, (size_t)(equals - text));
     *value = equals + 1;
     return AMPC_OK;

@@ -30,7 +30,7 @@ static ampc_status unknown_verb(const tool *t, const program *p, const char *ver
 }
 
 /* Removes the verb from the arguments; options may precede it. Without a verb *out is unchanged. */
-static ampc_status take_verb(tool *t, const program *p, int *argc, char **argv, const command **out)
+static ampc_status parse_verb(tool *t, const program *p, int *argc, char **argv, const command **out)
 {
     const int at = options_first_operand(program_commands(p), *argc, argv);
     if (at == *argc) return AMPC_OK;
@@ -56,10 +56,11 @@ static ampc_status print_passes(void)
 /* `argv` excludes the name of the program. */
 static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
 {
-    command *whole = arena_alloc(t->arena, sizeof *whole); /* without a verb, only --help and --version are accepted */
-    *whole = (command){.name = p->name, .bit = program_commands(p)};
-    t->command = p->count == 1 ? p->commands : whole;
-    if (p->count > 1) TRY(take_verb(t, p, &argc, argv, &t->command));
+    command *without_verb = arena_alloc(
+        t->arena, sizeof *without_verb); /* without a verb, only --help and --version are accepted */
+    *without_verb = (command){.name = p->name, .bit = program_commands(p)};
+    t->command = p->count == 1 ? p->commands : without_verb;
+    if (p->count > 1) TRY(parse_verb(t, p, &argc, argv, &t->command));
     TRY(options_parse(&t->o, t->command, argc, argv, t->diag));
     console_set_colour(&t->console, t->o.colour);
     t->console.quiet = t->o.quiet;
@@ -67,7 +68,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
     diag_set_strict(t->diag, t->o.strict);
     if (t->o.version) return print_version(p);
     if (t->o.help) return print_help(p, t->command, (help_form)t->o.help, t->arena);
-    if (t->command == whole)
+    if (t->command == without_verb)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "no verb; '%s --help' lists all verbs", p->name);
     if (t->o.list_passes) return print_passes();
     TRY(tool_check_dump(t));

@@ -51,7 +51,7 @@ typedef struct run_inputs {
     rt_arrays arrays; /* owns the data of `tensors` */
 } run_inputs;
 
-/* Reports all missing and unknown inputs together (AMPC_USAGE). If inputs of the loss are missing and `partial` is
+/* Reports all missing and unknown inputs at once (AMPC_USAGE). If inputs of the loss are missing and `partial` is
  * set, selects the outputs that do not need them; a note names the others. Call run_inputs_clear also on failure. */
 ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in);
 void run_inputs_clear(run_inputs *in);

@@ -126,18 +126,18 @@ static ampc_status select_without(run_context *c, const ir_graph *g, bool *missi
 {
     const char *others = "";
     const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
-    const char **kept = arena_array(c->tool->arena, g->value_ids + 1, sizeof *kept);
+    const char **selected = arena_array(c->tool->arena, g->value_ids + 1, sizeof *selected);
     int count = 0;
     spread(g, missing);
     if (!loss || !missing[ir_in(loss, 0)->id]) return AMPC_REJECTED;
     for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
         const char *name = ir_output_name(n);
-        if (!missing[ir_in(n, 0)->id]) kept[count++] = name;
+        if (!missing[ir_in(n, 0)->id]) selected[count++] = name;
         else others = arena_printf(c->tool->arena, "%s%s'%s'", others, *others ? ", " : "", name);
     }
     if (!count) return AMPC_REJECTED;
-    diag_note(c->tool->diag, DIAG_NOWHERE, "outputs %s are left out: an input of the loss has no value", others);
-    return rt_session_select(c->session, g->name, kept, count, c->tool->diag);
+    diag_note(c->tool->diag, DIAG_NOWHERE, "omitting outputs %s: an input of the loss has no value", others);
+    return rt_session_select(c->session, g->name, selected, count, c->tool->diag);
 }
 
 static ampc_status missing_input(run_context *c, const ir_value *v)

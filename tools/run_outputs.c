@@ -96,17 +96,17 @@ static void print_row(const result *r, arena *a)
     enum { SHOWN = 6 };
     const rt_tensor *t = &r->tensor;
     size_t size = ir_dtype_size(t->dtype), bytes = 0;
-    double least = INFINITY, most = -INFINITY, sum = 0;
+    double min = INFINITY, max = -INFINITY, sum = 0;
     (void)rt_array_bytes(t->dtype, t->rank, t->dims, &bytes);
     size_t count = bytes / size;
     for (size_t i = 0; i < count; i++) {
         double v = ir_load_f64(t->dtype, (const char *)t->data + i * size);
-        least = fmin(least, v);
-        most = fmax(most, v);
+        min = fmin(min, v);
+        max = fmax(max, v);
         sum += v;
     }
     printf("%-32s %-20s", r->key, shape_text(t, a));
-    if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", least, sum / (double)count, most);
+    if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", min, sum / (double)count, max);
     for (size_t i = 0; i < count && i < SHOWN; i++)
         printf(" %.6g", ir_load_f64(t->dtype, (const char *)t->data + i * size));
     puts(count > SHOWN ? " .." : "");

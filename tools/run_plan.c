@@ -38,8 +38,8 @@ static ampc_status print_table(const result *r, diag *d)
     const rt_plan *p = r->plan;
     const rt_plan_totals *sum = &r->totals;
     TRY(print_text(p, d));
-    printf("%d steps, %d launches, %" PRId64 " bytes a step, %" PRId64 " FLOPs", p->n_steps, sum->launches, sum->bytes,
-           sum->flops);
+    printf("%d steps, %d launches, %" PRId64 " bytes per step, %" PRId64 " FLOPs", p->n_steps, sum->launches,
+           sum->bytes, sum->flops);
     if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);
     printf("\narena %" PRId64 ", kept %" PRId64 ", storage %" PRId64 ": %" PRId64 " bytes planned\n", p->arena_bytes,
            p->persistent_bytes, r->storage, planned_bytes(r));
@@ -118,8 +118,8 @@ ampc_status run_plan(run_context *c)
     options.times = stderr;
     if ((options.dump_after || options.dump_changed) && !options.dump_dir && t->o.pass.json)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
-                          options.dump_after ? "--dump-after prints text: leave out --json"
-                                             : "--dump-changed prints text: leave out --json");
+                          options.dump_after ? "--dump-after prints text and conflicts with --json"
+                                          : "--dump-changed prints text and conflicts with --json");
     TRY(run_chosen_entry(c, &g));
     TRY(run_select_outputs(c, g));
     TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));

@@ -75,16 +75,16 @@ static void show_progress(training *t, bool last)
 static bool on_step(void *user, const rt_step *step)
 {
     training *t = user;
-    double took = (double)rt_trainer_state(t->trainer)->batch / step->samples_s;
+    double seconds = (double)rt_trainer_state(t->trainer)->batch / step->samples_s;
     t->last = *step;
-    t->busy += took;
+    t->busy += seconds;
     t->run++;
-    t->rate_busy += took;
+    t->rate_busy += seconds;
     t->rate_steps++;
     if (t->log) t->status = rt_log_step(t->log, step);
     else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
-    t->epoch_busy += took;
+    t->epoch_busy += seconds;
     t->epoch_loss += step->loss;
     t->epoch_steps++;
     return t->status != AMPC_OK;

@@ -24,7 +24,7 @@ enum { COLOURS = sizeof colours / sizeof *colours };
 
 typedef struct text {
     char *bytes;
-    size_t n, room;
+    size_t n, capacity;
     bool failed;
 } text;
 
@@ -34,11 +34,11 @@ __attribute__((format(printf, 2, 3))) static void add(text *t, const char *forma
     va_start(args, format);
     va_copy(again, args);
     size_t n = (size_t)vsnprintf(NULL, 0, format, args);
-    if (!t->failed && t->n + n + 1 > t->room) {
-        size_t room = 2 * t->room + n + 4096;
-        char *bytes = realloc(t->bytes, room);
+    if (!t->failed && t->n + n + 1 > t->capacity) {
+        size_t capacity = 2 * t->capacity + n + 4096;
+        char *bytes = realloc(t->bytes, capacity);
         t->failed = !bytes;
-        if (bytes) t->bytes = bytes, t->room = room;
+        if (bytes) t->bytes = bytes, t->capacity = capacity;
     }
     if (!t->failed) t->n += (size_t)vsnprintf(t->bytes + t->n, n + 1, format, again);
     va_end(again);
@@ -115,7 +115,7 @@ static void widen(panel *p, double v)
     p->high = fmax(p->high, v);
 }
 
-static void settle(panel *p, double margin)
+static void add_margin(panel *p, double margin)
 {
     if (p->low > p->high) p->low = 0, p->high = 1; /* no finite value */
     double pad = p->high > p->low ? (p->high - p->low) * margin : fmax(fabs(p->low) * 0.1, 0.5);
@@ -123,10 +123,10 @@ static void settle(panel *p, double margin)
     p->high += pad;
 }
 
-/* 1, 2 or 5 times a power of ten, such that about `wanted` ticks fit. */
-static double nice_step(double span, int wanted)
+/* 1, 2 or 5 times a power of ten, such that about `count` ticks fit. */
+static double nice_step(double span, int count)
 {
-    double raw = span / wanted, power = pow(10, floor(log10(raw))), lead = raw / power;
+    double raw = span / count, power = pow(10, floor(log10(raw))), lead = raw / power;
     return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
 }
 
@@ -283,8 +283,8 @@ static void measure(const plot_run *runs, size_t count, panel *loss, panel *scal
     if (first > last) first = 0, last = 1;
     loss->first_step = scale->first_step = first;
     loss->last_step = scale->last_step = last;
-    settle(loss, 0.06);
-    settle(scale, 0.12);
+    add_margin(loss, 0.06);
+    add_margin(scale, 0.12);
 }
 
 static void draw_head(text *t, const char *title, double height, const panel *loss)

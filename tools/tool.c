@@ -49,9 +49,9 @@ ampc_status tool_print_module(tool *t)
 
 static ampc_status read_dims(tool *t, onnx_dim_binding **dims)
 {
-    const pass_strings *given = &t->o.dims;
-    *dims = arena_array(t->arena, (size_t)given->count + 1, sizeof **dims);
-    for (int i = 0; i < given->count; i++) TRY(tool_parse_dim(t, given->items[i], &(*dims)[i].name, &(*dims)[i].size));
+    const pass_strings *texts = &t->o.dims;
+    *dims = arena_array(t->arena, (size_t)texts->count + 1, sizeof **dims);
+    for (int i = 0; i < texts->count; i++) TRY(tool_parse_dim(t, texts->items[i], &(*dims)[i].name, &(*dims)[i].size));
     return AMPC_OK;
 }
 
@@ -78,7 +78,8 @@ static ampc_status compile_passes(tool *t)
 ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
-    onnx_import_options import = {.n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .foreign = t->foreign};
+    onnx_import_options import = {
+        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .foreign = t->accept_opaque};
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

@@ -12,7 +12,7 @@ typedef struct tool {
     const command *command; /* the current one */
     tool_options o;
     compile *compile;        /* NULL until a model is compiled or passes run */
-    bool foreign;            /* accept unsupported operators as opaque ones: to convert or explain */
+    bool accept_opaque;      /* unsupported operators: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* directory that the module's weight files are relative to */
 } tool;

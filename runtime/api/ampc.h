@@ -25,7 +25,7 @@
  *     }
  *
  * Rules that hold for every function:
- *   - A function returns a status (ampc_status.h). After a failure, ampc_context_message says what failed, where and
+ *   - A function returns a status (ampc_status.h). After a failure, ampc_context_message states what failed, where and
  *     why. A failed call changes nothing unless its comment says so. The library never prints, never ends the process,
  *     and does not change its environment or signal handlers. docs/reliability.md describes how memory exhaustion is
  *     handled; the remaining case is exhaustion inside a library that does not survive it (oneDNN, libgomp, CUDA).
@@ -138,8 +138,8 @@ AMPC_API ampc_status ampc_module_compile(ampc_module *module, const ampc_compile
 AMPC_API const char *ampc_module_summary(const ampc_module *module);
 
 /* Writes the module as text to `path`, which must end in ".ir", and its weights to a .safetensors file with the same
- * stem in the same folder. Both files are written atomically. Fails with AMPC_USAGE (wrong suffix, or sessions of the
- * module are open), AMPC_IO or AMPC_NO_MEMORY. */
+ * base name in the same folder. Both files are written atomically. Fails with AMPC_USAGE (wrong suffix, or sessions of
+ * the module are open), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_save(ampc_module *module, const char *path);
 /* Reads a module written by ampc_module_save. The weights are read when a session is opened. Fails with
  * AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
@@ -287,7 +287,7 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     void *user;
 } ampc_train_options;
 
-/* Runs a whole training. A resumed run is bitwise identical to an uninterrupted one. Fails like ampc_train_step, and
+/* Runs a complete training. A resumed run is bitwise identical to an uninterrupted one. Fails like ampc_train_step, and
  * with the errors of reading data and checkpoints. */
 AMPC_API ampc_status ampc_train(ampc_session *session, const ampc_train_options *options);
 
@@ -311,7 +311,7 @@ typedef struct ampc_position { /* position in the caller's data, stored but not 
 
 /* Writes the complete training state atomically to one safetensors file. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position);
-/* Verifies the whole file, then loads it. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model),
+/* Verifies the complete file, then loads it. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model),
  * AMPC_IO or AMPC_NO_MEMORY; the session is then unchanged. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position);
 /* Loads only parameters and buffers, into any model that has all of them with these types. Fails like

@@ -153,15 +153,15 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(path);
-    size_t n = strlen(path), stem = n - (sizeof ending - 1);
-    if (n < sizeof ending || strcmp(path + stem, ending) != 0)
+    size_t n = strlen(path), base = n - (sizeof ending - 1);
+    if (n < sizeof ending || strcmp(path + base, ending) != 0)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the name of a saved module ends in .ir");
     if (module->holders > 1)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "a module cannot be saved while sessions of it are open");
-    char *weights = malloc(stem + sizeof weights_ending);
+    char *weights = malloc(base + sizeof weights_ending);
     if (!weights) return rt_no_memory(d);
-    memcpy(weights, path, stem);
-    memcpy(weights + stem, weights_ending, sizeof weights_ending);
+    memcpy(weights, path, base);
+    memcpy(weights + base, weights_ending, sizeof weights_ending);
     ampc_status s = write_module(module, path, weights, d);
     free(weights);
     return s;
@@ -195,7 +195,7 @@ static ampc_status choose(const char *what, const char *word, const pass_word *t
 {
     *out = absent;
     if (!word || pass_find_word(table, word, out)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s '%s' is not known", what, word);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown %s '%s'", what, word);
 }
 
 static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d, compile_options *p)

@@ -69,13 +69,13 @@ ampc_status api_number(diag *d, const char *what, double v, double low, double h
 typedef struct api_range {
     const char *name;
     size_t offset;
-    enum { API_REAL, API_WHOLE, API_INT } kind;
+    enum { API_REAL, API_INT64, API_INT } kind;
     double low, high;
 } api_range;
 /* clang-format off */
 #define API_RANGE(type, member, limits) \
     {#member, offsetof(type, member), \
-     _Generic(((type *)0)->member, double : API_REAL, int64_t : API_WHOLE, int : API_INT), limits}
+     _Generic(((type *)0)->member, double : API_REAL, int64_t : API_INT64, int : API_INT), limits}
 /* clang-format on */
 ampc_status api_ranges(diag *d, const void *options, const api_range *ranges);
 

@@ -61,7 +61,7 @@ ampc_status api_dims(diag *d, const char *function, const ampc_dim *dims, size_t
 ampc_status api_number(diag *d, const char *what, double v, double low, double high)
 {
     if (is_within(v, low, high)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %.17g is not within %g and %g", what, v, low, high);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %.17g is not between %g and %g", what, v, low, high);
 }
 
 /* ---- options ---- */
@@ -71,7 +71,7 @@ ampc_status api_ranges(diag *d, const void *options, const api_range *ranges)
     for (const api_range *r = ranges; r->name; r++) {
         const char *at = (const char *)options + r->offset;
         double v = r->kind == API_REAL    ? *(const double *)at
-                   : r->kind == API_WHOLE ? (double)*(const int64_t *)at
+                   : r->kind == API_INT64 ? (double)*(const int64_t *)at
                                           : *(const int *)at;
         if (v != 0) TRY(api_number(d, r->name, v, r->low, r->high));
     }
@@ -81,41 +81,41 @@ ampc_status api_ranges(diag *d, const void *options, const api_range *ranges)
 /* No version of any struct is larger; a larger size means that struct_size was not set. */
 enum { STRUCT_LIMIT = 1 << 12 };
 
-static ampc_status check_size(size_t given, const char *what, diag *d)
+static ampc_status check_size(size_t caller_size, const char *what, diag *d)
 {
-    if (given >= sizeof given && given <= STRUCT_LIMIT) return AMPC_OK;
+    if (caller_size >= sizeof caller_size && caller_size <= STRUCT_LIMIT) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the %s is not set", what);
 }
 
 ampc_status api_options(const void *from, void *to, size_t size, diag *d)
 {
-    size_t given = 0;
+    size_t caller_size = 0;
     memset(to, 0, size);
     if (!from) return AMPC_OK;
-    memcpy(&given, from, sizeof given);
-    TRY(check_size(given, "options", d));
-    for (size_t i = size; i < given; i++)
+    memcpy(&caller_size, from, sizeof caller_size);
+    TRY(check_size(caller_size, "options", d));
+    for (size_t i = size; i < caller_size; i++)
         if (((const char *)from)[i])
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "options of a newer version than this library (%s)",
                               AMPC_VERSION);
-    memcpy(to, from, given < size ? given : size);
+    memcpy(to, from, caller_size < size ? caller_size : size);
     return AMPC_OK;
 }
 
 ampc_status api_result_check(const void *to, diag *d)
 {
-    size_t room = sizeof room;
-    if (to) memcpy(&room, to, sizeof room);
-    return check_size(room, "result", d);
+    size_t caller_size = sizeof caller_size;
+    if (to) memcpy(&caller_size, to, sizeof caller_size);
+    return check_size(caller_size, "result", d);
 }
 
 void api_result(const void *from, void *to, size_t size)
 {
-    size_t room = 0;
+    size_t caller_size = 0;
     if (!to) return;
-    memcpy(&room, to, sizeof room);
-    size_t n = room < size ? room : size;
-    memcpy((char *)to + sizeof room, (const char *)from + sizeof room, n - sizeof room);
+    memcpy(&caller_size, to, sizeof caller_size);
+    size_t n = caller_size < size ? caller_size : size;
+    memcpy((char *)to + sizeof caller_size, (const char *)from + sizeof caller_size, n - sizeof caller_size);
 }
 
 /* ---- state ---- */

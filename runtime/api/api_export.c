@@ -62,11 +62,11 @@ static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx
 static char *find_source(const ir_module *m, const char *folder)
 {
     const char *source = ir_module_source(m);
-    char *beside = NULL;
+    char *path = NULL;
     if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder) return strdup(source ? source : "");
-    if (asprintf(&beside, "%s/%s", folder, source) < 0) return NULL;
-    if (access(beside, R_OK) == 0) return beside;
-    free(beside);
+    if (asprintf(&path, "%s/%s", folder, source) < 0) return NULL;
+    if (access(path, R_OK) == 0) return path;
+    free(path);
     return strdup(source);
 }
 
@@ -94,7 +94,7 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
 {
     if (!*source)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
-                          "the module does not say which model it was compiled from");
+                          "the module does not name the model that it was compiled from");
     if (access(source, R_OK) != 0)
         return diag_error(d, AMPC_IO, DIAG_FILE(source),
                           "%s: an export rewrites the model that was compiled, so it must still be there",

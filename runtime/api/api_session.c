@@ -32,7 +32,7 @@ static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype,
     int64_t bytes = (int64_t)ir_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
         if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
-            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "impossible size in dimension %d", i);
+            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "invalid size of dimension %d", i);
     ampc_tensor *t = calloc(1, sizeof *t);
     char *copy = strdup(name);
     void *memory = calloc(1, bytes ? (size_t)bytes : 1);
@@ -57,7 +57,7 @@ ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dty
     NEED(name);
     NEED(tensor);
     if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "no such element type: %d", (int)dtype);
+        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "unknown element type %d", (int)dtype);
     if (rank < 0 || rank > AMPC_MAX_RANK)
         return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
     if (rank) NEED(dims);
@@ -326,7 +326,7 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     const rt_tensor *from = &tensor->view;
     TRY(find_writable(session, key, d, &storage, &t));
     bool same = t.rank == from->rank && memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
-    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor has another shape than '%s'", key);
+    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor and '%s' differ in shape", key);
     const ir_storage *state = session->module->ir->storage.items[storage];
     if (t.rank == 0) TRY(api_state(d, state, key, ir_load_f64(from->dtype, from->data)));
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);

@@ -13,7 +13,7 @@ static ampc_status open_data(const ampc_session *s, const ir_graph *g, const cha
 {
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;
-    if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data given");
+    if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data specified");
     if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
     o.fields = fields;
     ampc_status status = rt_dataset_open(spec, &o, d, data);
@@ -86,7 +86,7 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
     TRY(api_options(options, &o, sizeof o, d));
     TRY(api_ranges(d, &o, ranges));
     if ((o.steps > 0) == (o.epochs > 0))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "give the number of steps or of epochs");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "specify either steps or epochs");
     const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);
     TRY(open_data(session, step, o.data, RT_TRAIN, o.seed, d, &data));
     session->trains = true;

@@ -98,7 +98,7 @@ static void split_flat(rt_array *a, int64_t samples)
 /* Checks that all arrays have the same number of samples. */
 static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
 {
-    if (!all->count) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "no arrays in it");
+    if (!all->count) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "the file has no arrays");
     const rt_array *first = counting_array(all);
     int64_t samples = first->rank ? first->dims[0] : 0;
     for (size_t i = 0; i < all->count; i++) {
@@ -107,7 +107,7 @@ static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
         if (a->rank == 0) return diag_error(d, AMPC_REJECTED, loc, "a scalar has no samples");
         split_flat(a, samples);
         if (a->dims[0] < 1 || a->dims[0] > INT32_MAX)
-            return diag_error(d, AMPC_REJECTED, loc, "%lld samples (1 to 2147483647 are possible)",
+            return diag_error(d, AMPC_REJECTED, loc, "%lld samples (the range is 1 to 2147483647)",
                               (long long)a->dims[0]);
         if (a->dims[0] != samples)
             return diag_error(d, AMPC_REJECTED, loc, "%lld samples, but '%s' has %lld", (long long)a->dims[0],
@@ -163,7 +163,7 @@ static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *
     for (size_t i = 0; i < spec->n_files; i++) {
         rt_array *a = &all->items[i];
         if (rt_arrays_find(all, spec->files[i].name))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: the name '%s' is given twice", spec->files[i].name);
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: duplicate name '%s'", spec->files[i].name);
         TRY(rt_npy_read(spec->files[i].file, IR_NO_DTYPE, d, a));
         all->count++;
         a->name = strdup(spec->files[i].name);
@@ -320,7 +320,7 @@ static void copy_stored(const transfer *t, const column *c, size_t n)
 #define LOOK_UP(size) \
     for (size_t k = 0; k < n; k++) memcpy(dst + k * (size), table + pixels[k] * (size), size)
 
-static void look_up(char *dst, const char *table, size_t size, const uint8_t *pixels, size_t n)
+static void convert_pixels(char *dst, const char *table, size_t size, const uint8_t *pixels, size_t n)
 {
     if (size == 2) LOOK_UP((size_t)2);
     else if (size == 4) LOOK_UP((size_t)4);
@@ -335,7 +335,7 @@ static void copy_normalised(const transfer *t, const column *c, size_t n)
     ir_convert(t->dtype, table, IR_f32, c->table, LEVELS);
     for (int64_t i = 0; i < t->count; i++) {
         const uint8_t *row = (const uint8_t *)c->array.data + source_row(t, i) * n;
-        look_up(t->dst + (size_t)i * n * size, table, size, row, n);
+        convert_pixels(t->dst + (size_t)i * n * size, table, size, row, n);
     }
 }
 
@@ -343,17 +343,17 @@ static void copy_normalised(const transfer *t, const column *c, size_t n)
 static void make_up(const transfer *t, const column *c, uint64_t at, void *dst, size_t n)
 {
     float reals[CHUNK];
-    int64_t whole[CHUNK];
+    int64_t integers[CHUNK];
     philox_words block = {{0}};
     bool real = ir_dtype_is_float(c->field.dtype);
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || (at + k) % 4 == 0) block = philox_block(t->ds->seed, t->index, (at + k) / 4);
         uint32_t word = block.v[(at + k) % 4];
         if (real) reals[k] = (2 * philox_unit(word) - 1) * 1.7320508f;
-        else whole[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
+        else integers[k] = (int64_t)philox_below((uint64_t)word << 32, (uint64_t)c->field.bound);
     }
     if (real) ir_convert(t->dtype, dst, IR_f32, reals, n);
-    else ir_convert(t->dtype, dst, IR_i64, whole, n);
+    else ir_convert(t->dtype, dst, IR_i64, integers, n);
 }
 
 static void copy_synthetic(const transfer *t, const column *c, size_t n)

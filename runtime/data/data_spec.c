@@ -15,7 +15,7 @@ static const struct {
     rt_data_kind kind;
 } kinds[] = {{"idx:", RT_DATA_IDX}, {"npz:", RT_DATA_NPZ}, {"npy:", RT_DATA_NPY}, {"synthetic", RT_DATA_SYNTHETIC}};
 
-static bool take_count(const char *text, uint64_t *out)
+static bool parse_count(const char *text, uint64_t *out)
 {
     char *end;
     errno = 0;
@@ -23,30 +23,30 @@ static bool take_count(const char *text, uint64_t *out)
     return *text >= '0' && *text <= '9' && !*end && !errno;
 }
 
-static bool take_real(const char *text, double *out)
+static bool parse_real(const char *text, double *out)
 {
     char *end;
     *out = strtod(text, &end);
     return *text && !*end && isfinite(*out);
 }
 
-static bool set_divide(rt_data_spec *s, const char *v) { return take_real(v, &s->divide) && s->divide > 0; }
-static bool set_mean(rt_data_spec *s, const char *v) { return take_real(v, &s->mean); }
-static bool set_std(rt_data_spec *s, const char *v) { return take_real(v, &s->std) && s->std > 0; }
-static bool set_rows(rt_data_spec *s, const char *v) { return take_count(v, &s->rows) && s->rows > 0; }
-static bool set_limit(rt_data_spec *s, const char *v) { return take_count(v, &s->limit) && s->limit > 0; }
+static bool set_divide(rt_data_spec *s, const char *v) { return parse_real(v, &s->divide) && s->divide > 0; }
+static bool set_mean(rt_data_spec *s, const char *v) { return parse_real(v, &s->mean); }
+static bool set_std(rt_data_spec *s, const char *v) { return parse_real(v, &s->std) && s->std > 0; }
+static bool set_rows(rt_data_spec *s, const char *v) { return parse_count(v, &s->rows) && s->rows > 0; }
+static bool set_limit(rt_data_spec *s, const char *v) { return parse_count(v, &s->limit) && s->limit > 0; }
 
 static bool set_permute(rt_data_spec *s, const char *v)
 {
     s->permute_labels = true;
-    return take_count(v, &s->permute_seed);
+    return parse_count(v, &s->permute_seed);
 }
 
 static const struct {
     const char *key;
     unsigned kinds; /* set of the kinds that accept it */
     bool (*set)(rt_data_spec *s, const char *value);
-    const char *wanted;
+    const char *expected;
 } options[] = {
     {"divide", KIND(RT_DATA_IDX), set_divide, "a number above 0"},
     {"mean", KIND(RT_DATA_IDX), set_mean, "a number"},
@@ -81,8 +81,8 @@ static ampc_status parse_item(rt_data_spec *s, char *item, const char *spec, dia
     for (size_t i = 0; i < OPTIONS; i++) {
         if (strcmp(item, options[i].key) != 0 || !(options[i].kinds & KIND(s->kind))) continue;
         if (options[i].set(s, value)) return AMPC_OK;
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s needs %s, not '%s'", spec, item,
-                          options[i].wanted, value);
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s must be %s, not '%s'", spec, item,
+                          options[i].expected, value);
     }
     if (s->kind != RT_DATA_NPY) return refuse(d, spec, "unknown option", item);
     if (!*item || !*value) return refuse(d, spec, "expected NAME=FILE", NULL);
@@ -98,7 +98,7 @@ static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, di
             s->path = item;
         } else TRY(parse_item(s, item, spec, d));
     }
-    if (s->kind == RT_DATA_NPY && !s->n_files) return refuse(d, spec, "no NAME=FILE", NULL);
+    if (s->kind == RT_DATA_NPY && !s->n_files) return refuse(d, spec, "NAME=FILE is missing", NULL);
     return AMPC_OK;
 }
 

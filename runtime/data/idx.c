@@ -55,8 +55,8 @@ static ampc_status read_header(const idx_reader *r, int rank, rt_array *a)
     if (b[0] || b[1]) return refuse(r, "not an IDX file (wrong magic bytes)");
     if (b[2] != 8) return refuse(r, "IDX elements other than unsigned bytes are not supported");
     if (b[3] != rank)
-        return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path), "an IDX file of %d dimensions where %d are expected",
-                          b[3], rank);
+        return diag_error(r->d, AMPC_REJECTED, DIAG_FILE(r->path), "an IDX file with %d dimensions instead of %d", b[3],
+                          rank);
     TRY(read_bytes(r, b + 4, 4 * (size_t)rank, "too short for an IDX file"));
     *a = (rt_array){.dtype = IR_u8, .rank = rank};
     for (int i = 0; i < rank; i++) {
@@ -64,7 +64,7 @@ static ampc_status read_header(const idx_reader *r, int rank, rt_array *a)
         a->dims[i] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
     }
     if (!rt_array_bytes(IR_u8, rank, a->dims, &a->bytes)) return refuse(r, "the IDX dimensions overflow");
-    if (a->bytes / MAX_EXPANSION > r->file_bytes) return refuse(r, "shorter than its IDX header says");
+    if (a->bytes / MAX_EXPANSION > r->file_bytes) return refuse(r, "shorter than its IDX header specifies");
     return AMPC_OK;
 }
 
@@ -73,12 +73,12 @@ static ampc_status read_subgraph(const idx_reader *r, rt_array *a)
     char more;
     a->data = malloc(a->bytes ? a->bytes : 1);
     if (!a->data) return rt_no_memory(r->d);
-    TRY(read_bytes(r, a->data, a->bytes, "shorter than its IDX header says"));
+    TRY(read_bytes(r, a->data, a->bytes, "shorter than its IDX header specifies"));
     int got = gzread(r->gz, &more, 1), code;
-    if (got > 0) return refuse(r, "longer than its IDX header says");
+    if (got > 0) return refuse(r, "longer than its IDX header specifies");
     gzerror(r->gz, &code); /* zlib verifies length and checksum at the end of the stream */
     if (code == Z_ERRNO) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
-    if (got < 0 || code != Z_OK) return refuse(r, "the compressed data are damaged or cut");
+    if (got < 0 || code != Z_OK) return refuse(r, "the compressed data are damaged or truncated");
     return AMPC_OK;
 }
 
@@ -116,8 +116,8 @@ static ampc_status read_named(const char *folder, const char *split, const char 
         if (n < 0 || n >= PATH_MAX) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "the path is too long");
         if (access(path, F_OK) == 0) return rt_idx_read(path, rank, d, out);
     }
-    return diag_error(d, AMPC_IO, DIAG_FILE(folder), "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz here", split, kind,
-                      rank, split, kind, rank);
+    return diag_error(d, AMPC_IO, DIAG_FILE(folder), "no %s-%s-idx%d-ubyte or %s-%s-idx%d-ubyte.gz in the folder",
+                      split, kind, rank, split, kind, rank);
 }
 
 ampc_status rt_idx_read_folder(const char *folder, rt_split split, diag *d, rt_array *images, rt_array *labels)

@@ -70,7 +70,7 @@ static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, d
     size_t at = 0;
     for (size_t i = 0; i < rt_dataset_field_count(data) && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", rt_dataset_field(data, i)->name);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the data has nothing for input '%s'; it has: %s", v->name,
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the data have no field for input '%s', only: %s", v->name,
                       at ? names : "nothing");
 }
 
@@ -233,7 +233,7 @@ static const struct {
     {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
 };
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t smaller_bound(int64_t a, int64_t b)
 {
     if (!a || !b) return a ? a : b;
     return a < b ? a : b;
@@ -260,10 +260,10 @@ static int64_t bound_below(const ir_value *v, int depth)
 {
     int64_t bound = 0;
     for (const ir_use *u = v->first_use; u; u = u->next) {
-        bound = least(bound, table_size(u));
+        bound = smaller_bound(bound, table_size(u));
         for (int i = 0; depth && i < u->user->n_out; i++)
             if (ir_dtype_is_int(u->user->out[i]->type.dtype))
-                bound = least(bound, bound_below(u->user->out[i], depth - 1));
+                bound = smaller_bound(bound, bound_below(u->user->out[i], depth - 1));
     }
     return bound;
 }

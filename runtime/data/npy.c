@@ -43,7 +43,7 @@ static void skip_blanks(scanner *s)
     while (s->at < s->end && strchr(" \t\r\n", *s->at)) s->at++;
 }
 
-static bool take(scanner *s, char c)
+static bool accept(scanner *s, char c)
 {
     skip_blanks(s);
     if (s->at == s->end || *s->at != c) return false;
@@ -51,7 +51,7 @@ static bool take(scanner *s, char c)
     return true;
 }
 
-static bool take_word(scanner *s, const char *word)
+static bool accept_word(scanner *s, const char *word)
 {
     size_t n = strlen(word);
     skip_blanks(s);
@@ -61,7 +61,7 @@ static bool take_word(scanner *s, const char *word)
 }
 
 /* Parses a quoted string without escapes into dst, truncated if necessary: no valid string is that long. */
-static bool take_string(scanner *s, char *dst, size_t n)
+static bool read_string(scanner *s, char *dst, size_t n)
 {
     skip_blanks(s);
     if (s->at == s->end || (*s->at != '\'' && *s->at != '"')) return false;
@@ -76,8 +76,8 @@ static bool take_string(scanner *s, char *dst, size_t n)
 static ampc_status parse_descr(scanner *s)
 {
     char descr[32];
-    if (!take_string(s, descr, sizeof descr))
-        return refuse(s, "'descr' is no string (structured types are not supported)");
+    if (!read_string(s, descr, sizeof descr))
+        return refuse(s, "'descr' is not a string (structured types are not supported)");
     bool one_byte = descr[0] && descr[1] && strcmp(descr + 2, "1") == 0;
     if (descr[0] == '>' && !one_byte) return refuse(s, "big-endian data are not supported");
     for (size_t i = 0; strchr("<|=>", descr[0]) && i < NPY_TYPES; i++)
@@ -92,12 +92,12 @@ static ampc_status parse_descr(scanner *s)
 
 static ampc_status parse_order(scanner *s)
 {
-    if (take_word(s, "False")) return AMPC_OK;
-    if (take_word(s, "True")) return refuse(s, "Fortran order is not supported");
+    if (accept_word(s, "False")) return AMPC_OK;
+    if (accept_word(s, "True")) return refuse(s, "Fortran order is not supported");
     return refuse(s, "'fortran_order' is neither True nor False");
 }
 
-static bool take_dim(scanner *s, int64_t *dim)
+static bool read_dim(scanner *s, int64_t *dim)
 {
     skip_blanks(s);
     const char *start = s->at;
@@ -111,12 +111,12 @@ static bool take_dim(scanner *s, int64_t *dim)
 static ampc_status parse_shape(scanner *s)
 {
     rt_array *a = s->out;
-    if (!take(s, '(')) return refuse(s, "'shape' is no tuple");
-    while (!take(s, ')')) {
+    if (!accept(s, '(')) return refuse(s, "'shape' is not a tuple");
+    while (!accept(s, ')')) {
         if (a->rank == RT_ARRAY_MAX_RANK) return refuse(s, "more than 32 dimensions");
-        if (!take_dim(s, &a->dims[a->rank++])) return refuse(s, "'shape' holds no valid size");
-        if (take(s, ',')) continue;
-        if (!take(s, ')')) return refuse(s, "'shape' is not closed");
+        if (!read_dim(s, &a->dims[a->rank++])) return refuse(s, "'shape' has an invalid size");
+        if (accept(s, ',')) continue;
+        if (!accept(s, ')')) return refuse(s, "'shape' is not closed");
         break;
     }
     return AMPC_OK;
@@ -131,10 +131,10 @@ enum { NPY_KEYS = sizeof npy_keys / sizeof *npy_keys };
 static ampc_status parse_item(scanner *s)
 {
     char key[32];
-    if (!take_string(s, key, sizeof key) || !take(s, ':')) return refuse(s, "not a dictionary");
+    if (!read_string(s, key, sizeof key) || !accept(s, ':')) return refuse(s, "not a dictionary");
     for (unsigned i = 0; i < NPY_KEYS; i++) {
         if (strcmp(key, npy_keys[i].name) != 0) continue;
-        if (s->seen & 1u << i) return refuse(s, "a key stands twice");
+        if (s->seen & 1u << i) return refuse(s, "duplicate key");
         s->seen |= 1u << i;
         return npy_keys[i].parse(s);
     }
@@ -143,11 +143,11 @@ static ampc_status parse_item(scanner *s)
 
 static ampc_status parse_header(scanner *s)
 {
-    if (!take(s, '{')) return refuse(s, "not a dictionary");
-    while (!take(s, '}')) {
+    if (!accept(s, '{')) return refuse(s, "not a dictionary");
+    while (!accept(s, '}')) {
         TRY(parse_item(s));
-        if (take(s, ',')) continue;
-        if (!take(s, '}')) return refuse(s, "the dictionary is not closed");
+        if (accept(s, ',')) continue;
+        if (!accept(s, '}')) return refuse(s, "the dictionary is not closed");
         break;
     }
     skip_blanks(s);
@@ -177,7 +177,7 @@ static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *leng
     *length = (uint32_t)b[8] | (uint32_t)b[9] << 8;
     if (*used == 12) *length |= (uint32_t)b[10] << 16 | (uint32_t)b[11] << 24;
     if (*length > HEADER_LIMIT) return reject(src, d, "the .npy header is longer than 64 KiB");
-    if (*length > src->size - *used) return reject(src, d, "the .npy header reaches past the end");
+    if (*length > src->size - *used) return reject(src, d, "the .npy header extends past the end");
     return AMPC_OK;
 }
 
@@ -208,7 +208,7 @@ static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_
         return reject(src, d, "the shape in the .npy header is too large");
     if (a->bytes != src->size - used)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name),
-                          "the .npy header promises %zu bytes of data, the file holds %llu", a->bytes,
+                          "the .npy header specifies %zu bytes of data, but the file has %llu", a->bytes,
                           (unsigned long long)(src->size - used));
     a->data = malloc(a->bytes ? a->bytes : 1);
     if (!a->data) return rt_no_memory(d);
@@ -285,13 +285,13 @@ static const char *type_code(ir_dtype dtype)
 size_t rt_npy_header(const rt_array *a, unsigned char *dst)
 {
     char *text = (char *)dst + 10;
-    size_t room = RT_NPY_HEADER_MAX - 10;
-    size_t n = (size_t)snprintf(text, room, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+    size_t capacity = RT_NPY_HEADER_MAX - 10;
+    size_t n = (size_t)snprintf(text, capacity, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
                                 ir_dtype_size(a->dtype) == 1 ? '|' : '<', type_code(a->dtype));
     for (int i = 0; i < a->rank; i++)
-        n += (size_t)snprintf(text + n, room - n, "%s%lld%s", i ? " " : "", (long long)a->dims[i],
+        n += (size_t)snprintf(text + n, capacity - n, "%s%lld%s", i ? " " : "", (long long)a->dims[i],
                               i + 1 < a->rank || a->rank == 1 ? "," : "");
-    n += (size_t)snprintf(text + n, room - n, "), }");
+    n += (size_t)snprintf(text + n, capacity - n, "), }");
     size_t padded = (10 + n + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT - 10;
     memset(text + n, ' ', padded - n);
     text[padded - 1] = '\n';

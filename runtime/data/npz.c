@@ -88,11 +88,11 @@ static ampc_status read_one(npz_reader *r, zip_uint64_t index, rt_arrays *all)
     if (zip_stat_index(r->zip, index, 0, &st) != 0) return zip_failed(r, zip_get_error(r->zip), NULL);
     r->name = st.name;
     size_t n = strlen(st.name);
-    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0) return refuse(r, "a member that is no .npy file");
+    if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0) return refuse(r, "a member is not a .npy file");
     rt_array a = {0};
     ampc_status s = load_member(r, index, &st, &a);
     if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = rt_no_memory(r->d);
-    if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members of the same name");
+    if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members have the same name");
     if (s == AMPC_OK) all->items[all->count++] = a;
     else rt_array_clear(&a);
     return s;

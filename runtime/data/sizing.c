@@ -35,18 +35,17 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
     const ir_dim_table *t = z->graph->module->dims;
     size_t other;
     int64_t rows;
-    if (z->batch <= 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model takes any number of samples: give the batch size");
+    if (z->batch <= 0) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no fixed batch size: specify one");
     if (!z->graph->inputs.count) return AMPC_OK;
     const ir_value *v = z->graph->inputs.items[0];
     if (fixed && fixed != z->batch)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "a batch of %" PRId64 " does not fit input '%s', which takes %" PRId64 " samples", z->batch,
+                          "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64 " samples", z->batch,
                           v->name, fixed);
     if (!v->type.rank || ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, &other)) return AMPC_OK;
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "input '%s': the first dimension %s has more than one symbol, so it does not "
-                      "say which counts samples; bind the others with --dim %s=SIZE",
+                      "input '%s': the first dimension %s has more than one symbol, and any "
+                      "of them could count samples; bind the others with --dim %s=SIZE",
                       v->name, rt_dim_text(t, v->type.dims[0], text),
                       other == SIZE_MAX ? "NAME" : ir_dim_symbol_name(t, other));
 }
@@ -179,11 +178,11 @@ static ampc_status report_open_symbol(const rt_sizing *z, const ir_value *v, siz
 ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d)
 {
     char sample[SHAPE_TEXT], shape[SHAPE_TEXT];
-    int64_t dims[IR_MAX_RANK], n = 1, wanted;
+    int64_t dims[IR_MAX_RANK], n = 1, expected;
     size_t symbol = open_symbol(z, v);
     bool known = rt_sizing_shape(z, v, dims) && v->type.rank > 0;
     for (int i = 0; i < v->type.rank && known; i++) known = checked_mul(n, dims[i], &n);
-    if (known && checked_mul(z->batch, rt_field_elements(f), &wanted) && n == wanted) return AMPC_OK;
+    if (known && checked_mul(z->batch, rt_field_elements(f), &expected) && n == expected) return AMPC_OK;
     if (symbol != RT_NO_SYMBOL) return report_open_symbol(z, v, symbol, d);
     shape_text(NULL, f->dtype, f->dims, f->rank, sample);
     shape_text(z->graph->module->dims, v->type.dtype, v->type.dims, v->type.rank, shape);

@@ -99,7 +99,7 @@ static ampc_status open_temp(rt_atomic_file *f)
         free(f->temp); /* another process owns it */
         f->temp = NULL;
         errno = error;
-        return fail(f, "cannot create a file beside it");
+        return fail(f, "cannot create a temporary file next to it");
     }
     /* Failure is harmless: without lock support the sweep cannot lock the file either and leaves it alone. */
     flock(f->fd, LOCK_EX | LOCK_NB);
@@ -208,7 +208,7 @@ static ampc_status check_bytes(void *user, int fd, const char *path, diag *d)
         XXH3_64bits_update(f->hash, f->buffer, n);
     }
     bool same = size == f->length && XXH3_64bits_digest(f->hash) == meant;
-    return same ? AMPC_OK : diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "other bytes than were written");
+    return same ? AMPC_OK : diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the bytes differ from those written");
 }
 
 /* Reads the temporary file back. */
@@ -220,8 +220,7 @@ static ampc_status check(rt_atomic_file *f)
     if (s == AMPC_NO_MEMORY) rt_no_memory(f->d);
     else if (s != AMPC_OK)
         s = diag_error(f->d, AMPC_IO, DIAG_FILE(f->path),
-                       "what was written does not read back as it was meant, so "
-                       "the file is left as it was (%s)",
+                       "verification of the written data failed, so the file is unchanged (%s)",
                        diag_first_error(quiet));
     diag_free(quiet);
     return s;
@@ -231,7 +230,7 @@ ampc_status rt_atomic_prepare(rt_atomic_file *f)
 {
     if (f->fd < 0) return AMPC_OK; /* already prepared */
     TRY(flush(f));
-    if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "cannot bring it to the disk");
+    if (f->temp && !rt_io_fsync(f->fd)) return fail(f, "cannot flush it to disk");
     if (f->temp) TRY(check(f));
     int fd = f->fd;
     f->fd = -1;
@@ -241,7 +240,7 @@ ampc_status rt_atomic_prepare(rt_atomic_file *f)
 static ampc_status put_in_place(rt_atomic_file *f)
 {
     if (!f->temp) return AMPC_OK;
-    if (!rt_io_rename(f->temp, f->target)) return fail(f, "cannot put the new file in place");
+    if (!rt_io_rename(f->temp, f->target)) return fail(f, "cannot rename the new file into place");
     free(f->temp);
     f->temp = NULL;
     return AMPC_OK;
@@ -249,7 +248,7 @@ static ampc_status put_in_place(rt_atomic_file *f)
 
 static ampc_status sync_folder(const rt_atomic_file *f, bool direct)
 {
-    return direct || rt_io_fsync_folder(f->target) ? AMPC_OK : fail(f, "cannot bring its folder to the disk");
+    return direct || rt_io_fsync_folder(f->target) ? AMPC_OK : fail(f, "cannot flush its folder to disk");
 }
 
 ampc_status rt_atomic_commit(rt_atomic_file *f)
@@ -278,7 +277,7 @@ static ampc_status keep_old(const rt_atomic_file *f, char **old)
     return AMPC_OK;
 }
 
-static void bring_back(const rt_atomic_file *f, const char *old)
+static void restore_old(const rt_atomic_file *f, const char *old)
 {
     if (old && *old) rename(old, f->target);
     else if (old) unlink(f->target);
@@ -289,7 +288,7 @@ static ampc_status put_both_in_place(rt_atomic_file *first, rt_atomic_file *seco
     char *old;
     TRY(keep_old(first, &old));
     ampc_status s = put_in_place(first);
-    if (s == AMPC_OK && (s = put_in_place(second)) != AMPC_OK) bring_back(first, old);
+    if (s == AMPC_OK && (s = put_in_place(second)) != AMPC_OK) restore_old(first, old);
     if (old && *old) unlink(old);
     free(old);
     return s;

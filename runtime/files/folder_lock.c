@@ -28,7 +28,7 @@ static ampc_status refuse(const rt_folder_lock *l, const char *folder, diag *d)
     char owner[OWNER_BYTES] = "";
     ssize_t n = pread(l->fd, owner, sizeof owner - 1, 0);
     owner[n > 0 ? strcspn(owner, "\n") : 0] = 0;
-    return diag_error(d, AMPC_USAGE, DIAG_FILE(folder), "another training writes its checkpoints here (%s)",
+    return diag_error(d, AMPC_USAGE, DIAG_FILE(folder), "another training uses this folder (%s)",
                       *owner ? owner : "process unknown");
 }
 
@@ -41,7 +41,7 @@ static void name_owner(const rt_folder_lock *l)
     if (ftruncate(l->fd, 0) == 0) rt_io_pwrite(l->fd, owner, (size_t)n, 0);
 }
 
-static ampc_status take(const char *folder, diag *d, rt_folder_lock *l)
+static ampc_status acquire(const char *folder, diag *d, rt_folder_lock *l)
 {
     l->fd = rt_io_open(l->path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (l->fd < 0) return diag_errno(d, DIAG_FILE(folder), "cannot lock the folder");
@@ -50,29 +50,28 @@ static ampc_status take(const char *folder, diag *d, rt_folder_lock *l)
     while (result != 0 && errno == EINTR);
     if (result == 0) return AMPC_OK;
     if (errno == EWOULDBLOCK) return refuse(l, folder, d);
-    TRY(diag_warning(d, DIAG_FILE(folder), "cannot lock the folder, so nothing keeps a second training out of it: %s",
-                     strerror(errno)));
+    TRY(diag_warning(d, DIAG_FILE(folder), "cannot lock the folder against a second training: %s", strerror(errno)));
     rt_io_close(l->fd);
     l->fd = -1;
     return AMPC_OK;
 }
 
 /* Leaves the file in place. */
-static void let_go(rt_folder_lock *l)
+static void release(rt_folder_lock *l)
 {
     if (l->fd >= 0) rt_io_close(l->fd);
     free(l->path);
     *l = RT_NO_FOLDER_LOCK;
 }
 
-ampc_status rt_folder_lock_take(const char *folder, diag *d, rt_folder_lock *out)
+ampc_status rt_folder_lock_acquire(const char *folder, diag *d, rt_folder_lock *out)
 {
     ampc_status status;
     rt_folder_lock l = RT_NO_FOLDER_LOCK;
     if (asprintf(&l.path, "%s/.ampc-lock", folder) < 0) return rt_no_memory(d);
-    while ((status = take(folder, d, &l)) == AMPC_OK && l.fd >= 0 && !is_still_there(&l)) rt_io_close(l.fd);
+    while ((status = acquire(folder, d, &l)) == AMPC_OK && l.fd >= 0 && !is_still_there(&l)) rt_io_close(l.fd);
     if (status != AMPC_OK) {
-        let_go(&l);
+        release(&l);
         return status;
     }
     if (l.fd >= 0) name_owner(&l);
@@ -80,8 +79,8 @@ ampc_status rt_folder_lock_take(const char *folder, diag *d, rt_folder_lock *out
     return AMPC_OK;
 }
 
-void rt_folder_lock_drop(rt_folder_lock *l)
+void rt_folder_lock_release(rt_folder_lock *l)
 {
     if (l->fd >= 0) unlink(l->path); /* before unlocking: afterwards the file might belong to the next owner */
-    let_go(l);
+    release(l);
 }

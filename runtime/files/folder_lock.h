@@ -18,7 +18,7 @@ typedef struct rt_folder_lock {
 /* Locks `folder` without waiting. Fails with AMPC_USAGE, naming the owner, if another process (or another lock of
  * this process) holds the lock; with AMPC_IO if no file can be created in the folder; with AMPC_NO_MEMORY. On a file
  * system without locks it only warns, and nothing is held. */
-ampc_status rt_folder_lock_take(const char *folder, diag *d, rt_folder_lock *out);
-void rt_folder_lock_drop(rt_folder_lock *l); /* allowed if not held */
+ampc_status rt_folder_lock_acquire(const char *folder, diag *d, rt_folder_lock *out);
+void rt_folder_lock_release(rt_folder_lock *l); /* allowed if not held */
 
 #endif

@@ -79,14 +79,14 @@ bool rt_io_size(int fd, uint64_t *size)
 }
 
 /* Linux transfers at most 2 GiB - 4 KiB per call; some other systems reject larger requests. */
-static size_t piece(size_t n) { return n < (1u << 30) ? n : (1u << 30); }
+static size_t limit_bytes(size_t n) { return n < (1u << 30) ? n : (1u << 30); }
 
 bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset)
 {
     char *at = dst;
     while (n > 0) {
         if (fault()) return false;
-        ssize_t got = pread(fd, at, piece(n), (off_t)offset);
+        ssize_t got = pread(fd, at, limit_bytes(n), (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return false;
         if (got == 0) return errno = ENODATA, false;
@@ -104,8 +104,8 @@ static bool write_pieces(int fd, const void *src, size_t n, int64_t offset)
     while (n > 0) {
         bool failed = fault();
         int error = errno;
-        size_t want = failed ? n / 2 : piece(n);
-        ssize_t put = offset < 0 ? write(fd, at, want) : pwrite(fd, at, want, (off_t)offset);
+        size_t requested = failed ? n / 2 : limit_bytes(n);
+        ssize_t put = offset < 0 ? write(fd, at, requested) : pwrite(fd, at, requested, (off_t)offset);
         if (failed) return errno = error, false;
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return false;

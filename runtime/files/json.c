@@ -54,8 +54,8 @@ static json_t *parse_primed(const char *text, size_t n)
     char *primed = primed_text(text, n, preload, &length);
     json_t *pair = primed ? json_loadb(primed, length, JSON_REJECT_DUPLICATES, NULL) : NULL;
     free(primed);
-    const bool whole = json_array_size(pair) == 2 && json_string_length(json_array_get(pair, 0)) == preload - 2;
-    json_t *value = whole ? json_incref(json_array_get(pair, 1)) : NULL;
+    const bool intact = json_array_size(pair) == 2 && json_string_length(json_array_get(pair, 0)) == preload - 2;
+    json_t *value = intact ? json_incref(json_array_get(pair, 1)) : NULL;
     json_decref(pair);
     return value;
 }

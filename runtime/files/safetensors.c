@@ -1,4 +1,4 @@
-/* safetensors.c - reading .safetensors: the whole table is checked before any tensor can be read.
+/* safetensors.c - reading .safetensors: the complete table is checked before any tensor can be read.
  *
  * Order of checks: length of the header; JSON without duplicate keys; each entry separately; the entries by offset
  * (the first starts at 0, each starts where the previous one ends, the last ends at the end of the file); the hash of
@@ -54,13 +54,13 @@ static ampc_status refuse(const rt_safetensors *f, const char *tensor, const cha
 
 static ampc_status parse_shape(rt_safetensors *f, const json_t *shape, rt_tensor_entry *e, int64_t *dims)
 {
-    if (!json_is_array(shape)) return refuse(f, e->name, "'shape' is missing or no array");
+    if (!json_is_array(shape)) return refuse(f, e->name, "'shape' is missing or not an array");
     e->dims = dims;
     e->rank = (int)json_array_size(shape);
     for (int i = 0; i < e->rank; i++) {
         const json_t *dim = json_array_get(shape, (size_t)i);
         dims[i] = json_is_integer(dim) ? json_integer_value(dim) : -1;
-        if (dims[i] < 0) return refuse(f, e->name, "'shape' holds something other than sizes");
+        if (dims[i] < 0) return refuse(f, e->name, "'shape' has an entry that is not a size");
     }
     return AMPC_OK;
 }
@@ -69,7 +69,7 @@ static ampc_status parse_offsets(rt_safetensors *f, const json_t *offsets, rt_te
 {
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return refuse(f, e->name, "'data_offsets' is missing or no pair of offsets");
+        return refuse(f, e->name, "'data_offsets' is missing or not a pair of offsets");
     int64_t b = json_integer_value(begin), n = json_integer_value(end);
     if (b < 0) return refuse(f, e->name, "negative data offset");
     if (n < b) return refuse(f, e->name, "data offsets end before they begin");
@@ -84,7 +84,7 @@ static ampc_status check_size(rt_safetensors *f, const rt_tensor_entry *e, unsig
     for (int i = 0; i < e->rank; i++)
         if (__builtin_mul_overflow(bits, (uint64_t)e->dims[i], &bits)) return refuse(f, e->name, "the shape overflows");
     if (bits % 8) return refuse(f, e->name, "the tensor does not fill whole bytes");
-    if (bits / 8 != e->bytes) return refuse(f, e->name, "shape and type need another size than the data offsets give");
+    if (bits / 8 != e->bytes) return refuse(f, e->name, "shape and type do not match the size of the data");
     return AMPC_OK;
 }
 
@@ -92,9 +92,9 @@ static ampc_status parse_entry(rt_safetensors *f, const char *name, const json_t
                                int64_t *dims)
 {
     *e = (rt_tensor_entry){.name = name};
-    if (!json_is_object(info)) return refuse(f, name, "the entry of a tensor is no object");
+    if (!json_is_object(info)) return refuse(f, name, "the entry of a tensor is not an object");
     e->type = json_string_value(json_object_get(info, "dtype"));
-    if (!e->type) return refuse(f, name, "'dtype' is missing or no string");
+    if (!e->type) return refuse(f, name, "'dtype' is missing or not a string");
     const safetensors_type *type = safetensors_type_by_name(e->type);
     if (!type) return refuse(f, name, "unknown element type");
     e->dtype = type->dtype;
@@ -127,13 +127,13 @@ static ampc_status check_layout(rt_safetensors *f)
         rt_tensor_entry *e = &f->entries[i];
         if (e->offset > at)
             return refuse(f, e->name,
-                          i ? "a hole in the data before this tensor"
+                          i ? "a gap in the data before this tensor"
                             : "the data of the first tensor do not begin at 0");
         if (e->offset < at) return refuse(f, e->name, "the data overlap those of another tensor");
         at += e->bytes; /* cannot overflow: offsets are below 2^63 */
         e->offset += f->data_start;
     }
-    if (at > f->file_bytes - f->data_start) return refuse(f, NULL, "cut short: tensor data are missing");
+    if (at > f->file_bytes - f->data_start) return refuse(f, NULL, "truncated: tensor data are missing");
     if (at < f->file_bytes - f->data_start) return refuse(f, NULL, "bytes after the last tensor");
     return AMPC_OK;
 }
@@ -144,9 +144,9 @@ static ampc_status check_metadata(rt_safetensors *f)
     json_t *value;
     f->metadata = json_object_get(f->root, RT_ST_METADATA);
     if (!f->metadata) return AMPC_OK;
-    if (!json_is_object(f->metadata)) return refuse(f, NULL, "'" RT_ST_METADATA "' is no object");
+    if (!json_is_object(f->metadata)) return refuse(f, NULL, "'" RT_ST_METADATA "' is not an object");
     json_object_foreach(f->metadata, key, value) if (!json_is_string(value)) return refuse(
-        f, NULL, "'" RT_ST_METADATA "' holds more than strings");
+        f, NULL, "'" RT_ST_METADATA "' has values other than strings");
     return AMPC_OK;
 }
 
@@ -258,7 +258,7 @@ static ampc_status load_header(rt_safetensors *f)
     if (!rt_io_pread(f->fd, b, sizeof b, 0)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     for (int i = 7; i >= 0; i--) n = n << 8 | b[i];
     if (n > RT_ST_HEADER_LIMIT) return refuse(f, NULL, "the header is longer than 100 MB");
-    if (n > f->file_bytes - sizeof b) return refuse(f, NULL, "cut short: the header reaches past the end");
+    if (n > f->file_bytes - sizeof b) return refuse(f, NULL, "truncated: the header extends past the end");
     if (n == 0) return refuse(f, NULL, "the header is empty");
     f->data_start = sizeof b + n;
     char *text = malloc(n);
@@ -338,15 +338,15 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
 
 /* ---- checking a written file ---- */
 
-static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *piece, size_t room,
+static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *chunk, size_t chunk_bytes,
                                 XXH3_state_t *state)
 {
     char actual[17];
     XXH3_64bits_reset(state);
     for (uint64_t at = 0, n; at < e->bytes; at += n) {
-        n = e->bytes - at < room ? e->bytes - at : room;
-        if (!rt_io_pread(f->fd, piece, n, e->offset + at)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
-        XXH3_64bits_update(state, piece, n);
+        n = e->bytes - at < chunk_bytes ? e->bytes - at : chunk_bytes;
+        if (!rt_io_pread(f->fd, chunk, n, e->offset + at)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
+        XXH3_64bits_update(state, chunk, n);
     }
     rt_st_hash64(XXH3_64bits_digest(state), actual);
     return strcmp(f->hashes[e - f->entries], actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged");
@@ -354,13 +354,14 @@ static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *
 
 static ampc_status check_tensors(const rt_safetensors *f)
 {
-    enum { PIECE = 1 << 20 };
-    void *piece = malloc(PIECE);
+    enum { CHUNK_BYTES = 1 << 20 };
+    void *chunk = malloc(CHUNK_BYTES);
     XXH3_state_t *state = XXH3_createState();
-    ampc_status s = piece && state ? AMPC_OK : rt_no_memory(f->d);
-    for (size_t i = 0; s == AMPC_OK && i < f->count; i++) s = check_tensor(f, &f->entries[i], piece, PIECE, state);
+    ampc_status s = chunk && state ? AMPC_OK : rt_no_memory(f->d);
+    for (size_t i = 0; s == AMPC_OK && i < f->count; i++)
+        s = check_tensor(f, &f->entries[i], chunk, CHUNK_BYTES, state);
     XXH3_freeState(state);
-    free(piece);
+    free(chunk);
     return s;
 }
 

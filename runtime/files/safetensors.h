@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-/* ---- reading: opening checks the whole table; tensor data are read on request ---- */
+/* ---- reading: opening checks the complete table; tensor data are read on request ---- */
 
 typedef struct rt_safetensors rt_safetensors;
 

@@ -30,11 +30,11 @@ struct rt_weights {
 static char *resolve(const char *dir, const char *path)
 {
     size_t n = strlen(path) + (dir ? strlen(dir) : 0) + 2;
-    char *whole = rt_alloc(n, 1);
-    if (!whole) return NULL;
-    if (path[0] == '/' || !dir) snprintf(whole, n, "%s", path);
-    else snprintf(whole, n, "%s/%s", dir, path);
-    return whole;
+    char *full_path = rt_alloc(n, 1);
+    if (!full_path) return NULL;
+    if (path[0] == '/' || !dir) snprintf(full_path, n, "%s", path);
+    else snprintf(full_path, n, "%s/%s", dir, path);
+    return full_path;
 }
 
 static ampc_status no_memory(diag *d)
@@ -70,22 +70,22 @@ static ampc_status open_named(const rt_weights *w, const char *name, const char 
     }
     ampc_status s = rt_io_open_beneath(w->dir, name, fd, &why);
     if (s == AMPC_REJECTED)
-        return diag_error(w->diag, s, DIAG_FILE(name), "the name %s, where the module's files must lie", why);
+        return diag_error(w->diag, s, DIAG_FILE(name), "the name %s; the files of a module must be in its folder", why);
     return s == AMPC_OK ? s : diag_errno(w->diag, DIAG_FILE(path), "cannot open");
 }
 
 static ampc_status use_file(rt_weights *w, const char *path)
 {
-    char *whole = resolve(w->dir, path);
-    if (!whole) return no_memory(w->diag);
-    if (w->fd >= 0 && strcmp(whole, w->path) == 0) {
-        rt_free(whole);
+    char *full_path = resolve(w->dir, path);
+    if (!full_path) return no_memory(w->diag);
+    if (w->fd >= 0 && strcmp(full_path, w->path) == 0) {
+        rt_free(full_path);
         return AMPC_OK;
     }
     close_file(w);
-    w->path = whole;
-    TRY(open_named(w, path, whole, &w->fd));
-    return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot tell the size");
+    w->path = full_path;
+    TRY(open_named(w, path, full_path, &w->fd));
+    return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot determine the size");
 }
 
 static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst, size_t n)
@@ -94,8 +94,8 @@ static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from,
     if (s->data.offset < 0 || (uint64_t)s->data.offset > w->size ||
         (uint64_t)s->data.length > w->size - (uint64_t)s->data.offset)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->path),
-                          "'%s' is said to be %" PRId64 " bytes at %" PRId64 ", but the file has %" PRIu64, s->name,
-                          s->data.length, s->data.offset, w->size);
+                          "'%s' should have %" PRId64 " bytes at offset %" PRId64 ", but the file has %" PRIu64,
+                          s->name, s->data.length, s->data.offset, w->size);
     return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK : io_error(w, "cannot read");
 }
 
@@ -104,8 +104,7 @@ ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t fr
     rt_weights *w = weights;
     if (s->data.kind == IR_DATA_FILE && from + n <= (uint64_t)s->data.length) return read_range(w, s, from, dst, n);
     return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
-                      "'%s' has %" PRId64 " bytes in its file, wanted are %zu at %" PRIu64, s->name, s->data.length, n,
-                      from);
+                      "'%s' has %" PRId64 " bytes in its file, not %zu at %" PRIu64, s->name, s->data.length, n, from);
 }
 
 static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
@@ -124,8 +123,7 @@ static ampc_status open_sidecar(rt_weights *w, const ir_storage *s)
     const ir_module *m = w->module;
     if (w->sidecar) return AMPC_OK;
     if (!m->weights_path)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE, "no weights file is named that could hold '%s'",
-                          s->name);
+        return diag_error(w->diag, AMPC_REJECTED, DIAG_NOWHERE, "the module names no weights file for '%s'", s->name);
     if (!w->sidecar_path) w->sidecar_path = resolve(w->dir, m->weights_path);
     if (!w->sidecar_path) return no_memory(w->diag);
     int fd;
@@ -153,10 +151,11 @@ static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
 {
     TRY(open_sidecar(w, s));
     const rt_tensor_entry *e = rt_safetensors_find(w->sidecar, s->name);
-    if (!e) return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path), "holds no tensor '%s'", s->name);
+    if (!e)
+        return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path), "the file has no tensor '%s'", s->name);
     if (!same_type(e, &s->type))
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
-                          "tensor '%s' is not of the model's type: %s of %d dimensions, wanted %s of %d", s->name,
+                          "tensor '%s' is not of the model's type: %s of rank %d instead of %s of rank %d", s->name,
                           e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
     return rt_safetensors_read(w->sidecar, e, dst);
 }
@@ -220,7 +219,7 @@ static ampc_status read_piece(void *user, uint64_t offset, void *dst, size_t n)
     return read_range(s->weights, s->storage, offset, dst, n);
 }
 
-/* `buffer`: receives the bytes of a tensor of the old sidecar, which can only be read as a whole. */
+/* `buffer`: receives the bytes of a tensor of the old sidecar, which can only be read in full. */
 static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **buffer)
 {
     const ir_storage *storage = s->storage;

@@ -239,20 +239,20 @@ static void print_shape(char *text, size_t n, ir_dtype dtype, int rank, const in
 
 static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e, const rt_tensor *t)
 {
-    char have[256], want[256];
+    char have[256], expected[256];
     bool same = e->dtype == t->dtype && e->rank == t->rank;
     for (int i = 0; same && i < t->rank; i++) same = e->dims[i] == t->dims[i];
     if (same) return AMPC_OK;
     print_shape(have, sizeof have, e->dtype, e->rank, e->dims);
-    print_shape(want, sizeof want, t->dtype, t->rank, t->dims);
+    print_shape(expected, sizeof expected, t->dtype, t->rank, t->dims);
     return diag_error(f->d, AMPC_REJECTED, (diag_loc){.file = f->path, .node = e->name},
-                      "the checkpoint has %s, the model %s", have, want);
+                      "the checkpoint has %s, the model %s", have, expected);
 }
 
 static ampc_status match_storage(rt_checkpoint_file *f, int storage, const rt_tensor *t, const char *key)
 {
     const rt_tensor_entry *e = rt_safetensors_find(f->file, key);
-    if (!e) return refuse(f, key, "the checkpoint lacks this tensor of the model");
+    if (!e) return refuse(f, key, "the checkpoint does not have this tensor of the model");
     f->target[index_of(f, e)] = storage;
     return check_shape(f, e, t);
 }
@@ -330,10 +330,10 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
     uint64_t batch, rows;
     int64_t position[3];
     const char *schedule = rt_safetensors_metadata(f->file, "schedule");
-    const rt_tensor want = {.name = POSITION_KEY, .dtype = IR_i64, .rank = 1, .dims = {3}};
+    const rt_tensor expected = {.name = POSITION_KEY, .dtype = IR_i64, .rank = 1, .dims = {3}};
     const rt_tensor_entry *e = rt_safetensors_find(f->file, POSITION_KEY);
-    if (!e) return refuse(f, POSITION_KEY, "the checkpoint lacks this tensor");
-    TRY(check_shape(f, e, &want));
+    if (!e) return refuse(f, POSITION_KEY, "the checkpoint does not have this tensor");
+    TRY(check_shape(f, e, &expected));
     memcpy(position, f->bytes[index_of(f, e)], sizeof position);
     *run = (rt_run_state){.position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
     TRY(read_number(f, "step", &run->step));

@@ -10,7 +10,7 @@
  *
  * `__metadata__` repeats step, epoch, loss scale and counters in readable form and contains the schedule, the hash of
  * the model and the XXH3 hash of every tensor. A file is written atomically, and older ones are removed only
- * afterwards. A reader verifies the whole file before it changes the session. */
+ * afterwards. A reader verifies the complete file before it changes the session. */
 #ifndef RT_CHECKPOINT_H
 #define RT_CHECKPOINT_H
 
@@ -43,7 +43,7 @@ typedef enum rt_checkpoint_part {
 } rt_checkpoint_part;
 
 /* On failure the session is unchanged. Fails with AMPC_REJECTED (a damaged file, or a checkpoint of another model;
- * the message says which and names file and tensor), AMPC_IO or AMPC_NO_MEMORY. `run` may be NULL. */
+ * the message states which, with file and tensor), AMPC_IO or AMPC_NO_MEMORY. `run` may be NULL. */
 ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, rt_checkpoint_part part, diag *d,
                                rt_run_state *run);
 

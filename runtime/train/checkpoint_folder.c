@@ -69,7 +69,8 @@ ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path)
 ampc_status rt_checkpoint_folder(const char *folder, diag *d)
 {
     struct stat st;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return diag_errno(d, DIAG_FILE(folder), "cannot make the folder");
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return diag_errno(d, DIAG_FILE(folder), "cannot create the folder");
     if (stat(folder, &st) != 0) return diag_errno(d, DIAG_FILE(folder), "cannot open the folder");
     if (!S_ISDIR(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "not a folder");
     rt_atomic_sweep(folder, PREFIX);
@@ -119,14 +120,13 @@ static ampc_status set_aside(const char *path, diag *d)
 
 /* Handles a generation that could not be opened for `reason`. Only invalid content (AMPC_REJECTED) is damage; a file
  * that cannot be read now may be readable later. AMPC_OK: try the previous generation. */
-static ampc_status give_up(const char *path, const char *older, bool allow_fallback, ampc_status code,
-                           const char *reason, diag *d)
+static ampc_status report_or_fall_back(const char *path, const char *older, bool allow_fallback, ampc_status code,
+                                       const char *reason, diag *d)
 {
     if (code != AMPC_REJECTED) return diag_error(d, code, DIAG_NOWHERE, "%s; nothing was resumed or changed", reason);
     if (!older) return diag_error(d, code, DIAG_NOWHERE, "%s; there is no older checkpoint to resume from", reason);
     if (!allow_fallback)
-        return diag_error(d, code, DIAG_NOWHERE, "%s; with --resume-fallback '%s' would be resumed from", reason,
-                          older);
+        return diag_error(d, code, DIAG_NOWHERE, "%s; --resume-fallback would resume from '%s'", reason, older);
     TRY(set_aside(path, d));
     return diag_warning(d, DIAG_NOWHERE, "%s; resuming from '%s' instead", reason, older);
 }
@@ -142,7 +142,8 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
         ampc_status s = rt_checkpoint_file_open(*path, quiet, file);
         if (s == AMPC_OK) return AMPC_OK;
         if (s == AMPC_NO_MEMORY) return rt_no_memory(d);
-        s = give_up(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s, diag_first_error(quiet), d);
+        s = report_or_fall_back(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s, diag_first_error(quiet),
+                                d);
         if (s != AMPC_OK) return s;
         free(*path);
         *path = NULL;

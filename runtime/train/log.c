@@ -74,10 +74,10 @@ static void pass_line(log_cut *c, const json_t *line, int64_t at)
 static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
 {
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t n;
     ampc_status s = AMPC_OK;
-    for (int64_t at = 0; s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0; at += n) {
+    for (int64_t at = 0; s == AMPC_OK && (errno = 0, n = getline(&text, &capacity, f)) > 0; at += n) {
         json_error_t e;
         json_t *line;
         s = rt_json_parse(text, (size_t)n, false, &e, &line);
@@ -103,7 +103,7 @@ static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
     ampc_status s = find_cut(log, f, &c);
     fclose(f);
     if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->fd, (uint64_t)c.cut)) return s;
-    return fail(log, "cannot cut it back to the checkpoint");
+    return fail(log, "cannot truncate it to the checkpoint");
 }
 
 /* ---- writing ---- */
@@ -176,8 +176,7 @@ ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, 
 ampc_status rt_log_sync(rt_log *log)
 {
     /* EINVAL, EROFS: a pipe or a terminal */
-    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS ? AMPC_OK
-                                                                     : fail(log, "cannot bring it to the disk");
+    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS ? AMPC_OK : fail(log, "cannot flush it to disk");
 }
 
 ampc_status rt_log_step(rt_log *log, const rt_step *s)
@@ -219,9 +218,9 @@ static rt_step step_of(const json_t *object)
         const json_t *value = json_object_get(object, step_fields[i].key);
         char *at = (char *)&s + step_fields[i].offset;
         double real = json_is_number(value) ? json_number_value(value) : NAN;
-        uint64_t whole = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
+        uint64_t integer = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
         if (step_fields[i].format) memcpy(at, &real, sizeof real);
-        else memcpy(at, &whole, sizeof whole);
+        else memcpy(at, &integer, sizeof integer);
     }
     return s;
 }
@@ -264,12 +263,12 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
 {
     log_reader r = {.path = path, .d = d};
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t n;
     ampc_status s = AMPC_OK;
     FILE *f = fopen(path, "re");
     if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    while (s == AMPC_OK && (errno = 0, n = getline(&text, &room, f)) > 0) s = read_line(&r, text, (size_t)n);
+    while (s == AMPC_OK && (errno = 0, n = getline(&text, &capacity, f)) > 0) s = read_line(&r, text, (size_t)n);
     if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
     if (s == AMPC_OK && ferror(f)) s = diag_errno(d, DIAG_FILE(path), "cannot read");
     if (s == AMPC_OK && r.torn && !r.count) s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a step log");

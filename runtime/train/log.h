@@ -59,8 +59,8 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *coun
 
 typedef struct rt_progress {
     rt_step now;
-    uint64_t steps;      /* of the whole run, 0: unknown */
-    uint64_t epochs;     /* of the whole run, 0: unknown */
+    uint64_t steps;      /* of the entire run, 0: unknown */
+    uint64_t epochs;     /* of the entire run, 0: unknown */
     double seconds_left; /* negative: unknown */
 } rt_progress;
 

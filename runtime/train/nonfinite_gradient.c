@@ -59,7 +59,7 @@ static void find_fault(rt_session *s, const ir_graph *g, fault *f)
         }
 }
 
-static void look(rt_session *s, const ir_module *m, const rt_tensor *inputs, int n, fault *f)
+static void rerun_and_find(rt_session *s, const ir_module *m, const rt_tensor *inputs, int n, fault *f)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_grad);
     diag *quiet = diag_new(NULL, NULL);
@@ -76,7 +76,7 @@ ampc_status rt_nonfinite_gradient(rt_session *s, const ir_module *m, const rt_te
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    look(s, m, inputs, n, &f);
+    rerun_and_find(s, m, inputs, n, &f);
     if (!f.node) return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE, "%s", text);
     return diag_error(d, AMPC_NUMERIC, ir_diag_loc(f.node),
                       "%s; the gradient of parameter '%s' is not finite in %lld of %lld elements", text, f.param,

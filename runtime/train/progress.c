@@ -61,20 +61,20 @@ static size_t width(const line *l)
 
 typedef struct output {
     char *at;
-    size_t room; /* excluding the terminator */
+    size_t space; /* excluding the terminator */
 } output;
 
 /* Writes all of `text` or nothing, so that no UTF-8 character is cut. */
 static void put(output *o, const char *text)
 {
     size_t n = strlen(text);
-    if (n > o->room) {
-        o->room = 0;
+    if (n > o->space) {
+        o->space = 0;
         return;
     }
     memcpy(o->at, text, n);
     o->at += n;
-    o->room -= n;
+    o->space -= n;
 }
 
 static void put_bar(output *o, double done, size_t columns, bool fine)

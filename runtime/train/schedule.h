@@ -29,7 +29,7 @@ typedef struct rt_schedule {
     double end;
     double factor;
     int64_t warmup, every; /* every 0: a third of `steps` after the warm-up */
-    int64_t steps;         /* of the whole run; linear and cosine stay at `end` afterwards */
+    int64_t steps;         /* of the entire run; linear and cosine stay at `end` afterwards */
 } rt_schedule;
 
 enum { RT_SCHEDULE_TEXT = 256 };

@@ -62,12 +62,12 @@ static ampc_status keep(rt_stepper *t, diag *d)
 {
     const char *rate = ir_state_name(t->graph->module, IR_STATE_lr);
     const char *scale = ir_state_name(t->graph->module, IR_STATE_loss_scale);
-    const rt_keep kept[KEPT] = {
+    const rt_keep values[KEPT] = {
         [LOSS] = keep_output(t, IR_OUTPUT_loss),           [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
         [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf), [RATE] = {rate, RT_KEEP_BEFORE},
         [SCALE_BEFORE] = {scale, RT_KEEP_BEFORE},          [SCALE_AFTER] = {scale, RT_KEEP_AFTER},
     };
-    return rt_session_keep(t->session, t->graph->name, kept, KEPT, d);
+    return rt_session_keep(t->session, t->graph->name, values, KEPT, d);
 }
 
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)
@@ -95,7 +95,7 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
 {
     if (!isfinite(loss))
         return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
-                          "step %" PRIu64 ": the loss is %g before scaling, which no smaller loss scale can mend",
+                          "step %" PRIu64 ": the loss is %g before scaling, which a smaller loss scale cannot fix",
                           t->state.step, loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
     return rt_nonfinite_gradient(t->session, t->graph->module, inputs, n, d,
@@ -105,16 +105,16 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
 
 ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
 {
-    double kept[KEPT];
+    double values[KEPT];
     int64_t run = t->submitted - --t->pending;
     *out = (rt_step_result){.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};
-    TRY(rt_session_collect(t->session, run, d, kept));
-    double scale = isnan(kept[SCALE_AFTER]) ? 1 : kept[SCALE_AFTER];
-    *out = (rt_step_result){.loss = kept[LOSS],
-                            .lr = kept[RATE],
-                            .scale = isnan(kept[SCALE_BEFORE]) ? 1 : kept[SCALE_BEFORE],
-                            .grad_norm = kept[GRAD_NORM],
-                            .skipped = kept[FOUND_INF] > 0};
+    TRY(rt_session_collect(t->session, run, d, values));
+    double scale = isnan(values[SCALE_AFTER]) ? 1 : values[SCALE_AFTER];
+    *out = (rt_step_result){.loss = values[LOSS],
+                            .lr = values[RATE],
+                            .scale = isnan(values[SCALE_BEFORE]) ? 1 : values[SCALE_BEFORE],
+                            .grad_norm = values[GRAD_NORM],
+                            .skipped = values[FOUND_INF] > 0};
     count_step(t, out->skipped, scale);
     return check(t, inputs, n, out->loss, scale, d);
 }

@@ -25,7 +25,7 @@ struct rt_trainer {
     rt_dataset *data;
     rt_loader *feed;
     rt_schedule schedule;
-    int64_t steps; /* of the whole run */
+    int64_t steps; /* of the entire run */
     double began;
     double rate;                              /* value of @lr; NAN: unknown */
     rt_position position;                     /* of the next batch to submit */
@@ -178,17 +178,17 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
 {
     if (from->batch != t->stepper.state.batch)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the run used batches of %" PRId64 ", not %" PRId64 "; go on with the same", from->batch,
-                          t->stepper.state.batch);
+                          "the run used a batch size of %" PRId64 ", not %" PRId64 "; resume with the same batch size",
+                          from->batch, t->stepper.state.batch);
     if (from->rows != t->stepper.state.rows)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "the run used data of %" PRId64 " samples, not %" PRId64,
                           from->rows, t->stepper.state.rows);
     if (from->position.batch >= (uint64_t)rt_dataset_batches(t->data, from->batch))
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
-                          "the run stood at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
+                          "the run was at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
                           rt_dataset_batches(t->data, from->batch));
     if (strcmp(from->schedule, t->stepper.state.schedule) == 0) return AMPC_OK;
-    return diag_warning(d, DIAG_FILE(path), "the schedule was %s; going on with %s", from->schedule,
+    return diag_warning(d, DIAG_FILE(path), "the schedule was %s; continuing with %s", from->schedule,
                         t->stepper.state.schedule);
 }
 
@@ -225,8 +225,9 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     }
     TRY(rt_checkpoint_newest(plan->folder, d, &path));
     if (!path) return AMPC_OK;
-    ampc_status s = diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                               "a checkpoint of an earlier run: resume it (--resume), or name another folder");
+    ampc_status s = diag_error(
+        d, AMPC_USAGE, DIAG_FILE(path),
+        "the folder has a checkpoint of an earlier run: continue it with --resume, or use another folder");
     free(path);
     return s;
 }
@@ -235,7 +236,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
 {
     if (plan->folder) {
         TRY(rt_checkpoint_folder(plan->folder, d));
-        TRY(rt_folder_lock_take(plan->folder, d, lock));
+        TRY(rt_folder_lock_acquire(plan->folder, d, lock));
         TRY(begin_in_folder(t, plan, d));
     }
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
@@ -298,6 +299,6 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
     ampc_status status = begin(t, plan, d, &lock);
     if (status == AMPC_OK) status = run_steps(t, plan, d);
-    rt_folder_lock_drop(&lock);
+    rt_folder_lock_release(&lock);
     return status;
 }

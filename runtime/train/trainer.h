@@ -17,8 +17,8 @@ typedef struct rt_trainer rt_trainer;
 
 typedef struct rt_trainer_options {
     int64_t batch;        /* 0: the fixed batch of the model */
-    int64_t steps;        /* of the whole run, or */
-    int64_t epochs;       /* of the whole run; exactly one of the two is given */
+    int64_t steps;        /* of the entire run, or */
+    int64_t epochs;       /* of the entire run; exactly one of the two is given */
     double lr;            /* negative: the initial @lr of the module */
     const char *schedule; /* rt_schedule_parse; NULL: constant */
     uint64_t seed;        /* seed of the sample order; if nonzero also the key of @rng */
@@ -33,10 +33,10 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
 
 bool rt_trainer_done(const rt_trainer *t);
-int64_t rt_trainer_steps(const rt_trainer *t); /* of the whole run */
+int64_t rt_trainer_steps(const rt_trainer *t); /* of the entire run */
 const rt_run_state *rt_trainer_state(const rt_trainer *t);
 
-/* Options and callbacks of a whole training. */
+/* Options and callbacks of a training. */
 typedef struct rt_train_plan {
     const char *folder; /* of the checkpoints; NULL: none */
     int64_t save_every; /* in steps; 0: only at the end */

@@ -74,7 +74,7 @@ static double gradient_norm(const golden *g)
     return sqrt(squares);
 }
 
-/* The output of the graph that a golden array stands for, or NULL when it is no result. */
+/* The output of the graph to which a golden array belongs; NULL if it is not a result. */
 static const rt_tensor *result_of(const golden *g, const char *key)
 {
     char name[300];
@@ -178,7 +178,7 @@ static char *train_selected(const golden *g, bool selected, size_t *n)
     return bytes;
 }
 
-/* What is trained does not depend on the outputs that are computed beside it. */
+/* Training does not depend on which other outputs are computed. */
 static void check_selection(const golden *g)
 {
     size_t n, again;

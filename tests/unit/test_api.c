@@ -188,7 +188,7 @@ static void test_tensors_by_key(void **state)
     assert_int_equal(found, 2);
     expect_failure(ampc_session_get(h.s, "param/none", &g), AMPC_USAGE, h.c, "'param/none'");
     expect_failure(ampc_session_set(h.s, "loss", w), AMPC_USAGE, h.c, "'loss'");
-    expect_failure(ampc_session_set(h.s, "param/fc2.weight", w), AMPC_USAGE, h.c, "another shape");
+    expect_failure(ampc_session_set(h.s, "param/fc2.weight", w), AMPC_USAGE, h.c, "differ in shape");
     expect_failure(ampc_session_get_number(h.s, "param/fc2.weight", &value), AMPC_USAGE, h.c, "single number");
     ampc_tensor_free(w);
     ampc_tensor_free(g);
@@ -278,7 +278,7 @@ static void test_train_and_evaluate(void **state)
     OK(h.c, ampc_train(h.s, &o));
     assert_int_equal(last, 20);
     o.steps = 3;
-    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "steps or of epochs");
+    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "either steps or epochs");
     expect_failure(ampc_evaluate(h.s, "npz:/nowhere.npz", 8, &e), AMPC_IO, h.c, "/nowhere.npz");
     scratch_count(t);
     close_all(&h);

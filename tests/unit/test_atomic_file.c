@@ -120,7 +120,7 @@ static void test_reads_back(void **state)
         damage_temporary(t, cut);
         assert_int_equal(rt_atomic_write(f, "tail", 4), AMPC_OK);
         assert_int_equal(rt_atomic_commit(f), AMPC_IO);
-        scratch_expect(t, "does not read back");
+        scratch_expect(t, "verification of the written data failed");
         expect_old_or_new(t, true);
     }
 }

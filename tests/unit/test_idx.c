@@ -55,22 +55,22 @@ static void test_malformed(void **state)
     expect_refusal(t, "", 0, "too short");
     expect_refusal(t, small, 3, "too short");
     expect_refusal(t, small, 15, "too short");
-    expect_refusal(t, small, SMALL - 1, "shorter than its IDX header says");
+    expect_refusal(t, small, SMALL - 1, "shorter than its IDX header specifies");
     memcpy(b, small, SMALL);
     b[SMALL] = 0;
-    expect_refusal(t, b, SMALL + 1, "longer than its IDX header says");
+    expect_refusal(t, b, SMALL + 1, "longer than its IDX header specifies");
     b[0] = 1;
     expect_refusal(t, b, SMALL, "wrong magic");
     b[0] = 0, b[2] = 0xd;
     expect_refusal(t, b, SMALL, "other than unsigned bytes");
     b[2] = 8, b[3] = 1;
-    expect_refusal(t, b, SMALL, "1 dimensions where 3 are expected");
+    expect_refusal(t, b, SMALL, "1 dimensions instead of 3");
     b[3] = 3;
     memset(b + 4, 0xff, 12);
     expect_refusal(t, b, SMALL, "overflow");
     memset(b + 4, 0, 12);
     b[4] = 0x7f, b[11] = b[15] = 1;
-    expect_refusal(t, b, SMALL, "shorter than its IDX header says");
+    expect_refusal(t, b, SMALL, "shorter than its IDX header specifies");
     assert_int_equal(rt_idx_read(scratch_path(t, "absent"), 3, t->d, &a), AMPC_IO);
     assert_int_equal(rt_idx_read(t->folder, 3, t->d, &a), AMPC_IO);
 }
@@ -105,7 +105,7 @@ static void test_folder(void **state)
     scratch *t = *state;
     rt_array x, y;
     assert_int_equal(rt_idx_read_folder(t->folder, RT_TRAIN, t->d, &x, &y), AMPC_IO);
-    scratch_expect(t, "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz here");
+    scratch_expect(t, "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in the folder");
     write_gz(t, "t10k-images-idx3-ubyte.gz", small, SMALL);
     scratch_write(t, "t10k-labels-idx1-ubyte", "\0\0\x8\x1\0\0\0\x2\x9\x7", 10);
     assert_int_equal(rt_idx_read_folder(t->folder, RT_TEST, t->d, &x, &y), AMPC_OK);

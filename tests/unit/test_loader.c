@@ -95,7 +95,7 @@ static const struct {
     {"@x : f32[16,4], @label : i64[M]", "x 4, label", 16, 0, "16x4 16", NULL},
     {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 0, 3, "3x4 384", NULL},
     {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 4, 3, NULL,
-     "a batch of 4 does not fit input 'x', which takes 3 samples"},
+     "a batch of 4 does not fit input 'x', which has 3 samples"},
     {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 100", 3, 0, NULL,
      "one sample of 'label' is i64[100], which does not fit input 'label' of type i64[128*N] in a batch of 3"},
     {"@x : f32[N,4], @label : i64[N+1]", "x 4, label", 3, 0, NULL, "of type i64[N+1] in a batch of 3"},
@@ -104,11 +104,11 @@ static const struct {
     {"@x : f32[N,4], @label : i64[N*M]", "x 4, label 7", 3, 0, "3x4 21", NULL},
     {"@x : f32[N,T,U]", "x 12", 3, 0, NULL, "determine T; bind it with --dim T=SIZE"},
     {"@x : f32[N,T], @label : i64[N]", "x 3x4, label", 2, 0, "2x12 2", NULL},
-    {"@x : f32[N,4]", "x 4", 0, 0, NULL, "give the batch size"},
+    {"@x : f32[N,4]", "x 4", 0, 0, NULL, "no fixed batch size: specify one"},
     {"@x : f32[]", "x", 1, 0, NULL, "a scalar has no samples"},
-    {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data has nothing for input 'ids'; it has: x, label"},
+    {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data have no field for input 'ids', only: x, label"},
     {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
-    {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data has nothing for input 'ids'"},
+    {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data have no field for input 'ids'"},
 };
 /* clang-format on */
 

@@ -98,24 +98,24 @@ static void test_second_is_refused(void **state)
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
-        bool taken = rt_folder_lock_take(t->folder, t->d, &lock) == AMPC_OK;
-        if (write(ready[1], taken ? "y" : "n", 1) == 1) pause();
+        bool acquired = rt_folder_lock_acquire(t->folder, t->d, &lock) == AMPC_OK;
+        if (write(ready[1], acquired ? "y" : "n", 1) == 1) pause();
         _exit(0);
     }
     assert_int_equal(read(ready[0], &c, 1), 1);
     assert_int_equal(c, 'y');
-    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &lock), AMPC_USAGE);
+    assert_int_equal(rt_folder_lock_acquire(t->folder, t->d, &lock), AMPC_USAGE);
     snprintf(owner, sizeof owner, "(process %ld on ", (long)child);
     scratch_expect(t, owner);
-    rt_folder_lock_drop(&lock);
+    rt_folder_lock_release(&lock);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &lock), AMPC_OK);
+    assert_int_equal(rt_folder_lock_acquire(t->folder, t->d, &lock), AMPC_OK);
     rt_folder_lock other = RT_NO_FOLDER_LOCK;
-    assert_int_equal(rt_folder_lock_take(t->folder, t->d, &other), AMPC_USAGE); /* within one process too */
-    rt_folder_lock_drop(&lock);
+    assert_int_equal(rt_folder_lock_acquire(t->folder, t->d, &other), AMPC_USAGE); /* within one process too */
+    rt_folder_lock_release(&lock);
     assert_int_equal(scratch_count(t), 0);
-    assert_int_equal(rt_folder_lock_take(scratch_path(t, "absent"), t->d, &lock), AMPC_IO);
+    assert_int_equal(rt_folder_lock_acquire(scratch_path(t, "absent"), t->d, &lock), AMPC_IO);
     close(ready[0]);
     close(ready[1]);
 }

@@ -92,17 +92,17 @@ static const struct {
     {1, HEAD("''", "False", "(2,)"), 16, "'' is not supported"},
     {1, HEAD("[('a', '<f4')]", "False", "(2,)"), 8, "structured"},
     {1, HEAD("'<f4'", "0", "(2, 3)"), 24, "neither True nor False"},
-    {1, HEAD("'<f4'", "False", "[2]"), 8, "no tuple"},
+    {1, HEAD("'<f4'", "False", "[2]"), 8, "not a tuple"},
     {1, HEAD("'<f4'", "False", "(2 3)"), 8, "not closed"},
-    {1, HEAD("'<f4'", "False", "(-2,)"), 8, "no valid size"},
-    {1, HEAD("'<f4'", "False", "(99999999999999999999,)"), 8, "no valid size"},
+    {1, HEAD("'<f4'", "False", "(-2,)"), 8, "invalid size"},
+    {1, HEAD("'<f4'", "False", "(99999999999999999999,)"), 8, "invalid size"},
     {1, HEAD("'<f4'", "False", "(9999999999, 9999999999)"), 8, "too large"},
     {1, HEAD("'<f4'", "False", "(0, 9999999999, 9999999999)"), 0, "too large"},
     {1, HEAD("'<f4'", "False", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)"),
      4, "more than 32"},
-    {1, HEAD("'<f4'", "False", "(2,)"), 7, "promises 8 bytes of data, the file holds 7"},
-    {1, HEAD("'<f4'", "False", "(2,)"), 9, "promises 8 bytes of data, the file holds 9"},
-    {1, "{'descr': '<f4', 'descr': '<f4'}", 0, "twice"},
+    {1, HEAD("'<f4'", "False", "(2,)"), 7, "specifies 8 bytes of data, but the file has 7"},
+    {1, HEAD("'<f4'", "False", "(2,)"), 9, "specifies 8 bytes of data, but the file has 9"},
+    {1, "{'descr': '<f4', 'descr': '<f4'}", 0, "duplicate key"},
     {1, "{'descr': '<f4', 'x': 1}", 0, "unknown key"},
     {1, "{'descr': '<f4'}", 0, "is missing"},
     {1, "{'descr': '<f4'", 0, "not closed"},
@@ -256,7 +256,7 @@ static void test_bad_npz(void **state)
     pack(t, "a.txt", bytes, n, false, false);
     expect_npz(t, AMPC_REJECTED, "'a.txt'");
     pack(t, "a.npy", bytes, n - 1, false, false);
-    expect_npz(t, AMPC_REJECTED, "promises 32 bytes");
+    expect_npz(t, AMPC_REJECTED, "specifies 32 bytes");
     pack(t, "a.npy", bytes, n, false, false);
     char *zip = scratch_read(t, "z.npz", &m);
     zip[30 + 5 + n - 1] ^= 1; /* last byte of the data */

@@ -126,24 +126,24 @@ static const struct {
     {"{}x", 0, "bad header at byte"},
     {"{\"\xff\":1}", 0, "bad header at byte"},
     {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8, "duplicate object key"},
-    {"{\"a\":1}", 0, "no object"},
-    {"{\"__metadata__\":[]}", 0, "'__metadata__' is no object"},
-    {"{\"__metadata__\":{\"a\":1}}", 0, "more than strings"},
+    {"{\"a\":1}", 0, "not an object"},
+    {"{\"__metadata__\":[]}", 0, "'__metadata__' is not an object"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "values other than strings"},
     {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'dtype' is missing"},
     {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape' is missing"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'data_offsets' is missing"},
     {"{" T("a", "F33", "[1]", "[0,4]") "}", 4, "unknown element type"},
-    {"{" T("a", "F32", "[-1]", "[0,4]") "}", 4, "other than sizes"},
-    {"{" T("a", "F32", "[1.0]", "[0,4]") "}", 4, "other than sizes"},
-    {"{" T("a", "F32", "[1]", "[0,4,8]") "}", 4, "no pair of offsets"},
+    {"{" T("a", "F32", "[-1]", "[0,4]") "}", 4, "an entry that is not a size"},
+    {"{" T("a", "F32", "[1.0]", "[0,4]") "}", 4, "an entry that is not a size"},
+    {"{" T("a", "F32", "[1]", "[0,4,8]") "}", 4, "not a pair of offsets"},
     {"{" T("a", "F32", "[1]", "[-4,0]") "}", 4, "negative data offset"},
     {"{" T("a", "F32", "[1]", "[4,0]") "}", 4, "end before they begin"},
     {"{" T("a", "F32", "[4294967296,4294967296]", "[0,4]") "}", 4, "the shape overflows"},
     {"{" T("a", "F32", "[99999999999999999999]", "[0,4]") "}", 4, "bad header at byte"},
     {"{" T("a", "F4", "[3]", "[0,2]") "}", 2, "does not fill whole bytes"},
-    {"{" T("a", "F32", "[2]", "[0,4]") "}", 4, "need another size"},
+    {"{" T("a", "F32", "[2]", "[0,4]") "}", 4, "do not match the size"},
     {"{" T("a", "F32", "[1]", "[4,8]") "}", 8, "do not begin at 0"},
-    {"{" T("a", "U8", "[1]", "[0,1]") "," T("b", "U8", "[1]", "[2,3]") "}", 3, "a hole in the data"},
+    {"{" T("a", "U8", "[1]", "[0,1]") "," T("b", "U8", "[1]", "[2,3]") "}", 3, "a gap in the data"},
     {"{" T("a", "U8", "[2]", "[0,2]") "," T("b", "U8", "[2]", "[1,3]") "}", 3, "overlap"},
     {"{" T("a", "F32", "[2]", "[0,8]") "}", 7, "tensor data are missing"},
 };
@@ -180,7 +180,7 @@ static void test_bad_lengths(void **state)
     expect_bytes(t, "", 0, "too short");
     expect_bytes(t, "\2\0\0\0\0\0\0", 7, "too short");
     expect_bytes(t, "\0\0\0\0\0\0\0\0", 8, "the header is empty");
-    expect_bytes(t, "\3\0\0\0\0\0\0\0{}", 10, "reaches past the end");
+    expect_bytes(t, "\3\0\0\0\0\0\0\0{}", 10, "extends past the end");
     expect_bytes(t, "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "longer than 100 MB");
     assert_int_equal(rt_safetensors_open(scratch_path(t, "absent"), RT_VERIFY_NONE, t->d, &f), AMPC_IO);
     assert_int_equal(rt_safetensors_open(t->folder, RT_VERIFY_NONE, t->d, &f), AMPC_IO);

@@ -343,7 +343,7 @@ static void test_resume_refused(void **state)
     rt_trainer_close(trainer);
     expect_resume(t, r.m, &r, &few_steps, false, AMPC_USAGE, "--resume");
     other.batch = 8;
-    expect_resume(t, r.m, &r, &other, true, AMPC_USAGE, "batches of 16, not 8");
+    expect_resume(t, r.m, &r, &other, true, AMPC_USAGE, "batch size of 16, not 8");
     o.optimizer = "sgd";
     ir_module *m = training_module(t, &o, 0);
     expect_resume(t, m, &r, &few_steps, true, AMPC_REJECTED, "another model");
@@ -396,13 +396,13 @@ static void test_feed_refuses(void **state)
     x = scratch_path(t, "x.npy"), label = scratch_path(t, "label.npy");
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", x, label) > 0);
     expect_feed(t, spec, 0, AMPC_OK, "");
-    expect_feed(t, spec, 8, AMPC_USAGE, "a batch of 8 does not fit input 'x', which takes 16 samples");
+    expect_feed(t, spec, 8, AMPC_USAGE, "a batch of 8 does not fit input 'x', which has 16 samples");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,y=%s", x, label) > 0); /* "y" may be the labels */
     expect_feed(t, spec, 0, AMPC_OK, "");
     free(spec);
     assert_true(asprintf(&spec, "npy:points=%s,label=%s", x, label) > 0);
-    expect_feed(t, spec, 0, AMPC_REJECTED, "the data has nothing for input 'x'; it has: points, label");
+    expect_feed(t, spec, 0, AMPC_REJECTED, "the data have no field for input 'x', only: points, label");
     free(spec);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", label, label) > 0);
     expect_feed(t, spec, 0, AMPC_REJECTED, "does not fit input 'x'");

@@ -71,7 +71,7 @@ static void short_and_missing_files(void **state)
     scratch_expect(t, "data.bin: error: cannot open");
     scratch_write(t, "data.bin", data, 15);
     assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
-    scratch_expect(t, "'a' is said to be 12 bytes at 4, but the file has 15");
+    scratch_expect(t, "'a' should have 12 bytes at offset 4, but the file has 15");
     ir_storage_find(module, "b")->data.length = 6;
     assert_int_equal(read_one(t, "b", read), AMPC_REJECTED);
     scratch_expect(t, "'b' needs 4 bytes, its range has 6");
@@ -148,7 +148,7 @@ static void other_sidecars_are_refused(void **state)
     assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
     scratch_expect(t, "tensor 'a' is not of the model's type");
     assert_int_equal(read_one(t, "b", read), AMPC_REJECTED);
-    scratch_expect(t, "holds no tensor 'b'");
+    scratch_expect(t, "the file has no tensor 'b'");
 }
 
 static void failed_writing_changes_nothing(void **state)
