@@ -8,6 +8,7 @@
  * derived from these. Weights are never loaded as a whole: the model is a list of pieces, and ranges of the source
  * file are converted while they are copied. */
 #include "frontend/emit/emit.h"
+#include "frontend/read/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,17 +41,6 @@ enum {
 enum {
 #define OP(name, amp, traits, infer, fold, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,
 #include "ir/ops.def"
-};
-
-/* Field numbers used for writing. */
-enum {
-    MODEL_IR_VERSION = 1,
-    MODEL_PRODUCER_NAME = 2,
-    MODEL_PRODUCER_VERSION = 3,
-    MODEL_GRAPH = 7,
-    MODEL_OPSET_IMPORT = 8,
-    OPSET_DOMAIN = 1,
-    OPSET_VERSION = 2
 };
 
 /* ---- one round ------------------------------------------------------------------------------- */

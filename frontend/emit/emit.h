@@ -19,7 +19,7 @@
 #define AMPC_FRONTEND_EMIT_H
 
 #include "frontend/onnx.h"
-#include "frontend/read/rope.h"
+#include "frontend/emit/rope.h"
 #include "frontend/read/tensor.h"
 
 #include <stdio.h>

@@ -1,11 +1,9 @@
 /* emit_graph.c - emits a graph or subgraph: chooses the names that nodes and outputs keep, applies the rules of
  * emit.def to the nodes, and writes the GraphProto. */
 #include "frontend/emit/emit.h"
+#include "frontend/read/fields.h"
 
 #include <string.h>
-
-/* Field numbers used for writing. */
-enum { GRAPH_NAME = 2, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

@@ -1,24 +1,9 @@
 /* emit_node.c - writes a NodeProto: operands, attributes, results, and casts of results to the types of the IR. */
 #include "frontend/emit/emit.h"
+#include "frontend/read/fields.h"
 
 #include <assert.h>
 #include <string.h>
-
-enum {
-    GRAPH_NODE = 1,
-    NODE_INPUT = 1,
-    NODE_OUTPUT = 2,
-    NODE_NAME = 3,
-    NODE_OP_TYPE = 4,
-    NODE_ATTRIBUTE = 5,
-    NODE_DOMAIN = 7,
-    ATTRIBUTE_NAME = 1,
-    ATTRIBUTE_F = 2,
-    ATTRIBUTE_I = 3,
-    ATTRIBUTE_S = 4,
-    ATTRIBUTE_INTS = 8,
-    ATTRIBUTE_TYPE = 20
-};
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

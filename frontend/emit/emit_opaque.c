@@ -7,31 +7,15 @@
 #include "frontend/emit/emit.h"
 #include "frontend/opaque/opaque.h"
 #include "frontend/lower/lower.h"
+#include "frontend/read/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    NODE_INPUT = 1,
-    NODE_ATTRIBUTE = 5,
-    ATTRIBUTE_NAME = 1,
-    ATTRIBUTE_G = 6,
-    ATTRIBUTE_GRAPHS = 11,
-    ATTRIBUTE_TYPE = 20,
-    GRAPH_NODE = 1,
-    GRAPH_VALUE_INFO = 13
-};
 
 typedef struct renaming {
     arena *arena;
     strmap *to; /* name in the subgraphs -> new name */
 } renaming;
-
-typedef struct span {
-    const uint8_t *p, *end;
-} span;
-
-static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
 
 /* ---- renaming captured values in subgraphs --------------------------------------------------- */
 
@@ -40,8 +24,8 @@ static void rename_graph(renaming *r, const wire_field *field, rope *out);
 static void rename_attribute(renaming *r, const wire_field *field, rope *out)
 {
     rope attribute = {0};
-    span in = {field->value, field->end};
-    for (wire_field f; next(&in, &f);)
+    wire_field in = *field;
+    for (wire_field f; wire_next_field(&in, &f);)
         if (f.number == ATTRIBUTE_G || f.number == ATTRIBUTE_GRAPHS) rename_graph(r, &f, &attribute);
         else rope_add_field(r->arena, &attribute, &f);
     rope_add_message(r->arena, out, (uint32_t)field->number, &attribute);
@@ -50,8 +34,8 @@ static void rename_attribute(renaming *r, const wire_field *field, rope *out)
 static void rename_node(renaming *r, const wire_field *field, rope *out)
 {
     rope node = {0};
-    span in = {field->value, field->end};
-    for (wire_field f; next(&in, &f);) {
+    wire_field in = *field;
+    for (wire_field f; wire_next_field(&in, &f);) {
         const char *to = NULL;
         if (f.number == NODE_INPUT)
             to = strmap_get(r->to, arena_strndup(r->arena, (const char *)f.value, (size_t)(f.end - f.value)));
@@ -65,8 +49,8 @@ static void rename_node(renaming *r, const wire_field *field, rope *out)
 static void rename_graph(renaming *r, const wire_field *field, rope *out)
 {
     rope graph = {0};
-    span in = {field->value, field->end};
-    for (wire_field f; next(&in, &f);)
+    wire_field in = *field;
+    for (wire_field f; wire_next_field(&in, &f);)
         if (f.number == GRAPH_NODE) rename_node(r, &f, &graph);
         else rope_add_field(r->arena, &graph, &f);
     rope_add_message(r->arena, out, (uint32_t)field->number, &graph);
@@ -163,9 +147,9 @@ static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *
         strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
         name += length + (name[length] == '\n');
     }
-    span in = {bytes.data, bytes.data + bytes.size};
+    wire_field in = {.value = bytes.data, .end = bytes.data + bytes.size};
     size_t index = 0;
-    for (wire_field f; next(&in, &f); index++) {
+    for (wire_field f; wire_next_field(&in, &f); index++) {
         const Onnx__AttributeProto *a = p->attribute[index];
         const opaque_change *c = find_change(e, op, a);
         if (!c) rename_attribute(&r, &f, &op->attributes);

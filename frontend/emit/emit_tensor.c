@@ -1,33 +1,14 @@
 /* emit_tensor.c - initializers: values of storage, inline or in the data part, converted while they are copied; also
  * the types of graph inputs and outputs. */
 #include "frontend/emit/emit.h"
+#include "frontend/read/fields.h"
 #include "frontend/read/prescan.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    GRAPH_INITIALIZER = 5,
-    TENSOR_DIMS = 1,
-    TENSOR_DATA_TYPE = 2,
-    TENSOR_NAME = 8,
-    TENSOR_RAW_DATA = 9,
-    TENSOR_EXTERNAL_DATA = 13,
-    TENSOR_DATA_LOCATION = 14,
-    ENTRY_KEY = 1,
-    ENTRY_VALUE = 2,
-    INFO_NAME = 1,
-    INFO_TYPE = 2,
-    TYPE_TENSOR = 1,
-    TENSOR_TYPE_ELEM = 1,
-    TENSOR_TYPE_SHAPE = 2,
-    SHAPE_DIM = 1,
-    DIM_VALUE = 1,
-    DIM_PARAM = 2
-};
-
-enum { DATA_ALIGNMENT = 64, INLINE_MAX = 1024 }; /* bytes; tensors up to INLINE_MAX are never external */
+enum { INLINE_MAX = 1024 }; /* bytes; smaller tensors are never external */
 
 /* ---- sources of values ----------------------------------------------------------------------- */
 
@@ -94,22 +75,6 @@ static void put_values(emitter *e, rope *out, emit_tensor *t)
 
 /* ---- TensorProto ----------------------------------------------------------------------------- */
 
-static void put_entry(emitter *e, rope *tensor, const char *key, const char *value)
-{
-    rope entry = {0};
-    rope_add_text(e->arena, &entry, ENTRY_KEY, key);
-    rope_add_text(e->arena, &entry, ENTRY_VALUE, value);
-    rope_add_message(e->arena, tensor, TENSOR_EXTERNAL_DATA, &entry);
-}
-
-static void put_reference(emitter *e, rope *tensor, const emit_tensor *t)
-{
-    put_entry(e, tensor, "location", e->options->data_name);
-    put_entry(e, tensor, "offset", arena_printf(e->arena, "%zu", t->offset));
-    put_entry(e, tensor, "length", arena_printf(e->arena, "%zu", t->size));
-    rope_add_int(e->arena, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
-}
-
 static void put_tensor(emitter *e, rope *graph, emit_tensor *t, bool external)
 {
     rope tensor = {0};
@@ -117,7 +82,7 @@ static void put_tensor(emitter *e, rope *graph, emit_tensor *t, bool external)
     rope_add_int(e->arena, &tensor, TENSOR_DATA_TYPE, onnx_type_of(t->type.dtype));
     rope_add_text(e->arena, &tensor, TENSOR_NAME, t->name);
     if (external && t->size > INLINE_MAX) {
-        put_reference(e, &tensor, t);
+        rope_add_external(e->arena, &tensor, e->options->data_name, t->offset, t->size);
     } else {
         rope_add_header(e->arena, &tensor, TENSOR_RAW_DATA, t->size);
         put_values(e, &tensor, t);
@@ -131,7 +96,7 @@ void emit_put_tensors(emitter *e, rope *graph, bool external)
     for (size_t i = 0; i < e->tensors.count; i++) {
         emit_tensor *t = &e->tensors.items[i];
         if (external && t->size > INLINE_MAX) {
-            t->offset = (offset + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
+            t->offset = rope_align(offset);
             offset = t->offset + t->size;
         }
         put_tensor(e, graph, t, external);
@@ -140,7 +105,7 @@ void emit_put_tensors(emitter *e, rope *graph, bool external)
 
 ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user)
 {
-    static const char zeros[DATA_ALIGNMENT];
+    static const char zeros[ROPE_ALIGNMENT];
     size_t written = 0;
     for (size_t i = 0; i < e->tensors.count; i++) {
         emit_tensor *t = &e->tensors.items[i];

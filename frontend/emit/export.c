@@ -10,43 +10,20 @@
  *   training information                is removed
  *   values only the training form used  are removed: constants and inputs for the training mode, and the declared
  *                                       types of results that no longer exist */
-#include "frontend/read/external.h"
+#include "frontend/emit/rope.h"
 #include "frontend/lower/lower.h"
-#include "frontend/read/rope.h"
+#include "frontend/read/external.h"
+#include "frontend/read/fields.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* Field numbers used for reading and writing. */
-enum {
-    MODEL_GRAPH = 7,
-    MODEL_TRAINING_INFO = 20,
-    GRAPH_NODE = 1,
-    GRAPH_INITIALIZER = 5,
-    GRAPH_INPUT = 11,
-    GRAPH_VALUE_INFO = 13,
-    NODE_INPUT = 1,
-    NODE_OUTPUT = 2,
-    NODE_NAME = 3,
-    NODE_OP_TYPE = 4,
-    NODE_ATTRIBUTE = 5,
-    ATTRIBUTE_T = 5,
-    ATTRIBUTE_G = 6,
-    ATTRIBUTE_TENSORS = 10,
-    ATTRIBUTE_GRAPHS = 11,
-    TENSOR_NAME = 8,
-    TENSOR_RAW_DATA = 9,
-    TENSOR_EXTERNAL_DATA = 13,
-    TENSOR_DATA_LOCATION = 14,
-    MAX_COUNTED = 16
-};
-
 /* Fields of a TensorProto that contain or locate its values. */
-#define TENSOR_VALUE_FIELDS \
-    (1u << 3 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << TENSOR_RAW_DATA | 1u << 10 | 1u << 11 | \
-     1u << TENSOR_EXTERNAL_DATA | 1u << TENSOR_DATA_LOCATION)
-
-enum { DATA_ALIGNMENT = 64 };
+enum {
+    TENSOR_VALUE_FIELDS = 1 << TENSOR_FLOAT_DATA | 1 << TENSOR_INT32_DATA | 1 << TENSOR_STRING_DATA |
+                          1 << TENSOR_INT64_DATA | 1 << TENSOR_RAW_DATA | 1 << TENSOR_DOUBLE_DATA |
+                          1 << TENSOR_UINT64_DATA | 1 << TENSOR_EXTERNAL_DATA | 1 << TENSOR_DATA_LOCATION
+};
 
 /* The inference form of an operator with a training form. If a result beyond `results` is still read, it is replaced
  * by operand same_as[its position - results]; -1: it does not exist in inference. */
@@ -86,15 +63,6 @@ typedef struct exporter {
     VEC(data_item) data;
     size_t data_size;
 } exporter;
-
-typedef struct span {
-    const uint8_t *p, *end;
-} span;
-
-static span span_of(const wire_field *f) { return (span){f->value, f->end}; }
-
-/* Reads the next field of a message. The pre-scan has checked the message, so false means its end. */
-static bool next(span *in, wire_field *f) { return in->p < in->end && wire_read_field(&in->p, in->end, f); }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -205,31 +173,19 @@ static size_t count_of(const onnx_trained *v)
     return count;
 }
 
-static void put_entry(exporter *e, rope *s, const char *key, const char *value)
-{
-    rope entry = {0};
-    rope_add_text(e->a, &entry, 1, key);
-    rope_add_text(e->a, &entry, 2, value);
-    rope_add_message(e->a, s, TENSOR_EXTERNAL_DATA, &entry);
-}
-
 /* Reserves a range of the data part for the values and writes a reference to it into the tensor. */
 static ampc_status put_external(exporter *e, const Onnx__TensorProto *t, const onnx_trained *v, rope *s)
 {
     onnx_tensor described;
     TRY(onnx_tensor_describe(e->a, e->file, t, e->d, &described));
     size_t size = described.size;
-    e->data_size = (e->data_size + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
-    data_item item = {.trained = v, .size = size, .offset = e->data_size};
+    data_item item = {.trained = v, .size = size, .offset = rope_align(e->data_size)};
     item.dtype = described.dtype;
     item.count = (size_t)described.count;
     if (!v && size) TRY(onnx_external_locate(e->file, t, (int64_t)size, e->d, &item.range));
     vec_push(e->a, &e->data, item);
-    e->data_size += size;
-    put_entry(e, s, "location", e->o->data_name);
-    put_entry(e, s, "offset", arena_printf(e->a, "%zu", item.offset));
-    put_entry(e, s, "length", arena_printf(e->a, "%zu", size));
-    rope_add_int(e->a, s, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
+    e->data_size = item.offset + size;
+    rope_add_external(e->a, s, e->o->data_name, item.offset, size);
     return AMPC_OK;
 }
 
@@ -246,9 +202,9 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
     }
     if (v) TRY(check_trained(e, v, name, t));
     rope tensor = {0};
-    span in = span_of(field);
+    wire_field in = *field;
     unsigned dropped = (anew ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
-    for (wire_field f; next(&in, &f);)
+    for (wire_field f; wire_next_field(&in, &f);)
         if (f.number >= 32 || !(dropped >> f.number & 1)) rope_add_field(e->a, &tensor, &f);
     if (rename) rope_add_text(e->a, &tensor, TENSOR_NAME, name);
     if (is_external(t)) {
@@ -283,9 +239,9 @@ static ampc_status put_attribute(exporter *e, const wire_field *field, const Onn
         return AMPC_OK;
     }
     rope attribute = {0};
-    span in = span_of(field);
+    wire_field in = *field;
     size_t tensors = 0, graphs = 0;
-    for (wire_field f; next(&in, &f);) {
+    for (wire_field f; wire_next_field(&in, &f);) {
         if (f.number == ATTRIBUTE_T && a->t) TRY(put_tensor(e, &f, a->t, result, false, &attribute));
         else if (f.number == ATTRIBUTE_TENSORS && tensors < a->n_tensors)
             TRY(put_tensor(e, &f, a->tensors[tensors++], "", false, &attribute));
@@ -330,8 +286,8 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     rope node = {0};
-    span in = span_of(field);
-    for (wire_field f; next(&in, &f);) {
+    wire_field in = *field;
+    for (wire_field f; wire_next_field(&in, &f);) {
         const Onnx__AttributeProto *a = NULL;
         if (f.number == NODE_INPUT && inputs++ >= operands) continue;
         if (f.number == NODE_INPUT && tie_at(e, g, index, inputs - 1)) {
@@ -373,10 +329,10 @@ static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g, rope *out)
 {
     rope graph = {0};
-    span in = span_of(field);
-    size_t seen[MAX_COUNTED] = {0}; /* by field number: position in the decoded list */
-    for (wire_field f; next(&in, &f);) {
-        size_t i = f.number < MAX_COUNTED ? seen[f.number]++ : 0;
+    wire_field in = *field;
+    size_t seen[MAX_GRAPH_FIELD] = {0}; /* by field number: position in the decoded list */
+    for (wire_field f; wire_next_field(&in, &f);) {
+        size_t i = f.number < MAX_GRAPH_FIELD ? seen[f.number]++ : 0;
         const char *name = name_given(g, f.number, i);
         TRY(put_separate(e, &f, g, i, &graph));
         if (name && is_gone(e, name)) continue;
@@ -391,8 +347,8 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
 static ampc_status put_model(exporter *e, rope *out)
 {
     const Onnx__ModelProto *m = e->file->model;
-    span in = {e->file->bytes.data, e->file->bytes.data + e->file->bytes.size};
-    for (wire_field f; next(&in, &f);) {
+    wire_field in = {.value = e->file->bytes.data, .end = e->file->bytes.data + e->file->bytes.size};
+    for (wire_field f; wire_next_field(&in, &f);) {
         if (f.number == MODEL_TRAINING_INFO) continue;
         if (f.number == MODEL_GRAPH && m->graph) TRY(put_graph(e, &f, m->graph, out));
         else rope_add_field(e->a, out, &f);
@@ -445,7 +401,7 @@ static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
 
 static ampc_status write_data(exporter *e)
 {
-    static const char zeros[DATA_ALIGNMENT];
+    static const char zeros[ROPE_ALIGNMENT];
     sink to = {e->o, ONNX_PART_DATA, e->file, e->d};
     size_t written = 0;
     for (size_t i = 0; i < e->data.count; i++) {

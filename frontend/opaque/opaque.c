@@ -4,6 +4,7 @@
  * by the model. Subgraphs (of If, Loop, Scan) become graphs of the module (body.c); those that cannot be lowered are
  * stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
 #include "frontend/opaque/opaque.h"
+#include "frontend/read/fields.h"
 #include "frontend/read/wire.h"
 #include "ir/text.h"
 
@@ -112,12 +113,10 @@ const opaque_change *opaque_changed(const char *op, int from, int to, const opaq
 
 /* ---- the bytes of the attributes --------------------------------------------------------------- */
 
-enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_ATTRIBUTE = 5, ATTRIBUTE_G = 6 };
-
 /* Finds the index-th field with this number within another field. The pre-scan has checked the file. */
 static bool find_field(const wire_field *in, uint64_t number, size_t index, wire_field *out)
 {
-    for (const uint8_t *p = in->value; p < in->end && wire_read_field(&p, in->end, out);)
+    for (wire_field rest = *in; wire_next_field(&rest, out);)
         if (out->number == number && index-- == 0) return true;
     return false;
 }
@@ -141,9 +140,8 @@ static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
     wire_field graph, *fields = arena_array(im->scratch, g->n_node + 1, sizeof *fields);
     size_t n = 0;
     if (!find_graph(im, scope, &graph)) return NULL;
-    for (const uint8_t *p = graph.value; p < graph.end && n < g->n_node;)
-        if (!wire_read_field(&p, graph.end, &fields[n])) return NULL;
-        else n += fields[n].number == GRAPH_NODE;
+    while (n < g->n_node && wire_next_field(&graph, &fields[n])) n += fields[n].number == GRAPH_NODE;
+    if (n < g->n_node) return NULL;
     im->fields_of = g;
     return im->node_fields = fields;
 }
@@ -157,12 +155,10 @@ static const char *attribute_text(onnx_node *n, bool graphs)
         onnx_refuse(n, "its attributes are scattered over the file");
         return NULL;
     }
-    const wire_field *node = &nodes[n->index];
-    uint8_t *bytes = arena_alloc(n->importer->scratch, (size_t)(node->end - node->value) + 1);
+    wire_field node = nodes[n->index];
+    uint8_t *bytes = arena_alloc(n->importer->scratch, (size_t)(node.end - node.value) + 1);
     size_t size = 0, index = 0;
-    for (const uint8_t *p = node->value; p < node->end;) {
-        wire_field f;
-        if (!wire_read_field(&p, node->end, &f)) break;
+    for (wire_field f; wire_next_field(&node, &f);) {
         if (f.number != NODE_ATTRIBUTE || (n->proto->attribute[index++]->g && !graphs)) continue;
         size_t length = (size_t)(f.end - f.start);
         if (onnx_bytes_need(&n->importer->file->bytes, f.start, length, n->importer->diag) != AMPC_OK) return NULL;

@@ -9,6 +9,7 @@
  * string and array, 32 bytes of bookkeeping per field), so an excessive total is rejected before parsing. */
 #include "frontend/read/prescan.h"
 
+#include "frontend/read/fields.h"
 #include "frontend/read/onnx_schema.pb-c.h"
 #include "frontend/read/wire.h"
 
@@ -240,7 +241,7 @@ static ampc_status check_packed(scan *s, const ProtobufCFieldDescriptor *field, 
 static bool is_payload(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field)
 {
     return type == &onnx__tensor_proto__descriptor &&
-           (field->id == 9 || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED)); /* 9: raw_data */
+           (field->id == TENSOR_RAW_DATA || (field->flags & PROTOBUF_C_FIELD_FLAG_PACKED));
 }
 
 /* Replaces a payload by a reference to its range of the input. */
@@ -249,9 +250,9 @@ static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field
     if (f->lifted) return refuse(s, "%s is a second value field of one tensor", field->name);
     f->lifted = true;
     f->fields += 3;
-    emit_uint(s, 10001, field->id);
-    emit_uint(s, 10002, (uint64_t)(s->p - s->in.data));
-    emit_uint(s, 10003, length);
+    emit_uint(s, TENSOR_LIFTED_FIELD, field->id);
+    emit_uint(s, TENSOR_LIFTED_OFFSET, (uint64_t)(s->p - s->in.data));
+    emit_uint(s, TENSOR_LIFTED_LENGTH, length);
     s->left_out += length;
     s->p += length;
     return AMPC_OK;
@@ -326,7 +327,7 @@ static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor
     f->fields++;
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
         s->repeated++;
-        bool dims = f->type == &onnx__tensor_proto__descriptor && field->id == 1;
+        bool dims = f->type == &onnx__tensor_proto__descriptor && field->id == TENSOR_DIMS;
         if (dims && *index == ONNX_MAX_DIMS) return refuse(s, "more than %d dims", ONNX_MAX_DIMS);
         return AMPC_OK;
     }

@@ -6,6 +6,7 @@
 #include "frontend/read/tensor.h"
 
 #include "frontend/read/external.h"
+#include "frontend/read/fields.h"
 #include "frontend/read/wire.h"
 
 #include <assert.h>
@@ -14,30 +15,16 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are in the file");
 
-/* Field numbers of the values in TensorProto. external_data is not a field with values. */
-typedef enum value_field {
-    NO_VALUES = 0,
-    float_data = 4,
-    int32_data = 5,
-    string_data = 6,
-    int64_data = 7,
-    raw_data = 9,
-    double_data = 10,
-    uint64_data = 11,
-    external_data = 13
-} value_field;
-
 typedef struct type_row {
     const char *name;
     size_t size;
     ir_dtype dtype;
-    value_field field;
-    int64_t least, greatest;
+    tensor_field field;
+    int64_t min, max;
 } type_row;
 
-static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, NO_VALUES, 0, 0},
-#define TYPE_ROW(code, name, bytes, dtype, field, least, greatest) \
-    [code] = {#name, bytes, dtype, field, least, greatest},
+static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, TENSOR_NO_FIELD, 0, 0},
+#define TYPE_ROW(code, name, bytes, dtype, field, min, max) [code] = {#name, bytes, dtype, field, min, max},
                                                 ONNX_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
 };
@@ -117,31 +104,31 @@ static ampc_status read_header(const work *w)
 }
 
 /* Finds the only field with values. */
-static ampc_status find_values(const work *w, value_field *field)
+static ampc_status find_values(const work *w, tensor_field *field)
 {
     const Onnx__TensorProto *t = w->t;
     const struct {
-        value_field field;
+        tensor_field field;
         bool used;
     } places[] = {
-        {float_data, t->n_float_data},
-        {int32_data, t->n_int32_data},
-        {string_data, t->n_string_data},
-        {int64_data, t->n_int64_data},
-        {raw_data, t->raw_data.len},
-        {double_data, t->n_double_data},
-        {uint64_data, t->n_uint64_data},
-        {(value_field)t->lifted_field, t->has_lifted_field},
-        {external_data, t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL},
+        {TENSOR_FLOAT_DATA, t->n_float_data},
+        {TENSOR_INT32_DATA, t->n_int32_data},
+        {TENSOR_STRING_DATA, t->n_string_data},
+        {TENSOR_INT64_DATA, t->n_int64_data},
+        {TENSOR_RAW_DATA, t->raw_data.len},
+        {TENSOR_DOUBLE_DATA, t->n_double_data},
+        {TENSOR_UINT64_DATA, t->n_uint64_data},
+        {(tensor_field)t->lifted_field, t->has_lifted_field},
+        {TENSOR_EXTERNAL_DATA, t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL},
     };
-    *field = NO_VALUES;
+    *field = TENSOR_NO_FIELD;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         if (!places[i].used) continue;
         if (*field) return refuse(w, AMPC_REJECTED, "more than one field holds values");
         *field = places[i].field;
     }
-    value_field typed = types[w->out->type].field;
-    if (*field && *field != raw_data && *field != external_data && *field != typed)
+    tensor_field typed = types[w->out->type].field;
+    if (*field && *field != TENSOR_RAW_DATA && *field != TENSOR_EXTERNAL_DATA && *field != typed)
         return refuse(w, AMPC_REJECTED, "%s values are in a field of another type", types[w->out->type].name);
     return AMPC_OK;
 }
@@ -156,7 +143,7 @@ static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 }
 
 /* Uses values that are elements already: `n` bytes at `p`, or a lifted payload. */
-static ampc_status take_plain(const work *w, const void *p, size_t n)
+static ampc_status read_plain(const work *w, const void *p, size_t n)
 {
     onnx_tensor *out = w->out;
     bool lifted = w->t->has_lifted_field;
@@ -178,24 +165,24 @@ static ampc_status store_integer(const work *w, void *elements, size_t i, uint64
 {
     const type_row *type = &types[w->out->type];
     int64_t v = (int64_t)value;
-    if (v < type->least || v > type->greatest)
+    if (v < type->min || v > type->max)
         return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i, type->name);
     memcpy((char *)elements + i * type->size, &value, type->size);
     return AMPC_OK;
 }
 
 /* Value i of an integer field that stayed in the message. */
-static uint64_t inline_integer(const Onnx__TensorProto *t, value_field field, size_t i)
+static uint64_t inline_integer(const Onnx__TensorProto *t, tensor_field field, size_t i)
 {
-    if (field == int32_data) return (uint64_t)(int64_t)t->int32_data[i];
-    if (field == int64_data) return (uint64_t)t->int64_data[i];
+    if (field == TENSOR_INT32_DATA) return (uint64_t)(int64_t)t->int32_data[i];
+    if (field == TENSOR_INT64_DATA) return (uint64_t)t->int64_data[i];
     return t->uint64_data[i];
 }
 
-static ampc_status take_inline_integers(const work *w, value_field field)
+static ampc_status read_inline_integers(const work *w, tensor_field field)
 {
     const Onnx__TensorProto *t = w->t;
-    size_t n = field == int32_data ? t->n_int32_data : field == int64_data ? t->n_int64_data : t->n_uint64_data;
+    size_t n = t->n_int32_data + t->n_int64_data + t->n_uint64_data; /* find_values: one of them is not 0 */
     if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; i < n; i++) TRY(store_integer(w, elements, i, inline_integer(t, field, i)));
@@ -203,7 +190,7 @@ static ampc_status take_inline_integers(const work *w, value_field field)
     return AMPC_OK;
 }
 
-static ampc_status take_lifted_integers(const work *w)
+static ampc_status read_lifted_integers(const work *w)
 {
     const uint8_t *p = w->f->bytes.data + w->t->lifted_offset, *end = p + w->t->lifted_length;
     size_t n = 0;
@@ -221,7 +208,7 @@ static ampc_status take_lifted_integers(const work *w)
     return AMPC_OK;
 }
 
-static ampc_status take_external(const work *w)
+static ampc_status locate_external(const work *w)
 {
     onnx_range range;
     TRY(onnx_external_locate(w->f, w->t, (int64_t)w->out->size, w->d, &range));
@@ -239,35 +226,33 @@ static ampc_status check_bools(const work *w)
     return AMPC_OK;
 }
 
-static ampc_status take_values(const work *w, value_field field)
+static ampc_status read_values(const work *w, tensor_field field)
 {
     const Onnx__TensorProto *t = w->t;
     bool lifted = t->has_lifted_field;
     switch (field) {
-    case external_data: return take_external(w);
-    case raw_data: return take_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
-    case float_data: return take_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
-    case double_data: return take_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
-    case int32_data:
-    case int64_data:
-    case uint64_data: return lifted ? take_lifted_integers(w) : take_inline_integers(w, field);
-    case string_data:
-    case NO_VALUES: break;
+    case TENSOR_EXTERNAL_DATA: return locate_external(w);
+    case TENSOR_RAW_DATA: return read_plain(w, t->raw_data.data, lifted ? t->lifted_length : t->raw_data.len);
+    case TENSOR_FLOAT_DATA: return read_plain(w, t->float_data, lifted ? t->lifted_length : t->n_float_data * 4);
+    case TENSOR_DOUBLE_DATA: return read_plain(w, t->double_data, lifted ? t->lifted_length : t->n_double_data * 8);
+    case TENSOR_INT32_DATA:
+    case TENSOR_INT64_DATA:
+    case TENSOR_UINT64_DATA: return lifted ? read_lifted_integers(w) : read_inline_integers(w, field);
+    default: return read_plain(w, NULL, 0);
     }
-    return take_plain(w, NULL, 0);
 }
 
 ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto *t, diag *d, onnx_tensor *out)
 {
     memset(out, 0, sizeof *out);
     const work w = {a, f, t, d, out};
-    value_field field;
+    tensor_field field;
     TRY(read_header(&w));
     TRY(find_values(&w, &field));
     if (out->type == ONNX_string && t->n_string_data != (size_t)out->count)
         return refuse_count(&w, t->n_string_data, "values");
     if (!onnx_type_size(out->type)) return AMPC_OK;
-    TRY(take_values(&w, field));
+    TRY(read_values(&w, field));
     return out->dtype == IR_bool ? check_bools(&w) : AMPC_OK;
 }
 

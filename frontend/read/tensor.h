@@ -10,41 +10,41 @@
 #include "ir/dtype.h"
 
 /* The element types of ONNX: TensorProto.data_type, TypeProto.Tensor.elem_type, the `to` of a Cast.
- *   code, name, bytes, type in the IR, typed field, least and greatest element of that field
+ *   code, name, bytes, type in the IR, typed field, min and max element of that field
  * bytes 0: an element is not a whole number of bytes; such values are not read. */
 // clang-format off
-#define ONNX_TYPE_MAP(X)                                                                           \
-    X(1, float32, 4, IR_f32, float_data, 0, 0)                                                     \
-    X(2, uint8, 1, IR_u8, int32_data, 0, UINT8_MAX)                                                \
-    X(3, int8, 1, IR_i8, int32_data, INT8_MIN, INT8_MAX)                                           \
-    X(4, uint16, 2, IR_NO_DTYPE, int32_data, 0, UINT16_MAX)                                        \
-    X(5, int16, 2, IR_i16, int32_data, INT16_MIN, INT16_MAX)                                       \
-    X(6, int32, 4, IR_i32, int32_data, INT32_MIN, INT32_MAX)                                       \
-    X(7, int64, 8, IR_i64, int64_data, INT64_MIN, INT64_MAX)                                       \
-    X(8, string, 0, IR_NO_DTYPE, string_data, 0, 0)                                                \
-    X(9, bool, 1, IR_bool, int32_data, 0, 1)                                                       \
-    X(10, float16, 2, IR_f16, int32_data, 0, UINT16_MAX)                                           \
-    X(11, float64, 8, IR_f64, double_data, 0, 0)                                                   \
-    X(12, uint32, 4, IR_NO_DTYPE, uint64_data, 0, UINT32_MAX)                                      \
-    X(13, uint64, 8, IR_NO_DTYPE, uint64_data, INT64_MIN, INT64_MAX)                               \
-    X(14, complex64, 8, IR_NO_DTYPE, float_data, 0, 0)                                             \
-    X(15, complex128, 16, IR_NO_DTYPE, double_data, 0, 0)                                          \
-    X(16, bfloat16, 2, IR_bf16, int32_data, 0, UINT16_MAX)                                         \
-    X(17, float8e4m3fn, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                  \
-    X(18, float8e4m3fnuz, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                \
-    X(19, float8e5m2, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
-    X(20, float8e5m2fnuz, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                \
-    X(21, uint4, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                         \
-    X(22, int4, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                          \
-    X(23, float4e2m1, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
-    X(24, float8e8m0, 1, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                    \
-    X(25, uint2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)                                         \
-    X(26, int2, 0, IR_NO_DTYPE, int32_data, 0, UINT8_MAX)
+#define ONNX_TYPE_MAP(X)                                                                       \
+    X(1, float32, 4, IR_f32, TENSOR_FLOAT_DATA, 0, 0)                                          \
+    X(2, uint8, 1, IR_u8, TENSOR_INT32_DATA, 0, UINT8_MAX)                                     \
+    X(3, int8, 1, IR_i8, TENSOR_INT32_DATA, INT8_MIN, INT8_MAX)                                \
+    X(4, uint16, 2, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT16_MAX)                             \
+    X(5, int16, 2, IR_i16, TENSOR_INT32_DATA, INT16_MIN, INT16_MAX)                            \
+    X(6, int32, 4, IR_i32, TENSOR_INT32_DATA, INT32_MIN, INT32_MAX)                            \
+    X(7, int64, 8, IR_i64, TENSOR_INT64_DATA, INT64_MIN, INT64_MAX)                            \
+    X(8, string, 0, IR_NO_DTYPE, TENSOR_STRING_DATA, 0, 0)                                     \
+    X(9, bool, 1, IR_bool, TENSOR_INT32_DATA, 0, 1)                                            \
+    X(10, float16, 2, IR_f16, TENSOR_INT32_DATA, 0, UINT16_MAX)                                \
+    X(11, float64, 8, IR_f64, TENSOR_DOUBLE_DATA, 0, 0)                                        \
+    X(12, uint32, 4, IR_NO_DTYPE, TENSOR_UINT64_DATA, 0, UINT32_MAX)                           \
+    X(13, uint64, 8, IR_NO_DTYPE, TENSOR_UINT64_DATA, INT64_MIN, INT64_MAX)                    \
+    X(14, complex64, 8, IR_NO_DTYPE, TENSOR_FLOAT_DATA, 0, 0)                                  \
+    X(15, complex128, 16, IR_NO_DTYPE, TENSOR_DOUBLE_DATA, 0, 0)                               \
+    X(16, bfloat16, 2, IR_bf16, TENSOR_INT32_DATA, 0, UINT16_MAX)                              \
+    X(17, float8e4m3fn, 1, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                       \
+    X(18, float8e4m3fnuz, 1, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                     \
+    X(19, float8e5m2, 1, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                         \
+    X(20, float8e5m2fnuz, 1, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                     \
+    X(21, uint4, 0, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                              \
+    X(22, int4, 0, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                               \
+    X(23, float4e2m1, 0, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                         \
+    X(24, float8e8m0, 1, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                         \
+    X(25, uint2, 0, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)                              \
+    X(26, int2, 0, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT8_MAX)
 // clang-format on
 
 typedef enum onnx_type {
     ONNX_UNDEFINED,
-#define ONNX_TYPE_ENUM(code, name, bytes, dtype, field, least, greatest) ONNX_##name = code,
+#define ONNX_TYPE_ENUM(code, name, bytes, dtype, field, min, max) ONNX_##name = code,
     ONNX_TYPE_MAP(ONNX_TYPE_ENUM)
 #undef ONNX_TYPE_ENUM
         ONNX_TYPE_COUNT

@@ -66,4 +66,10 @@ static inline bool wire_read_field(const uint8_t **p, const uint8_t *end, wire_f
     return true;
 }
 
+/* Reads the field at in->value and advances it. False: the end of a message that the pre-scan has checked. */
+static inline bool wire_next_field(wire_field *in, wire_field *f)
+{
+    return in->value < in->end && wire_read_field(&in->value, in->end, f);
+}
+
 #endif

@@ -52,6 +52,11 @@ void rope_add_text(arena *a, rope *s, uint32_t number, const char *text); /* cop
 void rope_add_message(arena *a, rope *s, uint32_t number, const rope *message);
 /* Appends all pieces of another list, without a header. */
 void rope_add_pieces(arena *a, rope *s, const rope *pieces);
+/* Appends the fields of a TensorProto whose `size` bytes of values are at `offset` of the file `name`. */
+void rope_add_external(arena *a, rope *tensor, const char *name, size_t offset, size_t size);
+
+enum { ROPE_ALIGNMENT = 64 }; /* of tensors in the data part */
+static inline size_t rope_align(size_t offset) { return (offset + ROPE_ALIGNMENT - 1) & -(size_t)ROPE_ALIGNMENT; }
 
 /* Writes all pieces in order. AMPC_IO if a source cannot be read completely; otherwise the status of `write`. */
 ampc_status rope_write(const rope *s, rope_write_fn *write, void *user);

@@ -1,6 +1,8 @@
 /* rope.c - lists of pieces. Ranges that are adjacent in memory become one piece. Short ranges are copied, because a
  * piece needs more memory than they do. */
-#include "frontend/read/rope.h"
+#include "frontend/emit/rope.h"
+#include "frontend/read/fields.h"
+#include "frontend/read/onnx_schema.pb-c.h"
 
 #include <errno.h>
 #include <math.h>
@@ -107,6 +109,22 @@ void rope_add_pieces(arena *a, rope *s, const rope *pieces)
         if (p->source || p->from != p->to) add(a, s, *p);
         else rope_add(a, s, p->bytes, p->size);
     }
+}
+
+static void add_entry(arena *a, rope *tensor, const char *key, const char *value)
+{
+    rope entry = {0};
+    rope_add_text(a, &entry, ENTRY_KEY, key);
+    rope_add_text(a, &entry, ENTRY_VALUE, value);
+    rope_add_message(a, tensor, TENSOR_EXTERNAL_DATA, &entry);
+}
+
+void rope_add_external(arena *a, rope *tensor, const char *name, size_t offset, size_t size)
+{
+    add_entry(a, tensor, "location", name);
+    add_entry(a, tensor, "offset", arena_printf(a, "%zu", offset));
+    add_entry(a, tensor, "length", arena_printf(a, "%zu", size));
+    rope_add_int(a, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
