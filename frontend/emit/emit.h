@@ -5,9 +5,7 @@
  *
  *     emit_op op = emit_begin(e, n, "Concat");
  *     emit_operands(&op);
- *     emit_int(&op, "axis", axis);
- *     emit_results(&op);
- *     emit_end(&op);
+ *     emit_finish(&op);
  *
  * Everything an operand needs (casts, constants, computed shapes) is written when the rule asks for the operand. To
  * keep the nodes sorted, a rule must therefore ask for all operands before it calls emit_end.
@@ -141,18 +139,21 @@ void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);
 void emit_text(emit_op *op, const char *name, const char *v);
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count);
-/* Writes attribute `attr` of n as an INTS attribute. */
-void emit_list(emit_op *op, const char *name, int attr);
 void emit_out(emit_op *op, const char *name);
 /* Writes result i of n, which the ONNX operator produces in type `is`. Adds a cast if the IR type differs. An unused
  * result is left out. */
 void emit_result(emit_op *op, int i, ir_dtype is);
-void emit_results(emit_op *op); /* all, in the types of the IR */
+void emit_results(emit_op *op); /* all, in the types of the operator's schema */
 void emit_end(emit_op *op);
+void emit_finish(emit_op *op); /* emit_attributes, emit_results, emit_end */
 /* Writes a helper node without attributes for n and returns the name of its only result. */
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
 /* `name` cast to another type. Equal casts share one node. */
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to);
+
+/* ---- emit_simple.c --------------------------------------------------------------------------- */
+
+void emit_attributes(emit_op *op); /* those of emit.def */
 
 /* ---- emit_value.c: names of operands --------------------------------------------------------- */
 

@@ -1,5 +1,4 @@
-/* emit_movement.c - data movement: Reshape and the operators lowered to it, Transpose, Concat, Split, Slice, Pad,
- * Expand, Trilu, Gather. */
+/* emit_movement.c - data movement with computed operands: Reshape, Expand, Split, Gather, Trilu, Slice, Pad. */
 #include "frontend/emit/emit.h"
 
 #include <string.h>
@@ -34,8 +33,7 @@ void emit_reshape(emitter *e, const ir_node *n)
     emit_operand(&op, 0);
     emit_in(&op, name);
     if (!short_form) emit_int(&op, "allowzero", 1);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 /* Dimensions that do not change are written as 1, so only new symbolic ones must be computed. */
@@ -54,29 +52,10 @@ void emit_expand(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Expand");
     emit_operand(&op, 0);
     emit_in(&op, name);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
-/* ---- Transpose, Concat, Split, Gather, Trilu ------------------------------------------------- */
-
-void emit_transpose(emitter *e, const ir_node *n)
-{
-    emit_op op = emit_begin(e, n, "Transpose");
-    emit_operands(&op);
-    emit_list(&op, "perm", IR_ATTR(transpose, perm));
-    emit_results(&op);
-    emit_end(&op);
-}
-
-void emit_concat(emitter *e, const ir_node *n)
-{
-    emit_op op = emit_begin(e, n, "Concat");
-    emit_operands(&op);
-    emit_int(&op, "axis", n->attr[IR_ATTR(concat, axis)].i);
-    emit_results(&op);
-    emit_end(&op);
-}
+/* ---- Split, Gather, Trilu -------------------------------------------------------------------- */
 
 void emit_split(emitter *e, const ir_node *n)
 {
@@ -85,9 +64,7 @@ void emit_split(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Split");
     emit_operand(&op, 0);
     emit_in(&op, name);
-    emit_int(&op, "axis", n->attr[IR_ATTR(split, axis)].i);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 /* Indices must be i32 or i64. */
@@ -98,9 +75,7 @@ void emit_gather(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Gather");
     emit_operand(&op, 0);
     emit_in(&op, emit_value_as(e, indices, type));
-    emit_int(&op, "axis", n->attr[IR_ATTR(gather, axis)].i);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 void emit_trilu(emitter *e, const ir_node *n)
@@ -109,9 +84,7 @@ void emit_trilu(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Trilu");
     emit_operand(&op, 0);
     emit_in(&op, k);
-    emit_int(&op, "upper", n->attr[IR_ATTR(trilu, upper)].i);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 /* ---- Slice, Pad ------------------------------------------------------------------------------ */
@@ -147,8 +120,7 @@ void emit_slice(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Slice");
     emit_operand(&op, 0);
     for (int i = 0; i < 4; i++) emit_in(&op, lists[i]);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 void emit_pad(emitter *e, const ir_node *n)
@@ -166,7 +138,5 @@ void emit_pad(emitter *e, const ir_node *n)
     emit_operand(&op, 0);
     emit_in(&op, pads);
     if (ir_in(n, IR_IN(pad, value))) emit_operand(&op, IR_IN(pad, value));
-    emit_text(&op, "mode", mode);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }

@@ -1,5 +1,6 @@
 /* emit_node.c - writes a NodeProto: operands, attributes, results, and casts of results to the types of the IR. */
 #include "frontend/emit/emit.h"
+#include "frontend/lower/lower.h"
 #include "frontend/read/fields.h"
 
 #include <assert.h>
@@ -94,12 +95,6 @@ void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
 }
 
-void emit_list(emit_op *op, const char *name, int attr)
-{
-    const ir_attr *list = &op->n->attr[attr];
-    emit_ints(op, name, list->list.items, list->list.count);
-}
-
 /* ---- results --------------------------------------------------------------------------------- */
 
 void emit_out(emit_op *op, const char *name) { rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name); }
@@ -132,11 +127,21 @@ void emit_result(emit_op *op, int i, ir_dtype is)
     op->casts[op->n_casts++].is = is;
 }
 
+/* A result of the schema's float type has the type of the first operand that has it. */
+static ir_dtype schema_type(const emit_op *op, int i)
+{
+    const onnx_types types = {onnx_operator_find(op->type)->types, 't'};
+    int operand = 0;
+    if (onnx_result_mark(&types, i) != 't') return op->n->out[i]->type.dtype;
+    while (onnx_operand_mark(&types, operand) != 't') operand++;
+    return ir_in(op->n, operand)->type.dtype;
+}
+
 void emit_results(emit_op *op)
 {
     int count = op->n->n_out;
     while (count && !is_wanted(op->n, count - 1)) count--;
-    for (int i = 0; i < count; i++) emit_result(op, i, op->n->out[i]->type.dtype);
+    for (int i = 0; i < count; i++) emit_result(op, i, schema_type(op, i));
 }
 
 /* ---- the node -------------------------------------------------------------------------------- */
@@ -165,6 +170,13 @@ void emit_end(emit_op *op)
         emit_out(&cast, op->e->scope->value[v->id]);
         put_node(&cast);
     }
+}
+
+void emit_finish(emit_op *op)
+{
+    emit_attributes(op);
+    emit_results(op);
+    emit_end(op);
 }
 
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b)

@@ -1,4 +1,4 @@
-/* emit_pointwise.c - elementwise ops that need more than their operator: Gelu, Clip, Mod, Cast. */
+/* emit_pointwise.c - elementwise ops that need more than their operator: Gelu, Clip, Cast. */
 #include "frontend/emit/emit.h"
 
 enum { GELU_SINCE = 20 };
@@ -33,8 +33,7 @@ static void gelu_parts(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Mul");
     emit_in(&op, half);
     emit_in(&op, share);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 void emit_gelu(emitter *e, const ir_node *n)
@@ -46,8 +45,7 @@ void emit_gelu(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Gelu");
     emit_operands(&op);
     if (n->attr[IR_ATTR(gelu, tanh)].i) emit_text(&op, "approximate", "tanh");
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 /* ONNX requires scalar bounds; the IR also allows other tensors with one element. */
@@ -66,17 +64,7 @@ void emit_clip(emitter *e, const ir_node *n)
     emit_operand(&op, 0);
     if (lo || hi) emit_in(&op, lo);
     if (hi) emit_in(&op, hi);
-    emit_results(&op);
-    emit_end(&op);
-}
-
-void emit_mod(emitter *e, const ir_node *n)
-{
-    emit_op op = emit_begin(e, n, "Mod");
-    emit_operands(&op);
-    emit_int(&op, "fmod", n->attr[IR_ATTR(mod, fmod)].i);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
 
 /* A cast of a weight that a pass inserted is merged into the initializer; casts from the model are kept. */
@@ -91,6 +79,5 @@ void emit_cast(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Cast");
     emit_operand(&op, 0);
     emit_int(&op, "to", onnx_type_of(to));
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }

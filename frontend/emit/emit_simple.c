@@ -1,5 +1,52 @@
-/* emit_simple.c - rules shared by several ops: `simple` and `none`. */
+/* emit_simple.c - rules shared by several ops, and the attributes that emit.def lists. */
 #include "frontend/emit/emit.h"
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+typedef struct emit_attribute {
+    ir_op op;
+    int attr;
+    const char *name;
+    bool optional;
+    int since;
+} emit_attribute;
+
+static const emit_attribute attributes[] = {
+#define ATTR(op, attribute, name) {IR_OP_##op, IR_ATTR(op, attribute), #name, false, 0},
+#define OPT(op, attribute, name, since) {IR_OP_##op, IR_ATTR(op, attribute), #name, true, since},
+#include "frontend/emit/emit.def"
+};
+
+/* The default of an optional list is 1 for each axis. */
+static bool is_default(const ir_slot *slot, const ir_attr *value)
+{
+    if (slot->kind != IR_SLOT_INTS) return ir_attr_equal(slot->kind, value, &slot->initial);
+    for (int i = 0; i < value->list.count; i++)
+        if (value->list.items[i] != 1) return false;
+    return true;
+}
+
+static void put_attribute(emit_op *op, const emit_attribute *a)
+{
+    const ir_slot *slot = &ir_op_get(op->n->op)->attr[a->attr];
+    const ir_attr *value = &op->n->attr[a->attr];
+    if (a->optional && is_default(slot, value)) return;
+    emit_need(op->e, a->since);
+    switch (slot->kind) {
+    case IR_SLOT_FLOAT: emit_float(op, a->name, value->f); break;
+    case IR_SLOT_STR: emit_text(op, a->name, value->s); break;
+    case IR_SLOT_INTS: emit_ints(op, a->name, value->list.items, value->list.count); break;
+    default: emit_int(op, a->name, value->i);
+    }
+}
+
+void emit_attributes(emit_op *op)
+{
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        if (attributes[i].op == op->n->op) put_attribute(op, &attributes[i]);
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 void emit_none(emitter *e, const ir_node *n)
 {
@@ -10,6 +57,5 @@ void emit_simple(emitter *e, const ir_node *n)
 {
     emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
     emit_operands(&op);
-    emit_results(&op);
-    emit_end(&op);
+    emit_finish(&op);
 }
