@@ -170,19 +170,20 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     onnx_subgraph own = {.graph = im.graph, .knowledge = im.knowledge};
     im.subgraph = &own;
     im.rows = rows_by_operator(scratch);
-    im.foreign = &opaque_row;
+    im.opaque = &opaque_row;
     return import_model(&im);
 }
 
+/* Imports an open file and closes it. */
 static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag *d, ir_module **out)
 {
     ir_module *m = ir_module_new();
     arena *scratch = arena_new(0);
-    bool foreign = o && o->foreign;
-    diag *trial = foreign ? diag_new(NULL, NULL) : NULL, *inner = foreign ? diag_new(NULL, NULL) : NULL;
+    bool opaque = o && o->opaque;
+    diag *trial = opaque ? diag_new(NULL, NULL) : NULL, *inner = opaque ? diag_new(NULL, NULL) : NULL;
     ampc_status status = AMPC_NO_MEMORY;
     jmp_buf guard;
-    if (m && scratch && ((trial && inner) || !foreign) && !setjmp(guard)) {
+    if (m && scratch && ((trial && inner) || !opaque) && !setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
         arena_set_guard(scratch, &guard);
         status = import_guarded(f, o, d, trial, inner, m, scratch);
@@ -190,6 +191,7 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
     } else {
         diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     }
+    onnx_file_close(f);
     arena_free(scratch);
     diag_free(trial);
     diag_free(inner);
@@ -203,9 +205,7 @@ ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d,
     *out = NULL;
     onnx_file *f;
     TRY(onnx_file_open(path, d, &f));
-    ampc_status status = import_file(f, o, d, out);
-    onnx_file_close(f);
-    return status;
+    return import_file(f, o, d, out);
 }
 
 ampc_status onnx_import_memory(const void *data, size_t size, const char *name, const onnx_import_options *o, diag *d,
@@ -214,7 +214,5 @@ ampc_status onnx_import_memory(const void *data, size_t size, const char *name, 
     *out = NULL;
     onnx_file *f;
     TRY(onnx_file_wrap(data, size, name, d, &f));
-    ampc_status status = import_file(f, o, d, out);
-    onnx_file_close(f);
-    return status;
+    return import_file(f, o, d, out);
 }

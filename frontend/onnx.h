@@ -25,6 +25,7 @@
 #include "ir/ir.h"
 
 enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 27, ONNX_IR_VERSION_LAST = 13 };
+enum { ONNX_OPSET_BF16 = 22 }; /* first opset of emitted models with bfloat16 */
 
 typedef struct onnx_dim_binding {
     const char *name; /* a dim_param, or X_dimK */
@@ -44,8 +45,8 @@ typedef struct onnx_import_options {
     const onnx_constant *constants;
     int n_constants;
     int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
-    bool tied;    /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
-    bool foreign; /* import operators without an IR op as opaque nodes (op `foreign`) */
+    bool tied;   /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
+    bool opaque; /* import operators without an IR op as opaque nodes */
 } onnx_import_options;
 
 /* Imports the model in a file into a new module, which the caller owns and frees with ir_module_free. `o` may be NULL
@@ -75,9 +76,9 @@ const onnx_operator *onnx_operator_find(const char *name); /* NULL: not an ONNX 
 #define ONNX_ANY 0x7fffffff
 
 /* Operands [0, required) must be present, operands [required, single) may be absent (""), later ones must be present.
- * `most` and `results` limit the number of operands and results; ONNX_ANY: no limit. */
+ * `max` and `results` limit the number of operands and results; ONNX_ANY: no limit. */
 typedef struct onnx_arity {
-    int required, single, most, results;
+    int required, single, max, results;
 } onnx_arity;
 
 onnx_arity onnx_schema_arity(const onnx_operator *op);
@@ -96,13 +97,15 @@ typedef enum onnx_part {
     ONNX_PART_MODEL
 } onnx_part;
 
+/* Appends `n` bytes, possibly none, to a part. A failure ends the export. */
+typedef ampc_status onnx_write_fn(void *user, onnx_part part, const void *bytes, size_t n);
+
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
     bool untied;           /* write separated tensors as initializers of their own (module meta "untied") */
     const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
-    /* Appends `n` bytes, possibly none, to a part. A failure ends the export. */
-    ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
+    onnx_write_fn *write;
     void *user;
 } onnx_export_options;
 
@@ -119,8 +122,7 @@ ampc_status onnx_export_trained(const char *model, const onnx_export_options *o,
 typedef struct onnx_emit_options {
     const char *data_name;  /* UTF-8 name of the data part's file, in the folder of the new model */
     size_t max_model_bytes; /* values of a larger model go to the data part; 0: 2 GiB */
-    /* Appends `n` bytes, possibly none, to a part. A failure ends the emission. */
-    ampc_status (*write)(void *user, onnx_part part, const void *bytes, size_t n);
+    onnx_write_fn *write;
     void *user;
 } onnx_emit_options;
 

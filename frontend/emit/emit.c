@@ -97,29 +97,18 @@ static rope put_model(emitter *e, bool external)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-typedef struct sink {
-    const onnx_emit_options *o;
-    onnx_part part;
-} sink;
-
-static ampc_status sink_write(void *user, const void *bytes, size_t n)
-{
-    const sink *s = user;
-    return s->o->write(s->o->user, s->part, bytes, n);
-}
-
 static ampc_status write_model(emitter *e)
 {
-    size_t most = e->options->max_model_bytes ? e->options->max_model_bytes : ONNX_FILE_MAX;
+    const onnx_emit_options *o = e->options;
+    size_t max = o->max_model_bytes ? o->max_model_bytes : ONNX_FILE_MAX;
     diag_loc loc = DIAG_FILE(ir_module_source(e->module));
-    sink data = {e->options, ONNX_PART_DATA}, model = {e->options, ONNX_PART_MODEL};
     rope bytes = put_model(e, false);
-    bool external = bytes.size > most;
+    bool external = bytes.size > max;
     if (external) bytes = put_model(e, true);
     if (bytes.size > ONNX_FILE_MAX)
         return diag_error(e->diag, AMPC_UNSUPPORTED, loc, "the graph alone is larger than 2 GiB");
-    ampc_status status = external ? emit_write_data(e, sink_write, &data) : AMPC_OK;
-    if (status == AMPC_OK) status = rope_write(&bytes, sink_write, &model);
+    ampc_status status = external ? emit_write_data(e) : AMPC_OK;
+    if (status == AMPC_OK) status = rope_write(&bytes, ONNX_PART_MODEL, o->write, o->user);
     if (status == AMPC_OK) return emit_report_overflow(e);
     if (diag_status(e->diag) == AMPC_OK)
         return diag_error(e->diag, status, loc, "cannot copy the weights: the file changed");

@@ -176,7 +176,7 @@ void emit_operands(emit_op *op);       /* all */
 const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
 const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
 
-/* ---- emit_foreign_bytes.c: attributes of opaque nodes, which are stored as bytes ---------------- */
+/* ---- emit_opaque_bytes.c: attributes of opaque nodes, which are stored as bytes ----------------- */
 
 /* Decodes the attributes of an opaque node into a NodeProto in the emitter's arena. NULL after reporting that they
  * are malformed. */
@@ -191,7 +191,7 @@ void emit_reserve_opaque(emitter *e, const ir_graph *g);
 void emit_add_storage(emitter *e, const ir_storage *s, const char *name, ir_dtype as);
 /* Writes the TensorProtos of all initializers. `external`: large values go to the data part. */
 void emit_put_tensors(emitter *e, rope *graph, bool external);
-ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user);
+ampc_status emit_write_data(emitter *e);
 /* Opens the files that contain initializers; called after the last round. */
 ampc_status emit_open_sources(emitter *e);
 /* Warns of values that overflowed to infinity in a conversion. */

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { MIN_OPSET = 17, OPSET_BF16 = 22 };
+enum { MIN_OPSET = 17 };
 
 static bool touches(const ir_node *n, ir_dtype t)
 {
@@ -23,8 +23,8 @@ int emit_first_opset(const emitter *e)
     if (opset < MIN_OPSET) opset = MIN_OPSET;
     ir_graph_and_subgraphs(e->graph, e->arena, &graphs);
     for (size_t i = 0; i < graphs.count; i++)
-        for (const ir_node *n = graphs.items[i]->first; n && opset < OPSET_BF16; n = n->next)
-            if (touches(n, IR_bf16)) opset = OPSET_BF16;
+        for (const ir_node *n = graphs.items[i]->first; n && opset < ONNX_OPSET_BF16; n = n->next)
+            if (touches(n, IR_bf16)) opset = ONNX_OPSET_BF16;
     return opset;
 }
 

@@ -103,8 +103,9 @@ void emit_put_tensors(emitter *e, rope *graph, bool external)
     }
 }
 
-ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user)
+ampc_status emit_write_data(emitter *e)
 {
+    const onnx_emit_options *o = e->options;
     static const char zeros[ROPE_ALIGNMENT];
     size_t written = 0;
     for (size_t i = 0; i < e->tensors.count; i++) {
@@ -112,8 +113,8 @@ ampc_status emit_write_data(emitter *e, rope_write_fn *write, void *user)
         if (t->size <= INLINE_MAX) continue;
         rope values = {0};
         put_values(e, &values, t);
-        TRY(write(user, zeros, t->offset - written));
-        TRY(rope_write(&values, write, user));
+        TRY(o->write(o->user, ONNX_PART_DATA, zeros, t->offset - written));
+        TRY(rope_write(&values, ONNX_PART_DATA, o->write, o->user));
         written = t->offset + t->size;
     }
     return AMPC_OK;

@@ -142,11 +142,6 @@ static void count_readers(exporter *e, const Onnx__GraphProto *g)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static bool is_external(const Onnx__TensorProto *t)
-{
-    return t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-}
-
 /* Checks that the new values fit the tensor and that no other tensor has received them. */
 static ampc_status check_trained(exporter *e, const onnx_trained *v, const char *name, const Onnx__TensorProto *t)
 {
@@ -195,7 +190,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
                               bool rename, rope *out)
 {
     const onnx_trained *v = strmap_get(e->trained, name);
-    bool anew = v || is_external(t);
+    bool anew = v || onnx_is_external(t);
     if (!anew && !rename) {
         rope_add_field(e->a, out, field);
         return AMPC_OK;
@@ -207,7 +202,7 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
     for (wire_field f; wire_next_field(&in, &f);)
         if (f.number >= 32 || !(dropped >> f.number & 1)) rope_add_field(e->a, &tensor, &f);
     if (rename) rope_add_text(e->a, &tensor, TENSOR_NAME, name);
-    if (is_external(t)) {
+    if (onnx_is_external(t)) {
         TRY(put_external(e, t, v, &tensor));
     } else if (v) {
         size_t count = count_of(v);
@@ -225,8 +220,8 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
 /* Whether the attribute can be copied unchanged. */
 static bool is_verbatim(exporter *e, const Onnx__AttributeProto *a, const char *result)
 {
-    bool external = a->t && is_external(a->t);
-    for (size_t i = 0; i < a->n_tensors; i++) external |= is_external(a->tensors[i]);
+    bool external = a->t && onnx_is_external(a->t);
+    for (size_t i = 0; i < a->n_tensors; i++) external |= onnx_is_external(a->tensors[i]);
     return !a->g && !a->n_graphs && !external && !(a->t && strmap_get(e->trained, result));
 }
 
@@ -358,35 +353,29 @@ static ampc_status put_model(exporter *e, rope *out)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-typedef struct sink {
-    const onnx_export_options *o;
-    onnx_part part;
-    const onnx_file *old;
-    diag *d;
-} sink;
-
 /* Copies a range of the old model, most of which has not been loaded into its image. */
-static ampc_status copy_old(const sink *s, size_t offset, size_t n)
+static ampc_status copy_old(const exporter *e, onnx_part part, size_t offset, size_t n)
 {
     char buffer[1 << 16];
-    for (size_t done = 0, piece; done < n; done += piece) {
-        piece = n - done < sizeof buffer ? n - done : sizeof buffer;
-        TRY(onnx_bytes_copy(&s->old->bytes, offset + done, piece, s->d, buffer));
-        TRY(s->o->write(s->o->user, s->part, buffer, piece));
+    for (size_t done = 0, chunk; done < n; done += chunk) {
+        chunk = n - done < sizeof buffer ? n - done : sizeof buffer;
+        TRY(onnx_bytes_copy(&e->file->bytes, offset + done, chunk, e->d, buffer));
+        TRY(e->o->write(e->o->user, part, buffer, chunk));
     }
     return AMPC_OK;
 }
 
-static ampc_status sink_write(void *user, const void *bytes, size_t n)
+static ampc_status write_bytes(void *user, onnx_part part, const void *bytes, size_t n)
 {
-    const sink *s = user;
-    const onnx_bytes *old = &s->old->bytes;
-    if (old->image && onnx_bytes_hold(old, bytes)) return copy_old(s, (size_t)((const uint8_t *)bytes - old->data), n);
-    return s->o->write(s->o->user, s->part, bytes, n);
+    const exporter *e = user;
+    const onnx_bytes *old = &e->file->bytes;
+    if (old->image && onnx_bytes_hold(old, bytes))
+        return copy_old(e, part, (size_t)((const uint8_t *)bytes - old->data), n);
+    return e->o->write(e->o->user, part, bytes, n);
 }
 
 /* Copies a range of an external data file of the old model. */
-static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
+static ampc_status copy_range(exporter *e, const data_item *item)
 {
     enum { CHUNK = 1 << 16 };
     void *buffer = arena_alloc(e->a, CHUNK);
@@ -394,7 +383,7 @@ static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
         n = item->size - done < CHUNK ? item->size - done : CHUNK;
         onnx_range range = {item->range.path, item->range.offset + (int64_t)done};
         TRY(onnx_external_read(e->file, range, n, e->d, buffer));
-        TRY(sink_write(to, buffer, n));
+        TRY(write_bytes(e, ONNX_PART_DATA, buffer, n));
     }
     return AMPC_OK;
 }
@@ -402,15 +391,14 @@ static ampc_status copy_range(exporter *e, const data_item *item, sink *to)
 static ampc_status write_data(exporter *e)
 {
     static const char zeros[ROPE_ALIGNMENT];
-    sink to = {e->o, ONNX_PART_DATA, e->file, e->d};
     size_t written = 0;
     for (size_t i = 0; i < e->data.count; i++) {
         const data_item *item = &e->data.items[i];
         const onnx_trained *v = item->trained;
         rope values = {0};
-        TRY(sink_write(&to, zeros, item->offset - written));
+        TRY(write_bytes(e, ONNX_PART_DATA, zeros, item->offset - written));
         if (v) rope_add_elements(e->a, &values, item->dtype, v->type.dtype, v->data, item->count);
-        TRY(v ? rope_write(&values, sink_write, &to) : copy_range(e, item, &to));
+        TRY(v ? rope_write(&values, ONNX_PART_DATA, write_bytes, e) : copy_range(e, item));
         written = item->offset + item->size;
     }
     return AMPC_OK;
@@ -445,9 +433,8 @@ static ampc_status export_model(exporter *e)
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)
         return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path), "its trained form is larger than 2 GiB");
-    sink to = {e->o, ONNX_PART_MODEL, e->file, e->d};
     TRY(write_data(e));
-    return rope_write(&model, sink_write, &to);
+    return rope_write(&model, ONNX_PART_MODEL, write_bytes, e);
 }
 
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d)

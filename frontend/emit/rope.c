@@ -161,7 +161,7 @@ static bool holds_infinity(const uint8_t *elements, size_t n, ir_dtype t)
 }
 
 /* Writes elements in chunks: reads them if they are in a file and converts them if their type changes. */
-static ampc_status write_elements(const rope_piece *p, rope_write_fn *write, void *user)
+static ampc_status write_elements(const rope_piece *p, onnx_part part, onnx_write_fn *write, void *user)
 {
     uint8_t read[CHUNK * WIDEST], converted[CHUNK * WIDEST];
     bool same = p->from == p->to;
@@ -174,17 +174,17 @@ static ampc_status write_elements(const rope_piece *p, rope_write_fn *write, voi
         if (!same) ir_convert(p->to, converted, p->from, elements, n);
         if (p->infinities && ir_dtype_is_low(p->to) && holds_infinity(converted, n, p->to))
             *p->infinities += count_infinities(p->to, converted, p->from, elements, n);
-        TRY(write(user, same ? elements : converted, n * to));
+        TRY(write(user, part, same ? elements : converted, n * to));
     }
     return AMPC_OK;
 }
 
-ampc_status rope_write(const rope *s, rope_write_fn *write, void *user)
+ampc_status rope_write(const rope *s, onnx_part part, onnx_write_fn *write, void *user)
 {
     for (size_t i = 0; i < s->pieces.count; i++) {
         const rope_piece *p = &s->pieces.items[i];
         bool plain = p->from == p->to && !p->source;
-        TRY(plain ? write(user, p->bytes, p->size) : write_elements(p, write, user));
+        TRY(plain ? write(user, part, p->bytes, p->size) : write_elements(p, part, write, user));
     }
     return AMPC_OK;
 }

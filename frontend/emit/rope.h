@@ -6,10 +6,8 @@
 #ifndef AMPC_FRONTEND_ROPE_H
 #define AMPC_FRONTEND_ROPE_H
 
+#include "frontend/onnx.h"
 #include "frontend/read/wire.h"
-#include "ir/arena.h"
-#include "ir/diag.h"
-#include "ir/dtype.h"
 
 /* A range of an open file, read while the message is written. */
 typedef struct rope_source {
@@ -31,8 +29,6 @@ typedef struct rope {
     uint8_t *free; /* unused capacity for new bytes */
     size_t room;
 } rope;
-
-typedef ampc_status rope_write_fn(void *user, const void *bytes, size_t n);
 
 /* Appends bytes. Here and below, the caller keeps ownership and the bytes must outlive the rope. */
 void rope_add(arena *a, rope *s, const void *bytes, size_t n);
@@ -59,6 +55,6 @@ enum { ROPE_ALIGNMENT = 64 }; /* of tensors in the data part */
 static inline size_t rope_align(size_t offset) { return (offset + ROPE_ALIGNMENT - 1) & -(size_t)ROPE_ALIGNMENT; }
 
 /* Writes all pieces in order. AMPC_IO if a source cannot be read completely; otherwise the status of `write`. */
-ampc_status rope_write(const rope *s, rope_write_fn *write, void *user);
+ampc_status rope_write(const rope *s, onnx_part part, onnx_write_fn *write, void *user);
 
 #endif

@@ -185,6 +185,6 @@ ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
     define_inputs(&c);
     define_results(&c);
     check_uses(&c);
-    if (!c.problems && !im->options->foreign) list_unsupported(&c);
+    if (!c.problems && !im->options->opaque) list_unsupported(&c);
     return c.problems ? diag_status(im->diag) : AMPC_OK;
 }

@@ -13,9 +13,9 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
     const Onnx__NodeProto *p = n->proto;
     const onnx_arity a = onnx_arity_of(n);
     if (n->n_in < a.required)
-        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.required, a.most == a.required ? "" : " or more");
-    if (n->n_in > a.most)
-        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.most, a.most == a.required ? "" : " at most");
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.required, a.max == a.required ? "" : " or more");
+    if (n->n_in > a.max)
+        onnx_reject(n, "has %d inputs, not %d%s", n->n_in, a.max, a.max == a.required ? "" : " at most");
     if (n->n_out < 1 || n->n_out > a.results) onnx_reject(n, "has %d outputs", n->n_out);
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];
@@ -88,7 +88,7 @@ static void run_handler(onnx_node *n)
 {
     size_t errors = diag_count(n->importer->diag, DIAG_ERROR);
     n->row->lower(n);
-    if (n->row != n->importer->foreign) onnx_check_attributes(n);
+    if (n->row != n->importer->opaque) onnx_check_attributes(n);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         bool missing = onnx_result_is_used(n, i) && !n->out[i];
         if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors) onnx_refuse(n, "output %d", i);
@@ -120,22 +120,22 @@ static bool reads_symbols(const onnx_node *n)
 /* If opaque nodes are allowed, a trial run with discarded messages finds out whether the node can be lowered. During
  * the trial of an If with a known condition, the nodes of its branch are not tried separately: either all of them are
  * lowered or the If becomes opaque. */
-static void lower_or_carry(onnx_node *n, ir_node *before)
+static void lower_or_make_opaque(onnx_node *n, ir_node *before)
 {
     onnx_importer *im = n->importer;
-    diag *own = im->diag, *trial = im->trial;
-    if (own == trial || n->row == im->foreign) {
+    diag *outer = im->diag, *trial = im->trial;
+    if (outer == trial || n->row == im->opaque) {
         run_handler(n);
         return;
     }
     diag_clear(trial);
     im->diag = im->builder.diag = trial;
     run_handler(n);
-    im->diag = im->builder.diag = own;
+    im->diag = im->builder.diag = outer;
     bool told = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
     if (!told) return;
     bool unsupported = diag_status(trial) == AMPC_UNSUPPORTED || reads_symbols(n);
-    if (n->failed && unsupported) n->row = im->foreign;
+    if (n->failed && unsupported) n->row = im->opaque;
     undo(n, before);
     run_handler(n);
 }
@@ -149,7 +149,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
                    .dims = im->module->dims,
                    .scope = scope,
                    .proto = p,
-                   .row = row ? row : im->foreign,
+                   .row = row ? row : im->opaque,
                    .index = index,
                    .opset = im->opset,
                    .n_in = (int)p->n_input,
@@ -167,7 +167,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     uint32_t first_id = im->graph->node_ids;
     onnx_check_attribute_names(&n);
     bool ready = read_operands(&n, scope);
-    if (ready && im->trial) lower_or_carry(&n, before);
+    if (ready && im->trial) lower_or_make_opaque(&n, before);
     else if (ready) run_handler(&n);
     if (ready) keep_identity(&n);
     if (ready) finish_nodes(&n, before);

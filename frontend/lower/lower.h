@@ -68,11 +68,11 @@ typedef struct onnx_importer {
     onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `knowledge` */
     int opset;
     int64_t max_bytes;
-    strmap *rows;            /* operator -> its first onnx_row */
-    const onnx_row *foreign; /* row of operators without an IR op */
-    ir_storage *rng;         /* created by the first Dropout in training mode */
-    int streams;             /* number of Dropout nodes so far */
-    int node_index;          /* number of nodes so far, for naming nodes without a name */
+    strmap *rows;           /* operator -> its first onnx_row */
+    const onnx_row *opaque; /* row of operators without an IR op */
+    ir_storage *rng;        /* created by the first Dropout in training mode */
+    int streams;            /* number of Dropout nodes so far */
+    int node_index;         /* number of nodes so far, for naming nodes without a name */
     size_t failures;
     const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
@@ -107,10 +107,10 @@ static inline bool onnx_result_is_used(const onnx_node *n, int i) { return i < n
 /* ---- node.c ---------------------------------------------------------------------------------- */
 
 diag_loc onnx_loc(const onnx_node *n);
-/* onnx_reject reports a malformed node (AMPC_REJECTED), onnx_refuse an unsupported one (AMPC_UNSUPPORTED). Both mark
- * the node failed. */
-void onnx_reject(onnx_node *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void onnx_refuse(onnx_node *n, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Reports a problem with the node unless it has failed already, and marks it failed. */
+void onnx_fail(onnx_node *n, ampc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define onnx_reject(n, ...) onnx_fail((n), AMPC_REJECTED, __VA_ARGS__)    /* malformed */
+#define onnx_refuse(n, ...) onnx_fail((n), AMPC_UNSUPPORTED, __VA_ARGS__) /* unsupported */
 
 /* ---- attribute.c ----------------------------------------------------------------------------- */
 
@@ -284,7 +284,7 @@ char onnx_operand_mark(const onnx_types *t, int i);
 char onnx_result_mark(const onnx_types *t, int i);
 bool onnx_is_default_domain(const char *domain);
 
-/* ---- body.c: subgraphs ------------------------------------------------------------------------ */
+/* ---- subgraph.c ------------------------------------------------------------------------------ */
 
 typedef struct onnx_subgraphs {
     VEC(ir_graph *) graphs; /* one for each graph attribute, in order */

@@ -8,20 +8,11 @@ diag_loc onnx_loc(const onnx_node *n)
     return (diag_loc){.file = n->b->loc.file, .node = n->b->loc.node, .op = n->b->loc.op};
 }
 
-void onnx_reject(onnx_node *n, const char *format, ...)
+void onnx_fail(onnx_node *n, ampc_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (!n->failed) diag_verror(n->importer->diag, AMPC_REJECTED, onnx_loc(n), format, args);
-    va_end(args);
-    n->failed = true;
-}
-
-void onnx_refuse(onnx_node *n, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (!n->failed) diag_verror(n->importer->diag, AMPC_UNSUPPORTED, onnx_loc(n), format, args);
+    if (!n->failed) diag_verror(n->importer->diag, status, onnx_loc(n), format, args);
     va_end(args);
     n->failed = true;
 }

@@ -38,7 +38,7 @@ static char letter(const char *at, int i)
 
 /* ---- numbers of operands and results ----------------------------------------------------------- */
 
-static int most(const char *at)
+static int max_count(const char *at)
 {
     int count = 0;
     for (; *at && *at != '>'; at += 1 + is_suffix(at[1])) {
@@ -50,7 +50,7 @@ static int most(const char *at)
 
 onnx_arity onnx_schema_arity(const onnx_operator *op)
 {
-    onnx_arity a = {.most = most(op->types), .results = most(strchr(op->types, '>') + 1)};
+    onnx_arity a = {.max = max_count(op->types), .results = max_count(strchr(op->types, '>') + 1)};
     for (const char *at = op->types; *at != '>'; at += 1 + is_suffix(at[1])) {
         if (!is_any(at[1])) a.single++;
         if (!is_suffix(at[1]) || at[1] == '+') a.required++;
@@ -58,24 +58,27 @@ onnx_arity onnx_schema_arity(const onnx_operator *op)
     return a;
 }
 
+static const onnx_operator *schema_of(const onnx_node *n)
+{
+    return onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+}
+
 onnx_arity onnx_arity_of(const onnx_node *n)
 {
     const onnx_row *row = n->row;
     if (*row->op)
         return (onnx_arity){row->min_in, row->max_in == ONNX_ANY ? 0 : row->max_in, row->max_in, row->max_out};
-    const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+    const onnx_operator *op = schema_of(n);
     return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
 }
 
 /* ---- element types ----------------------------------------------------------------------------- */
 
-enum { OPSET_BF16 = 22 }; /* minimum opset of an emitted model with bfloat16 */
-
 onnx_types onnx_types_of(const onnx_node *n)
 {
-    const onnx_operator *op = onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
+    const onnx_operator *op = schema_of(n);
     if (!op) return (onnx_types){">", 'x'};
-    int written = n->opset > OPSET_BF16 ? n->opset : OPSET_BF16;
+    int written = n->opset > ONNX_OPSET_BF16 ? n->opset : ONNX_OPSET_BF16;
     return (onnx_types){op->types, op->bf16 && op->bf16 <= written ? 't' : 'h'};
 }
 

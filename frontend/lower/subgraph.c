@@ -97,7 +97,7 @@ static bool fill_graph(source *s)
     return made && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 
-/* Lowers a subgraph into s->body. On failure the importer is restored and im->inner has the reason. */
+/* Lowers a subgraph into s->subgraph. On failure the importer is restored and im->inner has the reason. */
 static bool lower_graph(source *s)
 {
     onnx_node *n = s->node;

@@ -1,9 +1,10 @@
 /* opaque.c - lowers opaque operators.
  *
  * An opaque node stores its attributes as the bytes in the file. Its result types are inferred by a rule or declared
- * by the model. Subgraphs (of If, Loop, Scan) become graphs of the module (body.c); those that cannot be lowered are
- * stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
+ * by the model. Subgraphs (of If, Loop, Scan) become graphs of the module (subgraph.c); those that cannot be lowered
+ * are stored as bytes too. Values that its subgraphs capture become operands, which keeps them alive. */
 #include "frontend/opaque/opaque.h"
+#include "frontend/read/external.h"
 #include "frontend/read/fields.h"
 #include "frontend/read/wire.h"
 #include "ir/text.h"
@@ -200,18 +201,13 @@ static const char *attribute_values(onnx_node *n)
 
 static bool graph_is_external(const Onnx__GraphProto *g);
 
-static bool is_external(const Onnx__TensorProto *t)
-{
-    return t && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-}
-
 static bool node_is_external(const Onnx__NodeProto *n)
 {
     bool external = false;
     for (size_t i = 0; i < n->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->attribute[i];
-        external |= is_external(a->t) || (a->g && graph_is_external(a->g));
-        for (size_t k = 0; k < a->n_tensors; k++) external |= is_external(a->tensors[k]);
+        external |= (a->t && onnx_is_external(a->t)) || (a->g && graph_is_external(a->g));
+        for (size_t k = 0; k < a->n_tensors; k++) external |= onnx_is_external(a->tensors[k]);
         for (size_t k = 0; k < a->n_graphs; k++) external |= graph_is_external(a->graphs[k]);
     }
     return external;
@@ -220,7 +216,7 @@ static bool node_is_external(const Onnx__NodeProto *n)
 static bool graph_is_external(const Onnx__GraphProto *g)
 {
     bool external = false;
-    for (size_t i = 0; i < g->n_initializer; i++) external |= is_external(g->initializer[i]);
+    for (size_t i = 0; i < g->n_initializer; i++) external |= onnx_is_external(g->initializer[i]);
     for (size_t i = 0; i < g->n_node; i++) external |= node_is_external(g->node[i]);
     return external;
 }

@@ -28,7 +28,7 @@ opaque_names opaque_names_new(arena *a);
 void opaque_define(opaque_names *f, const Onnx__GraphProto *g);
 void opaque_read(opaque_names *f, const Onnx__GraphProto *g);
 
-/* A row of foreign.def. */
+/* A row of opaque.def. */
 typedef struct opaque_change {
     const char *op;
     int opset;

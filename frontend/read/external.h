@@ -6,6 +6,11 @@
 
 #include <stdint.h>
 
+static inline bool onnx_is_external(const Onnx__TensorProto *t)
+{
+    return t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
 /* A range of an open data file. `path` is the file's path from the working directory and valid as long as `f`. */
 typedef struct onnx_range {
     const char *path;

@@ -111,15 +111,11 @@ static ampc_status find_values(const work *w, tensor_field *field)
         tensor_field field;
         bool used;
     } places[] = {
-        {TENSOR_FLOAT_DATA, t->n_float_data},
-        {TENSOR_INT32_DATA, t->n_int32_data},
-        {TENSOR_STRING_DATA, t->n_string_data},
-        {TENSOR_INT64_DATA, t->n_int64_data},
-        {TENSOR_RAW_DATA, t->raw_data.len},
-        {TENSOR_DOUBLE_DATA, t->n_double_data},
-        {TENSOR_UINT64_DATA, t->n_uint64_data},
-        {(tensor_field)t->lifted_field, t->has_lifted_field},
-        {TENSOR_EXTERNAL_DATA, t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL},
+        {TENSOR_FLOAT_DATA, t->n_float_data},        {TENSOR_INT32_DATA, t->n_int32_data},
+        {TENSOR_STRING_DATA, t->n_string_data},      {TENSOR_INT64_DATA, t->n_int64_data},
+        {TENSOR_RAW_DATA, t->raw_data.len},          {TENSOR_DOUBLE_DATA, t->n_double_data},
+        {TENSOR_UINT64_DATA, t->n_uint64_data},      {(tensor_field)t->lifted_field, t->has_lifted_field},
+        {TENSOR_EXTERNAL_DATA, onnx_is_external(t)},
     };
     *field = TENSOR_NO_FIELD;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

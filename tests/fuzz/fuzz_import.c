@@ -17,11 +17,11 @@ static void check_module(ir_module *m, diag *d)
     arena_set_guard(m->arena, before);
 }
 
-static void import(const uint8_t *data, size_t size, bool foreign)
+static void import(const uint8_t *data, size_t size, bool opaque)
 {
     diag *d = diag_new(NULL, NULL);
     ir_module *m = NULL;
-    const onnx_import_options options = {.max_tensor_bytes = 1 << 24, .foreign = foreign};
+    const onnx_import_options options = {.max_tensor_bytes = 1 << 24, .opaque = opaque};
     if (d && onnx_import_memory(data, size, "fuzz.onnx", &options, d, &m) == AMPC_OK) check_module(m, d);
     ir_module_free(m);
     diag_free(d);

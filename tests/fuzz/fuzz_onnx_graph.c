@@ -597,12 +597,12 @@ static void check_model(const wire *file, choices *c)
     ir_module *m = NULL;
     const onnx_dim_binding dim = {"N", choose(c, 4)};
     const onnx_import_options o = {
-        .dims = &dim, .n_dims = rarely(c, 6), .max_tensor_bytes = 1 << 20, .foreign = rarely(c, 8)};
+        .dims = &dim, .n_dims = rarely(c, 6), .max_tensor_bytes = 1 << 20, .opaque = rarely(c, 8)};
     if (d && pipeline_accepts(onnx_import_memory(file->bytes, file->size, "fuzz.onnx", &o, d, &m), d)) {
         show(m);
         pipeline_round_trip(m, d);
         if (pipeline_compile(m, c, d)) {
-            if (rarely(c, 4)) emit_again(m, &(onnx_import_options){.foreign = o.foreign});
+            if (rarely(c, 4)) emit_again(m, &(onnx_import_options){.opaque = o.opaque});
             pipeline_run(m, c);
         }
     }

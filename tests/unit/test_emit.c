@@ -17,10 +17,10 @@
 /* ---- compiling and emitting ------------------------------------------------------------------ */
 
 /* Returns NULL if an operator is not supported. */
-static ir_module *compile_model(scratch *t, const char *path, bool foreign, pass_level level, ir_dtype low)
+static ir_module *compile_model(scratch *t, const char *path, bool opaque, pass_level level, ir_dtype low)
 {
     ir_module *m;
-    const onnx_import_options import = {.foreign = foreign};
+    const onnx_import_options import = {.opaque = opaque};
     ampc_status status = onnx_import(path, &import, t->d, &m);
     if (status == AMPC_UNSUPPORTED) {
         diag_clear(t->d);
@@ -539,11 +539,11 @@ static void test_opaque(void **state)
 }
 
 /* Printing and parsing preserve the node. */
-static void test_foreign_in_text(void **state)
+static void test_opaque_in_text(void **state)
 {
     scratch *t = *state;
     wire file = opaque_model(true);
-    const onnx_import_options o = {.foreign = true};
+    const onnx_import_options o = {.opaque = true};
     ir_module *m, *again;
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", &o, t->d, &m), AMPC_OK);
     arena *a = arena_new(0);
@@ -557,10 +557,10 @@ static void test_foreign_in_text(void **state)
     wire_free(&file);
 }
 
-static void test_foreign_is_refused(void **state)
+static void test_opaque_is_refused(void **state)
 {
     scratch *t = *state;
-    const onnx_import_options o = {.foreign = true};
+    const onnx_import_options o = {.opaque = true};
     ir_module *m;
     wire file = opaque_model(false);
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", &o, t->d, &m), AMPC_UNSUPPORTED);
@@ -573,7 +573,7 @@ static void test_foreign_is_refused(void **state)
 }
 
 /* Opaque operators have no kernels; the error lists all of them. */
-static void test_foreign_does_not_run(void **state)
+static void test_opaque_does_not_run(void **state)
 {
     static const char text[] = "ampc-ir 1\ngraph @infer(@x : f32[2,2]) {\n"
                                "  %a = foreign @x {types=\"f32[2,2]\", layout=\"x>x\"} : f32[2,2] !Foo \"a\"\n"
@@ -732,9 +732,9 @@ int main(void)
         SCRATCH_TEST(test_external_data),
         SCRATCH_TEST(test_symbolic_shapes),
         SCRATCH_TEST(test_opaque),
-        SCRATCH_TEST(test_foreign_in_text),
-        SCRATCH_TEST(test_foreign_is_refused),
-        SCRATCH_TEST(test_foreign_does_not_run),
+        SCRATCH_TEST(test_opaque_in_text),
+        SCRATCH_TEST(test_opaque_is_refused),
+        SCRATCH_TEST(test_opaque_does_not_run),
         SCRATCH_TEST(test_captures),
         SCRATCH_TEST(test_changed_inside),
         SCRATCH_TEST(test_training_is_refused),

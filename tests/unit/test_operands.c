@@ -204,16 +204,16 @@ static void seed_draw(const char *op, uint32_t number)
 static void plan_nodes(const char *op, int opset)
 {
     const char *in[MAX_OPERANDS];
-    const int schema = onnx_schema_arity(onnx_operator_find(op)).most, most = schema == ONNX_ANY ? 4 : schema + 1;
+    const int schema = onnx_schema_arity(onnx_operator_find(op)).max, max = schema == ONNX_ANY ? 4 : schema + 1;
     plans.count = 0;
     seed_draw(op, (uint32_t)opset);
     for (int k = 0; k < OPERANDS; k++)
-        for (int n = 0; n <= most; n++) {
+        for (int n = 0; n <= max; n++) {
             fill(in, operands[k]);
             add_plan(in, n, 1);
         }
     for (int base = 0; base < 3; base++)
-        for (int n = 1; n <= most; n++)
+        for (int n = 1; n <= max; n++)
             for (int absent = 0; absent < n; absent++) {
                 fill(in, (const char *[]){"f4", "f2", "i1"}[base]);
                 in[absent] = "";
@@ -221,7 +221,7 @@ static void plan_nodes(const char *op, int opset)
             }
     for (int i = 0; i < drawn; i++) {
         for (int k = 0; k < MAX_OPERANDS; k++) in[k] = draw(8) ? operands[draw(OPERANDS)] : "";
-        plan *p = add_plan(in, draw(most + 1), 1 + draw(MAX_RESULTS));
+        plan *p = add_plan(in, draw(max + 1), 1 + draw(MAX_RESULTS));
         p->attributes = (uint32_t)(1 + i);
     }
 }
@@ -271,9 +271,9 @@ static void mark(void *user, diag_level level, const char *message)
     else if (level == DIAG_ERROR && result) plans.items[atoi(result + strlen(" 'y"))].refused = true;
 }
 
-static ampc_status import(const char *op, int opset, bool foreign, diag *d, ir_module **m)
+static ampc_status import(const char *op, int opset, bool opaque, diag *d, ir_module **m)
 {
-    const onnx_import_options o = {.foreign = foreign, .max_tensor_bytes = 1 << 24};
+    const onnx_import_options o = {.opaque = opaque, .max_tensor_bytes = 1 << 24};
     wire file = model_of(op, opset);
     ampc_status s = onnx_import_memory(file.bytes, file.size, op, &o, d, m);
     wire_free(&file);
@@ -287,17 +287,17 @@ static int left(void)
     return n;
 }
 
-static void check_operator(scratch *t, const char *op, int opset, bool foreign)
+static void check_operator(scratch *t, const char *op, int opset, bool opaque)
 {
     ir_module *m = NULL;
     if (only && strcmp(only, op) != 0) return;
     diag *d = diag_new(mark, NULL);
     assert_non_null(d);
     plan_nodes(op, opset);
-    import(op, opset, foreign, d, &m);
+    import(op, opset, opaque, d, &m);
     ir_module_free(m);
     diag_free(d);
-    if (left() && (import(op, opset, foreign, t->d, &m) != AMPC_OK || ir_verify(m, t->d) != AMPC_OK))
+    if (left() && (import(op, opset, opaque, t->d, &m) != AMPC_OK || ir_verify(m, t->d) != AMPC_OK))
         fail_msg("%s, opset %d: %s", op, opset, diag_first_error(t->d));
     ir_module_free(m);
 }
@@ -316,11 +316,11 @@ static void test_carried(void **state)
 
 typedef struct row {
     const char *op;
-    int since, least, most, results;
+    int since, min, max, results;
 } row;
 
 static const row rows[] = {
-#define ROW(op, since, least, most, results, handler, argument) {#op, since, least, most, results},
+#define ROW(op, since, min, max, results, handler, argument) {#op, since, min, max, results},
 #include "frontend/lower/onnx_ops.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -343,9 +343,9 @@ static void test_rows_keep_to_the_schema(void **state)
         const onnx_operator *o = onnx_operator_find(rows[i].op);
         assert_non_null(o);
         const onnx_arity a = onnx_schema_arity(o);
-        if (rows[i].least < a.required || rows[i].most > a.most || rows[i].results > a.results)
-            fail_msg("%s, opset %d: operands %d to %d, results up to %d", o->name, rows[i].since, rows[i].least,
-                     rows[i].most, rows[i].results);
+        if (rows[i].min < a.required || rows[i].max > a.max || rows[i].results > a.results)
+            fail_msg("%s, opset %d: operands %d to %d, results up to %d", o->name, rows[i].since, rows[i].min,
+                     rows[i].max, rows[i].results);
     }
 }
 

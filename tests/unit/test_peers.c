@@ -55,19 +55,19 @@ static ampc_status run_passes(ir_module *m, const compile_options *o, FILE *text
     return status;
 }
 
-static ir_module *compile_told(scratch *t, const char *name, compile_options o, bool foreign, FILE *text)
+static ir_module *compile_told(scratch *t, const char *name, compile_options o, bool opaque, FILE *text)
 {
     ir_module *m;
-    const onnx_import_options import = {.foreign = foreign};
+    const onnx_import_options import = {.opaque = opaque};
     ampc_status status = onnx_import(scratch_path(t, name), &import, t->d, &m);
     if (status == AMPC_OK) status = run_passes(m, &o, text, t->d);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     return m;
 }
 
-static ir_module *compile_file(scratch *t, const char *name, compile_options o, bool foreign)
+static ir_module *compile_file(scratch *t, const char *name, compile_options o, bool opaque)
 {
-    return compile_told(t, name, o, foreign, NULL);
+    return compile_told(t, name, o, opaque, NULL);
 }
 
 /* Runs the graph and concatenates all outputs. */
@@ -104,12 +104,12 @@ static void save(scratch *t, model *m)
 }
 
 /* Converts m.onnx to new.onnx in fp16. The caller closes the result. */
-static onnx_file *convert(scratch *t, bool foreign)
+static onnx_file *convert(scratch *t, bool opaque)
 {
     onnx_file *f;
     compile_options o = options_at(PASS_O1);
     o.plain_runtime = true;
-    ir_module *m = compile_file(t, "m.onnx", o, foreign);
+    ir_module *m = compile_file(t, "m.onnx", o, opaque);
     if (rt_emit_onnx(m, "infer", scratch_path(t, "new.onnx"), t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     ir_module_free(m);
     assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);

@@ -58,7 +58,7 @@ static compile_options options_of(const variant *v, const ir_module *m)
 
 static ir_module *import_model(const char *path, diag *d)
 {
-    static const onnx_import_options with_opaque = {.foreign = true};
+    static const onnx_import_options with_opaque = {.opaque = true};
     ir_module *m = NULL;
     diag_clear(d);
     if (onnx_import(path, &with_opaque, d, &m) != AMPC_OK) fail_msg("%s: %s", path, diag_first_error(d));

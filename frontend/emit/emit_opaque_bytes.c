@@ -1,4 +1,4 @@
-/* emit_foreign_bytes.c - decodes the stored bytes of opaque operators: their attributes, and the names in their
+/* emit_opaque_bytes.c - decodes the stored bytes of opaque operators: their attributes, and the names in their
  * subgraphs. */
 #include "frontend/emit/emit.h"
 #include "frontend/opaque/opaque.h"
