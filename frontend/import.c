@@ -73,7 +73,7 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
     diag_loc loc = DIAG_FILE(im->path);
     if (!m->graph) return diag_error(im->diag, AMPC_REJECTED, loc, "the model has no graph");
     if (m->ir_version <= 0)
-        return diag_error(im->diag, AMPC_REJECTED, loc, "ir_version is %lld", (long long)m->ir_version);
+        return diag_error(im->diag, AMPC_REJECTED, loc, "invalid ir_version %lld", (long long)m->ir_version);
     if (m->ir_version > ONNX_IR_VERSION_LAST)
         TRY(diag_warning(im->diag, loc, "IR version %lld is newer than this importer (%d)", (long long)m->ir_version,
                          ONNX_IR_VERSION_LAST));
@@ -81,16 +81,16 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *import = m->opset_import[i];
         if (import->version <= 0)
-            return diag_error(im->diag, AMPC_REJECTED, loc, "opset version %lld", (long long)import->version);
+            return diag_error(im->diag, AMPC_REJECTED, loc, "invalid opset version %lld", (long long)import->version);
         if (!onnx_is_default_domain(import->domain)) continue;
-        if (opset) return diag_error(im->diag, AMPC_REJECTED, loc, "two opset imports of the default domain");
+        if (opset) return diag_error(im->diag, AMPC_REJECTED, loc, "duplicate opset import of the default domain");
         opset = import->version;
     }
     if (!opset) return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");
     if (opset < ONNX_OPSET_FIRST || opset > ONNX_OPSET_LAST)
         return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)", (long long)opset,
                           ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
-    if (m->n_training_info) diag_remark(im->diag, loc, "the training information of the model is not used");
+    if (m->n_training_info) diag_remark(im->diag, loc, "the training information of the model is ignored");
     im->opset = (int)opset;
     ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
     return AMPC_OK;
@@ -105,7 +105,7 @@ static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         if (strmap_get(seen, name))
-            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "graph output '%s' is given twice", name);
+            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "duplicate graph output '%s'", name);
         strmap_put(seen, name, im);
         ir_value *v = onnx_value(im, scope, name);
         if (!v) return diag_status(im->diag);

@@ -95,7 +95,7 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
     const char *input = find_carrier(e, d, &k);
     if (input) value = read_shape(e, n, input, k);
     else if (!is_symbol(e, d)) value = polynomial(e, n, d);
-    else emit_refuse(e, n, "the size %s is that of no graph input", dim_text(e, d));
+    else emit_refuse(e, n, "no graph input has the size %s", dim_text(e, d));
     if (value) emit_make(e, key, value);
     return value;
 }

@@ -5,7 +5,7 @@ void emit_batch_norm(emitter *e, const ir_node *n)
 {
     bool others = n->attr[IR_ATTR(batch_norm, training)].i != 0;
     for (int i = 1; i < n->n_out; i++) others |= ir_value_used(n->out[i]);
-    if (others) emit_refuse(e, n, "BatchNormalization in training form");
+    if (others) emit_refuse(e, n, "BatchNormalization in training mode cannot be exported");
     else emit_simple(e, n);
 }
 

@@ -71,7 +71,7 @@ static const opaque_change *next_change(const emitter *e, const char *op, const 
 
 static void refuse_change(emitter *e, const ir_node *n, const char *op, const opaque_change *c)
 {
-    emit_refuse(e, n, "%s changed in opset %d: its form of opset %d cannot be carried into opset %d", op, c->opset,
+    emit_refuse(e, n, "%s changed in opset %d: its form in opset %d cannot be exported to opset %d", op, c->opset,
                 own_opset(e), e->opset);
 }
 
@@ -198,7 +198,8 @@ void emit_opaque(emitter *e, const ir_node *n)
     if (!p) return;
     int n_in = count_present(layout, '>');
     if (!n->loc.op || !results || n_in != ir_declared_operands(n) || count_present(results + 1, 0) != n->n_out) {
-        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not fit", layout);
+        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not match its operands and results",
+                   layout);
         return;
     }
     if (!check_form(e, n, p, !*domain)) return;

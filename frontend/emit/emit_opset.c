@@ -40,7 +40,7 @@ void emit_check_schema(emitter *e, const ir_node *n)
     const onnx_operator *schema = e->rows[n->op].onnx;
     if (!schema->name || !touches(n, IR_bf16)) return;
     if (schema->bf16) emit_need(e, schema->bf16);
-    else emit_refuse(e, n, "no opset up to %d has %s for bfloat16", ONNX_OPSET_LAST, schema->name);
+    else emit_refuse(e, n, "no opset up to %d supports bfloat16 for %s", ONNX_OPSET_LAST, schema->name);
 }
 
 int emit_ir_version(int opset)

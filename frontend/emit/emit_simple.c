@@ -50,7 +50,7 @@ void emit_attributes(emit_op *op)
 
 void emit_none(emitter *e, const ir_node *n)
 {
-    emit_refuse(e, n, "'%s' is a part of training: an ONNX model cannot hold it", ir_op_get(n->op)->name);
+    emit_refuse(e, n, "'%s' is a training op, which ONNX cannot express", ir_op_get(n->op)->name);
 }
 
 void emit_simple(emitter *e, const ir_node *n)

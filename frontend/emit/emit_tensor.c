@@ -28,7 +28,7 @@ static ampc_status open_file(emitter *e, const char *path, int *fd)
             return AMPC_OK;
         }
     FILE *stream = fopen(path, "rbe");
-    if (!stream) return diag_errno(e->diag, DIAG_FILE(path), "cannot open");
+    if (!stream) return diag_errno(e->diag, DIAG_FILE(path), "cannot be opened");
     vec_push(e->arena, &e->files, ((emit_file){path, stream}));
     *fd = fileno(stream);
     return AMPC_OK;

@@ -149,14 +149,15 @@ static ampc_status check_trained(exporter *e, const onnx_trained *v, const char 
     bool same = (int)t->n_dims == v->type.rank && onnx_type_dtype(t->data_type) != IR_NO_DTYPE;
     for (int i = 0; same && i < v->type.rank; i++) same = t->dims[i] == v->type.dims[i];
     if (!same)
-        return diag_error(e->d, AMPC_REJECTED, loc,
-                          "initializer '%s' has another shape than what was trained: this is not "
-                          "the model that was compiled",
-                          name);
+        return diag_error(
+            e->d, AMPC_REJECTED, loc,
+            "the trained value of initializer '%s' has another type or shape: this is not the model that was "
+            "compiled",
+            name);
     bool *found = &e->found[v - e->o->trained];
     if (*found)
-        return diag_error(e->d, AMPC_UNSUPPORTED, loc,
-                          "'%s' is the name of several tensors: which one was trained is not known", name);
+        return diag_error(e->d, AMPC_UNSUPPORTED, loc, "several tensors are named '%s': the trained one is ambiguous",
+                          name);
     *found = true;
     return AMPC_OK;
 }
@@ -432,7 +433,7 @@ static ampc_status export_model(exporter *e)
     TRY(put_model(e, &model));
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)
-        return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path), "its trained form is larger than 2 GiB");
+        return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path), "the trained model is larger than 2 GiB");
     TRY(write_data(e));
     return rope_write(&model, ONNX_PART_MODEL, write_bytes, e);
 }

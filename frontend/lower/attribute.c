@@ -59,7 +59,7 @@ const char *onnx_text(onnx_node *n, const char *name, const char *otherwise)
     const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
     const char *text = a ? onnx_bytes_text(a->s) : otherwise;
     if (text || !a) return text;
-    onnx_reject(n, "attribute '%s' holds a NUL byte", name);
+    onnx_reject(n, "attribute '%s' contains a NUL byte", name);
     return otherwise;
 }
 
@@ -75,14 +75,14 @@ onnx_list onnx_ints(onnx_node *n, const char *name)
 const Onnx__TensorProto *onnx_tensor_attr(onnx_node *n, const char *name)
 {
     const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
-    if (a && !a->t) onnx_reject(n, "attribute '%s' holds no tensor", name);
+    if (a && !a->t) onnx_reject(n, "attribute '%s' has no tensor", name);
     return a ? a->t : NULL;
 }
 
 const Onnx__GraphProto *onnx_graph_attr(onnx_node *n, const char *name)
 {
     const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
-    if (a && !a->g) onnx_reject(n, "attribute '%s' holds no graph", name);
+    if (a && !a->g) onnx_reject(n, "attribute '%s' has no graph", name);
     return a ? a->g : NULL;
 }
 
@@ -107,7 +107,6 @@ void onnx_check_attribute_names(onnx_node *n)
             onnx_reject(n, "attribute '%s' refers to a function's attribute outside a function", a->name);
         else if (!a->type) onnx_reject(n, "attribute '%s' has no type", a->name);
         for (size_t k = 0; k < i; k++)
-            if (strcmp(a->name, n->proto->attribute[k]->name) == 0)
-                onnx_reject(n, "attribute '%s' is given twice", a->name);
+            if (strcmp(a->name, n->proto->attribute[k]->name) == 0) onnx_reject(n, "duplicate attribute '%s'", a->name);
     }
 }

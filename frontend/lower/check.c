@@ -53,7 +53,7 @@ static void define_inputs(checker *c)
     for (size_t i = 0; i < g->n_input; i++) {
         const char *name = g->input[i]->name;
         if (!*name) report(c, NULL, 0, "a graph input has no name%s", "");
-        else if (strmap_get(c->producers, name)) report(c, NULL, 0, "graph input '%s' is given twice", name);
+        else if (strmap_get(c->producers, name)) report(c, NULL, 0, "duplicate graph input '%s'", name);
         strmap_put(c->producers, name, (void *)INPUT);
     }
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
@@ -62,8 +62,9 @@ static void define_inputs(checker *c)
         bool input = strmap_get(c->producers, name) == (void *)INPUT; /* an input's default value */
         if (!*name) report(c, NULL, 0, "an initializer has no name%s", "");
         else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
-            report(c, NULL, 0, "initializer '%s' is given twice", name);
-        else if (enclosing_value(c, name)) report(c, NULL, 0, "initializer '%s' hides a value outside", name);
+            report(c, NULL, 0, "duplicate initializer '%s'", name);
+        else if (enclosing_value(c, name))
+            report(c, NULL, 0, "initializer '%s' shadows a value of an enclosing graph", name);
         if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
     }
 }
@@ -78,7 +79,7 @@ static void define_results(checker *c)
             if (!strmap_enter(c->producers, name, (void *)(i + 1)))
                 report(c, g->node[i], i, "output '%s' is already the name of another value", name);
             else if (enclosing_value(c, name))
-                report(c, g->node[i], i, "output '%s' hides a value outside this graph", name);
+                report(c, g->node[i], i, "output '%s' shadows a value of an enclosing graph", name);
         }
 }
 
@@ -116,19 +117,19 @@ static void check_uses(checker *c)
             if (!*name || (producer && (producer >= INPUT || producer - 1 < i))) continue;
             if (!producer && enclosing_value(c, name)) continue;
             if (!producer) {
-                report(c, g->node[i], i, "reads '%s', which nothing produces", name);
+                report(c, g->node[i], i, "reads '%s', which is not defined", name);
             } else if (!unsorted) {
                 unsorted = true; /* report one only: the others are usually consequences */
                 report(c, g->node[i], i,
-                       on_cycle(c, i) ? "lies on a cycle through '%s'"
-                                      : "reads '%s' before it is produced: nodes are not sorted",
+                       on_cycle(c, i) ? "is part of a cycle through '%s'"
+                                      : "reads '%s' before it is defined: nodes are not sorted",
                        name);
             }
         }
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         if (!strmap_get(c->producers, name) && !enclosing_value(c, name))
-            report(c, NULL, 0, "graph output '%s' is not produced by any node", name);
+            report(c, NULL, 0, "graph output '%s' is not defined", name);
     }
 }
 

@@ -91,7 +91,8 @@ static void run_handler(onnx_node *n)
     if (n->row != n->importer->opaque) onnx_check_attributes(n);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         bool missing = onnx_result_is_used(n, i) && !n->out[i];
-        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors) onnx_refuse(n, "output %d", i);
+        if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
+            onnx_refuse(n, "output %d is not supported", i);
         n->failed |= missing;
     }
 }

@@ -42,7 +42,7 @@ void onnx_lower_constant(onnx_node *n)
         n->out[0] = constant(n, IR_f32, 1, a->n_floats, a->floats);
         break;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS: n->out[0] = constant(n, IR_i64, 1, a->n_ints, a->ints); break;
-    default: onnx_refuse(n, "a constant given as '%s'", a->name);
+    default: onnx_refuse(n, "constants in attribute '%s' are not supported", a->name);
     }
     if (!n->out[0] && !n->failed) onnx_reject(n, "unknown attribute '%s'", a->name);
 }
@@ -87,7 +87,8 @@ static void range_float(onnx_node *n, ir_dtype dtype)
 {
     double start = onnx_const_float(n, 0, 0), limit = onnx_const_float(n, 1, 0), delta = onnx_const_float(n, 2, 1);
     double count = ceil((limit - start) / delta);
-    if (!(delta != 0) || !(fabs(count) < 0x1p40)) onnx_reject(n, "from %g to %g by %g", start, limit, delta);
+    if (!(delta != 0) || !(fabs(count) < 0x1p40))
+        onnx_reject(n, "invalid range from %g to %g by %g", start, limit, delta);
     if (!n->failed) n->out[0] = ramp(n, dtype, count > 0 ? (ir_dim)count : 0, start, delta);
 }
 

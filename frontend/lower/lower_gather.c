@@ -7,7 +7,7 @@
 void onnx_lower_gather(onnx_node *n)
 {
     int rank = n->in[0]->type.rank, axis = onnx_axis(n, onnx_int(n, "axis", 0), rank);
-    if (rank - 1 + n->in[1]->type.rank > ONNX_MAX_RANK) onnx_refuse(n, "a result of so many axes");
+    if (rank - 1 + n->in[1]->type.rank > ONNX_MAX_RANK) onnx_refuse(n, "the result rank is too large");
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_gather, 2, n->in[0], n->in[1]);
     ir_set_int(node, IR_ATTR(gather, axis), axis);
@@ -52,7 +52,7 @@ static int64_t count_rows(onnx_node *n, const ir_type *type, int axes)
     int64_t rows = 1;
     for (int i = 0; i < axes && !n->failed; i++)
         if (!checked_mul(rows, onnx_size(n, type->dims[i], "a dimension"), &rows) || rows > INT_MAX)
-            onnx_refuse(n, "more than %d rows", INT_MAX);
+            onnx_refuse(n, "more than %d rows are not supported", INT_MAX);
     return rows;
 }
 
@@ -68,12 +68,12 @@ static ir_value *as_rows(onnx_node *n, ir_value *v, int64_t rows, int axis)
 void onnx_lower_scatter_nd(onnx_node *n)
 {
     const char *reduction = onnx_text(n, "reduction", "none");
-    if (strcmp(reduction, "none") != 0) onnx_refuse(n, "reduction '%s'", reduction);
+    if (strcmp(reduction, "none") != 0) onnx_refuse(n, "reduction '%s' is not supported", reduction);
     ir_value *data = n->in[0], *updates = n->in[2];
     const ir_const_value *indices = onnx_const(n, 1);
     if (n->failed) return;
     if (!shapes_fit(&data->type, indices, &updates->type)) {
-        onnx_reject(n, "the shapes of data, indices and updates do not fit");
+        onnx_reject(n, "the shapes of data, indices and updates do not match");
         return;
     }
     int depth = (int)indices->type.dims[indices->type.rank - 1], lead = indices->type.rank - 1;

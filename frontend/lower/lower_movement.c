@@ -28,7 +28,7 @@ void onnx_lower_reshape(onnx_node *n)
     const ir_type *x = &n->in[0]->type;
     onnx_list shape = onnx_const_list(n, 1);
     bool allow_zero = onnx_bool(n, "allowzero", false);
-    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
+    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d is not supported", shape.count);
     ir_dim dims[ONNX_MAX_RANK];
     int unknown = -1;
     bool zero = false;
@@ -43,10 +43,10 @@ void onnx_lower_reshape(onnx_node *n)
             if (unknown >= 0) onnx_reject(n, "more than one dimension is -1");
             unknown = i;
         } else if (d < 0 && !ir_dim_is_symbolic(d)) {
-            onnx_reject(n, "dimension %d is %lld", i, (long long)d);
+            onnx_reject(n, "dimension %d is negative (%lld)", i, (long long)d);
         }
     }
-    if (unknown >= 0 && zero) onnx_reject(n, "allowzero with both 0 and -1");
+    if (unknown >= 0 && zero) onnx_reject(n, "allowzero is set, but the shape has both 0 and -1");
     if (unknown >= 0 && !n->failed) solve_unknown(n, dims, shape.count, unknown);
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, shape.count);
 }
@@ -84,7 +84,7 @@ void onnx_lower_unsqueeze(onnx_node *n)
     onnx_list axes = onnx_list_since(n, "axes", 1, 13);
     int rank = x->rank + axes.count, from = 0;
     if (!axes.present) onnx_reject(n, "the axes are missing");
-    if (rank > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", rank);
+    if (rank > ONNX_MAX_RANK) onnx_refuse(n, "rank %d is not supported", rank);
     if (n->failed) return;
     bool set[IR_MAX_RANK];
     onnx_axes(n, axes, rank, set);
@@ -130,8 +130,7 @@ static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
     if (n->failed) return;
     ir_dim equal = given.present ? 0 : ir_dim_div(n->dims, whole, n->n_out);
     bool uneven = equal == IR_DIM_NONE;
-    if (uneven && n->opset < 18)
-        onnx_reject(n, "%s cannot be split into %d equal pieces", DIM_TEXT(n, whole), n->n_out);
+    if (uneven && n->opset < 18) onnx_reject(n, "%s cannot be split into %d equal parts", DIM_TEXT(n, whole), n->n_out);
     ir_dim left = whole, chunk = equal;
     if (uneven) chunk = ir_dim_floordiv(n->dims, ir_dim_add(n->dims, whole, n->n_out - 1), n->n_out);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
@@ -166,16 +165,16 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
     int64_t before[IR_MAX_RANK] = {0}, after[IR_MAX_RANK] = {0};
     bool set[IR_MAX_RANK], nothing = true;
     while (known < 4 && strcmp(modes[known], mode) != 0) known++;
-    if (known == 4) onnx_reject(n, "mode is '%s'", mode);
-    if (!onnx_numeric(n, pads, "an amount of padding")) return;
-    if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d amounts for %d axes", pads.count, count);
+    if (known == 4) onnx_reject(n, "unknown mode '%s'", mode);
+    if (!onnx_numeric(n, pads, "a padding amount")) return;
+    if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d padding amounts for %d axes", pads.count, count);
     onnx_axes(n, axes, rank, set);
     for (int i = 0; i < count && !n->failed; i++) {
         int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
         before[axis] = pads.items[i];
         after[axis] = pads.items[i + count];
         if (before[axis] != (int32_t)before[axis] || after[axis] != (int32_t)after[axis])
-            onnx_reject(n, "an amount of padding is out of range");
+            onnx_reject(n, "a padding amount is out of range");
         nothing &= !before[axis] && !after[axis];
     }
     if (nothing) n->out[0] = n->in[0];
@@ -234,7 +233,7 @@ void onnx_lower_tile(onnx_node *n)
         onnx_reject(n, "%d repeats for rank %d", repeats.count, x->type.rank);
     for (int i = 0; i < repeats.count && x && !n->failed; i++) {
         if (repeats.items[i] < 0 && !ir_dim_is_symbolic(repeats.items[i]))
-            onnx_reject(n, "repeat %d is %lld", i, (long long)repeats.items[i]);
+            onnx_reject(n, "repeat %d is negative (%lld)", i, (long long)repeats.items[i]);
         else if (repeats.items[i] != 1) x = tile_axis(n, x, i, repeats.items[i]);
     }
     n->out[0] = x;

@@ -40,7 +40,7 @@ void onnx_lower_batch_norm(onnx_node *n)
 {
     double eps = onnx_float(n, "epsilon", (double)1e-5f), momentum = onnx_float(n, "momentum", (double)0.9f);
     bool training = n->arg ? onnx_bool(n, "training_mode", false) : n->n_out > 1;
-    if (n->opset < 9 && !onnx_bool(n, "spatial", true)) onnx_refuse(n, "spatial = 0");
+    if (n->opset < 9 && !onnx_bool(n, "spatial", true)) onnx_refuse(n, "spatial = 0 is not supported");
     if (n->arg && !training && n->n_out > 1) onnx_reject(n, "has %d outputs without training_mode", n->n_out);
     if (n->failed) return;
     ir_value *const running[] = {onnx_separate(n, 3), onnx_separate(n, 4)};
@@ -74,7 +74,7 @@ void onnx_lower_layer_norm(onnx_node *n)
     double eps = onnx_float(n, "epsilon", (double)1e-5f);
     int64_t stash = onnx_int(n, "stash_type", ONNX_float32);
     ir_dtype statistics = onnx_type_dtype(stash);
-    if (!ir_dtype_is_float(statistics)) onnx_refuse(n, "stash_type %s", onnx_type_name(stash));
+    if (!ir_dtype_is_float(statistics)) onnx_refuse(n, "stash_type %s is not supported", onnx_type_name(stash));
     if (n->failed) return;
     ir_value *scale = affine(n, n->in[1], axis), *bias = affine(n, onnx_in(n, 2), axis);
     if (onnx_in(n, 2) && !bias) return;

@@ -82,7 +82,7 @@ void onnx_lower_cast(onnx_node *n)
     int64_t to = onnx_int(n, "to", ONNX_float32);
     onnx_ignore(n, "saturate");   /* both attributes concern 8-bit floats, */
     onnx_ignore(n, "round_mode"); /* which are not supported anyway */
-    if (onnx_type_dtype(to) == IR_NO_DTYPE) onnx_refuse(n, "cast to %s", onnx_type_name(to));
+    if (onnx_type_dtype(to) == IR_NO_DTYPE) onnx_refuse(n, "cast to %s is not supported", onnx_type_name(to));
     else n->out[0] = user_cast(n, onnx_type_dtype(to));
 }
 

@@ -27,7 +27,7 @@ static const ir_const_value *known_initializer(onnx_node *n, const ir_value *v)
 static const ir_const_value *known_or_refuse(onnx_node *n, int i, const ir_const_value *known)
 {
     if (!known)
-        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known while compiling: bind it", i,
+        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known at compile time: bind it", i,
                     operand_name(n, i));
     return known;
 }
@@ -61,10 +61,10 @@ onnx_list onnx_const_list(onnx_node *n, int i)
 onnx_list onnx_const_shape(onnx_node *n, int i)
 {
     onnx_list shape = onnx_const_list(n, i);
-    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d", shape.count);
+    if (shape.count > ONNX_MAX_RANK) onnx_refuse(n, "rank %d is not supported", shape.count);
     for (int k = 0; k < shape.count; k++)
         if (shape.items[k] < 0 && !ir_dim_is_symbolic(shape.items[k]))
-            onnx_reject(n, "dimension %d is %lld", k, (long long)shape.items[k]);
+            onnx_reject(n, "dimension %d is negative (%lld)", k, (long long)shape.items[k]);
     return shape;
 }
 
@@ -131,7 +131,7 @@ void onnx_axes(onnx_node *n, onnx_list axes, int rank, bool *set)
     for (int i = 0; i < axes.count && !n->failed; i++) {
         int axis = onnx_axis(n, axes.items[i], rank);
         if (n->failed) return;
-        if (set[axis]) onnx_reject(n, "axis %d is given twice", axis);
+        if (set[axis]) onnx_reject(n, "duplicate axis %d", axis);
         set[axis] = true;
     }
 }

@@ -93,7 +93,7 @@ static bool fill_graph(source *s)
     made = made && put_outputs(s, &scope);
     if (made) finish_graph(im);
     if (im->stores.count != stores)
-        made = diag_error(im->diag, AMPC_UNSUPPORTED, onnx_loc(s->node), "a state changes in it") == AMPC_OK;
+        made = diag_error(im->diag, AMPC_UNSUPPORTED, onnx_loc(s->node), "a subgraph changes a state") == AMPC_OK;
     return made && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 
@@ -202,7 +202,7 @@ static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_subg
     for (int i = 0; i < n->n_out; i++) {
         ir_type type = *output_type(&graphs[0], (size_t)i);
         if (!join(n, &type, output_type(&graphs[count - 1], (size_t)i), &type, graphs[0].symbols))
-            return refuse(n, "its branches give results of different types");
+            return refuse(n, "its branches return different types");
         if (onnx_result_is_used(n, i)) set_result(n, out, i, type);
     }
     return true;
@@ -282,7 +282,7 @@ static bool lower_until_stable(onnx_node *n, const iteration *it)
         bool changed = free_sizes(n, it, is_free, &fits);
         if (fits && !changed) return true;
         ir_graph_remove(n->importer->module, it->source->subgraph.graph);
-        if (!fits) return refuse(n, "what it carries from run to run changes its type");
+        if (!fits) return refuse(n, "a loop-carried value changes type");
     }
 }
 
@@ -391,7 +391,7 @@ static bool lower_all(onnx_node *n, source *graphs, size_t count, onnx_subgraphs
         if (count != rows[i].graphs || n->opset < rows[i].since) return refuse(n, "malformed");
         return rows[i].lower(n, graphs, count, out);
     }
-    return refuse(n, "it is no operator of ONNX");
+    return refuse(n, "it is not an ONNX operator");
 }
 
 bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out)
@@ -403,7 +403,7 @@ bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out)
     if (!count) return false;
     if (!lower_all(n, graphs, count, out)) {
         if (im->diag != im->inner) {
-            diag_remark(im->diag, onnx_loc(n), "its graphs stay as they are, in f32: %s", diag_first_error(im->inner));
+            diag_remark(im->diag, onnx_loc(n), "its subgraphs stay in f32: %s", diag_first_error(im->inner));
             diag_clear(im->inner);
         }
         return false;

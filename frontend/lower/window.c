@@ -67,7 +67,7 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
     bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
     if (strcmp(mode, "NOTSET") == 0 || n->failed) return w;
     memset(w.pads, 0, sizeof w.pads);
-    if (!upper && !lower && strcmp(mode, "VALID") != 0) onnx_reject(n, "auto_pad is '%s'", mode);
+    if (!upper && !lower && strcmp(mode, "VALID") != 0) onnx_reject(n, "unknown auto_pad '%s'", mode);
     for (int i = 0; i < w.n && (upper || lower); i++) pad_same(n, &w, i, x->type.dims[i + 2], upper);
     return w;
 }

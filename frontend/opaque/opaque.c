@@ -153,7 +153,7 @@ static const char *attribute_text(onnx_node *n, bool graphs)
     if (!n->proto->n_attribute) return "";
     const wire_field *nodes = node_fields(n->importer, n->scope);
     if (!nodes) {
-        onnx_refuse(n, "its attributes are scattered over the file");
+        onnx_refuse(n, "its attributes are not contiguous in the file");
         return NULL;
     }
     wire_field node = nodes[n->index];
@@ -241,8 +241,8 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
     if (info && info->type) n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
     else
         onnx_refuse(n,
-                    "this operator is only carried along, and the model does not declare the type of its result "
-                    "'%s' (shape inference adds it)",
+                    "the operator is opaque, and the model does not declare the type of its result '%s' (shape "
+                    "inference adds it)",
                     name);
 }
 
@@ -284,9 +284,9 @@ typedef struct operand_list {
 
 static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
 {
-    if (!onnx_find(n->scope, name)) onnx_reject(n, "its graphs read '%s', which nothing produces", name);
+    if (!onnx_find(n->scope, name)) onnx_reject(n, "its subgraphs read '%s', which is not defined", name);
     if (!v) n->failed = true; /* reported above, or by the node that failed */
-    if (strchr(name, '\n')) onnx_refuse(n, "its graphs read a value whose name has a line break");
+    if (strchr(name, '\n')) onnx_refuse(n, "its subgraphs read a value whose name contains a line break");
     list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
     vec_push(n->importer->scratch, &list->values, v);
 }
@@ -314,8 +314,8 @@ static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char
 
 static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
 {
-    if (is_function(n)) onnx_refuse(n, "it is a function of the model");
-    if (!subgraphs && node_is_external(n->proto)) onnx_refuse(n, "its graphs have values in other files");
+    if (is_function(n)) onnx_refuse(n, "model-local functions are not supported");
+    if (!subgraphs && node_is_external(n->proto)) onnx_refuse(n, "its subgraphs have external data");
 }
 
 void onnx_lower_opaque(onnx_node *n)

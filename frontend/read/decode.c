@@ -30,7 +30,7 @@ static ampc_status check_size(size_t size, const char *what, diag *d)
 {
     if (size <= ONNX_FILE_MAX) return AMPC_OK;
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(what),
-                      "a model file is at most 2 GiB (weights can lie in external data files)");
+                      "model files are limited to 2 GiB (weights can be in external data files)");
 }
 
 static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,

@@ -69,8 +69,7 @@ static ampc_status find_data(onnx_file *f, const char *location, const char *ten
 {
     for (onnx_external *e = f->externals; e; e = e->next)
         if (!strcmp(e->location, location)) return *out = e, AMPC_OK;
-    if (f->in_memory)
-        return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder that the data could lie in");
+    if (f->in_memory) return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder to search for it");
     onnx_external *e = external_new(f, location);
     if (!e) return refuse(f, tensor, d, AMPC_NO_MEMORY, "out of memory");
     TRY(open_data(f, e, tensor, d));
@@ -96,7 +95,7 @@ static ampc_status read_claim(onnx_file *f, const Onnx__TensorProto *t, diag *d,
     for (size_t i = 0; i < t->n_external_data; i++) {
         const char *key = t->external_data[i]->key;
         const char **slot = claim_slot(c, key);
-        if (slot && *slot) return refuse(f, t->name, d, AMPC_REJECTED, "key '%s' is given twice", key);
+        if (slot && *slot) return refuse(f, t->name, d, AMPC_REJECTED, "duplicate key '%s'", key);
         if (slot) {
             *slot = t->external_data[i]->value;
         } else if (strcmp(key, "checksum") && strcmp(key, "basepath") && !f->warned_unknown_key) {
@@ -127,18 +126,18 @@ static ampc_status check_range(const onnx_file *f, const Onnx__TensorProto *t, c
     int64_t length;
     *offset = 0;
     if (c->offset && !parse_size(c->offset, offset))
-        return refuse(f, t->name, d, AMPC_REJECTED, "offset '%.32s' is no size", c->offset);
+        return refuse(f, t->name, d, AMPC_REJECTED, "invalid offset '%.32s'", c->offset);
     if (*offset > file_size)
-        return refuse(f, t->name, d, AMPC_REJECTED, "offset %lld lies beyond the end of '%.128s' (%lld bytes)",
+        return refuse(f, t->name, d, AMPC_REJECTED, "offset %lld is beyond the end of '%.128s' (%lld bytes)",
                       (long long)*offset, c->location, (long long)file_size);
     length = file_size - *offset;
     if (c->length && !parse_size(c->length, &length))
-        return refuse(f, t->name, d, AMPC_REJECTED, "length '%.32s' is no size", c->length);
+        return refuse(f, t->name, d, AMPC_REJECTED, "invalid length '%.32s'", c->length);
     if (length > file_size - *offset)
         return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes at offset %lld do not fit in '%.128s' (%lld bytes)",
                       (long long)length, (long long)*offset, c->location, (long long)file_size);
     if (length != size)
-        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes in '%.128s', but type and shape take %lld",
+        return refuse(f, t->name, d, AMPC_REJECTED, "%lld bytes in '%.128s', but type and shape require %lld",
                       (long long)length, c->location, (long long)size);
     return AMPC_OK;
 }
@@ -147,7 +146,7 @@ ampc_status onnx_external_locate(onnx_file *f, const Onnx__TensorProto *t, int64
 {
     claim c = {0};
     TRY(read_claim(f, t, d, &c));
-    if (!c.location) return refuse(f, t->name, d, AMPC_REJECTED, "no location is given");
+    if (!c.location) return refuse(f, t->name, d, AMPC_REJECTED, "the location is missing");
     const char *fault = beneath_name_fault(c.location);
     if (fault) return refuse(f, t->name, d, AMPC_REJECTED, "location '%.128s' %s", c.location, fault);
     onnx_external *e = NULL;
@@ -160,7 +159,7 @@ ampc_status onnx_external_read(onnx_file *f, onnx_range range, size_t size, diag
 {
     const onnx_external *e = f->externals;
     while (e && strcmp(e->path, range.path) != 0) e = e->next;
-    if (!e) return diag_error(d, AMPC_IO, DIAG_FILE(range.path), "was not opened for this model");
+    if (!e) return diag_error(d, AMPC_IO, DIAG_FILE(range.path), "is not an external data file of this model");
     return onnx_read(e->fd, e->path, range.offset, size, d, out);
 }
 

@@ -89,7 +89,7 @@ ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, dia
         ssize_t n = pread(fd, (char *)out + done, size - done, offset + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return diag_errno(d, DIAG_FILE(path), "cannot be read");
-        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "became shorter while it was read");
+        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "was truncated while it was read");
         done += (size_t)n;
     }
     return AMPC_OK;

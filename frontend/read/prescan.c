@@ -128,7 +128,7 @@ static ampc_status open_message(scan *s, const ProtobufCMessageDescriptor *type,
                                 uint32_t index, size_t length)
 {
     assert(type->n_fields <= MAX_FIELDS);
-    if (s->depth == ONNX_MAX_DEPTH) return refuse(s, "more than %d messages nested in each other", ONNX_MAX_DEPTH);
+    if (s->depth == ONNX_MAX_DEPTH) return refuse(s, "messages are nested more than %d deep", ONNX_MAX_DEPTH);
     if (type == &onnx__node_proto__descriptor && ++s->nodes > ONNX_MAX_NODES)
         return refuse(s, "more than %d nodes", ONNX_MAX_NODES);
     frame *f = &s->stack[s->depth++];
@@ -211,9 +211,9 @@ static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *fie
         uint32_t code = p[i];
         length = code < 0x80 ? 1 : utf8_decode(p + i, n - i, &code);
         if (!length) return refuse(s, "%s is not valid UTF-8", field->name);
-        if (!code) return refuse(s, "%s holds a NUL byte", field->name);
+        if (!code) return refuse(s, "%s contains a NUL byte", field->name);
         if ((code < 0x20 || (code >= 0x7f && code < 0xa0)) && is_name(field))
-            return refuse(s, "%s holds the control character 0x%02x", field->name, code);
+            return refuse(s, "%s contains the control character 0x%02x", field->name, code);
     }
     if (n > ONNX_MAX_NAME && is_name(field)) return refuse(s, "%s is longer than %d bytes", field->name, ONNX_MAX_NAME);
     return AMPC_OK;
@@ -247,7 +247,7 @@ static bool is_payload(const ProtobufCMessageDescriptor *type, const ProtobufCFi
 /* Replaces a payload by a reference to its range of the input. */
 static ampc_status lift(scan *s, frame *f, const ProtobufCFieldDescriptor *field, size_t length)
 {
-    if (f->lifted) return refuse(s, "%s is a second value field of one tensor", field->name);
+    if (f->lifted) return refuse(s, "the tensor has a second value field, %s", field->name);
     f->lifted = true;
     f->fields += 3;
     emit_uint(s, TENSOR_LIFTED_FIELD, field->id);
@@ -269,10 +269,10 @@ static void note_name(frame *f, const ProtobufCFieldDescriptor *field, const uin
 static ampc_status scan_bytes(scan *s, frame *f, const ProtobufCFieldDescriptor *field, uint32_t index)
 {
     uint64_t length;
-    if (!wire_read_varint(&s->p, f->end, &length)) return refuse(s, "the length of %s is cut short", field->name);
+    if (!wire_read_varint(&s->p, f->end, &length)) return refuse(s, "the length of %s is truncated", field->name);
     if (length > (uint64_t)(f->end - s->p))
-        return refuse(s, "%s says %llu bytes where %zu are left", field->name, (unsigned long long)length,
-                      (size_t)(f->end - s->p));
+        return refuse(s, "%s has a length of %llu bytes, but only %zu are left", field->name,
+                      (unsigned long long)length, (size_t)(f->end - s->p));
     size_t n = (size_t)length;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE) return open_message(s, field->descriptor, field, index, n);
     if (n > ONNX_INLINE_MAX && is_payload(f->type, field)) return lift(s, f, field, n);
@@ -293,13 +293,13 @@ static ampc_status scan_scalar(scan *s, frame *f, const ProtobufCFieldDescriptor
     emit_tag(s, field->id, wire);
     if (wire == WIRE_VARINT) {
         uint64_t v;
-        if (!wire_read_varint(&s->p, f->end, &v)) return refuse(s, "%s is no varint of 64 bits", field->name);
+        if (!wire_read_varint(&s->p, f->end, &v)) return refuse(s, "%s is not a valid varint", field->name);
         TRY(check_varint(s, field, v));
         emit_varint(s, v);
         return AMPC_OK;
     }
     size_t width = wire == WIRE_FIXED32 ? 4 : 8;
-    if ((size_t)(f->end - s->p) < width) return refuse(s, "%s is cut short", field->name);
+    if ((size_t)(f->end - s->p) < width) return refuse(s, "%s is truncated", field->name);
     emit(s, s->p, width);
     s->p += width;
     return AMPC_OK;
@@ -313,7 +313,7 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
     bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) || wire_read_varint(&s->p, f->end, &length);
     if (wire == WIRE_VARINT) length = 0;
     if (!whole || length > (uint64_t)(f->end - s->p))
-        return refuse(s, "field %llu is cut short", (unsigned long long)number);
+        return refuse(s, "field %llu is truncated", (unsigned long long)number);
     TRY(onnx_bytes_need(&s->in, s->p, length, s->d));
     s->p += length;
     s->left_out += (uint64_t)(s->p - start);
@@ -332,7 +332,7 @@ static ampc_status count_field(scan *s, frame *f, const ProtobufCFieldDescriptor
         return AMPC_OK;
     }
     bool oneof = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
-    if (*index || (oneof && f->oneof_seen)) return refuse(s, "%s is given twice", field->name);
+    if (*index || (oneof && f->oneof_seen)) return refuse(s, "%s is set twice", field->name);
     f->oneof_seen |= oneof;
     return AMPC_OK;
 }
@@ -342,7 +342,7 @@ static ampc_status check_limits(const scan *s)
     if (s->repeated > ONNX_MAX_REPEATED)
         return refuse(s, "the model has more than %d list elements", ONNX_MAX_REPEATED);
     if (s->out_size > ONNX_MAX_STRIPPED)
-        return refuse(s, "the model has more than %d MiB besides tensor values", ONNX_MAX_STRIPPED >> 20);
+        return refuse(s, "the model has more than %d MiB apart from tensor values", ONNX_MAX_STRIPPED >> 20);
     return AMPC_OK;
 }
 
@@ -355,7 +355,7 @@ static ampc_status scan_field(scan *s, frame *f)
         return refuse(s, "not a field of a protobuf message");
     unsigned wire = tag & 7;
     if (wire != WIRE_VARINT && wire != WIRE_FIXED64 && wire != WIRE_BYTES && wire != WIRE_FIXED32)
-        return refuse(s, "field %u has the wire type %u, which ONNX does not use", (unsigned)(tag >> 3), wire);
+        return refuse(s, "field %u has the unsupported wire type %u", (unsigned)(tag >> 3), wire);
     const ProtobufCFieldDescriptor *field = tag >> 3 < MAX_ONNX_FIELD
                                                 ? protobuf_c_message_descriptor_get_field(f->type, (unsigned)(tag >> 3))
                                                 : NULL;
@@ -387,9 +387,7 @@ ampc_status onnx_prescan(arena *a, const ProtobufCMessageDescriptor *root, onnx_
     }
     uint64_t budget = ONNX_FREE_BUDGET + ONNX_BUDGET_FACTOR * (in.size - s->left_out);
     if (s->cost > budget)
-        return refuse(s,
-                      "decoding would take %llu MiB, more than the %llu MiB that %zu bytes of "
-                      "structure may take",
+        return refuse(s, "decoding needs %llu MiB, more than the limit of %llu MiB for %zu bytes of structure",
                       (unsigned long long)(s->cost >> 20), (unsigned long long)(budget >> 20),
                       (size_t)(in.size - s->left_out));
     *out = (onnx_stripped){.bytes = s->out, .size = s->out_size};

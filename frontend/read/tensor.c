@@ -85,7 +85,7 @@ static ampc_status read_shape(const work *w)
         if (t->dims[i]) fits = fits && checked_mul(out->count, t->dims[i], &out->count);
         if (t->dims[i]) fits = fits && checked_mul(bytes, t->dims[i], &bytes);
     }
-    if (!fits) return refuse(w, AMPC_REJECTED, "its shape has more elements than 64 bits can count");
+    if (!fits) return refuse(w, AMPC_REJECTED, "the number of elements exceeds 64 bits");
     out->count = empty ? 0 : out->count;
     out->size = empty ? 0 : (size_t)bytes;
     return AMPC_OK;
@@ -96,7 +96,7 @@ static ampc_status read_header(const work *w)
     const Onnx__TensorProto *t = w->t;
     if (!t->has_data_type || !is_known(t->data_type))
         return refuse(w, AMPC_REJECTED, "data type %d is unknown", t->data_type);
-    if (t->segment) return refuse(w, AMPC_UNSUPPORTED, "tensors in segments are not supported");
+    if (t->segment) return refuse(w, AMPC_UNSUPPORTED, "segmented tensors are not supported");
     w->out->name = arena_strdup(w->a, t->name);
     w->out->type = (onnx_type)t->data_type;
     w->out->dtype = types[t->data_type].dtype;
@@ -120,12 +120,12 @@ static ampc_status find_values(const work *w, tensor_field *field)
     *field = TENSOR_NO_FIELD;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         if (!places[i].used) continue;
-        if (*field) return refuse(w, AMPC_REJECTED, "more than one field holds values");
+        if (*field) return refuse(w, AMPC_REJECTED, "more than one field has values");
         *field = places[i].field;
     }
     tensor_field typed = types[w->out->type].field;
     if (*field && *field != TENSOR_RAW_DATA && *field != TENSOR_EXTERNAL_DATA && *field != typed)
-        return refuse(w, AMPC_REJECTED, "%s values are in a field of another type", types[w->out->type].name);
+        return refuse(w, AMPC_REJECTED, "%s values are in a field of the wrong type", types[w->out->type].name);
     return AMPC_OK;
 }
 
@@ -135,7 +135,7 @@ static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 {
     bool elements = !strcmp(unit, "values");
     unsigned long long wanted = elements ? (unsigned long long)w->out->count : (unsigned long long)w->out->size;
-    return refuse(w, AMPC_REJECTED, "%zu %s, but its type and shape take %llu", found, unit, wanted);
+    return refuse(w, AMPC_REJECTED, "%zu %s, but type and shape require %llu", found, unit, wanted);
 }
 
 /* Uses values that are elements already: `n` bytes at `p`, or a lifted payload. */
@@ -162,7 +162,7 @@ static ampc_status store_integer(const work *w, void *elements, size_t i, uint64
     const type_row *type = &types[w->out->type];
     int64_t v = (int64_t)value;
     if (v < type->min || v > type->max)
-        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is no %s", (long long)v, i, type->name);
+        return refuse(w, AMPC_REJECTED, "value %lld at element %zu is not a valid %s", (long long)v, i, type->name);
     memcpy((char *)elements + i * type->size, &value, type->size);
     return AMPC_OK;
 }
@@ -196,8 +196,7 @@ static ampc_status read_lifted_integers(const work *w)
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; p < end; i++) {
         uint64_t value;
-        if (!wire_read_varint(&p, end, &value))
-            return refuse(w, AMPC_REJECTED, "element %zu is no varint of 64 bits", i);
+        if (!wire_read_varint(&p, end, &value)) return refuse(w, AMPC_REJECTED, "element %zu is not a valid varint", i);
         TRY(store_integer(w, elements, i, value));
     }
     w->out->bytes = elements;
@@ -218,7 +217,7 @@ static ampc_status check_bools(const work *w)
 {
     const uint8_t *p = w->out->bytes;
     for (size_t i = 0; i < w->out->size; i++)
-        if (p[i] > 1) return refuse(w, AMPC_REJECTED, "value %d at element %zu is no bool", p[i], i);
+        if (p[i] > 1) return refuse(w, AMPC_REJECTED, "value %d at element %zu is not a valid bool", p[i], i);
     return AMPC_OK;
 }
 

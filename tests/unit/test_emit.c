@@ -685,7 +685,7 @@ static void test_training_is_refused(void **state)
     assert_int_equal(test_compile(m, &p, t->d), AMPC_OK);
     assert_int_equal(onnx_emit(m, "train_step", &o, t->d), AMPC_UNSUPPORTED);
     assert_int_equal(out.part[0].size + out.part[1].size, 0);
-    scratch_expect(t, "in training form");
+    scratch_expect(t, "in training mode");
     assert_int_equal(onnx_emit(m, "nothing", &o, t->d), AMPC_USAGE);
     ir_module_free(m);
 }
@@ -709,7 +709,7 @@ static void test_weights_that_are_gone(void **state)
     scratch_expect(t, "the file changed");
     remove(scratch_path(t, "m.onnx"));
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_IO);
-    scratch_expect(t, "cannot open");
+    scratch_expect(t, "cannot be opened");
     ir_module_free(m);
     wire_free(&bytes);
     wire_free(&out.part[0]);

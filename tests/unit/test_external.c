@@ -150,17 +150,17 @@ static void test_offset_and_length(void **state)
     static const struct {
         const char *offset, *length, *part;
     } rows[] = {
-        {"32", NULL, "32 bytes in 'padded', but type and shape take 16"},
-        {"32", "12", "12 bytes in 'padded', but type and shape take 16"},
+        {"32", NULL, "32 bytes in 'padded', but type and shape require 16"},
+        {"32", "12", "12 bytes in 'padded', but type and shape require 16"},
         {"56", "16", "16 bytes at offset 56 do not fit in 'padded' (64 bytes)"},
-        {"65", "16", "offset 65 lies beyond the end"},
-        {"-32", "16", "offset '-32' is no size"},
-        {"0x20", "16", "offset '0x20' is no size"},
-        {"", "16", "offset '' is no size"},
-        {"9223372036854775808", "16", "is no size"},
+        {"65", "16", "offset 65 is beyond the end"},
+        {"-32", "16", "invalid offset '-32'"},
+        {"0x20", "16", "invalid offset '0x20'"},
+        {"", "16", "invalid offset ''"},
+        {"9223372036854775808", "16", "invalid offset"},
         {"9223372036854775807", "16", "beyond the end"},
         {"32", "9223372036854775807", "do not fit"},
-        {"32", "16 ", "length '16 ' is no size"},
+        {"32", "16 ", "invalid length '16 '"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_refused(*state, tensor_at("padded", rows[i].offset, rows[i].length), AMPC_REJECTED, rows[i].part);
@@ -176,7 +176,7 @@ static void test_locations_that_lead_elsewhere(void **state)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         assert_refused(x, tensor_at(ways[i], NULL, NULL), AMPC_REJECTED, "leaves the model's folder through '..'");
     assert_refused(x, tensor_at("", NULL, NULL), AMPC_REJECTED, "location '' is empty");
-    assert_refused(x, tensor_at(NULL, NULL, NULL), AMPC_REJECTED, "no location is given");
+    assert_refused(x, tensor_at(NULL, NULL, NULL), AMPC_REJECTED, "the location is missing");
     assert_refused(x, tensor_at("w\n.bin", NULL, NULL), AMPC_REJECTED, "contains a control character");
     write_file("m/..w", values, sizeof values); /* only resembles one */
     onnx_tensor t;
@@ -239,10 +239,10 @@ static void test_contradictions(void **state)
 {
     wire t = tensor_at("w.bin", NULL, NULL);
     wire_bytes(&t, 9, values, sizeof values);
-    assert_refused(*state, t, AMPC_REJECTED, "more than one field holds values");
+    assert_refused(*state, t, AMPC_REJECTED, "more than one field has values");
     t = tensor_at("w.bin", NULL, NULL);
     add_entry(&t, "location", "w.bin");
-    assert_refused(*state, t, AMPC_REJECTED, "key 'location' is given twice");
+    assert_refused(*state, t, AMPC_REJECTED, "duplicate key 'location'");
 }
 
 static void test_unknown_keys_warn_once(void **state)
@@ -294,7 +294,7 @@ static void test_file_that_shrinks_is_an_error(void **state)
     assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &out), AMPC_OK);
     assert_int_equal(truncate("m/w.bin", 8), 0);
     assert_int_equal(onnx_tensor_load(x->a, f, &out, x->d), AMPC_IO);
-    assert_non_null(strstr(diag_first_error(x->d), "m/w.bin: error: became shorter"));
+    assert_non_null(strstr(diag_first_error(x->d), "m/w.bin: error: was truncated"));
     onnx_file_close(f);
 }
 

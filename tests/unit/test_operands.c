@@ -305,7 +305,7 @@ static void check_operator(scratch *t, const char *op, int opset, bool opaque)
 static int step = 13; /* between opsets: 1, 14, 27 */
 #define EACH_OPSET(opset) (int opset = ONNX_OPSET_FIRST; opset <= ONNX_OPSET_LAST; opset += step)
 
-static void test_carried(void **state)
+static void test_opaque(void **state)
 {
     for (const onnx_operator *o = onnx_operators; o->name; o++)
         for
@@ -357,7 +357,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(test_rows_keep_to_the_schema),
         SCRATCH_TEST(test_lowered),
-        SCRATCH_TEST(test_carried),
+        SCRATCH_TEST(test_opaque),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -240,7 +240,7 @@ static void test_depth(void **state)
     wire deep = nested_model(34);
     assert_refused(*state, &deep, "graph.node[0].attribute[0].g.node[0]");
     wire deepest = nested_model(30000);
-    assert_refused(*state, &deepest, "more than 100 messages nested");
+    assert_refused(*state, &deepest, "messages are nested more than 100 deep");
 }
 
 static void test_empty_messages_are_bounded(void **state)
@@ -250,7 +250,7 @@ static void test_empty_messages_are_bounded(void **state)
     wire_text(&node, NODE_NAME, "many");
     for (int i = 0; i < 1000000; i++) wire_bytes(&node, NODE_ATTRIBUTE, NULL, 0);
     wire bytes = model_of_node(&node);
-    assert_refused(x, &bytes, "decoding would take");
+    assert_refused(x, &bytes, "decoding needs");
     assert_true(arena_used(x->a) < (1 << 20)); /* rejected before anything was decoded */
 }
 
@@ -272,10 +272,10 @@ static void test_bad_varints(void **state)
     assert_refused(*state, &tag, "not a field");
     wire_tag(&value, MODEL_IR_VERSION, 0);
     wire_raw(&value, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 10); /* 65 bits */
-    assert_refused(*state, &value, "ir_version is no varint of 64 bits");
+    assert_refused(*state, &value, "ir_version is not a valid varint");
     wire_tag(&length, MODEL_GRAPH, 2);
     wire_raw(&length, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10);
-    assert_refused(*state, &length, "graph says 18446744073709551615 bytes where 0 are left");
+    assert_refused(*state, &length, "graph has a length of 18446744073709551615 bytes, but only 0 are left");
     wire zero = {0};
     wire_raw(&zero, "\0\0", 2);
     assert_refused(*state, &zero, "not a field");
@@ -285,7 +285,7 @@ static void test_wrong_wire_types(void **state)
 {
     wire group = {0}, name = {0}, version = {0}, inner = {0};
     wire_raw(&group, "\x3b\x3c", 2); /* field 7 as a group */
-    assert_refused(*state, &group, "field 7 has the wire type 3");
+    assert_refused(*state, &group, "field 7 has the unsupported wire type 3");
     wire_int(&inner, GRAPH_NAME, 1);
     name = model_of(&inner);
     assert_refused(*state, &name, "graph, byte 5: name has the wire type 0 instead of 2");
@@ -298,7 +298,7 @@ static void test_duplicates(void **state)
     wire graphs = {0}, name = {0}, node = {0};
     wire_bytes(&graphs, MODEL_GRAPH, NULL, 0);
     wire_bytes(&graphs, MODEL_GRAPH, NULL, 0);
-    assert_refused(*state, &graphs, "graph is given twice");
+    assert_refused(*state, &graphs, "graph is set twice");
     wire_text(&node, NODE_NAME, "a");
     wire_text(&node, NODE_NAME, "b");
     name = model_of_node(&node);
@@ -309,7 +309,7 @@ static void test_duplicates(void **state)
     wire_message(&info, 2, &type);
     wire_message(&graph, GRAPH_INPUT, &info);
     wire both = model_of(&graph);
-    assert_refused(*state, &both, "graph.input[0].type, byte 11: sequence_type is given twice");
+    assert_refused(*state, &both, "graph.input[0].type, byte 11: sequence_type is set twice");
 }
 
 static void test_bad_enums_and_integers(void **state)
@@ -332,10 +332,10 @@ static void test_bad_names(void **state)
         size_t length;
         const char *part;
     } rows[] = {
-        {"w\0x", 3, "name holds a NUL byte"},
-        {"w\nx", 3, "name holds the control character 0x0a"},
-        {"\x1b[2J", 4, "name holds the control character 0x1b"},
-        {"\xc2\x9b", 2, "name holds the control character 0x9b"},
+        {"w\0x", 3, "name contains a NUL byte"},
+        {"w\nx", 3, "name contains the control character 0x0a"},
+        {"\x1b[2J", 4, "name contains the control character 0x1b"},
+        {"\xc2\x9b", 2, "name contains the control character 0x9b"},
         {"\xff", 1, "name is not valid UTF-8"},
         {"\xc0\x80", 2, "name is not valid UTF-8"},     /* overlong */
         {"\xed\xa0\x80", 3, "name is not valid UTF-8"}, /* surrogate */
@@ -535,10 +535,10 @@ static void test_bad_shapes(void **state)
     wire_int(&w, DIMS, -1);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "tensor 't': dimension 1 is negative (-1)");
     w = tensor_head(ONNX_float32, INT64_MAX);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "more elements than 64 bits can count");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "number of elements exceeds 64 bits");
     w = tensor_head(ONNX_float32, (int64_t)1 << 32);
     wire_int(&w, DIMS, (int64_t)1 << 32);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "more elements than 64 bits can count");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "number of elements exceeds 64 bits");
     w = tensor_head(ONNX_float32, 1);
     for (int i = 0; i < ONNX_MAX_RANK; i++) wire_int(&w, DIMS, 1);
     assert_tensor_refused(*state, &w, AMPC_UNSUPPORTED, "rank 9 is not supported");
@@ -548,32 +548,32 @@ static void test_bad_values(void **state)
 {
     wire w = tensor_head(ONNX_float32, 2);
     wire_bytes(&w, RAW, "1234", 4);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "4 bytes, but its type and shape take 8");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "4 bytes, but type and shape require 8");
     w = tensor_head(ONNX_float32, 2);
     wire_bytes(&w, RAW, "123456789abc", 12);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "12 bytes, but its type and shape take 8");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "12 bytes, but type and shape require 8");
     w = tensor_head(ONNX_int64, (int64_t)1 << 40);
     wire_bytes(&w, INT64S, "\1\2", 2);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "2 values, but its type and shape take 1099511627776");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "2 values, but type and shape require 1099511627776");
     w = tensor_head(ONNX_float32, (int64_t)1 << 40);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "0 bytes, but");
     w = tensor_head(ONNX_float32, 1);
     wire_bytes(&w, RAW, "1234", 4);
     wire_bytes(&w, FLOATS, "1234", 4);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "more than one field holds values");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "more than one field has values");
     w = tensor_head(ONNX_float32, 1);
     wire_bytes(&w, INT64S, "\1", 1);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "float32 values are in a field of another type");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "float32 values are in a field of the wrong type");
     w = tensor_head(ONNX_bool, 1);
     wire_bytes(&w, RAW, "\2", 1);
-    assert_tensor_refused(*state, &w, AMPC_REJECTED, "value 2 at element 0 is no bool");
+    assert_tensor_refused(*state, &w, AMPC_REJECTED, "value 2 at element 0 is not a valid bool");
     w = tensor_head(0, 1);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "data type 0 is unknown");
     w = tensor_head(99, 1);
     assert_tensor_refused(*state, &w, AMPC_REJECTED, "data type 99 is unknown");
     w = tensor_head(ONNX_float32, 1);
     wire_bytes(&w, SEGMENT, NULL, 0);
-    assert_tensor_refused(*state, &w, AMPC_UNSUPPORTED, "segments");
+    assert_tensor_refused(*state, &w, AMPC_UNSUPPORTED, "segmented");
 }
 
 static void test_memory_ends_at_any_allocation(void **state)
@@ -692,7 +692,7 @@ static void test_large_file_is_truncated(void **state)
     assert_int_equal(truncate(path, LEFT), 0);
     assert_int_equal(onnx_tensor_describe(x->a, f, f->model->graph->initializer[0], x->d, &t), AMPC_OK);
     assert_int_equal(onnx_tensor_load(x->a, f, &t, x->d), AMPC_IO);
-    assert_non_null(strstr(diag_first_error(x->d), "became shorter"));
+    assert_non_null(strstr(diag_first_error(x->d), "was truncated"));
     diag_clear(x->d);
     assert_int_equal(onnx_bytes_need(&f->bytes, f->bytes.data + LEFT, 1, x->d), AMPC_IO);
     onnx_file_close(f);
