@@ -134,7 +134,7 @@ static ampc_status import_model(onnx_importer *im)
     if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
     if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
     onnx_remove_unread(im->graph); /* first, so that only values that are read become constants */
-    ir_fold_commit(im->knowledge, im->graph, im->diag);
+    ir_fold_commit(im->consts, im->graph, im->diag);
     onnx_remove_unread(im->graph);
     onnx_classify_parameters(im);
     ir_module_remove_dead(im->module);
@@ -166,8 +166,8 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.graph->role = IR_GRAPH_forward;
     im.builder = ir_builder_at_end(im.graph, d);
     im.builder.nameless = true;
-    im.knowledge = ir_const_map_new(scratch, im.graph);
-    onnx_subgraph own = {.graph = im.graph, .knowledge = im.knowledge};
+    im.consts = ir_const_map_new(scratch, im.graph);
+    onnx_subgraph own = {.graph = im.graph, .consts = im.consts};
     im.subgraph = &own;
     im.rows = rows_by_operator(scratch);
     im.opaque = &opaque_row;

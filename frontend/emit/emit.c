@@ -47,7 +47,7 @@ enum {
 
 static void begin_round(emitter *e)
 {
-    e->learnt = false;
+    e->changed = false;
     e->names = strmap_new(e->arena);
     e->node_names = strmap_new(e->arena);
     e->made_count = 0;
@@ -123,7 +123,7 @@ static ampc_status emit_guarded(emitter *e)
     do {
         emit_round(e);
         if (diag_count(e->diag, DIAG_ERROR) != errors) return diag_status(e->diag);
-    } while (e->learnt);
+    } while (e->changed);
     TRY(emit_open_sources(e));
     return write_model(e);
 }

@@ -43,9 +43,9 @@ typedef struct emit_tensor {
 } emit_tensor;
 
 typedef struct emit_storage {
-    unsigned asked;   /* bit mask of the types in which it is read; grows over the rounds */
-    const char *name; /* in this round; NULL: not read yet */
-    ir_dtype dtype;   /* in the file written */
+    unsigned read_types; /* bit mask of the types in which it is read; grows over the rounds */
+    const char *name;    /* in this round; NULL: not read yet */
+    ir_dtype dtype;      /* in the file written */
 } emit_storage;
 
 typedef struct emit_file { /* an open weights file */
@@ -58,7 +58,7 @@ typedef struct emit_file { /* an open weights file */
 typedef struct emit_scope {
     struct emit_scope *outer;
     const ir_graph *graph;
-    bool *keeps_name;       /* by node id: whether the node keeps the name in its location */
+    bool *has_own_name;     /* by node id: whether the node keeps the name in its location */
     const char **output_of; /* by value id: name of the graph output that the value is, or NULL */
     const char **output;    /* by node id: name that an output statement assigns */
     const char **value;     /* by value id: name; NULL: not defined yet */
@@ -76,7 +76,7 @@ struct emitter {
     /* kept across rounds */
     int opset;             /* of the model written */
     emit_storage *storage; /* by storage id */
-    bool learnt;           /* this round found new requirements; another round is needed */
+    bool changed;          /* this round found new requirements; another round is needed */
     VEC(emit_file) files;
     /* reset in each round */
     strmap *names;      /* value names in use */
@@ -131,9 +131,9 @@ typedef struct emit_op {
     int n_casts;
 } emit_op;
 
-/* emit_begin starts the main ONNX node of n, which may keep n's name; emit_beside starts a helper node. */
+/* emit_begin starts the main ONNX node of n, which may keep n's name; emit_helper starts a helper node. */
 emit_op emit_begin(emitter *e, const ir_node *n, const char *type);
-emit_op emit_beside(emitter *e, const ir_node *n, const char *type);
+emit_op emit_helper(emitter *e, const ir_node *n, const char *type);
 void emit_in(emit_op *op, const char *name); /* NULL: absent */
 void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);

@@ -33,7 +33,7 @@ static const char *find_carrier(const emitter *e, ir_dim d, int *k)
 static const char *read_shape(emitter *e, const ir_node *n, const char *input, int k)
 {
     const char *name = emit_name(e, arena_printf(e->arena, "%s.dim%d", input, k));
-    emit_op op = emit_beside(e, n, "Shape");
+    emit_op op = emit_helper(e, n, "Shape");
     emit_in(&op, input);
     emit_int(&op, "start", k);
     emit_int(&op, "end", k + 1);
@@ -103,7 +103,7 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
 static const char *concatenate(emitter *e, const ir_node *n, const char *const *parts, int count)
 {
     const char *name = emit_name(e, arena_printf(e->arena, "%s.shape", n->out[0]->name));
-    emit_op op = emit_beside(e, n, "Concat");
+    emit_op op = emit_helper(e, n, "Concat");
     for (int i = 0; i < count; i++) emit_in(&op, parts[i]);
     emit_int(&op, "axis", 0);
     emit_out(&op, name);

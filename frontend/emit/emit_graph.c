@@ -15,11 +15,11 @@ static void choose_main_nodes(emitter *e, emit_scope *s)
     for (const ir_node *n = s->graph->first; n; n = n->next) {
         if (!n->loc.op) continue;
         const char *key = arena_printf(e->arena, "%s\x1f%s", n->loc.op, n->loc.node);
-        const ir_node *before = strmap_get(chosen, key);
-        const char *kept = before ? e->rows[before->op].onnx->name : NULL;
-        if (kept && strcmp(kept, n->loc.op) == 0) continue;
-        if (before) s->keeps_name[before->id] = false;
-        s->keeps_name[n->id] = true;
+        const ir_node *previous = strmap_get(chosen, key);
+        const char *type = previous ? e->rows[previous->op].onnx->name : NULL;
+        if (type && strcmp(type, n->loc.op) == 0) continue;
+        if (previous) s->has_own_name[previous->id] = false;
+        s->has_own_name[n->id] = true;
         strmap_put(chosen, key, (void *)(uintptr_t)n);
     }
 }
@@ -42,7 +42,7 @@ static emit_scope *new_scope(emitter *e, const ir_graph *g)
 {
     emit_scope *s = arena_alloc(e->arena, sizeof *s);
     *s = (emit_scope){.outer = e->scope, .graph = g, .made = strmap_new(e->arena)};
-    s->keeps_name = arena_array(e->arena, g->node_ids + 1, sizeof *s->keeps_name);
+    s->has_own_name = arena_array(e->arena, g->node_ids + 1, sizeof *s->has_own_name);
     s->output = arena_array(e->arena, g->node_ids + 1, sizeof *s->output);
     s->output_of = arena_array(e->arena, g->value_ids + 1, sizeof *s->output_of);
     s->value = arena_array(e->arena, g->value_ids + 1, sizeof *s->value);

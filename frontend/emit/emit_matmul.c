@@ -25,7 +25,7 @@ static const char *factor(emitter *e, const ir_node *n, int i, bool swap)
     for (int k = 0; k < rank; k++) perm[k] = k;
     perm[rank - 2] = rank - 1, perm[rank - 1] = rank - 2;
     const char *swapped = emit_name(e, arena_printf(e->arena, "%s.T", name));
-    emit_op op = emit_beside(e, n, "Transpose");
+    emit_op op = emit_helper(e, n, "Transpose");
     emit_in(&op, name);
     emit_ints(&op, "perm", perm, rank);
     emit_out(&op, swapped);
@@ -50,7 +50,7 @@ static void product(emitter *e, const ir_node *n)
     const char *name = emit_name(e, arena_printf(e->arena, "%s.product", n->out[0]->name));
     emit_out(&op, name);
     emit_end(&op);
-    emit_op add = emit_beside(e, n, "Add");
+    emit_op add = emit_helper(e, n, "Add");
     emit_in(&add, name);
     emit_in(&add, emit_value(e, bias));
     emit_result(&add, 0, type);

@@ -41,14 +41,14 @@ void emit_expand(emitter *e, const ir_node *n)
 {
     const ir_attr *shape = &n->attr[IR_ATTR(expand, shape)];
     const ir_type *x = &ir_in(n, 0)->type;
-    ir_dim wanted[IR_MAX_RANK];
+    ir_dim target[IR_MAX_RANK];
     int before = shape->list.count - x->rank;
     for (int i = 0; i < shape->list.count; i++) {
         ir_dim d = shape->list.items[i];
         bool stays = i >= before && x->dims[i - before] == d;
-        wanted[i] = stays && ir_dim_is_symbolic(d) ? 1 : d;
+        target[i] = stays && ir_dim_is_symbolic(d) ? 1 : d;
     }
-    const char *name = emit_dims(e, n, wanted, shape->list.count);
+    const char *name = emit_dims(e, n, target, shape->list.count);
     emit_op op = emit_begin(e, n, "Expand");
     emit_operand(&op, 0);
     emit_in(&op, name);
@@ -92,11 +92,11 @@ void emit_trilu(emitter *e, const ir_node *n)
 /* The end of a slice in ONNX's encoding. ONNX clamps an end beyond the last element. With a negative step, the end
  * may be before the first element, which a plain negative number cannot express because it counts from the back; it
  * is encoded relative to the back, or as the lowest number. */
-static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim whole)
+static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim dim)
 {
     ir_dim end = ir_dim_add(t, start, ir_dim_mul(t, size, step));
     if (step > 0 || (!ir_dim_is_symbolic(end) && end >= 0)) return end;
-    return ir_dim_is_symbolic(end) ? ir_dim_sub(t, end, whole) : IR_DIM_LOWEST;
+    return ir_dim_is_symbolic(end) ? ir_dim_sub(t, end, dim) : IR_DIM_LOWEST;
 }
 
 void emit_slice(emitter *e, const ir_node *n)

@@ -23,10 +23,10 @@ void emit_make(emitter *e, const char *key, const char *name)
     strmap_put(e->scope->made, key, (void *)(uintptr_t)name);
 }
 
-const char *emit_name(emitter *e, const char *wanted)
+const char *emit_name(emitter *e, const char *base)
 {
-    const char *name = wanted;
-    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", wanted, k);
+    const char *name = base;
+    for (int k = 1; strmap_get(e->names, name); k++) name = arena_printf(e->arena, "%s.%d", base, k);
     strmap_put(e->names, name, e);
     return name;
 }

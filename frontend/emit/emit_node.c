@@ -8,10 +8,10 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static const char *unique_name(emitter *e, const char *wanted)
+static const char *unique_name(emitter *e, const char *base)
 {
-    const char *name = wanted;
-    for (int k = 1; strmap_get(e->node_names, name); k++) name = arena_printf(e->arena, "%s_%d", wanted, k);
+    const char *name = base;
+    for (int k = 1; strmap_get(e->node_names, name); k++) name = arena_printf(e->arena, "%s_%d", base, k);
     strmap_put(e->node_names, name, e);
     return name;
 }
@@ -26,7 +26,7 @@ static const char *name_of_part(const emitter *e, const ir_node *n, const char *
     return NULL;
 }
 
-static const char *name_beside(emitter *e, const ir_node *n, const char *type)
+static const char *helper_name(emitter *e, const ir_node *n, const char *type)
 {
     const char *part = n ? name_of_part(e, n, type) : NULL;
     if (part) return unique_name(e, part);
@@ -38,14 +38,14 @@ static const char *name_beside(emitter *e, const ir_node *n, const char *type)
 
 emit_op emit_begin(emitter *e, const ir_node *n, const char *type)
 {
-    bool keeps = e->scope->keeps_name[n->id] && !strmap_get(e->node_names, n->loc.node);
-    const char *name = keeps ? unique_name(e, n->loc.node) : name_beside(e, n, type);
+    bool keeps_name = e->scope->has_own_name[n->id] && !strmap_get(e->node_names, n->loc.node);
+    const char *name = keeps_name ? unique_name(e, n->loc.node) : helper_name(e, n, type);
     return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name};
 }
 
-emit_op emit_beside(emitter *e, const ir_node *n, const char *type)
+emit_op emit_helper(emitter *e, const ir_node *n, const char *type)
 {
-    return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = name_beside(e, n, type)};
+    return (emit_op){.e = e, .n = n, .type = type, .domain = "", .name = helper_name(e, n, type)};
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
 
 void emit_out(emit_op *op, const char *name) { rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name); }
 
-static bool is_wanted(const ir_node *n, int i)
+static bool is_needed(const ir_node *n, int i)
 {
     const ir_slot *slot = ir_op_out_slot(n->op, i, n->n_out);
     return i == 0 || slot->kind == IR_SLOT_OUTS || ir_value_used(n->out[i]);
@@ -109,7 +109,7 @@ void emit_result(emit_op *op, int i, ir_dtype is)
 {
     emitter *e = op->e;
     const ir_value *v = op->n->out[i];
-    if (!is_wanted(op->n, i)) {
+    if (!is_needed(op->n, i)) {
         emit_out(op, "");
         return;
     }
@@ -140,7 +140,7 @@ static ir_dtype schema_type(const emit_op *op, int i)
 void emit_results(emit_op *op)
 {
     int count = op->n->n_out;
-    while (count && !is_wanted(op->n, count - 1)) count--;
+    while (count && !is_needed(op->n, count - 1)) count--;
     for (int i = 0; i < count; i++) emit_result(op, i, schema_type(op, i));
 }
 
@@ -164,7 +164,7 @@ void emit_end(emit_op *op)
     put_node(op);
     for (int i = 0; i < op->n_casts; i++) {
         const ir_value *v = op->n->out[op->casts[i].result];
-        emit_op cast = emit_beside(op->e, op->n, "Cast");
+        emit_op cast = emit_helper(op->e, op->n, "Cast");
         emit_in(&cast, op->casts[i].name);
         emit_int(&cast, "to", onnx_type_of(v->type.dtype));
         emit_out(&cast, op->e->scope->value[v->id]);
@@ -183,7 +183,7 @@ const char *emit_call(emitter *e, const ir_node *n, const char *type, const char
 {
     const char *base = n && n->n_out ? n->out[0]->name : "value";
     const char *name = emit_name(e, arena_printf(e->arena, "%s.%s", base, type));
-    emit_op op = emit_beside(e, n, type);
+    emit_op op = emit_helper(e, n, type);
     emit_in(&op, a);
     if (b) emit_in(&op, b);
     emit_out(&op, name);
@@ -194,15 +194,15 @@ const char *emit_call(emitter *e, const ir_node *n, const char *type, const char
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to)
 {
     const char *key = arena_printf(e->arena, "cast %d %s", to, name);
-    const char *known = emit_made(e, key);
-    if (known) return known;
-    known = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(to)));
-    emit_op op = emit_beside(e, n, "Cast");
-    if (!n) op.name = unique_name(e, arena_printf(e->arena, "%s/Cast", known));
+    const char *shared = emit_made(e, key);
+    if (shared) return shared;
+    shared = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(to)));
+    emit_op op = emit_helper(e, n, "Cast");
+    if (!n) op.name = unique_name(e, arena_printf(e->arena, "%s/Cast", shared));
     emit_in(&op, name);
     emit_int(&op, "to", onnx_type_of(to));
-    emit_out(&op, known);
+    emit_out(&op, shared);
     emit_end(&op);
-    emit_make(e, key, known);
-    return known;
+    emit_make(e, key, shared);
+    return shared;
 }

@@ -58,21 +58,21 @@ static void rename_graph(renaming *r, const wire_field *field, rope *out)
 
 /* ---- the form of the operator -------------------------------------------------- */
 
-static int own_opset(const emitter *e)
+static int model_opset(const emitter *e)
 {
-    const char *own = ir_meta_get(e->module, "opset");
-    return own ? atoi(own) : e->opset;
+    const char *opset = ir_meta_get(e->module, "opset");
+    return opset ? atoi(opset) : e->opset;
 }
 
 static const opaque_change *next_change(const emitter *e, const char *op, const opaque_change *after)
 {
-    return opaque_changed(op, own_opset(e), e->opset, after);
+    return opaque_changed(op, model_opset(e), e->opset, after);
 }
 
 static void refuse_change(emitter *e, const ir_node *n, const char *op, const opaque_change *c)
 {
     emit_refuse(e, n, "%s changed in opset %d: its form in opset %d cannot be exported to opset %d", op, c->opset,
-                own_opset(e), e->opset);
+                model_opset(e), e->opset);
 }
 
 static void check_graphs(emitter *e, const ir_node *n, const Onnx__NodeProto *p);
@@ -127,9 +127,9 @@ static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, em
     }
 }
 
-static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, bool own_domain)
+static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, bool is_onnx)
 {
-    const opaque_change *c = own_domain ? next_change(e, n->loc.op, NULL) : NULL;
+    const opaque_change *c = is_onnx ? next_change(e, n->loc.op, NULL) : NULL;
     while (c && c->attribute) c = next_change(e, n->loc.op, c);
     if (c) refuse_change(e, n, n->loc.op, c);
     check_graphs(e, n, p);

@@ -17,8 +17,8 @@ static bool touches(const ir_node *n, ir_dtype t)
 
 int emit_first_opset(const emitter *e)
 {
-    const char *own = ir_meta_get(e->module, "opset");
-    int opset = own ? atoi(own) : MIN_OPSET;
+    const char *imported = ir_meta_get(e->module, "opset");
+    int opset = imported ? atoi(imported) : MIN_OPSET;
     ir_graph_list graphs = {0};
     if (opset < MIN_OPSET) opset = MIN_OPSET;
     ir_graph_and_subgraphs(e->graph, e->arena, &graphs);
@@ -32,7 +32,7 @@ void emit_need(emitter *e, int opset)
 {
     if (opset <= e->opset) return;
     e->opset = opset;
-    e->learnt = true;
+    e->changed = true;
 }
 
 void emit_check_schema(emitter *e, const ir_node *n)

@@ -9,16 +9,16 @@
 /* A weight that is only read in one type is stored in that type. */
 static ir_dtype stored_type(const emit_storage *s, ir_dtype own)
 {
-    bool one = (s->asked & (s->asked - 1)) == 0;
-    return one ? (ir_dtype)__builtin_ctz(s->asked) : own;
+    bool single = (s->read_types & (s->read_types - 1)) == 0;
+    return single ? (ir_dtype)__builtin_ctz(s->read_types) : own;
 }
 
 static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtype as)
 {
     emit_storage *read = &e->storage[s->id];
-    if (!(read->asked >> as & 1)) {
-        read->asked |= 1u << as;
-        e->learnt = true;
+    if (!(read->read_types >> as & 1)) {
+        read->read_types |= 1u << as;
+        e->changed = true;
     }
     if (read->name) return read;
     read->name = emit_name(e, s->name);
@@ -92,10 +92,10 @@ static const char *constant_key(emitter *e, const ir_type *type, const void *byt
 const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)
 {
     size_t size = (size_t)count_of(type) * ir_dtype_size(type->dtype);
-    const char *key = constant_key(e, type, bytes, size), *known = emit_made(e, key);
-    if (known) return known;
-    const char *wanted = arena_printf(e->arena, "constant_%lld", (long long)e->made_count++);
-    emit_tensor t = {.name = emit_name(e, wanted), .type = *type, .size = size};
+    const char *key = constant_key(e, type, bytes, size), *shared = emit_made(e, key);
+    if (shared) return shared;
+    const char *base = arena_printf(e->arena, "constant_%lld", (long long)e->made_count++);
+    emit_tensor t = {.name = emit_name(e, base), .type = *type, .size = size};
     void *copy = arena_alloc(e->arena, size + 1);
     if (size) memcpy(copy, bytes, size);
     t.bytes = copy;

@@ -97,8 +97,8 @@ static bool is_separate(exporter *e, const onnx_tie *tie)
 /* The separated tensor that replaces an operand; NULL: the operand in the file is right. */
 static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
 {
-    bool own = g == e->file->model->graph && operand <= INT_MAX;
-    const onnx_tie *tie = own ? onnx_tie_at(e->ties, node, (int)operand) : NULL;
+    bool main_graph = g == e->file->model->graph && operand <= INT_MAX;
+    const onnx_tie *tie = main_graph ? onnx_tie_at(e->ties, node, (int)operand) : NULL;
     return is_separate(e, tie) ? tie : NULL;
 }
 
@@ -109,13 +109,13 @@ static const char *operand_name(exporter *e, const Onnx__GraphProto *g, size_t n
 }
 
 /* The number of operands in the inference form, without absent ones at the end. */
-static size_t operands_kept(const Onnx__NodeProto *n, const inference_form *form)
+static size_t count_operands(const Onnx__NodeProto *n, const inference_form *form)
 {
-    size_t kept = n->n_input;
-    if (!form || kept <= form->operands) return kept;
-    kept = form->operands;
-    while (kept && !*n->input[kept - 1]) kept--;
-    return kept;
+    size_t count = n->n_input;
+    if (!form || count <= form->operands) return count;
+    count = form->operands;
+    while (count && !*n->input[count - 1]) count--;
+    return count;
 }
 
 /* Counts the remaining readers of each name. Names are counted across all graphs because subgraphs read the names of
@@ -126,9 +126,9 @@ static void count_readers(exporter *e, const Onnx__GraphProto *g)
     for (size_t i = 0; i < g->n_node; i++) {
         const Onnx__NodeProto *n = g->node[i];
         const inference_form *form = form_of(n);
-        size_t kept = operands_kept(n, form);
+        size_t count = count_operands(n, form);
         for (size_t k = 0; k < n->n_input; k++)
-            if (k < kept && !tie_at(e, g, i, k)) state_of(e, n->input[k])->readers++;
+            if (k < count && !tie_at(e, g, i, k)) state_of(e, n->input[k])->readers++;
             else state_of(e, n->input[k])->lost = true;
         for (size_t k = form ? form->results : n->n_output; k < n->n_output; k++)
             state_of(e, n->output[k])->lost = true;
@@ -191,15 +191,15 @@ static ampc_status put_tensor(exporter *e, const wire_field *field, const Onnx__
                               bool rename, rope *out)
 {
     const onnx_trained *v = strmap_get(e->trained, name);
-    bool anew = v || onnx_is_external(t);
-    if (!anew && !rename) {
+    bool replaced = v || onnx_is_external(t);
+    if (!replaced && !rename) {
         rope_add_field(e->a, out, field);
         return AMPC_OK;
     }
     if (v) TRY(check_trained(e, v, name, t));
     rope tensor = {0};
     wire_field in = *field;
-    unsigned dropped = (anew ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
+    unsigned dropped = (replaced ? TENSOR_VALUE_FIELDS : 0) | (rename ? 1u << TENSOR_NAME : 0);
     for (wire_field f; wire_next_field(&in, &f);)
         if (f.number >= 32 || !(dropped >> f.number & 1)) rope_add_field(e->a, &tensor, &f);
     if (rename) rope_add_text(e->a, &tensor, TENSOR_NAME, name);
@@ -279,7 +279,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     const char *result = n->n_output ? n->output[0] : "";
     if (!n->n_input && n->n_output == 1 && is_gone(e, result)) return AMPC_OK;
     if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: replaced by an initializer */
-    size_t operands = operands_kept(n, form), inputs = 0, outputs = 0, attributes = 0;
+    size_t operands = count_operands(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     rope node = {0};
     wire_field in = *field;
@@ -296,8 +296,8 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
         else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
             TRY(put_attribute(e, &f, a, result, &node));
     }
-    const rope_piece *whole = node.pieces.items;
-    if (node.pieces.count == 1 && whole->bytes == field->value && whole->bytes + whole->size == field->end)
+    const rope_piece *first = node.pieces.items;
+    if (node.pieces.count == 1 && first->bytes == field->value && first->bytes + first->size == field->end)
         rope_add_field(e->a, out, field); /* unchanged */
     else rope_add_message(e->a, out, GRAPH_NODE, &node);
     for (size_t k = results; k < n->n_output; k++) TRY(put_alias(e, g, index, form, k, out));
@@ -305,7 +305,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
 }
 
 /* The value name in the i-th field with this number; NULL: none. */
-static const char *name_given(const Onnx__GraphProto *g, uint64_t number, size_t i)
+static const char *field_name(const Onnx__GraphProto *g, uint64_t number, size_t i)
 {
     if (number == GRAPH_INITIALIZER && i < g->n_initializer) return g->initializer[i]->name;
     if (number == GRAPH_INPUT && i < g->n_input) return g->input[i]->name;
@@ -329,7 +329,7 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
     size_t seen[MAX_GRAPH_FIELD] = {0}; /* by field number: position in the decoded list */
     for (wire_field f; wire_next_field(&in, &f);) {
         size_t i = f.number < MAX_GRAPH_FIELD ? seen[f.number]++ : 0;
-        const char *name = name_given(g, f.number, i);
+        const char *name = field_name(g, f.number, i);
         TRY(put_separate(e, &f, g, i, &graph));
         if (name && is_gone(e, name)) continue;
         if (f.number == GRAPH_NODE && i < g->n_node) TRY(put_node(e, &f, g, i, &graph));

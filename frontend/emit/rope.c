@@ -25,14 +25,14 @@ static void add(arena *a, rope *s, rope_piece p)
 /* Appends n uninitialized bytes and returns them; the capacity grows with the message. */
 static uint8_t *reserve_space(arena *a, rope *s, size_t n)
 {
-    if (n > s->room) {
-        s->room = s->size < FIRST_CAPACITY ? FIRST_CAPACITY : s->size < MAX_CAPACITY ? s->size : MAX_CAPACITY;
-        if (s->room < n) s->room = n;
-        s->free = arena_alloc(a, s->room);
+    if (n > s->capacity) {
+        s->capacity = s->size < FIRST_CAPACITY ? FIRST_CAPACITY : s->size < MAX_CAPACITY ? s->size : MAX_CAPACITY;
+        if (s->capacity < n) s->capacity = n;
+        s->space = arena_alloc(a, s->capacity);
     }
-    uint8_t *bytes = s->free;
-    s->free += n;
-    s->room -= n;
+    uint8_t *bytes = s->space;
+    s->space += n;
+    s->capacity -= n;
     add(a, s, (rope_piece){.bytes = bytes, .size = n});
     return bytes;
 }
@@ -131,7 +131,7 @@ void rope_add_external(arena *a, rope *tensor, const char *name, size_t offset, 
 
 enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements per chunk, bytes of the widest */
 
-static bool read_whole(const rope_source *from, size_t done, void *out, size_t n)
+static bool read_fully(const rope_source *from, size_t done, void *out, size_t n)
 {
     for (size_t got = 0; got < n;) {
         ssize_t r = pread(from->fd, (char *)out + got, n - got, from->offset + (off_t)(done + got));
@@ -170,7 +170,7 @@ static ampc_status write_elements(const rope_piece *p, onnx_part part, onnx_writ
         n = same ? sizeof read : CHUNK;
         if (n > count - done) n = count - done;
         const uint8_t *elements = p->source ? read : p->bytes + done * from;
-        if (p->source && !read_whole(p->source, done * from, read, n * from)) return AMPC_IO;
+        if (p->source && !read_fully(p->source, done * from, read, n * from)) return AMPC_IO;
         if (!same) ir_convert(p->to, converted, p->from, elements, n);
         if (p->infinities && ir_dtype_is_low(p->to) && holds_infinity(converted, n, p->to))
             *p->infinities += count_infinities(p->to, converted, p->from, elements, n);

@@ -25,9 +25,9 @@ typedef struct rope_piece {
 
 typedef struct rope {
     VEC(rope_piece) pieces;
-    size_t size;   /* sum over all pieces */
-    uint8_t *free; /* unused capacity for new bytes */
-    size_t room;
+    size_t size;    /* sum over all pieces */
+    uint8_t *space; /* unused capacity for new bytes */
+    size_t capacity;
 } rope;
 
 /* Appends bytes. Here and below, the caller keeps ownership and the bytes must outlive the rope. */

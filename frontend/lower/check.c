@@ -27,12 +27,12 @@ const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int inde
 typedef struct checker {
     onnx_importer *im;
     const onnx_scope *scope;
-    strmap *producers; /* name -> index of its node + 1, OUTSIDE or INPUT */
+    strmap *producers; /* name -> index of its node + 1, NO_NODE or INPUT_ONLY */
     size_t problems;
 } checker;
 
-#define OUTSIDE UINTPTR_MAX     /* graph input or initializer */
-#define INPUT (UINTPTR_MAX - 1) /* graph input that has no initializer so far */
+#define NO_NODE UINTPTR_MAX          /* graph input or initializer */
+#define INPUT_ONLY (UINTPTR_MAX - 1) /* graph input that has no initializer so far */
 
 static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
 {
@@ -54,18 +54,18 @@ static void define_inputs(checker *c)
         const char *name = g->input[i]->name;
         if (!*name) report(c, NULL, 0, "a graph input has no name%s", "");
         else if (strmap_get(c->producers, name)) report(c, NULL, 0, "duplicate graph input '%s'", name);
-        strmap_put(c->producers, name, (void *)INPUT);
+        strmap_put(c->producers, name, (void *)INPUT_ONLY);
     }
     strmap_reserve(c->producers, g->n_input + g->n_initializer + g->n_node);
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = g->initializer[i]->name;
-        bool input = strmap_get(c->producers, name) == (void *)INPUT; /* an input's default value */
+        bool input = strmap_get(c->producers, name) == (void *)INPUT_ONLY; /* an input's default value */
         if (!*name) report(c, NULL, 0, "an initializer has no name%s", "");
-        else if (!input && !strmap_enter(c->producers, name, (void *)OUTSIDE))
+        else if (!input && !strmap_enter(c->producers, name, (void *)NO_NODE))
             report(c, NULL, 0, "duplicate initializer '%s'", name);
         else if (enclosing_value(c, name))
             report(c, NULL, 0, "initializer '%s' shadows a value of an enclosing graph", name);
-        if (input) strmap_put(c->producers, name, (void *)OUTSIDE);
+        if (input) strmap_put(c->producers, name, (void *)NO_NODE);
     }
 }
 
@@ -96,7 +96,7 @@ static bool on_cycle(const checker *c, size_t from)
         const Onnx__NodeProto *p = g->node[work.items[--work.count]];
         for (size_t k = 0; k < p->n_input; k++) {
             uintptr_t producer = (uintptr_t)strmap_get(c->producers, p->input[k]);
-            if (!producer || producer >= INPUT) continue;
+            if (!producer || producer >= INPUT_ONLY) continue;
             if (producer - 1 == from) return true;
             if (seen[producer - 1]) continue;
             seen[producer - 1] = true;
@@ -114,7 +114,7 @@ static void check_uses(checker *c)
         for (size_t k = 0; k < g->node[i]->n_input; k++) {
             const char *name = g->node[i]->input[k];
             uintptr_t producer = (uintptr_t)strmap_get(c->producers, name);
-            if (!*name || (producer && (producer >= INPUT || producer - 1 < i))) continue;
+            if (!*name || (producer && (producer >= INPUT_ONLY || producer - 1 < i))) continue;
             if (!producer && enclosing_value(c, name)) continue;
             if (!producer) {
                 report(c, g->node[i], i, "reads '%s', which is not defined", name);

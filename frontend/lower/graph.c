@@ -47,7 +47,7 @@ static void finish_nodes(onnx_node *n, const ir_node *before)
     onnx_importer *im = n->importer;
     for (const ir_node *node = before ? before->next : im->graph->first; node; node = node->next) {
         check_sizes(n, node);
-        if (!n->failed) ir_fold(im->knowledge, node, FOLD_LIMIT);
+        if (!n->failed) ir_fold(im->consts, node, FOLD_LIMIT);
     }
 }
 
@@ -133,8 +133,8 @@ static void lower_or_make_opaque(onnx_node *n, ir_node *before)
     im->diag = im->builder.diag = trial;
     run_handler(n);
     im->diag = im->builder.diag = outer;
-    bool told = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
-    if (!told) return;
+    bool has_messages = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
+    if (!has_messages) return;
     bool unsupported = diag_status(trial) == AMPC_UNSUPPORTED || reads_symbols(n);
     if (n->failed && unsupported) n->row = im->opaque;
     undo(n, before);

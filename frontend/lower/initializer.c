@@ -65,9 +65,9 @@ static bool carries(const ir_value *v, reach how) { return how == REACH_VALUE ||
 static void mark_reached(const ir_graph *g, reach how, reach *reached)
 {
     for (const ir_node *n = g->last; n; n = n->prev) {
-        bool wanted = ir_op_has(n->op, IR_NAMED);
-        for (int i = 0; i < n->n_out; i++) wanted |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
-        for (int i = 0; i < n->n_in && wanted; i++) {
+        bool needed = ir_op_has(n->op, IR_NAMED);
+        for (int i = 0; i < n->n_out; i++) needed |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
+        for (int i = 0; i < n->n_in && needed; i++) {
             const ir_value *v = n->in[i].value;
             if (v && carries(v, how) && !ir_op_stops(n->op, i) && reached[v->id] < how) reached[v->id] = how;
         }

@@ -37,13 +37,13 @@ typedef struct onnx_scope { /* a graph; a subgraph sees the names of the enclosi
 } onnx_scope;
 
 typedef struct onnx_capture { /* a captured value: the subgraph's input for it, or a view of that input */
-    ir_value *outside, *input, *inside;
+    ir_value *outer, *input, *inner;
 } onnx_capture;
 
 typedef struct onnx_subgraph {   /* a graph of the module under construction */
     struct onnx_subgraph *outer; /* NULL: this is the main graph */
     ir_graph *graph;
-    ir_const_map *knowledge;
+    ir_const_map *consts;
     VEC(onnx_capture) captures;
 } onnx_subgraph;
 
@@ -61,11 +61,11 @@ typedef struct onnx_importer {
     arena *scratch; /* freed at the end of the import */
     ir_graph *graph;
     ir_builder builder;
-    ir_const_map *knowledge;
+    ir_const_map *consts;
     diag *diag;
     diag *trial;             /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
     diag *inner;             /* for trial lowering of the subgraphs of an opaque node */
-    onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `knowledge` */
+    onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `consts` */
     int opset;
     int64_t max_bytes;
     strmap *rows;           /* operator -> its first onnx_row */
@@ -276,7 +276,7 @@ onnx_arity onnx_arity_of(const onnx_node *n);
 
 typedef struct onnx_types {
     const char *letters; /* encoded as in operators.def */
-    char mark;           /* t or h (ops.def, foreign): the meaning of 't' in the opset that will be written */
+    char mark;           /* of 't' in the opset that will be written: t or h (ops.def) */
 } onnx_types;
 
 onnx_types onnx_types_of(const onnx_node *n);

@@ -40,8 +40,8 @@ static bool shapes_fit(const ir_type *data, const ir_const_value *indices, const
     int64_t depth = indices->type.dims[q - 1];
     if (depth < 0 || depth > data->rank || updates->rank != q - 1 + data->rank - depth) return false;
     for (int i = 0; i < updates->rank; i++) {
-        ir_dim wanted = i < q - 1 ? indices->type.dims[i] : data->dims[i - (q - 1) + (int)depth];
-        if (updates->dims[i] != wanted) return false;
+        ir_dim expected = i < q - 1 ? indices->type.dims[i] : data->dims[i - (q - 1) + (int)depth];
+        if (updates->dims[i] != expected) return false;
     }
     return updates->dtype == data->dtype;
 }

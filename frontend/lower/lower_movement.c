@@ -120,22 +120,26 @@ void onnx_lower_concat(onnx_node *n)
     n->out[0] = ir_done(n->b, node);
 }
 
-/* The sizes of the pieces: as specified, equal, or `num_outputs` pieces, the last of which may be smaller. */
-static void split_sizes(onnx_node *n, ir_dim whole, ir_dim *sizes)
+/* The sizes of the parts: as specified, equal, or `num_outputs` parts, the last of which may be smaller. */
+static void split_sizes(onnx_node *n, ir_dim dim, ir_dim *sizes)
 {
-    onnx_list given = onnx_list_since(n, "split", 1, 13);
-    int64_t pieces = n->opset >= 18 ? onnx_int(n, "num_outputs", n->n_out) : n->n_out;
-    if (given.present && given.count != n->n_out) onnx_reject(n, "%d sizes for %d outputs", given.count, n->n_out);
-    if (pieces != n->n_out) onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)pieces, n->n_out);
+    onnx_list specified = onnx_list_since(n, "split", 1, 13);
+    int64_t parts = n->opset >= 18 ? onnx_int(n, "num_outputs", n->n_out) : n->n_out;
+    if (specified.present && specified.count != n->n_out)
+        onnx_reject(n, "%d sizes for %d outputs", specified.count, n->n_out);
+    if (parts != n->n_out) onnx_reject(n, "num_outputs is %lld, but there are %d", (long long)parts, n->n_out);
     if (n->failed) return;
-    ir_dim equal = given.present ? 0 : ir_dim_div(n->dims, whole, n->n_out);
+    ir_dim equal = specified.present ? 0 : ir_dim_div(n->dims, dim, n->n_out);
     bool uneven = equal == IR_DIM_NONE;
-    if (uneven && n->opset < 18) onnx_reject(n, "%s cannot be split into %d equal parts", DIM_TEXT(n, whole), n->n_out);
-    ir_dim left = whole, chunk = equal;
-    if (uneven) chunk = ir_dim_floordiv(n->dims, ir_dim_add(n->dims, whole, n->n_out - 1), n->n_out);
+    if (uneven && n->opset < 18) onnx_reject(n, "%s cannot be split into %d equal parts", DIM_TEXT(n, dim), n->n_out);
+    ir_dim left = dim, chunk = equal;
+    if (uneven) chunk = ir_dim_floordiv(n->dims, ir_dim_add(n->dims, dim, n->n_out - 1), n->n_out);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         const bool last = i + 1 == n->n_out;
-        sizes[i] = given.present ? given.items[i] : !uneven ? equal : last ? left : ir_dim_min(n->dims, left, chunk);
+        sizes[i] = specified.present ? specified.items[i]
+                   : !uneven         ? equal
+                   : last            ? left
+                                     : ir_dim_min(n->dims, left, chunk);
         left = ir_dim_sub(n->dims, left, sizes[i]);
     }
 }
@@ -205,11 +209,11 @@ void onnx_lower_expand(onnx_node *n)
 {
     onnx_list shape = onnx_const_shape(n, 1);
     if (n->failed) return;
-    ir_type wanted = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
-    if (!ir_broadcast(&n->in[0]->type, &wanted, &both))
+    ir_type target = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
+    if (!ir_broadcast(&n->in[0]->type, &target, &both))
         onnx_reject(n, "%s does not broadcast to %s",
                     ir_type_print(n->importer->module, &n->in[0]->type, n->importer->scratch),
-                    ir_type_print(n->importer->module, &wanted, n->importer->scratch));
+                    ir_type_print(n->importer->module, &target, n->importer->scratch));
     if (!n->failed) n->out[0] = ir_expand(n->b, n->in[0], both.dims, both.rank);
 }
 

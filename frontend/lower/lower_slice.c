@@ -49,7 +49,7 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
     else if (!axes.present && count > rank) onnx_reject(n, "%d ranges for rank %d", count, rank);
     bool set[IR_MAX_RANK];
     if (!n->failed) onnx_axes(n, axes, rank, set);
-    bool whole = true;
+    bool unchanged = true;
     int64_t start[IR_MAX_RANK] = {0}, size[IR_MAX_RANK], step[IR_MAX_RANK];
     for (int i = 0; i < rank; i++) size[i] = x->dims[i], step[i] = 1;
     for (int i = 0; i < count && !n->failed; i++) {
@@ -64,10 +64,10 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
             onnx_refuse(n, "the range on axis %d of %s is too complex: bind the dimension", axis,
                         ir_type_print(n->importer->module, x, n->importer->scratch));
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
-        whole &= r.size == x->dims[axis] && r.step == 1;
+        unchanged &= r.size == x->dims[axis] && r.step == 1;
     }
-    if (whole) n->out[0] = n->in[0];
-    if (whole || n->failed) return;
+    if (unchanged) n->out[0] = n->in[0];
+    if (unchanged || n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_slice, 1, n->in[0]);
     ir_set_list(node, IR_ATTR(slice, start), start, rank);
     ir_set_list(node, IR_ATTR(slice, size), size, rank);

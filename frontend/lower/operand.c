@@ -7,55 +7,55 @@ static const char *operand_name(const onnx_node *n, int i) { return n->proto->in
 
 /* A float initializer may be trained, so it only counts as known where the operator cannot be compiled otherwise, for
  * example the ratio of a Dropout. Reading it makes it a constant. */
-static const ir_const_value *known_initializer(onnx_node *n, const ir_value *v)
+static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
 {
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
     ir_storage *s = v->storage;
     if (!ir_dtype_is_float(s->type.dtype)) return NULL;
     s->held = IR_HELD_READ;
-    ir_const_value *known = arena_alloc(n->importer->scratch, sizeof *known);
-    known->type = s->type;
-    known->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
-    double *floats = arena_array(n->importer->scratch, (size_t)known->count + 1, sizeof *floats);
+    ir_const_value *c = arena_alloc(n->importer->scratch, sizeof *c);
+    c->type = s->type;
+    c->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
+    double *floats = arena_array(n->importer->scratch, (size_t)c->count + 1, sizeof *floats);
     const unsigned char *bytes = s->data.bytes;
-    for (int64_t i = 0; i < known->count; i++)
+    for (int64_t i = 0; i < c->count; i++)
         floats[i] = ir_load_f64(s->type.dtype, bytes + (size_t)i * ir_dtype_size(s->type.dtype));
-    known->floats = floats;
-    return known;
+    c->floats = floats;
+    return c;
 }
 
-static const ir_const_value *known_or_refuse(onnx_node *n, int i, const ir_const_value *known)
+static const ir_const_value *const_or_refuse(onnx_node *n, int i, const ir_const_value *c)
 {
-    if (!known)
+    if (!c)
         onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known at compile time: bind it", i,
                     operand_name(n, i));
-    return known;
+    return c;
 }
 
 const ir_const_value *onnx_const(onnx_node *n, int i)
 {
     const ir_value *v = onnx_in(n, i);
-    return v ? known_or_refuse(n, i, ir_const_get(n->importer->knowledge, v)) : NULL;
+    return v ? const_or_refuse(n, i, ir_const_get(n->importer->consts, v)) : NULL;
 }
 
 const ir_const_value *onnx_const_numbers(onnx_node *n, int i)
 {
     const ir_value *v = onnx_in(n, i);
     if (!v) return NULL;
-    const ir_const_value *known = ir_const_get(n->importer->knowledge, v);
-    return known_or_refuse(n, i, known ? known : known_initializer(n, v));
+    const ir_const_value *c = ir_const_get(n->importer->consts, v);
+    return const_or_refuse(n, i, c ? c : const_initializer(n, v));
 }
 
 onnx_list onnx_const_list(onnx_node *n, int i)
 {
     if (!onnx_in(n, i)) return (onnx_list){0};
-    const ir_const_value *known = onnx_const(n, i);
-    if (known && (!known->ints || known->type.rank > 1 || known->count > (1 << 20))) {
+    const ir_const_value *c = onnx_const(n, i);
+    if (c && (!c->ints || c->type.rank > 1 || c->count > (1 << 20))) {
         onnx_reject(n, "input %d ('%s') must be a list of integers", i, operand_name(n, i));
-        known = NULL;
+        c = NULL;
     }
-    if (!known) return (onnx_list){.present = true};
-    return (onnx_list){known->ints, (int)known->count, true};
+    if (!c) return (onnx_list){.present = true};
+    return (onnx_list){c->ints, (int)c->count, true};
 }
 
 onnx_list onnx_const_shape(onnx_node *n, int i)
@@ -68,27 +68,27 @@ onnx_list onnx_const_shape(onnx_node *n, int i)
     return shape;
 }
 
-static const ir_const_value *known_single(onnx_node *n, int i)
+static const ir_const_value *const_single(onnx_node *n, int i)
 {
-    const ir_const_value *known = onnx_const_numbers(n, i);
-    if (!known || known->count == 1) return known;
-    onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i), (long long)known->count);
+    const ir_const_value *c = onnx_const_numbers(n, i);
+    if (!c || c->count == 1) return c;
+    onnx_reject(n, "input %d ('%s') must have one element, not %lld", i, operand_name(n, i), (long long)c->count);
     return NULL;
 }
 
 double onnx_const_float(onnx_node *n, int i, double otherwise)
 {
-    const ir_const_value *known = onnx_in(n, i) ? known_single(n, i) : NULL;
-    if (!known) return otherwise;
-    if (known->floats) return known->floats[0];
-    return (double)onnx_size(n, known->ints[0], operand_name(n, i));
+    const ir_const_value *c = onnx_in(n, i) ? const_single(n, i) : NULL;
+    if (!c) return otherwise;
+    if (c->floats) return c->floats[0];
+    return (double)onnx_size(n, c->ints[0], operand_name(n, i));
 }
 
 int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise)
 {
-    const ir_const_value *known = onnx_in(n, i) ? known_single(n, i) : NULL;
-    if (!known) return otherwise;
-    if (known->ints) return onnx_size(n, known->ints[0], operand_name(n, i));
+    const ir_const_value *c = onnx_in(n, i) ? const_single(n, i) : NULL;
+    if (!c) return otherwise;
+    if (c->ints) return onnx_size(n, c->ints[0], operand_name(n, i));
     onnx_reject(n, "input %d ('%s') must be an integer", i, operand_name(n, i));
     return otherwise;
 }

@@ -6,15 +6,15 @@
 
 /* ---- captured values --------------------------------------------------------------------------- */
 
-static ir_value *find_capture(const onnx_subgraph *b, const ir_value *outside)
+static ir_value *find_capture(const onnx_subgraph *b, const ir_value *outer)
 {
     for (size_t i = 0; i < b->captures.count; i++)
-        if (b->captures.items[i].outside == outside) return b->captures.items[i].inside;
+        if (b->captures.items[i].outer == outer) return b->captures.items[i].inner;
     return NULL;
 }
 
-/* A view of the input, which folding replaces by the known value. */
-static ir_value *make_known(onnx_importer *im, const onnx_subgraph *b, ir_value *input, const ir_const_value *known)
+/* A view of the input, which folding replaces by its value. */
+static ir_value *make_const(onnx_importer *im, const onnx_subgraph *b, ir_value *input, const ir_const_value *value)
 {
     ir_builder at = ir_builder_at_end(b->graph, im->diag);
     at.before = b->graph->first;
@@ -24,24 +24,24 @@ static ir_value *make_known(onnx_importer *im, const onnx_subgraph *b, ir_value 
     ir_value *v = ir_done(&at, view);
     if (!v) return NULL;
     ir_value_rename(v, input->name);
-    ir_const_set(b->knowledge, v, known);
+    ir_const_set(b->consts, v, value);
     return v;
 }
 
 static ir_value *capture(onnx_importer *im, onnx_subgraph *b, ir_value *v)
 {
     if (v->graph == b->graph) return v;
-    ir_value *outside = capture(im, b->outer, v), *inside = outside ? find_capture(b, outside) : NULL;
-    if (inside || !outside) return inside;
-    const ir_const_value *known = ir_const_get(b->outer->knowledge, outside);
-    ir_value *input = ir_graph_input(b->graph, outside->name, &outside->type);
-    inside = known ? make_known(im, b, input, known) : input;
-    vec_push(im->scratch, &b->captures, ((onnx_capture){outside, input, inside}));
-    return inside;
+    ir_value *outer = capture(im, b->outer, v), *inner = outer ? find_capture(b, outer) : NULL;
+    if (inner || !outer) return inner;
+    const ir_const_value *value = ir_const_get(b->outer->consts, outer);
+    ir_value *input = ir_graph_input(b->graph, outer->name, &outer->type);
+    inner = value ? make_const(im, b, input, value) : input;
+    vec_push(im->scratch, &b->captures, ((onnx_capture){outer, input, inner}));
+    return inner;
 }
 
 /* The value in the current graph, captured if necessary. */
-static ir_value *inside(onnx_importer *im, ir_value *v)
+static ir_value *current_value(onnx_importer *im, ir_value *v)
 {
     if (v->graph == im->graph) return v;
     return v->kind == IR_VALUE_STORAGE ? ir_graph_storage(im->graph, v->storage) : capture(im, im->subgraph, v);
@@ -61,7 +61,7 @@ onnx_binding *onnx_find(const onnx_scope *scope, const char *name)
 ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name)
 {
     onnx_binding *b = onnx_find(scope, name);
-    if (!b || b->value || b->failed) return b && b->value ? inside(im, b->value) : NULL;
+    if (!b || b->value || b->failed) return b && b->value ? current_value(im, b->value) : NULL;
     ir_storage_kind kind = ir_dtype_is_float(b->initializer->dtype) ? IR_PARAM : IR_CONST;
     b->value = onnx_tensor_value(im, kind, name, b->initializer, DIAG_FILE(im->path));
     b->failed = !b->value;

@@ -70,7 +70,7 @@ static void finish_graph(onnx_importer *im)
 {
     onnx_subgraph *b = im->subgraph;
     onnx_remove_unread(b->graph);
-    ir_fold_commit(b->knowledge, b->graph, im->diag);
+    ir_fold_commit(b->consts, b->graph, im->diag);
     onnx_remove_unread(b->graph);
     size_t kept = 0;
     for (size_t i = 0; i < b->captures.count; i++)
@@ -104,18 +104,18 @@ static bool lower_graph(source *s)
     onnx_importer *im = n->importer, before = *im;
     s->subgraph = (onnx_subgraph){.outer = im->subgraph, .graph = ir_graph_new(im->module, graph_name(s))};
     s->subgraph.graph->subgraph = true;
-    s->subgraph.knowledge = ir_const_map_new(im->scratch, s->subgraph.graph);
+    s->subgraph.consts = ir_const_map_new(im->scratch, s->subgraph.graph);
     s->symbols = im->module->dims->atoms.count;
     im->subgraph = &s->subgraph;
     im->graph = s->subgraph.graph;
-    im->knowledge = s->subgraph.knowledge;
+    im->consts = s->subgraph.consts;
     im->diag = im->inner;
     im->builder = ir_builder_at_end(im->graph, im->diag);
     im->builder.nameless = true;
     bool made = fill_graph(s);
     im->subgraph = before.subgraph;
     im->graph = before.graph;
-    im->knowledge = before.knowledge;
+    im->consts = before.consts;
     im->diag = before.diag;
     im->builder = before.builder;
     if (made) return true;
@@ -135,7 +135,7 @@ static const ir_type *output_type(const source *s, size_t i)
 
 /* Whether a dimension of a subgraph can be expressed in the enclosing graph; atoms created in the subgraph have no
  * meaning there. */
-static bool is_known_outside(const onnx_node *n, size_t symbols, ir_dim d)
+static bool is_visible_outside(const onnx_node *n, size_t symbols, ir_dim d)
 {
     if (!ir_dim_is_symbolic(d)) return true;
     const expression *x = ir_dim_expression(n->dims, d);
@@ -155,13 +155,13 @@ static bool declared_size(const Onnx__TypeProto__Tensor *t, int axis, ir_dim *ou
     return true;
 }
 
-/* The given type, refined by the sizes that the subgraph declares for its input. */
-static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type given)
+/* `type`, refined by the sizes that the subgraph declares for its input. */
+static ir_type input_type(const Onnx__ValueInfoProto *info, ir_type type)
 {
     const Onnx__TypeProto__Tensor *t = onnx_tensor_type(info);
-    if (!t || !t->shape || (int)t->shape->n_dim != given.rank) return given;
-    for (int i = 0; i < given.rank; i++) declared_size(t, i, &given.dims[i]);
-    return given;
+    if (!t || !t->shape || (int)t->shape->n_dim != type.rank) return type;
+    for (int i = 0; i < type.rank; i++) declared_size(t, i, &type.dims[i]);
+    return type;
 }
 
 /* Sets the type of a result of the node. Sizes unknown in the enclosing graph are the declared ones, or new symbols. */
@@ -182,7 +182,7 @@ static bool join(onnx_node *n, const ir_type *a, const ir_type *b, ir_type *out,
     if (a->dtype != b->dtype || a->rank != b->rank) return false;
     *out = *a;
     for (int k = 0; k < a->rank; k++)
-        if (a->dims[k] != b->dims[k] || !is_known_outside(n, symbols, a->dims[k])) out->dims[k] = IR_DIM_NONE;
+        if (a->dims[k] != b->dims[k] || !is_visible_outside(n, symbols, a->dims[k])) out->dims[k] = IR_DIM_NONE;
     return true;
 }
 
@@ -212,9 +212,9 @@ static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_subg
 
 typedef struct iteration {
     source *source;
-    int first_state; /* first loop-carried operand; its subgraph input is at `given` */
-    int given;       /* leading inputs of the subgraph: iteration count and condition */
-    int given_out;
+    int first_state; /* first loop-carried operand; its subgraph input is at `fixed` */
+    int fixed;       /* leading inputs of the subgraph: iteration count and condition */
+    int fixed_out;
     int states, slices; /* number of loop-carried operands and, for Scan, of sliced ones */
 } iteration;
 
@@ -227,28 +227,28 @@ static int64_t axis_of(onnx_node *n, const char *attribute, int i, int rank)
 
 static bool slice_type(onnx_node *n, const iteration *it, int i, ir_type *out)
 {
-    const ir_type *whole = &n->in[it->first_state + it->states + i]->type;
-    int64_t axis = axis_of(n, "scan_input_axes", i, whole->rank);
-    if (axis < 0 || axis >= whole->rank) return false;
-    *out = *whole;
+    const ir_type *operand = &n->in[it->first_state + it->states + i]->type;
+    int64_t axis = axis_of(n, "scan_input_axes", i, operand->rank);
+    if (axis < 0 || axis >= operand->rank) return false;
+    *out = *operand;
     out->rank--;
-    for (int k = (int)axis; k < out->rank; k++) out->dims[k] = whole->dims[k + 1];
+    for (int k = (int)axis; k < out->rank; k++) out->dims[k] = operand->dims[k + 1];
     return true;
 }
 
 static bool set_inputs(onnx_node *n, const iteration *it)
 {
     source *s = it->source;
-    int wanted = it->given + it->states + it->slices;
-    if ((int)s->graph->n_input != wanted || (int)s->graph->n_output < it->given_out + it->states)
+    int count = it->fixed + it->states + it->slices;
+    if ((int)s->graph->n_input != count || (int)s->graph->n_output < it->fixed_out + it->states)
         return refuse(n, "malformed");
-    s->inputs = arena_array(n->importer->scratch, (size_t)wanted + 1, sizeof *s->inputs);
-    for (int i = 0; i < it->given; i++) s->inputs[i] = ir_type_scalar(i ? IR_bool : IR_i64);
+    s->inputs = arena_array(n->importer->scratch, (size_t)count + 1, sizeof *s->inputs);
+    for (int i = 0; i < it->fixed; i++) s->inputs[i] = ir_type_scalar(i ? IR_bool : IR_i64);
     for (int i = 0; i < it->states + it->slices; i++) {
         ir_type type = n->in[it->first_state + i] ? n->in[it->first_state + i]->type : (ir_type){0};
         if (!n->in[it->first_state + i]) return refuse(n, "malformed");
         if (i >= it->states && !slice_type(n, it, i - it->states, &type)) return refuse(n, "malformed");
-        s->inputs[it->given + i] = input_type(s->graph->input[it->given + i], type);
+        s->inputs[it->fixed + i] = input_type(s->graph->input[it->fixed + i], type);
     }
     return true;
 }
@@ -259,12 +259,12 @@ static bool free_sizes(onnx_node *n, const iteration *it, bool (*is_free)[IR_MAX
     source *s = it->source;
     bool changed = false;
     for (int i = 0; i < it->states; i++) {
-        ir_type *in = &s->inputs[it->given + i];
-        const ir_type *out = output_type(s, (size_t)(it->given_out + i));
+        ir_type *in = &s->inputs[it->fixed + i];
+        const ir_type *out = output_type(s, (size_t)(it->fixed_out + i));
         *fits &= in->dtype == out->dtype && in->rank == out->rank;
         for (int k = 0; k < in->rank && *fits; k++) {
             if (in->dims[k] == out->dims[k] || is_free[i][k]) continue;
-            const char *name = s->graph->input[it->given + i]->name;
+            const char *name = s->graph->input[it->fixed + i]->name;
             in->dims[k] = ir_dim_symbol(n->dims,
                                         arena_printf(n->importer->scratch, "%s.%s_dim%d", n->b->loc.node, name, k));
             changed = is_free[i][k] = true;
@@ -290,29 +290,29 @@ static bool lower_until_stable(onnx_node *n, const iteration *it)
 static ir_type state_type(onnx_node *n, const iteration *it, int i)
 {
     ir_type type = n->in[it->first_state + i]->type;
-    const ir_type *inside = &it->source->inputs[it->given + i], *after;
-    after = output_type(it->source, (size_t)(it->given_out + i));
+    const ir_type *inner = &it->source->inputs[it->fixed + i], *after;
+    after = output_type(it->source, (size_t)(it->fixed_out + i));
     for (int k = 0; k < type.rank; k++)
-        if (type.dims[k] != inside->dims[k] || type.dims[k] != after->dims[k]) type.dims[k] = IR_DIM_NONE;
+        if (type.dims[k] != inner->dims[k] || type.dims[k] != after->dims[k]) type.dims[k] = IR_DIM_NONE;
     return type;
 }
 
 /* The type of a per-iteration result, stacked over all iterations. */
 static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
 {
-    const ir_type *one = output_type(it->source, (size_t)(it->given_out + it->states + i));
+    const ir_type *one = output_type(it->source, (size_t)(it->fixed_out + it->states + i));
     int64_t axis = it->slices ? axis_of(n, "scan_output_axes", i, one->rank + 1) : 0;
     if (axis < 0 || axis > one->rank || one->rank == ONNX_MAX_RANK) return false;
     *out = ir_type_make(one->dtype, 0, NULL);
     out->rank = one->rank + 1;
     for (int k = 0, from = 0; k < out->rank; k++) {
         if (k == axis) {
-            const ir_type *whole = it->slices ? &n->in[it->first_state + it->states]->type : NULL;
-            out->dims[k] = whole ? whole->dims[axis_of(n, "scan_input_axes", 0, whole->rank)] : IR_DIM_NONE;
+            const ir_type *operand = it->slices ? &n->in[it->first_state + it->states]->type : NULL;
+            out->dims[k] = operand ? operand->dims[axis_of(n, "scan_input_axes", 0, operand->rank)] : IR_DIM_NONE;
             continue;
         }
         ir_dim d = one->dims[from++];
-        out->dims[k] = is_known_outside(n, it->source->symbols, d) ? d : IR_DIM_NONE;
+        out->dims[k] = is_visible_outside(n, it->source->symbols, d) ? d : IR_DIM_NONE;
     }
     return true;
 }
@@ -323,7 +323,7 @@ static bool lower_iteration(onnx_node *n, const iteration *it, onnx_subgraphs *o
     for (int i = 0; i < n->n_out; i++) {
         ir_type type;
         if (i < it->states) type = state_type(n, it, i);
-        else if (it->given_out + i >= (int)it->source->graph->n_output || !stacked_type(n, it, i - it->states, &type))
+        else if (it->fixed_out + i >= (int)it->source->graph->n_output || !stacked_type(n, it, i - it->states, &type))
             return refuse(n, "malformed");
         if (onnx_result_is_used(n, i)) set_result(n, out, i, type);
     }
@@ -333,7 +333,7 @@ static bool lower_iteration(onnx_node *n, const iteration *it, onnx_subgraphs *o
 static bool lower_loop(onnx_node *n, source *subgraph, size_t count, onnx_subgraphs *out)
 {
     (void)count;
-    const iteration it = {.source = subgraph, .first_state = 2, .given = 2, .given_out = 1, .states = n->n_in - 2};
+    const iteration it = {.source = subgraph, .first_state = 2, .fixed = 2, .fixed_out = 1, .states = n->n_in - 2};
     return lower_iteration(n, &it, out);
 }
 
@@ -364,13 +364,13 @@ static void name_captures(onnx_importer *im, onnx_subgraphs *out, const onnx_sub
         size_t k = 0;
         while (k < out->captures.count) {
             bool same = strcmp(out->captures.items[k], c->input->name) == 0;
-            if (same && out->values.items[k] == c->outside) break;
+            if (same && out->values.items[k] == c->outer) break;
             if (same) ir_value_rename(c->input, arena_printf(im->scratch, "%s.outside", c->input->name));
             k = same ? 0 : k + 1;
         }
         if (k < out->captures.count) continue;
         vec_push(im->scratch, &out->captures, c->input->name);
-        vec_push(im->scratch, &out->values, c->outside);
+        vec_push(im->scratch, &out->values, c->outer);
     }
 }
 

@@ -37,7 +37,7 @@ struct onnx_ties {
     strmap *by_name;    /* name -> alias * */
     size_t *names_read; /* by initializer: number of its names that are read */
     strmap *modules;    /* module -> onnx_tie * of its statistic */
-    strmap *taken;      /* names in the graph; NULL: not collected yet */
+    strmap *used_names; /* names in the graph; NULL: not collected yet */
     onnx_tie *(*at)[3]; /* by node: of an Identity, a mean, a variance */
     onnx_tie **first;   /* by initializer */
 };
@@ -145,12 +145,12 @@ static strmap *names_of(const Onnx__GraphProto *g, arena *a)
 static const char *statistic_name(onnx_ties *t, size_t node, int operand)
 {
     const char *own = t->graph->node[node]->name, *kind = operand == MEAN ? "running_mean" : "running_var";
-    const char *stem = *own ? own : arena_printf(t->arena, "BatchNormalization_%zu", node);
-    const char *name = arena_printf(t->arena, "%s.%s", stem, kind);
-    if (!t->taken) t->taken = names_of(t->graph, t->arena);
-    if (strmap_get(t->taken, name)) name = arena_printf(t->arena, "%s.%zu.%s", stem, node, kind);
-    while (strmap_get(t->taken, name)) name = arena_printf(t->arena, "%s.s", name);
-    strmap_put(t->taken, name, t);
+    const char *base = *own ? own : arena_printf(t->arena, "BatchNormalization_%zu", node);
+    const char *name = arena_printf(t->arena, "%s.%s", base, kind);
+    if (!t->used_names) t->used_names = names_of(t->graph, t->arena);
+    if (strmap_get(t->used_names, name)) name = arena_printf(t->arena, "%s.%zu.%s", base, node, kind);
+    while (strmap_get(t->used_names, name)) name = arena_printf(t->arena, "%s.s", name);
+    strmap_put(t->used_names, name, t);
     return name;
 }
 

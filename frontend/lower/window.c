@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Reads `count` numbers in [least, 2^31); `otherwise` if the attribute is absent. */
-static void read_numbers(onnx_node *n, const char *name, int count, int64_t least, int64_t otherwise, int64_t *out)
+/* Reads `count` numbers in [min, 2^31); `otherwise` if the attribute is absent. */
+static void read_numbers(onnx_node *n, const char *name, int count, int64_t min, int64_t otherwise, int64_t *out)
 {
     onnx_list list = onnx_ints(n, name);
     for (int i = 0; i < count; i++) out[i] = otherwise;
@@ -18,7 +18,7 @@ static void read_numbers(onnx_node *n, const char *name, int count, int64_t leas
         return;
     }
     for (int i = 0; i < count; i++) {
-        if (list.items[i] < least || list.items[i] > INT32_MAX)
+        if (list.items[i] < min || list.items[i] > INT32_MAX)
             onnx_reject(n, "%s[%d] = %lld is out of range", name, i, (long long)list.items[i]);
         else out[i] = list.items[i];
     }
@@ -27,11 +27,11 @@ static void read_numbers(onnx_node *n, const char *name, int count, int64_t leas
 static void read_kernel(onnx_node *n, onnx_window *w, const ir_dim *kernel)
 {
     if (!kernel && !onnx_has(n, "kernel_shape")) onnx_reject(n, "attribute 'kernel_shape' is missing");
-    bool given = onnx_has(n, "kernel_shape");
+    bool specified = onnx_has(n, "kernel_shape");
     read_numbers(n, "kernel_shape", w->n, 1, 1, w->kernel);
     for (int i = 0; i < w->n && kernel && !n->failed; i++) {
         int64_t size = onnx_size(n, kernel[i], "a kernel dimension");
-        if (given && size != w->kernel[i])
+        if (specified && size != w->kernel[i])
             onnx_reject(n, "kernel_shape[%d] is %lld, but the weight has %lld", i, (long long)w->kernel[i],
                         (long long)size);
         w->kernel[i] = size;

@@ -236,7 +236,7 @@ bool opaque_affine_grid(onnx_node *n, int i, ir_type *out)
     if (i || theta->rank != 3 || ir_dim_is_symbolic(theta->dims[1]) || theta->dims[1] > 3 || theta->dims[1] < 2)
         return false;
     int d = (int)theta->dims[1];
-    const ir_const_value *size = ir_const_get(n->importer->knowledge, n->in[1]);
+    const ir_const_value *size = ir_const_get(n->importer->consts, n->in[1]);
     *out = ir_type_make(theta->dtype, 0, NULL);
     out->rank = d + 2;
     out->dims[0] = theta->dims[0];

@@ -109,7 +109,7 @@ bool opaque_one_hot(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
     if (i || x->rank == ONNX_MAX_RANK) return false;
-    const ir_const_value *depth = ir_const_get(n->importer->knowledge, n->in[1]);
+    const ir_const_value *depth = ir_const_get(n->importer->consts, n->in[1]);
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), x->rank + 1);
     *out = ir_type_make(n->in[2]->type.dtype, 0, NULL);
     out->rank = x->rank + 1;
@@ -204,7 +204,7 @@ bool opaque_multinomial(onnx_node *n, int i, ir_type *out)
 /* One axis with as many elements as the operand's value. */
 bool opaque_signal_window(onnx_node *n, int i, ir_type *out)
 {
-    const ir_const_value *size = ir_const_get(n->importer->knowledge, n->in[0]);
+    const ir_const_value *size = ir_const_get(n->importer->consts, n->in[0]);
     ir_dim count = size && size->ints ? size->ints[0] : onnx_unknown_dim(n, i, 0);
     *out = ir_type_make(IR_f32, 1, &count);
     return i == 0 && attribute_type(n, "output_datatype", IR_f32, out);

@@ -36,11 +36,11 @@ static ampc_status check_size(size_t size, const char *what, diag *d)
 static ampc_status prescan_and_parse(arena *scratch, arena *a, const ProtobufCMessageDescriptor *root, onnx_bytes in,
                                      const char *what, diag *d, ProtobufCMessage **out)
 {
-    onnx_stripped skinny;
+    onnx_stripped stripped;
     TRY(check_size(in.size, what, d));
-    TRY(onnx_prescan(scratch, root, in, what, d, &skinny));
+    TRY(onnx_prescan(scratch, root, in, what, d, &stripped));
     ProtobufCAllocator allocator = {parser_alloc, parser_free, a};
-    *out = protobuf_c_message_unpack(root, &allocator, skinny.size, skinny.bytes);
+    *out = protobuf_c_message_unpack(root, &allocator, stripped.size, stripped.bytes);
     if (!*out) return diag_error(d, AMPC_REJECTED, DIAG_FILE(what), "not a valid %s", root->short_name);
     return AMPC_OK;
 }

@@ -188,7 +188,7 @@ static ampc_status check_varint(const scan *s, const ProtobufCFieldDescriptor *f
 /* Decodes a UTF-8 sequence beyond ASCII at p into *code and returns its length; 0: invalid. */
 static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t min[5] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
     if (length == 0 || length > n) return 0;
     *code = p[0] & (0xffu >> (length + 1));
@@ -197,7 +197,7 @@ static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
         *code = *code << 6 | (p[i] & 0x3fu);
     }
     bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return *code >= least[length] && *code <= 0x10ffff && !surrogate ? length : 0;
+    return *code >= min[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
 static bool is_name(const ProtobufCFieldDescriptor *field)

@@ -38,13 +38,13 @@ typedef struct work {
     onnx_tensor *out;
 } work;
 
-static bool is_known(int64_t code) { return code > ONNX_UNDEFINED && code < ONNX_TYPE_COUNT; }
+static bool is_valid_type(int64_t code) { return code > ONNX_UNDEFINED && code < ONNX_TYPE_COUNT; }
 
-ir_dtype onnx_type_dtype(int64_t code) { return is_known(code) ? types[code].dtype : IR_NO_DTYPE; }
+ir_dtype onnx_type_dtype(int64_t code) { return is_valid_type(code) ? types[code].dtype : IR_NO_DTYPE; }
 
-size_t onnx_type_size(int64_t code) { return is_known(code) ? types[code].size : 0; }
+size_t onnx_type_size(int64_t code) { return is_valid_type(code) ? types[code].size : 0; }
 
-const char *onnx_type_name(int64_t code) { return is_known(code) ? types[code].name : "unknown"; }
+const char *onnx_type_name(int64_t code) { return is_valid_type(code) ? types[code].name : "unknown"; }
 
 onnx_type onnx_type_of(ir_dtype t)
 {
@@ -94,7 +94,7 @@ static ampc_status read_shape(const work *w)
 static ampc_status read_header(const work *w)
 {
     const Onnx__TensorProto *t = w->t;
-    if (!t->has_data_type || !is_known(t->data_type))
+    if (!t->has_data_type || !is_valid_type(t->data_type))
         return refuse(w, AMPC_REJECTED, "data type %d is unknown", t->data_type);
     if (t->segment) return refuse(w, AMPC_UNSUPPORTED, "segmented tensors are not supported");
     w->out->name = arena_strdup(w->a, t->name);
