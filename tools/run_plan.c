@@ -119,7 +119,7 @@ ampc_status run_plan(run_context *c)
     if ((options.dump_after || options.dump_changed) && !options.dump_dir && t->o.pass.json)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run plan"),
                           options.dump_after ? "--dump-after prints text and conflicts with --json"
-                                          : "--dump-changed prints text and conflicts with --json");
+                                             : "--dump-changed prints text and conflicts with --json");
     TRY(run_chosen_entry(c, &g));
     TRY(run_select_outputs(c, g));
     TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));

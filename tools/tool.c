@@ -78,7 +78,8 @@ static ampc_status compile_passes(tool *t)
 ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
-    onnx_import_options import = {.n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque};
+    onnx_import_options import = {
+        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque};
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

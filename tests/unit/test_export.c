@@ -1,9 +1,5 @@
-/* test_export.c - writes trained values back into the model file: what changes, and that nothing else does. */
-#include "frontend/onnx.h"
-#include "frontend/read/tensor.h"
-#include "runtime/api/ampc.h"
-#include "tests/unit/model_writer.h"
-#include "tests/unit/scratch.h"
+/* test_export.c - trained values in a copy of the model file: encodings, external data, refusals, the complete workflow. */
+#include "tests/unit/export_fixture.h"
 
 #include <sys/stat.h>
 
@@ -11,97 +7,13 @@
 
 /* ---- running an export, both files into memory ----------------------------------------------- */
 
-typedef struct parts {
-    wire part[2];
-} parts;
-
-static ampc_status collect(void *user, onnx_part part, const void *bytes, size_t n)
-{
-    parts *p = user;
-    wire_raw(&p->part[part], bytes, n);
-    return AMPC_OK;
-}
-
 static ampc_status refuse_to_write(void *user, onnx_part part, const void *bytes, size_t n)
 {
     (void)user, (void)part, (void)bytes, (void)n;
     return AMPC_IO;
 }
 
-static ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
-{
-    onnx_export_options o = {
-        .trained = trained, .n_trained = n, .data_name = "new.data", .write = collect, .user = out};
-    scratch_write(t, "m.onnx", file.bytes, file.size);
-    wire_free(&file);
-    return onnx_export_trained(scratch_path(t, "m.onnx"), &o, t->d);
-}
-
-static void expect_failure(scratch *t, wire file, const onnx_trained *trained, int n, ampc_status want,
-                           const char *text)
-{
-    parts out = {0};
-    assert_int_equal(export_file(t, file, trained, n, &out), want);
-    assert_int_equal(out.part[0].size + out.part[1].size, 0);
-    scratch_expect(t, text);
-}
-
-/* Returns the decoded exported model, which the caller closes. */
-static onnx_file *exported(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
-{
-    onnx_file *f = NULL;
-    ampc_status status = export_file(t, file, trained, n, out);
-    if (status == AMPC_OK)
-        status = onnx_file_wrap(out->part[ONNX_PART_MODEL].bytes, out->part[ONNX_PART_MODEL].size, "new.onnx", t->d,
-                                &f);
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    return f;
-}
-
-static void close_export(onnx_file *f, parts *out)
-{
-    onnx_file_close(f);
-    wire_free(&out->part[0]);
-    wire_free(&out->part[1]);
-}
-
-static onnx_trained values(const char *name, int count, const float *data)
-{
-    return (onnx_trained){name, ir_type_make(IR_f32, 1, (const int64_t[]){count}), data};
-}
-
-static void expect_names(char **names, size_t n, const char *want)
-{
-    char text[256] = "";
-    for (size_t i = 0; i < n; i++) {
-        if (i) strcat(text, ",");
-        strcat(text, names[i]);
-    }
-    assert_string_equal(text, want);
-}
-
-static void expect_node(const onnx_file *f, size_t i, const char *op, const char *in, const char *out)
-{
-    assert_true(i < f->model->graph->n_node);
-    const Onnx__NodeProto *n = f->model->graph->node[i];
-    assert_string_equal(n->op_type, op);
-    expect_names(n->input, n->n_input, in);
-    expect_names(n->output, n->n_output, out);
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
-
-static wire add_model(wire tensor)
-{
-    model m = model_new(17);
-    model_input(&m, "x", ONNX_float32, "N,3");
-    model_tensor(&m, tensor);
-    model_tensor(&m, TENSOR_FLOATS("kept", "3", 7, 8, 9));
-    model_node(&m, "Add", "x,w", "a");
-    model_node(&m, "Mul", "a,kept", "y");
-    model_output(&m, "y", ONNX_float32, NULL);
-    return model_finish(&m);
-}
 
 static void test_nothing_trained(void **state)
 {
@@ -117,7 +29,7 @@ static void test_nothing_trained(void **state)
     close_export(NULL, &out);
 }
 
-static void expect_trained(scratch *t, wire tensor, const void *want, size_t size)
+static void expect_trained(scratch *t, wire tensor, const void *expected, size_t size)
 {
     const onnx_trained trained = values("w", 3, (const float[]){-1, 0.5f, 65504});
     parts out = {0};
@@ -128,7 +40,7 @@ static void expect_trained(scratch *t, wire tensor, const void *want, size_t siz
     assert_int_equal(g->initializer[0]->n_dims, 1);
     assert_int_equal(g->initializer[0]->n_float_data + g->initializer[0]->n_int32_data, 0);
     assert_int_equal(g->initializer[0]->raw_data.len, size);
-    assert_memory_equal(g->initializer[0]->raw_data.data, want, size);
+    assert_memory_equal(g->initializer[0]->raw_data.data, expected, size);
     assert_memory_equal(g->initializer[1]->raw_data.data, ((const float[]){7, 8, 9}), 12);
     close_export(f, &out);
 }
@@ -224,8 +136,8 @@ static void test_external(void **state)
     assert_int_equal(onnx_import(scratch_path(t, "new.onnx"), NULL, t->d, &again), AMPC_OK);
     ir_module_free(again);
     assert_int_equal(out.part[ONNX_PART_DATA].size, 64 + 64 + 12);
-    static const float want[3][3] = {{10, 20, 30}, {4, 5, 6}, {7, 8, 9}};
-    for (size_t i = 0; i < 3; i++) assert_memory_equal(out.part[ONNX_PART_DATA].bytes + 64 * i, want[i], 12);
+    static const float expected[3][3] = {{10, 20, 30}, {4, 5, 6}, {7, 8, 9}};
+    for (size_t i = 0; i < 3; i++) assert_memory_equal(out.part[ONNX_PART_DATA].bytes + 64 * i, expected[i], 12);
     close_export(NULL, &out);
 }
 
@@ -244,150 +156,6 @@ static void test_constant(void **state)
     parts out = {0};
     onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
     assert_memory_equal(f->model->graph->node[0]->attribute[0]->t->raw_data.data, new_values, 12);
-    close_export(f, &out);
-}
-
-/* ---- inference form -------------------------------------------------------------------------- */
-
-/* `extra`: further results; `read`: a name that another node reads. */
-static wire batch_norm(int opset, const char *extra, const char *read)
-{
-    model m = model_new(opset);
-    char results[64];
-    snprintf(results, sizeof results, "y%s", extra);
-    model_input(&m, "x", ONNX_float32, "N,2,3");
-    for (int i = 0; i < 4; i++)
-        model_tensor(&m, TENSOR_FLOATS(((const char *[]){"s", "b", "mean", "var"})[i], "2", 1, 2));
-    node n = node_new("BatchNormalization", "x,s,b,mean,var", results);
-    node_float(&n, "momentum", 0.5f);
-    if (opset >= 14) node_int(&n, "training_mode", 1);
-    model_add(&m, &n);
-    if (read) model_node(&m, "Neg", read, "z");
-    model_output(&m, "y", 0, NULL);
-    if (read) model_output(&m, "z", 0, NULL);
-    model_value(&m, 13, "new_mean", ONNX_float32, "2");
-    return model_finish(&m);
-}
-
-static void test_batch_norm(void **state)
-{
-    scratch *t = *state;
-    static const float mean[] = {3, 4};
-    const onnx_trained trained = values("mean", 2, mean);
-    for (int opset = 9; opset <= 17; opset += 8) {
-        const char *extra = opset < 14 ? ",new_mean,new_var,saved_mean,saved_var" : ",new_mean,new_var";
-        parts out = {0};
-        onnx_file *f = exported(t, batch_norm(opset, extra, NULL), &trained, 1, &out);
-        const Onnx__GraphProto *g = f->model->graph;
-        assert_int_equal(g->n_node, 1);
-        expect_node(f, 0, "BatchNormalization", "x,s,b,mean,var", "y");
-        assert_int_equal(g->node[0]->n_attribute, 1);
-        assert_string_equal(g->node[0]->attribute[0]->name, "momentum");
-        assert_memory_equal(g->initializer[2]->raw_data.data, mean, sizeof mean);
-        assert_int_equal(g->n_value_info, 0);
-        close_export(f, &out);
-    }
-}
-
-/* In inference the updated running statistics equal the old ones; the batch statistics are dropped. */
-static void test_batch_norm_results(void **state)
-{
-    scratch *t = *state;
-    parts out = {0};
-    onnx_file *f = exported(t, batch_norm(17, ",new_mean,new_var", "new_mean"), NULL, 0, &out);
-    assert_int_equal(f->model->graph->n_node, 3);
-    expect_node(f, 1, "Identity", "mean", "new_mean");
-    expect_node(f, 2, "Neg", "new_mean", "z");
-    assert_int_equal(f->model->graph->n_value_info, 1);
-    close_export(f, &out);
-    expect_failure(t, batch_norm(9, ",m,v,saved,saved_var", "saved"), NULL, 0, AMPC_UNSUPPORTED,
-                   "(BatchNormalization): error: its result 'saved' is read");
-}
-
-static void test_dropout(void **state)
-{
-    scratch *t = *state;
-    model m = model_new(17);
-    model_input(&m, "x", ONNX_float32, "N,3");
-    model_input(&m, "train_c", ONNX_bool, "");
-    model_tensor(&m, tensor_new("train_a", ONNX_bool, "", "\1", 1));
-    model_tensor(&m, TENSOR_FLOATS("ratio", "", 0.5f));
-    node n = node_new("Constant", "", "train_b");
-    node_tensor(&n, "value", tensor_new("", ONNX_bool, "", "\1", 1));
-    model_add(&m, &n);
-    model_node(&m, "Dropout", "x,ratio,train_a", "a,mask");
-    model_node(&m, "Dropout", "a,,train_b", "b");
-    model_node(&m, "Dropout", "b,,train_c", "y");
-    model_output(&m, "y", 0, NULL);
-    parts out = {0};
-    onnx_file *f = exported(t, model_finish(&m), NULL, 0, &out);
-    const Onnx__GraphProto *g = f->model->graph;
-    assert_int_equal(g->n_node, 3);
-    expect_node(f, 0, "Dropout", "x,ratio", "a,mask");
-    expect_node(f, 1, "Dropout", "a", "b");
-    expect_node(f, 2, "Dropout", "b", "y");
-    assert_int_equal(g->n_initializer, 1);
-    assert_string_equal(g->initializer[0]->name, "ratio");
-    assert_int_equal(g->n_input, 1);
-    close_export(f, &out);
-}
-
-/* A constant with another use is kept. */
-static void test_shared_mode(void **state)
-{
-    scratch *t = *state;
-    model m = model_new(17);
-    model_input(&m, "x", ONNX_float32, "N,3");
-    model_tensor(&m, tensor_new("train", ONNX_bool, "", "\1", 1));
-    model_node(&m, "Dropout", "x,,train", "y");
-    model_node(&m, "Not", "train", "z");
-    model_output(&m, "y", 0, NULL);
-    model_output(&m, "z", 0, NULL);
-    parts out = {0};
-    onnx_file *f = exported(t, model_finish(&m), NULL, 0, &out);
-    assert_int_equal(f->model->graph->n_initializer, 1);
-    close_export(f, &out);
-}
-
-/* Branches of an If have initializers and nodes like any graph. */
-static void test_branch(void **state)
-{
-    scratch *t = *state;
-    model m = model_new(17), yes = model_new(17), no = model_new(17);
-    model_tensor(&yes, TENSOR_FLOATS("w", "3", 1, 2, 3));
-    model_tensor(&yes, tensor_new("train", ONNX_bool, "", "\1", 1));
-    model_node(&yes, "Dropout", "x,,train", "a");
-    model_node(&yes, "Add", "a,w", "b");
-    model_output(&yes, "b", ONNX_float32, NULL);
-    model_node(&no, "Neg", "x", "c");
-    model_output(&no, "c", ONNX_float32, NULL);
-    model_input(&m, "x", ONNX_float32, "N,3");
-    model_tensor(&m, tensor_new("which", ONNX_bool, "", "\1", 1));
-    node n = node_new("If", "which", "y");
-    node_graph(&n, "then_branch", &yes);
-    node_graph(&n, "else_branch", &no);
-    model_add(&m, &n);
-    model_output(&m, "y", ONNX_float32, NULL);
-    static const float new_values[] = {10, 20, 30};
-    const onnx_trained trained = values("w", 3, new_values);
-    parts out = {0};
-    onnx_file *f = exported(t, model_finish(&m), &trained, 1, &out);
-    const Onnx__GraphProto *g = f->model->graph->node[0]->attribute[0]->g;
-    assert_int_equal(g->n_initializer, 1);
-    assert_memory_equal(g->initializer[0]->raw_data.data, new_values, sizeof new_values);
-    expect_names(g->node[0]->input, g->node[0]->n_input, "x");
-    close_export(f, &out);
-}
-
-static void test_training_info(void **state)
-{
-    scratch *t = *state;
-    wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), info = {0};
-    size_t size = file.size;
-    wire_message(&file, 20, &info);
-    parts out = {0};
-    onnx_file *f = exported(t, file, NULL, 0, &out);
-    assert_int_equal(out.part[ONNX_PART_MODEL].size, size);
     close_export(f, &out);
 }
 
@@ -476,14 +244,14 @@ static void expect_weights_kept(scratch *t, const char *dtype)
     run again = open_run(scratch_path(t, "new.onnx"), dtype, NULL);
     int compared = 0;
     for (size_t i = 0;; i++) {
-        ampc_tensor *want, *have;
+        ampc_tensor *expected, *have;
         const char *key = ampc_session_key(again.s, i);
         if (!key) break;
         expect_ok(&again, ampc_session_get(again.s, key, &have));
-        expect_ok(&trained, ampc_session_get(trained.s, key, &want));
-        assert_int_equal(ampc_tensor_bytes(have), ampc_tensor_bytes(want));
-        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(want), ampc_tensor_bytes(want));
-        ampc_tensor_free(want);
+        expect_ok(&trained, ampc_session_get(trained.s, key, &expected));
+        assert_int_equal(ampc_tensor_bytes(have), ampc_tensor_bytes(expected));
+        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(expected), ampc_tensor_bytes(expected));
+        ampc_tensor_free(expected);
         ampc_tensor_free(have);
         compared++;
     }
@@ -556,14 +324,9 @@ static void test_data_link(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_nothing_trained),    SCRATCH_TEST(test_encodings),
-        SCRATCH_TEST(test_many_values),        SCRATCH_TEST(test_external),
-        SCRATCH_TEST(test_constant),           SCRATCH_TEST(test_batch_norm),
-        SCRATCH_TEST(test_batch_norm_results), SCRATCH_TEST(test_dropout),
-        SCRATCH_TEST(test_shared_mode),        SCRATCH_TEST(test_branch),
-        SCRATCH_TEST(test_training_info),      SCRATCH_TEST(test_refusals),
-        SCRATCH_TEST(test_round_trip),         SCRATCH_TEST(test_failed_export),
-        SCRATCH_TEST(test_data_link),
+        SCRATCH_TEST(test_nothing_trained), SCRATCH_TEST(test_encodings),     SCRATCH_TEST(test_many_values),
+        SCRATCH_TEST(test_external),        SCRATCH_TEST(test_constant),      SCRATCH_TEST(test_refusals),
+        SCRATCH_TEST(test_round_trip),      SCRATCH_TEST(test_failed_export), SCRATCH_TEST(test_data_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static const char *const without[] = {
 
 static const struct {
     const char *op;
-    int since, most;
+    int since, max;
 } forms[] = {
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, (max_in) == ONNX_ANY ? 2 : (int)(max_in)},
 #include "frontend/lower/onnx_ops.def"
@@ -171,14 +171,14 @@ static void every_form_has_a_row(void **state)
 {
     (void)state;
     for (int f = 0; f < FORMS; f++) {
-        int most = 0;
+        int max = 0;
         for (int i = 0; i < ROWS; i++)
-            if (is_of(&rows[i], f) && count_operands(&rows[i]) > most) most = count_operands(&rows[i]);
+            if (is_of(&rows[i], f) && count_operands(&rows[i]) > max) max = count_operands(&rows[i]);
         bool none = false;
         for (int i = 0; without[i]; i++) none |= strcmp(without[i], forms[f].op) == 0;
-        int wanted = strcmp(forms[f].op, "Split") == 0 || strcmp(forms[f].op, "If") == 0 ? most : forms[f].most;
-        if (none ? most > 0 : !most || most < wanted)
-            fail_msg("%s of opset %d: rows for %d of %d operands", forms[f].op, forms[f].since, most, forms[f].most);
+        int expected = strcmp(forms[f].op, "Split") == 0 || strcmp(forms[f].op, "If") == 0 ? max : forms[f].max;
+        if (none ? max > 0 : !max || max < expected)
+            fail_msg("%s of opset %d: rows for %d of %d operands", forms[f].op, forms[f].since, max, forms[f].max);
     }
 }
 
@@ -239,7 +239,7 @@ static void add_branch(node *n, const char *name, const char *op)
     node_graph(n, name, &subgraph);
 }
 
-static const operand outside = P("2,3"); /* captured by the branches of If */
+static const operand captured = P("2,3"); /* captured by the branches of If */
 
 static model model_of(const row *r)
 {
@@ -253,7 +253,7 @@ static model model_of(const row *r)
     node made = node_new(r->op, names, r->outputs ? r->outputs : "y");
     add_attributes(&made, r->attributes);
     if (strcmp(r->op, "If") == 0) {
-        model_tensor(&m, initializer(&outside, 1));
+        model_tensor(&m, initializer(&captured, 1));
         add_branch(&made, "then_branch", "Sin");
         add_branch(&made, "else_branch", "Cos");
     }
@@ -359,7 +359,7 @@ static void operands_get_their_gradients(void **state)
         problem p = {.t = *state, .row = &rows[i]};
         compile_problem(&p);
         for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
-        if (strcmp(p.row->op, "If") == 0) check_operand(&p, &outside, 1);
+        if (strcmp(p.row->op, "If") == 0) check_operand(&p, &captured, 1);
         rt_session_close(p.session);
         ir_module_free(p.module);
     }
