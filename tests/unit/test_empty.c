@@ -33,7 +33,7 @@ static void count(const ir_module *m)
 
 static void run_draw(ir_op op, int number, bool compiled)
 {
-    const uint64_t seed = ((uint64_t)op * 20 * DRAWS + (uint64_t)number + 1) * 0x9e3779b97f4a7c15u;
+    const uint64_t seed = ((uint64_t)op << 32 | ((uint64_t)number + 1)) * 0x9e3779b97f4a7c15u;
     choices c = choices_start((const uint8_t *)&seed, sizeof seed);
     diag *d = diag_new(NULL, NULL);
     ir_module *m = graph_draw_empty(&c, op);
@@ -49,7 +49,7 @@ static void every_op_runs(void **state)
 {
     (void)state;
     for (int op = 0; op < IR_OP_COUNT; op++)
-        for (int i = 0; i < DRAWS || (i < 20 * DRAWS && !seen[op]); i++) run_draw((ir_op)op, i, i % 2);
+        for (int i = 0; i < DRAWS || (i < 400 * DRAWS && !seen[op]); i++) run_draw((ir_op)op, i, i % 2);
     /* Opaque operators have no kernel; update_loss_scaling reads only scalars. */
     for (int op = 0; op < IR_OP_COUNT; op++)
         if (!seen[op] && op != IR_OP_foreign && op != IR_OP_update_loss_scaling)
