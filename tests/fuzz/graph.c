@@ -155,12 +155,7 @@ static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type
         for (int k = 2; k < x->rank; k++) dims[k - 1] = x->dims[k];
         return set_dims(out, x->rank - 1, dims), true;
     case IR_OP_dropout: return set_dims(out, 1, (const ir_dim[]){2}), true;
-    case IR_OP_clip:
     case IR_OP_pad: return set_dims(out, 0, NULL), true;
-    case IR_OP_select:
-    case IR_OP_sgd:
-    case IR_OP_momentum:
-    case IR_OP_adamw: return false;
     default: return false;
     }
 }
@@ -180,14 +175,29 @@ static ir_dtype group_type(const ir_op_info *info, ir_value *const *in, int n, i
     return IR_NO_DTYPE;
 }
 
+/* The first of n operands that need not be a scalar: the others tend to have its shape. */
+static const ir_value *first_tensor(ir_op op, ir_value *const *in, int n)
+{
+    const ir_op_info *info = ir_op_get(op);
+    for (int i = 0; i < n; i++)
+        if (in[i] && !info->in[i < info->n_in ? i : info->n_in - 1].scalar) return in[i];
+    return NULL;
+}
+
 static ir_value *draw_operand(drawing *w, ir_op op, const ir_slot *slot, ir_value *const *in, int i)
 {
     const ir_dtype known = group_type(ir_op_get(op), in, i, slot->group);
-    const ir_type *first = i && in[0] ? &in[0]->type : NULL;
+    const ir_value *leader = first_tensor(op, in, i);
+    const ir_type *first = leader ? &leader->type : NULL;
     const ir_dtype t = known != IR_NO_DTYPE ? known : draw_dtype(w->c, slot->group);
     ir_type type;
-    if (first && rarely(w->c, 12)) return in[0];
-    if (!first && !rarely(w->c, 8)) {
+    if (i && in[0] && rarely(w->c, 12)) return in[0];
+    if (slot->scalar && !rarely(w->c, 12)) {
+        set_dims(&type, 0, NULL);
+        type.dtype = t;
+        return draw_source(w, &type);
+    }
+    if (!i && !rarely(w->c, 8)) {
         ir_value *v = pick(w, known, slot->group);
         if (v) return v;
     }
@@ -195,7 +205,7 @@ static ir_value *draw_operand(drawing *w, ir_op op, const ir_slot *slot, ir_valu
         type.dtype = t;
     } else {
         ir_value *v = pick(w, known, slot->group);
-        if (v && (!first || ir_type_same_shape(&v->type, first))) return v;
+        if (v && (!i || (first && ir_type_same_shape(&v->type, first)))) return v;
         if (v && rarely(w->c, 4)) return v;
         if (first && choose(w->c, 4)) type = *first;
         else type = draw_type(w, t, choose(w->c, 2));
