@@ -45,7 +45,8 @@ enum {
 
 /* ---- one round ------------------------------------------------------------------------------- */
 
-static void begin_round(emitter *e)
+/* Leaves the scope of the main graph open, because put_model needs it. */
+static void emit_round(emitter *e)
 {
     e->changed = false;
     e->names = strmap_new(e->arena);
@@ -53,24 +54,11 @@ static void begin_round(emitter *e)
     e->made_count = 0;
     e->tensors.count = 0;
     for (size_t i = 0; i < e->module->storage.count; i++) e->storage[i].name = NULL;
-}
-
-/* Leaves the scope of the main graph open, because put_graph needs it. */
-static void emit_round(emitter *e)
-{
-    begin_round(e);
     e->scope = NULL;
     emit_enter(e, e->graph, NULL);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-static void put_graph(emitter *e, rope *out, bool external)
-{
-    rope graph = emit_graph(e, e->scope, NULL);
-    emit_put_tensors(e, &graph, external);
-    rope_add_message(e->arena, out, MODEL_GRAPH, &graph);
-}
 
 static void put_opset(emitter *e, rope *out, const char *domain, int version)
 {
@@ -82,11 +70,12 @@ static void put_opset(emitter *e, rope *out, const char *domain, int version)
 
 static rope put_model(emitter *e, bool external)
 {
-    rope model = {0};
+    rope model = {0}, graph = emit_graph(e, e->scope, NULL);
+    emit_put_tensors(e, &graph, external);
     rope_add_int(e->arena, &model, MODEL_IR_VERSION, (uint64_t)emit_ir_version(e->opset));
     rope_add_text(e->arena, &model, MODEL_PRODUCER_NAME, "ampc");
     rope_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
-    put_graph(e, &model, external);
+    rope_add_message(e->arena, &model, MODEL_GRAPH, &graph);
     put_opset(e, &model, "", e->opset);
     for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, used by opaque nodes */
         const ir_meta *meta = &e->module->meta.items[i];

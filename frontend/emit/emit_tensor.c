@@ -4,8 +4,6 @@
 #include "frontend/read/fields.h"
 #include "frontend/read/prescan.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { INLINE_MAX = 1024 }; /* bytes; smaller tensors are never external */

@@ -12,7 +12,6 @@
  * conversion for inference does not depend on names. */
 #include "frontend/lower/lower.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 

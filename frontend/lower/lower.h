@@ -68,12 +68,11 @@ typedef struct onnx_importer {
     onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `consts` */
     int opset;
     int64_t max_bytes;
-    strmap *rows;           /* operator -> its first onnx_row */
-    const onnx_row *opaque; /* row of operators without an IR op */
-    ir_storage *rng;        /* created by the first Dropout in training mode */
-    int streams;            /* number of Dropout nodes so far */
-    int node_index;         /* number of nodes so far, for naming nodes without a name */
-    size_t failures;
+    strmap *rows;               /* operator -> its first onnx_row */
+    const onnx_row *opaque;     /* row of operators without an IR op */
+    ir_storage *rng;            /* created by the first Dropout in training mode */
+    int streams;                /* number of Dropout nodes so far */
+    int node_index;             /* number of nodes so far, for naming nodes without a name */
     const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;

@@ -1,8 +1,6 @@
 /* lower_norm.c - BatchNormalization, LayerNormalization, Softmax, LogSoftmax, Dropout. */
 #include "frontend/lower/lower.h"
 
-#include <string.h>
-
 /* ---- BatchNormalization ----------------------------------------------------------------------
  * Training form: training_mode = 1 from opset 14 on, more than one result in earlier opsets. Results 1 and 2 are the
  * new running statistics, which are stored into the storage that operands 3 and 4 read. */

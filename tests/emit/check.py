@@ -18,7 +18,7 @@ def element_type(info):
     return info.type.tensor_type.elem_type
 
 
-def bodies(node):
+def subgraphs(node):
     return [a.g for a in node.attribute if a.HasField("g")]
 
 
@@ -26,8 +26,8 @@ def walk(graph):
     """All nodes, those of inner graphs too."""
     for node in graph.node:
         yield node
-        for body in bodies(node):
-            yield from walk(body)
+        for subgraph in subgraphs(node):
+            yield from walk(subgraph)
 
 
 def typed(graph, outer):
@@ -37,8 +37,8 @@ def typed(graph, outer):
         types[info.name] = element_type(info)
     inner = {}
     for node in graph.node:
-        for body in bodies(node):
-            inner.update(typed(body, types))
+        for subgraph in subgraphs(node):
+            inner.update(typed(subgraph, types))
         to = [a.i for a in node.attribute if a.name == "to" and node.op_type == "Cast"]
         for name in node.output:
             types.setdefault(name, to[0] if to else types.get(node.input[0] if node.input else ""))
@@ -50,14 +50,14 @@ def types_of(model):
 
 
 def check_subgraphs(old, new):
-    """What a body gives has the type that it had; inputs, too. By node name and attribute."""
+    """Inputs and outputs of subgraphs keep their types. By node name and attribute."""
     before = {(n.name, a.name): a.g for n in walk(old.graph) for a in n.attribute if a.HasField("g")}
     after = {(n.name, a.name): a.g for n in walk(new.graph) for a in n.attribute if a.HasField("g")}
-    for key, body in before.items():
+    for key, subgraph in before.items():
         if "" in key or key not in after:  # an If with a constant condition has been removed
             continue
         for field in ("input", "output"):
-            pairs = list(zip(getattr(body, field), getattr(after[key], field), strict=True))
+            pairs = list(zip(getattr(subgraph, field), getattr(after[key], field), strict=True))
             assert all(element_type(a) in (0, element_type(b)) for a, b in pairs), f"{key}: {field}s changed type"
 
 

@@ -272,8 +272,7 @@ static void uneven_split(void **state)
     expect_import(*state, model_finish(&m), "split @x {sizes=[3,3,1]} : f32[3,2], f32[3,2], f32[1,2]");
 }
 
-/* Draws a constant mask; rejected with an operand known only at run time. */
-/* With duplicate indices the last one wins. With constant operands the result is a constant. */
+/* With duplicate indices the last one wins. With constant operands the result is a constant. Indices must be known. */
 static void scatter_with_known_indices(void **state)
 {
     for (int constant = 0; constant < 2; constant++) {
