@@ -73,7 +73,7 @@ struct emitter {
     const onnx_emit_options *options;
     diag *diag;
     arena *arena;
-    /* kept across rounds */
+    /* for all rounds */
     int opset;             /* of the model written */
     emit_storage *storage; /* by storage id */
     bool changed;          /* this round found new requirements; another round is needed */
@@ -145,7 +145,6 @@ void emit_out(emit_op *op, const char *name);
 void emit_result(emit_op *op, int i, ir_dtype is);
 void emit_results(emit_op *op); /* all, in the types of the operator's schema */
 void emit_end(emit_op *op);
-void emit_finish(emit_op *op); /* emit_attributes, emit_results, emit_end */
 /* Writes a helper node without attributes for n and returns the name of its only result. */
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
 /* `name` cast to another type. Equal casts share one node. */
@@ -154,6 +153,7 @@ const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtyp
 /* ---- emit_simple.c --------------------------------------------------------------------------- */
 
 void emit_attributes(emit_op *op); /* those of emit.def */
+void emit_finish(emit_op *op);     /* emit_attributes, emit_results, emit_end */
 
 /* ---- emit_value.c: names of operands --------------------------------------------------------- */
 

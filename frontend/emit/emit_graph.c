@@ -28,10 +28,10 @@ static void choose_main_nodes(emitter *e, emit_scope *s)
 static void claim_output_names(emitter *e, emit_scope *s)
 {
     for (const ir_node *n = ir_first_output(s->graph); n; n = ir_next_output(n)) {
-        const char *own = ir_output_name(n);
+        const char *name = ir_output_name(n);
         const ir_value *v = ir_in(n, 0);
-        s->output[n->id] = s->outer ? emit_name(e, own) : own; /* main graph: keep even an input's name */
-        strmap_put(e->names, own, e);
+        s->output[n->id] = s->outer ? emit_name(e, name) : name; /* main graph: keep even an input's name */
+        strmap_put(e->names, name, e);
         if (v->kind == IR_VALUE_RESULT && !s->output_of[v->id]) s->output_of[v->id] = s->output[n->id];
     }
 }

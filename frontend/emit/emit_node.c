@@ -172,13 +172,6 @@ void emit_end(emit_op *op)
     }
 }
 
-void emit_finish(emit_op *op)
-{
-    emit_attributes(op);
-    emit_results(op);
-    emit_end(op);
-}
-
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b)
 {
     const char *base = n && n->n_out ? n->out[0]->name : "value";

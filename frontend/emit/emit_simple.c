@@ -1,4 +1,4 @@
-/* emit_simple.c - rules shared by several ops, and the attributes that emit.def lists. */
+/* emit_simple.c - what most rules share: the attributes that emit.def lists, and the rules `simple` and `none`. */
 #include "frontend/emit/emit.h"
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -44,6 +44,13 @@ void emit_attributes(emit_op *op)
 {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         if (attributes[i].op == op->n->op) put_attribute(op, &attributes[i]);
+}
+
+void emit_finish(emit_op *op)
+{
+    emit_attributes(op);
+    emit_results(op);
+    emit_end(op);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */

@@ -72,11 +72,11 @@ static void finish_graph(onnx_importer *im)
     onnx_remove_unread(b->graph);
     ir_fold_commit(b->consts, b->graph, im->diag);
     onnx_remove_unread(b->graph);
-    size_t kept = 0;
+    size_t used = 0;
     for (size_t i = 0; i < b->captures.count; i++)
-        if (ir_value_used(b->captures.items[i].input)) b->captures.items[kept++] = b->captures.items[i];
+        if (ir_value_used(b->captures.items[i].input)) b->captures.items[used++] = b->captures.items[i];
         else ir_graph_drop_input(b->graph, b->captures.items[i].input);
-    b->captures.count = kept;
+    b->captures.count = used;
 }
 
 static bool fill_graph(source *s)

@@ -310,9 +310,9 @@ static ampc_status skip_field(scan *s, const frame *f, uint64_t number, unsigned
 {
     const uint8_t *start = s->p;
     uint64_t length = wire == WIRE_FIXED32 ? 4 : wire == WIRE_FIXED64 ? 8 : 0;
-    bool whole = (wire != WIRE_VARINT && wire != WIRE_BYTES) || wire_read_varint(&s->p, f->end, &length);
+    bool complete = (wire != WIRE_VARINT && wire != WIRE_BYTES) || wire_read_varint(&s->p, f->end, &length);
     if (wire == WIRE_VARINT) length = 0;
-    if (!whole || length > (uint64_t)(f->end - s->p))
+    if (!complete || length > (uint64_t)(f->end - s->p))
         return refuse(s, "field %llu is truncated", (unsigned long long)number);
     TRY(onnx_bytes_need(&s->in, s->p, length, s->d));
     s->p += length;
