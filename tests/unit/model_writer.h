@@ -8,7 +8,7 @@
  *     model_output(&m, "y", 0, NULL);
  *     wire file = model_finish(&m);                        ... wire_free(&file)
  *
- * Names and dimensions in lists are separated by commas; empty names are kept. */
+ * Names and dimensions in lists are separated by commas; empty names are preserved. */
 #ifndef AMPC_TESTS_MODEL_WRITER_H
 #define AMPC_TESTS_MODEL_WRITER_H
 

@@ -17,7 +17,7 @@ static const row rows[] = {
     {"LSTM GRU RNN LinearAttention CausalConvWithState DeformConv", IR_WHITE, IR_WHITE, NULL},
     {"Add Sub Mul Sum Mean Div", IR_GRAY, IR_GRAY, NULL},
     {"Neg Abs Sign Ceil Floor Round", IR_CLEAR, IR_CLEAR, NULL},
-    {"Mod", IR_GRAY, IR_BLACK, NULL}, /* whole numbers above 256 */
+    {"Mod", IR_GRAY, IR_BLACK, NULL}, /* integers above 256 */
     {"Relu LeakyRelu PRelu ThresholdedRelu Clip Shrink", IR_CLEAR, IR_CLEAR, NULL},
     {"Sigmoid Tanh HardSigmoid HardSwish Swish SwiGLU Softsign Elu Selu Gelu Erf", IR_GRAY, IR_GRAY, NULL},
     {"Celu IsNaN IsInf Range", IR_BLACK, IR_BLACK, NULL}, /* fixed f32 */
@@ -88,8 +88,8 @@ static void check_row(scratch *t, const row *r, char *seen)
     char names[256];
     snprintf(names, sizeof names, "%s", r->operators);
     for (char *at = names, *op; (op = strtok_r(at, " ", &at));) {
-        const onnx_operator *known = onnx_operator_find(op);
-        if (known) seen[known - onnx_operators] = 1;
+        const onnx_operator *schema = onnx_operator_find(op);
+        if (schema) seen[schema - onnx_operators] = 1;
         if (colour_of(t, op, r->values, IR_f16) != r->fp16) fail_msg("%s in fp16", op);
         if (colour_of(t, op, r->values, IR_bf16) != r->bf16) fail_msg("%s in bf16", op);
     }
