@@ -20,12 +20,8 @@ static void reserve_names(emitter *e, const ir_node *n)
     const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
     opaque_names names = opaque_names_new(e->arena);
     if (!p) return;
-    for (size_t i = 0; i < p->n_attribute; i++) {
-        const Onnx__AttributeProto *a = p->attribute[i];
-        if (a->g) opaque_define(&names, a->g);
-        for (size_t k = 0; k < a->n_graphs; k++) opaque_define(&names, a->graphs[k]);
-    }
-    for (size_t i = 0; i < names.own.count; i++) strmap_put(e->names, names.own.items[i], e);
+    opaque_visit(&names, p, opaque_define);
+    for (size_t i = 0; i < names.definitions.count; i++) strmap_put(e->names, names.definitions.items[i], e);
 }
 
 void emit_reserve_opaque(emitter *e, const ir_graph *g)

@@ -53,8 +53,7 @@ opaque_names opaque_names_new(arena *a)
     return (opaque_names){.arena = a, .defined = strmap_new(a), .read = strmap_new(a)};
 }
 
-static void each_graph(opaque_names *f, const Onnx__NodeProto *n,
-                       void (*visit)(opaque_names *f, const Onnx__GraphProto *g))
+void opaque_visit(opaque_names *f, const Onnx__NodeProto *n, void (*visit)(opaque_names *f, const Onnx__GraphProto *g))
 {
     for (size_t i = 0; i < n->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->attribute[i];
@@ -66,7 +65,7 @@ static void each_graph(opaque_names *f, const Onnx__NodeProto *n,
 static void define_name(opaque_names *f, const char *name)
 {
     strmap_put(f->defined, name, f);
-    vec_push(f->arena, &f->own, name);
+    vec_push(f->arena, &f->definitions, name);
 }
 
 void opaque_define(opaque_names *f, const Onnx__GraphProto *g)
@@ -76,7 +75,7 @@ void opaque_define(opaque_names *f, const Onnx__GraphProto *g)
     for (size_t i = 0; i < g->n_node; i++) {
         const Onnx__NodeProto *n = g->node[i];
         for (size_t k = 0; k < n->n_output; k++) define_name(f, n->output[k]);
-        each_graph(f, n, opaque_define);
+        opaque_visit(f, n, opaque_define);
     }
 }
 
@@ -91,7 +90,7 @@ void opaque_read(opaque_names *f, const Onnx__GraphProto *g)
 {
     for (size_t i = 0; i < g->n_node; i++) {
         for (size_t k = 0; k < g->node[i]->n_input; k++) read_name(f, g->node[i]->input[k]);
-        each_graph(f, g->node[i], opaque_read);
+        opaque_visit(f, g->node[i], opaque_read);
     }
     for (size_t i = 0; i < g->n_output; i++) read_name(f, g->output[i]->name);
 }
@@ -305,8 +304,8 @@ static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char
         add_capture(n, &list, subgraphs->captures.items[i], subgraphs->values.items[i]);
     if (subgraphs) return list;
     opaque_names names = opaque_names_new(a);
-    each_graph(&names, n->proto, opaque_define);
-    each_graph(&names, n->proto, opaque_read);
+    opaque_visit(&names, n->proto, opaque_define);
+    opaque_visit(&names, n->proto, opaque_read);
     for (size_t i = 0; i < names.free.count; i++)
         add_capture(n, &list, names.free.items[i], onnx_value(n->importer, n->scope, names.free.items[i]));
     return list;

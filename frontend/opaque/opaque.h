@@ -18,8 +18,8 @@ onnx_bytes opaque_from_text(arena *a, const char *text);
 /* Names defined and read by a graph and its subgraphs. */
 typedef struct opaque_names {
     arena *arena;
-    strmap *defined;       /* by the graphs themselves */
-    VEC(const char *) own; /* the same as a list */
+    strmap *defined;               /* by the graphs themselves */
+    VEC(const char *) definitions; /* the same as a list */
     strmap *read;
     VEC(const char *) free; /* read but not defined: captured values, in order */
 } opaque_names;
@@ -27,6 +27,8 @@ typedef struct opaque_names {
 opaque_names opaque_names_new(arena *a);
 void opaque_define(opaque_names *f, const Onnx__GraphProto *g);
 void opaque_read(opaque_names *f, const Onnx__GraphProto *g);
+/* Calls `visit` for each subgraph of a node. */
+void opaque_visit(opaque_names *f, const Onnx__NodeProto *n, void (*visit)(opaque_names *f, const Onnx__GraphProto *g));
 
 /* A row of opaque.def. */
 typedef struct opaque_change {

@@ -95,13 +95,13 @@ bool opaque_gather_nd(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *data = &n->in[0]->type, *indices = &n->in[1]->type;
     if (i || !indices->rank || ir_dim_is_symbolic(indices->dims[indices->rank - 1])) return false;
-    int64_t batch = onnx_int(n, "batch_dims", 0), own = indices->dims[indices->rank - 1];
-    if (batch < 0 || batch > data->rank || own < 0 || own > data->rank - batch) return false;
-    int taken = (int)(batch + own);
-    if (indices->rank - 1 + data->rank - taken > ONNX_MAX_RANK) return false;
+    int64_t batch = onnx_int(n, "batch_dims", 0), depth = indices->dims[indices->rank - 1];
+    if (batch < 0 || batch > data->rank || depth < 0 || depth > data->rank - batch) return false;
+    int indexed = (int)(batch + depth);
+    if (indices->rank - 1 + data->rank - indexed > ONNX_MAX_RANK) return false;
     *out = ir_type_make(data->dtype, 0, NULL);
     for (int k = 0; k + 1 < indices->rank; k++) out->dims[out->rank++] = indices->dims[k];
-    for (int k = taken; k < data->rank; k++) out->dims[out->rank++] = data->dims[k];
+    for (int k = indexed; k < data->rank; k++) out->dims[out->rank++] = data->dims[k];
     return !n->failed;
 }
 
@@ -237,16 +237,16 @@ bool opaque_type(onnx_node *n, int i, ir_type *out)
         if (strcmp(row->op, n->proto->op_type) != 0) continue;
         const ir_value *shape = onnx_in(n, row->shape_of), *type = onnx_in(n, row->dtype_of);
         if (n->n_in && (!shape || !type)) return false;
-        diag *own = im->diag;
+        diag *outer = im->diag;
         im->diag = im->builder.diag = im->trial; /* messages of a rule that fails are dropped */
         *out = shape ? shape->type : (ir_type){0};
         if (type) out->dtype = row->dtype != IR_NO_DTYPE ? row->dtype : type->type.dtype;
-        bool known = !row->rule || row->rule(n, i, out);
-        im->diag = im->builder.diag = own;
+        bool inferred = !row->rule || row->rule(n, i, out);
+        im->diag = im->builder.diag = outer;
         n->failed = false;
         for (int axis = 0; axis < out->rank; axis++)
-            known &= ir_dim_is_symbolic(out->dims[axis]) || out->dims[axis] >= 0;
-        return known && (row->rule || i == 0);
+            inferred &= ir_dim_is_symbolic(out->dims[axis]) || out->dims[axis] >= 0;
+        return inferred && (row->rule || i == 0);
     }
     return false;
 }
