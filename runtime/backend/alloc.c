@@ -13,8 +13,8 @@ static void *aligned(size_t bytes, size_t alignment)
 {
     if (fail_after && --fail_after == 0) return NULL;
     if (bytes > PTRDIFF_MAX - alignment) return NULL;
-    size_t whole = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
-    return aligned_alloc(alignment, whole);
+    size_t rounded = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
+    return aligned_alloc(alignment, rounded);
 }
 
 void *rt_alloc(size_t count, size_t size)

@@ -50,7 +50,7 @@ struct rt_device_ops {
     ampc_status (*alloc_host)(const k_context *ctx, size_t bytes, void **out);
     void (*free_host)(const k_context *ctx, void *memory);
     /* Free bytes of the device; 0: unknown. */
-    int64_t (*room)(const k_context *ctx);
+    int64_t (*free_bytes)(const k_context *ctx);
 
     /* Enqueue copies. The host memory must be from alloc_host and must not be touched until a later mark has passed. */
     ampc_status (*upload)(const k_context *ctx, void *dst, const void *src, size_t bytes);
@@ -58,10 +58,10 @@ struct rt_device_ops {
     ampc_status (*clear_fault)(const k_context *ctx);
     ampc_status (*download_fault)(const k_context *ctx, int *dst);
 
-    /* Uploads concurrently with the enqueued work, which must not use `dst`. Work enqueued after join_ahead waits for
-     * all of them. */
-    ampc_status (*upload_ahead)(const k_context *ctx, void *dst, const void *src, size_t bytes);
-    ampc_status (*join_ahead)(const k_context *ctx);
+    /* Uploads concurrently with the enqueued work, which must not use `dst`. Work enqueued after join_prefetches
+     * waits for all of them. */
+    ampc_status (*prefetch)(const k_context *ctx, void *dst, const void *src, size_t bytes);
+    ampc_status (*join_prefetches)(const k_context *ctx);
 
     /* A mark is a point in the order of work. The first use creates it, each later one moves it. */
     ampc_status (*mark)(const k_context *ctx, void **mark);

@@ -42,7 +42,7 @@ static void free_host(const k_context *ctx, void *memory)
     cuda.cudaFreeHost(memory);
 }
 
-static int64_t room(const k_context *ctx)
+static int64_t free_bytes(const k_context *ctx)
 {
     size_t unused = 0, total = 0;
     (void)ctx;
@@ -83,14 +83,14 @@ static ampc_status download_fault(const k_context *ctx, int *dst)
     return download(ctx, dst, cuda_of(ctx)->fault, sizeof *dst);
 }
 
-static ampc_status upload_ahead(const k_context *ctx, void *dst, const void *src, size_t bytes)
+static ampc_status prefetch(const k_context *ctx, void *dst, const void *src, size_t bytes)
 {
     const cuda_context *c = cuda_of(ctx);
     if (bytes) CUDA_CALL(ctx, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->copies));
     return AMPC_OK;
 }
 
-static ampc_status join_ahead(const k_context *ctx)
+static ampc_status join_prefetches(const k_context *ctx)
 {
     const cuda_context *c = cuda_of(ctx);
     CUDA_CALL(ctx, cudaEventRecord(c->copied, c->copies));
@@ -204,13 +204,13 @@ static const rt_device_ops device_ops = {
     .prepared = cuda_prepared,
     .alloc_host = alloc_host,
     .free_host = free_host,
-    .room = room,
+    .free_bytes = free_bytes,
     .upload = upload,
     .download = download,
     .clear_fault = clear_fault,
     .download_fault = download_fault,
-    .upload_ahead = upload_ahead,
-    .join_ahead = join_ahead,
+    .prefetch = prefetch,
+    .join_prefetches = join_prefetches,
     .mark = mark,
     .passed = passed,
     .wait = wait,

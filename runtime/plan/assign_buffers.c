@@ -28,7 +28,7 @@ static void find_last_use(rt_plan *p, rt_value *v)
 
 /* ---- assigning ------------------------------------------------------------------------------- */
 
-static void assign_outside(rt_plan *p)
+static void assign_external(rt_plan *p)
 {
     for (uint32_t i = 0; i < p->n_values; i++) {
         rt_value *v = &p->values[i];
@@ -181,7 +181,7 @@ ampc_status rt_stage_assign_buffers(rt_plan *p, diag *d)
     if (!reserve_space(p)) return AMPC_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_values; i++) find_last_use(p, &p->values[i]);
     p->safe_from = rt_plan_safe_from(p);
-    assign_outside(p);
+    assign_external(p);
     for (int i = 0; i < p->n_steps; i++) assign_step(p, i);
     for (int i = 0; i < p->n_effects; i++) {
         const rt_effect *e = &p->effects[i];

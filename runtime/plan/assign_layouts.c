@@ -18,7 +18,7 @@ _Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0
 
 /* Marks of the transposes that this stage inserts, by where they are. The mark of a root value is the id of the same
  * image in the other layout; 0: none. */
-enum { BEFORE_READER = 1, BEHIND_DEF };
+enum { BEFORE_READER = 1, AFTER_DEF };
 
 /* ---- views ---------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static k_view in_memory_order(const k_view *image)
     return v;
 }
 
-static bool same_either_way(const k_view *image)
+static bool is_layout_invariant(const k_view *image)
 {
     int64_t positions = 1;
     for (int i = 2; i < image->rank; i++) positions *= image->dims[i];
@@ -89,12 +89,12 @@ static rt_step *make_conversion(rt_plan *p, const ir_node *node, uint32_t from, 
  * of the graph defines the image. */
 static void insert_conversion(rt_plan *p, rt_step *s, rt_step *def, rt_step *reader)
 {
-    s->mark = def && !def->mark ? BEHIND_DEF : BEFORE_READER;
+    s->mark = def && !def->mark ? AFTER_DEF : BEFORE_READER;
     if (s->mark == BEFORE_READER) {
         rt_step_insert_before(p, s, reader);
         return;
     }
-    while (def->next && def->next->mark == BEHIND_DEF) def = def->next;
+    while (def->next && def->next->mark == AFTER_DEF) def = def->next;
     rt_step_insert_after(p, s, def);
 }
 
@@ -102,8 +102,8 @@ static void insert_conversion(rt_plan *p, rt_step *s, rt_step *def, rt_step *rea
  * none. RT_NO_VALUE: out of memory. */
 static uint32_t convert(rt_plan *p, uint32_t root, const k_view *image, rt_step *reader)
 {
-    const uint32_t known = (uint32_t)p->values[root].mark;
-    if (known && rt_same_dims(&p->values[known].view, image)) return known;
+    const uint32_t converted = (uint32_t)p->values[root].mark;
+    if (converted && rt_same_dims(&p->values[converted].view, image)) return converted;
     rt_step *def = p->values[root].def;
     const uint32_t to = rt_plan_new_value(p, root, image);
     if (to == RT_NO_VALUE) return RT_NO_VALUE;
@@ -140,7 +140,7 @@ static bool read_image(rt_plan *p, rt_step *s, int j, int rank)
     const k_view image = padded(&s->in[j], rank);
     if (!reads_nhwc(p, s, j) || s->in[j].rank != rank) {
         if (!read_plain(p, s, j)) return false;
-        if (!same_either_way(&image)) {
+        if (!is_layout_invariant(&image)) {
             const uint32_t nhwc = convert(p, rt_root(p, s->in_value[j]), &image, s);
             if (nhwc == RT_NO_VALUE) return false;
             rt_step_redirect(p, s, j, nhwc);
@@ -152,7 +152,7 @@ static bool read_image(rt_plan *p, rt_step *s, int j, int rank)
 
 static void write_image(rt_plan *p, const rt_step *s, int k)
 {
-    if (s->out_value[k] != RT_NO_VALUE) p->values[s->out_value[k]].channels_last = !same_either_way(&s->out[k]);
+    if (s->out_value[k] != RT_NO_VALUE) p->values[s->out_value[k]].channels_last = !is_layout_invariant(&s->out[k]);
 }
 
 static bool assign_spatial(rt_plan *p, rt_step *s)
@@ -170,11 +170,11 @@ static bool assign_spatial(rt_plan *p, rt_step *s)
     return true;
 }
 
-/* Makes the result, and the operands with at least `least` dimensions, dense NHWC images of that rank. */
-static bool assign_dense(rt_plan *p, rt_step *s, int least, int rank)
+/* Makes the result, and the operands with at min_rank `min_rank` dimensions, dense NHWC images of that rank. */
+static bool assign_dense(rt_plan *p, rt_step *s, int min_rank, int rank)
 {
     for (int j = 0; j < s->n_in; j++) {
-        if (s->in_value[j] == RT_NO_VALUE || s->in[j].rank < least) continue;
+        if (s->in_value[j] == RT_NO_VALUE || s->in[j].rank < min_rank) continue;
         if (!read_image(p, s, j, rank)) return false;
         s->in[j] = in_memory_order(&s->in[j]);
     }
@@ -218,7 +218,7 @@ static bool assign_along_axes(rt_plan *p, rt_step *s)
 }
 
 /* Whether the result of a reduction has the same memory order as that of the plain tensor, or is an image itself. */
-static bool keeps_order(const rt_step *s)
+static bool preserves_order(const rt_step *s)
 {
     bool folded[IR_MAX_RANK] = {false};
     bool channels = false, positions = false;
@@ -251,13 +251,13 @@ static bool any_reads_nhwc(const rt_plan *p, const rt_step *s)
 
 /* Whether the result of a broadcast should be NHWC because a reader is spatial or reads other NHWC images. The operand
  * must have the same memory order in both layouts. */
-static bool is_wanted_nhwc(const rt_plan *p, const rt_step *s, int depth)
+static bool should_be_nhwc(const rt_plan *p, const rt_step *s, int depth)
 {
     for (const rt_use *u = rt_uses(p, s->out_value[0]); u; u = u->next) {
         const rt_step *reader = u->step;
         if (!reader || reader->in_value[u->slot] != s->out_value[0]) continue;
         if (rt_step_has(reader, IR_SPATIAL) || any_reads_nhwc(p, reader)) return true;
-        if (broadcasts(reader) && reader->n_in == 1 && depth > 0) return is_wanted_nhwc(p, reader, depth - 1);
+        if (broadcasts(reader) && reader->n_in == 1 && depth > 0) return should_be_nhwc(p, reader, depth - 1);
     }
     return false;
 }
@@ -269,10 +269,10 @@ static bool assign_step(rt_plan *p, rt_step *s)
         return s->in[0].rank >= 3 && (reads || prefers_nhwc(p, s)) ? assign_spatial(p, s) : read_all_plain(p, s);
     if (rt_step_has(s, IR_EXPANDS) && s->out[0].rank >= 3 && s->in[0].rank > 0) {
         const k_view image = padded(&s->in[0], s->out[0].rank);
-        if (same_either_way(&image) && is_wanted_nhwc(p, s, 4)) return assign_pointwise(p, s);
+        if (is_layout_invariant(&image) && should_be_nhwc(p, s, 4)) return assign_pointwise(p, s);
     }
     if (reads && broadcasts(s)) return assign_pointwise(p, s);
-    if (reads && rt_step_has(s, IR_SUMS | IR_MEANS) && keeps_order(s)) return assign_along_axes(p, s);
+    if (reads && rt_step_has(s, IR_SUMS | IR_MEANS) && preserves_order(s)) return assign_along_axes(p, s);
     if (reads && rt_step_has(s, IR_BY_AXIS | IR_PER_AXIS)) return assign_along_axes(p, s);
     return read_all_plain(p, s);
 }
@@ -281,12 +281,12 @@ static bool assign_step(rt_plan *p, rt_step *s)
 static bool read_plain_effect(rt_plan *p, rt_effect *e)
 {
     const uint32_t root = rt_root(p, e->value);
-    const k_view image = p->values[root].view, seen = p->values[e->value].view;
+    const k_view image = p->values[root].view, shape = p->values[e->value].view;
     if (!p->values[root].channels_last) return true;
     const uint32_t plain = convert(p, root, &image, p->steps[0]);
     if (plain == RT_NO_VALUE) return false;
-    const bool whole = rt_same_dims(&image, &seen);
-    const uint32_t view = whole ? plain : rt_plan_new_view(p, e->value, plain, &seen);
+    const bool same_shape = rt_same_dims(&image, &shape);
+    const uint32_t view = same_shape ? plain : rt_plan_new_view(p, e->value, plain, &shape);
     if (view != RT_NO_VALUE) rt_effect_read(p, e, view);
     return view != RT_NO_VALUE;
 }

@@ -112,7 +112,7 @@ static bool overlap(const rt_plan *p, int i, int j)
 }
 
 /* Whether a result of `writer` shares memory with an operand or result of `other`. */
-static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *other)
+static bool conflicts(const rt_plan *p, const rt_step *writer, const rt_step *other)
 {
     for (int k = 0; k < writer->n_out; k++) {
         for (int j = 0; j < other->n_in; j++)
@@ -124,11 +124,11 @@ static bool disturbs(const rt_plan *p, const rt_step *writer, const rt_step *oth
 }
 
 /* Whether step `next` may run in one launch with the steps in [first, next). */
-static bool joins(const rt_plan *p, int first, int next)
+static bool can_batch(const rt_plan *p, int first, int next)
 {
     if (!agree(p, p->steps[first], p->steps[next])) return false;
     for (int i = first; i < next; i++)
-        if (disturbs(p, p->steps[i], p->steps[next]) || disturbs(p, p->steps[next], p->steps[i])) return false;
+        if (conflicts(p, p->steps[i], p->steps[next]) || conflicts(p, p->steps[next], p->steps[i])) return false;
     return true;
 }
 
@@ -138,7 +138,7 @@ ampc_status rt_stage_batch_launches(rt_plan *p, diag *d)
     (void)d;
     for (int i = 0; i < p->n_steps; i += p->steps[i]->batch) {
         int n = 1;
-        while (n < p->steps[i]->kernel->max_batch && i + n < p->n_steps && joins(p, i, i + n)) n++;
+        while (n < p->steps[i]->kernel->max_batch && i + n < p->n_steps && can_batch(p, i, i + n)) n++;
         p->steps[i]->batch = n;
         if (n > largest) largest = n;
     }

@@ -33,7 +33,7 @@ typedef struct form {
 
 typedef struct epilogue_state {
     rt_plan *p;
-    form *known;
+    form *forms; /* all that the backend was queried about */
 } epilogue_state;
 
 /* ---- querying the backend ------------------------------------------------------------------------ */
@@ -82,7 +82,7 @@ static k_fused *make_program(rt_plan *p, const form *f)
     return program;
 }
 
-static ampc_status ask_backend(const rt_plan *p, form *f)
+static ampc_status query_backend(const rt_plan *p, form *f)
 {
     for (int j = 0; j < f->n_in; j++) f->in[j].data = k_present(&f->in[j]) ? rt_placeholder : NULL;
     for (int k = 0; k < f->n_out; k++) f->out[k].data = k_present(&f->out[k]) ? rt_placeholder : NULL;
@@ -102,19 +102,19 @@ static ampc_status ask_backend(const rt_plan *p, form *f)
 /* Completes the form with the backend's answer. */
 static ampc_status find_support(epilogue_state *e, form *f)
 {
-    form *known = e->known;
-    while (known && !same_form(known, f)) known = known->next;
-    if (!known) {
-        known = rt_plan_alloc(e->p, 1, sizeof *known);
+    form *cached = e->forms;
+    while (cached && !same_form(cached, f)) cached = cached->next;
+    if (!cached) {
+        cached = rt_plan_alloc(e->p, 1, sizeof *cached);
         f->program = f->activation ? make_program(e->p, f) : NULL;
-        if (!known || (f->activation && !f->program)) return AMPC_NO_MEMORY;
-        TRY(ask_backend(e->p, f));
-        f->next = e->known;
-        *known = *f;
-        e->known = known;
+        if (!cached || (f->activation && !f->program)) return AMPC_NO_MEMORY;
+        TRY(query_backend(e->p, f));
+        f->next = e->forms;
+        *cached = *f;
+        e->forms = cached;
     }
-    f->program = known->program;
-    f->supported = known->supported;
+    f->program = cached->program;
+    f->supported = cached->supported;
     return AMPC_OK;
 }
 
@@ -127,7 +127,7 @@ static bool is_plain(const rt_step *m, const rt_step *s)
            m->hoisted == s->hoisted;
 }
 
-static bool is_alike(const k_view *a, const k_view *b) { return a->dtype == b->dtype && k_count(a) == k_count(b); }
+static bool has_same_size(const k_view *a, const k_view *b) { return a->dtype == b->dtype && k_count(a) == k_count(b); }
 
 /* Whether the value is defined before the step runs. */
 static bool is_ready(const rt_plan *p, uint32_t value, const rt_step *s)
@@ -140,10 +140,10 @@ static bool is_ready(const rt_plan *p, uint32_t value, const rt_step *s)
 static void replace_result(rt_plan *p, rt_step *matmul, rt_step *s)
 {
     const uint32_t value = s->out_value[0];
-    const k_view seen = matmul->out[0];
+    const k_view shape = matmul->out[0];
     rt_step_remove(p, s);
     rt_step_write(p, matmul, 0, value);
-    matmul->out[0] = seen;
+    matmul->out[0] = shape;
 }
 
 /* ---- activations --------------------------------------------------------------------------------- */
@@ -155,14 +155,14 @@ static rt_step *find_source(const rt_plan *p, const rt_step *s)
     rt_step *m = rt_def(p, s->in_value[0]);
     if (!is_plain(m, s)) return NULL;
     for (int j = 0; j < s->n_in; j++)
-        if (!is_alike(&s->in[j], &m->out[0]) || (j > 0 && !is_ready(p, s->in_value[j], m))) return NULL;
-    return is_alike(&s->out[0], &m->out[0]) ? m : NULL;
+        if (!has_same_size(&s->in[j], &m->out[0]) || (j > 0 && !is_ready(p, s->in_value[j], m))) return NULL;
+    return has_same_size(&s->out[0], &m->out[0]) ? m : NULL;
 }
 
 /* The pre-activation y becomes an additional result if it has other readers. */
 static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
 {
-    const int x = SLOTS_IN + K_EPILOGUE_X, start = SLOTS_OUT + K_EPILOGUE_AUX;
+    const int x = SLOTS_IN + K_EPILOGUE_X, aux = SLOTS_OUT + K_EPILOGUE_AUX;
     rt_plan *p = e->p;
     rt_step *m = find_source(p, s);
     if (!m) return AMPC_OK;
@@ -171,7 +171,7 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     form f = form_of(m);
     f.activation = s;
     if (operand != RT_NO_VALUE) f.in[x] = m->out[0];
-    if (others) f.out[start] = p->values[y].view;
+    if (others) f.out[aux] = p->values[y].view;
     f.n_in += s->n_in - 1;
     f.n_out += others;
     TRY(find_support(e, &f));
@@ -179,7 +179,7 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     if (!rt_step_widen(p, m, s->n_in - 1, others)) return AMPC_NO_MEMORY;
     m->program = f.program;
     replace_result(p, m, s);
-    if (others) rt_step_write(p, m, start, y);
+    if (others) rt_step_write(p, m, aux, y);
     if (operand == RT_NO_VALUE) return AMPC_OK;
     rt_step_read(p, m, x, operand);
     m->in[x] = m->out[0];
@@ -192,11 +192,12 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
  * bias and without other readers. */
 static bool adds_bias(const rt_plan *p, const rt_step *s, int slot, const rt_step *m)
 {
-    const k_view *y = &m->out[0], *seen = &s->in[slot], *bias = &s->in[1 - slot];
+    const k_view *y = &m->out[0], *product = &s->in[slot], *bias = &s->in[1 - slot];
     const int64_t n = y->dims[y->rank - 1];
-    return !rt_step_reads(m, IR_IN(matmul, bias)) && rt_has_one_use(p, m->out_value[0]) && is_alike(seen, y) &&
-           is_alike(&s->out[0], y) && bias->rank > 0 && bias->dtype == y->dtype && k_count(bias) == n &&
-           bias->dims[bias->rank - 1] == n && seen->dims[seen->rank - 1] == n && is_ready(p, s->in_value[1 - slot], m);
+    return !rt_step_reads(m, IR_IN(matmul, bias)) && rt_has_one_use(p, m->out_value[0]) && has_same_size(product, y) &&
+           has_same_size(&s->out[0], y) && bias->rank > 0 && bias->dtype == y->dtype && k_count(bias) == n &&
+           bias->dims[bias->rank - 1] == n && product->dims[product->rank - 1] == n &&
+           is_ready(p, s->in_value[1 - slot], m);
 }
 
 static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
@@ -238,9 +239,9 @@ static bool sums_rows(const rt_step *s, int64_t n)
 static bool reads_rows(const rt_plan *p, const rt_step *matmul, int slot, const rt_step *s)
 {
     const k_view *v = &matmul->in[slot];
-    const bool along = slot == IR_IN(matmul, a) ? matmul->attr[IR_ATTR(matmul, trans_a)].i
+    const bool outer = slot == IR_IN(matmul, a) ? matmul->attr[IR_ATTR(matmul, trans_a)].i
                                                 : !matmul->attr[IR_ATTR(matmul, trans_b)].i;
-    return along && rt_root(p, matmul->in_value[slot]) == rt_root(p, s->in_value[0]) && is_alike(v, &s->in[0]) &&
+    return outer && rt_root(p, matmul->in_value[slot]) == rt_root(p, s->in_value[0]) && has_same_size(v, &s->in[0]) &&
            sums_rows(s, v->dims[v->rank - 1]);
 }
 

@@ -194,7 +194,7 @@ static int64_t folded_row(const rt_step *s)
 static const rt_step *member(const region *r, const rt_step *more, int i) { return i < 0 ? more : r->member[i]; }
 
 /* Whether the step is neither in the region nor `more`. */
-static bool is_outside(const fusion_state *f, const rt_step *s, const rt_step *more)
+static bool is_external(const fusion_state *f, const rt_step *s, const rt_step *more)
 {
     return s != more && !place_of(f, s)->inside;
 }
@@ -204,11 +204,12 @@ static void narrow_range(const fusion_state *f, const rt_step *s, const rt_step 
 {
     for (int j = 0; j < s->n_in; j++) {
         const rt_step *from = rt_def(f->p, s->in_value[j]);
-        if (from && is_outside(f, from, more) && place_of(f, from)->position > *low) *low = place_of(f, from)->position;
+        if (from && is_external(f, from, more) && place_of(f, from)->position > *low)
+            *low = place_of(f, from)->position;
     }
     for (int k = 0; k < s->n_out; k++)
         for (const rt_use *u = rt_step_writes(s, k) ? rt_uses(f->p, s->out_value[k]) : NULL; u && u->step; u = u->next)
-            if (is_outside(f, u->step, more) && place_of(f, u->step)->position < *high)
+            if (is_external(f, u->step, more) && place_of(f, u->step)->position < *high)
                 *high = place_of(f, u->step)->position;
 }
 
@@ -227,10 +228,10 @@ static bool find_position(const fusion_state *f, const region *r, const rt_step 
 }
 
 /* Whether the value has a reader outside the region and `more`. */
-static bool would_leave(const fusion_state *f, uint32_t value, const rt_step *more)
+static bool would_escape(const fusion_state *f, uint32_t value, const rt_step *more)
 {
     for (const rt_use *u = rt_uses(f->p, value); u; u = u->next)
-        if (!u->step || is_outside(f, u->step, more)) return true;
+        if (!u->step || is_external(f, u->step, more)) return true;
     return false;
 }
 
@@ -244,18 +245,18 @@ static bool is_small_enough(const fusion_state *f, const region *r, const rt_ste
         for (int j = 0; j < s->n_in; j++) {
             const rt_step *from = rt_def(f->p, s->in_value[j]);
             int k = 0;
-            if (!rt_step_reads(s, j) || (from && !is_outside(f, from, more))) continue;
+            if (!rt_step_reads(s, j) || (from && !is_external(f, from, more))) continue;
             while (k < operands && seen[k] != s->in_value[j]) k++;
             if (k == MAX_OPERANDS) return false;
             if (k == operands) seen[operands++] = s->in_value[j];
         }
-        for (int k = 0; k < s->n_out; k++) results += rt_step_writes(s, k) && would_leave(f, s->out_value[k], more);
+        for (int k = 0; k < s->n_out; k++) results += rt_step_writes(s, k) && would_escape(f, s->out_value[k], more);
     }
     return results <= MAX_RESULTS;
 }
 
 /* Whether operands that the step reads once, and folded operands, are defined outside the region. */
-static bool reads_well(const fusion_state *f, const rt_step *s)
+static bool can_read_operands(const fusion_state *f, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++) {
         const rt_step *from = rt_def(f->p, s->in_value[j]);
@@ -265,7 +266,7 @@ static bool reads_well(const fusion_state *f, const rt_step *s)
 }
 
 /* Whether no member reads a result of the step once for all elements. */
-static bool is_read_well(const fusion_state *f, const rt_step *s)
+static bool can_serve_readers(const fusion_state *f, const rt_step *s)
 {
     for (int k = 0; k < s->n_out; k++)
         for (const rt_use *u = rt_step_writes(s, k) ? rt_uses(f->p, s->out_value[k]) : NULL; u; u = u->next)
@@ -284,8 +285,8 @@ static bool can_join(const fusion_state *f, const region *r, const rt_step *s, i
 {
     if (place_of(f, s)->in || place_of(f, s)->inside || !can_fuse(f, s)) return false;
     if ((s->node->phase == IR_UPDATE) != r->update || s->hoisted != r->hoisted || r->code + 2 > MAX_CODE) return false;
-    if (folds(s) ? !can_fold(f, r, s) : count_of(s) != r->count || !is_read_well(f, s)) return false;
-    return reads_well(f, s) && is_small_enough(f, r, s) && find_position(f, r, s, position);
+    if (folds(s) ? !can_fold(f, r, s) : count_of(s) != r->count || !can_serve_readers(f, s)) return false;
+    return can_read_operands(f, s) && is_small_enough(f, r, s) && find_position(f, r, s, position);
 }
 
 /* ---- growing --------------------------------------------------------------------------------------- */
@@ -349,7 +350,7 @@ static void grow(fusion_state *f, rt_step *seed)
 /* ---- writing fused steps ----------------------------------------------------------------------------- */
 
 /* Whether the value has a reader outside the region: an effect, another fused step, or a step of the old order. */
-static bool leaves(const writer *w, uint32_t value)
+static bool escapes(const writer *w, uint32_t value)
 {
     for (const rt_use *u = rt_uses(w->f->p, value); u; u = u->next)
         if (!u->step || u->step->index < 0 || place_of(w->f, u->step)->in != w->r) return true;
@@ -360,14 +361,14 @@ static void write_results(writer *w, const rt_step *s)
 {
     k_fused *program = w->step->program;
     for (int k = 0; k < s->n_out; k++) {
-        if (!rt_step_writes(s, k) || !leaves(w, s->out_value[k])) continue;
+        if (!rt_step_writes(s, k) || !escapes(w, s->out_value[k])) continue;
         const uint32_t from = folds(s) ? s->in_value[0] : s->out_value[k];
         program->results[program->n_results++] = (k_result){.from = *code_of(w, from) - 1, .fold = form_of(s)->fold};
         rt_step_write(w->f->p, w->step, w->step->n_out, s->out_value[k]);
     }
 }
 
-static void forget_code(const writer *w, const rt_step *s)
+static void clear_code(const writer *w, const rt_step *s)
 {
     for (int k = 0; k < s->n_out; k++)
         if (rt_step_writes(s, k)) *code_of(w, s->out_value[k]) = 0;
@@ -386,7 +387,7 @@ static bool write_region(const fusion_state *f, const region *r)
     for (int i = 0; i < r->n; i++)
         if (form_of(r->member[i])->write) form_of(r->member[i])->write(&w, r->member[i]);
     for (int i = 0; i < r->n; i++) write_results(&w, r->member[i]);
-    for (int i = 0; i < r->n; i++) forget_code(&w, r->member[i]);
+    for (int i = 0; i < r->n; i++) clear_code(&w, r->member[i]);
     rt_step_insert_before(p, w.step, p->steps[r->position]);
     return true;
 }

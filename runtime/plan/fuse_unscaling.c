@@ -45,9 +45,9 @@ typedef struct part {
 } part;
 
 /* Results that a part passes to the next one; RT_NO_VALUE: none. */
-typedef struct handed {
+typedef struct partial {
     uint32_t found, squares;
-} handed;
+} partial;
 
 /* ---- who reads the results of a check ------------------------------------------------------------ */
 
@@ -66,14 +66,14 @@ static int result_read(const rt_plan *p, const rt_step *check, const rt_step *s,
 /* Whether the step can read the raw gradients and the scale instead. */
 static bool can_unscale(const rt_plan *p, const rt_step *check, rt_step *s)
 {
-    int read = 0, as_they_are = 0;
+    int read = 0, direct = 0;
     if (s->mark == CAN_UNSCALE + check->index) return true;
     for (int j = 0; j < s->n_in; j++) {
         read += rt_step_reads(s, j) && p->values[rt_root(p, s->in_value[j])].mark > 0;
-        as_they_are += result_read(p, check, s, j) >= 0;
+        direct += result_read(p, check, s, j) >= 0;
     }
     const bool can = rt_step_has(s, IR_UPDATES) ? read == 1 && result_read(p, check, s, k_update_gradient(s->op)) >= 0
-                                                : rt_step_has(s, IR_UNSCALES) && as_they_are == s->n_in;
+                                                : rt_step_has(s, IR_UNSCALES) && direct == s->n_in;
     if (can) s->mark = CAN_UNSCALE + check->index;
     return can;
 }
@@ -117,7 +117,10 @@ static bool is_only_checked(const rt_plan *p, const rt_step *check, uint32_t val
            rt_uses(p, value)->slot < count_gradients(check);
 }
 
-static bool is_product(const rt_step *s) { return ir_op_get(s->op)->colour == IR_WHITE && ir_op_out_attr(s->op) >= 0; }
+static bool is_contraction(const rt_step *s)
+{
+    return ir_op_get(s->op)->colour == IR_WHITE && ir_op_out_attr(s->op) >= 0;
+}
 
 /* Whether the step sums an operand of a narrowed matmul. fuse_epilogues.c may fuse it into that matmul, whose library
  * writes both results in one type. */
@@ -125,7 +128,7 @@ static bool sums_factor(const rt_plan *p, const rt_step *s)
 {
     if (!rt_step_has(s, IR_SUMS)) return false;
     for (const rt_use *u = rt_uses(p, s->in_value[0]); u; u = u->next)
-        if (u->step && u->step->mark == NARROWED && is_product(u->step)) return true;
+        if (u->step && u->step->mark == NARROWED && is_contraction(u->step)) return true;
     return false;
 }
 
@@ -156,7 +159,7 @@ static void narrow_gradients(rt_plan *p, const rt_step *check)
     for (int sums = 0; sums < 2; sums++)
         for (int k = 0; k < count_gradients(check); k++) {
             rt_step *s = rt_def(p, check->in_value[k]);
-            if (!s || check->in[k].dtype != IR_f32 || !(sums ? sums_factor(p, s) : is_product(s))) continue;
+            if (!s || check->in[k].dtype != IR_f32 || !(sums ? sums_factor(p, s) : is_contraction(s))) continue;
             if (can_narrow(p, check, s)) narrow(p, s);
         }
 }
@@ -257,7 +260,7 @@ static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
 }
 
 /* Makes the part's step, which reads its gradients, the scale and the results of the previous part. */
-static bool write_part(rt_plan *p, rt_step *check, part *t, handed before, handed made)
+static bool write_part(rt_plan *p, rt_step *check, part *t, partial before, partial made)
 {
     const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
     rt_step *s = rt_step_new(p, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE));
@@ -284,10 +287,10 @@ static bool new_value_like(rt_plan *p, uint32_t of, uint32_t *like)
 
 static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t squares)
 {
-    const handed all = {check->out_value[count_gradients(check)], squares};
-    handed before = {RT_NO_VALUE, RT_NO_VALUE};
+    const partial all = {check->out_value[count_gradients(check)], squares};
+    partial before = {RT_NO_VALUE, RT_NO_VALUE};
     for (int i = 0; i < n; i++) {
-        handed made = all;
+        partial made = all;
         if (i + 1 < n && !(new_value_like(p, all.found, &made.found) && new_value_like(p, all.squares, &made.squares)))
             return false;
         if (!write_part(p, check, &parts[i], before, made)) return false;

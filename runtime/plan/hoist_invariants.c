@@ -50,15 +50,15 @@ static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_fro
     if (!store || cast->in[0].dtype != IR_f32 || is_read_late(p, cast->out_value[0])) return NULL;
     rt_step *s = rt_def(p, store->value);
     if (!s || s->index < safe_from || !rt_step_has(s, IR_UPDATES)) return NULL;
-    const bool whole = s->in_value[0] == param->root && s->out_value[0] == store->value;
-    return whole && s->n_out <= ir_op_get(s->op)->n_out ? s : NULL;
+    const bool updates_param = s->in_value[0] == param->root && s->out_value[0] == store->value;
+    return updates_param && s->n_out <= ir_op_get(s->op)->n_out ? s : NULL;
 }
 
-static bool write_low_copy(rt_plan *p, rt_step *update_state, const rt_step *cast)
+static bool write_low_copy(rt_plan *p, rt_step *update, const rt_step *cast)
 {
-    const uint32_t low = cast->out_value[0], again = rt_plan_new_view(p, low, low, &cast->out[0]);
-    if (again == RT_NO_VALUE || !rt_step_widen(p, update_state, 0, K_UPDATE_EXTRA_OUT)) return false;
-    rt_step_write(p, update_state, ir_op_get(update_state->op)->n_out + K_UPDATE_LOW, again);
+    const uint32_t low = cast->out_value[0], low_view = rt_plan_new_view(p, low, low, &cast->out[0]);
+    if (low_view == RT_NO_VALUE || !rt_step_widen(p, update, 0, K_UPDATE_EXTRA_OUT)) return false;
+    rt_step_write(p, update, ir_op_get(update->op)->n_out + K_UPDATE_LOW, low_view);
     return true;
 }
 
@@ -68,14 +68,14 @@ ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
     rt_step *last = NULL; /* the last hoisted step */
     (void)d;
     for (int i = 0; i < p->n_steps; i++) {
-        rt_step *s = p->steps[i], *update_state = NULL;
+        rt_step *s = p->steps[i], *update = NULL;
         if (can_hoist(p, s)) {
             for (int j = 0; j < s->n_out; j++)
                 if (rt_step_writes(s, j)) p->values[s->out_value[j]].mark = INVARIANT;
         } else {
-            update_state = find_updater(p, s, safe_from);
-            if (!update_state) continue;
-            if (!write_low_copy(p, update_state, s)) return AMPC_NO_MEMORY;
+            update = find_updater(p, s, safe_from);
+            if (!update) continue;
+            if (!write_low_copy(p, update, s)) return AMPC_NO_MEMORY;
         }
         s->hoisted = true;
         rt_step_move_after(p, s, last);

@@ -95,7 +95,7 @@ static ampc_status check_symbols(const rt_plan *p, diag *d)
     for (size_t i = 0; i < p->n_symbols; i++)
         if (p->sizes[i] > IR_DIM_MAX_SIZE)
             return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                              "graph @%s: %" PRId64 " is too large a size for symbol '%s': %d at most", p->graph->name,
+                              "graph @%s: size %" PRId64 " of symbol '%s' exceeds the maximum %d", p->graph->name,
                               p->sizes[i], ir_dim_symbol_name(p->graph->module->dims, i), IR_DIM_MAX_SIZE);
     return AMPC_OK;
 }

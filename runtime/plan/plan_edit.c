@@ -53,23 +53,23 @@ bool rt_same_dims(const k_view *a, const k_view *b)
     return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
 }
 
-static bool make_room_for_value(rt_plan *p)
+static bool reserve_value(rt_plan *p)
 {
     if (p->n_values < p->max_values) return true;
-    const uint32_t room = p->max_values + p->max_values / 2 + 16;
-    rt_value *values = rt_alloc(room, sizeof *values);
+    const uint32_t capacity = p->max_values + p->max_values / 2 + 16;
+    rt_value *values = rt_alloc(capacity, sizeof *values);
     if (!values) return false;
     memcpy(values, p->values, p->n_values * sizeof *values);
     rt_free(p->values);
     p->values = values;
-    p->max_values = room;
+    p->max_values = capacity;
     return true;
 }
 
 uint32_t rt_plan_new_view(rt_plan *p, uint32_t of, uint32_t root, const k_view *view)
 {
     const k_view copy = *view; /* `view` may point into p->values, which may move */
-    if (!make_room_for_value(p)) return RT_NO_VALUE;
+    if (!reserve_value(p)) return RT_NO_VALUE;
     p->values[p->n_values] = (rt_value){.value = p->values[of].value,
                                         .derived = true,
                                         .view = copy,
@@ -287,7 +287,7 @@ void rt_step_remove(rt_plan *p, rt_step *s)
     s->index = -1;
 }
 
-static bool make_room_for_steps(rt_plan *p, int n)
+static bool reserve_steps(rt_plan *p, int n)
 {
     if (n <= p->max_steps) return true;
     rt_step **steps = rt_alloc((size_t)n, sizeof *steps);
@@ -312,7 +312,7 @@ bool rt_plan_renumber(rt_plan *p)
 {
     int n = 0;
     for (rt_step *s = p->first_step; s; s = s->next) n++;
-    if (!make_room_for_steps(p, n)) return false;
+    if (!reserve_steps(p, n)) return false;
     p->n_steps = p->n_hoisted = 0;
     for (rt_step *s = p->first_step; s; s = s->next) {
         p->n_hoisted += s->hoisted;

@@ -22,8 +22,8 @@ static void print_value(FILE *f, const rt_plan *p, uint32_t id)
         return;
     }
     const rt_value *v = &p->values[id];
-    bool outside = !v->derived && v->value->kind != IR_VALUE_RESULT;
-    fprintf(f, "%c%s%s", outside ? '@' : '%', v->value->name, v->derived ? "'" : "");
+    bool external = !v->derived && v->value->kind != IR_VALUE_RESULT;
+    fprintf(f, "%c%s%s", external ? '@' : '%', v->value->name, v->derived ? "'" : "");
 }
 
 static void print_buffer(FILE *f, const rt_plan *p, int buffer)
@@ -41,7 +41,7 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
 }
 
 /* Returns the operand whose buffer the result overwrites, or RT_NO_VALUE. */
-static uint32_t taken_over(const rt_step *s, int k)
+static uint32_t overwritten(const rt_step *s, int k)
 {
     for (int j = 0; j < s->n_in; j++)
         if (s->in_buffer[j] != RT_NO_BUFFER && s->in_buffer[j] == s->out_buffer[k]) return s->in_value[j];
@@ -65,9 +65,9 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
     }
 }
 
-static void print_place(FILE *f, const rt_plan *p, const rt_step *s, int k)
+static void print_location(FILE *f, const rt_plan *p, const rt_step *s, int k)
 {
-    const uint32_t over = taken_over(s, k);
+    const uint32_t over = overwritten(s, k);
     fputs(" at ", f);
     print_buffer(f, p, s->out_buffer[k]);
     if (over == RT_NO_VALUE) return;
@@ -84,7 +84,7 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
         fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
     fputs(" : ", f);
     print_view(f, &s->out[k]);
-    if (p->buffers) print_place(f, p, s, k);
+    if (p->buffers) print_location(f, p, s, k);
     fputc('\n', f);
 }
 

@@ -51,7 +51,7 @@ static bool is_numbers(const json_t *v)
 }
 
 /* Returns what the value should be; NULL: it is valid. */
-static const char *complaint(const struct property *p, const json_t *v)
+static const char *expected_value(const struct property *p, const json_t *v)
 {
     switch (p->kind) {
     case NUMBER: return json_is_integer(v) ? NULL : "an integer";
@@ -65,15 +65,16 @@ static const char *complaint(const struct property *p, const json_t *v)
 static ampc_status check_properties(const json_t *root, const char *path, diag *d)
 {
     if (!json_is_object(root))
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not the description of a device: no JSON object");
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: no JSON object");
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         const char *name = properties[i].name;
         const json_t *v = json_object_get(root, name);
         if (!v)
             return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
-                              "not the description of a device: the property '%s' is missing", name);
-        const char *wanted = complaint(&properties[i], v);
-        if (wanted) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the property '%s' must be %s", name, wanted);
+                              "not a device description: the property '%s' is missing", name);
+        const char *expected = expected_value(&properties[i], v);
+        if (expected)
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the property '%s' must be %s", name, expected);
     }
     return AMPC_OK;
 }
@@ -86,7 +87,7 @@ static ampc_status parse(rt_device_file *f, const char *path, diag *d)
     if (parsed == AMPC_NO_MEMORY) return rt_no_memory(d);
     if (parsed != AMPC_OK)
         return diag_error(d, parsed, (diag_loc){.file = path, .line = e.line, .column = e.column},
-                          "not the description of a device: %s", e.text);
+                          "not a device description: %s", e.text);
     ampc_status status = check_properties(root, path, d);
     const json_int_t n = json_integer_value(json_object_get(root, "multiProcessorCount"));
     f->multiprocessors = n < INT_MAX ? (int)n : INT_MAX;
@@ -96,7 +97,7 @@ static ampc_status parse(rt_device_file *f, const char *path, diag *d)
 
 static ampc_status io_error(const char *path, diag *d)
 {
-    return diag_errno(d, DIAG_FILE(path), "cannot read the description of a device");
+    return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
 }
 
 static ampc_status read_text(FILE *f, const char *path, diag *d, char **out)
@@ -105,8 +106,7 @@ static ampc_status read_text(FILE *f, const char *path, diag *d, char **out)
     if (!*out) return rt_no_memory(d);
     const size_t n = fread(*out, 1, MAX_BYTES, f);
     if (ferror(f)) return io_error(path, d);
-    if (n == MAX_BYTES)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not the description of a device: 1 MiB or more");
+    if (n == MAX_BYTES) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
     return AMPC_OK;
 }
 

@@ -137,17 +137,17 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     return AMPC_OK;
 }
 
-/* Says which batch size would fit, assuming that the arena is proportional to it. */
-static void print_hint(const rt_session *s, const rt_plan *p, int64_t room, char *text, size_t n)
+/* Formats a hint about the batch size that would fit, assuming that the arena is proportional to it. */
+static void format_hint(const rt_session *s, const rt_plan *p, int64_t free_bytes, char *text, size_t n)
 {
     int64_t batch;
     *text = '\0';
     size_t symbol = rt_batch_symbol(p->graph, s->fixed, &batch);
     if (symbol != RT_NO_SYMBOL) batch = p->sizes[symbol];
-    if (room <= 0 || batch < 2) return;
-    double fits = (double)batch * (double)(room + s->arena_bytes) / (double)p->arena_bytes;
-    snprintf(text, n, "; %lld are free, which is room for about %lld of the %lld of '%s'", (long long)room,
-             (long long)fits, (long long)batch, p->graph->inputs.items[0]->name);
+    if (free_bytes <= 0 || batch < 2) return;
+    double fits = (double)batch * (double)(free_bytes + s->arena_bytes) / (double)p->arena_bytes;
+    snprintf(text, n, "; %lld bytes are free, enough for a batch of about %lld instead of %lld", (long long)free_bytes,
+             (long long)fits, (long long)batch);
 }
 
 /* All plans share one arena, because only one runs at a time. */
@@ -162,7 +162,7 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &s->arena);
     if (status == AMPC_DEVICE) return rt_device_error(s, status, d);
     if (status != AMPC_OK) {
-        print_hint(s, p, s->backend->device_ops ? s->backend->device_ops->room(&s->ctx) : 0, hint, sizeof hint);
+        format_hint(s, p, s->backend->device_ops ? s->backend->device_ops->free_bytes(&s->ctx) : 0, hint, sizeof hint);
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: graph @%s needs an arena of %lld bytes%s",
                           p->graph->name, (long long)p->arena_bytes, hint);
     }
@@ -220,8 +220,8 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
     rt_plan *p;
     TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
     *out = (rt_memory){.arena = p->arena_bytes + p->persistent_bytes, .storage = s->storage_bytes};
-    const int64_t room = s->room ? s->backend->device_ops->room(&s->ctx) : 0;
-    if (room && room < s->room) out->used = s->room - room;
+    const int64_t free_bytes = s->free_at_open ? s->backend->device_ops->free_bytes(&s->ctx) : 0;
+    if (free_bytes && free_bytes < s->free_at_open) out->used = s->free_at_open - free_bytes;
     return AMPC_OK;
 }
 

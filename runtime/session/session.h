@@ -4,7 +4,8 @@
  * by one thread at a time.
  *
  * Some devices run asynchronously. rt_session_run waits for the results. rt_session_submit does not; the scalars that a
- * training loop needs of each run (rt_session_keep) can be collected later, for the last RT_READBACK_RUNS runs. */
+ * training loop needs of each run (rt_session_select_scalars) can be collected later, for the last RT_READBACK_RUNS
+ * runs. */
 #ifndef AMPC_SESSION_H
 #define AMPC_SESSION_H
 
@@ -69,14 +70,14 @@ ampc_status rt_session_fetched(rt_session *s, diag *d);
 enum { RT_READBACK_RUNS = 16, RT_READBACK_SCALARS = 8 };
 
 /* An output; storage before the run; storage after the run. */
-typedef enum rt_readback_kind { RT_KEEP_OUTPUT, RT_KEEP_BEFORE, RT_KEEP_AFTER } rt_readback_kind;
-typedef struct rt_keep {
+typedef enum rt_readback_kind { RT_READBACK_OUTPUT, RT_READBACK_BEFORE, RT_READBACK_AFTER } rt_readback_kind;
+typedef struct rt_readback {
     const char *name;
     rt_readback_kind kind;
-} rt_keep;
+} rt_readback;
 
 /* Selects up to RT_READBACK_SCALARS scalars to read back from each run of the graph; replaces the earlier selection. */
-ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d);
+ampc_status rt_session_select_scalars(rt_session *s, const char *graph, const rt_readback *what, int n, diag *d);
 /* Like rt_session_run, but does not wait; the caller may reuse the inputs at once. *run is the number of the run for
  * rt_session_done and rt_session_collect, which accept those of the last RT_READBACK_RUNS runs. */
 ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, int64_t *run);

@@ -59,7 +59,7 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE, "device '%s' is not available in this build", path);
     if (!s->plan_only)
         return diag_error(d, AMPC_USAGE, DIAG_FILE(path),
-                          "the description of a device can only be planned for, not run on");
+                          "a device description can only be used for planning, not for running");
     if (!exists)
         return diag_error(d, AMPC_IO, DIAG_FILE(path),
                           "neither a device of this build (%s) nor a file that describes one", rt_devices());
@@ -67,7 +67,7 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
     s->backend = rt_backend_describable();
     if (status == AMPC_OK && !s->backend)
         status = diag_error(d, AMPC_DEVICE, DIAG_FILE(path),
-                            "this build has no CUDA backend to plan for the device with");
+                            "planning for a described device requires a build with CUDA");
     if (status == AMPC_OK) {
         status = s->backend->describe(&s->ctx, file.text, file.multiprocessors);
         if (status != AMPC_OK) rt_device_error(s, status, d);
@@ -77,15 +77,15 @@ static ampc_status open_described(rt_session *s, const char *path, diag *d)
 }
 
 /* Fewer threads only make a session slower, unless deterministic mode fixes how work is divided. */
-static ampc_status limit_threads(rt_session *s, bool exactly, diag *d)
+static ampc_status limit_threads(rt_session *s, bool exact, diag *d)
 {
-    const int wanted = s->ctx.threads, n = cpu_threads_available(wanted);
-    if (n == wanted) return AMPC_OK;
-    if (exactly)
+    const int requested = s->ctx.threads, n = cpu_threads_available(requested);
+    if (n == requested) return AMPC_OK;
+    if (exact)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
-                          "the system gives %d of %d threads, and fewer would change the results", n, wanted);
+                          "only %d of %d threads are available, and fewer would change the results", n, requested);
     s->ctx.threads = n;
-    return diag_warning(d, DIAG_NOWHERE, "the system gives only %d of %d threads", n, wanted);
+    return diag_warning(d, DIAG_NOWHERE, "only %d of %d threads are available", n, requested);
 }
 
 ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
@@ -93,15 +93,15 @@ ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
     const int n = cpu_threads_available(s->ctx.threads);
     /* The first run of a plan allocates memory that later runs reuse. */
     if (!s->backend->device_ops && !p->warm && !cpu_has_reserve())
-        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left to run anything");
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left for any run");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
-                      "the session has %d threads, of which the system gives %d to the thread that calls now",
-                      s->ctx.threads, n);
+                      "only %d of the %d threads of the session are available to the calling thread", n,
+                      s->ctx.threads);
 }
 
 /* Returns the low type of a matmul or convolution that the device does not compute natively; IR_NO_DTYPE: none. */
-static ir_dtype opaque_type(const rt_session *s)
+static ir_dtype emulated_type(const rt_session *s)
 {
     for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)
         for (const ir_node *n = s->module->graphs.items[i]->first; n; n = n->next) {
@@ -113,7 +113,7 @@ static ir_dtype opaque_type(const rt_session *s)
 
 static void remark_types(const rt_session *s, diag *d)
 {
-    const ir_dtype t = opaque_type(s);
+    const ir_dtype t = emulated_type(s);
     if (t != IR_NO_DTYPE)
         diag_remark(d, DIAG_FILE(ir_module_source(s->module)),
                     "this processor has no instructions for %s: products are computed in f32, so that %s saves memory, "
@@ -138,6 +138,6 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     else TRY(open_described(s, device, d));
     s->is_open = true;
     remark_types(s, d);
-    if (s->backend->device_ops && !s->plan_only) s->room = s->backend->device_ops->room(&s->ctx);
+    if (s->backend->device_ops && !s->plan_only) s->free_at_open = s->backend->device_ops->free_bytes(&s->ctx);
     return AMPC_OK;
 }

@@ -1,7 +1,7 @@
 /* session_inputs.c - binds the caller's tensors to the inputs of a plan.
  *
  * A symbol is solved from a dimension that is linear in it and has no other unknown symbol (N, 4*N+2), input by input
- * until no more symbols can be solved. Then every dimension must have the given size. */
+ * until no more symbols can be solved. Then every dimension must have the actual size. */
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/batch.h"
@@ -21,46 +21,47 @@ static const rt_tensor *find_tensor(const rt_tensor *inputs, int n, const char *
 
 static bool solve_inputs(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n)
 {
-    bool learnt = false;
+    bool solved = false;
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
         const rt_tensor *tensor = find_tensor(inputs, n, v->name);
         for (int axis = 0; tensor && axis < v->type.rank && axis < tensor->rank; axis++)
-            learnt = ir_dim_solve(s->module->dims, v->type.dims[axis], tensor->dims[axis], s->sizes) || learnt;
+            solved = ir_dim_solve(s->module->dims, v->type.dims[axis], tensor->dims[axis], s->sizes) || solved;
     }
-    return learnt;
+    return solved;
 }
 
-static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, int64_t given, diag *d)
+static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, int64_t actual, diag *d)
 {
     const ir_dim_table *t = s->module->dims;
     ir_dim dim = v->type.dims[axis];
     char text[RT_DIM_TEXT];
     int64_t size;
     size_t symbol = 0;
-    bool known = ir_dim_eval(t, dim, s->sizes, &size, &symbol);
-    if (!known && symbol == SIZE_MAX)
+    bool is_bound = ir_dim_eval(t, dim, s->sizes, &size, &symbol);
+    if (!is_bound && symbol == SIZE_MAX)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': axis %d, which is %s, is too large", v->name,
                           axis, rt_dim_text(t, dim, text));
-    if (!known)
+    if (!is_bound)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s': axis %d is %s, and no size of '%s' gives %" PRId64 "; bind the symbol", v->name,
-                          axis, rt_dim_text(t, dim, text), ir_dim_symbol_name(t, symbol), given);
-    if (size == given) return AMPC_OK;
+                          "input '%s': axis %d is %s, which is %" PRId64 " for no size of '%s'; bind the symbol",
+                          v->name, axis, rt_dim_text(t, dim, text), actual, ir_dim_symbol_name(t, symbol));
+    if (size == actual) return AMPC_OK;
     if (!ir_dim_is_symbolic(dim))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s': axis %d has size %" PRId64 ", the graph takes %" PRId64, v->name, axis, given,
-                          size);
+                          "input '%s': axis %d has size %" PRId64 ", but the graph requires %" PRId64, v->name, axis,
+                          actual, size);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "input '%s': axis %d has size %" PRId64 ", but %s is %" PRId64 " by the options or another input",
-                      v->name, axis, given, rt_dim_text(t, dim, text), size);
+                      "input '%s': axis %d has size %" PRId64 ", but %s is %" PRId64
+                      " according to the options or another input",
+                      v->name, axis, actual, rt_dim_text(t, dim, text), size);
 }
 
 static ampc_status check_shape(const rt_session *s, const ir_value *v, const rt_tensor *tensor, diag *d)
 {
     if (tensor->rank != v->type.rank)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' has %d dimensions, the graph takes %d", v->name,
-                          tensor->rank, v->type.rank);
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' has %d dimensions, but the graph requires %d",
+                          v->name, tensor->rank, v->type.rank);
     for (int axis = 0; axis < tensor->rank; axis++) TRY(check_axis(s, v, axis, tensor->dims[axis], d));
     return AMPC_OK;
 }
@@ -94,8 +95,8 @@ static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void
         int64_t after = ir_load_i64(to, (const char *)converted + i * (int64_t)ir_dtype_size(to));
         if (before != after)
             return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                              "input '%s': element %" PRId64 " is %" PRId64 ", which %s cannot hold", from->name, i,
-                              before, ir_dtype_name(to));
+                              "input '%s': element %" PRId64 " is %" PRId64 ", which %s cannot represent", from->name,
+                              i, before, ir_dtype_name(to));
     }
     return AMPC_OK;
 }
@@ -140,7 +141,7 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
     if (tensor->dtype != view->dtype && ir_dtype_is_int(view->dtype))
         TRY(check_integers(tensor, view->dtype, staging->host, k_count(view), d));
     s->inputs[i] = device_ops ? staging->device : staging->host;
-    if (device_ops) RT_DEVICE(s, d, device_ops->upload_ahead(&s->ctx, staging->device, staging->host, k_bytes(view)));
+    if (device_ops) RT_DEVICE(s, d, device_ops->prefetch(&s->ctx, staging->device, staging->host, k_bytes(view)));
     return AMPC_OK;
 }
 
@@ -158,7 +159,7 @@ static ampc_status gather_input(rt_session *s, const rt_plan *p, size_t i, const
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' of graph @%s is missing", v->name,
                           p->graph->name);
     if (!converts(tensor->dtype, view->dtype))
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the graph takes %s", v->name,
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, but the graph requires %s", v->name,
                           ir_dtype_name(tensor->dtype), ir_dtype_name(view->dtype));
     s->inputs[i] = NULL;
     if (k_count(view) == 0) return AMPC_OK; /* the caller may have no memory for it */
@@ -174,6 +175,6 @@ ampc_status rt_inputs_gather(rt_session *s, const rt_plan *p, const rt_tensor *i
     if (device_ops && s->slot_marks[slot] && !device_ops->passed(&s->ctx, s->slot_marks[slot]))
         RT_DEVICE(s, d, device_ops->wait(&s->ctx, s->slot_marks[slot]));
     for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(gather_input(s, p, i, inputs, n, slot, d));
-    if (device_ops) RT_DEVICE(s, d, device_ops->join_ahead(&s->ctx));
+    if (device_ops) RT_DEVICE(s, d, device_ops->join_prefetches(&s->ctx));
     return AMPC_OK;
 }

@@ -1,5 +1,6 @@
 /* session_readback.c - asynchronous readback: a ring with the scalars and faults of the last runs. */
 #include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
 
 #include <assert.h>
@@ -20,7 +21,7 @@ ampc_status rt_readback_open(rt_session *s, diag *d)
 
 static void drop_names(rt_session *s)
 {
-    for (int i = 0; i < s->n_readback; i++) free(s->kept[i].name);
+    for (int i = 0; i < s->n_readback; i++) free((char *)s->readback[i].name);
     s->n_readback = 0;
 }
 
@@ -32,15 +33,15 @@ void rt_readback_close(rt_session *s)
     rt_host_free(s, s->reports);
 }
 
-ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *what, int n, diag *d)
+ampc_status rt_session_select_scalars(rt_session *s, const char *graph, const rt_readback *what, int n, diag *d)
 {
     assert(n <= RT_READBACK_SCALARS); /* callers select a few fixed scalars */
     drop_names(s);
-    s->kept_graph = ir_graph_find(s->module, graph);
+    s->readback_graph = ir_graph_find(s->module, graph);
     for (int i = 0; i < n; i++) {
         char *name = strdup(what[i].name);
-        if (!name) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-        s->kept[s->n_readback++] = (rt_readback){name, what[i].kind};
+        if (!name) return rt_no_memory(d);
+        s->readback[s->n_readback++] = (rt_readback){name, what[i].kind};
     }
     return AMPC_OK;
 }
@@ -50,7 +51,7 @@ ampc_status rt_session_keep(rt_session *s, const char *graph, const rt_keep *wha
 /* Returns the current address of the scalar, and its type; NULL: the model has none. */
 static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_readback *k, ir_dtype *dtype)
 {
-    if (k->kind != RT_KEEP_OUTPUT) {
+    if (k->kind != RT_READBACK_OUTPUT) {
         const ir_storage *storage = ir_storage_find(s->module, k->name);
         if (!storage || storage->type.rank != 0) return NULL;
         *dtype = storage->type.dtype;
@@ -65,14 +66,15 @@ static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_r
     return NULL;
 }
 
-static ampc_status take(rt_session *s, const rt_plan *p, bool before, diag *d)
+/* Copies the scalars from before or after the run to its report. */
+static ampc_status copy_scalars(rt_session *s, const rt_plan *p, bool before, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     rt_report *report = &s->reports[s->runs % RT_READBACK_RUNS];
     for (int i = 0; i < s->n_readback; i++) {
         ir_dtype dtype;
-        if ((s->kept[i].kind == RT_KEEP_BEFORE) != before) continue;
-        const void *from = find_scalar(s, p, &s->kept[i], &dtype);
+        if ((s->readback[i].kind == RT_READBACK_BEFORE) != before) continue;
+        const void *from = find_scalar(s, p, &s->readback[i], &dtype);
         if (!from) continue;
         RT_DEVICE(s, d,
                   (device_ops ? device_ops->download : s->backend->copy)(&s->ctx, report->scalars[i], from,
@@ -85,16 +87,16 @@ ampc_status rt_readback_begin(rt_session *s, const rt_plan *p, diag *d)
 {
     rt_submitted *run = &s->ring[s->runs % RT_READBACK_RUNS];
     run->plan = p;
-    run->keeps = p->graph == s->kept_graph;
+    run->reads_back = p->graph == s->readback_graph;
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->clear_fault(&s->ctx));
-    return run->keeps ? take(s, p, true, d) : AMPC_OK;
+    return run->reads_back ? copy_scalars(s, p, true, d) : AMPC_OK;
 }
 
 ampc_status rt_readback_end(rt_session *s, const rt_plan *p, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     int64_t at = s->runs % RT_READBACK_RUNS;
-    if (s->ring[at].keeps) TRY(take(s, p, false, d));
+    if (s->ring[at].reads_back) TRY(copy_scalars(s, p, false, d));
     if (!device_ops) return AMPC_OK;
     RT_DEVICE(s, d, device_ops->download_fault(&s->ctx, &s->reports[at].fault));
     RT_DEVICE(s, d, device_ops->mark(&s->ctx, &s->ring[at].mark));
@@ -119,8 +121,8 @@ ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scal
     if (s->reports[at].fault != K_NO_FAULT) return rt_run_fault(r->plan, s->reports[at].fault, d);
     for (int i = 0; scalars && i < s->n_readback; i++) {
         ir_dtype dtype;
-        bool known = r->keeps && find_scalar(s, r->plan, &s->kept[i], &dtype);
-        scalars[i] = known ? ir_load_f64(dtype, s->reports[at].scalars[i]) : NAN;
+        bool exists = r->reads_back && find_scalar(s, r->plan, &s->readback[i], &dtype);
+        scalars[i] = exists ? ir_load_f64(dtype, s->reports[at].scalars[i]) : NAN;
     }
     return AMPC_OK;
 }

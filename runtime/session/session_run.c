@@ -51,7 +51,7 @@ static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
     return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
 }
 
-static ampc_status run_group(const rt_session *s, const rt_plan *p, int first, int n)
+static ampc_status run_batch(const rt_session *s, const rt_plan *p, int first, int n)
 {
     for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
     return p->steps[first]->kernel->run_batch(p->calls, n);
@@ -64,7 +64,7 @@ static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
     const rt_step *step = p->steps[i];
     s->error[0] = '\0';
     if (device_ops) device_ops->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
-    ampc_status status = n > 1 ? run_group(s, p, i, n) : run_step(s, p, i);
+    ampc_status status = n > 1 ? run_batch(s, p, i, n) : run_step(s, p, i);
     if (device_ops) device_ops->end_range(&s->ctx);
     return status;
 }
@@ -85,7 +85,7 @@ static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end
     return AMPC_OK;
 }
 
-static ampc_status walk(rt_session *s, const rt_plan *p, diag *d)
+static ampc_status issue(rt_session *s, const rt_plan *p, diag *d)
 {
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
     TRY(note_launch(s, p, p->n_hoisted, 0, d));
@@ -117,8 +117,8 @@ ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     RT_DEVICE(s, d, device_ops->record(&s->ctx));
-    ampc_status walked = walk(s, p, d), finished = device_ops->finish(&s->ctx, recording);
-    if (walked != AMPC_OK) return walked;
+    ampc_status issued = issue(s, p, d), finished = device_ops->finish(&s->ctx, recording);
+    if (issued != AMPC_OK) return issued;
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
 }
 
@@ -157,7 +157,7 @@ ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
 {
     TRY(rt_run_refresh(s, p, d));
     if (recording) RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
-    else TRY(walk(s, p, d));
+    else TRY(issue(s, p, d));
     p->warm = true;
     note_stores(s, p);
     return AMPC_OK;

@@ -3,6 +3,7 @@
  * Selections are interned: there is one object for each set of outputs that was ever selected. A plan is made for one
  * selection, so selecting a set again finds its plans in the cache. */
 #include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
 
 #include <stdio.h>
@@ -61,10 +62,10 @@ static bool is_same(const rt_selection *a, const rt_selection *b)
 /* Returns the one object for this set; owns or frees `made`. */
 static const rt_selection *intern(rt_session *s, rt_selection *made)
 {
-    for (const rt_selection *known = s->selections; known; known = known->next)
-        if (is_same(known, made)) {
+    for (const rt_selection *existing = s->selections; existing; existing = existing->next)
+        if (is_same(existing, made)) {
             rt_free(made);
-            return known;
+            return existing;
         }
     made->next = s->selections;
     s->selections = made;
@@ -83,9 +84,9 @@ ampc_status rt_session_select(rt_session *s, const char *graph, const char *cons
     for (int i = 0; i < n; i++)
         if (!ir_graph_find_output(g, names[i])) return reject_name(g, names[i], d);
     rt_selection *made = make_selection(g, names, n);
-    if (!made) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-    const rt_selection *known = intern(s, made);
-    s->selected[at] = known->n == count_outputs(g) ? NULL : known;
+    if (!made) return rt_no_memory(d);
+    const rt_selection *existing = intern(s, made);
+    s->selected[at] = existing->n == count_outputs(g) ? NULL : existing;
     return AMPC_OK;
 }
 

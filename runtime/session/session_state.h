@@ -12,12 +12,6 @@ typedef struct rt_staging {
     size_t bytes;
 } rt_staging;
 
-/* A scalar to read back from each run. */
-typedef struct rt_readback {
-    char *name;
-    rt_readback_kind kind;
-} rt_readback;
-
 /* What a run reports to the host, which reads it later; in host memory of the backend. */
 typedef struct rt_report {
     int fault;
@@ -26,8 +20,8 @@ typedef struct rt_report {
 
 typedef struct rt_submitted {
     const rt_plan *plan;
-    void *mark; /* passed once the report is complete */
-    bool keeps; /* the run is of kept_graph */
+    void *mark;      /* passed once the report is complete */
+    bool reads_back; /* the run is of readback_graph */
 } rt_submitted;
 
 struct rt_session {
@@ -61,10 +55,10 @@ struct rt_session {
     int64_t runs;         /* number of runs submitted */
     rt_submitted ring[RT_READBACK_RUNS];
     rt_report *reports; /* [RT_READBACK_RUNS], and one for repeated runs */
-    const ir_graph *kept_graph;
-    rt_readback kept[RT_READBACK_SCALARS];
+    const ir_graph *readback_graph;
+    rt_readback readback[RT_READBACK_SCALARS]; /* with allocated names */
     int n_readback;
-    int64_t room; /* free bytes of the device when the session was opened; 0: unknown */
+    int64_t free_at_open; /* free bytes of the device when the session was opened; 0: unknown */
     /* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that
      * step). The first call marks the start of the run. NULL: no profiling. */
     ampc_status (*after_launch)(rt_session *s, const rt_plan *p, int first, int steps, diag *d);

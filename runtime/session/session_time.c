@@ -4,13 +4,14 @@
  * the device never waits for the host. Marks between launches are part of a recording: if the host enqueued one launch
  * at a time, short kernels would end before the next one arrives, and the marks would measure the host. */
 #include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { RUNS_AHEAD = 64 }; /* runs enqueued before the host reads the time of the first */
+enum { MAX_ENQUEUED = 64 }; /* runs enqueued before the host reads the time of the first */
 
 static int64_t now_ns(void)
 {
@@ -60,10 +61,10 @@ static ampc_status repeat(rt_session *s, diag *d) { return rt_run_enqueue(s, s->
 
 /* A ring for a sequence of marks of any length. */
 typedef struct mark_ring {
-    void *marks[RUNS_AHEAD + 1];
+    void *marks[MAX_ENQUEUED + 1];
 } mark_ring;
 
-static void **mark_at(mark_ring *r, int64_t i) { return &r->marks[i % (RUNS_AHEAD + 1)]; }
+static void **mark_at(mark_ring *r, int64_t i) { return &r->marks[i % (MAX_ENQUEUED + 1)]; }
 
 static ampc_status read_run(rt_session *s, mark_ring *r, int64_t i, diag *d, double *ms)
 {
@@ -80,10 +81,10 @@ static ampc_status time_device(rt_session *s, mark_ring *r, int64_t warmup, int6
     RT_DEVICE(s, d, device_ops->mark_time(&s->ctx, mark_at(r, 0)));
     for (int64_t i = 0; i < n; i++) {
         TRY(repeat(s, d));
-        if (i >= RUNS_AHEAD) TRY(read_run(s, r, i - RUNS_AHEAD, d, ms));
+        if (i >= MAX_ENQUEUED) TRY(read_run(s, r, i - MAX_ENQUEUED, d, ms));
         RT_DEVICE(s, d, device_ops->mark_time(&s->ctx, mark_at(r, i + 1)));
     }
-    for (int64_t i = n > RUNS_AHEAD ? n - RUNS_AHEAD : 0; i < n; i++) TRY(read_run(s, r, i, d, ms));
+    for (int64_t i = n > MAX_ENQUEUED ? n - MAX_ENQUEUED : 0; i < n; i++) TRY(read_run(s, r, i, d, ms));
     return AMPC_OK;
 }
 
@@ -114,7 +115,7 @@ ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, d
     if (status == AMPC_OK)
         status = device_ops ? time_device(s, &ring, warmup, n, d, ms) : time_host(s, warmup, n, d, ms);
     status = end_repetitions(s, status, d);
-    for (int i = 0; device_ops && i <= RUNS_AHEAD; i++) device_ops->unmark(&s->ctx, ring.marks[i]);
+    for (int i = 0; device_ops && i <= MAX_ENQUEUED; i++) device_ops->unmark(&s->ctx, ring.marks[i]);
     return status;
 }
 
@@ -122,7 +123,7 @@ ampc_status rt_session_time(rt_session *s, int64_t warmup, int64_t n, diag *d, d
 
 /* Points of one run: launch i is between points i and i + 1. */
 struct rt_points {
-    int n, room;
+    int n, capacity;
     rt_launch *launches;
     void **marks;  /* of a discrete device */
     int64_t *ns;   /* of the host */
@@ -135,7 +136,7 @@ static ampc_status note_point(rt_session *s, const rt_plan *p, int first, int st
     struct rt_points *points = s->points;
     const int i = points->n++;
     const rt_step *step = steps ? p->steps[first] : NULL;
-    assert(i < points->room); /* points_open counts the steps of the plan */
+    assert(i < points->capacity); /* points_open counts the steps of the plan */
     if (i > 0)
         points->launches[i - 1] = (rt_launch){
             .step = first, .steps = steps, .op = step ? rt_step_name(step) : "copy", .node = step ? step->node : NULL};
@@ -146,19 +147,19 @@ static ampc_status note_point(rt_session *s, const rt_plan *p, int first, int st
 
 static ampc_status points_open(struct rt_points *points, const rt_plan *p, int runs, diag *d)
 {
-    points->room = p->n_steps - p->n_hoisted + 3; /* start, copies before and after */
-    const size_t room = (size_t)points->room;
-    points->launches = rt_alloc(room, sizeof *points->launches);
-    points->marks = rt_alloc(room, sizeof *points->marks);
-    points->ns = rt_alloc(room, sizeof *points->ns);
-    points->times = rt_alloc(room * (size_t)runs, sizeof *points->times);
+    points->capacity = p->n_steps - p->n_hoisted + 3; /* start, copies before and after */
+    const size_t capacity = (size_t)points->capacity;
+    points->launches = rt_alloc(capacity, sizeof *points->launches);
+    points->marks = rt_alloc(capacity, sizeof *points->marks);
+    points->ns = rt_alloc(capacity, sizeof *points->ns);
+    points->times = rt_alloc(capacity * (size_t)runs, sizeof *points->times);
     if (points->launches && points->marks && points->ns && points->times) return AMPC_OK;
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the profile");
+    return rt_no_memory(d);
 }
 
 static void points_close(rt_session *s, struct rt_points *points)
 {
-    for (int i = 0; s->backend->device_ops && points->marks && i < points->room; i++)
+    for (int i = 0; s->backend->device_ops && points->marks && i < points->capacity; i++)
         s->backend->device_ops->unmark(&s->ctx, points->marks[i]);
     void *owned[] = {points->launches, points->marks, points->ns, points->times};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);

@@ -52,22 +52,22 @@ ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *con
 /* The scalars read back from each step, in this order. */
 enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
 
-static rt_keep keep_output(const rt_stepper *t, ir_output_role role)
+static rt_readback keep_output(const rt_stepper *t, ir_output_role role)
 {
     const char *name = ir_output_name(ir_output_by_role(t->graph, role));
-    return (rt_keep){name ? name : "", RT_KEEP_OUTPUT};
+    return (rt_readback){name ? name : "", RT_READBACK_OUTPUT};
 }
 
 static ampc_status keep(rt_stepper *t, diag *d)
 {
     const char *rate = ir_state_name(t->graph->module, IR_STATE_lr);
     const char *scale = ir_state_name(t->graph->module, IR_STATE_loss_scale);
-    const rt_keep values[KEPT] = {
+    const rt_readback values[KEPT] = {
         [LOSS] = keep_output(t, IR_OUTPUT_loss),           [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
-        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf), [RATE] = {rate, RT_KEEP_BEFORE},
-        [SCALE_BEFORE] = {scale, RT_KEEP_BEFORE},          [SCALE_AFTER] = {scale, RT_KEEP_AFTER},
+        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf), [RATE] = {rate, RT_READBACK_BEFORE},
+        [SCALE_BEFORE] = {scale, RT_READBACK_BEFORE},      [SCALE_AFTER] = {scale, RT_READBACK_AFTER},
     };
-    return rt_session_keep(t->session, t->graph->name, values, KEPT, d);
+    return rt_session_select_scalars(t->session, t->graph->name, values, KEPT, d);
 }
 
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)

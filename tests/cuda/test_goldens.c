@@ -71,12 +71,12 @@ static void check_losses(const golden *g, rt_session *cuda, rt_session *cpu)
 {
     const ir_graph *step = ir_graph_by_role(g->module, IR_GRAPH_train_step);
     const char *name = ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss));
-    const rt_keep loss = {name, RT_KEEP_OUTPUT};
+    const rt_readback loss = {name, RT_READBACK_OUTPUT};
     int64_t runs[GOLDEN_STEPS];
     rt_tensor inputs[GOLDEN_INPUTS];
     int n = golden_inputs(g, "train_step", inputs);
     assert_int_equal(rt_stepper_select(cuda, g->module, NULL, 0, g->diag), AMPC_OK);
-    assert_int_equal(rt_session_keep(cuda, "train_step", &loss, 1, g->diag), AMPC_OK);
+    assert_int_equal(rt_session_select_scalars(cuda, "train_step", &loss, 1, g->diag), AMPC_OK);
     for (int i = 0; i < GOLDEN_STEPS; i++)
         assert_int_equal(rt_session_submit(cuda, "train_step", inputs, n, g->diag, &runs[i]), AMPC_OK);
     for (int i = 0; i < GOLDEN_STEPS; i++) {

@@ -18,16 +18,16 @@ typedef struct outcome {
     size_t n;
 } outcome;
 
-/* Submits all steps, then collects the losses: the first run is walked, later ones are captured and replayed. The caller's inputs
+/* Submits all steps, then collects the losses: the first run is issued, later ones are captured and replayed. The caller's inputs
  * change as soon as a run is submitted. */
 static ampc_status steps(rt_session *s, diag *d, double *loss)
 {
     const ir_graph *step = ir_graph_by_role(module, IR_GRAPH_train_step);
-    const rt_keep keep = {ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss)), RT_KEEP_OUTPUT};
+    const rt_readback selected = {ir_output_name(ir_output_by_role(step, IR_OUTPUT_loss)), RT_READBACK_OUTPUT};
     int64_t runs[STEPS];
     rt_tensor inputs[2];
     make_inputs(inputs);
-    ampc_status status = rt_session_keep(s, "train_step", &keep, 1, d);
+    ampc_status status = rt_session_select_scalars(s, "train_step", &selected, 1, d);
     for (int i = 0; i < STEPS && !status; i++) {
         status = rt_session_submit(s, "train_step", inputs, 2, d, &runs[i]);
         move_points(i + 1);
@@ -86,16 +86,16 @@ static outcome reference(scratch *t)
 static void orders_agree(void **state)
 {
     scratch *t = *state;
-    outcome want = reference(t);
+    outcome expected = reference(t);
     for (int i = 1; i < MODES; i++) {
         begin(modes[i]);
         outcome o = train(t->d);
         if (o.status) fail_msg("mode %ld: %s", modes[i], diag_first_error(t->d));
-        if (!same(&o, &want)) fail_msg("mode %ld gives another result", modes[i]);
+        if (!same(&o, &expected)) fail_msg("mode %ld has another result", modes[i]);
         expect_nothing_left("closed");
         free(o.bytes);
     }
-    free(want.bytes);
+    free(expected.bytes);
 }
 
 /* After the first two runs of a plan, each step is one graph launch. */
@@ -131,22 +131,22 @@ static void a_step_is_one_launch(void **state)
     expect_nothing_left("closed");
 }
 
-/* Selecting outputs keeps the bits, and kernels that only compute other outputs are not launched. */
-static void selected_outputs_keep_the_bits(void **state)
+/* Selecting outputs does not change the bits, and kernels that only compute other outputs are not launched. */
+static void selected_outputs_have_the_same_bits(void **state)
 {
     scratch *t = *state;
-    outcome want = reference(t);
+    outcome expected = reference(t);
     begin(2);
     outcome o = train_outputs(t->d, true);
     if (o.status) fail_msg("%s", diag_first_error(t->d));
-    assert_true(same(&o, &want));
+    assert_true(same(&o, &expected));
     free(o.bytes);
-    free(want.bytes);
+    free(expected.bytes);
 }
 
 /* Four parameters have low copies and gradients; two parameters between them do not. The running statistics of batch norm are
  * updated by select. */
-static void updates_are_few_launches(void **state)
+static void updates_share_launches(void **state)
 {
     static const struct {
         const char *kernel;
@@ -165,11 +165,11 @@ static void updates_are_few_launches(void **state)
         double_mark();
         assert_ok(t, rt_session_run(s, "train_step", inputs, 2, t->d));
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            const long want = norm ? rows[i].launches : rows[i].without_norm;
+            const long expected = norm ? rows[i].launches : rows[i].without_norm;
             char launch[64];
             snprintf(launch, sizeof launch, "cudaLaunchKernel %s", rows[i].kernel);
-            if (double_count(launch) != want)
-                fail_msg("%ld launches of %s instead of %ld", double_count(launch), rows[i].kernel, want);
+            if (double_count(launch) != expected)
+                fail_msg("%ld launches of %s instead of %ld", double_count(launch), rows[i].kernel, expected);
         }
     }
     rt_session_close(s);
@@ -180,7 +180,7 @@ static void updates_are_few_launches(void **state)
 static void every_call_may_fail(void **state)
 {
     scratch *t = *state;
-    outcome want = reference(t);
+    outcome expected = reference(t);
     long calls = double_count("*");
     int reported = 0;
     assert_true(calls > 100);
@@ -190,7 +190,7 @@ static void every_call_may_fail(void **state)
         double_fail(n);
         outcome o = train(d);
         if (!double_failed()) fail_msg("call %ld of %ld was not made", n, calls);
-        if (!o.status && !same(&o, &want)) fail_msg("call %ld, %s: a wrong result", n, double_failed());
+        if (!o.status && !same(&o, &expected)) fail_msg("call %ld, %s: a wrong result", n, double_failed());
         if (o.status && !diag_first_error(d)[0]) fail_msg("call %ld, %s: no reason", n, double_failed());
         expect_nothing_left(double_failed());
         reported += o.status != AMPC_OK;
@@ -198,7 +198,7 @@ static void every_call_may_fail(void **state)
         diag_free(d);
     }
     assert_true(reported > calls / 2);
-    free(want.bytes);
+    free(expected.bytes);
 }
 
 /* Device faults in the middle of a step. */
@@ -221,7 +221,7 @@ static void operations_may_fault(void **state)
         }
 }
 
-static void out_of_memory_is_said(void **state)
+static void out_of_memory_is_reported(void **state)
 {
     int said = 0;
     (void)state;
@@ -253,7 +253,7 @@ static void bad_labels_change_nothing(void **state)
         begin(modes[mode]);
         make_inputs(inputs);
         assert_int_equal(rt_session_open(module, &on_cuda, d, &s), AMPC_OK);
-        for (int walked = 1; walked >= 0; walked--) {
+        for (int issued = 1; issued >= 0; issued--) {
             assert_int_equal(read_all(s, d, &before), AMPC_OK);
             labels[ROWS - 1] = 77;
             assert_int_equal(rt_session_run(s, "train_step", inputs, 2, d), AMPC_REJECTED);
@@ -278,12 +278,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(orders_agree),
         SCRATCH_TEST(a_step_is_one_launch),
-        SCRATCH_TEST(updates_are_few_launches),
+        SCRATCH_TEST(updates_share_launches),
         SCRATCH_TEST(every_call_may_fail),
         SCRATCH_TEST(operations_may_fault),
-        SCRATCH_TEST(out_of_memory_is_said),
+        SCRATCH_TEST(out_of_memory_is_reported),
         SCRATCH_TEST(bad_labels_change_nothing),
-        SCRATCH_TEST(selected_outputs_keep_the_bits),
+        SCRATCH_TEST(selected_outputs_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

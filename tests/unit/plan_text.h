@@ -27,13 +27,14 @@ typedef struct plan_text {
 /* Parses the module; `text` omits the first line. */
 static inline void plan_text_open(plan_text *t, const char *device, const char *text)
 {
-    char *whole;
+    char *module_text;
     *t = (plan_text){.backend = rt_backend_find(device, &(int){0}), .d = diag_new(NULL, NULL)};
     t->ctx = (k_context){.threads = 1, .error = t->error, .error_size = sizeof t->error};
     if (t->backend->open(&t->ctx, 0) != AMPC_OK) fail_msg("%s", t->error);
-    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
-    if (ir_parse(whole, strlen(whole), "plan.ir", t->d, &t->module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    free(whole);
+    assert_true(asprintf(&module_text, "ampc-ir 1\n%s", text) > 0);
+    if (ir_parse(module_text, strlen(module_text), "plan.ir", t->d, &t->module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    free(module_text);
 }
 
 /* Plans with 2 as the size of the first symbol and 3 of the second. */
@@ -64,15 +65,15 @@ static inline void plan_text_drop_places(char *text)
     char *to = text;
     for (char *line = text, *next; *line; line = next) {
         next = line + strcspn(line, "\n");
-        size_t keep = (size_t)(next - line);
+        size_t length = (size_t)(next - line);
         const char *const marks[] = {"  workspace ", "  bytes ", ", arena ", " at "};
         next += *next == '\n';
         for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
             const char *mark = strstr(line, marks[i]);
-            if (mark && mark < line + keep) keep = (size_t)(mark - line);
+            if (mark && mark < line + length) length = (size_t)(mark - line);
         }
-        memmove(to, line, keep);
-        to += keep;
+        memmove(to, line, length);
+        to += length;
         *to++ = '\n';
     }
     *to = '\0';

@@ -100,7 +100,7 @@ static void symbols(void **state)
     static const row rows[] = {
         {"@x : f32[N]", "%y = neg @x : f32[N]", 0, NULL},
         {"@x : f32[N]", "%y = neg @x : f32[N]", -1, "symbol 'N' is not determined"},
-        {"@x : f32[N]", "%y = neg @x : f32[N]", INT64_C(1) << 31, "2147483648 is too large a size for symbol 'N'"},
+        {"@x : f32[N]", "%y = neg @x : f32[N]", INT64_C(1) << 31, "size 2147483648 of symbol 'N' exceeds the maximum"},
         {"@x : f32[N*N*N]", "%y = neg @x : f32[N*N*N]", INT32_MAX, "a dimension is too large for these sizes"},
     };
     RUN(rows);

@@ -53,10 +53,10 @@ static ampc_status plan_outputs(fixture *f, const rt_selection *selection, const
 static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
 {
     const char *head = "ampc-ir 1\n";
-    char *whole = malloc(strlen(head) + strlen(text) + 1);
-    strcat(strcpy(whole, head), text);
-    ampc_status status = ir_parse(whole, strlen(whole), "plan.ir", f->d, &f->module);
-    free(whole);
+    char *module_text = malloc(strlen(head) + strlen(text) + 1);
+    strcat(strcpy(module_text, head), text);
+    ampc_status status = ir_parse(module_text, strlen(module_text), "plan.ir", f->d, &f->module);
+    free(module_text);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
     return plan_outputs(f, NULL, sizes);
 }
@@ -218,7 +218,7 @@ static void forward_values_are_committed_by_copy(void **state)
     assert_int_equal(f->plan->n_after, 1);
 }
 
-static void old_values_are_kept_for_outputs_and_swaps(void **state)
+static void old_values_are_saved_for_outputs_and_swaps(void **state)
 {
     fixture *f = *state;
     plan_ok(f, "state @a : f32[8] = zero\nstate @b : f32[8] = zero\nstate @c : f32[8] = zero\n"
@@ -230,7 +230,7 @@ static void old_values_are_kept_for_outputs_and_swaps(void **state)
 }
 
 /* Steps used only by unselected outputs are removed, and the live ranges of their operands end earlier. */
-static void unselected_outputs_take_nothing(void **state)
+static void unselected_outputs_use_no_memory(void **state)
 {
     fixture *f = *state;
     rt_selection *one = calloc(1, sizeof *one + sizeof *one->names);
@@ -252,7 +252,7 @@ static void unselected_outputs_take_nothing(void **state)
     free(one);
 }
 
-static void unwanted_results_and_nodes_take_nothing(void **state)
+static void unused_results_and_nodes_use_no_memory(void **state)
 {
     fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N,2,8,8]) {\nforward:\n"
@@ -366,9 +366,9 @@ int main(void)
         TEST(output_of_new_value_is_copied),
         TEST(fallible_step_forbids_writing_storage),
         TEST(forward_values_are_committed_by_copy),
-        TEST(old_values_are_kept_for_outputs_and_swaps),
-        TEST(unselected_outputs_take_nothing),
-        TEST(unwanted_results_and_nodes_take_nothing),
+        TEST(old_values_are_saved_for_outputs_and_swaps),
+        TEST(unselected_outputs_use_no_memory),
+        TEST(unused_results_and_nodes_use_no_memory),
         TEST(symbolic_attributes_become_numbers),
         TEST(many_buffers_do_not_overlap),
         TEST(unbound_symbol_is_named),

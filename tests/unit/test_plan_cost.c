@@ -41,7 +41,7 @@ static void an_operand_counts_once(void **state)
     plan_text_close(&t);
 }
 
-static void what_is_absent_or_dropped_does_not_count(void **state)
+static void absent_operands_and_dropped_results_do_not_count(void **state)
 {
     const char *text = "graph @g(@x : f32[N,4,8,8]) {\nforward:\n  %p, %i = max_pool @x {kernel=[2,2], strides=[2,2], "
                        "pads=[0,0,0,0], dilations=[1,1]} : f32[N,4,4,4], i64[N,4,4,4]\n  output \"p\" = %p\n";
@@ -59,7 +59,7 @@ static void what_is_absent_or_dropped_does_not_count(void **state)
 }
 
 /* A matmul with bias and gelu in its epilogue is one step: a, b, bias and y. */
-static void what_is_fused_moves_once(void **state)
+static void fused_values_are_not_counted(void **state)
 {
     plan_text t;
     (void)state;
@@ -84,7 +84,7 @@ static void what_is_fused_moves_once(void **state)
     ", f32[6]\n" \
     "  output \"y\" = %y\n  output \"dx\" = %dx\n"
 
-static void a_convolution_and_its_gradients_compute_the_same(void **state)
+static void a_convolution_and_its_gradients_have_equal_flops(void **state)
 {
     const int64_t x = 2048, y = 3072, dense = 2 * 768 * 4 * 9, grouped = dense / 2;
     plan_text t;
@@ -118,7 +118,7 @@ static void a_batch_of_matrices(void **state)
 /* ---- plan totals ------------------------------------------------------------------------------------- */
 
 /* The low-precision copy of a weight is made when weights are loaded and costs nothing per run. */
-static void what_is_kept_is_free(void **state)
+static void hoisted_steps_cost_nothing(void **state)
 {
     plan_text t;
     (void)state;
@@ -138,7 +138,7 @@ static void what_is_kept_is_free(void **state)
 }
 
 /* An output whose storage is overwritten needs a copy of the old value. */
-static void copies_are_told_apart(void **state)
+static void copies_are_counted_separately(void **state)
 {
     plan_text t;
     (void)state;
@@ -274,12 +274,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operand_counts_once),
-        cmocka_unit_test(what_is_absent_or_dropped_does_not_count),
-        cmocka_unit_test(what_is_fused_moves_once),
-        cmocka_unit_test(a_convolution_and_its_gradients_compute_the_same),
+        cmocka_unit_test(absent_operands_and_dropped_results_do_not_count),
+        cmocka_unit_test(fused_values_are_not_counted),
+        cmocka_unit_test(a_convolution_and_its_gradients_have_equal_flops),
         cmocka_unit_test(a_batch_of_matrices),
-        cmocka_unit_test(what_is_kept_is_free),
-        cmocka_unit_test(copies_are_told_apart),
+        cmocka_unit_test(hoisted_steps_cost_nothing),
+        cmocka_unit_test(copies_are_counted_separately),
         cmocka_unit_test(stages_are_documented),
         cmocka_unit_test(stages_are_dumped),
         cmocka_unit_test(a_failed_dump_is_an_error),

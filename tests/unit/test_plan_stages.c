@@ -7,7 +7,7 @@ static void expect(const char *text, const char *expected) { plan_text_expect("c
 /* ---- fused kernels ----------------------------------------------------------------------------------- */
 
 /* Fused kernels consist of ops with a formula and some that are separate instructions. */
-static void ops_of_programs_are_elementwise(void **state)
+static void ops_of_fused_kernels_are_elementwise(void **state)
 {
     static const bool expected[IR_OP_COUNT] = {
 #define FORMULA_OP(op) [IR_OP_##op] = true,
@@ -39,7 +39,7 @@ static void a_chain_is_one_step(void **state)
 }
 
 /* Values used outside the region are separate results of the fused kernel. */
-static void what_is_read_outside_is_a_result(void **state)
+static void values_with_external_readers_are_results(void **state)
 {
     (void)state;
     expect("param @w : f32[8,8] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
@@ -60,7 +60,7 @@ static void what_is_read_outside_is_a_result(void **state)
            "output \"z\"\n");
 }
 
-static void rows_fold_at_the_end(void **state)
+static void row_sums_end_a_kernel(void **state)
 {
     (void)state;
     expect("graph @g(@x : f32[200,8], @y : f32[200,8]) {\nforward:\n"
@@ -77,7 +77,7 @@ static void rows_fold_at_the_end(void **state)
            "output \"q\"\n");
 }
 
-static void broadcasts_and_views_are_seen_through(void **state)
+static void broadcasts_and_views_are_fused(void **state)
 {
     (void)state;
     expect("graph @g(@x : f32[N,4,5], @b : f32[4,1], @s : f32[]) {\nforward:\n"
@@ -95,7 +95,7 @@ static void broadcasts_and_views_are_seen_through(void **state)
 
 /* ---- layouts ------------------------------------------------------------------------------------------ */
 
-static void images_lie_channels_last(void **state)
+static void convolution_chains_are_nhwc(void **state)
 {
     (void)state;
     expect("param @w : f32[4,3,3,3] = zero\nparam @b : f32[4,1,1] = zero\n"
@@ -130,7 +130,7 @@ static void images_lie_channels_last(void **state)
 
 /* ---- batch normalization ---- */
 
-static void a_norm_leaves_the_image_to_a_program(void **state)
+static void a_training_norm_is_split(void **state)
 {
     (void)state;
     expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nstate @m : f32[4] = zero\nstate @v : f32[4] = zero\n"
@@ -156,7 +156,7 @@ static void a_norm_leaves_the_image_to_a_program(void **state)
            "commit @m = 6464+16\n");
 }
 
-static void running_statistics_are_kept(void **state)
+static void running_statistics_are_hoisted(void **state)
 {
     (void)state;
     expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nparam @m : f32[4] = zero\nparam @v : f32[4] = zero\n"
@@ -181,7 +181,7 @@ static void running_statistics_are_kept(void **state)
 }
 
 /* An op in a fused kernel has both operands in one type. */
-static void a_norm_of_two_widths_stays_whole(void **state)
+static void a_norm_with_two_types_is_not_split(void **state)
 {
     (void)state;
     expect("graph @g(@x : f64[N,3,2,2], @s : f32[3]) {\nforward:\n"
@@ -200,7 +200,7 @@ static void a_norm_of_two_widths_stays_whole(void **state)
 }
 
 /* Without an adjacent elementwise op there is nothing to fuse: the kernel runs unchanged. */
-static void a_norm_before_a_product_stays_whole(void **state)
+static void a_norm_before_a_matmul_is_not_split(void **state)
 {
     (void)state;
     expect("param @s : f32[4] = zero\nparam @w : f32[4,4] = zero\n"
@@ -222,7 +222,7 @@ static void a_norm_before_a_product_stays_whole(void **state)
 
 /* ---- hoisted values ------------------------------------------------------------------------------------- */
 
-static void casts_of_weights_come_first(void **state)
+static void casts_of_weights_are_hoisted(void **state)
 {
     (void)state;
     expect("param @w : f32[3,8,8] = zero\ngraph @g(@x : f16[3,N,8]) {\nforward:\n"
@@ -239,7 +239,7 @@ static void casts_of_weights_come_first(void **state)
 }
 
 /* Only casts of weights and inputs, and only if the cast has no other use. */
-static void products_round_what_they_read(void **state)
+static void matmuls_round_their_operands(void **state)
 {
     (void)state;
     expect("param @v : f32[8,8] = zero\nparam @w : f32[8,8] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
@@ -313,7 +313,7 @@ static void optimizers_and_norms_unscale(void **state)
 
 /* Each check adds its sums of squares to those of the previous one; a norm of other operands reads the gradients
  * directly. */
-static void checks_add_up_squares(void **state)
+static void checks_accumulate_squares(void **state)
 {
     (void)state;
     expect(UPDATED "graph @g(@dw : f16[8,8], @db : f32[8]) {\n"
@@ -342,8 +342,8 @@ static void checks_add_up_squares(void **state)
            "output \"other\"\n");
 }
 
-/* One check per gradient type. A cast with another use is kept, and its result is checked. */
-static void casts_of_gradients_go(void **state)
+/* One check per gradient type. A cast with another use remains, and its result is checked. */
+static void casts_of_gradients_are_removed(void **state)
 {
     (void)state;
     expect(UPDATED "param @v : f32[8,8] = zero\ngraph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
@@ -380,23 +380,23 @@ static void casts_of_gradients_go(void **state)
 /* `use`: a use of an unscaled gradient other than the optimizer. */
 static void expect_unscaled(const char *use, const char *printed, const char *at_the_end)
 {
-    char text[1024], want[1024];
+    char text[1024], expected[1024];
     snprintf(text, sizeof text,
              UPDATED "graph @g(@dw : f32[8,8], @db : f32[8]) {\nupdate:\n"
                      "  %%uw, %%ub, %%inf = check_finite_and_unscale @dw, @db, @scale : f32[8,8], f32[8], bool[]\n%s"
                      "  %%w1 = sgd @w, %%uw, @lr, %%inf : f32[8,8]\n  store @w, %%w1\n}\n",
              use);
-    snprintf(want, sizeof want,
+    snprintf(expected, sizeof expected,
              "plan @g: %d steps\n"
              "   0  check_finite_and_unscale @dw, @db, @scale\n"
              "        %%uw : f32[8,8]\n        %%ub : f32[8]\n        %%inf : bool[]\n%s"
              "   %d  sgd                  @w, %%uw, @lr, %%inf\n"
              "        %%w1 : f32[8,8]\n%s",
              *printed ? 3 : 2, printed, *printed ? 2 : 1, at_the_end);
-    expect(text, want);
+    expect(text, expected);
 }
 
-static void what_others_read_is_unscaled(void **state)
+static void gradients_with_other_readers_are_unscaled(void **state)
 {
     (void)state;
     expect_unscaled("  output \"u\" = %ub\n", "", "output \"u\"\n");
@@ -414,7 +414,7 @@ static void what_others_read_is_unscaled(void **state)
 
 #define LAYER "param @w : f32[8,4] = zero\nparam @b : f32[4] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
 
-static void a_product_takes_gelu(void **state)
+static void gelu_is_fused_into_a_matmul(void **state)
 {
     (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %s = reshape %h {shape=[N,2,2]} : f32[N,2,2]\n"
@@ -430,7 +430,7 @@ static void a_product_takes_gelu(void **state)
 
 /* A matmul absorbs an added row as its bias, but not a second one, nor a column, nor a value that is computed after it.
  * Its result before the addition must have no other use. */
-static void a_product_takes_bias(void **state)
+static void bias_is_fused_into_a_matmul(void **state)
 {
     (void)state;
     expect(LAYER "  %m = matmul @x, @w : f32[N,4]\n  %h = add @b, %m : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
@@ -460,7 +460,7 @@ static void a_product_takes_bias(void **state)
 
 /* Results with other uses, results of another type, and activations that the library computes differently stay
  * separate. */
-static void what_is_no_tail_stays(void **state)
+static void unsupported_activations_are_separate(void **state)
 {
     (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
@@ -484,7 +484,7 @@ static void what_is_no_tail_stays(void **state)
 }
 
 /* A second gelu is not fused, and hoisted steps are not fused with others. */
-static void a_product_has_one_tail(void **state)
+static void a_matmul_has_one_activation(void **state)
 {
     (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h {tanh=true} : f32[N,4]\n"
@@ -505,27 +505,27 @@ static void a_product_has_one_tail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ops_of_programs_are_elementwise),
+        cmocka_unit_test(ops_of_fused_kernels_are_elementwise),
         cmocka_unit_test(a_chain_is_one_step),
-        cmocka_unit_test(what_is_read_outside_is_a_result),
-        cmocka_unit_test(rows_fold_at_the_end),
-        cmocka_unit_test(broadcasts_and_views_are_seen_through),
-        cmocka_unit_test(images_lie_channels_last),
-        cmocka_unit_test(a_norm_leaves_the_image_to_a_program),
-        cmocka_unit_test(running_statistics_are_kept),
-        cmocka_unit_test(a_norm_of_two_widths_stays_whole),
-        cmocka_unit_test(a_norm_before_a_product_stays_whole),
-        cmocka_unit_test(casts_of_weights_come_first),
-        cmocka_unit_test(products_round_what_they_read),
+        cmocka_unit_test(values_with_external_readers_are_results),
+        cmocka_unit_test(row_sums_end_a_kernel),
+        cmocka_unit_test(broadcasts_and_views_are_fused),
+        cmocka_unit_test(convolution_chains_are_nhwc),
+        cmocka_unit_test(a_training_norm_is_split),
+        cmocka_unit_test(running_statistics_are_hoisted),
+        cmocka_unit_test(a_norm_with_two_types_is_not_split),
+        cmocka_unit_test(a_norm_before_a_matmul_is_not_split),
+        cmocka_unit_test(casts_of_weights_are_hoisted),
+        cmocka_unit_test(matmuls_round_their_operands),
         cmocka_unit_test(an_update_writes_the_low_copy),
         cmocka_unit_test(optimizers_and_norms_unscale),
-        cmocka_unit_test(checks_add_up_squares),
-        cmocka_unit_test(casts_of_gradients_go),
-        cmocka_unit_test(what_others_read_is_unscaled),
-        cmocka_unit_test(a_product_takes_gelu),
-        cmocka_unit_test(a_product_takes_bias),
-        cmocka_unit_test(what_is_no_tail_stays),
-        cmocka_unit_test(a_product_has_one_tail),
+        cmocka_unit_test(checks_accumulate_squares),
+        cmocka_unit_test(casts_of_gradients_are_removed),
+        cmocka_unit_test(gradients_with_other_readers_are_unscaled),
+        cmocka_unit_test(gelu_is_fused_into_a_matmul),
+        cmocka_unit_test(bias_is_fused_into_a_matmul),
+        cmocka_unit_test(unsupported_activations_are_separate),
+        cmocka_unit_test(a_matmul_has_one_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

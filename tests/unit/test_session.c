@@ -15,10 +15,11 @@ static rt_session *session;
 static void load(scratch *t, const char *text)
 {
     static const char head[] = "ampc-ir 1\n";
-    char *whole = malloc(sizeof head + strlen(text));
-    strcat(strcpy(whole, head), text);
-    if (ir_parse(whole, strlen(whole), "session.ir", t->d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    free(whole);
+    char *module_text = malloc(sizeof head + strlen(text));
+    strcat(strcpy(module_text, head), text);
+    if (ir_parse(module_text, strlen(module_text), "session.ir", t->d, &module) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    free(module_text);
 }
 
 static ampc_status open_with(scratch *t, const rt_session_options *o)
@@ -51,7 +52,7 @@ static void run_ok(scratch *t, const char *graph, const rt_tensor *inputs, int n
     if (rt_session_run(session, graph, inputs, n, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
-static void run_refused(scratch *t, const rt_tensor *inputs, int n, const char *words)
+static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char *words)
 {
     assert_int_equal(rt_session_run(session, "g", inputs, n, t->d), AMPC_REJECTED);
     assert_null(rt_session_output(session, "y"));
@@ -105,12 +106,12 @@ static void symbols_are_solved_from_expressions(void **state)
     run_ok(t, "g", in, 2);
     assert_int_equal(rt_session_output(session, "y")->dims[0], 2);
     in[0].dims[0] = 8;
-    run_refused(t, in, 2, "input 'x': axis 0 is 2*N+1, and no size of 'N' gives 8");
+    run_rejected(t, in, 2, "input 'x': axis 0 is 2*N+1, which is 8 for no size of 'N'");
     in[0].dims[0] = 9;
-    run_refused(t, in, 2, "input 'z': axis 0 is N*T");
+    run_rejected(t, in, 2, "input 'z': axis 0 is N*T");
 }
 
-static void wrong_inputs_are_refused(void **state)
+static void wrong_inputs_are_rejected(void **state)
 {
     scratch *t = *state;
     start(t, "graph @g(@x : f32[N,2], @z : f32[N], @i : i32[2], @b : bool[]) {\nforward:\n"
@@ -121,22 +122,22 @@ static void wrong_inputs_are_refused(void **state)
     rt_tensor in[] = {
         {"x", IR_f32, 2, {3, 2}, x}, vector("z", IR_f32, 3, x), vector("i", IR_i64, 2, i), {"b", IR_bool, 0, {0}, &b}};
     run_ok(t, "g", in, 4);
-    run_refused(t, in, 3, "input 'b' of graph @g is missing");
+    run_rejected(t, in, 3, "input 'b' of graph @g is missing");
     in[1].dims[0] = 2;
-    run_refused(t, in, 4, "input 'z': axis 0 has size 2, but N is 3");
+    run_rejected(t, in, 4, "input 'z': axis 0 has size 2, but N is 3");
     in[1].dims[0] = 3;
     in[0].dims[1] = 3;
-    run_refused(t, in, 4, "input 'x': axis 1 has size 3, the graph takes 2");
+    run_rejected(t, in, 4, "input 'x': axis 1 has size 3, but the graph requires 2");
     in[0].rank = 1;
-    run_refused(t, in, 4, "input 'x' has 1 dimensions, the graph takes 2");
+    run_rejected(t, in, 4, "input 'x' has 1 dimensions, but the graph requires 2");
     in[0].rank = 2, in[0].dims[1] = 2;
     in[2].dtype = IR_f32;
-    run_refused(t, in, 4, "input 'i' is f32, the graph takes i32");
+    run_rejected(t, in, 4, "input 'i' is f32, but the graph requires i32");
     in[2].dtype = IR_i64;
     i[1] = INT64_C(1) << 40;
-    run_refused(t, in, 4, "input 'i': element 1 is 1099511627776, which i32 cannot hold");
+    run_rejected(t, in, 4, "input 'i': element 1 is 1099511627776, which i32 cannot represent");
     in[2].name = "j";
-    run_refused(t, in, 4, "graph @g has no input 'j'");
+    run_rejected(t, in, 4, "graph @g has no input 'j'");
     assert_int_equal(rt_session_run(session, "h", in, 4, t->d), AMPC_REJECTED);
     scratch_expect(t, "no graph @h");
 }
@@ -163,7 +164,7 @@ static void bound_symbols_are_checked(void **state)
     assert_int_equal(open_with(t, &(rt_session_options){.symbol_sizes = sizes}), AMPC_OK);
     float x[3] = {1, 2, 3};
     rt_tensor in = vector("x", IR_f32, 3, x);
-    run_refused(t, &in, 1, "input 'x': axis 0 has size 3, but N is 2");
+    run_rejected(t, &in, 1, "input 'x': axis 0 has size 3, but N is 2");
     rt_memory memory;
     assert_int_equal(rt_session_memory(session, "g", NULL, 0, t->d, &memory), AMPC_OK);
     assert_int_equal(memory.arena, 64);
@@ -223,7 +224,7 @@ static void failed_run_changes_nothing(void **state)
     float d[] = {2, 2, 2};
     int64_t i[] = {0, 3};
     rt_tensor in[] = {vector("d", IR_f32, 3, d), vector("i", IR_i64, 2, i)};
-    run_refused(t, in, 2, "gather");
+    run_rejected(t, in, 2, "gather");
     assert_memory_equal(storage_floats(t, "w"), ((float[]){1, 2, 3}), 12);
     assert_int_equal(*(const int64_t *)storage_floats(t, "n"), 0);
     i[1] = 2;
@@ -373,7 +374,7 @@ static void a_profile_has_every_launch(void **state)
 
 /* The low-precision copy of a parameter is recomputed after the parameter changes: by a write, by another graph, or
  * by the graph itself, whose update writes both. */
-static void what_is_kept_follows_storage(void **state)
+static void hoisted_values_follow_storage(void **state)
 {
     scratch *t = *state;
     start(t, "param @w : f32[2,1] = [1, 2]\nstate @lr : f32[] = 1\n"
@@ -458,7 +459,7 @@ static void only_selected_outputs_are_computed(void **state)
 }
 
 /* A repeated selection reuses its plan and allocates only the list of its names. */
-static void plans_of_selections_are_kept(void **state)
+static void plans_of_selections_are_cached(void **state)
 {
     scratch *t = *state;
     start(t, selecting);
@@ -483,7 +484,7 @@ static void plans_of_selections_are_kept(void **state)
     assert_int_equal(rt_session_output_count(session), 2);
 }
 
-static void unknown_outputs_are_refused(void **state)
+static void unknown_outputs_are_rejected(void **state)
 {
     scratch *t = *state;
     start(t, selecting);
@@ -572,7 +573,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(symbols_come_from_inputs),
         TEST(symbols_are_solved_from_expressions),
-        TEST(wrong_inputs_are_refused),
+        TEST(wrong_inputs_are_rejected),
         TEST(inputs_are_converted),
         TEST(bound_symbols_are_checked),
         TEST(devices),
@@ -583,10 +584,10 @@ int main(void)
         TEST(deterministic_runs_are_equal),
         TEST(repetitions_are_timed),
         TEST(a_profile_has_every_launch),
-        TEST(what_is_kept_follows_storage),
+        TEST(hoisted_values_follow_storage),
         TEST(only_selected_outputs_are_computed),
-        TEST(plans_of_selections_are_kept),
-        TEST(unknown_outputs_are_refused),
+        TEST(plans_of_selections_are_cached),
+        TEST(unknown_outputs_are_rejected),
         TEST(each_allocation_may_fail),
         TEST(runs_do_not_allocate),
         TEST(session_survives_lack_of_memory),
