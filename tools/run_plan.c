@@ -1,5 +1,6 @@
 /* run_plan.c - plan: prints the plan of an entry graph without running it. */
 #include "ir/json_writer.h"
+#include "runtime/backend/memory.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"
 
@@ -7,22 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static ampc_status no_text(diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory for the text of the plan");
-}
-
-static ampc_status print_text(const rt_plan *p, diag *d)
-{
-    char *text = rt_plan_print(p);
-    if (!text) return no_text(d);
-    fputs(text, stdout);
-    free(text);
-    return AMPC_OK;
-}
-
-/* ---- results --------------------------------------------------------------------------------- */
 
 typedef struct result {
     const char *device;
@@ -37,7 +22,10 @@ static ampc_status print_table(const result *r, diag *d)
 {
     const rt_plan *p = r->plan;
     const rt_plan_totals *sum = &r->totals;
-    TRY(print_text(p, d));
+    char *text = rt_plan_print(p);
+    if (!text) return rt_no_memory(d);
+    fputs(text, stdout);
+    free(text);
     printf("%d steps, %d launches, %" PRId64 " bytes per step, %" PRId64 " FLOPs", p->n_steps, sum->launches,
            sum->bytes, sum->flops);
     if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);

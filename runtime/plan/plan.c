@@ -1,6 +1,7 @@
 /* plan.c - the table of stages, and the pipeline that makes a plan with them. */
 #include "ir/pipeline.h"
 #include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
 #include "runtime/plan/stages.h"
 
 #include <stdlib.h>
@@ -92,18 +93,11 @@ static ampc_status run_guarded(subject *s, const rt_plan_request *r)
     return status;
 }
 
-static ampc_status no_memory(const ir_graph *g, diag *d)
-{
-    return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "graph @%s: out of memory while planning", g->name);
-}
-
 /* Reports a failure that the stage has not reported. The device may have left a reason in ctx->error. */
-static ampc_status report(const rt_plan *p, ampc_status status, diag *d)
+static void report(const rt_plan *p, ampc_status status, diag *d)
 {
-    const char *reason = p->ctx->error_size ? p->ctx->error : "";
-    if (status == AMPC_NO_MEMORY && !*reason) return no_memory(p->graph, d);
-    return diag_error(d, status, DIAG_NOWHERE, "graph @%s: %s", p->graph->name,
-                      *reason ? reason : ampc_status_sentence(status));
+    const char *reason = p->ctx->error_size && p->ctx->error[0] ? p->ctx->error : ampc_status_sentence(status);
+    diag_error(d, status, DIAG_NOWHERE, "graph @%s: %s", p->graph->name, reason);
 }
 
 /* Returns a plan without steps; NULL: out of memory. */
@@ -133,13 +127,10 @@ ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
 {
     const size_t errors = diag_count(d, DIAG_ERROR);
     rt_plan *p = new_plan(r);
-    if (!p) return no_memory(r->graph, d);
+    if (!p) return rt_no_memory(d);
     const ampc_status status = run_guarded(&(subject){.plan = p, .diag = d}, r);
-    if (status == AMPC_OK) {
-        *out = p;
-        return AMPC_OK;
-    }
-    if (diag_count(d, DIAG_ERROR) == errors) report(p, status, d);
-    rt_plan_free(p);
+    if (status != AMPC_OK && diag_count(d, DIAG_ERROR) == errors) report(p, status, d);
+    if (status == AMPC_OK) *out = p;
+    else rt_plan_free(p);
     return status;
 }

@@ -24,8 +24,7 @@ static ampc_status reserve_space(rt_session *s, diag *d)
 {
     for (size_t i = 0; i < s->module->graphs.count; i++) {
         const ir_graph *g = s->module->graphs.items[i];
-        int outputs = 0;
-        for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) outputs++;
+        const int outputs = rt_output_count(g);
         if (outputs > s->output_capacity) s->output_capacity = outputs;
         if (g->inputs.count > s->n_inputs) s->n_inputs = g->inputs.count;
     }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int count_outputs(const ir_graph *g)
+int rt_output_count(const ir_graph *g)
 {
     int count = 0;
     for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) count++;
@@ -46,7 +46,7 @@ static bool is_among(const char *name, const char *const *names, int n)
 /* Returns the selected outputs in graph order, without duplicates. NULL: out of memory. */
 static rt_selection *make_selection(const ir_graph *g, const char *const *names, int n)
 {
-    rt_selection *made = rt_alloc(1, sizeof *made + (size_t)count_outputs(g) * sizeof *made->names);
+    rt_selection *made = rt_alloc(1, sizeof *made + (size_t)rt_output_count(g) * sizeof *made->names);
     if (!made) return NULL;
     made->graph = g;
     for (const ir_node *node = ir_first_output(g); node; node = ir_next_output(node))
@@ -86,7 +86,7 @@ ampc_status rt_session_select(rt_session *s, const char *graph, const char *cons
     rt_selection *made = make_selection(g, names, n);
     if (!made) return rt_no_memory(d);
     const rt_selection *existing = intern(s, made);
-    s->selected[at] = existing->n == count_outputs(g) ? NULL : existing;
+    s->selected[at] = existing->n == rt_output_count(g) ? NULL : existing;
     return AMPC_OK;
 }
 

@@ -67,6 +67,7 @@ struct rt_session {
 
 /* ---- session_select.c ---- */
 
+int rt_output_count(const ir_graph *g); /* number of output statements */
 /* Returns the current selection of the graph; NULL: all outputs. Equal selections are the same object. */
 const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
 void rt_session_free_selections(rt_session *s);
