@@ -30,7 +30,7 @@ static const char *check_operand(const rt_plan *p, const rt_step *s, int j)
     if (value == RT_NO_VALUE) return k_present(&s->in[j]) ? "an absent operand has a type" : NULL;
     if (s->uses[j].step != s || s->uses[j].slot != j || !is_listed(p, &s->uses[j], value)) return "a use is not listed";
     if (!is_defined(p, s, value)) return "an operand is used before its definition";
-    return agrees(p, s, &s->in[j], value) ? NULL : "type or layout of an operand";
+    return agrees(p, s, &s->in[j], value) ? NULL : "an operand has the wrong type or layout";
 }
 
 static const char *check_result(const rt_plan *p, const rt_step *s, int k)
@@ -38,7 +38,7 @@ static const char *check_result(const rt_plan *p, const rt_step *s, int k)
     const uint32_t value = s->out_value[k];
     if (value == RT_NO_VALUE) return k_present(&s->out[k]) ? "an absent result has a type" : NULL;
     if (p->values[value].def != s) return "a result has another definition";
-    return agrees(p, s, &s->out[k], value) ? NULL : "type or layout of a result";
+    return agrees(p, s, &s->out[k], value) ? NULL : "a result has the wrong type or layout";
 }
 
 /* Whether the buffer is live while step `at` runs. */
@@ -51,15 +51,15 @@ static bool is_alive(const rt_plan *p, int buffer, int at)
 static const char *check_buffers(const rt_plan *p, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++)
-        if (!is_alive(p, s->in_buffer[j], s->index)) return "an operand outside the live range of its buffer";
+        if (!is_alive(p, s->in_buffer[j], s->index)) return "an operand is read outside the live range of its buffer";
     for (int k = 0; k < s->n_out; k++)
-        if (!is_alive(p, s->out_buffer[k], s->index)) return "a result outside the live range of its buffer";
-    return is_alive(p, s->workspace, s->index) ? NULL : "workspace outside its live range";
+        if (!is_alive(p, s->out_buffer[k], s->index)) return "a result is written outside the live range of its buffer";
+    return is_alive(p, s->workspace, s->index) ? NULL : "workspace is used outside its live range";
 }
 
 static const char *check_step(const rt_plan *p, const rt_step *s, int index)
 {
-    const char *wrong = s->index == index && p->steps[index] == s ? NULL : "position";
+    const char *wrong = s->index == index && p->steps[index] == s ? NULL : "wrong position";
     for (int j = 0; j < s->n_in && !wrong; j++) wrong = check_operand(p, s, j);
     for (int k = 0; k < s->n_out && !wrong; k++) wrong = check_result(p, s, k);
     return wrong ? wrong : check_buffers(p, s);
@@ -91,6 +91,6 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d)
         if (!is_listed(p, &p->effects[i].use, p->effects[i].value))
             return violation(p, stage, NULL, "the use of an effect is not listed", d);
     for (int i = 0; p->has_offsets && i < p->n_buffers; i++)
-        if (!is_in_arena(p, &p->buffers[i])) return violation(p, stage, NULL, "a buffer outside the arena", d);
+        if (!is_in_arena(p, &p->buffers[i])) return violation(p, stage, NULL, "a buffer is outside the arena", d);
     return AMPC_OK;
 }
