@@ -50,5 +50,5 @@ ampc_status pipeline_run_step(const pipeline *p, int step, const char *name, are
     if (o->timing && o->times)
         fprintf(o->times, "%-17s %8.3f ms  verify %8.3f ms\n", name, ran - start, milliseconds() - ran);
     TRY(dump(p, step, name, before, scratch));
-    return o->roundtrip_each ? p->round_trip(p->subject, name, scratch) : AMPC_OK;
+    return o->roundtrip_each && p->round_trip ? p->round_trip(p->subject, name, scratch) : AMPC_OK;
 }

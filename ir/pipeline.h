@@ -25,10 +25,11 @@ typedef struct pipeline {
     void *subject; /* passed to the functions */
     ampc_status (*run)(void *subject, int step);
     ampc_status (*verify)(void *subject, const char *step);
-    const char *(*print)(void *subject, arena *a);                        /* canonical text; NULL: out of memory */
-    ampc_status (*round_trip)(void *subject, const char *step, arena *a); /* prints, parses, compares */
-    const char *extension;                                                /* of dump files */
-    const char *title[3]; /* in `dumps`: text before and after the name of the step, and after the dump */
+    const char *(*print)(void *subject, arena *a); /* canonical text; NULL: out of memory */
+    /* Prints, parses and compares; NULL: the text cannot be parsed. */
+    ampc_status (*round_trip)(void *subject, const char *step, arena *a);
+    const char *extension; /* of dump files */
+    const char *title[3];  /* in `dumps`: text before and after the name of the step, and after the dump */
     diag *diag;
 } pipeline;
 
