@@ -128,18 +128,18 @@ ampc_status cpu_open(char *error, size_t error_size);
 bool cpu_has_memory(size_t bytes);
 /* Whether enough memory is left for any call into oneDNN, which crashes when an allocation fails. */
 bool cpu_has_reserve(void);
-/* The size of the largest team, up to `wanted` and including the calling thread, that a parallel region of the calling
- * thread can have. Must be called before the region because libgomp terminates the process if it cannot create a
- * thread. Costs nothing once the thread has had a team of that size. */
-int cpu_threads_available(int wanted);
+/* The size of the largest team, at most `requested` and including the calling thread, that a parallel region of the
+ * calling thread can have. Must be called before the region because libgomp terminates the process if it cannot create
+ * a thread. Costs nothing once the thread has had a team of that size. */
+int cpu_threads_available(int requested);
 /* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
  * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
 bool cpu_computes(ir_dtype t);
 /* Whether the kernel of args->op can read low-precision operand `operand` from an f32 view at no cost, rounding the
  * elements to the type in `as`. Requires cpu_open. */
 bool cpu_rounds(const k_args *args, int operand);
-/* Maintains ctx->crowded; its state is ctx->device. Call cpu_team_check between runs, on the thread that runs them;
- * most calls only read the clock. cpu_team_open fails with AMPC_NO_MEMORY. */
+/* Maintains ctx->oversubscribed; its state is ctx->device. Call cpu_team_check between runs, on the thread that runs
+ * them; most calls only read the clock. cpu_team_open fails with AMPC_NO_MEMORY. */
 ampc_status cpu_team_open(k_context *ctx);
 void cpu_team_check(k_context *ctx);
 void cpu_team_close(k_context *ctx);

@@ -7,11 +7,11 @@
 #include "kernels/walk.h"
 
 typedef struct k_reduction {
-    k_walk kept, reduced;          /* outer dimensions of each kind; src: strides in the operand */
-    int64_t n_readback, n_reduced; /* numbers of their positions */
-    bool inner_kept;               /* the innermost run is kept, not reduced */
-    int64_t length;                /* of the innermost run */
-    int64_t outputs, terms;        /* number of results; elements summed per result */
+    k_walk kept, reduced;      /* outer dimensions of each kind; src: strides in the operand */
+    int64_t n_kept, n_reduced; /* numbers of their positions */
+    bool inner_kept;           /* the innermost run is kept, not reduced */
+    int64_t length;            /* of the innermost run */
+    int64_t outputs, terms;    /* number of results; elements summed per result */
 } k_reduction;
 
 static inline bool k_is_reduced(const ir_attr *axes, int rank, int i)
@@ -37,7 +37,7 @@ static inline void k_reduction_append(k_walk *w, int64_t *count, int64_t dim, in
 /* The reduction of x over `axes`, which may be negative. */
 static inline k_reduction k_reduction_of(const k_view *x, const ir_attr *axes)
 {
-    k_reduction r = {.n_readback = 1, .n_reduced = 1, .inner_kept = true, .length = 1};
+    k_reduction r = {.n_kept = 1, .n_reduced = 1, .inner_kept = true, .length = 1};
     int64_t strides[IR_MAX_RANK];
     k_dense_strides(x->rank, x->dims, strides);
     int inner = x->rank - 1;
@@ -50,10 +50,10 @@ static inline k_reduction k_reduction_of(const k_view *x, const ir_attr *axes)
     for (int i = 0; i <= inner; i++) {
         if (x->dims[i] == 1) continue;
         if (k_is_reduced(axes, x->rank, i)) k_reduction_append(&r.reduced, &r.n_reduced, x->dims[i], strides[i]);
-        else k_reduction_append(&r.kept, &r.n_readback, x->dims[i], strides[i]);
+        else k_reduction_append(&r.kept, &r.n_kept, x->dims[i], strides[i]);
     }
     r.terms = r.n_reduced * (r.inner_kept ? 1 : r.length);
-    r.outputs = r.n_readback * (r.inner_kept ? r.length : 1);
+    r.outputs = r.n_kept * (r.inner_kept ? r.length : 1);
     return r;
 }
 

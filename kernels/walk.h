@@ -51,36 +51,36 @@ static inline k_walk k_walk_make(int rank, const int64_t *dims, const int64_t *d
 /* The walk that broadcasts v to the shape of `to` by NumPy's rules. */
 static inline k_walk k_walk_broadcast(const k_view *v, const k_view *to)
 {
-    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
+    int64_t strides[IR_MAX_RANK], src[IR_MAX_RANK] = {0}, dst[IR_MAX_RANK];
     int missing = to->rank - v->rank;
     /* by inference the result has the larger rank, and scalars have rank 0 (infer_expect_scalar) */
     assert(missing >= 0);
-    k_dense_strides(v->rank, v->dims, own);
+    k_dense_strides(v->rank, v->dims, strides);
     k_dense_strides(to->rank, to->dims, dst);
-    for (int i = 0; i < v->rank; i++) src[i + missing] = v->dims[i] == 1 ? 0 : own[i];
+    for (int i = 0; i < v->rank; i++) src[i + missing] = v->dims[i] == 1 ? 0 : strides[i];
     return k_walk_make(to->rank, to->dims, dst, src);
 }
 
 /* The walk that transposes x into the dense view y; an empty `perm` reverses the dimensions. */
 static inline k_walk k_walk_transpose(const k_view *x, const k_view *y, const ir_attr *perm)
 {
-    int64_t own[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
-    k_dense_strides(x->rank, x->dims, own);
+    int64_t strides[IR_MAX_RANK], src[IR_MAX_RANK], dst[IR_MAX_RANK];
+    k_dense_strides(x->rank, x->dims, strides);
     k_dense_strides(y->rank, y->dims, dst);
-    for (int i = 0; i < y->rank; i++) src[i] = own[perm->list.count ? perm->list.items[i] : x->rank - 1 - i];
+    for (int i = 0; i < y->rank; i++) src[i] = strides[perm->list.count ? perm->list.items[i] : x->rank - 1 - i];
     return k_walk_make(y->rank, y->dims, dst, src);
 }
 
-/* The walk between the dense view `part` (dst) and positions start + i * step of `whole` (src), of which the first has
+/* The walk between the dense view `part` (dst) and positions start + i * step of `large` (src), of which the first has
  * the offset *offset. NULL for `start` means zeros, for `step` ones. */
-static inline k_walk k_walk_slice(const k_view *whole, const k_view *part, const int64_t *start, const int64_t *step,
+static inline k_walk k_walk_slice(const k_view *large, const k_view *part, const int64_t *start, const int64_t *step,
                                   int64_t *offset)
 {
     int64_t wide[IR_MAX_RANK], narrow[IR_MAX_RANK];
-    k_dense_strides(whole->rank, whole->dims, wide);
+    k_dense_strides(large->rank, large->dims, wide);
     k_dense_strides(part->rank, part->dims, narrow);
     *offset = 0;
-    for (int i = 0; i < whole->rank; i++) {
+    for (int i = 0; i < large->rank; i++) {
         *offset += start ? start[i] * wide[i] : 0;
         wide[i] *= step && part->dims[i] > 1 ? step[i] : 1; /* the step over one element is irrelevant */
     }

@@ -1,8 +1,8 @@
 /* batch_norm.c - normalisation per channel, and its gradient.
  *
- * x is [N, C, S]. A channel is processed in pieces of about one tile. If S is small, 64 channels are processed together
+ * x is [N, C, S]. A channel is processed in chunks of about one tile. If S is small, 64 channels are processed together
  * and separated while loading, so that whole cache lines are still read. Statistics need one pass over memory and do
- * not suffer from cancellation: the mean and squared deviations of each piece are computed in the carrier's type and
+ * not suffer from cancellation: the mean and squared deviations of each chunk are computed in the carrier's type and
  * combined in f64 (Chan, Golub, LeVeque 1979). A thread processes whole channels, so the order of additions depends
  * only on shapes.
  *
@@ -14,13 +14,13 @@
 
 #include <math.h>
 
-enum { TOGETHER = 64, SMALL = 16, PANEL = 16 * CPU_TILE };
+enum { GROUP = 64, SMALL = 16, PANEL = 16 * CPU_TILE };
 
 typedef struct layout {
     int64_t batch, channels, size; /* N, C, S */
     int64_t count;                 /* elements per channel */
-    int64_t together, groups;      /* channels processed together; number of such groups */
-    int64_t rows, per_row, pieces; /* rows of S per piece; pieces per row and per group */
+    int64_t group, groups;         /* channels per group; number of groups */
+    int64_t rows, per_row, chunks; /* rows of S per chunk; chunks per row and per group */
 } layout;
 
 static layout layout_of(const k_view *x)
@@ -28,48 +28,35 @@ static layout layout_of(const k_view *x)
     layout l = {.batch = x->dims[0], .channels = x->dims[1], .size = 1};
     for (int i = 2; i < x->rank; i++) l.size *= x->dims[i];
     l.count = l.batch * l.size;
-    l.together = l.size < SMALL ? TOGETHER : 1;
-    l.groups = cpu_ceil_div(l.channels, l.together);
-    l.rows = l.size == 0 ? 1 : l.together > 1 ? PANEL / TOGETHER / l.size : k_max(1, CPU_TILE / l.size);
+    l.group = l.size < SMALL ? GROUP : 1;
+    l.groups = cpu_ceil_div(l.channels, l.group);
+    l.rows = l.size == 0 ? 1 : l.group > 1 ? PANEL / GROUP / l.size : k_max(1, CPU_TILE / l.size);
     l.per_row = cpu_ceil_div(l.size, CPU_TILE);
-    l.pieces = cpu_ceil_div(l.batch, l.rows) * l.per_row;
+    l.chunks = cpu_ceil_div(l.batch, l.rows) * l.per_row;
     return l;
 }
 
 /* Rows [row, row + rows) of the batch, columns [column, column + columns) of S. */
-typedef struct piece {
+typedef struct chunk {
     int64_t row, rows, column, columns, count;
-} piece;
+} chunk;
 
-static piece piece_of(const layout *l, int64_t i)
+static chunk chunk_of(const layout *l, int64_t i)
 {
-    piece p = {.row = i / l->per_row * l->rows, .column = i % l->per_row * CPU_TILE};
+    chunk p = {.row = i / l->per_row * l->rows, .column = i % l->per_row * CPU_TILE};
     p.rows = k_min(l->rows, l->batch - p.row);
     p.columns = k_min(CPU_TILE, l->size - p.column);
     p.count = p.rows * p.columns;
     return p;
 }
 
-static int64_t element(const layout *l, const piece *p, int64_t row, int64_t channel)
+static int64_t element(const layout *l, const chunk *p, int64_t row, int64_t channel)
 {
     return ((p->row + row) * l->channels + channel) * l->size + p->column;
 }
 
-/* Whether a piece is part of one row and needs no copy. */
-static bool direct(const layout *l) { return l->together == 1 && l->rows == 1; }
-
-static const k_view *result(const k_args *args, int i)
-{
-    static const k_view none = {.dtype = IR_NO_DTYPE};
-    return i < args->n_out ? &args->out[i] : &none;
-}
-
-static double number(const k_view *v, int64_t i) { return ir_load_f64(v->dtype, cpu_at(v, i)); }
-
-static void store_number(const k_view *v, int64_t i, double value)
-{
-    if (cpu_is_used(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
-}
+/* Whether a chunk is part of one row and needs no copy. */
+static bool direct(const layout *l) { return l->group == 1 && l->rows == 1; }
 
 /* ---- NHWC ---- */
 
@@ -84,22 +71,22 @@ typedef struct columns {
 } columns;
 
 /* Rows [row, row + rows), columns [column, column + columns): `full` long rows of `wide` elements and one of `tail`.
- * `together` rows are adjacent in memory. */
+ * `adjacent` rows are adjacent in memory. */
 typedef struct strip {
-    int64_t row, end, rows, column, columns, together, full, wide, tail;
+    int64_t row, end, rows, column, columns, adjacent, full, wide, tail;
 } strip;
 
 static columns columns_of(const k_view *x, void *workspace)
 {
     layout l = layout_of(x);
-    columns s = {.rows = l.count, .channels = l.channels, .fold = k_max(1, TOGETHER / k_max(1, l.channels))};
+    columns s = {.rows = l.count, .channels = l.channels, .fold = k_max(1, GROUP / k_max(1, l.channels))};
     s.tiles = cpu_ceil_div(s.channels, CPU_TILE);
     s.height = s.fold * k_min(HEIGHT, STRIP / (s.fold * k_max(1, k_min(CPU_TILE, s.channels))));
     s.bands = s.rows * s.channels < CPU_SERIAL ? 1 : k_min(BANDS, cpu_ceil_div(s.rows, s.height));
     s.sums = workspace;
     for (int i = 0; i < VECTORS && workspace; i++)
         s.vectors[i] = (char *)workspace +
-                       (size_t)(2 * s.bands * s.channels + i * k_max(s.channels, TOGETHER)) * sizeof(double);
+                       (size_t)(2 * s.bands * s.channels + i * k_max(s.channels, GROUP)) * sizeof(double);
     return s;
 }
 
@@ -114,7 +101,7 @@ static double *tile_sums(const columns *l, int64_t band, int64_t tile)
 static strip strip_of(const columns *l, strip s)
 {
     s.rows = k_min(l->height, s.end - s.row);
-    s.together = s.columns == l->channels ? s.rows : 1;
+    s.adjacent = s.columns == l->channels ? s.rows : 1;
     s.full = s.rows / l->fold;
     s.wide = s.columns * l->fold;
     s.tail = s.rows % l->fold * s.columns;
@@ -137,13 +124,13 @@ static strip strip_next(const columns *l, const strip *s)
 }
 
 /* Combines the statistics of `count` more elements of each of n columns with those of the `seen` ones. */
-CPU_CLONES static void join(double seen, double count, const double *own, const double *squares, double *mean,
+CPU_CLONES static void join(double seen, double count, const double *part_mean, const double *squares, double *mean,
                             double *deviations, int64_t n)
 {
     double share = count / (seen + count), weight = seen * share;
     CPU_SIMD for (int64_t j = 0; j < n; j++)
     {
-        double delta = own[j] - mean[j];
+        double delta = part_mean[j] - mean[j];
         mean[j] += delta * share;
         deviations[j] += squares[j] + delta * delta * weight;
     }
@@ -179,7 +166,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     const columns l = columns_of(&args->in[0], NULL);
     *workspace = 0;
     if (args->in[0].channels_last)
-        *workspace = (size_t)(2 * l.bands * l.channels + VECTORS * k_max(l.channels, TOGETHER)) * sizeof(double);
+        *workspace = (size_t)(2 * l.bands * l.channels + VECTORS * k_max(l.channels, GROUP)) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -202,7 +189,7 @@ static ampc_status batch_norm_run(const k_args *args)
     if (args->in[0].channels_last) {
         const columns l = columns_of(&args->in[0], args->workspace);
         if (args->attr[IR_ATTR(batch_norm, training)].i) run_bands(args, &l, f64 ? measure_double : measure_float);
-        run_tiles(args, &l, f64 ? settle_tile_double : settle_tile_float);
+        run_tiles(args, &l, f64 ? finish_tile_double : finish_tile_float);
         if (cpu_is_used(&args->out[0])) run_bands(args, &l, f64 ? normalise_rows_double : normalise_rows_float);
         return AMPC_OK;
     }
@@ -216,7 +203,7 @@ static ampc_status batch_norm_grad_run(const k_args *args)
         const columns l = columns_of(&args->in[0], args->workspace);
         (f64 ? read_mean_double : read_mean_float)(args, &l);
         run_bands(args, &l, f64 ? measure_slopes_double : measure_slopes_float);
-        run_tiles(args, &l, f64 ? settle_slopes_tile_double : settle_slopes_tile_float);
+        run_tiles(args, &l, f64 ? finish_slopes_tile_double : finish_slopes_tile_float);
         if (cpu_is_used(&args->out[0])) run_bands(args, &l, f64 ? slope_rows_double : slope_rows_float);
         return AMPC_OK;
     }

@@ -2,16 +2,16 @@
 
 typedef REAL R(panel)[PANEL];
 
-/* Loads the piece's elements of channels [first, first + channels), channel by channel. */
-static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int64_t first, int64_t channels,
+/* Loads the chunk's elements of channels [first, first + channels), channel by channel. */
+static const REAL *R(load)(const k_view *v, const layout *l, const chunk *p, int64_t first, int64_t channels,
                            REAL *panel)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
     if (direct(l)) return cpu_tile_load(v, element(l, p, 0, first), p->count, carrier, panel);
-    for (int64_t r = 0; r < p->rows && l->together == 1; r++)
+    for (int64_t r = 0; r < p->rows && l->group == 1; r++)
         cpu_convert(carrier, panel + r * l->size, v->dtype, cpu_at(v, element(l, p, r, first)), l->size);
-    for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
-        REAL scratch[TOGETHER * SMALL];
+    for (int64_t r = 0; r < p->rows && l->group > 1; r++) {
+        REAL scratch[GROUP * SMALL];
         const REAL *from = cpu_tile_load(v, element(l, p, r, first), channels * l->size, carrier, scratch);
         for (int64_t c = 0; c < channels; c++)
             for (int64_t s = 0; s < l->size; s++) panel[c * p->count + r * l->size + s] = *from++;
@@ -19,12 +19,12 @@ static const REAL *R(load)(const k_view *v, const layout *l, const piece *p, int
     return panel;
 }
 
-static REAL *R(target)(const k_view *v, const layout *l, const piece *p, int64_t first, REAL *panel)
+static REAL *R(target)(const k_view *v, const layout *l, const chunk *p, int64_t first, REAL *panel)
 {
     return direct(l) ? cpu_tile_target(v, element(l, p, 0, first), cpu_carrier(v->dtype), panel) : panel;
 }
 
-static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t first, int64_t channels,
+static void R(store)(const k_view *v, const layout *l, const chunk *p, int64_t first, int64_t channels,
                      const REAL *values)
 {
     ir_dtype carrier = cpu_carrier(v->dtype);
@@ -32,10 +32,10 @@ static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t f
         cpu_tile_store(v, element(l, p, 0, first), p->count, carrier, values);
         return;
     }
-    for (int64_t r = 0; r < p->rows && l->together == 1; r++)
+    for (int64_t r = 0; r < p->rows && l->group == 1; r++)
         cpu_tile_store(v, element(l, p, r, first), l->size, carrier, values + r * l->size);
-    for (int64_t r = 0; r < p->rows && l->together > 1; r++) {
-        REAL row[TOGETHER * SMALL], *to = row;
+    for (int64_t r = 0; r < p->rows && l->group > 1; r++) {
+        REAL row[GROUP * SMALL], *to = row;
         for (int64_t c = 0; c < channels; c++)
             for (int64_t s = 0; s < l->size; s++) *to++ = values[c * p->count + r * l->size + s];
         cpu_tile_store(v, element(l, p, r, first), channels * l->size, carrier, row);
@@ -46,19 +46,19 @@ static void R(store)(const k_view *v, const layout *l, const piece *p, int64_t f
 static void R(statistics)(const k_view *x, const layout *l, int64_t first, int64_t channels, double *mean,
                           double *variance)
 {
-    double seen = 0, deviations[TOGETHER] = {0};
+    double seen = 0, deviations[GROUP] = {0};
     for (int64_t c = 0; c < channels; c++) mean[c] = 0;
-    for (int64_t i = 0; i < l->pieces; i++) {
+    for (int64_t i = 0; i < l->chunks; i++) {
         R(panel) panel;
-        const piece p = piece_of(l, i);
+        const chunk p = chunk_of(l, i);
         const REAL *values = R(load)(x, l, &p, first, channels, panel);
         double n = (double)p.count;
         for (int64_t c = 0; c < channels; c++) {
             const REAL *v = values + c * p.count;
-            double own = R(lanes_sum)(v, p.count) / n, delta = own - mean[c];
-            double off = own - (double)(REAL)own; /* corrects for the rounded mean */
+            double part_mean = R(lanes_sum)(v, p.count) / n, delta = part_mean - mean[c];
+            double off = part_mean - (double)(REAL)part_mean; /* corrects for the rounded mean */
             mean[c] += delta * n / (seen + n);
-            deviations[c] += R(lanes_squares)(v, (REAL)own, p.count) - off * off * n +
+            deviations[c] += R(lanes_squares)(v, (REAL)part_mean, p.count) - off * off * n +
                              delta * delta * seen * n / (seen + n);
         }
         seen += n;
@@ -73,7 +73,7 @@ CPU_CLONES static void R(affine)(const REAL *x, REAL mean, REAL factor, REAL bia
 
 /* Computes factor and bias of y = (x - mean) factor + bias, and stores the small results, from the statistics of
  * channels [first, first + channels). Outside of training, the running statistics replace mean and variance. */
-static void R(settle)(const k_args *args, int64_t first, int64_t channels, double *mean, double *variance, REAL *factor,
+static void R(finish)(const k_args *args, int64_t first, int64_t channels, double *mean, double *variance, REAL *factor,
                       REAL *bias)
 {
     const k_view *in = args->in;
@@ -81,30 +81,30 @@ static void R(settle)(const k_args *args, int64_t first, int64_t channels, doubl
     const double momentum = args->attr[IR_ATTR(batch_norm, momentum)].f;
     const bool training = args->attr[IR_ATTR(batch_norm, training)].i;
     for (int64_t c = 0; c < channels; c++) {
-        double old_mean = number(&in[3], first + c), old_variance = number(&in[4], first + c);
+        double old_mean = cpu_number(&in[3], first + c), old_variance = cpu_number(&in[4], first + c);
         double keep = training ? momentum : 1;
         if (!training) mean[c] = old_mean, variance[c] = old_variance;
         double rstd = 1 / sqrt(variance[c] + eps);
-        factor[c] = (REAL)(rstd * number(&in[1], first + c));
-        bias[c] = (REAL)number(&in[2], first + c);
-        store_number(result(args, 1), first + c, keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
-        store_number(result(args, 2), first + c,
-                     keep == 1 ? old_variance : old_variance * keep + variance[c] * (1 - keep));
-        store_number(result(args, 3), first + c, mean[c]);
-        store_number(result(args, 4), first + c, rstd);
+        factor[c] = (REAL)(rstd * cpu_number(&in[1], first + c));
+        bias[c] = (REAL)cpu_number(&in[2], first + c);
+        cpu_store_number(cpu_result(args, 1), first + c, keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
+        cpu_store_number(cpu_result(args, 2), first + c,
+                         keep == 1 ? old_variance : old_variance * keep + variance[c] * (1 - keep));
+        cpu_store_number(cpu_result(args, 3), first + c, mean[c]);
+        cpu_store_number(cpu_result(args, 4), first + c, rstd);
     }
 }
 
 static void R(normalise)(const k_args *args, const layout *l, int64_t group)
 {
-    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
-    double mean[TOGETHER], variance[TOGETHER];
-    REAL factor[TOGETHER], bias[TOGETHER];
+    int64_t first = group * l->group, channels = k_min(l->group, l->channels - first);
+    double mean[GROUP], variance[GROUP];
+    REAL factor[GROUP], bias[GROUP];
     if (args->attr[IR_ATTR(batch_norm, training)].i) R(statistics)(&args->in[0], l, first, channels, mean, variance);
-    R(settle)(args, first, channels, mean, variance, factor, bias);
-    for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
+    R(finish)(args, first, channels, mean, variance, factor, bias);
+    for (int64_t i = 0; i < l->chunks && cpu_is_used(&args->out[0]); i++) {
         R(panel) from, to;
-        const piece p = piece_of(l, i);
+        const chunk p = chunk_of(l, i);
         const REAL *x = R(load)(&args->in[0], l, &p, first, channels, from);
         REAL *y = R(target)(&args->out[0], l, &p, first, to);
         for (int64_t c = 0; c < channels; c++)
@@ -121,42 +121,42 @@ CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL
 /* With h the normalised x, dscale = sum(dy h) and dbias = sum(dy). In training, with n elements per channel, dx = scale
  * rstd (dy - dbias / n - h dscale / n); otherwise dx = scale rstd dy. Stores the sums, and computes the coefficients of
  * dx = a dy - (b + d (x - mean)). */
-static void R(settle_slopes)(const k_args *args, int64_t first, int64_t channels, int64_t count, const double *rstd,
+static void R(finish_slopes)(const k_args *args, int64_t first, int64_t channels, int64_t count, const double *rstd,
                              const double *dscale, const double *dbias, REAL *a, REAL *b, REAL *d)
 {
     const bool training = args->attr[IR_ATTR(batch_norm_grad, training)].i;
     for (int64_t c = 0; c < channels; c++) {
-        double factor = number(&args->in[2], first + c) * rstd[c], n = (double)count;
+        double factor = cpu_number(&args->in[2], first + c) * rstd[c], n = (double)count;
         a[c] = (REAL)factor;
         b[c] = (REAL)(training ? factor * dbias[c] / n : 0);
         d[c] = (REAL)(training ? factor * dscale[c] * rstd[c] / n : 0);
-        store_number(result(args, 1), first + c, dscale[c]);
-        store_number(result(args, 2), first + c, dbias[c]);
+        cpu_store_number(cpu_result(args, 1), first + c, dscale[c]);
+        cpu_store_number(cpu_result(args, 2), first + c, dbias[c]);
     }
 }
 
 static void R(slope)(const k_args *args, const layout *l, int64_t group)
 {
     const k_view *dy = &args->in[0], *x = &args->in[1];
-    int64_t first = group * l->together, channels = k_min(l->together, l->channels - first);
-    double mean[TOGETHER], rstd[TOGETHER], dscale[TOGETHER] = {0}, dbias[TOGETHER] = {0};
-    REAL a[TOGETHER], b[TOGETHER], d[TOGETHER];
+    int64_t first = group * l->group, channels = k_min(l->group, l->channels - first);
+    double mean[GROUP], rstd[GROUP], dscale[GROUP] = {0}, dbias[GROUP] = {0};
+    REAL a[GROUP], b[GROUP], d[GROUP];
     R(panel) one, two, three;
     for (int64_t c = 0; c < channels; c++) {
-        mean[c] = number(&args->in[3], first + c);
-        rstd[c] = number(&args->in[4], first + c);
+        mean[c] = cpu_number(&args->in[3], first + c);
+        rstd[c] = cpu_number(&args->in[4], first + c);
     }
-    for (int64_t i = 0; i < l->pieces; i++) {
-        const piece p = piece_of(l, i);
+    for (int64_t i = 0; i < l->chunks; i++) {
+        const chunk p = chunk_of(l, i);
         const REAL *g = R(load)(dy, l, &p, first, channels, one), *v = R(load)(x, l, &p, first, channels, two);
         for (int64_t c = 0; c < channels; c++) {
             dbias[c] += R(lanes_sum)(g + c * p.count, p.count);
             dscale[c] += R(lanes_dot_centred)(g + c * p.count, v + c * p.count, (REAL)mean[c], p.count) * rstd[c];
         }
     }
-    R(settle_slopes)(args, first, channels, l->count, rstd, dscale, dbias, a, b, d);
-    for (int64_t i = 0; i < l->pieces && cpu_is_used(&args->out[0]); i++) {
-        const piece p = piece_of(l, i);
+    R(finish_slopes)(args, first, channels, l->count, rstd, dscale, dbias, a, b, d);
+    for (int64_t i = 0; i < l->chunks && cpu_is_used(&args->out[0]); i++) {
+        const chunk p = chunk_of(l, i);
         const REAL *g = R(load)(dy, l, &p, first, channels, one), *v = R(load)(x, l, &p, first, channels, two);
         REAL *dx = R(target)(&args->out[0], l, &p, first, three);
         for (int64_t c = 0; c < channels; c++) {

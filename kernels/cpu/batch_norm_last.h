@@ -12,17 +12,17 @@ static REAL *R(strip_target)(const k_view *v, const columns *l, const strip *s, 
 static const REAL *R(strip_load)(const k_view *v, const columns *l, const strip *s, REAL *panel, int64_t *step)
 {
     REAL *to = R(strip_target)(v, l, s, panel, step);
-    for (int64_t r = 0; r < s->rows && to == panel; r += s->together)
+    for (int64_t r = 0; r < s->rows && to == panel; r += s->adjacent)
         cpu_convert(cpu_carrier(v->dtype), to + r * s->columns, v->dtype,
-                    cpu_at(v, (s->row + r) * l->channels + s->column), s->together * s->columns);
+                    cpu_at(v, (s->row + r) * l->channels + s->column), s->adjacent * s->columns);
     return to;
 }
 
 static void R(strip_store)(const k_view *v, const columns *l, const strip *s, const REAL *values, const REAL *panel)
 {
-    for (int64_t r = 0; r < s->rows && values == panel; r += s->together)
+    for (int64_t r = 0; r < s->rows && values == panel; r += s->adjacent)
         cpu_convert(v->dtype, cpu_at(v, (s->row + r) * l->channels + s->column), cpu_carrier(v->dtype),
-                    values + r * s->columns, s->together * s->columns);
+                    values + r * s->columns, s->adjacent * s->columns);
 }
 
 /* ---- loops over a strip: `rows` of n elements and one of `tail` ---- */
@@ -104,7 +104,7 @@ static void R(measure)(const k_args *args, const columns *l, int64_t band, int64
     memset(mean, 0, (size_t)s.columns * sizeof *mean);
     memset(deviations, 0, (size_t)s.columns * sizeof *mean);
     for (double seen = 0; s.rows; seen += (double)s.rows, s = strip_next(l, &s)) {
-        REAL sum[CPU_TILE] = {0}, own[CPU_TILE], squares[CPU_TILE] = {0};
+        REAL sum[CPU_TILE] = {0}, part_mean[CPU_TILE], squares[CPU_TILE] = {0};
         double exact[CPU_TILE], about[CPU_TILE], n = (double)s.rows;
         int64_t step;
         const REAL *x = R(strip_load)(&args->in[0], l, &s, panel, &step);
@@ -112,13 +112,13 @@ static void R(measure)(const k_args *args, const columns *l, int64_t band, int64
         R(fold)(l, sum);
         for (int64_t j = 0; j < s.columns; j++) {
             exact[j] = (double)sum[j] / n;
-            own[j] = (REAL)exact[j];
+            part_mean[j] = (REAL)exact[j];
         }
-        R(repeat)(l, own);
-        R(add_squares)(x, step, s.full, s.wide, s.tail, own, squares);
+        R(repeat)(l, part_mean);
+        R(add_squares)(x, step, s.full, s.wide, s.tail, part_mean, squares);
         R(fold)(l, squares);
         for (int64_t j = 0; j < s.columns; j++) {
-            double off = exact[j] - (double)own[j]; /* corrects for the rounded mean */
+            double off = exact[j] - (double)part_mean[j]; /* corrects for the rounded mean */
             about[j] = (double)squares[j] - off * off * n;
         }
         join(seen, n, exact, about, mean, deviations, s.columns);
@@ -126,7 +126,7 @@ static void R(measure)(const k_args *args, const columns *l, int64_t band, int64
 }
 
 /* Combines the statistics of the bands, and derives the coefficients of the columns of a tile. */
-static void R(settle_tile)(const k_args *args, const columns *l, int64_t tile)
+static void R(finish_tile)(const k_args *args, const columns *l, int64_t tile)
 {
     int64_t first = tile * CPU_TILE, n = k_min(CPU_TILE, l->channels - first);
     double mean[CPU_TILE] = {0}, variance[CPU_TILE] = {0}, seen = 0;
@@ -134,12 +134,12 @@ static void R(settle_tile)(const k_args *args, const columns *l, int64_t tile)
     for (int i = 0; i < 3; i++) vectors[i] = (REAL *)l->vectors[i] + first;
     for (int64_t b = 0; b < l->bands && args->attr[IR_ATTR(batch_norm, training)].i; b++) {
         double count = (double)(band_start(l, b + 1) - band_start(l, b));
-        const double *own = tile_sums(l, b, tile);
-        join(seen, count, own, own + l->channels, mean, variance, n);
+        const double *part = tile_sums(l, b, tile);
+        join(seen, count, part, part + l->channels, mean, variance, n);
         seen += count;
     }
     for (int64_t j = 0; j < n; j++) variance[j] = l->rows ? variance[j] / (double)l->rows : 0;
-    R(settle)(args, first, n, mean, variance, vectors[1], vectors[2]);
+    R(finish)(args, first, n, mean, variance, vectors[1], vectors[2]);
     for (int64_t j = 0; j < n; j++) vectors[0][j] = (REAL)mean[j];
     for (int i = 0; i < 3; i++) R(repeat)(l, vectors[i]);
 }
@@ -163,7 +163,7 @@ static void R(normalise_rows)(const k_args *args, const columns *l, int64_t band
 static void R(read_mean)(const k_args *args, const columns *l)
 {
     REAL *mean = l->vectors[0];
-    for (int64_t c = 0; c < l->channels; c++) mean[c] = (REAL)number(&args->in[3], c);
+    for (int64_t c = 0; c < l->channels; c++) mean[c] = (REAL)cpu_number(&args->in[3], c);
     R(repeat)(l, mean);
 }
 
@@ -190,24 +190,24 @@ static void R(measure_slopes)(const k_args *args, const columns *l, int64_t band
     }
 }
 
-static void R(settle_slopes_tile)(const k_args *args, const columns *l, int64_t tile)
+static void R(finish_slopes_tile)(const k_args *args, const columns *l, int64_t tile)
 {
     int64_t first = tile * CPU_TILE, n = k_min(CPU_TILE, l->channels - first);
     double dscale[CPU_TILE] = {0}, dbias[CPU_TILE] = {0}, rstd[CPU_TILE];
     REAL *vectors[3];
     for (int i = 0; i < 3; i++) vectors[i] = (REAL *)l->vectors[1 + i] + first;
     for (int64_t b = 0; b < l->bands; b++) {
-        const double *own = tile_sums(l, b, tile);
+        const double *sums = tile_sums(l, b, tile);
         for (int64_t j = 0; j < n; j++) {
-            dbias[j] += own[j];
-            dscale[j] += own[l->channels + j];
+            dbias[j] += sums[j];
+            dscale[j] += sums[l->channels + j];
         }
     }
     for (int64_t j = 0; j < n; j++) {
-        rstd[j] = number(&args->in[4], first + j);
+        rstd[j] = cpu_number(&args->in[4], first + j);
         dscale[j] *= rstd[j];
     }
-    R(settle_slopes)(args, first, n, l->rows, rstd, dscale, dbias, vectors[0], vectors[1], vectors[2]);
+    R(finish_slopes)(args, first, n, l->rows, rstd, dscale, dbias, vectors[0], vectors[1], vectors[2]);
     for (int i = 0; i < 3; i++) R(repeat)(l, vectors[i]);
 }
 

@@ -92,26 +92,19 @@ static void convert_f32_f16(void *dst, const void *src, int64_t n) { ir_narrow(I
 
 static void convert_f32_bf16(void *dst, const void *src, int64_t n) { ir_narrow(IR_bf16, dst, src, (size_t)n); }
 
-/* Via f32, which represents both types exactly. */
-static void convert_f16_bf16(void *dst, const void *src, int64_t n)
-{
-    float scratch[CPU_TILE];
-    for (int64_t i = 0; i < n; i += CPU_TILE) {
-        int64_t m = k_min(CPU_TILE, n - i);
-        convert_f16_f32(scratch, (const uint16_t *)src + i, m);
-        convert_f32_bf16((uint16_t *)dst + i, scratch, m);
+/* Between the 16-bit types via f32, which represents both exactly. */
+#define CONVERT_16(from, to) \
+    static void convert_##from##_##to(void *dst, const void *src, int64_t n) \
+    { \
+        float scratch[CPU_TILE]; \
+        for (int64_t i = 0; i < n; i += CPU_TILE) { \
+            int64_t m = k_min(CPU_TILE, n - i); \
+            convert_##from##_f32(scratch, (const uint16_t *)src + i, m); \
+            convert_f32_##to((uint16_t *)dst + i, scratch, m); \
+        } \
     }
-}
-
-static void convert_bf16_f16(void *dst, const void *src, int64_t n)
-{
-    float scratch[CPU_TILE];
-    for (int64_t i = 0; i < n; i += CPU_TILE) {
-        int64_t m = k_min(CPU_TILE, n - i);
-        convert_bf16_f32(scratch, (const uint16_t *)src + i, m);
-        convert_f32_f16((uint16_t *)dst + i, scratch, m);
-    }
-}
+CONVERT_16(f16, bf16)
+CONVERT_16(bf16, f16)
 
 static convert_fn *const fast[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
 #define ROW(from, to, source, target, expression) [IR_##from][IR_##to] = convert_##from##_##to,
@@ -181,7 +174,14 @@ void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier,
     cpu_convert(v->dtype, cpu_at(v, first), carrier, values, n);
 }
 
-double cpu_scalar(const k_view *v, double absent) { return k_present(v) ? ir_load_f64(v->dtype, v->data) : absent; }
+double cpu_number(const k_view *v, int64_t i) { return ir_load_f64(v->dtype, cpu_at(v, i)); }
+
+void cpu_store_number(const k_view *v, int64_t i, double value)
+{
+    if (cpu_is_used(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
+}
+
+double cpu_scalar(const k_view *v, double absent) { return k_present(v) ? cpu_number(v, 0) : absent; }
 
 double cpu_inverse(const k_view *scale)
 {

@@ -267,9 +267,9 @@ typedef struct way {
     bool low;  /* in bf16, else f32 */
     bool fast; /* no reference code */
     enum {
-        KEPT,  /* x and y in their own layout, w as oneDNN prefers it */
-        OPEN,  /* all as oneDNN prefers them */
-        PLAIN, /* all in NCHW order */
+        ACTUAL, /* x and y in the layout of their views, w as oneDNN prefers it */
+        ANY,    /* all as oneDNN prefers them */
+        NCHW,   /* all in NCHW order */
     } layout;
 } way;
 
@@ -280,7 +280,7 @@ typedef struct description {
     bool has_bias;
 } description;
 
-static dnnl_status_t lay_out(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from, bool plain)
+static dnnl_status_t set_layout(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from, bool plain)
 {
     static const dnnl_format_tag_t plain_tags[] = {
         [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
@@ -300,9 +300,9 @@ static dnnl_status_t describe_windows(const conv *c, way w, const cpu_operand *o
     d->y = o[2].desc;
     d->has_bias = n == 4;
     if (d->has_bias) d->bias = o[3].desc;
-    dnnl_status_t status = lay_out(&d->w, &o[1].desc, w.layout == PLAIN);
-    if (status == dnnl_success && w.layout != KEPT) status = lay_out(&d->x, &o[0].desc, w.layout == PLAIN);
-    return status == dnnl_success && w.layout != KEPT ? lay_out(&d->y, &o[2].desc, w.layout == PLAIN) : status;
+    dnnl_status_t status = set_layout(&d->w, &o[1].desc, w.layout == NCHW);
+    if (status == dnnl_success && w.layout != ACTUAL) status = set_layout(&d->x, &o[0].desc, w.layout == NCHW);
+    return status == dnnl_success && w.layout != ACTUAL ? set_layout(&d->y, &o[2].desc, w.layout == NCHW) : status;
 }
 
 static dnnl_status_t describe_forward(const conv *c, const description *d, bool fast, const k_context *ctx,
@@ -353,15 +353,15 @@ static dnnl_status_t describe_way(const conv *c, way w, const k_context *ctx, cp
 static bool is_way(const conv *c, way w)
 {
     bool few = c->kind == CONV_GRAD_INPUT && c->g.groups == 1 && c->g.c < 8;
-    return w.layout == PLAIN ? few : w.layout == OPEN ? !few : c->x->channels_last && (w.low || !few);
+    return w.layout == NCHW ? few : w.layout == ANY ? !few : c->x->channels_last && (w.low || !few);
 }
 
 /* Selects the first way for which oneDNN has code. */
 static dnnl_status_t describe_conv(const conv *c, bool low, const k_context *ctx, cpu_operand *operands, int *n,
                                    dnnl_primitive_desc_t *pd)
 {
-    static const way ways[] = {{true, true, KEPT},  {true, true, OPEN},   {true, true, PLAIN},
-                               {false, true, KEPT}, {false, false, OPEN}, {false, false, PLAIN}};
+    static const way ways[] = {{true, true, ACTUAL},  {true, true, ANY},   {true, true, NCHW},
+                               {false, true, ACTUAL}, {false, false, ANY}, {false, false, NCHW}};
     dnnl_status_t status = dnnl_unimplemented;
     for (size_t i = 0; i < sizeof ways / sizeof *ways && status == dnnl_unimplemented; i++)
         if ((low || !ways[i].low) && is_way(c, ways[i])) status = describe_way(c, ways[i], ctx, operands, n, pd);

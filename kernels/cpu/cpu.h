@@ -56,6 +56,16 @@ static inline void *cpu_at(const k_view *v, int64_t element)
     return (char *)v->data + element * (int64_t)ir_dtype_size(v->dtype);
 }
 
+/* Result i, or an absent view if the op has fewer. */
+static inline const k_view *cpu_result(const k_args *args, int i)
+{
+    static const k_view absent = {.dtype = IR_NO_DTYPE};
+    return i < args->n_out ? &args->out[i] : &absent;
+}
+
+/* The bytes of whole cache lines that hold `bytes` bytes. */
+static inline size_t cpu_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /* ---- cast.c ---- */
 
 /* Same results as ir_convert, but faster. src and dst must be equal or disjoint. */
@@ -69,6 +79,9 @@ const void *cpu_tile_load(const k_view *v, int64_t first, int64_t n, ir_dtype ca
  * afterwards. */
 void *cpu_tile_target(const k_view *v, int64_t first, ir_dtype carrier, void *scratch);
 void cpu_tile_store(const k_view *v, int64_t first, int64_t n, ir_dtype carrier, const void *values);
+/* Element i of v as a number. cpu_store_number does nothing if the result is unused. */
+double cpu_number(const k_view *v, int64_t i);
+void cpu_store_number(const k_view *v, int64_t i, double value);
 /* The first element of v as a number, or `absent` if v is absent. */
 double cpu_scalar(const k_view *v, double absent);
 /* The factor that unscales gradients, 1 / scale, rounded to f32 unless the scale is f64. */
@@ -123,6 +136,8 @@ enum { CPU_ROW_BLOCK = 16 }; /* maximum number of rows per block */
 cpu_rows cpu_rows_of(const k_view *v, int64_t axis);
 /* The size of the scratch buffer for a block of rows, in carriers. */
 int64_t cpu_rows_scratch(const cpu_rows *s);
+/* The position of element a of the row. */
+int64_t cpu_rows_element(const cpu_rows *s, int64_t row, int64_t a);
 /* Returns the number of rows of block b and stores the first one in *first. */
 int64_t cpu_rows_block(const cpu_rows *s, int64_t b, int64_t *first);
 /* `count` consecutive rows from `first` on in the carrier. Fills `scratch`, or returns v's own data if it is contiguous

@@ -29,14 +29,14 @@ CPU_CLONES static void draw_blocks(const cpu_draw *d, int64_t first, int64_t n, 
 
 void cpu_draw_tile(const cpu_draw *d, int64_t first, int64_t n, uint8_t *keep)
 {
-    int64_t before = first % WORDS, whole = (before + n + WORDS - 1) / WORDS * WORDS;
-    if (whole == n) {
+    int64_t before = first % WORDS, full = (before + n + WORDS - 1) / WORDS * WORDS;
+    if (full == n) {
         draw_blocks(d, first, n, keep);
         return;
     }
     uint8_t blocks[CPU_TILE + 2 * WORDS];
     assert(n <= CPU_TILE); /* callers pass at most one tile */
-    draw_blocks(d, first - before, whole, blocks);
+    draw_blocks(d, first - before, full, blocks);
     memcpy(keep, blocks + before, (size_t)n);
 }
 

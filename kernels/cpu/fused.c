@@ -59,10 +59,10 @@ struct step {
     bool rounds;
 };
 
-/* Pieces run in parallel. If rows are divided, each piece has one partial sum per folded result. */
+/* Chunks run in parallel. If rows are divided, each chunk has one partial sum per folded result. */
 typedef struct cut {
-    int64_t pieces, length; /* length: elements per piece if rows are not divided */
-    int64_t groups;         /* pieces per row; 0: rows are not divided */
+    int64_t chunks, length; /* length: elements per chunk if rows are not divided */
+    int64_t groups;         /* chunks per row; 0: rows are not divided */
 } cut;
 
 typedef struct state {
@@ -249,11 +249,11 @@ static void place_operand(const k_args *args, state *st, int i)
 
 /* ---- prepare: registers ---------------------------------------------------------------------- */
 
-static int take_register(state *st, bool *taken)
+static int alloc_register(state *st, bool *used)
 {
     int i = 0;
-    while (taken[i]) i++;
-    taken[i] = true;
+    while (used[i]) i++;
+    used[i] = true;
     if (i == st->n_registers) st->n_registers++;
     return i;
 }
@@ -267,31 +267,31 @@ static void find_last_uses(const k_fused *p, state *st)
 
 /* Allocates registers for the operands that a step loads and for its result, and frees those of values without further
  * uses. */
-static void give_registers(const k_fused *p, state *st)
+static void assign_registers(const k_fused *p, state *st)
 {
-    bool taken[MAX_VALUES] = {false}, brought[K_MAX_OPERANDS] = {false};
+    bool used[MAX_VALUES] = {false}, loaded[K_MAX_OPERANDS] = {false};
     for (int i = 0; i < p->n_code; i++) {
         step *s = &st->steps[i];
         for (int k = 0; k < s->n_arg; k++) {
             int v = s->arg[k];
-            if (v >= K_MAX_OPERANDS || brought[v] || st->values[v].place != IN_REGISTER) continue;
-            brought[v] = true;
+            if (v >= K_MAX_OPERANDS || loaded[v] || st->values[v].place != IN_REGISTER) continue;
+            loaded[v] = true;
             s->load[s->n_load++] = v;
-            st->values[v].slot = take_register(st, taken);
+            st->values[v].slot = alloc_register(st, used);
         }
-        if (s->run) st->values[s->to].slot = take_register(st, taken);
+        if (s->run) st->values[s->to].slot = alloc_register(st, used);
         for (int v = 0; v < K_MAX_OPERANDS + i + 1; v++) {
             const value *x = &st->values[v];
-            bool lives = v < K_MAX_OPERANDS ? brought[v] : st->value_of[v - K_MAX_OPERANDS] == v;
-            if (lives && x->place == IN_REGISTER && x->until == i) taken[x->slot] = false;
+            bool lives = v < K_MAX_OPERANDS ? loaded[v] : st->value_of[v - K_MAX_OPERANDS] == v;
+            if (lives && x->place == IN_REGISTER && x->until == i) used[x->slot] = false;
         }
     }
 }
 
-static void give_places(const k_fused *p, state *st)
+static void assign_places(const k_fused *p, state *st)
 {
     find_last_uses(p, st);
-    give_registers(p, st);
+    assign_registers(p, st);
     size_t widest = sizeof(float);
     for (int v = 0; v < MAX_VALUES; v++) {
         value *x = &st->values[v];
@@ -318,12 +318,12 @@ static ampc_status check_folds(const k_args *args)
     const k_fused *p = args->program;
     for (int i = 0; i < p->n_results; i++)
         if (p->results[i].fold != K_EACH && !ir_dtype_is_float(p->code[p->results[i].from].type))
-            return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "rows of %s are not summed in a program",
+            return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "fused row sums require a float type, not %s",
                             ir_dtype_name(p->code[p->results[i].from].type));
     return AMPC_OK;
 }
 
-static ampc_status program_prepare(const k_args *args, void **out, size_t *workspace)
+static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspace)
 {
     const k_fused *p = args->program;
     state *st = calloc(1, sizeof *st);
@@ -334,11 +334,11 @@ static ampc_status program_prepare(const k_args *args, void **out, size_t *works
     for (int i = 0; i < p->n_operands; i++) place_operand(args, st, i);
     for (int i = 0; i < p->n_code && !status; i++) status = make_step(args, st, i);
     if (status) return status;
-    give_places(p, st);
+    assign_places(p, st);
     st->cut = cut_of(p);
     st->threads = args->ctx->threads;
     *workspace = st->register_bytes * (size_t)(st->n_same + st->threads * st->n_registers) +
-                 (st->cut.groups > 1 ? (size_t)(st->cut.pieces * p->n_results) * sizeof(double) : 0);
+                 (st->cut.groups > 1 ? (size_t)(st->cut.chunks * p->n_results) * sizeof(double) : 0);
     return AMPC_OK;
 }
 
@@ -349,12 +349,12 @@ typedef struct running {
     const state *st;
     once once[K_MAX_CODE];
     char *same, *registers;
-    double *partial;            /* [result][piece] */
+    double *partial;            /* [result][chunk] */
     bool direct[K_MAX_RESULTS]; /* computed in the result's memory */
 } running;
 
 /* Reads the scalar operands of an instruction. */
-static once look(const k_args *args, const k_instruction *c, const step *s)
+static once read_scalars(const k_args *args, const k_instruction *c, const step *s)
 {
     const k_fused *p = args->program;
     if (k_kind_of(c) == K_DRAW)
@@ -385,7 +385,7 @@ static bool is_apart(const k_args *args, const state *st, int i)
     return true;
 }
 
-static void bring(const running *r, int v, int64_t first, int64_t n, void *to)
+static void load_operand(const running *r, int v, int64_t first, int64_t n, void *to)
 {
     const k_operand *o = &r->args->program->operands[v];
     cpu_operand_tile(&r->args->in[o->in], o->dense ? NULL : &o->walk, first, n, r->st->values[v].form, to);
@@ -398,21 +398,21 @@ static void begin(running *r, const k_args *args)
     r->same = args->workspace;
     r->registers = r->same + st->register_bytes * (size_t)st->n_same;
     r->partial = (double *)(void *)(r->registers + st->register_bytes * (size_t)(st->threads * st->n_registers));
-    for (int i = 0; i < p->n_code; i++) r->once[i] = look(args, &p->code[i], &st->steps[i]);
+    for (int i = 0; i < p->n_code; i++) r->once[i] = read_scalars(args, &p->code[i], &st->steps[i]);
     for (int i = 0; i < p->n_results; i++) r->direct[i] = is_apart(args, st, i);
     for (int v = 0; v < p->n_operands; v++)
         if (st->values[v].place == EVERYWHERE_SAME)
-            bring(r, v, 0, k_min(CPU_TILE, p->count), r->same + st->register_bytes * (size_t)st->values[v].slot);
+            load_operand(r, v, 0, k_min(CPU_TILE, p->count), r->same + st->register_bytes * (size_t)st->values[v].slot);
 }
 
 /* The addresses of a thread's values that are the same for all tiles. */
 static void place_values(const running *r, int thread, void **at)
 {
     const state *st = r->st;
-    char *own = r->registers + st->register_bytes * (size_t)(thread * st->n_registers);
+    char *registers = r->registers + st->register_bytes * (size_t)(thread * st->n_registers);
     for (int v = 0; v < MAX_VALUES; v++) {
         const value *x = &st->values[v];
-        at[v] = (x->place == EVERYWHERE_SAME ? r->same : own) + st->register_bytes * (size_t)x->slot;
+        at[v] = (x->place == EVERYWHERE_SAME ? r->same : registers) + st->register_bytes * (size_t)x->slot;
     }
 }
 
@@ -439,7 +439,7 @@ static void run_tile(const running *r, const tile *t)
         if (r->direct[i]) t->value[st->value_of[p->results[i].from]] = cpu_at(&args->out[i], t->first);
     for (int i = 0; i < p->n_code; i++) {
         const step *s = &st->steps[i];
-        for (int k = 0; k < s->n_load; k++) bring(r, s->load[k], t->first, t->n, t->value[s->load[k]]);
+        for (int k = 0; k < s->n_load; k++) load_operand(r, s->load[k], t->first, t->n, t->value[s->load[k]]);
         if (!s->run) continue;
         s->run(s, &r->once[i], t);
         if (s->rounds) cpu_as_stored(s->type, s->form, t->value[s->to], t->n);
@@ -505,37 +505,37 @@ static void add_tile(const running *r, const tile *t, double *total)
     }
 }
 
-static void end_piece(const running *r, int64_t piece, const double *total)
+static void finish_chunk(const running *r, int64_t chunk, const double *total)
 {
     const k_fused *p = r->args->program;
     for (int i = 0; i < p->n_results; i++) {
         if (p->results[i].fold == K_EACH) continue;
-        if (r->st->cut.groups == 1) store_rows(r, i, piece, 1, &total[i]);
-        else r->partial[i * r->st->cut.pieces + piece] = total[i];
+        if (r->st->cut.groups == 1) store_rows(r, i, chunk, 1, &total[i]);
+        else r->partial[i * r->st->cut.chunks + chunk] = total[i];
     }
 }
 
 /* Adds the partial sums of rows that were divided into groups. */
-static void end_rows(const running *r)
+static void finish_rows(const running *r)
 {
     const k_fused *p = r->args->program;
     const cut *c = &r->st->cut;
     for (int i = 0; i < p->n_results; i++)
-        for (int64_t row = 0; row < c->pieces / c->groups && p->results[i].fold != K_EACH; row++) {
+        for (int64_t row = 0; row < c->chunks / c->groups && p->results[i].fold != K_EACH; row++) {
             double total = 0;
-            for (int64_t g = 0; g < c->groups; g++) total += r->partial[i * c->pieces + row * c->groups + g];
+            for (int64_t g = 0; g < c->groups; g++) total += r->partial[i * c->chunks + row * c->groups + g];
             store_rows(r, i, row, 1, &total);
         }
 }
 
-static void run_piece(const running *r, int64_t piece, void **at)
+static void run_chunk(const running *r, int64_t chunk, void **at)
 {
     const k_fused *p = r->args->program;
     const cut *c = &r->st->cut;
     double total[K_MAX_RESULTS] = {0};
-    int64_t first = piece * c->length, end = k_min(first + c->length, p->count);
+    int64_t first = chunk * c->length, end = k_min(first + c->length, p->count);
     if (c->groups) {
-        int64_t row = piece / c->groups * p->row, g = piece % c->groups;
+        int64_t row = chunk / c->groups * p->row, g = chunk % c->groups;
         first = row + p->row * g / c->groups;
         end = row + p->row * (g + 1) / c->groups;
     }
@@ -547,10 +547,10 @@ static void run_piece(const running *r, int64_t piece, void **at)
         if (c->groups) add_tile(r, &t, total);
         else if (p->row) fold_rows(r, &t);
     }
-    if (c->groups) end_piece(r, piece, total);
+    if (c->groups) finish_chunk(r, chunk, total);
 }
 
-static ampc_status program_run(const k_args *args)
+static ampc_status fused_run(const k_args *args)
 {
     running r = {.args = args, .st = args->state};
     const k_fused *p = args->program;
@@ -562,10 +562,10 @@ static ampc_status program_run(const k_args *args)
         void *at[MAX_VALUES];
         place_values(&r, omp_get_thread_num(), at);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < r.st->cut.pieces; i++) run_piece(&r, i, at);
+        for (int64_t i = 0; i < r.st->cut.chunks; i++) run_chunk(&r, i, at);
     }
-    if (r.st->cut.groups > 1) end_rows(&r);
+    if (r.st->cut.groups > 1) finish_rows(&r);
     return AMPC_OK;
 }
 
-const k_kernel cpu_fused = {.prepare = program_prepare, .run = program_run, .release = free};
+const k_kernel cpu_fused = {.prepare = fused_prepare, .run = fused_run, .release = free};

@@ -57,10 +57,10 @@ SUM(lanes_dot_centred, py, (const REAL *px, const REAL *py, REAL mean, int64_t n
 
 CPU_CLONES REAL R(lanes_max)(const REAL *x, int64_t n)
 {
-    REAL most = -INFINITY;
-#pragma omp simd reduction(max : most)
-    for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
-    return most;
+    REAL max = -INFINITY;
+#pragma omp simd reduction(max : max)
+    for (int64_t i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
+    return max;
 }
 
 CPU_CLONES void R(lanes_exp)(const REAL *x, REAL shift, REAL *y, int64_t n)

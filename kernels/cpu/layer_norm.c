@@ -20,10 +20,10 @@ enum { GROUPS = 16 };
 static shape shape_of(const k_view *x, int64_t axis)
 {
     shape s = {.rows = 1, .length = 1, .carrier = cpu_carrier(x->dtype)};
-    int first = (int)(axis < 0 ? axis + x->rank : axis);
+    int first = k_axis_number(axis, x->rank);
     for (int i = 0; i < x->rank; i++) *(i < first ? &s.rows : &s.length) *= x->dims[i];
     s.groups = s.rows * s.length < CPU_SERIAL ? 1 : k_min(GROUPS, s.rows);
-    s.buffer = ((size_t)s.length * ir_dtype_size(s.carrier) + 63) / 64 * 64;
+    s.buffer = cpu_lines((size_t)s.length * ir_dtype_size(s.carrier));
     return s;
 }
 
@@ -31,11 +31,6 @@ static shape shape_of(const k_view *x, int64_t axis)
 static const void *vector(const k_view *v, const shape *s, void *buffer)
 {
     return k_present(v) ? cpu_tile_load(v, 0, s->length, s->carrier, buffer) : NULL;
-}
-
-static void store_number(const k_view *v, int64_t i, double value)
-{
-    if (cpu_is_used(v)) cpu_tile_store(v, i, 1, IR_f64, &value);
 }
 
 #define REAL float
@@ -56,9 +51,7 @@ static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *
 
 static ampc_status layer_norm_run(const k_args *args)
 {
-    static const k_view none = {.dtype = IR_NO_DTYPE};
-    const k_view *x = &args->in[0], *y = &args->out[0], *mean = args->n_out > 1 ? &args->out[1] : &none;
-    const k_view *rstd = args->n_out > 2 ? &args->out[2] : &none;
+    const k_view *x = &args->in[0], *y = &args->out[0], *mean = cpu_result(args, 1), *rstd = cpu_result(args, 2);
     const shape s = shape_of(x, args->attr[IR_ATTR(layer_norm, axis)].i);
     const double eps = args->attr[IR_ATTR(layer_norm, eps)].f;
     char *space = args->workspace;
@@ -74,8 +67,8 @@ static ampc_status layer_norm_run(const k_args *args)
         if (s.carrier == IR_f64) normalise_double(row, scale, bias, eps, to, s.length, &m, &d);
         else normalise_float(row, scale, bias, eps, to, s.length, &m, &d);
         cpu_tile_store(y, r * s.length, s.length, s.carrier, to);
-        store_number(mean, r, m);
-        store_number(rstd, r, d);
+        cpu_store_number(mean, r, m);
+        cpu_store_number(rstd, r, d);
     }
     return AMPC_OK;
 }
@@ -107,12 +100,12 @@ static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t h
         int64_t at = r * s->length;
         const void *g = cpu_tile_load(dy, at, s->length, s->carrier, buffer);
         const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
-        bool wanted = cpu_is_used(dx);
-        void *spare = buffer + 2 * s->buffer, *to = wanted ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
-        double m = ir_load_f64(mean->dtype, cpu_at(mean, r)), d = ir_load_f64(rstd->dtype, cpu_at(rstd, r));
+        bool writes = cpu_is_used(dx);
+        void *spare = buffer + 2 * s->buffer, *to = writes ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
+        double m = cpu_number(mean, r), d = cpu_number(rstd, r);
         if (s->carrier == IR_f64) slope_double(g, row, scale, m, d, to, s->length, sums);
         else slope_float(g, row, scale, (float)m, (float)d, to, s->length, sums);
-        if (wanted) cpu_tile_store(dx, at, s->length, s->carrier, to);
+        if (writes) cpu_tile_store(dx, at, s->length, s->carrier, to);
     }
 }
 
@@ -125,13 +118,13 @@ static ampc_status layer_norm_grad_run(const k_args *args)
     if (s.length == 0) return AMPC_OK;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
     for (int64_t g = 0; g < s.groups; g++) {
-        double *own = sums + g * 2 * s.length;
-        memset(own, 0, (size_t)(2 * s.length) * sizeof(double));
+        double *group_sums = sums + g * 2 * s.length;
+        memset(group_sums, 0, (size_t)(2 * s.length) * sizeof(double));
         grad_rows(args, &s, s.rows * g / s.groups, s.rows * (g + 1) / s.groups, scale,
-                  space + (size_t)(1 + 3 * omp_get_thread_num()) * s.buffer, own);
+                  space + (size_t)(1 + 3 * omp_get_thread_num()) * s.buffer, group_sums);
     }
-    if (args->n_out > 1) store_sums(&args->out[1], &s, sums);
-    if (args->n_out > 2) store_sums(&args->out[2], &s, sums + s.length);
+    store_sums(cpu_result(args, 1), &s, sums);
+    store_sums(cpu_result(args, 2), &s, sums + s.length);
     return AMPC_OK;
 }
 

@@ -59,15 +59,15 @@ static ampc_status check_labels(const k_args *args, const problem *p)
 static double weight_of(const problem *p, int64_t label)
 {
     if (is_ignored(p, label)) return 0;
-    return p->weight ? ir_load_f64(p->weight->dtype, cpu_at(p->weight, label)) : 1;
+    return p->weight ? cpu_number(p->weight, label) : 1;
 }
 
 static size_t buffer_bytes(const problem *p)
 {
-    return ((size_t)cpu_rows_scratch(&p->rows) * ir_dtype_size(p->carrier) + 63) / 64 * 64;
+    return cpu_lines((size_t)cpu_rows_scratch(&p->rows) * ir_dtype_size(p->carrier));
 }
 
-static size_t item_bytes(const problem *p) { return ((size_t)p->items * sizeof(double) + 63) / 64 * 64; }
+static size_t item_bytes(const problem *p) { return cpu_lines((size_t)p->items * sizeof(double)); }
 
 static double *item_losses(const k_args *args) { return args->workspace; }
 
@@ -92,14 +92,13 @@ static double total_weight(const problem *p)
 /* Reduces the weighted item losses to the result. */
 static void reduce_items(const problem *p, const double *losses, const k_view *loss)
 {
-    if (!cpu_is_used(loss)) return;
     if (p->reduction == NONE) {
-        cpu_tile_store(loss, 0, p->items, IR_f64, losses);
+        if (cpu_is_used(loss)) cpu_tile_store(loss, 0, p->items, IR_f64, losses);
         return;
     }
     double sum = lanes_sum_double(losses, p->items);
     if (p->reduction == MEAN) sum /= total_weight(p);
-    cpu_tile_store(loss, 0, 1, IR_f64, &sum);
+    cpu_store_number(loss, 0, sum);
 }
 
 /* The factor by which item i's gradient is multiplied. */
@@ -107,7 +106,7 @@ static double item_slope(const problem *p, const k_view *dloss, double scale, in
 {
     double w = weight_of(p, label_of(p, i));
     if (w == 0) return 0;
-    return w * (p->reduction == NONE ? ir_load_f64(dloss->dtype, cpu_at(dloss, i)) : scale);
+    return w * (p->reduction == NONE ? cpu_number(dloss, i) : scale);
 }
 
 /* dloss, divided by the total weight for reduction `mean`; unused for `none`. */
@@ -125,12 +124,6 @@ static double common_slope(const problem *p, const k_view *dloss)
 #include "kernels/cpu/loss_body.h"
 #undef REAL
 
-static void put(void *values, ir_dtype carrier, int64_t i, double v)
-{
-    if (carrier == IR_f64) ((double *)values)[i] = v;
-    else ((float *)values)[i] = (float)v;
-}
-
 /* ---- softmax cross entropy ---- */
 
 static problem cross_entropy(const k_args *args)
@@ -146,17 +139,11 @@ static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_
     return prepare_workspace(args, &p, workspace);
 }
 
-static const k_view *result(const k_args *args, int i)
-{
-    static const k_view none = {.dtype = IR_NO_DTYPE};
-    return i < args->n_out ? &args->out[i] : &none;
-}
-
 static ampc_status cross_entropy_run(const k_args *args)
 {
     const problem p = cross_entropy(args);
-    const k_view *x = &args->in[0], *lse = result(args, IR_OUT(softmax_cross_entropy, lse));
-    const k_view *log_prob = result(args, IR_OUT(softmax_cross_entropy, log_prob));
+    const k_view *x = &args->in[0], *lse = cpu_result(args, IR_OUT(softmax_cross_entropy, lse));
+    const k_view *log_prob = cpu_result(args, IR_OUT(softmax_cross_entropy, log_prob));
     ampc_status status = check_labels(args, &p);
     if (status) return status;
     double *losses = item_losses(args);
@@ -177,7 +164,7 @@ static ampc_status cross_entropy_run(const k_args *args)
                 e = log_prob_row_float((const float *)(a + r * stride), (float *)(spare + r * stride), p.rows.length,
                                        picked, &at_label);
             losses[item] = picked < 0 ? 0 : -at_label * w;
-            if (cpu_is_used(lse)) cpu_tile_store(lse, item, 1, IR_f64, &e);
+            cpu_store_number(lse, item, e);
         }
         if (cpu_is_used(log_prob)) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
     }
@@ -216,7 +203,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
         for (int64_t r = 0; r < n; r++) {
             int64_t item = first + r, label = label_of(&p, item);
             double slope = item_slope(&p, dloss, scale, item);
-            double e = ir_load_f64(lse->dtype, cpu_at(lse, item));
+            double e = cpu_number(lse, item);
             if (p.carrier == IR_f64)
                 slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.rows.length,
                                  label);
@@ -230,11 +217,6 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
 }
 
 /* ---- negative log likelihood ---- */
-
-static int64_t picked_element(const problem *p, int64_t item, int64_t label)
-{
-    return (item / p->rows.inner * p->rows.length + label) * p->rows.inner + item % p->rows.inner;
-}
 
 static problem nll(const k_args *args)
 {
@@ -258,9 +240,8 @@ static ampc_status nll_run(const k_args *args)
     double *losses = item_losses(args);
     for (int64_t i = 0; i < p.items; i++) {
         int64_t label = label_of(&p, i);
-        losses[i] = is_ignored(&p, label)
-                        ? 0
-                        : -weight_of(&p, label) * ir_load_f64(x->dtype, cpu_at(x, picked_element(&p, i, label)));
+        losses[i] = is_ignored(&p, label) ? 0
+                                          : -weight_of(&p, label) * cpu_number(x, cpu_rows_element(&p.rows, i, label));
     }
     reduce_items(&p, losses, &args->out[0]);
     return AMPC_OK;
@@ -278,9 +259,8 @@ static ampc_status nll_grad_run(const k_args *args)
     for (int64_t i = 0; i < p.items; i++) {
         int64_t label = label_of(&p, i);
         if (is_ignored(&p, label)) continue;
-        double value;
-        put(&value, p.carrier, 0, -item_slope(&p, dloss, scale, i));
-        cpu_tile_store(dx, picked_element(&p, i, label), 1, p.carrier, &value);
+        double slope = -item_slope(&p, dloss, scale, i);
+        cpu_store_number(dx, cpu_rows_element(&p.rows, i, label), p.carrier == IR_f64 ? slope : (double)(float)slope);
     }
     return AMPC_OK;
 }

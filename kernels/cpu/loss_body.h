@@ -9,12 +9,12 @@ CPU_CLONES static void R(scaled_softmax)(const REAL *x, REAL lse, REAL scale, RE
  * REAL. */
 static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t label, double *at_label)
 {
-    REAL most = R(lanes_max)(x, n);
-    R(lanes_exp)(x, most, log_prob, n);
+    REAL max = R(lanes_max)(x, n);
+    R(lanes_exp)(x, max, log_prob, n);
     double rest = log(R(lanes_sum)(log_prob, n));
-    R(lanes_shift)(x, most, (REAL)rest, log_prob, n);
-    if (label >= 0) *at_label = (double)x[label] - (double)most - rest;
-    return (double)most + rest;
+    R(lanes_shift)(x, max, (REAL)rest, log_prob, n);
+    if (label >= 0) *at_label = (double)x[label] - (double)max - rest;
+    return (double)max + rest;
 }
 
 static void R(slope_row)(const REAL *x, REAL lse, REAL slope, REAL *dx, int64_t n, int64_t label)

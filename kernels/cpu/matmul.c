@@ -135,7 +135,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
 }
 
 /* Whether the epilogue, if any, is one that oneDNN supports. */
-static bool is_known(const k_args *args, const product *p)
+static bool is_supported_form(const k_args *args, const product *p)
 {
     if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;
     if (!args->program) return true;
@@ -170,7 +170,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
     product p = product_of(args);
-    if (!is_known(args, &p)) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: more than oneDNN does in one step");
+    if (!is_supported_form(args, &p)) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: unsupported epilogue");
     if (k_count(y) == 0 || p.k == 0) return AMPC_OK;
     if (a->dtype == IR_f64) {
         *workspace = y->dtype == IR_f64 ? 0 : (size_t)k_count(y) * sizeof(double);

@@ -27,25 +27,25 @@ static ampc_status expand_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* Copies between the dense view `part` and the positions start + i * step of `whole`. */
-static void copy_slice(const k_view *whole, const k_view *part, const int64_t *start, const int64_t *step, bool into,
+/* Copies between the dense view `part` and the positions start + i * step of `large`. */
+static void copy_slice(const k_view *large, const k_view *part, const int64_t *start, const int64_t *step, bool into,
                        const k_context *ctx)
 {
     int64_t offset;
     if (k_count(part) == 0) return;
-    k_walk w = k_walk_slice(whole, part, start, step, &offset);
-    void *at = cpu_at(whole, offset);
+    k_walk w = k_walk_slice(large, part, start, step, &offset);
+    void *at = cpu_at(large, offset);
     if (into) w = k_walk_back(w);
     cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
 }
 
-/* Copies between `part` and the positions of the larger view `whole` from `first` on along `axis`, into or out of
- * `whole`. */
-static void copy_part(const k_view *whole, const k_view *part, int axis, int64_t first, bool into, const k_context *ctx)
+/* Copies between `part` and the positions of the larger view `large` from `first` on along `axis`, into or out of
+ * `large`. */
+static void copy_part(const k_view *large, const k_view *part, int axis, int64_t first, bool into, const k_context *ctx)
 {
     int64_t start[IR_MAX_RANK] = {0};
     start[axis] = first;
-    copy_slice(whole, part, start, NULL, into, ctx);
+    copy_slice(large, part, start, NULL, into, ctx);
 }
 
 static ampc_status concat_run(const k_args *args)
@@ -106,7 +106,7 @@ static size_t pad_table_bytes(const k_view *padded)
 {
     int64_t n = 0;
     for (int a = 0; a < padded->rank; a++) n += padded->dims[a];
-    return (size_t)(n + 8) / 8 * 8 * sizeof(int64_t); /* whole cache lines */
+    return cpu_lines((size_t)(n + 1) * sizeof(int64_t));
 }
 
 /* The offset in `plain` of padded row `row`, counted over all axes but the last; -1: padding constant. */
@@ -151,9 +151,9 @@ static void pad_row_copy(const k_view *y, const k_view *x, const int64_t *column
 static ampc_status pad_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
-    bool given = args->n_in > 1 && k_present(&args->in[1]);
+    bool has_value = args->n_in > 1 && k_present(&args->in[1]);
     const uint64_t zero = 0;
-    const void *value = given ? args->in[1].data : &zero;
+    const void *value = has_value ? args->in[1].data : &zero;
     if (k_count(y) == 0) return AMPC_OK;
     if (y->rank == 0) {
         memcpy(y->data, x->data, element_size(x));

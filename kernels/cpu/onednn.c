@@ -164,7 +164,7 @@ ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char
 {
     if (status == dnnl_out_of_memory) return cpu_fail(ctx, AMPC_NO_MEMORY, "%s: out of memory", what);
     if (status == dnnl_unimplemented || status == dnnl_invalid_arguments)
-        return cpu_fail(ctx, AMPC_UNSUPPORTED, "%s: oneDNN has no code for these shapes and types", what);
+        return cpu_fail(ctx, AMPC_UNSUPPORTED, "%s: oneDNN does not support these shapes and types", what);
     return cpu_fail(ctx, AMPC_DEVICE, "%s: oneDNN failed with status %d", what, (int)status);
 }
 
@@ -411,7 +411,7 @@ void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner)
     int64_t count = k_count(y), channels = k_present(bias) ? k_count(bias) : 1;
     for (int64_t i = 0; i < count; i++) {
         int64_t channel = i / inner % channels;
-        double value = k_present(bias) ? ir_load_f64(bias->dtype, cpu_at(bias, channel)) : 0;
+        double value = k_present(bias) ? cpu_number(bias, channel) : 0;
         ir_store_f64(y->dtype, cpu_at(y, i), value);
     }
 }

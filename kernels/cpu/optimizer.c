@@ -41,7 +41,7 @@ static bool skipped(const k_args *args, int skip)
 
 static bool in_place(const update *u, int i) { return u->made[i]->data == u->old[i]->data; }
 
-static void keep_old(const update *u)
+static void copy_old(const update *u)
 {
     for (int i = 0; i < u->n; i++)
         if (cpu_is_used(u->made[i]) && !in_place(u, i) && k_count(u->old[i]))
@@ -82,7 +82,7 @@ static ampc_status run_update(const k_args *args, update *u, const settings *s, 
     u->scale = k_extra_in(args, K_UPDATE_SCALE);
     if (u->scale) u->inverse = cpu_inverse(u->scale);
     if (skipped(args, skip)) {
-        keep_old(u);
+        copy_old(u);
         return AMPC_OK;
     }
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
@@ -134,21 +134,21 @@ static ampc_status adamw_run(const k_args *args)
 
 /* ---- the loss scaler ---- */
 
-/* to = grad * inverse, if `to` is wanted; true if an element of either is not finite. */
+/* to = grad * inverse, if `to` is used; true if an element of either is not finite. */
 static bool unscale(const k_view *grad, const k_view *to, double inverse, const k_context *ctx)
 {
     int64_t n = k_count(grad), tiles = cpu_ceil_div(n, CPU_TILE);
     ir_dtype carrier = cpu_carrier(grad->dtype);
-    bool wanted = cpu_is_used(to);
+    bool writes = cpu_is_used(to);
     int found = 0;
 #pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
     for (int64_t t = 0; t < tiles; t++) {
         cpu_tile in, out;
         int64_t first = t * CPU_TILE, m = k_min(CPU_TILE, n - first);
         const void *g = cpu_tile_load(grad, first, m, carrier, &in);
-        void *y = wanted ? cpu_tile_target(to, first, carrier, &out) : &out;
+        void *y = writes ? cpu_tile_target(to, first, carrier, &out) : &out;
         found |= carrier == IR_f64 ? unscale_double(g, inverse, y, m) : unscale_float(g, (float)inverse, y, m);
-        if (wanted) cpu_tile_store(to, first, m, carrier, y);
+        if (writes) cpu_tile_store(to, first, m, carrier, y);
     }
     return found;
 }

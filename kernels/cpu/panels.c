@@ -6,7 +6,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/tiles.h"
 
-enum { ROWS = 512, COLUMNS = 256, DEPTH = 1024, ALIGNMENT = 64 };
+enum { ROWS = 512, COLUMNS = 256, DEPTH = 1024 };
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 
 /* An operand in memory and its current f32 panel. */
@@ -31,17 +31,12 @@ typedef struct panels {
     cpu_numbers numbers;
 } panels;
 
-static size_t bytes_of(int64_t rows, int64_t columns)
-{
-    return (size_t)cpu_ceil_div(rows * columns * (int64_t)sizeof(float), ALIGNMENT) * ALIGNMENT;
-}
-
 /* Allocates a buffer at *at in the workspace and advances *at. NULL if `workspace` is. */
-static float *take(char *workspace, size_t *at, int64_t rows, int64_t columns)
+static float *alloc_buffer(char *workspace, size_t *at, int64_t rows, int64_t columns)
 {
-    float *taken = workspace ? (float *)(workspace + *at) : NULL;
-    *at += bytes_of(rows, columns);
-    return taken;
+    float *buffer = workspace ? (float *)(workspace + *at) : NULL;
+    *at += cpu_lines((size_t)(rows * columns) * sizeof(float));
+    return buffer;
 }
 
 /* Allocates the buffers in the workspace, which may be NULL. Returns the size needed, in bytes. */
@@ -49,10 +44,10 @@ static size_t place(panels *s, char *workspace)
 {
     const int64_t m = k_min(s->p->m, ROWS), n = k_min(s->p->n, COLUMNS), k = k_min(s->p->k, DEPTH);
     size_t at = 0;
-    s->a.panel = take(workspace, &at, m, k);
-    s->b.panel = take(workspace, &at, k, n);
-    if (k_present(&s->args->in[IN_BIAS])) s->bias = take(workspace, &at, 1, n);
-    if (s->args->out[0].dtype != IR_f32) s->sums = take(workspace, &at, m, n);
+    s->a.panel = alloc_buffer(workspace, &at, m, k);
+    s->b.panel = alloc_buffer(workspace, &at, k, n);
+    if (k_present(&s->args->in[IN_BIAS])) s->bias = alloc_buffer(workspace, &at, 1, n);
+    if (s->args->out[0].dtype != IR_f32) s->sums = alloc_buffer(workspace, &at, m, n);
     return at;
 }
 

@@ -16,7 +16,8 @@
 
 typedef struct geometry {
     pool_axis a[POOL_AXES];
-    bool last; /* NHWC */
+    bool last;   /* NHWC */
+    bool padded; /* average: padding counts */
     /* Elements processed at a time: of planes, or in NHWC of rows with all channels. */
     int64_t wide, narrow;
     int64_t planes, channels, in_plane, out_plane;
@@ -26,11 +27,14 @@ typedef struct geometry {
     int32_t *counts; /* average, [out_slice]: elements of each window in a slice */
 } geometry;
 
-/* `wide` is the unpooled view, `narrow` the pooled one; attr points at the `kernel` attribute. */
-static geometry geometry_of(const k_view *wide, const k_view *narrow, const ir_attr *attr)
+_Static_assert(IR_ATTR(max_pool, kernel) == IR_ATTR(avg_pool, kernel), "one reader");
+
+static geometry geometry_of(const k_args *args)
 {
+    const bool backward = args->op == IR_OP_avg_pool_grad;
+    const k_view *wide = backward ? &args->out[0] : &args->in[0], *narrow = backward ? &args->in[0] : &args->out[0];
     geometry g = {.planes = wide->dims[0] * wide->dims[1], .channels = wide->dims[1], .last = wide->channels_last};
-    pool_axes_of(wide, narrow, attr, g.a);
+    pool_axes_of(wide, narrow, &args->attr[backward ? IR_ATTR(avg_pool_grad, kernel) : IR_ATTR(avg_pool, kernel)], g.a);
     g.in_slice = g.a[1].in * g.a[2].in;
     g.out_slice = g.a[1].out * g.a[2].out;
     g.slice_taps = g.a[1].kernel * g.a[2].kernel;
@@ -55,20 +59,31 @@ static int64_t output_of(const pool_axis *a, int64_t i, int64_t k)
     return at >= 0 && at % a->stride == 0 && at / a->stride < a->out ? at / a->stride : -1;
 }
 
-/* The number of taps of output position o along an axis that are inside the input, or inside the padded input. */
-static int64_t tap_count(const pool_axis *a, int64_t o, bool padded)
+/* NHWC: the row of x in which tap k of the first two axes of output row `row` is, or -1 in the padding. */
+static int64_t input_row(const geometry *g, int64_t row, int64_t k)
 {
-    int64_t low = padded ? -a->before : 0, high = a->in + (padded ? a->after : 0), n = 0;
+    const pool_axis *d = &g->a[0], *h = &g->a[1];
+    int64_t n = row / h->out / d->out;
+    int64_t in_d = position_of(d, row / h->out % d->out, k / h->kernel);
+    int64_t in_h = position_of(h, row % h->out, k % h->kernel);
+    return in_d < 0 || in_h < 0 ? -1 : (n * d->in + in_d) * h->in + in_h;
+}
+
+/* The number of taps of output position o along axis i that count: those inside the input or the padded input. */
+static int64_t tap_count(const geometry *g, int i, int64_t o)
+{
+    const pool_axis *a = &g->a[i];
+    int64_t low = g->padded ? -a->before : 0, high = a->in + (g->padded ? a->after : 0), n = 0;
     for (int64_t k = 0; k < a->kernel; k++) {
-        int64_t i = o * a->stride - a->before + k * a->dilation;
-        n += i >= low && i < high;
+        int64_t at = o * a->stride - a->before + k * a->dilation;
+        n += at >= low && at < high;
     }
     return n;
 }
 
 /* ---- workspace: taps and window counts; per thread a plane (row) of x and two of the size of y's ---- */
 
-static size_t lines(int64_t count, size_t size) { return ((size_t)count * size + 63) / 64 * 64; }
+static size_t lines(int64_t count, size_t size) { return cpu_lines((size_t)count * size); }
 
 static size_t taps_bytes(const geometry *g) { return lines(g->slice_taps * g->out_slice, sizeof(int32_t)); }
 
@@ -79,10 +94,12 @@ static size_t table_bytes(const geometry *g)
 
 static size_t thread_bytes(const geometry *g) { return lines(g->wide, 8) + 2 * lines(g->narrow, 8); }
 
-static ampc_status ask_workspace(const geometry *g, const k_context *ctx, size_t *workspace)
+static ampc_status pool_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    if (g->in_plane > INT32_MAX) return cpu_fail(ctx, AMPC_UNSUPPORTED, "an image has 2^31 elements or more");
-    *workspace = table_bytes(g) + (size_t)ctx->threads * thread_bytes(g);
+    (void)state;
+    const geometry g = geometry_of(args);
+    if (g.in_plane > INT32_MAX) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "an image has 2^31 elements or more");
+    *workspace = table_bytes(&g) + (size_t)args->ctx->threads * thread_bytes(&g);
     return AMPC_OK;
 }
 
@@ -101,13 +118,12 @@ static void fill_taps(geometry *g, void *workspace)
         }
 }
 
-static void fill_counts(geometry *g, void *workspace, bool padded)
+static void fill_counts(geometry *g, void *workspace)
 {
     if (g->last) return;
     int32_t *to = g->counts = (int32_t *)((char *)workspace + taps_bytes(g));
     for (int64_t h = 0; h < g->a[1].out; h++)
-        for (int64_t w = 0; w < g->a[2].out; w++)
-            *to++ = (int32_t)(tap_count(&g->a[1], h, padded) * tap_count(&g->a[2], w, padded));
+        for (int64_t w = 0; w < g->a[2].out; w++) *to++ = (int32_t)(tap_count(g, 1, h) * tap_count(g, 2, w));
 }
 
 typedef struct buffers {
@@ -123,21 +139,41 @@ static buffers thread_buffers(const geometry *g, const k_args *args)
     return b;
 }
 
-/* Runs `plane` for each plane, or in NHWC `row` for each of `rows` rows. */
+/* Computes plane i or, in NHWC, row i of the result. */
 typedef void pool_fn(const k_args *args, const geometry *g, int64_t i);
 
-static void run_all(const k_args *args, const geometry *g, int64_t elements, pool_fn *plane, pool_fn *row, int64_t rows)
+static void run_all(const k_args *args, const geometry *g, pool_fn *pool)
 {
-    pool_fn *one = g->last ? row : plane;
-    int64_t n = g->last ? rows : g->planes;
-#pragma omp parallel for num_threads(cpu_threads(args->ctx, elements)) schedule(static)
-    for (int64_t i = 0; i < n; i++) one(args, g, i);
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const pool_axis *a = g->a;
+    const int64_t rows = x->dims[0] * (args->op == IR_OP_avg_pool_grad ? a[0].in * a[1].in : a[0].out * a[1].out);
+    const int64_t n = k_count(y) == 0 ? 0 : g->last ? rows : g->planes;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, k_max(k_count(x), k_count(y)))) schedule(static)
+    for (int64_t i = 0; i < n; i++) pool(args, g, i);
 }
 
-static int64_t out_rows(const geometry *g, const k_view *v) { return v->dims[0] * g->a[0].out * g->a[1].out; }
-static int64_t in_rows(const geometry *g, const k_view *v) { return v->dims[0] * g->a[0].in * g->a[1].in; }
-
 enum { POOL_BLOCK = 64 }; /* channels */
+
+/* Converts a position in a plane (row major) to one in the tensor. */
+static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, bool column_major)
+{
+    if (at < 0) return -1;
+    if (!column_major) return plane * g->in_plane + at;
+    int64_t w = at % g->a[2].in, h = at / g->a[2].in % g->a[1].in, d = at / g->in_slice;
+    return plane * g->in_plane + (w * g->a[1].in + h) * g->a[0].in + d;
+}
+
+/* Stores the indices of plane (row) i. Inference makes them i64. */
+static void store_indices(const k_args *args, const geometry *g, int64_t i, const int32_t *position)
+{
+    if (args->n_out < 2 || !cpu_is_used(&args->out[1])) return;
+    const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
+    int64_t *to = (int64_t *)args->out[1].data + i * g->narrow;
+    int64_t each = g->last ? g->channels : 1; /* interleaved planes */
+    int64_t plane = g->last ? i / (g->a[0].out * g->a[1].out) * g->channels : i;
+    for (int64_t k = 0; k < g->narrow; k += each)
+        for (int64_t c = 0; c < each; c++) to[k + c] = tensor_position(g, plane + c, position[k + c], column_major);
+}
 
 #define LOWEST -INFINITY
 #define IS_NAN(v) ((v) != (v))
@@ -161,68 +197,12 @@ enum { POOL_BLOCK = 64 }; /* channels */
 
 /* ---- maximum ---- */
 
-static ampc_status max_pool_prepare(const k_args *args, void **state, size_t *workspace)
-{
-    (void)state;
-    geometry g = geometry_of(&args->in[0], &args->out[0], &args->attr[IR_ATTR(max_pool, kernel)]);
-    return ask_workspace(&g, args->ctx, workspace);
-}
-
-/* Converts a position in a plane (row major) to one in the tensor. */
-static int64_t tensor_position(const geometry *g, int64_t plane, int32_t at, bool column_major)
-{
-    if (at < 0) return -1;
-    if (!column_major) return plane * g->in_plane + at;
-    int64_t w = at % g->a[2].in, h = at / g->a[2].in % g->a[1].in, d = at / g->in_slice;
-    return plane * g->in_plane + (w * g->a[1].in + h) * g->a[0].in + d;
-}
-
-/* Stores the indices of plane (row) i. Inference makes them i64. */
-static void store_indices(const k_args *args, const geometry *g, int64_t i, const int32_t *position)
-{
-    if (args->n_out < 2 || !cpu_is_used(&args->out[1])) return;
-    const bool column_major = args->attr[IR_ATTR(max_pool, column_major)].i;
-    int64_t *to = (int64_t *)args->out[1].data + i * g->narrow;
-    int64_t each = g->last ? g->channels : 1; /* interleaved planes */
-    int64_t plane = g->last ? i / (g->a[0].out * g->a[1].out) * g->channels : i;
-    for (int64_t k = 0; k < g->narrow; k += each)
-        for (int64_t c = 0; c < each; c++) to[k + c] = tensor_position(g, plane + c, position[k + c], column_major);
-}
-
-static void max_pool_plane(const k_args *args, const geometry *g, int64_t plane)
-{
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(x->dtype);
-    const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
-    void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f32) max_plane_float(g, from, to, b.extra);
-    else if (carrier == IR_f64) max_plane_double(g, from, to, b.extra);
-    else max_plane_int64_t(g, from, to, b.extra);
-    cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
-    store_indices(args, g, plane, b.extra);
-}
-
-static void max_pool_row(const k_args *args, const geometry *g, int64_t row)
-{
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(x->dtype);
-    void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f32) max_row_float(g, x, row, b.wide, to, b.extra);
-    else if (carrier == IR_f64) max_row_double(g, x, row, b.wide, to, b.extra);
-    else max_row_int64_t(g, x, row, b.wide, to, b.extra);
-    cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
-    store_indices(args, g, row, b.extra);
-}
-
 static ampc_status max_pool_run(const k_args *args)
 {
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    geometry g = geometry_of(x, y, &args->attr[IR_ATTR(max_pool, kernel)]);
-    if (k_count(y) == 0) return AMPC_OK;
+    const ir_dtype carrier = cpu_carrier(args->in[0].dtype);
+    geometry g = geometry_of(args);
     fill_taps(&g, args->workspace);
-    run_all(args, &g, k_count(x), max_pool_plane, max_pool_row, out_rows(&g, x));
+    run_all(args, &g, carrier == IR_f32 ? max_pool_float : carrier == IR_f64 ? max_pool_double : max_pool_int64_t);
     return AMPC_OK;
 }
 
@@ -264,14 +244,14 @@ static void max_pool_grad_block(const k_args *args, int64_t n, int64_t block, ch
     ir_dtype carrier = cpu_carrier(dy->dtype);
     char *sums = cpu_tile_target(dx, start, carrier, buffer);
     int64_t step = sums == buffer ? count : channels; /* from point to point in `sums` */
-    int64_t together = count == channels ? wide : 1;  /* adjacent points */
+    int64_t adjacent = count == channels ? wide : 1;  /* adjacent points */
     size_t size = ir_dtype_size(carrier);
-    for (int64_t p = 0; p < wide; p += together)
-        memset(sums + (size_t)(p * step) * size, 0, (size_t)(count * together) * size);
+    for (int64_t p = 0; p < wide; p += adjacent)
+        memset(sums + (size_t)(p * step) * size, 0, (size_t)(count * adjacent) * size);
     if (carrier == IR_f64) scatter_points_double(dy, args->in[1].data, n, first, count, wide, (double *)sums, step);
     else scatter_points_float(dy, args->in[1].data, n, first, count, wide, (float *)sums, step);
-    for (int64_t p = 0; p < wide && sums == buffer; p += together)
-        cpu_tile_store(dx, start + p * channels, count * together, carrier, sums + (size_t)(p * step) * size);
+    for (int64_t p = 0; p < wide && sums == buffer; p += adjacent)
+        cpu_tile_store(dx, start + p * channels, count * adjacent, carrier, sums + (size_t)(p * step) * size);
 }
 
 static ampc_status max_pool_grad_run(const k_args *args)
@@ -291,93 +271,28 @@ static ampc_status max_pool_grad_run(const k_args *args)
 
 /* ---- average ---- */
 
-static ampc_status avg_pool_prepare(const k_args *args, void **state, size_t *workspace)
+static ampc_status run_average(const k_args *args, bool padded, pool_fn *f32, pool_fn *f64)
 {
-    (void)state;
-    geometry g = geometry_of(&args->in[0], &args->out[0], &args->attr[IR_ATTR(avg_pool, kernel)]);
-    return ask_workspace(&g, args->ctx, workspace);
-}
-
-static void avg_pool_plane(const k_args *args, const geometry *g, int64_t plane)
-{
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(x->dtype);
-    const void *from = cpu_tile_load(x, plane * g->wide, g->wide, carrier, b.wide);
-    void *to = cpu_tile_target(y, plane * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f64) average_plane_double(g, from, to, padded);
-    else average_plane_float(g, from, to, padded);
-    cpu_tile_store(y, plane * g->narrow, g->narrow, carrier, to);
-}
-
-static void avg_pool_row(const k_args *args, const geometry *g, int64_t row)
-{
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    const bool padded = args->attr[IR_ATTR(avg_pool, count_pad)].i;
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(x->dtype);
-    void *to = cpu_tile_target(y, row * g->narrow, carrier, b.narrow);
-    if (carrier == IR_f64) average_row_double(g, x, row, b.wide, to, padded);
-    else average_row_float(g, x, row, b.wide, to, padded);
-    cpu_tile_store(y, row * g->narrow, g->narrow, carrier, to);
+    geometry g = geometry_of(args);
+    g.padded = padded;
+    fill_taps(&g, args->workspace);
+    fill_counts(&g, args->workspace);
+    run_all(args, &g, args->in[0].dtype == IR_f64 ? f64 : f32);
+    return AMPC_OK;
 }
 
 static ampc_status avg_pool_run(const k_args *args)
 {
-    const k_view *x = &args->in[0], *y = &args->out[0];
-    geometry g = geometry_of(x, y, &args->attr[IR_ATTR(avg_pool, kernel)]);
-    if (k_count(y) == 0) return AMPC_OK;
-    fill_taps(&g, args->workspace);
-    fill_counts(&g, args->workspace, args->attr[IR_ATTR(avg_pool, count_pad)].i);
-    run_all(args, &g, k_count(x), avg_pool_plane, avg_pool_row, out_rows(&g, x));
-    return AMPC_OK;
-}
-
-static ampc_status avg_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
-{
-    (void)state;
-    geometry g = geometry_of(&args->out[0], &args->in[0], &args->attr[IR_ATTR(avg_pool_grad, kernel)]);
-    return ask_workspace(&g, args->ctx, workspace);
-}
-
-static void avg_pool_grad_plane(const k_args *args, const geometry *g, int64_t plane)
-{
-    const k_view *dy = &args->in[0], *dx = &args->out[0];
-    const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(dy->dtype);
-    const void *from = cpu_tile_load(dy, plane * g->narrow, g->narrow, carrier, b.narrow);
-    void *to = cpu_tile_target(dx, plane * g->wide, carrier, b.wide);
-    if (carrier == IR_f64) spread_plane_double(g, from, to, b.extra, padded);
-    else spread_plane_float(g, from, to, b.extra, padded);
-    cpu_tile_store(dx, plane * g->wide, g->wide, carrier, to);
-}
-
-static void avg_pool_grad_row(const k_args *args, const geometry *g, int64_t row)
-{
-    const k_view *dy = &args->in[0], *dx = &args->out[0];
-    const bool padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
-    const buffers b = thread_buffers(g, args);
-    ir_dtype carrier = cpu_carrier(dy->dtype);
-    void *to = cpu_tile_target(dx, row * g->wide, carrier, b.wide);
-    if (carrier == IR_f64) spread_row_double(g, dy, row, b.narrow, b.extra, to, padded);
-    else spread_row_float(g, dy, row, b.narrow, b.extra, to, padded);
-    cpu_tile_store(dx, row * g->wide, g->wide, carrier, to);
+    return run_average(args, args->attr[IR_ATTR(avg_pool, count_pad)].i, avg_pool_float, avg_pool_double);
 }
 
 static ampc_status avg_pool_grad_run(const k_args *args)
 {
-    const k_view *dy = &args->in[0], *dx = &args->out[0];
-    geometry g = geometry_of(dx, dy, &args->attr[IR_ATTR(avg_pool_grad, kernel)]);
-    if (k_count(dx) == 0) return AMPC_OK;
-    fill_taps(&g, args->workspace);
-    fill_counts(&g, args->workspace, args->attr[IR_ATTR(avg_pool_grad, count_pad)].i);
-    run_all(args, &g, k_count(dx), avg_pool_grad_plane, avg_pool_grad_row, in_rows(&g, dx));
-    return AMPC_OK;
+    return run_average(args, args->attr[IR_ATTR(avg_pool_grad, count_pad)].i, avg_pool_grad_float,
+                       avg_pool_grad_double);
 }
 
-const k_kernel cpu_max_pool = {.prepare = max_pool_prepare, .run = max_pool_run};
+const k_kernel cpu_max_pool = {.prepare = pool_prepare, .run = max_pool_run};
 const k_kernel cpu_max_pool_grad = {.prepare = max_pool_grad_prepare, .run = max_pool_grad_run};
-const k_kernel cpu_avg_pool = {.prepare = avg_pool_prepare, .run = avg_pool_run};
-const k_kernel cpu_avg_pool_grad = {.prepare = avg_pool_grad_prepare, .run = avg_pool_grad_run};
+const k_kernel cpu_avg_pool = {.prepare = pool_prepare, .run = avg_pool_run};
+const k_kernel cpu_avg_pool_grad = {.prepare = pool_prepare, .run = avg_pool_grad_run};

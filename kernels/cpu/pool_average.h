@@ -20,15 +20,15 @@ static void R(spread_slice)(const REAL *share, const int32_t *taps, int64_t coun
 }
 
 /* to = from / elements of the window, for a plane */
-static void R(divide_by_counts)(const geometry *g, const REAL *from, REAL *to, bool padded)
+static void R(divide_by_counts)(const geometry *g, const REAL *from, REAL *to)
 {
     for (int64_t o = 0; o < g->a[0].out; o++) {
-        int64_t depth = tap_count(&g->a[0], o, padded);
+        int64_t depth = tap_count(g, 0, o);
         for (int64_t i = 0; i < g->out_slice; i++) *to++ = *from++ / (REAL)(depth * g->counts[i]);
     }
 }
 
-static void R(average_plane)(const geometry *g, const REAL *x, REAL *y, bool padded)
+static void R(average_plane)(const geometry *g, const REAL *x, REAL *y)
 {
     memset(y, 0, (size_t)g->out_plane * sizeof *y);
     for (int64_t o = 0; o < g->a[0].out; o++)
@@ -36,13 +36,13 @@ static void R(average_plane)(const geometry *g, const REAL *x, REAL *y, bool pad
             int64_t base = position_of(&g->a[0], o, k) * g->in_slice;
             if (base >= 0) R(sum_slice)(x + base, g->taps, g->slice_taps, y + o * g->out_slice, g->out_slice);
         }
-    R(divide_by_counts)(g, y, y, padded);
+    R(divide_by_counts)(g, y, y);
 }
 
-static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *share, bool padded)
+static void R(spread_plane)(const geometry *g, const REAL *dy, REAL *dx, REAL *share)
 {
     memset(dx, 0, (size_t)g->in_plane * sizeof *dx);
-    R(divide_by_counts)(g, dy, share, padded);
+    R(divide_by_counts)(g, dy, share);
     for (int64_t o = 0; o < g->a[0].out; o++)
         for (int64_t k = 0; k < g->a[0].kernel; k++) {
             int64_t base = position_of(&g->a[0], o, k) * g->in_slice;
@@ -88,33 +88,40 @@ CPU_CLONES static void R(spread_points)(const REAL *share, const pool_axis *a, i
 }
 
 /* to = from / elements of the window, for row (d, h) of the outputs */
-CPU_CLONES static void R(divide_points)(const geometry *g, int64_t d, int64_t h, const REAL *from, REAL *to,
-                                        bool padded)
+CPU_CLONES static void R(divide_points)(const geometry *g, int64_t d, int64_t h, const REAL *from, REAL *to)
 {
-    int64_t rows = tap_count(&g->a[0], d, padded) * tap_count(&g->a[1], h, padded);
+    int64_t rows = tap_count(g, 0, d) * tap_count(g, 1, h);
     for (int64_t o = 0; o < g->a[2].out; o++, from += g->channels, to += g->channels) {
-        REAL count = (REAL)(rows * tap_count(&g->a[2], o, padded));
+        REAL count = (REAL)(rows * tap_count(g, 2, o));
         CPU_SIMD for (int64_t c = 0; c < g->channels; c++) to[c] = from[c] / count;
     }
 }
 
-static void R(average_row)(const geometry *g, const k_view *x, int64_t row, REAL *scratch, REAL *y, bool padded)
+static void R(average_row)(const geometry *g, const k_view *x, int64_t row, REAL *scratch, REAL *y)
 {
-    int64_t h = row % g->a[1].out, d = row / g->a[1].out % g->a[0].out, n = row / g->a[1].out / g->a[0].out;
     memset(y, 0, (size_t)g->narrow * sizeof *y);
     for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
-        int64_t in_d = position_of(&g->a[0], d, k / g->a[1].kernel),
-                in_h = position_of(&g->a[1], h, k % g->a[1].kernel);
-        if (in_d < 0 || in_h < 0) continue;
-        int64_t at = ((n * g->a[0].in + in_d) * g->a[1].in + in_h) * g->wide;
-        R(sum_points)(cpu_tile_load(x, at, g->wide, cpu_carrier(x->dtype), scratch), &g->a[2], g->channels, y);
+        int64_t in_row = input_row(g, row, k);
+        if (in_row < 0) continue;
+        const REAL *from = cpu_tile_load(x, in_row * g->wide, g->wide, cpu_carrier(x->dtype), scratch);
+        R(sum_points)(from, &g->a[2], g->channels, y);
     }
-    R(divide_points)(g, d, h, y, y, padded);
+    R(divide_points)(g, row / g->a[1].out % g->a[0].out, row % g->a[1].out, y, y);
+}
+
+static void R(avg_pool)(const k_args *args, const geometry *g, int64_t i)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const buffers b = thread_buffers(g, args);
+    const ir_dtype carrier = cpu_carrier(x->dtype);
+    REAL *to = cpu_tile_target(y, i * g->narrow, carrier, b.narrow);
+    if (g->last) R(average_row)(g, x, i, b.wide, to);
+    else R(average_plane)(g, cpu_tile_load(x, i * g->wide, g->wide, carrier, b.wide), to);
+    cpu_tile_store(y, i * g->narrow, g->narrow, carrier, to);
 }
 
 /* Computes row `row` of dx; `scratch` and `share` are buffers for rows of dy. */
-static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL *scratch, REAL *share, REAL *dx,
-                          bool padded)
+static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL *scratch, REAL *share, REAL *dx)
 {
     int64_t h = row % g->a[1].in, d = row / g->a[1].in % g->a[0].in, n = row / g->a[1].in / g->a[0].in;
     memset(dx, 0, (size_t)g->wide * sizeof *dx);
@@ -123,9 +130,20 @@ static void R(spread_row)(const geometry *g, const k_view *dy, int64_t row, REAL
         if (out_d < 0 || out_h < 0) continue;
         int64_t at = ((n * g->a[0].out + out_d) * g->a[1].out + out_h) * g->narrow;
         const REAL *row_dy = cpu_tile_load(dy, at, g->narrow, cpu_carrier(dy->dtype), scratch);
-        R(divide_points)(g, out_d, out_h, row_dy, share, padded);
+        R(divide_points)(g, out_d, out_h, row_dy, share);
         R(spread_points)(share, &g->a[2], g->channels, dx);
     }
+}
+
+static void R(avg_pool_grad)(const k_args *args, const geometry *g, int64_t i)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    const buffers b = thread_buffers(g, args);
+    const ir_dtype carrier = cpu_carrier(dy->dtype);
+    REAL *to = cpu_tile_target(dx, i * g->wide, carrier, b.wide);
+    if (g->last) R(spread_row)(g, dy, i, b.narrow, b.extra, to);
+    else R(spread_plane)(g, cpu_tile_load(dy, i * g->narrow, g->narrow, carrier, b.narrow), to, b.extra);
+    cpu_tile_store(dx, i * g->wide, g->wide, carrier, to);
 }
 
 /* Scatters the gradients of `count` channels from `first` on of image n; the points of dx have stride `step`. */

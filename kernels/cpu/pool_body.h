@@ -18,9 +18,9 @@ CPU_CLONES static void R(max_slice)(const REAL *x, const int32_t *taps, int64_t 
         {
             int32_t at = taps[i] < 0 ? 0 : taps[i];
             REAL v = x[at];
-            bool take = ((v > best[i]) | IS_NAN(v) | (position[i] < 0)) & (taps[i] >= 0);
-            best[i] = take ? v : best[i];
-            position[i] = take ? base + at : position[i];
+            bool wins = ((v > best[i]) | IS_NAN(v) | (position[i] < 0)) & (taps[i] >= 0);
+            best[i] = wins ? v : best[i];
+            position[i] = wins ? base + at : position[i];
         }
 }
 
@@ -48,24 +48,33 @@ CPU_CLONES static void R(max_points)(const REAL *x, const pool_axis *a, int64_t 
             int32_t *of = position + o * channels, at = base + (int32_t)i;
             CPU_SIMD for (int64_t c = 0; c < channels; c++)
             {
-                bool take = (from[c] > best[c]) | IS_NAN(from[c]) | (of[c] < 0);
-                best[c] = take ? from[c] : best[c];
-                of[c] = take ? at : of[c];
+                bool wins = (from[c] > best[c]) | IS_NAN(from[c]) | (of[c] < 0);
+                best[c] = wins ? from[c] : best[c];
+                of[c] = wins ? at : of[c];
             }
         }
 }
 
 static void R(max_row)(const geometry *g, const k_view *x, int64_t row, REAL *scratch, REAL *y, int32_t *position)
 {
-    int64_t h = row % g->a[1].out, d = row / g->a[1].out % g->a[0].out, n = row / g->a[1].out / g->a[0].out;
     R(max_begin)(y, position, g->narrow);
     for (int64_t k = 0; k < g->a[0].kernel * g->a[1].kernel; k++) {
-        int64_t in_d = position_of(&g->a[0], d, k / g->a[1].kernel),
-                in_h = position_of(&g->a[1], h, k % g->a[1].kernel);
-        if (in_d < 0 || in_h < 0) continue;
-        int64_t in_row = in_d * g->a[1].in + in_h;
-        const REAL *from = cpu_tile_load(x, (n * g->a[0].in * g->a[1].in + in_row) * g->wide, g->wide,
-                                         cpu_carrier(x->dtype), scratch);
-        R(max_points)(from, &g->a[2], g->channels, (int32_t)(in_row * g->a[2].in), y, position);
+        int64_t in_row = input_row(g, row, k);
+        if (in_row < 0) continue;
+        const REAL *from = cpu_tile_load(x, in_row * g->wide, g->wide, cpu_carrier(x->dtype), scratch);
+        int64_t base = in_row % (g->a[0].in * g->a[1].in) * g->a[2].in;
+        R(max_points)(from, &g->a[2], g->channels, (int32_t)base, y, position);
     }
+}
+
+static void R(max_pool)(const k_args *args, const geometry *g, int64_t i)
+{
+    const k_view *x = &args->in[0], *y = &args->out[0];
+    const buffers b = thread_buffers(g, args);
+    const ir_dtype carrier = cpu_carrier(x->dtype);
+    REAL *to = cpu_tile_target(y, i * g->narrow, carrier, b.narrow);
+    if (g->last) R(max_row)(g, x, i, b.wide, to, b.extra);
+    else R(max_plane)(g, cpu_tile_load(x, i * g->wide, g->wide, carrier, b.wide), to, b.extra);
+    cpu_tile_store(y, i * g->narrow, g->narrow, carrier, to);
+    store_indices(args, g, i, b.extra);
 }

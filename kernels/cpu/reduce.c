@@ -30,11 +30,11 @@ static plan plan_of(k_reduction shape)
 {
     plan p = {.shape = shape};
     const k_reduction *r = &p.shape;
-    int64_t outputs = r->inner_kept ? r->length : r->n_readback; /* to divide into units */
-    int64_t most = r->inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, r->terms));
-    p.columns = k_max(1, k_min(most, outputs));
+    int64_t outputs = r->inner_kept ? r->length : r->n_kept; /* to divide into units */
+    int64_t longest = r->inner_kept ? CPU_TILE : k_min(CPU_TILE, UNIT_TERMS / k_max(1, r->terms));
+    p.columns = k_max(1, k_min(longest, outputs));
     p.column_tiles = cpu_ceil_div(outputs, p.columns);
-    p.units = p.column_tiles * (r->inner_kept ? r->n_readback : 1);
+    p.units = p.column_tiles * (r->inner_kept ? r->n_kept : 1);
     p.groups = p.units >= UNITS || p.units == 0
                    ? 1
                    : k_max(1, k_min(UNITS / p.units, r->terms * p.columns / CPU_GROUP_TERMS));
@@ -48,7 +48,7 @@ static plan plan_of_args(const k_args *args)
 
 int64_t cpu_sum_groups(int64_t outputs, int64_t terms)
 {
-    return plan_of((k_reduction){.n_readback = outputs, .length = terms, .outputs = outputs, .terms = terms}).groups;
+    return plan_of((k_reduction){.n_kept = outputs, .length = terms, .outputs = outputs, .terms = terms}).groups;
 }
 
 static int64_t walk_offset(const k_walk *w, int64_t index)
@@ -107,9 +107,9 @@ _Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one dri
 
 size_t cpu_partial_squares(const k_view *gradients, int n)
 {
-    int64_t most = 0;
-    for (int i = 0; i < n; i++) most = k_max(most, k_count(&gradients[i]));
-    return (size_t)cpu_ceil_div(most, CPU_GROUP_TERMS);
+    int64_t longest = 0;
+    for (int i = 0; i < n; i++) longest = k_max(longest, k_count(&gradients[i]));
+    return (size_t)cpu_ceil_div(longest, CPU_GROUP_TERMS);
 }
 
 double cpu_squares(ir_dtype carrier, const void *x, int64_t n)

@@ -57,7 +57,7 @@ static int64_t R(unit)(const k_view *x, const plan *p, int64_t u, int64_t g, TOT
         R(sum_outer)(x, p, walk_offset(&p->shape.kept, kept) + column, columns, low, high, total);
         return columns;
     }
-    int64_t outputs = k_min(p->columns, p->shape.n_readback - column);
+    int64_t outputs = k_min(p->columns, p->shape.n_kept - column);
     *first = column;
     for (int64_t j = 0; j < outputs; j++)
         total[j] = R(sum_inner)(x, p, walk_offset(&p->shape.kept, column + j), low, high);

@@ -12,8 +12,8 @@ enum { RESERVE = 64 << 20 };
 
 bool cpu_has_memory(size_t bytes)
 {
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return room != MAP_FAILED && munmap(room, bytes) == 0;
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block != MAP_FAILED && munmap(block, bytes) == 0;
 }
 
 bool cpu_has_reserve(void) { return cpu_has_memory(RESERVE); }

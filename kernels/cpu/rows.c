@@ -20,26 +20,16 @@ int64_t cpu_rows_block(const cpu_rows *s, int64_t b, int64_t *first)
     return k_min(CPU_ROW_BLOCK, s->inner - at);
 }
 
-static bool direct(const k_view *v, const cpu_rows *s, ir_dtype carrier)
+int64_t cpu_rows_element(const cpu_rows *s, int64_t row, int64_t a)
 {
-    return v->dtype == carrier && s->inner == 1;
-}
-
-/* The position of element a of row `first`. */
-static int64_t element(const cpu_rows *s, int64_t first, int64_t a)
-{
-    return (first / s->inner * s->length + a) * s->inner + first % s->inner;
+    return (row / s->inner * s->length + a) * s->inner + row % s->inner;
 }
 
 const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
                           void *scratch)
 {
-    if (direct(v, s, carrier)) return cpu_at(v, first * s->length);
-    if (s->inner == 1) {
-        cpu_convert(carrier, scratch, v->dtype, cpu_at(v, first * s->length), s->length);
-        return scratch;
-    }
-    int64_t start = element(s, first, 0), length = s->length;
+    if (s->inner == 1) return cpu_tile_load(v, first * s->length, s->length, carrier, scratch);
+    int64_t start = cpu_rows_element(s, first, 0), length = s->length;
     for (int64_t a = 0; a < length; a++) {
         cpu_tile part;
         const void *p = cpu_tile_load(v, start + a * s->inner, count, carrier, &part);
@@ -53,7 +43,7 @@ const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int
 
 void *cpu_rows_target(const k_view *v, const cpu_rows *s, int64_t first, ir_dtype carrier, void *scratch)
 {
-    return direct(v, s, carrier) ? cpu_at(v, first * s->length) : scratch;
+    return s->inner == 1 ? cpu_tile_target(v, first * s->length, carrier, scratch) : scratch;
 }
 
 void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t count, ir_dtype carrier,
@@ -63,7 +53,7 @@ void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t c
         cpu_tile_store(v, first * s->length, s->length, carrier, values);
         return;
     }
-    int64_t start = element(s, first, 0), length = s->length;
+    int64_t start = cpu_rows_element(s, first, 0), length = s->length;
     for (int64_t a = 0; a < length; a++) {
         cpu_tile part;
         for (int64_t j = 0; j < count; j++) {

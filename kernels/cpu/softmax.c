@@ -26,7 +26,7 @@ _Static_assert(IR_ATTR(softmax, axis) == 0 && IR_ATTR(softmax_grad, axis) == 0 &
 static size_t buffer_bytes(const k_args *args, const cpu_rows *s)
 {
     size_t carrier = ir_dtype_size(cpu_carrier(args->in[0].dtype));
-    return ((size_t)cpu_rows_scratch(s) * carrier + 63) / 64 * 64;
+    return cpu_lines((size_t)cpu_rows_scratch(s) * carrier);
 }
 
 static ampc_status softmax_prepare(const k_args *args, void **state, size_t *workspace)

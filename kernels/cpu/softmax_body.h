@@ -25,9 +25,9 @@ static void R(softmax)(const void *x, const void *unused, void *y, int64_t n)
 static void R(log_softmax)(const void *x, const void *unused, void *y, int64_t n)
 {
     (void)unused;
-    REAL most = R(lanes_max)(x, n);
-    R(lanes_exp)(x, most, y, n);
-    R(lanes_shift)(x, most, (REAL)log(R(lanes_sum)(y, n)), y, n);
+    REAL max = R(lanes_max)(x, n);
+    R(lanes_exp)(x, max, y, n);
+    R(lanes_shift)(x, max, (REAL)log(R(lanes_sum)(y, n)), y, n);
 }
 
 static void R(softmax_grad)(const void *dy, const void *y, void *dx, int64_t n)

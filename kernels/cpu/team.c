@@ -4,12 +4,12 @@
  * iterations, a few milliseconds, because waking a sleeping thread costs more than most loops. If the others are
  * waiting for a processor, spinning keeps it from them and a run can become ten times slower. libgomp's manual
  * documents a remedy (GOMP_SPINCOUNT): while it manages more threads than there are processors, threads spin only 100
- * iterations. It counts only its own threads, however. So while the machine is crowded, a team of idle threads
+ * iterations. It counts only its own threads, however. So while the machine is oversubscribed, a team of idle threads
  * represents the threads of other processes, and our loops whose results do not depend on the number of threads run
  * on one thread. The environment and the threads of the host program are not changed.
  *
- * The machine is crowded if the thread that runs a session spends a large part of its runnable time waiting for a
- * processor. Linux reports both times; on other systems nothing is detected. */
+ * The machine is oversubscribed if the thread that runs a session spends a large part of its runnable time waiting for
+ * a processor. Linux reports both times; on other systems nothing is detected. */
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
@@ -20,8 +20,8 @@
 
 enum {
     CHECK_MS = 20,           /* minimum time between two measurements */
-    CALM_CHECKS = 10,        /* consecutive calm measurements that end a crowded period */
-    OVERSUBSCRIBED_PART = 8, /* crowded: at least 1/8 of the runnable time is lost */
+    CALM_CHECKS = 10,        /* consecutive calm measurements that end an oversubscribed period */
+    LOST_PART = 8,           /* oversubscribed: at least 1/8 of the runnable time is lost */
     THREAD_RESERVE_MIB = 160 /* address space per thread: its stack and its malloc arena */
 };
 
@@ -54,7 +54,7 @@ static void *lead_team(void *user)
 /* Together with the `threads` of the session, the team exceeds the number of processors. It only saves time, so it is
  * not created if memory is short, because it would use memory that cpu_has_reserve has promised to others. For the same
  * reason this function waits until the team is complete and will not allocate any more. */
-static void send_for_team(cpu_team *c, int threads)
+static void create_team(cpu_team *c, int threads)
 {
     c->complete = c->ends = false;
     c->size = (int)k_max(1, omp_get_num_procs() - threads + 1);
@@ -65,7 +65,7 @@ static void send_for_team(cpu_team *c, int threads)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void dismiss_team(cpu_team *c)
+static void end_team(cpu_team *c)
 {
     if (!c->has_team) return;
     pthread_mutex_lock(&c->lock);
@@ -91,11 +91,11 @@ static bool read_times(int64_t *ran_ns, int64_t *waited_ns)
     FILE *f = fopen("/proc/thread-self/schedstat", "r");
     long long ran, waited;
     if (!f) return false;
-    const bool known = fscanf(f, "%lld %lld", &ran, &waited) == 2;
+    const bool found = fscanf(f, "%lld %lld", &ran, &waited) == 2;
     fclose(f);
     *ran_ns = ran;
     *waited_ns = waited;
-    return known;
+    return found;
 }
 
 /* Evaluates the time since the last measurement. The times can decrease because another thread may have made that
@@ -105,7 +105,7 @@ static bool was_oversubscribed(cpu_team *c, int64_t ran_ns, int64_t waited_ns)
     const int64_t ran = k_max(0, ran_ns - c->ran_ns), waited = k_max(0, waited_ns - c->waited_ns);
     c->ran_ns = ran_ns;
     c->waited_ns = waited_ns;
-    return waited * OVERSUBSCRIBED_PART > ran + waited;
+    return waited * LOST_PART > ran + waited;
 }
 
 void cpu_team_check(k_context *ctx)
@@ -119,8 +119,8 @@ void cpu_team_check(k_context *ctx)
     const bool oversubscribed = c->calm_checks < (ctx->oversubscribed ? CALM_CHECKS : 1);
     if (oversubscribed == ctx->oversubscribed) return;
     ctx->oversubscribed = oversubscribed;
-    if (oversubscribed) send_for_team(c, ctx->threads);
-    else dismiss_team(c);
+    if (oversubscribed) create_team(c, ctx->threads);
+    else end_team(c);
 }
 
 /* ---- opening and closing --------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ void cpu_team_close(k_context *ctx)
 {
     cpu_team *c = ctx->device;
     if (!c) return;
-    dismiss_team(c);
+    end_team(c);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);

@@ -114,13 +114,13 @@ static bool can_end_threads(void)
     return backtrace(&frame, 1) > 0;
 }
 
-int cpu_threads_available(int wanted)
+int cpu_threads_available(int requested)
 {
     static _Thread_local int there = 1; /* the largest team that this thread has had */
-    if (wanted <= there) return wanted;
+    if (requested <= there) return requested;
     if (!can_end_threads()) return there;
     pthread_mutex_lock(&one_at_a_time);
-    int n = 1 + make_threads(wanted - 1);
+    int n = 1 + make_threads(requested - 1);
     if (n > there) start_team(n);
     pthread_mutex_unlock(&one_at_a_time);
     if (n > there) there = n;

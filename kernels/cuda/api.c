@@ -79,10 +79,10 @@ static ampc_status load_functions(cuda_library library, char *error, size_t erro
 
 static ampc_status check_version(cuda_library library, char *error, size_t error_size)
 {
-    int major = libraries[library].version(), wanted = libraries[library].major;
-    if (major == wanted) return AMPC_OK;
+    int major = libraries[library].version(), required = libraries[library].major;
+    if (major == required) return AMPC_OK;
     snprintf(error, error_size, "%s of version %d cannot be used: this program was built for version %d",
-             libraries[library].title, major, wanted);
+             libraries[library].title, major, required);
     return AMPC_DEVICE;
 }
 

@@ -44,7 +44,7 @@ static bool try_pattern(search *s, const char *folder, const char *pattern)
     return s->handle != NULL;
 }
 
-static bool try_own_path(search *s)
+static bool try_library_path(search *s)
 {
     const char *at = getenv("AMPC_CUDA_PATH");
     while (at && *at) {
@@ -99,12 +99,12 @@ static bool try_python_on_path(search *s)
 
 static bool try_wheels(search *s)
 {
-    char own[PATH_MAX];
+    char local[PATH_MAX];
     const char *home = getenv("HOME");
     if (try_python(s, getenv("VIRTUAL_ENV")) || try_python(s, getenv("CONDA_PREFIX")) || try_python_on_path(s))
         return true;
-    int n = home ? snprintf(own, sizeof own, "%s/.local", home) : -1;
-    return n > 0 && (size_t)n < sizeof own && try_python(s, own);
+    int n = home ? snprintf(local, sizeof local, "%s/.local", home) : -1;
+    return n > 0 && (size_t)n < sizeof local && try_python(s, local);
 }
 
 static const struct {
@@ -124,7 +124,7 @@ static void *open_system(cuda_library library, char *error, size_t error_size)
 {
     search s = {.handle = NULL};
     cuda_library_file(library, s.file, sizeof s.file);
-    if (try_own_path(&s) || try_file(&s, s.file) || try_pattern(&s, "/usr/local/cuda/lib64", "") || try_wheels(&s))
+    if (try_library_path(&s) || try_file(&s, s.file) || try_pattern(&s, "/usr/local/cuda/lib64", "") || try_wheels(&s))
         return s.handle;
     if (s.reason[0]) snprintf(error, error_size, "%s cannot be loaded: %s", s.file, s.reason);
     else

@@ -16,16 +16,16 @@ static norm_form form_of(const norm_shape *s)
     return s->size == 1 ? STRIPS : s->size < NORM_INTERLEAVED ? LANES : CHANNEL;
 }
 
-static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t pieces(int64_t a, int64_t b) /* ceil(a / b) */ { return (a + b - 1) / b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Number of channel groups that blocks sum; rounds() returns the iterations of one block over a group. */
 static int64_t group_count(const norm_shape *s)
 {
     switch (form_of(s)) {
-    case STRIPS: return pieces(s->channels * s->pack, (int64_t)CUDA_TILE * s->lanes);
-    case LANES: return pieces(s->channels, 32);
+    case STRIPS: return ceil_div(s->channels * s->pack, (int64_t)CUDA_TILE * s->lanes);
+    case LANES: return ceil_div(s->channels, 32);
     default: return s->channels;
     }
 }
@@ -35,7 +35,7 @@ static int64_t rounds(const norm_shape *s)
     switch (form_of(s)) {
     case STRIPS: return s->batch / s->pack * s->lanes / (CUDA_TILE * ROW_BLOCK);
     case LANES: return s->batch * s->size / (CUDA_TILE * ROW_WARPS);
-    default: return s->batch * pieces(s->size, CUDA_TILE) / ROW_BLOCK;
+    default: return s->batch * ceil_div(s->size, CUDA_TILE) / ROW_BLOCK;
     }
 }
 
@@ -45,7 +45,7 @@ static int splits_of(const norm_shape *s)
     const bool strips = form_of(s) == STRIPS;
     const int64_t groups = group_count(s);
     const int64_t busy = groups ? (strips ? NORM_STRIP_BLOCKS : CUDA_MAX_BLOCKS) / groups : 1;
-    const int64_t splits = at_most(at_most(rounds(s) / 2, busy), strips ? busy : NORM_SPLITS);
+    const int64_t splits = min64(min64(rounds(s) / 2, busy), strips ? busy : NORM_SPLITS);
     return (int)(splits < 1 ? 1 : splits);
 }
 
@@ -92,10 +92,8 @@ typedef struct norm_names {
 
 static ampc_status find_kernels(const k_args *args, const norm_names *names, void **state, size_t *workspace)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    norm_state *s = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *state = s;
+    CUDA_FORWARD(cuda_new_state(args, sizeof(norm_state), state));
+    norm_state *s = *state;
     const norm_shape shape = shape_of(&args->in[0]);
     const norm_form form = form_of(&shape);
     *workspace = sums_bytes(&shape) + (size_t)shape.channels * sizeof(norm_factors);
@@ -118,7 +116,7 @@ static ampc_status launch_apply(const k_args *args, norm_input *in, norm_factors
     const norm_shape *s = &in->shape;
     int64_t blocks = cuda_grid(args, s->batch * s->channels * s->size, ROW_BLOCK * CUDA_TILE);
     if (!to) return AMPC_OK;
-    if (form_of(s) == STRIPS && blocks) blocks = pieces(blocks, group_count(s)) * group_count(s);
+    if (form_of(s) == STRIPS && blocks) blocks = ceil_div(blocks, group_count(s)) * group_count(s);
     return cuda_launch(args, state->apply, blocks, ROW_BLOCK, 0, (void *[]){in, &factors, &to});
 }
 

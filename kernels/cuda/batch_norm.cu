@@ -19,7 +19,7 @@ static __device__ __forceinline__ long long quotient(long long a, long long b)
 
 /* Adds n elements of a tile; mean: of the channel, for backward. */
 template <bool backward>
-static __device__ __forceinline__ void take_tile(const float (&x)[TILE], const float (&dy)[TILE], float mean, int n,
+static __device__ __forceinline__ void add_tile(const float (&x)[TILE], const float (&dy)[TILE], float mean, int n,
                                                  norm_sums *sums)
 {
     float first = 0, second = 0;
@@ -49,7 +49,7 @@ template <bool backward> static __device__ __forceinline__ void sum_channel(cons
         float x[TILE], dy[TILE] = {};
         tile_load(in.x, in.dtype, at, n, x);
         if (backward) tile_load(in.dy, in.dtype, at, n, dy);
-        take_tile<backward>(x, dy, mean, n, &sums);
+        add_tile<backward>(x, dy, mean, n, &sums);
     }
     sums.first = block_sum(sums.first, slots);
     sums.second = block_sum(sums.second, slots);
@@ -90,7 +90,7 @@ template <bool backward> static __device__ __forceinline__ void sum_lanes(const 
         float x[TILE] = {}, dy[TILE] = {};
         load_channel(in.x, in.dtype, s, channel, e, n, x);
         if (backward) load_channel(in.dy, in.dtype, s, channel, e, n, dy);
-        take_tile<backward>(x, dy, mean, n, &sums);
+        add_tile<backward>(x, dy, mean, n, &sums);
     }
     sums.first = lane_sum(sums.first, slots);
     sums.second = lane_sum(sums.second, slots);
@@ -102,7 +102,7 @@ template <bool backward> static __device__ __forceinline__ void sum_lanes(const 
 /* A thread's tile in the rows first, first + step, ...; `begin`, `advance`: the same in elements. */
 struct norm_strip {
     long long column, first, step, begin, advance;
-    long long whole; /* number of complete rows; 0: this thread has no tile */
+    long long full;  /* number of complete rows; 0: this thread has no tile */
     int rest;        /* elements of the tile in the incomplete last row */
 };
 
@@ -116,7 +116,7 @@ static __device__ __forceinline__ norm_strip strip_of(const norm_shape &s)
     t.step = gridDim.x / strips * height;
     t.begin = t.first * width + t.column;
     t.advance = t.step * width;
-    t.whole = t.column < width ? s.batch / s.pack : 0;
+    t.full = t.column < width ? s.batch / s.pack : 0;
     const long long rest = t.column < width ? s.batch % s.pack * s.channels - t.column : 0;
     t.rest = rest < 0 ? 0 : rest < TILE ? (int)rest : TILE;
     return t;
@@ -149,8 +149,8 @@ static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long 
 #pragma unroll 4
     for (int k = 0; k < n; k++) {
         float v[TILE], g[TILE];
-        load_whole(x + at + k * advance, v);
-        if (backward) load_whole(dy + at + k * advance, g);
+        load_full(x + at + k * advance, v);
+        if (backward) load_full(dy + at + k * advance, g);
 #pragma unroll
         for (int i = 0; i < TILE; i++) {
             const float from_shift = v[i] - shift[i];
@@ -169,15 +169,15 @@ static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const 
                                                  strip_sums *sums)
 {
     long long row = t.first, at = t.begin;
-    if (!backward && row < t.whole) load_whole(x + at, shift);
-    while (row < t.whole) {
-        const long long left = (t.whole - row + t.step - 1) / t.step;
+    if (!backward && row < t.full) load_full(x + at, shift);
+    while (row < t.full) {
+        const long long left = (t.full - row + t.step - 1) / t.step;
         const int n = left < STRIP_ROWS ? (int)left : STRIP_ROWS;
         strip_rows<backward>(x, dy, at, t.advance, n, shift, sums);
         row += n * t.step;
         at += n * t.advance;
     }
-    if (row != t.whole || t.rest == 0) return;
+    if (row != t.full || t.rest == 0) return;
     float v[TILE], g[TILE] = {};
     load_typed(x + at, t.rest, v);
     if (backward) load_typed(dy + at, t.rest, g);
@@ -356,13 +356,13 @@ static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, T *to
                                                   const norm_factors (&f)[TILE])
 {
     float v[TILE], g[TILE] = {};
-    if (whole) load_whole(x + at, v);
+    if (whole) load_full(x + at, v);
     else load_typed(x + at, n, v);
-    if (backward && whole) load_whole(dy + at, g);
+    if (backward && whole) load_full(dy + at, g);
     else if (backward) load_typed(dy + at, n, g);
 #pragma unroll
     for (int i = 0; i < TILE; i++) v[i] = applied<backward>(v[i], g[i], f[i]);
-    if (whole) store_whole(to + at, v);
+    if (whole) store_full(to + at, v);
     else store_typed(to + at, n, v);
 }
 
@@ -381,9 +381,9 @@ static __device__ __forceinline__ void apply_strips(const norm_input &in, const 
         T *y = static_cast<T *>(to);
         long long row = t.first, at = t.begin;
 #pragma unroll 2
-        for (; row < t.whole; row += t.step, at += t.advance)
+        for (; row < t.full; row += t.step, at += t.advance)
             apply_tile<backward, true>(x, dy, y, at, TILE, f);
-        if (row == t.whole && t.rest > 0) apply_tile<backward, false>(x, dy, y, at, t.rest, f);
+        if (row == t.full && t.rest > 0) apply_tile<backward, false>(x, dy, y, at, t.rest, f);
     });
 }
 

@@ -32,14 +32,14 @@ static bool file_path(const char *name, char *out, size_t size, bool make)
     return n > 0 && (size_t)n < size;
 }
 
-char *cuda_cache_read(const char *name, size_t most, size_t *bytes)
+char *cuda_cache_read(const char *name, size_t max_bytes, size_t *bytes)
 {
     char path[PATH_MAX];
     struct stat about;
     FILE *f = file_path(name, path, sizeof path, false) ? fopen(path, "re") : NULL;
     if (!f) return NULL;
     char *data = NULL;
-    if (fstat(fileno(f), &about) == 0 && S_ISREG(about.st_mode) && (uintmax_t)about.st_size <= most)
+    if (fstat(fileno(f), &about) == 0 && S_ISREG(about.st_mode) && (uintmax_t)about.st_size <= max_bytes)
         data = malloc((size_t)about.st_size + 1);
     if (data) {
         *bytes = fread(data, 1, (size_t)about.st_size, f);
@@ -49,7 +49,7 @@ char *cuda_cache_read(const char *name, size_t most, size_t *bytes)
     return data;
 }
 
-static bool write_whole(int file, const char *bytes, size_t n)
+static bool write_file(int file, const char *bytes, size_t n)
 {
     while (n > 0) {
         write_guard guard = write_guard_begin();
@@ -70,7 +70,7 @@ void cuda_cache_write(const char *name, const void *data, size_t bytes)
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     int file = mkostemp(temporary, O_CLOEXEC);
     if (file < 0) return;
-    bool written = write_whole(file, data, bytes) && fsync(file) == 0;
+    bool written = write_file(file, data, bytes) && fsync(file) == 0;
     written = close(file) == 0 && written;
     if (!written || rename(temporary, path) != 0) unlink(temporary);
 }
@@ -112,11 +112,11 @@ static seal seal_of(const cuda_cache_key *key, const void *data, size_t bytes)
     return s;
 }
 
-char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t most, size_t *bytes)
+char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t max_bytes, size_t *bytes)
 {
     char name[64];
     sealed_name(kind, key, name, sizeof name);
-    char *data = cuda_cache_read(name, most, bytes);
+    char *data = cuda_cache_read(name, max_bytes, bytes);
     if (data && *bytes > sizeof(seal)) {
         *bytes -= sizeof(seal);
         const seal right = seal_of(key, data + sizeof(seal), *bytes);
@@ -128,7 +128,7 @@ char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t most, 
     return NULL;
 }
 
-void cuda_cache_keep(const char *kind, const cuda_cache_key *key, const void *data, size_t bytes)
+void cuda_cache_store(const char *kind, const cuda_cache_key *key, const void *data, size_t bytes)
 {
     char name[64], *file = malloc(sizeof(seal) + bytes);
     if (!file) return;

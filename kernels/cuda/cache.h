@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the file's content, malloc'ed, with a 0 byte appended; NULL if it does not exist or is larger than `most`. */
-char *cuda_cache_read(const char *name, size_t most, size_t *bytes);
+/* Returns the file's content, malloc'ed, with a 0 byte appended; NULL if it does not exist or has more than `max_bytes`
+ * bytes. */
+char *cuda_cache_read(const char *name, size_t max_bytes, size_t *bytes);
 void cuda_cache_write(const char *name, const void *data, size_t bytes);
 
 /* Two different hashes of the same data: one is part of the file name, the other is in the file. */
@@ -24,7 +25,7 @@ void cuda_cache_add(cuda_cache_key *key, const void *data, size_t bytes);
 void cuda_cache_add_text(cuda_cache_key *key, const char *text);
 
 /* Like read and write, for the sealed file KIND-KEY. */
-char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t most, size_t *bytes);
-void cuda_cache_keep(const char *kind, const cuda_cache_key *key, const void *data, size_t bytes);
+char *cuda_cache_find(const char *kind, const cuda_cache_key *key, size_t max_bytes, size_t *bytes);
+void cuda_cache_store(const char *kind, const cuda_cache_key *key, const void *data, size_t bytes);
 
 #endif

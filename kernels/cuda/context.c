@@ -11,8 +11,7 @@ static ampc_status open_device(const k_context *ctx, cuda_context *c)
     int count = 0;
     CUDA_FORWARD(cuda_api_open(CUDA_RT, ctx->error, ctx->error_size));
     CUDA_CALL(ctx, cudaGetDeviceCount(&count));
-    if (c->device >= count)
-        return cuda_fail(ctx, AMPC_DEVICE, "there is no CUDA device %d: %d visible", c->device, count);
+    if (c->device >= count) return cuda_fail(ctx, AMPC_DEVICE, "no CUDA device %d: %d visible", c->device, count);
     CUDA_CALL(ctx, cudaSetDevice(c->device));
     CUDA_CALL(ctx, cudaDeviceGetAttribute(&c->multiprocessors, cudaDevAttrMultiProcessorCount, c->device));
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));

@@ -252,13 +252,8 @@ static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *work
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    conv_state *s = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    ampc_status status = prepare_state(args, s, workspace);
-    if (status == AMPC_OK) *state = s;
-    else release(s);
-    return status;
+    CUDA_FORWARD(cuda_new_state(args, sizeof(conv_state), state));
+    return prepare_state(args, *state, workspace);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

@@ -125,8 +125,8 @@ static inline int64_t cuda_blocks(int64_t n, int64_t each)
 static inline int64_t cuda_grid(const k_args *args, int64_t n, int64_t each)
 {
     const int64_t blocks = (n + each - 1) / each;
-    const int64_t most = (int64_t)cuda_of(args->ctx)->multiprocessors * CUDA_BLOCKS_EACH;
-    return blocks < most ? blocks : most;
+    const int64_t limit = (int64_t)cuda_of(args->ctx)->multiprocessors * CUDA_BLOCKS_EACH;
+    return blocks < limit ? blocks : limit;
 }
 
 /* rows.c: views v as rows along an axis; the suffix of the kernel name for these rows ("warp", "block" or "lane", after
@@ -139,6 +139,8 @@ int64_t cuda_rows_blocks(const cuda_rows *r);
 typedef struct cuda_one {
     cudaKernel_t kernel;
 } cuda_one;
+/* Allocates a zeroed kernel state of `bytes` bytes if the device supports the types of all operands and results. */
+ampc_status cuda_new_state(const k_args *args, size_t bytes, void **state);
 ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state);
 /* The release function of kernels whose state is only malloc'ed memory. */
 void cuda_release(void *state);

@@ -81,7 +81,7 @@ ampc_status cuda_open_dnn(const k_context *ctx)
     if (cuda_is_described(ctx)) cuda_open_described_driver();
     CUDA_FORWARD(cuda_api_open(CUDA_DNN, ctx->error, ctx->error_size));
     if (cuda.cudnnGetVersion() < oldest)
-        return cuda_fail(ctx, AMPC_DEVICE, "cuDNN %zu.%zu is too old: at least 9.8 is needed",
+        return cuda_fail(ctx, AMPC_DEVICE, "cuDNN %zu.%zu is too old: 9.8 or later is required",
                          cuda.cudnnGetVersion() / 10000, cuda.cudnnGetVersion() / 100 % 100);
     /* cuDNN uses NVRTC as well, and would load it again for each plan if it were not loaded here. */
     cuda_api_open(CUDA_RTC, reason, sizeof reason);
@@ -131,21 +131,24 @@ ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks,
 {
     if (blocks == 0) return AMPC_OK;
     if (blocks < 0 || blocks > INT32_MAX)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld blocks are more than one launch may have",
-                         (long long)blocks);
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "the grid of %lld blocks is too large", (long long)blocks);
     const dim3 grid = {(unsigned)blocks, 1, 1}, block = {threads, 1, 1};
     CUDA_CALL(args->ctx,
               cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes, cuda_of(args->ctx)->stream));
     return AMPC_OK;
 }
 
-ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state)
+ampc_status cuda_new_state(const k_args *args, size_t bytes, void **state)
 {
     CUDA_FORWARD(cuda_check_dtypes(args));
-    cuda_one *one = calloc(1, sizeof *one);
-    if (!one) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *state = one;
-    return cuda_find(args->ctx, family, name, &one->kernel);
+    *state = calloc(1, bytes);
+    return *state ? AMPC_OK : cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+}
+
+ampc_status cuda_prepare_one(const k_args *args, cuda_family family, const char *name, void **state)
+{
+    CUDA_FORWARD(cuda_new_state(args, sizeof(cuda_one), state));
+    return cuda_find(args->ctx, family, name, &((cuda_one *)*state)->kernel);
 }
 
 void cuda_release(void *state) { free(state); }
@@ -155,5 +158,5 @@ ampc_status cuda_check_dtypes(const k_args *args)
     bool has_f64 = false;
     for (int i = 0; i < args->n_in; i++) has_f64 |= args->in[i].dtype == IR_f64;
     for (int i = 0; i < args->n_out; i++) has_f64 |= args->out[i].dtype == IR_f64;
-    return has_f64 ? cuda_fail(args->ctx, AMPC_UNSUPPORTED, "f64 is not for this device") : AMPC_OK;
+    return has_f64 ? cuda_fail(args->ctx, AMPC_UNSUPPORTED, "float64 is not supported on CUDA") : AMPC_OK;
 }

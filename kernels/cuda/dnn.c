@@ -26,9 +26,9 @@ enum {
     MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
     MAX_BEHAVIORS = CUDNN_BEHAVIOR_NOTE_TYPE_COUNT
 };
-enum { MAX_TEXT = 64 << 20, KEPT_FROM = 50 /* ms */ };
-static const size_t most_workspace = (size_t)1 << 30; /* for plans chosen by speed */
-static const char kept_kind[] = "plan";
+enum { MAX_TEXT = 64 << 20, CACHED_FROM = 50 /* ms */ };
+static const size_t max_workspace = (size_t)1 << 30; /* for plans chosen by speed */
+static const char cache_kind[] = "plan";
 
 struct dnn_plan {
     dnn_plan *next;
@@ -323,7 +323,7 @@ static void find_candidates(candidates *c)
 
 /* Computes the cache key; returns false if a part of it is unknown. `which`: the candidate that won a race, or -1 if
  * there was no race. */
-static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
+static bool cache_key_of(const candidates *c, int which, cuda_cache_key *key)
 {
     struct cudaDeviceProp device;
     int version = 0;
@@ -346,11 +346,11 @@ static bool kept_key(const candidates *c, int which, cuda_cache_key *key)
     return true;
 }
 
-static void find_kept(candidates *c, int which)
+static void find_cached(candidates *c, int which)
 {
     cuda_cache_key key;
     size_t bytes = 0;
-    char *text = kept_key(c, which, &key) ? cuda_cache_find(kept_kind, &key, MAX_TEXT, &bytes) : NULL;
+    char *text = cache_key_of(c, which, &key) ? cuda_cache_find(cache_kind, &key, MAX_TEXT, &bytes) : NULL;
     if (text)
         c->plans[0] = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)bytes, text,
                                 &c->workspaces[0]);
@@ -358,15 +358,16 @@ static void find_kept(candidates *c, int which)
     free(text);
 }
 
-static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
+static void store_on_disk(const candidates *c, dnn_descriptor plan, int which)
 {
     const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
     cuda_cache_key key;
     int64_t n = 0;
     if (cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &n, NULL) || n <= 0 || n > MAX_TEXT) return;
     char *text = malloc((size_t)n);
-    if (text && !cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, n, &n, text) && kept_key(c, which, &key))
-        cuda_cache_keep(kept_kind, &key, text, (size_t)n);
+    if (text && !cuda.cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, n, &n, text) &&
+        cache_key_of(c, which, &key))
+        cuda_cache_store(cache_kind, &key, text, (size_t)n);
     free(text);
 }
 
@@ -374,7 +375,7 @@ static void keep_on_disk(const candidates *c, dnn_descriptor plan, int which)
 
 /* If nothing will run, avoids compiling an engine's kernel: its configuration already knows the workspace size and
  * serves as the plan. Returns false if the engine is precompiled or the workspace size is not known. */
-static bool take_unfinished(candidates *c, int i)
+static bool plan_from_config(candidates *c, int i)
 {
     int64_t bytes = 0, n = 0;
     if (!c->compiles[i] || cuda.cudnnBackendGetAttribute(c->configs[i], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE,
@@ -387,18 +388,18 @@ static bool take_unfinished(candidates *c, int i)
     return true;
 }
 
-/* Creates plans for the candidates from position `first` on, until there are `wanted` plans. */
-static void plan_candidates(candidates *c, int first, int wanted)
+/* Creates plans for the candidates from position `first` on, until there are `count` plans. */
+static void plan_candidates(candidates *c, int first, int count)
 {
-    for (int i = first; i < c->n && c->n_plans < wanted; i++) {
+    for (int i = first; i < c->n && c->n_plans < count; i++) {
         size_t *bytes = &c->workspaces[c->n_plans];
         const long start = milliseconds();
-        if (c->g->ctx->plan_only && take_unfinished(c, i)) continue;
+        if (c->g->ctx->plan_only && plan_from_config(c, i)) continue;
         dnn_descriptor plan = plan_from(c, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                         &c->configs[i], bytes);
         if (!plan) continue;
         c->took[c->n_plans] = milliseconds() - start;
-        if (c->n_plans > 0 && *bytes > most_workspace) {
+        if (c->n_plans > 0 && *bytes > max_workspace) {
             destroy_all(&plan, 1);
             continue;
         }
@@ -430,23 +431,23 @@ static ampc_status race(candidates *c, const char *key, int *best)
 
 static ampc_status no_engine(const candidates *c, const char *key)
 {
-    char reason[CUDA_MAX_REASON] = "those that it knows do not repeat their results";
+    char reason[CUDA_MAX_REASON] = "all its engines are nondeterministic";
     if (c->refusal) cuda_dnn_reason(c->refusal, reason);
     return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
 }
 
-/* Moves the chosen plan to position 0: that of candidate `known` or, if -1, the first or the fastest. */
-static ampc_status choose(candidates *c, const char *key, int known)
+/* Moves the chosen plan to position 0: that of candidate `tuned` or, if -1, the first or the fastest. */
+static ampc_status choose(candidates *c, const char *key, int tuned)
 {
     const bool tune = c->g->ctx->tune;
     int best = 0;
-    if (known >= 0 && known < c->n) plan_candidates(c, known, 1);
+    if (tuned >= 0 && tuned < c->n) plan_candidates(c, tuned, 1);
     if (c->n_plans == 0) {
         plan_candidates(c, 0, tune ? MAX_RACED : 1);
         if (tune && c->n_plans > 0) CUDA_FORWARD(race(c, key, &best)); /* even alone, to record it */
     }
     if (c->n_plans == 0) return no_engine(c, key);
-    if (c->took[best] >= KEPT_FROM) keep_on_disk(c, c->plans[best], tune ? c->which[best] : -1);
+    if (c->took[best] >= CACHED_FROM) store_on_disk(c, c->plans[best], tune ? c->which[best] : -1);
     dnn_descriptor chosen = c->plans[best];
     c->plans[best] = c->plans[0];
     c->plans[0] = chosen;
@@ -459,18 +460,18 @@ static ampc_status choose(candidates *c, const char *key, int known)
 static ampc_status find_plan(candidates *c, const char *key)
 {
     const k_context *ctx = c->g->ctx;
-    const int known = cuda_tuned(ctx, CUDA_DNN, key);
+    const int tuned = cuda_tuned(ctx, CUDA_DNN, key);
     c->device = device_of(c->g);
     CUDA_FORWARD(c->g->status);
-    if (known >= 0 || !ctx->tune) find_kept(c, known);
+    if (tuned >= 0 || !ctx->tune) find_cached(c, tuned);
     if (c->n_plans > 0) return AMPC_OK;
     find_candidates(c);
     CUDA_FORWARD(c->g->status);
-    return choose(c, key, known);
+    return choose(c, key, tuned);
 }
 
 /* Transfers ownership of the first plan and its descriptors to the context. */
-static ampc_status keep(candidates *c, const char *key, const dnn_plan **out)
+static ampc_status add_plan(candidates *c, const char *key, const dnn_plan **out)
 {
     cuda_context *context = cuda_of(c->g->ctx);
     dnn_plan *plan = calloc(1, sizeof *plan);
@@ -505,7 +506,7 @@ ampc_status dnn_plan_of(dnn_graph *g, const char *key, const dnn_plan **out)
     candidates c = {.g = g, .contents = g->contents};
     ampc_status status = g->status;
     if (status == AMPC_OK) status = find_plan(&c, key);
-    if (status == AMPC_OK) status = keep(&c, key, out);
+    if (status == AMPC_OK) status = add_plan(&c, key, out);
     destroy_all(c.plans, c.n_plans);
     destroy_all(c.configs, c.n);
     destroy_all(g->made, g->n_made);

@@ -49,7 +49,7 @@ __device__ __forceinline__ int tile_length(long long first, long long n)
 
 /* Converts to a float that will be stored as f32 or, if `low`, in fewer bits. In that case integers of more than 24
  * bits are rounded to odd, which avoids double rounding. */
-__device__ __forceinline__ float whole_to_float(long long v, bool low)
+__device__ __forceinline__ float integer_to_float(long long v, bool low)
 {
     unsigned long long size = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
     const int lost = low ? 40 - __clzll((long long)size) : 0;
@@ -59,9 +59,9 @@ __device__ __forceinline__ float whole_to_float(long long v, bool low)
 }
 
 /* Truncates and saturates; NaN becomes 0. */
-__device__ __forceinline__ long long float_to_whole(float v, long long least, long long most)
+__device__ __forceinline__ long long float_to_integer(float v, long long lowest, long long highest)
 {
     constexpr long long longest = 0x7fffffffffffffff;
-    const long long whole = v >= 0x1p63f ? longest : v > -0x1p63f ? (long long)v : v != v ? 0 : -longest - 1;
-    return whole > most ? most : whole < least ? least : whole;
+    const long long rounded = v >= 0x1p63f ? longest : v > -0x1p63f ? (long long)v : v != v ? 0 : -longest - 1;
+    return rounded > highest ? highest : rounded < lowest ? lowest : rounded;
 }

@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-_Static_assert((int)PROGRAM_OPERANDS == (int)K_MAX_OPERANDS && (int)PROGRAM_RESULTS == (int)K_MAX_RESULTS &&
-                   (int)PROGRAM_BLOCK == (int)CUDA_BLOCK && (int)PROGRAM_BLOCK == (int)REDUCE_BLOCK,
+_Static_assert((int)FUSED_OPERANDS == (int)K_MAX_OPERANDS && (int)FUSED_RESULTS == (int)K_MAX_RESULTS &&
+                   (int)FUSED_BLOCK == (int)CUDA_BLOCK && (int)FUSED_BLOCK == (int)REDUCE_BLOCK,
                "one limit");
 
 typedef struct state {
@@ -25,7 +25,7 @@ static size_t up(size_t bytes) { return (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIG
 
 static size_t parts_bytes(const k_fused *p, const cuda_row_cut *cut)
 {
-    return up((size_t)(program_rows(p) * cut->groups) * sizeof(float));
+    return up((size_t)(fused_rows(p) * cut->groups) * sizeof(float));
 }
 
 static size_t fold_bytes(const k_args *args, const cuda_row_cut *cut, int r)
@@ -41,21 +41,22 @@ static ampc_status check_code(const k_args *args)
 {
     const k_fused *p = args->program;
     for (int k = 0; k < p->n_code; k++) {
-        if (p->code[k].type == IR_f64) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "f64 is not for this device");
+        if (p->code[k].type == IR_f64)
+            return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "float64 is not supported on CUDA");
         /* fuse_pointwise.c has replaced them all */
         for (int i = 0; i < p->code[k].n_arg; i++) assert(p->code[k].arg[i] != K_ACCUMULATOR);
     }
     for (int r = 0; r < p->n_results; r++)
         if (p->results[r].fold && !ir_dtype_is_float(p->code[p->results[r].from].type))
-            return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a program sums rows of floats alone");
-    return cuda_check_dtypes(args);
+            return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "fused row sums require a float type");
+    return AMPC_OK;
 }
 
 static ampc_status make_kernel(const k_args *args, state *s)
 {
     const k_fused *p = args->program;
     ir_dtype in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
-    const int64_t rows = program_rows(p);
+    const int64_t rows = fused_rows(p);
     int tile = 0;
     assert(args->n_out == p->n_results); /* fuse_pointwise.c creates the step and its fused kernel together */
     for (int i = 0; i < p->n_operands; i++) in[i] = args->in[p->operands[i].in].dtype;
@@ -63,18 +64,18 @@ static ampc_status make_kernel(const k_args *args, state *s)
     if (rows) s->cut = cuda_cut_rows(rows, p->row);
     if (s->cut.blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld rows are too many for this device", (long long)rows);
-    char *text = program_text(p, &(program_types){in, out}, &s->cut, &tile);
+    char *text = fused_text(p, &(fused_types){in, out}, &s->cut, &tile);
     if (!text) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    s->blocks = rows ? s->cut.blocks : cuda_grid(args, p->count, (int64_t)PROGRAM_BLOCK * tile);
+    s->blocks = rows ? s->cut.blocks : cuda_grid(args, p->count, (int64_t)FUSED_BLOCK * tile);
     return cuda_generate(args->ctx, text, &s->generated);
 }
 
-static ampc_status program_prepare(const k_args *args, void **out, size_t *workspace)
+static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspace)
 {
     const k_fused *p = args->program;
     CUDA_FORWARD(check_code(args));
-    state *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
+    state *s = *out;
     s->cut.groups = 1;
     if (p->count == 0) return AMPC_OK;
     CUDA_FORWARD(make_kernel(args, s));
@@ -92,15 +93,15 @@ static ampc_status join(const k_args *args, int r, char *parts)
     const k_view *y = &args->out[r];
     void *to = p->commits ? parts + parts_bytes(p, &s->cut) : y->data;
     CUDA_FORWARD(cuda_join_rows(args, &s->reduce, parts, s->cut.groups, p->results[r].fold == K_ROW_MEAN ? p->row : 0,
-                                to, y->dtype, program_rows(p)));
+                                to, y->dtype, fused_rows(p)));
     return p->commits ? cuda_commit(args->ctx, y->data, to, k_bytes(y)) : AMPC_OK;
 }
 
-static ampc_status program_run(const k_args *args)
+static ampc_status fused_run(const k_args *args)
 {
     const state *s = args->state;
     const k_fused *p = args->program;
-    program_arguments a = {.fault = cuda_of(args->ctx)->fault};
+    fused_arguments a = {.fault = cuda_of(args->ctx)->fault};
     char *workspace = args->workspace;
     if (!s->generated) return AMPC_OK;
     for (int i = 0; i < p->n_operands; i++) a.operand[i] = args->in[p->operands[i].in].data;
@@ -109,10 +110,10 @@ static ampc_status program_run(const k_args *args)
         a.result[r] = bytes ? workspace : args->out[r].data;
         workspace += bytes;
     }
-    CUDA_FORWARD(cuda_launch(args, s->generated->kernel, s->blocks, PROGRAM_BLOCK, 0, (void *[]){&a}));
+    CUDA_FORWARD(cuda_launch(args, s->generated->kernel, s->blocks, FUSED_BLOCK, 0, (void *[]){&a}));
     for (int r = 0; r < p->n_results; r++)
         if (fold_bytes(args, &s->cut, r)) CUDA_FORWARD(join(args, r, a.result[r]));
     return AMPC_OK;
 }
 
-const k_kernel cuda_fused = {.prepare = program_prepare, .run = program_run, .release = cuda_release};
+const k_kernel cuda_fused = {.prepare = fused_prepare, .run = fused_run, .release = cuda_release};

@@ -59,13 +59,13 @@ template <typename... P> __device__ __forceinline__ bool aligned(P... p)
     return (0ull | ... | reinterpret_cast<unsigned long long>(p)) % 16 == 0;
 }
 
-/* Loads n <= N elements at p and sets the rest to 0. `whole`: n is N and p is aligned for chunked access. */
-template <int N, typename T> __device__ __forceinline__ elements<T, N> load_run(const T *p, int n, bool whole)
+/* Loads n <= N elements at p and sets the rest to 0. `full`: n is N and p is aligned for chunked access. */
+template <int N, typename T> __device__ __forceinline__ elements<T, N> load_run(const T *p, int n, bool full)
 {
     using chunk = typename tile_chunk<sizeof(T) * N>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
     elements<T, N> e;
-    if (whole) {
+    if (full) {
 #pragma unroll
         for (int i = 0; i < N / each; i++) {
             const chunk raw = reinterpret_cast<const chunk *>(p)[i];
@@ -89,11 +89,11 @@ template <int N, typename T, typename F> __device__ __forceinline__ elements<T, 
 }
 
 template <int N, typename T>
-__device__ __forceinline__ void store_run(T *p, int n, bool whole, const elements<T, N> &e)
+__device__ __forceinline__ void store_run(T *p, int n, bool full, const elements<T, N> &e)
 {
     using chunk = typename tile_chunk<sizeof(T) * N>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
-    if (whole) {
+    if (full) {
 #pragma unroll
         for (int i = 0; i < N / each; i++) {
             chunk raw;

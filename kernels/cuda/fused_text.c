@@ -29,7 +29,7 @@ typedef enum load_form { UNREAD, ONCE, SAME, RUN, EACH } load_form;
 typedef struct writer {
     FILE *file;
     const k_fused *program;
-    const program_types *types;
+    const fused_types *types;
     const cuda_row_cut *cut;
     int tile;
     bool queue;  /* loop over elements, rotating the tile (see turn() in fused.cuh) */
@@ -42,8 +42,8 @@ static const char *const stored_types[IR_DTYPE_COUNT] = {
     [IR_f32] = "float", [IR_f16] = "__half",     [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
     [IR_i16] = "short", [IR_i8] = "signed char", [IR_u8] = "unsigned char",   [IR_bool] = "flag"};
 
-static void say(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(const writer *w, const char *format, ...)
+static void print(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void print(const writer *w, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -139,50 +139,50 @@ static void choose(writer *w)
 
 /* ---- numbers ---- */
 
-static void say_float(const writer *w, double v)
+static void print_float(const writer *w, double v)
 {
     const float f = (float)v;
-    if (isfinite(f)) say(w, "%af", (double)f);
-    else say(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
+    if (isfinite(f)) print(w, "%af", (double)f);
+    else print(w, "__int_as_float(0x%08x)", (unsigned)ir_bits_f32(f));
 }
 
 /* Writes the offset of the operand's element for `position`. */
-static void say_offset(const writer *w, const k_walk *k, const char *position)
+static void print_offset(const writer *w, const k_walk *k, const char *position)
 {
     const char *suffix = w->narrow ? "u" : "ull", *plus = "";
     for (int i = 0; i < k->rank; i++) {
         if (k->src[i] == 0 || k->dims[i] == 1) continue;
-        say(w, "%s(long long)(%s", plus, position);
-        if (k->dst[i] != 1) say(w, " / %" PRId64 "%s", k->dst[i], suffix);
-        if (i > 0) say(w, " %% %" PRId64 "%s", k->dims[i], suffix);
-        say(w, ")");
-        if (k->src[i] != 1) say(w, " * %" PRId64, k->src[i]);
+        print(w, "%s(long long)(%s", plus, position);
+        if (k->dst[i] != 1) print(w, " / %" PRId64 "%s", k->dst[i], suffix);
+        if (i > 0) print(w, " %% %" PRId64 "%s", k->dims[i], suffix);
+        print(w, ")");
+        if (k->src[i] != 1) print(w, " * %" PRId64, k->src[i]);
         plus = " + ";
     }
 }
 
 /* ---- loads ---- */
 
-static void say_pointers(const writer *w)
+static void print_pointers(const writer *w)
 {
     const k_fused *p = w->program;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i]) {
             const char *type = stored_types[operand_type(w, i)];
-            say(w, "    const %s *p%d = static_cast<const %s *>(a.operand[%d]);\n", type, i, type, i);
+            print(w, "    const %s *p%d = static_cast<const %s *>(a.operand[%d]);\n", type, i, type, i);
         }
     for (int i = 0; i < p->n_results; i++) {
         const bool parts = p->results[i].fold && w->cut->groups > 1;
         const char *type = stored_types[parts ? IR_f32 : w->types->out[i]];
-        say(w, "    %s *q%d = static_cast<%s *>(a.result[%d]);\n", type, i, type, i);
+        print(w, "    %s *q%d = static_cast<%s *>(a.result[%d]);\n", type, i, type, i);
     }
-    say(w, "    [[maybe_unused]] const bool chunks = aligned(");
+    print(w, "    [[maybe_unused]] const bool chunks = aligned(");
     const char *comma = "";
     for (int i = 0; i < p->n_operands; i++)
-        if (w->form[i] == RUN) say(w, "%sp%d", comma, i), comma = ", ";
+        if (w->form[i] == RUN) print(w, "%sp%d", comma, i), comma = ", ";
     for (int i = 0; i < p->n_results; i++)
-        if (!p->results[i].fold) say(w, "%sq%d", comma, i), comma = ", ";
-    say(w, ");\n");
+        if (!p->results[i].fold) print(w, "%sq%d", comma, i), comma = ", ";
+    print(w, ");\n");
 }
 
 static bool is_element(const writer *w, int operand)
@@ -195,318 +195,318 @@ static bool is_element(const writer *w, int operand)
 }
 
 /* Loads that happen once per thread. */
-static void say_once(const writer *w)
+static void print_once(const writer *w)
 {
     const k_fused *p = w->program;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i] == ONCE && is_element(w, i))
-            say(w, "    const %s x%d = *p%d;\n", stored_types[operand_type(w, i)], i, i);
+            print(w, "    const %s x%d = *p%d;\n", stored_types[operand_type(w, i)], i, i);
     for (int i = 0; i < p->n_code; i++) {
         const k_instruction *c = &p->code[i];
         if (!w->live[i] || !is_draw(c)) continue;
         const int rng = ~c->arg[0];
-        say(w, "    const dropout_source d%d = dropout_source_of(value(p%d[0]), value(p%d[1]), %" PRIu64 "ull);\n", i,
-            rng, rng, (uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1);
+        print(w, "    const dropout_source d%d = dropout_source_of(value(p%d[0]), value(p%d[1]), %" PRIu64 "ull);\n", i,
+              rng, rng, (uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1);
     }
 }
 
-static void say_load(const writer *w, int i)
+static void print_load(const writer *w, int i)
 {
     const k_operand *o = &w->program->operands[i];
     const char *position = w->narrow ? "unsigned" : "unsigned long long", *type = stored_types[operand_type(w, i)];
     const char *constant = w->queue ? "" : "const ";
     if (w->form[i] == SAME) {
-        say(w, "        const %s x%d = p%d[", type, i, i);
-        say_offset(w, &o->walk, "at");
-        say(w, "];\n");
+        print(w, "        const %s x%d = p%d[", type, i, i);
+        print_offset(w, &o->walk, "at");
+        print(w, "];\n");
     } else if (w->form[i] == EACH) {
-        say(w, "        %selements<%s, %d> x%d = load_each<%d>(p%d, n, [=](int i) -> long long {\n", constant, type,
-            w->tile, i, w->tile, i);
-        say(w, "            const %s e = at + i;\n            return ", position);
-        say_offset(w, &o->walk, "e");
-        say(w, ";\n        });\n");
+        print(w, "        %selements<%s, %d> x%d = load_each<%d>(p%d, n, [=](int i) -> long long {\n", constant, type,
+              w->tile, i, w->tile, i);
+        print(w, "            const %s e = at + i;\n            return ", position);
+        print_offset(w, &o->walk, "e");
+        print(w, ";\n        });\n");
     } else if (w->form[i] == RUN) {
-        say(w, "        %selements<%s, %d> x%d = load_run<%d>(p%d + ", constant, type, w->tile, i, w->tile, i);
-        if (o->dense) say(w, "first");
-        else say(w, "("), say_offset(w, &o->walk, "at"), say(w, ")");
-        say(w, ", n, %s);\n", in_chunks(w, o) ? "whole" : "false");
+        print(w, "        %selements<%s, %d> x%d = load_run<%d>(p%d + ", constant, type, w->tile, i, w->tile, i);
+        if (o->dense) print(w, "first");
+        else print(w, "("), print_offset(w, &o->walk, "at"), print(w, ")");
+        print(w, ", n, %s);\n", in_chunks(w, o) ? "full" : "false");
     }
 }
 
-static void say_loads(const writer *w)
+static void print_loads(const writer *w)
 {
     const k_fused *p = w->program;
     bool at = false;
     for (int i = 0; i < p->n_operands; i++) at |= w->form[i] >= SAME && !p->operands[i].dense;
     if (at)
-        say(w, "        const %s at = (%s)first;\n", w->narrow ? "unsigned" : "unsigned long long",
-            w->narrow ? "unsigned" : "unsigned long long");
-    for (int i = 0; i < p->n_operands; i++) say_load(w, i);
+        print(w, "        const %s at = (%s)first;\n", w->narrow ? "unsigned" : "unsigned long long",
+              w->narrow ? "unsigned" : "unsigned long long");
+    for (int i = 0; i < p->n_operands; i++) print_load(w, i);
     for (int i = 0; i < p->n_code; i++)
         if (w->live[i] && is_draw(&p->code[i]))
-            say(w, "        %selements<flag, %d> m%d = draw<%d>(d%d, %" PRIu64 "ull, first);\n",
-                w->queue ? "" : "const ", w->tile, i, w->tile, i,
-                (uint64_t)(p->code[i].attr[IR_ATTR(dropout, ratio)].f * 0x1p32));
+            print(w, "        %selements<flag, %d> m%d = draw<%d>(d%d, %" PRIu64 "ull, first);\n",
+                  w->queue ? "" : "const ", w->tile, i, w->tile, i,
+                  (uint64_t)(p->code[i].attr[IR_ATTR(dropout, ratio)].f * 0x1p32));
 }
 
 /* ---- instructions ---- */
 
 /* Writes an argument of an instruction in its stored type. */
-static void say_stored(const writer *w, int arg)
+static void print_stored(const writer *w, int arg)
 {
     const char *element = w->queue ? "[0]" : "[i]";
-    if (!is_operand(arg)) say(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
-    else if (w->form[~arg] == ONCE || w->form[~arg] == SAME) say(w, "x%d", ~arg);
-    else say(w, "x%d.v%s", ~arg, element);
+    if (!is_operand(arg)) print(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
+    else if (w->form[~arg] == ONCE || w->form[~arg] == SAME) print(w, "x%d", ~arg);
+    else print(w, "x%d.v%s", ~arg, element);
 }
 
-static void say_value(const writer *w, int arg)
+static void print_value(const writer *w, int arg)
 {
-    say(w, "value(");
-    say_stored(w, arg);
-    say(w, ")");
+    print(w, "value(");
+    print_stored(w, arg);
+    print(w, ")");
 }
 
 /* Writes a bound of clip; an absent bound becomes the extreme value. */
-static void say_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
+static void print_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
 {
-    if (i < c->n_arg && c->arg[i] != K_NO_ARG) say_value(w, c->arg[i]);
-    else if (is_float) say_float(w, low ? -INFINITY : INFINITY);
-    else say(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
+    if (i < c->n_arg && c->arg[i] != K_NO_ARG) print_value(w, c->arg[i]);
+    else if (is_float) print_float(w, low ? -INFINITY : INFINITY);
+    else print(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
 }
 
 /* Writes the constants of a formula; 0 if it has none. */
-static void say_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, bool is_float)
+static void print_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, bool is_float)
 {
     for (int i = 0; i < 2; i++) {
-        say(w, ", ");
-        if (formula->numbers == IR_NUMBERS_BOUNDS) say_bound(w, c, formula->operands + i, is_float, i == 0);
-        else if (formula->numbers == IR_NUMBERS_COUNT && i == 0) say_float(w, k_pointwise_count(c->attr));
-        else say(w, "0");
+        print(w, ", ");
+        if (formula->numbers == IR_NUMBERS_BOUNDS) print_bound(w, c, formula->operands + i, is_float, i == 0);
+        else if (formula->numbers == IR_NUMBERS_COUNT && i == 0) print_float(w, k_pointwise_count(c->attr));
+        else print(w, "0");
     }
 }
 
-static void say_formula(const writer *w, const k_instruction *c)
+static void print_formula(const writer *w, const k_instruction *c)
 {
     const ir_formula_info *formula = formula_of(c);
     const bool is_float = ir_dtype_is_float(arg_type(w, c->arg[0]));
-    say(w, "f_%s_%s(", formula->name, is_float ? "float" : "int64_t");
-    say_value(w, c->arg[0]);
-    say(w, ", ");
-    if (formula->operands > 1) say_value(w, c->arg[1]);
-    else say(w, "0");
-    say_numbers(w, c, formula, is_float);
-    say(w, ")");
+    print(w, "f_%s_%s(", formula->name, is_float ? "float" : "int64_t");
+    print_value(w, c->arg[0]);
+    print(w, ", ");
+    if (formula->operands > 1) print_value(w, c->arg[1]);
+    else print(w, "0");
+    print_numbers(w, c, formula, is_float);
+    print(w, ")");
 }
 
-static void say_cast(const writer *w, const k_instruction *c)
+static void print_cast(const writer *w, const k_instruction *c)
 {
     const bool from_float = ir_dtype_is_float(arg_type(w, c->arg[0])), to_float = ir_dtype_is_float(c->type);
     const int bits = (int)ir_dtype_size(c->type) * 8;
     if (from_float == to_float) {
-        say_value(w, c->arg[0]);
+        print_value(w, c->arg[0]);
     } else if (to_float) {
-        say(w, "whole_to_float(");
-        say_value(w, c->arg[0]);
-        say(w, ", %s)", ir_dtype_is_low(c->type) ? "true" : "false");
+        print(w, "integer_to_float(");
+        print_value(w, c->arg[0]);
+        print(w, ", %s)", ir_dtype_is_low(c->type) ? "true" : "false");
     } else if (c->type == IR_bool) {
-        say_value(w, c->arg[0]);
-        say(w, " != 0");
+        print_value(w, c->arg[0]);
+        print(w, " != 0");
     } else {
-        const int64_t most = c->type == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
-        say(w, "float_to_whole(");
-        say_value(w, c->arg[0]);
-        say(w, ", -%" PRId64 "ll%s, %" PRId64 "ll)", c->type == IR_u8 ? 0 : most, c->type == IR_u8 ? "" : " - 1", most);
+        const int64_t max = c->type == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
+        print(w, "float_to_integer(");
+        print_value(w, c->arg[0]);
+        print(w, ", -%" PRId64 "ll%s, %" PRId64 "ll)", c->type == IR_u8 ? 0 : max, c->type == IR_u8 ? "" : " - 1", max);
     }
 }
 
-static void say_choice(const writer *w, const k_instruction *c)
+static void print_choice(const writer *w, const k_instruction *c)
 {
-    say_value(w, c->arg[0]);
-    say(w, " ? ");
-    say_stored(w, c->arg[1]);
-    say(w, " : ");
-    say_stored(w, c->arg[2]);
+    print_value(w, c->arg[0]);
+    print(w, " ? ");
+    print_stored(w, c->arg[1]);
+    print(w, " : ");
+    print_stored(w, c->arg[2]);
 }
 
-static void say_masked(const writer *w, const k_instruction *c)
+static void print_masked(const writer *w, const k_instruction *c)
 {
-    say(w, "dropped(");
-    say_value(w, c->arg[IR_IN(dropout_grad, dy)]);
-    say(w, ", ");
-    say_value(w, c->arg[IR_IN(dropout_grad, mask)]);
-    say(w, ", ");
-    say_float(w, 1 / (1 - c->attr[IR_ATTR(dropout_grad, ratio)].f));
-    say(w, ")");
+    print(w, "dropped(");
+    print_value(w, c->arg[IR_IN(dropout_grad, dy)]);
+    print(w, ", ");
+    print_value(w, c->arg[IR_IN(dropout_grad, mask)]);
+    print(w, ", ");
+    print_float(w, 1 / (1 - c->attr[IR_ATTR(dropout_grad, ratio)].f));
+    print(w, ")");
 }
 
 /* Writes the expression of an instruction. `stored`: it already has the stored type. Dropout masks are drawn together
  * with the loads. */
 static const struct {
-    void (*say)(const writer *w, const k_instruction *c);
+    void (*print)(const writer *w, const k_instruction *c);
     bool stored;
 } kinds[K_KIND_COUNT] = {
-    [K_COMPUTE] = {say_formula, false}, [K_CAST] = {say_cast, false},   [K_WHERE] = {say_choice, true},
-    [K_SELECT] = {say_choice, true},    [K_MASK] = {say_masked, false},
+    [K_COMPUTE] = {print_formula, false}, [K_CAST] = {print_cast, false},   [K_WHERE] = {print_choice, true},
+    [K_SELECT] = {print_choice, true},    [K_MASK] = {print_masked, false},
 };
 
-static void say_instruction(const writer *w, int k)
+static void print_instruction(const writer *w, int k)
 {
     const k_instruction *c = &w->program->code[k];
     const k_instruction_kind kind = k_kind_of(c);
     const char *type = stored_types[c->type];
-    if (!w->live[k] || !kinds[kind].say) return;
-    say(w, "            const %s s%d = ", type, k);
-    if (!kinds[kind].stored) say(w, "as<%s>(", type);
-    kinds[kind].say(w, c);
-    say(w, kinds[kind].stored ? ";\n" : ");\n");
+    if (!w->live[k] || !kinds[kind].print) return;
+    print(w, "            const %s s%d = ", type, k);
+    if (!kinds[kind].stored) print(w, "as<%s>(", type);
+    kinds[kind].print(w, c);
+    print(w, kinds[kind].stored ? ";\n" : ");\n");
 }
 
 /* ---- tiles ---- */
 
-static void say_result(const writer *w, int r)
+static void print_result(const writer *w, int r)
 {
-    say(w, w->queue ? "            put(y%d, " : "            y%d.v[i] = ", r);
-    say_stored(w, w->program->results[r].from);
-    say(w, w->queue ? ");\n" : ";\n");
+    print(w, w->queue ? "            put(y%d, " : "            y%d.v[i] = ", r);
+    print_stored(w, w->program->results[r].from);
+    print(w, w->queue ? ");\n" : ";\n");
 }
 
 /* Writes the loop over the elements of a tile. */
-static void say_elements(const writer *w)
+static void print_elements(const writer *w)
 {
     const k_fused *p = w->program;
     for (int r = 0; r < p->n_results; r++)
-        say(w, "        elements<%s, %d> y%d;\n", stored_types[p->code[p->results[r].from].type], w->tile, r);
-    say(w, "#pragma unroll%s\n        for (int i = 0; i < %d; i++) {\n", w->queue ? " 1" : "", w->tile);
-    for (int k = 0; k < p->n_code; k++) say_instruction(w, k);
-    for (int r = 0; r < p->n_results; r++) say_result(w, r);
+        print(w, "        elements<%s, %d> y%d;\n", stored_types[p->code[p->results[r].from].type], w->tile, r);
+    print(w, "#pragma unroll%s\n        for (int i = 0; i < %d; i++) {\n", w->queue ? " 1" : "", w->tile);
+    for (int k = 0; k < p->n_code; k++) print_instruction(w, k);
+    for (int r = 0; r < p->n_results; r++) print_result(w, r);
     for (int i = 0; w->queue && i < p->n_operands; i++)
-        if (w->form[i] >= RUN) say(w, "            turn(x%d);\n", i);
+        if (w->form[i] >= RUN) print(w, "            turn(x%d);\n", i);
     for (int k = 0; w->queue && k < p->n_code; k++)
-        if (w->live[k] && is_draw(&p->code[k])) say(w, "            turn(m%d);\n", k);
-    say(w, "        }\n");
+        if (w->live[k] && is_draw(&p->code[k])) print(w, "            turn(m%d);\n", k);
+    print(w, "        }\n");
 }
 
 /* Writes the code for n elements starting at `first`. */
-static void say_tile(const writer *w)
+static void print_tile(const writer *w)
 {
     const k_fused *p = w->program;
-    say_loads(w);
-    say_elements(w);
+    print_loads(w);
+    print_elements(w);
     for (int r = 0; r < p->n_results; r++)
-        if (!p->results[r].fold) say(w, "        store_run(q%d + first, n, whole, y%d);\n", r, r);
+        if (!p->results[r].fold) print(w, "        store_run(q%d + first, n, full, y%d);\n", r, r);
 }
 
-static void say_each(const writer *w)
+static void print_each(const writer *w)
 {
     const int64_t count = w->program->count;
-    say(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n", w->tile,
-        count, w->tile);
+    print(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n",
+          w->tile, count, w->tile);
     if (count % w->tile == 0)
-        say(w, "        const int n = %d;\n        [[maybe_unused]] const bool whole = chunks;\n", w->tile);
+        print(w, "        const int n = %d;\n        [[maybe_unused]] const bool full = chunks;\n", w->tile);
     else
-        say(w,
-            "        const int n = %" PRId64 " - first < %d ? (int)(%" PRId64 " - first) : %d;\n"
-            "        [[maybe_unused]] const bool whole = chunks && n == %d;\n",
-            count, w->tile, count, w->tile, w->tile);
-    say_tile(w);
-    say(w, "    }\n");
+        print(w,
+              "        const int n = %" PRId64 " - first < %d ? (int)(%" PRId64 " - first) : %d;\n"
+              "        [[maybe_unused]] const bool full = chunks && n == %d;\n",
+              count, w->tile, count, w->tile, w->tile);
+    print_tile(w);
+    print(w, "    }\n");
 }
 
 /* ---- rows ---- */
 
 /* Writes the text once for each folded result, replacing # by its number. */
-static void say_folds(const writer *w, const char *format)
+static void print_folds(const writer *w, const char *format)
 {
     for (int r = 0; r < w->program->n_results; r++) {
         if (!w->program->results[r].fold) continue;
         for (const char *c = format; *c; c++)
-            if (*c == '#') say(w, "%d", r);
-            else say(w, "%c", *c);
+            if (*c == '#') print(w, "%d", r);
+            else print(w, "%c", *c);
     }
 }
 
 /* Writes the code that adds tile t of a row to the row's sums. */
-static void say_row_tiles(const writer *w)
+static void print_row_tiles(const writer *w)
 {
     const int64_t row = w->program->row;
-    say(w, "        const row_span span = row_span_of(row * %" PRId64 ", %" PRId64 ", t);\n", row, row);
-    say(w, "        if (span.n <= 0) continue;\n");
-    say_folds(w, "        float t#[TILE];\n");
-    say(w, "#pragma unroll\n        for (int part = 0; part < TILE; part += %d) {\n", w->tile);
-    say(w,
-        "        [[maybe_unused]] const long long first = span.first + part;\n"
-        "        [[maybe_unused]] const int n = min(span.n - part, %d);\n"
-        "        [[maybe_unused]] const bool whole = chunks && span.n == TILE;\n",
-        w->tile);
-    say_tile(w);
+    print(w, "        const row_span span = row_span_of(row * %" PRId64 ", %" PRId64 ", t);\n", row, row);
+    print(w, "        if (span.n <= 0) continue;\n");
+    print_folds(w, "        float t#[TILE];\n");
+    print(w, "#pragma unroll\n        for (int part = 0; part < TILE; part += %d) {\n", w->tile);
+    print(w,
+          "        [[maybe_unused]] const long long first = span.first + part;\n"
+          "        [[maybe_unused]] const int n = min(span.n - part, %d);\n"
+          "        [[maybe_unused]] const bool full = chunks && span.n == TILE;\n",
+          w->tile);
+    print_tile(w);
     for (int r = 0; r < w->program->n_results; r++)
         if (w->program->results[r].fold)
-            say(w,
-                "#pragma unroll\n        for (int i = 0; i < %d; i++) t%d[part + i] = i < n ? value(y%d.v[i]) : 0;\n",
-                w->tile, r, r);
-    say(w, "        }\n");
-    say_folds(w, "        sum# += tile_sum<float>(t#);\n");
+            print(w,
+                  "#pragma unroll\n        for (int i = 0; i < %d; i++) t%d[part + i] = i < n ? value(y%d.v[i]) : 0;\n",
+                  w->tile, r, r);
+    print(w, "        }\n");
+    print_folds(w, "        sum# += tile_sum<float>(t#);\n");
 }
 
 /* Writes the store of the sums of unit `unit`: a row, or a group of its tiles. */
-static void say_sums(const writer *w)
+static void print_sums(const writer *w)
 {
     const k_fused *p = w->program;
     for (int r = 0; r < p->n_results; r++) {
         if (!p->results[r].fold) continue;
-        if (w->cut->groups > 1) say(w, "        q%d[unit] = sum%d;\n", r, r);
+        if (w->cut->groups > 1) print(w, "        q%d[unit] = sum%d;\n", r, r);
         else if (p->results[r].fold == K_ROW_SUM)
-            say(w, "        q%d[unit] = as<%s>(sum%d);\n", r, stored_types[w->types->out[r]], r);
+            print(w, "        q%d[unit] = as<%s>(sum%d);\n", r, stored_types[w->types->out[r]], r);
         else
-            say(w, "        q%d[unit] = as<%s>(mean_of(sum%d, %" PRId64 "));\n", r, stored_types[w->types->out[r]], r,
-                p->row);
+            print(w, "        q%d[unit] = as<%s>(mean_of(sum%d, %" PRId64 "));\n", r, stored_types[w->types->out[r]], r,
+                  p->row);
     }
 }
 
 static int64_t row_tile_count(int64_t row) { return (row + CUDA_TILE - 1) / CUDA_TILE + (row % CUDA_TILE != 0); }
 
-static void say_rows_by_lanes(const writer *w)
+static void print_rows_by_lanes(const writer *w)
 {
-    const int lanes = w->cut->lanes, each = PROGRAM_BLOCK / lanes;
-    const int64_t rows = program_rows(w->program);
-    say(w,
-        "    for (long long base = (long long)blockIdx.x * %d; base < %" PRId64
-        "; base += (long long)gridDim.x * %d) {\n",
-        each, rows, each);
-    say(w, "    const long long row = base + threadIdx.x / %d, unit = row;\n", lanes);
-    say_folds(w, "    float sum# = 0;\n");
-    say(w, "    for (long long t = threadIdx.x %% %d; row < %" PRId64 " && t < %" PRId64 "; t += %d) {\n", lanes, rows,
-        row_tile_count(w->program->row), lanes);
-    say_row_tiles(w);
-    say(w, "    }\n");
+    const int lanes = w->cut->lanes, each = FUSED_BLOCK / lanes;
+    const int64_t rows = fused_rows(w->program);
+    print(w,
+          "    for (long long base = (long long)blockIdx.x * %d; base < %" PRId64
+          "; base += (long long)gridDim.x * %d) {\n",
+          each, rows, each);
+    print(w, "    const long long row = base + threadIdx.x / %d, unit = row;\n", lanes);
+    print_folds(w, "    float sum# = 0;\n");
+    print(w, "    for (long long t = threadIdx.x %% %d; row < %" PRId64 " && t < %" PRId64 "; t += %d) {\n", lanes,
+          rows, row_tile_count(w->program->row), lanes);
+    print_row_tiles(w);
+    print(w, "    }\n");
     for (int r = 0; r < w->program->n_results; r++)
-        if (w->program->results[r].fold) say(w, "    sum%d = lanes_sum(sum%d, %d);\n", r, r, lanes);
-    say(w, "    if (row < %" PRId64 " && threadIdx.x %% %d == 0) {\n", rows, lanes);
-    say_sums(w);
-    say(w, "    }\n    }\n");
+        if (w->program->results[r].fold) print(w, "    sum%d = lanes_sum(sum%d, %d);\n", r, r, lanes);
+    print(w, "    if (row < %" PRId64 " && threadIdx.x %% %d == 0) {\n", rows, lanes);
+    print_sums(w);
+    print(w, "    }\n    }\n");
 }
 
-static void say_rows_by_block(const writer *w)
+static void print_rows_by_block(const writer *w)
 {
     const int64_t groups = w->cut->groups, tiles = row_tile_count(w->program->row);
-    say(w, "    __shared__ float slots[WARP];\n");
-    say(w, "    const long long unit = blockIdx.x, row = unit / %" PRId64 ", group = unit %% %" PRId64 ";\n", groups,
-        groups);
-    say_folds(w, "    float sum# = 0;\n");
-    say(w,
-        "    for (long long t = %" PRId64 " * group / %" PRId64 " + threadIdx.x; t < %" PRId64
-        " * (group + 1) / %" PRId64 "; t += %d) {\n",
-        tiles, groups, tiles, groups, PROGRAM_BLOCK);
-    say_row_tiles(w);
-    say(w, "    }\n");
-    say_folds(w, "    sum# = block_sum(sum#, slots);\n");
-    say(w, "    if (threadIdx.x == 0) {\n");
-    say_sums(w);
-    say(w, "    }\n");
+    print(w, "    __shared__ float slots[WARP];\n");
+    print(w, "    const long long unit = blockIdx.x, row = unit / %" PRId64 ", group = unit %% %" PRId64 ";\n", groups,
+          groups);
+    print_folds(w, "    float sum# = 0;\n");
+    print(w,
+          "    for (long long t = %" PRId64 " * group / %" PRId64 " + threadIdx.x; t < %" PRId64
+          " * (group + 1) / %" PRId64 "; t += %d) {\n",
+          tiles, groups, tiles, groups, FUSED_BLOCK);
+    print_row_tiles(w);
+    print(w, "    }\n");
+    print_folds(w, "    sum# = block_sum(sum#, slots);\n");
+    print(w, "    if (threadIdx.x == 0) {\n");
+    print_sums(w);
+    print(w, "    }\n");
 }
 
-char *program_text(const k_fused *program, const program_types *types, const cuda_row_cut *cut, int *tile)
+char *fused_text(const k_fused *program, const fused_types *types, const cuda_row_cut *cut, int *tile)
 {
     char *text = NULL;
     size_t size = 0;
@@ -514,14 +514,14 @@ char *program_text(const k_fused *program, const program_types *types, const cud
     if (!w.file) return NULL;
     choose(&w);
     *tile = w.tile;
-    say(&w, "(program_arguments a)\n{\n");
-    if (program->commits) say(&w, "    if (!fault_none(a.fault)) return;\n");
-    say_pointers(&w);
-    say_once(&w);
-    if (program_rows(program) == 0) say_each(&w);
-    else if (cut->by_block) say_rows_by_block(&w);
-    else say_rows_by_lanes(&w);
-    say(&w, "}\n");
+    print(&w, "(fused_arguments a)\n{\n");
+    if (program->commits) print(&w, "    if (!fault_none(a.fault)) return;\n");
+    print_pointers(&w);
+    print_once(&w);
+    if (fused_rows(program) == 0) print_each(&w);
+    else if (cut->by_block) print_rows_by_block(&w);
+    else print_rows_by_lanes(&w);
+    print(&w, "}\n");
     bool failed = ferror(w.file) != 0;
     if (fclose(w.file) != 0 || failed) {
         free(text);

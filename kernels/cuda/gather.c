@@ -17,9 +17,8 @@ typedef struct gather_state {
 static ampc_status gather_prepare(const k_args *args, void **out, size_t *workspace)
 {
     (void)workspace;
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    gather_state *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    CUDA_FORWARD(cuda_new_state(args, sizeof(gather_state), out));
+    gather_state *s = *out;
     for (int i = 0; i < GATHER_SIZES; i++) {
         char name[32];
         snprintf(name, sizeof name, "gather_%d", 1 << i);
@@ -105,12 +104,11 @@ static ampc_status gather_grad_prepare(const k_args *args, void **out, size_t *w
                    {"gather_place", offsetof(grad_state, place)},
                    {"gather_sum", offsetof(grad_state, sum)},
                    {"gather_join", offsetof(grad_state, join)}};
-    CUDA_FORWARD(cuda_check_dtypes(args));
     if (p.indices > INT32_MAX || p.axis.length > UINT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld indices into %lld entries are too many for this device",
                          (long long)p.indices, (long long)p.axis.length);
-    grad_state *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    CUDA_FORWARD(cuda_new_state(args, sizeof(grad_state), out));
+    grad_state *s = *out;
     for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
         CUDA_FORWARD(
             cuda_find(args->ctx, CUDA_FAMILY_gather, kernels[i].name, (cudaKernel_t *)((char *)s + kernels[i].offset)));

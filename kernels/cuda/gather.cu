@@ -168,26 +168,26 @@ __device__ __forceinline__ void put_sum(const gather_sums &g, const gather_work 
         put_row(g, w, key, sum);
 }
 
-/* Loads GATHER_AHEAD rows of dy at a time to overlap their latency, then adds them in order. */
+/* Loads GATHER_BATCH rows of dy at a time to overlap their latency, then adds them in order. */
 template <typename T> __device__ __forceinline__ void sum_run(const gather_sums &g, const gather_work &w)
 {
     const T *column = static_cast<const T *>(g.dy) + w.outer * g.count * g.inner + w.column;
-    const bool whole = g.inner % TILE == 0 && tile_moves_whole(column, w.n);
+    const bool whole = g.inner % TILE == 0 && tile_is_full(column, w.n);
     float sum[TILE] = {};
     long long from = w.begin;
     unsigned key = g.keys[from];
-    for (long long first = w.begin; first < w.end; first += GATHER_AHEAD) {
-        float v[GATHER_AHEAD][TILE];
+    for (long long first = w.begin; first < w.end; first += GATHER_BATCH) {
+        float v[GATHER_BATCH][TILE];
 #pragma unroll
-        for (int k = 0; k < GATHER_AHEAD; k++) {
+        for (int k = 0; k < GATHER_BATCH; k++) {
             const T *row = column + g.positions[min(first + k, w.end - 1)] * g.inner;
             if (whole)
-                load_whole(row, v[k]);
+                load_full(row, v[k]);
             else
                 load_typed(row, w.n, v[k]);
         }
 #pragma unroll
-        for (int k = 0; k < GATHER_AHEAD; k++) {
+        for (int k = 0; k < GATHER_BATCH; k++) {
             if (first + k == w.end) break;
             if (g.keys[first + k] != key) {
                 put_sum(g, w, key, from, first + k, sum);

@@ -9,7 +9,7 @@ enum {
     SORT_TURN = GATHER_BLOCK, /* keys that a block places per turn */
     SORT_TURNS = 4,           /* minimum turns per block */
     SORT_BLOCKS = 256,        /* maximum */
-    GATHER_AHEAD = 4,         /* rows that a thread reads at a time */
+    GATHER_BATCH = 4,         /* rows that a thread reads at a time */
     GATHER_RUN = 32           /* sorted indices whose rows one group of threads sums */
 };
 

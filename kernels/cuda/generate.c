@@ -48,7 +48,7 @@ ampc_status cuda_generate(const k_context *ctx, char *text, const cuda_generated
         }
         cuda_cache_key key = cuda_cache_start();
         cuda_cache_add_text(&key, text);
-        snprintf(k->name, sizeof k->name, "program_%016" PRIx64, key.name);
+        snprintf(k->name, sizeof k->name, "fused_%016" PRIx64, key.name);
         k->text = text;
         k->next = g->kernels;
         g->kernels = k;
@@ -152,16 +152,16 @@ static ampc_status choose_architecture(const k_context *ctx, int device, int *ou
 {
     int n = 0;
     RTC_CALL(ctx, nvrtcGetNumSupportedArchs, &n);
-    int *known = malloc((size_t)(n > 0 ? n : 1) * sizeof *known);
-    if (!known) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
-    ampc_status status = rtc_status(ctx, cuda.nvrtcGetSupportedArchs(known), "nvrtcGetSupportedArchs");
+    int *supported = malloc((size_t)(n > 0 ? n : 1) * sizeof *supported);
+    if (!supported) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+    ampc_status status = rtc_status(ctx, cuda.nvrtcGetSupportedArchs(supported), "nvrtcGetSupportedArchs");
     *out = 0;
     for (int i = 0; i < n && status == AMPC_OK; i++)
-        if (known[i] <= device && known[i] > *out) *out = known[i];
-    free(known);
+        if (supported[i] <= device && supported[i] > *out) *out = supported[i];
+    free(supported);
     if (status == AMPC_OK && *out == 0)
         return cuda_fail(ctx, AMPC_DEVICE,
-                         "this NVRTC makes no code for devices of architecture %d; --no-fuse does without it", device);
+                         "this NVRTC does not support architecture %d; --no-fuse disables fused kernels", device);
     return status;
 }
 
@@ -174,13 +174,13 @@ static ampc_status compile_failed(const k_context *ctx, nvrtcProgram program, nv
     if (log) cuda.nvrtcGetProgramLog(program, log);
     const char *line = log ? strstr(log, "error") : NULL;
     if (!line) line = log ? log : "";
-    cuda_fail(ctx, AMPC_DEVICE, "NVRTC does not compile a fused kernel: %s: %.*s", cuda.nvrtcGetErrorString(result),
+    cuda_fail(ctx, AMPC_DEVICE, "NVRTC failed to compile a fused kernel: %s: %.*s", cuda.nvrtcGetErrorString(result),
               (int)(strcspn(line, "\n") < MAX_LOG_LINE ? strcspn(line, "\n") : MAX_LOG_LINE), line);
     free(log);
     return result == NVRTC_ERROR_OUT_OF_MEMORY ? AMPC_NO_MEMORY : AMPC_DEVICE;
 }
 
-static ampc_status take_code(const k_context *ctx, nvrtcProgram program, bool ptx, char **code, size_t *bytes)
+static ampc_status read_code(const k_context *ctx, nvrtcProgram program, bool ptx, char **code, size_t *bytes)
 {
     if (ptx) RTC_CALL(ctx, nvrtcGetPTXSize, program, bytes);
     else RTC_CALL(ctx, nvrtcGetCUBINSize, program, bytes);
@@ -202,7 +202,7 @@ static ampc_status compile_for(const k_context *ctx, nvrtcProgram program, int d
     const bool ptx = newest != device;
     snprintf(architecture, sizeof architecture, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", newest);
     nvrtcResult result = cuda.nvrtcCompileProgram(program, ptx ? 3 : 5, options);
-    return result ? compile_failed(ctx, program, result) : take_code(ctx, program, ptx, code, bytes);
+    return result ? compile_failed(ctx, program, result) : read_code(ctx, program, ptx, code, bytes);
 }
 
 /* *code is malloc'ed, also on failure. */
@@ -211,7 +211,7 @@ static ampc_status compile(const k_context *ctx, const char *text, int device, c
     char reason[256];
     nvrtcProgram program = NULL;
     if (cuda_api_open(CUDA_RTC, reason, sizeof reason) != AMPC_OK)
-        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels need NVRTC: %s; --no-fuse does without them", reason);
+        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels require NVRTC: %s; --no-fuse disables them", reason);
     const char **texts = malloc((size_t)cuda_header_count * sizeof *texts);
     const char **names = malloc((size_t)cuda_header_count * sizeof *names);
     ampc_status status = texts && names ? AMPC_OK : cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");
@@ -286,7 +286,7 @@ static ampc_status build(const k_context *ctx, struct cuda_generation *g, const 
     }
     ampc_status status = compile(ctx, text, device, &code, &bytes);
     if (status == AMPC_OK) status = load(ctx, g, code);
-    if (status == AMPC_OK) cuda_cache_keep("kernels", &key, code, bytes);
+    if (status == AMPC_OK) cuda_cache_store("kernels", &key, code, bytes);
     free(code);
     return status;
 }

@@ -56,9 +56,10 @@ static int64_t stripes_of(const layer_norm_backward *a) { return (a->rows.length
 /* Returns enough groups to keep a device busy, none of them small. */
 static int groups_of(const layer_norm_backward *a)
 {
-    const int64_t stripes = stripes_of(a), most = stripes < COLUMN_BLOCKS ? COLUMN_BLOCKS / (stripes ? stripes : 1) : 1;
+    const int64_t stripes = stripes_of(a),
+                  max_groups = stripes < COLUMN_BLOCKS ? COLUMN_BLOCKS / (stripes ? stripes : 1) : 1;
     const int64_t groups = a->rows.outer / COLUMN_GROUP_ROWS;
-    return (int)(groups < 1 ? 1 : groups < most ? groups : most);
+    return (int)(groups < 1 ? 1 : groups < max_groups ? groups : max_groups);
 }
 
 static layer_norm_backward backward_of(const k_args *args)
@@ -82,10 +83,8 @@ static layer_norm_backward backward_of(const k_args *args)
 
 static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    gradient_state *s = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *state = s;
+    CUDA_FORWARD(cuda_new_state(args, sizeof(gradient_state), state));
+    gradient_state *s = *state;
     layer_norm_backward a = backward_of(args);
     *workspace = (size_t)a.groups * 2 * (size_t)a.rows.length * sizeof(float);
     char name[64];

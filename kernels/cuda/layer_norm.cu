@@ -98,7 +98,7 @@ AMPC_KERNEL(layer_norm_block)
 /* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)) ---- */
 
 /* Replaces dy by g and x by h, and adds to the sums of g and g h. */
-static __device__ __forceinline__ void take_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
+static __device__ __forceinline__ void add_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
                                                   int n, float (&dy)[TILE], float (&x)[TILE], float &g, float &gh)
 {
     float scale[TILE];
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(lay
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++)
             if (row_tile(t) < length)
-                take_slope(a, mean, rstd, row_tile(t), tile_length(row_tile(t), length), dy[t], x[t], g, gh);
+                add_slope(a, mean, rstd, row_tile(t), tile_length(row_tile(t), length), dy[t], x[t], g, gh);
         g = warp_sum(g) / (float)length;
         gh = warp_sum(gh) / (float)length;
 #pragma unroll
@@ -149,14 +149,14 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_block(la
         tiles_each(p, [&](long long i, int n) {
             tile_load(a.dy, a.dtype, p.first + i, n, dy);
             tile_load(a.x, a.dtype, p.first + i, n, x);
-            take_slope(a, mean, rstd, i, n, dy, x, g, gh);
+            add_slope(a, mean, rstd, i, n, dy, x, g, gh);
         });
         g = block_sum(g, slots) / (float)p.length;
         gh = block_sum(gh, slots) / (float)p.length;
         tiles_each(p, [&](long long i, int n) {
             tile_load(a.dy, a.dtype, p.first + i, n, dy);
             tile_load(a.x, a.dtype, p.first + i, n, x);
-            take_slope(a, mean, rstd, i, n, dy, x, unused, unused);
+            add_slope(a, mean, rstd, i, n, dy, x, unused, unused);
             combine(rstd, g, gh, dy, x);
             tile_store(a.dx, a.dtype, p.first + i, n, dy);
         });
@@ -194,13 +194,13 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(la
         slots[1][warp][lane + j * WARP] = dbias[j];
     }
     __syncthreads();
-    const long long own = stripe + threadIdx.x; /* one column per thread */
-    if (own >= a.rows.length) return;
+    const long long result = stripe + threadIdx.x; /* one column per thread */
+    if (result >= a.rows.length) return;
     const int slot = threadIdx.x / TILE + threadIdx.x % TILE * WARP;
     for (int which = 0; which < 2; which++) {
         float sum = 0;
         for (int w = 0; w < ROW_WARPS; w++) sum += slots[which][w][slot];
-        a.sums[(group * 2 + which) * a.rows.length + own] = sum;
+        a.sums[(group * 2 + which) * a.rows.length + result] = sum;
     }
 }
 AMPC_KERNEL(layer_norm_group_sums)

@@ -39,10 +39,8 @@ static loss_reduction reduction_of(const k_args *args)
 static ampc_status find_kernels(const k_args *args, const char *items, const cuda_rows *rows, const char *total,
                                 void **state)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    loss_state *s = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *state = s;
+    CUDA_FORWARD(cuda_new_state(args, sizeof(loss_state), state));
+    loss_state *s = *state;
     char name[64];
     snprintf(name, sizeof name, "%s%s%s", items, rows ? "_" : "", rows ? cuda_rows_kernel(rows) : "");
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_loss, name, &s->items));

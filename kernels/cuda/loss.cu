@@ -29,14 +29,14 @@ static __device__ __forceinline__ void store_sums(loss_sums *to, loss_sums own, 
 
 /* ---- forward ---- */
 
-static __device__ __forceinline__ void take_loss(const loss_forward &a, const row_part &p, double most, double rest,
+static __device__ __forceinline__ void add_loss(const loss_forward &a, const row_part &p, double max_value, double rest,
                                                  loss_sums *sums)
 {
     const labelled item = item_of(a.labels, a.rows.length, p.item, true);
     double loss = 0;
     if (item.label >= 0) {
         const double x = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
-        loss = -(x - most - rest) * item.weight;
+        loss = -(x - max_value - rest) * item.weight;
     }
     if (a.loss && a.reduction == LOSS_NONE) a.loss[p.item] = (float)loss;
     sums->loss += loss;
@@ -57,14 +57,14 @@ static __device__ __forceinline__ loss_sums cross_entropy(const loss_forward &a,
         e.join(g);
         const float rest = e.log_sum();
         if (p.leads) {
-            take_loss(a, p, e.most, rest, &sums);
-            if (a.lse) a.lse[p.item] = e.most + rest;
+            add_loss(a, p, e.max_value, rest, &sums);
+            if (a.lse) a.lse[p.item] = e.max_value + rest;
         }
         if (!a.log_prob) return;
         tiles_each(p, [&](long long i, int n) {
             part_load<G>(a.x, a.dtype, p, i, n, v);
 #pragma unroll
-            for (int j = 0; j < TILE; j++) v[j] = v[j] - e.most - rest;
+            for (int j = 0; j < TILE; j++) v[j] = v[j] - e.max_value - rest;
             part_store<G>(a.log_prob, a.dtype, p, i, n, v);
         });
     });
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) nll(loss_forward a)
     for (long long i = grid_first(); i < a.rows.outer * a.rows.inner; i += grid_step()) {
         const long long outer = i / a.rows.inner, inner = i % a.rows.inner;
         const row_part p = {i, outer * a.rows.length * a.rows.inner + inner, a.rows.inner, 0, 0, 0, true};
-        take_loss(a, p, 0, 0, &sums);
+        add_loss(a, p, 0, 0, &sums);
     }
     store_sums(a.sums, sums, totals);
 }

@@ -360,8 +360,8 @@ static ampc_status choose(const k_args *args, matmul *m)
     write_key(m, key, sizeof key);
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
-    int known = cuda_tuned(args->ctx, CUDA_LT, key), best = known >= 0 && known < n ? known : 0;
-    if (args->ctx->tune && (known < 0 || known >= n)) CUDA_FORWARD(race(&c, key, n, &best));
+    int tuned = cuda_tuned(args->ctx, CUDA_LT, key), best = tuned >= 0 && tuned < n ? tuned : 0;
+    if (args->ctx->tune && (tuned < 0 || tuned >= n)) CUDA_FORWARD(race(&c, key, n, &best));
     return order_algorithms(&c, m, n, best);
 }
 
@@ -399,9 +399,9 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
 {
     const k_view *y = &args->out[0], *bias = &args->in[IN_BIAS];
     product *p = &m->p;
+    *p = product_of(args);
     m->epilogue = epilogue_of(args, p);
-    if (!m->epilogue)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: more than an epilogue of cuBLASLt does in one step");
+    if (!m->epilogue) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: unsupported epilogue");
     if (k_count(y) == 0 || p->k == 0)
         return cuda_fill_prepare(args, k_present(bias) ? bias : NULL, 0, y, &m->fill, workspace);
     m->read = args->in[IN_A].dtype;
@@ -409,7 +409,7 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     m->items = p->rank ? p->batch[p->rank - 1] : 1;
     m->calls = k_count(y) / (p->m * p->n * m->items);
     if (m->items > INT32_MAX)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a batch of %" PRId64 " matrices", m->items);
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: a batch of %" PRId64 " matrices is too large", m->items);
     CUDA_FORWARD(prepare_casts(args, m, workspace));
     if (cuda_is_described(args->ctx)) return AMPC_OK; /* cuBLASLt answers no queries without a device */
     CUDA_FORWARD(cuda_open_lt(args->ctx));
@@ -419,14 +419,8 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    matmul *m = calloc(1, sizeof *m);
-    if (!m) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    m->p = product_of(args);
-    ampc_status status = prepare_steps(args, m, workspace);
-    if (status == AMPC_OK) *state = m;
-    else release(m);
-    return status;
+    CUDA_FORWARD(cuda_new_state(args, sizeof(matmul), state));
+    return prepare_steps(args, *state, workspace);
 }
 
 const k_kernel cuda_matmul = {.prepare = prepare, .run = run, .release = release};

@@ -18,7 +18,7 @@ static size_t element_size(const k_view *v) { return ir_dtype_size(v->dtype); }
 static int log2_of(size_t size) { return size == 1 ? 0 : 1 + log2_of(size / 2); }
 
 /* Returns the integer type of the element size; its carrier preserves all bits. */
-static int whole_dtype(const k_view *v)
+static int integer_dtype(const k_view *v)
 {
     static const ir_dtype types[] = {IR_u8, IR_i16, IR_i32, IR_i64};
     return (int)types[log2_of(element_size(v))];
@@ -37,9 +37,8 @@ static ampc_status find_sizes(const k_args *args, const char *word, cudaKernel_t
 static ampc_status copy_prepare(const k_args *args, void **out, size_t *workspace)
 {
     (void)workspace;
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    state *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
+    state *s = *out;
     CUDA_FORWARD(find_sizes(args, "transpose", s->transpose, TRANSPOSE_SIZES));
     return find_sizes(args, "copy", s->copy, MOVE_SIZES);
 }
@@ -120,24 +119,24 @@ static ampc_status transpose_run(const k_args *args)
                        y->data);
 }
 
-/* Copies between the dense view `part` and the positions start + i * step of `whole`. */
-static ampc_status copy_slice(const k_args *args, const k_view *whole, const k_view *part, const int64_t *start,
+/* Copies between the dense view `part` and the positions start + i * step of `large`. */
+static ampc_status copy_slice(const k_args *args, const k_view *large, const k_view *part, const int64_t *start,
                               const int64_t *step, bool into)
 {
     int64_t offset;
     if (k_count(part) == 0) return AMPC_OK;
-    k_walk w = k_walk_slice(whole, part, start, step, &offset);
+    k_walk w = k_walk_slice(large, part, start, step, &offset);
     const size_t size = element_size(part);
-    void *at = (char *)whole->data + offset * (int64_t)size;
+    void *at = (char *)large->data + offset * (int64_t)size;
     return launch_copy(args, into ? k_walk_back(w) : w, size, into ? part->data : at, into ? at : part->data);
 }
 
-static ampc_status copy_part(const k_args *args, const k_view *whole, const k_view *part, int axis, int64_t first,
+static ampc_status copy_part(const k_args *args, const k_view *large, const k_view *part, int axis, int64_t first,
                              bool into)
 {
     int64_t start[IR_MAX_RANK] = {0};
     start[axis] = first;
-    return copy_slice(args, whole, part, start, NULL, into);
+    return copy_slice(args, large, part, start, NULL, into);
 }
 
 static ampc_status concat_run(const k_args *args)
@@ -185,9 +184,8 @@ static ampc_status slice_grad_run(const k_args *args)
 static ampc_status pad_prepare(const k_args *args, void **out, size_t *workspace)
 {
     (void)workspace;
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    state *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
+    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
+    state *s = *out;
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_movement, "move_pad_grad_axis", &s->pad_grad));
     return find_sizes(args, "pad", s->pad, MOVE_SIZES);
 }
@@ -342,28 +340,29 @@ static ampc_status launch_one(const k_args *args, int64_t blocks, void **argumen
     return cuda_launch(args, ((const cuda_one *)args->state)->kernel, blocks, MOVE_BLOCK, 0, arguments);
 }
 
-static cuda_operand whole_operand(const k_view *v, const k_view *y)
+static cuda_operand integer_operand(const k_view *v, const k_view *y)
 {
     cuda_operand o = cuda_operand_of(v, y);
-    o.dtype = whole_dtype(v);
+    o.dtype = integer_dtype(v);
     return o;
 }
 
 static ampc_status expand_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
-    move_choice w = {.a = whole_operand(&args->in[0], y), .y = y->data, .dtype = whole_dtype(y), .count = k_count(y)};
+    move_choice w = {
+        .a = integer_operand(&args->in[0], y), .y = y->data, .dtype = integer_dtype(y), .count = k_count(y)};
     return launch_one(args, cuda_grid(args, w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
 }
 
 static ampc_status where_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
-    move_choice w = {.cond = whole_operand(&args->in[0], y),
-                     .a = whole_operand(&args->in[1], y),
-                     .b = whole_operand(&args->in[2], y),
+    move_choice w = {.cond = integer_operand(&args->in[0], y),
+                     .a = integer_operand(&args->in[1], y),
+                     .b = integer_operand(&args->in[2], y),
                      .y = y->data,
-                     .dtype = whole_dtype(y),
+                     .dtype = integer_dtype(y),
                      .count = k_count(y)};
     return launch_one(args, cuda_grid(args, w.count, MOVE_BLOCK * CUDA_TILE), (void *[]){&w});
 }
@@ -373,7 +372,7 @@ static ampc_status trilu_run(const k_args *args)
     const k_view *y = &args->out[0];
     move_triangle t = {.x = args->in[0].data,
                        .y = y->data,
-                       .dtype = whole_dtype(y),
+                       .dtype = integer_dtype(y),
                        .upper = args->attr[IR_ATTR(trilu, upper)].i != 0,
                        .rows = y->dims[y->rank - 2],
                        .columns = y->dims[y->rank - 1],

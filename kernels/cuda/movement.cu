@@ -127,15 +127,15 @@ extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_pad_grad_axis(move
     for (long long k = grid_first(); k < p.outer * d * p.inner; k += grid_step()) {
         long long i, j;
         const long long outer = divide(divide(k, p.inner, &i), d, &j), base = outer * end * p.inner + i,
-                        own = j + p.before;
+                        inner = j + p.before;
         float sum = 0;
         if (p.mode == 'c' || p.mode == 'e') {
             const bool edge = p.mode == 'e';
-            const long long low = edge && j == 0 ? 0 : max(own, 0ll),
-                            high = edge && j == d - 1 ? end : min(own + 1, end);
+            const long long low = edge && j == 0 ? 0 : max(inner, 0ll),
+                            high = edge && j == d - 1 ? end : min(inner + 1, end);
             sum = sum_positions(p, base, low, 1, high);
         } else {
-            sum = sum_positions(p, base, remainder_of(own, period), period, end);
+            sum = sum_positions(p, base, remainder_of(inner, period), period, end);
             if (p.mode == 'r' && j > 0 && j < d - 1)
                 sum += sum_positions(p, base, remainder_of(p.before - j, period), period, end);
         }
@@ -180,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_trilu(move_triangl
     for (long long k = grid_first(); k < t.count; k += grid_step()) {
         long long row, column;
         divide(divide(k, t.columns, &column), t.rows, &row);
-        const bool kept = t.upper ? column - row >= t.k : column - row <= t.k;
-        element_store<long long>(t.y, t.dtype, k, kept ? element_load<long long>(t.x, t.dtype, k) : 0);
+        const bool inside = t.upper ? column - row >= t.k : column - row <= t.k;
+        element_store<long long>(t.y, t.dtype, k, inside ? element_load<long long>(t.x, t.dtype, k) : 0);
     }
 }
 AMPC_KERNEL(move_trilu)

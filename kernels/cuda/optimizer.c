@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-_Static_assert(OPTIMIZER_UNIT == OPTIMIZER_BLOCK * CUDA_TILE, "a thread of a unit takes a tile");
+_Static_assert(OPTIMIZER_UNIT == OPTIMIZER_BLOCK * CUDA_TILE, "a thread processes one tile per unit");
 
 static int64_t units_of(const k_view *v) { return (k_count(v) + OPTIMIZER_UNIT - 1) / OPTIMIZER_UNIT; }
 
@@ -15,7 +15,7 @@ static int64_t select_units(const k_view *v) { return ((int64_t)k_bytes(v) + SEL
 
 static double number_of(const ir_attr *attr, int slot) { return slot < 0 ? 0 : attr[slot].f; }
 
-static void take_attributes(const k_update_slots *at, const ir_attr *attr, update_table *t)
+static void read_attributes(const k_update_slots *at, const ir_attr *attr, update_table *t)
 {
     t->decay = number_of(attr, at->weight_decay);
     t->mu = (float)number_of(attr, at->mu);
@@ -53,7 +53,7 @@ static ampc_status update_all(const k_args *args, int n)
         t.step = args->in[at->step].data;
         t.step_dtype = (int)args->in[at->step].dtype;
     }
-    take_attributes(at, args->attr, &t);
+    read_attributes(at, args->attr, &t);
     for (int i = 0; i < n; i++) {
         t.span[i] = span_of(&args[i], at, t.units);
         t.units += (int)units_of(&args[i].in[0]);
@@ -132,19 +132,17 @@ static ampc_status unscale_prepare(const k_args *args, void **state, size_t *wor
     k_args floats = *args; /* excludes the sums of squares, which are f64 */
     floats.n_in = k_check_gradients(args) + 1;
     floats.n_out = k_check_gradients(args) + 1;
-    CUDA_FORWARD(cuda_check_dtypes(&floats));
-    unscale_state *s = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    *state = s;
-    bool wanted = false;
+    CUDA_FORWARD(cuda_new_state(&floats, sizeof(unscale_state), state));
+    unscale_state *s = *state;
+    bool writes = false;
     int64_t elements = 0;
     for (int i = 0; i < k_check_gradients(args); i++) {
-        wanted |= cuda_is_used(&args->out[i]);
+        writes |= cuda_is_used(&args->out[i]);
         elements += k_count(&args->in[i]);
     }
     if (elements >= (int64_t)1 << 42) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "2^42 gradient elements or more");
-    s->unit = wanted ? OPTIMIZER_UNIT : CHECK_UNIT / (int64_t)ir_dtype_size(args->in[0].dtype);
-    const char *name = wanted ? "unscale" : k_check_squares(args) ? "check_and_square" : "check_finite";
+    s->unit = writes ? OPTIMIZER_UNIT : CHECK_UNIT / (int64_t)ir_dtype_size(args->in[0].dtype);
+    const char *name = writes ? "unscale" : k_check_squares(args) ? "check_and_square" : "check_finite";
     return cuda_find(args->ctx, CUDA_FAMILY_optimizer, name, &s->kernel);
 }
 

@@ -86,11 +86,11 @@ AMPC_KERNEL(sgd)
 extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) momentum(const __grid_constant__ update_table u)
 {
     const float lr = *u.lr, decay = (float)u.decay, mu = u.mu;
-    const float own = u.variant ? 1.0f : 0.0f, share = u.variant ? mu : 1.0f; /* update = own g + share v */
+    const float direct = u.variant ? 1.0f : 0.0f, share = u.variant ? mu : 1.0f; /* update = direct g + share v */
     update_tensors<2>(u, [=](float(&s)[2], float grad) {
         const float g = grad + decay * s[0];
         s[1] = mu * s[1] + g;
-        s[0] -= lr * (own * g + share * s[1]);
+        s[0] -= lr * (direct * g + share * s[1]);
     });
 }
 AMPC_KERNEL(momentum)
@@ -108,10 +108,10 @@ extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) adamw(const __grid
     const float l2 = u.variant ? 0.0f : (float)u.decay, shrink = u.variant ? (float)((double)*u.lr * u.decay) : 0.0f;
     const float b1 = (float)u.beta1, c1 = (float)(1 - u.beta1), b2 = (float)u.beta2, c2 = (float)(1 - u.beta2);
     update_tensors<3>(u, [=](float(&s)[3], float grad) {
-        const float g = grad + l2 * s[0], kept = s[0] - shrink * s[0];
+        const float g = grad + l2 * s[0], decayed = s[0] - shrink * s[0];
         s[1] = b1 * s[1] + c1 * g;
         s[2] = b2 * s[2] + c2 * g * g;
-        s[0] = kept - size * s[1] / (sqrtf(s[2]) / root + eps);
+        s[0] = decayed - size * s[1] / (sqrtf(s[2]) / root + eps);
     });
 }
 AMPC_KERNEL(adamw)
@@ -170,8 +170,8 @@ static __device__ int largest_finite(int dtype, float inverse)
 /* State of a thread: a sign bit in `sums` is set if any element was too large. */
 struct magnitudes {
     unsigned mask, distance, sums;
-    __device__ void take(unsigned word) { sums |= (word & mask) + distance; }
-    __device__ void take(const uint4 &w) { take(w.x), take(w.y), take(w.z), take(w.w); }
+    __device__ void add(unsigned word) { sums |= (word & mask) + distance; }
+    __device__ void add(const uint4 &w) { add(w.x), add(w.y), add(w.z), add(w.w); }
 };
 
 /* For gradients of t's type. */
@@ -198,14 +198,14 @@ static __device__ __forceinline__ void check_unit(const char *grad, long long be
     }
 #pragma unroll
     for (int k = 0; k < CHECK_CHUNKS; k++) {
-        m.take(chunk[k]);
+        m.add(chunk[k]);
         if (begin + (k * OPTIMIZER_BLOCK + threadIdx.x) * CHECK_CHUNK < chunks_end) f(&chunk[k], CHECK_CHUNK);
     }
     const long long at = chunks_end + threadIdx.x * size; /* the remainder, less than a chunk */
     if (at >= end) return;
     const unsigned rest = size == 2 ? *reinterpret_cast<const unsigned short *>(grad + at)
                                     : *reinterpret_cast<const unsigned *>(grad + at);
-    m.take(rest);
+    m.add(rest);
     f(&rest, size);
 }
 

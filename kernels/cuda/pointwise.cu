@@ -92,14 +92,18 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 /* ---- cast ---- */
 
 /* Converts to the carrier of a stored type. */
-__device__ __forceinline__ void convert(float *to, long long v, int dtype) { *to = whole_to_float(v, dtype != IR_f32); }
+__device__ __forceinline__ void convert(float *to, long long v, int dtype)
+{
+    *to = integer_to_float(v, dtype != IR_f32);
+}
 __device__ __forceinline__ void convert(float *to, float v, int) { *to = v; }
 __device__ __forceinline__ void convert(long long *to, long long v, int) { *to = v; }
 __device__ __forceinline__ void convert(long long *to, float v, int dtype)
 {
     const int bits = dtype == IR_i32 ? 32 : dtype == IR_i16 ? 16 : dtype == IR_i8 || dtype == IR_u8 ? 8 : 64;
-    const long long most = dtype == IR_u8 ? 255 : INT64_MAX >> (64 - bits), least = dtype == IR_u8 ? 0 : -most - 1;
-    *to = dtype == IR_bool ? v != 0 : float_to_whole(v, least, most);
+    const long long highest = dtype == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
+    const long long lowest = dtype == IR_u8 ? 0 : -highest - 1;
+    *to = dtype == IR_bool ? v != 0 : float_to_integer(v, lowest, highest);
 }
 
 #define CAST(name, From, To)                                                                                          \

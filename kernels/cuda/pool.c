@@ -8,7 +8,7 @@
 
 typedef struct pool_state {
     cudaKernel_t kernel;
-    cuda_inner mean; /* replaces the kernel if each window is a whole plane */
+    cuda_inner mean; /* replaces the kernel if each window covers a whole plane */
 } pool_state;
 
 static void release(void *state)
@@ -39,20 +39,13 @@ static pool_shape shape_of(const k_view *wide, const k_view *narrow, const ir_at
     return s;
 }
 
-static ampc_status prepare_none(const k_args *args, void **state)
-{
-    CUDA_FORWARD(cuda_check_dtypes(args));
-    *state = calloc(1, sizeof(pool_state));
-    return *state ? AMPC_OK : cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-}
-
 /* Finds kernel `name` for the layout of the operands. Positions in a plane must fit into 32 bits. */
 static ampc_status prepare_one(const k_args *args, const char *name, void **state)
 {
     const k_view *x = pool_plane(&args->in[0]) > pool_plane(&args->out[0]) ? &args->in[0] : &args->out[0];
     char full[64];
     if (pool_plane(x) >= 1 << 30) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "an image has 2^30 elements or more");
-    CUDA_FORWARD(prepare_none(args, state));
+    CUDA_FORWARD(cuda_new_state(args, sizeof(pool_state), state));
     snprintf(full, sizeof full, "%s%s", name, x->channels_last ? "_last" : "");
     return cuda_find(args->ctx, CUDA_FAMILY_pool, full, &((pool_state *)*state)->kernel);
 }
@@ -98,8 +91,8 @@ static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_
 static int block_planes(const pool_scatter *a, int width)
 {
     const int64_t tiles = (a->channels + width - 1) / width;
-    const int64_t room = a->wide ? POOL_SEGMENT / width / a->wide : 1,
-                  share = a->planes * tiles / (CUDA_MAX_BLOCKS / 4), planes = share < room ? share : room;
+    const int64_t capacity = a->wide ? POOL_SEGMENT / width / a->wide : 1,
+                  share = a->planes * tiles / (CUDA_MAX_BLOCKS / 4), planes = share < capacity ? share : capacity;
     return planes < 1 ? 1 : (int)planes;
 }
 
@@ -107,7 +100,7 @@ static ampc_status max_pool_grad_run(const k_args *args)
 {
     const pool_state *state = args->state;
     const k_view *dy = &args->in[0], *dx = &args->out[0];
-    const int width = width_of(dx), most = POOL_SEGMENT / width;
+    const int width = width_of(dx), max_span = POOL_SEGMENT / width;
     pool_scatter a = {.dy = dy->data,
                       .indices = args->in[IR_IN(max_pool_grad, indices)].data,
                       .dx = dx->data,
@@ -117,7 +110,7 @@ static ampc_status max_pool_grad_run(const k_args *args)
                       .narrow = pool_plane(dy),
                       .channels = channels_of(dx)};
     a.block_planes = block_planes(&a, width);
-    a.span = a.wide < most ? (int)a.wide : most;
+    a.span = a.wide < max_span ? (int)a.wide : max_span;
     if (k_count(dx) == 0) return AMPC_OK;
     const int64_t ranges = (a.planes + a.block_planes - 1) / a.block_planes, tiles = (a.channels + width - 1) / width;
     const int64_t segments = (a.wide + a.span - 1) / a.span;
@@ -126,15 +119,15 @@ static ampc_status max_pool_grad_run(const k_args *args)
 
 /* ---- average ---- */
 
-/* Whether each window is a whole plane. */
-static bool whole_planes(const pool_shape *s)
+/* Whether each window covers a whole plane. */
+static bool is_global(const pool_shape *s)
 {
-    bool whole = s->narrow == 1;
+    bool global = s->narrow == 1;
     for (int i = 0; i < POOL_AXES; i++) {
         const pool_span *a = &s->axis[i];
-        whole &= a->kernel == a->in && a->before == 0 && a->dilation == 1;
+        global &= a->kernel == a->in && a->before == 0 && a->dilation == 1;
     }
-    return whole;
+    return global;
 }
 
 static pool_args average_of(const k_args *args)
@@ -163,8 +156,8 @@ static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
 static ampc_status avg_pool_prepare(const k_args *args, void **state, size_t *workspace)
 {
     const pool_args a = average_of(args);
-    if (!whole_planes(&a.shape)) return prepare_one(args, "avg_pool_windows", state);
-    CUDA_FORWARD(prepare_none(args, state));
+    if (!is_global(&a.shape)) return prepare_one(args, "avg_pool_windows", state);
+    CUDA_FORWARD(cuda_new_state(args, sizeof(pool_state), state));
     pool_state *s = *state;
     CUDA_FORWARD(prepare_mean(args, &s->mean));
     *workspace = s->mean.workspace;

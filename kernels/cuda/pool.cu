@@ -271,17 +271,17 @@ static __device__ __forceinline__ void scatter(const pool_scatter &a, float *sum
 #pragma unroll
             for (int i = 0; i < width; i++) sums[k * width + i] = 0;
         for (long long base = threadIdx.x; base - threadIdx.x < w.planes * a.narrow * width;
-             base += POOL_BLOCK * POOL_AHEAD) {
-            int target[POOL_AHEAD], any = 0;
-            float value[POOL_AHEAD];
+             base += POOL_BLOCK * POOL_BATCH) {
+            int target[POOL_BATCH], any = 0;
+            float value[POOL_BATCH];
 #pragma unroll
-            for (int j = 0; j < POOL_AHEAD; j++) {
+            for (int j = 0; j < POOL_BATCH; j++) {
                 target[j] = target_of<width>(a, w, base + j * POOL_BLOCK, &value[j]);
                 any |= target[j] >= 0;
             }
             if (!__syncthreads_or(any)) continue;
 #pragma unroll
-            for (int j = 0; j < POOL_AHEAD; j++) add_in_order(sums, next, target[j], value[j]);
+            for (int j = 0; j < POOL_BATCH; j++) add_in_order(sums, next, target[j], value[j]);
         }
         store_sums<width>(a, w, sums);
     }

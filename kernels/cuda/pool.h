@@ -6,7 +6,7 @@ enum {
     POOL_BLOCK = 256,
     POOL_SEGMENT = 11264, /* f32 sums per block of max_pool_grad in shared memory: 44 KiB */
     POOL_SLOTS = 1024,    /* plus 4 KiB to order the writers */
-    POOL_AHEAD = 4        /* gradients that a thread reads before adding them */
+    POOL_BATCH = 4        /* gradients that a thread reads before adding them */
 };
 
 typedef struct pool_span {

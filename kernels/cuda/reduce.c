@@ -24,10 +24,10 @@ typedef struct plan {
 
 static int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
 
-static int64_t groups_of(int64_t units, int64_t most)
+static int64_t groups_of(int64_t units, int64_t limit)
 {
-    const int64_t wanted = GROUP_BLOCKS / at_least_one(units);
-    return at_least_one(wanted < most ? wanted : most);
+    const int64_t busy = GROUP_BLOCKS / at_least_one(units);
+    return at_least_one(busy < limit ? busy : limit);
 }
 
 /* Returns the smallest power of two >= n, at most 32. */
@@ -43,11 +43,11 @@ static plan plan_rows(k_reduction shape)
     plan p = {.shape = shape, .form = LANES, .groups = 1};
     const int64_t tiles = shape.n_reduced * ((shape.length + CUDA_TILE - 1) / CUDA_TILE);
     p.lanes = lanes_for(tiles);
-    if (tiles > LANE_TILES || (tiles > p.lanes && shape.n_readback < FEW_OUTPUTS)) {
+    if (tiles > LANE_TILES || (tiles > p.lanes && shape.n_kept < FEW_OUTPUTS)) {
         p.form = BLOCK;
-        p.groups = groups_of(shape.n_readback, tiles / BLOCK_TILES);
+        p.groups = groups_of(shape.n_kept, tiles / BLOCK_TILES);
     }
-    p.blocks = p.form == BLOCK ? shape.n_readback * p.groups : cuda_blocks(shape.n_readback, REDUCE_BLOCK / p.lanes);
+    p.blocks = p.form == BLOCK ? shape.n_kept * p.groups : cuda_blocks(shape.n_kept, REDUCE_BLOCK / p.lanes);
     return p;
 }
 
@@ -56,7 +56,7 @@ static plan plan_columns(k_reduction shape)
     plan p = {.shape = shape, .form = COLUMNS};
     const int64_t tiles = (shape.length + CUDA_TILE - 1) / CUDA_TILE;
     p.lanes = lanes_for(tiles);
-    const int64_t strips = shape.n_readback * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
+    const int64_t strips = shape.n_kept * ((tiles + p.lanes - 1) / p.lanes), height = REDUCE_BLOCK / p.lanes;
     p.groups = groups_of(strips, shape.n_reduced / (height * COLUMN_ROWS));
     p.blocks = strips * p.groups;
     return p;
@@ -72,7 +72,7 @@ static plan plan_of(const k_args *args)
 static plan plan_groups(int64_t outputs, int64_t groups)
 {
     return plan_rows((k_reduction){.kept = {1, {outputs}, {groups}, {0}},
-                                   .n_readback = outputs,
+                                   .n_kept = outputs,
                                    .n_reduced = 1,
                                    .length = groups,
                                    .outputs = outputs,
@@ -81,30 +81,28 @@ static plan plan_groups(int64_t outputs, int64_t groups)
 
 cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length)
 {
-    const plan p = plan_rows((k_reduction){.n_readback = rows, .n_reduced = 1, .length = length});
+    const plan p = plan_rows((k_reduction){.n_kept = rows, .n_reduced = 1, .length = length});
     return (cuda_row_cut){p.form == BLOCK, p.lanes, p.groups, p.blocks};
 }
 
-ampc_status cuda_find_reduce(const k_context *ctx, bool whole, cuda_reduce_kernels *out)
+ampc_status cuda_find_reduce(const k_context *ctx, bool integers, cuda_reduce_kernels *out)
 {
     static const char *const names[][3] = {{"reduce_lanes_float", "reduce_block_float", "reduce_columns_float"},
                                            {"reduce_lanes_int64_t", "reduce_block_int64_t", "reduce_columns_int64_t"}};
-    for (int i = 0; i < 3; i++) CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, names[whole][i], &out->by_form[i]));
+    for (int i = 0; i < 3; i++) CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, names[integers][i], &out->by_form[i]));
     return AMPC_OK;
 }
 
 static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    const bool whole = !ir_dtype_is_float(args->in[0].dtype);
+    const bool integers = !ir_dtype_is_float(args->in[0].dtype);
     const plan p = plan_of(args);
-    CUDA_FORWARD(cuda_check_dtypes(args));
     if (p.blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld results are too many for this device",
                          (long long)p.shape.outputs);
-    cuda_reduce_kernels *s = *out = calloc(1, sizeof *s);
-    if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    CUDA_FORWARD(cuda_find_reduce(args->ctx, whole, s));
-    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (whole ? sizeof(int64_t) : sizeof(float));
+    CUDA_FORWARD(cuda_new_state(args, sizeof(cuda_reduce_kernels), out));
+    CUDA_FORWARD(cuda_find_reduce(args->ctx, integers, *out));
+    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (integers ? sizeof(int64_t) : sizeof(float));
     return AMPC_OK;
 }
 
@@ -121,7 +119,7 @@ static reduce_positions positions_of(const k_walk *w, int64_t count)
 /* r: data and dtypes of x and y, and the divisor of a mean; launch() sets the rest. */
 static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels, const plan *p, reduce_shape r)
 {
-    r.kept = positions_of(&p->shape.kept, p->shape.n_readback);
+    r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
     r.reduced = positions_of(&p->shape.reduced, p->shape.n_reduced);
     r.length = p->shape.length;
     r.groups = p->groups;

@@ -87,11 +87,11 @@ __device__ __forceinline__ void add_rows(const reduce_shape &r, const T *base, i
                                          int step, S (&sum)[TILE])
 {
     const long long stride = r.reduced.rank == 1 ? r.reduced.strides[0] : 0;
-    if (r.reduced.rank <= 1 && stride % TILE == 0 && tile_moves_whole(base, n)) {
+    if (r.reduced.rank <= 1 && stride % TILE == 0 && tile_is_full(base, n)) {
 #pragma unroll 4
         for (long long row = low; row < high; row += step) {
             C v[TILE];
-            load_whole(base + row * stride, v);
+            load_full(base + row * stride, v);
             add_tile(sum, v);
         }
     } else {

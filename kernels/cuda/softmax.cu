@@ -18,7 +18,7 @@ struct softmax_formula {
         e.join(g);
         inverse = 1 / e.sum;
     }
-    __device__ float result(float a, float) const { return m_exp_float(a - e.most) * inverse; }
+    __device__ float result(float a, float) const { return m_exp_float(a - e.max_value) * inverse; }
 };
 
 struct log_softmax_formula {
@@ -31,7 +31,7 @@ struct log_softmax_formula {
         e.join(g);
         rest = e.log_sum();
     }
-    __device__ float result(float a, float) const { return a - e.most - rest; }
+    __device__ float result(float a, float) const { return a - e.max_value - rest; }
 };
 
 struct softmax_grad_formula {

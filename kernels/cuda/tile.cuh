@@ -11,14 +11,14 @@
 
 /* ---- a tile of stored type T ---- */
 
-template <typename T> __device__ __forceinline__ bool tile_moves_whole(const T *p, int n)
+template <typename T> __device__ __forceinline__ bool tile_is_full(const T *p, int n)
 {
     return n == TILE &&
            reinterpret_cast<unsigned long long>(p) % sizeof(typename tile_chunk<sizeof(T) * TILE>::type) == 0;
 }
 
 /* Load and store a whole tile at an aligned address. */
-template <typename T, typename C> __device__ __forceinline__ void load_whole(const T *p, C (&v)[TILE])
+template <typename T, typename C> __device__ __forceinline__ void load_full(const T *p, C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
@@ -32,7 +32,7 @@ template <typename T, typename C> __device__ __forceinline__ void load_whole(con
 
 template <typename T, typename C> __device__ __forceinline__ void load_typed(const T *p, int n, C (&v)[TILE])
 {
-    if (tile_moves_whole(p, n)) return load_whole(p, v);
+    if (tile_is_full(p, n)) return load_full(p, v);
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
         v[i] = 0;
@@ -40,7 +40,7 @@ template <typename T, typename C> __device__ __forceinline__ void load_typed(con
     }
 }
 
-template <typename T, typename C> __device__ __forceinline__ void store_whole(T *p, const C (&v)[TILE])
+template <typename T, typename C> __device__ __forceinline__ void store_full(T *p, const C (&v)[TILE])
 {
     using chunk = typename tile_chunk<sizeof(T) * TILE>::type;
     constexpr int each = sizeof(chunk) / sizeof(T);
@@ -55,7 +55,7 @@ template <typename T, typename C> __device__ __forceinline__ void store_whole(T 
 
 template <typename T, typename C> __device__ __forceinline__ void store_typed(T *p, int n, const C (&v)[TILE])
 {
-    if (tile_moves_whole(p, n)) return store_whole(p, v);
+    if (tile_is_full(p, n)) return store_full(p, v);
 #pragma unroll
     for (int i = 0; i < TILE; i++)
         if (i < n) from_carrier(&p[i], v[i]);

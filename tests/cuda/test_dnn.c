@@ -747,7 +747,7 @@ static void find_kept(char *path, size_t size)
 }
 
 /* Replaces the cached plan's text, with a valid seal. */
-static void replace_kept(const char *path, const char *text)
+static void replace_cached(const char *path, const char *text)
 {
     cuda_cache_key key = {.name = strtoull(strrchr(path, '-') + 1, NULL, 16)};
     FILE *f = fopen(path, "rb");
@@ -759,7 +759,7 @@ static void replace_kept(const char *path, const char *text)
     char *kept = cuda_cache_find("plan", &key, (size_t)1 << 30, &bytes);
     assert_non_null(kept);
     free(kept);
-    cuda_cache_keep("plan", &key, text, strlen(text) + 1);
+    cuda_cache_store("plan", &key, text, strlen(text) + 1);
 }
 
 static void change_byte(const char *path, long at)
@@ -789,7 +789,7 @@ static void what_does_not_fit_is_no_plan(void **state)
     }
     assert_int_equal(truncate(path, 5000), 0);
     expect_gradient(false, true, false, &first);
-    replace_kept(path, "{\"cudnnVersion\": 1}"); /* cuDNN rejects it */
+    replace_cached(path, "{\"cudnnVersion\": 1}"); /* cuDNN rejects it */
     expect_gradient(false, true, true, &first);
     expect_gradient(false, false, true, &first);
     size_t (*version)(void) = cuda.cudnnGetVersion;

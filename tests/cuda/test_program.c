@@ -151,7 +151,7 @@ static char *ptx_of_example(example *e)
     const ir_dtype in[] = {e->in[0].dtype, e->in[1].dtype}, out[] = {e->out[0].dtype, e->out[1].dtype};
     const cuda_row_cut cut = cuda_cut_rows(e->in[0].dims[0], e->in[0].dims[1]);
     int tile = 0;
-    char *text = program_text(&e->program, &(program_types){in, out}, &cut, &tile);
+    char *text = fused_text(&e->program, &(fused_types){in, out}, &cut, &tile);
     assert_non_null(text);
     assert_int_equal(tile, CUDA_TILE);
     char *ptx = ptx_of(text);
@@ -184,7 +184,7 @@ static void elements_move_in_128_bits(void **state)
 static void local_memory_is_found(void **state)
 {
     (void)state;
-    assert_null(ptx_of("(program_arguments a)\n{\n"
+    assert_null(ptx_of("(fused_arguments a)\n{\n"
                        "    float t[64];\n"
                        "    for (int i = 0; i < 64; i++) t[a.fault[i] & 63] = (float)i;\n"
                        "    *static_cast<float *>(a.result[0]) = t[*a.fault & 63];\n}\n"));
@@ -213,7 +213,7 @@ static void the_largest_program_fits(void **state)
             p.results[r] = (k_result){K_MAX_CODE - 1 - 4 * r, t % 2 && type != IR_i64 && r > 3 ? K_ROW_MEAN : K_EACH};
             out[r] = type;
         }
-        char *text = program_text(&p, &(program_types){in, out}, &cut, &tile), *ptx = ptx_of(text);
+        char *text = fused_text(&p, &(fused_types){in, out}, &cut, &tile), *ptx = ptx_of(text);
         if (!ptx) fail_msg("%s: %s", ir_dtype_name(type), error);
         free(text);
         free(ptx);
@@ -356,9 +356,9 @@ static void nvrtc_may_be_missing_or_old(void **state)
 {
     (void)state;
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    with_other(0, AMPC_DEVICE, "fused kernels need NVRTC: NVRTC was not found; --no-fuse does without them");
+    with_other(0, AMPC_DEVICE, "fused kernels require NVRTC: NVRTC was not found; --no-fuse disables them");
     with_other(80, AMPC_OK, NULL); /* uses PTX */
-    with_other(100, AMPC_DEVICE, "this NVRTC makes no code for devices of architecture 90; --no-fuse does without it");
+    with_other(100, AMPC_DEVICE, "this NVRTC does not support architecture 90; --no-fuse disables fused kernels");
 }
 
 /* ---- faults ---- */
@@ -438,7 +438,7 @@ static void f64_is_refused(void **state)
     (void)state;
     e.program.code[0].type = IR_f64;
     assert_int_equal(cuda_fused.prepare(&args, &args.state, &workspace), AMPC_UNSUPPORTED);
-    assert_non_null(strstr(error, "f64"));
+    assert_non_null(strstr(error, "float64"));
     cuda_context_close(&ctx);
 }
 

@@ -66,7 +66,7 @@ static void what_no_kernel_computes_is_refused(void **state)
     (void)state;
     if (ops_on->device_ops) skip();
     assert_int_equal(run_folded(IR_OP_neg, IR_i32, error, sizeof error), AMPC_UNSUPPORTED);
-    assert_string_equal(error, "rows of i32 are not summed in a program");
+    assert_string_equal(error, "fused row sums require a float type, not i32");
     assert_int_equal(run_folded(IR_OP_not, IR_f32, error, sizeof error), AMPC_UNSUPPORTED);
     assert_string_equal(error, "not is not defined for f32");
     assert_int_equal(run_folded(IR_OP_neg, IR_f16, error, sizeof error), AMPC_OK);
