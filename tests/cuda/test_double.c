@@ -351,7 +351,7 @@ static void copies_are_checked(void **state)
                {f.host + COUNT / 2, f.x, BYTES, cudaMemcpyDeviceToHost}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (cuda.cudaMemcpyAsync(bad[i].dst, bad[i].src, bad[i].bytes, bad[i].kind, f.a) != cudaErrorInvalidValue)
-            fail_msg("copy %zu was taken", i);
+            fail_msg("copy %zu was accepted", i);
 }
 
 static void what_is_read_when(void **state)

@@ -199,7 +199,7 @@ static void launches_add_up(void **state)
         assert_int_equal(p.next, steps);
         assert_true(p.largest > 1 && p.launches < steps - kept);
         if (p.sum != ms) fail_msg("mode %ld: launches of %g ms in a run of %g ms", modes[i], p.sum, ms);
-        if (digest(t, s) != want) fail_msg("mode %ld gives another result", modes[i]);
+        if (digest(t, s) != want) fail_msg("mode %ld yields a different result", modes[i]);
         rt_session_close(s);
         expect_nothing_left("closed");
     }

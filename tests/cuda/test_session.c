@@ -91,7 +91,7 @@ static void orders_agree(void **state)
         begin(modes[i]);
         outcome o = train(t->d);
         if (o.status) fail_msg("mode %ld: %s", modes[i], diag_first_error(t->d));
-        if (!same(&o, &expected)) fail_msg("mode %ld has another result", modes[i]);
+        if (!same(&o, &expected)) fail_msg("mode %ld yields a different result", modes[i]);
         expect_nothing_left("closed");
         free(o.bytes);
     }

@@ -293,7 +293,7 @@ static void test_faults(void **state)
     expect_fault("half_a_warp", 64, "mask 0x0000ffff, not that of a whole warp", "(__shfl_xor_sync)");
     expect_fault("lanes_returned", 32, "has returned", "(__shfl_xor_sync)");
     expect_fault("wrong_width", 64, "width 12", "(__shfl_down_sync)");
-    expect_fault("reverse_dynamic", 64, "the launch gave none", "dynamic shared memory");
+    expect_fault("reverse_dynamic", 64, "the launch has none", "dynamic shared memory");
     float minus = -1, *in = malloc(32 * sizeof *in), *out = calloc(32, sizeof *out);
     for (int i = 0; i < 32; i++) in[i] = i == 9 ? minus : 1;
     expect_text(launch("trap", 1, 32, 0, (void *[]){&in, &out}), "thread (9,0,0) is at");
@@ -435,7 +435,7 @@ static void test_words(void **state)
         {"*x = 1;", NULL},
         {"atomicAdd(x, 1.0f);", "float atomics are not deterministic"},
         {"*x = (float)__activemask();", "__activemask"},
-        {"*x = c; } __constant__ float c; __global__ void other() {", "a kernel takes what it needs as arguments"},
+        {"*x = c; } __constant__ float c; __global__ void other() {", "kernel data must be passed as arguments"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char command[1024];

@@ -158,7 +158,8 @@ def tables(session):
         name: Table(session, name, *facts)
         for name, *facts in (
             ("ops", "ops_ops", on_cuda, 150, {}),
-            ("ops_matmul", "ops_ops_matmul", on_cuda, 100, {}),
+            ("ops_matmul", "ops_ops_matmul", on_cuda, 60, {}),
+            ("ops_conv", "ops_ops_conv", on_cuda, 60, {}),
             ("ops_update", "ops_ops_update", on_cuda, 40, {}),
             ("goldens", "gpu-goldens", [], 200, goldens),
             ("ops_programs", "ops_ops_programs", on_cuda, 120, {"OPS_PROGRAMS": str(programs)}),

@@ -129,7 +129,7 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
     fetch(ctx, whole, start, size);
     for (size_t i = 0; i < fence; i++)
         if (whole[i] != 0xff || whole[fence + bytes + i] != 0xff)
-            fail_msg("%s: writes %s a buffer of %zu bytes", who, whole[i] != 0xff ? "in front of" : "behind", bytes);
+            fail_msg("%s: writes %s a buffer of %zu bytes", who, whole[i] != 0xff ? "before" : "after", bytes);
     free(whole);
     ops_on->free(ctx, start);
 }

@@ -192,7 +192,7 @@ static void same_bits(const ops_case *c, const k_view *a, const k_view *b, const
     if (!k_present(a) || k_bytes(a) == 0 || memcmp(a->data, b->data, k_bytes(a)) == 0) return;
     char text[512];
     describe(c, text, sizeof text);
-    fail_msg("%s: %s gives other bits", text, what);
+    fail_msg("%s: %s yields different bits", text, what);
 }
 
 static bool same_type(const k_view *a, const k_view *b)

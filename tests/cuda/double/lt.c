@@ -140,7 +140,7 @@ static cublasStatus_t check_algorithm(const lt_problem *p, const cublasLtMatmulA
 {
     if (!algo) return wrong("no algorithm is given: we always choose it ourselves");
     memcpy(out, algo, sizeof *out);
-    if (out->mark != MARK) return wrong("this is no algorithm of the double");
+    if (out->mark != MARK) return wrong("not an algorithm of the double");
     if (out->problem != fingerprint(p)) return wrong("the algorithm was found for another problem");
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -194,7 +194,7 @@ static cublasStatus_t check_pointers(const lt_call *call, const algorithm *found
         (with_c && !is_matrix(&p->c, call->c, found->alignment[2])) || !is_matrix(&p->d, call->d, found->alignment[3]))
         return wrong("a matrix is not wholly on the device, or less aligned than its algorithm was told");
     if (with_c && call->c == call->d && (p->c.ld != p->d.ld || p->c.stride != p->d.stride))
-        return wrong("C lies over D in another layout");
+        return wrong("C overlaps D in another layout");
     if (p->epilogue & (LT_BIAS | LT_SUMS)) {
         int64_t last = (p->d.batch - 1) * p->bias_stride + lt_sum_length(p);
         if (!double_on_device(p->bias, (size_t)last * ir_dtype_size(p->bias_type)))

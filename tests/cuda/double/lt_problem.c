@@ -220,12 +220,12 @@ static cublasStatus_t check_epilogue(const lt_problem *p)
     const int64_t multiple = bits ? 128 : 8;
     if (p->epilogue & (LT_BIAS | LT_SUMS) && !p->bias) return wrong("the bias has no address, not even an alignment");
     if (p->epilogue & LT_SUMS && p->d.batch > 1 && p->bias_stride < lt_sum_length(p))
-        return wrong("the sums of several batches lie over one another");
+        return wrong("the sums of several batches overlap");
     if (!(p->epilogue & LT_WITH_AUX)) return CUBLAS_STATUS_SUCCESS;
     if (!p->aux) return wrong("the aux buffer has no address, not even an alignment");
     if (p->aux_ld % multiple || p->aux_ld < p->d.rows)
-        return wrong(bits ? "the aux buffer's leading dimension is no multiple of 128 or less than the rows"
-                          : "the aux buffer's leading dimension is no multiple of 8 or less than the rows");
+        return wrong(bits ? "the aux buffer's leading dimension is not a multiple of 128 or is less than the rows"
+                          : "the aux buffer's leading dimension is not a multiple of 8 or is less than the rows");
     if (p->d.batch > 1 && (p->aux_stride % multiple || p->aux_stride < p->aux_ld * p->d.columns))
         return wrong("the aux buffer's batches overlap or are not aligned");
     return CUBLAS_STATUS_SUCCESS;

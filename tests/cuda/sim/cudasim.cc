@@ -317,7 +317,7 @@ void *cudasim_dynamic_shared(void)
 {
     if (!run.dynamic) {
         fault_begin();
-        fault_add("dynamic shared memory is used, but the launch gave none");
+        fault_add("dynamic shared memory is used, but the launch has none");
         fault_end();
     }
     return run.dynamic;

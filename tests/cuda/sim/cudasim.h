@@ -98,7 +98,7 @@ __attribute__((noreturn)) void cudasim_trap(cudasim_site site);
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline)) /* only defined here because the library's headers use this word */
-#define __constant__ static_assert(false, "a kernel takes what it needs as arguments");
+#define __constant__ static_assert(false, "kernel data must be passed as arguments");
 #define __managed__ __constant__
 
 /* Static shared memory is in a section with known bounds, which is filled with 0xFF before every block. A program with several .cu

@@ -1,0 +1,211 @@
+/* test_tuning.c - races between the algorithms of the libraries, and the cache of their results. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/epilogue.h"
+#include "tests/cuda/calls.h"
+#include "tests/cuda/double/double.h"
+
+/* Prepares a matmul and a convolution in a new context; returns how often anything was timed. */
+static long races(bool tune)
+{
+    call product, windowed;
+    open_context(tune);
+    double_mark();
+    call_matmul(&product, (int64_t[]){24, 40}, (int64_t[]){40, 16}, (int64_t[]){24, 16});
+    call_convolution(&windowed, IR_OP_conv, &windows[N_WINDOWS - 2], IR_f16, IR_f16);
+    if (call_prepare(&product) != AMPC_OK || call_prepare(&windowed) != AMPC_OK) fail_msg("%s", call_error);
+    long timed = double_count("cudaEventElapsedTime");
+    if (timed) assert_true(double_count("cublasLtMatmul") + double_count("cudnnBackendExecute") > timed);
+    call_release(&product);
+    call_release(&windowed);
+    close_context();
+    return timed;
+}
+
+static void races_are_run_once(void **state)
+{
+    (void)state;
+    assert_int_equal(races(false), 0);
+    assert_null(cache_file("r", NULL));
+    assert_true(races(true) > 0);
+    const char *text = cache_file("r", NULL);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "matmul f16->f16 24x16x40 bias\n"));
+    assert_non_null(strstr(text, "cuDNN "));
+    assert_int_equal(races(true), 0);
+    assert_int_equal(races(false), 0);
+}
+
+/* The engines of created plans, in order, and whether they compile their kernel. */
+static struct {
+    int64_t engine;
+    bool compiles;
+} planned[64];
+static int n_planned;
+static cudnnStatus_t (*set_attribute)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                      cudnnBackendAttributeType_t, int64_t, const void *);
+
+static void record_engine(cudnnBackendDescriptor_t config)
+{
+    cudnnBackendDescriptor_t engine;
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n;
+    assert_int_equal(cuda.cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), 0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                   1, &n, &engine),
+                     0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
+                                                   &planned[n_planned].engine),
+                     0);
+    assert_int_equal(cuda.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                                   CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n, notes),
+                     0);
+    planned[n_planned].compiles = false;
+    while (n-- > 0) planned[n_planned].compiles |= notes[n] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    n_planned++;
+    cuda.cudnnBackendDestroyDescriptor(engine);
+}
+
+static cudnnStatus_t record_plans(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                  cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) record_engine(*(const cudnnBackendDescriptor_t *)values);
+    return set_attribute(d, name, type, count, values);
+}
+
+/* No engine races twice before all have raced once, and engines that compile come last. */
+static void distinct_engines_race_first(void **state)
+{
+    static const window_row small = {"small", 2, 2, 16, 16, 1, {8, 8}, {3, 3}, 1, 1, 1, 1};
+    int distinct = 0;
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        call c;
+        open_context(true);
+        assert_int_equal(cuda_open_dnn(&call_ctx), AMPC_OK);
+        set_attribute = cuda.cudnnBackendSetAttribute;
+        cuda.cudnnBackendSetAttribute = record_plans;
+        n_planned = 0;
+        call_convolution(&c, convolutions[o], &small, IR_f16, IR_f16);
+        call_channels_last(&c);
+        const ampc_status status = call_prepare(&c);
+        cuda.cudnnBackendSetAttribute = set_attribute;
+        if (status != AMPC_OK) fail_msg("%s", call_error);
+        for (int i = 0, repeats = 0; i < n_planned; i++) {
+            bool again = false;
+            for (int j = 0; j < i; j++) again |= planned[j].engine == planned[i].engine;
+            if (i > 0 && planned[i - 1].compiles && !planned[i].compiles)
+                fail_msg("engine %d after one that compiles", (int)planned[i].engine);
+            if (!again && repeats && !planned[i].compiles)
+                fail_msg("engine %d first races at position %d, after repeats", (int)planned[i].engine, i);
+            repeats += again;
+            distinct += !again;
+        }
+        call_release(&c);
+        close_context();
+    }
+    assert_true(distinct > 3 * 3);
+}
+
+/* A choice made with another order of candidates is a separate entry. */
+static void choices_depend_on_the_order(void **state)
+{
+    (void)state;
+    char text[4096], order[32];
+    assert_true(races(true) > 0);
+    snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+    snprintf(order, sizeof order, ", order %d|", DNN_RULES);
+    char *at = strstr(text, order);
+    assert_non_null(at);
+    at[strlen(", order ")]++;
+    assert_non_null(cache_file("w", text));
+    assert_true(races(true) > 0);
+}
+
+/* A matmul that also sums an operand is a different race from the plain matmul. */
+static void races_depend_on_the_epilogue(void **state)
+{
+    call product;
+    (void)state;
+    assert_true(races(true) > 0);
+    open_context(true);
+    double_mark();
+    call_matmul(&product, (int64_t[]){24, 40}, (int64_t[]){40, 16}, (int64_t[]){24, 16});
+    product.in[2].dtype = IR_NO_DTYPE;
+    product.out[1 + K_EPILOGUE_SUM_B] = view(IR_f16, 1, (int64_t[]){16});
+    product.args.n_out = 1 + K_EPILOGUE_EXTRA_OUT;
+    assert_int_equal(cuda_supports_epilogue(&product.args), AMPC_OK);
+    assert_int_equal(double_count("cudaEventElapsedTime"), 0);
+    if (call_prepare(&product) != AMPC_OK) fail_msg("%s", call_error);
+    assert_true(double_count("cudaEventElapsedTime") > 0);
+    call_release(&product);
+    close_context();
+    assert_non_null(strstr(cache_file("r", NULL), "matmul f16->f16 24x16x40 sum b\n"));
+}
+
+static void damaged_cache_is_ignored(void **state)
+{
+    (void)state;
+    assert_true(races(true) > 0);
+    assert_non_null(cache_file("w", "x\tmatmul\n999999999999\n\n7\t"));
+    assert_true(races(true) > 0);
+    assert_int_equal(races(true), 0);
+}
+
+/* A cached number without a candidate is ignored. */
+static void a_stale_choice_is_measured_again(void **state)
+{
+    char text[4096];
+    (void)state;
+    assert_true(races(true) > 0);
+    snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+    for (char *line = text; *line; line = strchr(line, '\n') + 1) *line = '7', line[1] = '7'; /* 77... */
+    assert_non_null(cache_file("w", text));
+    assert_true(races(true) > 0);
+}
+
+static void unwritable_cache_is_ignored(void **state)
+{
+    (void)state;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_true(races(true) > 0);
+    assert_true(races(true) > 0);
+}
+
+/* Without memory there is no race. */
+static void out_of_memory_skips_the_race(void **state)
+{
+    (void)state;
+    double_memory((size_t)CUDA_LT_WORKSPACE + (1 << 16));
+    call product;
+    open_context(true);
+    double_mark();
+    call_matmul(&product, (int64_t[]){2000, 4000}, (int64_t[]){4000, 1000}, (int64_t[]){2000, 1000});
+    assert_int_equal(call_prepare(&product), AMPC_OK);
+    assert_int_equal(double_count("cudaEventElapsedTime"), 0);
+    call_release(&product);
+    close_context();
+    double_memory((size_t)1 << 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(distinct_engines_race_first, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(choices_depend_on_the_order, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(races_depend_on_the_epilogue, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(damaged_cache_is_ignored, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(unwritable_cache_is_ignored, make_cache, drop_cache),
+        cmocka_unit_test_setup_teardown(out_of_memory_skips_the_race, make_cache, drop_cache),
+    };
+    return cmocka_run_group_tests_name("tuning", tests, no_cache, NULL);
+}

@@ -1,0 +1,82 @@
+/* products.c - random operands and expected values of products. */
+#include "tests/ops/products.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/philox.h"
+
+static uint64_t seed = 1;
+
+k_view view_make(ir_dtype t, int rank, const int64_t *dims)
+{
+    k_view v = {.dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) v.dims[i] = dims[i];
+    size_t bytes = (k_bytes(&v) + 127) / 64 * 64;
+    v.data = aligned_alloc(64, bytes);
+    memset(v.data, 0xff, bytes); /* NaN in every float type */
+    return v;
+}
+
+void view_fill(k_view *v)
+{
+    seed++;
+    for (int64_t i = 0; i < k_count(v); i++) {
+        float x = philox_unit(philox_word(7, seed, (uint64_t)i)) * 2 - 1;
+        ir_store_f64(v->dtype, (char *)v->data + i * (int64_t)ir_dtype_size(v->dtype), x);
+    }
+}
+
+double *view_values(const k_view *v)
+{
+    double *values = malloc(((size_t)k_count(v) + 1) * sizeof *values);
+    for (int64_t i = 0; k_present(v) && i < k_count(v); i++)
+        values[i] = ir_load_f64(v->dtype, (char *)v->data + i * (int64_t)ir_dtype_size(v->dtype));
+    return values;
+}
+
+/* Tolerance for rounding the result and, over `depth` products of magnitude at most 1, each partial sum. */
+static double tolerance(ir_dtype in, ir_dtype out, double depth)
+{
+    double low = out == IR_bf16 ? 0x1p-8 : out == IR_f16 ? 0x1p-11 : out == IR_f32 ? 0x1p-23 : 0x1p-50;
+    return low + (in == IR_f64 ? 0x1p-52 : 0x1p-24) * (depth + 4);
+}
+
+void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in)
+{
+    double *actual = view_values(v), limit = tolerance(in, v->dtype, depth);
+    for (int64_t i = 0; i < k_count(v); i++) {
+        double error = fabs(actual[i] - expected[i]);
+        if (!(error <= limit * (1 + fabs(expected[i]))))
+            fail_msg("%s %s->%s: element %lld is %.9g, expected %.9g", what, ir_dtype_name(in), ir_dtype_name(v->dtype),
+                     (long long)i, actual[i], expected[i]);
+    }
+    free(actual);
+}
+
+void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
+{
+    char error[256] = "";
+    k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
+    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
+    /* twice, which tests that a primitive can be reused after a run */
+    if (ops_run(&args, false, 2) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
+}
+
+const type_pair types[N_TYPES] = {{IR_f64, IR_f64}, {IR_f32, IR_f32},  {IR_f16, IR_f16},  {IR_bf16, IR_bf16},
+                                  {IR_f16, IR_f32}, {IR_bf16, IR_f32}, {IR_f32, IR_bf16}, {IR_bf16, IR_f16},
+                                  {IR_f64, IR_f32}, {IR_f32, IR_f64}};
+
+int next_types(int t)
+{
+    do t++;
+    while (t < N_TYPES && !(ops_takes(types[t].in) && ops_takes(types[t].out)));
+    return t;
+}

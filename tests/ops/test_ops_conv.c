@@ -1,0 +1,355 @@
+/* test_ops_conv.c - the three convolutions against f64 sums over the rounded operands.
+ *
+ * A row is a shape. It runs in every float type, in NCHW and in NHWC, with and without bias, and with f32 results of
+ * low-precision operands. */
+#include "tests/ops/products.h"
+#include "tests/rows.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/philox.h"
+
+enum { RANDOM_CONVS = 80 };
+
+typedef struct conv_row {
+    int spatial;
+    int64_t n, c, m, group; /* c: all channels */
+    int64_t x[3], k[3], strides[3], dilations[3], pads[6];
+} conv_row;
+
+static const conv_row convs[] = {
+    {2, 2, 1, 16, 1, {14, 14}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 16, 32, 1, {9, 9}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 1, 3, 5, 1, {7, 6}, {3, 2}, {2, 1}, {1, 1}, {1, 0, 2, 1}},
+    {2, 2, 8, 8, 8, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise */
+    {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise, multiplier 2 */
+    {2, 2, 6, 4, 2, {5, 7}, {3, 3}, {1, 2}, {1, 1}, {0}},           /* groups */
+    {2, 2, 3, 4, 1, {9, 11}, {3, 3}, {1, 1}, {2, 3}, {2, 3, 2, 3}}, /* dilation */
+    {2, 2, 3, 4, 1, {8, 8}, {3, 3}, {3, 3}, {1, 1}, {0}},           /* with a remainder at the end */
+    {2, 1, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 17, 19, 1, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 0, 3, 4, 1, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {0}}, /* empty batch */
+    {1, 2, 3, 5, 1, {13}, {3}, {2}, {2}, {1, 3}},
+    {1, 1, 4, 4, 2, {6}, {4}, {1}, {1}, {3, 0}},
+    {3, 2, 2, 3, 1, {4, 5, 6}, {2, 3, 2}, {1, 2, 1}, {1, 1, 2}, {0, 1, 0, 1, 1, 2}},
+    {3, 1, 4, 4, 4, {3, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    {2, 1, 2, 3, 1, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2, 3, 3}},    /* windows entirely in the padding */
+    {2, 2, 3, 16, 1, {15, 14}, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}}, /* first layer of a network */
+    {2, 2, 32, 16, 1, {6, 5}, {1, 1}, {2, 2}, {1, 1}, {0}},           /* shortcut */
+    {2, 2, 40, 40, 40, {7, 6}, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}}, /* depthwise, more than one vector */
+    {2, 1, 32, 64, 2, {5, 5}, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}},  /* groups of whole vectors */
+    {1, 3, 1, 12, 1, {20}, {5}, {1}, {2}, {4, 4}},
+    {1, 2, 24, 24, 24, {9}, {3}, {1}, {1}, {1, 1}},
+    {3, 1, 17, 20, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0}},
+    {3, 1, 1, 16, 1, {4, 4, 5}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    /* shapes for which oneDNN has faulty code (kernels/cpu/conv.c) */
+    {3, 6, 3, 6, 1, {5, 1, 3}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {1, 1, 0, 1, 1, 0}}, /* a window higher than x */
+    {3, 2, 2, 2, 1, {5, 7, 14}, {3, 3, 3}, {4, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    {2, 2, 16, 16, 1, {3, 1}, {1, 2}, {1, 4}, {1, 1}, {0, 1, 0, 0}}, /* a stride longer than a row */
+    {2, 1, 5, 6, 1, {4, 14}, {1, 1}, {1, 2}, {1, 1}, {0}},
+    {2, 1, 11, 14, 1, {6, 30}, {1, 1}, {1, 2}, {1, 1}, {0}},
+    {2, 1, 24, 9, 1, {4, 15}, {1, 1}, {1, 1}, {1, 1}, {0}}, /* an odd number of filters */
+};
+
+typedef struct conv_case {
+    const conv_row *row;
+    int64_t x[5], w[5], y[5];
+    int64_t lists[4][6]; /* strides, pads, dilations, shape */
+    double *xv, *wv, *yv;
+} conv_case;
+
+typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum);
+
+static void case_init(conv_case *c, const conv_row *row)
+{
+    *c = (conv_case){.row = row};
+    c->x[0] = c->y[0] = row->n;
+    c->x[1] = row->c;
+    c->y[1] = c->w[0] = row->m;
+    c->w[1] = row->c / row->group;
+    for (int i = 0; i < row->spatial; i++) {
+        c->x[2 + i] = row->x[i];
+        c->w[2 + i] = row->k[i];
+        int64_t window = (row->k[i] - 1) * row->dilations[i] + 1;
+        c->y[2 + i] = (row->x[i] + row->pads[i] + row->pads[row->spatial + i] - window) / row->strides[i] + 1;
+    }
+}
+
+/* Calls visit for every product of the convolution. */
+static void case_visit(conv_case *c, conv_visit *visit, double *sum)
+{
+    const conv_row *r = c->row;
+    int64_t y_count = 1, w_count = 1, per_group = r->m / r->group;
+    int rank = r->spatial + 2;
+    for (int i = 0; i < rank; i++) y_count *= c->y[i];
+    for (int i = 1; i < rank; i++) w_count *= c->w[i];
+    for (int64_t yi = 0; yi < y_count; yi++)
+        for (int64_t tap = 0; tap < w_count; tap++) {
+            int64_t y[5] = {0}, w[5] = {0}, rest = yi;
+            for (int i = rank - 1; i >= 0; i--) y[i] = rest % c->y[i], rest /= c->y[i];
+            rest = tap;
+            for (int i = rank - 1; i >= 1; i--) w[i] = rest % c->w[i], rest /= c->w[i];
+            int64_t xi = y[0] * r->c + y[1] / per_group * c->w[1] + w[1];
+            bool inside = true;
+            for (int i = 0; i < r->spatial; i++) {
+                int64_t at = y[2 + i] * r->strides[i] + w[2 + i] * r->dilations[i] - r->pads[i];
+                inside = inside && at >= 0 && at < r->x[i];
+                xi = xi * r->x[i] + at;
+            }
+            if (inside) visit(c, y[1], xi, y[1] * w_count + tap, yi, sum);
+        }
+}
+
+static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[yi] += c->xv[xi] * c->wv[wi];
+}
+
+static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[xi] += c->yv[yi] * c->wv[wi];
+}
+
+static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
+    (void)filter;
+    sum[wi] += c->yv[yi] * c->xv[xi];
+}
+
+static void case_attrs(conv_case *c, ir_attr *attr, int strides, int pads, int dilations, int group)
+{
+    int n = c->row->spatial;
+    attr[strides].list.items = c->row->strides;
+    attr[pads].list.items = c->row->pads;
+    attr[dilations].list.items = c->row->dilations;
+    attr[strides].list.count = attr[dilations].list.count = n;
+    attr[pads].list.count = 2 * n;
+    attr[group].i = c->row->group;
+}
+#define CASE_ATTRS(c, attr, op) \
+    case_attrs(c, attr, IR_ATTR(op, strides), IR_ATTR(op, pads), IR_ATTR(op, dilations), IR_ATTR(op, group))
+
+static void check_and_free(conv_case *c, const char *what, conv_visit *visit, k_view *result, double depth, ir_dtype in,
+                           const k_view *bias, int64_t inner)
+{
+    double *expected = calloc((size_t)k_count(result) + 1, sizeof *expected);
+    double *shift = view_values(bias);
+    if (k_present(bias))
+        for (int64_t i = 0; i < k_count(result); i++) expected[i] = shift[i / inner % k_count(bias)];
+    case_visit(c, visit, expected);
+    view_check(what, result, expected, depth, in);
+    free(expected);
+    free(shift);
+    free(result->data);
+}
+
+static void conv_check(const conv_row *row, ir_dtype in, ir_dtype out, bool with_bias)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    int64_t inner = 1, taps = c.w[1];
+    for (int i = 2; i < rank; i++) inner *= c.y[i], taps *= c.w[i];
+    k_view x = view_make(in, rank, c.x), w = view_make(in, rank, c.w), y = view_make(out, rank, c.y), bias = {0};
+    if (with_bias) bias = view_make(in, 1, &row->m);
+    view_fill(&x);
+    view_fill(&w);
+    if (with_bias) view_fill(&bias);
+    c.xv = view_values(&x);
+    c.wv = view_values(&w);
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv);
+    k_view operands[] = {x, w, bias};
+    run_kernel(IR_OP_conv, operands, 3, &y, 1, attr);
+    check_and_free(&c, "conv", visit_forward, &y, (double)taps, in, &bias, inner);
+    free(x.data);
+    free(w.data);
+    free(bias.data);
+    free(c.xv);
+    free(c.wv);
+}
+
+static void grad_input_check(const conv_row *row, ir_dtype in, ir_dtype out)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    double taps = (double)row->m;
+    for (int i = 2; i < rank; i++) taps *= (double)c.w[i];
+    k_view dy = view_make(in, rank, c.y), w = view_make(in, rank, c.w), dx = view_make(out, rank, c.x), none = {0};
+    view_fill(&dy);
+    view_fill(&w);
+    c.yv = view_values(&dy);
+    c.wv = view_values(&w);
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv_grad_input);
+    k_view operands[] = {dy, w};
+    run_kernel(IR_OP_conv_grad_input, operands, 2, &dx, 1, attr);
+    check_and_free(&c, "conv_grad_input", visit_grad_input, &dx, taps, in, &none, 1);
+    free(dy.data);
+    free(w.data);
+    free(c.yv);
+    free(c.wv);
+}
+
+static void bias_grad_check(const conv_case *c, k_view *dbias, int64_t inner, ir_dtype in)
+{
+    double *sum = calloc((size_t)c->row->m, sizeof *sum);
+    for (int64_t i = 0; i < c->row->n * c->row->m * inner; i++) sum[i / inner % c->row->m] += c->yv[i];
+    view_check("conv_grad_weight dbias", dbias, sum, (double)(c->row->n * inner), in);
+    free(sum);
+    free(dbias->data);
+}
+
+/* wanted: 1 dw, 2 dbias, 3 both */
+static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, int wanted)
+{
+    conv_case c;
+    case_init(&c, row);
+    int rank = row->spatial + 2;
+    int64_t inner = 1;
+    for (int i = 2; i < rank; i++) inner *= c.y[i];
+    k_view dy = view_make(in, rank, c.y), x = view_make(in, rank, c.x), none = {0};
+    view_fill(&dy);
+    view_fill(&x);
+    c.yv = view_values(&dy);
+    c.xv = view_values(&x);
+    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, kept[] = {results[0], results[1]};
+    for (int i = 0; i < 2; i++)
+        if (!(wanted & 1 << i)) results[i].data = NULL;
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv_grad_weight);
+    k_view operands[] = {dy, x};
+    run_kernel(IR_OP_conv_grad_weight, operands, 2, results, 2, attr);
+    if (wanted & 1)
+        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0], (double)(row->n * inner), in, &none, 1);
+    else free(kept[0].data);
+    if (wanted & 2) bias_grad_check(&c, &kept[1], inner, in);
+    else free(kept[1].data);
+    free(dy.data);
+    free(x.data);
+    free(c.yv);
+    free(c.xv);
+}
+
+#define EACH_CONV(statement) \
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++) \
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) { \
+            const conv_row *row = &convs[i]; \
+            ir_dtype in = types[t].in, out = types[t].out; \
+            statement; \
+        }
+
+static void conv_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(conv_check(row, in, out, false); conv_check(row, in, out, true))
+}
+
+static void conv_grad_input_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(grad_input_check(row, in, out))
+}
+
+static void conv_grad_weight_rows(void **state)
+{
+    (void)state;
+    EACH_CONV(for (int wanted = 1; wanted < 4; wanted++) grad_weight_check(row, in, out, wanted))
+}
+
+/* Returns a random number in [low, high] that depends only on `shape` and `choice`. */
+static int64_t choose(uint64_t shape, uint64_t choice, int64_t low, int64_t high)
+{
+    return low + (int64_t)(philox_unit(philox_word(11, shape, choice)) * (float)(high - low + 1));
+}
+
+/* Draws small images with windows of any size. False: no window fits. */
+static bool random_row(conv_row *r, uint64_t shape)
+{
+    *r = (conv_row){.spatial = (int)choose(shape, 0, 1, 3), .n = choose(shape, 1, 1, 3), .group = 1};
+    r->c = choose(shape, 2, 1, 18);
+    r->m = choose(shape, 3, 1, 18);
+    bool fits = true, point = choose(shape, 4, 0, 2) == 0;
+    for (int i = 0; i < r->spatial; i++) {
+        uint64_t axis = 10 * (uint64_t)(i + 1);
+        r->x[i] = choose(shape, axis, 1, point ? 15 : 6);
+        r->k[i] = point ? 1 : choose(shape, axis + 1, 1, 4);
+        r->strides[i] = choose(shape, axis + 2, 1, 3);
+        r->dilations[i] = choose(shape, axis + 3, 1, 2);
+        int64_t window = (r->k[i] - 1) * r->dilations[i] + 1;
+        r->pads[i] = choose(shape, axis + 4, 0, window / 2);
+        r->pads[r->spatial + i] = choose(shape, axis + 5, 0, window / 2);
+        fits = fits && r->x[i] + r->pads[i] + r->pads[r->spatial + i] >= window;
+    }
+    return fits;
+}
+
+/* CPU only: its library has faults in code that few shapes reach. */
+static void random_convs(void **state)
+{
+    (void)state;
+    if (ops_on->device_ops) return;
+    static const ir_dtype in[] = {IR_f32, IR_bf16};
+    for (uint64_t shape = 0; shape < RANDOM_CONVS; shape++) {
+        conv_row row;
+        ir_dtype t = in[shape % 2];
+        if (!random_row(&row, shape) || !ops_takes(t)) continue;
+        conv_check(&row, t, IR_f32, true);
+        grad_input_check(&row, t, IR_f32);
+        grad_weight_check(&row, t, IR_f32, 3);
+    }
+}
+
+/* A transposed convolution with output padding reads more of x than the attributes cover. */
+static void conv_grad_input_output_padding(void **state)
+{
+    (void)state;
+    int64_t y[] = {1, 2, 3, 3}, w[] = {2, 3, 3, 3}, x[] = {1, 3, 8, 8}, strides[] = {2, 2}, ones[] = {1, 1},
+            none[4] = {0};
+    k_view dy = view_make(IR_f32, 4, y), wv = view_make(IR_f32, 4, w), dx = view_make(IR_f32, 4, x);
+    view_fill(&dy);
+    view_fill(&wv);
+    ir_attr attr[8] = {0};
+    attr[IR_ATTR(conv_grad_input, strides)].list.items = strides;
+    attr[IR_ATTR(conv_grad_input, dilations)].list.items = ones;
+    attr[IR_ATTR(conv_grad_input, pads)].list.items = none;
+    attr[IR_ATTR(conv_grad_input, strides)].list.count = attr[IR_ATTR(conv_grad_input, dilations)].list.count = 2;
+    attr[IR_ATTR(conv_grad_input, pads)].list.count = 4;
+    attr[IR_ATTR(conv_grad_input, group)].i = 1;
+    k_view operands[] = {dy, wv};
+    run_kernel(IR_OP_conv_grad_input, operands, 2, &dx, 1, attr);
+    const float *result = dx.data;
+    for (int i = 0; i < 3 * 64; i++) {
+        bool beyond = i % 8 == 7 || i / 8 % 8 == 7;
+        if (beyond) assert_true(result[i] == 0);
+        else assert_true(isfinite(result[i]));
+    }
+    free(dy.data);
+    free(wv.data);
+    free(dx.data);
+}
+
+#define BOTH_LAYOUTS(test) \
+    cmocka_unit_test(test), { #test " (channels last)", test, ops_begin_channels_last, ops_end_channels_last, NULL }
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH_LAYOUTS(conv_rows),    BOTH_LAYOUTS(conv_grad_input_rows),           BOTH_LAYOUTS(conv_grad_weight_rows),
+        BOTH_LAYOUTS(random_convs), BOTH_LAYOUTS(conv_grad_input_output_padding),
+    };
+    return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
+}
+
+int main(int argc, char **argv) { return ops_main(argc, argv, run); }
