@@ -30,7 +30,7 @@ FREE_DISK = 4 << 30  # bytes that compiling a model may need
 
 
 def cases(run):
-    """[(model, precision)], in the order in which they are measured."""
+    """Returns [(model, precision)] in the order of measurement."""
     options = run.options
     wanted = options.models.split(",") if options.models else ["mlp-b512"] if options.quick else None
     precisions = [p for p in options.precisions.split(",") if p in PRECISIONS][: 1 if options.quick else None]
@@ -39,14 +39,14 @@ def cases(run):
 
 
 def entry(run, model, precision):
-    """The figures of a case."""
+    """Returns the figures of a case."""
     return run.facts.setdefault("benchmark", {}).setdefault(
         f"{model.name}.{precision}", {"model": model.name, "batch": model.batch, "precision": precision}
     )
 
 
 def verdict_of(model, precision, done):
-    """(verdict, reason) of a command that failed."""
+    """Returns (verdict, reason) of a command that failed."""
     if done.stopped == "no time left":
         return "skip", done.stopped
     is_memory = done.status == NO_MEMORY or re.search(r"out of memory", done.text, re.I)
@@ -59,7 +59,7 @@ def verdict_of(model, precision, done):
 
 
 def compile_module(run, model, precision):
-    """The compiled model, made once for all batches of a precision; None: it cannot be made."""
+    """Returns the compiled model, which all batches of a precision share, or None if it cannot be compiled."""
     module = run.work / f"{model.model}.{precision}.ir"
     if module.exists():
         return module
@@ -97,7 +97,7 @@ def remove_module(module):
 
 
 def plan(run, model, precision, module):
-    """The plan as a dictionary, or None; its figures go into the case."""
+    """Returns the plan as a dictionary, or None, and adds its figures to the case."""
     name = f"plan.{model.name}.{precision}"
     device = run.options.plan_only or "cuda"
     done = run.run(
@@ -115,7 +115,7 @@ def plan(run, model, precision, module):
 
 
 def bench(run, model, precision, module, trace):
-    """One run of `ampc-run bench`; its answer, or None."""
+    """Runs `ampc-run bench` once and returns its output, or None."""
     name = f"bench.{model.name}.{precision}"
     known = entry(run, model, precision)
     profile = [f"--trace={trace}"] if not trace.exists() else []
@@ -183,7 +183,7 @@ def torch_command(run, *arguments):
 
 
 def torch_modes(run, model, precision, modes, budget):
-    """Measures modes of PyTorch. Each prints its line once it is known: one that takes too long loses no other."""
+    """Measures modes of PyTorch. Each result is printed immediately, so a mode that runs out of time loses no other."""
     name = f"torch.{model.name}.{precision}"
     if not run.python:
         return run.note(name, "skip", reason="no Python with PyTorch was found")
@@ -207,7 +207,7 @@ def torch_modes(run, model, precision, modes, budget):
 
 
 def ceilings(run):
-    """The rates that the roofline is drawn with: of a copy, and of large matrix products."""
+    """Returns the rates of the roofline: of a copy and of large matrix products."""
     if not run.python:
         return run.note("ceilings", "skip", reason="no Python with PyTorch was found")
     done = run.run("ceilings", torch_command(run, "--ceilings"), 120)

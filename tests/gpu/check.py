@@ -1,4 +1,4 @@
-"""The suite for machines with a GPU. See tools/gpu-check for its usage, docs/cuda.md for what it does."""
+"""The test suite for machines with a GPU. For its usage see tools/gpu-check, for its contents docs/cuda.md."""
 
 import argparse
 import json
@@ -80,7 +80,7 @@ def without_variables(environment, pattern):
 
 
 def environment_of(options):
-    """For every program of ours. LD_LIBRARY_PATH is left as it is: the programs find their libraries by RPATH."""
+    """Returns the environment of our programs. LD_LIBRARY_PATH is unchanged: they find their libraries by RPATH."""
     environment = without_variables(os.environ, "CMOCKA_|OPS_")
     environment["OMP_WAIT_POLICY"] = "passive"
     if options.rows:
@@ -111,7 +111,7 @@ def find_python(run, options):
 
 
 def record(run):
-    """Recordings for the doubles; whether there is a device."""
+    """Makes the recordings for the doubles. Returns whether there is a device."""
     folder = run.files / run.part / "recorded"
     folder.mkdir()
     done = run.run("record", [run.program("gpu-record"), folder], 120)
@@ -131,7 +131,7 @@ def record(run):
 
 
 def run_part(name, options):
-    """The exit code of a part."""
+    """Runs a part and returns its exit code."""
     run, (part, steps) = session.Session(name, options, environment_of(options)), PARTS[name]
     try:
         find_python(run, options)

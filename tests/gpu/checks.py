@@ -26,7 +26,7 @@ MOST_REPEATED = 3  # rows per program to repeat under compute-sanitizer
 
 
 def message(lines):
-    """The first error message of a row."""
+    """Returns the first error message of a row."""
     plain = [re.sub(r"^\[ +ERROR +\] (--- )?|^ERROR: ", "", line).strip() for line in lines]
     said = next((line for line in plain if line and not NOISE.search(line)), "")
     where = next((line for line in plain if re.search(r":\d+: error:", line)), "")
@@ -85,7 +85,7 @@ class Table:
         self.finish(rows, done)
 
     def watch(self, text):
-        """Notes rows as they end. A reason to stop the program, or ""."""
+        """Records rows as they end. Returns a reason to stop the program, or ""."""
         for row, (verdict, lines) in parse(text)[0].items():
             if self.noted.get(row) != verdict:
                 self.noted[row] = verdict
@@ -98,7 +98,7 @@ class Table:
         return f"no output for {STALL * self.session.options.slow:.0f} s" if is_stalled else ""
 
     def finish(self, rows, done):
-        """Repeats the row that broke the program, and runs those that it did not come to."""
+        """Repeats the row that stopped the program, and runs the rows after it."""
         finished, running, lines = parse(done.text)
         bad = [
             row for row in rows if row in finished and finished[row][0] == "fail" and is_device_error(finished[row][1])
@@ -230,14 +230,14 @@ def sanitizer_error(text):
 
 
 def row_of_error(text):
-    """The row that ran when compute-sanitizer reported its first error."""
+    """Returns the row that ran when compute-sanitizer reported its first error."""
     before = re.split(r"^========= (?!COMPUTE-SANITIZER|$)", text, maxsplit=1, flags=re.M)[0]
     begun = re.findall(r"^\[ RUN +\] (.+)$", before, re.M)
     return begun[-1] if begun else "?"
 
 
 def sanitize_shard(session, kind, tool, table, shard, budget):
-    """How many rows one shard of the table checked; None: there was no time for it."""
+    """Returns how many rows of the table one shard checked, or None if there was no time for it."""
     name = f"{kind}.{table.name} {shard + 1}/{SHARDS}"
     environment = {**table.environment, "OPS_BRIEF": "1", "OPS_SHARD": f"{shard}/{SHARDS}"}
     rows = len(table.list_rows(OPS_SHARD=environment["OPS_SHARD"])[0] or [])
@@ -292,7 +292,7 @@ def part(session):
 
 
 def steps(session):
-    """What `part` would have run, by name: for machines where nothing can run."""
+    """Returns the names of what `part` would have run, for machines without a device."""
     return [*tables(session), *(f"train.{precision}" for precision in TRAININGS), *sanitizer_steps(session)]
 
 

@@ -1,4 +1,4 @@
-"""A data set of IDX files, cut to its first samples.
+"""Cuts a data set of IDX files to its first samples.
 
 usage: cut_data.py FOLDER OUT SAMPLES
 """

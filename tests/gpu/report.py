@@ -1,4 +1,4 @@
-"""results.json as Markdown."""
+"""Formats results.json as Markdown."""
 
 
 def cell(value, digits=3):
@@ -17,7 +17,7 @@ def table(heads, rows):
 
 
 def merge(all_results):
-    """Results of several calls as one: parts of the same name are joined, later figures win."""
+    """Merges the results of several calls. Parts of the same name are joined; later figures replace earlier ones."""
     merged = {"parts": {}}
     for results in all_results:
         for name, facts in results["parts"].items():
@@ -31,7 +31,7 @@ def merge(all_results):
 
 
 def benchmark(results):
-    """The cases of all parts: `bench` and `torch` measure the same ones."""
+    """Returns the cases of all parts; `bench` and `torch` measure the same ones."""
     cases = {}
     for facts in results["parts"].values():
         for name, case in facts.get("benchmark", {}).items():
@@ -45,7 +45,7 @@ def benchmark(results):
 
 
 def best(case, tf32=False):
-    """(name, facts) of PyTorch's fastest mode."""
+    """Returns (name, facts) of PyTorch's fastest mode."""
     modes = [(name, m) for name, m in case["torch"].items() if "median_ms" in m and bool(m.get("tf32")) == tf32]
     return min(modes, key=lambda item: item[1]["median_ms"], default=("-", {}))
 

@@ -33,7 +33,7 @@ Outcome = collections.namedtuple("Outcome", "status text seconds stopped")
 
 
 class Stopped(BaseException):
-    """A signal asks the suite to end."""
+    """Raised when a signal requests the suite to end."""
 
 
 def last_line(text):
@@ -41,7 +41,7 @@ def last_line(text):
 
 
 def last_json(text):
-    """The last line that is a JSON object, or None."""
+    """Returns the last line that is a JSON object, or None."""
     for line in reversed(text.splitlines()):
         try:
             value = json.loads(line) if line.startswith("{") else None
@@ -68,7 +68,7 @@ def kill_group(process):
 
 
 def read_log(path):
-    """The text of a log; the middle of a very long one is left out."""
+    """Returns the text of a log without the middle of a very long one."""
     data = path.read_bytes() if path.exists() else b""
     if len(data) > LONGEST_LOG:
         half = LONGEST_LOG // 2
@@ -94,7 +94,7 @@ class Session:
     # ---- results ----
 
     def read_former(self):
-        """Results of other parts in the same folder are kept, with their logs."""
+        """Reads the results of other parts in the same folder, which are preserved with their logs."""
         for leftover in self.out.glob(".*.new"):
             leftover.unlink()
         try:
@@ -145,7 +145,7 @@ class Session:
         return "{} passed, {} failed, {} skipped".format(*map(self.count, VERDICTS))
 
     def note(self, name, verdict, seconds=0.0, **facts):
-        """A verdict; a later one of the same name replaces it."""
+        """Records a verdict; it replaces an earlier one of the same name."""
         facts = {key: value for key, value in facts.items() if value not in (None, "")}
         self.facts["checks"][name] = {"verdict": verdict, "seconds": round(seconds, 2), **facts}
         print(f"{verdict.upper()} {name}" + "".join(f"  {k}: {v}" for k, v in facts.items()), flush=True)
@@ -194,7 +194,7 @@ class Session:
         return Outcome(None if stopped else process.returncode, read_log(path), time.monotonic() - start, stopped)
 
     def wait(self, process, path, deadline, watch):
-        """ "" when the process ended, else why it was stopped."""
+        """ Returns "" if the process ended, otherwise why it was stopped."""
         try:
             while True:
                 try:
@@ -211,7 +211,7 @@ class Session:
             kill_group(process)  # its child processes end with it
 
     def check(self, name, command, budget, **more):
-        """A step that passes when its command exits with 0; returns the outcome."""
+        """Runs a step that passes if its command exits with 0, and returns the outcome."""
         done = self.run(name, command, budget, **more)
         if done.stopped == "no time left":
             self.note(name, "skip", reason=done.stopped)
@@ -223,7 +223,7 @@ class Session:
 
 
 def complaint(done):
-    """Why a command failed: the first line that says so, else its last line."""
+    """Returns why a command failed: the first line with an error, otherwise the last line."""
     if done.stopped:
         return done.stopped
     error = next((line.strip() for line in done.text.splitlines() if re.search(r"\berror\b|: cannot|Error:", line)), "")

@@ -1,4 +1,4 @@
-"""The steps of a model: its plan joined with the trace of a run, and what Nsight Compute says of the slowest ones."""
+"""The steps of a model: its plan joined with the trace of a run, and metrics of Nsight Compute for the slowest ones."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ SHOWN = 10  # number of slowest steps to show
 
 
 def roofline(plan, precision, ceilings):
-    """Milliseconds that the steps would take if each ran at the measured rate of a copy or of a matrix product.
+    """Returns the milliseconds of the steps if each ran at the measured rate of a copy or of a matrix product.
     Steps whose results are kept do not run again."""
     if not ceilings:
         return None
@@ -47,7 +47,7 @@ def join(plan, trace):
 
 
 def slowest(run, name, plan, path):
-    """The slowest steps, or None when there is no trace that can be joined."""
+    """Returns the slowest steps, or None if there is no trace to join."""
     try:
         joined = join(plan, json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -74,7 +74,7 @@ def find_ncu():
 
 
 def ranges(steps):
-    """Filters for the NVTX ranges of steps, which are named after ONNX nodes."""
+    """Returns filters for the NVTX ranges of steps, which are named after ONNX nodes."""
     names = dict.fromkeys(step["name"] for step in steps)
     escaped = [re.sub(r"([@,\[\]/*+\\])", r"\\\1", name) for name in names]
     return [word for name in escaped for word in ("--nvtx-include", f"{name}/")]

@@ -60,7 +60,7 @@ def resnet50(batch, tiny):
 
 
 class Logits(nn.Module):
-    """A model of the transformers library that gives the logits of all tokens, [tokens, vocabulary]."""
+    """A model of the transformers library that returns the logits of all tokens, [tokens, vocabulary]."""
 
     def __init__(self, model):
         super().__init__()
@@ -109,7 +109,7 @@ MODELS = {"mlp": mlp, "resnet50": resnet50, "bert": bert, "gpt2": gpt2}
 
 class Step:
     """One training step with resident inputs. Neither the fused optimizers nor the scaler wait for the device: scale
-    and found_inf stay there. So the step may be captured as it is."""
+    and found_inf stay there. The step can therefore be captured unchanged."""
 
     def __init__(self, options, mode):
         torch.manual_seed(1)
@@ -139,7 +139,7 @@ class Step:
         return loss.detach()
 
     def capture(self):
-        """The whole step as a graph, after steps on a side stream, as the documentation of torch.cuda.graph has it."""
+        """Captures the entire step as a graph after warm-up steps on a side stream, as in the documentation of torch.cuda.graph."""
         if self.device != "cuda":
             raise RuntimeError("a CUDA graph needs CUDA")
         side = torch.cuda.Stream()
@@ -155,7 +155,7 @@ class Step:
 
 
 def measure_cuda(step):
-    """Milliseconds of each step: events between the steps, one wait after the last."""
+    """Returns the milliseconds of each step, from events between the steps; waits once, after the last."""
     for _ in range(WARMUP):
         step.run()
     torch.cuda.synchronize()
@@ -209,7 +209,7 @@ def milliseconds(run):
 
 
 def ceilings():
-    """GB/s of a copy, bytes read and written; TFLOP/s of a product of 8192 x 8192 random matrices."""
+    """Returns GB/s of a copy (bytes read and written) and TFLOP/s of a product of 8192 x 8192 random matrices."""
     torch.backends.cuda.matmul.allow_tf32 = False
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target, size, tflops = torch.empty_like(source), 8192, {}
