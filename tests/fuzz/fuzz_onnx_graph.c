@@ -351,95 +351,150 @@ static void draw_reduce(drawing *w)
     emit(w, ops[op], operands, &a, x.type, op == 3 ? 2 : x.rank, dims);
 }
 
+/* A node that moves the elements of x. */
+typedef struct movement {
+    tensor x;
+    int axis, rank; /* rank: of the result */
+    char operands[128];
+    int64_t dims[MAX_RANK + 1], list[2 * MAX_RANK];
+    node a;
+} movement;
+
+/* Each draw_OP completes a movement whose result has the shape of x; false: x does not allow the op. */
+static bool draw_transpose(drawing *w, movement *m)
+{
+    char text[128];
+    (void)w;
+    for (int i = 0; i < m->x.rank; i++) {
+        m->list[i] = (i + m->axis) % m->x.rank; /* rotates the axes */
+        m->dims[i] = m->x.dims[m->list[i]];
+    }
+    node_ints(&m->a, "perm", list_text(m->list, m->x.rank, text));
+    return true;
+}
+
+/* Merges two axes. */
+static bool draw_reshape(drawing *w, movement *m)
+{
+    const tensor *x = &m->x;
+    const int axis = m->axis;
+    char text[128];
+    for (int i = 0; i < x->rank; i++) m->list[i] = i == axis ? -1 : 0;
+    if (axis + 1 < x->rank) {
+        memmove(&m->list[axis + 1], &m->list[axis + 2], sizeof *m->list * (size_t)(x->rank - axis - 2));
+        for (int i = axis + 1; i < x->rank - 1; i++) m->list[i] = m->dims[i] = x->dims[i + 1];
+        m->dims[axis] = x->dims[axis] >= 0 && x->dims[axis + 1] >= 0 ? x->dims[axis] * x->dims[axis + 1] : UNKNOWN;
+        m->rank--;
+    }
+    for (int i = axis + 1; i < x->rank - 1; i++)
+        if (m->list[i] < 0) m->list[i] = 2;
+    snprintf(m->operands, sizeof m->operands, "%s,%s", x->name, numbers(w, m->list, m->rank, false, text));
+    return true;
+}
+
+static bool draw_unsqueeze(drawing *w, movement *m)
+{
+    if (m->x.rank == MAX_RANK) return false;
+    memmove(&m->dims[m->axis + 1], &m->dims[m->axis], sizeof *m->dims * (size_t)(m->x.rank - m->axis));
+    m->dims[m->axis] = 1;
+    m->rank++;
+    add_list(w, 13, "axes", (int64_t[]){m->axis}, 1, m->operands, &m->a);
+    return true;
+}
+
+static bool draw_squeeze(drawing *w, movement *m)
+{
+    if (m->x.dims[m->axis] != 1) return false;
+    memmove(&m->dims[m->axis], &m->dims[m->axis + 1], sizeof *m->dims * (size_t)(m->x.rank - m->axis - 1));
+    m->rank--;
+    add_list(w, 13, "axes", (int64_t[]){spelled(w, &m->x, m->axis)}, 1, m->operands, &m->a);
+    return true;
+}
+
+static bool draw_concat(drawing *w, movement *m)
+{
+    const tensor *x = &m->x, y = pick_like(w, x);
+    snprintf(m->operands, sizeof m->operands, "%s,%s,%s", x->name, y.name, x->name);
+    node_int(&m->a, "axis", spelled(w, x, m->axis));
+    m->dims[m->axis] = x->dims[m->axis] < 0 ? UNKNOWN : 3 * x->dims[m->axis];
+    return true;
+}
+
+static bool draw_slice(drawing *w, movement *m)
+{
+    const int64_t size = m->x.dims[m->axis];
+    int64_t *list = m->list;
+    char text[128];
+    if (size < 0) return false;
+    list[0] = choose(w->c, (int)size + 1) - choose(w->c, 2);
+    list[1] = choose(w->c, (int)size + 2);
+    m->dims[m->axis] = list[0] >= 0 && list[1] > list[0] && list[1] <= size ? list[1] - list[0] : UNKNOWN;
+    if (w->m.opset < 10) {
+        node_ints(&m->a, "axes", list_text((int64_t[]){m->axis}, 1, text));
+        node_ints(&m->a, "starts", list_text(&list[0], 1, text));
+        node_ints(&m->a, "ends", list_text(&list[1], 1, text));
+    } else {
+        for (int i = 0; i < 2; i++) add_list(w, 0, "", &list[i], 1, m->operands, &m->a);
+        add_list(w, 0, "", (int64_t[]){spelled(w, &m->x, m->axis)}, 1, m->operands, &m->a);
+    }
+    return true;
+}
+
+static bool draw_pad(drawing *w, movement *m)
+{
+    const tensor *x = &m->x;
+    int64_t *list = m->list;
+    for (int i = 0; i < 2 * x->rank; i++) list[i] = rarely(w->c, 3) ? choose(w->c, 4) - 1 : 0;
+    for (int i = 0; i < x->rank; i++) m->dims[i] = x->dims[i] < 0 ? UNKNOWN : x->dims[i] + list[i] + list[x->rank + i];
+    if (rarely(w->c, 3)) node_text(&m->a, "mode", choose(w->c, 2) ? "reflect" : "edge");
+    add_list(w, 11, "pads", list, 2 * x->rank, m->operands, &m->a);
+    return true;
+}
+
+static bool draw_expand(drawing *w, movement *m)
+{
+    const tensor *x = &m->x;
+    char text[128];
+    for (int i = 0; i < x->rank; i++)
+        m->list[i] = m->dims[i] = x->dims[i] == 1 ? draw_size(w) : x->dims[i] < 0 ? 1 : x->dims[i];
+    snprintf(m->operands, sizeof m->operands, "%s,%s", x->name, numbers(w, m->list, x->rank, false, text));
+    for (int i = 0; i < x->rank; i++) m->dims[i] = x->dims[i] < 0 ? x->dims[i] : m->dims[i];
+    return true;
+}
+
+static bool draw_tile(drawing *w, movement *m)
+{
+    const tensor *x = &m->x;
+    char text[128];
+    for (int i = 0; i < x->rank; i++) {
+        m->list[i] = rarely(w->c, 3) ? choose(w->c, 3) : 1;
+        m->dims[i] = x->dims[i] < 0 && m->list[i] != 1 ? UNKNOWN : x->dims[i] * m->list[i];
+    }
+    snprintf(m->operands, sizeof m->operands, "%s,%s", x->name, numbers(w, m->list, x->rank, false, text));
+    return true;
+}
+
 static void draw_movement(drawing *w)
 {
-    const tensor x = pick_float(w, 1);
-    const int axis = draw_axis(w, &x);
-    char operands[128], text[128];
-    int64_t dims[MAX_RANK + 1], list[2 * MAX_RANK];
-    node a = {0};
-    memcpy(dims, x.dims, sizeof x.dims);
-    snprintf(operands, sizeof operands, "%s", x.name);
-    switch (choose(w->c, 9)) {
-    case 0: /* rotate the axes */
-        for (int i = 0; i < x.rank; i++) {
-            list[i] = (i + axis) % x.rank;
-            dims[i] = x.dims[list[i]];
-        }
-        node_ints(&a, "perm", list_text(list, x.rank, text));
-        emit(w, "Transpose", operands, &a, x.type, x.rank, dims);
-        return;
-    case 1: /* merge two axes */
-        for (int i = 0; i < x.rank; i++) list[i] = i == axis ? -1 : 0;
-        if (axis + 1 < x.rank) {
-            memmove(&list[axis + 1], &list[axis + 2], sizeof *list * (size_t)(x.rank - axis - 2));
-            for (int i = axis + 1; i < x.rank - 1; i++) list[i] = dims[i] = x.dims[i + 1];
-            dims[axis] = x.dims[axis] >= 0 && x.dims[axis + 1] >= 0 ? x.dims[axis] * x.dims[axis + 1] : UNKNOWN;
-        }
-        for (int i = axis + 1; i < x.rank - 1; i++)
-            if (list[i] < 0) list[i] = 2;
-        snprintf(operands, sizeof operands, "%s,%s", x.name,
-                 numbers(w, list, x.rank - (axis + 1 < x.rank), false, text));
-        emit(w, "Reshape", operands, &a, x.type, x.rank - (axis + 1 < x.rank), dims);
-        return;
-    case 2:
-        if (x.rank == MAX_RANK) return;
-        memmove(&dims[axis + 1], &dims[axis], sizeof *dims * (size_t)(x.rank - axis));
-        dims[axis] = 1;
-        add_list(w, 13, "axes", (int64_t[]){axis}, 1, operands, &a);
-        emit(w, "Unsqueeze", operands, &a, x.type, x.rank + 1, dims);
-        return;
-    case 3:
-        if (x.dims[axis] != 1) return;
-        memmove(&dims[axis], &dims[axis + 1], sizeof *dims * (size_t)(x.rank - axis - 1));
-        add_list(w, 13, "axes", (int64_t[]){spelled(w, &x, axis)}, 1, operands, &a);
-        emit(w, "Squeeze", operands, &a, x.type, x.rank - 1, dims);
-        return;
-    case 4: {
-        const tensor y = pick_like(w, &x);
-        snprintf(operands, sizeof operands, "%s,%s,%s", x.name, y.name, x.name);
-        node_int(&a, "axis", spelled(w, &x, axis));
-        dims[axis] = x.dims[axis] < 0 ? UNKNOWN : 3 * x.dims[axis];
-        emit(w, "Concat", operands, &a, x.type, x.rank, dims);
-        return;
-    }
-    case 5:
-        if (x.dims[axis] < 0) return;
-        list[0] = choose(w->c, (int)x.dims[axis] + 1) - choose(w->c, 2);
-        list[1] = choose(w->c, (int)x.dims[axis] + 2);
-        dims[axis] = list[0] >= 0 && list[1] > list[0] && list[1] <= x.dims[axis] ? list[1] - list[0] : UNKNOWN;
-        if (w->m.opset < 10) {
-            node_ints(&a, "axes", list_text((int64_t[]){axis}, 1, text));
-            node_ints(&a, "starts", list_text(&list[0], 1, text));
-            node_ints(&a, "ends", list_text(&list[1], 1, text));
-        } else {
-            for (int i = 0; i < 2; i++) add_list(w, 0, "", &list[i], 1, operands, &a);
-            add_list(w, 0, "", (int64_t[]){spelled(w, &x, axis)}, 1, operands, &a);
-        }
-        emit(w, "Slice", operands, &a, x.type, x.rank, dims);
-        return;
-    case 6:
-        for (int i = 0; i < 2 * x.rank; i++) list[i] = rarely(w->c, 3) ? choose(w->c, 4) - 1 : 0;
-        for (int i = 0; i < x.rank; i++) dims[i] = x.dims[i] < 0 ? UNKNOWN : x.dims[i] + list[i] + list[x.rank + i];
-        if (rarely(w->c, 3)) node_text(&a, "mode", choose(w->c, 2) ? "reflect" : "edge");
-        add_list(w, 11, "pads", list, 2 * x.rank, operands, &a);
-        emit(w, "Pad", operands, &a, x.type, x.rank, dims);
-        return;
-    case 7:
-        for (int i = 0; i < x.rank; i++)
-            list[i] = dims[i] = x.dims[i] == 1 ? draw_size(w) : x.dims[i] < 0 ? 1 : x.dims[i];
-        snprintf(operands, sizeof operands, "%s,%s", x.name, numbers(w, list, x.rank, false, text));
-        for (int i = 0; i < x.rank; i++) dims[i] = x.dims[i] < 0 ? x.dims[i] : dims[i];
-        emit(w, "Expand", operands, &a, x.type, x.rank, dims);
-        return;
-    default:
-        for (int i = 0; i < x.rank; i++) {
-            list[i] = rarely(w->c, 3) ? choose(w->c, 3) : 1;
-            dims[i] = x.dims[i] < 0 && list[i] != 1 ? UNKNOWN : x.dims[i] * list[i];
-        }
-        snprintf(operands, sizeof operands, "%s,%s", x.name, numbers(w, list, x.rank, false, text));
-        emit(w, "Tile", operands, &a, x.type, x.rank, dims);
-    }
+    static const struct {
+        const char *op;
+        bool (*draw)(drawing *w, movement *m);
+    } ops[] = {{"Transpose", draw_transpose},
+               {"Reshape", draw_reshape},
+               {"Unsqueeze", draw_unsqueeze},
+               {"Squeeze", draw_squeeze},
+               {"Concat", draw_concat},
+               {"Slice", draw_slice},
+               {"Pad", draw_pad},
+               {"Expand", draw_expand},
+               {"Tile", draw_tile}};
+    movement m = {.x = pick_float(w, 1)};
+    m.axis = draw_axis(w, &m.x);
+    m.rank = m.x.rank;
+    memcpy(m.dims, m.x.dims, sizeof m.x.dims);
+    snprintf(m.operands, sizeof m.operands, "%s", m.x.name);
+    const int i = choose(w->c, sizeof ops / sizeof *ops);
+    if (ops[i].draw(w, &m)) emit(w, ops[i].op, m.operands, &m.a, m.x.type, m.rank, m.dims);
 }
 
 static void draw_split(drawing *w)
