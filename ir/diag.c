@@ -72,9 +72,9 @@ static void text_put(text *t, const char *s) { text_add(t, s, strlen(s)); }
 /* C0, DEL or C1; some terminals interpret C1 too. */
 static bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-/* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `keep` are not
- * escaped. Returns the number of columns written. */
-static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *keep)
+/* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
+ * copied. Returns the number of columns written. */
+static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *unescaped)
 {
     size_t columns = 0, characters = 0;
     for (size_t i = 0; i < n; characters++) {
@@ -84,7 +84,7 @@ static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, co
         }
         uint32_t code = 0;
         size_t length = utf8_decode(bytes + i, n - i, &code);
-        if (length && (!is_control(code) || (code && code < 0x80 && strchr(keep, (int)code)))) {
+        if (length && (!is_control(code) || (code && code < 0x80 && strchr(unescaped, (int)code)))) {
             text_add(t, bytes + i, length);
             columns++;
             i += length;

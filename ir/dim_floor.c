@@ -1,7 +1,7 @@
 /* dim_floor.c - floor divisions in canonical form.
  *
- * The canonical form of floor(e/k) is obtained by moving whole multiples of k outside (leaving factors and constant in
- * [0,k)), cancelling common factors, merging floor(floor(e/a)/b) into floor(e/(a*b)), which keeps a chain of strided
+ * The canonical form of floor(e/k) is obtained by moving integer multiples of k outside (leaving factors and constant
+ * in [0,k)), cancelling common factors, merging floor(floor(e/a)/b) into floor(e/(a*b)), which keeps a chain of strided
  * layers a single atom, and moving the division into max(0,e), which dim_range.c creates. */
 #include "ir/dim_table.h"
 
@@ -73,7 +73,7 @@ static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out
     return true;
 }
 
-/* floor(p/k) for p without whole multiples of k. */
+/* floor(p/k) for p without integer multiples of k. */
 static ir_dim floor_of_remainder(ir_dim_table *t, const poly *p, int64_t k)
 {
     ir_dim simpler;

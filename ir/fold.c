@@ -10,7 +10,7 @@ enum { MAX_ZEROS = 4096 }; /* zero constants with more elements are not folded *
 
 struct ir_const_map {
     arena *arena;
-    const ir_const_value **known; /* indexed by value id */
+    const ir_const_value **constants; /* indexed by value id */
     size_t capacity;
 };
 
@@ -32,14 +32,14 @@ ir_const_map *ir_const_map_new(arena *a, ir_graph *g)
     ir_const_map *k = arena_alloc(a, sizeof *k);
     k->arena = a;
     k->capacity = (size_t)g->value_ids + 64;
-    k->known = arena_array(a, k->capacity, sizeof *k->known);
+    k->constants = arena_array(a, k->capacity, sizeof *k->constants);
     return k;
 }
 
-static void remember(ir_const_map *k, const ir_value *v, const ir_const_value *known)
+static void remember(ir_const_map *k, const ir_value *v, const ir_const_value *constant)
 {
-    while (v->id >= k->capacity) k->known = arena_grow(k->arena, k->known, &k->capacity, sizeof *k->known);
-    k->known[v->id] = known;
+    while (v->id >= k->capacity) k->constants = arena_grow(k->arena, k->constants, &k->capacity, sizeof *k->constants);
+    k->constants[v->id] = constant;
 }
 
 /* The number of elements of `type`, or -1 if it is symbolic or more than `limit`. */
@@ -62,9 +62,9 @@ static cells cells_new(arena *a, const ir_type *type, int64_t count)
 
 static const ir_const_value *cells_freeze(arena *a, const cells *c)
 {
-    ir_const_value *known = arena_alloc(a, sizeof *known);
-    *known = (ir_const_value){c->type, c->count, c->ints, c->floats};
-    return known;
+    ir_const_value *constant = arena_alloc(a, sizeof *constant);
+    *constant = (ir_const_value){c->type, c->count, c->ints, c->floats};
+    return constant;
 }
 
 static const ir_const_value *read_constant(ir_const_map *k, const ir_storage *s)
@@ -84,18 +84,18 @@ static const ir_const_value *read_constant(ir_const_map *k, const ir_storage *s)
 
 const ir_const_value *ir_const_get(ir_const_map *k, const ir_value *v)
 {
-    if (v->id < k->capacity && k->known[v->id]) return k->known[v->id];
+    if (v->id < k->capacity && k->constants[v->id]) return k->constants[v->id];
     if (v->kind != IR_VALUE_STORAGE) return NULL;
-    const ir_const_value *known = read_constant(k, v->storage);
-    if (known) remember(k, v, known);
-    return known;
+    const ir_const_value *constant = read_constant(k, v->storage);
+    if (constant) remember(k, v, constant);
+    return constant;
 }
 
-void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *known)
+void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *constant)
 {
-    cells c = cells_new(k->arena, &known->type, known->count);
-    if (c.floats) memcpy(c.floats, known->floats, (size_t)known->count * sizeof *c.floats);
-    else memcpy(c.ints, known->ints, (size_t)known->count * sizeof *c.ints);
+    cells c = cells_new(k->arena, &constant->type, constant->count);
+    if (c.floats) memcpy(c.floats, constant->floats, (size_t)constant->count * sizeof *c.floats);
+    else memcpy(c.ints, constant->ints, (size_t)constant->count * sizeof *c.ints);
     remember(k, v, cells_freeze(k->arena, &c));
 }
 
@@ -124,31 +124,31 @@ bool ir_fold(ir_const_map *k, const ir_node *n, int64_t limit)
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
-static bool is_symbolic(const ir_const_value *known)
+static bool is_symbolic(const ir_const_value *constant)
 {
-    for (int64_t i = 0; known->ints && i < known->count; i++)
-        if (ir_dim_is_symbolic(known->ints[i])) return true;
+    for (int64_t i = 0; constant->ints && i < constant->count; i++)
+        if (ir_dim_is_symbolic(constant->ints[i])) return true;
     return false;
 }
 
-static ir_value *make_constant(ir_builder *b, const char *name, const ir_const_value *known)
+static ir_value *make_constant(ir_builder *b, const char *name, const ir_const_value *constant)
 {
-    size_t size = ir_dtype_size(known->type.dtype);
-    unsigned char *bytes = arena_array(b->graph->module->arena, (size_t)known->count + 1, size);
-    for (int64_t i = 0; i < known->count; i++) {
+    size_t size = ir_dtype_size(constant->type.dtype);
+    unsigned char *bytes = arena_array(b->graph->module->arena, (size_t)constant->count + 1, size);
+    for (int64_t i = 0; i < constant->count; i++) {
         unsigned char *at = bytes + (size_t)i * size;
-        if (known->floats) ir_store_f64(known->type.dtype, at, known->floats[i]);
-        else ir_store_i64(known->type.dtype, at, known->ints[i]);
+        if (constant->floats) ir_store_f64(constant->type.dtype, at, constant->floats[i]);
+        else ir_store_i64(constant->type.dtype, at, constant->ints[i]);
     }
-    return ir_constant(b, name, &known->type, bytes);
+    return ir_constant(b, name, &constant->type, bytes);
 }
 
-static ir_value *make_dims(ir_builder *b, const char *name, const ir_const_value *known)
+static ir_value *make_dims(ir_builder *b, const char *name, const ir_const_value *constant)
 {
     ir_node *n = ir_new(b, IR_OP_dims, 0);
-    ir_set_list(n, IR_ATTR(dims, value), known->ints, (int)known->count);
-    ir_value *v = ir_cast(b, ir_done(b, n), known->type.dtype);
-    v = ir_reshape_like(b, v, &known->type);
+    ir_set_list(n, IR_ATTR(dims, value), constant->ints, (int)constant->count);
+    ir_value *v = ir_cast(b, ir_done(b, n), constant->type.dtype);
+    v = ir_reshape_like(b, v, &constant->type);
     if (v) ir_value_rename(v, name);
     return v;
 }
@@ -173,12 +173,12 @@ static bool has_unfolded_user(ir_const_map *k, const ir_value *v)
 /* A symbolic value defined by a node without operands is not replaced: it could not become simpler. */
 static void commit_value(ir_const_map *k, ir_node *n, ir_value *v, diag *d)
 {
-    const ir_const_value *known = ir_const_get(k, v);
-    if (!known || !has_unfolded_user(k, v)) return;
+    const ir_const_value *constant = ir_const_get(k, v);
+    if (!constant || !has_unfolded_user(k, v)) return;
     ir_builder b = ir_builder_before(n, d);
     ir_value *instead = v;
-    if (!is_symbolic(known)) instead = make_constant(&b, v->name, known);
-    else if (n->n_in > 0) instead = make_dims(&b, v->name, known);
+    if (!is_symbolic(constant)) instead = make_constant(&b, v->name, constant);
+    else if (n->n_in > 0) instead = make_dims(&b, v->name, constant);
     if (instead && instead != v) ir_value_replace(v, instead);
 }
 

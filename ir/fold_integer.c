@@ -13,7 +13,7 @@ static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, i
 {
     switch (formula) {
         /* clang-format off */
-#define WHOLE_FORMULA(name, ...) \
+#define INTEGER_FORMULA(name, ...) \
     case IR_FORMULA_##name: return f_##name##_int64_t(a, b, lo, hi);
 #include "ir/formulas.def"
     /* clang-format on */
@@ -112,7 +112,7 @@ ir_dim fold_bounded(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b,
         return ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
     switch (formula) {
         /* clang-format off */
-#define WHOLE_FORMULA(name, ...) \
+#define INTEGER_FORMULA(name, ...) \
     case IR_FORMULA_##name: return symbolic_##name(f->dims, a, b, lo, hi);
 #include "ir/formulas.def"
     /* clang-format on */

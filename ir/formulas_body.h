@@ -63,8 +63,8 @@ K_FORMULA int64_t m_pow_int64_t(int64_t a, int64_t b) /* fractions are truncated
 #define FLOAT_PART DEFINE_PART
 #define FLOAT_FORMULA DEFINE
 #else
-#define WHOLE_PART DEFINE_PART
-#define WHOLE_FORMULA DEFINE
+#define INTEGER_PART DEFINE_PART
+#define INTEGER_FORMULA DEFINE
 #endif
 #include "ir/formulas.def"
 

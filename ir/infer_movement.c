@@ -123,7 +123,7 @@ static ampc_status check_index(const inference *x, int axis, ir_dim index, ir_di
                         infer_show_dim(x, size));
 }
 
-/* Checks that part[i] = whole[start + i*step] is in range on every axis. */
+/* Checks that part[i] = full[start + i*step] is in range on every axis. */
 static ampc_status check_slice(const inference *x, const ir_type *full, const ir_type *part)
 {
     const int64_t *start, *step;

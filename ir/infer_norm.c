@@ -37,7 +37,7 @@ ampc_status infer_batch_norm_grad(const inference *x)
     return set_results(x, channels);
 }
 
-/* Splits the shape of x at `axis`: `normalised` has the dimensions from the axis on, `kept` has 1 in their place. */
+/* Splits the shape of x at `axis`: `normalised` has the dimensions from the axis on, `reduced` has 1 in their place. */
 static ampc_status split_shape(const inference *x, ir_type *normalised, ir_type *reduced)
 {
     const ir_type *in = infer_operand(x, "x");

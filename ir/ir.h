@@ -383,7 +383,7 @@ typedef struct ir_const_map ir_const_map; /* side table: value -> ir_const_value
 ir_const_map *ir_const_map_new(arena *a, ir_graph *g);
 /* Returns the elements of inline constants and of results that ir_fold has evaluated; NULL if not known. */
 const ir_const_value *ir_const_get(ir_const_map *k, const ir_value *v);
-void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *known);
+void ir_const_set(ir_const_map *k, const ir_value *v, const ir_const_value *constant);
 /* Evaluates a node with known operands of at most `limit` elements and records its results. The arithmetic is that of
  * the kernels and defined for all operands. Returns false if the node cannot be folded. */
 bool ir_fold(ir_const_map *k, const ir_node *n, int64_t limit);

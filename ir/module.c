@@ -34,14 +34,14 @@ enum { COUNTER = 0x1e }; /* first character of keys that are not names */
 /* Adds `name`, or `name.N` with the first free N, to `names`. */
 static const char *name_unique(ir_module *m, strmap *names, const char *name, void *owner)
 {
-    const char *plain = name && *name ? name : "v", *kept = strmap_enter(names, plain, owner);
-    if (kept) return kept;
+    const char *plain = name && *name ? name : "v", *unique = strmap_enter(names, plain, owner);
+    if (unique) return unique;
     /* A separate key holds the next number to try, to avoid a search if many names are equal. */
     const char *counter = arena_printf(m->arena, "%c%s", COUNTER, plain);
     uintptr_t number = (uintptr_t)strmap_get(names, counter);
-    while (!kept) kept = strmap_enter(names, arena_printf(m->arena, "%s.%zu", plain, (size_t)++number), owner);
+    while (!unique) unique = strmap_enter(names, arena_printf(m->arena, "%s.%zu", plain, (size_t)++number), owner);
     strmap_put(names, counter, (void *)number);
-    return kept;
+    return unique;
 }
 
 /* ---- storage --------------------------------------------------------------------------------- */
@@ -165,10 +165,10 @@ ir_value *ir_graph_find_input(const ir_graph *g, const char *name)
 void ir_graph_drop_input(ir_graph *g, ir_value *v)
 {
     assert(!ir_value_used(v)); /* callers checked it */
-    size_t kept = 0;
+    size_t count = 0;
     for (size_t i = 0; i < g->inputs.count; i++)
-        if (g->inputs.items[i] != v) g->inputs.items[kept++] = g->inputs.items[i];
-    g->inputs.count = kept;
+        if (g->inputs.items[i] != v) g->inputs.items[count++] = g->inputs.items[i];
+    g->inputs.count = count;
     g->edited = true;
 }
 

@@ -57,11 +57,11 @@ static void assign_graph(ir_graph *g, const char *loss, const char *logits, cons
 /* Removes a meta line that version 2 does not have and returns its value. */
 static const char *remove_meta(ir_module *m, const char *key)
 {
-    size_t kept = 0;
+    size_t count = 0;
     const char *value = ir_meta_get(m, key);
     for (size_t i = 0; i < m->meta.count; i++)
-        if (strcmp(m->meta.items[i].key, key) != 0) m->meta.items[kept++] = m->meta.items[i];
-    m->meta.count = kept;
+        if (strcmp(m->meta.items[i].key, key) != 0) m->meta.items[count++] = m->meta.items[i];
+    m->meta.count = count;
     return value;
 }
 

@@ -121,10 +121,10 @@ static void remove_dead_in_subgraphs(ir_module *m)
         if (!m->graphs.items[i]->subgraph) ir_graph_and_subgraphs(m->graphs.items[i], m->arena, &reached);
     if (reached.count == m->graphs.count) return;
     for (size_t i = 0; i < reached.count; i++) strmap_put(names, reached.items[i]->name, m);
-    size_t kept = 0;
+    size_t count = 0;
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (strmap_get(names, m->graphs.items[i]->name)) m->graphs.items[kept++] = m->graphs.items[i];
-    m->graphs.count = kept;
+        if (strmap_get(names, m->graphs.items[i]->name)) m->graphs.items[count++] = m->graphs.items[i];
+    m->graphs.count = count;
 }
 
 static void mark_storage(const ir_node *n, bool *read)
@@ -140,17 +140,17 @@ void ir_module_remove_dead(ir_module *m)
     bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
     for (size_t g = 0; g < m->graphs.count; g++)
         for (const ir_node *n = m->graphs.items[g]->first; n; n = n->next) mark_storage(n, read);
-    size_t kept = 0;
+    size_t count = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         if (!read[s->id]) {
             strmap_put(m->storage_names, s->name, NULL);
             continue;
         }
-        s->id = (uint32_t)kept;
-        m->storage.items[kept++] = s;
+        s->id = (uint32_t)count;
+        m->storage.items[count++] = s;
     }
-    m->storage.count = kept;
+    m->storage.count = count;
 }
 
 void ir_graph_remove(ir_module *m, ir_graph *g)
@@ -160,10 +160,10 @@ void ir_graph_remove(ir_module *m, ir_graph *g)
             ir_graph *subgraph = ir_subgraph_get(n, i).graph;
             if (subgraph) ir_graph_remove(m, subgraph);
         }
-    size_t kept = 0;
+    size_t count = 0;
     for (size_t i = 0; i < m->graphs.count; i++)
-        if (m->graphs.items[i] != g) m->graphs.items[kept++] = m->graphs.items[i];
-    m->graphs.count = kept;
+        if (m->graphs.items[i] != g) m->graphs.items[count++] = m->graphs.items[i];
+    m->graphs.count = count;
 }
 
 /* ---- clone ----------------------------------------------------------------------------------- */

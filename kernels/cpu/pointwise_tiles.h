@@ -17,7 +17,7 @@
 #ifdef REAL_IS_FLOAT
 #define FLOAT_FORMULA TILE
 #else
-#define WHOLE_FORMULA TILE
+#define INTEGER_FORMULA TILE
 #endif
 #include "ir/formulas.def"
 
@@ -25,7 +25,7 @@ static cpu_tile_fn *const R(tiles)[IR_FORMULA_COUNT] = {
 #ifdef REAL_IS_FLOAT
 #define FLOAT_FORMULA ENTRY
 #else
-#define WHOLE_FORMULA ENTRY
+#define INTEGER_FORMULA ENTRY
 #endif
 #include "ir/formulas.def"
 };

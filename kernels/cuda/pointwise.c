@@ -4,12 +4,12 @@
 #include "kernels/pointwise.h"
 
 /* Carrier of a dtype, which is the suffix of kernel names. Integers and bool share one. */
-#define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_WHOLE)
-enum { CARRIER_FLOAT, CARRIER_WHOLE, CARRIERS };
+#define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_INTEGER)
+enum { CARRIER_FLOAT, CARRIER_INTEGER, CARRIERS };
 
 static const char *const names[IR_FORMULA_COUNT][CARRIERS] = {
 #define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_FLOAT] = "pointwise_" #name "_float",
-#define WHOLE_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_WHOLE] = "pointwise_" #name "_int64_t",
+#define INTEGER_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_INTEGER] = "pointwise_" #name "_int64_t",
 #include "ir/formulas.def"
 };
 

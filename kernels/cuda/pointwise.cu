@@ -83,7 +83,7 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 #define STORED_TRUTH long long
 #define FLOAT_FORMULA(name, size, result, operands, numbers, ...)                                                     \
     KERNEL(name, float, float, STORED_##result, operands, numbers, size == SHORT)
-#define WHOLE_FORMULA(name, size, result, operands, numbers, ...)                                                     \
+#define INTEGER_FORMULA(name, size, result, operands, numbers, ...)                                                   \
     KERNEL(name, int64_t, long long, long long, operands, numbers, false)
 #define SPECIAL(...)
 #include "ir/formulas.def"

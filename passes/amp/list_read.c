@@ -64,9 +64,9 @@ static char *unquote(char *s)
         from += from[0] == '\\' && (from[1] == '"' || from[1] == '\\');
         *to++ = *from++;
     }
-    bool whole = from[0] == '"' && !from[1];
+    bool closed = from[0] == '"' && !from[1];
     *to = '\0';
-    return whole ? s : NULL;
+    return closed ? s : NULL;
 }
 
 /* A comment starts with a '#' outside quotes, at the start of the line or after a blank. */
@@ -334,9 +334,9 @@ static ampc_status check_operator_file(reader *r, const char **value)
     if (strcmp(name, "none") == 0) return AMPC_OK;
     const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
     const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
-    char *whole = realpath(path, NULL); /* because an emitted list may be in another folder */
-    if (whole) *value = arena_strdup(a, whole);
-    free(whole);
+    char *absolute = realpath(path, NULL); /* because an emitted list may be in another folder */
+    if (absolute) *value = arena_strdup(a, absolute);
+    free(absolute);
     FILE *f = fopen(path, "rb");
     if (!f) return diag_errno(r->diag, here(r, strstr(r->text, name)), arena_printf(a, "cannot read '%s'", path));
     char *text = arena_alloc(a, LIMIT);

@@ -153,7 +153,7 @@ static void report_operand(const ir_graph *g, const loss_spec *spec, const ir_no
     else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
 }
 
-/* Warns if the loss takes logarithms of probabilities. */
+/* Warns if the loss expects logarithms, but the output has probabilities. */
 static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, const ir_value *x, const char *output,
                                     diag *d)
 {

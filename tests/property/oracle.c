@@ -266,11 +266,11 @@ static verdict run_softmax(const step *s, const array *x, array *y)
     int64_t at[MAX_RANK], size = x->dims[s->axis];
     *y = make(x->rank, x->dims);
     for (int64_t i = 0; i < y->count; i++) {
-        double sum = 0, most = -INFINITY;
+        double sum = 0, max = -INFINITY;
         unravel(y, i, at);
-        for (int64_t k = 0; k < size; k++) at[s->axis] = k, most = fmax(most, x->data[ravel(x, at)]);
-        for (int64_t k = 0; k < size; k++) at[s->axis] = k, sum += exp(x->data[ravel(x, at)] - most);
-        y->data[i] = exp(x->data[i] - most) / sum;
+        for (int64_t k = 0; k < size; k++) at[s->axis] = k, max = fmax(max, x->data[ravel(x, at)]);
+        for (int64_t k = 0; k < size; k++) at[s->axis] = k, sum += exp(x->data[ravel(x, at)] - max);
+        y->data[i] = exp(x->data[i] - max) / sum;
     }
     return DEFINED;
 }
@@ -325,7 +325,7 @@ static verdict run_pool(const step *s, const array *x, array *y)
     *y = make(x->rank, dims);
     for (int64_t i = 0; i < y->count; i++) {
         int64_t taps = 1, inside = 0, counted = 0;
-        double sum = 0, most = -INFINITY;
+        double sum = 0, max = -INFINITY;
         unravel(y, i, at);
         for (int a = 0; a < n; a++) taps *= kernel[a];
         for (int64_t k = 0; k < taps; k++) {
@@ -343,10 +343,10 @@ static verdict run_pool(const step *s, const array *x, array *y)
             if (!in) continue;
             inside++;
             sum += x->data[ravel(x, from)];
-            most = larger(most, x->data[ravel(x, from)]);
+            max = larger(max, x->data[ravel(x, from)]);
         }
         if (!inside) result = UNDEFINED; /* only padding */
-        y->data[i] = s->kind == MAX_POOL ? most : sum / (double)counted;
+        y->data[i] = s->kind == MAX_POOL ? max : sum / (double)counted;
     }
     return result;
 }

@@ -203,7 +203,7 @@ static ampc_status append(void *user, onnx_part part, const void *bytes, size_t 
 }
 
 /* Replaces the model by one that is emitted from its graph. */
-static void write_anew(trial *t)
+static void rewrite(trial *t)
 {
     model_bytes written = {NULL, 0};
     const onnx_emit_options o = {.data_name = "property.data", .write = append, .user = &written};
@@ -309,7 +309,7 @@ static void run_seed(trial *t, bool verbose)
     if (!t->g.n_steps) return;
     t->sums->graphs++;
     t->bytes = graph_model(&t->g);
-    if (t->seed % 4 == 1) write_anew(t);
+    if (t->seed % 4 == 1) rewrite(t);
     ir_module *m = import(t, false);
     t->sums->refused_models += !m;
     if (!m && verbose) {

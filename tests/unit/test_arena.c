@@ -24,7 +24,7 @@ static void test_alloc_is_aligned_and_zeroed(void **state)
     arena_free(NULL);
 }
 
-static void test_small_allocations_continue_behind_a_large_one(void **state)
+static void test_small_allocations_continue_after_a_large_one(void **state)
 {
     (void)state;
     arena *a = arena_new(0);
@@ -222,7 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc_is_aligned_and_zeroed),
-        cmocka_unit_test(test_small_allocations_continue_behind_a_large_one),
+        cmocka_unit_test(test_small_allocations_continue_after_a_large_one),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_cleared_is_empty_and_zeroed),
         cmocka_unit_test(test_vec_grows_and_keeps_its_items),

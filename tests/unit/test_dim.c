@@ -166,7 +166,7 @@ static void test_bounds(void **state)
     assert_true(ir_dim_add(table, n, 4000) == dim("N+4000"));
 }
 
-static void test_least(void **state)
+static void test_minimum(void **state)
 {
     (void)state;
     static const struct {
@@ -268,7 +268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stops_after_the_expression, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_arithmetic, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_bounds, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_least, open_table, close_table),
+        cmocka_unit_test_setup_teardown(test_minimum, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_values, open_table, close_table),
         cmocka_unit_test_setup_teardown(test_solve, open_table, close_table),
     };

@@ -41,14 +41,14 @@ static void bounds(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *least, *most;
+        const char *text, *min, *max;
     } rows[] = {
         {"N-max(0,N-5)", "0", "5"}, {"N-floor(N/2)", "0", "1073741824"}, {"N-max(0,N-5)+max(0,N-9)", "0", "2147483643"},
         {"N*T*N*T*N*T", "0", "?"},  {"1-N*T*N*T*N*T", "?", "1"},         {"max(0,N-T)-N", "-2147483647", "0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].least);
-        assert_string_equal(print(ir_dim_upper_bound(table, dim(rows[i].text))), rows[i].most);
+        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].min);
+        assert_string_equal(print(ir_dim_upper_bound(table, dim(rows[i].text))), rows[i].max);
     }
 }
 
@@ -96,12 +96,12 @@ static void check_sample(const sample *s, const int64_t *sizes)
 {
     int64_t value = 0;
     const char *text = print(s->d);
-    const ir_dim least = ir_dim_lower_bound(table, s->d), most = ir_dim_upper_bound(table, s->d);
+    const ir_dim min = ir_dim_lower_bound(table, s->d), max = ir_dim_upper_bound(table, s->d);
     if (!ir_dim_eval(table, s->d, sizes, &value, NULL) || value != s->value)
         fail_msg("%s is %lld, not %lld, with %lld %lld %lld", text, (long long)value, (long long)s->value,
                  (long long)sizes[0], (long long)sizes[1], (long long)sizes[2]);
-    if ((least != IR_DIM_NONE && value < least) || (most != IR_DIM_NONE && value > most))
-        fail_msg("%s is %lld, outside of %lld to %lld", text, (long long)value, (long long)least, (long long)most);
+    if ((min != IR_DIM_NONE && value < min) || (max != IR_DIM_NONE && value > max))
+        fail_msg("%s is %lld, outside of %lld to %lld", text, (long long)value, (long long)min, (long long)max);
     if (dim(text) != s->d) fail_msg("%s reads as %s", text, print(dim(text)));
 }
 

@@ -12,42 +12,42 @@ typedef struct row {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void read_values(const char *text, ir_const_value *known)
+static void read_values(const char *text, ir_const_value *constant)
 {
     int64_t *ints = arena_array(module->arena, 64, sizeof *ints);
     double *floats = arena_array(module->arena, 64, sizeof *floats);
-    bool real = ir_dtype_is_float(known->type.dtype);
+    bool real = ir_dtype_is_float(constant->type.dtype);
     while (*text) {
-        assert_true(known->count < 64);
-        if (real) floats[known->count++] = strtod(text, (char **)&text);
-        else ints[known->count++] = ir_dim_parse(module->dims, text, &text);
+        assert_true(constant->count < 64);
+        if (real) floats[constant->count++] = strtod(text, (char **)&text);
+        else ints[constant->count++] = ir_dim_parse(module->dims, text, &text);
         if (*text == ',') text++;
     }
-    if (real) known->floats = floats;
-    else known->ints = ints;
+    if (real) constant->floats = floats;
+    else constant->ints = ints;
 }
 
 /* Adds a graph input with a known value. */
-static ir_value *read_known(ir_graph *g, ir_const_map *k, const char *word)
+static ir_value *read_constant(ir_graph *g, ir_const_map *k, const char *word)
 {
     if (!strcmp(word, "_")) return NULL;
     size_t n = strcspn(word, "=");
-    ir_const_value known = {.type = read_type(arena_strndup(module->arena, word, n))};
-    ir_value *v = ir_graph_input(g, "x", &known.type);
+    ir_const_value constant = {.type = read_type(arena_strndup(module->arena, word, n))};
+    ir_value *v = ir_graph_input(g, "x", &constant.type);
     if (!word[n]) return v;
-    read_values(word + n + 1, &known);
-    ir_const_set(k, v, &known);
+    read_values(word + n + 1, &constant);
+    ir_const_set(k, v, &constant);
     return v;
 }
 
-static const char *show_known(const ir_const_value *known)
+static const char *show_constant(const ir_const_value *constant)
 {
     arena *a = module->arena;
-    const char *text = arena_printf(a, "%s=", ir_type_print(module, &known->type, a));
-    for (int64_t i = 0; i < known->count; i++) {
+    const char *text = arena_printf(a, "%s=", ir_type_print(module, &constant->type, a));
+    for (int64_t i = 0; i < constant->count; i++) {
         text = arena_printf(a, "%s%s", text, i ? "," : "");
-        if (known->floats) text = arena_printf(a, "%s%.9g", text, known->floats[i]);
-        else text = arena_printf(a, "%s%s", text, ir_dim_print(module->dims, known->ints[i], a));
+        if (constant->floats) text = arena_printf(a, "%s%.9g", text, constant->floats[i]);
+        else text = arena_printf(a, "%s%s", text, ir_dim_print(module->dims, constant->ints[i], a));
     }
     return text;
 }
@@ -62,7 +62,7 @@ static const char *fold_row(const row *r)
     int n_in = 0, n_out = 0;
     char *word;
     assert_true(ir_op_find(r->op, &op));
-    for (const char *text = r->operands; (word = next_word(&text)); n_in++) in[n_in] = read_known(g, k, word);
+    for (const char *text = r->operands; (word = next_word(&text)); n_in++) in[n_in] = read_constant(g, k, word);
     for (const char *text = r->want; ir_op_get(op)->variadic_out >= 0 && next_word(&text);) n_out++;
     ir_node *n = ir_new_array(&b, op, n_in, in, n_out);
     for (const char *text = r->attributes; (word = next_word(&text));) read_attribute(n, word);
@@ -70,7 +70,7 @@ static const char *fold_row(const row *r)
     if (!ir_fold(k, n, 1000)) return "?";
     const char *text = "";
     for (int i = 0; i < n->n_out; i++)
-        text = arena_printf(module->arena, "%s%s%s", text, i ? " " : "", show_known(ir_const_get(k, n->out[i])));
+        text = arena_printf(module->arena, "%s%s%s", text, i ? " " : "", show_constant(ir_const_get(k, n->out[i])));
     return text;
 }
 
@@ -245,11 +245,11 @@ static void test_constants_are_known(void **state)
     ir_const_map *k = ir_const_map_new(module->arena, g);
     ir_type type = read_type("i32[2]");
     ir_value *c = ir_constant(&b, "c", &type, (int32_t[]){5, -1});
-    assert_string_equal(show_known(ir_const_get(k, c)), "i32[2]=5,-1");
+    assert_string_equal(show_constant(ir_const_get(k, c)), "i32[2]=5,-1");
     assert_ptr_equal(ir_const_get(k, c), ir_const_get(k, c));
-    assert_string_equal(show_known(ir_const_get(k, ir_scalar(&b, IR_f16, 0.5))), "f16[]=0.5");
+    assert_string_equal(show_constant(ir_const_get(k, ir_scalar(&b, IR_f16, 0.5))), "f16[]=0.5");
     ir_storage *zero = ir_storage_new(module, IR_CONST, "z", &type);
-    assert_string_equal(show_known(ir_const_get(k, ir_graph_storage(g, zero))), "i32[2]=0,0");
+    assert_string_equal(show_constant(ir_const_get(k, ir_graph_storage(g, zero))), "i32[2]=0,0");
     ir_storage *param = ir_storage_new(module, IR_PARAM, "p", &type);
     ir_storage_set(module, param, (int32_t[]){1, 2});
     assert_null(ir_const_get(k, ir_graph_storage(g, param)));

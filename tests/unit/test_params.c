@@ -279,12 +279,12 @@ static void train_refuses_what_cannot_be(void **state)
 
 static const char *note_of(scratch *t, model *m, choice c, text_log *log)
 {
-    diag *own = t->d;
+    diag *previous = t->d;
     *log = (text_log){""};
     t->d = diag_new(add_message, log);
     ir_module_free(compile_net(t, m, &c, NULL));
     diag_free(t->d);
-    t->d = own;
+    t->d = previous;
     return log->text;
 }
 
@@ -316,7 +316,7 @@ static void the_note_counts(void **state)
     expect_in(note_of(*state, &m, only_params, &log), "7 held constant: val_0, val_1, val_2, val_3 and 3 more");
 }
 
-static void the_list_gives_reasons(void **state)
+static void the_list_has_reasons(void **state)
 {
     static text_log log;
     choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
@@ -405,7 +405,7 @@ static void expect_trained(scratch *t, const char *folder)
     json_decref(meta);
 }
 
-static void goldens_keep_their_parameters(void **state)
+static void goldens_train_their_parameters(void **state)
 {
     int folders = 0;
     DIR *dir = opendir(AMPC_SOURCE_DIR "/tests/goldens");
@@ -424,12 +424,12 @@ static void goldens_keep_their_parameters(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_of_single_elements),      TEST(several_elements_are_not_judged_by_name),
-        TEST(inference_holds_nothing),       TEST(metadata_decides),
-        TEST(constants_of_the_graph),        TEST(train_releases_what_it_names),
-        TEST(train_refuses_what_cannot_be),  TEST(the_note_counts),
-        TEST(the_list_gives_reasons),        TEST(gelu_is_recognised_in_training),
-        TEST(goldens_keep_their_parameters),
+        TEST(names_of_single_elements),       TEST(several_elements_are_not_judged_by_name),
+        TEST(inference_holds_nothing),        TEST(metadata_decides),
+        TEST(constants_of_the_graph),         TEST(train_releases_what_it_names),
+        TEST(train_refuses_what_cannot_be),   TEST(the_note_counts),
+        TEST(the_list_has_reasons),           TEST(gelu_is_recognised_in_training),
+        TEST(goldens_train_their_parameters),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("params", tests, NULL, NULL);

@@ -289,7 +289,7 @@ static void try_all(trial *t, int k)
         }
 }
 
-static void take_entries(trial *t, const amp_entry *entries)
+static void copy_entries(trial *t, const amp_entry *entries)
 {
     for (int k = 0; k < t->count; k++) {
         uint32_t id = t->nodes[k]->id;
@@ -330,15 +330,15 @@ static void close_trial(trial *t)
 static void check_trial(trial *t)
 {
     amp_entry *entries = t->scope.entries;
-    take_entries(t, t->greedy);
+    copy_entries(t, t->greedy);
     int64_t greedy = plan_cost(t);
     try_all(t, 0);
     placement_costs costs = amp_place(t->graph, &t->scope, true);
-    take_entries(t, entries);
-    int64_t taken = plan_cost(t);
-    if (costs.cut != t->best || taken != t->best || costs.greedy > greedy)
+    copy_entries(t, entries);
+    int64_t actual = plan_cost(t);
+    if (costs.cut != t->best || actual != t->best || costs.greedy > greedy)
         fail_msg("seed %llu: predicted %lld, plan %lld, best %lld, greedy %lld of %lld\n%s",
-                 (unsigned long long)t->seed, (long long)costs.cut, (long long)taken, (long long)t->best,
+                 (unsigned long long)t->seed, (long long)costs.cut, (long long)actual, (long long)t->best,
                  (long long)costs.greedy, (long long)greedy, ir_print(t->module, t->arena));
     for (int k = 0; k < t->count; k++) {
         uint32_t id = t->nodes[k]->id;

@@ -126,14 +126,14 @@ static void test_backward_value(void **state)
     expect(s, "a node of phase forward after one of phase backward");
 }
 
-static void test_foreign_value(void **state)
+static void test_value_of_another_graph(void **state)
 {
     sample *s = *state;
     ir_node_set_input(s->output, 0, s->module->graphs.items[1]->first->out[0]);
     expect(s, "'%a' is not defined here");
 }
 
-static void test_foreign_storage(void **state)
+static void test_storage_of_another_module(void **state)
 {
     sample *s = *state;
     ir_node_set_input(s->add, 1, ir_graph_storage(s->module->graphs.items[1], s->module->storage.items[0]));
@@ -161,7 +161,7 @@ static void test_lost_use(void **state)
     expect(s, "1 operands read 'c', its use list has 0");
 }
 
-static void test_foreign_use(void **state)
+static void test_use_of_another_graph(void **state)
 {
     sample *s = *state;
     s->add->out[0]->first_use = &s->output->in[0];
@@ -303,12 +303,12 @@ int main(void)
         TEST(test_slot_dtype),
         TEST(test_definition_order),
         TEST(test_backward_value),
-        TEST(test_foreign_value),
-        TEST(test_foreign_storage),
+        TEST(test_value_of_another_graph),
+        TEST(test_storage_of_another_module),
         TEST(test_storage_type),
         TEST(test_removed_storage),
         TEST(test_lost_use),
-        TEST(test_foreign_use),
+        TEST(test_use_of_another_graph),
         TEST(test_use_links),
         TEST(test_use_index),
         TEST(test_node_ids),
