@@ -351,7 +351,7 @@ static void descriptors_are_judged(void **state)
     WRONG_ATTRIBUTE(8, EPILOGUE_AUX_DATA_TYPE, int32_t, CUDA_R_32F, NOT_SUPPORTED, "type than D");
     WRONG_ATTRIBUTE(8, EPILOGUE_AUX_POINTER, intptr_t, 0, INVALID_VALUE, "aux buffer has no address");
     WRONG_ATTRIBUTE(5, BIAS_POINTER, intptr_t, 0, INVALID_VALUE, "bias has no address");
-    WRONG_ATTRIBUTE(4, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_BGRADA, INVALID_VALUE, "over one another");
+    WRONG_ATTRIBUTE(4, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_BGRADA, INVALID_VALUE, "sums of several batches");
     WRONG_ATTRIBUTE(4, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_DGELU, INVALID_VALUE, "batches overlap");
     WRONG_ATTRIBUTE(0, FAST_ACCUM, int8_t, 1, NOT_SUPPORTED, "does not know");
 }

@@ -182,10 +182,10 @@ static trained train(const char *device, const char *text, float size)
 }
 
 /* Whether any value deviates from its expected value by more than `relative`. */
-static bool differs(const float *values, const float *want, int n, double relative)
+static bool differs(const float *values, const float *expected, int n, double relative)
 {
     for (int i = 0; i < n; i++)
-        if (!(fabs(values[i] - want[i]) <= relative * fabs(want[i]))) return true;
+        if (!(fabs(values[i] - expected[i]) <= relative * fabs(expected[i]))) return true;
     return false;
 }
 

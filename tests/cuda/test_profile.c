@@ -57,8 +57,8 @@ static void repetitions_are_runs(void **state)
 {
     enum { FIRST = 2, WARMUP = 3 };
     scratch *t = *state;
-    const double want = digest_of_runs(t, FIRST + WARMUP + RUNS + 1);
-    assert_true(want != digest_of_runs(t, FIRST + WARMUP + RUNS));
+    const double expected = digest_of_runs(t, FIRST + WARMUP + RUNS + 1);
+    assert_true(expected != digest_of_runs(t, FIRST + WARMUP + RUNS));
     for (int i = 0; i < MODES; i++) {
         double ms[RUNS];
         rt_session *s = open_on(t, modes[i]);
@@ -70,7 +70,7 @@ static void repetitions_are_runs(void **state)
             ir_output_by_role(ir_graph_by_role(module, IR_GRAPH_train_step), IR_OUTPUT_loss));
         assert_true(isfinite(*(const float *)rt_session_output(s, loss)->data));
         assert_ok(t, run(s, t->d)); /* a later run is not affected */
-        if (digest(t, s) != want) fail_msg("mode %ld leaves other parameters", modes[i]);
+        if (digest(t, s) != expected) fail_msg("mode %ld leaves other parameters", modes[i]);
         rt_session_close(s);
         expect_nothing_left("closed");
     }
@@ -183,7 +183,7 @@ static void launches_add_up(void **state)
 {
     enum { PROFILED = 3 };
     scratch *t = *state;
-    const double want = digest_of_runs(t, 1 + 1 + PROFILED);
+    const double expected = digest_of_runs(t, 1 + 1 + PROFILED);
     for (int i = 0; i < MODES; i++) {
         int steps, kept;
         double ms;
@@ -199,7 +199,7 @@ static void launches_add_up(void **state)
         assert_int_equal(p.next, steps);
         assert_true(p.largest > 1 && p.launches < steps - kept);
         if (p.sum != ms) fail_msg("mode %ld: launches of %g ms in a run of %g ms", modes[i], p.sum, ms);
-        if (digest(t, s) != want) fail_msg("mode %ld yields a different result", modes[i]);
+        if (digest(t, s) != expected) fail_msg("mode %ld yields a different result", modes[i]);
         rt_session_close(s);
         expect_nothing_left("closed");
     }
@@ -215,18 +215,18 @@ static const char indexing[] =
     "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"
     "  store @at, %next\n  store @sum, %more\n}\n";
 
-static void expect_sum(scratch *t, rt_session *s, float want)
+static void expect_sum(scratch *t, rt_session *s, float expected)
 {
     rt_tensor sum;
     assert_ok(t, test_storage(s, "sum", t->d, &sum));
-    assert_true(*(const float *)sum.data == want);
+    assert_true(*(const float *)sum.data == expected);
 }
 
-static void expect_y(rt_session *s, float want)
+static void expect_y(rt_session *s, float expected)
 {
     const rt_tensor *y = rt_session_output(s, "y");
     assert_non_null(y);
-    assert_true(*(const float *)y->data == want);
+    assert_true(*(const float *)y->data == expected);
 }
 
 static void no_launch(void *user, const rt_launch *launch)
@@ -307,23 +307,23 @@ static void every_call_may_fail(void **state)
     ir_module *m = NULL;
     assert_ok(t, ir_parse(indexing, strlen(indexing), "indexing.ir", t->d, &m));
     begin(DOUBLE_EAGER);
-    const outcome want = all_of_it(m, t->d);
+    const outcome expected = all_of_it(m, t->d);
     const long calls = double_count("*");
-    if (want.status) fail_msg("%s", diag_first_error(t->d));
-    for (long n = want.calls + 1; n <= calls; n++) {
+    if (expected.status) fail_msg("%s", diag_first_error(t->d));
+    for (long n = expected.calls + 1; n <= calls; n++) {
         diag *d = diag_new(NULL, NULL);
         begin(DOUBLE_EAGER);
         double_fail(n);
         const outcome o = all_of_it(m, d);
         if (!double_failed()) fail_msg("call %ld of %ld was not made", n, calls);
-        if (!o.status && (o.launches != want.launches || o.ms != want.ms))
+        if (!o.status && (o.launches != expected.launches || o.ms != expected.ms))
             fail_msg("call %ld, %s: wrong times", n, double_failed());
         if (o.status && !diag_first_error(d)[0]) fail_msg("call %ld, %s: no reason", n, double_failed());
         expect_nothing_left(double_failed());
         reported += o.status != AMPC_OK;
         diag_free(d);
     }
-    assert_true(reported > (calls - want.calls) / 2);
+    assert_true(reported > (calls - expected.calls) / 2);
     ir_module_free(m);
 }
 

@@ -37,7 +37,7 @@ static void prepare_one(const ops_program *p)
 {
     const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
     k_view out[K_MAX_RESULTS];
-    for (int i = 0; i < p->program.n_results; i++) out[i] = p->want[i];
+    for (int i = 0; i < p->program.n_results; i++) out[i] = p->expected[i];
     const k_args args = {
         .in = p->in, .out = out, .n_in = p->n_in, .n_out = p->program.n_results, .program = &p->program, .ctx = &ctx};
     must(ops_prepare(&cuda_fused, &args));

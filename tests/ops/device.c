@@ -108,12 +108,12 @@ static void close_fences(char *memory, size_t bytes)
  * releases it with free_fenced. */
 static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, size_t fence)
 {
-    char *whole = malloc(bytes + 2 * fence + 1);
-    assert_non_null(whole);
-    memset(whole, 0xff, bytes + 2 * fence);
-    if (from) memcpy(whole + fence, from, bytes);
-    char *memory = (char *)make(ctx, whole, bytes + 2 * fence) + fence;
-    free(whole);
+    char *fenced = malloc(bytes + 2 * fence + 1);
+    assert_non_null(fenced);
+    memset(fenced, 0xff, bytes + 2 * fence);
+    if (from) memcpy(fenced + fence, from, bytes);
+    char *memory = (char *)make(ctx, fenced, bytes + 2 * fence) + fence;
+    free(fenced);
     if (fence) close_fences(memory, bytes);
     return memory;
 }
@@ -123,14 +123,14 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
 {
     char *start = (char *)memory - fence;
     size_t size = bytes + 2 * fence;
-    unsigned char *whole = malloc(size + 1);
-    assert_non_null(whole);
+    unsigned char *fenced = malloc(size + 1);
+    assert_non_null(fenced);
     if (!ops_on->device_ops) ASAN_UNPOISON_MEMORY_REGION(start, size);
-    fetch(ctx, whole, start, size);
+    fetch(ctx, fenced, start, size);
     for (size_t i = 0; i < fence; i++)
-        if (whole[i] != 0xff || whole[fence + bytes + i] != 0xff)
-            fail_msg("%s: writes %s a buffer of %zu bytes", who, whole[i] != 0xff ? "before" : "after", bytes);
-    free(whole);
+        if (fenced[i] != 0xff || fenced[fence + bytes + i] != 0xff)
+            fail_msg("%s: writes %s a buffer of %zu bytes", who, fenced[i] != 0xff ? "before" : "after", bytes);
+    free(fenced);
     ops_on->free(ctx, start);
 }
 
@@ -179,7 +179,7 @@ static void fetch_view(const k_context *ctx, const k_view *v, const k_view *devi
     free(other);
 }
 
-static void bring_view(run_views *views, const k_view *v, bool channels_last)
+static void upload_view(run_views *views, const k_view *v, bool channels_last)
 {
     int i = views->n++, same = 0;
     assert_true(i < MAX_VIEWS);
@@ -224,7 +224,7 @@ static ampc_status run_recorded(const k_kernel *kernel, const k_args *args)
     return status;
 }
 
-static ampc_status take_fault(const k_context *ctx)
+static ampc_status read_fault(const k_context *ctx)
 {
     static const char *const sentences[] = {
 #define SENTENCE(name, sentence) sentence,
@@ -248,7 +248,7 @@ static ampc_status run_once(const k_kernel *kernel, const k_args *args, bool rec
     must(args->ctx, ops_on->device_ops->clear_fault(args->ctx));
     ampc_status status = recorded ? run_recorded(kernel, args) : kernel->run(args);
     must(args->ctx, ops_on->device_ops->wait(args->ctx, NULL));
-    return status ? status : take_fault(args->ctx);
+    return status ? status : read_fault(args->ctx);
 }
 
 static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t bytes, bool recorded, int times)
@@ -282,17 +282,17 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
     size_t bytes = 0;
     open_device(&ctx);
     bool channels_last = ops_channels_last && ir_op_get(args->op)->traits & IR_SPATIAL;
-    for (int i = 0; i < args->n_in; i++) bring_view(&views, &args->in[i], channels_last);
-    for (int i = 0; i < args->n_out; i++) bring_view(&views, &args->out[i], channels_last);
-    k_args there = *args;
-    there.in = views.device;
-    there.out = views.device + args->n_in;
-    there.ctx = &ctx;
-    ampc_status status = kernel->prepare ? kernel->prepare(&there, &there.state, &bytes) : AMPC_OK;
+    for (int i = 0; i < args->n_in; i++) upload_view(&views, &args->in[i], channels_last);
+    for (int i = 0; i < args->n_out; i++) upload_view(&views, &args->out[i], channels_last);
+    k_args call = *args;
+    call.in = views.device;
+    call.out = views.device + args->n_in;
+    call.ctx = &ctx;
+    ampc_status status = kernel->prepare ? kernel->prepare(&call, &call.state, &bytes) : AMPC_OK;
     if (!status && ops_on->device_ops) status = ops_on->device_ops->prepared(&ctx);
-    if (!status) status = run_in_workspace(kernel, &there, bytes, recorded, times);
+    if (!status) status = run_in_workspace(kernel, &call, bytes, recorded, times);
     if (!status) fetch_views(&views);
-    if (kernel->release) kernel->release(there.state);
+    if (kernel->release) kernel->release(call.state);
     free_views(&views, ir_op_get(args->op)->name);
     return status;
 }
@@ -300,22 +300,22 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
 ampc_status ops_prepare(const k_kernel *kernel, const k_args *args)
 {
     k_context ctx = *args->ctx;
-    k_args there = *args;
+    k_args call = *args;
     size_t bytes = 0;
     open_device(&ctx);
-    there.ctx = &ctx;
-    ampc_status status = kernel->prepare(&there, &there.state, &bytes);
-    kernel->release(there.state);
+    call.ctx = &ctx;
+    ampc_status status = kernel->prepare(&call, &call.state, &bytes);
+    kernel->release(call.state);
     return status;
 }
 
 bool ops_absorbs(const k_args *args)
 {
     k_context ctx = *args->ctx;
-    k_args there = *args;
+    k_args call = *args;
     open_device(&ctx);
-    there.ctx = &ctx;
-    return ops_on->absorbs(&there) == AMPC_OK;
+    call.ctx = &ctx;
+    return ops_on->absorbs(&call) == AMPC_OK;
 }
 
 int ops_main(int argc, char **argv, int (*tests)(void))

@@ -79,7 +79,7 @@ void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims)
     int i = c->n_out++;
     assert_true(i < CASE_MAX);
     c->out[i] = view_of(t, rank, dims);
-    c->want[i] = allocate((size_t)k_count(&c->out[i]) * sizeof(double));
+    c->expected[i] = allocate((size_t)k_count(&c->out[i]) * sizeof(double));
 }
 
 void case_list(ops_case *c, int attr, const int64_t *items, int count)
@@ -94,7 +94,7 @@ void case_end(ops_case *c)
         free(c->in[i].data);
         free(c->out[i].data);
         free(c->x[i]);
-        free(c->want[i]);
+        free(c->expected[i]);
     }
 }
 
@@ -151,14 +151,14 @@ static double epsilon(const ops_case *c)
     return c->n_in && c->in[0].dtype == IR_f64 ? 0x1p-53 : 0x1p-24;
 }
 
-static bool close_enough(double got, double want, double bound, ir_dtype t)
+static bool close_enough(double got, double expected, double bound, ir_dtype t)
 {
-    if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
-    if (isinf(want) || isinf(got)) {
+    if (isnan(expected) || isnan(got)) return isnan(expected) && isnan(got);
+    if (isinf(expected) || isinf(got)) {
         double limit = t == IR_f16 ? 65504 : t == IR_f64 ? 1.79e308 : 3.38e38;
-        return got == want || (isinf(got) && fabs(want) + bound >= limit && (got > 0) == (want > 0));
+        return got == expected || (isinf(got) && fabs(expected) + bound >= limit && (got > 0) == (expected > 0));
     }
-    return fabs(got - want) <= bound;
+    return fabs(got - expected) <= bound;
 }
 
 static void compare(const ops_case *c, int i)
@@ -167,23 +167,24 @@ static void compare(const ops_case *c, int i)
     double largest = 0, tiny = v->dtype == IR_f16 ? 0x1p-25 : v->dtype == IR_f64 ? 0 : 0x1p-126;
     int64_t n = k_present(v) ? k_count(v) : 0;
     for (int64_t k = 0; k < n; k++)
-        if (isfinite(c->want[i][k])) largest = fmax(largest, fabs(c->want[i][k]));
+        if (isfinite(c->expected[i][k])) largest = fmax(largest, fabs(c->expected[i][k]));
     for (int64_t k = 0; k < n; k++) {
-        double want = c->want[i][k], got = ir_load_f64(v->dtype, (char *)v->data + (size_t)k * ir_dtype_size(v->dtype));
+        double expected = c->expected[i][k],
+               got = ir_load_f64(v->dtype, (char *)v->data + (size_t)k * ir_dtype_size(v->dtype));
         if (!ir_dtype_is_float(v->dtype)) { /* the reference wraps like the type */
             uint64_t raw = 0;
-            if (fabs(want) < 9e18) ir_store_i64(v->dtype, &raw, (int64_t)want);
-            else ir_store_f64(v->dtype, &raw, want); /* saturates */
-            want = ir_load_f64(v->dtype, &raw);
+            if (fabs(expected) < 9e18) ir_store_i64(v->dtype, &raw, (int64_t)expected);
+            else ir_store_f64(v->dtype, &raw, expected); /* saturates */
+            expected = ir_load_f64(v->dtype, &raw);
         }
-        double size = fmax(fabs(want), fmax(c->floor * largest, c->size));
-        double bound = c->units * epsilon(c) * size + half_ulp(v->dtype) * fabs(want) * 1.01 + tiny;
+        double size = fmax(fabs(expected), fmax(c->floor * largest, c->size));
+        double bound = c->units * epsilon(c) * size + half_ulp(v->dtype) * fabs(expected) * 1.01 + tiny;
         if (!ir_dtype_is_float(v->dtype) || c->units < 0) bound = 0;
-        if (close_enough(got, want, bound, v->dtype)) continue;
+        if (close_enough(got, expected, bound, v->dtype)) continue;
         char text[512];
         describe(c, text, sizeof text);
-        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i, (long long)k, got, want,
-                 bound);
+        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i, (long long)k, got,
+                 expected, bound);
     }
 }
 

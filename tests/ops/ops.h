@@ -21,12 +21,12 @@ typedef void ops_reference(ops_case *c);
 struct ops_case {
     ir_op op;
     k_view in[CASE_MAX], out[CASE_MAX];
-    double *x[CASE_MAX];    /* operand values as given, then as rounded to the dtype */
-    double *want[CASE_MAX]; /* result values, filled by the reference */
+    double *x[CASE_MAX];        /* operand values as given, then as rounded to the dtype */
+    double *expected[CASE_MAX]; /* result values, filled by the reference */
     int n_in, n_out;
     ir_attr attr[16];   /* initially the op's defaults */
     double units;       /* tolerance in units of the carrier's epsilon, besides half an ulp of storage; -1: none */
-    double floor, size; /* errors are relative to max(|want|, floor * largest |want|, size) */
+    double floor, size; /* errors are relative to max(|expected|, floor * largest |expected|, size) */
     char error[256];    /* the kernel's error message */
 };
 

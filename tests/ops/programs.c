@@ -283,7 +283,7 @@ static void add_result(ops_program *p, int from)
     p->over[i] = !folded && one_in(p, 3) ? place(p, t) : -1;
     g->results[i].from = from;
     g->results[i].fold = !folded ? K_EACH : one_in(p, 2) ? K_ROW_SUM : K_ROW_MEAN;
-    p->want[i] = folded ? view_of(stored, 1, (int64_t[]){g->count / g->row}) : shaped(p, t);
+    p->expected[i] = folded ? view_of(stored, 1, (int64_t[]){g->count / g->row}) : shaped(p, t);
     g->n_results++;
 }
 
@@ -310,7 +310,7 @@ void ops_program_make(ops_program *p, uint64_t seed, int64_t most)
 void ops_program_free(ops_program *p)
 {
     for (int i = 0; i < p->n_in; i++) free(p->in[i].data);
-    for (int i = 0; i < p->program.n_results; i++) free(p->want[i].data);
+    for (int i = 0; i < p->program.n_results; i++) free(p->expected[i].data);
 }
 
 /* ---- expected results ------------------------------------------------------------------------ */
@@ -378,7 +378,7 @@ static void expect_result(ops_program *p, int i, const k_view *given)
     const k_result *r = &p->program.results[i];
     const k_view *x = &given[r->from];
     if (r->fold == K_EACH) {
-        memcpy(p->want[i].data, x->data, k_bytes(x));
+        memcpy(p->expected[i].data, x->data, k_bytes(x));
         return;
     }
     const ir_op op = r->fold == K_ROW_SUM ? IR_OP_reduce_sum : IR_OP_reduce_mean;
@@ -388,8 +388,8 @@ static void expect_result(ops_program *p, int i, const k_view *given)
     rows.dims[1] = p->program.row;
     ir_attr attr[] = {[IR_ATTR(reduce_sum, axes)] = {.list = {&last, 1}},
                       [IR_ATTR(reduce_sum, keepdims)] = {.i = 0},
-                      [IR_ATTR(reduce_sum, out)] = {.dtype = p->want[i].dtype}};
-    run_op(op, attr, &rows, 1, &p->want[i], 1);
+                      [IR_ATTR(reduce_sum, out)] = {.dtype = p->expected[i].dtype}};
+    run_op(op, attr, &rows, 1, &p->expected[i], 1);
 }
 
 void ops_program_expect(ops_program *p)
@@ -431,7 +431,7 @@ static void print(const ops_program *p, int threads)
     for (int i = 0; i < g->n_results; i++) {
         print_error("\n    result %d: from %d, fold %d, over %d", i, g->results[i].from, (int)g->results[i].fold,
                     p->over[i]);
-        print_view(&p->want[i]);
+        print_view(&p->expected[i]);
     }
     print_error("\n");
 }
@@ -447,15 +447,16 @@ static bool equal(const k_view *a, const k_view *b, int64_t i)
     return isnan(u) && isnan(v);
 }
 
-static void compare(const ops_program *p, int threads, const char *what, int i, const k_view *got, const k_view *want)
+static void compare(const ops_program *p, int threads, const char *what, int i, const k_view *got,
+                    const k_view *expected)
 {
-    for (int64_t k = 0; k < k_count(want); k++) {
-        if (equal(got, want, k)) continue;
-        size_t at = (size_t)k * ir_dtype_size(want->dtype);
+    for (int64_t k = 0; k < k_count(expected); k++) {
+        if (equal(got, expected, k)) continue;
+        size_t at = (size_t)k * ir_dtype_size(expected->dtype);
         print(p, threads);
         fail_msg("program %llu: %s %d, element %lld: %.17g instead of %.17g", (unsigned long long)p->seed, what, i,
                  (long long)k, ir_load_f64(got->dtype, (const char *)got->data + at),
-                 ir_load_f64(want->dtype, (const char *)want->data + at));
+                 ir_load_f64(expected->dtype, (const char *)expected->data + at));
     }
 }
 
@@ -472,7 +473,7 @@ void ops_program_check(const ops_program *p, int threads)
         memcpy(in[i].data, p->in[i].data, k_bytes(&in[i]));
     }
     for (int i = 0; i < g->n_results; i++) {
-        out[i] = p->want[i];
+        out[i] = p->expected[i];
         if (p->over[i] >= 0) taken[p->over[i]] = true;
         out[i].data = p->over[i] >= 0 ? in[p->over[i]].data : view_of(out[i].dtype, out[i].rank, out[i].dims).data;
     }
@@ -481,7 +482,7 @@ void ops_program_check(const ops_program *p, int threads)
         print(p, threads);
         fail_msg("program %llu: %s", (unsigned long long)p->seed, error);
     }
-    for (int i = 0; i < g->n_results; i++) compare(p, threads, "result", i, &out[i], &p->want[i]);
+    for (int i = 0; i < g->n_results; i++) compare(p, threads, "result", i, &out[i], &p->expected[i]);
     for (int i = 0; i < p->n_in; i++)
         if (!taken[i]) compare(p, threads, "operand", i, &in[i], &p->in[i]);
     for (int i = 0; i < g->n_results; i++)

@@ -18,9 +18,9 @@ typedef struct ops_program {
     k_view shape;              /* of its positions; without data */
     k_view in[K_MAX_OPERANDS]; /* never modified */
     int n_in;
-    bool value[K_MAX_OPERANDS]; /* the operand has one element per position (false for rng) */
-    k_view want[K_MAX_RESULTS]; /* set by ops_program_expect */
-    int over[K_MAX_RESULTS];    /* the `in` that the result overwrites; -1: none */
+    bool value[K_MAX_OPERANDS];     /* the operand has one element per position (false for rng) */
+    k_view expected[K_MAX_RESULTS]; /* set by ops_program_expect */
+    int over[K_MAX_RESULTS];        /* the `in` that the result overwrites; -1: none */
     ir_attr attr[K_MAX_CODE][OPS_PROGRAM_ATTRS];
     int64_t counts[K_MAX_CODE]; /* the lists of div_count */
     uint64_t seed, drawn;

@@ -63,14 +63,14 @@ static void loss_reference(ops_case *c)
         item m = item_of(c, 0, 1, 2, i);
         double e = entropy ? log_sum(c->x[0], &m) : 0;
         double loss = m.label < 0 ? 0 : m.weight * (e - c->x[0][m.start + m.label * m.stride]);
-        if (c->attr[1].s[0] == 'n') c->want[0][i] = loss;
-        if (entropy && k_present(&c->out[1])) c->want[1][i] = e;
+        if (c->attr[1].s[0] == 'n') c->expected[0][i] = loss;
+        if (entropy && k_present(&c->out[1])) c->expected[1][i] = e;
         for (int64_t k = 0; entropy && k_present(&c->out[2]) && k < m.classes; k++)
-            c->want[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
+            c->expected[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
         sum += loss;
         total += m.weight;
     }
-    if (c->attr[1].s[0] != 'n') c->want[0][0] = c->attr[1].s[0] == 's' ? sum : sum / total;
+    if (c->attr[1].s[0] != 'n') c->expected[0][0] = c->attr[1].s[0] == 's' ? sum : sum / total;
 }
 
 static void loss_grad_reference(ops_case *c)
@@ -83,7 +83,7 @@ static void loss_grad_reference(ops_case *c)
         for (int64_t k = 0; k < m.classes; k++) {
             int64_t at = m.start + k * m.stride;
             double slope = (entropy ? exp(c->x[x][at] - c->x[2][i]) : 0) - (k == m.label);
-            c->want[0][at] = m.weight == 0 ? 0 : dloss * slope;
+            c->expected[0][at] = m.weight == 0 ? 0 : dloss * slope;
         }
     }
 }

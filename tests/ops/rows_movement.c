@@ -19,7 +19,7 @@ static void transpose_reference(ops_case *c)
         int64_t at[IR_MAX_RANK], from[IR_MAX_RANK];
         case_coordinates(&c->out[0], i, at);
         for (int d = 0; d < c->out[0].rank; d++) from[perm[d]] = at[d];
-        c->want[0][i] = c->x[0][case_offset(&c->in[0], from)];
+        c->expected[0][i] = c->x[0][case_offset(&c->in[0], from)];
     }
 }
 
@@ -60,7 +60,8 @@ static void transpose(const ops_row *row, ir_dtype t)
 
 static void expand_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
+        c->expected[0][i] = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
 }
 
 static void expand(const ops_row *row, ir_dtype t)
@@ -98,7 +99,7 @@ static void concat_reference(ops_case *c)
         int part = 0;
         case_coordinates(&c->out[0], i, at);
         while (at[axis] >= c->in[part].dims[axis]) at[axis] -= c->in[part++].dims[axis];
-        c->want[0][i] = c->x[part][case_offset(&c->in[part], at)];
+        c->expected[0][i] = c->x[part][case_offset(&c->in[part], at)];
     }
 }
 
@@ -111,7 +112,7 @@ static void split_reference(ops_case *c)
             int64_t at[IR_MAX_RANK];
             case_coordinates(&c->out[part], i, at);
             at[axis] += first;
-            c->want[part][i] = c->x[0][case_offset(&c->in[0], at)];
+            c->expected[part][i] = c->x[0][case_offset(&c->in[0], at)];
         }
         first += c->attr[IR_ATTR(split, sizes)].list.items[part];
     }
@@ -189,15 +190,16 @@ static int64_t slice_offset(const ops_case *c, const k_view *whole, const k_view
 static void slice_reference(ops_case *c)
 {
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = c->x[0][slice_offset(c, &c->in[0], &c->out[0], IR_ATTR(slice, start), IR_ATTR(slice, step), i)];
+        c->expected[0][i] =
+            c->x[0][slice_offset(c, &c->in[0], &c->out[0], IR_ATTR(slice, start), IR_ATTR(slice, step), i)];
 }
 
 static void slice_grad_reference(ops_case *c)
 {
-    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++)
-        c->want[0][slice_offset(c, &c->out[0], &c->in[0], IR_ATTR(slice_grad, start), IR_ATTR(slice_grad, step), i)] =
-            c->x[0][i];
+        c->expected[0][slice_offset(c, &c->out[0], &c->in[0], IR_ATTR(slice_grad, start), IR_ATTR(slice_grad, step),
+                                    i)] = c->x[0][i];
 }
 
 static void slice(const ops_row *row, ir_dtype t)
@@ -255,20 +257,20 @@ static void pad_reference(ops_case *c)
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->out[0], i, at);
         double value = k_present(&c->in[1]) ? c->x[1][0] : 0;
-        c->want[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before), c->attr[IR_ATTR(pad, mode)].s[0], at)
-                            ? c->x[0][case_offset(&c->in[0], at)]
-                            : value;
+        c->expected[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before), c->attr[IR_ATTR(pad, mode)].s[0], at)
+                                ? c->x[0][case_offset(&c->in[0], at)]
+                                : value;
     }
 }
 
 static void pad_grad_reference(ops_case *c)
 {
-    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->in[0], i, at);
         if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before), c->attr[IR_ATTR(pad_grad, mode)].s[0], at))
-            c->want[0][case_offset(&c->out[0], at)] += c->x[0][i];
+            c->expected[0][case_offset(&c->out[0], at)] += c->x[0][i];
     }
 }
 
@@ -330,14 +332,14 @@ static int64_t gather_offset(const ops_case *c, const k_view *table, const k_vie
 static void gather_reference(ops_case *c)
 {
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = c->x[0][gather_offset(c, &c->in[0], &c->out[0], (int)c->attr[0].i, i)];
+        c->expected[0][i] = c->x[0][gather_offset(c, &c->in[0], &c->out[0], (int)c->attr[0].i, i)];
 }
 
 static void gather_grad_reference(ops_case *c)
 {
-    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++)
-        c->want[0][gather_offset(c, &c->out[0], &c->in[0], (int)c->attr[0].i, i)] += c->x[0][i];
+        c->expected[0][gather_offset(c, &c->out[0], &c->in[0], (int)c->attr[0].i, i)] += c->x[0][i];
 }
 
 static void gather(const ops_row *row, ir_dtype t)
@@ -392,7 +394,7 @@ static void trilu_reference(ops_case *c)
         case_coordinates(&c->out[0], e, at);
         int64_t distance = at[c->out[0].rank - 1] - at[c->out[0].rank - 2];
         bool kept = c->attr[IR_ATTR(trilu, upper)].i ? distance >= k : distance <= k;
-        c->want[0][e] = kept ? c->x[0][e] : 0;
+        c->expected[0][e] = kept ? c->x[0][e] : 0;
     }
 }
 
@@ -416,7 +418,7 @@ static void where_reference(ops_case *c)
 {
     for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
         int from = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)] != 0 ? 1 : 2;
-        c->want[0][i] = c->x[from][case_broadcast(&c->in[from], &c->out[0], i)];
+        c->expected[0][i] = c->x[from][case_broadcast(&c->in[from], &c->out[0], i)];
     }
 }
 
@@ -445,7 +447,7 @@ static void where(const ops_row *row, ir_dtype t)
 
 static void select_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
 }
 
 #define EDGE(n) n,
@@ -475,7 +477,7 @@ static void cast_reference(ops_case *c)
         uint64_t x = 0, y = 0;
         ir_store_f64(from, &x, c->x[0][i]);
         ir_convert(to, &y, from, &x, 1);
-        c->want[0][i] = ir_load_f64(to, &y);
+        c->expected[0][i] = ir_load_f64(to, &y);
     }
 }
 
@@ -499,12 +501,12 @@ static void cast(const ops_row *row, ir_dtype t)
 
 static void iota_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = (double)i;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = (double)i;
 }
 
 static void dims_reference(ops_case *c)
 {
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->want[0][i] = (double)c->attr[0].list.items[i];
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = (double)c->attr[0].list.items[i];
 }
 
 static void numbers(const ops_row *row, ir_dtype t)

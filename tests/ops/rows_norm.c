@@ -59,7 +59,7 @@ static void softmax_reference(ops_case *c)
         for (int64_t k = 0; k < l.length; k++) sum += exp(c->x[0][l.start + k * l.stride] - most);
         for (int64_t k = 0; k < l.length; k++) {
             double x = c->x[0][l.start + k * l.stride] - most;
-            c->want[0][l.start + k * l.stride] = logarithm ? x - log((double)sum) : exp(x) / (double)sum;
+            c->expected[0][l.start + k * l.stride] = logarithm ? x - log((double)sum) : exp(x) / (double)sum;
         }
     }
 }
@@ -78,7 +78,7 @@ static void softmax_grad_reference(ops_case *c)
         for (int64_t k = 0; k < l.length; k++) {
             int64_t at = l.start + k * l.stride;
             double dy = c->x[0][at], y = c->x[1][at];
-            c->want[0][at] = logarithm ? dy - exp(y) * sum : y * (dy - sum);
+            c->expected[0][at] = logarithm ? dy - exp(y) * sum : y * (dy - sum);
         }
     }
 }
@@ -149,28 +149,28 @@ static void layer_norm_reference(ops_case *c)
         statistics(c->x[0] + r * n, n, 1, &mean, &variance);
         double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(layer_norm, eps)].f);
         for (int64_t i = 0; i < n; i++)
-            c->want[0][r * n + i] = (c->x[0][r * n + i] - mean) * rstd * c->x[1][i] +
-                                    (k_present(&c->in[2]) ? c->x[2][i] : 0);
-        if (k_present(&c->out[1])) c->want[1][r] = mean, c->want[2][r] = rstd;
+            c->expected[0][r * n + i] = (c->x[0][r * n + i] - mean) * rstd * c->x[1][i] +
+                                        (k_present(&c->in[2]) ? c->x[2][i] : 0);
+        if (k_present(&c->out[1])) c->expected[1][r] = mean, c->expected[2][r] = rstd;
     }
 }
 
 static void layer_norm_grad_reference(ops_case *c)
 {
     int64_t n = length_from(&c->in[0], (int)c->attr[IR_ATTR(layer_norm_grad, axis)].i);
-    for (int64_t i = 0; i < n; i++) c->want[1][i] = c->want[2][i] = 0;
+    for (int64_t i = 0; i < n; i++) c->expected[1][i] = c->expected[2][i] = 0;
     for (int64_t r = 0; r < k_count(&c->in[0]) / n; r++) {
         double mean = c->x[3][r], rstd = c->x[4][r], a = 0, b = 0;
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
             a += dy * c->x[2][i] / (double)n;
             b += dy * c->x[2][i] * h / (double)n;
-            c->want[1][i] += dy * h;
-            c->want[2][i] += dy;
+            c->expected[1][i] += dy * h;
+            c->expected[2][i] += dy;
         }
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
-            c->want[0][r * n + i] = rstd * (dy * c->x[2][i] - a - h * b);
+            c->expected[0][r * n + i] = rstd * (dy * c->x[2][i] - a - h * b);
         }
     }
 }
@@ -261,14 +261,14 @@ static void batch_norm_reference(ops_case *c)
         double mean = (double)sum / n;
         EACH_OF_CHANNEL(x, k, at) squares += pow(c->x[0][at] - mean, 2);
         double variance = (double)squares / n;
-        c->want[1][k] = training ? c->x[3][k] * m + mean * (1 - m) : c->x[3][k];
-        c->want[2][k] = training ? c->x[4][k] * m + variance * (1 - m) : c->x[4][k];
+        c->expected[1][k] = training ? c->x[3][k] * m + mean * (1 - m) : c->x[3][k];
+        c->expected[2][k] = training ? c->x[4][k] * m + variance * (1 - m) : c->x[4][k];
         if (!training) mean = c->x[3][k], variance = c->x[4][k];
         double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(batch_norm, eps)].f);
-        c->want[3][k] = mean;
-        c->want[4][k] = rstd;
+        c->expected[3][k] = mean;
+        c->expected[4][k] = rstd;
         EACH_OF_CHANNEL(x, k, at)
-        c->want[0][at] = (c->x[0][at] - mean) * rstd * c->x[1][k] + c->x[2][k];
+        c->expected[0][at] = (c->x[0][at] - mean) * rstd * c->x[1][k] + c->x[2][k];
     }
 }
 
@@ -286,12 +286,12 @@ static void batch_norm_grad_reference(ops_case *c)
             dot += (long double)c->x[0][at] * (c->x[1][at] - mean) * rstd;
         }
         const double a = (double)sum, b = (double)dot;
-        c->want[1][k] = b;
-        c->want[2][k] = a;
+        c->expected[1][k] = b;
+        c->expected[2][k] = a;
         EACH_OF_CHANNEL(x, k, at)
         {
             double h = (c->x[1][at] - mean) * rstd, shift = training ? a / n + h * b / n : 0;
-            c->want[0][at] = c->x[2][k] * rstd * (c->x[0][at] - shift);
+            c->expected[0][at] = c->x[2][k] * rstd * (c->x[0][at] - shift);
         }
     }
 }

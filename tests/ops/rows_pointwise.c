@@ -41,7 +41,7 @@ static void reference(ops_case *c)
         double b = c->n_in > 1 && c->in[1].rank >= 0 && k_present(&c->in[1])
                        ? c->x[1][case_broadcast(&c->in[1], &c->out[0], i)]
                        : 0;
-        c->want[0][i] = scalar(a, b);
+        c->expected[0][i] = scalar(a, b);
     }
 }
 
@@ -138,7 +138,7 @@ static void bounded_reference(ops_case *c)
     bound_low = k_present(&c->in[first]) ? c->x[first][0] : -INFINITY;
     bound_high = k_present(&c->in[first + 1]) ? c->x[first + 1][0] : INFINITY;
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->want[0][i] = first == 1 ? clip(c->x[0][i], 0) : clip_slope(c->x[0][i], c->x[1][i]);
+        c->expected[0][i] = first == 1 ? clip(c->x[0][i], 0) : clip_slope(c->x[0][i], c->x[1][i]);
 }
 
 static void bounded(const ops_row *row, ir_dtype t)

@@ -92,9 +92,9 @@ static void max_reference(ops_case *c)
         while (next_tap(at, &w))
             if (w.position >= 0 && (best < 0 || c->x[0][w.position] > c->x[0][best] || isnan(c->x[0][w.position])))
                 best = w.position;
-        c->want[0][i] = best < 0 ? -INFINITY : c->x[0][best];
+        c->expected[0][i] = best < 0 ? -INFINITY : c->x[0][best];
         if (!k_present(&c->out[1])) continue;
-        c->want[1][i] = (double)(c->attr[IR_ATTR(max_pool, column_major)].i ? column_major(best) : best);
+        c->expected[1][i] = (double)(c->attr[IR_ATTR(max_pool, column_major)].i ? column_major(best) : best);
     }
 }
 
@@ -116,27 +116,27 @@ static void average_reference(ops_case *c)
         case_coordinates(&c->out[0], i, at);
         while (next_tap(at, &w))
             if (w.position >= 0) sum += c->x[0][w.position];
-        c->want[0][i] = sum / window_count(at, padded);
+        c->expected[0][i] = sum / window_count(at, padded);
     }
 }
 
 static void average_grad_reference(ops_case *c)
 {
     bool padded = c->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
-    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         int64_t at[5];
         window w = {0, 0, 0};
         case_coordinates(&c->in[0], i, at);
         while (next_tap(at, &w))
-            if (w.position >= 0) c->want[0][w.position] += c->x[0][i] / window_count(at, padded);
+            if (w.position >= 0) c->expected[0][w.position] += c->x[0][i] / window_count(at, padded);
     }
 }
 
 static void max_grad_reference(ops_case *c)
 {
-    memset(c->want[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->want[0][(int64_t)c->x[1][i]] += c->x[0][i];
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->expected[0][(int64_t)c->x[1][i]] += c->x[0][i];
 }
 
 static void windows(ops_case *c, int kernel, int s)

@@ -49,11 +49,11 @@ static void reference(ops_case *c)
     double terms = 1;
     for (int d = 0; d < x->rank; d++)
         if (y->dims[d] != x->dims[d]) terms *= (double)x->dims[d];
-    memset(c->want[0], 0, (size_t)k_count(y) * sizeof(double));
-    for (int64_t i = 0; i < k_count(x); i++) c->want[0][case_broadcast(y, x, i)] += c->x[0][i];
+    memset(c->expected[0], 0, (size_t)k_count(y) * sizeof(double));
+    for (int64_t i = 0; i < k_count(x); i++) c->expected[0][case_broadcast(y, x, i)] += c->x[0][i];
     for (int64_t i = 0; c->op == IR_OP_reduce_mean && i < k_count(y); i++) {
-        c->want[0][i] /= terms;
-        if (!ir_dtype_is_float(x->dtype)) c->want[0][i] = terms == 0 ? 0 : trunc(c->want[0][i]);
+        c->expected[0][i] /= terms;
+        if (!ir_dtype_is_float(x->dtype)) c->expected[0][i] = terms == 0 ? 0 : trunc(c->expected[0][i]);
     }
 }
 
@@ -83,7 +83,7 @@ static void norm_reference(ops_case *c)
     long double sum = 0;
     for (int i = 0; i < c->n_in; i++)
         for (int64_t k = 0; k < k_count(&c->in[i]); k++) sum += c->x[i][k] * c->x[i][k];
-    c->want[0][0] = sqrt((double)sum);
+    c->expected[0][0] = sqrt((double)sum);
 }
 
 static void global_norm(const ops_row *row, ir_dtype t)

@@ -25,8 +25,8 @@ static void dropout_reference(ops_case *c)
     uint64_t stream = ((uint64_t)c->attr[IR_ATTR(dropout, stream)].i + 1) << 32 | (uint32_t)c->x[1][1];
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         uint32_t word = philox_word((uint64_t)c->x[1][0], stream, (uint64_t)i);
-        c->want[1][i] = (double)word >= ratio * 0x1p32;
-        c->want[0][i] = c->want[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
+        c->expected[1][i] = (double)word >= ratio * 0x1p32;
+        c->expected[0][i] = c->expected[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
     }
 }
 
@@ -46,7 +46,7 @@ static void dropout(const ops_row *row, ir_dtype t)
         if (s % 4 == 0) c.units = 0;
         case_check(&c, dropout_reference);
         double kept = 0;
-        for (int64_t i = 0; i < sizes[s / 4]; i++) kept += c.want[1][i];
+        for (int64_t i = 0; i < sizes[s / 4]; i++) kept += c.expected[1][i];
         if (sizes[s / 4] > 10000) assert_true(fabs(kept / (double)sizes[s / 4] - (1 - ratios[s % 4])) < 0.01);
         case_end(&c);
     }
@@ -55,7 +55,7 @@ static void dropout(const ops_row *row, ir_dtype t)
 static void dropout_grad_reference(ops_case *c)
 {
     double ratio = c->attr[IR_ATTR(dropout_grad, ratio)].f;
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->want[0][i] = c->x[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) c->expected[0][i] = c->x[1][i] != 0 ? c->x[0][i] / (1 - ratio) : 0;
 }
 
 static void dropout_grad(const ops_row *row, ir_dtype t)
@@ -89,7 +89,7 @@ static void sgd_reference(ops_case *c)
     bool skip = skipped(c, IR_IN(sgd, skip));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         double p = c->x[0][i], g = gradient(c, 1, i) + decay * p;
-        c->want[0][i] = skip ? p : p - lr * g;
+        c->expected[0][i] = skip ? p : p - lr * g;
     }
 }
 
@@ -100,8 +100,8 @@ static void momentum_reference(ops_case *c)
     bool skip = skipped(c, IR_IN(momentum, skip)), nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         double p = c->x[0][i], g = gradient(c, 2, i) + decay * p, v = mu * c->x[1][i] + g;
-        c->want[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
-        c->want[1][i] = skip ? c->x[1][i] : v;
+        c->expected[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
+        c->expected[1][i] = skip ? c->x[1][i] : v;
     }
 }
 
@@ -116,9 +116,9 @@ static void adamw_reference(ops_case *c)
         double m = b1 * c->x[1][i] + (1 - b1) * g, v = b2 * c->x[2][i] + (1 - b2) * g * g;
         double kept = decoupled ? p - lr * decay * p : p;
         double step = lr * (m / (1 - pow(b1, t))) / (sqrt(v / (1 - pow(b2, t))) + eps);
-        c->want[0][i] = skip ? p : kept - step;
-        c->want[1][i] = skip ? c->x[1][i] : m;
-        c->want[2][i] = skip ? c->x[2][i] : v;
+        c->expected[0][i] = skip ? p : kept - step;
+        c->expected[1][i] = skip ? c->x[1][i] : m;
+        c->expected[2][i] = skip ? c->x[2][i] : v;
     }
 }
 
@@ -128,7 +128,7 @@ static void optimizer_reference(ops_case *c)
     if (states == 1) sgd_reference(c);
     if (states == 2) momentum_reference(c);
     if (states == 3) adamw_reference(c);
-    for (int64_t i = 0; c->n_out > states && i < k_count(&c->in[0]); i++) c->want[states][i] = c->want[0][i];
+    for (int64_t i = 0; c->n_out > states && i < k_count(&c->in[0]); i++) c->expected[states][i] = c->expected[0][i];
 }
 
 static int weight_decay_of(ir_op op)
@@ -189,12 +189,12 @@ static void unscale_reference(ops_case *c)
     for (int i = 0; i < N; i++)
         for (int64_t k = 0; k < k_count(&c->in[i]); k++) {
             double y = c->x[i][k] * inverse, unscaled = as_stored(wide, y);
-            if (k_present(&c->out[i])) c->want[i][k] = y;
+            if (k_present(&c->out[i])) c->expected[i][k] = y;
             found |= !isfinite(c->x[i][k]) || !isfinite(unscaled);
             squares += (long double)as_stored(wide, unscaled * unscaled);
         }
-    c->want[N][0] = found;
-    if (c->n_out > N + 1) c->want[N + 1][0] = (double)squares + (c->n_in > N + 2 ? c->x[N + 2][0] : 0);
+    c->expected[N][0] = found;
+    if (c->n_out > N + 1) c->expected[N + 1][0] = (double)squares + (c->n_in > N + 2 ? c->x[N + 2][0] : 0);
 }
 
 /* With results, then with found_inf alone, then also with the sum of squares, then accumulating into an

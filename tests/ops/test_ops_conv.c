@@ -211,8 +211,8 @@ static void bias_grad_check(const conv_case *c, k_view *dbias, int64_t inner, ir
     free(dbias->data);
 }
 
-/* wanted: 1 dw, 2 dbias, 3 both */
-static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, int wanted)
+/* results_used: 1 dw, 2 dbias, 3 both */
+static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, int results_used)
 {
     conv_case c;
     case_init(&c, row);
@@ -224,18 +224,18 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
     view_fill(&x);
     c.yv = view_values(&dy);
     c.xv = view_values(&x);
-    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, kept[] = {results[0], results[1]};
+    k_view results[] = {view_make(out, rank, c.w), view_make(out, 1, &row->m)}, outputs[] = {results[0], results[1]};
     for (int i = 0; i < 2; i++)
-        if (!(wanted & 1 << i)) results[i].data = NULL;
+        if (!(results_used & 1 << i)) results[i].data = NULL;
     ir_attr attr[8] = {0};
     CASE_ATTRS(&c, attr, conv_grad_weight);
     k_view operands[] = {dy, x};
     run_kernel(IR_OP_conv_grad_weight, operands, 2, results, 2, attr);
-    if (wanted & 1)
-        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &kept[0], (double)(row->n * inner), in, &none, 1);
-    else free(kept[0].data);
-    if (wanted & 2) bias_grad_check(&c, &kept[1], inner, in);
-    else free(kept[1].data);
+    if (results_used & 1)
+        check_and_free(&c, "conv_grad_weight", visit_grad_weight, &outputs[0], (double)(row->n * inner), in, &none, 1);
+    else free(outputs[0].data);
+    if (results_used & 2) bias_grad_check(&c, &outputs[1], inner, in);
+    else free(outputs[1].data);
     free(dy.data);
     free(x.data);
     free(c.yv);
@@ -265,7 +265,8 @@ static void conv_grad_input_rows(void **state)
 static void conv_grad_weight_rows(void **state)
 {
     (void)state;
-    EACH_CONV(for (int wanted = 1; wanted < 4; wanted++) grad_weight_check(row, in, out, wanted))
+    EACH_CONV(for (int results_used = 1; results_used < 4; results_used++)
+                  grad_weight_check(row, in, out, results_used))
 }
 
 /* Returns a random number in [low, high] that depends only on `shape` and `choice`. */

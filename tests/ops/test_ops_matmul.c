@@ -172,7 +172,7 @@ static const struct {
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
 /* Returns whether the device is expected to support the epilogue. */
-static bool is_absorbed(const epilogue_row *e, int size, int t)
+static bool is_supported(const epilogue_row *e, int size, int t)
 {
     const unsigned beside = K_PART_X | K_PART_AUX, sums = K_PART_SUM_A | K_PART_SUM_B;
     const bool plain = e->tail == IR_OP_COUNT && !(e->parts & ~(unsigned)K_PART_BIAS);
@@ -305,7 +305,7 @@ static void epilogue_rows(void **state)
             const int size = i / 4 / N_EPILOGUES;
             epilogue_case c;
             epilogue_make(&c, e, size, t, i & 1, i & 2);
-            bool expected = is_absorbed(e, size, t), absorbed = ops_absorbs(&c.args);
+            bool expected = is_supported(e, size, t), absorbed = ops_absorbs(&c.args);
             if (absorbed != expected || c.error[0])
                 fail_msg("epilogue %td, size %d, %s->%s: %d '%s'", e - epilogues, size, ir_dtype_name(types[t].in),
                          ir_dtype_name(types[t].out), absorbed, c.error);
@@ -353,9 +353,9 @@ static void nan_passes(void **state)
             epilogue_case c;
             epilogue_make(&c, &epilogues[i], SIZE, t, false, false);
             ir_store_f64(c.type, c.in[0].data, NAN);
-            if (is_absorbed(c.row, SIZE, t)) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
+            if (is_supported(c.row, SIZE, t)) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
             double *values = view_values(&c.out[0]);
-            for (int64_t k = 0; k < k_count(&c.out[0]) && is_absorbed(c.row, SIZE, t); k++)
+            for (int64_t k = 0; k < k_count(&c.out[0]) && is_supported(c.row, SIZE, t); k++)
                 assert_int_equal(isnan(values[k]) != 0, k < sizes[SIZE].n);
             free(values);
             epilogue_free(&c);

@@ -70,10 +70,10 @@ static k_view copy_of(const k_view *v)
     return copy;
 }
 
-static void same(const char *what, const k_view *got, const k_view *want)
+static void same(const char *what, const k_view *got, const k_view *expected)
 {
-    if (k_bytes(want) && memcmp(got->data, want->data, k_bytes(want)) != 0)
-        fail_msg("%s [%lld] %s: other bits", what, (long long)k_count(want), ir_dtype_name(want->dtype));
+    if (k_bytes(expected) && memcmp(got->data, expected->data, k_bytes(expected)) != 0)
+        fail_msg("%s [%lld] %s: different bits", what, (long long)k_count(expected), ir_dtype_name(expected->dtype));
 }
 
 static void run(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
@@ -172,15 +172,15 @@ static int operands(const problem *p, k_view *in, const k_view *states, const k_
     return n;
 }
 
-/* Runs the ops separately; `want`: the new states, then the low copy. */
-static void run_apart(const problem *p, k_view *want)
+/* Runs the ops separately; `expected`: the new states, then the low copy. */
+static void run_apart(const problem *p, k_view *expected)
 {
     k_view in[CASE_MAX], gradient = vector(p->master, p->n);
     if (p->scaled) check(&p->gradient, 1, &p->scale, &gradient, NULL, false);
     else cast(&p->gradient, &gradient);
     int n = operands(p, in, p->old, &gradient);
-    run(p->op, in, n, want, p->states, p->attr);
-    if (k_present(&want[p->states]) && !(p->skip > 0 && p->in_place)) cast(&want[0], &want[p->states]);
+    run(p->op, in, n, expected, p->states, p->attr);
+    if (k_present(&expected[p->states]) && !(p->skip > 0 && p->in_place)) cast(&expected[0], &expected[p->states]);
     free(gradient.data);
 }
 
@@ -194,24 +194,24 @@ static void run_together(const problem *p, k_view *got)
 
 static void compare_problem(problem *p)
 {
-    k_view want[STATES + 1], got[STATES + 1];
+    k_view expected[STATES + 1], got[STATES + 1];
     char text[96];
     make(p);
     for (int i = 0; i < p->states; i++) {
-        want[i] = vector(p->master, p->n);
+        expected[i] = vector(p->master, p->n);
         got[i] = p->in_place ? copy_of(&p->old[i]) : vector(p->master, p->n);
     }
     bool low = p->low != IR_NO_DTYPE;
-    want[p->states] = low ? vector(p->low, p->n) : (k_view){.dtype = IR_NO_DTYPE};
+    expected[p->states] = low ? vector(p->low, p->n) : (k_view){.dtype = IR_NO_DTYPE};
     got[p->states] = low ? vector(p->low, p->n) : (k_view){.dtype = IR_NO_DTYPE};
-    run_apart(p, want);
+    run_apart(p, expected);
     run_together(p, got);
     snprintf(text, sizeof text, "%s of %s%s, skip %d%s: result", ir_op_get(p->op)->name, p->scaled ? "scaled " : "",
              ir_dtype_name(p->grad), p->skip, p->in_place ? ", in place" : "");
     for (int i = 0; i < p->states + low; i++) {
-        same(text, &got[i], &want[i]);
+        same(text, &got[i], &expected[i]);
         free(got[i].data);
-        free(want[i].data);
+        free(expected[i].data);
     }
     forget(p);
 }
@@ -256,10 +256,10 @@ static bool found_with_results(const k_view *gradient, const k_view *scale)
 static void compare_check(const k_view *gradient, double by)
 {
     k_view scale = scalar(gradient->dtype == IR_f64 ? IR_f64 : IR_f32, by);
-    bool want = found_with_results(gradient, &scale);
-    if (check(gradient, 1, &scale, NULL, NULL, false) != want)
+    bool expected = found_with_results(gradient, &scale);
+    if (check(gradient, 1, &scale, NULL, NULL, false) != expected)
         fail_msg("%s[%lld] / %g: the check alone %s", ir_dtype_name(gradient->dtype), (long long)k_count(gradient), by,
-                 want ? "finds nothing" : "finds something");
+                 expected ? "finds nothing" : "finds something");
     free(scale.data);
 }
 
@@ -345,7 +345,7 @@ static void norm(ir_dtype master)
 {
     static const ir_dtype low[] = {IR_f16, IR_bf16, IR_f32};
     k_view scale = scalar(master, 1000), in[GRADIENTS + K_NORM_EXTRA_IN], outs[GRADIENTS];
-    k_view want = scalar(master, 0), got = scalar(master, 1);
+    k_view expected = scalar(master, 0), got = scalar(master, 1);
     for (int s = 0; s < SIZES; s++) {
         for (int i = 0; i < GRADIENTS; i++) {
             in[i] = drawn(master == IR_f64 ? master : low[i], sizes[(s + 3 * i) % SIZES], -60000, 60000);
@@ -354,17 +354,17 @@ static void norm(ir_dtype master)
         }
         in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
         in[GRADIENTS + K_NORM_SCALE] = scale;
-        run(IR_OP_global_norm, outs, GRADIENTS, &want, 1, NULL);
+        run(IR_OP_global_norm, outs, GRADIENTS, &expected, 1, NULL);
         run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &got, 1, NULL);
-        assert_true(ir_load_f64(want.dtype, want.data) > 1);
-        same("norm of raw gradients", &got, &want);
+        assert_true(ir_load_f64(expected.dtype, expected.data) > 1);
+        same("norm of raw gradients", &got, &expected);
         for (int i = 0; i < GRADIENTS; i++) {
             free(in[i].data);
             free(outs[i].data);
         }
     }
     free(scale.data);
-    free(want.data);
+    free(expected.data);
     free(got.data);
 }
 
@@ -404,16 +404,16 @@ static void joined(ir_dtype t, int64_t n, int form, int bad)
 {
     static const int64_t one_call[] = {0, GRADIENTS}, calls[] = {0, 1, 2, 3};
     static const double values[] = {0, INFINITY, NAN};
-    k_view scale = scalar(t == IR_f64 ? t : IR_f32, 1000), want = scalar(scale.dtype, 0);
+    k_view scale = scalar(t == IR_f64 ? t : IR_f32, 1000), expected = scalar(scale.dtype, 0);
     k_view in[GRADIENTS + K_NORM_EXTRA_IN];
     bool found;
     for (int i = 0; i < GRADIENTS; i++) in[i] = drawn(t, i == 1 ? n + 8191 : n, -60000, 60000);
     if (bad && n) set(&in[form % GRADIENTS], (n - 1) * (form % 5) / 4, values[bad]);
     in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
     in[GRADIENTS + K_NORM_SCALE] = scale;
-    run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &want, 1, NULL);
+    run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &expected, 1, NULL);
     const int64_t sums = form & 2 ? 300 : 1;
-    double norm = ir_load_f64(want.dtype, want.data);
+    double norm = ir_load_f64(expected.dtype, expected.data);
     double got = form & 1 ? joined_norm(in, calls, 3, &scale, sums, form & 4, &found)
                           : joined_norm(in, one_call, 1, &scale, sums, form & 4, &found);
     assert_int_equal(found, bad && n);
@@ -422,7 +422,7 @@ static void joined(ir_dtype t, int64_t n, int form, int bad)
                  norm);
     for (int i = 0; i < GRADIENTS; i++) free(in[i].data);
     free(scale.data);
-    free(want.data);
+    free(expected.data);
 }
 
 static void joined_norms(void **state)

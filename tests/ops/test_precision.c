@@ -70,7 +70,7 @@ static void f32_patterns(void **state)
 static void stored_in_place(void **state)
 {
     enum { N = 1 << 17 };
-    uint64_t *bits = malloc(3 * N * sizeof *bits), *stored = bits + N, *want = bits + 2 * N;
+    uint64_t *bits = malloc(3 * N * sizeof *bits), *stored = bits + N, *expected = bits + 2 * N;
     (void)state;
     assert_non_null(bits);
     for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++) {
@@ -80,9 +80,9 @@ static void stored_in_place(void **state)
             bits[i] = philox_bits(3, 4, i) &
                       ((const uint64_t[]){UINT64_MAX, 0xfffff000fffff000, 0xffff8000ffff8000})[i % 3];
         ir_convert(t, stored, carrier, bits, N);
-        ir_convert(carrier, want, t, stored, N);
+        ir_convert(carrier, expected, t, stored, N);
         cpu_as_stored(t, carrier, bits, N);
-        if (t != carrier && memcmp(bits, want, bytes) != 0) fail_msg("%s differs", ir_dtype_name(t));
+        if (t != carrier && memcmp(bits, expected, bytes) != 0) fail_msg("%s differs", ir_dtype_name(t));
     }
     free(bits);
 }
@@ -112,9 +112,9 @@ static double worst(float (*f)(float), double (*exact)(double), double low, doub
     double most = 0;
     for (int i = 0; i <= 2000000; i++) {
         float x = (float)(low + (high - low) * i / 2000000);
-        double want = exact((double)x), size = fmax(fabs(want), least);
+        double expected = exact((double)x), size = fmax(fabs(expected), least);
         double ulp = ldexp(1, ilogb(size) - 23);
-        most = fmax(most, fabs((double)f(x) - want) / ulp);
+        most = fmax(most, fabs((double)f(x) - expected) / ulp);
     }
     return most;
 }
@@ -161,12 +161,12 @@ static void special_values(void **state)
 
 /* ---- long sums ---- */
 
-static void expect_scalar(const ops_case *c, int result, int64_t at, double want, double tolerance)
+static void expect_scalar(const ops_case *c, int result, int64_t at, double expected, double tolerance)
 {
     const k_view *v = &c->out[result];
     double got = ir_load_f64(v->dtype, (char *)v->data + (size_t)at * ir_dtype_size(v->dtype));
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        fail_msg("%s: %.9g instead of %.9g", ir_op_get(c->op)->name, got, want);
+    if (!(fabs(got - expected) <= tolerance * fabs(expected)))
+        fail_msg("%s: %.9g instead of %.9g", ir_op_get(c->op)->name, got, expected);
 }
 
 static void sum_of_a_million(void **state)
