@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares the models of make_models.py with those of torchvision and transformers: logits under the same weights and
-nodes that compute for small ones, beside exports by both exporters; parameters and FLOPs for the full ones. Needs
+nodes that compute for small ones, compared with exports by both exporters; parameters and FLOPs for the full ones. Needs
 torch, torchvision, transformers, onnx, onnxscript and onnxruntime; run by hand.
 
-usage: check_models.py FOLDER      FOLDER is made, with tiny/ and full/ in it
+usage: check_models.py FOLDER      creates FOLDER with tiny/ and full/
 """
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def resnet50(_):
 
 
 class Logits(torch.nn.Module):
-    """Masks as the made model has them; no cache."""
+    """Masks as in the generated model; no cache."""
 
     def __init__(self, model):
         super().__init__()
@@ -73,7 +73,7 @@ def count(path):
 
 
 def flops(path):
-    """Of products with N = 1, a multiplication and its sum as two."""
+    """Of matrix products with N = 1; a multiply-add is two."""
     model = onnx.load(str(path))
     for value in model.graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 1

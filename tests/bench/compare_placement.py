@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Placement by minimum cut beside the profile's own order, on every model of tests/: the tables of docs/performance.md.
+"""Placement by minimum cut compared with greedy placement, on every model of tests/: the tables of docs/performance.md.
 
 Casts and bytes are those of the compiled forward graph (--stats, symbols as 1); the prediction is for the built-in
 device description "gpu" (symbols as 16).

@@ -2,23 +2,23 @@
 """Writes the models that tools/bench and tests/gpu measure, NAME.onnx each; all with random weights.
 
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
-chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, again and again
+chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, repeated
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
-decoder    a transformer decoder of 200 layers, 7,800 nodes, 64 features (40 MB); norms written out, their nodes named *norm*
+decoder    a transformer decoder of 200 layers, 7,800 nodes, 64 features (40 MB); decomposed norms, with nodes named *norm*
 weights    16 products with 4096 x 4096 weights: 1 GiB
 bert       BERT-base with its masked language model head for sequences of 128 tokens (438 MB)
 gpt2       GPT-2 124M for sequences of 1024 tokens (498 MB)
 
 resnet50 is torchvision's resnet50, bert is BertForMaskedLM and gpt2 is GPT2LMHeadModel of transformers: parameters have
-the names of those libraries (weights of Linear layers are transposed, as exporters fold them) and the nodes that compute
+the names of those libraries (weights of Linear layers are transposed, as exporters fold them) and the computing nodes
 are those of an export. check_models.py compares them. Differences:
-- Logits are flattened, [128*N, 30522] and [1024*N, 50257], so that the loss takes labels of all tokens.
+- Logits are flattened, [128*N, 30522] and [1024*N, 50257], so that the loss has labels of all tokens.
 - Masks: transformers builds them from positions (GatherND, CumSum in exports by dynamo). Here the causal mask is a
   Constant node, and that of BERT is (1 - attention_mask) * -1e4; both are added to the scores, as transformers does.
-- Numbers of formulas (the scale of attention, those of GELU) are Constant nodes, never initializers.
+- Constants of formulas (the attention scale, those of GELU) are Constant nodes, never initializers.
 
-bert and gpt2 are made only when named. With --zeros all weights are 0 and the files compress to nothing: whoever runs
-them lets ampc draw the weights (--init). --tiny makes resnet50, mlp, bert and gpt2 with few and narrow layers.
+bert and gpt2 are generated only if named. With --zeros all weights are 0 and the files compress to almost nothing; use
+--init of ampc for random weights. --tiny generates resnet50, mlp, bert and gpt2 with few and narrow layers.
 
 usage: make_models.py [--zeros] [--tiny] FOLDER [MODEL..]
 """
@@ -135,7 +135,7 @@ def mlp(folder, layers=3):
 
 
 def layer_norm(net, x, name, width):
-    """As exporters wrote it before there was an operator: 9 nodes."""
+    """As exported before the operator existed: 9 nodes."""
     mean = net.node("ReduceMean", [x], f"{name}.mean", axes=[-1])
     centred = net.node("Sub", [x, mean], f"{name}.centred")
     square = net.node("Pow", [centred, net.weight(f"{name}.two", np.array(2))], f"{name}.square")
@@ -199,7 +199,7 @@ def gelu_erf(net, x, name):
 
 
 def gelu_new(net, x, name):
-    """The tanh form as transformers writes it."""
+    """The tanh form of transformers."""
     cube = net.node("Mul", [net.node("Pow", [x, "gelu.three"], f"{name}.pow"), "gelu.cubic"], f"{name}.cubic")
     inner = net.node("Mul", [net.node("Add", [x, cube], f"{name}.sum"), "gelu.slope"], f"{name}.slope")
     one = net.node("Add", [net.node("Tanh", [inner], f"{name}.tanh"), "gelu.one"], f"{name}.one")

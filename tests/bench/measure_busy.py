@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Samples/s of several threads and of one while other programs keep the processors busy, for tools/bench.
 
-Four processes spin. In every round each run is done once, one after the other; a run is timed as a whole, because the
-median of its steps would leave out those that waited.
+Four processes spin. Every round executes each run once, in turn. The entire run is timed, because the median of
+its steps would omit those that waited.
 
 usage: measure_busy.py BUILD MODELS THREADS ROUNDS
 """

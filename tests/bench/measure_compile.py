@@ -2,7 +2,7 @@
 """Import and compile time and peak resident memory, for tools/bench.
 
 Times are the compiler's own (ampc --timing): import is file to graph, passes are all passes and the verification
-at the end; both exclude starting the program and writing the result. Memory is that of the whole process.
+at the end; both exclude starting the program and writing the result. Memory is that of the process.
 
 usage: measure_compile.py BUILD MODELS THREADS ROUNDS
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Conversion of ONNX files to fp16 beside onnxconverter-common, for tools/bench.
+"""Conversion of ONNX files to fp16 compared with onnxconverter-common, for tools/bench.
 
-Wall time and peak resident memory of whole processes, from the start of the program to the written file. The programs
-take turns; after each run its output is deleted. The other converter runs once a case, whatever ROUNDS says: a
-run of it lasts minutes.
+Wall time and peak resident memory of processes, from the start of the program to the written file. The programs
+alternate; the output is deleted after each run. The other converter runs once per case, independent of ROUNDS, because
+a run takes minutes.
 
 usage: measure_convert.py BUILD MODELS THREADS ROUNDS [PYTHON]      without a PYTHON that has it: skipped
 """

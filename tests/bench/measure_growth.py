@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """How the time of compiling and planning grows with a graph, for tools/bench: graphs of n and 4n nodes in many shapes.
 
-Processor time of whole processes, the least of ROUNDS: `ampc` (inference, and training where the graph has a gradient)
-and `ampc-run plan` of what it wrote. Work in proportion to the graph gives a ratio of 4.
+Processor time of processes, the minimum of ROUNDS: `ampc` (inference, and training if the graph has a gradient) and
+`ampc-run plan` of its output. The ratio of linear work is 4.
 
 usage: measure_growth.py BUILD MODELS THREADS ROUNDS
 """

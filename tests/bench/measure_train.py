@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Training samples/s beside PyTorch's, for tools/bench.
+"""Training samples/s compared with PyTorch's, for tools/bench.
 
-In every round each program runs once, one after the other, so that both see the same state of the machine; a run's
-figure is the median of its steps. PyTorch's columns stay empty without python3-torch.
+In every round each program runs once, in turn, so that both see the same state of the machine; a run's
+figure is the median of its steps. PyTorch's columns are empty without python3-torch.
 
 usage: measure_train.py BUILD MODELS THREADS ROUNDS
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One conversion to fp16 by onnxconverter-common, for tools/bench: load, convert, save.
 
-usage: onnxconverter.py MODEL OUTPUT [GLOB..]      nodes that a GLOB names stay fp32
+usage: onnxconverter.py MODEL OUTPUT [GLOB..]      nodes that match a GLOB stay fp32
        onnxconverter.py --version
 """
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Times training steps of a network in PyTorch, for tools/bench to compare with.
+"""Times training steps of a network in PyTorch, for the comparison in tools/bench.
 
 Eager mode with the usual loop: forward under autocast (bf16) or not (f32), loss, backward, SGD; one fixed batch of
-random samples. Prints one JSON object: least and median time of a step, samples/s, what PyTorch runs on.
+random samples. Prints one JSON object: minimum and median time of a step, samples/s, the device of PyTorch.
 
 usage: torch_train.py mnist|mlp f32|bf16 BATCH THREADS STEPS
 """

@@ -2,7 +2,7 @@
 """Writes mnist.onnx: the MNIST network of PaddlePaddle's AMP guide, to be trained.
 
 image [N,1,28,28] - conv 5x5x16, BN, ReLU, max pool 2x2 - conv 5x5x64, BN, ReLU, max pool 2x2 - fc 64, ReLU - fc 10.
-Nothing is padded, BatchNormalization is in training form (three outputs), weights are drawn by fan-in with
+There is no padding, BatchNormalization is in training form (three outputs), weights are random by fan-in with
 a fixed seed. Needs python3-onnx and python3-numpy.
 
 usage: make_mnist.py [FILE]

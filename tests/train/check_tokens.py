@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Compares a training run on token labels with what PyTorch computed (tokens/expected.json): the loss of every step,
+"""Compares a training run on token labels with PyTorch (tokens/expected.json): the loss of every step,
 loss and accuracy on the test samples, and which initializers the run changed.
 
 usage: check_tokens.py CASE OPTIMIZER LOG TRAINED.onnx EVAL.json..

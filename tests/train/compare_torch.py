@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Gradients, one step and the exported model against PyTorch, by the names of the state_dict, for fresh networks.
 
-usage: tests/train/compare_torch.py [NAME]..     NAME: densenet121, resnet18, encoder, bert; default all that can be made
+usage: tests/train/compare_torch.py [NAME]..     NAME: densenet121, resnet18, encoder, bert; default: all that the installed packages provide
 AMPC_BUILD: the folder of the built programs, default build/release
 
-Every network has the weights that its constructor draws, so that an exporter finds equal tensors to merge. It is
+Every network has the random weights of its constructor, so that an exporter finds equal tensors to merge. It is
 exported by torch.onnx, with TorchScript (PRESERVE of a training and of an evaluated network, TRAINING, EVAL) and dynamo
-(without its optimizer, which fuses layers), as docs/training.md says. For each file
-  - a conversion with --strict passes and warns of nothing;
+(without its optimizer, which fuses layers), as docs/training.md describes. For each file
+  - a conversion with --strict succeeds without a warning;
   - the gradients of every parameter, in the mode of the file and with --mode=train, are those of PyTorch;
   - after one step of SGD and an export, every parameter of the new file is that of PyTorch's own step, no two are one
     initializer, and a compilation of the new file trains the same names.
-By hand: takes minutes, and needs torch >= 2, torchvision and (bert) transformers; without them it says so and passes.
+Run it by hand: it takes minutes, and needs torch >= 2, torchvision and (bert) transformers; without them it passes with a note.
 """
 
 import copy
@@ -129,7 +129,7 @@ def gradients_of(net, x, label, training):
 
 
 def errors_of(expected, found):
-    """By name: the norm of the difference, against the norm of the tensor or a floor if that is small."""
+    """By name: the norm of the difference relative to that of the tensor, or to a floor if that is small."""
     floor = 1e-3 * max(np.linalg.norm(e) / e.size**0.5 for e in expected.values())
     return {name: np.linalg.norm(found[name].astype(np.float64) - e) / max(np.linalg.norm(e), floor * e.size**0.5)
             for name, e in expected.items()}

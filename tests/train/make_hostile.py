@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Appends a loss times FACTOR to the MNIST network: a gradient that fp16 cannot hold without loss scaling.
+"""Appends a loss times FACTOR to the MNIST network: a gradient that fp16 cannot represent without loss scaling.
 
 usage: make_hostile.py FACTOR FILE
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the files of this folder: tiny BERT and GPT-2 of transformers as torch.onnx exports them, and what PyTorch
-computes when it trains them (README.md here). Needs torch, transformers, onnx and onnxscript; tests only read the files.
+"""Writes the files of this folder: tiny BERT and GPT-2 of transformers as torch.onnx exports them, and the
+results of PyTorch for them (README.md here). Needs torch, transformers, onnx and onnxscript; tests only read the files.
 
 usage: make_tokens.py
 """
@@ -28,7 +28,7 @@ class Bert(torch.nn.Module):
     inputs = ["input_ids", "attention_mask", "token_type_ids"]
 
     def __init__(self, expanded):
-        """expanded: the additive mask is made here instead of by transformers, whose form needs GatherND when dynamo
+        """expanded: the additive mask is computed here instead of by transformers, whose form needs GatherND when dynamo
         exports it."""
         super().__init__()
         self.expanded = expanded
@@ -47,7 +47,7 @@ class Bert(torch.nn.Module):
 
 class GPT2(torch.nn.Module):
     def __init__(self, buffered):
-        """buffered: the causal mask is a buffer, so the file has it as an initializer; otherwise transformers makes it
+        """buffered: the causal mask is a buffer, so the file has it as an initializer; otherwise transformers computes it
         from positions and from the attention mask, which needs GatherND when dynamo exports it."""
         super().__init__()
         self.buffered = buffered
@@ -64,7 +64,7 @@ class GPT2(torch.nn.Module):
 
 
 def make(network, variant):
-    """The same weights for every variant; large enough that ten steps show."""
+    """The same weights for every variant; large enough for ten steps to have an effect."""
     torch.manual_seed(1)
     module = network(variant).train()
     with torch.no_grad():
@@ -109,7 +109,7 @@ def export(module, data, path, dynamo):
 
 
 def strip(path):
-    """Removes what only describes the graph: stack traces, shapes of intermediate values."""
+    """Removes descriptions of the graph: stack traces, shapes of intermediate values."""
     model = onnx.load(str(path))
     del model.graph.value_info[:], model.metadata_props[:], model.graph.metadata_props[:]
     for item in [*model.graph.node, *model.graph.initializer, *model.graph.input, *model.graph.output]:
@@ -119,7 +119,7 @@ def strip(path):
 
 
 def constants(path):
-    """Initializers that PyTorch does not train: buffers and numbers of the formulas."""
+    """Initializers that PyTorch does not train: buffers and constants of formulas."""
     return [t.name for t in onnx.load(str(path)).graph.initializer
             if t.data_type == onnx.TensorProto.FLOAT and (t.name == "mask" or np.prod(t.dims) == 1)]
 
