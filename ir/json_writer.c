@@ -8,57 +8,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void write_quoted(FILE *f, const char *text)
+static void put(json_writer *w, const char *text, size_t n)
+{
+    if (fwrite(text, 1, n, w->file) != n) w->failed = true; /* glibc's memory streams do not set ferror */
+}
+
+static void put_text(json_writer *w, const char *text) { put(w, text, strlen(text)); }
+
+static void put_quoted(json_writer *w, const char *text)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    putc('"', f);
+    char escape[8];
+    put_text(w, "\"");
     for (size_t left = strlen(text), n; left; left -= n, text += n) {
         uint32_t code;
         n = utf8_decode(text, left, &code);
         const char *at = n == 1 ? strchr(special, *text) : NULL;
         if (n == 0) {
-            fputs("\\uFFFD", f);
+            put_text(w, "\\uFFFD");
             n = 1;
-        } else if (at) fprintf(f, "\\%c", letters[at - special]);
-        else if (code < 0x20) fprintf(f, "\\u%04" PRIX32, code);
-        else fwrite(text, 1, n, f);
+        } else if (at) put(w, (char[]){'\\', letters[at - special]}, 2);
+        else if (code < 0x20) put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04" PRIX32, code));
+        else put(w, text, n);
     }
-    putc('"', f);
+    put_text(w, "\"");
 }
 
 /* Writes what precedes a value. */
 static void start_item(json_writer *w, const char *key)
 {
-    if (w->has_items) fputs(w->compact ? "," : ", ", w->file);
+    if (w->has_items) put_text(w, w->compact ? "," : ", ");
     w->has_items = true;
     if (!key) return;
-    write_quoted(w->file, key);
-    fputs(w->compact ? ":" : ": ", w->file);
+    put_quoted(w, key);
+    put_text(w, w->compact ? ":" : ": ");
 }
 
 void json_begin(json_writer *w, const char *key, char bracket)
 {
     start_item(w, key);
-    putc(bracket, w->file);
+    put(w, &bracket, 1);
     w->has_items = false;
 }
 
 void json_end(json_writer *w, char bracket)
 {
-    putc(bracket, w->file);
+    put(w, &bracket, 1);
     w->has_items = true;
 }
 
 void json_write_string(json_writer *w, const char *key, const char *text)
 {
     start_item(w, key);
-    write_quoted(w->file, text);
+    put_quoted(w, text);
 }
 
 void json_write_integer(json_writer *w, const char *key, int64_t value)
 {
     start_item(w, key);
-    fprintf(w->file, "%" PRId64, value);
+    char text[24];
+    put(w, text, (size_t)snprintf(text, sizeof text, "%" PRId64, value));
 }
 
 void json_write_real(json_writer *w, const char *key, const char *format, double value)
@@ -66,20 +75,24 @@ void json_write_real(json_writer *w, const char *key, const char *format, double
     char text[DBL_MAX_10_EXP + 32];
     start_item(w, key);
     if (!isfinite(value)) {
-        fputs("null", w->file);
+        put_text(w, "null");
         return;
     }
     snprintf(text, sizeof text, format, value);
     /* The host program's locale may use another decimal point, which can be several bytes. */
     const size_t integer = strspn(text, "-0123456789"), point = strcspn(text + integer, "0123456789e");
-    fprintf(w->file, "%.*s%s%s", (int)integer, text, point ? "." : "", text + integer + point);
+    put(w, text, integer);
+    if (point) put_text(w, ".");
+    put_text(w, text + integer + point);
 }
 
 void json_write_bool(json_writer *w, const char *key, bool value)
 {
     start_item(w, key);
-    fputs(value ? "true" : "false", w->file);
+    put_text(w, value ? "true" : "false");
 }
+
+void json_write_blank(json_writer *w, char blank) { put(w, &blank, 1); }
 
 bool json_open_text(json_writer *w)
 {
@@ -90,11 +103,11 @@ bool json_open_text(json_writer *w)
 
 char *json_close_text(json_writer *w, size_t *length)
 {
-    const bool failed = ferror(w->file) != 0;
-    if (fclose(w->file) != 0 || failed) {
-        free(w->text);
-        return NULL;
+    fclose(w->file); /* w->text is NULL if memory is exhausted */
+    if (!w->failed) {
+        *length = w->size;
+        return w->text;
     }
-    *length = w->size;
-    return w->text;
+    free(w->text);
+    return NULL;
 }

@@ -7,11 +7,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A writer is initialised as {.file = f}; errors remain in ferror(f). */
+/* A writer is initialised as {.file = f}. */
 typedef struct json_writer {
     FILE *file;
     bool compact;   /* "," and ":" instead of ", " and ": " */
     bool has_items; /* an item precedes the next one in the same object or array */
+    bool failed;    /* not everything could be written */
     char *text;     /* of json_open_text */
     size_t size;
 } json_writer;
@@ -25,6 +26,7 @@ void json_write_integer(json_writer *w, const char *key, int64_t value);
 /* `format` is a printf conversion of a double, such as "%.9g". JSON has no infinity and no NaN: they become null. */
 void json_write_real(json_writer *w, const char *key, const char *format, double value);
 void json_write_bool(json_writer *w, const char *key, bool value);
+void json_write_blank(json_writer *w, char blank); /* after a document */
 
 /* Starts a compact document in memory; false if memory is exhausted. json_close_text returns the text, which the caller
  * frees, and its length; NULL if memory was exhausted. */

@@ -211,7 +211,7 @@ static char *make_header(const rt_safetensors_writer *w, size_t *n)
     write_metadata(&j, w);
     for (size_t i = 0; i < w->count; offset += (int64_t)w->items[i++].bytes) write_entry(&j, &w->items[i], offset);
     json_end(&j, '}');
-    while (ftell(j.file) % HEADER_ALIGNMENT) putc(' ', j.file);
+    while (!j.failed && ftell(j.file) % HEADER_ALIGNMENT) json_write_blank(&j, ' ');
     return json_close_text(&j, n);
 }
 

@@ -118,7 +118,7 @@ static ampc_status finish_line(rt_log *log, json_writer *w)
 {
     size_t n;
     json_end(w, '}');
-    putc('\n', w->file);
+    json_write_blank(w, '\n');
     char *text = json_close_text(w, &n);
     ampc_status s = text ? put_line(log, text, n) : rt_no_memory(log->d);
     free(text);
