@@ -2,223 +2,8 @@
  *
  * The numbers in the names refer to a list of bugs that mixed-precision trainers commonly have: a loss scale
  * that collapses, an infinity that persists, a scale that grows too early, stale casts, statistics poisoned
- * by a skipped step, a seed that is infinite in fp16, an epsilon that is zero in fp16. Networks are text;
- * parameters and data are drawn by name and number, so two compilations of the same text start from equal values. */
-#include "ir/philox.h"
-#include "passes/passes.h"
-#include "runtime/train/stepper.h"
-#include "tests/compile.h"
-#include "tests/session.h"
-#include "tests/unit/scratch.h"
-
-#include <math.h>
-
-enum { ROWS = 32, IN = 4, OUT = 3 };
-
-/* ---- networks -------------------------------------------------------------------------------- */
-
-static const char mlp[] = "ampc-ir 1\n"
-                          "param @w1 : f32[4,8] = zero\n"
-                          "param @b1 : f32[8] = zero\n"
-                          "param @w2 : f32[8,3] = zero\n"
-                          "graph @forward(@x : f32[N,4]) {\n"
-                          "  %h = matmul @x, @w1, @b1 : f32[N,8] !Gemm \"fc1\"\n"
-                          "  %r = relu %h : f32[N,8] !Relu \"relu\"\n"
-                          "  %y = matmul %r, @w2 : f32[N,3] !MatMul \"fc2\"\n"
-                          "  output \"y\" = %y\n"
-                          "}\n";
-
-/* All kinds of state: batch-norm statistics, random counter. */
-static const char stateful[] =
-    "ampc-ir 1\n"
-    "param @w1 : f32[4,8] = zero\n"
-    "param @g : f32[8] = zero\n"
-    "param @b : f32[8] = zero\n"
-    "param @w2 : f32[8,3] = zero\n"
-    "state @mean : f32[8] = zero\n"
-    "state @var : f32[8] = [1, 1, 1, 1, 1, 1, 1, 1]\n"
-    "state @rng : i64[2] = [7, 0]\n"
-    "graph @forward(@x : f32[N,4]) {\n"
-    "  %h = matmul @x, @w1 : f32[N,8] !MatMul \"fc1\"\n"
-    "  %n, %m, %v, %sm, %sr = batch_norm %h, @g, @b, @mean, @var {training=true} : f32[N,8], f32[8], f32[8], f32[8], "
-    "f32[8] !BatchNormalization \"bn\"\n"
-    "  %r = relu %n : f32[N,8] !Relu \"relu\"\n"
-    "  %d, %k = dropout %r, @rng {ratio=0.25} : f32[N,8], bool[N,8] !Dropout \"drop\"\n"
-    "  %y = matmul %d, @w2 : f32[N,3] !MatMul \"fc2\"\n"
-    "  output \"y\" = %y\n"
-    "update:\n"
-    "  store @mean, %m\n"
-    "  store @var, %v\n"
-    "}\n";
-
-/* Mean of x w: its gradient is independent of w and exact in fp16, since all counts are powers of two. */
-static const char linear[] = "ampc-ir 1\n"
-                             "param @w : f32[4,4] = zero\n"
-                             "graph @forward(@x : f32[N,4]) {\n"
-                             "  %y = matmul @x, @w : f32[N,4] !MatMul \"fc\"\n"
-                             "  %l = reduce_mean %y {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
-                             "  output \"l\" = %l\n"
-                             "}\n";
-
-/* The mean times FACTOR: its gradients exceed the fp16 range. */
-static const char scaled[] = "ampc-ir 1\n"
-                             "param @w : f32[4,3] = zero\n"
-                             "const @factor : f32[] = %s\n"
-                             "graph @forward(@x : f32[N,4], @label : f32[N,3]) {\n"
-                             "  %%y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
-                             "  %%d = sub %%y, @label : f32[N,3] !Sub \"difference\"\n"
-                             "  %%q = mul %%d, %%d : f32[N,3] !Mul \"square\"\n"
-                             "  %%m = reduce_mean %%q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
-                             "  %%l = mul %%m, @factor : f32[] !Mul \"hostile\"\n"
-                             "  output \"l\" = %%l\n"
-                             "}\n";
-
-typedef struct net {
-    scratch *t;
-    ir_module *m;
-    rt_session *s;
-    float x[ROWS][IN], label[ROWS][OUT];
-} net;
-
-static void must(const scratch *t, ampc_status status)
-{
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
-
-static float drawn(uint64_t stream, size_t i) { return (float)(2 * philox_unit(philox_word(11, stream, i)) - 1); }
-
-static rt_tensor storage(const net *n, const char *name)
-{
-    rt_tensor v;
-    must(n->t, test_storage(n->s, name, n->t->d, &v));
-    return v;
-}
-
-static size_t count(const rt_tensor *v)
-{
-    size_t elements = 1;
-    for (int i = 0; i < v->rank; i++) elements *= (size_t)v->dims[i];
-    return elements;
-}
-
-static void draw_parameters(const net *n)
-{
-    for (int i = 0; i < rt_session_storage_count(n->s); i++) {
-        rt_tensor v;
-        ir_storage_kind kind;
-        rt_session_storage_at(n->s, i, &v, &kind);
-        must(n->t, rt_session_read(n->s, i, n->t->d, &v));
-        uint64_t stream = 0;
-        for (const char *c = v.name; *c; c++) stream = stream * 31 + (unsigned char)*c;
-        for (size_t k = 0; kind == IR_PARAM && k < count(&v); k++) ((float *)v.data)[k] = 0.5f * drawn(stream, k);
-    }
-}
-
-static void draw_batch(net *n, uint64_t number)
-{
-    for (size_t i = 0; i < ROWS * IN; i++) n->x[i / IN][i % IN] = drawn(1000 + 2 * number, i);
-    for (size_t i = 0; i < ROWS; i++)
-        for (size_t k = 0; k < OUT; k++) n->label[i][k] = 0.5f * n->x[i][k] - 0.25f * n->x[i][3];
-}
-
-static net open_net(scratch *t, const char *text, const compile_options *o)
-{
-    net n = {.t = t};
-    const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1};
-    must(t, ir_parse(text, strlen(text), "net.ir", t->d, &n.m));
-    must(t, test_compile(n.m, o, t->d));
-    must(t, rt_session_open(n.m, &session, t->d, &n.s));
-    draw_parameters(&n);
-    draw_batch(&n, 0);
-    return n;
-}
-
-static void close_net(net *n)
-{
-    rt_session_close(n->s);
-    ir_module_free(n->m);
-}
-
-static compile_options options(const char *loss, const char *optimizer)
-{
-    compile_options o = compile_options_default();
-    o.loss = loss;
-    o.loss_output = loss ? NULL : "l";
-    o.optimizer = optimizer;
-    return o;
-}
-
-static int inputs_of(net *n, const char *graph, rt_tensor in[2])
-{
-    const rt_tensor x = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {ROWS, IN}, .data = n->x};
-    const rt_tensor label = {.name = "label", .dtype = IR_f32, .rank = 2, .dims = {ROWS, OUT}, .data = n->label};
-    in[0] = x;
-    in[1] = label;
-    return ir_graph_find_input(ir_graph_find(n->m, graph), "label") ? 2 : 1;
-}
-
-static void run(net *n, const char *graph)
-{
-    rt_tensor in[2];
-    int inputs = inputs_of(n, graph, in);
-    must(n->t, rt_session_run(n->s, graph, in, inputs, n->t->d));
-}
-
-static double number(const rt_tensor *v)
-{
-    assert_non_null(v);
-    assert_int_equal(count(v), 1);
-    return ir_load_f64(v->dtype, v->data);
-}
-
-static double output(const net *n, const char *name) { return number(rt_session_output(n->s, name)); }
-
-static double state_of(const net *n, const char *name)
-{
-    rt_tensor v = storage(n, name);
-    return number(&v);
-}
-
-/* Runs a step and returns whether it was skipped. */
-static bool step(net *n)
-{
-    run(n, "train_step");
-    return output(n, "found_inf") != 0;
-}
-
-/* Concatenates parameters and states except those in `but` (NULL-terminated). */
-typedef struct picture {
-    unsigned char bytes[4096];
-    size_t size;
-} picture;
-
-static picture picture_of(const net *n, const char *const *but)
-{
-    picture p = {.size = 0};
-    for (int i = 0; i < rt_session_storage_count(n->s); i++) {
-        rt_tensor v;
-        ir_storage_kind kind;
-        rt_session_storage_at(n->s, i, &v, &kind);
-        must(n->t, rt_session_read(n->s, i, n->t->d, &v));
-        bool left_out = kind == IR_CONST;
-        for (const char *const *b = but; b && *b; b++) left_out |= strcmp(*b, v.name) == 0;
-        size_t size = count(&v) * ir_dtype_size(v.dtype);
-        if (left_out) continue;
-        assert_true(p.size + size <= sizeof p.bytes);
-        memcpy(p.bytes + p.size, v.data, size);
-        p.size += size;
-    }
-    return p;
-}
-
-static void assert_same(const picture *a, const picture *b)
-{
-    assert_true(a->size > 0);
-    assert_int_equal(a->size, b->size);
-    assert_memory_equal(a->bytes, b->bytes, a->size);
-}
-
-static const char *const scaler[] = {"loss_scale", "good_steps", "bad_steps", "rng", NULL};
+ * by a skipped step, a seed that is infinite in fp16, an epsilon that is zero in fp16. */
+#include "tests/train/training_net.h"
 
 /* ---- 1 and 2: the scale collapses, or skipping never ends ------------------------------------ */
 
@@ -270,8 +55,8 @@ static void test_3_nothing_of_an_infinite_step_stays(void **state)
         hit.x[3][1] = 1e30f;
         assert_true(step(&hit));
         for (uint64_t k = 1; k < 4; k++) {
-            draw_batch(&clean, k);
-            draw_batch(&hit, k);
+            set_batch(&clean, k);
+            set_batch(&hit, k);
             run(&clean, "grad");
             run(&hit, "grad");
             const rt_tensor *a = rt_session_output(clean.s, "grad/w1"), *b = rt_session_output(hit.s, "grad/w1");
@@ -298,7 +83,7 @@ static void test_4_growth_every_step(void **state)
     net f32 = open_net(*state, linear, &o);
     for (int k = 0; k < 8; k++) {
         for (size_t i = 0; i < ROWS * IN; i++) /* exact in fp16 */
-            amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * drawn(50 + (uint64_t)k, i));
+            amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * random_value(50 + (uint64_t)k, i));
         assert_true(state_of(&amp, "loss_scale") == 16 << k);
         assert_false(step(&amp));
         run(&f32, "train_step");
@@ -500,124 +285,6 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
     close_net(&n);
 }
 
-/* ---- T9: a hostile scale --------------------------------------------------------------------- */
-
-typedef struct outcome {
-    double first, last;
-} outcome;
-
-static outcome learn(scratch *t, const compile_options *o)
-{
-    char text[1024];
-    snprintf(text, sizeof text, scaled, "1e-6");
-    net n = open_net(t, text, o);
-    outcome r = {0};
-    for (uint64_t k = 0; k < 150; k++) {
-        draw_batch(&n, k % 8);
-        run(&n, "train_step");
-        r.last = output(&n, "l");
-        if (!k) r.first = r.last;
-    }
-    close_net(&n);
-    return r;
-}
-
-static void test_t9_learns_only_with_scaling(void **state)
-{
-    compile_options o = options(NULL, "sgd,lr=1e6");
-    outcome with = learn(*state, &o);
-    o.scaling = PASS_SCALE_OFF;
-    outcome without = learn(*state, &o);
-    o.level = PASS_O0;
-    outcome f32 = learn(*state, &o);
-    assert_true(f32.last < 0.01 * f32.first);
-    assert_true(with.last < 0.01 * with.first);
-    assert_true(without.last > 0.5 * without.first);
-}
-
-/* ---- the state machine of the loss scale in complete steps ----------------------------------- */
-
-typedef struct trace_row {
-    double scale, good, bad;
-} trace_row;
-
-static void follow(scratch *t, const char *list, const trace_row *rows)
-{
-    static const char flags[] = "FFFTTTFTFF";
-    compile_options o = options(NULL, "sgd");
-    const char *path = scratch_path(t, "trace.amplist");
-    scratch_write(t, "trace.amplist", list, strlen(list));
-    o.lists = (pass_strings){&path, 1};
-    net n = open_net(t, linear, &o);
-    for (size_t i = 0; flags[i]; i++) {
-        n.x[1][1] = flags[i] == 'T' ? INFINITY : 1.0f;
-        assert_int_equal(step(&n), flags[i] == 'T');
-        assert_true(state_of(&n, "loss_scale") == rows[i].scale);
-        assert_true(state_of(&n, "good_steps") == rows[i].good);
-        assert_true(state_of(&n, "bad_steps") == rows[i].bad);
-    }
-    assert_true(state_of(&n, "step") == 6);
-    close_net(&n);
-}
-
-static void test_trace_of_the_loss_scale(void **state)
-{
-    static const trace_row at_n[] = {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 1}, {8, 0, 0},
-                                     {8, 0, 1}, {8, 1, 0},  {8, 0, 1},  {8, 1, 0},  {16, 0, 0}};
-    static const trace_row later[] = {{8, 1, 0}, {8, 2, 0}, {16, 0, 0}, {16, 0, 1}, {16, 0, 2},
-                                      {8, 0, 0}, {8, 1, 0}, {8, 0, 1},  {8, 1, 0},  {8, 2, 0}};
-    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\n", at_n);
-    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
-}
-
-/* ---- metamorphic tests ----------------------------------------------------------------------- */
-
-static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
-{
-    static const char *const names[] = {"grad/w1", "grad/b1", "grad/w2", "gradin/x"};
-    float first[4][256];
-    for (int k = 8; k <= 12; k += 2) {
-        compile_options o = options("mse", "sgd");
-        o.scaling = PASS_SCALE_STATIC;
-        o.init_scale = ldexp(1, k);
-        net n = open_net(*state, mlp, &o);
-        run(&n, "grad");
-        assert_true(output(&n, "found_inf") == 0);
-        for (int i = 0; i < 4; i++) {
-            const rt_tensor *g = rt_session_output(n.s, names[i]);
-            assert_true(count(g) <= 256);
-            if (k == 8) memcpy(first[i], g->data, count(g) * sizeof(float));
-            assert_memory_equal(first[i], g->data, count(g) * sizeof(float));
-        }
-        close_net(&n);
-    }
-}
-
-static void test_all_black_is_fp32_bit_for_bit(void **state)
-{
-    static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout"};
-    compile_options o = options("mse", "adamw");
-    o.scaling = PASS_SCALE_OFF;
-    o.black = (pass_strings){all, 5};
-    net black = open_net(*state, stateful, &o);
-    o.level = PASS_O0;
-    net f32 = open_net(*state, stateful, &o);
-    for (uint64_t k = 0; k < 4; k++) {
-        draw_batch(&black, k);
-        draw_batch(&f32, k);
-        run(&black, "train_step");
-        run(&f32, "train_step");
-    }
-    picture a = picture_of(&black, NULL), b = picture_of(&f32, NULL);
-    assert_same(&a, &b);
-    run(&black, "infer");
-    run(&f32, "infer");
-    const rt_tensor *y = rt_session_output(black.s, "y"), *z = rt_session_output(f32.s, "y");
-    assert_memory_equal(y->data, z->data, count(y) * sizeof(float));
-    close_net(&black);
-    close_net(&f32);
-}
-
 /* bf16: the scale stays 1; the finite check runs. */
 static void test_18_bf16_has_no_scale_but_a_check(void **state)
 {
@@ -649,10 +316,6 @@ int main(void)
         TEST(test_15_seed_is_f32),
         TEST(test_16_optimizer_is_f32_under_any_list),
         TEST(test_18_bf16_has_no_scale_but_a_check),
-        TEST(test_t9_learns_only_with_scaling),
-        TEST(test_trace_of_the_loss_scale),
-        TEST(test_scaling_by_a_power_of_two_changes_no_gradient),
-        TEST(test_all_black_is_fp32_bit_for_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,147 @@
+/* test_api_misuse.c - ampc.h used wrongly: calls in the wrong order, invalid tensors, struct versions, early frees. */
+#include "tests/unit/api_calls.h"
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    ampc_context *c = NULL;
+    ampc_module *m = NULL;
+    ampc_session *s = NULL;
+    ampc_compile_options o = {.struct_size = sizeof o, .amp = "O9"};
+    double rate;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    expect_failure(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO, c, "/nowhere.onnx");
+    const ampc_dim wrong = {"M", 3};
+    expect_failure(ampc_module_import(c, MLP, &wrong, 1, &m), AMPC_USAGE, c, "M");
+    assert_null(m);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    expect_failure(ampc_session_open(m, &one_thread, &s), AMPC_USAGE, c, "not compiled");
+    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "amp 'O9'");
+    o.amp = NULL;
+    o.loss = "hinge";
+    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "hinge");
+    expect_failure(ampc_module_compile(m, NULL), AMPC_USAGE, c, "failed before");
+    ampc_module_free(m);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &training));
+    expect_failure(ampc_module_compile(m, &training), AMPC_USAGE, c, "already");
+    ampc_session_options where = {.struct_size = sizeof where, .threads = 1, .device = "abacus"};
+    expect_failure(ampc_session_open(m, &where, &s), AMPC_DEVICE, c, "abacus");
+    where.device = NULL;
+    where.dims = &wrong;
+    where.n_dims = 1;
+    expect_failure(ampc_session_open(m, &where, &s), AMPC_USAGE, c, "'M'");
+    OK(c, ampc_session_open(m, &one_thread, &s));
+    expect_failure(ampc_session_run(s, "dream", NULL, 0), AMPC_USAGE, c, "'dream'");
+    assert_int_equal(ampc_session_run(s, "infer", NULL, 0), AMPC_REJECTED);
+    expect_failure(ampc_schedule_rate(c, "zigzag", 1, 10, 0, &rate), AMPC_USAGE, c, "zigzag");
+    OK(c, ampc_schedule_rate(c, "linear", 1, 10, 5, &rate));
+    assert_float_equal(rate, 0.5, 0);
+    ampc_session_free(s);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+static void test_tensors(void **state)
+{
+    (void)state;
+    ampc_context *c;
+    ampc_tensor *t = NULL;
+    const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 3};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, dims, NULL, &t), AMPC_USAGE, c, "dimension 1");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, huge, NULL, &t), AMPC_USAGE, c, "size");
+    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 13, dims, NULL, &t), AMPC_USAGE, c, "rank 13");
+    expect_failure(ampc_tensor_create(c, "t", (ampc_dtype)99, 1, dims, NULL, &t), AMPC_USAGE, c, "99");
+    OK(c, ampc_tensor_create(c, "t", AMPC_F64, 0, NULL, NULL, &t));
+    assert_int_equal(ampc_tensor_bytes(t), 8);
+    ampc_tensor_free(t);
+    ampc_context_free(c);
+}
+
+/* Structs of older programs are shorter, those of newer programs longer. */
+static void test_struct_sizes(void **state)
+{
+    (void)state;
+    ampc_context *c;
+    ampc_module *m;
+    struct {
+        ampc_compile_options known;
+        char more[16];
+    } newer = {.known = training};
+    ampc_compile_options older = {.struct_size = offsetof(ampc_compile_options, loss), .loss = "not read"}, unset = {0};
+    struct {
+        size_t struct_size;
+        const char *name;
+        int64_t guard;
+    } info = {.struct_size = 16, .guard = 77};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_input(m, "forward", 0, (ampc_input_info *)&info));
+    assert_string_equal(info.name, "x");
+    assert_int_equal(info.guard, 77);
+    expect_failure(ampc_module_compile(m, &unset), AMPC_USAGE, c, "struct_size");
+    newer.known.struct_size = sizeof newer;
+    newer.more[3] = 1;
+    expect_failure(ampc_module_compile(m, &newer.known), AMPC_USAGE, c, "newer version");
+    OK(c, ampc_module_compile(m, &older));
+    ampc_module_free(m);
+    newer.more[3] = 0;
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &newer.known));
+    ampc_input_info whole = {.struct_size = sizeof whole};
+    OK(c, ampc_module_input(m, "infer", 0, &whole));
+    assert_int_equal(whole.rank, 2);
+    assert_int_equal(whole.dims[0], -1);
+    assert_int_equal(whole.dims[1], 4);
+    expect_failure(ampc_module_input(m, "infer", 1, &whole), AMPC_USAGE, c, "1 inputs");
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+static void count_messages(void *user, ampc_log_level level, const char *message)
+{
+    assert_int_equal(level, AMPC_LOG_ERROR);
+    assert_non_null(strstr(message, "/nowhere.onnx"));
+    ++*(int *)user;
+}
+
+static void test_log_and_free_order(void **state)
+{
+    (void)state;
+    int messages = 0;
+    const ampc_context_options o = {.struct_size = sizeof o, .log = count_messages, .user = &messages};
+    ampc_context *c;
+    ampc_module *m;
+    ampc_session *s;
+    assert_int_equal(ampc_context_create(&o, &c), AMPC_OK);
+    assert_int_equal(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO);
+    assert_int_equal(messages, 1);
+    ampc_context_free(c);
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &training));
+    OK(c, ampc_session_open(m, &one_thread, &s));
+    ampc_context_free(c);
+    ampc_module_free(m);
+    double step;
+    assert_int_equal(ampc_session_get_number(s, "state/step", &step), AMPC_OK);
+    ampc_session_free(s);
+    ampc_session_free(NULL);
+    ampc_module_free(NULL);
+    ampc_context_free(NULL);
+    ampc_tensor_free(NULL);
+    assert_string_equal(ampc_status_name(AMPC_DEVICE), "AMPC_DEVICE");
+    assert_non_null(strchr(ampc_version(), '.'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_struct_sizes),
+        cmocka_unit_test(test_log_and_free_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
