@@ -4,34 +4,12 @@
  * A row is a call with one bad argument and has the name of that parameter. The test reads the functions, their
  * parameters and the members of option structs from the header itself; anything without a row fails. */
 #include "runtime/api/ampc.h"
-#include "tests/unit/scratch.h"
+#include "tests/unit/api_rows.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <unistd.h>
 
 #define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
-
-/* ---- tested arguments ---- */
-
-enum { MAX_ROWS = 512, NAME_SIZE = 96 };
-static char asked[MAX_ROWS][NAME_SIZE];
-static int n_asked;
-
-static void note(const char *owner, const char *part)
-{
-    assert_in_range(n_asked, 0, MAX_ROWS - 1);
-    int n = snprintf(asked[n_asked++], NAME_SIZE, "%s.%s", owner, part);
-    assert_in_range(n, 3, NAME_SIZE - 1);
-}
-
-static bool was_asked(const char *owner, const char *part)
-{
-    size_t n = strlen(owner);
-    for (int i = 0; i < n_asked; i++)
-        if (strncmp(asked[i], owner, n) == 0 && asked[i][n] == '.' && strcmp(asked[i] + n + 1, part) == 0) return true;
-    return false;
-}
 
 /* ---- rows ---- */
 
@@ -45,14 +23,14 @@ typedef struct fixture {
 
 static void refused(const fixture *f, const char *function, const char *argument, ampc_status status)
 {
-    note(function, argument);
+    record_row(function, argument);
     if (status != AMPC_USAGE) fail_msg("%s, bad %s: %s", function, argument, ampc_status_name(status));
     if (f && !ampc_context_message(f->c)[0]) fail_msg("%s, bad %s: no message", function, argument);
 }
 
 static void allowed(const fixture *f, const char *function, const char *argument, ampc_status status)
 {
-    note(function, argument);
+    record_row(function, argument);
     if (status != AMPC_OK)
         fail_msg("%s, %s: %s, %s", function, argument, ampc_status_name(status), ampc_context_message(f->c));
 }
@@ -63,11 +41,11 @@ static void allowed(const fixture *f, const char *function, const char *argument
 #define ALLOWED(function, argument, ...) allowed(f, #function, #argument, function(__VA_ARGS__))
 #define ANSWERS(function, argument, check) \
     do { \
-        note(#function, #argument); \
+        record_row(#function, #argument); \
         assert_true(check); \
     } while (0)
 /* A parameter for which every value is valid. */
-#define ANY(function, argument) note(#function, #argument)
+#define ANY(function, argument) record_row(#function, #argument)
 
 static int set_up(void **state)
 {
@@ -344,7 +322,7 @@ static void any(const char *type, const char *members)
 {
     char *copy = strdup(members), *rest = NULL;
     assert_non_null(copy);
-    for (char *m = strtok_r(copy, " ", &rest); m; m = strtok_r(NULL, " ", &rest)) note(type, m);
+    for (char *m = strtok_r(copy, " ", &rest); m; m = strtok_r(NULL, " ", &rest)) record_row(type, m);
     free(copy);
 }
 
@@ -510,87 +488,6 @@ static void test_log_callback(void **state)
     ampc_context_free(l.c);
 }
 
-/* ---- the header ---- */
-
-/* Returns ampc.h without comments, or NULL if it cannot be read. */
-static char *read_header(void)
-{
-    FILE *file = fopen(AMPC_SOURCE_DIR "/runtime/api/ampc.h", "re");
-    char *text = calloc(1, 1 << 17);
-    size_t n = file && text ? fread(text, 1, (1 << 17) - 1, file) : 0;
-    if (file) fclose(file);
-    assert_in_range(n, 1000, (1 << 17) - 2);
-    for (char *open; (open = strstr(text, "/*"));) {
-        char *end = strstr(open, "*/");
-        assert_non_null(end);
-        memset(open, ' ', (size_t)(end + 2 - open));
-    }
-    return text;
-}
-
-/* Finds the last name in [from, end): a parameter, member or function. False: none. */
-static bool last_name(const char *from, const char *end, char name[NAME_SIZE])
-{
-    while (end > from && (end[-1] == ']' || isspace((unsigned char)end[-1])))
-        if (*--end == ']')
-            while (end > from && *end != '[') end--;
-    const char *start = end;
-    while (start > from && (isalnum((unsigned char)start[-1]) || start[-1] == '_')) start--;
-    if (start == end || end - start >= NAME_SIZE) return false;
-    memcpy(name, start, (size_t)(end - start));
-    name[end - start] = '\0';
-    return true;
-}
-
-/* Checks the names separated by `separator` or commas in [from, end). Returns the number of names without a row. */
-static int check_parts(const char *owner, const char *from, const char *end, char separator)
-{
-    int missing = 0;
-    for (const char *at = from; at < end;) {
-        const char *stop = at;
-        int depth = 0;
-        for (; stop < end && (depth || (*stop != separator && *stop != ',')); stop++) {
-            depth += *stop == '(';
-            depth -= *stop == ')';
-        }
-        const char *function = memchr(at, '(', (size_t)(stop - at)); /* a function pointer: "(*log)" */
-        char name[NAME_SIZE];
-        const char *name_end = function ? strchr(function, ')') : stop;
-        if (last_name(at, name_end, name) && strcmp(name, "void") != 0 && !was_asked(owner, name)) {
-            print_error("no row for %s of %s\n", name, owner);
-            missing++;
-        }
-        at = stop + 1;
-    }
-    return missing;
-}
-
-/* Runs last: everything that the header declares has been tested. */
-static void test_everything_was_asked(void **state)
-{
-    (void)state;
-    char *text = read_header(), name[NAME_SIZE];
-    int functions = 0, structs = 0, missing = 0;
-    for (const char *at = text; (at = strstr(at, "AMPC_API"));) {
-        const char *open = strchr(at, '('), *close = strstr(at, ");");
-        assert_true(open && close && last_name(at, open, name));
-        missing += check_parts(name, open + 1, close, ',');
-        functions++;
-        at = close;
-    }
-    for (const char *at = text; (at = strstr(at, "_options {"));) {
-        const char *open = strchr(at, '{'), *close = strchr(at, '}');
-        assert_true(open && close && last_name(text, open, name));
-        missing += check_parts(name, open + 1, close, ';');
-        structs++;
-        at = close;
-    }
-    free(text);
-    assert_in_range(functions, 35, 200);
-    assert_int_equal(structs, 4);
-    assert_int_equal(missing, 0);
-}
-
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -607,7 +504,7 @@ int main(void)
         T(test_train_options),
         T(test_progress_callback),
         cmocka_unit_test(test_log_callback),
-        cmocka_unit_test(test_everything_was_asked),
+        cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
