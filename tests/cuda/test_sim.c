@@ -240,7 +240,7 @@ static void test_refusals(void **state)
     assert_null(cudasim_check(sums, one, (cudasim_shape){32, 8, 4}, 0));
     expect_text(cudasim_check(lanes, one, (cudasim_shape){64, 1, 1}, 0), "__launch_bounds__ says");
     expect_text(cudasim_check(sums, one, (cudasim_shape){1025, 1, 1}, 0), "more than 1024 threads");
-    expect_text(cudasim_check(sums, one, (cudasim_shape){48, 1, 1}, 0), "no multiple of 32");
+    expect_text(cudasim_check(sums, one, (cudasim_shape){48, 1, 1}, 0), "not a multiple of 32");
     expect_text(cudasim_check(sums, one, (cudasim_shape){0, 1, 1}, 0), "an empty grid or block");
     expect_text(cudasim_check(sums, (cudasim_shape){1, 65536, 1}, (cudasim_shape){32, 1, 1}, 0), "a grid beyond");
     expect_text(cudasim_check(sums, one, (cudasim_shape){32, 1, 1}, 228 << 10), "227 KiB");

@@ -230,7 +230,7 @@ cudaError_t cudaFree(void *p)
     if (!p) return cudaSuccess;
     if (cudaError_t e = unsafe("cudaFree")) return e;
     auto block = blocks.find(static_cast<char *>(p));
-    if (block == blocks.end()) return refuse(cudaErrorInvalidValue, "this is no address of an allocation");
+    if (block == blocks.end()) return refuse(cudaErrorInvalidValue, "not the address of an allocation");
     wait_all();
     drop_block(block);
     return fault;

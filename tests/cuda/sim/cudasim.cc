@@ -692,7 +692,7 @@ const char *cudasim_check(const cudasim_kernel *kernel, cudasim_shape grid, cuda
     else if (strict && !bound)
         what = "no __launch_bounds__";
     else if (strict && n % WARP)
-        what = "a block that is no multiple of 32 threads";
+        what = "a block whose size is not a multiple of 32 threads";
     if (!what) return nullptr;
     snprintf(text, sizeof text, "kernel %s: %s (grid %ux%ux%u, block %ux%ux%u, %zu bytes of shared memory)",
              kernel->name, what, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
