@@ -355,11 +355,7 @@ static void run_calls(calls *c, int n, bool fault)
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
     memcpy(c->host, c->first, IMAGE);
     must(&c->ctx, device_ops->upload(&c->ctx, c->device, c->host, IMAGE));
-<<<<<<< HEAD:tests/cuda/test_batch.c
     for (int i = 0; i < CALLS; i += n) must(&c->ctx, cuda_adamw.run_batch(&c->args[i], n));
-=======
-    for (int i = 0; i < CALLS; i += together) must(&c->ctx, device_ops->run_batch(&c->args[i], together));
->>>>>>> a867667 (runtime/plan, runtime/session, runtime/backend: names and messages of the field):tests/cuda/test_together.c
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
     must(&c->ctx, device_ops->download(&c->ctx, c->host, c->device, IMAGE));
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
