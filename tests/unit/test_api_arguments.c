@@ -332,7 +332,7 @@ static void test_compile_options(void **state)
     const char *nothing[] = {NULL};
     COMPILE(amp, "O9");
     COMPILE(dtype, "fp8");
-    COMPILE(profile, "nobody");
+    COMPILE(profile, "nothing");
     COMPILE(lists, nothing, .n_lists = 1);
     COMPILE(n_lists, 1);
     COMPILE(n_lists, SIZE_MAX);
@@ -345,10 +345,10 @@ static void test_compile_options(void **state)
     COMPILE(optimizer, "sgd,lr=1e9");
     COMPILE(optimizer, "sgd,weight_decay=-1");
     COMPILE(optimizer, "momentum,momentum=5");
-    COMPILE(optimizer, "nobody");
+    COMPILE(optimizer, "nothing");
     COMPILE(loss_scale, "sometimes");
     COMPILE(mode, "asleep");
-    COMPILE(init, "nobody");
+    COMPILE(init, "nothing");
     COMPILE(placement, "anywhere");
     const double bad[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
