@@ -1,6 +1,6 @@
 /* epilogue.h - matmul epilogues, for all devices.
  *
- * The activation (k_args.program) is applied to result 0 before it is rounded and replaces it. The results equal those
+ * The activation (k_args.fused) is applied to result 0 before it is rounded and replaces it. The results equal those
  * of the separate ops except that they are rounded once instead of twice. An epilogue may also have
  *
  *     operands  K_EPILOGUE_X      input of the gelu whose gradient (gelu_grad) is the activation
@@ -35,7 +35,7 @@ enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_AUX = 4, K_PART_SUM_A = 8, K_PART_S
 /* Whether the activation is a single instruction that reads the pre-activation and writes result 0. */
 static inline bool k_activation_is_single(const k_args *args)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     const k_instruction *c = &p->code[0];
     return !p->commits && p->n_code == 1 && p->n_results == 1 && p->results[0].from == 0 &&
            p->results[0].fold == K_EACH && p->count == k_count(&args->out[0]) && c->type == args->out[0].dtype &&
@@ -44,7 +44,7 @@ static inline bool k_activation_is_single(const k_args *args)
 
 static inline bool k_activation_reads_x(const k_args *args)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     const int arg = p->code[0].arg[1];
     return arg < 0 && ~arg < p->n_operands && p->operands[~arg].dense &&
            p->operands[~arg].in == ir_op_get(args->op)->n_in + K_EPILOGUE_X;
@@ -53,9 +53,9 @@ static inline bool k_activation_reads_x(const k_args *args)
 /* The activation of a step; K_ACTIVATION_OTHER if it has no other name here. */
 static inline k_activation k_activation_of(const k_args *args)
 {
-    if (!args->program) return K_ACTIVATION_NONE;
+    if (!args->fused) return K_ACTIVATION_NONE;
     if (!k_activation_is_single(args)) return K_ACTIVATION_OTHER;
-    const k_instruction *c = &args->program->code[0];
+    const k_instruction *c = &args->fused->code[0];
     switch (ir_formula_of(c->op, c->attr)) {
     case IR_FORMULA_relu: return K_ACTIVATION_RELU;
     case IR_FORMULA_gelu: return K_ACTIVATION_GELU;

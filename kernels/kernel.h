@@ -63,7 +63,7 @@ typedef struct k_args {
     const ir_attr *attr; /* by slot; dimensions have been evaluated */
     /* For cpu_fused and cuda_fused, what to compute; for other kernels, the activation applied to result 0, or
      * NULL. */
-    const k_fused *program;
+    const k_fused *fused;
     void *workspace; /* of the size `prepare` returned, 64-byte aligned, uninitialized */
     void *state;     /* created by `prepare` */
     const k_context *ctx;

@@ -155,13 +155,13 @@ static int value_number(const state *st, int arg)
 
 static ir_dtype type_of(const k_args *args, int arg)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     return arg < 0 ? args->in[p->operands[~arg].in].dtype : p->code[arg].type;
 }
 
 static bool is_one_element(const k_args *args, int arg)
 {
-    return arg < 0 && k_count(&args->in[args->program->operands[~arg].in]) == 1;
+    return arg < 0 && k_count(&args->in[args->fused->operands[~arg].in]) == 1;
 }
 
 static ampc_status make_pointwise(const k_args *args, const k_instruction *c, step *s)
@@ -199,7 +199,7 @@ static const struct {
 
 static ampc_status make_step(const k_args *args, state *st, int i)
 {
-    const k_instruction *c = &args->program->code[i];
+    const k_instruction *c = &args->fused->code[i];
     const k_instruction_kind kind = k_kind_of(c);
     step *s = &st->steps[i];
     s->attr = c->attr;
@@ -241,7 +241,7 @@ static bool is_same_everywhere(const k_operand *o)
 
 static void place_operand(const k_args *args, state *st, int i)
 {
-    const k_operand *o = &args->program->operands[i];
+    const k_operand *o = &args->fused->operands[i];
     ir_dtype t = args->in[o->in].dtype, form = form_of(t);
     place at = o->dense && t == form ? IN_MEMORY : is_same_everywhere(o) ? EVERYWHERE_SAME : IN_REGISTER;
     st->values[i] = (value){t, form, at, 0, NO_VALUE};
@@ -315,7 +315,7 @@ static cut cut_of(const k_fused *p)
 
 static ampc_status check_folds(const k_args *args)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     for (int i = 0; i < p->n_results; i++)
         if (p->results[i].fold != K_EACH && !ir_dtype_is_float(p->code[p->results[i].from].type))
             return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "fused row sums require a float type, not %s",
@@ -325,7 +325,7 @@ static ampc_status check_folds(const k_args *args)
 
 static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     state *st = calloc(1, sizeof *st);
     *out = st;
     if (!st) return cpu_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
@@ -356,7 +356,7 @@ typedef struct running {
 /* Reads the scalar operands of an instruction. */
 static once read_scalars(const k_args *args, const k_instruction *c, const step *s)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     if (k_kind_of(c) == K_DRAW)
         return (once){.draw = cpu_draw_of(&args->in[p->operands[~c->arg[0]].in], c->attr[IR_ATTR(dropout, ratio)].f,
                                           c->attr[IR_ATTR(dropout, stream)].i)};
@@ -371,13 +371,13 @@ static once read_scalars(const k_args *args, const k_instruction *c, const step 
 /* Whether result i can be computed in its own memory: no operand aliases it, no earlier result has the same value. */
 static bool is_apart(const k_args *args, const state *st, int i)
 {
-    const k_result *r = &args->program->results[i];
+    const k_result *r = &args->fused->results[i];
     const k_view *y = &args->out[i];
     const value *v = &st->values[st->value_of[r->from]];
     const char *begin = y->data, *end = begin + k_bytes(y);
     if (r->fold != K_EACH || v->form != y->dtype || st->value_of[r->from] < K_MAX_OPERANDS) return false;
     for (int k = 0; k < i; k++)
-        if (st->value_of[args->program->results[k].from] == st->value_of[r->from]) return false;
+        if (st->value_of[args->fused->results[k].from] == st->value_of[r->from]) return false;
     for (int k = 0; k < args->n_in; k++) {
         const char *x = args->in[k].data;
         if (k_present(&args->in[k]) && x && x < end && begin < x + k_bytes(&args->in[k])) return false;
@@ -387,13 +387,13 @@ static bool is_apart(const k_args *args, const state *st, int i)
 
 static void load_operand(const running *r, int v, int64_t first, int64_t n, void *to)
 {
-    const k_operand *o = &r->args->program->operands[v];
+    const k_operand *o = &r->args->fused->operands[v];
     cpu_operand_tile(&r->args->in[o->in], o->dense ? NULL : &o->walk, first, n, r->st->values[v].form, to);
 }
 
 static void begin(running *r, const k_args *args)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     const state *st = r->st;
     r->same = args->workspace;
     r->registers = r->same + st->register_bytes * (size_t)st->n_same;
@@ -419,7 +419,7 @@ static void place_values(const running *r, int thread, void **at)
 /* Prefetches the operands of the next tile while this one is computed. */
 static void fetch_next(const running *r, int64_t first)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     for (int v = 0; v < p->n_operands; v++) {
         const k_view *x = &r->args->in[p->operands[v].in];
         if (!p->operands[v].dense || r->st->values[v].place == UNREAD) continue;
@@ -431,7 +431,7 @@ static void fetch_next(const running *r, int64_t first)
 static void run_tile(const running *r, const tile *t)
 {
     const k_args *args = r->args;
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     const state *st = r->st;
     for (int v = 0; v < p->n_operands; v++)
         if (st->values[v].place == IN_MEMORY) t->value[v] = cpu_at(&args->in[p->operands[v].in], t->first);
@@ -448,7 +448,7 @@ static void run_tile(const running *r, const tile *t)
 
 static void store_tile(const running *r, const tile *t)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     for (int i = 0; i < p->n_results; i++) {
         const k_view *y = &r->args->out[i];
         if (p->results[i].fold != K_EACH || r->direct[i]) continue;
@@ -470,7 +470,7 @@ static double sum(ir_dtype form, const void *x, int64_t first, int64_t n)
 /* Stores rows [first, first + n) of result i, given their sums. */
 static void store_rows(const running *r, int i, int64_t first, int64_t n, const double *total)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     ir_dtype form = r->st->values[r->st->value_of[p->results[i].from]].form;
     cpu_tile values;
     for (int64_t j = 0; j < n; j++) {
@@ -484,7 +484,7 @@ static void store_rows(const running *r, int i, int64_t first, int64_t n, const 
 /* Folds a tile of whole rows. */
 static void fold_rows(const running *r, const tile *t)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     double total[CPU_TILE];
     for (int i = 0; i < p->n_results; i++) {
         if (p->results[i].fold == K_EACH) continue;
@@ -498,7 +498,7 @@ static void fold_rows(const running *r, const tile *t)
 /* Adds a tile, which is part of one row, to the row's sums. */
 static void add_tile(const running *r, const tile *t, double *total)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     for (int i = 0; i < p->n_results; i++) {
         int from = r->st->value_of[p->results[i].from];
         if (p->results[i].fold != K_EACH) total[i] += sum(r->st->values[from].form, t->value[from], 0, t->n);
@@ -507,7 +507,7 @@ static void add_tile(const running *r, const tile *t, double *total)
 
 static void finish_chunk(const running *r, int64_t chunk, const double *total)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     for (int i = 0; i < p->n_results; i++) {
         if (p->results[i].fold == K_EACH) continue;
         if (r->st->cut.groups == 1) store_rows(r, i, chunk, 1, &total[i]);
@@ -518,7 +518,7 @@ static void finish_chunk(const running *r, int64_t chunk, const double *total)
 /* Adds the partial sums of rows that were divided into groups. */
 static void finish_rows(const running *r)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     const cut *c = &r->st->cut;
     for (int i = 0; i < p->n_results; i++)
         for (int64_t row = 0; row < c->chunks / c->groups && p->results[i].fold != K_EACH; row++) {
@@ -530,7 +530,7 @@ static void finish_rows(const running *r)
 
 static void run_chunk(const running *r, int64_t chunk, void **at)
 {
-    const k_fused *p = r->args->program;
+    const k_fused *p = r->args->fused;
     const cut *c = &r->st->cut;
     double total[K_MAX_RESULTS] = {0};
     int64_t first = chunk * c->length, end = k_min(first + c->length, p->count);
@@ -553,7 +553,7 @@ static void run_chunk(const running *r, int64_t chunk, void **at)
 static ampc_status fused_run(const k_args *args)
 {
     running r = {.args = args, .st = args->state};
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     if (p->count == 0) return AMPC_OK;
     begin(&r, args);
     int threads = (int)k_min(cpu_threads(args->ctx, p->count * p->n_code), r.st->threads);

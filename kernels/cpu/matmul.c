@@ -138,7 +138,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
 static bool is_supported_form(const k_args *args, const product *p)
 {
     if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;
-    if (!args->program) return true;
+    if (!args->fused) return true;
     return activation_of(args) != dnnl_alg_kind_undef && args->in[IN_A].dtype != IR_f64 && p->k > 0 &&
            k_count(&args->out[0]) > 0;
 }

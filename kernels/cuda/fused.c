@@ -30,7 +30,7 @@ static size_t parts_bytes(const k_fused *p, const cuda_row_cut *cut)
 
 static size_t fold_bytes(const k_args *args, const cuda_row_cut *cut, int r)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     if (!p->results[r].fold || cut->groups == 1) return 0;
     return parts_bytes(p, cut) + (p->commits ? up(k_bytes(&args->out[r])) : 0);
 }
@@ -39,7 +39,7 @@ static size_t fold_bytes(const k_args *args, const cuda_row_cut *cut, int r)
 
 static ampc_status check_code(const k_args *args)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     for (int k = 0; k < p->n_code; k++) {
         if (p->code[k].type == IR_f64)
             return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "float64 is not supported on CUDA");
@@ -54,7 +54,7 @@ static ampc_status check_code(const k_args *args)
 
 static ampc_status make_kernel(const k_args *args, state *s)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     ir_dtype in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
     const int64_t rows = fused_rows(p);
     int tile = 0;
@@ -72,7 +72,7 @@ static ampc_status make_kernel(const k_args *args, state *s)
 
 static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     CUDA_FORWARD(check_code(args));
     CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
     state *s = *out;
@@ -89,7 +89,7 @@ static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspa
 static ampc_status join(const k_args *args, int r, char *parts)
 {
     const state *s = args->state;
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     const k_view *y = &args->out[r];
     void *to = p->commits ? parts + parts_bytes(p, &s->cut) : y->data;
     CUDA_FORWARD(cuda_join_rows(args, &s->reduce, parts, s->cut.groups, p->results[r].fold == K_ROW_MEAN ? p->row : 0,
@@ -100,7 +100,7 @@ static ampc_status join(const k_args *args, int r, char *parts)
 static ampc_status fused_run(const k_args *args)
 {
     const state *s = args->state;
-    const k_fused *p = args->program;
+    const k_fused *p = args->fused;
     fused_arguments a = {.fault = cuda_of(args->ctx)->fault};
     char *workspace = args->workspace;
     if (!s->generated) return AMPC_OK;

@@ -28,7 +28,7 @@ typedef enum load_form { UNREAD, ONCE, SAME, RUN, EACH } load_form;
 
 typedef struct writer {
     FILE *file;
-    const k_fused *program;
+    const k_fused *fused;
     const fused_types *types;
     const cuda_row_cut *cut;
     int tile;
@@ -61,7 +61,7 @@ static ir_dtype operand_type(const writer *w, int i) { return w->types->in[i]; }
 
 static ir_dtype arg_type(const writer *w, int arg)
 {
-    return is_operand(arg) ? operand_type(w, ~arg) : w->program->code[arg].type;
+    return is_operand(arg) ? operand_type(w, ~arg) : w->fused->code[arg].type;
 }
 
 static const ir_formula_info *formula_of(const k_instruction *c)
@@ -93,7 +93,7 @@ static bool in_chunks(const writer *w, const k_operand *o)
 
 static void find_live(writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int i = 0; i < p->n_results; i++) w->live[p->results[i].from] = true;
     for (int k = p->n_code - 1; k >= 0; k--)
         for (int i = 0; w->live[k] && i < p->code[k].n_arg; i++) {
@@ -110,7 +110,7 @@ static int registers_of(ir_dtype t) { return ir_dtype_size(t) > 4 ? 2 : 1; }
 /* Registers per element for all values held between its loads and its stores. */
 static int position_registers(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     int registers = 0;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i] >= RUN) registers += registers_of(operand_type(w, i));
@@ -121,7 +121,7 @@ static int position_registers(const writer *w)
 
 static void choose(writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     int live = 0;
     w->tile = CUDA_TILE;
     find_live(w);
@@ -165,7 +165,7 @@ static void print_offset(const writer *w, const k_walk *k, const char *position)
 
 static void print_pointers(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i]) {
             const char *type = stored_types[operand_type(w, i)];
@@ -187,7 +187,7 @@ static void print_pointers(const writer *w)
 
 static bool is_element(const writer *w, int operand)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int k = 0; k < p->n_code; k++)
         for (int i = 0; w->live[k] && i < p->code[k].n_arg; i++)
             if (p->code[k].arg[i] == ~operand && !is_rng(&p->code[k], i)) return true;
@@ -197,7 +197,7 @@ static bool is_element(const writer *w, int operand)
 /* Loads that happen once per thread. */
 static void print_once(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int i = 0; i < p->n_operands; i++)
         if (w->form[i] == ONCE && is_element(w, i))
             print(w, "    const %s x%d = *p%d;\n", stored_types[operand_type(w, i)], i, i);
@@ -212,7 +212,7 @@ static void print_once(const writer *w)
 
 static void print_load(const writer *w, int i)
 {
-    const k_operand *o = &w->program->operands[i];
+    const k_operand *o = &w->fused->operands[i];
     const char *position = w->narrow ? "unsigned" : "unsigned long long", *type = stored_types[operand_type(w, i)];
     const char *constant = w->queue ? "" : "const ";
     if (w->form[i] == SAME) {
@@ -235,7 +235,7 @@ static void print_load(const writer *w, int i)
 
 static void print_loads(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     bool at = false;
     for (int i = 0; i < p->n_operands; i++) at |= w->form[i] >= SAME && !p->operands[i].dense;
     if (at)
@@ -255,7 +255,7 @@ static void print_loads(const writer *w)
 static void print_stored(const writer *w, int arg)
 {
     const char *element = w->queue ? "[0]" : "[i]";
-    if (!is_operand(arg)) print(w, is_draw(&w->program->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
+    if (!is_operand(arg)) print(w, is_draw(&w->fused->code[arg]) ? "m%d.v%s" : "s%d", arg, element);
     else if (w->form[~arg] == ONCE || w->form[~arg] == SAME) print(w, "x%d", ~arg);
     else print(w, "x%d.v%s", ~arg, element);
 }
@@ -352,7 +352,7 @@ static const struct {
 
 static void print_instruction(const writer *w, int k)
 {
-    const k_instruction *c = &w->program->code[k];
+    const k_instruction *c = &w->fused->code[k];
     const k_instruction_kind kind = k_kind_of(c);
     const char *type = stored_types[c->type];
     if (!w->live[k] || !kinds[kind].print) return;
@@ -367,14 +367,14 @@ static void print_instruction(const writer *w, int k)
 static void print_result(const writer *w, int r)
 {
     print(w, w->queue ? "            put(y%d, " : "            y%d.v[i] = ", r);
-    print_stored(w, w->program->results[r].from);
+    print_stored(w, w->fused->results[r].from);
     print(w, w->queue ? ");\n" : ";\n");
 }
 
 /* Writes the loop over the elements of a tile. */
 static void print_elements(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int r = 0; r < p->n_results; r++)
         print(w, "        elements<%s, %d> y%d;\n", stored_types[p->code[p->results[r].from].type], w->tile, r);
     print(w, "#pragma unroll%s\n        for (int i = 0; i < %d; i++) {\n", w->queue ? " 1" : "", w->tile);
@@ -390,7 +390,7 @@ static void print_elements(const writer *w)
 /* Writes the code for n elements starting at `first`. */
 static void print_tile(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     print_loads(w);
     print_elements(w);
     for (int r = 0; r < p->n_results; r++)
@@ -399,7 +399,7 @@ static void print_tile(const writer *w)
 
 static void print_each(const writer *w)
 {
-    const int64_t count = w->program->count;
+    const int64_t count = w->fused->count;
     print(w, "    for (long long first = grid_first() * %d; first < %" PRId64 "; first += grid_step() * %d) {\n",
           w->tile, count, w->tile);
     if (count % w->tile == 0)
@@ -418,8 +418,8 @@ static void print_each(const writer *w)
 /* Writes the text once for each folded result, replacing # by its number. */
 static void print_folds(const writer *w, const char *format)
 {
-    for (int r = 0; r < w->program->n_results; r++) {
-        if (!w->program->results[r].fold) continue;
+    for (int r = 0; r < w->fused->n_results; r++) {
+        if (!w->fused->results[r].fold) continue;
         for (const char *c = format; *c; c++)
             if (*c == '#') print(w, "%d", r);
             else print(w, "%c", *c);
@@ -429,7 +429,7 @@ static void print_folds(const writer *w, const char *format)
 /* Writes the code that adds tile t of a row to the row's sums. */
 static void print_row_tiles(const writer *w)
 {
-    const int64_t row = w->program->row;
+    const int64_t row = w->fused->row;
     print(w, "        const row_span span = row_span_of(row * %" PRId64 ", %" PRId64 ", t);\n", row, row);
     print(w, "        if (span.n <= 0) continue;\n");
     print_folds(w, "        float t#[TILE];\n");
@@ -440,8 +440,8 @@ static void print_row_tiles(const writer *w)
           "        [[maybe_unused]] const bool full = chunks && span.n == TILE;\n",
           w->tile);
     print_tile(w);
-    for (int r = 0; r < w->program->n_results; r++)
-        if (w->program->results[r].fold)
+    for (int r = 0; r < w->fused->n_results; r++)
+        if (w->fused->results[r].fold)
             print(w,
                   "#pragma unroll\n        for (int i = 0; i < %d; i++) t%d[part + i] = i < n ? value(y%d.v[i]) : 0;\n",
                   w->tile, r, r);
@@ -452,7 +452,7 @@ static void print_row_tiles(const writer *w)
 /* Writes the store of the sums of unit `unit`: a row, or a group of its tiles. */
 static void print_sums(const writer *w)
 {
-    const k_fused *p = w->program;
+    const k_fused *p = w->fused;
     for (int r = 0; r < p->n_results; r++) {
         if (!p->results[r].fold) continue;
         if (w->cut->groups > 1) print(w, "        q%d[unit] = sum%d;\n", r, r);
@@ -469,7 +469,7 @@ static int64_t row_tile_count(int64_t row) { return (row + CUDA_TILE - 1) / CUDA
 static void print_rows_by_lanes(const writer *w)
 {
     const int lanes = w->cut->lanes, each = FUSED_BLOCK / lanes;
-    const int64_t rows = fused_rows(w->program);
+    const int64_t rows = fused_rows(w->fused);
     print(w,
           "    for (long long base = (long long)blockIdx.x * %d; base < %" PRId64
           "; base += (long long)gridDim.x * %d) {\n",
@@ -477,11 +477,11 @@ static void print_rows_by_lanes(const writer *w)
     print(w, "    const long long row = base + threadIdx.x / %d, unit = row;\n", lanes);
     print_folds(w, "    float sum# = 0;\n");
     print(w, "    for (long long t = threadIdx.x %% %d; row < %" PRId64 " && t < %" PRId64 "; t += %d) {\n", lanes,
-          rows, row_tile_count(w->program->row), lanes);
+          rows, row_tile_count(w->fused->row), lanes);
     print_row_tiles(w);
     print(w, "    }\n");
-    for (int r = 0; r < w->program->n_results; r++)
-        if (w->program->results[r].fold) print(w, "    sum%d = lanes_sum(sum%d, %d);\n", r, r, lanes);
+    for (int r = 0; r < w->fused->n_results; r++)
+        if (w->fused->results[r].fold) print(w, "    sum%d = lanes_sum(sum%d, %d);\n", r, r, lanes);
     print(w, "    if (row < %" PRId64 " && threadIdx.x %% %d == 0) {\n", rows, lanes);
     print_sums(w);
     print(w, "    }\n    }\n");
@@ -489,7 +489,7 @@ static void print_rows_by_lanes(const writer *w)
 
 static void print_rows_by_block(const writer *w)
 {
-    const int64_t groups = w->cut->groups, tiles = row_tile_count(w->program->row);
+    const int64_t groups = w->cut->groups, tiles = row_tile_count(w->fused->row);
     print(w, "    __shared__ float slots[WARP];\n");
     print(w, "    const long long unit = blockIdx.x, row = unit / %" PRId64 ", group = unit %% %" PRId64 ";\n", groups,
           groups);
@@ -506,19 +506,19 @@ static void print_rows_by_block(const writer *w)
     print(w, "    }\n");
 }
 
-char *fused_text(const k_fused *program, const fused_types *types, const cuda_row_cut *cut, int *tile)
+char *fused_text(const k_fused *fused, const fused_types *types, const cuda_row_cut *cut, int *tile)
 {
     char *text = NULL;
     size_t size = 0;
-    writer w = {.file = open_memstream(&text, &size), .program = program, .types = types, .cut = cut};
+    writer w = {.file = open_memstream(&text, &size), .fused = fused, .types = types, .cut = cut};
     if (!w.file) return NULL;
     choose(&w);
     *tile = w.tile;
     print(&w, "(fused_arguments a)\n{\n");
-    if (program->commits) print(&w, "    if (!fault_none(a.fault)) return;\n");
+    if (fused->commits) print(&w, "    if (!fault_none(a.fault)) return;\n");
     print_pointers(&w);
     print_once(&w);
-    if (fused_rows(program) == 0) print_each(&w);
+    if (fused_rows(fused) == 0) print_each(&w);
     else if (cut->by_block) print_rows_by_block(&w);
     else print_rows_by_lanes(&w);
     print(&w, "}\n");

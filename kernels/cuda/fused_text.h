@@ -22,6 +22,6 @@ static inline int64_t fused_rows(const k_fused *p)
 /* Returns the source after the kernel's name, starting with its parameters; malloc'ed, NULL if out of memory. It uses
  * the functions of fused.cuh. *tile: elements per thread and iteration. `cut`: how rows are summed if a result is
  * folded. Equal inputs give equal sources. Requires count > 0, no f64 and no K_ACCUMULATOR. */
-char *fused_text(const k_fused *program, const fused_types *types, const cuda_row_cut *cut, int *tile);
+char *fused_text(const k_fused *fused, const fused_types *types, const cuda_row_cut *cut, int *tile);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct rt_backend {
     void (*close)(k_context *ctx);
     void (*before_run)(k_context *ctx);              /* called before the steps of a run are issued; NULL: not needed */
     const k_kernel *(*kernel)(ir_op op);             /* NULL: there is no kernel for this op */
-    const k_kernel *program;                         /* executes fused kernels (kernels/fused.h); NULL: none */
+    const k_kernel *fused;                           /* executes fused kernels (kernels/fused.h); NULL: none */
     ampc_status (*absorbs)(const k_args *args);      /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
     bool (*computes)(ir_dtype t);                    /* see cpu_computes in kernels/kernel.h; NULL: all float types */
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */

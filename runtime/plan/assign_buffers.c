@@ -44,10 +44,10 @@ static void assign_external(rt_plan *p)
 }
 
 /* Whether the fused kernel reads element i of view j only while it computes element i. */
-static bool reads_in_place(const k_fused *program, int j)
+static bool reads_in_place(const k_fused *fused, int j)
 {
-    for (int i = 0; i < program->n_operands; i++)
-        if (program->operands[i].in == j && !program->operands[i].dense) return false;
+    for (int i = 0; i < fused->n_operands; i++)
+        if (fused->operands[i].in == j && !fused->operands[i].dense) return false;
     return true;
 }
 
@@ -57,7 +57,7 @@ static bool overwrites(const rt_step *s, int j, int k)
     if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
         return k == j - 1;
     if (s->kind == RT_STEP_FUSED)
-        return s->program->results[k].fold == K_EACH && reads_in_place(s->program, j) &&
+        return s->fused->results[k].fold == K_EACH && reads_in_place(s->fused, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);
     return rt_same_view(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
 }

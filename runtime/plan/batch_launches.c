@@ -23,7 +23,7 @@ static bool same_number(const rt_plan *p, const rt_step *a, const rt_step *b, in
  * slots. */
 static bool agree(const rt_plan *p, const rt_step *a, const rt_step *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->program || b->program) return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->fused || b->fused) return false;
     if (a->kernel != b->kernel || a->kernel == &rt_idle_kernel) return false;
     const ir_op_info *info = ir_op_get(a->op);
     if (a->workspace != RT_NO_BUFFER || b->workspace != RT_NO_BUFFER) return false;

@@ -26,7 +26,7 @@ typedef struct form {
     int n_in, n_out;
     const ir_attr *attr;
     const rt_step *activation; /* the step to fuse as activation; NULL: none */
-    k_fused *program;          /* the activation as the kernel sees it; NULL: none */
+    k_fused *fused;            /* the activation as the kernel sees it; NULL: none */
     bool supported;
     struct form *next;
 } form;
@@ -71,15 +71,15 @@ static bool same_form(const form *a, const form *b)
 static k_fused *make_program(rt_plan *p, const form *f)
 {
     const rt_step *s = f->activation;
-    k_fused *program = rt_plan_alloc(p, 1, sizeof *program);
-    if (!program) return NULL;
-    program->count = k_count(&f->out[0]);
-    program->n_code = program->n_results = 1;
-    program->n_operands = s->n_in - 1;
-    program->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
-    program->code[0] = (k_instruction){
+    k_fused *fused = rt_plan_alloc(p, 1, sizeof *fused);
+    if (!fused) return NULL;
+    fused->count = k_count(&f->out[0]);
+    fused->n_code = fused->n_results = 1;
+    fused->n_operands = s->n_in - 1;
+    fused->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
+    fused->code[0] = (k_instruction){
         .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = s->n_in, .arg = {K_ACCUMULATOR, ~0}};
-    return program;
+    return fused;
 }
 
 static ampc_status query_backend(const rt_plan *p, form *f)
@@ -92,7 +92,7 @@ static ampc_status query_backend(const rt_plan *p, form *f)
                          .n_in = f->n_in,
                          .n_out = f->n_out,
                          .attr = f->attr,
-                         .program = f->program,
+                         .fused = f->fused,
                          .ctx = p->ctx};
     const ampc_status status = p->backend->absorbs(&args);
     f->supported = status == AMPC_OK;
@@ -106,14 +106,14 @@ static ampc_status find_support(epilogue_state *e, form *f)
     while (cached && !same_form(cached, f)) cached = cached->next;
     if (!cached) {
         cached = rt_plan_alloc(e->p, 1, sizeof *cached);
-        f->program = f->activation ? make_program(e->p, f) : NULL;
-        if (!cached || (f->activation && !f->program)) return AMPC_NO_MEMORY;
+        f->fused = f->activation ? make_program(e->p, f) : NULL;
+        if (!cached || (f->activation && !f->fused)) return AMPC_NO_MEMORY;
         TRY(query_backend(e->p, f));
         f->next = e->forms;
         *cached = *f;
         e->forms = cached;
     }
-    f->program = cached->program;
+    f->fused = cached->fused;
     f->supported = cached->supported;
     return AMPC_OK;
 }
@@ -123,7 +123,7 @@ static ampc_status find_support(epilogue_state *e, form *f)
 /* Whether m is a matmul without any epilogue except a bias, and runs as often as the step. */
 static bool is_plain(const rt_step *m, const rt_step *s)
 {
-    return m && m->kind == RT_STEP_OP && rt_step_has(m, IR_EPILOGUE) && !m->program && m->n_out == SLOTS_OUT &&
+    return m && m->kind == RT_STEP_OP && rt_step_has(m, IR_EPILOGUE) && !m->fused && m->n_out == SLOTS_OUT &&
            m->hoisted == s->hoisted;
 }
 
@@ -177,7 +177,7 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     TRY(find_support(e, &f));
     if (!f.supported) return AMPC_OK;
     if (!rt_step_widen(p, m, s->n_in - 1, others)) return AMPC_NO_MEMORY;
-    m->program = f.program;
+    m->fused = f.fused;
     replace_result(p, m, s);
     if (others) rt_step_write(p, m, aux, y);
     if (operand == RT_NO_VALUE) return AMPC_OK;

@@ -71,17 +71,17 @@ static int find_view(writer *w, uint32_t root)
 /* Returns the operand that step s reads in the slot, broadcast to `space`, in the form of an argument: ~index. */
 static int find_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
-    k_fused *program = w->step->program;
+    k_fused *fused = w->step->fused;
     const uint32_t root = rt_root(w->f->p, s->in_value[slot]);
     k_operand o = {.in = find_view(w, root), .walk = k_walk_broadcast(&s->in[slot], space)};
     o.dense = k_count(&s->in[slot]) == k_count(space);
-    for (int i = 0; i < program->n_operands; i++) {
-        const k_operand *other = &program->operands[i];
+    for (int i = 0; i < fused->n_operands; i++) {
+        const k_operand *other = &fused->operands[i];
         if (other->in == o.in && other->dense == o.dense && (o.dense || !memcmp(&other->walk, &o.walk, sizeof o.walk)))
             return ~i;
     }
-    program->operands[program->n_operands] = o;
-    return ~program->n_operands++;
+    fused->operands[fused->n_operands] = o;
+    return ~fused->n_operands++;
 }
 
 /* The mark of a root value is 1 + the instruction that computes it; 0: none. */
@@ -97,8 +97,8 @@ static int argument(writer *w, const rt_step *s, int slot)
 /* Appends an instruction that computes `result`, which may be absent, and returns its index. */
 static int emit(writer *w, k_instruction c, uint32_t result)
 {
-    const int at = w->step->program->n_code++;
-    w->step->program->code[at] = c;
+    const int at = w->step->fused->n_code++;
+    w->step->fused->code[at] = c;
     if (result != RT_NO_VALUE) *code_of(w, result) = at + 1;
     return at;
 }
@@ -359,11 +359,11 @@ static bool escapes(const writer *w, uint32_t value)
 
 static void write_results(writer *w, const rt_step *s)
 {
-    k_fused *program = w->step->program;
+    k_fused *fused = w->step->fused;
     for (int k = 0; k < s->n_out; k++) {
         if (!rt_step_writes(s, k) || !escapes(w, s->out_value[k])) continue;
         const uint32_t from = folds(s) ? s->in_value[0] : s->out_value[k];
-        program->results[program->n_results++] = (k_result){.from = *code_of(w, from) - 1, .fold = form_of(s)->fold};
+        fused->results[fused->n_results++] = (k_result){.from = *code_of(w, from) - 1, .fold = form_of(s)->fold};
         rt_step_write(w->f->p, w->step, w->step->n_out, s->out_value[k]);
     }
 }
@@ -381,9 +381,9 @@ static bool write_region(const fusion_state *f, const region *r)
     writer w = {f, r, rt_step_new_fused(p, r->member[r->n - 1]->node)};
     if (!w.step) return false;
     w.step->hoisted = r->hoisted;
-    w.step->program->count = r->count;
-    w.step->program->row = r->row;
-    w.step->program->commits = r->update;
+    w.step->fused->count = r->count;
+    w.step->fused->row = r->row;
+    w.step->fused->commits = r->update;
     for (int i = 0; i < r->n; i++)
         if (form_of(r->member[i])->write) form_of(r->member[i])->write(&w, r->member[i]);
     for (int i = 0; i < r->n; i++) write_results(&w, r->member[i]);
@@ -411,7 +411,7 @@ ampc_status rt_stage_fuse_pointwise(rt_plan *p, diag *d)
 {
     fusion_state f = {.p = p};
     (void)d;
-    if (!p->backend->program) return AMPC_OK;
+    if (!p->backend->fused) return AMPC_OK;
     f.places = rt_alloc((size_t)p->n_steps, sizeof *f.places);
     f.regions = rt_alloc((size_t)p->n_steps, sizeof *f.regions);
     const ampc_status status = f.places && f.regions ? fuse(&f) : AMPC_NO_MEMORY;

@@ -91,9 +91,9 @@ struct rt_step {
     uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
     k_view *in, *out;
     int *in_buffer, *out_buffer;
-    rt_use *uses;     /* by operand */
-    ir_attr *attr;    /* by slot; DIMS are evaluated to numbers */
-    k_fused *program; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
+    rt_use *uses;   /* by operand */
+    ir_attr *attr;  /* by slot; DIMS are evaluated to numbers */
+    k_fused *fused; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
     size_t workspace_bytes;
     int workspace; /* a buffer or RT_NO_BUFFER */
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */

@@ -154,7 +154,7 @@ void rt_plan_retype(rt_plan *p, uint32_t value, ir_dtype type)
 bool rt_step_has(const rt_step *s, unsigned trait)
 {
     unsigned traits = s->kind == RT_STEP_OP ? ir_op_get(s->op)->traits
-                      : s->program->commits ? IR_PURE | IR_INPLACE | IR_DROPS | IR_COMMITS
+                      : s->fused->commits   ? IR_PURE | IR_INPLACE | IR_DROPS | IR_COMMITS
                                             : IR_PURE | IR_INPLACE | IR_DROPS;
     return (traits & trait) != 0;
 }
@@ -215,11 +215,11 @@ rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node)
     rt_step *s = rt_step_new(p, node, node->op, K_MAX_OPERANDS, K_MAX_RESULTS);
     if (!s) return NULL;
     s->kind = RT_STEP_FUSED;
-    s->kernel = p->backend->program;
+    s->kernel = p->backend->fused;
     s->n_in = s->n_out = 0;
     s->attr = NULL;
-    s->program = rt_plan_alloc(p, 1, sizeof *s->program);
-    return s->program ? s : NULL;
+    s->fused = rt_plan_alloc(p, 1, sizeof *s->fused);
+    return s->fused ? s : NULL;
 }
 
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)

@@ -51,15 +51,15 @@ static uint32_t overwritten(const rt_step *s, int k)
 /* Prints operands by name, earlier instructions by number, and the op that an activation follows by its name. */
 static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
 {
-    for (int i = 0; i < s->program->n_code; i++) {
-        const k_instruction *c = &s->program->code[i];
+    for (int i = 0; i < s->fused->n_code; i++) {
+        const k_instruction *c = &s->fused->code[i];
         fprintf(f, "        .%d = %s", i, ir_op_get(c->op)->name);
         for (int j = 0; j < c->n_arg; j++) {
             fputs(j ? ", " : " ", f);
             if (c->arg[j] == K_NO_ARG) fputc('_', f);
             else if (c->arg[j] == K_ACCUMULATOR) fputs(rt_step_name(s), f);
             else if (c->arg[j] >= 0) fprintf(f, ".%d", c->arg[j]);
-            else print_value(f, p, s->in_value[s->program->operands[~c->arg[j]].in]);
+            else print_value(f, p, s->in_value[s->fused->operands[~c->arg[j]].in]);
         }
         fprintf(f, " : %s\n", ir_dtype_name(c->type));
     }
@@ -80,8 +80,8 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
     static const char *const folds[] = {"", " = row sum", " = row mean"};
     fputs("        ", f);
     print_value(f, p, s->out_value[k]);
-    if (s->program && k < s->program->n_results)
-        fprintf(f, "%s of .%d", folds[s->program->results[k].fold], s->program->results[k].from);
+    if (s->fused && k < s->fused->n_results)
+        fprintf(f, "%s of .%d", folds[s->fused->results[k].fold], s->fused->results[k].from);
     fputs(" : ", f);
     print_view(f, &s->out[k]);
     if (p->buffers) print_location(f, p, s, k);
@@ -103,7 +103,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
     }
     if (p->buffers && !s->hoisted) fprintf(f, "  bytes %" PRId64, rt_step_cost(p, s).bytes);
     fputc('\n', f);
-    if (s->program) print_program(f, p, s);
+    if (s->fused) print_program(f, p, s);
     for (int k = 0; k < s->n_out; k++)
         if (s->out_value[k] != RT_NO_VALUE) print_result(f, p, s, k);
 }

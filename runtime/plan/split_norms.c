@@ -92,7 +92,7 @@ static bool split(rt_plan *p, rt_step *s)
 ampc_status rt_stage_split_norms(rt_plan *p, diag *d)
 {
     (void)d;
-    for (int i = 0; i < p->n_steps && p->backend->program; i++)
+    for (int i = 0; i < p->n_steps && p->backend->fused; i++)
         if (can_split(p, p->steps[i]) && !split(p, p->steps[i])) return AMPC_NO_MEMORY;
     return AMPC_OK;
 }

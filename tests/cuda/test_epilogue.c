@@ -54,7 +54,7 @@ static int steps_of(const char *text, bool fuse)
     plan_text_open(&t, "cuda", text);
     if (plan_text_make(&t, fuse) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
     int steps = t.plan->n_steps;
-    for (int i = 0; i < steps && !fuse; i++) assert_null(t.plan->steps[i]->program);
+    for (int i = 0; i < steps && !fuse; i++) assert_null(t.plan->steps[i]->fused);
     plan_text_close(&t);
     return steps;
 }

@@ -37,9 +37,9 @@ static void prepare_one(const ops_program *p)
 {
     const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
     k_view out[K_MAX_RESULTS];
-    for (int i = 0; i < p->program.n_results; i++) out[i] = p->expected[i];
+    for (int i = 0; i < p->fused.n_results; i++) out[i] = p->expected[i];
     const k_args args = {
-        .in = p->in, .out = out, .n_in = p->n_in, .n_out = p->program.n_results, .program = &p->program, .ctx = &ctx};
+        .in = p->in, .out = out, .n_in = p->n_in, .n_out = p->fused.n_results, .fused = &p->fused, .ctx = &ctx};
     must(ops_prepare(&cuda_fused, &args));
 }
 
@@ -71,7 +71,7 @@ static void programs_give_the_bits_of_their_ops(void **state)
 /* ---- an example: y = relu(x + bias), and the sum of each row of y ---- */
 
 typedef struct example {
-    k_fused program;
+    k_fused fused;
     k_view in[2], out[2];
 } example;
 
@@ -85,7 +85,7 @@ static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
 {
     example e = {.in = {view_of(t, rows, columns), view_of(t, 1, columns)},
                  .out = {view_of(t, rows, columns), view_of(IR_f32, rows, 1)}};
-    k_fused *p = &e.program;
+    k_fused *p = &e.fused;
     *p = (k_fused){.count = rows * columns, .row = columns, .n_operands = 2, .n_code = 2, .n_results = 1 + sums};
     p->operands[0] = (k_operand){.in = 0, .dense = true};
     p->operands[1] = (k_operand){.in = 1, .walk = k_walk_broadcast(&e.in[1], &e.in[0])};
@@ -98,8 +98,7 @@ static example example_of(ir_dtype t, int64_t rows, int64_t columns, bool sums)
 
 static k_args args_of(example *e, const k_context *ctx)
 {
-    return (k_args){
-        .in = e->in, .out = e->out, .n_in = 2, .n_out = e->program.n_results, .program = &e->program, .ctx = ctx};
+    return (k_args){.in = e->in, .out = e->out, .n_in = 2, .n_out = e->fused.n_results, .fused = &e->fused, .ctx = ctx};
 }
 
 static k_context open_context(void)
@@ -151,7 +150,7 @@ static char *ptx_of_example(example *e)
     const ir_dtype in[] = {e->in[0].dtype, e->in[1].dtype}, out[] = {e->out[0].dtype, e->out[1].dtype};
     const cuda_row_cut cut = cuda_cut_rows(e->in[0].dims[0], e->in[0].dims[1]);
     int tile = 0;
-    char *text = fused_text(&e->program, &(fused_types){in, out}, &cut, &tile);
+    char *text = fused_text(&e->fused, &(fused_types){in, out}, &cut, &tile);
     assert_non_null(text);
     assert_int_equal(tile, CUDA_TILE);
     char *ptx = ptx_of(text);
@@ -415,7 +414,7 @@ static void nothing_is_committed_after_a_fault(void **state)
     place(&e, b.device);
     for (int i = 0; i < 4; i++) {
         const bool fault = i & 1;
-        const bool commits = e.program.commits = i & 2;
+        const bool commits = e.fused.commits = i & 2;
         run_example(&e, &ctx, fault, &b);
         const float *y = b.host + ((char *)e.out[0].data - b.device) / (ptrdiff_t)sizeof *y;
         const float *sums = b.host + ((char *)e.out[1].data - b.device) / (ptrdiff_t)sizeof *sums;
@@ -436,7 +435,7 @@ static void f64_is_refused(void **state)
     k_args args = args_of(&e, &ctx);
     size_t workspace = 0;
     (void)state;
-    e.program.code[0].type = IR_f64;
+    e.fused.code[0].type = IR_f64;
     assert_int_equal(cuda_fused.prepare(&args, &args.state, &workspace), AMPC_UNSUPPORTED);
     assert_non_null(strstr(error, "float64"));
     cuda_context_close(&ctx);

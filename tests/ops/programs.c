@@ -86,10 +86,10 @@ static void make_shape(ops_program *p, int64_t most)
         count *= s->dims[i];
     }
     if (s->rank > 0 && one_in(p, 100)) s->dims[0] = count = 0;
-    p->program.count = count;
+    p->fused.count = count;
     if (s->rank == 0 || count == 0 || !one_in(p, 2)) return;
-    p->program.row = 1;
-    for (int i = (int)below(p, s->rank); i < s->rank; i++) p->program.row *= s->dims[i];
+    p->fused.row = 1;
+    for (int i = (int)below(p, s->rank); i < s->rank; i++) p->fused.row *= s->dims[i];
 }
 
 /* Returns a view that broadcasts to the shape. */
@@ -119,8 +119,8 @@ static k_view transposed(ops_program *p, ir_dtype t, k_walk *walk)
 
 static int add_operand(ops_program *p, k_operand operand, bool value)
 {
-    int i = p->program.n_operands++;
-    p->program.operands[i] = operand;
+    int i = p->fused.n_operands++;
+    p->fused.operands[i] = operand;
     p->value[i] = value;
     return ~i;
 }
@@ -129,7 +129,7 @@ static int add_operand(ops_program *p, k_operand operand, bool value)
 static int again(ops_program *p, ir_dtype t)
 {
     for (int i = 0; i < p->n_in; i++)
-        if (p->in[i].dtype == t && k_count(&p->in[i]) == p->program.count)
+        if (p->in[i].dtype == t && k_count(&p->in[i]) == p->fused.count)
             return add_operand(p, (k_operand){.in = i, .dense = true}, true);
     return K_NO_ARG;
 }
@@ -137,7 +137,7 @@ static int again(ops_program *p, ir_dtype t)
 /* Adds an operand. K_NO_ARG: the limit is reached. */
 static int new_operand(ops_program *p, ir_dtype t, bool single)
 {
-    if (p->program.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
+    if (p->fused.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
     if (!single && one_in(p, 8)) {
         int arg = again(p, t);
         if (arg != K_NO_ARG) return arg;
@@ -153,7 +153,7 @@ static int new_operand(ops_program *p, ir_dtype t, bool single)
                          : shaped(p, t);
     if (kind > 0) {
         o.walk = k_walk_broadcast(v, &p->shape);
-        o.dense = k_count(v) == p->program.count;
+        o.dense = k_count(v) == p->fused.count;
     }
     fill(p, v);
     return add_operand(p, o, true);
@@ -161,7 +161,7 @@ static int new_operand(ops_program *p, ir_dtype t, bool single)
 
 static int new_rng(ops_program *p)
 {
-    if (p->program.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
+    if (p->fused.n_operands == K_MAX_OPERANDS) return K_NO_ARG;
     k_view *v = &p->in[p->n_in];
     *v = view_of(IR_i64, 1, (int64_t[]){2});
     for (int i = 0; i < 2; i++) ((int64_t *)v->data)[i] = below(p, 1000);
@@ -174,10 +174,10 @@ static int new_rng(ops_program *p)
 static int known(ops_program *p, ir_dtype t, bool operands)
 {
     int found = K_NO_ARG, n = 0;
-    for (int i = 0; !operands && i < p->program.n_code; i++)
-        if (p->program.code[i].type == t && one_in(p, ++n)) found = i;
-    for (int i = 0; operands && i < p->program.n_operands; i++)
-        if (p->value[i] && p->in[p->program.operands[i].in].dtype == t && one_in(p, ++n)) found = ~i;
+    for (int i = 0; !operands && i < p->fused.n_code; i++)
+        if (p->fused.code[i].type == t && one_in(p, ++n)) found = i;
+    for (int i = 0; operands && i < p->fused.n_operands; i++)
+        if (p->value[i] && p->in[p->fused.operands[i].in].dtype == t && one_in(p, ++n)) found = ~i;
     return found;
 }
 
@@ -201,7 +201,7 @@ static bool draw_slot(ops_program *p, k_instruction *c, int slot, ir_dtype t)
     bool optional = ir_op_get(c->op)->in[slot].kind == IR_SLOT_OPT;
     int arg = K_NO_ARG;
     if (c->op == IR_OP_dropout) arg = new_rng(p);
-    else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && (p->program.count == 1 || one_in(p, 2))))
+    else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && (p->fused.count == 1 || one_in(p, 2))))
         arg = optional && one_in(p, 2) ? K_NO_ARG : new_operand(p, t, true);
     else arg = draw_arg(p, t);
     c->arg[c->n_arg++] = arg;
@@ -239,7 +239,7 @@ static void add_instruction(ops_program *p)
 #include "ir/formulas.def"
         IR_OP_add,   IR_OP_mul,    IR_OP_cast,    IR_OP_cast,    IR_OP_cast,         IR_OP_cast,        IR_OP_where,
         IR_OP_where, IR_OP_select, IR_OP_dropout, IR_OP_dropout, IR_OP_dropout_grad, IR_OP_dropout_grad};
-    k_fused *g = &p->program;
+    k_fused *g = &p->fused;
     int i = g->n_code;
     k_instruction c = {.op = ops[below(p, COUNT_OF(ops))], .attr = p->attr[i]};
     const ir_op_info *op = ir_op_get(c.op);
@@ -263,10 +263,9 @@ static void add_instruction(ops_program *p)
 static int place(const ops_program *p, ir_dtype t)
 {
     for (int i = 0; i < p->n_in; i++) {
-        bool fit = p->in[i].dtype == t && k_count(&p->in[i]) == p->program.count;
-        for (int k = 0; k < p->program.n_operands; k++)
-            fit &= p->program.operands[k].in != i || p->program.operands[k].dense;
-        for (int k = 0; k < p->program.n_results; k++) fit &= p->over[k] != i;
+        bool fit = p->in[i].dtype == t && k_count(&p->in[i]) == p->fused.count;
+        for (int k = 0; k < p->fused.n_operands; k++) fit &= p->fused.operands[k].in != i || p->fused.operands[k].dense;
+        for (int k = 0; k < p->fused.n_results; k++) fit &= p->over[k] != i;
         if (fit) return i;
     }
     return -1;
@@ -274,7 +273,7 @@ static int place(const ops_program *p, ir_dtype t)
 
 static void add_result(ops_program *p, int from)
 {
-    k_fused *g = &p->program;
+    k_fused *g = &p->fused;
     const ir_dtype t = g->code[from].type;
     bool folded = g->row && ir_dtype_is_float(t) && one_in(p, 2);
     ir_dtype stored = folded && one_in(p, 2) ? draw_type(p, IR_GROUP_F) : t;
@@ -289,7 +288,7 @@ static void add_result(ops_program *p, int from)
 
 static void add_results(ops_program *p)
 {
-    const k_fused *g = &p->program;
+    const k_fused *g = &p->fused;
     bool used[K_MAX_CODE] = {false};
     for (int i = 0; i < g->n_code; i++)
         for (int k = 0; k < g->code[i].n_arg; k++)
@@ -303,14 +302,14 @@ void ops_program_make(ops_program *p, uint64_t seed, int64_t most)
     *p = (ops_program){.seed = seed};
     make_shape(p, most);
     int64_t n = 1 + below(p, one_in(p, 2) ? 5 : MAX_INSTRUCTIONS);
-    while (p->program.n_code < n) add_instruction(p);
+    while (p->fused.n_code < n) add_instruction(p);
     add_results(p);
 }
 
 void ops_program_free(ops_program *p)
 {
     for (int i = 0; i < p->n_in; i++) free(p->in[i].data);
-    for (int i = 0; i < p->program.n_results; i++) free(p->expected[i].data);
+    for (int i = 0; i < p->fused.n_results; i++) free(p->expected[i].data);
 }
 
 /* ---- expected results ------------------------------------------------------------------------ */
@@ -329,7 +328,7 @@ static k_view spread(const ops_program *p, const k_operand *o)
     const k_view *v = &p->in[o->in];
     k_view all = shaped(p, v->dtype);
     size_t size = ir_dtype_size(v->dtype);
-    for (int64_t i = 0; i < p->program.count; i++) {
+    for (int64_t i = 0; i < p->fused.count; i++) {
         int64_t from = o->dense ? i : 0, rest = i;
         for (int d = o->walk.rank - 1; !o->dense && d >= 0; d--) {
             from += rest % o->walk.dims[d] * o->walk.src[d];
@@ -346,7 +345,7 @@ static k_view argument(const ops_program *p, const k_instruction *c, int k, cons
     *own = false;
     if (c->arg[k] == K_NO_ARG) return (k_view){.dtype = IR_NO_DTYPE};
     if (c->arg[k] >= 0) return given[c->arg[k]];
-    const k_operand *o = &p->program.operands[~c->arg[k]];
+    const k_operand *o = &p->fused.operands[~c->arg[k]];
     bool single = is_single(c->op, k) || (c->op == IR_OP_pow && k == 1 && k_count(&p->in[o->in]) == 1);
     if (single || c->op == IR_OP_dropout) return p->in[o->in];
     *own = true;
@@ -370,12 +369,12 @@ static void expect_instruction(const ops_program *p, const k_instruction *c, k_v
     }
     for (int k = 0; k < c->n_arg; k++)
         if (own[k]) free(in[k].data);
-    given[c - p->program.code] = out[mask];
+    given[c - p->fused.code] = out[mask];
 }
 
 static void expect_result(ops_program *p, int i, const k_view *given)
 {
-    const k_result *r = &p->program.results[i];
+    const k_result *r = &p->fused.results[i];
     const k_view *x = &given[r->from];
     if (r->fold == K_EACH) {
         memcpy(p->expected[i].data, x->data, k_bytes(x));
@@ -384,8 +383,8 @@ static void expect_result(ops_program *p, int i, const k_view *given)
     const ir_op op = r->fold == K_ROW_SUM ? IR_OP_reduce_sum : IR_OP_reduce_mean;
     const int64_t last = 1;
     k_view rows = {.data = x->data, .dtype = x->dtype, .rank = 2};
-    rows.dims[0] = p->program.count / p->program.row;
-    rows.dims[1] = p->program.row;
+    rows.dims[0] = p->fused.count / p->fused.row;
+    rows.dims[1] = p->fused.row;
     ir_attr attr[] = {[IR_ATTR(reduce_sum, axes)] = {.list = {&last, 1}},
                       [IR_ATTR(reduce_sum, keepdims)] = {.i = 0},
                       [IR_ATTR(reduce_sum, out)] = {.dtype = p->expected[i].dtype}};
@@ -395,9 +394,9 @@ static void expect_result(ops_program *p, int i, const k_view *given)
 void ops_program_expect(ops_program *p)
 {
     k_view given[K_MAX_CODE];
-    for (int i = 0; i < p->program.n_code; i++) expect_instruction(p, &p->program.code[i], given);
-    for (int i = 0; i < p->program.n_results; i++) expect_result(p, i, given);
-    for (int i = 0; i < p->program.n_code; i++) free(given[i].data);
+    for (int i = 0; i < p->fused.n_code; i++) expect_instruction(p, &p->fused.code[i], given);
+    for (int i = 0; i < p->fused.n_results; i++) expect_result(p, i, given);
+    for (int i = 0; i < p->fused.n_code; i++) free(given[i].data);
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -411,7 +410,7 @@ static void print_view(const k_view *v)
 
 static void print(const ops_program *p, int threads)
 {
-    const k_fused *g = &p->program;
+    const k_fused *g = &p->fused;
     print_error("program %llu, %d threads, rows of %lld, shape", (unsigned long long)p->seed, threads,
                 (long long)g->row);
     print_view(&p->shape);
@@ -462,12 +461,12 @@ static void compare(const ops_program *p, int threads, const char *what, int i, 
 
 void ops_program_check(const ops_program *p, int threads)
 {
-    const k_fused *g = &p->program;
+    const k_fused *g = &p->fused;
     k_view in[K_MAX_OPERANDS], out[K_MAX_RESULTS];
     bool taken[K_MAX_OPERANDS] = {false};
     char error[256] = "";
     const k_context ctx = {.threads = threads, .error = error, .error_size = sizeof error};
-    if (!ops_on->program) fail_msg("%s has no kernel for programs", ops_on->name);
+    if (!ops_on->fused) fail_msg("%s has no kernel for programs", ops_on->name);
     for (int i = 0; i < p->n_in; i++) {
         in[i] = view_of(p->in[i].dtype, p->in[i].rank, p->in[i].dims);
         memcpy(in[i].data, p->in[i].data, k_bytes(&in[i]));
@@ -477,8 +476,8 @@ void ops_program_check(const ops_program *p, int threads)
         if (p->over[i] >= 0) taken[p->over[i]] = true;
         out[i].data = p->over[i] >= 0 ? in[p->over[i]].data : view_of(out[i].dtype, out[i].rank, out[i].dims).data;
     }
-    k_args args = {.in = in, .out = out, .n_in = p->n_in, .n_out = g->n_results, .program = g, .ctx = &ctx};
-    if (ops_run_kernel(ops_on->program, &args, threads != 1, 1)) {
+    k_args args = {.in = in, .out = out, .n_in = p->n_in, .n_out = g->n_results, .fused = g, .ctx = &ctx};
+    if (ops_run_kernel(ops_on->fused, &args, threads != 1, 1)) {
         print(p, threads);
         fail_msg("program %llu: %s", (unsigned long long)p->seed, error);
     }

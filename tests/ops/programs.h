@@ -14,7 +14,7 @@
 enum { OPS_PROGRAM_ATTRS = 2 }; /* of any op in a fused kernel */
 
 typedef struct ops_program {
-    k_fused program;
+    k_fused fused;
     k_view shape;              /* of its positions; without data */
     k_view in[K_MAX_OPERANDS]; /* never modified */
     int n_in;

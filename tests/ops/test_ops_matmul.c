@@ -194,7 +194,7 @@ typedef struct epilogue_case {
     ir_dtype type; /* of the operands */
     k_view in[4], out[4];
     ir_attr attr[3], tail_attr[1];
-    k_fused program;
+    k_fused fused;
     char error[256];
     k_context ctx;
     k_args args;
@@ -210,15 +210,15 @@ static void tail_make(epilogue_case *c)
 {
     const epilogue_row *e = c->row;
     c->tail_attr[0].i = e->tanh;
-    c->program.count = k_count(&c->out[0]);
-    c->program.n_code = c->program.n_results = 1;
-    c->program.code[0] = (k_instruction){
+    c->fused.count = k_count(&c->out[0]);
+    c->fused.n_code = c->fused.n_results = 1;
+    c->fused.code[0] = (k_instruction){
         .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_ACCUMULATOR}};
-    c->program.results[0] = (k_result){.from = 0, .fold = K_EACH};
+    c->fused.results[0] = (k_result){.from = 0, .fold = K_EACH};
     if (!(e->parts & K_PART_X)) return;
-    c->program.operands[c->program.n_operands++] = (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X,
-                                                               .dense = true};
-    c->program.code[0].arg[c->program.code[0].n_arg++] = ~0;
+    c->fused.operands[c->fused.n_operands++] = (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X,
+                                                           .dense = true};
+    c->fused.code[0].arg[c->fused.code[0].n_arg++] = ~0;
 }
 
 static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int t, bool ta, bool tb)
@@ -249,7 +249,7 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
                        .n_in = 4,
                        .n_out = 4,
                        .attr = c->attr,
-                       .program = e->tail == IR_OP_COUNT ? NULL : &c->program,
+                       .fused = e->tail == IR_OP_COUNT ? NULL : &c->fused,
                        .ctx = &c->ctx};
 }
 
@@ -328,15 +328,15 @@ static void epilogues_are_judged(void **state)
     assert_int_equal(ops_absorbs(&c.args), taken); \
     epilogue_free(&c)
     JUDGED((void)0, true);
-    JUDGED(c.program.code[0].type = IR_f16, false);
-    JUDGED(c.program.code[0].arg[0] = ~0, false);
-    JUDGED(c.program.code[0].arg[1] = K_ACCUMULATOR, false);
-    JUDGED(c.program.operands[0].dense = false, false);
-    JUDGED(c.program.operands[0].in = 0, false);
-    JUDGED(c.program.count--, false);
-    JUDGED(c.program.commits = true, false);
-    JUDGED(c.program.n_code = 2, false);
-    JUDGED(c.program.results[0].fold = K_ROW_SUM, false);
+    JUDGED(c.fused.code[0].type = IR_f16, false);
+    JUDGED(c.fused.code[0].arg[0] = ~0, false);
+    JUDGED(c.fused.code[0].arg[1] = K_ACCUMULATOR, false);
+    JUDGED(c.fused.operands[0].dense = false, false);
+    JUDGED(c.fused.operands[0].in = 0, false);
+    JUDGED(c.fused.count--, false);
+    JUDGED(c.fused.commits = true, false);
+    JUDGED(c.fused.n_code = 2, false);
+    JUDGED(c.fused.results[0].fold = K_ROW_SUM, false);
     JUDGED(c.in[3].dtype = IR_f16, false);
     JUDGED(c.in[3].dims[0]--, false);
     JUDGED(c.args.op = IR_OP_relu, false);

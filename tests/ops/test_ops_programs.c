@@ -56,8 +56,8 @@ static ampc_status run_folded(ir_op op, ir_dtype t, char *error, size_t size)
     p.operands[0] = (k_operand){.in = 0, .dense = true};
     p.code[0] = (k_instruction){.op = op, .type = t, .n_arg = 1, .arg = {~0}};
     p.results[0] = (k_result){0, K_ROW_SUM};
-    const k_args args = {.in = &x, .out = &y, .n_in = 1, .n_out = 1, .program = &p, .ctx = &ctx};
-    return ops_run_kernel(ops_on->program, &args, false, 1);
+    const k_args args = {.in = &x, .out = &y, .n_in = 1, .n_out = 1, .fused = &p, .ctx = &ctx};
+    return ops_run_kernel(ops_on->fused, &args, false, 1);
 }
 
 static void what_no_kernel_computes_is_refused(void **state)
