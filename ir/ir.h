@@ -86,9 +86,9 @@ typedef struct ir_origin {
 /* The model node that an IR node comes from. Rewrites copy it, without `parts`, to all nodes that they create. */
 typedef struct ir_loc {
     const char *file;
-    const char *op;         /* ONNX operator type; NULL for nodes that the compiler added */
-    const char *node;       /* ONNX node name, derived from the position if empty; not NULL if op is set */
-    const ir_origin *parts; /* matched model nodes, terminated by {0}; NULL if not a pattern */
+    const char *op;              /* ONNX operator type; NULL for nodes that the compiler added */
+    const char *node;            /* ONNX node name, derived from the position if empty; not NULL if op is set */
+    const ir_origin *fused_from; /* matched model nodes, terminated by {0}; NULL if not a pattern */
 } ir_loc;
 
 typedef struct ir_use { /* operand `index` of `user`, linked into the uses of the value that it reads */

@@ -105,7 +105,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     n->op = op;
     n->phase = b->phase;
     n->loc = b->loc;
-    n->loc.parts = NULL;
+    n->loc.fused_from = NULL;
     /* The caller may omit optional operands at the end; the node has every slot. */
     n->n_in = info->variadic_in < 0 && n_in < info->n_in ? info->n_in : n_in;
     n->n_out = n_out ? n_out : info->n_out;

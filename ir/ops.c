@@ -53,7 +53,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define EFFECT IR_EFFECT
 #define INPLACE IR_INPLACE
 #define VIEW IR_VIEW
-#define F32_INSIDE IR_F32_INSIDE
+#define F32_COMPUTE IR_F32_COMPUTE
 #define SPATIAL IR_SPATIAL
 #define COMMITS IR_COMMITS
 #define DROPS IR_DROPS

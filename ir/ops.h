@@ -66,7 +66,7 @@ enum ir_trait {
     IR_EFFECT = 2,
     IR_INPLACE = 4,
     IR_VIEW = 8,
-    IR_F32_INSIDE = 16,
+    IR_F32_COMPUTE = 16,
     IR_SPATIAL = 32,
     IR_COMMITS = 64,
     IR_DROPS = 128,

@@ -191,7 +191,7 @@ static ampc_status parse_location(ir_parser *p, ir_node *n)
         vec_push(p->module->arena, &parts, part);
     } while (ir_accept_mark(p, ","));
     vec_push(p->module->arena, &parts, ((ir_origin){0}));
-    n->loc.parts = parts.items;
+    n->loc.fused_from = parts.items;
     return ir_need_mark(p, ")");
 }
 

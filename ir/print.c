@@ -226,9 +226,9 @@ static void put_activation(writer *w, const ir_node *n)
     }
     if (n->loc.op) {
         put_origin(w, " !", n->loc.op, n->loc.node);
-        for (const ir_origin *p = n->loc.parts; p && p->op; p++)
-            put_origin(w, p == n->loc.parts ? " (" : ", ", p->op, p->node);
-        if (n->loc.parts) put(w, ")");
+        for (const ir_origin *p = n->loc.fused_from; p && p->op; p++)
+            put_origin(w, p == n->loc.fused_from ? " (" : ", ", p->op, p->node);
+        if (n->loc.fused_from) put(w, ")");
     }
     put_note(w, n->note);
 }

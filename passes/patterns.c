@@ -117,7 +117,7 @@ static ir_node *replace(const search *s, int pattern, ir_node *last)
     if (parts && b.loc.op) b.loc.op = s->operators[pattern];
     ir_value *value = patterns[pattern].make(&m, &b);
     if (!value) return NULL;
-    value->def->loc.parts = b.loc.op ? parts : NULL;
+    value->def->loc.fused_from = b.loc.op ? parts : NULL;
     ir_value_replace(old, value);
     remove_parts(&m);
     value->name = old->name; /* the old value is gone */

@@ -20,7 +20,7 @@ static const char *unique_name(emitter *e, const char *base)
  * operator, or NULL. */
 static const char *name_of_part(const emitter *e, const ir_node *n, const char *type)
 {
-    for (const ir_origin *p = n->loc.parts; p && p->op; p++)
+    for (const ir_origin *p = n->loc.fused_from; p && p->op; p++)
         if (strcmp(p->op, type) == 0 && strcmp(p->node, n->loc.node) != 0 && !strmap_get(e->node_names, p->node))
             return p->node;
     return NULL;

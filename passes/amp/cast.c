@@ -198,7 +198,8 @@ static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
         bool first = amp_is_cast_operand(n, i);
-        bool second = slot->group == IR_GROUP_G && (along || (e->compute_dtype == IR_f32 && e->rule != AMP_INSIDE));
+        bool second = slot->group == IR_GROUP_G &&
+                      (along || (e->compute_dtype == IR_f32 && e->rule != AMP_F32_COMPUTE));
         if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->compute_dtype, why);
     }
 }
@@ -255,7 +256,7 @@ static const char *decision(const amp_entry *e, arena *a)
 {
     const char *colour = ir_colour_name(e->colour);
     if (e->rule == AMP_LOSS) return arena_printf(a, "%s, f32 for the loss", colour);
-    if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_INSIDE_MIXED)
+    if (e->rule == AMP_CLEAR_MIXED || e->rule == AMP_F32_COMPUTE_MIXED)
         return arena_printf(a, "%s, mixed operand types", colour);
     if (e->rule == AMP_UNLISTED) return "unlisted";
     if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";

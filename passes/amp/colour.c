@@ -72,7 +72,7 @@ static bool touches_f64(const ir_node *n)
     return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
 }
 
-static bool is_inside(const colour_state *c, const ir_node *n) { return amp_list_inside(c->list, n); }
+static bool computes_in_f32(const colour_state *c, const ir_node *n) { return amp_list_inside(c->list, n); }
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
 
@@ -217,7 +217,7 @@ static void colour_node(colour_state *c, ir_node *n)
 /* Whether n computes in f32 internally and writes f32 whatever the types of its operands. */
 static bool is_boundary(const colour_state *c, const ir_node *n)
 {
-    return c->entries[n->id].colour == IR_BLACK && is_inside(c, n) &&
+    return c->entries[n->id].colour == IR_BLACK && computes_in_f32(c, n) &&
            (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
 }
 
@@ -287,7 +287,7 @@ static count decide_inside(const colour_state *c, const ir_node *n, amp_entry *e
 {
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
-    set(e, mixed ? AMP_INSIDE_MIXED : AMP_INSIDE, mixed ? IR_f32 : a->type, NULL);
+    set(e, mixed ? AMP_F32_COMPUTE_MIXED : AMP_F32_COMPUTE, mixed ? IR_f32 : a->type, NULL);
     if (!has_separate_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
     if (c->terminal[n->id]) e->result = IR_f32;
     else if (e->compute_dtype == IR_f32 && read_by_white(c, n)) e->result = low;
@@ -391,7 +391,7 @@ static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
     if (is_named(e)) return decide_named(e, low);
     bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
     if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
-    bool inside = black && is_inside(c, n), terminal = c->terminal[n->id];
+    bool inside = black && computes_in_f32(c, n), terminal = c->terminal[n->id];
     if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
     if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
     if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
@@ -417,7 +417,7 @@ static void note_results(colour_state *c, const ir_node *n, amp_entry *e, count 
         c->type[v->id] = v->type.dtype;
         if (!coloured) continue;
         if (ir_dtype_is_float(v->type.dtype)) {
-            if (!follows && e->rule == AMP_INSIDE) continue;
+            if (!follows && e->rule == AMP_F32_COMPUTE) continue;
             if (follows && e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
             if (amp_narrows_result(n, i, e, c->list)) c->type[v->id] = e->result;
         }

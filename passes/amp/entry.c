@@ -30,13 +30,13 @@ bool amp_follows_result(const ir_node *n, int i)
 
 bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
 {
-    return ir_dtype_is_low(e->result) && e->rule != AMP_INSIDE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
+    return ir_dtype_is_low(e->result) && e->rule != AMP_F32_COMPUTE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
            ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_fp32_operands(l, n->loc.op);
 }
 
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)
 {
-    return e->rule != AMP_INSIDE && n->loc.op && !amp_list_fp32_operands(l, n->loc.op);
+    return e->rule != AMP_F32_COMPUTE && n->loc.op && !amp_list_fp32_operands(l, n->loc.op);
 }
 
 bool amp_converts(const ir_value *v)

@@ -22,8 +22,8 @@
     X(AMP_LOSS, "on the path from the last white or f32-internal op to the loss") \
     X(AMP_LISTED_WHITE, "white") \
     X(AMP_LISTED_BLACK, "black") \
-    X(AMP_INSIDE, "black, but computes in f32 internally: operands and results of any type") \
-    X(AMP_INSIDE_MIXED, "black, computes in f32 internally; mixed operand types: f32") \
+    X(AMP_F32_COMPUTE, "black, but computes in f32 internally: operands and results of any type") \
+    X(AMP_F32_COMPUTE_MIXED, "black, computes in f32 internally; mixed operand types: f32") \
     X(AMP_GRAY_F32, "gray, follows an f32 producer") \
     X(AMP_GRAY_LOW, "gray, follows a low-precision producer") \
     X(AMP_GRAY_KEEP, "gray without a coloured producer: keeps its operand type") \

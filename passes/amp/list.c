@@ -170,7 +170,7 @@ static bool is_later(const amp_list *l, const list_entry *e, const list_entry *t
 const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low)
 {
     const list_entry *line = amp_list_find(l, n->loc.op, n, low);
-    for (const ir_origin *p = n->loc.parts; p && p->op; p++) {
+    for (const ir_origin *p = n->loc.fused_from; p && p->op; p++) {
         const list_entry *part = amp_list_find(l, p->op, n, low);
         bool black = part && part->colour == IR_BLACK && !part->conditions.count;
         if (black && line && is_later(l, part, line)) line = part;
@@ -182,7 +182,7 @@ const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype
 static bool names_node(const char *glob, const ir_loc *loc)
 {
     bool found = fnmatch(glob, loc->node, 0) == 0;
-    for (const ir_origin *p = loc->parts; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
+    for (const ir_origin *p = loc->fused_from; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
     return found;
 }
 
@@ -215,7 +215,7 @@ bool amp_list_unsupported(const amp_list *l, const char *op)
 
 bool amp_list_inside(const amp_list *l, const ir_node *n)
 {
-    if (!(ir_op_get(n->op)->traits & IR_F32_INSIDE) || l->rule.f32_inside == INSIDE_IGNORE) return false;
+    if (!(ir_op_get(n->op)->traits & IR_F32_COMPUTE) || l->rule.f32_inside == INSIDE_IGNORE) return false;
     bool all = l->rule.f32_inside == INSIDE_HONOUR && !l->plain_runtime;
     return all || (n->loc.op && rules_text_has(l->rule.promises, n->loc.op));
 }
@@ -248,7 +248,7 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
 static bool is_op(const ir_loc *loc, const char *op)
 {
     bool found = loc->op && strcmp(loc->op, op) == 0;
-    for (const ir_origin *p = loc->parts; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
+    for (const ir_origin *p = loc->fused_from; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
     return found;
 }
 

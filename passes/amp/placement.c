@@ -81,7 +81,10 @@ static bool narrows_after(const placement_state *p, const ir_node *n)
     return false;
 }
 
-static bool is_inside(const amp_entry *e) { return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED; }
+static bool computes_in_f32(const amp_entry *e)
+{
+    return e->rule == AMP_F32_COMPUTE || e->rule == AMP_F32_COMPUTE_MIXED;
+}
 
 static bool is_free(const placement_state *p, const amp_entry *e)
 {
@@ -92,8 +95,8 @@ static bool is_free(const placement_state *p, const amp_entry *e)
     case AMP_CLEAR:
     case AMP_CLEAR_MIXED:
     case AMP_ATTENTION:
-    case AMP_INSIDE:
-    case AMP_INSIDE_MIXED: return true;
+    case AMP_F32_COMPUTE:
+    case AMP_F32_COMPUTE_MIXED: return true;
     case AMP_O2: return e->colour == IR_GRAY || e->colour == IR_CLEAR;
     case AMP_LISTED_WHITE: return p->options->white_soft;
     default: return false;
@@ -162,7 +165,7 @@ static void add_node(placement_state *p, const ir_node *n)
     uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low),
                                 e->compute_dtype);
     uint32_t writes = reads;
-    const ir_value *only = is_inside(e) ? only_operand(n) : NULL;
+    const ir_value *only = computes_in_f32(e) ? only_operand(n) : NULL;
     bool pinned = !is_free(p, e) || narrows_after(p, n);
     if (only) cut_merge(p->cut, p->produced[only->id], reads);
     else if (pinned) cut_pin(p->cut, reads, label_of_type(e->compute_dtype));
@@ -265,10 +268,11 @@ static void add_readers(placement_state *p, const ir_value *v)
 {
     for (const ir_use *u = v->first_use; u; u = u->next) {
         uint32_t reader = reader_at(p, v, u);
-        bool inside = reader != NONE && is_inside(entry_of(p, u->user));
+        bool inside = reader != NONE && computes_in_f32(entry_of(p, u->user));
         if (reader != NONE) cut_reader(p->cut, reader);
         if (p->tainted[v->id] && (reader == NONE || inside)) pin_as_decided(p, v);
-        if (v->kind == IR_VALUE_RESULT && is_inside(entry_of(p, v->def)) && is_read_by_loss(p, u)) pin_as_decided(p, v);
+        if (v->kind == IR_VALUE_RESULT && computes_in_f32(entry_of(p, v->def)) && is_read_by_loss(p, u))
+            pin_as_decided(p, v);
     }
 }
 
@@ -374,7 +378,8 @@ static void apply_labels(placement_state *p, const cut_label *labels)
         if (p->computes[n->id] == NONE) continue;
         e->compute_dtype = type_of_label(p, labels[p->computes[n->id]]);
         e->result = type_of_label(p, labels[p->writes[n->id]]);
-        if (!is_free(p, e) || is_inside(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->compute_dtype))) continue;
+        if (!is_free(p, e) || computes_in_f32(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->compute_dtype)))
+            continue;
         e->rule = AMP_CUT;
         e->cause = NULL;
     }

@@ -33,9 +33,9 @@ static model_node *model_node_of(model_nodes *list, const ir_node *n, arena *a)
 
 static bool is_f32_black(amp_rule r)
 {
-    return r == AMP_LISTED_BLACK || r == AMP_INSIDE || r == AMP_INSIDE_MIXED || r == AMP_NODE || r == AMP_TENSOR ||
-           r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD || r == AMP_RANGE ||
-           r == AMP_INITIALIZER;
+    return r == AMP_LISTED_BLACK || r == AMP_F32_COMPUTE || r == AMP_F32_COMPUTE_MIXED || r == AMP_NODE ||
+           r == AMP_TENSOR || r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD ||
+           r == AMP_RANGE || r == AMP_INITIALIZER;
 }
 
 void amp_count(const ir_graph *g, const amp_scope *s)
@@ -147,7 +147,7 @@ static bool is_selected(const char *name, const compile_options *o)
 static bool is_origin_selected(const ir_loc *loc, const compile_options *o)
 {
     bool selected = loc->op && is_selected(loc->node, o);
-    for (const ir_origin *p = loc->parts; p && p->op && !selected; p++) selected = is_selected(p->node, o);
+    for (const ir_origin *p = loc->fused_from; p && p->op && !selected; p++) selected = is_selected(p->node, o);
     return selected;
 }
 
@@ -166,7 +166,7 @@ bool amp_explain(const ir_graph *g, const amp_scope *s, FILE *f)
         const ir_node *n = list.items.items[i]->first;
         const amp_entry *e = &s->entries[n->id];
         if (is_selected(n->loc.node, o)) explain_node(f, n, NULL, e, o->json, a);
-        for (const ir_origin *p = n->loc.parts; p && p->op; p++)
+        for (const ir_origin *p = n->loc.fused_from; p && p->op; p++)
             if (is_selected(p->node, o) && strcmp(p->node, n->loc.node) != 0) explain_node(f, n, p, e, o->json, a);
     }
     return list.items.count || strcmp(o->explain, "all") == 0;
@@ -352,7 +352,7 @@ static void print_op_json(FILE *f, const ir_op_info *op, bool gradient, arena *a
     json_write_string(&w, "op", op->name);
     json_write_string(&w, "colour", ir_colour_name(op->colour));
     json_write_bool(&w, "gradient", gradient);
-    json_write_bool(&w, "f32_inside", op->traits & IR_F32_INSIDE);
+    json_write_bool(&w, "f32_inside", op->traits & IR_F32_COMPUTE);
     json_write_string(&w, "in", slot_list(op->in, op->n_in, a));
     json_write_string(&w, "out", slot_list(op->out, op->n_out, a));
     json_write_string(&w, "attributes", slot_list(op->attr, op->n_attr, a));
@@ -362,7 +362,7 @@ static void print_op_json(FILE *f, const ir_op_info *op, bool gradient, arena *a
 static void print_op(FILE *f, const ir_op_info *op, bool gradient, arena *a)
 {
     fprintf(f, "%-28s %-6s %-8s %-6s %s -> %s {%s}\n", op->name, ir_colour_name(op->colour), gradient ? "yes" : "no",
-            op->traits & IR_F32_INSIDE ? "f32" : "", slot_list(op->in, op->n_in, a), slot_list(op->out, op->n_out, a),
+            op->traits & IR_F32_COMPUTE ? "f32" : "", slot_list(op->in, op->n_in, a), slot_list(op->out, op->n_out, a),
             slot_list(op->attr, op->n_attr, a));
 }
 

@@ -206,11 +206,11 @@ typedef enum header_hash { NOT_RECORDED, WRONG, RIGHT } header_hash;
 static header_hash compare_header_hash(char *text, size_t n)
 {
     char recorded[17] = "", actual[17];
-    char *at = rt_st_header_hash(text, n);
+    char *at = safetensors_header_hash(text, n);
     if (!at) return NOT_RECORDED;
     memcpy(recorded, at, RT_ST_HASH_DIGITS);
     memcpy(at, RT_ST_NO_HASH, RT_ST_HASH_DIGITS);
-    rt_st_hash64(XXH3_64bits(text, n), actual);
+    safetensors_hash64(XXH3_64bits(text, n), actual);
     memcpy(at, recorded, RT_ST_HASH_DIGITS);
     return strcmp(recorded, actual) == 0 ? RIGHT : WRONG;
 }
@@ -243,7 +243,7 @@ static ampc_status parse_text(rt_safetensors *f, char *text, size_t n)
         return diag_error(f->d, s, DIAG_FILE(f->path), "bad header at byte %d: %s", e.position, e.text);
     if (s != AMPC_OK) return rt_no_memory(f->d);
     TRY(parse_table(f));
-    rt_st_hash128(text, n, f->hash);
+    safetensors_hash128(text, n, f->hash);
     collect_hashes(f);
     TRY(check_header_hash(f, hash));
     return check_all_hashed(f);
@@ -332,7 +332,7 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
     if (!rt_io_pread(f->fd, dst, e->bytes, e->offset)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
     const char *recorded = f->verify == RT_VERIFY_NONE ? NULL : f->hashes[e - f->entries];
     if (!recorded) return AMPC_OK;
-    rt_st_hash64(XXH3_64bits(dst, e->bytes), actual);
+    safetensors_hash64(XXH3_64bits(dst, e->bytes), actual);
     return strcmp(recorded, actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }
 
@@ -348,7 +348,7 @@ static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *
         if (!rt_io_pread(f->fd, chunk, n, e->offset + at)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
         XXH3_64bits_update(state, chunk, n);
     }
-    rt_st_hash64(XXH3_64bits_digest(state), actual);
+    safetensors_hash64(XXH3_64bits_digest(state), actual);
     return strcmp(f->hashes[e - f->entries], actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged");
 }
 

@@ -35,7 +35,7 @@ const safetensors_type *safetensors_type_by_dtype(ir_dtype dtype)
     return NULL;
 }
 
-char *rt_st_header_hash(char *header, size_t n)
+char *safetensors_header_hash(char *header, size_t n)
 {
     /* Quotes inside a JSON string would be escaped, so only the member itself matches. */
     static const char mark[] = "\"" RT_ST_HASH_KEY "\":\"";
@@ -45,11 +45,11 @@ char *rt_st_header_hash(char *header, size_t n)
     return (size_t)(header + n - at) > RT_ST_HASH_DIGITS && at[RT_ST_HASH_DIGITS] == '"' ? at : NULL;
 }
 
-void rt_st_hash64(uint64_t hash, char dst[17]) { snprintf(dst, 17, "%016llx", (unsigned long long)hash); }
+void safetensors_hash64(uint64_t hash, char dst[17]) { snprintf(dst, 17, "%016llx", (unsigned long long)hash); }
 
-void rt_st_hash128(const void *data, size_t n, char dst[33])
+void safetensors_hash128(const void *data, size_t n, char dst[33])
 {
     XXH128_hash_t h = XXH3_128bits(data, n);
-    rt_st_hash64(h.high64, dst);
-    rt_st_hash64(h.low64, dst + 16);
+    safetensors_hash64(h.high64, dst);
+    safetensors_hash64(h.low64, dst + 16);
 }

@@ -25,14 +25,14 @@ const safetensors_type *safetensors_type_by_name(const char *name); /* NULL if u
 const safetensors_type *safetensors_type_by_dtype(ir_dtype dtype);  /* never NULL for an IR dtype */
 
 /* Finds the 16 digits of the header's own hash in its text; NULL if it has none in the form that we write. */
-char *rt_st_header_hash(char *header, size_t n);
+char *safetensors_header_hash(char *header, size_t n);
 
 /* XXH3-64 and XXH3-128 as lower-case hexadecimal digits, NUL-terminated. */
-void rt_st_hash64(uint64_t hash, char dst[17]);
-void rt_st_hash128(const void *data, size_t n, char dst[33]);
+void safetensors_hash64(uint64_t hash, char dst[17]);
+void safetensors_hash128(const void *data, size_t n, char dst[33]);
 
-/* Checks that the header of the file open as `fd` has this hash (rt_st_hash128), and each tensor the hash that the
- * header records. Fails with AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
+/* Checks that the header of the file open as `fd` has this hash (safetensors_hash128), and each tensor the hash that
+ * the header records. Fails with AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status safetensors_check(int fd, const char *path, const char *hash, diag *d);
 
 #endif

@@ -236,9 +236,9 @@ static ampc_status complete_header(rt_safetensors_writer *w, rt_atomic_file *f)
     size_t n;
     char *text = make_header(w, &n);
     if (!text) return rt_no_memory(w->d);
-    rt_st_hash64(XXH3_64bits(text, n), digits);
-    memcpy(rt_st_header_hash(text, n), digits, RT_ST_HASH_DIGITS);
-    rt_st_hash128(text, n, w->hash);
+    safetensors_hash64(XXH3_64bits(text, n), digits);
+    memcpy(safetensors_header_hash(text, n), digits, RT_ST_HASH_DIGITS);
+    safetensors_hash128(text, n, w->hash);
     ampc_status s = rt_atomic_rewrite(f, RT_ST_LENGTH_BYTES, text, n);
     free(text);
     return s;
@@ -267,7 +267,7 @@ static ampc_status write_tensors(rt_safetensors_writer *w, rt_atomic_file *f)
     for (size_t i = 0; s == AMPC_OK && i < w->count; i++) {
         XXH3_64bits_reset(state);
         s = stream(f, &w->items[i], chunk, state);
-        rt_st_hash64(XXH3_64bits_digest(state), w->items[i].hash);
+        safetensors_hash64(XXH3_64bits_digest(state), w->items[i].hash);
     }
     XXH3_freeState(state);
     free(chunk);

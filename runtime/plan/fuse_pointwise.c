@@ -49,7 +49,7 @@ typedef struct fusion_state {
 /* The step must have been in the plan when the stage began. */
 static place *place_of(const fusion_state *f, const rt_step *s) { return &f->places[s->index]; }
 
-static bool is_inside(const fusion_state *f, const rt_step *s) { return s && place_of(f, s)->inside; }
+static bool computes_in_f32(const fusion_state *f, const rt_step *s) { return s && place_of(f, s)->inside; }
 
 /* ---- instructions -------------------------------------------------------------------------------- */
 
@@ -260,7 +260,7 @@ static bool can_read_operands(const fusion_state *f, const rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++) {
         const rt_step *from = rt_def(f->p, s->in_value[j]);
-        if (is_inside(f, from) && (reads_once(s, j) || folds(from))) return false;
+        if (computes_in_f32(f, from) && (reads_once(s, j) || folds(from))) return false;
     }
     return true;
 }
@@ -270,7 +270,7 @@ static bool can_serve_readers(const fusion_state *f, const rt_step *s)
 {
     for (int k = 0; k < s->n_out; k++)
         for (const rt_use *u = rt_step_writes(s, k) ? rt_uses(f->p, s->out_value[k]) : NULL; u; u = u->next)
-            if (is_inside(f, u->step) && reads_once(u->step, u->slot)) return false;
+            if (computes_in_f32(f, u->step) && reads_once(u->step, u->slot)) return false;
     return true;
 }
 
@@ -278,7 +278,7 @@ static bool can_fold(const fusion_state *f, const region *r, const rt_step *s)
 {
     const int64_t row = folded_row(s);
     if (!row || (r->row && row != r->row) || k_count(&s->in[0]) != r->count) return false;
-    return is_inside(f, rt_def(f->p, s->in_value[0]));
+    return computes_in_f32(f, rt_def(f->p, s->in_value[0]));
 }
 
 static bool can_join(const fusion_state *f, const region *r, const rt_step *s, int *position)

@@ -1,10 +1,10 @@
-"""Emitted models beside other software: `python tests/emit/agree.py BUILD` with current onnx, onnxruntime and numpy
+"""Compares emitted models with other software: `python tests/emit/agree.py BUILD` with current onnx, onnxruntime and numpy
 (Debian's onnx is too old for bfloat16 at opset 22).
 
 Each golden and test model at O1, fp16 and bf16: full check; convolutions and products read the low type; onnxruntime
 loads the fp16 model and its outputs agree with those of `ampc-run infer` on the same emitted model within 1e-2 of the
 largest value. Models of make_models.py, which only are converted, are held against the same model in fp32, but the
-detector, whose choices may differ. Models with operators that ampc only carries along are held against the golden outputs, but not where
+detector, whose choices may differ. Models with opaque operators are compared with the golden outputs, but not where
 those were made with the statistics of the batch. Prints a Markdown table; docs/onnx-out.md has the last one."""
 import glob
 import os

@@ -1,6 +1,6 @@
 """One part of the suite: its deadline, the programs that it runs, and its verdicts.
 
-Results are written anew after every step, each file atomically, so that a part that is killed leaves what it knew:
+Results are rewritten after every step, each file atomically, so that a part that is killed leaves what it knew:
   results.json     all verdicts and figures
   results.md       the same for people
   results.tar.gz   logs, recordings, plans and traces
@@ -168,7 +168,7 @@ class Session:
 
     def run(self, name, command, budget, watch=None, **more):
         """Runs a command for at most `budget` seconds, or what is left of the part; its output goes to the log NAME.
-        `watch`, if given, sees the output twice a second and may stop the command by returning a reason."""
+        `watch`, if given, sees the output every half second and may stop the command by returning a reason."""
         budget = min(budget * self.options.slow, self.left())
         if budget < 2:
             return Outcome(None, "", 0.0, "no time left")

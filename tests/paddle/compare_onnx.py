@@ -4,7 +4,7 @@
 usage: compare_onnx.py [--ampc PATH] [--graphs N] [--seed N] [--control]
 
 compare.py enters by the text of the IR and so holds the pass alone; this one enters by the importer and has more
-operators, those among them that are only carried along. Needs the Python packages `paddlepaddle` (2.6 or later) and
+operators, including opaque ones. Needs the Python packages `paddlepaddle` (2.6 or later) and
 `onnx`. Compared: the type that every node computes in (--explain all --json) and the number of casts inserted
 (--stats --json). --control: with If, whose bodies are blocks of the program. The first differences are printed with
 both programs; exit 1 if there is any.
@@ -216,7 +216,7 @@ class Model:
         self.node("Cast", [a], paddle.cast(v, "float32"), to=TensorProto.FLOAT)
 
     def truncate(self):
-        """A parameter that is read only on the way to integers: no derivative goes through."""
+        """A parameter used only by conversions to integers, through which no derivative passes."""
         a, v = self.param("i%d" % self.count, SIZE)
         for _ in range(self.r.randint(0, 2)):
             kind = self.r.randint(0, 3)

@@ -34,7 +34,7 @@ static void test_texts(void **state)
     (void)state;
     static const struct {
         diag_loc loc;
-        const char *want;
+        const char *expected;
     } rows[] = {
         {{0}, "error: bad 7"},
         {{.file = "model.onnx"}, "model.onnx: error: bad 7"},
@@ -57,8 +57,8 @@ static void test_texts(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         diag *d = new_diag();
         assert_int_equal(diag_error(d, AMPC_UNSUPPORTED, rows[i].loc, "bad %d", 7), 3);
-        assert_string_equal(last, rows[i].want);
-        assert_string_equal(diag_first_error(d), rows[i].want);
+        assert_string_equal(last, rows[i].expected);
+        assert_string_equal(diag_first_error(d), rows[i].expected);
         diag_free(d);
     }
 }
@@ -83,13 +83,13 @@ static void test_names_are_escaped(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         diag *d = new_diag();
-        char want[128];
-        snprintf(want, sizeof want, "m: node '%s': error: x", rows[i][1]);
+        char expected[128];
+        snprintf(expected, sizeof expected, "m: node '%s': error: x", rows[i][1]);
         diag_error(d, AMPC_REJECTED, (diag_loc){.file = "m", .node = rows[i][0]}, "x");
-        assert_string_equal(last, want);
-        snprintf(want, sizeof want, "error: '%s'", strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
+        assert_string_equal(last, expected);
+        snprintf(expected, sizeof expected, "error: '%s'", strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
         diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "'%s'", rows[i][0]);
-        assert_string_equal(last, want);
+        assert_string_equal(last, expected);
         diag_free(d);
     }
 }
@@ -97,17 +97,17 @@ static void test_names_are_escaped(void **state)
 static void test_long_names_are_cut(void **state)
 {
     (void)state;
-    char name[1001], want[1100];
+    char name[1001], expected[1100];
     memset(name, 'n', 1000);
     name[1000] = 0;
     diag *d = new_diag();
     diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
-    snprintf(want, sizeof want, "node '%.128s...': error: x", name);
-    assert_string_equal(last, want);
+    snprintf(expected, sizeof expected, "node '%.128s...': error: x", name);
+    assert_string_equal(last, expected);
     name[128] = 0;
     diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
-    snprintf(want, sizeof want, "node '%s': error: x", name);
-    assert_string_equal(last, want);
+    snprintf(expected, sizeof expected, "node '%s': error: x", name);
+    assert_string_equal(last, expected);
     diag_free(d);
 }
 

@@ -6,7 +6,7 @@ static void test_canonical(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *want;
+        const char *text, *expected;
     } rows[] = {
         {"0", "0"},
         {"64", "64"},
@@ -51,7 +51,7 @@ static void test_canonical(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ir_dim d = dim(rows[i].text);
-        assert_string_equal(print(d), rows[i].want);
+        assert_string_equal(print(d), rows[i].expected);
         assert_true(dim(print(d)) == d);
     }
 }
@@ -106,7 +106,7 @@ static void test_arithmetic(void **state)
     (void)state;
     static const struct {
         char op;
-        const char *a, *b, *want;
+        const char *a, *b, *expected;
     } rows[] = {
         {'+', "N", "2*N+1", "3*N+1"},
         {'+', "9223372036854775807", "1", "?"},
@@ -138,7 +138,7 @@ static void test_arithmetic(void **state)
         case '*': got = ir_dim_mul(table, a, b); break;
         default: got = ir_dim_div(table, a, b); break;
         }
-        assert_string_equal(print(got), rows[i].want);
+        assert_string_equal(print(got), rows[i].expected);
     }
     assert_true(ir_dim_number(INT64_MIN) == IR_DIM_LOWEST);
     assert_true(ir_dim_floordiv(table, IR_DIM_NONE, 2) == IR_DIM_NONE);
@@ -170,7 +170,7 @@ static void test_minimum(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *want;
+        const char *text, *expected;
     } rows[] = {
         {"5", "5"},
         {"-5", "-5"},
@@ -184,7 +184,7 @@ static void test_minimum(void **state)
         {"(N+1)*(T+2)", "2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].want);
+        assert_string_equal(print(ir_dim_lower_bound(table, dim(rows[i].text))), rows[i].expected);
 }
 
 static void test_values(void **state)
@@ -194,7 +194,7 @@ static void test_values(void **state)
     static const int64_t sizes[] = {5, 3, -1};
     static const struct {
         const char *text;
-        int64_t want;
+        int64_t expected;
     } rows[] = {
         {"7", 7},      {"N*T+1", 16},          {"floor((N+1)/2)*4", 12}, {"floor((N-8)/2)", -2},
         {"N*U+T", -1}, {"floor((U+N)/5)", -1},
@@ -207,7 +207,7 @@ static void test_values(void **state)
             assert_int_equal(unbound, 2);
             assert_string_equal(ir_dim_symbol_name(table, unbound), "U");
         } else {
-            assert_int_equal(got, rows[i].want);
+            assert_int_equal(got, rows[i].expected);
         }
     }
     int64_t got;
@@ -224,7 +224,7 @@ static void test_solve(void **state)
     (void)state;
     static const struct {
         const char *text;
-        int64_t value, want; /* -1: no solution */
+        int64_t value, expected; /* -1: no solution */
     } rows[] = {
         {"U", 7, 7},
         {"128*U", 384, 3},
@@ -251,7 +251,7 @@ static void test_solve(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t sizes[] = {5, 3, -1, -1};
         bool solved = ir_dim_solve(table, dim(rows[i].text), rows[i].value, sizes);
-        if (solved != (rows[i].want >= 0) || sizes[2] != rows[i].want)
+        if (solved != (rows[i].expected >= 0) || sizes[2] != rows[i].expected)
             fail_msg("%s = %lld: %d, %lld", rows[i].text, (long long)rows[i].value, solved, (long long)sizes[2]);
         assert_true(sizes[0] == 5 && sizes[1] == 3 && sizes[3] == -1);
     }

@@ -6,7 +6,7 @@ static void canonical(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *want;
+        const char *text, *expected;
     } rows[] = {
         {"max(0,N-5)", "max(0,N-5)"},
         {"max(N,5)", "max(0,N-5)+5"},
@@ -32,7 +32,7 @@ static void canonical(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ir_dim d = dim(rows[i].text);
-        assert_string_equal(print(d), rows[i].want);
+        assert_string_equal(print(d), rows[i].expected);
         assert_true(dim(print(d)) == d);
     }
 }

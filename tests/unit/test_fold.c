@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 typedef struct row {
-    const char *op, *operands, *attributes, *want;
+    const char *op, *operands, *attributes, *expected;
 } row;
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -63,7 +63,7 @@ static const char *fold_row(const row *r)
     char *word;
     assert_true(ir_op_find(r->op, &op));
     for (const char *text = r->operands; (word = next_word(&text)); n_in++) in[n_in] = read_constant(g, k, word);
-    for (const char *text = r->want; ir_op_get(op)->variadic_out >= 0 && next_word(&text);) n_out++;
+    for (const char *text = r->expected; ir_op_get(op)->variadic_out >= 0 && next_word(&text);) n_out++;
     ir_node *n = ir_new_array(&b, op, n_in, in, n_out);
     for (const char *text = r->attributes; (word = next_word(&text));) read_attribute(n, word);
     if (!ir_done_all(&b, n)) return diag_first_error(messages);
@@ -79,8 +79,8 @@ static void run_rows(const row *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         const row *r = &rows[i];
         const char *got = fold_row(r);
-        if (strcmp(got, r->want))
-            fail_msg("%s %s {%s}: expected %s, got %s", r->op, r->operands, r->attributes, r->want, got);
+        if (strcmp(got, r->expected))
+            fail_msg("%s %s {%s}: expected %s, got %s", r->op, r->operands, r->attributes, r->expected, got);
     }
 }
 

@@ -5,7 +5,7 @@
 #include "ir_rows.h"
 
 typedef struct row {
-    const char *op, *operands, *attributes, *want;
+    const char *op, *operands, *attributes, *expected;
 } row;
 
 /* ---- parsing rows ---------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static int count_results(const row *r)
     ir_op op;
     assert_true(ir_op_find(r->op, &op));
     if (ir_op_get(op)->variadic_out < 0) return 0;
-    for (const char *text = r->want; *r->want != '!' && next_word(&text);) n++;
+    for (const char *text = r->expected; *r->expected != '!' && next_word(&text);) n++;
     return n;
 }
 
@@ -62,12 +62,12 @@ static void run_row(const row *r)
     diag_clear(messages);
     ir_node *n = make_node(r);
     ampc_status status = ir_infer(n, messages);
-    if (*r->want == '!') {
-        if (status != AMPC_REJECTED || !strstr(diag_first_error(messages), r->want + 1))
-            fail_msg("%s %s {%s}: expected \"%s\", got \"%s\" %s", r->op, r->operands, r->attributes, r->want + 1,
+    if (*r->expected == '!') {
+        if (status != AMPC_REJECTED || !strstr(diag_first_error(messages), r->expected + 1))
+            fail_msg("%s %s {%s}: expected \"%s\", got \"%s\" %s", r->op, r->operands, r->attributes, r->expected + 1,
                      diag_first_error(messages), show_results(n));
-    } else if (status != AMPC_OK || strcmp(show_results(n), r->want)) {
-        fail_msg("%s %s {%s}: expected %s, got %s %s", r->op, r->operands, r->attributes, r->want, show_results(n),
+    } else if (status != AMPC_OK || strcmp(show_results(n), r->expected)) {
+        fail_msg("%s %s {%s}: expected %s, got %s %s", r->op, r->operands, r->attributes, r->expected, show_results(n),
                  diag_first_error(messages));
     }
 }
@@ -390,7 +390,7 @@ static void test_broadcast(void **state)
 {
     (void)state;
     static const struct {
-        const char *a, *b, *want;
+        const char *a, *b, *expected;
     } rows[] = {
         {"f32[]", "f32[]", "f32[]"},        {"f32[2,3]", "f32[3]", "f32[2,3]"}, {"f32[1]", "f32[N]", "f32[N]"},
         {"f32[N,1]", "f32[T]", "f32[N,T]"}, {"f32[1]", "f32[0]", "f32[0]"},     {"f32[2]", "f32[N]", NULL},
@@ -398,8 +398,8 @@ static void test_broadcast(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ir_type a = read_type(rows[i].a), b = read_type(rows[i].b), got;
-        assert_int_equal(ir_broadcast(&a, &b, &got), rows[i].want != NULL);
-        if (rows[i].want) assert_string_equal(ir_type_print(module, &got, module->arena), rows[i].want);
+        assert_int_equal(ir_broadcast(&a, &b, &got), rows[i].expected != NULL);
+        if (rows[i].expected) assert_string_equal(ir_type_print(module, &got, module->arena), rows[i].expected);
     }
 }
 

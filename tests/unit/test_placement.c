@@ -123,7 +123,10 @@ static void make_device(trial *t)
 
 /* ---- an independent version of the rules ----------------------------------------------------- */
 
-static bool is_inside(const amp_entry *e) { return e->rule == AMP_INSIDE || e->rule == AMP_INSIDE_MIXED; }
+static bool computes_in_f32(const amp_entry *e)
+{
+    return e->rule == AMP_F32_COMPUTE || e->rule == AMP_F32_COMPUTE_MIXED;
+}
 
 static bool is_choice(const trial *t, const amp_entry *e)
 {
@@ -146,7 +149,7 @@ static bool is_dangerous(const trial *t, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || v->def->op == IR_OP_cast) return false;
     const amp_entry *e = &t->greedy[v->def->id];
-    if (is_inside(e) || e->compute_dtype != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
+    if (computes_in_f32(e) || e->compute_dtype != IR_f32 || e->colour == IR_WHITE) return e->rule == AMP_LOSS;
     if (e->rule == AMP_GRAY_F32 || e->rule == AMP_LOSS || e->colour == IR_BLACK) return true;
     bool any = false;
     for (int i = 0; i < v->def->n_in && e->colour == IR_CLEAR; i++)
@@ -170,8 +173,8 @@ static bool is_legal_value(const trial *t, const ir_value *v)
     bool low = is_low(t, v), dangerous = is_dangerous(t, v);
     for (const ir_use *u = v->first_use; u && low && v->kind == IR_VALUE_RESULT; u = u->next) {
         bool loss = u->user->role == IR_OUTPUT_loss || t->greedy[u->user->id].rule == AMP_LOSS;
-        if (dangerous && (demand_of(t, u) != LOW || is_inside(&t->greedy[u->user->id]))) return false;
-        if (loss && is_inside(&t->greedy[v->def->id]) && t->greedy[v->def->id].result == IR_f32) return false;
+        if (dangerous && (demand_of(t, u) != LOW || computes_in_f32(&t->greedy[u->user->id]))) return false;
+        if (loss && computes_in_f32(&t->greedy[v->def->id]) && t->greedy[v->def->id].result == IR_f32) return false;
     }
     return true;
 }
@@ -283,7 +286,9 @@ static void try_all(trial *t, int k)
     bool choice = is_choice(t, e), out = has_out(n) && e->rule != AMP_LOSS;
     for (int want = 0; want <= choice; want++)
         for (int result = 0; result <= out; result++) {
-            t->want[n->id] = choice ? want : is_inside(e) ? is_low(t, ir_in(n, 0)) : ir_dtype_is_low(e->compute_dtype);
+            t->want[n->id] = choice               ? want
+                             : computes_in_f32(e) ? is_low(t, ir_in(n, 0))
+                                                  : ir_dtype_is_low(e->compute_dtype);
             t->result[n->id] = out ? result : t->want[n->id];
             try_all(t, k + 1);
         }
