@@ -1,56 +1,9 @@
 /* test_session.c - runs: inputs and symbols, results, storage before and after, failures during a run, threads,
- * memory. */
-#include "scratch.h"
+ * repeated runs, hoisted values. */
+#include "runtime/plan/plan.h"
+#include "tests/unit/session_fixture.h"
 
 #include <sched.h>
-
-#include "ir/ir.h"
-#include "runtime/backend/alloc.h"
-#include "runtime/plan/plan.h"
-#include "tests/session.h"
-
-static ir_module *module;
-static rt_session *session;
-
-static void load(scratch *t, const char *text)
-{
-    static const char head[] = "ampc-ir 1\n";
-    char *module_text = malloc(sizeof head + strlen(text));
-    strcat(strcpy(module_text, head), text);
-    if (ir_parse(module_text, strlen(module_text), "session.ir", t->d, &module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
-    free(module_text);
-}
-
-static ampc_status open_with(scratch *t, const rt_session_options *o)
-{
-    return rt_session_open(module, o, t->d, &session);
-}
-
-static void start(scratch *t, const char *text)
-{
-    load(t, text);
-    if (open_with(t, &(rt_session_options){.threads = 2}) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
-
-static int finish(void **state)
-{
-    rt_session_close(session);
-    ir_module_free(module);
-    session = NULL;
-    module = NULL;
-    return scratch_teardown(state);
-}
-
-static rt_tensor vector(const char *name, ir_dtype t, int64_t n, void *data)
-{
-    return (rt_tensor){.name = name, .dtype = t, .rank = 1, .dims = {n}, .data = data};
-}
-
-static void run_ok(scratch *t, const char *graph, const rt_tensor *inputs, int n)
-{
-    if (rt_session_run(session, graph, inputs, n, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
 
 static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char *words)
 {
@@ -59,28 +12,7 @@ static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char 
     scratch_expect(t, words);
 }
 
-static void expect_floats(const char *output, int n, const float *values)
-{
-    const rt_tensor *y = rt_session_output(session, output);
-    assert_non_null(y);
-    assert_int_equal(y->dtype, IR_f32);
-    int64_t count = 1;
-    for (int i = 0; i < y->rank; i++) count *= y->dims[i];
-    assert_int_equal(count, n);
-    for (int i = 0; i < n; i++) assert_true(((const float *)y->data)[i] == values[i]);
-}
-
-static const float *storage_floats(scratch *t, const char *name)
-{
-    rt_tensor v;
-    assert_int_equal(test_storage(session, name, t->d, &v), AMPC_OK);
-    return v.data;
-}
-
 /* ---- inputs and symbols ---------------------------------------------------------------------- */
-
-static const char doubled[] = "graph @g(@x : f32[N]) {\nforward:\n  %y = add @x, @x : f32[N]\n"
-                              "  output \"y\" = %y\n}\n";
 
 static void symbols_come_from_inputs(void **state)
 {
@@ -186,14 +118,6 @@ static void devices(void **state)
 }
 
 /* ---- storage --------------------------------------------------------------------------------- */
-
-static const char counting[] = "param @w : f32[3] = [1, 2, 3]\nstate @n : i64[] = 0\nconst @one : i64[] = 1\n"
-                               "state @lr : f32[] = 0.5\n"
-                               "graph @g(@d : f32[3], @i : i64[K]) {\nforward:\n"
-                               "  %y = gather @w, @i : f32[K]\n  output \"y\" = %y\n  output \"old\" = @w\n"
-                               "update:\n"
-                               "  %w1 = sgd @w, @d, @lr : f32[3]\n  %n1 = add @n, @one : i64[]\n"
-                               "  store @w, %w1\n  store @n, %n1\n}\n";
 
 static void storage_commits_at_the_end(void **state)
 {
@@ -403,194 +327,14 @@ static void hoisted_values_follow_storage(void **state)
     expect_floats("y", 1, (float[]){0});
 }
 
-/* ---- selected outputs ------------------------------------------------------------------------- */
-
-static const char selecting[] = "state @s : f32[2] = [1, 2]\n"
-                                "graph @g(@x : f32[2]) {\nforward:\n  %a = add @x, @s : f32[2]\n"
-                                "  %b = exp @x : f32[2]\n  %c = neg %b : f32[2]\n"
-                                "  output \"a\" = %a\n  output \"b\" = %b\n  output \"c\" = %c\n  store @s, %a\n}\n"
-                                "graph @h(@x : f32[2]) {\nforward:\n  %d = neg @x : f32[2]\n  output \"d\" = %d\n}\n";
-
-static ampc_status pick(scratch *t, const char *graph, int n, const char *first, const char *second)
-{
-    const char *const names[] = {first, second};
-    return rt_session_select(session, graph, names, n, t->d);
-}
-
-/* Runs @g and returns whether its plan has a step of this op. */
-static bool computes(scratch *t, const rt_tensor *in, const char *op)
-{
-    const rt_plan *plan;
-    run_ok(t, "g", in, 1);
-    assert_int_equal(rt_session_plan(session, "g", in, 1, NULL, t->d, &plan), AMPC_OK);
-    for (int i = 0; i < plan->n_steps; i++)
-        if (strcmp(rt_step_name(plan->steps[i]), op) == 0) return true;
-    return false;
-}
-
-static void only_selected_outputs_are_computed(void **state)
-{
-    scratch *t = *state;
-    load(t, selecting);
-    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .no_fuse = true}), AMPC_OK);
-    float x[] = {0, 0};
-    rt_tensor in = vector("x", IR_f32, 2, x);
-    assert_true(computes(t, &in, "neg"));
-    assert_int_equal(rt_session_output_count(session), 3);
-    assert_null(rt_session_not_selected(session, "c"));
-    assert_int_equal(pick(t, "g", 1, "b", NULL), AMPC_OK);
-    assert_false(computes(t, &in, "neg"));
-    assert_int_equal(rt_session_output_count(session), 1);
-    expect_floats("b", 2, (float[]){1, 1});
-    assert_null(rt_session_output(session, "c"));
-    assert_string_equal(rt_session_not_selected(session, "c"), "g");
-    assert_null(rt_session_not_selected(session, "b"));
-    assert_null(rt_session_not_selected(session, "none"));
-    assert_int_equal(pick(t, "g", 0, NULL, NULL), AMPC_OK); /* only the store */
-    assert_false(computes(t, &in, "exp"));
-    assert_true(computes(t, &in, "add"));
-    assert_int_equal(rt_session_output_count(session), 0);
-    run_ok(t, "h", &in, 1); /* each graph has its own selection */
-    assert_int_equal(rt_session_output_count(session), 1);
-    assert_int_equal(rt_session_select(session, "g", NULL, 0, t->d), AMPC_OK);
-    run_ok(t, "g", &in, 1);
-    assert_int_equal(rt_session_output_count(session), 3);
-    assert_float_equal(storage_floats(t, "s")[1], 2, 0);
-}
-
-/* A repeated selection reuses its plan and allocates only the list of its names. */
-static void plans_of_selections_are_cached(void **state)
-{
-    scratch *t = *state;
-    start(t, selecting);
-    float x[] = {0, 0};
-    rt_tensor in = vector("x", IR_f32, 2, x);
-    run_ok(t, "g", &in, 1);
-    assert_int_equal(pick(t, "g", 2, "c", "a"), AMPC_OK);
-    run_ok(t, "g", &in, 1);
-    assert_int_equal(rt_session_select(session, "g", NULL, 0, t->d), AMPC_OK);
-    rt_alloc_fail(1);
-    run_ok(t, "g", &in, 1);
-    rt_alloc_fail(0);
-    assert_int_equal(pick(t, "g", 2, "a", "c"), AMPC_OK); /* in any order */
-    rt_alloc_fail(1);
-    run_ok(t, "g", &in, 1);
-    rt_alloc_fail(0);
-    assert_int_equal(rt_session_output_count(session), 2);
-    rt_alloc_fail(1);
-    assert_int_equal(pick(t, "g", 1, "a", NULL), AMPC_NO_MEMORY);
-    rt_alloc_fail(0);
-    run_ok(t, "g", &in, 1);
-    assert_int_equal(rt_session_output_count(session), 2);
-}
-
-static void unknown_outputs_are_rejected(void **state)
-{
-    scratch *t = *state;
-    start(t, selecting);
-    float x[] = {0, 0};
-    rt_tensor in = vector("x", IR_f32, 2, x);
-    assert_int_equal(pick(t, "g", 2, "a", "grad_norm"), AMPC_REJECTED);
-    scratch_expect(t, "graph @g has no output 'grad_norm'; its outputs are: a, b, c");
-    run_ok(t, "g", &in, 1); /* as before */
-    assert_int_equal(rt_session_output_count(session), 3);
-    assert_int_equal(pick(t, "none", 1, "a", NULL), AMPC_REJECTED);
-    scratch_expect(t, "no graph @none");
-}
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
-{
-    ampc_status status = open_with(t, &(rt_session_options){.threads = 1});
-    if (status == AMPC_OK) status = rt_session_run(session, "g", in, n, t->d);
-    rt_alloc_fail(0);
-    rt_session_close(session);
-    session = NULL;
-    return status;
-}
-
-/* Each allocation fails once; nothing leaks (under sanitizers), and the next attempt succeeds. */
-static void each_allocation_may_fail(void **state)
-{
-    scratch *t = *state;
-    load(t, counting);
-    double d[] = {2, 2, 2};
-    int32_t i[] = {2, 0};
-    rt_tensor in[] = {vector("d", IR_f64, 3, d), vector("i", IR_i32, 2, i)}; /* staged */
-    int n = 1;
-    for (; n < 1000; n++) {
-        rt_alloc_fail((uint64_t)n);
-        ampc_status status = open_and_run(t, in, 2);
-        if (status == AMPC_OK) break;
-        assert_int_equal(status, AMPC_NO_MEMORY);
-        scratch_expect(t, "memory");
-    }
-    assert_in_range(n, 20, 100);
-}
-
-/* After the first run with a binding, runs do not allocate. */
-static void runs_do_not_allocate(void **state)
-{
-    scratch *t = *state;
-    start(t, counting);
-    double d[] = {2, 2, 2};
-    int32_t i[] = {2, 0};
-    rt_tensor in[] = {vector("d", IR_f64, 3, d), vector("i", IR_i32, 2, i)};
-    run_ok(t, "g", in, 2);
-    in[1].dims[0] = 1;
-    run_ok(t, "g", in, 2);
-    rt_alloc_fail(1);
-    run_ok(t, "g", in, 2);
-    in[1].dims[0] = 2;
-    run_ok(t, "g", in, 2);
-    rt_alloc_fail(0);
-}
-
-/* If the arena cannot grow, the session still runs whatever fits. */
-static void session_survives_lack_of_memory(void **state)
-{
-    scratch *t = *state;
-    start(t, doubled);
-    float x[100] = {1, 2};
-    rt_tensor in = vector("x", IR_f32, 2, x);
-    run_ok(t, "g", &in, 1);
-    for (int n = 1; n < 30; n++) {
-        in.dims[0] = 50;
-        rt_alloc_fail((uint64_t)n);
-        if (rt_session_run(session, "g", &in, 1, t->d) == AMPC_OK) n = 30;
-        rt_alloc_fail(0);
-        in.dims[0] = 2;
-        run_ok(t, "g", &in, 1);
-        expect_floats("y", 2, (float[]){2, 4});
-    }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, finish)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(symbols_come_from_inputs),
-        TEST(symbols_are_solved_from_expressions),
-        TEST(wrong_inputs_are_rejected),
-        TEST(inputs_are_converted),
-        TEST(bound_symbols_are_checked),
-        TEST(devices),
-        TEST(storage_commits_at_the_end),
-        TEST(failed_run_changes_nothing),
-        TEST(states_are_swapped),
-        TEST(skipped_step_in_place),
-        TEST(deterministic_runs_are_equal),
-        TEST(repetitions_are_timed),
-        TEST(a_profile_has_every_launch),
-        TEST(hoisted_values_follow_storage),
-        TEST(only_selected_outputs_are_computed),
-        TEST(plans_of_selections_are_cached),
-        TEST(unknown_outputs_are_rejected),
-        TEST(each_allocation_may_fail),
-        TEST(runs_do_not_allocate),
-        TEST(session_survives_lack_of_memory),
+        TEST(symbols_come_from_inputs),   TEST(symbols_are_solved_from_expressions), TEST(wrong_inputs_are_rejected),
+        TEST(inputs_are_converted),       TEST(bound_symbols_are_checked),           TEST(devices),
+        TEST(storage_commits_at_the_end), TEST(failed_run_changes_nothing),          TEST(states_are_swapped),
+        TEST(skipped_step_in_place),      TEST(deterministic_runs_are_equal),        TEST(repetitions_are_timed),
+        TEST(a_profile_has_every_launch), TEST(hoisted_values_follow_storage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
