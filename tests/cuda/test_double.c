@@ -1,36 +1,12 @@
 /* test_double.c - the double of the CUDA runtime: a correct program is correct however slow the device is, each of its faulty
- * variants is detected, every call can be made to fail, and the documented capture errors are returned. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * variants is detected, every call can be made to fail, and invalid copies and launches are rejected. */
+#include "tests/cuda/double_fixture.h"
 
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/cuda/api.h"
-#include "tests/cuda/double/double.h"
-
-enum { COUNT = 1000, BYTES = COUNT * 4, MODES = 7, REPLAYS = 3 };
-
-static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3, 4, 5};
-
-static int setup(void **state)
-{
-    char error[256];
-    (void)state;
-    double_install();
-    double_reset();
-    double_mode(DOUBLE_EAGER);
-    ampc_status status = cuda_api_open(CUDA_RT, error, sizeof error);
-    if (status) print_error("%s\n", error);
-    return status;
-}
+enum { REPLAYS = 3 };
 
 /* Runs a function in a child process; returns whether it exited normally. */
 static bool survives(void (*run)(void))
@@ -69,13 +45,6 @@ typedef struct program {
         cudaError_t error_ = cuda.call; \
         if (error_) return error_; \
     } while (0)
-
-static cudaError_t launch_scale(cudaKernel_t kernel, float *x, float factor, float term, cudaStream_t stream)
-{
-    long long n = COUNT;
-    void *arguments[] = {&x, &n, &factor, &term};
-    return cuda.cudaLaunchKernel((const void *)kernel, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, stream);
-}
 
 static cudaError_t record(program *p)
 {
@@ -268,49 +237,6 @@ static void calls_are_counted(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-typedef struct fixture {
-    cudaStream_t a, b;
-    cudaEvent_t event, other;
-    cudaLibrary_t library;
-    cudaKernel_t scale, add;
-    float *x, *y, *z; /* on the device */
-    float *host;      /* pinned */
-} fixture;
-
-static void must(cudaError_t e)
-{
-    if (e) fail_msg("error %d: %s", (int)e, double_reason());
-}
-
-static fixture begin(long mode)
-{
-    fixture f;
-    double_reset();
-    double_mode(mode);
-    must(cuda.cudaStreamCreateWithFlags(&f.a, cudaStreamNonBlocking));
-    must(cuda.cudaStreamCreateWithFlags(&f.b, cudaStreamNonBlocking));
-    must(cuda.cudaEventCreateWithFlags(&f.event, cudaEventDisableTiming));
-    must(cuda.cudaEventCreateWithFlags(&f.other, cudaEventDisableTiming));
-    must(cuda.cudaLibraryLoadData(&f.library, "code", NULL, NULL, 0, NULL, NULL, 0));
-    must(cuda.cudaLibraryGetKernel(&f.scale, f.library, "double_test_scale"));
-    must(cuda.cudaLibraryGetKernel(&f.add, f.library, "double_test_add"));
-    must(cuda.cudaMalloc((void **)&f.x, BYTES));
-    must(cuda.cudaMalloc((void **)&f.y, BYTES));
-    must(cuda.cudaMalloc((void **)&f.z, BYTES));
-    must(cuda.cudaMallocHost((void **)&f.host, BYTES));
-    must(cuda.cudaMemsetAsync(f.x, 0, BYTES, f.a));
-    must(launch_scale(f.scale, f.x, 1, 0, f.a));
-    must(cuda.cudaStreamSynchronize(f.a));
-    return f;
-}
-
-static float first_of(const fixture *f, const float *x)
-{
-    must(cuda.cudaMemcpyAsync(f->host, x, BYTES, cudaMemcpyDeviceToHost, f->a));
-    must(cuda.cudaStreamSynchronize(f->a));
-    return f->host[0];
-}
-
 static void memory_is_poisoned_and_limited(void **state)
 {
     (void)state;
@@ -411,192 +337,6 @@ static void default_stream_ends_the_program(void **state)
     assert_false(survives(use_default_stream));
 }
 
-/* ---- captures -------------------------------------------------------------------------------- */
-
-static void start(const fixture *f) { must(cuda.cudaStreamBeginCapture(f->a, cudaStreamCaptureModeRelaxed)); }
-
-/* Ends the capture of stream a, expecting error `expected`. */
-static void expect_end(const fixture *f, cudaError_t expected)
-{
-    cudaGraph_t graph = NULL;
-    assert_int_equal(cuda.cudaStreamEndCapture(f->a, &graph), expected);
-    assert_null(graph);
-}
-
-static void capture_errors(void **state)
-{
-    (void)state;
-    fixture f = begin(DOUBLE_EAGER);
-    enum cudaStreamCaptureStatus status;
-    float pageable[COUNT];
-    cudaKernel_t cold = f.add;
-    long long n = COUNT;
-    void *arguments[] = {&f.z, &f.x, &f.y, &n};
-
-    start(&f); /* waiting for the capturing stream: 900, then 901 */
-    assert_int_equal(cuda.cudaStreamSynchronize(f.a), cudaErrorStreamCaptureUnsupported);
-    must(cuda.cudaStreamIsCapturing(f.a, &status));
-    assert_int_equal(status, cudaStreamCaptureStatusInvalidated);
-    assert_int_equal(launch_scale(f.scale, f.x, 1, 0, f.a), cudaErrorStreamCaptureInvalidated);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-
-    start(&f); /* work of a second stream that is not joined */
-    must(cuda.cudaEventRecord(f.event, f.a));
-    must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
-    must(launch_scale(f.scale, f.x, 1, 0, f.b));
-    expect_end(&f, cudaErrorStreamCaptureUnjoined);
-
-    must(cuda.cudaEventRecord(f.other, f.b)); /* not captured */
-    start(&f);
-    assert_int_equal(cuda.cudaStreamWaitEvent(f.a, f.other, 0), cudaErrorStreamCaptureIsolation);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-
-    start(&f); /* the host cannot wait for a captured event */
-    must(cuda.cudaEventRecord(f.event, f.a));
-    assert_int_equal(cuda.cudaEventSynchronize(f.event), cudaErrorCapturedEvent);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-    assert_int_equal(cuda.cudaEventQuery(f.event), cudaErrorCapturedEvent);
-
-    start(&f); /* a second capture that waits for the first */
-    must(cuda.cudaEventRecord(f.event, f.a));
-    must(cuda.cudaStreamBeginCapture(f.b, cudaStreamCaptureModeRelaxed));
-    assert_int_equal(cuda.cudaStreamWaitEvent(f.b, f.event, 0), cudaErrorStreamCaptureMerge);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-    cudaGraph_t graph;
-    assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureInvalidated);
-
-    start(&f); /* ended on another stream */
-    must(cuda.cudaEventRecord(f.event, f.a));
-    must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
-    assert_int_equal(cuda.cudaStreamEndCapture(f.b, &graph), cudaErrorStreamCaptureUnmatched);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-
-    start(&f); /* our rules: pinned memory, and no first launch of a kernel */
-    assert_int_equal(cuda.cudaMemcpyAsync(f.x, pageable, BYTES, cudaMemcpyHostToDevice, f.a),
-                     cudaErrorStreamCaptureUnsupported);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-    start(&f);
-    assert_int_equal(cuda.cudaLaunchKernel((const void *)cold, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a),
-                     cudaErrorStreamCaptureUnsupported);
-    expect_end(&f, cudaErrorStreamCaptureInvalidated);
-    expect_end(&f, cudaErrorInvalidValue); /* there is no capture */
-    must(launch_scale(f.scale, f.x, 1, 0, f.a));
-    must(cuda.cudaStreamSynchronize(f.a));
-}
-
-/* Computes x and y on two streams and adds them on the first one, with or without a join. */
-static float forked(long mode)
-{
-    fixture f = begin(mode);
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaGraphInstantiateParams params = {.flags = 0};
-    size_t nodes = 0;
-    long long n = COUNT;
-    void *arguments[] = {&f.z, &f.x, &f.y, &n};
-    must(cuda.cudaMemsetAsync(f.y, 0, BYTES, f.a));
-    must(cuda.cudaMemsetAsync(f.z, 0, BYTES, f.a));
-    for (int warm = 1; warm >= 0; warm--) {
-        if (!warm) start(&f);
-        must(cuda.cudaEventRecord(f.event, f.a));
-        must(cuda.cudaStreamWaitEvent(f.b, f.event, 0));
-        must(launch_scale(f.scale, f.x, 1, 1, f.a));
-        must(launch_scale(f.scale, f.y, 1, 10, f.b));
-        must(launch_scale(f.scale, f.y, 2, 0, f.b));
-        must(cuda.cudaEventRecord(f.other, f.b));
-        must(cuda.cudaStreamWaitEvent(f.a, f.other, 0));
-        must(cuda.cudaLaunchKernel((const void *)f.add, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, f.a));
-    }
-    must(cuda.cudaStreamEndCapture(f.a, &graph));
-    must(cuda.cudaGraphGetNodes(graph, NULL, &nodes));
-    assert_int_equal(nodes, 4);
-    must(cuda.cudaGraphInstantiateWithParams(&exec, graph, &params));
-    must(cuda.cudaGraphDestroy(graph));
-    must(cuda.cudaGraphLaunch(exec, f.a));
-    must(cuda.cudaGraphLaunch(exec, f.a));
-    must(cuda.cudaGraphExecDestroy(exec)); /* launched work still runs */
-    return first_of(&f, f.z);
-}
-
-static void forks_are_joined(void **state)
-{
-    (void)state;
-    for (int i = 0; i < MODES; i++) assert_true(forked(modes[i]) == 3 + 140); /* x: 1 2 3; y: 20 60 140 */
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-static void events_tell(void **state)
-{
-    (void)state;
-    for (int i = 0; i < MODES; i++) {
-        fixture f = begin(modes[i]);
-        cudaEvent_t first, last;
-        float time = -1;
-        int queries = 0;
-        must(cuda.cudaEventCreateWithFlags(&first, cudaEventDefault));
-        must(cuda.cudaEventCreateWithFlags(&last, cudaEventDefault));
-        assert_int_equal(cuda.cudaEventElapsedTime(&time, first, last), cudaErrorInvalidResourceHandle);
-        must(cuda.cudaEventRecord(first, f.a));
-        must(launch_scale(f.scale, f.x, 1, 1, f.a));
-        must(cuda.cudaEventRecord(last, f.a));
-        if (modes[i] == DOUBLE_LAZY) assert_int_equal(cuda.cudaEventElapsedTime(&time, first, last), cudaErrorNotReady);
-        while (cuda.cudaEventQuery(last) == cudaErrorNotReady && queries < 100) queries++;
-        assert_true(queries < 100 && (modes[i] != DOUBLE_EAGER || queries == 0));
-        must(cuda.cudaEventElapsedTime(&time, first, last));
-        assert_true(time > 0);
-        must(cuda.cudaEventQuery(f.event)); /* an event that was never recorded has passed */
-        must(cuda.cudaEventDestroy(first));
-        must(cuda.cudaEventDestroy(last));
-        assert_int_equal(cuda.cudaEventQuery(last), cudaErrorInvalidResourceHandle);
-    }
-}
-
-/* Each replay reaches an external event of a graph between the nodes around it; the event is not part of the capture. */
-static void events_of_graphs_tell(void **state)
-{
-    (void)state;
-    for (int i = 0; i < MODES; i++) {
-        fixture f = begin(modes[i]);
-        cudaEvent_t events[3];
-        cudaGraph_t graph;
-        cudaGraphExec_t exec;
-        cudaGraphInstantiateParams params = {.flags = 0};
-        float time = -1;
-        size_t nodes = 0;
-        for (int k = 0; k < 3; k++) must(cuda.cudaEventCreateWithFlags(&events[k], cudaEventDefault));
-        assert_int_equal(cuda.cudaEventRecordWithFlags(events[0], f.a, cudaEventRecordExternal), cudaErrorInvalidValue);
-        start(&f);
-        for (int k = 0; k < 3; k++) {
-            must(cuda.cudaEventRecordWithFlags(events[k], f.a, cudaEventRecordExternal));
-            for (int launches = k + 1; launches > 0; launches--) must(launch_scale(f.scale, f.x, 1, 1, f.a));
-        }
-        must(cuda.cudaStreamEndCapture(f.a, &graph));
-        must(cuda.cudaGraphGetNodes(graph, NULL, &nodes));
-        assert_int_equal(nodes, 3 + 1 + 2 + 3);
-        must(cuda.cudaGraphInstantiateWithParams(&exec, graph, &params));
-        must(cuda.cudaGraphDestroy(graph));
-        assert_int_equal(cuda.cudaEventElapsedTime(&time, events[0], events[1]), cudaErrorInvalidResourceHandle);
-        for (int replays = 0; replays < 2; replays++) {
-            must(cuda.cudaGraphLaunch(exec, f.a));
-            must(cuda.cudaStreamSynchronize(f.a));
-            for (int k = 0; k < 2; k++) {
-                must(cuda.cudaEventElapsedTime(&time, events[k], events[k + 1]));
-                assert_true(time == (float)(k + 1)); /* number of launches between them */
-            }
-        }
-        must(cuda.cudaGraphExecDestroy(exec));
-        for (int k = 0; k < 3; k++) must(cuda.cudaEventDestroy(events[k]));
-    }
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    double_reset();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -613,10 +353,6 @@ int main(void)
         cmocka_unit_test(what_is_read_when),
         cmocka_unit_test(launches_are_checked),
         cmocka_unit_test(default_stream_ends_the_program),
-        cmocka_unit_test(capture_errors),
-        cmocka_unit_test(forks_are_joined),
-        cmocka_unit_test(events_tell),
-        cmocka_unit_test(events_of_graphs_tell),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
