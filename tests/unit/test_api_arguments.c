@@ -3,23 +3,12 @@
  *
  * A row is a call with one bad argument and has the name of that parameter. The test reads the functions, their
  * parameters and the members of option structs from the header itself; anything without a row fails. */
-#include "runtime/api/ampc.h"
+#include "tests/unit/api_fixture.h"
 #include "tests/unit/api_rows.h"
 
 #include <math.h>
-#include <unistd.h>
-
-#define MLP AMPC_SOURCE_DIR "/tests/models/mlp.onnx"
 
 /* ---- rows ---- */
-
-typedef struct fixture {
-    ampc_context *c;
-    ampc_module *m, *fresh; /* compiled; only imported */
-    ampc_session *s;
-    ampc_tensor *in[2];
-    char path[64];
-} fixture;
 
 static void refused(const fixture *f, const char *function, const char *argument, ampc_status status)
 {
@@ -46,37 +35,6 @@ static void allowed(const fixture *f, const char *function, const char *argument
     } while (0)
 /* A parameter for which every value is valid. */
 #define ANY(function, argument) record_row(#function, #argument)
-
-static int set_up(void **state)
-{
-    static fixture f;
-    const ampc_compile_options training = {.struct_size = sizeof training, .loss = "ce"};
-    const ampc_session_options one_thread = {.struct_size = sizeof one_thread, .threads = 1};
-    const int64_t dims[] = {32, 4};
-    float x[32 * 4] = {0};
-    int64_t label[32] = {0};
-    f = (fixture){.path = "/tmp/ampc-arguments-XXXXXX"};
-    int fd = mkstemp(f.path);
-    if (fd >= 0) close(fd);
-    *state = &f;
-    return fd < 0 || ampc_context_create(NULL, &f.c) || ampc_module_import(f.c, MLP, NULL, 0, &f.m) ||
-           ampc_module_import(f.c, MLP, NULL, 0, &f.fresh) || ampc_module_compile(f.m, &training) ||
-           ampc_session_open(f.m, &one_thread, &f.s) || ampc_tensor_create(f.c, "x", AMPC_F32, 2, dims, x, &f.in[0]) ||
-           ampc_tensor_create(f.c, "label", AMPC_I64, 1, dims, label, &f.in[1]);
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    ampc_tensor_free(f->in[0]);
-    ampc_tensor_free(f->in[1]);
-    ampc_session_free(f->s);
-    ampc_module_free(f->fresh);
-    ampc_module_free(f->m);
-    ampc_context_free(f->c);
-    unlink(f->path);
-    return 0;
-}
 
 /* ---- functions ---- */
 
@@ -247,7 +205,7 @@ static void test_training(void **state)
     fixture *f = *state;
     ampc_tensor *hole[] = {f->in[0], NULL};
     ampc_step_result no_size = {0};
-    ampc_evaluation e = {.struct_size = sizeof e}, no_room = {0};
+    ampc_evaluation e = {.struct_size = sizeof e}, unsized = {0};
     const ampc_train_options unset = {0};
     double loss;
     MUTE(ampc_train_step, session, NULL, f->in, 2, NULL);
@@ -270,7 +228,7 @@ static void test_training(void **state)
     REFUSED(ampc_evaluate, batch, f->s, "synthetic", -4, &e);
     REFUSED(ampc_evaluate, batch, f->s, "synthetic", INT64_MAX, &e);
     REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, NULL);
-    REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, &no_room);
+    REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, &unsized);
 }
 
 static void test_files(void **state)
@@ -410,100 +368,19 @@ static void test_train_options(void **state)
     any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user");
 }
 
-/* ---- calls from callbacks ---- */
-
-typedef struct caller {
-    fixture *f;
-    int calls;
-} caller;
-
-static int call_back(void *user, const ampc_step_result *step)
-{
-    caller *k = user;
-    fixture *f = k->f;
-    ampc_train_options again = {.struct_size = sizeof again, .data = "synthetic", .steps = 1, .batch = 4};
-    ampc_evaluation e = {.struct_size = sizeof e};
-    double v;
-    (void)step;
-    k->calls++;
-    ampc_session_free(f->s); /* rejected, since it is used below */
-    assert_non_null(strstr(ampc_context_message(f->c), "cannot be freed"));
-    refused(f, "ampc_train", "session", ampc_train(f->s, &again));
-    refused(f, "ampc_train_step", "session", ampc_train_step(f->s, f->in, 2, NULL));
-    refused(f, "ampc_session_run", "session", ampc_session_run(f->s, "train_step", f->in, 2));
-    refused(f, "ampc_select", "session", ampc_select(f->s, "infer", NULL, 0));
-    refused(f, "ampc_checkpoint_load", "session", ampc_checkpoint_load(f->s, f->path, NULL));
-    refused(f, "ampc_checkpoint_load_weights", "session", ampc_checkpoint_load_weights(f->s, f->path));
-    assert_int_equal(ampc_eval_step(f->s, f->in, 2, &v), AMPC_OK);
-    assert_int_equal(ampc_evaluate(f->s, "synthetic,rows=8", 4, &e), AMPC_OK);
-    assert_int_equal(ampc_checkpoint_save(f->s, f->path, NULL), AMPC_OK);
-    assert_int_equal(ampc_session_get_number(f->s, "state/lr", &v), AMPC_OK);
-    return 0;
-}
-
-static void test_progress_callback(void **state)
-{
-    fixture *f = *state;
-    caller k = {f, 0};
-    ampc_train_options o = {
-        .struct_size = sizeof o, .data = "synthetic", .steps = 3, .batch = 4, .progress = call_back, .user = &k};
-    double step;
-    assert_int_equal(ampc_train(f->s, &o), AMPC_OK);
-    assert_string_equal(ampc_context_message(f->c), "");
-    assert_int_equal(k.calls, 3);
-    assert_int_equal(ampc_session_get_number(f->s, "state/step", &step), AMPC_OK);
-    assert_int_equal(ampc_train_step(f->s, f->in, 2, NULL), AMPC_OK);
-}
-
-typedef struct listener {
-    ampc_context *c;
-    ampc_module *m;
-    int messages;
-} listener;
-
-static void call_from_log(void *user, ampc_log_level level, const char *message)
-{
-    listener *l = user;
-    ampc_module *m = NULL;
-    (void)level;
-    (void)message;
-    l->messages++;
-    assert_int_equal(ampc_module_import(l->c, MLP, NULL, 0, &m), AMPC_USAGE);
-    ampc_module_free(l->m); /* rejected */
-    ampc_context_free(l->c);
-    ampc_context_message(l->c);
-}
-
-static void test_log_callback(void **state)
-{
-    (void)state;
-    listener l = {0};
-    const ampc_context_options o = {.struct_size = sizeof o, .log = call_from_log, .user = &l};
-    const ampc_compile_options wrong = {.struct_size = sizeof wrong, .loss = "hinge"};
-    assert_int_equal(ampc_context_create(&o, &l.c), AMPC_OK);
-    assert_int_equal(ampc_module_import(l.c, MLP, NULL, 0, &l.m), AMPC_OK);
-    assert_int_equal(ampc_module_compile(l.m, &wrong), AMPC_USAGE);
-    assert_true(l.messages > 0);
-    ampc_module_free(l.m);
-    ampc_context_free(l.c);
-}
-
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        T(test_contexts),
-        T(test_modules),
-        T(test_tensors),
-        T(test_sessions),
-        T(test_state),
-        T(test_training),
-        T(test_files),
-        T(test_compile_options),
-        T(test_session_options),
-        T(test_train_options),
-        T(test_progress_callback),
-        cmocka_unit_test(test_log_callback),
+        FIXTURE_TEST(test_contexts),
+        FIXTURE_TEST(test_modules),
+        FIXTURE_TEST(test_tensors),
+        FIXTURE_TEST(test_sessions),
+        FIXTURE_TEST(test_state),
+        FIXTURE_TEST(test_training),
+        FIXTURE_TEST(test_files),
+        FIXTURE_TEST(test_compile_options),
+        FIXTURE_TEST(test_session_options),
+        FIXTURE_TEST(test_train_options),
         cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
