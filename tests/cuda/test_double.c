@@ -185,9 +185,9 @@ static void allocation_while_capturing_is_caught(void **state)
 static void every_call_may_fail(void **state)
 {
     (void)state;
-    program whole = {.wrong = 0};
+    program correct = {.wrong = 0};
     double_reset();
-    assert_int_equal(run_program(&whole), cudaSuccess);
+    assert_int_equal(run_program(&correct), cudaSuccess);
     long calls = double_count("*");
     assert_true(calls > 25);
     for (int mode = 0; mode < 3; mode++)
@@ -280,7 +280,7 @@ static void copies_are_checked(void **state)
             fail_msg("copy %zu was accepted", i);
 }
 
-static void what_is_read_when(void **state)
+static void pageable_memory_is_read_at_the_call(void **state)
 {
     (void)state;
     fixture f = begin(DOUBLE_LAZY);
@@ -350,7 +350,7 @@ int main(void)
         cmocka_unit_test(calls_are_counted),
         cmocka_unit_test(memory_is_poisoned_and_limited),
         cmocka_unit_test(copies_are_checked),
-        cmocka_unit_test(what_is_read_when),
+        cmocka_unit_test(pageable_memory_is_read_at_the_call),
         cmocka_unit_test(launches_are_checked),
         cmocka_unit_test(default_stream_ends_the_program),
     };

@@ -117,7 +117,7 @@ static void forks_are_joined(void **state)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void events_tell(void **state)
+static void events_report_completion(void **state)
 {
     (void)state;
     for (int i = 0; i < MODES; i++) {
@@ -144,7 +144,7 @@ static void events_tell(void **state)
 }
 
 /* Each replay reaches an external event of a graph between the nodes around it; the event is not part of the capture. */
-static void events_of_graphs_tell(void **state)
+static void events_of_graphs_report_times(void **state)
 {
     (void)state;
     for (int i = 0; i < MODES; i++) {
@@ -186,8 +186,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(capture_errors),
         cmocka_unit_test(forks_are_joined),
-        cmocka_unit_test(events_tell),
-        cmocka_unit_test(events_of_graphs_tell),
+        cmocka_unit_test(events_report_completion),
+        cmocka_unit_test(events_of_graphs_report_times),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -194,7 +194,7 @@ void draw_shape(drawing *w)
 {
     const tensor x = pick_float(w, 1);
     char operands[48], name[12];
-    const int64_t rank = x.rank, whole = -1;
+    const int64_t rank = x.rank, all = -1;
     const tensor s = add_node(w, "Shape", x.name, NULL, INT64, 1, &rank);
     switch (choose(w->c, 3)) {
     case 0:
@@ -203,7 +203,7 @@ void draw_shape(drawing *w)
         return;
     case 1: add_node(w, "ConstantOfShape", s.name, NULL, FLOAT, x.rank, x.dims); return;
     default:
-        snprintf(operands, sizeof operands, "%s,%s", x.name, add_numbers(w, &whole, 1, name));
+        snprintf(operands, sizeof operands, "%s,%s", x.name, add_numbers(w, &all, 1, name));
         add_node(w, "Reshape", operands, NULL, x.type, 1, (int64_t[]){UNKNOWN});
     }
 }

@@ -146,7 +146,7 @@ static void draw_reduce(drawing *w)
 
 static void draw_loss(drawing *w)
 {
-    static const char *const words[] = {"mean", "sum", "none"};
+    static const char *const reductions[] = {"mean", "sum", "none"};
     const tensor x = pick_float(w, 2);
     char operands[48];
     int64_t dims[MAX_RANK];
@@ -154,12 +154,12 @@ static void draw_loss(drawing *w)
     for (int i = 0, k = 0; i < x.rank; i++)
         if (i != 1) dims[k++] = x.dims[i];
     const tensor label = new_source(w, INT64, x.rank - 1, dims);
-    const int word = choose(w->c, 3);
-    node_text(&a, "reduction", words[word]);
+    const int reduction = choose(w->c, 3);
+    node_text(&a, "reduction", reductions[reduction]);
     if (rarely(w->c, 3)) node_int(&a, "ignore_index", choose(w->c, 3) - 1);
     snprintf(operands, sizeof operands, "%s,%s", x.name, label.name);
     add_node(w, choose(w->c, 2) ? "SoftmaxCrossEntropyLoss" : "NegativeLogLikelihoodLoss", operands, &a, x.type,
-             word == 2 ? x.rank - 1 : 0, dims);
+             reduction == 2 ? x.rank - 1 : 0, dims);
 }
 
 static void draw_if(drawing *w)

@@ -50,13 +50,13 @@ static void add_initializer(drawing *w, const tensor *t)
     if (n * size > sizeof bytes) n = sizeof bytes / size; /* too few bytes, which the importer must reject */
     for (size_t i = 0; i < n; i++) {
         const int small = (int)(choices_word(w->c) % 5) - 1;
-        const int64_t whole = t->type == BOOL ? small & 1 : small;
+        const int64_t integer = t->type == BOOL ? small & 1 : small;
         const float real = (float)small * 0.5f;
         if (t->type == FLOAT) memcpy(bytes + i * size, &real, size);
         else if (t->type == DOUBLE) memcpy(bytes + i * size, &(double){small * 0.5}, size);
         else if (t->type == HALF || t->type == BFLOAT)
             memcpy(bytes + i * size, &(uint16_t){(uint16_t)(0x3c00 + small * 64)}, size);
-        else memcpy(bytes + i * size, &whole, size);
+        else memcpy(bytes + i * size, &integer, size);
     }
     model_tensor(&w->m, tensor_new(t->name, t->type, format_dims(t, text), bytes, n * size));
 }

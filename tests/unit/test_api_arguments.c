@@ -138,7 +138,7 @@ static void test_sessions(void **state)
     ampc_session *s = NULL;
     ampc_tensor *t = NULL, *hole[] = {f->in[0], NULL};
     double v;
-    const char *words[] = {"loss", NULL};
+    const char *results[] = {"loss", NULL};
     const ampc_session_options unset = {0};
     MUTE(ampc_session_open, module, NULL, NULL, &s);
     REFUSED(ampc_session_open, options, f->m, &unset, &s);
@@ -147,8 +147,8 @@ static void test_sessions(void **state)
     ANY(ampc_session_free, session);
     MUTE(ampc_select, session, NULL, "infer", NULL, 0);
     REFUSED(ampc_select, graph, f->s, NULL, NULL, 0);
-    REFUSED(ampc_select, results, f->s, "infer", words, 2);
-    REFUSED(ampc_select, n_results, f->s, "infer", words, SIZE_MAX);
+    REFUSED(ampc_select, results, f->s, "infer", results, 2);
+    REFUSED(ampc_select, n_results, f->s, "infer", results, SIZE_MAX);
     ALLOWED(ampc_select, results, f->s, "infer", NULL, 7);
     MUTE(ampc_session_run, session, NULL, "infer", f->in, 1);
     REFUSED(ampc_session_run, graph, f->s, NULL, f->in, 1);

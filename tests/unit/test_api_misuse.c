@@ -66,9 +66,9 @@ static void test_struct_sizes(void **state)
     ampc_context *c;
     ampc_module *m;
     struct {
-        ampc_compile_options known;
+        ampc_compile_options current;
         char more[16];
-    } newer = {.known = training};
+    } newer = {.current = training};
     ampc_compile_options older = {.struct_size = offsetof(ampc_compile_options, loss), .loss = "not read"}, unset = {0};
     struct {
         size_t struct_size;
@@ -81,20 +81,20 @@ static void test_struct_sizes(void **state)
     assert_string_equal(info.name, "x");
     assert_int_equal(info.guard, 77);
     expect_failure(ampc_module_compile(m, &unset), AMPC_USAGE, c, "struct_size");
-    newer.known.struct_size = sizeof newer;
+    newer.current.struct_size = sizeof newer;
     newer.more[3] = 1;
-    expect_failure(ampc_module_compile(m, &newer.known), AMPC_USAGE, c, "newer version");
+    expect_failure(ampc_module_compile(m, &newer.current), AMPC_USAGE, c, "newer version");
     OK(c, ampc_module_compile(m, &older));
     ampc_module_free(m);
     newer.more[3] = 0;
     OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
-    OK(c, ampc_module_compile(m, &newer.known));
-    ampc_input_info whole = {.struct_size = sizeof whole};
-    OK(c, ampc_module_input(m, "infer", 0, &whole));
-    assert_int_equal(whole.rank, 2);
-    assert_int_equal(whole.dims[0], -1);
-    assert_int_equal(whole.dims[1], 4);
-    expect_failure(ampc_module_input(m, "infer", 1, &whole), AMPC_USAGE, c, "1 inputs");
+    OK(c, ampc_module_compile(m, &newer.current));
+    ampc_input_info infer_input = {.struct_size = sizeof infer_input};
+    OK(c, ampc_module_input(m, "infer", 0, &infer_input));
+    assert_int_equal(infer_input.rank, 2);
+    assert_int_equal(infer_input.dims[0], -1);
+    assert_int_equal(infer_input.dims[1], 4);
+    expect_failure(ampc_module_input(m, "infer", 1, &infer_input), AMPC_USAGE, c, "1 inputs");
     ampc_module_free(m);
     ampc_context_free(c);
 }

@@ -5,11 +5,11 @@
 
 #include <sched.h>
 
-static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char *words)
+static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char *text)
 {
     assert_int_equal(rt_session_run(session, "g", inputs, n, t->d), AMPC_REJECTED);
     assert_null(rt_session_output(session, "y"));
-    scratch_expect(t, words);
+    scratch_expect(t, text);
 }
 
 /* ---- inputs and symbols ---------------------------------------------------------------------- */
