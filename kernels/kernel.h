@@ -70,9 +70,9 @@ typedef struct k_args {
 } k_args;
 
 /* A kernel. `prepare` sees shapes, dtypes, attributes, and which operands and results are present: their data is not
- * NULL but not valid yet. It may set *state, which `release` frees, and *workspace to a size in bytes. It returns
- * AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape. `prepare` and
- * `release` may be NULL. */
+ * NULL but not valid yet. It may set *state, which `release` frees, also after a failure, and *workspace to a size in
+ * bytes. It returns AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape.
+ * `prepare` and `release` may be NULL. */
 typedef struct k_kernel {
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
     ampc_status (*run)(const k_args *args);

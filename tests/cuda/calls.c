@@ -62,16 +62,18 @@ k_view view(ir_dtype t, int rank, const int64_t *dims)
     return v;
 }
 
-ampc_status call_prepare(call *c)
-{
-    call_error[0] = 0;
-    return cuda_kernel(c->args.op)->prepare(&c->args, &c->args.state, &c->workspace);
-}
-
 void call_release(call *c)
 {
     cuda_kernel(c->args.op)->release(c->args.state);
     c->args.state = NULL;
+}
+
+ampc_status call_prepare(call *c)
+{
+    call_error[0] = 0;
+    const ampc_status status = cuda_kernel(c->args.op)->prepare(&c->args, &c->args.state, &c->workspace);
+    if (status != AMPC_OK) call_release(c);
+    return status;
 }
 
 void call_convolution(call *c, ir_op op, const window_row *r, ir_dtype in, ir_dtype out)
