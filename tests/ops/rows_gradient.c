@@ -1,0 +1,406 @@
+/* rows_gradient.c - the rows of test_gradient.c and the functions that build their graphs. */
+#include "tests/ops/rows_gradient.h"
+
+/* ---- builders -------------------------------------------------------------------------------- */
+
+static ir_value *plain(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    return ir_done(b, ir_new_array(b, r->op, r->n_in, in, 0));
+}
+
+static ir_value *with_first_attr(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new_array(b, r->op, r->n_in, in, 0);
+    if (n) n->attr[0].i = r->p[0];
+    return ir_done(b, n);
+}
+
+static ir_value *build_clip(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_value *lo = set % 3 == 1 ? NULL : ir_scalar(b, IR_f64, -1.1);
+    ir_value *hi = set % 3 == 2 ? NULL : ir_scalar(b, IR_f64, 0.9);
+    return ir_done(b, ir_new(b, r->op, 3, in[0], lo, hi));
+}
+
+static ir_value *build_div_count(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_list(n, 0, (int64_t[]){3, set + 1}, 2);
+    return ir_done(b, n);
+}
+
+static ir_value *build_reshape(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r, (void)set;
+    ir_dim count = ir_type_count(b->graph->module->dims, &in[0]->type);
+    return ir_reshape(b, in[0], (ir_dim[]){1, count, 1}, 3);
+}
+
+static ir_value *build_transpose(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    int rank = in[0]->type.rank;
+    int64_t perm[5];
+    for (int i = 0; i < rank; i++) perm[i] = (i + 1 + set % (rank > 1 ? rank - 1 : 1)) % rank;
+    ir_node *n = ir_new(b, IR_OP_transpose, 1, in[0]);
+    ir_set_list(n, 0, perm, rank);
+    return ir_done(b, n);
+}
+
+static ir_value *build_expand(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    ir_type t = in[0]->type, wide = {.dtype = t.dtype, .rank = t.rank + 1};
+    wide.dims[0] = 1 + set % 3;
+    for (int i = 0; i < t.rank; i++) wide.dims[i + 1] = t.dims[i] == 1 ? 2 + i : t.dims[i];
+    return ir_expand(b, in[0], wide.dims, wide.rank);
+}
+
+static ir_value *build_concat(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    ir_node *n = ir_new(b, IR_OP_concat, 3, in[0], in[1], in[0]);
+    ir_set_int(n, 0, set % in[0]->type.rank);
+    return ir_done(b, n);
+}
+
+/* Only two of three parts are read, which leaves a hole in the gradient. */
+static ir_value *build_split(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    int axis = set % in[0]->type.rank;
+    int64_t d = in[0]->type.dims[axis], sizes[3] = {d / 3, d / 3, d - 2 * (d / 3)};
+    ir_node *n = ir_new_array(b, IR_OP_split, 1, in, 3);
+    ir_set_int(n, IR_ATTR(split, axis), axis);
+    ir_set_list(n, IR_ATTR(split, sizes), sizes, 3);
+    if (!ir_done_all(b, n)) return NULL;
+    return ir_binary(b, IR_OP_mul, n->out[0], n->out[0]);
+}
+
+static void slice_numbers(const ir_type *t, int set, int64_t *start, int64_t *size, int64_t *step)
+{
+    for (int i = 0; i < t->rank; i++) {
+        int64_t d = t->dims[i];
+        bool back = (set + i) % 3 == 0;
+        step[i] = back ? -2 : 1 + (set + i) % 2;
+        start[i] = d == 0 ? 0 : back ? d - 1 : d > 1;
+        size[i] = d == 0 ? 0 : back ? start[i] / 2 + 1 : (d - start[i] + step[i] - 1) / step[i];
+    }
+}
+
+static ir_value *build_slice(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    int64_t start[5], size[5], step[5];
+    slice_numbers(&in[0]->type, set, start, size, step);
+    ir_node *n = ir_new(b, IR_OP_slice, 1, in[0]);
+    ir_set_list(n, IR_ATTR(slice, start), start, in[0]->type.rank);
+    ir_set_list(n, IR_ATTR(slice, size), size, in[0]->type.rank);
+    ir_set_list(n, IR_ATTR(slice, step), step, in[0]->type.rank);
+    return ir_done(b, n);
+}
+
+static ir_value *build_slice_grad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r, (void)set;
+    int64_t shape_[5], start[5], step[5];
+    int rank = in[0]->type.rank;
+    for (int i = 0; i < rank; i++) {
+        shape_[i] = in[0]->type.dims[i] * 2 + 1;
+        start[i] = 1;
+        step[i] = 2;
+    }
+    ir_node *n = ir_new(b, IR_OP_slice_grad, 1, in[0]);
+    ir_set_list(n, IR_ATTR(slice_grad, shape), shape_, rank);
+    ir_set_list(n, IR_ATTR(slice_grad, start), start, rank);
+    ir_set_list(n, IR_ATTR(slice_grad, step), step, rank);
+    return ir_done(b, n);
+}
+
+static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    int rank = in[0]->type.rank;
+    int64_t before[5], after[5];
+    for (int i = 0; i < rank; i++) {
+        before[i] = (set + i) % 2;
+        after[i] = r->p[0] ? (set + i) % 2 : (i % 2 ? -1 : 1);
+    }
+    ir_node *n = ir_new(b, IR_OP_pad, 1, in[0]);
+    ir_set_list(n, IR_ATTR(pad, before), before, rank);
+    ir_set_list(n, IR_ATTR(pad, after), after, rank);
+    ir_set_str(n, IR_ATTR(pad, mode), r->text);
+    return ir_done(b, n);
+}
+
+static ir_value *build_gather(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new(b, r->op, 2, in[0], in[1]);
+    ir_set_int(n, IR_ATTR(gather, axis), r->p[0]);
+    return ir_done(b, n);
+}
+
+/* dy has the shape of the indices in place of axis 0 of a [limit, rest] table. */
+static ir_value *build_gather_grad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    int64_t dims[5] = {r->limit};
+    int rest = in[0]->type.rank - in[1]->type.rank;
+    for (int i = 0; i < rest; i++) dims[i + 1] = in[0]->type.dims[in[1]->type.rank + i];
+    ir_node *n = ir_new(b, IR_OP_gather_grad, 2, in[0], in[1]);
+    ir_set_list(n, IR_ATTR(gather_grad, shape), dims, rest + 1);
+    return ir_done(b, n);
+}
+
+static ir_value *build_cast(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r, (void)set;
+    return ir_cast(b, ir_cast(b, ir_binary(b, IR_OP_mul, in[0], in[0]), IR_f64), IR_f64);
+}
+
+static ir_value *build_matmul(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    return ir_matmul(b, in[0], in[1], r->n_in > 2 ? in[2] : NULL, r->p[0], r->p[1]);
+}
+
+/* p: stride, pad begin, pad end, dilation; the shapes determine the groups. */
+static ir_value *build_conv(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    int k = in[0]->type.rank - 2;
+    int64_t strides[3], dilations[3], pads[6];
+    for (int i = 0; i < k; i++) {
+        strides[i] = r->p[0];
+        dilations[i] = r->p[3];
+        pads[i] = r->p[1];
+        pads[k + i] = r->p[2];
+    }
+    ir_node *n = ir_new(b, IR_OP_conv, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
+    ir_set_list(n, IR_ATTR(conv, strides), strides, k);
+    ir_set_list(n, IR_ATTR(conv, pads), pads, 2 * k);
+    ir_set_list(n, IR_ATTR(conv, dilations), dilations, k);
+    ir_set_int(n, IR_ATTR(conv, group), in[1]->type.dims[1] ? in[0]->type.dims[1] / in[1]->type.dims[1] : 1);
+    return ir_done(b, n);
+}
+
+/* p: kernel, stride, pad, count_pad */
+static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    int k = in[0]->type.rank - 2;
+    int64_t kernel[3], strides[3], dilations[3], pads[6];
+    for (int i = 0; i < k; i++) {
+        kernel[i] = r->p[0];
+        strides[i] = r->p[1];
+        dilations[i] = 1;
+        pads[i] = pads[k + i] = r->p[2];
+    }
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_list(n, IR_ATTR(max_pool, kernel), kernel, k);
+    ir_set_list(n, IR_ATTR(max_pool, strides), strides, k);
+    ir_set_list(n, IR_ATTR(max_pool, pads), pads, 2 * k);
+    ir_set_list(n, IR_ATTR(max_pool, dilations), dilations, k);
+    ir_set_bool(n, IR_ATTR(max_pool, ceil), set % 2);
+    if (r->op == IR_OP_avg_pool) ir_set_bool(n, IR_ATTR(avg_pool, count_pad), r->p[3]);
+    return ir_done(b, n);
+}
+
+static ir_value *build_batch_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new(b, IR_OP_batch_norm, 5, in[0], in[1], in[2], in[3], in[4]);
+    ir_set_bool(n, IR_ATTR(batch_norm, training), r->p[0]);
+    return ir_done(b, n);
+}
+
+static ir_value *build_layer_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new(b, IR_OP_layer_norm, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
+    ir_set_int(n, IR_ATTR(layer_norm, axis), -in[1]->type.rank);
+    return ir_done(b, n);
+}
+
+static ir_value *build_softmax(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_int(n, 0, set % in[0]->type.rank);
+    return ir_done(b, n);
+}
+
+static ir_value *build_reduce(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    int rank = in[0]->type.rank;
+    int64_t axes[2] = {set % rank, rank - 1};
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_list(n, IR_ATTR(reduce_sum, axes), axes, axes[0] == axes[1] ? 1 : 2);
+    ir_set_bool(n, IR_ATTR(reduce_sum, keepdims), set % 2);
+    return ir_done(b, n);
+}
+
+static ir_value *build_loss(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    static const char *const reductions[] = {"mean", "sum", "none"};
+    ir_node *n = ir_new(b, r->op, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
+    ir_set_int(n, IR_ATTR(nll_loss, ignore_index), set % 2 ? 1 : INT64_MIN);
+    ir_set_str(n, IR_ATTR(nll_loss, reduction), reductions[set % 3]);
+    return ir_done(b, n);
+}
+
+static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)r;
+    ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    ir_node *n = ir_new(b, IR_OP_dropout, 2, in[0], ir_constant(b, "rng", &pair, (int64_t[]){5, set}));
+    ir_set_float(n, IR_ATTR(dropout, ratio), 0.09 * set);
+    return ir_done(b, n);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
+#define SCALAR {0, {0}}
+#define END_SETS {{-1, {0}}}
+#define SHAPES1 \
+    {{SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+     {S(17, 2)}, END_SETS}
+#define SHAPES1_RANKED \
+    {{S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
+     {S(17, 2)}, {S(4, 1, 3)}, END_SETS}
+#define SHAPES2 \
+    {{SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)}, {S(3, 1), S(1, 5)}, \
+     {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, \
+     {S(0), SCALAR}, END_SETS}
+/* clang-format on */
+#define UNARY(op, draw) {#op, IR_OP_##op, plain, 1, {draw}, 0, {0}, NULL, SHAPES1},
+#define BINARY(op, a, b) {#op, IR_OP_##op, plain, 2, {a, b}, 0, {0}, NULL, SHAPES2},
+/* clang-format off */
+#define CONV_SHAPES \
+    {{S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)}, \
+     {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, \
+     {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)}, {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, \
+     {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)}, \
+     {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS}
+#define POOL_SHAPES \
+    {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
+     {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
+/* clang-format on */
+
+/* clang-format off */
+const gradient_row gradient_rows[] = {
+    UNARY(neg, ANY) UNARY(abs, ANY) UNARY(sign, ANY) UNARY(floor, ANY) UNARY(ceil, ANY) UNARY(round, ANY)
+    UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY) UNARY(exp, ANY) UNARY(log, POSITIVE)
+    UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY)
+    UNARY(softsign, ANY)
+    {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
+    {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)
+    BINARY(pow, POSITIVE, ANY) BINARY(min, ANY, ANY) BINARY(max, ANY, ANY)
+    {"where", IR_OP_where, plain, 3, {TRUTH, ANY, ANY}, 0, {0}, NULL,
+     {{SCALAR, SCALAR, SCALAR}, {S(3), S(3), S(3)}, {S(1), S(3), S(3)}, {S(2, 3), S(3), SCALAR}, {S(2, 1),
+      S(1, 3), S(2, 3)},
+      {S(0), S(0), SCALAR}, {S(5), SCALAR, S(5)}, {S(4, 1, 2), S(3, 1), S(1)}, {S(7), S(1), S(1)}, {S(1),
+       S(2, 2), S(2, 1)},
+      END_SETS}},
+    {"reshape", IR_OP_reshape, build_reshape, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"transpose", IR_OP_transpose, build_transpose, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"expand", IR_OP_expand, build_expand, 1, {ANY}, 0, {0}, NULL,
+     {{SCALAR}, {S(1)}, {S(3)}, {S(1, 3)}, {S(3, 1)}, {S(0)}, {S(2, 1, 3)}, {S(1, 1)}, {S(1, 2, 1)}, {S(5,
+      1)}, END_SETS}},
+    {"concat", IR_OP_concat, build_concat, 2, {ANY, ANY}, 0, {0}, NULL,
+     {{S(1), S(1)}, {S(2, 3), S(2, 3)}, {S(2, 3), S(2, 3)}, {S(0), S(0)}, {S(3), S(3)}, {S(2, 1, 3), S(2, 1, 3)},
+      {S(7), S(7)}, {S(1, 1), S(1, 1)}, {S(5, 2), S(5, 2)}, {S(2, 0), S(2, 0)}, END_SETS}},
+    {"split", IR_OP_split, build_split, 1, {ANY}, 0, {0}, NULL,
+     {{S(3)}, {S(6, 2)}, {S(2, 6, 4)}, {S(9)}, {S(0)}, {S(3, 3)}, {S(12, 1)}, {S(4, 3)}, {S(3, 1, 3)},
+      {S(33)}, END_SETS}},
+    {"slice", IR_OP_slice, build_slice, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"slice_grad", IR_OP_slice_grad, build_slice_grad, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"pad constant", IR_OP_pad, build_pad, 1, {ANY}, 0, {0}, "constant",
+     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
+      {S(33)}, END_SETS}},
+    {"pad reflect", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "reflect",
+     {{S(2)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(2, 2)}, {S(5, 2)}, {S(3, 3)}, {S(4, 2, 2)},
+      {S(33)}, END_SETS}},
+    {"pad edge", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "edge",
+     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
+      {S(33)}, END_SETS}},
+    {"gather", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(3), SCALAR}, {S(3), S(5)}, {S(3, 2), S(4)}, {S(3, 2), S(2, 2)}, {S(3), S(0)}, {S(3, 0), S(2)},
+      {S(4, 3, 2), S(3)},
+      {S(3, 1), S(1, 1)}, {S(5, 7), S(9)}, {S(3, 2, 2), S(2, 1)}, END_SETS}},
+    {"gather axis 1", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 2, {1}, NULL,
+     {{S(3, 2), SCALAR}, {S(1, 2), S(5)}, {S(3, 2, 2), S(2, 2)}, {S(0, 2), S(3)}, END_SETS}},
+    {"gather_grad", IR_OP_gather_grad, build_gather_grad, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{SCALAR, SCALAR}, {S(5), S(5)}, {S(4, 2), S(4)}, {S(2, 2), S(2, 2)}, {S(0), S(0)}, {S(7, 1), S(7)},
+      {S(1, 3), S(1)},
+      {S(2, 2, 3), S(2, 2)}, {S(9, 2), S(9)}, {S(3, 0), S(3)}, END_SETS}},
+    {"trilu", IR_OP_trilu, plain, 1, {ANY}, 0, {0}, NULL,
+     {{S(1, 1)}, {S(3, 3)}, {S(2, 5)}, {S(5, 2)}, {S(0, 3)}, {S(2, 3, 3)}, {S(7, 7)}, {S(1, 4)}, {S(4, 1)},
+      {S(2, 1, 4, 5)}, END_SETS}},
+    {"cast", IR_OP_cast, build_cast, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"matmul", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 0}, NULL,
+     {{S(1, 1), S(1, 1), S(1)}, {S(2, 3), S(3, 4), S(4)}, {S(5, 7), S(7, 3), S(3)}, {S(0, 3), S(3, 2),
+      S(2)}, {S(2, 0), S(0, 3), S(3)},
+      {S(2, 3, 4), S(4, 5), S(5)}, {S(2, 3, 4), S(2, 4, 5), S(5)}, {S(2, 1, 3, 4), S(5, 4, 2), S(2)}, {S(3,
+       4), S(2, 4, 5), S(5)},
+      {S(1, 9), S(9, 1), S(1)}, {S(2, 2, 3, 3), S(3, 2), S(2)}, END_SETS}},
+    {"matmul tn", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 0}, NULL,
+     {{S(3, 2), S(3, 4)}, {S(2, 4, 3), S(4, 5)}, {S(2, 4, 3), S(2, 4, 5)}, {S(1, 1), S(1, 7)}, END_SETS}},
+    {"matmul nt", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 1}, NULL,
+     {{S(2, 3), S(4, 3), S(4)}, {S(2, 3, 4), S(5, 4), S(5)}, {S(2, 3, 4), S(2, 5, 4), S(5)}, {S(1, 7), S(1,
+      7), S(1)}, END_SETS}},
+    {"matmul tt", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 1}, NULL,
+     {{S(3, 2), S(4, 3)}, {S(2, 4, 3), S(5, 4)}, {S(2, 4, 3), S(2, 5, 4)}, {S(1, 1), S(7, 1)}, END_SETS}},
+    {"conv", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {1, 0, 0, 1}, NULL, CONV_SHAPES},
+    {"conv stride, pads", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {2, 1, 2, 1}, NULL, CONV_SHAPES},
+    {"conv dilated, no bias", IR_OP_conv, build_conv, 2, {ANY, ANY}, 0, {1, 1, 0, 2}, NULL, CONV_SHAPES},
+    {"max_pool", IR_OP_max_pool, build_pool, 1, {DISTINCT}, 0, {3, 2, 1}, NULL, POOL_SHAPES},
+    {"max_pool overlapping", IR_OP_max_pool, build_pool, 1, {DISTINCT}, 0, {2, 1, 0}, NULL, POOL_SHAPES},
+    {"avg_pool", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {3, 2, 1, 0}, NULL, POOL_SHAPES},
+    {"avg_pool counting pads", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {2, 1, 1, 1}, NULL, POOL_SHAPES},
+    {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
+     {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
+      S(3), S(3)},
+      {S(7, 3), S(3), S(3), S(3), S(3)}, {S(2, 2, 2, 3, 2), S(2), S(2), S(2), S(2)}, {S(5, 1, 3), S(1),
+       S(1), S(1), S(1)},
+      {S(3, 4, 1, 1), S(4), S(4), S(4), S(4)}, {S(1, 2, 3, 3), S(2), S(2), S(2), S(2)}, {S(9, 2), S(2),
+       S(2), S(2), S(2)},
+      {S(2, 0, 3), S(0), S(0), S(0), S(0)}, END_SETS}},
+    {"batch_norm inference", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0}, NULL,
+     {{S(1, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
+      S(3), S(3)}, END_SETS}},
+    {"layer_norm", IR_OP_layer_norm, build_layer_norm, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
+     {{S(3), S(3), S(3)}, {S(2, 5), S(5), S(5)}, {S(1, 7), S(7), S(7)}, {S(2, 3, 4), S(4), S(4)}, {S(2, 3,
+      4), S(3, 4), S(3, 4)},
+      {S(0, 4), S(4), S(4)}, {S(5, 2), S(2), S(2)}, {S(2, 33), S(33), S(33)}, {S(2, 2, 2, 3), S(2, 3), S(2,
+       3)}, {S(9, 3), S(3), S(3)},
+      END_SETS}},
+    {"layer_norm without bias", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {0}, NULL,
+     {{S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, END_SETS}},
+    {"softmax", IR_OP_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"log_softmax", IR_OP_log_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_sum", IR_OP_reduce_sum, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_mean", IR_OP_reduce_mean, build_reduce, 1, {ANY}, 0, {0}, NULL,
+     {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1,
+      3)}, {S(0, 3)}, END_SETS}},
+    {"softmax_cross_entropy", IR_OP_softmax_cross_entropy, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
+      2, 3), S(2, 2, 3)},
+      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+    {"softmax_cross_entropy weighted", IR_OP_softmax_cross_entropy, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
+     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+    {"nll_loss", IR_OP_nll_loss, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
+      2, 3), S(2, 2, 3)},
+      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+    {"nll_loss weighted", IR_OP_nll_loss, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
+     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+    {"dropout", IR_OP_dropout, build_dropout, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {0},
+};
+/* clang-format on */

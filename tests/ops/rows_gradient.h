@@ -1,0 +1,44 @@
+/* rows_gradient.h - the table of test_gradient.c.
+ *
+ * A row builds y = op(x, ...) for each of its sets of operand shapes. Its values are drawn from intervals without kinks (0
+ * for relu, ties of max). */
+#ifndef AMPC_TEST_OPS_ROWS_GRADIENT_H
+#define AMPC_TEST_OPS_ROWS_GRADIENT_H
+
+#include "ir/ir.h"
+
+enum { GRADIENT_MAX_IN = 5, GRADIENT_MAX_SETS = 14 };
+
+typedef struct gradient_shape {
+    int rank;
+    int64_t dims[5];
+} gradient_shape;
+
+/* The distribution of an operand's elements. */
+typedef enum gradient_draw {
+    ANY,      /* +-[0.2, 2]: never near 0 */
+    POSITIVE, /* [0.3, 2] */
+    DISTINCT, /* a permutation of well separated values, without ties for max */
+    INDEX,    /* i64 in [0, limit) */
+    TRUTH     /* bool */
+} gradient_draw;
+
+typedef struct gradient_row gradient_row;
+typedef ir_value *gradient_build(ir_builder *b, const gradient_row *r, ir_value **in, int set);
+
+struct gradient_row {
+    const char *name;
+    ir_op op;
+    gradient_build *build;
+    int n_in;
+    gradient_draw draws[GRADIENT_MAX_IN];
+    int64_t limit; /* of INDEX */
+    int64_t p[4];  /* parameters of the builder */
+    const char *text;
+    gradient_shape sets[GRADIENT_MAX_SETS][GRADIENT_MAX_IN]; /* rank -1 ends the list */
+};
+
+/* Terminated by a row without `build`. */
+extern const gradient_row gradient_rows[];
+
+#endif
