@@ -1,12 +1,7 @@
-/* rows_movement.c - ops that move elements; the reference finds each result element by its coordinates. */
+/* rows_movement.c - ops that move, convert or generate elements; references find moved elements by their coordinates. */
 #include "tests/ops/ops.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include <string.h>
 
 enum { LOW = -100, HIGH = 100 };
 
@@ -120,7 +115,7 @@ static void split_reference(ops_case *c)
 
 static const struct {
     int axis, parts;
-    int64_t whole[3], sizes[4];
+    int64_t full[3], sizes[4];
 } parts[] = {
     {0, 1, {5, 3, 2}, {5}},       {0, 2, {5, 3, 2}, {2, 3}},           {1, 3, {4, 7, 2}, {1, 4, 2}},
     {2, 3, {4, 3, 9}, {3, 0, 6}}, {2, 4, {70, 20, 30}, {7, 1, 2, 20}}, {1, 2, {0, 4, 3}, {1, 3}},
@@ -132,12 +127,12 @@ static void concat(const ops_row *row, ir_dtype t)
         ops_case c;
         case_begin(&c, row->op);
         for (int p = 0; p < parts[s].parts; p++) {
-            int64_t dims[3] = {parts[s].whole[0], parts[s].whole[1], parts[s].whole[2]};
+            int64_t dims[3] = {parts[s].full[0], parts[s].full[1], parts[s].full[2]};
             dims[parts[s].axis] = parts[s].sizes[p];
             case_in(&c, t, 3, dims, LOW, HIGH);
         }
         c.attr[IR_ATTR(concat, axis)].i = parts[s].axis;
-        case_out(&c, t, 3, parts[s].whole);
+        case_out(&c, t, 3, parts[s].full);
         case_check(&c, concat_reference);
         case_end(&c);
     }
@@ -148,11 +143,11 @@ static void split(const ops_row *row, ir_dtype t)
     for (int s = 0; s < (int)(sizeof parts / sizeof *parts); s++) {
         ops_case c;
         case_begin(&c, row->op);
-        case_in(&c, t, 3, parts[s].whole, LOW, HIGH);
+        case_in(&c, t, 3, parts[s].full, LOW, HIGH);
         c.attr[IR_ATTR(split, axis)].i = parts[s].axis;
         case_list(&c, IR_ATTR(split, sizes), parts[s].sizes, parts[s].parts);
         for (int p = 0; p < parts[s].parts; p++) {
-            int64_t dims[3] = {parts[s].whole[0], parts[s].whole[1], parts[s].whole[2]};
+            int64_t dims[3] = {parts[s].full[0], parts[s].full[1], parts[s].full[2]};
             dims[parts[s].axis] = parts[s].sizes[p];
             case_out(&c, p == 1 && s == 2 ? IR_NO_DTYPE : t, 3, dims);
         }
@@ -165,7 +160,7 @@ static void split(const ops_row *row, ir_dtype t)
 
 static const struct {
     int rank;
-    int64_t whole[3], start[3], size[3], step[3];
+    int64_t full[3], start[3], size[3], step[3];
 } slices[] = {
     {1, {10}, {2}, {5}, {1}},
     {1, {10}, {9}, {10}, {-1}},
@@ -179,12 +174,12 @@ static const struct {
     {3, {0, 5, 6}, {0, 0, 0}, {0, 5, 6}, {1, 1, 1}},
 };
 
-static int64_t slice_offset(const ops_case *c, const k_view *whole, const k_view *part, int start, int step, int64_t i)
+static int64_t slice_offset(const ops_case *c, const k_view *full, const k_view *part, int start, int step, int64_t i)
 {
     int64_t at[IR_MAX_RANK];
     case_coordinates(part, i, at);
     for (int d = 0; d < part->rank; d++) at[d] = c->attr[start].list.items[d] + at[d] * c->attr[step].list.items[d];
-    return case_offset(whole, at);
+    return case_offset(full, at);
 }
 
 static void slice_reference(ops_case *c)
@@ -209,12 +204,12 @@ static void slice(const ops_row *row, ir_dtype t)
         ops_case c;
         int rank = slices[s].rank;
         case_begin(&c, row->op);
-        case_in(&c, t, rank, back ? slices[s].size : slices[s].whole, LOW, HIGH);
+        case_in(&c, t, rank, back ? slices[s].size : slices[s].full, LOW, HIGH);
         case_list(&c, back ? IR_ATTR(slice_grad, start) : IR_ATTR(slice, start), slices[s].start, rank);
         case_list(&c, back ? IR_ATTR(slice_grad, step) : IR_ATTR(slice, step), slices[s].step, rank);
-        if (back) case_list(&c, IR_ATTR(slice_grad, shape), slices[s].whole, rank);
+        if (back) case_list(&c, IR_ATTR(slice_grad, shape), slices[s].full, rank);
         else case_list(&c, IR_ATTR(slice, size), slices[s].size, rank);
-        case_out(&c, t, rank, back ? slices[s].whole : slices[s].size);
+        case_out(&c, t, rank, back ? slices[s].full : slices[s].size);
         case_check(&c, back ? slice_grad_reference : slice_reference);
         case_end(&c);
     }
@@ -298,177 +293,12 @@ static void pad(const ops_row *row, ir_dtype t)
     }
 }
 
-/* ---- gather ---- */
-
-static const struct {
-    int axis, rank_i;
-    int64_t x[3], indices[2];
-} gathers[] = {
-    {0, 1, {5, 3, 2}, {4}},      {1, 2, {5, 3, 2}, {2, 3}}, {2, 0, {5, 3, 2}, {0}},
-    {0, 1, {5, 3, 2}, {0}},      {-1, 1, {2, 3, 40}, {70}}, {0, 2, {30, 1, 600}, {3, 40}},
-    {0, 1, {2000, 1, 1}, {900}}, {1, 1, {3, 2, 21}, {700}}, {0, 2, {300, 1, 9}, {33, 31}},
-};
-
-static double *indices_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, int64_t entries)
-{
-    double *x = case_in(c, t, rank, dims, 0, (double)entries - 1);
-    int64_t n = k_count(&c->in[c->n_in - 1]);
-    for (int64_t i = 0; i < n; i += 3) x[i] -= (double)entries; /* negative indices count from the end */
-    return x;
-}
-
-/* Returns the offset in the table of element i of the gathered view. */
-static int64_t gather_offset(const ops_case *c, const k_view *table, const k_view *gathered, int axis, int64_t i)
-{
-    int64_t at[IR_MAX_RANK], to[IR_MAX_RANK];
-    int rank = c->in[1].rank, own = axis < 0 ? axis + table->rank : axis;
-    case_coordinates(gathered, i, at);
-    double index = c->x[1][case_offset(&c->in[1], at + own)];
-    for (int d = 0; d < table->rank; d++)
-        to[d] = d < own ? at[d] : d > own ? at[d + rank - 1] : (int64_t)index + (index < 0) * table->dims[own];
-    return case_offset(table, to);
-}
-
-static void gather_reference(ops_case *c)
-{
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->expected[0][i] = c->x[0][gather_offset(c, &c->in[0], &c->out[0], (int)c->attr[0].i, i)];
-}
-
-static void gather_grad_reference(ops_case *c)
-{
-    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++)
-        c->expected[0][gather_offset(c, &c->out[0], &c->in[0], (int)c->attr[0].i, i)] += c->x[0][i];
-}
-
-static void gather(const ops_row *row, ir_dtype t)
-{
-    bool back = row->op == IR_OP_gather_grad;
-    for (int s = 0; s < 2 * (int)(sizeof gathers / sizeof *gathers); s++) {
-        ops_case c;
-        int axis = gathers[s / 2].axis, own = axis < 0 ? axis + 3 : axis, rank = 0;
-        int64_t y[5];
-        for (int d = 0; d < 3; d++) {
-            if (d != own) y[rank++] = gathers[s / 2].x[d];
-            for (int k = 0; d == own && k < gathers[s / 2].rank_i; k++) y[rank++] = gathers[s / 2].indices[k];
-        }
-        case_begin(&c, row->op);
-        case_in(&c, t, back ? rank : 3, back ? y : gathers[s / 2].x, LOW, HIGH);
-        indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices, gathers[s / 2].x[own]);
-        c.attr[0].i = axis;
-        case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
-        c.floor = 1;
-        if (back) c.units = 100; /* hundreds of terms with both signs */
-        case_check(&c, back ? gather_grad_reference : gather_reference);
-        case_end(&c);
-    }
-}
-
-/* An out-of-range index on either side, among valid ones. */
-static void outside(const ops_row *row, ir_dtype t)
-{
-    static const double bad[] = {5, -6, 1e9, -1e9};
-    const int64_t table[] = {5, 3}, count[] = {40}, gathered[] = {40, 3};
-    bool back = row->op == IR_OP_gather_grad;
-    for (int s = 0; s < 4; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
-        case_in(&c, t, 2, back ? gathered : table, LOW, HIGH);
-        double *indices = case_in(&c, IR_i64, 1, count, 0, 4);
-        case_out(&c, t, 2, back ? table : gathered);
-        indices[33] = -5;
-        assert_int_equal(case_run(&c), AMPC_OK);
-        indices[33] = bad[s];
-        assert_int_equal(case_run(&c), AMPC_REJECTED);
-        case_end(&c);
-    }
-}
-
-/* ---- the others ---- */
-
-static void trilu_reference(ops_case *c)
-{
-    int64_t k = c->attr[IR_ATTR(trilu, k)].i, at[IR_MAX_RANK];
-    for (int64_t e = 0; e < k_count(&c->out[0]); e++) {
-        case_coordinates(&c->out[0], e, at);
-        int64_t distance = at[c->out[0].rank - 1] - at[c->out[0].rank - 2];
-        bool kept = c->attr[IR_ATTR(trilu, upper)].i ? distance >= k : distance <= k;
-        c->expected[0][e] = kept ? c->x[0][e] : 0;
-    }
-}
-
-static void trilu(const ops_row *row, ir_dtype t)
-{
-    static const int64_t dims[][3] = {{2, 4, 5}, {1, 5, 4}, {3, 1, 1}, {2, 0, 3}, {3, 120, 110}};
-    static const int64_t diagonals[] = {0, 1, -1, 3, -3, 1000, -1000, INT64_MAX, INT64_MIN};
-    for (int s = 0; s < 5 * 9 * 2; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
-        case_in(&c, t, 3, dims[s % 5], LOW, HIGH);
-        c.attr[IR_ATTR(trilu, k)].i = diagonals[s / 5 % 9];
-        c.attr[IR_ATTR(trilu, upper)].i = s / 45;
-        case_out(&c, t, 3, dims[s % 5]);
-        case_check(&c, trilu_reference);
-        case_end(&c);
-    }
-}
-
-static void where_reference(ops_case *c)
-{
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
-        int from = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)] != 0 ? 1 : 2;
-        c->expected[0][i] = c->x[from][case_broadcast(&c->in[from], &c->out[0], i)];
-    }
-}
-
-static void where(const ops_row *row, ir_dtype t)
-{
-    static const struct {
-        int rank[3], rank_y;
-        int64_t dims[3][3], y[3];
-    } cases[] = {
-        {{0, 1, 1}, 1, {{0}, {5}, {5}}, {5}},
-        {{2, 2, 0}, 2, {{3, 70}, {3, 70}, {0}}, {3, 70}},
-        {{2, 1, 3}, 3, {{4, 1}, {5}, {3, 4, 5}}, {3, 4, 5}},
-        {{3, 3, 3}, 3, {{60, 1, 40}, {60, 20, 40}, {1, 20, 1}}, {60, 20, 40}},
-        {{1, 1, 1}, 1, {{0}, {0}, {1}}, {0}},
-    };
-    for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
-        for (int i = 0; i < 3; i++)
-            case_in(&c, i ? t : IR_bool, cases[s].rank[i], cases[s].dims[i], i ? LOW : 0, i ? HIGH : 1);
-        case_out(&c, t, cases[s].rank_y, cases[s].y);
-        case_check(&c, where_reference);
-        case_end(&c);
-    }
-}
-
-static void select_reference(ops_case *c)
-{
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = c->x[c->x[0][0] != 0 ? 1 : 2][i];
-}
+/* ---- cast, integers and state ---- */
 
 #define EDGE(n) n,
 static const int64_t lengths[] = {0, 1, 7, 1537, 33333, OPS_EDGES(EDGE)};
 #undef EDGE
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
-
-static void choose(const ops_row *row, ir_dtype t)
-{
-    for (int s = 0; s < 2 * LENGTHS; s++) {
-        ops_case c;
-        const int64_t *dims = &lengths[s / 2];
-        case_begin(&c, row->op);
-        case_in(&c, IR_bool, 0, NULL, s & 1, s & 1);
-        case_in(&c, t, 1, dims, LOW, HIGH);
-        case_in(&c, t, 1, dims, LOW, HIGH);
-        case_out(&c, t, 1, dims);
-        case_check(&c, select_reference);
-        case_end(&c);
-    }
-}
 
 static void cast_reference(ops_case *c)
 {
@@ -550,13 +380,6 @@ const ops_row movement_rows[] = {
     ROW(slice_grad, "FIB", slice),
     ROW(pad, "FIB", pad),
     ROW(pad_grad, "F", pad),
-    ROW(gather, "FIB", gather),
-    ROW(gather_grad, "F", gather),
-    ROW(gather, "1", outside),
-    ROW(gather_grad, "1", outside),
-    ROW(trilu, "FIB", trilu),
-    ROW(where, "FIB", where),
-    ROW(select, "FIB", choose),
     ROW(cast, "FIB", cast),
     ROW(iota, "I", numbers),
     ROW(dims, "I", numbers),
