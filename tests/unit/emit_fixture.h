@@ -11,6 +11,7 @@
 #include "tests/compile.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/written_parts.h"
 
 #include <math.h>
 
@@ -130,19 +131,6 @@ static inline double distance(const rt_tensor *a, const rt_tensor *b)
         largest = fmax(largest, fabs(y));
     }
     return difference / fmax(largest, 1e-30);
-}
-
-/* ---- weights --------------------------------------------------------------------------------- */
-
-typedef struct parts {
-    wire part[2];
-} parts;
-
-static inline ampc_status collect(void *user, onnx_part part, const void *bytes, size_t n)
-{
-    parts *p = user;
-    wire_raw(&p->part[part], bytes, n);
-    return AMPC_OK;
 }
 
 #endif

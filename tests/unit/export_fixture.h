@@ -7,19 +7,9 @@
 #include "runtime/api/ampc.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/written_parts.h"
 
 /* ---- running an export, both files into memory ----------------------------------------------- */
-
-typedef struct parts {
-    wire part[2];
-} parts;
-
-static inline ampc_status collect(void *user, onnx_part part, const void *bytes, size_t n)
-{
-    parts *p = user;
-    wire_raw(&p->part[part], bytes, n);
-    return AMPC_OK;
-}
 
 static inline ampc_status export_file(scratch *t, wire file, const onnx_trained *trained, int n, parts *out)
 {
