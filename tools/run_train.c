@@ -23,8 +23,8 @@ typedef struct training {
     rt_dataset *data, *eval_data;
     rt_trainer *trainer;
     rt_log *log;
-    VEC(rt_step) steps; /* for the plot if there is no log */
-    rt_step last;
+    VEC(rt_step_record) steps; /* for the plot if there is no log */
+    rt_step_record last;
     rt_eval eval;                  /* the latest evaluation; NaN before the first */
     int64_t evaluated;             /* steps run when it was made */
     double busy;                   /* seconds in steps */
@@ -72,7 +72,7 @@ static void show_progress(training *t, bool last)
     t->rate_busy = 0;
 }
 
-static bool on_step(void *user, const rt_step *step)
+static bool on_step(void *user, const rt_step_record *step)
 {
     training *t = user;
     double seconds = (double)rt_trainer_state(t->trainer)->batch / step->samples_s;
@@ -189,7 +189,7 @@ static ampc_status plot(training *t)
     if (!o->plot) return AMPC_OK;
     for (; count < logs && status == AMPC_OK; count++) {
         const char *log = count < o->plot_with.count ? o->plot_with.items[count] : o->log;
-        rt_step *steps = NULL;
+        rt_step_record *steps = NULL;
         status = rt_log_read(log, base->diag, &steps, &runs[count].count);
         runs[count].steps = steps;
         runs[count].name = run_name(log, base->arena);

@@ -84,8 +84,8 @@ static double y_of(const panel *p, double v)
 }
 
 /* Values of a diverged loss are dropped, because they would flatten the rest of the curve. */
-static double loss_of(const rt_step *s) { return fabs(s->loss) < 1e30 ? s->loss : NAN; }
-static double scale_of(const rt_step *s) { return s->scale > 0 ? log2(s->scale) : NAN; }
+static double loss_of(const rt_step_record *s) { return fabs(s->loss) < 1e30 ? s->loss : NAN; }
+static double scale_of(const rt_step_record *s) { return s->scale > 0 ? log2(s->scale) : NAN; }
 
 /* Moving average over about a hundredth of the run, with bias correction at the start. Steps without a finite loss do
  * not change it. */
@@ -273,7 +273,7 @@ static void measure(const plot_run *runs, size_t count, panel *loss, panel *scal
         average a = average_over(runs[i].count);
         bool scaled = scales(&runs[i]);
         for (size_t k = 0; k < runs[i].count; k++) {
-            const rt_step *s = &runs[i].steps[k];
+            const rt_step_record *s = &runs[i].steps[k];
             first = fmin(first, (double)s->step);
             last = fmax(last, (double)s->step);
             widen(loss, average_next(&a, loss_of(s)));

@@ -7,7 +7,7 @@
 
 typedef struct plot_run {
     const char *name; /* for the legend; any text */
-    const rt_step *steps;
+    const rt_step_record *steps;
     size_t count;
 } plot_run;
 

@@ -28,7 +28,7 @@ typedef struct loop {
     uint64_t skipped; /* skipped steps before the current one */
 } loop;
 
-static bool report(void *user, const rt_step *step)
+static bool report(void *user, const rt_step_record *step)
 {
     loop *l = user;
     const ampc_step_result r = {.struct_size = sizeof r,

@@ -25,15 +25,15 @@ static const struct step_field {
     size_t offset;
     const char *format; /* NULL: an integer */
 } step_fields[] = {
-    {"step", offsetof(rt_step, step), NULL},
-    {"epoch", offsetof(rt_step, epoch), "%.6g"},
-    {"loss", offsetof(rt_step, loss), "%.9g"},
-    {"lr", offsetof(rt_step, lr), "%.9g"},
-    {"scale", offsetof(rt_step, scale), "%.17g"},
-    {"skipped", offsetof(rt_step, skipped), NULL},
-    {"grad_norm", offsetof(rt_step, grad_norm), "%.9g"},
-    {"samples_s", offsetof(rt_step, samples_s), "%.6g"},
-    {"t", offsetof(rt_step, t), "%.3f"},
+    {"step", offsetof(rt_step_record, step), NULL},
+    {"epoch", offsetof(rt_step_record, epoch), "%.6g"},
+    {"loss", offsetof(rt_step_record, loss), "%.9g"},
+    {"lr", offsetof(rt_step_record, lr), "%.9g"},
+    {"scale", offsetof(rt_step_record, scale), "%.17g"},
+    {"skipped", offsetof(rt_step_record, skipped), NULL},
+    {"grad_norm", offsetof(rt_step_record, grad_norm), "%.9g"},
+    {"samples_s", offsetof(rt_step_record, samples_s), "%.6g"},
+    {"t", offsetof(rt_step_record, t), "%.3f"},
 };
 enum { STEP_FIELDS = sizeof step_fields / sizeof *step_fields };
 
@@ -179,7 +179,7 @@ ampc_status rt_log_sync(rt_log *log)
     return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS ? AMPC_OK : fail(log, "cannot flush it to disk");
 }
 
-ampc_status rt_log_step(rt_log *log, const rt_step *s)
+ampc_status rt_log_step(rt_log *log, const rt_step_record *s)
 {
     json_writer w;
     if (!json_open_text(&w)) return rt_no_memory(log->d);
@@ -207,13 +207,13 @@ typedef struct log_reader {
     const char *path;
     diag *d;
     int line, torn; /* torn: number of a malformed line, which is valid if the log ends or a new run begins after it */
-    rt_step *steps;
+    rt_step_record *steps;
     size_t count, capacity;
 } log_reader;
 
-static rt_step step_of(const json_t *object)
+static rt_step_record step_of(const json_t *object)
 {
-    rt_step s;
+    rt_step_record s;
     for (size_t i = 0; i < STEP_FIELDS; i++) {
         const json_t *value = json_object_get(object, step_fields[i].key);
         char *at = (char *)&s + step_fields[i].offset;
@@ -225,12 +225,12 @@ static rt_step step_of(const json_t *object)
     return s;
 }
 
-static ampc_status keep_step(log_reader *r, const rt_step *s)
+static ampc_status keep_step(log_reader *r, const rt_step_record *s)
 {
     while (r->count && r->steps[r->count - 1].step >= s->step) r->count--;
     if (r->count == r->capacity) {
         size_t capacity = r->capacity ? 2 * r->capacity : 1024;
-        rt_step *steps = realloc(r->steps, capacity * sizeof *steps);
+        rt_step_record *steps = realloc(r->steps, capacity * sizeof *steps);
         if (!steps) return rt_no_memory(r->d);
         r->steps = steps;
         r->capacity = capacity;
@@ -251,7 +251,7 @@ static ampc_status read_line(log_reader *r, const char *text, size_t n)
     if (r->torn && !header)
         s = diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .line = r->torn}, "not a line of a step log");
     else if (good && !header) {
-        rt_step step = step_of(object);
+        rt_step_record step = step_of(object);
         s = keep_step(r, &step);
     }
     r->torn = good ? 0 : r->line;
@@ -259,7 +259,7 @@ static ampc_status read_line(log_reader *r, const char *text, size_t n)
     return s;
 }
 
-ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *count)
+ampc_status rt_log_read(const char *path, diag *d, rt_step_record **steps, size_t *count)
 {
     log_reader r = {.path = path, .d = d};
     char *text = NULL;

@@ -11,7 +11,7 @@
 /* One step. Written as
  * {"step":..,"epoch":..,"loss":..,"lr":..,"scale":..,"skipped":..,"grad_norm":..,"samples_s":..,"t":..}; non-finite
  * numbers become null, because JSON cannot represent them. */
-typedef struct rt_step {
+typedef struct rt_step_record {
     uint64_t step; /* 1-based */
     double epoch;  /* epochs completed, including the fraction */
     double loss;   /* unscaled */
@@ -21,7 +21,7 @@ typedef struct rt_step {
     double grad_norm; /* NAN if not measured */
     double samples_s;
     double t; /* seconds since the run began */
-} rt_step;
+} rt_step_record;
 
 /* A field of the header line: text, or a number if text is NULL. */
 typedef struct rt_log_field {
@@ -46,19 +46,19 @@ typedef struct rt_log_resume {
  * NULL: no checkpoints. `d` must outlive the log. Fails with AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
                         rt_log **out);
-ampc_status rt_log_step(rt_log *log, const rt_step *s);
+ampc_status rt_log_step(rt_log *log, const rt_step_record *s);
 /* Flushes all lines to the disk, if the file is on one. Fails with AMPC_IO. */
 ampc_status rt_log_sync(rt_log *log);
 ampc_status rt_log_close(rt_log *log); /* NULL allowed */
 
 /* Reads the steps of a log in order and applies rewinds. Header lines are skipped, null becomes NAN, and an
  * unfinished last line is ignored; any other malformed line is rejected with its number. *steps is malloced. */
-ampc_status rt_log_read(const char *path, diag *d, rt_step **steps, size_t *count);
+ampc_status rt_log_read(const char *path, diag *d, rt_step_record **steps, size_t *count);
 
 /* ---- progress ---- */
 
 typedef struct rt_progress {
-    rt_step now;
+    rt_step_record now;
     uint64_t steps;      /* of the entire run, 0: unknown */
     uint64_t epochs;     /* of the entire run, 0: unknown */
     double seconds_left; /* negative: unknown */

@@ -115,10 +115,10 @@ static double epochs_done(const rt_trainer *t)
     return (double)state->position.epoch + (double)state->position.batch / (double)batches;
 }
 
-static void record(const rt_trainer *t, double began, const rt_step_result *r, rt_step *out)
+static void record(const rt_trainer *t, double began, const rt_step_result *r, rt_step_record *out)
 {
     double end = now();
-    *out = (rt_step){
+    *out = (rt_step_record){
         .step = t->stepper.state.step,
         .epoch = epochs_done(t),
         .loss = r->loss,
@@ -158,7 +158,7 @@ static ampc_status submit(rt_trainer *t, diag *d)
     return rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d);
 }
 
-static ampc_status collect(rt_trainer *t, diag *d, rt_step *out)
+static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
 {
     rt_step_result result;
     rt_run_state *state = &t->stepper.state;
@@ -254,7 +254,7 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
 
 static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
-    rt_step step;
+    rt_step_record step;
     const rt_run_state *state = &t->stepper.state;
     uint64_t epoch = state->position.epoch;
     TRY(collect(t, d, &step));

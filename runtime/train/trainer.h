@@ -46,7 +46,7 @@ typedef struct rt_train_plan {
      * status other than AMPC_OK ends the run. May be NULL. */
     ampc_status (*on_begin)(void *user, uint64_t first);
     /* Called after each step, before a checkpoint of this step; true stops the run here. May be NULL. */
-    bool (*on_step)(void *user, const rt_step *step);
+    bool (*on_step)(void *user, const rt_step_record *step);
     /* Called before each checkpoint, to make other output of the steps equally durable. A status other than AMPC_OK
      * ends the run. May be NULL. */
     ampc_status (*on_save)(void *user);

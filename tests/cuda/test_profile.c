@@ -1,6 +1,7 @@
 /* test_profile.c - timing of a session on the double: repeated runs stay on the device, yield the same bits as ordinary runs, and
  * report faults; launch times add up to the time of the run; the output of `ampc-run bench`, and the names that profilers see. The
  * double's device spends one millisecond on each operation. */
+#include "runtime/plan/plan.h"
 #include "tests/cuda/trained.h"
 
 #include <jansson.h>
@@ -156,9 +157,6 @@ static void add_launch(void *user, const rt_launch *launch)
     p->sum += launch->ms;
     if (launch->steps > p->largest) p->largest = launch->steps;
 }
-
-/* Declared in runtime/plan/plan.h, which cannot be included: runtime/train/log.h defines another rt_step. */
-char *rt_plan_print(const rt_plan *p);
 
 /* Counts the steps in the plan's text: all, and those marked by a star, whose results are hoisted. */
 static void count_steps(scratch *t, rt_session *s, int *all, int *kept)

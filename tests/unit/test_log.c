@@ -15,7 +15,7 @@ static void run(scratch *t, const char *folder, uint64_t from, uint64_t to)
     rt_log *log;
     assert_int_equal(rt_log_open(scratch_path(t, "log"), NULL, 0, &resume, t->d, &log), AMPC_OK);
     for (uint64_t i = from == RT_LOG_NOT_RESUMED ? 1 : from + 1; i <= to; i++)
-        assert_int_equal(rt_log_step(log, &(rt_step){.step = i, .loss = 0.1}), AMPC_OK);
+        assert_int_equal(rt_log_step(log, &(rt_step_record){.step = i, .loss = 0.1}), AMPC_OK);
     assert_int_equal(rt_log_sync(log), AMPC_OK);
     assert_int_equal(rt_log_close(log), AMPC_OK);
 }

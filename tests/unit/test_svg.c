@@ -26,20 +26,20 @@ static void expect_well_formed(const char *s)
     assert_int_equal(depth, 0);
 }
 
-static rt_step *make_run(size_t n, double noise)
+static rt_step_record *make_run(size_t n, double noise)
 {
-    rt_step *s = calloc(n + 1, sizeof *s);
+    rt_step_record *s = calloc(n + 1, sizeof *s);
     for (size_t i = 0; i < n; i++) {
         double jitter = noise * ((double)(i * 7919 % 1000) / 1000 - 0.5);
-        s[i] = (rt_step){.step = i + 1,
-                         .loss = 0.25 + 2 * exp(-(double)i / 150) + jitter,
-                         .scale = i < 40      ? 65536
-                                  : i < n / 2 ? 32768
-                                              : 65536,
-                         .skipped = i >= 40,
-                         .lr = 1e-3,
-                         .grad_norm = NAN,
-                         .t = (double)i};
+        s[i] = (rt_step_record){.step = i + 1,
+                                .loss = 0.25 + 2 * exp(-(double)i / 150) + jitter,
+                                .scale = i < 40      ? 65536
+                                         : i < n / 2 ? 32768
+                                                     : 65536,
+                                .skipped = i >= 40,
+                                .lr = 1e-3,
+                                .grad_norm = NAN,
+                                .t = (double)i};
     }
     return s;
 }
@@ -55,11 +55,11 @@ static void render(const char *title, const plot_run *runs, size_t count)
 static void test_degenerate_data(void **state)
 {
     (void)state;
-    rt_step odd[5] = {{.step = 3, .loss = NAN, .scale = 0},
-                      {.step = 4, .loss = INFINITY, .scale = INFINITY},
-                      {.step = 5, .loss = -1e300, .scale = 1e-320},
-                      {.step = 6, .loss = 1e300, .scale = 65536},
-                      {.step = UINT64_MAX, .loss = 0, .scale = NAN}};
+    rt_step_record odd[5] = {{.step = 3, .loss = NAN, .scale = 0},
+                             {.step = 4, .loss = INFINITY, .scale = INFINITY},
+                             {.step = 5, .loss = -1e300, .scale = 1e-320},
+                             {.step = 6, .loss = 1e300, .scale = 65536},
+                             {.step = UINT64_MAX, .loss = 0, .scale = NAN}};
     render("no runs", NULL, 0);
     render("empty run", &(plot_run){"r", NULL, 0}, 1);
     for (size_t n = 1; n <= 5; n++) render("odd", &(plot_run){"r", odd, n}, 1);
@@ -69,7 +69,7 @@ static void test_degenerate_data(void **state)
 static void test_names_are_escaped(void **state)
 {
     (void)state;
-    rt_step *s = make_run(3, 0);
+    rt_step_record *s = make_run(3, 0);
     plot_run run = {"<a href=\"x\">&\x01\xff\xc3\xa4\xe2\x82", s, 3};
     render("</title><script>", &run, 1);
     char *svg = plot_render("t", &run, 1);
@@ -95,7 +95,7 @@ static void test_long_runs_stay_small(void **state)
 static void test_no_scale_panel_without_scaling(void **state)
 {
     (void)state;
-    rt_step s[2] = {{.step = 1, .loss = 2, .scale = 1}, {.step = 2, .loss = 1, .scale = 1}};
+    rt_step_record s[2] = {{.step = 1, .loss = 2, .scale = 1}, {.step = 2, .loss = 1, .scale = 1}};
     char *svg = plot_render("fp32", &(plot_run){"fp32", s, 2}, 1);
     assert_null(strstr(svg, "loss scale"));
     free(svg);
@@ -110,11 +110,11 @@ static void write_log(scratch *t, uint64_t from, uint64_t to)
     rt_log *log;
     assert_int_equal(rt_log_open(scratch_path(t, "log"), fields, 4, NULL, t->d, &log), AMPC_OK);
     for (uint64_t i = from; i <= to; i++)
-        assert_int_equal(rt_log_step(log, &(rt_step){.step = i,
-                                                     .loss = i == 2 ? NAN : 0.1 * (double)i,
-                                                     .scale = 0x1p-149,
-                                                     .skipped = i,
-                                                     .lr = 1e-3}),
+        assert_int_equal(rt_log_step(log, &(rt_step_record){.step = i,
+                                                            .loss = i == 2 ? NAN : 0.1 * (double)i,
+                                                            .scale = 0x1p-149,
+                                                            .skipped = i,
+                                                            .lr = 1e-3}),
                          AMPC_OK);
     assert_int_equal(rt_log_close(log), AMPC_OK);
 }
@@ -129,7 +129,7 @@ static void append(scratch *t, const char *text)
 static void test_log_round_trip(void **state)
 {
     scratch *t = *state;
-    rt_step *s;
+    rt_step_record *s;
     size_t n;
     write_log(t, 1, 3);
     char *text = scratch_read(t, "log", &n);
@@ -149,7 +149,7 @@ static void test_log_round_trip(void **state)
 static void test_resumed_log_rewinds(void **state)
 {
     scratch *t = *state;
-    rt_step *s;
+    rt_step_record *s;
     size_t n;
     write_log(t, 1, 7);
     append(t, "{\"step\":8,\"lo"); /* killed here */
@@ -166,7 +166,7 @@ static void test_resumed_log_rewinds(void **state)
 static void test_bad_logs(void **state)
 {
     scratch *t = *state;
-    rt_step *s;
+    rt_step_record *s;
     size_t n;
     assert_int_equal(rt_log_read(scratch_path(t, "absent"), t->d, &s, &n), AMPC_IO);
     scratch_expect(t, "cannot open");

@@ -75,14 +75,14 @@ static void test_schedules(void **state)
 
 /* ---- learning ---- */
 
-static bool stop_after(void *user, const rt_step *step)
+static bool stop_after(void *user, const rt_step_record *step)
 {
-    *(rt_step *)user = *step;
+    *(rt_step_record *)user = *step;
     return true;
 }
 
 /* Runs exactly one step: save_every waits for each step, although there is no folder to save in. */
-static ampc_status run_step(rt_trainer *trainer, diag *d, rt_step *step)
+static ampc_status run_step(rt_trainer *trainer, diag *d, rt_step_record *step)
 {
     const rt_train_plan plan = {.save_every = 1, .on_step = stop_after, .user = step};
     return rt_trainer_run(trainer, &plan, d);
@@ -124,7 +124,7 @@ static void test_skipped_steps_move_nothing(void **state)
     options.schedule = "constant,warmup=8";
     options.lr = 0.8;
     rt_trainer *trainer = open_trainer(t, &r, &options);
-    rt_step step;
+    rt_step_record step;
     rt_tensor w = training_storage(t, r.s, "fc1.weight"), mean = training_storage(t, r.s, "bn.mean");
     float before[32], buffer[8];
     memcpy(before, w.data, sizeof before);
@@ -160,7 +160,7 @@ static void test_scale_stuck_at_floor(void **state)
     options.steps = 1000;
     rt_trainer *trainer = open_trainer(t, &r, &options);
     ampc_status status = AMPC_OK;
-    rt_step step;
+    rt_step_record step;
     int steps = 0;
     while (status == AMPC_OK) {
         status = run_step(trainer, t->d, &step);
@@ -278,7 +278,7 @@ static void test_selecting_keeps_the_bits(void **state)
 
 /* ---- resuming ---- */
 
-static bool stop_at(void *user, const rt_step *step) { return step->step == *(uint64_t *)user; }
+static bool stop_at(void *user, const rt_step_record *step) { return step->step == *(uint64_t *)user; }
 
 /* Trains in a new session until `stop` (0: the end) and returns its parameters and states. */
 static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const char *folder, uint64_t stop,
@@ -362,7 +362,7 @@ static void test_stop_flag(void **state)
     volatile sig_atomic_t stop = 1;
     const rt_train_plan plan = {.folder = t->folder, .stop = &stop};
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
-    rt_step step;
+    rt_step_record step;
     assert_ok(t, run_step(trainer, t->d, &step));
     assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
     assert_int_equal(rt_trainer_state(trainer)->step, 1);
