@@ -40,7 +40,7 @@ try:
 finally:
     for spinner in spinners:
         spinner.kill()
-print(f"\nmnist, batch 64, fp32, beside {SPINNERS} spinning processes")
+print(f"\nmnist, batch 64, fp32, with {SPINNERS} spinning processes")
 print()
 print(f"| | 1 thread, samples/s | {threads} threads | ratio |")
 print("|---|--:|--:|--:|")

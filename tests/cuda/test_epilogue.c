@@ -71,7 +71,7 @@ static void no_fuse_keeps_every_op(void **state)
     "forward:\n"
 
 /* Graphs in which nothing may be fused, with the number of their ops. */
-static void what_is_not_taken_stays(void **state)
+static void unsupported_epilogues_stay_steps(void **state)
 {
     static const struct {
         const char *text;
@@ -345,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_five_steps),
         cmocka_unit_test(no_fuse_keeps_every_op),
-        cmocka_unit_test(what_is_not_taken_stays),
+        cmocka_unit_test(unsupported_epilogues_stay_steps),
         cmocka_unit_test(sums_go_where_there_is_room),
         cmocka_unit_test(one_form_of_gelu_is_taken),
         cmocka_unit_test(a_form_is_asked_for_once),

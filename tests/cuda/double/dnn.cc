@@ -195,7 +195,7 @@ Status execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackend
     double_note(e->program.nodes[0].operation.c_str());
     cudaError_t error = double_enqueue(handle->stream, "cuDNN", run, e.get(),
                                        [](void *state) { delete static_cast<Execution *>(state); });
-    if (error) return refuse(CUDNN_STATUS_EXECUTION_FAILED, "the stream does not take it");
+    if (error) return refuse(CUDNN_STATUS_EXECUTION_FAILED, "the stream rejects it");
     e.release();
     return CUDNN_STATUS_SUCCESS;
 }

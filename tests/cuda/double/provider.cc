@@ -1,6 +1,6 @@
 /* provider.cc - the double as a provider: the entry point of each function, and the function that it calls.
  *
- * Every function of the table has its own entry point ("door"), which takes the lock, counts, fails the call selected by
+ * Every function of the table has its own entry point, which takes the lock, counts, fails the call selected by
  * double_fail, and writes the trace. It calls the double's function or, if there is none, that of the installed library. */
 #include "tests/cuda/double/inner.h"
 #include "tests/cuda/double/rt.h"
@@ -114,9 +114,9 @@ template <> struct is_status<nvrtcResult> : std::true_type {};
 #define CUDA_FUNCTION(id, function) static constexpr char NAME_##function[] = #function;
 #include "kernels/cuda/api.def"
 
-template <class F, F cuda_api::*field, Function id, const char *name> struct Door;
+template <class F, F cuda_api::*field, Function id, const char *name> struct EntryPoint;
 template <class R, class... A, R (*cuda_api::*field)(A...), Function id, const char *name>
-struct Door<R (*)(A...), field, id, name> {
+struct EntryPoint<R (*)(A...), field, id, name> {
     static R call(A... a)
     {
         if constexpr (is_status<R>::value)
@@ -129,14 +129,14 @@ struct Entry {
     cuda_library library;
     const char *name;
     size_t offset; /* in cuda_api */
-    void (*door)(void);
+    void (*entry_point)(void);
 };
 
 static const Entry entries[] = {
 #define CUDA_FUNCTION(id, function)                                                                                    \
     {CUDA_##id, #function, offsetof(cuda_api, function),                                                               \
      reinterpret_cast<void (*)(void)>(                                                                                 \
-         &Door<decltype(cuda_api::function), &cuda_api::function, ID_##function, NAME_##function>::call)},
+         &EntryPoint<decltype(cuda_api::function), &cuda_api::function, ID_##function, NAME_##function>::call)},
 #include "kernels/cuda/api.def"
 };
 
@@ -180,17 +180,17 @@ static void *open_double(cuda_library library, char *error, size_t error_size)
     return const_cast<double_library *>(from);
 }
 
-static void *door_of(void *, cuda_library, const char *name)
+static void *entry_point_of(void *, cuda_library, const char *name)
 {
     for (const Entry &entry : entries) {
-        void *behind;
-        memcpy(&behind, reinterpret_cast<char *>(&double_inner) + entry.offset, sizeof behind);
-        if (strcmp(entry.name, name) == 0 && behind) return reinterpret_cast<void *>(entry.door);
+        void *target;
+        memcpy(&target, reinterpret_cast<char *>(&double_inner) + entry.offset, sizeof target);
+        if (strcmp(entry.name, name) == 0 && target) return reinterpret_cast<void *>(entry.entry_point);
     }
     return nullptr;
 }
 
-extern "C" const cuda_provider double_provider = {open_double, door_of};
+extern "C" const cuda_provider double_provider = {open_double, entry_point_of};
 
 /* ---- interface for tests ------------------------------------------------------------------------ */
 

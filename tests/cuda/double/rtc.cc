@@ -151,7 +151,7 @@ nvrtcResult load_module(nvrtcProgram program, int n, const char *const *options)
     const std::vector<std::string> common = common_options(n, options);
     const std::string path = format("%s/%016llx.so", AMPC_DOUBLE_MODULES, hash(source, common));
     if (access(path.c_str(), R_OK) && !compile_module(source, common, path)) {
-        double_refuse("the C++ compiler does not take what NVRTC takes");
+        double_refuse("the C++ compiler rejects what NVRTC accepts");
         return NVRTC_ERROR_INTERNAL_ERROR;
     }
     modules[program] = path;

@@ -180,7 +180,7 @@ unsigned long long meeting_result(thread *lanes, const thread *t, int what)
         if (strict) {
             fault_begin();
             fault_place(t, t->site);
-            fault_add(" and reads lane %d, which takes no part", t->source);
+            fault_add(" and reads lane %d, which does not participate", t->source);
             fault_end();
         }
         return ~0ull;
