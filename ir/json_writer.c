@@ -103,8 +103,8 @@ bool json_open_text(json_writer *w)
 
 char *json_close_text(json_writer *w, size_t *length)
 {
-    fclose(w->file); /* w->text is NULL if memory is exhausted */
-    if (!w->failed) {
+    const bool closed = fclose(w->file) == 0; /* w->text is NULL if memory is exhausted */
+    if (closed && !w->failed) {
         *length = w->size;
         return w->text;
     }
