@@ -8,7 +8,9 @@
 
 static const onnx_row row_table[] = {
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false},
+#define COMPOSITE(op, since, min_in, max_in, max_out, handler, arg) \
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true},
 #include "frontend/lower/onnx_ops.def"
     {0},
 };
@@ -19,6 +21,20 @@ static strmap *rows_by_operator(arena *a)
     for (const onnx_row *r = row_table; r->op; r++)
         if (!strmap_get(rows, r->op)) strmap_put(rows, r->op, (void *)(uintptr_t)r);
     return rows;
+}
+
+/* The composite operators whose form in the model is still that of the opset that will be written. */
+static const strmap *composites_kept(const onnx_importer *im)
+{
+    const int written = im->options->emit_opset;
+    strmap *kept = strmap_new(im->scratch);
+    if (!written || !im->trial) return NULL;
+    for (const onnx_row *r = row_table; r->op; r++) {
+        const opaque_change *c = opaque_changed(r->op, im->opset, written, NULL);
+        while (c && c->attribute) c = opaque_changed(r->op, im->opset, written, c);
+        if (r->composite && !c) strmap_put(kept, r->op, (void *)(uintptr_t)r);
+    }
+    return kept;
 }
 
 static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
@@ -121,6 +137,7 @@ static ampc_status import_model(onnx_importer *im)
 {
     const Onnx__ModelProto *m = im->file->model;
     TRY(check_versions(im, m));
+    im->composites = composites_kept(im);
     onnx_scope scope = {.graph = m->graph, .bindings = strmap_new_borrowing(im->scratch)};
     strmap_reserve(scope.bindings, m->graph->n_initializer + m->graph->n_node);
     size_t errors = diag_count(im->diag, DIAG_ERROR);

@@ -25,7 +25,8 @@
 #include "ir/ir.h"
 
 enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 27, ONNX_IR_VERSION_LAST = 13 };
-enum { ONNX_OPSET_BF16 = 22 }; /* first opset of emitted models with bfloat16 */
+/* First opset of emitted models, and of those with bfloat16. */
+enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22 };
 
 typedef struct onnx_dim_binding {
     const char *name; /* a dim_param, or X_dimK */
@@ -47,6 +48,9 @@ typedef struct onnx_import_options {
     int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
     bool tied;   /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
     bool opaque; /* import operators without an IR op as opaque nodes */
+    /* If not 0, the module is only written as ONNX, in this opset or a later one: an operator that would become several
+     * ops stays one opaque node (requires `opaque`) */
+    int emit_opset;
 } onnx_import_options;
 
 /* Imports the model in a file into a new module, which the caller owns and frees with ir_module_free. `o` may be NULL

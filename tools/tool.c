@@ -80,6 +80,7 @@ ampc_status tool_compile(tool *t, const char *path)
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
     onnx_import_options import = {
         .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque};
+    if (t->o.pass.plain_runtime) import.emit_opset = t->o.pass.low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

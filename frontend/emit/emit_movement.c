@@ -21,7 +21,7 @@ static bool with_wildcards(const ir_type *x, const ir_attr *shape, int64_t *out)
     return true;
 }
 
-void emit_reshape(emitter *e, const ir_node *n)
+static void plain_reshape(emitter *e, const ir_node *n)
 {
     const ir_attr *shape = &n->attr[IR_ATTR(reshape, shape)];
     const ir_value *x = ir_in(n, 0);
@@ -34,6 +34,62 @@ void emit_reshape(emitter *e, const ir_node *n)
     emit_in(&op, name);
     if (!short_form) emit_int(&op, "allowzero", 1);
     emit_finish(&op);
+}
+
+/* Lists the axes of size 1 that `longer` has in addition to `shorter`; -1: there are other differences. */
+static int added_axes(const ir_type *longer, const ir_type *shorter, int64_t *axes)
+{
+    int count = 0, k = 0;
+    for (int i = 0; i < longer->rank; i++)
+        if (k < shorter->rank && longer->dims[i] == shorter->dims[k]) k++;
+        else if (longer->dims[i] == 1) axes[count++] = i;
+        else return -1;
+    return k == shorter->rank ? count : -1;
+}
+
+static bool move_axes(emitter *e, const ir_node *n, const ir_type *longer, const ir_type *shorter)
+{
+    int64_t axes[IR_MAX_RANK];
+    int count = added_axes(longer, shorter, axes);
+    if (count < 1) return false;
+    const char *list = emit_i64s(e, axes, count);
+    emit_op op = emit_begin(e, n, n->loc.op);
+    emit_operand(&op, 0);
+    emit_in(&op, list);
+    emit_finish(&op);
+    return true;
+}
+
+static bool as_squeeze(emitter *e, const ir_node *n) { return move_axes(e, n, &ir_in(n, 0)->type, &n->out[0]->type); }
+
+static bool as_unsqueeze(emitter *e, const ir_node *n) { return move_axes(e, n, &n->out[0]->type, &ir_in(n, 0)->type); }
+
+static bool as_flatten(emitter *e, const ir_node *n)
+{
+    const ir_type *x = &ir_in(n, 0)->type, *y = &n->out[0]->type;
+    ir_dim_table *t = e->module->dims;
+    int axis = y->rank == 2 ? 0 : x->rank + 1;
+    while (axis <= x->rank && (ir_dim_product(t, x->dims, axis) != y->dims[0] ||
+                               ir_dim_product(t, x->dims + axis, x->rank - axis) != y->dims[1]))
+        axis++;
+    if (axis > x->rank) return false;
+    emit_op op = emit_begin(e, n, "Flatten");
+    emit_operand(&op, 0);
+    emit_int(&op, "axis", axis);
+    emit_finish(&op);
+    return true;
+}
+
+/* A view is written as the operator that it was, if that still describes it. */
+void emit_reshape(emitter *e, const ir_node *n)
+{
+    static const struct {
+        const char *op;
+        bool (*write)(emitter *e, const ir_node *n);
+    } views[] = {{"Squeeze", as_squeeze}, {"Unsqueeze", as_unsqueeze}, {"Flatten", as_flatten}};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        if (n->loc.op && strcmp(n->loc.op, views[i].op) == 0 && views[i].write(e, n)) return;
+    plain_reshape(e, n);
 }
 
 /* Dimensions that do not change are written as 1, so only new symbolic ones must be computed. */

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-enum { MIN_OPSET = 17 };
-
 static bool touches(const ir_node *n, ir_dtype t)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -18,9 +16,9 @@ static bool touches(const ir_node *n, ir_dtype t)
 int emit_first_opset(const emitter *e)
 {
     const char *imported = ir_meta_get(e->module, "opset");
-    int opset = imported ? atoi(imported) : MIN_OPSET;
+    int opset = imported ? atoi(imported) : ONNX_OPSET_EMIT;
     ir_graph_list graphs = {0};
-    if (opset < MIN_OPSET) opset = MIN_OPSET;
+    if (opset < ONNX_OPSET_EMIT) opset = ONNX_OPSET_EMIT;
     ir_graph_and_subgraphs(e->graph, e->arena, &graphs);
     for (size_t i = 0; i < graphs.count; i++)
         for (const ir_node *n = graphs.items[i]->first; n && opset < ONNX_OPSET_BF16; n = n->next)

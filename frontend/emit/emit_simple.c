@@ -1,6 +1,8 @@
 /* emit_simple.c - what most rules share: the attributes that emit.def lists, and the rules `simple` and `none`. */
 #include "frontend/emit/emit.h"
 
+#include <string.h>
+
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 typedef struct emit_attribute {
@@ -60,9 +62,24 @@ void emit_none(emitter *e, const ir_node *n)
     emit_refuse(e, n, "'%s' is a training op, which ONNX cannot express", ir_op_get(n->op)->name);
 }
 
+/* The operator that the model had, if it is another name of the usual one. */
+static const char *operator_of(const emitter *e, const ir_node *n)
+{
+    static const struct {
+        ir_op op;
+        const char *name;
+    } aliases[] = {
+#define ALIAS(op, type) {IR_OP_##op, #type},
+#include "frontend/emit/emit.def"
+    };
+    for (size_t i = 0; n->loc.op && i < sizeof aliases / sizeof *aliases; i++)
+        if (aliases[i].op == n->op && strcmp(aliases[i].name, n->loc.op) == 0) return n->loc.op;
+    return e->rows[n->op].onnx->name;
+}
+
 void emit_simple(emitter *e, const ir_node *n)
 {
-    emit_op op = emit_begin(e, n, e->rows[n->op].onnx->name);
+    emit_op op = emit_begin(e, n, operator_of(e, n));
     emit_operands(&op);
     emit_finish(&op);
 }

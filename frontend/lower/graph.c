@@ -141,6 +141,39 @@ static void lower_or_make_opaque(onnx_node *n, ir_node *before)
     run_handler(n);
 }
 
+/* ---- composite operators --------------------------------------------------------------------- */
+
+static bool is_folded(const onnx_node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (onnx_result_is_used(n, i) && !ir_const_get(n->importer->consts, n->out[i])) return false;
+    return true;
+}
+
+/* Whether the nodes of a lowered operator are replaced by one opaque node. The op of its row, alone, is written back as
+ * it is. */
+static bool stays_whole(const onnx_node *n, const ir_node *before)
+{
+    const ir_graph *g = n->importer->graph;
+    const ir_node *first = before ? before->next : g->first;
+    if (n->failed || !n->row->composite || !n->importer->composites || !first) return false;
+    if (first == g->last && (int)first->op == n->arg) return false;
+    return strmap_get(n->importer->composites, n->row->op) && !is_folded(n);
+}
+
+/* Lowering has found the types of the results. */
+static void make_whole(onnx_node *n, const ir_node *before)
+{
+    n->types = arena_array(n->importer->scratch, (size_t)n->n_out + 1, sizeof *n->types);
+    for (int i = 0; i < n->n_out; i++)
+        if (onnx_result_is_used(n, i)) n->types[i] = n->out[i]->type;
+    undo(n, before);
+    n->row = n->importer->opaque;
+    run_handler(n);
+}
+
+/* ---- the nodes -------------------------------------------------------------------------------- */
+
 static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
 {
     const Onnx__NodeProto *p = scope->graph->node[index];
@@ -172,6 +205,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     else if (ready) run_handler(&n);
     if (ready) keep_identity(&n);
     if (ready) finish_nodes(&n, before);
+    if (ready && stays_whole(&n, before)) make_whole(&n, before);
     n.failed |= !ready;
     bind_results(&n, scope, first_id);
     ir_node *made = before ? before->next : im->graph->first;

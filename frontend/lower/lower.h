@@ -20,6 +20,7 @@ typedef struct onnx_row {
     int min_in, max_in, max_out;
     void (*lower)(onnx_node *n);
     int arg; /* handler-specific, usually the IR op */
+    bool composite;
 } onnx_row;
 
 /* A name of the model and the value it refers to. */
@@ -70,6 +71,7 @@ typedef struct onnx_importer {
     int64_t max_bytes;
     strmap *rows;               /* operator -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
+    const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
     ir_storage *rng;            /* created by the first Dropout in training mode */
     int streams;                /* number of Dropout nodes so far */
     int node_index;             /* number of nodes so far, for naming nodes without a name */
@@ -95,6 +97,7 @@ struct onnx_node {
     int n_in, n_out;
     ir_value **in;   /* [n_in]; NULL: absent */
     ir_value **out;  /* [n_out], set by the handler; may stay NULL for outputs named "" */
+    ir_type *types;  /* [n_out], of the named results of a composite operator that stays opaque; otherwise NULL */
     bool *attr_read; /* [proto->n_attribute] */
     bool failed;
 };

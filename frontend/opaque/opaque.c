@@ -236,7 +236,8 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
 {
     const char *name = n->proto->output[i];
     const Onnx__ValueInfoProto *info = onnx_find_declared(n, name);
-    if (opaque_type(n, i, out)) return;
+    if (n->types) *out = n->types[i];
+    if (n->types || opaque_type(n, i, out)) return;
     if (info && info->type) n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
     else
         onnx_refuse(n,

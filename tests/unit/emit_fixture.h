@@ -23,7 +23,10 @@
 static inline ir_module *compile_model(scratch *t, const char *path, bool opaque, pass_level level, ir_dtype low)
 {
     ir_module *m;
-    const onnx_import_options import = {.opaque = opaque};
+    const onnx_import_options import = {.opaque = opaque,
+                                        .emit_opset = !opaque          ? 0
+                                                      : low == IR_bf16 ? ONNX_OPSET_BF16
+                                                                       : ONNX_OPSET_EMIT};
     ampc_status status = onnx_import(path, &import, t->d, &m);
     if (status == AMPC_UNSUPPORTED) {
         diag_clear(t->d);
