@@ -84,11 +84,26 @@ bool grad_reduce_mean(grad *g)
     return (g->dx[0] = spread(&inner, axes)) != NULL;
 }
 
+/* The gradient that arrives at log_prob, the log-softmax of x over axis 1. */
+static ir_value *through_log_prob(grad *g, ir_value *d)
+{
+    ir_value *in[] = {grad_cast_like(g, d, X), ir_out(g->n, IR_OUT(softmax_cross_entropy, log_prob))};
+    ir_node *n = grad_node(g, IR_OP_log_softmax_grad, 2, in);
+    ir_set_int(n, IR_ATTR(log_softmax_grad, axis), 1);
+    return ir_done(g->b, n);
+}
+
 bool grad_softmax_cross_entropy(grad *g)
 {
-    if (!only_first(g)) return false;
-    ir_value *in[] = {D, X, ir_out(g->n, IR_OUT(softmax_cross_entropy, lse)), ir_in(g->n, 1), ir_in(g->n, 2)};
-    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in))) != NULL;
+    ir_value *lse = ir_out(g->n, IR_OUT(softmax_cross_entropy, lse)), *dx = NULL;
+    ir_value *to_log_prob = g->dy[IR_OUT(softmax_cross_entropy, log_prob)];
+    ir_value *in[] = {D, X, lse, ir_in(g->n, 1), ir_in(g->n, 2)};
+    if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
+    if (to_log_prob) {
+        ir_value *second = through_log_prob(g, to_log_prob);
+        dx = dx ? ir_binary(g->b, IR_OP_add, dx, second) : second;
+    }
+    return (g->dx[0] = dx) != NULL;
 }
 
 bool grad_nll_loss(grad *g)
