@@ -24,7 +24,7 @@
 
 #include "ir/ir.h"
 
-enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 27, ONNX_IR_VERSION_LAST = 13 };
+enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
 /* First opset of emitted models, and of those with bfloat16. */
 enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22 };
 

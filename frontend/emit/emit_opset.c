@@ -45,7 +45,7 @@ int emit_ir_version(int opset)
 {
     static const struct {
         int opset, version;
-    } table[] = {{18, 8}, {20, 9}, {22, 10}, {23, 11}, {24, 12}};
+    } table[] = {{18, 8}, {20, 9}, {22, 10}, {23, 11}, {24, 12}, {27, 13}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (opset <= table[i].opset) return table[i].version;
     return ONNX_IR_VERSION_LAST;

@@ -26,8 +26,8 @@ void onnx_lower_chain(onnx_node *n)
 void onnx_lower_mod(onnx_node *n)
 {
     bool fmod_form = onnx_bool(n, "fmod", false);
-    if (!fmod_form && ir_dtype_is_float(n->in[0]->type.dtype))
-        onnx_reject(n, "fmod must be 1 for floating point operands");
+    if (!fmod_form && ir_dtype_is_float(n->in[0]->type.dtype) && n->opset < 28)
+        onnx_reject(n, "before opset 28, fmod must be 1 for floating point operands");
     ir_node *node = ir_new(n->b, IR_OP_mod, 2, n->in[0], n->in[1]);
     ir_set_bool(node, IR_ATTR(mod, fmod), fmod_form);
     n->out[0] = ir_done(n->b, node);
