@@ -84,11 +84,11 @@ static wire file_with(const drawing *w, const tensor *outputs, const int *indice
     return model_finish(&m);
 }
 
-wire drawing_file(drawing *w, int outputs[FORM_POOL], int *n)
+wire drawing_file(drawing *w, int outputs[FORM_POOL], int *n, bool all)
 {
     *n = 0;
     for (int i = 0; i < w->n_results; i++)
-        if (!w->used[i] || rarely(w->c, 3)) outputs[(*n)++] = i;
+        if (!w->used[i] || rarely(w->c, 3) || all) outputs[(*n)++] = i;
     return file_with(w, w->results, outputs, *n);
 }
 

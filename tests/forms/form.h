@@ -90,9 +90,9 @@ void drawing_free(drawing *w);
 /* Adds a node of the form, or of any form that the opset has. Returns false if the importer refuses it. */
 bool drawing_add(drawing *w, const form *f);
 const form *drawing_any_form(drawing *w);
-/* The file of the model; its outputs are the results that no node reads, and some of the others. The indices of the
+/* The file of the model; its outputs are the results that no node reads, and some or all of the others. The indices of the
  * outputs in w->results go to `outputs`, their number to *n. */
-wire drawing_file(drawing *w, int outputs[FORM_POOL], int *n);
+wire drawing_file(drawing *w, int outputs[FORM_POOL], int *n, bool all);
 
 /* ---- operands ---- */
 

@@ -116,7 +116,7 @@ static bool add_loss(probe *p)
 static bool import(probe *p)
 {
     int outputs[FORM_POOL], n;
-    wire file = drawing_file(&p->w, outputs, &n);
+    wire file = drawing_file(&p->w, outputs, &n, true);
     const ampc_status status = onnx_import_memory(file.bytes, file.size, "drawn.onnx", NULL, p->d, &p->m);
     wire_free(&file);
     for (int i = 0; i < p->w.n_inputs; i++) p->in[p->n++] = runtime_tensor(&p->w.inputs[i]);

@@ -1,0 +1,407 @@
+"""Compares random graphs with onnxruntime; needs current onnx, onnxruntime and numpy.
+
+usage: python tests/fuzz/differential.py BUILD [--first N] [--count N] [--op OPERATOR] [--jobs N] [--verbose]
+
+BUILD/tests/differential draws the graphs and runs them (differential.c). onnxruntime, its graph optimisations off, runs the
+same models with the same inputs; what it refuses is run by onnx.reference. An output differs if an element differs by more
+than TOLERANCE of its type, relative to the largest element of the output: a few units in the last place of f16 and bf16,
+sums of up to 2,000 products in f32 and f64.
+
+Rounding can grow along a graph. If an output differs, each node is therefore run alone on the operands that ampc computed,
+by onnxruntime, by onnx.reference, and by onnxruntime in f32 if the operands are f16 or bf16. A node that differs from all of
+them is a finding, reported with seed, node and operands. If none does, but the outputs of the graph differ from those of the
+graph whose every result is an output, that is a finding; otherwise the graph only magnifies rounding. EXCEPTIONS lists what
+the specification leaves undefined, and where the others depart from it.
+
+Prints each finding, the counts of refusals and exceptions by reason, and a last line with the totals. Exit status 1 with
+findings.
+"""
+import argparse
+import collections
+import multiprocessing
+import os
+import re
+import struct
+import subprocess
+import sys
+import warnings
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+         10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: ml_dtypes.bfloat16}
+TOLERANCE = {np.float64: 1e-9, np.float32: 1e-4, np.float16: 6e-3, ml_dtypes.bfloat16: 5e-2}
+BATCH = 250
+
+Tensor = collections.namedtuple("Tensor", "name type random array")
+Graph = collections.namedtuple("Graph", "seed opset refusal model inputs outputs results")
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads what differential.c writes."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def number(self):
+        value, = struct.unpack_from("<q", self.data, self.at)
+        self.at += 8
+        return value
+
+    def bytes(self):
+        n = self.number()
+        self.at += n
+        return self.data[self.at - n:self.at]
+
+    def tensor(self):
+        name, code = self.bytes().decode(), self.number()
+        dims = [self.number() for _ in range(self.number())]
+        random = self.number()
+        return Tensor(name, code, bool(random), np.frombuffer(self.bytes(), TYPES[code]).reshape(dims))
+
+    def graph(self):
+        seed, opset, refusal, model = self.number(), self.number(), self.bytes().decode(), self.bytes()
+        lists = [[self.tensor() for _ in range(self.number())] for _ in range(3)]
+        return Graph(seed, opset, refusal, model, *lists)
+
+
+def draw(build, first, count, *options):
+    """Yields graphs; a crash is a graph whose model is None, and the following seeds are drawn again."""
+    end = first + count
+    while first < end:
+        done = subprocess.run([f"{build}/tests/differential", str(first), str(end - first), *options],
+                              capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        reader = Reader(done.stdout)
+        while reader.at < len(done.stdout):
+            try:
+                graph = reader.graph()
+            except struct.error:
+                break
+            first = graph.seed + 1
+            yield graph
+        if first < end:
+            yield Graph(first, 0, f"crash: {done.stderr.decode()[-300:]}", None, [], [], [])
+            first += 1
+
+
+# ---- the other runtimes ----------------------------------------------------------------------------------------------
+
+
+def run_onnxruntime(model, feeds):
+    """Arrays by name, or a text that says why there are none."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if any(a.dtype == ml_dtypes.bfloat16 for a in feeds.values()):
+        return "bfloat16"
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [o.name for o in session.get_outputs()]
+        wanted = {i.name for i in session.get_inputs()}
+        return dict(zip(names, session.run(names, {n: a for n, a in feeds.items() if n in wanted})))
+    except Exception as error:  # onnxruntime's exceptions have no common type
+        return str(error)
+
+
+def run_reference(model, feeds):
+    """The same from the reference implementation of onnx."""
+    try:
+        runner = ReferenceEvaluator(onnx.load_model_from_string(model))
+        wanted = set(runner.input_names)
+        results = runner.run(None, {n: a for n, a in feeds.items() if n in wanted})
+        return dict(zip(runner.output_names, results))
+    except Exception as error:  # the reference raises whatever numpy raises
+        return f"{type(error).__name__}: {error}"
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def difference(got, want):
+    """What is wrong with `got`; None: nothing."""
+    want = np.asarray(want)
+    if got.shape != want.shape:
+        return f"shape {list(got.shape)}, not {list(want.shape)}"
+    if got.dtype != want.dtype:
+        return f"type {got.dtype}, not {want.dtype}"
+    if got.dtype.type not in TOLERANCE:
+        wrong = got != want
+    else:
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0)
+        with np.errstate(all="ignore"):
+            wrong = np.where(finite, np.abs(a - b) > TOLERANCE[got.dtype.type] * max(scale, 1e-5),
+                             ~((a == b) | (np.isnan(a) & np.isnan(b))))
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} elements, {list(at)} is {got[at]}, not {want[at]}"
+
+
+def differences(outputs, wanted):
+    """Name -> what is wrong, for the outputs that are not random."""
+    found = {t.name: difference(t.array, wanted[t.name]) for t in outputs if not t.random and t.name in wanted}
+    return {name: text for name, text in found.items() if text}
+
+
+# ---- exceptions ------------------------------------------------------------------------------------------------------
+
+
+def attributes(node):
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def is_float(array):
+    return array.dtype.type in TOLERANCE
+
+
+def has_special(array):
+    """Whether the elements include NaN or infinity."""
+    return is_float(array) and not np.isfinite(array.astype(np.float64)).all()
+
+
+def is_out_of_range(node, operands):
+    code = attributes(node).get("to")
+    target = TYPES[code] if code in TYPES else operands[1].dtype.type
+    if not is_float(operands[0]) or not np.issubdtype(target, np.integer):
+        return False
+    x = operands[0].astype(np.float64)
+    return bool((~np.isfinite(x) | (x < np.iinfo(target).min) | (x > np.iinfo(target).max)).any())
+
+
+def is_double(node, operands):
+    return operands[0].dtype == np.float64
+
+
+def is_dilated_same(node, operands):
+    a = attributes(node)
+    return a.get("auto_pad", b"").startswith(b"SAME") and any(d > 1 for d in a.get("dilations", []))
+
+
+def is_padded(node, operands):
+    a = attributes(node)
+    return any(a.get("pads", [])) or a.get("auto_pad", b"").startswith(b"SAME")
+
+
+# Differences that are not findings: (operators, reason, function of node and operands).
+UNDEFINED = "the specification does not define "
+EXCEPTIONS = [
+    ("Cast CastLike", UNDEFINED + "a float outside the range of the integer", is_out_of_range),
+    ("LayerNormalization", UNDEFINED + "the mean of no elements", lambda n, o: o[0].size == 0),
+    ("MaxPool", UNDEFINED + "NaN: here it is the largest value, as in PyTorch", lambda n, o: has_special(o[0])),
+    ("Conv", UNDEFINED + "0 * infinity in the padding, which is not computed here", lambda n, o: has_special(o[1])),
+    ("LogSoftmax Softmax SoftmaxCrossEntropyLoss", "infinity - infinity is NaN, as in PyTorch; onnxruntime differs with f64",
+     lambda n, o: is_double(n, o) and has_special(o[0])),
+    ("MaxPool AveragePool", "onnxruntime ignores dilations in the size with auto_pad", is_dilated_same),
+    ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", "the mean of no items is 0/0, as in PyTorch",
+     lambda n, o: o[0].size == 0),
+]
+# Where onnxruntime refuses a node and onnx.reference is wrong.
+REFERENCE_FAULTS = [
+    ("Erf Gelu", "erf of onnx.reference has an error of 1e-7", is_double),
+    ("MaxPool AveragePool", "shape of onnx.reference with padding", is_padded),
+    ("Conv", "onnx.reference multiplies elements beyond the window by 0", lambda n, o: has_special(o[0])),
+    ("Shape", "onnx.reference: start and end below -rank", lambda n, o: True),
+]
+
+
+def excepted(table, node, operands):
+    for operators, reason, function in table:
+        if node.op_type in operators.split() and function(node, operands):
+            return f"{node.op_type}: {reason}"
+    return None
+
+
+# ---- one node --------------------------------------------------------------------------------------------------------
+
+
+def single(model, node, values):
+    """A model of one node whose operands are inputs, except constants, which stay as they are."""
+    constants = {t.name: t for t in model.graph.initializer}
+    constants.update({n.output[0]: None for n in model.graph.node if n.op_type == "Constant"})
+    captured = [i for a in node.attribute if a.HasField("g") for n in a.g.node for i in n.input]
+    names = [n for n in dict.fromkeys([*node.input, *captured]) if n in values]
+    makers = [n for n in model.graph.node if n.op_type == "Constant" and n.output[0] in names and n is not node]
+    inputs = [n for n in names if n not in constants]
+    graph = helper.make_graph(
+        [*makers, node], "one",
+        [helper.make_tensor_value_info(n, values[n].type, values[n].array.shape) for n in inputs],
+        [helper.make_tensor_value_info(o, values[o].type, None) for o in node.output if o in values],
+        [constants[n] for n in names if constants.get(n) is not None])
+    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    return one.SerializeToString(), {n: values[n].array for n in inputs}
+
+
+def constant_value(node):
+    a = attributes(node)
+    if "value" in a:
+        return numpy_helper.to_array(a["value"])
+    return np.array(next(iter(a.values())), np.float32 if "float" in next(iter(a)) else np.int64)
+
+
+def values_of(graph, model):
+    """Tensors by name: inputs, constants and results."""
+    values = {t.name: t for t in [*graph.inputs, *graph.results]}
+    for t in model.graph.initializer:
+        values[t.name] = Tensor(t.name, t.data_type, False, numpy_helper.to_array(t))
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output[0] not in values:
+            array = constant_value(node)
+            values[node.output[0]] = Tensor(node.output[0], helper.np_dtype_to_tensor_dtype(array.dtype), False, array)
+    return values
+
+
+def widened(values):
+    """The same tensors, f16 and bf16 as f32."""
+    low = (np.float16, ml_dtypes.bfloat16)
+    return {n: t._replace(type=1, array=t.array.astype(np.float32)) if t.array.dtype.type in low else t
+            for n, t in values.items()}
+
+
+def judgements(model, node, values):
+    """Yields (name, results by name) of those that run the node."""
+    one, feeds = single(model, node, values)
+    yield "onnxruntime", run_onnxruntime(one, feeds)
+    yield "onnx.reference", run_reference(one, feeds)
+    if node.op_type not in ("Cast", "CastLike", "Constant", "ConstantOfShape"):
+        one, feeds = single(model, node, widened(values))
+        results = run_onnxruntime(one, feeds)
+        if not isinstance(results, str):
+            results = {n: a.astype(values[n].array.dtype) for n, a in results.items()}
+        yield "onnxruntime in f32", results
+
+
+def check_node(model, node, values):
+    """(finding, exception) of a node that ampc has run: texts or None."""
+    got = [values[o] for o in node.output if o in values]
+    operands = [values[i].array for i in node.input if i in values]
+    texts = {}
+    for name, wanted in judgements(model, node, values):
+        if isinstance(wanted, str):
+            continue
+        found = differences(got, wanted)
+        if not found:
+            return None, f"{node.op_type}: {', '.join(texts)} and {name} differ" if texts else None
+        texts[name] = "; ".join(found.values())
+    if not texts:
+        return None, None
+    reason = excepted(EXCEPTIONS, node, operands)
+    if not reason and "onnxruntime" not in texts:
+        reason = excepted(REFERENCE_FAULTS, node, operands)
+    if reason:
+        return None, reason
+    shapes = ", ".join(f"{values[i].array.dtype}{list(values[i].array.shape)}" if i else "-" for i in node.input)
+    return f"{node.op_type}({shapes}) {attributes_text(node)}: {' | '.join(f'{k}: {v}' for k, v in texts.items())}", None
+
+
+def attributes_text(node):
+    return " ".join(f"{k}={v}" for k, v in attributes(node).items() if not isinstance(v, (onnx.TensorProto, onnx.GraphProto)))
+
+
+def examine(graph):
+    """Findings and exceptions of a graph with a difference."""
+    model = onnx.load_model_from_string(graph.model)
+    values = values_of(graph, model)
+    checked = [check_node(model, node, values) for node in model.graph.node if node.op_type != "Constant"]
+    findings, reasons = [f for f, _ in checked if f], [r for _, r in checked if r]
+    apart = {t.name: difference(t.array, values[t.name].array) for t in graph.outputs if not t.random}
+    apart = {name: text for name, text in apart.items() if text}
+    if not findings and apart:
+        findings.append(f"differs from itself with all results as outputs: {apart}")
+    return findings, reasons
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def short(text):
+    """The reason without names and numbers."""
+    text = re.sub(r".*?error: ", "", text.split("\n")[0])
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", text)
+    text = re.sub(r"'[^']*'|t\d+|Node ?:? ?\([^)]*\)|\b[A-Z]\b|[fi]\d+\[[^]]*\]", "_", text)
+    return re.sub(r"-?\d+(\.\d+)?", "#", text)[:110]
+
+
+def check_batch(job):
+    """Counts by what happened, findings, and a seed for each kind of refusal and exception."""
+    build, first, count, options = job
+    warnings.simplefilter("ignore")
+    counts, findings, examples = collections.Counter(), [], {}
+
+    def note(name, seed):
+        counts[name] += 1
+        examples.setdefault(name, seed)
+
+    for graph in draw(build, first, count, *options):
+        counts["graphs"] += 1
+        if graph.model is None:
+            findings.append((graph.seed, graph.refusal))
+            continue
+        feeds = {t.name: t.array for t in graph.inputs}
+        wanted = run_onnxruntime(graph.model, feeds)
+        judge = "onnxruntime"
+        if isinstance(wanted, str):
+            reason, judge, wanted = wanted, "onnx.reference", run_reference(graph.model, feeds)
+        if graph.refusal:
+            valid = "both refuse" if isinstance(wanted, str) else f"{judge} runs"
+            note(f"refused by ampc, {valid}: {short(graph.refusal)}", graph.seed)
+            counts["refused by ampc"] += 1
+        elif isinstance(wanted, str):
+            note(f"refused by the others: {short(reason)}", graph.seed)
+            counts["refused by the others"] += 1
+        else:
+            counts[f"as {judge}"] += 1
+            if differences(graph.outputs, wanted):
+                counts[f"as {judge}"] -= 1
+                found, reasons = examine(graph)
+                findings += [(graph.seed, f) for f in found]
+                for reason in set(reasons):
+                    note(f"exception: {reason}", graph.seed)
+                counts["findings" if found else "exceptions" if reasons else "rounding"] += 1
+    return counts, findings, examples
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=20000)
+    parser.add_argument("--op")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    extra = ("--op", options.op) if options.op else ()
+    end = options.first + options.count
+    jobs = [(options.build, at, min(BATCH, end - at), extra) for at in range(options.first, end, BATCH)]
+    counts, findings, examples = collections.Counter(), [], {}
+    with multiprocessing.Pool(options.jobs) as pool:
+        for number, (more, found, seeds) in enumerate(pool.imap_unordered(check_batch, jobs)):
+            counts.update(more)
+            examples = {**seeds, **examples}
+            findings += found
+            for seed, text in found:
+                print(f"seed {seed}: {text}", flush=True)
+            if options.verbose:
+                print(f"{(number + 1) * BATCH} of {options.count}", file=sys.stderr)
+    for name, n in counts.most_common():
+        if ":" in name:
+            print(f"{n:6} {name} (seed {examples[name]})")
+    print(f"seeds {options.first}-{end - 1}: {counts['graphs']} graphs; {counts['as onnxruntime']} as onnxruntime, "
+          f"{counts['as onnx.reference']} as onnx.reference, {counts['rounding']} differ by rounding that grows, "
+          f"{counts['exceptions']} by exceptions; refused: {counts['refused by ampc']} by ampc, "
+          f"{counts['refused by the others']} by the others; {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

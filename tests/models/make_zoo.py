@@ -1,0 +1,125 @@
+"""Exports the models of zoo.py with both exporters of PyTorch; check_zoo.py checks the results.
+
+usage: python tests/models/make_zoo.py [--out FOLDER] [--exporter dynamo|legacy|trainable] [--dynamic] [NAME..]
+
+Needs current torch, torchvision, transformers and onnxscript. Writes NAME.EXPORTER.onnx and NAME.npz, which has the inputs
+and the outputs of PyTorch (arrays in/K and out/K), to FOLDER (default: /tmp/zoo). With --dynamic the first axis of every
+input, and the second one of token numbers, are symbolic.
+"""
+import argparse
+import contextlib
+import io
+import os
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import torch
+from torch.onnx import TrainingMode
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+
+def build(name):
+    """Returns the module, in evaluation mode, and its inputs. All vectors get random values: exporters merge tensors that
+    are equal."""
+    import zoo
+    torch.manual_seed(1)
+    module, inputs = zoo.MODELS[name]()
+    module.eval()
+    for key, value in module.state_dict().items():
+        if key.endswith("running_mean"):
+            value.copy_(torch.randn_like(value) * 0.1)
+        elif key.endswith("running_var"):
+            value.copy_(torch.rand_like(value) + 0.5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.05)
+    return module, inputs
+
+
+def run(module, inputs):
+    """The outputs as a tuple."""
+    with torch.no_grad():
+        outputs = module(*inputs)
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def symbolic_axes(x):
+    return {0: "batch", 1: "length"} if x.dtype == torch.int64 and x.dim() == 2 else {0: "batch"} if x.dim() else {}
+
+
+def export_dynamo(module, inputs, path, dynamic):
+    shapes = None
+    if dynamic:
+        shapes = tuple({axis: torch.export.Dim.DYNAMIC for axis in symbolic_axes(x)} for x in inputs)
+    program = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=shapes)
+    program.save(path, external_data=False)
+
+
+def export_legacy(module, inputs, path, dynamic, training=TrainingMode.EVAL):
+    names = [f"x{i}" for i in range(len(inputs))]
+    torch.onnx.export(module, inputs, path, dynamo=False, training=training, opset_version=17,
+                      input_names=names, do_constant_folding=training == TrainingMode.EVAL,
+                      dynamic_axes={n: symbolic_axes(x) for n, x in zip(names, inputs)} if dynamic else None)
+
+
+def export_trainable(module, inputs, path, dynamic):
+    """All parameters as they are: batch norms are not merged into convolutions, nothing is computed in advance."""
+    export_legacy(module, inputs, path, dynamic, TrainingMode.PRESERVE)
+
+
+EXPORTERS = {"dynamo": export_dynamo, "legacy": export_legacy, "trainable": export_trainable}
+
+
+def strip(path):
+    """Removes what tells where the export ran: stack traces and documentation."""
+    proto = onnx.load(path)
+    for graph in [proto.graph, *proto.functions]:
+        for node in graph.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
+    for value in [*proto.graph.value_info, *proto.graph.input, *proto.graph.output, *proto.graph.initializer]:
+        value.doc_string = ""
+    onnx.save(proto, path)
+
+
+def make(name, folder, exporters, dynamic):
+    """Returns a line for each exporter."""
+    module, inputs = build(name)
+    arrays = {f"in/{i}": x.numpy() for i, x in enumerate(inputs)}
+    arrays.update({f"out/{i}": y.numpy() for i, y in enumerate(run(module, inputs))})
+    np.savez(f"{folder}/{name}.npz", **arrays)
+    for exporter in exporters:
+        path = f"{folder}/{name}.{exporter}.onnx"
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                EXPORTERS[exporter](module, inputs, path, dynamic)
+            strip(path)
+            yield f"{name}.{exporter}: {os.path.getsize(path)} bytes"
+        except Exception as error:  # whatever an exporter raises is reported with the model
+            text = str(error).strip() or "?"
+            yield f"{name}.{exporter}: not exported: {type(error).__name__}: {text.splitlines()[0][:200]}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="/tmp/zoo")
+    parser.add_argument("--exporter", choices=EXPORTERS)
+    parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    import zoo
+    os.makedirs(options.out, exist_ok=True)
+    for name in options.names or zoo.MODELS:
+        for line in make(name, options.out, [options.exporter] if options.exporter else EXPORTERS, options.dynamic):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

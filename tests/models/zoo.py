@@ -1,0 +1,558 @@
+"""The models of tests/models/make_zoo.py: library classes with tiny configurations where a library has the class,
+otherwise short definitions. Each has random weights and fewer than 50,000 parameters.
+
+An entry of MODELS is a function that returns (module, inputs); inputs are a tuple of tensors.
+"""
+import contextlib
+import math
+
+import torch
+import torch.nn.functional as F
+import torchvision.models as tv
+import transformers as hf
+from torch import nn
+
+MODELS = {}
+
+
+def model(function):
+    """Adds the function to MODELS under its name, with '-' for '_'."""
+    MODELS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+@contextlib.contextmanager
+def thin(factor):
+    """Within this context, convolutions, batch norms and linear layers have 1/factor of the channels asked for."""
+    kept = []
+
+    def patch(cls, *positions):
+        init = cls.__init__
+
+        def thinner(self, *args, **kwargs):
+            args = [max(1, a // factor) if i in positions and a > 3 else a for i, a in enumerate(args)]
+            for name in ("in_channels", "out_channels", "num_features", "in_features", "out_features"):
+                if kwargs.get(name, 0) > 3:
+                    kwargs[name] = max(1, kwargs[name] // factor)
+            if len(args) > 1 and kwargs.get("groups", 1) > 1 and kwargs["groups"] >= factor:
+                kwargs["groups"] //= factor
+            init(self, *args, **kwargs)
+
+        kept.append((cls, init))
+        cls.__init__ = thinner
+
+    patch(nn.Conv2d, 0, 1)
+    patch(nn.BatchNorm2d, 0)
+    patch(nn.Linear, 0, 1)
+    try:
+        yield
+    finally:
+        for cls, init in kept:
+            cls.__init__ = init
+
+
+def image(size=64, batch=2, channels=3):
+    """A batch of random images."""
+    return torch.randn(batch, channels, size, size)
+
+
+def ids(vocabulary=60, batch=2, length=12):
+    """A batch of random token numbers."""
+    return torch.randint(1, vocabulary, (batch, length))
+
+
+class Call(nn.Module):
+    """Calls a library model with one input of that name."""
+
+    def __init__(self, inner, name, result, **options):
+        super().__init__()
+        self.inner, self.name, self.result, self.options = inner, name, result, options
+
+    def forward(self, x):
+        return getattr(self.inner(**{self.name: x}, **self.options), self.result)
+
+
+# ---- images: torchvision ---------------------------------------------------------------------------------------------
+
+
+@model
+def resnet():
+    with thin(16):
+        return tv.resnet18(num_classes=160), (image(),)
+
+
+@model
+def mobilenet_v3():
+    with thin(8):
+        return tv.mobilenet_v3_small(num_classes=80), (image(),)
+
+
+@model
+def efficientnet():
+    with thin(8):
+        return tv.EfficientNet(tv.efficientnet._efficientnet_conf("efficientnet_b0", width_mult=0.5, depth_mult=0.4)[0],
+                               dropout=0.2, last_channel=128, num_classes=80), (image(),)
+
+
+@model
+def densenet():
+    return tv.DenseNet(growth_rate=4, block_config=(2, 3, 2, 2), num_init_features=8, num_classes=10), (image(),)
+
+
+@model
+def convnext():
+    blocks = [tv.convnext.CNBlockConfig(*b) for b in ((8, 16, 1), (16, 24, 1), (24, 32, 2), (32, None, 1))]
+    return tv.ConvNeXt(blocks, num_classes=10), (image(),)
+
+
+@model
+def inception():
+    with thin(32):
+        return tv.inception_v3(num_classes=320, aux_logits=False, init_weights=False, transform_input=True), (image(96),)
+
+
+@model
+def regnet():
+    blocks = tv.regnet.BlockParams.from_init_params(depth=5, w_0=16, w_a=8.0, w_m=2.0, group_width=8, se_ratio=0.25)
+    return tv.RegNet(blocks, num_classes=10, stem_width=8), (image(),)
+
+
+@model
+def deeplab_v3():
+    with thin(32):
+        inner = tv.segmentation.deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=96)
+    return DeepLab(inner), (image(),)
+
+
+class DeepLab(nn.Module):
+    """Returns the scores of the segmentation."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)["out"]
+
+
+@model
+def vit():
+    return tv.VisionTransformer(32, 8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32, num_classes=10), (image(32),)
+
+
+@model
+def swin():
+    return tv.SwinTransformer([4, 4], 12, [2, 2], [2, 2], [4, 4], num_classes=10), (image(32),)
+
+
+# ---- images: short definitions ---------------------------------------------------------------------------------------
+
+
+def conv(i, o, stride=1):
+    """Convolution, batch norm, ReLU."""
+    return nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+
+
+class UNet(nn.Module):
+    """Two levels down and up again; `up` is how the images grow."""
+
+    def __init__(self, up):
+        super().__init__()
+        self.enter, self.down, self.middle = conv(3, 8), conv(8, 16, 2), conv(16, 16, 2)
+        self.up = up
+        self.grow1 = nn.ConvTranspose2d(16, 16, 2, 2) if up == "transposed" else None
+        self.grow2 = nn.ConvTranspose2d(8, 8, 2, 2) if up == "transposed" else None
+        self.merge1, self.merge2, self.leave = conv(32, 8), conv(16, 8), nn.Conv2d(8, 2, 1)
+
+    def larger(self, x, grow, like):
+        if grow is not None:
+            return grow(x)
+        corners = {} if self.up == "nearest" else {"align_corners": self.up == "corners"}
+        return F.interpolate(x, size=like.shape[2:], mode="nearest" if self.up == "nearest" else "bilinear", **corners)
+
+    def forward(self, x):
+        a = self.enter(x)
+        b = self.down(a)
+        c = self.middle(b)
+        d = self.merge1(torch.cat([self.larger(c, self.grow1, b), b], 1))
+        return self.leave(self.merge2(torch.cat([self.larger(d, self.grow2, a), a], 1)))
+
+
+@model
+def unet_nearest():
+    return UNet("nearest"), (image(32),)
+
+
+@model
+def unet_bilinear():
+    return UNet("bilinear"), (image(32),)
+
+
+@model
+def unet_transposed():
+    return UNet("transposed"), (image(32),)
+
+
+class Yolo(nn.Module):
+    """One-stage detection: SiLU blocks, spatial pyramid of max pools, two scales, boxes from a grid."""
+
+    def __init__(self):
+        super().__init__()
+        block = lambda i, o, s=1: nn.Sequential(nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.SiLU())
+        self.stem, self.a, self.b = block(3, 8, 2), block(8, 16, 2), block(16, 24, 2)
+        self.mix = block(96, 24)
+        self.merge = block(40, 16)
+        self.heads = nn.ModuleList([nn.Conv2d(16, 3 * 7, 1), nn.Conv2d(24, 3 * 7, 1)])
+        self.register_buffer("anchors", torch.rand(2, 3, 2) + 0.5)
+
+    def boxes(self, k, x, stride):
+        n, _, h, w = x.shape
+        y = self.heads[k](x).view(n, 3, 7, h, w).permute(0, 1, 3, 4, 2).sigmoid()
+        rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+        grid = torch.stack((columns, rows), 2).view(1, 1, h, w, 2).to(x.dtype)
+        centre, size, score = y.split((2, 2, 3), 4)
+        centre = (centre * 2 - 0.5 + grid) * stride
+        size = (size * 2) ** 2 * self.anchors[k].view(1, 3, 1, 1, 2)
+        return torch.cat((centre, size, score), 4).view(n, -1, 7)
+
+    def forward(self, x):
+        a = self.a(self.stem(x))
+        b = self.b(a)
+        pools = [b]
+        for _ in range(3):
+            pools.append(F.max_pool2d(pools[-1], 5, 1, 2))
+        b = self.mix(torch.cat(pools, 1))
+        a = self.merge(torch.cat((F.interpolate(b, scale_factor=2.0), a), 1))
+        return torch.cat((self.boxes(0, a, 4), self.boxes(1, b, 8)), 1)
+
+
+@model
+def yolo():
+    return Yolo(), (image(),)
+
+
+class Esrgan(nn.Module):
+    """Dense residual blocks with leaky ReLU; then nearest and shuffled enlargement."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Conv2d(3, 8, 3, 1, 1)
+        self.dense = nn.ModuleList([nn.Conv2d(8 + 4 * i, 4, 3, 1, 1) for i in range(3)])
+        self.close, self.up, self.leave = nn.Conv2d(20, 8, 3, 1, 1), nn.Conv2d(8, 32, 3, 1, 1), nn.Conv2d(8, 3, 3, 1, 1)
+
+    def forward(self, x):
+        x = self.enter(x)
+        parts = [x]
+        for layer in self.dense:
+            parts.append(F.leaky_relu(layer(torch.cat(parts, 1)), 0.2))
+        x = x + 0.2 * self.close(torch.cat(parts, 1))
+        x = F.leaky_relu(F.interpolate(x, scale_factor=2, mode="nearest"), 0.2)
+        return self.leave(F.prelu(F.pixel_shuffle(self.up(x), 2), torch.tensor([0.25], dtype=x.dtype)))
+
+
+@model
+def esrgan():
+    return Esrgan(), (image(16),)
+
+
+@model
+def dcgan():
+    return nn.Sequential(
+        nn.ConvTranspose2d(16, 16, 4, 1, 0, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.ConvTranspose2d(16, 8, 4, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.ConvTranspose2d(8, 3, 4, 2, 1, bias=False), nn.Tanh(),
+        nn.Conv2d(3, 8, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(8, 1, 8), nn.Flatten()), (torch.randn(2, 16, 1, 1),)
+
+
+class Vae(nn.Module):
+    """Convolutional variational autoencoder; the noise is an input, so that results can be compared."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.ELU(), nn.Flatten(), nn.Linear(8 * 64, 16))
+        self.decode = nn.Sequential(nn.Linear(8, 128), nn.ELU(), nn.Unflatten(1, (8, 4, 4)),
+                                    nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.ELU(), nn.ConvTranspose2d(4, 1, 4, 2, 1))
+
+    def forward(self, x, noise):
+        mean, log_variance = self.encode(x).chunk(2, 1)
+        return self.decode(mean + noise * torch.exp(0.5 * log_variance)).sigmoid(), mean, log_variance
+
+
+@model
+def vae():
+    return Vae(), (torch.rand(2, 1, 16, 16), torch.randn(2, 8))
+
+
+class Residual(nn.Module):
+    """GroupNorm, SiLU and convolution, with the time added between."""
+
+    def __init__(self, i, o):
+        super().__init__()
+        self.norm1, self.conv1, self.time = nn.GroupNorm(4, i), nn.Conv2d(i, o, 3, 1, 1), nn.Linear(16, o)
+        self.norm2, self.conv2 = nn.GroupNorm(4, o), nn.Conv2d(o, o, 3, 1, 1)
+        self.skip = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
+
+    def forward(self, x, t):
+        h = self.conv1(F.silu(self.norm1(x))) + self.time(F.silu(t))[:, :, None, None]
+        return self.skip(x) + self.conv2(F.silu(self.norm2(h)))
+
+
+class DiffusionUNet(nn.Module):
+    """Sinusoidal time, residual blocks and attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.time = nn.Conv2d(3, 8, 3, 1, 1), nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 16))
+        self.a, self.down, self.b = Residual(8, 8), nn.Conv2d(8, 16, 3, 2, 1), Residual(16, 16)
+        self.norm, self.qkv, self.out = nn.GroupNorm(4, 16), nn.Conv1d(16, 48, 1), nn.Conv1d(16, 16, 1)
+        self.c, self.leave = Residual(24, 8), nn.Sequential(nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 3, 3, 1, 1))
+
+    def attend(self, x):
+        n, c, h, w = x.shape
+        q, k, v = self.qkv(self.norm(x).view(n, c, h * w)).view(n, 3, 2, c // 2, h * w).transpose(3, 4).unbind(1)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(2, 3).reshape(n, c, h * w)
+        return x + self.out(y).view(n, c, h, w)
+
+    def forward(self, x, t):
+        rates = torch.exp(torch.arange(4, dtype=x.dtype) * (-math.log(1e4) / 3))
+        angle = t[:, None].to(x.dtype) * rates[None]
+        t = self.time(torch.cat((angle.sin(), angle.cos()), 1))
+        a = self.a(self.enter(x), t)
+        b = self.attend(self.b(self.down(a), t))
+        return self.leave(self.c(torch.cat((a, F.interpolate(b, scale_factor=2, mode="nearest")), 1), t))
+
+
+@model
+def diffusion_unet():
+    return DiffusionUNet(), (image(16), torch.tensor([3, 250]))
+
+
+# ---- text: transformers ----------------------------------------------------------------------------------------------
+
+SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+         "max_position_embeddings": 40}
+
+
+def masked_ids():
+    """Token numbers and an attention mask that pads the second sequence."""
+    mask = torch.ones(2, 12, dtype=torch.int64)
+    mask[1, 9:] = 0
+    return ids(), mask
+
+
+class Text(nn.Module):
+    """Passes token numbers and their mask."""
+
+    def __init__(self, inner, result="logits", **options):
+        super().__init__()
+        self.inner, self.result, self.options = inner, result, options
+
+    def forward(self, input_ids, attention_mask):
+        return getattr(self.inner(input_ids=input_ids, attention_mask=attention_mask, **self.options), self.result)
+
+
+@model
+def bert():
+    return Text(hf.BertForSequenceClassification(hf.BertConfig(**SMALL))), masked_ids()
+
+
+@model
+def bert_eager():
+    return Text(hf.BertForMaskedLM(hf.BertConfig(**SMALL, attn_implementation="eager"))), masked_ids()
+
+
+@model
+def roberta():
+    return Text(hf.RobertaForSequenceClassification(hf.RobertaConfig(**SMALL))), masked_ids()
+
+
+@model
+def albert():
+    return Text(hf.AlbertForSequenceClassification(hf.AlbertConfig(**SMALL, embedding_size=8))), masked_ids()
+
+
+@model
+def deberta():
+    c = hf.DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8,
+                           max_relative_positions=16)
+    return Text(hf.DebertaV2ForSequenceClassification(c)), masked_ids()
+
+
+@model
+def distilbert():
+    c = hf.DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40)
+    return Text(hf.DistilBertForSequenceClassification(c)), masked_ids()
+
+
+@model
+def gpt2():
+    c = hf.GPT2Config(vocab_size=60, n_embd=16, n_layer=2, n_head=2, n_positions=40)
+    return Text(hf.GPT2LMHeadModel(c), use_cache=False), masked_ids()
+
+
+@model
+def llama():
+    c = hf.LlamaConfig(**SMALL, num_key_value_heads=1)
+    return Text(hf.LlamaForCausalLM(c), use_cache=False), masked_ids()
+
+
+@model
+def qwen():
+    c = hf.Qwen2Config(**SMALL, num_key_value_heads=1)
+    return Text(hf.Qwen2ForCausalLM(c), use_cache=False), masked_ids()
+
+
+class Sequences(nn.Module):
+    """Passes an input and the tokens of the decoder."""
+
+    def __init__(self, inner, name):
+        super().__init__()
+        self.inner, self.name = inner, name
+
+    def forward(self, x, decoder_input_ids):
+        return self.inner(**{self.name: x}, decoder_input_ids=decoder_input_ids, use_cache=False).logits
+
+
+@model
+def t5():
+    c = hf.T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    return Sequences(hf.T5ForConditionalGeneration(c), "input_ids"), (ids(), ids(length=7))
+
+
+@model
+def whisper():
+    c = hf.WhisperConfig(vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+                         decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, num_mel_bins=8,
+                         max_source_positions=20, max_target_positions=20, pad_token_id=0, bos_token_id=1,
+                         eos_token_id=2, decoder_start_token_id=1)
+    return Sequences(hf.WhisperForConditionalGeneration(c), "input_features"), (torch.randn(2, 8, 40), ids(length=7))
+
+
+@model
+def clip():
+    text = {**SMALL, "projection_dim": 8, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "image_size": 32, "patch_size": 8, "projection_dim": 8}
+    return Clip(hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))), (*masked_ids(),
+                                                                                                        image(32))
+
+
+class Clip(nn.Module):
+    """Scores of images against texts."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input_ids, attention_mask, pixel_values):
+        return self.inner(input_ids=input_ids, attention_mask=attention_mask, pixel_values=pixel_values).logits_per_image
+
+
+@model
+def segformer():
+    c = hf.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1, 1, 2, 2],
+                           decoder_hidden_size=16, num_labels=3, mlp_ratios=[2, 2, 2, 2])
+    return Call(hf.SegformerForSemanticSegmentation(c), "pixel_values", "logits"), (image(),)
+
+
+@model
+def wav2vec2():
+    c = hf.Wav2Vec2Config(vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                          intermediate_size=32, conv_dim=(8, 8, 8), conv_stride=(5, 2, 2), conv_kernel=(10, 3, 2),
+                          num_feat_extract_layers=3, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+                          apply_spec_augment=False)
+    return Call(hf.Wav2Vec2ForCTC(c), "input_values", "logits"), (torch.randn(2, 800),)
+
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+
+class Experts(nn.Module):
+    """A layer that sends each token to the best two of four experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.gate = nn.Embedding(60, 16), nn.Linear(16, 4, bias=False)
+        self.w1, self.w2 = nn.Parameter(torch.randn(4, 16, 32) / 4), nn.Parameter(torch.randn(4, 32, 16) / 6)
+        self.norm, self.leave = nn.RMSNorm(16), nn.Linear(16, 60)
+
+    def forward(self, tokens):
+        x = self.norm(self.embed(tokens))
+        best, which = self.gate(x).topk(2, -1)
+        shares = torch.zeros_like(x[..., :4]).scatter(-1, which, best.softmax(-1))
+        each = torch.einsum("btd,edh->bteh", x, self.w1)
+        each = torch.einsum("bteh,ehd->bted", F.gelu(each), self.w2)
+        return self.leave(x + torch.einsum("bted,bte->btd", each, shares))
+
+
+@model
+def moe():
+    return Experts(), (ids(),)
+
+
+class Gcn(nn.Module):
+    """Two graph convolutions over a list of edges, with degrees counted by scattering."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def spread(self, x, edges, weight):
+        return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]] * weight[:, None])
+
+    def forward(self, x, edges):
+        degree = torch.zeros(x.shape[0], dtype=x.dtype).index_add(0, edges[1], torch.ones_like(edges[1], dtype=x.dtype))
+        scale = degree.clamp(min=1).rsqrt()
+        weight = scale[edges[0]] * scale[edges[1]]
+        x = F.relu(self.spread(self.a(x), edges, weight))
+        return self.spread(self.b(x), edges, weight).log_softmax(1)
+
+
+@model
+def gcn():
+    return Gcn(), (torch.randn(10, 8), torch.randint(0, 10, (2, 30)))
+
+
+class PointNet(nn.Module):
+    """An input transformation, shared layers over points, a maximum over all points."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Sequential(nn.Conv1d(3, 16, 1), nn.BatchNorm1d(16), nn.ReLU())
+        self.turn = nn.Linear(16, 9)
+        self.points = nn.Sequential(nn.Conv1d(3, 32, 1), nn.BatchNorm1d(32), nn.ReLU(), nn.Conv1d(32, 64, 1))
+        self.leave = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 5))
+
+    def forward(self, x):
+        turn = self.turn(self.shift(x).amax(2)).view(-1, 3, 3) + torch.eye(3, dtype=x.dtype)
+        x = torch.bmm(turn, x)
+        return self.leave(self.points(x).max(2).values)
+
+
+@model
+def pointnet():
+    return PointNet(), (torch.randn(2, 3, 40),)
+
+
+class Dlrm(nn.Module):
+    """Dense features and embeddings of categories, whose pairwise products feed the top layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.bottom = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU())
+        self.tables = nn.ModuleList([nn.Embedding(n, 8) for n in (40, 60, 20)])
+        self.top = nn.Sequential(nn.Linear(8 + 6, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.register_buffer("rows", torch.tensor([1, 2, 2, 3, 3, 3]))
+        self.register_buffer("columns", torch.tensor([0, 0, 1, 0, 1, 2]))
+
+    def forward(self, dense, categories):
+        x = self.bottom(dense)
+        parts = [x] + [table(categories[:, i]).sum(1) for i, table in enumerate(self.tables)]
+        z = torch.stack(parts, 1)
+        products = torch.bmm(z, z.transpose(1, 2))[:, self.rows, self.columns]
+        return self.top(torch.cat((x, products), 1)).sigmoid()
+
+
+@model
+def dlrm():
+    return Dlrm(), (torch.randn(4, 6), torch.randint(0, 20, (4, 3, 2)))
