@@ -116,6 +116,7 @@ static const struct {
     {2, 1, {70, 1030}},
     {3, -1, {8, 40, 130}},
     {2, 1, {0, 4}},
+    {2, 1, {3, 0}},
     {4, 2, {2, 3, 4, 5}},
     {2, 0, {6, 11}},
     {3, 2, {1, 1, 600}},
@@ -141,10 +142,18 @@ static void statistics(const double *x, int64_t n, int64_t stride, double *mean,
     *variance = (double)(squares / n);
 }
 
+static int64_t rows_before(const k_view *v, int axis)
+{
+    int64_t n = 1;
+    for (int i = 0; i < (axis < 0 ? axis + v->rank : axis); i++) n *= v->dims[i];
+    return n;
+}
+
 static void layer_norm_reference(ops_case *c)
 {
-    int64_t n = length_from(&c->in[0], (int)c->attr[IR_ATTR(layer_norm, axis)].i);
-    for (int64_t r = 0; r < k_count(&c->in[0]) / n; r++) {
+    const int axis = (int)c->attr[IR_ATTR(layer_norm, axis)].i;
+    int64_t n = length_from(&c->in[0], axis);
+    for (int64_t r = 0; r < rows_before(&c->in[0], axis); r++) {
         double mean, variance;
         statistics(c->x[0] + r * n, n, 1, &mean, &variance);
         double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(layer_norm, eps)].f);
@@ -157,9 +166,10 @@ static void layer_norm_reference(ops_case *c)
 
 static void layer_norm_grad_reference(ops_case *c)
 {
-    int64_t n = length_from(&c->in[0], (int)c->attr[IR_ATTR(layer_norm_grad, axis)].i);
+    const int axis = (int)c->attr[IR_ATTR(layer_norm_grad, axis)].i;
+    int64_t n = length_from(&c->in[0], axis);
     for (int64_t i = 0; i < n; i++) c->expected[1][i] = c->expected[2][i] = 0;
-    for (int64_t r = 0; r < k_count(&c->in[0]) / n; r++) {
+    for (int64_t r = 0; r < rows_before(&c->in[0], axis); r++) {
         double mean = c->x[3][r], rstd = c->x[4][r], a = 0, b = 0;
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
