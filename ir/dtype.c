@@ -1,10 +1,11 @@
 /* dtype.c - the reference conversions between element types.
  *
  * Every conversion goes through a carrier that represents its source exactly: double for floats, int64_t for integers
- * and bool. Each element is therefore rounded once, when it is stored. A store to a float type narrower than f32 first
- * rounds the carrier to f32 with round-to-odd; because f32 has at least two bits more than the final type, the second
- * rounding is still correct (Boldo and Melquiond, "When double rounding is odd", 2005). Elements are converted in
- * blocks to keep the switch on the type out of the inner loops. */
+ * and bool (u64 wraps, and is read as double when it is converted to a float type). Each element is therefore rounded
+ * once, when it is stored. A store to a float type narrower than f32 first rounds the carrier to f32 with
+ * round-to-odd; because f32 has at least two bits more than the final type, the second rounding is still correct (Boldo
+ * and Melquiond, "When double rounding is odd", 2005). Elements are converted in blocks to keep the switch on the type
+ * out of the inner loops. */
 #include "ir/dtype.h"
 
 #include <assert.h>
@@ -57,12 +58,25 @@ static double i64_to_f64_odd(int64_t v)
     return (double)v;
 }
 
+/* Likewise; the last 11 bits are ORed into the bit above them. */
+static double u64_to_f64_odd(uint64_t v)
+{
+    if (v > UINT64_C(1) << 53 && (v & 0x7ff)) v = (v & ~UINT64_C(0x7ff)) | 0x800;
+    return (double)v;
+}
+
 static int64_t f64_to_int(double v, int64_t low, int64_t high)
 {
     if (isnan(v)) return 0;
     if (v <= (double)low) return low;
     if (v >= (double)high) return high; /* (double)INT64_MAX is 2^63, which saturates too */
     return (int64_t)v;
+}
+
+static uint64_t f64_to_u64(double v)
+{
+    if (isnan(v) || v <= 0) return 0;
+    return v >= 0x1p64 ? UINT64_MAX : (uint64_t)v;
 }
 
 /* Store a carrier v as each type. Stores of integers to narrower integers wrap by the cast. */
@@ -88,6 +102,9 @@ static void load_f64(double *out, ir_dtype t, const void *p, size_t n)
     case IR_i32: EACH(const int32_t, p, out[i] = each[i]);
     case IR_i16: EACH(const int16_t, p, out[i] = each[i]);
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
+    case IR_u64: EACH(const uint64_t, p, out[i] = (double)each[i]);
+    case IR_u32: EACH(const uint32_t, p, out[i] = each[i]);
+    case IR_u16: EACH(const uint16_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
     default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
@@ -101,6 +118,9 @@ static void load_i64(int64_t *out, ir_dtype t, const void *p, size_t n)
     case IR_i32: EACH(const int32_t, p, out[i] = each[i]);
     case IR_i16: EACH(const int16_t, p, out[i] = each[i]);
     case IR_i8: EACH(const int8_t, p, out[i] = each[i]);
+    case IR_u64: EACH(const uint64_t, p, out[i] = (int64_t)each[i]);
+    case IR_u32: EACH(const uint32_t, p, out[i] = each[i]);
+    case IR_u16: EACH(const uint16_t, p, out[i] = each[i]);
     case IR_u8: EACH(const uint8_t, p, out[i] = each[i]);
     case IR_bool: EACH(const uint8_t, p, out[i] = each[i] != 0);
     default: assert(!"not an integer type"); /* callers check ir_dtype_is_int */
@@ -118,6 +138,9 @@ static void store_f64(ir_dtype t, void *p, const double *v, size_t n)
     case IR_i32: EACH(int32_t, p, each[i] = (int32_t)f64_to_int(v[i], INT32_MIN, INT32_MAX));
     case IR_i16: EACH(int16_t, p, each[i] = (int16_t)f64_to_int(v[i], INT16_MIN, INT16_MAX));
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)f64_to_int(v[i], INT8_MIN, INT8_MAX));
+    case IR_u64: EACH(uint64_t, p, each[i] = f64_to_u64(v[i]));
+    case IR_u32: EACH(uint32_t, p, each[i] = (uint32_t)f64_to_int(v[i], 0, UINT32_MAX));
+    case IR_u16: EACH(uint16_t, p, each[i] = (uint16_t)f64_to_int(v[i], 0, UINT16_MAX));
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)f64_to_int(v[i], 0, UINT8_MAX));
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
     default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
@@ -135,10 +158,20 @@ static void store_i64(ir_dtype t, void *p, const int64_t *v, size_t n)
     case IR_i32: EACH(int32_t, p, each[i] = (int32_t)v[i]);
     case IR_i16: EACH(int16_t, p, each[i] = (int16_t)v[i]);
     case IR_i8: EACH(int8_t, p, each[i] = (int8_t)v[i]);
+    case IR_u64: EACH(uint64_t, p, each[i] = (uint64_t)v[i]);
+    case IR_u32: EACH(uint32_t, p, each[i] = (uint32_t)v[i]);
+    case IR_u16: EACH(uint16_t, p, each[i] = (uint16_t)v[i]);
     case IR_u8: EACH(uint8_t, p, each[i] = (uint8_t)v[i]);
     case IR_bool: EACH(uint8_t, p, each[i] = v[i] != 0);
     default: assert(!"no such dtype"); /* every value has a dtype: infer rejects IR_NO_DTYPE */
     }
+}
+
+/* Loads u64 for a store to a float type. */
+static void load_u64(double *out, ir_dtype to, const void *p, size_t n)
+{
+    const uint64_t *each = p;
+    for (size_t i = 0; i < n; i++) out[i] = to == IR_f64 ? (double)each[i] : u64_to_f64_odd(each[i]);
 }
 
 void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n)
@@ -163,6 +196,9 @@ void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n
         unsigned char *target = out + done * dtypes[to].size;
         if (ir_dtype_is_float(from)) {
             load_f64(carrier.f, from, at, count);
+            store_f64(to, target, carrier.f, count);
+        } else if (from == IR_u64 && ir_dtype_is_float(to)) {
+            load_u64(carrier.f, to, at, count);
             store_f64(to, target, carrier.f, count);
         } else {
             load_i64(carrier.i, from, at, count);

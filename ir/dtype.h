@@ -30,7 +30,10 @@
     X(i16, 2, I) \
     X(i8, 1, I) \
     X(u8, 1, I) \
-    X(bool, 1, B)
+    X(bool, 1, B) \
+    X(u16, 2, I) \
+    X(u32, 4, I) \
+    X(u64, 8, I)
 
 typedef enum ir_dtype {
     IR_NO_DTYPE, /* absent; as a DTYPE attribute: the type of the input (SAME) */
@@ -52,8 +55,9 @@ bool ir_dtype_is_int(ir_dtype t); /* false for bool */
 void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n);
 /* Fast conversion of n elements to f16 or bf16 (narrow.c). */
 void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n);
-double ir_load_f64(ir_dtype t, const void *p);  /* one element as double; i64 may round */
-int64_t ir_load_i64(ir_dtype t, const void *p); /* one element as integer; floats are truncated */
+double ir_load_f64(ir_dtype t, const void *p); /* one element as double; i64 and u64 may round */
+/* One element as integer; floats are truncated, u64 wraps (2^64 - 1 is -1). */
+int64_t ir_load_i64(ir_dtype t, const void *p);
 void ir_store_f64(ir_dtype t, void *p, double v);
 void ir_store_i64(ir_dtype t, void *p, int64_t v);
 

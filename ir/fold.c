@@ -77,7 +77,7 @@ static const ir_const_value *read_constant(ir_const_map *k, const ir_storage *s)
     size_t size = ir_dtype_size(s->type.dtype);
     for (int64_t i = 0; !zero && i < count; i++, at += size) {
         if (c.floats) c.floats[i] = ir_load_f64(s->type.dtype, at);
-        else c.ints[i] = ir_dim_number(ir_load_i64(s->type.dtype, at));
+        else if ((c.ints[i] = fold_number(s->type.dtype, ir_load_i64(s->type.dtype, at))) == IR_DIM_NONE) return NULL;
     }
     return cells_freeze(k->arena, &c);
 }

@@ -42,6 +42,11 @@ int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index);
 /* The value that a kernel of that dtype would store: floats are computed in f32 (f64 for f64) and rounded once more if
  * narrower; integers wrap. IR_DIM_NONE: a symbolic integer that the type might not hold. */
 double fold_round(ir_dtype t, double v);
+/* The integer that 64 bits stand for; IR_DIM_NONE: a u64 that no ir_dim stands for. */
+static inline ir_dim fold_number(ir_dtype t, int64_t bits)
+{
+    return t == IR_u64 && bits < IR_DIM_LOWEST ? IR_DIM_NONE : ir_dim_number(bits);
+}
 ir_dim fold_wrap(ir_dtype t, ir_dim v);
 
 /* Evaluates a formula on integers; IR_DIM_NONE if the result is not known. */

@@ -39,5 +39,5 @@ ir_dim fold_wrap(ir_dtype t, ir_dim v)
     if (v == IR_DIM_NONE) return v;
     if (ir_dim_is_symbolic(v)) return t == IR_i64 || t == IR_i32 ? v : IR_DIM_NONE;
     ir_store_i64(t, bytes, v);
-    return ir_dim_number(ir_load_i64(t, bytes));
+    return fold_number(t, ir_load_i64(t, bytes));
 }

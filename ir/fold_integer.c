@@ -9,6 +9,24 @@
 #include "ir/formulas_body.h"
 #undef REAL
 
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
+
+static int64_t unsigned_of(ir_formula formula, uint64_t a, uint64_t b, uint64_t lo, uint64_t hi)
+{
+    switch (formula) {
+        /* clang-format off */
+#define UNSIGNED_FORMULA(name, ...) \
+    case IR_FORMULA_##name: return (int64_t)f_##name##_uint64_t(a, b, lo, hi);
+#include "ir/formulas.def"
+    /* clang-format on */
+    default: return IR_DIM_NONE;
+    }
+}
+
 static int64_t number_of(ir_formula formula, int64_t a, int64_t b, int64_t lo, int64_t hi)
 {
     switch (formula) {
@@ -105,11 +123,22 @@ RULE(greater_or_equal, negate(is_less(t, a, b)))
 RULE(and, IR_DIM_NONE)
 RULE(or, IR_DIM_NONE)
 RULE(xor, IR_DIM_NONE)
+RULE(prelu, IR_DIM_NONE)
+RULE(bit_not, IR_DIM_NONE)
+RULE(bit_and, IR_DIM_NONE)
+RULE(bit_or, IR_DIM_NONE)
+RULE(bit_xor, IR_DIM_NONE)
+RULE(shift, IR_DIM_NONE)
+RULE(shift_right, IR_DIM_NONE)
 
 ir_dim fold_bounded(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b, ir_dim lo, ir_dim hi)
 {
     if (!ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b) && !ir_dim_is_symbolic(lo) && !ir_dim_is_symbolic(hi))
-        return ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
+        return f->in[0]->type.dtype == IR_u64
+                   ? fold_number(IR_u64,
+                                 unsigned_of(formula, (uint64_t)a, (uint64_t)b, lo == IR_DIM_NONE ? 0 : (uint64_t)lo,
+                                             hi == IR_DIM_NONE ? UINT64_MAX : (uint64_t)hi))
+                   : ir_dim_number(number_of(formula, a, b, lo, hi == IR_DIM_NONE ? INT64_MAX : hi));
     switch (formula) {
         /* clang-format off */
 #define INTEGER_FORMULA(name, ...) \

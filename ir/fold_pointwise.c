@@ -50,6 +50,11 @@ static bool read_numbers(const fold_state *f, const ir_formula_info *formula, nu
 {
     *n = (numbers){-INFINITY, INFINITY, IR_DIM_NONE, IR_DIM_NONE};
     if (formula->numbers == IR_NUMBERS_COUNT) return read_count(f, &n->lo);
+    if (formula->numbers == IR_NUMBERS_PARAMS) {
+        const ir_formula_params params = ir_formula_params_of(f->node->op, f->node->attr);
+        n->lo = params.p;
+        n->hi = params.q;
+    }
     if (formula->numbers == IR_NUMBERS_BOUNDS) {
         read_bound(f, formula->operands, &n->lo, &n->low);
         read_bound(f, formula->operands + 1, &n->hi, &n->high);
@@ -99,15 +104,16 @@ bool fold_cast(const fold_state *f)
     const ir_const_value *x = f->in[0];
     ir_dtype to = out->type.dtype;
     for (int64_t i = 0; i < out->count; i++) {
-        unsigned char bytes[8];
+        unsigned char stored[8], bytes[8];
         if (x->ints && ir_dim_is_symbolic(x->ints[i])) {
             if (out->floats || (out->ints[i] = cast_symbolic(f, to, x->ints[i])) == IR_DIM_NONE) return false;
             continue;
         }
-        if (x->floats) ir_store_f64(to, bytes, x->floats[i]);
-        else ir_store_i64(to, bytes, x->ints[i]);
+        if (x->floats) ir_store_f64(x->type.dtype, stored, x->floats[i]);
+        else ir_store_i64(x->type.dtype, stored, x->ints[i]);
+        ir_convert(to, bytes, x->type.dtype, stored, 1);
         if (out->floats) out->floats[i] = ir_load_f64(to, bytes);
-        else out->ints[i] = ir_dim_number(ir_load_i64(to, bytes));
+        else if ((out->ints[i] = fold_number(to, ir_load_i64(to, bytes))) == IR_DIM_NONE) return false;
     }
     return true;
 }

@@ -26,3 +26,15 @@ static const ir_formula flagged[IR_OP_COUNT] = {
 ir_formula ir_formula_of(ir_op op, const ir_attr *attr) { return flagged[op] && attr[0].i ? flagged[op] : plain[op]; }
 
 const ir_formula_info *ir_formula_get(ir_formula formula) { return &infos[formula]; }
+
+static double number_of(ir_op op, const ir_attr *attr, int i)
+{
+    const ir_op_info *info = ir_op_get(op);
+    if (i >= info->n_attr) return 0;
+    return info->attr[i].kind == IR_SLOT_FLOAT ? attr[i].f : (double)attr[i].i;
+}
+
+ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr)
+{
+    return (ir_formula_params){number_of(op, attr, 0), number_of(op, attr, 1)};
+}

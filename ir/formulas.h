@@ -11,9 +11,9 @@ typedef enum ir_formula {
     IR_FORMULA_COUNT
 } ir_formula;
 
-/* Scalars that a formula has besides its operands: none, the bounds in the following operands, or the product of the
- * first attribute. */
-typedef enum ir_numbers { IR_NUMBERS_NONE, IR_NUMBERS_BOUNDS, IR_NUMBERS_COUNT } ir_numbers;
+/* Scalars that a formula has besides its operands: none, the bounds in the following operands, the product of the first
+ * attribute, or the first two attributes. */
+typedef enum ir_numbers { IR_NUMBERS_NONE, IR_NUMBERS_BOUNDS, IR_NUMBERS_COUNT, IR_NUMBERS_PARAMS } ir_numbers;
 
 typedef struct ir_formula_info {
     const char *name;
@@ -25,5 +25,12 @@ typedef struct ir_formula_info {
 /* The formula of an op with these attributes; IR_FORMULA_none if it is not pointwise. */
 ir_formula ir_formula_of(ir_op op, const ir_attr *attr);
 const ir_formula_info *ir_formula_get(ir_formula formula);
+
+/* The scalars of a formula of IR_NUMBERS_PARAMS: the op's first two attributes, each FLOAT or BOOL (0 or 1). */
+typedef struct ir_formula_params {
+    double p, q;
+} ir_formula_params;
+
+ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr);
 
 #endif

@@ -34,6 +34,7 @@ static const struct {
     [IR_GROUP_F32] = {is_wide, "f32 or f64", true},
     [IR_GROUP_N] = {is_number, "a number type", true},
     [IR_GROUP_I] = {ir_dtype_is_int, "an integer type", false},
+    [IR_GROUP_W] = {ir_dtype_is_int, "an integer type", true},
     [IR_GROUP_B] = {is_bool, "bool", false},
     [IR_GROUP_T] = {is_any, "typed", true},
     [IR_GROUP_U] = {is_any, "typed", false},

@@ -17,6 +17,15 @@ K_FORMULA double m_round_double(double x) { return rint(x); }
 K_FORMULA double m_abs_double(double x) { return fabs(x); }
 K_FORMULA double m_sin_double(double x) { return sin(x); }
 K_FORMULA double m_cos_double(double x) { return cos(x); }
+K_FORMULA double m_tan_double(double x) { return tan(x); }
+K_FORMULA double m_asin_double(double x) { return asin(x); }
+K_FORMULA double m_acos_double(double x) { return acos(x); }
+K_FORMULA double m_atan_double(double x) { return atan(x); }
+K_FORMULA double m_sinh_double(double x) { return sinh(x); }
+K_FORMULA double m_cosh_double(double x) { return cosh(x); }
+K_FORMULA double m_asinh_double(double x) { return asinh(x); }
+K_FORMULA double m_acosh_double(double x) { return acosh(x); }
+K_FORMULA double m_atanh_double(double x) { return atanh(x); }
 K_FORMULA double m_pow_double(double x, double y) { return pow(x, y); }
 K_FORMULA double m_fmod_double(double x, double y) { return fmod(x, y); }
 

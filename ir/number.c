@@ -65,6 +65,7 @@ bool ir_element_print(char out[IR_NUMBER_SIZE], ir_dtype t, const void *p)
 {
     if (ir_dtype_is_float(t)) ir_float_print(out, t, ir_load_f64(t, p));
     else if (t == IR_bool) snprintf(out, IR_NUMBER_SIZE, "%s", *(const uint8_t *)p ? "true" : "false");
+    else if (t == IR_u64) snprintf(out, IR_NUMBER_SIZE, "%llu", (unsigned long long)ir_load_i64(t, p));
     else snprintf(out, IR_NUMBER_SIZE, "%lld", (long long)ir_load_i64(t, p));
     unsigned char again[8] = {0};
     return ir_element_parse(out, t, again) && memcmp(again, p, ir_dtype_size(t)) == 0;
@@ -107,6 +108,14 @@ bool ir_int_parse(const char *text, int64_t *out)
     return errno == 0;
 }
 
+static bool parse_unsigned(const char *text, uint64_t *out)
+{
+    if (!*text || text[strspn(text, "0123456789")]) return false;
+    errno = 0;
+    *out = strtoull(text, NULL, 10);
+    return errno == 0;
+}
+
 bool ir_element_parse(const char *text, ir_dtype t, void *p)
 {
     if (t == IR_bool) {
@@ -120,6 +129,7 @@ bool ir_element_parse(const char *text, ir_dtype t, void *p)
         return true;
     }
     int64_t v;
+    if (t == IR_u64) return parse_unsigned(text, p);
     if (!ir_int_parse(text, &v)) return false;
     ir_store_i64(t, p, v);
     return ir_load_i64(t, p) == v;

@@ -114,6 +114,7 @@ typedef enum ir_group {
     IR_GROUP_F32,
     IR_GROUP_N,
     IR_GROUP_I,
+    IR_GROUP_W,
     IR_GROUP_B,
     IR_GROUP_T,
     IR_GROUP_U

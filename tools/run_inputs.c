@@ -37,7 +37,7 @@ static ampc_status read_pb(run_context *c, const char *path, ir_dtype u2_as, rt_
 {
     onnx_tensor t;
     TRY(onnx_tensor_read_file(c->tool->arena, path, c->tool->diag, &t));
-    ir_dtype type = t.dtype == IR_NO_DTYPE && t.type == ONNX_uint16 ? u2_as : t.dtype;
+    ir_dtype type = t.dtype == IR_u16 && u2_as == IR_bf16 ? IR_bf16 : t.dtype;
     if (type == IR_NO_DTYPE)
         return diag_error(c->tool->diag, AMPC_UNSUPPORTED, DIAG_FILE(path), "tensors of type %s are not supported",
                           onnx_type_name(t.type));
@@ -92,24 +92,38 @@ static ampc_status read_one(run_context *c, const ir_graph *g, const char *text,
     return add(c, in, &a, name);
 }
 
-static ampc_status read_all(run_context *c, const ir_graph *g, const char *path, run_inputs *in)
-{
-    ir_dtype u2_as = IR_NO_DTYPE;
-    for (size_t i = 0; i < g->inputs.count; i++)
-        if (g->inputs.items[i]->type.dtype == IR_bf16) u2_as = IR_bf16;
-    if (tool_ends_with(path, ".npz")) return rt_npz_read(path, u2_as, c->tool->diag, &in->arrays);
-    if (tool_ends_with(path, ".safetensors")) return read_safetensors(c, in, path);
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "--inputs: expected a .npz or .safetensors file");
-}
-
 /* Finds an array by the input's name, or by "input/NAME" as in test cases; later arrays win over earlier ones. */
-static const rt_array *find(run_context *c, const run_inputs *in, const char *name)
+static rt_array *find(run_context *c, const run_inputs *in, const char *name)
 {
     const char *prefixed = arena_printf(c->tool->arena, "input/%s", name);
     for (size_t i = in->arrays.count; i-- > 0;)
         if (strcmp(in->arrays.items[i].name, name) == 0 || strcmp(in->arrays.items[i].name, prefixed) == 0)
             return &in->arrays.items[i];
     return NULL;
+}
+
+/* A .npz with arrays of bf16 was read as if it had none of u16. */
+static void restore_u16(run_context *c, const ir_graph *g, run_inputs *in)
+{
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *input = g->inputs.items[i];
+        rt_array *a = input->type.dtype == IR_u16 ? find(c, in, input->name) : NULL;
+        if (a && a->dtype == IR_bf16) a->dtype = IR_u16;
+    }
+}
+
+static ampc_status read_all(run_context *c, const ir_graph *g, const char *path, run_inputs *in)
+{
+    ir_dtype u2_as = IR_NO_DTYPE;
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (g->inputs.items[i]->type.dtype == IR_bf16) u2_as = IR_bf16;
+    if (tool_ends_with(path, ".npz")) {
+        TRY(rt_npz_read(path, u2_as, c->tool->diag, &in->arrays));
+        restore_u16(c, g, in);
+        return AMPC_OK;
+    }
+    if (tool_ends_with(path, ".safetensors")) return read_safetensors(c, in, path);
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "--inputs: expected a .npz or .safetensors file");
 }
 
 /* Extends `from` to all values of g, by id, that are computed from its values. */

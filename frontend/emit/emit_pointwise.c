@@ -1,4 +1,4 @@
-/* emit_pointwise.c - elementwise ops that need more than their operator: Gelu, Clip, Cast. */
+/* emit_pointwise.c - elementwise ops that need more than their operator: Gelu, BitShift, Clip, Cast. */
 #include "frontend/emit/emit.h"
 
 enum { GELU_SINCE = 20 };
@@ -45,6 +45,14 @@ void emit_gelu(emitter *e, const ir_node *n)
     emit_op op = emit_begin(e, n, "Gelu");
     emit_operands(&op);
     if (n->attr[IR_ATTR(gelu, tanh)].i) emit_text(&op, "approximate", "tanh");
+    emit_finish(&op);
+}
+
+void emit_shift(emitter *e, const ir_node *n)
+{
+    emit_op op = emit_begin(e, n, "BitShift");
+    emit_operands(&op);
+    emit_text(&op, "direction", n->attr[IR_ATTR(shift, right)].i ? "RIGHT" : "LEFT");
     emit_finish(&op);
 }
 

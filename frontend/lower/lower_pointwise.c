@@ -3,7 +3,27 @@
 
 #include <string.h>
 
-void onnx_lower_unary(onnx_node *n) { n->out[0] = ir_unary(n->b, (ir_op)n->arg, n->in[0]); }
+/* Attributes have the names and defaults of the operator's. */
+static ir_value *apply(onnx_node *n, ir_op op, ir_value *x)
+{
+    const ir_op_info *info = ir_op_get(op);
+    ir_node *node = ir_new(n->b, op, 1, x);
+    for (int i = 0; i < info->n_attr; i++) {
+        const ir_slot *slot = &info->attr[i];
+        if (slot->kind == IR_SLOT_BOOL) ir_set_bool(node, i, onnx_bool(n, slot->name, slot->initial.i));
+        else ir_set_float(node, i, onnx_float(n, slot->name, slot->initial.f));
+    }
+    return ir_done(n->b, node);
+}
+
+void onnx_lower_unary(onnx_node *n) { n->out[0] = apply(n, (ir_op)n->arg, n->in[0]); }
+
+/* Integers are computed as floats that represent them exactly. */
+void onnx_lower_shrink(onnx_node *n)
+{
+    ir_dtype t = n->in[0]->type.dtype, inside = ir_dtype_is_float(t) ? t : ir_dtype_size(t) < 4 ? IR_f32 : IR_f64;
+    n->out[0] = ir_cast(n->b, apply(n, IR_OP_shrink, ir_cast(n->b, n->in[0], inside)), t);
+}
 
 void onnx_lower_gelu(onnx_node *n)
 {
@@ -21,6 +41,35 @@ void onnx_lower_chain(onnx_node *n)
 {
     n->out[0] = n->in[0];
     for (int i = 1; i < n->n_in; i++) n->out[0] = ir_binary(n->b, (ir_op)n->arg, n->out[0], n->in[i]);
+}
+
+void onnx_lower_mean(onnx_node *n)
+{
+    onnx_lower_chain(n);
+    if (n->n_in > 1) n->out[0] = ir_binary(n->b, IR_OP_div, n->out[0], ir_scalar_like(n->b, n->in[0], n->n_in));
+}
+
+/* The slope is broadcast to the operand, not conversely. */
+void onnx_lower_prelu(onnx_node *n)
+{
+    const ir_type *x = &n->in[0]->type, *slope = &n->in[1]->type;
+    ir_type both;
+    if (!ir_broadcast(x, slope, &both) || !ir_type_same_shape(&both, x))
+        onnx_reject(n, "the slope does not broadcast to the shape of the operand");
+    n->out[0] = ir_binary(n->b, IR_OP_prelu, n->in[0], n->in[1]);
+}
+
+static bool is_unsigned(ir_dtype t) { return t == IR_u8 || t == IR_u16 || t == IR_u32 || t == IR_u64; }
+
+void onnx_lower_bit_shift(onnx_node *n)
+{
+    const char *direction = onnx_text(n, "direction", "");
+    bool right = strcmp(direction, "RIGHT") == 0;
+    if (!right && strcmp(direction, "LEFT") != 0) onnx_reject(n, "direction is '%s', not LEFT or RIGHT", direction);
+    if (!is_unsigned(n->in[0]->type.dtype)) onnx_reject(n, "the operands must have an unsigned integer type");
+    ir_node *node = ir_new(n->b, IR_OP_shift, 2, n->in[0], n->in[1]);
+    ir_set_bool(node, IR_ATTR(shift, right), right);
+    n->out[0] = ir_done(n->b, node);
 }
 
 void onnx_lower_mod(onnx_node *n)

@@ -17,7 +17,7 @@
     X(1, float32, 4, IR_f32, TENSOR_FLOAT_DATA, 0, 0)                                          \
     X(2, uint8, 1, IR_u8, TENSOR_INT32_DATA, 0, UINT8_MAX)                                     \
     X(3, int8, 1, IR_i8, TENSOR_INT32_DATA, INT8_MIN, INT8_MAX)                                \
-    X(4, uint16, 2, IR_NO_DTYPE, TENSOR_INT32_DATA, 0, UINT16_MAX)                             \
+    X(4, uint16, 2, IR_u16, TENSOR_INT32_DATA, 0, UINT16_MAX)                                  \
     X(5, int16, 2, IR_i16, TENSOR_INT32_DATA, INT16_MIN, INT16_MAX)                            \
     X(6, int32, 4, IR_i32, TENSOR_INT32_DATA, INT32_MIN, INT32_MAX)                            \
     X(7, int64, 8, IR_i64, TENSOR_INT64_DATA, INT64_MIN, INT64_MAX)                            \
@@ -25,8 +25,8 @@
     X(9, bool, 1, IR_bool, TENSOR_INT32_DATA, 0, 1)                                            \
     X(10, float16, 2, IR_f16, TENSOR_INT32_DATA, 0, UINT16_MAX)                                \
     X(11, float64, 8, IR_f64, TENSOR_DOUBLE_DATA, 0, 0)                                        \
-    X(12, uint32, 4, IR_NO_DTYPE, TENSOR_UINT64_DATA, 0, UINT32_MAX)                           \
-    X(13, uint64, 8, IR_NO_DTYPE, TENSOR_UINT64_DATA, INT64_MIN, INT64_MAX)                    \
+    X(12, uint32, 4, IR_u32, TENSOR_UINT64_DATA, 0, UINT32_MAX)                                \
+    X(13, uint64, 8, IR_u64, TENSOR_UINT64_DATA, INT64_MIN, INT64_MAX)                         \
     X(14, complex64, 8, IR_NO_DTYPE, TENSOR_FLOAT_DATA, 0, 0)                                  \
     X(15, complex128, 16, IR_NO_DTYPE, TENSOR_DOUBLE_DATA, 0, 0)                               \
     X(16, bfloat16, 2, IR_bf16, TENSOR_INT32_DATA, 0, UINT16_MAX)                              \

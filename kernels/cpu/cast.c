@@ -25,6 +25,7 @@ typedef void convert_fn(void *dst, const void *src, int64_t n);
     X(i32, f32, int32_t, float, (float)v) \
     X(u8, f32, uint8_t, float, (float)v) \
     X(i8, f32, int8_t, float, (float)v) \
+    X(u16, f32, uint16_t, float, (float)v) \
     X(bool, f32, uint8_t, float, v ? 1.f : 0.f) \
     X(f32, bool, float, uint8_t, v != 0) \
     X(i64, f64, int64_t, double, (double)v) \
@@ -36,6 +37,12 @@ typedef void convert_fn(void *dst, const void *src, int64_t n);
     X(i64, u8, int64_t, uint8_t, (uint8_t)v) \
     X(i8, i64, int8_t, int64_t, v) \
     X(i64, i8, int64_t, int8_t, (int8_t)v) \
+    X(u16, i64, uint16_t, int64_t, v) \
+    X(i64, u16, int64_t, uint16_t, (uint16_t)v) \
+    X(u32, i64, uint32_t, int64_t, v) \
+    X(i64, u32, int64_t, uint32_t, (uint32_t)v) \
+    X(u64, i64, uint64_t, int64_t, (int64_t)v) \
+    X(i64, u64, int64_t, uint64_t, (uint64_t)v) \
     X(bool, i64, uint8_t, int64_t, v != 0) \
     X(i64, bool, int64_t, uint8_t, v != 0)
 

@@ -145,7 +145,7 @@ static void run_dropout_grad(const step *s, const once *o, const tile *t)
 
 /* ---- prepare: instructions ------------------------------------------------------------------- */
 
-static ir_dtype form_of(ir_dtype t) { return t == IR_bool ? IR_bool : cpu_carrier(t); }
+static ir_dtype form_of(ir_dtype t) { return t == IR_bool ? IR_bool : cpu_formula_carrier(t); }
 
 static int value_number(const state *st, int arg)
 {
@@ -169,7 +169,7 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
     const ir_formula formula = ir_formula_of(c->op, c->attr);
     const ir_dtype t = type_of(args, c->arg[0]);
     s->operands = s->n_arg = ir_formula_get(formula)->operands;
-    s->carrier = cpu_carrier(t);
+    s->carrier = cpu_formula_carrier(t);
     s->made = c->type == IR_bool ? IR_bool : s->carrier;
     s->loop = cpu_formula_tile(formula, t);
     if (formula == IR_FORMULA_pow && is_one_element(args, c->arg[1]))

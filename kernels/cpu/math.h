@@ -106,6 +106,15 @@ CPU_INLINE float m_round_float(float x) { return rintf(x); }
 CPU_INLINE float m_abs_float(float x) { return fabsf(x); }
 CPU_INLINE float m_sin_float(float x) { return sinf(x); }
 CPU_INLINE float m_cos_float(float x) { return cosf(x); }
+CPU_INLINE float m_tan_float(float x) { return tanf(x); }
+CPU_INLINE float m_asin_float(float x) { return asinf(x); }
+CPU_INLINE float m_acos_float(float x) { return acosf(x); }
+CPU_INLINE float m_atan_float(float x) { return atanf(x); }
+CPU_INLINE float m_sinh_float(float x) { return sinhf(x); }
+CPU_INLINE float m_cosh_float(float x) { return coshf(x); }
+CPU_INLINE float m_asinh_float(float x) { return asinhf(x); }
+CPU_INLINE float m_acosh_float(float x) { return acoshf(x); }
+CPU_INLINE float m_atanh_float(float x) { return atanhf(x); }
 CPU_INLINE float m_pow_float(float x, float y) { return powf(x, y); }
 CPU_INLINE float m_fmod_float(float x, float y) { return fmodf(x, y); }
 

@@ -20,12 +20,21 @@
 #include "ir/formulas_body.h"
 #include "kernels/cpu/pointwise_tiles.h"
 #undef REAL
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#include "kernels/cpu/pointwise_tiles.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
+
+ir_dtype cpu_formula_carrier(ir_dtype dtype) { return dtype == IR_u64 ? IR_u64 : cpu_carrier(dtype); }
 
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 {
-    switch (cpu_carrier(dtype)) {
+    switch (cpu_formula_carrier(dtype)) {
     case IR_f32: return tiles_float[formula];
     case IR_f64: return tiles_double[formula];
+    case IR_u64: return tiles_uint64_t[formula];
     default: return tiles_int64_t[formula];
     }
 }
@@ -38,28 +47,28 @@ static ir_formula formula_of(const k_args *args)
     return square ? IR_FORMULA_square : formula;
 }
 
-static int64_t integer_scalar(const k_view *v, int64_t absent)
+static void read_bounds(const k_view *lo, const k_view *hi, cpu_numbers *p)
 {
-    return k_present(v) ? ir_load_i64(v->dtype, v->data) : absent;
+    p->lo_double = cpu_scalar(lo, p->lo_double);
+    p->hi_double = cpu_scalar(hi, p->hi_double);
+    if (k_present(lo)) p->lo_uint64_t = (uint64_t)(p->lo_int64_t = ir_load_i64(lo->dtype, lo->data));
+    if (k_present(hi)) p->hi_uint64_t = (uint64_t)(p->hi_int64_t = ir_load_i64(hi->dtype, hi->data));
 }
 
 cpu_numbers cpu_numbers_of(const k_args *args)
 {
     const ir_formula_info *formula = ir_formula_get(ir_formula_of(args->op, args->attr));
     const int operands = formula->operands;
-    cpu_numbers p = {0};
+    cpu_numbers p = {0, 0, -INFINITY, INFINITY, INT64_MIN, INT64_MAX, 0, UINT64_MAX};
     if (formula->numbers == IR_NUMBERS_COUNT) {
         p.lo_double = k_pointwise_count(args->attr);
+    } else if (formula->numbers == IR_NUMBERS_PARAMS) {
+        const ir_formula_params params = ir_formula_params_of(args->op, args->attr);
+        p.lo_double = params.p;
+        p.hi_double = params.q;
     } else if (args->n_in > operands) { /* scalar parameters follow the operands */
         const k_view none = {.dtype = IR_NO_DTYPE}, *bounds = args->in + operands;
-        const k_view *hi = args->n_in > operands + 1 ? &bounds[1] : &none;
-        bool whole = cpu_carrier(args->in[0].dtype) == IR_i64;
-        p.lo_int64_t = whole ? integer_scalar(&bounds[0], INT64_MIN) : 0;
-        p.hi_int64_t = whole ? integer_scalar(hi, INT64_MAX) : 0;
-        p.lo_double = cpu_scalar(&bounds[0], -INFINITY);
-        p.hi_double = cpu_scalar(hi, INFINITY);
-    } else {
-        p = (cpu_numbers){0, 0, -INFINITY, INFINITY, INT64_MIN, INT64_MAX};
+        read_bounds(&bounds[0], args->n_in > operands + 1 ? &bounds[1] : &none, &p);
     }
     p.lo_float = (float)p.lo_double;
     p.hi_float = (float)p.hi_double;
@@ -83,7 +92,7 @@ const void *cpu_operand_tile(const k_view *v, const k_walk *walk, int64_t first,
 static ampc_status pointwise_run(const k_args *args)
 {
     const k_view *y = &args->out[0];
-    ir_dtype carrier = cpu_carrier(args->in[0].dtype);
+    ir_dtype carrier = cpu_formula_carrier(args->in[0].dtype);
     ir_dtype made = y->dtype == IR_bool ? IR_bool : carrier;
     const ir_formula formula = formula_of(args);
     cpu_tile_fn *tile = cpu_formula_tile(formula, args->in[0].dtype);

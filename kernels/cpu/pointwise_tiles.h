@@ -16,6 +16,8 @@
 
 #ifdef REAL_IS_FLOAT
 #define FLOAT_FORMULA TILE
+#elif defined REAL_IS_UNSIGNED
+#define UNSIGNED_FORMULA TILE
 #else
 #define INTEGER_FORMULA TILE
 #endif
@@ -24,6 +26,8 @@
 static cpu_tile_fn *const R(tiles)[IR_FORMULA_COUNT] = {
 #ifdef REAL_IS_FLOAT
 #define FLOAT_FORMULA ENTRY
+#elif defined REAL_IS_UNSIGNED
+#define UNSIGNED_FORMULA ENTRY
 #else
 #define INTEGER_FORMULA ENTRY
 #endif

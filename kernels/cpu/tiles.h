@@ -8,18 +8,22 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/pointwise.h"
 
-/* Scalar parameters in each carrier: the bounds of clip and clip_grad; lo is also the divisor of div_count. */
+/* Scalar parameters in each carrier: the bounds of clip and clip_grad; lo is also the divisor of div_count, lo and hi
+ * the attributes of a formula of IR_NUMBERS_PARAMS. */
 typedef struct cpu_numbers {
     float lo_float, hi_float;
     double lo_double, hi_double;
     int64_t lo_int64_t, hi_int64_t;
+    uint64_t lo_uint64_t, hi_uint64_t;
 } cpu_numbers;
 
 /* ---- pointwise.c ---- */
 
 /* y = formula(a) or formula(a, b), with parameters p. */
 typedef void cpu_tile_fn(const void *a, const void *b, void *y, int64_t n, const cpu_numbers *p);
-/* The loop of a formula for operands of type `dtype` (bool is computed as i64), or NULL if it is not defined for them.
+/* The type that a pointwise op computes in: f32, f64, i64 (also for bool) or u64. */
+ir_dtype cpu_formula_carrier(ir_dtype dtype);
+/* The loop of a formula for operands of type `dtype`, or NULL if it is not defined for them.
  * The result is bool for formulas with result TRUTH, otherwise of the carrier's type. */
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype);
 /* The parameters of a pointwise op. */

@@ -1,5 +1,5 @@
 /* element.cuh - elements of stored types known at compile time, and their carriers: float for floats, long long for
- * integers and bool. Conversions follow ir/dtype.h. */
+ * integers and bool (u64 wraps), unsigned long long for arithmetic on u64. Conversions follow ir/dtype.h. */
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -15,6 +15,8 @@ __device__ __forceinline__ void from_carrier(__nv_bfloat16 *v, float c) { *v = _
 template <typename T> __device__ __forceinline__ void to_carrier(float *c, T v) { *c = (float)v; }
 template <typename T> __device__ __forceinline__ void to_carrier(long long *c, T v) { *c = (long long)v; }
 template <typename T> __device__ __forceinline__ void from_carrier(T *v, long long c) { *v = (T)c; }
+__device__ __forceinline__ void to_carrier(unsigned long long *c, unsigned long long v) { *c = v; }
+__device__ __forceinline__ void from_carrier(unsigned long long *v, unsigned long long c) { *v = c; }
 /* A stored bool: any byte but 0 is true. */
 struct flag {
     unsigned char byte;
@@ -56,6 +58,20 @@ __device__ __forceinline__ float integer_to_float(long long v, bool low)
     if (lost <= 0) return (float)v;
     size = (size >> lost | ((size & ((1ull << lost) - 1)) != 0)) << lost;
     return v < 0 ? -(float)size : (float)size;
+}
+
+/* Likewise for u64. */
+__device__ __forceinline__ float unsigned_to_float(unsigned long long v, bool low)
+{
+    const int lost = low ? 40 - __clzll((long long)v) : 0;
+    if (lost <= 0) return (float)v;
+    return (float)((v >> lost | ((v & ((1ull << lost) - 1)) != 0)) << lost);
+}
+
+/* Truncates and saturates; NaN becomes 0. */
+__device__ __forceinline__ unsigned long long float_to_unsigned(float v)
+{
+    return v >= 0x1p64f ? 0xffffffffffffffffull : v > 0 ? (unsigned long long)v : 0;
 }
 
 /* Truncates and saturates; NaN becomes 0. */

@@ -18,11 +18,19 @@
 #define REAL int64_t
 #include "ir/formulas_body.h"
 #undef REAL
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
 
 /* ---- one element ---- */
 
 template <typename T> struct carrier_of {
     using type = long long;
+};
+template <> struct carrier_of<unsigned long long> {
+    using type = unsigned long long;
 };
 template <> struct carrier_of<float> {
     using type = float;

@@ -39,8 +39,9 @@ typedef struct writer {
 } writer;
 
 static const char *const stored_types[IR_DTYPE_COUNT] = {
-    [IR_f32] = "float", [IR_f16] = "__half",     [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long", [IR_i32] = "int",
-    [IR_i16] = "short", [IR_i8] = "signed char", [IR_u8] = "unsigned char",   [IR_bool] = "flag"};
+    [IR_f32] = "float", [IR_f16] = "__half",         [IR_bf16] = "__nv_bfloat16", [IR_i64] = "long long",
+    [IR_i32] = "int",   [IR_i16] = "short",          [IR_i8] = "signed char",     [IR_u8] = "unsigned char",
+    [IR_bool] = "flag", [IR_u16] = "unsigned short", [IR_u32] = "unsigned",       [IR_u64] = "unsigned long long"};
 
 static void print(const writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void print(const writer *w, const char *format, ...)
@@ -268,20 +269,23 @@ static void print_value(const writer *w, int arg)
 }
 
 /* Writes a bound of clip; an absent bound becomes the extreme value. */
-static void print_bound(const writer *w, const k_instruction *c, int i, bool is_float, bool low)
+static void print_bound(const writer *w, const k_instruction *c, int i, ir_dtype t, bool low)
 {
     if (i < c->n_arg && c->arg[i] != K_NO_ARG) print_value(w, c->arg[i]);
-    else if (is_float) print_float(w, low ? -INFINITY : INFINITY);
+    else if (ir_dtype_is_float(t)) print_float(w, low ? -INFINITY : INFINITY);
+    else if (t == IR_u64) print(w, low ? "0" : "0xffffffffffffffffull");
     else print(w, low ? "-0x7fffffffffffffffll - 1" : "0x7fffffffffffffffll");
 }
 
 /* Writes the constants of a formula; 0 if it has none. */
-static void print_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, bool is_float)
+static void print_numbers(const writer *w, const k_instruction *c, const ir_formula_info *formula, ir_dtype t)
 {
+    const ir_formula_params params = ir_formula_params_of(c->op, c->attr);
     for (int i = 0; i < 2; i++) {
         print(w, ", ");
-        if (formula->numbers == IR_NUMBERS_BOUNDS) print_bound(w, c, formula->operands + i, is_float, i == 0);
+        if (formula->numbers == IR_NUMBERS_BOUNDS) print_bound(w, c, formula->operands + i, t, i == 0);
         else if (formula->numbers == IR_NUMBERS_COUNT && i == 0) print_float(w, k_pointwise_count(c->attr));
+        else if (formula->numbers == IR_NUMBERS_PARAMS) print_float(w, i ? params.q : params.p);
         else print(w, "0");
     }
 }
@@ -289,34 +293,44 @@ static void print_numbers(const writer *w, const k_instruction *c, const ir_form
 static void print_formula(const writer *w, const k_instruction *c)
 {
     const ir_formula_info *formula = formula_of(c);
-    const bool is_float = ir_dtype_is_float(arg_type(w, c->arg[0]));
-    print(w, "f_%s_%s(", formula->name, is_float ? "float" : "int64_t");
+    const ir_dtype t = arg_type(w, c->arg[0]);
+    print(w, "f_%s_%s(", formula->name, ir_dtype_is_float(t) ? "float" : t == IR_u64 ? "uint64_t" : "int64_t");
     print_value(w, c->arg[0]);
     print(w, ", ");
     if (formula->operands > 1) print_value(w, c->arg[1]);
     else print(w, "0");
-    print_numbers(w, c, formula, is_float);
+    print_numbers(w, c, formula, t);
+    print(w, ")");
+}
+
+/* Whether a type other than u64 has no negative numbers. */
+static bool is_positive(ir_dtype t) { return t == IR_u8 || t == IR_u16 || t == IR_u32; }
+
+static void print_to_integer(const writer *w, const k_instruction *c)
+{
+    const int bits = (int)ir_dtype_size(c->type) * 8, sign = is_positive(c->type) ? 0 : 1;
+    const int64_t max = INT64_MAX >> (63 - bits + sign);
+    print(w, c->type == IR_u64 ? "float_to_unsigned(" : "float_to_integer(");
+    print_value(w, c->arg[0]);
+    if (c->type != IR_u64) print(w, ", -%" PRId64 "ll%s, %" PRId64 "ll", sign ? max : 0, sign ? " - 1" : "", max);
     print(w, ")");
 }
 
 static void print_cast(const writer *w, const k_instruction *c)
 {
-    const bool from_float = ir_dtype_is_float(arg_type(w, c->arg[0])), to_float = ir_dtype_is_float(c->type);
-    const int bits = (int)ir_dtype_size(c->type) * 8;
+    const ir_dtype from = arg_type(w, c->arg[0]);
+    const bool from_float = ir_dtype_is_float(from), to_float = ir_dtype_is_float(c->type);
     if (from_float == to_float) {
         print_value(w, c->arg[0]);
     } else if (to_float) {
-        print(w, "integer_to_float(");
+        print(w, from == IR_u64 ? "unsigned_to_float(" : "integer_to_float(");
         print_value(w, c->arg[0]);
         print(w, ", %s)", ir_dtype_is_low(c->type) ? "true" : "false");
     } else if (c->type == IR_bool) {
         print_value(w, c->arg[0]);
         print(w, " != 0");
     } else {
-        const int64_t max = c->type == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
-        print(w, "float_to_integer(");
-        print_value(w, c->arg[0]);
-        print(w, ", -%" PRId64 "ll%s, %" PRId64 "ll)", c->type == IR_u8 ? 0 : max, c->type == IR_u8 ? "" : " - 1", max);
+        print_to_integer(w, c);
     }
 }
 

@@ -1,8 +1,8 @@
 /* math.cuh - the elementary functions of formulas.def on the device, in f32, accurate to a few ulp.
  *
- * They are CUDA's own except sine and cosine, because CUDA's keep a table in local memory for large operands. Up to
- * 2^25, the operand is reduced in f64 by pi/2 in three parts. Above, m 2^e (m has 24 bits) is multiplied by the 96
- * relevant bits of 2/pi, modulo 4 (M. Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983). */
+ * They are CUDA's own except sine, cosine and tangent, because CUDA's keep a table in local memory for large operands.
+ * Up to 2^25, the operand is reduced in f64 by pi/2 in three parts. Above, m 2^e (m has 24 bits) is multiplied by the
+ * 96 relevant bits of 2/pi, modulo 4 (M. Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983). */
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -17,6 +17,14 @@ K_FORMULA float m_log_float(float x) { return logf(x); }
 K_FORMULA float m_log1p_float(float x) { return log1pf(x); }
 K_FORMULA float m_tanh_float(float x) { return tanhf(x); }
 K_FORMULA float m_erf_float(float x) { return erff(x); }
+K_FORMULA float m_asin_float(float x) { return asinf(x); }
+K_FORMULA float m_acos_float(float x) { return acosf(x); }
+K_FORMULA float m_atan_float(float x) { return atanf(x); }
+K_FORMULA float m_sinh_float(float x) { return sinhf(x); }
+K_FORMULA float m_cosh_float(float x) { return coshf(x); }
+K_FORMULA float m_asinh_float(float x) { return asinhf(x); }
+K_FORMULA float m_acosh_float(float x) { return acoshf(x); }
+K_FORMULA float m_atanh_float(float x) { return atanhf(x); }
 K_FORMULA float m_fmod_float(float x, float y) { return fmodf(x, y); }
 K_FORMULA float m_pow_float(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
 
@@ -62,21 +70,40 @@ static __device__ quarter quarter_large(float x) /* |x| >= 2^25, finite */
     return x < 0 ? quarter{-r, -turns} : quarter{r, turns};
 }
 
-/* sin(x + turns pi/2) */
-static __device__ __forceinline__ float sine_of(float x, int turns)
+struct circle {
+    double sine, cosine;
+    int turns; /* quarters to turn them by */
+};
+
+static __device__ __forceinline__ circle circle_of(float x) /* finite */
 {
-    if (x - x != 0) return x - x; /* infinity becomes NaN */
-    quarter q = fabsf(x) < 33554432.0f ? quarter_small(x) : quarter_large(x);
-    turns += q.turns;
+    const quarter q = fabsf(x) < 33554432.0f ? quarter_small(x) : quarter_large(x);
     const double z = q.r * q.r;
     const double sine =
         q.r * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 - z / 39916800)))));
     const double cosine =
         1 +
         z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z / 479001600)))));
-    const double v = turns & 1 ? cosine : sine;
+    return {sine, cosine, q.turns};
+}
+
+/* sin(x + turns pi/2) */
+static __device__ __forceinline__ float sine_of(float x, int turns)
+{
+    if (x - x != 0) return x - x; /* infinity becomes NaN */
+    const circle c = circle_of(x);
+    turns += c.turns;
+    const double v = turns & 1 ? c.cosine : c.sine;
     return (float)(turns & 2 ? -v : v);
+}
+
+static __device__ __forceinline__ float tangent_of(float x)
+{
+    if (x - x != 0) return x - x;
+    const circle c = circle_of(x);
+    return (float)(c.turns & 1 ? -c.cosine / c.sine : c.sine / c.cosine);
 }
 
 K_FORMULA float m_sin_float(float x) { return x == 0 ? x : sine_of(x, 0); }
 K_FORMULA float m_cos_float(float x) { return sine_of(x, 1); }
+K_FORMULA float m_tan_float(float x) { return x == 0 ? x : tangent_of(x); }

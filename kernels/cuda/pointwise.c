@@ -3,13 +3,19 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise.h"
 
-/* Carrier of a dtype, which is the suffix of kernel names. Integers and bool share one. */
-#define CARRIER(dtype) (ir_dtype_is_float(dtype) ? CARRIER_FLOAT : CARRIER_INTEGER)
-enum { CARRIER_FLOAT, CARRIER_INTEGER, CARRIERS };
+/* Carrier of a dtype, which is the suffix of kernel names. Integers and bool share one, except that arithmetic on u64
+ * has its own. */
+enum { CARRIER_FLOAT, CARRIER_INTEGER, CARRIER_UNSIGNED, CARRIERS };
+
+static int carrier_of(ir_dtype t)
+{
+    return ir_dtype_is_float(t) ? CARRIER_FLOAT : t == IR_u64 ? CARRIER_UNSIGNED : CARRIER_INTEGER;
+}
 
 static const char *const names[IR_FORMULA_COUNT][CARRIERS] = {
 #define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_FLOAT] = "pointwise_" #name "_float",
 #define INTEGER_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_INTEGER] = "pointwise_" #name "_int64_t",
+#define UNSIGNED_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_UNSIGNED] = "pointwise_" #name "_uint64_t",
 #include "ir/formulas.def"
 };
 
@@ -17,7 +23,7 @@ static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *w
 {
     (void)workspace;
     const ir_dtype dtype = args->in[0].dtype;
-    const char *name = names[ir_formula_of(args->op, args->attr)][CARRIER(dtype)];
+    const char *name = names[ir_formula_of(args->op, args->attr)][carrier_of(dtype)];
     if (!name)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
                          ir_dtype_name(dtype));
@@ -37,7 +43,12 @@ static ampc_status pointwise_run(const k_args *args)
                         .count = k_count(y),
                         .low = cuda_data(args->in, operands, args->n_in),
                         .high = cuda_data(args->in, operands + 1, args->n_in)};
-    if (formula->numbers == IR_NUMBERS_COUNT) p.number = (float)k_pointwise_count(args->attr);
+    if (formula->numbers == IR_NUMBERS_COUNT) p.p = (float)k_pointwise_count(args->attr);
+    if (formula->numbers == IR_NUMBERS_PARAMS) {
+        const ir_formula_params params = ir_formula_params_of(args->op, args->attr);
+        p.p = (float)params.p;
+        p.q = (float)params.q;
+    }
     return cuda_launch(args, state->kernel, cuda_grid(args, p.count, POINTWISE_BLOCK * CUDA_TILE), POINTWISE_BLOCK, 0,
                        (void *[]){&p});
 }
@@ -50,11 +61,11 @@ static ampc_status pointwise_run(const k_args *args)
 
 static ampc_status cast_prepare(const k_args *args, void **state, size_t *workspace)
 {
-    static const char *const casts[CARRIERS][CARRIERS] = {{"cast_float_float", "cast_float_int64_t"},
-                                                          {"cast_int64_t_float", "cast_int64_t_int64_t"}};
+    static const char *const casts[2][2] = {{"cast_int64_t_int64_t", "cast_int64_t_float"},
+                                            {"cast_float_int64_t", "cast_float_float"}};
     (void)workspace;
-    return cuda_prepare_one(args, CUDA_FAMILY_pointwise, casts[CARRIER(args->in[0].dtype)][CARRIER(args->out[0].dtype)],
-                            state);
+    const bool from = ir_dtype_is_float(args->in[0].dtype), to = ir_dtype_is_float(args->out[0].dtype);
+    return cuda_prepare_one(args, CUDA_FAMILY_pointwise, casts[from][to], state);
 }
 
 static ampc_status cast_run(const k_args *args)

@@ -15,9 +15,14 @@
 #define REAL int64_t
 #include "ir/formulas_body.h"
 #undef REAL
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
 
 enum formula_size { SHORT, LONG };
-enum formula_numbers { NONE, BOUNDS, COUNT };
+enum formula_numbers { NONE, BOUNDS, COUNT, PARAMS };
 
 /* Computes y = formula(a, b, low, high), one tile per thread and iteration. */
 template <int operands, typename R, typename C, typename F>
@@ -53,6 +58,10 @@ __device__ __forceinline__ void by_element(const cuda_pointwise &p, C low, C hig
 
 __device__ __forceinline__ void bounds_none(float *low, float *high) { *low = -INFINITY, *high = INFINITY; }
 __device__ __forceinline__ void bounds_none(long long *low, long long *high) { *low = INT64_MIN, *high = INT64_MAX; }
+__device__ __forceinline__ void bounds_none(unsigned long long *low, unsigned long long *high)
+{
+    *low = 0, *high = UINT64_MAX;
+}
 
 /* Only float formulas use tiles; integers and bool are rare. */
 template <typename C, typename R, int operands, formula_numbers numbers, bool tiles, typename F>
@@ -63,7 +72,7 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
     bounds_none(&low, &high);
     if (numbers == BOUNDS && p.low) low = element_load<C>(p.low, p.a.dtype, 0);
     if (numbers == BOUNDS && p.high) high = element_load<C>(p.high, p.a.dtype, 0);
-    if (numbers == COUNT) low = p.number;
+    if constexpr (numbers == COUNT || numbers == PARAMS) low = p.p, high = p.q;
     if constexpr (tiles)
         by_tile<operands, R>(p, low, high, formula);
     else
@@ -85,6 +94,10 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
     KERNEL(name, float, float, STORED_##result, operands, numbers, size == SHORT)
 #define INTEGER_FORMULA(name, size, result, operands, numbers, ...)                                                   \
     KERNEL(name, int64_t, long long, long long, operands, numbers, false)
+#define MADE_SAME unsigned long long
+#define MADE_TRUTH long long
+#define UNSIGNED_FORMULA(name, size, result, operands, numbers, ...)                                                  \
+    KERNEL(name, uint64_t, unsigned long long, MADE_##result, operands, numbers, false)
 #define SPECIAL(...)
 #include "ir/formulas.def"
 /* clang-format on */
@@ -92,18 +105,25 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 /* ---- cast ---- */
 
 /* Converts to the carrier of a stored type. */
-__device__ __forceinline__ void convert(float *to, long long v, int dtype)
+__device__ __forceinline__ void convert(float *to, long long v, int from, int dtype)
 {
-    *to = integer_to_float(v, dtype != IR_f32);
+    const bool low = dtype != IR_f32;
+    *to = from == IR_u64 ? unsigned_to_float((unsigned long long)v, low) : integer_to_float(v, low);
 }
-__device__ __forceinline__ void convert(float *to, float v, int) { *to = v; }
-__device__ __forceinline__ void convert(long long *to, long long v, int) { *to = v; }
-__device__ __forceinline__ void convert(long long *to, float v, int dtype)
+__device__ __forceinline__ void convert(float *to, float v, int, int) { *to = v; }
+__device__ __forceinline__ void convert(long long *to, long long v, int, int) { *to = v; }
+__device__ __forceinline__ void convert(long long *to, float v, int, int dtype)
 {
-    const int bits = dtype == IR_i32 ? 32 : dtype == IR_i16 ? 16 : dtype == IR_i8 || dtype == IR_u8 ? 8 : 64;
-    const long long highest = dtype == IR_u8 ? 255 : INT64_MAX >> (64 - bits);
-    const long long lowest = dtype == IR_u8 ? 0 : -highest - 1;
-    *to = dtype == IR_bool ? v != 0 : float_to_integer(v, lowest, highest);
+    const int bits = dtype == IR_i32 || dtype == IR_u32   ? 32
+                     : dtype == IR_i16 || dtype == IR_u16 ? 16
+                     : dtype == IR_i8 || dtype == IR_u8   ? 8
+                                                          : 64;
+    const bool positive = dtype == IR_u8 || dtype == IR_u16 || dtype == IR_u32;
+    const long long highest = positive ? (1ll << (bits & 63)) - 1 : INT64_MAX >> (64 - bits);
+    const long long lowest = positive ? 0 : -highest - 1;
+    *to = dtype == IR_bool  ? v != 0
+          : dtype == IR_u64 ? (long long)float_to_unsigned(v)
+                            : float_to_integer(v, lowest, highest);
 }
 
 #define CAST(name, From, To)                                                                                          \
@@ -115,7 +135,7 @@ __device__ __forceinline__ void convert(long long *to, float v, int dtype)
             From a[TILE];                                                                                             \
             To b[TILE];                                                                                               \
             tile_load(x, from, first, n, a);                                                                          \
-            _Pragma("unroll") for (int i = 0; i < TILE; i++) convert(&b[i], a[i], to);                                \
+            _Pragma("unroll") for (int i = 0; i < TILE; i++) convert(&b[i], a[i], from, to);                          \
             tile_store(y, to, first, n, b);                                                                           \
         }                                                                                                             \
     }                                                                                                                 \

@@ -12,7 +12,7 @@ typedef struct cuda_pointwise {
     int y_dtype;
     long long count;
     const void *low, *high; /* bounds, in the operands' dtype; NULL: none */
-    float number;           /* see IR_NUMBERS_COUNT */
+    float p, q;             /* see IR_NUMBERS_COUNT and IR_NUMBERS_PARAMS */
 } cuda_pointwise;
 
 #endif

@@ -2,8 +2,8 @@
  *
  * The dtype is a kernel argument: all threads branch alike, so one kernel serves all stored types at full bandwidth.
  * Whole tiles of a 16-byte aligned array move in 128-bit accesses (64-bit for 1-byte types); the last, short tile moves
- * element by element. The carrier is float for floats and long long for integers and bool. Conversions follow
- * ir/dtype.h. */
+ * element by element. The carrier is float for floats, long long for integers and bool, and unsigned long long for u64
+ * alone. Conversions follow ir/dtype.h. */
 #pragma once
 
 #include "ir/dtype.h"
@@ -81,10 +81,17 @@ template <typename F> __device__ __forceinline__ void with_stored(long long, int
     case IR_i32: f(stored<int>()); break;
     case IR_i16: f(stored<short>()); break;
     case IR_i8: f(stored<signed char>()); break;
+    case IR_u32: f(stored<unsigned>()); break;
+    case IR_u16: f(stored<unsigned short>()); break;
     case IR_u8: f(stored<unsigned char>()); break;
     case IR_bool: f(stored<flag>()); break;
     default: f(stored<long long>()); break;
     }
+}
+
+template <typename F> __device__ __forceinline__ void with_stored(unsigned long long, int, F f)
+{
+    f(stored<unsigned long long>());
 }
 
 /* Load and store elements [first, first + n) of an array, n <= TILE. Loads set the rest of v to 0. */

@@ -9,6 +9,8 @@
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define NUMBER(v) ir_scalar_like(g->b, X, v)
+/* The op's gradient op, with its attributes. */
+#define SLOPE(op, x) ir_done(g->b, grad_node(g, IR_OP_##op##_grad, 2, (ir_value *[]){D, x}))
 
 static bool done(grad *g)
 {
@@ -38,7 +40,26 @@ RULE1(sigmoid, BINARY(sigmoid_grad, D, Y))
 RULE1(erf, BINARY(erf_grad, D, X))
 RULE1(softplus, BINARY(mul, D, UNARY(sigmoid, X)))
 RULE1(softsign, BINARY(softsign_grad, D, X))
-RULE1(gelu, ir_done(g->b, grad_node(g, IR_OP_gelu_grad, 2, (ir_value *[]){D, X})))
+RULE1(gelu, SLOPE(gelu, X))
+RULE1(tan, SLOPE(tan, Y))
+RULE1(asin, SLOPE(asin, X))
+RULE1(acos, UNARY(neg, SLOPE(asin, X)))
+RULE1(atan, SLOPE(atan, X))
+RULE1(sinh, BINARY(mul, D, UNARY(cosh, X)))
+RULE1(cosh, BINARY(mul, D, UNARY(sinh, X)))
+RULE1(asinh, SLOPE(asinh, X))
+RULE1(acosh, SLOPE(acosh, X))
+RULE1(atanh, SLOPE(atanh, X))
+RULE1(hard_sigmoid, SLOPE(hard_sigmoid, X))
+RULE1(hard_swish, SLOPE(hard_swish, X))
+RULE1(leaky_relu, SLOPE(leaky_relu, X))
+RULE1(thresholded_relu, SLOPE(thresholded_relu, X))
+RULE1(elu, SLOPE(elu, X))
+RULE1(selu, SLOPE(selu, X))
+RULE1(celu, SLOPE(celu, X))
+RULE1(mish, SLOPE(mish, X))
+RULE1(swish, SLOPE(swish, X))
+RULE1(shrink, SLOPE(shrink, X))
 RULE1(clip, ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, ir_in(g->n, 1), ir_in(g->n, 2)})))
 RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D})))
 
@@ -72,6 +93,15 @@ static ir_value *pow_base(grad *g)
 }
 
 RULE2(pow, pow_base(g), pow_exponent(g))
+
+static ir_value *where(grad *g, ir_value *cond, ir_value *a, ir_value *b)
+{
+    return ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, a, b));
+}
+
+/* At 0 the slope counts, as in PyTorch. */
+RULE2(prelu, where(g, BINARY(greater, A, NUMBER(0.0)), D, BINARY(mul, D, B)),
+      BINARY(mul, D, BINARY(min, A, NUMBER(0.0))))
 
 /* The selected operand gets the gradient; a tie is split equally, as in PyTorch. */
 static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)

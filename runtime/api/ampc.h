@@ -157,7 +157,10 @@ typedef enum ampc_dtype {
     AMPC_I16,
     AMPC_I8,
     AMPC_U8,
-    AMPC_BOOL
+    AMPC_BOOL,
+    AMPC_U16,
+    AMPC_U32,
+    AMPC_U64
 } ampc_dtype;
 
 enum { AMPC_MAX_RANK = 12 };

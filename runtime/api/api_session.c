@@ -22,6 +22,9 @@ SAME_DTYPE(i16, I16);
 SAME_DTYPE(i8, I8);
 SAME_DTYPE(u8, U8);
 SAME_DTYPE(bool, BOOL);
+SAME_DTYPE(u16, U16);
+SAME_DTYPE(u32, U32);
+SAME_DTYPE(u64, U64);
 static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tensor of a session");
 
 /* ---- tensors ---- */

@@ -18,8 +18,9 @@ enum { PREFIX_MAX = 12, HEADER_LIMIT = 1 << 16, ALIGNMENT = 64 };
 static const struct npy_type {
     const char *code; /* without byte order */
     ir_dtype dtype;
-} npy_types[] = {{"f8", IR_f64}, {"f4", IR_f32}, {"f2", IR_f16}, {"i8", IR_i64},  {"i4", IR_i32},
-                 {"i2", IR_i16}, {"i1", IR_i8},  {"u1", IR_u8},  {"b1", IR_bool}, {"u2", IR_bf16}};
+} npy_types[] = {{"f8", IR_f64}, {"f4", IR_f32},  {"f2", IR_f16}, {"i8", IR_i64}, {"i4", IR_i32},
+                 {"i2", IR_i16}, {"i1", IR_i8},   {"u8", IR_u64}, {"u4", IR_u32}, {"u2", IR_u16},
+                 {"u1", IR_u8},  {"b1", IR_bool}, {"u2", IR_bf16}};
 enum { NPY_TYPES = sizeof npy_types / sizeof *npy_types };
 
 /* ---- the header ---- */
@@ -81,12 +82,11 @@ static ampc_status parse_descr(scanner *s)
     bool one_byte = descr[0] && descr[1] && strcmp(descr + 2, "1") == 0;
     if (descr[0] == '>' && !one_byte) return refuse(s, "big-endian data are not supported");
     for (size_t i = 0; strchr("<|=>", descr[0]) && i < NPY_TYPES; i++)
-        if (strcmp(descr + 1, npy_types[i].code) == 0) s->out->dtype = npy_types[i].dtype;
-    if (s->out->dtype == IR_bf16 && s->u2_as != IR_bf16) s->out->dtype = IR_NO_DTYPE;
+        if (strcmp(descr + 1, npy_types[i].code) == 0 && (npy_types[i].dtype != IR_bf16 || s->u2_as == IR_bf16))
+            s->out->dtype = npy_types[i].dtype;
     if (s->out->dtype != IR_NO_DTYPE) return AMPC_OK;
     return diag_error(s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
-                      "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u1 b1; u2 only as bf16 "
-                      "bit patterns where bf16 is expected)",
+                      "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1; bf16 is stored as u2)",
                       descr);
 }
 

@@ -9,7 +9,7 @@
 #include "ir/diag.h"
 #include "runtime/data/array.h"
 
-/* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, IR_NO_DTYPE to reject it. Fails with AMPC_REJECTED for a
+/* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, otherwise it is u16. Fails with AMPC_REJECTED for a
  * malformed, short or long file, AMPC_IO or AMPC_NO_MEMORY; *out is then unchanged. */
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out);
 /* The same from a stream of `size` bytes. `read` delivers exactly n bytes or reports an error; it is never called for

@@ -2,6 +2,7 @@
  *
  * A symbol is solved from a dimension that is linear in it and has no other unknown symbol (N, 4*N+2), input by input
  * until no more symbols can be solved. Then every dimension must have the actual size. */
+#include "ir/text.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/batch.h"
@@ -87,16 +88,25 @@ static bool converts(ir_dtype from, ir_dtype to)
            (ir_dtype_is_int(from) && ir_dtype_is_int(to));
 }
 
+/* Whether the 64 bits `v` of an integer mean the same number in both types. */
+static bool is_same_number(int64_t v, ir_dtype from, ir_dtype to)
+{
+    return v >= 0 || (from == IR_u64) == (to == IR_u64);
+}
+
 /* An integer that the graph's type cannot represent is an error; it is not wrapped. */
 static ampc_status check_integers(const rt_tensor *from, ir_dtype to, const void *converted, int64_t count, diag *d)
 {
     for (int64_t i = 0; i < count; i++) {
-        int64_t before = ir_load_i64(from->dtype, (const char *)from->data + i * (int64_t)ir_dtype_size(from->dtype));
+        const void *at = (const char *)from->data + i * (int64_t)ir_dtype_size(from->dtype);
+        int64_t before = ir_load_i64(from->dtype, at);
         int64_t after = ir_load_i64(to, (const char *)converted + i * (int64_t)ir_dtype_size(to));
-        if (before != after)
-            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                              "input '%s': element %" PRId64 " is %" PRId64 ", which %s cannot represent", from->name,
-                              i, before, ir_dtype_name(to));
+        if (before == after && is_same_number(before, from->dtype, to)) continue;
+        char number[IR_NUMBER_SIZE];
+        ir_element_print(number, from->dtype, at);
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "input '%s': element %" PRId64 " is %s, which %s cannot represent", from->name, i, number,
+                          ir_dtype_name(to));
     }
     return AMPC_OK;
 }

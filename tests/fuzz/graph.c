@@ -19,7 +19,7 @@ typedef struct drawing {
 } drawing;
 
 static const ir_dtype floats[] = {IR_f32, IR_f32, IR_f32, IR_f32, IR_f16, IR_bf16, IR_f64};
-static const ir_dtype integers[] = {IR_i64, IR_i64, IR_i32, IR_i16, IR_i8, IR_u8};
+static const ir_dtype integers[] = {IR_i64, IR_i64, IR_i32, IR_i16, IR_i8, IR_u8, IR_u16, IR_u32, IR_u64};
 
 static ir_dtype draw_dtype(choices *c, ir_group group)
 {
@@ -27,7 +27,8 @@ static ir_dtype draw_dtype(choices *c, ir_group group)
     case IR_GROUP_F:
     case IR_GROUP_G: return CHOOSE(c, floats);
     case IR_GROUP_F32: return IR_f32;
-    case IR_GROUP_I: return CHOOSE(c, integers);
+    case IR_GROUP_I:
+    case IR_GROUP_W: return CHOOSE(c, integers);
     case IR_GROUP_B: return IR_bool;
     case IR_GROUP_N: return rarely(c, 5) ? CHOOSE(c, integers) : CHOOSE(c, floats);
     default: return rarely(c, 8) ? IR_bool : draw_dtype(c, IR_GROUP_N);
@@ -115,7 +116,7 @@ static ir_value *pick(drawing *w, ir_dtype t, ir_group group)
         if (group == IR_GROUP_F || group == IR_GROUP_G) fits = fits && ir_dtype_is_float(has);
         if (group == IR_GROUP_F32) fits = fits && has == IR_f32;
         if (group == IR_GROUP_N) fits = fits && has != IR_bool;
-        if (group == IR_GROUP_I) fits = fits && ir_dtype_is_int(has);
+        if (group == IR_GROUP_I || group == IR_GROUP_W) fits = fits && ir_dtype_is_int(has);
         if (group == IR_GROUP_B) fits = fits && has == IR_bool;
         if (fits) return v;
     }

@@ -46,13 +46,13 @@ static void fill(ops_program *p, const k_view *v)
 static ir_dtype draw_type(ops_program *p, ir_group group)
 {
     static const ir_dtype floats[] = {IR_f32, IR_f32, IR_f16, IR_bf16, IR_f64};
-    static const ir_dtype whole[] = {IR_i64, IR_i32, IR_i16, IR_i8, IR_u8, IR_bool};
+    static const ir_dtype whole[] = {IR_i64, IR_i32, IR_i16, IR_i8, IR_u64, IR_u32, IR_u16, IR_u8, IR_bool};
     for (;;) {
-        bool is_float = group == IR_GROUP_F || (group != IR_GROUP_B && !one_in(p, 4));
+        bool is_float = group == IR_GROUP_F || (group != IR_GROUP_B && group != IR_GROUP_W && !one_in(p, 4));
         ir_dtype t = group == IR_GROUP_B ? IR_bool
                      : is_float          ? floats[below(p, COUNT_OF(floats))]
                                          : whole[below(p, COUNT_OF(whole))];
-        if (ops_takes(t) && !(group == IR_GROUP_N && t == IR_bool)) return t;
+        if (ops_takes(t) && !((group == IR_GROUP_N || group == IR_GROUP_W) && t == IR_bool)) return t;
     }
 }
 
@@ -228,6 +228,7 @@ static bool fits(ir_dtype t, ir_group group)
 {
     return group == IR_GROUP_F   ? ir_dtype_is_float(t)
            : group == IR_GROUP_N ? t != IR_bool
+           : group == IR_GROUP_W ? ir_dtype_is_int(t)
            : group == IR_GROUP_B ? t == IR_bool
                                  : true;
 }

@@ -295,6 +295,10 @@ const gradient_row gradient_rows[] = {
     UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY) UNARY(exp, ANY) UNARY(log, POSITIVE)
     UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY)
     UNARY(softsign, ANY)
+    UNARY(tan, FRACTION) UNARY(asin, FRACTION) UNARY(acos, FRACTION) UNARY(atan, ANY) UNARY(sinh, ANY) UNARY(cosh, ANY)
+    UNARY(asinh, ANY) UNARY(acosh, ABOVE_ONE) UNARY(atanh, FRACTION) UNARY(hard_sigmoid, ANY) UNARY(hard_swish, ANY)
+    UNARY(leaky_relu, ANY) UNARY(thresholded_relu, ANY) UNARY(elu, ANY) UNARY(selu, ANY) UNARY(celu, ANY) UNARY(mish, ANY)
+    UNARY(swish, ANY) UNARY(shrink, ANY) BINARY(prelu, ANY, ANY)
     {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},

@@ -16,11 +16,13 @@ typedef struct gradient_shape {
 
 /* The distribution of an operand's elements. */
 typedef enum gradient_draw {
-    ANY,      /* +-[0.2, 2]: never near 0 */
-    POSITIVE, /* [0.3, 2] */
-    DISTINCT, /* a permutation of well separated values, without ties for max */
-    INDEX,    /* i64 in [0, limit) */
-    TRUTH     /* bool */
+    ANY,       /* +-[0.2, 2]: never near 0 */
+    POSITIVE,  /* [0.3, 2] */
+    FRACTION,  /* +-[0.1, 0.9] */
+    ABOVE_ONE, /* [1.2, 3] */
+    DISTINCT,  /* a permutation of well separated values, without ties for max */
+    INDEX,     /* i64 in [0, limit) */
+    TRUTH      /* bool */
 } gradient_draw;
 
 typedef struct gradient_row gradient_row;

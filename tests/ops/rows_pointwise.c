@@ -1,6 +1,8 @@
 /* rows_pointwise.c - elementwise ops over shapes and broadcasts. */
 #include "tests/ops/ops.h"
 
+#include "ir/formulas.h"
+
 #include <math.h>
 
 /* Shapes of the two operands; unary ops ignore the second. */
@@ -33,9 +35,13 @@ static const struct {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static double (*scalar)(double a, double b);
+static double P, Q; /* the first two attributes */
 
 static void reference(ops_case *c)
 {
+    const ir_formula_params params = ir_formula_params_of(c->op, c->attr);
+    P = params.p;
+    Q = params.q;
     for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
         double a = c->x[0][case_broadcast(&c->in[0], &c->out[0], i)];
         double b = c->n_in > 1 && c->in[1].rank >= 0 && k_present(&c->in[1])
@@ -121,6 +127,29 @@ static void flagged_one(const ops_row *row, ir_dtype t)
 }
 
 /* ---- with numeric attributes ---- */
+
+/* With other attributes than the defaults. */
+static void altered(const ops_row *row, ir_dtype t)
+{
+    const ir_op_info *info = ir_op_get(row->op);
+    for (int s = 0; s < SHAPES; s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        for (int i = 0; i < info->n_attr; i++) {
+            if (info->attr[i].kind == IR_SLOT_FLOAT) c.attr[i].f = (double)(float)(0.75 * c.attr[i].f + 0.1 * (i + 1));
+            else c.attr[i].i = (s >> i) & 1;
+        }
+        if (info->n_in > 1) case_in(&c, t, shapes[s].rank_y, shapes[s].y, -2, 2);
+        double *x = case_in(&c, t, shapes[s].rank_y, shapes[s].y, row->low, row->high);
+        if (info->n_in == 1) salt(x, k_count(&c.in[0]), t);
+        case_out(&c, result_type(row->op, t), shapes[s].rank_y, shapes[s].y);
+        c.units = row->units;
+        c.size = row->size;
+        scalar = row->scalar;
+        case_check(&c, reference);
+        case_end(&c);
+    }
+}
 
 static double bound_low, bound_high;
 
@@ -232,6 +261,48 @@ ONE(r_greater_or_equal, a >= b)
 ONE(r_and, a != 0 && b != 0)
 ONE(r_or, a != 0 || b != 0)
 ONE(r_xor, (a != 0) != (b != 0))
+ONE(r_bit_not, -1 - a)
+ONE(r_bit_and, (double)((int64_t)a & (int64_t)b))
+ONE(r_bit_or, (double)((int64_t)a | (int64_t)b))
+ONE(r_bit_xor, (double)((int64_t)a ^ (int64_t)b))
+ONE(r_shift, a * exp2(b))
+ONE(r_shift_right, floor(a / exp2(b)))
+ONE(r_prelu, a < 0 ? a * b : a)
+ONE(r_tan, tan(a))
+ONE(r_asin, asin(a))
+ONE(r_acos, acos(a))
+ONE(r_atan, atan(a))
+ONE(r_sinh, sinh(a))
+ONE(r_cosh, cosh(a))
+ONE(r_asinh, asinh(a))
+ONE(r_acosh, acosh(a))
+ONE(r_atanh, atanh(a))
+ONE(r_hard_sigmoid, isnan(a) ? a : fmax(0, fmin(1, P * a + Q)))
+ONE(r_hard_swish, isnan(a) ? a : a * fmax(0, fmin(1, (a + 3) / 6)))
+ONE(r_leaky_relu, a < 0 ? P * a : a)
+ONE(r_thresholded_relu, a > P ? a : 0)
+ONE(r_elu, a < 0 ? P * expm1(a) : a)
+ONE(r_selu, Q * (a < 0 ? P * expm1(a) : a))
+ONE(r_celu, a < 0 ? P * expm1(a / P) : a)
+ONE(r_mish, a * tanh(a > 30 ? a : log1p(exp(a))))
+ONE(r_swish, a / (1 + exp(-P * a)))
+ONE(r_shrink, a < -P ? a + Q : a > P ? a - Q : 0)
+ONE(r_is_nan, isnan(a))
+ONE(r_is_inf, isinf(a) && (a < 0 ? P != 0 : Q != 0))
+ONE(r_tan_grad, a * (1 + b * b))
+ONE(r_asin_grad, a / sqrt(1 - b * b))
+ONE(r_atan_grad, a / (1 + b * b))
+ONE(r_asinh_grad, a / sqrt(1 + b * b))
+ONE(r_acosh_grad, a / sqrt(b * b - 1))
+ONE(r_atanh_grad, a / (1 - b * b))
+ONE(r_hard_sigmoid_grad, P * b + Q > 0 && P * b + Q < 1 ? a * P : 0)
+ONE(r_hard_swish_grad, a * (b > 3 ? 1 : b < -3 ? 0 : (2 * b + 3) / 6))
+ONE(r_leaky_relu_grad, b > 0 ? a : P * a)
+ONE(r_thresholded_relu_grad, b > P ? a : 0)
+ONE(r_elu_grad, b > 0 ? a : a * P * exp(b))
+ONE(r_selu_grad, b > 0 ? a * Q : a * P * Q * exp(b))
+ONE(r_celu_grad, b > 0 ? a : a * exp(b / P))
+ONE(r_shrink_grad, fabs(b) > P ? a : 0)
 ONE(r_relu_grad, b > 0 ? a : 0)
 ONE(r_sigmoid_grad, a * b * (1 - b))
 ONE(r_tanh_grad, a * (1 - b * b))
@@ -239,6 +310,18 @@ ONE(r_erf_grad, a * 2 / sqrt(M_PI) * exp(-b * b))
 ONE(r_softsign_grad, a / pow(1 + fabs(b), 2))
 ONE(r_gelu_grad, a * (0.5 * (1 + erf(b * M_SQRT1_2)) + b * exp(-b * b / 2) / sqrt(2 * M_PI)))
 /* clang-format on */
+
+static double r_mish_grad(double dy, double x)
+{
+    double w = log1p(exp(x)), c = cosh(w);
+    return dy * (tanh(w) + x / (c * c * (1 + exp(-x))));
+}
+
+static double r_swish_grad(double dy, double x)
+{
+    double s = 1 / (1 + exp(-P * x));
+    return dy * (s + P * x * s / (1 + exp(P * x)));
+}
 
 static double r_gelu_tanh_grad(double dy, double x)
 {
@@ -250,6 +333,7 @@ static double r_gelu_tanh_grad(double dy, double x)
 #define U(op, groups, low, high, units) {IR_OP_##op, groups, one, low, high, r_##op, units, 0}
 #define B(op, groups, low, high, units) {IR_OP_##op, groups, two, low, high, r_##op, units, 0}
 #define G(op, low, high, units) {IR_OP_##op, "F", pair, low, high, r_##op, units, 0}
+#define A(op, low, high, units) {IR_OP_##op, "F", altered, low, high, r_##op, units, 0}
 
 const ops_row pointwise_rows[] = {
     U(neg, "FI", -100, 100, 0),     U(abs, "FI", -100, 100, 0),   U(sign, "FI", -3, 3, 0),
@@ -277,6 +361,33 @@ const ops_row pointwise_rows[] = {
     G(erf_grad, -3, 3, 20),         G(softsign_grad, -9, 9, 4),
     {IR_OP_gelu_grad, "F", pair, -9, 9, r_gelu_grad, 8, 2},
     {IR_OP_gelu_grad, "F", flagged_one, -9, 9, r_gelu_tanh_grad, 24, 9},
+    U(tan, "F", -9, 9, 6),          U(asin, "F", -1, 1, 4),       U(acos, "F", -1, 1, 4),
+    U(atan, "F", -9, 9, 4),         U(sinh, "F", -9, 9, 5),       U(cosh, "F", -9, 9, 5),
+    U(asinh, "F", -20, 20, 5),      U(acosh, "F", 1, 20, 5),      U(atanh, "F", -0.99, 0.99, 5),
+    {IR_OP_hard_sigmoid, "F", one, -4, 4, r_hard_sigmoid, 2, 1}, {IR_OP_hard_sigmoid, "F", altered, -4, 4, r_hard_sigmoid, 2, 1},
+    {IR_OP_hard_swish, "F", altered, -5, 5, r_hard_swish, 4, 1},
+    U(leaky_relu, "F", -9, 9, 1),   A(leaky_relu, -9, 9, 1),
+    U(thresholded_relu, "F", -3, 3, 0), A(thresholded_relu, -3, 3, 0),
+    U(elu, "F", -9, 9, 6),          A(elu, -9, 9, 6),             U(selu, "F", -9, 9, 6),
+    A(selu, -9, 9, 6),              U(celu, "F", -9, 9, 6),       A(celu, -9, 9, 6),
+    U(mish, "F", -20, 20, 8),       U(swish, "F", -20, 20, 8),    {IR_OP_swish, "F", altered, -20, 20, r_swish, 8, 1},
+    U(shrink, "F", -3, 3, 1),       A(shrink, -3, 3, 1),
+    U(is_nan, "F", -3, 3, 0),       U(is_inf, "F", -3, 3, 0),     A(is_inf, -3, 3, 0),
+    {IR_OP_bit_not, "I", one, 0, 100, r_bit_not, 0, 0},
+    B(bit_and, "I", 0, 100, 0),     B(bit_or, "I", 0, 100, 0),    B(bit_xor, "I", 0, 100, 0),
+    B(shift, "I", 0, 3, 0),         {IR_OP_shift, "I", flagged_one, 0, 6, r_shift_right, 0, 0},
+    B(prelu, "F", -3, 3, 1),        {IR_OP_prelu, "I", two, 0, 5, r_prelu, 0, 0},
+    G(tan_grad, -3, 3, 3),          G(asin_grad, -0.9, 0.9, 6),   G(atan_grad, -9, 9, 4),
+    G(asinh_grad, -9, 9, 4),        G(acosh_grad, 1.1, 9, 6),     G(atanh_grad, -0.9, 0.9, 6),
+    {IR_OP_hard_sigmoid_grad, "F", pair, -9, 9, r_hard_sigmoid_grad, 1, 0}, A(hard_sigmoid_grad, -9, 9, 1),
+    {IR_OP_hard_swish_grad, "F", pair, -9, 9, r_hard_swish_grad, 6, 1},
+    G(leaky_relu_grad, -2, 2, 1),   A(leaky_relu_grad, -2, 2, 1),
+    G(thresholded_relu_grad, -3, 3, 0), A(thresholded_relu_grad, -3, 3, 0),
+    G(elu_grad, -9, 9, 6),          A(elu_grad, -9, 9, 6),        G(selu_grad, -9, 9, 8),
+    A(selu_grad, -9, 9, 8),         G(celu_grad, -9, 9, 6),       A(celu_grad, -3, 3, 6),
+    {IR_OP_mish_grad, "F", pair, -9, 9, r_mish_grad, 10, 1},
+    {IR_OP_swish_grad, "F", pair, -9, 9, r_swish_grad, 10, 1}, {IR_OP_swish_grad, "F", altered, -9, 9, r_swish_grad, 10, 1},
+    G(shrink_grad, -3, 3, 0),       A(shrink_grad, -3, 3, 0),
     {0, NULL, NULL, 0, 0, NULL, 0, 0},
 };
 /* clang-format on */

@@ -41,6 +41,8 @@ static void fill(void *data, gradient_draw how, size_t n, int64_t limit)
     for (size_t i = 0; i < n; i++) switch (how) {
         case ANY: x[i] = (uniform() < 0.5 ? -1 : 1) * (0.2 + 1.8 * uniform()); break;
         case POSITIVE: x[i] = 0.3 + 1.7 * uniform(); break;
+        case FRACTION: x[i] = (uniform() < 0.5 ? -1 : 1) * (0.1 + 0.8 * uniform()); break;
+        case ABOVE_ONE: x[i] = 1.2 + 1.8 * uniform(); break;
         case DISTINCT: x[i] = (double)((i * 7919 + 13) % (n + 1)) * 0.1 - 1; break;
         case INDEX: ((int64_t *)data)[i] = (int64_t)(uniform() * (double)limit); break;
         case TRUTH: ((unsigned char *)data)[i] = uniform() < 0.5; break;

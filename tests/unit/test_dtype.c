@@ -212,22 +212,22 @@ static void test_float_to_integer_truncates_and_saturates(void **state)
     (void)state;
     static const struct {
         double v;
-        int64_t i64, i32, i16, i8, u8, boolean;
+        int64_t i64, i32, i16, i8, u8, boolean, u16, u32, u64;
     } rows[] = {
-        {0, 0, 0, 0, 0, 0, 0},
-        {-0.0, 0, 0, 0, 0, 0, 0},
-        {0.999, 0, 0, 0, 0, 0, 1},
-        {-0.999, 0, 0, 0, 0, 0, 1},
-        {127.9, 127, 127, 127, 127, 127, 1},
-        {-128.9, -128, -128, -128, -128, 0, 1},
-        {300.5, 300, 300, 300, 127, 255, 1},
-        {-40000, -40000, -40000, INT16_MIN, -128, 0, 1},
-        {1e10, 10000000000, INT32_MAX, INT16_MAX, 127, 255, 1},
-        {9.3e18, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1},
-        {-9.3e18, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1},
-        {(double)INFINITY, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1},
-        {-(double)INFINITY, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1},
-        {(double)NAN, 0, 0, 0, 0, 0, 1},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+        {-0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+        {0.999, 0, 0, 0, 0, 0, 1, 0, 0, 0},
+        {-0.999, 0, 0, 0, 0, 0, 1, 0, 0, 0},
+        {127.9, 127, 127, 127, 127, 127, 1, 127, 127, 127},
+        {-128.9, -128, -128, -128, -128, 0, 1, 0, 0, 0},
+        {300.5, 300, 300, 300, 127, 255, 1, 300, 300, 300},
+        {-40000, -40000, -40000, INT16_MIN, -128, 0, 1, 0, 0, 0},
+        {1e10, 10000000000, INT32_MAX, INT16_MAX, 127, 255, 1, UINT16_MAX, UINT32_MAX, 10000000000},
+        {9.3e18, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1, UINT16_MAX, UINT32_MAX, INT64_MIN + 76627963145224192},
+        {-9.3e18, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1, 0, 0, 0},
+        {(double)INFINITY, INT64_MAX, INT32_MAX, INT16_MAX, 127, 255, 1, UINT16_MAX, UINT32_MAX, -1},
+        {-(double)INFINITY, INT64_MIN, INT32_MIN, INT16_MIN, -128, 0, 1, 0, 0, 0},
+        {(double)NAN, 0, 0, 0, 0, 0, 1, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(to_int(IR_i64, rows[i].v), rows[i].i64);
@@ -236,6 +236,9 @@ static void test_float_to_integer_truncates_and_saturates(void **state)
         assert_int_equal(to_int(IR_i8, rows[i].v), rows[i].i8);
         assert_int_equal(to_int(IR_u8, rows[i].v), rows[i].u8);
         assert_int_equal(to_int(IR_bool, rows[i].v), rows[i].boolean);
+        assert_int_equal(to_int(IR_u16, rows[i].v), rows[i].u16);
+        assert_int_equal(to_int(IR_u32, rows[i].v), rows[i].u32);
+        assert_int_equal(to_int(IR_u64, rows[i].v), rows[i].u64);
         assert_int_equal(ir_load_i64(IR_f64, &rows[i].v), rows[i].i64);
     }
 }
@@ -316,6 +319,36 @@ static void test_integer_to_float_rounds_once(void **state)
         assert_true(error <= up / 2 && -error <= down / 2);
         if (error == up / 2 || (low && -error == down / 2)) assert_int_equal(low & 1, 0);
         assert_int_equal(brain >> 15, v < 0);
+    }
+}
+
+/* A long double represents every uint64_t exactly. */
+static void test_unsigned_to_float_rounds_once(void **state)
+{
+    (void)state;
+    static const uint64_t rows[] = {0,
+                                    UINT64_MAX,
+                                    UINT64_C(1) << 63,
+                                    (UINT64_C(1) << 63) + (UINT64_C(1) << 39) + 1,
+                                    (UINT64_C(1) << 63) + 1024,
+                                    (UINT64_C(1) << 63) + 1025,
+                                    (UINT64_C(1) << 63) + (UINT64_C(1) << 55),
+                                    (UINT64_C(1) << 53) + 1};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows + 20000; i++) {
+        uint64_t v = i < sizeof rows / sizeof *rows ? rows[i] : (uint64_t)random_bits() >> (random_bits() % 63);
+        float single;
+        double wide;
+        uint16_t brain;
+        ir_convert(IR_f32, &single, IR_u64, &v, 1);
+        ir_convert(IR_f64, &wide, IR_u64, &v, 1);
+        ir_convert(IR_bf16, &brain, IR_u64, &v, 1);
+        assert_true(single == (float)v);
+        assert_true(wide == (double)v && ir_load_f64(IR_u64, &v) == wide);
+        long double error = (long double)v - (long double)decode(&bf16, brain);
+        long double up = (long double)decode(&bf16, brain + 1) - (long double)decode(&bf16, brain);
+        long double down = brain ? (long double)decode(&bf16, brain) - (long double)decode(&bf16, brain - 1) : 0;
+        assert_true(error <= up / 2 && -error <= down / 2);
+        if (error == up / 2 || (brain && -error == down / 2)) assert_int_equal(brain & 1, 0);
     }
 }
 
@@ -409,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_float_to_integer_truncates_and_saturates),
         cmocka_unit_test(test_integer_to_integer_wraps),
         cmocka_unit_test(test_integer_to_float_rounds_once),
+        cmocka_unit_test(test_unsigned_to_float_rounds_once),
         cmocka_unit_test(test_bool_is_normalised),
         cmocka_unit_test(test_arrays_equal_elements),
         cmocka_unit_test(test_narrowing_arrays_equal_elements),

@@ -21,7 +21,9 @@ typedef enum kind {
     ABSENT,
     PARAM,    /* float, trained: of both signs, all distinct, none near 0 */
     POSITIVE, /* the same, all positive */
-    NUMBERS,  /* float, not differentiable */
+    FRACTION, /* PARAM halved: between -1 and 1 */
+    ABOVE_ONE,
+    NUMBERS, /* float, not differentiable */
     INTS,
     BOOLS
 } kind;
@@ -90,6 +92,27 @@ static const row rows[] = {
     UNARY("Softsign", 1),
     UNARY("Tanh", 13),
     UNARY("Gelu", 20),
+    UNARY("HardSigmoid", 6),
+    UNARY("HardSwish", 14),
+    UNARY("LeakyRelu", 16),
+    UNARY("ThresholdedRelu", 10),
+    UNARY("Elu", 6),
+    UNARY("Selu", 6),
+    UNARY("Celu", 12),
+    UNARY("Mish", 18),
+    UNARY("Swish", 24),
+    UNARY("Shrink", 9),
+    UNARY("Atan", 7),
+    UNARY("Sinh", 9),
+    UNARY("Cosh", 9),
+    UNARY("Asinh", 9),
+    {"Tan", 7, {{FRACTION, "2,3", {0}}}, NULL, NULL, false},
+    {"Asin", 7, {{FRACTION, "2,3", {0}}}, NULL, NULL, false},
+    {"Acos", 7, {{FRACTION, "2,3", {0}}}, NULL, NULL, false},
+    {"Atanh", 9, {{FRACTION, "2,3", {0}}}, NULL, NULL, false},
+    {"Acosh", 9, {{ABOVE_ONE, "2,3", {0}}}, NULL, NULL, false},
+    BINARY("PRelu", 16),
+    BINARY("Mean", 13),
     {"Log", 13, {Q("2,3")}, NULL, NULL, false},
     {"Sqrt", 13, {Q("2,3")}, NULL, NULL, false},
     {"Ceil", 13, {P("2,3")}, NULL, NULL, true},
@@ -138,8 +161,9 @@ static const row rows[] = {
 /* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
  * non-differentiable). */
 static const char *const without[] = {
-    "Equal", "Less",  "LessOrEqual", "Greater",  "GreaterOrEqual",  "And",   "Or", "Xor", "Not",
-    "Mod",   "Shape", "Size",        "Constant", "ConstantOfShape", "Range", NULL};
+    "Equal",      "Less",  "LessOrEqual", "Greater",  "GreaterOrEqual",  "And",        "Or",        "Xor",
+    "Not",        "Mod",   "IsNaN",       "IsInf",    "BitShift",        "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+    "BitwiseNot", "Shape", "Size",        "Constant", "ConstantOfShape", "Range",      NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 
@@ -191,11 +215,15 @@ static size_t count_cells(const char *dims)
     return n;
 }
 
+static bool is_trained(const operand *o) { return o->kind >= PARAM && o->kind <= ABOVE_ONE; }
+
 static float drawn(const operand *o, int number, size_t i)
 {
     size_t k = i + 31 * (size_t)number;
     float size = 0.6f + 1.2f * (float)(k * 37 % 101) / 101;
-    return o->kind == PARAM && k % 3 == 1 ? -size : size;
+    if (o->kind == FRACTION) size /= 2;
+    if (o->kind == ABOVE_ONE) size += 0.5f;
+    return (o->kind == PARAM || o->kind == FRACTION) && k % 3 == 1 ? -size : size;
 }
 
 static wire initializer(const operand *o, int number)
@@ -205,7 +233,7 @@ static wire initializer(const operand *o, int number)
     unsigned char bools[8];
     char name[8];
     size_t n = count_cells(o->dims);
-    bool is_drawn = o->kind == PARAM || o->kind == POSITIVE;
+    bool is_drawn = is_trained(o);
     assert_true(n <= (is_drawn ? MAX_CELLS : 8));
     snprintf(name, sizeof name, "a%d", number);
     for (size_t i = 0; i < n; i++) floats[i] = is_drawn ? drawn(o, number, i) : (float)o->values[i];
@@ -333,7 +361,7 @@ static void check_operand(problem *p, const operand *o, int number)
     snprintf(name, sizeof name, "a%d", number);
     snprintf(output, sizeof output, "grad/a%d", number);
     const ir_storage *s = ir_storage_find(p->module, name);
-    bool trained = o->kind == PARAM || o->kind == POSITIVE;
+    bool trained = is_trained(o);
     if (!trained && s && s->kind == IR_PARAM) FAIL(p, name, "is a parameter");
     if (!trained) return;
     if (!s || s->kind != IR_PARAM) FAIL(p, name, s ? "is not a parameter" : "was removed");

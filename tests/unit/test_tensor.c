@@ -42,8 +42,9 @@ static void test_typed_integers(void **state)
         {ONNX_bool, TENSOR_INT32_DATA, 0, 1, IR_bool},
         {ONNX_float16, TENSOR_INT32_DATA, 0, 65535, IR_f16},
         {ONNX_bfloat16, TENSOR_INT32_DATA, 0, 65535, IR_bf16},
-        {ONNX_uint16, TENSOR_INT32_DATA, 0, 65535, IR_NO_DTYPE},
-        {ONNX_uint32, TENSOR_UINT64_DATA, 0, UINT32_MAX, IR_NO_DTYPE},
+        {ONNX_uint16, TENSOR_INT32_DATA, 0, 65535, IR_u16},
+        {ONNX_uint32, TENSOR_UINT64_DATA, 0, UINT32_MAX, IR_u32},
+        {ONNX_uint64, TENSOR_UINT64_DATA, INT64_MIN, INT64_MAX, IR_u64},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (size_t n = 2; n <= 2000; n += 1998) {
