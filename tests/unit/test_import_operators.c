@@ -138,7 +138,7 @@ static const form forms[] = {
     {10, "2,3", "IsInf", "x", "detect_negative=0", "is_inf @x {detect_negative=false} : bool[2,3]"},
     {20, "2,3", "IsInf", "x", "", "is_inf @x : bool[2,3]"},
     {13, "2,3", "Mean", "x", "", "reshape @x {shape=[2,3]} : f32[2,3]"},
-    {13, "2,3", "Mean", "x,x,x", "", "div %add_1, @c.f32.40400000 : f32[2,3]"},
+    {13, "2,3", "Mean", "x,x,x", "", "div %add.1, @c.f32.40400000 : f32[2,3]"},
     {24, "2,3", "Swish", "x", "alpha=1.5f", "swish @x {alpha=1.5} : f32[2,3]"},
     {22, "2,3", "Cos", "x", "", "cos @x : f32[2,3]"},
     {22, "1,1,9", "AveragePool", "x", "kernel_shape=[3] strides=[3]", "avg_pool @x {kernel=[3], strides=[3]"},
