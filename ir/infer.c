@@ -113,6 +113,10 @@ static const struct {
 } vocabularies[] = {
     {"mode", " constant reflect edge wrap "},
     {"reduction", " none sum mean "},
+    {"method", " nearest linear cubic "},
+    {"rounding", " round_prefer_floor round_prefer_ceil floor ceil "},
+    {"coordinates", " half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn"
+                    " tf_crop_and_resize "},
 };
 
 static ampc_status check_range(const inference *x, const ir_slot *slot, double v)

@@ -72,6 +72,13 @@ onnx_list onnx_ints(onnx_node *n, const char *name)
     return (onnx_list){items, (int)a->n_ints, true};
 }
 
+const float *onnx_floats(onnx_node *n, const char *name, int *count)
+{
+    const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS);
+    *count = a ? (int)a->n_floats : 0;
+    return a ? a->floats : NULL;
+}
+
 const Onnx__TensorProto *onnx_tensor_attr(onnx_node *n, const char *name)
 {
     const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);

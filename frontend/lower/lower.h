@@ -130,6 +130,8 @@ bool onnx_bool(onnx_node *n, const char *name, bool otherwise);
 double onnx_float(onnx_node *n, const char *name, double otherwise);
 const char *onnx_text(onnx_node *n, const char *name, const char *otherwise);
 onnx_list onnx_ints(onnx_node *n, const char *name);
+/* A list of floats; NULL and *count 0 if absent. */
+const float *onnx_floats(onnx_node *n, const char *name, int *count);
 /* Attributes that are messages; NULL if absent. */
 const Onnx__TensorProto *onnx_tensor_attr(onnx_node *n, const char *name);
 const Onnx__GraphProto *onnx_graph_attr(onnx_node *n, const char *name);
@@ -260,11 +262,16 @@ typedef struct onnx_window {
     int n; /* number of spatial axes */
     int64_t kernel[ONNX_MAX_RANK], strides[ONNX_MAX_RANK], dilations[ONNX_MAX_RANK];
     int64_t pads[2 * ONNX_MAX_RANK]; /* all begins, then all ends */
+    bool same_upper, same_lower;     /* auto_pad */
 } onnx_window;
 
 /* Reads kernel_shape (default: `kernel` if not NULL), strides, dilations, pads and auto_pad of a node with operand 0
  * `x` [N,C,spatial]. */
 onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel);
+/* The same, but leaves the pads of SAME to the caller. */
+onnx_window onnx_window_read(onnx_node *n, const ir_value *x, const ir_dim *kernel);
+/* Reads `count` numbers in [min, 2^31); `otherwise` if the attribute is absent. */
+void onnx_numbers(onnx_node *n, const char *name, int count, int64_t min, int64_t otherwise, int64_t *out);
 /* Sets the attributes strides, pads and dilations of a node of this op. */
 #define ONNX_SET_WINDOW(node, op, w) \
     (ir_set_list((node), IR_ATTR(op, strides), (w)->strides, (w)->n), \

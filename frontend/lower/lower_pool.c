@@ -1,4 +1,4 @@
-/* lower_pool.c - MaxPool, AveragePool, GlobalAveragePool. */
+/* lower_pool.c - MaxPool, AveragePool, LpPool and the global pools. */
 #include "frontend/lower/lower.h"
 
 void onnx_lower_max_pool(onnx_node *n)
@@ -28,16 +28,67 @@ void onnx_lower_average_pool(onnx_node *n)
     n->out[0] = ir_done(n->b, node);
 }
 
-void onnx_lower_global_average_pool(onnx_node *n)
+/* Stores the spatial axes of the operand and returns their number, or 0 after reporting that there are none. */
+static int spatial_axes(onnx_node *n, int64_t *axes)
 {
     int rank = n->in[0]->type.rank;
-    if (rank < 3) {
-        onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions", rank);
-        return;
-    }
-    int64_t axes[IR_MAX_RANK];
+    if (rank < 3) onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions", rank);
     for (int i = 2; i < rank; i++) axes[i - 2] = i;
+    return rank < 3 ? 0 : rank - 2;
+}
+
+void onnx_lower_global_average_pool(onnx_node *n)
+{
+    int64_t axes[IR_MAX_RANK];
+    int count = spatial_axes(n, axes);
+    if (!count) return;
     ir_node *node = ir_new(n->b, IR_OP_reduce_mean, 1, n->in[0]);
-    ir_set_list(node, IR_ATTR(reduce_mean, axes), axes, rank - 2);
+    ir_set_list(node, IR_ATTR(reduce_mean, axes), axes, count);
     n->out[0] = ir_done(n->b, node);
+}
+
+/* ---- powers: the p-th root of a sum of p-th powers --------------------------------------------- */
+
+/* The exponent, which was a float in the first version. */
+static double read_exponent(onnx_node *n)
+{
+    double p = n->arg ? onnx_float(n, "p", 2) : (double)onnx_int(n, "p", 2);
+    if (!(p > 0 && p <= INT32_MAX)) onnx_reject(n, "p = %g is out of range", p);
+    return p;
+}
+
+static ir_value *raise(onnx_node *n, ir_value *x, double p)
+{
+    if (p == 2) return ir_binary(n->b, IR_OP_mul, x, x);
+    ir_value *size = ir_unary(n->b, IR_OP_abs, x);
+    return p == 1 || !size ? size : ir_binary(n->b, IR_OP_pow, size, ir_scalar_like(n->b, size, p));
+}
+
+static ir_value *root(onnx_node *n, ir_value *x, double p)
+{
+    if (p == 1 || !x) return x;
+    return p == 2 ? ir_unary(n->b, IR_OP_sqrt, x) : ir_binary(n->b, IR_OP_pow, x, ir_scalar_like(n->b, x, 1 / p));
+}
+
+void onnx_lower_lp_pool(onnx_node *n)
+{
+    onnx_window w = onnx_window_of(n, n->in[0], NULL);
+    bool ceil_mode = n->opset >= 18 && onnx_bool(n, "ceil_mode", false);
+    double p = read_exponent(n);
+    if (n->failed) return;
+    ir_node *node = ir_new(n->b, IR_OP_avg_pool, 1, raise(n, n->in[0], p));
+    ir_set_list(node, IR_ATTR(avg_pool, kernel), w.kernel, w.n);
+    ONNX_SET_WINDOW(node, avg_pool, &w);
+    ir_set_bool(node, IR_ATTR(avg_pool, ceil), ceil_mode);
+    ir_set_bool(node, IR_ATTR(avg_pool, sum), true);
+    n->out[0] = root(n, ir_done(n->b, node), p);
+}
+
+void onnx_lower_global_lp_pool(onnx_node *n)
+{
+    int64_t axes[IR_MAX_RANK];
+    int count = spatial_axes(n, axes);
+    double p = read_exponent(n);
+    if (n->failed) return;
+    n->out[0] = root(n, ir_reduce_sum(n->b, raise(n, n->in[0], p), axes, count, true), p);
 }

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* Reads `count` numbers in [min, 2^31); `otherwise` if the attribute is absent. */
-static void read_numbers(onnx_node *n, const char *name, int count, int64_t min, int64_t otherwise, int64_t *out)
+void onnx_numbers(onnx_node *n, const char *name, int count, int64_t min, int64_t otherwise, int64_t *out)
 {
     onnx_list list = onnx_ints(n, name);
     for (int i = 0; i < count; i++) out[i] = otherwise;
@@ -28,7 +27,7 @@ static void read_kernel(onnx_node *n, onnx_window *w, const ir_dim *kernel)
 {
     if (!kernel && !onnx_has(n, "kernel_shape")) onnx_reject(n, "attribute 'kernel_shape' is missing");
     bool specified = onnx_has(n, "kernel_shape");
-    read_numbers(n, "kernel_shape", w->n, 1, 1, w->kernel);
+    onnx_numbers(n, "kernel_shape", w->n, 1, 1, w->kernel);
     for (int i = 0; i < w->n && kernel && !n->failed; i++) {
         int64_t size = onnx_size(n, kernel[i], "a kernel dimension");
         if (specified && size != w->kernel[i])
@@ -51,7 +50,7 @@ static void pad_same(onnx_node *n, onnx_window *w, int axis, ir_dim size, bool u
     w->pads[axis + w->n] = total - w->pads[axis];
 }
 
-onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel)
+onnx_window onnx_window_read(onnx_node *n, const ir_value *x, const ir_dim *kernel)
 {
     onnx_window w = {.n = x->type.rank - 2};
     if (w.n < 1 || x->type.rank > ONNX_MAX_RANK) {
@@ -60,14 +59,23 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
         return w;
     }
     read_kernel(n, &w, kernel);
-    read_numbers(n, "strides", w.n, 1, 1, w.strides);
-    read_numbers(n, "dilations", w.n, 1, 1, w.dilations);
-    read_numbers(n, "pads", 2 * w.n, 0, 0, w.pads);
+    onnx_numbers(n, "strides", w.n, 1, 1, w.strides);
+    onnx_numbers(n, "dilations", w.n, 1, 1, w.dilations);
+    onnx_numbers(n, "pads", 2 * w.n, 0, 0, w.pads);
     const char *mode = onnx_text(n, "auto_pad", "NOTSET");
-    bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
-    if (strcmp(mode, "NOTSET") == 0 || n->failed) return w;
-    memset(w.pads, 0, sizeof w.pads);
-    if (!upper && !lower && strcmp(mode, "VALID") != 0) onnx_reject(n, "unknown auto_pad '%s'", mode);
-    for (int i = 0; i < w.n && (upper || lower); i++) pad_same(n, &w, i, x->type.dims[i + 2], upper);
+    bool explicit = strcmp(mode, "NOTSET") == 0;
+    w.same_upper = strcmp(mode, "SAME_UPPER") == 0;
+    w.same_lower = strcmp(mode, "SAME_LOWER") == 0;
+    if (!explicit) memset(w.pads, 0, sizeof w.pads);
+    if (!explicit && !w.same_upper && !w.same_lower && strcmp(mode, "VALID") != 0)
+        onnx_reject(n, "unknown auto_pad '%s'", mode);
+    return w;
+}
+
+onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel)
+{
+    onnx_window w = onnx_window_read(n, x, kernel);
+    for (int i = 0; i < w.n && (w.same_upper || w.same_lower) && !n->failed; i++)
+        pad_same(n, &w, i, x->type.dims[i + 2], w.same_upper);
     return w;
 }

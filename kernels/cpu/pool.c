@@ -18,6 +18,7 @@ typedef struct geometry {
     pool_axis a[POOL_AXES];
     bool last;   /* NHWC */
     bool padded; /* average: padding counts */
+    bool sum;    /* average: without division */
     /* Elements processed at a time: of planes, or in NHWC of rows with all channels. */
     int64_t wide, narrow;
     int64_t planes, channels, in_plane, out_plane;
@@ -271,10 +272,11 @@ static ampc_status max_pool_grad_run(const k_args *args)
 
 /* ---- average ---- */
 
-static ampc_status run_average(const k_args *args, bool padded, pool_fn *f32, pool_fn *f64)
+static ampc_status run_average(const k_args *args, bool padded, bool sum, pool_fn *f32, pool_fn *f64)
 {
     geometry g = geometry_of(args);
     g.padded = padded;
+    g.sum = sum;
     fill_taps(&g, args->workspace);
     fill_counts(&g, args->workspace);
     run_all(args, &g, args->in[0].dtype == IR_f64 ? f64 : f32);
@@ -283,13 +285,14 @@ static ampc_status run_average(const k_args *args, bool padded, pool_fn *f32, po
 
 static ampc_status avg_pool_run(const k_args *args)
 {
-    return run_average(args, args->attr[IR_ATTR(avg_pool, count_pad)].i, avg_pool_float, avg_pool_double);
+    return run_average(args, args->attr[IR_ATTR(avg_pool, count_pad)].i, args->attr[IR_ATTR(avg_pool, sum)].i,
+                       avg_pool_float, avg_pool_double);
 }
 
 static ampc_status avg_pool_grad_run(const k_args *args)
 {
-    return run_average(args, args->attr[IR_ATTR(avg_pool_grad, count_pad)].i, avg_pool_grad_float,
-                       avg_pool_grad_double);
+    return run_average(args, args->attr[IR_ATTR(avg_pool_grad, count_pad)].i, args->attr[IR_ATTR(avg_pool_grad, sum)].i,
+                       avg_pool_grad_float, avg_pool_grad_double);
 }
 
 const k_kernel cpu_max_pool = {.prepare = pool_prepare, .run = max_pool_run};

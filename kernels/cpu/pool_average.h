@@ -22,6 +22,10 @@ static void R(spread_slice)(const REAL *share, const int32_t *taps, int64_t coun
 /* to = from / elements of the window, for a plane */
 static void R(divide_by_counts)(const geometry *g, const REAL *from, REAL *to)
 {
+    if (g->sum) {
+        memmove(to, from, (size_t)g->out_plane * sizeof *to);
+        return;
+    }
     for (int64_t o = 0; o < g->a[0].out; o++) {
         int64_t depth = tap_count(g, 0, o);
         for (int64_t i = 0; i < g->out_slice; i++) *to++ = *from++ / (REAL)(depth * g->counts[i]);
@@ -92,7 +96,7 @@ CPU_CLONES static void R(divide_points)(const geometry *g, int64_t d, int64_t h,
 {
     int64_t rows = tap_count(g, 0, d) * tap_count(g, 1, h);
     for (int64_t o = 0; o < g->a[2].out; o++, from += g->channels, to += g->channels) {
-        REAL count = (REAL)(rows * tap_count(g, 2, o));
+        REAL count = g->sum ? 1 : (REAL)(rows * tap_count(g, 2, o));
         CPU_SIMD for (int64_t c = 0; c < g->channels; c++) to[c] = from[c] / count;
     }
 }

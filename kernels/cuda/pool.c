@@ -137,7 +137,8 @@ static pool_args average_of(const k_args *args)
                        .from = x->data,
                        .to = y->data,
                        .dtype = (int)x->dtype,
-                       .padded = args->attr[IR_ATTR(avg_pool, count_pad)].i != 0};
+                       .padded = args->attr[IR_ATTR(avg_pool, count_pad)].i != 0,
+                       .sum = args->attr[IR_ATTR(avg_pool, sum)].i != 0};
 }
 
 static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
@@ -156,7 +157,7 @@ static ampc_status prepare_mean(const k_args *args, cuda_inner *mean)
 static ampc_status avg_pool_prepare(const k_args *args, void **state, size_t *workspace)
 {
     const pool_args a = average_of(args);
-    if (!is_global(&a.shape)) return prepare_one(args, "avg_pool_windows", state);
+    if (a.sum || !is_global(&a.shape)) return prepare_one(args, "avg_pool_windows", state);
     CUDA_FORWARD(cuda_new_state(args, sizeof(pool_state), state));
     pool_state *s = *state;
     CUDA_FORWARD(prepare_mean(args, &s->mean));
@@ -186,7 +187,8 @@ static ampc_status avg_pool_grad_run(const k_args *args)
                    .from = dy->data,
                    .to = dx->data,
                    .dtype = (int)dx->dtype,
-                   .padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i != 0};
+                   .padded = args->attr[IR_ATTR(avg_pool_grad, count_pad)].i != 0,
+                   .sum = args->attr[IR_ATTR(avg_pool_grad, sum)].i != 0};
     return launch_elements(args, &a, dx);
 }
 

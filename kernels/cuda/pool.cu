@@ -315,7 +315,7 @@ template <int width> static __device__ __forceinline__ void average_windows(cons
                 for (int i = 0; i < width; i++) sum[i] += v[i];
             });
         });
-        const float count = window_count(s, o, a.padded);
+        const float count = a.sum ? 1 : window_count(s, o, a.padded);
 #pragma unroll
         for (int i = 0; i < width; i++) sum[i] /= count;
         store_channels(a.to, a.dtype, element_of<width>(s, p, s.narrow, p.at), p.n, sum);
@@ -358,7 +358,7 @@ template <int width> static __device__ __forceinline__ void average_spread(const
         float sum[width] = {};
         outputs_each(s, position_of(p.at, s.axis[1].in, s.axis[2].in), [&](position o) {
             const int at = (o.d * s.axis[1].out + o.h) * s.axis[2].out + o.w;
-            const float count = window_count(s, o, a.padded);
+            const float count = a.sum ? 1 : window_count(s, o, a.padded);
             float v[width];
             with_stored(0.0f, a.dtype, [&](auto type) {
                 const auto *from = static_cast<const typename decltype(type)::type *>(a.from);

@@ -30,6 +30,7 @@ typedef struct pool_args {
     long long *indices; /* max pooling; NULL: not wanted */
     int column_major;
     int padded; /* average: padding counts */
+    int sum;    /* average: without division */
 } pool_args;
 
 /* Gradient of max pooling. Each block processes some channels of a range of planes or, if a plane is too large, of one

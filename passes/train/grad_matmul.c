@@ -1,4 +1,4 @@
-/* grad_matmul.c - gradients of matmul, convolution and pooling. */
+/* grad_matmul.c - gradients of matmul, convolution, pooling and resizing. */
 #include "passes/train/grad.h"
 
 #define D g->dy[0]
@@ -56,6 +56,18 @@ bool grad_conv(grad *g)
     return true;
 }
 
+/* The gradient of a transposed convolution: dy is a convolution of its gradient, and for w they change places. */
+bool grad_conv_grad_input(grad *g)
+{
+    ir_value *d = grad_cast_like(g, D, X);
+    if (g->required[0]) g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_conv, 3, (ir_value *[]){d, W, NULL}));
+    if (!g->required[1]) return true;
+    ir_node *n = grad_node(g, IR_OP_conv_grad_weight, 2, (ir_value *[]){X, d});
+    if (!ir_done_all(g->b, grad_shaped(n, IR_ATTR(conv_grad_weight, shape), W))) return false;
+    g->dx[1] = ir_out(n, IR_OUT(conv_grad_weight, dw));
+    return true;
+}
+
 bool grad_max_pool(grad *g)
 {
     if (g->n->attr[IR_ATTR(max_pool, column_major)].i) return grad_none(g);
@@ -68,4 +80,10 @@ bool grad_avg_pool(grad *g)
 {
     ir_node *n = grad_node(g, IR_OP_avg_pool_grad, 1, &D);
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(avg_pool_grad, shape), X))) != NULL;
+}
+
+bool grad_resize(grad *g)
+{
+    ir_node *n = grad_node(g, IR_OP_resize_grad, 1, &D);
+    return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(resize_grad, shape), X))) != NULL;
 }

@@ -186,7 +186,57 @@ static ir_value *build_conv(ir_builder *b, const gradient_row *r, ir_value **in,
     return ir_done(b, n);
 }
 
-/* p: kernel, stride, pad, count_pad */
+/* p: as for conv; each axis is as long as its windows, plus p[0] - 1 elements that no window covers. */
+static ir_value *build_conv_transpose(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    int k = in[0]->type.rank - 2;
+    int64_t group = r->limit, strides[3], dilations[3], pads[6];
+    int64_t shape[5] = {in[0]->type.dims[0], in[1]->type.dims[1] * group};
+    for (int i = 0; i < k; i++) {
+        strides[i] = r->p[0];
+        dilations[i] = r->p[3];
+        pads[i] = r->p[1];
+        pads[k + i] = r->p[2];
+        shape[2 + i] = (in[0]->type.dims[2 + i] - 1) * r->p[0] + (in[1]->type.dims[2 + i] - 1) * r->p[3] + 1 - r->p[1] -
+                       r->p[2] + r->p[0] - 1;
+    }
+    ir_node *n = ir_new(b, IR_OP_conv_grad_input, 2, in[0], in[1]);
+    ir_set_list(n, IR_ATTR(conv_grad_input, shape), shape, k + 2);
+    ir_set_list(n, IR_ATTR(conv_grad_input, strides), strides, k);
+    ir_set_list(n, IR_ATTR(conv_grad_input, pads), pads, 2 * k);
+    ir_set_list(n, IR_ATTR(conv_grad_input, dilations), dilations, k);
+    ir_set_int(n, IR_ATTR(conv_grad_input, group), group);
+    return ir_done(b, n);
+}
+
+/* p: numerator and denominator of the scale of the last axes, their number, and whether the scale is given. */
+static ir_value *build_resize(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    static const char *const coordinates[] = {"half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"};
+    static const char *const roundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+    int rank = in[0]->type.rank, count = (int)r->p[2] < rank ? (int)r->p[2] : rank;
+    int64_t axes[5], scales[10], shape[5];
+    for (int i = 0; i < rank; i++) shape[i] = in[0]->type.dims[i];
+    for (int i = 0; i < count; i++) {
+        axes[i] = rank - count + i;
+        scales[2 * i] = r->p[0];
+        scales[2 * i + 1] = r->p[1];
+        shape[axes[i]] = shape[axes[i]] * r->p[0] / r->p[1];
+    }
+    ir_node *n = ir_new(b, IR_OP_resize, 1, in[0]);
+    ir_set_list(n, IR_ATTR(resize, shape), shape, rank);
+    ir_set_list(n, IR_ATTR(resize, axes), axes, count);
+    if (r->p[3]) ir_set_list(n, IR_ATTR(resize, scales), scales, 2 * count);
+    ir_set_str(n, IR_ATTR(resize, method), r->text);
+    ir_set_str(n, IR_ATTR(resize, coordinates), coordinates[set % 4]);
+    ir_set_str(n, IR_ATTR(resize, rounding), roundings[set / 2 % 4]);
+    ir_set_bool(n, IR_ATTR(resize, antialias), set % 3 == 1 && r->text[0] != 'n');
+    ir_set_bool(n, IR_ATTR(resize, exclude_outside), set % 3 == 2);
+    return ir_done(b, n);
+}
+
+/* p: kernel, stride, pad, count_pad, or 2: sum */
 static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     int k = in[0]->type.rank - 2;
@@ -203,7 +253,8 @@ static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in,
     ir_set_list(n, IR_ATTR(max_pool, pads), pads, 2 * k);
     ir_set_list(n, IR_ATTR(max_pool, dilations), dilations, k);
     ir_set_bool(n, IR_ATTR(max_pool, ceil), set % 2);
-    if (r->op == IR_OP_avg_pool) ir_set_bool(n, IR_ATTR(avg_pool, count_pad), r->p[3]);
+    if (r->op == IR_OP_avg_pool) ir_set_bool(n, IR_ATTR(avg_pool, count_pad), r->p[3] == 1);
+    if (r->op == IR_OP_avg_pool) ir_set_bool(n, IR_ATTR(avg_pool, sum), r->p[3] == 2);
     return ir_done(b, n);
 }
 
@@ -287,6 +338,13 @@ static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **
 #define POOL_SHAPES \
     {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
      {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
+#define TRANSPOSED_SHAPES \
+    {{S(1, 2, 5), S(2, 1, 3)}, {S(2, 4, 7), S(4, 3, 3)}, {S(2, 2, 3), S(2, 2, 4)}, {S(2, 2, 4, 5), S(2, 3, 3, 3)}, \
+     {S(1, 4, 3, 4), S(4, 1, 2, 3)}, {S(0, 2, 3, 3), S(2, 2, 3, 3)}, {S(3, 2, 1, 1), S(2, 2, 3, 2)}, \
+     {S(1, 2, 5, 2), S(2, 1, 2, 4)}, {S(1, 2, 2, 3, 2), S(2, 1, 3, 2, 3)}, {S(2, 2, 3, 2, 2), S(2, 2, 2, 2, 2)}, END_SETS}
+#define RESIZE_SHAPES \
+    {{S(3)}, {S(7)}, {S(2, 3)}, {S(2, 0, 3)}, {S(5, 4)}, {S(2, 3, 4)}, {S(2, 1, 5)}, {S(1, 2, 3, 4)}, {S(2, 2, 5, 3)}, \
+     {S(2, 3, 4, 2)}, {S(1, 2, 3, 2, 3)}, {S(2, 1, 2, 3, 4)}, END_SETS}
 /* clang-format on */
 
 /* clang-format off */
@@ -367,6 +425,19 @@ const gradient_row gradient_rows[] = {
     {"max_pool overlapping", IR_OP_max_pool, build_pool, 1, {DISTINCT}, 0, {2, 1, 0}, NULL, POOL_SHAPES},
     {"avg_pool", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {3, 2, 1, 0}, NULL, POOL_SHAPES},
     {"avg_pool counting pads", IR_OP_avg_pool, build_pool, 1, {ANY}, 0, {2, 1, 1, 1}, NULL, POOL_SHAPES},
+    {"sums of pools", IR_OP_avg_pool, build_pool, 1, {POSITIVE}, 0, {3, 2, 1, 2}, NULL, POOL_SHAPES},
+    {"conv_transpose", IR_OP_conv_grad_input, build_conv_transpose, 2, {ANY, ANY}, 1, {1, 0, 0, 1}, NULL,
+     TRANSPOSED_SHAPES},
+    {"conv_transpose stride, pads", IR_OP_conv_grad_input, build_conv_transpose, 2, {ANY, ANY}, 1, {2, 1, 0, 2}, NULL,
+     TRANSPOSED_SHAPES},
+    {"conv_transpose groups", IR_OP_conv_grad_input, build_conv_transpose, 2, {ANY, ANY}, 2, {3, 0, 1, 1}, NULL,
+     TRANSPOSED_SHAPES},
+    {"resize nearest", IR_OP_resize, build_resize, 1, {ANY}, 0, {2, 1, 2, 1}, "nearest", RESIZE_SHAPES},
+    {"resize nearest down", IR_OP_resize, build_resize, 1, {ANY}, 0, {3, 5, 3, 0}, "nearest", RESIZE_SHAPES},
+    {"resize linear", IR_OP_resize, build_resize, 1, {ANY}, 0, {2, 1, 2, 0}, "linear", RESIZE_SHAPES},
+    {"resize linear down", IR_OP_resize, build_resize, 1, {ANY}, 0, {3, 5, 3, 1}, "linear", RESIZE_SHAPES},
+    {"resize cubic", IR_OP_resize, build_resize, 1, {ANY}, 0, {7, 4, 2, 1}, "cubic", RESIZE_SHAPES},
+    {"resize cubic down", IR_OP_resize, build_resize, 1, {ANY}, 0, {1, 2, 2, 0}, "cubic", RESIZE_SHAPES},
     {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
      {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
       S(3), S(3)},

@@ -98,9 +98,10 @@ static void max_reference(ops_case *c)
     }
 }
 
-static double window_count(const int64_t *at, bool padded)
+static double window_count(const int64_t *at, bool padded, bool sum)
 {
     window w = {0, 0, 0};
+    if (sum) return 1;
     int n = 0;
     while (next_tap(at, &w)) n += w.position >= 0 || (padded && w.position == -1);
     return n;
@@ -108,7 +109,7 @@ static double window_count(const int64_t *at, bool padded)
 
 static void average_reference(ops_case *c)
 {
-    bool padded = c->attr[IR_ATTR(avg_pool, count_pad)].i;
+    bool padded = c->attr[IR_ATTR(avg_pool, count_pad)].i, sums = c->attr[IR_ATTR(avg_pool, sum)].i;
     for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
         int64_t at[5];
         window w = {0, 0, 0};
@@ -116,20 +117,20 @@ static void average_reference(ops_case *c)
         case_coordinates(&c->out[0], i, at);
         while (next_tap(at, &w))
             if (w.position >= 0) sum += c->x[0][w.position];
-        c->expected[0][i] = sum / window_count(at, padded);
+        c->expected[0][i] = sum / window_count(at, padded, sums);
     }
 }
 
 static void average_grad_reference(ops_case *c)
 {
-    bool padded = c->attr[IR_ATTR(avg_pool_grad, count_pad)].i;
+    bool padded = c->attr[IR_ATTR(avg_pool_grad, count_pad)].i, sums = c->attr[IR_ATTR(avg_pool_grad, sum)].i;
     memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         int64_t at[5];
         window w = {0, 0, 0};
         case_coordinates(&c->in[0], i, at);
         while (next_tap(at, &w))
-            if (w.position >= 0) c->expected[0][w.position] += c->x[0][i] / window_count(at, padded);
+            if (w.position >= 0) c->expected[0][w.position] += c->x[0][i] / window_count(at, padded, sums);
     }
 }
 
@@ -219,17 +220,18 @@ static void max_pool_grad(const ops_row *row, ir_dtype t)
 static void avg_pool(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_avg_pool_grad;
-    for (int s = 0; s < 2 * SHAPES; s++) {
+    for (int s = 0; s < 3 * SHAPES; s++) {
         ops_case c;
         int64_t wide[5], narrow[5];
-        shape = s / 2;
+        shape = s / 3;
         dims_of(shape, wide, narrow);
         int rank = 2 + shapes[shape].spatial;
         case_begin(&c, row->op);
-        case_in(&c, t, rank, back ? narrow : wide, -9, 9);
+        case_in(&c, t, rank, back ? narrow : wide, s % 3 == 2 ? 0 : -9, 9);
         if (back) case_list(&c, IR_ATTR(avg_pool_grad, shape), wide, rank);
         windows(&c, back ? IR_ATTR(avg_pool_grad, kernel) : IR_ATTR(avg_pool, kernel), shape);
-        c.attr[back ? IR_ATTR(avg_pool_grad, count_pad) : IR_ATTR(avg_pool, count_pad)].i = s % 2;
+        c.attr[back ? IR_ATTR(avg_pool_grad, count_pad) : IR_ATTR(avg_pool, count_pad)].i = s % 3 == 1;
+        c.attr[back ? IR_ATTR(avg_pool_grad, sum) : IR_ATTR(avg_pool, sum)].i = s % 3 == 2;
         case_out(&c, t, rank, back ? wide : narrow);
         c.floor = 1;
         c.size = 1; /* terms of both signs cancel */

@@ -22,13 +22,10 @@ static const struct {
     const char *name, *operators[6];
 } refused[] = {
     {"dcgan_discriminator", {"LeakyRelu"}},
-    {"dcgan_generator", {"ConvTranspose"}},
-    {"deconv_autoencoder", {"ConvTranspose"}},
     {"gru_classifier", {"GRU"}},
     {"llama_gqa", {"Einsum"}},
     {"lstm_lm", {"LSTM"}},
     {"ops_mixed", {"CumSum", "Einsum", "Elu", "GatherElements", "HardSwish", "ReduceL2"}},
-    {"unet_bilinear", {"Resize"}},
 };
 
 const golden_precision golden_precisions[] = {

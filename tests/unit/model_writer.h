@@ -150,6 +150,15 @@ static inline void node_ints(node *n, const char *name, const char *list)
     node_attr(n, name, 7, &w);
 }
 
+static inline void floats_item(wire *w, const char *part) { wire_float(w, 7, strtof(part, NULL)); }
+
+static inline void node_floats(node *n, const char *name, const char *list)
+{
+    wire w = {0};
+    model_split(list, &w, floats_item);
+    node_attr(n, name, 6, &w);
+}
+
 static inline void node_tensor(node *n, const char *name, wire t)
 {
     wire w = {0};

@@ -24,6 +24,13 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, TENSOR_FLOATS("w", "3,2", 1, 2, 3, 4, 5, 6));
     model_tensor(&m, TENSOR_FLOATS("low", "", -1));
     model_tensor(&m, TENSOR_FLOATS("high", "", 6));
+    float kernel[18];
+    for (int i = 0; i < 18; i++) kernel[i] = (float)i;
+    model_tensor(&m, tensor_new("wt", ONNX_float32, "2,1,3,3", kernel, sizeof kernel));
+    model_tensor(&m, tensor_new("nothing", ONNX_float32, "0", NULL, 0));
+    model_tensor(&m, TENSOR_FLOATS("twice", "4", 1, 1, 2, 2));
+    model_tensor(&m, TENSOR_FLOATS("part", "4", 1, 1, 0.7F, 0.5F));
+    model_tensor(&m, TENSOR_INTS("sizes", "4", 1, 2, 6, 9));
     model_tensor(&m, tensor_new("yes", ONNX_bool, "", "\1", 1));
     model_add(&m, n);
     model_output(&m, "y", 0, NULL);
@@ -50,6 +57,7 @@ static void add_attribute(node *n, const char *text)
     bool quoted = *value == '\'' || *value == '[';
     if (quoted) value[end] = 0;
     if (*value == '\'') node_text(n, name, value + 1);
+    else if (*value == '[' && strchr(value, '.')) node_floats(n, name, value + 1);
     else if (*value == '[') node_ints(n, name, value + 1);
     else if (value[end] == 'f') node_float(n, name, strtof(value, NULL));
     else node_int(n, name, atoll(value));
@@ -108,6 +116,23 @@ static const form forms[] = {
     {14, "2,3", "Trilu", "x", "upper=0", "trilu @x {upper=false} : f32[2,3]"},
     {13, "2,3", "Tile", "x,one_one", "", "reshape @x {shape=[2,3]} : f32[2,3]"},
     {11, "2,3", "Concat", "x,x", "axis=-1", "concat @x, @x {axis=1} : f32[2,6]"},
+    {7, "1,2,4,6", "Upsample", "x", "scales=[1.0,1.0,2.0,2.0]",
+     "resize @x {shape=[1,2,8,12], axes=[2,3], scales=[2,1,2,1], coordinates=\"asymmetric\", rounding=\"floor\"}"},
+    {9, "N,2,H,6", "Upsample", "x,twice", "mode='linear'", "method=\"linear\", coordinates=\"asymmetric\""},
+    {10, "1,2,4,6", "Resize", "x,part", "", "axes=[2,3], scales=[11744051,16777216,1,2], coordinates=\"asymmetric\""},
+    {11, "1,2,4,6", "Resize", "x,nothing,nothing,sizes", "mode='cubic' cubic_coeff_a=-0.5f",
+     "resize @x {shape=[1,2,6,9], axes=[2,3], method=\"cubic\", cubic=-0.5} : f32[1,2,6,9]"},
+    {13, "N,2,H,W", "Resize", "x,,twice", "", "resize @x {shape=[N,2,2*H,2*W], axes=[2,3], scales=[2,1,2,1]}"},
+    {13, "1,2,6,9", "Resize", "x,,,sizes", "", "reshape @x {shape=[1,2,6,9]} : f32[1,2,6,9]"},
+    {11, "1,2,3,3", "ConvTranspose", "x,wt", "strides=[2,2] pads=[1,1,1,1] output_padding=[1,1]",
+     "conv_grad_input @x, @wt {shape=[1,1,6,6], strides=[2,2], pads=[1,1,0,0], dilations=[1,1]} : f32[1,1,6,6]"},
+    {11, "N,2,H,W", "ConvTranspose", "x,wt", "strides=[2,2] auto_pad='SAME_UPPER'",
+     "{shape=[N,1,2*H,2*W], strides=[2,2], pads=[0,0,1,1], dilations=[1,1]} : f32[N,1,2*H,2*W]"},
+    {11, "1,2,3,3", "ConvTranspose", "x,wt", "strides=[2,2] output_shape=[6,5]",
+     "{shape=[1,1,6,5], strides=[2,2], pads=[1,1,0,1], dilations=[1,1]} : f32[1,1,6,5]"},
+    {11, "1,2,3,3", "ConvTranspose", "x,wt", "output_padding=[2,0] dilations=[3,1]", "pad %conv_grad_input"},
+    {18, "1,2,4,4", "LpPool", "x", "kernel_shape=[2,2] p=1", "avg_pool %abs {kernel=[2,2], strides=[1,1]"},
+    {2, "1,2,4,4", "GlobalLpPool", "x", "", "reduce_sum %mul {axes=[2,3]} : f32[1,2,1,1]"},
     /* changes in opsets 18 to 23 */
     {18, "2,4", "ReduceMean", "x,one", "keepdims=0", "reduce_mean @x {axes=[1], keepdims=false} : f32[2]"},
     {18, "2,4", "ReduceMean", "x", "noop_with_empty_axes=1", "reshape @x {shape=[2,4]} : f32[2,4]"},
@@ -200,6 +225,29 @@ static const refusal refusals[] = {
     {{13, "1,1,9", "MaxPool", "x", "kernel_shape=[2] dilations=[1,1]", "dilations has 2"}, AMPC_REJECTED},
     {{13, "1,1,9", "MaxPool", "x", "kernel_shape=[2] auto_pad='MAYBE'", "unknown auto_pad 'MAYBE'"}, AMPC_REJECTED},
     {{13, "1,1,N", "MaxPool", "x", "kernel_shape=[2] strides=[2] auto_pad='SAME_UPPER'", "bind"}, AMPC_UNSUPPORTED},
+    {{13, "1,2,3,3", "ConvTranspose", "x,wt", "output_shape=[1]", "output_shape has 1 elements, not 2"}, AMPC_REJECTED},
+    {{13, "1,2,3,3", "ConvTranspose", "x,wt", "pads=[9,9,9,9]", "shape"}, AMPC_REJECTED},
+    {{13, "1,2,3,3", "ConvTranspose", "x,wt", "group=0", "invalid group 0"}, AMPC_REJECTED},
+    {{13, "1,2,3,3", "ConvTranspose", "x,wt,one_one", "", "the bias must have one element"}, AMPC_REJECTED},
+    {{13, "1,2,3,3", "ConvTranspose", "x,wt", "output_padding=[-1,0]", "output_padding[0] = -1"}, AMPC_REJECTED},
+    {{13, "1,2,H,3", "ConvTranspose", "x,wt", "output_shape=[6,6]", "bind"}, AMPC_UNSUPPORTED},
+    {{13, "1,2,4,4", "LpPool", "x", "kernel_shape=[2,2] p=0", "p = 0 is out of range"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x", "", "either scales or sizes"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,twice,sizes", "", "either scales or sizes"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,low", "", "must have 4 numbers"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,,two", "", "1 sizes for 4 axes"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,twice", "mode='bilinear'", "unknown mode 'bilinear'"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,twice", "nearest_mode='round'", "unknown nearest_mode 'round'"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,twice", "coordinate_transformation_mode='half_pixel_symmetric'",
+      "unknown coordinate_transformation_mode"}, AMPC_REJECTED},
+    {{13, "1,2,4,6", "Resize", "x,,twice", "coordinate_transformation_mode='tf_crop_and_resize'", "needs input 'roi'"},
+     AMPC_REJECTED},
+    {{13, "1,2,0,6", "Resize", "x,,,sizes", "", "axis 2 has no elements to resize"}, AMPC_REJECTED},
+    {{13, "1,2,H,6", "Resize", "x,,part", "", "bind the dimension"}, AMPC_UNSUPPORTED},
+    {{18, "1,2,4,6", "Resize", "x,,,one_one", "axes=[2,-2]", "duplicate axis 2"}, AMPC_REJECTED},
+    {{18, "1,2,4,6", "Resize", "x,,twice", "antialias=1", "antialias needs mode linear or cubic"}, AMPC_REJECTED},
+    {{10, "1,2,4,6", "Upsample", "x,twice", "", "deprecated"}, AMPC_REJECTED},
+    {{7, "1,2,4,6", "Upsample", "x", "scales=[1.0,2.0]", "needs 4 scales, has 2"}, AMPC_REJECTED},
     {{18, "2,3", "Split", "x", "num_outputs=2", "num_outputs is 2, but there are 1"}, AMPC_REJECTED},
     {{20, "2,3", "Gelu", "x", "approximate='sigmoid'", "approximate is 'sigmoid'"}, AMPC_REJECTED},
     {{17, "2,3", "Gelu", "x", "", "operator Gelu needs opset 20 or later, the model has 17"}, AMPC_UNSUPPORTED},

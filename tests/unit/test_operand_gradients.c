@@ -61,6 +61,17 @@ static const row rows[] = {
     {"MaxPool", 12, {P("1,2,4,4")}, "kernel_shape=2,2", NULL, false},
     {"AveragePool", 11, {P("1,2,4,4")}, "kernel_shape=2,2", NULL, false},
     {"GlobalAveragePool", 1, {P("1,2,3,3")}, NULL, NULL, false},
+    {"ConvTranspose", 11, {P("1,2,3,3"), P("2,3,2,2"), P("3")}, "strides=2,2 output_padding=1,0", NULL, false},
+    {"LpPool", 1, {P("1,2,4,4")}, "kernel_shape=2,2", NULL, false},
+    {"LpPool", 18, {P("1,2,4,4")}, "kernel_shape=2,2 p=3", NULL, false},
+    {"GlobalLpPool", 1, {P("1,2,4,4")}, NULL, NULL, false},
+    {"GlobalLpPool", 2, {P("1,2,4,4")}, "p=1", NULL, false},
+    {"Resize", 10, {P("1,1,3,2"), N("4", 1, 1, 2, 1.5)}, "mode=linear", NULL, false},
+    {"Resize", 11, {P("1,1,3,2"), N("0", 0), N("0", 0), I("4", 1, 1, 5, 3)}, "mode=linear", NULL, false},
+    {"Resize", 13, {P("1,1,3,2"), N("0", 0), N("4", 1, 1, 2, 2)}, "mode=cubic", NULL, false},
+    {"Resize", 18, {P("1,1,3,2"), N("0", 0), N("0", 0), I("4", 1, 1, 2, 5)}, "mode=linear antialias=1", NULL, false},
+    {"Upsample", 7, {P("1,1,3,2")}, "scales=1.0,1.0,2.0,2.0", NULL, false},
+    {"Upsample", 9, {P("1,1,3,2"), N("4", 1, 1, 2, 3)}, "mode=linear", NULL, false},
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, NULL, "y,m,v,s,t", false},
     {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
@@ -251,8 +262,10 @@ static void add_attributes(node *n, const char *text)
         snprintf(name, sizeof name, "%.*s", (int)length, text);
         snprintf(value, sizeof value, "%.*s", (int)(end - length - 1), text + length + 1);
         bool list = strchr(value, ',') != NULL, number = isdigit((unsigned char)*value);
+        bool real = strchr(value, '.') != NULL;
         if (list && value[strlen(value) - 1] == ',') value[strlen(value) - 1] = 0;
-        if (list) node_ints(n, name, value);
+        if (list && real) node_floats(n, name, value);
+        else if (list) node_ints(n, name, value);
         else if (number) node_int(n, name, atoll(value));
         else node_text(n, name, value);
         text += end + (text[end] == ' ');

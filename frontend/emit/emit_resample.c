@@ -1,0 +1,94 @@
+/* emit_resample.c - Resize. */
+#include "frontend/emit/emit.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The quotients of the resized axes as f32 numbers. */
+static void numbers_of(const ir_node *n, const int64_t *quotients, float *out)
+{
+    for (int i = 0; i < n->attr[IR_ATTR(resize, axes)].list.count; i++)
+        out[i] = (float)((double)quotients[2 * i] / (double)quotients[2 * i + 1]);
+}
+
+/* A list with a number for each axis: `numbers` for the resized ones, otherwise `absent`. */
+static void spread(const ir_node *n, const float *numbers, float absent, float *out)
+{
+    const ir_attr *axes = &n->attr[IR_ATTR(resize, axes)];
+    for (int i = 0; i < n->out[0]->type.rank; i++) out[i] = absent;
+    for (int i = 0; i < axes->list.count; i++) out[axes->list.items[i]] = numbers[i];
+}
+
+static const char *floats(emitter *e, const float *items, int count)
+{
+    const ir_type type = ir_type_make(IR_f32, 1, (int64_t[]){count});
+    return emit_constant(e, &type, items);
+}
+
+/* The region for all axes, or for the resized ones only; NULL: none. */
+static const char *region_of(emitter *e, const ir_node *n, bool resized_only)
+{
+    const ir_attr *region = &n->attr[IR_ATTR(resize, region)];
+    const int count = n->attr[IR_ATTR(resize, axes)].list.count, rank = n->out[0]->type.rank;
+    float both[2 * IR_MAX_RANK], all[2 * IR_MAX_RANK];
+    if (!region->list.count) return NULL;
+    numbers_of(n, region->list.items, both);
+    numbers_of(n, region->list.items + 2 * count, both + count);
+    if (resized_only) return floats(e, both, 2 * count);
+    spread(n, both, 0, all);
+    spread(n, both + count, 1, all + rank);
+    return floats(e, all, 2 * rank);
+}
+
+/* Whether an operator with these scales has a result of this shape. */
+static bool scales_yield_shape(const ir_node *n, const float *scales)
+{
+    const ir_type *x = &ir_in(n, 0)->type, *y = &n->out[0]->type;
+    bool same = true;
+    for (int i = 0; i < x->rank; i++)
+        if (!ir_dim_is_symbolic(x->dims[i])) same &= (int64_t)floorf((float)x->dims[i] * scales[i]) == y->dims[i];
+    return same;
+}
+
+/* Operands for a common scale from which the sizes were rounded (keep_aspect_ratio_policy): the size of an axis whose
+ * quotient is the scale, and larger sizes for all others. */
+static const char *limits_of(emitter *e, const ir_node *n, const float *scales)
+{
+    const ir_attr *axes = &n->attr[IR_ATTR(resize, axes)];
+    const ir_type *x = &ir_in(n, 0)->type, *y = &n->out[0]->type;
+    int64_t limits[IR_MAX_RANK];
+    for (int i = 0; i < axes->list.count; i++) {
+        const int axis = (int)axes->list.items[i];
+        const bool exact = (float)y->dims[axis] / (float)x->dims[axis] == scales[axis];
+        limits[i] = y->dims[axis] + !exact;
+    }
+    return emit_i64s(e, limits, axes->list.count);
+}
+
+void emit_resize(emitter *e, const ir_node *n)
+{
+    enum { WITH_POLICY = 18, WITH_SYMMETRIC = 19 };
+    const ir_attr *axes = &n->attr[IR_ATTR(resize, axes)], *quotients = &n->attr[IR_ATTR(resize, scales)];
+    const ir_type *y = &n->out[0]->type;
+    const char *scales = NULL, *sizes = NULL;
+    float numbers[IR_MAX_RANK], factors[IR_MAX_RANK];
+    if (quotients->list.count) {
+        numbers_of(n, quotients->list.items, numbers);
+        spread(n, numbers, 1, factors);
+    }
+    const bool policy = quotients->list.count && !scales_yield_shape(n, factors);
+    const char *region = region_of(e, n, policy);
+    if (policy) sizes = limits_of(e, n, factors);
+    else if (quotients->list.count) scales = floats(e, factors, y->rank);
+    else sizes = emit_dims(e, n, y->dims, y->rank);
+    if (policy) emit_need(e, WITH_POLICY);
+    if (strcmp(n->attr[IR_ATTR(resize, coordinates)].s, "half_pixel_symmetric") == 0) emit_need(e, WITH_SYMMETRIC);
+    emit_op op = emit_begin(e, n, "Resize");
+    emit_operand(&op, 0);
+    emit_in(&op, region);
+    emit_in(&op, scales);
+    if (sizes) emit_in(&op, sizes);
+    if (policy) emit_ints(&op, "axes", axes->list.items, axes->list.count);
+    if (policy) emit_text(&op, "keep_aspect_ratio_policy", "not_larger");
+    emit_finish(&op);
+}
