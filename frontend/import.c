@@ -66,7 +66,10 @@ static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
         if (!v && strmap_get(scope->bindings, info->name)) continue;
         if (!v) {
             ir_type type;
-            TRY(onnx_declared_type(im, "graph input", info, dims_used, &type));
+            const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(info);
+            const bool open = declared && !declared->shape;
+            const onnx_declaration d = {"graph input", info, open ? onnx_input_rank(im, scope, info->name) : -1};
+            TRY(onnx_declared_type(im, &d, dims_used, &type));
             v = ir_graph_input(im->graph, info->name, &type);
         }
         onnx_bind(im, scope, info->name, v);

@@ -9,7 +9,7 @@
  *                                to a state if it is a running statistic of BatchNormalization; otherwise to a
  *                                constant. `held` marks the initializers that training should leave alone
  *   other initializer, Constant  to a constant, which is removed if only shape arithmetic reads it
- *   dim_param                    to a symbol; an unknown dimension K of input X becomes the symbol X_dimK
+ *   dim_param                    to a symbol; an unknown dimension K of input X (-1, "?") becomes the symbol X_dimK
  *   graph output                 to an output statement with the same name
  * Large initializers stay in their file: the module refers to them by path, offset and length.
  *

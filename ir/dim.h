@@ -44,6 +44,9 @@ ir_dim ir_dim_upper_bound(const ir_dim_table *t, ir_dim d);
 ir_dim ir_dim_max(ir_dim_table *t, ir_dim a, ir_dim b);
 ir_dim ir_dim_min(ir_dim_table *t, ir_dim a, ir_dim b);
 
+/* Whether a and b may be equal; false only if they are known to differ for all sizes of their symbols. */
+bool ir_dim_may_equal(ir_dim_table *t, ir_dim a, ir_dim b);
+
 /* Evaluates d; sizes[i] is the size of symbol i, or -1 if unbound. Returns false if d cannot be evaluated, and stores
  * the index of an unbound symbol in *unbound if it is not NULL. */
 bool ir_dim_eval(const ir_dim_table *t, ir_dim d, const int64_t *sizes, int64_t *out, size_t *unbound);

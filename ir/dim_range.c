@@ -222,3 +222,13 @@ ir_dim ir_dim_min(ir_dim_table *t, ir_dim a, ir_dim b)
     if (never_negative(t, difference)) return b;
     return never_positive(t, difference) ? a : ir_dim_sub(t, a, positive(t, difference));
 }
+
+bool ir_dim_may_equal(ir_dim_table *t, ir_dim a, ir_dim b)
+{
+    if (a == b) return true;
+    if (!ir_dim_is_symbolic(a) && !ir_dim_is_symbolic(b)) return false;
+    const ir_dim difference = ir_dim_sub(t, a, b);
+    if (difference == IR_DIM_NONE) return true;
+    const ir_dim low = ir_dim_lower_bound(t, difference), high = ir_dim_upper_bound(t, difference);
+    return (low == IR_DIM_NONE || low <= 0) && (high == IR_DIM_NONE || high >= 0);
+}

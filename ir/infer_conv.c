@@ -15,14 +15,14 @@ ampc_status infer_matmul(const inference *x)
     int ta = (int)n->attr[IR_ATTR(matmul, trans_a)].i, tb = (int)n->attr[IR_ATTR(matmul, trans_b)].i;
     ir_dim rows = a.dims[a.rank - 2 + ta], inner_a = a.dims[a.rank - 1 - ta];
     ir_dim inner_b = b.dims[b.rank - 2 + tb], columns = b.dims[b.rank - 1 - tb];
-    if (inner_a != inner_b)
+    if (!ir_dim_may_equal(x->dims, inner_a, inner_b))
         return infer_reject(x, "inner dimensions differ: %s and %s", infer_show_dim(x, inner_a),
                             infer_show_dim(x, inner_b));
     ir_type bias = infer_untyped(1, &columns);
     TRY(infer_expect(x, IR_IN(matmul, bias), &bias));
     a.rank -= 2;
     b.rank -= 2;
-    if (!ir_broadcast(&a, &b, &y))
+    if (!ir_broadcast(x->dims, &a, &b, &y))
         return infer_reject(x, "leading dimensions do not broadcast: %s and %s", infer_show(x, infer_in(x, 0)),
                             infer_show(x, infer_in(x, 1)));
     y.dtype = IR_NO_DTYPE;
@@ -76,7 +76,8 @@ static ampc_status window_count(const inference *x, int axis, const window *w, i
 static ampc_status conv_check_channels(const inference *x, const ir_type *in, const ir_type *w)
 {
     int64_t group = infer_attr(x, "group")->i;
-    if (ir_dim_mul(x->dims, w->dims[1], group) != in->dims[1])
+    const ir_dim channels = ir_dim_mul(x->dims, w->dims[1], group);
+    if (channels == IR_DIM_NONE || !ir_dim_may_equal(x->dims, channels, in->dims[1]))
         return infer_reject(x, "channels differ: %s in the input, %s * group %" PRId64 " in the weight",
                             infer_show_dim(x, in->dims[1]), infer_show_dim(x, w->dims[1]), group);
     if (ir_dim_div(x->dims, w->dims[0], group) == IR_DIM_NONE)

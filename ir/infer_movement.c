@@ -24,7 +24,7 @@ static ir_dim unmatched_product(ir_dim_table *t, const ir_type *a, const ir_type
 static bool same_count(ir_dim_table *t, const ir_type *a, const ir_type *b)
 {
     ir_dim left = unmatched_product(t, a, b), right = unmatched_product(t, b, a);
-    if (left != IR_DIM_NONE && left == right) return true;
+    if (left != IR_DIM_NONE && right != IR_DIM_NONE && ir_dim_may_equal(t, left, right)) return true;
     return ir_type_count(t, a) == 0 && ir_type_count(t, b) == 0;
 }
 
@@ -66,7 +66,7 @@ ampc_status infer_expand(const inference *x)
     ir_type to, both;
     TRY(infer_shape(x, "shape", &to));
     to.dtype = from->dtype;
-    if (!ir_broadcast(from, &to, &both) || !ir_type_same_shape(&both, &to))
+    if (!ir_broadcast(x->dims, from, &to, &both) || !ir_type_may_have_shape(x->dims, &both, &to))
         return infer_reject(x, "cannot expand %s to %s", infer_show(x, from), infer_show(x, &to));
     return infer_result(x, 0, to);
 }
@@ -83,9 +83,11 @@ ampc_status infer_concat(const inference *x)
         ir_type part = *infer_in(x, i);
         ir_dim size = axis < part.rank ? part.dims[axis] : 0;
         part.dims[axis] = full.dims[axis];
-        if (!ir_type_same_shape(&part, &full))
+        if (!ir_type_may_have_shape(x->dims, &part, &full))
             return infer_reject(x, "operands differ outside axis %d: %s and %s", axis, infer_show(x, infer_in(x, 0)),
                                 infer_show(x, infer_in(x, i)));
+        for (int k = 0; k < full.rank; k++)
+            if (!ir_dim_is_symbolic(part.dims[k])) full.dims[k] = part.dims[k];
         full.dims[axis] = ir_dim_add(x->dims, full.dims[axis], size);
     }
     return infer_result(x, 0, full);
@@ -100,7 +102,7 @@ ampc_status infer_split(const inference *x)
     TRY(infer_list(x, "sizes", n, &sizes));
     ir_dim sum = 0, size = part.dims[axis];
     for (int i = 0; i < n; i++) sum = ir_dim_add(x->dims, sum, sizes[i]);
-    if (sum != size)
+    if (!ir_dim_may_equal(x->dims, sum, size))
         return infer_reject(x, "sizes add up to %s, axis %d has %s", infer_show_dim(x, sum), axis,
                             infer_show_dim(x, size));
     for (int i = 0; i < n; i++) {

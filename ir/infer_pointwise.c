@@ -23,19 +23,24 @@ ampc_status infer_trilu(const inference *x)
     return infer_same(x);
 }
 
-static bool broadcast_dim(ir_dim a, ir_dim b, ir_dim *out)
+/* A symbolic size that meets a number is that number or 1. Of two that differ, one is 1 or they are equal. */
+static bool broadcast_dim(ir_dim_table *t, ir_dim a, ir_dim b, ir_dim *out)
 {
     *out = a == 1 ? b : a;
-    return a == b || a == 1 || b == 1;
+    if (a == b || a == 1 || b == 1) return true;
+    const bool symbolic_a = ir_dim_is_symbolic(a), symbolic_b = ir_dim_is_symbolic(b);
+    if (symbolic_a && symbolic_b) *out = ir_dim_max(t, a, b);
+    else if (symbolic_a) *out = b;
+    return *out != IR_DIM_NONE && (ir_dim_may_equal(t, a, b) || ir_dim_may_equal(t, a, 1) || ir_dim_may_equal(t, b, 1));
 }
 
-bool ir_broadcast(const ir_type *a, const ir_type *b, ir_type *out)
+bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out)
 {
     int rank = a->rank > b->rank ? a->rank : b->rank;
     ir_type result = {.dtype = a->dtype, .rank = rank};
     for (int i = 1; i <= rank; i++) {
         ir_dim x = i <= a->rank ? a->dims[a->rank - i] : 1, y = i <= b->rank ? b->dims[b->rank - i] : 1;
-        if (!broadcast_dim(x, y, &result.dims[rank - i])) return false;
+        if (!broadcast_dim(t, x, y, &result.dims[rank - i])) return false;
     }
     *out = result;
     return true;
@@ -46,7 +51,7 @@ ampc_status infer_broadcast(const inference *x)
     ir_type shape = *infer_in(x, 0);
     for (int i = 1; i < x->node->n_in; i++) {
         ir_type before = shape;
-        if (!ir_broadcast(&before, infer_in(x, i), &shape))
+        if (!ir_broadcast(x->dims, &before, infer_in(x, i), &shape))
             return infer_reject(x, "shapes do not broadcast: %s and %s", infer_show(x, &before),
                                 infer_show(x, infer_in(x, i)));
     }

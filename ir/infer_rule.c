@@ -47,7 +47,7 @@ const ir_type *infer_operand(const inference *x, const char *slot)
 ampc_status infer_expect(const inference *x, int i, const ir_type *shape)
 {
     const ir_type *is = infer_in(x, i);
-    if (!is || ir_type_same_shape(is, shape)) return AMPC_OK;
+    if (!is || ir_type_may_have_shape(x->dims, is, shape)) return AMPC_OK;
     ir_type expected = *shape;
     expected.dtype = is->dtype;
     return infer_reject(x, "%s must be %s, is %s", infer_slot(x, i)->name, infer_show(x, &expected), infer_show(x, is));

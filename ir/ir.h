@@ -282,6 +282,7 @@ void ir_graph_and_subgraphs(const ir_graph *g, arena *a, ir_graph_list *out);
 
 bool ir_type_equal(const ir_type *a, const ir_type *b);
 bool ir_type_same_shape(const ir_type *a, const ir_type *b);
+bool ir_type_may_have_shape(ir_dim_table *t, const ir_type *a, const ir_type *b); /* for some sizes of the symbols */
 ir_type ir_type_scalar(ir_dtype t);
 ir_type ir_type_make(ir_dtype t, int rank, const int64_t *dims);
 ir_dim ir_type_count(ir_dim_table *t, const ir_type *type); /* number of elements, possibly symbolic */
@@ -352,8 +353,9 @@ void ir_store(ir_builder *b, ir_storage *s, ir_value *v);
 /* Checks operands and attributes of a node and sets the types of its results. Errors name the node and both values
  * ("inner dimensions differ: 784 and 785"). */
 ampc_status ir_infer(ir_node *n, diag *d);
-/* NumPy broadcasting of two shapes; false if they do not broadcast. Different symbols never do. */
-bool ir_broadcast(const ir_type *a, const ir_type *b, ir_type *out);
+/* NumPy broadcasting of two shapes; false if they do not broadcast. Symbolic dimensions that may be equal or 1 do: the
+ * check is repeated when their sizes are known. */
+bool ir_broadcast(ir_dim_table *t, const ir_type *a, const ir_type *b, ir_type *out);
 
 /* ---- bound.c: checks with the sizes of symbols known ------------------------------------------ */
 

@@ -11,6 +11,14 @@ bool ir_type_same_shape(const ir_type *a, const ir_type *b)
     return true;
 }
 
+bool ir_type_may_have_shape(ir_dim_table *t, const ir_type *a, const ir_type *b)
+{
+    if (a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (!ir_dim_may_equal(t, a->dims[i], b->dims[i])) return false;
+    return true;
+}
+
 bool ir_type_equal(const ir_type *a, const ir_type *b) { return a->dtype == b->dtype && ir_type_same_shape(a, b); }
 
 ir_type ir_type_scalar(ir_dtype t) { return (ir_type){.dtype = t}; }

@@ -36,13 +36,14 @@ static void plain_reshape(emitter *e, const ir_node *n)
     emit_finish(&op);
 }
 
-/* Lists the axes of size 1 that `longer` has in addition to `shorter`; -1: there are other differences. */
+/* Lists the axes that `longer` has in addition to `shorter`, of size 1 or a symbol that must be 1; -1: there are other
+ * differences. */
 static int added_axes(const ir_type *longer, const ir_type *shorter, int64_t *axes)
 {
     int count = 0, k = 0;
     for (int i = 0; i < longer->rank; i++)
         if (k < shorter->rank && longer->dims[i] == shorter->dims[k]) k++;
-        else if (longer->dims[i] == 1) axes[count++] = i;
+        else if (longer->dims[i] == 1 || ir_dim_is_symbolic(longer->dims[i])) axes[count++] = i;
         else return -1;
     return k == shorter->rank ? count : -1;
 }

@@ -219,8 +219,8 @@ bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     bool ok = true;
     for (size_t i = 0; i < g->n_node; i++) ok &= lower_node(im, scope, i);
-    for (size_t i = 0; i < g->n_value_info; i++) onnx_check_declared(im, scope, g->value_info[i]);
-    for (size_t i = 0; i < g->n_output; i++) onnx_check_declared(im, scope, g->output[i]);
+    onnx_check_declared(im, scope, g->value_info, g->n_value_info);
+    onnx_check_declared(im, scope, g->output, g->n_output);
     return ok && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 

@@ -162,6 +162,8 @@ int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise);
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since);
 /* Whether no element is symbolic; reports the first that is. */
 bool onnx_numeric(onnx_node *n, onnx_list list, const char *what);
+/* How to bind a symbol of d, for messages: "--dim N=16". */
+const char *onnx_dim_option(const onnx_node *n, ir_dim d);
 /* A dimension as a number; reports a symbolic one and returns 1. */
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what);
 
@@ -230,14 +232,24 @@ const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int inde
 const Onnx__TypeProto__Tensor *onnx_tensor_type(const Onnx__ValueInfoProto *info); /* NULL: not a tensor */
 /* The model's declaration of a value in the node's graph, complete or partial; NULL: none. */
 const Onnx__ValueInfoProto *onnx_find_declared(const onnx_node *n, const char *name);
-/* The type that a declaration states. Sets used[i] if dimension binding i applies; `used` may be NULL. `what`
- * describes the value in messages, for example "graph input". */
-ampc_status onnx_declared_type(onnx_importer *im, const char *what, const Onnx__ValueInfoProto *info, bool *used,
-                               ir_type *out);
-/* Reports a declaration that contradicts the inferred type. */
-void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, const Onnx__ValueInfoProto *info);
+typedef struct onnx_declaration {
+    const char *what; /* describes the value in messages, for example "graph input" */
+    const Onnx__ValueInfoProto *info;
+    int rank; /* if it states no shape; -1: unknown, which is an error */
+} onnx_declaration;
+
+/* The type that a declaration states. Sizes that it leaves open are symbols: "x_dim0" for axis 0 of value x. Sets
+ * used[i] if dimension binding i applies; `used` may be NULL. */
+ampc_status onnx_declared_type(onnx_importer *im, const onnx_declaration *d, bool *used, ir_type *out);
+/* Reports an element type that contradicts the inferred one, and remarks on shapes that do. */
+void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, Onnx__ValueInfoProto *const *infos, size_t n);
 /* A new symbol for a size that cannot be inferred. */
 ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis);
+
+/* ---- input_rank.c ---------------------------------------------------------------------------- */
+
+/* The rank of a graph input that is declared without a shape, or -1. */
+int onnx_input_rank(onnx_importer *im, const onnx_scope *scope, const char *input);
 
 /* ---- scope.c --------------------------------------------------------------------------------- */
 

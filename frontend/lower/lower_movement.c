@@ -19,7 +19,8 @@ static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
     dims[unknown] = rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
     if (dims[unknown] != IR_DIM_NONE) return;
     if (ir_dim_is_symbolic(count) || ir_dim_is_symbolic(rest))
-        onnx_refuse(n, "cannot divide %s elements by %s: bind the dimensions", DIM_TEXT(n, count), DIM_TEXT(n, rest));
+        onnx_refuse(n, "cannot divide %s elements by %s: bind a size, for example %s", DIM_TEXT(n, count),
+                    DIM_TEXT(n, rest), onnx_dim_option(n, ir_dim_is_symbolic(rest) ? rest : count));
     else onnx_reject(n, "cannot divide %lld elements by %lld", (long long)count, (long long)rest);
 }
 
@@ -73,7 +74,8 @@ void onnx_lower_squeeze(onnx_node *n)
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
         if (!drop) dims[rank++] = x->dims[i];
-        else if (x->dims[i] != 1) onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
+        else if (!ir_dim_may_equal(n->dims, x->dims[i], 1))
+            onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
     }
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, rank);
 }
@@ -210,7 +212,7 @@ void onnx_lower_expand(onnx_node *n)
     onnx_list shape = onnx_const_shape(n, 1);
     if (n->failed) return;
     ir_type target = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
-    if (!ir_broadcast(&n->in[0]->type, &target, &both))
+    if (!ir_broadcast(n->dims, &n->in[0]->type, &target, &both))
         onnx_reject(n, "%s does not broadcast to %s",
                     ir_type_print(n->importer->module, &n->in[0]->type, n->importer->scratch),
                     ir_type_print(n->importer->module, &target, n->importer->scratch));

@@ -99,11 +99,23 @@ onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since)
     return onnx_const_list(n, i);
 }
 
+const char *onnx_dim_option(const onnx_node *n, ir_dim d)
+{
+    const size_t count = ir_dim_symbol_count(n->dims);
+    int64_t *sizes = arena_array(n->importer->scratch, count + 1, sizeof *sizes), value;
+    size_t symbol = SIZE_MAX;
+    for (size_t i = 0; i < count; i++) sizes[i] = -1;
+    if (!ir_dim_is_symbolic(d) || ir_dim_eval(n->dims, d, sizes, &value, &symbol) || symbol == SIZE_MAX) return "--dim";
+    return arena_printf(n->importer->scratch, "--dim %s=16", ir_dim_symbol_name(n->dims, symbol));
+}
+
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
 {
     if (d >= IR_DIM_LOWEST) return d;
-    onnx_refuse(n, "%s is %s, but must be a number: bind the dimension", what,
-                d == IR_DIM_NONE ? "not computable" : ir_dim_print(n->dims, d, n->importer->scratch));
+    if (d == IR_DIM_NONE) onnx_refuse(n, "%s is not computable, but must be a number", what);
+    else
+        onnx_refuse(n, "%s is %s, but must be a number: bind it, for example %s", what,
+                    ir_dim_print(n->dims, d, n->importer->scratch), onnx_dim_option(n, d));
     return 1;
 }
 

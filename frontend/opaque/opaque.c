@@ -238,7 +238,8 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
     const Onnx__ValueInfoProto *info = onnx_find_declared(n, name);
     if (n->types) *out = n->types[i];
     if (n->types || opaque_type(n, i, out)) return;
-    if (info && info->type) n->failed = onnx_declared_type(n->importer, "result", info, NULL, out) != AMPC_OK;
+    const onnx_declaration d = {"result", info, -1};
+    if (info && info->type) n->failed = onnx_declared_type(n->importer, &d, NULL, out) != AMPC_OK;
     else
         onnx_refuse(n,
                     "the operator is opaque, and the model does not declare the type of its result '%s' (shape "

@@ -162,7 +162,7 @@ static bool multiplied(onnx_node *n, int right, ir_dtype dtype, ir_type *out)
     a.rank = a.rank > 1 ? a.rank - 2 : 0;
     b.rank = b.rank > 1 ? b.rank - 2 : 0;
     a.dtype = b.dtype = dtype;
-    if (!ir_broadcast(&a, &b, out)) return false;
+    if (!ir_broadcast(n->dims, &a, &b, out)) return false;
     out->dtype = dtype;
     if (rows != IR_DIM_NONE) out->dims[out->rank++] = rows;
     if (columns != IR_DIM_NONE) out->dims[out->rank++] = columns;

@@ -127,7 +127,7 @@ bool opaque_broadcast(onnx_node *n, int i, ir_type *out)
 {
     ir_type all = n->in[0]->type;
     for (int k = 1; k < n->n_in; k++)
-        if (!ir_broadcast(&all, &n->in[k]->type, &all)) return false;
+        if (!ir_broadcast(n->dims, &all, &n->in[k]->type, &all)) return false;
     out->rank = all.rank;
     memcpy(out->dims, all.dims, sizeof out->dims);
     return i == 0;

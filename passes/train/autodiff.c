@@ -68,7 +68,8 @@ static void mark_flow(autodiff *a)
     }
 }
 
-/* Sums dx over the axes that broadcasting added or stretched, which restores the operand's shape. */
+/* Sums dx over the axes that broadcasting added or stretched, which restores the operand's shape. A symbolic size of
+ * the operand is taken as not stretched; the reshape is refused for sizes where it is. */
 static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
 {
     const ir_type *from = &dx->type, *to = &operand->type;
@@ -76,7 +77,7 @@ static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
     int64_t axes[IR_MAX_RANK];
     int n = 0, lead = from->rank - to->rank;
     for (int i = 0; i < from->rank; i++)
-        if (i < lead || from->dims[i] != to->dims[i - lead]) axes[n++] = i;
+        if (i < lead || (to->dims[i - lead] == 1 && from->dims[i] != 1)) axes[n++] = i;
     return ir_reshape_like(b, ir_reduce_sum(b, dx, axes, n, false), to);
 }
 

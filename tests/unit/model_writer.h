@@ -49,11 +49,11 @@ static inline void model_dim(wire *w, const char *part)
 {
     wire d = {0};
     if (isdigit((unsigned char)*part) || *part == '-') wire_int(&d, 1, atoll(part));
-    else if (*part != '?') wire_text(&d, 2, part);
+    else if (strcmp(part, "?") != 0) wire_text(&d, 2, part + (*part == '?'));
     wire_message(w, 1, &d);
 }
 
-/* Adds a ValueInfoProto. `dims` NULL: no shape; "?" in it: an unknown dimension. `type` 0: no element type. */
+/* Adds a ValueInfoProto. `dims` NULL: no shape; "?" in it: an unknown dimension, "??" one named "?". `type` 0: no element type. */
 static inline void model_value(model *m, uint32_t field, const char *name, int type, const char *dims)
 {
     wire shape = {0}, tensor = {0}, proto = {0}, info = {0};

@@ -105,6 +105,21 @@ static void check_sample(const sample *s, const int64_t *sizes)
     if (dim(text) != s->d) fail_msg("%s reads as %s", text, print(dim(text)));
 }
 
+static void may_be_equal(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool expected;
+    } rows[] = {{"3", "3", true},         {"3", "4", false},     {"N", "4", true},   {"N", "T", true},
+                {"N+5", "4", false},      {"N+2", "N+4", false}, {"N*T", "6", true}, {"max(0,N-3)", "N+1", false},
+                {"N", "max(0,N-3)", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ir_dim_may_equal(table, dim(rows[i].a), dim(rows[i].b)), rows[i].expected);
+        assert_int_equal(ir_dim_may_equal(table, dim(rows[i].b), dim(rows[i].a)), rows[i].expected);
+    }
+}
+
 static void random_values(void **state)
 {
     (void)state;
@@ -132,6 +147,7 @@ static void random_values(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(canonical), TEST(bounds), TEST(malformed), TEST(random_values)};
+    const struct CMUnitTest tests[] = {TEST(canonical), TEST(bounds), TEST(may_be_equal), TEST(malformed),
+                                       TEST(random_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
