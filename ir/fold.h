@@ -49,6 +49,11 @@ static inline ir_dim fold_number(ir_dtype t, int64_t bits)
 }
 ir_dim fold_wrap(ir_dtype t, ir_dim v);
 
+/* Element k of a known value becomes element i of the result. */
+void fold_copy(const cells *to, int64_t i, const ir_const_value *from, int64_t k);
+
+/* Evaluates a formula without bounds on floats, in double. */
+double fold_float(ir_formula formula, double a, double b);
 /* Evaluates a formula on integers; IR_DIM_NONE if the result is not known. */
 ir_dim fold_integer(const fold_state *f, ir_formula formula, ir_dim a, ir_dim b);
 /* The same with bounds; IR_DIM_NONE for an absent bound. */

@@ -25,6 +25,12 @@ int64_t fold_view_at(const fold_view *v, const ir_type *shape, int64_t index)
     return at;
 }
 
+void fold_copy(const cells *to, int64_t i, const ir_const_value *from, int64_t k)
+{
+    if (to->floats) to->floats[i] = from->floats[k];
+    else to->ints[i] = from->ints[k];
+}
+
 double fold_round(ir_dtype t, double v)
 {
     unsigned char bytes[8];

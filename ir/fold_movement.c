@@ -6,12 +6,6 @@
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static void copy_one(const cells *to, int64_t i, const ir_const_value *from, int64_t k)
-{
-    if (to->floats) to->floats[i] = from->floats[k];
-    else to->ints[i] = from->ints[k];
-}
-
 static int64_t count_of(const ir_type *shape)
 {
     int64_t count = 1;
@@ -25,7 +19,7 @@ static bool copy_all(const cells *to, fold_view target, const ir_const_value *fr
 {
     int64_t count = count_of(shape);
     for (int64_t i = 0; i < count; i++)
-        copy_one(to, fold_view_at(&target, shape, i), from, fold_view_at(&source, shape, i));
+        fold_copy(to, fold_view_at(&target, shape, i), from, fold_view_at(&source, shape, i));
     return true;
 }
 
@@ -136,8 +130,8 @@ bool fold_pad(const fold_state *f)
             int64_t source = pad_source(rest % to->dims[k] - before[k], from->dims[k], mode);
             at = source < 0 || at < 0 ? -1 : at + source * dense.stride[k];
         }
-        if (at >= 0) copy_one(&f->out[0], i, f->in[0], at);
-        else if (value) copy_one(&f->out[0], i, value, 0);
+        if (at >= 0) fold_copy(&f->out[0], i, f->in[0], at);
+        else if (value) fold_copy(&f->out[0], i, value, 0);
     }
     return true;
 }
@@ -151,7 +145,7 @@ bool fold_gather(const fold_state *f)
         int64_t outer = i / inner / indices->count, index = indices->ints[i / inner % indices->count];
         if (index < 0 && index >= -size) index += size;
         if (index < 0 || index >= size) return false;
-        copy_one(&f->out[0], i, table, (outer * size + index) * inner + i % inner);
+        fold_copy(&f->out[0], i, table, (outer * size + index) * inner + i % inner);
     }
     return true;
 }
@@ -164,7 +158,7 @@ bool fold_trilu(const fold_state *f)
     bool upper = f->node->attr[IR_ATTR(trilu, upper)].i;
     for (int64_t i = 0; i < f->out[0].count; i++) {
         int64_t diagonal = i % columns - i / columns % rows;
-        if (upper ? diagonal >= k : diagonal <= k) copy_one(&f->out[0], i, f->in[0], i);
+        if (upper ? diagonal >= k : diagonal <= k) fold_copy(&f->out[0], i, f->in[0], i);
     }
     return true;
 }
@@ -177,7 +171,7 @@ bool fold_where(const fold_state *f)
     for (int i = 0; i < 3; i++) views[i] = fold_view_broadcast(&f->in[i]->type, shape);
     for (int64_t i = 0; i < f->out[0].count; i++) {
         int from = f->in[0]->ints[fold_view_at(&views[0], shape, i)] ? 1 : 2;
-        copy_one(&f->out[0], i, f->in[from], fold_view_at(&views[from], shape, i));
+        fold_copy(&f->out[0], i, f->in[from], fold_view_at(&views[from], shape, i));
     }
     return true;
 }

@@ -30,6 +30,11 @@ static double value_of(ir_formula formula, double a, double b, const numbers *n)
     }
 }
 
+double fold_float(ir_formula formula, double a, double b)
+{
+    return value_of(formula, a, b, &(numbers){-INFINITY, INFINITY, IR_DIM_NONE, IR_DIM_NONE});
+}
+
 static void read_bound(const fold_state *f, int i, double *real, ir_dim *integer)
 {
     const ir_const_value *bound = i < f->node->n_in ? f->in[i] : NULL;

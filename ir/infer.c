@@ -108,15 +108,18 @@ static const struct {
     {"start", -HUGE_VAL, HUGE_VAL},                                 /* of slices: checked only if elements are read */
 };
 
+/* The words of an attribute with this name and default. */
 static const struct {
-    const char *name, *words;
+    const char *name, *initial, *words;
 } vocabularies[] = {
-    {"mode", " constant reflect edge wrap "},
-    {"reduction", " none sum mean "},
-    {"method", " nearest linear cubic "},
-    {"rounding", " round_prefer_floor round_prefer_ceil floor ceil "},
-    {"coordinates", " half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn"
-                    " tf_crop_and_resize "},
+    {"mode", "constant", " constant reflect edge wrap "},
+    {"reduction", "mean", " none sum mean "},
+    {"reduction", "none", " none add mul max min "},
+    {"method", "nearest", " nearest linear cubic "},
+    {"rounding", "round_prefer_floor", " round_prefer_floor round_prefer_ceil floor ceil "},
+    {"coordinates", "half_pixel",
+     " half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn"
+     " tf_crop_and_resize "},
 };
 
 static ampc_status check_range(const inference *x, const ir_slot *slot, double v)
@@ -148,7 +151,7 @@ static ampc_status check_items(const inference *x, const ir_slot *slot, const ir
 static ampc_status check_word(const inference *x, const ir_slot *slot, const char *word)
 {
     for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
-        if (strcmp(vocabularies[i].name, slot->name)) continue;
+        if (strcmp(vocabularies[i].name, slot->name) || strcmp(vocabularies[i].initial, slot->initial.s)) continue;
         char expected[32];
         int n = snprintf(expected, sizeof expected, " %s ", word);
         if (n >= (int)sizeof expected || strchr(word, ' ') || !strstr(vocabularies[i].words, expected))

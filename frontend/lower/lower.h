@@ -151,6 +151,8 @@ const ir_const_value *onnx_const(onnx_node *n, int i);
 /* Like onnx_const, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
  * that training leaves alone (IR_HELD_READ). Not for data that a derivative passes through. */
 const ir_const_value *onnx_const_numbers(onnx_node *n, int i);
+/* Like onnx_const_numbers, for a mandatory operand whose values determine the size of the result; never symbolic. */
+const ir_const_value *onnx_const_sizing(onnx_node *n, int i);
 /* A list of integers from an operand of rank 0 or 1. `present` is false if the operand is absent. */
 onnx_list onnx_const_list(onnx_node *n, int i);
 /* Like onnx_const_list, for a shape: at most ONNX_MAX_RANK dimensions, none of them negative. */
@@ -173,6 +175,8 @@ int onnx_axis(onnx_node *n, ir_dim axis, int rank);
 void onnx_axes(onnx_node *n, onnx_list axes, int rank, bool *set);
 /* An i64[count] value with these dimensions, from a new `dims` node. */
 ir_value *onnx_dims_value(onnx_node *n, const ir_dim *items, int count);
+/* 0, 1, ... in an integer type. */
+ir_value *onnx_iota(onnx_node *n, ir_dtype dtype, ir_dim size);
 /* Reshapes a one-element value to a scalar. */
 ir_value *onnx_scalar_of(onnx_node *n, ir_value *v);
 

@@ -65,7 +65,7 @@ void onnx_lower_constant_of_shape(onnx_node *n)
 
 /* ---- Range ----------------------------------------------------------------------------------- */
 
-static ir_value *iota(onnx_node *n, ir_dtype dtype, ir_dim size)
+ir_value *onnx_iota(onnx_node *n, ir_dtype dtype, ir_dim size)
 {
     ir_node *node = ir_new(n->b, IR_OP_iota, 0);
     ir_set_list(node, IR_ATTR(iota, size), &size, 1);
@@ -77,7 +77,7 @@ static ir_value *iota(onnx_node *n, ir_dtype dtype, ir_dim size)
 static ir_value *ramp(onnx_node *n, ir_dtype dtype, ir_dim size, double start, double delta)
 {
     ir_dtype counter = ir_dtype_is_float(dtype) ? IR_i64 : dtype;
-    ir_value *v = ir_cast(n->b, iota(n, counter, size), dtype);
+    ir_value *v = ir_cast(n->b, onnx_iota(n, counter, size), dtype);
     if (delta != 1) v = ir_binary(n->b, IR_OP_mul, v, ir_scalar(n->b, dtype, delta));
     if (start != 0) v = ir_binary(n->b, IR_OP_add, v, ir_scalar(n->b, dtype, start));
     return v;

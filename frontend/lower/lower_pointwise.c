@@ -113,6 +113,18 @@ void onnx_lower_where(onnx_node *n)
     n->out[0] = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, n->in[0], n->in[1], n->in[2]));
 }
 
+/* The bytes of the operand as another type of the same size. */
+void onnx_lower_bit_cast(onnx_node *n)
+{
+    const int64_t to = onnx_int(n, "to", 0);
+    const ir_dtype type = onnx_type_dtype(to);
+    if (type == IR_NO_DTYPE) onnx_refuse(n, "a cast to %s is not supported", onnx_type_name(to));
+    if (n->failed) return;
+    ir_node *node = ir_new(n->b, IR_OP_bit_cast, 1, n->in[0]);
+    ir_set_dtype(node, IR_ATTR(bit_cast, to), type);
+    n->out[0] = ir_done(n->b, node);
+}
+
 /* ---- casts ----------------------------------------------------------------------------------- */
 
 /* A cast to the type that its operand already has tells mixed precision which type to use, so it is kept. */

@@ -46,6 +46,18 @@ const ir_const_value *onnx_const_numbers(onnx_node *n, int i)
     return const_or_refuse(n, i, c ? c : const_initializer(n, v));
 }
 
+const ir_const_value *onnx_const_sizing(onnx_node *n, int i)
+{
+    const ir_const_value *c = ir_const_get(n->importer->consts, n->in[i]);
+    if (!c) c = const_initializer(n, n->in[i]);
+    bool is_known = c != NULL;
+    for (int64_t k = 0; is_known && c->ints && k < c->count; k++) is_known = !ir_dim_is_symbolic(c->ints[k]);
+    if (!is_known)
+        onnx_refuse(n, "the size of its result depends on values of input %d ('%s'), which is computed at run time", i,
+                    operand_name(n, i));
+    return is_known ? c : NULL;
+}
+
 onnx_list onnx_const_list(onnx_node *n, int i)
 {
     if (!onnx_in(n, i)) return (onnx_list){0};

@@ -22,29 +22,42 @@ typedef struct gather_rows {
     long long outer, entries, inner, count;
 } gather_rows;
 
+enum { PLACES_RANK = 12 /* IR_MAX_RANK */ };
+
+/* The rows that indices address: see kernels/places.h. */
+typedef struct cuda_places {
+    const void *indices;
+    int dtype; /* of the indices */
+    int step, *fault;
+    int rank, depth;
+    long long dims[PLACES_RANK], base[PLACES_RANK]; /* of the items */
+    long long size[PLACES_RANK], stride[PLACES_RANK];
+    long long count, rows, inner;
+} cuda_places;
+
 /* One pass of a stable radix sort of keys (rows of the table) with their original positions. */
 typedef struct gather_sort {
-    const void *indices; /* the first pass computes its keys from them; NULL in later passes */
+    cuda_places places;
+    int is_first; /* the first pass computes its keys from the places */
     const unsigned *keys, *positions;
     unsigned *sorted_keys, *sorted_positions;
-    unsigned *counts; /* [SORT_DIGITS, blocks] */
-    int dtype;
-    int step, *fault;
-    int shift;                      /* bit position of this pass's digit */
-    long long entries, count, each; /* each: keys per block */
+    unsigned *counts;      /* [SORT_DIGITS, blocks] */
+    int shift;             /* bit position of this pass's digit */
+    long long count, each; /* each: keys per block */
     int blocks;
 } gather_sort;
 
-/* Adds dy [outer, count, inner] into dx [outer, entries, inner], which is zero before. */
-typedef struct gather_sums {
+/* Reduces dy [outer, count, inner] into dx [outer, entries, inner]. */
+typedef struct row_sums {
     const void *dy;
     void *dx;
     int dy_dtype, dx_dtype;
     const unsigned *keys, *positions; /* sorted */
-    float *partial; /* [outer, runs, 2, inner]: the run's sum for the row shared with the previous run, and for
-                               the row shared only with the next run */
+    void *partial; /* [outer, runs, 2, inner] carriers: the run's sum for the row shared with the previous run, and
+                               for the row shared only with the next run */
+    int mode;      /* of a scatter: k_scatter_mode */
     long long outer, entries, inner, count, runs;
     int lanes; /* adjacent threads per run, each with one tile of columns */
-} gather_sums;
+} row_sums;
 
 #endif

@@ -20,10 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024 };
+enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024, MAX_DEPTH = 8 };
 
 /* Operands that must be constant in a static graph: operands `first` to `last` of op. These are shapes, axes
- * and amounts, and the switches of Dropout. */
+ * and amounts, values that the size of the result depends on, and the switches of Dropout. */
 static const struct {
     const char *op;
     size_t first, last;
@@ -33,6 +33,7 @@ static const struct {
     {"ReduceMax", 1, 1}, {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},  {"Unsqueeze", 1, 1},       {"Split", 1, 1},
     {"TopK", 1, 1},      {"OneHot", 1, 1},    {"Range", 0, 2},    {"ConstantOfShape", 0, 0}, {"Trilu", 1, 1},
     {"CumSum", 1, 1},    {"Dropout", 1, 2},
+    {"MaxUnpool", 2, 2}, {"Col2Im", 1, 2}, {"CenterCropPad", 1, 1},
 };
 
 typedef struct test_case {
@@ -94,6 +95,23 @@ static bool read_case(test_case *t)
     return true;
 }
 
+/* Marks the graph inputs from whose values `name` is computed; shapes of inputs are known anyway. */
+static bool mark_sources(test_case *t, const char *name, int depth)
+{
+    const Onnx__GraphProto *g = t->file->model->graph;
+    bool any = false;
+    for (int v = 0; v < t->n_in; v++)
+        if (strcmp(t->in_names[v], name) == 0) any = t->bind[v] = true;
+    for (size_t k = 0; k < g->n_node && depth < MAX_DEPTH; k++)
+        for (size_t o = 0; o < g->node[k]->n_output; o++) {
+            const Onnx__NodeProto *n = g->node[k];
+            if (strcmp(n->output[o], name) != 0 || !strcmp(n->op_type, "Shape") || !strcmp(n->op_type, "Size"))
+                continue;
+            for (size_t i = 0; i < n->n_input; i++) any |= mark_sources(t, n->input[i], depth + 1);
+        }
+    return any;
+}
+
 /* Marks the inputs that some node uses as a shape-like operand. Returns false if there are none. */
 static bool mark_shape_like(test_case *t)
 {
@@ -103,8 +121,7 @@ static bool mark_shape_like(test_case *t)
         for (size_t r = 0; r < sizeof shape_like / sizeof *shape_like; r++) {
             if (strcmp(g->node[k]->op_type, shape_like[r].op) != 0) continue;
             for (size_t i = shape_like[r].first; i <= shape_like[r].last && i < g->node[k]->n_input; i++)
-                for (int v = 0; v < t->n_in; v++)
-                    if (strcmp(t->in_names[v], g->node[k]->input[i]) == 0) any = t->bind[v] = true;
+                any |= mark_sources(t, g->node[k]->input[i], 0);
         }
     return any;
 }

@@ -142,6 +142,16 @@ static ir_value *build_gather(ir_builder *b, const gradient_row *r, ir_value **i
     return ir_done(b, n);
 }
 
+/* p: axis or batch */
+static ir_value *build_index(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new_array(b, r->op, r->n_in, in, 0);
+    ir_set_int(n, 0, r->p[0]);
+    if (r->text) ir_set_str(n, IR_ATTR(scatter_nd, reduction), r->text);
+    return ir_done(b, n);
+}
+
 /* dy has the shape of the indices in place of axis 0 of a [limit, rest] table. */
 static ir_value *build_gather_grad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
@@ -401,6 +411,26 @@ const gradient_row gradient_rows[] = {
      {{SCALAR, SCALAR}, {S(5), S(5)}, {S(4, 2), S(4)}, {S(2, 2), S(2, 2)}, {S(0), S(0)}, {S(7, 1), S(7)},
       {S(1, 3), S(1)},
       {S(2, 2, 3), S(2, 2)}, {S(9, 2), S(9)}, {S(3, 0), S(3)}, END_SETS}},
+    {"gather_elements", IR_OP_gather_elements, build_index, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(3), S(5)}, {S(3, 2), S(4, 2)}, {S(4, 3), S(2, 1)}, {S(3), S(0)}, {S(3, 2, 2), S(5, 1, 2)}, END_SETS}},
+    {"gather_elements axis 1", IR_OP_gather_elements, build_index, 2, {ANY, INDEX}, 3, {1}, NULL,
+     {{S(2, 3), S(2, 5)}, {S(2, 4, 2), S(1, 4, 2)}, {S(1, 3), S(1, 1)}, {S(0, 3), S(0, 2)}, {S(3, 3), S(3, 3)},
+      END_SETS}},
+    {"gather_nd", IR_OP_gather_nd, build_index, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(3), S(5, 1)}, {S(3, 4), S(1)}, {S(3, 4), S(2)}, {S(3, 3, 2), S(2, 3, 2)}, {S(4, 3), S(0, 1)}, END_SETS}},
+    {"gather_nd batch", IR_OP_gather_nd, build_index, 2, {ANY, INDEX}, 3, {1}, NULL,
+     {{S(2, 3), S(2, 1)}, {S(2, 3, 4), S(2, 5, 1)}, {S(2, 3, 3), S(2, 4, 2)}, {S(0, 3), S(0, 2, 1)},
+      {S(1, 3, 2), S(1, 1)}, END_SETS}},
+#define SCATTER_ELEMENTS(reduction) \
+    {"scatter_elements " reduction, IR_OP_scatter_elements, build_index, 3, {DISTINCT, INDEX, DISTINCT}, 3, {0}, \
+     reduction, {{S(3), S(5), S(5)}, {S(3, 2), S(4, 2), S(4, 2)}, {S(4, 3), S(2, 1), S(2, 1)}, END_SETS}},
+#define SCATTER_ND(reduction) \
+    {"scatter_nd " reduction, IR_OP_scatter_nd, build_index, 3, {DISTINCT, INDEX, DISTINCT}, 3, {0}, reduction, \
+     {{S(3), S(5, 1), S(5)}, {S(3, 4), S(1), S(4)}, {S(3, 3, 2), S(2, 3, 2), S(2, 3, 2)}, END_SETS}},
+    SCATTER_ELEMENTS("none") SCATTER_ELEMENTS("add") SCATTER_ELEMENTS("mul") SCATTER_ELEMENTS("max")
+    SCATTER_ELEMENTS("min") SCATTER_ND("none") SCATTER_ND("add") SCATTER_ND("mul") SCATTER_ND("max") SCATTER_ND("min")
+    {"scatter_nd batch", IR_OP_scatter_nd, build_index, 3, {ANY, INDEX, ANY}, 3, {1}, "add",
+     {{S(2, 3), S(2, 1), S(2)}, {S(2, 3, 4), S(2, 5, 1), S(2, 5, 4)}, END_SETS}},
     {"trilu", IR_OP_trilu, plain, 1, {ANY}, 0, {0}, NULL,
      {{S(1, 1)}, {S(3, 3)}, {S(2, 5)}, {S(5, 2)}, {S(0, 3)}, {S(2, 3, 3)}, {S(7, 7)}, {S(1, 4)}, {S(4, 1)},
       {S(2, 1, 4, 5)}, END_SETS}},

@@ -217,7 +217,33 @@ static void test_slices(void **state)
         {"gather", "f32[1,1,1,1,1,1,1] i64[1,1,1,1,1,1,1]", "",
          "!the result would have 13 dimensions, the limit is 12"},
         {"gather_grad", "f16[2,3,N] i64[2,3]", "shape=[5,N] out=f32", "f32[5,N]"},
-        {"gather_grad", "f16[2,3] i64[2,3]", "shape=[5,N]", "!dy must be f16[2,3,N], is f16[2,3]"}, );
+        {"gather_grad", "f16[2,3] i64[2,3]", "shape=[5,N]", "!dy must be f16[2,3,N], is f16[2,3]"},
+        {"bit_cast", "f32[N]", "to=i64", "!f32 cannot be reinterpreted as i64"},
+        {"bit_cast", "f16[N]", "to=i16", "i16[N]"}, );
+}
+
+static void test_index(void **state)
+{
+    (void)state;
+    RUN({"gather_elements", "f32[5,N] i64[7,N]", "", "f32[7,N]"},
+        {"gather_elements", "f32[5,4] i32[5,0]", "axis=-1", "f32[5,0]"},
+        {"gather_elements", "f32[5] i64[2,3]", "", "!indices must have 1 dimensions, is i64[2,3]"},
+        {"gather_elements", "f32[5,4] i64[2,5]", "", "!axis 1: indices have 5 elements, x has 4"},
+        {"gather_elements", "f32[] i64[]", "", "!axis 0 is out of range for 0 dimensions"},
+        {"gather_nd", "f32[5,4,N] i64[3,2]", "", "f32[3,N]"}, {"gather_nd", "f32[5,4] i64[2]", "", "f32[]"},
+        {"gather_nd", "f32[N,4,5] i64[N,2,1]", "batch=1", "f32[N,2,5]"},
+        {"gather_nd", "f32[N,4,5] i64[M,2,1]", "batch=1", "!batch axis 0: x has N, indices have M"},
+        {"gather_nd", "f32[5] i64[]", "", "!indices must have at least 1 dimensions, is i64[]"},
+        {"gather_nd", "f32[5] i64[1,2]", "", "!the last dimension of indices must be 1 to 1, is 2"},
+        {"gather_nd", "f32[5] i64[1,N]", "", "!the last dimension of indices must be 1 to 1, is N"},
+        {"gather_nd", "f32[5] i64[1,1]", "batch=1", "!batch is 1, must be below the rank of x and indices"},
+        {"scatter_elements", "f32[5] i64[2] f32[2]", "reduction=mul", "f32[5]"},
+        {"scatter_elements", "f32[5] i64[2] f32[3]", "", "!updates must be f32[2], is f32[3]"},
+        {"scatter_elements", "bool[5] i64[2] bool[2]", "reduction=add", "!reduction 'add' is not defined for bool"},
+        {"scatter_elements", "f32[5] i64[2] f32[2]", "reduction=sum",
+         "!reduction \"sum\" is not one of none add mul max min "},
+        {"scatter_nd", "bool[5,N] i64[2,1] bool[2,N]", "", "bool[5,N]"},
+        {"scatter_nd", "f32[5,N] i64[2,1] f32[2]", "", "!updates must be f32[2,N], is f32[2]"}, );
 }
 
 static void test_pointwise(void **state)
@@ -455,9 +481,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_module, close_module)
     const struct CMUnitTest tests[] = {
-        TEST(test_slots),      TEST(test_arity),    TEST(test_attributes), TEST(test_movement), TEST(test_slices),
-        TEST(test_pointwise),  TEST(test_matmul),   TEST(test_conv),       TEST(test_pool),     TEST(test_norm),
-        TEST(test_reductions), TEST(test_training), TEST(test_broadcast),  TEST(test_location), TEST(test_graph),
+        TEST(test_slots),    TEST(test_arity),     TEST(test_attributes), TEST(test_movement),
+        TEST(test_index),    TEST(test_slices),    TEST(test_pointwise),  TEST(test_matmul),
+        TEST(test_conv),     TEST(test_pool),      TEST(test_norm),       TEST(test_reductions),
+        TEST(test_training), TEST(test_broadcast), TEST(test_location),   TEST(test_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
