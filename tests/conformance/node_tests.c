@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024, MAX_DEPTH = 8 };
+enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024, MAX_DEPTH = 16 };
 
 /* Operands that must be constant in a static graph: operands `first` to `last` of op. These are shapes, axes
  * and amounts, values that the size of the result depends on, and the switches of Dropout. */
