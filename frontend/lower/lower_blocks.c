@@ -32,11 +32,18 @@ static ir_value *rearrange(onnx_node *n, const ir_dim *from, const int64_t *perm
     return ir_reshape(n->b, ir_transpose(n->b, ir_reshape(n->b, n->in[0], from, 6), perm), to, 4);
 }
 
-void onnx_lower_depth_to_space(onnx_node *n)
+/* Whether the depth of a block is its row and column, then the channel (mode DCR), or the other way (CRD). */
+static bool blocks_are_first(onnx_node *n, int mode_since)
 {
-    const char *mode = n->opset >= 11 ? onnx_text(n, "mode", "DCR") : "DCR";
+    const char *mode = n->opset >= mode_since ? onnx_text(n, "mode", "DCR") : "DCR";
     const bool blocks_first = strcmp(mode, "DCR") == 0;
     if (!blocks_first && strcmp(mode, "CRD") != 0) onnx_reject(n, "unknown mode '%s'", mode);
+    return blocks_first;
+}
+
+void onnx_lower_depth_to_space(onnx_node *n)
+{
+    const bool blocks_first = blocks_are_first(n, 11);
     const int64_t b = block_size(n);
     if (n->failed) return;
     const ir_dim *x = n->in[0]->type.dims, depth = divide(n, x[1], b * b);
@@ -49,12 +56,14 @@ void onnx_lower_depth_to_space(onnx_node *n)
 
 void onnx_lower_space_to_depth(onnx_node *n)
 {
+    const bool blocks_first = blocks_are_first(n, 28);
     const int64_t b = block_size(n);
     if (n->failed) return;
     const ir_dim *x = n->in[0]->type.dims, height = divide(n, x[2], b), width = divide(n, x[3], b);
     if (n->failed) return;
     const ir_dim to[] = {x[0], ir_dim_mul(n->dims, x[1], b * b), height, width};
-    n->out[0] = rearrange(n, (ir_dim[]){x[0], x[1], height, b, width, b}, (int64_t[]){0, 3, 5, 1, 2, 4}, to);
+    const int64_t *perm = blocks_first ? (int64_t[]){0, 3, 5, 1, 2, 4} : (int64_t[]){0, 1, 3, 5, 2, 4};
+    n->out[0] = rearrange(n, (ir_dim[]){x[0], x[1], height, b, width, b}, perm, to);
 }
 
 /* ---- Col2Im ----------------------------------------------------------------------------------

@@ -157,6 +157,8 @@ void onnx_lower_reverse_sequence(onnx_node *n)
 
 /* ---- MaxUnpool ------------------------------------------------------------------------------- */
 
+static bool is_between(int64_t v, int64_t lowest) { return v >= lowest && v <= INT32_MAX; }
+
 /* The size that pooling with this window would have reduced to x. */
 static bool unpooled_shape(onnx_node *n, ir_dim *dims)
 {
@@ -169,12 +171,13 @@ static bool unpooled_shape(onnx_node *n, ir_dim *dims)
         onnx_reject(n, "kernel_shape, strides and pads must have %d, %d and %d entries", spatial, spatial, 2 * spatial);
     for (int i = 0; i < x->rank && !n->failed; i++) dims[i] = x->dims[i];
     for (int i = 0; i < spatial && !n->failed; i++) {
-        int64_t stride = strides.present ? strides.items[i] : 1, size = kernel.items[i];
-        int64_t cut = pads.present ? pads.items[i] + pads.items[i + spatial] : 0;
-        if (stride < 1 || size < 1 || stride > INT32_MAX || size > INT32_MAX || cut > INT32_MAX || cut < -INT32_MAX)
+        const int64_t stride = strides.present ? strides.items[i] : 1, size = kernel.items[i];
+        const int64_t before = pads.present ? pads.items[i] : 0, after = pads.present ? pads.items[i + spatial] : 0;
+        if (!is_between(stride, 1) || !is_between(size, 1) || !is_between(before, 0) || !is_between(after, 0))
             onnx_reject(n, "kernel_shape, strides or pads of axis %d are out of range", i);
+        if (n->failed) return false;
         const ir_dim steps = ir_dim_mul(n->dims, ir_dim_add(n->dims, x->dims[2 + i], -1), stride);
-        dims[2 + i] = ir_dim_add(n->dims, steps, size - cut);
+        dims[2 + i] = ir_dim_add(n->dims, steps, size - before - after);
     }
     return !n->failed;
 }

@@ -54,7 +54,7 @@ void onnx_lower_prelu(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type, *slope = &n->in[1]->type;
     ir_type both;
-    if (!ir_broadcast(x, slope, &both) || !ir_type_same_shape(&both, x))
+    if (!ir_broadcast(n->dims, x, slope, &both) || !ir_type_same_shape(&both, x))
         onnx_reject(n, "the slope does not broadcast to the shape of the operand");
     n->out[0] = ir_binary(n->b, IR_OP_prelu, n->in[0], n->in[1]);
 }
@@ -116,7 +116,8 @@ void onnx_lower_where(onnx_node *n)
 /* The bytes of the operand as another type of the same size. */
 void onnx_lower_bit_cast(onnx_node *n)
 {
-    const int64_t to = onnx_int(n, "to", 0);
+    if (!onnx_has(n, "to")) onnx_reject(n, "attribute 'to' is missing");
+    const int64_t to = onnx_int(n, "to", ONNX_float32);
     const ir_dtype type = onnx_type_dtype(to);
     if (type == IR_NO_DTYPE) onnx_refuse(n, "a cast to %s is not supported", onnx_type_name(to));
     if (n->failed) return;

@@ -1,8 +1,8 @@
 /* gather.c - rows of a table by index, and the sum of gradients into the rows.
  *
  * x is [outer, length, inner] around the axis. Indices are checked before any element is moved. In the gradient, each
- * thread owns a range of table rows and scans all indices in order, so the order of additions does not depend on the
- * number of threads. */
+ * thread owns a range of tables (outer positions), or a range of table rows and then scans all indices in order, so the
+ * order of additions does not depend on the number of threads. */
 #include "kernels/cpu/cpu.h"
 
 static int64_t index_at(const k_view *indices, int64_t i, int64_t entries)
@@ -84,29 +84,55 @@ static void add_row(const k_view *dy, ir_dtype carrier, void *sums, int64_t inne
     }
 }
 
+/* Adds the gradients at outer position o to the sums of its rows [low, high). */
+static void add_rows(const k_args *args, const k_axis *l, ir_dtype carrier, void *sums, int64_t o, int64_t low,
+                     int64_t high)
+{
+    const k_view *dy = &args->in[0], *indices = &args->in[1];
+    const int64_t n = k_count(indices), base = o * l->length;
+    cpu_tile scratch;
+    if (l->inner > 1 || carrier != IR_f32) {
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t entry = index_at(indices, i, l->length);
+            if (entry >= low && entry < high) add_row(dy, carrier, sums, l->inner, o * n + i, base + entry);
+        }
+        return;
+    }
+    float *column = (float *)sums + base;
+    for (int64_t i = 0; i < n; i += CPU_TILE) { /* rows of one element */
+        const int64_t m = k_min(CPU_TILE, n - i);
+        const float *values = cpu_tile_load(dy, o * n + i, m, IR_f32, &scratch);
+        for (int64_t k = 0; k < m; k++) {
+            const int64_t entry = index_at(indices, i + k, l->length);
+            if (entry >= low && entry < high) column[entry] += values[k];
+        }
+    }
+}
+
 static ampc_status gather_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *indices = &args->in[1], *dx = &args->out[0];
     const k_axis l = k_axis_of(dx, args->attr[IR_ATTR(gather_grad, axis)].i);
     ampc_status status = check_indices(args, indices, l.length);
-    int64_t n = k_count(indices), work = k_count(dx) + k_count(dy);
+    const int64_t work = k_count(dx) + k_count(dy);
     if (status || k_count(dx) == 0) return status;
     ir_dtype carrier = cpu_carrier(dx->dtype);
     void *sums = sums_in_result(args) ? dx->data : args->workspace;
     size_t row_bytes = (size_t)l.inner * ir_dtype_size(carrier);
-    int parts = cpu_threads(args->ctx, work);
+    const int parts = cpu_threads(args->ctx, work);
+    const bool by_table = l.outer >= parts;
 #pragma omp parallel for num_threads(parts) schedule(static, 1)
     for (int part = 0; part < parts; part++) {
-        int64_t low = l.length * part / parts, high = l.length * (part + 1) / parts;
-        for (int64_t o = 0; o < l.outer; o++) {
-            int64_t base = o * l.length;
-            memset((char *)sums + (size_t)(base + low) * row_bytes, 0, (size_t)(high - low) * row_bytes);
-            for (int64_t i = 0; i < n; i++) {
-                int64_t entry = index_at(indices, i, l.length);
-                if (entry >= low && entry < high) add_row(dy, carrier, sums, l.inner, o * n + i, base + entry);
-            }
-            cpu_tile_store(dx, (base + low) * l.inner, (high - low) * l.inner, carrier,
-                           (char *)sums + (size_t)(base + low) * row_bytes);
+        const int64_t first = by_table ? l.outer * part / parts : 0;
+        const int64_t end = by_table ? l.outer * (part + 1) / parts : l.outer;
+        const int64_t low = by_table ? 0 : l.length * part / parts;
+        const int64_t high = by_table ? l.length : l.length * (part + 1) / parts;
+        for (int64_t o = first; o < end; o++) {
+            const int64_t base = o * l.length;
+            char *own = (char *)sums + (size_t)(base + low) * row_bytes;
+            memset(own, 0, (size_t)(high - low) * row_bytes);
+            add_rows(args, &l, carrier, sums, o, low, high);
+            cpu_tile_store(dx, (base + low) * l.inner, (high - low) * l.inner, carrier, own);
         }
     }
     return AMPC_OK;

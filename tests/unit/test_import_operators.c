@@ -32,6 +32,14 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, TENSOR_FLOATS("part", "4", 1, 1, 0.7F, 0.5F));
     model_tensor(&m, TENSOR_INTS("sizes", "4", 1, 2, 6, 9));
     model_tensor(&m, tensor_new("yes", ONNX_bool, "", "\1", 1));
+    model_tensor(&m, tensor_new("mask", ONNX_bool, "2", "\0\1", 2));
+    model_tensor(&m, TENSOR_INTS("pair", "2,1", 1, 0));
+    model_tensor(&m, TENSOR_INTS("three", "1", 3));
+    model_tensor(&m, TENSOR_INTS("twos", "2", 2, 2));
+    model_tensor(&m, TENSOR_INTS("three_three", "2", 3, 3));
+    model_tensor(&m, TENSOR_FLOATS("column", "2,1", 1, 2));
+    model_tensor(&m, TENSOR_FLOATS("square", "2,2", 1, 2, 3, 4));
+    model_tensor(&m, TENSOR_FLOATS("ends", "2", -1, 1));
     model_add(&m, n);
     model_output(&m, "y", 0, NULL);
     return model_finish(&m);
@@ -175,6 +183,22 @@ static const form forms[] = {
     {22, "N,1,5,5", "GlobalAveragePool", "x", "", "reduce_mean @x {axes=[2,3]} : f32[N,1,1,1]"},
     {23, "2,3", "Cast", "x", "to=16", "cast @x {to=bf16} : bf16[2,3]"},
     {28, "2,3", "Mod", "x,high", "", "mod @x, @high : f32[2,3]"},
+    /* indices and blocks */
+    {11, "4,N", "GatherND", "x,one", "", "gather_nd @x, @one : f32[N]"},
+    {12, "2,3,N", "GatherND", "x,pair", "batch_dims=1", "gather_nd @x, @pair {batch=1} : f32[2,N]"},
+    {11, "2,3", "GatherElements", "x,pair", "axis=-1", "gather_elements @x, @pair {axis=1} : f32[2,1]"},
+    {10, "2,3", "Scatter", "x,pair,column", "axis=1", "scatter_elements @x, @pair, @column {axis=1} : f32[2,3]"},
+    {16, "2,3", "ScatterElements", "x,pair,column", "reduction='add'", "reduction=\"add\"} : f32[2,3]"},
+    {18, "2,2", "ScatterND", "x,pair,square", "reduction='min'", "scatter_nd @x, @pair, @square {reduction=\"min\"}"},
+    {10, "N,12,2,2", "DepthToSpace", "x", "blocksize=2", "transpose %reshape {perm=[0,3,4,1,5,2]}"},
+    {13, "N,12,2,2", "DepthToSpace", "x", "blocksize=2 mode='CRD'", "transpose %reshape {perm=[0,1,4,2,5,3]}"},
+    {13, "N,3,4,2", "SpaceToDepth", "x", "blocksize=2", "transpose %reshape {perm=[0,3,5,1,2,4]}"},
+    {28, "N,3,4,2", "SpaceToDepth", "x", "blocksize=2 mode='CRD'", "transpose %reshape {perm=[0,1,3,5,2,4]}"},
+    {18, "4,7", "CenterCropPad", "x,zero_two", "axes=[0,1]", "pad @x {before=[-2,-2], after=[-2,-3]} : f32[0,2]"},
+    {11, "N,3", "Compress", "x,mask", "axis=1", "const @y : i64[1] = [1]"},
+    {18, "N,4,4", "Col2Im", "x,three_three,twos", "", ": f32[N,1,3,3]"},
+    {9, "N", "OneHot", "x,three,ends", "", ": f32[N,3]"},
+    {26, "2,3", "BitCast", "x", "to=6", "bit_cast @x {to=i32} : i32[2,3]"},
 };
 /* clang-format on */
 
@@ -254,6 +278,24 @@ static const refusal refusals[] = {
     {{13, "2,3", "ConstantOfShape", "x", "", "computed at run time"}, AMPC_UNSUPPORTED},
     {{13, "2,3", "ConstantOfShape", "last", "", "dimension 0 is negative (-1)"}, AMPC_REJECTED},
     {{13, "1,1", "Expand", "x,huge", "", "too large"}, AMPC_REJECTED},
+    {{13, "3", "GatherElements", "x,pair", "", "indices must have 1 dimensions, is i64[2,1]"}, AMPC_REJECTED},
+    {{13, "2,2", "ScatterND", "x,pair,square", "reduction='add'", "unknown attribute 'reduction'"}, AMPC_REJECTED},
+    {{16, "2,2", "ScatterND", "x,pair,square", "reduction='max'", "unknown reduction 'max' in opset 16"}, AMPC_REJECTED},
+    {{13, "2,3", "Compress", "x,x", "", "the size of its result depends on values of input 1 ('x')"}, AMPC_UNSUPPORTED},
+    {{13, "2,3", "NonZero", "x", "", "the size of its result depends on values"}, AMPC_UNSUPPORTED},
+    {{13, "2,3", "Unique", "x", "", "the size of its result depends on values"}, AMPC_UNSUPPORTED},
+    {{13, "1,3", "Compress", "x,mask", "axis=0", "condition selects element 1 of 1"}, AMPC_REJECTED},
+    {{13, "N,10,2,2", "DepthToSpace", "x", "blocksize=2", "dimension 10 is not a multiple of 4"}, AMPC_REJECTED},
+    {{13, "N,4,2,2", "DepthToSpace", "x", "", "blocksize is 0"}, AMPC_REJECTED},
+    {{13, "1,4,N,2", "SpaceToDepth", "x", "blocksize=2", "cannot divide N by 2"}, AMPC_UNSUPPORTED},
+    {{18, "N,4,5", "Col2Im", "x,three_three,twos", "", "there are 5 blocks, but the image has 4"}, AMPC_REJECTED},
+    {{18, "N,3,4", "Col2Im", "x,three_three,twos", "", "dimension 3 is not a multiple of 4"}, AMPC_REJECTED},
+    {{10, "2,3", "ReverseSequence", "x,one", "", "must have one element per sequence"}, AMPC_REJECTED},
+    {{10, "2,3", "ReverseSequence", "x,one", "time_axis=1", "batch_axis and time_axis must be"}, AMPC_REJECTED},
+    {{11, "1,1,2", "MaxUnpool", "x,pair", "kernel_shape=[2]", "X and I differ in shape"}, AMPC_REJECTED},
+    {{24, "2,3", "TensorScatter", "x,w", "axis=0", "the axis must not be 0"}, AMPC_REJECTED},
+    {{11, "2,3", "OneHot", "x,last,ends", "", "depth is -1"}, AMPC_REJECTED},
+    {{26, "2,3", "BitCast", "x", "to=7", "f32 cannot be reinterpreted as i64"}, AMPC_REJECTED},
     {{13, "2,3", "Nonsense", "x", "", "operator Nonsense is not supported (1 node)"}, AMPC_UNSUPPORTED},
 };
 /* clang-format on */
