@@ -195,12 +195,10 @@ static const row rows[] = {
 /* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
  * non-differentiable). */
 static const char *const without[] = {
-    "Equal",      "Less",  "LessOrEqual", "Greater",  "GreaterOrEqual",  "And",        "Or",        "Xor",
-    "Not",        "Mod",   "IsNaN",       "IsInf",    "BitShift",        "BitwiseAnd", "BitwiseOr", "BitwiseXor",
-    "BitwiseNot", "Shape", "Size",        "Constant", "ConstantOfShape", "Range",      NULL};
-    "Equal", "Less",    "LessOrEqual", "Greater", "GreaterOrEqual", "And",      "Or",
-    "Xor",   "Not",     "Mod",         "Shape",   "Size",           "Constant", "ConstantOfShape",
-    "Range", "EyeLike", "NonZero",     "Unique",  "BitCast",        NULL};
+    "Equal",     "Less",       "LessOrEqual", "Greater", "GreaterOrEqual", "And",      "Or",
+    "Xor",       "Not",        "Mod",         "IsNaN",   "IsInf",          "BitShift", "BitwiseAnd",
+    "BitwiseOr", "BitwiseXor", "BitwiseNot",  "Shape",   "Size",           "Constant", "ConstantOfShape",
+    "Range",     "EyeLike",    "NonZero",     "Unique",  "BitCast",        NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 
