@@ -63,6 +63,13 @@ void onnx_lower_flatten(onnx_node *n)
     n->out[0] = ir_reshape(n->b, n->in[0], dims, 2);
 }
 
+/* Whether a size that is not a number can be 1. */
+static bool may_be_one(onnx_node *n, ir_dim d)
+{
+    const ir_dim low = ir_dim_lower_bound(n->dims, d), high = ir_dim_upper_bound(n->dims, d);
+    return ir_dim_is_symbolic(d) && (low == IR_DIM_NONE || low <= 1) && (high == IR_DIM_NONE || high >= 1);
+}
+
 void onnx_lower_squeeze(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
@@ -73,6 +80,8 @@ void onnx_lower_squeeze(onnx_node *n)
     int rank = 0;
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
+        if (!axes.present && may_be_one(n, x->dims[i]))
+            onnx_refuse(n, "dimension %d is removed if %s is 1: bind the dimension", i, DIM_TEXT(n, x->dims[i]));
         if (!drop) dims[rank++] = x->dims[i];
         else if (!ir_dim_may_equal(n->dims, x->dims[i], 1))
             onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));
@@ -162,6 +171,33 @@ void onnx_lower_split(onnx_node *n)
 
 /* ---- Pad ------------------------------------------------------------------------------------- */
 
+static ir_value *padded(onnx_node *n, ir_value *x, const int64_t *before, const int64_t *after, const char *mode,
+                        ir_value *value)
+{
+    ir_node *node = ir_new(n->b, IR_OP_pad, 2, x, value);
+    ir_set_list(node, IR_ATTR(pad, before), before, x->type.rank);
+    ir_set_list(node, IR_ATTR(pad, after), after, x->type.rank);
+    ir_set_str(node, IR_ATTR(pad, mode), mode);
+    return ir_done(n->b, node);
+}
+
+/* Removes elements where the amounts are negative, and sets these to 0. Modes that repeat elements repeat only those
+ * that are left. */
+static ir_value *crop(onnx_node *n, ir_value *x, int64_t *before, int64_t *after)
+{
+    int64_t less[2][IR_MAX_RANK] = {{0}};
+    bool any = false;
+    for (int i = 0; i < x->type.rank; i++)
+        for (int side = 0; side < 2; side++) {
+            int64_t *amount = side ? &after[i] : &before[i];
+            if (*amount >= 0) continue;
+            less[side][i] = *amount;
+            *amount = 0;
+            any = true;
+        }
+    return any ? padded(n, x, less[0], less[1], "constant", NULL) : x;
+}
+
 /* Pads the axes in `axes` (default: all); `pads` has all begins, then all ends. */
 static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 {
@@ -169,7 +205,7 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
     const char *mode = onnx_text(n, "mode", "constant");
     int rank = n->in[0]->type.rank, count = axes.present ? axes.count : rank, known = 0;
     int64_t before[IR_MAX_RANK] = {0}, after[IR_MAX_RANK] = {0};
-    bool set[IR_MAX_RANK], nothing = true;
+    bool set[IR_MAX_RANK], nothing = true, mixed = false; /* an axis with removed and repeated elements */
     while (known < 4 && strcmp(modes[known], mode) != 0) known++;
     if (known == 4) onnx_reject(n, "unknown mode '%s'", mode);
     if (!onnx_numeric(n, pads, "a padding amount")) return;
@@ -182,14 +218,12 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
         if (before[axis] != (int32_t)before[axis] || after[axis] != (int32_t)after[axis])
             onnx_reject(n, "a padding amount is out of range");
         nothing &= !before[axis] && !after[axis];
+        mixed |= known > 0 && ((before[axis] < 0 && after[axis] > 0) || (before[axis] > 0 && after[axis] < 0));
     }
     if (nothing) n->out[0] = n->in[0];
     if (nothing || n->failed) return;
-    ir_node *node = ir_new(n->b, IR_OP_pad, 2, n->in[0], known == 0 ? value : NULL);
-    ir_set_list(node, IR_ATTR(pad, before), before, rank);
-    ir_set_list(node, IR_ATTR(pad, after), after, rank);
-    ir_set_str(node, IR_ATTR(pad, mode), mode);
-    n->out[0] = ir_done(n->b, node);
+    ir_value *x = mixed ? crop(n, n->in[0], before, after) : n->in[0];
+    if (x) n->out[0] = padded(n, x, before, after, mode, known == 0 ? value : NULL);
 }
 
 void onnx_lower_pad_attribute(onnx_node *n)

@@ -182,6 +182,8 @@ static const form forms[] = {
     {22, "N,1,5,5", "MaxPool", "x", "kernel_shape=[3,3]", "max_pool @x {kernel=[3,3], strides=[1,1]"},
     {22, "N,1,5,5", "GlobalAveragePool", "x", "", "reduce_mean @x {axes=[2,3]} : f32[N,1,1,1]"},
     {23, "2,3", "Cast", "x", "to=16", "cast @x {to=bf16} : bf16[2,3]"},
+    {13, "N,1,3", "Squeeze", "x,one", "", "reshape @x {shape=[N,3]} : f32[N,3]"},
+    {10, "6", "Pad", "x", "pads=[-1,2] mode='wrap'", "pad %pad {before=[0], after=[2], mode=\"wrap\"} : f32[7]"},
     {28, "2,3", "Mod", "x,high", "", "mod @x, @high : f32[2,3]"},
     /* indices and blocks */
     {11, "4,N", "GatherND", "x,one", "", "gather_nd @x, @one : f32[N]"},
@@ -220,6 +222,7 @@ typedef struct refusal {
 
 /* clang-format off */
 static const refusal refusals[] = {
+    {{13, "N,1,3", "Squeeze", "x", "", "dimension 0 is removed if N is 1: bind the dimension"}, AMPC_UNSUPPORTED},
     {{27, "2,3", "Mod", "x,high", "", "before opset 28, fmod must be 1 for floating point operands"}, AMPC_REJECTED},
     {{13, "2,3", "Softmax", "x", "axis=2", "axis 2 is out of range for rank 2"}, AMPC_REJECTED},
     {{13, "2,3", "Softmax", "x", "axis=0 axis=1", "duplicate attribute 'axis'"}, AMPC_REJECTED},
