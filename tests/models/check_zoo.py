@@ -113,21 +113,24 @@ class Case:
                 "--inputs", self.work + "/in.npz", "-o", self.work + "/grads.npz")
         grads = np.load(self.work + "/grads.npz")
         wanted = torch_gradients(self.name, label, self.outputs.index(first))
-        worst, compared = 0.0, 0
-        floor = 1e-5 * max(np.abs(g).max() for _, g in wanted.values() if g is not None)
+        sums = {}  # an exporter may have made several tensors of a parameter
         for tensor in self.proto.graph.initializer:
             key = next((k for k in (f"grad/{tensor.name}", tensor.name) if k in grads), None)
             match = same_parameter(tensor.name, numpy_helper.to_array(tensor), wanted) if key else None
-            if match is None:
-                continue
-            scale = max(np.abs(match).max(), floor)
-            error = np.abs(grads[key] - match).max() / scale if match.size else 0
+            if match:
+                parameter, is_turned = match
+                sums[parameter] = sums.get(parameter, 0) + (grads[key].T if is_turned else grads[key])
+        worst = 0.0
+        floor = 1e-5 * max(np.abs(g).max() for _, g in wanted.values() if g is not None)
+        for parameter, total in sums.items():
+            grad = wanted[parameter][1]
+            error = np.abs(total - grad).max() / max(np.abs(grad).max(), floor)
             if not error <= GRADIENT:
-                raise Stop(f"gradient of {tensor.name}: differs by {error:.1e}")
-            worst, compared = max(worst, error), compared + 1
-        if not compared:
+                raise Stop(f"gradient of {parameter}: differs by {error:.1e}")
+            worst = max(worst, error)
+        if not sums:
             raise Stop("no gradient was compared")
-        return worst, compared, len(wanted)
+        return worst, len(sums), len(wanted)
 
     def measure(self):
         """Milliseconds of the import, nodes before and after, MiB."""
@@ -159,15 +162,17 @@ def torch_gradients(name, label, index):
 
 
 def same_parameter(name, value, wanted):
-    """The gradient of the parameter of that name or value, transposed like the value; None: there is no such one."""
+    """(parameter, whether it is transposed) of that name or value; None: there is no such one, or several."""
+    found = []
     for key, (own, grad) in wanted.items():
-        if grad is None or value.size != own.size or value.dtype != own.dtype:
+        if grad is None or value.size != own.size or value.size < 2 or value.dtype != own.dtype:
             continue
-        for turned, turned_grad in ((own, grad), (own.T, grad.T)):
-            if value.shape == turned.shape and np.array_equal(value, turned) and (key == name or value.size > 1):
-                same = [k for k, (v, _) in wanted.items() if v.size == own.size and np.array_equal(v.ravel(), own.ravel())]
-                return turned_grad if len(same) == 1 or key == name else None
-    return None
+        turned = [t for t in (False, True) if np.array_equal(value, own.T if t else own)]
+        if turned and key == name:
+            return key, turned[0]
+        if turned:
+            found.append((key, turned[0]))
+    return found[0] if len(found) == 1 else None
 
 
 def check(case, gradients):

@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
 def build(name):
-    """Returns the module, in evaluation mode, and its inputs. All vectors get random values: exporters merge tensors that
-    are equal."""
+    """Returns the module, in evaluation mode, and its inputs. All vectors and constant tensors get random values: exporters
+    merge tensors that are equal."""
     import zoo
     torch.manual_seed(1)
     module, inputs = zoo.MODELS[name]()
@@ -35,7 +35,7 @@ def build(name):
             value.copy_(torch.rand_like(value) + 0.5)
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.dim() == 1:
+            if parameter.dim() == 1 or (parameter == parameter.flatten()[0]).all():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
     return module, inputs
 
