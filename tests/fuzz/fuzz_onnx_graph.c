@@ -1,7 +1,8 @@
 /* fuzz_onnx_graph.c - a random model as ONNX bytes, some of them mutated: imported, compiled, emitted,
- * planned, run. The fuzzer's bytes make all decisions (choices.h). */
+ * planned, run. One model in four is of the forms of all operators. The fuzzer's bytes make all decisions (choices.h). */
 #include "frontend/onnx.h"
 #include "tests/fuzz/model.h"
+#include "tests/fuzz/model_forms.h"
 #include "tests/fuzz/pipeline.h"
 
 #include <stdio.h>
@@ -82,7 +83,7 @@ static void check_model(const wire *file, choices *c)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     choices c = choices_start(data, size);
-    wire file = draw_model(&c);
+    wire file = rarely(&c, 4) ? model_of_forms(&c) : draw_model(&c);
     for (int changes = rarely(&c, 6) ? 1 + choose(&c, 3) : 0; changes; changes--)
         file.bytes[choices_word(&c) % file.size] ^= (uint8_t)(1 << choose(&c, 8));
     check_model(&file, &c);
