@@ -69,7 +69,7 @@ static void mark_flow(autodiff *a)
 }
 
 /* Sums dx over the axes that broadcasting added or stretched, which restores the operand's shape. A symbolic size of
- * the operand is taken as not stretched; the reshape is refused for sizes where it is. */
+ * the operand counts as not stretched; the reshape is refused for sizes where it is. */
 static ir_value *reduce_to(ir_builder *b, ir_value *dx, const ir_value *operand)
 {
     const ir_type *from = &dx->type, *to = &operand->type;

@@ -15,10 +15,11 @@
 
 #include <math.h>
 
-enum { MAX_OPERANDS = 5, MAX_FORMS = 128, MAX_CELLS = 256 };
+enum { MAX_OPERANDS = 7, MAX_FORMS = 128, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
+    SKIPPED,  /* absent, before other operands */
     PARAM,    /* float, trained: of both signs, all distinct, none near 0 */
     POSITIVE, /* the same, all positive */
     FRACTION, /* PARAM halved: between -1 and 1 */
@@ -49,6 +50,7 @@ typedef struct row {
 #define N(dims, ...) {NUMBERS, dims, {__VA_ARGS__}}
 #define I(dims, ...) {INTS, dims, {__VA_ARGS__}}
 #define B(dims, ...) {BOOLS, dims, {__VA_ARGS__}}
+#define S {SKIPPED, "", {0}}
 #define UNARY(op, opset) {op, opset, {P("2,3")}, NULL, NULL, false}
 #define BINARY(op, opset) {op, opset, {P("2,3"), P("3")}, NULL, NULL, false}
 /* clang-format on */
@@ -185,6 +187,25 @@ static const row rows[] = {
     {"CenterCropPad", 18, {P("4,3"), I("2", 3, 6)}, NULL, NULL, false},
     {"OneHot", 11, {I("3", 1, 5, -1), I("", 3), P("2")}, NULL, NULL, false},
     {"Compress", 11, {P("4,3"), B("3", 1, 0, 1)}, "axis=0", NULL, false},
+    {"Attention",
+     23,
+     {P("1,2,2,2"), P("1,2,2,2"), P("1,2,2,2"), P("2,3"), P("1,2,1,2"), P("1,2,1,2")},
+     "is_causal=1",
+     NULL,
+     false},
+    {"Attention",
+     24,
+     {P("2,2,4"), P("2,3,2"), P("2,3,2"), P("2,3"), S, S, I("2", 3, 2)},
+     "q_num_heads=2 kv_num_heads=1 is_causal=1",
+     NULL,
+     false},
+    {"RotaryEmbedding", 23, {P("1,2,2,4"), P("3,2"), P("3,2"), I("1,2", 0, 2)}, NULL, NULL, false},
+    {"RotaryEmbedding",
+     23,
+     {P("1,2,8"), P("1,2,1"), P("1,2,1")},
+     "num_heads=2 rotary_embedding_dim=2 interleaved=1",
+     NULL,
+     false},
     {"ReduceMean", 13, {P("2,3")}, "axes=1,", NULL, false},
     {"ReduceMean", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
     {"ReduceSum", 11, {P("2,3")}, "axes=1,", NULL, false},
@@ -312,8 +333,9 @@ static model model_of(const row *r)
     char names[64] = "";
     int n = count_operands(r);
     for (int i = 0; i < n; i++) {
-        model_tensor(&m, initializer(&r->in[i], i));
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%sa%d", i ? "," : "", i);
+        const bool skipped = r->in[i].kind == SKIPPED;
+        if (!skipped) model_tensor(&m, initializer(&r->in[i], i));
+        snprintf(names + strlen(names), sizeof names - strlen(names), skipped ? "%s" : "%sa%d", i ? "," : "", i);
     }
     node made = node_new(r->op, names, r->outputs ? r->outputs : "y");
     add_attributes(&made, r->attributes);
