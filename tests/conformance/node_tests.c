@@ -28,12 +28,11 @@ static const struct {
     const char *op;
     size_t first, last;
 } shape_like[] = {
-    {"Reshape", 1, 1},   {"Expand", 1, 1},    {"Tile", 1, 1},     {"Slice", 1, 4},           {"Pad", 1, 1},
-    {"Pad", 3, 3},       {"Resize", 1, 3},    {"Upsample", 1, 1}, {"ReduceSum", 1, 1},       {"ReduceMean", 1, 1},
-    {"ReduceMax", 1, 1}, {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},  {"Unsqueeze", 1, 1},       {"Split", 1, 1},
-    {"TopK", 1, 1},      {"OneHot", 1, 1},    {"Range", 0, 2},    {"ConstantOfShape", 0, 0}, {"Trilu", 1, 1},
-    {"CumSum", 1, 1},    {"Dropout", 1, 2},
-    {"MaxUnpool", 2, 2}, {"Col2Im", 1, 2}, {"CenterCropPad", 1, 1},
+    {"Reshape", 1, 1},   {"Expand", 1, 1},    {"Tile", 1, 1},      {"Slice", 1, 4},           {"Pad", 1, 1},
+    {"Pad", 3, 3},       {"Resize", 1, 3},    {"Upsample", 1, 1},  {"ReduceSum", 1, 1},       {"ReduceMean", 1, 1},
+    {"ReduceMax", 1, 1}, {"ReduceMin", 1, 1}, {"Squeeze", 1, 1},   {"Unsqueeze", 1, 1},       {"Split", 1, 1},
+    {"TopK", 1, 1},      {"OneHot", 1, 1},    {"Range", 0, 2},     {"ConstantOfShape", 0, 0}, {"Trilu", 1, 1},
+    {"CumSum", 1, 1},    {"Dropout", 1, 2},   {"MaxUnpool", 2, 2}, {"Col2Im", 1, 2},          {"CenterCropPad", 1, 1},
 };
 
 typedef struct test_case {
