@@ -30,7 +30,7 @@ typedef enum ir_storage_kind { IR_PARAM, IR_STATE, IR_CONST } ir_storage_kind;
 /* Where the initial bytes of a storage are. Elements are little-endian, row major, of the storage's dtype. */
 typedef enum ir_data_kind {
     IR_DATA_ZERO,   /* all zero */
-    IR_DATA_INLINE, /* `bytes`, in the module's arena */
+    IR_DATA_INLINE, /* `bytes`, in the module's arena; also in a file if `path` is set */
     IR_DATA_FILE,   /* `length` bytes at `offset` of file `path` (read when needed) */
     IR_DATA_SIDECAR /* under the storage's name in the module's weights file */
 } ir_data_kind;

@@ -52,6 +52,15 @@ static ampc_status check_output(const tool_options *o, diag *d)
 
 /* ---- weights by reference: paths relative to the directory of the output ----------------------- */
 
+/* Constants that were loaded to fold them, but are in a file. */
+static void refer_to_loaded(tool *t)
+{
+    for (size_t i = 0; i < t->module->storage.count; i++) {
+        ir_data *data = &t->module->storage.items[i]->data;
+        if (data->kind == IR_DATA_INLINE && data->path) data->kind = IR_DATA_FILE;
+    }
+}
+
 static const char *real(const char *path, arena *a)
 {
     char *resolved = realpath(path, NULL);
@@ -91,17 +100,22 @@ static ampc_status refer_to_weights(tool *t)
 
 static ampc_status write_files(tool *t)
 {
-    const char *output = t->o.output, *weights = NULL;
+    const char *output = t->o.output;
+    const bool refer = t->o.weights == WEIGHTS_REFERENCE;
     size_t base_length = strlen(output) - (tool_ends_with(output, ".ir") ? 3 : 0);
-    if (t->o.weights == WEIGHTS_REFERENCE) TRY(refer_to_weights(t));
-    else weights = arena_printf(t->arena, "%.*s.safetensors", (int)base_length, output);
-    return rt_module_save(t->module, t->weights_dir, output, weights, t->diag);
+    const char *weights = arena_printf(t->arena, "%.*s.safetensors", (int)base_length, output);
+    if (refer) refer_to_loaded(t);
+    if (refer) TRY(refer_to_weights(t));
+    return rt_module_save(t->module, t->weights_dir, output, weights, refer, t->diag);
 }
 
 static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
-    if (strcmp(t->o.output, "-") == 0) return tool_print_module(t);
+    if (strcmp(t->o.output, "-") == 0) {
+        refer_to_loaded(t);
+        return tool_print_module(t);
+    }
     if (is_drawing(&t->o)) return drawing_write(t, format_of(&t->o) == FORMAT_SVG);
     if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag);
     return write_files(t);

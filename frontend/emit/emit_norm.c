@@ -3,9 +3,12 @@
 
 void emit_batch_norm(emitter *e, const ir_node *n)
 {
-    bool others = n->attr[IR_ATTR(batch_norm, training)].i != 0;
-    for (int i = 1; i < n->n_out; i++) others |= ir_value_used(n->out[i]);
-    if (others) emit_refuse(e, n, "BatchNormalization in training mode cannot be exported");
+    bool read = false;
+    for (int i = 1; i < n->n_out; i++) read |= ir_value_used(n->out[i]);
+    if (n->attr[IR_ATTR(batch_norm, training)].i)
+        emit_refuse(e, n, "BatchNormalization in training mode cannot be exported%s",
+                    read ? ", and other nodes read its statistics" : "; --mode=eval converts it to inference mode");
+    else if (read) emit_refuse(e, n, "BatchNormalization cannot be exported: other nodes read its statistics");
     else emit_simple(e, n);
 }
 

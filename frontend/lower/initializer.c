@@ -24,13 +24,13 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
                    onnx_type_name(t->type));
         return NULL;
     }
+    ir_data data = {.kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
     if (kind == IR_CONST && t->size <= LOADED_CONSTANT && onnx_tensor_load(im->arena, im->file, t, im->diag) != AMPC_OK)
         return NULL;
     ir_type type = ir_type_make(t->dtype, t->rank, t->dims);
     ir_storage *s = ir_storage_new(im->module, kind, name, &type);
-    if (t->path)
-        s->data = (ir_data){.kind = IR_DATA_FILE, .path = t->path, .offset = t->offset, .length = (int64_t)t->size};
-    else s->data = (ir_data){.kind = IR_DATA_INLINE, .bytes = t->bytes};
+    if (!t->path) data.kind = IR_DATA_INLINE, data.bytes = t->bytes;
+    s->data = data;
     return ir_graph_storage(im->graph, s);
 }
 

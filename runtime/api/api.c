@@ -141,7 +141,7 @@ static ampc_status write_module(ampc_module *m, const char *path, const char *we
     char *copy = strdup(path), *folder = copy ? strdup(dirname(copy)) : NULL;
     free(copy);
     if (!folder) return rt_no_memory(d);
-    ampc_status s = rt_module_save(m->ir, m->folder, path, weights, d);
+    ampc_status s = rt_module_save(m->ir, m->folder, path, weights, false, d);
     free(s == AMPC_OK ? m->folder : folder);
     if (s == AMPC_OK) m->folder = folder;
     return s;

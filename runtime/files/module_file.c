@@ -43,10 +43,11 @@ static ampc_status write_text(const ir_module *m, rt_atomic_file *f, diag *d)
     return s;
 }
 
-static ampc_status write_both(ir_module *m, const char *dir, rt_atomic_file *text, const char *weights, diag *d)
+static ampc_status write_both(ir_module *m, const char *dir, rt_atomic_file *text, const char *weights, bool refer,
+                              diag *d)
 {
     rt_atomic_file *sidecar = NULL;
-    ampc_status s = weights ? rt_weights_write(m, dir, weights, d, &sidecar) : AMPC_OK;
+    ampc_status s = rt_weights_write(m, dir, weights, refer, d, &sidecar);
     if (s == AMPC_OK) s = write_text(m, text, d);
     if (s == AMPC_OK) return rt_atomic_commit_both(sidecar, text);
     rt_atomic_abort(sidecar);
@@ -54,7 +55,7 @@ static ampc_status write_both(ir_module *m, const char *dir, rt_atomic_file *tex
     return s;
 }
 
-ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, const char *weights, diag *d)
+ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, const char *weights, bool refer, diag *d)
 {
     origin before;
     rt_atomic_file *text;
@@ -63,7 +64,7 @@ ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, cons
         rt_atomic_abort(text);
         return rt_no_memory(d);
     }
-    ampc_status s = write_both(m, dir, text, weights, d);
+    ampc_status s = write_both(m, dir, text, weights, refer, d);
     if (s != AMPC_OK) origin_restore(m, &before);
     rt_free(before.data);
     return s;

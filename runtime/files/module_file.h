@@ -4,10 +4,11 @@
 
 #include "ir/ir.h"
 
-/* Writes the module's text to `path`. Unless `weights` is NULL, also writes every storage that is neither small nor
- * zero to a sidecar of that name, from which the module reads them afterwards. `dir` is the folder of the module's
+/* Writes the module's text to `path`, and every storage that is neither small nor zero to a sidecar named `weights`,
+ * from which the module reads them afterwards. `refer`: ranges of files remain references, and without other storages
+ * there is no sidecar. `dir` is the folder of the module's
  * current weight files. Either both files are replaced or neither; on failure the module is unchanged. Fails with
  * AMPC_IO, AMPC_REJECTED (unreadable weights) or AMPC_NO_MEMORY. */
-ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, const char *weights, diag *d);
+ampc_status rt_module_save(ir_module *m, const char *dir, const char *path, const char *weights, bool refer, diag *d);
 
 #endif

@@ -200,11 +200,12 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)
 /* Small tensors stay in the text, where they can be read. */
 enum { INLINE_ELEMENTS = 16 };
 
-static bool goes_to_sidecar(const ir_storage *s)
+static bool goes_to_sidecar(const ir_storage *s, bool refer)
 {
     const ir_data_kind kind = s->data.kind;
     int64_t elements = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
-    return kind == IR_DATA_FILE || kind == IR_DATA_SIDECAR || (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
+    if (kind == IR_DATA_FILE) return !refer;
+    return kind == IR_DATA_SIDECAR || (kind == IR_DATA_INLINE && elements > INLINE_ELEMENTS);
 }
 
 /* A storage that is copied from its file in pieces. */
@@ -234,27 +235,28 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     return rt_safetensors_add(writer, storage->name, t->dtype, t->rank, t->dims, *buffer);
 }
 
-static ampc_status add_all(const ir_module *m, rt_safetensors_writer *writer, source *sources, void **buffers)
+static ampc_status add_all(const ir_module *m, bool refer, rt_safetensors_writer *writer, source *sources,
+                           void **buffers)
 {
     for (size_t i = 0; i < m->storage.count; i++)
-        if (goes_to_sidecar(m->storage.items[i])) TRY(add_storage(writer, &sources[i], &buffers[i]));
+        if (goes_to_sidecar(m->storage.items[i], refer)) TRY(add_storage(writer, &sources[i], &buffers[i]));
     return AMPC_OK;
 }
 
-static ampc_status write_file(const ir_module *m, const char *path, rt_weights *reader, source *sources, void **buffers,
-                              char *hash, rt_atomic_file **out)
+static ampc_status write_file(const ir_module *m, const char *path, bool refer, rt_weights *reader, source *sources,
+                              void **buffers, char *hash, rt_atomic_file **out)
 {
     rt_safetensors_writer *writer;
     if (rt_safetensors_create(reader->diag, &writer) != AMPC_OK) return no_memory(reader->diag);
     for (size_t i = 0; i < m->storage.count; i++) sources[i] = (source){reader, m->storage.items[i]};
-    ampc_status status = add_all(m, writer, sources, buffers);
+    ampc_status status = add_all(m, refer, writer, sources, buffers);
     if (status == AMPC_OK) return rt_safetensors_write(writer, path, hash, out);
     rt_safetensors_discard(writer);
     return status;
 }
 
 /* Makes the module refer to the new sidecar. False: out of memory, nothing has changed. */
-static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
+static bool adopt_sidecar(ir_module *m, const char *path, bool refer, const char *hash)
 {
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(m->arena, &guard);
@@ -265,27 +267,32 @@ static bool adopt_sidecar(ir_module *m, const char *path, const char *hash)
         m->weights_hash = arena_strdup(m->arena, hash);
         m->weights_path = name;
         for (size_t i = 0; i < m->storage.count; i++)
-            if (goes_to_sidecar(m->storage.items[i])) m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
+            if (goes_to_sidecar(m->storage.items[i], refer))
+                m->storage.items[i]->data = (ir_data){.kind = IR_DATA_SIDECAR};
         done = true;
     }
     arena_set_guard(m->arena, before);
     return done;
 }
 
-ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d, rt_atomic_file **out)
+ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, bool refer, diag *d, rt_atomic_file **out)
 {
     *out = NULL;
+    bool any = !refer;
+    for (size_t i = 0; i < m->storage.count; i++) any |= goes_to_sidecar(m->storage.items[i], refer);
+    if (!any) return AMPC_OK;
     rt_weights *reader = NULL;
     TRY(rt_weights_open(m, dir, d, &reader));
     char hash[33];
     source *sources = rt_alloc(m->storage.count + 1, sizeof *sources);
     void **buffers = rt_alloc(m->storage.count + 1, sizeof *buffers);
-    ampc_status status = sources && buffers ? write_file(m, path, reader, sources, buffers, hash, out) : no_memory(d);
+    ampc_status status = sources && buffers ? AMPC_OK : no_memory(d);
+    if (status == AMPC_OK) status = write_file(m, path, refer, reader, sources, buffers, hash, out);
     for (size_t i = 0; buffers && i < m->storage.count; i++) rt_free(buffers[i]);
     rt_free(buffers);
     rt_free(sources);
     rt_weights_close(reader);
-    if (status == AMPC_OK && !adopt_sidecar(m, path, hash)) {
+    if (status == AMPC_OK && !adopt_sidecar(m, path, refer, hash)) {
         rt_atomic_abort(*out);
         *out = NULL;
         status = no_memory(d);

@@ -15,9 +15,11 @@ ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst);
 ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst, size_t n);
 void rt_weights_close(rt_weights *w); /* NULL allowed */
 
-/* Writes every parameter, state and constant that is neither inline nor zero to a safetensors sidecar at `path`,
- * which the caller commits or aborts. `dir` is the folder of the current weight files. Sets m->weights_path (the base
- * name) and m->weights_hash, and changes the data of these storages to IR_DATA_SIDECAR. */
-ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, diag *d, rt_atomic_file **out);
+/* Writes every parameter, state and constant that is neither small nor zero to a safetensors sidecar at `path`, which
+ * the caller commits or aborts. `refer`: the module keeps referring to files, so only values in memory are written; if
+ * there are none, *out is NULL. `dir` is the folder of the current weight files. Sets m->weights_path (the base name)
+ * and m->weights_hash, and changes the data of these storages to IR_DATA_SIDECAR. */
+ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, bool refer, diag *d,
+                             rt_atomic_file **out);
 
 #endif

@@ -83,7 +83,7 @@ static const char *write_sidecar(scratch *t)
     const char *path = scratch_path(t, "w.safetensors");
     load(t, files);
     scratch_write(t, "data.bin", data, sizeof data);
-    if (rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, t->d) != AMPC_OK)
+    if (rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, false, t->d) != AMPC_OK)
         fail_msg("%s", diag_first_error(t->d));
     return path;
 }
@@ -103,8 +103,9 @@ static void sidecar_is_written_and_read(void **state)
     expect_bytes(t, "c", (float[]){1, 2}, 8);
     /* again, from the old sidecar */
     char *hash = strdup(module->weights_hash);
-    assert_int_equal(rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "v.safetensors"), t->d),
-                     AMPC_OK);
+    assert_int_equal(
+        rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "v.safetensors"), false, t->d),
+        AMPC_OK);
     assert_string_equal(hash, module->weights_hash);
     free(hash);
     remove(scratch_path(t, "w.safetensors"));
@@ -138,8 +139,9 @@ static void other_sidecars_are_refused(void **state)
     write_sidecar(t);
     ir_module *first = module;
     load(t, "param @a : f32[1,3] = file(\"data.bin\", 4, 12)\n");
-    assert_int_equal(rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "w.safetensors"), t->d),
-                     AMPC_OK);
+    assert_int_equal(
+        rt_module_save(module, t->folder, scratch_path(t, "m.ir"), scratch_path(t, "w.safetensors"), false, t->d),
+        AMPC_OK);
     ir_module_free(module);
     module = first;
     assert_int_equal(read_one(t, "a", read), AMPC_REJECTED);
@@ -160,7 +162,7 @@ static void failed_writing_changes_nothing(void **state)
     int n = 1;
     for (; n < 200; n++) {
         rt_io_fail((uint64_t)n, 5 /* EIO */, true);
-        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, t->d);
+        ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"), path, false, t->d);
         rt_io_fail(0, 0, false);
         if (status == AMPC_OK) break;
         assert_int_equal(status, AMPC_IO);
@@ -179,7 +181,7 @@ static void each_allocation_may_fail(void **state)
     for (; n < 50; n++) {
         rt_alloc_fail((uint64_t)n);
         ampc_status status = rt_module_save(module, t->folder, scratch_path(t, "m.ir"),
-                                            scratch_path(t, "v.safetensors"), t->d);
+                                            scratch_path(t, "v.safetensors"), false, t->d);
         rt_alloc_fail(0);
         if (status == AMPC_OK) break;
         assert_int_equal(status, AMPC_NO_MEMORY);
