@@ -14,8 +14,8 @@ static void draw_gather_elements(drawing *w, const form *f)
         else if (x.symbol[i] || choose(w->c, 3)) push_axis(&shape, &x, i);
         else push_size(&shape, choose(w->c, (int)x.dims[i] + 1));
     const double size = (double)x.dims[axis];
-    const tensor indices =
-        new_tensor(w, choose(w->c, 2) ? ONNX_int64 : ONNX_int32, (values){choose(w->c, 2) ? -size : 0, size}, &shape, false);
+    const tensor indices = new_tensor(w, choose(w->c, 2) ? ONNX_int64 : ONNX_int32,
+                                      (values){choose(w->c, 2) ? -size : 0, size}, &shape, false);
     node_operand(w, &n, &x);
     node_operand(w, &n, &indices);
     node_int_or_default(w, &n, "axis", either_sign(w, axis, x.rank), 0);
@@ -144,7 +144,9 @@ static void draw_max_unpool(drawing *w, const form *f)
     for (int i = 0; i < spatial; i++) push_size(&shape, 1 + choose(w->c, 3));
     for (int i = 0; i < shape.rank; i++) {
         sizes[i] = shape.dims[i];
-        if (i >= 2) sizes[i] = (shape.dims[i] - 1) * (strides[i - 2] = 1 + choose(w->c, 2)) + (kernel[i - 2] = 1 + choose(w->c, 3));
+        if (i >= 2)
+            sizes[i] = (shape.dims[i] - 1) * (strides[i - 2] = 1 + choose(w->c, 2)) +
+                       (kernel[i - 2] = 1 + choose(w->c, 3));
         total *= sizes[i];
     }
     const int64_t count = count_of(&shape), skip = total / count;
@@ -190,7 +192,8 @@ static void draw_col2im(drawing *w, const form *f)
     tensor shape = any_shape(w, 1, 1);
     push_size(&shape, elements * some_size(w));
     push_size(&shape, blocks);
-    const tensor x = new_operand(w, f, &shape), image_shape = new_list(w, image, 2), block_shape = new_list(w, block, 2);
+    const tensor x = new_operand(w, f, &shape), image_shape = new_list(w, image, 2),
+                 block_shape = new_list(w, block, 2);
     node_operand(w, &n, &x);
     node_operand(w, &n, &image_shape);
     node_operand(w, &n, &block_shape);
@@ -259,14 +262,14 @@ static void draw_compress(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
-/* NonZero and Unique of known values. */
+/* NonZero and Unique of known values; at least one, because onnxruntime does not return from Unique of empty slices. */
 static void draw_sized_by_values(drawing *w, const form *f)
 {
     node n = {0};
     const tensor shape = any_shape(w, 1, 3);
     tensor fixed = {0};
     double items[MAX_ITEMS];
-    for (int i = 0; i < shape.rank; i++) push_size(&fixed, shape.dims[i]);
+    for (int i = 0; i < shape.rank; i++) push_size(&fixed, shape.dims[i] ? shape.dims[i] : 1);
     for (int64_t i = 0; i < count_of(&fixed) && i < MAX_ITEMS; i++) items[i] = choose(w->c, 3);
     const tensor x = new_numbers(w, w->type, &fixed, items);
     node_operand(w, &n, &x);
