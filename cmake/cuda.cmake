@@ -32,6 +32,7 @@ set(cuda_flags -O3 -std=c++17 -lineinfo -I${PROJECT_SOURCE_DIR} -I${CUDNN_INCLUD
 # Kernels whose ops can also be part of a fused kernel must compute bitwise the same there (kernels/fused.h).
 set(cuda_flags_pointwise -fmad=false)
 set(cuda_flags_dropout -fmad=false)
+set(cuda_flags_random -fmad=false)
 
 set(cuda_folder ${generated}/kernels/cuda)
 file(MAKE_DIRECTORY ${cuda_folder})

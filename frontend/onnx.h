@@ -18,7 +18,7 @@
  * and sets the module's meta entry "untied".
  *
  * BatchNormalization in training form stores its new statistics in the update phase. Dropout in training mode reads
- * the state @rng (i64[2]); its `stream` numbers the Dropout nodes of the model. */
+ * the state @rng (i64[2]); its `stream` numbers the nodes of the model that draw. */
 #ifndef AMPC_FRONTEND_ONNX_H
 #define AMPC_FRONTEND_ONNX_H
 

@@ -1,11 +1,27 @@
 /* infer_training.c - random ops, loss scaling, stores and outputs. */
 #include "ir/infer.h"
 
+static ampc_status check_rng(const inference *x, const ir_type *rng)
+{
+    const ir_type expected = ir_type_make(IR_i64, 1, (int64_t[]){2});
+    if (ir_type_equal(rng, &expected)) return AMPC_OK;
+    return infer_reject(x, "rng must be %s, is %s", infer_show(x, &expected), infer_show(x, rng));
+}
+
+ampc_status infer_random(const inference *x)
+{
+    ir_type y;
+    ir_dtype t = infer_attr(x, "type")->dtype;
+    TRY(check_rng(x, infer_in(x, IR_IN(random, rng))));
+    TRY(infer_shape(x, "shape", &y));
+    if (!ir_dtype_is_float(t)) return infer_reject(x, "type must be a float type, is %s", ir_dtype_name(t));
+    y.dtype = t;
+    return infer_result(x, 0, y);
+}
+
 ampc_status infer_dropout(const inference *x)
 {
-    const ir_type *rng = infer_in(x, IR_IN(dropout, rng)), expected = ir_type_make(IR_i64, 1, (int64_t[]){2});
-    if (!ir_type_equal(rng, &expected))
-        return infer_reject(x, "rng must be %s, is %s", infer_show(x, &expected), infer_show(x, rng));
+    TRY(check_rng(x, infer_in(x, IR_IN(dropout, rng))));
     ir_type y = *infer_in(x, IR_IN(dropout, x));
     y.dtype = IR_NO_DTYPE;
     TRY(infer_result(x, IR_OUT(dropout, y), y));

@@ -19,6 +19,34 @@ void emit_iota(emitter *e, const ir_node *n)
     emit_end(&op);
 }
 
+/* ONNX draws numbers of its own: the state is not part of the model. */
+static emit_op begin_random(emitter *e, const ir_node *n)
+{
+    const ir_attr *shape = &n->attr[IR_ATTR(random, shape)];
+    const bool normal = n->attr[IR_ATTR(random, normal)].i;
+    if (ir_type_is_static(&n->out[0]->type)) {
+        emit_op op = emit_begin(e, n, normal ? "RandomNormal" : "RandomUniform");
+        emit_ints(&op, "shape", shape->list.items, shape->list.count);
+        return op;
+    }
+    const char *dims = emit_dims(e, n, shape->list.items, shape->list.count);
+    const char *like = dims ? emit_call(e, n, "ConstantOfShape", dims, NULL) : NULL;
+    emit_op op = emit_begin(e, n, normal ? "RandomNormalLike" : "RandomUniformLike");
+    emit_in(&op, like);
+    return op;
+}
+
+void emit_random(emitter *e, const ir_node *n)
+{
+    const double offset = n->attr[IR_ATTR(random, offset)].f, scale = n->attr[IR_ATTR(random, scale)].f;
+    const bool normal = n->attr[IR_ATTR(random, normal)].i;
+    emit_op op = begin_random(e, n);
+    emit_float(&op, normal ? "mean" : "low", offset);
+    emit_float(&op, normal ? "scale" : "high", normal ? scale : offset + scale);
+    emit_int(&op, "dtype", onnx_type_of(n->out[0]->type.dtype));
+    emit_finish(&op);
+}
+
 void emit_dims_value(emitter *e, const ir_node *n)
 {
     const ir_attr *value = &n->attr[IR_ATTR(dims, value)];

@@ -74,6 +74,8 @@ typedef struct onnx_importer {
     const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
     ir_storage *rng;            /* created by the first Dropout in training mode */
     int streams;                /* number of Dropout nodes so far */
+    ir_storage *rng;            /* created by the first node that draws random numbers */
+    int streams;                /* number of such nodes without a seed so far */
     int node_index;             /* number of nodes so far, for naming nodes without a name */
     const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
@@ -271,6 +273,11 @@ ir_value *onnx_separate(onnx_node *n, int i);
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
 /* Removes pure nodes whose results are unused. */
 void onnx_remove_unread(ir_graph *g);
+
+/* ---- lower_random.c -------------------------------------------------------------------------- */
+
+/* The state of random numbers, which the first node that draws some creates. */
+ir_value *onnx_random_state(onnx_importer *im);
 
 /* ---- window.c: the sliding window of Conv and the pools -------------------------------------- */
 

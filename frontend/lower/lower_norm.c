@@ -121,12 +121,6 @@ void onnx_lower_softmax_flat(onnx_node *n)
 /* ---- Dropout ---------------------------------------------------------------------------------
  * A Dropout in training mode becomes a `dropout` node; any other one is the identity, with a mask of all true. */
 
-static ir_value *random_state(onnx_importer *im)
-{
-    if (!im->rng) im->rng = ir_state_new(im->module, IR_STATE_rng);
-    return ir_graph_storage(im->graph, im->rng);
-}
-
 static void keep_all(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type;
@@ -136,7 +130,7 @@ static void keep_all(onnx_node *n)
 
 static void drop(onnx_node *n, double ratio)
 {
-    ir_node *node = ir_new(n->b, IR_OP_dropout, 2, n->in[0], random_state(n->importer));
+    ir_node *node = ir_new(n->b, IR_OP_dropout, 2, n->in[0], onnx_random_state(n->importer));
     ir_set_float(node, IR_ATTR(dropout, ratio), ratio);
     ir_set_int(node, IR_ATTR(dropout, stream), n->importer->streams++);
     n->out[0] = ir_done(n->b, node);

@@ -29,6 +29,9 @@ static bool done(grad *g)
 RULE1(neg, UNARY(neg, D))
 RULE1(abs, BINARY(mul, D, UNARY(sign, X)))
 RULE1(relu, BINARY(relu_grad, D, Y))
+/* A straight rounding passes its gradient. */
+bool grad_round(grad *g) { return g->n->attr[IR_ATTR(round, straight)].i ? (g->dx[0] = D, done(g)) : grad_zero(g); }
+
 RULE1(sqrt, BINARY(div, D, BINARY(add, Y, Y)))
 RULE1(reciprocal, UNARY(neg, BINARY(mul, D, BINARY(mul, Y, Y))))
 RULE1(exp, BINARY(mul, D, Y))

@@ -52,6 +52,59 @@ static void dropout(const ops_row *row, ir_dtype t)
     }
 }
 
+static void random_reference(ops_case *c)
+{
+    const uint64_t key = (uint64_t)c->x[0][0];
+    const uint64_t stream = ((uint64_t)c->attr[IR_ATTR(random, stream)].i + 1) << 32 | (uint32_t)c->x[0][1];
+    const double offset = c->attr[IR_ATTR(random, offset)].f, scale = c->attr[IR_ATTR(random, scale)].f;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        double u = floor(philox_word(key, stream, (uint64_t)i) / 256.0) * 0x1p-24;
+        if (c->attr[IR_ATTR(random, normal)].i) {
+            double v = floor(philox_word(key, stream, (uint64_t)i ^ 1) / 256.0) * 0x1p-24;
+            double radius = sqrt(-2 * log(1 - (i % 2 ? v : u))), angle = 2 * M_PI * (i % 2 ? u : v);
+            u = radius * (i % 2 ? sin(angle) : cos(angle));
+        }
+        c->expected[0][i] = offset + scale * u;
+    }
+}
+
+/* Mean and variance of many numbers are within 5 standard errors. */
+static void check_moments(const double *x, int64_t n, double mean, double deviation)
+{
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    for (int64_t i = 0; i < n; i++) squares += (x[i] - sum / (double)n) * (x[i] - sum / (double)n);
+    const double error = 5 * deviation / sqrt((double)n);
+    assert_true(fabs(sum / (double)n - mean) < error);
+    assert_true(fabs(sqrt(squares / (double)n) - deviation) < error);
+}
+
+static void random_numbers(const ops_row *row, ir_dtype t)
+{
+    static const int64_t two[] = {2};
+    for (int s = 0; s < 2 * SIZES; s++) {
+        const bool normal = s % 2;
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, IR_i64, 1, two, 0, 1000000);
+        c.attr[IR_ATTR(random, normal)].i = normal;
+        c.attr[IR_ATTR(random, offset)].f = s % 4 < 2 ? 0 : -1.5;
+        c.attr[IR_ATTR(random, scale)].f = s % 4 < 2 ? 1 : 0.75;
+        c.attr[IR_ATTR(random, stream)].i = s;
+        c.attr[IR_ATTR(random, type)].dtype = t;
+        case_list(&c, IR_ATTR(random, shape), &sizes[s / 2], 1);
+        case_out(&c, t, 1, &sizes[s / 2]);
+        c.units = t == IR_f64 ? 0x1p35 : 64; /* computed in f32 */
+        c.size = 1;
+        case_check(&c, random_reference);
+        const double scale = c.attr[IR_ATTR(random, scale)].f, offset = c.attr[IR_ATTR(random, offset)].f;
+        if (sizes[s / 2] > 10000)
+            check_moments(c.expected[0], sizes[s / 2], normal ? offset : offset + scale / 2,
+                          normal ? scale : scale / sqrt(12));
+        case_end(&c);
+    }
+}
+
 static void dropout_grad_reference(ops_case *c)
 {
     double ratio = c->attr[IR_ATTR(dropout_grad, ratio)].f;
@@ -303,6 +356,7 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
 /* clang-format on */
 const ops_row training_rows[] = {
     ROW(dropout, "F", dropout),
+    ROW(random, "F", random_numbers),
     ROW(dropout_grad, "F", dropout_grad),
     ROW(sgd, "F", optimizer),
     ROW(momentum, "F", optimizer),
