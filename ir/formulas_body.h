@@ -1,6 +1,9 @@
 /* formulas_body.h - the rows of formulas.def as functions f_NAME_REAL(a, b, lo, hi); a formula ignores the arguments
  * that it does not need. lo and hi are also p and q.
  *
+ * With WITH_REDUCTIONS defined, also the rows of reductions.def: map_FOLD_REAL(a), join_FOLD_REAL(s, t) and
+ * finish_NAME_REAL(s, n).
+ *
  * A template over REAL: float, double (both with REAL_IS_FLOAT defined), int64_t or uint64_t (with REAL_IS_UNSIGNED
  * defined). The includer provides K_FORMULA, the qualifiers of a small inline function, and for floats R(m_exp),
  * R(m_log) ... Integer arithmetic is 64-bit, wraps, and is defined for all operands. */
@@ -90,6 +93,27 @@ K_FORMULA REAL R(m_pow)(REAL a, REAL b) /* fractions are truncated: 0 unless |a|
 #define INTEGER_FORMULA DEFINE
 #endif
 #include "ir/formulas.def"
+
+#ifdef WITH_REDUCTIONS
+#define COMBINE(name, join, start, ...) \
+    K_FORMULA REAL R(map_##name)(REAL a) { return __VA_ARGS__; } \
+    K_FORMULA REAL R(join_##name)(REAL s, REAL t) { return R(f_##join)(s, t, 0, 0); }
+#define FINISH(name, types, ...) FINISH_##types(name, __VA_ARGS__)
+#define FINISH_N(name, ...) \
+    K_FORMULA REAL R(finish_##name)(REAL s, REAL n) \
+    { \
+        (void)n; \
+        return __VA_ARGS__; \
+    }
+#ifdef REAL_IS_FLOAT
+#define FINISH_F FINISH_N
+#else
+#define FINISH_F(...)
+#endif
+#include "ir/reductions.def"
+#undef FINISH_N
+#undef FINISH_F
+#endif
 
 #undef ABS
 #undef FMOD

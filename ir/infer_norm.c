@@ -66,5 +66,6 @@ ampc_status infer_layer_norm_grad(const inference *x)
     TRY(infer_expect_operand(x, "scale", &normalised));
     TRY(infer_expect_operand(x, "mean", &reduced));
     TRY(infer_expect_operand(x, "rstd", &reduced));
+    if (!infer_operand(x, "scale")) normalised.dtype = x->group[IR_GROUP_F32];
     return set_results(x, normalised);
 }

@@ -291,6 +291,8 @@ typedef struct onnx_window {
 /* Reads kernel_shape (default: `kernel` if not NULL), strides, dilations, pads and auto_pad of a node with operand 0
  * `x` [N,C,spatial]. */
 onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel);
+/* Stores the spatial axes of the first operand and returns their number, or 0 after reporting that there are none. */
+int onnx_spatial_axes(onnx_node *n, int64_t *axes);
 /* The same, but leaves the pads of SAME to the caller. */
 onnx_window onnx_window_read(onnx_node *n, const ir_value *x, const ir_dim *kernel);
 /* Reads `count` numbers in [min, 2^31); `otherwise` if the attribute is absent. */

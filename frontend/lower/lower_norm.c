@@ -1,4 +1,4 @@
-/* lower_norm.c - BatchNormalization, LayerNormalization, Softmax, LogSoftmax, Dropout. */
+/* lower_norm.c - BatchNormalization, LayerNormalization, RMSNormalization, Softmax, LogSoftmax, Dropout. */
 #include "frontend/lower/lower.h"
 
 /* ---- BatchNormalization ----------------------------------------------------------------------
@@ -57,7 +57,7 @@ void onnx_lower_batch_norm(onnx_node *n)
     store_statistic(n, running[1], node->out[IR_OUT(batch_norm, var_out)]);
 }
 
-/* ---- LayerNormalization ---------------------------------------------------------------------- */
+/* ---- LayerNormalization, RMSNormalization ----------------------------------------------------- */
 
 /* Scale or bias with exactly the normalised dimensions; ONNX allows it to broadcast to them. */
 static ir_value *affine(onnx_node *n, ir_value *v, int axis)
@@ -66,19 +66,28 @@ static ir_value *affine(onnx_node *n, ir_value *v, int axis)
     return v ? ir_expand(n->b, v, x->dims + axis, x->rank - axis) : NULL;
 }
 
+/* The type of the statistics. */
+static ir_dtype stash_type(onnx_node *n)
+{
+    int64_t stash = onnx_int(n, "stash_type", ONNX_float32);
+    ir_dtype t = onnx_type_dtype(stash);
+    if (!ir_dtype_is_float(t)) onnx_refuse(n, "stash_type %s is not supported", onnx_type_name(stash));
+    return t;
+}
+
+/* n->arg: whether the mean is subtracted. */
 void onnx_lower_layer_norm(onnx_node *n)
 {
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), n->in[0]->type.rank);
     double eps = onnx_float(n, "epsilon", (double)1e-5f);
-    int64_t stash = onnx_int(n, "stash_type", ONNX_float32);
-    ir_dtype statistics = onnx_type_dtype(stash);
-    if (!ir_dtype_is_float(statistics)) onnx_refuse(n, "stash_type %s is not supported", onnx_type_name(stash));
+    ir_dtype statistics = stash_type(n);
     if (n->failed) return;
     ir_value *scale = affine(n, n->in[1], axis), *bias = affine(n, onnx_in(n, 2), axis);
-    if (onnx_in(n, 2) && !bias) return;
+    if (!scale || (onnx_in(n, 2) && !bias)) return;
     ir_node *node = ir_new(n->b, IR_OP_layer_norm, 3, n->in[0], scale, bias);
     ir_set_int(node, IR_ATTR(layer_norm, axis), axis);
     ir_set_float(node, IR_ATTR(layer_norm, eps), eps);
+    ir_set_bool(node, IR_ATTR(layer_norm, center), n->arg);
     n->out[0] = ir_done(n->b, node);
     if (n->out[0] && onnx_result_is_used(n, 1))
         n->out[1] = ir_cast(n->b, node->out[IR_OUT(layer_norm, mean)], statistics);

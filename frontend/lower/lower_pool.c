@@ -1,4 +1,4 @@
-/* lower_pool.c - MaxPool, AveragePool, LpPool and the global pools. */
+/* lower_pool.c - MaxPool, AveragePool, LpPool, GlobalLpPool. */
 #include "frontend/lower/lower.h"
 
 void onnx_lower_max_pool(onnx_node *n)
@@ -25,25 +25,6 @@ void onnx_lower_average_pool(onnx_node *n)
     ONNX_SET_WINDOW(node, avg_pool, &w);
     ir_set_bool(node, IR_ATTR(avg_pool, ceil), ceil_mode);
     ir_set_bool(node, IR_ATTR(avg_pool, count_pad), count_pad);
-    n->out[0] = ir_done(n->b, node);
-}
-
-/* Stores the spatial axes of the operand and returns their number, or 0 after reporting that there are none. */
-static int spatial_axes(onnx_node *n, int64_t *axes)
-{
-    int rank = n->in[0]->type.rank;
-    if (rank < 3) onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions", rank);
-    for (int i = 2; i < rank; i++) axes[i - 2] = i;
-    return rank < 3 ? 0 : rank - 2;
-}
-
-void onnx_lower_global_average_pool(onnx_node *n)
-{
-    int64_t axes[IR_MAX_RANK];
-    int count = spatial_axes(n, axes);
-    if (!count) return;
-    ir_node *node = ir_new(n->b, IR_OP_reduce_mean, 1, n->in[0]);
-    ir_set_list(node, IR_ATTR(reduce_mean, axes), axes, count);
     n->out[0] = ir_done(n->b, node);
 }
 
@@ -87,7 +68,7 @@ void onnx_lower_lp_pool(onnx_node *n)
 void onnx_lower_global_lp_pool(onnx_node *n)
 {
     int64_t axes[IR_MAX_RANK];
-    int count = spatial_axes(n, axes);
+    int count = onnx_spatial_axes(n, axes);
     double p = read_exponent(n);
     if (n->failed) return;
     n->out[0] = root(n, ir_reduce_sum(n->b, raise(n, n->in[0], p), axes, count, true), p);

@@ -79,3 +79,11 @@ onnx_window onnx_window_of(onnx_node *n, const ir_value *x, const ir_dim *kernel
         pad_same(n, &w, i, x->type.dims[i + 2], w.same_upper);
     return w;
 }
+
+int onnx_spatial_axes(onnx_node *n, int64_t *axes)
+{
+    int rank = n->in[0]->type.rank;
+    if (rank < 3) onnx_reject(n, "the input has rank %d, but needs N, C and spatial dimensions", rank);
+    for (int i = 2; i < rank; i++) axes[i - 2] = i;
+    return rank < 3 ? 0 : rank - 2;
+}

@@ -111,7 +111,6 @@ int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
  * A tile is summed in 32 lanes of the carrier's type, then the lanes pairwise, then the tiles in f64. The order is
  * fixed and the error is that of a pairwise sum. Functions are lanes_NAME_float and lanes_NAME_double. */
 #define LANES_FUNCTIONS(T) \
-    double lanes_sum_##T(const T *x, int64_t n); \
     double lanes_dot_##T(const T *x, const T *y, int64_t n); \
     double lanes_squares_##T(const T *x, T mean, int64_t n);                 /* sum of (x - mean)^2 */ \
     double lanes_dot_centred_##T(const T *x, const T *y, T mean, int64_t n); /* sum x(y - mean) */ \
@@ -120,7 +119,12 @@ int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
     void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n);             /* y = x - a - b */
 LANES_FUNCTIONS(float)
 LANES_FUNCTIONS(double)
-uint64_t lanes_sum_uint64_t(const uint64_t *x, int64_t n); /* modulo 2^64 */
+/* The folds of ir/reductions.def in the same order, also for integers; 0 if n is 0. */
+#define COMBINE(name, ...) \
+    double lanes_##name##_float(const float *x, int64_t n); \
+    double lanes_##name##_double(const double *x, int64_t n); \
+    int64_t lanes_##name##_int64_t(const int64_t *x, int64_t n);
+#include "ir/reductions.def"
 
 /* ---- rows.c: the vectors along one axis ----
  *

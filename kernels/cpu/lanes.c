@@ -3,16 +3,28 @@
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
 
-#define REAL float
-#include "kernels/cpu/lanes_body.h"
-#undef REAL
+#define WITH_REDUCTIONS
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#define REAL_IS_FLOAT
+#define TOTAL double
 #define REAL double
+#include "ir/formulas_body.h"
 #include "kernels/cpu/lanes_body.h"
+#include "kernels/cpu/lanes_fold.h"
 #undef REAL
-
-uint64_t lanes_sum_uint64_t(const uint64_t *x, int64_t n)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i];
-    return sum;
-}
+#define REAL float
+#include "ir/formulas_body.h"
+#include "kernels/cpu/lanes_body.h"
+#include "kernels/cpu/lanes_fold.h"
+#undef REAL
+#undef TOTAL
+#undef REAL_IS_FLOAT
+#undef LOWEST
+#undef HIGHEST
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
+#define TOTAL int64_t
+#define REAL int64_t
+#include "ir/formulas_body.h"
+#include "kernels/cpu/lanes_fold.h"

@@ -48,7 +48,6 @@ CPU_INLINE REAL R(combine)(const REAL *lane)
     }
 
 /* clang-format off */
-SUM(lanes_sum, px, (const REAL *px, int64_t n), x)
 SUM(lanes_dot, py, (const REAL *px, const REAL *py, int64_t n), x * y)
 SUM(lanes_squares, px, (const REAL *px, REAL mean, int64_t n), (x - mean) * (x - mean))
 SUM(lanes_dot_centred, py, (const REAL *px, const REAL *py, REAL mean, int64_t n), x * (y - mean))

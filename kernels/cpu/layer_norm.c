@@ -1,4 +1,4 @@
-/* layer_norm.c - normalisation over the last axes, and its gradient.
+/* layer_norm.c - normalisation over the last axes, with or without subtracting the mean, and its gradient.
  *
  * x has rows of `length` elements. Mean and variance are computed in two passes over a row in cache. The gradients of
  * scale and bias are sums over rows: rows are divided into groups whose number depends only on shapes, and each group
@@ -13,18 +13,36 @@ typedef struct shape {
     int64_t rows, length, groups;
     ir_dtype carrier;
     size_t buffer; /* bytes of one row in the carrier */
+    bool center;
 } shape;
 
 enum { GROUPS = 16 };
 
-static shape shape_of(const k_view *x, int64_t axis)
+static shape shape_of(const k_view *x, int64_t axis, bool center)
 {
-    shape s = {.rows = 1, .length = 1, .carrier = cpu_carrier(x->dtype)};
+    shape s = {.rows = 1, .length = 1, .carrier = cpu_carrier(x->dtype), .center = center};
     int first = k_axis_number(axis, x->rank);
     for (int i = 0; i < x->rank; i++) *(i < first ? &s.rows : &s.length) *= x->dims[i];
     s.groups = s.rows * s.length < CPU_SERIAL ? 1 : k_min(GROUPS, s.rows);
     s.buffer = cpu_lines((size_t)s.length * ir_dtype_size(s.carrier));
     return s;
+}
+
+static shape forward_shape(const k_args *args)
+{
+    return shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm, axis)].i, args->attr[IR_ATTR(layer_norm, center)].i);
+}
+
+static shape backward_shape(const k_args *args)
+{
+    return shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i,
+                    args->attr[IR_ATTR(layer_norm_grad, center)].i);
+}
+
+/* Whether gradients of scale or bias are wanted. */
+static bool has_sums(const k_args *args)
+{
+    return cpu_is_used(cpu_result(args, 1)) || cpu_is_used(cpu_result(args, 2));
 }
 
 /* A vector of the last axes in the carrier, converted into `buffer` if necessary; NULL if absent. */
@@ -44,7 +62,7 @@ static const void *vector(const k_view *v, const shape *s, void *buffer)
 static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm, axis)].i);
+    shape s = forward_shape(args);
     *workspace = (2 + 2 * (size_t)args->ctx->threads) * s.buffer;
     return AMPC_OK;
 }
@@ -62,10 +80,10 @@ static ampc_status store_no_statistics(const k_view *mean, const k_view *rstd, i
 static ampc_status layer_norm_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0], *mean = cpu_result(args, 1), *rstd = cpu_result(args, 2);
-    const shape s = shape_of(x, args->attr[IR_ATTR(layer_norm, axis)].i);
+    const shape s = forward_shape(args);
     const double eps = args->attr[IR_ATTR(layer_norm, eps)].f;
     char *space = args->workspace;
-    const void *scale = vector(&args->in[1], &s, space);
+    const void *scale = args->n_in > 1 ? vector(&args->in[1], &s, space) : NULL;
     const void *bias = args->n_in > 2 ? vector(&args->in[2], &s, space + s.buffer) : NULL;
     if (s.length == 0) return store_no_statistics(mean, rstd, s.rows);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
@@ -74,8 +92,8 @@ static ampc_status layer_norm_run(const k_args *args)
         const void *row = cpu_tile_load(x, r * s.length, s.length, s.carrier, buffer);
         void *to = cpu_tile_target(y, r * s.length, s.carrier, buffer + s.buffer);
         double m, d;
-        if (s.carrier == IR_f64) normalise_double(row, scale, bias, eps, to, s.length, &m, &d);
-        else normalise_float(row, scale, bias, eps, to, s.length, &m, &d);
+        if (s.carrier == IR_f64) normalise_double(row, &s, scale, bias, eps, to, &m, &d);
+        else normalise_float(row, &s, scale, bias, eps, to, &m, &d);
         cpu_tile_store(y, r * s.length, s.length, s.carrier, to);
         cpu_store_number(mean, r, m);
         cpu_store_number(rstd, r, d);
@@ -87,8 +105,9 @@ static ampc_status layer_norm_run(const k_args *args)
 static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i);
-    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer + (size_t)(s.groups * 2 * s.length) * sizeof(double);
+    shape s = backward_shape(args);
+    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer;
+    if (has_sums(args)) *workspace += (size_t)(s.groups * 2 * s.length) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -112,27 +131,29 @@ static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t h
         const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
         bool writes = cpu_is_used(dx);
         void *spare = buffer + 2 * s->buffer, *to = writes ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
-        double m = cpu_number(mean, r), d = cpu_number(rstd, r);
-        if (s->carrier == IR_f64) slope_double(g, row, scale, m, d, to, s->length, sums);
-        else slope_float(g, row, scale, (float)m, (float)d, to, s->length, sums);
+        double m = s->center ? cpu_number(mean, r) : 0, d = cpu_number(rstd, r);
+        if (s->carrier == IR_f64) slope_double(g, row, s, scale, m, d, to, sums);
+        else slope_float(g, row, s, scale, m, d, to, sums);
         if (writes) cpu_tile_store(dx, at, s->length, s->carrier, to);
     }
 }
 
 static ampc_status layer_norm_grad_run(const k_args *args)
 {
-    const shape s = shape_of(&args->in[0], args->attr[IR_ATTR(layer_norm_grad, axis)].i);
+    const shape s = backward_shape(args);
     char *space = args->workspace;
     double *sums = (double *)(space + (1 + 3 * (size_t)args->ctx->threads) * s.buffer);
     const void *scale = vector(&args->in[IR_IN(layer_norm_grad, scale)], &s, space);
+    const bool sum = has_sums(args);
     if (s.length == 0) return AMPC_OK;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
     for (int64_t g = 0; g < s.groups; g++) {
-        double *group_sums = sums + g * 2 * s.length;
-        memset(group_sums, 0, (size_t)(2 * s.length) * sizeof(double));
+        double *group_sums = sum ? sums + g * 2 * s.length : NULL;
+        if (sum) memset(group_sums, 0, (size_t)(2 * s.length) * sizeof(double));
         grad_rows(args, &s, s.rows * g / s.groups, s.rows * (g + 1) / s.groups, scale,
                   space + (size_t)(1 + 3 * omp_get_thread_num()) * s.buffer, group_sums);
     }
+    if (!sum) return AMPC_OK;
     store_sums(cpu_result(args, 1), &s, sums);
     store_sums(cpu_result(args, 2), &s, sums + s.length);
     return AMPC_OK;

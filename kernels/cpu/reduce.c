@@ -1,11 +1,13 @@
-/* reduce.c - sums, means and the global norm.
+/* reduce.c - the reductions of ir/reductions.def and the global norm.
  *
- * Merged dimensions are either kept or reduced. If the innermost is reduced, an output is a sum over contiguous pieces
- * (lanes.c). If it is kept, a tile of outputs is a sum of contiguous rows: 32 rows at a time in the carrier's type, and
- * these blocks in f64. If there are few outputs with many terms, the terms are divided into groups whose number depends
- * only on shapes, and the partial sums are added in order. */
+ * Merged dimensions are either kept or reduced. If the innermost is reduced, an output is a fold of contiguous pieces
+ * (lanes.c). If it is kept, a tile of outputs is a fold of contiguous rows: 32 rows at a time in the carrier's type,
+ * and these blocks in f64. If there are few outputs with many terms, the terms are divided into groups whose number
+ * depends only on shapes, and the partial results are joined in order. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
 #include "ir/real.h"
+#include "ir/reductions.h"
 #include "kernels/reduction.h"
 #include "kernels/update.h"
 
@@ -23,7 +25,9 @@ typedef struct plan {
     int64_t columns;      /* outputs per unit */
     int64_t column_tiles; /* units per outer kept index; if the innermost run is reduced, in total */
     int64_t units, groups;
-    bool mean;
+    ir_reduction of;
+    double start; /* result without terms; `start_integer` for integers */
+    int64_t start_integer;
 } plan;
 
 static plan plan_of(k_reduction shape)
@@ -43,7 +47,11 @@ static plan plan_of(k_reduction shape)
 
 static plan plan_of_args(const k_args *args)
 {
-    return plan_of(k_reduction_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]));
+    plan p = plan_of(k_reduction_of(&args->in[0], &args->attr[IR_ATTR(reduce_sum, axes)]));
+    p.of = ir_reduction_of(args->op);
+    p.start = ir_combine_start_float(p.of.combine);
+    p.start_integer = ir_combine_start_integer(p.of.combine, args->in[0].dtype);
+    return p;
 }
 
 int64_t cpu_sum_groups(int64_t outputs, int64_t terms)
@@ -61,21 +69,29 @@ static int64_t walk_offset(const k_walk *w, int64_t index)
     return w->rank ? offset + index * w->src[0] : 0;
 }
 
-#define REAL float
+static double start_float(const plan *p) { return p->start; }
+static double start_double(const plan *p) { return p->start; }
+static int64_t start_int64_t(const plan *p) { return p->start_integer; }
+
+#define WITH_REDUCTIONS
+#define REAL_IS_FLOAT
 #define TOTAL double
-#include "kernels/cpu/reduce_body.h"
-#undef REAL
 #define REAL double
+#include "ir/formulas_body.h"
+#include "kernels/cpu/reduce_body.h"
+#undef REAL
+#define REAL float
+#include "ir/formulas_body.h"
 #include "kernels/cpu/reduce_body.h"
 #undef REAL
 #undef TOTAL
-#define REAL uint64_t
-#define TOTAL uint64_t
-#define MEAN(sum, n) (uint64_t)((n) ? (int64_t)(sum) / (n) : 0)
+#undef REAL_IS_FLOAT
+#define TOTAL int64_t
+#define REAL int64_t
+#include "ir/formulas_body.h"
 #include "kernels/cpu/reduce_body.h"
 #undef REAL
 #undef TOTAL
-#undef MEAN
 
 static ampc_status reduce_prepare(const k_args *args, void **state, size_t *workspace)
 {
@@ -85,23 +101,20 @@ static ampc_status reduce_prepare(const k_args *args, void **state, size_t *work
     return AMPC_OK;
 }
 
-static ampc_status reduce_run(const k_args *args, bool mean)
+static ampc_status reduce_run(const k_args *args)
 {
-    plan p = plan_of_args(args);
-    p.mean = mean;
+    const plan p = plan_of_args(args);
     if (p.shape.outputs == 0) return AMPC_OK;
     switch (cpu_carrier(args->in[0].dtype)) {
     case IR_f32: reduce_float(args, &p); break;
     case IR_f64: reduce_double(args, &p); break;
-    default: reduce_uint64_t(args, &p); break;
+    default: reduce_int64_t(args, &p); break;
     }
     return AMPC_OK;
 }
 
-static ampc_status reduce_sum_run(const k_args *args) { return reduce_run(args, false); }
-static ampc_status reduce_mean_run(const k_args *args) { return reduce_run(args, true); }
-
-_Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
+#define REDUCTION(op, ...) const k_kernel cpu_##op = {.prepare = reduce_prepare, .run = reduce_run};
+#include "ir/reductions.def"
 
 /* ---- global norm ---- */
 
@@ -165,6 +178,4 @@ static ampc_status global_norm_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_reduce_sum = {.prepare = reduce_prepare, .run = reduce_sum_run};
-const k_kernel cpu_reduce_mean = {.prepare = reduce_prepare, .run = reduce_mean_run};
 const k_kernel cpu_global_norm = {.prepare = global_norm_prepare, .run = global_norm_run};

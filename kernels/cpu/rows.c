@@ -34,8 +34,8 @@ const void *cpu_rows_load(const k_view *v, const cpu_rows *s, int64_t first, int
         cpu_tile part;
         const void *p = cpu_tile_load(v, start + a * s->inner, count, carrier, &part);
         for (int64_t j = 0; j < count; j++) {
-            if (carrier == IR_f64) ((double *)scratch)[j * length + a] = ((const double *)p)[j];
-            else ((float *)scratch)[j * length + a] = ((const float *)p)[j];
+            if (carrier == IR_f32) ((float *)scratch)[j * length + a] = ((const float *)p)[j];
+            else ((uint64_t *)scratch)[j * length + a] = ((const uint64_t *)p)[j];
         }
     }
     return scratch;
@@ -57,8 +57,8 @@ void cpu_rows_store(const k_view *v, const cpu_rows *s, int64_t first, int64_t c
     for (int64_t a = 0; a < length; a++) {
         cpu_tile part;
         for (int64_t j = 0; j < count; j++) {
-            if (carrier == IR_f64) part.f64[j] = ((const double *)values)[j * length + a];
-            else part.f32[j] = ((const float *)values)[j * length + a];
+            if (carrier == IR_f32) part.f32[j] = ((const float *)values)[j * length + a];
+            else part.i64[j] = ((const int64_t *)values)[j * length + a];
         }
         cpu_tile_store(v, start + a * s->inner, count, carrier, &part);
     }

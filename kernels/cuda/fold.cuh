@@ -7,10 +7,6 @@
 #include "kernels/cuda/element.cuh"
 
 __device__ __forceinline__ float mean_of(float sum, long long terms) { return sum / (float)terms; }
-__device__ __forceinline__ long long mean_of(long long sum, long long terms)
-{
-    return terms == 0 ? 0 : sum / terms;
-}
 
 /* Upper bound of the tiles in a row of `length` elements, and tile t of the row starting at `from`; n <= 0: empty. */
 __device__ __forceinline__ long long row_tiles(long long length)

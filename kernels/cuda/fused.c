@@ -80,7 +80,7 @@ static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspa
     if (p->count == 0) return AMPC_OK;
     CUDA_FORWARD(make_kernel(args, s));
     for (int r = 0; r < p->n_results; r++) *workspace += fold_bytes(args, &s->cut, r);
-    return s->cut.groups > 1 ? cuda_find_reduce(args->ctx, false, &s->reduce) : AMPC_OK;
+    return s->cut.groups > 1 ? cuda_find_reduce(args->ctx, &s->reduce) : AMPC_OK;
 }
 
 /* ---- run ---- */

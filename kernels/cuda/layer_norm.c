@@ -26,20 +26,28 @@ static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *
     return cuda_prepare_one(args, CUDA_FAMILY_layer_norm, name, state);
 }
 
+/* The type that scale and bias share. */
+static ir_dtype affine_dtype(const k_args *args)
+{
+    const k_view *scale = &args->in[IR_IN(layer_norm, scale)];
+    return k_present(scale) ? scale->dtype : args->in[IR_IN(layer_norm, bias)].dtype;
+}
+
 static ampc_status layer_norm_run(const k_args *args)
 {
     const cuda_one *state = args->state;
-    const k_view *x = &args->in[0], *scale = &args->in[IR_IN(layer_norm, scale)];
+    const k_view *x = &args->in[0];
     layer_norm_forward a = {.rows = rows_of(x, args->attr[IR_ATTR(layer_norm, axis)].i),
                             .x = x->data,
-                            .scale = scale->data,
+                            .scale = cuda_data(args->in, IR_IN(layer_norm, scale), args->n_in),
                             .bias = cuda_data(args->in, IR_IN(layer_norm, bias), args->n_in),
                             .y = args->out[0].data,
                             .mean = cuda_data(args->out, IR_OUT(layer_norm, mean), args->n_out),
                             .rstd = cuda_data(args->out, IR_OUT(layer_norm, rstd), args->n_out),
                             .x_dtype = (int)x->dtype,
                             .y_dtype = (int)args->out[0].dtype,
-                            .scale_dtype = (int)scale->dtype,
+                            .scale_dtype = (int)affine_dtype(args),
+                            .center = (int)args->attr[IR_ATTR(layer_norm, center)].i,
                             .eps = (float)args->attr[IR_ATTR(layer_norm, eps)].f};
     if (a.rows.length == 0 && !a.mean && !a.rstd) return AMPC_OK;
     return cuda_launch(args, state->kernel, cuda_rows_blocks(&a.rows), ROW_BLOCK, 0, (void *[]){&a});
@@ -65,10 +73,12 @@ static int groups_of(const layer_norm_backward *a)
 static layer_norm_backward backward_of(const k_args *args)
 {
     const k_view *dy = &args->in[0], *scale = &args->in[IR_IN(layer_norm_grad, scale)];
+    if (!k_present(scale)) scale = &args->out[IR_OUT(layer_norm_grad, dscale)]; /* only for its type */
+    if (!k_present(scale)) scale = &args->out[IR_OUT(layer_norm_grad, dbias)];
     layer_norm_backward a = {.rows = rows_of(dy, args->attr[IR_ATTR(layer_norm_grad, axis)].i),
                              .dy = dy->data,
                              .x = args->in[IR_IN(layer_norm_grad, x)].data,
-                             .scale = scale->data,
+                             .scale = cuda_data(args->in, IR_IN(layer_norm_grad, scale), args->n_in),
                              .mean = args->in[IR_IN(layer_norm_grad, mean)].data,
                              .rstd = args->in[IR_IN(layer_norm_grad, rstd)].data,
                              .dx = cuda_data(args->out, IR_OUT(layer_norm_grad, dx), args->n_out),
@@ -76,6 +86,7 @@ static layer_norm_backward backward_of(const k_args *args)
                              .dbias = cuda_data(args->out, IR_OUT(layer_norm_grad, dbias), args->n_out),
                              .dtype = (int)dy->dtype,
                              .scale_dtype = (int)scale->dtype,
+                             .center = (int)args->attr[IR_ATTR(layer_norm_grad, center)].i,
                              .sums = args->workspace};
     a.groups = groups_of(&a);
     return a;
@@ -86,7 +97,7 @@ static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, siz
     CUDA_FORWARD(cuda_new_state(args, sizeof(gradient_state), state));
     gradient_state *s = *state;
     layer_norm_backward a = backward_of(args);
-    *workspace = (size_t)a.groups * 2 * (size_t)a.rows.length * sizeof(float);
+    if (a.dscale || a.dbias) *workspace = (size_t)a.groups * 2 * (size_t)a.rows.length * sizeof(float);
     char name[64];
     snprintf(name, sizeof name, "layer_norm_grad_%s", cuda_rows_kernel(&a.rows));
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_layer_norm, name, &s->dx));

@@ -1,4 +1,4 @@
-/* layer_norm.cu - layer normalisation and its gradient.
+/* layer_norm.cu - layer and RMS normalisation and their gradient.
  *
  * Mean and variance need two passes over a row, which stays in registers if it fits into a warp. The gradients of scale
  * and bias are sums over rows: each block sums a stripe of columns over a group of rows, then a second kernel adds the
@@ -25,12 +25,20 @@ static __device__ __forceinline__ float tile_squares(const float (&v)[TILE], flo
     return sum;
 }
 
+/* Columns [i, i + n) of the scale; 1 if it is absent. */
+static __device__ __forceinline__ void scale_load(const void *scale, int dtype, long long i, int n, float (&v)[TILE])
+{
+    if (scale) return tile_load(scale, dtype, i, n, v);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) v[j] = 1;
+}
+
 /* Computes columns [i, i + n) of the result in place. */
 static __device__ __forceinline__ void affine(const layer_norm_forward &a, float mean, float rstd, long long i, int n,
                                               float (&v)[TILE])
 {
     float scale[TILE], bias[TILE] = {};
-    tile_load(a.scale, a.scale_dtype, i, n, scale);
+    scale_load(a.scale, a.scale_dtype, i, n, scale);
     if (a.bias) tile_load(a.bias, a.scale_dtype, i, n, bias);
 #pragma unroll
     for (int j = 0; j < TILE; j++) v[j] = (v[j] - mean) * rstd * scale[j] + bias[j];
@@ -57,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_warp(layer_no
         row_load(a.x, a.x_dtype, p, v);
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) sum += tile_sum(v[t], tile_length(row_tile(t), length));
-        const float mean = warp_sum(sum) / (float)length;
+        const float mean = a.center ? warp_sum(sum) / (float)length : 0;
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) squares += tile_squares(v[t], mean, tile_length(row_tile(t), length));
         const float rstd = rstd_of(a, warp_sum(squares));
@@ -75,11 +83,12 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_block(layer_n
     __shared__ float slots[WARP];
     rows_each<by_block>(a.rows, [&](const row_part &p) {
         float v[TILE], sum = 0, squares = 0;
-        tiles_each(p, [&](long long i, int n) {
-            tile_load(a.x, a.x_dtype, p.first + i, n, v);
-            sum += tile_sum(v, n);
-        });
-        const float mean = block_sum(sum, slots) / (float)p.length;
+        if (a.center)
+            tiles_each(p, [&](long long i, int n) {
+                tile_load(a.x, a.x_dtype, p.first + i, n, v);
+                sum += tile_sum(v, n);
+            });
+        const float mean = a.center ? block_sum(sum, slots) / (float)p.length : 0;
         tiles_each(p, [&](long long i, int n) {
             tile_load(a.x, a.x_dtype, p.first + i, n, v);
             squares += tile_squares(v, mean, n);
@@ -95,14 +104,15 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_block(layer_n
 }
 AMPC_KERNEL(layer_norm_block)
 
-/* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)) ---- */
+/* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)); without
+ * centring, mean(g) is replaced by 0 ---- */
 
 /* Replaces dy by g and x by h, and adds to the sums of g and g h. */
 static __device__ __forceinline__ void add_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
                                                   int n, float (&dy)[TILE], float (&x)[TILE], float &g, float &gh)
 {
     float scale[TILE];
-    tile_load(a.scale, a.scale_dtype, i, n, scale);
+    scale_load(a.scale, a.scale_dtype, i, n, scale);
 #pragma unroll
     for (int j = 0; j < TILE; j++) {
         dy[j] = j < n ? dy[j] * scale[j] : 0;
@@ -123,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(lay
 {
     const int length = (int)a.rows.length;
     rows_each<by_warp>(a.rows, [&](const row_part &p) {
-        const float mean = a.mean[p.item], rstd = a.rstd[p.item];
+        const float mean = a.center ? a.mean[p.item] : 0, rstd = a.rstd[p.item];
         float dy[ROW_TILES][TILE], x[ROW_TILES][TILE], g = 0, gh = 0;
         row_load(a.dy, a.dtype, p, dy);
         row_load(a.x, a.dtype, p, x);
@@ -131,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(lay
         for (int t = 0; t < ROW_TILES; t++)
             if (row_tile(t) < length)
                 add_slope(a, mean, rstd, row_tile(t), tile_length(row_tile(t), length), dy[t], x[t], g, gh);
-        g = warp_sum(g) / (float)length;
+        g = a.center ? warp_sum(g) / (float)length : 0;
         gh = warp_sum(gh) / (float)length;
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) combine(rstd, g, gh, dy[t], x[t]);
@@ -144,14 +154,14 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_block(la
 {
     __shared__ float slots[WARP];
     rows_each<by_block>(a.rows, [&](const row_part &p) {
-        const float mean = a.mean[p.item], rstd = a.rstd[p.item];
+        const float mean = a.center ? a.mean[p.item] : 0, rstd = a.rstd[p.item];
         float dy[TILE], x[TILE], g = 0, gh = 0, unused = 0;
         tiles_each(p, [&](long long i, int n) {
             tile_load(a.dy, a.dtype, p.first + i, n, dy);
             tile_load(a.x, a.dtype, p.first + i, n, x);
             add_slope(a, mean, rstd, i, n, dy, x, g, gh);
         });
-        g = block_sum(g, slots) / (float)p.length;
+        g = a.center ? block_sum(g, slots) / (float)p.length : 0;
         gh = block_sum(gh, slots) / (float)p.length;
         tiles_each(p, [&](long long i, int n) {
             tile_load(a.dy, a.dtype, p.first + i, n, dy);
@@ -178,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_group_sums(la
     const long long low = a.rows.outer * group / a.groups, high = a.rows.outer * (group + 1) / a.groups;
     float dscale[TILE] = {}, dbias[TILE] = {};
     for (long long row = low + warp; n > 0 && row < high; row += ROW_WARPS) {
-        const float mean = a.mean[row], rstd = a.rstd[row];
+        const float mean = a.center ? a.mean[row] : 0, rstd = a.rstd[row];
         float dy[TILE], x[TILE];
         tile_load(a.dy, a.dtype, row * a.rows.length + column, n, dy);
         tile_load(a.x, a.dtype, row * a.rows.length + column, n, x);

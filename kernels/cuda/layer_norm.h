@@ -12,10 +12,11 @@ enum {
 
 typedef struct layer_norm_forward {
     cuda_rows rows;
-    const void *x, *scale, *bias; /* bias NULL: absent */
+    const void *x, *scale, *bias; /* scale, bias NULL: absent */
     void *y;
     float *mean, *rstd; /* NULL: not wanted */
     int x_dtype, y_dtype, scale_dtype;
+    int center; /* subtract the mean */
     float eps;
 } layer_norm_forward;
 
@@ -25,6 +26,7 @@ typedef struct layer_norm_backward {
     const float *mean, *rstd;
     void *dx, *dscale, *dbias; /* NULL: not wanted */
     int dtype, scale_dtype;
+    int center;
     int groups;  /* number of row groups */
     float *sums; /* [groups][2][length]: sums of dy h and of dy */
 } layer_norm_backward;

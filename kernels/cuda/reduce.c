@@ -1,9 +1,11 @@
 /* reduce.c - launches of the reductions. */
 #include "kernels/cuda/reduce.h"
+#include "ir/reductions.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/reduction.h"
 #include "kernels/update.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -85,23 +87,44 @@ cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length)
     return (cuda_row_cut){p.form == BLOCK, p.lanes, p.groups, p.blocks};
 }
 
-ampc_status cuda_find_reduce(const k_context *ctx, bool integers, cuda_reduce_kernels *out)
+static const char *const combines[] = {
+#define COMBINE(name, ...) #name,
+#include "ir/reductions.def"
+};
+
+static ampc_status find_kernels(const k_context *ctx, ir_combine combine, bool integers, cuda_reduce_kernels *out)
 {
-    static const char *const names[][3] = {{"reduce_lanes_float", "reduce_block_float", "reduce_columns_float"},
-                                           {"reduce_lanes_int64_t", "reduce_block_int64_t", "reduce_columns_int64_t"}};
-    for (int i = 0; i < 3; i++) CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, names[integers][i], &out->by_form[i]));
+    static const char *const forms[] = {[LANES] = "lanes", [BLOCK] = "block", [COLUMNS] = "columns"};
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "reduce_%s_%s_%s", forms[i], combines[combine], integers ? "int64_t" : "float");
+        CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, name, &out->by_form[i]));
+    }
     return AMPC_OK;
 }
+
+ampc_status cuda_find_reduce(const k_context *ctx, cuda_reduce_kernels *out)
+{
+    return find_kernels(ctx, IR_COMBINE_sum, false, out);
+}
+
+/* The kernels that reduce the operand, and those that combine its groups. */
+typedef struct reduce_state {
+    cuda_reduce_kernels terms, groups;
+} reduce_state;
 
 static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
 {
     const bool integers = !ir_dtype_is_float(args->in[0].dtype);
+    const ir_combine combine = ir_reduction_of(args->op).combine;
     const plan p = plan_of(args);
     if (p.blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%lld results are too many for this device",
                          (long long)p.shape.outputs);
-    CUDA_FORWARD(cuda_new_state(args, sizeof(cuda_reduce_kernels), out));
-    CUDA_FORWARD(cuda_find_reduce(args->ctx, integers, *out));
+    CUDA_FORWARD(cuda_new_state(args, sizeof(reduce_state), out));
+    reduce_state *s = *out;
+    CUDA_FORWARD(find_kernels(args->ctx, combine, integers, &s->terms));
+    CUDA_FORWARD(find_kernels(args->ctx, ir_combine_of_parts(combine), integers, &s->groups));
     if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (integers ? sizeof(int64_t) : sizeof(float));
     return AMPC_OK;
 }
@@ -116,7 +139,7 @@ static reduce_positions positions_of(const k_walk *w, int64_t count)
     return p;
 }
 
-/* r: data and dtypes of x and y, and the divisor of a mean; launch() sets the rest. */
+/* r: data and dtypes of x and y, start and finish; launch() sets the rest. */
 static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels, const plan *p, reduce_shape r)
 {
     r.kept = positions_of(&p->shape.kept, p->shape.n_kept);
@@ -127,41 +150,46 @@ static ampc_status launch(const k_args *args, const cuda_reduce_kernels *kernels
     return cuda_launch(args, kernels->by_form[p->form], p->blocks, REDUCE_BLOCK, 0, (void *[]){&r});
 }
 
-static ampc_status reduce_run(const k_args *args, bool mean)
+static ampc_status reduce_run(const k_args *args)
 {
+    const reduce_state *state = args->state;
     const k_view *x = &args->in[0], *y = &args->out[0];
+    const ir_reduction of = ir_reduction_of(args->op);
     const plan p = plan_of(args);
     reduce_shape r = {.x = x->data,
                       .y = y->data,
                       .x_dtype = (int)x->dtype,
                       .y_dtype = (int)y->dtype,
-                      .mean = mean,
-                      .terms = p.shape.terms};
+                      .finish = (int)of.finish,
+                      .terms = p.shape.terms,
+                      .start = (float)ir_combine_start_float(of.combine),
+                      .start_integer = ir_combine_start_integer(of.combine, x->dtype)};
     if (p.shape.outputs == 0) return AMPC_OK;
-    if (p.groups == 1) return launch(args, args->state, &p, r);
+    if (p.groups == 1) return launch(args, &state->terms, &p, r);
     const int between = ir_dtype_is_float(x->dtype) ? IR_f32 : IR_i64;
     const plan groups = plan_groups(p.shape.outputs, p.groups);
-    reduce_shape parts = {.x = r.x, .x_dtype = r.x_dtype, .y = args->workspace, .y_dtype = between};
+    reduce_shape parts = r;
+    parts.y = args->workspace;
+    parts.y_dtype = between;
+    parts.finish = IR_FINISH_none;
     r.x = args->workspace;
     r.x_dtype = between;
-    CUDA_FORWARD(launch(args, args->state, &p, parts));
-    return launch(args, args->state, &groups, r);
+    CUDA_FORWARD(launch(args, &state->terms, &p, parts));
+    return launch(args, &state->groups, &groups, r);
 }
 
 ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernels, const void *parts, int64_t groups,
                            int64_t terms, void *y, ir_dtype y_dtype, int64_t rows)
 {
     const plan p = plan_groups(rows, groups);
-    return launch(
-        args, kernels, &p,
-        (reduce_shape){
-            .x = parts, .y = y, .x_dtype = IR_f32, .y_dtype = (int)y_dtype, .mean = terms > 0, .terms = terms});
+    return launch(args, kernels, &p,
+                  (reduce_shape){.x = parts,
+                                 .y = y,
+                                 .x_dtype = IR_f32,
+                                 .y_dtype = (int)y_dtype,
+                                 .finish = terms > 0 ? IR_FINISH_mean : IR_FINISH_none,
+                                 .terms = terms});
 }
-
-static ampc_status reduce_sum_run(const k_args *args) { return reduce_run(args, false); }
-static ampc_status reduce_mean_run(const k_args *args) { return reduce_run(args, true); }
-
-_Static_assert(IR_ATTR(reduce_sum, axes) == IR_ATTR(reduce_mean, axes), "one driver");
 
 /* ---- the global norm: one launch per table of operands, nearly always one ---- */
 
@@ -220,6 +248,8 @@ static ampc_status global_norm_run(const k_args *args)
     return launch_root(args, partial, n);
 }
 
-const k_kernel cuda_reduce_sum = {.prepare = reduce_prepare, .run = reduce_sum_run, .release = cuda_release};
-const k_kernel cuda_reduce_mean = {.prepare = reduce_prepare, .run = reduce_mean_run, .release = cuda_release};
+#define REDUCTION(op, ...) \
+    const k_kernel cuda_##op = {.prepare = reduce_prepare, .run = reduce_run, .release = cuda_release};
+#include "ir/reductions.def"
+
 const k_kernel cuda_global_norm = {.prepare = global_norm_prepare, .run = global_norm_run, .release = cuda_release};

@@ -28,9 +28,11 @@ typedef struct reduce_shape {
     reduce_positions kept, reduced;
     long long length;
     long long groups;
-    int lanes; /* rows: adjacent threads per output; columns: tiles per block */
-    int mean;  /* divide by `terms` */
+    int lanes;  /* rows: adjacent threads per output; columns: tiles per block */
+    int finish; /* of ir/reductions.h, with `terms` elements per output */
     long long terms;
+    float start; /* result without terms; `start_integer` for integers */
+    long long start_integer;
 } reduce_shape;
 
 typedef struct norm_span {
@@ -61,8 +63,8 @@ cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length);
 typedef struct cuda_reduce_kernels {
     cudaKernel_t by_form[3];
 } cuda_reduce_kernels;
-/* Looks up the kernels for floats, or for integers if `integers`. Call only from prepare. */
-ampc_status cuda_find_reduce(const k_context *ctx, bool integers, cuda_reduce_kernels *out);
+/* Looks up the kernels that sum floats. Call only from prepare. */
+ampc_status cuda_find_reduce(const k_context *ctx, cuda_reduce_kernels *out);
 /* y[r] = sum of the `groups` f32 partial sums of row r, divided by `terms` if terms > 0. y has any float type. */
 ampc_status cuda_join_rows(const k_args *args, const cuda_reduce_kernels *kernels, const void *parts, int64_t groups,
                            int64_t terms, void *y, ir_dtype y_dtype, int64_t rows);

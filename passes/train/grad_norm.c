@@ -1,4 +1,4 @@
-/* grad_norm.c - gradients of normalisation, softmax, reductions and losses. */
+/* grad_norm.c - gradients of normalisation, softmax and losses. */
 #include "passes/train/grad.h"
 
 #include <string.h>
@@ -50,38 +50,6 @@ bool grad_softmax(grad *g)
 bool grad_log_softmax(grad *g)
 {
     return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_log_softmax_grad, 2, (ir_value *[]){D, Y}))) != NULL;
-}
-
-/* Broadcasts d over the axes that the reduction of x removed. */
-static ir_value *spread(grad *g, const ir_attr *axes)
-{
-    ir_type reduced = X->type;
-    for (int i = 0; i < axes->list.count; i++) {
-        int64_t axis = axes->list.items[i];
-        reduced.dims[axis < 0 ? axis + reduced.rank : axis] = 1;
-    }
-    return ir_expand(g->b, ir_reshape_like(g->b, D, &reduced), X->type.dims, X->type.rank);
-}
-
-bool grad_reduce_sum(grad *g) { return (g->dx[0] = spread(g, &g->n->attr[IR_ATTR(reduce_sum, axes)])) != NULL; }
-
-/* Divides before broadcasting: there are fewer elements, and the count may be symbolic. */
-bool grad_reduce_mean(grad *g)
-{
-    const ir_attr *axes = &g->n->attr[IR_ATTR(reduce_mean, axes)];
-    ir_dim count[IR_MAX_RANK];
-    for (int i = 0; i < axes->list.count; i++) {
-        int64_t axis = axes->list.items[i];
-        count[i] = X->type.dims[axis < 0 ? axis + X->type.rank : axis];
-    }
-    ir_node *share = ir_new(g->b, IR_OP_div_count, 1, D);
-    ir_set_list(share, IR_ATTR(div_count, count), count, axes->list.count);
-    ir_value *d = ir_done(g->b, share);
-    if (!d) return false;
-    ir_value *const dy[] = {d};
-    grad inner = *g;
-    inner.dy = dy;
-    return (g->dx[0] = spread(&inner, axes)) != NULL;
 }
 
 /* The gradient that arrives at log_prob, the log-softmax of x over axis 1. */

@@ -281,6 +281,36 @@ static ir_value *build_layer_norm(ir_builder *b, const gradient_row *r, ir_value
     (void)set;
     ir_node *n = ir_new(b, IR_OP_layer_norm, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
     ir_set_int(n, IR_ATTR(layer_norm, axis), -in[1]->type.rank);
+    ir_set_bool(n, IR_ATTR(layer_norm, center), !r->p[0]);
+    return ir_done(b, n);
+}
+
+/* Without scale and bias; p: not centred. */
+static ir_value *build_plain_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_node *n = ir_new(b, IR_OP_layer_norm, 3, in[0], NULL, NULL);
+    ir_set_int(n, IR_ATTR(layer_norm, axis), set % in[0]->type.rank);
+    ir_set_bool(n, IR_ATTR(layer_norm, center), !r->p[0]);
+    return ir_done(b, n);
+}
+
+static ir_value *build_top_k(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    const int axis = set % in[0]->type.rank;
+    const int64_t k = (in[0]->type.dims[axis] + 1) / 2;
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_int(n, IR_ATTR(top_k, axis), axis);
+    ir_set_list(n, IR_ATTR(top_k, count), &k, 1);
+    ir_set_bool(n, IR_ATTR(top_k, largest), set % 2);
+    return ir_done(b, n);
+}
+
+static ir_value *build_cum_sum(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_int(n, IR_ATTR(cum_sum, axis), set % in[0]->type.rank);
+    ir_set_bool(n, IR_ATTR(cum_sum, exclusive), set % 2);
+    ir_set_bool(n, IR_ATTR(cum_sum, reverse), set / 2 % 2);
     return ir_done(b, n);
 }
 
@@ -487,12 +517,32 @@ const gradient_row gradient_rows[] = {
       END_SETS}},
     {"layer_norm without bias", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {0}, NULL,
      {{S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, END_SETS}},
+    {"layer_norm without mean", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {1}, NULL,
+     {{S(3), S(3)}, {S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, {S(0, 4), S(4)}, {S(5, 1), S(1)}, {S(2, 33), S(33)}, END_SETS}},
+    {"layer_norm without scale", IR_OP_layer_norm, build_plain_norm, 1, {ANY}, 0, {0}, NULL,
+     {{S(3)}, {S(3, 5)}, {S(2, 3, 4)}, {S(2, 3, 2, 2)}, {S(17, 2)}, {S(0, 3)}, {S(9)}, END_SETS}},
+    {"layer_norm without mean and scale", IR_OP_layer_norm, build_plain_norm, 1, {ANY}, 0, {1}, NULL, SHAPES1_RANKED},
     {"softmax", IR_OP_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"log_softmax", IR_OP_log_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_sum", IR_OP_reduce_sum, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_mean", IR_OP_reduce_mean, build_reduce, 1, {ANY}, 0, {0}, NULL,
      {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1,
       3)}, {S(0, 3)}, END_SETS}},
+    {"reduce_max", IR_OP_reduce_max, build_reduce, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_min", IR_OP_reduce_min, build_reduce, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_prod", IR_OP_reduce_prod, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_prod with one zero", IR_OP_reduce_prod, build_reduce, 1, {DISTINCT}, 0, {0}, NULL,
+     {{S(12)}, {S(3, 5)}, {S(2, 3, 4)}, {S(17, 2)}, {S(33)}, END_SETS}},
+    {"reduce_l1", IR_OP_reduce_l1, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_l2", IR_OP_reduce_l2, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_sum_square", IR_OP_reduce_sum_square, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"reduce_log_sum", IR_OP_reduce_log_sum, build_reduce, 1, {POSITIVE}, 0, {0}, NULL,
+     {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1, 3)}, {S(0, 3)}, END_SETS}},
+    {"top_k", IR_OP_top_k, build_top_k, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"cum_sum", IR_OP_cum_sum, build_cum_sum, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
+    {"det", IR_OP_det, plain, 1, {ANY}, 0, {0}, NULL,
+     {{S(1, 1)}, {S(2, 2)}, {S(3, 3)}, {S(4, 2, 2)}, {S(2, 3, 3, 3)}, {S(5, 5)}, {S(0, 3, 3)}, {S(2, 1, 1)}, {S(7, 7)},
+      {S(3, 0, 2, 2)}, END_SETS}},
     {"softmax_cross_entropy", IR_OP_softmax_cross_entropy, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
      {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
       2, 3), S(2, 2, 3)},

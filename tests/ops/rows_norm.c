@@ -156,9 +156,10 @@ static void layer_norm_reference(ops_case *c)
     for (int64_t r = 0; r < rows_before(&c->in[0], axis); r++) {
         double mean, variance;
         statistics(c->x[0] + r * n, n, 1, &mean, &variance);
+        if (!c->attr[IR_ATTR(layer_norm, center)].i) variance += mean * mean, mean = 0;
         double rstd = 1 / sqrt(variance + c->attr[IR_ATTR(layer_norm, eps)].f);
         for (int64_t i = 0; i < n; i++)
-            c->expected[0][r * n + i] = (c->x[0][r * n + i] - mean) * rstd * c->x[1][i] +
+            c->expected[0][r * n + i] = (c->x[0][r * n + i] - mean) * rstd * (k_present(&c->in[1]) ? c->x[1][i] : 1) +
                                         (k_present(&c->in[2]) ? c->x[2][i] : 0);
         if (k_present(&c->out[1])) c->expected[1][r] = mean, c->expected[2][r] = rstd;
     }
@@ -170,17 +171,19 @@ static void layer_norm_grad_reference(ops_case *c)
     int64_t n = length_from(&c->in[0], axis);
     for (int64_t i = 0; i < n; i++) c->expected[1][i] = c->expected[2][i] = 0;
     for (int64_t r = 0; r < rows_before(&c->in[0], axis); r++) {
-        double mean = c->x[3][r], rstd = c->x[4][r], a = 0, b = 0;
+        const bool center = c->attr[IR_ATTR(layer_norm_grad, center)].i, scaled = k_present(&c->in[2]);
+        double mean = center ? c->x[3][r] : 0, rstd = c->x[4][r], a = 0, b = 0;
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
-            a += dy * c->x[2][i] / (double)n;
-            b += dy * c->x[2][i] * h / (double)n;
+            double g = dy * (scaled ? c->x[2][i] : 1);
+            if (center) a += g / (double)n;
+            b += g * h / (double)n;
             c->expected[1][i] += dy * h;
             c->expected[2][i] += dy;
         }
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
-            c->expected[0][r * n + i] = rstd * (dy * c->x[2][i] - a - h * b);
+            c->expected[0][r * n + i] = rstd * (dy * (scaled ? c->x[2][i] : 1) - a - h * b);
         }
     }
 }
@@ -190,6 +193,7 @@ static void layer_norm(const ops_row *row, ir_dtype t)
     bool back = row->op == IR_OP_layer_norm_grad;
     for (int s = 0; s < 2 * (int)(sizeof layers / sizeof *layers); s++) {
         ops_case c;
+        const bool scaled = s % 4 != 2, center = s % 8 < 4;
         int rank = layers[s / 2].rank, axis = layers[s / 2].axis, first = axis < 0 ? axis + rank : axis;
         const int64_t *dims = layers[s / 2].dims;
         int64_t kept[4];
@@ -198,7 +202,9 @@ static void layer_norm(const ops_row *row, ir_dtype t)
         case_begin(&c, row->op);
         case_in(&c, t, rank, dims, -2, 3);
         if (back) case_in(&c, t, rank, dims, -2, 3);
-        case_in(&c, group, rank - first, dims + first, 0.5, 1.5);
+        if (scaled) case_in(&c, group, rank - first, dims + first, 0.5, 1.5);
+        else case_absent(&c);
+        if (!scaled) group = wide(t);
         if (back) {
             case_in(&c, wide(t), rank, kept, 0.4, 0.6);
             case_in(&c, wide(t), rank, kept, 0.5, 0.8);
@@ -208,6 +214,7 @@ static void layer_norm(const ops_row *row, ir_dtype t)
             case_absent(&c);
         }
         c.attr[back ? IR_ATTR(layer_norm_grad, axis) : IR_ATTR(layer_norm, axis)].i = axis;
+        c.attr[back ? IR_ATTR(layer_norm_grad, center) : IR_ATTR(layer_norm, center)].i = center;
         case_out(&c, t, rank, dims);
         for (int k = 0; k < 2; k++) {
             if (back) case_out(&c, group, rank - first, dims + first);

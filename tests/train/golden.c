@@ -21,11 +21,8 @@ enum { MAX_NAMES = 512 };
 static const struct {
     const char *name, *operators[6];
 } refused[] = {
-    {"dcgan_discriminator", {"LeakyRelu"}},
     {"gru_classifier", {"GRU"}},
-    {"llama_gqa", {"Einsum"}},
     {"lstm_lm", {"LSTM"}},
-    {"ops_mixed", {"CumSum", "Einsum", "Elu", "GatherElements", "HardSwish", "ReduceL2"}},
 };
 
 const golden_precision golden_precisions[] = {

@@ -16,6 +16,7 @@
 #include <math.h>
 
 enum { MAX_OPERANDS = 7, MAX_FORMS = 128, MAX_CELLS = 256 };
+enum { MAX_OPERANDS = 5, MAX_FORMS = 256, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
@@ -74,6 +75,7 @@ static const row rows[] = {
     {"Resize", 18, {P("1,1,3,2"), N("0", 0), N("0", 0), I("4", 1, 1, 2, 5)}, "mode=linear antialias=1", NULL, false},
     {"Upsample", 7, {P("1,1,3,2")}, "scales=1.0,1.0,2.0,2.0", NULL, false},
     {"Upsample", 9, {P("1,1,3,2"), N("4", 1, 1, 2, 3)}, "mode=linear", NULL, false},
+    {"GlobalMaxPool", 1, {P("1,2,3,3")}, NULL, NULL, false},
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
     {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, NULL, "y,m,v,s,t", false},
     {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
@@ -84,6 +86,14 @@ static const row rows[] = {
      "y,m,v",
      false},
     {"LayerNormalization", 17, {P("2,4"), P("4"), P("4")}, NULL, NULL, false},
+    {"RMSNormalization", 23, {P("2,4"), P("4")}, NULL, NULL, false},
+    {"InstanceNormalization", 6, {P("2,2,4"), P("2"), P("2")}, NULL, NULL, false},
+    {"GroupNormalization", 18, {P("2,4,3"), P("2"), P("2")}, "num_groups=2", NULL, false},
+    {"GroupNormalization", 21, {P("2,4,3"), P("4"), P("4")}, "num_groups=2", NULL, false},
+    {"MeanVarianceNormalization", 13, {P("2,3,2,2")}, NULL, NULL, false},
+    {"LpNormalization", 1, {P("2,3")}, NULL, NULL, false},
+    {"LpNormalization", 1, {P("2,3")}, "p=1 axis=0", NULL, false},
+    {"LRN", 13, {P("2,4,2,2")}, "size=3", NULL, false},
     {"Softmax", 11, {P("2,3")}, NULL, NULL, false},
     {"Softmax", 13, {P("2,3")}, NULL, NULL, false},
     {"LogSoftmax", 11, {P("2,2,2")}, "axis=1", NULL, false},
@@ -210,6 +220,26 @@ static const row rows[] = {
     {"ReduceMean", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
     {"ReduceSum", 11, {P("2,3")}, "axes=1,", NULL, false},
     {"ReduceSum", 13, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceL1", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceL1", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceL2", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceL2", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceLogSum", 13, {Q("2,3")}, "axes=1,", NULL, false},
+    {"ReduceLogSum", 18, {Q("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceLogSumExp", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceLogSumExp", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceMax", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceMax", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceMin", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceMin", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceProd", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceProd", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"ReduceSumSquare", 13, {P("2,3")}, "axes=1,", NULL, false},
+    {"ReduceSumSquare", 18, {P("2,3"), I("1", 0)}, NULL, NULL, false},
+    {"TopK", 1, {P("2,5")}, "k=2", "y,i", false},
+    {"TopK", 11, {P("5,2"), I("1", 3)}, "axis=0 largest=0", "y,i", false},
+    {"CumSum", 11, {P("2,3"), I("", 1)}, "reverse=1", NULL, false},
+    {"Det", 11, {P("2,3,3")}, NULL, NULL, false},
     {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter */
 };
 
@@ -254,6 +284,8 @@ static const char *const without[] = {"Equal",
                                       "ConstantOfShape",
                                       "Range",
                                       NULL};
+    "Equal", "Less", "LessOrEqual", "Greater",         "GreaterOrEqual", "And",    "Or",     "Xor",     "Not", "Mod",
+    "Shape", "Size", "Constant",    "ConstantOfShape", "Range",          "ArgMax", "ArgMin", "Hardmax", NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 
@@ -342,6 +374,7 @@ static void add_attributes(node *n, const char *text)
         snprintf(value, sizeof value, "%.*s", (int)(end - length - 1), text + length + 1);
         bool list = strchr(value, ',') != NULL, number = isdigit((unsigned char)*value);
         bool real = strchr(value, '.') != NULL;
+        bool number = isdigit((unsigned char)*value), list = number && strchr(value, ',') != NULL;
         if (list && value[strlen(value) - 1] == ',') value[strlen(value) - 1] = 0;
         if (list && real) node_floats(n, name, value);
         else if (list) node_ints(n, name, value);
