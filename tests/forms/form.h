@@ -48,9 +48,9 @@ typedef struct form_input { /* of the model */
 typedef struct drawing {
     choices *c;
     model m;
-    bool exact;                  /* for gradients: floats are float64, operands are distinct inputs of the model */
-    bool special;                /* some values are NaN or infinite */
-    int type;                    /* element type of the node being drawn, one of the form's */
+    int exact;    /* for gradients: the type of all floats; operands are distinct inputs of the model. Or 0 */
+    bool special; /* some values are NaN or infinite */
+    int type;     /* element type of the node being drawn, one of the form's */
     int64_t sizes[FORM_SYMBOLS]; /* of the symbols N and M */
     tensor pool[FORM_POOL];      /* results so far, and inputs */
     int n_pool;

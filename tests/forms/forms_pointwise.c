@@ -100,7 +100,7 @@ static int target_type(drawing *w)
 {
     static const int types[] = {ONNX_float32, ONNX_float64, ONNX_float16, ONNX_bfloat16, ONNX_int64,
                                 ONNX_int32,   ONNX_uint8,   ONNX_int8,    ONNX_int16,    ONNX_bool};
-    return w->exact ? (int)ONNX_float64 : types[w->m.opset < 13 && choose(w->c, 10) == 3 ? 0 : choose(w->c, 10)];
+    return w->exact ? w->exact : types[w->m.opset < 13 && choose(w->c, 10) == 3 ? 0 : choose(w->c, 10)];
 }
 
 static void draw_cast(drawing *w, const form *f)

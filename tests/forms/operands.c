@@ -11,7 +11,7 @@ static int type_of_letter(drawing *w, char letter)
                                  ONNX_float64, ONNX_float16, ONNX_bfloat16};
     static const int ints[] = {ONNX_int64, ONNX_int64, ONNX_int32}, small[] = {ONNX_int8, ONNX_uint8, ONNX_int16};
     switch (letter) {
-    case 'f': return w->exact ? (int)ONNX_float64 : floats[choose(w->c, w->m.opset < 13 ? 6 : 7)];
+    case 'f': return w->exact ? w->exact : floats[choose(w->c, w->m.opset < 13 ? 6 : 7)];
     case 'i': return CHOOSE(w->c, ints);
     case 's': return CHOOSE(w->c, small);
     default: return ONNX_bool;

@@ -91,7 +91,7 @@ def make(name, folder, exporters, dynamic):
     module, inputs = build(name)
     arrays = {f"in/{i}": x.numpy() for i, x in enumerate(inputs)}
     arrays.update({f"out/{i}": y.numpy() for i, y in enumerate(run(module, inputs))})
-    np.savez(f"{folder}/{name}.npz", **arrays)
+    np.savez_compressed(f"{folder}/{name}.npz", **arrays)
     for exporter in exporters:
         path = f"{folder}/{name}.{exporter}.onnx"
         with contextlib.suppress(FileNotFoundError):
