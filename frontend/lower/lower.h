@@ -72,8 +72,6 @@ typedef struct onnx_importer {
     strmap *rows;               /* operator -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
     const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
-    ir_storage *rng;            /* created by the first Dropout in training mode */
-    int streams;                /* number of Dropout nodes so far */
     ir_storage *rng;            /* created by the first node that draws random numbers */
     int streams;                /* number of such nodes without a seed so far */
     int node_index;             /* number of nodes so far, for naming nodes without a name */

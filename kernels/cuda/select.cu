@@ -11,20 +11,21 @@ template <typename C> struct candidate {
     long long at; /* position in the row; -1: none */
 };
 
-/* Whether a comes before b in the order. */
+/* Whether a comes before b in the order. Without branches, whose nesting would need local memory. */
 template <typename C>
 __device__ __forceinline__ bool precedes(const select_rows &r, const candidate<C> &a, const candidate<C> &b)
 {
-    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    if (a_nan != b_nan) return a_nan == (r.nan_first != 0);
-    if (a.value == b.value || a_nan) return r.last ? a.at > b.at : a.at < b.at;
-    return (a.value > b.value) == (r.largest != 0);
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value, tie = (a.value == b.value) | (a_nan & b_nan);
+    const bool earlier = (r.last ? b.at : a.at) < (r.last ? a.at : b.at);
+    const bool beyond = a_nan != b_nan ? a_nan == (r.nan_first != 0) : (a.value > b.value) == (r.largest != 0);
+    return (tie & earlier) | (!tie & beyond);
 }
 
 template <typename C>
 __device__ __forceinline__ candidate<C> first_of(const select_rows &r, const candidate<C> &a, const candidate<C> &b)
 {
-    return b.at < 0 || (a.at >= 0 && precedes(r, a, b)) ? a : b;
+    const bool first = (b.at < 0) | ((a.at >= 0) & precedes(r, a, b));
+    return {first ? a.value : b.value, first ? a.at : b.at};
 }
 
 /* The first candidate of the threads of a warp that share a row. */
