@@ -15,8 +15,7 @@
 
 #include <math.h>
 
-enum { MAX_OPERANDS = 7, MAX_FORMS = 128, MAX_CELLS = 256 };
-enum { MAX_OPERANDS = 5, MAX_FORMS = 256, MAX_CELLS = 256 };
+enum { MAX_OPERANDS = 7, MAX_FORMS = 256, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
@@ -248,11 +247,6 @@ static const row rows[] = {
 
 /* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
  * non-differentiable). */
-static const char *const without[] = {
-    "Equal",     "Less",       "LessOrEqual", "Greater", "GreaterOrEqual", "And",      "Or",
-    "Xor",       "Not",        "Mod",         "IsNaN",   "IsInf",          "BitShift", "BitwiseAnd",
-    "BitwiseOr", "BitwiseXor", "BitwiseNot",  "Shape",   "Size",           "Constant", "ConstantOfShape",
-    "Range",     "EyeLike",    "NonZero",     "Unique",  "BitCast",        NULL};
 static const char *const without[] = {"Equal",
                                       "Less",
                                       "LessOrEqual",
@@ -262,6 +256,26 @@ static const char *const without[] = {"Equal",
                                       "Or",
                                       "Xor",
                                       "Not",
+                                      "Mod",
+                                      "IsNaN",
+                                      "IsInf",
+                                      "BitShift",
+                                      "BitwiseAnd",
+                                      "BitwiseOr",
+                                      "BitwiseXor",
+                                      "BitwiseNot",
+                                      "BitCast",
+                                      "Shape",
+                                      "Size",
+                                      "Constant",
+                                      "ConstantOfShape",
+                                      "Range",
+                                      "EyeLike",
+                                      "NonZero",
+                                      "Unique",
+                                      "ArgMax",
+                                      "ArgMin",
+                                      "Hardmax",
                                       "RandomNormal",
                                       "RandomUniform",
                                       "RandomNormalLike",
@@ -273,22 +287,7 @@ static const char *const without[] = {"Equal",
                                       "QLinearMatMul",
                                       "QuantizeLinear",
                                       "DequantizeLinear",
-                                      "Mod",
-                                      "IsNaN",
-                                      "IsInf",
-                                      "BitShift",
-                                      "BitwiseAnd",
-                                      "BitwiseOr",
-                                      "BitwiseXor",
-                                      "BitwiseNot",
-                                      "Shape",
-                                      "Size",
-                                      "Constant",
-                                      "ConstantOfShape",
-                                      "Range",
                                       NULL};
-    "Equal", "Less", "LessOrEqual", "Greater",         "GreaterOrEqual", "And",    "Or",     "Xor",     "Not", "Mod",
-    "Shape", "Size", "Constant",    "ConstantOfShape", "Range",          "ArgMax", "ArgMin", "Hardmax", NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 
@@ -375,9 +374,8 @@ static void add_attributes(node *n, const char *text)
         size_t length = strcspn(text, "="), end = strcspn(text, " ");
         snprintf(name, sizeof name, "%.*s", (int)length, text);
         snprintf(value, sizeof value, "%.*s", (int)(end - length - 1), text + length + 1);
-        bool list = strchr(value, ',') != NULL, number = isdigit((unsigned char)*value);
-        bool real = strchr(value, '.') != NULL;
         bool number = isdigit((unsigned char)*value), list = number && strchr(value, ',') != NULL;
+        bool real = strchr(value, '.') != NULL;
         if (list && value[strlen(value) - 1] == ',') value[strlen(value) - 1] = 0;
         if (list && real) node_floats(n, name, value);
         else if (list) node_ints(n, name, value);
