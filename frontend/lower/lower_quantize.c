@@ -107,6 +107,15 @@ static ir_value *quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dty
     return ir_cast(n->b, ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, v, lo, hi)), to);
 }
 
+/* A cast even to the type that x has: mixed precision then keeps the type. */
+static ir_value *pinned(onnx_node *n, ir_value *x, ir_dtype to)
+{
+    if (x->type.dtype != to || x->kind == IR_VALUE_STORAGE) return ir_cast(n->b, x, to);
+    ir_node *cast = ir_new(n->b, IR_OP_cast, 1, x);
+    ir_set_dtype(cast, IR_ATTR(cast, to), to);
+    return ir_done(n->b, cast);
+}
+
 static ir_dtype type_attribute(onnx_node *n, const char *name, ir_dtype otherwise)
 {
     int64_t code = onnx_int(n, name, 0);
@@ -128,7 +137,8 @@ void onnx_lower_quantize(onnx_node *n)
     ir_dtype to = type_attribute(n, "output_dtype", zero ? zero->type.dtype : IR_u8);
     if (zero && zero->type.dtype != to) onnx_reject(n, "output_dtype is not the type of the zero point");
     if (!ir_dtype_is_float(inside)) onnx_reject(n, "the scale or precision is not a float type");
-    ir_value *ratio = ir_binary(n->b, IR_OP_div, ir_cast(n->b, x, inside), ir_cast(n->b, scale, inside));
+    if (n->failed) return;
+    ir_value *ratio = ir_binary(n->b, IR_OP_div, pinned(n, x, inside), ir_cast(n->b, scale, inside));
     n->out[0] = quantized(n, ratio, fitted(n, zero, &x->type, axis), to);
 }
 
@@ -142,14 +152,11 @@ static ir_value *as_float(onnx_node *n, ir_value *x)
     return ir_cast(n->b, x, IR_f32);
 }
 
-/* x - zero, exactly: 32-bit integers are subtracted as such. */
-static ir_value *centred(onnx_node *n, ir_value *x, ir_value *zero)
+/* v - zero in f32 */
+static ir_value *centred(onnx_node *n, ir_value *v, ir_value *zero)
 {
-    if (ir_dtype_size(x->type.dtype) < 4) {
-        ir_value *v = as_float(n, x);
-        return zero ? ir_binary(n->b, IR_OP_sub, v, ir_cast(n->b, zero, IR_f32)) : v;
-    }
-    return ir_cast(n->b, zero ? ir_binary(n->b, IR_OP_sub, x, zero) : x, IR_f32);
+    v = ir_cast(n->b, v, IR_f32);
+    return zero ? ir_binary(n->b, IR_OP_sub, v, ir_cast(n->b, zero, IR_f32)) : v;
 }
 
 void onnx_lower_dequantize(onnx_node *n)
@@ -163,7 +170,10 @@ void onnx_lower_dequantize(onnx_node *n)
     ir_value *scale = fitted(n, held(n, 1), &x->type, axis), *zero = fitted(n, onnx_in(n, 2), &x->type, axis);
     if (!scale || n->failed) return;
     ir_dtype to = type_attribute(n, "output_dtype", scale->type.dtype);
-    ir_value *y = ir_binary(n->b, IR_OP_mul, centred(n, x, zero), ir_cast(n->b, scale, IR_f32));
+    /* 32-bit integers are subtracted as such */
+    ir_value *v = t != IR_i32 ? centred(n, as_float(n, x), zero)
+                              : ir_cast(n->b, zero ? ir_binary(n->b, IR_OP_sub, x, zero) : x, IR_f32);
+    ir_value *y = ir_binary(n->b, IR_OP_mul, v, ir_cast(n->b, scale, IR_f32));
     n->out[0] = ir_cast(n->b, y, to);
 }
 
