@@ -165,6 +165,7 @@ static ampc_status pool_shape(const inference *x, const ir_type *in, ir_type *y)
 ampc_status infer_pool(const inference *x)
 {
     ir_type y;
+    if (infer_in(x, 0)->dtype == IR_u64) return infer_reject(x, "u64 is not supported"); /* compared as i64 */
     TRY(pool_shape(x, infer_in(x, 0), &y));
     TRY(infer_result(x, 0, y));
     return infer_result(x, IR_OUT(max_pool, indices), y);

@@ -337,6 +337,7 @@ static void test_pool(void **state)
          "!axis 2: padding of 2 is not smaller than the window of 2"},
         {"max_pool", "f32[1,1,8]", "strides=[1] pads=[2,0] dilations=[2] kernel=[2]", "f32[1,1,8] i64[1,1,8]"},
         {"max_pool", "f32[1,1,8]", "strides=[1] pads=[0,0] dilations=[1] kernel=[0]", "!kernel is out of range: 0"},
+        {"max_pool", "u64[1,1,8]", "strides=[1] pads=[0,0] dilations=[1] kernel=[2]", "!u64 is not supported"},
         {"max_pool", "f32[1,8]", "", "!the input has 0 spatial dimensions, 1 to 3 are supported"},
         {"avg_pool", "f16[1,1,8]", "strides=[1] pads=[1,1] dilations=[1] kernel=[3]", "f16[1,1,8]"},
         {"avg_pool", "f16[1,1,1]", "strides=[1] pads=[0,0] dilations=[1] kernel=[3]",
