@@ -223,12 +223,17 @@ int64_t rt_loader_samples(const rt_loader *f) { return f->sizing.batch; }
 
 /* ---- synthetic data ---- */
 
-/* Ops with an integer operand that indexes an axis of a table operand; axis -1: given by the attribute `axis`. */
+/* Ops with an integer operand that indexes an axis of a table operand. */
+enum { BY_ATTRIBUTE = -1, BY_TUPLE = -2 }; /* the axis is the first attribute; several axes from there on */
 static const struct {
     ir_op op;
     int index, table, axis;
 } addressing[] = {
-    {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), -1},
+    {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), BY_ATTRIBUTE},
+    {IR_OP_gather_elements, IR_IN(gather_elements, indices), IR_IN(gather_elements, x), BY_ATTRIBUTE},
+    {IR_OP_scatter_elements, IR_IN(scatter_elements, indices), IR_IN(scatter_elements, x), BY_ATTRIBUTE},
+    {IR_OP_gather_nd, IR_IN(gather_nd, indices), IR_IN(gather_nd, x), BY_TUPLE},
+    {IR_OP_scatter_nd, IR_IN(scatter_nd, indices), IR_IN(scatter_nd, x), BY_TUPLE},
     {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
     {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
 };
@@ -244,10 +249,13 @@ static int64_t table_size(const ir_use *use)
     const ir_node *n = use->user;
     for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
         if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
-        const ir_type *t = &ir_in(n, addressing[i].table)->type;
-        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis;
+        const ir_type *t = &ir_in(n, addressing[i].table)->type, *indices = &ir_in(n, addressing[i].index)->type;
+        const int64_t tuple = addressing[i].axis == BY_TUPLE ? indices->dims[indices->rank - 1] : 1;
+        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis, size = 0;
         if (axis < 0) axis += t->rank;
-        return axis < t->rank && !ir_dim_is_symbolic(t->dims[axis]) ? t->dims[axis] : 0;
+        for (int64_t k = axis; k < axis + tuple && k < t->rank; k++)
+            if (!ir_dim_is_symbolic(t->dims[k])) size = smaller_bound(size, t->dims[k]);
+        return size;
     }
     return 0;
 }

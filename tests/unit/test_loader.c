@@ -286,6 +286,26 @@ static void test_bounds(void **state)
     ir_module_free(m);
 }
 
+/* The bound of a tuple of indices is that of its smallest axis; a batch axis does not count. */
+static void test_bounds_of_tuples(void **state)
+{
+    scratch *t = *state;
+    rt_field *fields;
+    size_t n;
+    ir_module *m = load(t, "param @table : f32[2,6,5,7] = zero\n"
+                           "graph @g(@x : i64[2,2], @y : i64[2,3,1], @z : i64[2,6,4,7]) {\nforward:\n"
+                           "  %a = gather_nd @table, @x : f32[2,5,7]\n"
+                           "  %b = gather_nd @table, @y {batch=1} : f32[2,3,5,7]\n"
+                           "  %c = gather_elements @table, @z {axis=2} : f32[2,6,4,7]\n"
+                           "  output \"a\" = %a\n  output \"b\" = %b\n  output \"c\" = %c\n}\n");
+    assert_int_equal(rt_loader_fields(ir_graph_find(m, "g"), NULL, t->d, &fields, &n), AMPC_OK);
+    assert_int_equal(fields[0].bound, 2);
+    assert_int_equal(fields[1].bound, 6);
+    assert_int_equal(fields[2].bound, 5);
+    free(fields);
+    ir_module_free(m);
+}
+
 /* A size that is not proportional to the batch is an error where it stops fitting, rather than a wrong run. */
 static void test_partial_batch_does_not_fit(void **state)
 {
@@ -388,6 +408,7 @@ int main(void)
         SCRATCH_TEST(test_random_shapes),
         SCRATCH_TEST(test_synthetic_fits),
         SCRATCH_TEST(test_bounds),
+        SCRATCH_TEST(test_bounds_of_tuples),
         SCRATCH_TEST(test_partial_batch_does_not_fit),
         SCRATCH_TEST(test_token_labels_are_evaluated),
     };
