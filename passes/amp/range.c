@@ -160,6 +160,7 @@ typedef enum range_step {
     GUARD,
     REDUCTION,
     SQUARE,
+    SUM_OF_SQUARES,
     EXPONENTIAL,
     ADDITION,
     MASKING,
@@ -209,6 +210,8 @@ static const step_row step_rows[] = {
     {GUARD, IR_OP_clip, 0, has_tiny_bound, 0, 0},
     {REDUCTION, IR_OP_reduce_sum, 0, NULL, 0, 0},
     {REDUCTION, IR_OP_reduce_mean, 0, NULL, 0, 0},
+    {SUM_OF_SQUARES, IR_OP_reduce_sum_square, 0, NULL, 0, 0},
+    {SUM_OF_SQUARES, IR_OP_reduce_l2, 0, NULL, 0, 0},
     {SQUARE, IR_OP_mul, 0, has_equal_operands, 0, 0},
     {SQUARE, IR_OP_pow, 0, has_exponent, 2, INFINITY},
     {EXPONENTIAL, IR_OP_exp, 0, NULL, 0, 0},
@@ -239,6 +242,7 @@ static const struct range_row {
     {{"pattern x/(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, GUARD}},
     {{"pattern x/sqrt(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, ROOT, GUARD}},
     {{"pattern sum or mean of squares", 0}, {REDUCTION, SQUARE}},
+    {{"pattern sum or mean of squares", 0}, {SUM_OF_SQUARES}},
     {{"pattern sum or mean of exponentials", 0}, {REDUCTION, EXPONENTIAL}},
 };
 

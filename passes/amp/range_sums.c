@@ -46,6 +46,7 @@ static const struct {
     {IR_OP_matmul, product_terms},
     {IR_OP_conv, filter_terms},
     {IR_OP_reduce_sum, reduced_terms},
+    {IR_OP_reduce_l1, reduced_terms},
 };
 
 static void mark_depth(const ir_node *n, int64_t max, const int64_t *sizes, range_mark *mark, arena *a)
