@@ -106,6 +106,7 @@ static const struct {
     {"decr_every", 1, INT32_MAX},   {"incr_ratio", 1, HUGE_VAL},      {"decr_ratio", 0, 1},
     {"min", 0, HUGE_VAL},           {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
     {"start", -HUGE_VAL, HUGE_VAL},                                 /* of slices: checked only if elements are read */
+    {"sampling", 0, 1 << 14},
 };
 
 /* The words of an attribute with this name and default. */
@@ -117,6 +118,7 @@ static const struct {
     {"reduction", "none", " none add mul max min "},
     {"method", "nearest", " nearest linear cubic "},
     {"rounding", "round_prefer_floor", " round_prefer_floor round_prefer_ceil floor ceil "},
+    {"border", "zeros", " zeros border reflection "},
     {"coordinates", "half_pixel",
      " half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn"
      " tf_crop_and_resize "},

@@ -1,4 +1,4 @@
-/* infer_resample.c - resize and its gradient. */
+/* infer_resample.c - resizing, sampling at positions and in regions, and their gradients. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -53,4 +53,70 @@ ampc_status infer_resize_grad(const inference *x)
     TRY(infer_shape(x, "shape", &from));
     TRY(check_resize(x, &from, infer_in(x, 0)));
     return infer_result(x, 0, from);
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* The samples of x [N,C,spatial] at grid [N,points,spatial axes]. */
+static ampc_status sample_shape(const inference *x, ir_type *y)
+{
+    const ir_type *in = infer_operand(x, "x"), *grid = infer_operand(x, "grid");
+    if (in->rank < 3 || in->rank > 5)
+        return infer_reject(x, "the input has %d spatial dimensions, 1 to 3 are supported", in->rank - 2);
+    if (grid->rank != in->rank || grid->dims[0] != in->dims[0] || grid->dims[grid->rank - 1] != in->rank - 2)
+        return infer_reject(x, "grid %s does not hold positions for %s", infer_show(x, grid), infer_show(x, in));
+    *y = infer_untyped(in->rank, in->dims);
+    for (int i = 2; i < in->rank; i++) y->dims[i] = grid->dims[i - 1];
+    return AMPC_OK;
+}
+
+ampc_status infer_grid_sample(const inference *x)
+{
+    ir_type y;
+    TRY(sample_shape(x, &y));
+    return infer_result(x, 0, y);
+}
+
+ampc_status infer_grid_sample_grad(const inference *x)
+{
+    const ir_type *in = infer_operand(x, "x"), *grid = infer_operand(x, "grid");
+    ir_type y;
+    TRY(sample_shape(x, &y));
+    TRY(infer_expect_operand(x, "dy", &y));
+    TRY(infer_result(x, IR_OUT(grid_sample_grad, dx), infer_untyped(in->rank, in->dims)));
+    return infer_result(x, IR_OUT(grid_sample_grad, dgrid), infer_untyped(grid->rank, grid->dims));
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static ampc_status region_shape(const inference *x, ir_type *y)
+{
+    const ir_type *in = infer_operand(x, "x"), *rois = infer_operand(x, "rois");
+    const int64_t *size;
+    TRY(infer_list(x, "size", 2, &size));
+    if (in->rank != 4) return infer_reject(x, "x must have 4 dimensions, is %s", infer_show(x, in));
+    if (rois->rank != 2 || rois->dims[1] != 4)
+        return infer_reject(x, "rois must have 4 numbers per region, is %s", infer_show(x, rois));
+    for (int i = 0; i < 2; i++)
+        if (size[i] < 1 || size[i] > INT32_MAX) return infer_reject(x, "size %" PRId64 " is out of range", size[i]);
+    ir_type batch = infer_untyped(1, rois->dims);
+    TRY(infer_expect_operand(x, "batch", &batch));
+    *y = infer_untyped(4, (ir_dim[]){rois->dims[0], in->dims[1], size[0], size[1]});
+    return AMPC_OK;
+}
+
+ampc_status infer_roi_align(const inference *x)
+{
+    ir_type y;
+    TRY(region_shape(x, &y));
+    return infer_result(x, 0, y);
+}
+
+ampc_status infer_roi_align_grad(const inference *x)
+{
+    const ir_type *in = infer_operand(x, "x");
+    ir_type y;
+    TRY(region_shape(x, &y));
+    TRY(infer_expect_operand(x, "dy", &y));
+    return infer_result(x, 0, infer_untyped(in->rank, in->dims));
 }

@@ -1,4 +1,4 @@
-/* emit_resample.c - Resize. */
+/* emit_resample.c - Resize, GridSample, RoiAlign. */
 #include "frontend/emit/emit.h"
 
 #include <math.h>
@@ -90,5 +90,69 @@ void emit_resize(emitter *e, const ir_node *n)
     if (sizes) emit_in(&op, sizes);
     if (policy) emit_ints(&op, "axes", axes->list.items, axes->list.count);
     if (policy) emit_text(&op, "keep_aspect_ratio_policy", "not_larger");
+    emit_finish(&op);
+}
+
+/* ---- GridSample, RoiAlign -------------------------------------------------------------------- */
+
+/* A constant of the grid's type with a number for each coordinate, which has an axis of the given size. */
+static const char *by_coordinate(emitter *e, const ir_node *n, double (*number)(double size))
+{
+    const ir_type *x = &ir_in(n, IR_IN(grid_sample, x))->type;
+    const ir_dtype dtype = ir_in(n, IR_IN(grid_sample, grid))->type.dtype;
+    const int axes = x->rank - 2;
+    const ir_type type = ir_type_make(dtype, 1, (int64_t[]){axes});
+    unsigned char bytes[IR_MAX_RANK * sizeof(double)];
+    for (int i = 0; i < axes; i++)
+        ir_store_f64(dtype, bytes + (size_t)i * ir_dtype_size(dtype), number((double)x->dims[x->rank - 1 - i]));
+    return emit_constant(e, &type, bytes);
+}
+
+static double spacing(double size) { return 2 / size; }
+static double first_centre(double size) { return 1 / size - 1; }
+
+/* The grid; positions in elements become those in [-1,1]. NULL after reporting a size that is not known. */
+static const char *grid_of(emitter *e, const ir_node *n)
+{
+    const ir_value *grid = ir_in(n, IR_IN(grid_sample, grid));
+    const ir_type *x = &ir_in(n, IR_IN(grid_sample, x))->type;
+    if (!n->attr[IR_ATTR(grid_sample, absolute)].i) return emit_value(e, grid);
+    for (int i = 2; i < x->rank; i++)
+        if (ir_dim_is_symbolic(x->dims[i])) {
+            emit_refuse(e, n, "the size of axis %d must be bound", i);
+            return NULL;
+        }
+    const char *scaled = emit_call(e, n, "Mul", emit_value(e, grid), by_coordinate(e, n, spacing));
+    return emit_call(e, n, "Add", scaled, by_coordinate(e, n, first_centre));
+}
+
+void emit_grid_sample(emitter *e, const ir_node *n)
+{
+    enum { WITH_VOLUMES = 20 };
+    const char *method = n->attr[IR_ATTR(grid_sample, method)].s;
+    if (n->out[0]->type.rank != 4) emit_need(e, WITH_VOLUMES);
+    const char *grid = grid_of(e, n);
+    if (!grid) return;
+    emit_op op = emit_begin(e, n, "GridSample");
+    emit_operand(&op, IR_IN(grid_sample, x));
+    emit_in(&op, grid);
+    if (e->opset >= WITH_VOLUMES || *method == 'n') emit_text(&op, "mode", method);
+    else emit_text(&op, "mode", *method == 'l' ? "bilinear" : "bicubic");
+    emit_finish(&op);
+}
+
+void emit_roi_align(emitter *e, const ir_node *n)
+{
+    const int64_t *size = n->attr[IR_ATTR(roi_align, size)].list.items;
+    const char *batch = emit_value_as(e, ir_in(n, IR_IN(roi_align, batch)), IR_i64);
+    emit_op op = emit_begin(e, n, "RoiAlign");
+    emit_operand(&op, IR_IN(roi_align, x));
+    emit_operand(&op, IR_IN(roi_align, rois));
+    emit_in(&op, batch);
+    emit_int(&op, "output_height", size[0]);
+    emit_int(&op, "output_width", size[1]);
+    emit_text(&op, "mode", n->attr[IR_ATTR(roi_align, max)].i ? "max" : "avg");
+    emit_text(&op, "coordinate_transformation_mode",
+              n->attr[IR_ATTR(roi_align, half_pixel)].i ? "half_pixel" : "output_half_pixel");
     emit_finish(&op);
 }

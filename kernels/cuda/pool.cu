@@ -6,6 +6,7 @@
  * If several threads target one position (or share its slot), the first adds and the others wait for the next round.
  * `width` is 1, or TILE if planes have channels. */
 #include "kernels/cuda/operand.cuh"
+#include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/pool.h"
 
 /* `n` channels starting at `channel`, at position `at` of a plane. */
@@ -189,24 +190,6 @@ POOL_KERNEL(max_pool_float_last, max_windows<TILE, float>)
 POOL_KERNEL(max_pool_integer, max_windows<1, long long>)
 POOL_KERNEL(max_pool_integer_last, max_windows<TILE, long long>)
 
-/* Adds one gradient per thread to the sums, in thread order; target -1: none. All threads must call it; it ends with a
- * barrier. */
-static __device__ __forceinline__ void add_in_order(float *sums, int *next, int target, float value)
-{
-    bool waits = target >= 0;
-    while (__syncthreads_or(waits)) {
-        if (waits) atomicMin(&next[target % POOL_SLOTS], (int)threadIdx.x);
-        __syncthreads();
-        const bool mine = waits && next[target % POOL_SLOTS] == (int)threadIdx.x;
-        __syncthreads();
-        if (mine) {
-            sums[target] += value;
-            next[target % POOL_SLOTS] = INT_MAX;
-            waits = false;
-        }
-    }
-}
-
 /* One unit of a block's work: channels starting at `channel` of planes first, first + 1, ..., restricted to `span`
  * positions starting at `low`. Its sums are [planes, span, width]. */
 struct scatter_work {
@@ -281,7 +264,7 @@ static __device__ __forceinline__ void scatter(const pool_scatter &a, float *sum
             }
             if (!__syncthreads_or(any)) continue;
 #pragma unroll
-            for (int j = 0; j < POOL_BATCH; j++) add_in_order(sums, next, target[j], value[j]);
+            for (int j = 0; j < POOL_BATCH; j++) add_in_order<POOL_SLOTS>(sums, next, target[j], value[j]);
         }
         store_sums<width>(a, w, sums);
     }

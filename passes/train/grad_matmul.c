@@ -1,4 +1,4 @@
-/* grad_matmul.c - gradients of matmul, convolution, pooling and resizing. */
+/* grad_matmul.c - gradients of matmul, convolution and pooling. */
 #include "passes/train/grad.h"
 
 #define D g->dy[0]
@@ -70,8 +70,13 @@ bool grad_conv_grad_input(grad *g)
 
 bool grad_max_pool(grad *g)
 {
-    if (g->n->attr[IR_ATTR(max_pool, column_major)].i) return grad_none(g);
     ir_value *indices = ir_out(g->n, IR_OUT(max_pool, indices));
+    if (g->n->attr[IR_ATTR(max_pool, column_major)].i) {
+        ir_node *again = grad_node(g, IR_OP_max_pool, 1, (ir_value *[]){X}); /* with row-major indices */
+        ir_set_bool(again, IR_ATTR(max_pool, column_major), false);
+        if (!ir_done_all(g->b, again)) return false;
+        indices = ir_out(again, IR_OUT(max_pool, indices));
+    }
     ir_node *n = ir_new(g->b, IR_OP_max_pool_grad, 2, D, indices);
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(max_pool_grad, shape), X))) != NULL;
 }
@@ -80,10 +85,4 @@ bool grad_avg_pool(grad *g)
 {
     ir_node *n = grad_node(g, IR_OP_avg_pool_grad, 1, &D);
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(avg_pool_grad, shape), X))) != NULL;
-}
-
-bool grad_resize(grad *g)
-{
-    ir_node *n = grad_node(g, IR_OP_resize_grad, 1, &D);
-    return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(resize_grad, shape), X))) != NULL;
 }

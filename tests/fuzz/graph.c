@@ -127,6 +127,22 @@ static ir_value *pick(drawing *w, ir_dtype t, ir_group group)
 
 static int axis_of(drawing *w, const ir_type *x) { return x->rank ? choose(w->c, x->rank) : 0; }
 
+/* Operand i of grid_sample, roi_align or roi_align_grad: positions and regions for an image x, or for a result x. */
+static bool sample_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type *out)
+{
+    ir_dim dims[IR_MAX_RANK];
+    const bool back = op == IR_OP_roi_align_grad;
+    if (x->rank < 3) return false;
+    if (op == IR_OP_grid_sample) {
+        dims[0] = x->dims[0];
+        for (int k = 1; k < x->rank - 1; k++) dims[k] = draw_number(w);
+        dims[x->rank - 1] = x->rank - 2;
+        return set_dims(out, x->rank, dims), true;
+    }
+    if (back && i == 1) return set_dims(out, 4, (const ir_dim[]){1 + choose(w->c, 2), x->dims[1], 3, 2}), true;
+    return set_dims(out, i == 1 + back ? 2 : 1, (const ir_dim[]){back ? x->dims[0] : 2, 4}), true;
+}
+
 /* Computes the shape of operand i of op from the shape x of operand 0. False: any shape is valid, preferably
  * that of operand 0. */
 static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type *out)
@@ -157,6 +173,9 @@ static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type
         return set_dims(out, x->rank - 1, dims), true;
     case IR_OP_dropout: return set_dims(out, 1, (const ir_dim[]){2}), true;
     case IR_OP_pad: return set_dims(out, 0, NULL), true;
+    case IR_OP_grid_sample:
+    case IR_OP_roi_align:
+    case IR_OP_roi_align_grad: return sample_shape(w, op, i, x, out);
     default: return false;
     }
 }
@@ -314,6 +333,11 @@ static int draw_list(drawing *w, const ir_node *n, const ir_slot *slot, int64_t 
     if (is_named(slot, "step")) return draw_small(w, x->rank, 1, list);
     if (is_named(slot, "before") || is_named(slot, "after") || is_named(slot, "start"))
         return draw_small(w, x->rank, 0, list);
+    if (n->op == IR_OP_roi_align || n->op == IR_OP_roi_align_grad) { /* size */
+        for (int i = 0; i < 2; i++)
+            list[i] = n->op == IR_OP_roi_align || x->rank < 4 ? 1 + choose(w->c, 2) : x->dims[2 + i];
+        return 2;
+    }
     if (n->op == IR_OP_slice) { /* size */
         for (int i = 0; i < x->rank; i++) list[i] = choose(w->c, 2) ? x->dims[i] : choose(w->c, 3);
         return x->rank;
@@ -326,6 +350,7 @@ static int draw_list(drawing *w, const ir_node *n, const ir_slot *slot, int64_t 
 static void draw_attribute(drawing *w, ir_node *n, int i)
 {
     static const char *const words[] = {"constant", "reflect", "edge", "wrap", "none", "sum", "mean", "mean", "other"};
+    static const char *const methods[] = {"nearest", "linear", "cubic", "linear"};
     static const double numbers[] = {0, 0.5, 1, 0.9, 1e-5, 2, -1, 1e30};
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
@@ -339,7 +364,7 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     case IR_SLOT_FLOAT:
     case IR_SLOT_DOUBLE: ir_set_float(n, i, CHOOSE(w->c, numbers)); return;
     case IR_SLOT_DTYPE: ir_set_dtype(n, i, draw_dtype(w->c, is_named(slot, "type") ? IR_GROUP_I : IR_GROUP_U)); return;
-    case IR_SLOT_STR: ir_set_str(n, i, CHOOSE(w->c, words)); return;
+    case IR_SLOT_STR: ir_set_str(n, i, is_named(slot, "method") ? CHOOSE(w->c, methods) : CHOOSE(w->c, words)); return;
     default: ir_set_list(n, i, list, draw_list(w, n, slot, list));
     }
 }

@@ -246,6 +246,34 @@ static ir_value *build_resize(ir_builder *b, const gradient_row *r, ir_value **i
     return ir_done(b, n);
 }
 
+/* p: border, align_corners, absolute */
+static ir_value *build_grid_sample(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    static const char *const borders[] = {"zeros", "border", "reflection"};
+    (void)set;
+    ir_node *n = ir_new(b, IR_OP_grid_sample, 2, in[0], in[1]);
+    ir_set_str(n, IR_ATTR(grid_sample, method), r->text);
+    ir_set_str(n, IR_ATTR(grid_sample, border), borders[r->p[0]]);
+    ir_set_bool(n, IR_ATTR(grid_sample, align_corners), r->p[1]);
+    ir_set_bool(n, IR_ATTR(grid_sample, absolute), r->p[2]);
+    return ir_done(b, n);
+}
+
+/* p: samples, half_pixel, max */
+static ir_value *build_roi_align(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    static const double rois[] = {0.3, -0.4, 3.7, 2.9, -1.2, 0.6, 1.9, 5.3, 1.1, 1.3, 2.2, 1.8};
+    const ir_type type = ir_type_make(IR_f64, 2, (int64_t[]){3, 4}), list = ir_type_make(IR_i64, 1, (int64_t[]){3});
+    const int64_t last = in[0]->type.dims[0] - 1;
+    ir_value *batch = ir_constant(b, "batch", &list, (int64_t[]){0, last, last});
+    ir_node *n = ir_new(b, IR_OP_roi_align, 3, in[0], ir_constant(b, "rois", &type, rois), batch);
+    ir_set_list(n, IR_ATTR(roi_align, size), (int64_t[]){1 + set % 3, 2}, 2);
+    ir_set_int(n, IR_ATTR(roi_align, sampling), r->p[0]);
+    ir_set_bool(n, IR_ATTR(roi_align, half_pixel), r->p[1]);
+    ir_set_bool(n, IR_ATTR(roi_align, max), r->p[2]);
+    return ir_done(b, n);
+}
+
 /* p: kernel, stride, pad, count_pad, or 2: sum */
 static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
@@ -378,6 +406,11 @@ static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **
 #define POOL_SHAPES \
     {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
      {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
+#define GRID_SHAPES \
+    {{S(1, 2, 5), S(1, 4, 1)}, {S(2, 1, 3, 4), S(2, 2, 3, 2)}, {S(1, 3, 4, 2), S(1, 1, 5, 2)}, \
+     {S(2, 2, 5, 1), S(2, 2, 2, 2)}, {S(0, 2, 3, 3), S(0, 2, 2, 2)}, {S(1, 1, 2, 3, 3), S(1, 2, 1, 2, 3)}, END_SETS}
+#define REGION_SHAPES \
+    {{S(1, 2, 5, 4)}, {S(2, 1, 3, 6)}, {S(3, 2, 4, 4)}, {S(1, 1, 1, 5)}, END_SETS}
 #define TRANSPOSED_SHAPES \
     {{S(1, 2, 5), S(2, 1, 3)}, {S(2, 4, 7), S(4, 3, 3)}, {S(2, 2, 3), S(2, 2, 4)}, {S(2, 2, 4, 5), S(2, 3, 3, 3)}, \
      {S(1, 4, 3, 4), S(4, 1, 2, 3)}, {S(0, 2, 3, 3), S(2, 2, 3, 3)}, {S(3, 2, 1, 1), S(2, 2, 3, 2)}, \
@@ -498,6 +531,15 @@ const gradient_row gradient_rows[] = {
     {"resize linear down", IR_OP_resize, build_resize, 1, {ANY}, 0, {3, 5, 3, 1}, "linear", RESIZE_SHAPES},
     {"resize cubic", IR_OP_resize, build_resize, 1, {ANY}, 0, {7, 4, 2, 1}, "cubic", RESIZE_SHAPES},
     {"resize cubic down", IR_OP_resize, build_resize, 1, {ANY}, 0, {1, 2, 2, 0}, "cubic", RESIZE_SHAPES},
+    {"grid_sample", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {0, 0, 0}, "linear", GRID_SHAPES},
+    {"grid_sample border", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {1, 1, 0}, "linear", GRID_SHAPES},
+    {"grid_sample reflection", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {2, 0, 0}, "linear", GRID_SHAPES},
+    {"grid_sample absolute", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {0, 0, 1}, "linear", GRID_SHAPES},
+    {"grid_sample nearest", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {1, 0, 0}, "nearest", GRID_SHAPES},
+    {"grid_sample cubic", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {2, 1, 0}, "cubic", GRID_SHAPES},
+    {"roi_align", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 0}, NULL, REGION_SHAPES},
+    {"roi_align by size", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {0, 0, 0}, NULL, REGION_SHAPES},
+    {"roi_align max", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 1}, NULL, REGION_SHAPES},
     {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
      {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
       S(3), S(3)},

@@ -29,6 +29,9 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, tensor_new("wt", ONNX_float32, "2,1,3,3", kernel, sizeof kernel));
     model_tensor(&m, tensor_new("nothing", ONNX_float32, "0", NULL, 0));
     model_tensor(&m, TENSOR_FLOATS("twice", "4", 1, 1, 2, 2));
+    model_tensor(&m, TENSOR_FLOATS("twice_row", "1,4", 1, 1, 2, 2));
+    model_tensor(&m, TENSOR_FLOATS("places", "1,1,2,2", 0, 0, 0.5F, 0.5F));
+    model_tensor(&m, TENSOR_INTS("zero", "1", 0));
     model_tensor(&m, TENSOR_FLOATS("part", "4", 1, 1, 0.7F, 0.5F));
     model_tensor(&m, TENSOR_INTS("sizes", "4", 1, 2, 6, 9));
     model_tensor(&m, tensor_new("yes", ONNX_bool, "", "\1", 1));
@@ -141,6 +144,11 @@ static const form forms[] = {
     {11, "1,2,3,3", "ConvTranspose", "x,wt", "output_padding=[2,0] dilations=[3,1]", "pad %conv_grad_input"},
     {18, "1,2,4,4", "LpPool", "x", "kernel_shape=[2,2] p=1", "avg_pool %abs {kernel=[2,2], strides=[1,1]"},
     {2, "1,2,4,4", "GlobalLpPool", "x", "", "reduce_sum %mul {axes=[2,3]} : f32[1,2,1,1]"},
+    {16, "1,2,4,4", "GridSample", "x,places", "mode='bicubic'", "grid_sample @x, @places {method=\"cubic\"} : f32[1,2,1,2]"},
+    {10, "1,2,4,4", "RoiAlign", "x,twice_row,zero", "output_width=3",
+     "roi_align @x, @twice_row, @zero {size=[1,3], half_pixel=false} : f32[1,2,1,3]"},
+    {16, "1,2,4,4", "RoiAlign", "x,twice_row,zero", "mode='max'", "{size=[1,1], max=true} : f32[1,2,1,1]"},
+    {20, "1,2,3", "AffineGrid", "x,sizes", "", "matmul @affine_grid, @x {trans_b=true} : f32[1,54,2]"},
     /* changes in opsets 18 to 23 */
     {18, "2,4", "ReduceMean", "x,one", "keepdims=0", "reduce_mean @x {axes=[1], keepdims=false} : f32[2]"},
     {18, "2,4", "ReduceMean", "x", "noop_with_empty_axes=1", "reshape @x {shape=[2,4]} : f32[2,4]"},
@@ -300,6 +308,14 @@ static const refusal refusals[] = {
     {{13, "1,2,H,6", "Resize", "x,,part", "", "bind the dimension"}, AMPC_UNSUPPORTED},
     {{18, "1,2,4,6", "Resize", "x,,,one_one", "axes=[2,-2]", "duplicate axis 2"}, AMPC_REJECTED},
     {{18, "1,2,4,6", "Resize", "x,,twice", "antialias=1", "antialias needs mode linear or cubic"}, AMPC_REJECTED},
+    {{20, "1,2,4,4", "GridSample", "x,places", "mode='bilinear'", "unknown mode 'bilinear'"}, AMPC_REJECTED},
+    {{20, "1,2,4,4", "GridSample", "x,places", "padding_mode='wrap'", "unknown padding_mode 'wrap'"}, AMPC_REJECTED},
+    {{20, "3,2,4,4", "GridSample", "x,places", "", "does not hold positions"}, AMPC_REJECTED},
+    {{16, "1,2,4,4", "RoiAlign", "x,twice_row,zero", "mode='sum'", "unknown mode 'sum'"}, AMPC_REJECTED},
+    {{16, "1,2,4,4", "RoiAlign", "x,twice_row,zero", "output_height=0", "size 0 is out of range"}, AMPC_REJECTED},
+    {{16, "1,2,4,4", "RoiAlign", "x,twice_row,zero_two", "", "batch must be"}, AMPC_REJECTED},
+    {{20, "2,2,3", "AffineGrid", "x,sizes", "", "theta and size do not fit"}, AMPC_REJECTED},
+    {{19, "1,2,4,4", "DeformConv", "x,wt,x", "", "the offset must have"}, AMPC_REJECTED},
     {{10, "1,2,4,6", "Upsample", "x,twice", "", "deprecated"}, AMPC_REJECTED},
     {{7, "1,2,4,6", "Upsample", "x", "scales=[1.0,2.0]", "needs 4 scales, has 2"}, AMPC_REJECTED},
     {{18, "2,3", "Split", "x", "num_outputs=2", "num_outputs is 2, but there are 1"}, AMPC_REJECTED},
