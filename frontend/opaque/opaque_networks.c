@@ -5,13 +5,18 @@
 #include <math.h>
 #include <string.h>
 
-/* X [steps, batch, ...] -> Y [steps, directions, batch, hidden]; the final states lack the first axis. */
+/* X [steps, batch, ...] -> Y [steps, directions, batch, hidden], states [directions, batch, hidden]. With layout 1, X
+ * [batch, steps, ...] -> Y [batch, steps, directions, hidden], states [batch, directions, hidden]. */
 bool opaque_recurrent(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type, *r = &n->in[2]->type;
-    if (x->rank != 3 || r->rank != 3 || onnx_int(n, "layout", 0) != 0) return false;
-    ir_dim dims[] = {x->dims[0], r->dims[0], x->dims[1], r->dims[2]};
-    *out = i ? ir_type_make(x->dtype, 3, dims + 1) : ir_type_make(x->dtype, 4, dims);
+    if (x->rank != 3 || r->rank != 3) return false;
+    const bool batch_first = onnx_int(n, "layout", 0) == 1;
+    const ir_dim batch = x->dims[batch_first ? 0 : 1], steps = x->dims[batch_first ? 1 : 0];
+    const ir_dim usual[] = {steps, r->dims[0], batch, r->dims[2]}, first[] = {batch, steps, r->dims[0], r->dims[2]},
+                 states[] = {batch, r->dims[0], r->dims[2]};
+    if (i) *out = ir_type_make(x->dtype, 3, batch_first ? states : usual + 1);
+    else *out = ir_type_make(x->dtype, 4, batch_first ? first : usual);
     return !n->failed;
 }
 
@@ -24,14 +29,14 @@ bool opaque_conv_transpose(onnx_node *n, int i, ir_type *out)
     const char *pad = onnx_text(n, "auto_pad", "NOTSET");
     onnx_list strides = onnx_ints(n, "strides"), pads = onnx_ints(n, "pads"), dilations = onnx_ints(n, "dilations"),
               more = onnx_ints(n, "output_padding");
-    if (i || x->rank < 3 || w->rank != x->rank || onnx_has(n, "output_shape") || n->failed ||
-        strcmp(pad, "NOTSET") != 0)
-        return false;
+    if (i || x->rank < 3 || w->rank != x->rank || n->failed) return false;
+    const bool given = onnx_has(n, "output_shape") || strcmp(pad, "NOTSET") != 0;
     ir_dim_table *t = n->dims;
     int spatial = x->rank - 2;
     *out = *x;
     out->dims[1] = ir_dim_mul(t, w->dims[1], onnx_int(n, "group", 1));
-    for (int k = 0; k < spatial; k++) {
+    for (int k = 0; k < spatial && given; k++) out->dims[2 + k] = onnx_unknown_dim(n, i, 2 + k);
+    for (int k = 0; k < spatial && !given; k++) {
         ir_dim steps = ir_dim_mul(t, ir_dim_sub(t, x->dims[2 + k], 1), item(strides, k, 1));
         ir_dim window = ir_dim_mul(t, ir_dim_sub(t, w->dims[2 + k], 1), item(dilations, k, 1));
         ir_dim padding = ir_dim_add(t, item(pads, k, 0), item(pads, spatial + k, 0));
@@ -85,10 +90,15 @@ static ir_dim scaled(onnx_node *n, int i, int axis, double scale)
     return floored >= 0 && floored < 0x1p53 ? (ir_dim)floored : IR_DIM_NONE;
 }
 
-/* Supports sizes or scales of all axes. */
+static bool is_known(const onnx_node *n, int i) { return ir_const_get(n->importer->consts, n->in[i]) != NULL; }
+
+/* Supports sizes or scales of all axes; other sizes are unknown. */
 bool opaque_resize(onnx_node *n, int i, ir_type *out)
 {
     const ir_type *x = &n->in[0]->type;
+    const bool sized = onnx_in(n, 3) && is_known(n, 3), scaled_by = onnx_in(n, 2) && is_known(n, 2);
+    if (onnx_has(n, "axes") || onnx_has(n, "keep_aspect_ratio_policy") || (!sized && !scaled_by))
+        return opaque_resized(n, i, out);
     onnx_list sizes = onnx_in(n, 3) ? onnx_const_list(n, 3) : (onnx_list){0};
     const ir_const_value *scales = !sizes.count && onnx_in(n, 2) ? onnx_const_numbers(n, 2) : NULL;
     if (i || n->failed || onnx_has(n, "axes") || (!sizes.count && (!scales || !scales->floats))) return false;
@@ -194,10 +204,47 @@ bool opaque_quantize(onnx_node *n, int i, ir_type *out)
 
 /* ---- attention --------------------------------------------------------------------------------- */
 
+/* [batch, heads, queries, keys] */
+static bool attention_scores(onnx_node *n, int i, ir_type *out)
+{
+    const ir_type *q = &n->in[0]->type, *k = &n->in[1]->type;
+    const bool flat = q->rank == 3;
+    if (q->rank < 3 || q->rank > 4 || k->rank != q->rank) return false;
+    const ir_dim heads = flat ? onnx_int(n, "q_num_heads", 0) : q->dims[1];
+    const ir_dim keys = onnx_in(n, 4) ? onnx_unknown_dim(n, i, 3) : k->dims[flat ? 1 : 2];
+    *out = ir_type_make(q->dtype, 4, (const int64_t[]){q->dims[0], heads, q->dims[flat ? 1 : 2], keys});
+    return !n->failed;
+}
+
+/* Packed heads: query [batch, steps, heads * size] -> [batch, steps, heads * value size], state [batch, heads, size,
+ * value size]. */
+bool opaque_linear_attention(onnx_node *n, int i, ir_type *out)
+{
+    const ir_type *k = &n->in[1]->type, *v = &n->in[2]->type;
+    const int64_t heads = onnx_int(n, "q_num_heads", 0), key_heads = onnx_int(n, "kv_num_heads", 0);
+    if (heads < 1 || key_heads < 1 || out->rank != 3 || k->rank != 3 || v->rank != 3) return false;
+    const ir_dim size = ir_dim_floordiv(n->dims, v->dims[2], key_heads);
+    if (i == 0) out->dims[2] = ir_dim_mul(n->dims, size, heads);
+    else
+        *out = ir_type_make(
+            out->dtype, 4,
+            (const int64_t[]){out->dims[0], key_heads, ir_dim_floordiv(n->dims, k->dims[2], key_heads), size});
+    return !n->failed;
+}
+
+/* The operand, then the last k - 1 columns. */
+bool opaque_causal_conv(onnx_node *n, int i, ir_type *out)
+{
+    const ir_type *w = &n->in[1]->type;
+    if (out->rank != 3 || w->rank != 3) return false;
+    if (i) out->dims[2] = ir_dim_sub(n->dims, w->dims[2], 1);
+    return true;
+}
+
 /* Y has the shape of Q with the head size of V; the present key and value are 4-D and extended by the past ones. */
 bool opaque_attention(onnx_node *n, int i, ir_type *out)
 {
-    if (i > 2) return false;
+    if (i > 2) return attention_scores(n, i, out);
     const ir_type *q = &n->in[0]->type, *side = &n->in[i == 1 ? 1 : 2]->type;
     int64_t q_heads = onnx_int(n, "q_num_heads", 0), kv_heads = onnx_int(n, "kv_num_heads", 0);
     bool flat = q->rank == 3;

@@ -13,4 +13,6 @@
 #define RULE(op, rule) bool opaque_##rule(onnx_node *n, int i, ir_type *out);
 #include "frontend/opaque/opaque_types.def"
 
+bool opaque_reduce_open(onnx_node *n, int i, ir_type *out); /* axes that are not known */
+
 #endif

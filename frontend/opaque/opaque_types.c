@@ -21,6 +21,7 @@ bool opaque_reduce(onnx_node *n, int i, ir_type *out)
     enum { AXES_OPERAND_SINCE = 18 };
     int rank = n->in[0]->type.rank;
     bool set[IR_MAX_RANK], keepdims = onnx_bool(n, "keepdims", true);
+    if (onnx_in(n, 1) && !ir_const_get(n->importer->consts, n->in[1])) return opaque_reduce_open(n, i, out);
     onnx_list axes = onnx_list_since(n, "axes", 1, AXES_OPERAND_SINCE);
     if (i || n->failed) return false;
     onnx_axes(n, axes, rank, set);
@@ -47,8 +48,9 @@ bool opaque_top(onnx_node *n, int i, ir_type *out)
     enum { K_OPERAND_SINCE = 10 };
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), n->in[0]->type.rank);
     if (n->opset < K_OPERAND_SINCE || n->failed) return false;
+    const bool known = onnx_in(n, 1) && ir_const_get(n->importer->consts, n->in[1]);
     *out = n->in[0]->type;
-    out->dims[axis] = onnx_const_int(n, 1, 0);
+    out->dims[axis] = known ? onnx_const_int(n, 1, 0) : onnx_unknown_dim(n, i, axis);
     if (i) out->dtype = IR_i64;
     return !n->failed;
 }
@@ -130,14 +132,6 @@ bool opaque_broadcast(onnx_node *n, int i, ir_type *out)
         if (!ir_broadcast(n->dims, &all, &n->in[k]->type, &all)) return false;
     out->rank = all.rank;
     memcpy(out->dims, all.dims, sizeof out->dims);
-    return i == 0;
-}
-
-/* Same rank as the operand; the sizes are unknown. */
-bool opaque_resized(onnx_node *n, int i, ir_type *out)
-{
-    *out = n->in[0]->type;
-    for (int k = 0; k < out->rank; k++) out->dims[k] = onnx_unknown_dim(n, i, k);
     return i == 0;
 }
 
