@@ -349,6 +349,19 @@ static void test_rows_keep_to_the_schema(void **state)
     }
 }
 
+static void test_notes_name_operators(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define MAIN(op, ir) #op,
+#define GRADIENT(op, value, reason) #op,
+#define NOTE(op, text) #op,
+#include "frontend/lower/notes.def"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!onnx_operator_find(names[i])) fail_msg("notes.def: there is no operator %s", names[i]);
+}
+
 /* usage: test_operands [SEED [OPERATOR]]. A seed selects all opsets and more nodes, drawn from it. */
 int main(int argc, char **argv)
 {
@@ -356,6 +369,7 @@ int main(int argc, char **argv)
     if (argc > 1) base_seed = (uint32_t)atoi(argv[1]), drawn = 400, step = 1;
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(test_rows_keep_to_the_schema),
+        SCRATCH_TEST(test_notes_name_operators),
         SCRATCH_TEST(test_lowered),
         SCRATCH_TEST(test_opaque),
     };
