@@ -11,13 +11,31 @@ void onnx_lower_identity(onnx_node *n) { n->out[0] = onnx_separate(n, 0); }
 
 /* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------- */
 
+/* The quotient if symbolic sizes at the same position, which may have different names, are equal; IR_DIM_NONE: not
+ * even then. The shape is checked when the sizes are known. A conversion does not have to assume anything, because an
+ * opaque node can have an unknown size. */
+static ir_dim divide_assuming_equal(const onnx_node *n, const ir_dim *dims, int rank)
+{
+    const ir_type *x = &n->in[0]->type;
+    ir_dim count = 1, rest = 1;
+    for (int i = 0; i < rank || i < x->rank; i++) {
+        const ir_dim from = i < x->rank ? x->dims[i] : 1, to = i < rank ? dims[i] : 1;
+        if (ir_dim_is_symbolic(from) && ir_dim_is_symbolic(to) && ir_dim_may_equal(n->dims, from, to)) continue;
+        count = ir_dim_mul(n->dims, count, from);
+        rest = ir_dim_mul(n->dims, rest, to);
+    }
+    return count == IR_DIM_NONE || rest == IR_DIM_NONE || rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
+}
+
 /* Computes the dimension that was specified as -1. */
 static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
 {
     dims[unknown] = 1;
     ir_dim count = ir_type_count(n->dims, &n->in[0]->type), rest = ir_dim_product(n->dims, dims, rank);
-    dims[unknown] = rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
-    if (dims[unknown] != IR_DIM_NONE) return;
+    ir_dim size = rest == 0 ? IR_DIM_NONE : ir_dim_div(n->dims, count, rest);
+    if (size == IR_DIM_NONE && rest != 0 && !n->importer->options->opaque) size = divide_assuming_equal(n, dims, rank);
+    dims[unknown] = size;
+    if (size != IR_DIM_NONE) return;
     if (ir_dim_is_symbolic(count) || ir_dim_is_symbolic(rest))
         onnx_refuse(n, "cannot divide %s elements by %s: bind a size, for example %s", DIM_TEXT(n, count),
                     DIM_TEXT(n, rest), onnx_dim_option(n, ir_dim_is_symbolic(rest) ? rest : count));

@@ -153,6 +153,22 @@ static void test_equal_symbols(void **state)
     expect_import(*state, model_finish(&m), "concat @x, @z {axis=1} : f32[N,K+M]");
 }
 
+/* 12*N*K / (3*B*S) if N is B and K is S. */
+static void test_reshape_with_other_symbols(void **state)
+{
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,K,12");
+    model_input(&m, "ids", ONNX_int64, "B,S");
+    model_tensor(&m, TENSOR_INTS("heads", "2", -1, 3));
+    model_node(&m, "Shape", "ids", "sizes");
+    node n = node_new("Concat", "sizes,heads", "shape");
+    node_int(&n, "axis", 0);
+    model_add(&m, &n);
+    model_node(&m, "Reshape", "x,shape", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    expect_import(*state, model_finish(&m), "reshape @x {shape=[B,S,4,3]} : f32[B,S,4,3]");
+}
+
 static void test_message_names_the_option(void **state)
 {
     model m = model_new(17);
@@ -166,10 +182,15 @@ static void test_message_names_the_option(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_unknown_sizes),       SCRATCH_TEST(test_contradictions_are_remarks),
-        SCRATCH_TEST(test_rank_from_operators), SCRATCH_TEST(test_rank_from_later_operators),
-        SCRATCH_TEST(test_rank_from_bindings),  SCRATCH_TEST(test_broadcast_with_symbols),
-        SCRATCH_TEST(test_equal_symbols),       SCRATCH_TEST(test_message_names_the_option),
+        SCRATCH_TEST(test_unknown_sizes),
+        SCRATCH_TEST(test_contradictions_are_remarks),
+        SCRATCH_TEST(test_rank_from_operators),
+        SCRATCH_TEST(test_rank_from_later_operators),
+        SCRATCH_TEST(test_rank_from_bindings),
+        SCRATCH_TEST(test_broadcast_with_symbols),
+        SCRATCH_TEST(test_equal_symbols),
+        SCRATCH_TEST(test_reshape_with_other_symbols),
+        SCRATCH_TEST(test_message_names_the_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
