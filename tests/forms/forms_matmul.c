@@ -49,8 +49,41 @@ static void draw_gemm(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
+/* Each operand has some of the letters in any order; each letter is in the result or summed. */
+static void draw_einsum(drawing *w, const form *f)
+{
+    node n = {0};
+    char equation[64] = "", *at = equation;
+    tensor sizes = {0};
+    bool used[4] = {false};
+    const int operands = 1 + choose(w->c, 3);
+    for (int i = 0; i < 4; i++) push_size(&sizes, some_size(w));
+    for (int i = 0; i < operands; i++) {
+        const int first = choose(w->c, 4), count = 1 + choose(w->c, 3);
+        tensor shape = {0};
+        if (i) *at++ = ',';
+        for (int k = 0; k < count; k++) {
+            const int letter = (first + k * (i % 2 ? 3 : 1)) % 4;
+            used[letter] = true;
+            *at++ = (char)('i' + letter);
+            push_axis(&shape, &sizes, letter);
+        }
+        const tensor x = new_operand(w, f, &shape);
+        node_operand(w, &n, &x);
+    }
+    if (choose(w->c, 4)) {
+        *at++ = '-', *at++ = '>';
+        for (int i = 3; i >= 0; i--)
+            if (used[i] && choose(w->c, 2)) *at++ = (char)('i' + i);
+    }
+    *at = '\0';
+    node_text(&n, "equation", equation);
+    form_add(w, f, &n, 1);
+}
+
 const form forms_matmul[] = {
     {"MatMul", draw_matmul, "f", -1, 1, NULL, false},
     {"Gemm", draw_gemm, "f", -1, 1, NULL, false},
+    {"Einsum", draw_einsum, "f", -2, 2, NULL, false},
     {0},
 };

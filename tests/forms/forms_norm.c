@@ -62,9 +62,103 @@ static void draw_dropout(drawing *w, const form *f)
     form_add(w, f, &n, w->m.opset >= 10 && rarely(w->c, 3) ? 2 : 1);
 }
 
+static void draw_rms_norm(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor x = any_operand(w, f, 1, 5);
+    const int axis = choose(w->c, 2) ? x.rank - 1 : choose(w->c, x.rank);
+    tensor shape = {0};
+    for (int i = axis; i < x.rank; i++) push_axis(&shape, &x, i);
+    const tensor scale = new_operand(w, f, &shape);
+    node_operand(w, &n, &x);
+    node_operand(w, &n, &scale);
+    node_int_or_default(w, &n, "axis", either_sign(w, axis, x.rank), -1);
+    if (rarely(w->c, 3)) node_float(&n, "epsilon", 0.01f);
+    form_add(w, f, &n, 1);
+}
+
+/* Adds scale and bias, vectors of that size. */
+static void add_vectors(drawing *w, const form *f, node *n, const tensor *shape)
+{
+    for (int i = 0; i < 2; i++) {
+        const tensor t = new_operand(w, f, shape);
+        node_operand(w, n, &t);
+    }
+}
+
+static void draw_instance_norm(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor x = any_operand(w, f, 3, 5);
+    tensor shape = {0};
+    push_axis(&shape, &x, 1);
+    node_operand(w, &n, &x);
+    add_vectors(w, f, &n, &shape);
+    if (choose(w->c, 2)) node_float(&n, "epsilon", 0.01f);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_group_norm(drawing *w, const form *f)
+{
+    node n = {0};
+    const int64_t groups = 1 + choose(w->c, 3), channels = groups * (1 + choose(w->c, 3));
+    tensor shape = {0}, vector = {0};
+    push_size(&shape, some_size(w));
+    push_size(&shape, channels);
+    for (int i = choose(w->c, 2); i >= 0; i--) push_size(&shape, 1 + some_size(w));
+    push_size(&vector, w->m.opset < 21 ? groups : channels);
+    const tensor x = new_operand(w, f, &shape);
+    node_operand(w, &n, &x);
+    add_vectors(w, f, &n, &vector);
+    node_int(&n, "num_groups", groups);
+    if (choose(w->c, 2)) node_float(&n, "epsilon", 0.01f);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_mean_variance(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor x = any_operand(w, f, 4, 4);
+    int64_t axes[4];
+    int count = 0;
+    for (int i = 0; i < x.rank; i++)
+        if (choose(w->c, 2)) axes[count++] = i;
+    node_operand(w, &n, &x);
+    if (count) node_list(&n, "axes", axes, count);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_lp_norm(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor x = any_operand(w, f, 1, 5);
+    node_operand(w, &n, &x);
+    node_int_or_default(w, &n, "axis", any_axis(w, x.rank), -1);
+    node_int_or_default(w, &n, "p", 1 + choose(w->c, 2), 2);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_lrn(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor x = any_operand(w, f, 4, 4);
+    node_operand(w, &n, &x);
+    node_int(&n, "size", 1 + choose(w->c, 5));
+    if (choose(w->c, 2)) node_float(&n, "alpha", 0.3f);
+    if (choose(w->c, 2)) node_float(&n, "beta", 0.6f);
+    if (choose(w->c, 2)) node_float(&n, "bias", 1.5f);
+    form_add(w, f, &n, 1);
+}
+
 const form forms_norm[] = {
     {"BatchNormalization", draw_batch_norm, "f", -2, 2, NULL, false},
     {"LayerNormalization", draw_layer_norm, "f", -2, 2, NULL, false},
+    {"RMSNormalization", draw_rms_norm, "f", -2, 2, NULL, false},
+    {"InstanceNormalization", draw_instance_norm, "f", -2, 2, NULL, false},
+    {"GroupNormalization", draw_group_norm, "f", -2, 2, NULL, false},
+    {"MeanVarianceNormalization", draw_mean_variance, "f", -2, 2, NULL, false},
+    {"LpNormalization", draw_lp_norm, "f", -2, 2, NULL, false},
+    {"LRN", draw_lrn, "f", -2, 2, NULL, false},
     {"Softmax", draw_softmax, "f", -3, 3, NULL, false},
     {"LogSoftmax", draw_softmax, "f", -3, 3, NULL, false},
     {"Dropout", draw_dropout, "f", -2, 2, NULL, false},

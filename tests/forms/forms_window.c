@@ -90,5 +90,6 @@ const form forms_window[] = {
     {"MaxPool", draw_pool, "f", -2, 2, NULL, false},
     {"AveragePool", draw_pool, "f", -2, 2, NULL, false},
     {"GlobalAveragePool", draw_global_pool, "f", -2, 2, NULL, false},
+    {"GlobalMaxPool", draw_global_pool, "f", -2, 2, NULL, false},
     {0},
 };
