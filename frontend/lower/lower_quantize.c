@@ -142,6 +142,35 @@ void onnx_lower_quantize(onnx_node *n)
     n->out[0] = quantized(n, ratio, fitted(n, zero, &x->type, axis), to);
 }
 
+/* The largest (smallest) element and 0. */
+static ir_value *extreme(onnx_node *n, ir_op reduce, ir_op choose)
+{
+    ir_value *x = n->in[0];
+    int64_t axes[IR_MAX_RANK];
+    for (int i = 0; i < x->type.rank; i++) axes[i] = i;
+    ir_node *node = ir_new(n->b, reduce, 1, x);
+    ir_set_list(node, IR_ATTR(reduce_max, axes), axes, x->type.rank);
+    ir_set_bool(node, IR_ATTR(reduce_max, keepdims), false);
+    return ir_binary(n->b, choose, ir_done(n->b, node), ir_scalar_like(n->b, x, 0));
+}
+
+/* To uint8, such that the range of x and 0 becomes 0 to 255; the scale of zeros is 1. */
+void onnx_lower_dynamic_quantize(onnx_node *n)
+{
+    ir_value *x = n->in[0];
+    if (x->type.dtype != IR_f32) onnx_reject(n, "the operand is %s, not float", ir_dtype_name(x->type.dtype));
+    if (n->failed) return;
+    ir_value *high = extreme(n, IR_OP_reduce_max, IR_OP_max), *low = extreme(n, IR_OP_reduce_min, IR_OP_min);
+    ir_value *range = ir_binary(n->b, IR_OP_sub, high, low), *zero = ir_scalar(n->b, IR_f32, 0);
+    ir_value *scale = ir_binary(n->b, IR_OP_div, range, ir_scalar(n->b, IR_f32, 255));
+    ir_value *empty = ir_binary(n->b, IR_OP_equal, range, zero);
+    scale = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, empty, ir_scalar(n->b, IR_f32, 1), scale));
+    n->out[1] = scale;
+    ir_value *offset = ir_binary(n->b, IR_OP_div, ir_binary(n->b, IR_OP_sub, zero, low), scale);
+    n->out[2] = quantized(n, offset, NULL, IR_u8);
+    n->out[0] = quantized(n, ir_binary(n->b, IR_OP_div, x, scale), n->out[2], IR_u8);
+}
+
 /* The float value of a quantised integer: before the cast if a QuantizeLinear has made it. */
 static ir_value *as_float(onnx_node *n, ir_value *x)
 {

@@ -130,6 +130,15 @@ static void draw_quantize(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
+static void draw_dynamic_quantize(drawing *w, const form *f)
+{
+    node n = {0};
+    w->type = ONNX_float32;
+    const tensor x = any_operand(w, f, 1, 4);
+    node_operand(w, &n, &x);
+    form_add(w, f, &n, 3);
+}
+
 static tensor bytes_of(drawing *w, const tensor *shape)
 {
     return new_tensor(w, ONNX_uint8, (values){0, 255}, shape, false);
@@ -233,6 +242,7 @@ const form forms_activation[] = {
     {"Bernoulli", draw_random_like, "f", 0, 1, DRAWN, true},
     {"QuantizeLinear", draw_quantize, "f", -4, 4, WHOLE, false},
     {"DequantizeLinear", draw_quantize, "f", -4, 4, "the operand is an integer; a scale is not trained", false},
+    {"DynamicQuantizeLinear", draw_dynamic_quantize, "f", -4, 4, WHOLE, false},
     {"MatMulInteger", draw_integer_product, "i", 0, 255, WHOLE, false},
     {"QLinearMatMul", draw_integer_product, "i", 0, 255, WHOLE, false},
     {"ConvInteger", draw_integer_convolution, "i", 0, 255, WHOLE, false},
