@@ -1,4 +1,4 @@
-/* forms_vision.c - generators of resizing, transposed convolution, powers of pools, and samples of images. */
+/* forms_vision.c - generators of resizing, transposed convolution, powers of pools, samples of images, and signals. */
 #include "tests/forms/form.h"
 
 /* An image: batch, channels and `axes` more axes, mostly a new operand. */
@@ -235,7 +235,73 @@ static void draw_deform_conv(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
+/* ---- signals ---- */
+
+static void draw_dft(drawing *w, const form *f)
+{
+    node n = {0};
+    tensor shape = any_shape(w, 1, 3);
+    const int axis = choose(w->c, shape.rank + 1), parts = 1 + choose(w->c, 2);
+    push_size(&shape, some_size(w));
+    push_size(&shape, parts);
+    const tensor x = new_operand(w, f, &shape);
+    const tensor length = new_scalar(w, ONNX_int64, (double)some_size(w)), at = new_scalar(w, ONNX_int64, axis);
+    node_operand(w, &n, &x);
+    node_operand(w, &n, choose(w->c, 2) ? &length : NULL);
+    if (w->m.opset >= 20) node_operand(w, &n, &at);
+    else node_int(&n, "axis", axis);
+    if (choose(w->c, 2)) node_int(&n, parts == 1 ? "onesided" : "inverse", 1);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_stft(drawing *w, const form *f)
+{
+    node n = {0};
+    const int64_t length = 1 + choose(w->c, 5);
+    const tensor shape = fixed_shape(3, (const int64_t[]){some_size(w), length + choose(w->c, 6), 1});
+    const tensor weights = fixed_shape(1, &length), x = new_operand(w, f, &shape), window = new_operand(w, f, &weights);
+    const tensor step = new_scalar(w, ONNX_int64, 1 + choose(w->c, 3)),
+                 size = new_scalar(w, ONNX_int64, (double)length);
+    const bool has_window = choose(w->c, 2);
+    node_operand(w, &n, &x);
+    node_operand(w, &n, &step);
+    node_operand(w, &n, has_window ? &window : NULL);
+    if (!has_window || choose(w->c, 2)) node_operand(w, &n, &size);
+    node_int_or_default(w, &n, "onesided", choose(w->c, 2), 1);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_window(drawing *w, const form *f)
+{
+    node n = {0};
+    const tensor size = new_scalar(w, ONNX_int64, 2 + choose(w->c, 9));
+    node_operand(w, &n, &size);
+    node_int_or_default(w, &n, "periodic", choose(w->c, 2), 1);
+    form_add(w, f, &n, 1);
+}
+
+static void draw_mel_weights(drawing *w, const form *f)
+{
+    node n = {0};
+    const double numbers[] = {1 + choose(w->c, 8), 16 << choose(w->c, 3), 8000};
+    for (int i = 0; i < 3; i++) {
+        const tensor t = new_scalar(w, ONNX_int64, numbers[i]);
+        node_operand(w, &n, &t);
+    }
+    const tensor low = new_scalar(w, ONNX_float32, 100 * choose(w->c, 5)), high = new_scalar(w, ONNX_float32, 3500);
+    node_operand(w, &n, &low);
+    node_operand(w, &n, &high);
+    form_add(w, f, &n, 1);
+}
+
+#define CONSTANT "the result is a constant"
 const form forms_vision[] = {
+    {"DFT", draw_dft, "f", -2, 2, NULL, false},
+    {"STFT", draw_stft, "f", -2, 2, NULL, false},
+    {"HannWindow", draw_window, "f", 0, 1, CONSTANT, false},
+    {"HammingWindow", draw_window, "f", 0, 1, CONSTANT, false},
+    {"BlackmanWindow", draw_window, "f", 0, 1, CONSTANT, false},
+    {"MelWeightMatrix", draw_mel_weights, "f", 0, 1, CONSTANT, false},
     {"Resize", draw_resize, "f", -2, 2, NULL, false},
     {"Upsample", draw_upsample, "f", -2, 2, NULL, false},
     {"ConvTranspose", draw_conv_transpose, "f", -1, 1, NULL, false},

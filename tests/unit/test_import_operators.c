@@ -31,6 +31,7 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, TENSOR_FLOATS("twice", "4", 1, 1, 2, 2));
     model_tensor(&m, TENSOR_FLOATS("twice_row", "1,4", 1, 1, 2, 2));
     model_tensor(&m, TENSOR_FLOATS("places", "1,1,2,2", 0, 0, 0.5F, 0.5F));
+    model_tensor(&m, TENSOR_INTS("four", "1", 4));
     model_tensor(&m, TENSOR_INTS("zero", "1", 0));
     model_tensor(&m, TENSOR_FLOATS("part", "4", 1, 1, 0.7F, 0.5F));
     model_tensor(&m, TENSOR_INTS("sizes", "4", 1, 2, 6, 9));
@@ -149,6 +150,11 @@ static const form forms[] = {
      "roi_align @x, @twice_row, @zero {size=[1,3], half_pixel=false} : f32[1,2,1,3]"},
     {16, "1,2,4,4", "RoiAlign", "x,twice_row,zero", "mode='max'", "{size=[1,1], max=true} : f32[1,2,1,1]"},
     {20, "1,2,3", "AffineGrid", "x,sizes", "", "matmul @affine_grid, @x {trans_b=true} : f32[1,54,2]"},
+    {17, "2,3", "HannWindow", "four", "", "const @hann_window : f32[4] = [0, 0.5, 1, 0.5]"},
+    {17, "2,3", "HannWindow", "four", "periodic=0 output_datatype=11", "const @hann_window : f64[4] = [0, 0.74999999999999"},
+    {17, "2,6,1", "DFT", "x", "onesided=1", "f32[2,4,2]"},
+    {20, "2,6,2", "DFT", "x,four,zero", "inverse=1", "f32[4,6,2]"},
+    {17, "N,8,1", "STFT", "x,two,,four", "", "f32[N,3,3,2]"},
     /* changes in opsets 18 to 23 */
     {18, "2,4", "ReduceMean", "x,one", "keepdims=0", "reduce_mean @x {axes=[1], keepdims=false} : f32[2]"},
     {18, "2,4", "ReduceMean", "x", "noop_with_empty_axes=1", "reshape @x {shape=[2,4]} : f32[2,4]"},
@@ -316,6 +322,13 @@ static const refusal refusals[] = {
     {{16, "1,2,4,4", "RoiAlign", "x,twice_row,zero_two", "", "batch must be"}, AMPC_REJECTED},
     {{20, "2,2,3", "AffineGrid", "x,sizes", "", "theta and size do not fit"}, AMPC_REJECTED},
     {{19, "1,2,4,4", "DeformConv", "x,wt,x", "", "the offset must have"}, AMPC_REJECTED},
+    {{17, "2,6,3", "DFT", "x", "", "the last dimension of the input must be 1 or 2"}, AMPC_REJECTED},
+    {{17, "2,6,1", "DFT", "x", "axis=2", "holds the parts"}, AMPC_REJECTED},
+    {{17, "2,6,1", "DFT", "x,x", "", "computed at run time"}, AMPC_UNSUPPORTED},
+    {{17, "2,6,1", "STFT", "x,two", "", "needs a window or frame_length"}, AMPC_REJECTED},
+    {{17, "2,3,1", "STFT", "x,two,,four", "", "frames of 4 samples do not fit"}, AMPC_REJECTED},
+    {{17, "2,3", "HannWindow", "last", "", "size -1 is out of range"}, AMPC_REJECTED},
+    {{17, "2,3", "MelWeightMatrix", "four,four,zero,low,high", "", "an operand is out of range"}, AMPC_REJECTED},
     {{10, "1,2,4,6", "Upsample", "x,twice", "", "deprecated"}, AMPC_REJECTED},
     {{7, "1,2,4,6", "Upsample", "x", "scales=[1.0,2.0]", "needs 4 scales, has 2"}, AMPC_REJECTED},
     {{18, "2,3", "Split", "x", "num_outputs=2", "num_outputs is 2, but there are 1"}, AMPC_REJECTED},
