@@ -21,12 +21,12 @@ from torch.onnx import TrainingMode
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
-def build(name):
+def build(model):
     """Returns the module, in evaluation mode, and its inputs. All vectors and constant tensors get random values: exporters
     merge tensors that are equal."""
     import zoo
     torch.manual_seed(1)
-    module, inputs = zoo.MODELS[name]()
+    module, inputs = zoo.MODELS[model]()
     module.eval()
     for key, value in module.state_dict().items():
         if key.endswith("running_mean"):
@@ -34,8 +34,9 @@ def build(name):
         elif key.endswith("running_var"):
             value.copy_(torch.rand_like(value) + 0.5)
     with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.dim() == 1 or (parameter == parameter.flatten()[0]).all():
+        for name, parameter in module.named_parameters():
+            is_norm = name.endswith("original0")  # of a weight, which exporters multiply in advance
+            if is_norm or parameter.dim() == 1 or (parameter == parameter.flatten()[0]).all():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
     return module, inputs
 
@@ -89,8 +90,8 @@ def strip(path):
 def make(name, folder, exporters, dynamic):
     """Returns a line for each exporter."""
     module, inputs = build(name)
-    arrays = {f"in/{i}": x.numpy() for i, x in enumerate(inputs)}
-    arrays.update({f"out/{i}": y.numpy() for i, y in enumerate(run(module, inputs))})
+    arrays = {f"in/{i}": np.ascontiguousarray(x.numpy()) for i, x in enumerate(inputs)}
+    arrays.update({f"out/{i}": np.ascontiguousarray(y.numpy()) for i, y in enumerate(run(module, inputs))})
     np.savez_compressed(f"{folder}/{name}.npz", **arrays)
     for exporter in exporters:
         path = f"{folder}/{name}.{exporter}.onnx"
