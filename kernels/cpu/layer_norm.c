@@ -67,11 +67,11 @@ static ampc_status layer_norm_prepare(const k_args *args, void **state, size_t *
     return AMPC_OK;
 }
 
-/* Rows without elements have no mean. */
-static ampc_status store_no_statistics(const k_view *mean, const k_view *rstd, int64_t rows)
+/* Rows without elements have no mean; rows that are not centred have the mean 0. */
+static ampc_status store_no_statistics(const k_view *mean, const k_view *rstd, const shape *s)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        cpu_store_number(mean, r, NAN);
+    for (int64_t r = 0; r < s->rows; r++) {
+        cpu_store_number(mean, r, s->center ? NAN : 0);
         cpu_store_number(rstd, r, NAN);
     }
     return AMPC_OK;
@@ -85,7 +85,7 @@ static ampc_status layer_norm_run(const k_args *args)
     char *space = args->workspace;
     const void *scale = args->n_in > 1 ? vector(&args->in[1], &s, space) : NULL;
     const void *bias = args->n_in > 2 ? vector(&args->in[2], &s, space + s.buffer) : NULL;
-    if (s.length == 0) return store_no_statistics(mean, rstd, s.rows);
+    if (s.length == 0) return store_no_statistics(mean, rstd, &s);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, s.rows *s.length)) schedule(static)
     for (int64_t r = 0; r < s.rows; r++) {
         char *buffer = space + (size_t)(2 + 2 * omp_get_thread_num()) * s.buffer;

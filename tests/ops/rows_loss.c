@@ -119,7 +119,7 @@ static void loss(const ops_row *row, ir_dtype t)
             case_out(&c, variant & 2 ? t : IR_NO_DTYPE, shapes[s].rank, shapes[s].dims);
         }
         c.floor = 1;
-        c.units = 12 + (variant / 4 ? (double)items[0] / 64 : 0); /* sums of positive terms */
+        c.units = 12 + (variant / 4 ? (double)items[0] / 32 : 0); /* sums of positive terms: items, and their weights */
         case_check(&c, loss_reference);
         case_end(&c);
     }
