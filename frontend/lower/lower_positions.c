@@ -1,5 +1,5 @@
-/* lower_positions.c - operators that compare positions (OneHot, EyeLike), and those whose result has a size that depends
- * on values (Compress, NonZero, Unique), which must therefore be known here. */
+/* lower_positions.c - operators that compare positions (OneHot, EyeLike), and those whose result has a size that
+ * depends on values (Compress, NonZero, Unique), which must therefore be known here. */
 #include "frontend/lower/lower.h"
 
 #include <math.h>

@@ -88,7 +88,8 @@ typedef struct ops_row {
 
 /* The families: arrays terminated by a row without `make`. */
 #define OPS_FAMILY_MAP(X) \
-    X(pointwise) X(movement) X(select) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(loss) X(training)
+    X(pointwise) \
+    X(movement) X(select) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(loss) X(training)
 #define DECLARE(family) extern const ops_row family##_rows[];
 OPS_FAMILY_MAP(DECLARE)
 #undef DECLARE
