@@ -14,6 +14,11 @@
 #define REAL int64_t
 #include "ir/formulas_body.h"
 #undef REAL
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
@@ -30,13 +35,15 @@ static double combine_float(ir_combine combine, ir_dtype carrier, double s, doub
 }
 
 /* Only rows without a map of their own accept symbolic elements. */
-static ir_dim map_integer(ir_combine combine, ir_dim a)
+static ir_dim map_integer(ir_combine combine, ir_dtype t, ir_dim a)
 {
     if (ir_dim_is_symbolic(a)) return combine == ir_combine_of_parts(combine) ? a : IR_DIM_NONE;
     switch (combine) {
         /* clang-format off */
 #define COMBINE(name, ...) \
-    case IR_COMBINE_##name: return map_##name##_int64_t(a);
+    case IR_COMBINE_##name: \
+        return t == IR_u64 ? fold_number(t, (int64_t)map_##name##_uint64_t((uint64_t)a)) \
+                           : ir_dim_number(map_##name##_int64_t(a));
 #include "ir/reductions.def"
     /* clang-format on */
     default: return IR_DIM_NONE;
@@ -97,7 +104,7 @@ static bool join_all(const fold_state *f, ir_combine combine, const ir_attr *axe
         if (out->floats) {
             out->floats[at] = fold_round(carrier, combine_float(combine, carrier, out->floats[at], x->floats[i]));
         } else {
-            ir_dim a = map_integer(combine, x->ints[i]);
+            ir_dim a = map_integer(combine, x->type.dtype, x->ints[i]);
             out->ints[at] = a == IR_DIM_NONE ? a : fold_integer(f, joins[combine], out->ints[at], a);
             if (out->ints[at] == IR_DIM_NONE) return false;
         }

@@ -50,6 +50,8 @@ static inline bool cpu_is_used(const k_view *v) { return k_present(v) && v->data
 
 /* The carrier of dtype t: f32, f64 or i64. */
 static inline ir_dtype cpu_carrier(ir_dtype t) { return t == IR_f64 ? IR_f64 : ir_dtype_is_float(t) ? IR_f32 : IR_i64; }
+/* The carrier of formulas, which order and divide: u64 has its own. */
+static inline ir_dtype cpu_formula_carrier(ir_dtype t) { return t == IR_u64 ? IR_u64 : cpu_carrier(t); }
 
 static inline void *cpu_at(const k_view *v, int64_t element)
 {
@@ -123,7 +125,8 @@ LANES_FUNCTIONS(double)
 #define COMBINE(name, ...) \
     double lanes_##name##_float(const float *x, int64_t n); \
     double lanes_##name##_double(const double *x, int64_t n); \
-    int64_t lanes_##name##_int64_t(const int64_t *x, int64_t n);
+    int64_t lanes_##name##_int64_t(const int64_t *x, int64_t n); \
+    uint64_t lanes_##name##_uint64_t(const uint64_t *x, int64_t n);
 #include "ir/reductions.def"
 
 /* ---- rows.c: the vectors along one axis ----

@@ -28,3 +28,14 @@
 #define REAL int64_t
 #include "ir/formulas_body.h"
 #include "kernels/cpu/lanes_fold.h"
+#undef REAL
+#undef TOTAL
+#undef LOWEST
+#undef HIGHEST
+#define LOWEST 0
+#define HIGHEST UINT64_MAX
+#define REAL_IS_UNSIGNED
+#define TOTAL uint64_t
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#include "kernels/cpu/lanes_fold.h"

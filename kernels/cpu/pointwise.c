@@ -27,8 +27,6 @@
 #undef REAL
 #undef REAL_IS_UNSIGNED
 
-ir_dtype cpu_formula_carrier(ir_dtype dtype) { return dtype == IR_u64 ? IR_u64 : cpu_carrier(dtype); }
-
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 {
     switch (cpu_formula_carrier(dtype)) {

@@ -72,6 +72,7 @@ static int64_t walk_offset(const k_walk *w, int64_t index)
 static double start_float(const plan *p) { return p->start; }
 static double start_double(const plan *p) { return p->start; }
 static int64_t start_int64_t(const plan *p) { return p->start_integer; }
+static uint64_t start_uint64_t(const plan *p) { return (uint64_t)p->start_integer; }
 
 #define WITH_REDUCTIONS
 #define REAL_IS_FLOAT
@@ -92,6 +93,14 @@ static int64_t start_int64_t(const plan *p) { return p->start_integer; }
 #include "kernels/cpu/reduce_body.h"
 #undef REAL
 #undef TOTAL
+#define REAL_IS_UNSIGNED
+#define TOTAL uint64_t
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#include "kernels/cpu/reduce_body.h"
+#undef REAL
+#undef TOTAL
+#undef REAL_IS_UNSIGNED
 
 static ampc_status reduce_prepare(const k_args *args, void **state, size_t *workspace)
 {
@@ -105,9 +114,10 @@ static ampc_status reduce_run(const k_args *args)
 {
     const plan p = plan_of_args(args);
     if (p.shape.outputs == 0) return AMPC_OK;
-    switch (cpu_carrier(args->in[0].dtype)) {
+    switch (cpu_formula_carrier(args->in[0].dtype)) {
     case IR_f32: reduce_float(args, &p); break;
     case IR_f64: reduce_double(args, &p); break;
+    case IR_u64: reduce_uint64_t(args, &p); break;
     default: reduce_int64_t(args, &p); break;
     }
     return AMPC_OK;

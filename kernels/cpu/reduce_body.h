@@ -28,7 +28,7 @@ static const R(fold) R(folds)[] = {
 
 static const REAL *R(tile)(const k_view *x, int64_t first, int64_t n, cpu_tile *scratch)
 {
-    return cpu_tile_load(x, first, n, cpu_carrier(x->dtype), scratch);
+    return cpu_tile_load(x, first, n, cpu_formula_carrier(x->dtype), scratch);
 }
 
 /* Folds terms [low, high) of the output at offset `base`; rows of p->shape.length are contiguous. */
@@ -110,7 +110,7 @@ static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t 
     /* clang-format on */
     default: return;
     }
-    cpu_tile_store(&args->out[0], first, n, cpu_carrier(args->in[0].dtype), values);
+    cpu_tile_store(&args->out[0], first, n, cpu_formula_carrier(args->in[0].dtype), values);
 }
 
 static void R(reduce)(const k_args *args, const plan *p)

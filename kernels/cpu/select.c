@@ -15,6 +15,20 @@
 #define REAL int64_t
 #include "kernels/cpu/select_body.h"
 #undef REAL
+#define REAL uint64_t
+#include "kernels/cpu/select_body.h"
+#undef REAL
+
+/* The functions of each carrier. */
+static const struct {
+    int64_t (*extreme)(const void *row, int64_t n, bool largest, bool last);
+    void (*first)(const void *row, int64_t n, int64_t k, bool largest, void *values, int64_t *positions);
+} selects[IR_DTYPE_COUNT] = {
+    [IR_f32] = {find_extreme_float, select_first_float},
+    [IR_f64] = {find_extreme_double, select_first_double},
+    [IR_i64] = {find_extreme_int64_t, select_first_int64_t},
+    [IR_u64] = {find_extreme_uint64_t, select_first_uint64_t},
+};
 
 /* The bytes of a block of rows in 8-byte carriers. */
 static size_t block_bytes(const cpu_rows *s) { return cpu_lines((size_t)cpu_rows_scratch(s) * sizeof(int64_t)); }
@@ -33,7 +47,7 @@ static ampc_status arg_max_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
     const cpu_rows s = cpu_rows_of(x, args->attr[IR_ATTR(arg_max, axis)].i);
-    const ir_dtype carrier = cpu_carrier(x->dtype);
+    const ir_dtype carrier = cpu_formula_carrier(x->dtype);
     const bool largest = args->attr[IR_ATTR(arg_max, largest)].i, last = args->attr[IR_ATTR(arg_max, last)].i;
     const int64_t stride = s.length * (int64_t)ir_dtype_size(carrier);
     if (k_count(x) == 0) return AMPC_OK;
@@ -42,12 +56,7 @@ static ampc_status arg_max_run(const k_args *args)
         int64_t first, found[CPU_ROW_BLOCK], n = cpu_rows_block(&s, block, &first);
         char *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * block_bytes(&s);
         const char *rows = cpu_rows_load(x, &s, first, n, carrier, buffer);
-        for (int64_t r = 0; r < n; r++) {
-            const char *row = rows + r * stride;
-            if (carrier == IR_f32) found[r] = find_extreme_float(row, s.length, largest, last);
-            else if (carrier == IR_f64) found[r] = find_extreme_double(row, s.length, largest, last);
-            else found[r] = find_extreme_int64_t(row, s.length, largest, last);
-        }
+        for (int64_t r = 0; r < n; r++) found[r] = selects[carrier].extreme(rows + r * stride, s.length, largest, last);
         cpu_tile_store(y, first, n, IR_i64, found);
     }
     return AMPC_OK;
@@ -85,7 +94,7 @@ static ampc_status top_k_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *values = &args->out[0], *indices = cpu_result(args, 1);
     const top_k_shape s = top_k_shape_of(args);
-    const ir_dtype carrier = cpu_carrier(x->dtype);
+    const ir_dtype carrier = cpu_formula_carrier(x->dtype);
     const bool largest = args->attr[IR_ATTR(top_k, largest)].i;
     const int64_t size = (int64_t)ir_dtype_size(carrier);
     if (k_count(values) == 0) return AMPC_OK;
@@ -96,14 +105,9 @@ static ampc_status top_k_run(const k_args *args)
         int64_t *positions = (int64_t *)(chosen + block_bytes(&s.y));
         int64_t first, n = cpu_rows_block(&s.x, block, &first);
         const char *rows = cpu_rows_load(x, &s.x, first, n, carrier, buffer);
-        for (int64_t r = 0; r < n; r++) {
-            const char *row = rows + r * s.x.length * size;
-            char *to = chosen + r * s.k * size;
-            int64_t *at = positions + r * s.k;
-            if (carrier == IR_f32) select_first_float(row, s.x.length, s.k, largest, to, at);
-            else if (carrier == IR_f64) select_first_double(row, s.x.length, s.k, largest, to, at);
-            else select_first_int64_t(row, s.x.length, s.k, largest, to, at);
-        }
+        for (int64_t r = 0; r < n; r++)
+            selects[carrier].first(rows + r * s.x.length * size, s.x.length, s.k, largest, chosen + r * s.k * size,
+                                   positions + r * s.k);
         if (s.y.inner == 1) cpu_tile_store(values, first * s.k, s.k, carrier, chosen);
         else cpu_rows_store(values, &s.y, first, n, carrier, chosen);
         if (cpu_is_used(indices)) cpu_rows_store(indices, &s.y, first, n, IR_i64, positions);

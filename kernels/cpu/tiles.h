@@ -21,8 +21,6 @@ typedef struct cpu_numbers {
 
 /* y = formula(a) or formula(a, b), with parameters p. */
 typedef void cpu_tile_fn(const void *a, const void *b, void *y, int64_t n, const cpu_numbers *p);
-/* The type that a pointwise op computes in: f32, f64, i64 (also for bool) or u64. */
-ir_dtype cpu_formula_carrier(ir_dtype dtype);
 /* The loop of a formula for operands of type `dtype`, or NULL if it is not defined for them.
  * The result is bool for formulas with result TRUTH, otherwise of the carrier's type. */
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype);

@@ -114,6 +114,14 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
  * the grid limit. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
                         void **arguments);
+/* The carrier of formulas on dtype t (element.cuh): f32, i64 (also for bool) or u64; and its suffix in the names of
+ * kernels. */
+static inline ir_dtype cuda_carrier(ir_dtype t) { return ir_dtype_is_float(t) ? IR_f32 : t == IR_u64 ? t : IR_i64; }
+static inline const char *cuda_carrier_name(ir_dtype t)
+{
+    const ir_dtype carrier = cuda_carrier(t);
+    return carrier == IR_f32 ? "float" : carrier == IR_u64 ? "uint64_t" : "int64_t";
+}
 /* Blocks of a grid-stride launch over n items with `each` items per block; at most CUDA_MAX_BLOCKS. */
 static inline int64_t cuda_blocks(int64_t n, int64_t each)
 {

@@ -3,19 +3,11 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise.h"
 
-/* Carrier of a dtype, which is the suffix of kernel names. Integers and bool share one, except that arithmetic on u64
- * has its own. */
-enum { CARRIER_FLOAT, CARRIER_INTEGER, CARRIER_UNSIGNED, CARRIERS };
-
-static int carrier_of(ir_dtype t)
-{
-    return ir_dtype_is_float(t) ? CARRIER_FLOAT : t == IR_u64 ? CARRIER_UNSIGNED : CARRIER_INTEGER;
-}
-
-static const char *const names[IR_FORMULA_COUNT][CARRIERS] = {
-#define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_FLOAT] = "pointwise_" #name "_float",
-#define INTEGER_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_INTEGER] = "pointwise_" #name "_int64_t",
-#define UNSIGNED_FORMULA(name, ...) [IR_FORMULA_##name][CARRIER_UNSIGNED] = "pointwise_" #name "_uint64_t",
+/* The kernels by carrier. */
+static const char *const names[IR_FORMULA_COUNT][IR_DTYPE_COUNT] = {
+#define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][IR_f32] = "pointwise_" #name "_float",
+#define INTEGER_FORMULA(name, ...) [IR_FORMULA_##name][IR_i64] = "pointwise_" #name "_int64_t",
+#define UNSIGNED_FORMULA(name, ...) [IR_FORMULA_##name][IR_u64] = "pointwise_" #name "_uint64_t",
 #include "ir/formulas.def"
 };
 
@@ -23,7 +15,7 @@ static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *w
 {
     (void)workspace;
     const ir_dtype dtype = args->in[0].dtype;
-    const char *name = names[ir_formula_of(args->op, args->attr)][carrier_of(dtype)];
+    const char *name = names[ir_formula_of(args->op, args->attr)][cuda_carrier(dtype)];
     if (!name)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
                          ir_dtype_name(dtype));

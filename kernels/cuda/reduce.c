@@ -92,12 +92,12 @@ static const char *const combines[] = {
 #include "ir/reductions.def"
 };
 
-static ampc_status find_kernels(const k_context *ctx, ir_combine combine, bool integers, cuda_reduce_kernels *out)
+static ampc_status find_kernels(const k_context *ctx, ir_combine combine, ir_dtype dtype, cuda_reduce_kernels *out)
 {
     static const char *const forms[] = {[LANES] = "lanes", [BLOCK] = "block", [COLUMNS] = "columns"};
     for (int i = 0; i < 3; i++) {
         char name[64];
-        snprintf(name, sizeof name, "reduce_%s_%s_%s", forms[i], combines[combine], integers ? "int64_t" : "float");
+        snprintf(name, sizeof name, "reduce_%s_%s_%s", forms[i], combines[combine], cuda_carrier_name(dtype));
         CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_reduce, name, &out->by_form[i]));
     }
     return AMPC_OK;
@@ -105,7 +105,7 @@ static ampc_status find_kernels(const k_context *ctx, ir_combine combine, bool i
 
 ampc_status cuda_find_reduce(const k_context *ctx, cuda_reduce_kernels *out)
 {
-    return find_kernels(ctx, IR_COMBINE_sum, false, out);
+    return find_kernels(ctx, IR_COMBINE_sum, IR_f32, out);
 }
 
 /* The kernels that reduce the operand, and those that combine its groups. */
@@ -115,7 +115,7 @@ typedef struct reduce_state {
 
 static ampc_status reduce_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    const bool integers = !ir_dtype_is_float(args->in[0].dtype);
+    const ir_dtype dtype = args->in[0].dtype;
     const ir_combine combine = ir_reduction_of(args->op).combine;
     const plan p = plan_of(args);
     if (p.blocks > INT32_MAX)
@@ -123,9 +123,9 @@ static ampc_status reduce_prepare(const k_args *args, void **out, size_t *worksp
                          (long long)p.shape.outputs);
     CUDA_FORWARD(cuda_new_state(args, sizeof(reduce_state), out));
     reduce_state *s = *out;
-    CUDA_FORWARD(find_kernels(args->ctx, combine, integers, &s->terms));
-    CUDA_FORWARD(find_kernels(args->ctx, ir_combine_of_parts(combine), integers, &s->groups));
-    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * (integers ? sizeof(int64_t) : sizeof(float));
+    CUDA_FORWARD(find_kernels(args->ctx, combine, dtype, &s->terms));
+    CUDA_FORWARD(find_kernels(args->ctx, ir_combine_of_parts(combine), dtype, &s->groups));
+    if (p.groups > 1) *workspace = (size_t)(p.groups * p.shape.outputs) * ir_dtype_size(cuda_carrier(dtype));
     return AMPC_OK;
 }
 
@@ -166,7 +166,7 @@ static ampc_status reduce_run(const k_args *args)
                       .start_integer = ir_combine_start_integer(of.combine, x->dtype)};
     if (p.shape.outputs == 0) return AMPC_OK;
     if (p.groups == 1) return launch(args, &state->terms, &p, r);
-    const int between = ir_dtype_is_float(x->dtype) ? IR_f32 : IR_i64;
+    const int between = (int)cuda_carrier(x->dtype);
     const plan groups = plan_groups(p.shape.outputs, p.groups);
     reduce_shape parts = r;
     parts.y = args->workspace;

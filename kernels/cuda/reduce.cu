@@ -19,8 +19,13 @@
 #define REAL int64_t
 #include "ir/formulas_body.h"
 #undef REAL
+#define REAL_IS_UNSIGNED
+#define REAL uint64_t
+#include "ir/formulas_body.h"
+#undef REAL
+#undef REAL_IS_UNSIGNED
 
-/* One type per row of the table, with its functions for both carriers. */
+/* One type per row of the table, with its functions for each carrier. */
 #define COMBINE(name, ...)                                                                                            \
     struct combine_##name {                                                                                           \
         __device__ __forceinline__ static float map(float a) { return map_##name##_float(a); }                        \
@@ -30,11 +35,23 @@
         {                                                                                                             \
             return join_##name##_int64_t(s, t);                                                                       \
         }                                                                                                             \
+        __device__ __forceinline__ static unsigned long long map(unsigned long long a)                                \
+        {                                                                                                             \
+            return map_##name##_uint64_t(a);                                                                          \
+        }                                                                                                             \
+        __device__ __forceinline__ static unsigned long long join(unsigned long long s, unsigned long long t)         \
+        {                                                                                                             \
+            return join_##name##_uint64_t(s, t);                                                                      \
+        }                                                                                                             \
     };
 #include "ir/reductions.def"
 
 __device__ __forceinline__ float start_of(const reduce_shape &r, float) { return r.start; }
 __device__ __forceinline__ long long start_of(const reduce_shape &r, long long) { return r.start_integer; }
+__device__ __forceinline__ unsigned long long start_of(const reduce_shape &r, unsigned long long)
+{
+    return (unsigned long long)r.start_integer;
+}
 
 __device__ __forceinline__ float finish(int how, float s, long long terms)
 {
@@ -48,6 +65,10 @@ __device__ __forceinline__ float finish(int how, float s, long long terms)
 __device__ __forceinline__ long long finish(int how, long long s, long long terms)
 {
     return how == IR_FINISH_mean ? finish_mean_int64_t(s, terms) : s;
+}
+__device__ __forceinline__ unsigned long long finish(int how, unsigned long long s, long long terms)
+{
+    return how == IR_FINISH_mean ? finish_mean_uint64_t(s, (unsigned long long)terms) : s;
 }
 
 __device__ __forceinline__ long long position(const reduce_positions &p, long long index)
@@ -226,7 +247,8 @@ template <typename F, typename C> __device__ __forceinline__ void columns(const 
     }                                                                                                                 \
     AMPC_KERNEL(reduce_columns_##name##_##carrier)
 
-#define COMBINE(name, ...) KERNELS(name, float, float) KERNELS(name, int64_t, long long)
+#define COMBINE(name, ...)                                                                                            \
+    KERNELS(name, float, float) KERNELS(name, int64_t, long long) KERNELS(name, uint64_t, unsigned long long)
 #include "ir/reductions.def"
 
 /* ---- the global norm: squares in f32, summed in f64, so that sums overflow no earlier than the result ---- */

@@ -2,13 +2,16 @@
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/cuda.h"
 
+#include <stdio.h>
+
 enum { SHORT_ROW = 1024 }; /* longest row that a warp processes */
 
 static ampc_status select_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)workspace;
-    const bool floats = ir_dtype_is_float(args->in[0].dtype);
-    return cuda_prepare_one(args, CUDA_FAMILY_select, floats ? "select_float" : "select_int64_t", state);
+    char name[64];
+    snprintf(name, sizeof name, "select_%s", cuda_carrier_name(args->in[0].dtype));
+    return cuda_prepare_one(args, CUDA_FAMILY_select, name, state);
 }
 
 /* Completes r, which has the results and the order. */

@@ -96,3 +96,4 @@ template <typename C> __device__ __forceinline__ void select_each(const select_r
     AMPC_KERNEL(select_##carrier)
 KERNEL(float, float)
 KERNEL(int64_t, long long)
+KERNEL(uint64_t, unsigned long long)

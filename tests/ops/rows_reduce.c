@@ -103,20 +103,34 @@ static void reference(ops_case *c)
     }
     for (int64_t i = 0; i < k_count(y); i++) {
         double s = (double)(f->finish ? f->finish(sums[i], terms) : sums[i]);
-        if (f->finish && !ir_dtype_is_float(x->dtype)) s = terms == 0 ? 0 : trunc(s);
+        if (f->finish && !ir_dtype_is_float(x->dtype)) s = terms == 0 ? 0 : (double)truncl(f->finish(sums[i], terms));
         c->expected[0][i] = terms == 0 ? saturated(y->dtype, s) : s;
     }
     free(sums);
+}
+
+/* The first term of each result of a u64 case that exceeds the signed range; the others remain small. */
+static void enlarge(ops_case *c, ir_op op, int k)
+{
+    int64_t at[IR_MAX_RANK];
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        bool first = true;
+        case_coordinates(&c->in[0], i, at);
+        for (int d = 0; d < shapes[k].rank; d++) first &= !is_axis(k, d) || at[d] == 0;
+        if (first) c->x[0][i] = op == IR_OP_reduce_sum_square ? 3.5e9 : 0x1.8p63 - 0x1p20 * (double)(i % 9);
+    }
 }
 
 /* Draws elements of both signs if `wide`; products and logarithms have elements that keep their results in range. */
 static void draw(ops_case *c, ir_op op, ir_dtype t, int k, bool wide)
 {
     double low = wide ? -100 : 0, high = wide ? 100 : 3;
-    if (op == IR_OP_reduce_prod) low = ir_dtype_is_float(t) ? 0.97 : -1, high = ir_dtype_is_float(t) ? 1.03 : 1;
+    if (op == IR_OP_reduce_prod)
+        low = ir_dtype_is_float(t) ? 0.97 : t == IR_u64 ? 1 : -1, high = ir_dtype_is_float(t) ? 1.03 : 1;
     if (op == IR_OP_reduce_log_sum) low = 0.5;
     if (op == IR_OP_reduce_sum_square && !ir_dtype_is_float(t)) low = -3, high = 3;
     double *x = case_in(c, t, shapes[k].rank, shapes[k].dims, low, high);
+    if (wide && t == IR_u64) enlarge(c, op, k);
     const bool extreme = op == IR_OP_reduce_max || op == IR_OP_reduce_min;
     if (extreme && wide && ir_dtype_is_float(t) && k_count(&c->in[0]) > 40) {
         x[3] = NAN, x[17] = INFINITY, x[33] = -INFINITY;

@@ -41,6 +41,8 @@ static void draw(ops_case *c, ir_dtype t, int s, bool special)
     const int64_t n = k_count(&c->in[0]);
     if (t == IR_u8)
         for (int64_t i = 0; i < n; i++) x[i] = fabs(x[i]);
+    if (t == IR_u64) /* beyond the signed range */
+        for (int64_t i = 0; i < n; i++) x[i] = fabs(x[i]) * (ties ? 0x1p62 : 0x1p57);
     for (int64_t i = 0; ties && i < n; i++) x[i] = floor(x[i]);
     if (!special || !ir_dtype_is_float(t) || n < 20) return;
     x[1] = INFINITY, x[4] = -INFINITY, x[7] = x[n - 2] = NAN;
@@ -164,7 +166,10 @@ static void cum_sum(const ops_row *row, ir_dtype t)
             case_begin(&c, row->op);
             double *x = case_in(&c, t, shapes[s].rank, shapes[s].dims, ir_dtype_is_float(t) ? -3 : 0, 1);
             const int64_t n = k_count(&c.in[0]);
+            const rows r = rows_of(&c.in[0], shapes[s].axis);
             if (form == 1 && ir_dtype_is_float(t) && n > 20) x[n - 3] = INFINITY;
+            for (int64_t i = 0; t == IR_u64 && i < n; i++) /* exact in f64, and beyond the signed range */
+                x[i] = x[i] * 0x1p12 + (i / r.inner % r.length == 0 ? 0x1p63 : 0);
             c.attr[IR_ATTR(cum_sum, axis)].i = shapes[s].axis;
             c.attr[IR_ATTR(cum_sum, exclusive)].i = form & 1;
             c.attr[IR_ATTR(cum_sum, reverse)].i = form >> 1;

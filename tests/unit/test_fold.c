@@ -187,7 +187,12 @@ static void test_integers(void **state)
         {"reduce_sum", "i64[0]=", "axes=[0] keepdims=0", "i64[]=0"},
         {"reduce_mean", "i64[2]=-3,-4", "axes=[-1] keepdims=0", "i64[]=-3"},
         {"reduce_mean", "i64[0]=", "axes=[0] keepdims=0", "i64[]=0"},
-        {"reduce_sum", "i64[2]=1,2", "axes=[]", "i64[2]=1,2"}, );
+        {"reduce_sum", "i64[2]=1,2", "axes=[]", "i64[2]=1,2"},
+        {"reduce_mean", "u64[2]=-2,0", "axes=[0] keepdims=0", "u64[]=9223372036854775807"},
+        {"reduce_max", "u64[2]=-1,1", "axes=[0] keepdims=0", "u64[]=-1"},
+        {"reduce_min", "u64[2]=-1,1", "axes=[0] keepdims=0", "u64[]=1"},
+        {"reduce_min", "u64[0]=", "axes=[0] keepdims=0", "u64[]=-1"},
+        {"reduce_l1", "u64[2]=-2,1", "axes=[0] keepdims=0", "u64[]=-1"}, );
 }
 
 static void test_symbols(void **state)
