@@ -1,6 +1,6 @@
 /* test_opaque_types.c - result types of operators that stay opaque, in models that declare none. Operands: x
- * f32[2,3,4], c f32[1,2,S,S], w f32[3,2,3,3], and lists of integers that are not known: one, two and three with that
- * many elements. */
+ * f32[2,3,4], c f32[1,2,S,S], w f32[3,2,3,3], signal f32[2,9,1], window f32[4], and lists of integers that are not
+ * known: one, two and three with that many elements. */
 #include "tests/unit/import_fixture.h"
 
 static const struct {
@@ -32,7 +32,7 @@ static const struct {
     {"BitCast", "x", "to=6", 1, "i32[2,3,4]"},
     {"LinearAttention", "x,x,x", "q_num_heads=2 kv_num_heads=2", 2, "f32[2,2,2,2]"},
     {"TfIdfVectorizer", "ids", "ngram_indexes=0,3 mode=TF max_gram_length=1", 1, "f32[2,4]"},
-    {"STFT", "x,one", NULL, 1, "f32[2,y0_dim1,y0_dim2,2]"},
+    {"STFT", "signal,one,window", NULL, 1, "f32[2,y0_dim1,y0_dim2,2]"},
 };
 
 static void add_attributes(node *n, const char *text)
@@ -55,6 +55,8 @@ static wire make_model(size_t row)
     model_input(&m, "x", ONNX_float32, "2,3,4");
     model_input(&m, "c", ONNX_float32, "1,2,S,S");
     model_input(&m, "w", ONNX_float32, "3,2,3,3");
+    model_input(&m, "signal", ONNX_float32, "2,9,1");
+    model_input(&m, "window", ONNX_float32, "4");
     model_input(&m, "ids", ONNX_int64, "2,5");
     model_input(&m, "one", ONNX_int64, "1");
     model_input(&m, "two", ONNX_int64, "2");
