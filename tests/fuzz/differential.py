@@ -203,6 +203,11 @@ def any_special(node, operands):
     return any(has_special(o) for o in operands)
 
 
+def any_huge(node, operands):
+    """Whether a product of two elements may exceed the range of f16."""
+    return any(not (np.abs(o.astype(np.float64)) < 1e4).all() for o in operands if is_float(o))
+
+
 # Differences that are not findings: (operators, reason, function of node and operands).
 UNDEFINED = "the specification does not define "
 EXCEPTIONS = [
@@ -218,6 +223,18 @@ EXCEPTIONS = [
     ("BatchNormalization", UNDEFINED + "the order of operations, which decides about infinity - infinity", any_special),
     ("LogSoftmax Softmax SoftmaxCrossEntropyLoss", "infinity - infinity is NaN, as in PyTorch; onnxruntime differs with f64",
      any_special),
+    ("Attention", UNDEFINED + "infinite scores: here a key that may not be seen counts nothing, and infinity - infinity is NaN",
+     any_huge),
+    ("Attention", "scale is rounded once, to f64; by the others to f32 before and after the root, and a softmax in f32 rounds",
+     lambda n, o: is_double(n, o) and {"scale", "softmax_precision"} & set(attributes(n))),
+    ("Attention", "onnx.reference caps the scores of qk_matmul_output_mode 0",
+     lambda n, o: "softcap" in attributes(n) and len(n.output) == 4 and not attributes(n).get("qk_matmul_output_mode")),
+    ("GridSample", UNDEFINED + "coordinates that are NaN or infinite", any_special),
+    ("AffineGrid", "one element with align_corners is in the middle, as in PyTorch; onnxruntime puts it at -1",
+     lambda n, o: attributes(n).get("align_corners") and 1 in o[1]),
+    ("LRN", "onnx.reference computes as many channels as there are samples", lambda n, o: o[0].shape[0] < o[0].shape[1]),
+    ("GlobalMaxPool", UNDEFINED + "NaN: here NaN is the largest value, as in PyTorch", any_special),
+    ("Hardmax", UNDEFINED + "NaN: here NaN is the largest value, as in ArgMax of PyTorch", any_special),
     ("Clip", "an absent bound is no bound, as in PyTorch; by the specification it makes infinity finite", any_special),
     ("Gelu", "the constants are f64; those of the others are f32", is_double),
     ("MaxPool AveragePool", "onnxruntime ignores dilations in the size with auto_pad", is_dilated_same),
