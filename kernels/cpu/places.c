@@ -109,7 +109,7 @@ typedef struct scatter_sums {
 static bool accumulates_apart(const k_args *args)
 {
     const ir_dtype t = args->out[0].dtype;
-    return k_scatter_mode_of(args) != K_SCATTER_REPLACE && t != cpu_carrier(t);
+    return k_scatter_mode_of(args) != K_SCATTER_REPLACE && t != cpu_formula_carrier(t);
 }
 
 static size_t rows_bytes(const k_places *p) { return cpu_lines((size_t)p->count * sizeof(int64_t)); }
@@ -120,7 +120,7 @@ static ampc_status scatter_prepare(const k_args *args, void **state, size_t *wor
     const k_places p = k_places_of(args, y);
     (void)state;
     *workspace = rows_bytes(&p);
-    if (accumulates_apart(args)) *workspace += (size_t)k_count(y) * ir_dtype_size(cpu_carrier(y->dtype));
+    if (accumulates_apart(args)) *workspace += (size_t)k_count(y) * ir_dtype_size(cpu_formula_carrier(y->dtype));
     return AMPC_OK;
 }
 
@@ -139,6 +139,7 @@ static ampc_status scatter_prepare(const k_args *args, void **state, size_t *wor
 REDUCE(float, float)
 REDUCE(double, double)
 REDUCE(int64_t, uint64_t)
+REDUCE(uint64_t, uint64_t)
 
 /* Applies n elements of an update to elements [at, at + n). */
 static void apply(const scatter_sums *s, int64_t at, const void *update, int64_t n)
@@ -147,6 +148,7 @@ static void apply(const scatter_sums *s, int64_t at, const void *update, int64_t
     case IR_f32: reduce_float(s->mode, (float *)s->data + at, update, n); break;
     case IR_f64: reduce_double(s->mode, (double *)s->data + at, update, n); break;
     case IR_i64: reduce_int64_t(s->mode, (int64_t *)s->data + at, update, n); break;
+    case IR_u64: reduce_uint64_t(s->mode, (uint64_t *)s->data + at, update, n); break;
     default: {
         const size_t size = ir_dtype_size(s->dtype);
         memcpy((char *)s->data + (size_t)at * size, update, (size_t)n * size);
@@ -194,7 +196,7 @@ static ampc_status scatter_run(const k_args *args)
     const k_view *x = &args->in[0], *y = &args->out[0];
     const k_places p = k_places_of(args, y);
     const bool apart = accumulates_apart(args);
-    scatter_sums s = {.dtype = apart ? cpu_carrier(y->dtype) : y->dtype,
+    scatter_sums s = {.dtype = apart ? cpu_formula_carrier(y->dtype) : y->dtype,
                       .data = apart ? (char *)args->workspace + rows_bytes(&p) : y->data,
                       .rows = args->workspace,
                       .mode = k_scatter_mode_of(args)};

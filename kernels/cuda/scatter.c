@@ -96,18 +96,20 @@ typedef struct scatter_state {
 static row_sums_plan scatter_plan_of(const k_args *args)
 {
     const k_places p = k_places_of(args, &args->out[0]);
-    const size_t carrier = ir_dtype_is_float(args->out[0].dtype) ? sizeof(float) : sizeof(int64_t);
-    return row_sums_plan_of(1, p.rows, p.inner, p.count, carrier);
+    return row_sums_plan_of(1, p.rows, p.inner, p.count, ir_dtype_size(cuda_carrier(args->out[0].dtype)));
 }
 
 static ampc_status scatter_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    static const char *const names[][2] = {{"scatter_sum_integer", "scatter_join_integer"},
-                                           {"scatter_sum_float", "scatter_join_float"}};
+    static const char *const names[IR_DTYPE_COUNT][2] = {
+        [IR_f32] = {"scatter_sum_float", "scatter_join_float"},
+        [IR_i64] = {"scatter_sum_integer", "scatter_join_integer"},
+        [IR_u64] = {"scatter_sum_unsigned", "scatter_join_unsigned"},
+    };
     const row_sums_plan p = scatter_plan_of(args);
     CUDA_FORWARD(cuda_new_state(args, sizeof(scatter_state), out));
     scatter_state *s = *out;
-    CUDA_FORWARD(row_sums_find(args, &p, names[ir_dtype_is_float(args->out[0].dtype)], CUDA_FAMILY_scatter, &s->sums));
+    CUDA_FORWARD(row_sums_find(args, &p, names[cuda_carrier(args->out[0].dtype)], CUDA_FAMILY_scatter, &s->sums));
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_scatter, "scatter_claim", &s->claim));
     *workspace = k_scatter_mode_of(args) == K_SCATTER_REPLACE ? (size_t)p.entries * sizeof(int) : p.bytes;
     return find_rows(args, "scatter_write", s->kernels);

@@ -62,6 +62,8 @@ __device__ __forceinline__ float lowest(float) { return -INFINITY; }
 __device__ __forceinline__ float highest(float) { return INFINITY; }
 __device__ __forceinline__ long long lowest(long long) { return -0x7fffffffffffffff - 1; }
 __device__ __forceinline__ long long highest(long long) { return 0x7fffffffffffffff; }
+__device__ __forceinline__ unsigned long long lowest(unsigned long long) { return 0; }
+__device__ __forceinline__ unsigned long long highest(unsigned long long) { return 0xffffffffffffffff; }
 __device__ __forceinline__ float sum_of(float a, float b) { return a + b; }
 __device__ __forceinline__ float product_of(float a, float b) { return a * b; }
 __device__ __forceinline__ long long sum_of(long long a, long long b)
@@ -72,6 +74,9 @@ __device__ __forceinline__ long long product_of(long long a, long long b)
 {
     return (long long)((unsigned long long)a * (unsigned long long)b);
 }
+
+__device__ __forceinline__ unsigned long long sum_of(unsigned long long a, unsigned long long b) { return a + b; }
+__device__ __forceinline__ unsigned long long product_of(unsigned long long a, unsigned long long b) { return a * b; }
 
 template <typename C> struct reduce_into_row {
     using carrier = C;
@@ -107,3 +112,4 @@ template <typename C> struct reduce_into_row {
     AMPC_KERNEL(scatter_join_##name)
 REDUCE(float, float)
 REDUCE(integer, long long)
+REDUCE(unsigned, unsigned long long)

@@ -139,6 +139,13 @@ static void gather(const ops_row *row, ir_dtype t)
     }
 }
 
+/* Multiplies elements and updates, so that some exceed the signed range of 64 bits. */
+static void enlarge(ops_case *c)
+{
+    for (int k = 0; k <= 2; k += 2)
+        for (int64_t i = 0; i < k_count(&c->in[k]); i++) c->x[k][i] = fabs(c->x[k][i]) * 0x1p60;
+}
+
 /* Crowded indices make many updates of one place. Factors are near 1 for floats and -1, 0 or 1 for integers. */
 static void scatter(const ops_row *row, ir_dtype t)
 {
@@ -158,6 +165,7 @@ static void scatter(const ops_row *row, ir_dtype t)
             u[i] = ir_dtype_is_float(t) ? (i % 2 ? 1.0009765625 : 0.9990234375) : u[i] < 0 ? -1 : 1;
         for (int64_t i = 0; t == IR_u8 && reduction == 2 && i < k_count(&c.in[2]); i++) u[i] = 1;
         for (int64_t i = 0; !ir_dtype_is_float(t) && reduction == 1 && i < k_count(&c.in[2]); i++) u[i] = i % 5 == 0;
+        if (t == IR_u64 && reduction > 2) enlarge(&c);
         c.attr[0].i = l->first;
         c.attr[IR_ATTR(scatter_nd, reduction)].s = reductions[reduction];
         case_out(&c, t, l->rank, l->x);
