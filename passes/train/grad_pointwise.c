@@ -79,6 +79,9 @@ RULE2(sub, D, UNARY(neg, D))
 RULE2(mul, BINARY(mul, D, B), BINARY(mul, D, A))
 RULE2(div, BINARY(div, D, B), UNARY(neg, BINARY(div, BINARY(mul, D, Y), B)))
 
+/* a - y is a multiple of b. */
+RULE2(mod, D, BINARY(mul, D, UNARY(round, BINARY(div, BINARY(sub, Y, A), B))))
+
 /* d(a^b)/db = y log(a), defined as 0 where a <= 0 (PyTorch's rule at 0). */
 static ir_value *pow_exponent(grad *g)
 {

@@ -159,7 +159,7 @@ const form forms_pointwise[] = {
     {"And", draw_binary, "b", 0, 2, WHOLE, false},
     {"Or", draw_binary, "b", 0, 2, WHOLE, false},
     {"Xor", draw_binary, "b", 0, 2, WHOLE, false},
-    {"Mod", draw_mod, "if", 1, 5, WHOLE, false},
+    {"Mod", draw_mod, "fi", 1, 5, NULL, false},
     {"Pow", draw_binary, "f", 0.3, 2, NULL, false},
     {"Sum", draw_chain, "f", -2, 2, NULL, false},
     {"Min", draw_chain, "fi", -2, 2, NULL, false},

@@ -435,6 +435,7 @@ const gradient_row gradient_rows[] = {
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)
+    BINARY(mod, ANY, ANY) {"fmod", IR_OP_mod, with_first_attr, 2, {ANY, ANY}, 0, {1}, NULL, SHAPES2},
     BINARY(pow, POSITIVE, ANY) BINARY(min, ANY, ANY) BINARY(max, ANY, ANY)
     {"where", IR_OP_where, plain, 3, {TRUTH, ANY, ANY}, 0, {0}, NULL,
      {{SCALAR, SCALAR, SCALAR}, {S(3), S(3), S(3)}, {S(1), S(3), S(3)}, {S(2, 3), S(3), SCALAR}, {S(2, 1),
