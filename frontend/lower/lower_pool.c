@@ -38,8 +38,10 @@ static double read_exponent(onnx_node *n)
     return p;
 }
 
-static ir_value *raise(onnx_node *n, ir_value *x, double p)
+/* In f32 or f64: powers exceed the range of low types. */
+static ir_value *raise(onnx_node *n, double p)
 {
+    ir_value *x = ir_cast(n->b, n->in[0], n->in[0]->type.dtype == IR_f64 ? IR_f64 : IR_f32);
     if (p == 2) return ir_binary(n->b, IR_OP_mul, x, x);
     ir_value *size = ir_unary(n->b, IR_OP_abs, x);
     return p == 1 || !size ? size : ir_binary(n->b, IR_OP_pow, size, ir_scalar_like(n->b, size, p));
@@ -47,8 +49,10 @@ static ir_value *raise(onnx_node *n, ir_value *x, double p)
 
 static ir_value *root(onnx_node *n, ir_value *x, double p)
 {
-    if (p == 1 || !x) return x;
-    return p == 2 ? ir_unary(n->b, IR_OP_sqrt, x) : ir_binary(n->b, IR_OP_pow, x, ir_scalar_like(n->b, x, 1 / p));
+    if (!x) return NULL;
+    if (p == 2) x = ir_unary(n->b, IR_OP_sqrt, x);
+    else if (p != 1) x = ir_binary(n->b, IR_OP_pow, x, ir_scalar_like(n->b, x, 1 / p));
+    return x ? ir_cast(n->b, x, n->in[0]->type.dtype) : NULL;
 }
 
 void onnx_lower_lp_pool(onnx_node *n)
@@ -57,7 +61,7 @@ void onnx_lower_lp_pool(onnx_node *n)
     bool ceil_mode = n->opset >= 18 && onnx_bool(n, "ceil_mode", false);
     double p = read_exponent(n);
     if (n->failed) return;
-    ir_node *node = ir_new(n->b, IR_OP_avg_pool, 1, raise(n, n->in[0], p));
+    ir_node *node = ir_new(n->b, IR_OP_avg_pool, 1, raise(n, p));
     ir_set_list(node, IR_ATTR(avg_pool, kernel), w.kernel, w.n);
     ONNX_SET_WINDOW(node, avg_pool, &w);
     ir_set_bool(node, IR_ATTR(avg_pool, ceil), ceil_mode);
@@ -71,5 +75,5 @@ void onnx_lower_global_lp_pool(onnx_node *n)
     int count = onnx_spatial_axes(n, axes);
     double p = read_exponent(n);
     if (n->failed) return;
-    n->out[0] = root(n, ir_reduce_sum(n->b, raise(n, n->in[0], p), axes, count, true), p);
+    n->out[0] = root(n, ir_reduce_sum(n->b, raise(n, p), axes, count, true), p);
 }
