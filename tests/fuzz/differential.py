@@ -19,6 +19,7 @@ findings.
 import argparse
 import collections
 import multiprocessing
+import multiprocessing.pool
 import os
 import re
 import struct
@@ -208,6 +209,83 @@ def any_huge(node, operands):
     return any(not (np.abs(o.astype(np.float64)) < 1e4).all() for o in operands if is_float(o))
 
 
+def is_extreme(node, operands):
+    """NaN, infinity, or elements whose squares are infinite in f32."""
+    with np.errstate(invalid="ignore"):
+        return any_special(node, operands) or any(
+            is_float(o) and np.abs(o.astype(np.float64)).max(initial=0) > 1e18 for o in operands)
+
+
+def is_uncropped_axis(node, operands):
+    """A region of an axis whose scale is 1."""
+    region, scales = operands[1], operands[-1]
+    if attributes(node).get("coordinate_transformation_mode") != b"tf_crop_and_resize":
+        return False
+    if not is_float(scales):
+        scales = scales / operands[0].shape
+    half = len(region) // 2
+    return any(s == 1 and (a, b) != (0, 1) for a, b, s in zip(region[:half], region[half:], scales))
+
+
+def quantised_nan(node, operands):
+    """NaN from x or from 0 / 0."""
+    return any_special(node, operands) or not (operands[1].astype(np.float64) > 0).all()
+
+
+def is_stretched_same(node, operands):
+    """auto_pad where in * stride is larger than what the window reaches, so that the padding would be negative."""
+    a, sizes = attributes(node), operands[0].shape[2:]
+    if not a.get("auto_pad", b"").startswith(b"SAME"):
+        return False
+    kernel = operands[1].shape[2:]
+    strides, dilations = (a.get(k) or [1] * len(sizes) for k in ("strides", "dilations"))
+    extra = a.get("output_padding") or [0] * len(sizes)
+    return any((k - 1) * d + 1 + e < s for k, s, d, e in zip(kernel, strides, dilations, extra))
+
+
+def is_unit_grid(node, operands):
+    """align_corners where an axis has one point."""
+    return bool(attributes(node).get("align_corners")) and 1 in operands[1][2:]
+
+
+def is_off_axis(node, operands):
+    return (attributes(node).get("axis") or 0) % max(operands[0].ndim, 1) != 0
+
+
+def is_uneven_window(node, operands):
+    """A window of even size, which onnxruntime refuses, or a type that it refuses, and more channels than images."""
+    a, shape = attributes(node), operands[0].shape
+    return (a["size"] % 2 == 0 or operands[0].dtype != np.float32) and shape[1] > shape[0]
+
+
+def is_beyond_f32(node, operands):
+    """Elements whose powers are representable in f64 only."""
+    x = operands[0].astype(np.float64)
+    with np.errstate(all="ignore"):
+        powers = np.abs(x) ** attributes(node).get("p", 2)
+    return x.size > 0 and bool((powers[np.isfinite(x)] > 1e36).any())
+
+
+def sum_of_squares_overflows(node, operands):
+    x = operands[0]
+    if is_float(x):
+        return False
+    total = sum(int(v) ** 2 for v in x.ravel())
+    return x.dtype == np.uint32 or total > np.iinfo(x.dtype).max
+
+
+def has_padding_only(node, operands):
+    """A window that is entirely in the padding along an axis."""
+    a, sizes = attributes(node), operands[0].shape[2:]
+    pads = a.get("pads") or [0] * 2 * len(sizes)
+    strides, dilations = (a.get(k) or [1] * len(sizes) for k in ("strides", "dilations"))
+    for i, (n, k, s, d) in enumerate(zip(sizes, a["kernel_shape"], strides, dilations)):
+        first = range(-pads[i], n + pads[i + len(sizes)] + (s if a.get("ceil_mode") else 0), s)
+        if any(all(not 0 <= at + j * d < n for j in range(k)) for at in first):
+            return True
+    return False
+
+
 # Differences that are not findings: (operators, reason, function of node and operands).
 UNDEFINED = "the specification does not define "
 EXCEPTIONS = [
@@ -229,16 +307,39 @@ EXCEPTIONS = [
      lambda n, o: is_double(n, o) and {"scale", "softmax_precision"} & set(attributes(n))),
     ("Attention", "onnx.reference caps the scores of qk_matmul_output_mode 0",
      lambda n, o: "softcap" in attributes(n) and len(n.output) == 4 and not attributes(n).get("qk_matmul_output_mode")),
-    ("GridSample", UNDEFINED + "coordinates that are NaN or infinite", any_special),
-    ("AffineGrid", "one element with align_corners is in the middle, as in PyTorch; onnxruntime puts it at -1",
-     lambda n, o: attributes(n).get("align_corners") and 1 in o[1]),
     ("LRN", "onnx.reference computes as many channels as there are samples", lambda n, o: o[0].shape[0] < o[0].shape[1]),
-    ("GlobalMaxPool", UNDEFINED + "NaN: here NaN is the largest value, as in PyTorch", any_special),
-    ("Hardmax", UNDEFINED + "NaN: here NaN is the largest value, as in ArgMax of PyTorch", any_special),
     ("Clip", "an absent bound is no bound, as in PyTorch; by the specification it makes infinity finite", any_special),
     ("Gelu", "the constants are f64; those of the others are f32", is_double),
     ("MaxPool AveragePool", "onnxruntime ignores dilations in the size with auto_pad", is_dilated_same),
     ("MaxPool AveragePool Conv", "onnxruntime crops with auto_pad if strides are larger than the window", is_cropped_same),
+    ("QuantizeLinear", UNDEFINED + "the integer of NaN: here 0", quantised_nan),
+    ("DynamicQuantizeLinear", UNDEFINED + "the range of NaN and infinity", any_special),
+    ("GridSample", UNDEFINED + "the sample at NaN or infinity", lambda n, o: has_special(o[1])),
+    ("Resize Upsample", UNDEFINED + "0 * infinity in taps without weight; onnx.reference makes infinity finite", any_special),
+    ("Resize", "onnxruntime ignores the region where the scale is 1, and onnx.reference rounds outwards at its end",
+     is_uncropped_axis),
+    ("Resize", "onnxruntime refuses cubic f64, and onnx.reference computes the weights in f32",
+     lambda n, o: is_double(n, o) and attributes(n).get("mode") == b"cubic"),
+    ("Det DFT STFT", UNDEFINED + "the order of operations, which decides about infinity - infinity", any_special),
+    ("GroupNormalization", UNDEFINED + "the order of operations on an infinite variance", is_extreme),
+    ("MeanVarianceNormalization", "the variance is a mean of squares of differences, not a difference of means of squares",
+     is_extreme),
+    ("ConvTranspose", UNDEFINED + "padding below 0: here 0 at the start and zeros at the end, as in TensorFlow",
+     is_stretched_same),
+    ("AffineGrid", UNDEFINED + "the corners of one point: here the centre, as in PyTorch", is_unit_grid),
+    ("Hardmax", UNDEFINED + "NaN: here the largest value, as in PyTorch", any_special),
+    ("GlobalMaxPool", UNDEFINED + "NaN: here the largest value, as in PyTorch", any_special),
+    ("GlobalMaxPool", "onnxruntime refuses tensors without elements, and onnx.reference reduces the wrong axes",
+     lambda n, o: o[0].size == 0 and o[0].ndim != 4),
+    ("MaxPool", UNDEFINED + "the largest of no elements: here -infinity", has_padding_only),
+    ("LRN", "onnxruntime subtracts the squares that leave the window, which keeps the rounding errors of large ones",
+     lambda n, o: is_extreme(n, o) or np.abs(o[0]).max(initial=0) > 1000),
+    ("LRN", "onnxruntime refuses it, and onnx.reference confuses channels and images", is_uneven_window),
+    ("LpPool", "onnxruntime refuses f64, and onnx.reference leaves out NaN",
+     lambda n, o: is_double(n, o) and any_special(n, o)),
+    ("LpPool", "onnxruntime refuses f64, and f32 is too small", lambda n, o: is_double(n, o) and is_beyond_f32(n, o)),
+    ("ReduceSumSquare", "integers wrap; onnxruntime saturates, onnx.reference returns 64 bits", sum_of_squares_overflows),
+    ("Unique", "onnxruntime refuses the type, and onnx.reference takes along axis 0", is_off_axis),
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", "the mean of no items is 0/0, as in PyTorch",
      lambda n, o: o[0].size == 0),
 ]
@@ -395,6 +496,35 @@ def check_batch(job):
     return counts, findings, examples
 
 
+def check_in_child(job):
+    """check_batch in a process of its own; None if that dies."""
+    receiver, sender = multiprocessing.Pipe(False)
+    child = multiprocessing.Process(target=lambda: sender.send(check_batch(job)))
+    child.start()
+    sender.close()
+    try:
+        result = receiver.recv()
+    except EOFError:
+        result = None
+    child.join()
+    return result
+
+
+def check_apart(job):
+    """check_batch; finds the graphs with which onnxruntime crashes."""
+    build, first, count, options = job
+    result = check_in_child(job)
+    if result:
+        return result
+    if count == 1:
+        reason = "refused by the others: onnxruntime crashes"
+        return collections.Counter({"graphs": 1, "refused by the others": 1, reason: 1}), [], {reason: first}
+    half = count // 2
+    (counts, findings, examples), more = check_apart((build, first, half, options)), check_apart(
+        (build, first + half, count - half, options))
+    return counts + more[0], findings + more[1], {**more[2], **examples}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
@@ -408,8 +538,8 @@ def main():
     end = options.first + options.count
     jobs = [(options.build, at, min(BATCH, end - at), extra) for at in range(options.first, end, BATCH)]
     counts, findings, examples = collections.Counter(), [], {}
-    with multiprocessing.Pool(options.jobs) as pool:
-        for number, (more, found, seeds) in enumerate(pool.imap_unordered(check_batch, jobs)):
+    with multiprocessing.pool.ThreadPool(options.jobs) as pool:
+        for number, (more, found, seeds) in enumerate(pool.imap_unordered(check_apart, jobs)):
             counts.update(more)
             examples = {**seeds, **examples}
             findings += found
