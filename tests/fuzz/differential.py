@@ -38,6 +38,7 @@ TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: n
          10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: ml_dtypes.bfloat16}
 TOLERANCE = {np.float64: 1e-9, np.float32: 1e-4, np.float16: 6e-3, ml_dtypes.bfloat16: 5e-2}
 BATCH = 250
+PATIENCE = 15  # seconds for one graph
 
 Tensor = collections.namedtuple("Tensor", "name type random array")
 Graph = collections.namedtuple("Graph", "seed opset refusal model inputs outputs results")
@@ -457,8 +458,8 @@ def short(text):
     return re.sub(r"-?\d+(\.\d+)?", "#", text)[:110]
 
 
-def check_batch(job):
-    """Counts by what happened, findings, and a seed for each kind of refusal and exception."""
+def check_batch(job, report):
+    """Calls `report` with each seed. Counts by what happened, findings, and a seed for each kind of refusal and exception."""
     build, first, count, options = job
     warnings.simplefilter("ignore")
     counts, findings, examples = collections.Counter(), [], {}
@@ -468,6 +469,7 @@ def check_batch(job):
         examples.setdefault(name, seed)
 
     for graph in draw(build, first, count, *options):
+        report(graph.seed)
         counts["graphs"] += 1
         if graph.model is None:
             findings.append((graph.seed, graph.refusal))
@@ -497,32 +499,35 @@ def check_batch(job):
 
 
 def check_in_child(job):
-    """check_batch in a process of its own; None if that dies."""
+    """check_batch in a process of its own, and the last seed; in place of the result, that seed if there is no answer."""
     receiver, sender = multiprocessing.Pipe(False)
-    child = multiprocessing.Process(target=lambda: sender.send(check_batch(job)))
+    child = multiprocessing.Process(target=lambda: sender.send(check_batch(job, sender.send)))
     child.start()
     sender.close()
+    message = seed = job[1]
     try:
-        result = receiver.recv()
+        while isinstance(message, int) and receiver.poll(PATIENCE):
+            message = receiver.recv()
+            seed = message if isinstance(message, int) else seed
     except EOFError:
-        result = None
+        pass
+    child.kill()
     child.join()
-    return result
+    return message, seed
 
 
 def check_apart(job):
-    """check_batch; finds the graphs with which onnxruntime crashes."""
+    """check_batch; the others may crash or take very long."""
     build, first, count, options = job
-    result = check_in_child(job)
-    if result:
+    result, seed = check_in_child(job)
+    if not isinstance(result, int):
         return result
-    if count == 1:
-        reason = "refused by the others: onnxruntime crashes"
-        return collections.Counter({"graphs": 1, "refused by the others": 1, reason: 1}), [], {reason: first}
-    half = count // 2
-    (counts, findings, examples), more = check_apart((build, first, half, options)), check_apart(
-        (build, first + half, count - half, options))
-    return counts + more[0], findings + more[1], {**more[2], **examples}
+    reason = "refused by the others: no answer"
+    parts = [(collections.Counter({"graphs": 1, "refused by the others": 1, reason: 1}), [], {reason: seed})]
+    rest = ((first, seed - first), (seed + 1, first + count - seed - 1))
+    parts += [check_apart((build, at, n, options)) for at, n in rest if n]
+    counts = sum((p[0] for p in parts), collections.Counter())
+    return counts, [f for p in parts for f in p[1]], {k: v for p in parts for k, v in p[2].items()}
 
 
 def main():
