@@ -517,7 +517,7 @@ def check_in_child(job):
 
 
 def check_apart(job):
-    """check_batch; the others may crash or take very long."""
+    """check_batch; the others may crash or need very long."""
     build, first, count, options = job
     result, seed = check_in_child(job)
     if not isinstance(result, int):
