@@ -99,7 +99,8 @@ void onnx_lower_squeeze(onnx_node *n)
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
         if (!axes.present && may_be_one(n, x->dims[i]))
-            onnx_refuse(n, "dimension %d is removed if %s is 1: bind the dimension", i, DIM_TEXT(n, x->dims[i]));
+            onnx_refuse(n, "dimension %d is removed if %s is 1: bind it, for example %s", i, DIM_TEXT(n, x->dims[i]),
+                        onnx_dim_option(n, x->dims[i]));
         if (!drop) dims[rank++] = x->dims[i];
         else if (!ir_dim_may_equal(n->dims, x->dims[i], 1))
             onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));

@@ -24,11 +24,20 @@ static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
     return c;
 }
 
+/* A value that depends on sizes may become known once they are. */
+static const char *sizes_hint(const onnx_node *n)
+{
+    const size_t count = ir_dim_symbol_count(n->dims);
+    if (count == 0) return "";
+    const char *name = ir_dim_symbol_name(n->dims, count - 1);
+    return arena_printf(n->importer->scratch, "; if it depends on sizes, bind them, for example --dim %s=16", name);
+}
+
 static const ir_const_value *const_or_refuse(onnx_node *n, int i, const ir_const_value *c)
 {
     if (!c)
-        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known at compile time: bind it", i,
-                    operand_name(n, i));
+        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known at compile time%s", i,
+                    operand_name(n, i), sizes_hint(n));
     return c;
 }
 

@@ -87,22 +87,26 @@ static int64_t reflected(int64_t p, int64_t d, char mode)
     return p;
 }
 
+/* Negative amounts remove elements first; the modes repeat those that are left. */
 static verdict run_pad(const step *s, const array *x, array *y)
 {
-    int64_t dims[MAX_RANK], at[MAX_RANK];
+    int64_t dims[MAX_RANK], first[MAX_RANK], left[MAX_RANK], at[MAX_RANK];
     for (int a = 0; a < x->rank; a++) {
         int64_t before = s->list[a], after = s->list[x->rank + a];
         dims[a] = x->dims[a] + before + after;
+        first[a] = before < 0 ? -before : 0;
+        left[a] = x->dims[a] - first[a] + (after < 0 ? after : 0);
         if (-before > x->dims[a] || -after > x->dims[a] || dims[a] < 0) return REFUSED;
-        if (*s->mode != 'c' && !x->dims[a] && dims[a]) return REFUSED;
+        if (*s->mode != 'c' && (left[a] < 0 || (!left[a] && dims[a]))) return REFUSED;
     }
     *y = make(x->rank, dims);
     for (int64_t i = 0; i < y->count; i++) {
         bool inside = true;
         unravel(y, i, at);
         for (int a = 0; a < x->rank && inside; a++) {
-            at[a] = reflected(at[a] - s->list[a], x->dims[a], *s->mode);
+            at[a] = reflected(at[a] - s->list[a] - first[a], left[a], *s->mode);
             inside = at[a] >= 0;
+            at[a] += first[a];
         }
         y->data[i] = inside ? x->data[ravel(x, at)] : (double)s->value;
     }
