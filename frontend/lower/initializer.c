@@ -111,7 +111,7 @@ static void classify(const onnx_importer *im, ir_storage *s, reach reached)
         return;
     }
     bool read = s->held == IR_HELD_READ;
-    if (!read) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
+    if (!read && !(trainable && s->held == IR_HELD_SCALE)) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
     if (read || !reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 

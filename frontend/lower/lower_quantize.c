@@ -16,11 +16,11 @@ enum {
     PRECISION_SINCE = 23, /* from here on the quotient is rounded to the type of the scale by default */
 };
 
-/* A float initializer becomes a constant that is not trained. */
+/* A scale, which is not trained if it is an initializer. */
 static ir_value *held(onnx_node *n, int i)
 {
     ir_value *v = onnx_in(n, i);
-    if (v && v->kind == IR_VALUE_STORAGE && ir_dtype_is_float(v->type.dtype)) onnx_const_numbers(n, i);
+    if (v && v->kind == IR_VALUE_STORAGE && ir_dtype_is_float(v->type.dtype)) v->storage->held = IR_HELD_SCALE;
     return v;
 }
 

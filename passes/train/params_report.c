@@ -13,6 +13,7 @@ static const char *const held_reasons[] = {
     [IR_HELD_NAME] = "one element with a name that an exporter generated",
     [IR_HELD_DECLARED] = "declared a buffer or constant by the exporter",
     [IR_HELD_MASK] = "a mask: added to or multiplied with the operand of a Softmax, with mask values only",
+    [IR_HELD_SCALE] = "a scale of quantisation",
     [IR_HELD_READ] = "an operator needs its value at compile time",
     [IR_HELD_APART] = "no output has a derivative with respect to it",
 };

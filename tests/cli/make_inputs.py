@@ -53,9 +53,11 @@ big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.f
 write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
               helper.make_node("Mul", ["s", "big"], ["y"], name="up")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
-# Trainable, except that one operator has no gradient.
-write("loss", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
-               helper.make_node("Mod", ["s", "big"], ["m"], name="mod", fmod=1),
+# Trainable, except that one result has no gradient.
+ones = helper.make_node("Constant", [], ["ones"], name="ones", value=numpy_helper.from_array(np.ones(3, np.float32)))
+write("loss", [ones, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
+               helper.make_node("LayerNormalization", ["s", "ones"], ["n", "mean"], name="norm"),
+               helper.make_node("Add", ["s", "mean"], ["m"], name="add"),
                helper.make_node("SoftmaxCrossEntropyLoss", ["m", "label"], ["l"], name="loss")],
       [info("x", ["N", 4]), info("label", ["N"], TensorProto.INT64)], [info("l", [])], [("w", w1[:, :3])])
 # Attention with a causal mask, sqrt(d) under a generated name, a learned temperature and a bound.
