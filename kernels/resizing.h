@@ -87,8 +87,8 @@ static inline resample_axis resizing_axis_of(const k_args *args, int i, int64_t 
 
 static inline void resizing_append(resizing *r, const resizing_axis *a)
 {
-    resizing_axis *last = &r->axes[r->rank - 1];
-    if (r->rank > 0 && !a->resized && !last->resized) last->in *= a->in, last->out *= a->out;
+    resizing_axis *last = r->rank > 0 ? &r->axes[r->rank - 1] : NULL;
+    if (last && !a->resized && !last->resized) last->in *= a->in, last->out *= a->out;
     else r->axes[r->rank++] = *a;
 }
 

@@ -165,10 +165,11 @@ void onnx_lower_dynamic_quantize(onnx_node *n)
     ir_value *scale = ir_binary(n->b, IR_OP_div, range, ir_scalar(n->b, IR_f32, 255));
     ir_value *empty = ir_binary(n->b, IR_OP_equal, range, zero);
     scale = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, empty, ir_scalar(n->b, IR_f32, 1), scale));
-    n->out[1] = scale;
     ir_value *offset = ir_binary(n->b, IR_OP_div, ir_binary(n->b, IR_OP_sub, zero, low), scale);
-    n->out[2] = quantized(n, offset, NULL, IR_u8);
-    n->out[0] = quantized(n, ir_binary(n->b, IR_OP_div, x, scale), n->out[2], IR_u8);
+    ir_value *zero_point = quantized(n, offset, NULL, IR_u8);
+    n->out[0] = quantized(n, ir_binary(n->b, IR_OP_div, x, scale), zero_point, IR_u8);
+    if (n->n_out > 1) n->out[1] = scale;
+    if (n->n_out > 2) n->out[2] = zero_point;
 }
 
 /* The float value of a quantised integer: before the cast if a QuantizeLinear has made it. */
