@@ -73,7 +73,6 @@ static ir_value *add_factors(probe *p, const tensor *result, const ir_type *type
         ir_store_f64(type->dtype, data + (size_t)i * size, 0.5 + 1.5 * (choices_word(&p->c) * 0x1p-32));
     p->in[p->n] = runtime_tensor(result, data);
     p->in[p->n++].name = r->name;
-    r->role = IR_INPUT_label;
     return r;
 }
 
