@@ -6,7 +6,7 @@ static R(roi) R(region)(const roi_shape *s, const wide *w, int64_t region)
     return R(roi_of)(s, r[0], r[1], r[2], r[3]);
 }
 
-/* The corner with the largest product in a cell; -1: there are no samples. */
+/* The corner with the largest product in a cell, NaN before numbers; -1: there are no samples. */
 static int64_t R(largest)(const roi_shape *s, const R(roi) * r, int64_t row, int64_t column, const REAL *x,
                           REAL *weight, REAL *value)
 {
@@ -16,7 +16,7 @@ static int64_t R(largest)(const roi_shape *s, const R(roi) * r, int64_t row, int
         REAL factor;
         const int64_t at = R(roi_corner)(s, r, row, column, k / 4, (int)(k % 4), &factor);
         const REAL product = factor * x[at];
-        if (best >= 0 && !(product > *value)) continue;
+        if (best >= 0 && !(product > *value || product != product)) continue;
         best = at, *value = product, *weight = factor;
     }
     return best;

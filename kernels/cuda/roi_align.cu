@@ -25,7 +25,7 @@ static __device__ __forceinline__ long long image_of(const roi_args &a, long lon
     return -1;
 }
 
-/* The value of a cell; for maxima also the element that it is from (-1: none) and its weight. */
+/* The value of a cell; for maxima, NaN before numbers, also the element that it is from (-1: none) and its weight. */
 struct cell_value {
     float value, weight;
     long long from;
@@ -41,7 +41,7 @@ static __device__ __forceinline__ cell_value value_of(const roi_args &a, const r
         const long long at = roi_corner_float(&a.shape, &r, row, column, k / 4, (int)(k % 4), &weight);
         const float product = weight * element_load<float>(a.x, a.dtype, base + at);
         if (!a.shape.max) c.value += product;
-        else if (c.from < 0 || product > c.value) c = {product, weight, at};
+        else if (c.from < 0 || product > c.value || product != product) c = {product, weight, at};
     }
     if (!a.shape.max && samples > 0) c.value /= (float)samples;
     return c;

@@ -27,6 +27,9 @@ static char letter_of(int type)
     case ONNX_uint8:
     case ONNX_int16: return 's';
     case ONNX_bool: return 'b';
+    case ONNX_uint16:
+    case ONNX_uint32:
+    case ONNX_uint64: return 'u'; /* of no form: few operators have them */
     default: return 'f';
     }
 }

@@ -287,6 +287,31 @@ def has_padding_only(node, operands):
     return False
 
 
+def is_cancelling(node, operands):
+    """Groups whose variance is small against their mean square, or 0."""
+    x = operands[0].astype(np.float64)
+    if not x.size:
+        return False
+    if node.op_type == "GroupNormalization":
+        x, axes = x.reshape(x.shape[0], attributes(node)["num_groups"], -1), (2,)
+    else:
+        axes = tuple(attributes(node).get("axes") or [0, 2, 3])
+    with np.errstate(all="ignore"):
+        return bool((x.var(axes) <= 1e-2 * (x**2).mean(axes)).any())
+
+
+def is_short_resized(node, operands):
+    """An axis whose result has one element, but not an integer multiple of the scale."""
+    scales = operands[-1]
+    return attributes(node).get("coordinate_transformation_mode") == b"pytorch_half_pixel" and is_float(scales) and any(
+        1 < n * s < 2 for n, s in zip(operands[0].shape, scales))
+
+
+def rounds_between(node, operands):
+    """Three or more operands, the products of the first of which may overflow."""
+    return len(operands) > 2 and any_huge(node, operands)
+
+
 # Differences that are not findings: (operators, reason, function of node and operands).
 UNDEFINED = "the specification does not define "
 EXCEPTIONS = [
@@ -321,10 +346,18 @@ EXCEPTIONS = [
      is_uncropped_axis),
     ("Resize", "onnxruntime refuses cubic f64, and onnx.reference computes the weights in f32",
      lambda n, o: is_double(n, o) and attributes(n).get("mode") == b"cubic"),
+    ("Resize", "onnxruntime refuses the type, and onnx.reference does not round the size down for pytorch_half_pixel",
+     is_short_resized),
+    ("RoiAlign", UNDEFINED + "regions with NaN or infinity", lambda n, o: has_special(o[1])),
+    ("RoiAlign", UNDEFINED + "NaN: here the largest value, as in MaxPool", any_special),
+    ("DeformConv", UNDEFINED + "offsets of NaN or infinity: here 0 is read, as in torchvision", lambda n, o: has_special(o[2])),
+    ("OneHot", "onnx.reference computes 0 * infinity", lambda n, o: has_special(o[2])),
+    ("Einsum", "the product of the first operands is rounded to the type, and may overflow", rounds_between),
     ("Det DFT STFT", UNDEFINED + "the order of operations, which decides about infinity - infinity", any_special),
     ("GroupNormalization", UNDEFINED + "the order of operations on an infinite variance", is_extreme),
-    ("MeanVarianceNormalization", "the variance is a mean of squares of differences, not a difference of means of squares",
-     is_extreme),
+    ("GroupNormalization MeanVarianceNormalization",
+     "the variance is a mean of squares of differences; the others expand a function that subtracts means of squares",
+     lambda n, o: is_extreme(n, o) or is_cancelling(n, o)),
     ("ConvTranspose", UNDEFINED + "padding below 0: here 0 at the start and zeros at the end, as in TensorFlow",
      is_stretched_same),
     ("AffineGrid", UNDEFINED + "the corners of one point: here the centre, as in PyTorch", is_unit_grid),

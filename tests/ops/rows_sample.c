@@ -262,7 +262,7 @@ static double cell(const double *roi, const double *x, int64_t row, int64_t colu
                 const double v = corners[k].weight * x[corners[k].at];
                 if (!here->max) sum += v / count;
                 if (!here->max && dx) dx[corners[k].at] += share * corners[k].weight / count;
-                if (here->max && (best.at < 0 || v > best.weight * x[best.at])) best = corners[k];
+                if (here->max && (best.at < 0 || v > best.weight * x[best.at] || isnan(v))) best = corners[k];
             }
         }
     if (!here->max) return sum;
@@ -295,7 +295,8 @@ static void roi_align(const ops_row *row, ir_dtype t)
         const int64_t y[] = {here->rois, here->c, here->size[0], here->size[1]};
         case_begin(&c, row->op);
         if (back) case_in(&c, t, 4, y, -2, 2);
-        case_in(&c, t, 4, x, -2, 2);
+        double *pixels = case_in(&c, t, 4, x, -2, 2);
+        if (here->max) pixels[k_count(&c.in[back]) / 2] = NAN;
         double *r = case_in(&c, t, 2, rois, 0, 24);
         for (int64_t i = 0; i < 4 * here->rois; i++) r[i] = (2 * floor(r[i]) + 1) / 8 + (i % 4 < 2 ? -1 : 4);
         case_in(&c, s % 2 ? IR_i32 : IR_i64, 1, rois, 0, (double)(here->n - 1));
