@@ -63,8 +63,8 @@ set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "
 
 # Embed the text of the headers that kernels compiled at run time include.
 set(header_names kernels/cuda/fused.cuh kernels/cuda/fused.h kernels/cuda/device.cuh kernels/cuda/element.cuh
-    kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h ir/formulas_body.h ir/formulas.def
-    ir/real.h ir/philox.h)
+    kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h
+    ir/formulas_each.h ir/formulas_body.h ir/formulas.def ir/real.h ir/philox.h)
 set(source "/* Generated from the headers that it names. */\n#include \"kernels/cuda/generate.h\"\n")
 set(table)
 set(number 0)

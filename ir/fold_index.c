@@ -60,14 +60,15 @@ bool fold_gather_at(const fold_state *f)
 
 /* ---- scatters -------------------------------------------------------------------------------- */
 
-/* Reductions have the names of formulas; IR_FORMULA_none replaces. */
+/* IR_FORMULA_none replaces. */
 static ir_formula reduction_of(const ir_node *n)
 {
-    static const ir_formula formulas[] = {IR_FORMULA_add, IR_FORMULA_mul, IR_FORMULA_max, IR_FORMULA_min};
-    const char *word = n->attr[IR_ATTR(scatter_nd, reduction)].s;
-    for (int i = 0; i < 4; i++)
-        if (strcmp(word, ir_formula_get(formulas[i])->name) == 0) return formulas[i];
-    return IR_FORMULA_none;
+    static const ir_formula formulas[] = {[IR_WORD(scatter, none)] = IR_FORMULA_none,
+                                          [IR_WORD(scatter, add)] = IR_FORMULA_add,
+                                          [IR_WORD(scatter, mul)] = IR_FORMULA_mul,
+                                          [IR_WORD(scatter, max)] = IR_FORMULA_max,
+                                          [IR_WORD(scatter, min)] = IR_FORMULA_min};
+    return formulas[n->attr[IR_ATTR(scatter_nd, reduction)].i];
 }
 
 /* Reduces one update into element `to`; false if the result is not known. Sums are rounded like a kernel's. */

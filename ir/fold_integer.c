@@ -5,15 +5,7 @@
 #include "ir/fold.h"
 
 #define K_FORMULA static inline
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#undef REAL
-
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#include "ir/formulas_each.h"
 
 static int64_t unsigned_of(ir_formula formula, uint64_t a, uint64_t b, uint64_t lo, uint64_t hi)
 {

@@ -107,12 +107,12 @@ bool fold_slice_grad(const fold_state *f)
 }
 
 /* The source position of position i on a padded axis, or -1 for constant padding. */
-static int64_t pad_source(int64_t i, int64_t size, char mode)
+static int64_t pad_source(int64_t i, int64_t size, int64_t mode)
 {
     if (i >= 0 && i < size) return i;
-    if (mode == 'c') return -1;
-    if (mode == 'e') return i < 0 ? 0 : size - 1;
-    int64_t period = mode == 'w' ? size : size > 1 ? 2 * (size - 1) : 1;
+    if (mode == IR_WORD(pad, constant)) return -1;
+    if (mode == IR_WORD(pad, edge)) return i < 0 ? 0 : size - 1;
+    int64_t period = mode == IR_WORD(pad, wrap) ? size : size > 1 ? 2 * (size - 1) : 1;
     int64_t r = (i % period + period) % period;
     return r < size ? r : period - r;
 }
@@ -121,7 +121,7 @@ bool fold_pad(const fold_state *f)
 {
     const ir_type *to = &f->out[0].type, *from = &f->in[0]->type;
     const int64_t *before = f->node->attr[IR_ATTR(pad, before)].list.items;
-    char mode = f->node->attr[IR_ATTR(pad, mode)].s[0];
+    const int64_t mode = f->node->attr[IR_ATTR(pad, mode)].i;
     const ir_const_value *value = f->in[IR_IN(pad, value)];
     fold_view dense = fold_view_dense(from);
     for (int64_t i = 0; i < f->out[0].count; i++) {

@@ -6,19 +6,8 @@
 #define WITH_REDUCTIONS
 #define K_FORMULA static inline
 #include "ir/libm.h"
-#define REAL_IS_FLOAT
-#define REAL double
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_FLOAT
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#define WITH_DOUBLE
+#include "ir/formulas_each.h"
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 

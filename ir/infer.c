@@ -109,21 +109,6 @@ static const struct {
     {"sampling", 0, 1 << 14},
 };
 
-/* The words of an attribute with this name and default. */
-static const struct {
-    const char *name, *initial, *words;
-} vocabularies[] = {
-    {"mode", "constant", " constant reflect edge wrap "},
-    {"reduction", "mean", " none sum mean "},
-    {"reduction", "none", " none add mul max min "},
-    {"method", "nearest", " nearest linear cubic "},
-    {"rounding", "round_prefer_floor", " round_prefer_floor round_prefer_ceil floor ceil "},
-    {"border", "zeros", " zeros border reflection "},
-    {"coordinates", "half_pixel",
-     " half_pixel pytorch_half_pixel half_pixel_symmetric align_corners asymmetric tf_half_pixel_for_nn"
-     " tf_crop_and_resize "},
-};
-
 static ampc_status check_range(const inference *x, const ir_slot *slot, double v)
 {
     double low = slot->kind == IR_SLOT_DIMS ? 0 : -HUGE_VAL, high = HUGE_VAL;
@@ -150,18 +135,6 @@ static ampc_status check_items(const inference *x, const ir_slot *slot, const ir
     return AMPC_OK;
 }
 
-static ampc_status check_word(const inference *x, const ir_slot *slot, const char *word)
-{
-    for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
-        if (strcmp(vocabularies[i].name, slot->name) || strcmp(vocabularies[i].initial, slot->initial.s)) continue;
-        char expected[32];
-        int n = snprintf(expected, sizeof expected, " %s ", word);
-        if (n >= (int)sizeof expected || strchr(word, ' ') || !strstr(vocabularies[i].words, expected))
-            return infer_reject(x, "%s \"%s\" is not one of%s", slot->name, word, vocabularies[i].words);
-    }
-    return AMPC_OK;
-}
-
 /* DTYPE(out) selects the float type of result 0 and its group; all other dtype attributes must name a type. */
 static ampc_status check_dtype(const inference *x, const ir_slot *slot, ir_dtype t)
 {
@@ -183,7 +156,8 @@ static ampc_status check_attributes(const inference *x)
         case IR_SLOT_FLOAT:
         case IR_SLOT_DOUBLE: TRY(check_range(x, slot, a->f)); break;
         case IR_SLOT_DTYPE: TRY(check_dtype(x, slot, a->dtype)); break;
-        case IR_SLOT_STR: TRY(check_word(x, slot, a->s)); break;
+        case IR_SLOT_STR:
+        case IR_SLOT_ONE_OF: break;
         case IR_SLOT_INTS:
         case IR_SLOT_DIMS: TRY(check_items(x, slot, a)); break;
         /* the parser accepts only true and false */

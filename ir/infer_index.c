@@ -67,9 +67,9 @@ ampc_status infer_gather_nd(const inference *x)
 
 static ampc_status check_reduction(const inference *x)
 {
-    const char *reduction = infer_attr(x, "reduction")->s;
-    if (strcmp(reduction, "none") == 0 || infer_operand(x, "x")->dtype != IR_bool) return AMPC_OK;
-    return infer_reject(x, "reduction '%s' is not defined for bool", reduction);
+    const int64_t reduction = infer_attr(x, "reduction")->i;
+    if (reduction == IR_WORD(scatter, none) || infer_operand(x, "x")->dtype != IR_bool) return AMPC_OK;
+    return infer_reject(x, "reduction '%s' is not defined for bool", ir_words_scatter[reduction]);
 }
 
 ampc_status infer_scatter_elements(const inference *x)

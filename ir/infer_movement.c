@@ -166,7 +166,7 @@ static ampc_status pad_shape(const inference *x, const ir_type *from, ir_type *t
     const int64_t *before, *after;
     TRY(infer_list(x, "before", from->rank, &before));
     TRY(infer_list(x, "after", from->rank, &after));
-    bool constant = !strcmp(infer_attr(x, "mode")->s, "constant");
+    bool constant = infer_attr(x, "mode")->i == IR_WORD(pad, constant);
     *to = infer_untyped(from->rank, from->dims);
     for (int i = 0; i < from->rank; i++) {
         int64_t crop = before[i] < after[i] ? -before[i] : -after[i];

@@ -33,7 +33,7 @@ static ampc_status loss_shapes(const inference *x, ir_type *items, ir_type *loss
     if (in->rank < 2) return infer_reject(x, "x must have at least 2 dimensions, is %s", infer_show(x, in));
     *items = (ir_type){.rank = in->rank - 1, .dims = {in->dims[0]}};
     for (int i = 2; i < in->rank; i++) items->dims[i - 1] = in->dims[i];
-    *loss = strcmp(infer_attr(x, "reduction")->s, "none") ? (ir_type){0} : *items;
+    *loss = infer_attr(x, "reduction")->i != IR_WORD(loss, none) ? (ir_type){0} : *items;
     ir_type classes = infer_untyped(1, &in->dims[1]);
     TRY(infer_expect_operand(x, "label", items));
     return infer_expect_operand(x, "weight", &classes);

@@ -6,6 +6,20 @@
 
 #include <string.h>
 
+#define WORDS(set) const char *const ir_words_##set[] = {
+#define WORD(set, word) #word,
+/* clang-format off */
+#define END NULL};
+/* clang-format on */
+#include "ir/words.def"
+
+int ir_words_find(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(words[i], word) == 0) return i;
+    return -1;
+}
+
 /* The slot array of each op. */
 #define SAME IR_NO_DTYPE
 #define f32 IR_f32
@@ -33,6 +47,8 @@
 #define BOOL(name, value) ATTR(name, IR_SLOT_BOOL, {.i = value})
 #define DTYPE(name, value) ATTR(name, IR_SLOT_DTYPE, {.dtype = value})
 #define STR(name, value) ATTR(name, IR_SLOT_STR, {.s = value})
+#define ONE_OF(slot_name, set, word) \
+    {.name = #slot_name, .kind = IR_SLOT_ONE_OF, .initial = {.i = IR_WORD(set, word)}, .words = ir_words_##set},
 #define DIMS(name) ATTR(name, IR_SLOT_DIMS, {.list = {0}})
 #include "ir/ops.def"
 

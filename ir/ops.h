@@ -7,6 +7,7 @@
 
 #include "ir/dim.h"
 #include "ir/dtype.h"
+#include "ir/words.h"
 
 #define IR_MAX_RANK 12 /* of values in the IR; models are limited to 8 */
 
@@ -51,6 +52,7 @@ typedef enum ir_op {
 #define BOOL(name, value) char name;
 #define DTYPE(name, value) char name;
 #define STR(name, value) char name;
+#define ONE_OF(name, set, word) char name;
 #define DIMS(name) char name;
 #include "ir/ops.def"
 
@@ -105,6 +107,7 @@ typedef enum ir_slot_kind {
     IR_SLOT_BOOL,
     IR_SLOT_DTYPE,
     IR_SLOT_STR,
+    IR_SLOT_ONE_OF,
     IR_SLOT_DIMS
 } ir_slot_kind;
 typedef enum ir_group {
@@ -123,7 +126,7 @@ typedef enum ir_group {
 /* The value of an attribute. The kind of its slot tells which member is valid. Lists are in the module's arena. */
 typedef struct ir_attr {
     union {
-        int64_t i;      /* INT, BOOL (0 or 1) */
+        int64_t i;      /* INT, BOOL (0 or 1), ONE_OF (position of the word) */
         double f;       /* FLOAT (exact in f32), DOUBLE */
         ir_dtype dtype; /* DTYPE; IR_NO_DTYPE = SAME */
         const char *s;  /* STR */
@@ -137,10 +140,11 @@ typedef struct ir_attr {
 typedef struct ir_slot {
     const char *name;
     ir_slot_kind kind;
-    ir_group group;  /* of operands and results */
-    bool stops;      /* operands: has no gradient although it is a float */
-    bool scalar;     /* operands: a scalar, whatever the shape of the others */
-    ir_attr initial; /* attributes: default value */
+    ir_group group;           /* of operands and results */
+    bool stops;               /* operands: has no gradient although it is a float */
+    bool scalar;              /* operands: a scalar, whatever the shape of the others */
+    ir_attr initial;          /* attributes: default value */
+    const char *const *words; /* ONE_OF: NULL-terminated */
 } ir_slot;
 
 typedef struct ir_op_info {
@@ -152,6 +156,12 @@ typedef struct ir_op_info {
     int variadic_out;        /* index of the OUTS slot, or -1 */
     const ir_slot *in, *out, *attr;
 } ir_op_info;
+
+/* The vocabularies of words.def, NULL-terminated. */
+#define WORDS(set) extern const char *const ir_words_##set[];
+#include "ir/words.def"
+/* The position of a word in a vocabulary, or -1. */
+int ir_words_find(const char *const *words, const char *word);
 
 extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
 static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }

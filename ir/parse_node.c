@@ -61,6 +61,16 @@ static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kin
     return AMPC_OK;
 }
 
+static ampc_status parse_word(ir_parser *p, const ir_slot *slot, ir_attr *out)
+{
+    const ir_token t = p->lex.token;
+    const char *word, *known = "";
+    TRY(ir_need(p, IR_TOKEN_STRING, "a string", &word));
+    out->i = ir_words_find(slot->words, word);
+    for (int i = 0; slot->words[i]; i++) known = arena_printf(p->module->arena, "%s %s", known, slot->words[i]);
+    return out->i >= 0 ? AMPC_OK : FAIL_AT(p, &t, "%s \"%s\" is not one of%s", slot->name, word, known);
+}
+
 static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
 {
     ir_slot_kind kind = ir_op_get(n->op)->attr[index].kind;
@@ -73,6 +83,7 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
         TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
         n->attr[index].s = ir_parser_strdup(p, text);
         return AMPC_OK;
+    case IR_SLOT_ONE_OF: return parse_word(p, &ir_op_get(n->op)->attr[index], &n->attr[index]);
     default: return parse_simple(p, n, index, kind);
     }
 }

@@ -139,6 +139,7 @@ static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
     case IR_SLOT_BOOL: put(w, attr->i ? "true" : "false"); break;
     case IR_SLOT_DTYPE: put(w, ir_dtype_name(attr->dtype)); break;
     case IR_SLOT_STR: put_string(w, attr->s ? attr->s : ""); break;
+    case IR_SLOT_ONE_OF: put_string(w, slot->words[attr->i]); break;
     case IR_SLOT_INTS: put_ints(w, attr->list.items, attr->list.count); break;
     case IR_SLOT_DIMS: put_dims(w, attr->list.items, attr->list.count); break;
     default: put_int(w, attr->i); break;

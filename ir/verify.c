@@ -120,6 +120,10 @@ static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
     case IR_SLOT_BOOL: good = attr->i == 0 || attr->i == 1; break;
     case IR_SLOT_DTYPE: good = (int)attr->dtype >= 0 && attr->dtype < IR_DTYPE_COUNT; break;
     case IR_SLOT_STR: good = attr->s != NULL; break;
+    case IR_SLOT_ONE_OF:
+        good = attr->i >= 0;
+        for (int64_t i = 0; good && i <= attr->i; i++) good = slot->words[i] != NULL;
+        break;
     case IR_SLOT_INTS:
     case IR_SLOT_DIMS:
         good = attr->list.count >= 0 && (attr->list.items || !attr->list.count);

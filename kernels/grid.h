@@ -2,6 +2,8 @@
 #ifndef AMPC_GRID_H
 #define AMPC_GRID_H
 
+#include "ir/words.h"
+
 #include <math.h>
 
 enum {
@@ -9,11 +11,10 @@ enum {
     GRID_FAR = 1 << 28, /* beyond all elements */
     GRID_MAX_TAPS = 64
 };
-enum { GRID_NEAREST, GRID_LINEAR, GRID_CUBIC };
-enum { GRID_ZEROS, GRID_BORDER, GRID_REFLECTION };
 
 typedef struct grid_rule {
-    int method, border, corners, absolute;
+    int method, border; /* of ir_words_sampling, ir_words_border */
+    int corners, absolute;
 } grid_rule;
 
 /* x [images, channels, size], grid [images, points, axes], y [images, channels, points]; axes that x does not have come
@@ -37,13 +38,8 @@ _Static_assert(IR_ATTR(grid_sample, absolute) == IR_ATTR(grid_sample_grad, absol
 static inline grid_shape grid_shape_of(const k_args *args, const k_view *x, const k_view *grid)
 {
     const ir_attr *attr = args->attr;
-    const char method = attr[IR_ATTR(grid_sample, method)].s[0], border = attr[IR_ATTR(grid_sample, border)].s[0];
-    grid_shape s = {.rule = {.method = method == 'n'   ? GRID_NEAREST
-                                       : method == 'l' ? GRID_LINEAR
-                                                       : GRID_CUBIC,
-                             .border = border == 'z'   ? GRID_ZEROS
-                                       : border == 'b' ? GRID_BORDER
-                                                       : GRID_REFLECTION,
+    grid_shape s = {.rule = {.method = (int)attr[IR_ATTR(grid_sample, method)].i,
+                             .border = (int)attr[IR_ATTR(grid_sample, border)].i,
                              .corners = attr[IR_ATTR(grid_sample, align_corners)].i != 0,
                              .absolute = attr[IR_ATTR(grid_sample, absolute)].i != 0},
                     .axes = x->rank - 2,

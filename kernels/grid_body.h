@@ -25,7 +25,7 @@ K_FORMULA REAL R(grid_reflect)(const grid_rule *r, long long size, REAL at, REAL
 K_FORMULA REAL R(grid_bound)(const grid_rule *r, long long size, REAL at, REAL *step)
 {
     const REAL last = (REAL)(size - 1);
-    if (r->border == GRID_REFLECTION) at = R(grid_reflect)(r, size, at, step);
+    if (r->border == IR_WORD(border, reflection)) at = R(grid_reflect)(r, size, at, step);
     if (at > 0 && at < last) return at;
     *step = 0;
     return at >= last ? last : 0; /* NaN becomes 0 */
@@ -37,7 +37,8 @@ K_FORMULA R(grid_place) R(grid_place_of)(const grid_rule *r, long long size, REA
     const REAL whole = (REAL)size;
     p.step = r->absolute ? 1 : (r->corners ? whole - 1 : whole) / 2;
     p.at = r->absolute ? g : r->corners ? (g + 1) / 2 * (whole - 1) : ((g + 1) * whole - 1) / 2;
-    if (r->method != GRID_CUBIC && r->border != GRID_ZEROS) p.at = R(grid_bound)(r, size, p.at, &p.step);
+    if (r->method != IR_WORD(sampling, cubic) && r->border != IR_WORD(border, zeros))
+        p.at = R(grid_bound)(r, size, p.at, &p.step);
     if (!(p.at > -(REAL)GRID_FAR && p.at < (REAL)GRID_FAR)) p.at = -(REAL)GRID_FAR;
     return p;
 }
@@ -59,11 +60,11 @@ K_FORMULA long long R(grid_tap)(const grid_rule *r, long long size, R(grid_place
 {
     const REAL low = (REAL)floor(p.at), part = p.at - low;
     REAL at = low + (REAL)k, unused = 0;
-    if (r->method == GRID_NEAREST) {
+    if (r->method == IR_WORD(sampling, nearest)) {
         at = (REAL)rint(p.at);
         *weight = 1;
         *slope = 0;
-    } else if (r->method == GRID_LINEAR) {
+    } else if (r->method == IR_WORD(sampling, linear)) {
         *weight = k ? part : 1 - part;
         *slope = k ? p.step : -p.step;
     } else {
@@ -71,7 +72,7 @@ K_FORMULA long long R(grid_tap)(const grid_rule *r, long long size, R(grid_place
         at -= 1;
         *weight = R(grid_cubic)(distance < 0 ? -distance : distance, slope);
         *slope *= distance < 0 ? p.step : -p.step;
-        if (r->border != GRID_ZEROS) at = R(grid_bound)(r, size, at, &unused);
+        if (r->border != IR_WORD(border, zeros)) at = R(grid_bound)(r, size, at, &unused);
     }
     return at >= 0 && at < (REAL)size ? (long long)at : -1;
 }

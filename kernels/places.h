@@ -6,20 +6,7 @@
 #ifndef AMPC_PLACES_H
 #define AMPC_PLACES_H
 
-#include "kernels/scatter_mode.h"
 #include "kernels/walk.h"
-
-#include <string.h>
-
-/* The mode of a scatter op, from its attribute `reduction`, which inference has checked. */
-static inline k_scatter_mode k_scatter_mode_of(const k_args *args)
-{
-    static const char *const words[] = {"none", "add", "mul", "max", "min"};
-    const char *reduction = args->attr[IR_ATTR(scatter_nd, reduction)].s;
-    int mode = K_SCATTER_MIN;
-    while (mode > 0 && strcmp(words[mode], reduction) != 0) mode--;
-    return (k_scatter_mode)mode;
-}
 
 typedef struct k_places {
     k_walk items;

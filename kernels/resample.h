@@ -7,24 +7,9 @@
 #ifndef AMPC_RESAMPLE_H
 #define AMPC_RESAMPLE_H
 
-#include <math.h>
+#include "ir/words.h"
 
-typedef enum resample_method { RESAMPLE_NEAREST, RESAMPLE_LINEAR, RESAMPLE_CUBIC } resample_method;
-typedef enum resample_rounding {
-    RESAMPLE_PREFER_FLOOR,
-    RESAMPLE_PREFER_CEIL,
-    RESAMPLE_FLOOR,
-    RESAMPLE_CEIL
-} resample_rounding;
-typedef enum resample_coordinates {
-    RESAMPLE_HALF_PIXEL,
-    RESAMPLE_PYTORCH,
-    RESAMPLE_SYMMETRIC,
-    RESAMPLE_CORNERS,
-    RESAMPLE_ASYMMETRIC,
-    RESAMPLE_NEAREST_PIXEL,
-    RESAMPLE_CROP
-} resample_coordinates;
+#include <math.h>
 
 typedef struct resample_axis {
     long long in, out;
@@ -32,14 +17,17 @@ typedef struct resample_axis {
     double scale; /* output elements per input element */
     double width; /* of the output; a fraction if the scale was given */
     double start, end, cubic;
-    int method, coordinates, rounding, exclude_outside, antialias, falls;
+    int method, coordinates, rounding; /* of ir_words_sampling, ir_words_coordinates, ir_words_rounding */
+    int exclude_outside, antialias, falls;
 } resample_axis;
 
 /* The position in the input of output o. The positions that select elements are rounded to f32 like everywhere, so that
  * 3 / 0.6 is 5. */
 K_FORMULA double resample_rounded(const resample_axis *a, double v)
 {
-    return a->method == RESAMPLE_NEAREST || a->coordinates == RESAMPLE_CROP ? (double)(float)v : v;
+    return a->method == IR_WORD(sampling, nearest) || a->coordinates == IR_WORD(coordinates, tf_crop_and_resize)
+               ? (double)(float)v
+               : v;
 }
 
 K_FORMULA double resample_half_pixel(const resample_axis *a, double o)
@@ -59,13 +47,14 @@ K_FORMULA double resample_position(const resample_axis *a, long long output)
 {
     const double o = (double)output;
     switch (a->coordinates) {
-    case RESAMPLE_PYTORCH: return a->out > 1 ? resample_half_pixel(a, o) : 0;
-    case RESAMPLE_SYMMETRIC:
+    case IR_WORD(coordinates, pytorch_half_pixel): return a->out > 1 ? resample_half_pixel(a, o) : 0;
+    case IR_WORD(coordinates, half_pixel_symmetric):
         return resample_rounded(a, (double)a->in / 2 * (1 - (double)a->out / a->width) + resample_half_pixel(a, o));
-    case RESAMPLE_CORNERS: return a->width == 1 ? 0 : resample_rounded(a, o * (double)(a->in - 1) / (a->width - 1));
-    case RESAMPLE_ASYMMETRIC: return resample_rounded(a, o / a->scale);
-    case RESAMPLE_NEAREST_PIXEL: return resample_rounded(a, (o + 0.5) / a->scale);
-    case RESAMPLE_CROP: return resample_crop(a, o);
+    case IR_WORD(coordinates, align_corners):
+        return a->width == 1 ? 0 : resample_rounded(a, o * (double)(a->in - 1) / (a->width - 1));
+    case IR_WORD(coordinates, asymmetric): return resample_rounded(a, o / a->scale);
+    case IR_WORD(coordinates, tf_half_pixel_for_nn): return resample_rounded(a, (o + 0.5) / a->scale);
+    case IR_WORD(coordinates, tf_crop_and_resize): return resample_crop(a, o);
     default: return resample_half_pixel(a, o);
     }
 }
@@ -73,9 +62,9 @@ K_FORMULA double resample_position(const resample_axis *a, long long output)
 K_FORMULA double resample_round(const resample_axis *a, double at)
 {
     switch (a->rounding) {
-    case RESAMPLE_PREFER_FLOOR: return ceil(at - 0.5);
-    case RESAMPLE_PREFER_CEIL: return floor(at + 0.5);
-    case RESAMPLE_FLOOR: return floor(at);
+    case IR_WORD(rounding, round_prefer_floor): return ceil(at - 0.5);
+    case IR_WORD(rounding, round_prefer_ceil): return floor(at + 0.5);
+    case IR_WORD(rounding, floor): return floor(at);
     default: return ceil(at);
     }
 }
@@ -89,7 +78,7 @@ K_FORMULA long long resample_clamp(const resample_axis *a, double at)
 K_FORMULA double resample_filter(const resample_axis *a, double distance)
 {
     const double d = fabs(distance), c = a->cubic;
-    if (a->method == RESAMPLE_LINEAR) return d < 1 ? 1 - d : 0;
+    if (a->method == IR_WORD(sampling, linear)) return d < 1 ? 1 - d : 0;
     if (d <= 1) return ((c + 2) * d - (c + 3)) * d * d + 1;
     return d < 2 ? ((c * d - 5 * c) * d + 8 * c) * d - 4 * c : 0;
 }
@@ -98,7 +87,7 @@ K_FORMULA double resample_filter(const resample_axis *a, double distance)
 K_FORMULA double resample_shrink(const resample_axis *a) { return a->antialias && a->scale < 1 ? a->scale : 1; }
 K_FORMULA double resample_reach(const resample_axis *a)
 {
-    return (a->method == RESAMPLE_LINEAR ? 1 : 2) / resample_shrink(a);
+    return (a->method == IR_WORD(sampling, linear) ? 1 : 2) / resample_shrink(a);
 }
 
 /* The elements that output o combines, some of them perhaps outside of the input; `clear` if it combines none. */
@@ -113,8 +102,8 @@ K_FORMULA resample_range resample_range_of(const resample_axis *a, long long o)
 {
     resample_range r;
     r.at = resample_position(a, o);
-    r.clear = a->coordinates == RESAMPLE_CROP && !(r.at >= 0 && r.at <= (double)(a->in - 1));
-    if (a->method == RESAMPLE_NEAREST) {
+    r.clear = a->coordinates == IR_WORD(coordinates, tf_crop_and_resize) && !(r.at >= 0 && r.at <= (double)(a->in - 1));
+    if (a->method == IR_WORD(sampling, nearest)) {
         r.first = r.last = resample_round(a, r.at);
     } else {
         r.first = floor(r.at - resample_reach(a)) + 1;
@@ -139,7 +128,7 @@ K_FORMULA double resample_sum(const resample_axis *a, const resample_range *r, d
 K_FORMULA double resample_divisor(const resample_axis *a, const resample_range *r)
 {
     const double last = (double)(a->in - 1);
-    if (a->method == RESAMPLE_NEAREST || (!a->exclude_outside && !a->antialias)) return 1;
+    if (a->method == IR_WORD(sampling, nearest) || (!a->exclude_outside && !a->antialias)) return 1;
     return a->exclude_outside ? resample_sum(a, r, 0, last) : resample_sum(a, r, r->first, r->last);
 }
 
@@ -148,7 +137,7 @@ K_FORMULA double resample_weight(const resample_axis *a, const resample_range *r
 {
     const double p = (double)(r->start + t), last = (double)(a->in - 1);
     if (r->clear) return 0;
-    if (a->method == RESAMPLE_NEAREST || (r->count == 1 && (r->first > last || r->last < 0))) return 1;
+    if (a->method == IR_WORD(sampling, nearest) || (r->count == 1 && (r->first > last || r->last < 0))) return 1;
     const bool outside = !a->exclude_outside;
     return resample_sum(a, r, outside && p == 0 ? r->first : p, outside && p == last ? r->last : p) / divisor;
 }

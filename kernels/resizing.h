@@ -39,14 +39,6 @@ RESIZE_SAME_ATTRIBUTE(exclude_outside);
 RESIZE_SAME_ATTRIBUTE(antialias);
 RESIZE_SAME_ATTRIBUTE(outside);
 
-/* The index of a word in a list; inference has checked that it is there. */
-static inline int resizing_word(const ir_attr *a, const char *const *words)
-{
-    int i = 0;
-    while (words[i + 1] && strcmp(words[i], a->s) != 0) i++;
-    return i;
-}
-
 static inline double resizing_quotient(const ir_attr *list, int i)
 {
     return (double)list->list.items[2 * i] / (double)list->list.items[2 * i + 1];
@@ -55,11 +47,6 @@ static inline double resizing_quotient(const ir_attr *list, int i)
 /* Axis number i of those in the attribute, with these sizes of the unresized and the resized tensor. */
 static inline resample_axis resizing_axis_of(const k_args *args, int i, int64_t in, int64_t out)
 {
-    static const char *const methods[] = {"nearest", "linear", "cubic", NULL},
-                             *const roundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", NULL},
-                             *const coordinates[] = {
-                                 "half_pixel", "pytorch_half_pixel",   "half_pixel_symmetric", "align_corners",
-                                 "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize",   NULL};
     const ir_attr *attr = args->attr, *scales = &attr[IR_ATTR(resize, scales)],
                   *region = &attr[IR_ATTR(resize, region)];
     const bool given = scales->list.count > 0;
@@ -68,19 +55,19 @@ static inline resample_axis resizing_axis_of(const k_args *args, int i, int64_t 
                        .scale = given ? resizing_quotient(scales, i) : (double)out / (double)in,
                        .end = 1,
                        .cubic = attr[IR_ATTR(resize, cubic)].f,
-                       .method = resizing_word(&attr[IR_ATTR(resize, method)], methods),
-                       .coordinates = resizing_word(&attr[IR_ATTR(resize, coordinates)], coordinates),
-                       .rounding = resizing_word(&attr[IR_ATTR(resize, rounding)], roundings),
+                       .method = (int)attr[IR_ATTR(resize, method)].i,
+                       .coordinates = (int)attr[IR_ATTR(resize, coordinates)].i,
+                       .rounding = (int)attr[IR_ATTR(resize, rounding)].i,
                        .exclude_outside = attr[IR_ATTR(resize, exclude_outside)].i != 0,
                        .antialias = attr[IR_ATTR(resize, antialias)].i != 0};
     if (region->list.count) {
         a.start = resizing_quotient(region, i);
         a.end = resizing_quotient(region, region->list.count / 4 + i);
     }
-    a.falls = a.coordinates == RESAMPLE_CROP && a.end < a.start;
+    a.falls = a.coordinates == IR_WORD(coordinates, tf_crop_and_resize) && a.end < a.start;
     a.width = given ? a.scale * (double)in : (double)out;
-    if (a.method == RESAMPLE_NEAREST) a.scale = (double)(float)a.scale;
-    const double taps = a.method == RESAMPLE_NEAREST ? 1 : 2 * resample_reach(&a) + 2;
+    if (a.method == IR_WORD(sampling, nearest)) a.scale = (double)(float)a.scale;
+    const double taps = a.method == IR_WORD(sampling, nearest) ? 1 : 2 * resample_reach(&a) + 2;
     a.taps = taps < (double)in ? (int)taps : (int)in;
     return a;
 }

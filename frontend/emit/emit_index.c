@@ -13,10 +13,10 @@ static void emit_indexed(emitter *e, const ir_node *n, ir_dtype indices)
     emit_finish(&op);
 }
 
-static void need_reduction(emitter *e, const char *reduction)
+static void need_reduction(emitter *e, int64_t reduction)
 {
     enum { WITH_MAX = 18 };
-    if (strcmp(reduction, "max") == 0 || strcmp(reduction, "min") == 0) emit_need(e, WITH_MAX);
+    if (reduction == IR_WORD(scatter, max) || reduction == IR_WORD(scatter, min)) emit_need(e, WITH_MAX);
 }
 
 /* By element, indices may be i32. */
@@ -27,13 +27,13 @@ void emit_gather_nd(emitter *e, const ir_node *n) { emit_indexed(e, n, IR_i64); 
 
 void emit_scatter_elements(emitter *e, const ir_node *n)
 {
-    need_reduction(e, n->attr[IR_ATTR(scatter_elements, reduction)].s);
+    need_reduction(e, n->attr[IR_ATTR(scatter_elements, reduction)].i);
     emit_indexed(e, n, element_indices(n));
 }
 
 void emit_scatter_nd(emitter *e, const ir_node *n)
 {
-    need_reduction(e, n->attr[IR_ATTR(scatter_nd, reduction)].s);
+    need_reduction(e, n->attr[IR_ATTR(scatter_nd, reduction)].i);
     if (n->attr[IR_ATTR(scatter_nd, batch)].i) emit_refuse(e, n, "ScatterND has no batch axes");
     else emit_indexed(e, n, IR_i64);
 }

@@ -184,12 +184,11 @@ void emit_pad(emitter *e, const ir_node *n)
 {
     enum { WITH_WRAP = 19 };
     const ir_attr *before = &n->attr[IR_ATTR(pad, before)], *after = &n->attr[IR_ATTR(pad, after)];
-    const char *mode = n->attr[IR_ATTR(pad, mode)].s;
     int rank = before->list.count;
     int64_t amounts[2 * IR_MAX_RANK];
     memcpy(amounts, before->list.items, (size_t)rank * sizeof *amounts);
     memcpy(amounts + rank, after->list.items, (size_t)rank * sizeof *amounts);
-    if (strcmp(mode, "wrap") == 0) emit_need(e, WITH_WRAP);
+    if (n->attr[IR_ATTR(pad, mode)].i == IR_WORD(pad, wrap)) emit_need(e, WITH_WRAP);
     const char *pads = emit_i64s(e, amounts, 2 * rank);
     emit_op op = emit_begin(e, n, "Pad");
     emit_operand(&op, 0);

@@ -82,7 +82,8 @@ void emit_resize(emitter *e, const ir_node *n)
     else if (quotients->list.count) scales = floats(e, factors, y->rank);
     else sizes = emit_dims(e, n, y->dims, y->rank);
     if (policy) emit_need(e, WITH_POLICY);
-    if (strcmp(n->attr[IR_ATTR(resize, coordinates)].s, "half_pixel_symmetric") == 0) emit_need(e, WITH_SYMMETRIC);
+    if (n->attr[IR_ATTR(resize, coordinates)].i == IR_WORD(coordinates, half_pixel_symmetric))
+        emit_need(e, WITH_SYMMETRIC);
     emit_op op = emit_begin(e, n, "Resize");
     emit_operand(&op, 0);
     emit_in(&op, region);
@@ -129,15 +130,15 @@ static const char *grid_of(emitter *e, const ir_node *n)
 void emit_grid_sample(emitter *e, const ir_node *n)
 {
     enum { WITH_VOLUMES = 20 };
-    const char *method = n->attr[IR_ATTR(grid_sample, method)].s;
+    static const char *const old_words[] = {"nearest", "bilinear", "bicubic"};
+    const int64_t method = n->attr[IR_ATTR(grid_sample, method)].i;
     if (n->out[0]->type.rank != 4) emit_need(e, WITH_VOLUMES);
     const char *grid = grid_of(e, n);
     if (!grid) return;
     emit_op op = emit_begin(e, n, "GridSample");
     emit_operand(&op, IR_IN(grid_sample, x));
     emit_in(&op, grid);
-    if (e->opset >= WITH_VOLUMES || *method == 'n') emit_text(&op, "mode", method);
-    else emit_text(&op, "mode", *method == 'l' ? "bilinear" : "bicubic");
+    emit_text(&op, "mode", e->opset >= WITH_VOLUMES ? ir_words_sampling[method] : old_words[method]);
     emit_finish(&op);
 }
 

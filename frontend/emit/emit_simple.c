@@ -37,6 +37,7 @@ static void put_attribute(emit_op *op, const emit_attribute *a)
     switch (slot->kind) {
     case IR_SLOT_FLOAT: emit_float(op, a->name, value->f); break;
     case IR_SLOT_STR: emit_text(op, a->name, value->s); break;
+    case IR_SLOT_ONE_OF: emit_text(op, a->name, slot->words[value->i]); break;
     case IR_SLOT_INTS: emit_ints(op, a->name, value->list.items, value->list.count); break;
     default: emit_int(op, a->name, value->i);
     }

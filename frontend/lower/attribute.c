@@ -63,6 +63,22 @@ const char *onnx_text(onnx_node *n, const char *name, const char *otherwise)
     return otherwise;
 }
 
+int onnx_word(onnx_node *n, const char *name, const char *const *words, int otherwise)
+{
+    int count = 0;
+    while (words[count]) count++;
+    return onnx_word_of(n, name, words, count, otherwise);
+}
+
+int onnx_word_of(onnx_node *n, const char *name, const char *const *words, int count, int otherwise)
+{
+    const char *text = onnx_text(n, name, words[otherwise]);
+    const int i = ir_words_find(words, text);
+    if (i < 0) onnx_reject(n, "unknown %s '%s'", name, text);
+    else if (i >= count) onnx_reject(n, "unknown %s '%s' in opset %d", name, text, n->opset);
+    return n->failed ? otherwise : i;
+}
+
 onnx_list onnx_ints(onnx_node *n, const char *name)
 {
     const Onnx__AttributeProto *a = onnx_attr(n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);

@@ -129,6 +129,10 @@ int64_t onnx_int(onnx_node *n, const char *name, int64_t otherwise);
 bool onnx_bool(onnx_node *n, const char *name, bool otherwise);
 double onnx_float(onnx_node *n, const char *name, double otherwise);
 const char *onnx_text(onnx_node *n, const char *name, const char *otherwise);
+/* The position of a text attribute in a NULL-terminated list; `otherwise` if it is absent. Rejects other texts. */
+int onnx_word(onnx_node *n, const char *name, const char *const *words, int otherwise);
+/* The same among the first `count` words, which are those of the operator's version. */
+int onnx_word_of(onnx_node *n, const char *name, const char *const *words, int count, int otherwise);
 onnx_list onnx_ints(onnx_node *n, const char *name);
 /* A list of floats; NULL and *count 0 if absent. */
 const float *onnx_floats(onnx_node *n, const char *name, int *count);

@@ -35,10 +35,8 @@ static ir_value *rearrange(onnx_node *n, const ir_dim *from, const int64_t *perm
 /* Whether the depth of a block is its row and column, then the channel (mode DCR), or the other way (CRD). */
 static bool blocks_are_first(onnx_node *n, int mode_since)
 {
-    const char *mode = n->opset >= mode_since ? onnx_text(n, "mode", "DCR") : "DCR";
-    const bool blocks_first = strcmp(mode, "DCR") == 0;
-    if (!blocks_first && strcmp(mode, "CRD") != 0) onnx_reject(n, "unknown mode '%s'", mode);
-    return blocks_first;
+    static const char *const modes[] = {"DCR", "CRD", NULL};
+    return n->opset < mode_since || onnx_word(n, "mode", modes, 0) == 0;
 }
 
 void onnx_lower_depth_to_space(onnx_node *n)

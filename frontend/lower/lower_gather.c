@@ -38,38 +38,34 @@ void onnx_lower_gather_nd(onnx_node *n)
 
 /* ---- ScatterElements, ScatterND -------------------------------------------------------------- */
 
-/* The reduction, one of the first n->arg words, which are those of the operator's version. */
-static const char *reduction_of(onnx_node *n)
+/* The reductions of the operator's version are the first n->arg. */
+static int reduction_of(onnx_node *n)
 {
-    static const char *const words[] = {"none", "add", "mul", "max", "min"};
-    const char *word = n->arg > 1 ? onnx_text(n, "reduction", "none") : "none";
-    int i = 0;
-    while (i < n->arg && strcmp(words[i], word) != 0) i++;
-    if (i == n->arg) onnx_reject(n, "unknown reduction '%s' in opset %d", word, n->opset);
-    return word;
+    const int none = IR_WORD(scatter, none);
+    return n->arg > 1 ? onnx_word_of(n, "reduction", ir_words_scatter, n->arg, none) : none;
 }
 
 void onnx_lower_scatter_elements(onnx_node *n)
 {
-    const char *reduction = reduction_of(n);
+    const int reduction = reduction_of(n);
     int axis = onnx_axis(n, onnx_int(n, "axis", 0), n->in[0]->type.rank);
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_scatter_elements, 3, n->in[0], n->in[1], n->in[2]);
     ir_set_int(node, IR_ATTR(scatter_elements, axis), axis);
-    ir_set_str(node, IR_ATTR(scatter_elements, reduction), reduction);
+    ir_set_int(node, IR_ATTR(scatter_elements, reduction), reduction);
     n->out[0] = ir_done(n->b, node);
 }
 
-static ir_value *scatter_nd(onnx_node *n, ir_value *x, ir_value *indices, ir_value *updates, const char *reduction)
+static ir_value *scatter_nd(onnx_node *n, ir_value *x, ir_value *indices, ir_value *updates, int reduction)
 {
     ir_node *node = ir_new(n->b, IR_OP_scatter_nd, 3, x, indices, updates);
-    ir_set_str(node, IR_ATTR(scatter_nd, reduction), reduction);
+    ir_set_int(node, IR_ATTR(scatter_nd, reduction), reduction);
     return ir_done(n->b, node);
 }
 
 void onnx_lower_scatter_nd(onnx_node *n)
 {
-    const char *reduction = reduction_of(n);
+    const int reduction = reduction_of(n);
     if (!n->failed) n->out[0] = scatter_nd(n, n->in[0], n->in[1], n->in[2], reduction);
 }
 
@@ -104,11 +100,10 @@ static ir_value *cache_positions(onnx_node *n, ir_dim batch, ir_dim length, ir_d
 void onnx_lower_tensor_scatter(onnx_node *n)
 {
     const ir_type *x = &n->in[0]->type, *update = &n->in[1]->type;
-    const char *mode = onnx_text(n, "mode", "linear");
-    const bool circular = strcmp(mode, "circular") == 0;
+    static const char *const modes[] = {"linear", "circular", NULL};
+    const bool circular = onnx_word(n, "mode", modes, 0) == 1;
     int axis = onnx_axis(n, onnx_int(n, "axis", -2), x->rank);
-    if (!circular && strcmp(mode, "linear") != 0) onnx_reject(n, "unknown mode '%s'", mode);
-    else if (axis == 0) onnx_reject(n, "the axis must not be 0, the batch");
+    if (axis == 0) onnx_reject(n, "the axis must not be 0, the batch");
     else if (update->rank != x->rank) onnx_reject(n, "the update has rank %d, the cache %d", update->rank, x->rank);
     for (int i = 0; i < x->rank && !n->failed; i++)
         if (i != axis && x->dims[i] != update->dims[i]) onnx_reject(n, "axis %d of cache and update differs", i);
@@ -121,7 +116,7 @@ void onnx_lower_tensor_scatter(onnx_node *n)
     ir_value *places = pairs(n, row, at, (ir_dim[]){batch, rest, length}, 3);
     places = ir_reshape(n->b, places, (ir_dim[]){rows, length, 2}, 3);
     ir_value *y = scatter_nd(n, ir_reshape(n->b, n->in[0], (ir_dim[]){rows, cache, inner}, 3), places,
-                             ir_reshape(n->b, n->in[1], (ir_dim[]){rows, length, inner}, 3), "none");
+                             ir_reshape(n->b, n->in[1], (ir_dim[]){rows, length, inner}, 3), IR_WORD(scatter, none));
     n->out[0] = ir_reshape_like(n->b, y, x);
 }
 
@@ -208,7 +203,7 @@ void onnx_lower_max_unpool(onnx_node *n)
     const ir_dim count = ir_type_count(n->dims, &n->in[0]->type), total = ir_dim_product(n->dims, dims, rank);
     ir_value *zeros = ir_expand(n->b, ir_scalar_like(n->b, n->in[0], 0), &total, 1);
     ir_value *places = ir_reshape(n->b, n->in[1], (ir_dim[]){count, 1}, 2);
-    ir_value *y = scatter_nd(n, zeros, places, ir_reshape(n->b, n->in[0], &count, 1), "none");
+    ir_value *y = scatter_nd(n, zeros, places, ir_reshape(n->b, n->in[0], &count, 1), IR_WORD(scatter, none));
     y = ir_reshape(n->b, y, dims, rank);
     n->out[0] = y && shape.present ? resize_at_end(n, y, shape) : y;
 }

@@ -3,23 +3,13 @@
  * Losses of the IR are always f32, those of ONNX have the type of the scores, so a low-precision result is cast. */
 #include "frontend/lower/lower.h"
 
-#include <string.h>
-
-static const char *read_reduction(onnx_node *n)
-{
-    const char *reduction = onnx_text(n, "reduction", "mean");
-    if (strcmp(reduction, "mean") && strcmp(reduction, "sum") && strcmp(reduction, "none"))
-        onnx_reject(n, "reduction is '%s', not none, sum or mean", reduction);
-    return reduction;
-}
-
 static ir_node *loss_node(onnx_node *n, ir_op op, int reduction_attr, int ignore_attr)
 {
-    const char *reduction = read_reduction(n);
+    const int reduction = onnx_word(n, "reduction", ir_words_loss, IR_WORD(loss, mean));
     int64_t ignore = onnx_int(n, "ignore_index", INT64_MIN);
     if (n->failed) return NULL;
     ir_node *node = ir_new(n->b, op, 3, n->in[0], n->in[1], onnx_in(n, 2));
-    ir_set_str(node, reduction_attr, reduction);
+    ir_set_int(node, reduction_attr, reduction);
     ir_set_int(node, ignore_attr, ignore);
     n->out[0] = ir_cast(n->b, ir_done(n->b, node), n->in[0]->type.dtype);
     return n->out[0] ? node : NULL;

@@ -190,13 +190,13 @@ void onnx_lower_split(onnx_node *n)
 
 /* ---- Pad ------------------------------------------------------------------------------------- */
 
-static ir_value *padded(onnx_node *n, ir_value *x, const int64_t *before, const int64_t *after, const char *mode,
+static ir_value *padded(onnx_node *n, ir_value *x, const int64_t *before, const int64_t *after, int mode,
                         ir_value *value)
 {
     ir_node *node = ir_new(n->b, IR_OP_pad, 2, x, value);
     ir_set_list(node, IR_ATTR(pad, before), before, x->type.rank);
     ir_set_list(node, IR_ATTR(pad, after), after, x->type.rank);
-    ir_set_str(node, IR_ATTR(pad, mode), mode);
+    ir_set_int(node, IR_ATTR(pad, mode), mode);
     return ir_done(n->b, node);
 }
 
@@ -214,19 +214,17 @@ static ir_value *crop(onnx_node *n, ir_value *x, int64_t *before, int64_t *after
             *amount = 0;
             any = true;
         }
-    return any ? padded(n, x, less[0], less[1], "constant", NULL) : x;
+    return any ? padded(n, x, less[0], less[1], IR_WORD(pad, constant), NULL) : x;
 }
 
 /* Pads the axes in `axes` (default: all); `pads` has all begins, then all ends. */
 static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
 {
-    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
-    const char *mode = onnx_text(n, "mode", "constant");
-    int rank = n->in[0]->type.rank, count = axes.present ? axes.count : rank, known = 0;
+    const int mode = onnx_word(n, "mode", ir_words_pad, IR_WORD(pad, constant));
+    const bool repeats = mode != IR_WORD(pad, constant);
+    int rank = n->in[0]->type.rank, count = axes.present ? axes.count : rank;
     int64_t before[IR_MAX_RANK] = {0}, after[IR_MAX_RANK] = {0};
     bool set[IR_MAX_RANK], nothing = true, mixed = false; /* an axis with removed and repeated elements */
-    while (known < 4 && strcmp(modes[known], mode) != 0) known++;
-    if (known == 4) onnx_reject(n, "unknown mode '%s'", mode);
     if (!onnx_numeric(n, pads, "a padding amount")) return;
     if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d padding amounts for %d axes", pads.count, count);
     onnx_axes(n, axes, rank, set);
@@ -237,12 +235,12 @@ static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
         if (before[axis] != (int32_t)before[axis] || after[axis] != (int32_t)after[axis])
             onnx_reject(n, "a padding amount is out of range");
         nothing &= !before[axis] && !after[axis];
-        mixed |= known > 0 && ((before[axis] < 0 && after[axis] > 0) || (before[axis] > 0 && after[axis] < 0));
+        mixed |= repeats && ((before[axis] < 0 && after[axis] > 0) || (before[axis] > 0 && after[axis] < 0));
     }
     if (nothing) n->out[0] = n->in[0];
     if (nothing || n->failed) return;
     ir_value *x = mixed ? crop(n, n->in[0], before, after) : n->in[0];
-    if (x) n->out[0] = padded(n, x, before, after, mode, known == 0 ? value : NULL);
+    if (x) n->out[0] = padded(n, x, before, after, mode, repeats ? NULL : value);
 }
 
 void onnx_lower_pad_attribute(onnx_node *n)

@@ -27,9 +27,8 @@ void onnx_lower_shrink(onnx_node *n)
 
 void onnx_lower_gelu(onnx_node *n)
 {
-    const char *form = onnx_text(n, "approximate", "none");
-    bool tanh_form = strcmp(form, "tanh") == 0;
-    if (!tanh_form && strcmp(form, "none") != 0) onnx_reject(n, "approximate is '%s', not none or tanh", form);
+    static const char *const forms[] = {"none", "tanh", NULL};
+    const bool tanh_form = onnx_word(n, "approximate", forms, 0) == 1;
     ir_node *node = ir_new(n->b, IR_OP_gelu, 1, n->in[0]);
     ir_set_bool(node, IR_ATTR(gelu, tanh), tanh_form);
     n->out[0] = ir_done(n->b, node);

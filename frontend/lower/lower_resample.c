@@ -97,56 +97,38 @@ static void keep_ratio(onnx_node *n, axes *a, bool smallest)
 static void apply_sizes(onnx_node *n, axes *a)
 {
     const onnx_list sizes = onnx_const_shape(n, 3);
-    const char *policy = n->opset >= 18 ? onnx_text(n, "keep_aspect_ratio_policy", "stretch") : "stretch";
+    static const char *const policies[] = {"stretch", "not_larger", "not_smaller", NULL};
+    const int policy = n->opset >= 18 ? onnx_word(n, "keep_aspect_ratio_policy", policies, 0) : 0;
     if (n->failed) return;
     if (sizes.count != a->count) {
         onnx_reject(n, "%d sizes for %d axes", sizes.count, a->count);
         return;
     }
     for (int i = 0; i < a->count; i++) a->size[i] = sizes.items[i];
-    if (strcmp(policy, "not_larger") == 0) keep_ratio(n, a, true);
-    else if (strcmp(policy, "not_smaller") == 0) keep_ratio(n, a, false);
-    else if (strcmp(policy, "stretch") != 0) onnx_reject(n, "unknown keep_aspect_ratio_policy '%s'", policy);
+    if (policy) keep_ratio(n, a, policy == 1);
 }
 
 /* ---- the node --------------------------------------------------------------------------------- */
 
 typedef struct options {
-    const char *method, *coordinates, *rounding;
+    int method, coordinates, rounding;
     double cubic, outside;
     bool exclude_outside, antialias, cropped;
 } options;
 
-static bool is_one_of(const char *word, const char *words)
-{
-    char padded[64];
-    int n = snprintf(padded, sizeof padded, " %s ", word);
-    return n < (int)sizeof padded && !strchr(word, ' ') && strstr(words, padded);
-}
-
-static void check_word(onnx_node *n, const char *attribute, const char *word, const char *words)
-{
-    if (!is_one_of(word, words)) onnx_reject(n, "unknown %s '%s'", attribute, word);
-}
-
 static options read_options(onnx_node *n)
 {
-    options o = {.method = onnx_text(n, "mode", "nearest"),
-                 .coordinates = onnx_text(n, "coordinate_transformation_mode", "half_pixel"),
-                 .rounding = onnx_text(n, "nearest_mode", "round_prefer_floor"),
+    const int coordinates = IR_WORD(coordinates, half_pixel_symmetric) + (n->opset >= 19);
+    options o = {.method = onnx_word(n, "mode", ir_words_sampling, IR_WORD(sampling, nearest)),
+                 .coordinates = onnx_word_of(n, "coordinate_transformation_mode", ir_words_coordinates, coordinates,
+                                             IR_WORD(coordinates, half_pixel)),
+                 .rounding = onnx_word(n, "nearest_mode", ir_words_rounding, IR_WORD(rounding, round_prefer_floor)),
                  .cubic = onnx_float(n, "cubic_coeff_a", -0.75),
                  .outside = onnx_float(n, "extrapolation_value", 0),
                  .exclude_outside = onnx_bool(n, "exclude_outside", false),
                  .antialias = n->opset >= 18 && onnx_bool(n, "antialias", false)};
-    check_word(n, "mode", o.method, " nearest linear cubic ");
-    check_word(n, "nearest_mode", o.rounding, " round_prefer_floor round_prefer_ceil floor ceil ");
-    check_word(n, "coordinate_transformation_mode", o.coordinates,
-               n->opset >= 19 ? " half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric"
-                                " tf_half_pixel_for_nn tf_crop_and_resize "
-                              : " half_pixel pytorch_half_pixel align_corners asymmetric tf_half_pixel_for_nn"
-                                " tf_crop_and_resize ");
-    o.cropped = strcmp(o.coordinates, "tf_crop_and_resize") == 0;
-    if (o.antialias && strcmp(o.method, "nearest") == 0) onnx_reject(n, "antialias needs mode linear or cubic");
+    o.cropped = o.coordinates == IR_WORD(coordinates, tf_crop_and_resize);
+    if (o.antialias && o.method == IR_WORD(sampling, nearest)) onnx_reject(n, "antialias needs mode linear or cubic");
     if (!isfinite(o.cubic) || !isfinite(o.outside)) onnx_reject(n, "an attribute is not finite");
     return o;
 }
@@ -169,9 +151,9 @@ static void drop_unchanged(const onnx_node *n, const options *o, axes *a)
 
 static void set_options(ir_node *node, const options *o)
 {
-    ir_set_str(node, IR_ATTR(resize, method), o->method);
-    ir_set_str(node, IR_ATTR(resize, coordinates), o->coordinates);
-    ir_set_str(node, IR_ATTR(resize, rounding), o->rounding);
+    ir_set_int(node, IR_ATTR(resize, method), o->method);
+    ir_set_int(node, IR_ATTR(resize, coordinates), o->coordinates);
+    ir_set_int(node, IR_ATTR(resize, rounding), o->rounding);
     ir_set_float(node, IR_ATTR(resize, cubic), o->cubic);
     ir_set_float(node, IR_ATTR(resize, outside), o->outside);
     ir_set_bool(node, IR_ATTR(resize, exclude_outside), o->exclude_outside);
@@ -199,7 +181,7 @@ static ir_value *resize(onnx_node *n, const options *o, axes *a, ir_value *x)
     drop_unchanged(n, o, a);
     if (!a->count || !x) return x;
     const ir_dtype dtype = x->type.dtype;
-    const bool converts = !ir_dtype_is_float(dtype) && strcmp(o->method, "nearest") != 0;
+    const bool converts = !ir_dtype_is_float(dtype) && o->method != IR_WORD(sampling, nearest);
     if (converts) x = ir_cast(n->b, x, IR_f32);
     for (int i = 0; x && i < x->type.rank; i++) shape[i] = x->type.dims[i];
     for (int i = 0; i < a->count; i++) shape[a->axis[i]] = a->size[i];
@@ -260,8 +242,9 @@ void onnx_lower_resize(onnx_node *n)
  * position or, in an axis that shrinks, after it (as onnxruntime does; the specification does not tell). */
 static void resize_simply(onnx_node *n, const axes *all)
 {
-    options o = {.method = onnx_text(n, "mode", "nearest"), .coordinates = "asymmetric", .cubic = -0.75};
-    check_word(n, "mode", o.method, " nearest linear ");
+    options o = {.method = onnx_word_of(n, "mode", ir_words_sampling, IR_WORD(sampling, cubic), 0),
+                 .coordinates = IR_WORD(coordinates, asymmetric),
+                 .cubic = -0.75};
     ir_value *y = n->in[0];
     for (int shrinks = 0; shrinks < 2 && !n->failed; shrinks++) {
         axes part = {0};
@@ -270,7 +253,7 @@ static void resize_simply(onnx_node *n, const axes *all)
             part.axis[part.count] = all->axis[i];
             part.scale[part.count++] = all->scale[i];
         }
-        o.rounding = shrinks ? "ceil" : "floor";
+        o.rounding = shrinks ? IR_WORD(rounding, ceil) : IR_WORD(rounding, floor);
         apply_scales(n, &part);
         if (!n->failed) y = resize(n, &o, &part, y);
     }

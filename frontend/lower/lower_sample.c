@@ -2,37 +2,29 @@
 #include "frontend/lower/lower.h"
 
 #include <stdarg.h>
-#include <string.h>
-
 /* ---- GridSample ------------------------------------------------------------------------------- */
 
-/* The op's word for a mode, which had other names before opset 20. */
-static const char *read_method(onnx_node *n)
+/* The modes had other names before opset 20. */
+static int read_method(onnx_node *n)
 {
-    static const char *const old[] = {"bilinear", "nearest", "bicubic"}, *const words[] = {"linear", "nearest",
-                                                                                           "cubic"};
-    const char *mode = onnx_text(n, "mode", n->opset < 20 ? old[0] : words[0]);
-    for (int i = 0; i < 3; i++)
-        if (strcmp(mode, n->opset < 20 ? old[i] : words[i]) == 0) return words[i];
-    onnx_reject(n, "unknown mode '%s'", mode);
-    return words[0];
+    static const char *const old_words[] = {"nearest", "bilinear", "bicubic", NULL};
+    return onnx_word(n, "mode", n->opset < 20 ? old_words : ir_words_sampling, IR_WORD(sampling, linear));
 }
 
 /* Images of integers are sampled in f32 and truncated. */
 void onnx_lower_grid_sample(onnx_node *n)
 {
     ir_value *x = n->in[0], *grid = n->in[1];
-    const char *method = read_method(n), *border = onnx_text(n, "padding_mode", "zeros");
+    const int method = read_method(n), border = onnx_word(n, "padding_mode", ir_words_border, IR_WORD(border, zeros));
     bool corners = onnx_bool(n, "align_corners", false);
-    if (strcmp(border, "zeros") != 0 && strcmp(border, "border") != 0 && strcmp(border, "reflection") != 0)
-        onnx_reject(n, "unknown padding_mode '%s'", border);
-    if (x->type.rank == 5 && strcmp(method, "cubic") == 0) onnx_refuse(n, "mode cubic is not supported for volumes");
+    if (x->type.rank == 5 && method == IR_WORD(sampling, cubic))
+        onnx_refuse(n, "mode cubic is not supported for volumes");
     if (n->failed) return;
     const ir_dtype dtype = x->type.dtype;
     if (!ir_dtype_is_float(dtype)) x = ir_cast(n->b, x, IR_f32);
     ir_node *node = ir_new(n->b, IR_OP_grid_sample, 2, x, grid);
-    ir_set_str(node, IR_ATTR(grid_sample, method), method);
-    ir_set_str(node, IR_ATTR(grid_sample, border), border);
+    ir_set_int(node, IR_ATTR(grid_sample, method), method);
+    ir_set_int(node, IR_ATTR(grid_sample, border), border);
     ir_set_bool(node, IR_ATTR(grid_sample, align_corners), corners);
     ir_value *y = ir_done(n->b, node);
     n->out[0] = y && dtype != y->type.dtype ? ir_cast(n->b, y, dtype) : y;
@@ -97,14 +89,12 @@ void onnx_lower_affine_grid(onnx_node *n)
 
 void onnx_lower_roi_align(onnx_node *n)
 {
-    const char *mode = onnx_text(n, "mode", "avg"), *pixels = "output_half_pixel";
-    if (n->opset >= 16) pixels = onnx_text(n, "coordinate_transformation_mode", "half_pixel");
+    static const char *const modes[] = {"avg", "max", NULL}, *const pixels[] = {"output_half_pixel", "half_pixel",
+                                                                                NULL};
+    const bool max = onnx_word(n, "mode", modes, 0) == 1;
+    const bool half_pixel = n->opset >= 16 && onnx_word(n, "coordinate_transformation_mode", pixels, 1) == 1;
     const int64_t size[] = {onnx_int(n, "output_height", 1), onnx_int(n, "output_width", 1)};
     const int64_t sampling = onnx_int(n, "sampling_ratio", 0);
-    const bool half_pixel = strcmp(pixels, "half_pixel") == 0, max = strcmp(mode, "max") == 0;
-    if (!max && strcmp(mode, "avg") != 0) onnx_reject(n, "unknown mode '%s'", mode);
-    if (!half_pixel && strcmp(pixels, "output_half_pixel") != 0)
-        onnx_reject(n, "unknown coordinate_transformation_mode '%s'", pixels);
     const double scale = onnx_float(n, "spatial_scale", 1);
     if (n->failed) return;
     ir_node *node = ir_new(n->b, IR_OP_roi_align, 3, n->in[0], n->in[1], n->in[2]);

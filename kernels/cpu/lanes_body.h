@@ -1,4 +1,5 @@
-/* lanes_body.h - template over REAL, included by lanes.c. */
+/* lanes_body.h - template over REAL, included by lanes.c: loops over floats, and the folds of all carriers. */
+#ifdef REAL_IS_FLOAT
 
 enum { R(LANES) = 32 };
 typedef REAL R(lanes) __attribute__((vector_size(32 * sizeof(REAL))));
@@ -71,3 +72,7 @@ CPU_CLONES void R(lanes_shift)(const REAL *x, REAL a, REAL b, REAL *y, int64_t n
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i] - a - b;
 }
+
+#endif
+
+#include "kernels/cpu/lanes_fold.h"

@@ -2,6 +2,16 @@
  *
  * A tile is folded in 32 lanes of type REAL, then the lanes pairwise, then the tiles in TOTAL. */
 
+#ifdef REAL_IS_FLOAT
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#elif defined REAL_IS_UNSIGNED
+#define LOWEST 0
+#define HIGHEST UINT64_MAX
+#else
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
+#endif
 #define LANE_COUNT 32
 #define JOIN_TOTAL(name) REAL_PASTE(join_##name, TOTAL)
 
@@ -37,3 +47,5 @@
 #include "ir/reductions.def"
 #undef LANE_COUNT
 #undef JOIN_TOTAL
+#undef LOWEST
+#undef HIGHEST

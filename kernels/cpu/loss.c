@@ -9,28 +9,27 @@
 
 #include <omp.h>
 
-typedef enum reduction { NONE, SUM, MEAN } reduction;
-
 typedef struct problem {
     const k_view *label, *weight; /* weight: NULL if absent */
     cpu_rows rows;
     int64_t items, ignore;
-    reduction reduction;
+    enum ir_words_loss reduction;
     ir_dtype carrier;
 } problem;
 
 /* The ops share their attributes; the positions of x and weight differ. */
-_Static_assert(IR_ATTR(softmax_cross_entropy, ignore_index) == 0 && IR_ATTR(nll_loss, ignore_index) == 0 &&
-                   IR_ATTR(softmax_cross_entropy_grad, ignore_index) == 0 && IR_ATTR(nll_loss_grad, ignore_index) == 0,
-               "one driver");
+#define SAME_ATTRIBUTES(op) _Static_assert(IR_ATTR(op, ignore_index) == 0 && IR_ATTR(op, reduction) == 1, "one driver")
+SAME_ATTRIBUTES(softmax_cross_entropy);
+SAME_ATTRIBUTES(softmax_cross_entropy_grad);
+SAME_ATTRIBUTES(nll_loss);
+SAME_ATTRIBUTES(nll_loss_grad);
 
 static problem problem_of(const k_args *args, int x, int label, int weight)
 {
-    const char *how = args->attr[1].s;
     problem p = {.label = &args->in[label], .rows = cpu_rows_of(&args->in[x], 1), .ignore = args->attr[0].i};
     if (weight < args->n_in && k_present(&args->in[weight])) p.weight = &args->in[weight];
     p.items = p.rows.outer * p.rows.inner;
-    p.reduction = strcmp(how, "none") == 0 ? NONE : strcmp(how, "sum") == 0 ? SUM : MEAN;
+    p.reduction = (enum ir_words_loss)args->attr[IR_ATTR(nll_loss, reduction)].i;
     p.carrier = cpu_carrier(args->in[x].dtype);
     return p;
 }
@@ -92,12 +91,12 @@ static double total_weight(const problem *p)
 /* Reduces the weighted item losses to the result. */
 static void reduce_items(const problem *p, const double *losses, const k_view *loss)
 {
-    if (p->reduction == NONE) {
+    if (p->reduction == IR_WORD(loss, none)) {
         if (cpu_is_used(loss)) cpu_tile_store(loss, 0, p->items, IR_f64, losses);
         return;
     }
     double sum = lanes_sum_double(losses, p->items);
-    if (p->reduction == MEAN) sum /= total_weight(p);
+    if (p->reduction == IR_WORD(loss, mean)) sum /= total_weight(p);
     cpu_store_number(loss, 0, sum);
 }
 
@@ -106,15 +105,15 @@ static double item_slope(const problem *p, const k_view *dloss, double scale, in
 {
     double w = weight_of(p, label_of(p, i));
     if (w == 0) return 0;
-    return w * (p->reduction == NONE ? cpu_number(dloss, i) : scale);
+    return w * (p->reduction == IR_WORD(loss, none) ? cpu_number(dloss, i) : scale);
 }
 
 /* dloss, divided by the total weight for reduction `mean`; unused for `none`. */
 static double common_slope(const problem *p, const k_view *dloss)
 {
-    if (p->reduction == NONE) return 0;
+    if (p->reduction == IR_WORD(loss, none)) return 0;
     double d = cpu_scalar(dloss, 0);
-    return p->reduction == MEAN ? d / total_weight(p) : d;
+    return p->reduction == IR_WORD(loss, mean) ? d / total_weight(p) : d;
 }
 
 #define REAL float

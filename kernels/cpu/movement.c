@@ -96,7 +96,7 @@ static ampc_status slice_grad_run(const k_args *args)
 /* ---- padding ---- */
 
 /* Fills the table with one source index for each position of each axis of the padded shape, axis by axis. */
-static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, char mode, int64_t *table)
+static void pad_tables(const k_view *padded, const k_view *plain, const int64_t *before, int mode, int64_t *table)
 {
     for (int a = 0; a < padded->rank; a++)
         for (int64_t i = 0; i < padded->dims[a]; i++) *table++ = k_pad_source(i - before[a], plain->dims[a], mode);
@@ -160,7 +160,7 @@ static ampc_status pad_run(const k_args *args)
         return AMPC_OK;
     }
     int64_t *table = args->workspace, width = y->dims[y->rank - 1], rows = k_count(y) / width;
-    pad_tables(y, x, args->attr[IR_ATTR(pad, before)].list.items, args->attr[IR_ATTR(pad, mode)].s[0], table);
+    pad_tables(y, x, args->attr[IR_ATTR(pad, before)].list.items, (int)args->attr[IR_ATTR(pad, mode)].i, table);
     const int64_t *columns = table;
     for (int a = 0; a < y->rank - 1; a++) columns += y->dims[a];
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(y))) schedule(static)
@@ -201,7 +201,7 @@ static ampc_status pad_grad_run(const k_args *args)
         return AMPC_OK;
     }
     int64_t *table = args->workspace, width = dy->dims[dy->rank - 1], count = k_count(dx);
-    pad_tables(dy, dx, args->attr[IR_ATTR(pad_grad, before)].list.items, args->attr[IR_ATTR(pad_grad, mode)].s[0],
+    pad_tables(dy, dx, args->attr[IR_ATTR(pad_grad, before)].list.items, (int)args->attr[IR_ATTR(pad_grad, mode)].i,
                table);
     const int64_t *columns = table;
     for (int a = 0; a < dy->rank - 1; a++) columns += dy->dims[a];

@@ -103,13 +103,13 @@ typedef struct scatter_sums {
     ir_dtype dtype;
     void *data;
     int64_t *rows; /* of all items */
-    k_scatter_mode mode;
+    enum ir_words_scatter mode;
 } scatter_sums;
 
 static bool accumulates_apart(const k_args *args)
 {
     const ir_dtype t = args->out[0].dtype;
-    return k_scatter_mode_of(args) != K_SCATTER_REPLACE && t != cpu_formula_carrier(t);
+    return args->attr[IR_ATTR(scatter_nd, reduction)].i != IR_WORD(scatter, none) && t != cpu_formula_carrier(t);
 }
 
 static size_t rows_bytes(const k_places *p) { return cpu_lines((size_t)p->count * sizeof(int64_t)); }
@@ -125,12 +125,12 @@ static ampc_status scatter_prepare(const k_args *args, void **state, size_t *wor
 }
 
 #define REDUCE(T, Sum) \
-    static void reduce_##T(k_scatter_mode mode, T *y, const T *x, int64_t n) \
+    static void reduce_##T(enum ir_words_scatter mode, T *y, const T *x, int64_t n) \
     { \
         switch (mode) { \
-        case K_SCATTER_ADD: CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (T)((Sum)y[i] + (Sum)x[i]); break; \
-        case K_SCATTER_MUL: CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (T)((Sum)y[i] * (Sum)x[i]); break; \
-        case K_SCATTER_MAX: \
+        case IR_WORD(scatter, add): CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (T)((Sum)y[i] + (Sum)x[i]); break; \
+        case IR_WORD(scatter, mul): CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = (T)((Sum)y[i] * (Sum)x[i]); break; \
+        case IR_WORD(scatter, max): \
             CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i]; \
             break; \
         default: CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = x[i] < y[i] || x[i] != x[i] ? x[i] : y[i]; break; \
@@ -144,7 +144,7 @@ REDUCE(uint64_t, uint64_t)
 /* Applies n elements of an update to elements [at, at + n). */
 static void apply(const scatter_sums *s, int64_t at, const void *update, int64_t n)
 {
-    switch (s->mode == K_SCATTER_REPLACE ? IR_NO_DTYPE : s->dtype) {
+    switch (s->mode == IR_WORD(scatter, none) ? IR_NO_DTYPE : s->dtype) {
     case IR_f32: reduce_float(s->mode, (float *)s->data + at, update, n); break;
     case IR_f64: reduce_double(s->mode, (double *)s->data + at, update, n); break;
     case IR_i64: reduce_int64_t(s->mode, (int64_t *)s->data + at, update, n); break;
@@ -199,7 +199,7 @@ static ampc_status scatter_run(const k_args *args)
     scatter_sums s = {.dtype = apart ? cpu_formula_carrier(y->dtype) : y->dtype,
                       .data = apart ? (char *)args->workspace + rows_bytes(&p) : y->data,
                       .rows = args->workspace,
-                      .mode = k_scatter_mode_of(args)};
+                      .mode = args->attr[IR_ATTR(scatter_nd, reduction)].i};
     const int64_t bad = find_all_rows(args, &p, s.rows);
     if (bad != INT64_MAX) return refuse_index(args, &p, bad);
     if (k_count(y) == 0) return AMPC_OK;

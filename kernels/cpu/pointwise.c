@@ -6,26 +6,10 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
 
-#define REAL_IS_FLOAT
-#define REAL float
-#include "ir/formulas_body.h"
-#include "kernels/cpu/pointwise_tiles.h"
-#undef REAL
-#define REAL double
-#include "ir/formulas_body.h"
-#include "kernels/cpu/pointwise_tiles.h"
-#undef REAL
-#undef REAL_IS_FLOAT
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#include "kernels/cpu/pointwise_tiles.h"
-#undef REAL
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#include "kernels/cpu/pointwise_tiles.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#define WITH_FLOAT
+#define WITH_DOUBLE
+#define CARRIER_BODY "kernels/cpu/pointwise_tiles.h"
+#include "ir/formulas_each.h"
 
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 {

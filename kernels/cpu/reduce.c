@@ -75,32 +75,10 @@ static int64_t start_int64_t(const plan *p) { return p->start_integer; }
 static uint64_t start_uint64_t(const plan *p) { return (uint64_t)p->start_integer; }
 
 #define WITH_REDUCTIONS
-#define REAL_IS_FLOAT
-#define TOTAL double
-#define REAL double
-#include "ir/formulas_body.h"
-#include "kernels/cpu/reduce_body.h"
-#undef REAL
-#define REAL float
-#include "ir/formulas_body.h"
-#include "kernels/cpu/reduce_body.h"
-#undef REAL
-#undef TOTAL
-#undef REAL_IS_FLOAT
-#define TOTAL int64_t
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#include "kernels/cpu/reduce_body.h"
-#undef REAL
-#undef TOTAL
-#define REAL_IS_UNSIGNED
-#define TOTAL uint64_t
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#include "kernels/cpu/reduce_body.h"
-#undef REAL
-#undef TOTAL
-#undef REAL_IS_UNSIGNED
+#define WITH_FLOAT
+#define WITH_DOUBLE
+#define CARRIER_BODY "kernels/cpu/reduce_body.h"
+#include "ir/formulas_each.h"
 
 static ampc_status reduce_prepare(const k_args *args, void **state, size_t *workspace)
 {

@@ -94,7 +94,7 @@ static ampc_status measure(state *s, const k_args *args)
 
 static bool selects(const k_args *args)
 {
-    return args->op == IR_OP_resize && strcmp(args->attr[IR_ATTR(resize, method)].s, "nearest") == 0;
+    return args->op == IR_OP_resize && args->attr[IR_ATTR(resize, method)].i == IR_WORD(sampling, nearest);
 }
 
 static size_t thread_bytes(const state *s) { return 2 * (size_t)s->buffer * sizeof(double); }

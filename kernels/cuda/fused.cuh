@@ -10,19 +10,8 @@
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/fused.h"
 
-#define REAL_IS_FLOAT
-#define REAL float
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_FLOAT
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#define WITH_FLOAT
+#include "ir/formulas_each.h"
 
 /* ---- one element ---- */
 

@@ -1,6 +1,5 @@
 /* gather.c - launches of gather and its gradient. */
 #include "kernels/cuda/row_sums.h"
-#include "kernels/scatter_mode.h"
 #include "kernels/walk.h"
 
 #include <stdio.h>
@@ -81,7 +80,7 @@ static ampc_status gather_grad_run(const k_args *args)
                                 .rows = p.entries,
                                 .inner = p.inner};
     if (k_count(dx)) CUDA_CALL(args->ctx, cudaMemsetAsync(dx->data, 0, k_bytes(dx), cuda_of(args->ctx)->stream));
-    return row_sums_run(args, args->state, &p, &places, dy, K_SCATTER_ADD);
+    return row_sums_run(args, args->state, &p, &places, dy, IR_WORD(scatter, add));
 }
 
 const k_kernel cuda_gather = {.prepare = gather_prepare, .run = gather_run, .release = cuda_release};

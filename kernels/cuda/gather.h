@@ -55,7 +55,7 @@ typedef struct row_sums {
     const unsigned *keys, *positions; /* sorted */
     void *partial; /* [outer, runs, 2, inner] carriers: the run's sum for the row shared with the previous run, and
                                for the row shared only with the next run */
-    int mode;      /* of a scatter: k_scatter_mode */
+    int mode;      /* of a scatter: ir_words_scatter */
     long long outer, entries, inner, count, runs;
     int lanes; /* adjacent threads per run, each with one tile of columns */
 } row_sums;

@@ -29,12 +29,6 @@ static loss_labels labels_of(const k_args *args, int label, int weight)
                          .fault = cuda_of(args->ctx)->fault};
 }
 
-static loss_reduction reduction_of(const k_args *args)
-{
-    const char *how = args->attr[1].s;
-    return strcmp(how, "none") == 0 ? LOSS_NONE : strcmp(how, "sum") == 0 ? LOSS_SUM : LOSS_MEAN;
-}
-
 /* Finds the kernels; `rows` NULL: `items` is the full name. */
 static ampc_status find_kernels(const k_args *args, const char *items, const cuda_rows *rows, const char *total,
                                 void **state)
@@ -72,7 +66,7 @@ static ampc_status launch_forward(const k_args *args, loss_forward *a, int64_t b
     a->loss = cuda_data(args->out, 0, args->n_out);
     a->sums = args->workspace;
     CUDA_FORWARD(cuda_launch(args, state->items, blocks, ROW_BLOCK, 0, (void *[]){a}));
-    if (!a->loss || a->reduction == LOSS_NONE) return AMPC_OK;
+    if (!a->loss || a->reduction == IR_WORD(loss, none)) return AMPC_OK;
     return cuda_launch(args, state->total, 1, ROW_BLOCK, 0, (void *[]){&a->sums, &count, &a->reduction, &a->loss});
 }
 
@@ -82,7 +76,7 @@ static loss_forward forward_of(const k_args *args, loss_labels labels)
                           .labels = labels,
                           .x = args->in[0].data,
                           .dtype = (int)args->in[0].dtype,
-                          .reduction = reduction_of(args)};
+                          .reduction = (int)args->attr[IR_ATTR(nll_loss, reduction)].i};
 }
 
 static ampc_status cross_entropy_run(const k_args *args)
@@ -104,7 +98,7 @@ static ampc_status nll_run(const k_args *args)
 
 static bool adds_weights(const loss_backward *a)
 {
-    return a->reduction == LOSS_MEAN && (a->labels.weight || a->labels.ignore != LOSS_IGNORES_NONE);
+    return a->reduction == IR_WORD(loss, mean) && (a->labels.weight || a->labels.ignore != LOSS_IGNORES_NONE);
 }
 
 static loss_backward backward_of(const k_args *args, int x, int label, int weight)
@@ -115,7 +109,7 @@ static loss_backward backward_of(const k_args *args, int x, int label, int weigh
                        .x = args->in[x].data,
                        .dx = args->out[0].data,
                        .dtype = (int)args->in[x].dtype,
-                       .reduction = reduction_of(args),
+                       .reduction = (int)args->attr[IR_ATTR(nll_loss, reduction)].i,
                        .sums = args->workspace};
     const int64_t blocks = cuda_blocks(a.rows.outer * a.rows.inner, ROW_BLOCK);
     if (adds_weights(&a)) a.blocks = (int)(blocks < LOSS_TOTAL_BLOCKS ? blocks : LOSS_TOTAL_BLOCKS);

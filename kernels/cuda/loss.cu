@@ -38,7 +38,7 @@ static __device__ __forceinline__ void add_loss(const loss_forward &a, const row
         const double x = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
         loss = -(x - max_value - rest) * item.weight;
     }
-    if (a.loss && a.reduction == LOSS_NONE) a.loss[p.item] = (float)loss;
+    if (a.loss && a.reduction == IR_WORD(loss, none)) a.loss[p.item] = (float)loss;
     sums->loss += loss;
     sums->weight += item.weight;
 }
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_finish(const loss_s
     }
     sum = block_sum(sum, slots);
     weight = block_sum(weight, slots);
-    if (threadIdx.x == 0) *loss = (float)(reduction == LOSS_MEAN ? sum / weight : sum);
+    if (threadIdx.x == 0) *loss = (float)(reduction == IR_WORD(loss, mean) ? sum / weight : sum);
 }
 AMPC_KERNEL(loss_finish)
 
@@ -143,8 +143,8 @@ static __device__ __forceinline__ float common_slope(const loss_backward &a, dou
 {
     double weight = (double)(a.rows.outer * a.rows.inner);
     if (a.blocks > 0) weight = block_sum((int)threadIdx.x < a.blocks ? a.sums[threadIdx.x].weight : 0.0, slots);
-    if (a.reduction == LOSS_NONE) return 0;
-    return (float)(a.reduction == LOSS_MEAN ? *a.dloss / weight : *a.dloss);
+    if (a.reduction == IR_WORD(loss, none)) return 0;
+    return (float)(a.reduction == IR_WORD(loss, mean) ? *a.dloss / weight : *a.dloss);
 }
 
 /* Computes dx = (exp(x - lse) - [label]) slope if entropy, else -[label] slope; 0 if slope is 0, even for NaN x. */
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void loss_slope(const loss_backward &a, float 
         if (p.length == 0) return;
         const labelled item = item_of(a.labels, p.length, p.item, p.leads);
         float slope = 0;
-        if (item.weight != 0) slope = item.weight * (a.reduction == LOSS_NONE ? a.dloss[p.item] : common);
+        if (item.weight != 0) slope = item.weight * (a.reduction == IR_WORD(loss, none) ? a.dloss[p.item] : common);
         const float lse = entropy ? a.lse[p.item] : 0;
         tiles_each(p, [&](long long i, int n) {
             float v[TILE] = {};

@@ -2,14 +2,13 @@
 #ifndef AMPC_CUDA_LOSS_H
 #define AMPC_CUDA_LOSS_H
 
+#include "ir/words.h"
 #include "kernels/cuda/rows.h"
 
 enum { LOSS_TOTAL_BLOCKS = 64 }; /* that sum weights; every block of the gradient reads all sums */
 
 /* Value of `ignore` if no index is ignored: a label with this value is out of range like any other. */
 #define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1)
-
-typedef enum loss_reduction { LOSS_NONE, LOSS_SUM, LOSS_MEAN } loss_reduction;
 
 /* Labels, one per row of classes, and class weights. */
 typedef struct loss_labels {
@@ -29,8 +28,8 @@ typedef struct loss_forward {
     cuda_rows rows;
     loss_labels labels;
     const void *x;
-    int dtype; /* of x and log_prob */
-    int reduction;
+    int dtype;       /* of x and log_prob */
+    int reduction;   /* ir_words_loss */
     float *loss;     /* per row with reduction none; NULL: not wanted */
     float *lse;      /* NULL: not wanted */
     void *log_prob;  /* NULL: not wanted */
@@ -43,9 +42,9 @@ typedef struct loss_backward {
     const float *dloss, *lse;
     const void *x;
     void *dx;
-    int dtype; /* of x and dx */
-    int reduction;
-    int blocks; /* entries of `sums`, which hold the weights; 0: all weights are 1 */
+    int dtype;     /* of x and dx */
+    int reduction; /* ir_words_loss */
+    int blocks;    /* entries of `sums`, which hold the weights; 0: all weights are 1 */
     const loss_sums *sums;
 } loss_backward;
 

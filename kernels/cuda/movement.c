@@ -196,7 +196,7 @@ static bool padded_axis(const k_view *padded, const k_view *plain, const int64_t
 }
 
 /* Merges adjacent axes without padding. */
-static move_pad pad_of(const k_view *padded, const k_view *plain, const int64_t *before, char mode)
+static move_pad pad_of(const k_view *padded, const k_view *plain, const int64_t *before, int mode)
 {
     move_pad p = {.mode = mode, .count = k_count(padded)};
     bool joins = false;
@@ -247,7 +247,7 @@ static ampc_status launch_pad(const k_args *args, move_pad p, const k_view *from
 static ampc_status pad_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
-    move_pad p = pad_of(y, x, args->attr[IR_ATTR(pad, before)].list.items, args->attr[IR_ATTR(pad, mode)].s[0]);
+    move_pad p = pad_of(y, x, args->attr[IR_ATTR(pad, before)].list.items, (int)args->attr[IR_ATTR(pad, mode)].i);
     return launch_pad(args, p, x, y, cuda_data(args->in, 1, args->n_in));
 }
 
@@ -296,9 +296,9 @@ static ampc_status pad_grad_run(const k_args *args)
 {
     const k_view *dy = &args->in[0], *dx = &args->out[0];
     const int64_t *before = args->attr[IR_ATTR(pad_grad, before)].list.items;
-    const char mode = args->attr[IR_ATTR(pad_grad, mode)].s[0];
+    const int mode = (int)args->attr[IR_ATTR(pad_grad, mode)].i;
     const unpad u = unpad_of(dy, dx, before);
-    if (mode == 'c' || u.n == 0 || k_count(dy) == 0) return launch_crop(args, dy, dx, before);
+    if (mode == IR_WORD(pad, constant) || u.n == 0 || k_count(dy) == 0) return launch_crop(args, dy, dx, before);
     float *buffers[2] = {args->workspace, (float *)args->workspace + u.between};
     k_view shape = *dy; /* remaining shape */
     move_unpad p = {.x = dy->data, .x_dtype = (int)dy->dtype, .mode = mode};

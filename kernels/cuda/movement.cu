@@ -123,20 +123,20 @@ __device__ __forceinline__ long long remainder_of(long long v, long long period)
 
 extern "C" __global__ void __launch_bounds__(MOVE_BLOCK) move_pad_grad_axis(move_unpad p)
 {
-    const long long d = p.plain, end = p.padded, period = p.mode == 'w' || d == 1 ? d : 2 * (d - 1);
+    const long long d = p.plain, end = p.padded, period = p.mode == IR_WORD(pad, wrap) || d == 1 ? d : 2 * (d - 1);
     for (long long k = grid_first(); k < p.outer * d * p.inner; k += grid_step()) {
         long long i, j;
         const long long outer = divide(divide(k, p.inner, &i), d, &j), base = outer * end * p.inner + i,
                         inner = j + p.before;
         float sum = 0;
-        if (p.mode == 'c' || p.mode == 'e') {
-            const bool edge = p.mode == 'e';
+        if (p.mode == IR_WORD(pad, constant) || p.mode == IR_WORD(pad, edge)) {
+            const bool edge = p.mode == IR_WORD(pad, edge);
             const long long low = edge && j == 0 ? 0 : max(inner, 0ll),
                             high = edge && j == d - 1 ? end : min(inner + 1, end);
             sum = sum_positions(p, base, low, 1, high);
         } else {
             sum = sum_positions(p, base, remainder_of(inner, period), period, end);
-            if (p.mode == 'r' && j > 0 && j < d - 1)
+            if (p.mode == IR_WORD(pad, reflect) && j > 0 && j < d - 1)
                 sum += sum_positions(p, base, remainder_of(p.before - j, period), period, end);
         }
         element_store<float>(p.y, p.y_dtype, k, sum);

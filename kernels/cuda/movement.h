@@ -37,7 +37,7 @@ typedef struct move_pad {
     void *dst;
     long long count; /* of dst */
     int rank;
-    char mode;
+    int mode;                                                                                         /* ir_words_pad */
     long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* of src */
 } move_pad;
 
@@ -47,7 +47,7 @@ typedef struct move_unpad {
     void *y;
     int x_dtype, y_dtype;
     long long outer, padded, plain, inner, before;
-    char mode;
+    int mode; /* ir_words_pad */
 } move_unpad;
 
 typedef struct move_choice {

@@ -7,19 +7,8 @@
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/pointwise.h"
 
-#define REAL_IS_FLOAT
-#define REAL float
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_FLOAT
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#define WITH_FLOAT
+#include "ir/formulas_each.h"
 
 enum formula_size { SHORT, LONG };
 enum formula_numbers { NONE, BOUNDS, COUNT, PARAMS };

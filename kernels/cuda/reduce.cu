@@ -11,19 +11,8 @@
 #include "kernels/cuda/reduce.h"
 
 #define WITH_REDUCTIONS
-#define REAL_IS_FLOAT
-#define REAL float
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_FLOAT
-#define REAL int64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#define REAL_IS_UNSIGNED
-#define REAL uint64_t
-#include "ir/formulas_body.h"
-#undef REAL
-#undef REAL_IS_UNSIGNED
+#define WITH_FLOAT
+#include "ir/formulas_each.h"
 
 /* One type per row of the table, with its functions for each carrier. */
 #define COMBINE(name, ...)                                                                                            \

@@ -111,7 +111,9 @@ static ampc_status scatter_prepare(const k_args *args, void **out, size_t *works
     scatter_state *s = *out;
     CUDA_FORWARD(row_sums_find(args, &p, names[cuda_carrier(args->out[0].dtype)], CUDA_FAMILY_scatter, &s->sums));
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_scatter, "scatter_claim", &s->claim));
-    *workspace = k_scatter_mode_of(args) == K_SCATTER_REPLACE ? (size_t)p.entries * sizeof(int) : p.bytes;
+    *workspace = args->attr[IR_ATTR(scatter_nd, reduction)].i == IR_WORD(scatter, none)
+                     ? (size_t)p.entries * sizeof(int)
+                     : p.bytes;
     return find_rows(args, "scatter_write", s->kernels);
 }
 
@@ -119,14 +121,14 @@ static ampc_status scatter_run(const k_args *args)
 {
     const scatter_state *state = args->state;
     const k_view *x = &args->in[0], *updates = &args->in[IR_IN(scatter_nd, updates)], *y = &args->out[0];
-    const k_scatter_mode mode = k_scatter_mode_of(args);
+    const enum ir_words_scatter mode = args->attr[IR_ATTR(scatter_nd, reduction)].i;
     const cudaStream_t stream = cuda_of(args->ctx)->stream;
     const cuda_places places = places_of(args, y);
     const row_sums_plan p = scatter_plan_of(args);
     if (k_count(y) == 0) return check_indices(args, state->claim, &places, NULL);
     CUDA_CALL(args->ctx, cudaMemcpyAsync(y->data, x->data, k_bytes(y), cudaMemcpyDeviceToDevice, stream));
     if (places.count == 0) return AMPC_OK;
-    if (mode != K_SCATTER_REPLACE) return row_sums_run(args, &state->sums, &p, &places, updates, mode);
+    if (mode != IR_WORD(scatter, none)) return row_sums_run(args, &state->sums, &p, &places, updates, mode);
     int *winners = args->workspace;
     CUDA_CALL(args->ctx, cudaMemsetAsync(winners, 0xff, (size_t)places.rows * sizeof *winners, stream));
     CUDA_FORWARD(check_indices(args, state->claim, &places, winners));

@@ -6,7 +6,7 @@
 #include "kernels/cuda/scatter.h"
 #include "kernels/cuda/places.cuh"
 #include "kernels/cuda/row_sums.cuh"
-#include "kernels/scatter_mode.h"
+#include "ir/words.h"
 
 template <typename T> __device__ __forceinline__ void gather_places_of(const scatter_rows &s)
 {
@@ -84,16 +84,16 @@ template <typename C> struct reduce_into_row {
     int mode;
     __device__ __forceinline__ C start() const
     {
-        return mode == K_SCATTER_MAX   ? lowest(C())
-               : mode == K_SCATTER_MIN ? highest(C())
-                                       : (C)(mode == K_SCATTER_MUL);
+        return mode == IR_WORD(scatter, max)   ? lowest(C())
+               : mode == IR_WORD(scatter, min) ? highest(C())
+                                       : (C)(mode == IR_WORD(scatter, mul));
     }
     __device__ __forceinline__ C operator()(C a, C b) const
     {
         switch (mode) {
-        case K_SCATTER_ADD: return sum_of(a, b);
-        case K_SCATTER_MUL: return product_of(a, b);
-        case K_SCATTER_MAX: return b > a || b != b ? b : a;
+        case IR_WORD(scatter, add): return sum_of(a, b);
+        case IR_WORD(scatter, mul): return product_of(a, b);
+        case IR_WORD(scatter, max): return b > a || b != b ? b : a;
         default: return b < a || b != b ? b : a;
         }
     }

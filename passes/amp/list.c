@@ -90,9 +90,11 @@ static bool has_attribute(const ir_node *n, const list_condition *c)
     int i = find_attribute(n, c->attribute);
     if (i < 0) return false;
     const ir_attr *attr = &n->attr[i];
-    ir_slot_kind kind = ir_op_get(n->op)->attr[i].kind;
-    if ((kind == IR_SLOT_STR) != (c->word != NULL) || kind == IR_SLOT_DTYPE) return false;
-    if (c->word) return (strcmp(attr->s, c->word) == 0) == (c->comparison == LIST_EQ);
+    const ir_slot *slot = &ir_op_get(n->op)->attr[i];
+    const ir_slot_kind kind = slot->kind;
+    const char *word = kind == IR_SLOT_STR ? attr->s : kind == IR_SLOT_ONE_OF ? slot->words[attr->i] : NULL;
+    if ((word != NULL) != (c->word != NULL) || kind == IR_SLOT_DTYPE) return false;
+    if (word) return (strcmp(word, c->word) == 0) == (c->comparison == LIST_EQ);
     if (kind == IR_SLOT_FLOAT) return compares(attr->f, c->comparison, (double)(float)c->number);
     if (kind == IR_SLOT_DOUBLE) return compares(attr->f, c->comparison, c->number);
     if (kind != IR_SLOT_INTS && kind != IR_SLOT_DIMS) return compares((double)attr->i, c->comparison, c->number);

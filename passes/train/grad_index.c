@@ -29,18 +29,18 @@ static ir_value *gathered(grad *g, ir_value *v)
 }
 
 /* `x` with `updates` at the node's indices. */
-static ir_value *scattered(grad *g, ir_value *x, ir_value *updates, const char *reduction)
+static ir_value *scattered(grad *g, ir_value *x, ir_value *updates, int reduction)
 {
     const ir_op op = by_elements(g) ? IR_OP_scatter_elements : IR_OP_scatter_nd;
     ir_node *n = grad_node(g, op, 3, (ir_value *[]){x, INDICES, updates});
-    if (n) ir_set_str(n, IR_ATTR(scatter_nd, reduction), reduction);
+    if (n) ir_set_int(n, IR_ATTR(scatter_nd, reduction), reduction);
     return ir_done(g->b, n);
 }
 
 /* The sums of `updates` at the node's indices, in the shape of x. */
 static ir_value *sums(grad *g, ir_value *updates)
 {
-    return scattered(g, ir_expand(g->b, NUMBER(0), X->type.dims, X->type.rank), updates, "add");
+    return scattered(g, ir_expand(g->b, NUMBER(0), X->type.dims, X->type.rank), updates, IR_WORD(scatter, add));
 }
 
 bool grad_gather_elements(grad *g) { return (g->dx[0] = sums(g, D)) != NULL; }
@@ -62,7 +62,7 @@ static ir_value *is_last(grad *g)
     ir_set_list(iota, IR_ATTR(iota, size), &count, 1);
     ir_value *number = ir_reshape(g->b, ir_done(g->b, iota), items.dims, items.rank);
     ir_value *zeros = ir_expand(g->b, ir_scalar(g->b, IR_i64, 0), places.dims, places.rank);
-    ir_value *last = BINARY(equal, number, gathered(g, scattered(g, zeros, number, "none")));
+    ir_value *last = BINARY(equal, number, gathered(g, scattered(g, zeros, number, IR_WORD(scatter, none))));
     while (items.rank < UPDATES->type.rank) items.dims[items.rank++] = 1;
     return ir_reshape(g->b, last, items.dims, items.rank);
 }
@@ -72,7 +72,7 @@ static void replaced(grad *g)
 {
     if (g->required[0]) {
         ir_value *zero = ir_expand(g->b, NUMBER(0), UPDATES->type.dims, UPDATES->type.rank);
-        g->dx[0] = scattered(g, D, zero, "none");
+        g->dx[0] = scattered(g, D, zero, IR_WORD(scatter, none));
     }
     if (g->required[2]) g->dx[2] = WHERE(is_last(g), gathered(g, D), NUMBER(0));
 }
@@ -90,13 +90,13 @@ static void multiplied(grad *g)
     ir_value *x = grad_cast_like(g, X, D), *updates = grad_cast_like(g, UPDATES, D);
     if (g->required[0]) {
         ir_value *ones = ir_expand(g->b, NUMBER(1), X->type.dims, X->type.rank);
-        g->dx[0] = BINARY(mul, D, scattered(g, ones, updates, "mul"));
+        g->dx[0] = BINARY(mul, D, scattered(g, ones, updates, IR_WORD(scatter, mul)));
     }
     if (!g->required[2]) return;
     ir_value *is_zero = BINARY(equal, updates, NUMBER(0));
     ir_value *zeros = gathered(g, sums(g, WHERE(is_zero, NUMBER(1), NUMBER(0))));
     ir_value *single = BINARY(and, is_zero, BINARY(equal, zeros, NUMBER(1)));
-    ir_value *others = scattered(g, x, WHERE(single, NUMBER(1), updates), "mul");
+    ir_value *others = scattered(g, x, WHERE(single, NUMBER(1), updates), IR_WORD(scatter, mul));
     ir_value *quotient = BINARY(div, gathered(g, BINARY(mul, D, Y)), WHERE(is_zero, NUMBER(1), updates));
     g->dx[2] = WHERE(single, gathered(g, BINARY(mul, D, others)), quotient);
 }
@@ -106,7 +106,7 @@ static void chosen(grad *g)
 {
     ir_value *is_x = BINARY(equal, X, Y), *is_update = BINARY(equal, UPDATES, gathered(g, Y));
     ir_value *count = scattered(g, WHERE(is_x, NUMBER(1), ir_expand(g->b, NUMBER(0), X->type.dims, X->type.rank)),
-                                WHERE(is_update, NUMBER(1), NUMBER(0)), "add");
+                                WHERE(is_update, NUMBER(1), NUMBER(0)), IR_WORD(scatter, add));
     ir_value *share = BINARY(div, D, count);
     g->dx[0] = WHERE(is_x, share, NUMBER(0));
     if (g->required[2]) g->dx[2] = WHERE(is_update, gathered(g, share), NUMBER(0));
@@ -114,14 +114,12 @@ static void chosen(grad *g)
 
 static bool grad_scatter(grad *g)
 {
-    static const struct {
-        const char *reduction;
-        void (*rule)(grad *g);
-    } rules[] = {{"none", replaced}, {"add", added}, {"mul", multiplied}, {"max", chosen}, {"min", chosen}};
-    const char *reduction = g->n->attr[IR_ATTR(scatter_nd, reduction)].s;
-    size_t i = 0;
-    while (strcmp(rules[i].reduction, reduction) != 0) i++; /* inference has checked the word */
-    rules[i].rule(g);
+    static void (*const rules[])(grad * g) = {[IR_WORD(scatter, none)] = replaced,
+                                              [IR_WORD(scatter, add)] = added,
+                                              [IR_WORD(scatter, mul)] = multiplied,
+                                              [IR_WORD(scatter, max)] = chosen,
+                                              [IR_WORD(scatter, min)] = chosen};
+    rules[g->n->attr[IR_ATTR(scatter_nd, reduction)].i](g);
     return diag_status(g->b->diag) == AMPC_OK;
 }
 

@@ -58,7 +58,7 @@ bool grad_slice_grad(grad *g)
 /* The gradient of a constant border is dropped; that of a copied border is added where the copy came from. */
 bool grad_pad(grad *g)
 {
-    if (strcmp(g->n->attr[IR_ATTR(pad, mode)].s, "constant") != 0) {
+    if (g->n->attr[IR_ATTR(pad, mode)].i != IR_WORD(pad, constant)) {
         ir_node *n = grad_node(g, IR_OP_pad_grad, 1, &D);
         return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(pad_grad, shape), X))) != NULL;
     }

@@ -94,6 +94,12 @@ const form *drawing_any_form(drawing *w);
  * outputs in w->results go to `outputs`, their number to *n. */
 wire drawing_file(drawing *w, int outputs[FORM_POOL], int *n, bool all);
 
+/* ---- generators of several families (forms_pointwise.c) ---- */
+
+void draw_unary(drawing *w, const form *f);
+void draw_binary(drawing *w, const form *f); /* operands that broadcast */
+void draw_chain(drawing *w, const form *f);  /* one or more operands that broadcast */
+
 /* ---- operands ---- */
 
 /* Returns a tensor of w->type with a rank from `min` to `max`, usually an existing one. */

@@ -1,14 +1,6 @@
 /* forms_activation.c - generators of activations, trigonometric and bitwise operators, random numbers, quantisation. */
 #include "tests/forms/form.h"
 
-static void draw_plain(drawing *w, const form *f)
-{
-    node n = {0};
-    const tensor x = any_operand(w, f, 0, 5);
-    node_operand(w, &n, &x);
-    form_add(w, f, &n, 1);
-}
-
 /* The float attributes of an operator, with their defaults. */
 static const struct {
     const char *op, *name;
@@ -47,27 +39,6 @@ static void draw_prelu(drawing *w, const form *f)
     const tensor x = any_operand(w, f, 0, 5), slope = smaller_operand(w, f, &x);
     node_operand(w, &n, &x);
     node_operand(w, &n, &slope);
-    form_add(w, f, &n, 1);
-}
-
-static void draw_mean(drawing *w, const form *f)
-{
-    node n = {0};
-    const tensor x = any_operand(w, f, 0, 5);
-    node_operand(w, &n, &x);
-    for (int i = choose(w->c, 4); i > 0; i--) {
-        const tensor y = smaller_operand(w, f, &x);
-        node_operand(w, &n, &y);
-    }
-    form_add(w, f, &n, 1);
-}
-
-static void draw_bitwise(drawing *w, const form *f)
-{
-    node n = {0};
-    const tensor x = any_operand(w, f, 0, 5), y = broadcast_operand(w, f, &x);
-    node_operand(w, &n, &x);
-    node_operand(w, &n, &y);
     form_add(w, f, &n, 1);
 }
 
@@ -207,15 +178,15 @@ static void draw_integer_convolution(drawing *w, const form *f)
 #define DRAWN "the result does not depend on the operand's elements"
 
 const form forms_activation[] = {
-    {"Tan", draw_plain, "f", -1, 1, NULL, false},
-    {"Asin", draw_plain, "f", -0.9, 0.9, NULL, false},
-    {"Acos", draw_plain, "f", -0.9, 0.9, NULL, false},
-    {"Atan", draw_plain, "f", -3, 3, NULL, false},
-    {"Sinh", draw_plain, "f", -2, 2, NULL, false},
-    {"Cosh", draw_plain, "f", -2, 2, NULL, false},
-    {"Asinh", draw_plain, "f", -3, 3, NULL, false},
-    {"Acosh", draw_plain, "f", 1.2, 4, NULL, false},
-    {"Atanh", draw_plain, "f", -0.9, 0.9, NULL, false},
+    {"Tan", draw_unary, "f", -1, 1, NULL, false},
+    {"Asin", draw_unary, "f", -0.9, 0.9, NULL, false},
+    {"Acos", draw_unary, "f", -0.9, 0.9, NULL, false},
+    {"Atan", draw_unary, "f", -3, 3, NULL, false},
+    {"Sinh", draw_unary, "f", -2, 2, NULL, false},
+    {"Cosh", draw_unary, "f", -2, 2, NULL, false},
+    {"Asinh", draw_unary, "f", -3, 3, NULL, false},
+    {"Acosh", draw_unary, "f", 1.2, 4, NULL, false},
+    {"Atanh", draw_unary, "f", -0.9, 0.9, NULL, false},
     {"HardSigmoid", draw_activation, "f", -3, 3, NULL, false},
     {"HardSwish", draw_activation, "f", -4, 4, NULL, false},
     {"LeakyRelu", draw_activation, "f", -2, 2, NULL, false},
@@ -226,14 +197,14 @@ const form forms_activation[] = {
     {"Mish", draw_activation, "f", -4, 4, NULL, false},
     {"Swish", draw_activation, "f", -4, 4, NULL, false},
     {"Shrink", draw_activation, "f", -2, 2, NULL, false},
-    {"IsNaN", draw_plain, "f", -2, 2, WHOLE, false},
+    {"IsNaN", draw_unary, "f", -2, 2, WHOLE, false},
     {"IsInf", draw_is_inf, "f", -2, 2, WHOLE, false},
     {"PRelu", draw_prelu, "f", -2, 2, NULL, false},
-    {"Mean", draw_mean, "f", -2, 2, NULL, false},
-    {"BitwiseNot", draw_plain, "is", -9, 9, WHOLE, false},
-    {"BitwiseAnd", draw_bitwise, "is", -9, 9, WHOLE, false},
-    {"BitwiseOr", draw_bitwise, "is", -9, 9, WHOLE, false},
-    {"BitwiseXor", draw_bitwise, "is", -9, 9, WHOLE, false},
+    {"Mean", draw_chain, "f", -2, 2, NULL, false},
+    {"BitwiseNot", draw_unary, "is", -9, 9, WHOLE, false},
+    {"BitwiseAnd", draw_binary, "is", -9, 9, WHOLE, false},
+    {"BitwiseOr", draw_binary, "is", -9, 9, WHOLE, false},
+    {"BitwiseXor", draw_binary, "is", -9, 9, WHOLE, false},
     {"BitShift", draw_shift, "i", 0, 7, WHOLE, false},
     {"RandomNormalLike", draw_random_like, "f", -2, 2, DRAWN, true},
     {"RandomUniformLike", draw_random_like, "f", -2, 2, DRAWN, true},

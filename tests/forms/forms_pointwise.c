@@ -1,7 +1,7 @@
 /* forms_pointwise.c - generators of the operators that compute each element from elements of the same position. */
 #include "tests/forms/form.h"
 
-static void draw_unary(drawing *w, const form *f)
+void draw_unary(drawing *w, const form *f)
 {
     node n = {0};
     const tensor x = any_operand(w, f, 0, 5);
@@ -9,7 +9,7 @@ static void draw_unary(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
-static void draw_binary(drawing *w, const form *f)
+void draw_binary(drawing *w, const form *f)
 {
     node n = {0};
     const tensor x = any_operand(w, f, 0, 5), y = broadcast_operand(w, f, &x);
@@ -19,7 +19,7 @@ static void draw_binary(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
-static void draw_chain(drawing *w, const form *f)
+void draw_chain(drawing *w, const form *f)
 {
     node n = {0};
     const tensor x = any_operand(w, f, 0, 5);

@@ -261,13 +261,8 @@ static tensor constant(drawing *w, int type, const tensor *shape, const void *da
     char text[128];
     const tensor t = named(w, type, shape);
     wire value = tensor_new(t.name, type, format_dims(&t, true, text), data, size);
-    if (choose(w->c, 2)) {
-        model_tensor(&w->m, value);
-    } else {
-        node k = node_new("Constant", "", t.name);
-        node_tensor(&k, "value", value);
-        model_add(&w->m, &k);
-    }
+    if (choose(w->c, 2)) model_tensor(&w->m, value);
+    else model_constant(&w->m, t.name, value);
     return t;
 }
 

@@ -5,7 +5,7 @@ usage: python tests/fuzz/differential.py BUILD [--first N] [--count N] [--op OPE
 BUILD/tests/differential draws the graphs and runs them (differential.c). onnxruntime, its graph optimisations off, runs the
 same models with the same inputs; what it refuses is run by onnx.reference. An output differs if an element differs by more
 than TOLERANCE of its type, relative to the largest element of the output: a few units in the last place of f16 and bf16,
-sums of up to 2,000 products in f32 and f64.
+sums of up to 2,000 products in f32 and f64. The error of a single sum or mean is relative to its largest term.
 
 Rounding can grow along a graph. If an output differs, each node is therefore run alone on the operands that ampc computed,
 by onnxruntime, by onnx.reference, and by onnxruntime with f32 operands. A node that differs from all of
@@ -128,8 +128,8 @@ def run_reference(model, feeds):
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def difference(got, want, coarse=False):
-    """What is wrong with `got`; None: nothing. coarse: `want` was computed in f32."""
+def difference(got, want, coarse=False, least=1e-5):
+    """What is wrong with `got`; None: nothing. coarse: `want` was computed in f32. least: of what errors are relative to."""
     want = np.asarray(want)
     tolerance = max(TOLERANCE.get(got.dtype.type, 0), TOLERANCE[np.float32] if coarse else 0)
     if got.shape != want.shape:
@@ -141,9 +141,9 @@ def difference(got, want, coarse=False):
     else:
         a, b = got.astype(np.float64), want.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        scale = np.abs(b[np.isfinite(b)]).max(initial=0)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=least)
         with np.errstate(all="ignore"):
-            wrong = np.where(finite, np.abs(a - b) > tolerance * max(scale, 1e-5),
+            wrong = np.where(finite, np.abs(a - b) > tolerance * scale,
                              ~((a == b) | (np.isnan(a) & np.isnan(b))))
     if not wrong.any():
         return None
@@ -151,9 +151,9 @@ def difference(got, want, coarse=False):
     return f"{int(wrong.sum())} of {wrong.size} elements, {list(at)} is {got[at]}, not {want[at]}"
 
 
-def differences(outputs, wanted, coarse=False):
-    """Name -> what is wrong, for the outputs that are not random."""
-    found = {t.name: difference(t.array, wanted[t.name], coarse) for t in outputs if not t.random and t.name in wanted}
+def differences(outputs, wanted, *how):
+    """Name -> what is wrong, for the outputs that are not random. how: as of difference."""
+    found = {t.name: difference(t.array, wanted[t.name], *how) for t in outputs if not t.random and t.name in wanted}
     return {name: text for name, text in found.items() if text}
 
 
@@ -442,6 +442,13 @@ def judgements(model, node, values):
         yield "onnxruntime in f32", results
 
 
+def largest_term(node, operands):
+    """What the error of a sum is relative to, if it may cancel out to 0."""
+    x = operands[0].astype(np.float64) if operands else np.zeros(0)
+    sums = node.op_type in "GlobalAveragePool NegativeLogLikelihoodLoss ReduceLogSumExp ReduceMean ReduceSum".split()
+    return np.abs(x[np.isfinite(x)]).max(initial=1e-5) if sums else 1e-5
+
+
 def check_node(model, node, values):
     """(finding, exception) of a node that ampc has run: texts or None."""
     got = [values[o] for o in node.output if o in values]
@@ -450,7 +457,7 @@ def check_node(model, node, values):
     for name, wanted in judgements(model, node, values):
         if isinstance(wanted, str):
             continue
-        found = differences(got, wanted, name.endswith("f32"))
+        found = differences(got, wanted, name.endswith("f32"), largest_term(node, operands))
         if not found:
             return None, f"{node.op_type}: {', '.join(texts)} and {name} differ" if texts else None
         texts[name] = "; ".join(found.values())

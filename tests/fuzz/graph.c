@@ -349,8 +349,6 @@ static int draw_list(drawing *w, const ir_node *n, const ir_slot *slot, int64_t 
 
 static void draw_attribute(drawing *w, ir_node *n, int i)
 {
-    static const char *const words[] = {"constant", "reflect", "edge", "wrap", "none", "sum", "mean", "mean", "other"};
-    static const char *const methods[] = {"nearest", "linear", "cubic", "linear"};
     static const double numbers[] = {0, 0.5, 1, 0.9, 1e-5, 2, -1, 1e30};
     static const int64_t integers_[] = {0, 1, -1, 2, 3, -2, 1, 100, INT64_MIN, INT64_MAX};
     const ir_slot *slot = &ir_op_get(n->op)->attr[i];
@@ -364,7 +362,13 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
     case IR_SLOT_FLOAT:
     case IR_SLOT_DOUBLE: ir_set_float(n, i, CHOOSE(w->c, numbers)); return;
     case IR_SLOT_DTYPE: ir_set_dtype(n, i, draw_dtype(w->c, is_named(slot, "type") ? IR_GROUP_I : IR_GROUP_U)); return;
-    case IR_SLOT_STR: ir_set_str(n, i, is_named(slot, "method") ? CHOOSE(w->c, methods) : CHOOSE(w->c, words)); return;
+    case IR_SLOT_STR: ir_set_str(n, i, "other"); return;
+    case IR_SLOT_ONE_OF: {
+        int count = 0;
+        while (slot->words[count]) count++;
+        ir_set_int(n, i, choose(w->c, count));
+        return;
+    }
     default: ir_set_list(n, i, list, draw_list(w, n, slot, list));
     }
 }

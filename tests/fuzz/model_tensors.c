@@ -128,13 +128,8 @@ const char *add_numbers(drawing *w, const int64_t *items, int n, char name[12])
     snprintf(text, sizeof text, "%d", n);
     wire value = tensor_new(t.name, INT64, text, items, (size_t)n * 8);
     memcpy(name, t.name, sizeof t.name);
-    if (choose(w->c, 2)) {
-        model_tensor(&w->m, value);
-    } else {
-        node k = node_new("Constant", "", t.name);
-        node_tensor(&k, "value", value);
-        model_add(&w->m, &k);
-    }
+    if (choose(w->c, 2)) model_tensor(&w->m, value);
+    else model_constant(&w->m, t.name, value);
     return name;
 }
 

@@ -119,6 +119,11 @@ static ir_value *build_slice_grad(ir_builder *b, const gradient_row *r, ir_value
     return ir_done(b, n);
 }
 
+static void set_word(ir_node *n, int attr, const char *word)
+{
+    if (n) ir_set_int(n, attr, ir_words_find(ir_op_get(n->op)->attr[attr].words, word));
+}
+
 static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     int rank = in[0]->type.rank;
@@ -130,7 +135,7 @@ static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, 
     ir_node *n = ir_new(b, IR_OP_pad, 1, in[0]);
     ir_set_list(n, IR_ATTR(pad, before), before, rank);
     ir_set_list(n, IR_ATTR(pad, after), after, rank);
-    ir_set_str(n, IR_ATTR(pad, mode), r->text);
+    set_word(n, IR_ATTR(pad, mode), r->text);
     return ir_done(b, n);
 }
 
@@ -148,7 +153,7 @@ static ir_value *build_index(ir_builder *b, const gradient_row *r, ir_value **in
     (void)set;
     ir_node *n = ir_new_array(b, r->op, r->n_in, in, 0);
     ir_set_int(n, 0, r->p[0]);
-    if (r->text) ir_set_str(n, IR_ATTR(scatter_nd, reduction), r->text);
+    if (r->text) set_word(n, IR_ATTR(scatter_nd, reduction), r->text);
     return ir_done(b, n);
 }
 
@@ -238,9 +243,9 @@ static ir_value *build_resize(ir_builder *b, const gradient_row *r, ir_value **i
     ir_set_list(n, IR_ATTR(resize, shape), shape, rank);
     ir_set_list(n, IR_ATTR(resize, axes), axes, count);
     if (r->p[3]) ir_set_list(n, IR_ATTR(resize, scales), scales, 2 * count);
-    ir_set_str(n, IR_ATTR(resize, method), r->text);
-    ir_set_str(n, IR_ATTR(resize, coordinates), coordinates[set % 4]);
-    ir_set_str(n, IR_ATTR(resize, rounding), roundings[set / 2 % 4]);
+    set_word(n, IR_ATTR(resize, method), r->text);
+    set_word(n, IR_ATTR(resize, coordinates), coordinates[set % 4]);
+    set_word(n, IR_ATTR(resize, rounding), roundings[set / 2 % 4]);
     ir_set_bool(n, IR_ATTR(resize, antialias), set % 3 == 1 && r->text[0] != 'n');
     ir_set_bool(n, IR_ATTR(resize, exclude_outside), set % 3 == 2);
     return ir_done(b, n);
@@ -252,8 +257,8 @@ static ir_value *build_grid_sample(ir_builder *b, const gradient_row *r, ir_valu
     static const char *const borders[] = {"zeros", "border", "reflection"};
     (void)set;
     ir_node *n = ir_new(b, IR_OP_grid_sample, 2, in[0], in[1]);
-    ir_set_str(n, IR_ATTR(grid_sample, method), r->text);
-    ir_set_str(n, IR_ATTR(grid_sample, border), borders[r->p[0]]);
+    set_word(n, IR_ATTR(grid_sample, method), r->text);
+    set_word(n, IR_ATTR(grid_sample, border), borders[r->p[0]]);
     ir_set_bool(n, IR_ATTR(grid_sample, align_corners), r->p[1]);
     ir_set_bool(n, IR_ATTR(grid_sample, absolute), r->p[2]);
     return ir_done(b, n);
@@ -364,7 +369,7 @@ static ir_value *build_loss(ir_builder *b, const gradient_row *r, ir_value **in,
     static const char *const reductions[] = {"mean", "sum", "none"};
     ir_node *n = ir_new(b, r->op, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
     ir_set_int(n, IR_ATTR(nll_loss, ignore_index), set % 2 ? 1 : INT64_MIN);
-    ir_set_str(n, IR_ATTR(nll_loss, reduction), reductions[set % 3]);
+    set_word(n, IR_ATTR(nll_loss, reduction), reductions[set % 3]);
     return ir_done(b, n);
 }
 

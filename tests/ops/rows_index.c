@@ -78,15 +78,16 @@ static void gather_reference(ops_case *c)
 
 static void scatter_reference(ops_case *c)
 {
-    const char *reduction = c->attr[IR_ATTR(scatter_nd, reduction)].s;
     memcpy(c->expected[0], c->x[0], (size_t)k_count(&c->out[0]) * sizeof(double));
     for (int64_t i = 0; i < k_count(&c->in[2]); i++) {
         double *y = &c->expected[0][place(c, &c->out[0], &c->in[2], i)], u = c->x[2][i];
-        if (strcmp(reduction, "none") == 0) *y = u;
-        else if (strcmp(reduction, "add") == 0) *y += u;
-        else if (strcmp(reduction, "mul") == 0) *y *= u;
-        else if (strcmp(reduction, "max") == 0) *y = fmax(*y, u);
-        else *y = fmin(*y, u);
+        switch (c->attr[IR_ATTR(scatter_nd, reduction)].i) {
+        case IR_WORD(scatter, none): *y = u; break;
+        case IR_WORD(scatter, add): *y += u; break;
+        case IR_WORD(scatter, mul): *y *= u; break;
+        case IR_WORD(scatter, max): *y = fmax(*y, u); break;
+        default: *y = fmin(*y, u);
+        }
     }
 }
 
@@ -149,7 +150,6 @@ static void enlarge(ops_case *c)
 /* Crowded indices make many updates of one place. Factors are near 1 for floats and -1, 0 or 1 for integers. */
 static void scatter(const ops_row *row, ir_dtype t)
 {
-    static const char *const reductions[] = {"none", "add", "mul", "max", "min"};
     const layout *l;
     for (int s = 0; (l = layout_of(row->op, s / 10)); s++) {
         const int reduction = s % 5;
@@ -161,16 +161,18 @@ static void scatter(const ops_row *row, ir_dtype t)
         indices_in(&c, l, s & 1 ? IR_i32 : IR_i64, s / 5 % 2);
         const int rank = items_shape(row->op, l, dims);
         double *u = case_in(&c, t, rank, dims, LOW, HIGH);
-        for (int64_t i = 0; reduction == 2 && i < k_count(&c.in[2]); i++)
+        for (int64_t i = 0; reduction == IR_WORD(scatter, mul) && i < k_count(&c.in[2]); i++)
             u[i] = ir_dtype_is_float(t) ? (i % 2 ? 1.0009765625 : 0.9990234375) : u[i] < 0 ? -1 : 1;
-        for (int64_t i = 0; t == IR_u8 && reduction == 2 && i < k_count(&c.in[2]); i++) u[i] = 1;
-        for (int64_t i = 0; !ir_dtype_is_float(t) && reduction == 1 && i < k_count(&c.in[2]); i++) u[i] = i % 5 == 0;
-        if (t == IR_u64 && reduction > 2) enlarge(&c);
+        for (int64_t i = 0; t == IR_u8 && reduction == IR_WORD(scatter, mul) && i < k_count(&c.in[2]); i++) u[i] = 1;
+        for (int64_t i = 0; !ir_dtype_is_float(t) && reduction == IR_WORD(scatter, add) && i < k_count(&c.in[2]); i++)
+            u[i] = i % 5 == 0;
+        if (t == IR_u64 && reduction >= IR_WORD(scatter, max)) enlarge(&c);
         c.attr[0].i = l->first;
-        c.attr[IR_ATTR(scatter_nd, reduction)].s = reductions[reduction];
+        c.attr[IR_ATTR(scatter_nd, reduction)].i = reduction;
         case_out(&c, t, l->rank, l->x);
         c.floor = 1;
-        c.units = reduction == 1 || reduction == 2 ? 2000 : 0; /* thousands of terms */
+        c.units = reduction == IR_WORD(scatter, add) || reduction == IR_WORD(scatter, mul) ? 2000
+                                                                                           : 0; /* thousands of terms */
         case_check(&c, scatter_reference);
         case_end(&c);
     }
@@ -191,7 +193,7 @@ static void out_of_range(const ops_row *row, ir_dtype t)
         double *at = case_in(&c, IR_i64, 2, indices, 0, 4);
         if (back) case_in(&c, t, 2, items, LOW, HIGH);
         c.attr[0].i = 0;
-        if (back) c.attr[IR_ATTR(scatter_nd, reduction)].s = s & 4 ? "add" : "none";
+        if (back) c.attr[IR_ATTR(scatter_nd, reduction)].i = s & 4 ? IR_WORD(scatter, add) : IR_WORD(scatter, none);
         case_out(&c, t, 2, back ? x : items);
         at[633] = -5;
         assert_int_equal(case_run(&c), AMPC_OK);
@@ -212,7 +214,7 @@ static void not_a_number(const ops_row *row, ir_dtype t)
         memcpy(case_in(&c, t, 1, three, 0, 1), (double[]){NAN, 1, -1}, 3 * sizeof(double));
         memcpy(case_in(&c, IR_i64, 2, indices, 0, 1), (double[]){0, 1, 2, 1}, 4 * sizeof(double));
         memcpy(case_in(&c, t, 1, four, 0, 1), (double[]){5, NAN, 7, 3}, 4 * sizeof(double));
-        c.attr[IR_ATTR(scatter_nd, reduction)].s = s ? "min" : "max";
+        c.attr[IR_ATTR(scatter_nd, reduction)].i = s ? IR_WORD(scatter, min) : IR_WORD(scatter, max);
         case_out(&c, t, 1, three);
         assert_int_equal(case_run(&c), AMPC_OK);
         for (int i = 0; i < 3; i++) {

@@ -13,7 +13,6 @@ static const struct {
               OPS_EDGES(EDGE)
 #undef EDGE
 };
-static const char *const reductions[] = {"none", "sum", "mean"};
 enum { SHAPES = sizeof shapes / sizeof *shapes, VARIANTS = 3 * 2 * 2 }; /* reduction, weights, ignored labels */
 
 static int64_t inner(const k_view *x)
@@ -40,7 +39,7 @@ static item item_of(const ops_case *c, int x, int label, int weights, int64_t i)
     int64_t stride = inner(&c->in[x]), classes = c->in[x].dims[1];
     item m = {i / stride * stride * classes + i % stride, stride, classes, -1, weight(c, label, weights, i), 1};
     if (c->x[label][i] != (double)c->attr[0].i) m.label = (int64_t)c->x[label][i];
-    if (c->attr[1].s[0] != 'm') return m;
+    if (c->attr[1].i != IR_WORD(loss, mean)) return m;
     m.total = 0;
     for (int64_t k = 0; k < k_count(&c->in[label]); k++) m.total += weight(c, label, weights, k);
     return m;
@@ -63,14 +62,14 @@ static void loss_reference(ops_case *c)
         item m = item_of(c, 0, 1, 2, i);
         double e = entropy ? log_sum(c->x[0], &m) : 0;
         double loss = m.label < 0 ? 0 : m.weight * (e - c->x[0][m.start + m.label * m.stride]);
-        if (c->attr[1].s[0] == 'n') c->expected[0][i] = loss;
+        if (c->attr[1].i == IR_WORD(loss, none)) c->expected[0][i] = loss;
         if (entropy && k_present(&c->out[1])) c->expected[1][i] = e;
         for (int64_t k = 0; entropy && k_present(&c->out[2]) && k < m.classes; k++)
             c->expected[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
         sum += loss;
         total += m.weight;
     }
-    if (c->attr[1].s[0] != 'n') c->expected[0][0] = c->attr[1].s[0] == 's' ? sum : sum / total;
+    if (c->attr[1].i != IR_WORD(loss, none)) c->expected[0][0] = c->attr[1].i == IR_WORD(loss, sum) ? sum : sum / total;
 }
 
 static void loss_grad_reference(ops_case *c)
@@ -79,7 +78,7 @@ static void loss_grad_reference(ops_case *c)
     int x = 1, label = entropy ? 3 : 2;
     for (int64_t i = 0; i < k_count(&c->in[label]); i++) {
         item m = item_of(c, x, label, label + 1, i);
-        double dloss = c->x[0][c->attr[1].s[0] == 'n' ? i : 0] * m.weight / m.total;
+        double dloss = c->x[0][c->attr[1].i == IR_WORD(loss, none) ? i : 0] * m.weight / m.total;
         for (int64_t k = 0; k < m.classes; k++) {
             int64_t at = m.start + k * m.stride;
             double slope = (entropy ? exp(c->x[x][at] - c->x[2][i]) : 0) - (k == m.label);
@@ -110,7 +109,7 @@ static void loss(const ops_row *row, ir_dtype t)
         int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
         case_begin(&c, row->op);
-        c.attr[1].s = reductions[variant / 4];
+        c.attr[1].i = variant / 4;
         case_in(&c, t, shapes[s].rank, shapes[s].dims, entropy ? -5 : -9, entropy ? 5 : 0);
         labels_in(&c, variant & 1 ? wide : t, s, variant);
         case_out(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items);
@@ -134,7 +133,7 @@ static void loss_grad(const ops_row *row, ir_dtype t)
         int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
         case_begin(&c, row->op);
-        c.attr[1].s = reductions[variant / 4];
+        c.attr[1].i = variant / 4;
         case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
         case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
         if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 5, 8);

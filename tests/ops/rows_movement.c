@@ -230,17 +230,15 @@ static const struct {
     {2, {3, 5}, {-1, -1}, {-1, -3}},
     {1, {1}, {0}, {0}},
 };
-static const char *const pad_modes[] = {"constant", "reflect", "edge", "wrap"};
-
-static bool pad_source(const ops_case *c, const k_view *plain, int before, char mode, int64_t *at)
+static bool pad_source(const ops_case *c, const k_view *plain, int before, int64_t mode, int64_t *at)
 {
     for (int d = 0; d < plain->rank; d++) {
         int64_t n = plain->dims[d], i = at[d] - c->attr[before].list.items[d];
-        if (mode == 'c' && (i < 0 || i >= n)) return false;
-        if (mode == 'e') i = i < 0 ? 0 : i >= n ? n - 1 : i;
-        while (mode == 'w' && i < 0) i += n;
-        while (mode == 'w' && i >= n) i -= n;
-        while (mode == 'r' && (i < 0 || i >= n)) i = n == 1 ? 0 : i < 0 ? -i : 2 * (n - 1) - i;
+        if (mode == IR_WORD(pad, constant) && (i < 0 || i >= n)) return false;
+        if (mode == IR_WORD(pad, edge)) i = i < 0 ? 0 : i >= n ? n - 1 : i;
+        while (mode == IR_WORD(pad, wrap) && i < 0) i += n;
+        while (mode == IR_WORD(pad, wrap) && i >= n) i -= n;
+        while (mode == IR_WORD(pad, reflect) && (i < 0 || i >= n)) i = n == 1 ? 0 : i < 0 ? -i : 2 * (n - 1) - i;
         at[d] = i;
     }
     return true;
@@ -252,7 +250,7 @@ static void pad_reference(ops_case *c)
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->out[0], i, at);
         double value = k_present(&c->in[1]) ? c->x[1][0] : 0;
-        c->expected[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before), c->attr[IR_ATTR(pad, mode)].s[0], at)
+        c->expected[0][i] = pad_source(c, &c->in[0], IR_ATTR(pad, before), c->attr[IR_ATTR(pad, mode)].i, at)
                                 ? c->x[0][case_offset(&c->in[0], at)]
                                 : value;
     }
@@ -264,7 +262,7 @@ static void pad_grad_reference(ops_case *c)
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         int64_t at[IR_MAX_RANK];
         case_coordinates(&c->in[0], i, at);
-        if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before), c->attr[IR_ATTR(pad_grad, mode)].s[0], at))
+        if (pad_source(c, &c->out[0], IR_ATTR(pad_grad, before), c->attr[IR_ATTR(pad_grad, mode)].i, at))
             c->expected[0][case_offset(&c->out[0], at)] += c->x[0][i];
     }
 }
@@ -282,7 +280,7 @@ static void pad(const ops_row *row, ir_dtype t)
         case_in(&c, t, rank, back ? padded : plain, LOW, HIGH);
         if (!back && s & 4) case_in(&c, t, 0, NULL, 5, 6);
         else if (!back) case_absent(&c);
-        c.attr[back ? IR_ATTR(pad_grad, mode) : IR_ATTR(pad, mode)].s = pad_modes[s % 4];
+        c.attr[back ? IR_ATTR(pad_grad, mode) : IR_ATTR(pad, mode)].i = s % 4;
         case_list(&c, back ? IR_ATTR(pad_grad, before) : IR_ATTR(pad, before), pads[s / 4].before, rank);
         case_list(&c, back ? IR_ATTR(pad_grad, after) : IR_ATTR(pad, after), pads[s / 4].after, rank);
         if (back) case_list(&c, IR_ATTR(pad_grad, shape), plain, rank);

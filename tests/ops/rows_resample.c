@@ -171,9 +171,9 @@ static void resize(const ops_row *row, ir_dtype t)
         case_list(&c, IR_ATTR(resize, axes), axes, n);
         if (now->scale[0]) case_list(&c, IR_ATTR(resize, scales), scales, 2 * n);
         if (now->end != now->start) case_list(&c, IR_ATTR(resize, region), region, 4 * n);
-        c.attr[IR_ATTR(resize, method)].s = now->method;
-        c.attr[IR_ATTR(resize, coordinates)].s = now->coordinates;
-        c.attr[IR_ATTR(resize, rounding)].s = now->rounding;
+        c.attr[IR_ATTR(resize, method)].i = ir_words_find(ir_words_sampling, now->method);
+        c.attr[IR_ATTR(resize, coordinates)].i = ir_words_find(ir_words_coordinates, now->coordinates);
+        c.attr[IR_ATTR(resize, rounding)].i = ir_words_find(ir_words_rounding, now->rounding);
         c.attr[IR_ATTR(resize, cubic)].f = now->cubic;
         c.attr[IR_ATTR(resize, exclude_outside)].i = now->exclude;
         c.attr[IR_ATTR(resize, antialias)].i = now->antialias;

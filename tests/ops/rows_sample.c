@@ -190,8 +190,8 @@ static void grid_sample(const ops_row *row, ir_dtype t)
         if (back) case_in(&c, t, rank, y, -2, 2);
         case_in(&c, t, rank, x, -2, 2);
         set_grid(&c, case_in(&c, t, rank, grid, -40, 40), count);
-        c.attr[IR_ATTR(grid_sample, method)].s = now->method;
-        c.attr[IR_ATTR(grid_sample, border)].s = now->border;
+        c.attr[IR_ATTR(grid_sample, method)].i = ir_words_find(ir_words_sampling, now->method);
+        c.attr[IR_ATTR(grid_sample, border)].i = ir_words_find(ir_words_border, now->border);
         c.attr[IR_ATTR(grid_sample, align_corners)].i = now->corners;
         c.attr[IR_ATTR(grid_sample, absolute)].i = now->absolute;
         case_out(&c, back && s >= IMAGES ? IR_NO_DTYPE : t, rank, back ? x : y);

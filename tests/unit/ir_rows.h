@@ -87,6 +87,7 @@ static inline void read_attribute(ir_node *n, const char *word)
     case IR_SLOT_DOUBLE: ir_set_float(n, i, strtod(value, NULL)); break;
     case IR_SLOT_DTYPE: ir_set_dtype(n, i, ir_dtype_parse(value)); break;
     case IR_SLOT_STR: ir_set_str(n, i, value); break;
+    case IR_SLOT_ONE_OF: ir_set_int(n, i, ir_words_find(info->attr[i].words, value)); break;
     default: ir_set_list(n, i, items, read_list(value, items));
     }
 }

@@ -183,6 +183,14 @@ static inline void model_node(model *m, const char *op, const char *inputs, cons
     model_add(m, &n);
 }
 
+/* A tensor as the result of a Constant node. */
+static inline void model_constant(model *m, const char *name, wire t)
+{
+    node k = node_new("Constant", "", name);
+    node_tensor(&k, "value", t);
+    model_add(m, &k);
+}
+
 static inline void model_opset(wire *file, const char *domain, int version)
 {
     wire set = {0};

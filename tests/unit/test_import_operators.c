@@ -332,7 +332,7 @@ static const refusal refusals[] = {
     {{10, "1,2,4,6", "Upsample", "x,twice", "", "deprecated"}, AMPC_REJECTED},
     {{7, "1,2,4,6", "Upsample", "x", "scales=[1.0,2.0]", "needs 4 scales, has 2"}, AMPC_REJECTED},
     {{18, "2,3", "Split", "x", "num_outputs=2", "num_outputs is 2, but there are 1"}, AMPC_REJECTED},
-    {{20, "2,3", "Gelu", "x", "approximate='sigmoid'", "approximate is 'sigmoid'"}, AMPC_REJECTED},
+    {{20, "2,3", "Gelu", "x", "approximate='sigmoid'", "unknown approximate 'sigmoid'"}, AMPC_REJECTED},
     {{17, "2,3", "Gelu", "x", "", "operator Gelu needs opset 20 or later, the model has 17"}, AMPC_UNSUPPORTED},
     {{11, "2,3", "BitShift", "one,two", "", "direction is ''"}, AMPC_REJECTED},
     {{11, "2,3", "BitShift", "one,two", "direction='LEFT'", "unsigned integer type"}, AMPC_REJECTED},
