@@ -289,7 +289,7 @@ static ampc_status launch_crop(const k_args *args, const k_view *dy, const k_vie
 {
     int64_t back[IR_MAX_RANK];
     for (int a = 0; a < dx->rank; a++) back[a] = -before[a];
-    return launch_pad(args, pad_of(dx, dy, back, 'c'), dy, dx, NULL);
+    return launch_pad(args, pad_of(dx, dy, back, IR_WORD(pad, constant)), dy, dx, NULL);
 }
 
 static ampc_status pad_grad_run(const k_args *args)

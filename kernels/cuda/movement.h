@@ -32,12 +32,12 @@ typedef struct move_transpose {
     long long dst_stride;    /* between rows of dst; columns are adjacent */
 } move_transpose;
 
+/* `mode` is of ir_words_pad, also below. */
 typedef struct move_pad {
     const void *src, *value; /* value NULL: pad with 0 */
     void *dst;
     long long count; /* of dst */
-    int rank;
-    int mode;                                                                                         /* ir_words_pad */
+    int rank, mode;
     long long padded[OPERAND_RANK], plain[OPERAND_RANK], before[OPERAND_RANK], strides[OPERAND_RANK]; /* of src */
 } move_pad;
 
@@ -47,7 +47,7 @@ typedef struct move_unpad {
     void *y;
     int x_dtype, y_dtype;
     long long outer, padded, plain, inner, before;
-    int mode; /* ir_words_pad */
+    int mode;
 } move_unpad;
 
 typedef struct move_choice {
