@@ -300,11 +300,13 @@ def is_cancelling(node, operands):
         return bool((x.var(axes) <= 1e-2 * (x**2).mean(axes)).any())
 
 
-def is_short_resized(node, operands):
-    """An axis whose result has one element, but not an integer multiple of the scale."""
-    scales = operands[-1]
-    return attributes(node).get("coordinate_transformation_mode") == b"pytorch_half_pixel" and is_float(scales) and any(
-        1 < n * s < 2 for n, s in zip(operands[0].shape, scales))
+def is_inexact_size(node, operands):
+    """A mode that depends on the size of the result, where that is 1 or not the product of size and scale."""
+    mode, numbers = attributes(node).get("coordinate_transformation_mode"), operands[-1]
+    sizes = operands[0].shape * numbers if is_float(numbers) else numbers
+    if mode == b"tf_crop_and_resize":
+        return bool((sizes != np.floor(sizes)).any())
+    return mode == b"pytorch_half_pixel" and bool((np.floor(sizes) == 1).any())
 
 
 def rounds_between(node, operands):
@@ -340,14 +342,14 @@ EXCEPTIONS = [
     ("MaxPool AveragePool Conv", "onnxruntime crops with auto_pad if strides are larger than the window", is_cropped_same),
     ("QuantizeLinear", UNDEFINED + "the integer of NaN: here 0", quantised_nan),
     ("DynamicQuantizeLinear", UNDEFINED + "the range of NaN and infinity", any_special),
-    ("GridSample", UNDEFINED + "the sample at NaN or infinity", lambda n, o: has_special(o[1])),
+    ("GridSample", UNDEFINED + "the sample at NaN or infinity, and 0 * infinity in taps without weight", any_special),
     ("Resize Upsample", UNDEFINED + "0 * infinity in taps without weight; onnx.reference makes infinity finite", any_special),
     ("Resize", "onnxruntime ignores the region where the scale is 1, and onnx.reference rounds outwards at its end",
      is_uncropped_axis),
     ("Resize", "onnxruntime refuses cubic f64, and onnx.reference computes the weights in f32",
      lambda n, o: is_double(n, o) and attributes(n).get("mode") == b"cubic"),
-    ("Resize", "onnxruntime refuses the type, and onnx.reference does not round the size down for pytorch_half_pixel",
-     is_short_resized),
+    ("Resize", "onnxruntime refuses it, and onnx.reference takes a fractional length, and position -0.5 if the length is 1",
+     is_inexact_size),
     ("RoiAlign", UNDEFINED + "regions with NaN or infinity", lambda n, o: has_special(o[1])),
     ("RoiAlign", UNDEFINED + "NaN: here the largest value, as in MaxPool", any_special),
     ("DeformConv", UNDEFINED + "offsets of NaN or infinity: here 0 is read, as in torchvision", lambda n, o: has_special(o[2])),
