@@ -118,9 +118,10 @@ typedef struct options {
 
 static options read_options(onnx_node *n)
 {
-    const int coordinates = IR_WORD(coordinates, half_pixel_symmetric) + (n->opset >= 19);
+    /* half_pixel_symmetric, the last word, is of opset 19. */
+    const int known = IR_WORD(coordinates, half_pixel_symmetric) + (n->opset >= 19);
     options o = {.method = onnx_word(n, "mode", ir_words_sampling, IR_WORD(sampling, nearest)),
-                 .coordinates = onnx_word_of(n, "coordinate_transformation_mode", ir_words_coordinates, coordinates,
+                 .coordinates = onnx_word_of(n, "coordinate_transformation_mode", ir_words_coordinates, known,
                                              IR_WORD(coordinates, half_pixel)),
                  .rounding = onnx_word(n, "nearest_mode", ir_words_rounding, IR_WORD(rounding, round_prefer_floor)),
                  .cubic = onnx_float(n, "cubic_coeff_a", -0.75),

@@ -62,13 +62,12 @@ onnx_window onnx_window_read(onnx_node *n, const ir_value *x, const ir_dim *kern
     onnx_numbers(n, "strides", w.n, 1, 1, w.strides);
     onnx_numbers(n, "dilations", w.n, 1, 1, w.dilations);
     onnx_numbers(n, "pads", 2 * w.n, 0, 0, w.pads);
-    const char *mode = onnx_text(n, "auto_pad", "NOTSET");
-    bool explicit = strcmp(mode, "NOTSET") == 0;
-    w.same_upper = strcmp(mode, "SAME_UPPER") == 0;
-    w.same_lower = strcmp(mode, "SAME_LOWER") == 0;
-    if (!explicit) memset(w.pads, 0, sizeof w.pads);
-    if (!explicit && !w.same_upper && !w.same_lower && strcmp(mode, "VALID") != 0)
-        onnx_reject(n, "unknown auto_pad '%s'", mode);
+    enum { NOTSET, SAME_UPPER, SAME_LOWER, VALID };
+    static const char *const modes[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", NULL};
+    const int mode = onnx_word(n, "auto_pad", modes, NOTSET);
+    w.same_upper = mode == SAME_UPPER;
+    w.same_lower = mode == SAME_LOWER;
+    if (mode != NOTSET) memset(w.pads, 0, sizeof w.pads);
     return w;
 }
 
