@@ -99,14 +99,26 @@ static const struct {
     const char *name;
     double low, high;
 } ranges[] = {
-    {"strides", 1, INT32_MAX},      {"dilations", 1, INT32_MAX},      {"kernel", 1, INT32_MAX},
-    {"pads", 0, INT32_MAX},         {"before", INT32_MIN, INT32_MAX}, {"after", INT32_MIN, INT32_MAX},
-    {"group", 1, INT32_MAX},        {"k", INT32_MIN, INT32_MAX},      {"eps", 0, HUGE_VAL},
-    {"ratio", 0, 1 - 0x1p-53},      {"stream", 0, INT32_MAX},         {"incr_every", 1, INT32_MAX},
-    {"decr_every", 1, INT32_MAX},   {"incr_ratio", 1, HUGE_VAL},      {"decr_ratio", 0, 1},
-    {"min", 0, HUGE_VAL},           {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
-    {"start", -HUGE_VAL, HUGE_VAL},                                 /* of slices: checked only if elements are read */
+    {"strides", 1, INT32_MAX},
+    {"dilations", 1, INT32_MAX},
+    {"kernel", 1, INT32_MAX},
+    {"pads", 0, INT32_MAX},
+    {"before", INT32_MIN, INT32_MAX},
+    {"after", INT32_MIN, INT32_MAX},
+    {"group", 1, INT32_MAX},
+    {"k", INT32_MIN, INT32_MAX},
+    {"eps", 0, HUGE_VAL},
+    {"ratio", 0, 1 - 0x1p-53},
+    {"stream", 0, INT32_MAX},
+    {"incr_every", 1, INT32_MAX},
+    {"decr_every", 1, INT32_MAX},
+    {"incr_ratio", 1, HUGE_VAL},
+    {"decr_ratio", 0, 1},
+    {"min", 0, HUGE_VAL},
+    {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
+    {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: checked only if elements are read */
     {"sampling", 0, 1 << 14},
+    {"clip", 0, HUGE_VAL},
 };
 
 static ampc_status check_range(const inference *x, const ir_slot *slot, double v)

@@ -7,7 +7,8 @@
 
 #define K_FAULT_MAP(X) \
     X(INDEX, "an index is outside of its axis") \
-    X(LABEL, "a label is outside of the classes")
+    X(LABEL, "a label is outside of the classes") \
+    X(LENGTH, "a length is negative or above the number of steps")
 typedef enum k_fault {
 #define K_FAULT_ENUM(name, sentence) K_FAULT_##name,
     K_FAULT_MAP(K_FAULT_ENUM)

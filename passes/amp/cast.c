@@ -201,6 +201,8 @@ static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
         bool second = slot->group == IR_GROUP_G &&
                       (along || (e->compute_dtype == IR_f32 && e->rule != AMP_F32_COMPUTE));
         if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->compute_dtype, why);
+        else if (slot->group == IR_GROUP_F32 && ir_dtype_is_low(ir_in(n, i)->type.dtype))
+            set_operand(c, n, i, IR_f32, why);
     }
 }
 

@@ -4,6 +4,7 @@
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
 chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, repeated
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
+lstm       two LSTM layers of 512 units on 64 steps of 512 features (17 MB)
 decoder    a transformer decoder of 200 layers, 7,800 nodes, 64 features (40 MB); decomposed norms, with nodes named *norm*
 weights    16 products with 4096 x 4096 weights: 1 GiB
 bert       BERT-base with its masked language model head for sequences of 128 tokens (438 MB)
@@ -18,7 +19,7 @@ are those of an export. check_models.py compares them. Differences:
 - Constants of formulas (the attention scale, those of GELU) are Constant nodes, never initializers.
 
 bert and gpt2 are generated only if named. With --zeros all weights are 0 and the files compress to almost nothing; use
---init of ampc for random weights. --tiny generates resnet50, mlp, bert and gpt2 with few and narrow layers.
+--init of ampc for random weights. --tiny generates resnet50, mlp, lstm, bert and gpt2 with few and narrow layers.
 
 usage: make_models.py [--zeros] [--tiny] FOLDER [MODEL..]
 """
@@ -300,7 +301,20 @@ def gpt2(folder):
     net.save(folder, ["M", vocabulary])
 
 
-MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "decoder": decoder, "weights": weights}
+def lstm(folder):
+    steps, width, layers = (4, 8, 2) if TINY else (64, 512, 2)
+    net = Network("lstm", [steps, "N", width])
+    x = "x"
+    for i in range(layers):
+        operands = [net.drawn(f"lstm.weight_ih_l{i}", [1, 4 * width, width], width),
+                    net.drawn(f"lstm.weight_hh_l{i}", [1, 4 * width, width], width),
+                    net.drawn(f"lstm.bias_l{i}", [1, 8 * width], width)]
+        x = net.node("LSTM", [x, *operands], f"lstm.{i}", hidden_size=width)
+        x = net.node("Squeeze", [x, net.whole(f"lstm.{i}.axes", [1])], f"lstm.{i}.squeeze")
+    net.save(folder, [steps, "N", width])
+
+
+MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "lstm": lstm, "decoder": decoder, "weights": weights}
 LARGE = {"bert": bert, "gpt2": gpt2}
 # Trainable elements of the full models, as the original libraries count them.
 PARAMETERS = {"resnet50": 25_557_032, "bert": 109_514_298, "gpt2": 124_439_808}

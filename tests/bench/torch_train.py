@@ -4,7 +4,7 @@
 Eager mode with the usual loop: forward under autocast (bf16) or not (f32), loss, backward, SGD; one fixed batch of
 random samples. Prints one JSON object: minimum and median time of a step, samples/s, the device of PyTorch.
 
-usage: torch_train.py mnist|mlp f32|bf16 BATCH THREADS STEPS
+usage: torch_train.py mnist|mlp|lstm f32|bf16 BATCH THREADS STEPS
 """
 import json
 import sys
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 WIDTH, LAYERS, WARMUP = 4096, 3, 2
+STEPS, UNITS = 64, 512
 
 
 def mnist(batch):
@@ -32,6 +33,19 @@ def mlp(batch):
     return net, nn.MSELoss(), torch.randn(batch, WIDTH), torch.randn(batch, WIDTH)
 
 
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(UNITS, UNITS, num_layers=2)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def lstm(batch):
+    return Lstm(), nn.MSELoss(), torch.randn(STEPS, batch, UNITS), torch.randn(STEPS, batch, UNITS)
+
+
 def step(net, loss, optimizer, x, target, low):
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
         error = loss(net(x), target)
@@ -44,7 +58,7 @@ def main():
     name, dtype, batch, threads, steps = sys.argv[1:]
     torch.set_num_threads(int(threads))
     torch.manual_seed(0)
-    net, loss, x, target = {"mnist": mnist, "mlp": mlp}[name](int(batch))
+    net, loss, x, target = {"mnist": mnist, "mlp": mlp, "lstm": lstm}[name](int(batch))
     momentum = 0.9 if name == "mnist" else 0.0
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=momentum)
     times = []

@@ -54,13 +54,18 @@ static rt_tensor tensor_of(const rt_array *a, const char *name)
     return t;
 }
 
+static void import_model(zoo_model *z, const onnx_import_options *options)
+{
+    char path[1024];
+    snprintf(path, sizeof path, ZOO "/%s.onnx", z->name);
+    succeed(z, "import", onnx_import(path, options, z->d, &z->m));
+}
+
 /* Imports and compiles the model and opens a session. */
 static void open_model(zoo_model *z, const compile_options *o)
 {
-    char path[1024];
     const rt_session_options device = {.device = "cpu", .threads = 1};
-    snprintf(path, sizeof path, ZOO "/%s.onnx", z->name);
-    succeed(z, "import", onnx_import(path, NULL, z->d, &z->m));
+    import_model(z, NULL);
     succeed(z, "compilation", test_compile(z->m, o, z->d));
     succeed(z, "session", rt_session_open(z->m, &device, z->d, &z->s));
     const ir_graph *g = ir_graph_find(z->m, "infer");
@@ -131,8 +136,10 @@ static void check_conversion(zoo_model *z)
     compile_options o = options_for(PASS_O1);
     size_t bytes = 0;
     const onnx_emit_options emit = {.data_name = "data", .write = count_bytes, .user = &bytes};
+    const onnx_import_options kept = {.opaque = true, .emit_opset = ONNX_OPSET_EMIT}; /* as the command line does */
     o.plain_runtime = true;
-    open_model(z, &o);
+    import_model(z, &kept);
+    succeed(z, "compilation", test_compile(z->m, &o, z->d));
     succeed(z, "emission", onnx_emit(z->m, "infer", &emit, z->d));
     assert_true(bytes > 0);
     close_model(z);
@@ -164,13 +171,12 @@ static const char *output_name(const zoo_model *z, int number)
 
 static void check_training(zoo_model *z)
 {
-    char path[1024], loss[256];
+    char loss[256];
     double before = 0, after = 0;
     int output;
     compile_options o = options_for(PASS_O0);
     const rt_tensor label = label_of(z, &output);
-    snprintf(path, sizeof path, ZOO "/%s.onnx", z->name);
-    succeed(z, "import", onnx_import(path, NULL, z->d, &z->m));
+    import_model(z, NULL);
     snprintf(loss, sizeof loss, "mse:%s", output_name(z, output));
     ir_module_free(z->m);
     o.loss = loss;

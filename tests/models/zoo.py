@@ -556,3 +556,66 @@ class Dlrm(nn.Module):
 @model
 def dlrm():
     return Dlrm(), (torch.randn(4, 6), torch.randint(0, 20, (4, 3, 2)))
+
+
+class Tagger(nn.Module):
+    """Embeddings, a recurrent network in both directions, a label for each token."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.words = nn.Embedding(30, 12)
+        self.network = network(12, 10, num_layers=2, bidirectional=True, batch_first=True, dropout=0.2)
+        self.leave = nn.Linear(20, 5)
+
+    def forward(self, tokens):
+        return self.leave(self.network(self.words(tokens))[0])
+
+
+@model
+def lstm_tagger():
+    return Tagger(nn.LSTM), (torch.randint(0, 30, (2, 9)),)
+
+
+@model
+def gru_tagger():
+    return Tagger(nn.GRU), (torch.randint(0, 30, (2, 9)),)
+
+
+class Crnn(nn.Module):
+    """Convolutions make a sequence of the columns of an image of text; a recurrent network in both directions yields the
+    logarithms of the probabilities of letters, and of none, that CTC aligns with a text."""
+
+    def __init__(self):
+        super().__init__()
+        self.columns = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((4, 1)))
+        self.network = nn.LSTM(16, 12, bidirectional=True)
+        self.leave = nn.Linear(24, 7)
+
+    def forward(self, x):
+        x = self.columns(x).squeeze(2).permute(2, 0, 1)
+        return self.leave(self.network(x)[0]).log_softmax(2)
+
+
+@model
+def crnn():
+    return Crnn(), (torch.randn(2, 1, 8, 24),)
+
+
+class CharLstm(nn.Module):
+    """The next character: one-hot characters, two LSTM layers that go on from given states, which are results too."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.LSTM(20, 16, num_layers=2, batch_first=True)
+        self.leave = nn.Linear(16, 20)
+
+    def forward(self, text, h, c):
+        x, (h, c) = self.network(F.one_hot(text, 20).to(h.dtype), (h, c))
+        return self.leave(x), h, c
+
+
+@model
+def char_lstm():
+    return CharLstm(), (torch.randint(0, 20, (2, 11)), torch.randn(2, 2, 16) * 0.3, torch.randn(2, 2, 16) * 0.3)

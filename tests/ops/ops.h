@@ -11,7 +11,7 @@
 
 #include "runtime/backend/backend.h"
 
-enum { CASE_MAX = 10, CASE_THREADS = 3 };
+enum { CASE_MAX = 12, CASE_THREADS = 3 };
 /* Sizes near the boundaries of vectors, warps, blocks and per-block element counts. */
 #define OPS_EDGES(X) X(31) X(32) X(33) X(255) X(256) X(257) X(2047) X(2048) X(2049)
 
@@ -89,7 +89,8 @@ typedef struct ops_row {
 /* The families: arrays terminated by a row without `make`. */
 #define OPS_FAMILY_MAP(X) \
     X(pointwise) \
-    X(movement) X(select) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(loss) X(training)
+    X(movement) \
+    X(select) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(recurrent) X(loss) X(training)
 #define DECLARE(family) extern const ops_row family##_rows[];
 OPS_FAMILY_MAP(DECLARE)
 #undef DECLARE

@@ -279,6 +279,36 @@ static ir_value *build_roi_align(ir_builder *b, const gradient_row *r, ir_value 
     return ir_done(b, n);
 }
 
+/* p: the cell; 1: reverse, 2: linear_before_reset, 4: input_forget, 8: lengths, 16: clip. Operands: x, r, bias or the
+ * peepholes, h0, c0. All states are results. */
+static ir_value *build_recurrent(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    const ir_type *x = &in[0]->type, lengths = ir_type_make(IR_i64, 1, x->dims + 1);
+    const int64_t hidden = in[1]->type.dims[1], last[3] = {1, x->dims[1], hidden};
+    const bool lstm = r->p[0] == IR_WORD(cell, lstm);
+    int64_t numbers[8];
+    for (int i = 0; i < 8; i++) numbers[i] = (i + set) % (x->dims[0] + 1);
+    ir_node *n = ir_new(b, IR_OP_recurrent, 7, in[0], in[1],
+                        lstm          ? NULL
+                        : r->n_in > 3 ? in[3]
+                                      : NULL,
+                        in[2], lstm ? in[4] : NULL, lstm ? in[3] : NULL,
+                        r->p[1] & 8 ? ir_constant(b, "lengths", &lengths, numbers) : NULL);
+    ir_set_int(n, IR_ATTR(recurrent, cell), r->p[0]);
+    ir_set_bool(n, IR_ATTR(recurrent, reverse), r->p[1] & 1);
+    ir_set_bool(n, IR_ATTR(recurrent, linear_before_reset), r->p[1] & 2);
+    ir_set_bool(n, IR_ATTR(recurrent, input_forget), r->p[1] & 4);
+    ir_set_float(n, IR_ATTR(recurrent, clip), r->p[1] & 16 ? 1.5 : 0);
+    set_word(n, IR_ATTR(recurrent, f), r->text ? r->text : r->p[0] == IR_WORD(cell, rnn) ? "tanh" : "sigmoid");
+    for (int i = 0; i < 3; i++) {
+        ir_set_float(n, IR_ATTR(recurrent, f) + 3 * i + 1, 0.75);
+        ir_set_float(n, IR_ATTR(recurrent, f) + 3 * i + 2, 0.375);
+    }
+    if (!ir_done_all(b, n)) return NULL;
+    ir_value *states[3] = {n->out[0], ir_reshape(b, n->out[1], last, 3), ir_reshape(b, n->out[2], last, 3)};
+    return ir_done(b, ir_new_array(b, IR_OP_concat, lstm ? 3 : 2, states, 0));
+}
+
 /* p: kernel, stride, pad, count_pad, or 2: sum */
 static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
@@ -546,6 +576,27 @@ const gradient_row gradient_rows[] = {
     {"roi_align", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 0}, NULL, REGION_SHAPES},
     {"roi_align by size", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {0, 0, 0}, NULL, REGION_SHAPES},
     {"roi_align max", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 1}, NULL, REGION_SHAPES},
+#define LSTM_SHAPES \
+    {{S(3, 2, 12), S(12, 3), S(2, 3), S(3, 3), S(2, 3)}, {S(1, 1, 4), S(4, 1), S(1, 1), S(3, 1), S(1, 1)}, \
+     {S(4, 3, 8), S(8, 2), S(3, 2), S(3, 2), S(3, 2)}, {S(0, 2, 8), S(8, 2), S(2, 2), S(3, 2), S(2, 2)}, END_SETS}
+#define GRU_SHAPES \
+    {{S(3, 2, 9), S(9, 3), S(2, 3), S(3)}, {S(1, 1, 3), S(3, 1), S(1, 1), S(1)}, {S(4, 3, 6), S(6, 2), S(3, 2), S(2)}, END_SETS}
+#define RNN_SHAPES \
+    {{S(3, 2, 3), S(3, 3), S(2, 3)}, {S(1, 1, 1), S(1, 1), S(1, 1)}, {S(5, 3, 2), S(2, 2), S(3, 2)}, END_SETS}
+#define LSTM(name, flags, word) \
+    {"lstm" name, IR_OP_recurrent, build_recurrent, 5, {ANY, FRACTION, FRACTION, ANY, FRACTION}, 0, \
+     {IR_WORD(cell, lstm), flags}, word, LSTM_SHAPES},
+#define GRU(name, flags, word, n) \
+    {"gru" name, IR_OP_recurrent, build_recurrent, n, {ANY, FRACTION, FRACTION, ANY}, 0, \
+     {IR_WORD(cell, gru), flags}, word, GRU_SHAPES},
+#define RNN(name, flags, word) \
+    {"rnn" name, IR_OP_recurrent, build_recurrent, 3, {ANY, FRACTION, FRACTION}, 0, {IR_WORD(cell, rnn), flags}, word, RNN_SHAPES},
+    LSTM("", 0, NULL) LSTM(" reverse, lengths", 9, NULL) LSTM(" coupled, clip", 20, NULL) LSTM(" affine", 1, "affine")
+    LSTM(" scaled_tanh", 8, "scaled_tanh") LSTM(" softplus", 4, "softplus")
+    GRU("", 0, NULL, 3) GRU(" reverse, lengths", 9, NULL, 3) GRU(" clip", 16, "softsign", 3)
+    GRU(" after", 2, NULL, 4) GRU(" after, reverse, lengths", 11, "hard_sigmoid", 4) GRU(" after, no bias", 18, NULL, 3)
+    RNN("", 0, NULL) RNN(" reverse, lengths", 9, NULL) RNN(" relu", 8, "relu") RNN(" elu", 1, "elu")
+    RNN(" leaky_relu", 0, "leaky_relu") RNN(" thresholded_relu", 0, "thresholded_relu")
     {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
      {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
       S(3), S(3)},

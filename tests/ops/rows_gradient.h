@@ -7,7 +7,7 @@
 
 #include "ir/ir.h"
 
-enum { GRADIENT_MAX_IN = 5, GRADIENT_MAX_SETS = 14 };
+enum { GRADIENT_MAX_IN = 6, GRADIENT_MAX_SETS = 14 };
 
 typedef struct gradient_shape {
     int rank;

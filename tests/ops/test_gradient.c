@@ -71,7 +71,7 @@ static void record_error(void *user, diag_level level, const char *message)
 
 static bool build_graph(probe *p)
 {
-    static const char *const names[] = {"a", "b", "c", "d", "e"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
     ir_graph *g = ir_graph_new(p->module, "train");
     g->role = IR_GRAPH_train;
     ir_value *in[GRADIENT_MAX_IN];

@@ -17,35 +17,15 @@
 
 enum { MAX_NAMES = 512 };
 
-/* What the importer must name when it refuses a case; every other case must run. */
-static const struct {
-    const char *name, *operators[6];
-} refused[] = {
-    {"gru_classifier", {"GRU"}},
-    {"lstm_lm", {"LSTM"}},
-};
-
 const golden_precision golden_precisions[] = {
     {"fp32", PASS_O0, IR_f16, 0}, {"fp16", PASS_O1, IR_f16, 0.02}, {"bf16", PASS_O1, IR_bf16, 0.05}, {0}};
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Keeps the errors; a refusal that is expected makes no noise. */
 static void take_message(void *user, diag_level level, const char *message)
 {
-    golden *g = user;
-    size_t used = strlen(g->errors);
-    if (level == DIAG_ERROR) snprintf(g->errors + used, sizeof g->errors - used, "%s\n", message);
-    if (level == DIAG_ERROR && !g->quiet) print_error("%s\n", message);
-}
-
-const char *const *golden_refusal(const golden *g)
-{
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        size_t n = strlen(refused[i].name);
-        if (strncmp(g->name, refused[i].name, n) == 0 && g->name[n] == ' ') return refused[i].operators;
-    }
-    return NULL;
+    (void)user;
+    if (level == DIAG_ERROR) print_error("%s\n", message);
 }
 
 static const char *meta_text(const golden *g, const char *key)

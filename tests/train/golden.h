@@ -26,14 +26,10 @@ typedef struct golden {
     json_t *meta;
     rt_arrays arrays;
     diag *diag;
-    bool quiet;
-    char errors[8192];
     ir_module *module;
     rt_session *session;
 } golden;
 
-/* The operators that the importer must name when it refuses the case; NULL: the case must run. Ends with NULL. */
-const char *const *golden_refusal(const golden *g);
 void golden_load(golden *g);
 ampc_status golden_compile(golden *g);
 /* The inputs of an entry graph from the golden's arrays; how many. */

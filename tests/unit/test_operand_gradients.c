@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-enum { MAX_OPERANDS = 7, MAX_FORMS = 256, MAX_CELLS = 256 };
+enum { MAX_OPERANDS = 8, MAX_FORMS = 256, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
@@ -252,6 +252,32 @@ static const row rows[] = {
     {"TopK", 11, {P("5,2"), I("1", 3)}, "axis=0 largest=0", "y,i", false},
     {"CumSum", 11, {P("2,3"), I("", 1)}, "reverse=1", NULL, false},
     {"Det", 11, {P("2,3,3")}, NULL, NULL, false},
+    {"RNN", 7, {P("3,2,2"), P("1,2,2"), P("1,2,2"), P("1,4"), I("2", 3, 2), P("1,2,2")}, NULL, "y,h", false},
+    {"RNN",
+     14,
+     {P("2,3,2"), P("2,2,2"), P("2,2,2"), P("2,4"), I("2", 1, 3), P("2,2,2")},
+     "direction=bidirectional layout=1",
+     "y,h",
+     false},
+    {"GRU", 7, {P("3,2,2"), P("1,6,2"), P("1,6,2"), P("1,12"), I("2", 3, 2), P("1,2,2")}, NULL, "y,h", false},
+    {"GRU",
+     14,
+     {P("2,3,2"), P("2,6,2"), P("2,6,2"), P("2,12"), I("2", 1, 3), P("2,2,2")},
+     "direction=bidirectional layout=1 linear_before_reset=1",
+     "y,h",
+     false},
+    {"LSTM",
+     7,
+     {P("3,2,2"), P("1,8,2"), P("1,8,2"), P("1,16"), I("2", 3, 2), P("1,2,2"), P("1,2,2"), P("1,6")},
+     "direction=reverse",
+     "y,h,c",
+     false},
+    {"LSTM",
+     14,
+     {P("2,3,2"), P("2,8,2"), P("2,8,2"), P("2,16"), I("2", 1, 3), P("2,2,2"), P("2,2,2"), P("2,6")},
+     "direction=bidirectional layout=1",
+     "y,h,c",
+     false},
     {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter */
 };
 
