@@ -303,15 +303,16 @@ def gpt2(folder):
 
 def lstm(folder):
     steps, width, layers = (4, 8, 2) if TINY else (64, 512, 2)
-    net = Network("lstm", [steps, "N", width])
-    x = "x"
+    net = Network("lstm", ["N", steps, width])
+    x = net.node("Transpose", ["x"], "steps.first", perm=[1, 0, 2])
     for i in range(layers):
         operands = [net.drawn(f"lstm.weight_ih_l{i}", [1, 4 * width, width], width),
                     net.drawn(f"lstm.weight_hh_l{i}", [1, 4 * width, width], width),
                     net.drawn(f"lstm.bias_l{i}", [1, 8 * width], width)]
         x = net.node("LSTM", [x, *operands], f"lstm.{i}", hidden_size=width)
         x = net.node("Squeeze", [x, net.whole(f"lstm.{i}.axes", [1])], f"lstm.{i}.squeeze")
-    net.save(folder, [steps, "N", width])
+    net.node("Transpose", [x], "batch.first", perm=[1, 0, 2])
+    net.save(folder, ["N", steps, width])
 
 
 MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "lstm": lstm, "decoder": decoder, "weights": weights}

@@ -36,14 +36,14 @@ def mlp(batch):
 class Lstm(nn.Module):
     def __init__(self):
         super().__init__()
-        self.lstm = nn.LSTM(UNITS, UNITS, num_layers=2)
+        self.lstm = nn.LSTM(UNITS, UNITS, num_layers=2, batch_first=True)
 
     def forward(self, x):
         return self.lstm(x)[0]
 
 
 def lstm(batch):
-    return Lstm(), nn.MSELoss(), torch.randn(STEPS, batch, UNITS), torch.randn(STEPS, batch, UNITS)
+    return Lstm(), nn.MSELoss(), torch.randn(batch, STEPS, UNITS), torch.randn(batch, STEPS, UNITS)
 
 
 def step(net, loss, optimizer, x, target, low):
