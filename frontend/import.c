@@ -8,9 +8,11 @@
 
 static const onnx_row row_table[] = {
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, false},
 #define COMPOSITE(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true, false},
+#define SEQUENCES(op, since, min_in, max_in, max_out, handler, arg) \
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, true},
 #include "frontend/lower/onnx_ops.def"
     {0},
 };
@@ -39,52 +41,6 @@ static const strmap *composites_kept(const onnx_importer *im)
 
 static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
 
-/* ---- inputs ---------------------------------------------------------------------------------- */
-
-/* The constant that the caller has bound to an input, or NULL. */
-static ir_value *bound_constant(onnx_importer *im, const char *name, bool *used)
-{
-    for (int i = 0; i < im->options->n_constants; i++) {
-        const onnx_constant *c = &im->options->constants[i];
-        if (strcmp(c->name, name) != 0) continue;
-        used[i] = true;
-        return ir_constant(&im->builder, name, &c->type, c->bytes);
-    }
-    return NULL;
-}
-
-/* An initializer takes precedence over an input of the same name: it is the input's default value, and before IR
- * version 4 every initializer had to be listed as an input. */
-static ampc_status bind_inputs(onnx_importer *im, onnx_scope *scope)
-{
-    const onnx_import_options *o = im->options;
-    bool *dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *dims_used);
-    bool *constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof *constants_used);
-    for (size_t i = 0; i < scope->graph->n_input; i++) {
-        const Onnx__ValueInfoProto *info = scope->graph->input[i];
-        ir_value *v = bound_constant(im, info->name, constants_used);
-        if (!v && strmap_get(scope->bindings, info->name)) continue;
-        if (!v) {
-            ir_type type;
-            const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(info);
-            const bool open = declared && !declared->shape;
-            const onnx_declaration d = {"graph input", info, open ? onnx_input_rank(im, scope, info->name) : -1};
-            TRY(onnx_declared_type(im, &d, dims_used, &type));
-            v = ir_graph_input(im->graph, info->name, &type);
-        }
-        onnx_bind(im, scope, info->name, v);
-    }
-    for (int i = 0; i < o->n_dims; i++)
-        if (!dims_used[i])
-            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "no input has a dimension '%s'",
-                              o->dims[i].name);
-    for (int i = 0; i < o->n_constants; i++)
-        if (!constants_used[i])
-            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "there is no input '%s'",
-                              o->constants[i].name);
-    return AMPC_OK;
-}
-
 /* ---- the model ------------------------------------------------------------------------------- */
 
 static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
@@ -110,26 +66,14 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
         return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "opset %lld is not supported (%d to %d)", (long long)opset,
                           ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
     if (m->n_training_info) diag_remark(im->diag, loc, "the training information of the model is ignored");
-    im->opset = (int)opset;
+    im->opset = im->model_opset = (int)opset;
     ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
     return AMPC_OK;
 }
 
 static ampc_status emit_outputs(onnx_importer *im, const onnx_scope *scope)
 {
-    const Onnx__GraphProto *g = scope->graph;
-    strmap *seen = strmap_new(im->scratch);
-    im->builder.loc = (ir_loc){.file = im->path};
-    if (!g->n_output) return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "the graph has no output");
-    for (size_t i = 0; i < g->n_output; i++) {
-        const char *name = g->output[i]->name;
-        if (strmap_get(seen, name))
-            return diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "duplicate graph output '%s'", name);
-        strmap_put(seen, name, im);
-        ir_value *v = onnx_value(im, scope, name);
-        if (!v) return diag_status(im->diag);
-        ir_output(&im->builder, name, v);
-    }
+    TRY(onnx_put_outputs(im, scope));
     im->builder.phase = IR_UPDATE;
     for (size_t i = 0; i < im->stores.count; i++)
         ir_store(&im->builder, im->stores.items[i].state, im->stores.items[i].value);
@@ -140,6 +84,7 @@ static ampc_status import_model(onnx_importer *im)
 {
     const Onnx__ModelProto *m = im->file->model;
     TRY(check_versions(im, m));
+    TRY(onnx_functions_bind(im));
     im->composites = composites_kept(im);
     onnx_scope scope = {.graph = m->graph, .bindings = strmap_new_borrowing(im->scratch)};
     strmap_reserve(scope.bindings, m->graph->n_initializer + m->graph->n_node);
@@ -148,7 +93,7 @@ static ampc_status import_model(onnx_importer *im)
     TRY(onnx_initializers_bind(im, &scope));
     im->declarations = onnx_declarations(m->graph, im->scratch);
     im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
-    TRY(bind_inputs(im, &scope));
+    TRY(onnx_bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
     if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);

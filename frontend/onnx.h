@@ -11,6 +11,8 @@
  *   other initializer, Constant  to a constant, which is removed if only shape arithmetic reads it
  *   dim_param                    to a symbol; an unknown dimension K of input X (-1, "?") becomes the symbol X_dimK
  *   graph output                 to an output statement with the same name
+ *   call of a function, Loop and Scan with known iterations   to copies of the body
+ *   sequence, optional           to nothing: only their items are values (interface.c about inputs and outputs)
  * Large initializers stay in their file: the module refers to them by path, offset and length.
  *
  * Some exporters merge tensors whose values are equal. The importer separates them again into parameters and states

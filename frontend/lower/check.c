@@ -9,6 +9,7 @@
 
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
 {
+    if (onnx_function_find(im, p)) return &onnx_function_row;
     if (!onnx_is_default_domain(p->domain)) return NULL;
     const onnx_row *found = NULL, *row = strmap_get(im->rows, p->op_type);
     for (; row && row->op && strcmp(row->op, p->op_type) == 0; row++)
@@ -16,10 +17,11 @@ const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
     return found;
 }
 
-const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int index)
+const char *onnx_node_name(onnx_importer *im, const onnx_scope *scope, const Onnx__NodeProto *p, int index)
 {
-    if (*p->name) return arena_strdup(im->arena, p->name);
-    return arena_printf(im->arena, "%s_%d", p->op_type, index);
+    const char *path = scope->path ? scope->path : "";
+    if (*p->name) return arena_printf(im->arena, "%s%s", path, p->name);
+    return arena_printf(im->arena, "%s%s_%d", path, p->op_type, index);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -36,8 +38,9 @@ typedef struct checker {
 
 static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
 {
-    diag_loc loc = DIAG_FILE(c->im->path);
-    if (p) loc.node = onnx_node_name(c->im, p, (int)index), loc.op = p->op_type;
+    const ir_loc *at = &c->im->builder.loc; /* of the node whose subgraph is checked */
+    diag_loc loc = {.file = c->im->path, .node = at->node, .op = at->op};
+    if (p) loc.node = onnx_node_name(c->im, c->scope, p, (int)index), loc.op = p->op_type;
     diag_error(c->im->diag, AMPC_REJECTED, loc, text, name);
     c->problems++;
 }
@@ -164,7 +167,7 @@ static void list_unsupported(checker *c)
         const unsupported *u = ops.items[i];
         const Onnx__NodeProto *p = u->first;
         const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
-        diag_loc loc = {.file = im->path, .node = onnx_node_name(im, p, (int)u->index), .op = p->op_type};
+        diag_loc loc = {.file = im->path, .node = onnx_node_name(im, c->scope, p, (int)u->index), .op = p->op_type};
         const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
         if (oldest)
             diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s needs opset %d or later, the model has %d",

@@ -20,8 +20,12 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];
         if (absent && (i < a.required || i >= a.single)) onnx_reject(n, "input %d is missing", i);
-        n->in[i] = absent ? NULL : onnx_value(n->importer, scope, p->input[i]);
-        if (!absent && !n->in[i]) return false; /* reported by the node that failed */
+        const onnx_item item = absent ? (onnx_item){0} : onnx_item_of(n->importer, scope, p->input[i]);
+        n->in[i] = item.value;
+        n->in_sequence[i] = item.sequence;
+        if (item.sequence && !n->row->sequences)
+            onnx_refuse(n, "input %d ('%s') is a sequence or optional, not a tensor", i, p->input[i]);
+        if (!absent && !item.value && !item.sequence) return false; /* reported by the node that failed */
     }
     return !n->failed;
 }
@@ -64,7 +68,7 @@ static void keep_identity(onnx_node *n)
 {
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         ir_value *v = n->out[i];
-        if (!onnx_result_is_used(n, i) || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
+        if (!onnx_result_is_used(n, i) || !v || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype) ||
             !is_operand(n, v))
             continue;
         ir_node *view = ir_new(n->b, IR_OP_reshape, 1, v);
@@ -74,13 +78,20 @@ static void keep_identity(onnx_node *n)
     }
 }
 
+static void rename_result(onnx_node *n, int i)
+{
+    const char *path = n->scope->path, *name = n->proto->output[i];
+    ir_value_rename(n->out[i], path ? arena_printf(n->importer->scratch, "%s%s", path, name) : name);
+}
+
 static void bind_results(onnx_node *n, onnx_scope *scope, uint32_t first_id)
 {
     for (int i = n->n_out; i-- > 0;) { /* of several names of a value, the first one remains */
-        ir_value *v = n->failed ? NULL : n->out[i];
+        const onnx_item item = n->failed ? (onnx_item){0} : (onnx_item){n->out[i], n->out_sequence[i]};
+        const ir_value *v = item.value;
         if (!onnx_result_is_used(n, i)) continue;
-        if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) ir_value_rename(v, n->proto->output[i]);
-        onnx_bind(n->importer, scope, n->proto->output[i], v);
+        if (v && v->kind == IR_VALUE_RESULT && v->def->id >= first_id) rename_result(n, i);
+        onnx_bind(n->importer, scope, n->proto->output[i], item);
     }
 }
 
@@ -90,22 +101,28 @@ static void run_handler(onnx_node *n)
     n->row->lower(n);
     if (n->row != n->importer->opaque) onnx_check_attributes(n);
     for (int i = 0; i < n->n_out && !n->failed; i++) {
-        bool missing = onnx_result_is_used(n, i) && !n->out[i];
+        bool missing = onnx_result_is_used(n, i) && !n->out[i] && !n->out_sequence[i];
         if (missing && diag_count(n->importer->diag, DIAG_ERROR) == errors)
             onnx_refuse(n, "output %d is not supported", i);
         n->failed |= missing;
     }
 }
 
-static void undo(onnx_node *n, const ir_node *before)
+void onnx_remove_after(onnx_importer *im, const ir_node *before)
 {
-    ir_graph *g = n->importer->graph;
+    ir_graph *g = im->graph;
     while (g->last != before) {
         for (int i = 0; i < ir_subgraph_count(g->last); i++)
-            ir_graph_remove(n->importer->module, ir_subgraph_get(g->last, i).graph);
+            ir_graph_remove(im->module, ir_subgraph_get(g->last, i).graph);
         ir_node_remove(g->last);
     }
+}
+
+static void undo(onnx_node *n, const ir_node *before)
+{
+    onnx_remove_after(n->importer, before);
     memset(n->out, 0, (size_t)n->n_out * sizeof *n->out);
+    memset(n->out_sequence, 0, (size_t)n->n_out * sizeof *n->out_sequence);
     memset(n->attr_read, 0, n->proto->n_attribute * sizeof *n->attr_read);
     n->failed = false;
 }
@@ -118,14 +135,20 @@ static bool reads_symbols(const onnx_node *n)
     return symbolic;
 }
 
+void onnx_keep_opaque(onnx_node *n)
+{
+    n->row = n->importer->opaque;
+    n->row->lower(n);
+}
+
 /* If opaque nodes are allowed, a trial run with discarded messages finds out whether the node can be lowered. During
  * the trial of an If with a known condition, the nodes of its branch are not tried separately: either all of them are
- * lowered or the If becomes opaque. */
+ * lowered or the If becomes opaque. The nodes of a function are tried one by one. */
 static void lower_or_make_opaque(onnx_node *n, ir_node *before)
 {
     onnx_importer *im = n->importer;
     diag *outer = im->diag, *trial = im->trial;
-    if (outer == trial || n->row == im->opaque) {
+    if (outer == trial || n->row == im->opaque || n->row == &onnx_function_row) {
         run_handler(n);
         return;
     }
@@ -174,9 +197,23 @@ static void make_whole(onnx_node *n, const ir_node *before)
 
 /* ---- the nodes -------------------------------------------------------------------------------- */
 
+/* What copies of a body compute at compile time counts like nodes, because it needs memory. */
+static void charge_folding(onnx_node *n, const ir_node *before)
+{
+    enum { ELEMENTS_PER_NODE = 256 };
+    const ir_node *node = before ? before->next : n->importer->graph->first;
+    int64_t elements = 0;
+    for (; node; node = node->next)
+        for (int i = 0; i < node->n_out; i++) {
+            const ir_const_value *c = ir_const_get(n->importer->consts, node->out[i]);
+            elements += c ? c->count : 0;
+        }
+    onnx_charge(n, elements / ELEMENTS_PER_NODE);
+}
+
 static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
 {
-    const Onnx__NodeProto *p = scope->graph->node[index];
+    const Onnx__NodeProto *p = onnx_resolve(im, scope, scope->graph->node[index]);
     const onnx_row *row = onnx_find_row(im, p);
     onnx_node n = {.importer = im,
                    .b = &im->builder,
@@ -193,9 +230,12 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     while (n.n_out && !*p->output[n.n_out - 1]) n.n_out--;
     n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);
     n.out = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out);
+    n.in_sequence = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in_sequence);
+    n.out_sequence = arena_array(im->scratch, (size_t)n.n_out + 1, sizeof *n.out_sequence);
     n.attr_read = arena_array(im->scratch, p->n_attribute + 1, sizeof *n.attr_read);
-    im->builder.loc = (ir_loc){
-        .file = im->path, .op = arena_intern(im->arena, p->op_type), .node = onnx_node_name(im, p, im->node_index++)};
+    im->builder.loc = (ir_loc){.file = im->path,
+                               .op = arena_intern(im->arena, p->op_type),
+                               .node = onnx_node_name(im, scope, p, im->node_index++)};
 
     ir_node *before = im->graph->last;
     uint32_t first_id = im->graph->node_ids;
@@ -205,6 +245,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
     else if (ready) run_handler(&n);
     if (ready) keep_identity(&n);
     if (ready) finish_nodes(&n, before);
+    if (ready && scope->path) charge_folding(&n, before);
     if (ready && stays_whole(&n, before)) make_whole(&n, before);
     n.failed |= !ready;
     bind_results(&n, scope, first_id);
@@ -219,8 +260,10 @@ bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope)
     size_t errors = diag_count(im->diag, DIAG_ERROR);
     bool ok = true;
     for (size_t i = 0; i < g->n_node; i++) ok &= lower_node(im, scope, i);
-    onnx_check_declared(im, scope, g->value_info, g->n_value_info);
-    onnx_check_declared(im, scope, g->output, g->n_output);
+    if (!scope->path) { /* the sizes in a body may differ from copy to copy */
+        onnx_check_declared(im, scope, g->value_info, g->n_value_info);
+        onnx_check_declared(im, scope, g->output, g->n_output);
+    }
     return ok && diag_count(im->diag, DIAG_ERROR) == errors;
 }
 

@@ -21,20 +21,54 @@ typedef struct onnx_row {
     void (*lower)(onnx_node *n);
     int arg; /* handler-specific, usually the IR op */
     bool composite;
+    bool sequences; /* operands may be sequences; the handler checks which of them, and which are absent */
 } onnx_row;
+
+/* What a name of the model stands for: a value or a sequence; neither: absent. */
+typedef struct onnx_item {
+    ir_value *value;
+    const struct onnx_sequence *sequence;
+} onnx_item;
+
+/* A sequence whose length is known, or an optional, which is a sequence of at most one item. Exists only in the
+ * importer; never changes. */
+typedef struct onnx_sequence {
+    bool is_optional;
+    int count;
+    onnx_item *items;
+} onnx_sequence;
 
 /* A name of the model and the value it refers to. */
 typedef struct onnx_binding {
-    ir_value *value; /* NULL: an initializer that has not been read yet, or `failed` */
+    ir_value *value; /* NULL: a sequence, an initializer that has not been read yet, `absent` or `failed` */
+    const onnx_sequence *sequence;
     onnx_tensor *initializer;
+    bool absent; /* an input of a function for which the call has no operand */
     bool failed; /* its node failed, which has been reported */
 } onnx_binding;
+
+/* A model-local function. */
+typedef struct onnx_function {
+    const Onnx__FunctionProto *proto;
+    Onnx__GraphProto *body;
+    size_t index; /* in the model */
+    int opset;    /* of the default domain */
+    bool checked; /* names and operators of the body */
+    bool active;  /* its body is being lowered */
+} onnx_function;
+
+typedef struct onnx_call { /* a call of a function whose body is being lowered */
+    const onnx_function *function;
+    const Onnx__NodeProto *node; /* its attributes are not references */
+} onnx_call;
 
 typedef struct onnx_scope { /* a graph; a subgraph sees the names of the enclosing scopes */
     const Onnx__GraphProto *graph;
     const struct onnx_scope *outer;
-    strmap *bindings;       /* name -> onnx_binding * */
-    size_t node, attribute; /* position of the subgraph in the enclosing graph */
+    strmap *bindings;      /* name -> onnx_binding * */
+    size_t node;           /* position of the subgraph's node in the enclosing graph */
+    const onnx_call *call; /* the call whose function contains the graph; NULL: none */
+    const char *path; /* precedes names in a body that is lowered in place of a node: "call/", "loop/3/"; or NULL */
 } onnx_scope;
 
 typedef struct onnx_capture { /* a captured value: the subgraph's input for it, or a view of that input */
@@ -67,8 +101,13 @@ typedef struct onnx_importer {
     diag *trial;             /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
     diag *inner;             /* for trial lowering of the subgraphs of an opaque node */
     onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `consts` */
-    int opset;
+    int opset;               /* of the graph being lowered */
+    int model_opset;         /* of the main graph */
     int64_t max_bytes;
+    strmap *functions;          /* domain, name and overload -> onnx_function *; NULL: none */
+    strmap *payloads;           /* values of Constant nodes in bodies, by their address -> ir_storage * */
+    int64_t inlined;            /* what the budget of bodies counts */
+    int nesting;                /* of bodies that are lowered in place of nodes */
     strmap *rows;               /* operator -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
     const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
@@ -95,8 +134,9 @@ struct onnx_node {
     int opset;
     int arg;
     int n_in, n_out;
-    ir_value **in;   /* [n_in]; NULL: absent */
-    ir_value **out;  /* [n_out], set by the handler; may stay NULL for outputs named "" */
+    ir_value **in;  /* [n_in]; NULL: absent, or a sequence */
+    ir_value **out; /* [n_out], set by the handler; may stay NULL for outputs named "" */
+    const onnx_sequence **in_sequence, **out_sequence; /* [n_in], [n_out]: operands and results that are sequences */
     ir_type *types;  /* [n_out], of the named results of a composite operator that stays opaque; otherwise NULL */
     bool *attr_read; /* [proto->n_attribute] */
     bool failed;
@@ -233,7 +273,7 @@ const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the fir
 ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope);
 /* The row for a node, or NULL. */
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p);
-const char *onnx_node_name(onnx_importer *im, const Onnx__NodeProto *p, int index);
+const char *onnx_node_name(onnx_importer *im, const onnx_scope *scope, const Onnx__NodeProto *p, int index);
 
 /* ---- declared.c: declared types ---------------------------------------------------------------- */
 
@@ -259,13 +299,22 @@ ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis);
 /* The rank of a graph input that is declared without a shape, or -1. */
 int onnx_input_rank(onnx_importer *im, const onnx_scope *scope, const char *input);
 
+/* ---- interface.c ------------------------------------------------------------------------------- */
+
+/* Binds the inputs of the model; reports sizes and constants that the caller has bound without effect. */
+ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope);
+/* Adds an output statement for each output of the model. */
+ampc_status onnx_put_outputs(onnx_importer *im, const onnx_scope *scope);
+
 /* ---- scope.c --------------------------------------------------------------------------------- */
 
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name);
 /* The value of a name in the current graph, captured from an enclosing graph if necessary. NULL if its node failed;
  * onnx_check_graph has already rejected unknown names. */
 ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *name);
-void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value *v);
+/* The same for a name that may also stand for a sequence, whose items are then values of the current graph. */
+onnx_item onnx_item_of(onnx_importer *im, const onnx_scope *scope, const char *name);
+void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, onnx_item item); /* without either: failed */
 /* Operand i of an Identity or BatchNormalization: the separated tensor if the exporter merged it, or else n->in[i]. */
 ir_value *onnx_separate(onnx_node *n, int i);
 
@@ -273,8 +322,52 @@ ir_value *onnx_separate(onnx_node *n, int i);
 
 /* Lowers all nodes of an ONNX graph into the current IR graph. False if any of them failed (reported). */
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
+/* Lowers a node of a handler in its row as an opaque node instead. */
+void onnx_keep_opaque(onnx_node *n);
+/* Removes the nodes that follow `before`, with their subgraphs. */
+void onnx_remove_after(onnx_importer *im, const ir_node *before);
 /* Removes pure nodes whose results are unused. */
 void onnx_remove_unread(ir_graph *g);
+
+/* ---- body.c: graphs that are lowered in place of a node ----------------------------------------- */
+
+enum {
+    ONNX_MAX_INLINED = 200000, /* nodes of all bodies; also counts what their nodes compute at compile time */
+    ONNX_MAX_NESTING = 50,
+    ONNX_MAX_TRIPS = 4096 /* iterations of one loop, items of a sequence */
+};
+
+typedef struct onnx_body {
+    onnx_node *node;
+    onnx_scope scope;
+    strmap *initializers; /* their bindings, which all copies share */
+    int n_in, n_out;
+} onnx_body;
+
+/* Checks a subgraph of the node and binds its initializers. False: the node has failed. */
+bool onnx_body_open(onnx_node *n, const Onnx__GraphProto *g, onnx_body *b);
+/* Lowers one copy with these inputs [n_in] and stores its outputs [n_out]. `path` names the copy in names. False: the
+ * node has failed. */
+bool onnx_body_lower(onnx_body *b, const char *path, const onnx_item *in, onnx_item *out);
+/* Counts work on bodies. False after reporting that it exceeds ONNX_MAX_INLINED. */
+bool onnx_charge(onnx_node *n, int64_t nodes);
+
+/* ---- lower_function.c -------------------------------------------------------------------------- */
+
+extern const onnx_row onnx_function_row;
+/* Collects the functions of the model. */
+ampc_status onnx_functions_bind(onnx_importer *im);
+onnx_function *onnx_function_find(const onnx_importer *im, const Onnx__NodeProto *p); /* NULL: not a call */
+/* A node of a function as the call means it: references to attributes are replaced, and operands that are absent
+ * inputs of the function are "". The node itself if there are none. */
+const Onnx__NodeProto *onnx_resolve(onnx_importer *im, const onnx_scope *scope, const Onnx__NodeProto *p);
+/* Whether a graph, or a subgraph of its nodes, contains calls or references to attributes. */
+bool onnx_needs_functions(const onnx_importer *im, const Onnx__GraphProto *g);
+
+/* ---- lower_sequence.c -------------------------------------------------------------------------- */
+
+/* A new sequence, whose items the caller sets; NULL after reporting that it is too long. */
+onnx_sequence *onnx_sequence_new(onnx_node *n, int count);
 
 /* ---- lower_random.c -------------------------------------------------------------------------- */
 
@@ -337,5 +430,6 @@ bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out);
 /* Declares all handlers in the table. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/lower/onnx_ops.def"
+void onnx_lower_function(onnx_node *n);
 
 #endif

@@ -5,23 +5,48 @@
 
 /* ---- Constant -------------------------------------------------------------------------------- */
 
+/* The copies of a body share the values of their constants. */
+static char *payload_key(const onnx_node *n, const void *values)
+{
+    return arena_printf(n->importer->scratch, "%p %d", values, n->proto->attribute[0]->type);
+}
+
+static ir_value *find_payload(const onnx_node *n, const void *values)
+{
+    onnx_importer *im = n->importer;
+    ir_storage *s = n->scope->path && im->payloads ? strmap_get(im->payloads, payload_key(n, values)) : NULL;
+    return s ? ir_graph_storage(im->graph, s) : NULL;
+}
+
+static ir_value *note_payload(const onnx_node *n, const void *values, ir_value *v)
+{
+    onnx_importer *im = n->importer;
+    if (!n->scope->path || !v) return v;
+    if (!im->payloads) im->payloads = strmap_new(im->scratch);
+    strmap_put(im->payloads, payload_key(n, values), v->storage);
+    return v;
+}
+
 static ir_value *constant(onnx_node *n, ir_dtype dtype, int rank, size_t count, const void *bytes)
 {
     ir_type type = ir_type_make(dtype, rank, (ir_dim[]){(ir_dim)count});
-    return ir_constant(n->b, n->proto->output[0], &type, bytes);
+    ir_value *v = find_payload(n, bytes);
+    return v ? v : note_payload(n, bytes, ir_constant(n->b, n->proto->output[0], &type, bytes));
 }
 
 static ir_value *constant_tensor(onnx_node *n, const Onnx__TensorProto *proto)
 {
     onnx_importer *im = n->importer;
     onnx_tensor t;
+    ir_value *v = find_payload(n, proto);
+    if (v) return v;
     if (onnx_tensor_describe(im->arena, im->file, proto, im->diag, &t) != AMPC_OK) {
         n->failed = true;
         return NULL;
     }
-    ir_value *v = onnx_tensor_value(im, IR_CONST, n->proto->output[0], &t, onnx_loc(n));
+    v = onnx_tensor_value(im, IR_CONST, n->proto->output[0], &t, onnx_loc(n));
     n->failed |= !v;
-    return v;
+    return note_payload(n, proto, v);
 }
 
 void onnx_lower_constant(onnx_node *n)

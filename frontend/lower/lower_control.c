@@ -3,15 +3,11 @@
  * A branch sees the names of the enclosing graph and adds its own; its nodes are lowered into the same graph. */
 #include "frontend/lower/lower.h"
 
-static bool check_branch(onnx_node *n, const Onnx__GraphProto *g, onnx_scope *scope)
+static bool check_branch(onnx_node *n, const Onnx__GraphProto *g)
 {
     if (g->n_input) onnx_reject(n, "a branch has inputs");
     if ((int)g->n_output != n->n_out) onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
-    if (n->failed) return false;
-    onnx_importer *im = n->importer;
-    if (onnx_check_graph(im, scope) == AMPC_OK && onnx_initializers_bind(im, scope) == AMPC_OK) return true;
-    n->failed = true;
-    return false;
+    return !n->failed;
 }
 
 void onnx_lower_if(onnx_node *n)
@@ -19,16 +15,15 @@ void onnx_lower_if(onnx_node *n)
     const Onnx__GraphProto *then_branch = onnx_graph_attr(n, "then_branch");
     const Onnx__GraphProto *else_branch = onnx_graph_attr(n, "else_branch");
     if (!then_branch || !else_branch) onnx_reject(n, "a branch is missing");
-    bool condition = onnx_const_int(n, 0, 0) != 0;
+    if (!onnx_in(n, 0)) onnx_reject(n, "its condition is not a tensor");
+    bool condition = !n->failed && onnx_const_int(n, 0, 0) != 0;
     if (n->failed) return;
-    onnx_importer *im = n->importer;
-    onnx_scope scope = {.graph = condition ? then_branch : else_branch,
-                        .outer = n->scope,
-                        .bindings = strmap_new(im->scratch),
-                        .node = n->index};
-    while (n->proto->attribute[scope.attribute]->g != scope.graph) scope.attribute++;
-    ir_loc loc = n->b->loc;
-    if (check_branch(n, scope.graph, &scope)) n->failed = !onnx_lower_graph(im, &scope);
-    n->b->loc = loc;
-    for (int i = 0; i < n->n_out && !n->failed; i++) n->out[i] = onnx_value(im, &scope, scope.graph->output[i]->name);
+    const Onnx__GraphProto *chosen = condition ? then_branch : else_branch;
+    onnx_item *out = arena_array(n->importer->scratch, chosen->n_output + 1, sizeof *out);
+    onnx_body b;
+    if (!check_branch(n, chosen) || !onnx_body_open(n, chosen, &b) || !onnx_body_lower(&b, NULL, NULL, out)) return;
+    for (int i = 0; i < n->n_out; i++) {
+        n->out[i] = out[i].value;
+        n->out_sequence[i] = out[i].sequence;
+    }
 }

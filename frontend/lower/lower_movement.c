@@ -7,7 +7,11 @@
 /* A dimension as text, for messages. */
 #define DIM_TEXT(n, d) ir_dim_print((n)->dims, (d), (n)->importer->scratch)
 
-void onnx_lower_identity(onnx_node *n) { n->out[0] = onnx_separate(n, 0); }
+void onnx_lower_identity(onnx_node *n)
+{
+    if (n->in[0]) n->out[0] = onnx_separate(n, 0);
+    n->out_sequence[0] = n->in_sequence[0];
+}
 
 /* ---- Reshape, Flatten, Squeeze, Unsqueeze ---------------------------------------------------- */
 

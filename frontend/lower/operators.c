@@ -66,8 +66,8 @@ static const onnx_operator *schema_of(const onnx_node *n)
 onnx_arity onnx_arity_of(const onnx_node *n)
 {
     const onnx_row *row = n->row;
-    if (*row->op)
-        return (onnx_arity){row->min_in, row->max_in == ONNX_ANY ? 0 : row->max_in, row->max_in, row->max_out};
+    const int single = row->sequences ? ONNX_ANY : row->max_in == ONNX_ANY ? 0 : row->max_in;
+    if (*row->op) return (onnx_arity){row->min_in, single, row->max_in, row->max_out};
     const onnx_operator *op = schema_of(n);
     return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
 }

@@ -4,6 +4,8 @@
  * belongs to the module and is read directly. A value known at compile time is also known in subgraphs. */
 #include "frontend/lower/lower.h"
 
+#include <string.h>
+
 /* ---- captured values --------------------------------------------------------------------------- */
 
 static ir_value *find_capture(const onnx_subgraph *b, const ir_value *outer)
@@ -49,6 +51,26 @@ static ir_value *current_value(onnx_importer *im, ir_value *v)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* A sequence whose items are values of the current graph. */
+static const onnx_sequence *current_sequence(onnx_importer *im, const onnx_sequence *s)
+{
+    onnx_sequence *copy = NULL;
+    for (int i = 0; i < s->count; i++) {
+        onnx_item item = s->items[i];
+        if (item.value) item.value = current_value(im, item.value);
+        if (item.sequence) item.sequence = current_sequence(im, item.sequence);
+        if (!item.value && !item.sequence) return NULL;
+        if (!copy && item.value == s->items[i].value && item.sequence == s->items[i].sequence) continue;
+        if (!copy) {
+            copy = arena_alloc(im->scratch, sizeof *copy);
+            *copy = (onnx_sequence){s->is_optional, s->count, arena_array(im->scratch, (size_t)s->count, sizeof item)};
+            memcpy(copy->items, s->items, (size_t)s->count * sizeof item);
+        }
+        copy->items[i] = item;
+    }
+    return copy ? copy : s;
+}
+
 onnx_binding *onnx_find(const onnx_scope *scope, const char *name)
 {
     for (; scope; scope = scope->outer) {
@@ -62,24 +84,37 @@ ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *nam
 {
     onnx_binding *b = onnx_find(scope, name);
     if (!b || b->value || b->failed) return b && b->value ? current_value(im, b->value) : NULL;
+    if (b->sequence || b->absent) {
+        diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "'%s' is %s, not a tensor", name,
+                   b->absent ? "an input without an operand" : "a sequence or optional");
+        return NULL;
+    }
     ir_storage_kind kind = ir_dtype_is_float(b->initializer->dtype) ? IR_PARAM : IR_CONST;
     b->value = onnx_tensor_value(im, kind, name, b->initializer, DIAG_FILE(im->path));
     b->failed = !b->value;
     return b->value;
 }
 
-void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, ir_value *v)
+onnx_item onnx_item_of(onnx_importer *im, const onnx_scope *scope, const char *name)
+{
+    const onnx_binding *b = onnx_find(scope, name);
+    if (b && b->sequence) return (onnx_item){.sequence = current_sequence(im, b->sequence)};
+    return (onnx_item){.value = onnx_value(im, scope, name)};
+}
+
+void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, onnx_item item)
 {
     onnx_binding *b = arena_alloc(im->scratch, sizeof *b);
-    b->value = v;
-    b->failed = !v;
+    b->value = item.value;
+    b->sequence = item.sequence;
+    b->failed = !item.value && !item.sequence;
     strmap_put(scope->bindings, name, b);
 }
 
 ir_value *onnx_separate(onnx_node *n, int i)
 {
     onnx_importer *im = n->importer;
-    onnx_tie *tie = n->scope->outer ? NULL : onnx_tie_at(im->ties, n->index, i);
+    onnx_tie *tie = n->scope->outer || n->scope->call ? NULL : onnx_tie_at(im->ties, n->index, i);
     if (!tie) return n->in[i];
     const char *merged = n->scope->graph->initializer[tie->initializer]->name;
     const onnx_binding *b = onnx_find(n->scope, merged);

@@ -47,7 +47,8 @@ static bool bind_names(source *s, onnx_scope *scope)
         strmap_put(scope->bindings, g->initializer[i]->name, strmap_get(s->initializers, g->initializer[i]->name));
     for (size_t i = 0; i < g->n_input; i++) {
         if (strmap_get(s->initializers, g->input[i]->name)) return false; /* an input with a default */
-        onnx_bind(im, scope, g->input[i]->name, ir_graph_input(im->graph, g->input[i]->name, &s->inputs[i]));
+        ir_value *input = ir_graph_input(im->graph, g->input[i]->name, &s->inputs[i]);
+        onnx_bind(im, scope, g->input[i]->name, (onnx_item){.value = input});
     }
     return true;
 }
@@ -86,7 +87,8 @@ static bool fill_graph(source *s)
                         .outer = s->node->scope,
                         .bindings = strmap_new(im->scratch),
                         .node = s->node->index,
-                        .attribute = s->attribute};
+                        .call = s->node->scope->call,
+                        .path = s->node->scope->path};
     size_t errors = diag_count(im->diag, DIAG_ERROR), stores = im->stores.count;
     bool made = bind_names(s, &scope) && onnx_lower_graph(im, &scope);
     im->builder.loc = (ir_loc){.file = im->path};

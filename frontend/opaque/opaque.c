@@ -121,14 +121,30 @@ static bool find_field(const wire_field *in, uint64_t number, size_t index, wire
     return false;
 }
 
-/* Finds a graph in the file. */
+static uint64_t node_field_of(const onnx_scope *scope)
+{
+    return scope->outer || !scope->call ? (uint64_t)GRAPH_NODE : (uint64_t)FUNCTION_NODE;
+}
+
+/* The position of the subgraph among the attributes of its node. */
+static size_t attribute_of(const onnx_scope *scope)
+{
+    const Onnx__NodeProto *p = scope->outer->graph->node[scope->node];
+    size_t i = 0;
+    while (i < p->n_attribute && p->attribute[i]->g != scope->graph) i++;
+    return i;
+}
+
+/* Finds a graph or function in the file. */
 static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_field *out)
 {
     const onnx_bytes *file = &im->file->bytes;
     wire_field outer = {.value = file->data, .end = file->data + file->size}, node, attribute;
+    if (!scope->outer && scope->call) return find_field(&outer, MODEL_FUNCTIONS, scope->call->function->index, out);
     if (!scope->outer) return find_field(&outer, MODEL_GRAPH, 0, out);
-    return find_graph(im, scope->outer, &outer) && find_field(&outer, GRAPH_NODE, scope->node, &node) &&
-           find_field(&node, NODE_ATTRIBUTE, scope->attribute, &attribute) &&
+    return find_graph(im, scope->outer, &outer) &&
+           find_field(&outer, node_field_of(scope->outer), scope->node, &node) &&
+           find_field(&node, NODE_ATTRIBUTE, attribute_of(scope), &attribute) &&
            find_field(&attribute, ATTRIBUTE_G, 0, out);
 }
 
@@ -140,16 +156,44 @@ static const wire_field *node_fields(onnx_importer *im, const onnx_scope *scope)
     wire_field graph, *fields = arena_array(im->scratch, g->n_node + 1, sizeof *fields);
     size_t n = 0;
     if (!find_graph(im, scope, &graph)) return NULL;
-    while (n < g->n_node && wire_next_field(&graph, &fields[n])) n += fields[n].number == GRAPH_NODE;
+    const uint64_t number = node_field_of(scope);
+    while (n < g->n_node && wire_next_field(&graph, &fields[n])) n += fields[n].number == number;
     if (n < g->n_node) return NULL;
     im->fields_of = g;
     return im->node_fields = fields;
+}
+
+/* Whether all of an attribute has been decoded; large tensors stay in the file. */
+static bool is_decoded(const Onnx__AttributeProto *a)
+{
+    bool decoded = !a->g && !a->n_graphs && (!a->t || !a->t->has_lifted_length);
+    for (size_t i = 0; i < a->n_tensors; i++) decoded &= !a->tensors[i]->has_lifted_length;
+    return decoded;
+}
+
+/* Encodes the attributes that are not graphs. Those of a node in a function may come from the call. */
+static const char *resolved_text(onnx_node *n)
+{
+    arena *a = n->importer->scratch;
+    Onnx__NodeProto node = ONNX__NODE_PROTO__INIT;
+    node.attribute = arena_array(a, n->proto->n_attribute + 1, sizeof *node.attribute);
+    for (size_t i = 0; i < n->proto->n_attribute; i++) {
+        Onnx__AttributeProto *from = n->proto->attribute[i];
+        if (from->g) continue;
+        if (!is_decoded(from))
+            onnx_refuse(n, "attribute '%s' of a function's node is too large to be kept", from->name);
+        node.attribute[node.n_attribute++] = from;
+    }
+    if (n->failed) return NULL;
+    uint8_t *bytes = arena_alloc(a, protobuf_c_message_get_packed_size(&node.base) + 1);
+    return opaque_to_text(a, bytes, protobuf_c_message_pack(&node.base, bytes));
 }
 
 /* Encodes all attributes, or those that are not graphs. */
 static const char *attribute_text(onnx_node *n, bool graphs)
 {
     if (!n->proto->n_attribute) return "";
+    if (n->proto != n->scope->graph->node[n->index]) return resolved_text(n);
     const wire_field *nodes = node_fields(n->importer, n->scope);
     if (!nodes) {
         onnx_refuse(n, "its attributes are not contiguous in the file");
@@ -220,14 +264,27 @@ static bool graph_is_external(const Onnx__GraphProto *g)
     return external;
 }
 
-static bool is_function(const onnx_node *n)
+/* Whether subgraphs that are stored as bytes depend on functions, which are not written. */
+static bool needs_functions(const onnx_node *n)
 {
-    const Onnx__ModelProto *m = n->importer->file->model;
-    for (size_t i = 0; i < m->n_functions; i++)
-        if (strcmp(m->functions[i]->name, n->proto->op_type) == 0 &&
-            strcmp(m->functions[i]->domain, n->proto->domain) == 0)
-            return true;
-    return false;
+    bool needs = false;
+    for (size_t i = 0; i < n->proto->n_attribute; i++) {
+        const Onnx__AttributeProto *a = n->proto->attribute[i];
+        needs |= a->g && onnx_needs_functions(n->importer, a->g);
+        for (size_t k = 0; k < a->n_graphs; k++) needs |= onnx_needs_functions(n->importer, a->graphs[k]);
+    }
+    return needs;
+}
+
+/* The written model has one opset, to which the form of the operator is adapted from the model's. */
+static void check_opset(onnx_node *n)
+{
+    const int own = n->opset, other = n->importer->model_opset;
+    const bool is_onnx = onnx_is_default_domain(n->proto->domain);
+    if (is_onnx && own != other &&
+        opaque_changed(n->proto->op_type, own < other ? own : other, own < other ? other : own, NULL))
+        onnx_refuse(n, "%s has different forms in opset %d of its function and opset %d of the model",
+                    n->proto->op_type, own, other);
 }
 
 /* ---- the node ---------------------------------------------------------------------------------- */
@@ -315,8 +372,11 @@ static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char
 
 static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
 {
-    if (is_function(n)) onnx_refuse(n, "model-local functions are not supported");
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in_sequence[i]) onnx_refuse(n, "input %d ('%s') is a sequence or optional", i, n->proto->input[i]);
     if (!subgraphs && node_is_external(n->proto)) onnx_refuse(n, "its subgraphs have external data");
+    if (!subgraphs && needs_functions(n)) onnx_refuse(n, "its subgraphs call functions of the model");
+    check_opset(n);
 }
 
 void onnx_lower_opaque(onnx_node *n)

@@ -9,6 +9,7 @@
  * (skipped: expected failures). */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
+#include "frontend/read/wire.h"
 #include "runtime/session/session.h"
 
 #include <dirent.h>
@@ -20,10 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_TENSORS = 64, PATH_SIZE = 512, REASON_SIZE = 1024, MAX_DEPTH = 16 };
+enum { MAX_TENSORS = 64, MAX_DIMS = 256, PATH_SIZE = 512, REASON_SIZE = 1024, MAX_DEPTH = 16 };
 
 /* Operands that must be constant in a static graph: operands `first` to `last` of op. These are shapes, axes
- * and amounts, values that the size of the result depends on, and the switches of Dropout. */
+ * and amounts, values that the size of the result or the length of a sequence depends on, and the switches of Dropout. */
 static const struct {
     const char *op;
     size_t first, last;
@@ -67,6 +68,12 @@ static const struct {
     {"HammingWindow", 0, 0},
     {"BlackmanWindow", 0, 0},
     {"MelWeightMatrix", 0, 4},
+    {"Loop", 0, 1},
+    {"If", 0, 0},
+    {"SequenceAt", 1, 1},
+    {"SequenceInsert", 2, 2},
+    {"SequenceErase", 1, 1},
+    {"SplitToSequence", 1, 1},
 };
 
 typedef struct test_case {
@@ -78,6 +85,10 @@ typedef struct test_case {
     const char *in_names[MAX_TENSORS], *out_names[MAX_TENSORS];
     onnx_tensor in[MAX_TENSORS], out[MAX_TENSORS];
     bool bind[MAX_TENSORS];
+    const char *ends[MAX_TENSORS]; /* names that one more item of an output would have */
+    int n_ends;
+    onnx_dim_binding dims[MAX_DIMS]; /* lengths of sequences, and sizes of their items */
+    int n_dims;
     char reason[REASON_SIZE];
 } test_case;
 
@@ -95,12 +106,78 @@ static bool read_tensor(test_case *t, const char *kind, int i, const Onnx__Value
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/test_data_set_0/%s_%d.pb", t->folder, kind, i);
-    if (!declared_type(info)) return FAIL(t, "sequences and optionals");
     if (onnx_tensor_read_file(t->arena, path, t->diag, out) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
     /* Some files of the corpus store bfloat16 as uint16 bit patterns. */
     if (out->type == ONNX_uint16 && declared_type(info) == ONNX_bfloat16) out->dtype = IR_bf16;
     if (out->dtype == IR_NO_DTYPE) return FAIL(t, "element type %s", onnx_type_name(out->type));
     return true;
+}
+
+/* ---- sequences and optionals: each item is an input or output of its own */
+
+enum { ITEM_TENSOR = 3, ITEM_SEQUENCE = 5, ITEM_OPTIONAL = 7 }; /* fields of SequenceProto and OptionalProto */
+
+typedef struct side { /* the inputs or the outputs of a case */
+    bool input;
+    const char **names;
+    onnx_tensor *tensors;
+    int *count;
+} side;
+
+static void add_dim(test_case *t, const char *name, int64_t size)
+{
+    if (t->n_dims < MAX_DIMS) t->dims[t->n_dims++] = (onnx_dim_binding){name, size};
+}
+
+static bool add_tensor(test_case *t, side s, const char *name, const Onnx__TypeProto *type, wire_field at)
+{
+    const onnx_bytes bytes = {.data = at.value, .size = (size_t)(at.end - at.value)};
+    onnx_file f = {.path = t->folder, .bytes = bytes, .in_memory = true};
+    ProtobufCMessage *proto;
+    onnx_tensor *to = &s.tensors[*s.count];
+    if (*s.count == MAX_TENSORS) return FAIL(t, "too many tensors");
+    if (onnx_decode(t->arena, &onnx__tensor_proto__descriptor, bytes, t->folder, t->diag, &proto) != AMPC_OK ||
+        onnx_tensor_describe(t->arena, &f, (const Onnx__TensorProto *)proto, t->diag, to) != AMPC_OK ||
+        onnx_tensor_load(t->arena, &f, to, t->diag) != AMPC_OK)
+        return FAIL(t, "%s", diag_first_error(t->diag));
+    if (to->dtype == IR_NO_DTYPE) return FAIL(t, "element type %s", onnx_type_name(to->type));
+    for (int i = 0; s.input && !type->tensor_type->shape && i < to->rank; i++)
+        add_dim(t, arena_printf(t->arena, "%s_dim%d", name, i), to->dims[i]);
+    s.names[(*s.count)++] = name;
+    return true;
+}
+
+static bool add_value(test_case *t, side s, const char *name, const Onnx__TypeProto *type, wire_field at)
+{
+    const bool sequence = type->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
+    const bool optional = type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
+    int count = 0;
+    if (!sequence && !optional) return add_tensor(t, s, name, type, at);
+    const Onnx__TypeProto *inner = sequence ? type->sequence_type->elem_type : type->optional_type->elem_type;
+    for (wire_field item; wire_next_field(&at, &item);) {
+        if (item.number != ITEM_TENSOR && item.number != ITEM_SEQUENCE && item.number != ITEM_OPTIONAL) continue;
+        const char *own = sequence ? arena_printf(t->arena, "%s.%d", name, count) : name;
+        if (!add_value(t, s, own, inner, item)) return false;
+        count++;
+    }
+    if (s.input) add_dim(t, arena_printf(t->arena, "%s_%s", name, sequence ? "length" : "present"), count);
+    else if (t->n_ends < MAX_TENSORS) t->ends[t->n_ends++] = arena_printf(t->arena, "%s.%d", name, count);
+    return true;
+}
+
+static bool read_items(test_case *t, const char *kind, int i, const Onnx__ValueInfoProto *info)
+{
+    const side in = {true, t->in_names, t->in, &t->n_in}, out = {false, t->out_names, t->out, &t->n_out};
+    const char *path = arena_printf(t->arena, "%s/test_data_set_0/%s_%d.pb", t->folder, kind, i);
+    onnx_bytes bytes;
+    if (onnx_bytes_load(t->arena, path, false, t->diag, &bytes) != AMPC_OK) {
+        if (diag_status(t->diag) == AMPC_IO || info->type->value_case != ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE)
+            return FAIL(t, "%s", diag_first_error(t->diag));
+        diag_clear(t->diag); /* the file of an absent optional is empty */
+        bytes.size = 0;
+    }
+    const wire_field all = {.value = bytes.data, .end = bytes.data + bytes.size};
+    return add_value(t, *kind == 'i' ? in : out, info->name, info->type, all);
 }
 
 static bool is_initializer(const Onnx__GraphProto *g, const char *name)
@@ -116,13 +193,18 @@ static bool read_case(test_case *t)
     snprintf(path, sizeof path, "%s/model.onnx", t->folder);
     if (onnx_file_open(path, t->diag, &t->file) != AMPC_OK) return FAIL(t, "%s", diag_first_error(t->diag));
     const Onnx__GraphProto *g = t->file->model->graph;
-    for (size_t i = 0; i < g->n_input && t->n_in < MAX_TENSORS; i++) {
+    for (size_t i = 0, file = 0; i < g->n_input && t->n_in < MAX_TENSORS; i++) {
         if (is_initializer(g, g->input[i]->name)) continue;
-        if (!read_tensor(t, "input", t->n_in, g->input[i], &t->in[t->n_in])) return false;
+        const int k = (int)file++;
+        if (!declared_type(g->input[i]) && !read_items(t, "input", k, g->input[i])) return false;
+        if (!declared_type(g->input[i])) continue;
+        if (!read_tensor(t, "input", k, g->input[i], &t->in[t->n_in])) return false;
         t->in_names[t->n_in++] = g->input[i]->name;
     }
     for (size_t i = 0; i < g->n_output && t->n_out < MAX_TENSORS; i++) {
-        if (!read_tensor(t, "output", t->n_out, g->output[i], &t->out[t->n_out])) return false;
+        if (!declared_type(g->output[i]) && !read_items(t, "output", (int)i, g->output[i])) return false;
+        if (!declared_type(g->output[i])) continue;
+        if (!read_tensor(t, "output", (int)i, g->output[i], &t->out[t->n_out])) return false;
         t->out_names[t->n_out++] = g->output[i]->name;
     }
     return true;
@@ -205,6 +287,8 @@ static bool run_module(test_case *t, const ir_module *m)
               rt_session_run(s, "forward", inputs, n, t->diag) == AMPC_OK;
     if (!ok) snprintf(t->reason, REASON_SIZE, "%s", diag_first_error(t->diag));
     for (int i = 0; i < t->n_out && ok; i++) ok = compare(t, rt_session_output(s, t->out_names[i]), i);
+    for (int i = 0; i < t->n_ends && ok; i++)
+        if (rt_session_output(s, t->ends[i])) ok = FAIL(t, "there is another item, '%s'", t->ends[i]);
     rt_session_close(s);
     return ok;
 }
@@ -212,7 +296,7 @@ static bool run_module(test_case *t, const ir_module *m)
 static bool import_and_run(test_case *t)
 {
     onnx_constant constants[MAX_TENSORS];
-    onnx_import_options options = {.constants = constants};
+    onnx_import_options options = {.constants = constants, .dims = t->dims, .n_dims = t->n_dims};
     for (int i = 0; i < t->n_in; i++)
         if (t->bind[i])
             constants[options.n_constants++] = (onnx_constant){

@@ -70,6 +70,7 @@ void drawing_free(drawing *w)
 {
     for (int i = 0; i < w->n_inputs; i++) free(w->inputs[i].data);
     wire_free(&w->m.graph);
+    wire_free(&w->m.functions);
 }
 
 /* Returns the model so far with other outputs. */
@@ -77,6 +78,7 @@ static wire file_with(const drawing *w, const tensor *outputs, const int *indice
 {
     model m = {.opset = w->m.opset, .ir_version = w->m.ir_version};
     wire_raw(&m.graph, w->m.graph.bytes, w->m.graph.size);
+    wire_raw(&m.functions, w->m.functions.bytes, w->m.functions.size);
     for (int i = 0; i < n; i++) {
         const tensor *t = &outputs[indices ? indices[i] : i];
         model_output(&m, t->name, t->type, NULL);
@@ -152,6 +154,19 @@ static void pool_add(drawing *w, const tensor *t)
     w->pool[w->n_pool < FORM_POOL ? w->n_pool++ : choose(w->c, FORM_POOL)] = *t;
 }
 
+void form_results(drawing *w, const form *f, const tensor *results, int n)
+{
+    tensor made[8];
+    n = n < 8 ? n : 8;
+    memcpy(made, results, (size_t)n * sizeof *made);
+    infer(w, made, n);
+    for (int i = 0; i < n && w->n_results < FORM_POOL; i++) {
+        w->random[w->n_results] = f->random;
+        w->results[w->n_results++] = made[i];
+        if (fits(&made[i]) && !f->random && !w->exact) pool_add(w, &made[i]);
+    }
+}
+
 void form_add(drawing *w, const form *f, node *n, int results)
 {
     tensor made[8] = {{.rank = -1}};
@@ -162,10 +177,5 @@ void form_add(drawing *w, const form *f, node *n, int results)
     }
     wire_text(n, 4, f->op);
     model_add(&w->m, n);
-    infer(w, made, results);
-    for (int i = 0; i < results && i < 8 && w->n_results < FORM_POOL; i++) {
-        w->random[w->n_results] = f->random;
-        w->results[w->n_results++] = made[i];
-        if (fits(&made[i]) && !f->random && !w->exact) pool_add(w, &made[i]);
-    }
+    form_results(w, f, made, results);
 }

@@ -50,6 +50,7 @@ typedef struct drawing {
     model m;
     int exact;    /* for gradients: the type of all floats; operands are distinct inputs of the model. Or 0 */
     bool special; /* some values are NaN or infinite */
+    bool nests;   /* bodies contain further bodies */
     int type;     /* element type of the node being drawn, one of the form's */
     int64_t sizes[FORM_SYMBOLS]; /* of the symbols N and M */
     tensor pool[FORM_POOL];      /* results so far, and inputs */
@@ -142,5 +143,7 @@ void node_list(node *n, const char *name, const int64_t *items, int count);
 void node_list_since(drawing *w, node *n, int since, const char *name, const int64_t *items, int count);
 /* Adds the node with its results, and their types and shapes as the importer sees them. Consumes the node. */
 void form_add(drawing *w, const form *f, node *n, int results);
+/* The same for nodes that are already in the model: `made` are their results. */
+void form_results(drawing *w, const form *f, const tensor *made, int results);
 
 #endif

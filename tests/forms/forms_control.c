@@ -1,5 +1,5 @@
-/* forms_control.c - generators of constants and of If. */
-#include "tests/forms/form.h"
+/* forms_control.c - generators of constants, of operators with bodies, and of sequences. */
+#include "tests/forms/block.h"
 
 static wire drawn_tensor(drawing *w, int type, const tensor *shape)
 {
@@ -71,6 +71,33 @@ static void draw_if(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
+static void put_results(drawing *w, const form *f, const block *b) { form_results(w, f, b->pool + 1, b->n_pool - 1); }
+
+static void draw_loop(drawing *w, const form *f)
+{
+    const tensor x = any_operand(w, f, 0, 3);
+    block b = block_start(w, f, &x);
+    block_loop(&b);
+    put_results(w, f, &b);
+}
+
+static void draw_scan(drawing *w, const form *f)
+{
+    const tensor x = any_operand(w, f, 0, 3);
+    block b = block_start(w, f, &x);
+    for (int i = 0; i < 4 && b.n_pool == 1; i++) block_scan(&b);
+    put_results(w, f, &b);
+}
+
+static void draw_sequence(drawing *w, const form *f)
+{
+    const int64_t dims[] = {some_size(w), some_size(w), some_size(w)};
+    const tensor shape = fixed_shape(1 + choose(w->c, 3), dims), x = new_operand(w, f, &shape);
+    block b = block_start(w, f, &x);
+    block_sequence(&b, f->op);
+    put_results(w, f, &b);
+}
+
 #define NOTHING "it has no operand with elements"
 
 const form forms_control[] = {
@@ -78,5 +105,19 @@ const form forms_control[] = {
     {"ConstantOfShape", draw_constant_of_shape, "fisb", -2, 2, NOTHING, false},
     {"Range", draw_range, "if", -2, 2, "the operands decide the shape", false},
     {"If", draw_if, "f", -2, 2, NULL, false},
+    {"Loop", draw_loop, "f", -2, 2, NULL, false},
+    {"Scan", draw_scan, "f", -2, 2, NULL, false},
+    {"SequenceConstruct", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceEmpty", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceLength", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceAt", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceInsert", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceErase", draw_sequence, "f", -2, 2, NULL, false},
+    {"SplitToSequence", draw_sequence, "f", -2, 2, NULL, false},
+    {"ConcatFromSequence", draw_sequence, "f", -2, 2, NULL, false},
+    {"SequenceMap", draw_sequence, "f", -2, 2, NULL, false},
+    {"Optional", draw_sequence, "f", -2, 2, NULL, false},
+    {"OptionalGetElement", draw_sequence, "f", -2, 2, NULL, false},
+    {"OptionalHasElement", draw_sequence, "f", -2, 2, NULL, false},
     {0},
 };

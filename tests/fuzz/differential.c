@@ -1,9 +1,10 @@
 /* differential.c - draws random ONNX graphs with inputs and runs them; writes all of it, for differential.py.
  *
- * usage: differential FIRST COUNT [--op OPERATOR]
+ * usage: differential FIRST COUNT [--op OPERATOR | --bodies]
  *
  * A seed determines a graph: 1 to 12 nodes of the forms in tests/forms, of one opset from 7 to 23, some sizes symbolic.
- * --op draws that operator more often. Each graph runs twice: with all results as outputs, and with some of them, so that
+ * --op draws that operator more often; --bodies draws only operators with bodies, functions and sequences, nested up to two
+ * deep. Each graph runs twice: with all results as outputs, and with some of them, so that
  * ops can be fused. It is written to standard output as
  *     seed i64, opset i64, text of refusal, model, inputs, outputs, results
  * where texts, models and data are a length (i64) and bytes, and lists a count and items. A tensor is name, ONNX type i64,
@@ -11,7 +12,7 @@
 #include "frontend/onnx.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
-#include "tests/forms/form.h"
+#include "tests/forms/block.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,30 @@ static void put_outputs(const drawing *w, rt_session *s, const int *outputs, int
             put_tensor(t->name, (int)onnx_type_of(got->dtype), got->rank, got->dims, w->random[outputs[i]], got->data);
         else put_tensor(t->name, ONNX_bool, 1, (int64_t[]){0}, true, "");
     }
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------------------------- */
+
+/* Some values of the pool become results. */
+static void draw_bodies(drawing *w)
+{
+    static const form f = {.op = "Loop", .types = "f", .low = -2, .high = 2};
+    static const int8_t float_types[] = {ONNX_float32, ONNX_float32, ONNX_float32, ONNX_float64};
+    const int64_t dims[] = {some_size(w), some_size(w), some_size(w)};
+    const tensor shape = fixed_shape(choose(w->c, 4), dims);
+    w->nests = true;
+    w->type = CHOOSE(w->c, float_types);
+    const tensor x = new_operand(w, &f, &shape);
+    block b = block_start(w, &f, &x);
+    for (int i = 0; i < 16 && b.n_pool < 5; i++) switch (choose(w->c, 6)) {
+        case 0: block_if(&b); break;
+        case 1:
+        case 2: block_loop(&b); break;
+        case 3: block_scan(&b); break;
+        case 4: block_call(&b); break;
+        default: block_sequence(&b, NULL);
+        }
+    form_results(w, &f, b.pool + 1, b.n_pool - 1);
 }
 
 /* ---- one graph ------------------------------------------------------------------------------------------------- */
@@ -113,14 +138,15 @@ static void attempt_free(attempt *a)
     wire_free(&a->file);
 }
 
-static void run_seed(uint64_t seed, const form *preferred)
+static void run_seed(uint64_t seed, const form *preferred, bool bodies)
 {
     uint8_t bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(seed >> 8 * i);
     choices c = choices_start(bytes, sizeof bytes);
     c.at = sizeof bytes;
     drawing w = drawing_start(&c, 7 + choose(&c, 17));
-    draw(&w, preferred);
+    if (bodies) draw_bodies(&w);
+    else draw(&w, preferred);
     attempt all = run(&w, true), some = run(&w, false);
     const char *error = all.error ? all.error : some.error ? some.error : "";
     put((int64_t)seed);
@@ -139,11 +165,12 @@ static void run_seed(uint64_t seed, const form *preferred)
 int main(int argc, char **argv)
 {
     const form *preferred = argc == 5 && strcmp(argv[3], "--op") == 0 ? form_find(argv[4]) : NULL;
-    if (argc != 3 && !preferred) {
-        fprintf(stderr, "usage: differential FIRST COUNT [--op OPERATOR]\n");
+    const bool bodies = argc == 4 && strcmp(argv[3], "--bodies") == 0;
+    if (argc != 3 && !preferred && !bodies) {
+        fprintf(stderr, "usage: differential FIRST COUNT [--op OPERATOR | --bodies]\n");
         return 2;
     }
     const uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
-    for (uint64_t seed = first; seed < first + count; seed++) run_seed(seed, preferred);
+    for (uint64_t seed = first; seed < first + count; seed++) run_seed(seed, preferred, bodies);
     return 0;
 }

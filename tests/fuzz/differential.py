@@ -1,6 +1,6 @@
 """Compares random graphs with onnxruntime; needs current onnx, onnxruntime and numpy.
 
-usage: python tests/fuzz/differential.py BUILD [--first N] [--count N] [--op OPERATOR] [--jobs N] [--verbose]
+usage: python tests/fuzz/differential.py BUILD [--first N] [--count N] [--op OPERATOR | --bodies] [--jobs N] [--verbose]
 
 BUILD/tests/differential draws the graphs and runs them (differential.c). onnxruntime, its graph optimisations off, runs the
 same models with the same inputs; what it refuses is run by onnx.reference. An output differs if an element differs by more
@@ -10,7 +10,8 @@ sums of up to 2,000 products in f32 and f64. The error of a single sum or mean i
 Rounding can grow along a graph. If an output differs, each node is therefore run alone on the operands that ampc computed,
 by onnxruntime, by onnx.reference, and by onnxruntime with f32 operands. A node that differs from all of
 them is a finding, reported with seed, node and operands. If none does, but the outputs of the graph differ from those of the
-graph whose every result is an output, that is a finding; otherwise the graph only magnifies rounding. EXCEPTIONS lists what
+graph whose every result is an output, that is a finding; otherwise the graph only magnifies rounding. With --bodies, whose
+nodes have bodies or sequences, the graph is judged as a whole: it must agree with onnxruntime or onnx.reference. EXCEPTIONS lists what
 the specification leaves undefined, and where the others depart from it.
 
 Prints each finding, the counts of refusals and exceptions by reason, and a last line with the totals. Exit status 1 with
@@ -489,6 +490,19 @@ def examine(graph):
     return findings, reasons
 
 
+def examine_whole(graph):
+    """Findings and exceptions of a graph whose nodes cannot run alone."""
+    feeds = {t.name: t.array for t in graph.inputs}
+    texts = []
+    for name, run in (("onnxruntime", run_onnxruntime), ("onnx.reference", run_reference)):
+        wanted = run(graph.model, feeds)
+        found = wanted if isinstance(wanted, str) else differences(graph.outputs, wanted)
+        if not found:
+            return [], [f"graph: {', '.join(texts)} and {name} differ"]
+        texts.append(f"{name}: {found if isinstance(found, str) else '; '.join(found.values())}")
+    return [" | ".join(texts)], []
+
+
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -532,7 +546,7 @@ def check_batch(job, report):
             counts[f"as {judge}"] += 1
             if differences(graph.outputs, wanted):
                 counts[f"as {judge}"] -= 1
-                found, reasons = examine(graph)
+                found, reasons = examine_whole(graph) if "--bodies" in options else examine(graph)
                 findings += [(graph.seed, f) for f in found]
                 for reason in set(reasons):
                     note(f"exception: {reason}", graph.seed)
@@ -578,10 +592,11 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--op")
+    parser.add_argument("--bodies", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    extra = ("--op", options.op) if options.op else ()
+    extra = ("--bodies",) if options.bodies else ("--op", options.op) if options.op else ()
     end = options.first + options.count
     jobs = [(options.build, at, min(BATCH, end - at), extra) for at in range(options.first, end, BATCH)]
     counts, findings, examples = collections.Counter(), [], {}

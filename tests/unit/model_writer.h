@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 typedef struct model {
-    wire graph;
+    wire graph, functions; /* functions: complete fields of the file, of domain "own" */
     int opset, ir_version;
 } model;
 
@@ -206,6 +206,11 @@ static inline wire model_finish(model *m)
     wire_int(&file, 1, m->ir_version);
     wire_message(&file, 7, &m->graph);
     model_opset(&file, NULL, m->opset);
+    if (m->functions.size) {
+        model_opset(&file, "own", 1);
+        wire_raw(&file, m->functions.bytes, m->functions.size);
+        wire_free(&m->functions);
+    }
     return file;
 }
 

@@ -61,7 +61,8 @@ static inline ampc_status run_passes(ir_module *m, const compile_options *o, FIL
 static inline ir_module *compile_with_report(scratch *t, const char *name, compile_options o, bool opaque, FILE *text)
 {
     ir_module *m;
-    const onnx_import_options import = {.opaque = opaque};
+    const int written = o.low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
+    const onnx_import_options import = {.opaque = opaque, .emit_opset = opaque ? written : 0};
     ampc_status status = onnx_import(scratch_path(t, name), &import, t->d, &m);
     if (status == AMPC_OK) status = run_passes(m, &o, text, t->d);
     if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));

@@ -255,6 +255,8 @@ static wire model_of(const char *op, int opset)
 {
     model m = model_new(opset);
     add_operands(&m);
+    model_node(&m, "Relu", operands[1], "always"); /* the items of a sequence are outputs, and it may have none */
+    model_output(&m, "always", 0, NULL);
     for (int i = 0; i < plans.count; i++)
         if (!plans.items[i].refused) add_node(&m, op, i, &plans.items[i]);
     return model_finish(&m);
