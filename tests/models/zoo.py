@@ -619,3 +619,55 @@ class CharLstm(nn.Module):
 @model
 def char_lstm():
     return CharLstm(), (torch.randint(0, 20, (2, 11)), torch.randn(2, 2, 16) * 0.3, torch.randn(2, 2, 16) * 0.3)
+
+
+class GreedyDecoder(nn.Module):
+    """Emits the most likely token as often as the source has tokens; a script, so that its loop is exported as one."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(30, 16)
+        self.inner = nn.Linear(32, 16)
+        self.head = nn.Linear(16, 30)
+
+    def forward(self, source):
+        state = torch.tanh(source.mean(1))
+        token = torch.zeros([state.size(0)], dtype=torch.int64)
+        scores = torch.jit.annotate(list[torch.Tensor], [])
+        tokens = torch.jit.annotate(list[torch.Tensor], [])
+        for _ in range(source.size(1)):
+            state = torch.tanh(self.inner(torch.cat([self.embed(token), state], 1)))
+            logits = self.head(state)
+            token = logits.argmax(1)
+            scores.append(logits)
+            tokens.append(token)
+        return torch.stack(scores, 1), torch.stack(tokens, 1)
+
+
+@model
+def greedy_decoder():
+    return torch.jit.script(GreedyDecoder()), (torch.randn(2, 8, 16),)
+
+
+class ScanCumulative(nn.Module):
+    """A cumulative state, which torch.onnx exports as Scan."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x, state):
+        from torch._higher_order_ops.scan import scan
+
+        def step(state, row):
+            state = torch.tanh(self.inner(state)) * 0.9 + row
+            return state, state * 2
+
+        last, rows = scan(step, state, x, dim=0)
+        return self.head(rows), last
+
+
+@model
+def scan_cumulative():
+    return ScanCumulative(), (torch.randn(6, 2, 8), torch.randn(2, 8))
