@@ -97,6 +97,7 @@ static ampc_status import_model(onnx_importer *im)
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
     if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
+    TRY(onnx_check_dims_used(im));
     if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
     onnx_remove_unread(im->graph); /* first, so that only values that are read become constants */
     ir_fold_commit(im->consts, im->graph, im->diag);
@@ -124,7 +125,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
                         .scratch = scratch,
                         .diag = d,
                         .trial = trial,
-                        .inner = inner};
+                        .inner = inner ? inner : d};
     im.path = arena_strdup(im.arena, f->path);
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
     im.graph = ir_graph_new(m, ir_graph_words[IR_GRAPH_forward]);

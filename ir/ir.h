@@ -254,12 +254,26 @@ bool ir_opaque_result_is_float(const ir_node *n, int i);  /* whether result i ha
 void ir_opaque_resolve_bf16(ir_node *n, bool low);
 /* Changes the f32 results to the given type; takes effect at the next inference. */
 void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
+/* The index of the operand or result at a position of the operator, or -1 if it is absent (`layout`). */
+int ir_opaque_operand_at(const ir_node *n, int position);
+int ir_opaque_result_at(const ir_node *n, int position);
+/* The number of positions, present or absent. */
+int ir_opaque_operand_positions(const ir_node *n);
+int ir_opaque_result_positions(const ir_node *n);
 
-/* ---- subgraph.c: subgraphs of opaque nodes --------------------------------------------------------------------
- * An opaque node has the operands of its operator, followed by captures: values that its subgraphs read by name. The
- * inputs of a subgraph are the values that the operator passes to it, followed by the captures that it reads, under the
- * names that the node has for them. Its outputs are its output statements in order. A subgraph reads storage like any
- * other graph. */
+/* The operands of a `loop` by index; -1: absent. The carried values and, after them, the scanned ones begin at
+ * `first`. The inputs of the body that are not captures, and its outputs, are in the same order; `fixed` is the number
+ * of inputs, and `fixed_out` that of outputs, before those of the carried values. */
+typedef struct ir_loop_form {
+    int trip_count, condition, first, states, slices, fixed, fixed_out;
+} ir_loop_form;
+ir_loop_form ir_loop_form_of(const ir_node *n);
+
+/* ---- subgraph.c: subgraphs of nodes --------------------------------------------------------------------------
+ * A node with subgraphs (trait BODIES) has the operands of its operator, followed by captures: values that its
+ * subgraphs read by name. The inputs of a subgraph are the values that the operator passes to it, followed by the
+ * captures that it reads, under the names that the node has for them. Its outputs are its output statements in order.
+ * A subgraph reads storage like any other graph. */
 typedef struct ir_subgraph {
     const char *attribute; /* the operator's attribute that holds the graph */
     ir_graph *graph;       /* NULL: the module has no such graph */
@@ -267,6 +281,8 @@ typedef struct ir_subgraph {
 
 int ir_subgraph_count(const ir_node *n);              /* 0 for all other ops */
 ir_subgraph ir_subgraph_get(const ir_node *n, int i); /* the attribute's name is in the module's arena */
+/* The graph of that attribute, or NULL; allocates nothing. */
+const ir_graph *ir_subgraph_find(const ir_node *n, const char *attribute);
 void ir_subgraph_add(ir_node *n, const char *attribute, ir_graph *g);
 /* The number of operands of the operator itself, which precede the captures; for all other ops, all operands. */
 int ir_declared_operands(const ir_node *n);

@@ -91,6 +91,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define UPDATES IR_UPDATES
 #define UNSCALES IR_UNSCALES
 #define CHECKS IR_CHECKS
+#define BODIES IR_BODIES
 #define ONCE(operand) (IR_ONCE << (operand))
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)

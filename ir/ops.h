@@ -90,7 +90,8 @@ enum ir_trait {
     IR_CHECKS = 1 << 23,
     IR_MEANS = 1 << 24,
     IR_DRAWS = 1 << 25,
-    IR_ONCE = 1 << 26 /* for operand 0; IR_ONCE << i for operand i < 5 */
+    IR_BODIES = 1 << 26,
+    IR_ONCE = 1 << 27 /* for operand 0; IR_ONCE << i for operand i < 4 */
 };
 
 /* Slot kinds and the dtype groups of ops.def. */

@@ -1,4 +1,4 @@
-/* subgraph.c - the subgraphs of opaque nodes (If, Loop, Scan), and operations on graphs that include subgraphs: remove,
+/* subgraph.c - the subgraphs of nodes (If, Loop, Scan), and operations on graphs that include subgraphs: remove,
  * sweep, clone.
  *
  * The attribute `bodies` of a node has one line "ATTRIBUTE=GRAPH" per subgraph; `captures` has one name per line, in
@@ -7,9 +7,17 @@
 
 #include <string.h>
 
+/* All ops with the trait BODIES begin with these attributes. */
+_Static_assert(IR_ATTR(if, captures) == IR_ATTR(foreign, captures) && IR_ATTR(if, bodies) == IR_ATTR(foreign, bodies) &&
+                   IR_ATTR(loop, captures) == IR_ATTR(foreign, captures) &&
+                   IR_ATTR(loop, bodies) == IR_ATTR(foreign, bodies) &&
+                   IR_ATTR(if, attributes) == IR_ATTR(foreign, attributes) &&
+                   IR_ATTR(loop, attributes) == IR_ATTR(foreign, attributes),
+               "the attributes of ops with subgraphs differ");
+
 static const char *text_of(const ir_node *n, int attr)
 {
-    const char *text = n->op == IR_OP_foreign ? n->attr[attr].s : NULL;
+    const char *text = ir_op_has(n->op, IR_BODIES) ? n->attr[attr].s : NULL;
     return text ? text : "";
 }
 
@@ -35,6 +43,25 @@ ir_subgraph ir_subgraph_get(const ir_node *n, int i)
     subgraph.graph = ir_graph_find(m, arena_strndup(m->arena, line + key + 1, length - key - 1));
     if (subgraph.graph && !subgraph.graph->subgraph) subgraph.graph = NULL;
     return subgraph;
+}
+
+const ir_graph *ir_subgraph_find(const ir_node *n, const char *attribute)
+{
+    const size_t key = strlen(attribute);
+    for (const char *line = text_of(n, IR_ATTR(foreign, bodies)); *line; line += *line == '\n') {
+        const size_t length = strcspn(line, "\n");
+        if (length > key && line[key] == '=' && memcmp(line, attribute, key) == 0) {
+            const ir_module *m = n->graph->module;
+            for (size_t i = 0; i < m->graphs.count; i++) {
+                const ir_graph *g = m->graphs.items[i];
+                const bool named = strlen(g->name) == length - key - 1 &&
+                                   !memcmp(g->name, line + key + 1, length - key - 1);
+                if (named && g->subgraph) return g;
+            }
+        }
+        line += length;
+    }
+    return NULL;
 }
 
 void ir_subgraph_add(ir_node *n, const char *attribute, ir_graph *g)

@@ -3,23 +3,24 @@
 
 #include <string.h>
 
-/* The sizes of --dim by symbol, for a module; for a .onnx file the importer has bound them. */
+/* The sizes of --dim by symbol. Those of the inputs of a .onnx file have been bound by the importer, so the module has
+ * no symbols for them. */
 static ampc_status symbol_sizes(tool *t, int64_t **out)
 {
     const ir_dim_table *dims = t->module->dims;
     size_t count = ir_dim_symbol_count(dims);
     *out = arena_array(t->arena, count + 1, sizeof **out);
     for (size_t i = 0; i < count; i++) (*out)[i] = -1;
-    if (tool_ends_with(t->o.operands.items[0], ".onnx")) return AMPC_OK;
+    const bool imported = tool_ends_with(t->o.operands.items[0], ".onnx");
     for (int i = 0; i < t->o.dims.count; i++) {
         const char *name;
         int64_t size;
         size_t at = 0;
         TRY(tool_parse_dim(t, t->o.dims.items[i], &name, &size));
         while (at < count && strcmp(ir_dim_symbol_name(dims, at), name) != 0) at++;
-        if (at == count)
+        if (at == count && !imported)
             return diag_error(t->diag, AMPC_USAGE, DIAG_NOWHERE, "--dim: no dimension '%s' in the module", name);
-        (*out)[at] = size;
+        if (at < count) (*out)[at] = size;
     }
     return AMPC_OK;
 }

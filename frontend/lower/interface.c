@@ -16,7 +16,7 @@ static ampc_status refuse(onnx_importer *im, const char *what, const char *name,
 typedef struct interface {
     onnx_importer *im;
     const onnx_scope *scope;
-    bool *dims_used, *constants_used; /* by index in the options */
+    bool *constants_used; /* by index in the options */
 } interface;
 
 /* The constant that the caller has bound to an input, or NULL. */
@@ -41,7 +41,7 @@ static ampc_status bound_count(const interface *f, const char *input, const char
     for (int i = 0; i < im->options->n_dims; i++) {
         const onnx_dim_binding *d = &im->options->dims[i];
         if (strcmp(d->name, name) != 0) continue;
-        f->dims_used[i] = true;
+        f->im->dims_used[i] = true;
         if (d->size > max)
             return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "%s is %lld, at most %lld is supported",
                               name, (long long)d->size, (long long)max);
@@ -60,7 +60,7 @@ static ampc_status make_tensor(const interface *f, const Onnx__ValueInfoProto *i
     const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(info);
     const bool open = declared && !declared->shape;
     const onnx_declaration d = {"graph input", info, open ? onnx_input_rank(im, f->scope, info->name) : -1};
-    TRY(onnx_declared_type(im, &d, f->dims_used, &type));
+    TRY(onnx_declared_type(im, &d, f->im->dims_used, &type));
     *out = ir_graph_input(im->graph, info->name, &type);
     return AMPC_OK;
 }
@@ -120,17 +120,38 @@ static ampc_status make_item(const interface *f, const Onnx__ValueInfoProto *inf
     return make_tensor(f, info, &out->value);
 }
 
-static ampc_status check_used(const interface *f)
+static ampc_status check_constants_used(const interface *f)
 {
     const onnx_import_options *o = f->im->options;
-    for (int i = 0; i < o->n_dims; i++)
-        if (!f->dims_used[i])
-            return diag_error(f->im->diag, AMPC_USAGE, DIAG_FILE(f->im->path), "no input has a dimension '%s'",
-                              o->dims[i].name);
     for (int i = 0; i < o->n_constants; i++)
         if (!f->constants_used[i])
             return diag_error(f->im->diag, AMPC_USAGE, DIAG_FILE(f->im->path), "there is no input '%s'",
                               o->constants[i].name);
+    return AMPC_OK;
+}
+
+/* Whether the name is that of a size that only a run determines: of a result, or the number of iterations of a loop. */
+static bool is_run_size(const onnx_importer *im, const char *name)
+{
+    const ir_dim_table *dims = im->module->dims;
+    const char *suffix = strrchr(name, '.');
+    bool known = false;
+    for (size_t i = 0; i < ir_dim_symbol_count(dims) && !known; i++)
+        known = strcmp(ir_dim_symbol_name(dims, i), name) == 0;
+    for (size_t g = 0; suffix && strcmp(suffix, ".iterations") == 0 && g < im->module->graphs.count && !known; g++)
+        for (const ir_node *n = im->module->graphs.items[g]->first; n && !known; n = n->next)
+            known = ir_subgraph_count(n) && n->loc.node && strlen(n->loc.node) == (size_t)(suffix - name) &&
+                    strncmp(n->loc.node, name, (size_t)(suffix - name)) == 0;
+    return known;
+}
+
+ampc_status onnx_check_dims_used(const onnx_importer *im)
+{
+    const onnx_import_options *o = im->options;
+    for (int i = 0; i < o->n_dims; i++)
+        if (!im->dims_used[i] && !is_run_size(im, o->dims[i].name))
+            return diag_error(im->diag, AMPC_USAGE, DIAG_FILE(im->path), "no input has a dimension '%s'",
+                              o->dims[i].name);
     return AMPC_OK;
 }
 
@@ -139,9 +160,9 @@ static ampc_status check_used(const interface *f)
 ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope)
 {
     const onnx_import_options *o = im->options;
+    im->dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *im->dims_used);
     const interface f = {.im = im,
                          .scope = scope,
-                         .dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof(bool)),
                          .constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof(bool))};
     for (size_t i = 0; i < scope->graph->n_input; i++) {
         const Onnx__ValueInfoProto *info = scope->graph->input[i];
@@ -150,7 +171,7 @@ ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope)
         if (!item.value) TRY(make_item(&f, info, &item));
         onnx_bind(im, scope, info->name, item);
     }
-    return check_used(&f);
+    return check_constants_used(&f);
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------- */

@@ -99,10 +99,11 @@ typedef struct onnx_importer {
     ir_const_map *consts;
     diag *diag;
     diag *trial;             /* for trial lowering before a node becomes opaque; NULL: no opaque nodes */
-    diag *inner;             /* for trial lowering of the subgraphs of an opaque node */
+    diag *inner;             /* for trial lowering of the subgraphs of an opaque node; without opaque nodes, `diag` */
     onnx_subgraph *subgraph; /* the graph being lowered; owns `graph` and `consts` */
     int opset;               /* of the graph being lowered */
     int model_opset;         /* of the main graph */
+    bool *dims_used;         /* by index in the options */
     int64_t max_bytes;
     strmap *functions;          /* domain, name and overload -> onnx_function *; NULL: none */
     strmap *payloads;           /* values of Constant nodes in bodies, by their address -> ir_storage * */
@@ -301,8 +302,10 @@ int onnx_input_rank(onnx_importer *im, const onnx_scope *scope, const char *inpu
 
 /* ---- interface.c ------------------------------------------------------------------------------- */
 
-/* Binds the inputs of the model; reports sizes and constants that the caller has bound without effect. */
+/* Binds the inputs of the model; reports constants that the caller has bound without effect. */
 ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope);
+/* Once the graph is lowered: reports sizes that the caller has bound without effect. */
+ampc_status onnx_check_dims_used(const onnx_importer *im);
 /* Adds an output statement for each output of the model. */
 ampc_status onnx_put_outputs(onnx_importer *im, const onnx_scope *scope);
 
@@ -416,6 +419,7 @@ bool onnx_is_default_domain(const char *domain);
 /* ---- subgraph.c ------------------------------------------------------------------------------ */
 
 typedef struct onnx_subgraphs {
+    ir_op op;
     VEC(ir_graph *) graphs; /* one for each graph attribute, in order */
     VEC(const char *) attributes;
     VEC(const char *) captures; /* the subgraphs' names for captured values */
@@ -426,6 +430,10 @@ typedef struct onnx_subgraphs {
 /* Lowers the subgraphs of an If, Loop or Scan. False: they stay stored as bytes; a remark states the reason if there
  * are any. */
 bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out);
+/* lower_control.c: makes a node that runs its subgraphs; `reason`: what is computed at run time. */
+void onnx_lower_at_run_time(onnx_node *n, const char *reason);
+/* Sets the attributes of a `loop`; does nothing for other ops. */
+void onnx_set_loop(onnx_node *n, ir_node *loop);
 
 /* Declares all handlers in the table. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);

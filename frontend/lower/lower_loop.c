@@ -194,7 +194,7 @@ static void lower_or_keep(onnx_node *n, bool (*unroll)(onnx_node *n, const char 
     onnx_remove_after(im, before);
     im->streams = streams;
     im->stores.count = stores;
-    onnx_refuse(n, "%s is computed at run time, but must be known at compile time", reason);
+    onnx_lower_at_run_time(n, reason);
 }
 
 /* ---- Loop -------------------------------------------------------------------------------------- */
@@ -231,7 +231,7 @@ static bool unroll_loop(onnx_node *n, const char **reason)
     int64_t trips = INT64_MAX, condition = 1;
     if (!open_loop(n, &l, 2, 2 + l.carried)) return true;
     *reason = "the number of iterations";
-    if (onnx_in(n, 0) && !is_known(n, n->in[0], &trips)) return false;
+    if (onnx_in(n, 0) && (!is_known(n, n->in[0], &trips) || trips > ONNX_MAX_TRIPS)) return false;
     *reason = "the condition";
     if (onnx_in(n, 1) && !is_known(n, n->in[1], &condition)) return false;
     for (int64_t i = 0; condition && i < trips; i++) {

@@ -194,12 +194,18 @@ static bool refuse(onnx_node *n, const char *why)
     return false;
 }
 
+static bool check_branch(onnx_node *n, const Onnx__GraphProto *g)
+{
+    if (g->n_input) onnx_reject(n, "a branch has inputs");
+    if ((int)g->n_output < n->n_out) onnx_reject(n, "the branch has %zu outputs, the node %d", g->n_output, n->n_out);
+    return !n->failed;
+}
+
 /* Both branches must return the same types. */
 static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_subgraphs *out)
 {
     for (size_t i = 0; i < count; i++) {
-        if (graphs[i].graph->n_input || (int)graphs[i].graph->n_output < n->n_out) return refuse(n, "malformed");
-        if (!lower_graph(&graphs[i])) return false;
+        if (!check_branch(n, graphs[i].graph) || !lower_graph(&graphs[i])) return false;
     }
     for (int i = 0; i < n->n_out; i++) {
         ir_type type = *output_type(&graphs[0], (size_t)i);
@@ -299,6 +305,25 @@ static ir_type state_type(onnx_node *n, const iteration *it, int i)
     return type;
 }
 
+static bool is_true(ir_const_map *consts, const ir_value *v)
+{
+    const ir_const_value *c = ir_const_get(consts, v);
+    return c && c->ints && c->count == 1 && c->ints[0] == 1;
+}
+
+/* The number of iterations of a Loop if it is known: the condition never ends the loop. */
+static ir_dim known_trips(const onnx_node *n, const iteration *it)
+{
+    const source *s = it->source;
+    const ir_node *again = ir_first_output(s->subgraph.graph);
+    const ir_const_value *trips = n->n_in && n->in[0] ? ir_const_get(n->importer->consts, n->in[0]) : NULL;
+    if (!trips || !trips->ints || trips->count != 1) return IR_DIM_NONE;
+    if (n->n_in > 1 && n->in[1] && !is_true(n->importer->consts, n->in[1])) return IR_DIM_NONE;
+    const bool passed = ir_in(again, 0) == ir_graph_find_input(s->subgraph.graph, s->graph->input[1]->name);
+    if (!passed && !is_true(s->subgraph.consts, ir_in(again, 0))) return IR_DIM_NONE;
+    return !ir_dim_is_symbolic(trips->ints[0]) && trips->ints[0] < 0 ? 0 : trips->ints[0];
+}
+
 /* The type of a per-iteration result, stacked over all iterations. */
 static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
 {
@@ -310,7 +335,8 @@ static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
     for (int k = 0, from = 0; k < out->rank; k++) {
         if (k == axis) {
             const ir_type *operand = it->slices ? &n->in[it->first_state + it->states]->type : NULL;
-            out->dims[k] = operand ? operand->dims[axis_of(n, "scan_input_axes", 0, operand->rank)] : IR_DIM_NONE;
+            out->dims[k] = operand ? operand->dims[axis_of(n, "scan_input_axes", 0, operand->rank)]
+                                   : known_trips(n, it);
             continue;
         }
         ir_dim d = one->dims[from++];
@@ -335,7 +361,8 @@ static bool lower_iteration(onnx_node *n, const iteration *it, onnx_subgraphs *o
 static bool lower_loop(onnx_node *n, source *subgraph, size_t count, onnx_subgraphs *out)
 {
     (void)count;
-    const iteration it = {.source = subgraph, .first_state = 2, .fixed = 2, .fixed_out = 1, .states = n->n_in - 2};
+    iteration it = {.source = subgraph, .first_state = 2, .fixed = 2, .fixed_out = 1};
+    if (n->n_in > 2) it.states = n->n_in - 2;
     return lower_iteration(n, &it, out);
 }
 
@@ -355,7 +382,10 @@ static const struct {
     int since;
     size_t graphs;
     bool (*lower)(onnx_node *n, source *graphs, size_t count, onnx_subgraphs *out);
-} rows[] = {{"If", 1, 2, lower_branches}, {"Loop", 1, 1, lower_loop}, {"Scan", 9, 1, lower_scan}};
+    ir_op becomes;
+} rows[] = {{"If", 1, 2, lower_branches, IR_OP_if},
+            {"Loop", 1, 1, lower_loop, IR_OP_loop},
+            {"Scan", 9, 1, lower_scan, IR_OP_loop}};
 
 /* Collects captured values under the names that the subgraphs use. The node's captures share these names, so each
  * name must denote one value; conflicting inputs are renamed. */
@@ -391,6 +421,7 @@ static bool lower_all(onnx_node *n, source *graphs, size_t count, onnx_subgraphs
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(rows[i].op, n->proto->op_type) != 0 || !onnx_is_default_domain(n->proto->domain)) continue;
         if (count != rows[i].graphs || n->opset < rows[i].since) return refuse(n, "malformed");
+        out->op = rows[i].becomes;
         return rows[i].lower(n, graphs, count, out);
     }
     return refuse(n, "it is not an ONNX operator");
@@ -404,10 +435,11 @@ bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out)
     *out = (onnx_subgraphs){.types = arena_array(im->scratch, (size_t)n->n_out + 1, sizeof *out->types)};
     if (!count) return false;
     if (!lower_all(n, graphs, count, out)) {
-        if (im->diag != im->inner) {
+        if (im->diag != im->inner && !n->failed) {
             diag_remark(im->diag, onnx_loc(n), "its subgraphs stay in f32: %s", diag_first_error(im->inner));
             diag_clear(im->inner);
         }
+        n->failed |= !im->trial;
         return false;
     }
     for (size_t i = 0; i < count; i++) {

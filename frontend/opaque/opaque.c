@@ -394,7 +394,8 @@ void onnx_lower_opaque(onnx_node *n)
         layout[n->n_in + 1 + i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
     if (n->failed) return;
     add_domain(n);
-    ir_node *node = ir_new_array(n->b, IR_OP_foreign, (int)in.values.count, in.values.items, n_out);
+    const ir_op op = subgraphs ? lowered.op : IR_OP_foreign;
+    ir_node *node = ir_new_array(n->b, op, (int)in.values.count, in.values.items, n_out);
     ir_set_str(node, IR_ATTR(foreign, node), n->b->loc.node);
     ir_set_str(node, IR_ATTR(foreign, domain), n->proto->domain);
     ir_set_str(node, IR_ATTR(foreign, types), types);
@@ -402,6 +403,7 @@ void onnx_lower_opaque(onnx_node *n)
     ir_set_str(node, IR_ATTR(foreign, captures), in.captures);
     ir_set_str(node, IR_ATTR(foreign, values), attribute_values(n));
     ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
+    onnx_set_loop(n, node);
     for (size_t i = 0; subgraphs && i < subgraphs->graphs.count; i++)
         ir_subgraph_add(node, subgraphs->attributes.items[i], subgraphs->graphs.items[i]);
     if (!ir_done_all(n->b, node)) return;

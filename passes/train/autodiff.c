@@ -46,13 +46,9 @@ static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
                  v->name);
 }
 
-/* Marks every float value that depends on a trained parameter or a float input. */
+/* Marks every float value that depends on a trained parameter or a marked input. */
 static void mark_flow(autodiff *a)
 {
-    for (size_t i = 0; i < a->graph->inputs.count; i++) {
-        const ir_value *v = a->graph->inputs.items[i];
-        a->flows[v->id] = is_float_value(v) && v->role != IR_INPUT_label;
-    }
     for (ir_node *n = a->graph->first; n; n = n->next) {
         bool any = false;
         for (int i = 0; i < n->n_in; i++) {
@@ -110,6 +106,8 @@ static void report_missing(autodiff *a, const ir_node *n, const ir_value *operan
                n->loc.op ? n->loc.op : ir_op_get(n->op)->name, operand->name);
 }
 
+static bool differentiate_subgraph(const grad_subgraph *s, diag *d);
+
 static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 {
     bool reached = false, any_required = false;
@@ -124,7 +122,7 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     b.loc = n->loc;
     b.nameless = true; /* most results are gradients, named in accumulate() */
     ir_node *before = b.before ? b.before->prev : a->graph->last;
-    grad g = {.b = &b, .n = n, .dy = dy, .required = required};
+    grad g = {.b = &b, .n = n, .dy = dy, .required = required, .subgraph = differentiate_subgraph};
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
     bool ok = rules[n->op](&g);
     for (int i = 0; i < n->n_in; i++) {
@@ -135,6 +133,34 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     }
     for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
 }
+
+static void walk_back(autodiff *a, ir_node *last, arena *scratch)
+{
+    for (ir_node *n = last; n; n = n->prev)
+        if (n->phase == IR_FORWARD) differentiate(a, n, scratch);
+}
+
+/* ---- subgraphs ----------------------------------------------------------------------------------- */
+
+static autodiff autodiff_new(ir_graph *graph, diag *d, arena *scratch);
+
+static bool differentiate_subgraph(const grad_subgraph *s, diag *d)
+{
+    arena *scratch = pass_scratch_new(s->graph->module);
+    if (!scratch) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory") == AMPC_OK;
+    ir_node *last = s->graph->last;
+    autodiff a = autodiff_new(s->graph, d, scratch);
+    for (size_t i = 0; i < s->graph->inputs.count; i++) a.flows[s->graph->inputs.items[i]->id] = s->required[i];
+    mark_flow(&a);
+    for (int i = 0; i < s->count; i++)
+        if (s->dy[i] && a.flows[s->outputs[i]->id]) accumulate(&a, &a.end, s->outputs[i], s->dy[i]);
+    walk_back(&a, last, scratch);
+    for (size_t i = 0; i < s->graph->inputs.count; i++) s->dx[i] = a.grads[s->graph->inputs.items[i]->id];
+    arena_free(scratch);
+    return diag_status(d) == AMPC_OK;
+}
+
+/* ---- the graph ----------------------------------------------------------------------------------- */
 
 static void emit_gradient(autodiff *a, ir_output_role role, ir_value *of)
 {
@@ -158,28 +184,37 @@ static void emit_outputs(autodiff *a)
     }
 }
 
-static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
+static autodiff autodiff_new(ir_graph *graph, diag *d, arena *scratch)
 {
-    ir_module *m = graph->module;
-    const ir_node *loss = ir_output_by_role(graph, IR_OUTPUT_loss);
-    if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
-
     ir_graph_renumber(graph);
     autodiff a = {.graph = graph, .diag = d, .count = graph->value_ids};
     a.flows = arena_array(scratch, graph->value_ids + 1, sizeof *a.flows);
     a.grads = arena_array(scratch, graph->value_ids + 1, sizeof *a.grads);
+    a.end = pass_builder(graph, IR_BACKWARD, d);
+    return a;
+}
+
+static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
+{
+    const ir_node *loss = ir_output_by_role(graph, IR_OUTPUT_loss);
+    if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
+
+    lift_params(graph);
+    ir_node *last = graph->last;
+    autodiff a = autodiff_new(graph, d, scratch);
+    for (size_t i = 0; i < graph->inputs.count; i++) {
+        const ir_value *v = graph->inputs.items[i];
+        a.flows[v->id] = is_float_value(v) && v->role != IR_INPUT_label;
+    }
     mark_flow(&a);
     ir_value *l = ir_in(loss, 0);
     if (l->id >= a.count || !a.flows[l->id])
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
 
-    ir_node *last = graph->last;
-    a.end = pass_builder(graph, IR_BACKWARD, d);
-    ir_storage *scale = ir_state_by_role(m, IR_STATE_loss_scale);
+    ir_storage *scale = ir_state_by_role(graph->module, IR_STATE_loss_scale);
     a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
     if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
-    for (ir_node *n = last; n; n = n->prev)
-        if (n->phase == IR_FORWARD) differentiate(&a, n, scratch);
+    walk_back(&a, last, scratch);
     TRY(diag_status(d));
     emit_outputs(&a);
     return diag_status(d);

@@ -9,13 +9,25 @@
 
 #include "ir/ir.h"
 
+/* A subgraph that is differentiated: the gradients of its outputs, and what to compute. */
+typedef struct grad_subgraph {
+    ir_graph *graph;
+    int count;            /* of outputs */
+    ir_value **outputs;   /* values of the graph; it has no output statements */
+    ir_value *const *dy;  /* by output: a value of the graph; NULL: no gradient */
+    const bool *required; /* by input of the graph */
+    ir_value **dx;        /* by input, set: the gradient, or NULL if it is zero */
+} grad_subgraph;
+typedef bool grad_subgraph_fn(const grad_subgraph *s, diag *d); /* false: failed, with an error reported */
+
 typedef struct grad {
     ir_builder *b;        /* builds backward nodes with the forward node's location */
     ir_node *n;           /* the forward node */
     ir_value *const *dy;  /* by result; NULL: no gradient */
     const bool *required; /* by operand */
     ir_value **dx;        /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
-    bool zero;            /* set by the rule: the gradient is zero wherever it exists */
+    grad_subgraph_fn *subgraph; /* appends the backward of a subgraph, to the subgraph */
+    bool zero;                  /* set by the rule: the gradient is zero wherever it exists */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
@@ -23,6 +35,12 @@ typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
 /* One rule per word in the gradient column of ops.def; the linker names a missing one. */
 #define OP(name, amp, traits, infer, fold, word, kernel) grad_rule grad_##word;
 #include "ir/ops.def"
+
+/* ---- grad_control.c ---- */
+
+/* Makes the trained parameters that subgraphs of differentiable nodes read captures, so that their gradients are
+ * results of the nodes. */
+void lift_params(ir_graph *g);
 
 /* ---- helpers for gradient rules -------------------------------------------------------------- */
 

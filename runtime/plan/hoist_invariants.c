@@ -31,7 +31,7 @@ static bool is_invariant(const rt_plan *p, uint32_t value)
 static bool can_hoist(const rt_plan *p, const rt_step *s)
 {
     size_t read = 0, written = 0;
-    if (!rt_step_has(s, IR_PURE) || s->node->phase == IR_UPDATE) return false;
+    if (!rt_step_has(s, IR_PURE) || rt_step_has(s, IR_BODIES) || s->node->phase == IR_UPDATE) return false;
     for (int j = 0; j < s->n_in; j++) {
         if (!rt_step_reads(s, j)) continue;
         if (!is_invariant(p, s->in_value[j])) return false;
@@ -67,7 +67,7 @@ ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
     const int safe_from = rt_plan_safe_from(p);
     rt_step *last = NULL; /* the last hoisted step */
     (void)d;
-    for (int i = 0; i < p->n_steps; i++) {
+    for (int i = 0; i < p->n_steps && !p->nested; i++) {
         rt_step *s = p->steps[i], *update = NULL;
         if (can_hoist(p, s)) {
             for (int j = 0; j < s->n_out; j++)

@@ -110,6 +110,9 @@ static rt_plan *new_plan(const rt_plan_request *r)
                    .selection = r->selection,
                    .backend = r->backend,
                    .ctx = r->ctx,
+                   .fuse = r->fuse,
+                   .nested = r->nested,
+                   .make = rt_plan_make,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),
                    .n_values = g->value_ids,
                    .max_values = g->value_ids};

@@ -24,6 +24,7 @@
 
 typedef struct rt_step rt_step;
 typedef struct rt_plan rt_plan;
+typedef struct rt_plan_request rt_plan_request;
 
 typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT } rt_home;
 
@@ -79,6 +80,26 @@ typedef enum rt_step_kind {
     RT_STEP_FUSED /* several elementwise ops in one fused kernel (kernels/fused.h) */
 } rt_step_kind;
 
+/* A subgraph that a step runs: a plan of its own, whose arena is at the start of the step's workspace. */
+typedef struct rt_body {
+    rt_plan *plan;
+    int *operand; /* by input: the operand that it captures; -1: the op passes it */
+    int *own;     /* the positions of the inputs that the op passes */
+    int n_own;
+    void **inputs; /* by input: its address in the current run */
+} rt_body;
+
+/* What an `if` or `loop` runs (control.c), executed by session_control.c. */
+typedef struct rt_control {
+    rt_body bodies[2]; /* then_branch and else_branch, or body */
+    int n_bodies;
+    int *result; /* by output of the bodies: the result of the step, or -1 */
+    /* of a loop: */
+    ir_loop_form form;
+    int64_t fixed_at;             /* in the workspace: iteration number and condition */
+    int64_t *state_at, *slice_at; /* by carried or scanned value: its place in the workspace, -1: in the result */
+} rt_control;
+
 struct rt_step {
     rt_step *prev, *next; /* in the list of steps */
     int index;            /* position when the stage began; -1: inserted since, or removed */
@@ -91,9 +112,10 @@ struct rt_step {
     uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
     k_view *in, *out;
     int *in_buffer, *out_buffer;
-    rt_use *uses;   /* by operand */
-    ir_attr *attr;  /* by slot; DIMS are evaluated to numbers */
-    k_fused *fused; /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
+    rt_use *uses;        /* by operand */
+    ir_attr *attr;       /* by slot; DIMS are evaluated to numbers */
+    k_fused *fused;      /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
+    rt_control *control; /* of a step that runs subgraphs instead of a kernel; NULL before prepare_kernels */
     size_t workspace_bytes;
     int workspace; /* a buffer or RT_NO_BUFFER */
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */
@@ -137,6 +159,9 @@ struct rt_plan {
     rt_output *outputs;
     uint32_t n_values, max_values;
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
+    bool fuse, nested; /* of the request */
+    bool reads_host;   /* some step reads a condition on the host, so runs cannot be recorded */
+    ampc_status (*make)(const rt_plan_request *r, diag *d, rt_plan **out); /* rt_plan_make, for subgraphs */
     bool edited;      /* steps or uses have changed since the stage began */
     int safe_from;    /* steps from this one on cannot fail and may write storage */
     int n_hoisted;    /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
@@ -162,7 +187,7 @@ typedef struct rt_stage {
 extern const rt_stage rt_stages[];
 
 /* What to plan. All pointers except `sizes` and `pipeline` must stay valid for the lifetime of the plan. */
-typedef struct rt_plan_request {
+struct rt_plan_request {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const int64_t *sizes;          /* by symbol of the module; -1: unbound */
@@ -172,8 +197,9 @@ typedef struct rt_plan_request {
      * epilogues and split normalisations change the order of summation and omit roundings to a low type, and weight
      * gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
     bool fuse;
+    bool nested; /* the graph is a subgraph: nothing is hoisted, because every run of the step runs all of it */
     const pipeline_options *pipeline; /* NULL: stages are verified in assertion builds, nothing is printed */
-} rt_plan_request;
+};
 
 /* Makes a plan, which the caller frees with rt_plan_free. On failure the error is reported and *out is unchanged. */
 ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out);
@@ -185,6 +211,9 @@ void rt_plan_free(rt_plan *p); /* NULL allowed */
 ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d);
 
 /* ---- reading a plan ---- */
+
+/* The axis of scanned operand or stacked result i of a loop, from that attribute. */
+int rt_loop_axis(const rt_step *s, int attr, int i, int rank);
 
 /* The no-op kernel of steps that write no elements, on every device. */
 extern const k_kernel rt_idle_kernel;

@@ -27,8 +27,10 @@ void rt_plan_free(rt_plan *p)
     if (!p) return;
     for (int i = 0; i < RT_SLOTS && p->backend->device_ops; i++)
         p->backend->device_ops->forget(p->ctx, p->recordings[i]);
-    for (rt_step *s = p->first_step; s; s = s->next)
+    for (rt_step *s = p->first_step; s; s = s->next) {
         if (s->kernel && s->kernel->release) s->kernel->release(s->state);
+        for (int i = 0; s->control && i < s->control->n_bodies; i++) rt_plan_free(s->control->bodies[i].plan);
+    }
     if (p->persistent_block) p->backend->free(p->ctx, p->persistent_block);
     for (rt_block *b = p->pool, *next; b; b = next) {
         next = b->next;
@@ -161,7 +163,8 @@ bool rt_step_has(const rt_step *s, unsigned trait)
 
 static bool cannot_fail(const rt_step *s)
 {
-    return s->node->phase == IR_UPDATE && (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
+    return s->node->phase == IR_UPDATE && !rt_step_has(s, IR_BODIES) &&
+           (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
 }
 
 int rt_plan_safe_from(const rt_plan *p)
@@ -202,6 +205,7 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
     s->node = node;
     s->op = op;
     s->kernel = p->backend->kernel(op);
+    if (!s->kernel) s->kernel = &rt_idle_kernel; /* a step with subgraphs */
     s->n_in = n_in;
     s->n_out = n_out;
     s->attr = (ir_attr *)(s + 1);

@@ -75,6 +75,13 @@ void rt_step_remove(rt_plan *p, rt_step *s);
  * out of memory. */
 bool rt_plan_renumber(rt_plan *p);
 
+/* ---- control.c ---- */
+
+/* Whether the plan runs the subgraphs of the node itself; such a step has no kernel. */
+bool rt_control_runs(const ir_node *n);
+/* Plans the subgraphs of the step and sets the size of its workspace. */
+ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d);
+
 /* Rounds up to a multiple of the backend's alignment. */
 static inline int64_t rt_plan_align(const rt_plan *p, int64_t bytes)
 {

@@ -65,6 +65,7 @@ static void free_copies(rt_session *s)
 {
     for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++) rt_host_free(s, s->mirrors[i]);
     for (int i = 0; s->fetched && i < s->output_capacity; i++) rt_host_free(s, s->fetched[i].host);
+    rt_host_free(s, s->host_word);
     for (int i = 0; i < RT_SLOTS; i++) s->backend->device_ops->unmark(&s->ctx, s->slot_marks[i]);
 }
 

@@ -2,96 +2,146 @@
  *
  * A device that works in host memory issues the steps one by one in each run. So does the first run of a plan on a
  * discrete device, which loads everything that is loaded lazily. The second run is recorded, once for each set of input
- * addresses; from then on a run is one replay. With sync_launch every run issues the steps. */
+ * addresses; from then on a run is one replay. With sync_launch every run issues the steps, and so does every run of a
+ * plan with an `if` or `loop`, whose condition the host reads. */
 #include "runtime/session/session_state.h"
 
 #include <assert.h>
 
-static void *address(const rt_session *s, const rt_plan *p, int buffer)
+/* A plan while it runs: that of an entry graph, or of a subgraph. */
+typedef struct frame {
+    rt_session *s;
+    const rt_plan *p;
+    char *arena;
+    void *const *inputs;
+    int outer_step; /* of a subgraph: the step of the entry graph's plan that runs it, which faults name; -1: none */
+} frame;
+
+static void *address(const frame *f, int buffer)
 {
-    return rt_plan_address(p, buffer, s->arena, s->storage, s->inputs);
+    return rt_plan_address(f->p, buffer, f->arena, f->s->storage, f->inputs);
 }
 
-static ampc_status note_launch(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+static ampc_status note_launch(const frame *f, int first, int steps, diag *d)
 {
-    return s->after_launch ? s->after_launch(s, p, first, steps, d) : AMPC_OK;
+    const bool noted = f->s->after_launch && f->outer_step < 0;
+    return noted ? f->s->after_launch(f->s, f->p, first, steps, d) : AMPC_OK;
 }
 
 typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
 /* Copies buffers before step `at`. */
-static ampc_status copy_buffers(rt_session *s, const rt_plan *p, const rt_copy *copies, int n, copy_fn *copy, int at,
-                                diag *d)
+static ampc_status copy_buffers(const frame *f, const rt_copy *copies, int n, copy_fn *copy, int at, diag *d)
 {
     for (int i = 0; i < n; i++)
-        RT_DEVICE(s, d,
-                  copy(&s->ctx, address(s, p, copies[i].to), address(s, p, copies[i].from),
-                       (size_t)p->buffers[copies[i].to].bytes));
-    return n ? note_launch(s, p, at, 0, d) : AMPC_OK;
+        RT_DEVICE(f->s, d,
+                  copy(&f->s->ctx, address(f, copies[i].to), address(f, copies[i].from),
+                       (size_t)f->p->buffers[copies[i].to].bytes));
+    return n ? note_launch(f, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 /* Returns the kernel arguments of step i, with addresses. */
-static k_args call_of(const rt_session *s, const rt_plan *p, int i)
+static k_args call_of(const frame *f, int i)
 {
-    const rt_step *step = p->steps[i];
-    for (int j = 0; j < step->n_in; j++) step->in[j].data = address(s, p, step->in_buffer[j]);
-    for (int j = 0; j < step->n_out; j++) step->out[j].data = address(s, p, step->out_buffer[j]);
-    k_args args = rt_step_args(p, step);
-    args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : address(s, p, step->workspace);
+    const rt_step *step = f->p->steps[i];
+    for (int j = 0; j < step->n_in; j++) step->in[j].data = address(f, step->in_buffer[j]);
+    for (int j = 0; j < step->n_out; j++) step->out[j].data = address(f, step->out_buffer[j]);
+    k_args args = rt_step_args(f->p, step);
+    args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : address(f, step->workspace);
+    if (f->outer_step >= 0) args.step = f->outer_step;
     return args;
 }
 
-static ampc_status run_step(rt_session *s, const rt_plan *p, int i)
+static ampc_status run_kernel(const frame *f, int i)
 {
+    rt_session *s = f->s;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const k_args args = call_of(s, p, i);
-    ampc_status status = p->steps[i]->kernel->run(&args);
+    const k_args args = call_of(f, i);
+    ampc_status status = f->p->steps[i]->kernel->run(&args);
     return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
 }
 
-static ampc_status run_batch(const rt_session *s, const rt_plan *p, int first, int n)
+static ampc_status run_batch(const frame *f, int first, int n)
 {
-    for (int i = 0; i < n; i++) p->calls[i] = call_of(s, p, first + i);
-    return p->steps[first]->kernel->run_batch(p->calls, n);
+    for (int i = 0; i < n; i++) f->p->calls[i] = call_of(f, first + i);
+    return f->p->steps[first]->kernel->run_batch(f->p->calls, n);
 }
 
 /* Launches n steps at once, in a profiler range named after their first node. */
-static ampc_status launch(rt_session *s, const rt_plan *p, int i, int n)
+static ampc_status launch(const frame *f, int i, int n)
 {
+    rt_session *s = f->s;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const rt_step *step = p->steps[i];
+    const rt_step *step = f->p->steps[i];
     s->error[0] = '\0';
     if (device_ops) device_ops->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
-    ampc_status status = n > 1 ? run_batch(s, p, i, n) : run_step(s, p, i);
+    ampc_status status = n > 1 ? run_batch(f, i, n) : run_kernel(f, i);
     if (device_ops) device_ops->end_range(&s->ctx);
     return status;
 }
 
-static ampc_status run_steps(rt_session *s, const rt_plan *p, int first, int end, diag *d)
+/* Runs a step with subgraphs, for which session_control.c calls run_body. */
+static ampc_status run_control(const frame *f, int i, diag *d);
+
+static ampc_status run_steps(const frame *f, int first, int end, diag *d)
 {
+    const rt_session *s = f->s;
     for (int i = first, n; i < end; i += n) {
-        n = s->sync_launch ? 1 : p->steps[i]->batch;
-        ampc_status status = launch(s, p, i, n);
+        const rt_step *step = f->p->steps[i];
+        n = s->sync_launch ? 1 : step->batch;
+        if (step->control) TRY(run_control(f, i, d));
+        ampc_status status = step->control ? AMPC_OK : launch(f, i, n);
         if (status == AMPC_OK) {
-            TRY(note_launch(s, p, i, n, d));
+            TRY(note_launch(f, i, n, d));
             continue;
         }
-        assert(i < p->safe_from || s->backend->device_ops); /* steps that may fail precede those that write storage */
-        return diag_error(d, status, ir_diag_loc(p->steps[i]->node), "%s: %s", rt_step_name(p->steps[i]),
+        const bool safe = i < f->p->safe_from || s->backend->device_ops;
+        assert(safe); /* steps that may fail precede those that write storage */
+        (void)safe;
+        return diag_error(d, status, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
                           s->error[0] ? s->error : ampc_status_sentence(status));
     }
     return AMPC_OK;
 }
 
+/* Runs everything but the hoisted steps. */
+static ampc_status issue_frame(const frame *f, diag *d)
+{
+    const rt_plan *p = f->p;
+    TRY(note_launch(f, p->n_hoisted, 0, d));
+    TRY(copy_buffers(f, p->before, p->n_before, f->s->backend->copy, p->n_hoisted, d));
+    TRY(run_steps(f, p->n_hoisted, p->n_steps, d));
+    return copy_buffers(f, p->after, p->n_after, f->s->backend->commit, p->n_steps, d);
+}
+
+/* ---- subgraphs ------------------------------------------------------------------------------- */
+
+static ampc_status run_body(const rt_control_run *r, const rt_body *body, diag *d)
+{
+    const frame f = {r->session, body->plan, r->workspace, body->inputs, r->step_number};
+    return issue_frame(&f, d);
+}
+
+static ampc_status run_control(const frame *f, int i, diag *d)
+{
+    const k_args args = call_of(f, i);
+    const rt_control_run r = {.session = f->s,
+                              .step = f->p->steps[i],
+                              .workspace = args.workspace,
+                              .step_number = args.step,
+                              .run_body = run_body};
+    return rt_control_execute(&r, d);
+}
+
+static frame entry_frame(rt_session *s, const rt_plan *p) { return (frame){s, p, s->arena, s->inputs, -1}; }
+
 static ampc_status issue(rt_session *s, const rt_plan *p, diag *d)
 {
+    const frame f = entry_frame(s, p);
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
-    TRY(note_launch(s, p, p->n_hoisted, 0, d));
-    TRY(copy_buffers(s, p, p->before, p->n_before, s->backend->copy, p->n_hoisted, d));
-    TRY(run_steps(s, p, p->n_hoisted, p->n_steps, d));
-    return copy_buffers(s, p, p->after, p->n_after, s->backend->commit, p->n_steps, d);
+    return issue_frame(&f, d);
 }
 
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
@@ -110,7 +160,7 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
 
 bool rt_run_records(const rt_session *s, const rt_plan *p)
 {
-    return s->backend->device_ops && p->warm && !s->sync_launch;
+    return s->backend->device_ops && p->warm && !p->reads_host && !s->sync_launch;
 }
 
 ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
@@ -148,7 +198,8 @@ static void note_stores(rt_session *s, rt_plan *p)
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
 {
     if (!is_stale(s, p)) return AMPC_OK;
-    TRY(run_steps(s, p, 0, p->n_hoisted, d));
+    const frame f = entry_frame(s, p);
+    TRY(run_steps(&f, 0, p->n_hoisted, d));
     p->persistent_at = s->changes;
     return AMPC_OK;
 }

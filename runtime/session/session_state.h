@@ -53,6 +53,7 @@ struct rt_session {
     rt_plan *last;        /* plan of the last run; NULL: none, or it could not be submitted */
     ampc_status fetching; /* first failure since the last run to copy an output from a discrete device */
     int64_t runs;         /* number of runs submitted */
+    void *host_word;      /* 8 bytes in host memory of the backend, for conditions; NULL: not used yet */
     rt_submitted ring[RT_READBACK_RUNS];
     rt_report *reports; /* [RT_READBACK_RUNS], and one for repeated runs */
     const ir_graph *readback_graph;
@@ -115,10 +116,24 @@ ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d);
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d);
 ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d);
 ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d);
-/* Whether runs of the plan are recorded. */
+/* Whether runs of the plan are recorded. A plan that reads a condition on the host is not. */
 bool rt_run_records(const rt_session *s, const rt_plan *p);
 /* Reports the error that a fault word describes. */
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
+
+/* ---- session_control.c ---- */
+
+/* A step with subgraphs while it runs. Its views have addresses. */
+typedef struct rt_control_run rt_control_run;
+struct rt_control_run {
+    rt_session *session;
+    const rt_step *step;
+    char *workspace;
+    int step_number; /* in the plan of the entry graph */
+    /* Runs a subgraph whose inputs have been set. */
+    ampc_status (*run_body)(const rt_control_run *r, const rt_body *body, diag *d);
+};
+ampc_status rt_control_execute(const rt_control_run *r, diag *d);
 
 /* ---- session_storage.c ---- */
 

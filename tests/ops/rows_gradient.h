@@ -40,6 +40,9 @@ struct gradient_row {
     gradient_shape sets[GRADIENT_MAX_SETS][GRADIENT_MAX_IN]; /* rank -1 ends the list */
 };
 
+/* rows_control.c */
+gradient_build gradient_build_if, gradient_build_loop, gradient_build_scan;
+
 /* Terminated by a row without `build`. */
 extern const gradient_row gradient_rows[];
 

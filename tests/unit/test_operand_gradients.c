@@ -278,7 +278,9 @@ static const row rows[] = {
      "direction=bidirectional layout=1",
      "y,h,c",
      false},
-    {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter */
+    {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter, and so do the bodies of these: */
+    {"Loop", 16, {I("", 2), B("", 1), P("2,3")}, NULL, NULL, false},
+    {"Scan", 16, {P("2,3"), P("2,2,3")}, "num_scan_inputs=1", NULL, false},
 };
 
 /* Operators with integer results, or whose operands select what to compute rather than provide data (ONNX:
@@ -331,7 +333,7 @@ static const char *const without[] = {"Equal",
 
 /* Operators on sequences or with bodies, whose gradients tests/forms and test_bodies.c check. */
 static const char *const elsewhere[] = {
-    "Loop",        "Scan",           "SequenceConstruct",  "SequenceEmpty",      "SequenceLength",
+    "SequenceConstruct",  "SequenceEmpty",      "SequenceLength",
     "SequenceAt",  "SequenceInsert", "SequenceErase",      "SplitToSequence",    "ConcatFromSequence",
     "SequenceMap", "Optional",       "OptionalGetElement", "OptionalHasElement", NULL};
 
@@ -361,6 +363,8 @@ static bool is_of(const row *r, int form)
            (last || r->opset < forms[form + 1].since);
 }
 
+static bool has_subgraphs(const char *op) { return !strcmp(op, "If") || !strcmp(op, "Loop") || !strcmp(op, "Scan"); }
+
 static void every_form_has_a_row(void **state)
 {
     (void)state;
@@ -371,7 +375,7 @@ static void every_form_has_a_row(void **state)
         bool none = false, other = false;
         for (int i = 0; without[i]; i++) none |= strcmp(without[i], forms[f].op) == 0;
         for (int i = 0; elsewhere[i]; i++) other |= strcmp(elsewhere[i], forms[f].op) == 0;
-        int expected = strcmp(forms[f].op, "Split") == 0 || strcmp(forms[f].op, "If") == 0 ? max : forms[f].max;
+        int expected = strcmp(forms[f].op, "Split") == 0 || has_subgraphs(forms[f].op) ? max : forms[f].max;
         if (!other && (none ? max > 0 : !max || max < expected))
             fail_msg("%s of opset %d: rows for %d of %d operands", forms[f].op, forms[f].since, max, forms[f].max);
     }
@@ -440,7 +444,23 @@ static void add_branch(node *n, const char *name, const char *op)
     node_graph(n, name, &subgraph);
 }
 
-static const operand captured = P("2,3"); /* captured by the branches of If */
+/* The carried value s becomes sin(s) * a3, or sin(s) * a2 + x with the slice x. */
+static void add_body(node *n, bool scan)
+{
+    model body = model_new(16);
+    if (!scan) model_input(&body, "i", ONNX_int64, "");
+    if (!scan) model_input(&body, "go", ONNX_bool, "");
+    model_input(&body, "s", ONNX_float32, "2,3");
+    if (scan) model_input(&body, "x", ONNX_float32, "2,3");
+    model_node(&body, "Sin", "s", "s1");
+    model_node(&body, "Mul", scan ? "s1,a2" : "s1,a3", "s2");
+    if (scan) model_node(&body, "Add", "s2,x", "s3");
+    else model_output(&body, "go", ONNX_bool, "");
+    model_output(&body, scan ? "s3" : "s2", ONNX_float32, "2,3");
+    node_graph(n, "body", &body);
+}
+
+static const operand captured = P("2,3"); /* captured by subgraphs, after the operands */
 
 static model model_of(const row *r)
 {
@@ -454,8 +474,9 @@ static model model_of(const row *r)
     }
     node made = node_new(r->op, names, r->outputs ? r->outputs : "y");
     add_attributes(&made, r->attributes);
+    if (has_subgraphs(r->op)) model_tensor(&m, initializer(&captured, n));
+    if (has_subgraphs(r->op) && strcmp(r->op, "If") != 0) add_body(&made, strcmp(r->op, "Scan") == 0);
     if (strcmp(r->op, "If") == 0) {
-        model_tensor(&m, initializer(&captured, 1));
         add_branch(&made, "then_branch", "Sin");
         add_branch(&made, "else_branch", "Cos");
     }
@@ -561,7 +582,7 @@ static void operands_get_their_gradients(void **state)
         problem p = {.t = *state, .row = &rows[i]};
         compile_problem(&p);
         for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
-        if (strcmp(p.row->op, "If") == 0) check_operand(&p, &captured, 1);
+        if (has_subgraphs(p.row->op)) check_operand(&p, &captured, count_operands(p.row));
         rt_session_close(p.session);
         ir_module_free(p.module);
     }

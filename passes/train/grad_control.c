@@ -1,0 +1,158 @@
+/* grad_control.c - gradients of nodes that run subgraphs.
+ *
+ * The gradient of an `if` is an `if` with the same condition and captures. Its branches are those of the node, followed
+ * by their backward: they compute the values of the branch again, so nothing is kept from the forward. They capture the
+ * gradients of the results and return that of each float capture, zero where the branch does not read it.
+ *
+ *   %y = if %c, @x, @w {captures="x\nw", ..}      %d.x, %d.w = if %c, @x, @w, %d.y {captures="x\nw\nd.y", ..} */
+#include "passes/train/grad.h"
+
+#include <string.h>
+
+/* ---- parameters ---------------------------------------------------------------------------------- */
+
+static bool is_trained(const ir_value *v)
+{
+    return v && v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && !v->storage->frozen &&
+           ir_dtype_is_float(v->type.dtype);
+}
+
+static void lift_from(ir_node *n, ir_graph *subgraph)
+{
+    for (ir_node *user = subgraph->first; user; user = user->next)
+        for (int i = 0; i < user->n_in; i++) {
+            ir_value *v = ir_in(user, i);
+            if (is_trained(v))
+                ir_node_set_input(user, i, ir_capture_add(n, subgraph, ir_graph_storage(n->graph, v->storage)));
+        }
+}
+
+void lift_params(ir_graph *g)
+{
+    for (ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < ir_subgraph_count(n) && n->op != IR_OP_foreign; i++) {
+            ir_graph *subgraph = ir_subgraph_get(n, i).graph;
+            lift_params(subgraph);
+            lift_from(n, subgraph);
+        }
+}
+
+/* ---- the gradient node --------------------------------------------------------------------------- */
+
+/* A gradient node under construction. Its results are the gradients of `wanted`, operands of the forward node. */
+typedef struct backward {
+    grad *g;
+    ir_node *node;
+    int *wanted, count;
+} backward;
+
+static const char *new_graph_name(const ir_module *m, const char *of)
+{
+    const char *name = arena_printf(m->arena, "%s.grad", of);
+    for (int k = 1; ir_graph_find(m, name); k++) name = arena_printf(m->arena, "%s.grad.%d", of, k);
+    return name;
+}
+
+static backward backward_new(grad *g, ir_op op)
+{
+    arena *a = g->n->graph->module->arena;
+    backward b = {.g = g, .wanted = arena_array(a, (size_t)g->n->n_in + 1, sizeof *b.wanted)};
+    ir_value **in = arena_array(a, (size_t)g->n->n_in + 1, sizeof(ir_value *));
+    for (int i = 0; i < g->n->n_in; i++) {
+        in[i] = ir_in(g->n, i);
+        if (g->required[i]) b.wanted[b.count++] = i;
+    }
+    b.node = ir_new_array(g->b, op, g->n->n_in, in, b.count);
+    ir_set_str(b.node, IR_ATTR(foreign, node), g->n->attr[IR_ATTR(foreign, node)].s);
+    ir_set_str(b.node, IR_ATTR(foreign, captures), g->n->attr[IR_ATTR(foreign, captures)].s);
+    ir_node_insert(g->b, b.node);
+    return b;
+}
+
+/* Declares the types of the results: those of the operands. */
+static void declare_results(const backward *b)
+{
+    ir_module *m = b->node->graph->module;
+    const char *types = "", *layout = "x>";
+    for (int i = 0; i < b->count; i++) {
+        const ir_type *t = &ir_in(b->g->n, b->wanted[i])->type;
+        types = arena_printf(m->arena, "%s%s%s", types, i ? "," : "", ir_type_print(m, t, m->arena));
+        layout = arena_printf(m->arena, "%sx", layout);
+    }
+    ir_set_str(b->node, IR_ATTR(foreign, types), types);
+    ir_set_str(b->node, IR_ATTR(foreign, layout), layout);
+}
+
+/* ---- a branch ------------------------------------------------------------------------------------ */
+
+/* Removes the output statements of the copy and returns their values with their gradients, which it captures. */
+static grad_subgraph take_outputs(const backward *b, ir_graph *copy)
+{
+    arena *a = copy->module->arena;
+    grad_subgraph s = {.graph = copy};
+    for (const ir_node *o = ir_first_output(copy); o; o = ir_next_output(o)) s.count++;
+    ir_value **dy = arena_array(a, (size_t)s.count + 1, sizeof *dy);
+    s.outputs = arena_array(a, (size_t)s.count + 1, sizeof *s.outputs);
+    s.dy = dy;
+    int i = 0;
+    for (ir_node *o = ir_first_output(copy), *next; o; o = next, i++) {
+        const int k = ir_opaque_result_at(b->g->n, i);
+        next = ir_next_output(o);
+        s.outputs[i] = ir_in(o, 0);
+        if (k >= 0 && b->g->dy[k]) dy[i] = ir_capture_add(b->node, copy, b->g->dy[k]);
+        ir_node_remove(o);
+    }
+    return s;
+}
+
+static ir_value *gradient_of(const backward *b, const grad_subgraph *s, int operand)
+{
+    for (size_t i = 0; i < s->graph->inputs.count; i++)
+        if (ir_capture_find(b->node, s->graph->inputs.items[i]) == operand) return s->dx[i];
+    return NULL;
+}
+
+static bool put_outputs(const backward *b, const grad_subgraph *s)
+{
+    ir_builder end = ir_builder_at_end(s->graph, b->g->b->diag);
+    end.phase = IR_BACKWARD;
+    end.loc = b->g->n->loc;
+    for (int i = 0; i < b->count; i++) {
+        const ir_value *operand = ir_in(b->g->n, b->wanted[i]);
+        ir_value *d = gradient_of(b, s, b->wanted[i]);
+        if (!d) d = grad_zeros(&(grad){.b = &end}, operand);
+        if (!d) return false;
+        ir_output(&end, arena_printf(s->graph->module->arena, "%d", i), d);
+    }
+    return true;
+}
+
+static bool make_branch(const backward *b, const ir_subgraph *branch)
+{
+    const ir_node *n = b->g->n;
+    ir_module *m = n->graph->module;
+    ir_graph *copy = ir_graph_clone(m, branch->graph, new_graph_name(m, branch->graph->name), NULL);
+    ir_subgraph_add(b->node, branch->attribute, copy);
+    grad_subgraph s = take_outputs(b, copy);
+    bool *required = arena_array(m->arena, copy->inputs.count + 1, sizeof *required);
+    for (size_t i = 0; i < copy->inputs.count; i++) {
+        const int operand = ir_capture_find(b->node, copy->inputs.items[i]);
+        required[i] = operand >= 0 && operand < n->n_in && b->g->required[operand];
+    }
+    s.required = required;
+    s.dx = arena_array(m->arena, copy->inputs.count + 1, sizeof *s.dx);
+    return b->g->subgraph(&s, b->g->b->diag) && put_outputs(b, &s);
+}
+
+bool grad_if(grad *g)
+{
+    backward b = backward_new(g, IR_OP_if);
+    declare_results(&b);
+    for (int i = 0; i < ir_subgraph_count(g->n); i++) {
+        const ir_subgraph branch = ir_subgraph_get(g->n, i);
+        if (!branch.graph || !make_branch(&b, &branch)) return false;
+    }
+    if (ir_infer(b.node, g->b->diag) != AMPC_OK) return false;
+    for (int i = 0; i < b.count; i++) g->dx[b.wanted[i]] = b.node->out[i];
+    return true;
+}

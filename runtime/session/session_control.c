@@ -1,0 +1,232 @@
+/* session_control.c - executes steps with subgraphs.
+ *
+ * The host decides which subgraph runs. On a discrete device it therefore waits for the condition, and such plans are
+ * not recorded. */
+#include "runtime/session/session_state.h"
+
+#include <string.h>
+
+/* ---- words read and copies made on the device ---------------------------------------------------- */
+
+static ampc_status ready_word(rt_session *s, diag *d)
+{
+    if (s->host_word) return AMPC_OK;
+    ampc_status status = rt_host_alloc(s, sizeof(int64_t), &s->host_word);
+    return status == AMPC_OK ? AMPC_OK : rt_memory_error(s, status, d, "a condition", sizeof(int64_t));
+}
+
+/* Reads a view of one element, an integer or bool. */
+static ampc_status read_word(rt_session *s, const k_view *v, diag *d, int64_t *out)
+{
+    const rt_device_ops *device_ops = s->backend->device_ops;
+    const void *from = v->data;
+    if (device_ops) {
+        TRY(ready_word(s, d));
+        RT_DEVICE(s, d, device_ops->download(&s->ctx, s->host_word, v->data, ir_dtype_size(v->dtype)));
+        RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
+        from = s->host_word;
+    }
+    *out = ir_load_i64(v->dtype, from);
+    return AMPC_OK;
+}
+
+static ampc_status copy(rt_session *s, void *to, const void *from, size_t bytes, diag *d)
+{
+    if (bytes && to != from) RT_DEVICE(s, d, s->backend->copy(&s->ctx, to, from, bytes));
+    return AMPC_OK;
+}
+
+/* ---- subgraphs ----------------------------------------------------------------------------------- */
+
+static void set_captures(const rt_control_run *r, const rt_body *body)
+{
+    for (size_t i = 0; i < body->plan->graph->inputs.count; i++)
+        if (body->operand[i] >= 0) body->inputs[i] = r->step->in[body->operand[i]].data;
+}
+
+/* The output of a subgraph, at its address. */
+static k_view output_of(const rt_control_run *r, const rt_body *body, int i)
+{
+    const rt_output *o = &body->plan->outputs[i];
+    k_view v = body->plan->values[o->value].view;
+    v.data = rt_plan_address(body->plan, o->buffer, r->workspace, r->session->storage, body->inputs);
+    return v;
+}
+
+static ampc_status run_if(const rt_control_run *r, diag *d)
+{
+    const rt_control *c = r->step->control;
+    int64_t condition = 0;
+    TRY(read_word(r->session, &r->step->in[0], d, &condition));
+    const rt_body *body = &c->bodies[condition ? 0 : 1];
+    set_captures(r, body);
+    TRY(r->run_body(r, body, d));
+    for (int i = 0; i < c->bodies[0].plan->n_outputs; i++) {
+        if (c->result[i] < 0) continue;
+        const k_view from = output_of(r, body, i);
+        TRY(copy(r->session, r->step->out[c->result[i]].data, from.data, k_bytes(&from), d));
+    }
+    return AMPC_OK;
+}
+
+/* ---- loop ---------------------------------------------------------------------------------------- */
+
+/* A loop while it runs. */
+typedef struct looping {
+    const rt_control_run *r;
+    const rt_body *body;
+    const ir_loop_form *form;
+    int64_t iteration, count; /* count: the largest number of iterations */
+} looping;
+
+static char *state_of(const looping *l, int i)
+{
+    const rt_control *c = l->r->step->control;
+    if (c->state_at[i] >= 0) return l->r->workspace + c->state_at[i];
+    return l->r->step->out[c->result[l->form->fixed_out + i]].data;
+}
+
+/* Copies place `index` along an axis of `all`: to `one`, or from it if `put`. */
+static ampc_status copy_place(rt_session *s, const k_view *all, int axis, int64_t index, void *one, bool put, diag *d)
+{
+    size_t inner = ir_dtype_size(all->dtype), outer = 1;
+    for (int i = 0; i < axis; i++) outer *= (size_t)all->dims[i];
+    for (int i = axis + 1; i < all->rank; i++) inner *= (size_t)all->dims[i];
+    for (size_t i = 0; i < outer; i++) {
+        char *in_all = (char *)all->data + (i * (size_t)all->dims[axis] + (size_t)index) * inner;
+        char *in_one = (char *)one + i * inner;
+        TRY(copy(s, put ? in_all : in_one, put ? in_one : in_all, inner, d));
+    }
+    return AMPC_OK;
+}
+
+static bool is_reversed(const rt_step *s, int attr, int i)
+{
+    const ir_attr *reversed = &s->attr[attr];
+    return i < reversed->list.count && reversed->list.items[i] != 0;
+}
+
+static ampc_status write_word(const looping *l, void *to, ir_dtype type, int64_t value, diag *d)
+{
+    rt_session *s = l->r->session;
+    if (!s->backend->device_ops) {
+        ir_store_i64(type, to, value);
+        return AMPC_OK;
+    }
+    TRY(ready_word(s, d));
+    ir_store_i64(type, s->host_word, value);
+    RT_DEVICE(s, d, s->backend->device_ops->upload(&s->ctx, to, s->host_word, ir_dtype_size(type)));
+    RT_DEVICE(s, d, s->backend->device_ops->wait(&s->ctx, NULL));
+    return AMPC_OK;
+}
+
+/* Sets what the op passes to the body: iteration number, condition, carried values, slices. */
+static ampc_status set_own_inputs(const looping *l, diag *d)
+{
+    const rt_control *c = l->r->step->control;
+    const int64_t line = l->r->session->backend->alignment;
+    char *fixed = l->r->workspace + c->fixed_at;
+    int own = 0;
+    for (int i = 0; i < l->form->fixed; i++) {
+        l->body->inputs[l->body->own[own++]] = fixed + i * line;
+        TRY(write_word(l, fixed + i * line, i ? IR_bool : IR_i64, i ? 1 : l->iteration, d));
+    }
+    for (int i = 0; i < l->form->states; i++) l->body->inputs[l->body->own[own++]] = state_of(l, i);
+    for (int i = 0; i < l->form->slices; i++) {
+        const k_view *all = &l->r->step->in[l->form->first + l->form->states + i];
+        const int axis = rt_loop_axis(l->r->step, IR_ATTR(loop, slice_axes), i, all->rank);
+        const bool reversed = is_reversed(l->r->step, IR_ATTR(loop, slice_reversed), i);
+        char *one = l->r->workspace + c->slice_at[i];
+        const int64_t at = reversed ? l->count - 1 - l->iteration : l->iteration;
+        TRY(copy_place(l->r->session, all, axis, at, one, false, d));
+        l->body->inputs[l->body->own[own++]] = one;
+    }
+    return AMPC_OK;
+}
+
+static ampc_status take_stack(const looping *l, int i, const k_view *one, diag *d)
+{
+    const rt_step *s = l->r->step;
+    const int k = s->control->result[i], number = i - l->form->fixed_out - l->form->states;
+    const k_view *all = &s->out[k];
+    const int axis = rt_loop_axis(s, IR_ATTR(loop, stack_axes), number, all->rank);
+    const bool reversed = is_reversed(s, IR_ATTR(loop, stack_reversed), number);
+    const int64_t places = all->dims[axis], at = reversed ? l->count - 1 - l->iteration : l->iteration;
+    if (at >= places)
+        return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "'%s' has %lld places, but there are more iterations",
+                          ir_out(s->node, k)->name, (long long)places);
+    return copy_place(l->r->session, all, axis, at, one->data, true, d);
+}
+
+static ampc_status take_outputs(const looping *l, diag *d)
+{
+    const rt_control *c = l->r->step->control;
+    const int first_stack = l->form->fixed_out + l->form->states;
+    for (int i = l->form->fixed_out; i < l->body->plan->n_outputs; i++) {
+        const k_view from = output_of(l->r, l->body, i);
+        if (i < first_stack)
+            TRY(copy(l->r->session, state_of(l, i - l->form->fixed_out), from.data, k_bytes(&from), d));
+        else if (c->result[i] >= 0) TRY(take_stack(l, i, &from, d));
+    }
+    return AMPC_OK;
+}
+
+static ampc_status begin_loop(looping *l, int64_t *condition, diag *d)
+{
+    const rt_step *s = l->r->step;
+    *condition = 1;
+    l->count = INT64_MAX;
+    if (l->form->slices) {
+        const k_view *all = &s->in[l->form->first + l->form->states];
+        l->count = all->dims[rt_loop_axis(s, IR_ATTR(loop, slice_axes), 0, all->rank)];
+    }
+    int64_t trips = l->count;
+    if (l->form->trip_count >= 0) TRY(read_word(l->r->session, &s->in[l->form->trip_count], d, &trips));
+    if (trips < l->count) l->count = trips;
+    if (l->form->condition >= 0) TRY(read_word(l->r->session, &s->in[l->form->condition], d, condition));
+    for (int i = 0; i < l->form->states; i++) {
+        const k_view *v = &s->in[l->form->first + i];
+        TRY(copy(l->r->session, state_of(l, i), v->data, k_bytes(v), d));
+    }
+    set_captures(l->r, l->body);
+    return AMPC_OK;
+}
+
+/* Stacked results have as many places as there were iterations, unless they may be partial. */
+static ampc_status end_loop(const looping *l, diag *d)
+{
+    const rt_step *s = l->r->step;
+    const int first = l->form->fixed_out + l->form->states;
+    for (int i = first; i < l->body->plan->n_outputs && !s->attr[IR_ATTR(loop, partial)].i; i++) {
+        const int k = s->control->result[i];
+        if (k < 0) continue;
+        const int64_t places = s->out[k].dims[rt_loop_axis(s, IR_ATTR(loop, stack_axes), i - first, s->out[k].rank)];
+        if (places != l->iteration)
+            return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node),
+                              "'%s' has %lld places, but there were %lld iterations", ir_out(s->node, k)->name,
+                              (long long)places, (long long)l->iteration);
+    }
+    return AMPC_OK;
+}
+
+static ampc_status run_loop(const rt_control_run *r, diag *d)
+{
+    looping l = {.r = r, .body = &r->step->control->bodies[0], .form = &r->step->control->form};
+    int64_t condition = 1;
+    TRY(begin_loop(&l, &condition, d));
+    for (; condition && l.iteration < l.count; l.iteration++) {
+        TRY(set_own_inputs(&l, d));
+        TRY(r->run_body(r, l.body, d));
+        if (l.form->fixed_out) {
+            const k_view again = output_of(r, l.body, 0);
+            TRY(read_word(r->session, &again, d, &condition));
+        }
+        TRY(take_outputs(&l, d));
+    }
+    return end_loop(&l, d);
+}
+
+ampc_status rt_control_execute(const rt_control_run *r, diag *d)
+{
+    return r->step->op == IR_OP_if ? run_if(r, d) : run_loop(r, d);
+}

@@ -1,0 +1,177 @@
+/* test_control.c - `if` and `loop` at run time: both branches, 0, 1 and 17 iterations, scanned and stacked values,
+ * nodes within bodies, memory of the plans of bodies, and what is refused. */
+#include "runtime/plan/plan.h"
+#include "tests/unit/session_fixture.h"
+
+#define IF(types, more) \
+    "graph @g(@c : bool[K], @x : f32[N]) {\nforward:\n  %y = if @c, @x {types=\"" types "\", layout=\"x>x\", " \
+    "captures=\"x\", bodies=\"then_branch=then\\nelse_branch=else\"} : " types " !If \"choose\"\n" \
+    "  output \"y\" = %y\n}\n" more
+#define BODY(name, node) "body @" name "(@x : f32[N]) {\nforward:\n" node "}\n"
+#define THEN BODY("then", "  %a = add @x, @x : f32[N]\n  output \"a\" = %a\n")
+
+static rt_tensor truth(bool *value, int64_t n) { return vector("c", IR_bool, n, value); }
+
+static void choose(scratch *t, bool value, const float *expected)
+{
+    float x[] = {1, -2, 3};
+    rt_tensor in[] = {truth(&value, 1), vector("x", IR_f32, 3, x)};
+    run_ok(t, "g", in, 2);
+    expect_floats("y", 3, expected);
+}
+
+static void if_runs_one_branch(void **state)
+{
+    scratch *t = *state;
+    start(t, IF("f32[N]", THEN BODY("else", "  %b = relu @x : f32[N]\n  %c = neg %b : f32[N]\n  output \"b\" = %c\n")));
+    choose(t, true, (float[]){2, -4, 6});
+    choose(t, false, (float[]){-1, 0, -3});
+}
+
+static void if_is_refused(scratch *t, const char *text, int64_t conditions, int64_t length, const char *message)
+{
+    bool value[2] = {true, true};
+    float x[4] = {0};
+    rt_tensor in[] = {truth(value, conditions), vector("x", IR_f32, length, x)};
+    start(t, text);
+    assert_int_not_equal(rt_session_run(session, "g", in, 2, t->d), AMPC_OK);
+    scratch_expect(t, message);
+}
+
+static void conditions_have_one_element(void **state)
+{
+    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "  output \"b\" = @x\n")), 0, 3,
+                  "operand 'c' must have one element, is bool[0]");
+}
+
+static void branches_return_the_same_shape(void **state)
+{
+    if_is_refused(*state,
+                  IF("f32[N]", THEN BODY("else", "  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n"
+                                                 "  output \"b\" = %b\n")),
+                  1, 3, "output 'b' of @else is f32[2], but must be f32[3]");
+}
+
+static void branches_return_all_results(void **state)
+{
+    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "")), 1, 3, "@else has 0 outputs, expected 1");
+}
+
+static void both_branches_exist(void **state)
+{
+    if_is_refused(
+        *state,
+        "graph @g(@c : bool[K], @x : f32[N]) {\nforward:\n  %y = if @c, @x {types=\"f32[N]\", layout=\"x>x\", "
+        "captures=\"x\", bodies=\"then_branch=then\"} : f32[N]\n  output \"y\" = %y\n}\n" THEN,
+        1, 3, "it has no subgraph 'else_branch'");
+}
+
+/* ---- loop ---------------------------------------------------------------------------------------- */
+
+/* Doubles s and stacks it while it is below the limit. */
+#define LOOP(length) \
+    "const @limit : f32[] = 1000\n" \
+    "graph @g(@m : i64[], @s : f32[]) {\nforward:\n  %y, %z = loop @m, @s {types=\"f32[],f32[" length "]\", " \
+    "layout=\"x_x>xx\", bodies=\"body=body\"} : f32[], f32[" length "] !Loop \"L\"\n  output \"y\" = %y\n" \
+    "  output \"z\" = %z\n}\nbody @body(@i : i64[], @go : bool[], @s : f32[]) {\nforward:\n  %t = add @s, @s : " \
+    "f32[]\n" \
+    "  %again = less %t, @limit : bool[]\n  output \"again\" = %again\n  output \"t\" = %t\n  output \"s\" = @s\n}\n"
+
+static void loop_from(scratch *t, int64_t trips, float first, int places, float last)
+{
+    float stack[17], s = first;
+    rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, {"s", IR_f32, 0, {0}, &first}};
+    for (int i = 0; i < places; i++, s *= 2) stack[i] = s;
+    run_ok(t, "g", in, 2);
+    expect_floats("y", 1, &last);
+    expect_floats("z", places, stack);
+}
+
+static void loops_stop_at_the_trip_count(void **state)
+{
+    scratch *t = *state;
+    start(t, LOOP("17"));
+    loop_from(t, 17, 0x1p-10f, 17, 0x1p7f);
+    finish(state);
+    scratch_setup(state);
+    start(*state, LOOP("1"));
+    loop_from(*state, 1, 3, 1, 6);
+    finish(state);
+    scratch_setup(state);
+    start(*state, LOOP("0"));
+    loop_from(*state, 0, 3, 0, 3);
+    loop_from(*state, -5, 3, 0, 3);
+}
+
+static void loops_stop_at_the_condition(void **state)
+{
+    start(*state, LOOP("4"));
+    loop_from(*state, 100, 100, 4, 1600);
+}
+
+static void stacks_have_a_place_for_each_iteration(void **state)
+{
+    scratch *t = *state;
+    int64_t trips = 3;
+    float s = 1;
+    const rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, {"s", IR_f32, 0, {0}, &s}};
+    start(t, LOOP("2"));
+    assert_int_equal(rt_session_run(session, "g", in, 2, t->d), AMPC_REJECTED);
+    scratch_expect(t, "'z' has 2 places, but there are more iterations");
+    trips = 1;
+    assert_int_equal(rt_session_run(session, "g", in, 2, t->d), AMPC_REJECTED);
+    scratch_expect(t, "'z' has 2 places, but there were 1 iterations");
+}
+
+/* A body that swaps its carried values, each read from the place of the other. */
+static void carried_values_are_exchanged(void **state)
+{
+    scratch *t = *state;
+    int64_t trips = 3;
+    float a[] = {1, 2}, b[] = {3, 4};
+    const rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, vector("a", IR_f32, 2, a), vector("b", IR_f32, 2, b)};
+    start(t, "graph @g(@m : i64[], @a : f32[2], @b : f32[2]) {\nforward:\n  %y, %z = loop @m, @a, @b {"
+             "types=\"f32[2],f32[2]\", layout=\"x_xx>xx\", bodies=\"body=body\"} : f32[2], f32[2]\n"
+             "  output \"y\" = %y\n  output \"z\" = %z\n}\n"
+             "body @body(@i : i64[], @go : bool[], @a : f32[2], @b : f32[2]) {\nforward:\n  output \"go\" = @go\n"
+             "  output \"a\" = @b\n  output \"b\" = @a\n}\n");
+    run_ok(t, "g", in, 3);
+    expect_floats("y", 2, b);
+    expect_floats("z", 2, a);
+}
+
+/* The arena of a body is part of the workspace of its step. */
+static void memory_of_bodies_is_planned(void **state)
+{
+    scratch *t = *state;
+    bool value = true;
+    static float x[4096];
+    rt_tensor in[] = {truth(&value, 1), vector("x", IR_f32, 4096, x)};
+    const rt_plan *p;
+    start(t,
+          IF("f32[N]", THEN BODY("else", "  %b = exp @x : f32[N]\n  %c = cum_sum %b : f32[N]\n  output \"b\" = %c\n")));
+    assert_int_equal(rt_session_plan(session, "g", in, 2, NULL, t->d, &p), AMPC_OK);
+    const rt_control *c = p->steps[0]->control;
+    assert_non_null(c);
+    for (int i = 0; i < 2; i++) {
+        assert_true(c->bodies[i].plan->arena_bytes >= 4096 * 4);
+        assert_true(p->arena_bytes >= c->bodies[i].plan->arena_bytes + 4096 * 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(if_runs_one_branch, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(conditions_have_one_element, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(branches_return_the_same_shape, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(branches_return_all_results, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(both_branches_exist, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(loops_stop_at_the_trip_count, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(loops_stop_at_the_condition, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(stacks_have_a_place_for_each_iteration, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(carried_values_are_exchanged, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(memory_of_bodies_is_planned, scratch_setup, finish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
