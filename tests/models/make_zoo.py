@@ -75,23 +75,30 @@ def export_trainable(module, inputs, path, dynamic):
 EXPORTERS = {"dynamo": export_dynamo, "legacy": export_legacy, "trainable": export_trainable}
 
 
+def strip_graph(graph):
+    values = [*graph.value_info, *graph.input, *graph.output, *graph.initializer] if hasattr(graph, "initializer") else []
+    for item in [*graph.node, *values]:
+        item.doc_string = ""
+        del item.metadata_props[:]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                strip_graph(attribute.g)
+
+
 def strip(path):
     """Removes what tells where the export ran: stack traces and documentation."""
     proto = onnx.load(path)
     for graph in [proto.graph, *proto.functions]:
-        for node in graph.node:
-            del node.metadata_props[:]
-            node.doc_string = ""
-    for value in [*proto.graph.value_info, *proto.graph.input, *proto.graph.output, *proto.graph.initializer]:
-        value.doc_string = ""
+        strip_graph(graph)
     onnx.save(proto, path)
 
 
 def make(name, folder, exporters, dynamic):
     """Returns a line for each exporter."""
     module, inputs = build(name)
-    arrays = {f"in/{i}": np.ascontiguousarray(x.numpy()) for i, x in enumerate(inputs)}
-    arrays.update({f"out/{i}": np.ascontiguousarray(y.numpy()) for i, y in enumerate(run(module, inputs))})
+    arrays = {f"in/{i}": np.array(x.numpy(), order="C") for i, x in enumerate(inputs)}
+    arrays.update({f"out/{i}": np.array(y.numpy(), order="C") for i, y in enumerate(run(module, inputs))})
     np.savez_compressed(f"{folder}/{name}.npz", **arrays)
     for exporter in exporters:
         path = f"{folder}/{name}.{exporter}.onnx"

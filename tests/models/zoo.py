@@ -671,3 +671,51 @@ class ScanCumulative(nn.Module):
 @model
 def scan_cumulative():
     return ScanCumulative(), (torch.randn(6, 2, 8), torch.randn(2, 8))
+
+
+class Gate(nn.Module):
+    """Deep or shallow layers, chosen by the mean of their operand (torch.cond)."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Linear(6, 12)
+        self.deep = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.Linear(16, 12), nn.LayerNorm(12))
+        self.shallow = nn.Sequential(nn.Linear(12, 12), nn.Tanh())
+        self.leave = nn.Linear(12, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.enter(x)) - 0.3
+        return self.leave(torch.cond(h.mean() > 0, self.deep, self.shallow, (h,)))
+
+
+@model
+def cond():
+    return Gate(), (torch.randn(4, 6),)
+
+
+class VoiceActivity(nn.Module):
+    """The probability of speech in a frame. Each sampling rate has layers of its own, in the branches of an If."""
+
+    class Rate(nn.Module):
+        def __init__(self, window, hop):
+            super().__init__()
+            self.spectrum = nn.Conv1d(1, 24, window, hop, bias=False)
+            self.encoder = nn.Sequential(nn.Conv1d(12, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 16, 3, 2, 1), nn.ReLU())
+            self.decoder = nn.Conv1d(16, 1, 1)
+
+        def forward(self, x):
+            real, imaginary = self.spectrum(x.unsqueeze(1)).chunk(2, 1)
+            magnitude = (real * real + imaginary * imaginary + 1e-4).sqrt()
+            return self.decoder(self.encoder(magnitude)).sigmoid().mean(2)
+
+    def __init__(self):
+        super().__init__()
+        self.high, self.low = self.Rate(64, 32), self.Rate(32, 16)
+
+    def forward(self, x, rate):
+        return torch.cond(rate == 16000, self.high, self.low, (x,))
+
+
+@model
+def voice_activity():
+    return VoiceActivity(), (torch.randn(2, 256), torch.tensor(16000))
