@@ -145,7 +145,7 @@ static void check_conversion(zoo_model *z)
     close_model(z);
 }
 
-/* The first float output and 0.9 of its values. */
+/* The first float output and 0.9 of its values; without data: a model that returns integers is not trained. */
 static rt_tensor label_of(const zoo_model *z, int *output)
 {
     for (*output = 0; find_array(z, "out", *output); ++*output) {
@@ -157,8 +157,7 @@ static rt_tensor label_of(const zoo_model *z, int *output)
             ((float *)label.data)[i] = 0.9f * ((const float *)a->data)[i];
         return label;
     }
-    fail_msg("%s: no float output", z->name);
-    return (rt_tensor){0};
+    return (rt_tensor){.data = NULL};
 }
 
 static const char *output_name(const zoo_model *z, int number)
@@ -176,6 +175,7 @@ static void check_training(zoo_model *z)
     int output;
     compile_options o = options_for(PASS_O0);
     const rt_tensor label = label_of(z, &output);
+    if (!label.data) return;
     import_model(z, NULL);
     snprintf(loss, sizeof loss, "mse:%s", output_name(z, output));
     ir_module_free(z->m);

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 import torchvision.models as tv
 import transformers as hf
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 MODELS = {}
 
@@ -719,3 +721,53 @@ class VoiceActivity(nn.Module):
 @model
 def voice_activity():
     return VoiceActivity(), (torch.randn(2, 256), torch.tensor(16000))
+
+
+class Cumulative(nn.Module):
+    """A gated running sum along time: a scan of PyTorch, exported as Scan."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.update, self.leave = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        def step(state, x):
+            gate = torch.sigmoid(self.gate(state) + x)
+            state = gate * state + (1 - gate) * torch.tanh(self.update(x))
+            return state, state * x
+
+        state, values = scan(step, torch.zeros_like(x[0]), x, dim=0)
+        return self.leave(values) + state.mean()
+
+
+@model
+def cumulative():
+    return Cumulative(), (torch.randn(7, 2, 6),)
+
+
+class Greedy(nn.Module):
+    """Decodes the most probable tokens one by one until all are the end token: a while_loop of PyTorch, exported as Loop."""
+
+    LENGTH, END = 12, 0
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.cell, self.leave = nn.Embedding(20, 8), nn.Linear(16, 8), nn.Linear(8, 20)
+
+    def forward(self, state):
+        def goes_on(i, tokens, last, state):
+            return (i < self.LENGTH) & (last != self.END).any()
+
+        def step(i, tokens, last, state):
+            state = torch.tanh(self.cell(torch.cat((self.embed(last), state), 1)))
+            last = self.leave(state).argmax(1)
+            return i + 1, torch.where(torch.arange(self.LENGTH) == i, last.unsqueeze(1), tokens), last, state
+
+        first = torch.ones(state.shape[0], dtype=torch.int64)
+        tokens = torch.zeros(state.shape[0], self.LENGTH, dtype=torch.int64)
+        return while_loop(goes_on, step, (torch.tensor(0), tokens, first, state))[1]
+
+
+@model
+def greedy():
+    return Greedy(), (torch.randn(3, 8),)
