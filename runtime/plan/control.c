@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-bool rt_control_runs(const ir_node *n) { return n->op == IR_OP_if || n->op == IR_OP_loop; }
+bool rt_control_runs(ir_op op) { return op == IR_OP_if || op == IR_OP_loop; }
 
 /* ---- a subgraph ---------------------------------------------------------------------------------- */
 

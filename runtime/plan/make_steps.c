@@ -143,7 +143,7 @@ static ampc_status make_step(rt_plan *p, const ir_node *n, diag *d)
 
 static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
 {
-    return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op) && !rt_control_runs(n);
+    return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op) && !rt_control_runs(n->op);
 }
 
 static const char *operator_of(const ir_node *n) { return n->loc.op ? n->loc.op : ir_op_get(n->op)->name; }

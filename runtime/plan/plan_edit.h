@@ -77,8 +77,8 @@ bool rt_plan_renumber(rt_plan *p);
 
 /* ---- control.c ---- */
 
-/* Whether the plan runs the subgraphs of the node itself; such a step has no kernel. */
-bool rt_control_runs(const ir_node *n);
+/* Whether plans run the subgraphs of the op themselves; such a step has no kernel. */
+bool rt_control_runs(ir_op op);
 /* Plans the subgraphs of the step and sets the size of its workspace. */
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d);
 

@@ -13,7 +13,7 @@ static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? rt_placeholder : NULL;
     for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? rt_placeholder : NULL;
     if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
-    else if (rt_control_runs(s->node)) return rt_control_prepare(p, s, d);
+    else if (s->kind == RT_STEP_OP && rt_control_runs(s->op)) return rt_control_prepare(p, s, d);
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';

@@ -66,6 +66,26 @@ static void both_branches_exist(void **state)
         1, 3, "it has no subgraph 'else_branch'");
 }
 
+/* The layout of the result changes after the node, in a step that has its name. */
+static void a_branch_feeds_a_convolution(void **state)
+{
+    scratch *t = *state;
+    static float x[1 * 8 * 4 * 4];
+    bool value = false;
+    rt_tensor in[] = {{"c", IR_bool, 0, {0}, &value}, {"x", IR_f32, 4, {1, 8, 4, 4}, x}};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = 2;
+    start(t, "param @w : f16[8,8,3,3] = zero\ngraph @g(@c : bool[], @x : f16[1,8,4,4]) {\nforward:\n"
+             "  %y = if @c, @x {types=\"f16[1,8,4,4]\", layout=\"x>x\", captures=\"x\", "
+             "bodies=\"then_branch=then\\nelse_branch=else\"} : f16[1,8,4,4]\n"
+             "  %z = conv %y, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f16[1,8,4,4]\n"
+             "  %r = relu %z : f16[1,8,4,4]\n  %s = conv %r, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : "
+             "f16[1,8,4,4]\n  output \"y\" = %s\n}\n"
+             "body @then(@x : f16[1,8,4,4]) {\nforward:\n  output \"a\" = @x\n}\n"
+             "body @else(@x : f16[1,8,4,4]) {\nforward:\n  %b = neg @x : f16[1,8,4,4]\n  output \"b\" = %b\n}\n");
+    run_ok(t, "g", in, 2);
+    assert_non_null(rt_session_output(session, "y"));
+}
+
 /* ---- loop ---------------------------------------------------------------------------------------- */
 
 /* Doubles s and stacks it while it is below the limit. */
@@ -167,6 +187,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(branches_return_the_same_shape, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(branches_return_all_results, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(both_branches_exist, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(a_branch_feeds_a_convolution, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(loops_stop_at_the_trip_count, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(loops_stop_at_the_condition, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(stacks_have_a_place_for_each_iteration, scratch_setup, finish),
