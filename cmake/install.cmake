@@ -22,7 +22,7 @@ install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION
 install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES runtime/api/ampc.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES runtime/api/ampc.h ir/ampc_operator.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
@@ -51,5 +51,6 @@ file(READ runtime/api/ampc.h header)
 string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
 string(REPLACE "\n *     " "\n" train "${train}")
 file(CONFIGURE OUTPUT examples/train.c CONTENT "${train}" @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/examples/train.c examples/infer.c examples/CMakeLists.txt tests/models/mlp.onnx
+install(FILES ${CMAKE_BINARY_DIR}/examples/train.c examples/infer.c examples/custom.c examples/custom.onnx
+        examples/CMakeLists.txt tests/models/mlp.onnx
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)

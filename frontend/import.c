@@ -40,6 +40,7 @@ static const strmap *composites_kept(const onnx_importer *im)
 }
 
 static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
+static const onnx_row custom_row = {.op = "", .lower = onnx_lower_custom};
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -137,6 +138,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.subgraph = &own;
     im.rows = rows_by_operator(scratch);
     im.opaque = &opaque_row;
+    im.custom = &custom_row;
     return import_model(&im);
 }
 

@@ -24,6 +24,7 @@
 #ifndef AMPC_FRONTEND_ONNX_H
 #define AMPC_FRONTEND_ONNX_H
 
+#include "ir/custom.h"
 #include "ir/ir.h"
 
 enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
@@ -48,8 +49,9 @@ typedef struct onnx_import_options {
     const onnx_constant *constants;
     int n_constants;
     int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
-    bool tied;   /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
-    bool opaque; /* import operators without an IR op as opaque nodes */
+    bool tied;          /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
+    custom_ops *custom; /* operators of the caller; NULL: none */
+    bool opaque;        /* import operators without an IR op as opaque nodes */
     /* If not 0, the module is only written as ONNX, in this opset or a later one: an operator that would become several
      * ops stays one opaque node (requires `opaque`) */
     int emit_opset;

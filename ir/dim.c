@@ -28,6 +28,11 @@ ir_dim_table *ir_dim_table_new(arena *a)
 
 ir_dim ir_dim_number(int64_t n) { return n < IR_DIM_LOWEST ? IR_DIM_LOWEST : n; }
 
+bool ir_dim_exists(const ir_dim_table *t, ir_dim d)
+{
+    return ir_dim_is_symbolic(d) && (size_t)(d - (INT64_MIN + 1)) < t->expressions.count;
+}
+
 const expression *ir_dim_expression(const ir_dim_table *t, ir_dim d)
 {
     size_t index = (size_t)(d - (INT64_MIN + 1));

@@ -22,6 +22,7 @@ static inline bool ir_dim_is_symbolic(ir_dim d) { return d < IR_DIM_LOWEST && d 
 
 typedef struct ir_dim_table ir_dim_table;
 ir_dim_table *ir_dim_table_new(arena *a);
+bool ir_dim_exists(const ir_dim_table *t, ir_dim d); /* whether d is an expression of this table */
 
 ir_dim ir_dim_number(int64_t n);                         /* saturates at IR_DIM_LOWEST */
 ir_dim ir_dim_symbol(ir_dim_table *t, const char *name); /* equal names yield equal dimensions */

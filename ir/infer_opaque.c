@@ -60,13 +60,13 @@ int ir_opaque_result_at(const ir_node *n, int position)
     return index_at(results, results + strlen(results), position);
 }
 
-void ir_opaque_resolve_bf16(ir_node *n, bool low)
+void ir_opaque_resolve_low(ir_node *n, ir_dtype low)
 {
     const char *layout = n->attr[IR_ATTR(foreign, layout)].s;
-    if (!strchr(layout, 'h')) return;
+    if (!strpbrk(layout, "hb")) return;
     char *resolved = arena_strdup(n->graph->module->arena, layout);
     for (char *p = resolved; *p; p++)
-        if (*p == 'h') *p = low ? 't' : 'x';
+        if (*p == 'h' || *p == 'b') *p = (*p == 'h') == (low == IR_f16) ? 't' : 'x';
     n->attr[IR_ATTR(foreign, layout)].s = resolved;
 }
 

@@ -250,8 +250,9 @@ ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
 
 bool ir_opaque_operand_is_float(const ir_node *n, int i); /* whether operand i has that type */
 bool ir_opaque_result_is_float(const ir_node *n, int i);  /* whether result i has it */
-/* Replaces marks h (the operator supports f16 but not bf16) by t if `low`, else by x. */
-void ir_opaque_resolve_bf16(ir_node *n, bool low);
+/* Replaces marks h (the operator supports f16 but not bf16) and b (the other way round) by t if it supports `low`, else
+ * by x. */
+void ir_opaque_resolve_low(ir_node *n, ir_dtype low);
 /* Changes the f32 results to the given type; takes effect at the next inference. */
 void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
 /* The index of the operand or result at a position of the operator, or -1 if it is absent (`layout`). */
@@ -268,6 +269,11 @@ typedef struct ir_loop_form {
     int trip_count, condition, first, states, slices, fixed, fixed_out;
 } ir_loop_form;
 ir_loop_form ir_loop_form_of(const ir_node *n);
+
+/* ---- infer_custom.c --------------------------------------------------------------------------- */
+
+/* ir_op_stops for the op of the node. Which operands of a custom operator have a gradient depends on the node. */
+bool ir_node_stops(const ir_node *n, int i);
 
 /* ---- subgraph.c: subgraphs of nodes --------------------------------------------------------------------------
  * A node with subgraphs (trait BODIES) has the operands of its operator, followed by captures: values that its

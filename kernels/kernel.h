@@ -15,6 +15,7 @@
 #define AMPC_KERNEL_H
 
 #include "ir/ampc_status.h"
+#include "ir/custom.h"
 #include "ir/ops.h"
 #include "kernels/fault.h"
 
@@ -50,6 +51,7 @@ typedef struct k_context {
     bool plan_only;      /* nothing will run: compile no code, allocate no device memory */
     bool oversubscribed; /* other processes compete for the processors (cpu_team_check); never affects results */
     void *device;        /* state of the open device, or NULL */
+    custom_ops *custom;  /* operators of the caller; NULL: none */
 } k_context;
 
 typedef struct k_fused k_fused; /* fused.h */
@@ -57,6 +59,7 @@ typedef struct k_fused k_fused; /* fused.h */
 typedef struct k_args {
     ir_op op;
     int step;         /* position in the plan, recorded in fault words */
+    const char *node; /* name of the model node that the step belongs to; NULL: none */
     const k_view *in; /* by operand position */
     k_view *out;      /* by result position */
     int n_in, n_out;

@@ -184,9 +184,9 @@ static int count_present(const char *layout, char end)
 /* Requires the opset whose schema allows bfloat16 for the operator. */
 static void need_bf16(emitter *e, const ir_node *n)
 {
+    const onnx_operator *op = *n->attr[IR_ATTR(foreign, domain)].s ? NULL : onnx_operator_find(n->loc.op);
     for (int i = 0; i < n->n_in; i++)
-        if (ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16)
-            emit_need(e, onnx_operator_find(n->loc.op)->bf16);
+        if (op && ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16) emit_need(e, op->bf16);
 }
 
 void emit_opaque(emitter *e, const ir_node *n)
@@ -204,7 +204,8 @@ void emit_opaque(emitter *e, const ir_node *n)
     }
     if (!check_form(e, n, p, !*domain)) return;
     need_bf16(e, n);
-    emit_op op = emit_begin(e, n, n->loc.op);
+    const int type = ir_op_find_attr(n->op, "op_type"); /* without the domain */
+    emit_op op = emit_begin(e, n, type < 0 ? n->loc.op : n->attr[type].s);
     op.domain = domain;
     for (int i = 0; *layout != '>'; layout++)
         if (*layout != '_') emit_operand(&op, i++);

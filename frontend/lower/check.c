@@ -7,8 +7,18 @@
 
 #include <string.h>
 
+const custom_op *onnx_custom_of(const onnx_importer *im, const Onnx__NodeProto *p)
+{
+    const Onnx__ModelProto *m = im->file->model;
+    for (size_t i = 0; i < m->n_opset_import; i++)
+        if (strcmp(m->opset_import[i]->domain, p->domain) == 0)
+            return custom_find(im->options->custom, p->domain, p->op_type, m->opset_import[i]->version);
+    return NULL;
+}
+
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
 {
+    if (!onnx_is_default_domain(p->domain) && onnx_custom_of(im, p)) return im->custom;
     if (onnx_function_find(im, p)) return &onnx_function_row;
     if (!onnx_is_default_domain(p->domain)) return NULL;
     const onnx_row *found = NULL, *row = strmap_get(im->rows, p->op_type);

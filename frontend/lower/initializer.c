@@ -68,7 +68,7 @@ static void mark_reached(const ir_graph *g, reach how, reach *reached)
         for (int i = 0; i < n->n_out; i++) needed |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
         for (int i = 0; i < n->n_in && needed; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && carries(v, how) && !ir_op_stops(n->op, i) && reached[v->id] < how) reached[v->id] = how;
+            if (v && carries(v, how) && !ir_node_stops(n, i) && reached[v->id] < how) reached[v->id] = how;
         }
     }
 }

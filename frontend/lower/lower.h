@@ -111,6 +111,7 @@ typedef struct onnx_importer {
     int nesting;                /* of bodies that are lowered in place of nodes */
     strmap *rows;               /* operator -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
+    const onnx_row *custom;     /* row of custom operators */
     const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
     ir_storage *rng;            /* created by the first node that draws random numbers */
     int streams;                /* number of such nodes without a seed so far */
@@ -272,6 +273,8 @@ const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the fir
 
 /* Checks names, order and operators of a graph before anything is lowered. Reports all problems. */
 ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope);
+/* The registered operator of the node, or NULL. */
+const custom_op *onnx_custom_of(const onnx_importer *im, const Onnx__NodeProto *p);
 /* The row for a node, or NULL. */
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p);
 const char *onnx_node_name(onnx_importer *im, const onnx_scope *scope, const Onnx__NodeProto *p, int index);

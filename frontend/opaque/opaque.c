@@ -189,8 +189,7 @@ static const char *resolved_text(onnx_node *n)
     return opaque_to_text(a, bytes, protobuf_c_message_pack(&node.base, bytes));
 }
 
-/* Encodes all attributes, or those that are not graphs. */
-static const char *attribute_text(onnx_node *n, bool graphs)
+const char *opaque_attributes(onnx_node *n, bool graphs)
 {
     if (!n->proto->n_attribute) return "";
     if (n->proto != n->scope->graph->node[n->index]) return resolved_text(n);
@@ -214,7 +213,7 @@ static const char *attribute_text(onnx_node *n, bool graphs)
 
 static const char *one_line(const char *text) { return text && !strchr(text, '\n') ? text : NULL; }
 
-static const char *float_text(arena *a, float v)
+const char *opaque_float_text(arena *a, float v)
 {
     char text[IR_NUMBER_SIZE];
     ir_float_print(text, IR_f32, (double)v);
@@ -230,7 +229,7 @@ static const char *attribute_values(onnx_node *n)
         const Onnx__AttributeProto *p = n->proto->attribute[i];
         const char *value = NULL;
         if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT) value = arena_printf(a, "%lld", (long long)p->i);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = float_text(a, p->f);
+        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = opaque_float_text(a, p->f);
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING) value = one_line(onnx_bytes_text(p->s));
         else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
             for (size_t k = 0; k < p->n_ints; k++)
@@ -323,7 +322,7 @@ static int result_types(onnx_node *n, const onnx_subgraphs *subgraphs, const cha
     return count;
 }
 
-static void add_domain(onnx_node *n)
+void opaque_add_domain(onnx_node *n)
 {
     const Onnx__ModelProto *m = n->importer->file->model;
     if (onnx_is_default_domain(n->proto->domain)) return;
@@ -382,7 +381,7 @@ static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
 void onnx_lower_opaque(onnx_node *n)
 {
     onnx_subgraphs lowered, *subgraphs = onnx_lower_subgraphs(n, &lowered) ? &lowered : NULL;
-    const char *types = "", *attributes = attribute_text(n, !subgraphs);
+    const char *types = "", *attributes = opaque_attributes(n, !subgraphs);
     char *layout = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2);
     check_carried(n, subgraphs);
     int n_out = n->failed ? 0 : result_types(n, subgraphs, &types);
@@ -393,7 +392,7 @@ void onnx_lower_opaque(onnx_node *n)
     for (int i = 0; i < n->n_out; i++)
         layout[n->n_in + 1 + i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
     if (n->failed) return;
-    add_domain(n);
+    opaque_add_domain(n);
     const ir_op op = subgraphs ? lowered.op : IR_OP_foreign;
     ir_node *node = ir_new_array(n->b, op, (int)in.values.count, in.values.items, n_out);
     ir_set_str(node, IR_ATTR(foreign, node), n->b->loc.node);

@@ -8,12 +8,21 @@
 
 /* Handler of operators without an IR op. Operand types follow the schema if there is one. */
 void onnx_lower_opaque(onnx_node *n);
+/* The same of custom operators (custom.c). */
+void onnx_lower_custom(onnx_node *n);
 /* Infers the type of result i for common operators (opaque_types.c); false: unknown. */
 bool opaque_type(onnx_node *n, int i, ir_type *out);
 
 /* Base64 without line breaks: encodes bytes and decodes text. Malformed text decodes to {NULL, 0}. */
 char *opaque_to_text(arena *a, const uint8_t *bytes, size_t n);
 onnx_bytes opaque_from_text(arena *a, const char *text);
+
+/* The attributes of a node as they are in the file, or those that are not graphs, as text. NULL after an error. */
+const char *opaque_attributes(onnx_node *n, bool graphs);
+/* Keeps the version of the node's domain as meta data of the module. */
+void opaque_add_domain(onnx_node *n);
+/* The shortest text that reads back as the same number. */
+const char *opaque_float_text(arena *a, float v);
 
 /* Names defined and read by a graph and its subgraphs. */
 typedef struct opaque_names {

@@ -135,9 +135,10 @@ static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
         return;
     }
     const list_entry *line = amp_list_find_at(c->list, n, c->options->low);
-    e->colour = line ? line->colour : IR_BLACK;
+    const int own = ir_op_find_attr(n->op, "colour"); /* of a custom operator, unless a list names it */
+    e->colour = line ? line->colour : own >= 0 ? (ir_colour)n->attr[own].i : IR_BLACK;
     e->line = line ? &line->place : NULL;
-    if (line) return;
+    if (line || own >= 0) return;
     e->rule = AMP_UNLISTED;
     if (c->list->rule.unlisted == UNLISTED_ERROR)
         diag_error(c->diag, AMPC_REJECTED, ir_diag_loc(n), "operator %s is not on any list", n->loc.op);
@@ -524,7 +525,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     if (c.list->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
-        if (ir_op_has(n->op, IR_DECLARED)) ir_opaque_resolve_bf16(n, o->low == IR_f16);
+        if (ir_op_has(n->op, IR_DECLARED)) ir_opaque_resolve_low(n, o->low);
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE) c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
         colour_node(&c, n);

@@ -137,22 +137,40 @@ static bool matches(const list_entry *e, const ir_node *n, const amp_list *l, ir
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Later layers come first; a removal hides the lines of that colour for the operator in lower layers. */
+/* "Op" of the custom operator "com.example::Op": its name in lines without a domain. NULL: it has no domain. */
+static const char *plain_name(const char *op)
+{
+    const char *scope = strstr(op, "::");
+    return scope ? scope + 2 : NULL;
+}
+
+/* The first line of a layer for an operator under that name. Adds the colours that the layer removes to *removes. */
+static const list_entry *find_line(const list_layer *layer, const char *op, const ir_node *n, const amp_list *l,
+                                   ir_dtype low, unsigned removed, unsigned *removes)
+{
+    for (int conditional = 1; conditional >= 0; conditional--)
+        for (size_t k = 0; k < layer->entries.count; k++) {
+            const list_entry *e = &layer->entries.items[k];
+            if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* cheap test first */
+            if ((e->conditions.count > 0) != conditional) continue;
+            if (e->remove) *removes |= 1u << e->colour;
+            else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
+        }
+    return NULL;
+}
+
+/* Later layers come first; a removal hides the lines of that colour for the operator in lower layers. In a profile,
+ * lines without a domain name ONNX operators. */
 const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node *n, ir_dtype low)
 {
+    const char *plain = plain_name(op);
     unsigned removed = 0;
     for (size_t i = l->layers.count; i-- > 0;) {
-        const list_layer *layer = &l->layers.items[i];
-        unsigned hides = 0;
-        for (int conditional = 1; conditional >= 0; conditional--)
-            for (size_t k = 0; k < layer->entries.count; k++) {
-                const list_entry *e = &layer->entries.items[k];
-                if (*e->op != *op || strcmp(e->op, op) != 0) continue; /* cheap test first */
-                if ((e->conditions.count > 0) != conditional) continue;
-                if (e->remove) hides |= 1u << e->colour;
-                else if (!(removed & 1u << e->colour) && matches(e, n, l, low)) return e;
-            }
-        removed |= hides;
+        unsigned removes = 0;
+        const list_entry *e = find_line(&l->layers.items[i], op, n, l, low, removed, &removes);
+        if (!e && plain && i > 0) e = find_line(&l->layers.items[i], plain, n, l, low, removed, &removes);
+        if (e) return e;
+        removed |= removes;
     }
     return NULL;
 }
@@ -249,7 +267,8 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i)
 
 static bool is_op(const ir_loc *loc, const char *op)
 {
-    bool found = loc->op && strcmp(loc->op, op) == 0;
+    const char *plain = loc->op ? plain_name(loc->op) : NULL;
+    bool found = loc->op && (strcmp(loc->op, op) == 0 || (plain && strcmp(plain, op) == 0));
     for (const ir_origin *p = loc->fused_from; p && p->op && !found; p++) found = strcmp(p->op, op) == 0;
     return found;
 }

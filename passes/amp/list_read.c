@@ -205,8 +205,13 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
+/* NAME or DOMAIN::NAME */
 static bool is_operator_name(const char *s)
 {
+    const char *scope = strstr(s, "::");
+    for (; scope && s < scope; s++)
+        if (!isalnum((unsigned char)*s) && !strchr("_.-", *s)) return false;
+    if (scope) s = scope + 2;
     if (!isalpha((unsigned char)*s)) return false;
     while (isalnum((unsigned char)*s) || *s == '_' || *s == '.') s++;
     return *s == '\0';

@@ -56,8 +56,8 @@ static void mark_flow(autodiff *a)
             if (!v) continue;
             if (v->kind == IR_VALUE_STORAGE)
                 a->flows[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen && is_float_value(v);
-            any |= a->flows[v->id] && !ir_op_stops(n->op, i);
-            if (a->flows[v->id] && ir_op_stops(n->op, i)) warn_stopped(a, n, v);
+            any |= a->flows[v->id] && !ir_node_stops(n, i);
+            if (a->flows[v->id] && ir_node_stops(n, i)) warn_stopped(a, n, v);
         }
         /* Rounding to integers and comparing end the flow: only float results have gradients. */
         for (int i = 0; any && i < n->n_out; i++) a->flows[n->out[i]->id] = is_float_value(n->out[i]);
@@ -115,7 +115,7 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
     bool *required = arena_array(scratch, (size_t)n->n_in + 1, sizeof *required);
     for (int i = 0; i < n->n_in; i++)
-        any_required |= required[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_op_stops(n->op, i);
+        any_required |= required[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_node_stops(n, i);
     if (!reached || !any_required) return;
 
     ir_builder b = a->end;

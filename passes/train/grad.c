@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-ir_node *grad_node(grad *g, ir_op op, int n_in, ir_value *const *in)
+ir_node *grad_node(grad *g, ir_op op, int n_in, ir_value *const *in) { return grad_node_with(g, op, n_in, in, 0); }
+
+ir_node *grad_node_with(grad *g, ir_op op, int n_in, ir_value *const *in, int n_out)
 {
-    ir_node *n = ir_new_array(g->b, op, n_in, in, 0);
+    ir_node *n = ir_new_array(g->b, op, n_in, in, n_out);
     if (!n) return NULL;
     const ir_op_info *from = ir_op_get(g->n->op), *to = ir_op_get(op);
     for (int i = 0; i < to->n_attr; i++)

@@ -46,6 +46,7 @@ void lift_params(ir_graph *g);
 
 /* A node of another op with the attributes of the forward node that have the same name and kind. */
 ir_node *grad_node(grad *g, ir_op op, int n_in, ir_value *const *in);
+ir_node *grad_node_with(grad *g, ir_op op, int n_in, ir_value *const *in, int n_out); /* of an op with an OUTS slot */
 /* Sets the DIMS attribute `shape` of `n` to the dimensions of v. */
 ir_node *grad_shaped(ir_node *n, int attr, const ir_value *v);
 /* v cast to the dtype of `like`. */

@@ -46,6 +46,7 @@
 #ifndef AMPC_H
 #define AMPC_H
 
+#include "ampc_operator.h"
 #include "ampc_status.h"
 
 #include <stddef.h>
@@ -85,6 +86,12 @@ AMPC_API void ampc_context_free(ampc_context *context);
 /* The first error message of the last call on this context or on any object created from it; "" if that call
  * succeeded. Valid until the next such call. For NULL, returns a sentence saying that there is no context. */
 AMPC_API const char *ampc_context_message(const ampc_context *context);
+
+/* Makes a custom operator known to the models that are imported from now on, and to modules of this context that are
+ * loaded. The strings of the table are copied; its functions and `user` must stay valid until the context and all that
+ * was created from it have been freed. An operator cannot be replaced or removed. Fails with AMPC_USAGE (a table that
+ * ampc_operator.h does not allow, or the operator is registered in this version) or AMPC_NO_MEMORY. */
+AMPC_API ampc_status ampc_operator_register(ampc_context *context, const ampc_operator *table);
 
 /* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 
@@ -145,25 +152,6 @@ AMPC_API ampc_status ampc_module_save(ampc_module *module, const char *path);
  * AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module);
 AMPC_API void ampc_module_free(ampc_module *module);
-
-/* Element types. f16 and bf16 have two bytes; bool has one byte, which is 0 or 1. */
-typedef enum ampc_dtype {
-    AMPC_F64 = 1,
-    AMPC_F32,
-    AMPC_F16,
-    AMPC_BF16,
-    AMPC_I64,
-    AMPC_I32,
-    AMPC_I16,
-    AMPC_I8,
-    AMPC_U8,
-    AMPC_BOOL,
-    AMPC_U16,
-    AMPC_U32,
-    AMPC_U64
-} ampc_dtype;
-
-enum { AMPC_MAX_RANK = 12 };
 
 typedef struct ampc_input_info {
     size_t struct_size; /* set before the call */

@@ -31,6 +31,7 @@ static void receive(void *user, diag_level level, const char *message)
 static void context_release(ampc_context *c)
 {
     if (!c || --c->holders > 0) return;
+    api_custom_free(&c->custom);
     diag_free(c->d);
     free(c);
 }
@@ -57,7 +58,7 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
 
 void ampc_context_free(ampc_context *context)
 {
-    if (context && !context->reports) context_release(context);
+    if (context && !api_is_calling(context)) context_release(context);
 }
 
 const char *ampc_context_message(const ampc_context *context)
@@ -98,7 +99,7 @@ void api_module_release(ampc_module *m)
 
 void ampc_module_free(ampc_module *module)
 {
-    if (module && !module->context->reports) api_module_release(module);
+    if (module && !api_is_calling(module->context)) api_module_release(module);
 }
 
 ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
@@ -113,7 +114,7 @@ ampc_status ampc_module_import(ampc_context *context, const char *path, const am
     onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
     if (!bindings) return rt_no_memory(d);
     for (size_t i = 0; i < n_dims; i++) bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
-    const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims};
+    const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims, .custom = &context->custom};
     ampc_status s = onnx_import(path, &o, d, &ir);
     free(bindings);
     return s == AMPC_OK ? module_new(context, ir, NULL, module) : s;

@@ -10,8 +10,9 @@ struct ampc_context {
     diag *d;
     void (*log)(void *user, ampc_log_level level, const char *message);
     void *user;
-    bool reports; /* the caller's log function is running */
-    int holders;  /* references: the caller and every module */
+    bool reports;      /* the caller's log function is running */
+    custom_ops custom; /* registered operators */
+    int holders;       /* references: the caller and every module */
 };
 
 struct ampc_module {
@@ -38,6 +39,9 @@ struct ampc_session {
     int n_keys;         /* number of storages of rt */
 };
 
+/* Whether a function of the caller is running: log, or one of a custom operator. */
+static inline bool api_is_calling(const ampc_context *c) { return c->reports || c->custom.calls; }
+void api_custom_free(custom_ops *ops); /* api_custom.c */
 void api_module_release(ampc_module *m);
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);

@@ -10,7 +10,7 @@
 
 ampc_status api_enter(ampc_context *c, diag **d)
 {
-    if (!c || c->reports) return AMPC_USAGE;
+    if (!c || api_is_calling(c)) return AMPC_USAGE;
     diag_clear(c->d);
     *d = c->d;
     return AMPC_OK;

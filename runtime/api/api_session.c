@@ -121,7 +121,8 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                         .sync_launch = o->sync_launch != 0,
                                         .no_tune = o->no_tune != 0,
                                         .symbol_sizes = sizes,
-                                        .weights_dir = s->module->folder};
+                                        .weights_dir = s->module->folder,
+                                        .custom = &s->module->context->custom};
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
     TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
@@ -172,7 +173,7 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
 
 void ampc_session_free(ampc_session *session)
 {
-    if (!session || session->module->context->reports) return;
+    if (!session || api_is_calling(session->module->context)) return;
     if (session->trains)
         diag_error(session->module->context->d, AMPC_USAGE, DIAG_NOWHERE,
                    "a session cannot be freed while ampc_train runs on it");

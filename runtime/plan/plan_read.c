@@ -16,6 +16,7 @@ k_args rt_step_args(const rt_plan *p, const rt_step *s)
                     .fused = s->fused,
                     .state = s->state,
                     .step = s->index,
+                    .node = s->node->loc.node,
                     .ctx = p->ctx};
 }
 

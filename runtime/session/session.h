@@ -27,6 +27,7 @@ typedef struct rt_session_options {
     bool no_tune;            /* use the algorithms that the device's libraries propose, without timing them */
     bool plan_only;          /* only for planning (rt_session_plan): weights are not read,
                               * storage is not allocated, nothing is timed or compiled */
+    custom_ops *custom;      /* operators of the caller, which must outlive the session; NULL: none */
     bool no_fuse;            /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
 } rt_session_options;
 

@@ -125,7 +125,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
     int index;
-    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error};
+    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error, .custom = o->custom};
     s->ctx.threads = o->deterministic > 0 ? o->deterministic : o->threads > 0 ? o->threads : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
     s->plan_only = s->ctx.plan_only = o->plan_only;

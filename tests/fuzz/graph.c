@@ -379,7 +379,7 @@ static ir_node *draw_node(drawing *w, ir_op op)
 {
     const ir_op_info *info = ir_op_get(op);
     ir_value *in[IR_MAX_RANK + MAX_VARIADIC] = {NULL};
-    if (info->traits & (IR_DECLARED | IR_EFFECT)) return NULL;
+    if (graph_is_opaque(op) || info->traits & IR_EFFECT) return NULL;
     const int n_in = draw_operands(w, op, in);
     const int n_out = info->variadic_out >= 0 ? info->n_out + choose(w->c, MAX_VARIADIC) : 0;
     ir_node *n = ir_new_array(&w->b, op, n_in, in, op == IR_OP_check_finite_and_unscale ? n_in : n_out);

@@ -13,5 +13,10 @@ ir_module *graph_draw(choices *c);
 /* The same with a single node of `op`, whose results are the outputs; every second size is 0. Also returns
  * NULL if the drawn operands do not fit the op. */
 ir_module *graph_draw_empty(choices *c, ir_op op);
+/* Whether nodes of the op are never drawn, because an importer makes their attributes. */
+static inline bool graph_is_opaque(ir_op op)
+{
+    return ir_op_has(op, IR_DECLARED) || op == IR_OP_custom_grad;
+}
 
 #endif

@@ -95,7 +95,7 @@ typedef struct ops_row {
 OPS_FAMILY_MAP(DECLARE)
 #undef DECLARE
 
-/* Ops whose rows are in test_ops_matmul.c and test_ops_conv.c. */
-#define OPS_TESTED_APART_MAP(X) X(matmul) X(conv) X(conv_grad_input) X(conv_grad_weight)
+/* Ops whose rows are in test_ops_matmul.c and test_ops_conv.c; custom operators are in tests/unit/test_custom.c. */
+#define OPS_TESTED_APART_MAP(X) X(matmul) X(conv) X(conv_grad_input) X(conv_grad_weight) X(custom) X(custom_grad)
 
 #endif

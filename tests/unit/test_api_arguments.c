@@ -36,6 +36,15 @@ static void allowed(const fixture *f, const char *function, const char *argument
 /* A parameter for which every value is valid. */
 #define ANY(function, argument) record_row(#function, #argument)
 
+/* Members for which every value is valid. */
+static void any(const char *type, const char *members)
+{
+    char *copy = strdup(members), *rest = NULL;
+    assert_non_null(copy);
+    for (char *m = strtok_r(copy, " ", &rest); m; m = strtok_r(NULL, " ", &rest)) record_row(type, m);
+    free(copy);
+}
+
 /* ---- functions ---- */
 
 static void test_contexts(void **state)
@@ -60,6 +69,41 @@ static void test_contexts(void **state)
     REFUSED(ampc_schedule_rate, steps, f->c, "linear", 1, 0, 5, &rate);
     REFUSED(ampc_schedule_rate, accepted, f->c, "linear", 1, 10, -1, &rate);
     REFUSED(ampc_schedule_rate, rate, f->c, "linear", 1, 10, 5, NULL);
+}
+
+/* Faulty tables are in test_custom_faults.c. */
+static void test_operators(void **state)
+{
+    fixture *f = *state;
+    size_t n = 9;
+    const ampc_infer_call call = {.dims = NULL};
+    ampc_operator table = {.struct_size = sizeof table};
+    MUTE(ampc_operator_register, context, NULL, &table);
+    REFUSED(ampc_operator_register, table, f->c, NULL);
+    REFUSED(ampc_operator_register, table, f->c, &table);
+    any("ampc_operator",
+        "struct_size domain name since float_types colour f32_operands infer forward_cpu gradient_cpu");
+    any("ampc_operator", "forward_cuda gradient_cuda gradient_operands user");
+    ANSWERS(ampc_attribute_int, attributes, ampc_attribute_int(NULL, "a", 3) == 3);
+    ANSWERS(ampc_attribute_int, name, ampc_attribute_int(NULL, NULL, 3) == 3);
+    ANY(ampc_attribute_int, otherwise);
+    ANSWERS(ampc_attribute_float, attributes, ampc_attribute_float(NULL, "a", 3) > 2);
+    ANSWERS(ampc_attribute_float, name, ampc_attribute_float(NULL, NULL, 3) > 2);
+    ANY(ampc_attribute_float, otherwise);
+    ANSWERS(ampc_attribute_string, attributes, ampc_attribute_string(NULL, "a", "b")[0] == 'b');
+    ANSWERS(ampc_attribute_string, name, ampc_attribute_string(NULL, NULL, "b")[0] == 'b');
+    ANSWERS(ampc_attribute_string, otherwise, !ampc_attribute_string(NULL, "a", NULL));
+    ANSWERS(ampc_attribute_ints, attributes, !ampc_attribute_ints(NULL, "a", &n) && n == 0);
+    ANSWERS(ampc_attribute_ints, name, !ampc_attribute_ints(NULL, NULL, &n));
+    ANSWERS(ampc_attribute_ints, count, !ampc_attribute_ints(NULL, "a", NULL));
+    ANSWERS(ampc_attribute_floats, attributes, !ampc_attribute_floats(NULL, "a", &n));
+    ANSWERS(ampc_attribute_floats, name, !ampc_attribute_floats(NULL, NULL, &n));
+    ANSWERS(ampc_attribute_floats, count, !ampc_attribute_floats(NULL, "a", NULL));
+    ANSWERS(ampc_dim_compute, call, ampc_dim_compute(NULL, '+', 1, 2) == INT64_MIN);
+    ANSWERS(ampc_dim_compute, op, ampc_dim_compute(&call, '%', 1, 2) == INT64_MIN);
+    ANSWERS(ampc_dim_compute, a, ampc_dim_compute(&call, '+', INT64_MIN + 1, 2) == INT64_MIN);
+    ANSWERS(ampc_dim_compute, b, ampc_dim_compute(&call, '/', 1, 0) == INT64_MIN);
+    ANSWERS(ampc_dim_compute, b, ampc_dim_compute(&call, '*', INT64_MAX, 2) == INT64_MIN);
 }
 
 static void test_modules(void **state)
@@ -276,14 +320,6 @@ static void renew(fixture *f)
     assert_int_equal(ampc_module_import(f->c, MLP, NULL, 0, &f->fresh), AMPC_OK);
 }
 
-static void any(const char *type, const char *members)
-{
-    char *copy = strdup(members), *rest = NULL;
-    assert_non_null(copy);
-    for (char *m = strtok_r(copy, " ", &rest); m; m = strtok_r(NULL, " ", &rest)) record_row(type, m);
-    free(copy);
-}
-
 static void test_compile_options(void **state)
 {
     fixture *f = *state;
@@ -371,17 +407,12 @@ static void test_train_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_contexts),
-        FIXTURE_TEST(test_modules),
-        FIXTURE_TEST(test_tensors),
-        FIXTURE_TEST(test_sessions),
-        FIXTURE_TEST(test_state),
-        FIXTURE_TEST(test_training),
-        FIXTURE_TEST(test_files),
-        FIXTURE_TEST(test_compile_options),
-        FIXTURE_TEST(test_session_options),
-        FIXTURE_TEST(test_train_options),
-        cmocka_unit_test(test_everything_has_a_row),
+        FIXTURE_TEST(test_contexts),        FIXTURE_TEST(test_operators),
+        FIXTURE_TEST(test_modules),         FIXTURE_TEST(test_tensors),
+        FIXTURE_TEST(test_sessions),        FIXTURE_TEST(test_state),
+        FIXTURE_TEST(test_training),        FIXTURE_TEST(test_files),
+        FIXTURE_TEST(test_compile_options), FIXTURE_TEST(test_session_options),
+        FIXTURE_TEST(test_train_options),   cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,265 @@
+/* custom.c - lowers custom operators, which the caller of the library has registered.
+ *
+ * The operator's own inference determines the types of the results. It is called with the types of the model and, to
+ * find the results that follow the float operands, with another float type that the operator allows. A model in a type
+ * that the operator does not allow gets casts to f32 and back. */
+#include "frontend/opaque/opaque.h"
+#include "ir/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct custom_node {
+    onnx_node *n;
+    const custom_op *op;
+    custom_types types;       /* by position in the model */
+    ir_dtype model;           /* type of the float operands in the model; IR_NO_DTYPE: none */
+    ir_dtype dtype;           /* type in which the operator gets them */
+    bool follows[CUSTOM_MAX]; /* by result: has the type of these operands */
+} custom_node;
+
+/* ---- attributes ------------------------------------------------------------------------------- */
+
+typedef struct value_text {
+    char kind;
+    const char *text; /* NULL: custom operators cannot have such a value */
+} value_text;
+
+static const char *join_ints(arena *a, const Onnx__AttributeProto *p)
+{
+    char *text = arena_alloc(a, p->n_ints * 21 + 1), *to = text;
+    for (size_t i = 0; i < p->n_ints; i++) to += snprintf(to, 22, "%s%lld", i ? "," : "", (long long)p->ints[i]);
+    return text;
+}
+
+static const char *join_floats(arena *a, const Onnx__AttributeProto *p)
+{
+    char *text = arena_alloc(a, p->n_floats * (IR_NUMBER_SIZE + 1) + 1), *to = text;
+    for (size_t i = 0; i < p->n_floats; i++) {
+        if (i) *to++ = ',';
+        ir_float_print(to, IR_f32, (double)p->floats[i]);
+        to += strlen(to);
+    }
+    return text;
+}
+
+static value_text print_value(arena *a, const Onnx__AttributeProto *p)
+{
+    const char *text;
+    switch (p->type) {
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: return (value_text){'i', arena_printf(a, "%lld", (long long)p->i)};
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: return (value_text){'f', opaque_float_text(a, p->f)};
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING:
+        text = onnx_bytes_text(p->s);
+        return (value_text){'s', text ? custom_escape(a, text) : NULL};
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS: return (value_text){'I', join_ints(a, p)};
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS: return (value_text){'F', join_floats(a, p)};
+    default: return (value_text){0};
+    }
+}
+
+/* Prints all attributes for the slots `values` and `kinds`. */
+static void print_attributes(onnx_node *n, const char **values, const char **kinds)
+{
+    const size_t count = n->proto->n_attribute;
+    arena *a = n->importer->scratch;
+    char *letters = arena_alloc(a, count + 1);
+    *kinds = letters;
+    *values = "";
+    for (size_t i = 0; i < count && !n->failed; i++) {
+        const Onnx__AttributeProto *p = n->proto->attribute[i];
+        const value_text v = print_value(a, p);
+        n->attr_read[i] = true;
+        letters[i] = v.kind;
+        if (!v.text || strpbrk(p->name, "=\n"))
+            onnx_refuse(n,
+                        "custom operators cannot read attribute '%s': it must be a number, a string without NUL "
+                        "bytes or a list of numbers",
+                        p->name);
+        else *values = arena_printf(a, "%s%s%s=%s", *values, i ? "\n" : "", p->name, v.text);
+    }
+}
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+static bool is_f32_operand(const custom_node *c, int i) { return c->op->table.f32_operands >> i & 1; }
+static bool is_cast_operand(const custom_node *c, int i)
+{
+    return c->n->in[i] && ir_dtype_is_float(c->n->in[i]->type.dtype) && !is_f32_operand(c, i);
+}
+
+static void find_model_type(custom_node *c)
+{
+    onnx_node *n = c->n;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!is_cast_operand(c, i)) continue;
+        const ir_dtype t = n->in[i]->type.dtype;
+        if (c->model != IR_NO_DTYPE && c->model != t)
+            onnx_reject(n, "float operands of a custom operator must agree: %s and %s", ir_dtype_name(c->model),
+                        ir_dtype_name(t));
+        c->model = t;
+    }
+    c->dtype = c->model == IR_NO_DTYPE || custom_allows(c->op, c->model) ? c->model : IR_f32;
+    if (c->model == IR_f64 && c->dtype != IR_f64) onnx_refuse(n, "the operator does not allow f64 operands");
+}
+
+/* The type in which the operator gets operand i if its float type is `to`. */
+static ir_dtype operand_dtype(const custom_node *c, int i, ir_dtype to)
+{
+    const ir_dtype t = c->n->in[i]->type.dtype;
+    if (!ir_dtype_is_float(t)) return t;
+    if (is_f32_operand(c, i)) return ir_dtype_is_low(t) ? IR_f32 : t;
+    return to;
+}
+
+static bool infer(custom_node *c, ir_dtype to)
+{
+    char message[512];
+    onnx_node *n = c->n;
+    for (int i = 0; i < n->n_in; i++) {
+        ampc_type *t = &c->types.in[i];
+        *t = (ampc_type){0};
+        if (!n->in[i]) continue;
+        t->dtype = (ampc_dtype)operand_dtype(c, i, to);
+        t->rank = n->in[i]->type.rank;
+        memcpy(t->dims, n->in[i]->type.dims, sizeof t->dims);
+    }
+    ampc_status status = custom_infer(n->importer->options->custom, c->op, &c->types, message, sizeof message);
+    if (status != AMPC_OK) onnx_fail(n, status, "%s", message);
+    for (int i = 0; i < n->n_out && !n->failed; i++) {
+        if (onnx_result_is_used(n, i) && !c->types.out[i].dtype)
+            onnx_reject(n, "infer has not set the type of result %d", i);
+        if (c->types.out[i].rank > ONNX_MAX_RANK)
+            onnx_reject(n, "infer has set rank %d for result %d; a model has at most %d dimensions",
+                        c->types.out[i].rank, i, ONNX_MAX_RANK);
+    }
+    return !n->failed;
+}
+
+/* Another float type that the operator allows: f32 in a model of another type, else a low one; IR_NO_DTYPE: none. */
+static ir_dtype other_dtype(const custom_node *c)
+{
+    if (c->dtype == IR_NO_DTYPE) return IR_NO_DTYPE;
+    if (c->dtype != IR_f32) return IR_f32;
+    return custom_allows(c->op, IR_f16) ? IR_f16 : custom_allows(c->op, IR_bf16) ? IR_bf16 : IR_NO_DTYPE;
+}
+
+static void find_types(custom_node *c)
+{
+    ampc_dtype dtypes[CUSTOM_MAX];
+    const ir_dtype other = other_dtype(c);
+    if (other != IR_NO_DTYPE && !infer(c, other)) return;
+    for (int i = 0; i < c->n->n_out; i++) dtypes[i] = c->types.out[i].dtype;
+    if (!infer(c, c->dtype)) return;
+    for (int i = 0; i < c->n->n_out; i++)
+        c->follows[i] = other != IR_NO_DTYPE && (ir_dtype)dtypes[i] == other &&
+                        (ir_dtype)c->types.out[i].dtype == c->dtype;
+}
+
+/* ---- the node --------------------------------------------------------------------------------- */
+
+/* The mark of operands and results that may be low (ops.def). */
+static char float_mark(const custom_op *op)
+{
+    const bool f16 = custom_allows(op, IR_f16), bf16 = custom_allows(op, IR_bf16);
+    return f16 && bf16 ? 't' : f16 ? 'h' : bf16 ? 'b' : 'x';
+}
+
+static const char *layout_of(const custom_node *c)
+{
+    const onnx_node *n = c->n;
+    const char mark = float_mark(c->op);
+    char *text = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2), *to = text;
+    for (int i = 0; i < n->n_in; i++) *to++ = !n->in[i] ? '_' : is_cast_operand(c, i) ? mark : 'x';
+    *to++ = '>';
+    for (int i = 0; i < n->n_out; i++) *to++ = !onnx_result_is_used(n, i) ? '_' : c->follows[i] ? mark : 'x';
+    return text;
+}
+
+static const char *gradients_of(const custom_node *c)
+{
+    const uint64_t mask = c->op->table.gradient_operands ? c->op->table.gradient_operands : UINT64_MAX;
+    char *text = arena_alloc(c->n->importer->scratch, (size_t)c->n->n_in + 1), *to = text;
+    if (!custom_has_gradient(c->op)) return "";
+    for (int i = 0; i < c->n->n_in; i++)
+        if (c->n->in[i]) *to++ = ir_dtype_is_float(c->n->in[i]->type.dtype) && mask >> i & 1 ? 'd' : '-';
+    return text;
+}
+
+/* The operands in the types that the operator gets. */
+static int cast_operands(custom_node *c, ir_value **in)
+{
+    int count = 0;
+    for (int i = 0; i < c->n->n_in; i++)
+        if (c->n->in[i]) in[count++] = ir_cast(c->n->b, c->n->in[i], operand_dtype(c, i, c->dtype));
+    return count;
+}
+
+static const char *result_types(const custom_node *c, int *count)
+{
+    onnx_importer *im = c->n->importer;
+    const char *text = "";
+    *count = 0;
+    for (int i = 0; i < c->n->n_out; i++) {
+        if (!onnx_result_is_used(c->n, i)) continue;
+        ir_type type = {.dtype = (ir_dtype)c->types.out[i].dtype, .rank = c->types.out[i].rank};
+        memcpy(type.dims, c->types.out[i].dims, sizeof type.dims);
+        text = arena_printf(im->scratch, "%s%s%s", text, (*count)++ ? "," : "",
+                            ir_type_print(im->module, &type, im->scratch));
+    }
+    return text;
+}
+
+/* Results in the type of the model. */
+static void bind_results(custom_node *c, const ir_node *node)
+{
+    onnx_node *n = c->n;
+    for (int i = 0, k = 0; i < n->n_out; i++) {
+        if (!onnx_result_is_used(n, i)) continue;
+        ir_value *v = node->out[k++];
+        n->out[i] = c->dtype != c->model && v->type.dtype == c->dtype ? ir_cast(n->b, v, c->model) : v;
+    }
+}
+
+static void make_node(custom_node *c, const char *values, const char *kinds)
+{
+    onnx_node *n = c->n;
+    const ampc_operator *table = &c->op->table;
+    int n_out;
+    const char *types = result_types(c, &n_out), *attributes = opaque_attributes(n, false);
+    ir_value **in = arena_array(n->importer->scratch, (size_t)n->n_in + 1, sizeof *in);
+    const int n_in = cast_operands(c, in);
+    if (n->failed) return;
+    opaque_add_domain(n);
+    ir_node *node = ir_new_array(n->b, IR_OP_custom, n_in, in, n_out);
+    if (!node) return;
+    ir_set_str(node, IR_ATTR(custom, domain), table->domain);
+    ir_set_str(node, IR_ATTR(custom, op_type), table->name);
+    ir_set_int(node, IR_ATTR(custom, since), table->since);
+    ir_set_int(node, IR_ATTR(custom, colour), (int64_t)c->op->colour);
+    ir_set_str(node, IR_ATTR(custom, types), types);
+    ir_set_str(node, IR_ATTR(custom, layout), layout_of(c));
+    ir_set_str(node, IR_ATTR(custom, gradients), gradients_of(c));
+    ir_set_str(node, IR_ATTR(custom, values), values);
+    ir_set_str(node, IR_ATTR(custom, kinds), kinds);
+    ir_set_str(node, IR_ATTR(custom, attributes), attributes);
+    if (ir_done_all(n->b, node)) bind_results(c, node);
+}
+
+void onnx_lower_custom(onnx_node *n)
+{
+    arena *a = n->importer->scratch;
+    custom_node *c = arena_alloc(a, sizeof *c);
+    const char *values, *kinds;
+    *c = (custom_node){.n = n, .op = onnx_custom_of(n->importer, n->proto)};
+    c->types = (custom_types){.node = n->b->loc.node, .dims = n->dims, .n_in = n->n_in, .n_out = n->n_out};
+    n->b->loc.op = arena_intern(n->importer->arena, arena_printf(a, "%s::%s", c->op->table.domain, c->op->table.name));
+    if (n->n_in > CUSTOM_MAX || n->n_out > CUSTOM_MAX)
+        onnx_refuse(n, "custom operators have at most %d operands and results", CUSTOM_MAX);
+    print_attributes(n, &values, &kinds);
+    if (n->failed) return;
+    c->types.attributes = custom_attributes(a, values, kinds);
+    find_model_type(c);
+    if (!n->failed) find_types(c);
+    if (!n->failed) make_node(c, values, kinds);
+}

@@ -1,0 +1,223 @@
+/* custom.c - custom operators: the calls of their functions, for all devices, and the kernels of the CPU. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/custom.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct custom_state {
+    arena *arena; /* holds everything, including this struct */
+    const custom_op *op;
+    ampc_forward *function;
+    bool is_gradient;
+    const char *layout;
+    custom_types types;
+    /* Views by position, and the index of the kernel's operand or result that each shows; -1: none. */
+    ampc_view operands[CUSTOM_MAX], results[CUSTOM_MAX];
+    ampc_view result_gradients[CUSTOM_MAX], operand_gradients[CUSTOM_MAX];
+    int operand_at[CUSTOM_MAX], result_at[CUSTOM_MAX], result_gradient_at[CUSTOM_MAX], operand_gradient_at[CUSTOM_MAX];
+} custom_state;
+
+/* ---- positions -------------------------------------------------------------------------------- */
+
+static const ir_attr *attr(const k_args *args, const char *slot)
+{
+    return &args->attr[ir_op_find_attr(args->op, slot)];
+}
+
+/* The type of a view; its index, or -1, is recorded in *at. */
+static void show(ampc_view *to, int *at, const k_view *views, int index)
+{
+    *to = (ampc_view){0};
+    *at = index;
+    if (index < 0) return;
+    const k_view *from = &views[index];
+    to->dtype = (ampc_dtype)from->dtype;
+    to->rank = from->rank;
+    to->bytes = k_bytes(from);
+    memcpy(to->dims, from->dims, sizeof to->dims);
+}
+
+/* Inference has checked that the layout fits the operands and results. */
+static bool find_positions(custom_state *s, const k_args *args)
+{
+    const char *results = strchr(s->layout, '>') + 1, *gradients = attr(args, "gradients")->s;
+    custom_types *t = &s->types;
+    int in = 0, out = 0;
+    t->n_in = (int)(results - 1 - s->layout);
+    t->n_out = (int)strlen(results);
+    if (t->n_in > CUSTOM_MAX || t->n_out > CUSTOM_MAX) return false;
+    for (int i = 0; i < t->n_in; i++) {
+        const bool present = s->layout[i] != '_';
+        const bool has_gradient = s->is_gradient && present && gradients[in] == 'd';
+        show(&s->operand_gradients[i], &s->operand_gradient_at[i], args->out, has_gradient ? out++ : -1);
+        show(&s->operands[i], &s->operand_at[i], args->in, present ? in++ : -1);
+    }
+    for (int i = 0; i < t->n_out; i++) {
+        const bool present = results[i] != '_';
+        const int at = !present ? -1 : s->is_gradient ? in++ : out++;
+        show(&s->results[i], &s->result_at[i], s->is_gradient ? args->in : args->out, at);
+    }
+    for (int i = 0; i < t->n_out; i++) {
+        const bool has_gradient = s->is_gradient && ir_dtype_is_float((ir_dtype)s->results[i].dtype);
+        show(&s->result_gradients[i], &s->result_gradient_at[i], args->in, has_gradient ? in++ : -1);
+    }
+    return true;
+}
+
+/* ---- prepare ---------------------------------------------------------------------------------- */
+
+static ampc_status find_operator(custom_state *s, const k_args *args, const custom_device *device)
+{
+    const k_context *ctx = args->ctx;
+    const char *domain = attr(args, "domain")->s, *name = attr(args, "op_type")->s;
+    const int64_t since = attr(args, "since")->i;
+    s->op = custom_find(ctx->custom, domain, name, since);
+    if (!s->op || s->op->table.since != since)
+        return cpu_fail(ctx, AMPC_UNSUPPORTED, "operator %s::%s of version %lld is not registered", domain, name,
+                        (long long)since);
+    s->function = s->is_gradient ? device->gradient(&s->op->table) : device->forward(&s->op->table);
+    if (s->function) return AMPC_OK;
+    return cpu_fail(ctx, AMPC_UNSUPPORTED, "operator %s::%s has no %s on device %s", domain, name,
+                    s->is_gradient ? "gradient" : "function", device->name);
+}
+
+static void print_type(char *out, size_t size, ampc_dtype dtype, int rank, const int64_t *dims)
+{
+    size_t used = (size_t)snprintf(out, size, "%s[", ir_dtype_name((ir_dtype)dtype));
+    for (int i = 0; i < rank && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld", i ? "," : "", (long long)dims[i]);
+    if (used < size) snprintf(out + used, size - used, "]");
+}
+
+static ampc_status check_result(const custom_state *s, const k_context *ctx, int i)
+{
+    const ampc_type *is = &s->types.out[i];
+    const ampc_view *expected = &s->results[i];
+    const size_t bytes = (size_t)expected->rank * sizeof *is->dims;
+    if (is->dtype == expected->dtype && is->rank == expected->rank && !memcmp(is->dims, expected->dims, bytes))
+        return AMPC_OK;
+    char text[2][160];
+    print_type(text[0], sizeof text[0], is->dtype, is->rank, is->dims);
+    print_type(text[1], sizeof text[1], expected->dtype, expected->rank, expected->dims);
+    return cpu_fail(ctx, AMPC_REJECTED, "infer has set %s for result %d, which was %s when the model was imported",
+                    text[0], i, text[1]);
+}
+
+static ampc_status infer(custom_state *s, const k_args *args)
+{
+    custom_types *t = &s->types;
+    char message[512];
+    for (int i = 0; i < t->n_in; i++) {
+        t->in[i] = (ampc_type){.dtype = s->operands[i].dtype, .rank = s->operands[i].rank};
+        memcpy(t->in[i].dims, s->operands[i].dims, sizeof t->in[i].dims);
+    }
+    ampc_status status = custom_infer(args->ctx->custom, s->op, t, message, sizeof message);
+    if (status != AMPC_OK) return cpu_fail(args->ctx, status, "%s", message);
+    for (int i = 0; i < t->n_out && status == AMPC_OK; i++)
+        if (s->results[i].dtype) status = check_result(s, args->ctx, i);
+    return status;
+}
+
+static ampc_status fill_state(custom_state *s, const k_args *args, const custom_device *device)
+{
+    s->is_gradient = args->op == IR_OP_custom_grad;
+    s->layout = attr(args, "layout")->s;
+    ampc_status status = find_operator(s, args, device);
+    if (status != AMPC_OK) return status;
+    if (!find_positions(s, args))
+        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "more than %d operands or results", CUSTOM_MAX);
+    s->types.node = args->node ? args->node : "";
+    s->types.attributes = custom_attributes(s->arena, attr(args, "values")->s, attr(args, "kinds")->s);
+    if (!s->types.attributes) return cpu_fail(args->ctx, AMPC_REJECTED, "malformed attributes");
+    return infer(s, args);
+}
+
+ampc_status custom_prepare(const k_args *args, const custom_device *device, void **state, size_t *workspace)
+{
+    jmp_buf guard;
+    arena *a = arena_new(0);
+    if (!a || setjmp(guard)) {
+        arena_free(a);
+        return AMPC_NO_MEMORY;
+    }
+    arena_set_guard(a, &guard);
+    custom_state *s = arena_alloc(a, sizeof *s);
+    s->arena = a;
+    ampc_status status = fill_state(s, args, device);
+    arena_set_guard(a, NULL);
+    if (status != AMPC_OK) {
+        arena_free(a);
+        return status;
+    }
+    *workspace = s->types.workspace[s->is_gradient];
+    *state = s;
+    return AMPC_OK;
+}
+
+void custom_release(void *state)
+{
+    custom_state *s = state;
+    if (s) arena_free(s->arena);
+}
+
+/* ---- run -------------------------------------------------------------------------------------- */
+
+static void set_data(ampc_view *to, const int *at, const k_view *views, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i] >= 0) to[i].data = views[at[i]].data;
+}
+
+static void set_views(custom_state *s, const k_args *args)
+{
+    const int n_in = s->types.n_in, n_out = s->types.n_out;
+    set_data(s->operands, s->operand_at, args->in, n_in);
+    set_data(s->results, s->result_at, s->is_gradient ? args->in : args->out, n_out);
+    set_data(s->result_gradients, s->result_gradient_at, args->in, n_out);
+    set_data(s->operand_gradients, s->operand_gradient_at, args->out, n_in);
+}
+
+ampc_status custom_run(const k_args *args, void *stream)
+{
+    custom_state *s = args->state;
+    char reason[256] = "", message[512];
+    set_views(s, args);
+    const ampc_call call = {.struct_size = sizeof call,
+                            .node = s->types.node,
+                            .attributes = s->types.attributes,
+                            .n_operands = (size_t)s->types.n_in,
+                            .n_results = (size_t)s->types.n_out,
+                            .operands = s->operands,
+                            .results = s->results,
+                            .result_gradients = s->is_gradient ? s->result_gradients : NULL,
+                            .operand_gradients = s->is_gradient ? s->operand_gradients : NULL,
+                            .workspace = args->workspace,
+                            .threads = args->ctx->threads,
+                            .stream = stream,
+                            .message = reason,
+                            .message_size = sizeof reason};
+    args->ctx->custom->calls = true;
+    ampc_status status = s->function(&call, s->op->table.user);
+    args->ctx->custom->calls = false;
+    if (status == AMPC_OK) return AMPC_OK;
+    status = custom_failed(status, s->is_gradient ? "gradient" : "forward", reason, sizeof reason, message,
+                           sizeof message);
+    return cpu_fail(args->ctx, status, "%s", message);
+}
+
+/* ---- the CPU ---------------------------------------------------------------------------------- */
+
+static ampc_forward *forward(const ampc_operator *table) { return table->forward_cpu; }
+static ampc_forward *gradient(const ampc_operator *table) { return table->gradient_cpu; }
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    static const custom_device cpu = {"cpu", forward, gradient};
+    return custom_prepare(args, &cpu, state, workspace);
+}
+
+static ampc_status run(const k_args *args) { return custom_run(args, NULL); }
+
+const k_kernel cpu_custom = {.prepare = prepare, .run = run, .release = custom_release};
+const k_kernel cpu_custom_grad = {.prepare = prepare, .run = run, .release = custom_release};
