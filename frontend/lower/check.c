@@ -179,7 +179,11 @@ static void list_unsupported(checker *c)
         const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
         diag_loc loc = {.file = im->path, .node = onnx_node_name(im, c->scope, p, (int)u->index), .op = p->op_type};
         const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
-        if (oldest)
+        if (custom_find(im->options->custom, domain, p->op_type, INT64_MAX))
+            diag_error(im->diag, AMPC_UNSUPPORTED, loc,
+                       "operator %s::%s is not registered for the version of its domain that the model imports", domain,
+                       p->op_type);
+        else if (oldest)
             diag_error(im->diag, AMPC_UNSUPPORTED, loc, "operator %s needs opset %d or later, the model has %d",
                        p->op_type, oldest->since, im->opset);
         else

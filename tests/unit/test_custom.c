@@ -1,7 +1,7 @@
 /* test_custom.c - custom operators through ampc.h: inference, attributes, mixed precision, training, sizes, export. */
 #include "tests/unit/custom_fixture.h"
 
-#include "frontend/onnx.h"
+#include "tests/unit/written_parts.h"
 
 /* ---- results ---------------------------------------------------------------------------------- */
 
@@ -258,7 +258,7 @@ static void test_low_models(void **state)
 
 /* ---- training --------------------------------------------------------------------------------- */
 
-static const ampc_compile_options on_mse = {.struct_size = sizeof on_mse, .loss = "mse", .optimizer = "sgd,lr=0.2"};
+static const ampc_compile_options on_mse = {.struct_size = sizeof on_mse, .loss = "mse:y", .optimizer = "sgd,lr=0.2"};
 
 static void make_batch(const handles *h, ampc_tensor *in[2])
 {
@@ -345,6 +345,104 @@ static void test_gradient(void **state)
     assert_true(h.log.gradient > 0);
     free_batch(in);
     close_all(&h);
+}
+
+/* y = s * v: s may be low, v stays f32. */
+static ampc_status scale_infer(ampc_infer_call *call, void *user)
+{
+    (void)user;
+    call->results[0] = call->operands[0];
+    call->results[1] = call->operands[1]; /* a copy of v: f32 like v */
+    return AMPC_OK;
+}
+
+static ampc_status scale_forward(const ampc_call *call, void *user)
+{
+    const ampc_view *x = &call->operands[0], *v = &call->operands[1];
+    ampc_dtype *dtypes = user;
+    dtypes[0] = x->dtype;
+    dtypes[1] = v->dtype;
+    for (size_t i = 0; i < custom_count(x); i++)
+        custom_set(&call->results[0], i, custom_at(x, i) * custom_at(v, i % custom_count(v)));
+    if (call->results[1].data) memcpy(call->results[1].data, v->data, v->bytes);
+    return AMPC_OK;
+}
+
+static ampc_status scale_gradient(const ampc_call *call, void *user)
+{
+    const ampc_view *x = &call->operands[0], *v = &call->operands[1], *dy = &call->result_gradients[0];
+    const ampc_view *dx = &call->operand_gradients[0], *dv = &call->operand_gradients[1];
+    const size_t n = custom_count(v);
+    ampc_dtype *dtypes = user;
+    dtypes[2] = dx->dtype;
+    dtypes[3] = dv->dtype;
+    assert_int_equal(call->result_gradients[1].dtype, v->dtype);
+    for (size_t i = 0; i < n; i++) custom_set(dv, i, custom_at(&call->result_gradients[1], i));
+    for (size_t i = 0; i < custom_count(x); i++) {
+        custom_set(dx, i, custom_at(dy, i) * custom_at(v, i % n));
+        custom_set(dv, i % n, custom_at(dv, i % n) + custom_at(dy, i) * custom_at(x, i));
+    }
+    return AMPC_OK;
+}
+
+/* Opens the network with y = s * v and v_out = v; all tensors have the type. */
+static void open_scale(handles *h, scratch *t, int type, ampc_dtype dtypes[4])
+{
+    const double v[] = {0.5, -1, 2, 1.25};
+    const float v32[] = {0.5f, -1, 2, 1.25f};
+    uint16_t v16[4];
+    for (int i = 0; i < 4; i++) ir_store_f64(IR_f16, &v16[i], v[i]);
+    const void *bytes = type == ONNX_f64 ? (const void *)v : type == ONNX_f32 ? (const void *)v32 : v16;
+    const size_t size = type == ONNX_f64 ? sizeof v : type == ONNX_f32 ? sizeof v32 : sizeof v16;
+    model m = model_new(17);
+    node n = custom_node("Scale", "s,v", "y,v_out");
+    model_input(&m, "x", type, "N,3");
+    model_tensor(&m, weights(type));
+    model_tensor(&m, tensor_new("v", type, "4", bytes, size));
+    model_node(&m, "MatMul", "x,w", "s");
+    model_add(&m, &n);
+    model_output(&m, "y", type, NULL);
+    const ampc_operator op = {.struct_size = sizeof op,
+                              .domain = "com.example",
+                              .name = "Scale",
+                              .colour = "white",
+                              .float_types = ALL_FLOATS,
+                              .f32_operands = 2,
+                              .infer = scale_infer,
+                              .forward_cpu = scale_forward,
+                              .gradient_cpu = scale_gradient,
+                              .user = dtypes};
+    open_context(h);
+    OK(h->c, ampc_operator_register(h->c, &op));
+    OK(h->c, ampc_module_import(h->c, write_model(t, &m, 1), NULL, 0, &h->m));
+    OK(h->c, ampc_module_compile(h->m, &on_mse));
+    OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
+}
+
+static void test_f32_operands(void **state)
+{
+    static const struct {
+        int type;
+        ampc_dtype low, wide;
+    } rows[] = {{ONNX_f32, AMPC_F16, AMPC_F32}, {ONNX_f16, AMPC_F16, AMPC_F32}, {ONNX_f64, AMPC_F64, AMPC_F64}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        handles h;
+        ampc_dtype is[4] = {0};
+        ampc_step_result r = {.struct_size = sizeof r};
+        open_scale(&h, *state, rows[i].type, is);
+        ampc_tensor *in[] = {make_input(&h, "x", 5, 3), make_input(&h, "label", 5, 4)};
+        OK(h.c, ampc_train_step(h.s, in, 2, &r));
+        const ampc_dtype expected[] = {rows[i].low, rows[i].wide, rows[i].low, rows[i].wide};
+        for (int k = 0; k < 4; k++)
+            if (is[k] != expected[k])
+                fail_msg("row %d: type %d of %d, not %d", (int)i, (int)is[k], k, (int)expected[k]);
+        if (rows[i].type == ONNX_f64) {
+            expect_gradient(&h, in, "grad/w", "param/w", 12);
+            expect_gradient(&h, in, "grad/v", "param/v", 4);
+        }
+        for (int k = 0; k < 2; k++) ampc_tensor_free(in[k]);
+        close_all(&h);
+    }
 }
 
 /* y = (x w - x v)^2 through both operands. */
@@ -492,6 +590,29 @@ static void test_versions(void **state)
     assert_int_equal(new.forward, 1);
 }
 
+/* The version of the domain that the model imports is older than the registered one, or missing. */
+static void test_other_versions(void **state)
+{
+    handles h;
+    ampc_operator op = scaled_tanh(&h.log);
+    op.since = 2;
+    open_context(&h);
+    OK(h.c, ampc_operator_register(h.c, &op));
+    expect_failure(ampc_module_import(h.c, write_tanh(*state, ONNX_f32), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
+                   "operator com.example::ScaledTanh is not registered for the version of its domain");
+    model m = model_new(17);
+    node n = custom_node("ScaledTanh", "x", "y");
+    model_input(&m, "x", ONNX_f32, "N,3");
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_f32, NULL);
+    wire file = model_finish(&m);
+    scratch_write(*state, "model.onnx", file.bytes, file.size);
+    wire_free(&file);
+    expect_failure(ampc_module_import(h.c, scratch_path(*state, "model.onnx"), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
+                   "is not registered for the version of its domain");
+    close_all(&h);
+}
+
 /* A saved module runs where the operator is registered; the text contains the node. */
 static void test_saved_module(void **state)
 {
@@ -552,6 +673,34 @@ static void test_export(void **state)
     close_all(&again);
 }
 
+/* The low-precision graph of a saved module becomes an ONNX model with the same node and casts, without a registration. */
+static void test_emit(void **state)
+{
+    scratch *t = *state;
+    handles h;
+    ir_module *m;
+    parts written = {0};
+    jmp_buf guard;
+    const onnx_emit_options o = {.data_name = "m.data", .write = collect, .user = &written};
+    scratch_path(t, "m.safetensors");
+    compile_model(&h, write_tanh(t, ONNX_f32),
+                  &(const ampc_compile_options){.struct_size = sizeof(ampc_compile_options)});
+    OK(h.c, ampc_module_save(h.m, scratch_path(t, "m.ir")));
+    close_all(&h);
+    if (ir_parse_file(scratch_path(t, "m.ir"), t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (setjmp(guard)) fail();
+    arena_set_guard(m->arena, &guard);
+    if (onnx_emit(m, "infer", &o, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    ir_module_free(m);
+    scratch_write(t, "model.onnx", written.part[ONNX_PART_MODEL].bytes, written.part[ONNX_PART_MODEL].size);
+    wire_free(&written.part[ONNX_PART_MODEL]);
+    const ampc_compile_options off = {.struct_size = sizeof off, .amp = "O0"};
+    open_model(&h, scratch_path(t, "model.onnx"), &off);
+    expect_tanh(&h, 3, 1e-2);
+    assert_int_equal(h.log.dtype, AMPC_F16);
+    close_all(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,9 +716,12 @@ int main(void)
         SCRATCH_TEST(test_gradient_operands),
         SCRATCH_TEST(test_symbolic_sizes),
         SCRATCH_TEST(test_versions),
+        SCRATCH_TEST(test_other_versions),
+        SCRATCH_TEST(test_f32_operands),
         SCRATCH_TEST(test_saved_module),
         SCRATCH_TEST(test_not_registered),
         SCRATCH_TEST(test_export),
+        SCRATCH_TEST(test_emit),
     };
     return cmocka_run_group_tests_name("custom", tests, NULL, NULL);
 }
