@@ -104,6 +104,20 @@ static ampc_status check_result(const custom_state *s, const k_context *ctx, int
                     text[0], i, text[1]);
 }
 
+/* A saved module may come from a context in which the operator allowed other types. */
+static ampc_status check_operands(const custom_state *s, const k_context *ctx)
+{
+    for (int i = 0; i < s->types.n_in; i++) {
+        const ir_dtype t = (ir_dtype)s->operands[i].dtype;
+        const bool is_f32 = s->op->table.f32_operands >> i & 1;
+        const bool allowed = is_f32 ? !ir_dtype_is_low(t) : custom_allows(s->op, t);
+        if (ir_dtype_is_float(t) && !allowed)
+            return cpu_fail(ctx, AMPC_UNSUPPORTED, "operator %s::%s does not allow operand %d in %s",
+                            s->op->table.domain, s->op->table.name, i, ir_dtype_name(t));
+    }
+    return AMPC_OK;
+}
+
 static ampc_status infer(custom_state *s, const k_args *args)
 {
     custom_types *t = &s->types;
@@ -130,7 +144,8 @@ static ampc_status fill_state(custom_state *s, const k_args *args, const custom_
     s->types.node = args->node ? args->node : "";
     s->types.attributes = custom_attributes(s->arena, attr(args, "values")->s, attr(args, "kinds")->s);
     if (!s->types.attributes) return cpu_fail(args->ctx, AMPC_REJECTED, "malformed attributes");
-    return infer(s, args);
+    status = check_operands(s, args->ctx);
+    return status == AMPC_OK ? infer(s, args) : status;
 }
 
 ampc_status custom_prepare(const k_args *args, const custom_device *device, void **state, size_t *workspace)

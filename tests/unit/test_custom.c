@@ -628,9 +628,17 @@ static void test_saved_module(void **state)
     OK(other.c, ampc_session_open(other.m, &one_thread, &other.s));
     expect_failure(run_rows(&other, "infer", 3), AMPC_UNSUPPORTED, other.c,
                    "operator com.example::ScaledTanh of version 1 is not registered");
-    const ampc_operator op = scaled_tanh(&other.log);
+    ampc_operator op = scaled_tanh(&other.log);
     OK(other.c, ampc_operator_register(other.c, &op));
     expect_tanh(&other, 3, 1e-2);
+    close_all(&other);
+
+    open_context(&other);
+    op.float_types = 0; /* the module was compiled for an operator that allows f16 */
+    OK(other.c, ampc_operator_register(other.c, &op));
+    OK(other.c, ampc_module_load(other.c, path, &other.m));
+    OK(other.c, ampc_session_open(other.m, &one_thread, &other.s));
+    expect_failure(run_rows(&other, "infer", 3), AMPC_UNSUPPORTED, other.c, "does not allow operand 0 in f16");
     close_all(&other);
 }
 
