@@ -37,7 +37,9 @@ int ir_words_find(const char *const *words, const char *word)
 #define STOPS(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
 #define SCALAR(slot_kind, slot_name, type) \
-    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true, .scalar = true},
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true, .scalar = true, .once = true},
+#define ONCE(slot_kind, slot_name, type) \
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .once = true},
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
 #define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
 #define INT(name, value) ATTR(name, IR_SLOT_INT, {.i = value})
@@ -92,7 +94,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define UNSCALES IR_UNSCALES
 #define CHECKS IR_CHECKS
 #define BODIES IR_BODIES
-#define ONCE(operand) (IR_ONCE << (operand))
+#define SIZES IR_SIZES
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)

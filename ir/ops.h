@@ -91,7 +91,7 @@ enum ir_trait {
     IR_MEANS = 1 << 24,
     IR_DRAWS = 1 << 25,
     IR_BODIES = 1 << 26,
-    IR_ONCE = 1 << 27 /* for operand 0; IR_ONCE << i for operand i < 4 */
+    IR_SIZES = 1 << 27
 };
 
 /* Slot kinds and the dtype groups of ops.def. */
@@ -144,6 +144,7 @@ typedef struct ir_slot {
     ir_group group;           /* of operands and results */
     bool stops;               /* operands: has no gradient although it is a float */
     bool scalar;              /* operands: a scalar, whatever the shape of the others */
+    bool once; /* operands: see ONCE in ops.def */
     ir_attr initial;          /* attributes: default value */
     const char *const *words; /* ONE_OF: NULL-terminated */
 } ir_slot;

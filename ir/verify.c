@@ -4,6 +4,7 @@
  * types again, which includes the dtypes that slots allow. The uses counted on this walk are compared with the use
  * lists. Stores are checked last because the skip rule needs all `skip` operands of the graph. Every violation is
  * reported under its line of the dump. */
+#include "ir/parts.h"
 #include "ir/text.h"
 
 #include <stdarg.h>
@@ -317,8 +318,24 @@ static void check_shadows(verifier *v, const ir_graph *g)
     }
 }
 
+/* Sizes that depend on data. A store would be made although a later part of the run may fail. */
+static void check_parts(verifier *v, const ir_graph *g)
+{
+    const size_t symbols = ir_dim_symbol_count(v->module->dims) + 1;
+    if (!ir_has_parts(g)) return;
+    ir_parts parts = {.of_node = arena_array(v->scratch, (size_t)g->node_ids + 1, sizeof *parts.of_node),
+                      .of_symbol = arena_array(v->scratch, symbols, sizeof *parts.of_symbol),
+                      .trim_of = arena_array(v->scratch, symbols, sizeof *parts.trim_of)};
+    const ir_node *where;
+    const char *wrong = ir_parts_find(g, &parts, &where);
+    if (wrong) bad(v, where, "%s", wrong);
+    if (g->subgraph) bad(v, g, "a size that depends on data is not possible in a subgraph");
+    if (ir_first_store(g)) bad(v, ir_first_store(g), "a graph with a size that depends on data cannot store");
+}
+
 static void check_graph(verifier *v, const ir_graph *g)
 {
+    const size_t before = v->violations;
     v->graph = g;
     v->values = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->values);
     v->reads = arena_array(v->scratch, (size_t)g->value_ids + 1, sizeof *v->reads);
@@ -337,6 +354,7 @@ static void check_graph(verifier *v, const ir_graph *g)
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (v->values[i]) check_uses(v, v->values[i]);
     check_shadows(v, g);
+    if (v->violations == before) check_parts(v, g);
 }
 
 /* ---- subgraphs ------------------------------------------------------------------------------------------- */

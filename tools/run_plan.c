@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The plan of one part of the graph. */
 typedef struct result {
     const char *device;
     const rt_plan *plan;
@@ -79,6 +80,7 @@ static void print_json(const result *r)
     json_begin(&w, NULL, '{');
     json_write_string(&w, "entry", p->graph->name);
     json_write_string(&w, "device", r->device);
+    if (p->parts) json_write_integer(&w, "part", p->part + 1);
     write_sizes(&w, p);
     write_steps(&w, p);
     json_write_integer(&w, "launches", sum->launches);
@@ -92,6 +94,14 @@ static void print_json(const result *r)
     json_write_integer(&w, "planned_bytes", planned_bytes(r));
     json_end(&w, '}');
     putchar('\n');
+}
+
+static ampc_status print_part(result *r, const tool *t)
+{
+    r->totals = rt_plan_sum(r->plan);
+    if (!t->o.pass.json) return print_table(r, t->diag);
+    print_json(r);
+    return AMPC_OK;
 }
 
 ampc_status run_plan(run_context *c)
@@ -112,9 +122,7 @@ ampc_status run_plan(run_context *c)
     TRY(run_select_outputs(c, g));
     TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
-    r.totals = rt_plan_sum(r.plan);
     r.storage = memory.storage;
-    if (!t->o.pass.json) return print_table(&r, t->diag);
-    print_json(&r);
+    for (; r.plan; r.plan = r.plan->next_part) TRY(print_part(&r, t));
     return AMPC_OK;
 }

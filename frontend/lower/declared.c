@@ -131,3 +131,17 @@ ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis)
 {
     return ir_dim_symbol(n->dims, arena_printf(n->importer->scratch, "%s_dim%d", n->proto->output[i], axis));
 }
+
+static bool is_symbol(const ir_dim_table *t, const char *name)
+{
+    for (size_t i = 0; i < ir_dim_symbol_count(t); i++)
+        if (strcmp(ir_dim_symbol_name(t, i), name) == 0) return true;
+    return false;
+}
+
+ir_dim onnx_data_dim(onnx_node *n, int i, int axis)
+{
+    const char *usual = arena_printf(n->importer->scratch, "%s_dim%d", n->proto->output[i], axis), *name = usual;
+    for (int k = 1; is_symbol(n->dims, name); k++) name = arena_printf(n->importer->scratch, "%s_%d", usual, k);
+    return ir_dim_symbol(n->dims, name);
+}

@@ -197,7 +197,8 @@ const ir_const_value *onnx_const(onnx_node *n, int i);
 /* Like onnx_const, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
  * that training leaves alone (IR_HELD_READ). Not for data that a derivative passes through. */
 const ir_const_value *onnx_const_numbers(onnx_node *n, int i);
-/* Like onnx_const_numbers, for a mandatory operand whose values determine the size of the result; never symbolic. */
+/* Like onnx_const_numbers, for a mandatory operand whose values determine the size of the result; never symbolic. NULL
+ * without a message if the values are computed at run time. */
 const ir_const_value *onnx_const_sizing(onnx_node *n, int i);
 /* A list of integers from an operand of rank 0 or 1. `present` is false if the operand is absent. */
 onnx_list onnx_const_list(onnx_node *n, int i);
@@ -297,6 +298,8 @@ ampc_status onnx_declared_type(onnx_importer *im, const onnx_declaration *d, boo
 void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, Onnx__ValueInfoProto *const *infos, size_t n);
 /* A new symbol for a size that cannot be inferred. */
 ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis);
+/* A symbol that no other value has, for axis `axis` of result i, whose size depends on data. */
+ir_dim onnx_data_dim(onnx_node *n, int i, int axis);
 
 /* ---- input_rank.c ---------------------------------------------------------------------------- */
 
@@ -379,6 +382,14 @@ onnx_sequence *onnx_sequence_new(onnx_node *n, int count);
 
 /* The state of random numbers, which the first node that draws some creates. */
 ir_value *onnx_random_state(onnx_importer *im);
+
+/* ---- lower_sized.c: results whose size is known only at run time ------------------------------ */
+
+void onnx_sized_nonzero(onnx_node *n);
+/* Of slices of x, n->in[0] or that flattened, along the axis. */
+void onnx_sized_compress(onnx_node *n, ir_value *x, int axis);
+void onnx_sized_unique(onnx_node *n, ir_value *x, int axis, bool sorted);
+void onnx_sized_top_k(onnx_node *n, int axis, bool largest);
 
 /* ---- window.c: the sliding window of Conv and the pools -------------------------------------- */
 

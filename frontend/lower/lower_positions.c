@@ -1,5 +1,5 @@
 /* lower_positions.c - operators that compare positions (OneHot, EyeLike), and those whose result has a size that
- * depends on values (Compress, NonZero, Unique), which must therefore be known here. */
+ * depends on values (Compress, NonZero, Unique), if these are known. If not, lower_sized.c lowers them. */
 #include "frontend/lower/lower.h"
 
 #include <math.h>
@@ -88,6 +88,10 @@ void onnx_lower_compress(onnx_node *n)
         onnx_reject(n, "condition must be a list of bool");
     if (n->failed) return;
     if (flat) x = ir_reshape(n->b, x, (ir_dim[]){ir_type_count(n->dims, &x->type)}, 1);
+    if (!condition) {
+        onnx_sized_compress(n, x, axis);
+        return;
+    }
     int64_t *chosen = arena_array(n->importer->scratch, (size_t)condition->count + 1, sizeof *chosen), count = 0;
     for (int64_t i = 0; i < condition->count; i++)
         if (condition->ints[i]) chosen[count++] = i;
@@ -106,7 +110,10 @@ static bool is_nonzero(const ir_const_value *c, int64_t i) { return c->floats ? 
 void onnx_lower_nonzero(onnx_node *n)
 {
     const ir_const_value *x = onnx_const_sizing(n, 0);
-    if (!x) return;
+    if (!x) {
+        onnx_sized_nonzero(n);
+        return;
+    }
     const int rank = x->type.rank;
     int64_t count = 0, at = 0;
     for (int64_t i = 0; i < x->count; i++) count += is_nonzero(x, i);
@@ -191,24 +198,33 @@ static slices slices_of(onnx_node *n, const ir_const_value *x)
     return s;
 }
 
-void onnx_lower_unique(onnx_node *n)
+/* Unique of known values. x: n->in[0], or that flattened. */
+static void lower_known_unique(onnx_node *n, const slices *s, ir_value *x, int axis, bool sorted)
 {
-    const ir_const_value *x = onnx_const_sizing(n, 0);
-    const bool flat = !onnx_has(n, "axis"), sorted = onnx_bool(n, "sorted", true);
-    const slices s = x ? slices_of(n, x) : (slices){0};
-    if (n->failed) return;
-    const slice_ref *refs = order_slices(n, &s, sorted);
+    const slice_ref *refs = order_slices(n, s, sorted);
     int64_t *numbers[3], count = 0; /* first occurrence, inverse, counts */
-    for (int i = 0; i < 3; i++) numbers[i] = arena_array(n->importer->scratch, (size_t)s.count + 1, sizeof **numbers);
-    for (int64_t i = 0; i < s.count; i++) {
+    for (int i = 0; i < 3; i++) numbers[i] = arena_array(n->importer->scratch, (size_t)s->count + 1, sizeof **numbers);
+    for (int64_t i = 0; i < s->count; i++) {
         if (i == 0 || refs[i].first != refs[i - 1].first) numbers[0][count++] = refs[i].first;
         numbers[1][refs[i].at] = count - 1;
         numbers[2][count - 1]++;
     }
-    ir_value *all = flat ? ir_reshape(n->b, n->in[0], &s.count, 1) : n->in[0];
-    ir_node *node = ir_new(n->b, IR_OP_gather, 2, all, integers(n, 0, numbers[0], 1, &count));
-    ir_set_int(node, IR_ATTR(gather, axis), flat ? 0 : onnx_axis(n, onnx_int(n, "axis", 0), x->type.rank));
+    ir_node *node = ir_new(n->b, IR_OP_gather, 2, x, integers(n, 0, numbers[0], 1, &count));
+    ir_set_int(node, IR_ATTR(gather, axis), axis);
     n->out[0] = ir_done(n->b, node);
     for (int i = 1; i < n->n_out; i++)
-        if (onnx_result_is_used(n, i)) n->out[i] = integers(n, i, numbers[i - 1], 1, i == 2 ? &s.count : &count);
+        if (onnx_result_is_used(n, i)) n->out[i] = integers(n, i, numbers[i - 1], 1, i == 2 ? &s->count : &count);
+}
+
+void onnx_lower_unique(onnx_node *n)
+{
+    ir_value *x = n->in[0];
+    const ir_const_value *known = onnx_const_sizing(n, 0);
+    const bool flat = !onnx_has(n, "axis"), sorted = onnx_bool(n, "sorted", true);
+    const int axis = flat ? 0 : onnx_axis(n, onnx_int(n, "axis", 0), x->type.rank);
+    const slices s = known ? slices_of(n, known) : (slices){0};
+    if (n->failed) return;
+    if (flat) x = ir_reshape(n->b, x, (ir_dim[]){ir_type_count(n->dims, &x->type)}, 1);
+    if (known) lower_known_unique(n, &s, x, axis, sorted);
+    else onnx_sized_unique(n, x, axis, sorted);
 }

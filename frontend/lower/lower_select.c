@@ -41,6 +41,10 @@ void onnx_lower_top_k(onnx_node *n)
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), n->in[0]->type.rank);
     bool largest = n->opset < 11 || onnx_bool(n, "largest", true);
     if (n->opset >= 11) onnx_ignore(n, "sorted");
+    if (n->row->max_in > 1 && !ir_const_get(n->importer->consts, n->in[1])) {
+        if (!n->failed) onnx_sized_top_k(n, axis, largest);
+        return;
+    }
     ir_dim k = read_count(n);
     if (!n->failed && !ir_dim_is_symbolic(k) && k < 0)
         onnx_reject(n, "K is %lld, but must not be negative", (long long)k);

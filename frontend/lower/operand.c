@@ -61,9 +61,6 @@ const ir_const_value *onnx_const_sizing(onnx_node *n, int i)
     if (!c) c = const_initializer(n, n->in[i]);
     bool is_known = c != NULL;
     for (int64_t k = 0; is_known && c->ints && k < c->count; k++) is_known = !ir_dim_is_symbolic(c->ints[k]);
-    if (!is_known)
-        onnx_refuse(n, "the size of its result depends on values of input %d ('%s'), which is computed at run time", i,
-                    operand_name(n, i));
     return is_known ? c : NULL;
 }
 
@@ -180,7 +177,7 @@ ir_value *onnx_scalar_of(onnx_node *n, ir_value *v)
 {
     if (!v || v->type.rank == 0) return v;
     for (int i = 0; i < v->type.rank; i++)
-        if (v->type.dims[i] != 1) {
+        if (!ir_dim_may_equal(n->dims, v->type.dims[i], 1)) {
             onnx_reject(n, "'%s' must be a scalar", v->name);
             return NULL;
         }

@@ -5,6 +5,11 @@
 const k_kernel cuda_none = {0};
 const k_kernel cuda_view = {0};
 
+/* Sizes that depend on data are only supported by the CPU, because the host would have to wait for them. */
+const k_kernel cuda_nonzero = {0};
+const k_kernel cuda_nms = {0};
+const k_kernel cuda_unique = {0};
+
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,
 #include "ir/ops.def"

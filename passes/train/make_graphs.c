@@ -60,6 +60,17 @@ static ampc_status make_infer(ir_graph *g, const compile_options *o, bool traini
     return diag_status(d);
 }
 
+/* The number of rows that a gradient has would be known only during the run. */
+static ampc_status refuse_sized(const ir_graph *g, diag *d)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (ir_op_has(n->op, IR_SIZES))
+            diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n),
+                       "cannot be trained: the size of its result depends on data, which is supported for inference "
+                       "only");
+    return diag_status(d);
+}
+
 ampc_status pass_mode_graphs(ir_module *m, compile *c)
 {
     const compile_options *o = c->options;
@@ -70,6 +81,7 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
     bool training = pass_trains(m, o, &found);
     if (found) found->role = IR_OUTPUT_loss;
     if (training) {
+        TRY(refuse_sized(forward, d));
         ir_graph *eval = ir_graph_derive(m, forward, IR_GRAPH_eval);
         TRY(make_eval(eval, d));
         ir_graph *train = ir_graph_derive(m, forward, IR_GRAPH_train);

@@ -8,7 +8,7 @@
 
 static rt_value *root_value(const rt_plan *p, uint32_t value) { return &p->values[rt_root(p, value)]; }
 
-static bool is_result(const rt_value *v) { return v->derived || v->value->kind == IR_VALUE_RESULT; }
+static bool is_result(const rt_value *v) { return !rt_is_external(v); }
 
 /* ---- uses ------------------------------------------------------------------------------------ */
 
@@ -40,6 +40,11 @@ static void assign_external(rt_plan *p)
         rt_value *v = &p->values[p->graph->inputs.items[i]->id];
         v->buffer = rt_plan_add_buffer(
             p, (rt_buffer){.home = RT_INPUT, .index = (uint32_t)i, .bytes = (int64_t)k_bytes(&v->view)});
+    }
+    for (int i = 0; i < p->n_carried; i++) {
+        rt_value *v = &p->values[p->carried[i].value];
+        v->buffer = rt_plan_add_buffer(
+            p, (rt_buffer){.home = RT_CARRIED, .index = (uint32_t)i, .bytes = (int64_t)k_bytes(&v->view)});
     }
 }
 
@@ -149,8 +154,10 @@ static int snapshot(rt_plan *p, const rt_value *v)
 static void assign_output(rt_plan *p, const rt_effect *e)
 {
     const rt_value *root = root_value(p, e->value);
-    p->outputs[p->n_outputs++] = (rt_output){.name = e->node->attr[IR_ATTR(output, name)].s,
+    const bool is_carried = e->carries != RT_NO_VALUE;
+    p->outputs[p->n_outputs++] = (rt_output){.name = is_carried ? NULL : e->node->attr[IR_ATTR(output, name)].s,
                                              .value = e->value,
+                                             .carries = e->carries,
                                              .buffer = is_result(root) ? root->buffer : snapshot(p, root)};
 }
 

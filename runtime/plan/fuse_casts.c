@@ -9,11 +9,7 @@
  * case, as storage and inputs are, and if the result of the cast has no other readers. */
 #include "runtime/plan/stages.h"
 
-static bool is_in_memory(const rt_plan *p, uint32_t value)
-{
-    const rt_value *root = &p->values[rt_root(p, value)];
-    return !root->derived && root->value && root->value->kind != IR_VALUE_RESULT;
-}
+static bool is_in_memory(const rt_plan *p, uint32_t value) { return rt_is_external(&p->values[rt_root(p, value)]); }
 
 static bool is_rounding(const rt_plan *p, const rt_step *s)
 {

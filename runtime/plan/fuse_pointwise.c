@@ -159,8 +159,8 @@ static const form *form_of(const rt_step *s)
 
 static bool folds(const rt_step *s) { return form_of(s)->fold != K_EACH; }
 
-/* Whether the kernel reads the operand once for all elements, so it must be in memory before the kernel starts. */
-static bool reads_once(const rt_step *s, int slot) { return rt_step_has(s, (unsigned)IR_ONCE << slot); }
+/* Whether the operand must be in memory before the kernel starts. */
+static bool reads_once(const rt_step *s, int slot) { return ir_op_get(s->op)->in[slot].once; }
 
 /* ---- can a step join? ------------------------------------------------------------------------------ */
 

@@ -22,6 +22,7 @@ static bool is_effect(const rt_plan *p, const ir_node *n)
     return false;
 }
 
+/* Whether a selected output or a store depends on the node. */
 static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
 {
     if (is_effect(p, n)) return true;
@@ -30,7 +31,10 @@ static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
     return false;
 }
 
-/* Sets needed[value id] for each value that a live node reads. */
+/* Whether the node belongs to the part of the graph that is planned. */
+static bool is_in_part(const rt_plan *p, const ir_node *n) { return !p->parts || p->parts->of_node[n->id] == p->part; }
+
+/* Sets needed[value id] for each value that a live node reads, of any part. */
 static void find_needed(const rt_plan *p, bool *needed)
 {
     for (const ir_node *n = p->graph->last; n; n = n->prev) {
@@ -38,6 +42,11 @@ static void find_needed(const rt_plan *p, bool *needed)
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i].value) needed[n->in[i].value->id] = true;
     }
+}
+
+static bool is_live(const rt_plan *p, const ir_node *n, const bool *needed)
+{
+    return is_in_part(p, n) && is_needed(p, n, needed);
 }
 
 /* ---- shapes under the binding ---------------------------------------------------------------- */
@@ -106,13 +115,78 @@ static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *neede
     TRY(check_symbols(p, d));
     for (size_t i = 0; i < p->graph->inputs.count; i++) TRY(shape_value(p, p->graph->inputs.items[i], d));
     for (const ir_node *n = p->graph->first; n; n = n->next)
-        if (is_needed(p, n, needed)) TRY(shape_node(p, sizes, n, d));
+        if (is_live(p, n, needed)) TRY(shape_node(p, sizes, n, d));
     return AMPC_OK;
+}
+
+/* ---- values of other parts ------------------------------------------------------------------- */
+
+static const ir_value *root_of(const ir_value *v)
+{
+    for (const ir_node *def = ir_def(v); def && has_trait(def, IR_VIEW); def = ir_def(v)) v = ir_in(def, 0);
+    return v;
+}
+
+/* Whether the root is defined by an earlier part, or cut by a trim. */
+static bool is_carried(const rt_plan *p, const ir_value *root)
+{
+    const ir_node *def = ir_def(root);
+    return def && (has_trait(def, IR_SIZES) || !is_in_part(p, def));
+}
+
+static ampc_status carry_operand(rt_plan *p, const ir_value *v, diag *d)
+{
+    const ir_value *root = root_of(v);
+    if (!is_carried(p, root) || p->values[root->id].carried) return AMPC_OK;
+    TRY(shape_value(p, root, d));
+    p->values[root->id].carried = true;
+    p->carried[p->n_carried++].value = root->id;
+    return AMPC_OK;
+}
+
+/* Marks the values that live nodes of this part read and earlier parts define. */
+static ampc_status find_carried(rt_plan *p, const bool *needed, diag *d)
+{
+    if (!p->parts) return AMPC_OK;
+    p->carried = rt_plan_alloc(p, p->n_values, sizeof *p->carried);
+    if (!p->carried) return AMPC_NO_MEMORY;
+    for (const ir_node *n = p->graph->first; n; n = n->next) {
+        if (has_trait(n, IR_SIZES | IR_VIEW) || !is_live(p, n, needed)) continue;
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i].value) TRY(carry_operand(p, n->in[i].value, d));
+    }
+    return AMPC_OK;
+}
+
+static bool is_later(const rt_plan *p, const ir_node *n) { return p->parts->of_node[n->id] > p->part; }
+
+/* Whether node n of a later part reads memory that this part has to keep for it. A trim reads its operands when the
+ * session cuts them; what it has cut is memory of its operand. */
+static bool is_kept_for(const rt_plan *p, const ir_node *n, const ir_value *root)
+{
+    if (ir_parts_of_value(p->parts, root) != p->part) return false;
+    return ir_def(root) ? !has_trait(ir_def(root), IR_SIZES) : has_trait(n, IR_SIZES);
+}
+
+/* Sets kept_for[value id] to a node of a later part for each value that this part keeps; returns their number. */
+static size_t find_kept(const rt_plan *p, const bool *needed, const ir_node **kept_for)
+{
+    size_t count = 0;
+    for (const ir_node *n = p->parts ? p->graph->first : NULL; n; n = n->next) {
+        if (!is_later(p, n) || !is_needed(p, n, needed)) continue;
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *root = n->in[i].value ? root_of(n->in[i].value) : NULL;
+            if (!root || kept_for[root->id] || !is_kept_for(p, n, root)) continue;
+            kept_for[root->id] = n;
+            count++;
+        }
+    }
+    return count;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static bool runs(const ir_node *n) { return !has_trait(n, IR_EFFECT | IR_VIEW); }
+static bool runs(const ir_node *n) { return !has_trait(n, IR_EFFECT | IR_VIEW | IR_SIZES); }
 
 static ampc_status copy_attrs(rt_plan *p, const ir_node *n, rt_step *step, diag *d)
 {
@@ -143,7 +217,7 @@ static ampc_status make_step(rt_plan *p, const ir_node *n, diag *d)
 
 static bool lacks_kernel(const rt_plan *p, const ir_node *n, const bool *needed)
 {
-    return runs(n) && is_needed(p, n, needed) && !p->backend->kernel(n->op) && !rt_control_runs(n->op);
+    return runs(n) && is_live(p, n, needed) && !p->backend->kernel(n->op) && !rt_control_runs(n->op);
 }
 
 static const char *operator_of(const ir_node *n) { return n->loc.op ? n->loc.op : ir_op_get(n->op)->name; }
@@ -183,36 +257,62 @@ static void make_effect(rt_plan *p, const ir_node *n)
     rt_effect *e = &p->effects[p->n_effects++];
     const ir_value *state = is_store(n) ? n->in[IR_IN(store, state)].value : NULL;
     const ir_value *value = n->in[state ? IR_IN(store, value) : IR_IN(output, x)].value;
-    *e = (rt_effect){.node = n, .value = RT_NO_VALUE, .state = state ? state->id : RT_NO_VALUE};
+    *e = (rt_effect){.node = n, .value = RT_NO_VALUE, .state = state ? state->id : RT_NO_VALUE, .carries = RT_NO_VALUE};
     rt_effect_read(p, e, value->id);
     if (state) p->values[state->id].store = e;
 }
 
-static ampc_status make_list(rt_plan *p, const bool *needed, diag *d)
+static ampc_status keep_value(rt_plan *p, const ir_value *v, const ir_node *reader, diag *d)
 {
-    size_t effects = 0;
+    rt_effect *e = &p->effects[p->n_effects++];
+    if (!p->values[v->id].value) TRY(shape_value(p, v, d));
+    *e = (rt_effect){.node = reader, .value = RT_NO_VALUE, .state = RT_NO_VALUE, .carries = v->id};
+    rt_effect_read(p, e, v->id);
+    return AMPC_OK;
+}
+
+/* Keeps the operands of nodes of later parts, each once. */
+static ampc_status keep_values(rt_plan *p, const ir_node **kept_for, diag *d)
+{
+    for (const ir_node *n = p->parts ? p->graph->first : NULL; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            const ir_value *root = n->in[i].value ? root_of(n->in[i].value) : NULL;
+            if (!root || kept_for[root->id] != n) continue;
+            TRY(keep_value(p, root, n, d));
+            kept_for[root->id] = NULL;
+        }
+    return AMPC_OK;
+}
+
+static ampc_status make_list(rt_plan *p, const bool *needed, const ir_node **kept_for, diag *d)
+{
+    size_t effects = find_kept(p, needed, kept_for);
     TRY(check_kernels(p, needed, d));
     for (const ir_node *n = p->graph->first; n; n = n->next) effects += is_effect(p, n);
     p->effects = rt_plan_alloc(p, effects, sizeof *p->effects);
     if (!p->effects) return AMPC_NO_MEMORY;
     for (const ir_node *n = p->graph->first; n; n = n->next) {
-        if (is_effect(p, n)) make_effect(p, n);
-        if (runs(n) && is_needed(p, n, needed)) TRY(make_step(p, n, d));
+        if (is_effect(p, n) && is_in_part(p, n)) make_effect(p, n);
+        if (runs(n) && is_live(p, n, needed)) TRY(make_step(p, n, d));
     }
-    return AMPC_OK;
+    return keep_values(p, kept_for, d);
 }
 
 ampc_status rt_stage_make_steps(rt_plan *p, diag *d)
 {
-    bool *needed = rt_alloc((size_t)p->graph->value_ids + 1, sizeof *needed);
+    const size_t values = (size_t)p->graph->value_ids + 1;
+    bool *needed = rt_alloc(values, sizeof *needed);
+    const ir_node **kept_for = rt_alloc(p->parts ? values : 1, sizeof *kept_for);
     ir_binding *sizes = ir_binding_new(p->graph, p->sizes);
     ampc_status status = AMPC_NO_MEMORY;
-    if (needed && sizes) {
+    if (needed && kept_for && sizes) {
         find_needed(p, needed);
         status = shape_values(p, sizes, needed, d);
-        if (status == AMPC_OK) status = make_list(p, needed, d);
+        if (status == AMPC_OK) status = find_carried(p, needed, d);
+        if (status == AMPC_OK) status = make_list(p, needed, kept_for, d);
     }
     ir_binding_free(sizes);
+    rt_free(kept_for);
     rt_free(needed);
     return status;
 }

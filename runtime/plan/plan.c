@@ -108,6 +108,8 @@ static rt_plan *new_plan(const rt_plan_request *r)
     if (!p) return NULL;
     *p = (rt_plan){.graph = g,
                    .selection = r->selection,
+                   .parts = r->parts,
+                   .part = r->part,
                    .backend = r->backend,
                    .ctx = r->ctx,
                    .fuse = r->fuse,

@@ -13,11 +13,14 @@
  * one. Direct writes are allowed only in the tail of the update phase, in which every op either works in place or does
  * no float arithmetic (colour KEEP): such kernels cannot fail, so a run that fails has not touched storage. On a
  * discrete device, where an earlier kernel may have left a fault, only kernels that check for faults may write
- * directly. */
+ * directly.
+ *
+ * A graph with sizes that depend on data has a plan for each of its parts (ir/parts.h). Values that a later part needs
+ * are carried: they are kept like outputs, and are in memory like inputs in the plans that read them. */
 #ifndef RT_PLAN_H
 #define RT_PLAN_H
 
-#include "ir/ir.h"
+#include "ir/parts.h"
 #include "ir/pipeline.h"
 #include "kernels/fused.h"
 #include "runtime/backend/backend.h"
@@ -26,7 +29,7 @@ typedef struct rt_step rt_step;
 typedef struct rt_plan rt_plan;
 typedef struct rt_plan_request rt_plan_request;
 
-typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT } rt_home;
+typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT, RT_CARRIED } rt_home;
 
 enum {
     RT_NO_BUFFER = -1,
@@ -36,7 +39,7 @@ enum {
 
 typedef struct rt_buffer {
     rt_home home;
-    uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs */
+    uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs; RT_CARRIED: in `carried` */
     int64_t bytes;
     int64_t offset; /* in the arena (RT_ARENA) or in persistent_block (RT_PERSISTENT); a multiple of the alignment */
     /* RT_ARENA: the live range, as positions of steps; -1: before the first step, n_steps: after the last */
@@ -50,11 +53,12 @@ typedef struct rt_use {
     struct rt_use *prev, *next;
 } rt_use;
 
-/* A store or a selected output statement. Its value is needed after all steps. */
+/* A store, a selected output statement, or a value that a later part needs. Its value is needed after all steps. */
 typedef struct rt_effect {
-    const ir_node *node;
-    uint32_t value; /* the value to store or output */
-    uint32_t state; /* the storage to commit to; RT_NO_VALUE: an output */
+    const ir_node *node; /* the statement, or the definition of the value that a later part needs */
+    uint32_t value;      /* the value to store or output */
+    uint32_t state;      /* the storage to commit to; RT_NO_VALUE: an output */
+    uint32_t carries;    /* the graph value that a later part needs; RT_NO_VALUE: a statement */
     rt_use use;
 } rt_effect;
 
@@ -62,6 +66,7 @@ typedef struct rt_effect {
 typedef struct rt_value {
     const ir_value *value; /* the graph value that it is or, if derived, stands for; NULL: unused in this plan */
     bool derived;
+    bool carried;           /* defined by an earlier part */
     bool channels_last;     /* an image [N,C,spatial] stored as [N,spatial,C] */
     k_view view;            /* shape and dtype; data is NULL */
     uint32_t root;          /* the value whose memory it is a view of, or its own id */
@@ -130,10 +135,17 @@ typedef struct rt_copy {
 typedef struct rt_block rt_block;
 
 typedef struct rt_output {
-    const char *name;
-    uint32_t value; /* value id */
+    const char *name; /* NULL: a later part needs it */
+    uint32_t value;   /* value id */
+    uint32_t carries; /* as in rt_effect */
     int buffer;
 } rt_output;
+
+/* A root value that an earlier part defines. */
+typedef struct rt_carried {
+    uint32_t value;
+    void *data; /* set by the session before a run */
+} rt_carried;
 
 /* A set of output statements of one graph. */
 typedef struct rt_selection {
@@ -148,8 +160,11 @@ struct rt_plan {
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const rt_backend *backend;
     const k_context *ctx;
-    int64_t *sizes; /* by symbol */
+    const ir_parts *parts; /* of the graph; NULL: it has only one */
+    int part;              /* the part that this plan runs */
+    int64_t *sizes;        /* by symbol */
     size_t n_symbols;
+    rt_carried *carried;             /* the values that earlier parts define and this one reads */
     rt_value *values;                /* by value id; derived values follow those of the graph */
     rt_step *first_step, *last_step; /* the current list */
     rt_step **steps;                 /* the steps in order when the stage began */
@@ -158,7 +173,7 @@ struct rt_plan {
     rt_copy *before, *after; /* before: snapshots of values that outputs and commits need unchanged; after: commits */
     rt_output *outputs;
     uint32_t n_values, max_values;
-    int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs;
+    int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs, n_carried;
     bool fuse, nested; /* of the request */
     bool reads_host;   /* some step reads a condition on the host, so runs cannot be recorded */
     ampc_status (*make)(const rt_plan_request *r, diag *d, rt_plan **out); /* rt_plan_make, for subgraphs */
@@ -174,6 +189,7 @@ struct rt_plan {
     k_args *calls;              /* arguments of a batched launch; sized for the largest batch */
     rt_block *pool;             /* blocks of rt_plan_alloc */
     struct rt_plan *next;       /* in the session's cache */
+    struct rt_plan *next_part;  /* the plan of the following part in the last run or planning; NULL: the last part */
 };
 
 /* ---- making a plan ---- */
@@ -191,6 +207,8 @@ struct rt_plan_request {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const int64_t *sizes;          /* by symbol of the module; -1: unbound */
+    const ir_parts *parts;         /* of the graph; NULL: it has only one */
+    int part;
     const rt_backend *backend;
     const k_context *ctx; /* the context under which kernels are prepared */
     /* Whether stages may combine ops into one step. Fused kernels keep the bits of their ops; layouts, matmuls,
@@ -222,6 +240,8 @@ extern char rt_placeholder[];
 /* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
  * RT_NO_BUFFER. */
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
+/* The value of the graph whose memory holds v, a view of it or rows that a trim has cut from it. */
+const ir_value *rt_plan_source(const ir_value *v);
 /* Returns the arguments of a step's kernel; the session fills in the addresses. */
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
 const char *rt_step_name(const rt_step *s);

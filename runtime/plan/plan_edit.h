@@ -22,6 +22,11 @@ static inline bool rt_has_one_use(const rt_plan *p, uint32_t value)
     const rt_use *u = rt_uses(p, value);
     return u && !u->next;
 }
+/* Whether the value is in memory before the first step: storage, an input, or carried. */
+static inline bool rt_is_external(const rt_value *v)
+{
+    return !v->derived && v->value && (v->carried || v->value->kind != IR_VALUE_RESULT);
+}
 /* Whether the value is a parameter, state or constant, or a view of one. */
 bool rt_is_storage(const rt_plan *p, uint32_t value);
 bool rt_step_has(const rt_step *s, unsigned trait);

@@ -28,6 +28,13 @@ static ampc_status do_nothing(const k_args *args)
 
 const k_kernel rt_idle_kernel = {.run = do_nothing};
 
+const ir_value *rt_plan_source(const ir_value *v)
+{
+    const ir_node *def = ir_def(v);
+    for (; def && (ir_op_get(def->op)->traits & (IR_VIEW | IR_SIZES)); def = ir_def(v)) v = ir_in(def, 0);
+    return v;
+}
+
 _Alignas(256) char rt_placeholder[256];
 
 void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs)
@@ -40,6 +47,7 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
     case RT_PERSISTENT: return (char *)p->persistent_block + b->offset;
     case RT_STORAGE: return storage[b->index];
     case RT_INPUT: return inputs[b->index];
+    case RT_CARRIED: return p->carried[b->index].data;
     }
     assert(!"no such home"); /* stages set only these homes */
     return NULL;

@@ -1,7 +1,7 @@
 /* print.c - prints a plan as a table, for people and expect tests. A star marks a hoisted step.
  *
  * An unfinished plan may have no buffers or no offsets yet; the table omits them. */
-#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_edit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,8 +22,7 @@ static void print_value(FILE *f, const rt_plan *p, uint32_t id)
         return;
     }
     const rt_value *v = &p->values[id];
-    bool external = !v->derived && v->value->kind != IR_VALUE_RESULT;
-    fprintf(f, "%c%s%s", external ? '@' : '%', v->value->name, v->derived ? "'" : "");
+    fprintf(f, "%c%s%s", rt_is_external(v) ? '@' : '%', v->value->name, v->derived ? "'" : "");
 }
 
 static void print_buffer(FILE *f, const rt_plan *p, int buffer)
@@ -37,6 +36,7 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
     else if (b->home == RT_ARENA || b->home == RT_PERSISTENT)
         fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_PERSISTENT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE) fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
+    else if (b->home == RT_CARRIED) fprintf(f, "@%s", p->values[p->carried[b->index].value].value->name);
     else fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
@@ -122,6 +122,7 @@ static void print_copies(FILE *f, const rt_plan *p, const char *word, const rt_c
 static void print_plan(FILE *f, const rt_plan *p)
 {
     fprintf(f, "plan @%s", p->graph->name);
+    if (p->parts) fprintf(f, " part %d of %d", p->part + 1, p->parts->count);
     for (size_t i = 0; i < p->n_symbols; i++)
         if (p->sizes[i] >= 0) fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps", p->n_steps);
@@ -131,7 +132,8 @@ static void print_plan(FILE *f, const rt_plan *p)
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);
     for (int i = 0; i < p->n_outputs; i++) {
-        fprintf(f, "output \"%s\" at ", p->outputs[i].name);
+        if (p->outputs[i].name) fprintf(f, "output \"%s\" at ", p->outputs[i].name);
+        else fprintf(f, "carry %%%s at ", p->values[p->outputs[i].carries].value->name);
         print_buffer(f, p, p->outputs[i].buffer);
         fputc('\n', f);
     }

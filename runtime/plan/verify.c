@@ -6,7 +6,7 @@ static bool is_defined(const rt_plan *p, const rt_step *s, uint32_t value)
 {
     const rt_value *root = &p->values[rt_root(p, value)];
     if (root->def) return root->def->index < s->index;
-    return !root->derived && root->value && root->value->kind != IR_VALUE_RESULT;
+    return rt_is_external(root);
 }
 
 static bool is_listed(const rt_plan *p, const rt_use *u, uint32_t value)

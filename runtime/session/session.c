@@ -41,6 +41,7 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
 {
     TRY(rt_device_open(s, o, d));
     TRY(bind_symbols(s, o->symbol_sizes, d));
+    TRY(rt_parts_open(s, d));
     TRY(reserve_space(s, d));
     s->storage_bytes = rt_storage_bytes(s);
     if (s->plan_only) return AMPC_OK;
@@ -82,7 +83,8 @@ static void close_device(rt_session *s)
     rt_readback_close(s);
     rt_inputs_free(s);
     if (s->storage_block) s->backend->free(&s->ctx, s->storage_block);
-    if (s->arena) s->backend->free(&s->ctx, s->arena);
+    for (int part = 0; s->arenas && part < s->max_parts; part++)
+        if (s->arenas[part].memory) s->backend->free(&s->ctx, s->arenas[part].memory);
     s->backend->close(&s->ctx);
 }
 
@@ -91,6 +93,7 @@ void rt_session_close(rt_session *s)
     if (!s) return;
     if (s->is_open) close_device(s);
     rt_session_free_selections(s);
+    rt_parts_close(s);
     void *owned[] = {s->fixed,  s->sizes,   s->storage, s->mirrors, s->changed,
                      s->inputs, s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
@@ -100,12 +103,12 @@ const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Returns the cached plan of the graph and selection for s->sizes and moves it to the front; NULL: there is none. */
-static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection *selection)
+/* Returns the cached plan of the part and selection for s->sizes and moves it to the front; NULL: there is none. */
+static rt_plan *cached_plan(rt_session *s, const ir_graph *g, int part, const rt_selection *selection)
 {
     for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
         rt_plan *p = *at;
-        if (p->graph != g || p->selection != selection) continue;
+        if (p->graph != g || p->part != part || p->selection != selection) continue;
         if (memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
         *at = p->next;
         p->next = s->plans;
@@ -115,18 +118,43 @@ static rt_plan *cached_plan(rt_session *s, const ir_graph *g, const rt_selection
     return NULL;
 }
 
-static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                             const pipeline_options *options, diag *d, rt_plan **out)
+static bool is_in_last_run(const rt_session *s, const rt_plan *p)
 {
-    const ir_graph *g = ir_graph_find(s->module, graph);
-    if (!g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
-    TRY(rt_inputs_bind(s, g, inputs, n, d));
+    bool found = false;
+    for (int part = 0; part < s->n_run; part++) found |= s->run[part] == p;
+    return found;
+}
+
+/* Frees the plan of a later part that was not used for the longest time, if there are too many: such parts may have
+ * other sizes in every run. */
+static void limit_plans(rt_session *s)
+{
+    enum { KEPT = 64 };
+    int n = 0;
+    rt_plan **oldest = NULL;
+    for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
+        if ((*at)->part == 0) continue;
+        n++;
+        if (!is_in_last_run(s, *at)) oldest = at;
+    }
+    if (n <= KEPT + s->max_parts || !oldest) return;
+    rt_plan *p = *oldest;
+    *oldest = p->next;
+    rt_plan_free(p);
+}
+
+/* Returns the plan of a part of the graph for s->sizes. */
+static ampc_status find_plan(rt_session *s, const ir_graph *g, int part, const pipeline_options *options, diag *d,
+                             rt_plan **out)
+{
     const rt_selection *selection = rt_session_selection(s, g);
-    *out = cached_plan(s, g, selection);
+    *out = cached_plan(s, g, part, selection);
     if (*out) return AMPC_OK;
     const rt_plan_request request = {.graph = g,
                                      .selection = selection,
                                      .sizes = s->sizes,
+                                     .parts = rt_parts_of(s, g),
+                                     .part = part,
                                      .backend = s->backend,
                                      .ctx = &s->ctx,
                                      .fuse = s->fuse,
@@ -134,6 +162,39 @@ static ampc_status find_plan(rt_session *s, const char *graph, const rt_tensor *
     TRY(rt_plan_make(&request, d, out));
     (*out)->next = s->plans;
     s->plans = *out;
+    if (part) limit_plans(s);
+    return AMPC_OK;
+}
+
+/* Finds the graph and solves the symbols from the shapes of the inputs. */
+static ampc_status bind_graph(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
+                              const ir_graph **g)
+{
+    *g = ir_graph_find(s->module, graph);
+    if (!*g) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the module has no graph @%s", graph);
+    TRY(rt_parts_require(s, *g, d));
+    return rt_inputs_bind(s, *g, inputs, n, d);
+}
+
+static int count_parts(const rt_session *s, const ir_graph *g)
+{
+    const ir_parts *parts = rt_parts_of(s, g);
+    return parts ? parts->count : 1;
+}
+
+/* Plans all parts, with sizes that depend on data at their bounds. */
+static ampc_status plan_parts(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
+                              const pipeline_options *options, diag *d, rt_plan **first)
+{
+    const ir_graph *g;
+    rt_plan **link = first;
+    TRY(bind_graph(s, graph, inputs, n, d, &g));
+    for (int part = 0; part < count_parts(s, g); part++) {
+        if (part) rt_parts_assume_sizes(s, g, part);
+        TRY(find_plan(s, g, part, options, d, link));
+        link = &(*link)->next_part;
+    }
+    *link = NULL;
     return AMPC_OK;
 }
 
@@ -145,28 +206,28 @@ static void format_hint(const rt_session *s, const rt_plan *p, int64_t free_byte
     size_t symbol = rt_batch_symbol(p->graph, s->fixed, &batch);
     if (symbol != RT_NO_SYMBOL) batch = p->sizes[symbol];
     if (free_bytes <= 0 || batch < 2) return;
-    double fits = (double)batch * (double)(free_bytes + s->arena_bytes) / (double)p->arena_bytes;
+    double fits = (double)batch * (double)(free_bytes + s->arenas[p->part].bytes) / (double)p->arena_bytes;
     snprintf(text, n, "; %lld bytes are free, enough for a batch of about %lld instead of %lld", (long long)free_bytes,
              (long long)fits, (long long)batch);
 }
 
-/* All plans share one arena, because only one runs at a time. */
+/* All plans of a part share one arena, because only one of them runs at a time. */
 static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
 {
     char hint[200];
-    if (s->arena && s->arena_bytes >= p->arena_bytes) return AMPC_OK;
-    s->n_outputs = 0; /* they are in the arena that is freed */
+    rt_arena_block *block = &s->arenas[p->part];
+    if (block->memory && block->bytes >= p->arena_bytes) return AMPC_OK;
     rt_device_forget(s);
-    if (s->arena) s->backend->free(&s->ctx, s->arena);
-    s->arena_bytes = 0;
-    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &s->arena);
+    if (block->memory) s->backend->free(&s->ctx, block->memory);
+    block->bytes = 0;
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &block->memory);
     if (status == AMPC_DEVICE) return rt_device_error(s, status, d);
     if (status != AMPC_OK) {
         format_hint(s, p, s->backend->device_ops ? s->backend->device_ops->free_bytes(&s->ctx) : 0, hint, sizeof hint);
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: graph @%s needs an arena of %lld bytes%s",
                           p->graph->name, (long long)p->arena_bytes, hint);
     }
-    s->arena_bytes = p->arena_bytes;
+    block->bytes = p->arena_bytes;
     return AMPC_OK;
 }
 
@@ -180,33 +241,52 @@ static ampc_status alloc_persistent(rt_session *s, rt_plan *p, diag *d)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+static ampc_status run_part(rt_session *s, rt_plan *p, const rt_tensor *inputs, int n, int slot, diag *d)
+{
+    TRY(grow_arena(s, p, d));
+    TRY(alloc_persistent(s, p, d));
+    TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
+    rt_parts_carry(s, p);
+    TRY(rt_device_enter(s, p, d));
+    if (p->part == 0) TRY(rt_readback_begin(s, p, d));
+    TRY(rt_run_enqueue(s, p, slot, d));
+    s->run[s->n_run++] = p;
+    return AMPC_OK;
+}
+
+static ampc_status run_parts(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, int slot, diag *d)
+{
+    for (int part = 0; part < count_parts(s, g); part++) {
+        rt_plan *p;
+        if (part) TRY(rt_parts_read_sizes(s, g, part, d));
+        TRY(find_plan(s, g, part, NULL, d, &p));
+        TRY(run_part(s, p, inputs, n, slot, d));
+    }
+    return AMPC_OK;
+}
+
 ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, int64_t *run)
 {
-    rt_plan *p;
+    const ir_graph *g;
     int slot = s->backend->device_ops ? (int)(s->runs % RT_SLOTS) : 0;
-    s->n_outputs = 0;
+    s->n_outputs = s->n_run = 0;
     s->last = NULL;
     s->fetching = AMPC_OK;
     s->error[0] = '\0';
     TRY(rt_device_require(s, d));
-    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
-    TRY(grow_arena(s, p, d));
-    TRY(alloc_persistent(s, p, d));
-    TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
-    TRY(rt_device_enter(s, p, d));
-    TRY(rt_readback_begin(s, p, d));
-    TRY(rt_run_enqueue(s, p, slot, d));
-    TRY(rt_readback_end(s, p, d));
+    TRY(bind_graph(s, graph, inputs, n, d, &g));
+    TRY(run_parts(s, g, inputs, n, slot, d));
+    TRY(rt_readback_end(s, s->run[0], d));
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark(&s->ctx, &s->slot_marks[slot]));
-    rt_outputs_collect(s, p);
-    s->last = p;
+    rt_outputs_collect(s);
+    s->last = s->run[0];
     *run = ++s->runs;
     return AMPC_OK;
 }
 
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d)
 {
-    int64_t run;
+    int64_t run = 0;
     TRY(rt_session_submit(s, graph, inputs, n, d, &run));
     ampc_status status = rt_session_collect(s, run, d, NULL);
     if (status != AMPC_OK) s->n_outputs = 0;
@@ -217,9 +297,10 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
 
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, rt_memory *out)
 {
-    rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, NULL, d, &p));
-    *out = (rt_memory){.arena = p->arena_bytes + p->persistent_bytes, .storage = s->storage_bytes};
+    rt_plan *first;
+    TRY(plan_parts(s, graph, inputs, n, NULL, d, &first));
+    *out = (rt_memory){.storage = s->storage_bytes};
+    for (const rt_plan *p = first; p; p = p->next_part) out->arena += p->arena_bytes + p->persistent_bytes;
     const int64_t free_bytes = s->free_at_open ? s->backend->device_ops->free_bytes(&s->ctx) : 0;
     if (free_bytes && free_bytes < s->free_at_open) out->used = s->free_at_open - free_bytes;
     return AMPC_OK;
@@ -228,8 +309,8 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                             const pipeline_options *options, diag *d, const rt_plan **out)
 {
-    rt_plan *p;
-    TRY(find_plan(s, graph, inputs, n, options, d, &p));
-    *out = p;
+    rt_plan *first;
+    TRY(plan_parts(s, graph, inputs, n, options, d, &first));
+    *out = first;
     return AMPC_OK;
 }

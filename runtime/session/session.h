@@ -129,7 +129,8 @@ ampc_status rt_session_set_number(rt_session *s, const char *name, double value,
 /* Sets the key of the random numbers for dropout; 0: leaves it unchanged. */
 ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d);
 
-/* Bytes that a run of `graph` needs for the given inputs. arena: activations, workspace and hoisted values. */
+/* Bytes that a run of `graph` needs for the given inputs; if sizes depend on data, the maximum. arena: activations,
+ * workspace and hoisted values. */
 typedef struct rt_memory {
     int64_t arena, storage;
     /* Decrease of the device's free memory since the session was opened; 0: unknown. */
@@ -138,7 +139,8 @@ typedef struct rt_memory {
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
                               rt_memory *out);
 
-/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. If it is not cached yet, `options`
+/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. Further parts of the graph follow as
+ * `next_part`, with sizes that depend on data at their bounds. If it is not cached yet, `options`
  * (may be NULL) tells what to check and print after each of its stages. */
 typedef struct rt_plan rt_plan;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,

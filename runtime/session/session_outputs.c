@@ -4,17 +4,42 @@
 #include <assert.h>
 #include <string.h>
 
-void rt_outputs_collect(rt_session *s, const rt_plan *p)
+static void collect_output(rt_session *s, const rt_plan *p, const rt_output *output)
 {
-    for (int i = 0; i < p->n_outputs; i++) {
-        const k_view *v = &p->values[p->outputs[i].value].view;
-        rt_tensor *t = &s->outputs[i];
-        *t = (rt_tensor){.name = p->outputs[i].name, .dtype = v->dtype, .rank = v->rank};
-        if (!s->backend->device_ops)
-            t->data = rt_plan_address(p, p->outputs[i].buffer, s->arena, s->storage, s->inputs);
-        memcpy(t->dims, v->dims, sizeof t->dims);
+    const k_view *v = &p->values[output->value].view;
+    rt_tensor *t = &s->outputs[s->n_outputs++];
+    *t = (rt_tensor){.name = output->name, .dtype = v->dtype, .rank = v->rank};
+    if (!s->backend->device_ops) t->data = rt_session_address(s, p, output->buffer);
+    memcpy(t->dims, v->dims, sizeof t->dims);
+}
+
+static int find_output(const rt_session *s, const char *name, int first)
+{
+    for (int i = first; i < s->n_outputs; i++)
+        if (s->outputs[i].name == name) return i;
+    return -1;
+}
+
+/* Outputs of several parts are not in the order of the graph. */
+static void sort_outputs(rt_session *s, const ir_graph *g)
+{
+    int sorted = 0;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const int at = find_output(s, ir_output_name(n), sorted);
+        if (at < 0) continue;
+        const rt_tensor output = s->outputs[at];
+        s->outputs[at] = s->outputs[sorted];
+        s->outputs[sorted++] = output;
     }
-    s->n_outputs = p->n_outputs;
+}
+
+void rt_outputs_collect(rt_session *s)
+{
+    s->n_outputs = 0;
+    for (int part = 0; part < s->n_run; part++)
+        for (int i = 0; i < s->run[part]->n_outputs; i++)
+            if (s->run[part]->outputs[i].name) collect_output(s, s->run[part], &s->run[part]->outputs[i]);
+    if (s->n_run > 1) sort_outputs(s, s->run[0]->graph);
 }
 
 static ampc_status fetch(rt_session *s, int i)
@@ -23,7 +48,7 @@ static ampc_status fetch(rt_session *s, int i)
     const k_view *v = &s->last->values[s->last->outputs[i].value].view;
     rt_staging *to = &s->fetched[i];
     size_t bytes = k_bytes(v) > 0 ? k_bytes(v) : 1;
-    const void *from = rt_plan_address(s->last, s->last->outputs[i].buffer, s->arena, s->storage, s->inputs);
+    const void *from = rt_session_address(s, s->last, s->last->outputs[i].buffer);
     if (to->bytes < bytes) {
         rt_host_free(s, to->host);
         *to = (rt_staging){0};

@@ -59,9 +59,9 @@ static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_r
     }
     for (int i = 0; i < p->n_outputs; i++) {
         const k_view *v = &p->values[p->outputs[i].value].view;
-        if (strcmp(p->outputs[i].name, k->name) != 0 || k_count(v) != 1) continue;
+        if (!p->outputs[i].name || strcmp(p->outputs[i].name, k->name) != 0 || k_count(v) != 1) continue;
         *dtype = v->dtype;
-        return rt_plan_address(p, p->outputs[i].buffer, s->arena, s->storage, s->inputs);
+        return rt_session_address(s, p, p->outputs[i].buffer);
     }
     return NULL;
 }

@@ -18,6 +18,11 @@ typedef struct rt_report {
     unsigned char scalars[RT_READBACK_SCALARS][8];
 } rt_report;
 
+typedef struct rt_arena_block {
+    void *memory;
+    int64_t bytes;
+} rt_arena_block;
+
 typedef struct rt_submitted {
     const rt_plan *plan;
     void *mark;      /* passed once the report is complete */
@@ -38,8 +43,11 @@ struct rt_session {
     void **mirrors;         /* by storage id: host copies for a discrete device; NULL: not read yet */
     int64_t storage_bytes;
     int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
-    void *arena;
-    int64_t arena_bytes;
+    ir_parts *parts;           /* by position of the graph in the module; `count` is 0 if it has one part */
+    int max_parts;
+    rt_arena_block *arenas;        /* [max_parts]: plans of the same part share one, because only one of them runs */
+    rt_plan **run;                 /* [max_parts]: the plans of the last run by part */
+    int n_run;                     /* number of parts of the last run */
     rt_plan *plans;                /* most recently used first */
     rt_selection *selections;      /* every selection made so far */
     const rt_selection **selected; /* by position of the graph in the module; NULL: all outputs */
@@ -50,7 +58,7 @@ struct rt_session {
     rt_tensor *outputs;            /* of the last run; on a discrete device without data until requested */
     rt_staging *fetched;           /* host copies of the outputs */
     int n_outputs, output_capacity;
-    rt_plan *last;        /* plan of the last run; NULL: none, or it could not be submitted */
+    rt_plan *last;        /* plan of the first part of the last run; NULL: none, or it could not be submitted */
     ampc_status fetching; /* first failure since the last run to copy an output from a discrete device */
     int64_t runs;         /* number of runs submitted */
     void *host_word;      /* 8 bytes in host memory of the backend, for conditions; NULL: not used yet */
@@ -65,6 +73,28 @@ struct rt_session {
     ampc_status (*after_launch)(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
     struct rt_points *points; /* of after_launch */
 };
+
+/* The address of a buffer of the plan. */
+static inline void *rt_session_address(const rt_session *s, const rt_plan *p, int buffer)
+{
+    return rt_plan_address(p, buffer, s->arenas[p->part].memory, s->storage, s->inputs);
+}
+
+/* ---- session_parts.c ---- */
+
+/* Finds the parts of all graphs; rejects a bound size that depends on data. */
+ampc_status rt_parts_open(rt_session *s, diag *d);
+void rt_parts_close(rt_session *s);
+/* The parts of a graph; NULL: it has only one. */
+const ir_parts *rt_parts_of(const rt_session *s, const ir_graph *g);
+/* AMPC_UNSUPPORTED if the device cannot run a graph with parts. */
+ampc_status rt_parts_require(const rt_session *s, const ir_graph *g, diag *d);
+/* Sets the sizes that part `part` of a run needs, which the parts before it have computed. */
+ampc_status rt_parts_read_sizes(rt_session *s, const ir_graph *g, int part, diag *d);
+/* Sets these sizes to their bounds, for planning without data. */
+void rt_parts_assume_sizes(rt_session *s, const ir_graph *g, int part);
+/* Points the carried values of a plan to the memory of the earlier parts of the run. */
+void rt_parts_carry(rt_session *s, rt_plan *p);
 
 /* ---- session_select.c ---- */
 
@@ -143,8 +173,8 @@ ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d);
 
 /* ---- session_outputs.c ---- */
 
-/* Makes the outputs of a run of the plan those of the session. */
-void rt_outputs_collect(rt_session *s, const rt_plan *p);
+/* Makes the outputs of the last run those of the session, in the order of the graph. */
+void rt_outputs_collect(rt_session *s);
 
 /* ---- session_readback.c ---- */
 

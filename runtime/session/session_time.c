@@ -51,11 +51,22 @@ static ampc_status end_repetitions(rt_session *s, ampc_status status, diag *d)
         RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     }
     if (*fault != K_NO_FAULT) return rt_run_fault(s->last, *fault, d);
-    rt_outputs_collect(s, s->last);
+    rt_outputs_collect(s);
     return AMPC_OK;
 }
 
-static ampc_status repeat(rt_session *s, diag *d) { return rt_run_enqueue(s, s->last, last_slot(s), d); }
+/* The sizes that depend on data are those of the last run, because its inputs are the same. */
+static ampc_status repeat(rt_session *s, diag *d)
+{
+    for (int part = 0; part < s->n_run; part++) TRY(rt_run_enqueue(s, s->run[part], last_slot(s), d));
+    return AMPC_OK;
+}
+
+static ampc_status refresh(rt_session *s, diag *d)
+{
+    for (int part = 0; part < s->n_run; part++) TRY(rt_run_refresh(s, s->run[part], d));
+    return AMPC_OK;
+}
 
 /* ---- run by run ------------------------------------------------------------------------------ */
 
@@ -102,7 +113,7 @@ static ampc_status time_host(rt_session *s, int64_t warmup, int64_t n, diag *d, 
 static ampc_status prepare_repetitions(rt_session *s, diag *d)
 {
     void **recording = &s->last->recordings[last_slot(s)];
-    TRY(rt_run_refresh(s, s->last, d));
+    TRY(refresh(s, d));
     return *recording || !rt_run_records(s, s->last) ? AMPC_OK : rt_run_record(s, s->last, recording, d);
 }
 
@@ -145,9 +156,10 @@ static ampc_status note_point(rt_session *s, const rt_plan *p, int first, int st
     return AMPC_OK;
 }
 
-static ampc_status points_open(struct rt_points *points, const rt_plan *p, int runs, diag *d)
+static ampc_status points_open(const rt_session *s, struct rt_points *points, int runs, diag *d)
 {
-    points->capacity = p->n_steps - p->n_hoisted + 3; /* start, copies before and after */
+    for (int part = 0; part < s->n_run; part++) /* start, copies before and after */
+        points->capacity += s->run[part]->n_steps - s->run[part]->n_hoisted + 3;
     const size_t capacity = (size_t)points->capacity;
     points->launches = rt_alloc(capacity, sizeof *points->launches);
     points->marks = rt_alloc(capacity, sizeof *points->marks);
@@ -178,9 +190,12 @@ static ampc_status read_points(rt_session *s, const struct rt_points *points, in
 
 static ampc_status profile_run(rt_session *s, void *recording, diag *d)
 {
+    ampc_status status = AMPC_OK;
     TRY(begin_repetitions(s, d));
     if (!recording) s->points->n = 0;
-    return end_repetitions(s, rt_run_once(s, s->last, recording, d), d);
+    for (int part = 0; part < s->n_run && status == AMPC_OK; part++)
+        status = rt_run_once(s, s->run[part], recording, d);
+    return end_repetitions(s, status, d);
 }
 
 static ampc_status profile_runs(rt_session *s, int runs, diag *d)
@@ -221,8 +236,8 @@ ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *e
     struct rt_points points = {.n = 0};
     assert(runs > 0); /* the option has a minimum */
     TRY(begin_repetitions(s, d));
-    ampc_status status = end_repetitions(s, rt_run_refresh(s, s->last, d), d);
-    if (status == AMPC_OK) status = points_open(&points, s->last, runs, d);
+    ampc_status status = end_repetitions(s, refresh(s, d), d);
+    if (status == AMPC_OK) status = points_open(s, &points, runs, d);
     if (status == AMPC_OK) {
         s->points = &points;
         s->after_launch = note_point;

@@ -246,40 +246,6 @@ static void draw_eye_like(drawing *w, const form *f)
     form_add(w, f, &n, 1);
 }
 
-static void draw_compress(drawing *w, const form *f)
-{
-    node n = {0};
-    const tensor x = any_operand(w, f, 1, 4);
-    const bool is_flat = rarely(w->c, 3);
-    const int axis = choose(w->c, x.rank);
-    const int64_t size = is_flat ? count_of(&x) : x.dims[axis], count = choose(w->c, (int)(size < 8 ? size : 8) + 1);
-    double items[8];
-    for (int64_t i = 0; i < count; i++) items[i] = choose(w->c, 2);
-    const tensor shape = fixed_shape(1, &count), condition = new_numbers(w, ONNX_bool, &shape, items);
-    node_operand(w, &n, &x);
-    node_operand(w, &n, &condition);
-    if (!is_flat) node_int(&n, "axis", w->m.opset >= 11 ? either_sign(w, axis, x.rank) : axis);
-    form_add(w, f, &n, 1);
-}
-
-/* NonZero and Unique of known values; at least one, because onnxruntime does not return from Unique of empty slices. */
-static void draw_sized_by_values(drawing *w, const form *f)
-{
-    node n = {0};
-    const tensor shape = any_shape(w, 1, 3);
-    tensor fixed = {0};
-    double items[MAX_ITEMS];
-    for (int i = 0; i < shape.rank; i++) push_size(&fixed, shape.dims[i] ? shape.dims[i] : 1);
-    for (int64_t i = 0; i < count_of(&fixed) && i < MAX_ITEMS; i++) items[i] = choose(w->c, 3);
-    const tensor x = new_numbers(w, w->type, &fixed, items);
-    node_operand(w, &n, &x);
-    if (f->op[0] == 'U') {
-        if (choose(w->c, 2)) node_int(&n, "axis", any_axis(w, fixed.rank));
-        node_int_or_default(w, &n, "sorted", choose(w->c, 2), 1);
-    }
-    form_add(w, f, &n, f->op[0] == 'U' ? 4 : 1);
-}
-
 static void draw_bit_cast(drawing *w, const form *f)
 {
     node n = {0};
@@ -290,7 +256,6 @@ static void draw_bit_cast(drawing *w, const form *f)
 }
 
 #define WHOLE "the result is an integer"
-#define SIZED "the operand must be constant, because the size of the result depends on it"
 
 const form forms_index[] = {
     {"GatherElements", draw_gather_elements, "fisb", -2, 2, NULL, false},
@@ -306,9 +271,6 @@ const form forms_index[] = {
     {"CenterCropPad", draw_center_crop_pad, "fisb", -2, 2, NULL, false},
     {"OneHot", draw_one_hot, "fi", -2, 2, NULL, false},
     {"EyeLike", draw_eye_like, "fi", -2, 2, "the result does not depend on values", false},
-    {"Compress", draw_compress, "fisb", -2, 2, NULL, false},
-    {"NonZero", draw_sized_by_values, "fisb", -2, 2, SIZED, false},
-    {"Unique", draw_sized_by_values, "fi", -2, 2, SIZED, false},
     {"BitCast", draw_bit_cast, "f", -2, 2, WHOLE, false},
     {0},
 };

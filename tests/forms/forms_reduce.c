@@ -38,7 +38,10 @@ static void draw_top_k(drawing *w, const form *f)
     if (w->m.opset < 10) {
         node_int(&n, "k", k);
     } else {
-        const tensor list = new_list(w, &k, 1);
+        const tensor one = fixed_shape(1, (int64_t[]){1}), known = new_list(w, &k, 1);
+        const values exactly = {(double)k, (double)k + 1}; /* an integer is rounded down */
+        const bool is_known = w->exact || !rarely(w->c, 4);
+        const tensor list = is_known ? known : new_tensor(w, ONNX_int64, exactly, &one, false);
         node_operand(w, &n, &list);
     }
     node_int_or_default(w, &n, "axis", axis, -1);

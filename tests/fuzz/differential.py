@@ -379,6 +379,8 @@ EXCEPTIONS = [
      lambda n, o: is_double(n, o) and any_special(n, o)),
     ("LpPool", "onnxruntime refuses f64, and f32 is too small", lambda n, o: is_double(n, o) and is_beyond_f32(n, o)),
     ("ReduceSumSquare", "integers wrap; onnxruntime saturates, onnx.reference returns 64 bits", sum_of_squares_overflows),
+    ("Unique", UNDEFINED + "NaN: here equal to NaN and above all numbers, as in NumPy", any_special),
+    ("NonMaxSuppression", UNDEFINED + "the order of NaN, and boxes with NaN or infinity", any_special),
     ("Unique", "onnxruntime refuses the type, and onnx.reference takes along axis 0", is_off_axis),
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", "the mean of no items is 0/0, as in PyTorch",
      lambda n, o: o[0].size == 0),

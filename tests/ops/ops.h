@@ -90,7 +90,7 @@ typedef struct ops_row {
 #define OPS_FAMILY_MAP(X) \
     X(pointwise) \
     X(movement) \
-    X(select) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(recurrent) X(loss) X(training)
+    X(select) X(sized) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(recurrent) X(loss) X(training)
 #define DECLARE(family) extern const ops_row family##_rows[];
 OPS_FAMILY_MAP(DECLARE)
 #undef DECLARE

@@ -23,7 +23,7 @@ static const struct {
     {"ReduceSum", "x,two", "keepdims=0", 1, "f32[y0_dim0]"},
     {"ReduceSum", "x,two", NULL, 1, "f32[y0_dim0,y0_dim1,y0_dim2]"},
     {"ReduceMax", "x,one", "keepdims=0", 1, "f32[y0_dim0,y0_dim1]"},
-    {"TopK", "x,one", NULL, 2, "i64[2,3,y1_dim2]"},
+    {"TopK", "x,one", NULL, 2, "i64[2,3,y0_dim2]"},
     {"Trilu", "x,one", NULL, 1, "f32[2,3,4]"},
     {"Resize", "x,,,three", NULL, 1, "f32[y0_dim0,y0_dim1,y0_dim2]"},
     {"Conv", "c,w", "auto_pad=SAME_UPPER strides=2,2", 1, "f32[1,3,y0_dim2,y0_dim3]"},

@@ -1,0 +1,254 @@
+/* test_data_sizes.c - graphs with sizes that depend on data: their parts, runs with different counts, and refusals. */
+#include "ir/parts.h"
+#include "passes/passes.h"
+#include "runtime/plan/plan.h"
+#include "tests/compile.h"
+#include "tests/unit/session_fixture.h"
+
+#include <math.h>
+
+/* The positions of positive elements, the elements, and the positions of those above 2 among them. */
+static const char chosen[] = "const @zero : f32[] = 0\nconst @two : f32[] = 2\n"
+                             "graph @g(@x : f32[N]) {\nforward:\n"
+                             "  %c = greater @x, @zero : bool[N]\n  %p, %n = nonzero %c : i64[N,1], i64[]\n"
+                             "  %k = dims {value=[2*K]} : i64[1]\n"
+                             "  %t = trim %p, %n {size=[K]} : i64[K,1]\n  %i = reshape %t {shape=[K]} : i64[K]\n"
+                             "  %v = gather @x, %i : f32[K]\n  %s = reduce_sum %v {axes=[0], keepdims=false} : f32[]\n"
+                             "  %d = greater %v, @two : bool[K]\n  %q, %m = nonzero %d : i64[K,1], i64[]\n"
+                             "  %u = trim %q, %m {size=[L]} : i64[L,1]\n  %w = reshape %u {shape=[L]} : i64[L]\n"
+                             "  %z = gather @x, %w : f32[L]\n  %h = add @x, @x : f32[N]\n"
+                             "  output \"z\" = %z\n  output \"v\" = %v\n  output \"s\" = %s\n  output \"k\" = %k\n"
+                             "  output \"t\" = %t\n  output \"h\" = %h\n}\n";
+
+static void run_with(scratch *t, int64_t n, float *x)
+{
+    rt_tensor in = vector("x", IR_f32, n, x);
+    run_ok(t, "g", &in, 1);
+}
+
+static void expect_integers(const char *output, int n, const int64_t *values)
+{
+    const rt_tensor *y = rt_session_output(session, output);
+    assert_non_null(y);
+    assert_int_equal(y->dims[0], n);
+    for (int i = 0; i < n; i++) assert_int_equal(((const int64_t *)y->data)[i], values[i]);
+}
+
+/* No element, all, other numbers of them, and other sizes of the input; each result of a run stays valid in it. */
+static void counts_differ_between_runs(void **state)
+{
+    scratch *t = *state;
+    start(t, chosen);
+    run_with(t, 4, (float[]){1, -1, 3, 5});
+    expect_floats("v", 3, (float[]){1, 3, 5});
+    expect_integers("t", 3, (int64_t[]){0, 2, 3});
+    expect_integers("k", 1, (int64_t[]){6});
+    expect_floats("s", 1, (float[]){9});
+    expect_floats("z", 2, (float[]){-1, 3}); /* at 1 and 2 of the positive ones */
+    expect_floats("h", 4, (float[]){2, -2, 6, 10});
+    run_with(t, 4, (float[]){-1, -1, 0, NAN});
+    expect_floats("v", 0, NULL);
+    expect_floats("s", 1, (float[]){0});
+    expect_floats("z", 0, NULL);
+    run_with(t, 4, (float[]){7, 8, 9, 3});
+    expect_floats("v", 4, (float[]){7, 8, 9, 3});
+    expect_floats("z", 4, (float[]){7, 8, 9, 3});
+    run_with(t, 4, (float[]){7, -8, 1, 3});
+    expect_floats("v", 3, (float[]){7, 1, 3});
+    expect_floats("z", 2, (float[]){7, 1});
+    run_with(t, 1, (float[]){1});
+    expect_floats("v", 1, (float[]){1});
+    expect_floats("z", 0, NULL);
+    run_with(t, 0, NULL);
+    expect_floats("v", 0, NULL);
+}
+
+static void outputs_are_in_graph_order(void **state)
+{
+    static const char *const names[] = {"z", "v", "s", "k", "t", "h"};
+    scratch *t = *state;
+    start(t, chosen);
+    run_with(t, 4, (float[]){1, -1, 3, 5});
+    assert_int_equal(rt_session_output_count(session), 6);
+    for (int i = 0; i < 6; i++) assert_string_equal(rt_session_output_at(session, i)->name, names[i]);
+}
+
+static void selections_compute_only_their_parts(void **state)
+{
+    scratch *t = *state;
+    start(t, chosen);
+    assert_int_equal(rt_session_select(session, "g", (const char *const[]){"h"}, 1, t->d), AMPC_OK);
+    run_with(t, 2, (float[]){1, -1});
+    assert_int_equal(rt_session_output_count(session), 1);
+    expect_floats("h", 2, (float[]){2, -2});
+    assert_int_equal(rt_session_select(session, "g", (const char *const[]){"s"}, 1, t->d), AMPC_OK);
+    run_with(t, 2, (float[]){1, 4});
+    expect_floats("s", 1, (float[]){5});
+    assert_null(rt_session_output(session, "v"));
+}
+
+/* Plans of sizes that were not used for long are freed, and made again when they are needed. */
+static void many_counts_need_little_memory(void **state)
+{
+    enum { SIZE = 300 };
+    static float x[SIZE];
+    scratch *t = *state;
+    start(t, chosen);
+    for (int round = 0; round < 2; round++)
+        for (int n = 0; n < SIZE; n++) {
+            for (int i = 0; i < SIZE; i++) x[i] = i < n ? 1 : -1;
+            run_with(t, SIZE, x);
+            expect_floats("s", 1, (float[]){(float)n});
+        }
+}
+
+static void runs_can_be_repeated_and_profiled(void **state)
+{
+    double ms[3];
+    scratch *t = *state;
+    start(t, chosen);
+    run_with(t, 4, (float[]){1, -1, 3, 5});
+    assert_int_equal(rt_session_time(session, 1, 3, t->d, ms), AMPC_OK);
+    expect_floats("v", 3, (float[]){1, 3, 5});
+    expect_floats("z", 2, (float[]){-1, 3});
+}
+
+/* Without data, sizes are at their bounds, which limits the memory. */
+static void plans_have_bounds(void **state)
+{
+    const rt_plan *p;
+    rt_memory memory;
+    scratch *t = *state;
+    load(t, chosen);
+    int64_t sizes[] = {16, -1, -1};
+    const rt_session_options o = {.threads = 1, .symbol_sizes = sizes, .plan_only = true};
+    assert_int_equal(open_with(t, &o), AMPC_OK);
+    assert_int_equal(rt_session_plan(session, "g", NULL, 0, NULL, t->d, &p), AMPC_OK);
+    int64_t bytes = 0;
+    for (int part = 0; part < 3; part++, p = p->next_part) {
+        assert_non_null(p);
+        assert_int_equal(p->part, part);
+        assert_int_equal(p->sizes[1], part > 0 ? 16 : -1);
+        assert_int_equal(p->sizes[2], part > 1 ? 16 : -1);
+        bytes += p->arena_bytes;
+    }
+    assert_null(p);
+    assert_int_equal(rt_session_memory(session, "g", NULL, 0, t->d, &memory), AMPC_OK);
+    assert_int_equal(memory.arena, bytes);
+}
+
+/* ---- refusals ---- */
+
+static void sizes_cannot_be_bound(void **state)
+{
+    scratch *t = *state;
+    load(t, chosen);
+    int64_t sizes[] = {16, 3, -1};
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .symbol_sizes = sizes}), AMPC_USAGE);
+    assert_non_null(strstr(diag_first_error(t->d), "dimension 'K' cannot be bound, because it depends on data"));
+}
+
+static const char counted[] = "graph @g(@x : f32[4], @n : i64[]) {\nforward:\n"
+                              "  %t = trim @x, @n {size=[K]} : f32[K]\n  %y = neg %t : f32[K]\n"
+                              "  output \"y\" = %y\n  output \"t\" = %t\n}\n";
+
+static ampc_status run_counted(scratch *t, int64_t n)
+{
+    const rt_tensor in[] = {vector("x", IR_f32, 4, (float[]){1, 2, 3, 4}), {.name = "n", .dtype = IR_i64, .data = &n}};
+    return rt_session_run(session, "g", in, 2, t->d);
+}
+
+static void counts_are_checked(void **state)
+{
+    scratch *t = *state;
+    start(t, counted);
+    assert_int_equal(run_counted(t, 2), AMPC_OK);
+    expect_floats("y", 2, (float[]){-1, -2});
+    expect_floats("t", 2, (float[]){1, 2});
+    assert_int_equal(run_counted(t, 4), AMPC_OK);
+    expect_floats("t", 4, (float[]){1, 2, 3, 4});
+    assert_int_equal(run_counted(t, 0), AMPC_OK);
+    expect_floats("y", 0, NULL);
+    static const struct {
+        int64_t n;
+        const char *message;
+    } wrong[] = {{-1, "the size of its result would be -1"},
+                 {5, "the size of its result would be 5, but at most 4 is possible"},
+                 {INT64_MAX, "the size of its result would be 9223372036854775807"},
+                 {INT64_MIN, "the size of its result would be -9223372036854775808"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        diag_clear(t->d);
+        assert_int_equal(run_counted(t, wrong[i].n), AMPC_REJECTED);
+        if (!strstr(diag_first_error(t->d), wrong[i].message)) fail_msg("%s", diag_first_error(t->d));
+        assert_int_equal(rt_session_output_count(session), 0);
+    }
+    diag_clear(t->d);
+    assert_int_equal(run_counted(t, 1), AMPC_OK);
+    expect_floats("t", 1, (float[]){1});
+}
+
+static void invalid_graphs_are_rejected(void **state)
+{
+    static const struct {
+        const char *body, *message;
+    } rows[] = {
+        {"  %t = trim @x, @n {size=[3]} : f32[3]\n", "size must be a symbol"},
+        {"  %t = trim @x, @n {size=[2*K]} : f32[2*K]\n", "size must be a symbol"},
+        {"  %t = trim @x, @n {size=[N]} : f32[N]\n", "its symbol is the size of an input"},
+        {"  %t = trim @x, @n {size=[K]} : f32[K]\n  %m = neg @n : i64[]\n  %u = trim @x, %m {size=[K]} : f32[K]\n",
+         "another trim sets its symbol to another number"},
+        {"  %k = dims {value=[K]} : i64[1]\n  %m = reshape %k {shape=[]} : i64[]\n"
+         "  %t = trim @x, %m {size=[K]} : f32[K]\n",
+         "the size depends on itself"},
+        {"  %t = trim @n, @n {size=[K]} : i64[]\n", "x must have at least 1 dimensions"},
+        {"  %t = trim @x, @x {size=[K]} : f32[K]\n", "count"},
+        {"  %t = trim @x, @n {size=[K]} : f32[K]\n  store @s, @n\n",
+         "a graph with a size that depends on data cannot store"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[1024];
+        scratch *t = *state;
+        ir_module *m = NULL;
+        snprintf(text, sizeof text,
+                 "ampc-ir 1\nstate @s : i64[] = 0\ngraph @g(@x : f32[N], @n : i64[]) {\nforward:\n%s"
+                 "  output \"y\" = %%t\n}\n",
+                 rows[i].body);
+        diag_clear(t->d);
+        ampc_status status = ir_parse(text, strlen(text), "m.ir", t->d, &m);
+        if (status == AMPC_OK) status = ir_verify(m, t->d);
+        assert_int_equal(status, AMPC_REJECTED);
+        if (!strstr(diag_first_error(t->d), rows[i].message)) fail_msg("%d: %s", (int)i, diag_first_error(t->d));
+        ir_module_free(m);
+    }
+}
+
+static void training_is_refused(void **state)
+{
+    static const char text[] = "ampc-ir 2\ngraph @forward(@x : f32[4], @n : i64[]) as forward {\nforward:\n"
+                               "  %t = trim @x, @n {size=[K]} : f32[K] !NonZero \"find\"\n"
+                               "  %y = reduce_sum %t {axes=[0], keepdims=false} : f32[]\n"
+                               "  output \"y\" = %y as loss\n}\n";
+    scratch *t = *state;
+    assert_int_equal(ir_parse(text, sizeof text - 1, "m.ir", t->d, &module), AMPC_OK);
+    const compile_options o = compile_options_default();
+    assert_int_equal(test_compile(module, &o, t->d), AMPC_UNSUPPORTED);
+    assert_non_null(strstr(diag_first_error(t->d), "node 'find' (NonZero): error: cannot be trained: the size of its "
+                                                   "result depends on data"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(counts_differ_between_runs),
+        TEST(outputs_are_in_graph_order),
+        TEST(selections_compute_only_their_parts),
+        TEST(many_counts_need_little_memory),
+        TEST(runs_can_be_repeated_and_profiled),
+        TEST(plans_have_bounds),
+        TEST(sizes_cannot_be_bound),
+        TEST(counts_are_checked),
+        TEST(invalid_graphs_are_rejected),
+        TEST(training_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
