@@ -2,7 +2,8 @@
  *
  * A node runs in the last of the parts that define its operands and the symbols in its types and attributes; a trim
  * runs in the part after its operands. Nodes need not follow the trim that sets their symbols, so the parts are raised
- * until none changes. */
+ * until none changes. What depends on storage alone then moves to the first part that reads it, where plans can hoist
+ * it and fuse it with its readers. */
 #include "ir/parts.h"
 #include "ir/dim_table.h"
 
@@ -111,6 +112,44 @@ static bool raise_parts(const ir_graph *g, ir_parts *p)
     return changed;
 }
 
+/* ---- nodes that depend on storage alone ---- */
+
+/* The last part in which the results of n are available to all nodes that read them. */
+static int last_possible_part(const ir_parts *p, const ir_node *n)
+{
+    int part = IR_MAX_PARTS;
+    for (int i = 0; i < n->n_out; i++)
+        for (const ir_use *u = n->out[i]->first_use; u; u = u->next) {
+            const int read = p->of_node[u->user->id] - (ir_op_has(u->user->op, IR_SIZES) ? 1 : 0);
+            if (read < part) part = read;
+        }
+    return part;
+}
+
+enum { INVARIANT = -1 }; /* part of a node that depends on storage alone, until it is known */
+
+static bool is_invariant(const ir_parts *p, const ir_node *n)
+{
+    if (p->of_node[n->id] != 0 || !ir_op_has(n->op, IR_PURE)) return false;
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || v->kind == IR_VALUE_STORAGE) continue;
+        if (!ir_def(v) || p->of_node[ir_def(v)->id] != INVARIANT) return false;
+    }
+    return true;
+}
+
+static void move_invariants(const ir_graph *g, ir_parts *p)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (is_invariant(p, n)) p->of_node[n->id] = INVARIANT;
+    for (const ir_node *n = g->last; n; n = n->prev) {
+        if (p->of_node[n->id] != INVARIANT) continue;
+        const int part = last_possible_part(p, n);
+        p->of_node[n->id] = part < IR_MAX_PARTS ? part : 0;
+    }
+}
+
 /* Sets trim_of; trims of one symbol must read one number. */
 static const char *find_trims(const ir_graph *g, ir_parts *p, const ir_node **where)
 {
@@ -150,5 +189,7 @@ const char *ir_parts_find(const ir_graph *g, ir_parts *p, const ir_node **where)
     while (raise_parts(g, p) && p->count <= IR_MAX_PARTS) continue;
     *where = g->first;
     while (*where && p->of_node[(*where)->id] < IR_MAX_PARTS) *where = (*where)->next;
-    return *where ? "the size depends on itself, or on too many other sizes that depend on data" : NULL;
+    if (*where) return "the size depends on itself, or on too many other sizes that depend on data";
+    move_invariants(g, p);
+    return NULL;
 }

@@ -65,6 +65,12 @@ void emit_none(emitter *e, const ir_node *n)
     emit_refuse(e, n, "'%s' is a training op, which ONNX cannot express%s", ir_op_get(n->op)->name, hint);
 }
 
+void emit_sized(emitter *e, const ir_node *n)
+{
+    emit_refuse(e, n, "'%s' cannot be exported: convert the model file, which keeps the operator",
+                ir_op_get(n->op)->name);
+}
+
 /* The operator that the model had, if it is another name of the usual one. */
 static const char *operator_of(const emitter *e, const ir_node *n)
 {

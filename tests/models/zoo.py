@@ -9,6 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 import torchvision.models as tv
+import torchvision.ops as tv_ops
 import transformers as hf
 from torch import nn
 from torch._higher_order_ops.scan import scan
@@ -771,3 +772,91 @@ class Greedy(nn.Module):
 @model
 def greedy():
     return Greedy(), (torch.randn(3, 8),)
+
+
+class Pyramid(nn.Module):
+    """Two scales of features, 4 and 8 times smaller than the image."""
+
+    def __init__(self, channels=12):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, 2, 1), nn.BatchNorm2d(channels), nn.ReLU(),
+                                  nn.Conv2d(channels, channels, 3, 2, 1), nn.BatchNorm2d(channels), nn.ReLU())
+        self.down = nn.Sequential(nn.Conv2d(channels, channels, 3, 2, 1), nn.BatchNorm2d(channels), nn.ReLU())
+
+    def forward(self, x):
+        fine = self.stem(x)
+        return fine, self.down(fine)
+
+
+class Boxes(nn.Module):
+    """Scores and boxes (x, y, x, y) for one anchor at each position of both scales."""
+
+    def __init__(self, channels, classes, size):
+        super().__init__()
+        self.scores = nn.Conv2d(channels, classes, 3, padding=1)
+        self.offsets = nn.Conv2d(channels, 4, 3, padding=1)
+        anchors = []
+        for stride in 4, 8:
+            at = (torch.arange(size // stride) + 0.5) * stride
+            y, x = torch.meshgrid(at, at, indexing="ij")
+            anchors.append(torch.stack([x, y, torch.full_like(x, 3.0 * stride), torch.full_like(x, 3.0 * stride)], -1))
+        self.register_buffer("anchors", torch.cat([a.reshape(-1, 4) for a in anchors]))
+
+    def forward(self, features):
+        scores = torch.cat([self.scores(f).flatten(2) for f in features], 2).transpose(1, 2)
+        offsets = torch.cat([self.offsets(f).flatten(2) for f in features], 2).transpose(1, 2)
+        centers = self.anchors[:, :2] + offsets[..., :2] * self.anchors[:, 2:]
+        sizes = self.anchors[:, 2:] * torch.exp(offsets[..., 2:].clamp(max=2))
+        return scores, torch.cat([centers - sizes / 2, centers + sizes / 2], -1)
+
+
+class Detector(nn.Module):
+    """One stage: the best class of each box, non-maximum suppression within classes, boxes above a score."""
+
+    def __init__(self, size=64, classes=4):
+        super().__init__()
+        self.pyramid, self.head, self.size = Pyramid(), Boxes(12, classes, size), size
+
+    def forward(self, image):
+        scores, boxes = self.head(self.pyramid(image))
+        best, label = scores[0].sigmoid().max(-1)
+        found = torch.nonzero(best > 0.5)[:, 0]
+        best, label, boxes = best[found], label[found], boxes[0][found].clamp(0, self.size)
+        kept = tv_ops.nms(boxes + label[:, None] * (2.0 * self.size), best, 0.4)[:50]
+        return boxes[kept], best[kept], label[kept]
+
+
+class TwoStages(nn.Module):
+    """The best boxes of any class, what is left of them after non-maximum suppression, features of these regions,
+    classes and boxes from them, and non-maximum suppression again for each class."""
+
+    def __init__(self, size=64, classes=3):
+        super().__init__()
+        self.pyramid, self.proposals, self.size = Pyramid(), Boxes(12, 1, size), size
+        self.hidden = nn.Sequential(nn.Linear(12 * 9, 48), nn.ReLU())
+        self.scores, self.offsets, self.classes = nn.Linear(48, classes), nn.Linear(48, 4), classes
+
+    def forward(self, image):
+        features = self.pyramid(image)
+        scores, boxes = self.proposals(features)
+        best, at = scores[0, :, 0].topk(100)
+        boxes = boxes[0][at].clamp(0, self.size)
+        boxes = boxes[tv_ops.nms(boxes, best, 0.6)]
+        regions = tv_ops.roi_align(features[0], [boxes], (3, 3), 0.25, 2, True)
+        hidden = self.hidden(regions.flatten(1))
+        boxes = boxes + self.offsets(hidden)
+        scores = self.scores(hidden).sigmoid()
+        found = torch.nonzero(scores > 0.5)
+        kept_boxes, kept_scores, label = boxes[found[:, 0]], scores[found[:, 0], found[:, 1]], found[:, 1]
+        kept = tv_ops.nms(kept_boxes + label[:, None] * (4.0 * self.size), kept_scores, 0.5)
+        return kept_boxes[kept], kept_scores[kept], label[kept]
+
+
+@model
+def detector():
+    return Detector(), (image(batch=1),)
+
+
+@model
+def detector_two_stages():
+    return TwoStages(), (image(batch=1),)

@@ -137,6 +137,38 @@ static void plans_have_bounds(void **state)
     assert_int_equal(memory.arena, bytes);
 }
 
+static const char counted[] = "graph @g(@x : f32[4], @n : i64[]) {\nforward:\n"
+                              "  %t = trim @x, @n {size=[K]} : f32[K]\n  %y = neg %t : f32[K]\n"
+                              "  output \"y\" = %y\n  output \"t\" = %t\n}\n";
+
+static ampc_status run_counted(scratch *t, int64_t n)
+{
+    const rt_tensor in[] = {vector("x", IR_f32, 4, (float[]){1, 2, 3, 4}), {.name = "n", .dtype = IR_i64, .data = &n}};
+    return rt_session_run(session, "g", in, 2, t->d);
+}
+
+/* The cast of @w runs where it is read, once. */
+static void weights_are_prepared_where_they_are_read(void **state)
+{
+    static const char text[] = "param @w : f32[4] = [1, 2, 3, 4]\nconst @c : i64[] = 2\n"
+                               "graph @g(@x : f32[4], @n : i64[]) {\nforward:\n"
+                               "  %h = cast @w {to=f16} : f16[4]\n  %r = add @c, @c : i64[]\n"
+                               "  %t = trim @x, @n {size=[K]} : f32[K]\n  %i = iota {size=[K]} : i64[K]\n"
+                               "  %u = gather %h, %i : f16[K]\n  %s = trim @x, %r {size=[L]} : f32[L]\n"
+                               "  output \"u\" = %u\n  output \"t\" = %t\n  output \"s\" = %s\n}\n";
+    const rt_plan *p;
+    scratch *t = *state;
+    load(t, text);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .no_fuse = true}), AMPC_OK);
+    assert_int_equal(run_counted(t, 2), AMPC_OK);
+    expect_floats("t", 2, (float[]){1, 2});
+    expect_floats("s", 4, (float[]){1, 2, 3, 4});
+    assert_int_equal(rt_session_plan(session, "g", NULL, 0, NULL, t->d, &p), AMPC_OK);
+    assert_int_equal(p->n_steps, 1); /* %r, which a trim reads after the part */
+    assert_int_equal(p->next_part->n_steps, 3);
+    assert_null(p->next_part->next_part);
+}
+
 /* ---- refusals ---- */
 
 static void sizes_cannot_be_bound(void **state)
@@ -146,16 +178,6 @@ static void sizes_cannot_be_bound(void **state)
     int64_t sizes[] = {16, 3, -1};
     assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .symbol_sizes = sizes}), AMPC_USAGE);
     assert_non_null(strstr(diag_first_error(t->d), "dimension 'K' cannot be bound, because it depends on data"));
-}
-
-static const char counted[] = "graph @g(@x : f32[4], @n : i64[]) {\nforward:\n"
-                              "  %t = trim @x, @n {size=[K]} : f32[K]\n  %y = neg %t : f32[K]\n"
-                              "  output \"y\" = %y\n  output \"t\" = %t\n}\n";
-
-static ampc_status run_counted(scratch *t, int64_t n)
-{
-    const rt_tensor in[] = {vector("x", IR_f32, 4, (float[]){1, 2, 3, 4}), {.name = "n", .dtype = IR_i64, .data = &n}};
-    return rt_session_run(session, "g", in, 2, t->d);
 }
 
 static void counts_are_checked(void **state)
@@ -245,6 +267,7 @@ int main(void)
         TEST(many_counts_need_little_memory),
         TEST(runs_can_be_repeated_and_profiled),
         TEST(plans_have_bounds),
+        TEST(weights_are_prepared_where_they_are_read),
         TEST(sizes_cannot_be_bound),
         TEST(counts_are_checked),
         TEST(invalid_graphs_are_rejected),
