@@ -36,6 +36,50 @@ static size_t symbol_of(const ir_dim_table *t, ir_dim d)
 
 size_t ir_trim_symbol(const ir_node *trim) { return symbol_of(trim->graph->module->dims, size_of(trim)); }
 
+static bool dim_has_symbol(const ir_dim_table *t, ir_dim d, size_t symbol)
+{
+    if (!ir_dim_is_symbolic(d)) return false;
+    const expression *e = ir_dim_expression(t, d);
+    for (int i = 0; i < e->count; i++)
+        for (uint32_t j = 0; j < e->terms[i].degree; j++) {
+            const atom *a = &t->atoms.items[e->terms[i].atoms[j]];
+            if (a->kind == ATOM_SYMBOL ? a->symbol == symbol : dim_has_symbol(t, a->inner, symbol)) return true;
+        }
+    return false;
+}
+
+static bool dims_have_symbol(const ir_node *n, const ir_dim *dims, int count, size_t symbol)
+{
+    for (int i = 0; i < count; i++)
+        if (dim_has_symbol(n->graph->module->dims, dims[i], symbol)) return true;
+    return false;
+}
+
+bool ir_node_has_symbol(const ir_node *n, size_t symbol)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < n->n_out; i++)
+        if (dims_have_symbol(n, n->out[i]->type.dims, n->out[i]->type.rank, symbol)) return true;
+    for (int i = 0; i < info->n_attr; i++)
+        if (info->attr[i].kind == IR_SLOT_DIMS &&
+            dims_have_symbol(n, n->attr[i].list.items, n->attr[i].list.count, symbol))
+            return true;
+    return false;
+}
+
+bool ir_trim_is_needed(const ir_node *n)
+{
+    if (!ir_op_has(n->op, IR_SIZES)) return false;
+    const size_t symbol = ir_trim_symbol(n);
+    bool needed = false;
+    for (const ir_node *other = n->graph->first; other; other = other->next) {
+        if (other == n || !ir_node_has_symbol(other, symbol)) continue;
+        if (ir_op_has(other->op, IR_SIZES) && ir_trim_symbol(other) == symbol) return false;
+        needed = true;
+    }
+    return needed;
+}
+
 /* The first part in which d can be evaluated. Expressions are nested only a few levels deep (dim.c). */
 static int part_of_dim(const ir_dim_table *t, const ir_parts *p, ir_dim d)
 {

@@ -26,5 +26,10 @@ const char *ir_parts_find(const ir_graph *g, ir_parts *p, const ir_node **where)
 int ir_parts_of_value(const ir_parts *p, const ir_value *v);
 /* The symbol that a trim sets. */
 size_t ir_trim_symbol(const ir_node *trim);
+/* Whether a type or attribute of the node has the symbol. */
+bool ir_node_has_symbol(const ir_node *n, size_t symbol);
+/* Whether other nodes have the symbol and no other trim sets it, so that the trim is needed even if its result is
+ * unused: the size of a result may be all that is read of it. False for other ops. */
+bool ir_trim_is_needed(const ir_node *n);
 
 #endif

@@ -1,5 +1,6 @@
 /* pass.c - helpers shared by the passes: scratch arenas, names, option strings, builders, dead node removal. */
 #include "passes/pass.h"
+#include "ir/parts.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static bool is_dead(const ir_node *n)
     if (ir_op_get(n->op)->traits & IR_EFFECT) return false;
     for (int i = 0; i < n->n_out; i++)
         if (ir_value_used(n->out[i])) return false;
-    return true;
+    return !ir_trim_is_needed(n);
 }
 
 /* Goes backwards, so that the users of a node are removed before the node is checked. */

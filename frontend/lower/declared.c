@@ -143,5 +143,13 @@ ir_dim onnx_data_dim(onnx_node *n, int i, int axis)
 {
     const char *usual = arena_printf(n->importer->scratch, "%s_dim%d", n->proto->output[i], axis), *name = usual;
     for (int k = 1; is_symbol(n->dims, name); k++) name = arena_printf(n->importer->scratch, "%s_%d", usual, k);
+    onnx_importer *im = n->importer;
+    if (!im->data_dims) im->data_dims = strmap_new(im->scratch);
+    strmap_put(im->data_dims, name, im);
     return ir_dim_symbol(n->dims, name);
+}
+
+bool onnx_is_data_dim(const onnx_importer *im, const char *name)
+{
+    return im->data_dims && strmap_get(im->data_dims, name);
 }

@@ -3,6 +3,7 @@
  * Each node is lowered to IR nodes, whose types are inferred and whose values are folded immediately, because the
  * next node may need a shape that they compute. */
 #include "frontend/lower/lower.h"
+#include "ir/parts.h"
 
 #include <string.h>
 
@@ -271,7 +272,7 @@ void onnx_remove_unread(ir_graph *g)
 {
     for (ir_node *n = g->last, *before; n; n = before) {
         before = n->prev;
-        bool read = !(ir_op_get(n->op)->traits & IR_PURE);
+        bool read = !(ir_op_get(n->op)->traits & IR_PURE) || ir_trim_is_needed(n);
         for (int i = 0; i < n->n_out; i++) read |= ir_value_used(n->out[i]);
         if (!read) ir_node_remove(n);
     }

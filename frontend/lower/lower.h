@@ -123,6 +123,7 @@ typedef struct onnx_importer {
     const struct wire_field *node_fields;
     const Onnx__GraphProto *declared_of; /* the graph whose declared types `declared` indexes by name */
     strmap *declared;
+    strmap *data_dims; /* the names of symbols for sizes that depend on data; NULL: none */
 } onnx_importer;
 
 struct onnx_node {
@@ -211,8 +212,8 @@ int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise);
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since);
 /* Whether no element is symbolic; reports the first that is. */
 bool onnx_numeric(onnx_node *n, onnx_list list, const char *what);
-/* How to bind a symbol of d, for messages: "--dim N=16". */
-const char *onnx_dim_option(const onnx_node *n, ir_dim d);
+/* How to bind a symbol of d, for messages: "bind it, for example --dim N=16". `what`: "it", "a size". */
+const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what);
 /* A dimension as a number; reports a symbolic one and returns 1. */
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what);
 
@@ -300,6 +301,8 @@ void onnx_check_declared(onnx_importer *im, const onnx_scope *scope, Onnx__Value
 ir_dim onnx_unknown_dim(onnx_node *n, int i, int axis);
 /* A symbol that no other value has, for axis `axis` of result i, whose size depends on data. */
 ir_dim onnx_data_dim(onnx_node *n, int i, int axis);
+/* Whether the symbol was made by onnx_data_dim, so that it cannot be bound. */
+bool onnx_is_data_dim(const onnx_importer *im, const char *name);
 
 /* ---- input_rank.c ---------------------------------------------------------------------------- */
 

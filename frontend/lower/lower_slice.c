@@ -61,8 +61,9 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
         if (stride < -FAR) stride = -FAR;
         const range r = resolve(n->dims, x->dims[axis], starts.items[i], ends.items[i], stride);
         if (r.start == IR_DIM_NONE || r.size == IR_DIM_NONE)
-            onnx_refuse(n, "the range on axis %d of %s is too complex: bind its size, for example %s", axis,
-                        ir_type_print(n->importer->module, x, n->importer->scratch), onnx_dim_option(n, x->dims[axis]));
+            onnx_refuse(n, "the range on axis %d of %s is too complex: %s", axis,
+                        ir_type_print(n->importer->module, x, n->importer->scratch),
+                        onnx_bind_hint(n, x->dims[axis], "its size"));
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
         unchanged &= r.size == x->dims[axis] && r.step == 1;
     }

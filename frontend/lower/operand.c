@@ -27,7 +27,8 @@ static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
 /* A value that depends on sizes may become known once they are. */
 static const char *sizes_hint(const onnx_node *n)
 {
-    const size_t count = ir_dim_symbol_count(n->dims);
+    size_t count = ir_dim_symbol_count(n->dims);
+    while (count > 0 && onnx_is_data_dim(n->importer, ir_dim_symbol_name(n->dims, count - 1))) count--;
     if (count == 0) return "";
     const char *name = ir_dim_symbol_name(n->dims, count - 1);
     return arena_printf(n->importer->scratch, "; if it depends on sizes, bind them, for example --dim %s=16", name);
@@ -117,14 +118,18 @@ onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since)
     return onnx_const_list(n, i);
 }
 
-const char *onnx_dim_option(const onnx_node *n, ir_dim d)
+const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what)
 {
     const size_t count = ir_dim_symbol_count(n->dims);
-    int64_t *sizes = arena_array(n->importer->scratch, count + 1, sizeof *sizes), value;
+    arena *a = n->importer->scratch;
+    int64_t *sizes = arena_array(a, count + 1, sizeof *sizes), value;
     size_t symbol = SIZE_MAX;
     for (size_t i = 0; i < count; i++) sizes[i] = -1;
-    if (!ir_dim_is_symbolic(d) || ir_dim_eval(n->dims, d, sizes, &value, &symbol) || symbol == SIZE_MAX) return "--dim";
-    return arena_printf(n->importer->scratch, "--dim %s=16", ir_dim_symbol_name(n->dims, symbol));
+    if (!ir_dim_is_symbolic(d) || ir_dim_eval(n->dims, d, sizes, &value, &symbol) || symbol == SIZE_MAX)
+        return arena_printf(a, "bind %s, for example --dim", what);
+    const char *name = ir_dim_symbol_name(n->dims, symbol);
+    if (onnx_is_data_dim(n->importer, name)) return arena_printf(a, "%s depends on data", what);
+    return arena_printf(a, "bind %s, for example --dim %s=16", what, name);
 }
 
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
@@ -132,8 +137,8 @@ int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
     if (d >= IR_DIM_LOWEST) return d;
     if (d == IR_DIM_NONE) onnx_refuse(n, "%s is not computable, but must be a number", what);
     else
-        onnx_refuse(n, "%s is %s, but must be a number: bind it, for example %s", what,
-                    ir_dim_print(n->dims, d, n->importer->scratch), onnx_dim_option(n, d));
+        onnx_refuse(n, "%s is %s, but must be a number: %s", what, ir_dim_print(n->dims, d, n->importer->scratch),
+                    onnx_bind_hint(n, d, "it"));
     return 1;
 }
 

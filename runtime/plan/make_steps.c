@@ -35,13 +35,39 @@ static bool is_needed(const rt_plan *p, const ir_node *n, const bool *needed)
 static bool is_in_part(const rt_plan *p, const ir_node *n) { return !p->parts || p->parts->of_node[n->id] == p->part; }
 
 /* Sets needed[value id] for each value that a live node reads, of any part. */
-static void find_needed(const rt_plan *p, bool *needed)
+static void mark_operands(const rt_plan *p, bool *needed)
 {
     for (const ir_node *n = p->graph->last; n; n = n->prev) {
         if (!is_needed(p, n, needed)) continue;
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i].value) needed[n->in[i].value->id] = true;
     }
+}
+
+/* Whether a live node has a symbol that depends on data. */
+static bool is_symbol_needed(const rt_plan *p, size_t symbol, const bool *needed)
+{
+    for (const ir_node *n = p->graph->first; n; n = n->next)
+        if (p->parts->of_node[n->id] > 0 && is_needed(p, n, needed) && ir_node_has_symbol(n, symbol)) return true;
+    return false;
+}
+
+/* Marks the results of trims whose symbols live nodes have; whether any was not marked. */
+static bool mark_trims(const rt_plan *p, bool *needed)
+{
+    bool marked = false;
+    for (size_t i = 0; p->parts && i < p->n_symbols; i++) {
+        const ir_node *trim = p->parts->trim_of[i];
+        if (!trim || needed[trim->out[0]->id] || !is_symbol_needed(p, i, needed)) continue;
+        marked = needed[trim->out[0]->id] = true;
+    }
+    return marked;
+}
+
+static void find_needed(const rt_plan *p, bool *needed)
+{
+    do mark_operands(p, needed);
+    while (mark_trims(p, needed));
 }
 
 static bool is_live(const rt_plan *p, const ir_node *n, const bool *needed)

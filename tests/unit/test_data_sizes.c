@@ -169,6 +169,26 @@ static void weights_are_prepared_where_they_are_read(void **state)
     assert_null(p->next_part->next_part);
 }
 
+/* A trim whose result is unused is kept if its size is read; of several that set the symbol, one. */
+static void sizes_are_computed_without_the_rows(void **state)
+{
+    static const char text[] = "ampc-ir 2\ngraph @g(@x : f32[N]) {\nforward:\n"
+                               "  %k = dims {value=[K]} : i64[1]\n  %p, %n = nonzero @x : i64[N,1], i64[]\n"
+                               "  %t = trim %p, %n {size=[K]} : i64[K,1]\n  %u = trim @x, %n {size=[K]} : f32[K]\n"
+                               "  %q, %m = nonzero @x : i64[N,1], i64[]\n  %v = trim %q, %m {size=[L]} : i64[L,1]\n"
+                               "  output \"k\" = %k\n}\n";
+    const compile_options o = compile_options_default();
+    scratch *t = *state;
+    assert_int_equal(ir_parse(text, sizeof text - 1, "m.ir", t->d, &module), AMPC_OK);
+    assert_int_equal(test_compile(module, &o, t->d), AMPC_OK);
+    int trims = 0;
+    for (const ir_node *n = ir_graph_find(module, "g")->first; n; n = n->next) trims += ir_op_has(n->op, IR_SIZES);
+    assert_int_equal(trims, 1);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1}), AMPC_OK);
+    run_with(t, 4, (float[]){1, -1, 0, 5});
+    expect_integers("k", 1, (int64_t[]){3});
+}
+
 /* ---- refusals ---- */
 
 static void sizes_cannot_be_bound(void **state)
@@ -268,6 +288,7 @@ int main(void)
         TEST(runs_can_be_repeated_and_profiled),
         TEST(plans_have_bounds),
         TEST(weights_are_prepared_where_they_are_read),
+        TEST(sizes_are_computed_without_the_rows),
         TEST(sizes_cannot_be_bound),
         TEST(counts_are_checked),
         TEST(invalid_graphs_are_rejected),
