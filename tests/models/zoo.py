@@ -820,9 +820,9 @@ class Detector(nn.Module):
     def forward(self, image):
         scores, boxes = self.head(self.pyramid(image))
         best, label = scores[0].sigmoid().max(-1)
-        found = torch.nonzero(best > 0.5)[:, 0]
+        found = torch.nonzero(best > 0.53)[:, 0]
         best, label, boxes = best[found], label[found], boxes[0][found].clamp(0, self.size)
-        kept = tv_ops.nms(boxes + label[:, None] * (2.0 * self.size), best, 0.4)[:50]
+        kept = tv_ops.nms(boxes + label[:, None] * (2.0 * self.size), best, 0.2)[:50]
         return boxes[kept], best[kept], label[kept]
 
 

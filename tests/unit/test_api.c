@@ -369,6 +369,43 @@ static void test_placement(void **state)
     ampc_context_free(c);
 }
 
+/* A detector: the number of boxes is known after the run, and differs between images. */
+static void test_sizes_of_results(void **state)
+{
+    static float pixels[3 * 64 * 64];
+    static const int64_t dims[] = {1, 3, 64, 64};
+    const ampc_compile_options o = {.struct_size = sizeof o, .amp = "O0"};
+    ampc_context *c = NULL;
+    ampc_module *m = NULL;
+    ampc_session *s = NULL;
+    ampc_tensor *image, *boxes, *scores;
+    int64_t counts[3];
+    (void)state;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, AMPC_SOURCE_DIR "/tests/models/zoo/detector.onnx", NULL, 0, &m));
+    OK(c, ampc_module_compile(m, &o));
+    OK(c, ampc_session_open(m, &one_thread, &s));
+    for (int run = 0; run < 3; run++) { /* the same image again in the last run */
+        for (int i = 0; i < 3 * 64 * 64; i++) pixels[i] = run == 1 ? (float)(i * 37 % 19) / 2 - 4 : 0;
+        OK(c, ampc_tensor_create(c, "x0", AMPC_F32, 4, dims, pixels, &image));
+        OK(c, ampc_session_run(s, "infer", &image, 1));
+        OK(c, ampc_session_get(s, "output/177", &boxes));
+        OK(c, ampc_session_get(s, "output/178", &scores));
+        counts[run] = ampc_tensor_dims(scores)[0];
+        assert_int_equal(ampc_tensor_rank(boxes), 2);
+        assert_int_equal(ampc_tensor_dims(boxes)[0], counts[run]);
+        assert_int_equal(ampc_tensor_bytes(boxes), 16 * counts[run]);
+        ampc_tensor_free(boxes);
+        ampc_tensor_free(scores);
+        ampc_tensor_free(image);
+    }
+    assert_int_equal(counts[0], counts[2]);
+    assert_int_not_equal(counts[0], counts[1]);
+    ampc_session_free(s);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +419,7 @@ int main(void)
         SCRATCH_TEST(test_token_labels),
         SCRATCH_TEST(test_export),
         cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_sizes_of_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
