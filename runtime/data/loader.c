@@ -236,6 +236,7 @@ static const struct {
     {IR_OP_scatter_nd, IR_IN(scatter_nd, indices), IR_IN(scatter_nd, x), BY_TUPLE},
     {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
     {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
+    {IR_OP_recurrent, IR_IN(recurrent, lengths), IR_IN(recurrent, x), 0},
 };
 
 static int64_t smaller_bound(int64_t a, int64_t b)

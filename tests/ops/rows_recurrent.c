@@ -390,7 +390,33 @@ static void recurrent_grad(const ops_row *row, ir_dtype t)
     }
 }
 
+/* Lengths beyond the number of steps, and negative ones. */
+static void bad_lengths(const ops_row *row, ir_dtype t)
+{
+    static const network small = {RNN, LENGTHS, 3, 2, 4, NULL, NULL, NULL};
+    static const double bad[] = {4, -1};
+    now = &small;
+    for (int i = 0; i < 2; i++) {
+        ops_case c;
+        const int64_t states[] = {3, 2, 4};
+        case_begin(&c, row->op);
+        case_in(&c, t, 3, states, -1, 1);
+        case_in(&c, t, 2, (int64_t[]){4, 4}, -1, 1);
+        case_absent(&c);
+        common_operands(&c, t, states);
+        set_attributes(&c);
+        case_out(&c, t, 3, states);
+        for (int k = 0; k < 4; k++) case_out(&c, IR_NO_DTYPE, 0, NULL);
+        c.x[6][0] = 3, c.x[6][1] = 0;
+        assert_int_equal(case_run(&c), AMPC_OK);
+        c.x[6][1] = bad[i];
+        assert_int_equal(case_run(&c), AMPC_REJECTED);
+        case_end(&c);
+    }
+}
+
 const ops_row recurrent_rows[] = {
+    {IR_OP_recurrent, "F", bad_lengths, 0, 0, NULL, 0, 0},
     {IR_OP_recurrent, "F", recurrent, 0, 0, NULL, 0, 0},
     {IR_OP_recurrent_grad, "F", recurrent_grad, 0, 0, NULL, 0, 0},
     {0, NULL, NULL, 0, 0, NULL, 0, 0},

@@ -44,6 +44,8 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, TENSOR_FLOATS("column", "2,1", 1, 2));
     model_tensor(&m, TENSOR_FLOATS("square", "2,2", 1, 2, 3, 4));
     model_tensor(&m, TENSOR_FLOATS("ends", "2", -1, 1));
+    model_tensor(&m, TENSOR_FLOATS("inward", "1,1,2", 0.5F, 1));
+    model_tensor(&m, TENSOR_FLOATS("again", "1,1,1", 0.5F));
     model_add(&m, n);
     model_output(&m, "y", 0, NULL);
     return model_finish(&m);
@@ -248,6 +250,8 @@ static const form forms[] = {
     {18, "N,4,4", "Col2Im", "x,three_three,twos", "", ": f32[N,1,3,3]"},
     {9, "N", "OneHot", "x,three,ends", "", ": f32[N,3]"},
     {26, "2,3", "BitCast", "x", "to=6", "bit_cast @x {to=i32} : i32[2,3]"},
+    {7, "3,N,2", "RNN", "x,inward,again", "direction='reverse' clip=2.0f", "cell=\"rnn\", reverse=true"},
+    {14, "N,3,2", "RNN", "x,inward,again", "layout=1", "transpose %reshape.2 {perm=[1,0,2,3]} : f32[N,3,1,1]"},
 };
 /* clang-format on */
 
@@ -407,6 +411,20 @@ static const refusal refusals[] = {
     {{12, "3,2", "Einsum", "x", "equation='ij->j-'", "malformed at '-'"}, AMPC_REJECTED},
     {{12, "3,2", "Einsum", "x", "equation='...->i'", "no ellipsis"}, AMPC_REJECTED},
     {{12, "3,2", "Einsum", "x", "", "attribute 'equation' is missing"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "direction='up'", "direction"}, AMPC_REJECTED},
+    {{13, "3,2,2", "RNN", "x,inward,again", "layout=1", "unknown attribute 'layout'"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "layout=2", "layout is 2, not 0 or 1"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "clip=0.0f", "clip is 0, not above 0"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "hidden_size=2", "hidden_size is 2, but R has another"}, AMPC_REJECTED},
+    {{14, "3,2", "RNN", "x,inward,again", "", "X has 2 dimensions, not 3"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,w", "", "R has 2 dimensions, not 3"}, AMPC_REJECTED},
+    {{14, "3,2,5", "RNN", "x,inward,again", "", "W must be f32[1,1,5], is f32[1,1,2]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "GRU", "x,inward,again", "", "W must be f32[1,3,2], is f32[1,1,2]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "direction='bidirectional'", "W must be f32[2,1,2]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again,again", "", "B must be f32[1,2], is f32[1,1,1]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again,,three", "", "sequence_lens must be i64[2], is i64[1]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again,,,again", "", "initial_h must be f32[1,2,1]"}, AMPC_REJECTED},
+    {{14, "3,2,2", "RNN", "x,inward,again", "input_forget=1", "unknown attribute 'input_forget'"}, AMPC_REJECTED},
     {{13, "2,3", "Nonsense", "x", "", "operator Nonsense is not supported (1 node)"}, AMPC_UNSUPPORTED},
 };
 /* clang-format on */
