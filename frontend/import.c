@@ -41,6 +41,8 @@ static const strmap *composites_kept(const onnx_importer *im)
 
 static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
 static const onnx_row custom_row = {.op = "", .lower = onnx_lower_custom};
+static const onnx_row function_row = {
+    .op = "function", .max_in = ONNX_ANY, .max_out = ONNX_ANY, .lower = onnx_lower_function, .sequences = true};
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -139,6 +141,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.rows = rows_by_operator(scratch);
     im.opaque = &opaque_row;
     im.custom = &custom_row;
+    im.function = &function_row;
     return import_model(&im);
 }
 

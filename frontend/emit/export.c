@@ -340,8 +340,29 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
     return AMPC_OK;
 }
 
+static bool is_training_form(const Onnx__NodeProto *n)
+{
+    const inference_form *form = form_of(n);
+    bool training = form && (n->n_input > form->operands || n->n_output > form->results);
+    for (size_t i = 0; form && form->attribute && i < n->n_attribute; i++)
+        training |= strcmp(n->attribute[i]->name, form->attribute) == 0 && n->attribute[i]->i != 0;
+    return training;
+}
+
+/* Functions are copied unchanged. */
+static ampc_status check_function(exporter *e, const Onnx__FunctionProto *f)
+{
+    for (size_t i = 0; i < f->n_node; i++)
+        if (is_training_form(f->node[i]))
+            return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path),
+                              "function %s has %s in training form, which an export for inference cannot change",
+                              f->name, f->node[i]->op_type);
+    return AMPC_OK;
+}
+
 static ampc_status put_model(exporter *e, rope *out)
 {
+    for (size_t i = 0; i < e->file->model->n_functions; i++) TRY(check_function(e, e->file->model->functions[i]));
     const Onnx__ModelProto *m = e->file->model;
     wire_field in = {.value = e->file->bytes.data, .end = e->file->bytes.data + e->file->bytes.size};
     for (wire_field f; wire_next_field(&in, &f);) {

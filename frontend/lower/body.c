@@ -8,14 +8,6 @@
 
 enum { MAX_PATH = 256 };
 
-bool onnx_charge(onnx_node *n, int64_t nodes)
-{
-    n->importer->inlined += nodes;
-    if (n->importer->inlined <= ONNX_MAX_INLINED) return true;
-    onnx_refuse(n, "the bodies of functions, loops and branches have more than %d nodes in all", ONNX_MAX_INLINED);
-    return false;
-}
-
 bool onnx_body_open(onnx_node *n, const Onnx__GraphProto *g, onnx_body *b)
 {
     onnx_importer *im = n->importer;

@@ -19,7 +19,7 @@ const custom_op *onnx_custom_of(const onnx_importer *im, const Onnx__NodeProto *
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
 {
     if (!onnx_is_default_domain(p->domain) && onnx_custom_of(im, p)) return im->custom;
-    if (onnx_function_find(im, p)) return &onnx_function_row;
+    if (onnx_function_find(im, p)) return im->function;
     if (!onnx_is_default_domain(p->domain)) return NULL;
     const onnx_row *found = NULL, *row = strmap_get(im->rows, p->op_type);
     for (; row && row->op && strcmp(row->op, p->op_type) == 0; row++)

@@ -142,6 +142,14 @@ void onnx_keep_opaque(onnx_node *n)
     n->row->lower(n);
 }
 
+/* An opaque node has only tensors. */
+static bool reads_sequences(const onnx_node *n)
+{
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) any |= n->in_sequence[i] != NULL;
+    return any;
+}
+
 /* If opaque nodes are allowed, a trial run with discarded messages finds out whether the node can be lowered. During
  * the trial of an If with a known condition, the nodes of its branch are not tried separately: either all of them are
  * lowered or the If becomes opaque. The nodes of a function are tried one by one. */
@@ -149,7 +157,7 @@ static void lower_or_make_opaque(onnx_node *n, ir_node *before)
 {
     onnx_importer *im = n->importer;
     diag *outer = im->diag, *trial = im->trial;
-    if (outer == trial || n->row == im->opaque || n->row == &onnx_function_row) {
+    if (outer == trial || n->row == im->opaque || n->row == im->function) {
         run_handler(n);
         return;
     }
@@ -160,7 +168,7 @@ static void lower_or_make_opaque(onnx_node *n, ir_node *before)
     bool has_messages = n->failed || diag_count(trial, DIAG_WARNING) || diag_count(trial, DIAG_REMARK);
     if (!has_messages) return;
     bool unsupported = diag_status(trial) == AMPC_UNSUPPORTED || reads_symbols(n);
-    if (n->failed && unsupported) n->row = im->opaque;
+    if (n->failed && unsupported && !reads_sequences(n)) n->row = im->opaque;
     undo(n, before);
     run_handler(n);
 }

@@ -112,6 +112,7 @@ typedef struct onnx_importer {
     strmap *rows;               /* operator -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
     const onnx_row *custom;     /* row of custom operators */
+    const onnx_row *function;   /* row of calls of functions */
     const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
     ir_storage *rng;            /* created by the first node that draws random numbers */
     int streams;                /* number of such nodes without a seed so far */
@@ -156,6 +157,9 @@ diag_loc onnx_loc(const onnx_node *n);
 void onnx_fail(onnx_node *n, ampc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define onnx_reject(n, ...) onnx_fail((n), AMPC_REJECTED, __VA_ARGS__)    /* malformed */
 #define onnx_refuse(n, ...) onnx_fail((n), AMPC_UNSUPPORTED, __VA_ARGS__) /* unsupported */
+
+/* Counts work on copies of bodies. False after reporting that it exceeds ONNX_MAX_INLINED. */
+bool onnx_charge(onnx_node *n, int64_t nodes);
 
 /* ---- attribute.c ----------------------------------------------------------------------------- */
 
@@ -361,12 +365,9 @@ bool onnx_body_open(onnx_node *n, const Onnx__GraphProto *g, onnx_body *b);
 /* Lowers one copy with these inputs [n_in] and stores its outputs [n_out]. `path` names the copy in names. False: the
  * node has failed. */
 bool onnx_body_lower(onnx_body *b, const char *path, const onnx_item *in, onnx_item *out);
-/* Counts work on bodies. False after reporting that it exceeds ONNX_MAX_INLINED. */
-bool onnx_charge(onnx_node *n, int64_t nodes);
 
-/* ---- lower_function.c -------------------------------------------------------------------------- */
+/* ---- functions.c ------------------------------------------------------------------------------- */
 
-extern const onnx_row onnx_function_row;
 /* Collects the functions of the model. */
 ampc_status onnx_functions_bind(onnx_importer *im);
 onnx_function *onnx_function_find(const onnx_importer *im, const Onnx__NodeProto *p); /* NULL: not a call */

@@ -170,12 +170,12 @@ static void put_stacked(loop *l, int i, int axis, bool reversed, const ir_type *
 
 /* ---- the decision ------------------------------------------------------------------------------ */
 
-/* Whether the model is only converted, and the node can be written as it is. */
+/* Whether the model is only converted, and the node can be written as it is: no written opset has Scan with a batch. */
 static bool is_kept(const onnx_node *n)
 {
     bool tensors = true;
     for (int i = 0; i < n->n_in; i++) tensors &= !n->in_sequence[i];
-    return n->importer->options->emit_opset && tensors;
+    return n->importer->options->emit_opset && tensors && n->row->lower != onnx_lower_scan_batch;
 }
 
 /* `unroll` returns false if the iterations are not known at compile time, because of `*reason`. */
@@ -438,7 +438,7 @@ static bool split_batch(batch *b)
             onnx_refuse(n, "a batch of %lld is not supported", (long long)b->size);
         if (!n->failed) slices(n, n->in[1 + i], 0, &b->items[i]);
     }
-    return read_lengths(b);
+    return n->failed || read_lengths(b);
 }
 
 /* The rows of a result, and zeros for those beyond the end of the sequence. */

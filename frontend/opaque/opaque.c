@@ -341,7 +341,7 @@ typedef struct operand_list {
 
 static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
 {
-    if (!onnx_find(n->scope, name)) onnx_reject(n, "its subgraphs read '%s', which is not defined", name);
+    if (!v && !onnx_find(n->scope, name)) onnx_reject(n, "its subgraphs read '%s', which is not defined", name);
     if (!v) n->failed = true; /* reported above, or by the node that failed */
     if (strchr(name, '\n')) onnx_refuse(n, "its subgraphs read a value whose name contains a line break");
     list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
