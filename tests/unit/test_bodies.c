@@ -275,6 +275,31 @@ static void test_functions_are_inlined(void **state)
     ir_module_free(m);
 }
 
+static ampc_status write_nothing(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    (void)user, (void)part, (void)bytes, (void)n;
+    return AMPC_OK;
+}
+
+/* A function is copied as it is, so it may not drop values for training. */
+static void test_training_forms_are_not_exported(void **state)
+{
+    scratch *t = *state;
+    const onnx_export_options o = {.write = write_nothing};
+    model m = main_graph();
+    node dropout = node_new("Dropout", "a,b,b", "y"), call = call_of("D", "call", "x,x", "z");
+    add_function(&m, "D", NULL, &dropout);
+    model_add(&m, &call);
+    wire file = model_finish(&m);
+    const char *path = scratch_path(t, "m.onnx");
+    FILE *out = fopen(path, "wb");
+    assert_int_equal(fwrite(file.bytes, 1, file.size, out), file.size);
+    fclose(out);
+    wire_free(&file);
+    assert_int_equal(onnx_export_trained(path, &o, t->d), AMPC_UNSUPPORTED);
+    assert_non_null(strstr(diag_first_error(t->d), "function D has Dropout in training form"));
+}
+
 /* ---- sequences as inputs and outputs ------------------------------------------------------------- */
 
 static void add_sequence_info(model *m, uint32_t field, const char *name)
@@ -485,6 +510,7 @@ int main(void)
         SCRATCH_TEST(test_loop_gradients),
         SCRATCH_TEST(test_scan_gradients),
         SCRATCH_TEST(test_functions_are_inlined),
+        SCRATCH_TEST(test_training_forms_are_not_exported),
         SCRATCH_TEST(test_sequences_are_several_tensors),
         SCRATCH_TEST(test_refusals),
     };
