@@ -43,9 +43,15 @@ void onnx_lower_if(onnx_node *n)
 
 /* ---- attributes ---------------------------------------------------------------------------------- */
 
-static void set_axes(onnx_node *n, ir_node *loop, int attr, const char *name)
+static void set_axes(onnx_node *n, ir_node *loop, int attr, const char *name, bool directions)
 {
     onnx_list list = onnx_ints(n, name);
+    const bool of_slices = attr == IR_ATTR(loop, slice_axes) || attr == IR_ATTR(loop, slice_reversed);
+    if (of_slices && list.count && list.count != loop->attr[IR_ATTR(loop, scanned)].i)
+        onnx_reject(n, "attribute '%s' has %d numbers, not one for each scanned operand", name, list.count);
+    for (int i = 0; i < list.count && directions; i++)
+        if (list.items[i] != 0 && list.items[i] != 1)
+            onnx_reject(n, "attribute '%s' has a number other than 0 and 1", name);
     ir_set_list(loop, attr, list.items, list.count);
 }
 
@@ -56,8 +62,8 @@ void onnx_set_loop(onnx_node *n, ir_node *loop)
     ir_set_bool(loop, IR_ATTR(loop, counted), !scan);
     if (!scan) return;
     ir_set_int(loop, IR_ATTR(loop, scanned), onnx_int(n, "num_scan_inputs", 0));
-    set_axes(n, loop, IR_ATTR(loop, slice_axes), "scan_input_axes");
-    set_axes(n, loop, IR_ATTR(loop, slice_reversed), "scan_input_directions");
-    set_axes(n, loop, IR_ATTR(loop, stack_axes), "scan_output_axes");
-    set_axes(n, loop, IR_ATTR(loop, stack_reversed), "scan_output_directions");
+    set_axes(n, loop, IR_ATTR(loop, slice_axes), "scan_input_axes", false);
+    set_axes(n, loop, IR_ATTR(loop, slice_reversed), "scan_input_directions", true);
+    set_axes(n, loop, IR_ATTR(loop, stack_axes), "scan_output_axes", false);
+    set_axes(n, loop, IR_ATTR(loop, stack_reversed), "scan_output_directions", true);
 }

@@ -201,6 +201,15 @@ static bool check_branch(onnx_node *n, const Onnx__GraphProto *g)
     return !n->failed;
 }
 
+/* Whether the sizes differ whatever the symbols are: such a node converts, but cannot run. */
+static bool differ_in_numbers(const ir_type *a, const ir_type *b)
+{
+    bool differ = false;
+    for (int k = 0; k < a->rank && a->rank == b->rank; k++)
+        differ |= a->dims[k] != b->dims[k] && !ir_dim_is_symbolic(a->dims[k]) && !ir_dim_is_symbolic(b->dims[k]);
+    return differ;
+}
+
 /* Both branches must return the same types. */
 static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_subgraphs *out)
 {
@@ -209,8 +218,10 @@ static bool lower_branches(onnx_node *n, source *graphs, size_t count, onnx_subg
     }
     for (int i = 0; i < n->n_out; i++) {
         ir_type type = *output_type(&graphs[0], (size_t)i);
-        if (!join(n, &type, output_type(&graphs[count - 1], (size_t)i), &type, graphs[0].symbols))
-            return refuse(n, "its branches return different types");
+        const ir_type *other = output_type(&graphs[count - 1], (size_t)i);
+        if (!n->importer->trial && differ_in_numbers(&type, other))
+            return refuse(n, "its branches return different sizes");
+        if (!join(n, &type, other, &type, graphs[0].symbols)) return refuse(n, "its branches return different types");
         if (onnx_result_is_used(n, i)) set_result(n, out, i, type);
     }
     return true;
@@ -249,13 +260,14 @@ static bool set_inputs(onnx_node *n, const iteration *it)
     source *s = it->source;
     int count = it->fixed + it->states + it->slices;
     if ((int)s->graph->n_input != count || (int)s->graph->n_output < it->fixed_out + it->states)
-        return refuse(n, "malformed");
+        return refuse(n, "its body has another number of inputs or outputs than it needs");
     s->inputs = arena_array(n->importer->scratch, (size_t)count + 1, sizeof *s->inputs);
     for (int i = 0; i < it->fixed; i++) s->inputs[i] = ir_type_scalar(i ? IR_bool : IR_i64);
     for (int i = 0; i < it->states + it->slices; i++) {
         ir_type type = n->in[it->first_state + i] ? n->in[it->first_state + i]->type : (ir_type){0};
-        if (!n->in[it->first_state + i]) return refuse(n, "malformed");
-        if (i >= it->states && !slice_type(n, it, i - it->states, &type)) return refuse(n, "malformed");
+        if (!n->in[it->first_state + i]) return refuse(n, "an operand is missing");
+        if (i >= it->states && !slice_type(n, it, i - it->states, &type))
+            return refuse(n, "a scanned operand lacks the axis that is scanned");
         s->inputs[it->fixed + i] = input_type(s->graph->input[it->fixed + i], type);
     }
     return true;
@@ -288,6 +300,7 @@ static bool lower_until_stable(onnx_node *n, const iteration *it)
     for (;;) {
         if (!lower_graph(it->source)) return false;
         bool changed = free_sizes(n, it, is_free, &fits);
+        if (changed && !n->importer->trial) return refuse(n, "a loop-carried value changes its size");
         if (fits && !changed) return true;
         ir_graph_remove(n->importer->module, it->source->subgraph.graph);
         if (!fits) return refuse(n, "a loop-carried value changes type");
@@ -352,7 +365,7 @@ static bool lower_iteration(onnx_node *n, const iteration *it, onnx_subgraphs *o
         ir_type type;
         if (i < it->states) type = state_type(n, it, i);
         else if (it->fixed_out + i >= (int)it->source->graph->n_output || !stacked_type(n, it, i - it->states, &type))
-            return refuse(n, "malformed");
+            return refuse(n, "a result has no output of the body, or lacks the axis that is stacked");
         if (onnx_result_is_used(n, i)) set_result(n, out, i, type);
     }
     return true;
@@ -370,7 +383,7 @@ static bool lower_scan(onnx_node *n, source *subgraph, size_t count, onnx_subgra
 {
     (void)count;
     int64_t slices = onnx_int(n, "num_scan_inputs", 0);
-    if (slices < 1 || slices > n->n_in) return refuse(n, "malformed");
+    if (slices < 1 || slices > n->n_in) return refuse(n, "num_scan_inputs is out of range");
     const iteration it = {.source = subgraph, .states = n->n_in - (int)slices, .slices = (int)slices};
     return lower_iteration(n, &it, out);
 }
@@ -420,7 +433,8 @@ static bool lower_all(onnx_node *n, source *graphs, size_t count, onnx_subgraphs
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(rows[i].op, n->proto->op_type) != 0 || !onnx_is_default_domain(n->proto->domain)) continue;
-        if (count != rows[i].graphs || n->opset < rows[i].since) return refuse(n, "malformed");
+        if (count != rows[i].graphs || n->opset < rows[i].since)
+            return refuse(n, "a subgraph is missing, or there is one too many");
         out->op = rows[i].becomes;
         return rows[i].lower(n, graphs, count, out);
     }

@@ -403,6 +403,7 @@ void onnx_lower_opaque(onnx_node *n)
     ir_set_str(node, IR_ATTR(foreign, values), attribute_values(n));
     ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
     onnx_set_loop(n, node);
+    if (n->failed) return;
     for (size_t i = 0; subgraphs && i < subgraphs->graphs.count; i++)
         ir_subgraph_add(node, subgraphs->attributes.items[i], subgraphs->graphs.items[i]);
     if (!ir_done_all(n->b, node)) return;
