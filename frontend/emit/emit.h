@@ -139,6 +139,8 @@ void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);
 void emit_text(emit_op *op, const char *name, const char *v);
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count);
+void emit_floats(emit_op *op, const char *name, const double *items, int count);
+void emit_texts(emit_op *op, const char *name, const char *const *items, int count);
 void emit_out(emit_op *op, const char *name);
 /* Writes result i of n, which the ONNX operator produces in type `is`. Adds a cast if the IR type differs. An unused
  * result is left out. */

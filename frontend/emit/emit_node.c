@@ -88,6 +88,20 @@ void emit_text(emit_op *op, const char *name, const char *v)
     end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
 }
 
+void emit_floats(emit_op *op, const char *name, const double *items, int count)
+{
+    rope a = begin_attribute(op, name);
+    for (int i = 0; i < count; i++) rope_add_float(op->e->arena, &a, ATTRIBUTE_FLOATS, (float)items[i]);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS);
+}
+
+void emit_texts(emit_op *op, const char *name, const char *const *items, int count)
+{
+    rope a = begin_attribute(op, name);
+    for (int i = 0; i < count; i++) rope_add_text(op->e->arena, &a, ATTRIBUTE_STRINGS, items[i]);
+    end_attribute(op, &a, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS);
+}
+
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
 {
     rope a = begin_attribute(op, name);

@@ -394,6 +394,16 @@ void onnx_sized_nonzero(onnx_node *n);
 void onnx_sized_compress(onnx_node *n, ir_value *x, int axis);
 void onnx_sized_unique(onnx_node *n, ir_value *x, int axis, bool sorted);
 void onnx_sized_top_k(onnx_node *n, int axis, bool largest);
+/* ---- lower_recurrent.c ----------------------------------------------------------------------- */
+
+/* The activations of recurrent networks, in the order of words.def: how many parameters each has (alpha, beta), and
+ * their default values, which are those of ONNX's operators; ScaledTanh has none. */
+typedef struct onnx_activation {
+    const char *name;
+    int parameters;
+    double alpha, beta;
+} onnx_activation;
+extern const onnx_activation onnx_activations[];
 
 /* ---- window.c: the sliding window of Conv and the pools -------------------------------------- */
 

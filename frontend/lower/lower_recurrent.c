@@ -23,13 +23,7 @@ typedef struct network {
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* The names of the operator, in the order of words.def; how many parameters each has, and their default values (those
- * of ONNX's operators; ScaledTanh has none). */
-static const struct {
-    const char *name;
-    int parameters;
-    double alpha, beta;
-} functions[] = {
+const onnx_activation onnx_activations[] = {
     [IR_WORD(activation, sigmoid)] = {"Sigmoid", 0, 0, 0},
     [IR_WORD(activation, tanh)] = {"Tanh", 0, 0, 0},
     [IR_WORD(activation, relu)] = {"Relu", 0, 0, 0},
@@ -42,7 +36,7 @@ static const struct {
     [IR_WORD(activation, softsign)] = {"Softsign", 0, 0, 0},
     [IR_WORD(activation, softplus)] = {"Softplus", 0, 0, 0},
 };
-enum { FUNCTIONS = sizeof functions / sizeof *functions };
+enum { FUNCTIONS = sizeof onnx_activations / sizeof *onnx_activations };
 
 static const int default_words[][MAX_ACTIVATIONS] = {
     [IR_WORD(cell, rnn)] = {IR_WORD(activation, tanh), IR_WORD(activation, tanh), IR_WORD(activation, tanh)},
@@ -54,7 +48,7 @@ static const int default_words[][MAX_ACTIVATIONS] = {
 static int find_function(onnx_node *n, const char *name)
 {
     for (int i = 0; name && i < FUNCTIONS; i++)
-        if (!strcasecmp(functions[i].name, name)) return i;
+        if (!strcasecmp(onnx_activations[i].name, name)) return i;
     onnx_reject(n, "activation %s does not exist", name ? name : "with a NUL byte");
     return 0;
 }
@@ -84,9 +78,9 @@ static void read_activations(network *w)
         activation *a = &w->activation[i];
         a->word = names ? find_function(n, onnx_bytes_text(names->strings[i]))
                         : default_words[w->cell][i % w->activations];
-        const int has = functions[a->word].parameters;
-        a->alpha = has > 0 ? next_parameter(&alpha, functions[a->word].alpha) : 0;
-        a->beta = has > 1 ? next_parameter(&beta, functions[a->word].beta) : 0;
+        const int has = onnx_activations[a->word].parameters;
+        a->alpha = has > 0 ? next_parameter(&alpha, onnx_activations[a->word].alpha) : 0;
+        a->beta = has > 1 ? next_parameter(&beta, onnx_activations[a->word].beta) : 0;
     }
 }
 

@@ -28,10 +28,20 @@ bool amp_follows_result(const ir_node *n, int i)
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 
+/* Whether the op reads what it yields in f32, a state, which is never rounded. */
+static bool reads_f32(ir_op op)
+{
+    const ir_op_info *info = ir_op_get(op);
+    for (int i = 0; i < info->n_in; i++)
+        if (info->in[i].group == IR_GROUP_F32) return true;
+    return false;
+}
+
 bool amp_narrows_result(const ir_node *n, int i, const amp_entry *e, const amp_list *l)
 {
     return ir_dtype_is_low(e->result) && e->rule != AMP_F32_COMPUTE && n->loc.op && n->out[i]->type.dtype == IR_f32 &&
-           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !amp_list_fp32_operands(l, n->loc.op);
+           ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_F32 && !reads_f32(n->op) &&
+           !amp_list_fp32_operands(l, n->loc.op);
 }
 
 bool amp_second_follows(const ir_node *n, const amp_entry *e, const amp_list *l)

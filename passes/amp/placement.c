@@ -61,6 +61,13 @@ static bool is_second_group(const ir_node *n, int i)
     return slot && slot->group == IR_GROUP_G;
 }
 
+/* Whether operand i is read in f32 whatever the node's type. */
+static bool reads_f32(const ir_node *n, int i)
+{
+    const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+    return slot && slot->group == IR_GROUP_F32;
+}
+
 /* Whether operand i of a modelled node is read in the node's type. */
 static bool reads_in_type(const placement_state *p, const ir_node *n, int i)
 {
@@ -254,6 +261,7 @@ static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u
     if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
         return NONE;
     if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
+    if (reads_f32(n, u->index)) return NONE; /* cast if it is low */
     pin_as_decided(p, v);
     return NONE;
 }

@@ -143,6 +143,16 @@ static bool sample_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type 
     return set_dims(out, i == 1 + back ? 2 : 1, (const ir_dim[]){back ? x->dims[0] : 2, 4}), true;
 }
 
+/* Operand i of a recurrent op whose cell is lstm, for x [T,B,4*H]. */
+static bool recurrent_shape(int i, const ir_type *x, ir_type *out)
+{
+    if (x->rank != 3 || ir_dim_is_symbolic(x->dims[2])) return false;
+    const ir_dim hidden = x->dims[2] / 4;
+    if (i == 1) return set_dims(out, 2, (const ir_dim[]){x->dims[2], hidden}), true;
+    if (i == 6) return set_dims(out, 1, x->dims + 1), true;
+    return set_dims(out, 2, (const ir_dim[]){i == 5 ? 3 : x->dims[1], hidden}), true;
+}
+
 /* Computes the shape of operand i of op from the shape x of operand 0. False: any shape is valid, preferably
  * that of operand 0. */
 static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type *out)
@@ -176,6 +186,7 @@ static bool related_shape(drawing *w, ir_op op, int i, const ir_type *x, ir_type
     case IR_OP_grid_sample:
     case IR_OP_roi_align:
     case IR_OP_roi_align_grad: return sample_shape(w, op, i, x, out);
+    case IR_OP_recurrent: return recurrent_shape(i, x, out);
     default: return false;
     }
 }
