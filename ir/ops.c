@@ -37,7 +37,12 @@ int ir_words_find(const char *const *words, const char *word)
 #define STOPS(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
 #define SCALAR(slot_kind, slot_name, type) \
-    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true, .scalar = true, .once = true},
+    {.name = #slot_name, \
+     .kind = IR_SLOT_##slot_kind, \
+     .group = IR_GROUP_##type, \
+     .stops = true, \
+     .scalar = true, \
+     .once = true},
 #define ONCE(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .once = true},
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)

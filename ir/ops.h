@@ -144,7 +144,7 @@ typedef struct ir_slot {
     ir_group group;           /* of operands and results */
     bool stops;               /* operands: has no gradient although it is a float */
     bool scalar;              /* operands: a scalar, whatever the shape of the others */
-    bool once; /* operands: see ONCE in ops.def */
+    bool once;                /* operands: see ONCE in ops.def */
     ir_attr initial;          /* attributes: default value */
     const char *const *words; /* ONE_OF: NULL-terminated */
 } ir_slot;

@@ -161,9 +161,8 @@ ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope)
 {
     const onnx_import_options *o = im->options;
     im->dims_used = arena_array(im->scratch, (size_t)o->n_dims + 1, sizeof *im->dims_used);
-    const interface f = {.im = im,
-                         .scope = scope,
-                         .constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof(bool))};
+    const interface f = {
+        .im = im, .scope = scope, .constants_used = arena_array(im->scratch, (size_t)o->n_constants + 1, sizeof(bool))};
     for (size_t i = 0; i < scope->graph->n_input; i++) {
         const Onnx__ValueInfoProto *info = scope->graph->input[i];
         onnx_item item = {.value = bound_constant(&f, info->name)};

@@ -135,7 +135,10 @@ static ampc_status run_control(const frame *f, int i, diag *d)
     return rt_control_execute(&r, d);
 }
 
-static frame entry_frame(rt_session *s, const rt_plan *p) { return (frame){s, p, s->arenas[p->part].memory, s->inputs, -1}; }
+static frame entry_frame(rt_session *s, const rt_plan *p)
+{
+    return (frame){s, p, s->arenas[p->part].memory, s->inputs, -1};
+}
 
 static ampc_status issue(rt_session *s, const rt_plan *p, diag *d)
 {

@@ -14,9 +14,6 @@ ir_module *graph_draw(choices *c);
  * NULL if the drawn operands do not fit the op. */
 ir_module *graph_draw_empty(choices *c, ir_op op);
 /* Whether nodes of the op are never drawn, because an importer makes their attributes. */
-static inline bool graph_is_opaque(ir_op op)
-{
-    return ir_op_has(op, IR_DECLARED) || op == IR_OP_custom_grad;
-}
+static inline bool graph_is_opaque(ir_op op) { return ir_op_has(op, IR_DECLARED) || op == IR_OP_custom_grad; }
 
 #endif

@@ -413,10 +413,7 @@ static wire looping(const char *trips, int64_t count, bool ends)
     return model_finish(&m);
 }
 
-static wire looping_long(void) { return looping("count", 4097, false); }
 static wire looping_for_ever(void) { return looping("", 0, false); }
-static wire looping_at_run_time(void) { return looping("n", 0, false); }
-static wire looping_until(void) { return looping("count", 9, true); }
 
 static wire scanning(const char *inputs, int scans)
 {
@@ -435,7 +432,6 @@ static wire scanning(const char *inputs, int scans)
 }
 
 static wire scanning_uneven(void) { return scanning("x,y", 2); }
-static wire scanning_symbolic(void) { return scanning("s,s", 2); }
 static wire scanning_too_many(void) { return scanning("x,y", 3); }
 static wire scanning_too_few(void) { return scanning("x", 1); }
 
@@ -470,12 +466,8 @@ static const struct refusal {
     {calling_with_unknown, "unknown attribute 'alpha'"},
     {calling_unsupported, "node 'call/Multinomial_0' (Multinomial): error: operator Multinomial is not supported"},
     {calling_exponentially, "more than 200000 nodes in all"},
-    {looping_long, "node 'loop' (Loop): error: has more than 4096 iterations"},
     {looping_for_ever, "has more than 4096 iterations"},
-    {looping_at_run_time, "the number of iterations is computed at run time"},
-    {looping_until, "the condition is computed at run time"},
     {scanning_uneven, "scan inputs have 2 and 4 slices"},
-    {scanning_symbolic, "the number of iterations is computed at run time"},
     {scanning_too_many, "num_scan_inputs is 3, but there are 2 operands"},
     {scanning_too_few, "its body has 2 inputs and 1 outputs for 1 operands"},
     {sequence_at, "position 2 in a sequence of 2 items"},

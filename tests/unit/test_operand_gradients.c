@@ -280,6 +280,7 @@ static const row rows[] = {
      false},
     {"If", 16, {B("", 1)}, NULL, NULL, false}, /* its branches capture a parameter, and so do the bodies of these: */
     {"Loop", 16, {I("", 2), B("", 1), P("2,3")}, NULL, NULL, false},
+    {"Scan", 8, {S, P("1,2,3"), P("1,2,2,3")}, "num_scan_inputs=1", NULL, false},
     {"Scan", 16, {P("2,3"), P("2,2,3")}, "num_scan_inputs=1", NULL, false},
 };
 
@@ -333,10 +334,19 @@ static const char *const without[] = {"Equal",
                                       NULL};
 
 /* Operators on sequences or with bodies, whose gradients tests/forms and test_bodies.c check. */
-static const char *const elsewhere[] = {
-    "SequenceConstruct",  "SequenceEmpty",      "SequenceLength",
-    "SequenceAt",  "SequenceInsert", "SequenceErase",      "SplitToSequence",    "ConcatFromSequence",
-    "SequenceMap", "Optional",       "OptionalGetElement", "OptionalHasElement", NULL};
+static const char *const elsewhere[] = {"SequenceConstruct",
+                                        "SequenceEmpty",
+                                        "SequenceLength",
+                                        "SequenceAt",
+                                        "SequenceInsert",
+                                        "SequenceErase",
+                                        "SplitToSequence",
+                                        "ConcatFromSequence",
+                                        "SequenceMap",
+                                        "Optional",
+                                        "OptionalGetElement",
+                                        "OptionalHasElement",
+                                        NULL};
 
 /* ---- coverage ------------------------------------------------------------------------------------- */
 
@@ -446,22 +456,25 @@ static void add_branch(node *n, const char *name, const char *op)
 }
 
 /* The carried value s becomes sin(s) * a3, or sin(s) * a2 + x with the slice x. */
-static void add_body(node *n, bool scan)
+/* The body captures operand `captured`. */
+static void add_body(node *n, bool scan, int captured)
 {
     model body = model_new(16);
+    char factors[16];
+    snprintf(factors, sizeof factors, "s1,a%d", captured);
     if (!scan) model_input(&body, "i", ONNX_int64, "");
     if (!scan) model_input(&body, "go", ONNX_bool, "");
     model_input(&body, "s", ONNX_float32, "2,3");
     if (scan) model_input(&body, "x", ONNX_float32, "2,3");
     model_node(&body, "Sin", "s", "s1");
-    model_node(&body, "Mul", scan ? "s1,a2" : "s1,a3", "s2");
+    model_node(&body, "Mul", factors, "s2");
     if (scan) model_node(&body, "Add", "s2,x", "s3");
     else model_output(&body, "go", ONNX_bool, "");
     model_output(&body, scan ? "s3" : "s2", ONNX_float32, "2,3");
     node_graph(n, "body", &body);
 }
 
-static const operand captured = P("2,3"); /* captured by subgraphs, after the operands */
+static const operand captured_by_body = P("2,3"); /* after the operands */
 
 static model model_of(const row *r)
 {
@@ -475,8 +488,8 @@ static model model_of(const row *r)
     }
     node made = node_new(r->op, names, r->outputs ? r->outputs : "y");
     add_attributes(&made, r->attributes);
-    if (has_subgraphs(r->op)) model_tensor(&m, initializer(&captured, n));
-    if (has_subgraphs(r->op) && strcmp(r->op, "If") != 0) add_body(&made, strcmp(r->op, "Scan") == 0);
+    if (has_subgraphs(r->op)) model_tensor(&m, initializer(&captured_by_body, n));
+    if (has_subgraphs(r->op) && strcmp(r->op, "If") != 0) add_body(&made, strcmp(r->op, "Scan") == 0, n);
     if (strcmp(r->op, "If") == 0) {
         add_branch(&made, "then_branch", "Sin");
         add_branch(&made, "else_branch", "Cos");
@@ -583,7 +596,7 @@ static void operands_get_their_gradients(void **state)
         problem p = {.t = *state, .row = &rows[i]};
         compile_problem(&p);
         for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
-        if (has_subgraphs(p.row->op)) check_operand(&p, &captured, count_operands(p.row));
+        if (has_subgraphs(p.row->op)) check_operand(&p, &captured_by_body, count_operands(p.row));
         rt_session_close(p.session);
         ir_module_free(p.module);
     }
