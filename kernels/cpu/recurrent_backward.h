@@ -124,7 +124,7 @@ static void R(skip_row)(const R(backward_data) * d, int64_t b, int64_t t)
     if (d->reset) R(start)(d->reset + row * n, NULL, n);
 }
 
-/* Row b of step t of a GRU, as far as it does not need products. */
+/* Row b of step t of a GRU, the part without products. */
 static void R(gru_step_back)(const R(backward_data) * d, const REAL *x, const REAL *before, int64_t b, REAL *to,
                              REAL *products)
 {
