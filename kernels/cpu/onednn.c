@@ -114,13 +114,15 @@ static dnnl_status_t first_sound(const_dnnl_op_desc_t desc, const_dnnl_primitive
     return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
 }
 
-static dnnl_status_t append_activation(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
+/* `tail`: an activation, dnnl_binary_add to add to what is in the place of the result, or dnnl_alg_kind_undef. */
+static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
 {
     dnnl_post_ops_t ops;
     if (tail == dnnl_alg_kind_undef) return dnnl_success;
     dnnl_status_t status = cpu_dnnl.post_ops_create(&ops);
     if (status != dnnl_success) return status;
-    status = cpu_dnnl.post_ops_append_eltwise(ops, 1, tail, 0, 0);
+    status = tail == dnnl_binary_add ? cpu_dnnl.post_ops_append_sum(ops, 1)
+                                     : cpu_dnnl.post_ops_append_eltwise(ops, 1, tail, 0, 0);
     if (status == dnnl_success) status = cpu_dnnl.primitive_attr_set_post_ops(attr, ops);
     cpu_dnnl.post_ops_destroy(ops);
     return status;
@@ -136,7 +138,7 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
     if (status != dnnl_success) return status;
     int before = enter_threads(ctx);
     status = cpu_dnnl.primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success) status = append_activation(attr, tail);
+    if (status == dnnl_success) status = append_tail(attr, tail);
     if (status == dnnl_success) status = first_sound(desc, attr, hint, faulty, what, out);
     leave_threads(before);
     cpu_dnnl.primitive_attr_destroy(attr);
@@ -158,6 +160,11 @@ dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_k
                                            const k_context *ctx, dnnl_primitive_desc_t *out)
 {
     return describe(desc, NULL, tail, fast, NULL, NULL, ctx, out);
+}
+
+dnnl_status_t cpu_dnnl_describe_sum(const_dnnl_op_desc_t desc, const k_context *ctx, dnnl_primitive_desc_t *out)
+{
+    return describe(desc, NULL, dnnl_binary_add, false, NULL, NULL, ctx, out);
 }
 
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what)
@@ -328,9 +335,9 @@ static dnnl_status_t stage_reorder(const stage *s, dnnl_stream_t stream)
 
 static dnnl_status_t stage_enter(stage *s, void *view, void *workspace, dnnl_stream_t stream, const k_context *ctx)
 {
-    dnnl_status_t status = buffer_bind(&s->plain, view, workspace);
+    dnnl_status_t status = buffer_bind(&s->plain, view ? view : s->plain.data, workspace);
     if (status == dnnl_success && s->inner.memory) status = buffer_bind(&s->inner, NULL, workspace);
-    if (status != dnnl_success || s->operand.result) return status;
+    if (status != dnnl_success || s->operand.result || !view) return status;
     if (s->plain.at != NOWHERE)
         convert_parallel(from_dnnl(s->operand.desc.data_type), s->plain.data, s->operand.dtype, view, s->count, ctx);
     return stage_reorder(s, stream);

@@ -33,6 +33,7 @@
     X(primitive_attr_set_post_ops) \
     X(post_ops_create) \
     X(post_ops_append_eltwise) \
+    X(post_ops_append_sum) \
     X(post_ops_destroy) \
     X(primitive_desc_iterator_create) \
     X(primitive_desc_iterator_fetch) \
@@ -76,6 +77,8 @@ dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_
  * applied to the result before it is rounded. */
 dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast,
                                            const k_context *ctx, dnnl_primitive_desc_t *out);
+/* Likewise, and the result is added to what is in its place. */
+dnnl_status_t cpu_dnnl_describe_sum(const_dnnl_op_desc_t desc, const k_context *ctx, dnnl_primitive_desc_t *out);
 /* Turns a oneDNN error in `what` into a status and a message in ctx->error. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
 
@@ -93,7 +96,8 @@ typedef struct cpu_call cpu_call;
  * bytes. */
 ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
                           cpu_call **out, size_t *workspace);
-/* data[i] is the data of operand i. */
+/* data[i] is the data of operand i; NULL: those of the previous run, whose copy in the primitive's layout is still in
+ * the workspace. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* may be NULL */
 

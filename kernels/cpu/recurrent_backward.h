@@ -7,7 +7,8 @@ typedef struct R(backward_data) {
     const k_args *args;
     const recurrent_shape *s;
     const int64_t *lengths;
-    const REAL *dy, *r, *y, *cells, *gates, *h0, *c0, *peephole;
+    const REAL *dy, *y, *cells, *gates, *h0, *c0, *peephole;
+    products_run *products;
     REAL *dx, *dproduct, *previous, *reset; /* those after dx: NULL if unused */
     REAL *dh, *dc, *inner, *step, *zeros;   /* inner: of what the reset gate multiplies; step: a step of dproduct */
 } R(backward_data);
@@ -171,29 +172,21 @@ static void R(reset_step_back)(const R(backward_data) * d, int64_t b, int64_t t)
     if (d->reset) R(reset_row)(s, r, before, NULL, d->reset + row * n);
 }
 
-/* c = the gradients of the products [first, first + count) of a step times R, plus c if `add`. */
-static ampc_status R(through_products)(const R(backward_data) * d, int64_t t, int first, int count, bool add, REAL *c)
-{
-    const recurrent_shape *s = d->s;
-    const int64_t n = s->hidden;
-    return R(product)(d->args->ctx, false, s->batch, n, count * n, R(products_at)(d, t) + first * n, s->gates * n,
-                      d->r + first * n * n, add, c, n);
-}
-
 static ampc_status R(backward_step)(const R(backward_data) * d, int64_t t)
 {
     const recurrent_shape *s = d->s;
+    const REAL *gradients = R(products_at)(d, t);
     const int threads = cpu_threads(d->args->ctx, 16 * s->batch * s->gates * s->hidden);
     ampc_status status = AMPC_OK;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t b = 0; b < s->batch; b++) R(backward_row)(d, b, t);
     if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset)
-        return R(through_products)(d, t, 0, s->gates, true, d->dh);
-    status = R(through_products)(d, t, 2, 1, false, d->inner);
+        return R(multiply)(d->products, 0, gradients, d->dh);
+    status = R(multiply)(d->products, 0, gradients + 2 * s->hidden, d->inner);
     if (status != AMPC_OK) return status;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t b = 0; b < s->batch; b++) R(reset_step_back)(d, b, t);
-    return R(through_products)(d, t, 0, 2, true, d->dh);
+    return R(multiply)(d->products, 1, gradients, d->dh);
 }
 
 /* The gradients of the peepholes, summed over the steps in order. */
@@ -247,10 +240,10 @@ static ampc_status R(backward)(const k_args *args, const recurrent_shape *s, con
     const ir_dtype carrier = CARRIER;
     const int64_t states = s->batch * s->hidden;
     const k_view *in = args->in, *out = args->out;
-    R(backward_data) d = {.args = args, .s = s, .lengths = lengths};
+    products_run products = start_products(args, &in[IR_IN(recurrent_grad, r)], &at);
+    R(backward_data) d = {.args = args, .s = s, .lengths = lengths, .products = &products};
     d.dy = cpu_widen(&in[IR_IN(recurrent_grad, dy)], carrier, &at);
     const REAL *dlast_h = cpu_widen(&in[IR_IN(recurrent_grad, dlast_h)], carrier, &at);
-    d.r = cpu_widen(&in[IR_IN(recurrent_grad, r)], carrier, &at);
     d.y = cpu_widen(&in[IR_IN(recurrent_grad, y)], carrier, &at);
     d.gates = cpu_widen(&in[IR_IN(recurrent_grad, gates)], carrier, &at);
     d.h0 = cpu_widen(&in[IR_IN(recurrent_grad, h0)], carrier, &at);

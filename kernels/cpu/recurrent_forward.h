@@ -5,7 +5,8 @@ typedef struct R(forward_data) {
     const k_args *args;
     const recurrent_shape *s;
     const int64_t *lengths;
-    const REAL *x, *r, *bias, *h0, *c0, *peephole;
+    const REAL *x, *bias, *h0, *c0, *peephole;
+    products_run *products;
     REAL *y, *cells, *gates;     /* cells and gates: NULL if unused */
     REAL *h, *c, *factor, *step; /* the states, r times h, and the gates of a step if `gates` is NULL */
 } R(forward_data);
@@ -137,29 +138,17 @@ static void R(load_gates)(const R(forward_data) * d, REAL *gates, int64_t t)
     }
 }
 
-/* Adds the products of the rows [first, first + count) of R, in units of the hidden size, with `factor` to the gates
- * from column `to` on. */
-static ampc_status R(add_products)(const R(forward_data) * d, REAL *gates, int first, int count, int to,
-                                   const REAL *factor)
+/* Adds the products of the states with R to the gates. */
+static ampc_status R(multiply_gates)(const R(forward_data) * d, REAL *gates)
 {
     const recurrent_shape *s = d->s;
     const int64_t n = s->hidden;
-    return R(product)(d->args->ctx, true, s->batch, count * n, n, factor, n, d->r + first * n * n, true, gates + to * n,
-                      s->saved * n);
-}
-
-static ampc_status R(multiply_gates)(const R(forward_data) * d, REAL *gates, int64_t t)
-{
-    const recurrent_shape *s = d->s;
-    const int64_t n = s->hidden;
-    if (s->cell != IR_WORD(cell, gru)) return R(add_products)(d, gates, 0, s->gates, 0, d->h);
-    ampc_status status = R(add_products)(d, gates, 0, 2, 0, d->h);
-    if (status != AMPC_OK) return status;
-    if (s->linear_before_reset) return R(add_products)(d, gates, 2, 1, 3, d->h);
+    const ampc_status status = R(multiply)(d->products, 0, d->h, gates);
+    if (status != AMPC_OK || s->cell != IR_WORD(cell, gru)) return status;
+    if (s->linear_before_reset) return R(multiply)(d->products, 1, d->h, gates + 3 * n);
     for (int64_t b = 0; b < s->batch; b++)
         R(reset_row)(s, gates + (b * s->saved + 1) * n, d->h + b * n, NULL, d->factor + b * n);
-    (void)t;
-    return R(add_products)(d, gates, 2, 1, 2, d->factor);
+    return R(multiply)(d->products, 1, d->factor, gates + 2 * n);
 }
 
 static ampc_status R(forward_steps)(const R(forward_data) * d)
@@ -170,7 +159,7 @@ static ampc_status R(forward_steps)(const R(forward_data) * d)
         const int64_t t = step_at(s, k);
         REAL *gates = d->gates ? d->gates + t * work : d->step;
         R(load_gates)(d, gates, t);
-        const ampc_status status = R(multiply_gates)(d, gates, t);
+        const ampc_status status = R(multiply_gates)(d, gates);
         if (status != AMPC_OK) return status;
 #pragma omp parallel for num_threads(cpu_threads(d->args->ctx, 8 * work)) schedule(static)
         for (int64_t b = 0; b < s->batch; b++) R(forward_row)(d, gates, b, t);
@@ -192,10 +181,10 @@ static ampc_status R(forward)(const k_args *args, const recurrent_shape *s, cons
     const ir_dtype carrier = CARRIER;
     const int64_t states = s->batch * s->hidden;
     const k_view *in = args->in, *out = args->out;
-    R(forward_data) d = {.args = args, .s = s, .lengths = lengths};
     if (states == 0) return AMPC_OK;
+    products_run products = start_products(args, &in[IR_IN(recurrent, r)], &at);
+    R(forward_data) d = {.args = args, .s = s, .lengths = lengths, .products = &products};
     d.x = cpu_widen(&in[IR_IN(recurrent, x)], carrier, &at);
-    d.r = cpu_widen(&in[IR_IN(recurrent, r)], carrier, &at);
     d.bias = cpu_widen(&in[IR_IN(recurrent, bias)], carrier, &at);
     d.h0 = cpu_widen(&in[IR_IN(recurrent, h0)], carrier, &at);
     d.c0 = in[IR_IN(recurrent, c0)].data;
