@@ -68,22 +68,35 @@ static ampc_status order_prepare(rt_dataset *ds, const rt_position *p)
 
 /* ---- opening ---- */
 
+static bool is_whole(const rt_dataset_options *o, const rt_array *a)
+{
+    for (size_t i = 0; i < o->n_fields; i++)
+        if (o->fields[i].whole && strcmp(o->fields[i].name, a->name) == 0) return true;
+    return false;
+}
+
 /* Moves the array into a new column; its name becomes that of the field. */
-static void add_column(rt_dataset *ds, rt_array *a)
+static void add_column(rt_dataset *ds, rt_array *a, bool whole)
 {
     column *c = &ds->columns[ds->count++];
-    *c = (column){.field = {.name = a->name, .dtype = a->dtype, .rank = a->rank - 1}, .array = *a};
-    memcpy(c->field.dims, a->dims + 1, (size_t)c->field.rank * sizeof *a->dims);
+    const int samples = whole ? 0 : 1; /* dimensions that count samples */
+    *c = (column){.field = {.name = a->name, .dtype = a->dtype, .whole = whole, .rank = a->rank - samples}, .array = *a};
+    memcpy(c->field.dims, a->dims + samples, (size_t)c->field.rank * sizeof *a->dims);
     c->array.name = NULL;
     *a = (rt_array){0};
 }
 
-/* The array that determines the number of samples: the first one with several dimensions, else the first one. */
-static const rt_array *counting_array(const rt_arrays *all)
+/* The array that determines the number of samples: the first one with several dimensions, else the first one. NULL if
+ * all are whole. */
+static const rt_array *counting_array(const rt_arrays *all, const rt_dataset_options *o)
 {
-    for (size_t i = 0; i < all->count; i++)
+    const rt_array *first = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        if (is_whole(o, &all->items[i])) continue;
         if (all->items[i].rank > 1) return &all->items[i];
-    return &all->items[0];
+        if (!first) first = &all->items[i];
+    }
+    return first;
 }
 
 /* Adds a second dimension to a one-dimensional array with several elements per sample (such as labels of tokens). */
@@ -95,15 +108,18 @@ static void split_flat(rt_array *a, int64_t samples)
     a->dims[0] = samples;
 }
 
-/* Checks that all arrays have the same number of samples. */
-static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
+/* Checks that all arrays but the whole ones have the same number of samples. */
+static ampc_status check_arrays(const rt_arrays *all, const rt_dataset_options *o, const char *file, diag *d,
+                                int64_t *rows)
 {
-    if (!all->count) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "the file has no arrays");
-    const rt_array *first = counting_array(all);
-    int64_t samples = first->rank ? first->dims[0] : 0;
+    const rt_array *first = counting_array(all, o);
+    if (!first) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "the file has no arrays%s",
+                                  all->count ? " with samples" : "");
+    int64_t samples = *rows = first->rank ? first->dims[0] : 0;
     for (size_t i = 0; i < all->count; i++) {
         rt_array *a = &all->items[i];
         diag_loc loc = {.file = file, .node = a->name};
+        if (is_whole(o, a)) continue;
         if (a->rank == 0) return diag_error(d, AMPC_REJECTED, loc, "a scalar has no samples");
         split_flat(a, samples);
         if (a->dims[0] < 1 || a->dims[0] > INT32_MAX)
@@ -116,13 +132,12 @@ static ampc_status check_arrays(const rt_arrays *all, const char *file, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status add_arrays(rt_dataset *ds, rt_arrays *all, const char *file, diag *d)
+static ampc_status add_arrays(rt_dataset *ds, rt_arrays *all, const rt_dataset_options *o, const char *file, diag *d)
 {
-    TRY(check_arrays(all, file, d));
+    TRY(check_arrays(all, o, file, d, &ds->rows));
     ds->columns = calloc(all->count, sizeof *ds->columns);
     if (!ds->columns) return rt_no_memory(d);
-    ds->rows = all->items[0].dims[0];
-    for (size_t i = 0; i < all->count; i++) add_column(ds, &all->items[i]);
+    for (size_t i = 0; i < all->count; i++) add_column(ds, &all->items[i], is_whole(o, &all->items[i]));
     return AMPC_OK;
 }
 
@@ -139,7 +154,7 @@ static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_d
     rt_array pair[2] = {{0}, {0}};
     rt_arrays all = {pair, 2};
     TRY(rt_idx_read_folder(spec->path, o->split, d, &pair[0], &pair[1]));
-    ampc_status s = add_arrays(ds, &all, spec->path, d);
+    ampc_status s = add_arrays(ds, &all, o, spec->path, d);
     if (s == AMPC_OK) normalise(&ds->columns[0], spec);
     rt_array_clear(&pair[0]);
     rt_array_clear(&pair[1]);
@@ -148,10 +163,9 @@ static ampc_status open_idx(rt_dataset *ds, const rt_data_spec *spec, const rt_d
 
 static ampc_status open_npz(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
-    (void)o;
     rt_arrays all = {0};
     TRY(rt_npz_read(spec->path, IR_NO_DTYPE, d, &all));
-    ampc_status s = add_arrays(ds, &all, spec->path, d);
+    ampc_status s = add_arrays(ds, &all, o, spec->path, d);
     rt_arrays_clear(&all);
     return s;
 }
@@ -174,10 +188,9 @@ static ampc_status read_npy_files(const rt_data_spec *spec, diag *d, rt_arrays *
 
 static ampc_status open_npy(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
-    (void)o;
     rt_arrays all = {0};
     ampc_status s = read_npy_files(spec, d, &all);
-    if (s == AMPC_OK) s = add_arrays(ds, &all, spec->files[0].file, d);
+    if (s == AMPC_OK) s = add_arrays(ds, &all, o, spec->files[0].file, d);
     rt_arrays_clear(&all);
     return s;
 }
@@ -211,9 +224,9 @@ static int find_labels(const rt_dataset *ds)
 static ampc_status permute_labels(rt_dataset *ds, uint64_t seed, const char *spec, diag *d)
 {
     int index = find_labels(ds);
-    if (index < 0)
+    if (index < 0 || ds->columns[index].field.whole)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "data '%s': permute-labels finds no array named labels, label or y", spec);
+                          "data '%s': permute-labels finds no array of samples named labels, label or y", spec);
     rt_array *a = &ds->columns[index].array;
     size_t row = a->bytes / (size_t)a->dims[0];
     char *moved = malloc(a->bytes ? a->bytes : 1);
@@ -304,6 +317,7 @@ typedef struct transfer {
 
 static size_t source_row(const transfer *t, int64_t i)
 {
+    if (t->ds->columns[t->index].field.whole) return 0;
     return t->order ? t->order[t->first + i] : (size_t)(t->first + i);
 }
 
@@ -364,10 +378,11 @@ static void copy_synthetic(const transfer *t, const column *c, size_t n)
             make_up(t, c, source_row(t, i) * n + k, t->dst + ((size_t)i * n + k) * size, n - k < CHUNK ? n - k : CHUNK);
 }
 
-static void copy_rows(const transfer *t)
+static void copy_rows(transfer *t)
 {
     const column *c = &t->ds->columns[t->index];
     size_t n = (size_t)rt_field_elements(&c->field);
+    if (c->field.whole && t->count > 1) t->count = 1;
     if (!c->array.data) copy_synthetic(t, c, n);
     else if (c->normalised && ir_dtype_is_float(t->dtype)) copy_normalised(t, c, n);
     else copy_stored(t, c, n);

@@ -2,8 +2,9 @@
  *
  *   idx:DIR[,divide=D,mean=M,std=S]  arrays "images" [H,W], pixel p of 0 .. 255 read as (p/D - M)/S with default
  *                             D 255, and "labels" []
- *   npz:FILE                  every array of the file; the first dimension counts samples. If there are arrays with
- *                             several dimensions, a one-dimensional array may have several elements per sample
+ *   npz:FILE                  every array of the file; the first dimension counts samples, except in the arrays that
+ *                             the caller describes as whole. If there are arrays with several dimensions, a
+ *                             one-dimensional array may have several elements per sample
  *   npy:NAME=FILE,NAME=FILE   the same from .npy files
  *   synthetic[,rows=N]        seeded data for the fields that the caller describes (default 8192 rows)
  *
@@ -23,10 +24,12 @@
 
 typedef struct rt_dataset rt_dataset;
 
-/* One array as seen by a sample: dims without the sample dimension. */
+/* One array as seen by a sample: dims without the sample dimension. If `whole`, the array has no samples, such as the
+ * first state of a recurrent network: every batch reads all of it, and dims are those of the array. */
 typedef struct rt_field {
     const char *name;
     ir_dtype dtype;
+    bool whole;
     int rank;
     int64_t dims[RT_ARRAY_MAX_RANK];
     int64_t bound; /* synthetic integers are drawn from 0 .. bound-1 (0: like 2); otherwise unused */
@@ -41,7 +44,7 @@ typedef struct rt_position {
 
 typedef struct rt_dataset_options {
     rt_split split;         /* idx: train-* or t10k-* files; ignored by the others */
-    const rt_field *fields; /* synthetic: the fields to generate (copied); ignored by the others */
+    const rt_field *fields; /* synthetic: the fields to generate (copied); npz, npy: the names of whole arrays */
     size_t n_fields;
     uint64_t seed; /* for synthetic */
 } rt_dataset_options;
@@ -55,12 +58,13 @@ size_t rt_dataset_field_count(const rt_dataset *ds);
 /* The dtype is that of the stored array; f32 for idx images, which are normalised. */
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index);
 int rt_dataset_find(const rt_dataset *ds, const char *name); /* index, or -1 */
-int64_t rt_field_elements(const rt_field *f);                /* elements per sample */
+int64_t rt_field_elements(const rt_field *f);                /* elements per sample; of all if it is whole */
 
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
 
-/* Training: stores the samples of one batch of the shuffled order at dst, packed as [batch_size, dims...] of `dtype`.
+/* Training: stores the samples of one batch of the shuffled order at dst, packed as [batch_size, dims...] of `dtype`
+ * ([dims...] for a whole field).
  * Values are converted by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255. p->batch must
  * be below rt_dataset_batches. Not thread-safe, because the order of one epoch is cached. AMPC_NO_MEMORY is the only
  * failure. */

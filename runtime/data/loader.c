@@ -13,7 +13,10 @@
 typedef struct source {
     const ir_value *input;
     size_t field;
-    size_t sample_bytes;
+    size_t sample_bytes; /* of the whole input if it has no samples */
+    bool whole;
+    int axis;     /* dimension along which the samples lie */
+    char *packed; /* the samples one after the other if `axis` is not the first; else NULL */
 } source;
 
 struct rt_loader {
@@ -114,22 +117,29 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
     return status;
 }
 
-/* The batch is fixed if an input does not grow with it. */
+/* The batch is fixed if an input with samples does not grow with it. */
 static void find_fixed(rt_loader *f)
 {
     f->batch = f->sizing.batch;
     f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
-    for (int i = 0; i < f->count; i++) f->fixed |= !rt_sizing_varies(&f->sizing, f->sources[i].input);
+    for (int i = 0; i < f->count; i++) {
+        f->sources[i].whole = field_of(f, i)->whole;
+        f->fixed |= !f->sources[i].whole && !rt_sizing_varies(&f->sizing, f->sources[i].input);
+    }
 }
 
 static ampc_status set_buffers(rt_loader *f, diag *d)
 {
     for (int i = 0; i < f->count; i++) {
         rt_tensor *t = &f->inputs[i];
+        source *s = &f->sources[i];
         int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
         if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
-        f->sources[i].sample_bytes = (size_t)bytes;
-        if (!checked_mul(bytes, f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
+        s->sample_bytes = (size_t)bytes;
+        if (!checked_mul(bytes, s->whole ? 1 : f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes)))
+            return rt_no_memory(d);
+        s->axis = s->whole ? 0 : rt_sizing_axis(&f->sizing, s->input);
+        if (s->axis > 0 && !(s->packed = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
     }
     return AMPC_OK;
 }
@@ -162,7 +172,10 @@ ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *s
 void rt_loader_close(rt_loader *f)
 {
     if (!f) return;
-    for (int i = 0; i < f->count; i++) rt_free(f->inputs[i].data);
+    for (int i = 0; i < f->count; i++) {
+        rt_free(f->inputs[i].data);
+        rt_free(f->sources[i].packed);
+    }
     rt_sizing_close(&f->sizing);
     rt_free(f->inputs);
     rt_free(f->sources);
@@ -194,13 +207,35 @@ static ampc_status set_count(rt_loader *f, int64_t count, diag *d)
     return AMPC_OK;
 }
 
+/* Where the samples of input i are stored one after the other. */
+static char *packed_samples(const rt_loader *f, int i)
+{
+    return f->sources[i].packed ? f->sources[i].packed : f->inputs[i].data;
+}
+
+/* Moves packed samples [batch,outer,run] to their places in the input, [outer,batch,run]. */
+static void place_samples(rt_loader *f, int i)
+{
+    const source *s = &f->sources[i];
+    const rt_tensor *t = &f->inputs[i];
+    if (!s->packed) return;
+    const size_t batch = (size_t)f->sizing.batch;
+    size_t outer = 1;
+    for (int k = 0; k < s->axis; k++) outer *= (size_t)t->dims[k];
+    const size_t run = outer ? s->sample_bytes / outer : 0;
+    for (size_t n = 0; n < batch; n++)
+        for (size_t o = 0; o < outer; o++)
+            memcpy((char *)t->data + (o * batch + n) * run, s->packed + (n * outer + o) * run, run);
+}
+
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)
 {
     TRY(set_count(f, f->batch, d));
     for (int i = 0; i < f->count; i++) {
-        rt_tensor *t = &f->inputs[i];
-        if (rt_dataset_batch(f->data, p, f->batch, f->sources[i].field, t->data, t->dtype) != AMPC_OK)
+        const size_t field = f->sources[i].field;
+        if (rt_dataset_batch(f->data, p, f->batch, field, packed_samples(f, i), f->inputs[i].dtype) != AMPC_OK)
             return rt_no_memory(d);
+        place_samples(f, i);
     }
     return AMPC_OK;
 }
@@ -210,11 +245,12 @@ ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
     int64_t filled = f->fixed ? f->batch : count;
     TRY(set_count(f, filled, d));
     for (int i = 0; i < f->count; i++) {
-        rt_tensor *t = &f->inputs[i];
         size_t size = f->sources[i].sample_bytes;
-        char *last = (char *)t->data + (size_t)(count - 1) * size;
-        rt_dataset_slice(f->data, first, count, f->sources[i].field, t->data, t->dtype);
+        char *samples = packed_samples(f, i), *last = samples + (size_t)(count - 1) * size;
+        rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype);
+        if (f->sources[i].whole) continue;
         for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
+        place_samples(f, i);
     }
     return AMPC_OK;
 }
@@ -277,27 +313,33 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
-/* Sets the dimensions of one sample: the number of rows of the input per sample, unless it is 1, and all dimensions
- * of the input but the first. */
-static void describe_sample(const rt_sizing *z, const ir_value *v, rt_field *f)
+/* Sets the dimensions of one sample: those of the input, with the one along which the samples lie replaced by the
+ * rows that one sample takes of it, unless it takes one. */
+static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
 {
-    int64_t dims[IR_MAX_RANK], each = 1;
-    *f = (rt_field){.name = v->name, .dtype = v->type.dtype};
+    int64_t dims[IR_MAX_RANK];
+    *f = (rt_field){.name = v->name, .dtype = v->type.dtype, .whole = axis < 0};
     if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
-    if (!v->type.rank || !rt_sizing_shape(z, v, dims)) return;
-    if (z->batch > 0 && dims[0] % z->batch == 0) each = dims[0] / z->batch;
-    if (each != 1) f->dims[f->rank++] = each;
-    for (int k = 1; k < v->type.rank; k++) f->dims[f->rank++] = dims[k];
+    if (!rt_sizing_shape(z, v, dims)) return;
+    for (int k = 0; k < v->type.rank; k++) {
+        if (k == axis) dims[k] = z->batch > 0 && dims[k] % z->batch == 0 ? dims[k] / z->batch : 1;
+        if (k != axis || dims[k] != 1) f->dims[f->rank++] = dims[k];
+    }
 }
 
 ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
 {
-    rt_sizing z;
+    rt_sizing z = {0};
     rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
-    if (!all) return rt_no_memory(d);
-    ampc_status status = rt_sizing_open_smallest(&z, g, sizes, d);
-    for (size_t i = 0; status == AMPC_OK && i < g->inputs.count; i++) describe_sample(&z, g->inputs.items[i], &all[i]);
+    int *axes = calloc(g->inputs.count + 1, sizeof *axes);
+    ampc_status status = all && axes ? rt_sizing_open_smallest(&z, g, sizes, d) : rt_no_memory(d);
+    if (status == AMPC_OK) {
+        for (size_t i = 0; i < g->inputs.count; i++) axes[i] = rt_sizing_axis(&z, g->inputs.items[i]);
+        rt_sizing_set_unbound(&z);
+        for (size_t i = 0; i < g->inputs.count; i++) describe_sample(&z, g->inputs.items[i], axes[i], &all[i]);
+    }
     rt_sizing_close(&z);
+    free(axes);
     *n = g->inputs.count;
     if (status == AMPC_OK) *fields = all;
     else free(all);

@@ -75,9 +75,13 @@ ampc_status rt_sizing_open_smallest(rt_sizing *z, const ir_graph *g, const int64
     int64_t fixed;
     TRY(start(z, g, sizes, &fixed, d));
     z->batch = fixed > 0 ? fixed : 1;
-    for (size_t i = 0; i < ir_dim_symbol_count(g->module->dims); i++)
-        if (z->sizes[i] < 0) z->sizes[i] = 1;
     return AMPC_OK;
+}
+
+void rt_sizing_set_unbound(rt_sizing *z)
+{
+    for (size_t i = 0; i < ir_dim_symbol_count(z->graph->module->dims); i++)
+        if (z->sizes[i] < 0) z->sizes[i] = 1;
 }
 
 void rt_sizing_close(rt_sizing *z)
@@ -115,16 +119,51 @@ bool rt_sizing_shape(const rt_sizing *z, const ir_value *v, int64_t *dims)
     return true;
 }
 
-/* For an input [N,..] and a sample with the same number of further dimensions: compares axis by axis. */
+/* ---- the dimension of the samples ---- */
+
+/* For a fixed batch: true if the dimension can count its samples, `several_rows` of each or one. The data determine a
+ * first dimension that is not known yet. */
+static bool may_count_samples(const rt_sizing *z, ir_dim dim, bool several_rows)
+{
+    int64_t rows;
+    if (!ir_dim_eval(z->graph->module->dims, dim, z->sizes, &rows, NULL)) return several_rows;
+    return rows == z->batch || (several_rows && z->batch > 0 && rows % z->batch == 0);
+}
+
+int rt_sizing_axis(const rt_sizing *z, const ir_value *v)
+{
+    int axis = 0, found = 0;
+    if (!v->type.rank) return -1;
+    if (z->symbol == RT_NO_SYMBOL) {
+        while (axis < v->type.rank && !may_count_samples(z, v->type.dims[axis], axis == 0)) axis++;
+        return axis < v->type.rank ? axis : -1;
+    }
+    for (int i = 0; i < v->type.rank; i++)
+        if (depends_on_batch(z, v->type.dims[i])) axis = i, found++;
+    return found == 1 ? axis : 0;
+}
+
+/* ---- learning sizes ---- */
+
+/* For an input [N,..] and a sample with the same number of further dimensions: compares axis by axis. The same for an
+ * input without samples. */
 static bool learn_by_axis(rt_sizing *z, const ir_value *v, const rt_field *f)
 {
     const ir_dim_table *t = z->graph->module->dims;
+    const int axis = f->whole ? v->type.rank : rt_sizing_axis(z, v);
     int64_t rows;
     bool learnt = false;
-    if (v->type.rank != f->rank + 1 || !ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, NULL) || rows != z->batch)
-        return false;
-    for (int i = 0; i < f->rank; i++) learnt |= ir_dim_solve(t, v->type.dims[i + 1], f->dims[i], z->sizes);
+    if (axis < 0 || v->type.rank != f->rank + !f->whole) return false;
+    if (!f->whole && (!ir_dim_eval(t, v->type.dims[axis], z->sizes, &rows, NULL) || rows != z->batch)) return false;
+    for (int i = 0; i < f->rank; i++)
+        learnt |= ir_dim_solve(t, v->type.dims[i < axis ? i : i + 1], f->dims[i], z->sizes);
     return learnt;
+}
+
+/* Elements that the field has for one batch; false if there are too many. */
+static bool elements_in_batch(const rt_sizing *z, const rt_field *f, int64_t *n)
+{
+    return checked_mul(f->whole ? 1 : z->batch, rt_field_elements(f), n);
 }
 
 /* Computes the only unknown axis from the number of elements. Does not solve a first dimension in another symbol,
@@ -139,7 +178,7 @@ static bool learn_by_count(rt_sizing *z, const ir_value *v, const rt_field *f)
         if ((!has_size && open >= 0) || (has_size && !checked_mul(known, size, &known))) return false;
         if (!has_size) open = i;
     }
-    if (open < 0 || known <= 0 || !checked_mul(z->batch, rt_field_elements(f), &total)) return false;
+    if (open < 0 || known <= 0 || !elements_in_batch(z, f, &total)) return false;
     if (open == 0 && z->symbol != RT_NO_SYMBOL && !depends_on_batch(z, v->type.dims[0])) return false;
     return total % known == 0 && ir_dim_solve(t, v->type.dims[open], total / known, z->sizes);
 }
@@ -180,13 +219,17 @@ ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_fiel
     char sample[SHAPE_TEXT], shape[SHAPE_TEXT];
     int64_t dims[IR_MAX_RANK], n = 1, expected;
     size_t symbol = open_symbol(z, v);
-    bool known = rt_sizing_shape(z, v, dims) && v->type.rank > 0;
+    bool known = rt_sizing_shape(z, v, dims);
     for (int i = 0; i < v->type.rank && known; i++) known = checked_mul(n, dims[i], &n);
-    if (known && checked_mul(z->batch, rt_field_elements(f), &expected) && n == expected) return AMPC_OK;
+    if (known && elements_in_batch(z, f, &expected) && n == expected) return AMPC_OK;
     if (symbol != RT_NO_SYMBOL) return report_open_symbol(z, v, symbol, d);
     shape_text(NULL, f->dtype, f->dims, f->rank, sample);
     shape_text(z->graph->module->dims, v->type.dtype, v->type.dims, v->type.rank, shape);
+    if (f->whole)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "'%s' is %s, which does not fit input '%s' of type %s, the same for every batch", f->name,
+                          sample, v->name, shape);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "one sample of '%s' is %s, which does not fit input '%s' of type %s in a batch of %" PRId64 "%s",
-                      f->name, sample, v->name, shape, z->batch, v->type.rank ? "" : ": a scalar has no samples");
+                      "one sample of '%s' is %s, which does not fit input '%s' of type %s in a batch of %" PRId64,
+                      f->name, sample, v->name, shape, z->batch);
 }

@@ -241,6 +241,43 @@ static void test_npz_and_npy(void **state)
     }
 }
 
+/* Arrays that the caller describes as whole count no samples and are read entirely. */
+static void test_whole_arrays(void **state)
+{
+    scratch *t = *state;
+    float h[6] = {0, 1, 2, 3, 4, 5}, got[6], scale = 0.5f;
+    int64_t x[12] = {0};
+    rt_array a[3] = {
+        {.name = (char[]){"h"}, .dtype = IR_f32, .rank = 2, .dims = {2, 3}, .bytes = sizeof h, .data = h},
+        {.name = (char[]){"s"}, .dtype = IR_f32, .rank = 0, .bytes = sizeof scale, .data = &scale},
+        {.name = (char[]){"x"}, .dtype = IR_i64, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
+    const rt_field fields[] = {{.name = "h", .whole = true}, {.name = "s", .whole = true}, {.name = "x"}};
+    rt_dataset_options o = {.fields = fields, .n_fields = 3};
+    char spec[512];
+    rt_dataset *ds;
+    assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 3, t->d), AMPC_OK);
+    snprintf(spec, sizeof spec, "npz:%s", scratch_path(t, "d.npz"));
+    assert_int_equal(rt_dataset_open(spec, &o, t->d, &ds), AMPC_OK);
+    assert_int_equal(rt_dataset_rows(ds), 4);
+    const size_t index = (size_t)rt_dataset_find(ds, "h");
+    assert_int_equal(rt_dataset_field(ds, index)->rank, 2);
+    for (int64_t first = 0; first < 4; first++) {
+        memset(got, 0, sizeof got);
+        rt_dataset_slice(ds, first, 1, index, got, IR_f32);
+        assert_memory_equal(got, h, sizeof h);
+    }
+    assert_int_equal(rt_dataset_batch(ds, &(rt_position){.batch = 1}, 2, index, got, IR_f32), AMPC_OK);
+    assert_memory_equal(got, h, sizeof h);
+    rt_dataset_close(ds);
+    o.n_fields = 0;
+    assert_int_equal(rt_dataset_open(spec, &o, t->d, &ds), AMPC_REJECTED);
+    scratch_expect(t, "a scalar has no samples");
+    assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
+    o.n_fields = 3;
+    assert_int_equal(rt_dataset_open(spec, &o, t->d, &ds), AMPC_REJECTED);
+    scratch_expect(t, "the file has no arrays with samples");
+}
+
 /* If another array has several dimensions, a flat array has several elements per sample. */
 static void test_flat_labels(void **state)
 {
@@ -286,7 +323,7 @@ static const struct {
     {"npy:limit=3", AMPC_USAGE, "NAME=FILE is missing"},
     {"npy:x=", AMPC_USAGE, "expected NAME=FILE"},
     {"npy:x=@/x.npy,x=@/y.npy", AMPC_USAGE, "duplicate name 'x'"},
-    {"npy:x=@/x.npy,permute-labels=1", AMPC_USAGE, "finds no array named"},
+    {"npy:x=@/x.npy,permute-labels=1", AMPC_USAGE, "finds no array of samples named"},
     {"synthetic,rows=0", AMPC_USAGE, "rows must be a count above 0"},
     {"synthetic,rows=9999999999", AMPC_USAGE, "rows is above"},
     {"synthetic,permute-labels=1", AMPC_USAGE, "unknown option"},
@@ -361,6 +398,7 @@ int main(void)
         SCRATCH_TEST(test_normalisation),
         SCRATCH_TEST(test_limit_and_permuted_labels),
         SCRATCH_TEST(test_npz_and_npy),
+        SCRATCH_TEST(test_whole_arrays),
         SCRATCH_TEST(test_flat_labels),
         SCRATCH_TEST(test_bad_specs),
         SCRATCH_TEST(test_synthetic),

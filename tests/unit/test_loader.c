@@ -31,7 +31,7 @@ static ir_module *load_inputs(scratch *t, const char *inputs)
     return m;
 }
 
-/* Parses "x 2x3, label" -> f32 x [2,3], i64 label []; names that start with f or x are floats. */
+/* Parses "x 2x3, label" -> f32 x [2,3], i64 label []; names that start with f or x are floats, "x =2x3" is whole. */
 static size_t read_fields(const char *text, char names[MAX_INPUTS][16], rt_field *fields)
 {
     size_t n = 0;
@@ -42,6 +42,7 @@ static size_t read_fields(const char *text, char names[MAX_INPUTS][16], rt_field
         *f = (rt_field){.name = names[n], .dtype = strchr("fx", *text) ? IR_f32 : IR_i64, .bound = 1000};
         text += length;
         if (*text == ' ' && text[1]) text++;
+        if ((f->whole = *text == '=')) text++;
         while (*text >= '0' && *text <= '9') {
             f->dims[f->rank++] = strtoll(text, (char **)&text, 10);
             if (*text == 'x') text++;
@@ -105,7 +106,16 @@ static const struct {
     {"@x : f32[N,T,U]", "x 12", 3, 0, NULL, "determine T; bind it with --dim T=SIZE"},
     {"@x : f32[N,T], @label : i64[N]", "x 3x4, label", 2, 0, "2x12 2", NULL},
     {"@x : f32[N,4]", "x 4", 0, 0, NULL, "no fixed batch size: specify one"},
-    {"@x : f32[]", "x", 1, 0, NULL, "a scalar has no samples"},
+    {"@x : f32[N,4], @f : f32[]", "x 4, f =", 3, 0, "3x4 ", NULL},
+    {"@x : f32[N,4], @f : f32[]", "x 4, f", 3, 0, NULL,
+     "one sample of 'f' is f32[], which does not fit input 'f' of type f32[] in a batch of 3"},
+    {"@x : f32[9,4], @f : f32[2,4,5]", "x 4, f =2x4x5", 0, 0, "9x4 2x4x5", NULL},
+    {"@x : f32[9,4], @f : f32[2,4,5]", "x 4, f =40", 0, 0, "9x4 2x4x5", NULL},
+    {"@x : f32[9,4], @f : f32[2,T,5]", "x 4, f =2x4x5", 0, 0, "9x4 2x4x5", NULL},
+    {"@x : f32[9,4], @f : f32[2,4,5]", "x 4, f =2x4x6", 0, 0, NULL,
+     "'f' is f32[2,4,6], which does not fit input 'f' of type f32[2,4,5], the same for every batch"},
+    {"@x : f32[N,4], @f : f32[2,N,5]", "x 4, f 2x5", 3, 0, "3x4 2x3x5", NULL},
+    {"@x : f32[N,4], @f : f32[2,N,H]", "x 4, f 2x5", 3, 0, "3x4 2x3x5", NULL},
     {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data have no field for input 'ids', only: x, label"},
     {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
     {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data have no field for input 'ids'"},
@@ -239,6 +249,9 @@ static void test_synthetic_fits(void **state)
         {"@x : f32[N,4], @label : i64[128*N]", 2, 0, "2x4 256"},
         {"@x : f32[16,4], @label : i64[2048]", 0, 0, "16x4 2048"},
         {"@x : f32[3*N,4], @label : i64[N,2]", 0, 2, "6x4 2x2"},
+        {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", 0, 3, "3x4 2x3x5 "},
+        {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36]", 0, 0, "9x4 2x4x32 36"},
+        {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T]", 0, 0, "4x9 2x4x32 4"},
     };
     scratch *t = *state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -256,6 +269,44 @@ static void test_synthetic_fits(void **state)
         assert_int_equal(rt_loader_next(feed, &(rt_position){0}, t->d), AMPC_OK);
         assert_string_equal(print_shapes(feed, shapes, sizeof shapes), models[i].shapes);
         free(fields);
+        rt_loader_close(feed);
+        rt_dataset_close(data);
+        ir_module_free(m);
+    }
+}
+
+/* Samples along the second dimension, of a batch that is fixed or not; the last batch is smaller. An input without
+ * samples is the same in every batch. */
+static void test_places_of_samples(void **state)
+{
+    static const char *const models[] = {"@x : i64[N,1], @f : f32[2,N,3], @first : f32[4]",
+                                         "@x : i64[5,1], @f : f32[2,5,3], @first : f32[4]"};
+    enum { BATCH = 5, LAST = 3, LAYERS = 2, UNITS = 3, WHOLE = 4 };
+    const rt_field fields[] = {{.name = "x", .dtype = IR_i64, .rank = 1, .dims = {1}, .bound = 9},
+                               {.name = "f", .dtype = IR_f32, .rank = 2, .dims = {LAYERS, UNITS}},
+                               {.name = "first", .dtype = IR_f32, .whole = true, .rank = 1, .dims = {WHOLE}}};
+    scratch *t = *state;
+    for (int fixed = 0; fixed < 2; fixed++) {
+        rt_loader *feed = NULL;
+        float samples[BATCH][LAYERS][UNITS], first[WHOLE], again[WHOLE];
+        ir_module *m = load_inputs(t, models[fixed]);
+        rt_dataset *data = make_data(t, fields, 3, BATCH + LAST);
+        assert_int_equal(rt_loader_open(ir_graph_find(m, "g"), data, NULL, BATCH, t->d, &feed), AMPC_OK);
+        rt_dataset_slice(data, 0, 1, 2, first, IR_f32);
+        rt_dataset_slice(data, 4, 2, 2, again, IR_f32);
+        assert_memory_equal(first, again, sizeof first);
+        for (int64_t from = 0; from <= BATCH; from += BATCH) {
+            const int64_t count = from ? LAST : BATCH, filled = from && !fixed ? LAST : BATCH;
+            if (rt_loader_slice(feed, from, count, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+            rt_dataset_slice(data, from, count, 1, samples, IR_f32);
+            for (int64_t n = count; n < filled; n++) memcpy(samples[n], samples[count - 1], sizeof samples[n]);
+            const float *got = rt_loader_inputs(feed)[1].data;
+            assert_int_equal(rt_loader_inputs(feed)[1].dims[1], filled);
+            for (int layer = 0; layer < LAYERS; layer++)
+                for (int64_t n = 0; n < filled; n++, got += UNITS)
+                    assert_memory_equal(got, samples[n][layer], sizeof samples[n][layer]);
+            assert_memory_equal(rt_loader_inputs(feed)[2].data, first, sizeof first);
+        }
         rt_loader_close(feed);
         rt_dataset_close(data);
         ir_module_free(m);
@@ -407,6 +458,7 @@ int main(void)
         SCRATCH_TEST(test_rows),
         SCRATCH_TEST(test_random_shapes),
         SCRATCH_TEST(test_synthetic_fits),
+        SCRATCH_TEST(test_places_of_samples),
         SCRATCH_TEST(test_bounds),
         SCRATCH_TEST(test_bounds_of_tuples),
         SCRATCH_TEST(test_partial_batch_does_not_fit),
