@@ -67,30 +67,54 @@ def export_legacy(module, inputs, path, dynamic, training=TrainingMode.EVAL):
                       dynamic_axes={n: symbolic_axes(x) for n, x in zip(names, inputs)} if dynamic else None)
 
 
+def bodies(graph):
+    """The graph and all graphs within it."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from bodies(attribute.g)
+
+
+def name_parameters(path, module):
+    """The exporter writes parameters of networks within the branches of a script as Constant nodes, which are not trained.
+    Makes initializers of them."""
+    proto = onnx.load(path)
+    values = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+    present = {tensor.name for tensor in proto.graph.initializer}
+    for body in bodies(proto.graph):
+        for node in [n for n in body.node if n.op_type == "Constant" and n.attribute[0].name == "value"]:
+            value = onnx.numpy_helper.to_array(node.attribute[0].t)
+            name = next((n for n, v in values.items() if v.ndim and np.array_equal(v, value)), None)
+            if name is None:
+                continue
+            if name not in present:
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+                present.add(name)
+            for user in (user for inner in bodies(body) for user in inner.node):
+                user.input[:] = [name if used == node.output[0] else used for used in user.input]
+            body.node.remove(node)
+    onnx.save(proto, path)
+
+
 def export_trainable(module, inputs, path, dynamic):
     """All parameters as they are: batch norms are not merged into convolutions, nothing is computed in advance."""
     export_legacy(module, inputs, path, dynamic, TrainingMode.PRESERVE)
+    name_parameters(path, module)
 
 
 EXPORTERS = {"dynamo": export_dynamo, "legacy": export_legacy, "trainable": export_trainable}
 
 
-def strip_graph(graph):
-    values = [*graph.value_info, *graph.input, *graph.output, *graph.initializer] if hasattr(graph, "initializer") else []
-    for item in [*graph.node, *values]:
-        item.doc_string = ""
-        del item.metadata_props[:]
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                strip_graph(attribute.g)
-
-
 def strip(path):
     """Removes what tells where the export ran: stack traces and documentation."""
     proto = onnx.load(path)
-    for graph in [proto.graph, *proto.functions]:
-        strip_graph(graph)
+    for graph in [body for graph in [proto.graph, *proto.functions] for body in bodies(graph)]:
+        is_function = not hasattr(graph, "initializer")
+        values = [] if is_function else [*graph.value_info, *graph.input, *graph.output, *graph.initializer]
+        for item in [*graph.node, *values]:
+            item.doc_string = ""
+            del item.metadata_props[:]
     onnx.save(proto, path)
 
 

@@ -652,30 +652,6 @@ def greedy_decoder():
     return torch.jit.script(GreedyDecoder()), (torch.randn(2, 8, 16),)
 
 
-class ScanCumulative(nn.Module):
-    """A cumulative state, which torch.onnx exports as Scan."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(8, 8)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x, state):
-        from torch._higher_order_ops.scan import scan
-
-        def step(state, row):
-            state = torch.tanh(self.inner(state)) * 0.9 + row
-            return state, state * 2
-
-        last, rows = scan(step, state, x, dim=0)
-        return self.head(rows), last
-
-
-@model
-def scan_cumulative():
-    return ScanCumulative(), (torch.randn(6, 2, 8), torch.randn(2, 8))
-
-
 class Gate(nn.Module):
     """Deep or shallow layers, chosen by the mean of their operand (torch.cond)."""
 
@@ -697,31 +673,39 @@ def cond():
 
 
 class VoiceActivity(nn.Module):
-    """The probability of speech in a frame. Each sampling rate has layers of its own, in the branches of an If."""
+    """The probability of speech in a frame, and the states for the next one. Each sampling rate has layers of its own,
+    with an LSTM among them, in the branches of an If; a script, since torch.cond has no LSTM."""
 
     class Rate(nn.Module):
         def __init__(self, window, hop):
             super().__init__()
             self.spectrum = nn.Conv1d(1, 24, window, hop, bias=False)
             self.encoder = nn.Sequential(nn.Conv1d(12, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 16, 3, 2, 1), nn.ReLU())
+            self.memory = nn.LSTM(16, 16, batch_first=True)
             self.decoder = nn.Conv1d(16, 1, 1)
 
-        def forward(self, x):
-            real, imaginary = self.spectrum(x.unsqueeze(1)).chunk(2, 1)
-            magnitude = (real * real + imaginary * imaginary + 1e-4).sqrt()
-            return self.decoder(self.encoder(magnitude)).sigmoid().mean(2)
+        def forward(self, x, h, c):
+            spectrum = self.spectrum(x.unsqueeze(1))
+            magnitude = (spectrum[:, :12] ** 2 + spectrum[:, 12:] ** 2 + 1e-4).sqrt()
+            x, (h, c) = self.memory(self.encoder(magnitude).transpose(1, 2), (h, c))
+            return self.decoder(x.transpose(1, 2)).sigmoid().mean(2), h, c
 
     def __init__(self):
         super().__init__()
         self.high, self.low = self.Rate(64, 32), self.Rate(32, 16)
 
-    def forward(self, x, rate):
-        return torch.cond(rate == 16000, self.high, self.low, (x,))
+    def forward(self, x, h, c, rate):
+        if rate == 16000:
+            x, h, c = self.high(x, h, c)
+        else:
+            x, h, c = self.low(x, h, c)
+        return x, h, c
 
 
 @model
 def voice_activity():
-    return VoiceActivity(), (torch.randn(2, 256), torch.tensor(16000))
+    state = torch.randn(2, 1, 2, 16) * 0.3
+    return torch.jit.script(VoiceActivity()), (torch.randn(2, 256), state[0], state[1], torch.tensor(16000))
 
 
 class Cumulative(nn.Module):
