@@ -329,6 +329,23 @@ static count decide_gray(const colour_state *c, const ir_node *n, amp_entry *e, 
     return COUNT_NOT;
 }
 
+/* The f32 storage that the subgraphs of a node read, or NULL. PaddlePaddle lists it among the operands of a block. */
+static const ir_value *f32_storage_within(const ir_node *n)
+{
+    const ir_value *found = NULL;
+    for (int i = 0; i < ir_subgraph_count(n) && !found; i++) {
+        const ir_graph *g = ir_subgraph_get(n, i).graph;
+        for (const ir_node *inner = g ? g->first : NULL; inner && !found; inner = inner->next) {
+            for (int k = 0; k < inner->n_in && !found; k++) {
+                const ir_value *v = ir_in(inner, k);
+                if (v && v->kind == IR_VALUE_STORAGE && v->type.dtype == IR_f32) found = v;
+            }
+            if (!found) found = f32_storage_within(inner);
+        }
+    }
+    return found;
+}
+
 /* f32 if an f32 operand would have to be cast, else low. */
 static count decide_promoted(const colour_state *c, const ir_node *n, amp_entry *e)
 {
@@ -339,6 +356,8 @@ static count decide_promoted(const colour_state *c, const ir_node *n, amp_entry 
         if (pinned && (!amp_is_cast_operand(n, i) || (i && ir_op_has(n->op, IR_DECLARED)))) continue;
         return set(e, AMP_PROMOTE_F32, IR_f32, v), COUNT_F32;
     }
+    const ir_value *within = c->options->level == PASS_O2 ? NULL : f32_storage_within(n);
+    if (within) return set(e, AMP_PROMOTE_F32, IR_f32, within), COUNT_F32;
     return set(e, AMP_PROMOTE_LOW, c->options->low, NULL), COUNT_LOW;
 }
 

@@ -106,7 +106,7 @@ static const struct {
     {"@x : f32[N,T,U]", "x 12", 3, 0, NULL, "determine T; bind it with --dim T=SIZE"},
     {"@x : f32[N,T], @label : i64[N]", "x 3x4, label", 2, 0, "2x12 2", NULL},
     {"@x : f32[N,4]", "x 4", 0, 0, NULL, "no fixed batch size: specify one"},
-    {"@x : f32[N,4], @f : f32[]", "x 4, f =", 3, 0, "3x4 ", NULL},
+    {"@x : f32[N,4], @f : f32[]", "x 4, f =", 3, 0, "3x4", NULL},
     {"@x : f32[N,4], @f : f32[]", "x 4, f", 3, 0, NULL,
      "one sample of 'f' is f32[], which does not fit input 'f' of type f32[] in a batch of 3"},
     {"@x : f32[9,4], @f : f32[2,4,5]", "x 4, f =2x4x5", 0, 0, "9x4 2x4x5", NULL},
@@ -249,7 +249,7 @@ static void test_synthetic_fits(void **state)
         {"@x : f32[N,4], @label : i64[128*N]", 2, 0, "2x4 256"},
         {"@x : f32[16,4], @label : i64[2048]", 0, 0, "16x4 2048"},
         {"@x : f32[3*N,4], @label : i64[N,2]", 0, 2, "6x4 2x2"},
-        {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", 0, 3, "3x4 2x3x5 "},
+        {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", 0, 3, "3x4 2x3x5"},
         {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36]", 0, 0, "9x4 2x4x32 36"},
         {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T]", 0, 0, "4x9 2x4x32 4"},
     };
