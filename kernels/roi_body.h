@@ -30,6 +30,49 @@ K_FORMULA R(roi) R(roi_of)(const roi_shape *s, REAL x1, REAL y1, REAL x2, REAL y
     return r;
 }
 
+/* The samples of a cell that may be within the image: all others are outside, however large the region is. */
+typedef struct R(roi_cell) {
+    long long row, column;
+    int top, left, rows, columns; /* the first samples, and the numbers of samples */
+} R(roi_cell);
+
+/* The samples [*first, *first + n) of a cell along an axis that may be in [-1, extent]; returns n. The margin covers the
+ * rounding of positions. */
+K_FORMULA int R(roi_inside)(REAL start, REAL size, long long cell, int samples, long long extent, int *first)
+{
+    const double step = (double)size / samples, from = (double)start + ((double)cell + 0.5 / samples) * (double)size;
+    *first = 0;
+    if (!(from - from == 0)) return 0; /* no position is finite */
+    if (!(step > 0)) return samples;
+    const double margin = 2 + 1e-6 * (fabs((double)start) + (double)(cell + 1) * (double)size) / step;
+    const double low = floor((-1 - from) / step - margin), high = ceil(((double)extent - from) / step + margin);
+    if (high < 0 || low >= samples) return 0;
+    *first = low > 0 ? (int)low : 0;
+    return (high < samples - 1 ? (int)high + 1 : samples) - *first;
+}
+
+K_FORMULA R(roi_cell) R(roi_cell_of)(const roi_shape *s, const R(roi) * r, long long row, long long column)
+{
+    R(roi_cell) c;
+    c.row = row;
+    c.column = column;
+    c.rows = R(roi_inside)(r->y, r->height, row, r->rows, s->height, &c.top);
+    c.columns = R(roi_inside)(r->x, r->width, column, r->columns, s->width, &c.left);
+    return c;
+}
+
+/* Whether samples of the cell are not among those of c. */
+K_FORMULA bool R(roi_has_others)(const R(roi) * r, const R(roi_cell) * c)
+{
+    return (long long)c->rows * c->columns < (long long)r->rows * r->columns;
+}
+
+/* The position of a sample along an axis, rounded as PyTorch and onnxruntime do: it may be just at the border. */
+K_FORMULA REAL R(roi_position)(REAL start, REAL size, long long cell, REAL sample, int samples)
+{
+    return start + (REAL)cell * size + (sample + (REAL)0.5) * size / (REAL)samples;
+}
+
 /* The first of two neighbouring elements at a position, and the weight of the second; -1: outside. */
 K_FORMULA long long R(roi_place)(long long size, REAL at, REAL *part)
 {
@@ -42,18 +85,17 @@ K_FORMULA long long R(roi_place)(long long size, REAL at, REAL *part)
     return low;
 }
 
-/* Corner `corner` of sample `sample` of a cell: its element and weight. A sample outside of the image has weight 0. */
-K_FORMULA long long R(roi_corner)(const roi_shape *s, const R(roi) * r, long long row, long long column,
-                                  long long sample, int corner, REAL *weight)
+/* Corner `corner` of sample `sample` of a cell: its element and weight; -1: the sample is outside of the image, where
+ * the value is 0. */
+K_FORMULA long long R(roi_corner)(const roi_shape *s, const R(roi) * r, const R(roi_cell) * c, long long sample,
+                                  int corner, REAL *weight)
 {
-    const REAL i = (REAL)(sample / r->columns), j = (REAL)(sample % r->columns);
+    const REAL i = (REAL)(c->top + sample / c->columns), j = (REAL)(c->left + sample % c->columns);
     REAL down, right;
-    const long long y = R(roi_place)(s->height, r->y + ((REAL)row + (i + (REAL)0.5) / (REAL)r->rows) * r->height,
-                                     &down);
-    const long long x = R(roi_place)(s->width, r->x + ((REAL)column + (j + (REAL)0.5) / (REAL)r->columns) * r->width,
-                                     &right);
+    const long long y = R(roi_place)(s->height, R(roi_position)(r->y, r->height, c->row, i, r->rows), &down);
+    const long long x = R(roi_place)(s->width, R(roi_position)(r->x, r->width, c->column, j, r->columns), &right);
     *weight = 0;
-    if (y < 0 || x < 0) return 0;
+    if (y < 0 || x < 0) return -1;
     *weight = (corner & 2 ? down : 1 - down) * (corner & 1 ? right : 1 - right);
     return (y + (corner & 2 && y < s->height - 1)) * s->width + x + (corner & 1 && x < s->width - 1);
 }

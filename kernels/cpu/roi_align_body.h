@@ -6,30 +6,31 @@ static R(roi) R(region)(const roi_shape *s, const wide *w, int64_t region)
     return R(roi_of)(s, r[0], r[1], r[2], r[3]);
 }
 
-/* The corner with the largest product in a cell, NaN before numbers; -1: there are no samples. */
-static int64_t R(largest)(const roi_shape *s, const R(roi) * r, int64_t row, int64_t column, const REAL *x,
-                          REAL *weight, REAL *value)
+/* The corner with the largest product in a cell, NaN before numbers; -1: it is outside, or there are no samples. */
+static int64_t R(largest)(const roi_shape *s, const R(roi) * r, const R(roi_cell) * c, const REAL *x, REAL *weight,
+                          REAL *value)
 {
     int64_t best = -1;
+    bool is_first = !R(roi_has_others)(r, c);
     *weight = *value = 0;
-    for (int64_t k = 0; k < 4 * (int64_t)r->rows * r->columns; k++) {
+    for (int64_t k = 0; k < 4 * (int64_t)c->rows * c->columns; k++) {
         REAL factor;
-        const int64_t at = R(roi_corner)(s, r, row, column, k / 4, (int)(k % 4), &factor);
-        const REAL product = factor * x[at];
-        if (best >= 0 && !(product > *value || product != product)) continue;
-        best = at, *value = product, *weight = factor;
+        const int64_t at = R(roi_corner)(s, r, c, k / 4, (int)(k % 4), &factor);
+        const REAL product = at < 0 ? 0 : factor * x[at];
+        if (!is_first && !(product > *value || product != product)) continue;
+        best = at, *value = product, *weight = factor, is_first = false;
     }
     return best;
 }
 
-static REAL R(average)(const roi_shape *s, const R(roi) * r, int64_t row, int64_t column, const REAL *x)
+static REAL R(average)(const roi_shape *s, const R(roi) * r, const R(roi_cell) * c, const REAL *x)
 {
     const int64_t samples = (int64_t)r->rows * r->columns;
     REAL sum = 0;
-    for (int64_t k = 0; k < 4 * samples; k++) {
+    for (int64_t k = 0; k < 4 * (int64_t)c->rows * c->columns; k++) {
         REAL factor;
-        const int64_t at = R(roi_corner)(s, r, row, column, k / 4, (int)(k % 4), &factor);
-        sum += factor * x[at];
+        const int64_t at = R(roi_corner)(s, r, c, k / 4, (int)(k % 4), &factor);
+        if (at >= 0) sum += factor * x[at];
     }
     return samples ? sum / (REAL)samples : 0;
 }
@@ -42,24 +43,25 @@ static void R(pool_region)(const roi_shape *s, const wide *w, int64_t plane)
     const REAL *x = (const REAL *)w->x + (w->batch[region] * s->channels + channel) * s->height * s->width;
     REAL *y = (REAL *)w->y + plane * s->rows * s->columns, weight;
     for (int64_t cell = 0; cell < s->rows * s->columns; cell++) {
-        const int64_t row = cell / s->columns, column = cell % s->columns;
-        if (s->max) R(largest)(s, &r, row, column, x, &weight, &y[cell]);
-        else y[cell] = R(average)(s, &r, row, column, x);
+        const R(roi_cell) c = R(roi_cell_of)(s, &r, cell / s->columns, cell % s->columns);
+        if (s->max) R(largest)(s, &r, &c, x, &weight, &y[cell]);
+        else y[cell] = R(average)(s, &r, &c, x);
     }
 }
 
 static void R(spread_cell)(const roi_shape *s, const R(roi) * r, int64_t cell, const REAL *x, REAL dy, REAL *dx)
 {
-    const int64_t row = cell / s->columns, column = cell % s->columns, samples = (int64_t)r->rows * r->columns;
+    const R(roi_cell) c = R(roi_cell_of)(s, r, cell / s->columns, cell % s->columns);
+    const int64_t samples = (int64_t)r->rows * r->columns;
     REAL factor, value;
     if (s->max) {
-        const int64_t at = R(largest)(s, r, row, column, x, &factor, &value);
+        const int64_t at = R(largest)(s, r, &c, x, &factor, &value);
         if (at >= 0) dx[at] += factor * dy;
         return;
     }
-    for (int64_t k = 0; k < 4 * samples; k++) {
-        const int64_t at = R(roi_corner)(s, r, row, column, k / 4, (int)(k % 4), &factor);
-        dx[at] += factor * (dy / (REAL)samples);
+    for (int64_t k = 0; k < 4 * (int64_t)c.rows * c.columns; k++) {
+        const int64_t at = R(roi_corner)(s, r, &c, k / 4, (int)(k % 4), &factor);
+        if (at >= 0) dx[at] += factor * (dy / (REAL)samples);
     }
 }
 

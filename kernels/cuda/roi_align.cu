@@ -25,26 +25,28 @@ static __device__ __forceinline__ long long image_of(const roi_args &a, long lon
     return -1;
 }
 
-/* The value of a cell; for maxima, NaN before numbers, also the element that it is from (-1: none) and its weight. */
+/* The value of a cell; for maxima, NaN before numbers, also the element that it is from (-1: none, or outside) and its weight. */
 struct cell_value {
     float value, weight;
     long long from;
 };
 
-static __device__ __forceinline__ cell_value value_of(const roi_args &a, const roi_float &r, long long row,
-                                                      long long column, long long plane)
+static __device__ __forceinline__ cell_value value_of(const roi_args &a, const roi_float &r, const roi_cell_float &c,
+                                                      long long plane)
 {
     const long long samples = (long long)r.rows * r.columns, base = plane * a.shape.height * a.shape.width;
-    cell_value c = {0, 0, -1};
-    for (long long k = 0; k < 4 * samples; k++) {
+    cell_value v = {0, 0, -1};
+    bool is_first = !roi_has_others_float(&r, &c);
+    for (long long k = 0; k < 4 * (long long)c.rows * c.columns; k++) {
         float weight;
-        const long long at = roi_corner_float(&a.shape, &r, row, column, k / 4, (int)(k % 4), &weight);
-        const float product = weight * element_load<float>(a.x, a.dtype, base + at);
-        if (!a.shape.max) c.value += product;
-        else if (c.from < 0 || product > c.value || product != product) c = {product, weight, at};
+        const long long at = roi_corner_float(&a.shape, &r, &c, k / 4, (int)(k % 4), &weight);
+        const float product = at < 0 ? 0 : weight * element_load<float>(a.x, a.dtype, base + at);
+        if (!a.shape.max) v.value += product;
+        else if (is_first || product > v.value || product != product) v = {product, weight, at};
+        is_first = false;
     }
-    if (!a.shape.max && samples > 0) c.value /= (float)samples;
-    return c;
+    if (!a.shape.max && samples > 0) v.value /= (float)samples;
+    return v;
 }
 
 extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align(roi_args a)
@@ -55,7 +57,11 @@ extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align(roi_args a)
         const long long line = divide(i, s.columns, &column), plane = divide(line, s.rows, &row);
         const long long region = divide(plane, s.channels, &channel), image = image_of(a, region);
         float v = 0;
-        if (image >= 0) v = value_of(a, region_of(a, region), row, column, image * s.channels + channel).value;
+        if (image >= 0) {
+            const roi_float r = region_of(a, region);
+            const roi_cell_float c = roi_cell_of_float(&s, &r, row, column);
+            v = value_of(a, r, c, image * s.channels + channel).value;
+        }
         element_store(a.to, a.dtype, i, v);
     }
 }
@@ -64,8 +70,9 @@ AMPC_KERNEL(roi_align)
 /* A cell of the thread: what it adds, in turns, to the image. */
 struct share {
     roi_float region;
+    roi_cell_float cell;
     cell_value largest;
-    long long row, column, turns;
+    long long turns;
     float dy;
 };
 
@@ -75,16 +82,17 @@ static __device__ __forceinline__ share share_of(const roi_args &a, long long ce
     long long rest, column, channel;
     const long long region = divide(cell, s.rows * s.columns, &rest), row = divide(rest, s.columns, &column);
     const long long image = divide(plane, s.channels, &channel);
-    share h = {{0, 0, 0, 0, 0, 0}, {0, 0, -1}, row, column, 0, 0};
+    share h = {{0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {0, 0, -1}, 0, 0};
     if (region >= s.regions || image_of(a, region) != image) return h;
     h.region = region_of(a, region);
+    h.cell = roi_cell_of_float(&s, &h.region, row, column);
     h.dy = element_load<float>(a.dy, a.dtype, (region * s.channels + channel) * s.rows * s.columns + rest);
     const long long samples = (long long)h.region.rows * h.region.columns;
     if (s.max) {
-        h.largest = value_of(a, h.region, row, column, plane);
+        h.largest = value_of(a, h.region, h.cell, plane);
         h.turns = h.largest.from >= 0;
     } else {
-        h.turns = 4 * samples;
+        h.turns = 4 * (long long)h.cell.rows * h.cell.columns;
         h.dy /= (float)samples;
     }
     return h;
@@ -108,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align_spread(roi_arg
                 float weight = h.largest.weight;
                 long long at = h.largest.from;
                 if (!s.max && turn < h.turns)
-                    at = roi_corner_float(&s, &h.region, h.row, h.column, turn / 4, (int)(turn % 4), &weight);
+                    at = roi_corner_float(&s, &h.region, &h.cell, turn / 4, (int)(turn % 4), &weight);
                 const bool inside = turn < h.turns && at >= low && at - low < span;
                 add_in_order<ROI_SLOTS>(sums, next, inside ? (int)(at - low) : -1, weight * h.dy);
             }
