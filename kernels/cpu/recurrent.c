@@ -1,8 +1,10 @@
 /* recurrent.c - recurrent networks, step by step: products with R, then the rest of the cell for each row of the
  * batch, whose hidden units are computed in vectors.
  *
- * All steps multiply by the same R, so oneDNN gets it in the layout of its choice once, and in bf16 if the operand is
- * and the processor multiplies it: a step of a batch of 32 takes half the time of a product of plain matrices. */
+ * All steps multiply by the same R, so oneDNN gets it in the layout of its choice once, and in bf16 if it is bf16 and
+ * the processor multiplies that: a step of a batch of 32 takes half the time of a product of plain matrices. The states
+ * are bf16 then, too, and the gradients of gates are rounded to bf16 as in the result; only what a reset gate has
+ * multiplied is f32. */
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/wide.h"
@@ -16,6 +18,7 @@
 typedef struct step_product {
     int64_t m, n, k, lda, ldc, row;
     bool trans_b, add;
+    ir_dtype type; /* of a and b for oneDNN: bf16 or f32 */
 } step_product;
 
 enum { MAX_PRODUCTS = 2 };
@@ -23,11 +26,10 @@ enum { MAX_PRODUCTS = 2 };
 /* The products of a step, and oneDNN's calls unless the carrier is f64. */
 typedef struct step_products {
     int count;
-    ir_dtype type; /* of the operands of the calls: bf16 or f32 */
     step_product products[MAX_PRODUCTS];
     cpu_call *calls[MAX_PRODUCTS];
     size_t bytes[MAX_PRODUCTS]; /* of the workspaces of the calls */
-    size_t low;                 /* bytes of the operand a in bf16, 0: it is not converted */
+    size_t low;                 /* bytes of the largest operand a in bf16 */
 } step_products;
 
 /* The states times the rows [first, first + count) of R, in units of the hidden size, added to the gates from column
@@ -46,7 +48,7 @@ static step_product backward_product(const recurrent_shape *s, int first, int co
 }
 
 /* The last product of a GRU waits for the reset gate in the forward step, and precedes it in the backward step. */
-static void list_products(step_products *p, const recurrent_shape *s, bool backward)
+static void list_products(step_products *p, const recurrent_shape *s, bool backward, ir_dtype type)
 {
     const bool late = s->cell == IR_WORD(cell, gru) && !(backward && s->linear_before_reset);
     p->count = late ? 2 : 1;
@@ -59,16 +61,20 @@ static void list_products(step_products *p, const recurrent_shape *s, bool backw
         p->products[0] = forward_product(s, 0, late ? 2 : s->gates);
         p->products[1] = forward_product(s, 2, 1);
     }
+    const bool after_reset = !backward && late && !s->linear_before_reset;
+    p->products[0].type = type;
+    p->products[1].type = after_reset ? IR_f32 : type;
 }
 
 static ampc_status prepare_product(const k_args *args, const k_view *r, step_products *p, int i)
 {
     const step_product *x = &p->products[i];
-    const dnnl_data_type_t type = p->type == IR_bf16 ? dnnl_bf16 : dnnl_f32;
+    const bool is_low = x->type == IR_bf16;
+    const dnnl_data_type_t type = is_low ? dnnl_bf16 : dnnl_f32;
     const dnnl_dims_t dims[3] = {{x->m, x->k}, {x->k, x->n}, {x->m, x->n}};
     const dnnl_dims_t strides[3] = {
-        {p->low ? x->k : x->lda, 1}, {x->trans_b ? 1 : x->n, x->trans_b ? x->k : 1}, {x->ldc, 1}};
-    cpu_operand o[3] = {{.arg = DNNL_ARG_SRC, .dtype = p->type},
+        {is_low ? x->k : x->lda, 1}, {x->trans_b ? 1 : x->n, x->trans_b ? x->k : 1}, {x->ldc, 1}};
+    cpu_operand o[3] = {{.arg = DNNL_ARG_SRC, .dtype = x->type},
                         {.arg = DNNL_ARG_WEIGHTS, .dtype = r->dtype},
                         {.arg = DNNL_ARG_DST, .result = true, .dtype = IR_f32}};
     dnnl_memory_desc_t packed;
@@ -98,12 +104,12 @@ static ampc_status prepare_products(const k_args *args, const recurrent_shape *s
     step_products *p = calloc(1, sizeof *p);
     ampc_status status = p ? AMPC_OK : AMPC_NO_MEMORY;
     if (!p) return status;
-    list_products(p, s, backward);
-    p->type = cpu_dnnl_type(r->dtype, states == r->dtype) == dnnl_bf16 ? IR_bf16 : IR_f32;
+    list_products(p, s, backward,
+                  cpu_dnnl_type(r->dtype, states == r->dtype) == dnnl_bf16 ? IR_bf16 : IR_f32);
     const bool is_empty = s->steps * s->batch * s->hidden == 0;
     for (int i = 0; i < p->count && !is_empty && cpu_carrier(r->dtype) == IR_f32 && status == AMPC_OK; i++) {
         const size_t low = cpu_lines((size_t)(p->products[i].m * p->products[i].k) * ir_dtype_size(IR_bf16));
-        if (p->type == IR_bf16 && p->low < low) p->low = low;
+        if (p->products[i].type == IR_bf16 && p->low < low) p->low = low;
         status = prepare_product(args, r, p, i);
         *workspace += p->bytes[i];
     }
@@ -140,10 +146,11 @@ static ampc_status multiply_float(products_run *f, int i, const float *a, float 
     const step_products *p = f->products;
     const step_product *x = &p->products[i];
     const char *r = (const char *)f->r + (size_t)(x->row * (x->trans_b ? x->k : x->n)) * f->r_size;
-    void *data[] = {p->low ? (void *)f->low : (void *)(uintptr_t)a, f->packed[i] ? NULL : (void *)(uintptr_t)r, c};
+    const bool is_low = x->type == IR_bf16;
+    void *data[] = {is_low ? (void *)f->low : (void *)(uintptr_t)a, f->packed[i] ? NULL : (void *)(uintptr_t)r, c};
 #pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m *x->k)) schedule(static)
-    for (int64_t row = 0; row < (p->low ? x->m : 0); row++)
-        cpu_convert(p->type, f->low + (size_t)(row * x->k) * ir_dtype_size(p->type), IR_f32, a + row * x->lda, x->k);
+    for (int64_t row = 0; row < (is_low ? x->m : 0); row++)
+        cpu_convert(IR_bf16, f->low + (size_t)(row * x->k) * ir_dtype_size(IR_bf16), IR_f32, a + row * x->lda, x->k);
     f->packed[i] = true;
     return cpu_call_run(p->calls[i], data, f->at[i], f->args->ctx);
 }
