@@ -171,6 +171,9 @@ int main(int argc, char **argv)
         return 2;
     }
     const uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
-    for (uint64_t seed = first; seed < first + count; seed++) run_seed(seed, preferred, bodies);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        run_seed(seed, preferred, bodies);
+        fflush(stdout);
+    }
     return 0;
 }
