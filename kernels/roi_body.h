@@ -36,8 +36,8 @@ typedef struct R(roi_cell) {
     int top, left, rows, columns; /* the first samples, and the numbers of samples */
 } R(roi_cell);
 
-/* The samples [*first, *first + n) of a cell along an axis that may be in [-1, extent]; returns n. The margin covers the
- * rounding of positions. */
+/* The samples [*first, *first + n) of a cell along an axis that may be in [-1, extent]; returns n. The margin covers
+ * the rounding of positions. */
 K_FORMULA int R(roi_inside)(REAL start, REAL size, long long cell, int samples, long long extent, int *first)
 {
     const double step = (double)size / samples, from = (double)start + ((double)cell + 0.5 / samples) * (double)size;

@@ -2,7 +2,7 @@
  * batch, whose hidden units are computed in vectors.
  *
  * All steps multiply by the same R, so oneDNN gets it in the layout of its choice once, and in bf16 if it is bf16 and
- * the processor multiplies that: a step of a batch of 32 takes half the time of a product of plain matrices. The states
+ * the processor multiplies that: a step of a batch of 32 needs half the time of a product of plain matrices. The states
  * are bf16 then, too, and the gradients of gates are rounded to bf16 as in the result; only what a reset gate has
  * multiplied is f32. */
 #include "kernels/cpu/math.h"
@@ -104,8 +104,7 @@ static ampc_status prepare_products(const k_args *args, const recurrent_shape *s
     step_products *p = calloc(1, sizeof *p);
     ampc_status status = p ? AMPC_OK : AMPC_NO_MEMORY;
     if (!p) return status;
-    list_products(p, s, backward,
-                  cpu_dnnl_type(r->dtype, states == r->dtype) == dnnl_bf16 ? IR_bf16 : IR_f32);
+    list_products(p, s, backward, cpu_dnnl_type(r->dtype, states == r->dtype) == dnnl_bf16 ? IR_bf16 : IR_f32);
     const bool is_empty = s->steps * s->batch * s->hidden == 0;
     for (int i = 0; i < p->count && !is_empty && cpu_carrier(r->dtype) == IR_f32 && status == AMPC_OK; i++) {
         const size_t low = cpu_lines((size_t)(p->products[i].m * p->products[i].k) * ir_dtype_size(IR_bf16));
@@ -148,7 +147,7 @@ static ampc_status multiply_float(products_run *f, int i, const float *a, float 
     const char *r = (const char *)f->r + (size_t)(x->row * (x->trans_b ? x->k : x->n)) * f->r_size;
     const bool is_low = x->type == IR_bf16;
     void *data[] = {is_low ? (void *)f->low : (void *)(uintptr_t)a, f->packed[i] ? NULL : (void *)(uintptr_t)r, c};
-#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m *x->k)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m * x->k)) schedule(static)
     for (int64_t row = 0; row < (is_low ? x->m : 0); row++)
         cpu_convert(IR_bf16, f->low + (size_t)(row * x->k) * ir_dtype_size(IR_bf16), IR_f32, a + row * x->lda, x->k);
     f->packed[i] = true;
@@ -159,7 +158,7 @@ static ampc_status multiply_double(products_run *f, int i, const double *a, doub
 {
     const step_product *x = &f->products->products[i];
     const double *b = (const double *)f->r + x->row * (x->trans_b ? x->k : x->n);
-#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m *x->n *x->k)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m * x->n * x->k)) schedule(static)
     for (int64_t m = 0; m < x->m; m++) {
         double *row = c + m * x->ldc;
         for (int64_t j = 0; j < x->n && !x->add; j++) row[j] = 0;

@@ -180,8 +180,7 @@ static ampc_status R(backward_step)(const R(backward_data) * d, int64_t t)
     ampc_status status = AMPC_OK;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t b = 0; b < s->batch; b++) R(backward_row)(d, b, t);
-    if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset)
-        return R(multiply)(d->products, 0, gradients, d->dh);
+    if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset) return R(multiply)(d->products, 0, gradients, d->dh);
     status = R(multiply)(d->products, 0, gradients + 2 * s->hidden, d->inner);
     if (status != AMPC_OK) return status;
 #pragma omp parallel for num_threads(threads) schedule(static)

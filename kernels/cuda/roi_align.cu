@@ -25,7 +25,8 @@ static __device__ __forceinline__ long long image_of(const roi_args &a, long lon
     return -1;
 }
 
-/* The value of a cell; for maxima, NaN before numbers, also the element that it is from (-1: none, or outside) and its weight. */
+/* The value of a cell; for maxima, NaN before numbers, also the element that it is from (-1: none, or outside) and its
+ * weight. */
 struct cell_value {
     float value, weight;
     long long from;

@@ -80,7 +80,8 @@ static void add_column(rt_dataset *ds, rt_array *a, bool whole)
 {
     column *c = &ds->columns[ds->count++];
     const int samples = whole ? 0 : 1; /* dimensions that count samples */
-    *c = (column){.field = {.name = a->name, .dtype = a->dtype, .whole = whole, .rank = a->rank - samples}, .array = *a};
+    *c = (column){.field = {.name = a->name, .dtype = a->dtype, .whole = whole, .rank = a->rank - samples},
+                  .array = *a};
     memcpy(c->field.dims, a->dims + samples, (size_t)c->field.rank * sizeof *a->dims);
     c->array.name = NULL;
     *a = (rt_array){0};
@@ -113,8 +114,9 @@ static ampc_status check_arrays(const rt_arrays *all, const rt_dataset_options *
                                 int64_t *rows)
 {
     const rt_array *first = counting_array(all, o);
-    if (!first) return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "the file has no arrays%s",
-                                  all->count ? " with samples" : "");
+    if (!first)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "the file has no arrays%s",
+                          all->count ? " with samples" : "");
     int64_t samples = *rows = first->rank ? first->dims[0] : 0;
     for (size_t i = 0; i < all->count; i++) {
         rt_array *a = &all->items[i];

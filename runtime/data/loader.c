@@ -15,7 +15,7 @@ typedef struct source {
     size_t field;
     size_t sample_bytes; /* of the whole input if it has no samples */
     bool whole;
-    int axis;     /* dimension along which the samples lie */
+    int axis;     /* the sample axis */
     char *packed; /* the samples one after the other if `axis` is not the first; else NULL */
 } source;
 
@@ -313,8 +313,8 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
-/* Sets the dimensions of one sample: those of the input, with the one along which the samples lie replaced by the
- * rows that one sample takes of it, unless it takes one. */
+/* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per sample,
+ * or left out if that is 1. */
 static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
 {
     int64_t dims[IR_MAX_RANK];

@@ -4,7 +4,7 @@
  * "y", and the first float input reads "images" or "x". The shape of an input is that in the graph with the batch
  * symbol bound to the number of samples (sizing.h), and the samples must fill it exactly: 28x28 images can feed
  * f32[N,1,28,28], and labels of 128 tokens per sample can feed i64[128*N]. States of [2,32] per sample fill
- * f32[2,N,32], where the samples lie along the second dimension. An input without samples is filled with the whole
+ * f32[2,N,32], whose sample axis is the second dimension. An input without samples is filled with the whole
  * field. Unbound symbols other than the batch are determined by the data. */
 #ifndef RT_LOADER_H
 #define RT_LOADER_H

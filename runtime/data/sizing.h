@@ -4,10 +4,10 @@
  * with this symbol bound to the batch size, so a leading dimension may be any expression in it, such as i64[128*N]
  * for labels of 128 tokens per sample. The data determine the sizes of all other symbols.
  *
- * The samples of an input lie along the only dimension that depends on the batch, which is the second of a state
- * f32[layers,N,units], and along the first if none or several do. If the batch is fixed, they lie along the first
- * dimension if that is a multiple of the batch, otherwise along the first that equals it. An input without any, such
- * as a scalar or f32[2,4,32] in a fixed batch of 9, has no samples: it is the same for every batch. */
+ * The sample axis of an input is the only dimension that depends on the batch, such as the second one of a state
+ * f32[layers,N,units], or the first one if none or several do. If the batch is fixed, it is the first dimension if that
+ * is a multiple of the batch, otherwise the first one that equals it. An input without a sample axis, such as a scalar
+ * or f32[2,4,32] in a fixed batch of 9, is the same for every batch. */
 #ifndef RT_SIZING_H
 #define RT_SIZING_H
 
@@ -26,20 +26,21 @@ typedef struct rt_sizing {
  * missing or differs from the fixed one, AMPC_REJECTED if more than one symbol could count samples. The caller closes
  * `z` also on failure. */
 ampc_status rt_sizing_open(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t batch, diag *d);
-/* The same for a batch of one sample if the batch is not fixed; rt_sizing_set_unbound then gives every unbound symbol
- * the size 1. */
+/* The same for a batch of one sample if the batch is not fixed; rt_sizing_set_unbound then sets the size
+ * of every unbound symbol to 1. */
 ampc_status rt_sizing_open_smallest(rt_sizing *z, const ir_graph *g, const int64_t *sizes, diag *d);
 void rt_sizing_set_unbound(rt_sizing *z);
 void rt_sizing_close(rt_sizing *z);
 
-/* The dimension of input `v` along which the samples lie; -1: it has none. */
+/* The sample axis of input `v`; -1: it has none. */
 int rt_sizing_axis(const rt_sizing *z, const ir_value *v);
 
 /* Derives sizes of unbound symbols from the shape of field `f` for input `v`; true if it found any. */
 bool rt_sizing_learn(rt_sizing *z, const ir_value *v, const rt_field *f);
 /* Computes the shape of the input; false if a symbol is unbound or a size is too large or negative. */
 bool rt_sizing_shape(const rt_sizing *z, const ir_value *v, int64_t *dims);
-/* Checks that `batch` samples, or a whole field, fill the input exactly. Fails with AMPC_REJECTED, naming input, field and sizes. */
+/* Checks that `batch` samples, or a whole field, fill the input exactly. Fails with AMPC_REJECTED, naming
+ * input, field and sizes. */
 ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d);
 /* True if the input grows with the number of samples. */
 bool rt_sizing_varies(const rt_sizing *z, const ir_value *v);

@@ -321,7 +321,7 @@ def is_inexact_size(node, operands):
 
 
 def cancels_out(node, operands):
-    """A sum along the axes that is small beside its terms."""
+    """A sum along the axes that is small compared with its terms."""
     x = operands[0].astype(np.float64)
     axes = attributes(node).get("axes", operands[1] if len(operands) > 1 else None)
     axes = None if axes is None or len(axes) == 0 else tuple(int(a) for a in axes)

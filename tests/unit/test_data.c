@@ -247,10 +247,9 @@ static void test_whole_arrays(void **state)
     scratch *t = *state;
     float h[6] = {0, 1, 2, 3, 4, 5}, got[6], scale = 0.5f;
     int64_t x[12] = {0};
-    rt_array a[3] = {
-        {.name = (char[]){"h"}, .dtype = IR_f32, .rank = 2, .dims = {2, 3}, .bytes = sizeof h, .data = h},
-        {.name = (char[]){"s"}, .dtype = IR_f32, .rank = 0, .bytes = sizeof scale, .data = &scale},
-        {.name = (char[]){"x"}, .dtype = IR_i64, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
+    rt_array a[3] = {{.name = (char[]){"h"}, .dtype = IR_f32, .rank = 2, .dims = {2, 3}, .bytes = sizeof h, .data = h},
+                     {.name = (char[]){"s"}, .dtype = IR_f32, .rank = 0, .bytes = sizeof scale, .data = &scale},
+                     {.name = (char[]){"x"}, .dtype = IR_i64, .rank = 2, .dims = {4, 3}, .bytes = sizeof x, .data = x}};
     const rt_field fields[] = {{.name = "h", .whole = true}, {.name = "s", .whole = true}, {.name = "x"}};
     rt_dataset_options o = {.fields = fields, .n_fields = 3};
     char spec[512];
