@@ -313,8 +313,8 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
-/* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per sample,
- * or left out if that is 1. */
+/* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per
+ * sample, or left out if that is 1. */
 static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
 {
     int64_t dims[IR_MAX_RANK];
