@@ -146,9 +146,9 @@ extern "C" __global__ void __launch_bounds__(GRID_BLOCK) grid_sample_spread(grid
             for (int k = 0; k < s.taps[0] * s.taps[1] * s.taps[2]; k++)
                 add_tap(a, p, share, valid, k, low, span, sums, next);
         }
+        /* a thread stores the elements that it sets to 0 for the next segment */
         for (int i = threadIdx.x; i < span; i += GRID_BLOCK)
             element_store(a.to, a.dtype, plane * s.plane + low + i, sums[i]);
-        __syncthreads();
     }
 }
 AMPC_KERNEL(grid_sample_spread)

@@ -122,9 +122,9 @@ extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align_spread(roi_arg
                 add_in_order<ROI_SLOTS>(sums, next, inside ? (int)(at - low) : -1, weight * h.dy);
             }
         }
+        /* a thread stores the elements that it sets to 0 for the next segment */
         for (int i = threadIdx.x; i < span; i += ROI_BLOCK)
             element_store(a.to, a.dtype, plane * area + low + i, sums[i]);
-        __syncthreads();
     }
 }
 AMPC_KERNEL(roi_align_spread)
