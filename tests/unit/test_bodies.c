@@ -371,7 +371,7 @@ static wire calling_exponentially(void)
     model m = main_graph();
     for (int i = 0; i < 30; i++) {
         wire f = {0};
-        char name[8], next[8];
+        char name[16], next[16];
         snprintf(name, sizeof name, "F%d", i);
         snprintf(next, sizeof next, "F%d", i + 1);
         node first = i < 29 ? call_of(next, "", "a", "h") : node_new("Neg", "a", "h");
