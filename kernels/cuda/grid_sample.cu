@@ -137,7 +137,6 @@ extern "C" __global__ void __launch_bounds__(GRID_BLOCK) grid_sample_spread(grid
         const long long plane = work / segments, image = plane / s.channels, low = work % segments * a.span;
         const int span = s.plane - low < a.span ? (int)(s.plane - low) : a.span;
         for (int i = threadIdx.x; i < span; i += GRID_BLOCK) sums[i] = 0;
-        __syncthreads();
         for (long long first = 0; first < s.points; first += GRID_BLOCK) {
             const bool valid = first + threadIdx.x < s.points;
             const long long at = valid ? first + threadIdx.x : 0;
@@ -146,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(GRID_BLOCK) grid_sample_spread(grid
             for (int k = 0; k < s.taps[0] * s.taps[1] * s.taps[2]; k++)
                 add_tap(a, p, share, valid, k, low, span, sums, next);
         }
-        /* a thread stores the elements that it sets to 0 for the next segment */
+        /* a thread stores the elements that it sets to 0 for the next segment, and add_in_order has barriers */
         for (int i = threadIdx.x; i < span; i += GRID_BLOCK)
             element_store(a.to, a.dtype, plane * s.plane + low + i, sums[i]);
     }

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Adds one gradient per thread to the sums, in thread order; target -1: none. All threads must call it; it ends with a
- * barrier. `next` has `slots` entries, all INT_MAX between calls. */
+/* Adds one gradient per thread to the sums, in thread order; target -1: none. All threads must call it; it starts
+ * and ends with a barrier. `next` has `slots` entries, all INT_MAX between calls. */
 template <int slots>
 static __device__ __forceinline__ void add_in_order(float *sums, int *next, int target, float value)
 {

@@ -110,7 +110,6 @@ extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align_spread(roi_arg
         const long long plane = work / segments, low = work % segments * a.span;
         const int span = area - low < a.span ? (int)(area - low) : a.span;
         for (int i = threadIdx.x; i < span; i += ROI_BLOCK) sums[i] = 0;
-        __syncthreads();
         for (long long cell = 0; cell < s.regions * s.rows * s.columns; cell += ROI_BLOCK) {
             const share h = share_of(a, cell + threadIdx.x, plane);
             for (long long turn = 0; __syncthreads_or(turn < h.turns); turn++) {
@@ -122,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(ROI_BLOCK) roi_align_spread(roi_arg
                 add_in_order<ROI_SLOTS>(sums, next, inside ? (int)(at - low) : -1, weight * h.dy);
             }
         }
-        /* a thread stores the elements that it sets to 0 for the next segment */
+        /* a thread stores the elements that it sets to 0 for the next segment, and add_in_order has barriers */
         for (int i = threadIdx.x; i < span; i += ROI_BLOCK)
             element_store(a.to, a.dtype, plane * area + low + i, sums[i]);
     }
