@@ -15,7 +15,7 @@ typedef struct rt_staging {
 /* What a run reports to the host, which reads it later; in host memory of the backend. */
 typedef struct rt_report {
     int fault;
-    unsigned char scalars[RT_READBACK_SCALARS][8];
+    _Alignas(double) unsigned char scalars[RT_READBACK_SCALARS][sizeof(double)]; /* each of its own type */
 } rt_report;
 
 typedef struct rt_arena_block {

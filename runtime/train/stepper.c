@@ -103,11 +103,13 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double l
                                  t->state.step, t->state.stuck, scale);
 }
 
+static const rt_step_result no_result = {.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};
+
 ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
 {
     double values[KEPT];
     int64_t run = t->submitted - --t->pending;
-    *out = (rt_step_result){.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};
+    *out = no_result;
     TRY(rt_session_collect(t->session, run, d, values));
     double scale = isnan(values[SCALE_AFTER]) ? 1 : values[SCALE_AFTER];
     *out = (rt_step_result){.loss = values[LOSS],
@@ -121,6 +123,7 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
 
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)
 {
+    *out = no_result;
     TRY(rt_stepper_submit(t, inputs, n, d));
     return rt_stepper_collect(t, inputs, n, d, out);
 }
