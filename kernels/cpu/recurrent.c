@@ -32,8 +32,7 @@ typedef struct step_products {
     size_t low;                 /* bytes of the largest operand a in bf16 */
 } step_products;
 
-/* The states times the rows [first, first + count) of R, in units of the hidden size, added to the gates from column
- * `to` on. */
+/* The states times the rows [first, first + count) of R, in units of the hidden size, added to gates. */
 static step_product forward_product(const recurrent_shape *s, int first, int count)
 {
     const int64_t n = s->hidden;
@@ -122,43 +121,42 @@ static ampc_status prepare_products(const k_args *args, const recurrent_shape *s
 typedef struct products_run {
     const k_args *args;
     const step_products *products;
-    const void *r; /* in the type of the operand of oneDNN's calls, else f64 */
-    size_t r_size;
+    const k_view *r;
     char *at[MAX_PRODUCTS], *low;
     bool packed[MAX_PRODUCTS]; /* R has been put into the layout of the call */
 } products_run;
 
 static products_run start_products(const k_args *args, const k_view *r, char **at)
 {
-    products_run f = {.args = args, .products = args->state, .r = r->data, .r_size = ir_dtype_size(r->dtype)};
+    products_run run = {.args = args, .products = args->state, .r = r};
     for (int i = 0; i < MAX_PRODUCTS; i++) {
-        f.at[i] = *at;
-        *at += f.products->bytes[i];
+        run.at[i] = *at;
+        *at += run.products->bytes[i];
     }
-    f.low = *at;
-    *at += f.products->low;
-    return f;
+    run.low = *at;
+    *at += run.products->low;
+    return run;
 }
 
-static ampc_status multiply_float(products_run *f, int i, const float *a, float *c)
+static ampc_status multiply_float(products_run *run, int i, const float *a, float *c)
 {
-    const step_products *p = f->products;
+    const step_products *p = run->products;
     const step_product *x = &p->products[i];
-    const char *r = (const char *)f->r + (size_t)(x->row * (x->trans_b ? x->k : x->n)) * f->r_size;
+    const char *r = (const char *)cpu_at(run->r, x->row * (x->trans_b ? x->k : x->n));
     const bool is_low = x->type == IR_bf16;
-    void *data[] = {is_low ? (void *)f->low : (void *)(uintptr_t)a, f->packed[i] ? NULL : (void *)(uintptr_t)r, c};
-#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m * x->k)) schedule(static)
+    void *data[] = {is_low ? (void *)run->low : (void *)(uintptr_t)a, run->packed[i] ? NULL : (void *)(uintptr_t)r, c};
+#pragma omp parallel for num_threads(cpu_threads(run->args->ctx, x->m * x->k)) schedule(static)
     for (int64_t row = 0; row < (is_low ? x->m : 0); row++)
-        cpu_convert(IR_bf16, f->low + (size_t)(row * x->k) * ir_dtype_size(IR_bf16), IR_f32, a + row * x->lda, x->k);
-    f->packed[i] = true;
-    return cpu_call_run(p->calls[i], data, f->at[i], f->args->ctx);
+        cpu_convert(IR_bf16, run->low + (size_t)(row * x->k) * ir_dtype_size(IR_bf16), IR_f32, a + row * x->lda, x->k);
+    run->packed[i] = true;
+    return cpu_call_run(p->calls[i], data, run->at[i], run->args->ctx);
 }
 
-static ampc_status multiply_double(products_run *f, int i, const double *a, double *c)
+static ampc_status multiply_double(products_run *run, int i, const double *a, double *c)
 {
-    const step_product *x = &f->products->products[i];
-    const double *b = (const double *)f->r + x->row * (x->trans_b ? x->k : x->n);
-#pragma omp parallel for num_threads(cpu_threads(f->args->ctx, x->m * x->n * x->k)) schedule(static)
+    const step_product *x = &run->products->products[i];
+    const double *b = (const double *)run->r->data + x->row * (x->trans_b ? x->k : x->n);
+#pragma omp parallel for num_threads(cpu_threads(run->args->ctx, x->m * x->n * x->k)) schedule(static)
     for (int64_t m = 0; m < x->m; m++) {
         double *row = c + m * x->ldc;
         for (int64_t j = 0; j < x->n && !x->add; j++) row[j] = 0;

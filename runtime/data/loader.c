@@ -14,9 +14,8 @@ typedef struct source {
     const ir_value *input;
     size_t field;
     size_t sample_bytes; /* of the whole input if it has no samples */
-    bool whole;
-    int axis;     /* the sample axis */
-    char *packed; /* the samples one after the other if `axis` is not the first; else NULL */
+    int axis;            /* the sample axis; -1: none */
+    char *packed;        /* the samples one after the other if `axis` is not the first; else NULL */
 } source;
 
 struct rt_loader {
@@ -117,14 +116,15 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
     return status;
 }
 
-/* The batch is fixed if an input with samples does not grow with it. */
-static void find_fixed(rt_loader *f)
+/* Finds the sample axes. The batch is fixed if an input that is filled with samples does not grow with it. */
+static void find_axes(rt_loader *f)
 {
     f->batch = f->sizing.batch;
     f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
     for (int i = 0; i < f->count; i++) {
-        f->sources[i].whole = field_of(f, i)->whole;
-        f->fixed |= !f->sources[i].whole && !rt_sizing_varies(&f->sizing, f->sources[i].input);
+        source *s = &f->sources[i];
+        s->axis = rt_sizing_axis(&f->sizing, s->input);
+        f->fixed |= !field_of(f, i)->whole && !rt_sizing_varies(&f->sizing, s->input);
     }
 }
 
@@ -136,9 +136,8 @@ static ampc_status set_buffers(rt_loader *f, diag *d)
         int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
         if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
         s->sample_bytes = (size_t)bytes;
-        if (!checked_mul(bytes, s->whole ? 1 : f->batch, &bytes) || !(t->data = rt_alloc_block((size_t)bytes)))
-            return rt_no_memory(d);
-        s->axis = s->whole ? 0 : rt_sizing_axis(&f->sizing, s->input);
+        if (!checked_mul(bytes, field_of(f, i)->whole ? 1 : f->batch, &bytes)) return rt_no_memory(d);
+        if (!(t->data = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
         if (s->axis > 0 && !(s->packed = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
     }
     return AMPC_OK;
@@ -153,7 +152,7 @@ static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *siz
     TRY(match_all(f, g, d));
     TRY(rt_sizing_open(&f->sizing, g, sizes, batch, d));
     TRY(learn_sizes(f, d));
-    find_fixed(f);
+    find_axes(f);
     return set_buffers(f, d);
 }
 
@@ -248,7 +247,7 @@ ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
         size_t size = f->sources[i].sample_bytes;
         char *samples = packed_samples(f, i), *last = samples + (size_t)(count - 1) * size;
         rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype);
-        if (f->sources[i].whole) continue;
+        if (field_of(f, i)->whole) continue;
         for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
         place_samples(f, i);
     }
