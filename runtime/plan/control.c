@@ -12,8 +12,6 @@ bool rt_control_runs(ir_op op) { return op == IR_OP_if || op == IR_OP_loop; }
 
 /* ---- a subgraph ---------------------------------------------------------------------------------- */
 
-static ampc_status no_memory(void) { return AMPC_NO_MEMORY; }
-
 /* The operand that the subgraph captures under that name, or -1. */
 static ampc_status bind_inputs(rt_plan *p, const rt_step *s, rt_body *body)
 {
@@ -22,7 +20,7 @@ static ampc_status bind_inputs(rt_plan *p, const rt_step *s, rt_body *body)
     body->operand = rt_plan_alloc(p, count, sizeof *body->operand);
     body->own = rt_plan_alloc(p, count, sizeof *body->own);
     body->inputs = rt_plan_alloc(p, count, sizeof *body->inputs);
-    if (!body->operand || !body->own || !body->inputs) return no_memory();
+    if (!body->operand || !body->own || !body->inputs) return AMPC_NO_MEMORY;
     for (size_t i = 0; i < g->inputs.count; i++) {
         body->operand[i] = ir_capture_find(s->node, g->inputs.items[i]);
         if (body->operand[i] < 0) body->own[body->n_own++] = (int)i;
@@ -85,7 +83,7 @@ static ampc_status map_results(rt_plan *p, rt_step *s, int skip, diag *d)
     for (int b = 0; b < c->n_bodies; b++) TRY(count_outputs(s, &c->bodies[b], skip + positions, d));
     const int outputs = c->bodies[0].plan->n_outputs;
     c->result = rt_plan_alloc(p, (size_t)outputs + 1, sizeof *c->result);
-    if (!c->result) return no_memory();
+    if (!c->result) return AMPC_NO_MEMORY;
     for (int i = 0; i < outputs; i++) {
         const int k = i < skip ? -1 : ir_opaque_result_at(s->node, i - skip);
         c->result[i] = k >= 0 && s->out_buffer[k] != RT_NO_BUFFER ? k : -1;
@@ -269,6 +267,6 @@ static ampc_status prepare_loop(rt_plan *p, rt_step *s, diag *d)
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d)
 {
     s->control = rt_plan_alloc(p, 1, sizeof *s->control);
-    if (!s->control) return no_memory();
+    if (!s->control) return AMPC_NO_MEMORY;
     return s->op == IR_OP_if ? prepare_if(p, s, d) : prepare_loop(p, s, d);
 }
