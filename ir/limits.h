@@ -12,6 +12,8 @@
 #define LIMITS_MOMENTUM 0, 1
 #define LIMITS_BETA 0, 0.9999999999 /* less than 1 because Adam divides by 1 - beta^t */
 #define LIMITS_EPS 0, 1
+#define LIMITS_ACCUMULATE 1, 1e6 /* micro-batches per step */
+#define LIMITS_CLIP 1e-30, 1e38
 /* running */
 #define LIMITS_RATE 0, 1e6
 #define LIMITS_THREADS 1, 4096

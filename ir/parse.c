@@ -138,7 +138,7 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
     s->of = ir_storage_find(p->module, of);
-    return s->of ? AMPC_OK : FAIL_AT(p, &at, "parameter '@%s' is not declared above this line", of);
+    return s->of ? AMPC_OK : FAIL_AT(p, &at, "'@%s' is not declared above this line", of);
 }
 
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)

@@ -425,6 +425,11 @@ static bool size_fits(const ir_type *t)
     return true;
 }
 
+static bool has_slots(const ir_storage *s)
+{
+    return s->kind == IR_PARAM || (s->kind == IR_STATE && s->role == IR_STATE_buffer);
+}
+
 static void check_state_role(verifier *v, const ir_storage *s)
 {
     const char *word = ir_state_words[s->role];
@@ -436,8 +441,8 @@ static void check_state_role(verifier *v, const ir_storage *s)
             ir_type_print(v->module, &s->type, v->scratch));
     }
     if (s->role != IR_STATE_slot) enter_name(v, v->roles, word, s, "state role");
-    else if (!s->slot || !s->of || s->of->kind != IR_PARAM || s->of->id >= s->id)
-        bad(v, s, "a slot must belong to a parameter declared before it");
+    else if (!s->slot || !s->of || !has_slots(s->of) || s->of->id >= s->id)
+        bad(v, s, "a slot must belong to a parameter or buffer declared before it");
     else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, s->slot, s->of->name), s, "state role");
 }
 

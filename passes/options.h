@@ -47,6 +47,8 @@ typedef struct compile_options {
     pass_scaling scaling;
     double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: as in the profile */
     int64_t incr_every, decr_every;                       /* 0: as in the profile */
+    int64_t accumulate;           /* micro-batches per step; 0: no graphs that accumulate gradients */
+    double clip_norm, clip_value; /* largest norm of all gradients, largest absolute value of each; 0: unlimited */
     pass_mode mode;
     const char *init; /* "file", "kaiming", "xavier" */
     uint64_t seed;

@@ -35,6 +35,19 @@ bool pass_next_option(const char **text, arena *a, const char **key, const char 
     return true;
 }
 
+ir_storage *pass_slot(ir_module *m, ir_storage *of, const char *slot)
+{
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (s->kind == IR_STATE && s->role == IR_STATE_slot && s->of == of && strcmp(s->slot, slot) == 0) return s;
+    }
+    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "opt.%s.%s", slot, of->name), &of->type);
+    s->role = IR_STATE_slot;
+    s->slot = slot;
+    s->of = of;
+    return s;
+}
+
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
 {
     ir_node *before = NULL;

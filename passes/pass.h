@@ -51,6 +51,19 @@ const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
 /* The scalar state with that role; creates it with the value v if it does not exist. */
 ir_storage *pass_state(ir_module *m, ir_state_role role, double v);
 
+/* The slot of a parameter or buffer; creates it with zeros if it does not exist. */
+ir_storage *pass_slot(ir_module *m, ir_storage *of, const char *slot);
+/* Appends a store of the next counter of random numbers, if the module has them. */
+void pass_advance_random(ir_builder *b);
+/* The norm of all these values, computed in f32. */
+ir_value *pass_gradient_norm(ir_builder *b, ir_value **gradients, int n);
+
+/* What the gradients of the graph have to be divided by: the loss scale, times the number of micro-batches in the
+ * graphs that read sums. NULL: 1 (accumulate.c). */
+ir_value *pass_gradient_divisor(ir_builder *b);
+/* Makes @unscale store the gradients and the flag that it outputs. */
+void pass_store_unscaled(ir_graph *g, diag *d);
+
 /* The rules of the lists, overridden by the options. */
 scaling_rules scaling_resolve(const compile_options *o, scaling_rules of_lists);
 

@@ -94,6 +94,7 @@ const char *pass_print_list(const compile *c, arena *a);
  *   "loss_kind"  ce, nll, mse, l1, bce, bce_logits, graph
  *   "amp"        "O0", "O1 f16", "O1 bf16"
  *   "untied"     "on": the importer separated tensors that an exporter had merged; absent otherwise
+ *   "window"     micro-batches per step of a training loop; absent: the module has no @accumulate
  *   "fuse"       "off": a session runs every op as a step of its own; absent otherwise */
 
 #endif

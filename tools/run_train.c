@@ -31,7 +31,8 @@ typedef struct training {
     double epoch_busy, epoch_loss; /* sums since the start of the epoch */
     int64_t run, epoch_steps, epochs;
     double shown, rate_from, rate_busy; /* since the last progress line */
-    int64_t rate_steps;
+    int64_t rate_steps, rate_samples;
+    int64_t samples;    /* of all steps of this run */
     ampc_status status; /* error status of a callback */
 } training;
 
@@ -56,30 +57,32 @@ static void show_progress(training *t, bool last)
     char line[LINE];
     double now = tool_seconds(), pause = out->terminal ? 0.1 : 10;
     if (out->quiet || (!last && now - t->shown < pause)) return;
-    int64_t batch = rt_trainer_state(t->trainer)->batch, left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
+    int64_t left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
     double each = t->rate_steps ? (now - t->rate_from) / (double)t->rate_steps : 0;
     rt_progress p = {.now = t->last,
                      .steps = (uint64_t)rt_trainer_steps(t->trainer),
                      .epochs = (uint64_t)t->c->tool->o.epochs,
                      .seconds_left = each > 0 ? each * (double)left : -1};
-    if (t->rate_busy > 0) p.now.samples_s = (double)(batch * t->rate_steps) / t->rate_busy;
+    if (t->rate_busy > 0) p.now.samples_s = (double)t->rate_samples / t->rate_busy;
     bool utf8 = out->terminal && getenv("LANG") && strstr(getenv("LANG"), "UTF-8");
     rt_progress_style style = !out->terminal ? RT_PROGRESS_LINE : utf8 ? RT_PROGRESS_FINE : RT_PROGRESS_BAR;
     rt_progress_format(line, sizeof line, &p, style, out->terminal ? console_columns() : sizeof line);
     console_live(out, line);
     t->shown = t->rate_from = now;
-    t->rate_steps = 0;
+    t->rate_steps = t->rate_samples = 0;
     t->rate_busy = 0;
 }
 
 static bool on_step(void *user, const rt_step_record *step)
 {
     training *t = user;
-    double seconds = (double)rt_trainer_state(t->trainer)->batch / step->samples_s;
+    double seconds = step->samples ? (double)step->samples / step->samples_s : 0;
     t->last = *step;
     t->busy += seconds;
     t->run++;
+    t->samples += step->samples;
     t->rate_busy += seconds;
+    t->rate_samples += step->samples;
     t->rate_steps++;
     if (t->log) t->status = rt_log_step(t->log, step);
     else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
@@ -235,8 +238,10 @@ static ampc_status print_result(training *t)
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
     if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
-    TRY(run_planned_memory(c, ir_graph_by_role(c->tool->module, IR_GRAPH_train_step), t->data, state->batch, &memory));
-    const double samples_s = t->busy > 0 ? (double)(t->run * state->batch) / t->busy : NAN;
+    const ir_graph *accumulate = ir_graph_by_role(c->tool->module, IR_GRAPH_accumulate);
+    const ir_graph *step = accumulate ? accumulate : ir_graph_by_role(c->tool->module, IR_GRAPH_train_step);
+    TRY(run_planned_memory(c, step, t->data, state->batch, &memory));
+    const double samples_s = t->busy > 0 ? (double)t->samples / t->busy : NAN;
     const int64_t bytes = memory.arena + memory.storage;
     if (c->tool->o.pass.json) print_json(t, samples_s, bytes);
     else
@@ -295,7 +300,10 @@ static ampc_status train(training *t)
 static ampc_status select_outputs(run_context *c, const ir_graph *g)
 {
     const char *const norm = ir_output_name(ir_output_by_role(g, IR_OUTPUT_grad_norm));
-    return rt_stepper_select(c->session, c->tool->module, &norm, c->tool->o.log && norm, c->tool->diag);
+    const int count = c->tool->o.log && norm;
+    TRY(rt_stepper_select(c->session, c->tool->module, &norm, count, c->tool->diag));
+    return rt_stepper_select_of(c->session, ir_graph_by_role(c->tool->module, IR_GRAPH_apply), &norm, count,
+                                c->tool->diag);
 }
 
 static ampc_status open_all(training *t)

@@ -1,4 +1,4 @@
-/* optimizer.c - appends the update phase to @train_step.
+/* optimizer.c - appends the update phase to @train_step and @apply.
  *
  * One optimizer node per parameter consumes its gradient, reads the f32 master and writes the new one. If @found_inf is
  * set it returns the old values, so skipping a step needs no control flow. Other states stored so far
@@ -125,15 +125,6 @@ typedef struct update {
     ir_value *lr, *step, *skip; /* skip is NULL if every step is accepted */
 } update;
 
-static ir_storage *make_slot(ir_module *m, ir_storage *param, const char *slot)
-{
-    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "opt.%s.%s", slot, param->name), &param->type);
-    s->role = IR_STATE_slot;
-    s->slot = slot;
-    s->of = param;
-    return s;
-}
-
 static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
 {
     ir_module *m = u->graph->module;
@@ -144,7 +135,7 @@ static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
     int n = 0;
     in[n++] = ir_graph_storage(u->graph, param);
     for (int i = 0; i < kind->slots; i++) {
-        state[i + 1] = make_slot(m, param, kind->slot[i]);
+        state[i + 1] = pass_slot(m, param, kind->slot[i]);
         in[n++] = ir_graph_storage(u->graph, state[i + 1]);
     }
     in[n++] = ir_cast(&u->b, gradient, type);
@@ -183,6 +174,17 @@ static void guard_stores(update *u)
     }
 }
 
+void pass_advance_random(ir_builder *b)
+{
+    ir_module *m = b->graph->module;
+    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
+    if (!rng) return;
+    ir_value *one = ir_constant(b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
+    ir_value *advanced = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, rng), one);
+    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
+    if (advanced) ir_store(b, rng, advanced);
+}
+
 static void advance_counters(update *u, ir_storage *step)
 {
     ir_module *m = u->graph->module;
@@ -190,19 +192,7 @@ static void advance_counters(update *u, ir_storage *step)
     if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
     if (next) ir_value_rename(next, arena_printf(m->arena, "%s.new", step->name));
     if (next) ir_store(&u->b, step, next);
-    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
-    if (!rng) return;
-    ir_value *one = ir_constant(&u->b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
-    ir_value *advanced = ir_binary(&u->b, IR_OP_add, ir_graph_storage(u->graph, rng), one);
-    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
-    if (advanced) ir_store(&u->b, rng, advanced);
-}
-
-static ir_value *gradient_norm(update *u, ir_value **gradients, int n)
-{
-    ir_value **all = arena_array(u->graph->module->arena, (size_t)n, sizeof *all);
-    for (int i = 0; i < n; i++) all[i] = ir_cast(&u->b, gradients[i], IR_f32);
-    return ir_done(&u->b, ir_new_array(&u->b, IR_OP_global_norm, n, all, 0));
+    if (u->graph->role == IR_GRAPH_train_step) pass_advance_random(&u->b);
 }
 
 /* Removes the gradient outputs from the graph. Returns their number, the gradients and their parameters. */
@@ -223,26 +213,35 @@ static int remove_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***pa
     return (int)values.count;
 }
 
-ampc_status pass_optimizer(ir_module *m, compile *c)
+static ampc_status update_graph(ir_graph *g, const optimizer *opt, ir_storage *step, ir_storage *lr, diag *d)
 {
-    diag *d = c->diag;
-    ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
-    if (!g) return AMPC_OK;
-    optimizer opt = {0};
-    TRY(parse_optimizer(m, c->options->optimizer, d, &opt));
     ir_value **gradients;
     ir_storage **params;
     int n = remove_gradients(g, &gradients, &params);
-    ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
     const ir_node *flag = ir_output_by_role(g, IR_OUTPUT_found_inf);
-    update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = &opt};
+    update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = opt};
     u.lr = ir_graph_storage(g, lr);
     u.step = ir_graph_storage(g, step);
     u.skip = flag ? ir_in(flag, 0) : NULL;
     guard_stores(&u);
-    if (n) ir_output_as(&u.b, IR_OUTPUT_grad_norm, NULL, gradient_norm(&u, gradients, n));
+    if (n && !ir_output_by_role(g, IR_OUTPUT_grad_norm))
+        ir_output_as(&u.b, IR_OUTPUT_grad_norm, NULL, pass_gradient_norm(&u.b, gradients, n));
     for (int i = 0; i < n; i++)
         if (!update_parameter(&u, params[i], gradients[i])) return diag_status(d);
     advance_counters(&u, step);
     return diag_status(d);
+}
+
+ampc_status pass_optimizer(ir_module *m, compile *c)
+{
+    static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_apply};
+    optimizer opt = {0};
+    if (!ir_graph_by_role(m, IR_GRAPH_train_step)) return AMPC_OK;
+    TRY(parse_optimizer(m, c->options->optimizer, c->diag, &opt));
+    ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        ir_graph *g = ir_graph_by_role(m, roles[i]);
+        if (g) TRY(update_graph(g, &opt, step, lr, c->diag));
+    }
+    return diag_status(c->diag);
 }

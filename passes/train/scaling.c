@@ -9,8 +9,6 @@
  * For bf16 the scale is constantly 1, but the check remains: bf16 gradients can overflow, as rarely as f32 ones. */
 #include "passes/pass.h"
 
-#include <string.h>
-
 ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
 {
     ir_storage *s = ir_state_by_role(m, role);
@@ -64,13 +62,6 @@ static void gradient_outputs(ir_graph *g, node_list *lists)
             vec_push(g->module->arena, &lists[ir_in(n, 0)->type.dtype], n);
 }
 
-/* Renames "d.NAME" to "u.NAME". */
-static void name_unscaled(ir_value *v, const ir_value *from)
-{
-    const char *base = strncmp(from->name, "d.", 2) == 0 ? from->name + 2 : from->name;
-    ir_value_rename(v, arena_printf(v->graph->module->arena, "u.%s", base));
-}
-
 /* Appends one check over all gradients of a type and moves their outputs after it. Returns its flag. */
 static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value *scale, diag *d)
 {
@@ -82,7 +73,7 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     ir_node *check = ir_new_array(&b, IR_OP_check_finite_and_unscale, n + 1, in, n + 1);
     if (!ir_done_all(&b, check)) return NULL;
     for (int i = 0; i < n; i++) {
-        name_unscaled(check->out[i], in[i]);
+        ir_value_rename(check->out[i], arena_printf(g->module->arena, "u.%s", outputs->items[i]->of->name));
         ir_output_again(&b, outputs->items[i], check->out[i]);
     }
     return check->out[n];
@@ -114,18 +105,20 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
 static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag *d)
 {
     static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
-    ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
-    if (!scale) return AMPC_OK;
-    ir_value *found = NULL;
+    if (!ir_state_by_role(g->module, IR_STATE_loss_scale)) return AMPC_OK;
+    ir_storage *earlier = ir_state_by_role(g->module, IR_STATE_overflow);
     ir_builder b = pass_builder(g, IR_UPDATE, d);
+    ir_value *found = NULL, *divisor = pass_gradient_divisor(&b);
     node_list outputs[IR_DTYPE_COUNT] = {0};
     gradient_outputs(g, outputs);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (!outputs[types[i]].count) continue;
-        ir_value *flag = check_gradients(g, &outputs[types[i]], ir_graph_storage(g, scale), d);
+        ir_value *flag = check_gradients(g, &outputs[types[i]], divisor, d);
         if (!flag) return diag_status(d);
         found = found ? ir_binary(&b, IR_OP_or, found, flag) : flag;
     }
+    if (!found) return diag_status(d);
+    if (g->role == IR_GRAPH_apply) found = ir_binary(&b, IR_OP_or, found, ir_graph_storage(g, earlier));
     if (!found) return diag_status(d);
     ir_value_rename(found, ir_output_words[IR_OUTPUT_found_inf]);
     ir_output_as(&b, IR_OUTPUT_found_inf, NULL, found);
@@ -135,7 +128,15 @@ static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag 
 
 ampc_status pass_unscale(ir_module *m, compile *c)
 {
-    ir_graph *grad = ir_graph_by_role(m, IR_GRAPH_grad), *step = ir_graph_by_role(m, IR_GRAPH_train_step);
-    if (grad) TRY(unscale_graph(grad, NULL, c->diag));
-    return step ? unscale_graph(step, &c->scaling, c->diag) : AMPC_OK;
+    static const struct {
+        ir_graph_role role;
+        bool updates;
+    } graphs[] = {
+        {IR_GRAPH_grad, false}, {IR_GRAPH_train_step, true}, {IR_GRAPH_unscale, false}, {IR_GRAPH_apply, true}};
+    for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+        ir_graph *g = ir_graph_by_role(m, graphs[i].role);
+        if (g) TRY(unscale_graph(g, graphs[i].updates ? &c->scaling : NULL, c->diag));
+        if (g && graphs[i].role == IR_GRAPH_unscale) pass_store_unscaled(g, c->diag);
+    }
+    return diag_status(c->diag);
 }

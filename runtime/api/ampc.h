@@ -40,9 +40,10 @@
  *   - Threads: a context and everything created from it may be used by one thread at a time; different contexts are
  *     independent. Functions without a handle may be called from any thread.
  *   - Tensors of a session are named by keys: param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
- *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state. Checkpoints use the same
- *     names. The results of the last run have the keys output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf and
- *     grad_norm, if they are selected (ampc_select). */
+ *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state; in a module that
+ *     accumulates gradients also opt/grad_sum/NAME, opt/next/NAME (of a buffer), state/micro_batches, state/loss_sum,
+ *     state/unscaled, state/overflow. Checkpoints use the same names. The results of the last run have the keys
+ *     output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf and grad_norm, if they are selected (ampc_select). */
 #ifndef AMPC_H
 #define AMPC_H
 
@@ -134,6 +135,10 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     const char *placement; /* "greedy" (default: in the profile's order), "mincut" (minimum predicted cost) */
     int white_soft;        /* mincut, nonzero: white operators may stay f32 if low precision is slower */
     const char *target;    /* mincut: device description: "gpu" (default), "cpu", "bytes" or a file */
+    /* gradients */
+    int64_t accumulate; /* micro-batches per step; nonzero also creates accumulate, unscale and apply */
+    double clip_norm;   /* largest norm of all gradients together; 0: unlimited */
+    double clip_value;  /* largest absolute value of a gradient's elements; 0: unlimited */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails
@@ -202,11 +207,11 @@ AMPC_API ampc_status ampc_session_open(ampc_module *module, const ampc_session_o
 AMPC_API void ampc_session_free(ampc_session *session);
 
 /* Restricts subsequent runs of an entry graph to the results with these keys; `results` NULL selects all results of
- * the graph. Initially every result is selected, except in "train_step", which computes only loss and found_inf.
- * Training steps, also those of ampc_train, always compute these two. The norm of the gradients is computed only if
- * "grad_norm" is selected. Selection can change the new state of the session only by rounding, where two steps can be
- * fused because a result between them is not selected. Fails with AMPC_USAGE (no such graph), AMPC_REJECTED (the
- * graph has no such result) or AMPC_NO_MEMORY; the selection is then unchanged. */
+ * the graph. Initially every result is selected, except in "train_step", "accumulate" and "apply", which compute only
+ * loss and found_inf. Training steps, also those of ampc_train, always compute these two. The norm of the gradients is
+ * computed only if "grad_norm" is selected, or to clip it. Selection can change the new state of the session only by
+ * rounding, where two steps can be fused because a result between them is not selected. Fails with AMPC_USAGE (no such
+ * graph), AMPC_REJECTED (the graph has no such result) or AMPC_NO_MEMORY; the selection is then unchanged. */
 AMPC_API ampc_status ampc_select(ampc_session *session, const char *graph, const char *const *results,
                                  size_t n_results);
 /* Runs the entry graph "infer", "eval", "grad" or "train_step". Tensors are matched to inputs by name; float and
@@ -239,7 +244,8 @@ typedef struct ampc_step_result {
     double loss;        /* unscaled */
     double lr;
     double loss_scale;
-    double grad_norm; /* unscaled norm over all parameters; NaN if "grad_norm" is not selected */
+    double grad_norm; /* unscaled norm over all parameters, before clipping; NaN unless "grad_norm" is selected or
+                       * the module clips the norm */
     int was_skipped;  /* this step was skipped: it updated nothing but the loss scale */
 } ampc_step_result;
 
@@ -249,6 +255,28 @@ typedef struct ampc_step_result {
  * non-finite gradient); the session then has the state after the step. Otherwise fails like ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
+/* The same step in three calls, for modules compiled with `accumulate`: one update by the mean gradients of several
+ * micro-batches, a window, and gradients that can be inspected and changed before it.
+ *
+ *     for each micro-batch: ampc_accumulate     adds its gradients to sums
+ *     optionally: ampc_unscale                  turns the sums into mean gradients, in f32 and without loss scale
+ *                 ampc_session_get, .._set      with the keys opt/grad_sum/PARAMETER
+ *     ampc_apply                                updates parameters and loss scale, and ends the window
+ *
+ * A non-finite gradient in any micro-batch, or found by ampc_apply after a change, skips the update of the window.
+ * Checkpoints may be saved and loaded within a window. ampc_train_step is refused there.
+ *
+ * ampc_accumulate runs forward and backward; `loss` may be NULL. Fails with AMPC_UNSUPPORTED if the module was compiled
+ * without `accumulate`, AMPC_USAGE after ampc_unscale, otherwise like ampc_session_run. */
+AMPC_API ampc_status ampc_accumulate(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
+/* Stores the norm of the mean gradients over all parameters, and whether one of them is not finite; both pointers may
+ * be NULL. Fails with AMPC_UNSUPPORTED as above, or AMPC_USAGE if nothing is accumulated or this is the second call
+ * in the window. */
+AMPC_API ampc_status ampc_unscale(ampc_session *session, double *grad_norm, int *found_inf);
+/* Clips the gradients if the module was compiled so, and updates. `result` may be NULL; its loss is the mean of the
+ * window. Fails with AMPC_UNSUPPORTED as above, AMPC_USAGE if nothing is accumulated, or AMPC_NUMERIC like
+ * ampc_train_step. */
+AMPC_API ampc_status ampc_apply(ampc_session *session, ampc_step_result *result);
 /* Runs forward and loss in inference form; changes no state. Scores can be read with ampc_session_get and the key
  * "output/NAME". Fails like ampc_session_run. */
 AMPC_API ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
@@ -278,8 +306,9 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     void *user;
 } ampc_train_options;
 
-/* Runs a complete training. A resumed run is bitwise identical to an uninterrupted one. Fails like ampc_train_step, and
- * with the errors of reading data and checkpoints. */
+/* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed
+ * run is bitwise identical to an uninterrupted one. Fails like ampc_train_step, and with the errors of reading data and
+ * checkpoints. */
 AMPC_API ampc_status ampc_train(ampc_session *session, const ampc_train_options *options);
 
 typedef struct ampc_evaluation {

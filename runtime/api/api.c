@@ -188,6 +188,9 @@ static const api_range compile_ranges[] = {
     API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
     API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
     API_RANGE(ampc_compile_options, decr_every_n_nan_or_inf, LIMITS_EVERY_N),
+    API_RANGE(ampc_compile_options, accumulate, LIMITS_ACCUMULATE),
+    API_RANGE(ampc_compile_options, clip_norm, LIMITS_CLIP),
+    API_RANGE(ampc_compile_options, clip_value, LIMITS_CLIP),
     {NULL, 0, API_REAL, 0, 0},
 };
 
@@ -235,6 +238,9 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     p->min_scale = o->min_loss_scaling;
     p->incr_every = o->incr_every_n_steps;
     p->decr_every = o->decr_every_n_nan_or_inf;
+    p->accumulate = o->accumulate;
+    p->clip_norm = o->clip_norm;
+    p->clip_value = o->clip_value;
     p->seed = o->seed;
     return AMPC_OK;
 }

@@ -39,6 +39,19 @@ struct ampc_session {
     int n_keys;         /* number of storages of rt */
 };
 
+/* Views of the caller's tensors, calloced; NULL: out of memory. */
+rt_tensor *api_views(ampc_tensor *const *inputs, size_t n);
+
+/* ---- api_accumulate.c ---- */
+
+/* Makes @unscale compute the norm and the flag only; a module without it is left alone. */
+ampc_status api_select_unscaled(const ampc_session *s, diag *d);
+/* Fails if the graph is one of those that ampc_accumulate, ampc_unscale and ampc_apply run. */
+ampc_status api_refuse_window_graph(const ir_graph *g, diag *d);
+/* Fails if gradients are accumulated that ampc_apply has not used yet. */
+ampc_status api_refuse_in_window(const ampc_session *s, diag *d);
+void api_step_result(const rt_stepper *t, const rt_step_result *r, ampc_step_result *result);
+
 /* Whether a function of the caller is running: log, or one of a custom operator. */
 static inline bool api_is_calling(const ampc_context *c) { return c->reports || c->custom.calls; }
 void api_custom_free(custom_ops *ops); /* api_custom.c */

@@ -126,7 +126,7 @@ static const struct {
 } state_limits[IR_STATE_ROLE_COUNT] = {
     [IR_STATE_lr] = {LIMITS_RATE},   [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
     [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {0, 1e9},
-    [IR_STATE_bad_steps] = {0, 1e9},
+    [IR_STATE_bad_steps] = {0, 1e9}, [IR_STATE_micro_batches] = {0, 1e15},
 };
 
 ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v)

@@ -126,6 +126,7 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
     TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
+    TRY(api_select_unscaled(s, d));
     for (size_t i = 0; i < ir->graphs.count && !s->loss; i++)
         s->loss = ir_output_name(ir_output_by_role(ir->graphs.items[i], IR_OUTPUT_loss));
     return ir_graph_by_role(ir, IR_GRAPH_train_step) ? rt_stepper_open(s->rt, ir, &watch, d, &s->stepper) : AMPC_OK;
@@ -198,18 +199,18 @@ ampc_status ampc_select(ampc_session *session, const char *graph, const char *co
     if (results) NEED_ITEMS(results, n_results);
     const ir_graph *g;
     TRY(api_graph(session->module, graph, d, &g));
+    const bool steps = g->role == IR_GRAPH_train_step || g->role == IR_GRAPH_accumulate || g->role == IR_GRAPH_apply;
     if (!results) return rt_session_select(session->rt, g->name, NULL, 0, d);
     const char **names = rt_alloc(n_results + 1, sizeof *names);
     if (!names) return rt_no_memory(d);
     for (size_t i = 0; i < n_results; i++) names[i] = result_name(session, results[i]);
-    ampc_status status = g->role == IR_GRAPH_train_step
-                             ? rt_stepper_select(session->rt, session->module->ir, names, (int)n_results, d)
-                             : rt_session_select(session->rt, g->name, names, (int)n_results, d);
+    ampc_status status = steps ? rt_stepper_select_of(session->rt, g, names, (int)n_results, d)
+                               : rt_session_select(session->rt, g->name, names, (int)n_results, d);
     rt_free(names);
     return status;
 }
 
-static rt_tensor *views_of(ampc_tensor *const *inputs, size_t n)
+rt_tensor *api_views(ampc_tensor *const *inputs, size_t n)
 {
     rt_tensor *views = calloc(n + 1, sizeof *views);
     for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
@@ -225,7 +226,8 @@ ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tens
     NEED_ITEMS(inputs, n_inputs);
     TRY(api_graph(session->module, graph, d, &g));
     if (g->role == IR_GRAPH_train_step) TRY(api_enter_idle(session, &d));
-    rt_tensor *views = views_of(inputs, n_inputs);
+    TRY(api_refuse_window_graph(g, d));
+    rt_tensor *views = api_views(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
     ampc_status s = rt_session_run(session->rt, g->name, views, (int)n_inputs, d);
     free(views);
@@ -243,19 +245,12 @@ ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, s
     TRY(api_result_check(result, d));
     rt_stepper *t = &session->stepper;
     if (!t->session) return rt_stepper_open(session->rt, session->module->ir, &watch, d, t);
-    rt_tensor *views = views_of(inputs, n_inputs);
+    TRY(api_refuse_in_window(session, d));
+    rt_tensor *views = api_views(inputs, n_inputs);
     if (!views) return rt_no_memory(d);
     ampc_status s = rt_stepper_run(t, views, (int)n_inputs, d, &r);
     free(views);
-    if (s != AMPC_OK && s != AMPC_NUMERIC) return s;
-    const ampc_step_result out = {.step = (int64_t)t->state.step,
-                                  .skipped = (int64_t)t->state.skipped,
-                                  .loss = r.loss,
-                                  .lr = r.lr,
-                                  .loss_scale = r.scale,
-                                  .grad_norm = r.grad_norm,
-                                  .was_skipped = r.skipped};
-    api_result(&out, result, sizeof out);
+    if (s == AMPC_OK || s == AMPC_NUMERIC) api_step_result(t, &r, result);
     return s;
 }
 

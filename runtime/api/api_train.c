@@ -64,6 +64,7 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));
     ampc_status status = rt_trainer_run(t, &plan, d);
     s->stepper.state = *rt_trainer_state(t);
+    s->stepper.read = NULL; /* the trainer's stepper has selected its own scalars */
     rt_trainer_close(t);
     return status;
 }

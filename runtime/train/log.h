@@ -20,7 +20,8 @@ typedef struct rt_step_record {
     uint64_t skipped; /* skipped steps so far */
     double grad_norm; /* NAN if not measured */
     double samples_s;
-    double t; /* seconds since the run began */
+    int64_t samples; /* in this step; not logged */
+    double t;        /* seconds since the run began */
 } rt_step_record;
 
 /* A field of the header line: text, or a number if text is NULL. */

@@ -25,7 +25,10 @@ static double model_floor(const ir_graph *g)
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
-    *out = (rt_stepper){.session = s, .graph = g};
+    *out = (rt_stepper){.session = s,
+                        .graph = g,
+                        .accumulate = ir_graph_by_role(m, IR_GRAPH_accumulate),
+                        .apply = ir_graph_by_role(m, IR_GRAPH_apply)};
     if (!g || !ir_output_by_role(g, IR_OUTPUT_loss))
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the module has no training step: compile it with a loss (--loss)");
@@ -34,47 +37,89 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
     return AMPC_OK;
 }
 
-ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d)
+/* Whether the update phase reads the output's value, so that computing it is free. */
+static bool is_read(const ir_node *output) { return output && ir_in(output, 0)->first_use->next; }
+
+ampc_status rt_stepper_select_of(rt_session *s, const ir_graph *g, const char *const *names, int n, diag *d)
 {
-    static const ir_output_role needed[] = {IR_OUTPUT_loss, IR_OUTPUT_found_inf};
-    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
-    const char **all = rt_alloc((size_t)n + 2, sizeof *all);
+    static const ir_output_role needed[] = {IR_OUTPUT_loss, IR_OUTPUT_found_inf, IR_OUTPUT_grad_norm};
+    const char **all = rt_alloc((size_t)n + 3, sizeof *all);
     if (!all) return rt_no_memory(d);
     int count = 0;
-    for (int i = 0; i < 2 && g; i++)
-        if ((all[count] = ir_output_name(ir_output_by_role(g, needed[i])))) count++;
+    for (int i = 0; i < 3 && g; i++) {
+        const ir_node *output = ir_output_by_role(g, needed[i]);
+        if (output && (needed[i] != IR_OUTPUT_grad_norm || is_read(output))) all[count++] = ir_output_name(output);
+    }
     for (int i = 0; i < n; i++) all[count++] = names[i];
     ampc_status status = g ? rt_session_select(s, g->name, all, count, d) : AMPC_OK;
     rt_free(all);
     return status;
 }
 
+ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d)
+{
+    TRY(rt_stepper_select_of(s, ir_graph_by_role(m, IR_GRAPH_accumulate), NULL, 0, d));
+    TRY(rt_stepper_select_of(s, ir_graph_by_role(m, IR_GRAPH_apply), NULL, 0, d));
+    return rt_stepper_select_of(s, ir_graph_by_role(m, IR_GRAPH_train_step), names, n, d);
+}
+
 /* The scalars read back from each step, in this order. */
 enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
 
-static rt_readback keep_output(const rt_stepper *t, ir_output_role role)
+static rt_readback keep_output(const ir_graph *g, ir_output_role role)
 {
-    const char *name = ir_output_name(ir_output_by_role(t->graph, role));
+    const char *name = ir_output_name(ir_output_by_role(g, role));
     return (rt_readback){name ? name : "", RT_READBACK_OUTPUT};
 }
 
-static ampc_status keep(rt_stepper *t, diag *d)
+static ampc_status keep(rt_stepper *t, const ir_graph *g, diag *d)
 {
     const char *rate = ir_state_name(t->graph->module, IR_STATE_lr);
     const char *scale = ir_state_name(t->graph->module, IR_STATE_loss_scale);
     const rt_readback values[KEPT] = {
-        [LOSS] = keep_output(t, IR_OUTPUT_loss),           [GRAD_NORM] = keep_output(t, IR_OUTPUT_grad_norm),
-        [FOUND_INF] = keep_output(t, IR_OUTPUT_found_inf), [RATE] = {rate, RT_READBACK_BEFORE},
+        [LOSS] = keep_output(g, IR_OUTPUT_loss),           [GRAD_NORM] = keep_output(g, IR_OUTPUT_grad_norm),
+        [FOUND_INF] = keep_output(g, IR_OUTPUT_found_inf), [RATE] = {rate, RT_READBACK_BEFORE},
         [SCALE_BEFORE] = {scale, RT_READBACK_BEFORE},      [SCALE_AFTER] = {scale, RT_READBACK_AFTER},
     };
-    return rt_session_select_scalars(t->session, t->graph->name, values, KEPT, d);
+    TRY(rt_session_select_scalars(t->session, g->name, values, KEPT, d));
+    t->read = g;
+    return AMPC_OK;
+}
+
+static ampc_status submit(rt_stepper *t, const ir_graph *g, const rt_tensor *inputs, int n, diag *d)
+{
+    if (t->read != g) TRY(keep(t, g, d));
+    TRY(rt_session_submit(t->session, g->name, inputs, n, d, &t->submitted));
+    t->pending++;
+    return AMPC_OK;
 }
 
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d)
 {
-    if (!t->submitted) TRY(keep(t, d));
-    TRY(rt_session_submit(t->session, t->graph->name, inputs, n, d, &t->submitted));
-    t->pending++;
+    return submit(t, t->graph, inputs, n, d);
+}
+
+ampc_status rt_stepper_apply(rt_stepper *t, diag *d) { return submit(t, t->apply, NULL, 0, d); }
+
+ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, double *loss)
+{
+    TRY(rt_session_run(t->session, t->accumulate->name, inputs, n, d));
+    if (!loss) return AMPC_OK;
+    const char *name = ir_output_name(ir_output_by_role(t->accumulate, IR_OUTPUT_loss));
+    const rt_tensor *value = rt_session_output(t->session, name);
+    TRY(rt_session_fetched(t->session, d));
+    *loss = value ? ir_load_f64(value->dtype, value->data) : NAN;
+    return AMPC_OK;
+}
+
+ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled)
+{
+    static const ir_state_role roles[] = {IR_STATE_micro_batches, IR_STATE_unscaled};
+    double values[] = {0, 0};
+    for (int i = 0; i < 2 && t->accumulate; i++)
+        TRY(rt_session_get_number(t->session, ir_state_name(t->graph->module, roles[i]), d, &values[i]));
+    *count = (int64_t)values[0];
+    *unscaled = values[1] != 0;
     return AMPC_OK;
 }
 

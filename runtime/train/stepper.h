@@ -2,7 +2,10 @@
  *
  * Runs @train_step and counts steps and skips. Two conditions are errors: a non-finite loss (the loss is f32 and
  * unscaled, so no smaller loss scale would help), and too many consecutive skipped steps with the loss scale at its
- * floor. A step is submitted and later collected; on an asynchronous device several steps may be pending. */
+ * floor. A step is submitted and later collected; on an asynchronous device several steps may be pending.
+ *
+ * In a module with @accumulate, a step may instead be a window: @accumulate for each micro-batch, then @apply. The loss
+ * of such a step is the mean of its micro-batches. */
 #ifndef RT_STEPPER_H
 #define RT_STEPPER_H
 
@@ -15,7 +18,9 @@ typedef struct rt_stepper_options {
 
 typedef struct rt_stepper {
     rt_session *session;
-    const ir_graph *graph; /* the training step */
+    const ir_graph *graph;              /* the training step */
+    const ir_graph *accumulate, *apply; /* NULL: the module accumulates no gradients */
+    const ir_graph *read;               /* the graph whose scalars are read back */
     rt_run_state state;
     int64_t submitted; /* number of the last run that the stepper submitted to the session */
     int pending;       /* steps submitted and not collected */
@@ -32,10 +37,12 @@ typedef struct rt_step_result {
 /* Session and module must outlive the stepper, which needs no closing. Fails with AMPC_UNSUPPORTED if the module has
  * no @train_step. */
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out);
-/* Restricts @train_step to the results that a training loop needs, loss and found_inf, and the outputs named here.
- * Does nothing if the module has no @train_step. Fails with AMPC_REJECTED for a name that @train_step lacks. Always
- * use this function to select outputs of a graph that is stepped: without found_inf, a skipped step would not be
- * noticed. */
+/* Restricts @train_step, or @apply, to the results that a training loop needs (the loss, found_inf, and the norm of the
+ * gradients if clipping computes it), @accumulate to the loss, each with the outputs named here. Does nothing if g is
+ * NULL. Fails with AMPC_REJECTED for a name that the graph lacks. Always use these functions to select outputs of a
+ * graph that is stepped: without found_inf, a skipped step would not be noticed. */
+ampc_status rt_stepper_select_of(rt_session *s, const ir_graph *g, const char *const *names, int n, diag *d);
+/* The same for @train_step with these outputs, and the other two without further outputs. */
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d);
 /* Enqueues a step; at most RT_READBACK_RUNS - 1 steps may be pending. */
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);
@@ -43,6 +50,12 @@ bool rt_stepper_ready(const rt_stepper *t); /* a pending step can be collected w
 /* Returns the result of the oldest pending step. `inputs` are those of the step, or of a later one; they are used to
  * explain a non-finite gradient. Fails with AMPC_NUMERIC as described above; *out is set in that case too. */
 ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
+/* Runs @accumulate on a micro-batch. *loss (may be NULL) is its loss, which is not checked. */
+ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, double *loss);
+/* Enqueues @apply, the end of a step; its result is collected like that of rt_stepper_submit. */
+ampc_status rt_stepper_apply(rt_stepper *t, diag *d);
+/* What a window holds: *count micro-batches (0: no window has begun), *unscaled after a run of @unscale. */
+ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled);
 /* Submits a step and collects its result. */
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
 

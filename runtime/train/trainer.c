@@ -18,6 +18,7 @@
 typedef struct submission {
     rt_position after; /* data position after the step */
     double began;
+    int64_t samples;
 } submission;
 
 struct rt_trainer {
@@ -25,7 +26,9 @@ struct rt_trainer {
     rt_dataset *data;
     rt_loader *feed;
     rt_schedule schedule;
-    int64_t steps; /* of the entire run */
+    int64_t steps;   /* of the entire run */
+    int64_t window;  /* micro-batches per step; 1: a step is one run of @train_step */
+    int64_t batches; /* of the entire run */
     double began;
     double rate;                              /* value of @lr; NAN: unknown */
     rt_position position;                     /* of the next batch to submit */
@@ -58,9 +61,11 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     if (!batches)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                           "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
-    t->steps = o->steps;
-    if (o->epochs && !checked_mul(o->epochs, batches, &t->steps))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many epochs");
+    const char *window = ir_meta_get(t->stepper.graph->module, "window");
+    t->window = window && t->stepper.apply && atoll(window) > 1 ? atoll(window) : 1;
+    if (!checked_mul(o->epochs ? o->epochs : o->steps, o->epochs ? batches : t->window, &t->batches))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many %s", o->epochs ? "epochs" : "steps");
+    t->steps = (t->batches - 1) / t->window + 1; /* the last one may have fewer micro-batches */
     return AMPC_OK;
 }
 
@@ -115,7 +120,7 @@ static double epochs_done(const rt_trainer *t)
     return (double)state->position.epoch + (double)state->position.batch / (double)batches;
 }
 
-static void record(const rt_trainer *t, double began, const rt_step_result *r, rt_step_record *out)
+static void record(const rt_trainer *t, double began, int64_t samples, const rt_step_result *r, rt_step_record *out)
 {
     double end = now();
     *out = (rt_step_record){
@@ -126,7 +131,8 @@ static void record(const rt_trainer *t, double began, const rt_step_result *r, r
         .scale = r->scale,
         .skipped = t->stepper.state.skipped,
         .grad_norm = r->grad_norm,
-        .samples_s = (double)t->stepper.state.batch / fmax(end - began, 1e-9),
+        .samples = samples,
+        .samples_s = (double)samples / fmax(end - began, 1e-9),
         .t = end - t->began,
     };
 }
@@ -147,14 +153,35 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
     return AMPC_OK;
 }
 
+static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
+{
+    TRY(rt_loader_next(t->feed, &t->position, d));
+    rt_position_advance(&t->position, t->data, t->stepper.state.batch);
+    to->after = t->position;
+    to->samples += t->stepper.state.batch;
+    return AMPC_OK;
+}
+
+/* Runs the micro-batches of the next step. A checkpoint may have been saved within a window. */
+static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
+{
+    int64_t count, left = t->batches - (int64_t)steps_submitted(t) * t->window;
+    bool unscaled;
+    TRY(rt_stepper_window(&t->stepper, d, &count, &unscaled));
+    for (; count < left && count < t->window && !unscaled; count++) {
+        TRY(load_batch(t, to, d));
+        TRY(rt_stepper_accumulate(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, NULL));
+    }
+    return AMPC_OK;
+}
+
 static ampc_status submit(rt_trainer *t, diag *d)
 {
     submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
-    next->began = now();
-    TRY(rt_loader_next(t->feed, &t->position, d));
-    rt_position_advance(&t->position, t->data, t->stepper.state.batch);
-    next->after = t->position;
+    *next = (submission){.after = t->position, .began = now()};
+    TRY(t->window > 1 ? fill_window(t, next, d) : load_batch(t, next, d));
     TRY(set_rate(t, d));
+    if (t->window > 1) return rt_stepper_apply(&t->stepper, d);
     return rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d);
 }
 
@@ -168,7 +195,7 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
     ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d,
                                             &result);
     t->collected = now();
-    record(t, began, &result, out);
+    record(t, began, oldest->samples, &result, out);
     return status;
 }
 
@@ -267,13 +294,13 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
 
 /* True if all pending steps must be collected before the next one is submitted: because the session will be inspected
  * and may not be ahead of the reported step, because the next learning rate depends on their results, or because no
- * more steps can be pending. */
+ * more steps can be pending; always after a window, whose micro-batches are runs of the session too. */
 static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
 {
     uint64_t next = steps_submitted(t);
     bool save_due = plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
     bool epoch_ends = t->position.epoch != t->stepper.state.position.epoch;
-    return save_due || epoch_ends || rt_trainer_done(t) || !rt_schedule_is_constant(&t->schedule) ||
+    return save_due || epoch_ends || rt_trainer_done(t) || t->window > 1 || !rt_schedule_is_constant(&t->schedule) ||
            t->stepper.pending == RT_READBACK_RUNS - 1;
 }
 

@@ -1,10 +1,11 @@
 /* trainer.h - the training loop: reads data, runs steps, detects failures, saves checkpoints.
  *
  * One step reads the batch at the data position into the inputs, sets @lr from the schedule by the number of accepted
- * steps, runs @train_step and advances the position. A non-finite loss is an error (the loss is f32 and unscaled, so
- * no smaller loss scale would help), and so are too many consecutive skipped steps with the loss scale at its floor.
- * The session and rt_run_state determine all later steps, and a checkpoint contains both, so a resumed run is bitwise
- * identical to an uninterrupted one. */
+ * steps, runs @train_step and advances the position. In a module that accumulates gradients (meta "window"), a step is
+ * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. A non-finite
+ * loss is an error (the loss is f32 and unscaled, so no smaller loss scale would help), and so are too many consecutive
+ * skipped steps with the loss scale at its floor. The session and rt_run_state determine all later steps, and a
+ * checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted one. */
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 

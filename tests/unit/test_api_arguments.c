@@ -275,6 +275,27 @@ static void test_training(void **state)
     REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, &unsized);
 }
 
+static void test_windows(void **state)
+{
+    fixture *f = *state;
+    const ampc_compile_options windows = {.struct_size = sizeof windows, .loss = "ce", .accumulate = 2};
+    ampc_step_result no_size = {0};
+    ampc_session *s;
+    assert_int_equal(ampc_module_compile(f->fresh, &windows), AMPC_OK);
+    assert_int_equal(ampc_session_open(f->fresh, &one_thread, &s), AMPC_OK);
+    MUTE(ampc_accumulate, session, NULL, f->in, 2, NULL);
+    REFUSED(ampc_accumulate, inputs, s, NULL, 2, NULL);
+    REFUSED(ampc_accumulate, n_inputs, s, f->in, SIZE_MAX, NULL);
+    ALLOWED(ampc_accumulate, loss, s, f->in, 2, NULL);
+    MUTE(ampc_unscale, session, NULL, NULL, NULL);
+    ALLOWED(ampc_unscale, grad_norm, s, NULL, NULL);
+    ANY(ampc_unscale, found_inf);
+    MUTE(ampc_apply, session, NULL, NULL);
+    REFUSED(ampc_apply, result, s, &no_size);
+    ALLOWED(ampc_apply, result, s, NULL);
+    ampc_session_free(s);
+}
+
 static void test_files(void **state)
 {
     fixture *f = *state;
@@ -357,6 +378,12 @@ static void test_compile_options(void **state)
     COMPILE(incr_every_n_steps, INT64_MAX);
     COMPILE(decr_every_n_nan_or_inf, -1);
     COMPILE(decr_every_n_nan_or_inf, INT64_MIN);
+    COMPILE(accumulate, -1);
+    COMPILE(accumulate, INT64_MAX);
+    COMPILE(clip_norm, -1);
+    COMPILE(clip_norm, NAN);
+    COMPILE(clip_value, -1);
+    COMPILE(clip_value, INFINITY);
     /* names and globs, which the model validates; switches; NULL for all of them was compiled in set_up */
     any("ampc_compile_options", "struct_size white black gray black_vars fp32_nodes change_io_types no_fuse loss_output"
                                 " train freeze seed white_soft target");
@@ -407,12 +434,19 @@ static void test_train_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_contexts),        FIXTURE_TEST(test_operators),
-        FIXTURE_TEST(test_modules),         FIXTURE_TEST(test_tensors),
-        FIXTURE_TEST(test_sessions),        FIXTURE_TEST(test_state),
-        FIXTURE_TEST(test_training),        FIXTURE_TEST(test_files),
-        FIXTURE_TEST(test_compile_options), FIXTURE_TEST(test_session_options),
-        FIXTURE_TEST(test_train_options),   cmocka_unit_test(test_everything_has_a_row),
+        FIXTURE_TEST(test_contexts),
+        FIXTURE_TEST(test_operators),
+        FIXTURE_TEST(test_modules),
+        FIXTURE_TEST(test_tensors),
+        FIXTURE_TEST(test_sessions),
+        FIXTURE_TEST(test_state),
+        FIXTURE_TEST(test_training),
+        FIXTURE_TEST(test_files),
+        FIXTURE_TEST(test_compile_options),
+        FIXTURE_TEST(test_session_options),
+        FIXTURE_TEST(test_train_options),
+        FIXTURE_TEST(test_windows),
+        cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Computes the reference values of test_recipes.c with PyTorch, in float64, for recipes.h
+
+The recipes are those of PyTorch's page "Automatic Mixed Precision examples": a typical step, gradient clipping, and
+gradient accumulation, on a small network whose parameters and samples are simple formulas. Every case prints the loss,
+the loss scale after each step, and the sum and the sum of squares of each parameter."""
+import torch
+
+ROWS, MICRO, STEPS = 32, 8, 6
+
+
+def pattern(count, factor, modulus):
+    return torch.tensor([(i * factor % modulus) / (modulus // 2) - 1 for i in range(count)], dtype=torch.float64)
+
+
+def parameters():
+    shapes = {"w1": (4, 8), "b1": (8,), "w2": (8, 3)}
+    return {n: (0.5 * pattern(torch.Size(s).numel(), 37, 19)).reshape(s).requires_grad_() for n, s in shapes.items()}
+
+
+def samples(step):
+    x = pattern(ROWS * 4 + step, 29, 23)[step:].reshape(ROWS, 4)
+    label = 0.5 * x[:, :3] - 0.25 * x[:, 3:]
+    return x, label
+
+
+def loss_of(p, x, label):
+    return torch.nn.functional.mse_loss(torch.relu(x @ p["w1"] + p["b1"]) @ p["w2"], label)
+
+
+def run(name, accumulate, norm=None, value=None, overflow=None):
+    p = parameters()
+    optimizer = torch.optim.SGD(p.values(), lr=0.25, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    rows = []
+    for step in range(STEPS):
+        x, label = samples(step)
+        losses = []
+        for k in range(accumulate):
+            part = slice(k * ROWS // accumulate, (k + 1) * ROWS // accumulate)
+            loss = loss_of(p, x[part], label[part]) / accumulate
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            if overflow == (step, k):
+                p["w2"].grad[0, 0] = float("inf")
+        scaler.unscale_(optimizer)
+        if value:
+            torch.nn.utils.clip_grad_value_(p.values(), value)
+        if norm:
+            torch.nn.utils.clip_grad_norm_(p.values(), norm)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        rows.append((sum(losses), scaler.get_scale()))
+    print(f'    {{"{name}", {accumulate}, {norm or 0}, {value or 0}, {overflow[0] if overflow else -1}, '
+          f"{overflow[1] if overflow else -1},")
+    sums = [(v.sum().item(), (v * v).sum().item()) for v in p.values()]
+    for begin, end, pairs in ("{", "},", rows), ("{", "}},", sums):
+        text = [", ".join(f"{{{a:.12g}, {b:.12g}}}" for a, b in part) for part in (pairs[:3], pairs[3:])]
+        print("     " + begin + ",\n      ".join(t for t in text if t) + end)
+
+
+print("/* recipes.h - computed by make_recipes.py; do not edit. */")
+print("/* clang-format off */")
+run("typical step", 1)
+run("unscale and clip the norm", 1, norm=0.1)
+run("unscale and clip values", 1, value=0.02)
+run("clip values, then the norm", 1, norm=0.1, value=0.05)
+run("accumulation", 4)
+run("accumulation and clipping", 4, norm=0.1)
+run("an infinity in micro-batch 3 of 4", 4, overflow=(2, 2))
+run("an infinity, clipped", 4, norm=0.1, overflow=(3, 2))
+print("    /* clang-format on */")

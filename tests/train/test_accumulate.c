@@ -1,0 +1,289 @@
+/* test_accumulate.c - the training step in parts: windows of micro-batches, and clipped gradients. */
+#include "tests/train/training_net.h"
+
+static const char *const pending[] = {"opt.grad_sum.w1", "opt.grad_sum.g",  "opt.grad_sum.b",
+                                      "opt.grad_sum.b1", "opt.grad_sum.w2", "opt.next.mean",
+                                      "opt.next.var",    "loss_sum",        NULL};
+
+/* Runs @accumulate on `rows` rows of the batch, from row `first`. */
+static void accumulate(net *n, int first, int rows)
+{
+    rt_tensor in[2];
+    const int inputs = inputs_of(n, "accumulate", in);
+    for (int i = 0; i < inputs; i++) in[i].dims[0] = rows;
+    in[0].data = n->x[first];
+    in[1].data = n->label[first];
+    must(n->t, rt_session_run(n->s, "accumulate", in, inputs, n->t->d));
+}
+
+static void apply(net *n) { must(n->t, rt_session_run(n->s, "apply", NULL, 0, n->t->d)); }
+
+static compile_options accumulating(const char *optimizer, pass_level level)
+{
+    compile_options o = options("mse", optimizer);
+    o.level = level;
+    o.accumulate = 4;
+    return o;
+}
+
+/* ---- windows ----------------------------------------------------------------------------------- */
+
+static void test_a_window_of_one_is_a_training_step(void **state)
+{
+    static const pass_level levels[] = {PASS_O0, PASS_O1};
+    static const char *const texts[] = {mlp, stateful};
+    for (int i = 0; i < 4; i++) {
+        compile_options o = accumulating("adamw", levels[i % 2]);
+        o.clip_norm = 0.05;
+        net whole = open_net(*state, texts[i / 2], &o), apart = open_net(*state, texts[i / 2], &o);
+        for (uint64_t k = 0; k < 5; k++) {
+            set_batch(&whole, k);
+            set_batch(&apart, k);
+            run(&whole, "train_step");
+            accumulate(&apart, 0, ROWS);
+            apply(&apart);
+            assert_true(output(&apart, "loss") == state_of(&apart, "loss_sum"));
+        }
+        picture a = picture_of(&whole, pending), b = picture_of(&apart, pending);
+        assert_same(&a, &b);
+        assert_true(state_of(&apart, "micro_batches") == 0);
+        close_net(&whole);
+        close_net(&apart);
+    }
+}
+
+static double largest_difference(const net *a, const net *b, const char *name)
+{
+    rt_tensor v = storage(a, name), w = storage(b, name);
+    double most = 0;
+    for (size_t i = 0; i < count(&v); i++)
+        most = fmax(most, fabs((double)((float *)v.data)[i] - (double)((float *)w.data)[i]));
+    return most;
+}
+
+/* Four micro-batches of 8 against one batch of 32, at several levels. */
+static void test_a_window_is_the_large_batch(void **state)
+{
+    static const struct {
+        pass_level level;
+        ir_dtype low;
+        double bound;
+    } rows[] = {{PASS_O0, IR_f16, 2e-6}, {PASS_O1, IR_f16, 2e-3}, {PASS_O1, IR_bf16, 2e-2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        compile_options o = accumulating("momentum,lr=0.1", rows[i].level);
+        o.low = rows[i].low;
+        net large = open_net(*state, mlp, &o), window = open_net(*state, mlp, &o);
+        for (uint64_t k = 0; k < 5; k++) {
+            set_batch(&large, k);
+            set_batch(&window, k);
+            run(&large, "train_step");
+            double loss = output(&large, "loss");
+            for (int m = 0; m < 4; m++) accumulate(&window, 8 * m, 8);
+            apply(&window);
+            assert_true(fabs(output(&window, "loss") - loss) <= 10 * rows[i].bound);
+        }
+        assert_true(largest_difference(&large, &window, "w1") <= rows[i].bound);
+        assert_true(largest_difference(&large, &window, "w2") <= rows[i].bound);
+        assert_true(state_of(&window, "step") == 5);
+        close_net(&large);
+        close_net(&window);
+    }
+}
+
+/* What the reference divides by: a window with fewer micro-batches is a mean of those. */
+static void test_a_short_window_is_a_mean(void **state)
+{
+    compile_options o = accumulating("sgd,lr=0.5", PASS_O0);
+    net large = open_net(*state, mlp, &o), window = open_net(*state, mlp, &o);
+    run(&large, "train_step");
+    for (int m = 0; m < 2; m++) accumulate(&window, 16 * m, 16);
+    apply(&window);
+    assert_true(largest_difference(&large, &window, "w1") <= 1e-6);
+    close_net(&large);
+    close_net(&window);
+}
+
+static void test_an_infinity_in_one_micro_batch_skips_the_window(void **state)
+{
+    static const char *const moving[] = {"loss_scale",      "good_steps",     "bad_steps",      "rng",
+                                         "opt.grad_sum.w1", "opt.grad_sum.g", "opt.grad_sum.b", "opt.grad_sum.w2",
+                                         "opt.next.mean",   "opt.next.var",   "loss_sum",       NULL};
+    compile_options o = accumulating("adamw", PASS_O1);
+    o.init_scale = 1024;
+    net n = open_net(*state, stateful, &o);
+    for (int m = 0; m < 4; m++) accumulate(&n, 8 * m, 8);
+    apply(&n);
+    assert_true(output(&n, "found_inf") == 0);
+    picture before = picture_of(&n, moving);
+    for (int m = 0; m < 4; m++) {
+        const float kept = n.x[17][1];
+        if (m == 2) n.x[17][1] = 1e30f;
+        accumulate(&n, 8 * m, 8);
+        n.x[17][1] = kept;
+        assert_true(state_of(&n, "loss_scale") == 1024);
+        assert_true(state_of(&n, "micro_batches") == m + 1);
+    }
+    apply(&n);
+    assert_true(output(&n, "found_inf") == 1);
+    picture after = picture_of(&n, moving);
+    assert_same(&before, &after);
+    assert_true(state_of(&n, "loss_scale") == 512);
+    assert_true(((int64_t *)storage(&n, "rng").data)[1] == 8);
+    for (int m = 0; m < 4; m++) accumulate(&n, 8 * m, 8);
+    apply(&n);
+    assert_true(output(&n, "found_inf") == 0 && state_of(&n, "step") == 2);
+    close_net(&n);
+}
+
+/* PyTorch updates running statistics in every forward, so a window updates them as four steps would. */
+static void test_running_statistics_follow_every_micro_batch(void **state)
+{
+    compile_options o = accumulating("sgd,lr=0", PASS_O0);
+    net steps = open_net(*state, stateful, &o), window = open_net(*state, stateful, &o);
+    for (uint64_t k = 0; k < 4; k++) {
+        set_batch(&steps, k);
+        set_batch(&window, k);
+        run(&steps, "train_step");
+        accumulate(&window, 0, ROWS);
+        assert_true(((float *)storage(&window, "mean").data)[0] == 0);
+    }
+    apply(&window);
+    assert_true(largest_difference(&steps, &window, "mean") == 0);
+    assert_true(largest_difference(&steps, &window, "var") == 0);
+    assert_true(((float *)storage(&window, "mean").data)[0] != 0);
+    close_net(&steps);
+    close_net(&window);
+}
+
+/* @unscale leaves mean gradients in the sums, and @apply uses what the caller left there. */
+static void test_unscaled_gradients_can_be_changed(void **state)
+{
+    compile_options o = accumulating("sgd,lr=1", PASS_O1);
+    net n = open_net(*state, mlp, &o), reference = open_net(*state, mlp, &o);
+    float before[24], gradient[24];
+    for (int m = 0; m < 2; m++) accumulate(&n, 16 * m, 16);
+    run(&reference, "grad");
+    must(n.t, rt_session_run(n.s, "unscale", NULL, 0, n.t->d));
+    assert_true(output(&n, "found_inf") == 0 && output(&n, "grad_norm") > 0);
+    rt_tensor sum = storage(&n, "opt.grad_sum.w2");
+    memcpy(gradient, sum.data, sizeof gradient);
+    const rt_tensor *expected = rt_session_output(reference.s, "grad/w2");
+    for (int i = 0; i < 24; i++) assert_float_equal(gradient[i], ((float *)expected->data)[i], 2e-3);
+    memcpy(before, storage(&n, "w2").data, sizeof before);
+    for (int i = 0; i < 24; i++) ((float *)sum.data)[i] *= 2;
+    apply(&n);
+    const float *after = storage(&n, "w2").data;
+    for (int i = 0; i < 24; i++) assert_float_equal(after[i], before[i] - 2 * gradient[i], 1e-6);
+    assert_true(state_of(&n, "unscaled") == 0 && state_of(&n, "micro_batches") == 0);
+    close_net(&n);
+    close_net(&reference);
+}
+
+/* A caller that replaces non-finite gradients after @unscale cannot hide the overflow from the loss scale. */
+static void test_an_overflow_is_remembered(void **state)
+{
+    compile_options o = accumulating("sgd", PASS_O1);
+    o.init_scale = 1024;
+    net n = open_net(*state, mlp, &o);
+    n.x[3][1] = 1e30f;
+    accumulate(&n, 0, ROWS);
+    must(n.t, rt_session_run(n.s, "unscale", NULL, 0, n.t->d));
+    assert_true(output(&n, "found_inf") == 1);
+    for (const char *const *name = pending; *name; name++)
+        if (ir_storage_find(n.m, *name)) {
+            rt_tensor v = storage(&n, *name);
+            memset(v.data, 0, count(&v) * sizeof(float));
+        }
+    apply(&n);
+    assert_true(output(&n, "found_inf") == 1 && state_of(&n, "loss_scale") == 512 && state_of(&n, "step") == 0);
+    n.x[3][1] = 0;
+    accumulate(&n, 0, ROWS);
+    apply(&n);
+    assert_true(output(&n, "found_inf") == 0 && state_of(&n, "step") == 1);
+    close_net(&n);
+}
+
+/* ---- clipping ---------------------------------------------------------------------------------- */
+
+/* The formulas of torch.nn.utils.clip_grad_value_ and clip_grad_norm_ on the gradients of @grad, in double. */
+static void clip(double (*g)[64], const int *n, const compile_options *o)
+{
+    double squares = 0;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < n[k]; i++) {
+            if (o->clip_value > 0) g[k][i] = fmin(fmax(g[k][i], -o->clip_value), o->clip_value);
+            squares += g[k][i] * g[k][i];
+        }
+    const double factor = o->clip_norm > 0 ? fmin(1, o->clip_norm / (sqrt(squares) + 1e-6)) : 1;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < n[k]; i++) g[k][i] *= factor;
+}
+
+static void check_clipped_step(scratch *t, const compile_options *o)
+{
+    static const char *const names[] = {"w1", "b1", "w2"}, *const outputs[] = {"grad/w1", "grad/b1", "grad/w2"};
+    double g[3][64], before[3][64], squares = 0;
+    int elements[3];
+    net n = open_net(t, mlp, o);
+    run(&n, "grad");
+    for (int k = 0; k < 3; k++) {
+        const rt_tensor *v = rt_session_output(n.s, outputs[k]);
+        elements[k] = (int)count(v);
+        for (int i = 0; i < elements[k]; i++) {
+            g[k][i] = (double)((float *)v->data)[i];
+            before[k][i] = (double)((float *)storage(&n, names[k]).data)[i];
+            squares += g[k][i] * g[k][i];
+        }
+    }
+    clip(g, elements, o);
+    run(&n, "train_step");
+    assert_true(fabs(output(&n, "grad_norm") - sqrt(squares)) <= 1e-6 * sqrt(squares)); /* before clipping */
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < elements[k]; i++)
+            assert_true(fabs((double)((float *)storage(&n, names[k]).data)[i] - before[k][i] + g[k][i]) <= 1e-6);
+    close_net(&n);
+}
+
+static void test_clipping_follows_the_formula(void **state)
+{
+    static const double rows[][2] = {{0, 0}, {0.05, 0}, {1e6, 0}, {0, 0.02}, {0, 1e6}, {0.05, 0.02}, {1e-20, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int level = 0; level < 2; level++) {
+            compile_options o = options("mse", "sgd,lr=1");
+            o.level = level ? PASS_O1 : PASS_O0;
+            o.clip_norm = rows[i][0];
+            o.clip_value = rows[i][1];
+            check_clipped_step(*state, &o);
+        }
+}
+
+static void test_clipping_hides_no_overflow(void **state)
+{
+    compile_options o = options("mse", "sgd,lr=1");
+    o.clip_norm = o.clip_value = 1;
+    net n = open_net(*state, mlp, &o);
+    n.x[3][1] = INFINITY;
+    picture before = picture_of(&n, scaler);
+    assert_true(step(&n));
+    picture after = picture_of(&n, scaler);
+    assert_same(&before, &after);
+    close_net(&n);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_window_of_one_is_a_training_step),
+        TEST(test_a_window_is_the_large_batch),
+        TEST(test_a_short_window_is_a_mean),
+        TEST(test_an_infinity_in_one_micro_batch_skips_the_window),
+        TEST(test_running_statistics_follow_every_micro_batch),
+        TEST(test_unscaled_gradients_can_be_changed),
+        TEST(test_an_overflow_is_remembered),
+        TEST(test_clipping_follows_the_formula),
+        TEST(test_clipping_hides_no_overflow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+/* test_recipes.c - the recipes of PyTorch's page "Automatic Mixed Precision examples" against PyTorch.
+ *
+ * make_recipes.py computes recipes.h in float64. Here everything is f32, with loss scaling, so that only rounding may
+ * differ. The same recipes then run in mixed precision, with a wider bound. */
+#include "tests/train/training_net.h"
+
+enum { STEPS = 6, PARAMS = 3 };
+
+typedef struct recipe {
+    const char *name;
+    int accumulate;
+    double clip_norm, clip_value;
+    int overflow_step, overflow_batch; /* where the gradient of w2 becomes infinite; -1: nowhere */
+    struct {
+        double loss, scale; /* the scale after the step */
+    } step[STEPS];
+    struct {
+        double sum, squares;
+    } param[PARAMS];
+} recipe;
+
+static const recipe recipes[] = {
+#include "tests/train/recipes.h"
+};
+
+static const char *const params[PARAMS] = {"w1", "b1", "w2"};
+
+/* The formulas of the script. */
+static float pattern(int i, int factor, int modulus)
+{
+    return (float)((double)(i * factor % modulus) / (double)(modulus / 2) - 1);
+}
+
+static void set_samples(net *n, int step)
+{
+    for (int i = 0; i < ROWS * IN; i++) n->x[i / IN][i % IN] = pattern(i + step, 29, 23);
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < OUT; k++) n->label[i][k] = 0.5f * n->x[i][k] - 0.25f * n->x[i][3];
+}
+
+static net open_recipe(scratch *t, const recipe *r, pass_level level)
+{
+    compile_options o = options("mse", "momentum,lr=0.25,momentum=0.9");
+    o.level = level;
+    o.scaling = PASS_SCALE_DYNAMIC;
+    o.init_scale = 1024;
+    o.incr_every = 2;
+    o.accumulate = r->accumulate;
+    o.clip_norm = r->clip_norm;
+    o.clip_value = r->clip_value;
+    net n = open_net(t, mlp, &o);
+    for (int k = 0; k < PARAMS; k++) {
+        rt_tensor v = storage(&n, params[k]);
+        for (size_t i = 0; i < count(&v); i++) ((float *)v.data)[i] = 0.5f * pattern((int)i, 37, 19);
+    }
+    return n;
+}
+
+static void run_window(net *n, const recipe *r, int step)
+{
+    const int rows = ROWS / r->accumulate;
+    for (int k = 0; k < r->accumulate; k++) {
+        rt_tensor in[2];
+        const int inputs = inputs_of(n, "accumulate", in);
+        for (int i = 0; i < inputs; i++) in[i].dims[0] = rows;
+        in[0].data = n->x[k * rows];
+        in[1].data = n->label[k * rows];
+        must(n->t, rt_session_run(n->s, "accumulate", in, inputs, n->t->d));
+        if (r->overflow_step == step && r->overflow_batch == k)
+            ((float *)storage(n, "opt.grad_sum.w2").data)[0] = INFINITY;
+    }
+    must(n->t, rt_session_run(n->s, "apply", NULL, 0, n->t->d));
+}
+
+static void near(const recipe *r, const char *what, double have, double expected, double bound)
+{
+    if (!(fabs(have - expected) <= bound * (1 + fabs(expected))))
+        fail_msg("%s: %s is %.9g, not %.9g", r->name, what, have, expected);
+}
+
+static void follow(scratch *t, const recipe *r, pass_level level, bool window, double bound)
+{
+    net n = open_recipe(t, r, level);
+    for (int i = 0; i < STEPS; i++) {
+        set_samples(&n, i);
+        if (window) run_window(&n, r, i);
+        else run(&n, "train_step");
+        near(r, "the loss", output(&n, "loss"), r->step[i].loss, bound);
+        assert_int_equal(output(&n, "found_inf") != 0, i == r->overflow_step);
+        assert_true(state_of(&n, "loss_scale") == r->step[i].scale);
+    }
+    for (int k = 0; k < PARAMS; k++) {
+        rt_tensor v = storage(&n, params[k]);
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < count(&v); i++) {
+            double w = (double)((float *)v.data)[i];
+            sum += w;
+            squares += w * w;
+        }
+        near(r, params[k], sum, r->param[k].sum, bound);
+        near(r, params[k], squares, r->param[k].squares, bound);
+    }
+    close_net(&n);
+}
+
+static void test_recipes(void **state)
+{
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        follow(*state, &recipes[i], PASS_O0, true, 5e-6);
+        follow(*state, &recipes[i], PASS_O1, true, 2e-2);
+        if (recipes[i].accumulate == 1) follow(*state, &recipes[i], PASS_O0, false, 5e-6);
+        if (recipes[i].accumulate == 1) follow(*state, &recipes[i], PASS_O1, false, 2e-2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_recipes, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
