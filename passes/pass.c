@@ -1,4 +1,4 @@
-/* pass.c - helpers shared by the passes: scratch arenas, names, option strings, builders, dead node removal. */
+/* pass.c - helpers shared by the passes: scratch arenas, names, option strings, states, builders, dead node removal. */
 #include "passes/pass.h"
 #include "ir/parts.h"
 
@@ -35,6 +35,17 @@ bool pass_next_option(const char **text, arena *a, const char **key, const char 
     return true;
 }
 
+ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
+{
+    ir_storage *s = ir_state_by_role(m, role);
+    if (s) return s;
+    unsigned char bytes[8] = {0};
+    s = ir_state_new(m, role);
+    ir_store_f64(s->type.dtype, bytes, v);
+    ir_storage_set(m, s, bytes);
+    return s;
+}
+
 ir_storage *pass_slot(ir_module *m, ir_storage *of, const char *slot)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
@@ -53,6 +64,17 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
     ir_node *before = NULL;
     for (ir_node *n = g->last; n && n->phase > phase; n = n->prev) before = n;
     return (ir_builder){.graph = g, .before = before, .phase = phase, .diag = d};
+}
+
+void pass_advance_random(ir_builder *b)
+{
+    ir_module *m = b->graph->module;
+    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
+    if (!rng) return;
+    ir_value *one = ir_constant(b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
+    ir_value *advanced = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, rng), one);
+    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
+    if (advanced) ir_store(b, rng, advanced);
 }
 
 static bool is_dead(const ir_node *n)

@@ -174,17 +174,6 @@ static void guard_stores(update *u)
     }
 }
 
-void pass_advance_random(ir_builder *b)
-{
-    ir_module *m = b->graph->module;
-    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
-    if (!rng) return;
-    ir_value *one = ir_constant(b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
-    ir_value *advanced = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, rng), one);
-    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
-    if (advanced) ir_store(b, rng, advanced);
-}
-
 static void advance_counters(update *u, ir_storage *step)
 {
     ir_module *m = u->graph->module;

@@ -9,17 +9,6 @@
  * For bf16 the scale is constantly 1, but the check remains: bf16 gradients can overflow, as rarely as f32 ones. */
 #include "passes/pass.h"
 
-ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
-{
-    ir_storage *s = ir_state_by_role(m, role);
-    if (s) return s;
-    unsigned char bytes[8] = {0};
-    s = ir_state_new(m, role);
-    ir_store_f64(s->type.dtype, bytes, v);
-    ir_storage_set(m, s, bytes);
-    return s;
-}
-
 static bool is_dynamic(const compile_options *o)
 {
     return o->scaling == PASS_SCALE_DYNAMIC || (o->scaling == PASS_SCALE_DEFAULT && o->low == IR_f16);

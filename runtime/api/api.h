@@ -6,6 +6,8 @@
 
 #include "runtime/train/stepper.h"
 
+#include <stdlib.h>
+
 struct ampc_context {
     diag *d;
     void (*log)(void *user, ampc_log_level level, const char *message);
@@ -40,7 +42,12 @@ struct ampc_session {
 };
 
 /* Views of the caller's tensors, calloced; NULL: out of memory. */
-rt_tensor *api_views(ampc_tensor *const *inputs, size_t n);
+static inline rt_tensor *api_views(ampc_tensor *const *inputs, size_t n)
+{
+    rt_tensor *views = calloc(n + 1, sizeof *views);
+    for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
+    return views;
+}
 
 /* ---- api_accumulate.c ---- */
 

@@ -210,13 +210,6 @@ ampc_status ampc_select(ampc_session *session, const char *graph, const char *co
     return status;
 }
 
-rt_tensor *api_views(ampc_tensor *const *inputs, size_t n)
-{
-    rt_tensor *views = calloc(n + 1, sizeof *views);
-    for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
-    return views;
-}
-
 ampc_status ampc_session_run(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs)
 {
     diag *d;
