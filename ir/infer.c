@@ -115,6 +115,7 @@ static const struct {
     {"incr_ratio", 1, HUGE_VAL},
     {"decr_ratio", 0, 1},
     {"min", 0, HUGE_VAL},
+    {"max", 0, HUGE_VAL},
     {"value", -HUGE_VAL, HUGE_VAL}, /* of `dims`, any integers */
     {"start", -HUGE_VAL, HUGE_VAL}, /* of slices: checked only if elements are read */
     {"sampling", 0, 1 << 14},

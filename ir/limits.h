@@ -16,6 +16,7 @@
 #define LIMITS_CLIP 1e-30, 1e38
 /* running */
 #define LIMITS_RATE 0, 1e6
+#define LIMITS_FOUND_RATE 1e-30, 1e6
 #define LIMITS_THREADS 1, 4096
 #define LIMITS_BATCH 1, 1e9
 #define LIMITS_STEPS 1, 1e15

@@ -11,6 +11,11 @@ const pass_word pass_low_types[] = {{"fp16", IR_f16}, {"bf16", IR_bf16}, {"float
 const pass_word pass_placements[] = {{"greedy", PASS_GREEDY}, {"mincut", PASS_MINCUT}, {NULL, 0}};
 const pass_word pass_scalings[] = {
     {"dynamic", PASS_SCALE_DYNAMIC}, {"static", PASS_SCALE_STATIC}, {"off", PASS_SCALE_OFF}, {NULL, 0}};
+/* clang-format off */
+const pass_word pass_presets[] = {
+    {"torch", PASS_PRESET_TORCH}, {"paddle-1.8", PASS_PRESET_PADDLE_1_8}, {"paddle-2", PASS_PRESET_PADDLE_2},
+    {"paddle-3", PASS_PRESET_PADDLE_3}, {NULL, 0}};
+/* clang-format on */
 const pass_word pass_modes[] = {
     {"file", PASS_MODE_FILE}, {"train", PASS_MODE_TRAIN}, {"eval", PASS_MODE_EVAL}, {NULL, 0}};
 

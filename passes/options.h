@@ -8,6 +8,13 @@
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;
+typedef enum pass_preset {
+    PASS_PRESET_NONE,
+    PASS_PRESET_TORCH,
+    PASS_PRESET_PADDLE_1_8,
+    PASS_PRESET_PADDLE_2,
+    PASS_PRESET_PADDLE_3
+} pass_preset;
 typedef enum pass_mode { PASS_MODE_DEFAULT, PASS_MODE_FILE, PASS_MODE_TRAIN, PASS_MODE_EVAL } pass_mode;
 
 typedef enum pass_placement { PASS_GREEDY, PASS_MINCUT } pass_placement;
@@ -17,7 +24,8 @@ typedef struct pass_word {
     const char *word;
     int value;
 } pass_word;
-extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_scalings[], pass_modes[];
+extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_scalings[], pass_presets[],
+    pass_modes[];
 bool pass_find_word(const pass_word *words, const char *word, int *value);
 
 typedef struct pass_strings {
@@ -45,8 +53,10 @@ typedef struct compile_options {
     const char *optimizer;      /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
     pass_strings train, freeze; /* globs over parameter names; held constants train only if given by full name */
     pass_scaling scaling;
-    double init_scale, incr_ratio, decr_ratio, min_scale; /* 0: as in the profile */
-    int64_t incr_every, decr_every;                       /* 0: as in the profile */
+    pass_preset preset; /* numbers of a loss scaler; none: those of the profile */
+    double init_scale, incr_ratio, decr_ratio, min_scale, max_scale; /* 0: as in the preset or profile */
+    int64_t incr_every, decr_every;                                  /* 0: as in the preset or profile */
+    int64_t hysteresis; /* overflowing steps in a row before each one shrinks the scale; 0: decr_every decides */
     int64_t accumulate;           /* micro-batches per step; 0: no graphs that accumulate gradients */
     double clip_norm, clip_value; /* largest norm of all gradients, largest absolute value of each; 0: unlimited */
     pass_mode mode;

@@ -29,11 +29,12 @@ typedef struct compile_report {
 
 /* Initial value and update rule of the loss scale: command line over list files over profile. */
 typedef struct scaling_rules {
-    double init, incr_ratio, decr_ratio, min;
+    double init, incr_ratio, decr_ratio, min, max; /* max 0: the largest finite number */
     int64_t incr_every, decr_every;
-    bool late;    /* counters trigger at n + 1 steps instead of n */
-    bool on;      /* gradients are checked and unscaled before the optimizer */
-    bool dynamic; /* overflows change the scale; otherwise it is constant */
+    bool hysteresis; /* past decr_every, each overflow in a row shrinks the scale */
+    bool late;       /* counters trigger at n + 1 steps instead of n */
+    bool on;         /* gradients are checked and unscaled before the optimizer */
+    bool dynamic;    /* overflows change the scale; otherwise it is constant */
 } scaling_rules;
 
 typedef struct compile {

@@ -39,6 +39,13 @@ static const command run_commands[] = {
                   {"ampc-run train model.amp.ir --data npz:train.npz --steps 1000 --checkpoint-dir ckpt --resume",
                    "continue after an interruption"},
                   {"ampc-run train model.onnx --loss=ce --data synthetic --steps 100", "compile and train"}}},
+    {.name = "ampc-run lr-find", .bit = COMMAND_LR_FIND, .run_session = run_lr_find,
+     .operands = "MODEL --data=SPEC [OPTION]...",
+     .purpose = "Find a learning rate: train while the rate grows from step to step.",
+     .details = "The run ends after --steps steps, or when the smoothed loss exceeds four times its minimum. The"
+                " suggestion is the rate at which the smoothed loss falls fastest. Nothing is saved.",
+     .examples = {{"ampc-run lr-find model.amp.ir --data npz:train.npz --plot rates.svg", "with a plot"},
+                  {"ampc-run lr-find model.amp.ir --data idx:mnist --lr-from 1e-5 --lr-to 1 --json", "for a script"}}},
     {.name = "ampc-run eval", .bit = COMMAND_EVAL, .run_session = run_eval,
      .operands = "MODEL --data=SPEC [OPTION]...",
      .purpose = "Measure loss and accuracy over all samples.",

@@ -29,6 +29,8 @@ tool_options options_default(arena *a)
                           .untie = true,
                           .device = "cpu",
                           .lr = -1,
+                          .lr_from = 1e-7,
+                          .lr_to = 10,
                           .keep = 2,
                           .iterations = 50,
                           .warmup = 5};

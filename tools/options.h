@@ -40,14 +40,16 @@ typedef struct tool_options {
     const char *inputs_file; /* .npz, .safetensors */
     const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *trace;
     pass_strings plot_with; /* logs of other runs */
+    pass_strings reinit;    /* globs of parameters that --checkpoint leaves alone */
     /* import */
     bool untie;
     pass_strings dims; /* "NAME=SIZE" */
     /* execution */
     const char *schedule, *entry, *device;
     double lr; /* negative: the module's initial rate */
+    double lr_from, lr_to;
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
-    bool resume, fallback, sync_launch, no_tune;
+    bool resume, fallback, reset_optimizer, no_scaling, sync_launch, no_tune;
     /* inspection */
     int print_ops; /* ops_format */
     bool list_passes, no_verify;

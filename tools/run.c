@@ -75,8 +75,9 @@ ampc_status run_load_weights(run_context *c)
         TRY(rt_checkpoint_newest(path, d, &newest));
         if (!newest) return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
     }
-    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path, RT_CHECKPOINT_WEIGHTS,
-                                            d, NULL);
+    const pass_strings *reinit = &c->tool->o.reinit;
+    const rt_checkpoint_how how = {RT_CHECKPOINT_WEIGHTS, .reinit = reinit->items, .n_reinit = reinit->count};
+    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path, &how, d, NULL);
     free(newest);
     return status;
 }

@@ -140,6 +140,10 @@ static ampc_status check_options(run_context *c)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "set the training length: either --epochs or --steps");
     if (!o->checkpoint_dir && (o->save_every || o->resume || o->fallback))
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--save-every and --resume require --checkpoint-dir");
+    if (o->reset_optimizer && !o->resume)
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reset-optimizer requires --resume");
+    if (o->reinit.count && !o->checkpoint)
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reinit requires --checkpoint");
     return AMPC_OK;
 }
 
@@ -271,6 +275,8 @@ static ampc_status train(training *t)
                           .keep = (int)o->keep,
                           .resume = o->resume,
                           .allow_fallback = o->fallback,
+                          .reset_optimizer = o->reset_optimizer,
+                          .no_scaling = o->no_scaling,
                           .on_begin = open_log,
                           .on_step = on_step,
                           .on_save = sync_log,

@@ -1,4 +1,4 @@
-/* svg_plot.c - two panels over a common step axis: loss (linear) and loss scale (log2).
+/* svg_plot.c - two panels over a common step axis: loss (linear) and loss scale (log2); or the loss over the rate.
  *
  * The loss of a long run is drawn as an exponential moving average over a faint band (minimum to maximum of each
  * pixel column), that of a short run directly. The scale is a staircase with a dot for each skipped step. All
@@ -69,7 +69,10 @@ typedef struct panel {
     double top, height;
     double low, high; /* range of the values */
     double first_step, last_step;
+    bool over_rate; /* the x axis is log10 of the learning rate instead of the step */
 } panel;
+
+static double place(const panel *p, const rt_step_record *s) { return p->over_rate ? log10(s->lr) : (double)s->step; }
 
 static double x_of(const panel *p, double step)
 {
@@ -184,13 +187,31 @@ static void draw_x_ticks(text *t, const panel *p)
     add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
+static void draw_rate_ticks(text *t, const panel *p)
+{
+    const double bottom = p->top + p->height;
+    double v;
+    for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, 1, k)); k++)
+        add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">1e%g</text>\n",
+            x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">learning rate</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+}
+
+static void draw_mark(text *t, const panel *p, double rate)
+{
+    if (!(rate > 0)) return;
+    add(t, "<path stroke=\"#111\" stroke-dasharray=\"4 3\" d=\"M%.1f %gv%g\"/>", x_of(p, log10(rate)), p->top,
+        p->height);
+    add(t, "<text class=\"x\" x=\"%.1f\" y=\"%g\">%.3g</text>\n", x_of(p, log10(rate)), p->top - 9, rate);
+}
+
 /* Draws minimum to maximum of each pixel column, as one path of vertical strokes. */
 static void draw_band(text *t, const panel *p, const plot_run *run, const char *colour)
 {
     add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
-        double column = floor(x_of(p, (double)run->steps[i].step)), low = INFINITY, high = -INFINITY;
-        for (; i < run->count && floor(x_of(p, (double)run->steps[i].step)) <= column; i++) {
+        double column = floor(x_of(p, place(p, &run->steps[i]))), low = INFINITY, high = -INFINITY;
+        for (; i < run->count && floor(x_of(p, place(p, &run->steps[i]))) <= column; i++) {
             low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax ignore NAN */
             high = fmax(high, loss_of(&run->steps[i]));
         }
@@ -207,7 +228,7 @@ static void draw_loss(text *t, const panel *p, const plot_run *run, const char *
     double last_x = -1;
     add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
-        double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, (double)run->steps[i].step);
+        double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, place(p, &run->steps[i]));
         if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
         if (isfinite(v)) add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
         down = isfinite(v);
@@ -220,7 +241,7 @@ static void draw_scale(text *t, const panel *p, const plot_run *run, const char 
     double last = NAN;
     add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
-        double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
+        double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         bool jump = v != last; /* also true for NAN */
         if (isfinite(v) && !isfinite(last)) add(t, "M%.1f %.1f", x, y_of(p, v));
         else if (isfinite(v) && (jump || i + 1 == run->count)) add(t, "H%.1fV%.1f", x, y_of(p, v));
@@ -229,7 +250,7 @@ static void draw_scale(text *t, const panel *p, const plot_run *run, const char 
     add(t, "\"/>\n");
     for (size_t i = 0; i < run->count; i++) {
         uint64_t before = i ? run->steps[i - 1].skipped : 0;
-        double v = scale_of(&run->steps[i]), x = x_of(p, (double)run->steps[i].step);
+        double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         if (run->steps[i].skipped > before && isfinite(v))
             add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
     }
@@ -274,8 +295,8 @@ static void measure(const plot_run *runs, size_t count, panel *loss, panel *scal
         bool scaled = scales(&runs[i]);
         for (size_t k = 0; k < runs[i].count; k++) {
             const rt_step_record *s = &runs[i].steps[k];
-            first = fmin(first, (double)s->step);
-            last = fmax(last, (double)s->step);
+            first = fmin(first, place(loss, s));
+            last = fmax(last, place(loss, s));
             widen(loss, average_next(&a, loss_of(s)));
             if (scaled) widen(scale, scale_of(s));
         }
@@ -350,11 +371,35 @@ char *plot_render(const char *title, const plot_run *runs, size_t count)
     return NULL;
 }
 
-ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d)
+static ampc_status save(const char *path, char *svg, diag *d)
 {
-    char *svg = plot_render(title, runs, count);
     if (!svg) return rt_no_memory(d);
     ampc_status s = rt_atomic_save(path, svg, strlen(svg), d);
     free(svg);
     return s;
+}
+
+ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d)
+{
+    return save(path, plot_render(title, runs, count), d);
+}
+
+ampc_status plot_write_rates(const char *path, const char *title, const plot_run *runs, size_t count, double mark,
+                             diag *d)
+{
+    text t = {0};
+    panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY, .over_rate = true};
+    panel unused = loss;
+    measure(runs, count, &loss, &unused);
+    draw_head(&t, title, loss.top + loss.height + BOTTOM, &loss);
+    draw_legend(&t, runs, count);
+    draw_loss_panel(&t, &loss, runs, count);
+    draw_mark(&t, &loss, mark);
+    draw_rate_ticks(&t, &loss);
+    add(&t, "</svg>\n");
+    if (t.failed) {
+        free(t.bytes);
+        t.bytes = NULL;
+    }
+    return save(path, t.bytes, d);
 }

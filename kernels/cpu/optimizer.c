@@ -214,6 +214,16 @@ static bool count_up(int64_t *counter, int64_t every, bool late)
     return true;
 }
 
+/* Counts a bad step. With hysteresis the counter stays at its limit until a good step resets it. */
+static bool count_bad(int64_t *counter, const ir_attr *attr)
+{
+    const int64_t every = attr[IR_ATTR(update_loss_scaling, decr_every)].i;
+    if (!attr[IR_ATTR(update_loss_scaling, hysteresis)].i)
+        return count_up(counter, every, attr[IR_ATTR(update_loss_scaling, late)].i);
+    *counter += *counter < every;
+    return *counter == every;
+}
+
 /* The rule of PaddlePaddle 3, or 1.8 if `late`: a good step resets the counter of bad steps and vice versa. */
 static ampc_status update_loss_scaling_run(const k_args *args)
 {
@@ -222,16 +232,18 @@ static ampc_status update_loss_scaling_run(const k_args *args)
     bool late = attr[IR_ATTR(update_loss_scaling, late)].i;
     double scale = cpu_scalar(&in[1], 1);
     int64_t good = ir_load_i64(in[2].dtype, in[2].data), bad = ir_load_i64(in[3].dtype, in[3].data);
-    if (*(const uint8_t *)in[0].data) {
+    if (good < 0) { /* switched off */
+    } else if (*(const uint8_t *)in[0].data) {
         good = 0;
-        if (count_up(&bad, attr[IR_ATTR(update_loss_scaling, decr_every)].i, late))
+        if (count_bad(&bad, attr))
             scale = fmax(attr[IR_ATTR(update_loss_scaling, min)].f,
                          scale * attr[IR_ATTR(update_loss_scaling, decr_ratio)].f);
     } else {
         bad = 0;
         if (count_up(&good, attr[IR_ATTR(update_loss_scaling, incr_every)].i, late)) {
             double grown = scale * attr[IR_ATTR(update_loss_scaling, incr_ratio)].f;
-            if (isfinite(in[1].dtype == IR_f64 ? grown : (double)(float)grown)) scale = grown;
+            if (isfinite(in[1].dtype == IR_f64 ? grown : (double)(float)grown))
+                scale = fmin(attr[IR_ATTR(update_loss_scaling, max)].f, grown);
         }
     }
     const k_view *out = args->out;

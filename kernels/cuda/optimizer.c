@@ -216,6 +216,8 @@ static ampc_status scaling_run(const k_args *args)
                       .incr_ratio = attr[IR_ATTR(update_loss_scaling, incr_ratio)].f,
                       .decr_ratio = attr[IR_ATTR(update_loss_scaling, decr_ratio)].f,
                       .min = attr[IR_ATTR(update_loss_scaling, min)].f,
+                      .max = attr[IR_ATTR(update_loss_scaling, max)].f,
+                      .hysteresis = attr[IR_ATTR(update_loss_scaling, hysteresis)].i != 0,
                       .late = attr[IR_ATTR(update_loss_scaling, late)].i != 0,
                       .fault = cuda_of(args->ctx)->fault};
     return cuda_launch(args, state->kernel, 1, 32, 0, (void *[]){&a});

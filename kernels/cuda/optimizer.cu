@@ -312,6 +312,14 @@ static __device__ bool count_up(long long *counter, long long every, int late)
     return true;
 }
 
+/* Counts a bad step. With hysteresis the counter stays at its limit until a good step resets it. */
+static __device__ bool count_bad(long long *counter, const loss_scaling &a)
+{
+    if (!a.hysteresis) return count_up(counter, a.decr_every, a.late);
+    *counter += *counter < a.decr_every;
+    return *counter == a.decr_every;
+}
+
 /* As in PaddlePaddle 3 (with `late`, 1.8): a good step resets the counter of bad steps and vice versa. Uses one
  * thread. */
 extern "C" __global__ void __launch_bounds__(WARP) update_loss_scaling(loss_scaling a)
@@ -320,13 +328,14 @@ extern "C" __global__ void __launch_bounds__(WARP) update_loss_scaling(loss_scal
     double scale = *a.scale;
     long long good = element_load<long long>(a.good, a.good_dtype, 0);
     long long bad = element_load<long long>(a.bad, a.bad_dtype, 0);
-    if (*a.found) {
+    if (good < 0) { /* switched off */
+    } else if (*a.found) {
         good = 0;
-        if (count_up(&bad, a.decr_every, a.late)) scale = fmax(a.min, scale * a.decr_ratio);
+        if (count_bad(&bad, a)) scale = fmax(a.min, scale * a.decr_ratio);
     } else {
         bad = 0;
         const double grown = scale * a.incr_ratio;
-        if (count_up(&good, a.incr_every, a.late) && is_finite((float)grown)) scale = grown;
+        if (count_up(&good, a.incr_every, a.late) && is_finite((float)grown)) scale = fmin(a.max, grown);
     }
     if (a.scale_out) *a.scale_out = (float)scale;
     if (a.good_out) element_store(a.good_out, a.good_dtype, 0, good);

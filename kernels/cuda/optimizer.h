@@ -81,8 +81,8 @@ typedef struct loss_scaling {
     void *good_out, *bad_out;
     int good_dtype, bad_dtype;
     long long incr_every, decr_every;
-    double incr_ratio, decr_ratio, min;
-    int late;
+    double incr_ratio, decr_ratio, min, max;
+    int late, hysteresis;
     const int *fault;
 } loss_scaling;
 

@@ -14,23 +14,50 @@ static bool is_dynamic(const compile_options *o)
     return o->scaling == PASS_SCALE_DYNAMIC || (o->scaling == PASS_SCALE_DEFAULT && o->low == IR_f16);
 }
 
+/* The rules of other frameworks. PaddlePaddle computes with ratios in f32. */
+static const scaling_rules presets[] = {
+    [PASS_PRESET_TORCH] = {65536, 2, 0.5, 0, .incr_every = 2000, .decr_every = 1},
+    [PASS_PRESET_PADDLE_1_8] = {32768, 2, 0.8f, 1, .incr_every = 1000, .decr_every = 2, .late = true},
+    [PASS_PRESET_PADDLE_2] = {32768, 2, 0.8f, 1, .incr_every = 1000, .decr_every = 2},
+    [PASS_PRESET_PADDLE_3] = {65536, 2, 0.5, 1, .incr_every = 2000, .decr_every = 1},
+};
+
 scaling_rules scaling_resolve(const compile_options *o, scaling_rules r)
 {
+    if (o->preset != PASS_PRESET_NONE) r = presets[o->preset];
     if (o->init_scale > 0) r.init = o->init_scale;
     if (o->incr_every > 0) r.incr_every = o->incr_every;
     if (o->decr_every > 0) r.decr_every = o->decr_every;
     if (o->incr_ratio > 0) r.incr_ratio = o->incr_ratio;
     if (o->decr_ratio > 0) r.decr_ratio = o->decr_ratio;
     if (o->min_scale > 0) r.min = o->min_scale;
+    if (o->max_scale > 0) r.max = o->max_scale;
+    if (o->hysteresis > 0) r.decr_every = o->hysteresis, r.hysteresis = true;
     r.on = o->scaling == PASS_SCALE_DEFAULT ? o->level != PASS_O0 : o->scaling != PASS_SCALE_OFF;
     r.dynamic = is_dynamic(o);
     if (o->scaling == PASS_SCALE_DEFAULT && !r.dynamic) r.init = 1;
     return r;
 }
 
+static ampc_status check_rules(const compile *c)
+{
+    const compile_options *o = c->options;
+    const scaling_rules *r = &c->scaling;
+    if (o->hysteresis && (o->decr_every || r->late))
+        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE,
+                          "--hysteresis replaces the count of overflowing steps: not with %s",
+                          o->decr_every ? "--decr-every-n-nan-or-inf" : "counters of n+1 steps (PaddlePaddle 1.8)");
+    if (r->dynamic && r->max > 0 && (r->max < r->min || r->max < r->init))
+        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE,
+                          "--max-loss-scaling: %g is smaller than the %s loss scale, %g", r->max,
+                          r->max < r->min ? "smallest" : "initial", r->max < r->min ? r->min : r->init);
+    return AMPC_OK;
+}
+
 ampc_status pass_scale_loss(ir_module *m, compile *c)
 {
     if (!ir_graph_by_role(m, IR_GRAPH_train) || !c->scaling.on) return AMPC_OK;
+    TRY(check_rules(c));
     pass_state(m, IR_STATE_loss_scale, c->scaling.init);
     if (c->scaling.dynamic) {
         pass_state(m, IR_STATE_good_steps, 0);
@@ -83,6 +110,8 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     ir_set_float(n, IR_ATTR(update_loss_scaling, decr_ratio), r->decr_ratio);
     ir_set_float(n, IR_ATTR(update_loss_scaling, min), r->min);
     ir_set_bool(n, IR_ATTR(update_loss_scaling, late), r->late);
+    if (r->max > 0) ir_set_float(n, IR_ATTR(update_loss_scaling, max), r->max);
+    ir_set_bool(n, IR_ATTR(update_loss_scaling, hysteresis), r->hysteresis);
     if (!ir_done_all(&b, n)) return;
     for (int i = 0; i < 3; i++) {
         ir_value_rename(n->out[i], arena_printf(m->arena, "%s.new", state[i]->name));

@@ -139,6 +139,10 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     int64_t accumulate; /* micro-batches per step; nonzero also creates accumulate, unscale and apply */
     double clip_norm;   /* largest norm of all gradients together; 0: unlimited */
     double clip_value;  /* largest absolute value of a gradient's elements; 0: unlimited */
+    /* loss scaling */
+    const char *loss_scale_preset; /* "torch", "paddle-1.8", "paddle-2", "paddle-3"; the default is the profile's */
+    double max_loss_scaling;
+    int64_t hysteresis;
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails
@@ -281,9 +285,13 @@ AMPC_API ampc_status ampc_apply(ampc_session *session, ampc_step_result *result)
  * "output/NAME". Fails like ampc_session_run. */
 AMPC_API ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
 
-/* The learning rate after `accepted` of `steps` steps were accepted. `schedule` is "constant", "linear", "cosine" or
- * "step", plus parameters such as ",warmup=N" (see ampc-run(1)). Fails with AMPC_USAGE for an unknown schedule or a
- * value out of range. */
+/* Switches loss scaling off (enabled 0: the scale is 1 and stays there) or on again (with the initial scale of the
+ * module). Steps with a non-finite gradient are skipped in both cases. Without a loss scale it does nothing. */
+AMPC_API ampc_status ampc_set_loss_scaling(ampc_session *session, int enabled);
+
+/* The learning rate after `accepted` of `steps` steps were accepted. `schedule` is such as "cosine,warmup=100"; see
+ * docs/training.md. Fails with AMPC_USAGE for an unknown schedule, a value out of range, or "plateau", whose rate
+ * depends on the losses. */
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
@@ -304,6 +312,8 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
      * results, loading a checkpoint and training on it are refused. */
     int (*progress)(void *user, const ampc_step_result *step);
     void *user;
+    int reset_optimizer; /* with resume: see ampc_load_options */
+    int no_loss_scaling; /* switch loss scaling off in this run: see ampc_set_loss_scaling */
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed
@@ -331,11 +341,26 @@ typedef struct ampc_position { /* position in the caller's data, stored but not 
 
 /* Writes the complete training state atomically to one safetensors file. `position` may be NULL. */
 AMPC_API ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const ampc_position *position);
-/* Verifies the complete file, then loads it. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model),
- * AMPC_IO or AMPC_NO_MEMORY; the session is then unchanged. `position` may be NULL. */
+typedef struct ampc_load_options {
+    size_t struct_size;
+    int reset_optimizer;       /* nonzero: start the optimizer again: its state, step count and learning rate */
+    int weights_only;          /* nonzero: load only parameters and buffers */
+    const char *const *reinit; /* weights_only: n_reinit globs; matching parameters and buffers are left alone */
+    size_t n_reinit;
+} ampc_load_options;
+
+/* Verifies the complete file, then loads it. The module may differ from the one that saved it in its options: the
+ * network must be the same. With another precision everything but the loss scaler is loaded; the scaler keeps its state
+ * if both modules scale dynamically, else it starts from its initial state. Another optimizer is AMPC_REJECTED, unless
+ * reset_optimizer is set. With weights_only, any model that has the parameters and buffers with these types accepts
+ * them, and the file may be a safetensors file of another program that has them by name, such as a state_dict of
+ * PyTorch. Fails with AMPC_REJECTED (corrupt file, or a checkpoint of another model), AMPC_USAGE (a glob that matches
+ * nothing), AMPC_IO or AMPC_NO_MEMORY; the session is then unchanged. `position` may be NULL; weights_only does not
+ * set it. */
+AMPC_API ampc_status ampc_checkpoint_load_with(ampc_session *session, const char *path,
+                                               const ampc_load_options *options, ampc_position *position);
+/* The same without options; and the same with weights_only. */
 AMPC_API ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position);
-/* Loads only parameters and buffers, into any model that has all of them with these types. Fails like
- * ampc_checkpoint_load. */
 AMPC_API ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path);
 
 /* Writes the trained model for inference as ONNX: the imported file with its names and opset, with the trained

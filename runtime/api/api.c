@@ -184,6 +184,8 @@ static pass_strings split(const char *list, arena *a)
 static const api_range compile_ranges[] = {
     API_RANGE(ampc_compile_options, init_loss_scaling, LIMITS_LOSS_SCALE),
     API_RANGE(ampc_compile_options, min_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, max_loss_scaling, LIMITS_LOSS_SCALE),
+    API_RANGE(ampc_compile_options, hysteresis, LIMITS_EVERY_N),
     API_RANGE(ampc_compile_options, incr_ratio, LIMITS_INCR_RATIO),
     API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
     API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
@@ -204,15 +206,19 @@ static ampc_status choose(const char *what, const char *word, const pass_word *t
 
 static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d, compile_options *p)
 {
-    int level, low, scaling, mode, placement;
+    int level, low, scaling, preset, mode, placement;
     TRY(choose("amp", o->amp, pass_levels, (int)p->level, d, &level));
     TRY(choose("dtype", o->dtype, pass_low_types, (int)p->low, d, &low));
     TRY(choose("loss_scale", o->loss_scale, pass_scalings, (int)p->scaling, d, &scaling));
+    TRY(choose("loss_scale_preset", o->loss_scale_preset, pass_presets, PASS_PRESET_NONE, d, &preset));
     TRY(choose("mode", o->mode, pass_modes, (int)p->mode, d, &mode));
     TRY(choose("placement", o->placement, pass_placements, (int)p->placement, d, &placement));
     p->level = (pass_level)level;
     p->low = (ir_dtype)low;
     p->scaling = (pass_scaling)scaling;
+    p->preset = (pass_preset)preset;
+    p->max_scale = o->max_loss_scaling;
+    p->hysteresis = o->hysteresis;
     p->mode = (pass_mode)mode;
     p->placement = (pass_placement)placement;
     p->white_soft = o->white_soft != 0;

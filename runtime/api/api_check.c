@@ -125,7 +125,7 @@ static const struct {
     double low, high;
 } state_limits[IR_STATE_ROLE_COUNT] = {
     [IR_STATE_lr] = {LIMITS_RATE},   [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
-    [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {0, 1e9},
+    [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {-1, 1e9}, /* -1: off */
     [IR_STATE_bad_steps] = {0, 1e9}, [IR_STATE_micro_batches] = {0, 1e15},
 };
 

@@ -256,6 +256,13 @@ ampc_status ampc_eval_step(ampc_session *session, ampc_tensor *const *inputs, si
     return ampc_session_get_number(session, ir_output_words[IR_OUTPUT_loss], loss);
 }
 
+ampc_status ampc_set_loss_scaling(ampc_session *session, int enabled)
+{
+    diag *d;
+    TRY(api_enter_idle(session, &d));
+    return rt_stepper_set_scaling(session->rt, session->module->ir, enabled != 0, d);
+}
+
 /* ---- tensors by key ---- */
 
 /* Index of the storage with this key, or -1. */
@@ -384,24 +391,38 @@ ampc_status ampc_checkpoint_save(ampc_session *session, const char *path, const 
     return rt_checkpoint_write(session->rt, session->module->ir, &run, path, d);
 }
 
-ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
+ampc_status ampc_checkpoint_load_with(ampc_session *session, const char *path, const ampc_load_options *options,
+                                      ampc_position *position)
 {
+    ampc_load_options o;
     rt_run_state run;
     diag *d;
     TRY(api_enter_idle(session, &d));
     NEED(path);
-    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_ALL, d, &run));
+    TRY(api_options(options, &o, sizeof o, d));
+    NEED_ITEMS(o.reinit, o.n_reinit);
+    if (o.n_reinit > INT32_MAX || (o.n_reinit && !o.weights_only))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "reinit requires weights_only");
+    const rt_checkpoint_how how = {.part = o.weights_only ? RT_CHECKPOINT_WEIGHTS : RT_CHECKPOINT_ALL,
+                                   .reset_optimizer = o.reset_optimizer != 0,
+                                   .reinit = o.reinit,
+                                   .n_reinit = (int)o.n_reinit};
+    TRY(rt_checkpoint_read(session->rt, session->module->ir, path, &how, d, o.weights_only ? NULL : &run));
+    if (o.weights_only) return AMPC_OK;
     session->stepper.state = run;
     if (position) *position = (ampc_position){run.position.seed, run.position.epoch, run.position.batch};
     return AMPC_OK;
 }
 
+ampc_status ampc_checkpoint_load(ampc_session *session, const char *path, ampc_position *position)
+{
+    return ampc_checkpoint_load_with(session, path, NULL, position);
+}
+
 ampc_status ampc_checkpoint_load_weights(ampc_session *session, const char *path)
 {
-    diag *d;
-    TRY(api_enter_idle(session, &d));
-    NEED(path);
-    return rt_checkpoint_read(session->rt, session->module->ir, path, RT_CHECKPOINT_WEIGHTS, d, NULL);
+    const ampc_load_options weights = {.struct_size = sizeof weights, .weights_only = 1};
+    return ampc_checkpoint_load_with(session, path, &weights, NULL);
 }
 
 ampc_status ampc_export_onnx(ampc_session *session, const char *path)
@@ -426,6 +447,8 @@ ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, doub
     TRY(api_number(d, "steps", (double)steps, LIMITS_STEPS));
     TRY(api_number(d, "accepted", (double)accepted, 0, 1e15));
     TRY(rt_schedule_parse(schedule, lr, steps, d, &s));
+    if (rt_schedule_is_plateau(&s))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the rate of schedule 'plateau' depends on the losses");
     *rate = rt_schedule_rate(&s, accepted);
     return AMPC_OK;
 }

@@ -59,6 +59,8 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                 .keep = o->keep,
                                 .resume = o->resume != 0,
                                 .allow_fallback = o->allow_fallback != 0,
+                                .reset_optimizer = o->reset_optimizer != 0,
+                                .no_scaling = o->no_loss_scaling != 0,
                                 .on_step = report,
                                 .user = &l};
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));

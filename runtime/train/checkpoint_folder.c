@@ -139,7 +139,7 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
         diag_clear(quiet);
         *path = path_in(folder, g->items[i]->d_name);
         if (!*path) return rt_no_memory(d);
-        ampc_status s = rt_checkpoint_file_open(*path, quiet, file);
+        ampc_status s = rt_checkpoint_file_open(*path, RT_CHECKPOINT_ALL, quiet, file);
         if (s == AMPC_OK) return AMPC_OK;
         if (s == AMPC_NO_MEMORY) return rt_no_memory(d);
         s = report_or_fall_back(*path, i ? g->items[i - 1]->d_name : NULL, allow_fallback, s, diag_first_error(quiet),
@@ -152,7 +152,8 @@ static ampc_status open_newest(const char *folder, const generations *g, bool al
 }
 
 static ampc_status load_newest(rt_session *s, const ir_module *m, const char *folder, const generations *g,
-                               bool allow_fallback, diag *d, rt_run_state *run, char **path)
+                               const rt_checkpoint_how *how, bool allow_fallback, diag *d, rt_run_state *run,
+                               char **path)
 {
     rt_checkpoint_file *file = NULL;
     diag *quiet = diag_new(NULL, NULL);
@@ -160,20 +161,20 @@ static ampc_status load_newest(rt_session *s, const ir_module *m, const char *fo
     ampc_status status = open_newest(folder, g, allow_fallback, quiet, d, &file, path);
     if (status == AMPC_OK && file) {
         rt_checkpoint_file_report_to(file, d);
-        status = rt_checkpoint_file_load(file, s, m, RT_CHECKPOINT_ALL, run);
+        status = rt_checkpoint_file_load(file, s, m, how, run);
     }
     rt_checkpoint_file_free(file);
     diag_free(quiet);
     return status;
 }
 
-ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, bool allow_fallback, diag *d,
-                                 rt_run_state *run, char **path)
+ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, const rt_checkpoint_how *how,
+                                 bool allow_fallback, diag *d, rt_run_state *run, char **path)
 {
     generations g;
     *path = NULL;
     TRY(list(folder, d, &g));
-    ampc_status status = load_newest(s, m, folder, &g, allow_fallback, d, run, path);
+    ampc_status status = load_newest(s, m, folder, &g, how, allow_fallback, d, run, path);
     list_clear(&g);
     if (status == AMPC_OK) return AMPC_OK;
     free(*path);

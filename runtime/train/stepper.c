@@ -63,6 +63,33 @@ ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *con
     return rt_stepper_select_of(s, ir_graph_by_role(m, IR_GRAPH_train_step), names, n, d);
 }
 
+static ampc_status set_state(rt_session *s, const ir_storage *state, double value, diag *d)
+{
+    return state ? rt_session_set_number(s, state->name, value, d) : AMPC_OK;
+}
+
+/* Whether the counter of a dynamic scale says that it is off. */
+static ampc_status is_off(rt_session *s, const ir_storage *good, diag *d, bool *off)
+{
+    double steps = 0;
+    if (good) TRY(rt_session_get_number(s, good->name, d, &steps));
+    *off = steps < 0;
+    return AMPC_OK;
+}
+
+ampc_status rt_stepper_set_scaling(rt_session *s, const ir_module *m, bool on, diag *d)
+{
+    const ir_storage *scale = ir_state_by_role(m, IR_STATE_loss_scale);
+    const ir_storage *good = ir_state_by_role(m, IR_STATE_good_steps);
+    bool off;
+    if (!scale || scale->data.kind != IR_DATA_INLINE) return AMPC_OK;
+    TRY(is_off(s, good, d, &off));
+    if (on && good && !off) return AMPC_OK;
+    TRY(set_state(s, ir_state_by_role(m, IR_STATE_bad_steps), 0, d));
+    TRY(set_state(s, good, on ? 0 : -1, d));
+    return set_state(s, scale, on ? ir_load_f64(scale->type.dtype, scale->data.bytes) : 1, d);
+}
+
 /* The scalars read back from each step, in this order. */
 enum { LOSS, GRAD_NORM, FOUND_INF, RATE, SCALE_BEFORE, SCALE_AFTER, KEPT };
 

@@ -44,6 +44,11 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
 ampc_status rt_stepper_select_of(rt_session *s, const ir_graph *g, const char *const *names, int n, diag *d);
 /* The same for @train_step with these outputs, and the other two without further outputs. */
 ampc_status rt_stepper_select(rt_session *s, const ir_module *m, const char *const *names, int n, diag *d);
+/* Switches loss scaling off, that is, sets the scale to 1 and keeps it there, or on again, with the module's initial
+ * scale. Gradients are checked in both cases, and a step with a non-finite one is skipped. Does nothing if the module
+ * has no loss scale or the scaling is on already. A checkpoint contains the switch of a dynamic scale: state/good_steps
+ * is -1 if it is off. */
+ampc_status rt_stepper_set_scaling(rt_session *s, const ir_module *m, bool on, diag *d);
 /* Enqueues a step; at most RT_READBACK_RUNS - 1 steps may be pending. */
 ampc_status rt_stepper_submit(rt_stepper *t, const rt_tensor *inputs, int n, diag *d);
 bool rt_stepper_ready(const rt_stepper *t); /* a pending step can be collected without waiting */

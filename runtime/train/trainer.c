@@ -52,6 +52,9 @@ static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
     return rt_session_seed(t->stepper.session, seed, d);
 }
 
+/* Steps of so many batches; the last one may have fewer micro-batches. */
+static int64_t steps_of(const rt_trainer *t, int64_t batches) { return (batches - 1) / t->window + 1; }
+
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
 {
     int64_t batch = rt_loader_batch(t->feed), rows = rt_dataset_rows(t->data);
@@ -65,7 +68,7 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     t->window = window && t->stepper.apply && atoll(window) > 1 ? atoll(window) : 1;
     if (!checked_mul(o->epochs ? o->epochs : o->steps, o->epochs ? batches : t->window, &t->batches))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many %s", o->epochs ? "epochs" : "steps");
-    t->steps = (t->batches - 1) / t->window + 1; /* the last one may have fewer micro-batches */
+    t->steps = steps_of(t, t->batches);
     return AMPC_OK;
 }
 
@@ -147,7 +150,10 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
     if (!isnan(t->rate) && rt_schedule_is_constant(&t->schedule)) return AMPC_OK;
     assert(!t->stepper.pending); /* a varying rate is set only between steps */
     TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_step), d, &accepted));
-    double rate = rt_schedule_rate(&t->schedule, (int64_t)accepted);
+    accepted += (double)t->stepper.state.before_reset;
+    double rate = rt_schedule_is_plateau(&t->schedule)
+                      ? rt_plateau_rate(&t->stepper.state.plateau, &t->schedule, (int64_t)accepted)
+                      : rt_schedule_rate(&t->schedule, (int64_t)accepted);
     if (rate != t->rate) TRY(rt_session_set_number(s, ir_state_name(m, IR_STATE_lr), rate, d));
     t->rate = rate;
     return AMPC_OK;
@@ -195,6 +201,9 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
     ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d,
                                             &result);
     t->collected = now();
+    if (status == AMPC_OK && !result.skipped && rt_schedule_is_plateau(&t->schedule))
+        rt_plateau_observe(&state->plateau, &t->schedule, steps_of(t, rt_dataset_batches(t->data, state->batch)),
+                           result.loss);
     record(t, began, oldest->samples, &result, out);
     return status;
 }
@@ -220,10 +229,12 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
 }
 
 /* *path: the checkpoint, malloced; NULL if there is none. */
-static ampc_status resume(rt_trainer *t, const char *folder, bool allow_fallback, diag *d, char **path)
+static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, char **path)
 {
     rt_run_state from;
-    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, folder, allow_fallback, d, &from, path));
+    const rt_checkpoint_how how = {.part = RT_CHECKPOINT_ALL, .reset_optimizer = plan->reset_optimizer};
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, plan->folder, &how, plan->allow_fallback, d,
+                             &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
     if (s != AMPC_OK) {
@@ -244,7 +255,7 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
 {
     char *path = NULL;
     if (plan->resume) {
-        TRY(resume(t, plan->folder, plan->allow_fallback, d, &path));
+        TRY(resume(t, plan, d, &path));
         if (path) diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
         else diag_remark(d, DIAG_FILE(plan->folder), "no checkpoint yet: starting from the beginning");
         free(path);
@@ -266,6 +277,8 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
         TRY(rt_folder_lock_acquire(plan->folder, d, lock));
         TRY(begin_in_folder(t, plan, d));
     }
+    if (plan->no_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
+        TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_scaling, d));
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
 }
 

@@ -43,6 +43,8 @@ typedef struct rt_train_plan {
     int64_t save_every; /* in steps; 0: only at the end */
     int keep;           /* number of generations, at least 2 */
     bool resume, allow_fallback;
+    bool reset_optimizer; /* when resuming: rt_checkpoint_how */
+    bool no_scaling;      /* run with the loss scale switched off; see rt_stepper_set_scaling */
     /* Called once before the first step, after resuming and with the folder locked; `first` steps were run before. A
      * status other than AMPC_OK ends the run. May be NULL. */
     ampc_status (*on_begin)(void *user, uint64_t first);

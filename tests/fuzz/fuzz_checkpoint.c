@@ -53,7 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     float w = sum("w", 6, d), mean = sum("bn.mean", 3, d);
     for (int part = RT_CHECKPOINT_ALL; part <= RT_CHECKPOINT_WEIGHTS; part++) {
         diag_clear(d);
-        ampc_status status = rt_checkpoint_read(session, module, path, (rt_checkpoint_part)part, d, &run);
+        const rt_checkpoint_how how = {.part = (rt_checkpoint_part)part};
+        ampc_status status = rt_checkpoint_read(session, module, path, &how, d, &run);
         bool moved = sum("w", 6, d) != w || sum("bn.mean", 3, d) != mean;
         if (status != AMPC_OK && (moved || !*diag_first_error(d))) abort();
         if (status == AMPC_OK) w = sum("w", 6, d), mean = sum("bn.mean", 3, d);

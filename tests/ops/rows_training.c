@@ -283,7 +283,9 @@ static void unscale(const ops_row *row, ir_dtype t)
 
 static void nothing(ops_case *c) { (void)c; }
 
-static void one_step(bool late, const int *every, bool found, double *state, double floor_of_scale)
+enum { AT_N, LATE, HYSTERESIS }; /* when a counter triggers */
+
+static void one_step(int rule, const int *every, bool found, double *state, double floor_of_scale)
 {
     ops_case c;
     case_begin(&c, IR_OP_update_loss_scaling);
@@ -294,7 +296,9 @@ static void one_step(bool late, const int *every, bool found, double *state, dou
     c.attr[IR_ATTR(update_loss_scaling, incr_every)].i = every[0];
     c.attr[IR_ATTR(update_loss_scaling, decr_every)].i = every[1];
     c.attr[IR_ATTR(update_loss_scaling, min)].f = floor_of_scale;
-    c.attr[IR_ATTR(update_loss_scaling, late)].i = late;
+    c.attr[IR_ATTR(update_loss_scaling, max)].f = rule == HYSTERESIS ? 16 : 3.4e38;
+    c.attr[IR_ATTR(update_loss_scaling, late)].i = rule == LATE;
+    c.attr[IR_ATTR(update_loss_scaling, hysteresis)].i = rule == HYSTERESIS;
     case_out(&c, IR_f32, 0, NULL);
     case_out(&c, IR_i64, 0, NULL);
     case_out(&c, IR_i64, 0, NULL);
@@ -302,6 +306,22 @@ static void one_step(bool late, const int *every, bool found, double *state, dou
     nothing(&c);
     for (int i = 0; i < 3; i++) state[i] = ir_load_f64(c.out[i].dtype, c.out[i].data);
     case_end(&c);
+}
+
+/* With a floor of 2 and a ceiling of 16; then switched off. */
+static void hysteresis(void)
+{
+    static const int every[] = {2, 2};
+    static const char flags[] = "FFFFTTTTTF";
+    static const double trace[10][3] = {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 0}, {16, 0, 1},
+                                        {8, 0, 2}, {4, 0, 2},  {2, 0, 2},  {2, 0, 2},  {2, 1, 0}};
+    double state[3] = {8, 0, 0}, off[3] = {1, -1, 0};
+    for (int k = 0; k < 10; k++) {
+        one_step(HYSTERESIS, every, flags[k] == 'T', state, 2);
+        one_step(k % 3, every, flags[k] == 'T', off, 2);
+        for (int i = 0; i < 3; i++) assert_true(state[i] == trace[k][i]);
+        assert_true(off[0] == 1 && off[1] == -1 && off[2] == 0);
+    }
 }
 
 /* State traces of PaddlePaddle 3 and 1.8 for the same flags: scale, good steps, bad steps after each step. */
@@ -332,7 +352,8 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
          {8, 1, 0},
          {8, 2, 0}},
     };
-    for (int late = 0; late < 2; late++) {
+    hysteresis();
+    for (int late = AT_N; late <= LATE; late++) {
         double state[3] = {8, 0, 0};
         for (int k = 0; k < 10; k++) {
             one_step(late, every, flags[k] == 'T', state, 1);
@@ -341,13 +362,13 @@ static void loss_scaling(const ops_row *row, ir_dtype t)
     }
     static const int one[] = {1, 1};
     double low[3] = {1.5, 0, 0}, below[3] = {0.25, 0, 0}, high[3] = {0x1p127, 0, 0}, past[3] = {4, 7, 0};
-    one_step(false, one, true, low, 1);
+    one_step(AT_N, one, true, low, 1);
     assert_true(low[0] == 1);
-    one_step(false, one, true, below, 1); /* a scale below the floor is raised to it */
+    one_step(AT_N, one, true, below, 1); /* a scale below the floor is raised to it */
     assert_true(below[0] == 1);
-    one_step(false, one, false, high, 1); /* never grows to infinity */
+    one_step(AT_N, one, false, high, 1); /* never grows to infinity */
     assert_true(high[0] == 0x1p127 && high[1] == 0);
-    one_step(false, every, false, past, 1); /* a counter beyond its limit never triggers */
+    one_step(AT_N, every, false, past, 1); /* a counter beyond its limit never triggers */
     assert_true(past[0] == 4 && past[1] == 8);
 }
 

@@ -110,7 +110,7 @@ static void save(const net *n, const char *name)
 
 static void load(const net *n, const char *name)
 {
-    must(n->t, rt_checkpoint_read(n->s, n->m, scratch_path(n->t, name), RT_CHECKPOINT_ALL, n->t->d, NULL));
+    must(n->t, rt_checkpoint_read(n->s, n->m, scratch_path(n->t, name), &rt_checkpoint_all, n->t->d, NULL));
 }
 
 static double fresh_loss(scratch *t, const compile_options *o, const char *name)

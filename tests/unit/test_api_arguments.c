@@ -226,7 +226,7 @@ static void test_state(void **state)
         double bad[4];
     } rows[] = {
         {"state/lr", {NAN, -1, INFINITY, 1e9}},          {"state/loss_scale", {NAN, -1, INFINITY, 0}},
-        {"state/step", {NAN, -1, INFINITY, 1e300}},      {"state/good_steps", {NAN, -1, INFINITY, 1e300}},
+        {"state/step", {NAN, -1, INFINITY, 1e300}},      {"state/good_steps", {NAN, -2, INFINITY, 1e300}},
         {"state/bad_steps", {NAN, -1, INFINITY, 1e300}},
     };
     fixture *f = *state;
@@ -252,6 +252,8 @@ static void test_training(void **state)
     ampc_evaluation e = {.struct_size = sizeof e}, unsized = {0};
     const ampc_train_options unset = {0};
     double loss;
+    MUTE(ampc_set_loss_scaling, session, NULL, 0);
+    any("ampc_set_loss_scaling", "enabled");
     MUTE(ampc_train_step, session, NULL, f->in, 2, NULL);
     REFUSED(ampc_train_step, inputs, f->s, NULL, 2, NULL);
     REFUSED(ampc_train_step, inputs, f->s, hole, 2, NULL);
@@ -305,6 +307,17 @@ static void test_files(void **state)
     MUTE(ampc_checkpoint_load, session, NULL, f->path, NULL);
     REFUSED(ampc_checkpoint_load, path, f->s, NULL, NULL);
     ALLOWED(ampc_checkpoint_load, position, f->s, f->path, NULL);
+    const char *const globs[] = {"fc*", NULL};
+    const ampc_load_options more = {.struct_size = sizeof more, .weights_only = 1, .n_reinit = 1};
+    const ampc_load_options none = {.struct_size = sizeof none, .weights_only = 1, .reinit = globs, .n_reinit = 2};
+    const ampc_load_options all = {.struct_size = sizeof all, .reinit = globs, .n_reinit = 1};
+    MUTE(ampc_checkpoint_load_with, session, NULL, f->path, NULL, NULL);
+    REFUSED(ampc_checkpoint_load_with, path, f->s, NULL, NULL, NULL);
+    REFUSED(ampc_checkpoint_load_with, options, f->s, f->path, &more, NULL);
+    REFUSED(ampc_checkpoint_load_with, options, f->s, f->path, &none, NULL);
+    REFUSED(ampc_checkpoint_load_with, options, f->s, f->path, &all, NULL);
+    ALLOWED(ampc_checkpoint_load_with, position, f->s, f->path, NULL, NULL);
+    any("ampc_load_options", "struct_size reset_optimizer weights_only reinit n_reinit");
     MUTE(ampc_checkpoint_load_weights, session, NULL, f->path);
     REFUSED(ampc_checkpoint_load_weights, path, f->s, NULL);
     MUTE(ampc_export_onnx, session, NULL, f->path);
@@ -369,11 +382,16 @@ static void test_compile_options(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         COMPILE(init_loss_scaling, bad[i]);
         COMPILE(min_loss_scaling, bad[i]);
+        COMPILE(max_loss_scaling, bad[i]);
         COMPILE(incr_ratio, bad[i]);
         COMPILE(decr_ratio, bad[i]);
     }
     COMPILE(incr_ratio, 0.5);
     COMPILE(decr_ratio, 2);
+    COMPILE(max_loss_scaling, 1); /* smaller than the initial scale */
+    COMPILE(loss_scale_preset, "apex");
+    COMPILE(hysteresis, -1);
+    COMPILE(hysteresis, INT64_MAX);
     COMPILE(incr_every_n_steps, -1);
     COMPILE(incr_every_n_steps, INT64_MAX);
     COMPILE(decr_every_n_nan_or_inf, -1);
@@ -428,7 +446,8 @@ static void test_train_options(void **state)
         TRAIN(batch, bad[i]);
         TRAIN(save_every, bad[i]);
     }
-    any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user");
+    any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user"
+                              " reset_optimizer no_loss_scaling");
 }
 
 int main(void)

@@ -105,7 +105,7 @@ static void test_round_trip(void **state)
     char *before = training_bytes(s, &n);
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, path, t->d));
     training_scramble(s, 0x55);
-    assert_ok(t, rt_checkpoint_read(s, m, path, RT_CHECKPOINT_ALL, t->d, &run));
+    assert_ok(t, rt_checkpoint_read(s, m, path, &rt_checkpoint_all, t->d, &run));
     expect_bytes(s, before, n);
     assert_int_equal(run.position.seed, 7);
     assert_int_equal(run.position.epoch, 2);
@@ -136,18 +136,18 @@ static void test_damage(void **state)
     for (size_t at = 0; at < size; at += 1 + size / 97) {
         file[at] = (char)(file[at] ^ 4);
         scratch_write(t, "b.safetensors", file, size);
-        ampc_status status = rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_ALL, t->d, NULL);
+        ampc_status status = rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), &rt_checkpoint_all, t->d, NULL);
         file[at] = (char)(file[at] ^ 4);
         assert_int_equal(status, AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
     for (size_t length = 0; length < size; length += 1 + size / 31) {
         scratch_write(t, "b.safetensors", file, length);
-        assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), RT_CHECKPOINT_WEIGHTS, t->d, NULL),
+        assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "b.safetensors"), &rt_checkpoint_weights, t->d, NULL),
                          AMPC_REJECTED);
         scratch_expect(t, "b.safetensors");
     }
-    assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "none"), RT_CHECKPOINT_ALL, t->d, NULL), AMPC_IO);
+    assert_int_equal(rt_checkpoint_read(s, m, scratch_path(t, "none"), &rt_checkpoint_all, t->d, NULL), AMPC_IO);
     expect_bytes(s, before, n);
     free(before);
     free(file);
@@ -169,10 +169,10 @@ static void test_other_model(void **state)
     training_scramble(session, 0x11);
     size_t n;
     char *before = training_bytes(session, &n);
-    assert_int_equal(rt_checkpoint_read(session, other, path, RT_CHECKPOINT_ALL, t->d, NULL), AMPC_REJECTED);
-    scratch_expect(t, "another model");
+    assert_int_equal(rt_checkpoint_read(session, other, path, &rt_checkpoint_all, t->d, NULL), AMPC_REJECTED);
+    scratch_expect(t, "another optimizer");
     expect_bytes(session, before, n);
-    assert_ok(t, rt_checkpoint_read(session, other, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL));
+    assert_ok(t, rt_checkpoint_read(session, other, path, &rt_checkpoint_weights, t->d, NULL));
     rt_tensor a = training_storage(t, s, "fc1.weight"), b = training_storage(t, session, "fc1.weight");
     assert_memory_equal(a.data, b.data, 4 * 8 * 4);
     a = training_storage(t, s, "bn.var"), b = training_storage(t, session, "bn.var");
@@ -202,14 +202,14 @@ static void test_missing_and_misshapen(void **state)
     training_scramble(s, 0x22);
     size_t n;
     char *before = training_bytes(s, &n);
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(s, m, path, &rt_checkpoint_weights, t->d, NULL), AMPC_REJECTED);
     assert_int_equal(diag_count(t->d, DIAG_ERROR), 8); /* seven are missing, one has a different shape */
     diag_clear(t->d);
     expect_bytes(s, before, n);
     assert_ok(t, rt_safetensors_create(t->d, &w));
     assert_ok(t, rt_safetensors_put_metadata(w, "version", "99"));
     assert_ok(t, rt_safetensors_commit(w, path, NULL));
-    assert_int_equal(rt_checkpoint_read(s, m, path, RT_CHECKPOINT_WEIGHTS, t->d, NULL), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_read(s, m, path, &rt_checkpoint_weights, t->d, NULL), AMPC_REJECTED);
     scratch_expect(t, "unknown version 99");
     free(before);
     rt_session_close(s);
@@ -231,7 +231,7 @@ static void test_allocation_failures(void **state)
     for (uint64_t fail = 1;; fail++) {
         diag_clear(t->d);
         rt_alloc_fail(fail);
-        ampc_status status = rt_checkpoint_read(s, m, path, RT_CHECKPOINT_ALL, t->d, NULL);
+        ampc_status status = rt_checkpoint_read(s, m, path, &rt_checkpoint_all, t->d, NULL);
         rt_alloc_fail(0);
         if (status == AMPC_OK) {
             assert_true(fail > 5);
@@ -262,7 +262,7 @@ static void test_io_failures(void **state)
         if (status == AMPC_OK) break;
         assert_int_equal(status, AMPC_IO);
         diag_clear(t->d);
-        assert_ok(t, rt_checkpoint_read(s, m, old, RT_CHECKPOINT_ALL, t->d, NULL));
+        assert_ok(t, rt_checkpoint_read(s, m, old, &rt_checkpoint_all, t->d, NULL));
         assert_true(scratch_count(t) <= 2); /* no temporary file is left */
         remove(scratch_path(t, "ckpt-0000000024.safetensors"));
     }
@@ -311,17 +311,18 @@ static void test_fallback(void **state)
     rt_run_state run;
     char *path;
     size_t size;
-    assert_ok(t, rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path));
+    assert_ok(t, rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, false, t->d, &run, &path));
     assert_null(path);
     put(t, s, m, 5);
     put(t, s, m, 10);
     char *file = scratch_read(t, "ckpt-0000000010.safetensors", &size);
     file[size - 1] = (char)~file[size - 1];
     scratch_write(t, "ckpt-0000000010.safetensors", file, size);
-    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, false, t->d, &run, &path), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, false, t->d, &run, &path),
+                     AMPC_REJECTED);
     assert_null(path);
     scratch_expect(t, "ckpt-0000000005.safetensors");
-    assert_ok(t, rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path));
+    assert_ok(t, rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, true, t->d, &run, &path));
     assert_string_equal(path, scratch_path(t, "ckpt-0000000005.safetensors"));
     assert_int_equal(run.step, 5);
     assert_int_equal(diag_count(t->d, DIAG_WARNING), 1);
@@ -329,7 +330,7 @@ static void test_fallback(void **state)
     free(path);
     scratch_write(t, "ckpt-0000000005.safetensors", file, size / 2);
     diag_clear(t->d);
-    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path), AMPC_REJECTED);
+    assert_int_equal(rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, true, t->d, &run, &path), AMPC_REJECTED);
     scratch_expect(t, "no older checkpoint");
     free(file);
     rt_session_close(s);
@@ -351,7 +352,7 @@ static void test_trouble_is_no_damage(void **state)
         for (uint64_t fail = 1;; fail++) {
             diag_clear(t->d);
             rt_io_fail(fail, errors[i], i == 1);
-            ampc_status status = rt_checkpoint_resume(s, m, t->folder, true, t->d, &run, &path);
+            ampc_status status = rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, true, t->d, &run, &path);
             rt_io_fail(0, 0, false);
             assert_int_equal(scratch_count(t), 2);
             assert_int_equal(access(scratch_path(t, "ckpt-0000000010.safetensors"), F_OK), 0);

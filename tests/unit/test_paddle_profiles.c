@@ -107,9 +107,9 @@ static void test_scaling(void **state)
         const char *profile;
         scaling_rules rules;
     } eras[] = {
-        {"paddle-3", {65536, 2, 0.5, 1, 2000, 1, false, true, true}},
-        {"paddle-2.4", {32768, 2, 0.8, 1, 1000, 2, false, true, true}},
-        {"paddle-1.8", {32768, 2, 0.8, 1, 1000, 2, true, true, true}},
+        {"paddle-3", {65536, 2, 0.5, 1, 0, 2000, 1, false, false, true, true}},
+        {"paddle-2.4", {32768, 2, 0.8, 1, 0, 1000, 2, false, false, true, true}},
+        {"paddle-1.8", {32768, 2, 0.8, 1, 0, 1000, 2, false, true, true, true}},
     };
     for (int i = 0; i < 3; i++) {
         compile_options o = compile_options_default();

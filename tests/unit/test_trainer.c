@@ -346,7 +346,7 @@ static void test_resume_refused(void **state)
     expect_resume(t, r.m, &r, &other, true, AMPC_USAGE, "batch size of 16, not 8");
     o.optimizer = "sgd";
     ir_module *m = training_module(t, &o, 0);
-    expect_resume(t, m, &r, &few_steps, true, AMPC_REJECTED, "another model");
+    expect_resume(t, m, &r, &few_steps, true, AMPC_REJECTED, "another optimizer");
     ir_module_free(m);
     other = few_steps;
     other.steps = 30;

@@ -1,0 +1,183 @@
+/* test_schedules.c - learning rates against those of PyTorch's schedulers (schedules.txt, written by make_schedules.py),
+ * the limits of the syntax, and the mean that a plateau judges. */
+#include "runtime/train/schedule.h"
+#include "tests/unit/scratch.h"
+
+#include <math.h>
+
+enum { MAX_STEPS = 400 };
+
+typedef struct row {
+    char *spec, *rates, *losses; /* losses NULL: none */
+    double lr;
+    int64_t steps;
+} row;
+
+static bool read_row(char *line, row *r)
+{
+    line[strcspn(line, "\n")] = 0;
+    r->spec = strsep(&line, "\t");
+    char *lr = strsep(&line, "\t"), *steps = strsep(&line, "\t");
+    r->rates = strsep(&line, "\t");
+    r->losses = line;
+    if (!r->rates) return false;
+    r->lr = strtod(lr, NULL);
+    r->steps = strtoll(steps, NULL, 10);
+    return true;
+}
+
+static int read_numbers(char *text, double *out)
+{
+    int n = 0;
+    for (char *end; n < MAX_STEPS; text = end, n++) {
+        out[n] = strtod(text, &end);
+        if (end == text) break;
+    }
+    return n;
+}
+
+static void check_rate(const row *r, int step, double rate, double expected)
+{
+    if (fabs(rate - expected) > 1e-12 * fmax(1, fabs(expected)))
+        fail_msg("%s at step %d: %.17g, not %.17g", r->spec, step, rate, expected);
+}
+
+static void follow(scratch *t, const row *r)
+{
+    double expected[MAX_STEPS], losses[MAX_STEPS];
+    rt_schedule s;
+    rt_plateau p = {0};
+    if (rt_schedule_parse(r->spec, r->lr, r->steps, t->d, &s) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    const int n = read_numbers(r->rates, expected);
+    assert_true(n >= 60);
+    if (!r->losses)
+        for (int i = 0; i < n; i++) check_rate(r, i, rt_schedule_rate(&s, i), expected[i]);
+    else {
+        assert_int_equal(read_numbers(r->losses, losses), n);
+        for (int i = 0; i < n; i++) {
+            check_rate(r, i, rt_plateau_rate(&p, &s, i), expected[i]);
+            rt_plateau_observe(&p, &s, 1000, losses[i]);
+        }
+    }
+}
+
+static void test_pytorch(void **state)
+{
+    static char line[1 << 16];
+    FILE *f = fopen(AMPC_SOURCE_DIR "/tests/train/schedules.txt", "re");
+    int rows = 0;
+    assert_non_null(f);
+    for (row r; fgets(line, sizeof line, f); rows++) {
+        assert_true(read_row(line, &r));
+        follow(*state, &r);
+    }
+    fclose(f);
+    assert_int_equal(rows, 19);
+}
+
+/* Text that was printed is read as the same schedule. */
+static void test_round_trip(void **state)
+{
+    static const char *const specs[] = {"constant",
+                                        "step,every=3",
+                                        "one-cycle,anneal=linear,rise=0.4",
+                                        "plateau,patience=3,every=5",
+                                        "polynomial,power=0.5,warmup=3,end=1e-3",
+                                        "constant,steps=5;cosine,steps=20,lr=0.7;exponential,factor=0.5"};
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        char text[RT_SCHEDULE_TEXT], again[RT_SCHEDULE_TEXT];
+        rt_schedule a, b;
+        assert_int_equal(rt_schedule_parse(specs[i], 0.3, 100, t->d, &a), AMPC_OK);
+        rt_schedule_print(&a, text);
+        if (strstr(text, "every=0")) continue; /* the default, which cannot be written */
+        assert_int_equal(rt_schedule_parse(text, 9, 5, t->d, &b), AMPC_OK);
+        rt_schedule_print(&b, again);
+        assert_string_equal(text, again);
+        for (int64_t k = 0; k < 120; k++) assert_true(rt_schedule_rate(&a, k) == rt_schedule_rate(&b, k));
+    }
+}
+
+static void test_refusals(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "unknown schedule ''"},
+        {"cosine;", "unknown schedule ''"},
+        {"cosine;linear", "piece 1 needs steps=N"},
+        {"linear,steps=5;plateau", "plateau cannot be one of several"},
+        {"linear,power=2", "'power=2' is not valid for linear"},
+        {"linear,anneal=cos", "'anneal=cos' is not valid for linear"},
+        {"polynomial,power=-1", "'power=-1'"},
+        {"one-cycle,anneal=square", "'anneal=square'"},
+        {"one-cycle,rise=1.5", "'rise=1.5'"},
+        {"one-cycle,div=0", "'div=0'"},
+        {"plateau,patience=x", "'patience=x'"},
+        {"plateau,threshold=2", "'threshold=2'"},
+        {"exponential,every=0", "'every=0'"},
+        {"step,every=99999999999999999999", "'every="},
+        {"constant,lr=inf", "'lr=inf'"},
+    };
+    scratch *t = *state;
+    char pieces[512] = "constant";
+    rt_schedule s;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(rt_schedule_parse(rows[i][0], 0.8, 100, t->d, &s), AMPC_USAGE);
+        scratch_expect(t, rows[i][1]);
+    }
+    for (int i = 0; i < RT_SCHEDULE_PIECES; i++) strcat(pieces, ",steps=1;constant");
+    assert_int_equal(rt_schedule_parse(pieces, 0.8, 100, t->d, &s), AMPC_USAGE);
+    scratch_expect(t, "more than 16 pieces");
+}
+
+/* Short and degenerate runs have finite rates. */
+static void test_short_runs(void **state)
+{
+    static const char *const kinds[] = {"constant",
+                                        "linear",
+                                        "cosine",
+                                        "step",
+                                        "polynomial",
+                                        "exponential",
+                                        "one-cycle",
+                                        "plateau",
+                                        "one-cycle,rise=0",
+                                        "one-cycle,rise=1",
+                                        "polynomial,power=0",
+                                        "exponential,factor=0",
+                                        "cosine,warmup=50"};
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int64_t steps = 0; steps < 6; steps++) {
+            rt_schedule s;
+            assert_int_equal(rt_schedule_parse(kinds[i], 0.8, steps, t->d, &s), AMPC_OK);
+            for (int64_t k = 0; k < 10; k++) {
+                const double rate = rt_schedule_rate(&s, k);
+                if (!(rate >= 0 && rate <= 0.8 + 1e-12)) fail_msg("%s of %d steps: %g", kinds[i], (int)steps, rate);
+            }
+        }
+}
+
+static void test_plateau_mean(void **state)
+{
+    scratch *t = *state;
+    rt_schedule s;
+    rt_plateau p = {0};
+    assert_int_equal(rt_schedule_parse("plateau,patience=0,factor=0.5,warmup=2", 0.8, 100, t->d, &s), AMPC_OK);
+    assert_true(rt_plateau_rate(&p, &s, 0) == 0.4);
+    for (int i = 0; i < 4; i++) rt_plateau_observe(&p, &s, 4, i); /* an epoch with mean 1.5 */
+    assert_int_equal(p.means, 1);
+    assert_true(p.best == 1.5);
+    for (int i = 0; i < 3; i++) rt_plateau_observe(&p, &s, 4, 1);
+    assert_true(rt_plateau_rate(&p, &s, 7) == 0.8);
+    rt_plateau_observe(&p, &s, 4, 9); /* mean 3 */
+    assert_true(rt_plateau_rate(&p, &s, 8) == 0.4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_pytorch),    SCRATCH_TEST(test_round_trip),   SCRATCH_TEST(test_refusals),
+        SCRATCH_TEST(test_short_runs), SCRATCH_TEST(test_plateau_mean),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
