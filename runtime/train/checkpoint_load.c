@@ -288,7 +288,8 @@ static void note_crossing(const loading *l)
     const char *amp = ir_meta_get(l->module, "amp"), *scaler = "";
     if (!l->crosses) return;
     if (l->loads_scaler) scaler = "; the loss scaler continues";
-    else if (ir_state_by_role(l->module, IR_STATE_loss_scale)) scaler = "; the loss scaler starts again";
+    else if (ir_state_by_role(l->module, IR_STATE_loss_scale))
+        scaler = "; the loss scaler starts from its initial state";
     diag_note(l->d, DIAG_FILE(l->file->path), "saved with other options (precision %s), continuing at %s%s",
               metadata(l->file, "amp"), amp ? amp : "", scaler);
 }

@@ -202,6 +202,46 @@ static void test_checkpoints(void **state)
     close_all(&h);
 }
 
+/* The checkpoint of a session continues in fp32 and, without the optimizer's state, with another optimizer; its weights
+ * start a fine-tuning. */
+static void test_other_options(void **state)
+{
+    scratch *t = *state;
+    const char *path = scratch_path(t, "a.safetensors");
+    handles h = open_all(&training);
+    train(&h, 3);
+    OK(h.c, ampc_checkpoint_save(h.s, path, NULL));
+    double expected = train(&h, 1), steps, scale;
+    ampc_compile_options f32 = training, sgd = training;
+    f32.amp = "O0";
+    sgd.optimizer = "sgd,lr=0.1";
+    handles other = open_all(&f32), third = open_all(&sgd);
+    OK(other.c, ampc_checkpoint_load(other.s, path, NULL));
+    assert_float_equal(train(&other, 1), expected, 0.01F * (float)expected);
+    OK(other.c, ampc_set_loss_scaling(other.s, 0)); /* it has none */
+    expect_failure(ampc_checkpoint_load(third.s, path, NULL), AMPC_REJECTED, third.c, "another optimizer");
+    const ampc_load_options reset = {.struct_size = sizeof reset, .reset_optimizer = 1};
+    OK(third.c, ampc_checkpoint_load_with(third.s, path, &reset, NULL));
+    OK(third.c, ampc_session_get_number(third.s, "state/step", &steps));
+    assert_float_equal(steps, 0, 0);
+    assert_float_equal(train(&third, 1), expected, 0.01F * (float)expected);
+    const char *const head[] = {"fc2.*"}, *const none[] = {"fc9.*"};
+    ampc_load_options tune = {.struct_size = sizeof tune, .weights_only = 1, .reinit = head, .n_reinit = 1};
+    OK(third.c, ampc_checkpoint_load_with(third.s, path, &tune, NULL));
+    tune.reinit = none;
+    expect_failure(ampc_checkpoint_load_with(third.s, path, &tune, NULL), AMPC_USAGE, third.c, "'fc9.*'");
+    OK(h.c, ampc_set_loss_scaling(h.s, 0));
+    train(&h, 2);
+    OK(h.c, ampc_session_get_number(h.s, "state/loss_scale", &scale));
+    assert_float_equal(scale, 1, 0);
+    OK(h.c, ampc_set_loss_scaling(h.s, 1));
+    OK(h.c, ampc_session_get_number(h.s, "state/loss_scale", &scale));
+    assert_float_equal(scale, 65536, 0);
+    close_all(&h);
+    close_all(&other);
+    close_all(&third);
+}
+
 static void test_save_and_load(void **state)
 {
     scratch *t = *state;
@@ -409,17 +449,12 @@ static void test_sizes_of_results(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_tensors_by_key),
-        cmocka_unit_test(test_selected_results),
-        cmocka_unit_test(test_norm_of_a_loop),
-        SCRATCH_TEST(test_checkpoints),
-        SCRATCH_TEST(test_save_and_load),
-        SCRATCH_TEST(test_train_and_evaluate),
-        SCRATCH_TEST(test_token_labels),
-        SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_placement),
-        cmocka_unit_test(test_sizes_of_results),
+        cmocka_unit_test(test_training),         cmocka_unit_test(test_tensors_by_key),
+        cmocka_unit_test(test_selected_results), cmocka_unit_test(test_norm_of_a_loop),
+        SCRATCH_TEST(test_checkpoints),          SCRATCH_TEST(test_other_options),
+        SCRATCH_TEST(test_save_and_load),        SCRATCH_TEST(test_train_and_evaluate),
+        SCRATCH_TEST(test_token_labels),         SCRATCH_TEST(test_export),
+        cmocka_unit_test(test_placement),        cmocka_unit_test(test_sizes_of_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
