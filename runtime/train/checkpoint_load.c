@@ -296,6 +296,13 @@ static void note_crossing(const loading *l)
 
 /* ---- the state of the run ---- */
 
+/* Steps are added up, so counts of a file are limited. */
+static bool is_step_count(int64_t n)
+{
+    static const int64_t MAX_STEPS = 1000000000000000;
+    return n >= 0 && n <= MAX_STEPS;
+}
+
 static ampc_status read_number(const rt_checkpoint_file *f, const char *key, uint64_t *v)
 {
     char *end;
@@ -314,6 +321,8 @@ static ampc_status read_counts(const rt_checkpoint_file *f, rt_run_state *run)
     TRY(read_number(f, "batch", &batch));
     TRY(read_number(f, "rows", &rows));
     if (rt_safetensors_metadata(f->file, "before_reset")) TRY(read_number(f, "before_reset", &before_reset));
+    if (!is_step_count((int64_t)before_reset))
+        return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata 'before_reset' is too large");
     run->batch = (int64_t)batch;
     run->rows = (int64_t)rows;
     run->before_reset = (int64_t)before_reset;
@@ -326,7 +335,8 @@ static ampc_status read_plateau(const rt_checkpoint_file *f, rt_plateau *p)
     if (!text) return AMPC_OK;
     int n = sscanf(text, "%la %la %la %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64, &p->sum, &p->best, &p->rate,
                    &p->steps, &p->means, &p->bad, &p->cooldown);
-    const bool valid = n == 7 && p->rate >= 0 && p->steps >= 0 && p->means >= 0 && p->bad >= 0 && p->cooldown >= 0;
+    const bool valid = n == 7 && p->rate >= 0 && is_step_count(p->steps) && is_step_count(p->means) &&
+                       is_step_count(p->bad) && is_step_count(p->cooldown);
     if (valid) return AMPC_OK;
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata 'plateau' is not the state of a schedule");
 }
@@ -355,7 +365,8 @@ static ampc_status count_reset(const loading *l, rt_run_state *run)
     if (!l->how->reset_optimizer || !e) return AMPC_OK;
     TRY(check_shape(f, e, &expected));
     const int64_t accepted = ir_load_i64(IR_i64, f->bytes[index_of(f, e)]);
-    if (accepted < 0 || accepted > INT64_MAX - run->before_reset) return refuse(f, key, "not a count of steps");
+    if (!is_step_count(accepted) || !is_step_count(run->before_reset + accepted))
+        return refuse(f, key, "not a count of steps");
     run->before_reset += accepted;
     return AMPC_OK;
 }

@@ -190,6 +190,30 @@ static void test_schedule_after_reset(void **state)
     training_close(&a);
 }
 
+/* The memory of a plateau is exact; impossible counts are refused. */
+static void test_plateau(void **state)
+{
+    scratch *t = *state;
+    const char *path = scratch_path(t, "a.safetensors");
+    compile_options o = at(PASS_O0, IR_f16);
+    training a = training_open(t, &o, 64);
+    rt_run_state run = {.step = 12, .plateau = {0.1, 1.0 / 3, 2, 5, 1, 4, 0.7}}, back;
+    assert_ok(t, rt_checkpoint_write(a.s, a.m, &run, path, t->d));
+    assert_ok(t, rt_checkpoint_read(a.s, a.m, path, &rt_checkpoint_all, t->d, &back));
+    assert_memory_equal(&back.plateau, &run.plateau, sizeof run.plateau);
+    run.plateau.steps = INT64_MAX;
+    assert_ok(t, rt_checkpoint_write(a.s, a.m, &run, path, t->d));
+    assert_int_equal(rt_checkpoint_read(a.s, a.m, path, &rt_checkpoint_all, t->d, &back), AMPC_REJECTED);
+    scratch_expect(t, "'plateau'");
+    diag_clear(t->d);
+    run = (rt_run_state){.before_reset = INT64_MAX};
+    assert_ok(t, rt_checkpoint_write(a.s, a.m, &run, path, t->d));
+    assert_int_equal(rt_checkpoint_read(a.s, a.m, path, &rt_checkpoint_all, t->d, &back), AMPC_REJECTED);
+    scratch_expect(t, "'before_reset'");
+    diag_clear(t->d);
+    training_close(&a);
+}
+
 /* ---- fine-tuning ---- */
 
 /* Writes a file as another program does: names of the model, no hashes. */
@@ -281,9 +305,10 @@ static void test_new_head(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_precisions),      SCRATCH_TEST(test_nothing_but_the_scaler),
-        SCRATCH_TEST(test_optimizers),      SCRATCH_TEST(test_schedule_after_reset),
-        SCRATCH_TEST(test_foreign_weights), SCRATCH_TEST(test_new_head),
+        SCRATCH_TEST(test_precisions), SCRATCH_TEST(test_nothing_but_the_scaler),
+        SCRATCH_TEST(test_optimizers), SCRATCH_TEST(test_schedule_after_reset),
+        SCRATCH_TEST(test_plateau),    SCRATCH_TEST(test_foreign_weights),
+        SCRATCH_TEST(test_new_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
