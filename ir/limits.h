@@ -14,6 +14,13 @@
 #define LIMITS_EPS 0, 1
 #define LIMITS_ACCUMULATE 1, 1e6 /* micro-batches per step */
 #define LIMITS_CLIP 1e-30, 1e38
+#define LIMITS_LOSS_WEIGHT -1e6, 1e6
+#define LIMITS_AXIS -8, 7
+#define LIMITS_LABEL -9007199254740992, 9007199254740992 /* exact in a double */
+#define LIMITS_SHARE 0, 1
+#define LIMITS_NOT_NEGATIVE 0, 1e6
+#define LIMITS_POSITIVE 1e-6, 1e6
+#define LIMITS_OPTIONAL_SHARE -1, 1 /* negative: none */
 /* running */
 #define LIMITS_RATE 0, 1e6
 #define LIMITS_FOUND_RATE 1e-30, 1e6

@@ -110,9 +110,12 @@ const option option_table[] = {
      .help = "do not fuse operators: round every intermediate value to its type"},
     /* training */
     {.name = "loss", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(loss),
-     .value = "ce|nll|mse|l1|bce|bce_logits[:OUTPUT[,LABEL]]", .help = "append a loss"},
+     .value = "KIND[,KEY=VALUE,...][:OUTPUT[,LABEL]][+...]",
+     .help = "append a loss, or a sum of losses; kinds: ce, nll, mse, l1, huber, smooth_l1, bce, bce_logits, focal, kl,"
+             " cosine, contrastive, scalar; keys: weight, name, axis, ignore_index, class_weights, label_smoothing,"
+             " z_loss, delta, beta, gamma, alpha, temperature"},
     {.name = "loss-output", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(loss_output),
-     .value = "NAME", .help = "use this output of the model as the loss"},
+     .value = "NAME", .help = "use this scalar of the model as the loss"},
     {.name = "optimizer", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(optimizer),
      .value = "sgd|momentum|nesterov|adam|adamw[,KEY=VALUE,...]", .initial = "sgd",
      .help = "optimizer; keys: lr, momentum, beta1, beta2, eps, weight_decay"},

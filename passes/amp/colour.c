@@ -224,6 +224,13 @@ static bool is_boundary(const colour_state *c, const ir_node *n)
 
 static bool is_ours(const ir_node *n) { return !n->loc.op; }
 
+/* Whether the operand x of n, where marking otherwise ends, is part of an appended loss, which is f32 as a whole. A
+ * view of the model's output is not: its reader computes in f32 anyway. */
+static bool continues(const ir_node *n, const ir_node *x)
+{
+    return is_ours(n) && is_ours(x) && !ir_op_has(x->op, IR_VIEW);
+}
+
 /* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
  * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole. */
 static void mark_terminal(colour_state *c, const ir_value *loss)
@@ -238,7 +245,7 @@ static void mark_terminal(colour_state *c, const ir_value *loss)
             const ir_value *x = ir_in(n, i);
             if (!x || x->kind != IR_VALUE_RESULT) continue;
             if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS)) continue;
-            if ((boundary || ours_only) && !(is_ours(n) && is_ours(x->def))) continue;
+            if ((boundary || ours_only) && !continues(n, x->def)) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }
     }

@@ -61,15 +61,32 @@ static ir_value *through_log_prob(grad *g, ir_value *d)
     return ir_done(g->b, n);
 }
 
+/* The gradient that arrives at lse, one number per item: the derivative is the softmax over axis 1. */
+static ir_value *through_lse(grad *g, ir_value *d)
+{
+    ir_value *lse = ir_out(g->n, IR_OUT(softmax_cross_entropy, lse));
+    ir_type items = X->type;
+    items.dims[1] = 1;
+    ir_value *shifted = ir_binary(g->b, IR_OP_sub, grad_cast_like(g, X, lse), ir_reshape_like(g->b, lse, &items));
+    ir_value *slope = ir_reshape_like(g->b, grad_cast_like(g, d, lse), &items);
+    ir_value *dx = ir_binary(g->b, IR_OP_mul, ir_unary(g->b, IR_OP_exp, shifted), slope);
+    return grad_cast_like(g, dx, X);
+}
+
 bool grad_softmax_cross_entropy(grad *g)
 {
     ir_value *lse = ir_out(g->n, IR_OUT(softmax_cross_entropy, lse)), *dx = NULL;
     ir_value *to_log_prob = g->dy[IR_OUT(softmax_cross_entropy, log_prob)];
+    ir_value *to_lse = g->dy[IR_OUT(softmax_cross_entropy, lse)];
     ir_value *in[] = {D, X, lse, ir_in(g->n, 1), ir_in(g->n, 2)};
     if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
     if (to_log_prob) {
         ir_value *second = through_log_prob(g, to_log_prob);
         dx = dx ? ir_binary(g->b, IR_OP_add, dx, second) : second;
+    }
+    if (to_lse) {
+        ir_value *third = through_lse(g, to_lse);
+        dx = dx ? ir_binary(g->b, IR_OP_add, dx, third) : third;
     }
     return (g->dx[0] = dx) != NULL;
 }

@@ -1,210 +1,304 @@
-/* loss.c - adds the loss to @eval and @train: a built-in one on a model output, or a scalar output of the model.
+/* loss.c - adds the loss to @eval and @train: built-in ones on outputs of the model, or a scalar that it computes.
  *
- *   --loss ce[:OUTPUT[,LABEL]]   softmax cross entropy over axis 1, averaged over all labels, which are i64 without
- *                                that axis
- *          nll                   the same for log-probabilities
- *          mse, l1               mean of (x - y)^2, of |x - y|; labels have the type of the output
- *          bce_logits            mean of softplus(x) - x*y, which is max(x,0) - x*y + log(1 + exp(-|x|))
- *          bce                   the same for probabilities: mean of -y*log(p) - (1-y)*log(1-p)
+ *   --loss TERM[+TERM..]                a sum of losses (docs/training.md); several ones are also outputs, loss.NAME
+ *   --loss-output NAME                  a scalar output or another scalar of the model
  *
- * If the loss includes a normalisation (softmax, sigmoid) that the model has already applied to the output, the loss
- * reads the operand of the model's normalisation instead. The output is unchanged and the loss keeps its stable form.
+ * If a built-in loss includes a normalisation (softmax, sigmoid) that the model has already applied to the output, the
+ * loss reads the operand of the model's normalisation instead. The output is unchanged and the loss keeps its stable
+ * form.
  *
- * The output for the loss, the output it is computed from, and the labels get these roles. @infer keeps all outputs of
- * the model, including a loss: a run without labels selects the others. */
-#include "passes/pass.h"
+ * The output for the loss, the output of the first loss with class labels (or else the first one), and its labels get
+ * these roles. @infer keeps all outputs of the model, including a loss: a run without labels selects the others. */
+#include "passes/train/loss.h"
 
+#include <math.h>
 #include <string.h>
 
-typedef ir_value *loss_rule(ir_builder *b, ir_value *x, ir_value *label);
-
-static ir_value *mean_all(ir_builder *b, ir_value *x)
-{
-    if (!x) return NULL;
-    int64_t axes[IR_MAX_RANK];
-    for (int i = 0; i < x->type.rank; i++) axes[i] = i;
-    ir_node *n = ir_new(b, IR_OP_reduce_mean, 1, x);
-    ir_set_list(n, IR_ATTR(reduce_mean, axes), axes, x->type.rank);
-    ir_set_bool(n, IR_ATTR(reduce_mean, keepdims), false);
-    return ir_done(b, n);
-}
-
-static ir_value *loss_ce(ir_builder *b, ir_value *x, ir_value *label)
-{
-    return ir_done(b, ir_new(b, IR_OP_softmax_cross_entropy, 2, x, label));
-}
-
-static ir_value *loss_nll(ir_builder *b, ir_value *x, ir_value *label)
-{
-    return ir_done(b, ir_new(b, IR_OP_nll_loss, 2, x, label));
-}
-
-static ir_value *loss_mse(ir_builder *b, ir_value *x, ir_value *label)
-{
-    ir_value *difference = ir_binary(b, IR_OP_sub, x, label);
-    return mean_all(b, ir_binary(b, IR_OP_mul, difference, difference));
-}
-
-static ir_value *loss_l1(ir_builder *b, ir_value *x, ir_value *label)
-{
-    return mean_all(b, ir_unary(b, IR_OP_abs, ir_binary(b, IR_OP_sub, x, label)));
-}
-
-static ir_value *loss_bce_logits(ir_builder *b, ir_value *x, ir_value *label)
-{
-    return mean_all(b, ir_binary(b, IR_OP_sub, ir_unary(b, IR_OP_softplus, x), ir_binary(b, IR_OP_mul, x, label)));
-}
-
-/* Clamps the operand of log to the smallest normal number, which keeps the gradient at zero finite. */
-static ir_value *bounded_log(ir_builder *b, ir_value *x)
-{
-    return ir_unary(b, IR_OP_log, ir_done(b, ir_new(b, IR_OP_clip, 2, x, ir_scalar(b, x->type.dtype, 0x1p-126))));
-}
-
-static ir_value *loss_bce(ir_builder *b, ir_value *p, ir_value *label)
-{
-    ir_value *one = ir_scalar(b, p->type.dtype, 1);
-    ir_value *of_ones = ir_binary(b, IR_OP_mul, label, bounded_log(b, p));
-    ir_value *rest = ir_binary(b, IR_OP_sub, one, label);
-    ir_value *of_zeros = ir_binary(b, IR_OP_mul, rest, bounded_log(b, ir_binary(b, IR_OP_sub, one, p)));
-    return mean_all(b, ir_unary(b, IR_OP_neg, ir_binary(b, IR_OP_add, of_ones, of_zeros)));
-}
-
-typedef struct loss_kind {
-    const char *name;
-    bool classes; /* labels are class indices along axis 1 */
+/* A term that is being appended to a graph. */
+typedef struct appending {
+    ir_graph *graph;
+    ir_builder b;
+    loss_spec *spec;
+    diag *diag;
+    ir_node *output;  /* the output that the loss is computed from, or NULL */
+    const char *name; /* of the value that the loss is computed from */
+    ir_value *x, *y;
+    ir_value *label; /* the graph input that y comes from, or NULL */
+    int axis;        /* of the classes in x; -1 if the kind has none */
     loss_rule *make;
-    ir_op normalisation;  /* if it produces the output, of_scores on its operand replaces `make` */
-    int axis;             /* attribute of `normalisation`: must be the class axis; -1: elementwise */
-    loss_rule *of_scores; /* NULL: no replacement */
-} loss_kind;
+} appending;
 
-static const loss_kind loss_kinds[] = {
-    {"ce", true, loss_ce, IR_OP_softmax, IR_ATTR(softmax, axis), loss_ce},
-    {"nll", true, loss_nll, IR_OP_log_softmax, IR_ATTR(log_softmax, axis), loss_ce},
-    {"mse", false, loss_mse, IR_OP_COUNT, -1, NULL},
-    {"l1", false, loss_l1, IR_OP_COUNT, -1, NULL},
-    {"bce_logits", false, loss_bce_logits, IR_OP_sigmoid, -1, loss_bce_logits},
-    {"bce", false, loss_bce, IR_OP_sigmoid, -1, loss_bce_logits},
-};
-
-/* A parsed "KIND[:OUTPUT[,LABEL]]". */
-typedef struct loss_spec {
-    const loss_kind *kind;
-    const char *output, *label;
-} loss_spec;
-
-static ampc_status parse_spec(ir_module *m, const char *text, diag *d, loss_spec *spec)
+static const char *show(const appending *p, const ir_type *type)
 {
-    char *kind = arena_strdup(m->arena, text), *output = strchr(kind, ':'), *label = NULL;
-    if (output) *output++ = '\0';
-    if (output && (label = strrchr(output, ','))) *label++ = '\0';
-    *spec = (loss_spec){.output = output && *output ? output : NULL,
-                        .label = label && *label ? label : ir_input_words[IR_INPUT_label]};
-    for (size_t i = 0; i < sizeof loss_kinds / sizeof *loss_kinds; i++)
-        if (strcmp(loss_kinds[i].name, kind) == 0) spec->kind = &loss_kinds[i];
-    if (spec->kind) return AMPC_OK;
-    if (strcmp(kind, "huber") == 0)
-        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "loss '%s' is not supported yet", kind);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected ce, nll, mse, l1, bce or bce_logits",
-                      kind);
+    return ir_type_print(p->graph->module, type, p->graph->module->arena);
 }
+
+/* ---- the output ------------------------------------------------------------------------------ */
+
+static bool is_float(const ir_node *output) { return ir_dtype_is_float(ir_in(output, 0)->type.dtype); }
 
 static ir_node *first_float_output(const ir_graph *g)
 {
     ir_node *n = ir_first_output(g);
-    while (n && !ir_dtype_is_float(ir_in(n, 0)->type.dtype)) n = ir_next_output(n);
+    while (n && !is_float(n)) n = ir_next_output(n);
     return n;
 }
 
-static ir_type label_type(const loss_kind *kind, const ir_type *x)
+/* The result with that name in the graph, or NULL. */
+static ir_value *find_result(const ir_graph *g, const char *name)
 {
-    ir_type t = *x;
-    if (!kind->classes) return t;
-    t.dtype = IR_i64;
-    t.rank--;
-    for (int i = 1; i < t.rank; i++) t.dims[i] = x->dims[i + 1];
-    return t;
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i]->name && strcmp(n->out[i]->name, name) == 0) return n->out[i];
+    return NULL;
+}
+
+static ampc_status find_operand(appending *p)
+{
+    const char *name = p->spec->output;
+    p->output = name ? ir_graph_find_output(p->graph, name) : first_float_output(p->graph);
+    p->x = p->output ? ir_in(p->output, 0) : NULL;
+    if (!p->x && name && p->spec->kind->target == LOSS_NONE) p->x = find_result(p->graph, name);
+    p->name = p->output ? ir_output_name(p->output) : name;
+    if (!p->x && name) return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
+    if (!p->x) return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output for the loss");
+    if (!ir_dtype_is_float(p->x->type.dtype))
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "loss %s: '%s' is %s, not of a float type",
+                          p->spec->kind->name, p->name, show(p, &p->x->type));
+    return AMPC_OK;
+}
+
+/* ---- the class axis -------------------------------------------------------------------------- */
+
+static bool has_classes(const loss_kind *kind) { return kind->target == LOSS_CLASSES || kind->logarithms; }
+
+static bool has_axis(const loss_kind *kind)
+{
+    for (size_t i = 0; i < sizeof kind->options / sizeof *kind->options; i++)
+        if (kind->options[i] && strcmp(kind->options[i], "axis") == 0) return true;
+    return false;
+}
+
+static ampc_status find_axis(appending *p)
+{
+    const loss_kind *kind = p->spec->kind;
+    int rank = p->x->type.rank;
+    p->axis = -1;
+    if (!has_axis(kind)) return AMPC_OK;
+    if (rank < 2)
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
+                          kind->name, p->name, rank);
+    if (!isnan(p->spec->axis)) {
+        p->axis = (int)p->spec->axis + (p->spec->axis < 0 ? rank : 0);
+        if (p->axis > 0 && p->axis < rank) return AMPC_OK;
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE,
+                          "loss %s: axis=%g is not a class axis of output '%s', which is %s", kind->name, p->spec->axis,
+                          p->name, show(p, &p->x->type));
+    }
+    p->axis = rank == 2 ? 1 : has_classes(kind) ? loss_class_axis(p->graph, p->x) : rank - 1;
+    if (p->axis > 0) return AMPC_OK;
+    return diag_error(
+        p->diag, AMPC_REJECTED, DIAG_NOWHERE,
+        "loss %s: which axis of output '%s', which is %s, has the classes is unknown, because neither a "
+        "matmul nor a convolution makes the scores: use %s,axis=1 for [N,C,..] or %s,axis=-1 for [N,..,C]",
+        kind->name, p->name, show(p, &p->x->type), kind->name, kind->name);
+}
+
+static ampc_status check_class_weights(const appending *p)
+{
+    if (!p->spec->class_weights || p->x->type.dims[p->axis] == (ir_dim)p->spec->class_count) return AMPC_OK;
+    return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE,
+                      "loss %s: class_weights has %zu numbers, but output '%s' is %s with classes along axis %d",
+                      p->spec->kind->name, p->spec->class_count, p->name, show(p, &p->x->type), p->axis);
 }
 
 /* ---- outputs that the model has normalised ----------------------------------------------------- */
 
 /* The node with that op that defines the value, looking through casts, if it normalises along the class axis, which is
  * its attribute `axis` (-1: it is elementwise). */
-static const ir_node *normalised_by(const ir_value *x, ir_op op, int axis)
+static const ir_node *normalised_by(const appending *p, ir_op op, int axis)
 {
-    const ir_node *def = ir_def(x);
+    const ir_node *def = ir_def(p->x);
     while (def && ir_op_has(def->op, IR_CONVERTS) && ir_dtype_is_float(ir_in(def, 0)->type.dtype))
         def = ir_def(ir_in(def, 0));
     if (!def || def->op != op) return NULL;
     if (axis < 0) return def;
     int64_t at = def->attr[axis].i;
-    return (at < 0 ? at + ir_in(def, 0)->type.rank : at) == 1 ? def : NULL;
+    return (at < 0 ? at + ir_in(def, 0)->type.rank : at) == p->axis ? def : NULL;
 }
 
 /* Reported once, for @train. It is a note if the loss changes (one normalisation instead of two), and a remark if only
  * its form does. */
-static void report_operand(const ir_graph *g, const loss_spec *spec, const ir_node *n, const char *output, diag *d)
+static void report_operand(const appending *p, const ir_node *n)
 {
     static const char text[] =
         "loss %s includes this normalisation: it reads the operand of this node instead of output '%s'";
-    if (g->role != IR_GRAPH_train) return;
-    if (spec->kind->make == spec->kind->of_scores) diag_note(d, ir_diag_loc(n), text, spec->kind->name, output);
-    else diag_remark(d, ir_diag_loc(n), text, spec->kind->name, output);
+    const loss_kind *kind = p->spec->kind;
+    if (p->graph->role != IR_GRAPH_train) return;
+    if (kind->make == kind->of_scores) diag_note(p->diag, ir_diag_loc(n), text, kind->name, p->name);
+    else diag_remark(p->diag, ir_diag_loc(n), text, kind->name, p->name);
 }
 
 /* Warns if the loss expects logarithms, but the output has probabilities. */
-static ampc_status check_logarithms(const ir_graph *g, const loss_spec *spec, const ir_value *x, const char *output,
-                                    diag *d)
+static ampc_status check_logarithms(const appending *p)
 {
-    const ir_node *n = spec->kind->make == loss_nll ? normalised_by(x, IR_OP_softmax, IR_ATTR(softmax, axis)) : NULL;
-    if (!n || g->role != IR_GRAPH_train) return AMPC_OK;
-    return diag_warning(d, ir_diag_loc(n), "output '%s' has probabilities, but loss nll needs their logarithms: use ce",
-                        output);
+    const loss_kind *kind = p->spec->kind;
+    const ir_node *n = kind->logarithms ? normalised_by(p, IR_OP_softmax, IR_ATTR(softmax, axis)) : NULL;
+    if (!n || p->graph->role != IR_GRAPH_train) return AMPC_OK;
+    return diag_warning(p->diag, ir_diag_loc(n), "output '%s' has probabilities, but loss %s needs their logarithms%s",
+                        p->name, kind->name, kind->of_scores ? ": use ce" : "");
 }
 
-/* Selects the loss rule. If the model has normalised the output, *x becomes the operand of that normalisation. */
-static loss_rule *choose_rule(const ir_graph *g, const loss_spec *spec, const char *output, ir_value **x, diag *d)
+/* Selects the loss rule. If the model has normalised the output, x becomes the operand of that normalisation. */
+static void choose_rule(appending *p)
 {
-    const loss_kind *kind = spec->kind;
-    const ir_node *normalisation = kind->of_scores ? normalised_by(*x, kind->normalisation, kind->axis) : NULL;
-    if (!normalisation) return kind->make;
-    report_operand(g, spec, normalisation, output, d);
-    *x = ir_in(normalisation, 0);
-    return kind->of_scores;
+    const loss_kind *kind = p->spec->kind;
+    const ir_node *normalisation = kind->of_scores ? normalised_by(p, kind->normalisation, kind->axis) : NULL;
+    p->make = kind->make;
+    if (!normalisation) return;
+    report_operand(p, normalisation);
+    p->x = ir_in(normalisation, 0);
+    p->make = kind->of_scores;
 }
 
-static ampc_status append(ir_graph *g, const loss_spec *spec, diag *d)
+/* ---- the labels ------------------------------------------------------------------------------ */
+
+/* The type of the labels, or of the second output, for the scores. */
+static ir_type target_type(const appending *p)
 {
-    ir_node *out = spec->output ? ir_graph_find_output(g, spec->output) : first_float_output(g);
-    if (!out)
-        return spec->output ? diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", spec->output)
-                            : diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no float output for the loss");
-    ir_builder b = pass_builder(g, IR_FORWARD, d);
-    ir_value *x = ir_in(out, 0);
-    const char *output = ir_output_name(out);
-    if (spec->kind->classes && x->type.rank < 2)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
-                          spec->kind->name, output, x->type.rank);
-    TRY(check_logarithms(g, spec, x, output, d));
-    loss_rule *make = choose_rule(g, spec, output, &x, d);
-    if (ir_dtype_is_low(x->type.dtype)) x = ir_cast(&b, x, IR_f32);
-    if (!x) return diag_status(d);
-    ir_type type = label_type(spec->kind, &x->type);
-    ir_value *label = ir_graph_find_input(g, spec->label);
-    if (!label) label = ir_graph_input(g, spec->label, &type);
-    else if (!ir_type_equal(&label->type, &type))
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the loss needs labels of type %s",
-                          spec->label, ir_type_print(g->module, &label->type, g->module->arena),
-                          ir_type_print(g->module, &type, g->module->arena));
-    ir_value *loss = make(&b, x, label);
-    if (!loss) return diag_status(d);
-    const ir_node *made = ir_output_as(&b, IR_OUTPUT_loss, NULL, loss);
-    ir_value_rename(loss, ir_output_name(made));
-    label->role = IR_INPUT_label;
-    out->role = IR_OUTPUT_logits;
-    ir_meta_set(g->module, "loss_kind", spec->kind->name);
+    ir_type t = p->x->type;
+    if (p->spec->kind->target != LOSS_CLASSES) return t;
+    t.dtype = IR_i64;
+    t.rank--;
+    for (int i = p->axis; i < t.rank; i++) t.dims[i] = p->x->type.dims[i + 1];
+    return t;
+}
+
+/* Whether values of type `is` can be the second operand, which for a pair may have another number of rows. */
+static bool is_target(const appending *p, const ir_type *is, ir_type wanted)
+{
+    if (p->spec->kind->target == LOSS_PAIR && is->rank == wanted.rank) wanted.dims[0] = is->dims[0];
+    bool floats = ir_dtype_is_float(is->dtype) && ir_dtype_is_float(wanted.dtype);
+    return ir_type_same_shape(is, &wanted) && (floats || is->dtype == wanted.dtype);
+}
+
+/* Finds the second operand: an output of the model, an input, or a new input. */
+static ampc_status find_target(appending *p)
+{
+    const char *name = p->spec->target ? p->spec->target : ir_input_words[IR_INPUT_label];
+    const ir_node *output = p->spec->target ? ir_graph_find_output(p->graph, name) : NULL;
+    const ir_type wanted = target_type(p);
+    if (output) {
+        p->y = ir_in(output, 0);
+    } else {
+        p->label = ir_graph_find_input(p->graph, name);
+        if (!p->label) p->label = ir_graph_input(p->graph, name, &wanted);
+        p->y = p->label;
+    }
+    if (!is_target(p, &p->y->type, wanted))
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "%s '%s' is %s, the loss needs labels of type %s",
+                          output ? "output" : "input", name, show(p, &p->y->type), show(p, &wanted));
+    if (ir_dtype_is_float(p->y->type.dtype)) p->y = ir_cast(&p->b, p->y, p->x->type.dtype);
+    return AMPC_OK;
+}
+
+/* The pair of a contrastive loss is two embeddings [N,D] and [M,D], or one table of scores [N,M] without labels. */
+static ampc_status find_pair(appending *p)
+{
+    if (p->x->type.rank != 2)
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs an output of rank 2, '%s' is %s",
+                          p->spec->kind->name, p->name, show(p, &p->x->type));
+    return p->spec->target ? find_target(p) : AMPC_OK;
+}
+
+static ampc_status find_second(appending *p)
+{
+    switch (p->spec->kind->target) {
+    case LOSS_NONE: return AMPC_OK;
+    case LOSS_PAIR: return find_pair(p);
+    default: return find_target(p);
+    }
+}
+
+/* ---- appending ------------------------------------------------------------------------------- */
+
+static ampc_status check_scalar(const appending *p)
+{
+    if (p->spec->kind->target != LOSS_NONE || ir_type_count(p->graph->module->dims, &p->x->type) == 1) return AMPC_OK;
+    return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "output '%s' is %s, a loss is one float", p->name,
+                      show(p, &p->x->type));
+}
+
+/* Returns the unweighted loss, or NULL after an error. */
+static ir_value *make_term(appending *p)
+{
+    if (find_operand(p) || check_scalar(p) || find_axis(p) || check_class_weights(p) || check_logarithms(p))
+        return NULL;
+    choose_rule(p);
+    if (ir_dtype_is_low(p->x->type.dtype)) p->x = ir_cast(&p->b, p->x, IR_f32);
+    if (!p->x || find_second(p)) return NULL;
+    const ir_type scores = p->x->type;
+    loss_term term = {.b = &p->b, .spec = p->spec, .x = p->x, .y = p->y};
+    if (p->axis > 1) {
+        term.x = loss_arrange(&p->b, p->x, &scores, p->axis, false);
+        term.y = loss_arrange(&p->b, p->y, &scores, p->axis, p->spec->kind->target == LOSS_CLASSES);
+    }
+    return term.x ? p->make(&term) : NULL;
+}
+
+/* sum + weight * loss; the sum is NULL for the first term. */
+static ir_value *add_weighted(ir_builder *b, ir_value *sum, ir_value *loss, double weight)
+{
+    if (weight != 1) loss = ir_binary(b, IR_OP_mul, loss, ir_scalar_like(b, loss, weight));
+    if (!sum || !loss) return loss;
+    if (loss->type.dtype == IR_f64) sum = ir_cast(b, sum, IR_f64);
+    return ir_binary(b, IR_OP_add, sum, sum ? ir_cast(b, loss, sum->type.dtype) : NULL);
+}
+
+/* The term whose output and labels are those of accuracy. */
+static size_t primary_term(const loss_specs *terms)
+{
+    for (size_t i = 0; i < terms->count; i++)
+        if (terms->items[i].kind->target == LOSS_CLASSES) return i;
+    return 0;
+}
+
+static void set_primary(const appending *p)
+{
+    ir_module *m = p->graph->module;
+    if (p->output && p->spec->kind->target != LOSS_NONE) p->output->role = IR_OUTPUT_logits;
+    if (p->label) p->label->role = IR_INPUT_label;
+    if (p->spec->kind->target == LOSS_CLASSES && p->axis != 1)
+        ir_meta_set(m, "class_axis", arena_printf(m->arena, "%d", p->axis));
+}
+
+static ampc_status append(ir_graph *g, const loss_specs *terms, diag *d)
+{
+    ir_value *sum = NULL;
+    appending p = {0};
+    for (size_t i = 0; i < terms->count; i++) {
+        p = (appending){.graph = g, .b = pass_builder(g, IR_FORWARD, d), .spec = &terms->items[i], .diag = d};
+        ir_value *loss = make_term(&p);
+        if (!loss) return diag_status(d);
+        if (i == primary_term(terms)) set_primary(&p);
+        if (terms->count > 1) {
+            const char *name = arena_printf(g->module->arena, "loss.%s", p.spec->name);
+            ir_output(&p.b, ir_graph_name_output(g, name), loss);
+        }
+        sum = add_weighted(&p.b, sum, loss, p.spec->weight);
+        if (!sum) return diag_status(d);
+    }
+    const ir_node *made = ir_output_as(&p.b, IR_OUTPUT_loss, NULL, sum);
+    if (sum->kind == IR_VALUE_RESULT) ir_value_rename(sum, ir_output_name(made));
     return diag_status(d);
+}
+
+/* The kinds of the terms, such as "ce+mse". */
+static const char *describe(const ir_module *m, const loss_specs *terms)
+{
+    const char *text = terms->items[0].kind->name;
+    for (size_t i = 1; i < terms->count; i++) text = arena_printf(m->arena, "%s+%s", text, terms->items[i].kind->name);
+    return text;
 }
 
 /* ---- a loss that is part of the model -------------------------------------------------------- */
@@ -243,8 +337,17 @@ static ir_node *mark_loss(const ir_graph *g, const char *name)
     return n;
 }
 
+/* Makes the result with that name an output, unless it is one. */
+static void add_output(ir_graph *g, const char *name, diag *d)
+{
+    ir_value *v = name && !ir_graph_find_output(g, name) ? find_result(g, name) : NULL;
+    ir_builder b = pass_builder(g, IR_FORWARD, d);
+    if (v) ir_output(&b, name, v);
+}
+
 static ampc_status use_output_as_loss(ir_graph *g, const char *name, diag *d)
 {
+    add_output(g, name, d);
     ir_node *n = mark_loss(g, name);
     if (n) return make_scalar(n, d);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
@@ -287,10 +390,11 @@ ampc_status pass_loss(ir_module *m, compile *c)
     if (o->loss && o->loss_output)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
     if (o->loss) {
-        loss_spec spec;
-        TRY(parse_spec(m, o->loss, d, &spec));
-        TRY(append(eval, &spec, d));
-        return append(train, &spec, d);
+        loss_specs terms = {0};
+        TRY(loss_parse(m, o->loss, d, &terms));
+        ir_meta_set(m, "loss_kind", describe(m, &terms));
+        TRY(append(eval, &terms, d));
+        return append(train, &terms, d);
     }
     TRY(use_output_as_loss(eval, o->loss_output, d));
     TRY(use_output_as_loss(train, o->loss_output, d));

@@ -121,8 +121,8 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     int change_io_types;                 /* nonzero: graph inputs and outputs may become low precision */
     int no_fuse;                         /* nonzero: round every intermediate value */
     /* training; without loss and loss_output, the model's own loss is used; if it has none, only "infer" is created */
-    const char *loss;           /* "ce", "nll", "mse", "l1", "bce", "bce_logits", each with [:OUTPUT[,LABEL]] */
-    const char *loss_output;    /* name of a scalar output that is the loss */
+    const char *loss;           /* KIND[,KEY=VALUE..][:OUTPUT[,LABEL]][+..], such as "ce"; see docs/training.md */
+    const char *loss_output;    /* name of a scalar of the model that is the loss */
     const char *optimizer;      /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
     const char *train, *freeze; /* globs over parameter names, separated by commas; see docs/training.md */
     const char *loss_scale;     /* "dynamic" (default for fp16), "static", "off" */

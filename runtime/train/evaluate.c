@@ -1,6 +1,7 @@
 /* evaluate.c - loss and accuracy over every sample of a data set. */
 #include "runtime/train/trainer.h"
 
+#include "ir/text.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/data/loader.h"
 #include "runtime/backend/memory.h"
@@ -16,6 +17,7 @@ typedef struct evaluation {
     rt_loader *feed;
     const char *loss;   /* name of the loss output; NULL: none */
     int label_field;    /* -1: no class labels */
+    int axis;           /* of the classes in the scores */
     int64_t per_sample; /* labels per sample */
     int64_t *labels;    /* [batch, per_sample], of the current samples */
     int64_t ignored;    /* the label that the loss ignores; INT64_MIN: none */
@@ -33,11 +35,11 @@ static int64_t count_elements(const rt_tensor *t)
     return n;
 }
 
-/* Whether t contains scores [N,C,...] for labels [N,...]; N may count tokens. */
-static bool are_scores(const rt_tensor *t, int64_t labels)
+/* Whether t contains scores of C classes along the class axis, for labels without it; N may count tokens. */
+static bool are_scores(const evaluation *e, const rt_tensor *t, int64_t labels)
 {
-    return t && ir_dtype_is_float(t->dtype) && t->rank >= 2 && t->dims[1] > 1 &&
-           count_elements(t) == labels * t->dims[1];
+    return t && ir_dtype_is_float(t->dtype) && t->rank > e->axis && t->dims[e->axis] > 1 &&
+           count_elements(t) == labels * t->dims[e->axis];
 }
 
 static const rt_tensor *find_scores(const evaluation *e)
@@ -46,18 +48,27 @@ static const rt_tensor *find_scores(const evaluation *e)
     const char *name = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_logits));
     const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
     for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
-        if (are_scores(rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
-    return are_scores(t, labels) ? t : NULL;
+        if (are_scores(e, rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
+    return are_scores(e, t, labels) ? t : NULL;
 }
 
-/* The class with the highest score at inner position j of sample i; -1 if all scores are NaN. */
-static int64_t argmax(const rt_tensor *t, int64_t i, int64_t j, int64_t inner)
+/* The number of labels for one position along the axes before the classes. */
+static int64_t count_inner(const evaluation *e, const rt_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = e->axis + 1; i < t->rank; i++) n *= t->dims[i];
+    return n;
+}
+
+/* The class with the highest score for that label; -1 if all scores are NaN. */
+static int64_t argmax(const evaluation *e, const rt_tensor *t, int64_t label)
 {
     size_t size = ir_dtype_size(t->dtype);
-    const char *at = (const char *)t->data + (size_t)(i * t->dims[1] * inner + j) * size;
+    int64_t inner = count_inner(e, t), classes = t->dims[e->axis];
+    const char *at = (const char *)t->data + (size_t)(label / inner * classes * inner + label % inner) * size;
     double best = -INFINITY;
     int64_t found = -1;
-    for (int64_t c = 0; c < t->dims[1]; c++) {
+    for (int64_t c = 0; c < classes; c++) {
         double x = ir_load_f64(t->dtype, at + (size_t)(c * inner) * size);
         if (x > best || (found < 0 && x == best)) {
             best = x;
@@ -74,11 +85,10 @@ static void count_correct(evaluation *e, int64_t count)
 {
     const rt_tensor *t = e->labels ? find_scores(e) : NULL;
     if (!t) return;
-    int64_t inner = count_elements(t) / (t->dims[0] * t->dims[1]);
     for (int64_t i = 0; i < count * e->per_sample; i++) {
         if (!counts(e, e->labels[i])) continue;
         e->counted++;
-        e->correct += e->labels[i] == argmax(t, i / inner, i % inner, inner);
+        e->correct += e->labels[i] == argmax(e, t, i);
     }
 }
 
@@ -179,6 +189,14 @@ static ampc_status evaluate(evaluation *e, int64_t batch, diag *d)
     return AMPC_OK;
 }
 
+/* Axis 1 unless the compiler has noted another one. */
+static int class_axis(const ir_module *m)
+{
+    int64_t axis;
+    const char *text = ir_meta_get(m, "class_axis");
+    return text && ir_int_parse(text, &axis) && axis > 0 && axis < IR_MAX_RANK ? (int)axis : 1;
+}
+
 const ir_graph *rt_evaluated_graph(const ir_module *m)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_eval);
@@ -189,8 +207,11 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int
 {
     const ir_graph *g = rt_evaluated_graph(m);
     if (!g) return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
-    evaluation e = {
-        .session = s, .graph = g, .data = data, .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
+    evaluation e = {.session = s,
+                    .graph = g,
+                    .data = data,
+                    .axis = class_axis(m),
+                    .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
     ampc_status status = evaluate(&e, batch, d);
     if (status == AMPC_OK)
         *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,

@@ -403,6 +403,16 @@ static ir_value *build_loss(ir_builder *b, const gradient_row *r, ir_value **in,
     return ir_done(b, n);
 }
 
+/* The sum of the loss of each item and the square of its lse, so that gradients arrive at both. */
+static ir_value *build_lse(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    (void)set;
+    ir_node *n = ir_new(b, r->op, 2, in[0], in[1]);
+    set_word(n, IR_ATTR(softmax_cross_entropy, reduction), "none");
+    ir_value *loss = ir_done(b, n), *lse = loss ? ir_out(n, IR_OUT(softmax_cross_entropy, lse)) : NULL;
+    return ir_binary(b, IR_OP_add, loss, ir_binary(b, IR_OP_mul, lse, lse));
+}
+
 static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     (void)r;
@@ -658,6 +668,8 @@ const gradient_row gradient_rows[] = {
       {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
     {"softmax_cross_entropy weighted", IR_OP_softmax_cross_entropy, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
      {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+    {"softmax_cross_entropy lse", IR_OP_softmax_cross_entropy, build_lse, 2, {ANY, INDEX}, 3, {0}, NULL,
+     {{S(4, 3), S(4)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3, 2, 3), S(2, 2, 3)}, {S(0, 3), S(0)}, END_SETS}},
     {"nll_loss", IR_OP_nll_loss, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
      {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
       2, 3), S(2, 2, 3)},

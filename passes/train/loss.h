@@ -1,0 +1,66 @@
+/* loss.h - the parts of pass loss: the terms of --loss, their formulas and the class axis of scores. */
+#ifndef AMPC_LOSS_H
+#define AMPC_LOSS_H
+
+#include "passes/pass.h"
+
+/* What the second operand of a loss is. */
+typedef enum loss_target {
+    LOSS_CLASSES, /* class indices, shaped like the scores without the class axis */
+    LOSS_VALUES,  /* floats with the shape of the output */
+    LOSS_PAIR,    /* the same, but [M,D] for an output [N,D]; may be omitted */
+    LOSS_NONE     /* none: the output itself is the loss */
+} loss_target;
+
+typedef struct loss_term loss_term;
+typedef ir_value *loss_rule(const loss_term *t);
+
+typedef struct loss_kind {
+    const char *name;
+    loss_target target;
+    loss_rule *make;
+    ir_op normalisation;  /* if it produces the output, of_scores on its operand replaces `make` */
+    int axis;             /* attribute of `normalisation`: must be the class axis; -1: elementwise */
+    loss_rule *of_scores; /* NULL: no replacement */
+    bool logarithms;      /* the output has log-probabilities over the class axis */
+    const char *options[5];
+} loss_kind;
+
+extern const loss_kind loss_kinds[];
+extern const int loss_kind_count;
+
+/* One parsed term "KIND[,KEY=VALUE..][:OUTPUT[,LABEL]]". */
+typedef struct loss_spec {
+    const loss_kind *kind;
+    const char *name;            /* of the term, KIND by default */
+    const char *output, *target; /* NULL: by default */
+    double weight;
+    double axis, ignore_index; /* NaN: by default, none */
+    double label_smoothing, z_loss, delta, beta, gamma, temperature;
+    double alpha;                /* negative: none */
+    const double *class_weights; /* NULL: all 1 */
+    size_t class_count;          /* number of class_weights */
+    ir_storage *constant;        /* that holds them, NULL until a graph reads them */
+} loss_spec;
+
+typedef VEC(loss_spec) loss_specs;
+
+/* A loss to be built: x are scores with the class axis 1, if the kind has one, and y is the second operand. */
+struct loss_term {
+    ir_builder *b;
+    loss_spec *spec;
+    ir_value *x, *y;
+};
+
+/* loss_spec.c: parses "TERM[+TERM..]". */
+ampc_status loss_parse(ir_module *m, const char *text, diag *d, loss_specs *out);
+
+/* loss_classes.c */
+
+/* The axis of v along which the op that makes it writes its features: the last one of a matmul, axis 1 of a
+ * convolution, followed through ops that keep or move it. -1: unknown. */
+int loss_class_axis(ir_graph *g, const ir_value *v);
+/* Moves `axis` of x to axis 1, in views of [..,C] as [n,C]; items: x has every axis but that one. */
+ir_value *loss_arrange(ir_builder *b, ir_value *x, const ir_type *scores, int axis, bool items);
+
+#endif
