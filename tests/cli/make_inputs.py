@@ -48,6 +48,16 @@ tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/M
                       helper.make_node("MatMul", ["r", "w2"], ["s"], name="fc2/MatMul"),
                       helper.make_node("Softmax", ["s"], ["p"], name="softmax", axis=1)],
              [info("x", ["N", 4])], [info("s", ["N", 3]), info("p", ["N", 3])], [("w1", w1), ("w2", w2)])
+# Scores of tokens: the classes are the last axis.
+write("spans", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc")],
+      [info("x", ["N", "T", 4])], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
+# Rows of a table: neither a matmul nor a convolution makes the output.
+write("rows", [helper.make_node("Gather", ["w", "x"], ["s"], name="gather")],
+      [info("x", ["N", "T"], TensorProto.INT64)], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
+# An output of integers.
+write("whole", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
+                helper.make_node("Cast", ["y"], ["i"], name="whole", to=TensorProto.INT64)],
+      [info("x", ["N", 4])], [info("y", ["N", 3]), info("i", ["N", 3], TensorProto.INT64)], [("w", w1[:, :3])])
 # The loss is finite, but a gradient overflows fp16 at every loss scale.
 big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.from_array(np.float32(1e30)))
 write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
@@ -165,6 +175,10 @@ np.savez(folder / "soft.npz", x=x[:8], label=random.random((8, 3), np.float32))
 np.savez(folder / "wide.npz", x=np.zeros((8, 5), np.float32), label=label[:8])
 np.savez(folder / "infinite.npz", x=np.full((64, 4), np.inf, np.float32), label=label[:64])
 np.savez(folder / "hot.npz", x=x, label=np.zeros((256, 3), np.float32))
+separate = np.random.default_rng(14)
+tokens = separate.integers(0, 3, (16, 5))
+tokens[separate.random((16, 5)) < 0.3] = -100
+np.savez(folder / "spans.npz", x=separate.normal(0, 1, (16, 5, 4)).astype(np.float32), label=tokens, again=tokens % 3)
 np.save(folder / "x.npy", x[:8])
 np.save(folder / "label.npy", label[:8])
 short = (folder / "x.npy").read_bytes()

@@ -74,7 +74,7 @@ def cross_entropy(name, shape, axis, generator, smoothing=0.0, z=0.0, ignored=Fa
         text += f",z_loss={z}"
 
     def function(x, y):
-        x = x.movedim(axis, 1)
+        x = x.movedim(axis, 1).contiguous()
         loss = F.cross_entropy(x, y, weight=weights, ignore_index=IGNORED, label_smoothing=smoothing)
         squares = torch.logsumexp(x, 1).square()
         return loss + z * squares[y != IGNORED].mean()
@@ -89,7 +89,8 @@ def negative_log(name, shape, axis, generator, ignored=False, weighted=False):
     text = f"nll,axis={axis}" + (f",ignore_index={IGNORED}" if ignored else "")
     if weighted:
         text += ",class_weights=" + "/".join(map(repr, weights.tolist()))
-    row(name, text, x, y, lambda x, y: F.nll_loss(x.movedim(axis, 1), y, weight=weights, ignore_index=IGNORED))
+    row(name, text, x, y,
+        lambda x, y: F.nll_loss(x.movedim(axis, 1).contiguous(), y, weight=weights, ignore_index=IGNORED))
 
 
 def focal(x, y, alpha, gamma):
@@ -139,7 +140,8 @@ def elementwise(kind, shape, g, value):
 def directions(kind, shape, axis, g, value):
     x, y = scores(g, shape), scores(g, shape)
     if kind == "kl":
-        row(f"kl {axis}", f"kl,axis={axis}", F.log_softmax(x, axis), F.softmax(y, axis), lambda x, y: divergence(x, y, axis))
+        row(f"kl {axis}", f"kl,axis={axis}", F.log_softmax(x, axis), F.softmax(y, axis),
+            lambda x, y: divergence(x, y, axis))
     if kind == "cosine":
         row(f"cosine {axis}", f"cosine,axis={axis}", x, y, lambda x, y: cosine(x, y, axis))
     if kind == "contrastive":
@@ -186,8 +188,8 @@ def write_random(count, seed):
         rank = pick.randint(2, 5)
         shape = tuple(pick.choice((1, 2, 3, 5)) for _ in range(rank))
         axis, value = pick.randint(1, rank - 1), round(pick.uniform(0.05, 4), 2)
-        kind = pick.choice(("ce", "ce", "ce", "ce", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_logits", "focal",
-                            "kl", "cosine", "contrastive"))
+        kind = pick.choice(("ce", "ce", "ce", "ce", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_logits",
+                            "focal", "kl", "cosine", "contrastive"))
         if kind == "ce":
             cross_entropy("ce", shape, axis, g, pick.choice((0, 0.1, 0.5, 1.0)), pick.choice((0, 1e-3, 0.5)),
                           pick.random() < 0.5, pick.random() < 0.5, pick.choice((0.1, 2.0, 50.0)))
