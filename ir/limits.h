@@ -18,6 +18,7 @@
 #define LIMITS_AXIS -8, 7
 #define LIMITS_LABEL -9007199254740992, 9007199254740992 /* exact in a double */
 #define LIMITS_SHARE 0, 1
+#define LIMITS_CLASS 0, 1e9
 #define LIMITS_NOT_NEGATIVE 0, 1e6
 #define LIMITS_POSITIVE 1e-6, 1e6
 #define LIMITS_OPTIONAL_SHARE -1, 1 /* negative: none */

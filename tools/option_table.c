@@ -111,9 +111,10 @@ const option option_table[] = {
     /* training */
     {.name = "loss", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(loss),
      .value = "KIND[,KEY=VALUE,...][:OUTPUT[,LABEL]][+...]",
-     .help = "append a loss, or a sum of losses; kinds: ce, nll, mse, l1, huber, smooth_l1, bce, bce_logits, focal, kl,"
-             " cosine, contrastive, scalar; keys: weight, name, axis, ignore_index, class_weights, label_smoothing,"
-             " z_loss, delta, beta, gamma, alpha, temperature"},
+     .help = "append a loss, or a sum of losses; kinds: ce, nll, mse, l1, huber, smooth_l1, bce, bce_logits, focal,"
+             " kl, cosine, contrastive, ctc, scalar; keys: weight, name, axis, ignore_index, class_weights,"
+             " label_smoothing, z_loss, delta, beta, gamma, alpha, temperature, blank, batch_axis, lengths,"
+             " zero_infinity"},
     {.name = "loss-output", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(loss_output),
      .value = "NAME", .help = "use this scalar of the model as the loss"},
     {.name = "optimizer", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(optimizer),

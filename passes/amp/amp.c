@@ -57,7 +57,7 @@ static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph 
                    .compile = around->compile,
                    .arena = around->arena,
                    .report = around->report,
-                   .off = !amp_lowers_subgraphs(around),
+                   .off = !amp_lowers_subgraphs(around) || !n->loc.op, /* part of a loss, which is f32 */
                    .node = n,
                    .counts = counts,
                    .model_dtypes = amp_model_dtypes(subgraph, around->arena)};

@@ -244,7 +244,8 @@ static void mark_terminal(colour_state *c, const ir_value *loss)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
             if (!x || x->kind != IR_VALUE_RESULT) continue;
-            if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS)) continue;
+            const bool captured = is_ours(n) && ir_subgraph_count(n);
+            if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS) && !captured) continue;
             if ((boundary || ours_only) && !continues(n, x->def)) continue;
             c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
         }

@@ -23,6 +23,7 @@ typedef struct appending {
     ir_node *output;  /* the output that the loss is computed from, or NULL */
     const char *name; /* of the value that the loss is computed from */
     ir_value *x, *y;
+    ir_value *steps; /* of sequences, or NULL */
     ir_value *label; /* the graph input that y comes from, or NULL */
     int axis;        /* of the classes in x; -1 if the kind has none */
     loss_rule *make;
@@ -174,6 +175,46 @@ static ir_type target_type(const appending *p)
     return t;
 }
 
+/* The input with that name, made if there is none; a table may have any number of columns. */
+static ampc_status find_input(const appending *p, const char *name, ir_type type, ir_value **out)
+{
+    *out = ir_graph_find_input(p->graph, name);
+    if (!*out) *out = ir_graph_input(p->graph, name, &type);
+    const ir_type *is = &(*out)->type;
+    if (type.rank == 2 && is->rank == 2) type.dims[1] = is->dims[1];
+    if (ir_type_equal(is, &type)) return AMPC_OK;
+    return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "input '%s' is %s, the loss needs one of type %s", name,
+                      show(p, is), show(p, &type));
+}
+
+/* The axis of the samples in the scores of sequences: the one with the size of the first axis of the first input. */
+static int batch_axis(const appending *p)
+{
+    const ir_dim *dims = p->x->type.dims;
+    const ir_value *input = p->graph->inputs.count ? p->graph->inputs.items[0] : NULL;
+    if (!isnan(p->spec->batch_axis)) return (int)p->spec->batch_axis;
+    if (!input || !input->type.rank || dims[0] == dims[1]) return -1;
+    return dims[0] == input->type.dims[0] ? 0 : dims[1] == input->type.dims[0] ? 1 : -1;
+}
+
+/* Makes x [T,N,C] and finds its labels i64[N,S] and the numbers of time steps i64[N]. */
+static ampc_status find_sequences(appending *p)
+{
+    ir_module *m = p->graph->module;
+    int batch = p->x->type.rank == 3 ? batch_axis(p) : -1;
+    if (batch < 0)
+        return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE,
+                          "loss %s: output '%s' is %s: use %s,batch_axis=1 for [T,N,C] or %s,batch_axis=0 for [N,T,C]",
+                          p->spec->kind->name, p->name, show(p, &p->x->type), p->spec->kind->name, p->spec->kind->name);
+    const char *name = p->spec->target ? p->spec->target : ir_input_words[IR_INPUT_label];
+    const ir_dim dims[2] = {p->x->type.dims[batch], ir_dim_symbol(m->dims, arena_printf(m->arena, "%s_length", name))};
+    ir_type labels = ir_type_make(IR_i64, 2, dims), sizes = ir_type_make(IR_i64, 1, dims);
+    if (batch == 0) p->x = ir_transpose(&p->b, p->x, (const int64_t[]){1, 0, 2});
+    TRY(find_input(p, name, labels, &p->label));
+    p->y = p->label;
+    return p->spec->lengths ? find_input(p, p->spec->lengths, sizes, &p->steps) : AMPC_OK;
+}
+
 /* Whether values of type `is` can be the second operand, which for a pair may have another number of rows. */
 static bool is_target(const appending *p, const ir_type *is, ir_type wanted)
 {
@@ -216,6 +257,7 @@ static ampc_status find_second(appending *p)
     switch (p->spec->kind->target) {
     case LOSS_NONE: return AMPC_OK;
     case LOSS_PAIR: return find_pair(p);
+    case LOSS_SEQUENCE: return find_sequences(p);
     default: return find_target(p);
     }
 }
@@ -238,7 +280,7 @@ static ir_value *make_term(appending *p)
     if (ir_dtype_is_low(p->x->type.dtype)) p->x = ir_cast(&p->b, p->x, IR_f32);
     if (!p->x || find_second(p)) return NULL;
     const ir_type scores = p->x->type;
-    loss_term term = {.b = &p->b, .spec = p->spec, .x = p->x, .y = p->y};
+    loss_term term = {.b = &p->b, .spec = p->spec, .x = p->x, .y = p->y, .steps = p->steps};
     if (p->axis > 1) {
         term.x = loss_arrange(&p->b, p->x, &scores, p->axis, false);
         term.y = loss_arrange(&p->b, p->y, &scores, p->axis, p->spec->kind->target == LOSS_CLASSES);
@@ -268,6 +310,7 @@ static void set_primary(const appending *p)
     ir_module *m = p->graph->module;
     if (p->output && p->spec->kind->target != LOSS_NONE) p->output->role = IR_OUTPUT_logits;
     if (p->label) p->label->role = IR_INPUT_label;
+    if (p->spec->kind->target == LOSS_SEQUENCE) ir_meta_set(m, "class_axis", "0");
     if (p->spec->kind->target == LOSS_CLASSES && p->axis != 1)
         ir_meta_set(m, "class_axis", arena_printf(m->arena, "%d", p->axis));
 }

@@ -6,10 +6,11 @@
 
 /* What the second operand of a loss is. */
 typedef enum loss_target {
-    LOSS_CLASSES, /* class indices, shaped like the scores without the class axis */
-    LOSS_VALUES,  /* floats with the shape of the output */
-    LOSS_PAIR,    /* the same, but [M,D] for an output [N,D]; may be omitted */
-    LOSS_NONE     /* none: the output itself is the loss */
+    LOSS_CLASSES,  /* class indices, shaped like the scores without the class axis */
+    LOSS_VALUES,   /* floats with the shape of the output */
+    LOSS_PAIR,     /* the same, but [M,D] for an output [N,D]; may be omitted */
+    LOSS_SEQUENCE, /* class indices [N,S] for scores [T,N,C] or [N,T,C] */
+    LOSS_NONE      /* none: the output itself is the loss */
 } loss_target;
 
 typedef struct loss_term loss_term;
@@ -37,7 +38,10 @@ typedef struct loss_spec {
     double weight;
     double axis, ignore_index; /* NaN: by default, none */
     double label_smoothing, z_loss, delta, beta, gamma, temperature;
-    double alpha;                /* negative: none */
+    double alpha; /* negative: none */
+    double blank, zero_infinity;
+    double batch_axis;           /* of the scores of sequences; NaN: by the sizes */
+    const char *lengths;         /* the input with the number of time steps of each sample; NULL: all */
     const double *class_weights; /* NULL: all 1 */
     size_t class_count;          /* number of class_weights */
     ir_storage *constant;        /* that holds them, NULL until a graph reads them */
@@ -50,7 +54,11 @@ struct loss_term {
     ir_builder *b;
     loss_spec *spec;
     ir_value *x, *y;
+    ir_value *steps; /* i64[N]: the number of time steps of each sample, or NULL: all */
 };
+
+/* loss_ctc.c: x [T,N,C], y [N,S]. */
+loss_rule loss_ctc;
 
 /* loss_spec.c: parses "TERM[+TERM..]". */
 ampc_status loss_parse(ir_module *m, const char *text, diag *d, loss_specs *out);

@@ -257,6 +257,8 @@ const loss_kind loss_kinds[] = {
     {"kl", LOSS_VALUES, loss_kl, NOT_NORMALISED, true, {"axis"}},
     {"cosine", LOSS_VALUES, loss_cosine, NOT_NORMALISED, false, {"axis"}},
     {"contrastive", LOSS_PAIR, loss_contrastive, NOT_NORMALISED, false, {"temperature"}},
+    {"ctc", LOSS_SEQUENCE, loss_ctc, NOT_NORMALISED, false,
+     {"blank", "ignore_index", "batch_axis", "lengths", "zero_infinity"}},
     {"scalar", LOSS_NONE, loss_itself, NOT_NORMALISED, false, {NULL}},
 };
 /* clang-format on */

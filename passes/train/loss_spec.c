@@ -29,6 +29,9 @@ static const struct loss_number {
     {"gamma", offsetof(loss_spec, gamma), false, LIMITS_NOT_NEGATIVE},
     {"alpha", offsetof(loss_spec, alpha), false, LIMITS_OPTIONAL_SHARE},
     {"temperature", offsetof(loss_spec, temperature), false, LIMITS_POSITIVE},
+    {"blank", offsetof(loss_spec, blank), true, LIMITS_CLASS},
+    {"batch_axis", offsetof(loss_spec, batch_axis), true, LIMITS_SHARE},
+    {"zero_infinity", offsetof(loss_spec, zero_infinity), true, LIMITS_SHARE},
 };
 
 static bool has_option(const loss_kind *kind, const char *key)
@@ -82,7 +85,8 @@ static ampc_status set_option(loss_spec *s, const char *key, const char *text, a
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(numbers[i].key, key) == 0) return set_number(s, &numbers[i], text, d);
     if (strcmp(key, "class_weights") == 0) return set_class_weights(s, text, a, d);
-    s->name = text;
+    if (strcmp(key, "lengths") == 0) s->lengths = text;
+    else s->name = text;
     return AMPC_OK;
 }
 
@@ -91,8 +95,6 @@ static ampc_status set_option(loss_spec *s, const char *key, const char *text, a
 static ampc_status report_kind(const char *kind, arena *a, diag *d)
 {
     const char *names = loss_kinds[0].name;
-    if (strcmp(kind, "ctc") == 0)
-        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "loss '%s' is not supported yet", kind);
     for (int i = 1; i < loss_kind_count; i++)
         names = arena_printf(a, "%s%s%s", names, i + 1 < loss_kind_count ? ", " : " or ", loss_kinds[i].name);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected %s", kind, names);
@@ -113,7 +115,7 @@ static ampc_status parse_term(char *text, arena *a, diag *d, loss_spec *s)
     const char *key, *value, *options = text;
     if (output) *output++ = '\0';
     if (!pass_next_option(&options, a, &key, &value)) key = "";
-    *s = (loss_spec){.name = key, .weight = 1, .axis = NAN, .ignore_index = NAN};
+    *s = (loss_spec){.name = key, .weight = 1, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
     s->delta = s->beta = 1;
     s->gamma = 2;
     s->alpha = 0.25;

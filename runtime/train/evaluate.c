@@ -17,7 +17,7 @@ typedef struct evaluation {
     rt_loader *feed;
     const char *loss;   /* name of the loss output; NULL: none */
     int label_field;    /* -1: no class labels */
-    int axis;           /* of the classes in the scores */
+    int axis;           /* of the classes in the scores; 0: there is no accuracy */
     int64_t per_sample; /* labels per sample */
     int64_t *labels;    /* [batch, per_sample], of the current samples */
     int64_t ignored;    /* the label that the loss ignores; INT64_MIN: none */
@@ -38,7 +38,7 @@ static int64_t count_elements(const rt_tensor *t)
 /* Whether t contains scores of C classes along the class axis, for labels without it; N may count tokens. */
 static bool are_scores(const evaluation *e, const rt_tensor *t, int64_t labels)
 {
-    return t && ir_dtype_is_float(t->dtype) && t->rank > e->axis && t->dims[e->axis] > 1 &&
+    return t && e->axis > 0 && ir_dtype_is_float(t->dtype) && t->rank > e->axis && t->dims[e->axis] > 1 &&
            count_elements(t) == labels * t->dims[e->axis];
 }
 
@@ -194,7 +194,7 @@ static int class_axis(const ir_module *m)
 {
     int64_t axis;
     const char *text = ir_meta_get(m, "class_axis");
-    return text && ir_int_parse(text, &axis) && axis > 0 && axis < IR_MAX_RANK ? (int)axis : 1;
+    return text && ir_int_parse(text, &axis) && axis >= 0 && axis < IR_MAX_RANK ? (int)axis : 1;
 }
 
 const ir_graph *rt_evaluated_graph(const ir_module *m)

@@ -115,6 +115,23 @@ def cosine(x, y, axis):
     return 1 - F.cosine_similarity(x, y, dim=axis).mean()
 
 
+def sequences(name, steps, batch, classes, longest, generator, blank=0, batch_axis=1, zero_infinity=False):
+    x = scores(generator, (steps, batch, classes))
+    size = torch.randint(0, longest + 1, (batch,), generator=generator)
+    size[0] = longest
+    y = torch.randint(1, classes, (batch, longest), generator=generator)
+    y = torch.where(y <= blank, y - 1, y) if blank else y
+    y = torch.where(torch.arange(longest) < size[:, None], y, torch.full_like(y, -1))
+    text = f"ctc,batch_axis={batch_axis}" + (f",blank={blank}" if blank else "")
+    text += ",zero_infinity=1" if zero_infinity else ""
+
+    def function(x, y):
+        log_prob = F.log_softmax(x if batch_axis else x.transpose(0, 1), 2)
+        return F.ctc_loss(log_prob, y.clamp(min=0), torch.full((batch,), steps), size, blank, "mean", zero_infinity)
+
+    row(name, text, x if batch_axis else x.transpose(0, 1).contiguous(), y, function)
+
+
 def elementwise(kind, shape, g, value):
     x, y = scores(g, shape), scores(g, shape)
     zeros_and_ones = (torch.rand(shape, generator=g) < 0.5).double()
@@ -178,6 +195,10 @@ def write_fixed():
     for axis in (1, 2):
         directions("kl", (2, 3, 4), axis, g, 0)
         directions("cosine", (2, 3, 4), axis, g, 0)
+    sequences("ctc", 5, 3, 4, 2, g)
+    sequences("ctc batch first", 6, 2, 3, 3, g, batch_axis=0)
+    sequences("ctc other blank", 7, 2, 4, 3, g, blank=2)
+    sequences("ctc too short", 3, 4, 3, 3, g, zero_infinity=True)
     for value in (0.07, 1.0):
         directions("contrastive", (4, 3), 1, g, value)
 
@@ -189,12 +210,15 @@ def write_random(count, seed):
         shape = tuple(pick.choice((1, 2, 3, 5)) for _ in range(rank))
         axis, value = pick.randint(1, rank - 1), round(pick.uniform(0.05, 4), 2)
         kind = pick.choice(("ce", "ce", "ce", "ce", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_logits",
-                            "focal", "kl", "cosine", "contrastive"))
+                            "focal", "kl", "cosine", "contrastive", "ctc"))
         if kind == "ce":
             cross_entropy("ce", shape, axis, g, pick.choice((0, 0.1, 0.5, 1.0)), pick.choice((0, 1e-3, 0.5)),
                           pick.random() < 0.5, pick.random() < 0.5, pick.choice((0.1, 2.0, 50.0)))
         elif kind == "nll":
             negative_log("nll", shape, axis, g, pick.random() < 0.5, pick.random() < 0.5)
+        elif kind == "ctc":
+            sequences("ctc", pick.randint(1, 12), pick.randint(1, 4), pick.randint(2, 5), pick.randint(1, 5), g,
+                      pick.choice((0, 0, 1)), pick.randint(0, 1), True)
         elif kind in ("kl", "cosine", "contrastive"):
             directions(kind, shape, axis, g, value)
         else:
