@@ -1,6 +1,8 @@
 /* infer_training.c - random ops, loss scaling, stores and outputs. */
 #include "ir/infer.h"
 
+#include <string.h>
+
 static ampc_status check_rng(const inference *x, const ir_type *rng)
 {
     const ir_type expected = ir_type_make(IR_i64, 1, (int64_t[]){2});
@@ -66,4 +68,37 @@ ampc_status infer_store(const inference *x)
 ampc_status infer_output(const inference *x)
 {
     return *x->node->attr[IR_ATTR(output, name)].s ? AMPC_OK : infer_reject(x, "an output needs a name");
+}
+
+static ir_type shape_of(const inference *x, int i)
+{
+    ir_type shape = *infer_in(x, i);
+    shape.dtype = IR_NO_DTYPE;
+    return shape;
+}
+
+ampc_status infer_norm_parts(const inference *x)
+{
+    const ir_type a = shape_of(x, IR_IN(norm_parts, a));
+    TRY(infer_expect(x, IR_IN(norm_parts, b), &a));
+    return infer_result(x, 0, infer_untyped(2, (ir_dim[]){2, IR_NORM_PARTS}));
+}
+
+ampc_status infer_trust_ratio(const inference *x)
+{
+    const ir_type parts = infer_untyped(2, (ir_dim[]){2, IR_NORM_PARTS});
+    TRY(infer_expect(x, 0, &parts));
+    return infer_result(x, 0, infer_untyped(1, (ir_dim[]){1}));
+}
+
+/* Like `same`, but for the operand `ratio`. */
+ampc_status infer_scaled_update(const inference *x)
+{
+    const ir_type shape = shape_of(x, 0), one = infer_untyped(1, (ir_dim[]){1});
+    for (int i = 0; i < x->node->n_in; i++) {
+        const bool ratio = strcmp(infer_slot(x, i)->name, "ratio") == 0;
+        TRY(infer_slot(x, i)->scalar ? infer_expect_scalar(x, i) : infer_expect(x, i, ratio ? &one : &shape));
+    }
+    for (int i = 0; i < x->node->n_out; i++) TRY(infer_result(x, i, shape));
+    return AMPC_OK;
 }

@@ -1,12 +1,10 @@
-/* ops.h - the op table in C: op numbers, slots, attributes.
- *
- * IR_IN(matmul, bias), IR_OUT(layer_norm, rstd) and IR_ATTR(conv, pads) are the positions of slots; a name that is not
- * in ops.def is a compile error. */
+/* ops.h - the op table in C: op numbers, slots, attributes. */
 #ifndef AMPC_OPS_H
 #define AMPC_OPS_H
 
 #include "ir/dim.h"
 #include "ir/dtype.h"
+#include "ir/slots.h"
 #include "ir/words.h"
 
 #define IR_MAX_RANK 12 /* of values in the IR; models are limited to 8 */
@@ -16,49 +14,6 @@ typedef enum ir_op {
 #include "ir/ops.def"
     IR_OP_COUNT
 } ir_op;
-
-/* Slot positions are offsets in structs that are never instantiated; member 0 is a dummy. */
-#define OP(name, amp, traits, infer, fold, grad, kernel) \
-    struct ir_in_##name { \
-        char op_;
-#define END \
-    } \
-    ;
-#define IN(name, type) char name;
-#define OPT(name, type) char name;
-#define INS(name, type) char name;
-#include "ir/ops.def"
-
-#define OP(name, amp, traits, infer, fold, grad, kernel) \
-    struct ir_out_##name { \
-        char op_;
-#define END \
-    } \
-    ;
-#define OUT(name, type) char name;
-#define OUTS(name, type) char name;
-#include "ir/ops.def"
-
-#define OP(name, amp, traits, infer, fold, grad, kernel) \
-    struct ir_attr_##name { \
-        char op_;
-#define END \
-    } \
-    ;
-#define INT(name, value) char name;
-#define INTS(name) char name;
-#define FLOAT(name, value) char name;
-#define DOUBLE(name, value) char name;
-#define BOOL(name, value) char name;
-#define DTYPE(name, value) char name;
-#define STR(name, value) char name;
-#define ONE_OF(name, set, word) char name;
-#define DIMS(name) char name;
-#include "ir/ops.def"
-
-#define IR_IN(op, slot) ((int)offsetof(struct ir_in_##op, slot) - 1)
-#define IR_OUT(op, slot) ((int)offsetof(struct ir_out_##op, slot) - 1)
-#define IR_ATTR(op, slot) ((int)offsetof(struct ir_attr_##op, slot) - 1)
 
 typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
 const char *ir_colour_name(ir_colour c);

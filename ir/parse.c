@@ -123,7 +123,15 @@ static ampc_status parse_held(ir_parser *p, ir_storage *s)
     return ir_fail_expected(p, "node, name, declared, mask, read or apart");
 }
 
-/* Parses "as lr" or "as slot velocity @w". */
+static ampc_status parse_slot_name(ir_parser *p, ir_storage *s)
+{
+    const bool string = p->lex.token.kind == IR_TOKEN_STRING;
+    TRY(ir_need(p, string ? IR_TOKEN_STRING : IR_TOKEN_WORD, "the name of a slot", &s->slot));
+    s->slot = ir_parser_strdup(p, s->slot);
+    return AMPC_OK;
+}
+
+/* Parses "as lr", "as slot velocity @w" or "as average @w". */
 static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
 {
     int role;
@@ -131,10 +139,8 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     if (s->kind != IR_STATE) return AMPC_OK;
     TRY(ir_parse_role(p, ir_state_words, IR_STATE_ROLE_COUNT, &role));
     s->role = (ir_state_role)role;
-    if (s->role != IR_STATE_slot) return AMPC_OK;
-    const bool string = p->lex.token.kind == IR_TOKEN_STRING;
-    TRY(ir_need(p, string ? IR_TOKEN_STRING : IR_TOKEN_WORD, "the name of a slot", &s->slot));
-    s->slot = ir_parser_strdup(p, s->slot);
+    if (s->role != IR_STATE_slot && s->role != IR_STATE_average) return AMPC_OK;
+    if (s->role == IR_STATE_slot) TRY(parse_slot_name(p, s));
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
     s->of = ir_storage_find(p->module, of);

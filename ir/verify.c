@@ -440,10 +440,13 @@ static void check_state_role(verifier *v, const ir_storage *s)
         bad(v, s, "a state with role %s is %s, not %s", word, ir_type_print(v->module, &expected, v->scratch),
             ir_type_print(v->module, &s->type, v->scratch));
     }
-    if (s->role != IR_STATE_slot) enter_name(v, v->roles, word, s, "state role");
-    else if (!s->slot || !s->of || !has_slots(s->of) || s->of->id >= s->id)
-        bad(v, s, "a slot must belong to a parameter or buffer declared before it");
-    else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, s->slot, s->of->name), s, "state role");
+    const bool slot = s->role == IR_STATE_slot;
+    if (!slot && s->role != IR_STATE_average) enter_name(v, v->roles, word, s, "state role");
+    else if ((slot && !s->slot) || !s->of || !has_slots(s->of) || s->of->id >= s->id)
+        bad(v, s, "%s must belong to a parameter or buffer declared before it", slot ? "a slot" : "an average");
+    else
+        enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot ? s->slot : "", s->of->name), s,
+                   "state role");
 }
 
 static void check_storage(verifier *v, const ir_storage *s, size_t index)

@@ -1,7 +1,7 @@
 /* update.h - extra operands and results of the kernels that finish a training step, for all devices. They let one pass
  * over memory do the work of several ops of the graph, with the same bits.
  *
- * sgd, momentum, adamw; the gradient may have any float type:
+ * optimizers (ir/updates.def); the gradient may have any float type:
  *     operands  K_UPDATE_SCALE  scalar loss scale; the gradient is unscaled as check_finite_and_unscale does it
  *     results   K_UPDATE_LOW    param_out rounded to another float type
  * If `skip` is set, results that alias their operands are not written. The low-precision copy is in place if param_out
@@ -60,32 +60,49 @@ static inline const k_view *k_check_squares_before(const k_args *args)
     return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
 
-/* The slots of an optimizer, -1 if it does not have one. Operands and results start with the parameter and its
- * states. */
+/* The operands of an optimizer, -1 if it does not have one. Operands and results start with the parameter and its
+ * slots, `states` in total. */
 typedef struct k_update_slots {
     ir_op op;
-    int states, grad, step, lr, skip;                 /* operands */
-    int weight_decay, mu, beta1, beta2, eps, variant; /* attributes; variant: nesterov, decoupled */
+    int states, grad, step, ratio, lr, skip;
 } k_update_slots;
 
 /* NULL if the op is not an optimizer. */
 static inline const k_update_slots *k_update_slots_of(ir_op op)
 {
+#define SLOT_lr(op) IR_IN(op, lr)
+#define SLOT_step(op) IR_IN(op, step)
+#define SLOT_ratio(op) IR_IN(op, ratio)
+#define SLOT_none(op) (-1)
+#define UPDATE(op, states, rate, step, ratio, ...) \
+    {IR_OP_##op, states, IR_IN(op, grad), SLOT_##step(op), SLOT_##ratio(op), SLOT_##rate(op), IR_IN(op, skip)},
     static const k_update_slots rows[] = {
-        {IR_OP_sgd, 1, IR_IN(sgd, grad), -1, IR_IN(sgd, lr), IR_IN(sgd, skip), IR_ATTR(sgd, weight_decay), -1, -1, -1,
-         -1, -1},
-        {IR_OP_momentum, 2, IR_IN(momentum, grad), -1, IR_IN(momentum, lr), IR_IN(momentum, skip),
-         IR_ATTR(momentum, weight_decay), IR_ATTR(momentum, mu), -1, -1, -1, IR_ATTR(momentum, nesterov)},
-        {IR_OP_adamw, 3, IR_IN(adamw, grad), IR_IN(adamw, step), IR_IN(adamw, lr), IR_IN(adamw, skip),
-         IR_ATTR(adamw, weight_decay), -1, IR_ATTR(adamw, beta1), IR_ATTR(adamw, beta2), IR_ATTR(adamw, eps),
-         IR_ATTR(adamw, decoupled)},
+#include "ir/updates.def"
     };
+#undef SLOT_lr
+#undef SLOT_step
+#undef SLOT_ratio
+#undef SLOT_none
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].op == op) return &rows[i];
     return NULL;
 }
+/* The attributes of an optimizer, all as f64. */
+static inline void k_update_attributes(ir_op op, const ir_attr *attr, double *numbers)
+{
+    const ir_op_info *info = ir_op_get(op);
+    for (int i = 0; i < info->n_attr; i++)
+        numbers[i] = info->attr[i].kind == IR_SLOT_DOUBLE ? attr[i].f : (double)attr[i].i;
+}
 static inline bool k_updates(ir_op op) { return ir_op_has(op, IR_UPDATES); }
 static inline int k_update_gradient(ir_op op) { return k_update_slots_of(op)->grad; }
+
+/* The elements of each of the IR_NORM_PARTS parts of a tensor in norm_parts; the last parts may have fewer, or none. A
+ * multiple of 8, so that parts are aligned. */
+static inline int64_t k_norm_part_length(int64_t count)
+{
+    return (count + IR_NORM_PARTS * 8 - 1) / (IR_NORM_PARTS * 8) * 8;
+}
 
 /* The number of gradients of a global_norm; its scale and its sums of squares, each may be NULL. */
 static inline int k_norm_gradients(const k_args *args)

@@ -51,6 +51,9 @@ typedef struct compile_options {
     const char *loss;           /* such as "ce[:OUTPUT[,LABEL]]"; NULL: none */
     const char *loss_output;    /* name of a scalar graph output that is the loss; NULL: none */
     const char *optimizer;      /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
+    pass_strings groups;        /* parameter groups, such as "*.bias,lr_factor=2,weight_decay=0" */
+    bool no_decay;              /* no weight decay on normalization parameters and biases */
+    double ema;                 /* decay of the moving averages of the parameters; 0: none */
     pass_strings train, freeze; /* globs over parameter names; held constants train only if given by full name */
     pass_scaling scaling;
     pass_preset preset; /* numbers of a loss scaler; none: those of the profile */

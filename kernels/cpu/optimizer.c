@@ -1,20 +1,13 @@
 /* optimizer.c - the optimizer steps and the loss scaler.
  *
  * Each is a single pass over memory that may run in place, with the extra operands and results of kernels/update.h. If
- * `skip` is set, the results are the old values bit for bit. The order of operations is PyTorch's; bias corrections and
+ * `skip` is set, the results are the old values bit for bit. The formulas are in ir/updates.def; bias corrections and
  * step sizes are computed in f64, once per tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
+#include "ir/updates.h"
 #include "kernels/update.h"
-
-/* The hyperparameters of an update. */
-typedef struct settings {
-    double lr, decay, mu, beta1, beta2, eps;
-    double step_size; /* adamw: lr / (1 - beta1^t) */
-    double root;      /* adamw: sqrt(1 - beta2^t) */
-    bool nesterov, decoupled;
-} settings;
 
 #define REAL float
 #include "kernels/cpu/optimizer_body.h"
@@ -23,15 +16,19 @@ typedef struct settings {
 #include "kernels/cpu/optimizer_body.h"
 #undef REAL
 
-/* Updates tiles of the parameter p and two states in place; g is the gradient. */
-typedef void update_fn(const settings *s, void *p, const void *g, void *a, void *b, int64_t n);
+/* Updates tiles of the parameter and its slots in place; g is the gradient. */
+typedef void update_fn(const update_numbers *numbers, double ratio, cpu_tile *states, const void *g, int64_t n);
+typedef void once_fn(update_numbers *numbers, const double *attr, double rate, double t);
 
-/* Old and new views of the parameter and its states, the gradient, and the extra operand and result. */
+/* Old and new views of the parameter and its slots, the gradient, and the extra operand and result. */
 typedef struct update {
-    const k_view *old[3], *grad, *scale;
-    k_view *made[3], *low;
+    const k_view *old, *grad, *scale;
+    k_view *made, *low;
     int n;
     double inverse; /* of the loss scale */
+    double ratio;
+    update_numbers numbers;
+    update_fn *fn;
 } update;
 
 static bool skipped(const k_args *args, int skip)
@@ -39,15 +36,15 @@ static bool skipped(const k_args *args, int skip)
     return skip < args->n_in && k_present(&args->in[skip]) && *(const uint8_t *)args->in[skip].data;
 }
 
-static bool in_place(const update *u, int i) { return u->made[i]->data == u->old[i]->data; }
+static bool in_place(const update *u, int i) { return u->made[i].data == u->old[i].data; }
 
 static void copy_old(const update *u)
 {
     for (int i = 0; i < u->n; i++)
-        if (cpu_is_used(u->made[i]) && !in_place(u, i) && k_count(u->old[i]))
-            memcpy(u->made[i]->data, u->old[i]->data, k_bytes(u->old[i]));
+        if (cpu_is_used(&u->made[i]) && !in_place(u, i) && k_count(&u->old[i]))
+            memcpy(u->made[i].data, u->old[i].data, k_bytes(&u->old[i]));
     if (u->low && !in_place(u, 0))
-        cpu_convert(u->low->dtype, u->low->data, u->old[0]->dtype, u->old[0]->data, k_count(u->low));
+        cpu_convert(u->low->dtype, u->low->data, u->old[0].dtype, u->old[0].data, k_count(u->low));
 }
 
 /* The gradient as the update uses it, unscaled if there is a scale; may fill `scratch`. */
@@ -60,76 +57,49 @@ static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_d
     return scratch;
 }
 
-static void update_tile(const update *u, const settings *s, update_fn *fn, int64_t first, int64_t n)
+static void update_tile(const update *u, int64_t first, int64_t n)
 {
-    ir_dtype carrier = cpu_carrier(u->old[0]->dtype);
+    ir_dtype carrier = cpu_carrier(u->old[0].dtype);
     int64_t bytes = n * (int64_t)ir_dtype_size(carrier);
-    cpu_tile scratch, values[3];
-    for (int i = 0; i < u->n; i++) memcpy(&values[i], cpu_at(u->old[i], first), (size_t)bytes);
-    fn(s, &values[0], gradient_tile(u, first, n, carrier, &scratch), &values[1], &values[2], n);
+    cpu_tile scratch, states[UPDATE_STATES];
+    for (int i = 0; i < u->n; i++) memcpy(&states[i], cpu_at(&u->old[i], first), (size_t)bytes);
+    u->fn(&u->numbers, u->ratio, states, gradient_tile(u, first, n, carrier, &scratch), n);
     for (int i = 0; i < u->n; i++)
-        if (cpu_is_used(u->made[i])) memcpy(cpu_at(u->made[i], first), &values[i], (size_t)bytes);
-    if (u->low) cpu_tile_store(u->low, first, n, carrier, &values[0]);
+        if (cpu_is_used(&u->made[i])) memcpy(cpu_at(&u->made[i], first), &states[i], (size_t)bytes);
+    if (u->low) cpu_tile_store(u->low, first, n, carrier, &states[0]);
 }
 
-/* `u` has the views of the op's slots; `skip` is an operand position. */
-static ampc_status run_update(const k_args *args, update *u, const settings *s, int skip, update_fn *f32,
-                              update_fn *f64)
+static update_numbers compute_numbers(const k_args *args, const k_update_slots *at, once_fn *once)
 {
-    int64_t n = k_count(u->old[0]), tiles = cpu_ceil_div(n, CPU_TILE);
-    update_fn *fn = u->old[0]->dtype == IR_f64 ? f64 : f32;
-    u->low = k_extra_out(args, K_UPDATE_LOW);
-    u->scale = k_extra_in(args, K_UPDATE_SCALE);
-    if (u->scale) u->inverse = cpu_inverse(u->scale);
-    if (skipped(args, skip)) {
-        copy_old(u);
+    double attr[UPDATE_ATTRS], rate = at->lr < 0 ? 0 : cpu_scalar(&args->in[at->lr], 0), t = 1;
+    update_numbers numbers = {0};
+    if (at->step >= 0) t += (double)ir_load_i64(args->in[at->step].dtype, args->in[at->step].data);
+    k_update_attributes(args->op, args->attr, attr);
+    once(&numbers, attr, rate, t);
+    return numbers;
+}
+
+static ampc_status run_update(const k_args *args, once_fn *once, update_fn *f32, update_fn *f64)
+{
+    const k_update_slots *at = k_update_slots_of(args->op);
+    update u = {.old = args->in,
+                .grad = &args->in[at->grad],
+                .scale = k_extra_in(args, K_UPDATE_SCALE),
+                .made = args->out,
+                .low = k_extra_out(args, K_UPDATE_LOW),
+                .n = at->states,
+                .ratio = at->ratio < 0 ? 1 : cpu_scalar(&args->in[at->ratio], 1),
+                .fn = args->in[0].dtype == IR_f64 ? f64 : f32};
+    int64_t n = k_count(&args->in[0]), tiles = cpu_ceil_div(n, CPU_TILE);
+    if (u.scale) u.inverse = cpu_inverse(u.scale);
+    if (skipped(args, at->skip)) {
+        copy_old(&u);
         return AMPC_OK;
     }
+    u.numbers = compute_numbers(args, at, once);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
-    for (int64_t t = 0; t < tiles; t++) update_tile(u, s, fn, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
+    for (int64_t t = 0; t < tiles; t++) update_tile(&u, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
     return AMPC_OK;
-}
-
-static ampc_status sgd_run(const k_args *args)
-{
-    update u = {
-        .old = {&args->in[IR_IN(sgd, param)]}, .grad = &args->in[IR_IN(sgd, grad)], .made = {&args->out[0]}, .n = 1};
-    const settings s = {.lr = cpu_scalar(&args->in[IR_IN(sgd, lr)], 0),
-                        .decay = args->attr[IR_ATTR(sgd, weight_decay)].f};
-    return run_update(args, &u, &s, IR_IN(sgd, skip), sgd_float, sgd_double);
-}
-
-static ampc_status momentum_run(const k_args *args)
-{
-    const k_view *in = args->in;
-    update u = {.old = {&in[IR_IN(momentum, param)], &in[IR_IN(momentum, velocity)]},
-                .grad = &in[IR_IN(momentum, grad)],
-                .made = {&args->out[0], &args->out[1]},
-                .n = 2};
-    const settings s = {.lr = cpu_scalar(&in[IR_IN(momentum, lr)], 0),
-                        .decay = args->attr[IR_ATTR(momentum, weight_decay)].f,
-                        .mu = args->attr[IR_ATTR(momentum, mu)].f,
-                        .nesterov = args->attr[IR_ATTR(momentum, nesterov)].i};
-    return run_update(args, &u, &s, IR_IN(momentum, skip), momentum_float, momentum_double);
-}
-
-static ampc_status adamw_run(const k_args *args)
-{
-    const k_view *in = args->in, *step = &in[IR_IN(adamw, step)];
-    update u = {.old = {&in[IR_IN(adamw, param)], &in[IR_IN(adamw, m)], &in[IR_IN(adamw, v)]},
-                .grad = &in[IR_IN(adamw, grad)],
-                .made = {&args->out[0], &args->out[1], &args->out[2]},
-                .n = 3};
-    settings s = {.lr = cpu_scalar(&in[IR_IN(adamw, lr)], 0),
-                  .decay = args->attr[IR_ATTR(adamw, weight_decay)].f,
-                  .beta1 = args->attr[IR_ATTR(adamw, beta1)].f,
-                  .beta2 = args->attr[IR_ATTR(adamw, beta2)].f,
-                  .eps = args->attr[IR_ATTR(adamw, eps)].f,
-                  .decoupled = args->attr[IR_ATTR(adamw, decoupled)].i};
-    double t = (double)ir_load_i64(step->dtype, step->data) + 1;
-    s.step_size = s.lr / (1 - pow(s.beta1, t));
-    s.root = sqrt(1 - pow(s.beta2, t));
-    return run_update(args, &u, &s, IR_IN(adamw, skip), adamw_float, adamw_double);
 }
 
 /* ---- the loss scaler ---- */
@@ -253,8 +223,13 @@ static ampc_status update_loss_scaling_run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_sgd = {.run = sgd_run};
-const k_kernel cpu_momentum = {.run = momentum_run};
-const k_kernel cpu_adamw = {.run = adamw_run};
+#define UPDATE(op, ...) \
+    static ampc_status op##_run(const k_args *args) \
+    { \
+        return run_update(args, update_once_##op, op##_float, op##_double); \
+    } \
+    const k_kernel cpu_##op = {.run = op##_run};
+#include "ir/updates.def"
+
 const k_kernel cpu_check_finite_and_unscale = {.prepare = unscale_prepare, .run = unscale_run};
 const k_kernel cpu_update_loss_scaling = {.run = update_loss_scaling_run};

@@ -1,43 +1,42 @@
 /* optimizer_body.h - template over REAL, included by optimizer.c: the update of one tile. */
 
-CPU_CLONES static void R(sgd)(const settings *s, void *param, const void *grad, void *unused, void *unused2, int64_t n)
+/* The numbers of an update in the carrier. */
+typedef struct R(numbers) {
+#define FIELD(name) REAL name;
+    UPDATE_NUMBERS(FIELD)
+#undef FIELD
+} R(numbers);
+
+CPU_INLINE R(numbers) R(round)(const update_numbers *n)
 {
-    (void)unused, (void)unused2;
-    REAL *p = param, lr = (REAL)s->lr, decay = (REAL)s->decay;
-    const REAL *g = grad;
-    CPU_SIMD for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] + decay * p[i]);
+#define FIELD(name) (REAL) n->name,
+    return (R(numbers)){UPDATE_NUMBERS(FIELD)};
+#undef FIELD
 }
 
-CPU_CLONES static void R(momentum)(const settings *s, void *param, const void *grad, void *velocity, void *unused,
-                                   int64_t n)
-{
-    (void)unused;
-    REAL *p = param, *v = velocity, lr = (REAL)s->lr, decay = (REAL)s->decay, mu = (REAL)s->mu;
-    REAL own = s->nesterov ? 1 : 0, share = s->nesterov ? mu : 1; /* update = own * g + share * v */
-    const REAL *grads = grad;
-    CPU_SIMD for (int64_t i = 0; i < n; i++)
-    {
-        REAL g = grads[i] + decay * p[i];
-        v[i] = mu * v[i] + g;
-        p[i] -= lr * (own * g + share * v[i]);
+#define SQRT(x) R(m_sqrt)(x)
+#define UPDATE(op, n_states, rate, step, has_ratio, once, ...) \
+    CPU_CLONES static void R(op)(const update_numbers *numbers, double tensor_ratio, cpu_tile *states, \
+                                 const void *gradient, int64_t n) \
+    { \
+        const R(numbers) k = R(round)(numbers); \
+        const REAL ratio = (REAL)tensor_ratio; \
+        (void)ratio; \
+        REAL *ps = (REAL *)&states[0], *as = (REAL *)&states[1], *bs = (REAL *)&states[2], *cs = (REAL *)&states[3]; \
+        const REAL *gs = gradient; \
+        CPU_SIMD for (int64_t i = 0; i < n; i++) \
+        { \
+            REAL p = ps[i], a = n_states > 1 ? as[i] : 0, b = n_states > 2 ? bs[i] : 0, c = n_states > 3 ? cs[i] : 0; \
+            const REAL g = gs[i]; \
+            __VA_ARGS__ \
+            ps[i] = p; \
+            if (n_states > 1) as[i] = a; \
+            if (n_states > 2) bs[i] = b; \
+            if (n_states > 3) cs[i] = c; \
+        } \
     }
-}
-
-CPU_CLONES static void R(adamw)(const settings *s, void *param, const void *grad, void *first, void *second, int64_t n)
-{
-    REAL *p = param, *m = first, *v = second;
-    REAL l2 = (REAL)(s->decoupled ? 0 : s->decay), shrink = (REAL)(s->decoupled ? s->lr * s->decay : 0);
-    REAL b1 = (REAL)s->beta1, c1 = (REAL)(1 - s->beta1), b2 = (REAL)s->beta2, c2 = (REAL)(1 - s->beta2);
-    REAL size = (REAL)s->step_size, root = (REAL)s->root, eps = (REAL)s->eps;
-    const REAL *grads = grad;
-    CPU_SIMD for (int64_t i = 0; i < n; i++)
-    {
-        REAL g = grads[i] + l2 * p[i], kept = p[i] - shrink * p[i];
-        m[i] = b1 * m[i] + c1 * g;
-        v[i] = b2 * v[i] + c2 * g * g;
-        p[i] = kept - size * m[i] / (R(m_sqrt)(v[i]) / root + eps);
-    }
-}
+#include "ir/updates.def"
+#undef SQRT
 
 CPU_CLONES static int R(unscale)(const void *grad, REAL inverse, void *to, int64_t n)
 {

@@ -13,23 +13,12 @@ static int64_t select_units(const k_view *v) { return ((int64_t)k_bytes(v) + SEL
 
 /* ---- updates ---- */
 
-static double number_of(const ir_attr *attr, int slot) { return slot < 0 ? 0 : attr[slot].f; }
-
-static void read_attributes(const k_update_slots *at, const ir_attr *attr, update_table *t)
-{
-    t->decay = number_of(attr, at->weight_decay);
-    t->mu = (float)number_of(attr, at->mu);
-    t->beta1 = number_of(attr, at->beta1);
-    t->beta2 = number_of(attr, at->beta2);
-    t->eps = (float)number_of(attr, at->eps);
-    t->variant = at->variant >= 0 && attr[at->variant].i != 0;
-}
-
 static update_span span_of(const k_args *args, const k_update_slots *at, int first)
 {
     const k_view *low = k_extra_out(args, K_UPDATE_LOW);
     update_span s = {
         .grad = args->in[at->grad].data, .low = low ? low->data : NULL, .count = k_count(&args->in[0]), .first = first};
+    if (at->ratio >= 0) s.ratio = args->in[at->ratio].data;
     for (int i = 0; i < at->states; i++) {
         s.old[i] = args->in[i].data;
         s.made[i] = cuda_data(args->out, i, args->n_out);
@@ -45,15 +34,15 @@ static ampc_status update_all(const k_args *args, int n)
     update_table t = {.spans = n,
                       .grad_dtype = (int)args->in[at->grad].dtype,
                       .low_dtype = low ? (int)low->dtype : 0,
-                      .lr = args->in[at->lr].data,
                       .scale = scale ? scale->data : NULL,
                       .skip = cuda_data(args->in, at->skip, args->n_in),
                       .fault = cuda_of(args->ctx)->fault};
+    if (at->lr >= 0) t.lr = args->in[at->lr].data;
     if (at->step >= 0) {
         t.step = args->in[at->step].data;
         t.step_dtype = (int)args->in[at->step].dtype;
     }
-    read_attributes(at, args->attr, &t);
+    k_update_attributes(args->op, args->attr, t.attr);
     for (int i = 0; i < n; i++) {
         t.span[i] = span_of(&args[i], at, t.units);
         t.units += (int)units_of(&args[i].in[0]);
@@ -223,15 +212,13 @@ static ampc_status scaling_run(const k_args *args)
     return cuda_launch(args, state->kernel, 1, 32, 0, (void *[]){&a});
 }
 
-#define UPDATE(op) \
+#define UPDATE(op, ...) \
     const k_kernel cuda_##op = {.prepare = update_prepare, \
                                 .run = update_run, \
                                 .release = cuda_release, \
                                 .max_batch = UPDATE_SPANS, \
                                 .run_batch = update_all};
-UPDATE(sgd)
-UPDATE(momentum)
-UPDATE(adamw)
+#include "ir/updates.def"
 
 const k_kernel cuda_select = {.prepare = select_prepare,
                               .run = select_run,

@@ -2,11 +2,13 @@
  * kernel is a single pass over memory and works in place.
  *
  * A launch has a table of tensors, divided into units that blocks process in turn. Learning rate, step number, loss
- * scale and the skip flag are read on the device, so one captured launch serves all steps. Adam's bias corrections are
- * computed in f64, once per block. Updates and selects write nothing after an earlier fault in the step, because their
- * results may be storage. */
-#include "kernels/cuda/optimizer.h"
+ * scale and the skip flag are read on the device, so one captured launch serves all steps. The formulas are in
+ * ir/updates.def; what is the same for all elements is computed in f64, once per block. Updates and selects write
+ * nothing after an earlier fault in the step, because their results may be storage. */
 #include "kernels/cuda/tile.cuh"
+
+#define UPDATE_FN static K_FORMULA
+#include "kernels/cuda/optimizer.h"
 
 #ifndef CUDASIM_H
 /* Sets a byte that other threads may also be setting. */
@@ -46,7 +48,7 @@ static __device__ __forceinline__ float unscaled(float gradient, float inverse) 
 
 /* ---- updates ---- */
 
-/* Updates the states of each element by `formula(states, gradient)`; copies them if the step is skipped. */
+/* Updates the states of each element by `formula(states, gradient, ratio)`; copies them if the step is skipped. */
 template <int states, typename F>
 static __device__ __forceinline__ void update_tensors(const update_table &table, F formula)
 {
@@ -59,12 +61,13 @@ static __device__ __forceinline__ void update_tensors(const update_table &table,
         for (int s = 0; s < states; s++) load_typed(u.old[s] + first, n, v[s]);
         if (moving) {
             tile_load(u.grad, table.grad_dtype, first, n, g);
+            const float ratio = u.ratio ? *u.ratio : 1;
 #pragma unroll
             for (int i = 0; i < TILE; i++) {
                 float one[states];
 #pragma unroll
                 for (int s = 0; s < states; s++) one[s] = v[s][i];
-                formula(one, unscaled(g[i], inverse));
+                formula(one, unscaled(g[i], inverse), ratio);
 #pragma unroll
                 for (int s = 0; s < states; s++) v[s][i] = one[s];
             }
@@ -76,45 +79,48 @@ static __device__ __forceinline__ void update_tensors(const update_table &table,
     });
 }
 
-extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) sgd(const __grid_constant__ update_table u)
-{
-    const float lr = *u.lr, decay = (float)u.decay;
-    update_tensors<1>(u, [=](float(&s)[1], float g) { s[0] -= lr * (g + decay * s[0]); });
-}
-AMPC_KERNEL(sgd)
+/* The numbers of an update, rounded to f32. */
+struct numbers {
+#define FIELD(name) float name;
+    UPDATE_NUMBERS(FIELD)
+#undef FIELD
+};
 
-extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) momentum(const __grid_constant__ update_table u)
+/* Computes the numbers in one thread; all threads of the block call it. */
+template <typename F>
+static __device__ __forceinline__ numbers numbers_of(const update_table &u, numbers *shared, F once)
 {
-    const float lr = *u.lr, decay = (float)u.decay, mu = u.mu;
-    const float direct = u.variant ? 1.0f : 0.0f, share = u.variant ? mu : 1.0f; /* update = direct g + share v */
-    update_tensors<2>(u, [=](float(&s)[2], float grad) {
-        const float g = grad + decay * s[0];
-        s[1] = mu * s[1] + g;
-        s[0] -= lr * (direct * g + share * s[1]);
-    });
-}
-AMPC_KERNEL(momentum)
-
-extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) adamw(const __grid_constant__ update_table u)
-{
-    __shared__ float corrected[2]; /* lr / (1 - beta1^t), sqrt(1 - beta2^t) */
     if (threadIdx.x == 0) {
-        const double t = (double)element_load<long long>(u.step, u.step_dtype, 0) + 1;
-        corrected[0] = (float)((double)*u.lr / (1 - pow(u.beta1, t)));
-        corrected[1] = (float)sqrt(1 - pow(u.beta2, t));
+        update_numbers n = {};
+        once(&n, u.attr, u.lr ? (double)*u.lr : 0,
+             u.step ? (double)element_load<long long>(u.step, u.step_dtype, 0) + 1 : 1);
+#define FIELD(name) shared->name = (float)n.name;
+        UPDATE_NUMBERS(FIELD)
+#undef FIELD
     }
     __syncthreads();
-    const float size = corrected[0], root = corrected[1], eps = u.eps;
-    const float l2 = u.variant ? 0.0f : (float)u.decay, shrink = u.variant ? (float)((double)*u.lr * u.decay) : 0.0f;
-    const float b1 = (float)u.beta1, c1 = (float)(1 - u.beta1), b2 = (float)u.beta2, c2 = (float)(1 - u.beta2);
-    update_tensors<3>(u, [=](float(&s)[3], float grad) {
-        const float g = grad + l2 * s[0], decayed = s[0] - shrink * s[0];
-        s[1] = b1 * s[1] + c1 * g;
-        s[2] = b2 * s[2] + c2 * g * g;
-        s[0] = decayed - size * s[1] / (sqrtf(s[2]) / root + eps);
-    });
+    return *shared;
 }
-AMPC_KERNEL(adamw)
+
+#define REAL float
+#define SQRT(x) sqrtf(x)
+#define UPDATE(op, n_states, rate, step_, ratio_, once, ...)                                                         \
+    extern "C" __global__ void __launch_bounds__(OPTIMIZER_BLOCK) op(const __grid_constant__ update_table u)         \
+    {                                                                                                                \
+        __shared__ numbers shared;                                                                                   \
+        const numbers k = numbers_of(u, &shared, update_once_##op);                                                  \
+        update_tensors<n_states>(u, [=](float(&s)[n_states], float g, float ratio) {                                 \
+            float none = 0;                                                                                          \
+            float &p = s[0], &a = n_states > 1 ? s[1 % n_states] : none, &b = n_states > 2 ? s[2 % n_states] : none, \
+                  &c = n_states > 3 ? s[3 % n_states] : none;                                                        \
+            (void)a, (void)b, (void)c, (void)ratio;                                                                  \
+            __VA_ARGS__                                                                                              \
+        });                                                                                                          \
+    }                                                                                                                \
+    AMPC_KERNEL(op)
+#include "ir/updates.def"
+#undef REAL
+#undef SQRT
 
 /* ---- the loss scaler ---- */
 

@@ -2,10 +2,11 @@
 #ifndef AMPC_CUDA_OPTIMIZER_H
 #define AMPC_CUDA_OPTIMIZER_H
 
+#include "ir/updates.h"
+
 enum {
     OPTIMIZER_BLOCK = 256,
     OPTIMIZER_UNIT = OPTIMIZER_BLOCK * 8, /* elements per block and iteration */
-    UPDATE_STATES = 3,                    /* maximum: the parameter and two optimizer slots */
     UPDATE_SPANS = 256,                   /* tensors per launch, passed as kernel argument */
     UNSCALE_SPANS = 512,
     SELECT_SPANS = 256,
@@ -16,12 +17,13 @@ enum {
     CHECK_UNIT = OPTIMIZER_BLOCK * CHECK_CHUNK * CHECK_CHUNKS /* bytes per block and iteration */
 };
 
-/* One tensor. States are the parameter, then velocity or m and v. Starts at unit `first` of the launch. */
+/* One tensor. States are the parameter, then its slots. Starts at unit `first` of the launch. */
 typedef struct update_span {
     const float *old[UPDATE_STATES];
     float *made[UPDATE_STATES]; /* NULL: not wanted; may equal `old` (in place) */
     const void *grad;
-    void *low; /* the parameter cast to low_dtype; NULL: not wanted */
+    const float *ratio; /* NULL: none */
+    void *low;          /* the parameter cast to low_dtype; NULL: not wanted */
     long long count;
     int first;
 } update_span;
@@ -30,13 +32,11 @@ typedef struct update_table {
     int spans, units;
     int grad_dtype, low_dtype; /* common to all tensors */
     const float *lr, *scale;   /* scale: loss scale of the gradients; NULL: 1 */
-    const void *step;          /* adamw: number of good steps so far */
+    const void *step;          /* number of good steps so far; NULL: none, as for lr */
     int step_dtype;
-    int variant;               /* momentum: nesterov; adamw: decoupled */
     const unsigned char *skip; /* NULL: never skip */
     const int *fault;
-    double decay, beta1, beta2;
-    float mu, eps;
+    double attr[UPDATE_ATTRS];
     update_span span[UPDATE_SPANS];
 } update_table;
 

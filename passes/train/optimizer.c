@@ -4,117 +4,9 @@
  * set it returns the old values, so skipping a step needs no control flow. Other states stored so far
  * (BatchNormalization statistics) and the count of good steps are updated through select %found_inf; the random counter
  * always advances. Masters are f32 at every level. */
-#include "ir/text.h"
-#include "passes/pass.h"
+#include "passes/train/optimizer_options.h"
 
-#include <math.h>
 #include <string.h>
-
-/* The optimizers and the names of their options on the command line. */
-typedef struct optimizer_kind {
-    const char *name;
-    ir_op op;
-    double lr;
-    int slots; /* f32 state tensors per parameter */
-    const char *slot[2];
-    bool has_step;         /* reads @step, for bias correction */
-    const char *option[6]; /* by attribute slot, a key of option_limits; NULL: not settable */
-    struct {
-        int attr;
-        double value;
-    } set[2]; /* attributes that the name implies; terminated by attr -1 */
-} optimizer_kind;
-
-/* clang-format off */
-static const optimizer_kind optimizer_kinds[] = {
-    {"sgd", IR_OP_sgd, 0.01, 0, {NULL}, false, {"weight_decay"}, {{-1, 0}}},
-    {"momentum", IR_OP_momentum, 0.01, 1, {"velocity"}, false, {"momentum", NULL, "weight_decay"}, {{-1, 0}}},
-    {"nesterov", IR_OP_momentum, 0.01, 1, {"velocity"}, false, {"momentum", NULL, "weight_decay"},
-     {{IR_ATTR(momentum, nesterov), 1}, {-1, 0}}},
-    {"adam", IR_OP_adamw, 1e-3, 2, {"m", "v"}, true, {"beta1", "beta2", "eps", "weight_decay", NULL},
-     {{IR_ATTR(adamw, weight_decay), 0}, {IR_ATTR(adamw, decoupled), 0}}},
-    {"adamw", IR_OP_adamw, 1e-3, 2, {"m", "v"}, true, {"beta1", "beta2", "eps", "weight_decay", NULL}, {{-1, 0}}},
-};
-/* clang-format on */
-
-typedef struct optimizer {
-    const optimizer_kind *kind;
-    double lr;
-    double attr[6]; /* by attribute slot of the op */
-} optimizer;
-
-static void set_defaults(optimizer *opt)
-{
-    const ir_op_info *info = ir_op_get(opt->kind->op);
-    opt->lr = opt->kind->lr;
-    for (int i = 0; i < info->n_attr; i++)
-        opt->attr[i] = info->attr[i].kind == IR_SLOT_DOUBLE ? info->attr[i].initial.f : (double)info->attr[i].initial.i;
-    for (int i = 0; i < 2 && opt->kind->set[i].attr >= 0; i++)
-        if (opt->kind->set[i].attr < info->n_attr) opt->attr[opt->kind->set[i].attr] = opt->kind->set[i].value;
-}
-
-static const optimizer_kind *find_kind(const char *name)
-{
-    for (size_t i = 0; i < sizeof optimizer_kinds / sizeof *optimizer_kinds; i++)
-        if (strcmp(optimizer_kinds[i].name, name) == 0) return &optimizer_kinds[i];
-    return NULL;
-}
-
-static const struct option_limit {
-    const char *key;
-    double low, high;
-} option_limits[] = {
-    {"lr", LIMITS_RATE},    {"momentum", LIMITS_MOMENTUM}, {"weight_decay", LIMITS_WEIGHT_DECAY},
-    {"beta1", LIMITS_BETA}, {"beta2", LIMITS_BETA},        {"eps", LIMITS_EPS},
-};
-
-static ampc_status check_limits(const char *key, double v, diag *d)
-{
-    for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++) {
-        const struct option_limit *l = &option_limits[i];
-        if (strcmp(l->key, key) == 0 && !is_within(v, l->low, l->high))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not within %g and %g", key, v, l->low,
-                              l->high);
-    }
-    return AMPC_OK;
-}
-
-static ampc_status set_option(optimizer *opt, const char *key, const char *text, diag *d)
-{
-    double v;
-    if (!text || !ir_float_parse(text, &v) || !isfinite(v))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' needs a number", key);
-    TRY(check_limits(key, v, d));
-    if (strcmp(key, "lr") == 0) {
-        opt->lr = v;
-        return AMPC_OK;
-    }
-    const ir_op_info *info = ir_op_get(opt->kind->op);
-    for (int i = 0; i < info->n_attr; i++)
-        if (opt->kind->option[i] && strcmp(opt->kind->option[i], key) == 0) {
-            opt->attr[i] = v;
-            return AMPC_OK;
-        }
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s has no option '%s'", opt->kind->name, key);
-}
-
-static ampc_status parse_optimizer(ir_module *m, const char *text, diag *d, optimizer *opt)
-{
-    const char *key, *value;
-    if (!text || !pass_next_option(&text, m->arena, &key, &value)) key = "sgd";
-    opt->kind = find_kind(key);
-    if (!opt->kind) {
-        static const char *const later[] = {"adagrad", "rmsprop", "lamb", "lars"};
-        for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-            if (strcmp(later[i], key) == 0)
-                return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "optimizer '%s' is not supported yet", key);
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "unknown optimizer '%s': expected sgd, momentum, nesterov, adam or adamw", key);
-    }
-    set_defaults(opt);
-    while (pass_next_option(&text, m->arena, &key, &value)) TRY(set_option(opt, key, value, d));
-    return AMPC_OK;
-}
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -122,36 +14,156 @@ typedef struct update {
     ir_graph *graph;
     ir_builder b;
     const optimizer *opt;
+    const compile_options *options;
     ir_value *lr, *step, *skip; /* skip is NULL if every step is accepted */
 } update;
 
-static bool update_parameter(update *u, ir_storage *param, ir_value *gradient)
+/* The learning rate of a parameter, in its type. */
+static ir_value *rate_of(update *u, const optimizer_group *group, ir_dtype type)
 {
-    ir_module *m = u->graph->module;
-    const optimizer_kind *kind = u->opt->kind;
-    ir_storage *state[3] = {param};
-    ir_dtype type = param->type.dtype; /* f32 or f64 */
-    ir_value *in[8];
-    int n = 0;
-    in[n++] = ir_graph_storage(u->graph, param);
-    for (int i = 0; i < kind->slots; i++) {
-        state[i + 1] = pass_slot(m, param, kind->slot[i]);
-        in[n++] = ir_graph_storage(u->graph, state[i + 1]);
+    ir_value *lr = u->lr;
+    if (group->lr_factor != 1) lr = ir_binary(&u->b, IR_OP_mul, lr, ir_scalar(&u->b, IR_f32, group->lr_factor));
+    return type == IR_f64 ? ir_cast(&u->b, lr, type) : lr;
+}
+
+static void set_attributes(const update *u, ir_node *n, const optimizer_group *group)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    for (int i = 0; i < info->n_attr; i++) {
+        const bool decay = strcmp(info->attr[i].name, "weight_decay") == 0;
+        if (info->attr[i].kind == IR_SLOT_DOUBLE) ir_set_float(n, i, decay ? group->weight_decay : u->opt->attr[i]);
+        else ir_set_int(n, i, (int64_t)u->opt->attr[i]);
     }
-    in[n++] = ir_cast(&u->b, gradient, type);
-    if (kind->has_step) in[n++] = u->step;
-    in[n++] = type == IR_f64 ? ir_cast(&u->b, u->lr, type) : u->lr;
-    in[n++] = u->skip;
-    ir_node *node = ir_new_array(&u->b, kind->op, n, in, 0);
-    for (int i = 0; node && i < ir_op_get(kind->op)->n_attr; i++) {
-        if (ir_op_get(kind->op)->attr[i].kind == IR_SLOT_DOUBLE) ir_set_float(node, i, u->opt->attr[i]);
-        else ir_set_int(node, i, (int64_t)u->opt->attr[i]);
+}
+
+static double weight_decay_of(const optimizer *opt)
+{
+    const ir_op_info *info = ir_op_get(opt->op);
+    for (int i = 0; i < info->n_attr; i++)
+        if (strcmp(info->attr[i].name, "weight_decay") == 0) return opt->attr[i];
+    return 0;
+}
+
+static void store_new(update *u, ir_storage *s, ir_value *v)
+{
+    ir_value_rename(v, arena_printf(u->graph->module->arena, "%s.new", s->name));
+    ir_store(&u->b, s, v);
+}
+
+/* The moving average of a parameter. It starts at the parameter's initial value, and the evaluating graphs read it. */
+static ir_storage *average_of(ir_module *m, ir_storage *param)
+{
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (s->kind == IR_STATE && s->role == IR_STATE_average && s->of == param) return s;
     }
-    if (!ir_done_all(&u->b, node)) return false;
-    for (int i = 0; i <= kind->slots; i++) {
-        ir_value_rename(node->out[i], arena_printf(m->arena, "%s.new", state[i]->name));
-        ir_store(&u->b, state[i], node->out[i]);
+    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "ema.%s", param->name), &param->type);
+    s->role = IR_STATE_average;
+    s->of = param;
+    s->data = param->data;
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        ir_graph *g = m->graphs.items[i];
+        if (g->role == IR_GRAPH_infer || g->role == IR_GRAPH_eval)
+            ir_value_replace(ir_graph_storage(g, param), ir_graph_storage(g, s));
     }
+    return s;
+}
+
+static void average_parameter(update *u, ir_storage *param, ir_value *fresh)
+{
+    ir_storage *s = average_of(u->graph->module, param);
+    ir_node *node = ir_new(&u->b, IR_OP_average, 3, ir_graph_storage(u->graph, s), fresh, u->skip);
+    if (node) ir_set_float(node, IR_ATTR(average, decay), u->options->ema);
+    ir_value *average = ir_done(&u->b, node);
+    if (average) store_new(u, s, average);
+}
+
+/* What the ops of one parameter read. */
+typedef struct operands {
+    ir_storage *state[OPTIMIZER_STATES]; /* the parameter, then its slots */
+    ir_value *gradient, *parts, *ratio;
+    ir_value *fresh; /* the new parameter */
+    optimizer_group group;
+} operands;
+
+static ir_value *operand(update *u, const operands *x, ir_op op, int i)
+{
+    if (i < ir_op_get(op)->n_out) return ir_graph_storage(u->graph, x->state[i]);
+    if (i == ir_op_get(op)->n_out) return x->gradient;
+    if (i == ir_op_find_in(op, "ratio")) return x->ratio;
+    if (i == ir_op_find_in(op, ir_state_words[IR_STATE_step])) return u->step;
+    if (i == ir_op_find_in(op, ir_state_words[IR_STATE_lr])) return rate_of(u, &x->group, x->state[0]->type.dtype);
+    return u->skip;
+}
+
+/* Operands and results of an optimizer begin with the parameter and its slots; the gradient follows. */
+static ir_node *apply_op(update *u, ir_op op, const operands *x)
+{
+    const ir_op_info *info = ir_op_get(op);
+    ir_value *in[OPTIMIZER_STATES + 5];
+    for (int i = 0; i < info->n_in; i++) in[i] = operand(u, x, op, i);
+    ir_node *node = ir_new_array(&u->b, op, info->n_in, in, 0);
+    if (node && op == u->opt->op) set_attributes(u, node, &x->group);
+    return ir_done_all(&u->b, node) ? node : NULL;
+}
+
+/* The ratios of the norms of the parameters and of their gradients, or what replaces those. Equal ops follow each
+ * other, here and below, so that a device can run them in one launch. */
+static bool make_ratios(update *u, operands *all, int n)
+{
+    for (operands *x = all; x < all + n; x++)
+        x->parts = ir_done(&u->b,
+                           ir_new(&u->b, IR_OP_norm_parts, 2, ir_graph_storage(u->graph, x->state[0]), x->gradient));
+    for (operands *x = all; x < all + n; x++) {
+        ir_node *node = x->parts ? ir_new(&u->b, IR_OP_trust_ratio, 1, x->parts) : NULL;
+        if (!node) return false;
+        ir_set_float(node, IR_ATTR(trust_ratio, coefficient), u->opt->trust[IR_ATTR(trust_ratio, coefficient)]);
+        ir_set_float(node, IR_ATTR(trust_ratio, eps), u->opt->trust[IR_ATTR(trust_ratio, eps)]);
+        if (u->opt->finish == IR_OP_COUNT)
+            ir_set_float(node, IR_ATTR(trust_ratio, weight_decay), x->group.weight_decay);
+        x->ratio = ir_done(&u->b, node);
+    }
+    return true;
+}
+
+static operands begin_update(update *u, ir_storage *param, ir_value *gradient)
+{
+    const ir_op_info *info = ir_op_get(u->opt->op);
+    arena *a = u->graph->module->arena;
+    operands x = {.state = {param}, .group = optimizer_group_of(param, u->options, weight_decay_of(u->opt), a)};
+    for (int i = 1; i < info->n_out; i++) x.state[i] = pass_slot(u->graph->module, param, info->in[i].name);
+    x.gradient = ir_cast(&u->b, gradient, param->type.dtype); /* f32 or f64 */
+    return x;
+}
+
+/* Applies the optimizer's op. Result 0 becomes the parameter, or the gradient of the op that finishes the update. */
+static bool apply_optimizer(update *u, operands *x)
+{
+    ir_node *node = apply_op(u, u->opt->op, x);
+    if (!node) return false;
+    if (u->opt->finish == IR_OP_COUNT) store_new(u, x->state[0], x->fresh = node->out[0]);
+    else x->gradient = node->out[0];
+    for (int i = 1; i < node->n_out; i++) store_new(u, x->state[i], node->out[i]);
+    return true;
+}
+
+static bool finish_update(update *u, operands *x)
+{
+    ir_node *node = apply_op(u, u->opt->finish, x);
+    if (node) store_new(u, x->state[0], x->fresh = node->out[0]);
+    return node != NULL;
+}
+
+static bool update_parameters(update *u, operands *all, int n)
+{
+    const bool finishes = u->opt->finish != IR_OP_COUNT;
+    if (ir_op_find_in(u->opt->op, "ratio") >= 0 && !make_ratios(u, all, n)) return false;
+    for (int i = 0; i < n; i++)
+        if (!apply_optimizer(u, &all[i])) return false;
+    if (finishes && !make_ratios(u, all, n)) return false;
+    for (int i = 0; finishes && i < n; i++)
+        if (!finish_update(u, &all[i])) return false;
+    for (int i = 0; u->options->ema > 0 && i < n; i++) average_parameter(u, all[i].state[0], all[i].fresh);
     return true;
 }
 
@@ -202,23 +214,24 @@ static int remove_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***pa
     return (int)values.count;
 }
 
-static ampc_status update_graph(ir_graph *g, const optimizer *opt, ir_storage *step, ir_storage *lr, diag *d)
+static ampc_status update_graph(ir_graph *g, const optimizer *opt, ir_storage *step, ir_storage *lr, compile *c)
 {
     ir_value **gradients;
     ir_storage **params;
     int n = remove_gradients(g, &gradients, &params);
     const ir_node *flag = ir_output_by_role(g, IR_OUTPUT_found_inf);
-    update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, d), .opt = opt};
+    update u = {.graph = g, .b = pass_builder(g, IR_UPDATE, c->diag), .opt = opt, .options = c->options};
     u.lr = ir_graph_storage(g, lr);
     u.step = ir_graph_storage(g, step);
     u.skip = flag ? ir_in(flag, 0) : NULL;
     guard_stores(&u);
     if (n && !ir_output_by_role(g, IR_OUTPUT_grad_norm))
         ir_output_as(&u.b, IR_OUTPUT_grad_norm, NULL, pass_gradient_norm(&u.b, gradients, n));
-    for (int i = 0; i < n; i++)
-        if (!update_parameter(&u, params[i], gradients[i])) return diag_status(d);
+    operands *all = arena_array(g->module->arena, (size_t)n, sizeof *all);
+    for (int i = 0; i < n; i++) all[i] = begin_update(&u, params[i], gradients[i]);
+    if (!update_parameters(&u, all, n)) return diag_status(c->diag);
     advance_counters(&u, step);
-    return diag_status(d);
+    return diag_status(c->diag);
 }
 
 ampc_status pass_optimizer(ir_module *m, compile *c)
@@ -226,11 +239,11 @@ ampc_status pass_optimizer(ir_module *m, compile *c)
     static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_apply};
     optimizer opt = {0};
     if (!ir_graph_by_role(m, IR_GRAPH_train_step)) return AMPC_OK;
-    TRY(parse_optimizer(m, c->options->optimizer, c->diag, &opt));
+    TRY(optimizer_parse(c->options, m->arena, c->diag, &opt));
     ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         ir_graph *g = ir_graph_by_role(m, roles[i]);
-        if (g) TRY(update_graph(g, &opt, step, lr, c->diag));
+        if (g) TRY(update_graph(g, &opt, step, lr, c));
     }
     return diag_status(c->diag);
 }

@@ -8,6 +8,7 @@
  * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep their values from the file. --seed
  * is the key of these draws and of those of Dropout. */
 #include "passes/train/params.h"
+#include "passes/train/optimizer_options.h"
 
 #include "ir/philox.h"
 
@@ -70,9 +71,12 @@ static void select_trained(ir_module *m, const compile_options *o, diag *d)
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         if (s->kind != IR_PARAM) continue;
-        bool train = pass_match(&o->train, s->name), freeze = pass_match(&o->freeze, s->name);
+        bool train = pass_match(&o->train, s->name);
+        bool in_group = optimizer_group_of(s, o, 0, m->arena).frozen;
+        bool freeze = pass_match(&o->freeze, s->name) || in_group;
         if (train && freeze && !s->held)
-            diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by --freeze", s->name);
+            diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by %s", s->name,
+                       in_group ? "a --group that freezes it" : "--freeze");
         if (freeze || (o->train.count && !train)) s->frozen = true;
         else if (train) s->frozen = false;
     }
@@ -167,6 +171,7 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);
     check_trainable(m, o, d);
+    TRY(optimizer_check_groups(m, o, d));
     if (training || pass_explains_params(o)) {
         params_mark_masks(m, c, scratch);
         release_named(m, o);

@@ -123,7 +123,7 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     /* training; without loss and loss_output, the model's own loss is used; if it has none, only "infer" is created */
     const char *loss;           /* KIND[,KEY=VALUE..][:OUTPUT[,LABEL]][+..], such as "ce"; see docs/training.md */
     const char *loss_output;    /* name of a scalar of the model that is the loss */
-    const char *optimizer;      /* "sgd" (default), "momentum", "nesterov", "adam", "adamw", plus ,key=value.. */
+    const char *optimizer;      /* "sgd" (default), "adamw", .., plus ,key=value..; see docs/optimizers.md */
     const char *train, *freeze; /* globs over parameter names, separated by commas; see docs/training.md */
     const char *loss_scale;     /* "dynamic" (default for fp16), "static", "off" */
     double init_loss_scaling, incr_ratio, decr_ratio, min_loss_scaling;
@@ -143,6 +143,11 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     const char *loss_scale_preset; /* "torch", "paddle-1.8", "paddle-2", "paddle-3"; the default is the profile's */
     double max_loss_scaling;
     int64_t hysteresis;
+    /* optimizer */
+    const char *const *groups; /* n_groups parameter groups "GLOB,key=value..": lr_factor, weight_decay, freeze */
+    size_t n_groups;
+    int no_decay; /* nonzero: no weight decay on normalization parameters and biases */
+    double ema;   /* decay of the moving averages that infer, eval and exports use; 0: none */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

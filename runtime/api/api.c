@@ -186,6 +186,7 @@ static const api_range compile_ranges[] = {
     API_RANGE(ampc_compile_options, min_loss_scaling, LIMITS_LOSS_SCALE),
     API_RANGE(ampc_compile_options, max_loss_scaling, LIMITS_LOSS_SCALE),
     API_RANGE(ampc_compile_options, hysteresis, LIMITS_EVERY_N),
+    API_RANGE(ampc_compile_options, ema, LIMITS_BETA),
     API_RANGE(ampc_compile_options, incr_ratio, LIMITS_INCR_RATIO),
     API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
     API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
@@ -202,6 +203,14 @@ static ampc_status choose(const char *what, const char *word, const pass_word *t
     *out = absent;
     if (!word || pass_find_word(table, word, out)) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown %s '%s'", what, word);
+}
+
+static void set_optimizer(const ampc_compile_options *o, compile_options *p)
+{
+    p->optimizer = o->optimizer;
+    p->groups = (pass_strings){o->groups, (int)o->n_groups};
+    p->no_decay = o->no_decay != 0;
+    p->ema = o->ema;
 }
 
 static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d, compile_options *p)
@@ -237,7 +246,7 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     p->fuse = !o->no_fuse;
     p->loss = o->loss;
     p->loss_output = o->loss_output;
-    p->optimizer = o->optimizer;
+    set_optimizer(o, p);
     p->init_scale = o->init_loss_scaling;
     p->incr_ratio = o->incr_ratio;
     p->decr_ratio = o->decr_ratio;
@@ -298,6 +307,7 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
     TRY(api_enter_module(module, &d));
     TRY(api_options(options, &o, sizeof o, d));
     NEED_ITEMS(o.lists, o.n_lists);
+    NEED_ITEMS(o.groups, o.n_groups);
     TRY(api_ranges(d, &o, compile_ranges));
     if (module->stage != API_IMPORTED)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,

@@ -43,15 +43,27 @@ static ampc_status commit(export_files *f)
 
 /* ---- the weights ---- */
 
+/* What is exported under the name of a parameter or buffer: its moving average, if there is one. */
+static int find_exported(const ir_module *m, int storage)
+{
+    for (size_t i = 0; i < m->storage.count; i++) {
+        const ir_storage *s = m->storage.items[i];
+        if (s->kind == IR_STATE && s->role == IR_STATE_average && s->of->id == m->storage.items[storage]->id)
+            return (int)i;
+    }
+    return storage;
+}
+
 /* Fills out[rt_session_storage_count(s)] with the parameters and buffers of the model. */
 static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx_trained *out, int *n)
 {
     *n = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         rt_tensor t;
-        if (!rt_checkpoint_is_weight(m->storage.items[i])) continue;
-        TRY(rt_session_read(s, (int)i, d, &t));
-        out[(*n)++] = (onnx_trained){t.name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
+        const ir_storage *storage = m->storage.items[i];
+        if (!rt_checkpoint_is_weight(storage) || storage->of) continue;
+        TRY(rt_session_read(s, find_exported(m, (int)i), d, &t));
+        out[(*n)++] = (onnx_trained){storage->name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
     }
     return AMPC_OK;
 }

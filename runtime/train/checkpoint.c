@@ -31,7 +31,7 @@ char *rt_checkpoint_key(const ir_storage *s)
 
 bool rt_checkpoint_is_weight(const ir_storage *s)
 {
-    return s->kind == IR_PARAM || (s->kind == IR_STATE && s->role == IR_STATE_buffer);
+    return s->kind == IR_PARAM || (s->kind == IR_STATE && (s->role == IR_STATE_buffer || s->role == IR_STATE_average));
 }
 
 /* ---- writing ---- */

@@ -33,7 +33,7 @@ static bool is_scaler(ir_state_role role)
 
 static bool is_optimizer(ir_state_role role)
 {
-    return role == IR_STATE_slot || role == IR_STATE_step || role == IR_STATE_lr;
+    return role == IR_STATE_slot || role == IR_STATE_average || role == IR_STATE_step || role == IR_STATE_lr;
 }
 
 static bool has_key_of(const char *name, bool (*belongs)(ir_state_role))
@@ -53,18 +53,38 @@ static bool matches_any(const rt_checkpoint_how *how, const char *name)
     return false;
 }
 
+static bool is_average(const ir_storage *s) { return s->kind == IR_STATE && s->role == IR_STATE_average; }
+
+/* Globs over names of parameters match their moving averages too. */
+static bool is_reinitialized(const loading *l, const ir_storage *s)
+{
+    return matches_any(l->how, is_average(s) ? s->of->name : s->name);
+}
+
+/* Whether the file has the storage's own tensor; true if memory is exhausted, which is found again by loading it. */
+static bool has_own(const rt_checkpoint_file *f, const ir_storage *s)
+{
+    char *key = rt_checkpoint_key(s);
+    const bool has = !key || rt_safetensors_find(f->file, key);
+    free(key);
+    return has;
+}
+
 typedef enum fate {
     LOADED,
-    KEPT, /* as the session has it */
-    RESET /* to the initial value of the module */
+    KEPT,   /* as the session has it */
+    RESET,  /* to the initial value of the module */
+    STARTED /* a moving average, at the loaded value of its parameter */
 } fate;
 
 static fate fate_of(const loading *l, const ir_storage *s)
 {
     const bool is_state = s->kind == IR_STATE;
     if (s->kind == IR_CONST) return KEPT;
-    if (l->how->part == RT_CHECKPOINT_WEIGHTS)
-        return rt_checkpoint_is_weight(s) && !matches_any(l->how, s->name) ? LOADED : KEPT;
+    const bool weights = l->how->part == RT_CHECKPOINT_WEIGHTS;
+    if (weights && (!rt_checkpoint_is_weight(s) || is_reinitialized(l, s))) return KEPT;
+    if (is_average(s) && (l->file->foreign || l->how->reset_optimizer || !has_own(l->file, s))) return STARTED;
+    if (weights) return LOADED;
     if (is_state && is_optimizer(s->role) && l->how->reset_optimizer) return RESET;
     if (is_state && is_scaler(s->role) && l->crosses && !l->loads_scaler) return RESET;
     return LOADED;
@@ -164,7 +184,7 @@ static ampc_status check_globs(const loading *l)
         bool found = false;
         for (size_t k = 0; k < l->module->storage.count && !found; k++) {
             const ir_storage *s = l->module->storage.items[k];
-            found = rt_checkpoint_is_weight(s) && fnmatch(l->how->reinit[i], s->name, 0) == 0;
+            found = rt_checkpoint_is_weight(s) && !is_average(s) && fnmatch(l->how->reinit[i], s->name, 0) == 0;
         }
         if (!found)
             return diag_error(l->d, AMPC_USAGE, DIAG_NOWHERE, "--reinit: no parameter or buffer matches '%s'",
@@ -424,12 +444,24 @@ static ampc_status reset_storage(const loading *l, const ir_storage *s)
     return rt_session_write(l->session, (int)s->id, bytes, l->d);
 }
 
+static ampc_status start_average(const loading *l, const ir_storage *s)
+{
+    const rt_checkpoint_file *f = l->file;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->target[i] == (int)s->of->id) return rt_session_write(l->session, (int)s->id, f->bytes[i], l->d);
+    return AMPC_OK;
+}
+
 /* States that are reset are of the optimizer or scaler: they start at zero or have their value in the module. */
 static ampc_status copy_all(const loading *l)
 {
     const rt_checkpoint_file *f = l->file;
-    for (size_t i = 0; i < l->module->storage.count; i++)
-        if (fate_of(l, l->module->storage.items[i]) == RESET) TRY(reset_storage(l, l->module->storage.items[i]));
+    for (size_t i = 0; i < l->module->storage.count; i++) {
+        const ir_storage *s = l->module->storage.items[i];
+        const fate to = fate_of(l, s);
+        if (to == RESET) TRY(reset_storage(l, s));
+        if (to == STARTED) TRY(start_average(l, s));
+    }
     for (size_t i = 0; i < f->count; i++)
         if (f->target[i] != RT_CHECKPOINT_NOWHERE) TRY(rt_session_write(l->session, f->target[i], f->bytes[i], l->d));
     return AMPC_OK;

@@ -47,9 +47,17 @@ static int64_t size_of(int i)
     return sizes[i % 8];
 }
 
+static const k_update_slots *slots_of(const char *op)
+{
+    ir_op code = IR_OP_COUNT;
+    assert_true(ir_op_find(op, &code));
+    return k_update_slots_of(code);
+}
+
 static const char *states_of(const char *op)
 {
-    return strcmp(op, "sgd") == 0 ? "w" : strcmp(op, "momentum") == 0 ? "wm" : "wmv";
+    static const char *const names[] = {"", "w", "wm", "wmv", "wvmu"};
+    return names[slots_of(op)->states];
 }
 
 static void declare(writer *w, const char *op)
@@ -69,7 +77,7 @@ static void update(writer *w, const char *op, int i, const char *gradient, const
     for (const char *s = states; *s; s++, between = ", ") fprintf(w->file, "%s%%%c%dn", between, *s, i);
     fprintf(w->file, " = %s ", op);
     for (const char *s = states; *s; s++) fprintf(w->file, "@%c%d, ", *s, i);
-    fprintf(w->file, "%s%s, @lr, @skip%s : ", gradient, strcmp(op, "adamw") == 0 ? ", @step" : "", attributes);
+    fprintf(w->file, "%s%s, @lr, @skip%s : ", gradient, slots_of(op)->step < 0 ? "" : ", @step", attributes);
     for (const char *s = states; *s; s++)
         fprintf(w->file, "%sf32[%lld]", s == states ? "" : ", ", (long long)size_of(i));
     fputc('\n', w->file);
@@ -105,7 +113,7 @@ static void fill(rt_session *s, diag *d)
         rt_session_storage_at(s, i, &t, &kind);
         if (t.rank == 0) continue;
         for (int64_t k = 0; k < t.dims[0]; k++)
-            values[k] = philox_unit(philox_word(5, (uint64_t)i, (uint64_t)k)) - (t.name[0] == 'v' ? 0 : 0.5f);
+            values[k] = philox_unit(philox_word(5, (uint64_t)i, (uint64_t)k)) - (strchr("vm", t.name[0]) ? 0 : 0.5f);
         assert_int_equal(rt_session_write(s, i, values, d), AMPC_OK);
     }
 }
@@ -168,22 +176,12 @@ static void check(const char *op)
     close_both(&f);
 }
 
-static void test_sgd(void **state)
+static void test_optimizers(void **state)
 {
     (void)state;
-    check("sgd");
-}
-
-static void test_momentum(void **state)
-{
-    (void)state;
-    check("momentum");
-}
-
-static void test_adamw(void **state)
-{
-    (void)state;
-    check("adamw");
+    for (ir_op op = 0; op < IR_OP_COUNT; op++)
+        if (ir_op_has(op, IR_UPDATES) && k_update_slots_of(op)->lr >= 0 && k_update_slots_of(op)->ratio < 0)
+            check(ir_op_get(op)->name);
 }
 
 /* ---- more gradients than fit into a table ---- */
@@ -490,9 +488,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sgd),     cmocka_unit_test(test_momentum), cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_unscale), cmocka_unit_test(test_low),      cmocka_unit_test(test_cached),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_unscale), cmocka_unit_test(test_low),
+        cmocka_unit_test(test_cached),     cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,10 @@ static compile_options draw_options(choices *c)
                                              "momentum,lr=0.1",
                                              "nesterov,lr=0.1",
                                              "adamw,lr=0.01",
-                                             "adam,lr=0.01"};
+                                             "adam,lr=0.01",
+                                             "rmsprop,centered=1",
+                                             "nadam",
+                                             "lion"};
     static const char *const profiles[] = {NULL, "paddle-3", "paddle-2.4", "paddle-1.8", "empty", "ampc"};
     static const pass_level levels[] = {PASS_O0, PASS_O1, PASS_O2, PASS_OD};
     compile_options o = compile_options_default();

@@ -125,99 +125,286 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
     }
 }
 
-/* ---- optimizers: bit 0 of a variant is nesterov or decoupled, then weight decay, skip present, skip set. In low types
- * the gradient belongs to a scaled loss, and there is a low-precision copy of the parameter (kernels/update.h) ---- */
+/* ---- optimizers: bit 0 of a variant sets flags, and numbers that are usually 0, then weight decay, skip present, skip
+ * set. In low types the gradient belongs to a scaled loss, and there is a low-precision copy of the parameter
+ * (kernels/update.h) ---- */
 
-static bool skipped(const ops_case *c, int skip) { return k_present(&c->in[skip]) && c->x[skip][0] != 0; }
+/* One element: the old states, which the function replaces by the new ones, the gradient, the rate, the step
+ * and the ratio. */
+typedef struct element {
+    const ir_attr *a;
+    double s[4], g, lr, t, ratio;
+} element;
 
-static double gradient(const ops_case *c, int grad, int64_t i)
+#define NUMBER(op, name) e->a[IR_ATTR(op, name)].f
+#define FLAG(op, name) e->a[IR_ATTR(op, name)].i
+
+static void sgd_element(element *e) { e->s[0] -= e->lr * (e->g + NUMBER(sgd, weight_decay) * e->s[0]); }
+
+static void momentum_element(element *e)
 {
-    int scale = ir_op_get(c->op)->n_in + K_UPDATE_SCALE;
-    return c->x[grad][i] / (scale < c->n_in ? c->x[scale][0] : 1);
+    double g = e->g + NUMBER(momentum, weight_decay) * e->s[0], mu = NUMBER(momentum, mu);
+    e->s[1] = mu * e->s[1] + g;
+    e->s[0] -= e->lr * (FLAG(momentum, nesterov) ? g + mu * e->s[1] : e->s[1]);
 }
 
-static void sgd_reference(ops_case *c)
+/* Returns the gradient with L2 regularisation; shrinks the parameter if that is decoupled. */
+static double decayed(element *e, double decay, bool decoupled)
 {
-    double decay = c->attr[0].f, lr = c->x[IR_IN(sgd, lr)][0];
-    bool skip = skipped(c, IR_IN(sgd, skip));
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = gradient(c, 1, i) + decay * p;
-        c->expected[0][i] = skip ? p : p - lr * g;
-    }
+    double p = e->s[0];
+    if (decoupled) e->s[0] = p - e->lr * decay * p;
+    return decoupled ? e->g : e->g + decay * p;
 }
 
-static void momentum_reference(ops_case *c)
+static void adam_moments(element *e, double g, double b1, double b2)
 {
-    double decay = c->attr[IR_ATTR(momentum, weight_decay)].f, mu = c->attr[IR_ATTR(momentum, mu)].f;
-    double lr = c->x[IR_IN(momentum, lr)][0];
-    bool skip = skipped(c, IR_IN(momentum, skip)), nesterov = c->attr[IR_ATTR(momentum, nesterov)].i;
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = gradient(c, 2, i) + decay * p, v = mu * c->x[1][i] + g;
-        c->expected[0][i] = skip ? p : p - lr * (nesterov ? g + mu * v : v);
-        c->expected[1][i] = skip ? c->x[1][i] : v;
-    }
+    e->s[1] = b1 * e->s[1] + (1 - b1) * g;
+    e->s[2] = b2 * e->s[2] + (1 - b2) * g * g;
 }
 
-static void adamw_reference(ops_case *c)
+static void adamw_element(element *e)
 {
-    const ir_attr *a = c->attr;
-    double decay = a[IR_ATTR(adamw, weight_decay)].f, b1 = a[IR_ATTR(adamw, beta1)].f, b2 = a[IR_ATTR(adamw, beta2)].f;
-    double eps = a[IR_ATTR(adamw, eps)].f, lr = c->x[IR_IN(adamw, lr)][0], t = c->x[IR_IN(adamw, step)][0] + 1;
-    bool skip = skipped(c, IR_IN(adamw, skip)), decoupled = a[IR_ATTR(adamw, decoupled)].i;
-    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        double p = c->x[0][i], g = gradient(c, 3, i) + (decoupled ? 0 : decay * p);
-        double m = b1 * c->x[1][i] + (1 - b1) * g, v = b2 * c->x[2][i] + (1 - b2) * g * g;
-        double kept = decoupled ? p - lr * decay * p : p;
-        double step = lr * (m / (1 - pow(b1, t))) / (sqrt(v / (1 - pow(b2, t))) + eps);
-        c->expected[0][i] = skip ? p : kept - step;
-        c->expected[1][i] = skip ? c->x[1][i] : m;
-        c->expected[2][i] = skip ? c->x[2][i] : v;
-    }
+    double b1 = NUMBER(adamw, beta1), b2 = NUMBER(adamw, beta2);
+    adam_moments(e, decayed(e, NUMBER(adamw, weight_decay), FLAG(adamw, decoupled)), b1, b2);
+    e->s[0] -= e->lr * (e->s[1] / (1 - pow(b1, e->t))) / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(adamw, eps));
+}
+
+static void adagrad_element(element *e)
+{
+    double g = decayed(e, NUMBER(adagrad, weight_decay), false);
+    e->s[1] += g * g;
+    e->s[0] -= e->lr / (1 + (e->t - 1) * NUMBER(adagrad, lr_decay)) * g /
+               (sqrt(NUMBER(adagrad, initial) + e->s[1]) + NUMBER(adagrad, eps));
+}
+
+static void adadelta_element(element *e)
+{
+    double g = decayed(e, NUMBER(adadelta, weight_decay), false), rho = NUMBER(adadelta, rho);
+    double eps = NUMBER(adadelta, eps);
+    e->s[1] = rho * e->s[1] + (1 - rho) * g * g;
+    double delta = sqrt((e->s[2] + eps) / (e->s[1] + eps)) * g;
+    e->s[2] = rho * e->s[2] + (1 - rho) * delta * delta;
+    e->s[0] -= e->lr * delta;
+}
+
+static void rmsprop_element(element *e)
+{
+    double g = decayed(e, NUMBER(rmsprop, weight_decay), false), alpha = NUMBER(rmsprop, alpha);
+    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
+    e->s[0] -= e->lr * g / (sqrt(e->s[1]) + NUMBER(rmsprop, eps));
+}
+
+static void rmsprop_momentum_element(element *e)
+{
+    double g = decayed(e, NUMBER(rmsprop_momentum, weight_decay), false), alpha = NUMBER(rmsprop_momentum, alpha);
+    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
+    e->s[2] = NUMBER(rmsprop_momentum, mu) * e->s[2] + g / (sqrt(e->s[1]) + NUMBER(rmsprop_momentum, eps));
+    e->s[0] -= e->lr * e->s[2];
+}
+
+static void rmsprop_centered_element(element *e)
+{
+    double g = decayed(e, NUMBER(rmsprop_centered, weight_decay), false), alpha = NUMBER(rmsprop_centered, alpha);
+    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
+    e->s[3] = alpha * e->s[3] + (1 - alpha) * g;
+    double variance = e->s[1] - (FLAG(rmsprop_centered, centered) ? e->s[3] * e->s[3] : 0);
+    e->s[2] = NUMBER(rmsprop_centered, mu) * e->s[2] + g / (sqrt(fmax(variance, 0)) + NUMBER(rmsprop_centered, eps));
+    e->s[0] -= e->lr * e->s[2];
+}
+
+static void adamax_element(element *e)
+{
+    double g = decayed(e, NUMBER(adamax, weight_decay), false), b1 = NUMBER(adamax, beta1);
+    e->s[1] = b1 * e->s[1] + (1 - b1) * g;
+    e->s[2] = fmax(NUMBER(adamax, beta2) * e->s[2], fabs(g) + NUMBER(adamax, eps));
+    e->s[0] -= e->lr / (1 - pow(b1, e->t)) * e->s[1] / e->s[2];
+}
+
+static double nadam_mu(const element *e, double t)
+{
+    return NUMBER(nadam, beta1) * (1 - 0.5 * pow(0.96, t * NUMBER(nadam, momentum_decay)));
+}
+
+static void nadam_element(element *e)
+{
+    double b1 = NUMBER(nadam, beta1), b2 = NUMBER(nadam, beta2), product = 1;
+    double g = decayed(e, NUMBER(nadam, weight_decay), FLAG(nadam, decoupled));
+    for (int i = 1; i <= e->t; i++) product *= nadam_mu(e, i);
+    adam_moments(e, g, b1, b2);
+    double m = nadam_mu(e, e->t + 1) * e->s[1] / (1 - product * nadam_mu(e, e->t + 1)) +
+               (1 - nadam_mu(e, e->t)) * g / (1 - product);
+    e->s[0] -= e->lr * m / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(nadam, eps));
+}
+
+static void lion_element(element *e)
+{
+    double b1 = NUMBER(lion, beta1), b2 = NUMBER(lion, beta2), u = b1 * e->s[1] + (1 - b1) * e->g;
+    e->s[0] -= e->lr * ((u > 0) - (u < 0) + NUMBER(lion, weight_decay) * e->s[0]);
+    e->s[1] = b2 * e->s[1] + (1 - b2) * e->g;
+}
+
+static void lamb_direction_element(element *e)
+{
+    double b1 = NUMBER(lamb_direction, beta1), b2 = NUMBER(lamb_direction, beta2);
+    adam_moments(e, e->g, b1, b2);
+    e->s[0] = e->s[1] / (1 - pow(b1, e->t)) / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(lamb_direction, eps)) +
+              NUMBER(lamb_direction, weight_decay) * e->s[0];
+}
+
+static void scaled_step_element(element *e) { e->s[0] -= e->lr * e->ratio * e->g; }
+
+static void lars_element(element *e)
+{
+    e->s[1] = NUMBER(lars, mu) * e->s[1] + e->lr * e->ratio * (e->g + NUMBER(lars, weight_decay) * e->s[0]);
+    e->s[0] -= e->s[1];
+}
+
+static void average_element(element *e)
+{
+    double decay = NUMBER(average, decay);
+    e->s[0] = decay * e->s[0] + (1 - decay) * e->g;
+}
+
+/* The ranges of the states: any sign, squares, or small. */
+static const struct optimizer_row {
+    ir_op op;
+    const char *ranges;
+    void (*element)(element *e);
+} optimizer_rows[] = {
+    {IR_OP_sgd, "*", sgd_element},
+    {IR_OP_momentum, "**", momentum_element},
+    {IR_OP_adamw, "**+", adamw_element},
+    {IR_OP_adagrad, "*+", adagrad_element},
+    {IR_OP_adadelta, "*++", adadelta_element},
+    {IR_OP_rmsprop, "*+", rmsprop_element},
+    {IR_OP_rmsprop_momentum, "*+*", rmsprop_momentum_element},
+    {IR_OP_rmsprop_centered, "*+*.", rmsprop_centered_element},
+    {IR_OP_adamax, "**+", adamax_element},
+    {IR_OP_nadam, "**+", nadam_element},
+    {IR_OP_lion, "**", lion_element},
+    {IR_OP_lamb_direction, "**+", lamb_direction_element},
+    {IR_OP_scaled_step, "*", scaled_step_element},
+    {IR_OP_lars, "**", lars_element},
+    {IR_OP_average, "*", average_element},
+};
+
+static const struct optimizer_row *optimizer_row_of(ir_op op)
+{
+    const struct optimizer_row *row = optimizer_rows;
+    while (row->op != op) row++;
+    return row;
 }
 
 static void optimizer_reference(ops_case *c)
 {
-    int states = ir_op_get(c->op)->n_out;
-    if (states == 1) sgd_reference(c);
-    if (states == 2) momentum_reference(c);
-    if (states == 3) adamw_reference(c);
-    for (int64_t i = 0; c->n_out > states && i < k_count(&c->in[0]); i++) c->expected[states][i] = c->expected[0][i];
+    const k_update_slots *at = k_update_slots_of(c->op);
+    const int scale = ir_op_get(c->op)->n_in + K_UPDATE_SCALE;
+    const bool skip = k_present(&c->in[at->skip]) && c->x[at->skip][0] != 0;
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        element e = {.a = c->attr, .g = c->x[at->grad][i] / (scale < c->n_in ? c->x[scale][0] : 1)};
+        e.lr = at->lr < 0 ? 0 : c->x[at->lr][0];
+        e.ratio = at->ratio < 0 ? 1 : c->x[at->ratio][0];
+        e.t = at->step < 0 ? 0 : c->x[at->step][0] + 1;
+        for (int k = 0; k < at->states; k++) e.s[k] = c->x[k][i];
+        if (!skip) optimizer_row_of(c->op)->element(&e);
+        for (int k = 0; k < at->states; k++) c->expected[k][i] = e.s[k];
+        if (c->n_out > at->states) c->expected[at->states][i] = e.s[0];
+    }
 }
 
-static int weight_decay_of(ir_op op)
+static void set_attributes(ops_case *c, bool variant, bool decay)
 {
-    return op == IR_OP_sgd        ? IR_ATTR(sgd, weight_decay)
-           : op == IR_OP_momentum ? IR_ATTR(momentum, weight_decay)
-                                  : IR_ATTR(adamw, weight_decay);
+    const ir_op_info *info = ir_op_get(c->op);
+    for (int i = 0; i < info->n_attr; i++) {
+        const bool is_decay = strcmp(info->attr[i].name, "weight_decay") == 0;
+        if (info->attr[i].kind == IR_SLOT_BOOL) c->attr[i].i = variant;
+        else if (is_decay) c->attr[i].f = decay ? 0.1 : 0;
+        else if (info->attr[i].initial.f == 0) c->attr[i].f = variant ? 0.25 : 0;
+    }
+}
+
+static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, int variant)
+{
+    const k_update_slots *at = k_update_slots_of(row->op);
+    const char *ranges = optimizer_row_of(row->op)->ranges;
+    const bool low = ir_dtype_is_low(t), skip = (variant & 12) == 12;
+    const ir_dtype master = low ? IR_f32 : t;
+    const double scale = low ? 1000 : 1;
+    ops_case c;
+    case_begin(&c, row->op);
+    for (int k = 0; k < at->states; k++)
+        case_in(&c, master, 1, size, ranges[k] == '*' ? -1 : ranges[k] == '+' ? 0.1 : -0.1, ranges[k] == '.' ? 0.1 : 1);
+    case_in(&c, t, 1, size, -scale, scale);
+    if (at->step >= 0) case_in(&c, IR_i64, 0, NULL, 0, 3);
+    if (at->ratio >= 0) case_in(&c, master, 1, (int64_t[]){1}, 0.5, 2);
+    if (at->lr >= 0) case_in(&c, master, 0, NULL, 0.01, 0.1);
+    if (variant & 4) case_in(&c, IR_bool, 0, NULL, skip, skip);
+    else case_absent(&c);
+    if (low) case_in(&c, master, 0, NULL, scale, scale);
+    set_attributes(&c, variant & 1, variant & 2);
+    for (int k = 0; k < at->states; k++) case_out(&c, master, 1, size);
+    if (low && !skip) case_out(&c, t, 1, size); /* with skip, aliasing matters: test_ops_update.c */
+    c.size = 1;                                 /* a step may cancel the value */
+    c.units = skip ? -1 : 8;                    /* skipped: unchanged bits */
+    case_check(&c, optimizer_reference);
+    case_end(&c);
 }
 
 static void optimizer(const ops_row *row, ir_dtype t)
 {
-    int states = ir_op_get(row->op)->n_out;
-    bool low = ir_dtype_is_low(t);
-    ir_dtype master = low ? IR_f32 : t;
-    double scale = low ? 1000 : 1;
-    for (int s = 0; s < 16 * SIZES; s++) {
-        if (low && (s / 16 + s) % 4) continue; /* each size covers some of the variants */
+    for (int s = 0; s < 16 * SIZES; s++)
+        if (!ir_dtype_is_low(t) || (s / 16 + s) % 4 == 0) /* each size covers some of the variants */
+            optimizer_case(row, t, &sizes[s / 16], s % 16);
+}
+
+/* ---- ratios of norms ---- */
+
+static void norm_parts_reference(ops_case *c)
+{
+    const int64_t n = k_count(&c->in[0]), length = k_norm_part_length(n);
+    for (int64_t i = 0; i < 2 * IR_NORM_PARTS; i++) {
+        const int64_t first = i % IR_NORM_PARTS * length;
+        double sum = 0;
+        for (int64_t k = first; k < n && k < first + length; k++) sum += pow(c->x[i / IR_NORM_PARTS][k], 2);
+        c->expected[0][i] = sqrt(sum);
+    }
+}
+
+static void norm_parts(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SIZES && !ir_dtype_is_low(t); s++) {
         ops_case c;
-        const int64_t *size = &sizes[s / 16];
-        bool skip = (s & 12) == 12;
         case_begin(&c, row->op);
-        for (int k = 0; k < states; k++) case_in(&c, master, 1, size, k == 2 ? 0 : -1, 1);
-        case_in(&c, t, 1, size, -scale, scale);
-        if (states == 3) case_in(&c, IR_i64, 0, NULL, 0, 3);
-        case_in(&c, master, 0, NULL, 0.01, 0.1);
-        if (s & 4) case_in(&c, IR_bool, 0, NULL, skip, skip);
-        else case_absent(&c);
-        if (low) case_in(&c, master, 0, NULL, scale, scale);
-        if (states == 2) c.attr[IR_ATTR(momentum, nesterov)].i = s & 1;
-        if (states == 3) c.attr[IR_ATTR(adamw, decoupled)].i = s & 1;
-        c.attr[weight_decay_of(row->op)].f = s & 2 ? 0.1 : 0;
-        for (int k = 0; k < states; k++) case_out(&c, master, 1, size);
-        if (low && !skip) case_out(&c, t, 1, size); /* with skip, aliasing matters: test_ops_update.c */
-        c.size = 1;                                 /* a step may cancel the value */
-        c.units = skip ? -1 : 8;                    /* skipped: unchanged bits */
-        case_check(&c, optimizer_reference);
+        case_in(&c, t, 1, &sizes[s], -1, 1);
+        case_in(&c, t, 1, &sizes[s], -100, 100);
+        case_out(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS});
+        c.units = 8;
+        case_check(&c, norm_parts_reference);
+        case_end(&c);
+    }
+}
+
+static void trust_ratio_reference(ops_case *c)
+{
+    double norm[2] = {0, 0};
+    for (int i = 0; i < 2 * IR_NORM_PARTS; i++) norm[i / IR_NORM_PARTS] += c->x[0][i] * c->x[0][i];
+    const double a = sqrt(norm[0]), b = sqrt(norm[1]);
+    const double below = b + c->attr[IR_ATTR(trust_ratio, weight_decay)].f * a + c->attr[IR_ATTR(trust_ratio, eps)].f;
+    c->expected[0][0] = a == 0 || b == 0 ? 1 : c->attr[IR_ATTR(trust_ratio, coefficient)].f * a / below;
+}
+
+static void trust_ratio(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < 8 && !ir_dtype_is_low(t); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        double *parts = case_in(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS}, 0, s & 1 ? 1 : 1e-3);
+        for (int i = 0; s >= 6 && i < IR_NORM_PARTS; i++) parts[i + (s & 1) * IR_NORM_PARTS] = 0;
+        c.attr[IR_ATTR(trust_ratio, coefficient)].f = s & 2 ? 0.001 : 1;
+        c.attr[IR_ATTR(trust_ratio, weight_decay)].f = s & 4 ? 0.1 : 0;
+        c.attr[IR_ATTR(trust_ratio, eps)].f = s & 1 ? 1e-3 : 0;
+        case_out(&c, t, 1, (int64_t[]){1});
+        case_check(&c, trust_ratio_reference);
         case_end(&c);
     }
 }
@@ -382,6 +569,20 @@ const ops_row training_rows[] = {
     ROW(sgd, "F", optimizer),
     ROW(momentum, "F", optimizer),
     ROW(adamw, "F", optimizer),
+    ROW(adagrad, "F", optimizer),
+    ROW(adadelta, "F", optimizer),
+    ROW(rmsprop, "F", optimizer),
+    ROW(rmsprop_momentum, "F", optimizer),
+    ROW(rmsprop_centered, "F", optimizer),
+    ROW(adamax, "F", optimizer),
+    ROW(nadam, "F", optimizer),
+    ROW(lion, "F", optimizer),
+    ROW(average, "F", optimizer),
+    ROW(lamb_direction, "F", optimizer),
+    ROW(scaled_step, "F", optimizer),
+    ROW(lars, "F", optimizer),
+    ROW(norm_parts, "F", norm_parts),
+    ROW(trust_ratio, "F", trust_ratio),
     ROW(check_finite_and_unscale, "F", unscale),
     ROW(update_loss_scaling, "1", loss_scaling),
     {0, NULL, NULL, 0, 0, NULL, 0, 0},

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { STATES = 3, UNTOUCHED = 0x5a, GRADIENTS = 3, PAIRS = 400 };
+enum { STATES = 4, UNTOUCHED = 0x5a, GRADIENTS = 3, PAIRS = 400 };
 
 /* Near the vector, tile and unit sizes of both devices, and multiples of them. */
 static const int64_t sizes[] = {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 40003};
@@ -118,7 +118,7 @@ typedef struct problem {
     int skip; /* -1: absent */
     int64_t n;
     int states;
-    k_view old[STATES], gradient, step, lr, flag, scale;
+    k_view old[STATES], gradient, step, ratio, lr, flag, scale;
     ir_attr attr[8];
 } problem;
 
@@ -126,23 +126,22 @@ static void make_attributes(problem *p, bool variant)
 {
     const ir_op_info *info = ir_op_get(p->op);
     for (int i = 0; i < info->n_attr; i++) p->attr[i] = info->attr[i].initial;
-    if (p->op == IR_OP_momentum) p->attr[IR_ATTR(momentum, nesterov)].i = variant;
-    if (p->op == IR_OP_adamw) p->attr[IR_ATTR(adamw, decoupled)].i = variant;
-    p->attr[p->op == IR_OP_sgd        ? IR_ATTR(sgd, weight_decay)
-            : p->op == IR_OP_momentum ? IR_ATTR(momentum, weight_decay)
-                                      : IR_ATTR(adamw, weight_decay)]
-        .f = 0.1;
+    for (int i = 0; i < info->n_attr; i++) {
+        if (info->attr[i].kind == IR_SLOT_BOOL) p->attr[i].i = variant;
+        else if (strcmp(info->attr[i].name, "weight_decay") == 0) p->attr[i].f = 0.1;
+    }
 }
 
 static void make(problem *p)
 {
     static const double bad[] = {INFINITY, -INFINITY, NAN, 65504, 0};
     p->states = ir_op_get(p->op)->n_out;
-    for (int i = 0; i < p->states; i++) p->old[i] = drawn(p->master, p->n, i == 2 ? 0 : -1, 1);
+    for (int i = 0; i < p->states; i++) p->old[i] = drawn(p->master, p->n, i > 0 ? 0 : -1, 1);
     p->gradient = drawn(p->grad, p->n, -1000, 1000);
     for (int64_t i = 0; p->skip >= 0 && i < 5 && i < p->n - 1; i++)
         set(&p->gradient, p->n - 1 - i * (p->n / 7), bad[i]);
     p->step = scalar(IR_i64, 2);
+    p->ratio = drawn(p->master, 1, 0.5, 1);
     p->lr = scalar(p->master, 0.05);
     p->flag = p->skip < 0 ? (k_view){.dtype = IR_NO_DTYPE} : scalar(IR_bool, p->skip);
     p->scale = scalar(p->master, 1000);
@@ -154,6 +153,7 @@ static void forget(problem *p)
     for (int i = 0; i < p->states; i++) free(p->old[i].data);
     free(p->gradient.data);
     free(p->step.data);
+    free(p->ratio.data);
     free(p->lr.data);
     free(p->flag.data);
     free(p->scale.data);
@@ -165,8 +165,9 @@ static int operands(const problem *p, k_view *in, const k_view *states, const k_
     int n = 0;
     while (n < p->states) in[n] = states[n], n++;
     in[n++] = *gradient;
-    if (p->op == IR_OP_adamw) in[n++] = p->step;
-    in[n++] = p->lr;
+    if (k_update_slots_of(p->op)->step >= 0) in[n++] = p->step;
+    if (k_update_slots_of(p->op)->ratio >= 0) in[n++] = p->ratio;
+    if (k_update_slots_of(p->op)->lr >= 0) in[n++] = p->lr;
     in[n++] = p->flag;
     assert_int_equal(n, ir_op_get(p->op)->n_in);
     return n;
@@ -239,9 +240,9 @@ static void update(ir_op op)
     }
 }
 
-static void sgd(void **state) { (void)state, update(IR_OP_sgd); }
-static void momentum(void **state) { (void)state, update(IR_OP_momentum); }
-static void adamw(void **state) { (void)state, update(IR_OP_adamw); }
+#define UPDATE(op, ...) \
+    static void op(void **state) { (void)state, update(IR_OP_##op); }
+#include "ir/updates.def"
 
 /* ---- the check alone ---- */
 
@@ -457,10 +458,13 @@ static void norms(void **state)
 static int tests(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(sgd),          cmocka_unit_test(momentum),
-        cmocka_unit_test(adamw),        cmocka_unit_test(checks),
-        cmocka_unit_test(chains),       cmocka_unit_test(norms),
-        cmocka_unit_test(joined_norms), cmocka_unit_test(finite_gradients_may_have_no_norm),
+#define UPDATE(op, ...) cmocka_unit_test(op),
+#include "ir/updates.def"
+        cmocka_unit_test(checks),
+        cmocka_unit_test(chains),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(joined_norms),
+        cmocka_unit_test(finite_gradients_may_have_no_norm),
     };
     return rows_run(ops_on->name, all, sizeof all / sizeof *all);
 }

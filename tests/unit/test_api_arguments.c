@@ -373,6 +373,12 @@ static void test_compile_options(void **state)
     COMPILE(optimizer, "sgd,lr=1e9");
     COMPILE(optimizer, "sgd,weight_decay=-1");
     COMPILE(optimizer, "momentum,momentum=5");
+    COMPILE(groups, nothing, .n_groups = 1);
+    COMPILE(groups, (const char *const[]){"*,rate=2"}, .n_groups = 1);
+    COMPILE(n_groups, 1);
+    COMPILE(n_groups, SIZE_MAX);
+    COMPILE(ema, -0.5);
+    COMPILE(ema, 1);
     COMPILE(optimizer, "nothing");
     COMPILE(loss_scale, "sometimes");
     COMPILE(mode, "asleep");
@@ -404,7 +410,7 @@ static void test_compile_options(void **state)
     COMPILE(clip_value, INFINITY);
     /* names and globs, which the model validates; switches; NULL for all of them was compiled in set_up */
     any("ampc_compile_options", "struct_size white black gray black_vars fp32_nodes change_io_types no_fuse loss_output"
-                                " train freeze seed white_soft target");
+                                " train freeze seed white_soft target no_decay");
 }
 
 static void test_session_options(void **state)

@@ -21,6 +21,14 @@ static const struct {
     {"split @x {axis=1, sizes=[1,2]}", "f32[2,1,4,4], f32[2,2,4,4]", 2},
     {"momentum @s, @s, @s, @lr", "f32[3], f32[3]", 2},
     {"adamw @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"adagrad @s, @s, @s, @step, @lr", "f32[3], f32[3]", 2},
+    {"adadelta @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"rmsprop @s, @s, @s, @lr", "f32[3], f32[3]", 2},
+    {"rmsprop_momentum @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"rmsprop_centered @s, @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3], f32[3]", 4},
+    {"adamax @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"nadam @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
+    {"lion @s, @s, @s, @lr", "f32[3], f32[3]", 2},
     {"check_finite_and_unscale @x, @s, @lr", "f32[2,3,4,4], f32[3], bool[]", 3},
 };
 

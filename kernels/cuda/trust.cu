@@ -1,0 +1,49 @@
+/* trust.cu - the ratios of norms that scale the updates of LAMB and LARS. A launch has a table of tensors. Norms are
+ * computed in f64; a block computes one part of both norms of a tensor, so that the sums have a fixed order. */
+#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/trust.h"
+
+static __device__ __forceinline__ double tile_squares(const float *p, int n)
+{
+    float v[TILE];
+    double sum = 0;
+    load_typed(p, n, v); /* zeros beyond n */
+#pragma unroll
+    for (int i = 0; i < TILE; i++) sum += (double)v[i] * v[i];
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(TRUST_BLOCK) norm_parts(const __grid_constant__ norm_table t)
+{
+    __shared__ double slots[WARP];
+    for (int block = blockIdx.x; block < t.spans * TRUST_PARTS; block += gridDim.x) {
+        const norm_span &s = t.span[block / TRUST_PARTS];
+        const int part = block % TRUST_PARTS;
+        const long long first = part * s.length, end = min(s.count, first + s.length);
+        double a = 0, b = 0;
+        for (long long i = first + threadIdx.x * TILE; i < end; i += TRUST_BLOCK * TILE) {
+            a += tile_squares(s.a + i, tile_length(i, end));
+            b += tile_squares(s.b + i, tile_length(i, end));
+        }
+        a = block_sum(a, slots);
+        b = block_sum(b, slots);
+        if (threadIdx.x == 0) {
+            s.parts[part] = (float)sqrt(a);
+            s.parts[TRUST_PARTS + part] = (float)sqrt(b);
+        }
+    }
+}
+AMPC_KERNEL(norm_parts)
+
+extern "C" __global__ void __launch_bounds__(TRUST_PARTS) trust_ratio(const __grid_constant__ trust_table t)
+{
+    __shared__ double slots[WARP];
+    for (int block = blockIdx.x; block < t.spans; block += gridDim.x) {
+        const trust_span &s = t.span[block];
+        const double pa = s.parts[threadIdx.x], pb = s.parts[TRUST_PARTS + threadIdx.x];
+        const double a = sqrt(block_sum(pa * pa, slots)), b = sqrt(block_sum(pb * pb, slots));
+        const double ratio = a == 0 || b == 0 ? 1 : t.coefficient * a / (b + t.decay * a + t.eps);
+        if (threadIdx.x == 0) *s.ratio = (float)ratio;
+    }
+}
+AMPC_KERNEL(trust_ratio)

@@ -1,0 +1,33 @@
+/* trust.h - arguments of the kernels in trust.cu. */
+#ifndef AMPC_CUDA_TRUST_H
+#define AMPC_CUDA_TRUST_H
+
+enum {
+    TRUST_BLOCK = 256,
+    TRUST_SPANS = 256, /* tensors per launch, passed as kernel argument */
+    TRUST_PARTS = 64   /* of each of two tensors */
+};
+
+typedef struct norm_span {
+    const float *a, *b;
+    float *parts;
+    long long count, length; /* length: of a part */
+} norm_span;
+
+typedef struct norm_table {
+    int spans;
+    norm_span span[TRUST_SPANS];
+} norm_table;
+
+typedef struct trust_span {
+    const float *parts;
+    float *ratio;
+} trust_span;
+
+typedef struct trust_table {
+    int spans;
+    double coefficient, decay, eps;
+    trust_span span[TRUST_SPANS];
+} trust_table;
+
+#endif
