@@ -63,7 +63,7 @@ typedef struct ir_storage {
     ir_data data;
     ir_state_role role;    /* only for IR_STATE */
     const char *slot;      /* only for IR_STATE_slot: the optimizer's name for it ("velocity") */
-    struct ir_storage *of; /* only for IR_STATE_slot and IR_STATE_average: the parameter or buffer */
+    struct ir_storage *of; /* the parameter or buffer that a state belongs to, if its role says so */
     bool frozen;           /* only for IR_PARAM: not trained */
     ir_held held;          /* only for float parameters and constants */
     const char *merged;    /* the initializer that an exporter merged it into; NULL if it is an initializer itself */

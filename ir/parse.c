@@ -131,7 +131,7 @@ static ampc_status parse_slot_name(ir_parser *p, ir_storage *s)
     return AMPC_OK;
 }
 
-/* Parses "as lr", "as slot velocity @w" or "as average @w". */
+/* Parses "as lr", "as average @w" or "as slot velocity @w". */
 static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
 {
     int role;
@@ -139,7 +139,7 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     if (s->kind != IR_STATE) return AMPC_OK;
     TRY(ir_parse_role(p, ir_state_words, IR_STATE_ROLE_COUNT, &role));
     s->role = (ir_state_role)role;
-    if (s->role != IR_STATE_slot && s->role != IR_STATE_average) return AMPC_OK;
+    if (ir_state_roles[role].of == IR_OF_ALONE) return AMPC_OK;
     if (s->role == IR_STATE_slot) TRY(parse_slot_name(p, s));
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));

@@ -309,7 +309,7 @@ ampc_status ir_parse_node(ir_parser *p)
 }
 
 /* Parses the value in "gradient @w". */
-static ampc_status parse_of(ir_parser *p, ir_output_of of, ir_value **out)
+static ampc_status parse_of(ir_parser *p, ir_owner of, ir_value **out)
 {
     const ir_token at = p->lex.token;
     const char *name;

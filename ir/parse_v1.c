@@ -18,13 +18,13 @@ static void assign_state(const ir_module *m, ir_storage *s)
 {
     if (s->kind != IR_STATE) return;
     assign_slot(m, s);
-    for (int role = IR_STATE_slot + 1; role < IR_STATE_ROLE_COUNT; role++)
+    for (int role = IR_STATE_lr; role <= IR_STATE_rng; role++)
         if (strcmp(s->name, ir_state_words[role]) == 0 && ir_state_role_allows((ir_state_role)role, &s->type))
             s->role = (ir_state_role)role;
 }
 
 /* What "grad/w" belongs to, or NULL if the graph has no such value. */
-static ir_value *find_of(ir_graph *g, ir_output_of of, const char *name)
+static ir_value *find_of(ir_graph *g, ir_owner of, const char *name)
 {
     if (of == IR_OF_INPUT) return ir_graph_find_input(g, name);
     ir_storage *s = ir_storage_find(g->module, name);

@@ -14,7 +14,7 @@ const char *const ir_input_words[IR_INPUT_ROLE_COUNT] = {
 };
 
 const char *const ir_state_words[IR_STATE_ROLE_COUNT] = {
-#define STATE(word, dtype, elements, skipping, key) #word,
+#define STATE(word, dtype, elements, of, skipping, key) #word,
 #include "ir/roles.def"
 };
 
@@ -27,7 +27,7 @@ const char *const ir_output_words[IR_OUTPUT_ROLE_COUNT] = {
 #define MOVES true
 #define KEEPS false
 const ir_state_role_info ir_state_roles[IR_STATE_ROLE_COUNT] = {
-#define STATE(word, dtype, elements, skipping, key) {IR_##dtype, elements, skipping, key},
+#define STATE(word, dtype, elements, of, skipping, key) {IR_##dtype, elements, IR_OF_##of, skipping, key},
 #include "ir/roles.def"
 };
 

@@ -11,7 +11,7 @@ typedef enum ir_graph_role {
 } ir_graph_role;
 
 typedef enum ir_state_role {
-#define STATE(word, dtype, elements, skipping, key) IR_STATE_##word,
+#define STATE(word, dtype, elements, of, skipping, key) IR_STATE_##word,
 #include "ir/roles.def"
     IR_STATE_ROLE_COUNT
 } ir_state_role;
@@ -28,17 +28,19 @@ typedef enum ir_output_role {
     IR_OUTPUT_ROLE_COUNT
 } ir_output_role;
 
-typedef enum ir_output_of { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT } ir_output_of;
+/* What a state or an output belongs to; a weight is a parameter or buffer. */
+typedef enum ir_owner { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT, IR_OF_WEIGHT } ir_owner;
 
 typedef struct ir_state_role_info {
     ir_dtype dtype; /* IR_NO_DTYPE: any type */
     int elements;   /* 0: a scalar */
-    bool moves;     /* changes even in a skipped step */
+    ir_owner of;
+    bool moves; /* changes even in a skipped step */
     const char *key;
 } ir_state_role_info;
 
 typedef struct ir_output_role_info {
-    ir_output_of of;
+    ir_owner of;
     const char *name; /* usual name, a prefix if it ends in '/'; NULL: from the model */
 } ir_output_role_info;
 

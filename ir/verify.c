@@ -207,7 +207,7 @@ static void check_place(verifier *v, const ir_node *n)
 static const ir_value *skip_of(const ir_node *n) { return ir_in_named(n, "skip"); }
 
 /* Whether `of` is the kind of value that an output of a role belongs to. */
-static bool is_of(const ir_value *of, ir_output_of kind)
+static bool is_of(const ir_value *of, ir_owner kind)
 {
     if (!of || kind == IR_OF_ALONE) return !of && kind == IR_OF_ALONE;
     if (kind == IR_OF_INPUT) return of->kind == IR_VALUE_INPUT;
@@ -218,7 +218,7 @@ static void check_output(verifier *v, const ir_node *n)
 {
     static const char *const kinds[] = {"no owner", "a parameter", "a state", "an input"};
     const char *word = ir_output_words[n->role];
-    const ir_output_of kind = ir_output_roles[n->role].of;
+    const ir_owner kind = ir_output_roles[n->role].of;
     enter_name(v, v->outputs, ir_output_name(n), n, "output");
     if (!is_of(n->of, kind)) bad(v, n, "output role %s requires %s", word, kinds[kind]);
     else if (n->of && n->of->graph != v->graph) bad(v, n, "'@%s' belongs to another graph", spell(n->of->name));
@@ -425,9 +425,9 @@ static bool size_fits(const ir_type *t)
     return true;
 }
 
-static bool has_slots(const ir_storage *s)
+static bool can_own(const ir_storage *s, ir_owner of)
 {
-    return s->kind == IR_PARAM || (s->kind == IR_STATE && s->role == IR_STATE_buffer);
+    return s->kind == IR_PARAM || (of == IR_OF_WEIGHT && s->kind == IR_STATE && s->role == IR_STATE_buffer);
 }
 
 static void check_state_role(verifier *v, const ir_storage *s)
@@ -440,13 +440,13 @@ static void check_state_role(verifier *v, const ir_storage *s)
         bad(v, s, "a state with role %s is %s, not %s", word, ir_type_print(v->module, &expected, v->scratch),
             ir_type_print(v->module, &s->type, v->scratch));
     }
-    const bool slot = s->role == IR_STATE_slot;
-    if (!slot && s->role != IR_STATE_average) enter_name(v, v->roles, word, s, "state role");
-    else if ((slot && !s->slot) || !s->of || !has_slots(s->of) || s->of->id >= s->id)
-        bad(v, s, "%s must belong to a parameter or buffer declared before it", slot ? "a slot" : "an average");
-    else
-        enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot ? s->slot : "", s->of->name), s,
-                   "state role");
+    const ir_owner of = ir_state_roles[s->role].of;
+    const char *slot = s->role == IR_STATE_slot ? s->slot : "";
+    if (of == IR_OF_ALONE) enter_name(v, v->roles, word, s, "state role");
+    else if (!slot || !s->of || !can_own(s->of, of) || s->of->id >= s->id)
+        bad(v, s, "a state with role %s must belong to a parameter%s declared before it", word,
+            of == IR_OF_WEIGHT ? " or buffer" : "");
+    else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot, s->of->name), s, "state role");
 }
 
 static void check_storage(verifier *v, const ir_storage *s, size_t index)

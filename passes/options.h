@@ -60,7 +60,7 @@ typedef struct compile_options {
     double init_scale, incr_ratio, decr_ratio, min_scale, max_scale; /* 0: as in the preset or profile */
     int64_t incr_every, decr_every;                                  /* 0: as in the preset or profile */
     int64_t hysteresis; /* overflowing steps in a row before each one shrinks the scale; 0: decr_every decides */
-    int64_t accumulate;           /* micro-batches per step; 0: no graphs that accumulate gradients */
+    int64_t accumulate; /* micro-batches per step; 0: no graphs that accumulate gradients */
     double clip_norm, clip_value; /* largest norm of all gradients, largest absolute value of each; 0: unlimited */
     pass_mode mode;
     const char *init; /* "file", "kaiming", "xavier" */

@@ -46,17 +46,38 @@ ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
     return s;
 }
 
-ir_storage *pass_slot(ir_module *m, ir_storage *of, const char *slot)
+static ir_storage *find_owned(const ir_module *m, ir_state_role role, const char *slot, const ir_storage *of)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind == IR_STATE && s->role == IR_STATE_slot && s->of == of && strcmp(s->slot, slot) == 0) return s;
+        if (s->kind != IR_STATE || s->role != role || s->of != of) continue;
+        if (!slot || strcmp(s->slot, slot) == 0) return s;
     }
-    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "opt.%s.%s", slot, of->name), &of->type);
-    s->role = IR_STATE_slot;
+    return NULL;
+}
+
+static ir_storage *make_owned(ir_module *m, ir_state_role role, const char *slot, ir_storage *of)
+{
+    const char *key = ir_state_roles[role].key;
+    const char *name = arena_printf(m->arena, "%.*s.%s%s%s", (int)strlen(key) - 1, key, slot ? slot : "",
+                                    slot ? "." : "", of->name);
+    ir_storage *s = ir_storage_new(m, IR_STATE, name, &of->type);
+    s->role = role;
     s->slot = slot;
     s->of = of;
     return s;
+}
+
+ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of)
+{
+    ir_storage *s = find_owned(m, role, NULL, of);
+    return s ? s : make_owned(m, role, NULL, of);
+}
+
+ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot)
+{
+    ir_storage *s = find_owned(m, IR_STATE_slot, slot, param);
+    return s ? s : make_owned(m, IR_STATE_slot, slot, param);
 }
 
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)

@@ -51,8 +51,11 @@ const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
 /* The scalar state with that role; creates it with the value v if it does not exist. */
 ir_storage *pass_state(ir_module *m, ir_state_role role, double v);
 
-/* The slot of a parameter or buffer; creates it with zeros if it does not exist. */
-ir_storage *pass_slot(ir_module *m, ir_storage *of, const char *slot);
+/* The state of that role that belongs to a parameter or buffer; creates it with zeros if it does not exist. */
+ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of);
+
+/* Likewise, the slot of a parameter. */
+ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot);
 /* Appends a store of the next counter of random numbers, if the module has them. */
 void pass_advance_random(ir_builder *b);
 /* The norm of all these values, computed in f32. */

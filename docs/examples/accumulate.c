@@ -37,10 +37,10 @@ static ampc_status scale_gradient(ampc_session *s, const char *key, float factor
     return status;
 }
 
-/* Makes the norm of all gradients at most 1. The keys of gradients are opt/grad_sum/PARAMETER. */
+/* Makes the norm of all gradients at most 1. The keys of gradients are grad_sum/PARAMETER. */
 static ampc_status clip(ampc_session *s, double norm)
 {
-    static const char prefix[] = "opt/grad_sum/";
+    static const char prefix[] = "grad_sum/";
     ampc_status status = AMPC_OK;
     const char *key;
     for (size_t i = 0; norm > 1 && status == AMPC_OK && (key = ampc_session_key(s, i)); i++) {

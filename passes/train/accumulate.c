@@ -1,7 +1,7 @@
 /* accumulate.c - splits the training step, so that one update can use the gradients of several micro-batches.
  *
- * @accumulate adds the scaled f32 gradients of a micro-batch to the slots grad_sum of the parameters, and counts
- * micro-batches. Nothing but such pending state changes: buffers of the model are stored to their slots `next`. @apply
+ * @accumulate adds the scaled f32 gradients of a micro-batch to the states grad_sum of the parameters, and counts
+ * micro-batches. Nothing but such pending state changes: buffers of the model are stored to their states `next`. @apply
  * has no inputs. It checks the sums once, updates the parameters by the mean gradients, and makes the pending buffers
  * current, or keeps the old ones in a skipped step. A window with one micro-batch has the result of @train_step.
  *
@@ -42,7 +42,7 @@ static ir_value *select_value(ir_builder *b, ir_value *cond, ir_value *yes, ir_v
 static void defer_buffer(ir_node *store, ir_value *empty, diag *d)
 {
     ir_graph *g = store->graph;
-    ir_storage *s = ir_in(store, 0)->storage, *next = pass_slot(g->module, s, "next");
+    ir_storage *s = ir_in(store, 0)->storage, *next = pass_state_of(g->module, IR_STATE_next, s);
     ir_value *current = ir_in(store, 0), *fresh = ir_in(store, 1);
     ir_builder after = ir_builder_after(store, d), read = ir_builder_after(empty->def, d);
     ir_node_remove(store);
@@ -68,7 +68,7 @@ static void add_gradients(ir_graph *g, ir_value *empty, diag *d)
     for (ir_node *n = ir_first_output(g), *next; n; n = next) {
         next = ir_next_output(n);
         if (n->role != IR_OUTPUT_gradient) continue;
-        add_to_sum(&b, empty, pass_slot(g->module, n->of->storage, "grad_sum"), ir_in(n, 0));
+        add_to_sum(&b, empty, pass_state_of(g->module, IR_STATE_grad_sum, n->of->storage), ir_in(n, 0));
         ir_node_remove(n);
     }
 }
@@ -124,7 +124,7 @@ static void output_sums(ir_builder *b, const ir_graph *step)
     for (ir_node *n = ir_first_output(step); n; n = ir_next_output(n)) {
         if (n->role != IR_OUTPUT_gradient) continue;
         ir_storage *param = n->of->storage;
-        ir_value *v = ir_graph_storage(g, pass_slot(g->module, param, "grad_sum"));
+        ir_value *v = ir_graph_storage(g, pass_state_of(g->module, IR_STATE_grad_sum, param));
         if (divisor) v = ir_binary(b, IR_OP_div, v, ir_cast(b, divisor, v->type.dtype));
         if (v) ir_output_as(b, IR_OUTPUT_gradient, ir_graph_storage(g, param), v);
     }
@@ -146,7 +146,8 @@ static void make_apply(ir_module *m, const ir_graph *step, diag *d)
     output_sums(&b, step);
     for (ir_node *n = ir_first_store(step); n; n = ir_next_store(n)) {
         ir_storage *s = ir_in(n, 0)->storage;
-        if (!ir_state_roles[s->role].moves) ir_store(&b, s, ir_graph_storage(b.graph, pass_slot(m, s, "next")));
+        if (!ir_state_roles[s->role].moves)
+            ir_store(&b, s, ir_graph_storage(b.graph, pass_state_of(m, IR_STATE_next, s)));
     }
     store_state(&b, IR_STATE_micro_batches, ir_scalar(&b, IR_i64, 0));
     store_state(&b, IR_STATE_unscaled, ir_scalar(&b, IR_bool, 0));
@@ -162,7 +163,7 @@ void pass_store_unscaled(ir_graph *g, diag *d)
     for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
         if (n->role != IR_OUTPUT_gradient) continue;
         vec_push(m->arena, &gradients, ir_in(n, 0));
-        ir_store(&b, pass_slot(m, n->of->storage, "grad_sum"), ir_in(n, 0));
+        ir_store(&b, pass_state_of(m, IR_STATE_grad_sum, n->of->storage), ir_in(n, 0));
     }
     if (gradients.count)
         ir_output_as(&b, IR_OUTPUT_grad_norm, NULL, pass_gradient_norm(&b, gradients.items, (int)gradients.count));

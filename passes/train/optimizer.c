@@ -50,28 +50,21 @@ static void store_new(update *u, ir_storage *s, ir_value *v)
     ir_store(&u->b, s, v);
 }
 
-/* The moving average of a parameter. It starts at the parameter's initial value, and the evaluating graphs read it. */
-static ir_storage *average_of(ir_module *m, ir_storage *param)
+/* The graphs that evaluate read the moving average, which starts at the parameter's initial value. */
+static void evaluate_average(ir_module *m, ir_storage *param, ir_storage *average)
 {
-    for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
-        if (s->kind == IR_STATE && s->role == IR_STATE_average && s->of == param) return s;
-    }
-    ir_storage *s = ir_storage_new(m, IR_STATE, arena_printf(m->arena, "ema.%s", param->name), &param->type);
-    s->role = IR_STATE_average;
-    s->of = param;
-    s->data = param->data;
+    average->data = param->data;
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         if (g->role == IR_GRAPH_infer || g->role == IR_GRAPH_eval)
-            ir_value_replace(ir_graph_storage(g, param), ir_graph_storage(g, s));
+            ir_value_replace(ir_graph_storage(g, param), ir_graph_storage(g, average));
     }
-    return s;
 }
 
 static void average_parameter(update *u, ir_storage *param, ir_value *fresh)
 {
-    ir_storage *s = average_of(u->graph->module, param);
+    ir_storage *s = pass_state_of(u->graph->module, IR_STATE_average, param);
+    if (u->graph->role == IR_GRAPH_train_step) evaluate_average(u->graph->module, param, s);
     ir_node *node = ir_new(&u->b, IR_OP_average, 3, ir_graph_storage(u->graph, s), fresh, u->skip);
     if (node) ir_set_float(node, IR_ATTR(average, decay), u->options->ema);
     ir_value *average = ir_done(&u->b, node);

@@ -41,7 +41,7 @@
  *     independent. Functions without a handle may be called from any thread.
  *   - Tensors of a session are named by keys: param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
  *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state; in a module that
- *     accumulates gradients also opt/grad_sum/NAME, opt/next/NAME (of a buffer), state/micro_batches, state/loss_sum,
+ *     accumulates gradients also grad_sum/NAME, next/NAME (of a buffer), state/micro_batches, state/loss_sum,
  *     state/unscaled, state/overflow. Checkpoints use the same names. The results of the last run have the keys
  *     output/NAME, loss, grad/PARAMETER, gradin/INPUT, found_inf and grad_norm, if they are selected (ampc_select). */
 #ifndef AMPC_H
@@ -269,7 +269,7 @@ AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *
  *
  *     for each micro-batch: ampc_accumulate     adds its gradients to sums
  *     optionally: ampc_unscale                  turns the sums into mean gradients, in f32 and without loss scale
- *                 ampc_session_get, .._set      with the keys opt/grad_sum/PARAMETER
+ *                 ampc_session_get, .._set      with the keys grad_sum/PARAMETER
  *     ampc_apply                                updates parameters and loss scale, and ends the window
  *
  * A non-finite gradient in any micro-batch, or found by ampc_apply after a change, skips the update of the window.

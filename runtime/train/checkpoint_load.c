@@ -36,6 +36,9 @@ static bool is_optimizer(ir_state_role role)
     return role == IR_STATE_slot || role == IR_STATE_average || role == IR_STATE_step || role == IR_STATE_lr;
 }
 
+/* The sums and pending values of an unfinished window of micro-batches. */
+static bool is_window(ir_state_role role) { return role >= IR_STATE_grad_sum && role <= IR_STATE_overflow; }
+
 static bool has_key_of(const char *name, bool (*belongs)(ir_state_role))
 {
     for (int role = 0; role < IR_STATE_ROLE_COUNT; role++) {
@@ -87,6 +90,7 @@ static fate fate_of(const loading *l, const ir_storage *s)
     if (weights) return LOADED;
     if (is_state && is_optimizer(s->role) && l->how->reset_optimizer) return RESET;
     if (is_state && is_scaler(s->role) && l->crosses && !l->loads_scaler) return RESET;
+    if (is_state && is_window(s->role) && l->crosses) return RESET;
     return LOADED;
 }
 
@@ -170,7 +174,7 @@ static ampc_status check_all_used(const loading *l)
     for (size_t i = 0; i < f->count; i++) {
         const char *name = rt_safetensors_entry(f->file, i)->name;
         if (f->target[i] != RT_CHECKPOINT_NOWHERE || strcmp(name, RT_CHECKPOINT_POSITION) == 0) continue;
-        if (l->crosses && has_key_of(name, is_scaler)) continue;
+        if (l->crosses && (has_key_of(name, is_scaler) || has_key_of(name, is_window))) continue;
         if (l->how->reset_optimizer && has_key_of(name, is_optimizer)) continue;
         ampc_status s = refuse(f, name, "the model has no tensor of this name");
         if (first == AMPC_OK) first = s;
@@ -467,9 +471,23 @@ static ampc_status copy_all(const loading *l)
     return AMPC_OK;
 }
 
+/* The sums of a window are scaled, so only the module that wrote them can go on in the middle of one. */
+static ampc_status check_window(const loading *l)
+{
+    const char *key = ir_state_roles[IR_STATE_micro_batches].key;
+    const rt_tensor_entry *e = rt_safetensors_find(l->file->file, key);
+    const rt_tensor expected = {.name = key, .dtype = IR_i64};
+    if (!l->crosses || !e) return AMPC_OK;
+    TRY(check_shape(l->file, e, &expected));
+    if (ir_load_i64(IR_i64, l->file->bytes[index_of(l->file, e)]) == 0) return AMPC_OK;
+    return refuse(l->file, key,
+                  "saved within a window of micro-batches, which only a module compiled with the same options can end");
+}
+
 static ampc_status match_to_resume(loading *l)
 {
     TRY(check_model(l));
+    TRY(check_window(l));
     l->loads_scaler = has_states(l, true) && has_states(l, false);
     TRY(check_optimizer(l));
     TRY(match_session(l));

@@ -22,8 +22,7 @@ static ir_module *accumulating(scratch *t)
 
 static bool is_pending(const ir_storage *s)
 {
-    return s->role == IR_STATE_loss_sum ||
-           (s->role == IR_STATE_slot && (strcmp(s->slot, "grad_sum") == 0 || strcmp(s->slot, "next") == 0));
+    return s->role == IR_STATE_loss_sum || s->role == IR_STATE_grad_sum || s->role == IR_STATE_next;
 }
 
 static void read_all(scratch *t, const ir_module *m, rt_session *s, outcome *o)

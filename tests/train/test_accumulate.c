@@ -1,9 +1,8 @@
 /* test_accumulate.c - the training step in parts: windows of micro-batches, and clipped gradients. */
 #include "tests/train/training_net.h"
 
-static const char *const pending[] = {"opt.grad_sum.w1", "opt.grad_sum.g",  "opt.grad_sum.b",
-                                      "opt.grad_sum.b1", "opt.grad_sum.w2", "opt.next.mean",
-                                      "opt.next.var",    "loss_sum",        NULL};
+static const char *const pending[] = {"grad_sum.w1", "grad_sum.g", "grad_sum.b", "grad_sum.b1", "grad_sum.w2",
+                                      "next.mean",   "next.var",   "loss_sum",   NULL};
 
 /* Runs @accumulate on `rows` rows of the batch, from row `first`. */
 static void accumulate(net *n, int first, int rows)
@@ -105,9 +104,9 @@ static void test_a_short_window_is_a_mean(void **state)
 
 static void test_an_infinity_in_one_micro_batch_skips_the_window(void **state)
 {
-    static const char *const moving[] = {"loss_scale",      "good_steps",     "bad_steps",      "rng",
-                                         "opt.grad_sum.w1", "opt.grad_sum.g", "opt.grad_sum.b", "opt.grad_sum.w2",
-                                         "opt.next.mean",   "opt.next.var",   "loss_sum",       NULL};
+    static const char *const moving[] = {"loss_scale",  "good_steps", "bad_steps",  "rng",
+                                         "grad_sum.w1", "grad_sum.g", "grad_sum.b", "grad_sum.w2",
+                                         "next.mean",   "next.var",   "loss_sum",   NULL};
     compile_options o = accumulating("adamw", PASS_O1);
     o.init_scale = 1024;
     net n = open_net(*state, stateful, &o);
@@ -165,7 +164,7 @@ static void test_unscaled_gradients_can_be_changed(void **state)
     run(&reference, "grad");
     must(n.t, rt_session_run(n.s, "unscale", NULL, 0, n.t->d));
     assert_true(output(&n, "found_inf") == 0 && output(&n, "grad_norm") > 0);
-    rt_tensor sum = storage(&n, "opt.grad_sum.w2");
+    rt_tensor sum = storage(&n, "grad_sum.w2");
     memcpy(gradient, sum.data, sizeof gradient);
     const rt_tensor *expected = rt_session_output(reference.s, "grad/w2");
     for (int i = 0; i < 24; i++) assert_float_equal(gradient[i], ((float *)expected->data)[i], 2e-3);

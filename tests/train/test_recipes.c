@@ -66,8 +66,7 @@ static void run_window(net *n, const recipe *r, int step)
         in[0].data = n->x[k * rows];
         in[1].data = n->label[k * rows];
         must(n->t, rt_session_run(n->s, "accumulate", in, inputs, n->t->d));
-        if (r->overflow_step == step && r->overflow_batch == k)
-            ((float *)storage(n, "opt.grad_sum.w2").data)[0] = INFINITY;
+        if (r->overflow_step == step && r->overflow_batch == k) ((float *)storage(n, "grad_sum.w2").data)[0] = INFINITY;
     }
     must(n->t, rt_session_run(n->s, "apply", NULL, 0, n->t->d));
 }
