@@ -23,6 +23,8 @@
 #define LIMITS_POSITIVE 1e-6, 1e6
 #define LIMITS_OPTIONAL_SHARE -1, 1 /* negative: none */
 #define LIMITS_LR_DECAY 0, 1e6
+#define LIMITS_PENALTY 1e-30, 1e30 /* weight of the penalty of the gradient */
+#define LIMITS_PENALTY_TARGET 0, 1e30
 /* running */
 #define LIMITS_RATE 0, 1e6
 #define LIMITS_FOUND_RATE 1e-30, 1e6

@@ -107,10 +107,12 @@ static bool is_dead(const ir_node *n)
 }
 
 /* Goes backwards, so that the users of a node are removed before the node is checked. */
-int pass_remove_dead(ir_graph *g)
+int pass_remove_dead(ir_graph *g) { return pass_remove_dead_after(g, NULL); }
+
+int pass_remove_dead_after(ir_graph *g, const ir_node *node)
 {
     int removed = 0;
-    for (ir_node *n = g->last, *prev; n; n = prev) {
+    for (ir_node *n = g->last, *prev; n && n != node; n = prev) {
         prev = n->prev;
         if (!is_dead(n)) continue;
         ir_node_remove(n);

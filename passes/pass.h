@@ -29,6 +29,7 @@ bool pass_next_option(const char **text, arena *a, const char **key, const char 
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
 /* Removes every node of g whose results are unused, except stores and outputs. Returns the number of removed nodes. */
 int pass_remove_dead(ir_graph *g);
+int pass_remove_dead_after(ir_graph *g, const ir_node *node); /* only after this node; NULL: all */
 
 /* The graph that statistics, summary and explanations describe: the training graph if there is one, else the first. */
 ir_graph *pass_primary(const ir_module *m);

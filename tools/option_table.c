@@ -136,6 +136,9 @@ const option option_table[] = {
      .limits = {LIMITS_CLIP}, .initial = "off", .help = "scale the gradients so that their norm is at most X"},
     {.name = "clip-value", .kind = OPTION_REAL, .group = GROUP_TRAINING, .field = AT_PASS(clip_value), .value = "X",
      .limits = {LIMITS_CLIP}, .initial = "off", .help = "limit every element of the gradients to -X .. X"},
+    {.name = "grad-penalty", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(grad_penalty),
+     .value = "L2:input|params[=GLOB],WEIGHT[,target=NORM]",
+     .help = "add WEIGHT times the norm of the loss's gradient to the loss; with target, WEIGHT * (norm - NORM)^2"},
     {.name = "train", .kind = OPTION_TEXTS, .group = GROUP_TRAINING, .field = AT_PASS(train), .value = "GLOB",
      .help = "train only matching parameters; the exact name also trains an initializer that is held constant;"
              " repeatable"},

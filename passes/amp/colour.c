@@ -225,31 +225,42 @@ static bool is_boundary(const colour_state *c, const ir_node *n)
 static bool is_ours(const ir_node *n) { return !n->loc.op; }
 
 /* Whether the operand x of n, where marking otherwise ends, is part of an appended loss, which is f32 as a whole. A
- * view of the model's output is not: its reader computes in f32 anyway. */
-static bool continues(const ir_node *n, const ir_node *x)
+ * view of the model's output is not, unless `views`: its reader computes in f32 anyway. */
+static bool continues(const ir_node *n, const ir_node *x, bool views)
 {
-    return is_ours(n) && is_ours(x) && !ir_op_has(x->op, IR_VIEW);
+    return is_ours(n) && is_ours(x) && (views || !ir_op_has(x->op, IR_VIEW));
 }
 
-/* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
- * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole. */
-static void mark_terminal(colour_state *c, const ir_value *loss)
+/* Marks `last` and the nodes that marked nodes are computed from, except for `apart`. `ours_only`: only nodes of
+ * passes; `white`: white ones too, which changes nothing for them, but for what they are computed from. */
+static void mark_before(colour_state *c, const ir_node *last, bool ours_only, bool white, const ir_node *apart)
 {
-    bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
-    if (loss->kind != IR_VALUE_RESULT || (ours_only && !is_ours(loss->def))) return;
-    c->terminal[loss->def->id] = c->entries[loss->def->id].colour != IR_WHITE;
-    for (const ir_node *n = loss->def; n; n = n->prev) {
+    c->terminal[last->id] = white || c->entries[last->id].colour != IR_WHITE;
+    for (const ir_node *n = last; n; n = n->prev) {
         if (!c->terminal[n->id]) continue;
         bool boundary = is_boundary(c, n);
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
-            if (!x || x->kind != IR_VALUE_RESULT) continue;
+            if (!x || x->kind != IR_VALUE_RESULT || x->def == apart) continue;
             const bool captured = is_ours(n) && ir_subgraph_count(n);
             if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS) && !captured) continue;
-            if ((boundary || ours_only) && !continues(n, x->def)) continue;
-            c->terminal[x->def->id] = c->entries[x->def->id].colour != IR_WHITE;
+            if ((boundary || ours_only) && !continues(n, x->def, white)) continue;
+            c->terminal[x->def->id] |= white || c->entries[x->def->id].colour != IR_WHITE;
         }
     }
+}
+
+/* Marks the nodes the loss is computed from, back to white ops and to ops that compute in f32 internally, which read
+ * the model's output in its own type. A loss that a pass has appended (no ONNX origin) is f32 as a whole, and so is a
+ * penalty, except for its white ops. */
+static void mark_terminal(colour_state *c)
+{
+    const ir_node *loss = ir_output_by_role(c->graph, IR_OUTPUT_loss);
+    const ir_node *penalty = ir_output_by_role(c->graph, IR_OUTPUT_penalty);
+    const ir_node *sum = loss ? ir_def(ir_in(loss, 0)) : NULL, *apart = penalty ? ir_def(ir_in(penalty, 0)) : NULL;
+    const bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
+    if (sum && (is_ours(sum) || !ours_only)) mark_before(c, sum, ours_only, false, apart);
+    if (apart) mark_before(c, apart, true, true, NULL);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -419,7 +430,7 @@ static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
     if (is_named(e)) return decide_named(e, low);
     bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
     if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
-    bool inside = black && computes_in_f32(c, n), terminal = c->terminal[n->id];
+    bool inside = black && computes_in_f32(c, n), terminal = c->terminal[n->id] && e->colour != IR_WHITE;
     if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
     if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
     if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
@@ -560,7 +571,6 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const bool *low_params = amp_low_params(g, s);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
-    const ir_node *terminal = ir_output_by_role(g, IR_OUTPUT_loss);
-    if (terminal) mark_terminal(&c, ir_in(terminal, 0));
+    mark_terminal(&c);
     decide_in_order(&c);
 }

@@ -10,6 +10,8 @@
  *
  * The seed is the loss scale itself (1 without scaling). It is f32, because 65536 is infinite in f16.
  *
+ * The same walk, run before mixed precision, computes the gradients that a penalty of the loss is made of (penalty.c).
+ *
  * Requires: forward phase only.
  *
  *   before  %y = mul @w, %x : f32[3]             after  %d.y = ...
@@ -30,10 +32,13 @@ bool pass_has_gradient(ir_op op) { return rules[op] != grad_none; }
 typedef struct autodiff {
     ir_graph *graph;
     diag *diag;
-    bool *flows;      /* by value id: depends on a trained value */
-    ir_value **grads; /* by value id: its accumulated gradient */
-    uint32_t count;   /* number of value ids in the forward graph */
-    ir_builder end;   /* after the last backward node, before the update phase */
+    const char *prefix; /* of the names of gradients */
+    bool second;        /* the gradients will be differentiated */
+    bool *flows;        /* by value id: depends on a value of interest */
+    ir_value **grads;   /* by value id: its accumulated gradient */
+    uint32_t count;     /* number of value ids before the walk */
+    ir_builder end;     /* after the last node of the walk's phase */
+    ir_node *last;      /* the last node before the walk */
 } autodiff;
 
 static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type.dtype); }
@@ -41,12 +46,12 @@ static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type
 /* Running statistics are updated without a derivative by definition, so they cause no warning. */
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 {
-    if (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm) return;
+    if (a->second || (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm)) return;
     diag_warning(a->diag, ir_diag_loc(n), "no gradient flows through '%s': parameters before it train without it",
                  v->name);
 }
 
-/* Marks every float value that depends on a trained parameter or a marked input. */
+/* Marks every float value that depends on a marked parameter or input. */
 static void mark_flow(autodiff *a)
 {
     for (ir_node *n = a->graph->first; n; n = n->next) {
@@ -54,8 +59,6 @@ static void mark_flow(autodiff *a)
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
-            if (v->kind == IR_VALUE_STORAGE)
-                a->flows[v->id] = v->storage->kind == IR_PARAM && !v->storage->frozen && is_float_value(v);
             any |= a->flows[v->id] && !ir_node_stops(n, i);
             if (a->flows[v->id] && ir_node_stops(n, i)) warn_stopped(a, n, v);
         }
@@ -93,8 +96,8 @@ static void accumulate(autodiff *a, ir_builder *b, const ir_value *operand, ir_v
     ir_value **sum = &a->grads[operand->id];
     if (*sum) dx = ir_binary(b, IR_OP_add, *sum, dx);
     if (!dx) return;
-    if (dx->kind == IR_VALUE_RESULT && dx->def->phase == IR_BACKWARD)
-        ir_value_rename(dx, arena_printf(a->graph->module->arena, "d.%s", operand->name));
+    if (dx->kind == IR_VALUE_RESULT && dx->id >= a->count)
+        ir_value_rename(dx, arena_printf(a->graph->module->arena, "%s%s", a->prefix, operand->name));
     *sum = dx;
 }
 
@@ -122,7 +125,8 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     b.loc = n->loc;
     b.nameless = true; /* most results are gradients, named in accumulate() */
     ir_node *before = b.before ? b.before->prev : a->graph->last;
-    grad g = {.b = &b, .n = n, .dy = dy, .required = required, .subgraph = differentiate_subgraph};
+    grad g = {.b = &b, .n = n, .dy = dy, .required = required, .primitives = a->second};
+    g.subgraph = differentiate_subgraph;
     g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
     bool ok = rules[n->op](&g);
     for (int i = 0; i < n->n_in; i++) {
@@ -134,64 +138,123 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     for (ir_node *made = before->next; made != b.before; made = made->next) ir_name_results(made);
 }
 
-static void walk_back(autodiff *a, ir_node *last, arena *scratch)
+static void walk_back(autodiff *a, arena *scratch)
 {
-    for (ir_node *n = last; n; n = n->prev)
+    for (ir_node *n = a->last; n; n = n->prev)
         if (n->phase == IR_FORWARD) differentiate(a, n, scratch);
 }
 
-/* ---- subgraphs ----------------------------------------------------------------------------------- */
+static autodiff autodiff_new(ir_graph *graph, ir_phase phase, diag *d, arena *scratch)
+{
+    ir_graph_renumber(graph);
+    autodiff a = {.graph = graph, .diag = d, .prefix = "d.", .count = graph->value_ids};
+    a.flows = arena_array(scratch, graph->value_ids + 1, sizeof *a.flows);
+    a.grads = arena_array(scratch, graph->value_ids + 1, sizeof *a.grads);
+    a.end = pass_builder(graph, phase, d);
+    a.last = a.end.before ? a.end.before->prev : graph->last;
+    return a;
+}
 
-static autodiff autodiff_new(ir_graph *graph, diag *d, arena *scratch);
+/* ---- subgraphs ----------------------------------------------------------------------------------- */
 
 static bool differentiate_subgraph(const grad_subgraph *s, diag *d)
 {
     arena *scratch = pass_scratch_new(s->graph->module);
     if (!scratch) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory") == AMPC_OK;
-    ir_node *last = s->graph->last;
-    autodiff a = autodiff_new(s->graph, d, scratch);
+    autodiff a = autodiff_new(s->graph, IR_BACKWARD, d, scratch);
     for (size_t i = 0; i < s->graph->inputs.count; i++) a.flows[s->graph->inputs.items[i]->id] = s->required[i];
     mark_flow(&a);
     for (int i = 0; i < s->count; i++)
         if (s->dy[i] && a.flows[s->outputs[i]->id]) accumulate(&a, &a.end, s->outputs[i], s->dy[i]);
-    walk_back(&a, last, scratch);
+    walk_back(&a, scratch);
     for (size_t i = 0; i < s->graph->inputs.count; i++) s->dx[i] = a.grads[s->graph->inputs.items[i]->id];
     arena_free(scratch);
     return diag_status(d) == AMPC_OK;
 }
 
-/* ---- the graph ----------------------------------------------------------------------------------- */
+/* ---- walks --------------------------------------------------------------------------------------- */
 
-static void emit_gradient(autodiff *a, ir_output_role role, ir_value *of)
+void grad_trained_values(ir_graph *g, arena *a, grad_values *out)
 {
-    ir_value *d = a->grads[of->id];
-    ir_output_as(&a->end, role, of, d ? d : grad_zeros(&(grad){.b = &a->end}, of));
-}
-
-/* Makes the gradients of trained parameters and float inputs outputs of the graph. */
-static void emit_outputs(autodiff *a)
-{
-    const ir_module *m = a->graph->module;
+    const ir_module *m = g->module;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_PARAM || s->frozen) continue;
-        ir_value *v = ir_graph_storage(a->graph, s);
-        if (v->id < a->count && v->first_use) emit_gradient(a, IR_OUTPUT_gradient, v);
-    }
-    for (size_t i = 0; i < a->graph->inputs.count; i++) {
-        ir_value *v = a->graph->inputs.items[i];
-        if (a->flows[v->id]) emit_gradient(a, IR_OUTPUT_input_gradient, v);
+        if (s->kind != IR_PARAM || s->frozen || !ir_dtype_is_float(s->type.dtype)) continue;
+        ir_value *v = ir_graph_storage(g, s);
+        if (v->first_use) vec_push(a, out, v);
     }
 }
 
-static autodiff autodiff_new(ir_graph *graph, diag *d, arena *scratch)
+void grad_input_values(ir_graph *g, arena *a, grad_values *out)
 {
-    ir_graph_renumber(graph);
-    autodiff a = {.graph = graph, .diag = d, .count = graph->value_ids};
-    a.flows = arena_array(scratch, graph->value_ids + 1, sizeof *a.flows);
-    a.grads = arena_array(scratch, graph->value_ids + 1, sizeof *a.grads);
-    a.end = pass_builder(graph, IR_BACKWARD, d);
-    return a;
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        ir_value *v = g->inputs.items[i];
+        if (is_float_value(v) && v->role != IR_INPUT_label) vec_push(a, out, v);
+    }
+}
+
+static ampc_status run_walk(grad_walk *w, diag *d, arena *scratch)
+{
+    autodiff a = autodiff_new(w->graph, w->phase, d, scratch);
+    a.prefix = w->prefix;
+    a.second = w->second;
+    for (int i = 0; i < w->count; i++) a.flows[w->wrt[i]->id] = true;
+    mark_flow(&a);
+    w->depends = a.flows[w->of->id];
+    if (w->depends) a.grads[w->of->id] = w->seed;
+    walk_back(&a, scratch);
+    for (int i = 0; i < w->count; i++) w->gradients[i] = a.grads[w->wrt[i]->id];
+    return diag_status(d);
+}
+
+ampc_status grad_walk_run(grad_walk *w, diag *d)
+{
+    arena *scratch = pass_scratch_new(w->graph->module);
+    if (!scratch) return AMPC_NO_MEMORY;
+    ampc_status status = run_walk(w, d, scratch);
+    arena_free(scratch);
+    return status;
+}
+
+static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, arena *scratch)
+{
+    grad_values of = {0};
+    grad_trained_values(g, scratch, &of);
+    grad_input_values(g, scratch, &of);
+    autodiff a = autodiff_new(g, IR_FORWARD, d, scratch);
+    a.second = true;
+    for (size_t i = 0; i < of.count; i++) a.flows[of.items[i]->id] = true;
+    mark_flow(&a);
+    for (const ir_node *n = first; n; n = n->next) {
+        bool flows = false;
+        for (int i = 0; i < n->n_out; i++) flows |= a.flows[n->out[i]->id];
+        if (!flows || (pass_has_gradient(n->op) && !ir_op_has(n->op, IR_BODIES))) continue;
+        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "--grad-penalty: the gradient has no derivative (op %s)",
+                          ir_op_get(n->op)->name);
+    }
+    return AMPC_OK;
+}
+
+ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d)
+{
+    arena *scratch = pass_scratch_new(g->module);
+    if (!scratch) return AMPC_NO_MEMORY;
+    ampc_status status = check_second(g, first, d, scratch);
+    arena_free(scratch);
+    return status;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------ */
+
+/* Makes the gradients outputs of the graph. */
+static void emit_outputs(const grad_walk *w, ir_builder *b)
+{
+    for (int i = 0; i < w->count; i++) {
+        ir_value *of = w->wrt[i], *d = w->gradients[i];
+        const bool param = of->kind == IR_VALUE_STORAGE;
+        if (!d) d = grad_zeros(&(grad){.b = b}, of);
+        ir_output_as(b, param ? IR_OUTPUT_gradient : IR_OUTPUT_input_gradient, of, d);
+    }
 }
 
 static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
@@ -200,23 +263,20 @@ static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
     if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
 
     lift_params(graph);
-    ir_node *last = graph->last;
-    autodiff a = autodiff_new(graph, d, scratch);
-    for (size_t i = 0; i < graph->inputs.count; i++) {
-        const ir_value *v = graph->inputs.items[i];
-        a.flows[v->id] = is_float_value(v) && v->role != IR_INPUT_label;
-    }
-    mark_flow(&a);
+    grad_values wrt = {0};
+    grad_trained_values(graph, scratch, &wrt);
+    grad_input_values(graph, scratch, &wrt);
+    ir_builder b = pass_builder(graph, IR_BACKWARD, d);
     ir_value *l = ir_in(loss, 0);
-    if (l->id >= a.count || !a.flows[l->id])
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
-
     ir_storage *scale = ir_state_by_role(graph->module, IR_STATE_loss_scale);
-    a.grads[l->id] = scale ? ir_graph_storage(graph, scale) : ir_scalar(&a.end, l->type.dtype, 1.0);
-    if (l->type.dtype == IR_f64) a.grads[l->id] = ir_cast(&a.end, a.grads[l->id], IR_f64);
-    walk_back(&a, last, scratch);
-    TRY(diag_status(d));
-    emit_outputs(&a);
+    ir_value *seed = scale ? ir_graph_storage(graph, scale) : ir_scalar(&b, l->type.dtype, 1.0);
+    if (l->type.dtype == IR_f64) seed = ir_cast(&b, seed, IR_f64);
+    grad_walk w = {.graph = graph, .phase = IR_BACKWARD, .prefix = "d.", .of = l, .seed = seed, .wrt = wrt.items};
+    w.count = (int)wrt.count;
+    w.gradients = arena_array(scratch, wrt.count + 1, sizeof *w.gradients);
+    TRY(grad_walk_run(&w, d));
+    if (!w.depends) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
+    emit_outputs(&w, &b);
     return diag_status(d);
 }
 

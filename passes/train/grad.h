@@ -27,7 +27,8 @@ typedef struct grad {
     const bool *required; /* by operand */
     ir_value **dx;        /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
     grad_subgraph_fn *subgraph; /* appends the backward of a subgraph, to the subgraph */
-    bool zero;                  /* set by the rule: the gradient is zero wherever it exists */
+    bool primitives;            /* the gradient itself will be differentiated: use only ops that have a gradient */
+    bool zero;                  /* set by the rule: gradients that it leaves NULL are zero wherever they exist */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
@@ -35,6 +36,35 @@ typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
 /* One rule per word in the gradient column of ops.def; the linker names a missing one. */
 #define OP(name, amp, traits, infer, fold, word, kernel) grad_rule grad_##word;
 #include "ir/ops.def"
+
+/* ---- autodiff.c ---- */
+
+/* A walk over the forward nodes of a graph, which appends the gradients of one value with respect to others. */
+typedef struct grad_walk {
+    ir_graph *graph;
+    ir_phase phase;      /* of the nodes that it appends */
+    const char *prefix;  /* of the names of gradients */
+    ir_value *of, *seed; /* the value to differentiate, and its own gradient */
+    ir_value **wrt;      /* parameters and inputs of the graph */
+    int count;
+    ir_value **gradients; /* by item of wrt, set: the gradient, or NULL if it is zero */
+    bool depends;         /* set: whether the value depends on any of wrt */
+    bool second;          /* the gradients will be differentiated: uses primitives, and warns of nothing */
+} grad_walk;
+
+/* Values with respect to which a training graph is differentiated: trained parameters that it reads, float inputs. */
+typedef VEC(ir_value *) grad_values;
+void grad_trained_values(ir_graph *g, arena *a, grad_values *out);
+void grad_input_values(ir_graph *g, arena *a, grad_values *out);
+
+ampc_status grad_walk_run(grad_walk *w, diag *d);
+/* Reports the first node from `first` on that a trained value flows through, but no gradient can. */
+ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d);
+
+/* ---- grad_primitive.c: rules whose results can be differentiated again ---- */
+
+grad_rule grad_batch_norm_primitive, grad_layer_norm_primitive;
+ir_value *grad_cross_entropy_primitive(grad *g); /* the gradient of x by that of the loss */
 
 /* ---- grad_control.c ---- */
 

@@ -86,3 +86,34 @@ bool grad_avg_pool(grad *g)
     ir_node *n = grad_node(g, IR_OP_avg_pool_grad, 1, &D);
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(avg_pool_grad, shape), X))) != NULL;
 }
+
+/* ---- gradients of gradients ---------------------------------------------------------------------- */
+
+/* dbias sums dy, as a bias is added to every element of a convolution's result. */
+bool grad_conv_grad_weight(grad *g)
+{
+    ir_value *dw = g->dy[IR_OUT(conv_grad_weight, dw)], *dbias = g->dy[IR_OUT(conv_grad_weight, dbias)];
+    ir_value *x = ir_in(g->n, IR_IN(conv_grad_weight, x));
+    dw = dw ? grad_cast_like(g, dw, x) : NULL;
+    dbias = dbias ? grad_cast_like(g, dbias, x) : NULL;
+    if (!dw) {
+        const ir_type *w = &ir_out(g->n, IR_OUT(conv_grad_weight, dw))->type;
+        dw = ir_expand(g->b, ir_scalar_like(g->b, x, 0), w->dims, w->rank);
+    }
+    if (g->required[0]) g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_conv, 3, (ir_value *[]){x, dw, dbias}));
+    if (g->required[1]) {
+        ir_node *n = grad_node(g, IR_OP_conv_grad_input, 2, (ir_value *[]){X, dw});
+        g->dx[1] = ir_done(g->b, grad_shaped(n, IR_ATTR(conv_grad_input, shape), x));
+    }
+    return diag_status(g->b->diag) == AMPC_OK;
+}
+
+/* dy went where the indices tell. */
+bool grad_max_pool_grad(grad *g)
+{
+    ir_dim all = ir_type_count(g->b->graph->module->dims, &D->type);
+    ir_value *indices = ir_in(g->n, IR_IN(max_pool_grad, indices));
+    return (g->dx[0] = ir_done(g->b, ir_new(g->b, IR_OP_gather, 2, ir_reshape(g->b, D, &all, 1), indices))) != NULL;
+}
+
+bool grad_avg_pool_grad(grad *g) { return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_avg_pool, 1, &D))) != NULL; }

@@ -74,6 +74,8 @@ bool grad_pad(grad *g)
     return (g->dx[0] = ir_done(g->b, n)) != NULL;
 }
 
+bool grad_pad_grad(grad *g) { return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_pad, 1, &D))) != NULL; }
+
 bool grad_gather(grad *g)
 {
     ir_node *n = grad_node(g, IR_OP_gather_grad, 2, (ir_value *[]){D, ir_in(g->n, 1)});

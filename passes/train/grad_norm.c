@@ -29,6 +29,7 @@ static bool set_three_gradients(grad *g, ir_node *n)
 bool grad_batch_norm(grad *g)
 {
     if (!only_first(g)) return false;
+    if (g->primitives) return grad_batch_norm_primitive(g);
     ir_value *in[] = {D, X, ir_in(g->n, IR_IN(batch_norm, scale)), ir_out(g->n, IR_OUT(batch_norm, saved_mean)),
                       ir_out(g->n, IR_OUT(batch_norm, saved_rstd))};
     return set_three_gradients(g, grad_node(g, IR_OP_batch_norm_grad, 5, in));
@@ -37,6 +38,7 @@ bool grad_batch_norm(grad *g)
 bool grad_layer_norm(grad *g)
 {
     if (!only_first(g)) return false;
+    if (g->primitives) return grad_layer_norm_primitive(g);
     ir_value *in[] = {grad_cast_like(g, D, X), X, ir_in(g->n, IR_IN(layer_norm, scale)),
                       ir_out(g->n, IR_OUT(layer_norm, mean)), ir_out(g->n, IR_OUT(layer_norm, rstd))};
     return set_three_gradients(g, grad_node(g, IR_OP_layer_norm_grad, 5, in));
@@ -79,7 +81,8 @@ bool grad_softmax_cross_entropy(grad *g)
     ir_value *to_log_prob = g->dy[IR_OUT(softmax_cross_entropy, log_prob)];
     ir_value *to_lse = g->dy[IR_OUT(softmax_cross_entropy, lse)];
     ir_value *in[] = {D, X, lse, ir_in(g->n, 1), ir_in(g->n, 2)};
-    if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
+    if (D && g->primitives) dx = grad_cross_entropy_primitive(g);
+    else if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
     if (to_log_prob) {
         ir_value *second = through_log_prob(g, to_log_prob);
         dx = dx ? ir_binary(g->b, IR_OP_add, dx, second) : second;

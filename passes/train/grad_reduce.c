@@ -90,3 +90,14 @@ bool grad_reduce_log_sum(grad *g)
 {
     return (g->dx[0] = spread(g, BINARY(mul, wide_d(g), UNARY(exp, UNARY(neg, wide_y(g)))))) != NULL;
 }
+
+/* 0 where all elements are 0, as for reduce_l2. */
+bool grad_global_norm(grad *g)
+{
+    ir_value *y = ir_out(g->n, 0), *zero = BINARY(equal, y, NUMBER(y, 0.0));
+    ir_value *norm = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, zero, NUMBER(y, 1.0), y));
+    ir_value *factor = BINARY(div, g->dy[0], norm);
+    for (int i = 0; i < g->n->n_in; i++)
+        if (g->required[i]) g->dx[i] = BINARY(mul, grad_cast_like(g, ir_in(g->n, i), y), factor);
+    return diag_status(g->b->diag) == AMPC_OK;
+}

@@ -25,3 +25,10 @@ bool grad_roi_align(grad *g)
                       ir_in(g->n, IR_IN(roi_align, batch))};
     return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_roi_align_grad, 4, in))) != NULL;
 }
+
+/* Resizing is linear, so the gradient of its gradient is a resizing. */
+bool grad_resize_grad(grad *g)
+{
+    ir_node *n = grad_node(g, IR_OP_resize, 1, &D);
+    return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(resize, shape), X))) != NULL;
+}

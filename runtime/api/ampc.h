@@ -136,9 +136,10 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     int white_soft;        /* mincut, nonzero: white operators may stay f32 if low precision is slower */
     const char *target;    /* mincut: device description: "gpu" (default), "cpu", "bytes" or a file */
     /* gradients */
-    int64_t accumulate; /* micro-batches per step; nonzero also creates accumulate, unscale and apply */
-    double clip_norm;   /* largest norm of all gradients together; 0: unlimited */
-    double clip_value;  /* largest absolute value of a gradient's elements; 0: unlimited */
+    int64_t accumulate;       /* micro-batches per step; nonzero also creates accumulate, unscale and apply */
+    double clip_norm;         /* largest norm of all gradients together; 0: unlimited */
+    double clip_value;        /* largest absolute value of a gradient's elements; 0: unlimited */
+    const char *grad_penalty; /* "L2:input,WEIGHT" or "L2:params,WEIGHT"; see docs/training.md */
     /* loss scaling */
     const char *loss_scale_preset; /* "torch", "paddle-1.8", "paddle-2", "paddle-3"; the default is the profile's */
     double max_loss_scaling;

@@ -256,6 +256,7 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     p->accumulate = o->accumulate;
     p->clip_norm = o->clip_norm;
     p->clip_value = o->clip_value;
+    p->grad_penalty = o->grad_penalty;
     p->seed = o->seed;
     return AMPC_OK;
 }

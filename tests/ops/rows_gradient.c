@@ -17,6 +17,14 @@ static ir_value *with_first_attr(ir_builder *b, const gradient_row *r, ir_value 
     return ir_done(b, n);
 }
 
+/* alpha is not 1. */
+static ir_value *build_alpha(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+{
+    ir_node *n = ir_new(b, r->op, 1, in[0]);
+    ir_set_float(n, ir_op_find_attr(r->op, "alpha"), 0.5 + 0.25 * set);
+    return ir_done(b, n);
+}
+
 static ir_value *build_clip(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     ir_value *lo = set % 3 == 1 ? NULL : ir_scalar(b, IR_f64, -1.1);
@@ -477,6 +485,8 @@ const gradient_row gradient_rows[] = {
     UNARY(swish, ANY) UNARY(shrink, ANY) BINARY(prelu, ANY, ANY)
     {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
+    {"swish alpha", IR_OP_swish, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"celu alpha", IR_OP_celu, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)

@@ -2,7 +2,11 @@
  *
  * A row of rows_gradient.h builds y = op(x, ...). The loss is sum(y * r) with random r, which makes every element of y
  * significant. Autodiff computes d(loss)/dx; the reference is (loss(x+h) - loss(x-h)) / 2h with h = 6e-6 max(1,|x|).
- * They agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|). The last test fails if an op has a gradient but no row. */
+ * They agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|).
+ *
+ * Second derivatives: each row is tested again with a penalty of the loss's gradient, against differences of the
+ * penalized loss, within 1e-7 + 1e-5 max(|a|,|n|). `exceptions` lists the ops that must be refused. The last test fails
+ * if an op has a gradient, but neither a row nor a part in the penalty of others. */
 #include "passes/pass.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
@@ -56,6 +60,7 @@ static ir_dtype dtype_of(gradient_draw how) { return how == INDEX ? IR_i64 : how
 typedef struct probe {
     const gradient_row *row;
     int set;
+    bool penalized;
     diag *diag;
     ir_module *module;
     rt_session *session;
@@ -133,33 +138,85 @@ static void compare_operand(probe *p, int i)
     memcpy(analytic, d->data, n * sizeof *analytic);
     for (size_t k = 0; k < n; k++) {
         double numeric = difference_quotient(p, (double *)p->inputs[i].data + k);
-        double bound = 1e-7 + 1e-6 * fmax(fabs(analytic[k]), fabs(numeric));
+        double bound = 1e-7 + (p->penalized ? 1e-5 : 1e-6) * fmax(fabs(analytic[k]), fabs(numeric));
         if (!(fabs(analytic[k] - numeric) <= bound))
-            fail_msg("%s, shapes %d, operand %d, element %zu: %.9g, numeric %.9g", p->row->name, p->set, i, k,
-                     analytic[k], numeric);
+            fail_msg("%s%s, shapes %d, operand %d, element %zu: %.9g, numeric %.9g", p->row->name,
+                     p->penalized ? ", penalized" : "", p->set, i, k, analytic[k], numeric);
     }
     free(analytic);
 }
 
-static void test_set(const gradient_row *r, int set)
+/* ---- second derivatives ------------------------------------------------------------------------ */
+
+static const struct exception {
+    ir_op op;
+    const char *error;
+} exceptions[] = {
+    {IR_OP_recurrent, "the gradient has no derivative (op recurrent_grad)"},
+    {IR_OP_grid_sample, "the gradient has no derivative (op grid_sample_grad)"},
+    {IR_OP_roi_align, "the gradient has no derivative (op roi_align_grad)"},
+    {IR_OP_det, "the gradient has no derivative (op det_grad)"},
+    {IR_OP_if, "the gradient has no derivative (op if)"},
+    {IR_OP_loop, "the gradient has no derivative (op loop)"},
+    {IR_OP_sign, "the gradient of the loss with respect to 'a' is 0"},
+    {IR_OP_floor, "the gradient of the loss with respect to 'a' is 0"},
+    {IR_OP_ceil, "the gradient of the loss with respect to 'a' is 0"},
+    {IR_OP_round, "the gradient of the loss with respect to 'a' is 0"},
+    {0},
+};
+
+/* The error that a penalty of this row must report, or NULL. */
+static const char *expected_error(const probe *p)
 {
-    probe p = {.row = r, .set = set};
-    p.diag = diag_new(record_error, &p);
-    p.module = ir_module_new();
-    random_state = (uint64_t)(set + 1) * 77777u;
-    bool built = build_graph(&p);
+    for (const struct exception *e = exceptions; p->penalized && e->error; e++)
+        if (e->op == p->row->op) return e->error;
+    return NULL;
+}
+
+static int penalties_with[IR_OP_COUNT]; /* the number of sets in which the op was part of a penalty */
+
+static void count_ops(const ir_module *m)
+{
+    for (const ir_node *n = ir_graph_by_role(m, IR_GRAPH_train)->first; n; n = n->next) penalties_with[n->op]++;
+}
+
+static ampc_status differentiate(probe *p)
+{
     compile_options o = compile_options_default();
-    ampc_status status = built ? test_pass(p.module, "autodiff", &o, p.diag) : AMPC_REJECTED;
-    if (status == AMPC_OK) {
-        rt_session_options options = {.device = "cpu", .threads = 1};
-        status = rt_session_open(p.module, &options, p.diag, &p.session);
-    }
-    if (status != AMPC_OK) print_error("%s, shapes %d: %s\n", r->name, set, p.error);
+    o.level = PASS_O0;
+    o.grad_penalty = p->penalized ? "L2:input=*,0.5" : NULL;
+    TRY(test_pass(p->module, "penalty", &o, p->diag));
+    if (p->penalized) count_ops(p->module);
+    return test_pass(p->module, "autodiff", &o, p->diag);
+}
+
+/* ---- sets -------------------------------------------------------------------------------------- */
+
+static void compare_set(probe *p)
+{
+    const gradient_row *r = p->row;
+    const rt_session_options options = {.device = "cpu", .threads = 1};
+    ampc_status status = rt_session_open(p->module, &options, p->diag, &p->session);
+    if (status != AMPC_OK) print_error("%s, shapes %d: %s\n", r->name, p->set, p->error);
     assert_int_equal(status, AMPC_OK);
     for (int i = 0; i < r->n_in; i++)
         if (dtype_of(r->draws[i]) == IR_f64 && !(r->op == IR_OP_batch_norm && i > 2) &&
             !((r->op == IR_OP_nll_loss || r->op == IR_OP_softmax_cross_entropy) && i > 1))
-            compare_operand(&p, i);
+            compare_operand(p, i);
+}
+
+static void test_set(const gradient_row *r, int set, bool penalized)
+{
+    probe p = {.row = r, .set = set, .penalized = penalized};
+    p.diag = diag_new(record_error, &p);
+    p.module = ir_module_new();
+    random_state = (uint64_t)(set + 1) * 77777u;
+    const char *refusal = expected_error(&p);
+    ampc_status status = build_graph(&p) ? differentiate(&p) : AMPC_REJECTED;
+    if (status != AMPC_OK && !(refusal && strstr(p.error, refusal)))
+        fail_msg("%s%s, shapes %d: %s\n", r->name, penalized ? ", penalized" : "", set, p.error);
+    if (refusal && status == AMPC_OK) fail_msg("%s has a second derivative: update the list of exceptions", r->name);
+    if (status == AMPC_OK) compare_set(&p);
     for (int i = 0; i < p.n; i++) free(p.inputs[i].data);
     rt_session_close(p.session);
     ir_module_free(p.module);
@@ -176,7 +233,10 @@ static int set_count(const gradient_row *r)
 static void test_row(void **state)
 {
     const gradient_row *r = *state;
-    for (int set = 0; set < set_count(r); set++) test_set(r, set);
+    for (int set = 0; set < set_count(r); set++) {
+        test_set(r, set, false);
+        test_set(r, set, true);
+    }
 }
 
 /* ---- coverage -------------------------------------------------------------------------------- */
@@ -189,7 +249,7 @@ static void test_coverage(void **state)
         for (const gradient_row *r = gradient_rows; r->build; r++)
             if (r->op == op) sets += set_count(r);
         if (op == IR_OP_custom) continue; /* tests/unit/test_custom.c */
-        if (pass_has_gradient(op) && sets < 10)
+        if (pass_has_gradient(op) && sets < 10 && penalties_with[op] < 10)
             fail_msg("op %s has a gradient but only %d sets of shapes", ir_op_get(op)->name, sets);
     }
 }
