@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Computes the reference values of test_recipes.c with PyTorch, in float64, for recipes.h
 
-The recipes are those of PyTorch's page "Automatic Mixed Precision examples": a typical step, gradient clipping, and
-gradient accumulation, on a small network whose parameters and samples are simple formulas. Every case prints the loss,
+The recipes are those of PyTorch's page "Automatic Mixed Precision examples": a typical step, gradient clipping,
+gradient accumulation and gradient penalty, on a small network whose parameters and samples are simple formulas. Every case prints the loss,
 the loss scale after each step, and the sum and the sum of squares of each parameter."""
 import torch
 
@@ -28,7 +28,21 @@ def loss_of(p, x, label):
     return torch.nn.functional.mse_loss(torch.relu(x @ p["w1"] + p["b1"]) @ p["w2"], label)
 
 
-def run(name, accumulate, norm=None, value=None, overflow=None):
+def penalty_of(scaler, loss, wrt, weight, target):
+    """The recipe: the norm of the unscaled gradients, computed from the scaled loss."""
+    scaled = torch.autograd.grad(scaler.scale(loss), wrt, create_graph=True)
+    inv_scale = 1.0 / scaler.get_scale()
+    norm = sum((g * inv_scale).pow(2).sum() for g in scaled).sqrt()
+    return weight * (norm if target is None else (norm - target) ** 2)
+
+
+def option_of(penalty):
+    if not penalty:
+        return "NULL"
+    return f'"L2:{penalty[0]},{penalty[1]}' + ('"' if penalty[2] is None else f',target={penalty[2]}"')
+
+
+def run(name, accumulate, norm=None, value=None, overflow=None, penalty=None):
     p = parameters()
     optimizer = torch.optim.SGD(p.values(), lr=0.25, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
@@ -38,7 +52,11 @@ def run(name, accumulate, norm=None, value=None, overflow=None):
         losses = []
         for k in range(accumulate):
             part = slice(k * ROWS // accumulate, (k + 1) * ROWS // accumulate)
-            loss = loss_of(p, x[part], label[part]) / accumulate
+            rows_x = x[part].clone().requires_grad_()
+            loss = loss_of(p, rows_x, label[part])
+            if penalty:
+                loss = loss + penalty_of(scaler, loss, list(p.values()) if penalty[0] == "params" else [rows_x], *penalty[1:])
+            loss = loss / accumulate
             losses.append(loss.item())
             scaler.scale(loss).backward()
             if overflow == (step, k):
@@ -53,7 +71,7 @@ def run(name, accumulate, norm=None, value=None, overflow=None):
         optimizer.zero_grad()
         rows.append((sum(losses), scaler.get_scale()))
     print(f'    {{"{name}", {accumulate}, {norm or 0}, {value or 0}, {overflow[0] if overflow else -1}, '
-          f"{overflow[1] if overflow else -1},")
+          f"{overflow[1] if overflow else -1}, {option_of(penalty)},")
     sums = [(v.sum().item(), (v * v).sum().item()) for v in p.values()]
     for begin, end, pairs in ("{", "},", rows), ("{", "}},", sums):
         text = [", ".join(f"{{{a:.12g}, {b:.12g}}}" for a, b in part) for part in (pairs[:3], pairs[3:])]
@@ -70,4 +88,10 @@ run("accumulation", 4)
 run("accumulation and clipping", 4, norm=0.1)
 run("an infinity in micro-batch 3 of 4", 4, overflow=(2, 2))
 run("an infinity, clipped", 4, norm=0.1, overflow=(3, 2))
+run("gradient penalty", 1, penalty=("params", 0.25, None))
+run("gradient penalty of the input", 1, penalty=("input", 4, None))
+run("gradient penalty with a target", 1, penalty=("input", 8, 0.25))
+run("gradient penalty and clipping", 1, norm=0.1, penalty=("params", 1, None))
+run("gradient penalty and accumulation", 4, penalty=("params", 0.25, None))
+run("gradient penalty and an infinity", 4, overflow=(2, 2), penalty=("params", 0.25, None))
 print("    /* clang-format on */")

@@ -11,6 +11,7 @@ typedef struct recipe {
     int accumulate;
     double clip_norm, clip_value;
     int overflow_step, overflow_batch; /* where the gradient of w2 becomes infinite; -1: nowhere */
+    const char *penalty;               /* --grad-penalty */
     struct {
         double loss, scale; /* the scale after the step */
     } step[STEPS];
@@ -38,10 +39,12 @@ static void set_samples(net *n, int step)
         for (int k = 0; k < OUT; k++) n->label[i][k] = 0.5f * n->x[i][k] - 0.25f * n->x[i][3];
 }
 
-static net open_recipe(scratch *t, const recipe *r, pass_level level)
+static net open_recipe(scratch *t, const recipe *r, pass_level level, ir_dtype low)
 {
     compile_options o = options("mse", "momentum,lr=0.25,momentum=0.9");
     o.level = level;
+    o.low = low;
+    o.grad_penalty = r->penalty;
     o.scaling = PASS_SCALE_DYNAMIC;
     o.init_scale = 1024;
     o.incr_every = 2;
@@ -77,9 +80,9 @@ static void near(const recipe *r, const char *what, double have, double expected
         fail_msg("%s: %s is %.9g, not %.9g", r->name, what, have, expected);
 }
 
-static void follow(scratch *t, const recipe *r, pass_level level, bool window, double bound)
+static void follow(scratch *t, const recipe *r, pass_level level, ir_dtype low, bool window, double bound)
 {
-    net n = open_recipe(t, r, level);
+    net n = open_recipe(t, r, level, low);
     for (int i = 0; i < STEPS; i++) {
         set_samples(&n, i);
         if (window) run_window(&n, r, i);
@@ -105,10 +108,11 @@ static void follow(scratch *t, const recipe *r, pass_level level, bool window, d
 static void test_recipes(void **state)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        follow(*state, &recipes[i], PASS_O0, true, 5e-6);
-        follow(*state, &recipes[i], PASS_O1, true, 2e-2);
-        if (recipes[i].accumulate == 1) follow(*state, &recipes[i], PASS_O0, false, 5e-6);
-        if (recipes[i].accumulate == 1) follow(*state, &recipes[i], PASS_O1, false, 2e-2);
+        for (int window = recipes[i].accumulate > 1; window <= 1; window++) {
+            follow(*state, &recipes[i], PASS_O0, IR_f16, window, 5e-6);
+            follow(*state, &recipes[i], PASS_O1, IR_f16, window, 2e-2);
+            follow(*state, &recipes[i], PASS_O1, IR_bf16, window, 5e-2);
+        }
     }
 }
 
