@@ -28,6 +28,8 @@
 
 #include "kernels/kernel.h"
 
+#include <math.h>
+
 enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1 };
 enum { K_UPDATE_LOW = 0, K_UPDATE_EXTRA_OUT = 1 };
 enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2, K_NORM_SQUARES = 2, K_NORM_JOINED_IN = 3 };
@@ -102,6 +104,13 @@ static inline int k_update_gradient(ir_op op) { return k_update_slots_of(op)->gr
 static inline int64_t k_norm_part_length(int64_t count)
 {
     return (count + IR_NORM_PARTS * 8 - 1) / (IR_NORM_PARTS * 8) * 8;
+}
+
+/* The divisor of the norms of a norm_parts. */
+static inline double k_norm_root(const k_args *args)
+{
+    const int64_t n = k_count(&args->in[0]);
+    return args->attr[IR_ATTR(norm_parts, mean)].i && n > 0 ? sqrt((double)n) : 1;
 }
 
 /* The number of gradients of a global_norm; its scale and its sums of squares, each may be NULL. */

@@ -59,9 +59,9 @@ typedef struct compile_options {
     pass_preset preset; /* numbers of a loss scaler; none: those of the profile */
     double init_scale, incr_ratio, decr_ratio, min_scale, max_scale; /* 0: as in the preset or profile */
     int64_t incr_every, decr_every;                                  /* 0: as in the preset or profile */
-    int64_t hysteresis; /* overflowing steps in a row before each one shrinks the scale; 0: decr_every decides */
-    int64_t accumulate; /* micro-batches per step; 0: no graphs that accumulate gradients */
-    const char *grad_penalty;     /* such as "L2:input,0.1" (penalty.c); NULL: none */
+    int64_t hysteresis;       /* overflowing steps in a row before each one shrinks the scale; 0: decr_every decides */
+    int64_t accumulate;       /* micro-batches per step; 0: no graphs that accumulate gradients */
+    const char *grad_penalty; /* such as "L2:input,0.1" (penalty.c); NULL: none */
     double clip_norm, clip_value; /* largest norm of all gradients, largest absolute value of each; 0: unlimited */
     pass_mode mode;
     const char *init; /* "file", "kaiming", "xavier" */

@@ -56,12 +56,12 @@ static ir_storage *find_owned(const ir_module *m, ir_state_role role, const char
     return NULL;
 }
 
-static ir_storage *make_owned(ir_module *m, ir_state_role role, const char *slot, ir_storage *of)
+static ir_storage *make_owned(ir_module *m, ir_state_role role, const char *slot, ir_storage *of, const ir_type *type)
 {
     const char *key = ir_state_roles[role].key;
     const char *name = arena_printf(m->arena, "%.*s.%s%s%s", (int)strlen(key) - 1, key, slot ? slot : "",
                                     slot ? "." : "", of->name);
-    ir_storage *s = ir_storage_new(m, IR_STATE, name, &of->type);
+    ir_storage *s = ir_storage_new(m, IR_STATE, name, type);
     s->role = role;
     s->slot = slot;
     s->of = of;
@@ -71,13 +71,13 @@ static ir_storage *make_owned(ir_module *m, ir_state_role role, const char *slot
 ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of)
 {
     ir_storage *s = find_owned(m, role, NULL, of);
-    return s ? s : make_owned(m, role, NULL, of);
+    return s ? s : make_owned(m, role, NULL, of, &of->type);
 }
 
-ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot)
+ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot, const ir_type *type)
 {
     ir_storage *s = find_owned(m, IR_STATE_slot, slot, param);
-    return s ? s : make_owned(m, IR_STATE_slot, slot, param);
+    return s ? s : make_owned(m, IR_STATE_slot, slot, param, type);
 }
 
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)

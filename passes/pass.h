@@ -55,8 +55,8 @@ ir_storage *pass_state(ir_module *m, ir_state_role role, double v);
 /* The state of that role that belongs to a parameter or buffer; creates it with zeros if it does not exist. */
 ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of);
 
-/* Likewise, the slot of a parameter. */
-ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot);
+/* Likewise, the slot of a parameter, of this type. */
+ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot, const ir_type *type);
 /* Appends a store of the next counter of random numbers, if the module has them. */
 void pass_advance_random(ir_builder *b);
 /* The norm of all these values, computed in f32. */

@@ -119,8 +119,8 @@ const option option_table[] = {
      .value = "NAME", .help = "use this scalar of the model as the loss"},
     {.name = "optimizer", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(optimizer),
      .value = "NAME[,KEY=VALUE,...]", .initial = "sgd",
-     .help = "optimizer: sgd, momentum, nesterov, adam, adamw, adagrad, adadelta, rmsprop, adamax, nadam or lion;"
-             " keys: lr, weight_decay, and those in docs/optimizers.md"},
+     .help = "optimizer: sgd, momentum, nesterov, adam, adamw, adagrad, adadelta, rmsprop, adamax, nadam, lion, lamb,"
+             " lars, adafactor or muon; keys: lr, weight_decay, and those in docs/optimizers.md"},
     {.name = "group", .kind = OPTION_TEXTS, .group = GROUP_TRAINING, .field = AT_PASS(groups),
      .value = "GLOB,KEY=VALUE,...",
      .help = "for matching parameters: lr_factor=X, weight_decay=X, freeze; later ones override; repeatable"},

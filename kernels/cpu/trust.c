@@ -1,4 +1,4 @@
-/* trust.c - the ratios of norms that scale the updates of LAMB and LARS. */
+/* trust.c - the ratios of norms that scale the updates of LAMB, LARS and Adafactor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/update.h"
 
@@ -19,10 +19,12 @@ static double part_norm(const k_view *v, int64_t first, int64_t end)
 static ampc_status norm_parts_run(const k_args *args)
 {
     const int64_t n = k_count(&args->in[0]), length = k_norm_part_length(n);
+    const double root = k_norm_root(args);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, 2 * n)) schedule(static)
     for (int64_t i = 0; i < 2 * IR_NORM_PARTS; i++) {
         const int64_t first = i % IR_NORM_PARTS * length;
-        cpu_store_number(&args->out[0], i, part_norm(&args->in[i / IR_NORM_PARTS], first, k_min(n, first + length)));
+        const double norm = part_norm(&args->in[i / IR_NORM_PARTS], first, k_min(n, first + length));
+        cpu_store_number(&args->out[0], i, norm / root);
     }
     return AMPC_OK;
 }
@@ -44,5 +46,15 @@ static ampc_status trust_ratio_run(const k_args *args)
     return AMPC_OK;
 }
 
+static ampc_status clipped_ratio_run(const k_args *args)
+{
+    const ir_attr *attr = args->attr;
+    const double a = norm_of(&args->in[0], 0), b = norm_of(&args->in[0], IR_NORM_PARTS);
+    const double above = fmax(attr[IR_ATTR(clipped_ratio, least)].f, a);
+    cpu_store_number(&args->out[0], 0, above / fmax(1, b / attr[IR_ATTR(clipped_ratio, clip)].f));
+    return AMPC_OK;
+}
+
 const k_kernel cpu_norm_parts = {.run = norm_parts_run};
 const k_kernel cpu_trust_ratio = {.run = trust_ratio_run};
+const k_kernel cpu_clipped_ratio = {.run = clipped_ratio_run};

@@ -1,5 +1,5 @@
-/* trust.cu - the ratios of norms that scale the updates of LAMB and LARS. A launch has a table of tensors. Norms are
- * computed in f64; a block computes one part of both norms of a tensor, so that the sums have a fixed order. */
+/* trust.cu - the ratios of norms that scale the updates of LAMB, LARS and Adafactor. A launch has a table of tensors.
+ * Norms are computed in f64; a block computes one part of both norms of a tensor, so that the order is fixed. */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/cuda/trust.h"
 
@@ -28,22 +28,39 @@ extern "C" __global__ void __launch_bounds__(TRUST_BLOCK) norm_parts(const __gri
         a = block_sum(a, slots);
         b = block_sum(b, slots);
         if (threadIdx.x == 0) {
-            s.parts[part] = (float)sqrt(a);
-            s.parts[TRUST_PARTS + part] = (float)sqrt(b);
+            s.parts[part] = (float)(sqrt(a) / s.root);
+            s.parts[TRUST_PARTS + part] = (float)(sqrt(b) / s.root);
         }
     }
 }
 AMPC_KERNEL(norm_parts)
+
+/* The norm of one of the two tensors of a span, from its parts. */
+static __device__ double whole_norm(const float *parts, double *slots)
+{
+    const double part = parts[threadIdx.x];
+    return sqrt(block_sum(part * part, slots));
+}
 
 extern "C" __global__ void __launch_bounds__(TRUST_PARTS) trust_ratio(const __grid_constant__ trust_table t)
 {
     __shared__ double slots[WARP];
     for (int block = blockIdx.x; block < t.spans; block += gridDim.x) {
         const trust_span &s = t.span[block];
-        const double pa = s.parts[threadIdx.x], pb = s.parts[TRUST_PARTS + threadIdx.x];
-        const double a = sqrt(block_sum(pa * pa, slots)), b = sqrt(block_sum(pb * pb, slots));
+        const double a = whole_norm(s.parts, slots), b = whole_norm(s.parts + TRUST_PARTS, slots);
         const double ratio = a == 0 || b == 0 ? 1 : t.coefficient * a / (b + t.decay * a + t.eps);
         if (threadIdx.x == 0) *s.ratio = (float)ratio;
     }
 }
 AMPC_KERNEL(trust_ratio)
+
+extern "C" __global__ void __launch_bounds__(TRUST_PARTS) clipped_ratio(const __grid_constant__ trust_table t)
+{
+    __shared__ double slots[WARP];
+    for (int block = blockIdx.x; block < t.spans; block += gridDim.x) {
+        const trust_span &s = t.span[block];
+        const double a = whole_norm(s.parts, slots), b = whole_norm(s.parts + TRUST_PARTS, slots);
+        if (threadIdx.x == 0) *s.ratio = (float)(fmax(t.least, a) / fmax(1.0, b / t.clip));
+    }
+}
+AMPC_KERNEL(clipped_ratio)

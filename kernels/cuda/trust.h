@@ -11,6 +11,7 @@ enum {
 typedef struct norm_span {
     const float *a, *b;
     float *parts;
+    double root;             /* divides the norms */
     long long count, length; /* length: of a part */
 } norm_span;
 
@@ -26,7 +27,8 @@ typedef struct trust_span {
 
 typedef struct trust_table {
     int spans;
-    double coefficient, decay, eps;
+    double coefficient, decay, eps; /* trust_ratio */
+    double least, clip;             /* clipped_ratio */
     trust_span span[TRUST_SPANS];
 } trust_table;
 

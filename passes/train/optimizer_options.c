@@ -9,8 +9,16 @@
 
 enum { MAX_OPS = 3, MAX_IMPLIED = 3 };
 
-/* The optimizers. An option is an attribute of the op; of several ops, the first one with all attributes that are given
- * and are not 0 is used. */
+/* A setting that is not an attribute of an op. */
+typedef struct optimizer_setting {
+    const char *key;
+    double initial, low, high;
+    const char *words; /* of the values 0, 1, .., separated by '|'; NULL: it is a number */
+    bool whole;
+} optimizer_setting;
+
+/* The optimizers. An option is an attribute of the op, or a setting; of several ops, the first one with all attributes
+ * that are given and are not 0 is used. */
 typedef struct optimizer_kind {
     const char *name;
     double lr;
@@ -20,32 +28,53 @@ typedef struct optimizer_kind {
         double value;
     } implied[MAX_IMPLIED]; /* differ from the op's defaults; the first `fixed` of them cannot be set */
     int fixed;
-    ir_op finish;        /* see optimizer */
-    bool has_trust;      /* has the options of trust_ratio, too */
-    double trust_factor; /* default of its attribute coefficient */
+    ir_op finish; /* see optimizer, also stage */
+    optimizer_stage stage;
+    double trust_factor; /* default of the attribute coefficient of trust_ratio, whose attributes are options; 0: not */
+    const optimizer_setting *settings; /* NULL: none */
+    const char *rest;                  /* the optimizer of other parameters, a prefix of its options; NULL: none */
 } optimizer_kind;
 
-#define ONE(op) \
-    { \
-        IR_OP_##op, IR_OP_COUNT, IR_OP_COUNT \
-    }
-#define NO_FINISH IR_OP_COUNT, false, 1
-
 /* clang-format off */
+#define SMALLEST 1e-38
+#define LARGEST 1e6
+static const optimizer_setting adafactor_settings[] = {
+    [ADAFACTOR_BETA2_DECAY] = {"beta2_decay", -0.8, -LARGEST, 0, NULL, false},
+    [ADAFACTOR_EPS1] = {"eps1", NAN, SMALLEST, 1, NULL, false},
+    [ADAFACTOR_EPS2] = {"eps2", 1e-3, 0, LARGEST, NULL, false},
+    [ADAFACTOR_D] = {"d", 1, 1, LARGEST, NULL, false},
+    {NULL, 0, 0, 0, NULL, false},
+};
+static const optimizer_setting muon_settings[] = {
+    [MUON_WEIGHT_DECAY] = {"weight_decay", 0.1, LIMITS_WEIGHT_DECAY, NULL, false},
+    [MUON_NS_STEPS] = {"ns_steps", 5, 0, 99, NULL, true},
+    [MUON_NS_A] = {"ns_a", 3.4445, -LARGEST, LARGEST, NULL, false},
+    [MUON_NS_B] = {"ns_b", -4.7750, -LARGEST, LARGEST, NULL, false},
+    [MUON_NS_C] = {"ns_c", 2.0315, -LARGEST, LARGEST, NULL, false},
+    [MUON_EPS] = {"eps", 1e-7, SMALLEST, 1, NULL, false},
+    [MUON_ADJUST] = {"adjust", MUON_ORIGINAL, 0, 0, "original|match_rms_adamw|spectral_unclamped", false},
+    {NULL, 0, 0, 0, NULL, false},
+};
+
+#define ONE(op) {IR_OP_##op, IR_OP_COUNT, IR_OP_COUNT}
+#define ELEMENTWISE IR_OP_COUNT, OPTIMIZER_NO_STAGE, 0, NULL, NULL
 static const optimizer_kind optimizer_kinds[] = {
-    {"sgd", 0.01, ONE(sgd), {{0}}, 0, NO_FINISH},
-    {"momentum", 0.01, ONE(momentum), {{"nesterov", 0}}, 1, NO_FINISH},
-    {"nesterov", 0.01, ONE(momentum), {{"nesterov", 1}}, 1, NO_FINISH},
-    {"adam", 1e-3, ONE(adamw), {{"decoupled", 0}, {"weight_decay", 0}}, 1, NO_FINISH},
-    {"adamw", 1e-3, ONE(adamw), {{"decoupled", 1}}, 1, NO_FINISH},
-    {"adagrad", 0.01, ONE(adagrad), {{0}}, 0, NO_FINISH},
-    {"adadelta", 1, ONE(adadelta), {{0}}, 0, NO_FINISH},
-    {"rmsprop", 0.01, {IR_OP_rmsprop, IR_OP_rmsprop_momentum, IR_OP_rmsprop_centered}, {{"centered", 0}}, 0, NO_FINISH},
-    {"adamax", 2e-3, ONE(adamax), {{0}}, 0, NO_FINISH},
-    {"nadam", 2e-3, ONE(nadam), {{0}}, 0, NO_FINISH},
-    {"lion", 1e-4, ONE(lion), {{0}}, 0, NO_FINISH},
-    {"lamb", 1e-3, ONE(lamb_direction), {{0}}, 0, IR_OP_scaled_step, false, 1},
-    {"lars", 0.1, ONE(lars), {{0}}, 0, IR_OP_COUNT, true, 1e-3},
+    {"sgd", 0.01, ONE(sgd), {{0}}, 0, ELEMENTWISE},
+    {"momentum", 0.01, ONE(momentum), {{"nesterov", 0}}, 1, ELEMENTWISE},
+    {"nesterov", 0.01, ONE(momentum), {{"nesterov", 1}}, 1, ELEMENTWISE},
+    {"adam", 1e-3, ONE(adamw), {{"decoupled", 0}, {"weight_decay", 0}}, 1, ELEMENTWISE},
+    {"adamw", 1e-3, ONE(adamw), {{"decoupled", 1}}, 1, ELEMENTWISE},
+    {"adagrad", 0.01, ONE(adagrad), {{0}}, 0, ELEMENTWISE},
+    {"adadelta", 1, ONE(adadelta), {{0}}, 0, ELEMENTWISE},
+    {"rmsprop", 0.01, {IR_OP_rmsprop, IR_OP_rmsprop_momentum, IR_OP_rmsprop_centered}, {{"centered", 0}}, 0,
+     ELEMENTWISE},
+    {"adamax", 2e-3, ONE(adamax), {{0}}, 0, ELEMENTWISE},
+    {"nadam", 2e-3, ONE(nadam), {{0}}, 0, ELEMENTWISE},
+    {"lion", 1e-4, ONE(lion), {{0}}, 0, ELEMENTWISE},
+    {"lamb", 1e-3, ONE(lamb_direction), {{0}}, 0, IR_OP_scaled_step, OPTIMIZER_RATIOS, 0, NULL, NULL},
+    {"lars", 0.1, ONE(lars), {{0}}, 0, IR_OP_COUNT, OPTIMIZER_RATIOS, 1e-3, NULL, NULL},
+    {"adafactor", 0.01, ONE(adafactor), {{0}}, 0, IR_OP_COUNT, OPTIMIZER_ADAFACTOR, 0, adafactor_settings, NULL},
+    {"muon", 1e-3, ONE(muon_direction), {{0}}, 0, IR_OP_scaled_step, OPTIMIZER_MUON, 0, muon_settings, "adamw"},
 };
 /* clang-format on */
 enum { KINDS = sizeof optimizer_kinds / sizeof *optimizer_kinds };
@@ -69,31 +98,86 @@ static const struct option_limit {
     {"coefficient", LIMITS_RATE},
 };
 
+static ampc_status check_limits(const char *option, const char *key, double v, double low, double high, diag *d)
+{
+    if (is_within(v, low, high)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--%s: %s=%g is not within %g and %g", option, key, v, low, high);
+}
+
 /* Reads the number of an option. */
 static ampc_status read_number(const char *option, const char *key, const char *text, diag *d, double *v)
 {
     if (!text || !ir_float_parse(text, v) || !isfinite(*v))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--%s: '%s' needs a number", option, key);
-    for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++) {
-        const struct option_limit *l = &option_limits[i];
-        if (strcmp(l->key, key) == 0 && !is_within(*v, l->low, l->high))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--%s: %s=%g is not within %g and %g", option, key, *v,
-                              l->low, l->high);
-    }
+    for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++)
+        if (strcmp(option_limits[i].key, key) == 0)
+            return check_limits(option, key, *v, option_limits[i].low, option_limits[i].high, d);
     return AMPC_OK;
 }
 
 /* ---- --optimizer -------------------------------------------------------------------------------- */
 
+static const optimizer_kind *find_kind(const char *name)
+{
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(optimizer_kinds[i].name, name) == 0) return &optimizer_kinds[i];
+    return NULL;
+}
+
+/* Returns the kind, or NULL, and its name; *text: the options. */
+static const optimizer_kind *kind_of(const compile_options *o, arena *a, const char **name, const char **text)
+{
+    const char *value;
+    *text = o->optimizer;
+    if (!*text || !pass_next_option(text, a, name, &value)) *name = "sgd";
+    return find_kind(*name);
+}
+
+/* The key of an option of this optimizer, or (rest) of the optimizer of other parameters; NULL: of the other one. */
+static const char *key_of(const optimizer_kind *kind, bool rest, const char *key)
+{
+    const size_t n = kind->rest ? strlen(kind->rest) : 0;
+    const bool is_rest = n && strncmp(key, kind->rest, n) == 0 && key[n] == '_';
+    if (is_rest != rest) return NULL;
+    return rest ? key + n + 1 : key;
+}
+
 /* The attribute that an option sets, or -1. */
 static int find_attribute(ir_op op, const char *key)
 {
-    const ir_op_info *info = ir_op_get(op);
     static const char *const renamed[] = {"momentum", "mu"}; /* the option and the attribute */
-    const char *name = strcmp(key, renamed[0]) == 0 ? renamed[1] : key;
-    for (int i = 0; i < info->n_attr; i++)
-        if (strcmp(info->attr[i].name, name) == 0) return i;
+    return ir_op_find_attr(op, strcmp(key, renamed[0]) == 0 ? renamed[1] : key);
+}
+
+static int find_setting(const optimizer_kind *kind, const char *key)
+{
+    for (int i = 0; kind->settings && kind->settings[i].key; i++)
+        if (strcmp(kind->settings[i].key, key) == 0) return i;
     return -1;
+}
+
+/* The position of a word in a list separated by '|', or -1. */
+static int find_word(const char *words, const char *text)
+{
+    for (int i = 0; words; i++) {
+        const size_t length = strcspn(words, "|");
+        if (strlen(text) == length && strncmp(text, words, length) == 0) return i;
+        words = words[length] ? words + length + 1 : NULL;
+    }
+    return -1;
+}
+
+static ampc_status read_setting(const optimizer_setting *s, const char *text, diag *d, double *v)
+{
+    if (s->words) {
+        *v = text ? find_word(s->words, text) : -1;
+        if (*v >= 0) return AMPC_OK;
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' is not one of %s", s->key, s->words);
+    }
+    TRY(read_number("optimizer", s->key, text, d, v));
+    if (s->whole && *v != floor(*v))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not a whole number", s->key, *v);
+    return check_limits("optimizer", s->key, *v, s->low, s->high, d);
 }
 
 static void set_defaults(const optimizer_kind *kind, optimizer *opt)
@@ -105,6 +189,7 @@ static void set_defaults(const optimizer_kind *kind, optimizer *opt)
         const int at = find_attribute(opt->op, kind->implied[i].attr);
         if (at >= 0) opt->attr[at] = kind->implied[i].value;
     }
+    for (int i = 0; kind->settings && kind->settings[i].key; i++) opt->setting[i] = kind->settings[i].initial;
 }
 
 /* The attribute of one of the ops that the option sets, or NULL. */
@@ -116,39 +201,60 @@ static const ir_slot *find_settable(const optimizer_kind *kind, const char *key)
         const int at = find_attribute(kind->op[i], key);
         if (at >= 0) return &ir_op_get(kind->op[i])->attr[at];
     }
-    const int at = kind->has_trust ? find_attribute(IR_OP_trust_ratio, key) : -1;
+    const int at = kind->trust_factor != 0 ? find_attribute(IR_OP_trust_ratio, key) : -1;
     return at < 0 ? NULL : &ir_op_get(IR_OP_trust_ratio)->attr[at];
+}
+
+static ampc_status check_option(const optimizer_kind *kind, const char *key, const char *value, diag *d)
+{
+    const int setting = find_setting(kind, key);
+    const ir_slot *attr = find_settable(kind, key);
+    double v;
+    if (setting >= 0) return read_setting(&kind->settings[setting], value, d, &v);
+    TRY(read_number("optimizer", key, value, d, &v));
+    if (!attr && strcmp(key, "lr") != 0)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s has no option '%s'", kind->name, key);
+    if (attr && attr->kind == IR_SLOT_BOOL && v != 0 && v != 1)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is neither 0 nor 1", key, v);
+    return AMPC_OK;
 }
 
 static ampc_status check_options(const optimizer_kind *kind, const char *text, arena *a, diag *d)
 {
     const char *key, *value;
-    double v;
     while (pass_next_option(&text, a, &key, &value)) {
-        const ir_slot *attr = find_settable(kind, key);
-        TRY(read_number("optimizer", key, value, d, &v));
-        if (!attr && strcmp(key, "lr") != 0)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s has no option '%s'", kind->name, key);
-        if (attr && attr->kind == IR_SLOT_BOOL && v != 0 && v != 1)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is neither 0 nor 1", key, v);
+        const char *own = key_of(kind, false, key);
+        TRY(own ? check_option(kind, own, value, d)
+                : check_option(find_kind(kind->rest), key_of(kind, true, key), value, d));
     }
     return AMPC_OK;
 }
 
-/* Sets the options on the op; false: it lacks one that is not 0. */
-static bool apply_options(const optimizer_kind *kind, const char *text, arena *a, optimizer *opt)
+/* Sets one option; false: the op lacks it, and it is not 0. */
+static bool apply_option(const optimizer_kind *kind, const char *key, const char *value, diag *d, optimizer *opt)
 {
+    const int at = find_attribute(opt->op, key), setting = find_setting(kind, key);
+    const int trust = kind->trust_factor != 0 ? find_attribute(IR_OP_trust_ratio, key) : -1;
+    double v = 0;
+    if (setting >= 0) read_setting(&kind->settings[setting], value, d, &v);
+    else ir_float_parse(value, &v);
+    if (strcmp(key, "lr") == 0) opt->lr = v;
+    else if (setting >= 0) opt->setting[setting] = v;
+    else if (at >= 0) opt->attr[at] = v;
+    else if (trust >= 0) opt->trust[trust] = v;
+    else return v == 0;
+    return true;
+}
+
+/* Sets the options of `kind` (rest: those for the other parameters) on the op; false: it lacks one that is not 0. */
+static bool apply_options(const optimizer_kind *kind, bool rest, const char *text, arena *a, diag *d, optimizer *opt)
+{
+    const optimizer_kind *own = rest ? find_kind(kind->rest) : kind;
     const char *key, *value;
-    double v;
-    set_defaults(kind, opt);
+    set_defaults(own, opt);
     while (pass_next_option(&text, a, &key, &value)) {
-        const int at = find_attribute(opt->op, key);
-        const int trust = kind->has_trust ? find_attribute(IR_OP_trust_ratio, key) : -1;
-        ir_float_parse(value, &v);
-        if (strcmp(key, "lr") == 0) opt->lr = v;
-        else if (at >= 0) opt->attr[at] = v;
-        else if (trust >= 0) opt->trust[trust] = v;
-        else if (v != 0) return false;
+        key = key_of(kind, rest, key);
+        if (key && !apply_option(own, key, value, d, opt)) return false;
     }
     return true;
 }
@@ -161,43 +267,66 @@ static const char *list_kinds(arena *a)
     return text;
 }
 
+/* `text` has been checked. */
+static void build(const optimizer_kind *kind, bool rest, const char *text, arena *a, diag *d, optimizer *out)
+{
+    const optimizer_kind *own = rest ? find_kind(kind->rest) : kind;
+    *out = (optimizer){.lr = own->lr, .lr_factor = 1, .finish = own->finish, .stage = own->stage};
+    if (rest) out->lr = NAN;
+    out->trust[IR_ATTR(trust_ratio, coefficient)] = own->trust_factor != 0 ? own->trust_factor : 1;
+    for (int i = 0; i < MAX_OPS && own->op[i] != IR_OP_COUNT; i++) {
+        out->op = own->op[i];
+        if (apply_options(kind, rest, text, a, d, out)) break;
+    }
+    const int attr = find_attribute(out->op, "weight_decay"), setting = find_setting(own, "weight_decay");
+    out->weight_decay = attr >= 0 ? out->attr[attr] : setting >= 0 ? out->setting[setting] : 0;
+}
+
 ampc_status optimizer_parse(const compile_options *o, arena *a, diag *d, optimizer *out)
 {
-    const char *text = o->optimizer, *name, *value;
-    const optimizer_kind *kind = NULL;
-    if (!text || !pass_next_option(&text, a, &name, &value)) name = "sgd";
-    for (int i = 0; i < KINDS; i++)
-        if (strcmp(optimizer_kinds[i].name, name) == 0) kind = &optimizer_kinds[i];
+    const char *name, *text;
+    const optimizer_kind *kind = kind_of(o, a, &name, &text);
     if (!kind)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown optimizer '%s': expected %s", name, list_kinds(a));
     TRY(check_options(kind, text, a, d));
-    *out = (optimizer){.lr = kind->lr, .finish = kind->finish};
-    out->trust[IR_ATTR(trust_ratio, coefficient)] = kind->trust_factor;
-    for (int i = 0; i < MAX_OPS && kind->op[i] != IR_OP_COUNT; i++) {
-        out->op = kind->op[i];
-        if (apply_options(kind, text, a, out)) break;
-    }
-    return AMPC_OK;
+    build(kind, false, text, a, d, out);
+    if (!kind->rest) return AMPC_OK;
+    optimizer *rest = arena_array(a, 1, sizeof *rest);
+    build(kind, true, text, a, d, rest);
+    out->rest = rest;
+    if (isnan(rest->lr)) return AMPC_OK;
+    rest->lr_factor = rest->lr / out->lr;
+    if (isfinite(rest->lr_factor)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s_lr needs an lr above 0, which it is a multiple of",
+                      kind->rest);
 }
 
 /* ---- --group ------------------------------------------------------------------------------------ */
 
-static ampc_status check_group(const char *text, arena *a, diag *d)
+#define GROUP_KEYS "lr_factor=X, weight_decay=X, muon=X or freeze"
+
+static ampc_status check_group_key(const char *key, const char *value, bool has_muon, diag *d)
+{
+    double v;
+    const bool muon = strcmp(key, "muon") == 0;
+    if (strcmp(key, "freeze") == 0 && !value) return AMPC_OK;
+    if (strcmp(key, "lr_factor") != 0 && strcmp(key, "weight_decay") != 0 && !muon)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: unknown key '%s': expected " GROUP_KEYS, key);
+    TRY(read_number("group", key, value, d, &v));
+    if (muon && v != 0 && v != 1)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%g is neither 0 nor 1", v);
+    if (muon && !has_muon) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%g needs --optimizer=muon", v);
+    return AMPC_OK;
+}
+
+static ampc_status check_group(const char *text, bool has_muon, arena *a, diag *d)
 {
     const char *glob, *key, *value;
-    double v;
     if (!pass_next_option(&text, a, &glob, &value) || value || !*glob)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group must begin with a glob: expected GLOB,KEY=VALUE,...");
     if (!*text)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "--group '%s' changes nothing: expected lr_factor=X, weight_decay=X or freeze", glob);
-    while (pass_next_option(&text, a, &key, &value)) {
-        if (strcmp(key, "freeze") == 0 && !value) continue;
-        if (strcmp(key, "lr_factor") != 0 && strcmp(key, "weight_decay") != 0)
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "--group: unknown key '%s': expected lr_factor=X, weight_decay=X or freeze", key);
-        TRY(read_number("group", key, value, d, &v));
-    }
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group '%s' changes nothing: expected " GROUP_KEYS, glob);
+    while (pass_next_option(&text, a, &key, &value)) TRY(check_group_key(key, value, has_muon, d));
     return AMPC_OK;
 }
 
@@ -211,9 +340,11 @@ static bool matches_any(const ir_module *m, const char *glob)
 
 ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o, diag *d)
 {
+    const char *name, *options;
+    const optimizer_kind *kind = kind_of(o, m->arena, &name, &options);
     for (int i = 0; i < o->groups.count; i++) {
         const char *text = o->groups.items[i], *glob, *value;
-        TRY(check_group(text, m->arena, d));
+        TRY(check_group(text, kind && kind->rest, m->arena, d));
         pass_next_option(&text, m->arena, &glob, &value);
         if (!matches_any(m, glob)) diag_warning(d, DIAG_NOWHERE, "--group '%s' matches no parameter", glob);
     }
@@ -230,15 +361,19 @@ static bool is_norm_or_bias(const ir_storage *param)
 static void apply_group(const char *text, arena *a, optimizer_group *g)
 {
     const char *key, *value;
+    double v = 0;
     while (pass_next_option(&text, a, &key, &value)) {
+        if (value) ir_float_parse(value, &v);
         if (!value) g->frozen = true;
-        else ir_float_parse(value, key[0] == 'l' ? &g->lr_factor : &g->weight_decay);
+        else if (strcmp(key, "lr_factor") == 0) g->lr_factor = v;
+        else if (strcmp(key, "muon") == 0) g->muon = v != 0;
+        else g->weight_decay = v;
     }
 }
 
-optimizer_group optimizer_group_of(const ir_storage *param, const compile_options *o, double weight_decay, arena *a)
+optimizer_group optimizer_group_of(const ir_storage *param, const compile_options *o, arena *a)
 {
-    optimizer_group g = {.lr_factor = 1, .weight_decay = weight_decay};
+    optimizer_group g = {.lr_factor = 1, .weight_decay = NAN, .muon = -1};
     if (o->no_decay && is_norm_or_bias(param)) g.weight_decay = 0;
     for (int i = 0; i < o->groups.count; i++) {
         const char *text = o->groups.items[i], *glob, *value;

@@ -72,7 +72,7 @@ static void select_trained(ir_module *m, const compile_options *o, diag *d)
         ir_storage *s = m->storage.items[i];
         if (s->kind != IR_PARAM) continue;
         bool train = pass_match(&o->train, s->name);
-        bool in_group = optimizer_group_of(s, o, 0, m->arena).frozen;
+        bool in_group = optimizer_group_of(s, o, m->arena).frozen;
         bool freeze = pass_match(&o->freeze, s->name) || in_group;
         if (train && freeze && !s->held)
             diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by %s", s->name,

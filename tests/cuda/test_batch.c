@@ -67,6 +67,7 @@ static void declare(writer *w, const char *op)
         for (const char *s = states_of(op); *s; s++)
             fprintf(w->file, "state @%c%d : f32[%lld] = zero\n", *s, i, (long long)size_of(i));
         fprintf(w->file, "state @d%d : f32[%lld] = zero\n", i, (long long)size_of(i));
+        if (slots_of(op)->ratio >= 0) fprintf(w->file, "state @r%d : f32[1] = [1]\n", i);
     }
 }
 
@@ -77,27 +78,31 @@ static void update(writer *w, const char *op, int i, const char *gradient, const
     for (const char *s = states; *s; s++, between = ", ") fprintf(w->file, "%s%%%c%dn", between, *s, i);
     fprintf(w->file, " = %s ", op);
     for (const char *s = states; *s; s++) fprintf(w->file, "@%c%d, ", *s, i);
-    fprintf(w->file, "%s%s, @lr, @skip%s : ", gradient, slots_of(op)->step < 0 ? "" : ", @step", attributes);
+    fprintf(w->file, "%s%s", gradient, slots_of(op)->step < 0 ? "" : ", @step");
+    if (slots_of(op)->ratio >= 0) fprintf(w->file, ", @r%d", i);
+    fprintf(w->file, "%s, @skip%s : ", slots_of(op)->lr < 0 ? "" : ", @lr", attributes);
     for (const char *s = states; *s; s++)
         fprintf(w->file, "%sf32[%lld]", s == states ? "" : ", ", (long long)size_of(i));
     fputc('\n', w->file);
     for (const char *s = states; *s; s++) fprintf(w->file, "  store @%c%d, %%%c%dn\n", *s, i, *s, i);
 }
 
-/* Parameter 0 has different attributes, and the gradient of the last one is the old value of a parameter that is updated
+/* Parameter 0 has a different attribute, and the gradient of the last one is the old value of a parameter that is updated
  * earlier. */
 static char *module_text(const char *op)
 {
     writer w = {NULL, 0, NULL};
     w.file = open_memstream(&w.text, &w.size);
     assert_non_null(w.file);
+    char attribute[32];
+    snprintf(attribute, sizeof attribute, " {%s=0.25}", ir_op_get(slots_of(op)->op)->attr[0].name);
     declare(&w, op);
     fprintf(w.file, "graph @g(@skip : bool[]) {\nupdate:\n");
     for (int i = 0; i < PARAMETERS; i++) {
         char gradient[16];
         int last = PARAMETERS - 1;
         snprintf(gradient, sizeof gradient, "@%c%d", i == last ? 'w' : 'd', i == last ? last - 8 : i);
-        update(&w, op, i, gradient, i == 0 ? " {weight_decay=0.25}" : "");
+        update(&w, op, i, gradient, i == 0 ? attribute : "");
     }
     fprintf(w.file, "}\n");
     fclose(w.file);
@@ -118,9 +123,9 @@ static void fill(rt_session *s, diag *d)
     }
 }
 
-static void open_both(fixture *f, const char *op)
+/* Frees the text. */
+static void open_text(fixture *f, char *text)
 {
-    char *text = module_text(op);
     f->d = diag_new(NULL, NULL);
     if (ir_parse(text, strlen(text), "batch.ir", f->d, &f->module) != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
     free(text);
@@ -129,6 +134,8 @@ static void open_both(fixture *f, const char *op)
     fill(f->cuda, f->d);
     fill(f->cpu, f->d);
 }
+
+static void open_both(fixture *f, const char *op) { open_text(f, module_text(op)); }
 
 static void close_both(fixture *f)
 {
@@ -180,8 +187,48 @@ static void test_optimizers(void **state)
 {
     (void)state;
     for (ir_op op = 0; op < IR_OP_COUNT; op++)
-        if (ir_op_has(op, IR_UPDATES) && k_update_slots_of(op)->lr >= 0 && k_update_slots_of(op)->ratio < 0)
-            check(ir_op_get(op)->name);
+        if (ir_op_has(op, IR_UPDATES)) check(ir_op_get(op)->name);
+}
+
+/* ---- ratios of norms ---- */
+
+/* Two tensors and the ratio of their norms, for each parameter. */
+static char *ratios_text(const char *op)
+{
+    writer w = {NULL, 0, NULL};
+    w.file = open_memstream(&w.text, &w.size);
+    assert_non_null(w.file);
+    fprintf(w.file, "ampc-ir 1\n");
+    for (int i = 0; i < PARAMETERS; i++)
+        fprintf(w.file, "state @w%d : f32[%lld] = zero\nstate @d%d : f32[%lld] = zero\nstate @r%d : f32[1] = zero\n", i,
+                (long long)size_of(i), i, (long long)size_of(i), i);
+    fprintf(w.file, "graph @g(@skip : bool[]) {\nupdate:\n");
+    for (int i = 0; i < PARAMETERS; i++) fprintf(w.file, "  %%p%d = norm_parts @w%d, @d%d : f32[2,64]\n", i, i, i);
+    for (int i = 0; i < PARAMETERS; i++)
+        fprintf(w.file, "  %%q%d = %s %%p%d : f32[1]\n  store @r%d, %%q%d\n", i, op, i, i, i);
+    fprintf(w.file, "}\n");
+    fclose(w.file);
+    return w.text;
+}
+
+static void test_ratios(void **state)
+{
+    static const char *const ops[] = {"trust_ratio", "clipped_ratio"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fixture f = {.d = NULL};
+        char launch[64];
+        open_text(&f, ratios_text(ops[i]));
+        double_mark();
+        run(&f, f.cuda, false);
+        run(&f, f.cpu, false);
+        snprintf(launch, sizeof launch, "cudaLaunchKernel %s", ops[i]);
+        /* steps that reuse memory of each other are in different batches */
+        assert_in_range(double_count("cudaLaunchKernel norm_parts"), 2, PARAMETERS / 16);
+        assert_in_range(double_count(launch), 2, PARAMETERS / 16);
+        compare(&f, f.cuda, f.cpu, 1e-5);
+        close_both(&f);
+    }
 }
 
 /* ---- more gradients than fit into a table ---- */
@@ -488,8 +535,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_unscale), cmocka_unit_test(test_low),
-        cmocka_unit_test(test_cached),     cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_ratios), cmocka_unit_test(test_unscale),
+        cmocka_unit_test(test_low),        cmocka_unit_test(test_cached), cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

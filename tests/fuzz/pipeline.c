@@ -78,7 +78,10 @@ static compile_options draw_options(choices *c)
                                              "adam,lr=0.01",
                                              "rmsprop,centered=1",
                                              "nadam",
-                                             "lion"};
+                                             "lion",
+                                             "lamb",
+                                             "adafactor,lr=0.1",
+                                             "muon,lr=0.1"};
     static const char *const profiles[] = {NULL, "paddle-3", "paddle-2.4", "paddle-1.8", "empty", "ampc"};
     static const pass_level levels[] = {PASS_O0, PASS_O1, PASS_O2, PASS_OD};
     compile_options o = compile_options_default();

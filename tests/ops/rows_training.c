@@ -251,7 +251,30 @@ static void lamb_direction_element(element *e)
               NUMBER(lamb_direction, weight_decay) * e->s[0];
 }
 
-static void scaled_step_element(element *e) { e->s[0] -= e->lr * e->ratio * e->g; }
+static void scaled_step_element(element *e)
+{
+    decayed(e, NUMBER(scaled_step, weight_decay), true);
+    e->s[0] -= e->lr * e->ratio * e->g;
+}
+
+static void second_moment_element(element *e)
+{
+    double share = pow(e->t, NUMBER(second_moment, decay));
+    e->s[0] = (1 - share) * e->s[0] + share * e->g;
+}
+
+static void adafactor_element(element *e)
+{
+    decayed(e, NUMBER(adafactor, weight_decay), true);
+    e->s[0] -= fmin(e->lr, 1 / sqrt(e->t)) * e->ratio * e->g;
+}
+
+static void muon_direction_element(element *e)
+{
+    double mu = NUMBER(muon_direction, mu);
+    e->s[1] = mu * e->s[1] + (1 - mu) * e->g;
+    e->s[0] = FLAG(muon_direction, nesterov) ? mu * e->s[1] + (1 - mu) * e->g : e->s[1];
+}
 
 static void lars_element(element *e)
 {
@@ -286,6 +309,9 @@ static const struct optimizer_row {
     {IR_OP_scaled_step, "*", scaled_step_element},
     {IR_OP_lars, "**", lars_element},
     {IR_OP_average, "*", average_element},
+    {IR_OP_second_moment, "+", second_moment_element},
+    {IR_OP_adafactor, "*", adafactor_element},
+    {IR_OP_muon_direction, "**", muon_direction_element},
 };
 
 static const struct optimizer_row *optimizer_row_of(ir_op op)
@@ -337,7 +363,7 @@ static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, 
     case_in(&c, t, 1, size, -scale, scale);
     if (at->step >= 0) case_in(&c, IR_i64, 0, NULL, 0, 3);
     if (at->ratio >= 0) case_in(&c, master, 1, (int64_t[]){1}, 0.5, 2);
-    if (at->lr >= 0) case_in(&c, master, 0, NULL, 0.01, 0.1);
+    if (at->lr >= 0) case_in(&c, master, 0, NULL, 0.01, row->op == IR_OP_adafactor ? 2 : 0.1);
     if (variant & 4) case_in(&c, IR_bool, 0, NULL, skip, skip);
     else case_absent(&c);
     if (low) case_in(&c, master, 0, NULL, scale, scale);
@@ -366,19 +392,20 @@ static void norm_parts_reference(ops_case *c)
         const int64_t first = i % IR_NORM_PARTS * length;
         double sum = 0;
         for (int64_t k = first; k < n && k < first + length; k++) sum += pow(c->x[i / IR_NORM_PARTS][k], 2);
-        c->expected[0][i] = sqrt(sum);
+        c->expected[0][i] = sqrt(c->attr[IR_ATTR(norm_parts, mean)].i && n ? sum / (double)n : sum);
     }
 }
 
 static void norm_parts(const ops_row *row, ir_dtype t)
 {
-    for (int s = 0; s < SIZES && !ir_dtype_is_low(t); s++) {
+    for (int s = 0; s < 2 * SIZES && !ir_dtype_is_low(t); s++) {
         ops_case c;
         case_begin(&c, row->op);
-        case_in(&c, t, 1, &sizes[s], -1, 1);
-        case_in(&c, t, 1, &sizes[s], -100, 100);
+        case_in(&c, t, 1, &sizes[s / 2], -1, 1);
+        case_in(&c, t, 1, &sizes[s / 2], -100, 100);
+        c.attr[IR_ATTR(norm_parts, mean)].i = s % 2;
         case_out(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS});
-        c.units = 8;
+        c.units = t == IR_f64 ? 64 : 8; /* sums are f64 */
         case_check(&c, norm_parts_reference);
         case_end(&c);
     }
@@ -405,6 +432,29 @@ static void trust_ratio(const ops_row *row, ir_dtype t)
         c.attr[IR_ATTR(trust_ratio, eps)].f = s & 1 ? 1e-3 : 0;
         case_out(&c, t, 1, (int64_t[]){1});
         case_check(&c, trust_ratio_reference);
+        case_end(&c);
+    }
+}
+
+static void clipped_ratio_reference(ops_case *c)
+{
+    double norm[2] = {0, 0};
+    for (int i = 0; i < 2 * IR_NORM_PARTS; i++) norm[i / IR_NORM_PARTS] += c->x[0][i] * c->x[0][i];
+    c->expected[0][0] = fmax(c->attr[IR_ATTR(clipped_ratio, least)].f, sqrt(norm[0])) /
+                        fmax(1, sqrt(norm[1]) / c->attr[IR_ATTR(clipped_ratio, clip)].f);
+}
+
+/* Each of the two limits applies or not. */
+static void clipped_ratio(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < 4 && !ir_dtype_is_low(t); s++) {
+        ops_case c;
+        case_begin(&c, row->op);
+        case_in(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS}, 0.1, 1);
+        c.attr[IR_ATTR(clipped_ratio, least)].f = s & 1 ? 0.001 : 10;
+        c.attr[IR_ATTR(clipped_ratio, clip)].f = s & 2 ? 1.5 : 20;
+        case_out(&c, t, 1, (int64_t[]){1});
+        case_check(&c, clipped_ratio_reference);
         case_end(&c);
     }
 }
@@ -583,6 +633,10 @@ const ops_row training_rows[] = {
     ROW(lars, "F", optimizer),
     ROW(norm_parts, "F", norm_parts),
     ROW(trust_ratio, "F", trust_ratio),
+    ROW(clipped_ratio, "F", clipped_ratio),
+    ROW(second_moment, "F", optimizer),
+    ROW(adafactor, "F", optimizer),
+    ROW(muon_direction, "F", optimizer),
     ROW(check_finite_and_unscale, "F", unscale),
     ROW(update_loss_scaling, "1", loss_scaling),
     {0, NULL, NULL, 0, 0, NULL, 0, 0},

@@ -52,8 +52,7 @@ static void every_op_runs(void **state)
         for (int i = 0; i < DRAWS || (i < 400 * DRAWS && !seen[op]); i++) run_draw((ir_op)op, i, i % 2);
     /* The operands of these two have a fixed size. */
     for (int op = 0; op < IR_OP_COUNT; op++)
-        if (!seen[op] && !graph_is_opaque((ir_op)op) && op != IR_OP_update_loss_scaling &&
-            op != IR_OP_trust_ratio)
+        if (!seen[op] && !graph_is_opaque((ir_op)op) && op != IR_OP_update_loss_scaling && op != IR_OP_trust_ratio)
             fail_msg("%s: never drawn with an empty tensor", ir_op_get((ir_op)op)->name);
 }
 

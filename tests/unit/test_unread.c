@@ -29,6 +29,7 @@ static const struct {
     {"adamax @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
     {"nadam @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
     {"lion @s, @s, @s, @lr", "f32[3], f32[3]", 2},
+    {"muon_direction @s, @s, @s", "f32[3], f32[3]", 2},
     {"check_finite_and_unscale @x, @s, @lr", "f32[2,3,4,4], f32[3], bool[]", 3},
 };
 

@@ -61,4 +61,14 @@ class Lars:
             p -= v
 
 
+def newton_schulz(x, coefficients, steps, eps):
+    """Jordan et al. 2024: the orthogonalization of torch.optim.Muon, which computes it in bf16."""
+    a, b, c = coefficients
+    x = x / max(x.norm().item(), eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
 ALL = {"lion": Lion, "lamb": Lamb, "lars": Lars}

@@ -101,8 +101,9 @@ def parse(line):
     """Returns the name, the options, the groups and the flags of a line of optimizers.txt."""
     optimizer, *rest = line.split()
     name, *pairs = optimizer.removeprefix("--optimizer=").split(",")
-    options = {k: float(v) for k, v in (pair.split("=") for pair in pairs)}
-    options["lr"] = float(np.float32(options["lr"]))
+    options = dict(pair.split("=") for pair in pairs)
+    options = {k: v if k == "adjust" else float(v) for k, v in options.items()}
+    options |= {"factor": 1.0} | ({"muon": None} if name == "muon" else {})
     groups = [r.removeprefix("--group=").split(",") for r in rest if r.startswith("--group=")]
     ema = [float(r.removeprefix("--ema=")) for r in rest if r.startswith("--ema=")]
     return name, options, groups, "--no-decay" in rest, ema[0] if ema else 0
@@ -112,7 +113,7 @@ def settings_of(name, dims, options, groups, no_decay):
     """The options of one parameter; None: frozen."""
     own = dict(options)
     if no_decay and (dims <= 1 or name.endswith(".bias")):
-        own["weight_decay"] = 0.0
+        own["weight_decay"] = own["adamw_weight_decay"] = 0.0
     for glob, *keys in groups:
         if not pathlib.PurePath(name).match(glob):
             continue
@@ -120,21 +121,56 @@ def settings_of(name, dims, options, groups, no_decay):
             if key == "freeze":
                 return None
             word, value = key.split("=")
-            if word == "lr_factor":
-                own["lr"] = float(np.float32(np.float32(options["lr"]) * np.float32(value)))
-            else:
-                own[word] = float(value)
+            own[{"lr_factor": "factor"}.get(word, word)] = float(value)
+            if word == "weight_decay":
+                own["adamw_weight_decay"] = float(value)
     return own
+
+
+class Flat:
+    """Muon of a convolution kernel: a matrix with a row for each output channel."""
+
+    def __init__(self, kernel, options):
+        self.kernel, self.matrix = kernel, kernel.detach().view(len(kernel), -1)
+        self.optimizer = torch.optim.Muon([self.matrix], **options)
+
+    def step(self):
+        self.matrix.grad = self.kernel.grad.view(self.matrix.shape)
+        self.optimizer.step()
+
+
+def make_muon(parameter, options):
+    torch.optim._muon._zeropower_via_newtonschulz = formulas.newton_schulz
+    is_matrix = options.pop("muon")
+    adamw = {k.removeprefix("adamw_"): options.pop(k) for k in list(options) if k.startswith("adamw_")}
+    if not (parameter.dim() == 2 if is_matrix is None else is_matrix):
+        adamw["factor"] = options["factor"] * adamw.pop("lr", options["lr"]) / options["lr"]
+        return make("adamw", [parameter], adamw | {"lr": options["lr"]})
+    options["adjust_lr_fn"] = options.pop("adjust", None)
+    options["ns_steps"] = int(options.pop("ns_steps", 5))
+    options["ns_coefficients"] = [options.pop(f"ns_{k}", v) for k, v in zip("abc", (3.4445, -4.7750, 2.0315))]
+    options["nesterov"] = bool(options.pop("nesterov", 1))
+    options["lr"] = rate_of(options)
+    return Flat(parameter, options) if parameter.dim() > 2 else torch.optim.Muon([parameter], **options)
+
+
+def rate_of(options):
+    return float(np.float32(np.float32(options["lr"]) * np.float32(options.pop("factor"))))
 
 
 def make(name, parameters, options):
     """An optimizer of one parameter."""
-    keys = {k: v for k, v in options.items() if not k.startswith("beta")}
+    if name == "muon":
+        return make_muon(parameters[0], dict(options))
+    keys = {k: v for k, v in options.items() if k not in ("beta1", "beta2") and not k.startswith("adamw_")}
+    keys["lr"] = rate_of(keys)
     if "beta1" in options or "beta2" in options:
         defaults = formulas.BETAS.get(name, (0.9, 0.999))
         keys["betas"] = (options.get("beta1", defaults[0]), options.get("beta2", defaults[1]))
     if name in formulas.ALL:
         return formulas.ALL[name](parameters, **keys)
+    if name == "adafactor":
+        keys["eps"] = (keys.pop("eps1", torch.finfo(torch.float32).eps), keys.pop("eps2", 1e-3))
     if name == "adagrad":
         keys["initial_accumulator_value"] = keys.pop("initial", 0.0)
     if name == "nadam":
