@@ -88,8 +88,10 @@ static bool on_step(void *user, const rt_step_record *step)
     else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
     t->epoch_busy += seconds;
-    t->epoch_loss += step->loss;
-    t->epoch_steps++;
+    if (isfinite(step->loss)) { /* a skipped step may have an infinite penalty */
+        t->epoch_loss += step->loss;
+        t->epoch_steps++;
+    }
     return t->status != AMPC_OK;
 }
 

@@ -163,12 +163,18 @@ static void count_step(rt_stepper *t, bool skipped, double scale)
     t->state.stuck = skipped && at_floor ? t->state.stuck + 1 : 0;
 }
 
-static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, double loss, double scale, diag *d)
+/* Whether a smaller loss scale may make the loss finite: a penalty is computed from the scaled loss. */
+static bool may_become_finite(const rt_stepper *t, bool skipped)
 {
-    if (!isfinite(loss))
+    return skipped && !t->state.stuck && ir_output_by_role(t->graph, IR_OUTPUT_penalty);
+}
+
+static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, const rt_step_result *r, double scale, diag *d)
+{
+    if (!isfinite(r->loss) && !may_become_finite(t, r->skipped))
         return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
                           "step %" PRIu64 ": the loss is %g before scaling, which a smaller loss scale cannot fix",
-                          t->state.step, loss);
+                          t->state.step, r->loss);
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
     return rt_nonfinite_gradient(t->session, t->graph->module, inputs, n, d,
                                  "step %" PRIu64 ": %" PRIu64 " steps in a row were skipped with the loss scale at %g",
@@ -190,7 +196,7 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
                             .grad_norm = values[GRAD_NORM],
                             .skipped = values[FOUND_INF] > 0};
     count_step(t, out->skipped, scale);
-    return check(t, inputs, n, out->loss, scale, d);
+    return check(t, inputs, n, out, scale, d);
 }
 
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out)

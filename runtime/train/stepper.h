@@ -1,7 +1,7 @@
 /* stepper.h - single training steps on inputs that the caller provides, with error detection.
  *
  * Runs @train_step and counts steps and skips. Two conditions are errors: a non-finite loss (the loss is f32 and
- * unscaled, so no smaller loss scale would help), and too many consecutive skipped steps with the loss scale at its
+ * unscaled, so no smaller loss scale would help, unless it has a penalty and the step is skipped), and too many consecutive skipped steps with the loss scale at its
  * floor. A step is submitted and later collected; on an asynchronous device several steps may be pending.
  *
  * In a module with @accumulate, a step may instead be a window: @accumulate for each micro-batch, then @apply. The loss

@@ -116,10 +116,36 @@ static void test_recipes(void **state)
     }
 }
 
+/* A loss scale that is too large for the gradient in the penalty skips the step, with a loss that is not finite; at its
+ * floor that is an error. */
+static void test_overflow(void **state)
+{
+    for (int floor = 0; floor <= 1; floor++) {
+        const rt_stepper_options at = {.scale_floor = floor ? 0x1p40 : 0};
+        compile_options o = options("mse", "sgd,lr=0.1");
+        rt_step_result result;
+        rt_stepper stepper;
+        o.grad_penalty = "L2:params,1";
+        o.init_scale = 0x1p26;
+        net n = open_net(*state, mlp, &o);
+        rt_tensor in[2];
+        const int inputs = inputs_of(&n, "train_step", in);
+        must(n.t, rt_stepper_open(n.s, n.m, &at, n.t->d, &stepper));
+        ampc_status status = rt_stepper_run(&stepper, in, inputs, n.t->d, &result);
+        assert_true(result.skipped && !isfinite(result.loss));
+        assert_int_equal(status, floor ? AMPC_NUMERIC : AMPC_OK);
+        for (int i = 0; i < 20 && !floor && result.skipped; i++)
+            must(n.t, rt_stepper_run(&stepper, in, inputs, n.t->d, &result));
+        assert_true(floor || (!result.skipped && isfinite(result.loss)));
+        close_net(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_recipes, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_overflow, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
