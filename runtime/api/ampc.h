@@ -261,8 +261,9 @@ typedef struct ampc_step_result {
 
 /* Runs forward, backward and update on one batch. `inputs` are the model's inputs and the label; `result` may be
  * NULL. Model outputs are computed only if ampc_select selected them. Fails with AMPC_NUMERIC if the loss is not
- * finite (but a skipped step may have an infinite penalty of the gradient), or if 50 steps in a row were skipped with the loss scale at its floor (the message names the first
- * non-finite gradient); the session then has the state after the step. Otherwise fails like ampc_session_run. */
+ * finite (a skipped step may have an infinite penalty of the gradient), or if 50 steps in a row were skipped with the
+ * loss scale at its floor (the message names the first non-finite gradient); the session then has the state after the
+ * step. Otherwise fails like ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
 /* The same step in three calls, for modules compiled with `accumulate`: one update by the mean gradients of several

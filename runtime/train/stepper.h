@@ -1,8 +1,9 @@
 /* stepper.h - single training steps on inputs that the caller provides, with error detection.
  *
  * Runs @train_step and counts steps and skips. Two conditions are errors: a non-finite loss (the loss is f32 and
- * unscaled, so no smaller loss scale would help, unless it has a penalty and the step is skipped), and too many consecutive skipped steps with the loss scale at its
- * floor. A step is submitted and later collected; on an asynchronous device several steps may be pending.
+ * unscaled, so no smaller loss scale would help, unless it has a penalty and the step is skipped), and too many
+ * consecutive skipped steps with the loss scale at its floor. A step is submitted and later collected; on an
+ * asynchronous device several steps may be pending.
  *
  * In a module with @accumulate, a step may instead be a window: @accumulate for each micro-batch, then @apply. The loss
  * of such a step is the mean of its micro-batches. */
