@@ -134,6 +134,9 @@ write("ratio", [helper.make_node("Dropout", ["x", "half", "on"], ["d"], name="dr
                 helper.make_node("Mul", ["d", "half"], ["s"], name="scale"),
                 helper.make_node("MatMul", ["s", "w"], ["y"], name="fc")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("half", 0.5), ("w", w1[:, :3])], [numpy_helper.from_array(np.array(True), "on")])
+# An operator whose gradient has no derivative.
+write("volume", [helper.make_node("Det", ["x"], ["d"], name="volume"), helper.make_node("Mul", ["d", "w"], ["y"], name="scale")],
+      [info("x", [3, 4, 4])], [info("y", [3])], [("w", w1[0, :3])])
 # A clip bound computed from a parameter, for which ONNX defines no derivative.
 write("limit", [helper.make_node("Exp", ["alpha"], ["top"], name="exp"),
                 helper.make_node("Clip", ["x", "", "top"], ["c"], name="clip"),
