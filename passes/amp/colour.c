@@ -128,10 +128,24 @@ static bool has_f32_name(const colour_state *c, const ir_node *n)
     return false;
 }
 
+/* The colour of a white op without an operator of the model, such as the product of a gradient with an operand of the
+ * forward: that of the model's white op which reads the same operand. */
+static ir_colour colour_of_sibling(const colour_state *c, const ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        while (v && ir_def(v) && !ir_def(v)->loc.op && ir_op_has(ir_def(v)->op, IR_VIEW)) v = ir_in(ir_def(v), 0);
+        for (const ir_use *u = v ? v->first_use : NULL; u; u = u->next)
+            if (u->user->loc.op && ir_op_get(u->user->op)->colour == IR_WHITE) return c->entries[u->user->id].colour;
+    }
+    return IR_WHITE;
+}
+
 static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
 {
     if (!n->loc.op) {
-        e->colour = ir_op_get(n->op)->colour;
+        const ir_colour colour = ir_op_get(n->op)->colour;
+        e->colour = colour == IR_WHITE ? colour_of_sibling(c, n) : colour;
         return;
     }
     const list_entry *line = amp_list_find_at(c->list, n, c->options->low);
