@@ -190,9 +190,33 @@ static ampc_status differentiate(probe *p)
     return test_pass(p->module, "autodiff", &o, p->diag);
 }
 
+/* The sum of the squares of all input gradients, after a run without a penalty. */
+static double squares_of(probe *p)
+{
+    double squares = 0;
+    loss_of(p);
+    const ir_graph *g = ir_graph_by_role(p->module, IR_GRAPH_train);
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        if (n->role != IR_OUTPUT_input_gradient) continue;
+        const rt_tensor *d = rt_session_output(p->session, ir_output_name(n));
+        for (size_t i = 0; i < (size_t)ir_type_count(p->module->dims, &n->of->type); i++)
+            squares += ((const double *)d->data)[i] * ((const double *)d->data)[i];
+    }
+    return squares;
+}
+
+/* The penalty, which may use other rules, is that of the gradient. */
+static void check_penalty(probe *p, double squares)
+{
+    loss_of(p);
+    const double penalty = *(const double *)rt_session_output(p->session, "penalty")->data;
+    if (!(fabs(penalty - 0.5 * sqrt(squares)) <= 1e-12 + 1e-10 * penalty))
+        fail_msg("%s, shapes %d: the penalty is %.12g, not %.12g", p->row->name, p->set, penalty, 0.5 * sqrt(squares));
+}
+
 /* ---- sets -------------------------------------------------------------------------------------- */
 
-static void compare_set(probe *p)
+static void compare_set(probe *p, double *squares)
 {
     const gradient_row *r = p->row;
     const rt_session_options options = {.device = "cpu", .threads = 1};
@@ -203,9 +227,11 @@ static void compare_set(probe *p)
         if (dtype_of(r->draws[i]) == IR_f64 && !(r->op == IR_OP_batch_norm && i > 2) &&
             !((r->op == IR_OP_nll_loss || r->op == IR_OP_softmax_cross_entropy) && i > 1))
             compare_operand(p, i);
+    if (p->penalized) check_penalty(p, *squares);
+    else *squares = squares_of(p);
 }
 
-static void test_set(const gradient_row *r, int set, bool penalized)
+static void test_set(const gradient_row *r, int set, bool penalized, double *squares)
 {
     probe p = {.row = r, .set = set, .penalized = penalized};
     p.diag = diag_new(record_error, &p);
@@ -216,7 +242,7 @@ static void test_set(const gradient_row *r, int set, bool penalized)
     if (status != AMPC_OK && !(refusal && strstr(p.error, refusal)))
         fail_msg("%s%s, shapes %d: %s\n", r->name, penalized ? ", penalized" : "", set, p.error);
     if (refusal && status == AMPC_OK) fail_msg("%s has a second derivative: update the list of exceptions", r->name);
-    if (status == AMPC_OK) compare_set(&p);
+    if (status == AMPC_OK) compare_set(&p, squares);
     for (int i = 0; i < p.n; i++) free(p.inputs[i].data);
     rt_session_close(p.session);
     ir_module_free(p.module);
@@ -234,8 +260,9 @@ static void test_row(void **state)
 {
     const gradient_row *r = *state;
     for (int set = 0; set < set_count(r); set++) {
-        test_set(r, set, false);
-        test_set(r, set, true);
+        double squares = 0;
+        test_set(r, set, false, &squares);
+        test_set(r, set, true, &squares);
     }
 }
 
