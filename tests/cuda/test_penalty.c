@@ -52,7 +52,7 @@ static ir_module *compiled(scratch *t, const subject *s, pass_level level, ir_dt
     o.loss = s->loss;
     o.grad_penalty = s->penalty;
     o.init_scale = 64;
-    o.fuse = false; /* compiling fused kernels takes a minute */
+    o.fuse = false; /* fused kernels would be compiled for a minute */
     must(t, ir_parse(text, strlen(text), "net.ir", t->d, &m));
     free(text);
     must(t, test_compile(m, &o, t->d));
