@@ -25,8 +25,17 @@ static ampc_status open_data(const ampc_session *s, const ir_graph *g, const cha
 
 typedef struct loop {
     const ampc_train_options *options;
+    const rt_trainer *trainer;
     uint64_t skipped; /* skipped steps before the current one */
 } loop;
+
+static ampc_status begin(void *user, uint64_t first)
+{
+    loop *l = user;
+    (void)first;
+    l->skipped = rt_trainer_state(l->trainer)->skipped;
+    return AMPC_OK;
+}
 
 static bool report(void *user, const rt_step_record *step)
 {
@@ -47,7 +56,7 @@ static bool report(void *user, const rt_step_record *step)
 static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset *data, diag *d)
 {
     rt_trainer *t;
-    loop l = {o, 0};
+    loop l = {.options = o};
     const rt_trainer_options options = {.batch = o->batch,
                                         .steps = o->steps,
                                         .epochs = o->epochs,
@@ -61,9 +70,11 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                 .allow_fallback = o->allow_fallback != 0,
                                 .reset_optimizer = o->reset_optimizer != 0,
                                 .no_scaling = o->no_loss_scaling != 0,
+                                .on_begin = begin,
                                 .on_step = report,
                                 .user = &l};
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));
+    l.trainer = t;
     ampc_status status = rt_trainer_run(t, &plan, d);
     s->stepper.state = *rt_trainer_state(t);
     s->stepper.read = NULL; /* the trainer's stepper has selected its own scalars */

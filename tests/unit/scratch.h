@@ -27,14 +27,22 @@ typedef struct scratch {
     diag *d;
 } scratch;
 
-static inline int scratch_setup(void **state)
+static inline int scratch_setup_in(void **state, const char *parent)
 {
     scratch *t = calloc(1, sizeof *t);
-    t->folder = strdup("/tmp/ampc-test-XXXXXX");
-    if (!mkdtemp(t->folder)) return -1;
+    if (asprintf(&t->folder, "%s/ampc-test-XXXXXX", parent) < 0 || !mkdtemp(t->folder)) return -1;
     t->d = diag_new(NULL, NULL);
     *state = t;
     return 0;
+}
+
+static inline int scratch_setup(void **state) { return scratch_setup_in(state, "/tmp"); }
+
+/* For tests that save thousands of files: in memory, where fsync costs nothing, if the system has such a folder. */
+static inline int scratch_setup_in_memory(void **state)
+{
+    static const char memory[] = "/dev/shm";
+    return scratch_setup_in(state, access(memory, W_OK) == 0 ? memory : "/tmp");
 }
 
 /* Returns a path in the folder, valid until the end of the test. */
