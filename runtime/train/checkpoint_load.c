@@ -31,9 +31,11 @@ static bool is_scaler(ir_state_role role)
     return role == IR_STATE_loss_scale || role == IR_STATE_good_steps || role == IR_STATE_bad_steps;
 }
 
+static bool is_average(ir_state_role role) { return role == IR_STATE_average; }
+
 static bool is_optimizer(ir_state_role role)
 {
-    return role == IR_STATE_slot || role == IR_STATE_average || role == IR_STATE_step || role == IR_STATE_lr;
+    return role == IR_STATE_slot || is_average(role) || role == IR_STATE_step || role == IR_STATE_lr;
 }
 
 /* The sums and pending values of an unfinished window of micro-batches. */
@@ -56,12 +58,12 @@ static bool matches_any(const rt_checkpoint_how *how, const char *name)
     return false;
 }
 
-static bool is_average(const ir_storage *s) { return s->kind == IR_STATE && s->role == IR_STATE_average; }
+static bool is_average_state(const ir_storage *s) { return s->kind == IR_STATE && is_average(s->role); }
 
 /* Globs over names of parameters match their moving averages too. */
 static bool is_reinitialized(const loading *l, const ir_storage *s)
 {
-    return matches_any(l->how, is_average(s) ? s->of->name : s->name);
+    return matches_any(l->how, is_average_state(s) ? s->of->name : s->name);
 }
 
 /* Whether the file has the storage's own tensor; true if memory is exhausted, which is found again by loading it. */
@@ -86,7 +88,7 @@ static fate fate_of(const loading *l, const ir_storage *s)
     if (s->kind == IR_CONST) return KEPT;
     const bool weights = l->how->part == RT_CHECKPOINT_WEIGHTS;
     if (weights && (!rt_checkpoint_is_weight(s) || is_reinitialized(l, s))) return KEPT;
-    if (is_average(s) && (l->file->foreign || l->how->reset_optimizer || !has_own(l->file, s))) return STARTED;
+    if (is_average_state(s) && (l->file->foreign || l->how->reset_optimizer || !has_own(l->file, s))) return STARTED;
     if (weights) return LOADED;
     if (is_state && is_optimizer(s->role) && l->how->reset_optimizer) return RESET;
     if (is_state && is_scaler(s->role) && l->crosses && !l->loads_scaler) return RESET;
@@ -166,7 +168,8 @@ static ampc_status match_session(loading *l)
     return first;
 }
 
-/* A checkpoint to resume from may contain no tensors that the session lacks, except of what is reset. */
+/* A checkpoint to resume from may contain no tensors that the session lacks, except of what is reset, and moving
+ * averages, which the warning about another optimizer names. */
 static ampc_status check_all_used(const loading *l)
 {
     const rt_checkpoint_file *f = l->file;
@@ -174,7 +177,8 @@ static ampc_status check_all_used(const loading *l)
     for (size_t i = 0; i < f->count; i++) {
         const char *name = rt_safetensors_entry(f->file, i)->name;
         if (f->target[i] != RT_CHECKPOINT_NOWHERE || strcmp(name, RT_CHECKPOINT_POSITION) == 0) continue;
-        if (l->crosses && (has_key_of(name, is_scaler) || has_key_of(name, is_window))) continue;
+        const bool may_go = has_key_of(name, is_scaler) || has_key_of(name, is_average) || has_key_of(name, is_window);
+        if (l->crosses && may_go) continue;
         if (l->how->reset_optimizer && has_key_of(name, is_optimizer)) continue;
         ampc_status s = refuse(f, name, "the model has no tensor of this name");
         if (first == AMPC_OK) first = s;
@@ -188,7 +192,7 @@ static ampc_status check_globs(const loading *l)
         bool found = false;
         for (size_t k = 0; k < l->module->storage.count && !found; k++) {
             const ir_storage *s = l->module->storage.items[k];
-            found = rt_checkpoint_is_weight(s) && !is_average(s) && fnmatch(l->how->reinit[i], s->name, 0) == 0;
+            found = rt_checkpoint_is_weight(s) && !is_average_state(s) && fnmatch(l->how->reinit[i], s->name, 0) == 0;
         }
         if (!found)
             return diag_error(l->d, AMPC_USAGE, DIAG_NOWHERE, "--reinit: no parameter or buffer matches '%s'",
