@@ -2,6 +2,7 @@
 """Writes the models that tools/bench and tests/gpu measure, NAME.onnx each; all with random weights.
 
 resnet50   ResNet-50 v1.5 for 224 x 224 images, BatchNormalization in training form (98 MB)
+resnet     a small one: one block per stage, 16 channels, 64 x 64 images (2 MB)
 chain      10,000 nodes: MatMul, Add, LayerNormalization, Relu on 16 features, repeated
 mlp        the PyTorch AMP recipe's MLP: three Linear layers of 4096 features, ReLU between them (201 MB)
 lstm       two LSTM layers of 512 units on 64 steps of 512 features (17 MB)
@@ -96,9 +97,8 @@ def bottleneck(net, x, name, channels_in, width, stride):
     return net.node("Relu", [net.node("Add", [y, x], f"{name}.add")], f"{name}.relu3")
 
 
-def resnet50(folder):
-    blocks, width, image, classes = ((1, 1, 1, 1), 8, 32, 10) if TINY else ((3, 4, 6, 3), 64, 224, 1000)
-    net = Network("resnet50", ["N", 3, image, image])
+def residual(folder, name, blocks, width, image, classes):
+    net = Network(name, ["N", 3, image, image])
     x = net.node("Relu", [conv_norm(net, "x", "conv1", "bn1", 3, width, 7, 2)], "relu")
     x = net.node("MaxPool", [x], "maxpool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     channels = width
@@ -111,6 +111,15 @@ def resnet50(folder):
     weight = net.drawn("fc.weight", [classes, channels], channels)
     net.node("Gemm", [x, weight, net.weight("fc.bias", np.zeros(classes))], "fc", transB=1)
     net.save(folder, ["N", classes])
+
+
+def resnet50(folder):
+    if TINY: residual(folder, "resnet50", (1, 1, 1, 1), 8, 32, 10)
+    else: residual(folder, "resnet50", (3, 4, 6, 3), 64, 224, 1000)
+
+
+def resnet(folder):
+    residual(folder, "resnet", (1, 1, 1, 1), 16, 64, 10)
 
 
 def chain(folder, nodes=10_000, width=16):
@@ -315,7 +324,8 @@ def lstm(folder):
     net.save(folder, ["N", steps, width])
 
 
-MODELS = {"resnet50": resnet50, "chain": chain, "mlp": mlp, "lstm": lstm, "decoder": decoder, "weights": weights}
+MODELS = {"resnet50": resnet50, "resnet": resnet, "chain": chain, "mlp": mlp, "lstm": lstm, "decoder": decoder,
+          "weights": weights}
 LARGE = {"bert": bert, "gpt2": gpt2}
 # Trainable elements of the full models, as the original libraries count them.
 PARAMETERS = {"resnet50": 25_557_032, "bert": 109_514_298, "gpt2": 124_439_808}
