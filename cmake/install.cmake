@@ -52,6 +52,7 @@ string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
 string(REPLACE "\n *     " "\n" train "${train}")
 file(CONFIGURE OUTPUT examples/train.c CONTENT "${train}" @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/examples/custom.c docs/examples/custom.onnx
-        docs/examples/accumulate.c docs/examples/penalty.c
+        docs/examples/accumulate.c docs/examples/penalty.c docs/examples/fit.c docs/examples/finetune.c
+        docs/examples/gradients.c docs/examples/language.c docs/examples/language.onnx
         docs/examples/CMakeLists.txt tests/models/mlp.onnx
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
