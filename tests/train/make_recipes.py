@@ -2,8 +2,11 @@
 """Computes the reference values of test_recipes.c with PyTorch, in float64, for recipes.h
 
 The recipes are those of PyTorch's page "Automatic Mixed Precision examples": a typical step, gradient clipping,
-gradient accumulation and gradient penalty, on a small network whose parameters and samples are simple formulas. Every case prints the loss,
-the loss scale after each step, and the sum and the sum of squares of each parameter."""
+changed gradients, gradient accumulation and gradient penalty, a scaler that is saved and restored or disabled, on a
+small network whose parameters and samples are simple formulas. Every case prints the loss, the loss scale after each
+step, and the sum and the sum of squares of each parameter."""
+import io
+
 import torch
 
 ROWS, MICRO, STEPS = 32, 8, 6
@@ -42,12 +45,29 @@ def option_of(penalty):
     return f'"L2:{penalty[0]},{penalty[1]}' + ('"' if penalty[2] is None else f',target={penalty[2]}"')
 
 
-def run(name, accumulate, norm=None, value=None, overflow=None, penalty=None):
-    p = parameters()
-    optimizer = torch.optim.SGD(p.values(), lr=0.25, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+def objects(p, enabled=True):
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2, enabled=enabled)
+    return p, torch.optim.SGD(p.values(), lr=0.25, momentum=0.9), scaler
+
+
+def restored(p, optimizer, scaler):
+    """Saves all states to a file, and continues with new objects that load them."""
+    file = io.BytesIO()
+    torch.save([{n: v.detach() for n, v in p.items()}, optimizer.state_dict(), scaler.state_dict()], file)
+    file.seek(0)
+    values, *states = torch.load(file)
+    new = objects({n: v.requires_grad_() for n, v in values.items()})
+    for each, state in zip(new[1:], states):
+        each.load_state_dict(state)
+    return new
+
+
+def run(name, accumulate, norm=None, value=None, overflow=None, penalty=None, factor=0, restore=0, enabled=True):
+    p, optimizer, scaler = objects(parameters(), enabled)
     rows = []
     for step in range(STEPS):
+        if restore and step == restore:
+            p, optimizer, scaler = restored(p, optimizer, scaler)
         x, label = samples(step)
         losses = []
         for k in range(accumulate):
@@ -62,6 +82,8 @@ def run(name, accumulate, norm=None, value=None, overflow=None, penalty=None):
             if overflow == (step, k):
                 p["w2"].grad[0, 0] = float("inf")
         scaler.unscale_(optimizer)
+        if factor:
+            p["w2"].grad *= factor
         if value:
             torch.nn.utils.clip_grad_value_(p.values(), value)
         if norm:
@@ -71,7 +93,7 @@ def run(name, accumulate, norm=None, value=None, overflow=None, penalty=None):
         optimizer.zero_grad()
         rows.append((sum(losses), scaler.get_scale()))
     print(f'    {{"{name}", {accumulate}, {norm or 0}, {value or 0}, {overflow[0] if overflow else -1}, '
-          f"{overflow[1] if overflow else -1}, {option_of(penalty)},")
+          f"{overflow[1] if overflow else -1}, {option_of(penalty)}, {factor}, {restore}, {int(not enabled)},")
     sums = [(v.sum().item(), (v * v).sum().item()) for v in p.values()]
     for begin, end, pairs in ("{", "},", rows), ("{", "}},", sums):
         text = [", ".join(f"{{{a:.12g}, {b:.12g}}}" for a, b in part) for part in (pairs[:3], pairs[3:])]
@@ -94,4 +116,11 @@ run("gradient penalty with a target", 1, penalty=("input", 8, 0.25))
 run("gradient penalty and clipping", 1, norm=0.1, penalty=("params", 1, None))
 run("gradient penalty and accumulation", 4, penalty=("params", 0.25, None))
 run("gradient penalty and an infinity", 4, overflow=(2, 2), penalty=("params", 0.25, None))
+run("changed gradients", 1, factor=0.25)
+run("changed gradients, accumulation and clipping", 4, norm=0.1, factor=-2)
+run("changed gradients and an infinity", 4, overflow=(1, 3), factor=3)
+run("a scaler that is saved and restored", 1, restore=3)
+run("the same with accumulation and an infinity", 4, overflow=(3, 1), restore=4)
+run("a disabled scaler", 1, enabled=False)
+run("a disabled scaler, accumulation and clipping", 4, norm=0.1, enabled=False)
 print("    /* clang-format on */")

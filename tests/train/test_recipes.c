@@ -2,6 +2,7 @@
  *
  * make_recipes.py computes recipes.h in float64. Here everything is f32, with loss scaling, so that only rounding may
  * differ. The same recipes then run in mixed precision, with a wider bound. */
+#include "runtime/train/checkpoint.h"
 #include "tests/train/training_net.h"
 
 enum { STEPS = 6, PARAMS = 3 };
@@ -12,6 +13,9 @@ typedef struct recipe {
     double clip_norm, clip_value;
     int overflow_step, overflow_batch; /* where the gradient of w2 becomes infinite; -1: nowhere */
     const char *penalty;               /* --grad-penalty */
+    double factor;                     /* of the unscaled gradient of w2, changed before the update; 0: none */
+    int restored;                      /* a new session continues before this step; 0: none */
+    bool off;                          /* the loss scale is switched off */
     struct {
         double loss, scale; /* the scale after the step */
     } step[STEPS];
@@ -52,11 +56,19 @@ static net open_recipe(scratch *t, const recipe *r, pass_level level, ir_dtype l
     o.clip_norm = r->clip_norm;
     o.clip_value = r->clip_value;
     net n = open_net(t, mlp, &o);
+    if (r->off) must(t, rt_stepper_set_scaling(n.s, n.m, false, t->d));
     for (int k = 0; k < PARAMS; k++) {
         rt_tensor v = storage(&n, params[k]);
         for (size_t i = 0; i < count(&v); i++) ((float *)v.data)[i] = 0.5f * pattern((int)i, 37, 19);
     }
     return n;
+}
+
+static void change_gradient(const net *n, double factor)
+{
+    must(n->t, rt_session_run(n->s, "unscale", NULL, 0, n->t->d));
+    rt_tensor g = storage(n, "grad_sum.w2");
+    for (size_t i = 0; i < count(&g); i++) ((float *)g.data)[i] *= (float)factor;
 }
 
 static void run_window(net *n, const recipe *r, int step)
@@ -71,7 +83,20 @@ static void run_window(net *n, const recipe *r, int step)
         must(n->t, rt_session_run(n->s, "accumulate", in, inputs, n->t->d));
         if (r->overflow_step == step && r->overflow_batch == k) ((float *)storage(n, "grad_sum.w2").data)[0] = INFINITY;
     }
+    if (r->factor != 0) change_gradient(n, r->factor);
     must(n->t, rt_session_run(n->s, "apply", NULL, 0, n->t->d));
+}
+
+/* Continues the training in a new session. */
+static void restore(net *n, const recipe *r, pass_level level, ir_dtype low)
+{
+    const char *path = scratch_path(n->t, "recipe.safetensors");
+    const rt_run_state run = {.step = (uint64_t)r->restored};
+    must(n->t, rt_checkpoint_write(n->s, n->m, &run, path, n->t->d));
+    net fresh = open_recipe(n->t, r, level, low);
+    close_net(n);
+    *n = fresh;
+    must(n->t, rt_checkpoint_read(n->s, n->m, path, &rt_checkpoint_all, n->t->d, NULL));
 }
 
 static void near(const recipe *r, const char *what, double have, double expected, double bound)
@@ -84,6 +109,7 @@ static void follow(scratch *t, const recipe *r, pass_level level, ir_dtype low, 
 {
     net n = open_recipe(t, r, level, low);
     for (int i = 0; i < STEPS; i++) {
+        if (i && i == r->restored) restore(&n, r, level, low);
         set_samples(&n, i);
         if (window) run_window(&n, r, i);
         else run(&n, "train_step");
@@ -108,7 +134,8 @@ static void follow(scratch *t, const recipe *r, pass_level level, ir_dtype low, 
 static void test_recipes(void **state)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        for (int window = recipes[i].accumulate > 1; window <= 1; window++) {
+        const bool parts = recipes[i].accumulate > 1 || recipes[i].factor != 0;
+        for (int window = parts; window <= 1; window++) {
             follow(*state, &recipes[i], PASS_O0, IR_f16, window, 5e-6);
             follow(*state, &recipes[i], PASS_O1, IR_f16, window, 2e-2);
             follow(*state, &recipes[i], PASS_O1, IR_bf16, window, 5e-2);
