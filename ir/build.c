@@ -117,16 +117,17 @@ static void name_scalar(char name[64], ir_dtype t, const void *bytes)
     snprintf(name, 64, "c.%s.%llx", ir_dtype_name(t), (unsigned long long)bits);
 }
 
-bool ir_is_scalar(const ir_value *v)
+bool ir_storage_is_scalar(const ir_storage *s)
 {
-    const ir_storage *s = v->storage;
-    if (v->kind != IR_VALUE_STORAGE || s->kind != IR_CONST || s->type.rank != 0) return false;
+    if (s->kind != IR_CONST || s->type.rank != 0) return false;
     static const unsigned char zero[8];
     if (s->data.kind != IR_DATA_INLINE && s->data.kind != IR_DATA_ZERO) return false;
     char name[64];
     name_scalar(name, s->type.dtype, s->data.kind == IR_DATA_ZERO ? zero : s->data.bytes);
     return strcmp(name, s->name) == 0;
 }
+
+bool ir_is_scalar(const ir_value *v) { return v->kind == IR_VALUE_STORAGE && ir_storage_is_scalar(v->storage); }
 
 ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v)
 {

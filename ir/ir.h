@@ -363,6 +363,7 @@ ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, boo
 ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v); /* inline constant; equal ones shared */
 ir_value *ir_scalar_like(ir_builder *b, const ir_value *like, double v);
 bool ir_is_scalar(const ir_value *v); /* whether ir_scalar made it */
+bool ir_storage_is_scalar(const ir_storage *s);
 ir_value *ir_constant(ir_builder *b, const char *name, const ir_type *type, const void *bytes);
 ir_node *ir_output(ir_builder *b, const char *name, ir_value *v);
 /* An output with that role under its usual name, made unique; `of` is NULL for a role that belongs to no value. */

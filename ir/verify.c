@@ -304,7 +304,7 @@ static void check_input(verifier *v, const ir_value *value)
     if (enter_name(v, v->names, value->name, g, "input") && !g->subgraph && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
-    if (value->role != IR_INPUT_data) enter_name(v, v->roles, ir_input_words[value->role], g, "input role");
+    if (value->role == IR_INPUT_label) enter_name(v, v->roles, ir_input_words[value->role], g, "input role");
 }
 
 /* Inputs and storage are both printed as @NAME. An input of a subgraph may share its name with storage that only other

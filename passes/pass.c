@@ -46,6 +46,15 @@ ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
     return s;
 }
 
+ir_storage *pass_random_state(ir_module *m, uint64_t seed)
+{
+    ir_storage *rng = ir_state_by_role(m, IR_STATE_rng);
+    if (rng) return rng;
+    rng = ir_state_new(m, IR_STATE_rng);
+    ir_storage_set(m, rng, (int64_t[]){(int64_t)seed, 0});
+    return rng;
+}
+
 static ir_storage *find_owned(const ir_module *m, ir_state_role role, const char *slot, const ir_storage *of)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
@@ -96,6 +105,16 @@ void pass_advance_random(ir_builder *b)
     ir_value *advanced = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, rng), one);
     if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
     if (advanced) ir_store(b, rng, advanced);
+}
+
+void pass_remove_detach(ir_graph *g)
+{
+    for (ir_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op != IR_OP_detach) continue;
+        ir_value_replace(n->out[0], ir_in(n, 0));
+        ir_node_remove(n);
+    }
 }
 
 static bool is_dead(const ir_node *n)

@@ -30,6 +30,8 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
 /* Removes every node of g whose results are unused, except stores and outputs. Returns the number of removed nodes. */
 int pass_remove_dead(ir_graph *g);
 int pass_remove_dead_after(ir_graph *g, const ir_node *node); /* only after this node; NULL: all */
+/* Replaces the results of `detach` by its operands: gradients have been computed, or are not needed. */
+void pass_remove_detach(ir_graph *g);
 
 /* The graph that statistics, summary and explanations describe: the training graph if there is one, else the first. */
 ir_graph *pass_primary(const ir_module *m);
@@ -51,6 +53,9 @@ const struct pass_calls *pass_count_calls(const ir_graph *g, arena *a);
 
 /* The scalar state with that role; creates it with the value v if it does not exist. */
 ir_storage *pass_state(ir_module *m, ir_state_role role, double v);
+
+/* The state of random numbers; creates it with this key if it does not exist. */
+ir_storage *pass_random_state(ir_module *m, uint64_t seed);
 
 /* The state of that role that belongs to a parameter or buffer; creates it with zeros if it does not exist. */
 ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of);

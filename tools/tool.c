@@ -2,7 +2,7 @@
 #include "tools/suggest.h"
 #include "tools/tool.h"
 
-#include "frontend/onnx.h"
+#include "frontend/recipe.h"
 #include "runtime/backend/backend.h"
 #include "runtime/files/weights.h"
 #include "runtime/plan/plan.h"
@@ -85,7 +85,8 @@ ampc_status tool_compile(tool *t, const char *path)
     TRY(read_dims(t, &dims));
     import.dims = dims;
     double start = tool_seconds();
-    TRY(onnx_import(path, &import, t->diag, &t->module));
+    const bool recipe = recipe_detect(path);
+    TRY((recipe ? recipe_import : onnx_import)(path, &import, t->diag, &t->module));
     double imported = tool_seconds();
     if (t->o.pass.pipeline.timing) fprintf(stderr, "%-17s %8.3f ms\n", "import", (imported - start) * 1e3);
     TRY(compile_passes(t));
@@ -131,7 +132,7 @@ ampc_status tool_check_dump(tool *t)
 
 ampc_status tool_open_model(tool *t, const char *path)
 {
-    if (tool_ends_with(path, ".onnx")) return tool_compile(t, path);
+    if (tool_ends_with(path, ".onnx") || recipe_detect(path)) return tool_compile(t, path);
     const char *compile_option = dumps_passes(t) ? "dump-after" : t->o.compile_option;
     if (compile_option)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(path), "--%s requires a .onnx model; this one is compiled",

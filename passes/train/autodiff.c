@@ -8,6 +8,9 @@
  * broadcast axes, casts it to the operand's type and adds it to the table. Nodes that no trained value flows through
  * are skipped, so integer and shape ops need no rule.
  *
+ * With several optimizers (a recipe), there is one walk for each. It begins at the losses of the optimizer, and only
+ * the parameters that this one owns are differentiated. Each gradient belongs to one walk.
+ *
  * The seed is the loss scale itself (1 without scaling). It is f32, because 65536 is infinite in f16.
  *
  * The same walk, run before mixed precision, computes the gradients that a penalty of the loss is made of (penalty.c).
@@ -18,7 +21,7 @@
  *           output "loss" = %l as loss                  %d.w = mul %d.y, %x : f32[3]
  *                                                       output "grad/w" = %d.w as gradient @w */
 #include "passes/train/grad.h"
-#include "passes/pass.h"
+#include "passes/train/trainers.h"
 
 #include <string.h>
 
@@ -43,10 +46,11 @@ typedef struct autodiff {
 
 static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type.dtype); }
 
-/* Running statistics are updated without a derivative by definition, so they cause no warning. */
+/* Running statistics are updated without a derivative by definition, and detach is a request, so they cause no
+ * warning. */
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 {
-    if (a->second || (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm)) return;
+    if (a->second || n->op == IR_OP_detach || (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm)) return;
     diag_warning(a->diag, ir_diag_loc(n), "no gradient flows through '%s': parameters before it train without it",
                  v->name);
 }
@@ -56,6 +60,7 @@ static void mark_flow(autodiff *a)
 {
     for (ir_node *n = a->graph->first; n; n = n->next) {
         bool any = false;
+        if (n->phase != IR_FORWARD) continue; /* of an earlier walk */
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
@@ -200,8 +205,12 @@ static ampc_status run_walk(grad_walk *w, diag *d, arena *scratch)
     a.second = w->second;
     for (int i = 0; i < w->count; i++) a.flows[w->wrt[i]->id] = true;
     mark_flow(&a);
-    w->depends = a.flows[w->of->id];
-    if (w->depends) a.grads[w->of->id] = w->seed;
+    w->unrelated = NULL;
+    for (int i = 0; i < w->of_count; i++) {
+        ir_value **sum = &a.grads[w->of[i]->id];
+        if (!a.flows[w->of[i]->id]) w->unrelated = w->of[i];
+        else *sum = *sum ? ir_binary(&a.end, IR_OP_add, *sum, w->seed) : w->seed;
+    }
     walk_back(&a, scratch);
     for (int i = 0; i < w->count; i++) w->gradients[i] = a.grads[w->wrt[i]->id];
     return diag_status(d);
@@ -257,36 +266,77 @@ static void emit_outputs(const grad_walk *w, ir_builder *b)
     }
 }
 
-static ampc_status differentiate_graph(ir_graph *graph, diag *d, arena *scratch)
+/* The trained parameters that a trainer owns, and float inputs if it is the only one. */
+static void find_values(ir_graph *g, const trainer_list *trainers, int k, arena *a, grad_values *out)
 {
-    const ir_node *loss = ir_output_by_role(graph, IR_OUTPUT_loss);
-    if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", graph->name);
+    grad_values params = {0};
+    grad_trained_values(g, a, &params);
+    for (size_t i = 0; i < params.count; i++)
+        if (trainers_owner(trainers, params.items[i]->storage) == k) vec_push(a, out, params.items[i]);
+    if (trainers->count == 1) grad_input_values(g, a, out);
+}
 
-    lift_params(graph);
-    grad_values wrt = {0};
-    grad_trained_values(graph, scratch, &wrt);
-    grad_input_values(graph, scratch, &wrt);
-    ir_builder b = pass_builder(graph, IR_BACKWARD, d);
-    ir_value *l = ir_in(loss, 0);
-    ir_storage *scale = ir_state_by_role(graph->module, IR_STATE_loss_scale);
-    ir_value *seed = scale ? ir_graph_storage(graph, scale) : ir_scalar(&b, l->type.dtype, 1.0);
-    if (l->type.dtype == IR_f64) seed = ir_cast(&b, seed, IR_f64);
-    grad_walk w = {.graph = graph, .phase = IR_BACKWARD, .prefix = "d.", .of = l, .seed = seed, .wrt = wrt.items};
+static ampc_status find_losses(ir_graph *g, const trainer *t, arena *a, diag *d, grad_values *out)
+{
+    const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
+    if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", g->name);
+    if (!t->losses.count) vec_push(a, out, ir_in(loss, 0));
+    for (int i = 0; i < t->losses.count; i++) {
+        loss = ir_graph_find_output(g, arena_printf(a, "loss.%s", t->losses.items[i]));
+        if (!loss)
+            return diag_error(d, AMPC_REJECTED, recipe_place(g->module, t->line), "there is no loss '%s'",
+                              t->losses.items[i]);
+        vec_push(a, out, ir_in(loss, 0));
+    }
+    return AMPC_OK;
+}
+
+/* The gradient of a loss with respect to itself is the loss scale. */
+static ir_value *make_seed(ir_builder *b, ir_dtype type)
+{
+    ir_storage *scale = ir_state_by_role(b->graph->module, IR_STATE_loss_scale);
+    ir_value *seed = scale ? ir_graph_storage(b->graph, scale) : ir_scalar(b, type, 1.0);
+    return type == IR_f64 ? ir_cast(b, seed, IR_f64) : seed;
+}
+
+static ampc_status differentiate_trainer(ir_graph *g, const trainer_list *trainers, int k, diag *d, arena *scratch)
+{
+    const trainer *t = &trainers->items[k];
+    grad_values wrt = {0}, of = {0};
+    find_values(g, trainers, k, scratch, &wrt);
+    TRY(find_losses(g, t, scratch, d, &of));
+    ir_builder b = pass_builder(g, IR_BACKWARD, d);
+    grad_walk w = {.graph = g, .phase = IR_BACKWARD, .prefix = "d.", .of = of.items, .wrt = wrt.items};
+    w.of_count = (int)of.count;
     w.count = (int)wrt.count;
+    w.seed = make_seed(&b, of.items[0]->type.dtype);
     w.gradients = arena_array(scratch, wrt.count + 1, sizeof *w.gradients);
     TRY(grad_walk_run(&w, d));
-    if (!w.depends) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the loss depends on no trained parameter");
+    if (w.unrelated)
+        return diag_error(d, AMPC_REJECTED, recipe_place(g->module, t->line),
+                          "the loss depends on no trained parameter%s%s", trainers->count > 1 ? ": " : "",
+                          trainers->count > 1 ? w.unrelated->name : "");
     emit_outputs(&w, &b);
+    return diag_status(d);
+}
+
+static ampc_status differentiate_graph(ir_graph *g, const trainer_list *trainers, diag *d, arena *scratch)
+{
+    lift_params(g);
+    for (size_t k = 0; k < trainers->count; k++) TRY(differentiate_trainer(g, trainers, (int)k, d, scratch));
+    pass_remove_detach(g);
     return diag_status(d);
 }
 
 ampc_status pass_autodiff(ir_module *m, compile *c)
 {
     ir_graph *graph = ir_graph_by_role(m, IR_GRAPH_train);
+    trainer_list trainers;
     if (!graph) return AMPC_OK;
+    TRY(trainers_find(m, c->options, c->diag, &trainers));
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
-    ampc_status status = differentiate_graph(graph, c->diag, scratch);
+    ampc_status status = differentiate_graph(graph, &trainers, c->diag, scratch);
     arena_free(scratch);
     return status;
 }

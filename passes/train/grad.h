@@ -44,11 +44,13 @@ typedef struct grad_walk {
     ir_graph *graph;
     ir_phase phase;      /* of the nodes that it appends */
     const char *prefix;  /* of the names of gradients */
-    ir_value *of, *seed; /* the value to differentiate, and its own gradient */
+    ir_value **of;       /* the scalars whose sum is differentiated */
+    int of_count;
+    ir_value *seed;      /* the gradient of that sum with respect to itself */
     ir_value **wrt;      /* parameters and inputs of the graph */
     int count;
     ir_value **gradients; /* by item of wrt, set: the gradient, or NULL if it is zero */
-    bool depends;         /* set: whether the value depends on any of wrt */
+    const ir_value *unrelated; /* set: one of `of` that depends on none of wrt, or NULL */
     bool second;          /* the gradients will be differentiated: uses primitives, and warns of nothing */
 } grad_walk;
 

@@ -2,6 +2,7 @@
  *
  *   --loss TERM[+TERM..]                a sum of losses (docs/training.md); several ones are also outputs, loss.NAME
  *   --loss-output NAME                  a scalar output or another scalar of the model
+ *   losses of a recipe                  each is a sum and an output, loss.NAME; the loss is the sum of all of them
  *
  * If a built-in loss includes a normalisation (softmax, sigmoid) that the model has already applied to the output, the
  * loss reads the operand of the model's normalisation instead. The output is unchanged and the loss keeps its stable
@@ -10,6 +11,9 @@
  * The output for the loss, the output of the first loss with class labels (or else the first one), and its labels get
  * these roles. @infer keeps all outputs of the model, including a loss: a run without labels selects the others. */
 #include "passes/train/loss.h"
+#include "passes/train/trainers.h"
+
+#include "ir/text.h"
 
 #include <math.h>
 #include <string.h>
@@ -223,12 +227,23 @@ static bool is_target(const appending *p, const ir_type *is, ir_type wanted)
     return ir_type_same_shape(is, &wanted) && (floats || is->dtype == wanted.dtype);
 }
 
-/* Finds the second operand: an output of the model, an input, or a new input. */
+/* Labels that are one number, unless that is the name of an output or input; else NULL. */
+static ir_value *constant_target(appending *p, const char *name, const ir_type *wanted)
+{
+    double v;
+    if (!ir_float_parse(name, &v) || !isfinite(v) || ir_graph_find_input(p->graph, name)) return NULL;
+    if (wanted->dtype == IR_i64 && !(v == floor(v) && is_within(v, LIMITS_LABEL))) return NULL;
+    return ir_expand(&p->b, ir_scalar(&p->b, wanted->dtype, v), wanted->dims, wanted->rank);
+}
+
+/* Finds the second operand: an output of the model, an input, a number, or a new input. */
 static ampc_status find_target(appending *p)
 {
     const char *name = p->spec->target ? p->spec->target : ir_input_words[IR_INPUT_label];
     const ir_node *output = p->spec->target ? ir_graph_find_output(p->graph, name) : NULL;
     const ir_type wanted = target_type(p);
+    p->y = output ? NULL : constant_target(p, name, &wanted);
+    if (p->y) return AMPC_OK;
     if (output) {
         p->y = ir_in(output, 0);
     } else {
@@ -297,12 +312,22 @@ static ir_value *add_weighted(ir_builder *b, ir_value *sum, ir_value *loss, doub
     return ir_binary(b, IR_OP_add, sum, sum ? ir_cast(b, loss, sum->type.dtype) : NULL);
 }
 
+/* Losses to be added: one sum of terms, whose terms are outputs, or several sums of a recipe, which are. */
+typedef struct loss_sum {
+    const char *name; /* NULL: not of a recipe */
+    int line;
+    loss_specs terms;
+} loss_sum;
+
+typedef VEC(loss_sum) loss_sums;
+
 /* The term whose output and labels are those of accuracy. */
-static size_t primary_term(const loss_specs *terms)
+static const loss_spec *primary_term(const loss_sums *sums)
 {
-    for (size_t i = 0; i < terms->count; i++)
-        if (terms->items[i].kind->target == LOSS_CLASSES) return i;
-    return 0;
+    for (size_t k = 0; k < sums->count; k++)
+        for (size_t i = 0; i < sums->items[k].terms.count; i++)
+            if (sums->items[k].terms.items[i].kind->target == LOSS_CLASSES) return &sums->items[k].terms.items[i];
+    return sums->items[0].terms.items;
 }
 
 static void set_primary(const appending *p)
@@ -315,33 +340,78 @@ static void set_primary(const appending *p)
         ir_meta_set(m, "class_axis", arena_printf(m->arena, "%d", p->axis));
 }
 
-static ampc_status append(ir_graph *g, const loss_specs *terms, diag *d)
+static void output_named(ir_graph *g, const char *name, ir_value *loss, diag *d)
+{
+    ir_builder b = pass_builder(g, IR_FORWARD, d);
+    ir_output(&b, ir_graph_name_output(g, arena_printf(g->module->arena, "loss.%s", name)), loss);
+}
+
+/* Returns the weighted sum, or NULL after an error. */
+static ir_value *append_sum(ir_graph *g, const loss_sum *s, const loss_spec *primary, diag *d)
 {
     ir_value *sum = NULL;
-    appending p = {0};
-    for (size_t i = 0; i < terms->count; i++) {
-        p = (appending){.graph = g, .b = pass_builder(g, IR_FORWARD, d), .spec = &terms->items[i], .diag = d};
+    for (size_t i = 0; i < s->terms.count; i++) {
+        appending p = {.graph = g, .b = pass_builder(g, IR_FORWARD, d), .spec = &s->terms.items[i], .diag = d};
         ir_value *loss = make_term(&p);
-        if (!loss) return diag_status(d);
-        if (i == primary_term(terms)) set_primary(&p);
-        if (terms->count > 1) {
-            const char *name = arena_printf(g->module->arena, "loss.%s", p.spec->name);
-            ir_output(&p.b, ir_graph_name_output(g, name), loss);
-        }
+        if (!loss) return NULL;
+        if (p.spec == primary) set_primary(&p);
+        if (!s->name && s->terms.count > 1) output_named(g, p.spec->name, loss, d);
         sum = add_weighted(&p.b, sum, loss, p.spec->weight);
-        if (!sum) return diag_status(d);
+        if (!sum) return NULL;
     }
-    const ir_node *made = ir_output_as(&p.b, IR_OUTPUT_loss, NULL, sum);
-    if (sum->kind == IR_VALUE_RESULT) ir_value_rename(sum, ir_output_name(made));
+    if (s->name) output_named(g, s->name, sum, d);
+    return sum;
+}
+
+static ampc_status append(ir_graph *g, const loss_sums *sums, diag *d)
+{
+    ir_value *total = NULL;
+    for (size_t i = 0; i < sums->count; i++) {
+        const loss_sum *s = &sums->items[i];
+        ir_value *sum = append_sum(g, s, primary_term(sums), d);
+        if (!sum && s->name) diag_note(d, recipe_place(g->module, s->line), "this is loss %s", s->name);
+        if (!sum) return diag_status(d);
+        ir_builder b = pass_builder(g, IR_FORWARD, d);
+        total = add_weighted(&b, total, sum, 1);
+    }
+    ir_builder b = pass_builder(g, IR_FORWARD, d);
+    const ir_node *made = ir_output_as(&b, IR_OUTPUT_loss, NULL, total);
+    if (total->kind == IR_VALUE_RESULT) ir_value_rename(total, ir_output_name(made));
     return diag_status(d);
 }
 
 /* The kinds of the terms, such as "ce+mse". */
-static const char *describe(const ir_module *m, const loss_specs *terms)
+static const char *describe(const ir_module *m, const loss_sums *sums)
 {
-    const char *text = terms->items[0].kind->name;
-    for (size_t i = 1; i < terms->count; i++) text = arena_printf(m->arena, "%s+%s", text, terms->items[i].kind->name);
+    const char *text = "";
+    for (size_t k = 0; k < sums->count; k++)
+        for (size_t i = 0; i < sums->items[k].terms.count; i++)
+            text = arena_printf(m->arena, "%s%s%s", text, *text ? "+" : "", sums->items[k].terms.items[i].kind->name);
     return text;
+}
+
+static ampc_status add_sum(ir_module *m, loss_sum s, const char *text, diag *d, loss_sums *sums)
+{
+    if (loss_parse(m, text, d, &s.terms) != AMPC_OK) {
+        if (s.name) diag_note(d, recipe_place(m, s.line), "this is loss %s", s.name);
+        return diag_status(d);
+    }
+    vec_push(m->arena, sums, s);
+    return AMPC_OK;
+}
+
+/* Adds the losses of the options, or else of the recipe. */
+static ampc_status append_losses(ir_module *m, const char *option, diag *d, ir_graph *eval, ir_graph *train)
+{
+    loss_sums sums = {0};
+    const recipe_losses named = recipe_find_losses(m);
+    if (option) TRY(add_sum(m, (loss_sum){0}, option, d, &sums));
+    for (size_t i = 0; i < named.count; i++)
+        TRY(add_sum(m, (loss_sum){.name = named.items[i].name, .line = named.items[i].line}, named.items[i].text, d,
+                    &sums));
+    ir_meta_set(m, "loss_kind", describe(m, &sums));
+    TRY(append(eval, &sums, d));
+    return append(train, &sums, d);
 }
 
 /* ---- a loss that is part of the model -------------------------------------------------------- */
@@ -418,9 +488,19 @@ static ir_node *find_loss(const ir_graph *g)
 bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found)
 {
     const ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
-    bool specified = o->loss || o->loss_output;
+    bool specified = o->loss || o->loss_output || recipe_find_losses(m).count;
     *found = forward && !specified && !o->plain_runtime ? find_loss(forward) : NULL;
     return specified || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
+}
+
+static ampc_status check_options(const ir_module *m, const compile_options *o, diag *d)
+{
+    if (o->loss && o->loss_output)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
+    if ((o->loss || o->loss_output) && recipe_find_losses(m).count)
+        return diag_error(d, AMPC_USAGE, recipe_place(m, 0), "%s: the recipe has its own losses",
+                          o->loss ? "--loss" : "--loss-output");
+    return AMPC_OK;
 }
 
 ampc_status pass_loss(ir_module *m, compile *c)
@@ -430,15 +510,8 @@ ampc_status pass_loss(ir_module *m, compile *c)
     ir_graph *eval = ir_graph_by_role(m, IR_GRAPH_eval), *train = ir_graph_by_role(m, IR_GRAPH_train);
     const ir_graph *infer = ir_graph_by_role(m, IR_GRAPH_infer);
     if (!eval || !train) return AMPC_OK;
-    if (o->loss && o->loss_output)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
-    if (o->loss) {
-        loss_specs terms = {0};
-        TRY(loss_parse(m, o->loss, d, &terms));
-        ir_meta_set(m, "loss_kind", describe(m, &terms));
-        TRY(append(eval, &terms, d));
-        return append(train, &terms, d);
-    }
+    TRY(check_options(m, o, d));
+    if (o->loss || recipe_find_losses(m).count) return append_losses(m, o->loss, d, eval, train);
     TRY(use_output_as_loss(eval, o->loss_output, d));
     TRY(use_output_as_loss(train, o->loss_output, d));
     if (infer) mark_loss(infer, o->loss_output);

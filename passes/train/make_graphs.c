@@ -32,6 +32,31 @@ static bool drop_dropout(ir_node *n, diag *d)
     return true;
 }
 
+/* Replaces inputs that training and evaluation draw by random numbers of streams that nothing else uses. */
+static ampc_status draw_inputs(ir_graph *g, uint64_t seed, diag *d)
+{
+    enum { STREAMS = 1 << 29 };
+    ir_module *m = g->module;
+    ir_builder b = {.graph = g, .before = g->first, .phase = IR_FORWARD, .diag = d};
+    int64_t drawn = 0;
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        ir_value *v = g->inputs.items[i];
+        if (v->role != IR_INPUT_normal && v->role != IR_INPUT_uniform) continue;
+        ir_storage *rng = pass_random_state(m, seed);
+        ir_node *n = ir_new(&b, IR_OP_random, 1, ir_graph_storage(g, rng));
+        ir_set_list(n, IR_ATTR(random, shape), v->type.dims, v->type.rank);
+        ir_set_bool(n, IR_ATTR(random, normal), v->role == IR_INPUT_normal);
+        ir_set_int(n, IR_ATTR(random, stream), STREAMS + drawn++);
+        ir_set_dtype(n, IR_ATTR(random, type), v->type.dtype);
+        if (!ir_done(&b, n)) return diag_status(d);
+        ir_value_rename(n->out[0], arena_printf(m->arena, "%s.drawn", v->name));
+        ir_value_replace(v, n->out[0]);
+        ir_graph_drop_input(g, v);
+        i--;
+    }
+    return AMPC_OK;
+}
+
 static void remove_stores(ir_graph *g)
 {
     for (ir_node *n = ir_first_store(g), *next; n; n = next) {
@@ -43,6 +68,7 @@ static void remove_stores(ir_graph *g)
 static ampc_status make_eval(ir_graph *g, diag *d)
 {
     remove_stores(g);
+    pass_remove_detach(g);
     batch_norm_set_eval(g);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
@@ -76,15 +102,17 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
     const compile_options *o = c->options;
     diag *d = c->diag;
     ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
-    if (!forward) return AMPC_OK;
     ir_node *found;
+    if (!forward) return AMPC_OK;
     bool training = pass_trains(m, o, &found);
     if (found) found->role = IR_OUTPUT_loss;
     if (training) {
         TRY(refuse_sized(forward, d));
         ir_graph *eval = ir_graph_derive(m, forward, IR_GRAPH_eval);
         TRY(make_eval(eval, d));
+        TRY(draw_inputs(eval, o->seed, d));
         ir_graph *train = ir_graph_derive(m, forward, IR_GRAPH_train);
+        TRY(draw_inputs(train, o->seed, d));
         batch_norm_note_fixed(train, o, d);
         if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
         if (o->mode == PASS_MODE_TRAIN) batch_norm_set_train(train, o, d);
@@ -93,6 +121,7 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
     ir_graph_set_role(forward, IR_GRAPH_infer);
     TRY(make_infer(forward, o, training, d));
     remove_stores(forward);
+    pass_remove_detach(forward);
     for (size_t i = 0; i < m->graphs.count; i++)
         if (m->graphs.items[i]->subgraph) TRY(make_eval(m->graphs.items[i], d));
     return diag_status(d);

@@ -3,7 +3,11 @@
  * One optimizer node per parameter consumes its gradient, reads the f32 master and writes the new one. If @found_inf is
  * set it returns the old values, so skipping a step needs no control flow. Other states stored so far
  * (BatchNormalization statistics) and the count of good steps are updated through select %found_inf; the random counter
- * always advances. Masters are f32 at every level. */
+ * always advances. Masters are f32 at every level.
+ *
+ * Several optimizers (a recipe) share the counter of steps, the flag and the learning rate, which is that of the first
+ * one: the others multiply it by the ratio of their initial rates, so that one schedule drives all. */
+#include "passes/train/trainers.h"
 #include "passes/train/update.h"
 
 #include <math.h>
@@ -145,7 +149,29 @@ static int remove_gradients(ir_graph *g, ir_value ***gradients, ir_storage ***pa
     return (int)values.count;
 }
 
-static ampc_status update_graph(ir_graph *g, const optimizer *opt, ir_storage *step, ir_storage *lr, compile *c)
+/* The optimizers, in the order of the recipe. */
+typedef struct optimizers {
+    trainer_list trainers;
+    optimizer *items;
+} optimizers;
+
+/* Updates the parameters that optimizer k owns. */
+static bool run_optimizer(update *u, const optimizers *o, int k, ir_storage **params, ir_value **gradients, int n)
+{
+    arena *a = u->graph->module->arena;
+    ir_storage **own = arena_array(a, (size_t)n, sizeof *own);
+    ir_value **d = arena_array(a, (size_t)n, sizeof *d);
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (trainers_owner(&o->trainers, params[i]) != k) continue;
+        own[count] = params[i];
+        d[count++] = gradients[i];
+    }
+    u->lr_factor = k ? o->items[k].lr / o->items[0].lr : 1;
+    return update_all(u, &o->items[k], own, d, count);
+}
+
+static ampc_status update_graph(ir_graph *g, const optimizers *o, ir_storage *step, ir_storage *lr, compile *c)
 {
     ir_value **gradients;
     ir_storage **params;
@@ -159,21 +185,39 @@ static ampc_status update_graph(ir_graph *g, const optimizer *opt, ir_storage *s
     guard_stores(&u);
     if (n && !ir_output_by_role(g, IR_OUTPUT_grad_norm))
         ir_output_as(&u.b, IR_OUTPUT_grad_norm, NULL, pass_gradient_norm(&u.b, gradients, n));
-    if (!update_all(&u, opt, params, gradients, n)) return diag_status(c->diag);
+    for (size_t k = 0; k < o->trainers.count; k++)
+        if (!run_optimizer(&u, o, (int)k, params, gradients, n)) return diag_status(c->diag);
     advance_counters(&u, step);
     return diag_status(c->diag);
+}
+
+static ampc_status parse_all(const ir_module *m, const compile *c, optimizers *o)
+{
+    TRY(trainers_find(m, c->options, c->diag, &o->trainers));
+    o->items = arena_array(m->arena, o->trainers.count, sizeof *o->items);
+    for (size_t k = 0; k < o->trainers.count; k++) {
+        const trainer *t = &o->trainers.items[k];
+        if (optimizer_parse(t->optimizer, m->arena, c->diag, &o->items[k]) != AMPC_OK) {
+            if (t->line) diag_note(c->diag, recipe_place(m, t->line), "this is the optimizer");
+            return diag_status(c->diag);
+        }
+    }
+    if (o->trainers.count > 1 && !(o->items[0].lr > 0))
+        return diag_error(c->diag, AMPC_REJECTED, recipe_place(m, o->trainers.items[0].line),
+                          "the learning rate of the first optimizer is 0, and those of the others are ratios to it");
+    return AMPC_OK;
 }
 
 ampc_status pass_optimizer(ir_module *m, compile *c)
 {
     static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_apply};
-    optimizer opt = {0};
+    optimizers all = {0};
     if (!ir_graph_by_role(m, IR_GRAPH_train_step)) return AMPC_OK;
-    TRY(optimizer_parse(c->options, m->arena, c->diag, &opt));
-    ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, opt.lr);
+    TRY(parse_all(m, c, &all));
+    ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, all.items[0].lr);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         ir_graph *g = ir_graph_by_role(m, roles[i]);
-        if (g) TRY(update_graph(g, &opt, step, lr, c));
+        if (g) TRY(update_graph(g, &all, step, lr, c));
     }
     return diag_status(c->diag);
 }

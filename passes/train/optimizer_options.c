@@ -1,5 +1,6 @@
 /* optimizer_options.c - parses --optimizer and --group. */
 #include "passes/train/optimizer_options.h"
+#include "passes/train/trainers.h"
 
 #include "ir/text.h"
 
@@ -124,11 +125,10 @@ static const optimizer_kind *find_kind(const char *name)
     return NULL;
 }
 
-/* Returns the kind, or NULL, and its name; *text: the options. */
-static const optimizer_kind *kind_of(const compile_options *o, arena *a, const char **name, const char **text)
+/* Returns the kind, or NULL, and its name, and moves *text to its options. */
+static const optimizer_kind *kind_of(const char **text, arena *a, const char **name)
 {
     const char *value;
-    *text = o->optimizer;
     if (!*text || !pass_next_option(text, a, name, &value)) *name = "sgd";
     return find_kind(*name);
 }
@@ -282,10 +282,10 @@ static void build(const optimizer_kind *kind, bool rest, const char *text, arena
     out->weight_decay = attr >= 0 ? out->attr[attr] : setting >= 0 ? out->setting[setting] : 0;
 }
 
-ampc_status optimizer_parse(const compile_options *o, arena *a, diag *d, optimizer *out)
+ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
 {
-    const char *name, *text;
-    const optimizer_kind *kind = kind_of(o, a, &name, &text);
+    const char *name;
+    const optimizer_kind *kind = kind_of(&text, a, &name);
     if (!kind)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown optimizer '%s': expected %s", name, list_kinds(a));
     TRY(check_options(kind, text, a, d));
@@ -338,13 +338,27 @@ static bool matches_any(const ir_module *m, const char *glob)
     return false;
 }
 
+/* Whether one of the optimizers leaves some parameters to another one, as Muon does. */
+static ampc_status takes_muon(const ir_module *m, const compile_options *o, diag *d, bool *out)
+{
+    trainer_list trainers;
+    *out = false;
+    TRY(trainers_find(m, o, d, &trainers));
+    for (size_t k = 0; k < trainers.count; k++) {
+        const char *name, *text = trainers.items[k].optimizer;
+        const optimizer_kind *kind = kind_of(&text, m->arena, &name);
+        *out |= kind && kind->rest;
+    }
+    return AMPC_OK;
+}
+
 ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o, diag *d)
 {
-    const char *name, *options;
-    const optimizer_kind *kind = kind_of(o, m->arena, &name, &options);
+    bool has_muon;
+    TRY(takes_muon(m, o, d, &has_muon));
     for (int i = 0; i < o->groups.count; i++) {
         const char *text = o->groups.items[i], *glob, *value;
-        TRY(check_group(text, kind && kind->rest, m->arena, d));
+        TRY(check_group(text, has_muon, m->arena, d));
         pass_next_option(&text, m->arena, &glob, &value);
         if (!matches_any(m, glob)) diag_warning(d, DIAG_NOWHERE, "--group '%s' matches no parameter", glob);
     }

@@ -39,7 +39,8 @@ typedef struct optimizer_group {
     bool frozen;
 } optimizer_group;
 
-ampc_status optimizer_parse(const compile_options *o, arena *a, diag *d, optimizer *out);
+/* text: NAME{,KEY=VALUE}; NULL: sgd. */
+ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out);
 
 /* Checks --group; warns of globs that match no parameter of the module. */
 ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o, diag *d);

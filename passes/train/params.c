@@ -9,6 +9,7 @@
  * is the key of these draws and of those of Dropout. */
 #include "passes/train/params.h"
 #include "passes/train/optimizer_options.h"
+#include "passes/train/trainers.h"
 
 #include "ir/philox.h"
 
@@ -167,6 +168,7 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     const compile_options *o = c->options;
     diag *d = c->diag;
     ir_node *found;
+    trainer_list trainers;
     bool training = pass_trains(m, o, &found) && !o->plain_runtime;
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);
@@ -178,6 +180,8 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     }
     select_trained(m, o, d);
     TRY(diag_status(d));
+    if (training) TRY(trainers_find(m, o, d, &trainers));
+    if (training) TRY(trainers_check(m, &trainers, d));
     if (pass_explains_params(o)) params_explain(m, c, scratch);
     if (training) params_note(m, d, scratch);
     bool held = hold_constant(m, training);

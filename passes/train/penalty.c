@@ -159,7 +159,8 @@ static ampc_status penalize(ir_graph *g, const penalty_spec *s, const scaling_ru
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     const ir_node *last = b.before ? b.before->prev : g->last;
     if (last == loss) last = loss->prev; /* the statement is replaced */
-    grad_walk w = {.graph = g, .phase = IR_FORWARD, .prefix = "g.", .of = ir_in(loss, 0), .wrt = wrt.items};
+    ir_value *of = ir_in(loss, 0);
+    grad_walk w = {.graph = g, .phase = IR_FORWARD, .prefix = "g.", .of = &of, .of_count = 1, .wrt = wrt.items};
     w.second = true;
     w.count = (int)wrt.count;
     w.gradients = arena_array(a, wrt.count + 1, sizeof *w.gradients);

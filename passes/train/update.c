@@ -12,7 +12,7 @@ void update_store(update *u, ir_storage *s, ir_value *v)
 /* The learning rate of a parameter, in its type. */
 static ir_value *rate_of(update *u, const operands *x, ir_dtype type)
 {
-    const double factor = x->group.lr_factor * x->opt->lr_factor;
+    const double factor = x->group.lr_factor * x->opt->lr_factor * u->lr_factor;
     ir_value *lr = u->lr;
     if (factor != 1) lr = ir_binary(&u->b, IR_OP_mul, lr, ir_scalar(&u->b, IR_f32, factor));
     return type == IR_f64 ? ir_cast(&u->b, lr, type) : lr;

@@ -8,6 +8,7 @@ typedef struct update {
     ir_graph *graph, *network; /* the graph to extend, and the one that has the network */
     ir_builder b;
     const compile_options *options;
+    double lr_factor;           /* of the optimizer, relative to the first one */
     ir_value *lr, *step, *skip; /* skip is NULL if every step is accepted */
 } update;
 

@@ -1,7 +1,7 @@
 /* api.c - the compile side of the public API: contexts and modules, joining frontend, passes and runtime. */
 #include "runtime/api/api.h"
 
-#include "frontend/onnx.h"
+#include "frontend/recipe.h"
 #include "passes/passes.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/module_file.h"
@@ -115,7 +115,7 @@ ampc_status ampc_module_import(ampc_context *context, const char *path, const am
     if (!bindings) return rt_no_memory(d);
     for (size_t i = 0; i < n_dims; i++) bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
     const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims, .custom = &context->custom};
-    ampc_status s = onnx_import(path, &o, d, &ir);
+    ampc_status s = (recipe_detect(path) ? recipe_import : onnx_import)(path, &o, d, &ir);
     free(bindings);
     return s == AMPC_OK ? module_new(context, ir, NULL, module) : s;
 }

@@ -1,0 +1,377 @@
+/* recipe.c - the statements of a recipe that make its graph, and the file as a whole.
+ *
+ *   FILE      = "ampc-recipe" "1" {STATEMENT}              a statement begins on a line of its own
+ *   STATEMENT = "model" NAME "=" STRING
+ *             | "input" NAME [":" TYPE] ["=" ("normal" | "uniform")]
+ *             | NAME {"," NAME} "=" (NAME "(" [ARGUMENT {"," ARGUMENT}] ")" | DETACH)
+ *             | loss, train (recipe_training.c)
+ *   ARGUMENT  = NAME | DETACH      DETACH = "detach" "(" NAME ")"
+ *
+ * Tokens, comments and messages are those of IR text. Statements take effect as they are read. */
+#include "frontend/recipe_reader.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMES = 4096, MAX_CALL = 256, LONGEST_FILE = 1 << 20 };
+
+static const char head[] = "ampc-recipe";
+static const char *const reserved[] = {"model", "input", "loss", "train", "detach"};
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+static const char *const kind_names[] = {"a model", "a value", "an input", "a loss"};
+
+static bool is_name(const char *text)
+{
+    if (!isalpha((unsigned char)*text) && *text != '_') return false;
+    while (isalnum((unsigned char)*text) || *text == '_') text++;
+    return !*text;
+}
+
+static ampc_status need_name(recipe *r, const char *what, const char **name)
+{
+    const ir_token t = r->p.lex.token;
+    TRY(ir_need(&r->p, IR_TOKEN_WORD, what, name));
+    if (!is_name(*name)) return FAIL_AT(&r->p, &t, "'%s' is not a name: use letters, digits and '_'", *name);
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (strcmp(*name, reserved[i]) == 0)
+            return FAIL_AT(&r->p, &t, "'%s' is a word of the language, not a name", *name);
+    return AMPC_OK;
+}
+
+ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out)
+{
+    const ir_token t = r->p.lex.token;
+    const char *name;
+    TRY(need_name(r, what, &name));
+    const recipe_name *earlier = strmap_get(r->names, name);
+    if (earlier)
+        return FAIL_AT(&r->p, &t, "'%s' is already defined in line %d, as %s", name, earlier->at.line,
+                       kind_names[earlier->kind]);
+    if (r->defined.count == MAX_NAMES) return FAIL_AT(&r->p, &t, "more than %d names", MAX_NAMES);
+    *out = arena_alloc(r->p.scratch, sizeof **out);
+    **out = (recipe_name){.kind = kind, .name = arena_strdup(r->p.module->arena, name), .at = t};
+    strmap_put(r->names, name, *out);
+    vec_push(r->p.scratch, &r->defined, *out);
+    return AMPC_OK;
+}
+
+ampc_status recipe_find(recipe *r, const char *what, unsigned kinds, recipe_name **out)
+{
+    const ir_token t = r->p.lex.token;
+    const char *name;
+    TRY(need_name(r, what, &name));
+    *out = strmap_get(r->names, name);
+    if (!*out) return FAIL_AT(&r->p, &t, "'%s' is not defined: expected %s", name, what);
+    if (!(RECIPE_KIND((*out)->kind) & kinds))
+        return FAIL_AT(&r->p, &t, "'%s' is %s: expected %s", name, kind_names[(*out)->kind], what);
+    (*out)->used = true;
+    return AMPC_OK;
+}
+
+/* ---- model ------------------------------------------------------------------------------------- */
+
+static const char *path_of(const recipe *r, const char *file)
+{
+    const char *slash = strrchr(r->p.file, '/');
+    if (*file == '/' || !slash) return file;
+    return arena_printf(r->p.scratch, "%.*s%s", (int)(slash - r->p.file) + 1, r->p.file, file);
+}
+
+static ampc_status import_model(recipe *r, const char *path, const char *name, ir_linked *out)
+{
+    ir_module *m, *into = r->p.module;
+    TRY(onnx_import(path, r->options, r->p.diag, &m));
+    vec_push(r->p.scratch, &r->models, m);
+    jmp_buf *guard = arena_set_guard(into->arena, NULL);
+    arena_set_guard(into->arena, guard);
+    arena_set_guard(m->arena, guard);
+    if (ir_meta_get(m, "untied")) ir_meta_set(into, "untied", "on");
+    ir_meta_set(into, arena_printf(into->arena, "model.%s", name), path);
+    return ir_link_model(&r->linker, ir_graph_by_role(m, IR_GRAPH_forward), name, out);
+}
+
+static ampc_status read_model(recipe *r)
+{
+    recipe_name *n;
+    const char *file;
+    TRY(recipe_define(r, "the name of a model", RECIPE_MODEL, &n));
+    TRY(ir_need_mark(&r->p, "="));
+    TRY(ir_need(&r->p, IR_TOKEN_STRING, "the file of a model, in quotes", &file));
+    if (import_model(r, path_of(r, file), n->name, &n->model) == AMPC_OK) return AMPC_OK;
+    diag_note(r->p.diag, ir_place(&r->p, &n->at), "this is model %s", n->name);
+    return diag_status(r->p.diag);
+}
+
+/* ---- input ------------------------------------------------------------------------------------- */
+
+static ampc_status read_distribution(recipe *r, const recipe_name *n)
+{
+    static const ir_input_role roles[] = {IR_INPUT_normal, IR_INPUT_uniform};
+    if (!ir_accept_mark(&r->p, "=")) return AMPC_OK;
+    if (!n->value) return FAIL_AT(&r->p, &n->at, "input '%s' needs a type, such as f32[N,100], to be drawn", n->name);
+    if (!ir_dtype_is_float(n->value->type.dtype))
+        return FAIL_AT(&r->p, &n->at, "input '%s' must have a float type to be drawn", n->name);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (ir_accept_word(&r->p, ir_input_words[roles[i]])) {
+            n->value->role = roles[i];
+            return AMPC_OK;
+        }
+    return ir_fail_expected(&r->p, "normal or uniform");
+}
+
+static ampc_status read_input(recipe *r)
+{
+    recipe_name *n;
+    ir_type type;
+    TRY(recipe_define(r, "the name of an input", RECIPE_INPUT, &n));
+    if (ir_accept_mark(&r->p, ":")) {
+        const ir_token t = r->p.lex.token;
+        TRY(ir_parse_type(&r->p, &type));
+        if (type.dtype == IR_NO_DTYPE) return FAIL_AT(&r->p, &t, "expected a type, found '_'");
+        for (int i = 0; i < type.rank; i++)
+            if (!ir_dim_is_symbolic(type.dims[i]) && (type.dims[i] < 0 || type.dims[i] > IR_DIM_MAX_SIZE))
+                return FAIL_AT(&r->p, &t, "a size is not within 0 and %d", (int)IR_DIM_MAX_SIZE);
+        n->value = ir_graph_input(r->linker.graph, n->name, &type);
+    }
+    return read_distribution(r, n);
+}
+
+/* ---- values ------------------------------------------------------------------------------------ */
+
+enum { VALUES = RECIPE_KIND(RECIPE_VALUE) | RECIPE_KIND(RECIPE_INPUT) };
+
+/* Reads "(NAME)" after the word detach. */
+static ampc_status read_detached(recipe *r, ir_argument *out)
+{
+    recipe_name *n;
+    const ir_token t = r->p.lex.token;
+    TRY(ir_need_mark(&r->p, "("));
+    TRY(recipe_find(r, "a value", VALUES, &n));
+    TRY(ir_need_mark(&r->p, ")"));
+    if (!n->value || !ir_dtype_is_float(n->value->type.dtype))
+        return FAIL_AT(&r->p, &t, "'%s' has no gradient that detach could stop", n->name);
+    ir_builder b = ir_builder_at_end(r->linker.graph, r->p.diag);
+    b.nameless = true;
+    ir_node *node = ir_new(&b, IR_OP_detach, 1, n->value);
+    ir_value_rename(node->out[0], arena_printf(r->p.module->arena, "%s.detached", n->name));
+    *out = (ir_argument){ir_done(&b, node), n->name};
+    return diag_status(r->p.diag);
+}
+
+static ampc_status read_argument(recipe *r, ir_argument *out, recipe_name **of)
+{
+    *of = NULL;
+    if (ir_accept_word(&r->p, "detach")) return read_detached(r, out);
+    TRY(recipe_find(r, "a value", VALUES, of));
+    *out = (ir_argument){(*of)->value, (*of)->name};
+    return AMPC_OK;
+}
+
+/* Reads "(ARGUMENT, ..)" into args and, where an argument is a name, names. */
+static ampc_status read_arguments(recipe *r, ir_argument *args, recipe_name **names, size_t *count)
+{
+    *count = 0;
+    TRY(ir_need_mark(&r->p, "("));
+    if (ir_accept_mark(&r->p, ")")) return AMPC_OK;
+    do {
+        if (*count == MAX_CALL) return FAIL(&r->p, "more than %d arguments", MAX_CALL);
+        TRY(read_argument(r, &args[*count], &names[*count]));
+        ++*count;
+    } while (ir_accept_mark(&r->p, ","));
+    return ir_need_mark(&r->p, ")");
+}
+
+static size_t count_outputs(const ir_graph *g)
+{
+    size_t n = 0;
+    for (const ir_node *node = ir_first_output(g); node; node = ir_next_output(node)) n++;
+    return n;
+}
+
+static ampc_status check_counts(recipe *r, const recipe_name *model, const ir_token *at, size_t args, size_t results)
+{
+    const ir_graph *g = model->model.model;
+    const size_t outputs = count_outputs(g);
+    if (args != g->inputs.count)
+        return FAIL_AT(&r->p, at, "%s has %zu input%s, not %zu", model->name, g->inputs.count,
+                       g->inputs.count == 1 ? "" : "s", args);
+    if (results == outputs) return AMPC_OK;
+    return FAIL_AT(&r->p, at, "%s has %zu output%s, not %zu", model->name, outputs, outputs == 1 ? "" : "s", results);
+}
+
+/* Makes the value known by its name, and an output. */
+static void bind_value(recipe *r, recipe_name *n, ir_value *v)
+{
+    ir_builder b = ir_builder_at_end(r->linker.graph, r->p.diag);
+    n->value = v;
+    if (v->kind == IR_VALUE_RESULT) ir_value_rename(v, n->name);
+    ir_output(&b, n->name, v);
+}
+
+static ampc_status call_model(recipe *r, recipe_name **results, size_t count)
+{
+    recipe_name *model, *names[MAX_CALL];
+    ir_argument args[MAX_CALL];
+    ir_value *values[MAX_CALL];
+    size_t n;
+    const ir_token t = r->p.lex.token;
+    TRY(recipe_find(r, "a model", RECIPE_KIND(RECIPE_MODEL), &model));
+    TRY(read_arguments(r, args, names, &n));
+    TRY(check_counts(r, model, &t, n, count));
+    if (ir_link_call(&model->model, results[0]->name, ir_place(&r->p, &t), args, values) != AMPC_OK) {
+        diag_note(r->p.diag, ir_place(&r->p, &t), "in this call of %s", model->name);
+        return diag_status(r->p.diag);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (names[i]) names[i]->value = args[i].value;
+    for (size_t i = 0; i < count; i++) bind_value(r, results[i], values[i]);
+    return AMPC_OK;
+}
+
+static ampc_status read_values(recipe *r)
+{
+    recipe_name *results[MAX_CALL];
+    size_t count = 0;
+    do {
+        if (count == MAX_CALL) return FAIL(&r->p, "more than %d results", MAX_CALL);
+        TRY(recipe_define(r, "a statement (model, input, loss, train) or the name of a value", RECIPE_VALUE,
+                          &results[count++]));
+    } while (ir_accept_mark(&r->p, ","));
+    TRY(ir_need_mark(&r->p, "="));
+    for (size_t i = 0; i < count; i++) /* not yet usable */
+        strmap_put(r->names, results[i]->name, NULL);
+    const ir_token t = r->p.lex.token;
+    if (ir_accept_word(&r->p, "detach")) {
+        ir_argument v;
+        if (count != 1) return FAIL_AT(&r->p, &t, "detach has 1 result, not %zu", count);
+        TRY(read_detached(r, &v));
+        bind_value(r, results[0], v.value);
+    } else {
+        TRY(call_model(r, results, count));
+    }
+    for (size_t i = 0; i < count; i++) strmap_put(r->names, results[i]->name, results[i]);
+    return AMPC_OK;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------- */
+
+/* Whether only blanks precede the current token in its line. */
+static bool begins_line(const ir_parser *p)
+{
+    const ir_token *t = &p->lex.token;
+    for (size_t i = t->line_start; i < t->start; i++)
+        if (!isspace((unsigned char)p->lex.text[i])) return false;
+    return true;
+}
+
+static ampc_status read_statement(recipe *r)
+{
+    if (!begins_line(&r->p)) return ir_fail_expected(&r->p, "the end of the line");
+    if (ir_accept_word(&r->p, "model")) return read_model(r);
+    if (ir_accept_word(&r->p, "input")) return read_input(r);
+    if (ir_accept_word(&r->p, "loss")) return recipe_read_loss(r);
+    if (ir_accept_word(&r->p, "train")) return recipe_read_train(r);
+    return read_values(r);
+}
+
+/* Inputs, models and losses that nothing reads are mistakes. An input that only a loss reads gets its type there. */
+static ampc_status check_used(recipe *r)
+{
+    for (size_t i = 0; i < r->defined.count; i++) {
+        const recipe_name *n = r->defined.items[i];
+        if (!n->used && n->kind != RECIPE_VALUE)
+            FAIL_AT(&r->p, &n->at, "%s '%s' is not used", kind_names[n->kind] + 2, n->name);
+    }
+    return diag_status(r->p.diag);
+}
+
+static ampc_status read_recipe(recipe *r)
+{
+    int64_t version;
+    if (!ir_accept_word(&r->p, head)) return ir_fail_expected(&r->p, "'ampc-recipe 1'");
+    const ir_token t = r->p.lex.token;
+    TRY(ir_need_int(&r->p, &version));
+    if (version != 1) return FAIL_AT(&r->p, &t, "version %lld of recipes is not supported", (long long)version);
+    ir_meta_set(r->p.module, "recipe", r->p.file);
+    while (r->p.lex.token.kind != IR_TOKEN_END) TRY(read_statement(r));
+    if (!r->linker.graph->first) return FAIL(&r->p, "the recipe calls no model");
+    TRY(check_used(r));
+    ir_link_stores(&r->linker);
+    ir_module_remove_dead(r->p.module);
+    return diag_status(r->p.diag);
+}
+
+/* Sets the guards of both arenas and reads the recipe. */
+static ampc_status read_guarded(recipe *r, const char *text, size_t length)
+{
+    jmp_buf guard;
+    ir_parser *p = &r->p;
+    if (setjmp(guard)) return diag_error(p->diag, AMPC_NO_MEMORY, DIAG_FILE(p->file), "out of memory");
+    arena_set_guard(p->scratch, &guard);
+    arena_set_guard(p->module->arena, &guard);
+    p->version = IR_TEXT_VERSION;
+    p->lex = ir_lexer_start(text, length, p->scratch);
+    r->names = strmap_new(p->scratch);
+    ir_graph *g = ir_graph_new(p->module, ir_graph_words[IR_GRAPH_forward]);
+    g->role = IR_GRAPH_forward;
+    r->linker = (ir_linker){
+        .graph = g, .file = arena_strdup(p->module->arena, p->file), .scratch = p->scratch, .diag = p->diag};
+    return read_recipe(r);
+}
+
+ampc_status recipe_import_memory(const char *text, size_t length, const char *name, const onnx_import_options *o,
+                                 diag *d, ir_module **out)
+{
+    recipe r = {.p = {.diag = d, .file = name, .module = ir_module_new(), .scratch = arena_new(0)}, .options = o};
+    *out = NULL;
+    ampc_status status = r.p.module && r.p.scratch ? read_guarded(&r, text, length)
+                                                   : diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "out of memory");
+    if (r.p.module) arena_set_guard(r.p.module->arena, NULL);
+    for (size_t i = 0; i < r.models.count; i++) ir_module_free(r.models.items[i]);
+    if (status == AMPC_OK) *out = r.p.module;
+    else ir_module_free(r.p.module);
+    arena_free(r.p.scratch);
+    return status;
+}
+
+bool recipe_detect(const char *path)
+{
+    char begin[sizeof head - 1];
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    const bool found = fread(begin, sizeof begin, 1, f) == 1 && memcmp(begin, head, sizeof begin) == 0;
+    fclose(f);
+    return found;
+}
+
+/* Reads at most LONGEST_FILE + 1 bytes. */
+static ampc_status read_file(const char *path, char *text, size_t *length, diag *d)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    *length = fread(text, 1, LONGEST_FILE + 1, f);
+    const bool failed = ferror(f) != 0;
+    const int cause = errno;
+    fclose(f);
+    errno = cause;
+    if (failed) return diag_errno(d, DIAG_FILE(path), "cannot read");
+    if (*length <= LONGEST_FILE) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a recipe has at most %d bytes", LONGEST_FILE);
+}
+
+ampc_status recipe_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out)
+{
+    size_t length = 0;
+    char *text = malloc(LONGEST_FILE + 1);
+    *out = NULL;
+    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
+    ampc_status status = read_file(path, text, &length, d);
+    if (status == AMPC_OK) status = recipe_import_memory(text, length, path, o, d, out);
+    free(text);
+    return status;
+}

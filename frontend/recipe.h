@@ -1,0 +1,24 @@
+/* recipe.h - reads a recipe (docs/recipe.md): a text file with models, the values that link them, losses, and which
+ * optimizer owns which parameters.
+ *
+ * The models are imported one by one and linked into one graph, @forward, whose outputs are the named values. The rest
+ * of the recipe is kept in `meta` entries of the module, for the passes that make the training step:
+ *   "recipe"      the file
+ *   "model.NAME"  the file of a model, whose parameters and buffers are named NAME.*
+ *   "loss.NAME"   LINE LOSS, with LOSS as in --loss
+ *   "train.N"     LINE GLOB{,GLOB} by OPTIMIZER on LOSS{+LOSS} */
+#ifndef AMPC_FRONTEND_RECIPE_H
+#define AMPC_FRONTEND_RECIPE_H
+
+#include "frontend/onnx.h"
+
+/* Whether the file begins like a recipe. */
+bool recipe_detect(const char *path);
+
+/* Imports the models of a recipe as one module, like onnx_import. Paths of models are relative to the recipe. */
+ampc_status recipe_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out);
+/* The same for text in memory; `name` is the path of the recipe. */
+ampc_status recipe_import_memory(const char *text, size_t length, const char *name, const onnx_import_options *o,
+                                 diag *d, ir_module **out);
+
+#endif

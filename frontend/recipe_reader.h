@@ -1,0 +1,43 @@
+/* recipe_reader.h - the state of reading a recipe, for recipe*.c only. */
+#ifndef AMPC_FRONTEND_RECIPE_READER_H
+#define AMPC_FRONTEND_RECIPE_READER_H
+
+#include "frontend/recipe.h"
+#include "ir/link.h"
+#include "ir/parser.h"
+
+typedef enum recipe_kind { RECIPE_MODEL, RECIPE_VALUE, RECIPE_INPUT, RECIPE_LOSS } recipe_kind;
+
+typedef struct recipe_name {
+    recipe_kind kind;
+    const char *name;
+    ir_token at;     /* where it is defined */
+    ir_linked model; /* RECIPE_MODEL */
+    ir_value *value; /* RECIPE_VALUE; RECIPE_INPUT: NULL until its type is known */
+    bool used;
+} recipe_name;
+
+typedef struct recipe {
+    ir_parser p; /* tokens and messages; its module is the one that is made */
+    const onnx_import_options *options;
+    ir_linker linker;
+    strmap *names;
+    VEC(recipe_name *) defined; /* in order */
+    VEC(ir_module *) models;    /* to be freed */
+    int trainers;
+} recipe;
+
+/* ---- recipe.c ---- */
+
+/* Reads a name that is not yet defined. */
+ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out);
+/* Reads the name of something defined; `kinds` has a bit for each kind allowed. */
+ampc_status recipe_find(recipe *r, const char *what, unsigned kinds, recipe_name **out);
+#define RECIPE_KIND(kind) (1u << (kind))
+
+/* ---- recipe_training.c: the statement after its first word ---- */
+
+ampc_status recipe_read_loss(recipe *r);
+ampc_status recipe_read_train(recipe *r);
+
+#endif
