@@ -4,7 +4,7 @@
  *   STATEMENT = "model" NAME "=" STRING
  *             | "input" NAME [":" TYPE] ["=" ("normal" | "uniform")]
  *             | NAME {"," NAME} "=" (NAME "(" [ARGUMENT {"," ARGUMENT}] ")" | DETACH)
- *             | loss, train (recipe_training.c)
+ *             | loss, train (recipe_training.c) | option (recipe_options.c)
  *   ARGUMENT  = NAME | DETACH      DETACH = "detach" "(" NAME ")"
  *
  * Tokens, comments and messages are those of IR text. Statements take effect as they are read. */
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMES = 4096, MAX_CALL = 256, LONGEST_FILE = 1 << 20 };
+enum { MAX_NAMES = 4096, MAX_CALL = 256 };
 
 static const char head[] = "ampc-recipe";
-static const char *const reserved[] = {"model", "input", "loss", "train", "detach"};
+static const char *const reserved[] = {"model", "input", "loss", "train", "option", "detach"};
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
@@ -239,7 +239,7 @@ static ampc_status read_values(recipe *r)
     size_t count = 0;
     do {
         if (count == MAX_CALL) return FAIL(&r->p, "more than %d results", MAX_CALL);
-        TRY(recipe_define(r, "a statement (model, input, loss, train) or the name of a value", RECIPE_VALUE,
+        TRY(recipe_define(r, "a statement (model, input, loss, train, option) or the name of a value", RECIPE_VALUE,
                           &results[count++]));
     } while (ir_accept_mark(&r->p, ","));
     TRY(ir_need_mark(&r->p, "="));
@@ -276,6 +276,7 @@ static ampc_status read_statement(recipe *r)
     if (ir_accept_word(&r->p, "input")) return read_input(r);
     if (ir_accept_word(&r->p, "loss")) return recipe_read_loss(r);
     if (ir_accept_word(&r->p, "train")) return recipe_read_train(r);
+    if (ir_is_word(&r->p, "option")) return recipe_skip_options(r);
     return read_values(r);
 }
 
@@ -349,28 +350,27 @@ bool recipe_detect(const char *path)
     return found;
 }
 
-/* Reads at most LONGEST_FILE + 1 bytes. */
-static ampc_status read_file(const char *path, char *text, size_t *length, diag *d)
+ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d)
 {
     FILE *f = fopen(path, "rb");
     if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    *length = fread(text, 1, LONGEST_FILE + 1, f);
+    *length = fread(text, 1, RECIPE_LONGEST + 1, f);
     const bool failed = ferror(f) != 0;
     const int cause = errno;
     fclose(f);
     errno = cause;
     if (failed) return diag_errno(d, DIAG_FILE(path), "cannot read");
-    if (*length <= LONGEST_FILE) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a recipe has at most %d bytes", LONGEST_FILE);
+    if (*length <= RECIPE_LONGEST) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a recipe has at most %d bytes", RECIPE_LONGEST);
 }
 
 ampc_status recipe_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out)
 {
     size_t length = 0;
-    char *text = malloc(LONGEST_FILE + 1);
+    char *text = malloc(RECIPE_LONGEST + 1);
     *out = NULL;
     if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
-    ampc_status status = read_file(path, text, &length, d);
+    ampc_status status = recipe_read_file(path, text, &length, d);
     if (status == AMPC_OK) status = recipe_import_memory(text, length, path, o, d, out);
     free(text);
     return status;

@@ -1,5 +1,5 @@
 /* recipe.h - reads a recipe (docs/recipe.md): a text file with models, the values that link them, losses, and which
- * optimizer owns which parameters.
+ * optimizer owns which parameters. It may also have options of the programs, which the importer ignores.
  *
  * The models are imported one by one and linked into one graph, @forward, whose outputs are the named values. The rest
  * of the recipe is kept in `meta` entries of the module, for the passes that make the training step:
@@ -20,5 +20,13 @@ ampc_status recipe_import(const char *path, const onnx_import_options *o, diag *
 /* The same for text in memory; `name` is the path of the recipe. */
 ampc_status recipe_import_memory(const char *text, size_t length, const char *name, const onnx_import_options *o,
                                  diag *d, ir_module **out);
+
+/* The words of the option statements. */
+typedef struct recipe_option {
+    const char *text;
+    int line;
+} recipe_option;
+typedef VEC(recipe_option) recipe_options;
+ampc_status recipe_read_options(const char *path, arena *a, diag *d, recipe_options *out);
 
 #endif

@@ -29,11 +29,20 @@ typedef struct recipe {
 
 /* ---- recipe.c ---- */
 
+enum { RECIPE_LONGEST = 1 << 20 };
+
+/* Reads the file into `text`, which has room for RECIPE_LONGEST + 1 bytes. */
+ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d);
+
 /* Reads a name that is not yet defined. */
 ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out);
 /* Reads the name of something defined; `kinds` has a bit for each kind allowed. */
 ampc_status recipe_find(recipe *r, const char *what, unsigned kinds, recipe_name **out);
 #define RECIPE_KIND(kind) (1u << (kind))
+
+/* ---- recipe_options.c: skips the statement, whose first word is the current token ---- */
+
+ampc_status recipe_skip_options(recipe *r);
 
 /* ---- recipe_training.c: the statement after its first word ---- */
 

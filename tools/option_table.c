@@ -55,6 +55,8 @@ const option option_table[] = {
      .commands = READS_CHECKPOINT,
      .help = "load parameters and buffers from a checkpoint, from the newest one in a directory, or by name from the"
              " safetensors file of another program; train starts with them"},
+    {.name = "model", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(model), .value = "NAME",
+     .commands = COMMAND_EXPORT, .help = "the model of a recipe to export"},
     {.name = "reinit", .kind = OPTION_TEXTS, .group = GROUP_FILES, .field = AT(reinit), .value = "GLOB",
      .commands = TRAINS,
      .help = "with --checkpoint: matching parameters and buffers keep the values of the module, such as those of a"

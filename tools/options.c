@@ -5,6 +5,7 @@
  * message suggests the closest known one. */
 #include "tools/options.h"
 
+#include "frontend/recipe.h"
 #include "runtime/plan/plan.h"
 #include "tools/suggest.h"
 
@@ -302,6 +303,32 @@ ampc_status options_parse(tool_options *o, const command *c, int argc, char **ar
         return diag_error(d, AMPC_USAGE, here(&p), "no model specified; see '%s --help'", c->name);
     if (o->operands.count > expected)
         return diag_error(d, AMPC_USAGE, here(&p), "unexpected operand '%s'", o->operands.items[expected]);
+    return AMPC_OK;
+}
+
+/* ---- a recipe -------------------------------------------------------------------------------- */
+
+static ampc_status parse_word(parser *p, const char *word)
+{
+    const size_t length = strncmp(word, "--", 2) == 0 ? strcspn(word + 2, "=") : 0;
+    const char *name = length ? arena_strndup(p->o->arena, word + 2, length) : word;
+    const option *row = length > 1 ? find_option(name, ~0u) : NULL;
+    if (!row && length) return unknown_option(p, name);
+    if (!row) return diag_error(p->diag, AMPC_USAGE, here(p), "'%s' is not an option, --NAME or --NAME=VALUE", word);
+    if (!option_applies(row, p->command->bit)) return AMPC_OK;
+    return parse_option(p, name, word[2 + length] ? word + 2 + length + 1 : NULL);
+}
+
+ampc_status options_of_recipe(tool_options *o, const command *c, const char *path, diag *d)
+{
+    parser p = {.o = o, .command = c, .diag = d};
+    recipe_options words = {0};
+    TRY(recipe_read_options(path, o->arena, d, &words));
+    for (size_t i = 0; i < words.count; i++)
+        if (parse_word(&p, words.items[i].text) != AMPC_OK) {
+            diag_note(d, (diag_loc){.file = path, .line = words.items[i].line}, "this is the option");
+            return diag_status(d);
+        }
     return AMPC_OK;
 }
 

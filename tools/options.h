@@ -40,6 +40,7 @@ typedef struct tool_options {
     const char *inputs_file; /* .npz, .safetensors */
     const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *trace;
     pass_strings plot_with; /* logs of other runs */
+    const char *model;      /* of a recipe, to be exported */
     pass_strings reinit;    /* globs of parameters that --checkpoint leaves alone */
     /* import */
     bool untie;
@@ -100,6 +101,8 @@ int options_first_operand(unsigned commands, int argc, char **argv);
 /* Fails with AMPC_USAGE, reported. A command without operands (commands.h) accepts none; the other commands require
  * one, unless help, the version or a table is requested. */
 ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d);
+/* Sets the options of a recipe that are options of the command. Each is "--NAME" or "--NAME=VALUE". */
+ampc_status options_of_recipe(tool_options *o, const command *c, const char *path, diag *d);
 
 /* The placeholder of a value, such as "fp16|bf16"; NULL for an option without a value. */
 const char *option_value(const option *row, arena *a);

@@ -3,7 +3,7 @@
 #include "tools/run.h"
 #include "tools/suggest.h"
 
-#include "frontend/onnx.h"
+#include "frontend/recipe.h"
 #include "ir/text.h"
 #include "runtime/backend/backend.h"
 
@@ -53,6 +53,17 @@ static ampc_status print_passes(void)
     return AMPC_OK;
 }
 
+/* The options of a recipe come first, so that the command line overrides them. */
+static ampc_status parse_options(tool *t, int argc, char **argv)
+{
+    TRY(options_parse(&t->o, t->command, argc, argv, t->diag));
+    const char *model = t->o.operands.count ? t->o.operands.items[0] : NULL;
+    if (!model || !recipe_detect(model)) return AMPC_OK;
+    t->o = options_default(t->arena);
+    TRY(options_of_recipe(&t->o, t->command, model, t->diag));
+    return options_parse(&t->o, t->command, argc, argv, t->diag);
+}
+
 /* `argv` excludes the name of the program. */
 static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
 {
@@ -61,7 +72,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
     *without_verb = (command){.name = p->name, .bit = program_commands(p)};
     t->command = p->count == 1 ? p->commands : without_verb;
     if (p->count > 1) TRY(parse_verb(t, p, &argc, argv, &t->command));
-    TRY(options_parse(&t->o, t->command, argc, argv, t->diag));
+    TRY(parse_options(t, argc, argv));
     console_set_colour(&t->console, t->o.colour);
     t->console.quiet = t->o.quiet;
     t->console.verbose = t->o.verbose;

@@ -12,5 +12,5 @@ ampc_status run_export(run_context *c)
         return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "no output; use -o FILE.onnx");
     if (!o->checkpoint)
         return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "no weights; use --checkpoint=FILE");
-    return rt_export_onnx(c->session, c->tool->module, c->tool->weights_dir, o->output, c->tool->diag);
+    return rt_export_onnx(c->session, c->tool->module, o->model, c->tool->weights_dir, o->output, c->tool->diag);
 }

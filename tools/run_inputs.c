@@ -134,23 +134,30 @@ static void spread(const ir_graph *g, bool *from)
             for (int k = 0; k < n->n_out && ir_in(n, i) && from[ir_in(n, i)->id]; k++) from[n->out[k]->id] = true;
 }
 
-/* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is no such output, or an input
- * other than those of the loss is missing. */
+/* Whether the graph may run without the missing inputs: those of the loss, or any of a module of several models. */
+static bool may_miss(const ir_graph *g, const bool *missing)
+{
+    const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
+    return ir_meta_get(g->module, "recipe") || (loss && missing[ir_in(loss, 0)->id]);
+}
+
+/* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is no such output, or another
+ * input is missing. */
 static ampc_status select_without(run_context *c, const ir_graph *g, bool *missing)
 {
     const char *others = "";
-    const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
     const char **selected = arena_array(c->tool->arena, g->value_ids + 1, sizeof *selected);
     int count = 0;
     spread(g, missing);
-    if (!loss || !missing[ir_in(loss, 0)->id]) return AMPC_REJECTED;
+    if (!may_miss(g, missing)) return AMPC_REJECTED;
     for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
         const char *name = ir_output_name(n);
         if (!missing[ir_in(n, 0)->id]) selected[count++] = name;
         else others = arena_printf(c->tool->arena, "%s%s'%s'", others, *others ? ", " : "", name);
     }
     if (!count) return AMPC_REJECTED;
-    diag_note(c->tool->diag, DIAG_NOWHERE, "omitting outputs %s: an input of the loss has no value", others);
+    diag_note(c->tool->diag, DIAG_NOWHERE, "omitting outputs %s: an input %shas no value", others,
+              ir_meta_get(g->module, "recipe") ? "" : "of the loss ");
     return rt_session_select(c->session, g->name, selected, count, c->tool->diag);
 }
 

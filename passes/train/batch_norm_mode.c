@@ -3,10 +3,20 @@
 
 static void set_mode(ir_node *n, bool training) { ir_set_bool(n, IR_ATTR(batch_norm, training), training); }
 
+/* What reads the new statistic, such as the next use of the same module, reads the old one. */
+static void keep_statistic(ir_node *n, int slot, int fresh)
+{
+    if (ir_value_used(ir_out(n, fresh))) ir_value_replace(ir_out(n, fresh), ir_in(n, slot));
+}
+
 void batch_norm_set_eval(ir_graph *g)
 {
-    for (ir_node *n = g->first; n; n = n->next)
-        if (n->op == IR_OP_batch_norm) set_mode(n, false);
+    for (ir_node *n = g->first; n; n = n->next) {
+        if (n->op != IR_OP_batch_norm) continue;
+        set_mode(n, false);
+        keep_statistic(n, IR_IN(batch_norm, mean), IR_OUT(batch_norm, mean_out));
+        keep_statistic(n, IR_IN(batch_norm, var), IR_OUT(batch_norm, var_out));
+    }
 }
 
 static bool has_frozen_statistics(const ir_node *n, const compile_options *o)

@@ -375,6 +375,8 @@ AMPC_API ampc_status ampc_checkpoint_load_weights(ampc_session *session, const c
  * are replaced atomically. Fails with AMPC_IO (also if the imported file no longer exists), AMPC_REJECTED (the
  * imported file has changed), AMPC_UNSUPPORTED (a node reads batch statistics) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_export_onnx(ampc_session *session, const char *path);
+/* The same for one model of a recipe. AMPC_USAGE: there is no model of that name, or no recipe. */
+AMPC_API ampc_status ampc_export_model(ampc_session *session, const char *model, const char *path);
 
 #ifdef __cplusplus
 }

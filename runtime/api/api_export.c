@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define DATA_ENDING ".data"
+#define MODEL_KEY "model." /* of meta entries: frontend/recipe.h */
 
 /* ---- the two files ---- */
 
@@ -54,16 +55,27 @@ static int find_exported(const ir_module *m, int storage)
     return storage;
 }
 
+/* The name in the file of the model; NULL: the storage belongs to another model of the recipe. */
+static const char *name_in_file(const ir_storage *storage, const char *model)
+{
+    const size_t length = model ? strlen(model) : 0;
+    if (!model) return storage->name;
+    return strncmp(storage->name, model, length) == 0 && storage->name[length] == '.' ? storage->name + length + 1
+                                                                                      : NULL;
+}
+
 /* Fills out[rt_session_storage_count(s)] with the parameters and buffers of the model. */
-static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx_trained *out, int *n)
+static ampc_status list_weights(rt_session *s, const ir_module *m, const char *model, diag *d, onnx_trained *out,
+                                int *n)
 {
     *n = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         rt_tensor t;
         const ir_storage *storage = m->storage.items[i];
-        if (!rt_checkpoint_is_weight(storage) || storage->of) continue;
+        const char *name = name_in_file(storage, model);
+        if (!rt_checkpoint_is_weight(storage) || storage->of || !name) continue;
         TRY(rt_session_read(s, find_exported(m, (int)i), d, &t));
-        out[(*n)++] = (onnx_trained){storage->name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
+        out[(*n)++] = (onnx_trained){name, ir_type_make(t.dtype, t.rank, t.dims), t.data};
     }
     return AMPC_OK;
 }
@@ -71,10 +83,12 @@ static ampc_status list_weights(rt_session *s, const ir_module *m, diag *d, onnx
 /* ---- paths ---- */
 
 /* Path of the imported model, malloced: "" if the module names none, NULL if memory is exhausted. */
-static char *find_source(const ir_module *m, const char *folder)
+static char *find_source(const ir_module *m, const char *model, const char *folder)
 {
-    const char *source = ir_module_source(m);
-    char *path = NULL;
+    char *path = NULL, *key = NULL;
+    if (model && asprintf(&key, MODEL_KEY "%s", model) < 0) return NULL;
+    const char *source = key ? ir_meta_get(m, key) : ir_module_source(m);
+    free(key);
     if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder) return strdup(source ? source : "");
     if (asprintf(&path, "%s/%s", folder, source) < 0) return NULL;
     if (access(path, R_OK) == 0) return path;
@@ -116,11 +130,30 @@ static ampc_status check_names(const char *source, const char *path, diag *d)
 
 /* ---- export ---- */
 
-static ampc_status export_to(rt_session *s, const ir_module *m, const char *source, export_files *files,
-                             onnx_trained *trained)
+/* A module that is made from a recipe has several models, of which one is exported. */
+static ampc_status check_model(const ir_module *m, const char *model, const char *source, diag *d)
+{
+    const size_t prefix = strlen(MODEL_KEY);
+    const char *recipe = ir_meta_get(m, "recipe");
+    if (!model == !recipe && *source) return AMPC_OK;
+    if (!recipe && model)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--model: the module is not made from a recipe");
+    if (!recipe) return AMPC_OK;
+    for (size_t i = 0; i < m->meta.count; i++)
+        if (strncmp(m->meta.items[i].key, MODEL_KEY, prefix) == 0)
+            return diag_error(d, AMPC_USAGE, DIAG_FILE(recipe),
+                              model ? "the recipe has no model '%s'; one is '%s'"
+                                    : "choose the model of the recipe%s, such as --model=%s",
+                              model ? model : "", m->meta.items[i].key + prefix);
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(recipe), "the module names no model");
+}
+
+static ampc_status export_to(rt_session *s, const ir_module *m, const char *model, const char *source,
+                             export_files *files, onnx_trained *trained)
 {
     int n;
-    TRY(list_weights(s, m, files->d, trained, &n));
+    TRY(check_model(m, model, source, files->d));
+    TRY(list_weights(s, m, model, files->d, trained, &n));
     const onnx_export_options o = {.trained = trained,
                                    .n_trained = n,
                                    .untied = ir_meta_get(m, "untied") != NULL,
@@ -132,13 +165,14 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *sour
     return commit(files);
 }
 
-ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path, diag *d)
+ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model, const char *folder, const char *path,
+                           diag *d)
 {
-    char *data = NULL, *source = find_source(m, folder);
+    char *data = NULL, *source = find_source(m, model, folder);
     onnx_trained *trained = calloc((size_t)rt_session_storage_count(s) + 1, sizeof *trained);
     if (asprintf(&data, "%s" DATA_ENDING, path) < 0) data = NULL;
     export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
-    ampc_status status = source && trained && data ? export_to(s, m, source, &files, trained) : rt_no_memory(d);
+    ampc_status status = source && trained && data ? export_to(s, m, model, source, &files, trained) : rt_no_memory(d);
     for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++) rt_atomic_abort(files.file[part]);
     free(trained);
     free(source);

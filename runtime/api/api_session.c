@@ -430,7 +430,16 @@ ampc_status ampc_export_onnx(ampc_session *session, const char *path)
     diag *d;
     TRY(api_enter_session(session, &d));
     NEED(path);
-    return rt_export_onnx(session->rt, session->module->ir, session->module->folder, path, d);
+    return rt_export_onnx(session->rt, session->module->ir, NULL, session->module->folder, path, d);
+}
+
+ampc_status ampc_export_model(ampc_session *session, const char *model, const char *path)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(model);
+    NEED(path);
+    return rt_export_onnx(session->rt, session->module->ir, model, session->module->folder, path, d);
 }
 
 /* ---- schedules ---- */

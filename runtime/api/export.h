@@ -9,8 +9,10 @@
  * file is looked up by the path in the module and relative to `folder` (that of the module's text; NULL: none).
  * External data goes to PATH.data. Both files are replaced atomically, the data first; on failure both are unchanged.
  * Fails with AMPC_IO (the ONNX file does not exist), AMPC_REJECTED (it has changed, or the module names none),
- * AMPC_UNSUPPORTED or AMPC_NO_MEMORY; see onnx_export_trained. */
-ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *folder, const char *path, diag *d);
+ * AMPC_UNSUPPORTED or AMPC_NO_MEMORY; see onnx_export_trained. `model` names a model of a recipe; NULL: the module is
+ * not made from a recipe. */
+ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model, const char *folder, const char *path,
+                           diag *d);
 
 /* Writes a graph of the module as an ONNX model (onnx_emit); data too large for one file goes to PATH.data. On
  * failure both files are unchanged. */

@@ -321,6 +321,9 @@ static void test_files(void **state)
     MUTE(ampc_checkpoint_load_weights, session, NULL, f->path);
     REFUSED(ampc_checkpoint_load_weights, path, f->s, NULL);
     MUTE(ampc_export_onnx, session, NULL, f->path);
+    MUTE(ampc_export_model, session, NULL, "G", f->path);
+    REFUSED(ampc_export_model, model, f->s, NULL, f->path);
+    REFUSED(ampc_export_model, path, f->s, "G", NULL);
     REFUSED(ampc_export_onnx, path, f->s, NULL);
 }
 

@@ -258,7 +258,7 @@ static void a_step_is_exported(void **state)
         ir_module *m = compile_model(write_model(t, f), false, "mse", &n);
         rt_session *s = run(t, m, "train_step");
         const char *path = scratch_path(t, "trained.onnx");
-        if (rt_export_onnx(s, m, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+        if (rt_export_onnx(s, m, NULL, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
         ir_module *again = compile_model(path, false, "mse", &n);
         assert_null(strstr(n.text, "merged"));
         const rt_session_options o = {.device = "cpu", .threads = 1};
@@ -297,7 +297,7 @@ static void parameters_can_stay_tied(void **state)
         expect_near("bn1.weight", c, storage(t, s, "bn1.weight")[c],
                     1 - RATE * (slope(0, false, c) + slope(1, false, c)));
     const char *path = scratch_path(t, "tied.onnx");
-    if (rt_export_onnx(s, m, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (rt_export_onnx(s, m, NULL, NULL, path, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     ir_module *again = compile_model(path, true, "mse", &n);
     assert_null(ir_storage_find(again, "bn2.weight"));
     assert_non_null(ir_storage_find(again, "bn2.running_var"));
