@@ -85,7 +85,9 @@ static const char *path_of(const recipe *r, const char *file)
 static ampc_status import_model(recipe *r, const char *path, const char *name, ir_linked *out)
 {
     ir_module *m, *into = r->p.module;
-    TRY(onnx_import(path, r->options, r->p.diag, &m));
+    onnx_import_options options = *r->options;
+    options.n_dims = 0; /* the arguments of calls decide */
+    TRY(onnx_import(path, &options, r->p.diag, &m));
     vec_push(r->p.scratch, &r->models, m);
     jmp_buf *guard = arena_set_guard(into->arena, NULL);
     arena_set_guard(into->arena, guard);
@@ -124,6 +126,21 @@ static ampc_status read_distribution(recipe *r, const recipe_name *n)
     return ir_fail_expected(&r->p, "normal or uniform");
 }
 
+/* Replaces symbols that have sizes. */
+static bool set_sizes(recipe *r, ir_type *type)
+{
+    ir_dim_table *dims = r->p.module->dims;
+    const size_t count = ir_dim_symbol_count(dims);
+    ir_dim *sizes = arena_array(r->p.scratch, count + 1, sizeof *sizes);
+    for (size_t i = 0; i < count; i++) sizes[i] = ir_link_symbol(&r->linker, ir_dim_symbol_name(dims, i));
+    for (int i = 0; i < type->rank; i++) {
+        type->dims[i] = ir_dim_replace(dims, dims, type->dims[i], sizes);
+        const bool symbolic = ir_dim_is_symbolic(type->dims[i]);
+        if (!symbolic && (type->dims[i] < 0 || type->dims[i] > IR_DIM_MAX_SIZE)) return false;
+    }
+    return true;
+}
+
 static ampc_status read_input(recipe *r)
 {
     recipe_name *n;
@@ -133,9 +150,7 @@ static ampc_status read_input(recipe *r)
         const ir_token t = r->p.lex.token;
         TRY(ir_parse_type(&r->p, &type));
         if (type.dtype == IR_NO_DTYPE) return FAIL_AT(&r->p, &t, "expected a type, found '_'");
-        for (int i = 0; i < type.rank; i++)
-            if (!ir_dim_is_symbolic(type.dims[i]) && (type.dims[i] < 0 || type.dims[i] > IR_DIM_MAX_SIZE))
-                return FAIL_AT(&r->p, &t, "a size is not within 0 and %d", (int)IR_DIM_MAX_SIZE);
+        if (!set_sizes(r, &type)) return FAIL_AT(&r->p, &t, "a size is not within 0 and %d", (int)IR_DIM_MAX_SIZE);
         n->value = ir_graph_input(r->linker.graph, n->name, &type);
     }
     return read_distribution(r, n);
@@ -280,13 +295,22 @@ static ampc_status read_statement(recipe *r)
     return read_values(r);
 }
 
+static ampc_status check_sizes(const recipe *r)
+{
+    for (int i = 0; i < r->linker.n_sizes; i++)
+        if (!r->linker.sizes[i].used)
+            diag_error(r->p.diag, AMPC_USAGE, DIAG_FILE(r->p.file), "no input has the dimension '%s'",
+                       r->linker.sizes[i].name);
+    return diag_status(r->p.diag);
+}
+
 /* Inputs, models and losses that nothing reads are mistakes. An input that only a loss reads gets its type there. */
 static ampc_status check_used(recipe *r)
 {
     for (size_t i = 0; i < r->defined.count; i++) {
         const recipe_name *n = r->defined.items[i];
         if (!n->used && n->kind != RECIPE_VALUE)
-            FAIL_AT(&r->p, &n->at, "%s '%s' is not used", kind_names[n->kind] + 2, n->name);
+            FAIL_AT(&r->p, &n->at, "%s '%s' is not used", strchr(kind_names[n->kind], ' ') + 1, n->name);
     }
     return diag_status(r->p.diag);
 }
@@ -302,6 +326,7 @@ static ampc_status read_recipe(recipe *r)
     while (r->p.lex.token.kind != IR_TOKEN_END) TRY(read_statement(r));
     if (!r->linker.graph->first) return FAIL(&r->p, "the recipe calls no model");
     TRY(check_used(r));
+    TRY(check_sizes(r));
     ir_link_stores(&r->linker);
     ir_module_remove_dead(r->p.module);
     return diag_status(r->p.diag);
@@ -322,13 +347,19 @@ static ampc_status read_guarded(recipe *r, const char *text, size_t length)
     g->role = IR_GRAPH_forward;
     r->linker = (ir_linker){
         .graph = g, .file = arena_strdup(p->module->arena, p->file), .scratch = p->scratch, .diag = p->diag};
+    r->linker.n_sizes = r->options->n_dims;
+    r->linker.sizes = arena_array(p->scratch, (size_t)r->options->n_dims + 1, sizeof *r->linker.sizes);
+    for (int i = 0; i < r->options->n_dims; i++)
+        r->linker.sizes[i] = (ir_link_size){.name = r->options->dims[i].name, .size = r->options->dims[i].size};
     return read_recipe(r);
 }
 
 ampc_status recipe_import_memory(const char *text, size_t length, const char *name, const onnx_import_options *o,
                                  diag *d, ir_module **out)
 {
-    recipe r = {.p = {.diag = d, .file = name, .module = ir_module_new(), .scratch = arena_new(0)}, .options = o};
+    static const onnx_import_options defaults = {0};
+    recipe r = {.p = {.diag = d, .file = name, .module = ir_module_new(), .scratch = arena_new(0)},
+                .options = o ? o : &defaults};
     *out = NULL;
     ampc_status status = r.p.module && r.p.scratch ? read_guarded(&r, text, length)
                                                    : diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(name), "out of memory");

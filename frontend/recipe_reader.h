@@ -31,7 +31,7 @@ typedef struct recipe {
 
 enum { RECIPE_LONGEST = 1 << 20 };
 
-/* Reads the file into `text`, which has room for RECIPE_LONGEST + 1 bytes. */
+/* Reads the file into text[RECIPE_LONGEST + 1]. */
 ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d);
 
 /* Reads a name that is not yet defined. */

@@ -22,12 +22,14 @@ static ir_dim replace_atom(ir_dim_table *t, const ir_dim_table *from, const atom
 ir_dim ir_dim_replace(ir_dim_table *t, const ir_dim_table *from, ir_dim d, const ir_dim *sizes)
 {
     if (!ir_dim_is_symbolic(d)) return d;
-    const expression *e = ir_dim_expression(from, d);
+    const expression e = *ir_dim_expression(from, d); /* copies, because t may be the same table, which grows */
     ir_dim sum = 0;
-    for (int i = 0; i < e->count; i++) {
-        ir_dim product = e->terms[i].factor;
-        for (uint32_t j = 0; j < e->terms[i].degree; j++)
-            product = ir_dim_mul(t, product, replace_atom(t, from, &from->atoms.items[e->terms[i].atoms[j]], sizes));
+    for (int i = 0; i < e.count; i++) {
+        ir_dim product = e.terms[i].factor;
+        for (uint32_t j = 0; j < e.terms[i].degree; j++) {
+            const atom a = from->atoms.items[e.terms[i].atoms[j]];
+            product = ir_dim_mul(t, product, replace_atom(t, from, &a, sizes));
+        }
         sum = ir_dim_add(t, sum, product);
     }
     return sum;

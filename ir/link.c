@@ -91,12 +91,22 @@ static void bind_symbols(call *c, const ir_type *declared, const ir_type *given)
             c->sizes[symbol] = given->dims[i];
 }
 
+ir_dim ir_link_symbol(ir_linker *l, const char *name)
+{
+    for (int i = 0; i < l->n_sizes; i++)
+        if (strcmp(l->sizes[i].name, name) == 0) {
+            l->sizes[i].used = true;
+            return ir_dim_number(l->sizes[i].size);
+        }
+    return ir_dim_symbol(l->graph->module->dims, name);
+}
+
 /* Symbols that no argument determines keep their names. */
 static void bind_others(call *c)
 {
     const ir_dim_table *from = model_dims(c);
     for (size_t i = 0; i < ir_dim_symbol_count(from); i++)
-        if (c->sizes[i] == IR_DIM_NONE) c->sizes[i] = ir_dim_symbol(dims_of(c), ir_dim_symbol_name(from, i));
+        if (c->sizes[i] == IR_DIM_NONE) c->sizes[i] = ir_link_symbol(c->linked->linker, ir_dim_symbol_name(from, i));
 }
 
 static bool replace_dims(const call *c, const ir_dim *from, int count, ir_dim *to)

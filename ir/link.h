@@ -10,13 +10,22 @@
 
 #include "ir/ir.h"
 
+/* A size for the symbols of that name, in all models and inputs. */
+typedef struct ir_link_size {
+    const char *name;
+    int64_t size;
+    bool used;
+} ir_link_size;
+
 typedef struct ir_linker {
     ir_graph *graph;  /* that calls */
     const char *file; /* the location of all copied nodes */
     arena *scratch;
     diag *diag;
-    int64_t streams;         /* of random numbers, used so far */
-    int64_t nodes;           /* copied so far */
+    int64_t streams; /* of random numbers, used so far */
+    int64_t nodes;   /* copied so far */
+    ir_link_size *sizes;
+    int n_sizes;
     VEC(ir_value *) current; /* by storage id of the module: the value after the calls so far, or NULL */
 } ir_linker;
 
@@ -37,6 +46,8 @@ ampc_status ir_link_model(ir_linker *l, const ir_graph *model, const char *name,
 /* Appends a copy of the model's nodes. args has an entry for each input of the model; `results` receives the value of
  * each output, in order. Errors are reported at `where`. */
 ampc_status ir_link_call(ir_linked *l, const char *call, diag_loc where, ir_argument *args, ir_value **results);
+/* The dimension of a symbol in the linker's graph: its size, if there is one. */
+ir_dim ir_link_symbol(ir_linker *l, const char *name);
 void ir_link_stores(ir_linker *l);
 
 #endif
