@@ -18,7 +18,6 @@
 
 enum { MAX_NAMES = 4096, MAX_CALL = 256 };
 
-static const char head[] = "ampc-recipe";
 static const char *const reserved[] = {"model", "input", "loss", "train", "option", "detach"};
 
 /* ---- names ------------------------------------------------------------------------------------- */
@@ -86,9 +85,10 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
 {
     ir_module *m, *into = r->p.module;
     onnx_import_options options = *r->options;
-    options.n_dims = 0; /* the arguments of calls decide */
+    options.n_dims = 0;                       /* the arguments of calls decide */
+    vec_push(r->p.scratch, &r->models, NULL); /* before there is something to lose */
     TRY(onnx_import(path, &options, r->p.diag, &m));
-    vec_push(r->p.scratch, &r->models, m);
+    r->models.items[r->models.count - 1] = m;
     jmp_buf *guard = arena_set_guard(into->arena, NULL);
     arena_set_guard(into->arena, guard);
     arena_set_guard(m->arena, guard);
@@ -318,7 +318,7 @@ static ampc_status check_used(recipe *r)
 static ampc_status read_recipe(recipe *r)
 {
     int64_t version;
-    if (!ir_accept_word(&r->p, head)) return ir_fail_expected(&r->p, "'ampc-recipe 1'");
+    if (!ir_accept_word(&r->p, "ampc-recipe")) return ir_fail_expected(&r->p, "'ampc-recipe 1'");
     const ir_token t = r->p.lex.token;
     TRY(ir_need_int(&r->p, &version));
     if (version != 1) return FAIL_AT(&r->p, &t, "version %lld of recipes is not supported", (long long)version);
@@ -373,12 +373,9 @@ ampc_status recipe_import_memory(const char *text, size_t length, const char *na
 
 bool recipe_detect(const char *path)
 {
-    char begin[sizeof head - 1];
-    FILE *f = fopen(path, "rb");
-    if (!f) return false;
-    const bool found = fread(begin, sizeof begin, 1, f) == 1 && memcmp(begin, head, sizeof begin) == 0;
-    fclose(f);
-    return found;
+    static const char ending[] = ".recipe";
+    const size_t n = strlen(path), m = sizeof ending - 1;
+    return n >= m && strcmp(path + n - m, ending) == 0;
 }
 
 ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d)

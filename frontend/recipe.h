@@ -12,7 +12,7 @@
 
 #include "frontend/onnx.h"
 
-/* Whether the file begins like a recipe. */
+/* Whether the path ends in .recipe. */
 bool recipe_detect(const char *path);
 
 /* Imports the models of a recipe as one module, like onnx_import. Paths of models are relative to the recipe. */

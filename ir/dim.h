@@ -58,7 +58,7 @@ bool ir_dim_solve(const ir_dim_table *t, ir_dim d, int64_t value, int64_t *sizes
 
 /* Whether d is a symbol alone, and its index. */
 bool ir_dim_is_symbol(const ir_dim_table *t, ir_dim d, size_t *index);
-/* d, a dimension of the table `from`, in table t, which may be the same, with symbol i replaced by sizes[i]. IR_DIM_NONE
+/* d, a dimension of table `from`, in table t, which may be the same, with symbol i replaced by sizes[i]. IR_DIM_NONE
  * as in arithmetic. */
 ir_dim ir_dim_replace(ir_dim_table *t, const ir_dim_table *from, ir_dim d, const ir_dim *sizes);
 

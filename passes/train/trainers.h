@@ -14,7 +14,7 @@ typedef struct trainer {
 
 typedef VEC(trainer) trainer_list;
 
-/* The trainers of the recipe, or the one of the options. */
+/* The trainers of the recipe, or else one with the optimizer of the options. */
 ampc_status trainers_find(const ir_module *m, const compile_options *o, diag *d, trainer_list *out);
 /* The index of the trainer that owns the parameter, or -1. */
 int trainers_owner(const trainer_list *t, const ir_storage *param);

@@ -101,10 +101,11 @@ typedef struct ampc_dim {
     int64_t size;
 } ampc_dim;
 
-/* Reads an ONNX file and fixes the sizes of n_dims symbolic dimensions. Other symbolic dimensions can be fixed in
- * ampc_session_open or by the inputs of each run. The file must remain in place until a session has been opened.
- * Fails with AMPC_REJECTED (malformed file), AMPC_UNSUPPORTED (unsupported operators; the message lists all of them),
- * AMPC_USAGE (no such dimension in the model), AMPC_IO or AMPC_NO_MEMORY. */
+/* Reads an ONNX file, or a recipe of several ones (docs/recipe.md), and fixes the sizes of n_dims symbolic dimensions.
+ * Other symbolic dimensions can be fixed in ampc_session_open or by the inputs of each run. The files must remain in
+ * place until a session has been opened. The options in a recipe are for the programs. Fails with AMPC_REJECTED
+ * (malformed file), AMPC_UNSUPPORTED (unsupported operators; the message lists all of them), AMPC_USAGE (no such
+ * dimension in the model), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
                                         ampc_module **module);
 
