@@ -10,6 +10,13 @@
 #include <string.h>
 
 enum { VALUES = RECIPE_KIND(RECIPE_VALUE) | RECIPE_KIND(RECIPE_INPUT) };
+enum { MAX_ITEMS = 256 }; /* of one kind in a statement, because texts are put together piece by piece */
+
+/* Counts an item at the current token. */
+static ampc_status count_item(recipe *r, int *count, const char *what)
+{
+    return ++*count <= MAX_ITEMS ? AMPC_OK : FAIL(&r->p, "more than %d %s", MAX_ITEMS, what);
+}
 
 /* A plus sign; before a name it is part of a token. */
 static bool accept_plus(recipe *r)
@@ -66,12 +73,16 @@ static ampc_status read_item(recipe *r, term *t)
 static ampc_status read_term(recipe *r, const char **text)
 {
     term t = {.options = ""};
+    int items = 0;
     recipe_name *value;
     TRY(ir_need(&r->p, IR_TOKEN_WORD, "a kind of loss, such as bce_logits", &t.kind));
     TRY(ir_need_mark(&r->p, "("));
     TRY(recipe_find(r, "a value", VALUES, &value));
     if (!value->value) return FAIL(&r->p, "no model reads input '%s': its type is not known", value->name);
-    while (ir_accept_mark(&r->p, ",")) TRY(read_item(r, &t));
+    while (ir_accept_mark(&r->p, ",")) {
+        TRY(count_item(r, &items, "options"));
+        TRY(read_item(r, &t));
+    }
     TRY(ir_need_mark(&r->p, ")"));
     *text = arena_printf(r->p.scratch, "%s%s:%s%s%s", t.kind, t.options, value->name, t.label ? "," : "",
                          t.label ? t.label : "");
@@ -82,12 +93,14 @@ ampc_status recipe_read_loss(recipe *r)
 {
     recipe_name *n;
     const char *text, *more;
+    int terms = 1;
     ir_module *m = r->p.module;
     TRY(recipe_define(r, "the name of a loss", RECIPE_LOSS, &n));
     TRY(ir_need_mark(&r->p, "="));
     TRY(read_term(r, &text));
     while (accept_plus(r)) {
         TRY(read_term(r, &more));
+        TRY(count_item(r, &terms, "terms"));
         text = arena_printf(r->p.scratch, "%s+%s", text, more);
     }
     ir_meta_set(m, arena_printf(m->arena, "loss.%s", n->name), arena_printf(r->p.scratch, "%d %s", n->at.line, text));
@@ -113,8 +126,10 @@ static ampc_status read_owned(recipe *r, const char **glob)
 /* Reads the tokens before the word `on`, joined. */
 static ampc_status read_optimizer(recipe *r, const char **text)
 {
+    int tokens = 0;
     *text = "";
     while (!ir_is_word(&r->p, "on")) {
+        TRY(count_item(r, &tokens, "words of an optimizer"));
         const ir_token t = r->p.lex.token;
         const bool fits = t.kind == IR_TOKEN_WORD || t.kind == IR_TOKEN_NUMBER || ir_is_mark(&r->p, ",") ||
                           ir_is_mark(&r->p, "=");
@@ -128,8 +143,10 @@ static ampc_status read_optimizer(recipe *r, const char **text)
 static ampc_status read_losses(recipe *r, const char **text)
 {
     recipe_name *n;
+    int losses = 0;
     *text = "";
     do {
+        TRY(count_item(r, &losses, "losses"));
         TRY(recipe_find(r, "a loss", RECIPE_KIND(RECIPE_LOSS), &n));
         *text = arena_printf(r->p.scratch, "%s%s%s", *text, **text ? "+" : "", n->name);
     } while (accept_plus(r));
@@ -140,8 +157,10 @@ ampc_status recipe_read_train(recipe *r)
 {
     const char *globs = "", *glob = NULL, *optimizer, *losses;
     const int line = r->p.lex.token.line;
+    int count = 0;
     ir_module *m = r->p.module;
     do {
+        TRY(count_item(r, &count, "models or globs"));
         TRY(read_owned(r, &glob));
         globs = arena_printf(r->p.scratch, "%s%s%s", globs, *globs ? "," : "", glob);
     } while (ir_accept_mark(&r->p, ","));
