@@ -18,6 +18,12 @@
  *
  *     %d = conv_grad_weight %dy, %x : f32         %d = conv_grad_weight %dy, %x : f16
  *
+ *     %d = matmul %dy, %x : f32                   %d = matmul %dy, %x : f32
+ *                                                 _, _, %f1 = check_finite_and_unscale %dy, %x, @scale
+ *
+ * On the CPU, a large f32 product of small f16 matrices is checked by them, because memory bounds the check: a sum of
+ * products of finite f16 numbers cannot overflow f32, and each element is a factor in some sum.
+ *
  * If the backend prefers low-precision gradients (low_gradients), a matmul or convolution of low-precision operands
  * whose f32 results are read only by the check writes them in the type of its operands. This rounds an f32 sum once.
  * The check reads the rounded value, so it detects overflow in that rounding.
@@ -36,11 +42,20 @@ enum { CHECK_EARLY_FROM = 4 << 20, CHECK_EARLY_TO = 40 << 20 };
  * mark of a result of the check is 1 + its index. */
 enum { NARROWED = 1, CAN_UNSCALE };
 
-/* One check of gradients that have the same type. */
+/* A product that is checked by its factors is at least so large, and so many times larger than they are. */
+enum { CHECK_FACTORS_FROM = 1 << 20, CHECK_FACTORS_RATIO = 4 };
+
+/* A value to check: a gradient, or a factor of one. */
+typedef struct checked {
+    uint32_t value;
+    rt_step *at; /* the step after which it is checked, or the check that is replaced */
+} checked;
+
+/* One check of values that have the same type. */
 typedef struct part {
-    rt_step *at; /* the step that it is inserted after, or the check that it replaces */
+    rt_step *at;
     ir_dtype type;
-    int n; /* number of gradients */
+    int n; /* number of values */
     rt_step *step;
 } part;
 
@@ -259,16 +274,42 @@ static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
     return &parts[i];
 }
 
-/* Makes the part's step, which reads its gradients, the scale and the results of the previous part. */
-static bool write_part(rt_plan *p, rt_step *check, part *t, partial before, partial made)
+/* Whether the step is a product of f16 matrices whose elements are finite if and only if those of the factors are, and
+ * which are faster to read. A factor of f16 that is read in another type, or a bias, would be an exception. */
+static bool has_small_factors(const rt_plan *p, const rt_step *s)
+{
+    size_t bytes = 0;
+    if (!s || !rt_step_has(s, IR_EPILOGUE) || s->out[0].dtype != IR_f32) return false;
+    for (int j = 0; j < s->n_in; j++) {
+        if (!rt_step_reads(s, j)) continue;
+        if (j > 1 || s->in[j].dtype != IR_f16 || p->values[s->in_value[j]].view.dtype != IR_f16) return false;
+        bytes += k_bytes(&s->in[j]);
+    }
+    return k_bytes(&s->out[0]) >= CHECK_FACTORS_FROM && bytes <= k_bytes(&s->out[0]) / CHECK_FACTORS_RATIO;
+}
+
+/* Appends what is checked instead of gradient k: its factors where they are multiplied, or the gradient itself. */
+static int add_checked(const rt_plan *p, rt_step *check, int k, bool by_factors, checked *list)
+{
+    rt_step *def = rt_def(p, check->in_value[k]);
+    list[0] = (checked){check->in_value[k], place_of(p, check, k)};
+    if (!by_factors || !has_small_factors(p, def)) return 1;
+    list[0] = (checked){def->in_value[0], def};
+    list[1] = (checked){def->in_value[1], def};
+    return 2;
+}
+
+/* Makes the part's step, which reads its values, the scale and the results of the previous part. */
+static bool write_part(rt_plan *p, rt_step *check, const checked *list, int listed, part *t, partial before,
+                       partial made)
 {
     const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
     rt_step *s = rt_step_new(p, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE));
     int n = 0;
     if (!s) return false;
-    for (int k = 0; k < count_gradients(check); k++)
-        if (place_of(p, check, k) == t->at && check->in[k].dtype == t->type)
-            rt_step_read(p, s, n++, check->in_value[k]);
+    for (int k = 0; k < listed; k++)
+        if (list[k].at == t->at && p->values[list[k].value].view.dtype == t->type)
+            rt_step_read(p, s, n++, list[k].value);
     rt_step_read(p, s, n, scale_of(check));
     if (before.found != RT_NO_VALUE) rt_step_read(p, s, n + 1, before.found);
     if (before.squares != RT_NO_VALUE) rt_step_read(p, s, n + 2, before.squares);
@@ -285,7 +326,8 @@ static bool new_value_like(rt_plan *p, uint32_t of, uint32_t *like)
     return of == RT_NO_VALUE || *like != RT_NO_VALUE;
 }
 
-static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t squares)
+static bool write_parts(rt_plan *p, rt_step *check, const checked *list, int listed, part *parts, int n,
+                        uint32_t squares)
 {
     const partial all = {check->out_value[count_gradients(check)], squares};
     partial before = {RT_NO_VALUE, RT_NO_VALUE};
@@ -293,7 +335,7 @@ static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t
         partial made = all;
         if (i + 1 < n && !(new_value_like(p, all.found, &made.found) && new_value_like(p, all.squares, &made.squares)))
             return false;
-        if (!write_part(p, check, &parts[i], before, made)) return false;
+        if (!write_part(p, check, list, listed, &parts[i], before, made)) return false;
         before = made;
     }
     for (int i = n - 1; i >= 0; i--) rt_step_insert_after(p, parts[i].step, parts[i].at);
@@ -303,14 +345,19 @@ static bool write_parts(rt_plan *p, rt_step *check, part *parts, int n, uint32_t
 /* Replaces the check by its parts. `squares` is as in unscale_in_norm. */
 static bool divide(rt_plan *p, rt_step *check, uint32_t squares)
 {
-    int n = 0;
+    int n = 0, listed = 0;
     if (!rt_step_writes(check, count_gradients(check))) return true;
-    part *parts = rt_alloc((size_t)count_gradients(check), sizeof *parts);
-    if (!parts) return false;
-    for (int k = 0; k < count_gradients(check); k++)
-        find_part(parts, &n, place_of(p, check, k), check->in[k].dtype)->n++;
-    const bool done = write_parts(p, check, parts, n, squares);
+    const size_t most = 2 * (size_t)count_gradients(check);
+    part *parts = rt_alloc(most, sizeof *parts);
+    checked *list = rt_alloc(most, sizeof *list);
+    bool done = parts && list;
+    const bool by_factors = !p->backend->device_ops && squares == RT_NO_VALUE && !rt_def(p, scale_of(check));
+    for (int k = 0; k < count_gradients(check) && done; k++)
+        listed += add_checked(p, check, k, by_factors, list + listed);
+    for (int k = 0; k < listed; k++) find_part(parts, &n, list[k].at, p->values[list[k].value].view.dtype)->n++;
+    done = done && write_parts(p, check, list, listed, parts, n, squares);
     rt_free(parts);
+    rt_free(list);
     return done;
 }
 

@@ -120,6 +120,47 @@ static void test_all_black_is_fp32_bit_for_bit(void **state)
     close_net(&f32);
 }
 
+/* ---- where overflows are detected ------------------------------------------------------------ */
+
+/* The gradient of w2 is so large that its factors are checked instead (fuse_unscaling.c). */
+static const char wide[] = "ampc-ir 1\n"
+                           "param @w1 : f32[4,512] = zero\n"
+                           "param @w2 : f32[512,512] = zero\n"
+                           "param @w3 : f32[512,3] = zero\n"
+                           "graph @forward(@x : f32[N,4]) {\n"
+                           "  %h = matmul @x, @w1 : f32[N,512] !MatMul \"fc1\"\n"
+                           "  %r = relu %h : f32[N,512] !Relu \"relu\"\n"
+                           "  %g = matmul %r, @w2 : f32[N,512] !MatMul \"fc2\"\n"
+                           "  %y = matmul %g, @w3 : f32[N,3] !MatMul \"fc3\"\n"
+                           "  output \"y\" = %y\n"
+                           "}\n";
+
+/* An update freezes all but w2, so that no other gradient shows the overflow. */
+static void test_factors_show_every_overflow(void **state)
+{
+    static const char *const other[] = {"w1", "w3"}, *const flag[] = {"found_inf"}; /* not the norm */
+    const rt_session_options unfused = {.device = "cpu", .threads = 1, .deterministic = 1, .no_fuse = true};
+    compile_options o = options("mse", "sgd,lr=0");
+    o.freeze = (pass_strings){other, 2};
+    net fused = open_net(*state, wide, &o), plain = fused;
+    int found = 0, cases = 0;
+    must(fused.t, rt_session_select(fused.s, "train_step", flag, 1, fused.t->d));
+    must(plain.t, rt_session_open(plain.m, &unfused, plain.t->d, &plain.s));
+    set_parameters(&plain);
+    for (int power = 4; power <= 40; power += 2)
+        for (int bad = 0; bad < 3; bad++, cases++) {
+            fused.x[7][2] = plain.x[7][2] = bad == 2 ? NAN : bad ? 3e4f : 0.5f;
+            must(fused.t, rt_session_set_number(fused.s, "loss_scale", ldexp(1, power), fused.t->d));
+            must(plain.t, rt_session_set_number(plain.s, "loss_scale", ldexp(1, power), plain.t->d));
+            const bool skipped = step(&fused);
+            assert_int_equal(skipped, step(&plain));
+            found += skipped;
+        }
+    assert_true(found > cases / 3 && found < cases - 5);
+    rt_session_close(plain.s);
+    close_net(&fused);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -129,6 +170,7 @@ int main(void)
         TEST(test_trace_of_the_loss_scale),
         TEST(test_scaling_by_a_power_of_two_changes_no_gradient),
         TEST(test_all_black_is_fp32_bit_for_bit),
+        TEST(test_factors_show_every_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
