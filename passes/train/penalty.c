@@ -18,6 +18,7 @@
 #include "ir/text.h"
 #include "passes/pass.h"
 #include "passes/train/grad.h"
+#include "passes/train/trainers.h"
 
 #include <math.h>
 #include <string.h>
@@ -180,8 +181,13 @@ ampc_status pass_penalty(ir_module *m, compile *c)
     const char *text = c->options->grad_penalty;
     ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train);
     penalty_spec spec;
+    trainer_list trainers;
     if (!text) return AMPC_OK;
     if (!g) return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "--grad-penalty needs a loss");
+    TRY(trainers_find(m, c->options, c->diag, &trainers));
+    if (trainers.items[0].losses.count)
+        return diag_error(c->diag, AMPC_UNSUPPORTED, recipe_place(m, trainers.items[0].line),
+                          "--grad-penalty: the losses of a recipe cannot have a penalty");
     TRY(parse_spec(text, m->arena, c->diag, &spec));
     arena *scratch = pass_scratch_new(m);
     if (!scratch) return AMPC_NO_MEMORY;
