@@ -12,6 +12,7 @@ static void print_json(const rt_eval *e)
     json_writer w = {.file = stdout};
     json_begin(&w, NULL, '{');
     json_write_real(&w, "loss", "%.9g", e->loss);
+    for (int i = 0; i < e->parts; i++) json_write_real(&w, e->part[i].name, "%.9g", e->part[i].loss);
     json_write_real(&w, "accuracy", "%.9g", e->accuracy);
     json_write_integer(&w, "samples", e->samples);
     json_end(&w, '}');
@@ -21,6 +22,7 @@ static void print_json(const rt_eval *e)
 static void print_text(const rt_eval *e)
 {
     if (isfinite(e->loss)) printf("loss %.6f  ", e->loss);
+    for (int i = 0; i < e->parts; i++) printf("%s %.6f  ", e->part[i].name, e->part[i].loss);
     if (isfinite(e->accuracy)) printf("accuracy %.4f  ", e->accuracy);
     printf("samples %" PRId64 "\n", e->samples);
 }

@@ -7,6 +7,7 @@
 #include "runtime/backend/memory.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { DEFAULT_BATCH = 256 };
 
@@ -23,6 +24,9 @@ typedef struct evaluation {
     int64_t ignored;    /* the label that the loss ignores; INT64_MIN: none */
     bool weighted;      /* the loss is a mean over the labels that are not ignored */
     double loss_sum, weight;
+    rt_eval_part part[RT_EVAL_PARTS]; /* `loss` is the sum so far */
+    double value[RT_EVAL_PARTS];      /* of the last run */
+    int parts;
     int64_t correct, counted;
 } evaluation;
 
@@ -94,11 +98,28 @@ static void count_correct(evaluation *e, int64_t count)
 
 /* ---- loss ---- */
 
+/* Finds the outputs that are parts of the loss. */
+static void find_parts(evaluation *e)
+{
+    static const char prefix[] = "loss.";
+    for (const ir_node *n = ir_first_output(e->graph); n && e->parts < RT_EVAL_PARTS; n = ir_next_output(n)) {
+        const ir_type *type = &ir_in(n, 0)->type;
+        const char *name = ir_output_name(n);
+        if (n->role == IR_OUTPUT_result && strncmp(name, prefix, sizeof prefix - 1) == 0 && type->rank == 0 &&
+            ir_dtype_is_float(type->dtype))
+            e->part[e->parts++].name = name;
+    }
+}
+
 static ampc_status run(evaluation *e, diag *d, double *loss)
 {
     TRY(rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d));
     const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
     *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
+    for (int i = 0; i < e->parts; i++) {
+        t = rt_session_output(e->session, e->part[i].name);
+        e->value[i] = t ? ir_load_f64(t->dtype, t->data) : NAN;
+    }
     return rt_session_fetched(e->session, d);
 }
 
@@ -115,6 +136,7 @@ static double weigh(const evaluation *e, int64_t first, int64_t count)
 static void add_loss(evaluation *e, double loss, double weight)
 {
     if (weight != 0) e->loss_sum += loss * weight;
+    for (int i = 0; i < e->parts && weight != 0; i++) e->part[i].loss += e->value[i] * weight;
     e->weight += weight;
 }
 
@@ -212,11 +234,15 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int
                     .data = data,
                     .axis = class_axis(m),
                     .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
+    find_parts(&e);
     ampc_status status = evaluate(&e, batch, d);
     if (status == AMPC_OK)
         *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,
                          .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
-                         .samples = rt_dataset_rows(data)};
+                         .samples = rt_dataset_rows(data),
+                         .parts = e.parts};
+    for (int i = 0; i < e.parts && status == AMPC_OK; i++)
+        out->part[i] = (rt_eval_part){e.part[i].name, e.weight > 0 ? e.part[i].loss / e.weight : NAN};
     rt_free(e.labels);
     rt_loader_close(e.feed);
     return status;

@@ -68,10 +68,20 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d);
 
 /* ---- evaluation (evaluate.c) ---- */
 
+enum { RT_EVAL_PARTS = 16 };
+
+/* One of several losses: an output loss.NAME. */
+typedef struct rt_eval_part {
+    const char *name; /* of the output, in the module */
+    double loss;      /* mean like that of the whole loss */
+} rt_eval_part;
+
 typedef struct rt_eval {
     double loss;     /* mean over all samples (over all labels, if the loss ignores some); NAN without a loss */
     double accuracy; /* fraction of labels that are the argmax over axis 1; NAN without class labels */
     int64_t samples;
+    rt_eval_part part[RT_EVAL_PARTS];
+    int parts; /* the first ones, if there are more */
 } rt_eval;
 
 /* Runs @eval (or @infer if there is none) on every sample in stored order. A last partial batch binds the batch
