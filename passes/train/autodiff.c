@@ -299,6 +299,16 @@ static ir_value *make_seed(ir_builder *b, ir_dtype type)
     return type == IR_f64 ? ir_cast(b, seed, IR_f64) : seed;
 }
 
+static ampc_status check_dependence(const grad_walk *w, const trainer *t, diag *d)
+{
+    const char *name = "";
+    for (int i = 0; i < t->losses.count; i++)
+        if (w->of[i] == w->unrelated) name = t->losses.items[i];
+    if (!w->unrelated) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, recipe_place(w->graph->module, t->line),
+                      "the loss depends on no trained parameter%s%s", *name ? ": loss." : "", name);
+}
+
 static ampc_status differentiate_trainer(ir_graph *g, const trainer_list *trainers, int k, diag *d, arena *scratch)
 {
     const trainer *t = &trainers->items[k];
@@ -312,10 +322,7 @@ static ampc_status differentiate_trainer(ir_graph *g, const trainer_list *traine
     w.seed = make_seed(&b, of.items[0]->type.dtype);
     w.gradients = arena_array(scratch, wrt.count + 1, sizeof *w.gradients);
     TRY(grad_walk_run(&w, d));
-    if (w.unrelated)
-        return diag_error(d, AMPC_REJECTED, recipe_place(g->module, t->line),
-                          "the loss depends on no trained parameter%s%s", trainers->count > 1 ? ": " : "",
-                          trainers->count > 1 ? w.unrelated->name : "");
+    TRY(check_dependence(&w, t, d));
     emit_outputs(&w, &b);
     return diag_status(d);
 }

@@ -42,16 +42,16 @@ typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
 /* A walk over the forward nodes of a graph, which appends the gradients of one value with respect to others. */
 typedef struct grad_walk {
     ir_graph *graph;
-    ir_phase phase;      /* of the nodes that it appends */
-    const char *prefix;  /* of the names of gradients */
-    ir_value **of;       /* the scalars whose sum is differentiated */
+    ir_phase phase;     /* of the nodes that it appends */
+    const char *prefix; /* of the names of gradients */
+    ir_value **of;      /* the scalars whose sum is differentiated */
     int of_count;
-    ir_value *seed;      /* the gradient of that sum with respect to itself */
-    ir_value **wrt;      /* parameters and inputs of the graph */
+    ir_value *seed; /* the gradient of that sum with respect to itself */
+    ir_value **wrt; /* parameters and inputs of the graph */
     int count;
-    ir_value **gradients; /* by item of wrt, set: the gradient, or NULL if it is zero */
+    ir_value **gradients;      /* by item of wrt, set: the gradient, or NULL if it is zero */
     const ir_value *unrelated; /* set: one of `of` that depends on none of wrt, or NULL */
-    bool second;          /* the gradients will be differentiated: uses primitives, and warns of nothing */
+    bool second;               /* the gradients will be differentiated: uses primitives, and warns of nothing */
 } grad_walk;
 
 /* Values with respect to which a training graph is differentiated: trained parameters that it reads, float inputs. */
