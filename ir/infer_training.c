@@ -88,5 +88,18 @@ ampc_status infer_trust_ratio(const inference *x)
 {
     const ir_type parts = infer_untyped(2, (ir_dim[]){2, IR_NORM_PARTS});
     TRY(infer_expect(x, 0, &parts));
-    return infer_result(x, 0, infer_untyped(0, NULL));
+    return infer_result(x, 0, infer_untyped(1, (ir_dim[]){1}));
+}
+
+/* Like `same`, but for the operand `ratio`, which has one element. It is no scalar operand, because calls in one launch
+ * have different ones. */
+ampc_status infer_scaled_update(const inference *x)
+{
+    const ir_type shape = shape_of(x, 0), one = infer_untyped(1, (ir_dim[]){1});
+    for (int i = 0; i < x->node->n_in; i++) {
+        const bool ratio = strcmp(infer_slot(x, i)->name, "ratio") == 0;
+        TRY(infer_slot(x, i)->scalar ? infer_expect_scalar(x, i) : infer_expect(x, i, ratio ? &one : &shape));
+    }
+    for (int i = 0; i < x->node->n_out; i++) TRY(infer_result(x, i, shape));
+    return AMPC_OK;
 }

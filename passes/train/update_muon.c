@@ -101,7 +101,7 @@ static ir_value *adjustment_of(update *u, ir_storage *param, int how)
     const bool swapped = has_input_rows(ir_graph_storage(u->network, param));
     const double number = swapped ? adjustment(columns, rows, how) : adjustment(rows, columns, how);
     const float rounded = (float)number;
-    const ir_type type = ir_type_make(param->type.dtype, 0, NULL);
+    const ir_type type = ir_type_make(param->type.dtype, 1, (int64_t[]){1});
     const char *name = arena_printf(u->graph->module->arena, "%s.adjustment", param->name);
     return ir_constant(&u->b, name, &type, type.dtype == IR_f64 ? (const void *)&number : &rounded);
 }

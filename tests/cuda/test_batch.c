@@ -67,7 +67,7 @@ static void declare(writer *w, const char *op)
         for (const char *s = states_of(op); *s; s++)
             fprintf(w->file, "state @%c%d : f32[%lld] = zero\n", *s, i, (long long)size_of(i));
         fprintf(w->file, "state @d%d : f32[%lld] = zero\n", i, (long long)size_of(i));
-        if (slots_of(op)->ratio >= 0) fprintf(w->file, "state @r%d : f32[] = 1\n", i);
+        if (slots_of(op)->ratio >= 0) fprintf(w->file, "state @r%d : f32[1] = [1]\n", i);
     }
 }
 
@@ -200,12 +200,12 @@ static char *ratios_text(const char *op)
     assert_non_null(w.file);
     fprintf(w.file, "ampc-ir 1\n");
     for (int i = 0; i < PARAMETERS; i++)
-        fprintf(w.file, "state @w%d : f32[%lld] = zero\nstate @d%d : f32[%lld] = zero\nstate @r%d : f32[] = 0\n", i,
+        fprintf(w.file, "state @w%d : f32[%lld] = zero\nstate @d%d : f32[%lld] = zero\nstate @r%d : f32[1] = zero\n", i,
                 (long long)size_of(i), i, (long long)size_of(i), i);
     fprintf(w.file, "graph @g(@skip : bool[]) {\nupdate:\n");
     for (int i = 0; i < PARAMETERS; i++) fprintf(w.file, "  %%p%d = norm_parts @w%d, @d%d : f32[2,64]\n", i, i, i);
     for (int i = 0; i < PARAMETERS; i++)
-        fprintf(w.file, "  %%q%d = %s %%p%d : f32[]\n  store @r%d, %%q%d\n", i, op, i, i, i);
+        fprintf(w.file, "  %%q%d = %s %%p%d : f32[1]\n  store @r%d, %%q%d\n", i, op, i, i, i);
     fprintf(w.file, "}\n");
     fclose(w.file);
     return w.text;

@@ -362,7 +362,7 @@ static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, 
         case_in(&c, master, 1, size, ranges[k] == '*' ? -1 : ranges[k] == '+' ? 0.1 : -0.1, ranges[k] == '.' ? 0.1 : 1);
     case_in(&c, t, 1, size, -scale, scale);
     if (at->step >= 0) case_in(&c, IR_i64, 0, NULL, 0, 3);
-    if (at->ratio >= 0) case_in(&c, master, 0, NULL, 0.5, 2);
+    if (at->ratio >= 0) case_in(&c, master, 1, (int64_t[]){1}, 0.5, 2);
     if (at->lr >= 0) case_in(&c, master, 0, NULL, 0.01, row->op == IR_OP_adafactor ? 2 : 0.1);
     if (variant & 4) case_in(&c, IR_bool, 0, NULL, skip, skip);
     else case_absent(&c);
@@ -430,7 +430,7 @@ static void trust_ratio(const ops_row *row, ir_dtype t)
         c.attr[IR_ATTR(trust_ratio, coefficient)].f = s & 2 ? 0.001 : 1;
         c.attr[IR_ATTR(trust_ratio, weight_decay)].f = s & 4 ? 0.1 : 0;
         c.attr[IR_ATTR(trust_ratio, eps)].f = s & 1 ? 1e-3 : 0;
-        case_out(&c, t, 0, NULL);
+        case_out(&c, t, 1, (int64_t[]){1});
         case_check(&c, trust_ratio_reference);
         case_end(&c);
     }
@@ -453,7 +453,7 @@ static void clipped_ratio(const ops_row *row, ir_dtype t)
         case_in(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS}, 0.1, 1);
         c.attr[IR_ATTR(clipped_ratio, least)].f = s & 1 ? 0.001 : 10;
         c.attr[IR_ATTR(clipped_ratio, clip)].f = s & 2 ? 1.5 : 20;
-        case_out(&c, t, 0, NULL);
+        case_out(&c, t, 1, (int64_t[]){1});
         case_check(&c, clipped_ratio_reference);
         case_end(&c);
     }
