@@ -27,7 +27,7 @@ typedef struct recipe {
     int trainers;
 } recipe;
 
-/* ---- recipe.c ---- */
+/* ---- recipe_reader.c ---- */
 
 enum { RECIPE_LONGEST = 1 << 20 };
 
@@ -38,6 +38,8 @@ ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag 
 ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out);
 /* Reads the name of something defined; `kinds` has a bit for each kind allowed. */
 ampc_status recipe_find(recipe *r, const char *what, unsigned kinds, recipe_name **out);
+/* Inputs, models and losses that nothing reads are mistakes. An input that only a loss reads gets its type there. */
+ampc_status recipe_check_used(recipe *r);
 #define RECIPE_KIND(kind) (1u << (kind))
 
 /* ---- recipe_options.c: skips the statement, whose first word is the current token ---- */

@@ -91,8 +91,8 @@ ampc_status infer_trust_ratio(const inference *x)
     return infer_result(x, 0, infer_untyped(1, (ir_dim[]){1}));
 }
 
-/* Like `same`, but for the operand `ratio`, which has one element. It is no scalar operand, because calls in one launch
- * have different ones. */
+/* Like `same`, but for the operand `ratio`, which has one element. It does not count as scalar, because calls in one
+ * launch have different ones. */
 ampc_status infer_scaled_update(const inference *x)
 {
     const ir_type shape = shape_of(x, 0), one = infer_untyped(1, (ir_dim[]){1});
