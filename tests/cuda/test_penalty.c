@@ -1,11 +1,8 @@
 /* test_penalty.c - penalties of the gradient on the CUDA backend: loss, penalty and gradients are those of the CPU within
  * rounding, in f32, f16 and bf16, and the bits do not depend on how slow the device is. */
-#include "ir/philox.h"
 #include "tests/compile.h"
 #include "tests/cuda/double/double.h"
-#include "tests/session.h"
 #include "tests/train/penalty_nets.h"
-#include "tests/unit/scratch.h"
 
 #include <math.h>
 
@@ -18,27 +15,6 @@ typedef struct outcome {
     size_t count[MAX_OUTPUTS];
     int n;
 } outcome;
-
-static void must(const scratch *t, ampc_status status)
-{
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
-
-static size_t count(const rt_tensor *v)
-{
-    size_t elements = 1;
-    for (int i = 0; i < v->rank; i++) elements *= (size_t)v->dims[i];
-    return elements;
-}
-
-static void fill(rt_tensor *v, uint64_t stream)
-{
-    for (size_t i = 0; i < count(v); i++) {
-        double u = philox_unit(philox_word(5, stream, i));
-        if (v->dtype == IR_i64) ((int64_t *)v->data)[i] = (int64_t)(u * 3);
-        else ((float *)v->data)[i] = (float)(1.6 * u - 0.8);
-    }
-}
 
 /* The network of the subject in f32, compiled in mixed precision. */
 static ir_module *compiled(scratch *t, const subject *s, pass_level level, ir_dtype low)

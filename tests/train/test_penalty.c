@@ -3,12 +3,9 @@
  * Three networks (perceptron, convolutional, transformer) with several losses and penalties. Every element of every
  * parameter and float input is compared: |a-n| <= 1e-8 + 1e-5 max(|a|,|n|), with steps of 6e-6 max(1,|x|). The output
  * `penalty` is compared with the norm of the gradient that the network without a penalty has. */
-#include "ir/philox.h"
 #include "passes/pass.h"
 #include "tests/compile.h"
-#include "tests/session.h"
 #include "tests/train/penalty_nets.h"
-#include "tests/unit/scratch.h"
 
 #include <math.h>
 
@@ -22,27 +19,6 @@ typedef struct probe {
     rt_tensor in[MAX_INPUTS];
     int inputs;
 } probe;
-
-static void must(const scratch *t, ampc_status status)
-{
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
-
-static size_t count(const rt_tensor *v)
-{
-    size_t elements = 1;
-    for (int i = 0; i < v->rank; i++) elements *= (size_t)v->dims[i];
-    return elements;
-}
-
-static void fill(rt_tensor *v, uint64_t stream)
-{
-    for (size_t i = 0; i < count(v); i++) {
-        double u = philox_unit(philox_word(5, stream, i));
-        if (v->dtype == IR_i64) ((int64_t *)v->data)[i] = (int64_t)(u * 3);
-        else ((double *)v->data)[i] = 1.6 * u - 0.8;
-    }
-}
 
 static void compile_subject(probe *p, const char *penalty)
 {
