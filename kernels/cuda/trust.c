@@ -14,14 +14,14 @@ static ampc_status trust_prepare(const k_args *args, void **state, size_t *works
 static ampc_status norm_parts_all(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
-    norm_table t = {.spans = n};
+    parts_table t = {.spans = n};
     for (int i = 0; i < n; i++)
-        t.span[i] = (norm_span){.a = args[i].in[IR_IN(norm_parts, a)].data,
-                                .b = args[i].in[IR_IN(norm_parts, b)].data,
-                                .parts = args[i].out[0].data,
-                                .root = k_norm_root(&args[i]),
-                                .count = k_count(&args[i].in[0]),
-                                .length = k_norm_part_length(k_count(&args[i].in[0]))};
+        t.span[i] = (parts_span){.a = args[i].in[IR_IN(norm_parts, a)].data,
+                                 .b = args[i].in[IR_IN(norm_parts, b)].data,
+                                 .parts = args[i].out[0].data,
+                                 .root = k_norm_root(&args[i]),
+                                 .count = k_count(&args[i].in[0]),
+                                 .length = k_norm_part_length(k_count(&args[i].in[0]))};
     return cuda_launch(args, state->kernel, cuda_blocks((int64_t)n * TRUST_PARTS, 1), TRUST_BLOCK, 0, (void *[]){&t});
 }
 

@@ -13,11 +13,11 @@ static __device__ __forceinline__ double tile_squares(const float *p, int n)
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(TRUST_BLOCK) norm_parts(const __grid_constant__ norm_table t)
+extern "C" __global__ void __launch_bounds__(TRUST_BLOCK) norm_parts(const __grid_constant__ parts_table t)
 {
     __shared__ double slots[WARP];
     for (int block = blockIdx.x; block < t.spans * TRUST_PARTS; block += gridDim.x) {
-        const norm_span &s = t.span[block / TRUST_PARTS];
+        const parts_span &s = t.span[block / TRUST_PARTS];
         const int part = block % TRUST_PARTS;
         const long long first = part * s.length, end = min(s.count, first + s.length);
         double a = 0, b = 0;

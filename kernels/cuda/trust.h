@@ -8,17 +8,17 @@ enum {
     TRUST_PARTS = 64   /* of each of two tensors */
 };
 
-typedef struct norm_span {
+typedef struct parts_span {
     const float *a, *b;
     float *parts;
     double root;             /* divides the norms */
     long long count, length; /* length: of a part */
-} norm_span;
+} parts_span;
 
-typedef struct norm_table {
+typedef struct parts_table {
     int spans;
-    norm_span span[TRUST_SPANS];
-} norm_table;
+    parts_span span[TRUST_SPANS];
+} parts_table;
 
 typedef struct trust_span {
     const float *parts;
