@@ -96,6 +96,13 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d)
     return (ir_builder){.graph = g, .before = before, .phase = phase, .diag = d};
 }
 
+void pass_store_new(ir_builder *b, ir_storage *s, ir_value *v)
+{
+    if (!v) return;
+    ir_value_rename(v, arena_printf(b->graph->module->arena, "%s.new", s->name));
+    ir_store(b, s, v);
+}
+
 void pass_advance_random(ir_builder *b)
 {
     ir_module *m = b->graph->module;
@@ -103,8 +110,7 @@ void pass_advance_random(ir_builder *b)
     if (!rng) return;
     ir_value *one = ir_constant(b, arena_printf(m->arena, "%s.advance", rng->name), &rng->type, (int64_t[]){0, 1});
     ir_value *advanced = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, rng), one);
-    if (advanced) ir_value_rename(advanced, arena_printf(m->arena, "%s.new", rng->name));
-    if (advanced) ir_store(b, rng, advanced);
+    pass_store_new(b, rng, advanced);
 }
 
 void pass_remove_detach(ir_graph *g)

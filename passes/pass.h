@@ -62,6 +62,8 @@ ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of);
 
 /* Likewise, the slot of a parameter, of this type. */
 ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot, const ir_type *type);
+/* Appends a store of v, which is renamed to NAME.new. Nothing if v is NULL, which an earlier error has left. */
+void pass_store_new(ir_builder *b, ir_storage *s, ir_value *v);
 /* Appends a store of the next counter of random numbers, if the module has them. */
 void pass_advance_random(ir_builder *b);
 /* The norm of all these values, computed in f32. */

@@ -72,12 +72,16 @@ const option option_table[] = {
     {.name = "log", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(log), .value = "FILE",
      .commands = COMMAND_TRAIN,
      .help = "append one JSON object per step to FILE (JSON lines), with the gradient norm"},
+    {.name = "tensorboard", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(tensorboard), .value = "DIR",
+     .commands = COMMAND_TRAIN, .help = "write steps and evaluations as TensorBoard events to a new file in DIR"},
     {.name = "plot", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(plot), .value = "FILE",
      .commands = TRAINS, .help = "plot loss and loss scale (lr-find: loss over the learning rate) to FILE (SVG)"},
     {.name = "plot-with", .kind = OPTION_TEXTS, .group = GROUP_FILES, .field = AT(plot_with), .value = "FILE",
      .commands = COMMAND_TRAIN, .help = "add the log of another run to the plot; repeatable"},
     {.name = "trace", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(trace), .value = "FILE",
-     .commands = COMMAND_BENCH, .help = "write a Chrome trace (JSON) of every kernel launch, medians of 5 runs"},
+     .commands = COMMAND_BENCH | COMMAND_TRAIN,
+     .help = "write a Chrome trace (JSON); bench: every kernel launch, medians of 5 runs; train: batches, steps,"
+             " checkpoints and evaluations"},
     /* precision */
     {.name = "amp", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(level), .words = pass_levels,
      .initial = "O1", .help = "mixed-precision level; O0 keeps the types of the model"},

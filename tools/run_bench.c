@@ -3,6 +3,7 @@
  * It measures two times. Resident: the inputs are already on the device, and the host does nothing between runs. With
  * input: a loop as in training, which copies the inputs of the next run while the device computes. */
 #include "ir/json_writer.h"
+#include "ir/text.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
 #include "runtime/files/atomic_file.h"
@@ -58,6 +59,21 @@ static void write_launch(json_writer *w, const rt_launch *launch, const ir_loc *
     json_end(w, '}');
 }
 
+enum { COPIES = IR_PHASE_COUNT }; /* lane of the copies before and after the plan's steps; the others are phases */
+
+static void write_lane_name(json_writer *w, int lane)
+{
+    json_begin(w, NULL, '{');
+    json_write_string(w, "name", "thread_name");
+    json_write_string(w, "ph", "M");
+    json_write_integer(w, "pid", 0);
+    json_write_integer(w, "tid", lane);
+    json_begin(w, "args", '{');
+    json_write_string(w, "name", lane == COPIES ? "copies" : ir_phase_names[lane]);
+    json_end(w, '}');
+    json_end(w, '}');
+}
+
 static void write_event(void *user, const rt_launch *launch)
 {
     bench *b = user;
@@ -71,7 +87,7 @@ static void write_event(void *user, const rt_launch *launch)
     json_write_real(w, "ts", "%.17g", launch->start_ms * 1e3);
     json_write_real(w, "dur", "%.17g", launch->ms * 1e3);
     json_write_integer(w, "pid", 0);
-    json_write_integer(w, "tid", node ? (int)node->phase : 0);
+    json_write_integer(w, "tid", node ? (int)node->phase : COPIES);
     write_launch(w, launch, &loc, node ? ir_print_node(node, b->c->tool->arena) : "");
     json_end(w, '}');
 }
@@ -80,6 +96,7 @@ static ampc_status write_trace(bench *b)
 {
     json_begin(&b->trace, NULL, '{');
     json_begin(&b->trace, "traceEvents", '[');
+    for (int lane = 0; lane <= COPIES; lane++) write_lane_name(&b->trace, lane);
     TRY(rt_session_profile(b->c->session, PROFILED_RUNS, b->c->tool->diag, write_event, b));
     json_end(&b->trace, ']');
     json_write_string(&b->trace, "displayTimeUnit", "ms");

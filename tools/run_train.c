@@ -4,6 +4,7 @@
  * signal kills the process. */
 #include "ir/json_writer.h"
 #include "runtime/data/loader.h"
+#include "runtime/train/recorder.h"
 #include "runtime/train/stepper.h"
 #include "runtime/train/trainer.h"
 #include "tools/run.h"
@@ -22,7 +23,8 @@ typedef struct training {
     run_context *c;
     rt_dataset *data, *eval_data;
     rt_trainer *trainer;
-    rt_log *log;
+    rt_recorder *recorder;
+    rt_trace *trace;           /* NULL: none */
     VEC(rt_step_record) steps; /* for the plot if there is no log */
     rt_step_record last;
     rt_eval eval;                  /* the latest evaluation; NaN before the first */
@@ -84,8 +86,8 @@ static bool on_step(void *user, const rt_step_record *step)
     t->rate_busy += seconds;
     t->rate_samples += step->samples;
     t->rate_steps++;
-    if (t->log) t->status = rt_log_step(t->log, step);
-    else if (t->c->tool->o.plot) vec_push(t->c->tool->arena, &t->steps, *step);
+    t->status = rt_recorder_step(t->recorder, step);
+    if (t->c->tool->o.plot && !t->c->tool->o.log) vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
     t->epoch_busy += seconds;
     if (isfinite(step->loss)) { /* a skipped step may have an infinite penalty */
@@ -103,8 +105,12 @@ static bool prints_text(const training *t) { return !t->c->tool->o.pass.json && 
 static ampc_status evaluate(training *t, int64_t run)
 {
     tool *base = t->c->tool;
+    const double began = rt_trace_now();
     t->evaluated = run;
-    return rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval);
+    TRY(rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval));
+    rt_trace_span(t->trace, RT_LANE_EVALUATION, "evaluate", began);
+    const rt_scalar values[] = {{"loss", t->eval.loss}, {"accuracy", t->eval.accuracy}};
+    return rt_recorder_evaluation(t->recorder, t->last.step, values, isfinite(t->eval.accuracy) ? 2 : 1);
 }
 
 static void print_evaluation(const training *t)
@@ -150,15 +156,10 @@ static ampc_status check_options(run_context *c)
 }
 
 /* Called by the trainer once it knows from which step it continues. */
-static ampc_status open_log(void *user, uint64_t first)
+static ampc_status open_recorder(void *user, uint64_t first)
 {
     training *t = user;
     const tool_options *o = &t->c->tool->o;
-    if (!o->log) return AMPC_OK;
-    char *folder = o->checkpoint_dir ? realpath(o->checkpoint_dir, NULL) : NULL;
-    if (o->checkpoint_dir && !folder)
-        return diag_errno(t->c->tool->diag, DIAG_FILE(o->checkpoint_dir), "cannot open the directory");
-    const rt_log_resume resume = {folder, o->resume ? first : RT_LOG_NOT_RESUMED};
     const char *amp = ir_meta_get(t->c->tool->module, "amp");
     const rt_log_field fields[] = {
         {"model", o->operands.items[0], 0},
@@ -169,17 +170,16 @@ static ampc_status open_log(void *user, uint64_t first)
         {"seed", NULL, (double)o->pass.seed},
         {"schedule", rt_trainer_state(t->trainer)->schedule, 0},
     };
-    ampc_status status = rt_log_open(o->log, fields, sizeof fields / sizeof *fields, folder ? &resume : NULL,
-                                     t->c->tool->diag, &t->log);
-    free(folder);
-    return status;
+    const rt_recorder_options options = {.log = o->log,
+                                         .events = o->tensorboard,
+                                         .checkpoints = o->checkpoint_dir,
+                                         .resumed = o->resume,
+                                         .fields = fields,
+                                         .n_fields = sizeof fields / sizeof *fields};
+    return rt_recorder_open(&options, first, t->c->tool->diag, &t->recorder);
 }
 
-static ampc_status sync_log(void *user)
-{
-    training *t = user;
-    return t->log ? rt_log_sync(t->log) : AMPC_OK;
-}
+static ampc_status sync_recorder(void *user) { return rt_recorder_sync(((training *)user)->recorder); }
 
 /* "runs/fp16.jsonl" -> "fp16" */
 static const char *run_name(const char *log, arena *a)
@@ -279,23 +279,26 @@ static ampc_status train(training *t)
                           .allow_fallback = o->fallback,
                           .reset_optimizer = o->reset_optimizer,
                           .no_scaling = o->no_scaling,
-                          .on_begin = open_log,
+                          .on_begin = open_recorder,
                           .on_step = on_step,
-                          .on_save = sync_log,
+                          .on_save = sync_recorder,
                           .on_epoch = on_epoch,
                           .user = t,
-                          .stop = &stop_signal};
+                          .stop = &stop_signal,
+                          .trace = t->trace};
     catch_signals();
     t->shown = t->rate_from = tool_seconds();
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
     if (status == AMPC_OK) status = t->status;
     console_end_live(&base->console);
-    ampc_status closed = rt_log_close(t->log);
-    t->log = NULL;
+    if (status == AMPC_OK) status = evaluate_end(t);
+    ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace);
+    t->recorder = NULL;
+    t->trace = NULL;
     TRY(status);
+    TRY(traced);
     TRY(closed);
     TRY(plot(t));
-    TRY(evaluate_end(t));
     TRY(print_result(t));
     if (!stop_signal) return AMPC_OK;
     diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d after step %" PRIu64 "%s",
@@ -304,11 +307,11 @@ static ampc_status train(training *t)
     return (ampc_status)(128 + stop_signal);
 }
 
-/* Computing the gradient norm reads all gradients, so it is computed only for the log. */
+/* Computing the gradient norm reads all gradients, so it is computed only for the log and the events. */
 static ampc_status select_outputs(run_context *c, const ir_graph *g)
 {
     const char *const norm = ir_output_name(ir_output_by_role(g, IR_OUTPUT_grad_norm));
-    const int count = c->tool->o.log && norm;
+    const int count = (c->tool->o.log || c->tool->o.tensorboard) && norm;
     TRY(rt_stepper_select(c->session, c->tool->module, &norm, count, c->tool->diag));
     return rt_stepper_select_of(c->session, ir_graph_by_role(c->tool->module, IR_GRAPH_apply), &norm, count,
                                 c->tool->diag);
@@ -332,6 +335,7 @@ static ampc_status open_all(training *t)
                                         .lr = o->lr,
                                         .schedule = o->schedule,
                                         .seed = o->pass.seed};
+    if (o->trace) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
     return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
 }
 
@@ -340,7 +344,8 @@ ampc_status run_train(run_context *c)
     training t = {.c = c, .eval = {.loss = NAN, .accuracy = NAN}};
     ampc_status status = open_all(&t);
     if (status == AMPC_OK) status = train(&t);
-    (void)rt_log_close(t.log);
+    (void)rt_recorder_close(t.recorder);
+    (void)rt_trace_close(t.trace);
     rt_trainer_close(t.trainer);
     rt_dataset_close(t.data);
     rt_dataset_close(t.eval_data);

@@ -24,13 +24,6 @@ static void store_state(ir_builder *b, ir_state_role role, ir_value *v)
     if (v) ir_store(b, ir_state_by_role(b->graph->module, role), v);
 }
 
-static void store_named(ir_builder *b, ir_storage *s, ir_value *v)
-{
-    if (!v) return;
-    ir_value_rename(v, arena_printf(b->graph->module->arena, "%s.new", s->name));
-    ir_store(b, s, v);
-}
-
 /* ---- @accumulate ------------------------------------------------------------------------------- */
 
 static ir_value *select_value(ir_builder *b, ir_value *cond, ir_value *yes, ir_value *no)
@@ -59,7 +52,7 @@ static void add_to_sum(ir_builder *b, ir_value *empty, ir_storage *sum, ir_value
 {
     v = ir_cast(b, v, sum->type.dtype);
     ir_value *added = ir_binary(b, IR_OP_add, ir_graph_storage(b->graph, sum), v);
-    store_named(b, sum, select_value(b, empty, v, added));
+    pass_store_new(b, sum, select_value(b, empty, v, added));
 }
 
 static void add_gradients(ir_graph *g, ir_value *empty, diag *d)
@@ -90,8 +83,8 @@ static ampc_status make_accumulate(ir_module *m, const ir_graph *step, diag *d)
     ir_value *loss = ir_in(ir_output_by_role(g, IR_OUTPUT_loss), 0);
     ir_storage *loss_sum = ir_state_by_role(m, IR_STATE_loss_sum);
     add_to_sum(&b, empty, loss_sum, ir_reshape_like(&b, loss, &loss_sum->type));
-    store_named(&b, ir_state_by_role(m, IR_STATE_micro_batches),
-                ir_binary(&b, IR_OP_add, count, ir_scalar(&b, IR_i64, 1)));
+    pass_store_new(&b, ir_state_by_role(m, IR_STATE_micro_batches),
+                   ir_binary(&b, IR_OP_add, count, ir_scalar(&b, IR_i64, 1)));
     pass_advance_random(&b);
     return diag_status(d);
 }

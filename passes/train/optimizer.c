@@ -30,7 +30,7 @@ static void average_parameter(update *u, ir_storage *param, ir_value *fresh)
     ir_node *node = ir_new(&u->b, IR_OP_average, 3, ir_graph_storage(u->graph, s), fresh, u->skip);
     if (node) ir_set_float(node, IR_ATTR(average, decay), u->options->ema);
     ir_value *average = ir_done(&u->b, node);
-    if (average) update_store(u, s, average);
+    pass_store_new(&u->b, s, average);
 }
 
 static operands begin_update(update *u, const optimizer *opt, ir_storage *param, ir_value *gradient)
@@ -51,16 +51,16 @@ static bool apply_optimizer(update *u, operands *x)
 {
     ir_node *node = update_op(u, x->opt->op, x);
     if (!node) return false;
-    if (x->opt->finish == IR_OP_COUNT) update_store(u, x->state[0], x->fresh = node->out[0]);
+    if (x->opt->finish == IR_OP_COUNT) pass_store_new(&u->b, x->state[0], x->fresh = node->out[0]);
     else x->gradient = node->out[0];
-    for (int i = 1; i < node->n_out; i++) update_store(u, x->state[i], node->out[i]);
+    for (int i = 1; i < node->n_out; i++) pass_store_new(&u->b, x->state[i], node->out[i]);
     return true;
 }
 
 static bool finish_update(update *u, operands *x)
 {
     ir_node *node = update_op(u, x->opt->finish, x);
-    if (node) update_store(u, x->state[0], x->fresh = node->out[0]);
+    if (node) pass_store_new(&u->b, x->state[0], x->fresh = node->out[0]);
     return node != NULL;
 }
 
@@ -113,21 +113,16 @@ static void guard_stores(update *u)
         if (ir_state_roles[s->role].moves) continue;
         ir_value *fresh = ir_in(n, 1);
         ir_value *selected = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, ir_in(n, 0), fresh));
-        if (selected) {
-            ir_value_rename(selected, arena_printf(u->graph->module->arena, "%s.new", s->name));
-            ir_store(&u->b, s, selected);
-        }
+        pass_store_new(&u->b, s, selected);
         ir_node_remove(n);
     }
 }
 
 static void advance_counters(update *u, ir_storage *step)
 {
-    ir_module *m = u->graph->module;
     ir_value *next = ir_binary(&u->b, IR_OP_add, u->step, ir_scalar(&u->b, IR_i64, 1));
     if (u->skip) next = ir_done(&u->b, ir_new(&u->b, IR_OP_select, 3, u->skip, u->step, next));
-    if (next) ir_value_rename(next, arena_printf(m->arena, "%s.new", step->name));
-    if (next) ir_store(&u->b, step, next);
+    pass_store_new(&u->b, step, next);
     if (u->graph->role == IR_GRAPH_train_step) pass_advance_random(&u->b);
 }
 

@@ -113,10 +113,7 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     if (r->max > 0) ir_set_float(n, IR_ATTR(update_loss_scaling, max), r->max);
     ir_set_bool(n, IR_ATTR(update_loss_scaling, hysteresis), r->hysteresis);
     if (!ir_done_all(&b, n)) return;
-    for (int i = 0; i < 3; i++) {
-        ir_value_rename(n->out[i], arena_printf(m->arena, "%s.new", state[i]->name));
-        ir_store(&b, state[i], n->out[i]);
-    }
+    for (int i = 0; i < 3; i++) pass_store_new(&b, state[i], n->out[i]);
 }
 
 /* `update`: update rule of the scale; NULL: the graph does not change it. */

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-void update_store(update *u, ir_storage *s, ir_value *v)
-{
-    ir_value_rename(v, arena_printf(u->graph->module->arena, "%s.new", s->name));
-    ir_store(&u->b, s, v);
-}
-
 /* The learning rate of a parameter, in its type. */
 static ir_value *rate_of(update *u, const operands *x, ir_dtype type)
 {

@@ -21,8 +21,6 @@ typedef struct operands {
     optimizer_group group;
 } operands;
 
-/* Stores the new value of a state, and names it after that. */
-void update_store(update *u, ir_storage *s, ir_value *v);
 /* Adds an optimizer op for the parameter; NULL on failure. */
 ir_node *update_op(update *u, ir_op op, const operands *x);
 

@@ -48,7 +48,7 @@ static bool average_slot(update *u, operands *x, const char *slot, ir_value **me
     ir_node *node = ir_new(&u->b, IR_OP_second_moment, 4, ir_graph_storage(u->graph, s), *mean, u->step, u->skip);
     if (node) ir_set_float(node, IR_ATTR(second_moment, decay), x->opt->setting[ADAFACTOR_BETA2_DECAY]);
     *mean = ir_done(&u->b, node);
-    if (*mean) update_store(u, s, *mean);
+    pass_store_new(&u->b, s, *mean);
     return *mean != NULL;
 }
 

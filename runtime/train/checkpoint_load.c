@@ -236,11 +236,7 @@ static ampc_status check_model(loading *l)
                       *network ? network : "missing", hash);
 }
 
-static bool is_slot_key(const char *name)
-{
-    const char *prefix = ir_state_roles[IR_STATE_slot].key;
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
+static bool is_slot(ir_state_role role) { return role == IR_STATE_slot; }
 
 static bool has_slot(const ir_module *m, const char *key)
 {
@@ -274,10 +270,11 @@ static char *unmatched_slot(const loading *l)
     size_t common = 0, in_file = 0;
     char *missing = slot_missing_in_file(l, &common);
     if (missing) return missing;
-    for (size_t i = 0; i < l->file->count; i++) in_file += is_slot_key(rt_safetensors_entry(l->file->file, i)->name);
+    for (size_t i = 0; i < l->file->count; i++)
+        in_file += has_key_of(rt_safetensors_entry(l->file->file, i)->name, is_slot);
     for (size_t i = 0; i < l->file->count && in_file > common; i++) {
         const char *name = rt_safetensors_entry(l->file->file, i)->name;
-        if (is_slot_key(name) && !has_slot(l->module, name)) return strdup(name);
+        if (has_key_of(name, is_slot) && !has_slot(l->module, name)) return strdup(name);
     }
     return NULL;
 }

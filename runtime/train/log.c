@@ -20,22 +20,23 @@ struct rt_log {
     int fd;
 };
 
-static const struct step_field {
-    const char *key;
-    size_t offset;
-    const char *format; /* NULL: an integer */
-} step_fields[] = {
-    {"step", offsetof(rt_step_record, step), NULL},
-    {"epoch", offsetof(rt_step_record, epoch), "%.6g"},
-    {"loss", offsetof(rt_step_record, loss), "%.9g"},
-    {"lr", offsetof(rt_step_record, lr), "%.9g"},
-    {"scale", offsetof(rt_step_record, scale), "%.17g"},
-    {"skipped", offsetof(rt_step_record, skipped), NULL},
-    {"grad_norm", offsetof(rt_step_record, grad_norm), "%.9g"},
-    {"samples_s", offsetof(rt_step_record, samples_s), "%.6g"},
-    {"t", offsetof(rt_step_record, t), "%.3f"},
+const rt_step_field rt_step_fields[RT_STEP_FIELDS] = {
+    {"step", offsetof(rt_step_record, step), NULL, false},
+    {"epoch", offsetof(rt_step_record, epoch), "%.6g", true},
+    {"loss", offsetof(rt_step_record, loss), "%.9g", true},
+    {"lr", offsetof(rt_step_record, lr), "%.9g", true},
+    {"scale", offsetof(rt_step_record, scale), "%.17g", true},
+    {"skipped", offsetof(rt_step_record, skipped), NULL, true},
+    {"grad_norm", offsetof(rt_step_record, grad_norm), "%.9g", true},
+    {"samples_s", offsetof(rt_step_record, samples_s), "%.6g", true},
+    {"t", offsetof(rt_step_record, t), "%.3f", false},
 };
-enum { STEP_FIELDS = sizeof step_fields / sizeof *step_fields };
+
+double rt_step_value(const rt_step_field *f, const rt_step_record *s)
+{
+    const char *at = (const char *)s + f->offset;
+    return f->format ? *(const double *)at : (double)*(const uint64_t *)at;
+}
 
 static ampc_status fail(const rt_log *log, const char *what) { return diag_errno(log->d, DIAG_FILE(log->path), what); }
 
@@ -184,11 +185,9 @@ ampc_status rt_log_step(rt_log *log, const rt_step_record *s)
     json_writer w;
     if (!json_open_text(&w)) return rt_no_memory(log->d);
     json_begin(&w, NULL, '{');
-    for (const struct step_field *f = step_fields; f < step_fields + STEP_FIELDS; f++) {
-        const char *at = (const char *)s + f->offset;
-        if (f->format) json_write_real(&w, f->key, f->format, *(const double *)at);
-        else json_write_integer(&w, f->key, (int64_t) * (const uint64_t *)at);
-    }
+    for (const rt_step_field *f = rt_step_fields; f < rt_step_fields + RT_STEP_FIELDS; f++)
+        if (f->format) json_write_real(&w, f->key, f->format, rt_step_value(f, s));
+        else json_write_integer(&w, f->key, (int64_t)rt_step_value(f, s));
     return finish_line(log, &w);
 }
 
@@ -214,12 +213,12 @@ typedef struct log_reader {
 static rt_step_record step_of(const json_t *object)
 {
     rt_step_record s;
-    for (size_t i = 0; i < STEP_FIELDS; i++) {
-        const json_t *value = json_object_get(object, step_fields[i].key);
-        char *at = (char *)&s + step_fields[i].offset;
+    for (size_t i = 0; i < RT_STEP_FIELDS; i++) {
+        const json_t *value = json_object_get(object, rt_step_fields[i].key);
+        char *at = (char *)&s + rt_step_fields[i].offset;
         double real = json_is_number(value) ? json_number_value(value) : NAN;
         uint64_t integer = (uint64_t)(json_is_integer(value) ? json_integer_value(value) : 0);
-        if (step_fields[i].format) memcpy(at, &real, sizeof real);
+        if (rt_step_fields[i].format) memcpy(at, &real, sizeof real);
         else memcpy(at, &integer, sizeof integer);
     }
     return s;

@@ -24,6 +24,17 @@ typedef struct rt_step_record {
     double t;        /* seconds since the run began */
 } rt_step_record;
 
+/* A field of a step record: a double, or a uint64_t below 2^53 if `format` is NULL. */
+typedef struct rt_step_field {
+    const char *key;
+    size_t offset;
+    const char *format; /* of the JSON number */
+    bool charted;       /* worth a chart over the steps */
+} rt_step_field;
+enum { RT_STEP_FIELDS = 9 };
+extern const rt_step_field rt_step_fields[RT_STEP_FIELDS];
+double rt_step_value(const rt_step_field *f, const rt_step_record *s);
+
 /* A field of the header line: text, or a number if text is NULL. */
 typedef struct rt_log_field {
     const char *key;

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Data recorded when a step is submitted. */
 typedef struct submission {
@@ -30,18 +29,12 @@ struct rt_trainer {
     int64_t window;  /* micro-batches per step; 1: a step is one run of @train_step */
     int64_t batches; /* of the entire run */
     double began;
+    rt_trace *trace;                          /* NULL: none */
     double rate;                              /* value of @lr; NAN: unknown */
     rt_position position;                     /* of the next batch to submit */
     submission submissions[RT_READBACK_RUNS]; /* of the pending steps, by number */
     double collected;                         /* time of the last collected result */
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- opening ---- */
 
@@ -83,7 +76,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));
     TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
     rt_schedule_print(&t->schedule, t->stepper.state.schedule);
-    t->began = now();
+    t->began = rt_trace_now();
     t->rate = NAN;
     return AMPC_OK;
 }
@@ -125,7 +118,7 @@ static double epochs_done(const rt_trainer *t)
 
 static void record(const rt_trainer *t, double began, int64_t samples, const rt_step_result *r, rt_step_record *out)
 {
-    double end = now();
+    double end = rt_trace_now();
     *out = (rt_step_record){
         .step = t->stepper.state.step,
         .epoch = epochs_done(t),
@@ -161,7 +154,9 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
 
 static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
 {
+    const double began = rt_trace_now();
     TRY(rt_loader_next(t->feed, &t->position, d));
+    rt_trace_span(t->trace, RT_LANE_DATA, "batch", began);
     rt_position_advance(&t->position, t->data, t->stepper.state.batch);
     to->after = t->position;
     to->samples += t->stepper.state.batch;
@@ -184,7 +179,7 @@ static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
 static ampc_status submit(rt_trainer *t, diag *d)
 {
     submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
-    *next = (submission){.after = t->position, .began = now()};
+    *next = (submission){.after = t->position, .began = rt_trace_now()};
     TRY(t->window > 1 ? fill_window(t, next, d) : load_batch(t, next, d));
     TRY(set_rate(t, d));
     if (t->window > 1) return rt_stepper_apply(&t->stepper, d);
@@ -200,7 +195,8 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
     state->position = oldest->after;
     ampc_status status = rt_stepper_collect(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d,
                                             &result);
-    t->collected = now();
+    t->collected = rt_trace_now();
+    rt_trace_span(t->trace, RT_LANE_STEPS, result.skipped ? "skipped step" : "step", began);
     if (status == AMPC_OK && !result.skipped && rt_schedule_is_plateau(&t->schedule))
         rt_plateau_observe(&state->plateau, &t->schedule, steps_of(t, rt_dataset_batches(t->data, state->batch)),
                            result.loss);
@@ -285,9 +281,11 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
 static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
+    const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
     TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->folder, plan->keep,
                           d));
+    rt_trace_span(t->trace, RT_LANE_FILES, "checkpoint", began);
     *saved = t->stepper.state.step;
     return AMPC_OK;
 }
@@ -337,6 +335,7 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
 ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
+    t->trace = plan->trace;
     ampc_status status = begin(t, plan, d, &lock);
     if (status == AMPC_OK) status = run_steps(t, plan, d);
     rt_folder_lock_release(&lock);

@@ -9,6 +9,7 @@
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
+#include "runtime/files/trace.h"
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/log.h"
 
@@ -58,6 +59,7 @@ typedef struct rt_train_plan {
     ampc_status (*on_epoch)(void *user, uint64_t epoch);
     void *user;
     const volatile sig_atomic_t *stop; /* nonzero: finish the step, save, return; may be NULL */
+    rt_trace *trace;                   /* receives the times of batches, steps and checkpoints; may be NULL */
 } rt_train_plan;
 
 /* Runs the loop and saves the final state, also after a stop. Fails with AMPC_NUMERIC as described above, without

@@ -1,0 +1,90 @@
+/* recorder.c - passes steps and evaluations on to the files that were asked for. */
+#include "runtime/train/recorder.h"
+
+#include "runtime/backend/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAG = 128 };
+
+struct rt_recorder {
+    rt_log *log;
+    rt_events *events;
+    diag *d;
+};
+
+static ampc_status open_log(rt_recorder *r, const rt_recorder_options *o, uint64_t step)
+{
+    char *folder = o->checkpoints ? realpath(o->checkpoints, NULL) : NULL;
+    if (o->checkpoints && !folder) return diag_errno(r->d, DIAG_FILE(o->checkpoints), "cannot open the directory");
+    const rt_log_resume resume = {folder, o->resumed ? step : RT_LOG_NOT_RESUMED};
+    ampc_status s = rt_log_open(o->log, o->fields, o->n_fields, folder ? &resume : NULL, r->d, &r->log);
+    free(folder);
+    return s;
+}
+
+ampc_status rt_recorder_open(const rt_recorder_options *o, uint64_t step, diag *d, rt_recorder **out)
+{
+    rt_recorder *r = calloc(1, sizeof *r);
+    if (!r) return rt_no_memory(d);
+    r->d = d;
+    ampc_status s = o->log ? open_log(r, o, step) : AMPC_OK;
+    if (s == AMPC_OK && o->events) s = rt_events_open(o->events, step, d, &r->events);
+    if (s == AMPC_OK) *out = r;
+    else (void)rt_recorder_close(r);
+    return s;
+}
+
+/* The fields of a step over which a chart is drawn; a norm that was not measured has none. */
+static ampc_status write_step_events(rt_recorder *r, const rt_step_record *s)
+{
+    char tags[RT_STEP_FIELDS][TAG];
+    rt_scalar scalars[RT_STEP_FIELDS];
+    size_t n = 0;
+    for (int i = 0; i < RT_STEP_FIELDS; i++) {
+        const rt_step_field *f = &rt_step_fields[i];
+        if (!f->charted || (f->offset == offsetof(rt_step_record, grad_norm) && isnan(s->grad_norm))) continue;
+        snprintf(tags[n], TAG, "train/%s", f->key);
+        scalars[n] = (rt_scalar){tags[n], rt_step_value(f, s)};
+        n++;
+    }
+    return rt_events_write(r->events, s->step, scalars, n);
+}
+
+ampc_status rt_recorder_step(rt_recorder *r, const rt_step_record *s)
+{
+    if (r->log) TRY(rt_log_step(r->log, s));
+    return r->events ? write_step_events(r, s) : AMPC_OK;
+}
+
+ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_scalar *values, size_t n)
+{
+    if (!r->events) return AMPC_OK;
+    rt_scalar *tagged = calloc(n + 1, sizeof *tagged);
+    char(*tags)[TAG] = calloc(n + 1, sizeof *tags);
+    for (size_t i = 0; i < n && tagged && tags; i++) {
+        snprintf(tags[i], TAG, "eval/%s", values[i].tag);
+        tagged[i] = (rt_scalar){tags[i], values[i].value};
+    }
+    ampc_status s = tagged && tags ? rt_events_write(r->events, step, tagged, n) : rt_no_memory(r->d);
+    free(tagged);
+    free(tags);
+    return s;
+}
+
+ampc_status rt_recorder_sync(rt_recorder *r)
+{
+    if (r->log) TRY(rt_log_sync(r->log));
+    return r->events ? rt_events_sync(r->events) : AMPC_OK;
+}
+
+ampc_status rt_recorder_close(rt_recorder *r)
+{
+    if (!r) return AMPC_OK;
+    const ampc_status log = rt_log_close(r->log), events = rt_events_close(r->events);
+    free(r);
+    return log != AMPC_OK ? log : events;
+}

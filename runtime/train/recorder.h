@@ -1,0 +1,29 @@
+/* recorder.h - what a training writes while it runs: a step log (log.h) and TensorBoard events (events.h). */
+#ifndef RT_RECORDER_H
+#define RT_RECORDER_H
+
+#include "runtime/train/events.h"
+#include "runtime/train/log.h"
+
+typedef struct rt_recorder rt_recorder;
+
+typedef struct rt_recorder_options {
+    const char *log;    /* file of the step log; NULL: none */
+    const char *events; /* folder for event files; NULL: none */
+    /* Folder of the checkpoints, which identifies the run in the log; NULL: none. */
+    const char *checkpoints;
+    bool resumed;
+    const rt_log_field *fields; /* of the header of the log, [n_fields] */
+    size_t n_fields;
+} rt_recorder_options;
+
+/* `step`: the last step of the checkpoint that the run continues, or 0. `d` must outlive the recorder. */
+ampc_status rt_recorder_open(const rt_recorder_options *o, uint64_t step, diag *d, rt_recorder **out);
+ampc_status rt_recorder_step(rt_recorder *r, const rt_step_record *s);
+/* Records the values of an evaluation after that step. */
+ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_scalar *values, size_t n);
+/* Flushes everything to the disk. */
+ampc_status rt_recorder_sync(rt_recorder *r);
+ampc_status rt_recorder_close(rt_recorder *r); /* NULL allowed */
+
+#endif
