@@ -1,19 +1,45 @@
-/* data_spec.c - parses KIND[:ITEM],KEY=VALUE,... by two tables: kinds and options. */
+/* data_spec.c - parses KIND:ARGUMENT,KEY=VALUE,... by the tables of kinds, options and types of values. */
 #include "runtime/data/data_spec.h"
 #include "runtime/backend/memory.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define KIND(k) (1u << (k))
-#define REAL_FILES (KIND(RT_DATA_IDX) | KIND(RT_DATA_NPZ) | KIND(RT_DATA_NPY))
+static const char common[] = "limit order validation split-seed permute-labels";
 
-static const struct {
-    const char *prefix;
-    rt_data_kind kind;
-} kinds[] = {{"idx:", RT_DATA_IDX}, {"npz:", RT_DATA_NPZ}, {"npy:", RT_DATA_NPY}, {"synthetic", RT_DATA_SYNTHETIC}};
+typedef enum value_type { SEED, POSITIVE, NUMBER, ABOVE_ZERO, FRACTION, TEXT, WORD } value_type;
+
+static const char *const expected[] = {[SEED] = "a seed",
+                                       [POSITIVE] = "a count above 0",
+                                       [NUMBER] = "a number",
+                                       [ABOVE_ZERO] = "a number above 0",
+                                       [FRACTION] = "a fraction between 0 and 1",
+                                       [TEXT] = "a text",
+                                       [WORD] = "one of"};
+
+typedef struct option {
+    const char *key;
+    value_type type;
+    const char *words;
+} option;
+
+#define OPTION(key, type, words) {key, type, words},
+static const option options[] = {
+#include "runtime/data/data_options.def"
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* Whether `word` is one of those in the list, which are separated by spaces. */
+static bool is_listed(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; n && (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+    return false;
+}
 
 static bool parse_count(const char *text, uint64_t *out)
 {
@@ -30,32 +56,21 @@ static bool parse_real(const char *text, double *out)
     return *text && !*end && isfinite(*out);
 }
 
-static bool set_divide(rt_data_spec *s, const char *v) { return parse_real(v, &s->divide) && s->divide > 0; }
-static bool set_mean(rt_data_spec *s, const char *v) { return parse_real(v, &s->mean); }
-static bool set_std(rt_data_spec *s, const char *v) { return parse_real(v, &s->std) && s->std > 0; }
-static bool set_rows(rt_data_spec *s, const char *v) { return parse_count(v, &s->rows) && s->rows > 0; }
-static bool set_limit(rt_data_spec *s, const char *v) { return parse_count(v, &s->limit) && s->limit > 0; }
-
-static bool set_permute(rt_data_spec *s, const char *v)
+static bool is_valid(const option *o, const char *value)
 {
-    s->permute_labels = true;
-    return parse_count(v, &s->permute_seed);
+    uint64_t count;
+    double number;
+    switch (o->type) {
+    case SEED: return parse_count(value, &count);
+    case POSITIVE: return parse_count(value, &count) && count > 0;
+    case NUMBER: return parse_real(value, &number);
+    case ABOVE_ZERO: return parse_real(value, &number) && number > 0;
+    case FRACTION: return parse_real(value, &number) && number > 0 && number < 1;
+    case TEXT: return *value;
+    case WORD: return !strchr(value, ' ') && is_listed(o->words, value);
+    }
+    return false;
 }
-
-static const struct {
-    const char *key;
-    unsigned kinds; /* set of the kinds that accept it */
-    bool (*set)(rt_data_spec *s, const char *value);
-    const char *expected;
-} options[] = {
-    {"divide", KIND(RT_DATA_IDX), set_divide, "a number above 0"},
-    {"mean", KIND(RT_DATA_IDX), set_mean, "a number"},
-    {"std", KIND(RT_DATA_IDX), set_std, "a number above 0"},
-    {"rows", KIND(RT_DATA_SYNTHETIC), set_rows, "a count above 0"},
-    {"limit", REAL_FILES | KIND(RT_DATA_SYNTHETIC), set_limit, "a count above 0"},
-    {"permute-labels", REAL_FILES, set_permute, "a seed"},
-};
-enum { OPTIONS = sizeof options / sizeof *options };
 
 static ampc_status refuse(diag *d, const char *spec, const char *what, const char *item)
 {
@@ -63,63 +78,105 @@ static ampc_status refuse(diag *d, const char *spec, const char *what, const cha
                       item ? item : "", item ? "'" : "");
 }
 
-static ampc_status add_file(rt_data_spec *s, const char *name, const char *file, diag *d)
+static ampc_status refuse_value(diag *d, const char *spec, const option *o, const char *value)
 {
-    struct rt_data_file *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
-    if (!files) return rt_no_memory(d);
-    s->files = files;
-    files[s->n_files++] = (struct rt_data_file){name, file};
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s must be %s%s%s, not '%s'", spec, o->key,
+                      expected[o->type], o->words ? " " : "", o->words ? o->words : "", value);
+}
+
+static ampc_status add_item(rt_spec_item **items, size_t *n, const char *key, const char *value, diag *d)
+{
+    rt_spec_item *more = realloc(*items, (*n + 1) * sizeof *more);
+    if (!more) return rt_no_memory(d);
+    *items = more;
+    more[(*n)++] = (rt_spec_item){key, value};
     return AMPC_OK;
 }
 
-/* Parses KEY=VALUE; for npy, an unknown key is the name of an array. Modifies `item`. */
-static ampc_status parse_item(rt_data_spec *s, char *item, const char *spec, diag *d)
+/* Parses KEY=VALUE. Modifies `item`. */
+static ampc_status parse_item(rt_data_spec *s, const rt_spec_kind *kind, char *item, diag *d)
 {
     char *value = strchr(item, '=');
-    if (!value) return refuse(d, spec, "expected KEY=VALUE instead of", item);
+    if (!value) return refuse(d, s->spec, "expected KEY=VALUE instead of", item);
     *value++ = 0;
     for (size_t i = 0; i < OPTIONS; i++) {
-        if (strcmp(item, options[i].key) != 0 || !(options[i].kinds & KIND(s->kind))) continue;
-        if (options[i].set(s, value)) return AMPC_OK;
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s must be %s, not '%s'", spec, item,
-                          options[i].expected, value);
+        if (strcmp(item, options[i].key) != 0 || !(is_listed(common, item) || is_listed(kind->options, item))) continue;
+        if (is_valid(&options[i], value)) return add_item(&s->options, &s->n_options, item, value, d);
+        return refuse_value(d, s->spec, &options[i], value);
     }
-    if (s->kind != RT_DATA_NPY) return refuse(d, spec, "unknown option", item);
-    if (!*item || !*value) return refuse(d, spec, "expected NAME=FILE", NULL);
-    return add_file(s, item, value, d);
+    if (kind->form != RT_SPEC_FILES) return refuse(d, s->spec, "unknown option", item);
+    if (!*item || !*value) return refuse(d, s->spec, "expected NAME=FILE", NULL);
+    return add_item(&s->files, &s->n_files, item, value, d);
 }
 
-static ampc_status parse_items(rt_data_spec *s, char *rest, const char *spec, diag *d)
+static ampc_status parse_items(rt_data_spec *s, const rt_spec_kind *kind, char *rest, diag *d)
 {
-    bool needs_path = s->kind == RT_DATA_IDX || s->kind == RT_DATA_NPZ;
     for (char *item; (item = strsep(&rest, ","));) {
-        if (needs_path && !s->path) {
-            if (!*item) return refuse(d, spec, "the path is missing", NULL);
+        if (kind->form == RT_SPEC_PATH && !s->path) {
+            if (!*item) return refuse(d, s->spec, "the path is missing", NULL);
             s->path = item;
-        } else TRY(parse_item(s, item, spec, d));
+        } else TRY(parse_item(s, kind, item, d));
     }
-    if (s->kind == RT_DATA_NPY && !s->n_files) return refuse(d, spec, "NAME=FILE is missing", NULL);
+    if (kind->form == RT_SPEC_FILES && !s->n_files) return refuse(d, s->spec, "NAME=FILE is missing", NULL);
     return AMPC_OK;
 }
 
-ampc_status rt_data_spec_parse(const char *spec, diag *d, rt_data_spec *out)
+static ampc_status refuse_kind(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d)
 {
-    *out = (rt_data_spec){.divide = 255, .std = 1, .rows = 8192, .text = strdup(spec)};
-    if (!out->text) return rt_no_memory(d);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        size_t n = strlen(kinds[i].prefix);
-        char *rest = out->text + n;
-        if (strncmp(spec, kinds[i].prefix, n) != 0) continue;
-        out->kind = kinds[i].kind;
-        if (out->kind != RT_DATA_SYNTHETIC) return parse_items(out, rest, spec, d);
-        if (!*rest) return AMPC_OK;
-        if (*rest == ',') return parse_items(out, rest + 1, spec, d);
+    char known[512];
+    size_t at = 0;
+    for (size_t i = 0; i < n && at < sizeof known; i++) {
+        const bool bare = kinds[i].form == RT_SPEC_NOTHING;
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s%s%s",
+                               i + 1 == n ? " or "
+                               : i        ? ", "
+                                          : "",
+                               kinds[i].name, bare ? "" : ":", bare ? "" : kinds[i].argument);
     }
-    return refuse(d, spec, "unknown kind (idx:DIR, npz:FILE, npy:NAME=FILE,.. or synthetic)", NULL);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown kind (%s)", spec, known);
+}
+
+ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d, rt_data_spec *out)
+{
+    *out = (rt_data_spec){.spec = spec, .text = strdup(spec)};
+    if (!out->text) return rt_no_memory(d);
+    for (size_t i = 0; i < n; i++) {
+        const size_t name = strlen(kinds[i].name);
+        char *rest = out->text + name;
+        if (strncmp(spec, kinds[i].name, name) != 0) continue;
+        out->kind = i;
+        if (*rest == (kinds[i].form == RT_SPEC_NOTHING ? ',' : ':')) return parse_items(out, &kinds[i], rest + 1, d);
+        if (!*rest && kinds[i].form == RT_SPEC_NOTHING) return AMPC_OK;
+    }
+    return refuse_kind(spec, kinds, n, d);
 }
 
 void rt_data_spec_clear(rt_data_spec *s)
 {
     free(s->text);
     free(s->files);
+    free(s->options);
 }
+
+/* ---- values ---- */
+
+const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise)
+{
+    for (size_t i = s->n_options; i-- > 0;)
+        if (strcmp(s->options[i].key, key) == 0) return s->options[i].value;
+    return otherwise;
+}
+
+double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise)
+{
+    const char *value = rt_spec_text(s, key, NULL);
+    return value ? strtod(value, NULL) : otherwise;
+}
+
+uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise)
+{
+    const char *value = rt_spec_text(s, key, NULL);
+    return value ? strtoull(value, NULL, 10) : otherwise;
+}
+
+bool rt_spec_has(const rt_data_spec *s, const char *key) { return rt_spec_text(s, key, NULL) != NULL; }

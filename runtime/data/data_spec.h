@@ -1,4 +1,7 @@
-/* data_spec.h - parser for the value of --data; private to the data layer. */
+/* data_spec.h - parser for the value of --data; private to the data layer.
+ *
+ * SPEC is KIND:ARGUMENT,KEY=VALUE,... The parser checks each KEY against those of the kind and each VALUE against its
+ * type, so openers read options that are present and valid. */
 #ifndef RT_DATA_SPEC_H
 #define RT_DATA_SPEC_H
 
@@ -6,26 +9,45 @@
 
 #include <stdint.h>
 
-typedef enum rt_data_kind { RT_DATA_IDX, RT_DATA_NPZ, RT_DATA_NPY, RT_DATA_SYNTHETIC } rt_data_kind;
+/* What follows "KIND:". */
+typedef enum rt_spec_form {
+    RT_SPEC_NOTHING, /* only options */
+    RT_SPEC_PATH,    /* a path, then options */
+    RT_SPEC_FILES,   /* NAME=FILE, for each key that is no option */
+} rt_spec_form;
 
-/* `path` (idx, npz) and the names and files (npy) are pointers into `text`. */
+/* The part of a kind of data that the parser needs. */
+typedef struct rt_spec_kind {
+    const char *name; /* "idx" */
+    rt_spec_form form;
+    const char *argument; /* what follows the colon, for messages: "DIR" */
+    const char *options;  /* the keys that it accepts besides those of every kind, separated by spaces */
+} rt_spec_kind;
+
+typedef struct rt_spec_item {
+    const char *key, *value;
+} rt_spec_item;
+
+/* All strings but `spec` are pointers into `text`. */
 typedef struct rt_data_spec {
-    rt_data_kind kind;
+    const char *spec; /* as given; the caller's */
+    size_t kind;      /* index of the kind */
     char *text;
-    const char *path;
-    struct rt_data_file {
-        const char *name, *file;
-    } * files;
+    const char *path;    /* RT_SPEC_PATH */
+    rt_spec_item *files; /* RT_SPEC_FILES: names and files */
     size_t n_files;
-    double divide, mean, std; /* idx: a pixel p is (p / divide - mean) / std */
-    uint64_t rows;            /* synthetic */
-    uint64_t limit;           /* 0: all */
-    bool permute_labels;
-    uint64_t permute_seed;
+    rt_spec_item *options;
+    size_t n_options;
 } rt_data_spec;
 
 /* Fails with AMPC_USAGE, with the reason, or AMPC_NO_MEMORY. The caller clears `out` also on failure. */
-ampc_status rt_data_spec_parse(const char *spec, diag *d, rt_data_spec *out);
+ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d, rt_data_spec *out);
 void rt_data_spec_clear(rt_data_spec *s);
+
+/* The value of an option, or `otherwise` if it is not given; the last one if it is given twice. */
+const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise);
+double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise);
+uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise);
+bool rt_spec_has(const rt_data_spec *s, const char *key);
 
 #endif

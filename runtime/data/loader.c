@@ -232,8 +232,7 @@ ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)
     TRY(set_count(f, f->batch, d));
     for (int i = 0; i < f->count; i++) {
         const size_t field = f->sources[i].field;
-        if (rt_dataset_batch(f->data, p, f->batch, field, packed_samples(f, i), f->inputs[i].dtype) != AMPC_OK)
-            return rt_no_memory(d);
+        TRY(rt_dataset_batch(f->data, p, f->batch, field, packed_samples(f, i), f->inputs[i].dtype, d));
         place_samples(f, i);
     }
     return AMPC_OK;
@@ -246,7 +245,7 @@ ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
     for (int i = 0; i < f->count; i++) {
         size_t size = f->sources[i].sample_bytes;
         char *samples = packed_samples(f, i), *last = samples + (size_t)(count - 1) * size;
-        rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype);
+        TRY(rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype, d));
         if (field_of(f, i)->whole) continue;
         for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
         place_samples(f, i);

@@ -30,11 +30,11 @@ const rt_tensor *rt_loader_inputs(const rt_loader *f);
 /* True if an integer input reads the field. */
 bool rt_loader_reads_integers(const rt_loader *f, int field);
 
-/* Fills the inputs with one training batch. AMPC_NO_MEMORY is the only failure. */
+/* Fills the inputs with one training batch. Fails like rt_dataset_read. */
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d);
 /* Fills the inputs with samples first .. first+count-1 in stored order, 0 < count <= batch. A fixed batch is padded
- * with copies of the last sample. Fails with AMPC_REJECTED if `count` samples do not fill an input whose size is not
- * proportional to the number of samples. */
+ * with copies of the last sample. Fails like rt_dataset_read, and with AMPC_REJECTED if `count` samples do not fill an
+ * input whose size is not proportional to the number of samples. */
 ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d);
 /* Number of samples in the inputs, including padding. */
 int64_t rt_loader_samples(const rt_loader *f);

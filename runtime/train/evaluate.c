@@ -146,7 +146,7 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     double loss;
     TRY(rt_loader_slice(e->feed, first, count, d));
     TRY(run(e, d, &loss));
-    if (e->labels) rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64);
+    if (e->labels) TRY(rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64, d));
     count_correct(e, count);
     TRY(rt_session_fetched(e->session, d));
     double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);

@@ -110,8 +110,8 @@ static void test_epochs(void **state)
             int64_t y[16];
             assert_int_equal(p.epoch, epoch);
             assert_int_equal(p.batch, batch);
-            assert_int_equal(rt_dataset_batch(ds, &p, 16, 0, x, IR_f32), AMPC_OK);
-            assert_int_equal(rt_dataset_batch(ds, &p, 16, 1, y, IR_i64), AMPC_OK);
+            assert_int_equal(rt_dataset_batch(ds, &p, 16, 0, x, IR_f32, t->d), AMPC_OK);
+            assert_int_equal(rt_dataset_batch(ds, &p, 16, 1, y, IR_i64, t->d), AMPC_OK);
             for (int i = 0; i < 16; i++) {
                 int sample = (int)(x[i * PIXELS] * 255 + 0.5f);
                 assert_true(x[i * PIXELS + PIXELS - 1] == x[i * PIXELS]);
@@ -136,9 +136,9 @@ static void test_position_is_everything(void **state)
     for (uint64_t epoch = 5; epoch-- > 0;)
         for (uint64_t batch = 7; batch-- > 0;) {
             rt_position p = {42, epoch, batch}, other = {43, batch, epoch};
-            rt_dataset_batch(a, &p, 7, 1, x, IR_u8);
-            rt_dataset_batch(b, &other, 7, 1, y, IR_u8);
-            rt_dataset_batch(b, &p, 7, 1, y, IR_u8);
+            assert_int_equal(rt_dataset_batch(a, &p, 7, 1, x, IR_u8, t->d), AMPC_OK);
+            assert_int_equal(rt_dataset_batch(b, &other, 7, 1, y, IR_u8, t->d), AMPC_OK);
+            assert_int_equal(rt_dataset_batch(b, &p, 7, 1, y, IR_u8, t->d), AMPC_OK);
             assert_memory_equal(x, y, sizeof x);
         }
     rt_dataset_close(a);
@@ -154,11 +154,11 @@ static void test_normalisation(void **state)
     float f[2 * PIXELS];
     uint16_t h[2 * PIXELS], b[2 * PIXELS];
     int32_t raw[2 * PIXELS];
-    rt_dataset_slice(ds, 30, 2, 0, d, IR_f64);
-    rt_dataset_slice(ds, 30, 2, 0, f, IR_f32);
-    rt_dataset_slice(ds, 30, 2, 0, h, IR_f16);
-    rt_dataset_slice(ds, 30, 2, 0, b, IR_bf16);
-    rt_dataset_slice(ds, 30, 2, 0, raw, IR_i32);
+    assert_int_equal(rt_dataset_slice(ds, 30, 2, 0, d, IR_f64, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(ds, 30, 2, 0, f, IR_f32, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(ds, 30, 2, 0, h, IR_f16, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(ds, 30, 2, 0, b, IR_bf16, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(ds, 30, 2, 0, raw, IR_i32, t->d), AMPC_OK);
     for (int i = 0; i < 2 * PIXELS; i++) {
         float want = ((float)(30 + i / PIXELS) / 255.0f - 0.25f) / 0.5f;
         assert_true(f[i] == want && d[i] == (double)want);
@@ -177,12 +177,12 @@ static void test_limit_and_permuted_labels(void **state)
     uint8_t a[20], b[20];
     int counts[10] = {0}, moved = 0;
     assert_int_equal(rt_dataset_rows(mixed), 20);
-    rt_dataset_slice(plain, 0, 20, 1, a, IR_u8);
-    rt_dataset_slice(mixed, 0, 20, 1, b, IR_u8);
+    assert_int_equal(rt_dataset_slice(plain, 0, 20, 1, a, IR_u8, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(mixed, 0, 20, 1, b, IR_u8, t->d), AMPC_OK);
     for (int i = 0; i < 20; i++) counts[a[i]]++, counts[b[i]]--, moved += a[i] != b[i];
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 0);
     assert_true(moved > 5);
-    rt_dataset_slice(mixed, 7, 1, 0, a, IR_u8);
+    assert_int_equal(rt_dataset_slice(mixed, 7, 1, 0, a, IR_u8, t->d), AMPC_OK);
     assert_int_equal(a[0], 7); /* images are unchanged */
     rt_dataset_close(plain);
     rt_dataset_close(mixed);
@@ -232,8 +232,8 @@ static void test_npz_and_npy(void **state)
         int64_t y[2];
         assert_int_equal(open_spec(t, specs[i], &ds), AMPC_OK);
         assert_int_equal(rt_dataset_rows(ds), 4);
-        rt_dataset_slice(ds, 1, 2, (size_t)rt_dataset_find(ds, "x"), x, IR_f32);
-        rt_dataset_slice(ds, 1, 2, (size_t)rt_dataset_find(ds, "y"), y, IR_i64);
+        assert_int_equal(rt_dataset_slice(ds, 1, 2, (size_t)rt_dataset_find(ds, "x"), x, IR_f32, t->d), AMPC_OK);
+        assert_int_equal(rt_dataset_slice(ds, 1, 2, (size_t)rt_dataset_find(ds, "y"), y, IR_i64, t->d), AMPC_OK);
         for (int k = 0; k < 6; k++) assert_true(x[k] == (float)(k + 3));
         assert_int_equal(y[0], 1);
         assert_int_equal(y[1], 2);
@@ -262,10 +262,10 @@ static void test_whole_arrays(void **state)
     assert_int_equal(rt_dataset_field(ds, index)->rank, 2);
     for (int64_t first = 0; first < 4; first++) {
         memset(got, 0, sizeof got);
-        rt_dataset_slice(ds, first, 1, index, got, IR_f32);
+        assert_int_equal(rt_dataset_slice(ds, first, 1, index, got, IR_f32, t->d), AMPC_OK);
         assert_memory_equal(got, h, sizeof h);
     }
-    assert_int_equal(rt_dataset_batch(ds, &(rt_position){.batch = 1}, 2, index, got, IR_f32), AMPC_OK);
+    assert_int_equal(rt_dataset_batch(ds, &(rt_position){.batch = 1}, 2, index, got, IR_f32, t->d), AMPC_OK);
     assert_memory_equal(got, h, sizeof h);
     rt_dataset_close(ds);
     o.n_fields = 0;
@@ -291,7 +291,7 @@ static void test_flat_labels(void **state)
     assert_int_equal(rt_dataset_rows(ds), 4);
     assert_int_equal(rt_dataset_field(ds, 0)->rank, 1);
     assert_int_equal(rt_dataset_field(ds, 0)->dims[0], 2);
-    rt_dataset_slice(ds, 0, 4, 0, got, IR_i64);
+    assert_int_equal(rt_dataset_slice(ds, 0, 4, 0, got, IR_i64, t->d), AMPC_OK);
     for (int i = 0; i < 8; i += 2) assert_true(got[i] % 2 == 0 && got[i + 1] == got[i] + 1);
     rt_dataset_close(ds);
     a[0].dims[0] = 6, a[0].bytes = 48;
@@ -325,7 +325,7 @@ static const struct {
     {"npy:x=@/x.npy,permute-labels=1", AMPC_USAGE, "finds no array of samples named"},
     {"synthetic,rows=0", AMPC_USAGE, "rows must be a count above 0"},
     {"synthetic,rows=9999999999", AMPC_USAGE, "rows is above"},
-    {"synthetic,permute-labels=1", AMPC_USAGE, "unknown option"},
+    {"synthetic,permute-labels=1", AMPC_USAGE, "finds no array of samples named"},
     {"idx:@/absent", AMPC_IO, "absent"},
     {"npz:@/absent", AMPC_IO, "absent"},
     {"npz:@/d.npz", AMPC_REJECTED, "3 samples, but 'x' has 4"},
@@ -366,19 +366,19 @@ static void test_synthetic(void **state)
     assert_int_equal(rt_dataset_open("synthetic,rows=100", &o, t->d, &again), AMPC_OK);
     float *x = malloc(100 * 630 * sizeof *x), *part = malloc(630 * sizeof *part);
     double sum = 0, squares = 0;
-    rt_dataset_slice(ds, 0, 100, 0, x, IR_f32);
+    assert_int_equal(rt_dataset_slice(ds, 0, 100, 0, x, IR_f32, t->d), AMPC_OK);
     for (int i = 0; i < 63000; i++) sum += x[i], squares += x[i] * x[i];
     assert_true(sum / 63000 < 0.02 && sum / 63000 > -0.02);
     assert_true(squares / 63000 < 1.02 && squares / 63000 > 0.98);
-    rt_dataset_slice(again, 37, 1, 0, part, IR_f32); /* any single row is the same */
+    assert_int_equal(rt_dataset_slice(again, 37, 1, 0, part, IR_f32, t->d), AMPC_OK); /* any single row is the same */
     assert_memory_equal(part, x + 37 * 630, 630 * sizeof *x);
     int64_t y[100];
     int counts[10] = {0};
-    assert_int_equal(rt_dataset_batch(ds, &(rt_position){0}, 100, 1, y, IR_i64), AMPC_OK);
+    assert_int_equal(rt_dataset_batch(ds, &(rt_position){0}, 100, 1, y, IR_i64, t->d), AMPC_OK);
     for (int i = 0; i < 100; i++) counts[y[i]]++;
     for (int i = 0; i < 10; i++) assert_true(counts[i] > 0);
     uint8_t m[300];
-    rt_dataset_slice(ds, 0, 100, 2, m, IR_bool);
+    assert_int_equal(rt_dataset_slice(ds, 0, 100, 2, m, IR_bool, t->d), AMPC_OK);
     for (int i = 0; i < 300; i++) assert_true(m[i] <= 1);
     free(x);
     free(part);

@@ -201,7 +201,7 @@ static void expect_slice(scratch *t, rt_loader *feed, const rt_dataset *data, co
         assert_int_equal(elements, count * shapes[i].lead * shapes[i].rest);
         size_t bytes = (size_t)elements * ir_dtype_size(got->dtype);
         assert_true(bytes <= sizeof wanted);
-        rt_dataset_slice(data, first, count, (size_t)i, wanted, got->dtype);
+        assert_int_equal(rt_dataset_slice(data, first, count, (size_t)i, wanted, got->dtype, t->d), AMPC_OK);
         assert_memory_equal(got->data, wanted, bytes);
     }
 }
@@ -292,13 +292,13 @@ static void test_places_of_samples(void **state)
         ir_module *m = load_inputs(t, models[fixed]);
         rt_dataset *data = make_data(t, fields, 3, BATCH + LAST);
         assert_int_equal(rt_loader_open(ir_graph_find(m, "g"), data, NULL, BATCH, t->d, &feed), AMPC_OK);
-        rt_dataset_slice(data, 0, 1, 2, first, IR_f32);
-        rt_dataset_slice(data, 4, 2, 2, again, IR_f32);
+        assert_int_equal(rt_dataset_slice(data, 0, 1, 2, first, IR_f32, t->d), AMPC_OK);
+        assert_int_equal(rt_dataset_slice(data, 4, 2, 2, again, IR_f32, t->d), AMPC_OK);
         assert_memory_equal(first, again, sizeof first);
         for (int64_t from = 0; from <= BATCH; from += BATCH) {
             const int64_t count = from ? LAST : BATCH, filled = from && !fixed ? LAST : BATCH;
             if (rt_loader_slice(feed, from, count, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-            rt_dataset_slice(data, from, count, 1, samples, IR_f32);
+            assert_int_equal(rt_dataset_slice(data, from, count, 1, samples, IR_f32, t->d), AMPC_OK);
             for (int64_t n = count; n < filled; n++) memcpy(samples[n], samples[count - 1], sizeof samples[n]);
             const float *got = rt_loader_inputs(feed)[1].data;
             assert_int_equal(rt_loader_inputs(feed)[1].dims[1], filled);
@@ -400,8 +400,8 @@ static expectation expect_scores(const ir_module *m, const rt_dataset *data, int
     int64_t x[ROWS * TOKENS], label[ROWS * TOKENS];
     double sum = 0, n = 0, correct = 0, counted = 0;
     memcpy(table, ir_storage_find(m, "table")->data.bytes, sizeof table);
-    rt_dataset_slice(data, 0, ROWS, 0, x, IR_i64);
-    rt_dataset_slice(data, 0, ROWS, 1, label, IR_i64);
+    assert_int_equal(rt_dataset_slice(data, 0, ROWS, 0, x, IR_i64, t->d), AMPC_OK);
+    assert_int_equal(rt_dataset_slice(data, 0, ROWS, 1, label, IR_i64, t->d), AMPC_OK);
     for (int i = 0; i < ROWS * TOKENS; i++) {
         const float *row = table[x[i]];
         double total = 0;

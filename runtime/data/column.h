@@ -1,0 +1,56 @@
+/* column.h - the fields of a data set and how their rows are read: what every kind of data implements.
+ *
+ * A kind of data is a function rt_open_KIND that adds columns, and a row in kinds.c. Everything that is the same for
+ * all kinds (limits, splits, shuffles, permuted labels, batches, prefetching) is done above the columns, by row number.
+ */
+#ifndef RT_COLUMN_H
+#define RT_COLUMN_H
+
+#include "ir/diag.h"
+#include "runtime/data/data_spec.h"
+#include "runtime/data/field.h"
+
+/* The randomness of one use of a sample; NULL where samples are read unchanged (evaluation, prediction). */
+typedef struct rt_draw {
+    uint64_t seed, epoch;
+} rt_draw;
+
+typedef struct rt_column rt_column;
+/* One field of a data set and how its rows are read. */
+struct rt_column {
+    rt_field field; /* the name is malloced and owned */
+    /* Stores row `row` (for a whole field: all of it, and `row` is 0) at dst, converted to `dtype` by the rules of ir/dtype.h.
+     * Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY. */
+    ampc_status (*read)(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d);
+    void (*close)(rt_column *c); /* frees the state; NULL: nothing to free */
+    void *state;                 /* several columns may share one, which one of them closes */
+};
+
+/* What reading a row costs, which decides where batches are read by default. */
+typedef enum rt_reading {
+    RT_IN_MEMORY,    /* a copy: in the training thread */
+    RT_DECODED,      /* files are read or decoded: ahead, in another thread */
+    RT_CALLING_ONLY, /* never in another thread */
+} rt_reading;
+
+/* The columns of a data set. Zero-initialise; rt_columns_clear closes them, also after a failed opener. */
+typedef struct rt_columns {
+    rt_column *items;
+    size_t count;
+    int64_t rows; /* 1 .. INT32_MAX */
+    rt_reading reading;
+} rt_columns;
+
+/* Adds a column with a copy of f->name. On failure (AMPC_NO_MEMORY) the state is still the caller's. */
+ampc_status rt_columns_add(rt_columns *all, const rt_column *c, diag *d);
+void rt_columns_clear(rt_columns *all);
+
+/* Adds a column for the rows of an array in memory, whose data it takes (a->data becomes NULL). The first dimension
+ * counts the rows, unless `whole`. The column is named a->name. */
+ampc_status rt_columns_add_array(rt_columns *all, rt_array *a, bool whole, diag *d);
+
+struct rt_dataset_options;
+/* Opens one kind of data: adds its columns to *out and sets the number of rows. Fails like rt_dataset_open. */
+typedef ampc_status rt_opener(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out);
+
+#endif

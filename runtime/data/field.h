@@ -1,0 +1,20 @@
+/* field.h - what one field of a data set looks like to a sample. */
+#ifndef RT_FIELD_H
+#define RT_FIELD_H
+
+#include "runtime/data/array.h"
+
+/* One array as seen by a sample: dims without the sample dimension. If `whole`, the array has no samples, such as the
+ * first state of a recurrent network: every batch reads all of it, and dims are those of the array. */
+typedef struct rt_field {
+    const char *name;
+    ir_dtype dtype;
+    bool whole;
+    int rank;
+    int64_t dims[RT_ARRAY_MAX_RANK];
+    int64_t bound; /* synthetic integers are drawn from 0 .. bound-1 (0: like 2); otherwise unused */
+} rt_field;
+
+int64_t rt_field_elements(const rt_field *f); /* elements per sample; of all if it is whole */
+
+#endif

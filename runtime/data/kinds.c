@@ -1,0 +1,24 @@
+/* kinds.c - the table of kinds. */
+#include "runtime/data/kinds.h"
+
+/* name, form, argument, keys besides those of every kind; opener */
+#define KINDS(KIND) \
+    KIND("idx", RT_SPEC_PATH, "DIR", "divide mean std", rt_open_idx) \
+    KIND("npz", RT_SPEC_PATH, "FILE", "", rt_open_npz) \
+    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "", rt_open_npy) \
+    KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)
+
+#define SPEC_ROW(name, form, argument, options, opener) {name, form, argument, options},
+#define OPENER_ROW(name, form, argument, options, opener) opener,
+static const rt_spec_kind kinds[] = {KINDS(SPEC_ROW)};
+static rt_opener *const openers[] = {KINDS(OPENER_ROW)};
+
+ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out)
+{
+    return rt_data_spec_parse(spec, kinds, sizeof kinds / sizeof *kinds, d, out);
+}
+
+ampc_status rt_kinds_open(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out)
+{
+    return openers[spec->kind](spec, o, d, out);
+}

@@ -1,0 +1,15 @@
+/* kinds.h - the kinds of data that a SPEC can name: one row each, in kinds.c. */
+#ifndef RT_KINDS_H
+#define RT_KINDS_H
+
+#include "runtime/data/column.h"
+
+rt_opener rt_open_idx, rt_open_npz, rt_open_npy; /* array_files.c */
+rt_opener rt_open_synthetic;                     /* synthetic.c */
+
+/* Parses the SPEC by the table of kinds; fails like rt_data_spec_parse. */
+ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out);
+/* Opens the data that a parsed SPEC names. */
+rt_opener rt_kinds_open;
+
+#endif
