@@ -32,7 +32,8 @@
 #define LIMITS_BATCH 1, 1e9
 #define LIMITS_STEPS 1, 1e15
 #define LIMITS_EPOCHS 1, 1e9
-#define LIMITS_KEEP 2, 1e6 /* checkpoints */
+#define LIMITS_KEEP 2, 1e6     /* checkpoints */
+#define LIMITS_WORKERS -1, 256 /* threads that read data; negative: none */
 
 /* False for NaN. */
 static inline int is_within(double v, double low, double high) { return v >= low && v <= high; }

@@ -33,6 +33,7 @@ tool_options options_default(arena *a)
                           .lr_from = 1e-7,
                           .lr_to = 10,
                           .keep = 2,
+                          .workers = -1,
                           .iterations = 50,
                           .warmup = 5};
 }

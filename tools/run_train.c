@@ -334,7 +334,10 @@ static ampc_status open_all(training *t)
                                         .epochs = o->epochs,
                                         .lr = o->lr,
                                         .schedule = o->schedule,
-                                        .seed = o->pass.seed};
+                                        .seed = o->pass.seed,
+                                        .workers = o->workers < 0 ? 0
+                                                   : o->workers   ? (int)o->workers
+                                                                  : -1};
     if (o->trace) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
     return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
 }

@@ -322,6 +322,7 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     void *user;
     int reset_optimizer; /* with resume: see ampc_load_options */
     int no_loss_scaling; /* switch loss scaling off in this run: see ampc_set_loss_scaling */
+    int workers;         /* threads that read batches ahead; 0: one for data that are decoded, else none; -1: none */
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed

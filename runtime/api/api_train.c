@@ -62,7 +62,8 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                         .epochs = o->epochs,
                                         .lr = o->lr > 0 ? o->lr : -1,
                                         .schedule = o->lr_schedule,
-                                        .seed = o->seed};
+                                        .seed = o->seed,
+                                        .workers = o->workers};
     const rt_train_plan plan = {.folder = o->checkpoint_dir,
                                 .save_every = o->save_every,
                                 .keep = o->keep,
@@ -85,13 +86,10 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
 ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
 {
     static const api_range ranges[] = {
-        API_RANGE(ampc_train_options, steps, LIMITS_STEPS),
-        API_RANGE(ampc_train_options, epochs, LIMITS_EPOCHS),
-        API_RANGE(ampc_train_options, batch, LIMITS_BATCH),
-        API_RANGE(ampc_train_options, lr, LIMITS_RATE),
-        API_RANGE(ampc_train_options, save_every, LIMITS_STEPS),
-        API_RANGE(ampc_train_options, keep, LIMITS_KEEP),
-        {NULL, 0, API_REAL, 0, 0},
+        API_RANGE(ampc_train_options, steps, LIMITS_STEPS),      API_RANGE(ampc_train_options, epochs, LIMITS_EPOCHS),
+        API_RANGE(ampc_train_options, batch, LIMITS_BATCH),      API_RANGE(ampc_train_options, lr, LIMITS_RATE),
+        API_RANGE(ampc_train_options, save_every, LIMITS_STEPS), API_RANGE(ampc_train_options, keep, LIMITS_KEEP),
+        API_RANGE(ampc_train_options, workers, LIMITS_WORKERS),  {NULL, 0, API_REAL, 0, 0},
     };
     ampc_train_options o;
     rt_dataset *data;

@@ -19,8 +19,9 @@ typedef struct rt_column rt_column;
 /* One field of a data set and how its rows are read. */
 struct rt_column {
     rt_field field; /* the name is malloced and owned */
-    /* Stores row `row` (for a whole field: all of it, and `row` is 0) at dst, converted to `dtype` by the rules of ir/dtype.h.
-     * Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY. */
+    /* Stores row `row` (for a whole field: all of it, and `row` is 0) at dst, converted to `dtype` by the rules of
+     * ir/dtype.h. Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY.
+     * */
     ampc_status (*read)(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d);
     void (*close)(rt_column *c); /* frees the state; NULL: nothing to free */
     void *state;                 /* several columns may share one, which one of them closes */

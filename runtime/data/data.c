@@ -33,24 +33,51 @@ static int find_labels(const rt_dataset *ds)
     return found >= 0 && !ds->columns.items[found].field.whole ? found : -1;
 }
 
-static ampc_status open_parsed(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+/* Applies the options of every kind to the columns. */
+static ampc_status set_order(rt_dataset *ds, const rt_data_spec *spec, rt_split split, diag *d)
 {
-    TRY(rt_kinds_open(spec, o, d, &ds->columns));
-    TRY(rt_order_open(spec, o->split, ds->columns.rows, d, &ds->order));
+    TRY(rt_order_open(spec, split, ds->columns.rows, d, &ds->order));
     ds->label = find_labels(ds);
     if (!ds->order.labels || ds->label >= 0) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "data '%s': permute-labels finds no array of samples named labels, label or y", spec->spec);
 }
 
+static ampc_status open_kind(rt_dataset *ds, const char *text, const rt_dataset_options *o, diag *d)
+{
+    rt_data_spec spec;
+    ampc_status s = rt_kinds_parse(text, d, &spec);
+    if (s == AMPC_OK) s = rt_kinds_open(&spec, o, d, &ds->columns);
+    if (s == AMPC_OK) s = set_order(ds, &spec, o->split, d);
+    rt_data_spec_clear(&spec);
+    return s;
+}
+
 ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out)
 {
-    rt_data_spec parsed;
     rt_dataset *ds = calloc(1, sizeof *ds);
     if (!ds) return rt_no_memory(d);
-    ampc_status s = rt_kinds_parse(spec, d, &parsed);
-    if (s == AMPC_OK) s = open_parsed(ds, &parsed, o, d);
-    rt_data_spec_clear(&parsed);
+    ampc_status s = open_kind(ds, spec, o, d);
+    if (s == AMPC_OK) *out = ds;
+    else rt_dataset_close(ds);
+    return s;
+}
+
+static ampc_status open_source(rt_dataset *ds, const rt_source *source, rt_split split, diag *d)
+{
+    rt_data_spec spec;
+    TRY(rt_source_columns(source, d, &ds->columns));
+    ampc_status s = rt_data_spec_parse_options(source->options ? source->options : "", d, &spec);
+    if (s == AMPC_OK) s = set_order(ds, &spec, split, d);
+    rt_data_spec_clear(&spec);
+    return s;
+}
+
+ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, diag *d, rt_dataset **out)
+{
+    rt_dataset *ds = calloc(1, sizeof *ds);
+    if (!ds) return rt_no_memory(d);
+    ampc_status s = open_source(ds, source, split, d);
     if (s == AMPC_OK) *out = ds;
     else rt_dataset_close(ds);
     return s;

@@ -26,6 +26,7 @@
 #include "runtime/data/column.h"
 #include "runtime/data/field.h"
 #include "runtime/data/idx.h"
+#include "runtime/data/source.h"
 
 typedef struct rt_dataset rt_dataset;
 
@@ -47,6 +48,9 @@ typedef struct rt_dataset_options {
 
 /* Fails with AMPC_USAGE for a malformed SPEC, AMPC_REJECTED for malformed data, AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out);
+/* Opens data that the caller holds or produces (source.h). Fails with AMPC_USAGE if the description is malformed, or
+ * with AMPC_NO_MEMORY. */
+ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, diag *d, rt_dataset **out);
 void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
 
 int64_t rt_dataset_rows(const rt_dataset *ds);
@@ -62,9 +66,9 @@ int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
 /* Training: sets rows[0..batch_size-1] to the stored rows of one batch. p->batch must be below rt_dataset_batches. Not
  * thread-safe, because the order of one epoch is kept. AMPC_NO_MEMORY is the only failure. */
 ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, uint32_t *rows, diag *d);
-/* Stores these rows of field `index` at dst, packed as [n, dims...] of `dtype` ([dims...] for a whole field). Values are
- * converted by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255. Fails like the `read` of a
- * column. Thread-safe. */
+/* Stores these rows of field `index` at dst, packed as [n, dims...] of `dtype` ([dims...] for a whole field). Values
+ * are converted by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255. Fails like the `read` of
+ * a column. Thread-safe. */
 ampc_status rt_dataset_read(const rt_dataset *ds, const uint32_t *rows, int64_t n, const rt_draw *draw, size_t index,
                             void *dst, ir_dtype dtype, diag *d);
 /* Both, for one field of a batch. */
@@ -73,8 +77,8 @@ ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch
 /* Advances to the next batch, or to the first batch of the next epoch. */
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size);
 
-/* Evaluation: stores samples first .. first+count-1 in stored order at dst, without randomness. Fails like the `read` of
- * a column. Thread-safe. */
+/* Evaluation: stores samples first .. first+count-1 in stored order at dst, without randomness. Fails like the `read`
+ * of a column. Thread-safe. */
 ampc_status rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
                              ir_dtype dtype, diag *d);
 

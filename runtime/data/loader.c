@@ -3,6 +3,7 @@
 
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
+#include "runtime/data/prefetch.h"
 #include "runtime/data/sizing.h"
 
 #include <inttypes.h>
@@ -15,8 +16,16 @@ typedef struct source {
     size_t field;
     size_t sample_bytes; /* of the whole input if it has no samples */
     int axis;            /* the sample axis; -1: none */
-    char *packed;        /* the samples one after the other if `axis` is not the first; else NULL */
+    size_t outer;        /* elements of the dimensions before the axis, which do not depend on the batch */
 } source;
+
+/* The buffers of one batch, by input. */
+typedef struct slot {
+    rt_position position;
+    uint32_t *rows; /* [batch], the rows of the data set at that position */
+    void **data;
+    void **packed; /* the samples one after the other if the sample axis is not the first; else NULL */
+} slot;
 
 struct rt_loader {
     rt_dataset *data;
@@ -24,8 +33,12 @@ struct rt_loader {
     int64_t batch;
     bool fixed; /* the graph accepts only this batch size */
     int count;
-    rt_tensor *inputs;
+    rt_tensor *inputs; /* their data are those of the current slot */
     source *sources;
+    slot *slots; /* a ring: after the current one come those that are filled for later batches */
+    int n_slots, current, ahead;
+    rt_position planned; /* of the next batch to be read ahead */
+    rt_prefetch *prefetch;
 };
 
 /* ---- matching names ---- */
@@ -128,19 +141,54 @@ static void find_axes(rt_loader *f)
     }
 }
 
-static ampc_status set_buffers(rt_loader *f, diag *d)
+static ampc_status measure_samples(rt_loader *f, diag *d)
 {
     for (int i = 0; i < f->count; i++) {
-        rt_tensor *t = &f->inputs[i];
         source *s = &f->sources[i];
-        int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
+        int64_t bytes = (int64_t)ir_dtype_size(f->inputs[i].dtype);
         if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
         s->sample_bytes = (size_t)bytes;
-        if (!checked_mul(bytes, field_of(f, i)->whole ? 1 : f->batch, &bytes)) return rt_no_memory(d);
-        if (!(t->data = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
-        if (s->axis > 0 && !(s->packed = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
+        s->outer = 1;
+        (void)rt_sizing_shape(&f->sizing, s->input, f->inputs[i].dims);
+        for (int k = 0; k < s->axis; k++) s->outer *= (size_t)f->inputs[i].dims[k];
     }
     return AMPC_OK;
+}
+
+static ampc_status add_slot(rt_loader *f, diag *d)
+{
+    slot *more = realloc(f->slots, ((size_t)f->n_slots + 1) * sizeof *more);
+    if (!more) return rt_no_memory(d);
+    f->slots = more;
+    slot *b = &more[f->n_slots++];
+    *b = (slot){.rows = rt_alloc((size_t)f->batch, sizeof *b->rows),
+                .data = rt_alloc((size_t)f->count + 1, sizeof *b->data),
+                .packed = rt_alloc((size_t)f->count + 1, sizeof *b->packed)};
+    if (!b->rows || !b->data || !b->packed) return rt_no_memory(d);
+    for (int i = 0; i < f->count; i++) {
+        int64_t bytes = (int64_t)f->sources[i].sample_bytes;
+        if (!checked_mul(bytes, field_of(f, i)->whole ? 1 : f->batch, &bytes)) return rt_no_memory(d);
+        if (!(b->data[i] = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
+        if (f->sources[i].axis > 0 && !(b->packed[i] = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
+    }
+    return AMPC_OK;
+}
+
+static void free_slot(const rt_loader *f, slot *b)
+{
+    for (int i = 0; i < f->count; i++) {
+        if (b->data) rt_free(b->data[i]);
+        if (b->packed) rt_free(b->packed[i]);
+    }
+    rt_free(b->rows);
+    rt_free(b->data);
+    rt_free(b->packed);
+}
+
+/* Makes the current slot the inputs. */
+static void show_slot(rt_loader *f)
+{
+    for (int i = 0; i < f->count; i++) f->inputs[i].data = f->slots[f->current].data[i];
 }
 
 static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *sizes, int64_t batch, diag *d)
@@ -153,7 +201,10 @@ static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *siz
     TRY(rt_sizing_open(&f->sizing, g, sizes, batch, d));
     TRY(learn_sizes(f, d));
     find_axes(f);
-    return set_buffers(f, d);
+    TRY(measure_samples(f, d));
+    TRY(add_slot(f, d));
+    show_slot(f);
+    return AMPC_OK;
 }
 
 ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes, int64_t batch, diag *d,
@@ -171,10 +222,9 @@ ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *s
 void rt_loader_close(rt_loader *f)
 {
     if (!f) return;
-    for (int i = 0; i < f->count; i++) {
-        rt_free(f->inputs[i].data);
-        rt_free(f->sources[i].packed);
-    }
+    rt_prefetch_close(f->prefetch);
+    for (int i = 0; i < f->n_slots; i++) free_slot(f, &f->slots[i]);
+    free(f->slots);
     rt_sizing_close(&f->sizing);
     rt_free(f->inputs);
     rt_free(f->sources);
@@ -207,139 +257,102 @@ static ampc_status set_count(rt_loader *f, int64_t count, diag *d)
 }
 
 /* Where the samples of input i are stored one after the other. */
-static char *packed_samples(const rt_loader *f, int i)
-{
-    return f->sources[i].packed ? f->sources[i].packed : f->inputs[i].data;
-}
+static char *packed_samples(const slot *b, int i) { return b->packed[i] ? b->packed[i] : b->data[i]; }
 
 /* Moves packed samples [batch,outer,run] to their places in the input, [outer,batch,run]. */
-static void place_samples(rt_loader *f, int i)
+static void place_samples(const rt_loader *f, const slot *b, int i, size_t batch)
 {
     const source *s = &f->sources[i];
-    const rt_tensor *t = &f->inputs[i];
-    if (!s->packed) return;
-    const size_t batch = (size_t)f->sizing.batch;
-    size_t outer = 1;
-    for (int k = 0; k < s->axis; k++) outer *= (size_t)t->dims[k];
-    const size_t run = outer ? s->sample_bytes / outer : 0;
+    if (!b->packed[i]) return;
+    const size_t run = s->outer ? s->sample_bytes / s->outer : 0;
     for (size_t n = 0; n < batch; n++)
-        for (size_t o = 0; o < outer; o++)
-            memcpy((char *)t->data + (o * batch + n) * run, s->packed + (n * outer + o) * run, run);
+        for (size_t o = 0; o < s->outer; o++)
+            memcpy((char *)b->data[i] + (o * batch + n) * run, (char *)b->packed[i] + (n * s->outer + o) * run, run);
+}
+
+/* Reads the batch at the position of the slot. Called by several threads, for different slots. */
+static ampc_status fill_slot(const rt_loader *f, const slot *b, diag *d)
+{
+    const rt_draw draw = {b->position.seed, b->position.epoch};
+    for (int i = 0; i < f->count; i++) {
+        TRY(rt_dataset_read(f->data, b->rows, f->batch, &draw, f->sources[i].field, packed_samples(b, i),
+                            f->inputs[i].dtype, d));
+        place_samples(f, b, i, (size_t)f->batch);
+    }
+    return AMPC_OK;
+}
+
+static ampc_status fill_ahead(void *user, int index, diag *d)
+{
+    const rt_loader *f = user;
+    return fill_slot(f, &f->slots[index], d);
+}
+
+ampc_status rt_loader_read_ahead(rt_loader *f, int workers, diag *d)
+{
+    const rt_reading reading = rt_dataset_reading(f->data);
+    if (workers == 0 && reading == RT_DECODED) workers = 1;
+    if (workers < 1 || reading == RT_CALLING_ONLY || f->prefetch) return AMPC_OK;
+    /* Besides the current batch and one for each thread, one that is complete, for when a batch takes longer. */
+    while (f->n_slots < workers + 2) TRY(add_slot(f, d));
+    return rt_prefetch_open(f->n_slots, workers, fill_ahead, f, d, &f->prefetch);
+}
+
+static bool same_position(const rt_position *a, const rt_position *b)
+{
+    return a->seed == b->seed && a->epoch == b->epoch && a->batch == b->batch;
+}
+
+/* Starts reading the next planned batch into the slot that comes `after` slots after the current one. */
+static ampc_status plan_slot(rt_loader *f, int after, diag *d)
+{
+    const int index = (f->current + after) % f->n_slots;
+    slot *b = &f->slots[index];
+    b->position = f->planned;
+    TRY(rt_dataset_order(f->data, &b->position, f->batch, b->rows, d));
+    rt_position_advance(&f->planned, f->data, f->batch);
+    if (f->prefetch) rt_prefetch_put(f->prefetch, index);
+    return AMPC_OK;
+}
+
+/* Makes the slot for position p the current one. The batches read ahead are of no use if p is not the next one. */
+static ampc_status turn_to(rt_loader *f, const rt_position *p, diag *d)
+{
+    f->current = (f->current + 1) % f->n_slots;
+    if (f->ahead && same_position(&f->slots[f->current].position, p)) {
+        f->ahead--;
+        return AMPC_OK;
+    }
+    if (f->prefetch) rt_prefetch_cancel(f->prefetch);
+    f->ahead = 0;
+    f->planned = *p;
+    return plan_slot(f, 0, d);
 }
 
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)
 {
     TRY(set_count(f, f->batch, d));
-    for (int i = 0; i < f->count; i++) {
-        const size_t field = f->sources[i].field;
-        TRY(rt_dataset_batch(f->data, p, f->batch, field, packed_samples(f, i), f->inputs[i].dtype, d));
-        place_samples(f, i);
-    }
-    return AMPC_OK;
+    TRY(turn_to(f, p, d));
+    for (; f->prefetch && f->ahead < f->n_slots - 1; f->ahead++) TRY(plan_slot(f, f->ahead + 1, d));
+    show_slot(f);
+    if (f->prefetch && rt_prefetch_take(f->prefetch, f->current)) return AMPC_OK;
+    return fill_slot(f, &f->slots[f->current], d); /* a batch that could not be read ahead fails here, or does not */
 }
 
 ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
 {
+    const slot *b = &f->slots[f->current];
     int64_t filled = f->fixed ? f->batch : count;
     TRY(set_count(f, filled, d));
     for (int i = 0; i < f->count; i++) {
         size_t size = f->sources[i].sample_bytes;
-        char *samples = packed_samples(f, i), *last = samples + (size_t)(count - 1) * size;
+        char *samples = packed_samples(b, i), *last = samples + (size_t)(count - 1) * size;
         TRY(rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype, d));
         if (field_of(f, i)->whole) continue;
         for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
-        place_samples(f, i);
+        place_samples(f, b, i, (size_t)filled);
     }
     return AMPC_OK;
 }
 
 int64_t rt_loader_samples(const rt_loader *f) { return f->sizing.batch; }
-
-/* ---- synthetic data ---- */
-
-/* Ops with an integer operand that indexes an axis of a table operand. */
-enum { BY_ATTRIBUTE = -1, BY_TUPLE = -2 }; /* the axis is the first attribute; several axes from there on */
-static const struct {
-    ir_op op;
-    int index, table, axis;
-} addressing[] = {
-    {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), BY_ATTRIBUTE},
-    {IR_OP_gather_elements, IR_IN(gather_elements, indices), IR_IN(gather_elements, x), BY_ATTRIBUTE},
-    {IR_OP_scatter_elements, IR_IN(scatter_elements, indices), IR_IN(scatter_elements, x), BY_ATTRIBUTE},
-    {IR_OP_gather_nd, IR_IN(gather_nd, indices), IR_IN(gather_nd, x), BY_TUPLE},
-    {IR_OP_scatter_nd, IR_IN(scatter_nd, indices), IR_IN(scatter_nd, x), BY_TUPLE},
-    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
-    {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
-    {IR_OP_recurrent, IR_IN(recurrent, lengths), IR_IN(recurrent, x), 0},
-};
-
-static int64_t smaller_bound(int64_t a, int64_t b)
-{
-    if (!a || !b) return a ? a : b;
-    return a < b ? a : b;
-}
-
-static int64_t table_size(const ir_use *use)
-{
-    const ir_node *n = use->user;
-    for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
-        if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
-        const ir_type *t = &ir_in(n, addressing[i].table)->type, *indices = &ir_in(n, addressing[i].index)->type;
-        const int64_t tuple = addressing[i].axis == BY_TUPLE ? indices->dims[indices->rank - 1] : 1;
-        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis, size = 0;
-        if (axis < 0) axis += t->rank;
-        for (int64_t k = axis; k < axis + tuple && k < t->rank; k++)
-            if (!ir_dim_is_symbolic(t->dims[k])) size = smaller_bound(size, t->dims[k]);
-        return size;
-    }
-    return 0;
-}
-
-/* One more than the largest index that integer v may contain: the size of the smallest table that it or an integer
- * computed from it indexes, or the number of classes if it is the label of the loss. 0: it indexes nothing. `depth`
- * limits the search, which visits shared values once per path. */
-enum { MAX_SEARCH_DEPTH = 6 };
-static int64_t bound_below(const ir_value *v, int depth)
-{
-    int64_t bound = 0;
-    for (const ir_use *u = v->first_use; u; u = u->next) {
-        bound = smaller_bound(bound, table_size(u));
-        for (int i = 0; depth && i < u->user->n_out; i++)
-            if (ir_dtype_is_int(u->user->out[i]->type.dtype))
-                bound = smaller_bound(bound, bound_below(u->user->out[i], depth - 1));
-    }
-    return bound;
-}
-
-/* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per
- * sample, or left out if that is 1. */
-static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
-{
-    int64_t dims[IR_MAX_RANK];
-    *f = (rt_field){.name = v->name, .dtype = v->type.dtype, .whole = axis < 0};
-    if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
-    if (!rt_sizing_shape(z, v, dims)) return;
-    for (int k = 0; k < v->type.rank; k++) {
-        if (k == axis) dims[k] = z->batch > 0 && dims[k] % z->batch == 0 ? dims[k] / z->batch : 1;
-        if (k != axis || dims[k] != 1) f->dims[f->rank++] = dims[k];
-    }
-}
-
-ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
-{
-    rt_sizing z = {0};
-    rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
-    int *axes = calloc(g->inputs.count + 1, sizeof *axes);
-    ampc_status status = all && axes ? rt_sizing_open_smallest(&z, g, sizes, d) : rt_no_memory(d);
-    if (status == AMPC_OK) {
-        for (size_t i = 0; i < g->inputs.count; i++) axes[i] = rt_sizing_axis(&z, g->inputs.items[i]);
-        rt_sizing_set_unbound(&z);
-        for (size_t i = 0; i < g->inputs.count; i++) describe_sample(&z, g->inputs.items[i], axes[i], &all[i]);
-    }
-    rt_sizing_close(&z);
-    free(axes);
-    *n = g->inputs.count;
-    if (status == AMPC_OK) *fields = all;
-    else free(all);
-    return status;
-}

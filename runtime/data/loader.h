@@ -30,7 +30,14 @@ const rt_tensor *rt_loader_inputs(const rt_loader *f);
 /* True if an integer input reads the field. */
 bool rt_loader_reads_integers(const rt_loader *f, int field);
 
-/* Fills the inputs with one training batch. Fails like rt_dataset_read. */
+/* Makes rt_loader_next read batches ahead in so many threads; 0: one if the data are decoded, none if they are in
+ * memory; -1: none. Data that may only be read by the calling thread are not read ahead. A batch is a function of its
+ * position, so results do not depend on the number of threads. Needs memory for `workers` + 1 further batches. If fewer
+ * threads can be started, fewer are used. Fails with AMPC_NO_MEMORY. */
+ampc_status rt_loader_read_ahead(rt_loader *f, int workers, diag *d);
+
+/* Fills the inputs with one training batch. A batch that could not be read ahead is read again here, so its error is
+ * reported when the batch is due. Fails like rt_dataset_read. */
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d);
 /* Fills the inputs with samples first .. first+count-1 in stored order, 0 < count <= batch. A fixed batch is padded
  * with copies of the last sample. Fails like rt_dataset_read, and with AMPC_REJECTED if `count` samples do not fill an

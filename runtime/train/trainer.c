@@ -70,6 +70,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
+    TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;

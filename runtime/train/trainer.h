@@ -26,6 +26,7 @@ typedef struct rt_trainer_options {
     uint64_t seed;        /* seed of the sample order; if nonzero also the key of @rng */
     double scale_floor;   /* 0: 1, or the floor of the model's own loss scaling if that is higher */
     int floor_skips;      /* consecutive skips at the floor that end the run; 0: 50 */
+    int workers;          /* rt_loader_read_ahead */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,

@@ -451,6 +451,8 @@ static void test_train_options(void **state)
     TRAIN(epochs, 1); /* and steps */
     TRAIN(keep, 1);
     TRAIN(keep, -1);
+    TRAIN(workers, -2);
+    TRAIN(workers, 1000);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         TRAIN(steps, bad[i]);
         TRAIN(epochs, bad[i]);

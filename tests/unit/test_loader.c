@@ -394,7 +394,7 @@ typedef struct expectation {
     double loss, accuracy;
 } expectation;
 
-static expectation expect_scores(const ir_module *m, const rt_dataset *data, int64_t ignored)
+static expectation expect_scores(scratch *t, const ir_module *m, const rt_dataset *data, int64_t ignored)
 {
     float table[6][CLASSES];
     int64_t x[ROWS * TOKENS], label[ROWS * TOKENS];
@@ -429,7 +429,7 @@ static void check_evaluation(scratch *t, int64_t ignored)
     assert_true(asprintf(&text, "%.*s%s%s", (int)(gap - scored), scored, attribute, gap + 2) > 0);
     ir_module *m = load(t, text);
     rt_dataset *data = make_data(t, fields, 2, ROWS);
-    expectation wanted = expect_scores(m, data, ignored);
+    expectation wanted = expect_scores(t, m, data, ignored);
     for (int64_t n = 0; n < 20; n++) { /* even: any batch size; odd: fixed by the options */
         int64_t sizes[2] = {n % 2 ? n : -1, -1};
         const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};

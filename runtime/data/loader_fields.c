@@ -1,0 +1,93 @@
+/* loader_fields.c - describes the field that each input of an entry graph needs, for data that follow the model. */
+#include "runtime/backend/memory.h"
+#include "runtime/data/loader.h"
+#include "runtime/data/sizing.h"
+
+#include <stdlib.h>
+
+/* Ops with an integer operand that indexes an axis of a table operand. */
+enum { BY_ATTRIBUTE = -1, BY_TUPLE = -2 }; /* the axis is the first attribute; several axes from there on */
+static const struct {
+    ir_op op;
+    int index, table, axis;
+} addressing[] = {
+    {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), BY_ATTRIBUTE},
+    {IR_OP_gather_elements, IR_IN(gather_elements, indices), IR_IN(gather_elements, x), BY_ATTRIBUTE},
+    {IR_OP_scatter_elements, IR_IN(scatter_elements, indices), IR_IN(scatter_elements, x), BY_ATTRIBUTE},
+    {IR_OP_gather_nd, IR_IN(gather_nd, indices), IR_IN(gather_nd, x), BY_TUPLE},
+    {IR_OP_scatter_nd, IR_IN(scatter_nd, indices), IR_IN(scatter_nd, x), BY_TUPLE},
+    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
+    {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
+    {IR_OP_recurrent, IR_IN(recurrent, lengths), IR_IN(recurrent, x), 0},
+};
+
+static int64_t smaller_bound(int64_t a, int64_t b)
+{
+    if (!a || !b) return a ? a : b;
+    return a < b ? a : b;
+}
+
+static int64_t table_size(const ir_use *use)
+{
+    const ir_node *n = use->user;
+    for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
+        if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
+        const ir_type *t = &ir_in(n, addressing[i].table)->type, *indices = &ir_in(n, addressing[i].index)->type;
+        const int64_t tuple = addressing[i].axis == BY_TUPLE ? indices->dims[indices->rank - 1] : 1;
+        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis, size = 0;
+        if (axis < 0) axis += t->rank;
+        for (int64_t k = axis; k < axis + tuple && k < t->rank; k++)
+            if (!ir_dim_is_symbolic(t->dims[k])) size = smaller_bound(size, t->dims[k]);
+        return size;
+    }
+    return 0;
+}
+
+/* One more than the largest index that integer v may contain: the size of the smallest table that it or an integer
+ * computed from it indexes, or the number of classes if it is the label of the loss. 0: it indexes nothing. `depth`
+ * limits the search, which visits shared values once per path. */
+enum { MAX_SEARCH_DEPTH = 6 };
+static int64_t bound_below(const ir_value *v, int depth)
+{
+    int64_t bound = 0;
+    for (const ir_use *u = v->first_use; u; u = u->next) {
+        bound = smaller_bound(bound, table_size(u));
+        for (int i = 0; depth && i < u->user->n_out; i++)
+            if (ir_dtype_is_int(u->user->out[i]->type.dtype))
+                bound = smaller_bound(bound, bound_below(u->user->out[i], depth - 1));
+    }
+    return bound;
+}
+
+/* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per
+ * sample, or left out if that is 1. */
+static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
+{
+    int64_t dims[IR_MAX_RANK];
+    *f = (rt_field){.name = v->name, .dtype = v->type.dtype, .whole = axis < 0};
+    if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
+    if (!rt_sizing_shape(z, v, dims)) return;
+    for (int k = 0; k < v->type.rank; k++) {
+        if (k == axis) dims[k] = z->batch > 0 && dims[k] % z->batch == 0 ? dims[k] / z->batch : 1;
+        if (k != axis || dims[k] != 1) f->dims[f->rank++] = dims[k];
+    }
+}
+
+ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n)
+{
+    rt_sizing z = {0};
+    rt_field *all = calloc(g->inputs.count + 1, sizeof *all);
+    int *axes = calloc(g->inputs.count + 1, sizeof *axes);
+    ampc_status status = all && axes ? rt_sizing_open_smallest(&z, g, sizes, d) : rt_no_memory(d);
+    if (status == AMPC_OK) {
+        for (size_t i = 0; i < g->inputs.count; i++) axes[i] = rt_sizing_axis(&z, g->inputs.items[i]);
+        rt_sizing_set_unbound(&z);
+        for (size_t i = 0; i < g->inputs.count; i++) describe_sample(&z, g->inputs.items[i], axes[i], &all[i]);
+    }
+    rt_sizing_close(&z);
+    free(axes);
+    *n = g->inputs.count;
+    if (status == AMPC_OK) *fields = all;
+    else free(all);
+    return status;
+}
