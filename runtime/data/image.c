@@ -1,0 +1,104 @@
+/* image.c - chooses the decoder by the first bytes, and converts channels. */
+#include "runtime/data/image.h"
+#include "runtime/backend/memory.h"
+#include "runtime/data/image_codec.h"
+#include "runtime/files/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILE_BYTES = 1 << 30 };
+
+void rt_image_clear(rt_image *image)
+{
+    free(image->pixels);
+    *image = (rt_image){0};
+}
+
+ampc_status rt_image_alloc(const image_source *source, uint32_t width, uint32_t height, int channels, rt_image *out)
+{
+    if (width < 1 || height < 1 || width > RT_IMAGE_MAX_SIDE || height > RT_IMAGE_MAX_SIDE ||
+        (uint64_t)width * height > RT_IMAGE_MAX_PIXELS)
+        return diag_error(source->d, AMPC_REJECTED, source->where, "%ux%u pixels (at most %d, and %d per side)", width,
+                          height, RT_IMAGE_MAX_PIXELS, RT_IMAGE_MAX_SIDE);
+    *out = (rt_image){.width = (int)width, .height = (int)height, .channels = channels};
+    out->pixels = malloc((size_t)width * height * (size_t)channels);
+    return out->pixels ? AMPC_OK : rt_no_memory(source->d);
+}
+
+/* Luma in 16-bit fixed point, as in PIL. */
+static void drop_colour(rt_image *image)
+{
+    const size_t n = (size_t)image->width * (size_t)image->height;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *p = image->pixels + 3 * i;
+        image->pixels[i] = (uint8_t)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
+    }
+    image->channels = 1;
+}
+
+static ampc_status repeat_gray(rt_image *image, diag *d)
+{
+    const size_t n = (size_t)image->width * (size_t)image->height;
+    uint8_t *pixels = realloc(image->pixels, 3 * n);
+    if (!pixels) return rt_no_memory(d);
+    for (size_t i = n; i-- > 0;) pixels[3 * i] = pixels[3 * i + 1] = pixels[3 * i + 2] = pixels[i];
+    image->pixels = pixels;
+    image->channels = 3;
+    return AMPC_OK;
+}
+
+static const struct {
+    const char *magic;
+    size_t length;
+    ampc_status (*decode)(const image_source *source, rt_image *out);
+} formats[] = {
+    {"\x89PNG\r\n\x1a\n", 8, rt_image_decode_png},
+    {"\xff\xd8\xff", 3, rt_image_decode_jpeg},
+};
+
+ampc_status rt_image_decode(diag_loc where, const void *bytes, size_t n, int channels, diag *d, rt_image *out)
+{
+    const image_source source = {where, bytes, n, d};
+    rt_image image = {0};
+    ampc_status s = AMPC_REJECTED;
+    size_t i = 0, count = sizeof formats / sizeof *formats;
+    while (i < count && (n < formats[i].length || memcmp(bytes, formats[i].magic, formats[i].length) != 0)) i++;
+    if (i == count) return diag_error(d, s, where, "neither a PNG nor a JPEG file (wrong magic bytes)");
+    s = formats[i].decode(&source, &image);
+    if (s == AMPC_OK && channels == 1 && image.channels == 3) drop_colour(&image);
+    if (s == AMPC_OK && channels == 3 && image.channels == 1) s = repeat_gray(&image, d);
+    if (s == AMPC_OK) *out = image;
+    else rt_image_clear(&image);
+    return s;
+}
+
+static ampc_status read_file(const char *path, int fd, diag *d, uint8_t **bytes, size_t *n)
+{
+    uint64_t size;
+    if (!rt_io_size(fd, &size)) return diag_errno(d, DIAG_FILE(path), "cannot read");
+    if (size > MAX_FILE_BYTES)
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "%llu bytes are too many for an image",
+                          (unsigned long long)size);
+    *bytes = malloc(size ? size : 1);
+    if (!*bytes) return rt_no_memory(d);
+    *n = size;
+    if (rt_io_pread(fd, *bytes, size, 0)) return AMPC_OK;
+    if (errno != ENODATA) return diag_errno(d, DIAG_FILE(path), "cannot read");
+    return diag_error(d, AMPC_IO, DIAG_FILE(path), "the file became shorter while it was read");
+}
+
+ampc_status rt_image_read(const char *path, int channels, diag *d, rt_image *out)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    int fd = rt_io_open(path, O_RDONLY, 0);
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    ampc_status s = read_file(path, fd, d, &bytes, &n);
+    if (s == AMPC_OK) s = rt_image_decode(DIAG_FILE(path), bytes, n, channels, d, out);
+    rt_io_close(fd);
+    free(bytes);
+    return s;
+}
