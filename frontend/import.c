@@ -130,6 +130,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
                         .trial = trial,
                         .inner = inner ? inner : d};
     im.path = arena_strdup(im.arena, f->path);
+    if (f->refers) m->image = (ir_image){im.path, f->bytes.data, f->bytes.size, f->has_folder};
     im.max_bytes = im.options->max_tensor_bytes ? im.options->max_tensor_bytes : half_of_memory();
     im.graph = ir_graph_new(m, ir_graph_words[IR_GRAPH_forward]);
     im.graph->role = IR_GRAPH_forward;
@@ -185,5 +186,7 @@ ampc_status onnx_import_memory(const void *data, size_t size, const char *name, 
     *out = NULL;
     onnx_file *f;
     TRY(onnx_file_wrap(data, size, name, d, &f));
+    f->refers = o && o->refers;
+    f->has_folder = o && o->has_folder;
     return import_file(f, o, d, out);
 }

@@ -55,6 +55,10 @@ typedef struct onnx_import_options {
     /* If not 0, the module is only written as ONNX, in this opset or a later one: an operator that would become several
      * ops stays one opaque node (requires `opaque`) */
     int emit_opset;
+    /* Of a model in memory. refers: large values stay in its bytes, which become the module's image and must outlive
+     * it; otherwise they are copied. has_folder: the name is a path, and external data are in its folder; otherwise
+     * they are refused. */
+    bool refers, has_folder;
 } onnx_import_options;
 
 /* Imports the model in a file into a new module, which the caller owns and frees with ir_module_free. `o` may be NULL
@@ -64,7 +68,7 @@ typedef struct onnx_import_options {
  * to load the weights. */
 ampc_status onnx_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out);
 
-/* Imports a model from memory, for tests: tensors that are not inline cannot be loaded afterwards. */
+/* Imports a model from memory; `name` replaces the path in messages. */
 ampc_status onnx_import_memory(const void *data, size_t size, const char *name, const onnx_import_options *o, diag *d,
                                ir_module **out);
 
@@ -111,6 +115,7 @@ typedef ampc_status onnx_write_fn(void *user, onnx_part part, const void *bytes,
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
+    const ir_image *image; /* the bytes of the model; NULL: its file is read */
     bool untied;           /* write separated tensors as initializers of their own (module meta "untied") */
     const char *data_name; /* UTF-8 name of the data part's file, in the folder of the new model */
     onnx_write_fn *write;

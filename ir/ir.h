@@ -148,6 +148,14 @@ typedef struct ir_meta {
     const char *key, *value;
 } ir_meta;
 
+/* A file that exists only in memory: data of kind IR_DATA_FILE with this path are in `bytes`. */
+typedef struct ir_image {
+    const char *path; /* NULL: there is none */
+    const void *bytes;
+    size_t size;
+    bool has_folder; /* other files of the model are in the folder of `path` */
+} ir_image;
+
 struct ir_module {
     arena *arena;
     ir_dim_table *dims;
@@ -156,6 +164,7 @@ struct ir_module {
     bool from_text;           /* files that it names are opened only inside its folder (ir/beneath.h) */
     const char *weights_path; /* the sidecar as written in the IR; NULL: none */
     const char *weights_hash; /* XXH3-128 of the file as 32 hex digits; NULL: none */
+    ir_image image;           /* of the imported model; its owner keeps the bytes as long as the module */
     strmap *storage_names;    /* private to module.c */
     VEC(ir_meta) meta;        /* the `meta "key" "value"` lines */
 };
@@ -172,6 +181,8 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies ir_storage_bytes(s) bytes into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
+/* Whether the data of the storage, of kind IR_DATA_FILE, are in the image of the module. */
+bool ir_data_in_image(const ir_module *m, const ir_data *data);
 /* Removes subgraphs whose node is gone and storage that no node reads or stores, and makes ids dense again. */
 void ir_module_remove_dead(ir_module *m);
 

@@ -69,6 +69,11 @@ int64_t ir_storage_bytes(const ir_storage *s)
     return n;
 }
 
+bool ir_data_in_image(const ir_module *m, const ir_data *data)
+{
+    return m->image.path && strcmp(m->image.path, data->path) == 0;
+}
+
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes)
 {
     size_t n = (size_t)ir_storage_bytes(s);

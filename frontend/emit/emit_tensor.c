@@ -42,6 +42,10 @@ static ampc_status open_source(emitter *e, emit_tensor *t)
     case IR_DATA_FILE:
         t->source = arena_alloc(e->arena, sizeof *t->source);
         t->source->offset = data->offset;
+        if (ir_data_in_image(e->module, data)) {
+            t->source->bytes = e->module->image.bytes;
+            return AMPC_OK;
+        }
         return open_file(e, data->path, &t->source->fd);
     case IR_DATA_SIDECAR: break;
     }

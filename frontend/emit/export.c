@@ -459,10 +459,18 @@ static ampc_status export_model(exporter *e)
     return rope_write(&model, ONNX_PART_MODEL, write_bytes, e);
 }
 
+static ampc_status open_model(const char *model, const ir_image *image, diag *d, onnx_file **out)
+{
+    if (!image) return onnx_file_open(model, d, out);
+    TRY(onnx_file_wrap(image->bytes, image->size, image->path, d, out));
+    (*out)->has_folder = image->has_folder;
+    return AMPC_OK;
+}
+
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d)
 {
     exporter e = {.o = o, .d = d};
-    TRY(onnx_file_open(model, d, &e.file));
+    TRY(open_model(model, o->image, d, &e.file));
     jmp_buf guard;
     ampc_status status;
     arena *a = arena_new(0);

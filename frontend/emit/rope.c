@@ -133,6 +133,10 @@ enum { CHUNK = 1 << 13, WIDEST = 8 }; /* elements per chunk, bytes of the widest
 
 static bool read_fully(const rope_source *from, size_t done, void *out, size_t n)
 {
+    if (from->bytes) {
+        memcpy(out, from->bytes + from->offset + done, n);
+        return true;
+    }
     for (size_t got = 0; got < n;) {
         ssize_t r = pread(from->fd, (char *)out + got, n - got, from->offset + (off_t)(done + got));
         if (r <= 0 && !(r < 0 && errno == EINTR)) return false;

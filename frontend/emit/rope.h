@@ -9,8 +9,9 @@
 #include "frontend/onnx.h"
 #include "frontend/read/wire.h"
 
-/* A range of an open file, read while the message is written. */
+/* A range of a file, read while the message is written. */
 typedef struct rope_source {
+    const uint8_t *bytes; /* the file, in memory and not aligned; NULL: it is open as fd */
     int fd;
     int64_t offset;
 } rope_source;

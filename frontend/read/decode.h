@@ -26,7 +26,9 @@ typedef struct onnx_file {
     const Onnx__ModelProto *model;
     onnx_bytes bytes; /* of the file */
     /* private to decode.c, tensor.c and external.c */
-    bool in_memory;                  /* opened with onnx_file_wrap: no folder, hence no external data */
+    bool in_memory;                  /* opened with onnx_file_wrap */
+    bool refers;                     /* tensors may refer to `bytes` of a model in memory, as if it were a file */
+    bool has_folder;                 /* external data are in the folder of `path`; in memory without it: refused */
     bool warned_unknown_key;         /* of external data; reported once per file */
     struct onnx_external *externals; /* open data files, by location */
     arena *arena;                    /* owns the decoded messages and the lists of this struct */
@@ -37,8 +39,9 @@ typedef struct onnx_file {
  * path such as graph.node[12].attribute[3]), AMPC_NO_MEMORY. */
 ampc_status onnx_file_open(const char *path, diag *d, onnx_file **out);
 
-/* Decodes a model in memory. `data` is not copied and must outlive the file; `name` replaces the path in messages.
- * External data is rejected because there is no folder to search. */
+/* Decodes a model in memory. `data` is not copied and must outlive the file; `name` replaces the path in messages. The
+ * caller may set `refers` and `has_folder`; initially the values of tensors are copied, and external data is rejected
+ * because there is no folder to search. */
 ampc_status onnx_file_wrap(const void *data, size_t size, const char *name, diag *d, onnx_file **out);
 
 void onnx_file_close(onnx_file *f); /* NULL is allowed */

@@ -69,7 +69,8 @@ static ampc_status find_data(onnx_file *f, const char *location, const char *ten
 {
     for (onnx_external *e = f->externals; e; e = e->next)
         if (!strcmp(e->location, location)) return *out = e, AMPC_OK;
-    if (f->in_memory) return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder to search for it");
+    if (f->in_memory && !f->has_folder)
+        return refuse(f, tensor, d, AMPC_REJECTED, "a model in memory has no folder to search for it");
     onnx_external *e = external_new(f, location);
     if (!e) return refuse(f, tensor, d, AMPC_NO_MEMORY, "out of memory");
     TRY(open_data(f, e, tensor, d));

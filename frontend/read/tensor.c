@@ -144,7 +144,7 @@ static ampc_status read_plain(const work *w, const void *p, size_t n)
     onnx_tensor *out = w->out;
     bool lifted = w->t->has_lifted_field;
     if (n != out->size) return refuse_count(w, n, "bytes");
-    if (lifted && !w->f->in_memory && out->dtype != IR_bool) {
+    if (lifted && (!w->f->in_memory || w->f->refers) && out->dtype != IR_bool) {
         out->path = arena_strdup(w->a, w->f->path);
         out->offset = (int64_t)w->t->lifted_offset;
         return AMPC_OK;

@@ -109,6 +109,22 @@ typedef struct ampc_dim {
 AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
                                         ampc_module **module);
 
+typedef struct ampc_import_options {
+    size_t struct_size;
+    const char *path;  /* the model, as in ampc_module_import */
+    const void *bytes; /* instead, an ONNX model of n_bytes bytes in memory, of which the module keeps a copy. `path`
+                        * may then be NULL; otherwise messages call the model so, and external data are files in the
+                        * folder of that path, which must remain in place. Without it they are AMPC_REJECTED. */
+    size_t n_bytes;
+    const ampc_dim *dims; /* sizes for n_dims symbolic dimensions */
+    size_t n_dims;
+    int keep_unknown; /* nonzero: accept operators that ampc cannot run. Such a module can only be converted */
+} ampc_import_options;
+
+/* Like ampc_module_import, also from memory. Neither `path` nor `bytes` is AMPC_USAGE. */
+AMPC_API ampc_status ampc_module_import_with(ampc_context *context, const ampc_import_options *options,
+                                             ampc_module **module);
+
 typedef struct ampc_compile_options { /* the options of the `ampc` command, with the same values */
     size_t struct_size;
     /* precision */
@@ -159,6 +175,19 @@ AMPC_API ampc_status ampc_module_compile(ampc_module *module, const ampc_compile
 /* The summary line of the compilation, such as "412/437 float ops in fp16, ..."; "" before compilation. Owned by the
  * module. */
 AMPC_API const char *ampc_module_summary(const ampc_module *module);
+
+/* Writes an imported model as ONNX in mixed precision, for other runtimes, as `ampc MODEL -o PATH.onnx` does
+ * (docs/onnx-out.md). The model is read and compiled again for this purpose, so a module may be converted several
+ * times, before and after ampc_module_compile, and does not change. A model above 2 GiB has its weights in PATH.data.
+ * Existing files are replaced atomically. Fails with AMPC_USAGE (the module was not imported, or as
+ * ampc_module_compile), AMPC_UNSUPPORTED (what ONNX cannot express), AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
+AMPC_API ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options *options, const char *path);
+/* The same in memory: stores the bytes of the model, which the caller frees with ampc_free, and their number. A model
+ * above 2 GiB is AMPC_UNSUPPORTED. */
+AMPC_API ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_options *options, void **bytes,
+                                                size_t *n_bytes);
+/* Frees memory that a function of this library has allocated for the caller. NULL is allowed. */
+AMPC_API void ampc_free(void *memory);
 
 /* Writes the module as text to `path`, which must end in ".ir", and its weights to a .safetensors file with the same
  * base name in the same folder. Both files are written atomically. Fails with AMPC_USAGE (wrong suffix, or sessions of

@@ -1,7 +1,6 @@
-/* api.c - the compile side of the public API: contexts and modules, joining frontend, passes and runtime. */
+/* api.c - the compile side of the public API: contexts and modules, joining passes and runtime. */
 #include "runtime/api/api.h"
 
-#include "frontend/recipe.h"
 #include "passes/passes.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/module_file.h"
@@ -68,19 +67,22 @@ const char *ampc_context_message(const ampc_context *context)
 
 /* ---- modules ---- */
 
-static ampc_status module_new(ampc_context *c, ir_module *ir, const char *path, ampc_module **module)
+ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, const api_source *source,
+                           ampc_module **module)
 {
     ampc_module *m = calloc(1, sizeof *m);
     char *copy = path ? strdup(path) : NULL;
     char *folder = copy ? strdup(dirname(copy)) : NULL;
     free(copy);
     if (!m || (path && !folder)) {
+        api_source lost = *source;
         free(m);
         free(folder);
         ir_module_free(ir);
+        api_source_clear(&lost);
         return rt_no_memory(c->d);
     }
-    *m = (ampc_module){.context = c, .ir = ir, .folder = folder, .holders = 1};
+    *m = (ampc_module){.context = c, .ir = ir, .source = *source, .folder = folder, .holders = 1};
     m->stage = ir_graph_by_role(ir, IR_GRAPH_forward) ? API_IMPORTED : API_COMPILED;
     c->holders++;
     *module = m;
@@ -91,6 +93,7 @@ void api_module_release(ampc_module *m)
 {
     if (!m || --m->holders > 0) return;
     ir_module_free(m->ir);
+    api_source_clear(&m->source);
     context_release(m->context);
     free(m->folder);
     free(m->summary);
@@ -102,24 +105,6 @@ void ampc_module_free(ampc_module *module)
     if (module && !api_is_calling(module->context)) api_module_release(module);
 }
 
-ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
-                               ampc_module **module)
-{
-    ir_module *ir;
-    diag *d;
-    TRY(api_enter(context, &d));
-    NEED(path);
-    NEED(module);
-    TRY(api_dims(d, __func__, dims, n_dims));
-    onnx_dim_binding *bindings = calloc(n_dims + 1, sizeof *bindings);
-    if (!bindings) return rt_no_memory(d);
-    for (size_t i = 0; i < n_dims; i++) bindings[i] = (onnx_dim_binding){dims[i].name, dims[i].size};
-    const onnx_import_options o = {.dims = bindings, .n_dims = (int)n_dims, .custom = &context->custom};
-    ampc_status s = (recipe_detect(path) ? recipe_import : onnx_import)(path, &o, d, &ir);
-    free(bindings);
-    return s == AMPC_OK ? module_new(context, ir, NULL, module) : s;
-}
-
 ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module)
 {
     ir_module *ir;
@@ -129,7 +114,7 @@ ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_modul
     NEED(module);
     TRY(ir_parse_file(path, d, &ir));
     ampc_status s = ir_verify(ir, d);
-    if (s == AMPC_OK) return module_new(context, ir, path, module);
+    if (s == AMPC_OK) return api_module_new(context, ir, path, &(api_source){0}, module);
     ir_module_free(ir);
     return s;
 }
@@ -273,21 +258,20 @@ static ampc_status run_passes(ir_module *m, compile *c)
     return status;
 }
 
-static ampc_status compile_with(ampc_module *m, const ampc_compile_options *o, arena *a, diag *d)
+static ampc_status compile_with(api_compilation *compilation, const ampc_compile_options *o, arena *a, diag *d)
 {
     compile_options p = compile_options_default();
     compile *c;
     TRY(set_options(o, a, d, &p));
-    m->stage = API_BROKEN;
+    p.plain_runtime = compilation->for_onnx;
+    compilation->begun = true;
     TRY(compile_load(&p, a, d, &c));
-    TRY(run_passes(m->ir, c));
-    m->summary = strdup(pass_summary(c, a));
-    if (!m->summary) return rt_no_memory(d);
-    m->stage = API_COMPILED;
-    return AMPC_OK;
+    TRY(run_passes(compilation->ir, c));
+    compilation->summary = strdup(pass_summary(c, a));
+    return compilation->summary ? AMPC_OK : rt_no_memory(d);
 }
 
-static ampc_status compile_guarded(ampc_module *m, const ampc_compile_options *o, diag *d)
+ampc_status api_compile(api_compilation *c, const ampc_compile_options *options, diag *d)
 {
     jmp_buf guard;
     arena *a = arena_new(0);
@@ -296,9 +280,27 @@ static ampc_status compile_guarded(ampc_module *m, const ampc_compile_options *o
         return rt_no_memory(d);
     }
     arena_set_guard(a, &guard);
-    ampc_status s = compile_with(m, o, a, d);
+    ampc_status s = compile_with(c, options, a, d);
     arena_free(a);
     return s;
+}
+
+ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to)
+{
+    TRY(api_options(from, to, sizeof *to, d));
+    TRY(api_items(d, "ampc_compile_options", "lists", (const void *const *)to->lists, to->n_lists));
+    TRY(api_items(d, "ampc_compile_options", "groups", (const void *const *)to->groups, to->n_groups));
+    return api_ranges(d, to, compile_ranges);
+}
+
+static ampc_status check_stage(const ampc_module *m, diag *d)
+{
+    const char *why = m->stage == API_COMPILED ? "the module is compiled already"
+                      : m->stage == API_BROKEN ? "compiling the module has failed before"
+                      : m->source.keep_unknown ? "a module with unknown operators can only be converted"
+                      : m->holders > 1         ? "a module cannot be compiled while sessions of it are open"
+                                               : NULL;
+    return why ? diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s", why) : AMPC_OK;
 }
 
 ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options *options)
@@ -306,17 +308,13 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
     ampc_compile_options o;
     diag *d;
     TRY(api_enter_module(module, &d));
-    TRY(api_options(options, &o, sizeof o, d));
-    NEED_ITEMS(o.lists, o.n_lists);
-    NEED_ITEMS(o.groups, o.n_groups);
-    TRY(api_ranges(d, &o, compile_ranges));
-    if (module->stage != API_IMPORTED)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          module->stage == API_COMPILED ? "the module is compiled already"
-                                                        : "compiling the module has failed before");
-    if (module->holders > 1)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "a module cannot be compiled while sessions of it are open");
-    return compile_guarded(module, &o, d);
+    TRY(api_compile_options(options, d, &o));
+    TRY(check_stage(module, d));
+    api_compilation compilation = {.ir = module->ir};
+    ampc_status status = api_compile(&compilation, &o, d);
+    module->summary = compilation.summary;
+    if (compilation.begun) module->stage = status == AMPC_OK ? API_COMPILED : API_BROKEN;
+    return status;
 }
 
 const char *ampc_module_summary(const ampc_module *module) { return module && module->summary ? module->summary : ""; }

@@ -17,9 +17,20 @@ struct ampc_context {
     int holders;       /* references: the caller and every module */
 };
 
+/* What a module was imported from; all of it is malloced. path and bytes NULL: it was loaded. */
+typedef struct api_source {
+    char *path;
+    void *bytes;
+    size_t n_bytes;
+    ampc_dim *dims;
+    size_t n_dims;
+    bool keep_unknown;
+} api_source;
+
 struct ampc_module {
     ampc_context *context;
     ir_module *ir;
+    api_source source;
     char *folder;  /* of the weight files; NULL: the current folder */
     char *summary; /* NULL: not compiled in this process */
     enum { API_IMPORTED, API_COMPILED, API_BROKEN } stage;
@@ -62,7 +73,21 @@ void api_step_result(const rt_stepper *t, const rt_step_result *r, ampc_step_res
 /* Whether a function of the caller is running: log, or one of a custom operator. */
 static inline bool api_is_calling(const ampc_context *c) { return c->reports || c->custom.calls; }
 void api_custom_free(custom_ops *ops); /* api_custom.c */
+/* Makes a module of `ir` and `source`, which it owns from then on; they are freed if this fails. */
+ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, const api_source *source,
+                           ampc_module **module);
 void api_module_release(ampc_module *m);
+/* One compilation: what is compiled, and how it went. */
+typedef struct api_compilation {
+    ir_module *ir;
+    bool for_onnx; /* the module is only written as ONNX */
+    bool begun;    /* the module has changed */
+    char *summary; /* malloced; NULL after a failure */
+} api_compilation;
+ampc_status api_compile(api_compilation *c, const ampc_compile_options *options, diag *d);
+/* Checks options of the caller and copies them. */
+ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to);
+void api_source_clear(api_source *source); /* api_import.c */
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);
 

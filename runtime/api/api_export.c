@@ -116,12 +116,12 @@ static ampc_status check_name(const char *path, diag *d)
     return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "a model refers to its data by name: the name must be UTF-8");
 }
 
-static ampc_status check_names(const char *source, const char *path, diag *d)
+static ampc_status check_names(const ir_module *m, const char *source, const char *path, diag *d)
 {
     if (!*source)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
                           "the module does not name the model that it was compiled from");
-    if (access(source, R_OK) != 0)
+    if (!m->image.path && access(source, R_OK) != 0)
         return diag_error(d, AMPC_IO, DIAG_FILE(source),
                           "%s: an export rewrites the model that was compiled, so it must still be there",
                           strerrordesc_np(errno));
@@ -156,11 +156,12 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *mode
     TRY(list_weights(s, m, model, files->d, trained, &n));
     const onnx_export_options o = {.trained = trained,
                                    .n_trained = n,
+                                   .image = m->image.path ? &m->image : NULL,
                                    .untied = ir_meta_get(m, "untied") != NULL,
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,
                                    .user = files};
-    TRY(check_names(source, files->path[ONNX_PART_MODEL], files->d));
+    TRY(check_names(m, source, files->path[ONNX_PART_MODEL], files->d));
     TRY(onnx_export_trained(source, &o, files->d));
     return commit(files);
 }
@@ -192,4 +193,44 @@ ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path
     for (int part = ONNX_PART_DATA; part <= ONNX_PART_MODEL; part++) rt_atomic_abort(files.file[part]);
     free(data);
     return status;
+}
+
+/* ---- memory ---- */
+
+typedef struct buffer {
+    char *bytes; /* malloced */
+    size_t n, capacity;
+    diag *d;
+} buffer;
+
+static ampc_status append(void *user, onnx_part part, const void *bytes, size_t n)
+{
+    buffer *b = user;
+    if (part == ONNX_PART_DATA)
+        return diag_error(b->d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
+                          "the model is too large to be in memory without a file");
+    if (n > b->capacity - b->n) {
+        const size_t capacity = 2 * b->capacity + n;
+        char *more = realloc(b->bytes, capacity);
+        if (!more) return rt_no_memory(b->d);
+        b->bytes = more;
+        b->capacity = capacity;
+    }
+    if (n) memcpy(b->bytes + b->n, bytes, n);
+    b->n += n;
+    return AMPC_OK;
+}
+
+ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n)
+{
+    buffer b = {.d = d};
+    const onnx_emit_options o = {.data_name = "", .write = append, .user = &b};
+    ampc_status status = onnx_emit(m, graph, &o, d);
+    if (status != AMPC_OK) {
+        free(b.bytes);
+        return status;
+    }
+    *bytes = b.bytes;
+    *n = b.n;
+    return AMPC_OK;
 }

@@ -90,6 +90,10 @@ static ampc_status use_file(rt_weights *w, const char *path)
 
 static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst, size_t n)
 {
+    if (ir_data_in_image(w->module, &s->data)) {
+        if (n) memcpy(dst, (const char *)w->module->image.bytes + (size_t)s->data.offset + from, n);
+        return AMPC_OK;
+    }
     TRY(use_file(w, s->data.path));
     if (s->data.offset < 0 || (uint64_t)s->data.offset > w->size ||
         (uint64_t)s->data.length > w->size - (uint64_t)s->data.offset)

@@ -114,6 +114,7 @@ static void test_modules(void **state)
     const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
     const ampc_compile_options unset = {0}, wild = {.struct_size = SIZE_MAX};
     ampc_input_info info = {.struct_size = sizeof info}, no_size = {0};
+    void *bytes;
     MUTE(ampc_module_import, context, NULL, MLP, NULL, 0, &m);
     REFUSED(ampc_module_import, path, f->c, NULL, NULL, 0, &m);
     REFUSED(ampc_module_import, dims, f->c, MLP, NULL, 1, &m);
@@ -127,6 +128,15 @@ static void test_modules(void **state)
     MUTE(ampc_module_compile, module, NULL, NULL);
     REFUSED(ampc_module_compile, options, f->fresh, &unset);
     REFUSED(ampc_module_compile, options, f->fresh, &wild);
+    MUTE(ampc_module_convert, module, NULL, NULL, "m.onnx");
+    REFUSED(ampc_module_convert, options, f->fresh, &unset, "m.onnx");
+    REFUSED(ampc_module_convert, path, f->fresh, NULL, NULL);
+    MUTE(ampc_module_convert_memory, module, NULL, NULL, &bytes, &n);
+    REFUSED(ampc_module_convert_memory, options, f->fresh, &wild, &bytes, &n);
+    REFUSED(ampc_module_convert_memory, bytes, f->fresh, NULL, NULL, &n);
+    REFUSED(ampc_module_convert_memory, n_bytes, f->fresh, NULL, &bytes, NULL);
+    ampc_free(NULL);
+    ANY(ampc_free, memory);
     MUTE(ampc_module_save, module, NULL, "m.ir");
     REFUSED(ampc_module_save, path, f->fresh, NULL);
     REFUSED(ampc_module_save, path, f->fresh, "");
@@ -336,6 +346,11 @@ static void test_files(void **state)
         refused(f, "ampc_compile_options", #member, ampc_module_compile(f->fresh, &o_)); \
         renew(f); \
     } while (0)
+#define IMPORT(member, ...) \
+    do { \
+        ampc_import_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__}; \
+        refused(f, "ampc_import_options", #member, ampc_module_import_with(f->c, &o_, &m)); \
+    } while (0)
 #define OPEN(member, ...) \
     do { \
         ampc_session_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__}; \
@@ -418,6 +433,27 @@ static void test_compile_options(void **state)
                                 " train freeze seed white_soft target no_decay");
 }
 
+static void test_import_options(void **state)
+{
+    fixture *f = *state;
+    ampc_module *m = NULL;
+    const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
+    const ampc_import_options unset = {0}, model = {.struct_size = sizeof model, .path = MLP};
+    MUTE(ampc_module_import_with, context, NULL, &model, &m);
+    REFUSED(ampc_module_import_with, options, f->c, NULL, &m);
+    REFUSED(ampc_module_import_with, options, f->c, &unset, &m);
+    REFUSED(ampc_module_import_with, module, f->c, &model, NULL);
+    IMPORT(path, NULL);
+    IMPORT(bytes, NULL, .path = MLP, .n_bytes = 7);
+    IMPORT(n_bytes, SIZE_MAX, .bytes = "");
+    IMPORT(dims, NULL, .path = MLP, .n_dims = 1);
+    IMPORT(dims, &nameless, .path = MLP, .n_dims = 1);
+    IMPORT(dims, &negative, .path = MLP, .n_dims = 1);
+    IMPORT(n_dims, SIZE_MAX, .path = MLP, .dims = &negative);
+    any("ampc_import_options", "struct_size keep_unknown");
+    assert_null(m);
+}
+
 static void test_session_options(void **state)
 {
     fixture *f = *state;
@@ -466,19 +502,13 @@ static void test_train_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_contexts),
-        FIXTURE_TEST(test_operators),
-        FIXTURE_TEST(test_modules),
-        FIXTURE_TEST(test_tensors),
-        FIXTURE_TEST(test_sessions),
-        FIXTURE_TEST(test_state),
-        FIXTURE_TEST(test_training),
-        FIXTURE_TEST(test_files),
-        FIXTURE_TEST(test_compile_options),
-        FIXTURE_TEST(test_session_options),
-        FIXTURE_TEST(test_train_options),
-        FIXTURE_TEST(test_windows),
-        cmocka_unit_test(test_everything_has_a_row),
+        FIXTURE_TEST(test_contexts),        FIXTURE_TEST(test_operators),
+        FIXTURE_TEST(test_modules),         FIXTURE_TEST(test_tensors),
+        FIXTURE_TEST(test_sessions),        FIXTURE_TEST(test_state),
+        FIXTURE_TEST(test_training),        FIXTURE_TEST(test_files),
+        FIXTURE_TEST(test_compile_options), FIXTURE_TEST(test_import_options),
+        FIXTURE_TEST(test_session_options), FIXTURE_TEST(test_train_options),
+        FIXTURE_TEST(test_windows),         cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

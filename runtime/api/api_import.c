@@ -1,0 +1,157 @@
+/* api_import.c - modules from ONNX files and from memory, and back to ONNX in mixed precision. */
+#include "runtime/api/api.h"
+
+#include "frontend/recipe.h"
+#include "runtime/api/export.h"
+#include "runtime/backend/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sources ---- */
+
+void api_source_clear(api_source *source)
+{
+    for (size_t i = 0; source->dims && i < source->n_dims; i++) free((char *)(uintptr_t)source->dims[i].name);
+    free(source->dims);
+    free(source->bytes);
+    free(source->path);
+    *source = (api_source){0};
+}
+
+static bool copy_dims(const ampc_import_options *o, api_source *source)
+{
+    source->dims = calloc(o->n_dims + 1, sizeof *source->dims);
+    source->n_dims = source->dims ? o->n_dims : 0;
+    for (size_t i = 0; i < source->n_dims; i++) {
+        source->dims[i] = (ampc_dim){strdup(o->dims[i].name), o->dims[i].size};
+        if (!source->dims[i].name) return false;
+    }
+    return source->dims != NULL;
+}
+
+static ampc_status copy_source(const ampc_import_options *o, diag *d, api_source *source)
+{
+    *source = (api_source){.path = o->path ? strdup(o->path) : NULL,
+                           .bytes = o->bytes ? malloc(o->n_bytes + 1) : NULL,
+                           .n_bytes = o->n_bytes,
+                           .keep_unknown = o->keep_unknown != 0};
+    const bool made = copy_dims(o, source) && !source->path == !o->path && !source->bytes == !o->bytes;
+    if (made && source->bytes) memcpy(source->bytes, o->bytes, o->n_bytes);
+    if (made) return AMPC_OK;
+    api_source_clear(source);
+    return rt_no_memory(d);
+}
+
+/* ---- importing ---- */
+
+/* Imports the source; `how` says for what. Data of a model in memory stay in the source. */
+static ampc_status import_source(ampc_context *c, const api_source *source, onnx_import_options how, ir_module **out)
+{
+    onnx_dim_binding *dims = calloc(source->n_dims + 1, sizeof *dims);
+    if (!dims) return rt_no_memory(c->d);
+    for (size_t i = 0; i < source->n_dims; i++)
+        dims[i] = (onnx_dim_binding){source->dims[i].name, source->dims[i].size};
+    how.dims = dims;
+    how.n_dims = (int)source->n_dims;
+    how.custom = how.opaque ? NULL : &c->custom; /* a node that stays as it is needs no functions */
+    how.refers = true;
+    how.has_folder = source->path != NULL;
+    const char *path = source->path ? source->path : "model in memory";
+    const ampc_status status = source->bytes
+                                   ? onnx_import_memory(source->bytes, source->n_bytes, path, &how, c->d, out)
+                                   : (recipe_detect(path) ? recipe_import : onnx_import)(path, &how, c->d, out);
+    free(dims);
+    return status;
+}
+
+/* How a model is imported that will be written as ONNX. */
+static onnx_import_options for_onnx(bool bf16)
+{
+    return (onnx_import_options){.tied = true, .opaque = true, .emit_opset = bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT};
+}
+
+static ampc_status import_checked(ampc_context *c, const ampc_import_options *o, ampc_module **module)
+{
+    api_source source;
+    ir_module *ir;
+    TRY(copy_source(o, c->d, &source));
+    const onnx_import_options how = o->keep_unknown ? for_onnx(false) : (onnx_import_options){0};
+    ampc_status status = import_source(c, &source, how, &ir);
+    if (status == AMPC_OK) return api_module_new(c, ir, NULL, &source, module);
+    api_source_clear(&source);
+    return status;
+}
+
+ampc_status ampc_module_import_with(ampc_context *context, const ampc_import_options *options, ampc_module **module)
+{
+    ampc_import_options o;
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(options);
+    TRY(api_options(options, &o, sizeof o, d));
+    NEED(module);
+    if (!o.path && !o.bytes)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: neither a path nor the bytes of a model", __func__);
+    if (o.n_bytes && !o.bytes) return api_null(d, __func__, "bytes");
+    if (o.n_bytes == SIZE_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: too many bytes", __func__);
+    TRY(api_dims(d, __func__, o.dims, o.n_dims));
+    return import_checked(context, &o, module);
+}
+
+ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
+                               ampc_module **module)
+{
+    const ampc_import_options o = {.struct_size = sizeof o, .path = path, .dims = dims, .n_dims = n_dims};
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(path);
+    return ampc_module_import_with(context, &o, module);
+}
+
+/* ---- converting ---- */
+
+/* Imports and compiles the module's model again, to be written as ONNX. */
+static ampc_status compile_again(ampc_module *m, const ampc_compile_options *options, ir_module **out)
+{
+    ampc_compile_options o;
+    ampc_context *c = m->context;
+    TRY(api_compile_options(options, c->d, &o));
+    if (!m->source.path && !m->source.bytes)
+        return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "only an imported model can be converted");
+    const bool bf16 = o.dtype && strcmp(o.dtype, ir_dtype_name(IR_bf16)) == 0;
+    TRY(import_source(c, &m->source, for_onnx(bf16), out));
+    api_compilation compilation = {.ir = *out, .for_onnx = true};
+    ampc_status status = api_compile(&compilation, &o, c->d);
+    free(compilation.summary);
+    if (status != AMPC_OK) ir_module_free(*out);
+    return status;
+}
+
+ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options *options, const char *path)
+{
+    ir_module *ir;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(path);
+    TRY(compile_again(module, options, &ir));
+    ampc_status status = rt_emit_onnx(ir, ir_graph_words[IR_GRAPH_infer], path, d);
+    ir_module_free(ir);
+    return status;
+}
+
+ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_options *options, void **bytes,
+                                       size_t *n_bytes)
+{
+    ir_module *ir;
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(bytes);
+    NEED(n_bytes);
+    TRY(compile_again(module, options, &ir));
+    ampc_status status = rt_emit_onnx_memory(ir, ir_graph_words[IR_GRAPH_infer], d, bytes, n_bytes);
+    ir_module_free(ir);
+    return status;
+}
+
+void ampc_free(void *memory) { free(memory); }

@@ -1,0 +1,223 @@
+/* test_api_import.c - models in memory give the same results as their files; conversion to ONNX through ampc.h equals
+ * that of the program. */
+#include "tests/unit/api_calls.h"
+#include "tests/unit/emit_fixture.h"
+
+#define MNIST AMPC_SOURCE_DIR "/tests/models/mnist.onnx"
+
+typedef struct bytes {
+    char *data;
+    size_t n;
+} bytes;
+
+static bytes load(const char *path)
+{
+    enum { LIMIT = 1 << 20 };
+    bytes b = {.data = malloc(LIMIT)};
+    FILE *file = fopen(path, "rbe");
+    assert_true(file && b.data);
+    b.n = fread(b.data, 1, LIMIT, file);
+    fclose(file);
+    assert_in_range(b.n, 1, LIMIT - 1);
+    return b;
+}
+
+static void expect_same_file(const char *a, const char *b)
+{
+    bytes x = load(a), y = load(b);
+    assert_int_equal(x.n, y.n);
+    assert_memory_equal(x.data, y.data, x.n);
+    free(x.data);
+    free(y.data);
+}
+
+/* Imports a copy of the file's bytes that is freed before anything else happens. `name` may be NULL. */
+static ampc_status import_copy(ampc_context *c, const char *path, const char *name, ampc_module **m)
+{
+    bytes b = load(path);
+    const ampc_import_options o = {.struct_size = sizeof o, .path = name, .bytes = b.data, .n_bytes = b.n};
+    ampc_status status = ampc_module_import_with(c, &o, m);
+    memset(b.data, 0xaa, b.n);
+    free(b.data);
+    return status;
+}
+
+/* Trains two steps; the trained model goes to `trained`. */
+static void train_and_export(ampc_context *c, ampc_module *m, const char *trained)
+{
+    ampc_session *s;
+    const ampc_train_options how = {.struct_size = sizeof how, .data = "synthetic", .batch = 2, .steps = 2, .seed = 3};
+    const ampc_session_options one = {.struct_size = sizeof one, .deterministic = 1};
+    OK(c, ampc_module_compile(m, &training));
+    OK(c, ampc_session_open(m, &one, &s));
+    OK(c, ampc_train(s, &how));
+    OK(c, ampc_export_onnx(s, trained));
+    ampc_session_free(s);
+}
+
+/* Weights, training, export and the saved module are those of the file. */
+static void test_memory_equals_file(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *of_file, *in_memory;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MNIST, NULL, 0, &of_file));
+    OK(c, import_copy(c, MNIST, MNIST, &in_memory));
+    train_and_export(c, of_file, scratch_path(t, "file.onnx"));
+    train_and_export(c, in_memory, scratch_path(t, "memory.onnx"));
+    expect_same_file(scratch_path(t, "file.onnx"), scratch_path(t, "memory.onnx"));
+    OK(c, ampc_module_save(of_file, scratch_path(t, "a.ir")));
+    OK(c, ampc_module_save(in_memory, scratch_path(t, "b.ir")));
+    expect_same_file(scratch_path(t, "a.safetensors"), scratch_path(t, "b.safetensors"));
+    ampc_module_free(of_file);
+    ampc_module_free(in_memory);
+    ampc_context_free(c);
+}
+
+/* A model without a name needs no file system. */
+static void test_nameless(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *m;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, import_copy(c, MNIST, NULL, &m));
+    train_and_export(c, m, scratch_path(t, "memory.onnx"));
+    bytes b = load(scratch_path(t, "memory.onnx"));
+    assert_true(b.n > 300000);
+    free(b.data);
+    ampc_module_free(m);
+    const ampc_import_options broken = {.struct_size = sizeof broken, .bytes = "not a model", .n_bytes = 11};
+    expect_failure(ampc_module_import_with(c, &broken, &m), AMPC_REJECTED, c, "model in memory: error:");
+    const ampc_import_options empty = {.struct_size = sizeof empty, .bytes = ""};
+    expect_failure(ampc_module_import_with(c, &empty, &m), AMPC_REJECTED, c, "model in memory: error:");
+    ampc_context_free(c);
+}
+
+/* ---- external data ---- */
+
+static ampc_status write_file(void *user, onnx_part part, const void *data, size_t n)
+{
+    FILE **files = user;
+    return fwrite(data, 1, n, files[part]) == n ? AMPC_OK : AMPC_IO;
+}
+
+/* Writes MNIST with its weights in out.data. */
+static void split(scratch *t)
+{
+    FILE *files[] = {[ONNX_PART_DATA] = fopen(scratch_path(t, "out.data"), "wbe"),
+                     [ONNX_PART_MODEL] = fopen(scratch_path(t, "out.onnx"), "wbe")};
+    const onnx_emit_options o = {.data_name = "out.data", .max_model_bytes = 20000, .write = write_file, .user = files};
+    ir_module *m = compile_model(t, MNIST, true, PASS_O0, IR_f16);
+    assert_non_null(m);
+    assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(fclose(files[i]), 0);
+    ir_module_free(m);
+}
+
+static void test_external_data(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *m;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    split(t);
+    const char *path = scratch_path(t, "out.onnx");
+    expect_failure(import_copy(c, path, NULL, &m), AMPC_REJECTED, c, "has no folder");
+    expect_failure(import_copy(c, path, "/nowhere/out.onnx", &m), AMPC_IO, c, "out.data");
+    OK(c, import_copy(c, path, path, &m));
+    assert_int_equal(remove(path), 0); /* only the data are read */
+    train_and_export(c, m, scratch_path(t, "trained.onnx"));
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+/* ---- conversion ---- */
+
+static void expect_bytes(const char *path, const void *data, size_t n)
+{
+    bytes b = load(path);
+    assert_int_equal(b.n, n);
+    assert_memory_equal(b.data, data, n);
+    free(b.data);
+}
+
+/* To a file and in memory, from a file and from memory, also of a module that was compiled for training. */
+static void test_conversion(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *of_file, *in_memory;
+    void *data;
+    size_t n;
+    const ampc_compile_options bf16 = {.struct_size = sizeof bf16, .dtype = "bf16"};
+    ir_module *expected = compile_model(t, MNIST, true, PASS_O1, IR_bf16);
+    assert_non_null(expected);
+    emit_to(t, expected, "expected.onnx");
+    ir_module_free(expected);
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MNIST, NULL, 0, &of_file));
+    OK(c, import_copy(c, MNIST, NULL, &in_memory));
+    OK(c, ampc_module_convert(of_file, &bf16, scratch_path(t, "a.onnx")));
+    expect_same_file(scratch_path(t, "a.onnx"), scratch_path(t, "expected.onnx"));
+    OK(c, ampc_module_compile(in_memory, &training));
+    OK(c, ampc_module_convert_memory(in_memory, &bf16, &data, &n));
+    expect_bytes(scratch_path(t, "expected.onnx"), data, n);
+    ampc_free(data);
+    ampc_module_free(of_file);
+    ampc_module_free(in_memory);
+    ampc_context_free(c);
+}
+
+static void test_conversion_refused(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *m;
+    const ampc_compile_options fp8 = {.struct_size = sizeof fp8, .dtype = "fp8"};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    expect_failure(ampc_module_convert(m, &fp8, scratch_path(t, "a.onnx")), AMPC_USAGE, c, "fp8");
+    expect_failure(ampc_module_convert(m, NULL, "/nowhere/a.onnx"), AMPC_IO, c, "/nowhere/a.onnx");
+    OK(c, ampc_module_compile(m, &training));
+    OK(c, ampc_module_save(m, scratch_path(t, "m.ir")));
+    ampc_module_free(m);
+    OK(c, ampc_module_load(c, scratch_path(t, "m.ir"), &m));
+    expect_failure(ampc_module_convert(m, NULL, scratch_path(t, "a.onnx")), AMPC_USAGE, c, "only an imported");
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+/* An operator that ampc lacks stays in the converted model, and cannot be compiled for running. */
+static void test_unknown_operator(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *m;
+    ampc_import_options o = {.struct_size = sizeof o, .path = AMPC_SOURCE_DIR "/docs/examples/custom.onnx"};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    expect_failure(ampc_module_import_with(c, &o, &m), AMPC_UNSUPPORTED, c, "ScaledTanh");
+    o.keep_unknown = 1;
+    OK(c, ampc_module_import_with(c, &o, &m));
+    expect_failure(ampc_module_compile(m, NULL), AMPC_USAGE, c, "can only be converted");
+    OK(c, ampc_module_convert(m, NULL, scratch_path(t, "a.onnx")));
+    bytes b = load(scratch_path(t, "a.onnx"));
+    assert_non_null(memmem(b.data, b.n, "ScaledTanh", 10));
+    free(b.data);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_memory_equals_file, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_nameless, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_external_data, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_conversion, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_conversion_refused, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_operator, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
