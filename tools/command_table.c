@@ -70,6 +70,19 @@ static const command run_commands[] = {
      .examples = {{"ampc-run plan model.amp.ir --batch 32", "print the plan"},
                   {"ampc-run plan model.amp.ir --device=h200.json --json", "for a GPU, as JSON"},
                   {"ampc-run plan model.onnx --loss=ce --dump-after=assign_layouts", "after one stage"}}},
+    {.name = "ampc-run check", .bit = COMMAND_CHECK, .run_session = run_check,
+     .operands = "MODEL [--data=SPEC | --inputs=FILE] [OPTION]...",
+     .purpose = "Find the first NaN or infinity, by node, with the ranges of the operands that led to it.",
+     .details = "Every op runs alone and each of its results is examined; inputs and weights come first. @grad checks"
+                " --steps batches in stored order; --entry=train_step repeats a training with the same --data, --seed,"
+                " --batch and --lr, up to --steps steps, and stops before the first value that is not finite is stored."
+                " Without data the samples are synthetic. An infinity that comes from a constant of the model, such as"
+                " a mask, is no finding. A gradient that overflows because of dynamic loss scaling is a note, because"
+                " training skips such a step; otherwise the exit status is 5.",
+     .examples = {{"ampc-run check model.amp.ir --data npz:train.npz", "the first batch"},
+                  {"ampc-run check model.amp.ir --inputs batch.npz --nan-inf=report", "all values that are not finite"},
+                  {"ampc-run check model.amp.ir --data npz:train.npz --entry train_step --steps 500", "a training"},
+                  {"ampc-run check model.onnx --loss=ce --nan-inf=all --format=paddle", "PaddlePaddle's log"}}},
     {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
      .operands = "MODEL --checkpoint=FILE -o FILE.onnx", .purpose = "Write the trained network as an ONNX model.",
      .details = "The result is the imported ONNX model with the weights of the checkpoint.",

@@ -23,10 +23,11 @@ static const pass_word help_forms[] = {{"short", HELP_SHORT}, {"all", HELP_ALL},
                                        {"bash", HELP_BASH},   {"zsh", HELP_ZSH}, {NULL, 0}};
 
 enum {
-    READS_INPUTS = COMMAND_INFER | COMMAND_GRAD,
+    READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | COMMAND_CHECK,
+    WRITES_RESULTS = COMMAND_INFER | COMMAND_GRAD,
     TRAINS = COMMAND_TRAIN | COMMAND_LR_FIND,
     READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_BENCH | COMMAND_EXPORT,
-    READS_DATA = TRAINS | COMMAND_EVAL,
+    READS_DATA = TRAINS | COMMAND_EVAL | COMMAND_CHECK,
     IMPORTS = COMMAND_AMPC | COMMAND_RUN,
     EXECUTES = COMMAND_RUN & ~COMMAND_PLAN
 };
@@ -35,7 +36,7 @@ enum {
 const option option_table[] = {
     /* files */
     {.name = "output", .alias = 'o', .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(output), .value = "FILE",
-     .commands = COMMAND_AMPC | COMMAND_OPT | READS_INPUTS | COMMAND_EXPORT,
+     .commands = COMMAND_AMPC | COMMAND_OPT | WRITES_RESULTS | COMMAND_EXPORT,
      .help = "write the result to FILE; its suffix selects the format"},
     {.name = "emit", .kind = OPTION_WORD, .group = GROUP_FILES, .field = AT(emit), .words = output_formats,
      .initial = "the suffix of the output file", .commands = COMMAND_AMPC, .help = "output format"},
@@ -187,12 +188,14 @@ const option option_table[] = {
     {.name = "epochs", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(epochs), .value = "N",
      .limits = {LIMITS_EPOCHS}, .commands = COMMAND_TRAIN, .help = "training length in epochs"},
     {.name = "steps", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(steps), .value = "N",
-     .limits = {LIMITS_STEPS}, .commands = TRAINS, .help = "training length in steps (lr-find: 100)"},
+     .limits = {LIMITS_STEPS}, .commands = TRAINS | COMMAND_CHECK,
+     .help = "training length in steps (lr-find: 100); check: number of batches (1)"},
     {.name = "batch", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(batch), .value = "N",
-     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train), 256 (eval) or 1",
+     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train, check), 256 (eval) or 1",
      .commands = READS_DATA | COMMAND_BENCH | COMMAND_PLAN, .help = "samples per batch"},
     {.name = "lr", .kind = OPTION_REAL, .group = GROUP_EXECUTION, .field = AT(lr), .value = "X",
-     .limits = {LIMITS_RATE}, .initial = "the model's", .commands = COMMAND_TRAIN, .help = "learning rate"},
+     .limits = {LIMITS_RATE}, .initial = "the model's", .commands = COMMAND_TRAIN | COMMAND_CHECK,
+     .help = "learning rate"},
     {.name = "lr-from", .kind = OPTION_REAL, .group = GROUP_EXECUTION, .field = AT(lr_from), .value = "X",
      .limits = {LIMITS_FOUND_RATE}, .initial = "1e-7", .commands = COMMAND_LR_FIND,
      .help = "learning rate of the first step"},
@@ -201,7 +204,7 @@ const option option_table[] = {
      .help = "learning rate of the last step"},
     {.name = "lr-schedule", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(schedule),
      .value = "constant|linear|cosine|polynomial|exponential|step|one-cycle|plateau[,KEY=VALUE,...]",
-     .initial = "constant", .commands = COMMAND_TRAIN,
+     .initial = "constant", .commands = COMMAND_TRAIN | COMMAND_CHECK,
      .help = "learning-rate schedule; keys: warmup, lr, steps, end (linear, cosine, polynomial, plateau), power"
              " (polynomial), every and factor (exponential, step, plateau), rise, div, final_div and anneal"
              " (one-cycle), patience, threshold and cooldown (plateau); pieces follow one another after ';', each but"
@@ -223,8 +226,8 @@ const option option_table[] = {
     {.name = "no-loss-scaling", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(no_scaling),
      .commands = COMMAND_TRAIN, .help = "switch the loss scaling of the module off in this run: the scale is 1"},
     {.name = "entry", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(entry),
-     .value = "infer|eval|grad|train_step|accumulate|apply|NAME", .initial = "train_step, else infer",
-     .commands = COMMAND_BENCH | COMMAND_PLAN, .help = "entry graph"},
+     .value = "infer|eval|grad|train_step|accumulate|apply|NAME", .initial = "train_step (check: grad), else infer",
+     .commands = COMMAND_BENCH | COMMAND_PLAN | COMMAND_CHECK, .help = "entry graph"},
     {.name = "iterations", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(iterations), .value = "N",
      .limits = {1, 1e9}, .initial = "50", .commands = COMMAND_BENCH, .help = "timed runs"},
     {.name = "warmup", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(warmup), .value = "N",
@@ -245,6 +248,11 @@ const option option_table[] = {
     {.name = "explain", .kind = OPTION_TEXT, .group = GROUP_INSPECT, .field = AT_PASS(explain),
      .value = "all|params|NODE",
      .help = "explain each node's precision; params: which initializers are trained and why others are not"},
+    {.name = "nan-inf", .kind = OPTION_WORD, .group = GROUP_INSPECT, .field = AT(nan_inf), .words = check_reports,
+     .initial = "abort", .commands = COMMAND_CHECK,
+     .help = "print the first NaN or infinity; all of them; also fp32 values that fp16 cannot hold; or every value"},
+    {.name = "format", .kind = OPTION_WORD, .group = GROUP_INSPECT, .field = AT(format), .words = check_formats,
+     .initial = "text", .commands = COMMAND_CHECK, .help = "a table, or the log lines of PaddlePaddle"},
     {.name = "print-ops", .kind = OPTION_WORD, .group = GROUP_INSPECT, .field = AT(print_ops), .words = ops_formats,
      .implied = "text", .commands = COMMAND_AMPC, .help = "print the operator tables"},
     {.name = "list-passes", .kind = OPTION_SET, .group = GROUP_INSPECT, .field = AT(list_passes),

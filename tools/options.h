@@ -25,6 +25,9 @@ extern const char *const option_group_names[GROUP_COUNT];
 typedef enum output_format { FORMAT_BY_SUFFIX, FORMAT_IR, FORMAT_ONNX, FORMAT_SVG, FORMAT_DOT } output_format;
 typedef enum weights_mode { WEIGHTS_SIDECAR, WEIGHTS_REFERENCE } weights_mode;
 typedef enum ops_format { OPS_NOT_PRINTED, OPS_TEXT, OPS_JSON } ops_format;
+/* What check prints: the first finding; all findings; also f32 values that f16 cannot hold; every value. */
+typedef enum check_report { CHECK_ABORT, CHECK_REPORT, CHECK_RANGE, CHECK_ALL } check_report;
+typedef enum check_format { CHECK_TEXT, CHECK_PADDLE } check_format;
 typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, HELP_ZSH } help_form;
 
 /* The contents of a command line. Strings are in `arena` or in argv. */
@@ -53,7 +56,8 @@ typedef struct tool_options {
     int64_t workers; /* negative: chosen by the kind of data */
     bool resume, fallback, reset_optimizer, no_scaling, sync_launch, no_tune;
     /* inspection */
-    int print_ops; /* ops_format */
+    int print_ops;       /* ops_format */
+    int nan_inf, format; /* check_report, check_format */
     bool list_passes, no_verify;
     pass_strings passes;
     /* general */
@@ -92,7 +96,8 @@ typedef struct option {
 } option;
 
 extern const pass_word output_formats[];
-extern const option option_table[]; /* ends with name NULL */
+extern const pass_word check_reports[], check_formats[]; /* run_check.c */
+extern const option option_table[];                      /* ends with name NULL */
 
 /* Sets the defaults. Everything parsed later is allocated in `a`. */
 tool_options options_default(arena *a);

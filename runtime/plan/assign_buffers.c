@@ -81,7 +81,7 @@ static int storage_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = p->steps[step];
     const rt_value *result = &p->values[s->out_value[k]];
-    if (!result->store || result->is_output || step < p->safe_from) return RT_NO_BUFFER;
+    if (!result->store || result->is_output || step < p->safe_from || p->observed) return RT_NO_BUFFER;
     if (p->backend->device_ops && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
     const rt_value *old = &p->values[result->store->state];
     bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
@@ -92,7 +92,7 @@ static int storage_for(const rt_plan *p, int step, int k)
 static int operand_for(const rt_plan *p, int step, int k)
 {
     const rt_step *s = p->steps[step];
-    for (int j = 0; j < s->n_in; j++) {
+    for (int j = 0; j < s->n_in && !p->observed; j++) {
         int buffer = s->in_buffer[j];
         if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA || p->buffers[buffer].last != step) continue;
         if (overwrites(s, j, k) && may_overwrite(s, k, buffer)) return buffer;

@@ -35,8 +35,13 @@ static ampc_status plan_body(rt_plan *p, rt_step *s, const char *attribute, diag
     if (!g) return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "it has no subgraph '%s'", attribute);
     if (ir_first_store(g))
         return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its subgraph @%s changes a state", g->name);
-    const rt_plan_request request = {
-        .graph = g, .sizes = p->sizes, .backend = p->backend, .ctx = p->ctx, .fuse = p->fuse, .nested = true};
+    const rt_plan_request request = {.graph = g,
+                                     .sizes = p->sizes,
+                                     .backend = p->backend,
+                                     .ctx = p->ctx,
+                                     .fuse = p->fuse,
+                                     .nested = true,
+                                     .observed = p->observed};
     TRY(p->make(&request, d, &body->plan));
     s->control->n_bodies++;
     return bind_inputs(p, s, body);

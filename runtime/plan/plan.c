@@ -114,6 +114,7 @@ static rt_plan *new_plan(const rt_plan_request *r)
                    .ctx = r->ctx,
                    .fuse = r->fuse,
                    .nested = r->nested,
+                   .observed = r->observed,
                    .make = rt_plan_make,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),
                    .n_values = g->value_ids,

@@ -174,8 +174,8 @@ struct rt_plan {
     rt_output *outputs;
     uint32_t n_values, max_values;
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs, n_carried;
-    bool fuse, nested; /* of the request */
-    bool reads_host;   /* some step reads a condition on the host, so runs cannot be recorded */
+    bool fuse, nested, observed; /* of the request */
+    bool reads_host;             /* some step reads a condition on the host, so runs cannot be recorded */
     ampc_status (*make)(const rt_plan_request *r, diag *d, rt_plan **out); /* rt_plan_make, for subgraphs */
     bool edited;      /* steps or uses have changed since the stage began */
     int safe_from;    /* steps from this one on cannot fail and may write storage */
@@ -216,6 +216,9 @@ struct rt_plan_request {
      * gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
     bool fuse;
     bool nested; /* the graph is a subgraph: nothing is hoisted, because every run of the step runs all of it */
+    /* No result overwrites an operand, and storage changes only after all steps, so that an observer sees the operands
+     * of a step after it, and can stop the run. Not with `fuse`. */
+    bool observed;
     const pipeline_options *pipeline; /* NULL: stages are verified in assertion builds, nothing is printed */
 };
 

@@ -67,6 +67,7 @@ static void free_copies(rt_session *s)
     for (size_t i = 0; s->mirrors && i < s->module->storage.count; i++) rt_host_free(s, s->mirrors[i]);
     for (int i = 0; s->fetched && i < s->output_capacity; i++) rt_host_free(s, s->fetched[i].host);
     rt_host_free(s, s->host_word);
+    rt_observer_free(s);
     for (int i = 0; i < RT_SLOTS; i++) s->backend->device_ops->unmark(&s->ctx, s->slot_marks[i]);
 }
 
@@ -106,9 +107,10 @@ const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
 /* Returns the cached plan of the part and selection for s->sizes and moves it to the front; NULL: there is none. */
 static rt_plan *cached_plan(rt_session *s, const ir_graph *g, int part, const rt_selection *selection)
 {
+    const bool observed = s->observer.fn != NULL;
     for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
         rt_plan *p = *at;
-        if (p->graph != g || p->part != part || p->selection != selection) continue;
+        if (p->graph != g || p->part != part || p->selection != selection || p->observed != observed) continue;
         if (memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
         *at = p->next;
         p->next = s->plans;
@@ -157,7 +159,8 @@ static ampc_status find_plan(rt_session *s, const ir_graph *g, int part, const p
                                      .part = part,
                                      .backend = s->backend,
                                      .ctx = &s->ctx,
-                                     .fuse = s->fuse,
+                                     .fuse = s->fuse && !s->observer.fn,
+                                     .observed = s->observer.fn != NULL,
                                      .pipeline = options};
     TRY(rt_plan_make(&request, d, out));
     (*out)->next = s->plans;

@@ -113,6 +113,27 @@ typedef void rt_launch_fn(void *user, const rt_launch *launch);
  * median of its times. Hoisted steps are not repeated. */
 ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user);
 
+/* ---- observing ---- */
+
+/* A value of an observed run. */
+typedef struct rt_observed {
+    const ir_value *value;
+    const ir_node *node; /* that has computed it; NULL: an input of the graph, or storage */
+    int output;          /* of the node */
+    /* The data are valid during the call. A device that works in host memory shows the value itself: what the function
+     * writes there is what later steps read. */
+    rt_tensor tensor;
+} rt_observed;
+/* Another status than AMPC_OK ends the run with it; storage is then as it was before the run. */
+typedef ampc_status rt_observe_fn(void *user, const rt_observed *o, diag *d);
+
+/* From now on runs are observed, until `fn` is NULL: every op is a step of its own (as with no_fuse), is launched alone
+ * and waited for, and `fn` is called for each of its results before the next one runs. Inputs and storage that a run
+ * reads come before its first step. In an `if` or `loop`, the values of its subgraph come in every iteration, before
+ * the results of the op itself. Views (reshape) have no step and are not shown. An observed run needs more memory than
+ * others; its plans are cached apart. */
+void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user);
+
 /* ---- storage: parameters, BN statistics, optimizer slots, @lr, @loss_scale ... ---- */
 
 int rt_session_storage_count(const rt_session *s);

@@ -2,79 +2,70 @@
  *
  * A device that works in host memory issues the steps one by one in each run. So does the first run of a plan on a
  * discrete device, which loads everything that is loaded lazily. The second run is recorded, once for each set of input
- * addresses; from then on a run is one replay. With sync_launch every run issues the steps, and so does every run of a
- * plan with an `if` or `loop`, whose condition the host reads. */
+ * addresses; from then on a run is one replay. A run issues the steps if it is observed, with sync_launch, and if its
+ * plan has an `if` or `loop`, whose condition the host reads. */
 #include "runtime/session/session_state.h"
 
 #include <assert.h>
 
-/* A plan while it runs: that of an entry graph, or of a subgraph. */
-typedef struct frame {
-    rt_session *s;
-    const rt_plan *p;
-    char *arena;
-    void *const *inputs;
-    int outer_step; /* of a subgraph: the step of the entry graph's plan that runs it, which faults name; -1: none */
-} frame;
-
-static void *address(const frame *f, int buffer)
+static void *address(const rt_frame *f, int buffer)
 {
-    return rt_plan_address(f->p, buffer, f->arena, f->s->storage, f->inputs);
+    return rt_plan_address(f->plan, buffer, f->arena, f->session->storage, f->inputs);
 }
 
-static ampc_status note_launch(const frame *f, int first, int steps, diag *d)
+static ampc_status note_launch(const rt_frame *f, int first, int steps, diag *d)
 {
-    const bool noted = f->s->after_launch && f->outer_step < 0;
-    return noted ? f->s->after_launch(f->s, f->p, first, steps, d) : AMPC_OK;
+    rt_session *s = f->session;
+    return s->after_launch ? s->after_launch(f, first, steps, d) : AMPC_OK;
 }
 
 typedef ampc_status copy_fn(const k_context *ctx, void *dst, const void *src, size_t bytes);
 
 /* Copies buffers before step `at`. */
-static ampc_status copy_buffers(const frame *f, const rt_copy *copies, int n, copy_fn *copy, int at, diag *d)
+static ampc_status copy_buffers(const rt_frame *f, const rt_copy *copies, int n, copy_fn *copy, int at, diag *d)
 {
     for (int i = 0; i < n; i++)
-        RT_DEVICE(f->s, d,
-                  copy(&f->s->ctx, address(f, copies[i].to), address(f, copies[i].from),
-                       (size_t)f->p->buffers[copies[i].to].bytes));
+        RT_DEVICE(f->session, d,
+                  copy(&f->session->ctx, address(f, copies[i].to), address(f, copies[i].from),
+                       (size_t)f->plan->buffers[copies[i].to].bytes));
     return n ? note_launch(f, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 /* Returns the kernel arguments of step i, with addresses. */
-static k_args call_of(const frame *f, int i)
+static k_args call_of(const rt_frame *f, int i)
 {
-    const rt_step *step = f->p->steps[i];
+    const rt_step *step = f->plan->steps[i];
     for (int j = 0; j < step->n_in; j++) step->in[j].data = address(f, step->in_buffer[j]);
     for (int j = 0; j < step->n_out; j++) step->out[j].data = address(f, step->out_buffer[j]);
-    k_args args = rt_step_args(f->p, step);
+    k_args args = rt_step_args(f->plan, step);
     args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : address(f, step->workspace);
     if (f->outer_step >= 0) args.step = f->outer_step;
     return args;
 }
 
-static ampc_status run_kernel(const frame *f, int i)
+static ampc_status run_kernel(const rt_frame *f, int i)
 {
-    rt_session *s = f->s;
+    rt_session *s = f->session;
     const rt_device_ops *device_ops = s->backend->device_ops;
     const k_args args = call_of(f, i);
-    ampc_status status = f->p->steps[i]->kernel->run(&args);
+    ampc_status status = f->plan->steps[i]->kernel->run(&args);
     return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
 }
 
-static ampc_status run_batch(const frame *f, int first, int n)
+static ampc_status run_batch(const rt_frame *f, int first, int n)
 {
-    for (int i = 0; i < n; i++) f->p->calls[i] = call_of(f, first + i);
-    return f->p->steps[first]->kernel->run_batch(f->p->calls, n);
+    for (int i = 0; i < n; i++) f->plan->calls[i] = call_of(f, first + i);
+    return f->plan->steps[first]->kernel->run_batch(f->plan->calls, n);
 }
 
 /* Launches n steps at once, in a profiler range named after their first node. */
-static ampc_status launch(const frame *f, int i, int n)
+static ampc_status launch(const rt_frame *f, int i, int n)
 {
-    rt_session *s = f->s;
+    rt_session *s = f->session;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const rt_step *step = f->p->steps[i];
+    const rt_step *step = f->plan->steps[i];
     s->error[0] = '\0';
     if (device_ops) device_ops->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
     ampc_status status = n > 1 ? run_batch(f, i, n) : run_kernel(f, i);
@@ -83,21 +74,21 @@ static ampc_status launch(const frame *f, int i, int n)
 }
 
 /* Runs a step with subgraphs, for which session_control.c calls run_body. */
-static ampc_status run_control(const frame *f, int i, diag *d);
+static ampc_status run_control(const rt_frame *f, int i, diag *d);
 
-static ampc_status run_steps(const frame *f, int first, int end, diag *d)
+static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
 {
-    const rt_session *s = f->s;
+    const rt_session *s = f->session;
     for (int i = first, n; i < end; i += n) {
-        const rt_step *step = f->p->steps[i];
-        n = s->sync_launch ? 1 : step->batch;
+        const rt_step *step = f->plan->steps[i];
+        n = s->sync_launch || s->observer.fn ? 1 : step->batch;
         if (step->control) TRY(run_control(f, i, d));
         ampc_status status = step->control ? AMPC_OK : launch(f, i, n);
         if (status == AMPC_OK) {
             TRY(note_launch(f, i, n, d));
             continue;
         }
-        const bool safe = i < f->p->safe_from || s->backend->device_ops;
+        const bool safe = i < f->plan->safe_from || s->backend->device_ops;
         assert(safe); /* steps that may fail precede those that write storage */
         (void)safe;
         return diag_error(d, status, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
@@ -107,42 +98,42 @@ static ampc_status run_steps(const frame *f, int first, int end, diag *d)
 }
 
 /* Runs everything but the hoisted steps. */
-static ampc_status issue_frame(const frame *f, diag *d)
+static ampc_status issue_frame(const rt_frame *f, diag *d)
 {
-    const rt_plan *p = f->p;
-    TRY(note_launch(f, p->n_hoisted, 0, d));
-    TRY(copy_buffers(f, p->before, p->n_before, f->s->backend->copy, p->n_hoisted, d));
+    const rt_plan *p = f->plan;
+    TRY(note_launch(f, p->n_hoisted, RT_FRAME_BEGINS, d));
+    TRY(copy_buffers(f, p->before, p->n_before, f->session->backend->copy, p->n_hoisted, d));
     TRY(run_steps(f, p->n_hoisted, p->n_steps, d));
-    return copy_buffers(f, p->after, p->n_after, f->s->backend->commit, p->n_steps, d);
+    return copy_buffers(f, p->after, p->n_after, f->session->backend->commit, p->n_steps, d);
 }
 
 /* ---- subgraphs ------------------------------------------------------------------------------- */
 
 static ampc_status run_body(const rt_control_run *r, const rt_body *body, diag *d)
 {
-    const frame f = {r->session, body->plan, r->workspace, body->inputs, r->step_number};
+    const rt_frame f = {r->session, body->plan, r->workspace, body->inputs, r->step_number};
     return issue_frame(&f, d);
 }
 
-static ampc_status run_control(const frame *f, int i, diag *d)
+static ampc_status run_control(const rt_frame *f, int i, diag *d)
 {
     const k_args args = call_of(f, i);
-    const rt_control_run r = {.session = f->s,
-                              .step = f->p->steps[i],
+    const rt_control_run r = {.session = f->session,
+                              .step = f->plan->steps[i],
                               .workspace = args.workspace,
                               .step_number = args.step,
                               .run_body = run_body};
     return rt_control_execute(&r, d);
 }
 
-static frame entry_frame(rt_session *s, const rt_plan *p)
+static rt_frame entry_frame(rt_session *s, const rt_plan *p)
 {
-    return (frame){s, p, s->arenas[p->part].memory, s->inputs, -1};
+    return (rt_frame){s, p, s->arenas[p->part].memory, s->inputs, -1};
 }
 
 static ampc_status issue(rt_session *s, const rt_plan *p, diag *d)
 {
-    const frame f = entry_frame(s, p);
+    const rt_frame f = entry_frame(s, p);
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
     return issue_frame(&f, d);
 }
@@ -163,7 +154,7 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
 
 bool rt_run_records(const rt_session *s, const rt_plan *p)
 {
-    return s->backend->device_ops && p->warm && !p->reads_host && !s->sync_launch;
+    return s->backend->device_ops && p->warm && !p->reads_host && !s->sync_launch && !p->observed;
 }
 
 ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
@@ -201,7 +192,7 @@ static void note_stores(rt_session *s, rt_plan *p)
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
 {
     if (!is_stale(s, p)) return AMPC_OK;
-    const frame f = entry_frame(s, p);
+    const rt_frame f = entry_frame(s, p);
     TRY(run_steps(&f, 0, p->n_hoisted, d));
     p->persistent_at = s->changes;
     return AMPC_OK;

@@ -29,6 +29,25 @@ typedef struct rt_submitted {
     bool reads_back; /* the run is of readback_graph */
 } rt_submitted;
 
+/* A plan while it runs: that of an entry graph, or of a subgraph. */
+typedef struct rt_frame {
+    rt_session *session;
+    const rt_plan *plan;
+    char *arena;
+    void *const *inputs;
+    int outer_step; /* of a subgraph: the step of the entry graph's plan that runs it, which faults name; -1: none */
+} rt_frame;
+
+/* Numbers of steps in rt_session.after_launch that are no launch of steps: the frame begins; copies before a step. */
+enum { RT_FRAME_BEGINS = -1, RT_COPIES = 0 };
+
+/* Who observes the runs of the session. */
+typedef struct rt_observer {
+    rt_observe_fn *fn; /* NULL: nobody */
+    void *user;
+    rt_staging copy; /* of the value that is shown; `device` is unused */
+} rt_observer;
+
 struct rt_session {
     const ir_module *module;
     const rt_backend *backend;
@@ -68,10 +87,10 @@ struct rt_session {
     rt_readback readback[RT_READBACK_SCALARS]; /* with allocated names */
     int n_readback;
     int64_t free_at_open; /* free bytes of the device when the session was opened; 0: unknown */
-    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on (0: copies before that
-     * step). The first call marks the start of the run. NULL: no profiling. */
-    ampc_status (*after_launch)(rt_session *s, const rt_plan *p, int first, int steps, diag *d);
-    struct rt_points *points; /* of after_launch */
+    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on. NULL: nobody looks. */
+    ampc_status (*after_launch)(const rt_frame *f, int first, int steps, diag *d);
+    struct rt_points *points; /* of after_launch when profiling */
+    rt_observer observer;     /* of after_launch when observing */
 };
 
 /* The address of a buffer of the plan. */
@@ -150,6 +169,10 @@ ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d);
 bool rt_run_records(const rt_session *s, const rt_plan *p);
 /* Reports the error that a fault word describes. */
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
+
+/* ---- session_observe.c ---- */
+
+void rt_observer_free(rt_session *s);
 
 /* ---- session_control.c ---- */
 

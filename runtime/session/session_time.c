@@ -142,15 +142,19 @@ struct rt_points {
 };
 
 /* Notes the time after a launch (rt_session.after_launch). */
-static ampc_status note_point(rt_session *s, const rt_plan *p, int first, int steps, diag *d)
+static ampc_status note_point(const rt_frame *f, int first, int steps, diag *d)
 {
+    rt_session *s = f->session;
     struct rt_points *points = s->points;
+    if (f->outer_step >= 0) return AMPC_OK; /* the launch of the outer step includes it */
     const int i = points->n++;
-    const rt_step *step = steps ? p->steps[first] : NULL;
+    const rt_step *step = steps > 0 ? f->plan->steps[first] : NULL;
     assert(i < points->capacity); /* points_open counts the steps of the plan */
     if (i > 0)
-        points->launches[i - 1] = (rt_launch){
-            .step = first, .steps = steps, .op = step ? rt_step_name(step) : "copy", .node = step ? step->node : NULL};
+        points->launches[i - 1] = (rt_launch){.step = first,
+                                              .steps = step ? steps : 0,
+                                              .op = step ? rt_step_name(step) : "copy",
+                                              .node = step ? step->node : NULL};
     points->ns[i] = now_ns();
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark_time(&s->ctx, &points->marks[i]));
     return AMPC_OK;
@@ -242,7 +246,7 @@ ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *e
         s->points = &points;
         s->after_launch = note_point;
         status = profile_runs(s, runs, d);
-        s->after_launch = NULL;
+        rt_session_observe(s, s->observer.fn, s->observer.user);
     }
     if (status == AMPC_OK) report_launches(&points, runs, each, user);
     points_close(s, &points);

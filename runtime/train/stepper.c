@@ -2,25 +2,14 @@
 #include "runtime/train/stepper.h"
 
 #include "runtime/backend/alloc.h"
-#include "runtime/train/nonfinite_gradient.h"
 #include "runtime/backend/memory.h"
+#include "runtime/inspect/check.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 enum { FLOOR_SKIPS = 50 };
-
-/* The lowest scale that update_loss_scaling sets; a constant scale is always at its floor. */
-static double model_floor(const ir_graph *g)
-{
-    const ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
-    for (const ir_node *n = ir_first_store(g); n; n = ir_next_store(n)) {
-        const ir_node *update = ir_def(ir_in(n, 1));
-        const int floor = ir_in(n, 0)->storage == scale && update ? ir_op_find_attr(update->op, "min") : -1;
-        if (floor >= 0) return update->attr[floor].f;
-    }
-    return INFINITY;
-}
 
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out)
 {
@@ -32,7 +21,7 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
     if (!g || !ir_output_by_role(g, IR_OUTPUT_loss))
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the module has no training step: compile it with a loss (--loss)");
-    out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, model_floor(g));
+    out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, rt_smallest_scale(m)); /* a constant one is there */
     out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
     return AMPC_OK;
 }
@@ -169,16 +158,26 @@ static bool may_become_finite(const rt_stepper *t, bool skipped)
     return skipped && !t->state.stuck && ir_output_by_role(t->graph, IR_OUTPUT_penalty);
 }
 
+/* Fails and names the value that is at fault. A window is explained by its last micro-batch. */
+static ampc_status explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
+{
+    const ir_graph *g = t->read == t->apply ? t->accumulate : t->graph;
+    return rt_explain_nonfinite(t->session, t->graph->module, g, inputs, n, d, "step %" PRIu64 ": %s", t->state.step,
+                                why);
+}
+
 static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, const rt_step_result *r, double scale, diag *d)
 {
-    if (!isfinite(r->loss) && !may_become_finite(t, r->skipped))
-        return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE,
-                          "step %" PRIu64 ": the loss is %g before scaling, which a smaller loss scale cannot fix",
-                          t->state.step, r->loss);
+    char why[128];
+    if (!isfinite(r->loss) && !may_become_finite(t, r->skipped)) {
+        snprintf(why, sizeof why, "the loss is %g before scaling, which a smaller loss scale cannot fix",
+                 isnan(r->loss) ? NAN : r->loss);
+        return explain(t, inputs, n, d, why);
+    }
     if (t->state.stuck < t->floor_skips) return AMPC_OK;
-    return rt_nonfinite_gradient(t->session, t->graph->module, inputs, n, d,
-                                 "step %" PRIu64 ": %" PRIu64 " steps in a row were skipped with the loss scale at %g",
-                                 t->state.step, t->state.stuck, scale);
+    snprintf(why, sizeof why, "%" PRIu64 " steps in a row were skipped with the loss scale at %g", t->state.stuck,
+             scale);
+    return explain(t, inputs, n, d, why);
 }
 
 static const rt_step_result no_result = {.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};

@@ -1,0 +1,187 @@
+/* check.c - observes runs and finds the first value that is not finite. */
+#include "runtime/inspect/check.h"
+
+#include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
+#include "runtime/plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What is known of the values of a graph, by id. */
+typedef struct known {
+    const ir_graph *graph;
+    rt_checked *values; /* `value` NULL: not computed yet */
+} known;
+
+struct rt_check {
+    rt_session *session;
+    rt_check_options options;
+    known *graphs;
+    size_t n_graphs;
+    double scale, least; /* the loss scale of the run, and the smallest one; infinite: nothing is excused */
+    rt_checked found;    /* `value` NULL: none */
+    bool searching;      /* for a loss scale: findings are kept, nothing is called */
+};
+
+/* ---- what is known ----------------------------------------------------------------------------- */
+
+static rt_checked *values_of(const rt_check *c, const ir_graph *g)
+{
+    for (size_t i = 0; i < c->n_graphs; i++)
+        if (c->graphs[i].graph == g) return c->graphs[i].values;
+    return NULL;
+}
+
+const rt_checked *rt_check_value(const rt_check *c, const ir_value *v)
+{
+    const rt_checked *values = values_of(c, v->graph);
+    if (!values) return NULL;
+    if (!values[v->id].value) v = rt_plan_source(v);
+    return values[v->id].value ? &values[v->id] : NULL;
+}
+
+static ampc_status reserve(rt_check *c, const ir_module *m, diag *d)
+{
+    c->graphs = rt_alloc(m->graphs.count + 1, sizeof *c->graphs);
+    if (!c->graphs) return rt_no_memory(d);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        const ir_graph *g = m->graphs.items[i];
+        c->graphs[c->n_graphs++] = (known){g, rt_alloc((size_t)g->value_ids + 1, sizeof(rt_checked))};
+        if (!c->graphs[i].values) return rt_no_memory(d);
+    }
+    return AMPC_OK;
+}
+
+/* ---- findings ---------------------------------------------------------------------------------- */
+
+/* Whether the infinities of the value come from a constant of the model. */
+static bool is_masked(const rt_check *c, const rt_checked *v)
+{
+    if (v->numbers.nan || !v->numbers.inf) return false;
+    if (v->value->kind == IR_VALUE_STORAGE) return v->value->storage->kind == IR_CONST;
+    for (int i = 0; v->node && i < v->node->n_in; i++) {
+        const rt_checked *o = ir_in(v->node, i) ? rt_check_value(c, ir_in(v->node, i)) : NULL;
+        if (o && o->numbers.inf && !o->bad) return true;
+    }
+    return false;
+}
+
+/* A subgraph's own inputs repeat values of the outer graph. */
+static bool is_repeated(const ir_value *v) { return v->kind == IR_VALUE_INPUT && v->graph->subgraph; }
+
+/* Whether the node may compute with the scaled loss. A penalty is a part of the forward that does. */
+static bool is_scaled(const ir_node *n)
+{
+    return n->phase != IR_FORWARD || ir_output_by_role(n->graph, IR_OUTPUT_penalty);
+}
+
+static void judge(const rt_check *c, rt_checked *v)
+{
+    v->bad = !rt_numbers_finite(&v->numbers) && !is_masked(c, v) && !is_repeated(v->value);
+    v->excused = v->bad && v->node && c->scale > c->least && is_scaled(v->node);
+}
+
+static void note_found(rt_check *c, const rt_checked *v)
+{
+    if (!v->bad) return;
+    if (!c->found.value || (c->found.excused && !v->excused)) c->found = *v;
+}
+
+static ampc_status check_value(void *user, const rt_observed *o, diag *d)
+{
+    rt_check *c = user;
+    rt_checked *v = &values_of(c, o->value->graph)[o->value->id];
+    *v = (rt_checked){.value = o->value, .node = o->node, .output = o->output, .tensor = o->tensor};
+    v->tensor.data = NULL;
+    v->numbers = (rt_numbers){.count = rt_tensor_count(&o->tensor), .first_bad = -1};
+    if (ir_dtype_is_float(o->tensor.dtype)) v->numbers = rt_numbers_of(&o->tensor);
+    if (o->value->kind == IR_VALUE_STORAGE && o->value->storage->role == IR_STATE_loss_scale &&
+        o->value->storage->kind == IR_STATE)
+        c->scale = v->numbers.max;
+    judge(c, v);
+    note_found(c, v);
+    if (c->options.each && !c->searching) TRY(c->options.each(c->options.user, c, v, &o->tensor, d));
+    if (c->searching || !c->options.stops || !v->bad || v->excused) return AMPC_OK;
+    char text[1024];
+    rt_check_describe(c, v, text, sizeof text);
+    return diag_error(d, AMPC_NUMERIC, rt_checked_loc(v), "%s", text);
+}
+
+double rt_smallest_scale(const ir_module *m)
+{
+    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
+    const ir_storage *scale = ir_state_by_role(m, IR_STATE_loss_scale);
+    for (const ir_node *n = g ? ir_first_store(g) : NULL; n; n = ir_next_store(n)) {
+        const ir_node *update = ir_def(ir_in(n, 1));
+        const int at = ir_in(n, 0)->storage == scale && update ? ir_op_find_attr(update->op, "min") : -1;
+        if (at >= 0) return fmax(update->attr[at].f, 1);
+    }
+    return INFINITY;
+}
+
+ampc_status rt_check_open(rt_session *s, const ir_module *m, const rt_check_options *o, diag *d, rt_check **out)
+{
+    rt_check *c = rt_alloc(1, sizeof *c);
+    if (!c) return rt_no_memory(d);
+    *c = (rt_check){.session = s, .options = *o, .scale = 1, .least = o->strict ? INFINITY : rt_smallest_scale(m)};
+    const ampc_status status = reserve(c, m, d);
+    if (status != AMPC_OK) {
+        rt_check_close(c);
+        return status;
+    }
+    rt_session_observe(s, check_value, c);
+    *out = c;
+    return AMPC_OK;
+}
+
+void rt_check_close(rt_check *c)
+{
+    if (!c) return;
+    rt_session_observe(c->session, NULL, NULL);
+    for (size_t i = 0; i < c->n_graphs; i++) rt_free(c->graphs[i].values);
+    rt_free(c->graphs);
+    rt_free(c);
+}
+
+const rt_checked *rt_check_found(const rt_check *c) { return c->found.value ? &c->found : NULL; }
+void rt_check_clear(rt_check *c) { c->found.value = NULL; }
+
+/* ---- checking one run -------------------------------------------------------------------------- */
+
+/* Sets *scale to the largest loss scale, by halving, with which the run has no finding. */
+static ampc_status search_scale(rt_check *c, const ir_graph *g, const rt_tensor *inputs, int n, diag *d, double *scale)
+{
+    const ir_storage *state = ir_state_by_role(g->module, IR_STATE_loss_scale);
+    const rt_checked first = c->found;
+    const double initial = *scale;
+    bool bad = true;
+    for (*scale = initial; bad && *scale > 1;) {
+        *scale = fmax(*scale / 2, 1);
+        TRY(rt_session_set_number(c->session, state->name, *scale, d));
+        c->found.value = NULL;
+        TRY(rt_session_run(c->session, g->name, inputs, n, d));
+        bad = c->found.value != NULL;
+    }
+    if (bad) *scale = 0;
+    c->found = first;
+    c->scale = initial;
+    return rt_session_set_number(c->session, state->name, initial, d);
+}
+
+ampc_status rt_check_run(rt_check *c, const ir_graph *g, const rt_tensor *inputs, int n, diag *d, double *finite_scale)
+{
+    rt_check_clear(c);
+    *finite_scale = NAN;
+    TRY(rt_session_run(c->session, g->name, inputs, n, d));
+    if (!c->found.value || !c->found.node || !is_scaled(c->found.node) || !(c->scale > 1) || ir_first_store(g))
+        return AMPC_OK;
+    *finite_scale = c->scale;
+    c->searching = true;
+    const ampc_status status = search_scale(c, g, inputs, n, d, finite_scale);
+    c->searching = false;
+    c->found.excused &= *finite_scale >= c->least;
+    return status;
+}
+
+double rt_check_scale(const rt_check *c) { return c->scale; }
