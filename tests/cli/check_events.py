@@ -3,6 +3,7 @@
 
 usage: check_events.py scalars DIR    prints TAG STEP:VALUE.. of each tag, as TensorBoard would show them
        check_events.py same DIR LOG   compares the events with the step log of the same run
+       check_events.py package DIR    compares them with what Python's package tensorboard reads (by hand)
        check_events.py trace FILE     checks a Chrome trace; prints the number of spans of each name
 
 Event files: TensorFlow's record_writer.cc, event.proto, summary.proto. Traces: Google's "Trace Event Format".
@@ -101,6 +102,16 @@ def same(folder, log):
         assert charts['train/' + key] == expected and len(expected) > 1, (key, charts['train/' + key], expected)
 
 
+def package(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    reader = EventAccumulator(folder, size_guidance={'scalars': 0})
+    reader.Reload()
+    theirs = {tag: [(e.step, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()['scalars']}
+    ours = read_charts(folder)
+    assert theirs == ours and ours, (sorted(theirs), sorted(ours))
+    print(len(ours), 'charts,', sum(map(len, ours.values())), 'values')
+
+
 def trace(path):
     with open(path) as f:
         events = json.load(f)
@@ -119,4 +130,4 @@ def trace(path):
 
 
 if __name__ == '__main__':
-    {'scalars': scalars, 'same': same, 'trace': trace}[sys.argv[1]](*sys.argv[2:])
+    {'scalars': scalars, 'same': same, 'package': package, 'trace': trace}[sys.argv[1]](*sys.argv[2:])
