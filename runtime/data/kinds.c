@@ -6,6 +6,9 @@
     KIND("idx", RT_SPEC_PATH, "DIR", "divide mean std", rt_open_idx) \
     KIND("npz", RT_SPEC_PATH, "FILE", "", rt_open_npz) \
     KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "", rt_open_npy) \
+    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes header delimiter", rt_open_csv) \
+    KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
+    KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
     KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)
 
 #define SPEC_ROW(name, form, argument, options, opener) {name, form, argument, options},

@@ -5,6 +5,8 @@
 #include "runtime/data/column.h"
 
 rt_opener rt_open_idx, rt_open_npz, rt_open_npy; /* array_files.c */
+rt_opener rt_open_csv;                           /* csv.c */
+rt_opener rt_open_text, rt_open_tokens;          /* tokens.c */
 rt_opener rt_open_synthetic;                     /* synthetic.c */
 
 /* Parses the SPEC by the table of kinds; fails like rt_data_spec_parse. */

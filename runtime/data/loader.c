@@ -45,6 +45,7 @@ struct rt_loader {
 
 static const char *const label_names[] = {"labels", "label", "y", NULL};
 static const char *const image_names[] = {"images", "x", NULL};
+static const char *const token_names[] = {"tokens", NULL};
 
 static int find_any(const rt_dataset *data, const char *const *names)
 {
@@ -62,11 +63,10 @@ int rt_loader_label_field(const ir_graph *g, const rt_dataset *data)
     return field >= 0 ? field : find_any(data, label_names);
 }
 
-static const ir_value *first_float_input(const ir_graph *g, const ir_value *other_than)
+static const ir_value *first_input(const ir_graph *g, bool (*is_kind)(ir_dtype), const ir_value *other_than)
 {
     for (size_t i = 0; i < g->inputs.count; i++)
-        if (g->inputs.items[i] != other_than && ir_dtype_is_float(g->inputs.items[i]->type.dtype))
-            return g->inputs.items[i];
+        if (g->inputs.items[i] != other_than && is_kind(g->inputs.items[i]->type.dtype)) return g->inputs.items[i];
     return NULL;
 }
 
@@ -76,7 +76,8 @@ static int match(const ir_graph *g, const ir_value *v, const rt_dataset *data)
     const ir_value *label = ir_input_by_role(g, IR_INPUT_label);
     if (field >= 0) return field;
     if (v == label) return find_any(data, label_names);
-    return v == first_float_input(g, label) ? find_any(data, image_names) : -1;
+    if (v == first_input(g, ir_dtype_is_float, label)) return find_any(data, image_names);
+    return v == first_input(g, ir_dtype_is_int, label) ? find_any(data, token_names) : -1;
 }
 
 static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, diag *d)

@@ -1,10 +1,10 @@
 /* loader.h - maps the fields of a data set to the inputs of an entry graph, and fills their buffers.
  *
  * An input reads the field of the same name. Otherwise the label input of the loss reads a field "labels", "label" or
- * "y", and the first float input reads "images" or "x". The shape of an input is that in the graph with the batch
- * symbol bound to the number of samples (sizing.h), and the samples must fill it exactly: 28x28 images can feed
- * f32[N,1,28,28], and labels of 128 tokens per sample can feed i64[128*N]. States of [2,32] per sample fill
- * f32[2,N,32], whose sample axis is the second dimension. An input without samples is filled with the whole
+ * "y", the first float input reads "images" or "x", and the first integer input "tokens". The shape of an input is that
+ * in the graph with the batch symbol bound to the number of samples (sizing.h), and the samples must fill it exactly:
+ * 28x28 images can feed f32[N,1,28,28], and labels of 128 tokens per sample can feed i64[128*N]. States of [2,32] per
+ * sample fill f32[2,N,32], whose sample axis is the second dimension. An input without samples is filled with the whole
  * field. Unbound symbols other than the batch are determined by the data. */
 #ifndef RT_LOADER_H
 #define RT_LOADER_H

@@ -307,7 +307,7 @@ static const struct {
     const char *message;
 } bad_specs[] = {
     {"", AMPC_USAGE, "unknown kind"},
-    {"csv:a", AMPC_USAGE, "unknown kind"},
+    {"cvs:a", AMPC_USAGE, "unknown kind"},
     {"synthetics", AMPC_USAGE, "unknown kind"},
     {"idx:", AMPC_USAGE, "the path is missing"},
     {"idx:@,mean", AMPC_USAGE, "expected KEY=VALUE instead of 'mean'"},

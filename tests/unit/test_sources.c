@@ -1,0 +1,259 @@
+/* test_sources.c - every kind of data: a model learns from it, training stopped within an epoch and resumed ends in the
+ * same bytes for any number of threads that read ahead, and bad input is one message that names the file.
+ *
+ * A new kind is a row in `sources` and its bad input rows in `refused`. */
+#include "runtime/data/loader.h"
+#include "tests/unit/source_files.h"
+#include "tests/unit/training.h"
+
+#include <math.h>
+
+enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch */
+
+/* clang-format off */
+#define CLASSIFIER "param @w : f32[3,2] = zero\ngraph @forward(@x : f32[N,3]) {\n  %y = matmul @x, @w : f32[N,2]\n  output \"y\" = %y\n}\n"
+#define LANGUAGE "param @table : f32[256,256] = zero\ngraph @forward(@ids : i64[N,8]) {\n" \
+    "  %e = gather @table, @ids {axis=0} : f32[N,8,256]\n  %y = reshape %e {shape=[8*N,256]} : f32[8*N,256]\n  output \"y\" = %y\n}\n"
+
+static const struct {
+    const char *name;
+    void (*write)(scratch *t);
+    const char *spec; /* @: the folder */
+    const char *model;
+} sources[] = {
+    {"npz", write_npz, "npz:@/d.npz", CLASSIFIER},
+    {"npy", write_npy, "npy:x=@/x.npy,label=@/y.npy", CLASSIFIER},
+    {"csv", write_csv, "csv:@/d.csv", CLASSIFIER},
+    {"csv of chosen columns", write_wide_csv, "csv:@/d.csv,label=kind,columns=a+b+c,delimiter=semicolon", CLASSIFIER},
+    {"csv without header", write_bare_csv, "csv:@/d.csv,header=no,label=column4,delimiter=tab", CLASSIFIER},
+    {"csv, order of the file", write_csv, "csv:@/d.csv,order=file", CLASSIFIER},
+    {"csv, training part", write_csv, "csv:@/d.csv,validation=0.25", CLASSIFIER},
+    {"text", write_text, "text:@/d.txt", LANGUAGE},
+    {"overlapping text", write_text, "text:@/d.txt,stride=3,order=file", LANGUAGE},
+    {"tokens of 16 bits", write_tokens, "tokens:@/d.u16,dtype=u16", LANGUAGE},
+    {"tokens of 32 bits", write_tokens, "tokens:@/d.u32,dtype=u32,context=8", LANGUAGE},
+    {"synthetic", write_nothing, "synthetic,rows=24", CLASSIFIER},
+};
+
+/* `damage` is done after the data set was opened: then reading is refused, not opening. */
+static const struct {
+    const char *name;
+    void (*write)(scratch *t);
+    const char *spec;
+    void (*damage)(scratch *t);
+    ampc_status status;
+    const char *message;
+} refused[] = {
+    {"csv: missing field", write_csv_missing_field, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: 3 fields, but the first line has 4"},
+    {"csv: empty field", write_csv_empty_field, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:4: error: column 'b' is empty"},
+    {"csv: no number", write_csv_no_number, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: column 'c': '1O' is not a finite number"},
+    {"csv: label no number", write_csv_bad_label, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: column 'label': 'cat' is not a finite number"},
+    {"csv: unknown class", write_wide_csv, "csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=cat+fish", NULL, AMPC_REJECTED, "'dog' is not one of the classes"},
+    {"csv: open quote", write_csv_open_quote, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:2: error: malformed quotes"},
+    {"csv: cut in a row", write_csv_cut, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: 2 fields, but the first line has 4"},
+    {"csv: duplicate name", write_csv_duplicate, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:1: error: columns 1 and 3 have the same name 'a'"},
+    {"csv: only a header", write_csv_header, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv: error: the file has no rows"},
+    {"csv: empty", write_empty, "csv:@/empty", NULL, AMPC_REJECTED, "/empty: error: the file has no rows"},
+    {"csv: no such column", write_csv, "csv:@/d.csv,label=age", NULL, AMPC_REJECTED, "no column 'age', only: a, b, c, label"},
+    {"csv: delimiter", write_csv, "csv:@/d.csv,delimiter=dash", NULL, AMPC_USAGE, "delimiter must be"},
+    {"csv: absent", write_nothing, "csv:@/absent", NULL, AMPC_IO, "/absent: error: cannot open"},
+    {"csv: no validation", write_csv, "csv:@/d.csv,validation=0.01", NULL, AMPC_REJECTED, "leaves no sample for validation"},
+    {"csv: validation", write_csv, "csv:@/d.csv,validation=1", NULL, AMPC_USAGE, "validation must be a fraction between 0 and 1"},
+    {"csv: order", write_csv, "csv:@/d.csv,order=random", NULL, AMPC_USAGE, "order must be one of shuffle file, not 'random'"},
+    {"text: empty", write_empty, "text:@/empty", NULL, AMPC_REJECTED, "/empty: error: 0 tokens are too few for a sample of 8"},
+    {"text: shrinks", write_text, "text:@/d.txt", cut_text, AMPC_REJECTED, "/d.txt: error: the file became shorter"},
+    {"text: a folder", write_nothing, "text:@", NULL, AMPC_IO, "cannot read"},
+    {"tokens: cut", write_tokens, "tokens:@/cut.u16,dtype=u16", NULL, AMPC_REJECTED, "/cut.u16: error: 401 bytes are no whole number of tokens of 2"},
+    {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED, "/large.u16: error: token 20 is 999, but the model knows tokens below 256"},
+    {"tokens: type", write_tokens, "tokens:@/d.u16", NULL, AMPC_USAGE, "dtype=u16 or dtype=u32 is missing"},
+    {"npz: cut", write_npz_cut, "npz:@/d.npz", NULL, AMPC_REJECTED, "/d.npz"},
+};
+/* clang-format on */
+
+static ir_module *compile_model(scratch *t, const char *text)
+{
+    compile_options o = training_options(IR_f16);
+    char *whole;
+    ir_module *m = NULL;
+    o.level = PASS_O0;
+    o.optimizer = "sgd,lr=0.5";
+    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    assert_ok(t, ir_parse(whole, strlen(whole), "model.ir", t->d, &m));
+    assert_ok(t, test_compile(m, &o, t->d));
+    free(whole);
+    return m;
+}
+
+static ampc_status open_data(scratch *t, const ir_module *m, const char *pattern, rt_split split, rt_dataset **out)
+{
+    char spec[1024];
+    size_t n = 0;
+    rt_dataset_options o = {.split = split};
+    rt_field *fields = NULL;
+    for (const char *p = pattern; *p; p++)
+        if (*p == '@') n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
+        else spec[n++] = *p;
+    spec[n] = 0;
+    assert_ok(t, rt_loader_fields(ir_graph_by_role(m, IR_GRAPH_train_step), NULL, t->d, &fields, &o.n_fields));
+    o.fields = fields;
+    ampc_status s = rt_dataset_open(spec, &o, t->d, out);
+    free(fields);
+    return s;
+}
+
+typedef struct course {
+    uint64_t stop; /* 0: at the end */
+    double first, last;
+} course;
+
+static bool on_step(void *user, const rt_step_record *r)
+{
+    course *c = user;
+    if (r->step == 1) c->first = r->loss;
+    c->last = r->loss;
+    return r->step == c->stop;
+}
+
+/* Trains to the end, or to the given step, in the folder if it is not NULL; returns the bytes of the state. */
+static char *train(scratch *t, size_t row, int workers, const char *folder, course *c, size_t *n)
+{
+    ir_module *m = compile_model(t, sources[row].model);
+    rt_session *s = training_session(t, m);
+    rt_dataset *data = NULL;
+    rt_trainer *trainer = NULL;
+    const rt_trainer_options o = {.batch = BATCH, .steps = STEPS, .lr = -1, .seed = 3, .workers = workers};
+    const rt_train_plan plan = {.folder = folder, .keep = 2, .resume = folder != NULL, .on_step = on_step, .user = c};
+    assert_ok(t, open_data(t, m, sources[row].spec, RT_TRAIN, &data));
+    assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
+    assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
+    char *bytes = training_bytes(s, n);
+    rt_trainer_close(trainer);
+    rt_dataset_close(data);
+    rt_session_close(s);
+    ir_module_free(m);
+    return bytes;
+}
+
+static void remove_folder(const char *folder)
+{
+    scratch inner = {.folder = (char *)folder};
+    scratch_walk(&inner, true);
+    for (size_t i = 0; i < inner.n_paths; i++) free(inner.paths[i]);
+    free(inner.paths);
+    rmdir(folder);
+}
+
+static void test_training(void **state)
+{
+    static const int workers[] = {-1, 0, 1, 3};
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        course whole = {0};
+        size_t n, m;
+        sources[i].write(t);
+        char *expected = train(t, i, -1, NULL, &whole, &n);
+        if (!(whole.last < whole.first) && sources[i].write != write_nothing)
+            fail_msg("%s: the loss went from %g to %g", sources[i].name, whole.first, whole.last);
+        for (size_t k = 0; k < sizeof workers / sizeof *workers; k++) {
+            course part = {.stop = STOP}, rest = {0};
+            const char *folder = scratch_path(t, "checkpoints");
+            free(train(t, i, workers[k], folder, &part, &m));
+            char *got = train(t, i, workers[(k + 1) % 4], folder, &rest, &m);
+            if (m != n || memcmp(got, expected, n) != 0 || rest.last != whole.last)
+                fail_msg("%s: resumed with %d workers, the result differs", sources[i].name, workers[k]);
+            free(got);
+            remove_folder(folder);
+        }
+        free(expected);
+    }
+}
+
+static ampc_status read_all(scratch *t, const rt_dataset *data)
+{
+    ampc_status s = AMPC_OK;
+    for (size_t i = 0; i < rt_dataset_field_count(data) && s == AMPC_OK; i++) {
+        const size_t n = (size_t)rt_field_elements(rt_dataset_field(data, i));
+        double *values = malloc((size_t)rt_dataset_rows(data) * n * sizeof *values);
+        s = rt_dataset_slice(data, 0, rt_dataset_rows(data), i, values, IR_f64, t->d);
+        free(values);
+    }
+    return s;
+}
+
+static void test_refusals(void **state)
+{
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ir_module *m = compile_model(t, strncmp(refused[i].spec, "t", 1) == 0 ? LANGUAGE : CLASSIFIER);
+        rt_dataset *data = NULL;
+        refused[i].write(t);
+        ampc_status s = open_data(t, m, refused[i].spec, RT_TRAIN, &data);
+        if (refused[i].damage) {
+            assert_ok(t, s);
+            refused[i].damage(t);
+            s = read_all(t, data);
+        }
+        if (s != refused[i].status || diag_count(t->d, DIAG_ERROR) != 1)
+            fail_msg("%s: status %d, %zu errors: %s", refused[i].name, (int)s, diag_count(t->d, DIAG_ERROR),
+                     diag_first_error(t->d));
+        scratch_expect(t, refused[i].message);
+        rt_dataset_close(data);
+        ir_module_free(m);
+    }
+}
+
+/* The two parts of a split have all samples, and each sample once; classes are numbered in the order of their names. */
+static void test_parts(void **state)
+{
+    static const char *const specs[] = {"csv:@/d.csv,validation=0.25", "csv:@/d.csv,validation=0.25,split-seed=9",
+                                        "csv:@/d.csv,validation=0.25,order=file"};
+    scratch *t = *state;
+    ir_module *m = compile_model(t, CLASSIFIER);
+    write_csv(t);
+    for (size_t i = 0; i < 3; i++) {
+        rt_dataset *parts[2];
+        double a[SAMPLES];
+        bool seen[SAMPLES] = {false};
+        assert_ok(t, open_data(t, m, specs[i], RT_TRAIN, &parts[0]));
+        assert_ok(t, open_data(t, m, specs[i], RT_TEST, &parts[1]));
+        assert_int_equal(rt_dataset_rows(parts[0]), SAMPLES * 3 / 4);
+        assert_int_equal(rt_dataset_rows(parts[1]), SAMPLES / 4);
+        assert_ok(t, rt_dataset_slice(parts[0], 0, 18, (size_t)rt_dataset_find(parts[0], "a"), a, IR_f64, t->d));
+        assert_ok(t, rt_dataset_slice(parts[1], 0, 6, (size_t)rt_dataset_find(parts[1], "a"), a + 18, IR_f64, t->d));
+        for (int k = 0; k < SAMPLES; k++) seen[lround(100 * a[k])] = true;
+        for (int k = 0; k < SAMPLES; k++) assert_true(seen[k]);
+        assert_int_equal(lround(100 * a[18]) == 18, i == 2); /* the order of the file: the last ones */
+        rt_dataset_close(parts[0]);
+        rt_dataset_close(parts[1]);
+    }
+    ir_module_free(m);
+}
+
+static void test_classes(void **state)
+{
+    static const struct {
+        const char *spec;
+        int64_t first, second;
+    } rows[] = {{"csv:@/d.csv,delimiter=;,label=kind,columns=a", 0, 1},
+                {"csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=fish+dog+cat", 2, 1}};
+    scratch *t = *state;
+    ir_module *m = compile_model(t, CLASSIFIER);
+    write_wide_csv(t);
+    for (size_t i = 0; i < 2; i++) {
+        rt_dataset *data = NULL;
+        int64_t label[2];
+        assert_ok(t, open_data(t, m, rows[i].spec, RT_TRAIN, &data));
+        assert_ok(t, rt_dataset_slice(data, 0, 2, (size_t)rt_dataset_find(data, "label"), label, IR_i64, t->d));
+        assert_int_equal(label[0], rows[i].first);
+        assert_int_equal(label[1], rows[i].second);
+        rt_dataset_close(data);
+    }
+    ir_module_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training), SCRATCH_TEST(test_refusals),
+                                       SCRATCH_TEST(test_parts), SCRATCH_TEST(test_classes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
