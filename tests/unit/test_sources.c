@@ -10,10 +10,13 @@
 
 enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch */
 
-/* clang-format off */
-#define CLASSIFIER "param @w : f32[3,2] = zero\ngraph @forward(@x : f32[N,3]) {\n  %y = matmul @x, @w : f32[N,2]\n  output \"y\" = %y\n}\n"
-#define LANGUAGE "param @table : f32[256,256] = zero\ngraph @forward(@ids : i64[N,8]) {\n" \
-    "  %e = gather @table, @ids {axis=0} : f32[N,8,256]\n  %y = reshape %e {shape=[8*N,256]} : f32[8*N,256]\n  output \"y\" = %y\n}\n"
+#define MODEL(param, input, body) \
+    "param " param " = zero\ngraph @forward(" input ") {\n" body "  output \"y\" = %y\n}\n"
+#define CLASSIFIER MODEL("@w : f32[3,2]", "@x : f32[N,3]", "  %y = matmul @x, @w : f32[N,2]\n")
+#define LANGUAGE \
+    MODEL("@table : f32[256,256]", "@ids : i64[N,8]", \
+          "  %e = gather @table, @ids {axis=0} : f32[N,8,256]\n" \
+          "  %y = reshape %e {shape=[8*N,256]} : f32[8*N,256]\n")
 
 static const struct {
     const char *name;
@@ -44,31 +47,44 @@ static const struct {
     ampc_status status;
     const char *message;
 } refused[] = {
-    {"csv: missing field", write_csv_missing_field, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: 3 fields, but the first line has 4"},
-    {"csv: empty field", write_csv_empty_field, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:4: error: column 'b' is empty"},
-    {"csv: no number", write_csv_no_number, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: column 'c': '1O' is not a finite number"},
-    {"csv: label no number", write_csv_bad_label, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: column 'label': 'cat' is not a finite number"},
-    {"csv: unknown class", write_wide_csv, "csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=cat+fish", NULL, AMPC_REJECTED, "'dog' is not one of the classes"},
+    {"csv: missing field", write_csv_missing_field, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:3: error: 3 fields, but the first line has 4"},
+    {"csv: empty field", write_csv_empty_field, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:4: error: column 'b' is empty"},
+    {"csv: no number", write_csv_no_number, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:3: error: column 'c': '1O' is not a finite number"},
+    {"csv: label no number", write_csv_bad_label, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:3: error: column 'label': 'cat' is not a finite number"},
+    {"csv: unknown class", write_wide_csv, "csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=cat+fish", NULL,
+     AMPC_REJECTED, "'dog' is not one of the classes"},
     {"csv: open quote", write_csv_open_quote, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:2: error: malformed quotes"},
-    {"csv: cut in a row", write_csv_cut, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:3: error: 2 fields, but the first line has 4"},
-    {"csv: duplicate name", write_csv_duplicate, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:1: error: columns 1 and 3 have the same name 'a'"},
+    {"csv: cut in a row", write_csv_cut, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:3: error: 2 fields, but the first line has 4"},
+    {"csv: duplicate name", write_csv_duplicate, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:1: error: columns 1 and 3 have the same name 'a'"},
     {"csv: only a header", write_csv_header, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv: error: the file has no rows"},
     {"csv: empty", write_empty, "csv:@/empty", NULL, AMPC_REJECTED, "/empty: error: the file has no rows"},
-    {"csv: no such column", write_csv, "csv:@/d.csv,label=age", NULL, AMPC_REJECTED, "no column 'age', only: a, b, c, label"},
+    {"csv: no such column", write_csv, "csv:@/d.csv,label=age", NULL, AMPC_REJECTED,
+     "no column 'age', only: a, b, c, label"},
     {"csv: delimiter", write_csv, "csv:@/d.csv,delimiter=dash", NULL, AMPC_USAGE, "delimiter must be"},
     {"csv: absent", write_nothing, "csv:@/absent", NULL, AMPC_IO, "/absent: error: cannot open"},
-    {"csv: no validation", write_csv, "csv:@/d.csv,validation=0.01", NULL, AMPC_REJECTED, "leaves no sample for validation"},
-    {"csv: validation", write_csv, "csv:@/d.csv,validation=1", NULL, AMPC_USAGE, "validation must be a fraction between 0 and 1"},
-    {"csv: order", write_csv, "csv:@/d.csv,order=random", NULL, AMPC_USAGE, "order must be one of shuffle file, not 'random'"},
-    {"text: empty", write_empty, "text:@/empty", NULL, AMPC_REJECTED, "/empty: error: 0 tokens are too few for a sample of 8"},
+    {"csv: no validation", write_csv, "csv:@/d.csv,validation=0.01", NULL, AMPC_REJECTED,
+     "leaves no sample for validation"},
+    {"csv: validation", write_csv, "csv:@/d.csv,validation=1", NULL, AMPC_USAGE,
+     "validation must be a fraction between 0 and 1"},
+    {"csv: order", write_csv, "csv:@/d.csv,order=random", NULL, AMPC_USAGE,
+     "order must be one of shuffle file, not 'random'"},
+    {"text: empty", write_empty, "text:@/empty", NULL, AMPC_REJECTED,
+     "/empty: error: 0 tokens are too few for a sample of 8"},
     {"text: shrinks", write_text, "text:@/d.txt", cut_text, AMPC_REJECTED, "/d.txt: error: the file became shorter"},
     {"text: a folder", write_nothing, "text:@", NULL, AMPC_IO, "cannot read"},
-    {"tokens: cut", write_tokens, "tokens:@/cut.u16,dtype=u16", NULL, AMPC_REJECTED, "/cut.u16: error: 401 bytes are no whole number of tokens of 2"},
-    {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED, "/large.u16: error: token 20 is 999, but the model knows tokens below 256"},
+    {"tokens: cut", write_tokens, "tokens:@/cut.u16,dtype=u16", NULL, AMPC_REJECTED,
+     "/cut.u16: error: 401 bytes are no whole number of tokens of 2"},
+    {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED,
+     "/large.u16: error: token 20 is 999, but the model knows tokens below 256"},
     {"tokens: type", write_tokens, "tokens:@/d.u16", NULL, AMPC_USAGE, "dtype=u16 or dtype=u32 is missing"},
     {"npz: cut", write_npz_cut, "npz:@/d.npz", NULL, AMPC_REJECTED, "/d.npz"},
 };
-/* clang-format on */
 
 static ir_module *compile_model(scratch *t, const char *text)
 {
