@@ -160,8 +160,13 @@ static ampc_status add_pixels(rt_columns *out, rt_array *a, const rt_data_spec *
     if (!p) return rt_no_memory(d);
     p->data = a->data;
     p->n = (size_t)rt_field_elements(&c.field);
-    set_values(p, rt_spec_number(spec, "divide", 255), rt_spec_number(spec, "mean", 0), rt_spec_number(spec, "std", 1));
-    ampc_status s = rt_columns_add(out, &c, d);
+    double mean, std;
+    ampc_status s = rt_spec_numbers(spec, "mean", 0, 1, &mean, d);
+    if (s == AMPC_OK) s = rt_spec_numbers(spec, "std", 1, 1, &std, d);
+    if (s == AMPC_OK) {
+        set_values(p, rt_spec_number(spec, "divide", 255), mean, std);
+        s = rt_columns_add(out, &c, d);
+    }
     if (s == AMPC_OK) a->data = NULL;
     else free(p);
     return s;

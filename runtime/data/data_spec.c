@@ -10,13 +10,25 @@
 
 static const char common[] = "limit order validation split-seed permute-labels";
 
-typedef enum value_type { SEED, POSITIVE, NUMBER, ABOVE_ZERO, FRACTION, TEXT, WORD } value_type;
+typedef enum value_type {
+    SEED,
+    POSITIVE,
+    NUMBERS,
+    ABOVE_ZERO,
+    POSITIVE_NUMBERS,
+    FRACTION,
+    SIZE,
+    TEXT,
+    WORD
+} value_type;
 
 static const char *const expected[] = {[SEED] = "a seed",
                                        [POSITIVE] = "a count above 0",
-                                       [NUMBER] = "a number",
+                                       [NUMBERS] = "a number or, by channel, A/B/C",
                                        [ABOVE_ZERO] = "a number above 0",
+                                       [POSITIVE_NUMBERS] = "a number above 0 or, by channel, A/B/C",
                                        [FRACTION] = "a fraction between 0 and 1",
+                                       [SIZE] = "HEIGHTxWIDTH",
                                        [TEXT] = "a text",
                                        [WORD] = "one of"};
 
@@ -56,6 +68,28 @@ static bool parse_real(const char *text, double *out)
     return *text && !*end && isfinite(*out);
 }
 
+/* Numbers separated by slashes. */
+static bool parse_reals(const char *text, bool positive)
+{
+    for (char *end = NULL; !end || *end; text = end + 1) {
+        const double number = strtod(text, &end);
+        if (end == text || (*end && *end != '/') || !isfinite(number) || (positive && number <= 0)) return false;
+    }
+    return true;
+}
+
+static bool parse_size(const char *text)
+{
+    uint64_t height, width;
+    char first[24];
+    const char *cross = strchr(text, 'x');
+    if (!cross || (size_t)(cross - text) >= sizeof first) return false;
+    memcpy(first, text, (size_t)(cross - text));
+    first[cross - text] = 0;
+    return parse_count(first, &height) && parse_count(cross + 1, &width) && height > 0 && width > 0 &&
+           height <= INT32_MAX && width <= INT32_MAX;
+}
+
 static bool is_valid(const option *o, const char *value)
 {
     uint64_t count;
@@ -63,7 +97,9 @@ static bool is_valid(const option *o, const char *value)
     switch (o->type) {
     case SEED: return parse_count(value, &count);
     case POSITIVE: return parse_count(value, &count) && count > 0;
-    case NUMBER: return parse_real(value, &number);
+    case NUMBERS: return parse_reals(value, false);
+    case POSITIVE_NUMBERS: return parse_reals(value, true);
+    case SIZE: return parse_size(value);
     case ABOVE_ZERO: return parse_real(value, &number) && number > 0;
     case FRACTION: return parse_real(value, &number) && number > 0 && number < 1;
     case TEXT: return *value;
@@ -115,8 +151,12 @@ static ampc_status parse_items(rt_data_spec *s, const rt_spec_kind *kind, char *
         if (kind->form == RT_SPEC_PATH && !s->path) {
             if (!*item) return refuse(d, s->spec, "the path is missing", NULL);
             s->path = item;
+        } else if (kind->form == RT_SPEC_PATHS && !strchr(item, '=')) {
+            if (!*item) return refuse(d, s->spec, "a path is missing", NULL);
+            TRY(add_item(&s->files, &s->n_files, NULL, item, d));
         } else TRY(parse_item(s, kind, item, d));
     }
+    if (kind->form == RT_SPEC_PATHS && !s->n_files) return refuse(d, s->spec, "the path is missing", NULL);
     if (kind->form == RT_SPEC_FILES && !s->n_files) return refuse(d, s->spec, "NAME=FILE is missing", NULL);
     return AMPC_OK;
 }
@@ -185,6 +225,22 @@ uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwis
 {
     const char *value = rt_spec_text(s, key, NULL);
     return value ? strtoull(value, NULL, 10) : otherwise;
+}
+
+ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double otherwise, int n, double *out, diag *d)
+{
+    const char *value = rt_spec_text(s, key, NULL);
+    int count = 0;
+    for (int i = 0; i < n; i++) out[i] = otherwise;
+    if (!value) return AMPC_OK;
+    for (char *end = NULL; !end || *end; value = end + 1, count++) {
+        const double number = strtod(value, &end);
+        if (count < n) out[count] = number;
+    }
+    for (int i = 1; count == 1 && i < n; i++) out[i] = out[0];
+    if (count == 1 || count == n) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s has %d numbers, but the images have %d channel%s",
+                      s->spec, key, count, n, n == 1 ? "" : "s");
 }
 
 bool rt_spec_has(const rt_data_spec *s, const char *key) { return rt_spec_text(s, key, NULL) != NULL; }

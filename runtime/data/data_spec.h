@@ -13,6 +13,7 @@
 typedef enum rt_spec_form {
     RT_SPEC_NOTHING, /* only options */
     RT_SPEC_PATH,    /* a path, then options */
+    RT_SPEC_PATHS,   /* paths, each an item without '=' */
     RT_SPEC_FILES,   /* NAME=FILE, for each key that is no option */
 } rt_spec_form;
 
@@ -34,7 +35,7 @@ typedef struct rt_data_spec {
     size_t kind;      /* index of the kind */
     char *text;
     const char *path;    /* RT_SPEC_PATH */
-    rt_spec_item *files; /* RT_SPEC_FILES: names and files */
+    rt_spec_item *files; /* RT_SPEC_PATHS, RT_SPEC_FILES: names (for paths, NULL) and files */
     size_t n_files;
     rt_spec_item *options;
     size_t n_options;
@@ -50,6 +51,9 @@ void rt_data_spec_clear(rt_data_spec *s);
 const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise);
 double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise);
 uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise);
+/* The n values of an option of numbers by channel; one number is that of every channel. Fails with AMPC_USAGE if there
+ * are neither 1 nor n. */
+ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double otherwise, int n, double *out, diag *d);
 bool rt_spec_has(const rt_data_spec *s, const char *key);
 
 #endif

@@ -1,11 +1,20 @@
 /* kinds.c - the table of kinds. */
 #include "runtime/data/kinds.h"
 
+#include "runtime/data/augment.h"
+
+/* Keys of data with images: of their pixels, of their changes in training, and of files of single images. */
+#define PIXELS "divide mean std"
+#define MOVES "flip crop"
+#define FILES PIXELS " " MOVES " size channels fit resized-crop"
+
 /* name, form, argument, keys besides those of every kind; opener */
 #define KINDS(KIND) \
-    KIND("idx", RT_SPEC_PATH, "DIR", "divide mean std", rt_open_idx) \
-    KIND("npz", RT_SPEC_PATH, "FILE", "", rt_open_npz) \
-    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "", rt_open_npy) \
+    KIND("idx", RT_SPEC_PATH, "DIR", PIXELS " " MOVES, rt_open_idx) \
+    KIND("npz", RT_SPEC_PATH, "FILE", MOVES, rt_open_npz) \
+    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", MOVES, rt_open_npy) \
+    KIND("folder", RT_SPEC_PATH, "DIR", FILES, rt_open_folder) \
+    KIND("tar", RT_SPEC_PATHS, "FILE,..", FILES, rt_open_tar) \
     KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes header delimiter", rt_open_csv) \
     KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
     KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
@@ -23,5 +32,6 @@ ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out)
 
 ampc_status rt_kinds_open(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out)
 {
-    return openers[spec->kind](spec, o, d, out);
+    TRY(openers[spec->kind](spec, o, d, out));
+    return rt_augment(spec, d, out);
 }

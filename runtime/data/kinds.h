@@ -7,6 +7,8 @@
 rt_opener rt_open_idx, rt_open_npz, rt_open_npy; /* array_files.c */
 rt_opener rt_open_csv;                           /* csv.c */
 rt_opener rt_open_text, rt_open_tokens;          /* tokens.c */
+rt_opener rt_open_folder;                        /* folder.c */
+rt_opener rt_open_tar;                           /* tar_samples.c */
 rt_opener rt_open_synthetic;                     /* synthetic.c */
 
 /* Parses the SPEC by the table of kinds; fails like rt_data_spec_parse. */

@@ -1,0 +1,22 @@
+/* augment.h - random changes of training samples: functions of (seed, epoch, row), so that training resumes with the
+ * same ones. */
+#ifndef RT_AUGMENT_H
+#define RT_AUGMENT_H
+
+#include "ir/philox.h"
+#include "runtime/data/column.h"
+
+/* What a block of random words is drawn for. */
+enum { RT_DRAW_FLIP_AND_CROP, RT_DRAW_MIX, RT_DRAW_BOX, RT_DRAWS_PER_ROW = 1 << 16 };
+
+static inline philox_words rt_draw_block(const rt_draw *draw, int64_t row, unsigned use)
+{
+    const uint64_t key = draw->seed ^ 0x6175676d656e7421; /* the streams of `seed` itself shuffle */
+    return philox_block(key, draw->epoch, (uint64_t)row * RT_DRAWS_PER_ROW + use);
+}
+
+/* Applies the options flip and crop of the SPEC to the images in *all, a field named images or x. Fails with AMPC_USAGE
+ * if there is none or it is smaller than the padding; does nothing without these options. */
+ampc_status rt_augment(const rt_data_spec *spec, diag *d, rt_columns *all);
+
+#endif

@@ -1,0 +1,165 @@
+/* folder.c - images in one subfolder per class. */
+#include "runtime/backend/memory.h"
+#include "runtime/data/data.h"
+#include "runtime/data/image_columns.h"
+#include "runtime/data/kinds.h"
+#include "runtime/data/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char *join(const char *folder, const char *name)
+{
+    char *path;
+    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static const char *last_part(const char *path) { return strrchr(path, '/') + 1; }
+
+/* The subfolders, one per class. */
+static ampc_status list_classes(const char *folder, diag *d, rt_names *out)
+{
+    size_t kept = 0;
+    TRY(rt_names_list(out, folder, d));
+    for (size_t i = 0; i < out->count; i++) {
+        char *path = out->items[i];
+        if (is_folder(path)) out->items[kept++] = path;
+        else free(path);
+    }
+    out->count = kept;
+    if (kept) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no subfolders (one per class)");
+}
+
+static bool is_image(const char *path)
+{
+    const char *dot = strrchr(last_part(path), '.');
+    return dot && rt_is_image_suffix(dot + 1) && !is_folder(path);
+}
+
+/* ---- opening ---- */
+
+typedef struct folder_reader {
+    rt_names classes, files;
+    rt_array labels; /* i64, by file */
+} folder_reader;
+
+static ampc_status load_file(void *user, int64_t row, int channels, diag *d, rt_image *out)
+{
+    const rt_names *files = user;
+    return rt_image_read(files->items[row], channels, d, out);
+}
+
+static void close_files(void *user)
+{
+    rt_names_clear(user);
+    free(user);
+}
+
+/* Adds the files of one class to *r. */
+static ampc_status add_class(folder_reader *r, const char *folder, diag *d)
+{
+    const size_t before = r->files.count;
+    rt_names found = {0};
+    ampc_status s = rt_names_list(&found, folder, d);
+    for (size_t i = 0; s == AMPC_OK && i < found.count; i++) {
+        char *path = found.items[i];
+        if (!is_image(path)) s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a .png, .jpg or .jpeg file");
+        else s = rt_names_add(&r->files, strdup(path), d);
+    }
+    rt_names_clear(&found);
+    if (s == AMPC_OK && r->files.count == before)
+        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder of the class has no images");
+    return s;
+}
+
+static ampc_status set_labels(folder_reader *r, size_t from, int64_t label, diag *d)
+{
+    int64_t *labels = realloc(r->labels.data, r->files.count * sizeof *labels);
+    if (!labels) return rt_no_memory(d);
+    r->labels.data = labels;
+    for (size_t i = from; i < r->files.count; i++) labels[i] = label;
+    return AMPC_OK;
+}
+
+/* The number of the class among those of training; -1: none. */
+static int64_t class_of(const rt_names *classes, const char *folder)
+{
+    for (size_t i = 0; i < classes->count; i++)
+        if (strcmp(last_part(classes->items[i]), last_part(folder)) == 0) return (int64_t)i;
+    return -1;
+}
+
+static ampc_status read_classes(folder_reader *r, const rt_names *folders, diag *d)
+{
+    for (size_t i = 0; i < folders->count; i++) {
+        const size_t before = r->files.count;
+        const int64_t label = class_of(&r->classes, folders->items[i]);
+        if (label < 0)
+            return diag_error(d, AMPC_REJECTED, DIAG_FILE(folders->items[i]),
+                              "the training images have no class of this name");
+        TRY(add_class(r, folders->items[i], d));
+        TRY(set_labels(r, before, label, d));
+    }
+    if (r->files.count <= INT32_MAX) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(folders->items[0]), "more than 2147483647 images");
+}
+
+/* A folder with a subfolder `train` has parts: the test part is `test` or `val`. The classes are those of training. */
+static ampc_status read_folder(folder_reader *r, const char *folder, rt_split split, diag *d)
+{
+    rt_names used = {0};
+    char *train = join(folder, "train"), *test = join(folder, "test"), *val = join(folder, "val");
+    ampc_status s = train && test && val ? AMPC_OK : rt_no_memory(d);
+    if (s == AMPC_OK && is_folder(train)) {
+        const char *part = split == RT_TRAIN ? train : is_folder(test) ? test : val;
+        s = list_classes(train, d, &r->classes);
+        if (s == AMPC_OK) s = list_classes(part, d, &used);
+        if (s == AMPC_OK) s = read_classes(r, &used, d);
+    } else if (s == AMPC_OK) {
+        s = list_classes(folder, d, &r->classes);
+        if (s == AMPC_OK) s = read_classes(r, &r->classes, d);
+    }
+    rt_names_clear(&used);
+    free(train);
+    free(test);
+    free(val);
+    return s;
+}
+
+/* Moves the names of the files into the column. */
+static ampc_status add_columns(folder_reader *r, const rt_data_spec *spec, const rt_dataset_options *o, diag *d,
+                               rt_columns *out)
+{
+    rt_names *files = malloc(sizeof *files);
+    if (!files) return rt_no_memory(d);
+    *files = r->files;
+    r->files = (rt_names){0};
+    out->rows = (int64_t)files->count;
+    r->labels.dtype = IR_i64;
+    r->labels.rank = 1;
+    r->labels.dims[0] = out->rows;
+    TRY(rt_columns_add_images(out, spec, o, &(rt_image_files){load_file, close_files, files}, d));
+    if (!(r->labels.name = strdup("labels"))) return rt_no_memory(d);
+    return rt_columns_add_array(out, &r->labels, false, d);
+}
+
+ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
+{
+    folder_reader r = {.files = {0}};
+    const rt_split split = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split; /* as for IDX */
+    ampc_status s = read_folder(&r, spec->path, split, d);
+    if (s == AMPC_OK) s = add_columns(&r, spec, o, d, out);
+    rt_names_clear(&r.classes);
+    rt_names_clear(&r.files);
+    rt_array_clear(&r.labels);
+    return s;
+}
