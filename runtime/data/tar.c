@@ -1,10 +1,9 @@
 /* tar.c - reads tar with libarchive through rt_io; one entry is read by starting an archive at its first header. */
 #include "runtime/data/tar.h"
 #include "runtime/backend/memory.h"
+#include "runtime/data/libarchive.h"
 #include "runtime/files/io.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 enum { BLOCK = 512, CHUNK = 1 << 16 };
 
 typedef struct tar_reader {
+    const rt_libarchive *lib; /* NULL: not opened yet */
     const char *path, *entry; /* for messages */
     diag *d;
     ampc_status code; /* of a malformed archive */
@@ -31,7 +31,7 @@ static ampc_status refuse(const tar_reader *r, ampc_status code, const char *wha
 /* Reports why libarchive failed. */
 static ampc_status failed(const tar_reader *r)
 {
-    const int error = archive_errno(r->archive);
+    const int error = r->lib->archive_errno(r->archive);
     if (error == ENOMEM) return rt_no_memory(r->d);
     if (error == EIO) return refuse(r, AMPC_IO, "cannot read: Input/output error");
     return refuse(r, r->code, r->malformed);
@@ -45,7 +45,7 @@ static la_ssize_t deliver(struct archive *a, void *user, const void **bytes)
     const size_t n = r->size - r->at < CHUNK ? (size_t)(r->size - r->at) : CHUNK;
     *bytes = r->chunk;
     if (n && !rt_io_pread(r->fd, r->chunk, n, r->at)) {
-        archive_set_error(a, errno == ENODATA ? ENODATA : EIO, "cannot read");
+        r->lib->archive_set_error(a, errno == ENODATA ? ENODATA : EIO, "cannot read");
         return -1;
     }
     r->at += n;
@@ -64,24 +64,25 @@ static la_int64_t skip(struct archive *a, void *user, la_int64_t request)
 
 static ampc_status begin(tar_reader *r, uint64_t at)
 {
+    TRY(rt_libarchive_open(r->d, &r->lib));
     r->fd = rt_io_open(r->path, O_RDONLY, 0);
     if (r->fd < 0) return diag_errno(r->d, DIAG_FILE(r->path), "cannot open");
     if (!rt_io_size(r->fd, &r->size)) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
     r->at = at < r->size ? at : r->size;
     r->chunk = malloc(CHUNK);
-    r->archive = archive_read_new();
-    if (!r->chunk || !r->archive || archive_read_support_format_tar(r->archive) != ARCHIVE_OK)
+    r->archive = r->lib->archive_read_new();
+    if (!r->chunk || !r->archive || r->lib->archive_read_support_format_tar(r->archive) != ARCHIVE_OK)
         return rt_no_memory(r->d);
-    archive_read_set_read_callback(r->archive, deliver);
-    archive_read_set_skip_callback(r->archive, skip);
-    archive_read_set_callback_data(r->archive, r);
-    if (archive_read_open1(r->archive) == ARCHIVE_OK) return AMPC_OK;
+    r->lib->archive_read_set_read_callback(r->archive, deliver);
+    r->lib->archive_read_set_skip_callback(r->archive, skip);
+    r->lib->archive_read_set_callback_data(r->archive, r);
+    if (r->lib->archive_read_open1(r->archive) == ARCHIVE_OK) return AMPC_OK;
     return failed(r);
 }
 
 static void end(tar_reader *r)
 {
-    if (r->archive) archive_read_free(r->archive);
+    if (r->archive) r->lib->archive_read_free(r->archive);
     if (r->fd >= 0) rt_io_close(r->fd);
     free(r->chunk);
 }
@@ -89,16 +90,16 @@ static void end(tar_reader *r)
 /* ---- the index ---- */
 
 /* In a locale without UTF-8, names of pax headers exist only as UTF-8. */
-static const char *name_of(struct archive_entry *e)
+static const char *name_of(const tar_reader *r, struct archive_entry *e)
 {
-    const char *name = archive_entry_pathname_utf8(e);
-    return name ? name : archive_entry_pathname(e);
+    const char *name = r->lib->archive_entry_pathname_utf8(e);
+    return name ? name : r->lib->archive_entry_pathname(e);
 }
 
 static ampc_status read_data(tar_reader *r, void *dst, uint64_t size)
 {
     for (uint64_t at = 0; at < size;) {
-        la_ssize_t got = archive_read_data(r->archive, (char *)dst + at, size - at);
+        la_ssize_t got = r->lib->archive_read_data(r->archive, (char *)dst + at, size - at);
         if (got <= 0) return failed(r);
         at += (uint64_t)got;
     }
@@ -115,12 +116,12 @@ static ampc_status keep_text(tar_reader *r, rt_tar_entry *e)
 /* Adds the entry whose header was read, unless it is a folder. */
 static ampc_status add_entry(tar_reader *r, struct archive_entry *header, bool (*keep)(const char *name), rt_tar *out)
 {
-    const char *name = r->entry = name_of(header);
-    if (archive_entry_filetype(header) == AE_IFDIR) return AMPC_OK;
+    const char *name = r->entry = name_of(r, header);
+    if (r->lib->archive_entry_filetype(header) == AE_IFDIR) return AMPC_OK;
     if (!name) return refuse(r, AMPC_REJECTED, "an entry has no name");
-    if (archive_entry_filetype(header) != AE_IFREG || archive_entry_hardlink(header))
+    if (r->lib->archive_entry_filetype(header) != AE_IFREG || r->lib->archive_entry_hardlink(header))
         return refuse(r, AMPC_REJECTED, "the entry is not a regular file");
-    if (archive_entry_size(header) > RT_TAR_MAX_ENTRY) return refuse(r, AMPC_REJECTED, "the entry is too long");
+    if (r->lib->archive_entry_size(header) > RT_TAR_MAX_ENTRY) return refuse(r, AMPC_REJECTED, "the entry is too long");
     if (!(out->count & (out->count - 1))) { /* a power of two: full */
         rt_tar_entry *more = realloc(out->entries, (out->count ? 2 * out->count : 1) * sizeof *more);
         if (!more) return rt_no_memory(r->d);
@@ -128,8 +129,8 @@ static ampc_status add_entry(tar_reader *r, struct archive_entry *header, bool (
     }
     rt_tar_entry *e = &out->entries[out->count];
     *e = (rt_tar_entry){.name = strdup(name),
-                        .header = (uint64_t)archive_read_header_position(r->archive),
-                        .size = (uint64_t)archive_entry_size(header)};
+                        .header = (uint64_t)r->lib->archive_read_header_position(r->archive),
+                        .size = (uint64_t)r->lib->archive_entry_size(header)};
     if (!e->name) return rt_no_memory(r->d);
     out->count++;
     return keep(name) ? keep_text(r, e) : AMPC_OK;
@@ -150,7 +151,7 @@ static ampc_status index_entries(tar_reader *r, bool (*keep)(const char *name), 
 {
     for (;;) {
         struct archive_entry *header;
-        const int got = archive_read_next_header(r->archive, &header);
+        const int got = r->lib->archive_read_next_header(r->archive, &header);
         if (got == ARCHIVE_EOF) return check_end(r);
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return failed(r);
         r->malformed = "the archive is damaged or truncated in this entry or after it";
@@ -189,10 +190,10 @@ static ampc_status read_entry(tar_reader *r, const rt_tar_entry *e, void **bytes
 {
     struct archive_entry *header = NULL;
     TRY(begin(r, e->header));
-    const int got = archive_read_next_header(r->archive, &header);
+    const int got = r->lib->archive_read_next_header(r->archive, &header);
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return failed(r);
-    const char *name = name_of(header);
-    if (!name || strcmp(name, e->name) != 0 || (uint64_t)archive_entry_size(header) != e->size)
+    const char *name = name_of(r, header);
+    if (!name || strcmp(name, e->name) != 0 || (uint64_t)r->lib->archive_entry_size(header) != e->size)
         return refuse(r, AMPC_IO, "the archive has changed");
     *bytes = malloc(e->size ? e->size : 1);
     return *bytes ? read_data(r, *bytes, e->size) : rt_no_memory(r->d);
