@@ -11,7 +11,7 @@ enum { ROWS = 23, BATCH = 4, BATCHES = ROWS / BATCH, WIDTH = 5, NEVER = 1000 };
 
 /* A source whose rows are functions of their numbers. */
 typedef struct producer {
-    int64_t bad_row;
+    atomic_llong bad_row;
     atomic_int bad_calls, calls, elsewhere; /* of the bad row; all; in other threads than the first */
     pthread_t thread;
     bool slow;
