@@ -43,6 +43,7 @@ typedef struct compile_options {
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;
     bool draws;               /* for pass_draw: keep the colours and skip the backward */
+    bool wide;                /* compute in f64: the reference of a comparison; only with level O0 */
     bool plain_runtime;       /* only @infer, for a runtime whose ops compute in the type of their operands */
     pass_placement placement; /* how to place casts: the profile's order, or a minimum cut */
     bool white_soft;          /* minimum cut: white nodes may stay f32 where low precision does not pay off */

@@ -22,6 +22,7 @@ typedef struct compile_report {
     int float_ops, low_ops, f32_black, f32_gray, f32_other;
     int casts_inserted, casts_removed;
     int64_t cast_bytes; /* bytes that the remaining inserted casts write per step, symbolic dims counted as 1 */
+    int kept_narrow;    /* with `wide`: nodes that compute in f32, because they do not support f64 */
     bool cast_symbolic; /* some of these casts have symbolic sizes */
     const struct pass_calls *inserted; /* statistics from before the cleanup passes, if the profile counts those */
     strmap *colours;                   /* colour by node name of the model, for pass_draw */

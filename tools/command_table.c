@@ -83,6 +83,16 @@ static const command run_commands[] = {
                   {"ampc-run check model.amp.ir --inputs batch.npz --nan-inf=report", "all values that are not finite"},
                   {"ampc-run check model.amp.ir --data npz:train.npz --entry train_step --steps 500", "a training"},
                   {"ampc-run check model.onnx --loss=ce --nan-inf=all --format=paddle", "PaddlePaddle's log"}}},
+    {.name = "ampc-run compare", .bit = COMMAND_COMPARE, .run_session = run_compare,
+     .operands = "MODEL.onnx [--data=SPEC | --inputs=FILE] [OPTION]...",
+     .purpose = "Compare mixed precision with fp32 and f64, value by value, and name the node that loses most.",
+     .details = "The model is compiled with the given options, with --amp=O0, and with --amp=O0 --wide, and run on the"
+                " same inputs, weights and loss scale; the references run on the CPU. Errors are relative norms against"
+                " f64. The error that a node adds is that of its result when computed in f64 from the operands that it"
+                " had in mixed precision. Without data the samples are synthetic.",
+     .examples = {{"ampc-run compare model.onnx --loss=ce --data npz:train.npz", "values and gradients"},
+                  {"ampc-run compare model.onnx --dtype=bf16 --inputs batch.npz --html=report.html", "a report"},
+                  {"ampc-run compare model.onnx --checkpoint ckpt --csv=errors.csv", "with trained weights"}}},
     {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
      .operands = "MODEL --checkpoint=FILE -o FILE.onnx", .purpose = "Write the trained network as an ONNX model.",
      .details = "The result is the imported ONNX model with the weights of the checkpoint.",

@@ -23,11 +23,12 @@ static const pass_word help_forms[] = {{"short", HELP_SHORT}, {"all", HELP_ALL},
                                        {"bash", HELP_BASH},   {"zsh", HELP_ZSH}, {NULL, 0}};
 
 enum {
-    READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | COMMAND_CHECK,
+    INSPECTS = COMMAND_CHECK | COMMAND_COMPARE,
+    READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | INSPECTS,
     WRITES_RESULTS = COMMAND_INFER | COMMAND_GRAD,
     TRAINS = COMMAND_TRAIN | COMMAND_LR_FIND,
     READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_BENCH | COMMAND_EXPORT,
-    READS_DATA = TRAINS | COMMAND_EVAL | COMMAND_CHECK,
+    READS_DATA = TRAINS | COMMAND_EVAL | INSPECTS,
     IMPORTS = COMMAND_AMPC | COMMAND_RUN,
     EXECUTES = COMMAND_RUN & ~COMMAND_PLAN
 };
@@ -83,9 +84,15 @@ const option option_table[] = {
      .commands = COMMAND_BENCH | COMMAND_TRAIN,
      .help = "write a Chrome trace (JSON); bench: every kernel launch, medians of 5 runs; train: batches, steps,"
              " checkpoints and evaluations"},
+    {.name = "csv", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(csv), .value = "FILE",
+     .commands = COMMAND_COMPARE, .help = "write every compared value to FILE (CSV, with PaddlePaddle's columns)"},
+    {.name = "html", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(html), .value = "FILE",
+     .commands = COMMAND_COMPARE, .help = "write every compared value to FILE (HTML)"},
     /* precision */
     {.name = "amp", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(level), .words = pass_levels,
      .initial = "O1", .help = "mixed-precision level; O0 keeps the types of the model"},
+    {.name = "wide", .kind = OPTION_SET, .group = GROUP_PRECISION, .field = AT_PASS(wide),
+     .help = "with --amp=O0: compute in f64, for a reference"},
     {.name = "dtype", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(low), .words = pass_low_types,
      .initial = "fp16", .help = "low-precision type"},
     {.name = "profile", .kind = OPTION_ONCE, .group = GROUP_PRECISION, .field = AT_PASS(profile),
@@ -191,7 +198,7 @@ const option option_table[] = {
      .limits = {LIMITS_STEPS}, .commands = TRAINS | COMMAND_CHECK,
      .help = "training length in steps (lr-find: 100); check: number of batches (1)"},
     {.name = "batch", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(batch), .value = "N",
-     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train, check), 256 (eval) or 1",
+     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train, check, compare), 256 (eval) or 1",
      .commands = READS_DATA | COMMAND_BENCH | COMMAND_PLAN, .help = "samples per batch"},
     {.name = "lr", .kind = OPTION_REAL, .group = GROUP_EXECUTION, .field = AT(lr), .value = "X",
      .limits = {LIMITS_RATE}, .initial = "the model's", .commands = COMMAND_TRAIN | COMMAND_CHECK,
@@ -226,8 +233,9 @@ const option option_table[] = {
     {.name = "no-loss-scaling", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(no_scaling),
      .commands = COMMAND_TRAIN, .help = "switch the loss scaling of the module off in this run: the scale is 1"},
     {.name = "entry", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(entry),
-     .value = "infer|eval|grad|train_step|accumulate|apply|NAME", .initial = "train_step (check: grad), else infer",
-     .commands = COMMAND_BENCH | COMMAND_PLAN | COMMAND_CHECK, .help = "entry graph"},
+     .value = "infer|eval|grad|train_step|accumulate|apply|NAME",
+     .initial = "train_step (check, compare: grad), else infer",
+     .commands = COMMAND_BENCH | COMMAND_PLAN | INSPECTS, .help = "entry graph"},
     {.name = "iterations", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(iterations), .value = "N",
      .limits = {1, 1e9}, .initial = "50", .commands = COMMAND_BENCH, .help = "timed runs"},
     {.name = "warmup", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(warmup), .value = "N",

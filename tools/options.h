@@ -41,7 +41,8 @@ typedef struct tool_options {
     const char *weights_dir; /* NULL: the directory of the .ir */
     pass_strings inputs;     /* "NAME=FILE" */
     const char *inputs_file; /* .npz, .safetensors */
-    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *tensorboard, *trace;
+    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *tensorboard, *trace, *csv, *html,
+        *histogram;
     pass_strings plot_with; /* logs of other runs */
     const char *model;      /* of a recipe, to be exported */
     pass_strings reinit;    /* globs of parameters that --checkpoint leaves alone */

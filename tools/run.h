@@ -20,7 +20,7 @@ ampc_status run_ampc_opt(tool *t);
 /* Opens the model and a session on it, loads the weights, and runs the command's `run_session`. */
 ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
-run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export, run_lr_find, run_check;
+run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export, run_lr_find, run_check, run_compare;
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);

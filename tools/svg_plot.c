@@ -4,14 +4,9 @@
  * pixel column), that of a short run directly. The scale is a staircase with a dot for each skipped step. All
  * coordinates are in pixels; the file needs neither scripts nor fonts. */
 #include "tools/svg_plot.h"
-#include "runtime/files/atomic_file.h"
-#include "runtime/backend/memory.h"
+#include "tools/markup.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { WIDTH = 860, LEFT = 64, RIGHT = 24, TOP = 76, LOSS_HEIGHT = 300, SCALE_HEIGHT = 130 };
 enum { GAP = 44, BOTTOM = 52, COLUMNS = WIDTH - LEFT - RIGHT, SMOOTH_FROM = 200, LEGEND_STEP = 190 };
@@ -19,49 +14,6 @@ enum { GAP = 44, BOTTOM = 52, COLUMNS = WIDTH - LEFT - RIGHT, SMOOTH_FROM = 200,
 /* The palette of Okabe and Ito, which is safe for colour-blind readers. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 enum { COLOURS = sizeof colours / sizeof *colours };
-
-/* ---- text ---- */
-
-typedef struct text {
-    char *bytes;
-    size_t n, capacity;
-    bool failed;
-} text;
-
-__attribute__((format(printf, 2, 3))) static void add(text *t, const char *format, ...)
-{
-    va_list args, again;
-    va_start(args, format);
-    va_copy(again, args);
-    size_t n = (size_t)vsnprintf(NULL, 0, format, args);
-    if (!t->failed && t->n + n + 1 > t->capacity) {
-        size_t capacity = 2 * t->capacity + n + 4096;
-        char *bytes = realloc(t->bytes, capacity);
-        t->failed = !bytes;
-        if (bytes) t->bytes = bytes, t->capacity = capacity;
-    }
-    if (!t->failed) t->n += (size_t)vsnprintf(t->bytes + t->n, n + 1, format, again);
-    va_end(again);
-    va_end(args);
-}
-
-/* Appends XML text; invalid UTF-8 and characters that XML does not allow become '?'. */
-static void add_escaped(text *t, const char *s)
-{
-    while (*s) {
-        unsigned char c = (unsigned char)*s;
-        size_t n = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
-        for (size_t i = 1; i < n; i++)
-            if (((unsigned char)s[i] & 0xc0) != 0x80) n = 0;
-        if (c == '&') add(t, "&amp;");
-        else if (c == '<') add(t, "&lt;");
-        else if (c == '>') add(t, "&gt;");
-        else if (c == '"') add(t, "&quot;");
-        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f) add(t, "?");
-        else add(t, "%.*s", (int)n, s);
-        s += n && c < 0xf5 ? n : 1;
-    }
-}
 
 /* ---- series ---- */
 
@@ -142,121 +94,122 @@ static double tick(double low, double high, double step, int k)
 
 /* ---- drawing ---- */
 
-static void draw_frame(text *t, const panel *p, const char *label)
+static void draw_frame(markup *t, const panel *p, const char *label)
 {
-    add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS, p->height);
-    add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
+    markup_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS,
+               p->height);
+    markup_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
 }
 
-static void draw_y_tick(text *t, const panel *p, double v)
+static void draw_y_tick(markup *t, const panel *p, double v)
 {
-    add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT, y_of(p, v), COLUMNS,
-        LEFT - 8, y_of(p, v) + 4);
+    markup_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT, y_of(p, v),
+               COLUMNS, LEFT - 8, y_of(p, v) + 4);
 }
 
-static void draw_loss_ticks(text *t, const panel *p)
+static void draw_loss_ticks(markup *t, const panel *p)
 {
     double step = nice_step(p->high - p->low, 6);
     double v;
     for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
         draw_y_tick(t, p, v);
-        add(t, "%.6g</text>\n", fabs(v) < step / 2 ? 0 : v);
+        markup_add(t, "%.6g</text>\n", fabs(v) < step / 2 ? 0 : v);
     }
 }
 
-static void draw_scale_ticks(text *t, const panel *p)
+static void draw_scale_ticks(markup *t, const panel *p)
 {
     double step = fmax(1, ceil((p->high - p->low) / 5));
     double v;
     for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
         draw_y_tick(t, p, v);
-        add(t, "2<tspan dy=\"-5\" font-size=\"9\">%g</tspan></text>\n", v);
+        markup_add(t, "2<tspan dy=\"-5\" font-size=\"9\">%g</tspan></text>\n", v);
     }
 }
 
-static void draw_x_ticks(text *t, const panel *p)
+static void draw_x_ticks(markup *t, const panel *p)
 {
     double bottom = p->top + p->height, span = p->last_step - p->first_step;
     double step = span > 0 ? fmax(1, nice_step(span, 8)) : 1;
     double v;
     for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, step, k)); k++)
-        add(t,
-            "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
-            "y=\"%g\">%.10g</text>\n",
-            x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
-    add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+        markup_add(t,
+                   "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
+                   "y=\"%g\">%.10g</text>\n",
+                   x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    markup_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-static void draw_rate_ticks(text *t, const panel *p)
+static void draw_rate_ticks(markup *t, const panel *p)
 {
     const double bottom = p->top + p->height;
     double v;
     for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, 1, k)); k++)
-        add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">1e%g</text>\n",
-            x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
-    add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">learning rate</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+        markup_add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">1e%g</text>\n",
+                   x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    markup_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">learning rate</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-static void draw_mark(text *t, const panel *p, double rate)
+static void draw_mark(markup *t, const panel *p, double rate)
 {
     if (!(rate > 0)) return;
-    add(t, "<path stroke=\"#111\" stroke-dasharray=\"4 3\" d=\"M%.1f %gv%g\"/>", x_of(p, log10(rate)), p->top,
-        p->height);
-    add(t, "<text class=\"x\" x=\"%.1f\" y=\"%g\">%.3g</text>\n", x_of(p, log10(rate)), p->top - 9, rate);
+    markup_add(t, "<path stroke=\"#111\" stroke-dasharray=\"4 3\" d=\"M%.1f %gv%g\"/>", x_of(p, log10(rate)), p->top,
+               p->height);
+    markup_add(t, "<text class=\"x\" x=\"%.1f\" y=\"%g\">%.3g</text>\n", x_of(p, log10(rate)), p->top - 9, rate);
 }
 
 /* Draws minimum to maximum of each pixel column, as one path of vertical strokes. */
-static void draw_band(text *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_band(markup *t, const panel *p, const plot_run *run, const char *colour)
 {
-    add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
+    markup_add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
         double column = floor(x_of(p, place(p, &run->steps[i]))), low = INFINITY, high = -INFINITY;
         for (; i < run->count && floor(x_of(p, place(p, &run->steps[i]))) <= column; i++) {
             low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax ignore NAN */
             high = fmax(high, loss_of(&run->steps[i]));
         }
-        if (low <= high) add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
+        if (low <= high) markup_add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
     }
-    add(t, "\"/>\n");
+    markup_add(t, "\"/>\n");
 }
 
 /* Draws at most one point per pixel column; a non-finite value interrupts the line. */
-static void draw_loss(text *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_loss(markup *t, const panel *p, const plot_run *run, const char *colour)
 {
     average a = average_over(run->count);
     bool down = false;
     double last_x = -1;
-    add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    markup_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
         double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, place(p, &run->steps[i]));
         if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
-        if (isfinite(v)) add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
+        if (isfinite(v)) markup_add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
         down = isfinite(v);
     }
-    add(t, "\"/>\n");
+    markup_add(t, "\"/>\n");
 }
 
-static void draw_scale(text *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_scale(markup *t, const panel *p, const plot_run *run, const char *colour)
 {
     double last = NAN;
-    add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    markup_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
         double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         bool jump = v != last; /* also true for NAN */
-        if (isfinite(v) && !isfinite(last)) add(t, "M%.1f %.1f", x, y_of(p, v));
-        else if (isfinite(v) && (jump || i + 1 == run->count)) add(t, "H%.1fV%.1f", x, y_of(p, v));
+        if (isfinite(v) && !isfinite(last)) markup_add(t, "M%.1f %.1f", x, y_of(p, v));
+        else if (isfinite(v) && (jump || i + 1 == run->count)) markup_add(t, "H%.1fV%.1f", x, y_of(p, v));
         last = v;
     }
-    add(t, "\"/>\n");
+    markup_add(t, "\"/>\n");
     for (size_t i = 0; i < run->count; i++) {
         uint64_t before = i ? run->steps[i - 1].skipped : 0;
         double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         if (run->steps[i].skipped > before && isfinite(v))
-            add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
+            markup_add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
     }
 }
 
-static void draw_legend(text *t, const plot_run *runs, size_t count)
+static void draw_legend(markup *t, const plot_run *runs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         average a = average_over(runs[i].count);
@@ -266,13 +219,13 @@ static void draw_legend(text *t, const plot_run *runs, size_t count)
             double v = average_next(&a, loss_of(&runs[i].steps[k]));
             if (isfinite(v)) last = v;
         }
-        add(t,
-            "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
-            "y=\"51\">",
-            colours[i % COLOURS], x, x + 24);
-        add_escaped(t, runs[i].name);
-        if (isfinite(last)) add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
-        add(t, "</text>\n");
+        markup_add(t,
+                   "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
+                   "y=\"51\">",
+                   colours[i % COLOURS], x, x + 24);
+        markup_escape(t, runs[i].name);
+        if (isfinite(last)) markup_add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
+        markup_add(t, "</text>\n");
     }
 }
 
@@ -308,42 +261,42 @@ static void measure(const plot_run *runs, size_t count, panel *loss, panel *scal
     add_margin(scale, 0.12);
 }
 
-static void draw_head(text *t, const char *title, double height, const panel *loss)
+static void draw_head(markup *t, const char *title, double height, const panel *loss)
 {
-    add(t,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
-        "height=\"%g\" "
-        "role=\"img\">\n<title>",
-        WIDTH, height, WIDTH, height);
-    add_escaped(t, title);
-    add(t, "</title>\n<style>\n"
-           "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
-           ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
-           ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
-           ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
-           ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
-    add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT, loss->top,
-        COLUMNS, loss->height);
-    add(t,
-        "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
-        "y=\"28\">",
-        WIDTH, height, LEFT);
-    add_escaped(t, title);
-    add(t, "</text>\n");
+    markup_add(t,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
+               "height=\"%g\" "
+               "role=\"img\">\n<title>",
+               WIDTH, height, WIDTH, height);
+    markup_escape(t, title);
+    markup_add(t, "</title>\n<style>\n"
+                  "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
+                  ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
+                  ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
+                  ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
+                  ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
+    markup_add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT,
+               loss->top, COLUMNS, loss->height);
+    markup_add(t,
+               "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
+               "y=\"28\">",
+               WIDTH, height, LEFT);
+    markup_escape(t, title);
+    markup_add(t, "</text>\n");
 }
 
-static void draw_loss_panel(text *t, const panel *p, const plot_run *runs, size_t count)
+static void draw_loss_panel(markup *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_loss_ticks(t, p);
-    add(t, "<g clip-path=\"url(#loss)\">\n");
+    markup_add(t, "<g clip-path=\"url(#loss)\">\n");
     for (size_t i = 0; i < count; i++)
         if (runs[i].count >= SMOOTH_FROM) draw_band(t, p, &runs[i], colours[i % COLOURS]);
     for (size_t i = 0; i < count; i++) draw_loss(t, p, &runs[i], colours[i % COLOURS]);
-    add(t, "</g>\n");
+    markup_add(t, "</g>\n");
     draw_frame(t, p, "loss");
 }
 
-static void draw_scale_panel(text *t, const panel *p, const plot_run *runs, size_t count)
+static void draw_scale_panel(markup *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_scale_ticks(t, p);
     for (size_t i = 0; i < count; i++)
@@ -351,9 +304,9 @@ static void draw_scale_panel(text *t, const panel *p, const plot_run *runs, size
     draw_frame(t, p, "loss scale (dots: skipped steps)");
 }
 
-char *plot_render(const char *title, const plot_run *runs, size_t count)
+static markup draw(const char *title, const plot_run *runs, size_t count)
 {
-    text t = {0};
+    markup t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
     panel scale = {.top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
     bool both = false;
@@ -365,29 +318,26 @@ char *plot_render(const char *title, const plot_run *runs, size_t count)
     draw_loss_panel(&t, &loss, runs, count);
     if (both) draw_scale_panel(&t, &scale, runs, count);
     draw_x_ticks(&t, lowest);
-    add(&t, "</svg>\n");
-    if (!t.failed) return t.bytes;
-    free(t.bytes);
-    return NULL;
+    markup_add(&t, "</svg>\n");
+    return t;
 }
 
-static ampc_status save(const char *path, char *svg, diag *d)
+char *plot_render(const char *title, const plot_run *runs, size_t count)
 {
-    if (!svg) return rt_no_memory(d);
-    ampc_status s = rt_atomic_save(path, svg, strlen(svg), d);
-    free(svg);
-    return s;
+    markup t = draw(title, runs, count);
+    return markup_take(&t);
 }
 
 ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d)
 {
-    return save(path, plot_render(title, runs, count), d);
+    markup t = draw(title, runs, count);
+    return markup_save(&t, path, d);
 }
 
 ampc_status plot_write_rates(const char *path, const char *title, const plot_run *runs, size_t count, double mark,
                              diag *d)
 {
-    text t = {0};
+    markup t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY, .over_rate = true};
     panel unused = loss;
     measure(runs, count, &loss, &unused);
@@ -396,10 +346,6 @@ ampc_status plot_write_rates(const char *path, const char *title, const plot_run
     draw_loss_panel(&t, &loss, runs, count);
     draw_mark(&t, &loss, mark);
     draw_rate_ticks(&t, &loss);
-    add(&t, "</svg>\n");
-    if (t.failed) {
-        free(t.bytes);
-        t.bytes = NULL;
-    }
-    return save(path, t.bytes, d);
+    markup_add(&t, "</svg>\n");
+    return markup_save(&t, path, d);
 }
