@@ -34,6 +34,8 @@
 #define LIMITS_EPOCHS 1, 1e9
 #define LIMITS_KEEP 2, 1e6     /* checkpoints */
 #define LIMITS_WORKERS -1, 256 /* threads that read data; negative: none */
+#define LIMITS_PATIENCE 1, 1e9 /* evaluations */
+#define LIMITS_MIN_DELTA 0, 1e30
 
 /* False for NaN. */
 static inline int is_within(double v, double low, double high) { return v >= low && v <= high; }

@@ -27,8 +27,8 @@ enum {
     READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | INSPECTS,
     WRITES_RESULTS = COMMAND_INFER | COMMAND_GRAD,
     TRAINS = COMMAND_TRAIN | COMMAND_LR_FIND,
-    READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_BENCH | COMMAND_EXPORT,
-    READS_DATA = TRAINS | COMMAND_EVAL | INSPECTS,
+    READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH | COMMAND_EXPORT,
+    READS_DATA = TRAINS | COMMAND_EVAL | COMMAND_PREDICT | INSPECTS,
     IMPORTS = COMMAND_AMPC | COMMAND_RUN,
     EXECUTES = COMMAND_RUN & ~COMMAND_PLAN
 };
@@ -37,7 +37,7 @@ enum {
 const option option_table[] = {
     /* files */
     {.name = "output", .alias = 'o', .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(output), .value = "FILE",
-     .commands = COMMAND_AMPC | COMMAND_OPT | WRITES_RESULTS | COMMAND_EXPORT,
+     .commands = COMMAND_AMPC | COMMAND_OPT | WRITES_RESULTS | COMMAND_PREDICT | COMMAND_EXPORT,
      .help = "write the result to FILE; its suffix selects the format"},
     {.name = "emit", .kind = OPTION_WORD, .group = GROUP_FILES, .field = AT(emit), .words = output_formats,
      .initial = "the suffix of the output file", .commands = COMMAND_AMPC, .help = "output format"},
@@ -198,7 +198,7 @@ const option option_table[] = {
      .limits = {LIMITS_STEPS}, .commands = TRAINS | COMMAND_CHECK,
      .help = "training length in steps (lr-find: 100); check: number of batches (1)"},
     {.name = "batch", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(batch), .value = "N",
-     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train, check, compare), 256 (eval) or 1",
+     .limits = {LIMITS_BATCH}, .initial = "the model's, else 64 (train, check, compare), 256 (eval, predict) or 1",
      .commands = READS_DATA | COMMAND_BENCH | COMMAND_PLAN, .help = "samples per batch"},
     {.name = "lr", .kind = OPTION_REAL, .group = GROUP_EXECUTION, .field = AT(lr), .value = "X",
      .limits = {LIMITS_RATE}, .initial = "the model's", .commands = COMMAND_TRAIN | COMMAND_CHECK,
@@ -216,6 +216,13 @@ const option option_table[] = {
              " (polynomial), every and factor (exponential, step, plateau), rise, div, final_div and anneal"
              " (one-cycle), patience, threshold and cooldown (plateau); pieces follow one another after ';', each but"
              " the last with its steps"},
+    {.name = "best", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(best), .value = "METRIC[,min-delta=X]",
+     .commands = COMMAND_TRAIN,
+     .help = "save best.safetensors in the directory of --checkpoint-dir whenever the metric of --eval-data improves"
+             " by more than X"},
+    {.name = "early-stop", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(early_stop),
+     .value = "METRIC[,patience=N][,min-delta=X]", .commands = COMMAND_TRAIN,
+     .help = "end the training after N evaluations (default 3) of --eval-data without improvement of the metric"},
     {.name = "save-every", .kind = OPTION_INT, .group = GROUP_EXECUTION, .field = AT(save_every), .value = "N",
      .limits = {LIMITS_STEPS}, .initial = "only at the end", .commands = COMMAND_TRAIN,
      .help = "steps between checkpoints"},
@@ -253,6 +260,10 @@ const option option_table[] = {
     {.name = "no-tune", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(no_tune), .commands = EXECUTES,
      .help = "use the algorithms that cuBLASLt and cuDNN propose, without timing them"},
     /* inspection */
+    {.name = "metric", .kind = OPTION_LIST, .group = GROUP_INSPECT, .field = AT(metrics), .value = "NAME,...",
+     .initial = "by the loss", .commands = COMMAND_TRAIN | COMMAND_EVAL,
+     .help = "metrics of an evaluation: accuracy, topK, perplexity, f1_macro, f1_micro, iou, auc, confusion, mse, mae,"
+             " r2; see docs/training.md"},
     {.name = "explain", .kind = OPTION_TEXT, .group = GROUP_INSPECT, .field = AT_PASS(explain),
      .value = "all|params|NODE",
      .help = "explain each node's precision; params: which initializers are trained and why others are not"},

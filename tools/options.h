@@ -50,7 +50,8 @@ typedef struct tool_options {
     bool untie;
     pass_strings dims; /* "NAME=SIZE" */
     /* execution */
-    const char *schedule, *entry, *device;
+    const char *schedule, *entry, *device, *best, *early_stop;
+    pass_strings metrics;
     double lr; /* negative: the module's initial rate */
     double lr_from, lr_to;
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;

@@ -2,9 +2,11 @@
 #ifndef AMPC_TOOLS_RUN_H
 #define AMPC_TOOLS_RUN_H
 
+#include "ir/json_writer.h"
 #include "runtime/data/array.h"
 #include "runtime/data/data.h"
 #include "runtime/session/session.h"
+#include "runtime/train/evaluate.h"
 #include "tools/tool.h"
 
 typedef struct run_context {
@@ -20,7 +22,8 @@ ampc_status run_ampc_opt(tool *t);
 /* Opens the model and a session on it, loads the weights, and runs the command's `run_session`. */
 ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
-run_verb run_infer, run_grad, run_train, run_eval, run_bench, run_plan, run_export, run_lr_find, run_check, run_compare;
+run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_plan, run_export, run_lr_find, run_check,
+    run_compare;
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
@@ -55,6 +58,16 @@ typedef struct run_inputs {
  * set, selects the outputs that do not need them; a note names the others. Call run_inputs_clear also on failure. */
 ampc_status run_inputs_read(run_context *c, const ir_graph *g, run_inputs *in);
 void run_inputs_clear(run_inputs *in);
+
+/* ---- run_metrics.c: evaluations; `loss` is the name under which the loss appears ---- */
+
+/* Parses --metric. */
+ampc_status run_parse_metrics(run_context *c, rt_metric_choices *out);
+/* Prints "NAME VALUE  " for each value that is defined or was named. */
+void run_print_values(const rt_eval *e, const char *loss);
+/* Prints the confusion matrix, if there is one, with a line per label. */
+void run_print_confusion(const rt_eval *e);
+void run_write_values(json_writer *w, const rt_eval *e, const char *loss);
 
 /* ---- run_outputs.c: named results to a file or a table ---- */
 

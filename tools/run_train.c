@@ -27,8 +27,9 @@ typedef struct training {
     rt_trace *trace;           /* NULL: none */
     VEC(rt_step_record) steps; /* for the plot if there is no log */
     rt_step_record last;
-    rt_eval eval;                  /* the latest evaluation; NaN before the first */
-    int64_t evaluated;             /* steps run when it was made */
+    rt_eval eval;                  /* the latest evaluation; without values before the first */
+    rt_metric_choices metrics;     /* of --metric */
+    rt_monitor best, early_stop;   /* of these options */
     double busy;                   /* seconds in steps */
     double epoch_busy, epoch_loss; /* sums since the start of the epoch */
     int64_t run, epoch_steps, epochs;
@@ -102,39 +103,44 @@ static bool prints_text(const training *t) { return !t->c->tool->o.pass.json && 
 
 /* ---- between epochs -------------------------------------------------------------------------- */
 
-static ampc_status evaluate(training *t, int64_t run)
+/* Keeps the evaluation for the result. The names are those of the module and of --metric, which outlive it. */
+static ampc_status keep_evaluation(training *t, const rt_eval *eval)
 {
-    tool *base = t->c->tool;
-    const double began = rt_trace_now();
-    t->evaluated = run;
-    TRY(rt_evaluate(t->c->session, base->module, t->eval_data, 0, base->diag, &t->eval));
-    rt_trace_span(t->trace, RT_LANE_EVALUATION, "evaluate", began);
-    const rt_scalar values[] = {{"loss", t->eval.loss}, {"accuracy", t->eval.accuracy}};
-    return rt_recorder_evaluation(t->recorder, t->last.step, values, isfinite(t->eval.accuracy) ? 2 : 1);
+    t->eval = *eval;
+    t->eval.confusion = NULL;
+    return rt_recorder_evaluation(t->recorder, rt_trainer_state(t->trainer)->step, eval);
 }
 
-static void print_evaluation(const training *t)
-{
-    if (t->eval_data && isfinite(t->eval.loss)) printf("  test loss %.4f", t->eval.loss);
-    if (t->eval_data && isfinite(t->eval.accuracy)) printf("  accuracy %.4f", t->eval.accuracy);
-}
-
-static ampc_status on_epoch(void *user, uint64_t epoch)
+static ampc_status on_epoch(void *user, uint64_t epoch, const rt_eval *eval)
 {
     training *t = user;
     tool *base = t->c->tool;
     t->epochs++;
-    if (t->eval_data) TRY(evaluate(t, t->run));
-    if (prints_text(t) && (base->o.epochs || t->eval_data)) {
+    if (eval) TRY(keep_evaluation(t, eval));
+    if (prints_text(t) && (base->o.epochs || eval)) {
         console_end_live(&base->console);
-        printf("epoch %" PRIu64, epoch);
-        if (t->epoch_steps) printf("  train loss %.4f", t->epoch_loss / (double)t->epoch_steps);
-        print_evaluation(t);
-        printf("  %.1f s\n", t->epoch_busy);
+        printf("epoch %" PRIu64 "  ", epoch);
+        if (t->epoch_steps) printf("train loss %.4f  ", t->epoch_loss / (double)t->epoch_steps);
+        if (eval) run_print_values(eval, "test loss");
+        printf("%.1f s\n", t->epoch_busy);
+        if (eval) run_print_confusion(eval);
         fflush(stdout);
     }
     t->epoch_busy = t->epoch_loss = 0;
     t->epoch_steps = 0;
+    return AMPC_OK;
+}
+
+static ampc_status on_end(void *user, const rt_eval *eval)
+{
+    training *t = user;
+    TRY(keep_evaluation(t, eval));
+    if (!prints_text(t)) return AMPC_OK;
+    console_end_live(&t->c->tool->console);
+    printf("end  ");
+    run_print_values(eval, "test loss");
+    putchar('\n');
+    run_print_confusion(eval);
     return AMPC_OK;
 }
 
@@ -150,9 +156,22 @@ static ampc_status check_options(run_context *c)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--save-every and --resume require --checkpoint-dir");
     if (o->reset_optimizer && !o->resume)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reset-optimizer requires --resume");
+    if ((o->metrics.count || o->best || o->early_stop) && !o->eval_data)
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--metric, --best and --early-stop require --eval-data");
+    if (o->best && !o->checkpoint_dir)
+        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--best requires --checkpoint-dir");
     if (o->reinit.count && !o->checkpoint)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reinit requires --checkpoint");
     return AMPC_OK;
+}
+
+static ampc_status parse_metrics(training *t)
+{
+    const tool_options *o = &t->c->tool->o;
+    diag *d = t->c->tool->diag;
+    TRY(run_parse_metrics(t->c, &t->metrics));
+    if (o->best) TRY(rt_monitor_parse(o->best, "--best", false, d, &t->best));
+    return o->early_stop ? rt_monitor_parse(o->early_stop, "--early-stop", true, d, &t->early_stop) : AMPC_OK;
 }
 
 /* Called by the trainer once it knows from which step it continues. */
@@ -226,8 +245,7 @@ static void print_json(const training *t, double samples_s, int64_t bytes)
     json_begin(&w, NULL, '{');
     json_write_integer(&w, "steps", (int64_t)state->step);
     json_write_real(&w, "loss", "%.9g", t->last.loss);
-    json_write_real(&w, "eval_loss", "%.9g", t->eval_data ? t->eval.loss : NAN);
-    json_write_real(&w, "accuracy", "%.9g", t->eval_data ? t->eval.accuracy : NAN);
+    run_write_values(&w, &t->eval, "eval_loss");
     json_write_integer(&w, "skipped", (int64_t)state->skipped);
     json_write_real(&w, "loss_scale", "%.9g", loss_scale(t->c));
     json_write_real(&w, "seconds", "%.9g", t->busy);
@@ -256,18 +274,6 @@ static ampc_status print_result(training *t)
     return AMPC_OK;
 }
 
-/* Evaluates a run that ends within an epoch, unless a signal stopped it. */
-static ampc_status evaluate_end(training *t)
-{
-    if (!t->eval_data || stop_signal || t->evaluated == t->run) return AMPC_OK;
-    TRY(evaluate(t, t->run));
-    if (!prints_text(t)) return AMPC_OK;
-    printf("end");
-    print_evaluation(t);
-    printf("\n");
-    return AMPC_OK;
-}
-
 static ampc_status train(training *t)
 {
     tool *base = t->c->tool;
@@ -283,15 +289,19 @@ static ampc_status train(training *t)
                           .on_step = on_step,
                           .on_save = sync_recorder,
                           .on_epoch = on_epoch,
+                          .on_end = on_end,
                           .user = t,
                           .stop = &stop_signal,
-                          .trace = t->trace};
+                          .trace = t->trace,
+                          .eval_data = t->eval_data,
+                          .metrics = &t->metrics,
+                          .best = o->best ? &t->best : NULL,
+                          .early_stop = o->early_stop ? &t->early_stop : NULL};
     catch_signals();
     t->shown = t->rate_from = tool_seconds();
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
     if (status == AMPC_OK) status = t->status;
     console_end_live(&base->console);
-    if (status == AMPC_OK) status = evaluate_end(t);
     ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace);
     t->recorder = NULL;
     t->trace = NULL;
@@ -323,6 +333,7 @@ static ampc_status open_all(training *t)
     const tool_options *o = &c->tool->o;
     const ir_graph *g;
     TRY(check_options(c));
+    TRY(parse_metrics(t));
     TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_train_step], &g));
     TRY(select_outputs(c, g));
     TRY(run_open_data(c, o->data, RT_TRAIN, g, &t->data));
@@ -344,7 +355,7 @@ static ampc_status open_all(training *t)
 
 ampc_status run_train(run_context *c)
 {
-    training t = {.c = c, .eval = {.loss = NAN, .accuracy = NAN}};
+    training t = {.c = c};
     ampc_status status = open_all(&t);
     if (status == AMPC_OK) status = train(&t);
     (void)rt_recorder_close(t.recorder);

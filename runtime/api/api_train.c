@@ -3,6 +3,7 @@
 
 #include "ir/limits.h"
 #include "runtime/data/loader.h"
+#include "runtime/train/scoring.h"
 #include "runtime/train/trainer.h"
 
 #include <stdlib.h>
@@ -122,10 +123,12 @@ ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch
     TRY(api_result_check(result, d));
     if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
     TRY(open_data(session, rt_evaluated_graph(session->module->ir), data, RT_TEST, 0, d, &set));
-    ampc_status status = rt_evaluate(session->rt, session->module->ir, set, batch, d, &eval);
+    ampc_status status = rt_evaluate(session->rt, session->module->ir, set, &(rt_eval_options){.batch = batch}, d,
+                                     &eval);
     rt_dataset_close(set);
     if (status != AMPC_OK) return status;
-    const ampc_evaluation out = {.loss = eval.loss, .accuracy = eval.accuracy, .samples = eval.samples};
+    const ampc_evaluation out = {
+        .loss = rt_eval_number(&eval, "loss"), .accuracy = rt_eval_number(&eval, "accuracy"), .samples = eval.samples};
     api_result(&out, result, sizeof out);
     return AMPC_OK;
 }

@@ -243,6 +243,19 @@ bool rt_loader_reads_integers(const rt_loader *f, int field)
     return false;
 }
 
+int rt_loader_axis(const rt_loader *f, const ir_value *v)
+{
+    const bool varies = f->sizing.symbol == RT_NO_SYMBOL || rt_sizing_varies(&f->sizing, v);
+    return varies ? rt_sizing_axis(&f->sizing, v) : -1;
+}
+
+bool rt_loader_packs(const rt_loader *f, int field)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->sources[i].field == (size_t)field && f->sources[i].axis != 0) return false;
+    return true;
+}
+
 /* ---- filling ---- */
 
 /* Sets the shapes of all inputs for `count` samples; all other symbols are bound. */

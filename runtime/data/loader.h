@@ -29,6 +29,10 @@ int rt_loader_count(const rt_loader *f);
 const rt_tensor *rt_loader_inputs(const rt_loader *f);
 /* True if an integer input reads the field. */
 bool rt_loader_reads_integers(const rt_loader *f, int field);
+/* The sample axis of a value of the graph; -1: none. */
+int rt_loader_axis(const rt_loader *f, const ir_value *v);
+/* True unless an input reads the field with a sample axis other than the first. */
+bool rt_loader_packs(const rt_loader *f, int field);
 
 /* Makes rt_loader_next read batches ahead in so many threads; 0: one if the data are decoded, none if they are in
  * memory; -1: none. Data that may only be read by the calling thread are not read ahead. A batch is a function of its

@@ -66,6 +66,14 @@ static ampc_status put_plateau(rt_safetensors_writer *w, const rt_plateau *p)
     return rt_safetensors_put_metadata(w, "plateau", text);
 }
 
+static ampc_status put_monitor(rt_safetensors_writer *w, const char *key, const rt_monitor_state *state)
+{
+    char text[RT_MONITOR_TEXT];
+    if (!state->metric[0]) return AMPC_OK;
+    rt_monitor_print(state, text);
+    return rt_safetensors_put_metadata(w, key, text);
+}
+
 static ampc_status put_identity(rt_safetensors_writer *w, const ir_module *m, diag *d)
 {
     char hash[RT_HASH_TEXT], optimizer[RT_OPTIMIZER_TEXT];
@@ -91,6 +99,8 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_number(w, "batch", (uint64_t)run->batch));
     TRY(put_number(w, "rows", (uint64_t)run->rows));
     TRY(put_plateau(w, &run->plateau));
+    TRY(put_monitor(w, "best", &run->best));
+    TRY(put_monitor(w, "early_stop", &run->early_stop));
     if (run->before_reset) TRY(put_number(w, "before_reset", (uint64_t)run->before_reset));
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) TRY(put_scalar(w, s, m, counters[i], d));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");

@@ -15,6 +15,7 @@
 #define RT_CHECKPOINT_H
 
 #include "runtime/data/data.h"
+#include "runtime/train/monitor.h"
 #include "runtime/train/schedule.h"
 #include "runtime/session/session.h"
 
@@ -28,6 +29,7 @@ typedef struct rt_run_state {
     int64_t rows;         /* number of samples of the data set; 0: unknown */
     int64_t before_reset; /* steps accepted before the optimizer was last reset; the schedule counts them too */
     rt_plateau plateau;   /* of a schedule that depends on the losses */
+    rt_monitor_state best, early_stop;
     char schedule[RT_SCHEDULE_TEXT];
 } rt_run_state;
 
@@ -64,17 +66,22 @@ extern const rt_checkpoint_how rt_checkpoint_all, rt_checkpoint_weights; /* with
 ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *path, const rt_checkpoint_how *how,
                                diag *d, rt_run_state *run);
 
-/* ---- folders: ckpt-<step, 10 digits>.safetensors ---- */
+/* ---- folders: ckpt-<step, 10 digits>.safetensors, and best.safetensors ---- */
 
 /* Creates the folder if it does not exist (but not its parents) and removes temporary files of dead writers. */
 ampc_status rt_checkpoint_folder(const char *folder, diag *d);
-/* Path of the newest file, malloced; *path is NULL if there is none. */
+/* Path of the newest ckpt- file, malloced; *path is NULL if there is none. */
 ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path);
 /* Writes ckpt-<run->step>, then removes the oldest files, keeping `keep` (at least 2). */
 ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder, int keep,
                               diag *d);
-/* Loads the newest file. *path is its malloced path, or NULL if the folder has none (AMPC_OK, nothing loaded). If the
- * file is damaged: without allow_fallback fails with AMPC_REJECTED; with it, warns, renames the file to end in
+/* Replaces best.safetensors, which is never removed. */
+ampc_status rt_checkpoint_put_best(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder,
+                                   diag *d);
+/* Whether the folder has best.safetensors. */
+bool rt_checkpoint_has_best(const char *folder);
+/* Loads the newest ckpt- file. *path is its malloced path, or NULL if the folder has none (AMPC_OK, nothing loaded). If
+ * the file is damaged: without allow_fallback fails with AMPC_REJECTED; with it, warns, renames the file to end in
  * ".damaged" and tries the next older one. If it cannot be read (AMPC_IO, AMPC_NO_MEMORY), no file is renamed and no
  * other file is tried. */
 ampc_status rt_checkpoint_resume(rt_session *s, const ir_module *m, const char *folder, const rt_checkpoint_how *how,

@@ -18,6 +18,7 @@
 
 #define PREFIX "ckpt-"
 #define SUFFIX ".safetensors"
+#define BEST "best"
 enum { DIGITS = 10, MIN_KEEP = 2, PREFIX_LENGTH = sizeof PREFIX - 1 };
 
 /* ---- listing ---- */
@@ -74,6 +75,7 @@ ampc_status rt_checkpoint_folder(const char *folder, diag *d)
     if (stat(folder, &st) != 0) return diag_errno(d, DIAG_FILE(folder), "cannot open the folder");
     if (!S_ISDIR(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(folder), "not a folder");
     rt_atomic_sweep(folder, PREFIX);
+    rt_atomic_sweep(folder, BEST SUFFIX);
     return AMPC_OK;
 }
 
@@ -103,6 +105,24 @@ ampc_status rt_checkpoint_put(rt_session *s, const ir_module *m, const rt_run_st
     ampc_status status = rt_checkpoint_write(s, m, run, path, d);
     free(path);
     return status == AMPC_OK ? prune(folder, keep, d) : status;
+}
+
+ampc_status rt_checkpoint_put_best(rt_session *s, const ir_module *m, const rt_run_state *run, const char *folder,
+                                   diag *d)
+{
+    char *path = path_in(folder, BEST SUFFIX);
+    if (!path) return rt_no_memory(d);
+    ampc_status status = rt_checkpoint_write(s, m, run, path, d);
+    free(path);
+    return status;
+}
+
+bool rt_checkpoint_has_best(const char *folder)
+{
+    char *path = path_in(folder, BEST SUFFIX);
+    const bool has = path && access(path, F_OK) == 0;
+    free(path);
+    return has;
 }
 
 /* ---- resuming ---- */

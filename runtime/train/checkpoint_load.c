@@ -366,6 +366,13 @@ static ampc_status read_plateau(const rt_checkpoint_file *f, rt_plateau *p)
     return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata 'plateau' is not the state of a schedule");
 }
 
+static ampc_status read_monitor(const rt_checkpoint_file *f, const char *key, rt_monitor_state *state)
+{
+    const char *text = rt_safetensors_metadata(f->file, key);
+    if (!text || rt_monitor_read(text, state)) return AMPC_OK;
+    return diag_error(f->d, AMPC_REJECTED, DIAG_FILE(f->path), "metadata '%s' is not the state of a metric", key);
+}
+
 static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
 {
     int64_t position[3];
@@ -377,6 +384,8 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
     *run = (rt_run_state){.position = {(uint64_t)position[0], (uint64_t)position[1], (uint64_t)position[2]}};
     TRY(read_counts(f, run));
     snprintf(run->schedule, sizeof run->schedule, "%s", metadata(f, "schedule"));
+    TRY(read_monitor(f, "best", &run->best));
+    TRY(read_monitor(f, "early_stop", &run->early_stop));
     return read_plateau(f, &run->plateau);
 }
 

@@ -1,124 +1,83 @@
-/* evaluate.c - loss and accuracy over every sample of a data set. */
-#include "runtime/train/trainer.h"
+/* evaluate.c - runs every sample of a data set: the mean loss, and the metrics of metrics.c. */
+#include "runtime/train/evaluate.h"
 
-#include "ir/text.h"
 #include "runtime/backend/alloc.h"
-#include "runtime/data/loader.h"
 #include "runtime/backend/memory.h"
+#include "runtime/train/scoring.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-enum { DEFAULT_BATCH = 256 };
+enum { DEFAULT_BATCH = 256, MAX_CHOSEN = 2 * RT_METRICS_MAX };
+
+/* The loss, or a part of it. */
+typedef struct mean_output {
+    const char *name;
+    double sum, value; /* value: of the last run */
+} mean_output;
+
+typedef struct chosen_metric {
+    const rt_metric_choice *choice; /* of the options, or in `usual` */
+    rt_metric *metric;
+    bool named;
+} chosen_metric;
 
 typedef struct evaluation {
     rt_session *session;
     const ir_graph *graph;
-    rt_dataset *data;
+    const rt_eval_options *options;
     rt_loader *feed;
-    const char *loss;   /* name of the loss output; NULL: none */
-    int label_field;    /* -1: no class labels */
-    int axis;           /* of the classes in the scores; 0: there is no accuracy */
-    int64_t per_sample; /* labels per sample */
-    int64_t *labels;    /* [batch, per_sample], of the current samples */
-    int64_t ignored;    /* the label that the loss ignores; INT64_MIN: none */
-    bool weighted;      /* the loss is a mean over the labels that are not ignored */
-    double loss_sum, weight;
-    rt_eval_part part[RT_EVAL_PARTS]; /* `loss` is the sum so far */
-    double value[RT_EVAL_PARTS];      /* of the last run */
-    int parts;
-    int64_t correct, counted;
+    rt_scoring scoring;
+    bool bound;    /* the metrics are open */
+    bool has_loss; /* mean[0] is the loss */
+    bool weighted; /* the loss is a mean over the labels that are not ignored */
+    mean_output mean[1 + RT_EVAL_PARTS];
+    int means;
+    double weight;
+    rt_metric_choices usual;
+    chosen_metric chosen[MAX_CHOSEN];
+    int metrics;
 } evaluation;
-
-/* ---- accuracy ---- */
-
-static int64_t count_elements(const rt_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = 0; i < t->rank; i++) n *= t->dims[i];
-    return n;
-}
-
-/* Whether t contains scores of C classes along the class axis, for labels without it; N may count tokens. */
-static bool are_scores(const evaluation *e, const rt_tensor *t, int64_t labels)
-{
-    return t && e->axis > 0 && ir_dtype_is_float(t->dtype) && t->rank > e->axis && t->dims[e->axis] > 1 &&
-           count_elements(t) == labels * t->dims[e->axis];
-}
-
-static const rt_tensor *find_scores(const evaluation *e)
-{
-    int64_t labels = e->per_sample * rt_loader_samples(e->feed);
-    const char *name = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_logits));
-    const rt_tensor *t = name ? rt_session_output(e->session, name) : NULL;
-    for (int i = 0; !t && i < rt_session_output_count(e->session); i++)
-        if (are_scores(e, rt_session_output_at(e->session, i), labels)) t = rt_session_output_at(e->session, i);
-    return are_scores(e, t, labels) ? t : NULL;
-}
-
-/* The number of labels for one position along the axes before the classes. */
-static int64_t count_inner(const evaluation *e, const rt_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = e->axis + 1; i < t->rank; i++) n *= t->dims[i];
-    return n;
-}
-
-/* The class with the highest score for that label; -1 if all scores are NaN. */
-static int64_t argmax(const evaluation *e, const rt_tensor *t, int64_t label)
-{
-    size_t size = ir_dtype_size(t->dtype);
-    int64_t inner = count_inner(e, t), classes = t->dims[e->axis];
-    const char *at = (const char *)t->data + (size_t)(label / inner * classes * inner + label % inner) * size;
-    double best = -INFINITY;
-    int64_t found = -1;
-    for (int64_t c = 0; c < classes; c++) {
-        double x = ir_load_f64(t->dtype, at + (size_t)(c * inner) * size);
-        if (x > best || (found < 0 && x == best)) {
-            best = x;
-            found = c;
-        }
-    }
-    return found;
-}
-
-/* Negative labels belong to no class. */
-static bool counts(const evaluation *e, int64_t label) { return label >= 0 && label != e->ignored; }
-
-static void count_correct(evaluation *e, int64_t count)
-{
-    const rt_tensor *t = e->labels ? find_scores(e) : NULL;
-    if (!t) return;
-    for (int64_t i = 0; i < count * e->per_sample; i++) {
-        if (!counts(e, e->labels[i])) continue;
-        e->counted++;
-        e->correct += e->labels[i] == argmax(e, t, i);
-    }
-}
 
 /* ---- loss ---- */
 
-/* Finds the outputs that are parts of the loss. */
-static void find_parts(evaluation *e)
+/* Finds the loss and the outputs that are parts of it. */
+static void find_means(evaluation *e)
 {
     static const char prefix[] = "loss.";
-    for (const ir_node *n = ir_first_output(e->graph); n && e->parts < RT_EVAL_PARTS; n = ir_next_output(n)) {
+    const char *loss = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_loss));
+    e->has_loss = loss;
+    if (loss) e->mean[e->means++].name = loss;
+    const int limit = e->means + RT_EVAL_PARTS;
+    for (const ir_node *n = ir_first_output(e->graph); n && e->means < limit; n = ir_next_output(n)) {
         const ir_type *type = &ir_in(n, 0)->type;
         const char *name = ir_output_name(n);
         if (n->role == IR_OUTPUT_result && strncmp(name, prefix, sizeof prefix - 1) == 0 && type->rank == 0 &&
             ir_dtype_is_float(type->dtype))
-            e->part[e->parts++].name = name;
+            e->mean[e->means++].name = name;
     }
 }
 
-static ampc_status run(evaluation *e, diag *d, double *loss)
+/* If the loss is a mean over labels other than those of the data (such as labels shifted by one token), samples are
+ * weighted equally. */
+static bool is_weighted(const evaluation *e)
+{
+    const ir_value *input = ir_input_by_role(e->graph, IR_INPUT_label);
+    ir_dim_table *dims = e->graph->module->dims;
+    const ir_value *labels = NULL;
+    for (const ir_node *n = e->graph->first; n; n = n->next)
+        if (ir_in_named(n, "label")) labels = ir_in_named(n, "label");
+    return labels && input && e->scoring.ignored != INT64_MIN && e->scoring.label_field >= 0 &&
+           ir_type_count(dims, &labels->type) == ir_type_count(dims, &input->type);
+}
+
+static ampc_status run(evaluation *e, diag *d)
 {
     TRY(rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d));
-    const rt_tensor *t = e->loss ? rt_session_output(e->session, e->loss) : NULL;
-    *loss = t ? ir_load_f64(t->dtype, t->data) : NAN;
-    for (int i = 0; i < e->parts; i++) {
-        t = rt_session_output(e->session, e->part[i].name);
-        e->value[i] = t ? ir_load_f64(t->dtype, t->data) : NAN;
+    for (int i = 0; i < e->means; i++) {
+        const rt_tensor *t = rt_session_output(e->session, e->mean[i].name);
+        e->mean[i].value = t ? ir_load_f64(t->dtype, t->data) : NAN;
     }
     return rt_session_fetched(e->session, d);
 }
@@ -126,124 +85,183 @@ static ampc_status run(evaluation *e, diag *d, double *loss)
 /* The weight of samples [first, first + count) of the current batch in the mean over all samples. */
 static double weigh(const evaluation *e, int64_t first, int64_t count)
 {
+    const rt_scoring *s = &e->scoring;
     int64_t n = 0;
     if (!e->weighted) return (double)count;
-    for (int64_t i = first * e->per_sample; i < (first + count) * e->per_sample; i++) n += e->labels[i] != e->ignored;
+    for (int64_t i = first * s->per_sample; i < (first + count) * s->per_sample; i++) n += s->labels[i] != s->ignored;
     return (double)n;
 }
 
 /* Without weight the loss is 0/0, so it is not added. */
-static void add_loss(evaluation *e, double loss, double weight)
+static void add_loss(evaluation *e, double weight)
 {
-    if (weight != 0) e->loss_sum += loss * weight;
-    for (int i = 0; i < e->parts && weight != 0; i++) e->part[i].loss += e->value[i] * weight;
+    for (int i = 0; i < e->means && weight != 0; i++) e->mean[i].sum += e->mean[i].value * weight;
     e->weight += weight;
 }
 
-/* Evaluates samples first .. first+count-1. */
-static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
+/* ---- metrics ---- */
+
+static bool is_chosen(const evaluation *e, const rt_metric_choice *c)
 {
-    double loss;
-    TRY(rt_loader_slice(e->feed, first, count, d));
-    TRY(run(e, d, &loss));
-    if (e->labels) TRY(rt_dataset_slice(e->data, first, count, (size_t)e->label_field, e->labels, IR_i64, d));
-    count_correct(e, count);
-    TRY(rt_session_fetched(e->session, d));
-    double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);
-    add_loss(e, loss, weigh(e, 0, count) + copies);
-    if (copies == 0) return AMPC_OK;
-    TRY(rt_loader_slice(e->feed, first + count - 1, 1, d));
-    TRY(run(e, d, &loss));
-    add_loss(e, loss, -copies);
+    for (int i = 0; i < e->metrics; i++)
+        if (e->chosen[i].choice->rule == c->rule && e->chosen[i].choice->k == c->k) return true;
+    return false;
+}
+
+/* Opens the metrics that are not open yet. */
+static ampc_status choose(evaluation *e, const rt_metric_choices *from, bool named, diag *d)
+{
+    for (int i = 0; from && i < from->count; i++) {
+        const rt_metric_choice *c = &from->items[i];
+        if (rt_metric_is_loss(c) && !e->has_loss)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metric '%s' has no meaning here: the module has no loss",
+                              c->name);
+        if (rt_metric_is_loss(c) || is_chosen(e, c)) continue;
+        chosen_metric *one = &e->chosen[e->metrics];
+        TRY(rt_metric_check(c, &e->scoring.subject, d));
+        TRY(rt_metric_open(c, &e->scoring.subject, d, &one->metric));
+        one->choice = c;
+        one->named = named;
+        e->metrics++;
+    }
     return AMPC_OK;
+}
+
+/* Called after the first run, which shows the sizes of the outputs. */
+static ampc_status bind_metrics(evaluation *e, diag *d)
+{
+    const rt_eval_options *o = e->options;
+    TRY(rt_scoring_bind(&e->scoring, d));
+    if (e->scoring.label_field < 0) e->scoring.subject.scored = RT_SCORED_NOTHING;
+    rt_metrics_usual(&e->scoring.subject, &e->usual);
+    e->bound = true;
+    const bool named = o->metrics && o->metrics->count;
+    TRY(choose(e, named ? o->metrics : &e->usual, named, d));
+    return choose(e, o->required, true, d);
+}
+
+static ampc_status check_label(const evaluation *e, int64_t label, int64_t sample, diag *d)
+{
+    const rt_subject *of = &e->scoring.subject;
+    if (of->scored == RT_SCORED_BINARY || of->scored == RT_SCORED_VALUES || label < of->classes) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "sample %" PRId64 " has label %" PRId64 ", but the scores are of %" PRId64 " classes", sample,
+                      label, of->classes);
+}
+
+/* Adds the items of the first `count` samples of the current batch. */
+static ampc_status observe(evaluation *e, int64_t first, int64_t count, diag *d)
+{
+    rt_item item;
+    const rt_scoring *s = &e->scoring;
+    const rt_tensor *t = e->metrics ? rt_scoring_output(s) : NULL;
+    for (int64_t i = 0; t && i < rt_scoring_items(s, count); i++) {
+        rt_scoring_item(s, t, i, &item);
+        if (!rt_scoring_counts(s, item.label)) continue;
+        TRY(check_label(e, item.label, first + i / s->per_sample, d));
+        for (int k = 0; k < e->metrics; k++) TRY(rt_metric_add(e->chosen[k].metric, &item, d));
+    }
+    return rt_session_fetched(e->session, d);
 }
 
 /* ---- the loop ---- */
 
-/* Finds the label that the loss ignores. If the loss is a mean over labels other than those of the data (such as
- * labels shifted by one token), samples are weighted equally. */
-static void find_ignored(evaluation *e)
+/* Evaluates samples first .. first+count-1. */
+static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
-    const ir_value *input = ir_input_by_role(e->graph, IR_INPUT_label);
-    ir_dim_table *dims = e->graph->module->dims;
-    e->ignored = INT64_MIN;
-    for (const ir_node *n = e->graph->first; n; n = n->next) {
-        const ir_value *labels = ir_in_named(n, "label");
-        if (!labels) continue;
-        e->ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
-        e->weighted = e->ignored != INT64_MIN && e->labels && input &&
-                      ir_type_count(dims, &labels->type) == ir_type_count(dims, &input->type);
-    }
+    TRY(rt_loader_slice(e->feed, first, count, d));
+    TRY(run(e, d));
+    if (!e->bound) TRY(bind_metrics(e, d));
+    TRY(rt_scoring_read(&e->scoring, first, count, d));
+    TRY(observe(e, first, count, d));
+    double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);
+    add_loss(e, weigh(e, 0, count) + copies);
+    if (copies == 0) return AMPC_OK;
+    TRY(rt_loader_slice(e->feed, first + count - 1, 1, d));
+    TRY(run(e, d));
+    add_loss(e, -copies);
+    return AMPC_OK;
 }
 
-/* Labels are class numbers if they are integers that the loss reads as integers, or integers without a loss. */
-static bool has_classes(const evaluation *e)
-{
-    if (e->label_field < 0) return false;
-    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
-    return ir_dtype_is_int(field->dtype) && (!e->loss || rt_loader_reads_integers(e->feed, e->label_field));
-}
-
-static ampc_status set_labels(evaluation *e, diag *d)
-{
-    e->label_field = rt_loader_label_field(e->graph, e->data);
-    if (!has_classes(e)) {
-        e->label_field = -1;
-        return AMPC_OK;
-    }
-    const rt_field *field = rt_dataset_field(e->data, (size_t)e->label_field);
-    e->per_sample = rt_field_elements(field);
-    e->labels = rt_alloc((size_t)(e->per_sample * rt_loader_batch(e->feed)) + 1, sizeof *e->labels);
-    return e->labels ? AMPC_OK : rt_no_memory(d);
-}
-
-static ampc_status evaluate(evaluation *e, int64_t batch, diag *d)
+static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data, int64_t rows, diag *d)
 {
     const int64_t *sizes = rt_session_sizes(e->session);
-    int64_t fixed = rt_loader_fixed_batch(e->graph, sizes);
-    int64_t rows = rt_dataset_rows(e->data);
+    const int64_t fixed = rt_loader_fixed_batch(e->graph, sizes);
+    int64_t batch = e->options->batch;
     if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
-    TRY(rt_loader_open(e->graph, e->data, sizes, batch, d, &e->feed));
-    TRY(set_labels(e, d));
-    find_ignored(e);
+    TRY(rt_loader_open(e->graph, data, sizes, batch, d, &e->feed));
+    TRY(rt_scoring_open(&e->scoring, e->session, m, data, e->feed, d));
+    find_means(e);
+    e->weighted = is_weighted(e);
     for (int64_t first = 0; first < rows; first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
 }
 
-/* Axis 1 unless the compiler has noted another one. */
-static int class_axis(const ir_module *m)
+/* ---- the result ---- */
+
+static ampc_status copy_matrix(const rt_metric *metric, rt_eval *out, diag *d)
 {
-    int64_t axis;
-    const char *text = ir_meta_get(m, "class_axis");
-    return text && ir_int_parse(text, &axis) && axis >= 0 && axis < IR_MAX_RANK ? (int)axis : 1;
+    const int64_t *matrix = rt_metric_matrix(metric, &out->classes);
+    if (!matrix) return AMPC_OK;
+    const size_t bytes = (size_t)(out->classes * out->classes) * sizeof *matrix;
+    out->confusion = rt_alloc(1, bytes);
+    if (!out->confusion) return rt_no_memory(d);
+    memcpy(out->confusion, matrix, bytes);
+    return AMPC_OK;
 }
 
-const ir_graph *rt_evaluated_graph(const ir_module *m)
+static ampc_status collect(const evaluation *e, rt_eval *out, diag *d)
 {
-    const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_eval);
-    return g ? g : ir_graph_by_role(m, IR_GRAPH_infer);
+    for (int i = 0; i < e->means; i++) {
+        const bool loss = !i && e->has_loss;
+        out->value[out->count++] = (rt_eval_value){.name = loss ? "loss" : e->mean[i].name,
+                                                   .format = "%.6f",
+                                                   .value = e->weight > 0 ? e->mean[i].sum / e->weight : NAN};
+    }
+    for (int i = 0; i < e->metrics; i++) {
+        const chosen_metric *one = &e->chosen[i];
+        if (rt_metric_better(one->choice) == RT_BETTER_NEITHER) {
+            TRY(copy_matrix(one->metric, out, d));
+            continue;
+        }
+        out->value[out->count++] = (rt_eval_value){.name = rt_metric_name(one->choice),
+                                                   .format = rt_metric_format(one->choice),
+                                                   .value = rt_metric_value(one->metric),
+                                                   .named = one->named};
+    }
+    return AMPC_OK;
 }
 
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out)
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, const rt_eval_options *o, diag *d,
+                        rt_eval *out)
 {
+    static const rt_eval_options defaults = {.batch = 0};
     const ir_graph *g = rt_evaluated_graph(m);
     if (!g) return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
-    evaluation e = {.session = s,
-                    .graph = g,
-                    .data = data,
-                    .axis = class_axis(m),
-                    .loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))};
-    find_parts(&e);
-    ampc_status status = evaluate(&e, batch, d);
-    if (status == AMPC_OK)
-        *out = (rt_eval){.loss = e.weight > 0 ? e.loss_sum / e.weight : NAN,
-                         .accuracy = e.counted ? (double)e.correct / (double)e.counted : NAN,
-                         .samples = rt_dataset_rows(data),
-                         .parts = e.parts};
-    for (int i = 0; i < e.parts && status == AMPC_OK; i++)
-        out->part[i] = (rt_eval_part){e.part[i].name, e.weight > 0 ? e.part[i].loss / e.weight : NAN};
-    rt_free(e.labels);
-    rt_loader_close(e.feed);
+    evaluation *e = rt_alloc(1, sizeof *e);
+    if (!e) return rt_no_memory(d);
+    *e = (evaluation){.session = s, .graph = g, .options = o ? o : &defaults};
+    const int64_t rows = rt_dataset_rows(data), limit = e->options->limit;
+    *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
+    ampc_status status = evaluate(e, m, data, out->samples, d);
+    if (status == AMPC_OK) status = collect(e, out, d);
+    for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);
+    rt_scoring_close(&e->scoring);
+    rt_loader_close(e->feed);
+    rt_free(e);
     return status;
+}
+
+void rt_eval_clear(rt_eval *e)
+{
+    rt_free(e->confusion);
+    *e = (rt_eval){0};
+}
+
+double rt_eval_number(const rt_eval *e, const char *name)
+{
+    for (int i = 0; i < e->count; i++)
+        if (strcmp(e->value[i].name, name) == 0) return e->value[i].value;
+    return NAN;
 }

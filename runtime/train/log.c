@@ -59,7 +59,8 @@ static bool is_ours(const json_t *run, const rt_log_resume *resume)
 
 static void pass_line(log_cut *c, const json_t *line, int64_t at)
 {
-    const json_t *run = json_object_get(line, "run"), *step = json_object_get(line, "step");
+    const json_t *run = json_object_get(line, "run"), *eval = json_object_get(line, "eval");
+    const json_t *step = json_object_get(eval ? eval : line, "step");
     if (run) {
         c->ours = is_ours(run, c->resume);
         c->header = at;
@@ -191,6 +192,18 @@ ampc_status rt_log_step(rt_log *log, const rt_step_record *s)
     return finish_line(log, &w);
 }
 
+ampc_status rt_log_eval(rt_log *log, uint64_t step, const rt_eval *eval)
+{
+    json_writer w;
+    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    json_begin(&w, NULL, '{');
+    json_begin(&w, "eval", '{');
+    json_write_integer(&w, "step", (int64_t)step);
+    for (int i = 0; i < eval->count; i++) json_write_real(&w, eval->value[i].name, "%.9g", eval->value[i].value);
+    json_end(&w, '}');
+    return finish_line(log, &w);
+}
+
 ampc_status rt_log_close(rt_log *log)
 {
     if (!log) return AMPC_OK;
@@ -243,15 +256,15 @@ static ampc_status read_line(log_reader *r, const char *text, size_t n)
     json_error_t e;
     json_t *object;
     if (rt_json_parse(text, n, false, &e, &object) == AMPC_NO_MEMORY) return rt_no_memory(r->d);
-    bool header = json_object_get(object, "run") != NULL;
-    bool good = header || json_is_integer(json_object_get(object, "step"));
+    bool header = json_object_get(object, "run") != NULL, step = json_is_integer(json_object_get(object, "step"));
+    bool good = header || step || json_object_get(object, "eval");
     ampc_status s = AMPC_OK;
     r->line++;
     if (r->torn && !header)
         s = diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .line = r->torn}, "not a line of a step log");
-    else if (good && !header) {
-        rt_step_record step = step_of(object);
-        s = keep_step(r, &step);
+    else if (step && !header) {
+        rt_step_record record = step_of(object);
+        s = keep_step(r, &record);
     }
     r->torn = good ? 0 : r->line;
     json_decref(object);

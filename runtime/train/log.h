@@ -2,7 +2,7 @@
 #ifndef RT_LOG_H
 #define RT_LOG_H
 
-#include "ir/diag.h"
+#include "runtime/train/evaluate.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,11 +59,13 @@ typedef struct rt_log_resume {
 ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, const rt_log_resume *resume, diag *d,
                         rt_log **out);
 ampc_status rt_log_step(rt_log *log, const rt_step_record *s);
+/* Writes {"eval":{"step":..,"loss":..,METRIC:..}}, the values of an evaluation after that step. */
+ampc_status rt_log_eval(rt_log *log, uint64_t step, const rt_eval *eval);
 /* Flushes all lines to the disk, if the file is on one. Fails with AMPC_IO. */
 ampc_status rt_log_sync(rt_log *log);
 ampc_status rt_log_close(rt_log *log); /* NULL allowed */
 
-/* Reads the steps of a log in order and applies rewinds. Header lines are skipped, null becomes NAN, and an
+/* Reads the steps of a log in order and applies rewinds. Headers and evaluations are skipped, null becomes NAN, and an
  * unfinished last line is ignored; any other malformed line is rejected with its number. *steps is malloced. */
 ampc_status rt_log_read(const char *path, diag *d, rt_step_record **steps, size_t *count);
 

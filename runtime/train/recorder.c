@@ -60,19 +60,25 @@ ampc_status rt_recorder_step(rt_recorder *r, const rt_step_record *s)
     return r->events ? write_step_events(r, s) : AMPC_OK;
 }
 
-ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_scalar *values, size_t n)
+/* The values that are numbers, as scalars. */
+static ampc_status write_events(rt_recorder *r, uint64_t step, const rt_eval *eval)
 {
-    if (!r->events) return AMPC_OK;
-    rt_scalar *tagged = calloc(n + 1, sizeof *tagged);
-    char(*tags)[TAG] = calloc(n + 1, sizeof *tags);
-    for (size_t i = 0; i < n && tagged && tags; i++) {
-        snprintf(tags[i], TAG, "eval/%s", values[i].tag);
-        tagged[i] = (rt_scalar){tags[i], values[i].value};
+    rt_scalar tagged[RT_EVAL_VALUES];
+    char tags[RT_EVAL_VALUES][TAG];
+    size_t n = 0;
+    for (int i = 0; i < eval->count; i++) {
+        if (!isfinite(eval->value[i].value)) continue;
+        snprintf(tags[n], TAG, "eval/%s", eval->value[i].name);
+        tagged[n] = (rt_scalar){tags[n], eval->value[i].value};
+        n++;
     }
-    ampc_status s = tagged && tags ? rt_events_write(r->events, step, tagged, n) : rt_no_memory(r->d);
-    free(tagged);
-    free(tags);
-    return s;
+    return rt_events_write(r->events, step, tagged, n);
+}
+
+ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_eval *eval)
+{
+    if (r->log) TRY(rt_log_eval(r->log, step, eval));
+    return r->events ? write_events(r, step, eval) : AMPC_OK;
 }
 
 ampc_status rt_recorder_sync(rt_recorder *r)

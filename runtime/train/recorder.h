@@ -21,7 +21,7 @@ typedef struct rt_recorder_options {
 ampc_status rt_recorder_open(const rt_recorder_options *o, uint64_t step, diag *d, rt_recorder **out);
 ampc_status rt_recorder_step(rt_recorder *r, const rt_step_record *s);
 /* Records the values of an evaluation after that step. */
-ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_scalar *values, size_t n);
+ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_eval *eval);
 /* Flushes everything to the disk. */
 ampc_status rt_recorder_sync(rt_recorder *r);
 ampc_status rt_recorder_close(rt_recorder *r); /* NULL allowed */

@@ -34,6 +34,7 @@ struct rt_trainer {
     rt_position position;                     /* of the next batch to submit */
     submission submissions[RT_READBACK_RUNS]; /* of the pending steps, by number */
     double collected;                         /* time of the last collected result */
+    uint64_t evaluated;                       /* the step after which it was last evaluated, or that it resumed from */
 };
 
 /* ---- opening ---- */
@@ -225,6 +226,16 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
                         t->stepper.state.schedule);
 }
 
+/* A run that watches another metric than before starts watching anew. */
+static ampc_status check_monitor(const rt_monitor *m, rt_monitor_state *from, const char *path, diag *d)
+{
+    if (!m || !from->metric[0] || strcmp(m->metric.name, from->metric) == 0) return AMPC_OK;
+    TRY(diag_warning(d, DIAG_FILE(path), "the run watched the metric %s; the best %s so far is unknown", from->metric,
+                     m->metric.name));
+    *from = (rt_monitor_state){.bad = 0};
+    return AMPC_OK;
+}
+
 /* *path: the checkpoint, malloced; NULL if there is none. */
 static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, char **path)
 {
@@ -234,6 +245,8 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
                              &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
+    if (s == AMPC_OK) s = check_monitor(plan->best, &from.best, *path, d);
+    if (s == AMPC_OK) s = check_monitor(plan->early_stop, &from.early_stop, *path, d);
     if (s != AMPC_OK) {
         free(*path);
         *path = NULL;
@@ -244,6 +257,81 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
     t->position = from.position;
     t->rate = NAN;
     return AMPC_OK;
+}
+
+/* ---- evaluation ---- */
+
+static ampc_status evaluate_some(rt_trainer *t, const rt_train_plan *plan, int64_t limit, diag *d, rt_eval *out)
+{
+    rt_metric_choices watched = {.count = 0};
+    if (plan->best) TRY(rt_metrics_add(&watched, &plan->best->metric, "best", d));
+    if (plan->early_stop) TRY(rt_metrics_add(&watched, &plan->early_stop->metric, "early stop", d));
+    const rt_eval_options o = {.limit = limit, .metrics = plan->metrics, .required = &watched};
+    return rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out);
+}
+
+/* Evaluates one sample if metrics are named, because a metric without meaning is to be found before the training. */
+static ampc_status check_metrics(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    rt_eval eval;
+    if (!plan->eval_data || !(plan->best || plan->early_stop || (plan->metrics && plan->metrics->count)))
+        return AMPC_OK;
+    ampc_status status = evaluate_some(t, plan, 1, d, &eval);
+    rt_eval_clear(&eval);
+    return status;
+}
+
+/* Evaluates all samples, and saves the weights if they are the best ones. `state` is that of the run. */
+static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_state *state, diag *d, rt_eval *out)
+{
+    const rt_monitor *best = plan->best, *stop = plan->early_stop;
+    const double began = rt_trace_now();
+    TRY(evaluate_some(t, plan, 0, d, out));
+    rt_trace_span(t->trace, RT_LANE_EVALUATION, "evaluate", began);
+    if (stop) rt_monitor_observe(stop, rt_eval_number(out, stop->metric.name), state->step, &state->early_stop);
+    if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
+        return AMPC_OK;
+    return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->folder, d);
+}
+
+static ampc_status end_epoch(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    rt_eval eval = {0};
+    rt_run_state *state = &t->stepper.state;
+    ampc_status status = AMPC_OK;
+    if (plan->eval_data) status = evaluate(t, plan, state, d, &eval);
+    if (status == AMPC_OK && plan->on_epoch)
+        status = plan->on_epoch(plan->user, state->position.epoch, plan->eval_data ? &eval : NULL);
+    rt_eval_clear(&eval);
+    t->evaluated = state->step;
+    return status;
+}
+
+/* Evaluates a run that ended within an epoch, unless a signal stopped it. */
+static ampc_status end_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    rt_eval eval = {0};
+    rt_run_state state = t->stepper.state;
+    if (!plan->eval_data || t->evaluated == state.step || (plan->stop && *plan->stop)) return AMPC_OK;
+    ampc_status status = evaluate(t, plan, &state, d, &eval);
+    if (status == AMPC_OK && plan->on_end) status = plan->on_end(plan->user, &eval);
+    rt_eval_clear(&eval);
+    return status;
+}
+
+static bool stops_early(const rt_trainer *t, const rt_train_plan *plan)
+{
+    return plan->early_stop && rt_monitor_exhausted(plan->early_stop, &t->stepper.state.early_stop);
+}
+
+static void report_stop(const rt_trainer *t, const rt_train_plan *plan, diag *d)
+{
+    const rt_monitor_state *watched = &t->stepper.state.early_stop;
+    if (!stops_early(t, plan)) return;
+    diag_note(d, DIAG_NOWHERE,
+              "stopped early after step %" PRIu64 ": %s has not improved in %" PRId64
+              " evaluations since %g at step %" PRIu64,
+              t->stepper.state.step, watched->metric, watched->bad, watched->best, watched->step);
 }
 
 /* ---- the loop ---- */
@@ -259,9 +347,9 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
         return AMPC_OK;
     }
     TRY(rt_checkpoint_newest(plan->folder, d, &path));
-    if (!path) return AMPC_OK;
+    if (!path && !rt_checkpoint_has_best(plan->folder)) return AMPC_OK;
     ampc_status s = diag_error(
-        d, AMPC_USAGE, DIAG_FILE(path),
+        d, AMPC_USAGE, DIAG_FILE(path ? path : plan->folder),
         "the folder has a checkpoint of an earlier run: continue it with --resume, or use another folder");
     free(path);
     return s;
@@ -269,6 +357,7 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
 
 static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
 {
+    TRY(check_metrics(t, plan, d));
     if (plan->folder) {
         TRY(rt_checkpoint_folder(plan->folder, d));
         TRY(rt_folder_lock_acquire(plan->folder, d, lock));
@@ -276,6 +365,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
     }
     if (plan->no_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
         TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_scaling, d));
+    t->evaluated = t->stepper.state.step;
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
 }
 
@@ -299,9 +389,8 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     TRY(collect(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
-    TRY(save_if_due(t, plan, saved, due, d));
-    if (plan->on_epoch && state->position.epoch != epoch) TRY(plan->on_epoch(plan->user, state->position.epoch));
-    return AMPC_OK;
+    if (state->position.epoch != epoch) TRY(end_epoch(t, plan, d));
+    return save_if_due(t, plan, saved, due, d);
 }
 
 /* True if all pending steps must be collected before the next one is submitted: because the session will be inspected
@@ -328,9 +417,12 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     bool stop = false;
     uint64_t saved = t->stepper.state.step;
-    while (!stop && !rt_trainer_done(t) && !(plan->stop && *plan->stop)) TRY(one_round(t, plan, &saved, d, &stop));
+    while (!stop && !rt_trainer_done(t) && !stops_early(t, plan) && !(plan->stop && *plan->stop))
+        TRY(one_round(t, plan, &saved, d, &stop));
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
-    return save_if_due(t, plan, &saved, true, d);
+    TRY(save_if_due(t, plan, &saved, true, d));
+    report_stop(t, plan, d);
+    return end_run(t, plan, d);
 }
 
 ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)

@@ -11,6 +11,7 @@
 
 #include "runtime/files/trace.h"
 #include "runtime/train/checkpoint.h"
+#include "runtime/train/evaluate.h"
 #include "runtime/train/log.h"
 
 #include <signal.h>
@@ -55,42 +56,26 @@ typedef struct rt_train_plan {
     /* Called before each checkpoint, to make other output of the steps equally durable. A status other than AMPC_OK
      * ends the run. May be NULL. */
     ampc_status (*on_save)(void *user);
-    /* Called after the last step and the checkpoint of each epoch. A status other than AMPC_OK ends the run. May be
-     * NULL. */
-    ampc_status (*on_epoch)(void *user, uint64_t epoch);
+    /* Called after the last step of each epoch and its evaluation, before a checkpoint of this step. `eval` is NULL
+     * without eval_data. A status other than AMPC_OK ends the run. May be NULL. */
+    ampc_status (*on_epoch)(void *user, uint64_t epoch, const rt_eval *eval);
+    /* The same for the evaluation of a run that ends within an epoch, after its last checkpoint. */
+    ampc_status (*on_end)(void *user, const rt_eval *eval);
     void *user;
     const volatile sig_atomic_t *stop; /* nonzero: finish the step, save, return; may be NULL */
-    rt_trace *trace;                   /* receives the times of batches, steps and checkpoints; may be NULL */
+    rt_trace *trace;       /* receives the times of batches, steps, evaluations and checkpoints; may be NULL */
+    rt_dataset *eval_data; /* evaluated after each epoch, and at the end; NULL: no evaluation */
+    const rt_metric_choices *metrics; /* rt_eval_options */
+    const rt_monitor *best; /* needs eval_data and a folder: saves best.safetensors whenever the metric improves */
+    const rt_monitor *early_stop; /* needs eval_data: ends the run with AMPC_OK and a note; NULL: never */
 } rt_train_plan;
 
-/* Runs the loop and saves the final state, also after a stop. Fails with AMPC_NUMERIC as described above, without
- * saving the state. Fails with AMPC_USAGE if `resume` is false and the folder contains checkpoints, if another
- * training has locked it, or if the resumed run had another batch size or number of samples; another schedule is a
- * warning. */
+/* Runs the loop and saves the final state, also after a stop. An evaluation at the end of a run within an epoch can
+ * replace best.safetensors, but is no part of the state, so a longer run continues as if there had been no end. Fails
+ * with AMPC_NUMERIC as described above, without saving the state. Fails with AMPC_USAGE if `resume` is false and the
+ * folder contains checkpoints, if another training has locked it, if the resumed run had another batch size or number
+ * of samples, or if a metric has no meaning for the module and eval_data; another schedule or another watched metric
+ * is a warning. */
 ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d);
-
-/* ---- evaluation (evaluate.c) ---- */
-
-enum { RT_EVAL_PARTS = 16 };
-
-/* One of several losses: an output loss.NAME. */
-typedef struct rt_eval_part {
-    const char *name; /* of the output, in the module */
-    double loss;      /* mean like that of the whole loss */
-} rt_eval_part;
-
-typedef struct rt_eval {
-    double loss;     /* mean over all samples (over all labels, if the loss ignores some); NAN without a loss */
-    double accuracy; /* fraction of labels that are the argmax over axis 1; NAN without class labels */
-    int64_t samples;
-    rt_eval_part part[RT_EVAL_PARTS];
-    int parts; /* the first ones, if there are more */
-} rt_eval;
-
-/* Runs @eval (or @infer if there is none) on every sample in stored order. A last partial batch binds the batch
- * symbol to a smaller size. A fixed batch is padded with copies of one sample, whose loss is measured in a separate
- * run and subtracted (the loss is a mean over samples). `batch` 0: the fixed batch, or 256. */
-const ir_graph *rt_evaluated_graph(const ir_module *m); /* eval, or infer if there is no loss; NULL: neither */
-ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, int64_t batch, diag *d, rt_eval *out);
 
 #endif

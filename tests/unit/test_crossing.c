@@ -57,8 +57,8 @@ static void run_segments(scratch *t, const compile_options *each, losses *l)
         training r = training_open(t, &each[i], 512);
         assert_ok(t, train_to(t, &r, (int64_t)(i + 1) * STEPS, false, l));
         rt_eval eval;
-        assert_ok(t, rt_evaluate(r.s, r.m, r.data, 0, t->d, &eval));
-        l->of[SEGMENTS * STEPS] = eval.loss;
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, NULL, t->d, &eval));
+        l->of[SEGMENTS * STEPS] = rt_eval_number(&eval, "loss");
         training_close(&r);
     }
     assert_int_equal(l->count, SEGMENTS * STEPS);

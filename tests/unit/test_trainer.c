@@ -100,11 +100,11 @@ static void test_learns(void **state)
         rt_eval before, after;
         rt_trainer *trainer = open_trainer(t, &r, &long_run);
         assert_int_equal(rt_trainer_steps(trainer), 15 * 16);
-        assert_ok(t, rt_evaluate(r.s, r.m, r.data, 100, t->d, &before));
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, &(rt_eval_options){.batch = 100}, t->d, &before));
         assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
-        assert_ok(t, rt_evaluate(r.s, r.m, r.data, 100, t->d, &after));
-        assert_true(after.loss < 0.5 * before.loss);
-        assert_true(after.accuracy > 0.95);
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, &(rt_eval_options){.batch = 100}, t->d, &after));
+        assert_true(rt_eval_number(&after, "loss") < 0.5 * rt_eval_number(&before, "loss"));
+        assert_true(rt_eval_number(&after, "accuracy") > 0.95);
         assert_int_equal(after.samples, 512);
         assert_true(rt_trainer_done(trainer));
         rt_trainer_close(trainer);
@@ -436,21 +436,21 @@ static void test_evaluation_counts_every_sample(void **state)
     o.level = PASS_O0;
     training r = training_open(t, &o, 40);
     rt_eval whole, part;
-    assert_ok(t, rt_evaluate(r.s, r.m, r.data, 40, t->d, &whole));
+    assert_ok(t, rt_evaluate(r.s, r.m, r.data, &(rt_eval_options){.batch = 40}, t->d, &whole));
     assert_int_equal(whole.samples, 40);
-    assert_true(isfinite(whole.loss));
+    assert_true(isfinite(rt_eval_number(&whole, "loss")));
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-        assert_ok(t, rt_evaluate(r.s, r.m, r.data, batches[i], t->d, &part));
-        assert_float_equal(part.loss, whole.loss, 1e-5);
-        assert_float_equal(part.accuracy, whole.accuracy, 0);
+        assert_ok(t, rt_evaluate(r.s, r.m, r.data, &(rt_eval_options){.batch = batches[i]}, t->d, &part));
+        assert_float_equal(rt_eval_number(&part, "loss"), rt_eval_number(&whole, "loss"), 1e-5);
+        assert_float_equal(rt_eval_number(&part, "accuracy"), rt_eval_number(&whole, "accuracy"), 0);
     }
     static const int64_t fixed[] = {16, 64};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         ir_module *m = training_module(t, &o, fixed[i]);
         rt_session *s = training_session(t, m);
-        assert_ok(t, rt_evaluate(s, m, r.data, 0, t->d, &part));
-        assert_float_equal(part.loss, whole.loss, 1e-5);
-        assert_float_equal(part.accuracy, whole.accuracy, 0);
+        assert_ok(t, rt_evaluate(s, m, r.data, NULL, t->d, &part));
+        assert_float_equal(rt_eval_number(&part, "loss"), rt_eval_number(&whole, "loss"), 1e-5);
+        assert_float_equal(rt_eval_number(&part, "accuracy"), rt_eval_number(&whole, "accuracy"), 0);
         rt_session_close(s);
         ir_module_free(m);
     }
@@ -466,9 +466,9 @@ static void test_no_training_step(void **state)
     rt_eval eval;
     assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer), AMPC_UNSUPPORTED);
     scratch_expect(t, "compile it with a loss");
-    assert_ok(t, rt_evaluate(r.s, r.m, r.data, 0, t->d, &eval));
-    assert_true(isnan(eval.loss));
-    assert_true(eval.accuracy >= 0 && eval.accuracy <= 1);
+    assert_ok(t, rt_evaluate(r.s, r.m, r.data, NULL, t->d, &eval));
+    assert_true(isnan(rt_eval_number(&eval, "loss")));
+    assert_true(rt_eval_number(&eval, "accuracy") >= 0 && rt_eval_number(&eval, "accuracy") <= 1);
     training_close(&r);
 }
 

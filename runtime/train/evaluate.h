@@ -1,0 +1,45 @@
+/* evaluate.h - loss and metrics over every sample of a data set. */
+#ifndef RT_EVALUATE_H
+#define RT_EVALUATE_H
+
+#include "runtime/data/data.h"
+#include "runtime/session/session.h"
+#include "runtime/train/metrics.h"
+
+typedef struct rt_eval_options {
+    int64_t batch;                     /* 0: the fixed batch, or 256 */
+    int64_t limit;                     /* only the first samples; 0: all */
+    const rt_metric_choices *metrics;  /* NULL or empty: the usual ones for the loss and the data */
+    const rt_metric_choices *required; /* in addition to those; may be NULL */
+} rt_eval_options;
+
+typedef struct rt_eval_value {
+    const char *name;   /* of the module or the options, or static */
+    const char *format; /* printf conversion for people */
+    double value;       /* NaN: not defined for these samples */
+    bool named;         /* by the options: also reported if it is NaN */
+} rt_eval_value;
+
+enum { RT_EVAL_PARTS = 16, RT_EVAL_VALUES = 1 + RT_EVAL_PARTS + 2 * RT_METRICS_MAX };
+
+typedef struct rt_eval {
+    int64_t samples;
+    int count;
+    rt_eval_value value[RT_EVAL_VALUES]; /* the loss, its parts (at most 16), and the metrics, each once */
+    int64_t *confusion;                  /* [classes, classes] by label and prediction, if chosen; else NULL */
+    int64_t classes;
+} rt_eval;
+
+/* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" is the mean over all samples, or over
+ * all labels if the loss ignores some; "loss.NAME" are means of the outputs with these names, parts of the loss. A last
+ * partial batch binds the batch symbol to a smaller size. A fixed batch is padded with copies of one sample, whose loss
+ * is measured in a separate run and subtracted (the loss is a mean over samples). `o` NULL: the defaults. Fails with
+ * AMPC_USAGE if a chosen metric has no meaning for this module and data, AMPC_REJECTED if a label is not a class of the
+ * scores, otherwise like rt_loader_open and rt_session_run. */
+ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, const rt_eval_options *o, diag *d,
+                        rt_eval *out);
+void rt_eval_clear(rt_eval *e);
+/* NaN if there is no value of that name. */
+double rt_eval_number(const rt_eval *e, const char *name);
+
+#endif
