@@ -125,7 +125,8 @@ static void put_sample(csv *c, const rt_prediction *p, int index, const rt_tenso
 static void put_labels(csv *c, const rt_scoring *s, int64_t sample, bool header)
 {
     for (int64_t i = 0; s->label_field >= 0 && i < s->per_sample; i++)
-        if (header) put_name(c, "label", i);
+        if (header && s->per_sample == 1) put_cell(c, "label");
+        else if (header) put_name(c, "label", i);
         else if (s->compares == RT_COMPARES_CLASSES) put_cell(c, "%" PRId64, s->labels[sample * s->per_sample + i]);
         else put_cell(c, "%.9g", s->targets[sample * s->per_sample + i]);
 }

@@ -181,6 +181,7 @@ np.savez(folder / "hot.npz", x=x, label=np.zeros((256, 3), np.float32))
 separate = np.random.default_rng(14)
 tokens = separate.integers(0, 3, (16, 5))
 tokens[separate.random((16, 5)) < 0.3] = -100
+np.save(folder / "auto-x.npy", np.random.default_rng(11).normal(0, 1, (64, 4)).astype(np.float32))
 np.savez(folder / "spans.npz", x=separate.normal(0, 1, (16, 5, 4)).astype(np.float32), label=tokens, again=tokens % 3)
 np.save(folder / "x.npy", x[:8])
 np.save(folder / "label.npy", label[:8])
