@@ -45,13 +45,20 @@ static void *copy_of(const rt_tensor *t)
     return copy;
 }
 
+/* The node whose result a cast that the compiler inserted has converted, else n. */
+static const ir_node *computing_node(const ir_node *n)
+{
+    while (!n->loc.op && (ir_op_get(n->op)->traits & IR_CONVERTS) && ir_def(ir_in(n, 0))) n = ir_def(ir_in(n, 0));
+    return n;
+}
+
 static ampc_status keep_value(void *user, const rt_observed *o, diag *d)
 {
     comparing *c = user;
     if (!o->node || o->value->graph->subgraph) return AMPC_OK;
     if (!grow(c)) return rt_no_memory(d);
     kept *k = &c->items[c->count];
-    *k = (kept){.row = {.value = o->value, .node = o->node, .tensor = o->tensor, .added = NAN}};
+    *k = (kept){.row = {.value = o->value, .node = computing_node(o->node), .tensor = o->tensor, .added = NAN}};
     k->row.tensor.data = NULL;
     k->data = copy_of(&o->tensor);
     if (!k->data) return rt_no_memory(d);

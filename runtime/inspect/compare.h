@@ -19,8 +19,8 @@ typedef struct rt_precision {
  * of the reference; INFINITY if the reference is finite and the value is not. */
 typedef struct rt_compared {
     const ir_value *value; /* of the mixed-precision module, like `node` */
-    const ir_node *node;
-    rt_tensor tensor; /* name, type, shape; no data */
+    const ir_node *node;   /* that has computed it, before a cast of the compiler */
+    rt_tensor tensor;      /* name, type, shape; no data */
     rt_numbers low, f32, f64;
     double error;     /* of the value against f64 */
     double error_f32; /* of the value against f32 */
