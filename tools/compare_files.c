@@ -103,17 +103,6 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 /* ---- CSV --------------------------------------------------------------------------------------- */
 
-static void quote(markup *t, const char *s)
-{
-    if (!strpbrk(s, ",\"\r\n")) {
-        markup_add(t, "%s", s);
-        return;
-    }
-    markup_add(t, "\"");
-    for (; *s; s++) markup_add(t, *s == '"' ? "\"\"" : "%c", *s);
-    markup_add(t, "\"");
-}
-
 ampc_status compare_write_csv(const char *path, const rt_compared *const *rows, int count, diag *d)
 {
     markup t = {.bytes = NULL};
@@ -123,7 +112,7 @@ ampc_status compare_write_csv(const char *path, const rt_compared *const *rows, 
         for (int k = 0; k < COLUMNS; k++) {
             const double number = columns[k].number ? columns[k].number(rows[i]) : NAN;
             if (k) markup_add(&t, ",");
-            if (columns[k].text) quote(&t, columns[k].text(rows[i]));
+            if (columns[k].text) markup_quote(&t, columns[k].text(rows[i]));
             else if (!isnan(number)) markup_add(&t, "%.9g", number);
         }
         markup_add(&t, "\n");

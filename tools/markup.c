@@ -43,6 +43,17 @@ void markup_escape(markup *t, const char *s)
     }
 }
 
+void markup_quote(markup *t, const char *s)
+{
+    if (!strpbrk(s, ",\"\r\n")) {
+        markup_add(t, "%s", s);
+        return;
+    }
+    markup_add(t, "\"");
+    for (; *s; s++) markup_add(t, *s == '"' ? "\"\"" : "%c", *s);
+    markup_add(t, "\"");
+}
+
 char *markup_take(markup *t)
 {
     char *bytes = t->failed ? NULL : t->bytes;

@@ -14,6 +14,8 @@ typedef struct markup {
 void markup_add(markup *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends XML text; invalid UTF-8 and characters that XML does not allow become '?'. */
 void markup_escape(markup *t, const char *s);
+/* Appends a field of CSV, quoted if needed. */
+void markup_quote(markup *t, const char *s);
 /* Returns the malloced text and empties t; NULL: memory was exhausted, or nothing was added. */
 char *markup_take(markup *t);
 /* Writes the text to a file, atomically, and empties t. */

@@ -84,6 +84,10 @@ const option option_table[] = {
      .commands = COMMAND_BENCH | COMMAND_TRAIN,
      .help = "write a Chrome trace (JSON); bench: every kernel launch, medians of 5 runs; train: batches, steps,"
              " checkpoints and evaluations"},
+    {.name = "histogram", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(histogram), .value = "FILE",
+     .commands = COMMAND_CHECK,
+     .help = "write the exponents of weights, activations and gradients, and the shares that fp16 would flush, without"
+             " and with the loss scale, to FILE: a plot (.svg), or every tensor (.csv, .json)"},
     {.name = "csv", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(csv), .value = "FILE",
      .commands = COMMAND_COMPARE, .help = "write every compared value to FILE (CSV, with PaddlePaddle's columns)"},
     {.name = "html", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(html), .value = "FILE",

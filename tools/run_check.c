@@ -4,6 +4,7 @@
 #include "runtime/inspect/check.h"
 #include "runtime/train/stepper.h"
 #include "runtime/train/trainer.h"
+#include "tools/histogram.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -23,6 +24,7 @@ typedef struct checking {
     const ir_graph *graph;
     int64_t values, batches;   /* floats seen, runs */
     int64_t found;             /* findings */
+    histogram *histogram;      /* NULL: none is written */
     bool shown, shown_excused; /* --nan-inf=abort has shown the first finding of the kind */
 } checking;
 
@@ -130,8 +132,9 @@ static void print_value(checking *k, const rt_checked *v)
 static ampc_status see_value(void *user, const rt_check *c, const rt_checked *v, const rt_tensor *data, diag *d)
 {
     checking *k = user;
-    (void)c, (void)data, (void)d;
+    (void)d;
     if (!ir_dtype_is_float(v->tensor.dtype)) return AMPC_OK;
+    if (k->histogram) histogram_add(k->histogram, v, data, rt_check_scale(c));
     k->values++;
     k->found += v->bad;
     if (!k->c->tool->o.pass.json && is_shown(k, v)) print_value(k, v);
@@ -329,6 +332,19 @@ static ampc_status choose_entry(checking *k)
     return run_need_entry(k->c, k->c->tool->o.entry ? k->c->tool->o.entry : ir_graph_words[usual], &k->graph);
 }
 
+/* A module without a loss scale is shown with the one that training in fp16 would start with. */
+static ampc_status open_histogram(checking *k)
+{
+    const tool_options *o = &k->c->tool->o;
+    const ir_storage *scale = ir_state_by_role(k->c->tool->module, IR_STATE_loss_scale);
+    TRY(histogram_check_path(o->histogram, k->c->tool->diag));
+    k->histogram = arena_alloc(k->c->tool->arena, sizeof *k->histogram);
+    *k->histogram = (histogram){.arena = k->c->tool->arena,
+                                .scale = o->pass.init_scale > 0 ? o->pass.init_scale : 65536};
+    if (!scale || o->pass.init_scale > 0) return AMPC_OK;
+    return rt_session_get_number(k->c->session, scale->name, k->c->tool->diag, &k->histogram->scale);
+}
+
 static ampc_status check_entry(checking *k)
 {
     const tool_options *o = &k->c->tool->o;
@@ -337,8 +353,12 @@ static ampc_status check_entry(checking *k)
         return diag_error(k->c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run check"),
                           trains ? "--entry=train_step reads --data, not --inputs" : "not both --data and --inputs");
     const rt_check_options options = {.stops = trains, .each = see_value, .user = k};
+    if (o->histogram) TRY(open_histogram(k));
     TRY(rt_check_open(k->c->session, k->c->tool->module, &options, k->c->tool->diag, &k->check));
-    return trains ? check_training(k) : from_file ? check_file(k) : check_data(k);
+    const ampc_status status = trains ? check_training(k) : from_file ? check_file(k) : check_data(k);
+    if (!k->histogram || (status != AMPC_OK && status != AMPC_NUMERIC)) return status;
+    const ampc_status written = histogram_write(k->histogram, o->histogram, o->operands.items[0], k->c->tool->diag);
+    return written == AMPC_OK ? status : written;
 }
 
 ampc_status run_check(run_context *c)
