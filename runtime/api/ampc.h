@@ -38,7 +38,8 @@
  *   - Options may be NULL, which means all defaults. Otherwise struct_size is the sizeof of the struct, and a member
  *     that is 0 or NULL has its default. Initialize all members to zero ({.struct_size = ...} does).
  *   - Threads: a context and everything created from it may be used by one thread at a time; different contexts are
- *     independent. Functions without a handle may be called from any thread.
+ *     independent, also where their sessions share weights (ampc_session_share). Functions without a handle may be
+ *     called from any thread.
  *   - Tensors of a session are named by keys: param/NAME, buf/NAME (BatchNormalization statistics), opt/SLOT/NAME,
  *     state/lr, state/step, state/loss_scale, state/good_steps, state/bad_steps, rng/state; in a module that
  *     accumulates gradients also grad_sum/NAME, next/NAME (of a buffer), state/micro_batches, state/loss_sum,
@@ -217,6 +218,12 @@ AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, s
  * type) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
                                         const int64_t *dims, const void *data, ampc_tensor **tensor);
+/* Creates a tensor of the caller's elements, which are not copied: `data` must be aligned for its type, and valid as
+ * long as the tensor. A session on the CPU reads an input of the graph's type where it is, without a copy. When the tensor
+ * is freed, `release` is called unless it is NULL. Fails like ampc_tensor_create; `release` is then not called. */
+AMPC_API ampc_status ampc_tensor_borrow(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
+                                        const int64_t *dims, void *data, void (*release)(void *user, void *data),
+                                        void *user, ampc_tensor **tensor);
 AMPC_API void ampc_tensor_free(ampc_tensor *tensor);
 AMPC_API const char *ampc_tensor_name(const ampc_tensor *tensor);
 AMPC_API ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor);
@@ -245,6 +252,18 @@ typedef struct ampc_session_options {
 AMPC_API ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
                                        ampc_session **session);
 AMPC_API void ampc_session_free(ampc_session *session);
+/* Opens another session of the same module that uses the weights and states of `session`, for inference from several
+ * threads: each thread has a context and a session of its own, and only activations are allocated for each. What plans
+ * compute from the weights once, such as their low-precision copies, is shared by sessions with equal options that run
+ * with the same sizes. The sessions are equal: any of them may be freed first, shared again, or run at any time,
+ * whatever the others do, and each has its own selection. `context` may be that of `session`, and receives the messages
+ * of the new session; custom operators must be registered in it. Neither may be in use by another thread during this
+ * call. `device` of the options must be NULL.
+ *
+ * While at least two sessions share weights, none can change them: AMPC_USAGE from the functions that train, set and
+ * load, and from a run of a graph that stores, such as one with random numbers. Fails like ampc_session_open. */
+AMPC_API ampc_status ampc_session_share(ampc_session *session, ampc_context *context,
+                                        const ampc_session_options *options, ampc_session **shared);
 
 /* Restricts subsequent runs of an entry graph to the results with these keys; `results` NULL selects all results of
  * the graph. Initially every result is selected, except in "train_step", "accumulate" and "apply", which compute only
@@ -264,6 +283,9 @@ AMPC_API ampc_status ampc_session_run(ampc_session *session, const char *graph, 
  * and unscaled, and exist after a run of "grad". Fails with AMPC_USAGE if there is no such key or the last run did
  * not compute this result because it is not selected, or with AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor **tensor);
+/* Like ampc_session_get, but stores the elements in an existing tensor, such as one that borrows the caller's memory,
+ * converted to its type. Fails also with AMPC_USAGE if the shapes differ. */
+AMPC_API ampc_status ampc_session_get_into(ampc_session *session, const char *key, ampc_tensor *tensor);
 /* Overwrites the tensor with key param/, buf/, opt/, state/ or rng/ with the elements of `tensor`, converted to its
  * type. Fails with AMPC_USAGE if the shapes differ, there is no such key, or training could not continue from the new
  * state/ value (a negative learning rate, a loss scale of 0). */

@@ -27,7 +27,7 @@ static void receive(void *user, diag_level level, const char *message)
     c->reports = false;
 }
 
-static void context_release(ampc_context *c)
+void api_context_release(ampc_context *c)
 {
     if (!c || --c->holders > 0) return;
     api_custom_free(&c->custom);
@@ -45,7 +45,7 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
     c->holders = 1;
     ampc_status s = c->d ? api_options(options, &o, sizeof o, c->d) : AMPC_NO_MEMORY;
     if (s != AMPC_OK) {
-        context_release(c);
+        api_context_release(c);
         return s;
     }
     c->log = o.log;
@@ -57,7 +57,7 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
 
 void ampc_context_free(ampc_context *context)
 {
-    if (context && !api_is_calling(context)) context_release(context);
+    if (context && !api_is_calling(context)) api_context_release(context);
 }
 
 const char *ampc_context_message(const ampc_context *context)
@@ -82,7 +82,8 @@ ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, con
         api_source_clear(&lost);
         return rt_no_memory(c->d);
     }
-    *m = (ampc_module){.context = c, .ir = ir, .source = *source, .folder = folder, .holders = 1};
+    *m = (ampc_module){.context = c, .ir = ir, .source = *source, .folder = folder};
+    m->holders = 1;
     m->stage = ir_graph_by_role(ir, IR_GRAPH_forward) ? API_IMPORTED : API_COMPILED;
     c->holders++;
     *module = m;
@@ -94,7 +95,7 @@ void api_module_release(ampc_module *m)
     if (!m || --m->holders > 0) return;
     ir_module_free(m->ir);
     api_source_clear(&m->source);
-    context_release(m->context);
+    api_context_release(m->context);
     free(m->folder);
     free(m->summary);
     free(m);

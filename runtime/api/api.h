@@ -6,15 +6,16 @@
 
 #include "runtime/train/stepper.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct ampc_context {
     diag *d;
     void (*log)(void *user, ampc_log_level level, const char *message);
     void *user;
-    bool reports;      /* the caller's log function is running */
-    custom_ops custom; /* registered operators */
-    int holders;       /* references: the caller and every module */
+    bool reports;       /* the caller's log function is running */
+    custom_ops custom;  /* registered operators */
+    atomic_int holders; /* references: the caller, and every module and session */
 };
 
 /* What a module was imported from; all of it is malloced. path and bytes NULL: it was loaded. */
@@ -34,15 +35,19 @@ struct ampc_module {
     char *folder;  /* of the weight files; NULL: the current folder */
     char *summary; /* NULL: not compiled in this process */
     enum { API_IMPORTED, API_COMPILED, API_BROKEN } stage;
-    int holders; /* references: the caller and every session */
+    atomic_int holders; /* references: the caller and every session, which may be of another thread */
 };
 
 struct ampc_tensor {
-    rt_tensor view; /* owns its name and data */
+    rt_tensor view; /* owns its name */
     size_t bytes;
+    bool borrowed; /* the data is the caller's */
+    void (*release)(void *user, void *data);
+    void *user;
 };
 
 struct ampc_session {
+    ampc_context *context;
     ampc_module *module;
     rt_session *rt;
     rt_stepper stepper; /* session NULL: the module has no training step */
@@ -59,6 +64,9 @@ static inline rt_tensor *api_views(ampc_tensor *const *inputs, size_t n)
     for (size_t i = 0; views && i < n; i++) views[i] = inputs[i]->view;
     return views;
 }
+
+/* Makes a tensor with a copy of the elements of `from`; zeros if it has none. */
+ampc_status api_tensor_new(ampc_context *c, const char *name, const rt_tensor *from, ampc_tensor **tensor);
 
 /* ---- api_accumulate.c ---- */
 
@@ -77,6 +85,7 @@ void api_custom_free(custom_ops *ops); /* api_custom.c */
 ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, const api_source *source,
                            ampc_module **module);
 void api_module_release(ampc_module *m);
+void api_context_release(ampc_context *c); /* NULL allowed */
 /* One compilation: what is compiled, and how it went. */
 typedef struct api_compilation {
     ir_module *ir;

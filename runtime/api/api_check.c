@@ -18,10 +18,7 @@ ampc_status api_enter(ampc_context *c, diag **d)
 
 ampc_status api_enter_module(const ampc_module *m, diag **d) { return m ? api_enter(m->context, d) : AMPC_USAGE; }
 
-ampc_status api_enter_session(const ampc_session *s, diag **d)
-{
-    return s ? api_enter(s->module->context, d) : AMPC_USAGE;
-}
+ampc_status api_enter_session(const ampc_session *s, diag **d) { return s ? api_enter(s->context, d) : AMPC_USAGE; }
 
 ampc_status api_enter_idle(const ampc_session *s, diag **d)
 {

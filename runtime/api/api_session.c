@@ -1,4 +1,4 @@
-/* api_session.c - the run side of the public API: tensors, sessions, steps, checkpoints. */
+/* api_session.c - the run side of the public API: sessions, steps, checkpoints. */
 #include "runtime/api/api.h"
 
 #include "runtime/backend/alloc.h"
@@ -7,80 +7,8 @@
 #include "runtime/backend/memory.h"
 #include "runtime/train/schedule.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SAME_DTYPE(name, upper) static_assert((int)IR_##name == (int)AMPC_##upper, "ampc_dtype is ir_dtype")
-SAME_DTYPE(f64, F64);
-SAME_DTYPE(f32, F32);
-SAME_DTYPE(f16, F16);
-SAME_DTYPE(bf16, BF16);
-SAME_DTYPE(i64, I64);
-SAME_DTYPE(i32, I32);
-SAME_DTYPE(i16, I16);
-SAME_DTYPE(i8, I8);
-SAME_DTYPE(u8, U8);
-SAME_DTYPE(bool, BOOL);
-SAME_DTYPE(u16, U16);
-SAME_DTYPE(u32, U32);
-SAME_DTYPE(u64, U64);
-static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tensor of a session");
-
-/* ---- tensors ---- */
-
-static ampc_status tensor_new(ampc_context *c, const char *name, ir_dtype dtype, int rank, const int64_t *dims,
-                              const void *data, ampc_tensor **tensor)
-{
-    int64_t bytes = (int64_t)ir_dtype_size(dtype);
-    for (int i = 0; i < rank; i++)
-        if (dims[i] < 0 || !checked_mul(bytes, dims[i], &bytes))
-            return diag_error(c->d, AMPC_USAGE, (diag_loc){.node = name}, "invalid size of dimension %d", i);
-    ampc_tensor *t = calloc(1, sizeof *t);
-    char *copy = strdup(name);
-    void *memory = calloc(1, bytes ? (size_t)bytes : 1);
-    if (!t || !copy || !memory) {
-        free(t);
-        free(copy);
-        free(memory);
-        return rt_no_memory(c->d);
-    }
-    *t = (ampc_tensor){.view = {.name = copy, .dtype = dtype, .rank = rank, .data = memory}, .bytes = (size_t)bytes};
-    if (rank) memcpy(t->view.dims, dims, (size_t)rank * sizeof *dims);
-    if (data && bytes) memcpy(memory, data, (size_t)bytes);
-    *tensor = t;
-    return AMPC_OK;
-}
-
-ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank, const int64_t *dims,
-                               const void *data, ampc_tensor **tensor)
-{
-    diag *d;
-    TRY(api_enter(context, &d));
-    NEED(name);
-    NEED(tensor);
-    if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "unknown element type %d", (int)dtype);
-    if (rank < 0 || rank > AMPC_MAX_RANK)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
-    if (rank) NEED(dims);
-    return tensor_new(context, name, (ir_dtype)dtype, rank, dims, data, tensor);
-}
-
-void ampc_tensor_free(ampc_tensor *tensor)
-{
-    if (!tensor) return;
-    free((char *)(uintptr_t)tensor->view.name);
-    free(tensor->view.data);
-    free(tensor);
-}
-
-const char *ampc_tensor_name(const ampc_tensor *tensor) { return tensor ? tensor->view.name : ""; }
-ampc_dtype ampc_tensor_dtype(const ampc_tensor *tensor) { return (ampc_dtype)(tensor ? tensor->view.dtype : 0); }
-int ampc_tensor_rank(const ampc_tensor *tensor) { return tensor ? tensor->view.rank : 0; }
-const int64_t *ampc_tensor_dims(const ampc_tensor *tensor) { return tensor ? tensor->view.dims : NULL; }
-size_t ampc_tensor_bytes(const ampc_tensor *tensor) { return tensor ? tensor->bytes : 0; }
-void *ampc_tensor_data(ampc_tensor *tensor) { return tensor ? tensor->view.data : NULL; }
 
 /* ---- opening a session ---- */
 
@@ -110,7 +38,9 @@ static ampc_status make_keys(ampc_session *s, diag *d)
     return s->keys ? AMPC_OK : rt_no_memory(d);
 }
 
-static ampc_status open_session(ampc_session *s, const ampc_session_options *o, int64_t *sizes, diag *d)
+/* `share`: the session whose weights it uses, or NULL. */
+static ampc_status open_session(ampc_session *s, const ampc_session_options *o, const ampc_session *share,
+                                int64_t *sizes, diag *d)
 {
     const ir_module *ir = s->module->ir;
     const rt_stepper_options watch = {0};
@@ -122,7 +52,8 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                         .no_tune = o->no_tune != 0,
                                         .symbol_sizes = sizes,
                                         .weights_dir = s->module->folder,
-                                        .custom = &s->module->context->custom};
+                                        .share = share ? share->rt : NULL,
+                                        .custom = &s->context->custom};
     TRY(rt_session_open(ir, &options, d, &s->rt));
     TRY(make_keys(s, d));
     TRY(rt_stepper_select(s->rt, ir, NULL, 0, d));
@@ -138,10 +69,13 @@ static void session_close(ampc_session *s)
     free(s->keys);
     rt_session_close(s->rt);
     api_module_release(s->module);
+    api_context_release(s->context);
     free(s);
 }
 
-ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options, ampc_session **session)
+/* Opens a session of a compiled module, whose messages go to `c`. */
+static ampc_status open_checked(ampc_context *c, ampc_module *m, const ampc_session_options *options,
+                                const ampc_session *share, ampc_session **session)
 {
     static const api_range ranges[] = {
         API_RANGE(ampc_session_options, threads, LIMITS_THREADS),
@@ -149,34 +83,54 @@ ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *o
         {NULL, 0, API_REAL, 0, 0},
     };
     ampc_session_options o;
-    diag *d;
-    TRY(api_enter_module(module, &d));
-    NEED(session);
-    TRY(api_options(options, &o, sizeof o, d));
-    TRY(api_dims(d, __func__, o.dims, o.n_dims));
-    TRY(api_ranges(d, &o, ranges));
-    if (module->stage != API_COMPILED) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    TRY(api_options(options, &o, sizeof o, c->d));
+    TRY(api_dims(c->d, "ampc_session_options", o.dims, o.n_dims));
+    TRY(api_ranges(c->d, &o, ranges));
+    if (m->stage != API_COMPILED) return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
+    if (share && o.device)
+        return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "sessions that share weights are on the same device");
     ampc_session *s = calloc(1, sizeof *s);
-    int64_t *sizes = calloc(ir_dim_symbol_count(module->ir->dims) + 1, sizeof *sizes);
+    int64_t *sizes = calloc(ir_dim_symbol_count(m->ir->dims) + 1, sizeof *sizes);
     if (!s || !sizes) {
         free(s);
         free(sizes);
-        return rt_no_memory(d);
+        return rt_no_memory(c->d);
     }
-    s->module = module;
-    module->holders++;
-    ampc_status status = open_session(s, &o, sizes, d);
+    s->context = c;
+    s->module = m;
+    c->holders++;
+    m->holders++;
+    ampc_status status = open_session(s, &o, share, sizes, c->d);
     free(sizes);
     if (status == AMPC_OK) *session = s;
     else session_close(s);
     return status;
 }
 
+ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options, ampc_session **session)
+{
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(session);
+    return open_checked(module->context, module, options, NULL, session);
+}
+
+ampc_status ampc_session_share(ampc_session *session, ampc_context *context, const ampc_session_options *options,
+                               ampc_session **shared)
+{
+    diag *d;
+    TRY(api_enter(context, &d));
+    NEED(session);
+    NEED(shared);
+    TRY(api_enter_idle(session, &d));
+    return open_checked(context, session->module, options, session, shared);
+}
+
 void ampc_session_free(ampc_session *session)
 {
-    if (!session || api_is_calling(session->module->context)) return;
+    if (!session || api_is_calling(session->context)) return;
     if (session->trains)
-        diag_error(session->module->context->d, AMPC_USAGE, DIAG_NOWHERE,
+        diag_error(session->context->d, AMPC_USAGE, DIAG_NOWHERE,
                    "a session cannot be freed while ampc_train runs on it");
     else session_close(session);
 }
@@ -301,7 +255,27 @@ ampc_status ampc_session_get(ampc_session *session, const char *key, ampc_tensor
     NEED(key);
     NEED(tensor);
     TRY(find(session, key, d, &t));
-    return tensor_new(session->module->context, key, t.dtype, t.rank, t.dims, t.data, tensor);
+    return api_tensor_new(session->context, key, &t, tensor);
+}
+
+static bool same_shape(const rt_tensor *a, const rt_tensor *b)
+{
+    return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+ampc_status ampc_session_get_into(ampc_session *session, const char *key, ampc_tensor *tensor)
+{
+    rt_tensor t;
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(key);
+    NEED(tensor);
+    const rt_tensor *to = &tensor->view;
+    TRY(find(session, key, d, &t));
+    if (!same_shape(&t, to)) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor and '%s' differ in shape", key);
+    const size_t n = tensor->bytes / ir_dtype_size(to->dtype);
+    if (n) ir_convert(to->dtype, to->data, t.dtype, t.data, n);
+    return AMPC_OK;
 }
 
 static ampc_status find_writable(const ampc_session *s, const char *key, diag *d, int *storage, rt_tensor *t)
@@ -324,8 +298,8 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     NEED(tensor);
     const rt_tensor *from = &tensor->view;
     TRY(find_writable(session, key, d, &storage, &t));
-    bool same = t.rank == from->rank && memcmp(t.dims, from->dims, (size_t)t.rank * sizeof *t.dims) == 0;
-    if (!same) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor and '%s' differ in shape", key);
+    if (!same_shape(&t, from))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the tensor and '%s' differ in shape", key);
     const ir_storage *state = session->module->ir->storage.items[storage];
     if (t.rank == 0) TRY(api_state(d, state, key, ir_load_f64(from->dtype, from->data)));
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);

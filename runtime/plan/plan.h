@@ -182,9 +182,10 @@ struct rt_plan {
     int n_hoisted;    /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
     bool has_offsets; /* arena_bytes and the arena offsets of buffers are valid */
     int64_t arena_bytes, persistent_bytes;
-    void *persistent_block; /* device memory, allocated by the session and freed with the plan; NULL: not yet */
-    int64_t persistent_at;  /* number of the last storage change (session_state.h) that its contents reflect; 0: none */
-    bool warm;              /* has run, so everything that is loaded lazily is loaded */
+    void *persistent_block;     /* device memory that the session provides; NULL: not yet */
+    struct rt_hoisted *hoisted; /* the session's record of that block (session_shared.c) */
+    int64_t persistent_at;      /* number of the last storage change that its contents are known to reflect; 0: none */
+    bool warm;                  /* has run, so everything that is loaded lazily is loaded */
     void *recordings[RT_SLOTS]; /* recorded runs on a discrete device, by input slot; NULL: none */
     k_args *calls;              /* arguments of a batched launch; sized for the largest batch */
     rt_block *pool;             /* blocks of rt_plan_alloc */

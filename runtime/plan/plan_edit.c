@@ -31,7 +31,6 @@ void rt_plan_free(rt_plan *p)
         if (s->kernel && s->kernel->release) s->kernel->release(s->state);
         for (int i = 0; s->control && i < s->control->n_bodies; i++) rt_plan_free(s->control->bodies[i].plan);
     }
-    if (p->persistent_block) p->backend->free(p->ctx, p->persistent_block);
     for (rt_block *b = p->pool, *next; b; b = next) {
         next = b->next;
         rt_free(b);

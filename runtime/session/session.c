@@ -46,7 +46,8 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
     s->storage_bytes = rt_storage_bytes(s);
     if (s->plan_only) return AMPC_OK;
     TRY(rt_readback_open(s, d));
-    return rt_storage_load(s, o->weights_dir, d);
+    TRY(rt_shared_open(s, o->share, d));
+    return o->share ? AMPC_OK : rt_storage_load(s, o->weights_dir, d);
 }
 
 ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d, rt_session **out)
@@ -79,11 +80,11 @@ static void close_device(rt_session *s)
     }
     for (rt_plan *p = s->plans, *next; p; p = next) {
         next = p->next;
-        rt_plan_free(p);
+        rt_shared_release(s, p);
     }
     rt_readback_close(s);
     rt_inputs_free(s);
-    if (s->storage_block) s->backend->free(&s->ctx, s->storage_block);
+    rt_shared_close(s);
     for (int part = 0; s->arenas && part < s->max_parts; part++)
         if (s->arenas[part].memory) s->backend->free(&s->ctx, s->arenas[part].memory);
     s->backend->close(&s->ctx);
@@ -95,8 +96,7 @@ void rt_session_close(rt_session *s)
     if (s->is_open) close_device(s);
     rt_session_free_selections(s);
     rt_parts_close(s);
-    void *owned[] = {s->fixed,  s->sizes,   s->storage, s->mirrors, s->changed,
-                     s->inputs, s->staging, s->outputs, s->fetched, s};
+    void *owned[] = {s->fixed, s->sizes, s->mirrors, s->inputs, s->staging, s->outputs, s->fetched, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
@@ -142,7 +142,7 @@ static void limit_plans(rt_session *s)
     if (n <= KEPT + s->max_parts || !oldest) return;
     rt_plan *p = *oldest;
     *oldest = p->next;
-    rt_plan_free(p);
+    rt_shared_release(s, p);
 }
 
 /* Returns the plan of a part of the graph for s->sizes. */
@@ -234,20 +234,12 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status alloc_persistent(rt_session *s, rt_plan *p, diag *d)
-{
-    if (p->persistent_block || p->persistent_bytes == 0) return AMPC_OK;
-    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->persistent_bytes, &p->persistent_block);
-    if (status == AMPC_OK) return AMPC_OK;
-    return rt_memory_error(s, status, d, "the block of hoisted values", p->persistent_bytes);
-}
-
 /* ---- running --------------------------------------------------------------------------------- */
 
 static ampc_status run_part(rt_session *s, rt_plan *p, const rt_tensor *inputs, int n, int slot, diag *d)
 {
     TRY(grow_arena(s, p, d));
-    TRY(alloc_persistent(s, p, d));
+    TRY(rt_shared_provide(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
     rt_parts_carry(s, p);
     TRY(rt_device_enter(s, p, d));
@@ -278,6 +270,7 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     s->error[0] = '\0';
     TRY(rt_device_require(s, d));
     TRY(bind_graph(s, graph, inputs, n, d, &g));
+    TRY(rt_shared_require_stores(s, g, d));
     TRY(run_parts(s, g, inputs, n, slot, d));
     TRY(rt_readback_end(s, s->run[0], d));
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->mark(&s->ctx, &s->slot_marks[slot]));

@@ -1,7 +1,8 @@
 /* session.h - a module on a device: its storage, and a plan per entry graph, sizes and selection of outputs.
  *
  * Every failure, including a failed allocation, is returned as a status and reported in the diag. A session may be used
- * by one thread at a time.
+ * by one thread at a time. Several sessions of a module can share one copy of the storage and of the values that plans
+ * compute from it once; different threads may use them at the same time. Nothing can write storage while it is shared.
  *
  * Some devices run asynchronously. rt_session_run waits for the results. rt_session_submit does not; the scalars that a
  * training loop needs of each run (rt_session_select_scalars) can be collected later, for the last RT_READBACK_RUNS
@@ -28,7 +29,10 @@ typedef struct rt_session_options {
     bool plan_only;          /* only for planning (rt_session_plan): weights are not read,
                               * storage is not allocated, nothing is timed or compiled */
     custom_ops *custom;      /* operators of the caller, which must outlive the session; NULL: none */
-    bool no_fuse;            /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
+    /* Use the storage and the device of this session of the same module, which another thread must not use meanwhile;
+     * `device` and `weights_dir` are then ignored. Either may be closed first. NULL: storage of its own. */
+    rt_session *share;
+    bool no_fuse; /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
 } rt_session_options;
 
 /* Opens a session and loads all storage. The module must outlive the session and stay unchanged. *out is NULL on
@@ -50,7 +54,7 @@ typedef struct rt_tensor {
 } rt_tensor;
 
 /* Runs an entry graph and waits for it. The results stay valid until the next run of the session. If the run fails,
- * even halfway, storage is as it was before. */
+ * even halfway, storage is as it was before. AMPC_USAGE: the graph stores, and the storage is shared. */
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d);
 /* Restricts later runs of the graph to these outputs and all its stores. NULL selects all outputs, as initially. Plans
  * of other selections stay cached. AMPC_REJECTED if the graph or a name does not exist. */
@@ -142,7 +146,8 @@ void rt_session_storage_at(const rt_session *s, int i, rt_tensor *out, ir_storag
 /* Like rt_session_storage_at, with the contents after all runs so far: the live memory, or a copy of a discrete
  * device's. Valid until the next run or read of the same storage. AMPC_DEVICE, AMPC_NO_MEMORY. */
 ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out);
-/* Sets the contents for all later runs. `bytes` may be the data that rt_session_read returned. */
+/* Sets the contents for all later runs. `bytes` may be the data that rt_session_read returned. AMPC_USAGE while the
+ * storage is shared. */
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
 /* Reads or sets a scalar by name, with conversion. AMPC_REJECTED if there is no such scalar. */
 ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value);

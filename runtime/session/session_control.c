@@ -49,7 +49,7 @@ static k_view output_of(const rt_control_run *r, const rt_body *body, int i)
 {
     const rt_output *o = &body->plan->outputs[i];
     k_view v = body->plan->values[o->value].view;
-    v.data = rt_plan_address(body->plan, o->buffer, r->workspace, r->session->storage, body->inputs);
+    v.data = rt_plan_address(body->plan, o->buffer, r->workspace, r->session->shared->storage, body->inputs);
     return v;
 }
 

@@ -124,7 +124,6 @@ static void remark_types(const rt_session *s, diag *d)
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
-    int index;
     s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error, .custom = o->custom};
     s->ctx.threads = o->deterministic > 0 ? o->deterministic : o->threads > 0 ? o->threads : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
@@ -133,8 +132,12 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     if (!o->plan_only) TRY(limit_threads(s, o->deterministic > 0, d));
     const char *fuse = ir_meta_get(s->module, "fuse");
     s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
-    s->backend = rt_backend_find(device, &index);
-    if (s->backend) RT_DEVICE(s, d, s->backend->open(&s->ctx, index));
+    s->backend = rt_backend_find(device, &s->device);
+    if (o->share) {
+        s->device = o->share->device;
+        s->backend = o->share->backend;
+    }
+    if (s->backend) RT_DEVICE(s, d, s->backend->open(&s->ctx, s->device));
     else TRY(open_described(s, device, d));
     s->is_open = true;
     remark_types(s, d);

@@ -26,7 +26,7 @@ static ampc_status show(const rt_frame *f, uint32_t value, const ir_node *node, 
 {
     rt_session *s = f->session;
     const rt_value *v = &f->plan->values[value];
-    void *data = rt_plan_address(f->plan, buffer, f->arena, s->storage, f->inputs);
+    void *data = rt_plan_address(f->plan, buffer, f->arena, s->shared->storage, f->inputs);
     rt_observed o = {.value = v->value, .node = node, .output = output};
     if (s->backend->device_ops) {
         TRY(fetch(s, data, k_bytes(&v->view), d));

@@ -55,7 +55,7 @@ static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_r
         const ir_storage *storage = ir_storage_find(s->module, k->name);
         if (!storage || storage->type.rank != 0) return NULL;
         *dtype = storage->type.dtype;
-        return s->storage[storage->id];
+        return s->shared->storage[storage->id];
     }
     for (int i = 0; i < p->n_outputs; i++) {
         const k_view *v = &p->values[p->outputs[i].value].view;

@@ -10,7 +10,7 @@
 
 static void *address(const rt_frame *f, int buffer)
 {
-    return rt_plan_address(f->plan, buffer, f->arena, f->session->storage, f->inputs);
+    return rt_plan_address(f->plan, buffer, f->arena, f->session->shared->storage, f->inputs);
 }
 
 static ampc_status note_launch(const rt_frame *f, int first, int steps, diag *d)
@@ -168,35 +168,13 @@ ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 
 /* ---- hoisted values ---------------------------------------------------------------------------- */
 
-static bool is_stale(const rt_session *s, const rt_plan *p)
+static ampc_status hoist(rt_session *s, const rt_plan *p, diag *d)
 {
-    for (int i = 0; i < p->n_hoisted; i++)
-        for (int j = 0; j < p->steps[i]->n_in; j++) {
-            const int buffer = p->steps[i]->in_buffer[j];
-            if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_STORAGE) continue;
-            if (s->changed[p->buffers[buffer].index] > p->persistent_at) return true;
-        }
-    return false;
-}
-
-/* A plan's own stores do not make its hoisted values stale, because it updates them together with the storage. */
-static void note_stores(rt_session *s, rt_plan *p)
-{
-    for (int i = 0; i < p->n_effects; i++) {
-        const uint32_t state = p->effects[i].state;
-        if (state != RT_NO_VALUE) s->changed[p->values[state].value->storage->id] = ++s->changes;
-    }
-    p->persistent_at = s->changes;
-}
-
-ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d)
-{
-    if (!is_stale(s, p)) return AMPC_OK;
     const rt_frame f = entry_frame(s, p);
-    TRY(run_steps(&f, 0, p->n_hoisted, d));
-    p->persistent_at = s->changes;
-    return AMPC_OK;
+    return run_steps(&f, 0, p->n_hoisted, d);
 }
+
+ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d) { return rt_shared_refresh(s, p, hoist, d); }
 
 ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
 {
@@ -204,7 +182,7 @@ ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
     if (recording) RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
     else TRY(issue(s, p, d));
     p->warm = true;
-    note_stores(s, p);
+    rt_shared_stored(s, p);
     return AMPC_OK;
 }
 

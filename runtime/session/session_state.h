@@ -5,6 +5,8 @@
 #include "runtime/plan/plan.h"
 #include "runtime/session/session.h"
 
+#include <pthread.h>
+
 /* Buffers for an input that is not read from the caller's memory: it is converted to the graph's type and, for a
  * discrete device, copied there. They grow on demand. */
 typedef struct rt_staging {
@@ -48,21 +50,40 @@ typedef struct rt_observer {
     rt_staging copy; /* of the value that is shown; `device` is unused */
 } rt_observer;
 
+/* A block of hoisted values, which equal plans of all sessions read. */
+typedef struct rt_hoisted {
+    struct rt_hoisted *next;
+    void *memory, *key; /* key: what the plans that read it have in common */
+    size_t key_bytes;
+    int plans;  /* number of plans that read it */
+    int64_t at; /* number of the last storage change that the values reflect; 0: none */
+} rt_hoisted;
+
+/* What sessions share: storage in device memory, and what has been computed from it once. Storage changes only while
+ * there is one session, so runs read everything but `blocks` and `at` without the lock. */
+typedef struct rt_shared {
+    pthread_mutex_t lock; /* of sessions, blocks, and the blocks */
+    int sessions;
+    void *block;               /* device memory of all storage */
+    void **storage;            /* by storage id, within the block */
+    int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
+    rt_hoisted *blocks;
+} rt_shared;
+
 struct rt_session {
     const ir_module *module;
     const rt_backend *backend;
+    int device; /* its number */
+    rt_shared *shared;
     k_context ctx;
     char error[512];
     bool is_open, sync_launch, fuse;
     bool plan_only; /* nothing is allocated: plans are only made and printed */
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the current run */
-    void *storage_block;    /* device memory of all storage */
-    void **storage;         /* by storage id, within the block */
     void **mirrors;         /* by storage id: host copies for a discrete device; NULL: not read yet */
     int64_t storage_bytes;
-    int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
-    ir_parts *parts;           /* by position of the graph in the module; `count` is 0 if it has one part */
+    ir_parts *parts; /* by position of the graph in the module; `count` is 0 if it has one part */
     int max_parts;
     rt_arena_block *arenas;        /* [max_parts]: plans of the same part share one, because only one of them runs */
     rt_plan **run;                 /* [max_parts]: the plans of the last run by part */
@@ -96,7 +117,7 @@ struct rt_session {
 /* The address of a buffer of the plan. */
 static inline void *rt_session_address(const rt_session *s, const rt_plan *p, int buffer)
 {
-    return rt_plan_address(p, buffer, s->arenas[p->part].memory, s->storage, s->inputs);
+    return rt_plan_address(p, buffer, s->arenas[p->part].memory, s->shared->storage, s->inputs);
 }
 
 /* ---- session_parts.c ---- */
@@ -188,10 +209,31 @@ struct rt_control_run {
 };
 ampc_status rt_control_execute(const rt_control_run *r, diag *d);
 
+/* ---- session_shared.c ---- */
+
+/* Makes s->shared, with memory for the storage; or uses that of `other`, unless NULL. */
+ampc_status rt_shared_open(rt_session *s, rt_session *other, diag *d);
+/* Frees what no other session uses. The plans of the session must have been released. */
+void rt_shared_close(rt_session *s);
+/* Points the plan to the block of its hoisted values, which may be new. */
+ampc_status rt_shared_provide(rt_session *s, rt_plan *p, diag *d);
+/* Frees a plan, and its block if no other plan reads it. */
+void rt_shared_release(rt_session *s, rt_plan *p);
+/* Calls `compute`, unless another session has computed the hoisted values of the plan already. */
+ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, ampc_status (*compute)(rt_session *, const rt_plan *, diag *),
+                              diag *d);
+/* Notes a change of a storage by its id; and those that a run of the plan has made. A plan's own stores do not make its
+ * hoisted values stale, because it updates them together with the storage. */
+void rt_shared_change(rt_session *s, uint32_t storage);
+void rt_shared_stored(rt_session *s, rt_plan *p);
+/* AMPC_USAGE if other sessions share the storage: `what` would be changed, or what the graph stores. */
+ampc_status rt_shared_require_sole(rt_session *s, const char *what, diag *d);
+ampc_status rt_shared_require_stores(rt_session *s, const ir_graph *g, diag *d);
+
 /* ---- session_storage.c ---- */
 
 int64_t rt_storage_bytes(const rt_session *s);
-/* Allocates all storage and reads its initial data; `dir` as in rt_session_options.weights_dir. */
+/* Reads the initial data of all storage; `dir` as in rt_session_options.weights_dir. */
 ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d);
 
 /* ---- session_outputs.c ---- */

@@ -9,42 +9,9 @@
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static int64_t aligned_bytes(const rt_session *s, const ir_storage *storage)
-{
-    const int64_t align = s->backend->alignment;
-    return (ir_storage_bytes(storage) + align - 1) & -align;
-}
-
-int64_t rt_storage_bytes(const rt_session *s)
-{
-    int64_t bytes = 0;
-    for (size_t i = 0; i < s->module->storage.count; i++) bytes += aligned_bytes(s, s->module->storage.items[i]);
-    return bytes;
-}
-
-/* All storage is in one block, in the order of the module, so tensors of one kind are adjacent. */
-static ampc_status alloc_storage(rt_session *s, diag *d)
-{
-    const ir_module *m = s->module;
-    s->storage = rt_alloc(m->storage.count + 1, sizeof *s->storage);
-    s->mirrors = rt_alloc(m->storage.count + 1, sizeof *s->mirrors);
-    s->changed = rt_alloc(m->storage.count + 1, sizeof *s->changed);
-    if (!s->storage || !s->mirrors || !s->changed) return rt_no_memory(d);
-    ampc_status status = s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &s->storage_block);
-    if (status != AMPC_OK) return rt_memory_error(s, status, d, "storage", s->storage_bytes);
-    char *at = s->storage_block;
-    for (size_t i = 0; i < m->storage.count; i++) {
-        const ir_storage *storage = m->storage.items[i];
-        s->storage[storage->id] = at;
-        s->changed[storage->id] = ++s->changes;
-        at += aligned_bytes(s, storage);
-    }
-    return AMPC_OK;
-}
-
 static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *storage, diag *d)
 {
-    if (!s->backend->device_ops) return rt_weights_read(w, storage, s->storage[storage->id]);
+    if (!s->backend->device_ops) return rt_weights_read(w, storage, s->shared->storage[storage->id]);
     void *bytes = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!bytes) return rt_memory_error(s, AMPC_NO_MEMORY, d, storage->name, ir_storage_bytes(storage));
     ampc_status status = rt_weights_read(w, storage, bytes);
@@ -56,7 +23,6 @@ static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *stor
 ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d)
 {
     rt_weights *w;
-    TRY(alloc_storage(s, d));
     TRY(rt_weights_open(s->module, dir, d, &w));
     ampc_status status = AMPC_OK;
     for (size_t i = 0; i < s->module->storage.count && status == AMPC_OK; i++)
@@ -100,10 +66,10 @@ ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
     const rt_device_ops *device_ops = s->backend->device_ops;
     TRY(rt_device_require(s, d));
     rt_session_storage_at(s, i, out, NULL);
-    out->data = s->storage[i];
+    out->data = s->shared->storage[i];
     if (!device_ops) return AMPC_OK;
     TRY(ready_mirror(s, i, d));
-    RT_DEVICE(s, d, device_ops->download(&s->ctx, s->mirrors[i], s->storage[i], storage_bytes(s, i)));
+    RT_DEVICE(s, d, device_ops->download(&s->ctx, s->mirrors[i], s->shared->storage[i], storage_bytes(s, i)));
     RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     out->data = s->mirrors[i];
     return AMPC_OK;
@@ -113,15 +79,16 @@ ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     TRY(rt_device_require(s, d));
+    TRY(rt_shared_require_sole(s, s->module->storage.items[i]->name, d));
     size_t n = storage_bytes(s, i);
-    void *to = s->storage[i];
+    void *to = s->shared->storage[i];
     if (device_ops) {
         TRY(ready_mirror(s, i, d));
         to = s->mirrors[i];
     }
-    s->changed[i] = ++s->changes;
+    rt_shared_change(s, (uint32_t)i);
     if (n) memmove(to, bytes, n);
-    if (device_ops) RT_DEVICE(s, d, device_ops->upload(&s->ctx, s->storage[i], to, n));
+    if (device_ops) RT_DEVICE(s, d, device_ops->upload(&s->ctx, s->shared->storage[i], to, n));
     return AMPC_OK;
 }
 

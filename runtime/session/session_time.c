@@ -33,6 +33,7 @@ static ampc_status begin_repetitions(rt_session *s, diag *d)
     assert(s->last && s->runs > 0); /* callers run the graph first */
     s->n_outputs = 0;
     s->error[0] = '\0';
+    TRY(rt_shared_require_stores(s, s->last->graph, d));
     if (device_ops) RT_DEVICE(s, d, device_ops->clear_fault(&s->ctx));
     return AMPC_OK;
 }
