@@ -236,7 +236,8 @@ static ampc_status compute_now(rt_session *s, const rt_plan *p,
 ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, ampc_status (*compute)(rt_session *, const rt_plan *, diag *),
                               diag *d)
 {
-    if (!is_stale(s, p, p->persistent_at)) return AMPC_OK;
+    /* Without a block, all hoisted values are empty. */
+    if (!p->hoisted || !is_stale(s, p, p->persistent_at)) return AMPC_OK;
     pthread_mutex_lock(&s->shared->lock);
     ampc_status status = is_stale(s, p, p->hoisted->at) ? compute_now(s, p, compute, d) : AMPC_OK;
     if (status == AMPC_OK) p->persistent_at = p->hoisted->at = s->shared->changes;
