@@ -54,8 +54,8 @@ static const command run_commands[] = {
     {.name = "ampc-run predict", .bit = COMMAND_PREDICT, .run_session = run_predict,
      .operands = "MODEL --data=SPEC -o FILE [OPTION]...",
      .purpose = "Write the outputs for all samples, in stored order.",
-     .details = "FILE.npz has an array per output. FILE.csv has a line per sample, or per label if a sample has several:"
-                " the label if the data have one, the predicted class, and the scores or values.",
+     .details = "FILE.npz has an array per output. FILE.csv has a line per sample, or per label if a sample has"
+                " several: the label if the data have one, the predicted class, and the scores or values.",
      .examples = {{"ampc-run predict model.amp.ir --checkpoint ckpt --data npz:test.npz -o scores.npz", "all outputs"},
                   {"ampc-run predict model.amp.ir --data idx:mnist -o classes.csv", "classes and scores as text"}}},
     {.name = "ampc-run grad", .bit = COMMAND_GRAD, .run_session = run_grad,

@@ -354,6 +354,24 @@ AMPC_API ampc_status ampc_set_loss_scaling(ampc_session *session, int enabled);
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
+typedef struct ampc_metric {
+    const char *name; /* as in `metrics` below */
+    double value;     /* NaN: not defined for these samples */
+} ampc_metric;
+
+typedef struct ampc_evaluation {
+    size_t struct_size; /* set before the call */
+    double loss;        /* mean over all samples; NaN without a loss */
+    double accuracy;    /* fraction of labels whose class has the highest score; NaN without class labels */
+    int64_t samples;
+    /* All values: the loss, its parts, and the metrics; of a callback, valid until it returns, otherwise until the next
+     * evaluation of the session, or the session is freed. */
+    const ampc_metric *metrics;
+    size_t n_metrics;
+    const int64_t *confusion; /* [classes, classes] by label and prediction, if "confusion" was chosen; else NULL */
+    int64_t classes;          /* of `confusion` */
+} ampc_evaluation;
+
 typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */
     size_t struct_size;
     const char *data;      /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
@@ -374,6 +392,14 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     int reset_optimizer; /* with resume: see ampc_load_options */
     int no_loss_scaling; /* switch loss scaling off in this run: see ampc_set_loss_scaling */
     int workers;         /* threads that read batches ahead; 0: one for data that are decoded, else none; -1: none */
+    /* Samples, described like `data`, on which the session is evaluated after each epoch, and at the end of a run that
+     * ends within one. The next four members require them. */
+    const char *eval_data;
+    const char *metrics;    /* see ampc_evaluate_metrics */
+    const char *best;       /* "METRIC[,min-delta=X]": saves best.safetensors in checkpoint_dir when it improves */
+    const char *early_stop; /* "METRIC[,patience=N][,min-delta=X]": ends the run N evaluations after the best one */
+    /* Called after each evaluation with `user`, under the conditions of `progress`. */
+    void (*evaluated)(void *user, int64_t step, const ampc_evaluation *result);
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed
@@ -381,17 +407,15 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
  * checkpoints. */
 AMPC_API ampc_status ampc_train(ampc_session *session, const ampc_train_options *options);
 
-typedef struct ampc_evaluation {
-    size_t struct_size; /* set before the call */
-    double loss;        /* mean over all samples; NaN without a loss */
-    double accuracy;    /* fraction of labels whose class has the highest score; NaN without class labels */
-    int64_t samples;
-} ampc_evaluation;
-
 /* Runs every sample of a data set (of its test split, if it has one) through "eval", or through "infer" if there is
  * no loss. `batch` 0 selects a batch size automatically. Fails like ampc_session_run, and with the errors of reading
  * data. */
 AMPC_API ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result);
+/* The same with metrics chosen by name: "accuracy,top5,perplexity,f1_macro,f1_micro,iou,auc,confusion,mse,mae,r2"
+ * (docs/training.md). NULL: those that belong to the loss. Also fails with AMPC_USAGE for a metric that has no meaning
+ * for the model and the data; the message states why. */
+AMPC_API ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64_t batch, const char *metrics,
+                                           ampc_evaluation *result);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 

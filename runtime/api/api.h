@@ -4,6 +4,7 @@
 
 #include "runtime/api/ampc.h"
 
+#include "runtime/train/evaluate.h"
 #include "runtime/train/stepper.h"
 
 #include <stdatomic.h>
@@ -46,15 +47,23 @@ struct ampc_tensor {
     void *user;
 };
 
+/* The last evaluation of a session. */
+typedef struct api_evaluated {
+    rt_metric_choices choices; /* has the names of `metrics` */
+    rt_eval eval;
+    ampc_metric metrics[RT_EVAL_VALUES];
+} api_evaluated;
+
 struct ampc_session {
     ampc_context *context;
     ampc_module *module;
     rt_session *rt;
-    rt_stepper stepper; /* session NULL: the module has no training step */
-    bool trains;        /* ampc_train is running */
-    const char *loss;   /* name of the output that is the loss; NULL: none */
-    char **keys;        /* [n_keys]; NULL for constants */
-    int n_keys;         /* number of storages of rt */
+    rt_stepper stepper;       /* session NULL: the module has no training step */
+    bool trains;              /* ampc_train is running */
+    const char *loss;         /* name of the output that is the loss; NULL: none */
+    char **keys;              /* [n_keys]; NULL for constants */
+    int n_keys;               /* number of storages of rt */
+    api_evaluated *evaluated; /* NULL before the first evaluation */
 };
 
 /* Views of the caller's tensors, calloced; NULL: out of memory. */
@@ -99,6 +108,15 @@ ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_
 void api_source_clear(api_source *source); /* api_import.c */
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);
+
+/* ---- api_evaluate.c ---- */
+
+/* Opens the data set described by `spec`; synthetic data have the types of the inputs of `graph`. */
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
+                          diag *d, rt_dataset **data);
+/* Describes an evaluation for the caller; `metrics` has RT_EVAL_VALUES elements. */
+ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics);
+void api_evaluated_free(api_evaluated *e); /* NULL allowed */
 
 /* ---- api_check.c: AMPC_USAGE, with a message if there is a context to report to ---- */
 

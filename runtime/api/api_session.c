@@ -67,6 +67,7 @@ static void session_close(ampc_session *s)
 {
     for (int i = 0; s->keys && i < s->n_keys; i++) free(s->keys[i]);
     free(s->keys);
+    api_evaluated_free(s->evaluated);
     rt_session_close(s->rt);
     api_module_release(s->module);
     api_context_release(s->context);

@@ -1,28 +1,10 @@
-/* api_train.c - the training loop and the evaluation of a data set in the public API. */
+/* api_train.c - the training loop in the public API. */
 #include "runtime/api/api.h"
 
 #include "ir/limits.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/scoring.h"
 #include "runtime/train/trainer.h"
-
-#include <stdlib.h>
-
-/* Opens the data set described by `spec`; synthetic data have the types of the inputs of `graph`. */
-static ampc_status open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
-                             diag *d, rt_dataset **data)
-{
-    rt_dataset_options o = {.split = split, .seed = seed};
-    rt_field *fields = NULL;
-    if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data specified");
-    if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
-    o.fields = fields;
-    ampc_status status = rt_dataset_open(spec, &o, d, data);
-    free(fields);
-    return status;
-}
-
-/* ---- training ---- */
 
 typedef struct loop {
     const ampc_train_options *options;
@@ -54,7 +36,42 @@ static bool report(void *user, const rt_step_record *step)
     return l->options->progress && l->options->progress(l->options->user, &r);
 }
 
-static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset *data, diag *d)
+static ampc_status show(const loop *l, const rt_eval *eval)
+{
+    ampc_metric metrics[RT_EVAL_VALUES];
+    const ampc_evaluation e = api_evaluation(eval, metrics);
+    if (l->options->evaluated) l->options->evaluated(l->options->user, (int64_t)rt_trainer_state(l->trainer)->step, &e);
+    return AMPC_OK;
+}
+
+static ampc_status end_epoch(void *user, uint64_t epoch, const rt_eval *eval)
+{
+    (void)epoch;
+    return eval ? show(user, eval) : AMPC_OK;
+}
+
+static ampc_status end_run(void *user, const rt_eval *eval) { return show(user, eval); }
+
+/* What is evaluated and watched. */
+typedef struct watching {
+    rt_dataset *data; /* NULL: no evaluation */
+    rt_metric_choices metrics;
+    rt_monitor best, early_stop;
+} watching;
+
+static ampc_status open_watching(const ampc_session *s, const ampc_train_options *o, diag *d, watching *w)
+{
+    if (!o->eval_data && (o->metrics || o->best || o->early_stop || o->evaluated))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metrics, best, early_stop and evaluated require eval_data");
+    if (o->best && !o->checkpoint_dir) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "best requires checkpoint_dir");
+    if (o->metrics) TRY(rt_metrics_parse(o->metrics, "metrics", d, &w->metrics));
+    if (o->best) TRY(rt_monitor_parse(o->best, "best", false, d, &w->best));
+    if (o->early_stop) TRY(rt_monitor_parse(o->early_stop, "early_stop", true, d, &w->early_stop));
+    if (!o->eval_data) return AMPC_OK;
+    return api_open_data(s, rt_evaluated_graph(s->module->ir), o->eval_data, RT_TEST, o->seed, d, &w->data);
+}
+
+static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset *data, const watching *w, diag *d)
 {
     rt_trainer *t;
     loop l = {.options = o};
@@ -74,7 +91,13 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                 .no_scaling = o->no_loss_scaling != 0,
                                 .on_begin = begin,
                                 .on_step = report,
-                                .user = &l};
+                                .on_epoch = end_epoch,
+                                .on_end = end_run,
+                                .user = &l,
+                                .eval_data = w->data,
+                                .metrics = &w->metrics,
+                                .best = o->best ? &w->best : NULL,
+                                .early_stop = o->early_stop ? &w->early_stop : NULL};
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));
     l.trainer = t;
     ampc_status status = rt_trainer_run(t, &plan, d);
@@ -93,7 +116,8 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
         API_RANGE(ampc_train_options, workers, LIMITS_WORKERS),  {NULL, 0, API_REAL, 0, 0},
     };
     ampc_train_options o;
-    rt_dataset *data;
+    watching watched = {.data = NULL};
+    rt_dataset *data = NULL;
     diag *d;
     TRY(api_enter_idle(session, &d));
     TRY(api_options(options, &o, sizeof o, d));
@@ -101,34 +125,15 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
     if ((o.steps > 0) == (o.epochs > 0))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "specify either steps or epochs");
     const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);
-    TRY(open_data(session, step, o.data, RT_TRAIN, o.seed, d, &data));
-    session->trains = true;
-    ampc_status status = run(session, &o, data, d);
-    session->trains = false;
-    if (status == AMPC_OK) diag_clear(d); /* discard messages of calls made in `progress` */
+    TRY(open_watching(session, &o, d, &watched));
+    ampc_status status = api_open_data(session, step, o.data, RT_TRAIN, o.seed, d, &data);
+    if (status == AMPC_OK) {
+        session->trains = true;
+        status = run(session, &o, data, &watched, d);
+        session->trains = false;
+    }
+    if (status == AMPC_OK) diag_clear(d); /* discard messages of calls made in the callbacks */
     rt_dataset_close(data);
+    rt_dataset_close(watched.data);
     return status;
-}
-
-/* ---- evaluation ---- */
-
-ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result)
-{
-    rt_eval eval;
-    rt_dataset *set;
-    diag *d;
-    TRY(api_enter_session(session, &d));
-    NEED(data);
-    NEED(result);
-    TRY(api_result_check(result, d));
-    if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
-    TRY(open_data(session, rt_evaluated_graph(session->module->ir), data, RT_TEST, 0, d, &set));
-    ampc_status status = rt_evaluate(session->rt, session->module->ir, set, &(rt_eval_options){.batch = batch}, d,
-                                     &eval);
-    rt_dataset_close(set);
-    if (status != AMPC_OK) return status;
-    const ampc_evaluation out = {
-        .loss = rt_eval_number(&eval, "loss"), .accuracy = rt_eval_number(&eval, "accuracy"), .samples = eval.samples};
-    api_result(&out, result, sizeof out);
-    return AMPC_OK;
 }

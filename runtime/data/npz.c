@@ -111,8 +111,10 @@ ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *ou
 {
     int code = 0;
     npz_reader r = {.path = path, .d = d, .u2_as = u2_as};
-    errno = 0;
-    r.zip = zip_open(path, ZIP_RDONLY, &code);
+    do {
+        errno = 0;
+        r.zip = zip_open(path, ZIP_RDONLY, &code);
+    } while (!r.zip && errno == EINTR); /* libzip does not try again */
     if (!r.zip) {
         zip_error_t e;
         zip_error_init_with_code(&e, code);

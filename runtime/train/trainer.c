@@ -273,7 +273,7 @@ static ampc_status evaluate_some(rt_trainer *t, const rt_train_plan *plan, int64
 /* Evaluates one sample if metrics are named, because a metric without meaning is to be found before the training. */
 static ampc_status check_metrics(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
-    rt_eval eval;
+    rt_eval eval = {0};
     if (!plan->eval_data || !(plan->best || plan->early_stop || (plan->metrics && plan->metrics->count)))
         return AMPC_OK;
     ampc_status status = evaluate_some(t, plan, 1, d, &eval);

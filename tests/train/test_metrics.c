@@ -317,7 +317,7 @@ static void test_usual(void **state)
     }
 }
 
-/* Labels that are no classes of the scores. */
+/* A label for which there is not a score. */
 static void test_labels(void **state)
 {
     scratch *t = *state;

@@ -303,6 +303,61 @@ static void test_train_and_evaluate(void **state)
     close_all(&h);
 }
 
+typedef struct watcher {
+    int calls;
+    int64_t step;
+    double auc, accuracy;
+} watcher;
+
+static void note_evaluation(void *user, int64_t step, const ampc_evaluation *result)
+{
+    watcher *w = user;
+    w->calls++;
+    w->step = step;
+    assert_int_equal(result->samples, 40);
+    assert_int_equal(result->n_metrics, 3); /* the loss, the chosen metric, and the watched one */
+    assert_string_equal(result->metrics[0].name, "loss");
+    assert_string_equal(result->metrics[1].name, "auc");
+    assert_string_equal(result->metrics[2].name, "accuracy");
+    assert_float_equal(result->metrics[0].value, result->loss, 0);
+    w->auc = result->metrics[1].value;
+    w->accuracy = result->accuracy;
+}
+
+static void test_metrics(void **state)
+{
+    scratch *t = *state;
+    handles h = open_all(&training);
+    watcher w = {.calls = 0};
+    ampc_evaluation e = {.struct_size = sizeof e}, best = {.struct_size = sizeof best};
+    const ampc_train_options o = {.struct_size = sizeof o,
+                                  .data = "synthetic,rows=40",
+                                  .epochs = 3,
+                                  .batch = 10,
+                                  .checkpoint_dir = t->folder,
+                                  .eval_data = "synthetic,rows=40",
+                                  .metrics = "auc",
+                                  .best = "accuracy,min-delta=1", /* only the first value is the best */
+                                  .early_stop = "accuracy,patience=1,min-delta=1",
+                                  .evaluated = note_evaluation,
+                                  .user = &w};
+    OK(h.c, ampc_train(h.s, &o));
+    assert_int_equal(w.calls, 2);
+    assert_int_equal(w.step, 8); /* the second epoch was not better, so there is no third */
+    OK(h.c, ampc_evaluate_metrics(h.s, o.eval_data, 7, "auc,confusion", &e));
+    assert_float_equal(e.metrics[1].value, w.auc, 1e-6);
+    assert_true(isnan(e.accuracy)); /* it was not chosen */
+    assert_int_equal(e.classes, 2);
+    assert_int_equal(e.confusion[0] + e.confusion[1] + e.confusion[2] + e.confusion[3], 40);
+    assert_float_equal((double)(e.confusion[0] + e.confusion[3]) / 40, w.accuracy, 1e-12);
+    OK(h.c, ampc_checkpoint_load_weights(h.s, scratch_path(t, "best.safetensors")));
+    OK(h.c, ampc_evaluate(h.s, o.eval_data, 10, &best));
+    assert_true(best.loss != e.loss && best.n_metrics == 2 && !best.confusion);
+    expect_failure(ampc_evaluate_metrics(h.s, o.eval_data, 10, "mae", &best), AMPC_USAGE, h.c, "has no meaning here");
+    scratch_count(t);
+    close_all(&h);
+}
+
 static int note_norm(void *user, const ampc_step_result *step)
 {
     *(double *)user = step->grad_norm;
@@ -449,12 +504,19 @@ static void test_sizes_of_results(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),         cmocka_unit_test(test_tensors_by_key),
-        cmocka_unit_test(test_selected_results), cmocka_unit_test(test_norm_of_a_loop),
-        SCRATCH_TEST(test_checkpoints),          SCRATCH_TEST(test_other_options),
-        SCRATCH_TEST(test_save_and_load),        SCRATCH_TEST(test_train_and_evaluate),
-        SCRATCH_TEST(test_token_labels),         SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_placement),        cmocka_unit_test(test_sizes_of_results),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_tensors_by_key),
+        cmocka_unit_test(test_selected_results),
+        cmocka_unit_test(test_norm_of_a_loop),
+        SCRATCH_TEST(test_checkpoints),
+        SCRATCH_TEST(test_other_options),
+        SCRATCH_TEST(test_save_and_load),
+        SCRATCH_TEST(test_train_and_evaluate),
+        SCRATCH_TEST(test_metrics),
+        SCRATCH_TEST(test_token_labels),
+        SCRATCH_TEST(test_export),
+        cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_sizes_of_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -303,6 +303,13 @@ static void test_training(void **state)
     MUTE(ampc_train, session, NULL, NULL);
     REFUSED(ampc_train, options, f->s, NULL);
     REFUSED(ampc_train, options, f->s, &unset);
+    MUTE(ampc_evaluate_metrics, session, NULL, "synthetic", 4, NULL, &e);
+    REFUSED(ampc_evaluate_metrics, data, f->s, NULL, 4, NULL, &e);
+    REFUSED(ampc_evaluate_metrics, batch, f->s, "synthetic", -4, NULL, &e);
+    REFUSED(ampc_evaluate_metrics, metrics, f->s, "synthetic", 4, "nothing", &e);
+    REFUSED(ampc_evaluate_metrics, metrics, f->s, "synthetic", 4, "mse", &e);
+    REFUSED(ampc_evaluate_metrics, result, f->s, "synthetic", 4, NULL, NULL);
+    REFUSED(ampc_evaluate_metrics, result, f->s, "synthetic", 4, NULL, &unsized);
     MUTE(ampc_evaluate, session, NULL, "synthetic", 4, &e);
     REFUSED(ampc_evaluate, data, f->s, NULL, 4, &e);
     REFUSED(ampc_evaluate, batch, f->s, "synthetic", -4, &e);
@@ -387,6 +394,11 @@ static void test_files(void **state)
         o_.member = __VA_ARGS__; \
         refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_)); \
     } while (0)
+
+static void ignore_evaluation(void *user, int64_t step, const ampc_evaluation *result)
+{
+    (void)user, (void)step, (void)result;
+}
 
 /* Compilation may fail late and then leaves a module that can only be freed. */
 static void renew(fixture *f)
@@ -519,6 +531,22 @@ static void test_train_options(void **state)
         TRAIN(batch, bad[i]);
         TRAIN(save_every, bad[i]);
     }
+    TRAIN(eval_data, "nothing:");
+    TRAIN(metrics, "accuracy"); /* these require eval_data */
+    TRAIN(best, "accuracy");
+    TRAIN(early_stop, "loss");
+    TRAIN(evaluated, ignore_evaluation);
+    const ampc_train_options watch = {
+        .struct_size = sizeof watch, .data = "synthetic", .batch = 4, .steps = 1, .eval_data = "synthetic"};
+    ampc_train_options o = watch;
+    o.best = "accuracy"; /* which requires checkpoint_dir */
+    refused(f, "ampc_train_options", "best", ampc_train(f->s, &o));
+    o = watch;
+    o.metrics = "accuracy,r2";
+    refused(f, "ampc_train_options", "metrics", ampc_train(f->s, &o));
+    o = watch;
+    o.early_stop = "accuracy,patience=0";
+    refused(f, "ampc_train_options", "early_stop", ampc_train(f->s, &o));
     any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user"
                               " reset_optimizer no_loss_scaling");
 }

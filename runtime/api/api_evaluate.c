@@ -1,0 +1,81 @@
+/* api_evaluate.c - data sets and their evaluation in the public API. */
+#include "runtime/api/api.h"
+
+#include "ir/limits.h"
+#include "runtime/backend/memory.h"
+#include "runtime/data/loader.h"
+#include "runtime/train/scoring.h"
+
+#include <stdlib.h>
+
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
+                          diag *d, rt_dataset **data)
+{
+    rt_dataset_options o = {.split = split, .seed = seed};
+    rt_field *fields = NULL;
+    if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data specified");
+    if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
+    o.fields = fields;
+    ampc_status status = rt_dataset_open(spec, &o, d, data);
+    free(fields);
+    return status;
+}
+
+ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics)
+{
+    for (int i = 0; i < eval->count; i++) metrics[i] = (ampc_metric){eval->value[i].name, eval->value[i].value};
+    return (ampc_evaluation){.struct_size = sizeof(ampc_evaluation),
+                             .loss = rt_eval_number(eval, "loss"),
+                             .accuracy = rt_eval_number(eval, "accuracy"),
+                             .samples = eval->samples,
+                             .metrics = metrics,
+                             .n_metrics = (size_t)eval->count,
+                             .confusion = eval->confusion,
+                             .classes = eval->classes};
+}
+
+void api_evaluated_free(api_evaluated *e)
+{
+    if (e) rt_eval_clear(&e->eval);
+    free(e);
+}
+
+static ampc_status evaluate(const ampc_session *s, const char *data, int64_t batch, const char *metrics, diag *d,
+                            api_evaluated *e)
+{
+    rt_dataset *set;
+    const rt_eval_options o = {.batch = batch, .metrics = &e->choices};
+    if (metrics) TRY(rt_metrics_parse(metrics, "metrics", d, &e->choices));
+    TRY(api_open_data(s, rt_evaluated_graph(s->module->ir), data, RT_TEST, 0, d, &set));
+    ampc_status status = rt_evaluate(s->rt, s->module->ir, set, &o, d, &e->eval);
+    rt_dataset_close(set);
+    return status;
+}
+
+ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64_t batch, const char *metrics,
+                                  ampc_evaluation *result)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    NEED(result);
+    TRY(api_result_check(result, d));
+    if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
+    api_evaluated *e = calloc(1, sizeof *e);
+    if (!e) return rt_no_memory(d);
+    ampc_status status = evaluate(session, data, batch, metrics, d, e);
+    if (status != AMPC_OK) {
+        api_evaluated_free(e);
+        return status;
+    }
+    api_evaluated_free(session->evaluated);
+    session->evaluated = e;
+    const ampc_evaluation out = api_evaluation(&e->eval, e->metrics);
+    api_result(&out, result, sizeof out);
+    return AMPC_OK;
+}
+
+ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result)
+{
+    return ampc_evaluate_metrics(session, data, batch, NULL, result);
+}
