@@ -41,6 +41,10 @@ ampc_status run_load_weights(run_context *c);
  * AMPC_USAGE if `spec` is NULL. */
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out);
 
+/* Reports AMPC_NUMERIC with the text and the first batch of the data, in stored order, that has a value that is not
+ * finite (run_check.c). */
+ampc_status run_explain(run_context *c, const ir_graph *g, rt_dataset *data, const char *text);
+
 /* Memory that a run of the graph needs with this batch. */
 ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out);
 

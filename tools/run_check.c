@@ -369,3 +369,36 @@ ampc_status run_check(run_context *c)
     rt_check_close(k.check);
     return status;
 }
+
+/* ---- explaining a result that is not finite ---------------------------------------------------- */
+
+/* Sets *found to whether a batch has a finding, with the loader at that batch. */
+static ampc_status find_batch(checking *k, rt_loader *feed, int64_t rows, bool *found)
+{
+    double finite_scale;
+    const int64_t batch = rt_loader_batch(feed);
+    for (int64_t i = 0; i < rows && !*found; i += batch) {
+        TRY(rt_loader_slice(feed, i, rows - i < batch ? rows - i : batch, k->c->tool->diag));
+        TRY(check_inputs(k, rt_loader_inputs(feed), rt_loader_count(feed), &finite_scale));
+        *found = rt_check_found(k->check) != NULL;
+    }
+    return AMPC_OK;
+}
+
+ampc_status run_explain(run_context *c, const ir_graph *g, rt_dataset *data, const char *text)
+{
+    bool found = false;
+    rt_loader *feed = NULL;
+    checking k = {.c = c, .graph = g};
+    const rt_check_options options = {.strict = true};
+    ampc_status status = rt_loader_open(g, data, c->sizes, choose_batch(c, g), c->tool->diag, &feed);
+    if (status == AMPC_OK) status = rt_check_open(c->session, c->tool->module, &options, c->tool->diag, &k.check);
+    if (status == AMPC_OK) status = find_batch(&k, feed, rt_dataset_rows(data), &found);
+    rt_check_close(k.check);
+    if (status == AMPC_OK && found)
+        status = rt_explain_nonfinite(c->session, c->tool->module, g, rt_loader_inputs(feed), rt_loader_count(feed),
+                                      c->tool->diag, "%s", text);
+    else if (status == AMPC_OK) status = diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "%s", text);
+    rt_loader_close(feed);
+    return status;
+}

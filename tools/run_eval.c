@@ -34,11 +34,12 @@ ampc_status run_eval(run_context *c)
     TRY(run_open_data(c, c->tool->o.data, RT_TEST, g, &data));
     const rt_eval_options o = {.batch = c->tool->o.batch, .metrics = &metrics};
     ampc_status status = rt_evaluate(c->session, c->tool->module, data, &o, c->tool->diag, &result);
-    rt_dataset_close(data);
-    if (status == AMPC_OK) (c->tool->o.pass.json ? print_json : print_text)(&result);
-    const double loss = rt_eval_number(&result, "loss");
+    if (status == AMPC_OK) {
+        (c->tool->o.pass.json ? print_json : print_text)(&result);
+        if (!isfinite(rt_eval_number(&result, "loss")) && ir_output_by_role(g, IR_OUTPUT_loss))
+            status = run_explain(c, g, data, "the loss is not finite");
+    }
     rt_eval_clear(&result);
-    TRY(status);
-    if (isfinite(loss) || !ir_output_by_role(g, IR_OUTPUT_loss)) return AMPC_OK;
-    return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "the loss is not finite");
+    rt_dataset_close(data);
+    return status;
 }

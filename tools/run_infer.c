@@ -1,4 +1,5 @@
 /* run_infer.c - infer and grad: run an entry graph once on inputs from files. */
+#include "runtime/inspect/check.h"
 #include "tools/run.h"
 
 #include <inttypes.h>
@@ -68,8 +69,8 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
         const char *bad = bad_gradient(c->session, g);
         if (!bad) return AMPC_OK;
         if (!state || *scale <= 1)
-            return diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "%s is not finite at loss scale %g", bad,
-                              *scale);
+            return rt_explain_nonfinite(c->session, c->tool->module, g, in->tensors, in->count, d,
+                                        "%s is not finite at loss scale %g", bad, *scale);
         *scale = fmax(*scale / 2, 1);
     }
 }

@@ -66,8 +66,8 @@ extern const char *const rt_phase_names[IR_PHASE_COUNT]; /* "forward", "backward
 
 /* ---- explaining a failed run ---- */
 
-/* Reports AMPC_NUMERIC with the formatted text and the first finding of a run of `graph` on these inputs, which changes
- * no storage; without a finding, the text alone. Overwrites the outputs of earlier runs. */
+/* Reports AMPC_NUMERIC with the formatted text and the first finding of another run of `graph` on these inputs, with
+ * the random numbers of the last one; without a finding, the text alone. Changes no storage. Overwrites the outputs of earlier runs. */
 ampc_status rt_explain_nonfinite(rt_session *s, const ir_module *m, const ir_graph *graph, const rt_tensor *inputs,
                                  int n, diag *d, const char *format, ...) __attribute__((format(printf, 7, 8)));
 

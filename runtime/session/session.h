@@ -137,6 +137,8 @@ typedef ampc_status rt_observe_fn(void *user, const rt_observed *o, diag *d);
  * the results of the op itself. Views (reshape) have no step and are not shown. An observed run needs more memory than
  * others; its plans are cached apart. */
 void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user);
+/* Until the observation ends, runs change no storage. */
+void rt_session_keep_storage(rt_session *s);
 
 /* ---- storage: parameters, BN statistics, optimizer slots, @lr, @loss_scale ... ---- */
 

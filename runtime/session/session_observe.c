@@ -68,7 +68,14 @@ void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user)
 {
     s->observer.fn = fn;
     s->observer.user = user;
+    s->observer.keeps_storage = false;
     s->after_launch = fn ? observe : NULL;
+}
+
+void rt_session_keep_storage(rt_session *s)
+{
+    assert(s->observer.fn); /* callers observe first; other plans write storage before the end of the run */
+    s->observer.keeps_storage = true;
 }
 
 void rt_observer_free(rt_session *s) { rt_host_free(s, s->observer.copy.host); }

@@ -104,6 +104,7 @@ static ampc_status issue_frame(const rt_frame *f, diag *d)
     TRY(note_launch(f, p->n_hoisted, RT_FRAME_BEGINS, d));
     TRY(copy_buffers(f, p->before, p->n_before, f->session->backend->copy, p->n_hoisted, d));
     TRY(run_steps(f, p->n_hoisted, p->n_steps, d));
+    if (f->session->observer.keeps_storage) return AMPC_OK;
     return copy_buffers(f, p->after, p->n_after, f->session->backend->commit, p->n_steps, d);
 }
 

@@ -47,7 +47,8 @@ enum { RT_FRAME_BEGINS = -1, RT_COPIES = 0 };
 typedef struct rt_observer {
     rt_observe_fn *fn; /* NULL: nobody */
     void *user;
-    rt_staging copy; /* of the value that is shown; `device` is unused */
+    bool keeps_storage; /* runs do not commit */
+    rt_staging copy;    /* of the value that is shown; `device` is unused */
 } rt_observer;
 
 /* A block of hoisted values, which equal plans of all sessions read. */

@@ -239,7 +239,7 @@ static void report_launches(const struct rt_points *points, int runs, rt_launch_
 ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user)
 {
     struct rt_points points = {.n = 0};
-    assert(runs > 0); /* the option has a minimum */
+    assert(runs > 0 && !s->observer.fn); /* the option has a minimum; nobody observes a profiled session */
     TRY(begin_repetitions(s, d));
     ampc_status status = end_repetitions(s, refresh(s, d), d);
     if (status == AMPC_OK) status = points_open(s, &points, runs, d);
@@ -247,7 +247,7 @@ ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *e
         s->points = &points;
         s->after_launch = note_point;
         status = profile_runs(s, runs, d);
-        rt_session_observe(s, s->observer.fn, s->observer.user);
+        s->after_launch = NULL;
     }
     if (status == AMPC_OK) report_launches(&points, runs, each, user);
     points_close(s, &points);
