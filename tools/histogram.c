@@ -163,7 +163,7 @@ static double largest_of(const double *shares)
 
 static void draw_steps(markup *t, double top, const double *shares, const char *look)
 {
-    const double largest = largest_of(shares) * 1.25; /* leaves room for the labels */
+    const double largest = largest_of(shares) * 1.25; /* the labels are above the curve */
     markup_add(t, "<path %s d=\"M%d %g", look, LEFT, top + PANEL);
     for (int i = 0; i < AXIS_MOST - AXIS_LEAST; i++)
         markup_add(t, "V%.1fH%.1f", top + PANEL * (1 - shares[i] / largest), x_of(AXIS_LEAST + i + 1));

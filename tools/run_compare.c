@@ -1,4 +1,4 @@
-/* run_compare.c - compare: a network in mixed precision beside itself in f32 and f64, value by value. */
+/* run_compare.c - compare: a network in mixed precision compared with itself in f32 and f64, value by value. */
 #include "ir/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/inspect/check.h"

@@ -1,7 +1,7 @@
 /* check.h - observes runs of a session and finds the first NaN or infinity, with the ranges that led to it.
  *
  * A value is a finding if it has a NaN, or an infinity that does not come from a constant of the model: masks consist
- * of infinities on purpose, so an infinite constant and what it makes infinite are no findings. */
+ * of infinities on purpose, so neither an infinite constant nor what it makes infinite is a finding. */
 #ifndef RT_CHECK_H
 #define RT_CHECK_H
 
@@ -67,7 +67,8 @@ extern const char *const rt_phase_names[IR_PHASE_COUNT]; /* "forward", "backward
 /* ---- explaining a failed run ---- */
 
 /* Reports AMPC_NUMERIC with the formatted text and the first finding of another run of `graph` on these inputs, with
- * the random numbers of the last one; without a finding, the text alone. Changes no storage. Overwrites the outputs of earlier runs. */
+ * the random numbers of the last one; without a finding, the text alone. Changes no storage. Overwrites the outputs of
+ * earlier runs. */
 ampc_status rt_explain_nonfinite(rt_session *s, const ir_module *m, const ir_graph *graph, const rt_tensor *inputs,
                                  int n, diag *d, const char *format, ...) __attribute__((format(printf, 7, 8)));
 

@@ -1,4 +1,4 @@
-/* compare.h - the values of a mixed-precision run beside those of the same network in f32 and in f64.
+/* compare.h - the values of a mixed-precision run compared with those of the same network in f32 and f64.
  *
  * Values are matched by name, so the three modules are compiled from one model with the same options except for the
  * precision; a loss scale must be the same in all. The error that a node adds is found by a run in f64 in which every

@@ -40,12 +40,12 @@ typedef struct rt_frame {
     int outer_step; /* of a subgraph: the step of the entry graph's plan that runs it, which faults name; -1: none */
 } rt_frame;
 
-/* Numbers of steps in rt_session.after_launch that are no launch of steps: the frame begins; copies before a step. */
+/* Values of `steps` in rt_session.after_launch when no step has run: the frame begins; copies before a step. */
 enum { RT_FRAME_BEGINS = -1, RT_COPIES = 0 };
 
 /* Who observes the runs of the session. */
 typedef struct rt_observer {
-    rt_observe_fn *fn; /* NULL: nobody */
+    rt_observe_fn *fn; /* NULL: not observed */
     void *user;
     bool keeps_storage; /* runs do not commit */
     rt_staging copy;    /* of the value that is shown; `device` is unused */
@@ -109,7 +109,7 @@ struct rt_session {
     rt_readback readback[RT_READBACK_SCALARS]; /* with allocated names */
     int n_readback;
     int64_t free_at_open; /* free bytes of the device when the session was opened; 0: unknown */
-    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on. NULL: nobody looks. */
+    /* Called after each launch while a run is issued: it ran `steps` steps from `first` on. NULL: not called. */
     ampc_status (*after_launch)(const rt_frame *f, int first, int steps, diag *d);
     struct rt_points *points; /* of after_launch when profiling */
     rt_observer observer;     /* of after_launch when observing */

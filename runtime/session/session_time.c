@@ -239,7 +239,7 @@ static void report_launches(const struct rt_points *points, int runs, rt_launch_
 ampc_status rt_session_profile(rt_session *s, int runs, diag *d, rt_launch_fn *each, void *user)
 {
     struct rt_points points = {.n = 0};
-    assert(runs > 0 && !s->observer.fn); /* the option has a minimum; nobody observes a profiled session */
+    assert(runs > 0 && !s->observer.fn); /* the option has a minimum; profiled sessions are not observed */
     TRY(begin_repetitions(s, d));
     ampc_status status = end_repetitions(s, refresh(s, d), d);
     if (status == AMPC_OK) status = points_open(s, &points, runs, d);

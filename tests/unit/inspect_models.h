@@ -15,11 +15,11 @@ enum { SAMPLES = 8, WIDTH = 4 };
 
 static float samples[SAMPLES][WIDTH];
 
-/* A network f32[8,4] -> fc -> f32[8,4] with a node of its own in front (`before`) or behind, and the mean as loss. */
+/* A network f32[8,4] -> fc -> f32[8,4] with a node of its own before or after fc, and the mean as loss. */
 typedef struct network {
     const char *op;  /* of the node "it"; "" : none */
     float constant;  /* its second operand; NAN: it has one operand */
-    bool before;     /* its place: before fc, else behind it */
+    bool before;     /* its place: before fc, else after it */
     const char *low; /* operator to compute in f16 in any case; NULL: none */
 } network;
 
