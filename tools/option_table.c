@@ -65,10 +65,12 @@ const option option_table[] = {
              " replaced head; repeatable"},
     {.name = "data", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(data), .value = "SPEC",
      .commands = READS_DATA,
-     .help = "samples: idx:DIR[,divide=D,mean=M,std=S], npz:FILE, npy:NAME=FILE,... or synthetic[,rows=N]; an IDX pixel"
-             " p becomes (p/D - M)/S (default: D=255, M=0, S=1)"},
+     .help = "samples: idx:DIR, npz:FILE, npy:NAME=FILE,.., folder:DIR, tar:FILE,.., csv:FILE, text:FILE,"
+             " tokens:FILE,dtype=u16|u32 or synthetic[,rows=N], each with options such as limit=N, validation=F,"
+             " order=file: see docs/data.md"},
     {.name = "eval-data", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(eval_data), .value = "SPEC",
-     .commands = COMMAND_TRAIN, .help = "evaluate on these samples after every epoch (idx: the test files)"},
+     .commands = COMMAND_TRAIN, .help = "evaluate on these samples after every epoch (idx: the test files; with"
+                                      " validation=F: those held out)"},
     {.name = "checkpoint-dir", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(checkpoint_dir), .value = "DIR",
      .commands = COMMAND_TRAIN, .help = "directory for checkpoints"},
     {.name = "log", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(log), .value = "FILE",

@@ -374,7 +374,7 @@ typedef struct ampc_evaluation {
 
 typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */
     size_t struct_size;
-    const char *data;      /* "idx:DIR", "npz:FILE", "npy:NAME=FILE,.." or "synthetic" */
+    const char *data;      /* such as "npz:FILE" or "csv:FILE,validation=0.1"; see docs/data.md */
     int64_t steps, epochs; /* exactly one of the two must be nonzero */
     int64_t batch;         /* 0: the fixed batch of the model */
     double lr;             /* 0: the initial rate of the optimizer */

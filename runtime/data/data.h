@@ -1,20 +1,8 @@
 /* data.h - data sets opened from a SPEC, seeded shuffling, and batches in any dtype.
  *
- *   idx:DIR[,divide=D,mean=M,std=S]  arrays "images" [H,W], pixel p of 0 .. 255 read as (p/D - M)/S with default
- *                             D 255, and "labels" []
- *   npz:FILE                  every array of the file; the first dimension counts samples, except in the arrays that
- *                             the caller describes as whole. If there are arrays with several dimensions, a
- *                             one-dimensional array may have several elements per sample
- *   npy:NAME=FILE,NAME=FILE   the same from .npy files
- *   synthetic[,rows=N]        seeded data for the fields that the caller describes (default 8192 rows)
- *
- * Options after any of them, applied in this order; a path cannot contain a comma:
- *
- *   limit=N                   only the first N samples
- *   permute-labels=SEED       shuffles the labels among the samples; the label array is named labels, label or y
- *   validation=F              holds out the fraction F of the samples, drawn by split-seed=SEED (default 0), or the
- *                             last ones with order=file: RT_TRAIN reads the others, RT_TEST reads these
- *   order=file                batches are in stored order, not shuffled
+ * docs/data.md lists the kinds of data and their options; kinds.c is the table of kinds. A data set of n samples is a
+ * selection of the rows that its columns can read: limit=N, then permute-labels=SEED, then the part that validation=F
+ * gives to training (RT_TRAIN) or holds out (RT_TEST), then the order of an epoch or, with order=file, of the file.
  *
  * Order: epoch e of seed s is a Fisher-Yates shuffle drawn from Philox4x32-10 with key s and stream e. Therefore a
  * position of three numbers determines all following samples, and can be saved and restored. */

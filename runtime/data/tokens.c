@@ -122,7 +122,7 @@ static ampc_status count_rows(const token_file *f, size_t token_size, diag *d, i
     const int64_t tokens = (int64_t)(f->size / token_size);
     if (f->size % token_size)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(f->path),
-                          "%" PRIu64 " bytes are no whole number of tokens of %zu bytes", f->size, token_size);
+                          "%" PRIu64 " bytes are not a whole number of tokens of %zu bytes", f->size, token_size);
     if (tokens <= f->context)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(f->path),
                           "%" PRId64 " tokens are too few for a sample of %" PRId64 " and its labels", tokens,

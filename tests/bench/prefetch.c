@@ -1,4 +1,4 @@
-/* prefetch.c - measures training from a decoder that takes as long as the step. Part of tools/bench.
+/* prefetch.c - measures training from a decoder that needs as long as the step. Part of tools/bench.
  *
  * In each round the same process measures samples/s of the step alone (rows without work), of the decoder alone, and of
  * training with both, read by the training thread and by threads that read ahead. Prints rows of a Markdown table with

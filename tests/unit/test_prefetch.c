@@ -81,7 +81,7 @@ static void close_feed(feed *f)
 
 /* ---- the same batches ---- */
 
-/* Checks the inputs of a batch against the rows that the data set itself gives for the position. */
+/* Checks the inputs of a batch against the rows that the data set itself returns for the position. */
 static void expect_batch(scratch *t, const feed *f, rt_dataset *data, const rt_position *p)
 {
     uint16_t x[BATCH][WIDTH]; /* f16 */

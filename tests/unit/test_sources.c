@@ -79,7 +79,7 @@ static const struct {
     {"text: shrinks", write_text, "text:@/d.txt", cut_text, AMPC_REJECTED, "/d.txt: error: the file became shorter"},
     {"text: a folder", write_nothing, "text:@", NULL, AMPC_IO, "cannot read"},
     {"tokens: cut", write_tokens, "tokens:@/cut.u16,dtype=u16", NULL, AMPC_REJECTED,
-     "/cut.u16: error: 401 bytes are no whole number of tokens of 2"},
+     "/cut.u16: error: 401 bytes are not a whole number of tokens of 2"},
     {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED,
      "/large.u16: error: token 20 is 999, but the model knows tokens below 256"},
     {"tokens: type", write_tokens, "tokens:@/d.u16", NULL, AMPC_USAGE, "dtype=u16 or dtype=u32 is missing"},
