@@ -46,7 +46,7 @@ typedef struct rt_columns {
 ampc_status rt_columns_add(rt_columns *all, const rt_column *c, diag *d);
 void rt_columns_clear(rt_columns *all);
 
-/* Adds a column for the rows of an array in memory, whose data it takes (a->data becomes NULL). The first dimension
+/* Adds a column for the rows of an array in memory, whose data it then owns (a->data becomes NULL). The first dimension
  * counts the rows, unless `whole`. The column is named a->name. */
 ampc_status rt_columns_add_array(rt_columns *all, rt_array *a, bool whole, diag *d);
 

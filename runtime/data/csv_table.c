@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 18, FIRST_ROOM = 256 };
+enum { PIECE = 1 << 18, FIRST_CAPACITY = 256 };
 
 typedef struct reader {
     rt_csv *t;
@@ -24,24 +24,24 @@ typedef struct reader {
     struct csv_parser parser;
     ampc_status status;
     char *text; /* the fields of the current row, each with a terminating 0 */
-    size_t length, room;
+    size_t length, capacity;
     size_t fields;
     int line, row_line; /* the current one, and that where the row began */
-    int64_t rows_room;
+    int64_t rows_capacity;
 } reader;
 
 static diag_loc here(const reader *r) { return (diag_loc){.file = r->t->path, .line = r->row_line}; }
 
-/* Doubles the room until it is at least `needed` bytes. */
-static bool grow(char **text, size_t needed, size_t *room)
+/* Doubles the capacity until it is at least `needed` bytes. */
+static bool grow(char **text, size_t needed, size_t *capacity)
 {
-    size_t larger = *room ? *room : FIRST_ROOM;
+    size_t larger = *capacity ? *capacity : FIRST_CAPACITY;
     while (larger < needed) larger *= 2;
-    if (larger == *room) return true;
+    if (larger == *capacity) return true;
     char *moved = realloc(*text, larger);
     if (!moved) return false;
     *text = moved;
-    *room = larger;
+    *capacity = larger;
     return true;
 }
 
@@ -95,32 +95,32 @@ static ampc_status read_number(const reader *r, size_t column, const char *text,
     return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s': '%.40s' is not a finite number", name, text);
 }
 
-static bool make_room(reader *r)
+static bool reserve_row(reader *r)
 {
     rt_csv *t = r->t;
-    if (t->rows < r->rows_room) return true;
-    size_t room = r->rows_room ? (size_t)r->rows_room * 2 : FIRST_ROOM;
+    if (t->rows < r->rows_capacity) return true;
+    size_t capacity = r->rows_capacity ? (size_t)r->rows_capacity * 2 : FIRST_CAPACITY;
     const size_t width = t->n_features ? t->n_features : 1;
-    double *values = reallocarray(t->values, room * width, sizeof *values);
+    double *values = reallocarray(t->values, capacity * width, sizeof *values);
     if (values) t->values = values;
-    double *labels = reallocarray(t->labels, room, sizeof *labels);
+    double *labels = reallocarray(t->labels, capacity, sizeof *labels);
     if (labels) t->labels = labels;
-    int *lines = reallocarray(t->lines, room, sizeof *lines);
+    int *lines = reallocarray(t->lines, capacity, sizeof *lines);
     if (lines) t->lines = lines;
-    char **texts = t->texts ? reallocarray(t->texts, room, sizeof *texts) : NULL;
+    char **texts = t->texts ? reallocarray(t->texts, capacity, sizeof *texts) : NULL;
     if (texts) t->texts = texts;
     if (!values || !labels || !lines || (t->texts && !texts)) return false;
-    r->rows_room = (int64_t)room;
+    r->rows_capacity = (int64_t)capacity;
     return true;
 }
 
-/* Stores the label: as a text if that of the first row is no number. */
+/* Stores the label: as a text if that of the first row is not a number. */
 static ampc_status set_label(const reader *r, const char *text)
 {
     rt_csv *t = r->t;
     double *value = &t->labels[t->rows];
     if (!t->rows && *text && !parse_number(text, value)) {
-        t->texts = calloc((size_t)r->rows_room, sizeof *t->texts);
+        t->texts = calloc((size_t)r->rows_capacity, sizeof *t->texts);
         if (!t->texts) return rt_no_memory(r->d);
     }
     if (!t->texts || !*text) return read_number(r, t->label, text, value);
@@ -149,7 +149,7 @@ static ampc_status add_row(reader *r)
                           r->fields == 1 ? "" : "s", t->columns);
     if (t->rows == INT32_MAX) return diag_error(r->d, AMPC_REJECTED, here(r), "more than 2147483647 rows");
     const char **fields = malloc(t->columns * sizeof *fields);
-    ampc_status s = fields && make_room(r) ? store_row(r, fields) : rt_no_memory(r->d);
+    ampc_status s = fields && reserve_row(r) ? store_row(r, fields) : rt_no_memory(r->d);
     free(fields);
     return s;
 }
@@ -170,7 +170,7 @@ static ampc_status add_field(reader *r, const char *bytes, size_t n)
 {
     if (memchr(bytes, 0, n))
         return diag_error(r->d, AMPC_REJECTED, here(r), "field %zu contains a byte 0", r->fields + 1);
-    if (!grow(&r->text, r->length + n + 1, &r->room)) return rt_no_memory(r->d);
+    if (!grow(&r->text, r->length + n + 1, &r->capacity)) return rt_no_memory(r->d);
     memcpy(r->text + r->length, bytes, n);
     r->length += n;
     r->text[r->length++] = 0;

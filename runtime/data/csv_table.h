@@ -14,7 +14,7 @@ typedef struct rt_csv {
     char **names; /* of all columns in the file, different and not empty */
     size_t columns;
     size_t label;     /* a column; `columns`: none */
-    size_t *features; /* columns, room for `columns` ones */
+    size_t *features; /* columns, an array of `columns` elements */
     size_t n_features;
     int64_t rows;   /* 1 .. INT32_MAX */
     double *values; /* [rows, n_features], finite */
@@ -27,8 +27,8 @@ typedef struct rt_csv {
 typedef ampc_status rt_csv_choose(void *user, rt_csv *t, diag *d);
 
 /* Reads the file. Fails with AMPC_REJECTED, naming the line, for malformed quotes, a line with another number of fields
- * than the first one and a value that is no finite number, and for a file that has no rows or changes while it is read;
- * with AMPC_IO, AMPC_NO_MEMORY, or like `choose`. The caller clears the table in any case. */
+ * than the first one and a value that is not a finite number, and for a file that has no rows or changes while it is
+ * read; with AMPC_IO, AMPC_NO_MEMORY, or like `choose`. The caller clears the table in any case. */
 ampc_status rt_csv_read(rt_csv *t, rt_csv_choose *choose, void *user, diag *d);
 void rt_csv_clear(rt_csv *t);
 

@@ -2,7 +2,7 @@
  *
  * docs/data.md lists the kinds of data and their options; kinds.c is the table of kinds. A data set of n samples is a
  * selection of the rows that its columns can read: limit=N, then permute-labels=SEED, then the part that validation=F
- * gives to training (RT_TRAIN) or holds out (RT_TEST), then the order of an epoch or, with order=file, of the file.
+ * leaves for training (RT_TRAIN) or holds out (RT_TEST), then the order of an epoch or, with order=file, of the file.
  *
  * Order: epoch e of seed s is a Fisher-Yates shuffle drawn from Philox4x32-10 with key s and stream e. Therefore a
  * position of three numbers determines all following samples, and can be saved and restored. */
@@ -28,7 +28,7 @@ typedef struct rt_position {
 typedef struct rt_dataset_options {
     rt_split split; /* which part of the data: idx reads train-* or t10k-* files, validation=F splits any kind */
     /* The inputs of the entry graph, with the dims of a sample: what synthetic data generate, which arrays of an .npz
-     * or .npy file are whole, and sizes that other kinds take from the model. Names are copied. */
+     * or .npy file are whole, and sizes that other kinds derive from the model. Names are copied. */
     const rt_field *fields;
     size_t n_fields;
     uint64_t seed; /* for synthetic */

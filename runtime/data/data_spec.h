@@ -14,7 +14,7 @@ typedef enum rt_spec_form {
     RT_SPEC_NOTHING, /* only options */
     RT_SPEC_PATH,    /* a path, then options */
     RT_SPEC_PATHS,   /* paths, each an item without '=' */
-    RT_SPEC_FILES,   /* NAME=FILE, for each key that is no option */
+    RT_SPEC_FILES,   /* NAME=FILE, for each key that is not an option */
 } rt_spec_form;
 
 /* The part of a kind of data that the parser needs. */

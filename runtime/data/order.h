@@ -11,7 +11,7 @@
 typedef struct rt_order {
     int64_t rows;      /* of the data set, at least 1 */
     uint32_t *part;    /* [rows], the stored row of each; NULL: the first `rows` ones */
-    uint32_t *labels;  /* [stored rows up to the limit], the row that each takes its label from; NULL: its own */
+    uint32_t *labels;  /* [stored rows up to the limit], the row whose label each has; NULL: its own */
     bool in_file;      /* order=file: not shuffled */
     uint32_t *shuffle; /* [rows], the order of one epoch; NULL: not computed yet */
     uint64_t seed, epoch;
