@@ -23,6 +23,7 @@
 #define LIMITS_POSITIVE 1e-6, 1e6
 #define LIMITS_OPTIONAL_SHARE -1, 1 /* negative: none */
 #define LIMITS_LR_DECAY 0, 1e6
+#define LIMITS_MEAN -1e6, 1e6      /* of an input that is normalised */
 #define LIMITS_PENALTY 1e-30, 1e30 /* weight of the penalty of the gradient */
 #define LIMITS_PENALTY_TARGET 0, 1e30
 /* running */

@@ -55,6 +55,7 @@ typedef struct compile_options {
     pass_strings groups;        /* parameter groups, such as "*.bias,lr_factor=2,weight_decay=0" */
     bool no_decay;              /* no weight decay on normalization parameters and biases */
     double ema;                 /* decay of the moving averages of the parameters; 0: none */
+    const char *normalize;      /* such as "x:divide=255,mean=A/B/C,std=A/B/C" (normalize.c); NULL: none */
     pass_strings train, freeze; /* globs over parameter names; held constants train only if given by full name */
     pass_scaling scaling;
     pass_preset preset; /* numbers of a loss scaler; none: those of the profile */

@@ -97,6 +97,7 @@ const char *pass_print_list(const compile *c, arena *a);
  *   "class_axis" the axis of the logits that has the classes, if it is not axis 1; 0: labels are not classes
  *   "amp"        "O0", "O1 f16", "O1 bf16"
  *   "untied"     "on": the importer separated tensors that an exporter had merged; absent otherwise
+ *   "normalize"  what --normalize does to an input (ir/normalization.h)
  *   "window"     micro-batches per step of a training loop; absent: the module has no @accumulate
  *   "fuse"       "off": a session runs every op as a step of its own; absent otherwise */
 

@@ -159,6 +159,10 @@ const option option_table[] = {
     {.name = "grad-penalty", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(grad_penalty),
      .value = "L2:input|params[=GLOB],WEIGHT[,target=NORM]",
      .help = "add WEIGHT times the norm of the loss's gradient to the loss; with target, WEIGHT * (norm - NORM)^2"},
+    {.name = "normalize", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(normalize),
+     .value = "[INPUT:]divide=X,mean=A/B/..,std=A/B/..",
+     .help = "compute (x/divide - mean)/std of an input, by channel, as the first nodes of the network, which exports"
+             " contain too"},
     {.name = "train", .kind = OPTION_TEXTS, .group = GROUP_TRAINING, .field = AT_PASS(train), .value = "GLOB",
      .help = "train only matching parameters; the exact name also trains an initializer that is held constant;"
              " repeatable"},

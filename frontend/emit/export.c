@@ -7,10 +7,11 @@
  *   tensors that an exporter merged     become initializers of their own (ties.c) and replace the Identity nodes
  *   values in other files               are moved to the data part, one after the other
  *   operators in training form          are changed to inference form according to the table below
+ *   readers of a normalised input       read the result of a Sub and a Div (export_normalize.h)
  *   training information                is removed
  *   values only the training form used  are removed: constants and inputs for the training mode, and the declared
  *                                       types of results that no longer exist */
-#include "frontend/emit/rope.h"
+#include "frontend/emit/export_normalize.h"
 #include "frontend/lower/lower.h"
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
@@ -60,6 +61,7 @@ typedef struct exporter {
     bool *found;     /* by position in o->trained */
     strmap *names;   /* name -> name_state */
     const onnx_ties *ties;
+    export_normalization normalization;
     VEC(data_item) data;
     size_t data_size;
 } exporter;
@@ -102,10 +104,13 @@ static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t nod
     return is_separate(e, tie) ? tie : NULL;
 }
 
+/* The name that the copy has at that operand; the very string of the node if it is unchanged. */
 static const char *operand_name(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
 {
     const onnx_tie *tie = tie_at(e, g, node, operand);
-    return tie ? tie->name : g->node[node]->input[operand];
+    const char *name = tie ? tie->name : g->node[node]->input[operand];
+    const export_normalization *n = &e->normalization;
+    return n->input && strcmp(name, n->input) == 0 ? n->result : name;
 }
 
 /* The number of operands in the inference form, without absent ones at the end. */
@@ -118,10 +123,20 @@ static size_t count_operands(const Onnx__NodeProto *n, const inference_form *for
     return count;
 }
 
+/* Enters the names that no node needs to read, so that new names differ from them too. */
+static void enter_names(exporter *e, const Onnx__GraphProto *g)
+{
+    for (size_t i = 0; i < g->n_input; i++) state_of(e, g->input[i]->name);
+    for (size_t i = 0; i < g->n_initializer; i++) state_of(e, g->initializer[i]->name);
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_output; k++) state_of(e, g->node[i]->output[k]);
+}
+
 /* Counts the remaining readers of each name. Names are counted across all graphs because subgraphs read the names of
  * enclosing graphs. */
 static void count_readers(exporter *e, const Onnx__GraphProto *g)
 {
+    enter_names(e, g);
     for (size_t i = 0; i < g->n_output; i++) state_of(e, g->output[i]->name)->readers++;
     for (size_t i = 0; i < g->n_node; i++) {
         const Onnx__NodeProto *n = g->node[i];
@@ -286,8 +301,9 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
     for (wire_field f; wire_next_field(&in, &f);) {
         const Onnx__AttributeProto *a = NULL;
         if (f.number == NODE_INPUT && inputs++ >= operands) continue;
-        if (f.number == NODE_INPUT && tie_at(e, g, index, inputs - 1)) {
-            rope_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, inputs - 1));
+        const char *name = f.number == NODE_INPUT ? operand_name(e, g, index, inputs - 1) : NULL;
+        if (name && name != n->input[inputs - 1]) {
+            rope_add_text(e->a, &node, NODE_INPUT, name);
             continue;
         }
         if (f.number == NODE_OUTPUT && outputs++ >= results) continue;
@@ -326,6 +342,12 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
 {
     rope graph = {0};
     wire_field in = *field;
+    const char *normalized = e->normalization.input;
+    if (normalized && g == e->file->model->graph) rope_add_pieces(e->a, &graph, &e->normalization.fields);
+    for (size_t i = 0; normalized && i < g->n_output; i++)
+        if (strcmp(g->output[i]->name, normalized) == 0)
+            return diag_error(e->d, AMPC_UNSUPPORTED, DIAG_FILE(e->file->path),
+                              "the normalised input '%s' is also the output of a graph", normalized);
     size_t seen[MAX_GRAPH_FIELD] = {0}; /* by field number: position in the decoded list */
     for (wire_field f; wire_next_field(&in, &f);) {
         size_t i = f.number < MAX_GRAPH_FIELD ? seen[f.number]++ : 0;
@@ -451,6 +473,11 @@ static ampc_status export_model(exporter *e)
     for (int i = 0; i < e->o->n_trained; i++)
         strmap_put(e->trained, e->o->trained[i].name, (void *)(uintptr_t)&e->o->trained[i]);
     count_readers(e, g);
+    if (e->o->normalization) {
+        ir_normalization n;
+        TRY(ir_normalization_parse(e->o->normalization, e->a, e->d, &n));
+        TRY(export_normalization_make(e->file, &n, e->names, e->a, e->d, &e->normalization));
+    }
     TRY(put_model(e, &model));
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)

@@ -167,6 +167,8 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     size_t n_groups;
     int no_decay; /* nonzero: no weight decay on normalization parameters and biases */
     double ema;   /* decay of the moving averages that infer, eval and exports use; 0: none */
+    /* input */
+    const char *normalize; /* "[INPUT:]divide=X,mean=A/B/..,std=A/B/..", computed at the start of every graph */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

@@ -243,6 +243,7 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     p->clip_norm = o->clip_norm;
     p->clip_value = o->clip_value;
     p->grad_penalty = o->grad_penalty;
+    p->normalize = o->normalize;
     p->seed = o->seed;
     return AMPC_OK;
 }

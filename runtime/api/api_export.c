@@ -158,6 +158,7 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *mode
                                    .n_trained = n,
                                    .image = m->image.path ? &m->image : NULL,
                                    .untied = ir_meta_get(m, "untied") != NULL,
+                                   .normalization = ir_meta_get(m, IR_NORMALIZATION),
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,
                                    .user = files};

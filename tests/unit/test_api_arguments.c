@@ -464,6 +464,8 @@ static void test_compile_options(void **state)
     COMPILE(clip_value, INFINITY);
     COMPILE(grad_penalty, "L2:input");
     COMPILE(grad_penalty, "L2:input,0");
+    COMPILE(normalize, "mean");
+    COMPILE(normalize, "std=0");
     /* names and globs, which the model validates; switches; NULL for all of them was compiled in set_up */
     any("ampc_compile_options", "struct_size white black gray black_vars fp32_nodes change_io_types no_fuse loss_output"
                                 " train freeze seed white_soft target no_decay");

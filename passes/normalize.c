@@ -1,0 +1,149 @@
+/* normalize.c - normalises an input at the start of the network (--normalize), so that training, evaluation, inference
+ * and exported models read the same raw data.
+ *
+ * (x / divide - mean) / std is computed as (x - divide * mean) / (divide * std): pixels up to 255 and their differences
+ * from a mean are within the range of every float type. */
+#include "passes/pass.h"
+
+#include "ir/limits.h"
+#include "ir/normalization.h"
+#include "ir/text.h"
+
+#include <string.h>
+
+typedef struct normalize_spec {
+    const char *input; /* NULL: the first float input */
+    double divide;
+    double *mean, *std;
+    int n_mean, n_std;
+} normalize_spec;
+
+static ampc_status refuse_form(diag *d)
+{
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "--normalize: expected [INPUT:]KEY=VALUE,.. with the keys divide=X, mean=A/B/.. and std=A/B/..");
+}
+
+static ampc_status parse_numbers(const char *key, const char *text, double low, double high, arena *a, diag *d,
+                                 double **out, int *n)
+{
+    size_t count = 1;
+    for (const char *c = text; *c; c++) count += *c == '/';
+    *out = arena_array(a, count, sizeof **out);
+    *n = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strcspn(text, "/");
+        const char *item = arena_strndup(a, text, length);
+        if (!ir_float_parse(item, &(*out)[i]) || !is_within((*out)[i], low, high))
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: %s: '%s' is not a number within %g and %g",
+                              key, item, low, high);
+        text += length + (text[length] == '/');
+    }
+    return AMPC_OK;
+}
+
+static ampc_status parse_spec(const char *text, arena *a, diag *d, normalize_spec *s)
+{
+    const char *key, *value, *colon = NULL;
+    double *divide;
+    int n = 1;
+    static double zero = 0, one = 1;
+    *s = (normalize_spec){.divide = 1, .mean = &zero, .std = &one, .n_mean = 1, .n_std = 1};
+    for (const char *c = text; *c && *c != '='; c++)
+        if (*c == ':') colon = c;
+    if (colon) s->input = arena_strndup(a, text, (size_t)(colon - text));
+    if (colon) text = colon + 1;
+    if (!*text || (s->input && !*s->input)) return refuse_form(d);
+    while (pass_next_option(&text, a, &key, &value)) {
+        if (!value) return refuse_form(d);
+        if (strcmp(key, "mean") == 0) TRY(parse_numbers(key, value, LIMITS_MEAN, a, d, &s->mean, &s->n_mean));
+        else if (strcmp(key, "std") == 0) TRY(parse_numbers(key, value, LIMITS_POSITIVE, a, d, &s->std, &s->n_std));
+        else if (strcmp(key, "divide") == 0) {
+            TRY(parse_numbers(key, value, LIMITS_POSITIVE, a, d, &divide, &n));
+            s->divide = divide[0];
+        } else return refuse_form(d);
+    }
+    return n == 1 ? AMPC_OK : refuse_form(d);
+}
+
+static ir_value *find_input(const ir_graph *g, const char *name)
+{
+    if (name) return ir_graph_find_input(g, name);
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (ir_dtype_is_float(g->inputs.items[i]->type.dtype)) return g->inputs.items[i];
+    return NULL;
+}
+
+/* Channels are axis 1, or the last axis if only that has as many. Returns the number of axes after it; -1: none has. */
+static int axes_after_channels(const ir_type *x, int channels)
+{
+    if (x->rank >= 2 && (x->dims[1] == channels || ir_dim_is_symbolic(x->dims[1]))) return x->rank - 2;
+    if (x->rank >= 2 && (x->dims[x->rank - 1] == channels || ir_dim_is_symbolic(x->dims[x->rank - 1]))) return 0;
+    return -1;
+}
+
+static ampc_status resolve(const normalize_spec *s, const ir_value *x, arena *a, diag *d, ir_normalization *out)
+{
+    const int count = s->n_mean > s->n_std ? s->n_mean : s->n_std;
+    *out = (ir_normalization){.input = x->name, .count = count};
+    if ((s->n_mean != 1 && s->n_mean != count) || (s->n_std != 1 && s->n_std != count))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: mean has %d numbers, std has %d", s->n_mean,
+                          s->n_std);
+    out->after = count == 1 ? 0 : axes_after_channels(&x->type, count);
+    if (out->after < 0)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "--normalize: input '%s' has no axis of %d channels", x->name,
+                          count);
+    out->shift = arena_array(a, (size_t)count, sizeof *out->shift);
+    out->scale = arena_array(a, (size_t)count, sizeof *out->scale);
+    for (int i = 0; i < count; i++) {
+        out->shift[i] = (float)(s->divide * s->mean[s->n_mean == 1 ? 0 : i]);
+        out->scale[i] = (float)(s->divide * s->std[s->n_std == 1 ? 0 : i]);
+    }
+    return AMPC_OK;
+}
+
+static ir_value *constant(ir_builder *b, const ir_value *x, const char *part, const ir_normalization *n,
+                          const float *values)
+{
+    int64_t dims[IR_MAX_RANK];
+    arena *a = b->graph->module->arena;
+    const ir_type type = ir_type_make(x->type.dtype, ir_normalization_dims(n, dims), dims);
+    void *bytes = arena_array(a, (size_t)n->count, ir_dtype_size(type.dtype));
+    ir_convert(type.dtype, bytes, IR_f32, values, (size_t)n->count);
+    return ir_constant(b, arena_printf(a, "%s.%s", x->name, part), &type, bytes);
+}
+
+static ampc_status insert(ir_graph *g, ir_value *x, const ir_normalization *n, diag *d)
+{
+    for (const ir_node *o = ir_first_output(g); o; o = ir_next_output(o))
+        if (ir_in(o, 0) == x)
+            return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: input '%s' is also an output", x->name);
+    ir_builder b = ir_builder_before(g->first, d);
+    b.loc.op = b.loc.node = NULL;
+    ir_value *shifted = ir_binary(&b, IR_OP_sub, x, constant(&b, x, "shift", n, n->shift));
+    ir_value *y = ir_binary(&b, IR_OP_div, shifted, constant(&b, x, "scale", n, n->scale));
+    if (!y) return diag_status(d);
+    ir_value_replace(x, y);
+    ir_node_set_input(ir_def(shifted), 0, x);
+    ir_value_rename(y, arena_printf(g->module->arena, "%s.normalized", x->name));
+    return AMPC_OK;
+}
+
+ampc_status pass_normalize(ir_module *m, compile *c)
+{
+    normalize_spec spec;
+    ir_normalization n;
+    ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
+    if (!c->options->normalize) return AMPC_OK;
+    if (!g || ir_meta_get(m, "recipe"))
+        return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: a recipe has several models");
+    TRY(parse_spec(c->options->normalize, m->arena, c->diag, &spec));
+    ir_value *x = find_input(g, spec.input);
+    if (!x || !ir_dtype_is_float(x->type.dtype))
+        return diag_error(c->diag, AMPC_REJECTED, DIAG_NOWHERE, "--normalize: the model has no float input%s%s%s",
+                          spec.input ? " '" : "", spec.input ? spec.input : "", spec.input ? "'" : "");
+    TRY(resolve(&spec, x, m->arena, c->diag, &n));
+    TRY(insert(g, x, &n, c->diag));
+    ir_normalization_set(m, &n);
+    return AMPC_OK;
+}
