@@ -136,7 +136,7 @@ static void resume(const runs *r, const ampc_train_options *o, trace *t, int k, 
     assert_int_equal(link(scratch_path(r->whole, checkpoint_name(k)), from), 0);
     train(r, &resumed, r->cut->folder, t);
     compare_file(r, checkpoint_name(t->last));
-    scratch_walk(r->cut, true);
+    scratch_clear(r->cut->folder);
 }
 
 static void resume_each_step(const runs *r, const char *schedule)
@@ -228,7 +228,7 @@ static void resume_call(const runs *r, int number, int end)
     for (int i = number; i < end; i++) make_call(r, s, i);
     save(r, s, r->cut, end);
     compare_file(r, call_name(end));
-    scratch_walk(r->cut, true);
+    scratch_clear(r->cut->folder);
     ampc_session_free(s);
 }
 

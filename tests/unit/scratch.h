@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <ftw.h>
 #include <unistd.h>
 
 #include "ir/diag.h"
@@ -59,26 +60,29 @@ static inline const char *scratch_path(scratch *t, const char *name)
     return t->paths[t->n_paths++] = path;
 }
 
-/* Counts the files in the folder; `remove_them` also deletes them. */
-static inline size_t scratch_walk(scratch *t, bool remove_them)
+/* Counts the files in the folder. */
+static inline size_t scratch_count(scratch *t)
 {
     size_t n = 0;
     DIR *dir = opendir(t->folder);
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        n++;
-        if (remove_them) remove(scratch_path(t, e->d_name));
-    }
+    for (struct dirent *e; (e = readdir(dir));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
     closedir(dir);
     return n;
 }
 
-static inline size_t scratch_count(scratch *t) { return scratch_walk(t, false); }
+static inline int scratch_remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type;
+    return at->level ? remove(path) : 0;
+}
+
+/* Removes everything in a folder. */
+static inline void scratch_clear(const char *folder) { nftw(folder, scratch_remove_entry, 8, FTW_DEPTH | FTW_PHYS); }
 
 static inline int scratch_teardown(void **state)
 {
     scratch *t = *state;
-    scratch_walk(t, true);
+    scratch_clear(t->folder);
     int result = rmdir(t->folder);
     diag_free(t->d);
     for (size_t i = 0; i < t->n_paths; i++) free(t->paths[i]);

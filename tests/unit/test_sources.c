@@ -3,6 +3,7 @@
  *
  * A new kind is a row in `sources` and its bad input rows in `refused`. */
 #include "runtime/data/loader.h"
+#include "tests/unit/image_files.h"
 #include "tests/unit/source_files.h"
 #include "tests/unit/training.h"
 
@@ -17,6 +18,9 @@ enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch *
     MODEL("@table : f32[256,256]", "@ids : i64[N,8]", \
           "  %e = gather @table, @ids {axis=0} : f32[N,8,256]\n" \
           "  %y = reshape %e {shape=[8*N,256]} : f32[8*N,256]\n")
+#define PICTURES \
+    MODEL("@w : f32[3,2]", "@x : f32[N,3,8,8]", \
+          "  %m = reduce_mean @x {axes=[2,3], keepdims=false} : f32[N,3]\n  %y = matmul %m, @w : f32[N,2]\n")
 
 static const struct {
     const char *name;
@@ -35,6 +39,12 @@ static const struct {
     {"overlapping text", write_text, "text:@/d.txt,stride=3,order=file", LANGUAGE},
     {"tokens of 16 bits", write_tokens, "tokens:@/d.u16,dtype=u16", LANGUAGE},
     {"tokens of 32 bits", write_tokens, "tokens:@/d.u32,dtype=u32,context=8", LANGUAGE},
+    {"folder", write_images, "folder:@/images,mean=0.4", PICTURES},
+    {"folder, random changes", write_images,
+     "folder:@/images,flip=both,crop=2,resized-crop=0.5,mean=0.4/0.5/0.6,std=0.5", PICTURES},
+    {"folder, training part", write_images, "folder:@/images,mean=0.4,validation=0.25,fit=stretch", PICTURES},
+    {"tar", write_tar, "tar:@/d.tar,flip=horizontal,mean=0.4", PICTURES},
+    {"tar in shards", write_shards, "tar:@/s-{08..09}.tar,@/s-1*.tar,divide=100,mean=1", PICTURES},
     {"synthetic", write_nothing, "synthetic,rows=24", CLASSIFIER},
 };
 
@@ -83,8 +93,47 @@ static const struct {
     {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED,
      "/large.u16: error: token 20 is 999, but the model knows tokens below 256"},
     {"tokens: type", write_tokens, "tokens:@/d.u16", NULL, AMPC_USAGE, "dtype=u16 or dtype=u32 is missing"},
+    {"folder: truncated image", write_images, "folder:@/images", cut_image, AMPC_REJECTED,
+     "/images/b/05.png: error: damaged PNG: the file ends too early"},
+    {"folder: no image", write_images, "folder:@/images", spoil_image, AMPC_REJECTED,
+     "/images/b/05.png: error: neither a PNG nor a JPEG"},
+    {"folder: image disappears", write_images, "folder:@/images", remove_image, AMPC_IO,
+     "/images/b/05.png: error: cannot open"},
+    {"folder: empty class", write_empty_class, "folder:@/images", NULL, AMPC_REJECTED,
+     "/images/c: error: the folder of the class has no images"},
+    {"folder: other file", write_other_file, "folder:@/images", NULL, AMPC_REJECTED,
+     "/images/b/notes.txt: error: not a .png, .jpg or .jpeg file"},
+    {"folder: no classes", write_no_classes, "folder:@/images", NULL, AMPC_REJECTED,
+     "/images: error: the folder has no subfolders"},
+    {"folder: absent", write_nothing, "folder:@/absent", NULL, AMPC_IO, "/absent: error: cannot open the folder"},
+    {"folder: channels", write_images, "folder:@/images,mean=1/2", NULL, AMPC_USAGE,
+     "mean has 2 numbers, but the images have 3 channels"},
+    {"folder: crop", write_images, "folder:@/images,crop=9", NULL, AMPC_USAGE, "crop is larger than the images"},
+    {"folder: size", write_images, "folder:@/images,size=8", NULL, AMPC_USAGE, "size must be HEIGHTxWIDTH, not '8'"},
+    {"tar: no class", write_tar_no_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
+     "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
+    {"tar: no image", write_tar_no_image, "tar:@/d.tar", NULL, AMPC_REJECTED,
+     "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no image"},
+    {"tar: class is no number", write_tar_bad_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
+     "/d.tar: node 'v1.0/005.cls': error: the contents are not the number of a class"},
+    {"tar: truncated", write_tar_cut, "tar:@/d.tar", NULL, AMPC_REJECTED,
+     "error: the archive is damaged or truncated in this entry"},
+    {"tar: shrinks", write_tar, "tar:@/d.tar", cut_tar, AMPC_IO, "error: the archive became shorter, or has changed"},
+    {"tar: no match", write_nothing, "tar:@/none*.tar", NULL, AMPC_IO, "/none*.tar: error: no file matches"},
+    {"tar: second file absent", write_tar, "tar:@/d.tar,@/e.tar", NULL, AMPC_IO, "/e.tar: error: cannot open"},
+    {"tar: no path", write_nothing, "tar:", NULL, AMPC_USAGE, "a path is missing"},
+    {"npz: moves", write_npz, "npz:@/d.npz,flip=both", NULL, AMPC_USAGE, "need images in a field named images or x"},
     {"npz: cut", write_npz_cut, "npz:@/d.npz", NULL, AMPC_REJECTED, "/d.npz"},
 };
+
+/* The model of the first source of the same kind. */
+static const char *model_for(const char *spec)
+{
+    const size_t kind = strcspn(spec, ":");
+    size_t i = 0;
+    while (strncmp(sources[i].spec, spec, kind) != 0) i++;
+    return sources[i].model;
+}
 
 static ir_module *compile_model(scratch *t, const char *text)
 {
@@ -150,15 +199,6 @@ static char *train(scratch *t, size_t row, int workers, const char *folder, cour
     return bytes;
 }
 
-static void remove_folder(const char *folder)
-{
-    scratch inner = {.folder = (char *)folder};
-    scratch_walk(&inner, true);
-    for (size_t i = 0; i < inner.n_paths; i++) free(inner.paths[i]);
-    free(inner.paths);
-    rmdir(folder);
-}
-
 static void test_training(void **state)
 {
     static const int workers[] = {-1, 0, 1, 3};
@@ -178,9 +218,10 @@ static void test_training(void **state)
             if (m != n || memcmp(got, expected, n) != 0 || rest.last != whole.last)
                 fail_msg("%s: resumed with %d workers, the result differs", sources[i].name, workers[k]);
             free(got);
-            remove_folder(folder);
+            scratch_clear(folder);
         }
         free(expected);
+        scratch_clear(t->folder);
     }
 }
 
@@ -200,7 +241,7 @@ static void test_refusals(void **state)
 {
     scratch *t = *state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        ir_module *m = compile_model(t, strncmp(refused[i].spec, "t", 1) == 0 ? LANGUAGE : CLASSIFIER);
+        ir_module *m = compile_model(t, model_for(refused[i].spec));
         rt_dataset *data = NULL;
         refused[i].write(t);
         ampc_status s = open_data(t, m, refused[i].spec, RT_TRAIN, &data);
@@ -213,6 +254,7 @@ static void test_refusals(void **state)
             fail_msg("%s: status %d, %zu errors: %s", refused[i].name, (int)s, diag_count(t->d, DIAG_ERROR),
                      diag_first_error(t->d));
         scratch_expect(t, refused[i].message);
+        scratch_clear(t->folder);
         rt_dataset_close(data);
         ir_module_free(m);
     }

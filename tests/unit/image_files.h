@@ -1,0 +1,135 @@
+/* image_files.h - writes the images of test_sources.c: 24 PNG files of 12x10 pixels, dark ones of class a and bright ones of
+ * class b, in folders and in tar archives. Header only. */
+#ifndef TESTS_IMAGE_FILES_H
+#define TESTS_IMAGE_FILES_H
+
+#include "tests/unit/source_files.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <png.h>
+#include <sys/stat.h>
+
+enum { WIDTH = 12, HEIGHT = 10 };
+
+/* The PNG file of image i; the caller frees it. */
+static inline void *image_bytes(int i, size_t *n)
+{
+    uint8_t pixels[HEIGHT][WIDTH][3];
+    png_image image = {.version = PNG_IMAGE_VERSION, .width = WIDTH, .height = HEIGHT, .format = PNG_FORMAT_RGB};
+    for (int k = 0; k < HEIGHT * WIDTH * 3; k++)
+        (&pixels[0][0][0])[k] = (uint8_t)((i % 2 ? 160 : 40) + (i * 7 + k * k) % 60);
+    png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+    void *bytes = malloc(size);
+    assert_true(png_image_write_to_memory(&image, bytes, &size, 0, pixels, 0, NULL));
+    *n = size;
+    return bytes;
+}
+
+static inline void make_folders(scratch *t)
+{
+    mkdir(scratch_path(t, "images"), 0777);
+    mkdir(scratch_path(t, "images/a"), 0777);
+    mkdir(scratch_path(t, "images/b"), 0777);
+}
+
+static inline void write_images(scratch *t)
+{
+    make_folders(t);
+    for (int i = 0; i < SAMPLES; i++) {
+        size_t n;
+        char name[40];
+        void *bytes = image_bytes(i, &n);
+        snprintf(name, sizeof name, "images/%c/%02d.%s", "ab"[i % 2], i, i % 3 ? "png" : "PNG");
+        scratch_write(t, name, bytes, n);
+        free(bytes);
+    }
+}
+
+static inline void cut_image(scratch *t) { assert_int_equal(truncate(scratch_path(t, "images/b/05.png"), 100), 0); }
+static inline void spoil_image(scratch *t) { scratch_write(t, "images/b/05.png", "no picture", 10); }
+static inline void remove_image(scratch *t) { assert_int_equal(unlink(scratch_path(t, "images/b/05.png")), 0); }
+
+static inline void write_empty_class(scratch *t)
+{
+    write_images(t);
+    mkdir(scratch_path(t, "images/c"), 0777);
+}
+
+static inline void write_other_file(scratch *t)
+{
+    write_images(t);
+    scratch_write(t, "images/b/notes.txt", "x", 1);
+}
+
+static inline void write_no_classes(scratch *t) { mkdir(scratch_path(t, "images"), 0777); }
+
+/* The same classes in images/train; images/test has one that training does not know. */
+static inline void write_unknown_class(scratch *t)
+{
+    write_images(t);
+    mkdir(scratch_path(t, "parts"), 0777);
+    mkdir(scratch_path(t, "parts/test"), 0777);
+    mkdir(scratch_path(t, "parts/test/z"), 0777);
+    assert_int_equal(rename(scratch_path(t, "images"), scratch_path(t, "parts/train")), 0);
+}
+
+/* ---- tar ---- */
+
+static inline void add_entry(struct archive *a, const char *name, const void *bytes, size_t n)
+{
+    struct archive_entry *e = archive_entry_new();
+    archive_entry_set_pathname(e, name);
+    archive_entry_set_size(e, (la_int64_t)n);
+    archive_entry_set_filetype(e, AE_IFREG);
+    archive_entry_set_perm(e, 0644);
+    assert_int_equal(archive_write_header(a, e), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(a, bytes, n), n);
+    archive_entry_free(e);
+}
+
+/* Samples first .. end-1; sample `odd` lacks the entry `lacking`, or its class is not a number if that is NULL. */
+static inline void write_shard(scratch *t, const char *file, int first, int end, int odd, const char *lacking)
+{
+    struct archive *a = archive_write_new();
+    archive_write_set_format_ustar(a);
+    assert_int_equal(archive_write_open_filename(a, scratch_path(t, file)), ARCHIVE_OK);
+    for (int i = first; i < end; i++) {
+        size_t n;
+        char key[40], name[48];
+        void *bytes = image_bytes(i, &n);
+        snprintf(key, sizeof key, "v1.0/%03d", i);
+        snprintf(name, sizeof name, "%s.json", key);
+        add_entry(a, name, "{}", 2);
+        snprintf(name, sizeof name, "%s.cls", key);
+        if (i != odd || !lacking) add_entry(a, name, i == odd ? "b\n" : i % 2 ? "1\n" : "0", i % 2 ? 2 : 1);
+        else if (strcmp(lacking, "cls") != 0) add_entry(a, name, "1", 1);
+        snprintf(name, sizeof name, "%s.png", key);
+        if (i != odd || !lacking || strcmp(lacking, "png") != 0) add_entry(a, name, bytes, n);
+        free(bytes);
+    }
+    assert_int_equal(archive_write_close(a), ARCHIVE_OK);
+    archive_write_free(a);
+}
+
+static inline void write_tar(scratch *t) { write_shard(t, "d.tar", 0, SAMPLES, -1, NULL); }
+
+static inline void write_shards(scratch *t)
+{
+    write_shard(t, "s-08.tar", 0, 9, -1, NULL);
+    write_shard(t, "s-09.tar", 9, 14, -1, NULL);
+    write_shard(t, "s-10.tar", 14, SAMPLES, -1, NULL);
+}
+
+static inline void write_tar_no_class(scratch *t) { write_shard(t, "d.tar", 0, SAMPLES, 5, "cls"); }
+static inline void write_tar_no_image(scratch *t) { write_shard(t, "d.tar", 0, SAMPLES, 5, "png"); }
+static inline void write_tar_bad_class(scratch *t) { write_shard(t, "d.tar", 0, SAMPLES, 5, NULL); }
+static inline void cut_tar(scratch *t) { assert_int_equal(truncate(scratch_path(t, "d.tar"), 12345), 0); }
+
+static inline void write_tar_cut(scratch *t)
+{
+    write_tar(t);
+    cut_tar(t);
+}
+
+#endif
