@@ -75,7 +75,10 @@ static ampc_status find_operand(appending *p)
 
 /* ---- the class axis -------------------------------------------------------------------------- */
 
-static bool has_classes(const loss_kind *kind) { return kind->target == LOSS_CLASSES || kind->logarithms; }
+static bool has_classes(const loss_kind *kind)
+{
+    return kind->target == LOSS_CLASSES || kind->logarithms || kind->axis >= 0;
+}
 
 static bool has_axis(const loss_kind *kind)
 {

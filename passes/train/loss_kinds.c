@@ -196,6 +196,15 @@ static ir_value *loss_kl(const loss_term *t)
     return mean_all(t, over_classes(t, IR_OP_reduce_sum, BINARY(mul, t->y, difference)));
 }
 
+/* The cross entropy of the softmax of x with probabilities y, such as those of mixed samples. */
+static ir_value *loss_soft_ce(const loss_term *t)
+{
+    ir_node *n = ir_new(t->b, IR_OP_log_softmax, 1, t->x);
+    ir_set_int(n, IR_ATTR(log_softmax, axis), 1);
+    ir_value *product = BINARY(mul, t->y, ir_done(t->b, n));
+    return UNARY(neg, mean_all(t, over_classes(t, IR_OP_reduce_sum, product)));
+}
+
 /* ---- directions ------------------------------------------------------------------------------ */
 
 /* v divided by its length along axis 1. */
@@ -247,6 +256,7 @@ const loss_kind loss_kinds[] = {
      {"axis", "ignore_index", "class_weights", "label_smoothing", "z_loss"}},
     {"nll", LOSS_CLASSES, loss_nll, IR_OP_log_softmax, IR_ATTR(log_softmax, axis), loss_ce, true,
      {"axis", "ignore_index", "class_weights"}},
+    {"soft_ce", LOSS_VALUES, loss_soft_ce, IR_OP_softmax, IR_ATTR(softmax, axis), loss_soft_ce, false, {"axis"}},
     {"mse", LOSS_VALUES, loss_mse, NOT_NORMALISED, false, {NULL}},
     {"l1", LOSS_VALUES, loss_l1, NOT_NORMALISED, false, {NULL}},
     {"huber", LOSS_VALUES, loss_huber, NOT_NORMALISED, false, {"delta"}},

@@ -6,8 +6,14 @@
 #include "ir/philox.h"
 #include "runtime/data/column.h"
 
-/* What a block of random words is drawn for. */
-enum { RT_DRAW_FLIP_AND_CROP, RT_DRAW_MIX, RT_DRAW_BOX, RT_DRAWS_PER_ROW = 1 << 16 };
+/* What a block of random words is drawn for: the first one of each use. */
+enum {
+    RT_DRAW_FLIP_AND_CROP = 0,
+    RT_DRAW_PARTNER = 1,
+    RT_DRAW_BOX = 16,
+    RT_DRAW_SHARE = 32,
+    RT_DRAWS_PER_ROW = 1 << 16
+};
 
 static inline philox_words rt_draw_block(const rt_draw *draw, int64_t row, unsigned use)
 {

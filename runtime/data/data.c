@@ -3,6 +3,7 @@
 
 #include "runtime/backend/memory.h"
 #include "runtime/data/kinds.h"
+#include "runtime/data/mix.h"
 #include "runtime/data/order.h"
 
 #include <assert.h>
@@ -12,7 +13,8 @@
 struct rt_dataset {
     rt_columns columns;
     rt_order order;
-    int label; /* the column of the labels; -1: none */
+    int label;    /* the column of the labels; -1: none */
+    double mixup; /* the parameter of Beta; 0: samples are not mixed */
 };
 
 void rt_dataset_close(rt_dataset *ds)
@@ -43,12 +45,28 @@ static ampc_status set_order(rt_dataset *ds, const rt_data_spec *spec, rt_split 
                       "data '%s': permute-labels finds no array of samples named labels, label or y", spec->spec);
 }
 
+/* Reads class numbers as probabilities if the loss of the model reads those. */
+static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+{
+    rt_column *c = ds->label >= 0 ? &ds->columns.items[ds->label] : NULL;
+    for (size_t i = 0; c && i < o->n_fields; i++) {
+        const rt_field *f = &o->fields[i];
+        const bool encoded = f->label && ir_dtype_is_float(f->dtype) && f->rank == 1 && c->field.rank == 0;
+        if (encoded && ir_dtype_is_int(c->field.dtype)) TRY(rt_columns_encode_classes(c, f->dims[0], d));
+    }
+    ds->mixup = rt_spec_number(spec, "mixup", 0);
+    if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "data '%s': mixup needs a loss of probabilities, such as --loss=soft_ce", spec->spec);
+}
+
 static ampc_status open_kind(rt_dataset *ds, const char *text, const rt_dataset_options *o, diag *d)
 {
     rt_data_spec spec;
     ampc_status s = rt_kinds_parse(text, d, &spec);
     if (s == AMPC_OK) s = rt_kinds_open(&spec, o, d, &ds->columns);
     if (s == AMPC_OK) s = set_order(ds, &spec, o->split, d);
+    if (s == AMPC_OK) s = set_labels(ds, &spec, o, d);
     rt_data_spec_clear(&spec);
     return s;
 }
@@ -113,9 +131,14 @@ void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_siz
 
 /* ---- reading ---- */
 
+static size_t row_bytes(const rt_column *c, ir_dtype dtype)
+{
+    return (size_t)rt_field_elements(&c->field) * ir_dtype_size(dtype);
+}
+
 /* One row of a column; `row` is a stored one. */
-static ampc_status read_row(const rt_dataset *ds, size_t index, int64_t row, const rt_draw *draw, void *dst,
-                            ir_dtype dtype, diag *d)
+static ampc_status read_single(const rt_dataset *ds, size_t index, int64_t row, const rt_draw *draw, void *dst,
+                               ir_dtype dtype, diag *d)
 {
     const rt_column *c = &ds->columns.items[index];
     if (c->field.whole) row = 0;
@@ -123,9 +146,21 @@ static ampc_status read_row(const rt_dataset *ds, size_t index, int64_t row, con
     return c->read(c, row, draw, dst, dtype, d);
 }
 
-static size_t row_bytes(const rt_column *c, ir_dtype dtype)
+/* The same, mixed with another row in training. */
+static ampc_status read_row(const rt_dataset *ds, size_t index, int64_t row, const rt_draw *draw, void *dst,
+                            ir_dtype dtype, diag *d)
 {
-    return (size_t)rt_field_elements(&c->field) * ir_dtype_size(dtype);
+    const rt_column *c = &ds->columns.items[index];
+    const bool mixed = draw && ds->mixup > 0 && !c->field.whole && ir_dtype_is_float(c->field.dtype);
+    TRY(read_single(ds, index, row, draw, dst, dtype, d));
+    if (!mixed) return AMPC_OK;
+    const rt_mix m = rt_mix_draw(ds->mixup, draw, row, ds->order.rows);
+    void *other = malloc(row_bytes(c, dtype) + 1);
+    if (!other) return rt_no_memory(d);
+    ampc_status s = read_single(ds, index, rt_order_row(&ds->order, m.partner), draw, other, dtype, d);
+    if (s == AMPC_OK) rt_mix_add(&m, dst, other, dtype, (size_t)rt_field_elements(&c->field));
+    free(other);
+    return s;
 }
 
 ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, uint32_t *rows, diag *d)

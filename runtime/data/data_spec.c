@@ -17,6 +17,7 @@ typedef enum value_type {
     ABOVE_ZERO,
     POSITIVE_NUMBERS,
     FRACTION,
+    SHARE,
     SIZE,
     TEXT,
     WORD
@@ -28,6 +29,7 @@ static const char *const expected[] = {[SEED] = "a seed",
                                        [ABOVE_ZERO] = "a number above 0",
                                        [POSITIVE_NUMBERS] = "a number above 0 or, by channel, A/B/C",
                                        [FRACTION] = "a fraction between 0 and 1",
+                                       [SHARE] = "a number above 0 and at most 1",
                                        [SIZE] = "HEIGHTxWIDTH",
                                        [TEXT] = "a text",
                                        [WORD] = "one of"};
@@ -101,6 +103,7 @@ static bool is_valid(const option *o, const char *value)
     case POSITIVE_NUMBERS: return parse_reals(value, true);
     case SIZE: return parse_size(value);
     case ABOVE_ZERO: return parse_real(value, &number) && number > 0;
+    case SHARE: return parse_real(value, &number) && number > 0 && number <= 1;
     case FRACTION: return parse_real(value, &number) && number > 0 && number < 1;
     case TEXT: return *value;
     case WORD: return !strchr(value, ' ') && is_listed(o->words, value);

@@ -12,6 +12,7 @@ typedef struct rt_field {
     bool whole;
     int rank;
     int64_t dims[RT_ARRAY_MAX_RANK];
+    bool label;    /* of a described input: the labels of the loss; otherwise unused */
     int64_t bound; /* synthetic integers are drawn from 0 .. bound-1 (0: like 2); otherwise unused */
 } rt_field;
 

@@ -5,7 +5,7 @@
 
 /* Keys of data with images: of their pixels, of their changes in training, and of files of single images. */
 #define PIXELS "divide mean std"
-#define MOVES "flip crop"
+#define MOVES "flip crop mixup"
 #define FILES PIXELS " " MOVES " size channels fit resized-crop"
 
 /* name, form, argument, keys besides those of every kind; opener */

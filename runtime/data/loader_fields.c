@@ -65,6 +65,7 @@ static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_
 {
     int64_t dims[IR_MAX_RANK];
     *f = (rt_field){.name = v->name, .dtype = v->type.dtype, .whole = axis < 0};
+    f->label = v == ir_input_by_role(z->graph, IR_INPUT_label);
     if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
     if (!rt_sizing_shape(z, v, dims)) return;
     for (int k = 0; k < v->type.rank; k++) {

@@ -159,6 +159,9 @@ def directions(kind, shape, axis, g, value):
     if kind == "kl":
         row(f"kl {axis}", f"kl,axis={axis}", F.log_softmax(x, axis), F.softmax(y, axis),
             lambda x, y: divergence(x, y, axis))
+    if kind == "soft_ce":
+        row(f"soft_ce {axis}", f"soft_ce,axis={axis}", x, F.softmax(y, axis),
+            lambda x, y: F.cross_entropy(x.movedim(axis, 1), y.movedim(axis, 1)))
     if kind == "cosine":
         row(f"cosine {axis}", f"cosine,axis={axis}", x, y, lambda x, y: cosine(x, y, axis))
     if kind == "contrastive":
@@ -201,6 +204,8 @@ def write_fixed():
     sequences("ctc too short", 3, 4, 3, 3, g, zero_infinity=True)
     for value in (0.07, 1.0):
         directions("contrastive", (4, 3), 1, g, value)
+    for axis in (1, 2):
+        directions("soft_ce", (2, 3, 4), axis, g, 0)
 
 
 def write_random(count, seed):
@@ -210,7 +215,7 @@ def write_random(count, seed):
         shape = tuple(pick.choice((1, 2, 3, 5)) for _ in range(rank))
         axis, value = pick.randint(1, rank - 1), round(pick.uniform(0.05, 4), 2)
         kind = pick.choice(("ce", "ce", "ce", "ce", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_logits",
-                            "focal", "kl", "cosine", "contrastive", "ctc"))
+                            "focal", "kl", "soft_ce", "cosine", "contrastive", "ctc"))
         if kind == "ce":
             cross_entropy("ce", shape, axis, g, pick.choice((0, 0.1, 0.5, 1.0)), pick.choice((0, 1e-3, 0.5)),
                           pick.random() < 0.5, pick.random() < 0.5, pick.choice((0.1, 2.0, 50.0)))
@@ -219,7 +224,7 @@ def write_random(count, seed):
         elif kind == "ctc":
             sequences("ctc", pick.randint(1, 12), pick.randint(1, 4), pick.randint(2, 5), pick.randint(1, 5), g,
                       pick.choice((0, 0, 1)), pick.randint(0, 1), True)
-        elif kind in ("kl", "cosine", "contrastive"):
+        elif kind in ("kl", "soft_ce", "cosine", "contrastive"):
             directions(kind, shape, axis, g, value)
         else:
             elementwise(kind, shape, g, value)

@@ -27,25 +27,29 @@ static const struct {
     void (*write)(scratch *t);
     const char *spec; /* @: the folder */
     const char *model;
+    const char *loss; /* NULL: ce */
 } sources[] = {
-    {"npz", write_npz, "npz:@/d.npz", CLASSIFIER},
-    {"npy", write_npy, "npy:x=@/x.npy,label=@/y.npy", CLASSIFIER},
-    {"csv", write_csv, "csv:@/d.csv", CLASSIFIER},
-    {"csv of chosen columns", write_wide_csv, "csv:@/d.csv,label=kind,columns=a+b+c,delimiter=semicolon", CLASSIFIER},
-    {"csv without header", write_bare_csv, "csv:@/d.csv,header=no,label=column4,delimiter=tab", CLASSIFIER},
-    {"csv, order of the file", write_csv, "csv:@/d.csv,order=file", CLASSIFIER},
-    {"csv, training part", write_csv, "csv:@/d.csv,validation=0.25", CLASSIFIER},
-    {"text", write_text, "text:@/d.txt", LANGUAGE},
-    {"overlapping text", write_text, "text:@/d.txt,stride=3,order=file", LANGUAGE},
-    {"tokens of 16 bits", write_tokens, "tokens:@/d.u16,dtype=u16", LANGUAGE},
-    {"tokens of 32 bits", write_tokens, "tokens:@/d.u32,dtype=u32,context=8", LANGUAGE},
-    {"folder", write_images, "folder:@/images,mean=0.4", PICTURES},
+    {"npz", write_npz, "npz:@/d.npz", CLASSIFIER, NULL},
+    {"npy", write_npy, "npy:x=@/x.npy,label=@/y.npy", CLASSIFIER, NULL},
+    {"csv", write_csv, "csv:@/d.csv", CLASSIFIER, NULL},
+    {"csv of chosen columns", write_wide_csv, "csv:@/d.csv,label=kind,columns=a+b+c,delimiter=semicolon", CLASSIFIER,
+     NULL},
+    {"csv without header", write_bare_csv, "csv:@/d.csv,header=no,label=column4,delimiter=tab", CLASSIFIER, NULL},
+    {"csv, order of the file", write_csv, "csv:@/d.csv,order=file", CLASSIFIER, NULL},
+    {"csv, training part", write_csv, "csv:@/d.csv,validation=0.25", CLASSIFIER, NULL},
+    {"text", write_text, "text:@/d.txt", LANGUAGE, NULL},
+    {"overlapping text", write_text, "text:@/d.txt,stride=3,order=file", LANGUAGE, NULL},
+    {"tokens of 16 bits", write_tokens, "tokens:@/d.u16,dtype=u16", LANGUAGE, NULL},
+    {"tokens of 32 bits", write_tokens, "tokens:@/d.u32,dtype=u32,context=8", LANGUAGE, NULL},
+    {"folder", write_images, "folder:@/images,mean=0.4", PICTURES, NULL},
     {"folder, random changes", write_images,
-     "folder:@/images,flip=both,crop=2,resized-crop=0.5,mean=0.4/0.5/0.6,std=0.5", PICTURES},
-    {"folder, training part", write_images, "folder:@/images,mean=0.4,validation=0.25,fit=stretch", PICTURES},
-    {"tar", write_tar, "tar:@/d.tar,flip=horizontal,mean=0.4", PICTURES},
-    {"tar in shards", write_shards, "tar:@/s-{08..09}.tar,@/s-1*.tar,divide=100,mean=1", PICTURES},
-    {"synthetic", write_nothing, "synthetic,rows=24", CLASSIFIER},
+     "folder:@/images,flip=both,crop=2,resized-crop=0.5,mean=0.4/0.5/0.6,std=0.5", PICTURES, NULL},
+    {"folder, training part", write_images, "folder:@/images,mean=0.4,validation=0.25,fit=stretch", PICTURES, NULL},
+    {"folder, mixed", write_images, "folder:@/images,mean=0.4,mixup=0.4,flip=both", PICTURES, "soft_ce"},
+    {"npz, mixed", write_npz, "npz:@/d.npz,mixup=1", CLASSIFIER, "soft_ce"},
+    {"tar", write_tar, "tar:@/d.tar,flip=horizontal,mean=0.4", PICTURES, NULL},
+    {"tar in shards", write_shards, "tar:@/s-{08..09}.tar,@/s-1*.tar,divide=100,mean=1", PICTURES, NULL},
+    {"synthetic", write_nothing, "synthetic,rows=24", CLASSIFIER, NULL},
 };
 
 /* `damage` is done after the data set was opened: then reading is refused, not opening. */
@@ -110,6 +114,10 @@ static const struct {
      "mean has 2 numbers, but the images have 3 channels"},
     {"folder: crop", write_images, "folder:@/images,crop=9", NULL, AMPC_USAGE, "crop is larger than the images"},
     {"folder: size", write_images, "folder:@/images,size=8", NULL, AMPC_USAGE, "size must be HEIGHTxWIDTH, not '8'"},
+    {"folder: mixed classes", write_images, "folder:@/images,mixup=0.4", NULL, AMPC_USAGE,
+     "mixup needs a loss of probabilities, such as --loss=soft_ce"},
+    {"folder: mixup", write_images, "folder:@/images,mixup=1.5", NULL, AMPC_USAGE,
+     "mixup must be a number above 0 and at most 1"},
     {"tar: no class", write_tar_no_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
     {"tar: no image", write_tar_no_image, "tar:@/d.tar", NULL, AMPC_REJECTED,
@@ -135,13 +143,14 @@ static const char *model_for(const char *spec)
     return sources[i].model;
 }
 
-static ir_module *compile_model(scratch *t, const char *text)
+static ir_module *compile_model(scratch *t, const char *text, const char *loss)
 {
     compile_options o = training_options(IR_f16);
     char *whole;
     ir_module *m = NULL;
     o.level = PASS_O0;
     o.optimizer = "sgd,lr=0.5";
+    if (loss) o.loss = loss;
     assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
     assert_ok(t, ir_parse(whole, strlen(whole), "model.ir", t->d, &m));
     assert_ok(t, test_compile(m, &o, t->d));
@@ -182,7 +191,7 @@ static bool on_step(void *user, const rt_step_record *r)
 /* Trains to the end, or to the given step, in the folder if it is not NULL; returns the bytes of the state. */
 static char *train(scratch *t, size_t row, int workers, const char *folder, course *c, size_t *n)
 {
-    ir_module *m = compile_model(t, sources[row].model);
+    ir_module *m = compile_model(t, sources[row].model, sources[row].loss);
     rt_session *s = training_session(t, m);
     rt_dataset *data = NULL;
     rt_trainer *trainer = NULL;
@@ -241,7 +250,7 @@ static void test_refusals(void **state)
 {
     scratch *t = *state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        ir_module *m = compile_model(t, model_for(refused[i].spec));
+        ir_module *m = compile_model(t, model_for(refused[i].spec), NULL);
         rt_dataset *data = NULL;
         refused[i].write(t);
         ampc_status s = open_data(t, m, refused[i].spec, RT_TRAIN, &data);
@@ -266,7 +275,7 @@ static void test_parts(void **state)
     static const char *const specs[] = {"csv:@/d.csv,validation=0.25", "csv:@/d.csv,validation=0.25,split-seed=9",
                                         "csv:@/d.csv,validation=0.25,order=file"};
     scratch *t = *state;
-    ir_module *m = compile_model(t, CLASSIFIER);
+    ir_module *m = compile_model(t, CLASSIFIER, NULL);
     write_csv(t);
     for (size_t i = 0; i < 3; i++) {
         rt_dataset *parts[2];
@@ -295,7 +304,7 @@ static void test_classes(void **state)
     } rows[] = {{"csv:@/d.csv,delimiter=;,label=kind,columns=a", 0, 1},
                 {"csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=fish+dog+cat", 2, 1}};
     scratch *t = *state;
-    ir_module *m = compile_model(t, CLASSIFIER);
+    ir_module *m = compile_model(t, CLASSIFIER, NULL);
     write_wide_csv(t);
     for (size_t i = 0; i < 2; i++) {
         rt_dataset *data = NULL;
