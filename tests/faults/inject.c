@@ -34,7 +34,7 @@ void *__libc_memalign(size_t alignment, size_t n);
 
 enum { FRAMES = 24 };
 static const char *const ours[] = {"/ampc",   "/libampc", "/libjansson", "/libprotobuf-c",
-                                   "/libzip", "/libz.",   "/libxxhash",   "/libcsv"};
+                                   "/libzip", "/libz.",   "/libxxhash",  "/libcsv"};
 static const char *const passed_through[] = {"/libc.", "/libfaults"};
 
 static struct {

@@ -171,8 +171,8 @@ static void test_too_many_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_moves),         SCRATCH_TEST(test_no_vertical_flip),
-                                       SCRATCH_TEST(test_shares),        SCRATCH_TEST(test_mixed_samples),
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_moves), SCRATCH_TEST(test_no_vertical_flip),
+                                       SCRATCH_TEST(test_shares), SCRATCH_TEST(test_mixed_samples),
                                        SCRATCH_TEST(test_too_many_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
