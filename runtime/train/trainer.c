@@ -226,7 +226,7 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
                         t->stepper.state.schedule);
 }
 
-/* A run that watches another metric than before starts watching anew. */
+/* A run that watches another metric than before forgets the best value of the old one. */
 static ampc_status check_monitor(const rt_monitor *m, rt_monitor_state *from, const char *path, diag *d)
 {
     if (!m || !from->metric[0] || strcmp(m->metric.name, from->metric) == 0) return AMPC_OK;

@@ -71,7 +71,7 @@ typedef struct rt_train_plan {
 } rt_train_plan;
 
 /* Runs the loop and saves the final state, also after a stop. An evaluation at the end of a run within an epoch can
- * replace best.safetensors, but is no part of the state, so a longer run continues as if there had been no end. Fails
+ * replace best.safetensors, but is not part of the state, so a longer run continues as if there had been no end. Fails
  * with AMPC_NUMERIC as described above, without saving the state. Fails with AMPC_USAGE if `resume` is false and the
  * folder contains checkpoints, if another training has locked it, if the resumed run had another batch size or number
  * of samples, or if a metric has no meaning for the module and eval_data; another schedule or another watched metric
