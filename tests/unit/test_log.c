@@ -3,6 +3,7 @@
 #include "runtime/train/log.h"
 #include "tests/unit/scratch.h"
 
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -87,6 +88,33 @@ static void test_lines_of_others_stay(void **state)
     expect_lines(t, "b 1 2 3 4 5 6 7 8 9 a 1 2 a 3 4 ? b 9 10 a 4 ");
 }
 
+/* Evaluations are removed with the steps after which they were made, and readers of steps skip them. */
+static void test_evaluations(void **state)
+{
+    scratch *t = *state;
+    const rt_eval eval = {.count = 2, .value = {{.name = "loss", .value = 0.5}, {.name = "auc", .value = NAN}}};
+    rt_log *log;
+    rt_step_record *steps = NULL;
+    size_t count = 0;
+    run(t, "a", RT_LOG_NOT_RESUMED, 2);
+    for (uint64_t step = 2; step <= 4; step++) {
+        assert_int_equal(rt_log_open(scratch_path(t, "log"), NULL, 0, &(rt_log_resume){"a", step}, t->d, &log),
+                         AMPC_OK);
+        assert_int_equal(rt_log_eval(log, step, &eval), AMPC_OK);
+        assert_int_equal(rt_log_step(log, &(rt_step_record){.step = step + 1}), AMPC_OK);
+        assert_int_equal(rt_log_close(log), AMPC_OK);
+    }
+    expect_lines(t, "a 1 2 a ? 3 a ? 4 a ? 5 ");
+    assert_int_equal(rt_log_read(scratch_path(t, "log"), t->d, &steps, &count), AMPC_OK);
+    assert_int_equal(count, 5);
+    assert_int_equal(steps[4].step, 5);
+    free(steps);
+    run(t, "a", 3, 4);
+    expect_lines(t, "a 1 2 a ? 3 a ? a 4 ");
+    run(t, "a", 2, 3);
+    expect_lines(t, "a 1 2 a ? a 3 ");
+}
+
 /* ---- the lock ---- */
 
 static void test_second_is_refused(void **state)
@@ -126,6 +154,7 @@ int main(void)
         SCRATCH_TEST(test_cut_back),
         SCRATCH_TEST(test_cut_to_the_beginning),
         SCRATCH_TEST(test_lines_of_others_stay),
+        SCRATCH_TEST(test_evaluations),
         SCRATCH_TEST(test_second_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
