@@ -14,10 +14,10 @@ static const struct {
     const char *loss;
     int compares;
 } kinds[] = {
-    {"ce", RT_COMPARES_CLASSES},        {"nll", RT_COMPARES_CLASSES},  {"graph", RT_COMPARES_CLASSES},
-    {"bce", RT_COMPARES_BINARY},        {"focal", RT_COMPARES_BINARY}, {"mse", RT_COMPARES_VALUES},
-    {"bce_logits", RT_COMPARES_BINARY}, {"l1", RT_COMPARES_VALUES},    {"huber", RT_COMPARES_VALUES},
-    {"smooth_l1", RT_COMPARES_VALUES},
+    {"ce", RT_COMPARES_CLASSES},        {"nll", RT_COMPARES_CLASSES},     {"graph", RT_COMPARES_CLASSES},
+    {"bce", RT_COMPARES_BINARY},        {"focal", RT_COMPARES_BINARY},    {"mse", RT_COMPARES_VALUES},
+    {"bce_logits", RT_COMPARES_BINARY}, {"l1", RT_COMPARES_VALUES},       {"huber", RT_COMPARES_VALUES},
+    {"smooth_l1", RT_COMPARES_VALUES},  {"soft_ce", RT_COMPARES_CLASSES},
 };
 
 static int compared_by(const char *loss, size_t n)
@@ -60,13 +60,13 @@ static bool reads_integers(const rt_scoring *s, int field)
     return rt_loader_reads_integers(s->feed, field) || (label && ir_dtype_is_int(label->type.dtype));
 }
 
-/* Class labels are integers that the loss reads as integers, or integers without a loss. Other labels are a float input
+/* Class labels are integers that the loss reads as integers, integers without a loss, or probabilities. Other labels are a float input
  * of the graph. Their samples must follow one another, as those of the scores do. */
 static bool has_labels(const rt_scoring *s, int field)
 {
     if (field < 0 || !rt_loader_packs(s->feed, field)) return false;
     const rt_field *f = rt_dataset_field(s->data, (size_t)field);
-    if (s->compares == RT_COMPARES_CLASSES)
+    if (s->compares == RT_COMPARES_CLASSES && !s->soft)
         return ir_dtype_is_int(f->dtype) && (!has_loss(s) || reads_integers(s, field));
     return s->compares != RT_COMPARES_NOTHING && ir_input_by_role(s->graph, IR_INPUT_label);
 }
@@ -87,12 +87,14 @@ ampc_status rt_scoring_open(rt_scoring *s, rt_session *session, const ir_module 
     s->output = ir_output_name(ir_output_by_role(s->graph, IR_OUTPUT_logits));
     s->label_field = rt_loader_label_field(s->graph, data);
     find_ignored(s);
+    const ir_value *label = ir_input_by_role(s->graph, IR_INPUT_label);
+    s->soft = s->compares == RT_COMPARES_CLASSES && label && ir_dtype_is_float(label->type.dtype);
     if (!has_labels(s, s->label_field)) s->label_field = -1;
     if (s->label_field < 0) return AMPC_OK;
     s->per_sample = rt_field_elements(rt_dataset_field(data, (size_t)s->label_field));
     const size_t count = (size_t)(s->per_sample * rt_loader_batch(feed)) + 1;
     s->labels = rt_alloc(s->compares == RT_COMPARES_CLASSES ? count : 1, sizeof *s->labels);
-    s->targets = rt_alloc(s->compares == RT_COMPARES_CLASSES ? 1 : count, sizeof *s->targets);
+    s->targets = rt_alloc(s->compares == RT_COMPARES_CLASSES && !s->soft ? 1 : count, sizeof *s->targets);
     return s->labels && s->targets ? AMPC_OK : rt_no_memory(d);
 }
 
@@ -134,6 +136,8 @@ static bool fits(const rt_scoring *s, const rt_tensor *t)
         if (s->axis <= 0 || t->rank <= s->axis || t->dims[s->axis] < 2) return false;
         per_label = t->dims[s->axis];
     }
+    if (s->label_field >= 0 && s->soft)
+        return count_elements(t) == samples * rt_field_elements(rt_dataset_field(s->data, (size_t)s->label_field));
     if (s->label_field >= 0) return count_elements(t) == samples * s->per_sample * per_label;
     return s->output && samples > 0 && count_elements(t) % (samples * per_label) == 0;
 }
@@ -169,7 +173,8 @@ static rt_scored kind_of(const rt_scoring *s, const rt_tensor *t)
     if (s->compares == RT_COMPARES_BINARY) return RT_SCORED_BINARY;
     if (s->compares == RT_COMPARES_VALUES) return RT_SCORED_VALUES;
     if (s->per_sample == 1) return RT_SCORED_CLASSES;
-    const int rank = s->label_field >= 0 ? rt_dataset_field(s->data, (size_t)s->label_field)->rank : t->rank - 2;
+    const bool known = s->label_field >= 0 && !s->soft;
+    const int rank = known ? rt_dataset_field(s->data, (size_t)s->label_field)->rank : t->rank - 2;
     return rank > 1 ? RT_SCORED_MAPS : RT_SCORED_TOKENS;
 }
 
@@ -182,7 +187,7 @@ ampc_status rt_scoring_bind(rt_scoring *s, diag *d)
     of->classes = classes ? t->dims[s->axis] : t->rank > 1 ? t->dims[1] : 1;
     s->scores = rt_alloc(classes ? (size_t)of->classes : 1, sizeof *s->scores);
     if (!s->scores) return rt_no_memory(d);
-    if (s->label_field < 0)
+    if (s->label_field < 0 || s->soft)
         s->per_sample = count_elements(t) / rt_loader_samples(s->feed) / (classes ? of->classes : 1);
     of->probabilities = is_normalised(s, t);
     of->scored = kind_of(s, t);
@@ -191,18 +196,6 @@ ampc_status rt_scoring_bind(rt_scoring *s, diag *d)
 
 /* ---- items ---- */
 
-ampc_status rt_scoring_read(rt_scoring *s, int64_t first, int64_t count, diag *d)
-{
-    if (s->label_field < 0) return AMPC_OK;
-    const bool classes = s->compares == RT_COMPARES_CLASSES;
-    return rt_dataset_slice(s->data, first, count, (size_t)s->label_field, classes ? (void *)s->labels : s->targets,
-                            classes ? IR_i64 : IR_f64, d);
-}
-
-int64_t rt_scoring_items(const rt_scoring *s, int64_t samples) { return samples * s->per_sample; }
-
-bool rt_scoring_counts(const rt_scoring *s, int64_t label) { return label >= 0 && label != s->ignored; }
-
 /* The number of elements for one position along axes 0 to `axis`. */
 static int64_t count_inner(const rt_tensor *t, int axis)
 {
@@ -210,6 +203,32 @@ static int64_t count_inner(const rt_tensor *t, int axis)
     for (int i = axis + 1; i < t->rank; i++) n *= t->dims[i];
     return n;
 }
+
+/* Sets the labels to the most probable classes. Probabilities are arranged like scores. */
+static void find_most_probable(rt_scoring *s, int64_t count)
+{
+    const rt_tensor *t = rt_scoring_output(s);
+    if (!t || !s->scores) return;
+    const int64_t classes = s->subject.classes, inner = count_inner(t, s->axis);
+    for (int64_t i = 0; i < rt_scoring_items(s, count); i++) {
+        for (int64_t c = 0; c < classes; c++) s->scores[c] = s->targets[(i / inner * classes + c) * inner + i % inner];
+        s->labels[i] = rt_predicted_class(s->scores, classes);
+    }
+}
+
+ampc_status rt_scoring_read(rt_scoring *s, int64_t first, int64_t count, diag *d)
+{
+    if (s->label_field < 0) return AMPC_OK;
+    const bool classes = s->compares == RT_COMPARES_CLASSES && !s->soft;
+    TRY(rt_dataset_slice(s->data, first, count, (size_t)s->label_field, classes ? (void *)s->labels : s->targets,
+                         classes ? IR_i64 : IR_f64, d));
+    if (s->soft) find_most_probable(s, count);
+    return AMPC_OK;
+}
+
+int64_t rt_scoring_items(const rt_scoring *s, int64_t samples) { return samples * s->per_sample; }
+
+bool rt_scoring_counts(const rt_scoring *s, int64_t label) { return label >= 0 && label != s->ignored; }
 
 static void read_classes(const rt_scoring *s, const rt_tensor *t, int64_t index, rt_item *item)
 {

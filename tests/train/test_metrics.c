@@ -269,6 +269,35 @@ static void test_values(void **state)
     }
 }
 
+/* Probabilities instead of labels: the most probable class is the label. */
+static void test_probabilities_as_labels(void **state)
+{
+    static float x[ROWS * MAX_CLASSES], probabilities[ROWS * MAX_CLASSES];
+    static int64_t labels[ROWS];
+    scratch *t = *state;
+    const dataset *s = &datasets[0];
+    rt_array label = {
+        .dtype = IR_f32, .rank = 2, .dims = {ROWS, 5}, .bytes = sizeof probabilities, .data = probabilities};
+    rt_eval got;
+    char *spec;
+    make_classes(s, x, labels);
+    for (int64_t i = 0; i < ROWS * s->classes; i++) probabilities[i] = i % 5 == labels[i / 5] ? 0.6f : 0.1f;
+    rt_dataset_close(open_data(t, s));
+    assert_int_equal(rt_npy_write(scratch_path(t, "soft.npy"), &label, t->d), AMPC_OK);
+    assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "soft.npy")) > 0);
+    evaluated of = {.m = open_module(t, "meta \"loss_kind\" \"soft_ce\"\n", NUMBERS("N,5"))};
+    assert_int_equal(rt_dataset_open(spec, &(rt_dataset_options){.n_fields = 0}, t->d, &of.data), AMPC_OK);
+    if (evaluate(t, &of, 300, false, "auc,confusion", &got) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    expect_matrix(s, &got);
+    for (int i = 0; i < STORED; i++)
+        if (is(s, values[i].dataset) && strcmp(values[i].metric, "auc") == 0)
+            assert_float_equal(rt_eval_number(&got, "auc"), values[i].value, 1e-6);
+    rt_eval_clear(&got);
+    rt_dataset_close(of.data);
+    ir_module_free(of.m);
+    free(spec);
+}
+
 /* ---- which metrics ---- */
 
 static const struct {
@@ -414,8 +443,10 @@ static void test_watch_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_values), SCRATCH_TEST(test_usual),    SCRATCH_TEST(test_labels),
-        SCRATCH_TEST(test_names),  SCRATCH_TEST(test_watching), SCRATCH_TEST(test_watch_texts),
+        SCRATCH_TEST(test_values),      SCRATCH_TEST(test_probabilities_as_labels),
+        SCRATCH_TEST(test_usual),       SCRATCH_TEST(test_labels),
+        SCRATCH_TEST(test_names),       SCRATCH_TEST(test_watching),
+        SCRATCH_TEST(test_watch_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
