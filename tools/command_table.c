@@ -84,7 +84,7 @@ static const command run_commands[] = {
                 " --steps batches in stored order; --entry=train_step repeats a training with the same --data, --seed,"
                 " --batch and --lr, up to --steps steps, and stops before the first value that is not finite is stored."
                 " Without data the samples are synthetic. An infinity that comes from a constant of the model, such as"
-                " a mask, is not a finding. A gradient that overflows because of dynamic loss scaling is a note, because"
+                " a mask, is not reported. A gradient that overflows because of dynamic loss scaling is a note, because"
                 " training skips such a step; otherwise the exit status is 5.",
      .examples = {{"ampc-run check model.amp.ir --data npz:train.npz", "the first batch"},
                   {"ampc-run check model.amp.ir --inputs batch.npz --nan-inf=report", "all values that are not finite"},
