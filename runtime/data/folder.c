@@ -5,6 +5,7 @@
 #include "runtime/data/kinds.h"
 #include "runtime/data/names.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,13 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-static bool is_folder(const char *path)
+/* What does not exist is no folder. */
+static ampc_status is_folder(const char *path, diag *d, bool *out)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    const bool exists = stat(path, &st) == 0;
+    *out = exists && S_ISDIR(st.st_mode);
+    return exists || errno == ENOENT ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot be inspected");
 }
 
 static const char *last_part(const char *path) { return strrchr(path, '/') + 1; }
@@ -27,22 +31,22 @@ static const char *last_part(const char *path) { return strrchr(path, '/') + 1; 
 /* The subfolders, one per class. */
 static ampc_status list_classes(const char *folder, diag *d, rt_names *out)
 {
-    size_t kept = 0;
-    TRY(rt_names_list(out, folder, d));
-    for (size_t i = 0; i < out->count; i++) {
-        char *path = out->items[i];
-        if (is_folder(path)) out->items[kept++] = path;
-        else free(path);
+    rt_names all = {0};
+    ampc_status s = rt_names_list(&all, folder, d);
+    for (size_t i = 0; s == AMPC_OK && i < all.count; i++) {
+        bool is_class;
+        s = is_folder(all.items[i], d, &is_class);
+        if (s == AMPC_OK && is_class) s = rt_names_add(out, strdup(all.items[i]), d);
     }
-    out->count = kept;
-    if (kept) return AMPC_OK;
+    rt_names_clear(&all);
+    if (s != AMPC_OK || out->count) return s;
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no subfolders (one per class)");
 }
 
 static bool is_image(const char *path)
 {
     const char *dot = strrchr(last_part(path), '.');
-    return dot && rt_is_image_suffix(dot + 1) && !is_folder(path);
+    return dot && rt_is_image_suffix(dot + 1);
 }
 
 /* ---- opening ---- */
@@ -113,25 +117,39 @@ static ampc_status read_classes(folder_reader *r, const rt_names *folders, diag 
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(folders->items[0]), "more than 2147483647 images");
 }
 
-/* A folder with a subfolder `train` has parts: the test part is `test` or `val`. The classes are those of training. */
+/* The folders of the training part and of the chosen one: subfolders if there is one named `train`, in which case the
+ * test part is `test` or `val`; otherwise the folder itself. */
+typedef struct parts {
+    char *train, *test, *val;
+    const char *classes, *chosen;
+} parts;
+
+static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag *d)
+{
+    bool has_train, has_test;
+    *p = (parts){join(folder, "train"), join(folder, "test"), join(folder, "val"), folder, folder};
+    if (!p->train || !p->test || !p->val) return rt_no_memory(d);
+    TRY(is_folder(p->train, d, &has_train));
+    TRY(is_folder(p->test, d, &has_test));
+    if (!has_train) return AMPC_OK;
+    p->classes = p->train;
+    p->chosen = split == RT_TRAIN ? p->train : has_test ? p->test : p->val;
+    return AMPC_OK;
+}
+
+/* The classes are those of training, also in a part that lacks some of them. */
 static ampc_status read_folder(folder_reader *r, const char *folder, rt_split split, diag *d)
 {
     rt_names used = {0};
-    char *train = join(folder, "train"), *test = join(folder, "test"), *val = join(folder, "val");
-    ampc_status s = train && test && val ? AMPC_OK : rt_no_memory(d);
-    if (s == AMPC_OK && is_folder(train)) {
-        const char *part = split == RT_TRAIN ? train : is_folder(test) ? test : val;
-        s = list_classes(train, d, &r->classes);
-        if (s == AMPC_OK) s = list_classes(part, d, &used);
-        if (s == AMPC_OK) s = read_classes(r, &used, d);
-    } else if (s == AMPC_OK) {
-        s = list_classes(folder, d, &r->classes);
-        if (s == AMPC_OK) s = read_classes(r, &r->classes, d);
-    }
+    parts p;
+    ampc_status s = find_parts(&p, folder, split, d);
+    if (s == AMPC_OK) s = list_classes(p.classes, d, &r->classes);
+    if (s == AMPC_OK) s = list_classes(p.chosen, d, &used);
+    if (s == AMPC_OK) s = read_classes(r, &used, d);
     rt_names_clear(&used);
-    free(train);
-    free(test);
-    free(val);
+    free(p.train);
+    free(p.test);
+    free(p.val);
     return s;
 }
 
