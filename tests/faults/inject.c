@@ -33,8 +33,8 @@ void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t alignment, size_t n);
 
 enum { FRAMES = 24 };
-static const char *const ours[] = {"/ampc",   "/libampc", "/libjansson", "/libprotobuf-c",
-                                   "/libzip", "/libz.",   "/libxxhash",  "/libcsv"};
+static const char *const ours[] = {"/ampc",  "/libampc",   "/libjansson", "/libprotobuf-c", "/libzip",
+                                   "/libz.", "/libxxhash", "/libcsv",     "/libpng",        "/libjpeg"};
 static const char *const passed_through[] = {"/libc.", "/libfaults"};
 
 static struct {
