@@ -220,9 +220,9 @@ AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, s
  * type) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_tensor_create(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
                                         const int64_t *dims, const void *data, ampc_tensor **tensor);
-/* Creates a tensor of the caller's elements, which are not copied: `data` must be aligned for its type, and valid as
- * long as the tensor. A session on the CPU reads an input of the graph's type where it is, without a copy. When the tensor
- * is freed, `release` is called unless it is NULL. Fails like ampc_tensor_create; `release` is then not called. */
+/* Creates a tensor of the caller's elements, which are not copied: `data` must be aligned for its type and be valid as
+ * long as the tensor. A session on the CPU reads an input of the graph's type in place. When the tensor is freed,
+ * `release` is called unless it is NULL. Fails like ampc_tensor_create; `release` is then not called. */
 AMPC_API ampc_status ampc_tensor_borrow(ampc_context *context, const char *name, ampc_dtype dtype, int rank,
                                         const int64_t *dims, void *data, void (*release)(void *user, void *data),
                                         void *user, ampc_tensor **tensor);
@@ -356,6 +356,39 @@ AMPC_API ampc_status ampc_set_loss_scaling(ampc_session *session, int enabled);
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
+typedef struct ampc_data ampc_data;
+
+typedef struct ampc_data_field {
+    const char *name; /* of an input of the graph, such as "x" or "label" */
+    ampc_dtype dtype;
+    int rank;
+    int64_t dims[AMPC_MAX_RANK]; /* of a sample; whole: of the array */
+    int whole;                   /* nonzero: every batch reads all of the array, which has no samples */
+    const void *data;            /* [rows, dims...], whole: [dims...]; NULL: read by the function */
+} ampc_data_field;
+
+typedef struct ampc_data_options {
+    size_t struct_size;
+    const ampc_data_field *fields; /* n_fields fields, which are copied; their data are not */
+    size_t n_fields;
+    int64_t rows; /* number of samples, 1 .. 2^31 - 1 */
+    /* Stores row `row` of field `field` at dst, packed and in the type of the field. A nonzero return value ends the
+     * training or evaluation with AMPC_IO. The rows of a batch are asked for in any order, some more than once; the
+     * same row must always have the same contents, so that training can be resumed. Called by the threads that read
+     * ahead (`workers` of ampc_train_options), several at once, unless one_thread is set. Calls on the context of the
+     * session are not allowed in it. NULL if all fields are in memory. */
+    int (*read)(void *user, int64_t row, size_t field, void *dst);
+    void *user;
+    int one_thread;      /* nonzero: only the thread that trains or evaluates calls the function */
+    const char *options; /* such as "validation=0.1,order=file"; see docs/data.md */
+} ampc_data_options;
+
+/* Describes a data set that is in the caller's memory, or is read by the caller's function, for any number of calls of
+ * ampc_train and ampc_evaluate_data. The memory of the fields must stay valid and unchanged until ampc_data_free, and
+ * the calls that use the data set must have returned by then. Fails with AMPC_USAGE or AMPC_NO_MEMORY. */
+AMPC_API ampc_status ampc_data_create(ampc_context *context, const ampc_data_options *options, ampc_data **data);
+AMPC_API void ampc_data_free(ampc_data *data);
+
 typedef struct ampc_metric {
     const char *name; /* as in `metrics` below */
     double value;     /* NaN: not defined for these samples */
@@ -376,7 +409,7 @@ typedef struct ampc_evaluation {
 
 typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */
     size_t struct_size;
-    const char *data;      /* such as "npz:FILE" or "csv:FILE,validation=0.1"; see docs/data.md */
+    const char *data;      /* such as "npz:FILE" or "csv:FILE,validation=0.1"; see docs/data.md; NULL: `dataset` */
     int64_t steps, epochs; /* exactly one of the two must be nonzero */
     int64_t batch;         /* 0: the fixed batch of the model */
     double lr;             /* 0: the initial rate of the optimizer */
@@ -402,6 +435,8 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     const char *early_stop; /* "METRIC[,patience=N][,min-delta=X]": ends the run N evaluations after the best one */
     /* Called after each evaluation with `user`, under the conditions of `progress`. */
     void (*evaluated)(void *user, int64_t step, const ampc_evaluation *result);
+    const ampc_data *dataset;      /* the data, instead of `data` */
+    const ampc_data *eval_dataset; /* the samples to evaluate on, instead of `eval_data` */
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed
@@ -418,6 +453,9 @@ AMPC_API ampc_status ampc_evaluate(ampc_session *session, const char *data, int6
  * for the model and the data; the message states why. */
 AMPC_API ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64_t batch, const char *metrics,
                                            ampc_evaluation *result);
+/* The same for a data set of the caller; of its validation part, if its options hold one out. */
+AMPC_API ampc_status ampc_evaluate_data(ampc_session *session, const ampc_data *data, int64_t batch,
+                                        const char *metrics, ampc_evaluation *result);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "runtime/api/ampc.h"
 
+#include "runtime/data/data.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/stepper.h"
 
@@ -66,6 +67,11 @@ struct ampc_session {
     api_evaluated *evaluated; /* NULL before the first evaluation */
 };
 
+struct ampc_data {
+    rt_source source;
+    rt_source_field *fields; /* those of the source */
+};
+
 /* Views of the caller's tensors, calloced; NULL: out of memory. */
 static inline rt_tensor *api_views(ampc_tensor *const *inputs, size_t n)
 {
@@ -111,9 +117,15 @@ ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_g
 
 /* ---- api_evaluate.c ---- */
 
-/* Opens the data set described by `spec`; synthetic data have the types of the inputs of `graph`. */
-ampc_status api_open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
-                          diag *d, rt_dataset **data);
+/* A data set as the caller names it: exactly one of the two is set. */
+typedef struct api_data_choice {
+    const char *spec;
+    const ampc_data *data;
+} api_data_choice;
+
+/* Opens the data set; synthetic data have the types of the inputs of `graph`. */
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split,
+                          uint64_t seed, diag *d, rt_dataset **data);
 /* Describes an evaluation for the caller; `metrics` has RT_EVAL_VALUES elements. */
 ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics);
 void api_evaluated_free(api_evaluated *e); /* NULL allowed */

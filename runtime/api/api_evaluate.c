@@ -8,15 +8,17 @@
 
 #include <stdlib.h>
 
-ampc_status api_open_data(const ampc_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
-                          diag *d, rt_dataset **data)
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split,
+                          uint64_t seed, diag *d, rt_dataset **data)
 {
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;
-    if (!spec) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "no data specified");
+    if (!from.spec == !from.data)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, from.spec ? "two data sets specified" : "no data specified");
+    if (from.data) return rt_dataset_open_source(&from.data->source, split, d, data);
     if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
     o.fields = fields;
-    ampc_status status = rt_dataset_open(spec, &o, d, data);
+    ampc_status status = rt_dataset_open(from.spec, &o, d, data);
     free(fields);
     return status;
 }
@@ -40,30 +42,27 @@ void api_evaluated_free(api_evaluated *e)
     free(e);
 }
 
-static ampc_status evaluate(const ampc_session *s, const char *data, int64_t batch, const char *metrics, diag *d,
+static ampc_status evaluate(const ampc_session *s, api_data_choice from, int64_t batch, const char *metrics, diag *d,
                             api_evaluated *e)
 {
     rt_dataset *set;
     const rt_eval_options o = {.batch = batch, .metrics = &e->choices};
     if (metrics) TRY(rt_metrics_parse(metrics, "metrics", d, &e->choices));
-    TRY(api_open_data(s, rt_evaluated_graph(s->module->ir), data, RT_TEST, 0, d, &set));
+    TRY(api_open_data(s, rt_evaluated_graph(s->module->ir), from, RT_TEST, 0, d, &set));
     ampc_status status = rt_evaluate(s->rt, s->module->ir, set, &o, d, &e->eval);
     rt_dataset_close(set);
     return status;
 }
 
-ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64_t batch, const char *metrics,
-                                  ampc_evaluation *result)
+static ampc_status evaluate_checked(ampc_session *session, api_data_choice from, int64_t batch, const char *metrics,
+                                    diag *d, ampc_evaluation *result)
 {
-    diag *d;
-    TRY(api_enter_session(session, &d));
-    NEED(data);
     NEED(result);
     TRY(api_result_check(result, d));
     if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
     api_evaluated *e = calloc(1, sizeof *e);
     if (!e) return rt_no_memory(d);
-    ampc_status status = evaluate(session, data, batch, metrics, d, e);
+    ampc_status status = evaluate(session, from, batch, metrics, d, e);
     if (status != AMPC_OK) {
         api_evaluated_free(e);
         return status;
@@ -73,6 +72,24 @@ ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64
     const ampc_evaluation out = api_evaluation(&e->eval, e->metrics);
     api_result(&out, result, sizeof out);
     return AMPC_OK;
+}
+
+ampc_status ampc_evaluate_metrics(ampc_session *session, const char *data, int64_t batch, const char *metrics,
+                                  ampc_evaluation *result)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    return evaluate_checked(session, (api_data_choice){.spec = data}, batch, metrics, d, result);
+}
+
+ampc_status ampc_evaluate_data(ampc_session *session, const ampc_data *data, int64_t batch, const char *metrics,
+                               ampc_evaluation *result)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    return evaluate_checked(session, (api_data_choice){.data = data}, batch, metrics, d, result);
 }
 
 ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result)

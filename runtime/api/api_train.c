@@ -61,14 +61,16 @@ typedef struct watching {
 
 static ampc_status open_watching(const ampc_session *s, const ampc_train_options *o, diag *d, watching *w)
 {
-    if (!o->eval_data && (o->metrics || o->best || o->early_stop || o->evaluated))
+    const api_data_choice from = {o->eval_data, o->eval_dataset};
+    const bool evaluates = from.spec || from.data;
+    if (!evaluates && (o->metrics || o->best || o->early_stop || o->evaluated))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metrics, best, early_stop and evaluated require eval_data");
     if (o->best && !o->checkpoint_dir) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "best requires checkpoint_dir");
     if (o->metrics) TRY(rt_metrics_parse(o->metrics, "metrics", d, &w->metrics));
     if (o->best) TRY(rt_monitor_parse(o->best, "best", false, d, &w->best));
     if (o->early_stop) TRY(rt_monitor_parse(o->early_stop, "early_stop", true, d, &w->early_stop));
-    if (!o->eval_data) return AMPC_OK;
-    return api_open_data(s, rt_evaluated_graph(s->module->ir), o->eval_data, RT_TEST, o->seed, d, &w->data);
+    if (!evaluates) return AMPC_OK;
+    return api_open_data(s, rt_evaluated_graph(s->module->ir), from, RT_TEST, o->seed, d, &w->data);
 }
 
 static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset *data, const watching *w, diag *d)
@@ -126,7 +128,7 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "specify either steps or epochs");
     const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);
     TRY(open_watching(session, &o, d, &watched));
-    ampc_status status = api_open_data(session, step, o.data, RT_TRAIN, o.seed, d, &data);
+    ampc_status status = api_open_data(session, step, (api_data_choice){o.data, o.dataset}, RT_TRAIN, o.seed, d, &data);
     if (status == AMPC_OK) {
         session->trains = true;
         status = run(session, &o, data, &watched, d);

@@ -310,6 +310,20 @@ static void test_training(void **state)
     REFUSED(ampc_evaluate_metrics, metrics, f->s, "synthetic", 4, "mse", &e);
     REFUSED(ampc_evaluate_metrics, result, f->s, "synthetic", 4, NULL, NULL);
     REFUSED(ampc_evaluate_metrics, result, f->s, "synthetic", 4, NULL, &unsized);
+    ampc_data *data;
+    float x[8][4] = {{0}};
+    const ampc_data_field field = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = x};
+    const ampc_data_options own = {.struct_size = sizeof own, .fields = &field, .n_fields = 1, .rows = 8};
+    assert_int_equal(ampc_data_create(f->c, &own, &data), AMPC_OK);
+    MUTE(ampc_evaluate_data, session, NULL, data, 4, NULL, &e);
+    REFUSED(ampc_evaluate_data, data, f->s, NULL, 4, NULL, &e);
+    REFUSED(ampc_evaluate_data, batch, f->s, data, -4, NULL, &e);
+    REFUSED(ampc_evaluate_data, metrics, f->s, data, 4, "nothing", &e);
+    REFUSED(ampc_evaluate_data, result, f->s, data, 4, NULL, NULL);
+    REFUSED(ampc_evaluate_data, result, f->s, data, 4, NULL, &unsized);
+    ampc_data_free(data);
+    ampc_data_free(NULL);
+    ANY(ampc_data_free, data);
     MUTE(ampc_evaluate, session, NULL, "synthetic", 4, &e);
     REFUSED(ampc_evaluate, data, f->s, NULL, 4, &e);
     REFUSED(ampc_evaluate, batch, f->s, "synthetic", -4, &e);
@@ -399,6 +413,13 @@ static void ignore_evaluation(void *user, int64_t step, const ampc_evaluation *r
 {
     (void)user, (void)step, (void)result;
 }
+#define DATA(member, ...) \
+    do { \
+        ampc_data_options o_ = own; \
+        const ampc_data_options change_ = {.member = __VA_ARGS__}; \
+        o_.member = change_.member; \
+        refused(f, "ampc_data_options", #member, ampc_data_create(f->c, &o_, &data)); \
+    } while (0)
 
 /* Compilation may fail late and then leaves a module that can only be freed. */
 static void renew(fixture *f)
@@ -510,6 +531,53 @@ static void test_session_options(void **state)
     any("ampc_context_options", "struct_size log user strict");
 }
 
+static void test_data_options(void **state)
+{
+    fixture *f = *state;
+    ampc_data *data = NULL;
+    float x[8][4] = {{0}};
+    const ampc_data_field good = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = x};
+    const ampc_data_field bad[] = {
+        {.dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = x},
+        {.name = "", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = x},
+        {.name = "x", .dtype = (ampc_dtype)99, .rank = 1, .dims = {4}, .data = x},
+        {.name = "x", .dtype = AMPC_F32, .rank = -1, .dims = {4}, .data = x},
+        {.name = "x", .dtype = AMPC_F32, .rank = AMPC_MAX_RANK + 1, .data = x},
+        {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {-4}, .data = x},
+        {.name = "x", .dtype = AMPC_F32, .rank = 2, .dims = {INT64_MAX, 3}, .data = x},
+    };
+    const ampc_data_options unset = {0}, own = {.struct_size = sizeof own, .fields = &good, .n_fields = 1, .rows = 8};
+    MUTE(ampc_data_create, context, NULL, &own, &data);
+    REFUSED(ampc_data_create, options, f->c, NULL, &data);
+    REFUSED(ampc_data_create, options, f->c, &unset, &data);
+    REFUSED(ampc_data_create, data, f->c, &own, NULL);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) DATA(fields, &bad[i]);
+    DATA(fields, NULL);
+    DATA(n_fields, 0);
+    DATA(n_fields, SIZE_MAX);
+    DATA(rows, 0);
+    DATA(rows, -1);
+    DATA(rows, INT64_MAX);
+    DATA(options, "validation=2");
+    DATA(options, "nonsense");
+    ampc_data_field called = good;
+    called.data = NULL;
+    const ampc_data_options silent = {.struct_size = sizeof silent, .fields = &called, .n_fields = 1, .rows = 8};
+    refused(f, "ampc_data_options", "read", ampc_data_create(f->c, &silent, &data));
+    any("ampc_data_options", "struct_size user one_thread");
+    assert_null(data);
+    assert_int_equal(ampc_data_create(f->c, &own, &data), AMPC_OK);
+    TRAIN(dataset, data); /* and `data` */
+    const ampc_train_options both = {.struct_size = sizeof both,
+                                     .data = "synthetic",
+                                     .batch = 4,
+                                     .steps = 1,
+                                     .eval_data = "synthetic",
+                                     .eval_dataset = data};
+    refused(f, "ampc_train_options", "eval_dataset", ampc_train(f->s, &both));
+    ampc_data_free(data);
+}
+
 static void test_train_options(void **state)
 {
     fixture *f = *state;
@@ -556,13 +624,21 @@ static void test_train_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_contexts),        FIXTURE_TEST(test_operators),
-        FIXTURE_TEST(test_modules),         FIXTURE_TEST(test_tensors),
-        FIXTURE_TEST(test_sessions),        FIXTURE_TEST(test_state),
-        FIXTURE_TEST(test_training),        FIXTURE_TEST(test_files),
-        FIXTURE_TEST(test_compile_options), FIXTURE_TEST(test_import_options),
-        FIXTURE_TEST(test_session_options), FIXTURE_TEST(test_train_options),
-        FIXTURE_TEST(test_windows),         cmocka_unit_test(test_everything_has_a_row),
+        FIXTURE_TEST(test_contexts),
+        FIXTURE_TEST(test_operators),
+        FIXTURE_TEST(test_modules),
+        FIXTURE_TEST(test_tensors),
+        FIXTURE_TEST(test_sessions),
+        FIXTURE_TEST(test_state),
+        FIXTURE_TEST(test_training),
+        FIXTURE_TEST(test_files),
+        FIXTURE_TEST(test_compile_options),
+        FIXTURE_TEST(test_import_options),
+        FIXTURE_TEST(test_session_options),
+        FIXTURE_TEST(test_data_options),
+        FIXTURE_TEST(test_train_options),
+        FIXTURE_TEST(test_windows),
+        cmocka_unit_test(test_everything_has_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,173 @@
+/* test_api_data.c - training and evaluation on data of the caller: arrays and functions give the same bits, for any
+ * number of threads that read ahead, and a function that fails ends the run. */
+#include "tests/unit/api_calls.h"
+
+#include <stdatomic.h>
+
+enum { ROWS = 40, BATCH = 8, STEPS = 7 };
+
+typedef struct samples {
+    float x[ROWS][4];
+    int64_t label[ROWS];
+    int fails_at; /* row; -1: none */
+    atomic_int calls;
+} samples;
+
+typedef struct handles {
+    ampc_context *c;
+    ampc_module *m;
+    ampc_session *s;
+    samples data;
+} handles;
+
+static int open_all(void **state)
+{
+    static handles h;
+    h = (handles){0};
+    h.data.fails_at = -1;
+    for (int i = 0; i < ROWS * 4; i++) h.data.x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
+    for (int i = 0; i < ROWS; i++) h.data.label[i] = h.data.x[i][0] > 0;
+    *state = &h;
+    return ampc_context_create(NULL, &h.c) || ampc_module_import(h.c, MLP, NULL, 0, &h.m) ||
+           ampc_module_compile(h.m, &training) || ampc_session_open(h.m, &one_thread, &h.s);
+}
+
+static int close_all(void **state)
+{
+    handles *h = *state;
+    ampc_session_free(h->s);
+    ampc_module_free(h->m);
+    ampc_context_free(h->c);
+    return 0;
+}
+
+static int read_row(void *user, int64_t row, size_t field, void *dst)
+{
+    samples *d = user;
+    d->calls++;
+    if (row == d->fails_at) return 3;
+    if (field == 0) memcpy(dst, d->x[row], sizeof d->x[row]);
+    else memcpy(dst, &d->label[row], sizeof *d->label);
+    return 0;
+}
+
+/* In memory, or by the function. */
+static ampc_data *describe(handles *h, bool in_memory, const char *options)
+{
+    ampc_data *data;
+    ampc_data_field fields[] = {{.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}},
+                                {.name = "label", .dtype = AMPC_I64}};
+    if (in_memory) {
+        fields[0].data = h->data.x;
+        fields[1].data = h->data.label;
+    }
+    const ampc_data_options o = {.struct_size = sizeof o,
+                                 .fields = fields,
+                                 .n_fields = 2,
+                                 .rows = ROWS,
+                                 .read = in_memory ? NULL : read_row,
+                                 .user = &h->data,
+                                 .options = options};
+    OK(h->c, ampc_data_create(h->c, &o, &data));
+    return data;
+}
+
+/* Trains a new session; returns its first weight. */
+static ampc_tensor *train(handles *h, bool in_memory, int workers)
+{
+    ampc_session *s;
+    ampc_tensor *weight;
+    ampc_data *data = describe(h, in_memory, NULL);
+    const ampc_train_options how = {
+        .struct_size = sizeof how, .dataset = data, .steps = STEPS, .batch = BATCH, .seed = 5, .workers = workers};
+    OK(h->c, ampc_session_open(h->m, &one_thread, &s));
+    OK(h->c, ampc_train(s, &how));
+    OK(h->c, ampc_session_get(s, "param/fc1.weight", &weight));
+    ampc_session_free(s);
+    ampc_data_free(data);
+    return weight;
+}
+
+static void test_same_bits(void **state)
+{
+    handles *h = *state;
+    ampc_tensor *expected = train(h, true, -1), *initial;
+    OK(h->c, ampc_session_get(h->s, "param/fc1.weight", &initial));
+    assert_memory_not_equal(ampc_tensor_data(initial), ampc_tensor_data(expected), ampc_tensor_bytes(expected));
+    for (int workers = -1; workers < 4; workers++) {
+        ampc_tensor *have = train(h, false, workers);
+        assert_memory_equal(ampc_tensor_data(have), ampc_tensor_data(expected), ampc_tensor_bytes(expected));
+        ampc_tensor_free(have);
+    }
+    ampc_tensor_free(expected);
+    ampc_tensor_free(initial);
+}
+
+static void count_evaluations(void *user, int64_t step, const ampc_evaluation *result)
+{
+    ++*(int *)user;
+    assert_true(step > 0);
+    assert_int_equal(result->samples, ROWS / 4);
+}
+
+/* All rows, or the part that is held out; the data set serves both calls. */
+static void test_evaluation(void **state)
+{
+    handles *h = *state;
+    int evaluations = 0;
+    ampc_evaluation called = {.struct_size = sizeof called}, held = called, stored = called;
+    ampc_data *function = describe(h, false, NULL), *memory = describe(h, true, NULL),
+              *part = describe(h, true, "validation=0.25");
+    OK(h->c, ampc_evaluate_data(h->s, function, 0, NULL, &called));
+    OK(h->c, ampc_evaluate_data(h->s, memory, 16, NULL, &stored));
+    OK(h->c, ampc_evaluate_data(h->s, part, 0, NULL, &held));
+    assert_int_equal(called.samples, ROWS);
+    assert_int_equal(stored.samples, ROWS);
+    assert_int_equal(held.samples, ROWS / 4);
+    assert_float_equal(called.loss, stored.loss, 1e-5);
+    assert_true(called.accuracy == stored.accuracy);
+    assert_in_range(h->data.calls, 2 * ROWS, 3 * ROWS);
+    const ampc_train_options how = {.struct_size = sizeof how,
+                                    .dataset = part,
+                                    .eval_dataset = part,
+                                    .epochs = 2,
+                                    .batch = BATCH,
+                                    .evaluated = count_evaluations,
+                                    .user = &evaluations};
+    OK(h->c, ampc_train(h->s, &how));
+    assert_int_equal(evaluations, 2);
+    ampc_data_free(function);
+    ampc_data_free(memory);
+    ampc_data_free(part);
+}
+
+static void test_failures(void **state)
+{
+    handles *h = *state;
+    ampc_evaluation e = {.struct_size = sizeof e};
+    ampc_data *data = describe(h, false, NULL);
+    ampc_train_options how = {.struct_size = sizeof how, .dataset = data, .epochs = 1, .batch = BATCH};
+    h->data.fails_at = 17;
+    expect_failure(ampc_train(h->s, &how), AMPC_IO, h->c, "failed with code 3 for row 17");
+    expect_failure(ampc_evaluate_data(h->s, data, 0, NULL, &e), AMPC_IO, h->c, "failed with code 3 for row 17");
+    how.data = "synthetic";
+    expect_failure(ampc_train(h->s, &how), AMPC_USAGE, h->c, "two data sets");
+    ampc_data_free(data);
+    const ampc_data_field only = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {3}, .data = h->data.x};
+    const ampc_data_options o = {.struct_size = sizeof o, .fields = &only, .n_fields = 1, .rows = 4};
+    OK(h->c, ampc_data_create(h->c, &o, &data));
+    how.data = NULL;
+    how.dataset = data;
+    expect_failure(ampc_train(h->s, &how), AMPC_REJECTED, h->c, "label");
+    ampc_data_free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_same_bits, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_evaluation, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_failures, open_all, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
