@@ -55,7 +55,7 @@ install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/ex
         docs/examples/accumulate.c docs/examples/penalty.c docs/examples/fit.c docs/examples/finetune.c
         docs/examples/gradients.c docs/examples/language.c docs/examples/language.onnx docs/examples/gan.c
         docs/examples/memory.c docs/examples/convert.c docs/examples/borrow.c docs/examples/threads.c
-        docs/examples/data.c
+        docs/examples/data.c docs/examples/check.c docs/examples/metrics.c
         docs/examples/CMakeLists.txt tests/models/mlp.onnx
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 install(DIRECTORY docs/examples/gan DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)

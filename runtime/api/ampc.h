@@ -298,6 +298,24 @@ AMPC_API ampc_status ampc_session_set_number(ampc_session *session, const char *
 /* The keys that ampc_session_set accepts, by index; NULL if index is past the last. Owned by the session. */
 AMPC_API const char *ampc_session_key(const ampc_session *session, size_t index);
 
+typedef struct ampc_check_result {
+    size_t struct_size; /* set before the call */
+    int found;          /* nonzero: a value has a NaN, or an infinity that does not come from a constant of the model */
+    int excused;        /* nonzero: dynamic loss scaling skips such a step and reduces the scale, as intended */
+    const char *tensor; /* name of the first such value in the order of computation; NULL: none, as the next three */
+    const char *node, *op; /* of the model, whose result it is; "" if the value is an input or weight */
+    const char *text;      /* a sentence with its counts and range, and those of the operands */
+    int64_t elements, nans, infinities;
+    double min, max;     /* of its finite elements; NaN: there are none */
+    double finite_scale; /* the largest loss scale without such values, if the scale causes them; else NaN */
+} ampc_check_result;
+
+/* Runs a graph like ampc_session_run, most usefully "infer", "eval" or "grad", and finds the first value that is not
+ * finite; every value is inspected, so this is slower. Strings are valid until the next check of the session, or it is
+ * freed. Finding something is no failure. Fails like ampc_session_run. */
+AMPC_API ampc_status ampc_check(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs,
+                                ampc_check_result *result);
+
 /* ---- training -------------------------------------------------------------------------------------------------- */
 
 typedef struct ampc_step_result {

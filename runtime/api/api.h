@@ -65,6 +65,7 @@ struct ampc_session {
     char **keys;              /* [n_keys]; NULL for constants */
     int n_keys;               /* number of storages of rt */
     api_evaluated *evaluated; /* NULL before the first evaluation */
+    char found[1024];         /* what the last check has found */
 };
 
 struct ampc_data {

@@ -229,6 +229,14 @@ static void test_sessions(void **state)
     REFUSED(ampc_session_run, inputs, f->s, "infer", NULL, 1);
     REFUSED(ampc_session_run, inputs, f->s, "infer", hole, 2);
     REFUSED(ampc_session_run, n_inputs, f->s, "infer", f->in, SIZE_MAX);
+    ampc_check_result found = {.struct_size = sizeof found}, unsized = {0};
+    MUTE(ampc_check, session, NULL, "infer", f->in, 1, &found);
+    REFUSED(ampc_check, graph, f->s, NULL, f->in, 1, &found);
+    REFUSED(ampc_check, graph, f->s, "dream", f->in, 1, &found);
+    REFUSED(ampc_check, inputs, f->s, "infer", hole, 2, &found);
+    REFUSED(ampc_check, n_inputs, f->s, "infer", f->in, SIZE_MAX, &found);
+    REFUSED(ampc_check, result, f->s, "infer", f->in, 1, NULL);
+    REFUSED(ampc_check, result, f->s, "infer", f->in, 1, &unsized);
     MUTE(ampc_session_get, session, NULL, "state/lr", &t);
     REFUSED(ampc_session_get, key, f->s, NULL, &t);
     REFUSED(ampc_session_get, key, f->s, "no such", &t);
