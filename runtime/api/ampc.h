@@ -312,7 +312,7 @@ typedef struct ampc_check_result {
 
 /* Runs a graph like ampc_session_run, most usefully "infer", "eval" or "grad", and finds the first value that is not
  * finite; every value is inspected, so this is slower. Strings are valid until the next check of the session, or it is
- * freed. Finding something is no failure. Fails like ampc_session_run. */
+ * freed. Finding something is a success. Fails like ampc_session_run. */
 AMPC_API ampc_status ampc_check(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs,
                                 ampc_check_result *result);
 

@@ -273,6 +273,48 @@ static void bad_labels_change_nothing(void **state)
     }
 }
 
+/* ---- shared weights ---------------------------------------------------------------------------- */
+
+static double loss_of(rt_session *s, diag *d)
+{
+    rt_tensor inputs[2];
+    make_inputs(inputs);
+    if (rt_session_run(s, "eval", inputs, 2, d)) fail_msg("%s", diag_first_error(d));
+    const rt_tensor *loss = rt_session_output_at(s, rt_session_output_count(s) - 1);
+    assert_non_null(loss);
+    return ir_load_f64(loss->dtype, loss->data);
+}
+
+/* A session on a stream of its own reads the weights and their low-precision copies of another one, which has just
+ * written them, and is still there when the other one has been closed. */
+static void sessions_share_weights(void **state)
+{
+    scratch *t = *state;
+    for (int m = 0; m < MODES; m++) {
+        rt_session *a = NULL, *b = NULL;
+        double losses[STEPS];
+        rt_tensor inputs[2];
+        begin(modes[m]);
+        make_inputs(inputs);
+        assert_int_equal(rt_session_open(module, &on_cuda, t->d, &a), AMPC_OK);
+        assert_int_equal(steps(a, t->d, losses), AMPC_OK);
+        rt_session_options o = on_cuda;
+        o.share = a;
+        assert_int_equal(rt_session_open(module, &o, t->d, &b), AMPC_OK);
+        const double loss = loss_of(b, t->d);
+        assert_true(isfinite(loss) && loss_of(a, t->d) == loss);
+        assert_int_equal(rt_session_run(b, "train_step", inputs, 2, t->d), AMPC_USAGE);
+        assert_int_equal(rt_session_run(a, "train_step", inputs, 2, t->d), AMPC_USAGE);
+        diag_clear(t->d);
+        rt_session_close(a);
+        assert_true(loss_of(b, t->d) == loss);
+        assert_int_equal(rt_session_run(b, "train_step", inputs, 2, t->d), AMPC_OK);
+        assert_true(loss_of(b, t->d) < loss);
+        rt_session_close(b);
+        expect_nothing_left("shared weights");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +326,7 @@ int main(void)
         SCRATCH_TEST(out_of_memory_is_reported),
         SCRATCH_TEST(bad_labels_change_nothing),
         SCRATCH_TEST(selected_outputs_have_the_same_bits),
+        SCRATCH_TEST(sessions_share_weights),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
