@@ -1,5 +1,5 @@
-/* check.c - finds the node of the ONNX model argv[1] whose result is the first that is not finite. The model has an input
- * "x" of type float[N,4]; one of its values is made too large for fp16 here. */
+/* check.c - finds the node of the ONNX model argv[1] whose result is the first that is not finite. The model has an
+ * input "x" of type float[N,4]; one of its values is made too large for fp16 here. */
 #include <ampc.h>
 
 #include <stdio.h>

@@ -125,8 +125,8 @@ typedef struct api_data_choice {
 } api_data_choice;
 
 /* Opens the data set; synthetic data have the types of the inputs of `graph`. */
-ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split,
-                          uint64_t seed, diag *d, rt_dataset **data);
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split, uint64_t seed,
+                          diag *d, rt_dataset **data);
 /* Describes an evaluation for the caller; `metrics` has RT_EVAL_VALUES elements. */
 ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics);
 void api_evaluated_free(api_evaluated *e); /* NULL allowed */

@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split,
-                          uint64_t seed, diag *d, rt_dataset **data)
+ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split, uint64_t seed,
+                          diag *d, rt_dataset **data)
 {
     rt_dataset_options o = {.split = split, .seed = seed};
     rt_field *fields = NULL;

@@ -17,7 +17,7 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* What does not exist is no folder. */
+/* False if nothing of this name exists. */
 static ampc_status is_folder(const char *path, diag *d, bool *out)
 {
     struct stat st;

@@ -122,7 +122,7 @@ static void close_images(rt_column *column)
 
 /* ---- opening ---- */
 
-/* Takes size and layout from the model. A size of 1x1 means that the model leaves it open. */
+/* Copies size and layout from the model. A size of 1x1 means that the model leaves it open. */
 static ampc_status follow_model(image_column *c, const rt_dataset_options *o, diag *d)
 {
     rt_image_layout l = {1, 1, 1, 1};

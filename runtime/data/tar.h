@@ -31,7 +31,7 @@ enum { RT_TAR_MAX_ENTRY = 1 << 30, RT_TAR_MAX_KEPT = 1 << 16 };
 ampc_status rt_tar_open(const char *path, bool (*keep)(const char *name), diag *d, rt_tar *out);
 void rt_tar_clear(rt_tar *t);
 
-/* Reads one entry into *bytes, malloced, of t->entries[index].size bytes. Opens the file anew: thread-safe. Fails with
+/* Reads one entry into *bytes, malloced, of t->entries[index].size bytes. Opens the file again: thread-safe. Fails with
  * AMPC_IO if the file has changed or is shorter than when it was indexed. */
 ampc_status rt_tar_read(const rt_tar *t, size_t index, diag *d, void **bytes);
 

@@ -56,7 +56,7 @@ static ampc_status load_sample(void *user, int64_t row, int channels, diag *d, r
 
 /* ---- opening ---- */
 
-/* Hidden files and names without a dot are no parts of samples: false. */
+/* False for hidden files and names without a dot, which do not belong to samples. */
 static bool split_name(const char *name, entry_name *out)
 {
     *out = (entry_name){0, ""};

@@ -60,8 +60,8 @@ static bool reads_integers(const rt_scoring *s, int field)
     return rt_loader_reads_integers(s->feed, field) || (label && ir_dtype_is_int(label->type.dtype));
 }
 
-/* Class labels are integers that the loss reads as integers, integers without a loss, or probabilities. Other labels are a float input
- * of the graph. Their samples must follow one another, as those of the scores do. */
+/* Class labels are integers that the loss reads as integers, integers without a loss, or probabilities. Other labels
+ * are a float input of the graph. Their samples must follow one another, as those of the scores do. */
 static bool has_labels(const rt_scoring *s, int field)
 {
     if (field < 0 || !rt_loader_packs(s->feed, field)) return false;

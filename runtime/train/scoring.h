@@ -1,10 +1,10 @@
 /* scoring.h - which output of a module is compared with which labels of a data set, and how their elements
  * correspond.
  *
- * The loss decides: scores of classes for ce, nll and soft_ce, yes or no for bce, bce_logits and focal, real numbers for mse,
- * l1, huber and smooth_l1, nothing for other losses. A loss that is part of the model, or a module without one, has
- * scores of classes if the data have integer labels for them; then an output with the shape of an input is not
- * scores. */
+ * The loss decides: scores of classes for ce, nll and soft_ce, yes or no for bce, bce_logits and focal, real numbers
+ * for mse, l1, huber and smooth_l1, nothing for other losses. A loss that is part of the model, or a module without
+ * one, has scores of classes if the data have integer labels for them; then an output with the shape of an input is
+ * not scores. */
 #ifndef RT_SCORING_H
 #define RT_SCORING_H
 

@@ -122,7 +122,7 @@ static const struct {
      "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
     {"tar: no image", write_tar_no_image, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no image"},
-    {"tar: class is no number", write_tar_bad_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
+    {"tar: class is not a number", write_tar_bad_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "/d.tar: node 'v1.0/005.cls': error: the contents are not the number of a class"},
     {"tar: truncated", write_tar_cut, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "error: the archive is damaged or truncated in this entry"},
