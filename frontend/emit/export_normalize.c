@@ -1,4 +1,4 @@
-/* export_normalize.c - the nodes Sub and Div of a normalised input, and their constants, as fields of a model file. */
+/* export_normalize.c - the nodes Sub and Div of a normalised input, and their Constants, as fields of a model file. */
 #include "frontend/emit/export_normalize.h"
 
 #include "frontend/read/fields.h"
@@ -32,19 +32,26 @@ static const char *new_name(const char *input, const char *part, strmap *names, 
     return name;
 }
 
+/* A Constant, not an initializer: a training of the copy would learn that. */
 static void put_constant(const ir_normalization *n, const char *name, const float *values, int type, arena *a,
                          rope *out)
 {
-    rope tensor = {0};
+    rope tensor = {0}, attribute = {0}, node = {0};
     int64_t dims[IR_MAX_RANK];
     const int rank = ir_normalization_dims(n, dims);
     const size_t count = (size_t)n->count;
     for (int i = 0; i < rank; i++) rope_add_int(a, &tensor, TENSOR_DIMS, (uint64_t)dims[i]);
     rope_add_int(a, &tensor, TENSOR_DATA_TYPE, (uint64_t)type);
-    rope_add_text(a, &tensor, TENSOR_NAME, name);
     rope_add_header(a, &tensor, TENSOR_RAW_DATA, count * onnx_type_size(type));
     rope_add_elements(a, &tensor, onnx_type_dtype(type), IR_f32, values, count);
-    rope_add_message(a, out, GRAPH_INITIALIZER, &tensor);
+    rope_add_text(a, &attribute, ATTRIBUTE_NAME, "value");
+    rope_add_message(a, &attribute, ATTRIBUTE_T, &tensor);
+    rope_add_int(a, &attribute, ATTRIBUTE_TYPE, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+    rope_add_text(a, &node, NODE_OUTPUT, name);
+    rope_add_text(a, &node, NODE_NAME, name);
+    rope_add_text(a, &node, NODE_OP_TYPE, "Constant");
+    rope_add_message(a, &node, NODE_ATTRIBUTE, &attribute);
+    rope_add_message(a, out, GRAPH_NODE, &node);
 }
 
 static void put_node(const char *op, const char *x, const char *y, const char *result, arena *a, rope *out)

@@ -7,7 +7,7 @@
 
 typedef struct export_normalization {
     const char *input, *result; /* every other node reads `result` instead of `input`; NULL: nothing changes */
-    rope fields;                /* of the main graph, before its own: nodes and initializers */
+    rope fields;                /* of the main graph, before its own: nodes */
 } export_normalization;
 
 /* `names` contains every name of the model; new names differ from them. AMPC_REJECTED: the model has no such input;
