@@ -22,6 +22,10 @@ static const pass_word colours[] = {
 static const pass_word help_forms[] = {{"short", HELP_SHORT}, {"all", HELP_ALL}, {"man", HELP_MAN},
                                        {"bash", HELP_BASH},   {"zsh", HELP_ZSH}, {NULL, 0}};
 
+static const pass_word check_reports[] = {
+    {"abort", CHECK_ABORT}, {"report", CHECK_REPORT}, {"range", CHECK_RANGE}, {"all", CHECK_ALL}, {NULL, 0}};
+static const pass_word check_formats[] = {{"text", CHECK_TEXT}, {"paddle", CHECK_PADDLE}, {NULL, 0}};
+
 enum {
     INSPECTS = COMMAND_CHECK | COMMAND_COMPARE,
     READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | INSPECTS,

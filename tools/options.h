@@ -98,8 +98,7 @@ typedef struct option {
 } option;
 
 extern const pass_word output_formats[];
-extern const pass_word check_reports[], check_formats[]; /* run_check.c */
-extern const option option_table[];                      /* ends with name NULL */
+extern const option option_table[]; /* ends with name NULL */
 
 /* Sets the defaults. Everything parsed later is allocated in `a`. */
 tool_options options_default(arena *a);

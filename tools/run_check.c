@@ -14,10 +14,6 @@
 
 enum { DEFAULT_BATCH = 64 };
 
-const pass_word check_reports[] = {
-    {"abort", CHECK_ABORT}, {"report", CHECK_REPORT}, {"range", CHECK_RANGE}, {"all", CHECK_ALL}, {NULL, 0}};
-const pass_word check_formats[] = {{"text", CHECK_TEXT}, {"paddle", CHECK_PADDLE}, {NULL, 0}};
-
 typedef struct checking {
     run_context *c;
     rt_check *check;

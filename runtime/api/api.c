@@ -67,6 +67,15 @@ const char *ampc_context_message(const ampc_context *context)
 
 /* ---- modules ---- */
 
+void api_source_clear(api_source *source)
+{
+    for (size_t i = 0; source->dims && i < source->n_dims; i++) free((char *)(uintptr_t)source->dims[i].name);
+    free(source->dims);
+    free(source->bytes);
+    free(source->path);
+    *source = (api_source){0};
+}
+
 ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, const api_source *source,
                            ampc_module **module)
 {

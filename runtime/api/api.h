@@ -112,7 +112,7 @@ typedef struct api_compilation {
 ampc_status api_compile(api_compilation *c, const ampc_compile_options *options, diag *d);
 /* Checks options of the caller and copies them. */
 ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to);
-void api_source_clear(api_source *source); /* api_import.c */
+void api_source_clear(api_source *source);
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);
 

@@ -10,15 +10,6 @@
 
 /* ---- sources ---- */
 
-void api_source_clear(api_source *source)
-{
-    for (size_t i = 0; source->dims && i < source->n_dims; i++) free((char *)(uintptr_t)source->dims[i].name);
-    free(source->dims);
-    free(source->bytes);
-    free(source->path);
-    *source = (api_source){0};
-}
-
 static bool copy_dims(const ampc_import_options *o, api_source *source)
 {
     source->dims = calloc(o->n_dims + 1, sizeof *source->dims);

@@ -15,7 +15,7 @@ typedef struct image_source {
 ampc_status rt_image_decode_png(const image_source *source, rt_image *out);
 ampc_status rt_image_decode_jpeg(const image_source *source, rt_image *out);
 
-/* Checks the size against the limits and allocates the pixels. */
+/* Checks the size against the limits and allocates the pixels (image_pixels.c). */
 ampc_status rt_image_alloc(const image_source *source, uint32_t width, uint32_t height, int channels, rt_image *out);
 
 #endif

@@ -1,57 +1,11 @@
 /* check.c - observes runs and finds the first value that is not finite. */
-#include "runtime/inspect/check.h"
+#include "runtime/inspect/check_state.h"
 
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
-#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <string.h>
-
-/* What is known of the values of a graph, by id. */
-typedef struct known {
-    const ir_graph *graph;
-    rt_checked *values; /* `value` NULL: not computed yet */
-} known;
-
-struct rt_check {
-    rt_session *session;
-    rt_check_options options;
-    known *graphs;
-    size_t n_graphs;
-    double scale, least; /* the loss scale of the run, and the smallest one; infinite: nothing is excused */
-    rt_checked found;    /* `value` NULL: none */
-    bool searching;      /* for a loss scale: findings are kept, nothing is called */
-};
-
-/* ---- what is known ----------------------------------------------------------------------------- */
-
-static rt_checked *values_of(const rt_check *c, const ir_graph *g)
-{
-    for (size_t i = 0; i < c->n_graphs; i++)
-        if (c->graphs[i].graph == g) return c->graphs[i].values;
-    return NULL;
-}
-
-const rt_checked *rt_check_value(const rt_check *c, const ir_value *v)
-{
-    const rt_checked *values = values_of(c, v->graph);
-    if (!values) return NULL;
-    if (!values[v->id].value) v = rt_plan_source(v);
-    return values[v->id].value ? &values[v->id] : NULL;
-}
-
-static ampc_status reserve(rt_check *c, const ir_module *m, diag *d)
-{
-    c->graphs = rt_alloc(m->graphs.count + 1, sizeof *c->graphs);
-    if (!c->graphs) return rt_no_memory(d);
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        const ir_graph *g = m->graphs.items[i];
-        c->graphs[c->n_graphs++] = (known){g, rt_alloc((size_t)g->value_ids + 1, sizeof(rt_checked))};
-        if (!c->graphs[i].values) return rt_no_memory(d);
-    }
-    return AMPC_OK;
-}
 
 /* ---- findings ---------------------------------------------------------------------------------- */
 
@@ -91,7 +45,7 @@ static void note_found(rt_check *c, const rt_checked *v)
 static ampc_status check_value(void *user, const rt_observed *o, diag *d)
 {
     rt_check *c = user;
-    rt_checked *v = &values_of(c, o->value->graph)[o->value->id];
+    rt_checked *v = &rt_check_values(c, o->value->graph)[o->value->id];
     *v = (rt_checked){.value = o->value, .node = o->node, .output = o->output, .tensor = o->tensor};
     v->tensor.data = NULL;
     v->numbers = (rt_numbers){.count = rt_tensor_count(&o->tensor), .first_bad = -1};
@@ -125,7 +79,7 @@ ampc_status rt_check_open(rt_session *s, const ir_module *m, const rt_check_opti
     rt_check *c = rt_alloc(1, sizeof *c);
     if (!c) return rt_no_memory(d);
     *c = (rt_check){.session = s, .options = *o, .scale = 1, .least = o->strict ? INFINITY : rt_smallest_scale(m)};
-    const ampc_status status = reserve(c, m, d);
+    const ampc_status status = rt_check_reserve(c, m, d);
     if (status != AMPC_OK) {
         rt_check_close(c);
         return status;

@@ -64,7 +64,7 @@ diag_loc rt_checked_loc(const rt_checked *v);
 void rt_check_describe(const rt_check *c, const rt_checked *v, char *text, size_t n);
 extern const char *const rt_phase_names[IR_PHASE_COUNT]; /* "forward", "backward", "update" */
 
-/* ---- explaining a failed run ---- */
+/* ---- explaining a failed run (explain.c) ---- */
 
 /* Reports AMPC_NUMERIC with the formatted text and the first finding of another run of `graph` on these inputs, with
  * the random numbers of the last one; without a finding, the text alone. Changes no storage. Overwrites the outputs of
