@@ -23,7 +23,7 @@ diag_loc rt_checked_loc(const rt_checked *v)
 {
     if (!v->node) return DIAG_FILE(ir_module_source(v->value->graph->module));
     const ir_node *n = model_node(v->node, 3);
-    return n->loc.file ? ir_diag_loc(n) : DIAG_FILE(ir_module_source(v->value->graph->module));
+    return n->loc.file || n->loc.op ? ir_diag_loc(n) : DIAG_FILE(ir_module_source(v->value->graph->module));
 }
 
 typedef struct writer {
