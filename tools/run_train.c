@@ -179,23 +179,14 @@ static ampc_status open_recorder(void *user, uint64_t first)
 {
     training *t = user;
     const tool_options *o = &t->c->tool->o;
-    const char *amp = ir_meta_get(t->c->tool->module, "amp");
-    const rt_log_field fields[] = {
-        {"model", o->operands.items[0], 0},
-        {"data", o->data, 0},
-        {"amp", amp ? amp : "", 0},
-        {"batch", NULL, (double)rt_trainer_state(t->trainer)->batch},
-        {"steps", NULL, (double)rt_trainer_steps(t->trainer)},
-        {"seed", NULL, (double)o->pass.seed},
-        {"schedule", rt_trainer_state(t->trainer)->schedule, 0},
-    };
     const rt_recorder_options options = {.log = o->log,
                                          .events = o->tensorboard,
                                          .checkpoints = o->checkpoint_dir,
                                          .resumed = o->resume,
-                                         .fields = fields,
-                                         .n_fields = sizeof fields / sizeof *fields};
-    return rt_recorder_open(&options, first, t->c->tool->diag, &t->recorder);
+                                         .model = o->operands.items[0],
+                                         .data = o->data,
+                                         .seed = o->pass.seed};
+    return rt_recorder_open(&options, t->trainer, t->c->tool->module, first, t->c->tool->diag, &t->recorder);
 }
 
 static ampc_status sync_recorder(void *user) { return rt_recorder_sync(((training *)user)->recorder); }

@@ -316,6 +316,30 @@ typedef struct ampc_check_result {
 AMPC_API ampc_status ampc_check(ampc_session *session, const char *graph, ampc_tensor *const *inputs, size_t n_inputs,
                                 ampc_check_result *result);
 
+typedef struct ampc_compared { /* a result of a node, in mixed precision, f32 and f64 */
+    const char *tensor;
+    const char *node, *op; /* of the model; "" for nodes of the compiler, such as those of the loss */
+    int backward;          /* nonzero: a gradient */
+    int64_t elements, not_finite;
+    double error;     /* norm of the difference from f64, relative to the norm in f64 */
+    double f32_error; /* the same of the f32 run */
+    double max_error; /* largest absolute difference from f64 */
+    double added;     /* the error that the node itself adds to that of its operands; NaN: unknown */
+    double min, max;  /* of the finite elements */
+    int noise;        /* nonzero: not even f32 has a correct digit */
+    int loses_most;   /* nonzero: of all nodes, this one adds the largest error */
+} ampc_compared;
+
+/* Runs "infer", "eval" or "grad" in the precision of the session, and on the CPU in f32 and in f64, with the weights of
+ * the session, and calls `each` for every result that the three have in common, the largest error first. `options` are
+ * those that the module was compiled with; the model is compiled twice more, so its file must still be there, unless it
+ * was imported from memory. The struct and its strings are valid during the call, under the conditions of the log
+ * function. Fails with AMPC_USAGE (the module was not imported, or the graph changes the weights), otherwise like
+ * ampc_module_compile and ampc_session_run. */
+AMPC_API ampc_status ampc_compare(ampc_session *session, const ampc_compile_options *options, const char *graph,
+                                  ampc_tensor *const *inputs, size_t n_inputs,
+                                  void (*each)(void *user, const ampc_compared *value), void *user);
+
 /* ---- training -------------------------------------------------------------------------------------------------- */
 
 typedef struct ampc_step_result {
@@ -455,6 +479,9 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     void (*evaluated)(void *user, int64_t step, const ampc_evaluation *result);
     const ampc_data *dataset;      /* the data, instead of `data` */
     const ampc_data *eval_dataset; /* the samples to evaluate on, instead of `eval_data` */
+    const char *log;               /* file to append a JSON object per step and evaluation to (docs/formats.md) */
+    const char *tensorboard;       /* folder for a file of TensorBoard events */
+    const char *trace;             /* file for a Chrome trace of batches, steps, evaluations and checkpoints */
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed
@@ -474,6 +501,14 @@ AMPC_API ampc_status ampc_evaluate_metrics(ampc_session *session, const char *da
 /* The same for a data set of the caller; of its validation part, if its options hold one out. */
 AMPC_API ampc_status ampc_evaluate_data(ampc_session *session, const ampc_data *data, int64_t batch,
                                         const char *metrics, ampc_evaluation *result);
+
+/* Runs every sample of a data set, described like `data` of ampc_train_options, through "infer" in stored order and
+ * writes the outputs to `path`, which must end in ".npz" or ".csv" (see `predict` in ampc-run(1)). Fails with AMPC_USAGE
+ * (another suffix), AMPC_UNSUPPORTED (an output cannot be divided into samples), AMPC_IO, otherwise like ampc_evaluate;
+ * the file is then unchanged. */
+AMPC_API ampc_status ampc_predict(ampc_session *session, const char *data, int64_t batch, const char *path);
+/* The same for a data set of the caller. */
+AMPC_API ampc_status ampc_predict_data(ampc_session *session, const ampc_data *data, int64_t batch, const char *path);
 
 /* ---- checkpoints ----------------------------------------------------------------------------------------------- */
 

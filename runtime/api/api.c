@@ -275,6 +275,7 @@ static ampc_status compile_with(api_compilation *compilation, const ampc_compile
     compile *c;
     TRY(set_options(o, a, d, &p));
     p.plain_runtime = compilation->for_onnx;
+    p.wide = compilation->wide;
     compilation->begun = true;
     TRY(compile_load(&p, a, d, &c));
     TRY(run_passes(compilation->ir, c));

@@ -106,12 +106,16 @@ void api_context_release(ampc_context *c); /* NULL allowed */
 typedef struct api_compilation {
     ir_module *ir;
     bool for_onnx; /* the module is only written as ONNX */
+    bool wide;     /* the module computes in f64 */
     bool begun;    /* the module has changed */
     char *summary; /* malloced; NULL after a failure */
 } api_compilation;
 ampc_status api_compile(api_compilation *c, const ampc_compile_options *options, diag *d);
 /* Checks options of the caller and copies them. */
 ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to);
+/* Imports the module's model again into c->ir and compiles it with these options, which have been checked; the caller
+ * frees it. AMPC_USAGE: the module was not imported. */
+ampc_status api_compile_again(const ampc_module *m, const ampc_compile_options *o, api_compilation *c, diag *d);
 void api_source_clear(api_source *source);
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */
 ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out);

@@ -1,9 +1,10 @@
-/* api_evaluate.c - data sets and their evaluation in the public API. */
+/* api_evaluate.c - evaluation of and predictions for data sets in the public API. */
 #include "runtime/api/api.h"
 
 #include "ir/limits.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
+#include "runtime/train/predict.h"
 #include "runtime/train/scoring.h"
 
 #include <stdlib.h>
@@ -95,4 +96,33 @@ ampc_status ampc_evaluate_data(ampc_session *session, const ampc_data *data, int
 ampc_status ampc_evaluate(ampc_session *session, const char *data, int64_t batch, ampc_evaluation *result)
 {
     return ampc_evaluate_metrics(session, data, batch, NULL, result);
+}
+
+/* ---- predictions ---- */
+
+static ampc_status predict(ampc_session *s, api_data_choice from, int64_t batch, const char *path, diag *d)
+{
+    rt_dataset *set;
+    NEED(path);
+    if (batch) TRY(api_number(d, "batch", (double)batch, LIMITS_BATCH));
+    TRY(api_open_data(s, rt_predicted_graph(s->module->ir), from, RT_TEST, 0, d, &set));
+    ampc_status status = rt_predict(s->rt, s->module->ir, set, batch, path, d);
+    rt_dataset_close(set);
+    return status;
+}
+
+ampc_status ampc_predict(ampc_session *session, const char *data, int64_t batch, const char *path)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    return predict(session, (api_data_choice){.spec = data}, batch, path, d);
+}
+
+ampc_status ampc_predict_data(ampc_session *session, const ampc_data *data, int64_t batch, const char *path)
+{
+    diag *d;
+    TRY(api_enter_session(session, &d));
+    NEED(data);
+    return predict(session, (api_data_choice){.data = data}, batch, path, d);
 }

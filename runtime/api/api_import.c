@@ -102,21 +102,29 @@ ampc_status ampc_module_import(ampc_context *context, const char *path, const am
 
 /* ---- converting ---- */
 
-/* Imports and compiles the module's model again, to be written as ONNX. */
-static ampc_status compile_again(ampc_module *m, const ampc_compile_options *options, ir_module **out)
+ampc_status api_compile_again(const ampc_module *m, const ampc_compile_options *o, api_compilation *c, diag *d)
+{
+    if (!m->source.path && !m->source.bytes)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "only an imported model can be compiled again");
+    const bool bf16 = o->dtype && strcmp(o->dtype, ir_dtype_name(IR_bf16)) == 0;
+    const onnx_import_options how = c->for_onnx ? for_onnx(bf16) : (onnx_import_options){0};
+    TRY(import_source(m->context, &m->source, how, &c->ir));
+    ampc_status status = api_compile(c, o, d);
+    free(c->summary);
+    c->summary = NULL;
+    if (status != AMPC_OK) ir_module_free(c->ir);
+    return status;
+}
+
+/* The module's model, to be written as ONNX. */
+static ampc_status compile_for_onnx(ampc_module *m, const ampc_compile_options *options, diag *d, ir_module **out)
 {
     ampc_compile_options o;
-    ampc_context *c = m->context;
-    TRY(api_compile_options(options, c->d, &o));
-    if (!m->source.path && !m->source.bytes)
-        return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "only an imported model can be converted");
-    const bool bf16 = o.dtype && strcmp(o.dtype, ir_dtype_name(IR_bf16)) == 0;
-    TRY(import_source(c, &m->source, for_onnx(bf16), out));
-    api_compilation compilation = {.ir = *out, .for_onnx = true};
-    ampc_status status = api_compile(&compilation, &o, c->d);
-    free(compilation.summary);
-    if (status != AMPC_OK) ir_module_free(*out);
-    return status;
+    api_compilation c = {.for_onnx = true};
+    TRY(api_compile_options(options, d, &o));
+    TRY(api_compile_again(m, &o, &c, d));
+    *out = c.ir;
+    return AMPC_OK;
 }
 
 ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options *options, const char *path)
@@ -125,7 +133,7 @@ ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options 
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(path);
-    TRY(compile_again(module, options, &ir));
+    TRY(compile_for_onnx(module, options, d, &ir));
     ampc_status status = rt_emit_onnx(ir, ir_graph_words[IR_GRAPH_infer], path, d);
     ir_module_free(ir);
     return status;
@@ -139,7 +147,7 @@ ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_o
     TRY(api_enter_module(module, &d));
     NEED(bytes);
     NEED(n_bytes);
-    TRY(compile_again(module, options, &ir));
+    TRY(compile_for_onnx(module, options, d, &ir));
     ampc_status status = rt_emit_onnx_memory(ir, ir_graph_words[IR_GRAPH_infer], d, bytes, n_bytes);
     ir_module_free(ir);
     return status;

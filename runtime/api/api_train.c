@@ -3,21 +3,32 @@
 
 #include "ir/limits.h"
 #include "runtime/data/loader.h"
+#include "runtime/train/recorder.h"
 #include "runtime/train/scoring.h"
 #include "runtime/train/trainer.h"
 
 typedef struct loop {
     const ampc_train_options *options;
+    const ampc_session *session;
     const rt_trainer *trainer;
-    uint64_t skipped; /* skipped steps before the current one */
+    rt_recorder *recorder; /* NULL before the run begins */
+    uint64_t skipped;      /* skipped steps before the current one */
+    ampc_status status;    /* of the recorder */
+    diag *d;
 } loop;
 
 static ampc_status begin(void *user, uint64_t first)
 {
     loop *l = user;
-    (void)first;
+    const rt_recorder_options o = {.log = l->options->log,
+                                   .events = l->options->tensorboard,
+                                   .checkpoints = l->options->checkpoint_dir,
+                                   .resumed = l->options->resume != 0,
+                                   .model = l->session->module->source.path,
+                                   .data = l->options->data,
+                                   .seed = l->options->seed};
     l->skipped = rt_trainer_state(l->trainer)->skipped;
-    return AMPC_OK;
+    return rt_recorder_open(&o, l->trainer, l->session->module->ir, first, l->d, &l->recorder);
 }
 
 static bool report(void *user, const rt_step_record *step)
@@ -33,14 +44,20 @@ static bool report(void *user, const rt_step_record *step)
                                 .grad_norm = step->grad_norm,
                                 .was_skipped = step->skipped > l->skipped};
     l->skipped = step->skipped;
+    l->status = rt_recorder_step(l->recorder, step);
+    if (l->status != AMPC_OK) return true;
     return l->options->progress && l->options->progress(l->options->user, &r);
 }
 
+static ampc_status sync_files(void *user) { return rt_recorder_sync(((loop *)user)->recorder); }
+
 static ampc_status show(const loop *l, const rt_eval *eval)
 {
+    const uint64_t step = rt_trainer_state(l->trainer)->step;
     ampc_metric metrics[RT_EVAL_VALUES];
     const ampc_evaluation e = api_evaluation(eval, metrics);
-    if (l->options->evaluated) l->options->evaluated(l->options->user, (int64_t)rt_trainer_state(l->trainer)->step, &e);
+    TRY(rt_recorder_evaluation(l->recorder, step, eval));
+    if (l->options->evaluated) l->options->evaluated(l->options->user, (int64_t)step, &e);
     return AMPC_OK;
 }
 
@@ -76,7 +93,8 @@ static ampc_status open_watching(const ampc_session *s, const ampc_train_options
 static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset *data, const watching *w, diag *d)
 {
     rt_trainer *t;
-    loop l = {.options = o};
+    rt_trace *trace = NULL;
+    loop l = {.options = o, .session = s, .d = d};
     const rt_trainer_options options = {.batch = o->batch,
                                         .steps = o->steps,
                                         .epochs = o->epochs,
@@ -84,25 +102,31 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                         .schedule = o->lr_schedule,
                                         .seed = o->seed,
                                         .workers = o->workers};
-    const rt_train_plan plan = {.folder = o->checkpoint_dir,
-                                .save_every = o->save_every,
-                                .keep = o->keep,
-                                .resume = o->resume != 0,
-                                .allow_fallback = o->allow_fallback != 0,
-                                .reset_optimizer = o->reset_optimizer != 0,
-                                .no_scaling = o->no_loss_scaling != 0,
-                                .on_begin = begin,
-                                .on_step = report,
-                                .on_epoch = end_epoch,
-                                .on_end = end_run,
-                                .user = &l,
-                                .eval_data = w->data,
-                                .metrics = &w->metrics,
-                                .best = o->best ? &w->best : NULL,
-                                .early_stop = o->early_stop ? &w->early_stop : NULL};
+    rt_train_plan plan = {.folder = o->checkpoint_dir,
+                          .save_every = o->save_every,
+                          .keep = o->keep,
+                          .resume = o->resume != 0,
+                          .allow_fallback = o->allow_fallback != 0,
+                          .reset_optimizer = o->reset_optimizer != 0,
+                          .no_scaling = o->no_loss_scaling != 0,
+                          .on_begin = begin,
+                          .on_step = report,
+                          .on_save = sync_files,
+                          .on_epoch = end_epoch,
+                          .on_end = end_run,
+                          .user = &l,
+                          .eval_data = w->data,
+                          .metrics = &w->metrics,
+                          .best = o->best ? &w->best : NULL,
+                          .early_stop = o->early_stop ? &w->early_stop : NULL};
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));
     l.trainer = t;
-    ampc_status status = rt_trainer_run(t, &plan, d);
+    ampc_status status = o->trace ? rt_trace_open(o->trace, d, &trace) : AMPC_OK;
+    plan.trace = trace;
+    if (status == AMPC_OK) status = rt_trainer_run(t, &plan, d);
+    if (status == AMPC_OK) status = l.status;
+    const ampc_status closed = rt_recorder_close(l.recorder), traced = rt_trace_close(trace);
+    if (status == AMPC_OK) status = closed != AMPC_OK ? closed : traced;
     s->stepper.state = *rt_trainer_state(t);
     s->stepper.read = NULL; /* the trainer's stepper has selected its own scalars */
     rt_trainer_close(t);

@@ -16,22 +16,35 @@ struct rt_recorder {
     diag *d;
 };
 
-static ampc_status open_log(rt_recorder *r, const rt_recorder_options *o, uint64_t step)
+static const char *or_empty(const char *text) { return text ? text : ""; }
+
+static ampc_status open_log(rt_recorder *r, const rt_recorder_options *o, const rt_trainer *t, const ir_module *m,
+                            uint64_t step)
 {
+    const rt_log_field fields[] = {
+        {"model", or_empty(o->model), 0},
+        {"data", or_empty(o->data), 0},
+        {"amp", or_empty(ir_meta_get(m, "amp")), 0},
+        {"batch", NULL, (double)rt_trainer_state(t)->batch},
+        {"steps", NULL, (double)rt_trainer_steps(t)},
+        {"seed", NULL, (double)o->seed},
+        {"schedule", rt_trainer_state(t)->schedule, 0},
+    };
     char *folder = o->checkpoints ? realpath(o->checkpoints, NULL) : NULL;
     if (o->checkpoints && !folder) return diag_errno(r->d, DIAG_FILE(o->checkpoints), "cannot open the directory");
     const rt_log_resume resume = {folder, o->resumed ? step : RT_LOG_NOT_RESUMED};
-    ampc_status s = rt_log_open(o->log, o->fields, o->n_fields, folder ? &resume : NULL, r->d, &r->log);
+    ampc_status s = rt_log_open(o->log, fields, sizeof fields / sizeof *fields, folder ? &resume : NULL, r->d, &r->log);
     free(folder);
     return s;
 }
 
-ampc_status rt_recorder_open(const rt_recorder_options *o, uint64_t step, diag *d, rt_recorder **out)
+ampc_status rt_recorder_open(const rt_recorder_options *o, const rt_trainer *t, const ir_module *m, uint64_t step,
+                             diag *d, rt_recorder **out)
 {
     rt_recorder *r = calloc(1, sizeof *r);
     if (!r) return rt_no_memory(d);
     r->d = d;
-    ampc_status s = o->log ? open_log(r, o, step) : AMPC_OK;
+    ampc_status s = o->log ? open_log(r, o, t, m, step) : AMPC_OK;
     if (s == AMPC_OK && o->events) s = rt_events_open(o->events, step, d, &r->events);
     if (s == AMPC_OK) *out = r;
     else (void)rt_recorder_close(r);

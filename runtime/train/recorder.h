@@ -4,6 +4,7 @@
 
 #include "runtime/train/events.h"
 #include "runtime/train/log.h"
+#include "runtime/train/trainer.h"
 
 typedef struct rt_recorder rt_recorder;
 
@@ -13,12 +14,14 @@ typedef struct rt_recorder_options {
     /* Folder of the checkpoints, which identifies the run in the log; NULL: none. */
     const char *checkpoints;
     bool resumed;
-    const rt_log_field *fields; /* of the header of the log, [n_fields] */
-    size_t n_fields;
+    const char *model, *data; /* for the header of the log; NULL: unknown */
+    uint64_t seed;            /* likewise */
 } rt_recorder_options;
 
-/* `step`: the last step of the checkpoint that the run continues, or 0. `d` must outlive the recorder. */
-ampc_status rt_recorder_open(const rt_recorder_options *o, uint64_t step, diag *d, rt_recorder **out);
+/* Opens the files of a run of the trainer. `step`: the last step of the checkpoint that it continues, or 0. `d` must
+ * outlive the recorder. */
+ampc_status rt_recorder_open(const rt_recorder_options *o, const rt_trainer *t, const ir_module *m, uint64_t step,
+                             diag *d, rt_recorder **out);
 ampc_status rt_recorder_step(rt_recorder *r, const rt_step_record *s);
 /* Records the values of an evaluation after that step. */
 ampc_status rt_recorder_evaluation(rt_recorder *r, uint64_t step, const rt_eval *eval);

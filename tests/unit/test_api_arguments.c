@@ -201,6 +201,8 @@ static void test_tensors(void **state)
     ANSWERS(ampc_tensor_data, tensor, !ampc_tensor_data(NULL));
 }
 
+static void ignore_value(void *user, const ampc_compared *value) { (void)user, (void)value; }
+
 static void test_sessions(void **state)
 {
     fixture *f = *state;
@@ -237,6 +239,14 @@ static void test_sessions(void **state)
     REFUSED(ampc_check, n_inputs, f->s, "infer", f->in, SIZE_MAX, &found);
     REFUSED(ampc_check, result, f->s, "infer", f->in, 1, NULL);
     REFUSED(ampc_check, result, f->s, "infer", f->in, 1, &unsized);
+    MUTE(ampc_compare, session, NULL, NULL, "infer", f->in, 1, ignore_value, NULL);
+    REFUSED(ampc_compare, options, f->s, &(ampc_compile_options){0}, "infer", f->in, 1, ignore_value, NULL);
+    REFUSED(ampc_compare, graph, f->s, NULL, NULL, f->in, 1, ignore_value, NULL);
+    REFUSED(ampc_compare, graph, f->s, NULL, "train_step", f->in, 2, ignore_value, NULL);
+    REFUSED(ampc_compare, inputs, f->s, NULL, "infer", hole, 2, ignore_value, NULL);
+    REFUSED(ampc_compare, n_inputs, f->s, NULL, "infer", f->in, SIZE_MAX, ignore_value, NULL);
+    REFUSED(ampc_compare, each, f->s, NULL, "infer", f->in, 1, NULL, NULL);
+    ANY(ampc_compare, user);
     MUTE(ampc_session_get, session, NULL, "state/lr", &t);
     REFUSED(ampc_session_get, key, f->s, NULL, &t);
     REFUSED(ampc_session_get, key, f->s, "no such", &t);
@@ -329,6 +339,17 @@ static void test_training(void **state)
     REFUSED(ampc_evaluate_data, metrics, f->s, data, 4, "nothing", &e);
     REFUSED(ampc_evaluate_data, result, f->s, data, 4, NULL, NULL);
     REFUSED(ampc_evaluate_data, result, f->s, data, 4, NULL, &unsized);
+    MUTE(ampc_predict, session, NULL, "synthetic", 4, "p.csv");
+    REFUSED(ampc_predict, data, f->s, NULL, 4, "p.csv");
+    REFUSED(ampc_predict, data, f->s, "nonsense:", 4, "p.csv");
+    REFUSED(ampc_predict, batch, f->s, "synthetic", -4, "p.csv");
+    REFUSED(ampc_predict, path, f->s, "synthetic", 4, NULL);
+    REFUSED(ampc_predict, path, f->s, "synthetic", 4, "p.txt");
+    MUTE(ampc_predict_data, session, NULL, data, 4, "p.csv");
+    REFUSED(ampc_predict_data, data, f->s, NULL, 4, "p.csv");
+    REFUSED(ampc_predict_data, batch, f->s, data, -4, "p.csv");
+    REFUSED(ampc_predict_data, path, f->s, data, 4, NULL);
+    REFUSED(ampc_predict_data, path, f->s, data, 4, "p.txt");
     ampc_data_free(data);
     ampc_data_free(NULL);
     ANY(ampc_data_free, data);
@@ -625,8 +646,9 @@ static void test_train_options(void **state)
     o = watch;
     o.early_stop = "accuracy,patience=0";
     refused(f, "ampc_train_options", "early_stop", ampc_train(f->s, &o));
-    any("ampc_train_options", "struct_size seed checkpoint_dir resume allow_fallback progress user"
-                              " reset_optimizer no_loss_scaling");
+    any("ampc_train_options",
+        "log tensorboard trace struct_size seed checkpoint_dir resume allow_fallback progress user"
+        " reset_optimizer no_loss_scaling");
 }
 
 int main(void)
