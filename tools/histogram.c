@@ -197,14 +197,15 @@ static void draw_panel(markup *t, const histogram *h, histogram_kind kind, doubl
     draw_band(t, top, ABOVE, AXIS_MOST, "#f6d5cf", "inf");
     sum_bins(&all, 0, shares);
     draw_steps(t, top, shares, "fill=\"#0072b2\" fill-opacity=\".55\" stroke=\"#0072b2\"");
-    markup_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT, top - 9,
-               kind_names[kind], all.count, all.count ? 100 * (double)all.zero / (double)all.count : 0);
+    markup_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT,
+               top - (shift ? 25 : 9), kind_names[kind], all.count,
+               all.count ? 100 * (double)all.zero / (double)all.count : 0);
     draw_shares(t, "", rt_exponents_in_f16(&all, 0));
     markup_add(t, "</text>\n");
     if (shift) {
         sum_bins(&all, shift, shares);
         draw_steps(t, top, shares, "fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.8\"");
-        markup_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 25, h->scale);
+        markup_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, h->scale);
         draw_shares(t, "", rt_exponents_in_f16(&all, shift));
         markup_add(t, "</text>\n");
     }
