@@ -378,8 +378,9 @@ static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, 
 
 static void optimizer(const ops_row *row, ir_dtype t)
 {
+    const int stride = ops_brief ? 8 : 4; /* each size has some variants */
     for (int s = 0; s < 16 * SIZES; s++)
-        if ((s / 16 + s) % 4 == 0) optimizer_case(row, t, &sizes[s / 16], s % 16); /* each size has some variants */
+        if ((s / 16 + s) % stride == 0) optimizer_case(row, t, &sizes[s / 16], s % 16);
 }
 
 /* ---- ratios of norms ---- */
