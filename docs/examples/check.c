@@ -1,5 +1,6 @@
 /* check.c - finds the node of the ONNX model argv[1] whose result is the first that is not finite, and the one that
- * loses most of its digits in fp16. The model has an input "x" of type float[N,4]; one of its values is made too large for fp16 here. */
+ * loses most of its digits in fp16. The model has an input "x" of type float[N,4]; one of its values is made too large
+ * for fp16 here. */
 #include <ampc.h>
 
 #include <stdio.h>

@@ -503,9 +503,9 @@ AMPC_API ampc_status ampc_evaluate_data(ampc_session *session, const ampc_data *
                                         const char *metrics, ampc_evaluation *result);
 
 /* Runs every sample of a data set, described like `data` of ampc_train_options, through "infer" in stored order and
- * writes the outputs to `path`, which must end in ".npz" or ".csv" (see `predict` in ampc-run(1)). Fails with AMPC_USAGE
- * (another suffix), AMPC_UNSUPPORTED (an output cannot be divided into samples), AMPC_IO, otherwise like ampc_evaluate;
- * the file is then unchanged. */
+ * writes the outputs to `path`, which must end in ".npz" or ".csv" (see `predict` in ampc-run(1)). Fails with
+ * AMPC_USAGE (another suffix), AMPC_UNSUPPORTED (an output cannot be divided into samples), AMPC_IO, otherwise like
+ * ampc_evaluate; the file is then unchanged. */
 AMPC_API ampc_status ampc_predict(ampc_session *session, const char *data, int64_t batch, const char *path);
 /* The same for a data set of the caller. */
 AMPC_API ampc_status ampc_predict_data(ampc_session *session, const ampc_data *data, int64_t batch, const char *path);
