@@ -2,6 +2,7 @@
 #include "runtime/train/events.h"
 
 #include "runtime/backend/memory.h"
+#include "runtime/files/growing_file.h"
 #include "runtime/files/io.h"
 
 #include <errno.h>
@@ -15,8 +16,7 @@
 
 struct rt_events {
     char *path;
-    diag *d;
-    int fd;
+    rt_growing_file file;
 };
 
 /* ---- messages: the wire format of protocol buffers -------------------------------------------- */
@@ -115,8 +115,6 @@ static void put_checksum(message *record, const unsigned char *bytes, size_t n)
     put(record, &masked, sizeof masked);
 }
 
-static ampc_status fail(const rt_events *e, const char *what) { return diag_errno(e->d, DIAG_FILE(e->path), what); }
-
 /* Writes the event and frees it. */
 static ampc_status write_record(rt_events *e, message *event)
 {
@@ -127,9 +125,8 @@ static ampc_status write_record(rt_events *e, message *event)
     put(&record, event->bytes, event->count);
     put_checksum(&record, event->bytes, event->count);
     free(event->bytes);
-    ampc_status s = AMPC_OK;
-    if (record.failed) s = rt_no_memory(e->d);
-    else if (!rt_io_write(e->fd, record.bytes, record.count)) s = fail(e, "cannot write");
+    ampc_status s =
+        record.failed ? rt_no_memory(e->file.d) : rt_growing_write(&e->file, record.bytes, record.count);
     free(record.bytes);
     return s;
 }
@@ -144,14 +141,15 @@ static ampc_status create(rt_events *e, const char *folder)
     const size_t capacity = strlen(folder) + NAME;
     const long long seconds = (long long)time(NULL);
     e->path = malloc(capacity);
-    if (!e->path) return rt_no_memory(e->d);
+    if (!e->path) return rt_no_memory(e->file.d);
+    e->file.path = e->path;
     (void)gethostname(host, sizeof host - 1);
-    for (int i = 0; e->fd < 0 && (i == 0 || errno == EEXIST); i++) {
+    for (int i = 0; e->file.fd < 0 && (i == 0 || errno == EEXIST); i++) {
         snprintf(e->path, capacity, "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder, seconds, host, (long)getpid(),
                  i);
-        e->fd = rt_io_open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0666);
+        e->file.fd = rt_io_open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0666);
     }
-    return e->fd < 0 ? fail(e, "cannot create") : AMPC_OK;
+    return e->file.fd < 0 ? rt_growing_fail(&e->file, "cannot create") : AMPC_OK;
 }
 
 static ampc_status write_head(rt_events *e, uint64_t step)
@@ -172,7 +170,7 @@ ampc_status rt_events_open(const char *folder, uint64_t step, diag *d, rt_events
         return diag_errno(d, DIAG_FILE(folder), "cannot create the directory");
     rt_events *e = malloc(sizeof *e);
     if (!e) return rt_no_memory(d);
-    *e = (rt_events){.d = d, .fd = -1};
+    *e = (rt_events){.file = {.d = d, .fd = -1}};
     ampc_status s = create(e, folder);
     if (s == AMPC_OK) s = write_head(e, step);
     if (s == AMPC_OK) *out = e;
@@ -188,12 +186,12 @@ ampc_status rt_events_write(rt_events *e, uint64_t step, const rt_scalar *scalar
     return write_record(e, &event);
 }
 
-ampc_status rt_events_sync(rt_events *e) { return rt_io_fsync(e->fd) ? AMPC_OK : fail(e, "cannot flush it to disk"); }
+ampc_status rt_events_sync(rt_events *e) { return rt_growing_sync(&e->file); }
 
 ampc_status rt_events_close(rt_events *e)
 {
     if (!e) return AMPC_OK;
-    ampc_status s = e->fd < 0 || rt_io_close(e->fd) ? AMPC_OK : fail(e, "cannot close");
+    ampc_status s = rt_growing_close(&e->file);
     free(e->path);
     free(e);
     return s;

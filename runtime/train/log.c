@@ -2,6 +2,7 @@
 #include "runtime/train/log.h"
 #include "ir/json_writer.h"
 #include "runtime/backend/memory.h"
+#include "runtime/files/growing_file.h"
 #include "runtime/files/io.h"
 #include "runtime/files/json.h"
 
@@ -16,8 +17,7 @@
 
 struct rt_log {
     char *path;
-    diag *d;
-    int fd;
+    rt_growing_file file;
 };
 
 const rt_step_field rt_step_fields[RT_STEP_FIELDS] = {
@@ -38,7 +38,7 @@ double rt_step_value(const rt_step_field *f, const rt_step_record *s)
     return f->format ? *(const double *)at : (double)*(const uint64_t *)at;
 }
 
-static ampc_status fail(const rt_log *log, const char *what) { return diag_errno(log->d, DIAG_FILE(log->path), what); }
+static ampc_status fail(const rt_log *log, const char *what) { return rt_growing_fail(&log->file, what); }
 
 /* ---- truncation ---- */
 
@@ -87,7 +87,7 @@ static ampc_status find_cut(rt_log *log, FILE *f, log_cut *c)
         if (s == AMPC_OK) pass_line(c, line, at);
         json_decref(line);
     }
-    if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->d);
+    if (s == AMPC_NO_MEMORY || errno == ENOMEM) s = rt_no_memory(log->file.d);
     else if (ferror(f)) s = fail(log, "cannot read");
     if (c->cut == NOWHERE && c->ours) c->cut = c->header; /* a header of this run without any step */
     free(text);
@@ -99,21 +99,16 @@ static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
 {
     uint64_t size;
     log_cut c = {.resume = resume, .header = NOWHERE, .cut = NOWHERE};
-    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE ? AMPC_OK : fail(log, "cannot read");
+    if (!rt_io_size(log->file.fd, &size)) return errno == ESPIPE ? AMPC_OK : fail(log, "cannot read");
     FILE *f = fopen(log->path, "re");
     if (!f) return fail(log, "cannot read");
     ampc_status s = find_cut(log, f, &c);
     fclose(f);
-    if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->fd, (uint64_t)c.cut)) return s;
+    if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->file.fd, (uint64_t)c.cut)) return s;
     return fail(log, "cannot truncate it to the checkpoint");
 }
 
 /* ---- writing ---- */
-
-static ampc_status put_line(rt_log *log, const char *line, size_t n)
-{
-    return rt_io_write(log->fd, line, n) ? AMPC_OK : fail(log, "cannot write");
-}
 
 /* Ends the document and writes it as a line. */
 static ampc_status finish_line(rt_log *log, json_writer *w)
@@ -122,7 +117,7 @@ static ampc_status finish_line(rt_log *log, json_writer *w)
     json_end(w, '}');
     json_write_blank(w, '\n');
     char *text = json_close_text(w, &n);
-    ampc_status s = text ? put_line(log, text, n) : rt_no_memory(log->d);
+    ampc_status s = text ? rt_growing_write(&log->file, text, n) : rt_no_memory(log->file.d);
     free(text);
     return s;
 }
@@ -130,7 +125,7 @@ static ampc_status finish_line(rt_log *log, json_writer *w)
 static ampc_status put_header(rt_log *log, const rt_log_field *fields, size_t n, const rt_log_resume *resume)
 {
     json_writer w;
-    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    if (!json_open_text(&w)) return rt_no_memory(log->file.d);
     json_begin(&w, NULL, '{');
     json_begin(&w, "run", '{');
     for (const rt_log_field *f = fields; f < fields + n; f++)
@@ -146,18 +141,18 @@ static ampc_status end_torn_line(rt_log *log)
 {
     uint64_t size;
     char last;
-    if (!rt_io_size(log->fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK : fail(log, "cannot read");
+    if (!rt_io_size(log->file.fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK : fail(log, "cannot read");
     if (size == 0) return AMPC_OK;
-    if (!rt_io_pread(log->fd, &last, 1, size - 1)) return fail(log, "cannot read");
-    return last == '\n' ? AMPC_OK : put_line(log, "\n", 1);
+    if (!rt_io_pread(log->file.fd, &last, 1, size - 1)) return fail(log, "cannot read");
+    return last == '\n' ? AMPC_OK : rt_growing_write(&log->file, "\n", 1);
 }
 
 static ampc_status open_file(rt_log *log, const rt_log_resume *resume)
 {
-    if (!log->path) return rt_no_memory(log->d);
-    log->fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
-    if (log->fd < 0) log->fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
-    if (log->fd < 0) return fail(log, "cannot open");
+    if (!log->path) return rt_no_memory(log->file.d);
+    log->file.fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
+    if (log->file.fd < 0) log->file.fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
+    if (log->file.fd < 0) return fail(log, "cannot open");
     if (resume && resume->step != RT_LOG_NOT_RESUMED) TRY(cut_back(log, resume));
     return end_torn_line(log);
 }
@@ -167,7 +162,8 @@ ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, 
 {
     rt_log *log = malloc(sizeof *log);
     if (!log) return rt_no_memory(d);
-    *log = (rt_log){.path = strdup(path), .d = d, .fd = -1};
+    *log = (rt_log){.path = strdup(path), .file = {.d = d, .fd = -1}};
+    log->file.path = log->path;
     ampc_status s = open_file(log, resume);
     if (s == AMPC_OK) s = put_header(log, fields, n, resume);
     if (s == AMPC_OK) *out = log;
@@ -175,16 +171,12 @@ ampc_status rt_log_open(const char *path, const rt_log_field *fields, size_t n, 
     return s;
 }
 
-ampc_status rt_log_sync(rt_log *log)
-{
-    /* EINVAL, EROFS: a pipe or a terminal */
-    return rt_io_fsync(log->fd) || errno == EINVAL || errno == EROFS ? AMPC_OK : fail(log, "cannot flush it to disk");
-}
+ampc_status rt_log_sync(rt_log *log) { return rt_growing_sync(&log->file); }
 
 ampc_status rt_log_step(rt_log *log, const rt_step_record *s)
 {
     json_writer w;
-    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    if (!json_open_text(&w)) return rt_no_memory(log->file.d);
     json_begin(&w, NULL, '{');
     for (const rt_step_field *f = rt_step_fields; f < rt_step_fields + RT_STEP_FIELDS; f++)
         if (f->format) json_write_real(&w, f->key, f->format, rt_step_value(f, s));
@@ -195,7 +187,7 @@ ampc_status rt_log_step(rt_log *log, const rt_step_record *s)
 ampc_status rt_log_eval(rt_log *log, uint64_t step, const rt_eval *eval)
 {
     json_writer w;
-    if (!json_open_text(&w)) return rt_no_memory(log->d);
+    if (!json_open_text(&w)) return rt_no_memory(log->file.d);
     json_begin(&w, NULL, '{');
     json_begin(&w, "eval", '{');
     json_write_integer(&w, "step", (int64_t)step);
@@ -207,7 +199,7 @@ ampc_status rt_log_eval(rt_log *log, uint64_t step, const rt_eval *eval)
 ampc_status rt_log_close(rt_log *log)
 {
     if (!log) return AMPC_OK;
-    ampc_status s = log->fd < 0 || rt_io_close(log->fd) ? AMPC_OK : fail(log, "cannot close");
+    ampc_status s = rt_growing_close(&log->file);
     free(log->path);
     free(log);
     return s;
