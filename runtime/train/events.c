@@ -125,8 +125,7 @@ static ampc_status write_record(rt_events *e, message *event)
     put(&record, event->bytes, event->count);
     put_checksum(&record, event->bytes, event->count);
     free(event->bytes);
-    ampc_status s =
-        record.failed ? rt_no_memory(e->file.d) : rt_growing_write(&e->file, record.bytes, record.count);
+    ampc_status s = record.failed ? rt_no_memory(e->file.d) : rt_growing_write(&e->file, record.bytes, record.count);
     free(record.bytes);
     return s;
 }

@@ -141,7 +141,8 @@ static ampc_status end_torn_line(rt_log *log)
 {
     uint64_t size;
     char last;
-    if (!rt_io_size(log->file.fd, &size)) return errno == ESPIPE || errno == EISDIR ? AMPC_OK : fail(log, "cannot read");
+    if (!rt_io_size(log->file.fd, &size))
+        return errno == ESPIPE || errno == EISDIR ? AMPC_OK : fail(log, "cannot read");
     if (size == 0) return AMPC_OK;
     if (!rt_io_pread(log->file.fd, &last, 1, size - 1)) return fail(log, "cannot read");
     return last == '\n' ? AMPC_OK : rt_growing_write(&log->file, "\n", 1);

@@ -35,10 +35,7 @@ static void *opened; /* device state */
 static bool is_open;
 
 /* One of each kind and size of element that kernels are instantiated for: others have the same accesses. */
-static bool is_typical(ir_dtype t)
-{
-    return t == IR_f32 || t == IR_f16 || t == IR_i64 || t == IR_u8 || t == IR_bool;
-}
+static bool is_typical(ir_dtype t) { return t == IR_f32 || t == IR_f16 || t == IR_i64 || t == IR_u8 || t == IR_bool; }
 
 bool ops_takes(ir_dtype t)
 {
