@@ -114,7 +114,7 @@ static void trilu(const ops_row *row, ir_dtype t)
 {
     static const int64_t dims[][3] = {{2, 4, 5}, {1, 5, 4}, {3, 1, 1}, {2, 0, 3}, {3, 120, 110}};
     static const int64_t diagonals[] = {0, 1, -1, 3, -3, 1000, -1000, INT64_MAX, INT64_MIN};
-    for (int s = 0; s < 5 * 9 * 2; s++) {
+    for (int s = 0; s < 5 * 9 * 2; s += ops_brief ? 7 : 1) {
         ops_case c;
         case_begin(&c, row->op);
         case_in(&c, t, 3, dims[s % 5], LOW, HIGH);
