@@ -74,11 +74,13 @@ __device__ __forceinline__ void put_sum(const row_sums &g, const row_work &w, co
         put_row(g, w, reduce, key, sum);
 }
 
-/* Loads GATHER_BATCH rows of dy at a time to overlap their latency, then adds them in order. */
+/* Loads several rows of dy at a time to overlap their latency, then adds them in order. Not if the rows of the result
+ * are read, too: that code would be repeated for each row of the batch and each dtype. */
 template <typename T, typename R>
 __device__ __forceinline__ void sum_run(const row_sums &g, const row_work &w, const R &reduce)
 {
     using C = typename R::carrier;
+    constexpr int BATCH = !R::reads_row ? GATHER_BATCH : sizeof(C) > 4 ? 1 : 2;
     const T *column = static_cast<const T *>(g.dy) + w.outer * g.count * g.inner + w.column;
     const bool whole = g.inner % TILE == 0 && tile_is_full(column, w.n);
     C sum[TILE];
@@ -86,10 +88,10 @@ __device__ __forceinline__ void sum_run(const row_sums &g, const row_work &w, co
     for (int i = 0; i < TILE; i++) sum[i] = reduce.start();
     long long from = w.begin;
     unsigned key = g.keys[from];
-    for (long long first = w.begin; first < w.end; first += GATHER_BATCH) {
-        C v[GATHER_BATCH][TILE];
+    for (long long first = w.begin; first < w.end; first += BATCH) {
+        C v[BATCH][TILE];
 #pragma unroll
-        for (int k = 0; k < GATHER_BATCH; k++) {
+        for (int k = 0; k < BATCH; k++) {
             const T *row = column + g.positions[min(first + k, w.end - 1)] * g.inner;
             if (whole)
                 load_full(row, v[k]);
@@ -97,7 +99,7 @@ __device__ __forceinline__ void sum_run(const row_sums &g, const row_work &w, co
                 load_typed(row, w.n, v[k]);
         }
 #pragma unroll
-        for (int k = 0; k < GATHER_BATCH; k++) {
+        for (int k = 0; k < BATCH; k++) {
             if (first + k == w.end) break;
             if (g.keys[first + k] != key) {
                 put_sum(g, w, reduce, key, from, first + k, sum);
