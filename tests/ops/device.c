@@ -30,12 +30,22 @@ _Static_assert(MAX_VIEWS >= 2 * CASE_MAX, "programs have the most");
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
+static const char *brief; /* OPS_BRIEF */
 bool ops_brief, ops_channels_last;
 static void *opened; /* device state */
 static bool is_open;
 
-/* One of each kind and size of element that kernels are instantiated for: others have the same accesses. */
-static bool is_typical(ir_dtype t) { return t == IR_f32 || t == IR_f16 || t == IR_i64 || t == IR_u8 || t == IR_bool; }
+/* Whether OPS_BRIEF names the type. */
+static bool is_typical(ir_dtype t)
+{
+    const char *name = ir_dtype_name(t), *at = brief;
+    const size_t n = strlen(name);
+    while (strncmp(at, name, n) != 0 || (at[n] && at[n] != ',')) {
+        at = strchr(at, ',');
+        if (!at++) return false;
+    }
+    return true;
+}
 
 bool ops_takes(ir_dtype t)
 {
@@ -331,7 +341,8 @@ int ops_main(int argc, char **argv, int (*tests)(void))
         fprintf(stderr, "%s: no such device\n", argv[1]);
         return 2;
     }
-    ops_brief = getenv("OPS_BRIEF") != NULL;
+    brief = getenv("OPS_BRIEF");
+    ops_brief = brief != NULL;
     int failures = tests();
     k_context ctx = {.device = opened};
     if (is_open) ops_on->close(&ctx);

@@ -32,8 +32,8 @@ struct ops_case {
 
 /* The device under test, the CPU by default. May change only before the first run. */
 extern const rt_backend *ops_on;
-/* For sanitizers, which need to see an error only once: each case runs once and in place, with one type of each kind
- * and size of element. Set by OPS_BRIEF in the environment. */
+/* For sanitizers, which need to see an error only once: each case runs once and in place, with the types that OPS_BRIEF
+ * in the environment names, such as one of each kind and size of element ("f32,f16,i64,u8,bool"). */
 extern bool ops_brief;
 /* If true, all operands and results of rank 3 or more of SPATIAL kernels are channels last. */
 extern bool ops_channels_last;

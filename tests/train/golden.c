@@ -151,7 +151,7 @@ static int compare_names(const struct dirent **a, const struct dirent **b)
 
 static int is_case(const struct dirent *e) { return e->d_name[0] != '.' && !strchr(e->d_name, '.'); }
 
-int golden_main(int argc, char **argv, const char *group, void (*test)(void **state))
+int golden_main(int argc, char **argv, const char *group, golden_choice *is_chosen, void (*test)(void **state))
 {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     struct dirent **folders;
@@ -165,12 +165,13 @@ int golden_main(int argc, char **argv, const char *group, void (*test)(void **st
     struct CMUnitTest *tests = calloc((size_t)(n * variants), sizeof *tests);
     if (!cases || !tests) return 1;
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < variants; k++, count++) {
+        for (int k = 0; k < variants; k++) {
             golden *g = &cases[count];
             g->precision = &golden_precisions[k];
             snprintf(g->name, sizeof g->name, "%.80s %s", folders[i]->d_name, golden_precisions[k].name);
             snprintf(g->folder, sizeof g->folder, "%.900s/%.80s", goldens, folders[i]->d_name);
-            tests[count] = (struct CMUnitTest){
+            if (is_chosen && !is_chosen(i, g)) continue;
+            tests[count++] = (struct CMUnitTest){
                 .name = g->name, .test_func = test, .teardown_func = clean, .initial_state = g};
         }
     for (int i = 0; i < n; i++) free(folders[i]);

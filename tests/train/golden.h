@@ -41,8 +41,10 @@ void golden_run_gradient(const golden *g, rt_session *s);
 /* An error of PyTorch's own arithmetic in the case's precision, from meta.json. */
 double golden_reference_error(const golden *g, const char *what);
 
-/* A program: one test for each folder and precision, or for those that match its argument ("vit *"). `test` gets the
- * golden as its state; what it left in the golden is released. The exit code. */
-int golden_main(int argc, char **argv, const char *group, void (*test)(void **state));
+typedef bool golden_choice(int folder, const golden *g);
+
+/* A program: one test for each folder and precision that is chosen (NULL: each), or for those that match its argument
+ * ("vit *"). `test` gets the golden as its state; what it left in the golden is released. The exit code. */
+int golden_main(int argc, char **argv, const char *group, golden_choice *is_chosen, void (*test)(void **state));
 
 #endif

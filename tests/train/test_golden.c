@@ -202,4 +202,4 @@ static void test_case(void **state)
     check_selection(g);
 }
 
-int main(int argc, char **argv) { return golden_main(argc, argv, "golden", test_case); }
+int main(int argc, char **argv) { return golden_main(argc, argv, "golden", NULL, test_case); }

@@ -101,7 +101,7 @@ void fault_place(const thread *t, cudasim_site site)
 
 bool same_place(cudasim_site a, cudasim_site b)
 {
-    return a.counter == b.counter && a.line == b.line && strcmp(a.file, b.file) == 0;
+    return a.counter == b.counter && a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 /* Stops the thread for good: the launch ends with the text in `fault`. */
