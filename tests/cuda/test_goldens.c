@@ -2,9 +2,9 @@
  *
  * For each folder of tests/goldens and each precision, one module is opened on both devices. The gradients of the first step, as
  * one vector, must satisfy ||cuda - cpu|| / ||cpu|| <= 1e-4 (fp32), 2e-3 (fp16), 1e-2 (bf16) or twice the error of the precision
- * itself, whichever is larger. Then there are training steps, submitted without waiting on CUDA: the first run of a plan is
- * walked, those with other sets of inputs are captured, later ones replay captured graphs. Their losses must agree within four times that bound. Cases that the importer rejects
- * are tested by train_golden. */
+ * itself, whichever is larger. Then there are training steps, submitted without waiting on CUDA: the first run of a plan is walked,
+ * those with other sets of inputs are captured, later ones replay captured graphs. Their losses must agree within four times that
+ * bound. Cases that the importer rejects are tested by train_golden. */
 #include "runtime/plan/plan.h"
 #include "runtime/train/stepper.h"
 #include "tests/train/golden.h"
