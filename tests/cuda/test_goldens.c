@@ -108,7 +108,7 @@ static void test_case(void **state)
     rt_session_close(cpu);
 }
 
-/* tools/check is in a hurry: the low types take turns unless it is called with --full. */
+/* tools/check alternates between the low types, to be fast, unless it is called with --full. */
 static bool is_chosen(int folder, const golden *g)
 {
     const char *tier = getenv("AMPC_TIER");

@@ -221,7 +221,7 @@ static void update_types(ir_op op, ir_dtype master, ir_dtype grad, ir_dtype low)
 {
     for (int s = 0; s < SIZES; s++)
         for (int form = 0; form < 12; form++) {
-            if (sizes[s] > SLOW && ops_on->device_ops && (form + (int)low) % 4) continue; /* a simulator takes long */
+            if (sizes[s] > SLOW && ops_on->device_ops && (form + (int)low) % 4) continue; /* slow on a simulator */
             problem p = {.op = op, .master = master, .grad = grad, .low = low, .n = sizes[s]};
             p.scaled = form & 1;
             p.in_place = form & 2;
