@@ -81,7 +81,7 @@ def without_variables(environment, pattern):
 
 def environment_of(options):
     """Returns the environment of our programs. LD_LIBRARY_PATH is unchanged: they find their libraries by RPATH."""
-    environment = without_variables(os.environ, "CMOCKA_|OPS_")
+    environment = without_variables(os.environ, "CMOCKA_|OPS_|AMPC_TIER")
     environment["OMP_WAIT_POLICY"] = "passive"
     if options.rows:
         environment["OPS_ONLY"] = options.rows
