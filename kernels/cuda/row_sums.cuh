@@ -74,8 +74,9 @@ __device__ __forceinline__ void put_sum(const row_sums &g, const row_work &w, co
         put_row(g, w, reduce, key, sum);
 }
 
-/* Loads several rows of dy at a time to overlap their latency, then adds them in order. Not if the rows of the result
- * are read, too: that code would be repeated for each row of the batch and each dtype. */
+/* Loads some rows of dy at a time to overlap their latency, then adds them in order. A reduction that reads the rows of
+ * the result loads fewer: its code for each row of the batch is large, and with fewer registers more blocks are
+ * resident. */
 template <typename T, typename R>
 __device__ __forceinline__ void sum_run(const row_sums &g, const row_work &w, const R &reduce)
 {

@@ -7,6 +7,7 @@
  * bound. Cases that the importer rejects are tested by train_golden. */
 #include "runtime/plan/plan.h"
 #include "runtime/train/stepper.h"
+#include "tests/rows.h"
 #include "tests/train/golden.h"
 
 #include <math.h>
@@ -14,7 +15,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -108,12 +108,11 @@ static void test_case(void **state)
     rt_session_close(cpu);
 }
 
-/* tools/check alternates between the low types, to be fast, unless it is called with --full. */
+/* With fewer rows, folders alternate between the low types. */
 static bool is_chosen(int folder, const golden *g)
 {
-    const char *tier = getenv("AMPC_TIER");
-    const bool all = !tier || strcmp(tier, "full") == 0 || g->precision->level == PASS_O0;
-    return all || (g->precision->low == IR_f16) == (folder % 2);
+    const bool is_low = g->precision->level != PASS_O0;
+    return !is_low || !rows_are_reduced() || (g->precision->low == IR_f16) == (folder % 2);
 }
 
 int main(int argc, char **argv) { return golden_main(argc, argv, "goldens on cuda", is_chosen, test_case); }
