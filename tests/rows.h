@@ -2,9 +2,7 @@
  * and to run a row in a separate process. The environment selects:
  *   OPS_LIST=1              print the names of the selected rows, one per line, and run none
  *   OPS_ONLY=PATTERN[,..]   rows whose name matches one of these shell patterns
- *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0)
- *   AMPC_TIER               set by tools/check: programs that are slow on the simulator of GPUs run everything only
- *                           if it is "full" or not set */
+ *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0) */
 #ifndef TESTS_ROWS_H
 #define TESTS_ROWS_H
 
@@ -20,6 +18,8 @@
 
 #include <cmocka.h>
 
+#include "tests/tier.h"
+
 static inline bool row_matches(const char *name, const char *patterns)
 {
     char pattern[128];
@@ -30,12 +30,6 @@ static inline bool row_matches(const char *name, const char *patterns)
         patterns += length + (patterns[length] == ',');
     }
     return false;
-}
-
-static inline bool rows_are_reduced(void)
-{
-    const char *tier = getenv("AMPC_TIER");
-    return tier && strcmp(tier, "full") != 0;
 }
 
 /* Returns the number of failed rows. Output is flushed line by line, so it survives a crash of the program. */

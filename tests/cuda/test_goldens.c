@@ -112,7 +112,7 @@ static void test_case(void **state)
 static bool is_chosen(int folder, const golden *g)
 {
     const bool is_low = g->precision->level != PASS_O0;
-    return !is_low || !rows_are_reduced() || (g->precision->low == IR_f16) == (folder % 2);
+    return !is_low || !tier_is_reduced() || (g->precision->low == IR_f16) == (folder % 2);
 }
 
 int main(int argc, char **argv) { return golden_main(argc, argv, "goldens on cuda", is_chosen, test_case); }

@@ -246,7 +246,7 @@ static void grad_weight_check(const conv_row *row, ir_dtype in, ir_dtype out, in
  * types. */
 static bool is_left_out(size_t row, int type)
 {
-    return rows_are_reduced() && ops_on->device_ops && ops_channels_last && (row + (size_t)type) % 3;
+    return tier_is_reduced() && ops_on->device_ops && ops_channels_last && (row + (size_t)type) % 3;
 }
 
 #define EACH_CONV(statement) \

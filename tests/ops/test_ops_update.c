@@ -222,7 +222,7 @@ static void update_types(ir_op op, ir_dtype master, ir_dtype grad, ir_dtype low)
     for (int s = 0; s < SIZES; s++)
         for (int form = 0; form < 12; form++) {
             const bool is_slow = sizes[s] > SLOW && ops_on->device_ops;
-            if (is_slow && rows_are_reduced() && (form + (int)low) % 4) continue;
+            if (is_slow && tier_is_reduced() && (form + (int)low) % 4) continue;
             problem p = {.op = op, .master = master, .grad = grad, .low = low, .n = sizes[s]};
             p.scaled = form & 1;
             p.in_place = form & 2;

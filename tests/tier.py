@@ -1,0 +1,19 @@
+"""How much of its work a suite does; see tests/tier.h."""
+import os
+
+TIER = os.environ.get("AMPC_TIER") or "full"
+SEED = int(os.environ.get("AMPC_SEED") or 0)
+
+
+def is_reduced():
+    return TIER != "full"
+
+
+def is_due(i, n):
+    """Whether test number i is due if each of n consecutive runs takes one test of n."""
+    return not is_reduced() or (i + SEED) % n == 0
+
+
+def part(tests, n):
+    """Every n-th of these tests, in turn from run to run; all of them in the full tier."""
+    return [test for i, test in enumerate(tests) if is_due(i, n)]

@@ -1,0 +1,6 @@
+# shellcheck shell=bash
+# tier.sh - how much of its work a suite does; see tests/tier.h.
+tier_is_reduced() { [ "${AMPC_TIER:-full}" != full ]; }
+
+# tier_is_due I N: whether test number I is due if each of N consecutive runs takes one test of N.
+tier_is_due() { ! tier_is_reduced || [ $((($1 + ${AMPC_SEED:-0}) % $2)) -eq 0 ]; }
