@@ -3,8 +3,8 @@
 # CMake's CUDA language is not used and no CUDA library is linked: nvcc compiles each kernels/cuda/FAMILY.cu to a fatbin,
 # a generated C file embeds it as cuda_fatbin_FAMILY, and <kernels/cuda/fatbins.h> lists the families. The libraries are
 # opened at run time (kernels/cuda/api.c). tests/cuda/check-fatbins reads the output of ptxas, FAMILY.ptxas, and the PTX,
-# FAMILY.ptx, both in the folder of the fatbin. A sanitizer build has no code for GPUs, because it only runs on the test
-# doubles; compiling the kernels would be a third of its time.
+# FAMILY.ptx, both in the folder of the fatbin. A build that only runs on the test doubles has no code for GPUs
+# (AMPC_CUDA_CODE), because nvcc would be a quarter of its time; target cuda_fatbins compiles the kernels all the same.
 set(AMPC_CUDA_ARCHITECTURES "90" CACHE STRING "Devices with code of their own (90;100); PTX of the last for newer ones")
 find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -44,19 +44,18 @@ set(cuda_fatbins)
 foreach(kernels ${cuda_kernels})
     get_filename_component(family ${kernels} NAME_WE)
     set(fatbin ${cuda_folder}/${family}.fatbin)
-    set(image ".incbin \\\"${fatbin}\\\"")
-    if(AMPC_SANITIZE)
-        set(image ".byte 0")
-    else()
-        add_custom_command(
-            OUTPUT ${fatbin}
-            COMMAND sh -c "\"$@\" 2> ${cuda_folder}/${family}.ptxas || { cat ${cuda_folder}/${family}.ptxas >&2; exit 1; }" nvcc
-                    ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags} ${cuda_flags_${family}}
-                    -keep -keep-dir ${cuda_folder} -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
-            DEPENDS ${kernels} DEPFILE ${fatbin}.d
-            COMMENT "CUDA kernels ${family}" VERBATIM)
-        list(APPEND cuda_fatbins ${fatbin})
+    set(image ".byte 0")
+    if(AMPC_CUDA_CODE)
+        set(image ".incbin \\\"${fatbin}\\\"")
     endif()
+    add_custom_command(
+        OUTPUT ${fatbin}
+        COMMAND sh -c "\"$@\" 2> ${cuda_folder}/${family}.ptxas || { cat ${cuda_folder}/${family}.ptxas >&2; exit 1; }" nvcc
+                ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin ${cuda_codes} ${cuda_flags} ${cuda_flags_${family}}
+                -keep -keep-dir ${cuda_folder} -MD -MF ${fatbin}.d -MT ${fatbin} ${kernels} -o ${fatbin}
+        DEPENDS ${kernels} DEPFILE ${fatbin}.d
+        COMMENT "CUDA kernels ${family}" VERBATIM)
+    list(APPEND cuda_fatbins ${fatbin})
     string(APPEND header " \\\n    X(${family})")
     string(APPEND source "__asm__(\".section .rodata\\n\"
         \".balign 16\\n.globl cuda_fatbin_${family}\\n.hidden cuda_fatbin_${family}\\n\"
@@ -65,7 +64,10 @@ endforeach()
 string(APPEND source "extern const char cuda_fatbins_embedded[];\nconst char cuda_fatbins_embedded[] = \"yes\";\n")
 file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.h CONTENT "${header}\n" @ONLY)
 file(CONFIGURE OUTPUT ${cuda_folder}/fatbins.c CONTENT "${source}" @ONLY)
-set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
+if(AMPC_CUDA_CODE)
+    set_source_files_properties(${cuda_folder}/fatbins.c PROPERTIES OBJECT_DEPENDS "${cuda_fatbins}")
+endif()
+add_custom_target(cuda_fatbins DEPENDS ${cuda_fatbins})
 
 # Embed the text of the headers that kernels compiled at run time include.
 set(header_names kernels/cuda/fused.cuh kernels/cuda/fused.h kernels/cuda/device.cuh kernels/cuda/element.cuh

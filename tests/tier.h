@@ -1,7 +1,7 @@
 /* tier.h - how much of its work a test does. tools/check sets in the environment:
  *   AMPC_TIER   quick, default or full; without it, everything runs, as with full
- *   AMPC_SEED   a number that changes with each commit: below the full tier, tests that are due in turn are chosen by
- *               it, so that one commit always runs the same tests and consecutive commits run consecutive parts
+ *   AMPC_SEED   a number that changes with each commit: below the full tier, tests rotate by it, so that one commit always
+ *               runs the same tests and consecutive commits run consecutive parts
  * tests/tier.sh and tests/tier.py are the same for scripts. */
 #ifndef TESTS_TIER_H
 #define TESTS_TIER_H
@@ -23,7 +23,7 @@ static inline size_t tier_seed(void)
     return seed ? (size_t)strtoull(seed, NULL, 10) : 0;
 }
 
-/* Returns whether test number i is due if each of n consecutive runs takes one test of n; true in the full tier. */
+/* Returns whether test number i is due if n consecutive runs share the tests evenly; true in the full tier. */
 static inline bool tier_is_due(size_t i, size_t n) { return !tier_is_reduced() || (i + tier_seed()) % n == 0; }
 
 #endif

@@ -10,7 +10,7 @@ def is_reduced():
 
 
 def is_due(i, n):
-    """Whether test number i is due if each of n consecutive runs takes one test of n."""
+    """Whether test number i is due if n consecutive runs share the tests evenly."""
     return not is_reduced() or (i + SEED) % n == 0
 
 

@@ -11,17 +11,9 @@
 
 #include <cmocka.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#include <sanitizer/asan_interface.h>
-#endif
-#endif
-#ifndef ASAN_POISON_MEMORY_REGION
-#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#endif
+/* AddressSanitizer's, if the program is linked with it. This file itself may be compiled without. */
+extern void __asan_poison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
+extern void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
 
 enum {
     FENCE = 4096,                              /* bytes on each side, a multiple of every alignment */
@@ -103,8 +95,9 @@ static size_t view_fence(void) { return ops_on->device_ops ? 0 : FENCE; }
 static void close_fences(char *memory, size_t bytes)
 {
     if (ops_on->device_ops) return;
-    ASAN_POISON_MEMORY_REGION(memory - FENCE, FENCE);
-    ASAN_POISON_MEMORY_REGION(memory + bytes, FENCE);
+    if (!__asan_poison_memory_region) return;
+    __asan_poison_memory_region(memory - FENCE, FENCE);
+    __asan_poison_memory_region(memory + bytes, FENCE);
 }
 
 /* Returns device memory initialized from `from` (NULL: 0xff bytes) between two fences of 0xff. The caller
@@ -128,7 +121,7 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
     size_t size = bytes + 2 * fence;
     unsigned char *fenced = malloc(size + 1);
     assert_non_null(fenced);
-    if (!ops_on->device_ops) ASAN_UNPOISON_MEMORY_REGION(start, size);
+    if (!ops_on->device_ops && __asan_unpoison_memory_region) __asan_unpoison_memory_region(start, size);
     fetch(ctx, fenced, start, size);
     for (size_t i = 0; i < fence; i++)
         if (fenced[i] != 0xff || fenced[fence + bytes + i] != 0xff)

@@ -41,7 +41,7 @@ static ampc_status import_wide(ampc_context *c, ampc_module **out)
 /* 0 with a sanitizer, which keeps freed memory. */
 static size_t resident_bytes(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef AMPC_SANITIZED
     return 0;
 #endif
     unsigned long size, resident = 0;
