@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -301,6 +302,51 @@ static void test_faults(void **state)
     free(out);
 }
 
+static sigjmp_buf after_crash;
+static void leave_kernel(int number)
+{
+    (void)number;
+    siglongjmp(after_crash, 1);
+}
+
+/* A process that jumps out of a crashed kernel, as CMocka does, cannot launch another one, and ends rather than waits. */
+static void crash(bool launch_again)
+{
+    float *nothing = NULL;
+    signal(SIGSEGV, leave_kernel);
+    if (!sigsetjmp(after_crash, 1)) (void)launch("sums", 2, 64, 0, (void *[]){&nothing, &nothing});
+    if (launch_again) (void)wrong_sums("sums", 2, 64);
+    exit(0);
+}
+
+static void test_crash(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        int ends[2], status;
+        char said[256] = "";
+        assert_int_equal(pipe(ends), 0);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            dup2(ends[1], STDERR_FILENO);
+            close(STDOUT_FILENO); /* has what this process has not written yet */
+            crash(again);
+        }
+        close(ends[1]);
+        for (size_t n = 0; n < sizeof said - 1;) {
+            const ssize_t got = read(ends[0], said + n, sizeof said - 1 - n);
+            if (got <= 0) break;
+            n += (size_t)got;
+        }
+        close(ends[0]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), again);
+        if (again) expect_text(said, "a kernel crashed in this process");
+    }
+}
+
 /* In non-strict mode, threads that returned are ignored, and a part of a warp may meet. */
 static void test_not_strict(void **state)
 {
@@ -460,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_atomics), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_faults),  cmocka_unit_test(test_not_strict),     cmocka_unit_test(test_asan),
         cmocka_unit_test(test_tsan),    cmocka_unit_test(test_ucontext),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

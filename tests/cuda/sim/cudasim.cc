@@ -17,6 +17,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 using namespace cudasim;
 
@@ -65,6 +66,7 @@ struct {
 
 const cudasim_kernel *newest;
 pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
+thread_local bool launching; /* this thread; stays set if a signal handler jumps out of a kernel that crashed */
 thread_local char text[TEXT];
 char fault[TEXT];
 bool strict = true, logged;
@@ -344,21 +346,22 @@ void cudasim_trap(cudasim_site site)
     fault_end();
 }
 
+/* A thread whose kernel crashed has the lock already: its process must be able to end. */
 void cudasim_register(cudasim_kernel *kernel)
 {
-    pthread_mutex_lock(&one_launch);
+    if (!launching) pthread_mutex_lock(&one_launch);
     kernel->older = newest;
     newest = kernel;
-    pthread_mutex_unlock(&one_launch);
+    if (!launching) pthread_mutex_unlock(&one_launch);
 }
 
 void cudasim_unregister(cudasim_kernel *kernel)
 {
-    pthread_mutex_lock(&one_launch);
+    if (!launching) pthread_mutex_lock(&one_launch);
     const cudasim_kernel **link = &newest;
     while (*link && *link != kernel) link = const_cast<const cudasim_kernel **>(&(*link)->older);
     if (*link) *link = kernel->older;
-    pthread_mutex_unlock(&one_launch);
+    if (!launching) pthread_mutex_unlock(&one_launch);
 }
 
 } // extern "C"
@@ -578,6 +581,19 @@ void read_environment()
     logged = getenv("CUDASIM_LOG") != nullptr;
 }
 
+/* A test framework may catch the signal of a kernel that crashed and go on with its next test. Nothing can be launched any
+ * more: the lock is never released, and the fibers are lost. */
+void launch_begin()
+{
+    if (launching) {
+        fputs("cudasim: a kernel crashed in this process\n", stderr);
+        fflush(stdout);
+        _exit(1);
+    }
+    pthread_mutex_lock(&one_launch);
+    launching = true;
+}
+
 /* Loads CUDASIM_MODULE, whose kernels replace those of the program with the same names. */
 void open_module()
 {
@@ -707,7 +723,7 @@ const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cud
     const char *refused = cudasim_check(kernel, grid, block, shared);
     if (refused) return refused;
     if (logged) fprintf(stderr, "cudasim: launch %s\n", kernel->name);
-    pthread_mutex_lock(&one_launch);
+    launch_begin();
     run.kernel = kernel;
     run.arguments = arguments;
     run.dynamic_bytes = shared;
@@ -720,6 +736,7 @@ const char *cudasim_launch(const cudasim_kernel *kernel, cudasim_shape grid, cud
     if (!watched_by_tsan()) free(run.dynamic);
     snprintf(text, sizeof text, "%s", fault);
     self = nullptr;
+    launching = false;
     pthread_mutex_unlock(&one_launch);
     return text[0] ? text : nullptr;
 }
