@@ -1,23 +1,103 @@
-/* Waiting threads on a crowded machine (kernels/cpu/team.c): the library detects crowding and stops spinning. */
+/* Waiting threads on a crowded machine (kernels/cpu/team.c): the library detects crowding and stops spinning.
+ *
+ * How crowded the machine seems to be is decided here: the library's clock and the times that Linux reports for its thread
+ * are those of `machine`. So it does not matter how fast the machine is, and what else it does. */
 #include "kernels/kernel.h"
 
-#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <omp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { MAX_PROCESSORS = 64, WAIT_MS = 30 };
+enum { MAX_THREADS = 64, ROUNDS = 20 };
+
+/* ---- the machine as the library sees it ------------------------------------------------------------------------------ */
+
+/* How long the thread that runs the session has run and has waited for a processor. Their sum is the time. */
+static struct {
+    int64_t ran_ms, waited_ms;
+} machine;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const int64_t ms = machine.ran_ms + machine.waited_ms;
+    if (clock != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, clock, t);
+    *t = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    return 0;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    static FILE *(*next)(const char *, const char *);
+    char text[64];
+    if (!next) *(void **)&next = dlsym(RTLD_NEXT, "fopen");
+    if (strcmp(path, "/proc/thread-self/schedstat") != 0) return next(path, mode);
+    const int n = snprintf(text, sizeof text, "%lld %lld 1\n", (long long)machine.ran_ms * 1000000,
+                           (long long)machine.waited_ms * 1000000);
+    FILE *f = fmemopen(NULL, sizeof text, "w+");
+    if (!f) return NULL;
+    fwrite(text, 1, (size_t)n, f);
+    rewind(f);
+    return f;
+}
+
+/* The library looks at the machine when the thread has run and waited for so long. */
+static void look_after(k_context *ctx, int ran_ms, int waited_ms)
+{
+    machine.ran_ms += ran_ms;
+    machine.waited_ms += waited_ms;
+    cpu_team_check(ctx);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------------- */
+
+/* Reads a small file of /proc without allocating memory, which may be short. */
+static void read_status(const char *path, char *text, size_t size)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+    text[n > 0 ? n : 0] = 0;
+    if (fd >= 0) close(fd);
+}
+
+static int count_threads(void)
+{
+    char text[4096];
+    read_status("/proc/self/status", text, sizeof text);
+    const char *found = strstr(text, "\nThreads:");
+    return found ? (int)strtol(found + strlen("\nThreads:"), NULL, 10) : 0;
+}
+
+/* libgomp's threads end some time after the thread that created them: milliseconds; five minutes are for one that never
+ * ends. */
+static bool others_end(int left)
+{
+    for (int i = 0; i < 300000 && count_threads() > left; i++) usleep(1000);
+    return count_threads() == left;
+}
+
+/* A thread that has nothing left to do in a parallel loop. */
+typedef struct waiter {
+    atomic_bool arrived;
+    long id;
+    clockid_t clock; /* of its processor time */
+    double before;
+} waiter;
 
 static double seconds(clockid_t clock)
 {
@@ -26,82 +106,96 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int count_threads(void)
+static void arrive(waiter *w)
 {
-    DIR *d = opendir("/proc/self/task");
-    int n = -2; /* "." and ".." */
-    if (!d) return 0;
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
+    w->id = syscall(SYS_gettid);
+    pthread_getcpuclockid(pthread_self(), &w->clock);
+    w->before = seconds(w->clock);
+    w->arrived = true;
 }
 
-/* Runs a loop in which one thread sleeps for WAIT_MS. Returns the CPU time that the others spend waiting for it. */
-static double spun_ms(int threads)
+/* Waits until the thread sleeps. Returns the processor time that it has spent since it arrived. */
+static double spent_until_asleep(waiter *w)
 {
-    const double before = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    char path[64], text[1024];
+    while (!w->arrived) usleep(100);
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", w->id);
+    for (;;) {
+        read_status(path, text, sizeof text);
+        const char *name_end = strrchr(text, ')');
+        if (name_end && strncmp(name_end, ") S", 3) == 0) return seconds(w->clock) - w->before;
+        usleep(100);
+    }
+}
+
+/* The processor time that the threads of a loop spend waiting for its slowest thread, before they sleep. The least of some
+ * rounds, because a machine may do something else in a thread's time. */
+static double waiting_seconds(int threads)
+{
+    double least = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        waiter all[MAX_THREADS] = {0};
+        double spent = 0;
 #pragma omp parallel num_threads(threads)
-    if (omp_get_thread_num() == 0) usleep(WAIT_MS * 1000);
-    return (seconds(CLOCK_PROCESS_CPUTIME_ID) - before) * 1e3;
-}
-
-static void work(int threads)
-{
-    volatile double sums[MAX_PROCESSORS];
-#pragma omp parallel num_threads(threads)
-    {
-        const int i = omp_get_thread_num();
-        sums[i] = 0;
-        for (int k = 0; k < 1000000; k++) sums[i] += k;
+        {
+            if (omp_get_thread_num() > 0) arrive(&all[omp_get_thread_num()]);
+            else
+                for (int i = 1; i < omp_get_num_threads(); i++) spent += spent_until_asleep(&all[i]);
+        }
+        if (spent < least) least = spent;
     }
+    return least;
 }
 
-static void spin(pid_t *spinners, int n)
+/* ---- tests ------------------------------------------------------------------------------------------------------------- */
+
+static void test_detection(void **state)
 {
-    for (int i = 0; i < n; i++) {
-        spinners[i] = fork();
-        assert_true(spinners[i] >= 0);
-        while (spinners[i] == 0) {}
-    }
+    (void)state;
+    k_context ctx = {.threads = omp_get_num_procs() > 2 ? omp_get_num_procs() : 2};
+    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
+    const int before = count_threads();
+    look_after(&ctx, 1, 18); /* too early to tell */
+    assert_false(ctx.oversubscribed);
+    look_after(&ctx, 200, 0);
+    assert_false(ctx.oversubscribed);
+    look_after(&ctx, 70, 10); /* an eighth of the time, exactly */
+    assert_false(ctx.oversubscribed);
+    assert_int_equal(count_threads(), before);
+    look_after(&ctx, 70, 11);
+    assert_true(ctx.oversubscribed);
+    assert_int_equal(count_threads(), before + 2); /* together with those of a session, more than processors */
+    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
+    look_after(&ctx, 10, 10); /* not calm for long enough */
+    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
+    assert_true(ctx.oversubscribed);
+    machine.ran_ms -= 1; /* measured in another thread */
+    look_after(&ctx, 0, 21);
+    assert_true(ctx.oversubscribed);
+    for (int i = 0; i < 10; i++) look_after(&ctx, 20, 0);
+    assert_false(ctx.oversubscribed);
+    assert_true(others_end(before));
+    cpu_team_close(&ctx);
 }
 
-static void stop(const pid_t *spinners, int n)
-{
-    for (int i = 0; i < n; i++) {
-        kill(spinners[i], SIGKILL);
-        waitpid(spinners[i], NULL, 0);
-    }
-}
-
+/* Threads that wait spin, or sleep at once while the library believes that the machine is crowded. Spinning takes a thousand
+ * times the processor time of falling asleep. */
 static void test_crowded(void **state)
 {
     (void)state;
     const int threads = omp_get_num_procs();
-    pid_t spinners[4 * MAX_PROCESSORS];
     k_context ctx = {.threads = threads};
-    if (threads < 2 || threads > MAX_PROCESSORS || access("/proc/thread-self/schedstat", R_OK) != 0) skip();
+    if (threads < 2 || threads > MAX_THREADS) skip();
     assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
-    assert_false(ctx.oversubscribed);
-    work(threads);
+    const double spinning = waiting_seconds(threads);
     const int before = count_threads();
-    spin(spinners, 4 * threads);
-    for (double end = seconds(CLOCK_MONOTONIC) + 20; !ctx.oversubscribed && seconds(CLOCK_MONOTONIC) < end;) {
-        work(threads);
-        cpu_team_check(&ctx);
-    }
-    double least = WAIT_MS;
-    for (int i = 0; i < 20; i++) { /* the team may still be starting, and this thread has waits of its own */
-        const double ms = spun_ms(threads);
-        if (ms < least) least = ms;
-    }
-    stop(spinners, 4 * threads);
+    look_after(&ctx, 0, 100);
     assert_true(ctx.oversubscribed);
-    assert_true(least < 0.5);
     assert_true(count_threads() > before);
+    const double sleeping = waiting_seconds(threads);
+    if (sleeping * 4 > spinning) fail_msg("%g s of spinning, %g s on a crowded machine", spinning, sleeping);
     cpu_team_close(&ctx);
-    for (int i = 0; i < 1000 && count_threads() > before; i++)
-        usleep(10000); /* libgomp does not wait for its threads */
-    assert_int_equal(count_threads(), before);
+    assert_true(others_end(before));
 }
 
 static void test_calm(void **state)
@@ -109,10 +203,7 @@ static void test_calm(void **state)
     (void)state;
     k_context ctx = {.threads = 1}; /* has no other thread to wait for */
     assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
-    for (int i = 0; i < 5; i++) {
-        usleep(25000);
-        cpu_team_check(&ctx);
-    }
+    for (int i = 0; i < 5; i++) look_after(&ctx, 0, 25);
     assert_false(ctx.oversubscribed);
     cpu_team_close(&ctx);
 }
@@ -144,8 +235,7 @@ static int end_leader(rlim_t room)
         pthread_t leader;
         setrlimit(RLIMIT_AS, &limit);
         if (pthread_create(&leader, NULL, have_team, &available) == 0) pthread_join(leader, NULL);
-        usleep(10000); /* its threads end after it */
-        _exit(available);
+        _exit(others_end(1) ? available : -1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
@@ -170,10 +260,12 @@ static void test_too_little_memory(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_little_memory), /* before any thread has ended */
-                                       cmocka_unit_test(test_crowded), cmocka_unit_test(test_calm)};
+                                       cmocka_unit_test(test_detection), cmocka_unit_test(test_crowded),
+                                       cmocka_unit_test(test_calm)};
     (void)argc;
-    if (getenv("OMP_WAIT_POLICY")) { /* tests the default; libgomp has already read the variable */
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) { /* tests the default; libgomp has already read them */
         unsetenv("OMP_WAIT_POLICY");
+        unsetenv("GOMP_SPINCOUNT");
         execv("/proc/self/exe", argv);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
