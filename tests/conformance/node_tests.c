@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +340,7 @@ static int child(const char *folder, int out)
 
 static outcome isolated(const char *folder, char *reason)
 {
+    const struct rlimit limit = {120, 120}; /* seconds of processor time; a case takes milliseconds */
     int pipes[2], status = 0;
     reason[0] = 0;
     if (pipe(pipes) != 0) return FAILED;
@@ -346,7 +348,7 @@ static outcome isolated(const char *folder, char *reason)
     pid_t pid = fork();
     if (pid == 0) {
         close(pipes[0]);
-        alarm(120);
+        setrlimit(RLIMIT_CPU, &limit);
         _exit(child(folder, pipes[1]));
     }
     close(pipes[1]);
