@@ -178,7 +178,7 @@ static void test_detection(void **state)
     cpu_team_close(&ctx);
 }
 
-/* Threads that wait spin, or sleep at once while the library believes that the machine is crowded. Spinning takes a thousand
+/* Threads that wait spin, or sleep at once while the library believes that the machine is crowded. Spinning needs a thousand
  * times the processor time of falling asleep. */
 static void test_crowded(void **state)
 {
