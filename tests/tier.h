@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,5 +26,17 @@ static inline size_t tier_seed(void)
 
 /* Returns whether test number i is due if n consecutive runs share the tests evenly; true in the full tier. */
 static inline bool tier_is_due(size_t i, size_t n) { return !tier_is_reduced() || (i + tier_seed()) % n == 0; }
+
+/* Prints "part 2 of 4: WHAT" if only the tests that are due run, so that nobody believes that all of them did. */
+static inline void tier_print_part(const char *what, size_t n)
+{
+    if (!tier_is_reduced()) return;
+    printf("part %zu of %zu: %s\n", tier_seed() % n + 1, n, what);
+    fflush(stdout);
+}
+
+/* Returns the first number of `count` consecutive ones that a random test draws: always 0 in the full tier, other
+ * numbers for each seed below it. */
+static inline size_t tier_first(size_t count) { return tier_is_reduced() ? count * tier_seed() : 0; }
 
 #endif

@@ -14,6 +14,12 @@ def is_due(i, n):
     return not is_reduced() or (i + SEED) % n == 0
 
 
+def print_part(what, n):
+    """Prints "part 2 of 4: WHAT" if only the tests that are due run."""
+    if is_reduced():
+        print(f"part {SEED % n + 1} of {n}: {what}", flush=True)
+
+
 def part(tests, n):
     """Every n-th of these tests, in turn from run to run; all of them in the full tier."""
     return [test for i, test in enumerate(tests) if is_due(i, n)]

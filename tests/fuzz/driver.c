@@ -4,7 +4,9 @@
  *
  * The mutations come from a deterministic generator seeded by the file's content, which makes failures
  * reproducible; -v names each input before it runs. -random adds the inputs of random bytes with numbers I to
- * I+N-1. As with libFuzzer, a target fails by crashing. */
+ * I+N-1. As with libFuzzer, a target fails by crashing.
+ *
+ * Below the full tier (tests/tier.h), AMPC_SEED changes the mutations, and I is N * AMPC_SEED instead of 0. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,13 +15,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/tier.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct {
     bool verbose;
     long mutations, random_inputs, first, files, runs;
     uint64_t random;
-} driver = {.mutations = 100};
+} driver = {.mutations = 100, .first = -1};
 
 static size_t draw(size_t below) /* xorshift64* */
 {
@@ -84,6 +88,7 @@ static bool run_file(const char *path, size_t size)
     if (read) {
         driver.random = 0x9e3779b97f4a7c15u ^ size;
         for (size_t i = 0; i < size; i++) driver.random = (driver.random ^ data[i]) * 0x100000001b3u;
+        driver.random ^= (uint64_t)tier_first(1) * 0x9e3779b97f4a7c15u;
         driver.random |= 1;
         driver.files++;
         if (driver.verbose) fprintf(stderr, "%s\n", path);
@@ -100,6 +105,8 @@ static bool run_file(const char *path, size_t size)
 static void run_random(void)
 {
     uint8_t data[64];
+    printf("random inputs %ld to %ld\n", driver.first, driver.first + driver.random_inputs - 1);
+    fflush(stdout); /* before an input crashes the program */
     for (long i = driver.first; i < driver.first + driver.random_inputs; i++) {
         driver.random = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
         const size_t size = 8 + draw(sizeof data - 7);
@@ -139,6 +146,10 @@ static bool run_path(const char *path)
 int main(int count, char **arguments)
 {
     bool good = true;
+    if (tier_is_reduced()) {
+        printf("mutations of seed %zu\n", tier_seed());
+        fflush(stdout);
+    }
     run(NULL, 0);
     for (int i = 1; i < count; i++) {
         const char *argument = arguments[i];
@@ -148,7 +159,8 @@ int main(int count, char **arguments)
         else if (strncmp(argument, "-first=", 7) == 0) driver.first = atol(argument + 7);
         else good = run_path(argument) && good;
     }
-    run_random();
+    if (driver.first < 0) driver.first = (long)tier_first((size_t)driver.random_inputs);
+    if (driver.random_inputs) run_random();
     good = good && (driver.files > 0 || driver.random_inputs > 0);
     printf("%ld files, %ld runs\n[%s] corpus\n", driver.files, driver.runs, good ? "       OK " : "  FAILED  ");
     return !good;
