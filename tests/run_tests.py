@@ -251,7 +251,7 @@ class Check:
         if not tests or self.options.list:
             return tests
         print(f"== {build}: building {len(files)} programs", flush=True)
-        if not self.build(build, ["ninja", "-C", folder, "-k", "0", *sorted(files)]):
+        if not self.build(build, ["ninja", "-C", folder, "-j", str(self.options.jobs), "-k", "0", *sorted(files)]):
             return []
         return self.tests_of(build)
 
