@@ -24,8 +24,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TIERS = ("quick", "default", "full")
-PRESETS = {"release": "check-release", "asan": "check-asan"}
-FULL_PRESETS = {"release": "check-release", "asan": "check-asan-full"}
+PRESETS = {"quick": {"release": "check-release"},
+           "default": {"release": "check-release", "asan": "check-asan"},
+           "full": {"release": "check-release", "asan": "check-asan-full"}}
 LIMIT, IDLE = 20, 300
 OVERDRAWN, UNEVEN = 1.5, 1.2  # times the budget of a group; between two calibrations
 
@@ -92,7 +93,7 @@ def selection(options):
         return lambda name: re.search(options.only, name) and (not name.startswith("asan:") or "asan" in options.only)
     if options.room or options.changed:
         paths = options.room or changed_files(options.changed)
-        patterns = {pattern for path in paths for pattern in owners_of(path)} | {"lint"}
+        patterns = {pattern for path in paths for pattern in owners_of(path)} | {"release:lint"}
         return lambda name: any(re.fullmatch(pattern, name) for pattern in patterns)
     return lambda name: True
 
@@ -145,7 +146,12 @@ def run(command, folder, environment, limit):
 
 
 def calibrate():
-    """Processor seconds of a fixed piece of work of the kinds that tests consist of: compiling, and starting programs."""
+    """Processor seconds of a fixed piece of work, the better of two measurements."""
+    return min(fixed_work(), fixed_work())
+
+
+def fixed_work():
+    """Work of the kinds that tests consist of: compiling, and starting programs."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     source = "".join(f"double f{i}(double *a, int n) {{ double s = 0; for (int i = 0; i < n; i++) "
                      f"s += a[i] * {i} + a[(i * {i}) % n]; return s; }}\n" for i in range(250))
@@ -187,23 +193,22 @@ def suite_results(name, status, text):
     return {"FAIL": 1}, lines + [last, f"FAIL {name} ({status if isinstance(status, str) else f'exit {status}'})"]
 
 
-def single_results(name, status, text):
-    return ({"PASS": 1}, [f"PASS {name}"]) if status == 0 else ({"FAIL": 1}, [text, f"FAIL {name}"])
-
-
 # ---- the run -------------------------------------------------------------------------------------------------------
 
 class Check:
     def __init__(self, options):
         self.options, self.tiers = options, Tiers()
         self.tier = TIERS.index(options.tier)
-        self.counts, self.usage, self.failed = collections.Counter(), {}, False
-        self.presets = FULL_PRESETS if options.tier == "full" else PRESETS
+        self.counts, self.usage, self.failed, self.lock = collections.Counter(), {}, False, threading.Lock()
+        self.presets = PRESETS[options.tier]
         self.wanted = selection(options)
         # Test programs run concurrently, so waiting threads must not spin.
         self.environment = dict(os.environ, AMPC_TIER=options.tier, AMPC_SEED=str(options.seed),
                                 OMP_WAIT_POLICY="passive", CMOCKA_MESSAGE_OUTPUT="stdout", UBSAN_OPTIONS="print_stacktrace=1",
                                 ASAN_OPTIONS="allocator_may_return_null=1")
+
+    def folder(self, build):
+        return ROOT / "build" / self.presets[build]
 
     def report(self, name, counts, lines, usage):
         self.counts.update(counts)
@@ -235,18 +240,17 @@ class Check:
                     properties.get("REQUIRED_FILES", []), "suite" in properties["LABELS"])
 
     def tests_of(self, build):
-        """Configures a build and lists its selected tests."""
-        folder = ROOT / "build" / self.presets[build]
-        code = ["-DAMPC_CUDA_CODE=ON"] if build == "release" and self.options.tier == "full" else []
-        if not self.build(build, ["cmake", "--preset", self.presets[build], *code]):
-            return []
-        listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], capture_output=True, check=True)
+        """The selected tests of a configured build."""
+        listed = subprocess.run(["ctest", "--test-dir", self.folder(build), "--show-only=json-v1"], capture_output=True, check=True)
         tests = [self.make_test(build, entry) for entry in json.loads(listed.stdout)["tests"]]
         return [test for test in tests if test.row.tier <= self.tier and self.wanted(test.id)]
 
     def prepare(self, build):
         """Builds what the selected tests of a build need, and returns them; CTest knows commands of built programs only."""
-        tests, folder = self.tests_of(build), ROOT / "build" / self.presets[build]
+        code = ["-DAMPC_CUDA_CODE=ON"] if build == "release" and self.options.tier == "full" else []
+        if not self.build(build, ["cmake", "--preset", self.presets[build], *code]):
+            return []
+        tests, folder = self.tests_of(build), self.folder(build)
         files = {os.path.relpath(file, folder) for test in tests for file in test.files}
         if not tests or self.options.list:
             return tests
@@ -255,30 +259,19 @@ class Check:
             return []
         return self.tests_of(build)
 
-    def single(self, name, command, **environment):
-        return Test(name, self.tiers.row_of(name), command, environment, ROOT, [], False)
-
     def collect(self):
-        tests = [self.single("lint", ["tools/lint"])]
-        builds = [build for build in PRESETS if any(row.tier <= self.tier for row in self.tiers.rows
-                                                    if row.pattern.pattern.startswith(build))]
-        if self.options.only and "asan" not in self.options.only:
-            builds.remove("asan") if "asan" in builds else None
-        for build in builds:
-            if self.options.only not in ("lint", "circles") or build == "release":
-                tests += self.prepare(build) if self.options.only != "lint" else []
-        if self.options.only != "lint" and (ROOT / "build/check-release/build.ninja").exists():
-            tests.append(self.single("circles", ["tools/lint", "--circles"], AMPC_BUILD="build/check-release"))
-        return [test for test in tests if test.row.tier <= self.tier and self.wanted(test.id)]
+        """All selected tests, whose programs have been built."""
+        return [test for build in self.presets if build != "asan" or not self.options.only or "asan" in self.options.only
+                for test in self.prepare(build)]
 
     def run_test(self, test):
         if self.options.fail_fast and self.failed:
             return
         limit = 60 + LIMIT * max(test.row.seconds, 20) * (30 if self.options.tier == "full" else 1)
         status, text, usage = run(test.command, test.folder, self.environment | test.environment, limit)
-        judge = (suite_results if test.is_suite else single_results if ":" not in test.id else program_results)
+        results = (suite_results if test.is_suite else program_results)(test.id, status, text)
         with self.lock:
-            self.report(test.id, *judge(test.id, status, text), usage)
+            self.report(test.id, *results, usage)
 
     def run(self):
         reference = calibrate() if not self.options.list else 1
@@ -290,7 +283,6 @@ class Check:
         tests.sort(key=lambda test: -test.row.seconds / sharing[id(test.row)])
         print(f"== {len(tests)} programs and suites, tier {self.options.tier}, seed {self.options.seed} "
               f"(repeat: --seed {self.options.seed})", flush=True)
-        self.lock = threading.Lock()
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             list(pool.map(self.run_test, tests))
         if self.options.timing:

@@ -27,7 +27,7 @@ static inline size_t tier_seed(void)
 /* Returns whether test number i is due if n consecutive runs share the tests evenly; true in the full tier. */
 static inline bool tier_is_due(size_t i, size_t n) { return !tier_is_reduced() || (i + tier_seed()) % n == 0; }
 
-/* Prints "part 2 of 4: WHAT" if only the tests that are due run, so that nobody believes that all of them did. */
+/* Prints "part 2 of 4: WHAT" if only the tests that are due run, so that a part is not mistaken for the whole. */
 static inline void tier_print_part(const char *what, size_t n)
 {
     if (!tier_is_reduced()) return;
