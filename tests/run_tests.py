@@ -74,6 +74,8 @@ def owners_of(path):
     """Patterns of the ids that own a file or folder of the tree: a test file owns itself, tests/owners has the rest."""
     if match := re.fullmatch(r"tests/(\w+)/(?:test|fuzz)_(\w+)\.c", path):
         return [rf".*:{match[1]}\.{match[2]}.*"]
+    if not (ROOT / path).exists():
+        sys.exit(f"tools/check: {path}: no such file or folder")
     rows = [(folder, patterns) for _, (folder, *patterns) in read_table("owners") if (path + "/").startswith(folder)]
     return max(rows, key=lambda row: len(row[0]))[1] if rows else [".*"]
 
@@ -82,7 +84,7 @@ def changed_files(revision):
     def git(*words):
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     try:
-        return git("diff", "--name-only", revision) + git("ls-files", "--others", "--exclude-standard")
+        return git("diff", "--name-only", "--diff-filter=d", revision) + git("ls-files", "--others", "--exclude-standard")
     except subprocess.CalledProcessError as error:
         sys.exit(f"tools/check: {error.stderr.strip()}")
 
@@ -100,9 +102,9 @@ def selection(options):
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
-def processor_seconds(session):
-    """Of all living processes of a session and of their children that have ended."""
-    total, tick = 0, os.sysconf("SC_CLK_TCK")
+def processes_of(session):
+    """(process, processor seconds of it and of its children that have ended) of all living processes of a session."""
+    tick = os.sysconf("SC_CLK_TCK")
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
@@ -110,8 +112,15 @@ def processor_seconds(session):
             except OSError:
                 continue
             if int(fields[3]) == session:
-                total += sum(map(int, fields[11:15])) / tick
-    return total
+                yield int(entry.name), sum(map(int, fields[11:15])) / tick
+
+
+def end(session):
+    for process, _ in processes_of(session):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 def run(command, folder, environment, limit):
@@ -126,13 +135,13 @@ def run(command, folder, environment, limit):
         def watch():
             used, idle = 0, 0
             while not ended.wait(15):
-                now = processor_seconds(child.pid)
+                now = sum(seconds for _, seconds in processes_of(child.pid))
                 idle = idle + 15 if now == used else 0
                 used = now
                 if used > limit or idle >= IDLE:
                     why.append(f"ended after {used:.0f} seconds of processor time" if used > limit
                                else f"ended: no process has used any processor time for {IDLE} seconds")
-                    os.killpg(child.pid, signal.SIGKILL)
+                    end(child.pid)
                     return
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -310,8 +319,8 @@ class Check:
               f"; all {sum(used.values()):.0f} of {sum(budgets.values()):.0f}")
         if not over:
             return
-        end = calibrate()
-        if max(start, end) > UNEVEN * min(start, end):
+        again = calibrate()
+        if max(start, again) > UNEVEN * min(start, again):
             print("budgets are not judged: the speed of the machine has changed during the run")
             return
         for group in over:
