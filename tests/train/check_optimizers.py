@@ -12,7 +12,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tier  # noqa: E402
+
 LOSS, PARAMETER = 1e-6, 5e-6
+MODELS = ["mlp", "cnn", "attention"]
 folder = Path(__file__).parent / "optimizers"
 lines = [line for line in (folder / "optimizers.txt").read_text().splitlines() if not line.startswith("#")]
 expected = np.load(folder / "expected.npz")
@@ -28,10 +32,10 @@ def compare(what, got, reference, tolerance):
         faults.append(f"{what} differs by {difference:.2g}")
 
 
-runs = sorted({key.rsplit("/", 1)[0] for key in expected.files})
-for run in runs:
-    model, number = run.split("/")
-    what = f"{model} {lines[int(number)]}"
+runs = [(model, number) for i, model in enumerate(MODELS) for number in range(len(lines)) if tier.is_due(i + number, 3)]
+for model, number in runs:
+    run = f"{model}/{number}"
+    what = f"{model} {lines[number]}"
     try:
         rows = [json.loads(row) for row in open(f"{model}.{number}.jsonl")]
         tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load(f"{model}.{number}.onnx").graph.initializer}
@@ -43,4 +47,4 @@ for run in runs:
         if key.startswith(run + "/") and not key.endswith("/loss"):
             compare(f"{what}: {key}", tensors[key[len(run) + 1:]], expected[key], PARAMETER)
 print("\n".join(faults) or f"{len(runs)} trainings agree")
-sys.exit(bool(faults) or len(runs) != 3 * len(lines))
+sys.exit(bool(faults) or len({number for _, number in runs}) != len(lines))
