@@ -29,10 +29,23 @@ static bool is_open;
 
 static bool is_typical(ir_dtype t) { return row_matches(ir_dtype_name(t), getenv("OPS_BRIEF")); }
 
+static bool is_supported(ir_dtype t) { return t != IR_f64 || !ops_on->device_ops; }
+
+/* Returns the type that is due besides those of OPS_BRIEF, or IR_NO_DTYPE. */
+static ir_dtype further_type(void)
+{
+    ir_dtype others[IR_DTYPE_COUNT];
+    size_t n = 0;
+    for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++)
+        if (is_supported(t) && !is_typical(t)) others[n++] = t;
+    /* After n seeds, they begin with the next type, so that each type meets each part of the rows (OPS_PART). */
+    return tier_is_reduced() && n ? others[(tier_seed() + tier_seed() / n) % n] : IR_NO_DTYPE;
+}
+
 bool ops_takes(ir_dtype t)
 {
-    if (ops_brief && !is_typical(t)) return false;
-    return t != IR_f64 || !ops_on->device_ops;
+    if (!is_supported(t)) return false;
+    return !ops_brief || is_typical(t) || t == further_type();
 }
 
 int ops_begin_channels_last(void **state)
@@ -329,6 +342,8 @@ int ops_main(int argc, char **argv, int (*tests)(void))
         fprintf(stderr, "OPS_BRIEF=%s: no list of types with f32\n", getenv("OPS_BRIEF"));
         return 2;
     }
+    if (ops_brief && further_type() != IR_NO_DTYPE && !getenv("OPS_LIST"))
+        print_message("types: %s and, in turn, %s\n", getenv("OPS_BRIEF"), ir_dtype_name(further_type()));
     int failures = tests();
     k_context ctx = {.device = opened};
     if (is_open) ops_on->close(&ctx);

@@ -33,7 +33,8 @@ struct ops_case {
 /* The device under test, the CPU by default. May change only before the first run. */
 extern const rt_backend *ops_on;
 /* For sanitizers, which need to see an error only once: each case runs once and in place, with the types that OPS_BRIEF
- * in the environment names, such as one of each kind and size of element ("f32,f16,i64,u8,bool"). */
+ * in the environment names, such as one of each kind and size of element ("f32,f16,i64,u8,bool"). Below the full tier
+ * (tests/tier.h), also with one of the other types of the device, in turn. */
 extern bool ops_brief;
 /* If true, all operands and results of rank 3 or more of SPATIAL kernels are channels last. */
 extern bool ops_channels_last;
@@ -58,6 +59,8 @@ ampc_status ops_prepare(const k_kernel *kernel, const k_args *args);
 int ops_main(int argc, char **argv, int (*tests)(void));
 
 void case_begin(ops_case *c, ir_op op);
+/* The next operand is drawn as the first one. */
+void case_restart_draws(void);
 /* Adds an operand with uniform random values in [low, high] (whole numbers for integers). The caller may
  * change its values. */
 double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high);
