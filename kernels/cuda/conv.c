@@ -242,9 +242,9 @@ static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *work
     const k_view dense = cuda_dense(result);
     size_t rest = 0;
     if (conv_is_empty(&c))
-        return cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL, result->channels_last ? 0 : c.g.spatial,
-                                 &dense, &s->fill, workspace);
-    if (result->data) CUDA_FORWARD(prepare_plan(args, s, &c, &rest));
+        CUDA_FORWARD(cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL,
+                                       result->channels_last ? 0 : c.g.spatial, &dense, &s->fill, &rest));
+    else if (result->data) CUDA_FORWARD(prepare_plan(args, s, &c, &rest));
     if (c.kind == CONV_GRAD_WEIGHT && c.bias) CUDA_FORWARD(prepare_bias_sum(args, s, &c, &rest));
     *workspace = s->rest_at + rest;
     return AMPC_OK;
@@ -295,13 +295,11 @@ static ampc_status run(const k_args *args)
 {
     const conv_state *s = args->state;
     const conv c = conv_of(args);
+    /* dbias: dy may have elements although x or w has none. */
     const bool wants_bias = c.kind == CONV_GRAD_WEIGHT && c.bias;
-    if (conv_is_empty(&c)) {
-        const cuda_fill zero = {.dims = {0}};
-        if (conv_result(&c)->data) CUDA_FORWARD(cuda_fill_run(args, &s->fill, c.bias, conv_result(&c)));
-        return wants_bias ? cuda_fill_run(args, &zero, NULL, c.bias) : AMPC_OK;
-    }
     if (s->plan) CUDA_FORWARD(run_plan(args, s, &c));
+    else if (conv_is_empty(&c) && conv_result(&c)->data)
+        CUDA_FORWARD(cuda_fill_run(args, &s->fill, wants_bias ? NULL : c.bias, conv_result(&c)));
     return wants_bias
                ? cuda_inner_run(args, &s->bias_sum, c.y->data, c.bias->data, (char *)args->workspace + s->rest_at)
                : AMPC_OK;
