@@ -214,7 +214,7 @@ class Check:
         # Test programs run concurrently, so waiting threads must not spin.
         self.environment = dict(os.environ, AMPC_TIER=options.tier, AMPC_SEED=str(options.seed),
                                 OMP_WAIT_POLICY="passive", CMOCKA_MESSAGE_OUTPUT="stdout", UBSAN_OPTIONS="print_stacktrace=1",
-                                ASAN_OPTIONS="allocator_may_return_null=1")
+                                ASAN_OPTIONS="allocator_may_return_null=1:intercept_tls_get_addr=0")
 
     def folder(self, build):
         return ROOT / "build" / self.presets[build]

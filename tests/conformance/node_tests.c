@@ -426,6 +426,9 @@ int main(int argc, char **argv)
             printf("%s %s %s\n", xfail ? "XFAIL" : "FAIL", name, reason);
         }
     }
+    for (int i = 0; i < n; i++) free(cases[i]);
+    free(cases);
+    free(list);
     printf("node tests: %d pass with inputs at run time, %d more with shape-like inputs bound, %d "
            "expected failures\n",
            run, bound, expected);
