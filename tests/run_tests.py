@@ -59,6 +59,8 @@ class Tiers:
                                          dict(s.split("=", 1) for s in settings)))
             except (ValueError, re.error) as error:
                 sys.exit(f"tests/tiers:{number}: {error}")
+        if not self.reference:
+            sys.exit("tests/tiers: no line `calibration SECONDS`")
 
     def row_of(self, name):
         """The first row that matches; each test must have one."""
