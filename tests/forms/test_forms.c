@@ -3,7 +3,8 @@
  *
  * The gradients of the probe (probe.h) in f64 are compared with (loss(x+h) - loss(x-h)) / 2h, h = step max(1,|x|). They
  * agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|) + 16 epsilon |loss| / h for one of the steps: smaller ones are for an x near
- * the kink of a function, larger ones for a loss that rounds much. FORMS_SHOW in the environment prints the nodes that the importer refuses.
+ * the kink of a function, larger ones for a loss that rounds much; at a kink or jump itself, a quotient of one side counts.
+ * FORMS_SHOW in the environment prints the nodes that the importer refuses.
  * Below the full tier, the seeds of the drawings depend on AMPC_SEED (tests/tier.h). */
 #include "tests/forms/probe.h"
 #include "tests/tier.h"
@@ -31,27 +32,32 @@ static double loss_of(probe *p, rt_session *s)
     return probe_run(p, s) ? *(const double *)rt_session_output(s, "loss")->data : NAN;
 }
 
-/* Sets `rounding` to the error that the rounding of the loss may cause. */
-static double difference_quotient(probe *p, rt_session *s, double *x, double step, double *rounding)
+/* The quotient of the losses at x + sides[1] h and x + sides[0] h. Sets `rounding` to the error that the rounding of the loss
+ * may cause. */
+static double difference_quotient(probe *p, rt_session *s, double *x, double step, const int sides[2], double *rounding)
 {
     const double at = *x, h = step * fmax(1, fabs(at));
-    *x = at + h;
-    const double up = loss_of(p, s);
-    *x = at - h;
-    const double down = loss_of(p, s);
+    *x = at + sides[0] * h;
+    const double below = loss_of(p, s);
+    *x = at + sides[1] * h;
+    const double above = loss_of(p, s);
     *x = at;
-    *rounding = 16 * DBL_EPSILON * fmax(fabs(up), fabs(down)) / h;
-    return (up - down) / (2 * h);
+    *rounding = 16 * DBL_EPSILON * fmax(fabs(above), fabs(below)) / h;
+    return (above - below) / ((sides[1] - sides[0]) * h);
 }
 
 /* Returns the difference quotient that agrees with `gradient`; if none does, the first one, and false in `agrees`. */
 static double closest_quotient(probe *p, rt_session *s, double *x, double gradient, bool *agrees)
 {
-    static const double steps[] = {6e-6, 6e-7, 6e-5, 6e-8};
+    static const struct {
+        double step;
+        int sides[2];
+    } quotients[] = {{6e-6, {-1, 1}}, {6e-7, {-1, 1}}, {6e-5, {-1, 1}},
+                     {6e-8, {-1, 1}}, {6e-8, {0, 1}},  {6e-8, {-1, 0}}};
     double first = 0;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    for (size_t i = 0; i < sizeof quotients / sizeof *quotients; i++) {
         double rounding;
-        const double quotient = difference_quotient(p, s, x, steps[i], &rounding);
+        const double quotient = difference_quotient(p, s, x, quotients[i].step, quotients[i].sides, &rounding);
         *agrees = fabs(gradient - quotient) <= 1e-7 + 1e-6 * fmax(fabs(gradient), fabs(quotient)) + rounding;
         if (*agrees) return quotient;
         if (i == 0) first = quotient;
