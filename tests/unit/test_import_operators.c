@@ -46,6 +46,7 @@ static wire one_node(int opset, const char *dims, node *n)
     model_tensor(&m, TENSOR_FLOATS("ends", "2", -1, 1));
     model_tensor(&m, TENSOR_FLOATS("inward", "1,1,2", 0.5F, 1));
     model_tensor(&m, TENSOR_FLOATS("again", "1,1,1", 0.5F));
+    model_tensor(&m, TENSOR_FLOATS("ways", "2,3,1", 1, 2, 3, 4, 5, 6));
     model_add(&m, n);
     model_output(&m, "y", 0, NULL);
     return model_finish(&m);
@@ -252,6 +253,7 @@ static const form forms[] = {
     {26, "2,3", "BitCast", "x", "to=6", "bit_cast @x {to=i32} : i32[2,3]"},
     {7, "3,N,2", "RNN", "x,inward,again", "direction='reverse' clip=2.0f", "cell=\"rnn\", reverse=true"},
     {14, "N,3,2", "RNN", "x,inward,again", "layout=1", "transpose %reshape.2 {perm=[1,0,2,3]} : f32[N,3,1,1]"},
+    {7, "3,N,1", "GRU", "x,ways,ways", "direction='bidirectional'", "{cell=\"gru\", reverse=true} : "},
 };
 /* clang-format on */
 
@@ -445,11 +447,13 @@ static void losses(void **state)
     static const struct {
         int opset;
         const char *op, *expect;
+        bool ignores_none;
     } rows[] = {
-        {12, "SoftmaxCrossEntropyLoss", "softmax_cross_entropy @x, @label, @weight {ignore_index=-1"},
-        {13, "SoftmaxCrossEntropyLoss", "reduction=\"sum\"} : f32[]"},
-        {12, "NegativeLogLikelihoodLoss", "nll_loss @x, @label, @weight {ignore_index=-1"},
-        {22, "NegativeLogLikelihoodLoss", "reduction=\"sum\"} : f32[]"},
+        {12, "SoftmaxCrossEntropyLoss", "softmax_cross_entropy @x, @label, @weight {ignore_index=-1", false},
+        {13, "SoftmaxCrossEntropyLoss", "reduction=\"sum\"} : f32[]", false},
+        {12, "NegativeLogLikelihoodLoss", "nll_loss @x, @label, @weight {ignore_index=-1", false},
+        {22, "NegativeLogLikelihoodLoss", "reduction=\"sum\"} : f32[]", false},
+        {22, "NegativeLogLikelihoodLoss", "@label, @weight {reduction=\"sum\"} : f32[]", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model m = model_new(rows[i].opset);
@@ -458,7 +462,7 @@ static void losses(void **state)
         model_tensor(&m, TENSOR_FLOATS("weight", "3", 1, 2, 3));
         node n = node_new(rows[i].op, "x,label,weight", "y");
         node_text(&n, "reduction", "sum");
-        node_int(&n, "ignore_index", -1);
+        if (!rows[i].ignores_none) node_int(&n, "ignore_index", -1);
         model_add(&m, &n);
         model_output(&m, "y", 0, NULL);
         expect_import(*state, model_finish(&m), rows[i].expect);

@@ -59,12 +59,14 @@ static void test_typed_integers(void **state)
             size_t width = onnx_type_size(rows[i].type);
             assert_memory_equal(t.bytes, &rows[i].low, width);
             assert_memory_equal((const char *)t.bytes + (n - 1) * width, &rows[i].high, width);
-            values[n - 1] = rows[i].high + (rows[i].high < INT64_MAX);
-            if (values[n - 1] == INT64_MAX) continue;
-            wire over = tensor_head(rows[i].type, (int64_t)n);
-            packed = packed_of(values, n);
-            wire_message(&over, rows[i].field, &packed);
-            assert_int_equal(describe(*state, &over, &t), AMPC_REJECTED);
+            if (rows[i].high == INT64_MAX) continue;
+            for (int under = 0; under < 2; under++) {
+                values[n - 1] = under ? rows[i].low - 1 : rows[i].high + 1;
+                wire outside = tensor_head(rows[i].type, (int64_t)n);
+                packed = packed_of(values, n);
+                wire_message(&outside, rows[i].field, &packed);
+                assert_int_equal(describe(*state, &outside, &t), AMPC_REJECTED);
+            }
         }
     }
 }
