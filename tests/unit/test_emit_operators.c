@@ -83,11 +83,46 @@ static void test_sizes_fold(void **state)
     onnx_file_close(f);
 }
 
+/* Emits the ops of a model, with no operator kept as it is. The caller closes the result. */
+static onnx_file *emit_lowered(scratch *t, wire file)
+{
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    wire_free(&file);
+    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), false, PASS_O0, IR_f16);
+    assert_non_null(m);
+    emit_to(t, m, "new.onnx");
+    ir_module_free(m);
+    onnx_file *f;
+    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+    return f;
+}
+
+/* The output padding follows from the shapes and from both ends of the padding. */
+static void test_output_padding(void **state)
+{
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,1,4");
+    model_tensor(&m, TENSOR_FLOATS("w", "1,1,3", 1, 2, 3));
+    node n = node_new("ConvTranspose", "x,w", "y");
+    node_ints(&n, "strides", "2");
+    node_ints(&n, "pads", "1,0");
+    node_ints(&n, "output_padding", "1");
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_float32, NULL);
+    onnx_file *f = emit_lowered(*state, model_finish(&m));
+    const Onnx__AttributeProto *extra = find_attribute(find_op(f, "ConvTranspose"), "output_padding");
+    assert_non_null(extra);
+    assert_int_equal(extra->n_ints, 1);
+    assert_int_equal(extra->ints[0], 1);
+    onnx_file_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(test_operators_return),
         SCRATCH_TEST(test_sizes_fold),
+        SCRATCH_TEST(test_output_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
