@@ -117,12 +117,39 @@ static void test_output_padding(void **state)
     onnx_file_close(f);
 }
 
+static const Onnx__NodeProto *find_result(const onnx_file *f, const char *name)
+{
+    for (size_t i = 0; i < f->model->graph->n_node; i++)
+        if (strcmp(f->model->graph->node[i]->output[0], name) == 0) return f->model->graph->node[i];
+    fail_msg("no result %s", name);
+    return NULL;
+}
+
+/* The positions of a DeformConv become those in [-1,1]: x is scaled by the width, y by the height. */
+static void test_positions_scale_with_their_axis(void **state)
+{
+    model m = model_new(19);
+    model_input(&m, "x", ONNX_float32, "1,1,2,4");
+    model_input(&m, "offset", ONNX_float32, "1,2,2,4");
+    model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 1));
+    model_node(&m, "DeformConv", "x,w,offset", "y");
+    model_output(&m, "y", ONNX_float32, NULL);
+    onnx_file *f = emit_lowered(*state, model_finish(&m));
+    const Onnx__NodeProto *add = find_result(f, find_op(f, "GridSample")->input[1]);
+    const Onnx__NodeProto *mul = find_result(f, add->input[0]);
+    const float spacing[] = {0.5F, 1}, first[] = {-0.75F, -0.5F};
+    assert_memory_equal(find_tensor(f, mul->input[1])->raw_data.data, spacing, sizeof spacing);
+    assert_memory_equal(find_tensor(f, add->input[1])->raw_data.data, first, sizeof first);
+    onnx_file_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(test_operators_return),
         SCRATCH_TEST(test_sizes_fold),
         SCRATCH_TEST(test_output_padding),
+        SCRATCH_TEST(test_positions_scale_with_their_axis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
