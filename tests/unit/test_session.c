@@ -327,14 +327,36 @@ static void hoisted_values_follow_storage(void **state)
     expect_floats("y", 1, (float[]){0});
 }
 
+/* A fused kernel reads @b along the rows and along the columns. */
+static void an_operand_is_broadcast_in_two_ways(void **state)
+{
+    scratch *t = *state;
+    start(t, "graph @g(@x : f32[2,2], @b : f32[2]) {\nforward:\n  %m = mul @x, @b : f32[2,2]\n"
+             "  %c = reshape @b {shape=[2,1]} : f32[2,1]\n  %y = add %m, %c : f32[2,2]\n  output \"y\" = %y\n}\n");
+    float x[] = {1, 2, 3, 4}, b[] = {10, 20};
+    const rt_tensor in[] = {{"x", IR_f32, 2, {2, 2}, x}, vector("b", IR_f32, 2, b)};
+    run_ok(t, "g", in, 2);
+    expect_floats("y", 4, (float[]){20, 50, 50, 100});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(symbols_come_from_inputs),   TEST(symbols_are_solved_from_expressions), TEST(wrong_inputs_are_rejected),
-        TEST(inputs_are_converted),       TEST(bound_symbols_are_checked),           TEST(devices),
-        TEST(storage_commits_at_the_end), TEST(failed_run_changes_nothing),          TEST(states_are_swapped),
-        TEST(skipped_step_in_place),      TEST(deterministic_runs_are_equal),        TEST(repetitions_are_timed),
-        TEST(a_profile_has_every_launch), TEST(hoisted_values_follow_storage),
+        TEST(symbols_come_from_inputs),
+        TEST(symbols_are_solved_from_expressions),
+        TEST(wrong_inputs_are_rejected),
+        TEST(inputs_are_converted),
+        TEST(bound_symbols_are_checked),
+        TEST(devices),
+        TEST(storage_commits_at_the_end),
+        TEST(failed_run_changes_nothing),
+        TEST(states_are_swapped),
+        TEST(skipped_step_in_place),
+        TEST(deterministic_runs_are_equal),
+        TEST(repetitions_are_timed),
+        TEST(a_profile_has_every_launch),
+        TEST(hoisted_values_follow_storage),
+        TEST(an_operand_is_broadcast_in_two_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
