@@ -6,7 +6,6 @@
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
  * and visibly not fp32. A step trains the same bits whichever outputs it computes. */
 #include "runtime/train/stepper.h"
-#include "tests/tier.h"
 #include "tests/train/golden.h"
 
 #include <math.h>
@@ -203,21 +202,4 @@ static void test_case(void **state)
     check_selection(g);
 }
 
-/* A sanitizer looks for wrong accesses, not for wrong numbers: below the full tier, it sees a third of the networks. */
-#if defined AMPC_SANITIZED && AMPC_SANITIZED
-enum { FOLDER_PARTS = 3 };
-#else
-enum { FOLDER_PARTS = 1 };
-#endif
-
-static bool is_chosen(int folder, const golden *g)
-{
-    (void)g;
-    return tier_is_due((size_t)folder, FOLDER_PARTS);
-}
-
-int main(int argc, char **argv)
-{
-    if (FOLDER_PARTS > 1) tier_print_part("networks", FOLDER_PARTS);
-    return golden_main(argc, argv, "golden", is_chosen, test_case);
-}
+int main(int argc, char **argv) { return golden_main(argc, argv, "golden", NULL, test_case); }
