@@ -2,8 +2,7 @@
  * and to run a row in a separate process. The environment selects:
  *   OPS_LIST=1              print the names of the selected rows, one per line, and run none
  *   OPS_ONLY=PATTERN[,..]   rows whose name matches one of these shell patterns
- *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0)
- *   OPS_PART=N              below the full tier (tests/tier.h): of those, the rows that are due once in N seeds */
+ *   OPS_SHARD=I/N           of those, every N-th row, starting with row I (from 0) */
 #ifndef TESTS_ROWS_H
 #define TESTS_ROWS_H
 
@@ -19,8 +18,6 @@
 
 #include <cmocka.h>
 
-#include "tests/tier.h"
-
 static inline bool row_matches(const char *name, const char *patterns)
 {
     char pattern[128];
@@ -33,23 +30,11 @@ static inline bool row_matches(const char *name, const char *patterns)
     return false;
 }
 
-/* Returns N of OPS_PART; 1 if all rows are due. */
-static inline size_t rows_parts(void)
-{
-    const char *text = getenv("OPS_PART");
-    char *end = NULL;
-    const unsigned long n = text ? strtoul(text, &end, 10) : 1;
-    if (n && (!text || (end != text && !*end))) return tier_is_reduced() ? n : 1;
-    fprintf(stderr, "OPS_PART=%s: expected a positive number\n", text);
-    exit(2);
-}
-
 /* Returns the number of failed rows. Output is flushed line by line, so it survives a crash of the program. */
 static inline int rows_run(const char *group, const struct CMUnitTest *tests, size_t n)
 {
     const char *only = getenv("OPS_ONLY"), *shard = getenv("OPS_SHARD");
     const bool is_listing = getenv("OPS_LIST") != NULL;
-    const size_t parts = rows_parts();
     size_t first = 0, every = 1, seen = 0, count = 0;
     struct CMUnitTest *chosen = calloc(n + 1, sizeof *chosen);
     if (!chosen) return 1;
@@ -58,11 +43,9 @@ static inline int rows_run(const char *group, const struct CMUnitTest *tests, si
         exit(2);
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (parts > 1 && !is_listing) tier_print_part("rows", parts);
     for (size_t i = 0; i < n; i++) {
         if (only && !row_matches(tests[i].name, only)) continue;
-        const size_t row = seen++;
-        if (row % every != first || !tier_is_due(row / every, parts)) continue;
+        if (seen++ % every != first) continue;
         if (is_listing) puts(tests[i].name);
         else chosen[count++] = tests[i];
     }

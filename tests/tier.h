@@ -35,9 +35,10 @@ static inline void tier_print_part(const char *what, size_t n)
     fflush(stdout);
 }
 
-/* Returns the first number of `count` consecutive ones that a random test draws: 0 in the full tier, and below it one of
- * RANDOM_PARTS in turn. Drawings beyond these have open findings (CHANGES.md, "Known gaps") and are run by hand. */
+/* Drawings beyond these parts have open findings (CHANGES.md, "Known gaps") and are run by hand. */
 enum { RANDOM_PARTS = 16 };
+/* Returns the first number of `count` consecutive ones that a random test draws: 0 in the full tier, and below it that of
+ * one of RANDOM_PARTS in turn. */
 static inline size_t tier_first(size_t count) { return tier_is_reduced() ? count * (tier_seed() % RANDOM_PARTS) : 0; }
 
 #endif

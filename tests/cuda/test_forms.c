@@ -1,7 +1,7 @@
 /* test_forms.c - the results and gradients of random nodes (tests/forms) are the same on CUDA as on the processor, in f32,
  * f16 and bf16.
  *
- * usage: PROGRAM [FIRST COUNT]    seeds of each operator and type; default 0 4, below the full tier 4 * AMPC_SEED 4
+ * usage: PROGRAM [FIRST COUNT]    seeds of each operator and type; default 0 4, below the full tier tier_first(4) 4
  *
  * A difference may have a few units in the last place of the type, relative to the largest element. Where terms cancel
  * (the gradient of RMSNormalization over one element is dy rstd (1 - h h), with h h near 1), it may have twice what the

@@ -9,6 +9,7 @@
 #include "runtime/train/stepper.h"
 #include "tests/rows.h"
 #include "tests/train/golden.h"
+#include "tests/tier.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,6 +7,7 @@
 #include "kernels/cuda/reduce.h"
 #include "tests/cuda/double/inner.h"
 #include "tests/rows.h"
+#include "tests/tier.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

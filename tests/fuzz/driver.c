@@ -6,7 +6,7 @@
  * reproducible; -v names each input before it runs. -random adds the inputs of random bytes with numbers I to
  * I+N-1. As with libFuzzer, a target fails by crashing.
  *
- * Below the full tier (tests/tier.h), AMPC_SEED changes the mutations, and I is N * AMPC_SEED instead of 0. */
+ * Below the full tier (tests/tier.h), the mutations and I, 0 without -first, change with AMPC_SEED. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -147,7 +147,7 @@ int main(int count, char **arguments)
 {
     bool good = true;
     if (tier_is_reduced()) {
-        printf("mutations of seed %zu\n", tier_seed());
+        printf("mutations of seed %zu\n", tier_first(1));
         fflush(stdout);
     }
     run(NULL, 0);

@@ -4,6 +4,7 @@
  * low-precision operands. */
 #include "tests/ops/products.h"
 #include "tests/rows.h"
+#include "tests/tier.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

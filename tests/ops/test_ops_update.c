@@ -9,6 +9,7 @@
 #include "kernels/update.h"
 #include "tests/ops/ops.h"
 #include "tests/rows.h"
+#include "tests/tier.h"
 
 #include <math.h>
 #include <setjmp.h>
