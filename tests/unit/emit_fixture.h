@@ -54,17 +54,22 @@ static inline ir_module *read_back(scratch *t)
 }
 
 /* Compiles and emits a model written by the test. Returns the decoded result, which the caller closes. */
-static inline onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
+static inline onnx_file *emit_model(scratch *t, wire file, bool opaque, pass_level level, ir_dtype low)
 {
     scratch_write(t, "m.onnx", file.bytes, file.size);
     wire_free(&file);
-    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), true, level, low);
+    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), opaque, level, low);
     assert_non_null(m);
     emit_to(t, m, "new.onnx");
     ir_module_free(m);
     onnx_file *f;
     assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
     return f;
+}
+
+static inline onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
+{
+    return emit_model(t, file, true, level, low);
 }
 
 static inline const Onnx__NodeProto *find_node(const Onnx__GraphProto *g, const char *op)

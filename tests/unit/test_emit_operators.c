@@ -83,20 +83,6 @@ static void test_sizes_fold(void **state)
     onnx_file_close(f);
 }
 
-/* Emits the ops of a model, with no operator kept as it is. The caller closes the result. */
-static onnx_file *emit_lowered(scratch *t, wire file)
-{
-    scratch_write(t, "m.onnx", file.bytes, file.size);
-    wire_free(&file);
-    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), false, PASS_O0, IR_f16);
-    assert_non_null(m);
-    emit_to(t, m, "new.onnx");
-    ir_module_free(m);
-    onnx_file *f;
-    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
-    return f;
-}
-
 /* The output padding follows from the shapes and from both ends of the padding. */
 static void test_output_padding(void **state)
 {
@@ -109,7 +95,7 @@ static void test_output_padding(void **state)
     node_ints(&n, "output_padding", "1");
     model_add(&m, &n);
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = emit_lowered(*state, model_finish(&m));
+    onnx_file *f = emit_model(*state, model_finish(&m), false, PASS_O0, IR_f16);
     const Onnx__AttributeProto *extra = find_attribute(find_op(f, "ConvTranspose"), "output_padding");
     assert_non_null(extra);
     assert_int_equal(extra->n_ints, 1);
@@ -134,7 +120,7 @@ static void test_positions_scale_with_their_axis(void **state)
     model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 1));
     model_node(&m, "DeformConv", "x,w,offset", "y");
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = emit_lowered(*state, model_finish(&m));
+    onnx_file *f = emit_model(*state, model_finish(&m), false, PASS_O0, IR_f16);
     const Onnx__NodeProto *add = find_result(f, find_op(f, "GridSample")->input[1]);
     const Onnx__NodeProto *mul = find_result(f, add->input[0]);
     const float spacing[] = {0.5F, 1}, first[] = {-0.75F, -0.5F};
