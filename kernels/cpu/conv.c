@@ -103,7 +103,7 @@ static void convolve_task(const conv *c, int64_t task, const sums *s)
     }
 }
 
-/* dbias of a dy that no oneDNN primitive reads. */
+/* Computes dbias where no oneDNN primitive does. */
 static void sum_bias(const conv *c)
 {
     const int64_t filters = c->g.groups * c->g.m, size = volume(c->g.y);

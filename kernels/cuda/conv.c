@@ -299,7 +299,7 @@ static ampc_status run(const k_args *args)
     const bool wants_bias = c.kind == CONV_GRAD_WEIGHT && c.bias;
     if (s->plan) CUDA_FORWARD(run_plan(args, s, &c));
     else if (conv_is_empty(&c) && conv_result(&c)->data)
-        CUDA_FORWARD(cuda_fill_run(args, &s->fill, wants_bias ? NULL : c.bias, conv_result(&c)));
+        CUDA_FORWARD(cuda_fill_run(args, &s->fill, c.bias, conv_result(&c)));
     return wants_bias
                ? cuda_inner_run(args, &s->bias_sum, c.y->data, c.bias->data, (char *)args->workspace + s->rest_at)
                : AMPC_OK;
