@@ -4,8 +4,8 @@ CTest lists the tests of a build with their commands, environment and the files 
 them a tier runs. All run in one queue, the longest first. A program prints CMocka's lines; a suite prints a line for each
 of its tests and has the same last line as tools/check. Tests have in their environment what tests/tier.h describes.
 
-Limits are of processor time, so that a busy machine fails nothing: a test may use LIMIT times the budget of its row, and
-one whose processes have used none at all for IDLE seconds is deadlocked."""
+Limits are of processor time, so that a busy machine fails nothing: a test may use LIMITS seconds, more than ten times what
+the longest of the tier uses, and one whose processes have used none at all for IDLE seconds is deadlocked."""
 import argparse
 import collections
 import concurrent.futures
@@ -27,7 +27,7 @@ TIERS = ("quick", "default", "full")
 PRESETS = {"quick": {"release": "check-release"},
            "default": {"release": "check-release", "asan": "check-asan"},
            "full": {"release": "check-release", "asan": "check-asan-full"}}
-LIMIT, IDLE = 20, 300
+LIMITS, IDLE = {"quick": 1200, "default": 1200, "full": 36000}, 300
 OVERDRAWN, UNEVEN = 1.5, 1.2  # times the budget of a group; between two calibrations
 
 Row = collections.namedtuple("Row", "group tier seconds pattern settings")
@@ -229,7 +229,7 @@ class Check:
 
     def build(self, build, command):
         """Runs a build command; returns whether it succeeded, and reports it only if it did not."""
-        status, text, usage = run(command, ROOT, self.environment, 3600)
+        status, text, usage = run(command, ROOT, self.environment, LIMITS["full"])
         old = self.usage.get(f"{build}:build", Usage(0, 0))
         self.usage[f"{build}:build"] = Usage(old.cpu + usage.cpu, old.wall + usage.wall)
         if status == 0:
@@ -278,8 +278,7 @@ class Check:
     def run_test(self, test):
         if self.options.fail_fast and self.failed:
             return
-        limit = 60 + LIMIT * max(test.row.seconds, 20) * (30 if self.options.tier == "full" else 1)
-        status, text, usage = run(test.command, test.folder, self.environment | test.environment, limit)
+        status, text, usage = run(test.command, test.folder, self.environment | test.environment, LIMITS[self.options.tier])
         results = (suite_results if test.is_suite else program_results)(test.id, status, text)
         with self.lock:
             self.report(test.id, *results, usage)
