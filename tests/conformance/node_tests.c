@@ -1,6 +1,10 @@
 /* node_tests.c - runs the ONNX backend node tests: import, run, compare with the stored outputs.
  *
  * usage: node_tests CORPUS XFAIL [NAME..]
+ *        node_tests --convert CORPUS OUT
+ *
+ * --convert writes each model that can be converted, as `ampc --amp=O0` and `ampc` do, to OUT/O0/NAME/model.onnx, with the
+ * stored inputs and outputs, and to OUT/fp16/NAME.onnx. It prints a line for each model that crashes.
  *
  * A case passes as `run` if it passes with all inputs given at run time. Otherwise it passes as `bound` if it
  * passes with its shape-like inputs (listed below) fixed at compile time, which a static graph requires.
@@ -10,6 +14,7 @@
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "frontend/read/wire.h"
+#include "runtime/api/ampc.h"
 #include "runtime/session/session.h"
 
 #include <dirent.h>
@@ -19,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -390,6 +396,62 @@ static char *read_text(const char *path)
     return text;
 }
 
+/* ---- converting ------------------------------------------------------------------------------ */
+
+static bool convert(ampc_module *m, const char *amp, const char *path)
+{
+    const ampc_compile_options options = {.struct_size = sizeof options, .amp = amp};
+    return ampc_module_convert(m, &options, path) == AMPC_OK;
+}
+
+static void convert_model(const char *corpus, const char *name, const char *out)
+{
+    char path[PATH_SIZE], folder[PATH_SIZE], to[2 * PATH_SIZE];
+    ampc_context *context;
+    ampc_module *m;
+    snprintf(path, sizeof path, "%s/%s/model.onnx", corpus, name);
+    const ampc_import_options import = {.struct_size = sizeof import, .path = path, .keep_unknown = 1};
+    if (ampc_context_create(NULL, &context) != AMPC_OK) return;
+    if (ampc_module_import_with(context, &import, &m) == AMPC_OK) {
+        snprintf(folder, sizeof folder, "%s/O0/%s", out, name);
+        snprintf(to, sizeof to, "%s/model.onnx", folder);
+        if (mkdir(folder, 0777) == 0 && convert(m, "O0", to)) {
+            snprintf(path, sizeof path, "%s/%s/test_data_set_0", corpus, name);
+            snprintf(to, sizeof to, "%s/test_data_set_0", folder);
+            if (symlink(path, to)) fprintf(stderr, "%s: no link\n", to);
+        } else {
+            rmdir(folder);
+        }
+        snprintf(to, sizeof to, "%s/fp16/%s.onnx", out, name);
+        convert(m, NULL, to);
+        ampc_module_free(m);
+    }
+    ampc_context_free(context);
+}
+
+/* Each model is converted in its own process. */
+static int convert_all(const char *corpus, const char *out)
+{
+    struct dirent **cases;
+    const int n = scandir(corpus, &cases, is_test, by_name);
+    for (int i = 0; i < n; i++) {
+        int status = 0;
+        fflush(stdout);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            convert_model(corpus, cases[i]->d_name, out);
+            _exit(0);
+        }
+        if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status))
+            printf("FAIL %s crashed\n", cases[i]->d_name);
+    }
+    for (int i = 0; i < n; i++) free(cases[i]);
+    if (n >= 0) free(cases);
+    return n > 0 ? 0 : 2;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 static bool chosen(int argc, char **argv, const char *name)
 {
     bool any = argc <= 3;
@@ -399,11 +461,12 @@ static bool chosen(int argc, char **argv, const char *name)
 
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "--convert") == 0) return convert_all(argv[2], argv[3]);
     char *list = argc > 2 ? read_text(argv[2]) : NULL;
     struct dirent **cases;
     int n = argc > 2 ? scandir(argv[1], &cases, is_test, by_name) : -1;
     if (n < 0 || !list) {
-        fprintf(stderr, "usage: node_tests CORPUS XFAIL [NAME..]\n");
+        fprintf(stderr, "usage: node_tests CORPUS XFAIL [NAME..]\n       node_tests --convert CORPUS OUT\n");
         return 2;
     }
     int run = 0, bound = 0, failed = 0, expected = 0, surprises = 0;
