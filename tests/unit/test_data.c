@@ -135,9 +135,11 @@ static void test_position_is_everything(void **state)
     uint8_t x[7], y[7];
     for (uint64_t epoch = 5; epoch-- > 0;)
         for (uint64_t batch = 7; batch-- > 0;) {
-            rt_position p = {42, epoch, batch}, other = {43, batch, epoch};
+            rt_position p = {42, epoch, batch},
+                        others[] = {{43, batch, epoch}, {42, epoch + 7, batch}, {43, epoch, batch}};
             assert_int_equal(rt_dataset_batch(a, &p, 7, 1, x, IR_u8, t->d), AMPC_OK);
-            assert_int_equal(rt_dataset_batch(b, &other, 7, 1, y, IR_u8, t->d), AMPC_OK);
+            for (int i = 0; i < 3; i++)
+                assert_int_equal(rt_dataset_batch(b, &others[i], 7, 1, y, IR_u8, t->d), AMPC_OK);
             assert_int_equal(rt_dataset_batch(b, &p, 7, 1, y, IR_u8, t->d), AMPC_OK);
             assert_memory_equal(x, y, sizeof x);
         }
