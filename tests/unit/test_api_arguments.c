@@ -149,6 +149,8 @@ static void test_modules(void **state)
     REFUSED(ampc_module_input_count, graph, f->fresh, NULL, &n);
     REFUSED(ampc_module_input_count, graph, f->fresh, "backward", &n);
     REFUSED(ampc_module_input_count, count, f->fresh, "forward", NULL);
+    assert_int_equal(ampc_module_input_count(f->fresh, "forward", &n), AMPC_OK);
+    REFUSED(ampc_module_input, index, f->fresh, "forward", n, &info);
     ANSWERS(ampc_module_summary, module, !*ampc_module_summary(NULL));
     ampc_module_free(NULL);
     ANY(ampc_module_free, module);
