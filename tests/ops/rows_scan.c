@@ -171,6 +171,8 @@ static void cum_sum(const ops_row *row, ir_dtype t)
             if (form == 1 && ir_dtype_is_float(t) && n > 20) x[n - 3] = INFINITY;
             for (int64_t i = 0; t == IR_u64 && i < n; i++) /* exact in f64, and beyond the signed range */
                 x[i] = x[i] * 0x1p12 + (i / r.inner % r.length == 0 ? 0x1p63 : 0);
+            for (int64_t i = 0; t == IR_f32 && form == 0 && r.length > 2000 && i < n; i++)
+                x[i] = i / r.inner % r.length == 0 ? 0x1p26 : 0.12; /* 32 of them do not change a sum in f32 */
             c.attr[IR_ATTR(cum_sum, axis)].i = shapes[s].axis;
             c.attr[IR_ATTR(cum_sum, exclusive)].i = form & 1;
             c.attr[IR_ATTR(cum_sum, reverse)].i = form >> 1;
