@@ -65,6 +65,15 @@ static inline recurrent_shape recurrent_shape_of(const k_args *args, const k_vie
                              .g = recurrent_activation_of(attr + IR_ATTR(recurrent, g)),
                              .h = recurrent_activation_of(attr + IR_ATTR(recurrent, h))};
 }
+
+/* Of the products with R in all steps, also of those of the gradient. Does not depend on which results are used. */
+static inline int64_t recurrent_flops(const k_args *args)
+{
+    const bool is_grad = args->op == IR_OP_recurrent_grad;
+    const k_view *r = &args->in[is_grad ? IR_IN(recurrent_grad, r) : IR_IN(recurrent, r)];
+    const k_view *rows = &args->in[is_grad ? IR_IN(recurrent_grad, y) : IR_IN(recurrent, x)]; /* [T,B,any] */
+    return 2 * rows->dims[0] * rows->dims[1] * k_count(r);
+}
 #endif
 
 #endif

@@ -1,6 +1,7 @@
 /* cost.c - memory traffic and floating-point operations of a plan. */
 #include "kernels/convolution.h"
 #include "kernels/matmul.h"
+#include "kernels/recurrent.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/plan_edit.h"
 
@@ -57,6 +58,7 @@ static int64_t flops_of(const rt_plan *p, const rt_step *s)
     const k_args args = rt_step_args(p, s);
     if (s->kind != RT_STEP_OP || ir_op_get(s->op)->colour != IR_WHITE) return 0;
     if (rt_step_has(s, IR_SPATIAL)) return convolution_flops(s, &args);
+    if (!rt_step_has(s, IR_EPILOGUE)) return recurrent_flops(&args); /* the only white ops left */
     return 2 * k_count(&s->out[0]) * product_of(&args).k;
 }
 

@@ -115,6 +115,25 @@ static void a_batch_of_matrices(void **state)
     plan_text_close(&t);
 }
 
+/* Whatever results are used, the same products are computed. */
+static void a_recurrent_network(void **state)
+{
+    static const char *const results[] = {"  output \"y\" = %y\n", "  output \"h\" = %h\n"};
+    char text[512];
+    plan_text t;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text,
+                 "graph @g(@x : f32[7,2,12], @r : f32[12,3]) {\nforward:\n"
+                 "  %%y, %%h, %%c, %%s, %%g = recurrent @x, @r, _, _, _, _, _ : f32[7,2,3], f32[2,3], f32[2,3], "
+                 "f32[7,2,3], f32[7,2,12]\n%s}\n",
+                 results[i]);
+        open_plan(&t, text, false);
+        assert_int_equal(rt_step_cost(t.plan, step_of(&t, IR_OP_recurrent)).flops, 2 * 7 * 2 * 12 * 3);
+        plan_text_close(&t);
+    }
+}
+
 /* ---- plan totals ------------------------------------------------------------------------------------- */
 
 /* The low-precision copy of a weight is made when weights are loaded and costs nothing per run. */
@@ -277,6 +296,7 @@ int main(void)
         cmocka_unit_test(absent_operands_and_dropped_results_do_not_count),
         cmocka_unit_test(fused_values_are_not_counted),
         cmocka_unit_test(a_convolution_and_its_gradients_have_equal_flops),
+        cmocka_unit_test(a_recurrent_network),
         cmocka_unit_test(a_batch_of_matrices),
         cmocka_unit_test(hoisted_steps_cost_nothing),
         cmocka_unit_test(copies_are_counted_separately),
