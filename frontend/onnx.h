@@ -139,6 +139,7 @@ typedef struct onnx_emit_options {
     size_t max_model_bytes; /* values of a larger model go to the data part; 0: 2 GiB */
     onnx_write_fn *write;
     void *user;
+    int *casts; /* set to the number of Cast nodes that the imported model does not have; may be NULL */
 } onnx_emit_options;
 
 /* Writes a graph of a module as an ONNX model. Graph inputs and outputs, initializers and nodes keep the names of the

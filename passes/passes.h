@@ -20,7 +20,7 @@ typedef struct compile_report {
     bool explained; /* --explain matched a node */
     /* counts of ONNX nodes of the forward graph that have float results */
     int float_ops, low_ops, f32_black, f32_gray, f32_other;
-    int casts_inserted, casts_removed;
+    int casts_inserted, casts_removed; /* after a conversion to ONNX: casts in the file, set by the caller */
     int64_t cast_bytes; /* bytes that the remaining inserted casts write per step, symbolic dims counted as 1 */
     int kept_narrow;    /* with `wide`: nodes that compute in f32, because they do not support f64 */
     bool cast_symbolic; /* some of these casts have symbolic sizes */
@@ -82,7 +82,8 @@ ampc_status pass_run(ir_module *m, const char *name, compile *c);
 void pass_print_ops(FILE *f, bool json, arena *a);
 /* The colours that the lists assign to these operators for fp16 and bf16; "-" if only a condition on a node decides. */
 void pass_operator_colours(const compile *c, const char *const *operators, size_t count, const char *(*out)[2]);
-/* "412/437 float ops in fp16, 25 fp32 (12 black, 9 gray, 4 as written), 31 casts inserted (6.2 MB/step), 6 removed" */
+/* "412/437 float ops in fp16, 25 fp32 (12 black, 9 gray, 4 as written), 31 casts inserted (6.2 MB/step), 6 removed";
+ * for another runtime, the text ends with "inserted". */
 const char *pass_summary(const compile *c, arena *a);
 /* Operator statistics of the forward graph as a table in Paddle's format, or as a JSON object. */
 void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a);

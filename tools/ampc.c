@@ -117,7 +117,9 @@ static ampc_status write_module(tool *t)
         return tool_print_module(t);
     }
     if (is_drawing(&t->o)) return drawing_write(t, format_of(&t->o) == FORMAT_SVG);
-    if (writes_onnx(&t->o)) return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag);
+    if (writes_onnx(&t->o))
+        return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag,
+                            &t->compile->report.casts_inserted);
     return write_files(t);
 }
 

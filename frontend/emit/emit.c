@@ -51,7 +51,7 @@ static void emit_round(emitter *e)
     e->changed = false;
     e->names = strmap_new(e->arena);
     e->node_names = strmap_new(e->arena);
-    e->made_count = 0;
+    e->made_count = e->casts = 0;
     e->tensors.count = 0;
     for (size_t i = 0; i < e->module->storage.count; i++) e->storage[i].name = NULL;
     e->scope = NULL;
@@ -98,6 +98,7 @@ static ampc_status write_model(emitter *e)
         return diag_error(e->diag, AMPC_UNSUPPORTED, loc, "the graph alone is larger than 2 GiB");
     ampc_status status = external ? emit_write_data(e) : AMPC_OK;
     if (status == AMPC_OK) status = rope_write(&bytes, ONNX_PART_MODEL, o->write, o->user);
+    if (status == AMPC_OK && o->casts) *o->casts = e->casts;
     if (status == AMPC_OK) return emit_report_overflow(e);
     if (diag_status(e->diag) == AMPC_OK)
         return diag_error(e->diag, status, loc, "cannot copy the weights: the file changed");

@@ -83,6 +83,7 @@ struct emitter {
     strmap *node_names; /* node names in use */
     emit_scope *scope;
     int64_t made_count;
+    int casts; /* nodes of this round that the model does not have */
     VEC(emit_tensor) tensors;
 };
 

@@ -160,10 +160,13 @@ void emit_results(emit_op *op)
 
 /* ---- the node -------------------------------------------------------------------------------- */
 
+static bool is_ours(const emit_op *op) { return !op->n || !op->n->loc.op || strcmp(op->n->loc.op, op->type) != 0; }
+
 static void put_node(emit_op *op)
 {
     arena *a = op->e->arena;
     rope node = {0};
+    if (strcmp(op->type, "Cast") == 0 && is_ours(op)) op->e->casts++;
     rope_add_pieces(a, &node, &op->in);
     rope_add_pieces(a, &node, &op->out);
     rope_add_text(a, &node, NODE_NAME, op->name);

@@ -30,6 +30,7 @@ typedef struct colour_state {
     bool *terminal;                   /* by node id: f32 because of the loss */
     const range_mark *ranges;         /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
+    const bool *low_moves;            /* by node id */
     bool names_tensors;               /* some list names tensors */
 } colour_state;
 
@@ -429,6 +430,7 @@ static bool is_in_attention(const colour_state *c, const ir_node *n)
 static count decide_by_rules(const colour_state *c, const ir_node *n, amp_entry *e, const arrival *a)
 {
     if (c->list->rule.promote == PROMOTE_ON) return decide_promoted(c, n, e);
+    if (c->low_moves[n->id]) return set(e, AMP_MOVED_WEIGHT, c->options->low, NULL), COUNT_NOT;
     if ((e->colour == IR_CLEAR || e->colour == IR_GRAY) && is_in_attention(c, n))
         return set(e, AMP_ATTENTION, c->options->low, c->attentions[n->id].scores), COUNT_LOW;
     if (e->colour == IR_CLEAR) return decide_clear(c, e, a);
@@ -586,5 +588,6 @@ void amp_colour(ir_graph *g, amp_scope *s)
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
     mark_terminal(&c);
+    c.low_moves = amp_low_moves(g, s);
     decide_in_order(&c);
 }

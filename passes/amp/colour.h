@@ -18,6 +18,10 @@ bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i);
  * copy. Parameters stay f32 if a protected slot reads them, or a node that is f32 for a reason other than its list. */
 bool *amp_low_params(const ir_graph *g, const amp_scope *s);
 
+/* By node id, which operators that only move weights are low, because everything that reads them is. Requires the
+ * colours of the lists. None unless the graph is for another runtime and the profile converts constants. */
+const bool *amp_low_moves(const ir_graph *g, const amp_scope *s);
+
 /* Adds the model nodes of g with float results to the report: low or f32, and the reason for f32. */
 void amp_count(const ir_graph *g, const amp_scope *s);
 

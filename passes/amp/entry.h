@@ -34,6 +34,7 @@
     X(AMP_OD, "level OD: f32 unless white") \
     X(AMP_CLEAR, "clear: the type of its operands") \
     X(AMP_CLEAR_MIXED, "clear with mixed operand types: f32") \
+    X(AMP_MOVED_WEIGHT, "moves a weight that only low-precision operators read: low like them") \
     X(AMP_UNLISTED, "unlisted: f32") \
     X(AMP_ATTENTION, "between the matmuls of an attention: low like them") \
     X(AMP_CUT, "chosen by minimum cut")

@@ -101,6 +101,7 @@ static bool is_free(const placement_state *p, const amp_entry *e)
     case AMP_GRAY_DEFAULT_LOW:
     case AMP_CLEAR:
     case AMP_CLEAR_MIXED:
+    case AMP_MOVED_WEIGHT:
     case AMP_ATTENTION:
     case AMP_F32_COMPUTE:
     case AMP_F32_COMPUTE_MIXED: return true;

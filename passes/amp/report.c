@@ -82,9 +82,11 @@ const char *pass_summary(const compile *c, arena *a)
                 reasons = arena_printf(a, "%s%s%d %s", reasons, *reasons ? ", " : " (", parts[i].count, parts[i].text);
         reasons = arena_printf(a, "%s)", reasons);
     }
-    return arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted (%.1f MB/step%s), %d removed",
-                        s->low_ops, s->float_ops, o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
-                        s->casts_inserted, (double)s->cast_bytes / 1e6,
+    const char *text = arena_printf(a, "%d/%d float ops in %s, %d fp32%s, %d casts inserted", s->low_ops, s->float_ops,
+                                    o->level == PASS_O0 ? "low precision" : low_name(o), f32, reasons,
+                                    s->casts_inserted);
+    if (o->plain_runtime) return text; /* most casts of weights are stored weights, and the step is another runtime's */
+    return arena_printf(a, "%s (%.1f MB/step%s), %d removed", text, (double)s->cast_bytes / 1e6,
                         s->cast_symbolic ? ", symbolic dims counted as 1" : "", s->casts_removed);
 }
 

@@ -134,7 +134,7 @@ ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options 
     TRY(api_enter_module(module, &d));
     NEED(path);
     TRY(compile_for_onnx(module, options, d, &ir));
-    ampc_status status = rt_emit_onnx(ir, ir_graph_words[IR_GRAPH_infer], path, d);
+    ampc_status status = rt_emit_onnx(ir, ir_graph_words[IR_GRAPH_infer], path, d, NULL);
     ir_module_free(ir);
     return status;
 }

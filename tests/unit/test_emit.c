@@ -198,6 +198,50 @@ static void test_shared_weight(void **state)
     onnx_file_close(f);
 }
 
+/* Weights that are moved before they are used are stored in the type of their users, and no cast remains. */
+static void test_moved_weights(void **state)
+{
+    static const struct {
+        const char *reader, *operands; /* of the moved table, besides the product; or NULL */
+        int type;                      /* of the table */
+        int casts;
+    } rows[] = {
+        {NULL, NULL, ONNX_float16, 2},         /* of the input and the output */
+        {"Neg", "rows", ONNX_float32, 3},      /* moved as well, to an output, which is f32 */
+        {"Add", "rows,rows", ONNX_float16, 3}, /* gray */
+        {"Exp", "rows", ONNX_float32, 3},      /* black: the moved table is cast for the product */
+    };
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model m = model_new(17);
+        model_input(&m, "x", ONNX_float32, "2,3");
+        model_input(&m, "ids", ONNX_int64, "3");
+        model_tensor(&m, TENSOR_FLOATS("table", "4,2", 1, 2, 3, 4, 5, 6, 7, 8));
+        model_tensor(&m, TENSOR_FLOATS("w", "5,2", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+        model_node(&m, "Gather", "table,ids", "rows");
+        model_node(&m, "Transpose", "w", "wt");
+        model_node(&m, "MatMul", "x,rows", "h");
+        model_node(&m, "MatMul", "h,wt", "y");
+        if (rows[i].reader) model_node(&m, rows[i].reader, rows[i].operands, "z");
+        model_output(&m, "y", ONNX_float32, NULL);
+        if (rows[i].reader) model_output(&m, "z", ONNX_float32, NULL);
+        wire file = model_finish(&m);
+        scratch_write(t, "m.onnx", file.bytes, file.size);
+        wire_free(&file);
+        ir_module *module = compile_model(t, scratch_path(t, "m.onnx"), true, PASS_O1, IR_f16);
+        int casts = -1;
+        assert_int_equal(rt_emit_onnx(module, "infer", scratch_path(t, "new.onnx"), t->d, &casts), AMPC_OK);
+        ir_module_free(module);
+        onnx_file *f;
+        assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+        assert_int_equal(find_tensor(f, "w")->data_type, ONNX_float16);
+        assert_int_equal(find_tensor(f, "table")->data_type, rows[i].type);
+        assert_int_equal(count_ops(f, "Cast"), rows[i].casts);
+        assert_int_equal(casts, rows[i].casts);
+        onnx_file_close(f);
+    }
+}
+
 static void test_overflow_is_reported(void **state)
 {
     scratch *t = *state;
@@ -230,7 +274,7 @@ static void test_external_data(void **state)
     parts out = {0};
     rt_arrays arrays;
     ir_module *m = compile_model(t, GOLDENS "/lenet_bn/model.onnx", true, PASS_O1, IR_f16);
-    const onnx_emit_options o = {"new.data", 20000, collect, &out};
+    const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 20000, .write = collect, .user = &out};
     assert_int_equal(onnx_emit(m, "infer", &o, t->d), AMPC_OK);
     assert_true(out.part[ONNX_PART_MODEL].size < 20000);
     assert_true(out.part[ONNX_PART_DATA].size > 20000);
@@ -315,7 +359,7 @@ static void test_training_is_refused(void **state)
     scratch *t = *state;
     parts out = {0};
     ir_module *m;
-    const onnx_emit_options o = {"new.data", 0, collect, &out};
+    const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 0, .write = collect, .user = &out};
     compile_options p = compile_options_default();
     p.loss = "ce:logits,label";
     assert_int_equal(onnx_import(GOLDENS "/lenet_bn/model.onnx", NULL, t->d, &m), AMPC_OK);
@@ -331,7 +375,7 @@ static void test_missing_weights(void **state)
 {
     scratch *t = *state;
     parts out = {0};
-    const onnx_emit_options o = {"new.data", 0, collect, &out};
+    const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 0, .write = collect, .user = &out};
     float w[64 * 64] = {0};
     model file = model_new(17);
     model_input(&file, "x", ONNX_float32, "2,64");
@@ -362,6 +406,7 @@ int main(void)
         SCRATCH_TEST(test_loss_stays),
         SCRATCH_TEST(test_outputs_share_a_value),
         SCRATCH_TEST(test_shared_weight),
+        SCRATCH_TEST(test_moved_weights),
         SCRATCH_TEST(test_overflow_is_reported),
         SCRATCH_TEST(test_external_data),
         SCRATCH_TEST(test_symbolic_shapes),

@@ -157,7 +157,7 @@ static void test_captures(void **state)
 static void check_changed_subgraph(scratch *t, const char *other, bool lowered)
 {
     parts out = {0};
-    const onnx_emit_options o = {"new.data", 0, collect, &out};
+    const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 0, .write = collect, .user = &out};
     model m = model_new(11), a = model_new(11), b = model_new(11);
     model *branches[] = {&a, &b};
     model_input(&m, "c", ONNX_bool, "");

@@ -228,7 +228,7 @@ static void test_bfloat16(void **state)
     o.plain_runtime = true;
     onnx_file *f;
     ir_module *module = compile_file(t, "m.onnx", o, true);
-    assert_int_equal(rt_emit_onnx(module, "infer", scratch_path(t, "new.onnx"), t->d), AMPC_OK);
+    assert_int_equal(rt_emit_onnx(module, "infer", scratch_path(t, "new.onnx"), t->d, NULL), AMPC_OK);
     ir_module_free(module);
     assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
     assert_int_equal(f->model->opset_import[0]->version, 22);
@@ -267,7 +267,8 @@ static void test_external_values(void **state)
     o.plain_runtime = true;
     ir_module *module = compile_file(t, "m.onnx", o, false);
     parts p = {0};
-    const onnx_emit_options written = {"new.data", N * N, count_bytes, &p};
+    const onnx_emit_options written = {
+        .data_name = "new.data", .max_model_bytes = N * N, .write = count_bytes, .user = &p};
     assert_int_equal(onnx_emit(module, "infer", &written, t->d), AMPC_OK);
     assert_int_equal(p.data, sizeof values / 2);
     assert_true(p.model < N * N);
