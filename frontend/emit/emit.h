@@ -177,7 +177,8 @@ void emit_operands(emit_op *op);       /* all */
 /* An i64[count] value with these dimensions; symbolic ones are computed at run time from the shapes of graph inputs.
  * NULL after reporting a symbol that no input has. */
 const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
-const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
+const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count); /* of such values */
+const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d);                        /* i64[] */
 
 /* ---- emit_opaque_bytes.c: attributes of opaque nodes, which are stored as bytes ----------------- */
 

@@ -7,6 +7,8 @@
 #include "frontend/emit/emit.h"
 #include "ir/dim_table.h"
 
+#include <assert.h>
+
 static const char *dim_text(emitter *e, ir_dim d) { return ir_dim_print(e->module->dims, d, e->arena); }
 
 static bool carries(const emit_scope *s, const ir_value *v, ir_dim d, int *k)
@@ -87,6 +89,7 @@ static const char *polynomial(emitter *e, const ir_node *n, ir_dim d)
 /* i64[1] */
 static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
 {
+    assert(d != IR_DIM_NONE); /* sizes of types and attributes exist; sums of them are the caller's */
     if (!ir_dim_is_symbolic(d)) return emit_i64s(e, &d, 1);
     const char *key = arena_printf(e->arena, "dim %s", dim_text(e, d));
     const char *value = emit_made(e, key);
@@ -100,8 +103,9 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
     return value;
 }
 
-static const char *concatenate(emitter *e, const ir_node *n, const char *const *parts, int count)
+const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count)
 {
+    if (count == 1) return parts[0];
     const char *name = emit_name(e, arena_printf(e->arena, "%s.shape", n->out[0]->name));
     emit_op op = emit_helper(e, n, "Concat");
     for (int i = 0; i < count; i++) emit_in(&op, parts[i]);
@@ -122,7 +126,7 @@ const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int cou
         if (!run) run = 1;
     }
     if (!n_fused) return emit_i64s(e, items, 0);
-    return n_fused == 1 ? parts[0] : concatenate(e, n, parts, n_fused);
+    return emit_concat(e, n, parts, n_fused);
 }
 
 const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d)

@@ -152,8 +152,18 @@ void emit_trilu(emitter *e, const ir_node *n)
 static ir_dim end_of(ir_dim_table *t, ir_dim start, ir_dim size, int64_t step, ir_dim dim)
 {
     ir_dim end = ir_dim_add(t, start, ir_dim_mul(t, size, step));
-    if (step > 0 || (!ir_dim_is_symbolic(end) && end >= 0)) return end;
+    if (step > 0 || end >= 0 || end == IR_DIM_NONE) return end;
     return ir_dim_is_symbolic(end) ? ir_dim_sub(t, end, dim) : IR_DIM_LOWEST;
+}
+
+/* The same, computed in the model: for ends that are too complex for one dimension. */
+static const char *computed_end(emitter *e, const ir_node *n, ir_dim start, ir_dim size, int64_t step, ir_dim dim)
+{
+    const char *begin = emit_dims(e, n, &start, 1), *count = emit_dims(e, n, &size, 1);
+    const char *length = step < 0 ? emit_dims(e, n, &dim, 1) : NULL;
+    if (!begin || !count || (step < 0 && !length)) return NULL;
+    const char *end = emit_call(e, n, "Add", begin, emit_call(e, n, "Mul", count, emit_i64s(e, &step, 1)));
+    return length ? emit_call(e, n, "Sub", end, length) : end;
 }
 
 void emit_slice(emitter *e, const ir_node *n)
@@ -163,6 +173,8 @@ void emit_slice(emitter *e, const ir_node *n)
                   *step = n->attr[IR_ATTR(slice, step)].list.items;
     const ir_type *x = &ir_in(n, 0)->type;
     int64_t starts[IR_MAX_RANK], ends[IR_MAX_RANK], axes[IR_MAX_RANK], steps[IR_MAX_RANK];
+    const char *parts[IR_MAX_RANK];
+    bool computed = false;
     int count = 0;
     for (int i = 0; i < x->rank; i++) {
         if (size[i] == x->dims[i] && start[i] == 0 && step[i] == 1) continue;
@@ -170,10 +182,17 @@ void emit_slice(emitter *e, const ir_node *n)
         steps[count] = size[i] == 0 ? 1 : step[i];
         starts[count] = start[i];
         ends[count] = end_of(dims, start[i], size[i], steps[count], x->dims[i]);
+        computed |= ends[count] == IR_DIM_NONE;
         count++;
     }
-    const char *lists[] = {emit_dims(e, n, starts, count), emit_dims(e, n, ends, count), emit_i64s(e, axes, count),
-                           emit_i64s(e, steps, count)};
+    for (int k = 0; k < count && computed; k++) {
+        const int i = (int)axes[k];
+        parts[k] = ends[k] != IR_DIM_NONE ? emit_dims(e, n, &ends[k], 1)
+                                          : computed_end(e, n, start[i], size[i], steps[k], x->dims[i]);
+        if (!parts[k]) return;
+    }
+    const char *end = computed ? emit_concat(e, n, parts, count) : emit_dims(e, n, ends, count);
+    const char *lists[] = {emit_dims(e, n, starts, count), end, emit_i64s(e, axes, count), emit_i64s(e, steps, count)};
     emit_op op = emit_begin(e, n, "Slice");
     emit_operand(&op, 0);
     for (int i = 0; i < 4; i++) emit_in(&op, lists[i]);
