@@ -61,7 +61,10 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
         if (import->version <= 0)
             return diag_error(im->diag, AMPC_REJECTED, loc, "invalid opset version %lld", (long long)import->version);
         if (!onnx_is_default_domain(import->domain)) continue;
-        if (opset) return diag_error(im->diag, AMPC_REJECTED, loc, "duplicate opset import of the default domain");
+        if (opset && opset != import->version)
+            return diag_error(im->diag, AMPC_REJECTED, loc,
+                              "the default domain is imported twice, as opset %lld and %lld", (long long)opset,
+                              (long long)import->version);
         opset = import->version;
     }
     if (!opset) return diag_error(im->diag, AMPC_REJECTED, loc, "no opset import of the default domain");

@@ -1,8 +1,7 @@
 /* check.c - checks of a graph before any node is lowered: names, order, operators.
  *
- * Names are assigned once, also with respect to enclosing graphs. Nodes must be sorted; if one is not, a depth-first
- * walk over its producers distinguishes a cycle from a wrong order. Unsupported operators are counted and reported
- * together. */
+ * Names are assigned once, also with respect to enclosing graphs. Nodes that are not sorted are sorted (order.c).
+ * Unsupported operators are counted and reported together. */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -46,12 +45,17 @@ typedef struct checker {
 #define NO_NODE UINTPTR_MAX          /* graph input or initializer */
 #define INPUT_ONLY (UINTPTR_MAX - 1) /* graph input that has no initializer so far */
 
-static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
+static diag_loc place_of(const checker *c, const Onnx__NodeProto *p, size_t index)
 {
     const ir_loc *at = &c->im->builder.loc; /* of the node whose subgraph is checked */
     diag_loc loc = {.file = c->im->path, .node = at->node, .op = at->op};
     if (p) loc.node = onnx_node_name(c->im, c->scope, p, (int)index), loc.op = p->op_type;
-    diag_error(c->im->diag, AMPC_REJECTED, loc, text, name);
+    return loc;
+}
+
+static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
+{
+    diag_error(c->im->diag, AMPC_REJECTED, place_of(c, p, index), text, name);
     c->problems++;
 }
 
@@ -96,54 +100,33 @@ static void define_results(checker *c)
         }
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
-
-/* Whether node `from` depends on itself. */
-static bool on_cycle(const checker *c, size_t from)
-{
-    const Onnx__GraphProto *g = c->scope->graph;
-    bool *seen = arena_array(c->im->scratch, g->n_node, sizeof *seen);
-    VEC(size_t) work = {0};
-    vec_push(c->im->scratch, &work, from);
-    while (work.count) {
-        const Onnx__NodeProto *p = g->node[work.items[--work.count]];
-        for (size_t k = 0; k < p->n_input; k++) {
-            uintptr_t producer = (uintptr_t)strmap_get(c->producers, p->input[k]);
-            if (!producer || producer >= INPUT_ONLY) continue;
-            if (producer - 1 == from) return true;
-            if (seen[producer - 1]) continue;
-            seen[producer - 1] = true;
-            vec_push(c->im->scratch, &work, producer - 1);
-        }
-    }
-    return false;
-}
+/* ---- uses and order -------------------------------------------------------------------------- */
 
 static void check_uses(checker *c)
 {
     const Onnx__GraphProto *g = c->scope->graph;
-    bool unsorted = false;
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < g->node[i]->n_input; k++) {
             const char *name = g->node[i]->input[k];
-            uintptr_t producer = (uintptr_t)strmap_get(c->producers, name);
-            if (!*name || (producer && (producer >= INPUT_ONLY || producer - 1 < i))) continue;
-            if (!producer && enclosing_value(c, name)) continue;
-            if (!producer) {
+            if (*name && !strmap_get(c->producers, name) && !enclosing_value(c, name))
                 report(c, g->node[i], i, "reads '%s', which is not defined", name);
-            } else if (!unsorted) {
-                unsorted = true; /* report one only: the others are usually consequences */
-                report(c, g->node[i], i,
-                       on_cycle(c, i) ? "is part of a cycle through '%s'"
-                                      : "reads '%s' before it is defined: nodes are not sorted",
-                       name);
-            }
         }
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         if (!strmap_get(c->producers, name) && !enclosing_value(c, name))
             report(c, NULL, 0, "graph output '%s' is not defined", name);
     }
+}
+
+static void sort(checker *c)
+{
+    const Onnx__GraphProto *g = c->scope->graph;
+    bool sorted;
+    const size_t cyclic = onnx_sort_nodes(c->im, g, c->producers, &sorted);
+    if (cyclic != SIZE_MAX)
+        report(c, g->node[cyclic], cyclic, "is part of a cycle through '%s'", g->node[cyclic]->output[0]);
+    else if (!sorted)
+        diag_remark(c->im->diag, place_of(c, NULL, 0), "the nodes of the graph are not sorted: they are put in order");
 }
 
 /* ---- operators ------------------------------------------------------------------------------- */
@@ -203,6 +186,7 @@ ampc_status onnx_check_graph(onnx_importer *im, const onnx_scope *scope)
     define_inputs(&c);
     define_results(&c);
     check_uses(&c);
+    if (!c.problems) sort(&c);
     if (!c.problems && !im->options->opaque) list_unsupported(&c);
     return c.problems ? diag_status(im->diag) : AMPC_OK;
 }

@@ -87,6 +87,11 @@ typedef struct onnx_store { /* a state and its value at the end of the run */
     ir_value *value;
 } onnx_store;
 
+typedef struct onnx_order { /* a graph whose nodes were not sorted */
+    const Onnx__GraphProto *graph;
+    size_t *position; /* [n_node], in the file, of each node of the sorted graph */
+} onnx_order;
+
 typedef struct onnx_importer {
     onnx_file *file;
     const onnx_import_options *options;
@@ -120,6 +125,7 @@ typedef struct onnx_importer {
     const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
     onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;
+    VEC(onnx_order) orders;
     const Onnx__GraphProto *fields_of; /* the graph whose nodes `node_fields` locates in the file */
     const struct wire_field *node_fields;
     const Onnx__GraphProto *declared_of; /* the graph whose declared types `declared` indexes by name */
@@ -284,6 +290,13 @@ const custom_op *onnx_custom_of(const onnx_importer *im, const Onnx__NodeProto *
 /* The row for a node, or NULL. */
 const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p);
 const char *onnx_node_name(onnx_importer *im, const onnx_scope *scope, const Onnx__NodeProto *p, int index);
+
+/* ---- order.c ---------------------------------------------------------------------------------- */
+
+/* Sorts the nodes in place such that each follows those it reads. `producers` maps a name to the position of its node
+ * + 1, or to more than the number of nodes. Returns a node on a cycle, which leaves the graph as it is, or SIZE_MAX. */
+size_t onnx_sort_nodes(onnx_importer *im, const Onnx__GraphProto *g, const strmap *producers, bool *sorted);
+size_t onnx_position_in_file(const onnx_importer *im, const Onnx__GraphProto *g, size_t node);
 
 /* ---- declared.c: declared types ---------------------------------------------------------------- */
 

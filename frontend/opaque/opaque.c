@@ -143,7 +143,8 @@ static bool find_graph(const onnx_importer *im, const onnx_scope *scope, wire_fi
     if (!scope->outer && scope->call) return find_field(&outer, MODEL_FUNCTIONS, scope->call->function->index, out);
     if (!scope->outer) return find_field(&outer, MODEL_GRAPH, 0, out);
     return find_graph(im, scope->outer, &outer) &&
-           find_field(&outer, node_field_of(scope->outer), scope->node, &node) &&
+           find_field(&outer, node_field_of(scope->outer), onnx_position_in_file(im, scope->outer->graph, scope->node),
+                      &node) &&
            find_field(&node, NODE_ATTRIBUTE, attribute_of(scope), &attribute) &&
            find_field(&attribute, ATTRIBUTE_G, 0, out);
 }
@@ -198,7 +199,7 @@ const char *opaque_attributes(onnx_node *n, bool graphs)
         onnx_refuse(n, "its attributes are not contiguous in the file");
         return NULL;
     }
-    wire_field node = nodes[n->index];
+    wire_field node = nodes[onnx_position_in_file(n->importer, n->scope->graph, n->index)];
     uint8_t *bytes = arena_alloc(n->importer->scratch, (size_t)(node.end - node.value) + 1);
     size_t size = 0, index = 0;
     for (wire_field f; wire_next_field(&node, &f);) {
