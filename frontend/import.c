@@ -8,12 +8,15 @@
 
 static const onnx_row row_table[] = {
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, false},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, false, NULL, NULL},
 #define COMPOSITE(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true, false},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true, false, NULL, NULL},
 #define SEQUENCES(op, since, min_in, max_in, max_out, handler, arg) \
-    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, true},
+    {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, true, NULL, NULL},
 #include "frontend/lower/onnx_ops.def"
+#define OTHER(domain, op, letters, handler, arg, limits) \
+    {#op, 1, 0, 0, 0, onnx_lower_##handler, arg, true, false, domain, letters},
+#include "frontend/lower/other_ops.def"
     {0},
 };
 
@@ -21,7 +24,8 @@ static strmap *rows_by_operator(arena *a)
 {
     strmap *rows = strmap_new(a);
     for (const onnx_row *r = row_table; r->op; r++)
-        if (!strmap_get(rows, r->op)) strmap_put(rows, r->op, (void *)(uintptr_t)r);
+        strmap_enter(rows, r->domain && *r->domain ? arena_printf(a, "%s:%s", r->domain, r->op) : r->op,
+                     (void *)(uintptr_t)r);
     return rows;
 }
 
@@ -34,7 +38,7 @@ static const strmap *composites_kept(const onnx_importer *im)
     for (const onnx_row *r = row_table; r->op; r++) {
         const opaque_change *c = opaque_changed(r->op, im->opset, written, NULL);
         while (c && c->attribute) c = opaque_changed(r->op, im->opset, written, c);
-        if (r->composite && !c) strmap_put(kept, r->op, (void *)(uintptr_t)r);
+        if (r->composite && !r->domain && !c) strmap_put(kept, r->op, (void *)(uintptr_t)r);
     }
     return kept;
 }

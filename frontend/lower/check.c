@@ -4,6 +4,7 @@
  * Unsupported operators are counted and reported together. */
 #include "frontend/lower/lower.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const custom_op *onnx_custom_of(const onnx_importer *im, const Onnx__NodeProto *p)
@@ -19,7 +20,9 @@ const onnx_row *onnx_find_row(const onnx_importer *im, const Onnx__NodeProto *p)
 {
     if (!onnx_is_default_domain(p->domain) && onnx_custom_of(im, p)) return im->custom;
     if (onnx_function_find(im, p)) return im->function;
-    if (!onnx_is_default_domain(p->domain)) return NULL;
+    char other[2 * 1024 + 8]; /* names have at most ONNX_MAX_NAME bytes */
+    snprintf(other, sizeof other, "%s:%s", p->domain, p->op_type);
+    if (!onnx_is_default_domain(p->domain)) return strmap_get(im->rows, other);
     const onnx_row *found = NULL, *row = strmap_get(im->rows, p->op_type);
     for (; row && row->op && strcmp(row->op, p->op_type) == 0; row++)
         if (row->since <= im->opset) found = row;

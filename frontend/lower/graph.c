@@ -20,7 +20,8 @@ static bool read_operands(onnx_node *n, onnx_scope *scope)
     if (n->n_out < 1 || n->n_out > a.results) onnx_reject(n, "has %d outputs", n->n_out);
     for (int i = 0; i < n->n_in && !n->failed; i++) {
         bool absent = !*p->input[i];
-        if (absent && (i < a.required || i >= a.single)) onnx_reject(n, "input %d is missing", i);
+        const bool optional = i >= a.required ? i < a.single : onnx_is_optional(n, i);
+        if (absent && !optional) onnx_reject(n, "input %d is missing", i);
         const onnx_item item = absent ? (onnx_item){0} : onnx_item_of(n->importer, scope, p->input[i]);
         n->in[i] = item.value;
         n->in_sequence[i] = item.sequence;
@@ -189,6 +190,7 @@ static bool stays_whole(const onnx_node *n, const ir_node *before)
     const ir_graph *g = n->importer->graph;
     const ir_node *first = before ? before->next : g->first;
     if (n->failed || !n->row->composite || !n->importer->composites || !first) return false;
+    if (n->row->domain) return !is_folded(n);
     if (first == g->last && (int)first->op == n->arg) return false;
     return strmap_get(n->importer->composites, n->row->op) && !is_folded(n);
 }
@@ -235,6 +237,7 @@ static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
                    .n_in = (int)p->n_input,
                    .n_out = (int)p->n_output};
     n.arg = n.row->arg;
+    n.letters = n.row->letters;
     while (n.n_in && !*p->input[n.n_in - 1]) n.n_in--;
     while (n.n_out && !*p->output[n.n_out - 1]) n.n_out--;
     n.in = arena_array(im->scratch, (size_t)n.n_in + 1, sizeof *n.in);

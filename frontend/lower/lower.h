@@ -13,7 +13,7 @@
 typedef struct onnx_node onnx_node;
 typedef struct onnx_ties onnx_ties;
 
-/* A row of onnx_ops.def: an operator from an opset version on. */
+/* A row of onnx_ops.def: an operator from an opset version on; or of other_ops.def, which has letters. */
 typedef struct onnx_row {
     const char *op;
     int since;
@@ -22,6 +22,7 @@ typedef struct onnx_row {
     int arg; /* handler-specific, usually the IR op */
     bool composite;
     bool sequences; /* operands may be sequences; the handler checks which of them, and which are absent */
+    const char *domain, *letters; /* of other_ops.def; otherwise NULL */
 } onnx_row;
 
 /* What a name of the model stands for: a value or a sequence; neither: absent. */
@@ -114,7 +115,7 @@ typedef struct onnx_importer {
     strmap *payloads;           /* values of Constant nodes in bodies, by their address -> ir_storage * */
     int64_t inlined;            /* what the budget of bodies counts */
     int nesting;                /* of bodies that are lowered in place of nodes */
-    strmap *rows;               /* operator -> its first onnx_row */
+    strmap *rows;               /* operator, after "domain:" if it is not ONNX's, -> its first onnx_row */
     const onnx_row *opaque;     /* row of operators without an IR op */
     const onnx_row *custom;     /* row of custom operators */
     const onnx_row *function;   /* row of calls of functions */
@@ -140,7 +141,8 @@ struct onnx_node {
     const onnx_scope *scope;
     const Onnx__NodeProto *proto;
     const onnx_row *row;
-    size_t index; /* in its graph */
+    const char *letters; /* of its row in other_ops.def, also if it has become opaque; otherwise NULL */
+    size_t index;        /* in its graph */
     int opset;
     int arg;
     int n_in, n_out;
@@ -418,6 +420,10 @@ typedef struct onnx_activation {
 } onnx_activation;
 extern const onnx_activation onnx_activations[];
 
+/* ---- lower_matmul.c -------------------------------------------------------------------------- */
+
+ir_value *onnx_matmul(onnx_node *n, ir_value *x, ir_value *y); /* the product of MatMul */
+
 /* ---- window.c: the sliding window of Conv and the pools -------------------------------------- */
 
 typedef struct onnx_window {
@@ -453,6 +459,8 @@ typedef struct onnx_types {
 } onnx_types;
 
 onnx_types onnx_types_of(const onnx_node *n);
+/* Whether operand i may be absent although later ones are present. */
+bool onnx_is_optional(const onnx_node *n, int i);
 char onnx_operand_mark(const onnx_types *t, int i);
 char onnx_result_mark(const onnx_types *t, int i);
 bool onnx_is_default_domain(const char *domain);
@@ -479,6 +487,8 @@ void onnx_set_loop(onnx_node *n, ir_node *loop);
 /* Declares all handlers in the table. */
 #define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/lower/onnx_ops.def"
+#define OTHER(domain, op, letters, handler, arg, limits) void onnx_lower_##handler(onnx_node *n);
+#include "frontend/lower/other_ops.def"
 void onnx_lower_function(onnx_node *n);
 
 #endif

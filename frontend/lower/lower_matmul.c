@@ -3,26 +3,27 @@
 
 /* MatMul follows NumPy: a vector is a row on the left and a column on the right, and the added axis is removed from
  * the result. */
-void onnx_lower_matmul(onnx_node *n)
+ir_value *onnx_matmul(onnx_node *n, ir_value *x, ir_value *y)
 {
-    ir_value *x = n->in[0], *y = n->in[1];
     bool row = x->type.rank == 1, column = y->type.rank == 1;
     if (!x->type.rank || !y->type.rank) {
         onnx_reject(n, "an operand is a scalar");
-        return;
+        return NULL;
     }
     if (row) x = ir_reshape(n->b, x, (ir_dim[]){1, x->type.dims[0]}, 2);
     if (column) y = ir_reshape(n->b, y, (ir_dim[]){y->type.dims[0], 1}, 2);
     ir_value *z = ir_matmul(n->b, x, y, NULL, false, false);
-    if (!z) return;
+    if (!z) return NULL;
     ir_dim dims[IR_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < z->type.rank; i++) {
         bool drop = (row && i == z->type.rank - 2) || (column && i == z->type.rank - 1);
         if (!drop) dims[rank++] = z->type.dims[i];
     }
-    n->out[0] = ir_reshape(n->b, z, dims, rank);
+    return ir_reshape(n->b, z, dims, rank);
 }
+
+void onnx_lower_matmul(onnx_node *n) { n->out[0] = onnx_matmul(n, n->in[0], n->in[1]); }
 
 /* C as the bias operand of matmul: a row of N elements. NULL if C has any other form. */
 static ir_value *bias_row(onnx_node *n, ir_value *c, ir_dim columns)

@@ -75,9 +75,10 @@ static ir_dtype stash_type(onnx_node *n)
     return t;
 }
 
-/* n->arg: whether the mean is subtracted. */
+/* n->arg: whether the mean is subtracted, and is a result before the other statistic. */
 void onnx_lower_layer_norm(onnx_node *n)
 {
+    const int rstd = n->arg ? 2 : 1;
     int axis = onnx_axis(n, onnx_int(n, "axis", -1), n->in[0]->type.rank);
     double eps = onnx_float(n, "epsilon", (double)1e-5f);
     ir_dtype statistics = stash_type(n);
@@ -89,10 +90,10 @@ void onnx_lower_layer_norm(onnx_node *n)
     ir_set_float(node, IR_ATTR(layer_norm, eps), eps);
     ir_set_bool(node, IR_ATTR(layer_norm, center), n->arg);
     n->out[0] = ir_done(n->b, node);
-    if (n->out[0] && onnx_result_is_used(n, 1))
+    if (n->out[0] && n->arg && onnx_result_is_used(n, 1))
         n->out[1] = ir_cast(n->b, node->out[IR_OUT(layer_norm, mean)], statistics);
-    if (n->out[0] && onnx_result_is_used(n, 2))
-        n->out[2] = ir_cast(n->b, node->out[IR_OUT(layer_norm, rstd)], statistics);
+    if (n->out[0] && onnx_result_is_used(n, rstd))
+        n->out[rstd] = ir_cast(n->b, node->out[IR_OUT(layer_norm, rstd)], statistics);
 }
 
 /* ---- Softmax, LogSoftmax --------------------------------------------------------------------- */

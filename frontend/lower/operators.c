@@ -48,25 +48,36 @@ static int max_count(const char *at)
     return count;
 }
 
-onnx_arity onnx_schema_arity(const onnx_operator *op)
+static onnx_arity arity_of(const char *letters)
 {
-    onnx_arity a = {.max = max_count(op->types), .results = max_count(strchr(op->types, '>') + 1)};
-    for (const char *at = op->types; *at != '>'; at += 1 + is_suffix(at[1])) {
+    onnx_arity a = {.max = max_count(letters), .results = max_count(strchr(letters, '>') + 1)};
+    for (const char *at = letters; *at != '>'; at += 1 + is_suffix(at[1])) {
         if (!is_any(at[1])) a.single++;
-        if (!is_suffix(at[1]) || at[1] == '+') a.required++;
+        if (!is_suffix(at[1]) || at[1] == '+') a.required = is_any(at[1]) ? a.single + 1 : a.single;
     }
     return a;
 }
+
+onnx_arity onnx_schema_arity(const onnx_operator *op) { return arity_of(op->types); }
 
 static const onnx_operator *schema_of(const onnx_node *n)
 {
     return onnx_is_default_domain(n->proto->domain) ? onnx_operator_find(n->proto->op_type) : NULL;
 }
 
+bool onnx_is_optional(const onnx_node *n, int i)
+{
+    const char *at = n->letters;
+    for (; at && *at != '>'; at += 1 + is_suffix(at[1]))
+        if (i-- == 0) return at[1] == '?';
+    return false;
+}
+
 onnx_arity onnx_arity_of(const onnx_node *n)
 {
     const onnx_row *row = n->row;
     const int single = row->sequences ? ONNX_ANY : row->max_in == ONNX_ANY ? 0 : row->max_in;
+    if (n->letters) return arity_of(n->letters);
     if (*row->op) return (onnx_arity){row->min_in, single, row->max_in, row->max_out};
     const onnx_operator *op = schema_of(n);
     return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
@@ -77,6 +88,7 @@ onnx_arity onnx_arity_of(const onnx_node *n)
 onnx_types onnx_types_of(const onnx_node *n)
 {
     const onnx_operator *op = schema_of(n);
+    if (n->letters) return (onnx_types){n->letters, 'h'};
     if (!op) return (onnx_types){">", 'x'};
     int written = n->opset > ONNX_OPSET_BF16 ? n->opset : ONNX_OPSET_BF16;
     return (onnx_types){op->types, op->bf16 && op->bf16 <= written ? 't' : 'h'};

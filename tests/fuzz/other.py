@@ -1,0 +1,424 @@
+"""Compares random uses of the operators that onnxruntime adds to ONNX's (frontend/lower/other_ops.def) with onnxruntime.
+
+usage: python tests/fuzz/other.py BUILD [--count N] [--seed N] [--op OPERATOR] [--write DIR]
+
+Needs current onnx, onnxruntime and numpy. Each operator has a function that draws a node: attributes, absent operands,
+sizes of 0 and 1 among others. onnxruntime runs the model with its optimisations off; a drawing that it refuses is drawn
+again. BUILD/ampc-run runs the same model; then the model is converted by BUILD/ampc, which must keep the node, and the
+result must be what onnxruntime computes. An output differs if an element is off by more than 1e-4 of the largest, or, of a
+quantised output, by more than one step in more than one of 200 elements.
+
+--write stores one model for each form of each operator in DIR, whose operands are initializers and whose output is the
+largest difference from what onnxruntime computes; tests/models/test_other.c runs these.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+MS, ML, ONNX = "com.microsoft", "ai.onnx.ml", ""
+DRAWINGS = {}
+onnxruntime.set_default_logger_severity(4)
+
+
+class Refused(Exception):
+    """onnxruntime cannot run the drawing."""
+
+
+class Draw:
+    """One node: operands by name, attributes, results."""
+
+    def __init__(self, seed, small):
+        self.r = np.random.default_rng(seed)
+        self.small = small  # no empty sizes: the models that are stored
+        self.inputs, self.outputs, self.attributes = [], ["y"], {}
+        self.quantised = False
+        self.opset = int(self.r.choice([13, 15, 17, 18, 21]))
+
+    def chance(self, p=0.5):
+        return bool(self.r.random() < p)
+
+    def pick(self, *items):
+        return items[int(self.r.integers(len(items)))]
+
+    def size(self, most=5):
+        """A size: mostly small numbers, sometimes 1 or 0."""
+        if not self.small and self.chance(0.04):
+            return 0
+        return 1 if self.chance(0.15) else int(self.r.integers(2, most + 1))
+
+    def floats(self, *dims, scale=1.0):
+        return (self.r.standard_normal(dims) * scale).astype(np.float32)
+
+    def add(self, array):
+        """Adds an operand; None: an absent one."""
+        self.inputs.append(array)
+        return array
+
+    def maybe(self, array, p=0.5):
+        return self.add(array if self.chance(p) else None)
+
+    def set(self, **attributes):
+        self.attributes.update(attributes)
+
+    def sometimes(self, **attributes):
+        for name, value in attributes.items():
+            if self.chance():
+                self.attributes[name] = value
+
+
+def draws(domain, *operators):
+    def register(function):
+        for operator in operators:
+            DRAWINGS[(domain, operator)] = function
+        return function
+    return register
+
+
+# ---- what optimisers fuse -----------------------------------------------------------------------------------------
+
+
+@draws(MS, "Gelu")
+@draws(MS, "QuickGelu")
+def gelu(d, operator):
+    d.add(d.floats(*[d.size() for _ in range(d.pick(1, 2, 3))], scale=3))
+    if operator == "QuickGelu":
+        d.sometimes(alpha=float(d.pick(1.0, 1.702, 0.5)))
+
+
+@draws(MS, "BiasGelu", "FastGelu")
+def bias_gelu(d, operator):
+    dims = [d.size() for _ in range(d.pick(1, 2, 3))]
+    d.add(d.floats(*dims, scale=3))
+    bias = d.floats(dims[-1])
+    if operator == "BiasGelu":
+        d.add(bias)
+    else:
+        d.maybe(bias)
+
+
+@draws(ONNX, "SimplifiedLayerNormalization")
+def simplified(d, operator):
+    dims = [d.size() for _ in range(d.pick(2, 3, 4))]
+    axis = d.pick(-1, -1, len(dims) - 1, 1)
+    d.add(d.floats(*dims))
+    d.add(d.floats(*dims[axis:]))
+    d.sometimes(axis=axis, epsilon=float(d.pick(1e-5, 1e-2)), stash_type=1)
+    if "axis" not in d.attributes:
+        d.inputs[1] = d.floats(dims[-1])
+    if d.chance(0.3):
+        d.outputs.append("inv")
+
+
+@draws(MS, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def skip_norm(d, operator):
+    batch, length, hidden = d.size(), d.size(), d.size(8)
+    flat = d.chance(0.2)
+    d.add(d.floats(*([length, hidden] if flat else [batch, length, hidden])))
+    d.add(d.floats(*([length, hidden] if flat else d.pick([batch, length, hidden], [1, length, hidden], [length, hidden]))))
+    d.add(d.floats(hidden))
+    if operator == "SkipLayerNormalization":
+        d.maybe(d.floats(hidden), 0.8)
+    d.maybe(d.floats(hidden))
+    d.sometimes(epsilon=float(d.pick(1e-5, 1e-2)))
+    if d.chance(0.4):
+        d.outputs += ["", "", "sum"]
+
+
+@draws(MS, "EmbedLayerNormalization")
+def embed(d, operator):
+    batch, length, hidden = d.size(), d.size(), d.size(8)
+    ids = lambda most: d.r.integers(0, most, (batch, length)).astype(np.int32)
+    segments = d.chance()
+    d.add(ids(6))
+    d.add(ids(2) if segments else None)
+    d.add(d.floats(6, hidden))
+    d.add(d.floats(length + d.size(), hidden))
+    d.add(d.floats(2, hidden) if segments else None)
+    d.add(d.floats(hidden))
+    d.add(d.floats(hidden))
+    d.maybe(ids(2))
+    if d.chance(0.3):
+        d.add(d.r.integers(0, max(length, 1), (d.pick(1, batch), length)).astype(np.int32))
+    d.sometimes(epsilon=1e-5, mask_index_type=0)
+    d.outputs.append("index")
+    if d.chance():
+        d.outputs.append("sum")
+
+
+@draws(MS, "FusedMatMul", "TransposeMatMul")
+def fused_matmul(d, operator):
+    m, k, n = d.size(), d.size(), d.size()
+    batch = [d.size() for _ in range(d.pick(0, 1, 2))]
+    flags = {name: int(d.chance()) for name in ("transA", "transB", "transBatchA", "transBatchB")}
+    if operator == "TransposeMatMul" or not batch:
+        flags["transBatchA"] = flags["transBatchB"] = 0
+
+    def operand(rows, columns, transposed, batched, own):
+        matrix = [columns, rows] if transposed else [rows, columns]
+        return [matrix[0]] + own + [matrix[1]] if batched and own else own + matrix
+    if d.chance(0.1):
+        d.add(d.floats(k))
+        d.add(d.floats(k, n))
+        flags = {}
+    else:
+        short = d.chance(0.2) and not flags["transBatchB"]
+        d.add(d.floats(*operand(m, k, flags["transA"], flags["transBatchA"], batch)))
+        d.add(d.floats(*operand(k, n, flags["transB"], flags["transBatchB"], [] if short else batch)))
+    d.set(**{name: value for name, value in flags.items() if value or d.chance()})
+    d.sometimes(alpha=float(d.pick(0.5, 2.0)))
+
+
+@draws(MS, "FusedGemm")
+def fused_gemm(d, operator):
+    m, k, n = d.size(), d.size(), d.size()
+    a, b = int(d.chance()), int(d.chance())
+    d.add(d.floats(*([k, m] if a else [m, k])))
+    d.add(d.floats(*([n, k] if b else [k, n])))
+    d.maybe(d.floats(*d.pick([n], [1, n], [m, n], [m, 1])))
+    d.set(transA=a, transB=b)
+    d.sometimes(alpha=0.5, beta=2.0)
+    name = d.pick("", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Softsign", "ThresholdedRelu")
+    d.set(activation=name)
+    if name in ("LeakyRelu", "HardSigmoid", "Elu", "ThresholdedRelu"):
+        d.set(activation_alpha=0.3)
+    if name == "HardSigmoid":
+        d.set(activation_beta=0.4)
+
+
+@draws(MS, "FusedConv")
+def fused_conv(d, operator):
+    axes, group = d.pick(1, 2, 2, 2), d.pick(1, 1, 2)
+    spatial = [int(d.r.integers(3, 7)) for _ in range(axes)]
+    kernel = [int(d.r.integers(1, 4)) for _ in range(axes)]
+    channels, maps = d.size(3) * group, max(1, d.size(3)) * group
+    batch = d.size(2)
+    x = d.floats(batch, channels, *spatial)
+    d.add(x)
+    d.add(d.floats(maps, channels // group, *kernel))
+    d.set(group=group, kernel_shape=kernel)
+    d.sometimes(pads=[1] * (2 * axes), strides=[2] * axes)
+    with_bias, with_sum = d.chance(), d.chance(0.3)
+    if with_bias or with_sum:
+        d.add(d.floats(maps) if with_bias else None)
+    if with_sum:
+        pads, stride = (2 if "pads" in d.attributes else 0), (2 if "strides" in d.attributes else 1)
+        out = [(s + pads - k) // stride + 1 for s, k in zip(spatial, kernel)]
+        d.add(d.floats(batch, maps, *out))
+    name = d.pick("", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
+    if name:
+        d.set(activation=name)
+    parameters = {"LeakyRelu": [0.2], "HardSigmoid": [0.3, 0.4], "Clip": [-0.5, 0.7]}.get(name)
+    if parameters:
+        d.set(activation_params=parameters)
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def tensor_type(array):
+    return helper.np_dtype_to_tensor_dtype(array.dtype)
+
+
+def model_of(d, domain, operator, as_inputs):
+    while d.inputs and d.inputs[-1] is None:
+        d.inputs.pop()
+    names = [f"i{k}" if a is not None else "" for k, a in enumerate(d.inputs)]
+    node = helper.make_node(operator, names, d.outputs, name="node", domain=domain, **d.attributes)
+    inputs = [helper.make_tensor_value_info(n, tensor_type(a), a.shape) for n, a in zip(names, d.inputs) if n]
+    outputs = [onnx.ValueInfoProto(name=o) for o in d.outputs if o]
+    held = set() if as_inputs else set(names)
+    if operator in CONSTANT:
+        held |= {names[k] for k in CONSTANT[operator] if k < len(names)}
+    tensors = [numpy_helper.from_array(a, n) for n, a in zip(names, d.inputs) if n and n in held]
+    graph = helper.make_graph([node], "g", [i for i in inputs if i.name not in held], outputs, tensors)
+    imports = [helper.make_opsetid("", d.opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+CONSTANT = {}  # operands that onnxruntime wants as initializers, by operator
+
+
+def run_theirs(model, feeds):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})
+    except Exception as e:
+        raise Refused(str(e)) from e
+
+
+def command(*arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"exit status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def run_ours(build, work, model, feeds):
+    path, out = os.path.join(work, "m.onnx"), os.path.join(work, "out.npz")
+    onnx.save(model, path)
+    names = {i.name for i in model.graph.input}
+    np.savez(os.path.join(work, "in.npz"), **{n: a for n, a in feeds.items() if n in names})
+    inputs = ["--inputs", os.path.join(work, "in.npz")] if names else []
+    command(f"{build}/ampc-run", "infer", path, "-q", "--amp=O0", "--threads=1", *inputs, "-o", out)
+    with np.load(out) as z:
+        return {n.removeprefix("output/"): z[n] for n in z.files}
+
+
+def difference(want, got, quantised):
+    if want.shape != got.shape:
+        return f"shape {got.shape}, not {want.shape}"
+    if want.dtype != got.dtype:
+        return f"type {got.dtype}, not {want.dtype}"
+    if not want.size:
+        return None
+    if quantised and want.dtype.itemsize == 1:
+        off = np.abs(want.astype(int) - got.astype(int))
+        many = (off > 0).sum() > max(1, want.size // 200)
+        return f"{(off > 0).sum()} of {want.size} differ, by up to {off.max()}" if off.max() > 1 or many else None
+    if not np.issubdtype(want.dtype, np.floating):
+        return None if (want == got).all() else "integers differ"
+    same = (want == got) | (np.isnan(want) & np.isnan(got))
+    finite = np.abs(want[np.isfinite(want)])
+    scale = max(float(finite.max()) if finite.size else 0, 1e-3)
+    with np.errstate(invalid="ignore"):
+        worst = np.where(same, 0, np.abs(want - got)).max()
+    return None if worst <= 1e-4 * scale else f"off by {worst:.3g} of {scale:.3g}"
+
+
+def compare(d, model, want, got):
+    for value, result in zip(model.graph.output, want):
+        text = difference(result, got[value.name], d.quantised)
+        if text:
+            return f"{value.name}: {text}"
+    return None
+
+
+def check(build, work, d, domain, operator):
+    model = model_of(d, domain, operator, True)
+    feeds = {f"i{k}": a for k, a in enumerate(d.inputs) if a is not None}
+    want = run_theirs(model, feeds)
+    problem = compare(d, model, want, run_ours(build, work, model, feeds))
+    if problem:
+        return problem
+    kept = os.path.join(work, "kept.onnx")
+    command(f"{build}/ampc", os.path.join(work, "m.onnx"), "-q", "--amp=O0", "-o", kept)
+    converted = onnx.load(kept)
+    if [n.op_type for n in converted.graph.node] != [operator]:
+        return f"converted to {[n.op_type for n in converted.graph.node]}"
+    again = run_theirs(converted, feeds)
+    problem = compare(d, model, want, {o.name: v for o, v in zip(converted.graph.output, again)})
+    return problem and "converted: " + problem
+
+
+def draw(seed, domain, operator, small=False):
+    d = Draw(seed, small)
+    DRAWINGS[(domain, operator)](d, operator)
+    return d
+
+
+# ---- stored models --------------------------------------------------------------------------------------------------------
+
+
+def stored(d, domain, operator):
+    """The model whose output is the largest difference from the results of onnxruntime."""
+    model = model_of(d, domain, operator, True)
+    feeds = {f"i{k}": a for k, a in enumerate(d.inputs) if a is not None}
+    want = run_theirs(model, feeds)
+    model = model_of(d, domain, operator, False)
+    g = model.graph
+    totals = []
+    for value, result in zip(list(g.output), want):
+        n = value.name
+        g.initializer.append(numpy_helper.from_array(result, "want_" + n))
+        wide = {"to": TensorProto.FLOAT}
+        g.node.append(helper.make_node("Cast", [n], [n + "_f"], **wide))
+        g.node.append(helper.make_node("Cast", ["want_" + n], [n + "_w"], **wide))
+        g.node.append(helper.make_node("Sub", [n + "_f", n + "_w"], [n + "_d"]))
+        g.node.append(helper.make_node("Abs", [n + "_d"], [n + "_a"]))
+        g.node.append(helper.make_node("ReduceMax", [n + "_a"], [n + "_m"], keepdims=0))
+        totals.append(n + "_m")
+    g.node.append(helper.make_node("Max", totals, ["difference"]))
+    del g.output[:]
+    g.output.append(helper.make_tensor_value_info("difference", TensorProto.FLOAT, []))
+    return model
+
+
+def write(folder, count):
+    os.makedirs(folder, exist_ok=True)
+    for domain, operator in DRAWINGS:
+        made = 0
+        for seed in range(1000):
+            d = draw(seed, domain, operator, True)
+            d.opset = 13 if operator not in STORED_OPSET else STORED_OPSET[operator]
+            try:
+                model = stored(d, domain, operator)
+            except Refused:
+                continue
+            if d.quantised and any(a is not None and a.dtype.itemsize == 1 and a.size > 600 for a in d.inputs):
+                continue
+            onnx.save(model, os.path.join(folder, f"{domain.split('.')[-1] or 'onnx'}-{operator}-{made}.onnx"))
+            made += 1
+            if made == count:
+                break
+        if made < count:
+            sys.exit(f"{operator}: onnxruntime refuses what is drawn")
+
+
+STORED_OPSET = {}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("build", nargs="?")
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--op", default="")
+    parser.add_argument("--write")
+    o = parser.parse_args()
+    with open(os.path.join(ROOT, "frontend/lower/other_ops.def"), encoding="utf-8") as f:
+        rows = set(re.findall(r'^OTHER\("([^"]*)", *(\w+),', f.read(), re.M))
+    missing = {r for r in rows if r not in DRAWINGS}
+    if missing:
+        sys.exit(f"no drawing of {sorted(missing)}")
+    if o.write:
+        write(o.write, 2)
+        return
+    findings = ran = refused = 0
+    with tempfile.TemporaryDirectory() as work:
+        for domain, operator in DRAWINGS:
+            if o.op not in ("", operator):
+                continue
+            for seed in range(o.seed, o.seed + o.count):
+                d = draw(seed, domain, operator)
+                try:
+                    problem = check(o.build, work, d, domain, operator)
+                except Refused as e:
+                    refused += 1
+                    if o.op:
+                        print(f"{operator} --seed {seed}: refused: {e}"[:300])
+                    continue
+                except RuntimeError as e:
+                    problem = str(e)
+                ran += 1
+                if problem:
+                    findings += 1
+                    shapes = [None if a is None else f"{a.dtype}{list(a.shape)}" for a in d.inputs]
+                    print(f"{operator} --seed {seed}: {problem}\n    {shapes} {d.attributes} {d.outputs}")
+    print(f"{ran} compared, {refused} refused by onnxruntime, {findings} findings")
+    sys.exit(findings > 0)
+
+
+if __name__ == "__main__":
+    main()
