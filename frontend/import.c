@@ -103,6 +103,7 @@ static ampc_status import_model(onnx_importer *im)
     TRY(onnx_initializers_bind(im, &scope));
     im->declarations = onnx_declarations(m->graph, im->scratch);
     im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
+    onnx_record_export(im);
     TRY(onnx_bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));

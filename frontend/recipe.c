@@ -9,6 +9,7 @@
  *
  * Tokens, comments and messages are those of IR text. Statements take effect as they are read. */
 #include "frontend/recipe_reader.h"
+#include "ir/exported.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
     arena_set_guard(into->arena, guard);
     arena_set_guard(m->arena, guard);
     if (ir_meta_get(m, "untied")) ir_meta_set(into, "untied", "on");
+    ir_exported_copy(into, m, name);
     ir_meta_set(into, arena_printf(into->arena, "model.%s", name), path);
     return ir_link_model(&r->linker, ir_graph_by_role(m, IR_GRAPH_forward), name, out);
 }

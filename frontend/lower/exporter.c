@@ -52,7 +52,7 @@ bool onnx_is_generated(const char *name)
 
 /* ---- metadata of torch.onnx ------------------------------------------------------------------- */
 
-static const char *find_entry(Onnx__StringStringEntryProto *const *entries, size_t n, const char *key)
+const char *onnx_metadata(Onnx__StringStringEntryProto *const *entries, size_t n, const char *key)
 {
     for (size_t i = 0; i < n; i++)
         if (entries[i] && strcmp(entries[i]->key, key) == 0) return entries[i]->value;
@@ -84,9 +84,8 @@ static bool lists_parameter(const char *signature, const char *sources)
 static onnx_declared declaration_of(const Onnx__ValueInfoProto *info, const char *signature)
 {
     static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
-    static const char folded_key[] = "pkg.onnxscript.optimizer.folded_from";
-    const char *kind = find_entry(info->metadata_props, info->n_metadata_props, kind_key);
-    const char *sources = find_entry(info->metadata_props, info->n_metadata_props, folded_key);
+    const char *kind = onnx_metadata(info->metadata_props, info->n_metadata_props, kind_key);
+    const char *sources = onnx_metadata(info->metadata_props, info->n_metadata_props, ONNX_FOLDED_FROM);
     if (kind && strcmp(kind, "PARAMETER") == 0) return ONNX_DECLARED_PARAMETER;
     if (kind && (strcmp(kind, "BUFFER") == 0 || strcmp(kind, "CONSTANT_TENSOR") == 0)) return ONNX_DECLARED_CONSTANT;
     if (!sources || !signature) return ONNX_NOT_DECLARED;
@@ -95,10 +94,9 @@ static onnx_declared declaration_of(const Onnx__ValueInfoProto *info, const char
 
 strmap *onnx_declarations(const Onnx__GraphProto *g, arena *a)
 {
-    static const char signature_key[] = "pkg.torch.export.ExportedProgram.graph_signature";
     static const onnx_declared kinds[] = {ONNX_NOT_DECLARED, ONNX_DECLARED_PARAMETER, ONNX_DECLARED_CONSTANT};
     strmap *declared = strmap_new(a);
-    const char *signature = find_entry(g->metadata_props, g->n_metadata_props, signature_key);
+    const char *signature = onnx_metadata(g->metadata_props, g->n_metadata_props, ONNX_SIGNATURE);
     for (size_t i = 0; i < g->n_value_info; i++) {
         onnx_declared kind = declaration_of(g->value_info[i], signature);
         if (kind) strmap_put(declared, g->value_info[i]->name, (void *)&kinds[kind]);

@@ -265,6 +265,17 @@ typedef enum onnx_declared { ONNX_NOT_DECLARED, ONNX_DECLARED_PARAMETER, ONNX_DE
 /* Maps names to const onnx_declared *; initializers without metadata are absent. */
 strmap *onnx_declarations(const Onnx__GraphProto *g, arena *a);
 
+/* The value of a key in metadata; NULL if it is absent. */
+const char *onnx_metadata(Onnx__StringStringEntryProto *const *entries, size_t n, const char *key);
+/* Keys of torch.onnx (dynamo): of a graph, and of a value. */
+#define ONNX_SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+#define ONNX_FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
+
+/* ---- exported.c ------------------------------------------------------------------------------ */
+
+/* Stores what is known about the export in the module's metadata. */
+void onnx_record_export(onnx_importer *im);
+
 /* ---- ties.c ---------------------------------------------------------------------------------- */
 
 /* A tensor of the network that is not in the file because an exporter merged it into an initializer. */

@@ -101,3 +101,11 @@ void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d)
                   "statistics; use --mode=train for batch statistics, or --mode=file to suppress this note",
                   fixed, all);
 }
+
+void batch_norm_note_absent(const ir_graph *g, diag *d)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_batch_norm) return;
+    diag_note(d, DIAG_FILE(ir_module_source(g->module)),
+              "--mode=train changes nothing: the model has no BatchNormalization, and Dropout is as in the file");
+}

@@ -12,5 +12,7 @@ void batch_norm_set_train(ir_graph *g, const compile_options *o, diag *d);
 void batch_norm_freeze(ir_graph *g, const compile_options *o);
 /* Notes, unless --mode is given, that a model exported for evaluation does not train as its network originally did. */
 void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d);
+/* Notes that --mode=train has nothing to change. */
+void batch_norm_note_absent(const ir_graph *g, diag *d);
 
 #endif

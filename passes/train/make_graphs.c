@@ -115,6 +115,7 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
         TRY(draw_inputs(train, o->seed, d));
         batch_norm_note_fixed(train, o, d);
         if (o->mode == PASS_MODE_EVAL) TRY(make_eval(train, d));
+        if (o->mode == PASS_MODE_TRAIN) batch_norm_note_absent(train, d);
         if (o->mode == PASS_MODE_TRAIN) batch_norm_set_train(train, o, d);
         batch_norm_freeze(train, o);
     }

@@ -184,6 +184,7 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     if (training) TRY(trainers_check(m, &trainers, d));
     if (pass_explains_params(o)) params_explain(m, c, scratch);
     if (training) params_note(m, d, scratch);
+    if (training) TRY(params_check_export(m, d, scratch));
     bool held = hold_constant(m, training);
     if (m->graphs.count) TRY(initialise(m, o, d));
     seed_dropout(m, o);

@@ -1,4 +1,5 @@
 /* params_report.c - reports what is trained and what is not, as a note and as a list. */
+#include "ir/exported.h"
 #include "ir/json_writer.h"
 #include "passes/train/params.h"
 
@@ -98,6 +99,21 @@ void params_note(const ir_module *m, diag *d, arena *a)
     if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
     diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params lists the reasons)" : "");
     note_separate(m, &t, d, a);
+}
+
+ampc_status params_check_export(const ir_module *m, diag *d, arena *a)
+{
+    const diag_loc loc = DIAG_FILE(ir_module_source(m));
+    ampc_status status = AMPC_OK;
+    bool any = false;
+    for (int i = 0; i < IR_FACT_COUNT; i++) {
+        if (!ir_facts[i].cost || !ir_exported_get(m, i).count) continue;
+        any = true;
+        if (diag_warning(d, loc, "%s; %s", ir_exported_text(m, i, NAMES_SHOWN, a), ir_facts[i].cost) != AMPC_OK)
+            status = diag_status(d);
+    }
+    if (any) diag_note(d, loc, "an export that keeps the network as it is: %s", ir_exporter_get(m)->whole);
+    return status;
 }
 
 /* ---- the list --------------------------------------------------------------------------------- */

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""make_exports.py - writes tests/models/exports: one small network, exported by PyTorch in each usual way.
+
+Needs torch, onnx and onnxscript (written with 2.15.0, 1.23.2 and 0.7.2). tests/unit/test_exported.c knows what each export
+does to the network. Stack traces, which contain paths, are removed from the files."""
+import os
+import sys
+import warnings
+
+import onnx
+import torch
+from torch import nn
+
+TRAINING = torch.onnx.TrainingMode.TRAINING
+
+
+class Net(nn.Module):
+    """Three BatchNormalizations that fold, two that do not and are equal when fresh, a Dropout, a bias of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(4)
+        self.up = nn.ConvTranspose2d(4, 3, 2, stride=2)
+        self.bn2 = nn.BatchNorm2d(3)
+        self.bn3 = nn.BatchNorm2d(3)
+        self.bn4 = nn.BatchNorm2d(3)
+        self.fc1 = nn.Linear(3 * 8 * 8, 5)
+        self.bn5 = nn.BatchNorm1d(5)
+        self.dropout = nn.Dropout(0.5)
+        self.fc2 = nn.Linear(5, 3)
+        nn.init.zeros_(self.fc2.bias)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv(x)))
+        x = torch.relu(self.bn2(self.up(x)))
+        x = torch.tanh(self.bn4(torch.tanh(self.bn3(x))))
+        x = self.dropout(torch.relu(self.bn5(self.fc1(x.flatten(1)))))
+        return self.fc2(x)
+
+
+class Flat(nn.Module):
+    """A view with the batch as a number, which an export with a fixed batch contains."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(6, 4)
+        self.fc2 = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.fc1(x.view(x.shape[0], 6)))
+        return self.fc2(x.reshape(x.shape[0], 2, 2).flatten(1))
+
+
+class Tied(nn.Module):
+    """Adds a table of as many rows as the batch of the export: no other batch is possible."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Parameter(torch.ones(2, 3))
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x) + self.rows
+
+
+def clean(path):
+    model = onnx.load(path)
+    for node in model.graph.node:
+        kept = [p for p in node.metadata_props if "stack_trace" not in p.key]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+    onnx.save(model, path)
+
+
+def export(folder, name, net, shape, train=True, **how):
+    torch.manual_seed(1)
+    model = net().train(train)
+    if how.setdefault("dynamo", True):
+        how["external_data"] = False
+    path = os.path.join(folder, f"{name}.onnx")
+    torch.onnx.export(model, (torch.randn(*shape),), path, verbose=False, input_names=["x"], output_names=["y"], **how)
+    clean(path)
+
+
+def main():
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exports")
+    warnings.filterwarnings("ignore")
+    batch = {0: "batch"}
+    image, row = (4, 1, 4, 4), (1, 2, 3)
+    export(folder, "dynamo", Net, image)
+    export(folder, "dynamo-eval", Net, image, train=False)
+    export(folder, "dynamo-whole", Net, image, optimize=False, dynamic_shapes=({0: torch.export.Dim("batch")},))
+    export(folder, "script-eval", Net, image, train=False, dynamo=False)
+    export(folder, "script-whole", Net, image, dynamo=False, training=TRAINING, do_constant_folding=False,
+           dynamic_axes={"x": batch, "y": batch})
+    export(folder, "fixed-dynamo", Flat, row)
+    export(folder, "fixed-script", Flat, row, dynamo=False)
+    export(folder, "fixed-table", Tied, (2, 4))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
