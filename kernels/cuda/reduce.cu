@@ -86,16 +86,14 @@ template <typename F, typename C> __device__ __forceinline__ C lanes_join(C v, i
     return v;
 }
 
-/* Joins over the block, whose threads all get the result. `slots`: 32 values in shared memory. */
+/* Joins over the block, whose threads all get the result. `slots`: 32 values in shared memory, used once. */
 template <typename F, typename C> __device__ __forceinline__ C block_join(C v, C start, C *slots)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     v = lanes_join<F>(v, WARP);
     if (lane == 0) slots[warp] = v;
     __syncthreads();
-    const C total = lanes_join<F>(lane < warps ? slots[lane] : start, WARP);
-    __syncthreads();
-    return total;
+    return lanes_join<F>(lane < warps ? slots[lane] : start, WARP);
 }
 
 /* Returns the result of thread `lane` of `lanes` for part `group` of the output whose run starts at `base`. */
