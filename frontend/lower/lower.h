@@ -435,6 +435,24 @@ extern const onnx_activation onnx_activations[];
 
 ir_value *onnx_matmul(onnx_node *n, ir_value *x, ir_value *y); /* the product of MatMul */
 
+/* ---- lower_quantize.c ------------------------------------------------------------------------ */
+
+/* Operand i, a scale, which is not trained if it is an initializer. */
+ir_value *onnx_held_scale(onnx_node *n, int i);
+/* Rounds, adds the zero point (NULL: 0) and saturates. */
+ir_value *onnx_quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to);
+/* v - zero in f32 */
+ir_value *onnx_centred(onnx_node *n, ir_value *v, ir_value *zero);
+/* A vector of one element per row (or column) of a matrix, in a shape that broadcasts to it. */
+ir_value *onnx_per_row(onnx_node *n, ir_value *v, const ir_type *matrix, bool columns);
+/* The product of two matrices of bytes as i32. */
+ir_value *onnx_multiply_bytes(onnx_node *n, ir_value *a, ir_value *a_zero, ir_value *b, ir_value *b_zero);
+/* To uint8, such that the range of x and 0 becomes 0 to 255; the scale of zeros is 1. */
+typedef struct onnx_bytes_of_range {
+    ir_value *bytes, *scale, *zero;
+} onnx_bytes_of_range;
+onnx_bytes_of_range onnx_dynamic_quantized(onnx_node *n, ir_value *x);
+
 /* ---- window.c: the sliding window of Conv and the pools -------------------------------------- */
 
 typedef struct onnx_window {

@@ -16,8 +16,7 @@ enum {
     PRECISION_SINCE = 23, /* from here on the quotient is rounded to the type of the scale by default */
 };
 
-/* A scale, which is not trained if it is an initializer. */
-static ir_value *held(onnx_node *n, int i)
+ir_value *onnx_held_scale(onnx_node *n, int i)
 {
     ir_value *v = onnx_in(n, i);
     if (v && v->kind == IR_VALUE_STORAGE && ir_dtype_is_float(v->type.dtype)) v->storage->held = IR_HELD_SCALE;
@@ -91,8 +90,7 @@ static bool range_of(ir_dtype t, double *low, double *high)
     return true;
 }
 
-/* Rounds, adds the zero point (NULL: 0) and saturates. */
-static ir_value *quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to)
+ir_value *onnx_quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to)
 {
     double low = 0, high = 0;
     if (!range_of(to, &low, &high)) onnx_refuse(n, "quantisation to %s is not supported", ir_dtype_name(to));
@@ -130,7 +128,7 @@ void onnx_lower_quantize(onnx_node *n)
     ir_value *x = n->in[0], *zero = onnx_in(n, 2);
     const int64_t axis = onnx_int(n, "axis", 1);
     onnx_ignore(n, "saturate"); /* concerns 8-bit floats */
-    ir_value *scale = fitted(n, held(n, 1), &x->type, axis);
+    ir_value *scale = fitted(n, onnx_held_scale(n, 1), &x->type, axis);
     if (!scale) return;
     const bool low = ir_dtype_is_low(scale->type.dtype) && n->opset < PRECISION_SINCE;
     ir_dtype inside = type_attribute(n, "precision", low ? IR_f32 : scale->type.dtype);
@@ -139,13 +137,12 @@ void onnx_lower_quantize(onnx_node *n)
     if (!ir_dtype_is_float(inside)) onnx_reject(n, "the scale or precision is not a float type");
     if (n->failed) return;
     ir_value *ratio = ir_binary(n->b, IR_OP_div, pinned(n, x, inside), ir_cast(n->b, scale, inside));
-    n->out[0] = quantized(n, ratio, fitted(n, zero, &x->type, axis), to);
+    n->out[0] = onnx_quantized(n, ratio, fitted(n, zero, &x->type, axis), to);
 }
 
 /* The largest (smallest) element and 0. */
-static ir_value *extreme(onnx_node *n, ir_op reduce, ir_op choose)
+static ir_value *extreme(onnx_node *n, ir_value *x, ir_op reduce, ir_op choose)
 {
-    ir_value *x = n->in[0];
     int64_t axes[IR_MAX_RANK];
     for (int i = 0; i < x->type.rank; i++) axes[i] = i;
     ir_node *node = ir_new(n->b, reduce, 1, x);
@@ -154,22 +151,27 @@ static ir_value *extreme(onnx_node *n, ir_op reduce, ir_op choose)
     return ir_binary(n->b, choose, ir_done(n->b, node), ir_scalar_like(n->b, x, 0));
 }
 
-/* To uint8, such that the range of x and 0 becomes 0 to 255; the scale of zeros is 1. */
-void onnx_lower_dynamic_quantize(onnx_node *n)
+onnx_bytes_of_range onnx_dynamic_quantized(onnx_node *n, ir_value *x)
 {
-    ir_value *x = n->in[0];
     if (x->type.dtype != IR_f32) onnx_reject(n, "the operand is %s, not float", ir_dtype_name(x->type.dtype));
-    if (n->failed) return;
-    ir_value *high = extreme(n, IR_OP_reduce_max, IR_OP_max), *low = extreme(n, IR_OP_reduce_min, IR_OP_min);
+    if (n->failed) return (onnx_bytes_of_range){0};
+    ir_value *high = extreme(n, x, IR_OP_reduce_max, IR_OP_max), *low = extreme(n, x, IR_OP_reduce_min, IR_OP_min);
     ir_value *range = ir_binary(n->b, IR_OP_sub, high, low), *zero = ir_scalar(n->b, IR_f32, 0);
     ir_value *scale = ir_binary(n->b, IR_OP_div, range, ir_scalar(n->b, IR_f32, 255));
     ir_value *empty = ir_binary(n->b, IR_OP_equal, range, zero);
     scale = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, empty, ir_scalar(n->b, IR_f32, 1), scale));
     ir_value *offset = ir_binary(n->b, IR_OP_div, ir_binary(n->b, IR_OP_sub, zero, low), scale);
-    ir_value *zero_point = quantized(n, offset, NULL, IR_u8);
-    n->out[0] = quantized(n, ir_binary(n->b, IR_OP_div, x, scale), zero_point, IR_u8);
-    if (n->n_out > 1) n->out[1] = scale;
-    if (n->n_out > 2) n->out[2] = zero_point;
+    ir_value *zero_point = onnx_quantized(n, offset, NULL, IR_u8);
+    return (onnx_bytes_of_range){onnx_quantized(n, ir_binary(n->b, IR_OP_div, x, scale), zero_point, IR_u8), scale,
+                                 zero_point};
+}
+
+void onnx_lower_dynamic_quantize(onnx_node *n)
+{
+    const onnx_bytes_of_range q = onnx_dynamic_quantized(n, n->in[0]);
+    n->out[0] = q.bytes;
+    if (n->n_out > 1) n->out[1] = q.scale;
+    if (n->n_out > 2) n->out[2] = q.zero;
 }
 
 /* The float value of a quantised integer: before the cast if a QuantizeLinear has made it. */
@@ -182,8 +184,7 @@ static ir_value *as_float(onnx_node *n, ir_value *x)
     return ir_cast(n->b, x, IR_f32);
 }
 
-/* v - zero in f32 */
-static ir_value *centred(onnx_node *n, ir_value *v, ir_value *zero)
+ir_value *onnx_centred(onnx_node *n, ir_value *v, ir_value *zero)
 {
     v = ir_cast(n->b, v, IR_f32);
     return zero ? ir_binary(n->b, IR_OP_sub, v, ir_cast(n->b, zero, IR_f32)) : v;
@@ -197,11 +198,12 @@ void onnx_lower_dequantize(onnx_node *n)
     double low, high;
     if (t != IR_i32 && !range_of(t, &low, &high)) onnx_refuse(n, "values of type %s", ir_dtype_name(t));
     if (onnx_in(n, 2) && n->in[2]->type.dtype != t) onnx_reject(n, "the zero point has another type than the values");
-    ir_value *scale = fitted(n, held(n, 1), &x->type, axis), *zero = fitted(n, onnx_in(n, 2), &x->type, axis);
+    ir_value *scale = fitted(n, onnx_held_scale(n, 1), &x->type, axis),
+             *zero = fitted(n, onnx_in(n, 2), &x->type, axis);
     if (!scale || n->failed) return;
     ir_dtype to = type_attribute(n, "output_dtype", scale->type.dtype);
     /* 32-bit integers are subtracted as such */
-    ir_value *v = t != IR_i32 ? centred(n, as_float(n, x), zero)
+    ir_value *v = t != IR_i32 ? onnx_centred(n, as_float(n, x), zero)
                               : ir_cast(n->b, zero ? ir_binary(n->b, IR_OP_sub, x, zero) : x, IR_f32);
     ir_value *y = ir_binary(n->b, IR_OP_mul, v, ir_cast(n->b, scale, IR_f32));
     n->out[0] = ir_cast(n->b, y, to);
@@ -274,8 +276,7 @@ static bool is_byte(onnx_node *n, const ir_value *v)
     return is;
 }
 
-/* A vector of one element per row (or column) of a matrix, in a shape that broadcasts to it. */
-static ir_value *per_row(onnx_node *n, ir_value *v, const ir_type *matrix, bool columns)
+ir_value *onnx_per_row(onnx_node *n, ir_value *v, const ir_type *matrix, bool columns)
 {
     if (!v || v->type.rank != 1) return v;
     if (v->type.dims[0] == 1) return ir_reshape(n->b, v, NULL, 0);
@@ -285,13 +286,12 @@ static ir_value *per_row(onnx_node *n, ir_value *v, const ir_type *matrix, bool 
     return n->failed ? NULL : ir_reshape(n->b, v, dims, 2);
 }
 
-/* The product of two matrices of bytes as i32. */
-static ir_value *multiply_bytes(onnx_node *n, ir_value *a, ir_value *a_zero, ir_value *b, ir_value *b_zero)
+ir_value *onnx_multiply_bytes(onnx_node *n, ir_value *a, ir_value *a_zero, ir_value *b, ir_value *b_zero)
 {
     if (!is_byte(n, a) || !is_byte(n, b)) return NULL;
     if (a->type.rank < 2 || b->type.rank < 2) onnx_refuse(n, "operands of fewer than two dimensions");
-    ir_value *left = n->failed ? NULL : centred(n, a, per_row(n, a_zero, &a->type, false));
-    ir_value *right = n->failed ? NULL : centred(n, b, per_row(n, b_zero, &b->type, true));
+    ir_value *left = n->failed ? NULL : onnx_centred(n, a, onnx_per_row(n, a_zero, &a->type, false));
+    ir_value *right = n->failed ? NULL : onnx_centred(n, b, onnx_per_row(n, b_zero, &b->type, true));
     if (!left || !right) return NULL;
     const product p = {left, right, left->type.rank - 1, right->type.rank - 2, 1, multiply_matrices, NULL, 1};
     return exact(n, &p);
@@ -299,7 +299,7 @@ static ir_value *multiply_bytes(onnx_node *n, ir_value *a, ir_value *a_zero, ir_
 
 void onnx_lower_matmul_integer(onnx_node *n)
 {
-    n->out[0] = multiply_bytes(n, n->in[0], onnx_in(n, 2), n->in[1], onnx_in(n, 3));
+    n->out[0] = onnx_multiply_bytes(n, n->in[0], onnx_in(n, 2), n->in[1], onnx_in(n, 3));
 }
 
 /* One element per output channel of a weight. */
@@ -324,8 +324,8 @@ static ir_value *convolve_bytes(onnx_node *n, ir_value *x, ir_value *x_zero, ir_
     if (group < 1 || group > INT32_MAX) onnx_reject(n, "invalid group %lld", (long long)group);
     for (int i = 0; i < window.n && terms <= EXACT_TERMS; i++) terms *= window.kernel[i];
     if (n->failed) return NULL;
-    ir_value *data = centred(n, x, per_channel(n, x_zero, x->type.rank, 1, 0));
-    ir_value *weight = centred(n, w, per_channel(n, w_zero, w->type.rank, w->type.dims[0], 0));
+    ir_value *data = onnx_centred(n, x, per_channel(n, x_zero, x->type.rank, 1, 0));
+    ir_value *weight = onnx_centred(n, w, per_channel(n, w_zero, w->type.rank, w->type.dims[0], 0));
     if (!data || !weight) return NULL;
     const product p = {data, weight, 1, 1, terms, convolve, &window, group};
     return exact(n, &p);
@@ -341,21 +341,21 @@ void onnx_lower_conv_integer(onnx_node *n)
 /* Rescales an i32 sum by scale_a * scale_b / scale_y. */
 static ir_value *requantized(onnx_node *n, ir_value *sum, ir_value *scale_a, ir_value *scale_b, int scale_y)
 {
-    ir_value *zero = onnx_in(n, scale_y + 1), *to = held(n, scale_y);
+    ir_value *zero = onnx_in(n, scale_y + 1), *to = onnx_held_scale(n, scale_y);
     if (!sum || !scale_a || !scale_b || !to || !zero) return NULL;
     ir_value *scale = ir_cast(n->b, ir_binary(n->b, IR_OP_mul, scale_a, scale_b), IR_f32);
     scale = ir_binary(n->b, IR_OP_div, scale, ir_cast(n->b, onnx_scalar_of(n, to), IR_f32));
     ir_value *v = ir_binary(n->b, IR_OP_mul, ir_cast(n->b, sum, IR_f32), scale);
-    return quantized(n, v, onnx_scalar_of(n, zero), zero->type.dtype);
+    return onnx_quantized(n, v, onnx_scalar_of(n, zero), zero->type.dtype);
 }
 
 void onnx_lower_qlinear_matmul(onnx_node *n)
 {
     ir_value *a = n->in[0], *b = n->in[3];
-    ir_value *sum = multiply_bytes(n, a, n->in[2], b, n->in[5]);
+    ir_value *sum = onnx_multiply_bytes(n, a, n->in[2], b, n->in[5]);
     if (sum)
-        n->out[0] = requantized(n, sum, per_row(n, held(n, 1), &a->type, false), per_row(n, held(n, 4), &b->type, true),
-                                6);
+        n->out[0] = requantized(n, sum, onnx_per_row(n, onnx_held_scale(n, 1), &a->type, false),
+                                onnx_per_row(n, onnx_held_scale(n, 4), &b->type, true), 6);
 }
 
 void onnx_lower_qlinear_conv(onnx_node *n)
@@ -364,6 +364,6 @@ void onnx_lower_qlinear_conv(onnx_node *n)
     if (!sum) return;
     const int rank = sum->type.rank;
     if (onnx_in(n, 8)) sum = ir_binary(n->b, IR_OP_add, sum, per_channel(n, n->in[8], rank, w->type.dims[0], 1));
-    n->out[0] = requantized(n, sum, onnx_scalar_of(n, held(n, 1)), per_channel(n, held(n, 4), rank, w->type.dims[0], 1),
-                            6);
+    n->out[0] = requantized(n, sum, onnx_scalar_of(n, onnx_held_scale(n, 1)),
+                            per_channel(n, onnx_held_scale(n, 4), rank, w->type.dims[0], 1), 6);
 }

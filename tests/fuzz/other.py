@@ -221,6 +221,130 @@ def fused_conv(d, operator):
         d.set(activation_params=parameters)
 
 
+# ---- quantised tensors ---------------------------------------------------------------------------------------------
+
+
+def byte_tensor(d, kind, *dims):
+    low = -128 if kind == np.int8 else 0
+    return d.add(d.r.integers(low, low + 256, dims).astype(kind))
+
+
+def scale_and_zero(d, kind, must=True, scale=None, columns=None):
+    shape = [columns] if columns else []
+    spread = d.r.uniform(0.005, 0.05, shape) if scale is None else np.full(shape, scale)
+    d.add(np.asarray(spread, np.float32))
+    low = -128 if kind == np.int8 else 0
+    zero = np.asarray(d.r.integers(low + 64, low + 192, shape)).astype(kind)
+    return d.add(zero if must or d.chance(0.8) else None)
+
+
+@draws(MS, "QuantizeLinear", "DequantizeLinear")
+def quantize_linear(d, operator):
+    kind = d.pick(np.uint8, np.int8)
+    dims = [d.size() for _ in range(d.pick(1, 2, 3))]
+    axis = int(d.r.integers(len(dims)))
+    columns = dims[axis] if d.chance(0.4) and dims[axis] else None
+    if operator == "QuantizeLinear":
+        d.add(d.floats(*dims))
+    else:
+        byte_tensor(d, kind, *dims)
+    scale_and_zero(d, kind, must=kind == np.int8 or operator != "QuantizeLinear" or columns, columns=columns)
+    if columns:
+        d.set(axis=axis)
+    d.quantised = True
+
+
+@draws(MS, "QLinearAdd", "QLinearMul")
+def qlinear_binary(d, operator):
+    kind = d.pick(np.uint8, np.int8)
+    dims = [d.size() for _ in range(d.pick(1, 2, 3))]
+    for shape in (dims, d.pick(dims, dims[-1:], [1])):
+        byte_tensor(d, kind, *shape)
+        scale_and_zero(d, kind, must=False)
+    scale_and_zero(d, kind, must=False)
+    d.quantised = True
+
+
+@draws(MS, "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearAveragePool", "QLinearGlobalAveragePool")
+def qlinear_unary(d, operator):
+    kind = d.pick(np.uint8, np.int8)
+    pool = "Pool" in operator
+    byte_tensor(d, kind, *([d.size(), d.size(), 4, 6] if pool else [d.size() for _ in range(d.pick(2, 3))]))
+    scale_and_zero(d, kind)  # onnxruntime aborts if it is absent
+    if operator == "QLinearSoftmax":  # as quantisers write it; onnxruntime rounds the inverse of another scale
+        d.add(np.asarray(1 / 256, np.float32))
+        d.add(np.asarray(-128 if kind == np.int8 else 0).astype(kind))
+    else:
+        scale_and_zero(d, kind)
+    d.quantised = True
+    if operator == "QLinearLeakyRelu":
+        d.sometimes(alpha=0.3)
+    elif operator == "QLinearSoftmax":
+        d.set(opset=int(d.pick(11, 13)))
+        d.sometimes(axis=int(d.pick(-1, 1)))
+    elif operator == "QLinearAveragePool":
+        d.set(kernel_shape=[2, 3])
+        d.sometimes(strides=[2, 2], pads=[1, 1, 0, 1], channels_last=1)
+        d.sometimes(**d.pick({"ceil_mode": 1}, {"count_include_pad": 1}))
+    elif operator == "QLinearGlobalAveragePool":
+        d.sometimes(channels_last=1)
+
+
+@draws(MS, "QLinearConcat")
+def qlinear_concat(d, operator):
+    kind = d.pick(np.uint8, np.int8)
+    dims = [d.size() for _ in range(3)]
+    axis = int(d.r.integers(3))
+    scale_and_zero(d, kind)
+    for _ in range(d.pick(1, 2, 3)):
+        byte_tensor(d, kind, *[d.size() if i == axis else s for i, s in enumerate(dims)])
+        scale_and_zero(d, kind)
+    d.set(axis=d.pick(axis, axis - 3))
+    d.quantised = True
+
+
+@draws(MS, "QGemm")
+def qgemm(d, operator):
+    kind, weight = d.pick(np.uint8, np.int8), np.int8
+    kind = d.pick((np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8))
+    kind, weight = kind
+    m, k, n = d.size(), d.size(40), d.size()
+    a, b = int(d.chance()), int(d.chance())
+    byte_tensor(d, kind, *([k, m] if a else [m, k]))
+    scale_and_zero(d, kind)
+    byte_tensor(d, weight, *([n, k] if b else [k, n]))
+    scale_and_zero(d, weight, columns=n if d.chance(0.3) and n else None)
+    d.maybe(d.r.integers(-999, 999, d.pick([n], [m, n], [1, n])).astype(np.int32))
+    if d.chance(0.6):
+        scale_and_zero(d, kind, scale=0.3)
+    d.set(transA=a, transB=b)
+    d.sometimes(alpha=0.5)
+    d.quantised = True
+
+
+@draws(MS, "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+def integer_product(d, operator):
+    kind, weight = d.pick(np.uint8, np.int8), d.pick(np.uint8, np.int8)
+    m, k, n = max(1, d.size()), max(1, d.size(300)), max(1, d.size())
+    batch = d.pick([], [d.size()])
+    columns = n if d.chance(0.4) else None
+    if operator == "DynamicQuantizeMatMul":
+        d.add(d.floats(*batch, m, k))
+        byte_tensor(d, weight, k, n)
+        scale_and_zero(d, weight, must=False, columns=columns)
+    else:
+        if d.chance():
+            kind, weight = np.uint8, np.int8
+        byte_tensor(d, kind, *batch, m, k)
+        byte_tensor(d, weight, k, n)
+        a = Draw(d.r.integers(1 << 30), d.small)
+        scale_and_zero(a, kind)
+        scale_and_zero(a, weight, must=False, columns=columns)
+        for i in (0, 2, 1, 3):
+            d.add(a.inputs[i])
+    d.maybe(d.floats(n))
+
+
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
