@@ -345,6 +345,49 @@ def integer_product(d, operator):
     d.maybe(d.floats(n))
 
 
+# ---- linear models -------------------------------------------------------------------------------------------------------
+
+
+@draws(ML, "ArrayFeatureExtractor")
+def feature_extractor(d, operator):
+    dims = [max(1, d.size()) for _ in range(d.pick(1, 2, 3))]
+    d.add(d.floats(*dims))
+    d.add(d.r.integers(0, dims[-1], d.pick([3], [1, 2])))
+
+
+@draws(ML, "Scaler", "Normalizer")
+def scaler(d, operator):
+    dims = [max(1, d.size()) for _ in range(d.pick(1, 2))]
+    x = d.floats(*dims)
+    if d.chance(0.2):
+        x = x * 0
+    d.add((x * 5).astype(np.int64) if d.chance(0.2) else x)
+    if operator == "Normalizer":
+        d.sometimes(norm=d.pick("MAX", "L1", "L2"))
+    else:
+        count = d.pick(1, dims[-1])
+        d.set(offset=d.floats(count).tolist(), scale=d.floats(count).tolist())
+
+
+@draws(ML, "LinearRegressor", "LinearClassifier")
+def linear(d, operator):
+    rows, features, outputs = max(1, d.size()), max(1, d.size()), d.pick(1, 2, 3)
+    x = d.floats(rows, features)
+    d.add((x * 5).astype(np.int64) if d.chance(0.2) else x)
+    d.set(coefficients=d.floats(outputs, features).ravel().tolist())
+    if outputs > 1:  # onnxruntime ignores that of a single score
+        d.sometimes(post_transform=d.pick("NONE", "SOFTMAX", "LOGISTIC"))
+    elif operator == "LinearClassifier":
+        d.sometimes(post_transform="LOGISTIC")
+    if operator == "LinearRegressor":
+        d.set(targets=outputs)
+        d.sometimes(intercepts=d.floats(outputs).tolist())
+    else:
+        d.set(intercepts=d.floats(outputs).tolist(), classlabels_ints=[7, 3, 5][:max(2, outputs)])
+        d.sometimes(multi_class=1)
+        d.outputs = ["label", "y"]
+
+
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
@@ -490,6 +533,8 @@ def write(folder, count):
                 model = stored(d, domain, operator)
             except Refused:
                 continue
+            if not any(a is not None and a.dtype == np.float32 for a in d.inputs):
+                continue  # it would fold
             if d.quantised and any(a is not None and a.dtype.itemsize == 1 and a.size > 600 for a in d.inputs):
                 continue
             onnx.save(model, os.path.join(folder, f"{domain.split('.')[-1] or 'onnx'}-{operator}-{made}.onnx"))

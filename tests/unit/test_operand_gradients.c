@@ -55,6 +55,7 @@ typedef struct row {
 #define BINARY(op, opset) {op, opset, {P("2,3"), P("3")}, NULL, NULL, false}
 /* clang-format on */
 
+#define ML "ai.onnx.ml:"
 #define MS "com.microsoft:"
 static const row rows[] = {
     {":SimplifiedLayerNormalization", 17, {P("2,3"), P("3")}, "axis=1", "y,rstd", false},
@@ -65,6 +66,16 @@ static const row rows[] = {
      {I("1,2", 0, 1), I("1,2", 1, 0), P("2,3"), P("2,3"), P("2,3"), P("3"), P("3"), I("1,2", 1, 1), I("1,2", 1, 0)},
      NULL,
      "y,index,sum",
+     false},
+    {ML "ArrayFeatureExtractor", 17, {P("2,3"), I("2", 2, 0)}, NULL, NULL, false},
+    {ML "Scaler", 17, {P("2,3")}, "offset=0.5,0.25,1.0 scale=2.0,0.5,3.0", NULL, false},
+    {ML "Normalizer", 17, {P("2,3")}, "norm=L2", NULL, false},
+    {ML "LinearRegressor", 17, {P("2,2")}, "coefficients=1.0,0.5 intercepts=0.5,", NULL, false},
+    {ML "LinearClassifier",
+     17,
+     {P("2,2")},
+     "coefficients=1.0,0.5,2.0,1.5 intercepts=0.5,1.0 classlabels_ints=0,1",
+     "label,y",
      false},
     {MS "Gelu", 17, {P("2,3")}, NULL, NULL, false},
     {MS "BiasGelu", 17, {P("2,3"), P("3")}, NULL, NULL, false},
