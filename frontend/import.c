@@ -104,15 +104,18 @@ static ampc_status import_model(onnx_importer *im)
     im->declarations = onnx_declarations(m->graph, im->scratch);
     im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
     onnx_record_export(im);
+    onnx_batch_find(im, &scope);
     TRY(onnx_bind_inputs(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
+    else TRY(onnx_batch_check(im, false));
     if (diag_count(im->diag, DIAG_ERROR) != errors) return diag_status(im->diag);
     TRY(onnx_check_dims_used(im));
     if (!lowered) return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "the graph cannot be lowered");
     onnx_remove_unread(im->graph); /* first, so that only values that are read become constants */
     ir_fold_commit(im->consts, im->graph, im->diag);
     onnx_remove_unread(im->graph);
+    TRY(onnx_batch_check(im, true));
     onnx_classify_parameters(im);
     ir_module_remove_dead(im->module);
     return AMPC_OK;

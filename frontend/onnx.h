@@ -49,6 +49,7 @@ typedef struct onnx_import_options {
     int n_dims;
     const onnx_constant *constants;
     int n_constants;
+    int64_t batch;            /* not 0: a batch that the model fixes at another size becomes a symbol (lower/batch.c) */
     int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
     bool tied;          /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
     custom_ops *custom; /* operators of the caller; NULL: none */

@@ -31,7 +31,8 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
 {
     ir_module *m, *into = r->p.module;
     onnx_import_options options = *r->options;
-    options.n_dims = 0;                       /* the arguments of calls decide */
+    options.n_dims = 0; /* the arguments of calls decide */
+    options.batch = 0;
     vec_push(r->p.scratch, &r->models, NULL); /* before there is something to lose */
     TRY(onnx_import(path, &options, r->p.diag, &m));
     r->models.items[r->models.count - 1] = m;

@@ -29,8 +29,9 @@ extern const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT];
 extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 
 /* Keys of entries that are single texts. */
-#define IR_EXPORTED_PRODUCER "producer" /* name and version of the exporter as in the file */
-#define IR_EXPORTED_MODE "export.mode"  /* "training" or "evaluation"; absent: unknown */
+#define IR_EXPORTED_PRODUCER "producer"  /* name and version of the exporter as in the file */
+#define IR_EXPORTED_MODE "export.mode"   /* "training" or "evaluation"; absent: unknown */
+#define IR_EXPORTED_BATCH "export.batch" /* the number of samples, if it is fixed */
 
 typedef struct ir_exported {
     int count;

@@ -84,6 +84,7 @@ ampc_status tool_compile(tool *t, const char *path)
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;
+    import.batch = t->o.batch;
     double start = tool_seconds();
     const bool recipe = recipe_detect(path);
     TRY((recipe ? recipe_import : onnx_import)(path, &import, t->diag, &t->module));

@@ -61,6 +61,7 @@ static ampc_status make_tensor(const interface *f, const Onnx__ValueInfoProto *i
     const bool open = declared && !declared->shape;
     const onnx_declaration d = {"graph input", info, open ? onnx_input_rank(im, f->scope, info->name) : -1};
     TRY(onnx_declared_type(im, &d, f->im->dims_used, &type));
+    onnx_batch_input(im, &type);
     *out = ir_graph_input(im->graph, info->name, &type);
     return AMPC_OK;
 }

@@ -92,6 +92,13 @@ typedef struct onnx_order { /* a graph whose nodes were not sorted */
     const Onnx__GraphProto *graph;
     size_t *position; /* [n_node], in the file, of each node of the sorted graph */
 } onnx_order;
+/* A batch that the export fixed (batch.c). */
+typedef struct onnx_batch {
+    int64_t size;  /* 0: it is not fixed */
+    ir_dim symbol; /* IR_DIM_NONE: it stays fixed */
+    strmap *nodes; /* names of the Reshape nodes in which it is the symbol */
+    int reshaped;  /* their number */
+} onnx_batch;
 
 typedef struct onnx_importer {
     onnx_file *file;
@@ -131,6 +138,7 @@ typedef struct onnx_importer {
     const struct wire_field *node_fields;
     const Onnx__GraphProto *declared_of; /* the graph whose declared types `declared` indexes by name */
     strmap *declared;
+    onnx_batch batch;
     strmap *data_dims; /* the names of symbols for sizes that depend on data; NULL: none */
 } onnx_importer;
 
@@ -275,6 +283,23 @@ const char *onnx_metadata(Onnx__StringStringEntryProto *const *entries, size_t n
 
 /* Stores what is known about the export in the module's metadata. */
 void onnx_record_export(onnx_importer *im);
+
+/* ---- batch.c --------------------------------------------------------------------------------- */
+
+/* Finds the batch that the export fixed, and creates a symbol for it if the options request it. */
+void onnx_batch_find(onnx_importer *im, const onnx_scope *scope);
+/* Replaces the batch in the type of a graph input, and in the dimensions of a Reshape. `unknown`: the index of -1, or
+ * negative. */
+void onnx_batch_input(const onnx_importer *im, ir_type *type);
+void onnx_batch_reshape(onnx_node *n, ir_dim *dims, int rank, int unknown);
+/* The size of a dimension that is `from` in the operand and specified as `to` in the result: `from` if it is the batch
+ * and `to` the number that it had. */
+ir_dim onnx_batch_size(const onnx_importer *im, ir_dim from, ir_dim to);
+/* The operands of a node that does not broadcast, of rank 1 or more: operands of one sample, which are the same for
+ * every sample, are repeated along the batch that others have. `axis`: along which the node computes. */
+ir_value **onnx_batch_operands(onnx_node *n, int axis);
+/* Checks that the finished graph allows every batch, and notes what has changed. */
+ampc_status onnx_batch_check(onnx_importer *im, bool lowered);
 
 /* ---- ties.c ---------------------------------------------------------------------------------- */
 

@@ -70,6 +70,7 @@ void onnx_lower_reshape(onnx_node *n)
         }
     }
     if (unknown >= 0 && zero) onnx_reject(n, "allowzero is set, but the shape has both 0 and -1");
+    if (!n->failed) onnx_batch_reshape(n, dims, shape.count, unknown);
     if (unknown >= 0 && !n->failed) solve_unknown(n, dims, shape.count, unknown);
     if (!n->failed) n->out[0] = ir_reshape(n->b, n->in[0], dims, shape.count);
 }
@@ -149,7 +150,7 @@ void onnx_lower_concat(onnx_node *n)
     int axis = onnx_axis(n, onnx_int(n, "axis", 0), n->in[0]->type.rank);
     if (n->n_in == 1) n->out[0] = n->in[0];
     if (n->n_in == 1 || n->failed) return;
-    ir_node *node = ir_new_array(n->b, IR_OP_concat, n->n_in, n->in, 0);
+    ir_node *node = ir_new_array(n->b, IR_OP_concat, n->n_in, onnx_batch_operands(n, axis), 0);
     ir_set_int(node, IR_ATTR(concat, axis), axis);
     n->out[0] = ir_done(n->b, node);
 }
@@ -266,7 +267,10 @@ void onnx_lower_expand(onnx_node *n)
 {
     onnx_list shape = onnx_const_shape(n, 1);
     if (n->failed) return;
-    ir_type target = ir_type_make(n->in[0]->type.dtype, shape.count, shape.items), both;
+    const ir_type *x = &n->in[0]->type;
+    ir_type target = ir_type_make(x->dtype, shape.count, shape.items), both;
+    for (int i = 0, k = x->rank - target.rank; i < target.rank; i++, k++)
+        if (k >= 0) target.dims[i] = onnx_batch_size(n->importer, x->dims[k], target.dims[i]);
     if (!ir_broadcast(n->dims, &n->in[0]->type, &target, &both))
         onnx_reject(n, "%s does not broadcast to %s",
                     ir_type_print(n->importer->module, &n->in[0]->type, n->importer->scratch),

@@ -104,7 +104,8 @@ static void apply_sizes(onnx_node *n, axes *a)
         onnx_reject(n, "%d sizes for %d axes", sizes.count, a->count);
         return;
     }
-    for (int i = 0; i < a->count; i++) a->size[i] = sizes.items[i];
+    const ir_dim *x = n->in[0]->type.dims;
+    for (int i = 0; i < a->count; i++) a->size[i] = onnx_batch_size(n->importer, x[a->axis[i]], sizes.items[i]);
     if (policy) keep_ratio(n, a, policy == 1);
 }
 

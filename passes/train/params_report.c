@@ -112,6 +112,9 @@ ampc_status params_check_export(const ir_module *m, diag *d, arena *a)
         if (diag_warning(d, loc, "%s; %s", ir_exported_text(m, i, NAMES_SHOWN, a), ir_facts[i].cost) != AMPC_OK)
             status = diag_status(d);
     }
+    if (ir_meta_get(m, IR_EXPORTED_BATCH))
+        diag_note(d, loc, "the export fixed the batch at %s; --batch=N makes it symbolic",
+                  ir_meta_get(m, IR_EXPORTED_BATCH));
     if (any) diag_note(d, loc, "an export that keeps the network as it is: %s", ir_exporter_get(m)->whole);
     return status;
 }

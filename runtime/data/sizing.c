@@ -1,6 +1,7 @@
 /* sizing.c - symbol sizes and input shapes for a batch; see the header. */
 #include "runtime/data/sizing.h"
 
+#include "ir/exported.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 
@@ -29,6 +30,20 @@ static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64
 
 /* ---- the batch ---- */
 
+static ampc_status report_fixed(const rt_sizing *z, const ir_value *v, int64_t fixed, diag *d)
+{
+    const ir_module *m = z->graph->module;
+    const char *plural = fixed == 1 ? "" : "s";
+    if (!ir_meta_get(m, IR_EXPORTED_BATCH))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64 " sample%s", z->batch,
+                          v->name, fixed, plural);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64
+                      " sample%s in the model file; compile that with --batch=%" PRId64 ", or export it with %s",
+                      z->batch, v->name, fixed, plural, z->batch, ir_exporter_get(m)->batch);
+}
+
 static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
 {
     char text[RT_DIM_TEXT];
@@ -38,10 +53,7 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
     if (z->batch <= 0) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the model has no fixed batch size: specify one");
     if (!z->graph->inputs.count) return AMPC_OK;
     const ir_value *v = z->graph->inputs.items[0];
-    if (fixed && fixed != z->batch)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64 " samples", z->batch,
-                          v->name, fixed);
+    if (fixed && fixed != z->batch) return report_fixed(z, v, fixed, d);
     if (!v->type.rank || ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, &other)) return AMPC_OK;
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                       "input '%s': the first dimension %s has more than one symbol, and any "
