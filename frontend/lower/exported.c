@@ -136,6 +136,18 @@ static bool mark_sources(analysis *a, const char *sources)
     return any;
 }
 
+/* "fc.weight+val_3" */
+static const char *plain_sources(const analysis *a, const char *sources)
+{
+    char *text = arena_strdup(a->arena, sources), *to = text;
+    for (const char *at = sources; *at; at++) {
+        if (*at == ',') *to++ = '+';
+        else if (!strchr("[]' ", *at)) *to++ = *at;
+    }
+    *to = '\0';
+    return text;
+}
+
 static void read_signature(analysis *a)
 {
     const Onnx__GraphProto *g = a->graph;
@@ -153,7 +165,7 @@ static void read_signature(analysis *a)
         const Onnx__ValueInfoProto *v = g->value_info[i];
         const char *sources = onnx_metadata(v->metadata_props, v->n_metadata_props, ONNX_FOLDED_FROM);
         if (sources && mark_sources(a, sources) && strmap_get(a->initializers, v->name))
-            add(a, IR_FACT_computed, arena_printf(a->arena, "%s from %s", v->name, sources));
+            add(a, IR_FACT_computed, arena_printf(a->arena, "%s from %s", v->name, plain_sources(a, sources)));
     }
 }
 

@@ -123,6 +123,7 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
         learnt = false;
         for (int i = 0; i < f->count; i++) learnt |= rt_sizing_learn(&f->sizing, f->sources[i].input, field_of(f, i));
     }
+    TRY(rt_sizing_check_open(&f->sizing, d));
     for (int i = 0; i < f->count; i++) {
         ampc_status s = rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d);
         if (s != AMPC_OK) status = s;
@@ -261,8 +262,7 @@ bool rt_loader_packs(const rt_loader *f, int field)
 /* Sets the shapes of all inputs for `count` samples; all other symbols are bound. */
 static ampc_status set_count(rt_loader *f, int64_t count, diag *d)
 {
-    f->sizing.batch = count;
-    if (f->sizing.symbol != RT_NO_SYMBOL) f->sizing.sizes[f->sizing.symbol] = count;
+    rt_sizing_set_batch(&f->sizing, count);
     for (int i = 0; i < f->count; i++) {
         TRY(rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d));
         (void)rt_sizing_shape(&f->sizing, f->sources[i].input, f->inputs[i].dims);

@@ -65,11 +65,14 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
 static ampc_status start(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t *fixed, diag *d)
 {
     size_t n = ir_dim_symbol_count(g->module->dims);
-    *z = (rt_sizing){
-        .graph = g, .sizes = rt_alloc(n + 1, sizeof *z->sizes), .trial = rt_alloc(n + 1, sizeof *z->trial)};
-    if (!z->sizes || !z->trial) return rt_no_memory(d);
-    for (size_t i = 0; i < n; i++) z->sizes[i] = sizes ? sizes[i] : -1;
+    *z = (rt_sizing){.graph = g,
+                     .sizes = rt_alloc(n + 1, sizeof *z->sizes),
+                     .counts = rt_alloc(n + 1, sizeof *z->counts),
+                     .trial = rt_alloc(n + 1, sizeof *z->trial)};
+    if (!z->sizes || !z->counts || !z->trial) return rt_no_memory(d);
+    for (size_t i = 0; i < n; i++) z->sizes[i] = sizes ? sizes[i] : -1, z->counts[i] = false;
     z->symbol = rt_batch_symbol(g, z->sizes, fixed);
+    if (z->symbol != RT_NO_SYMBOL) z->counts[z->symbol] = true;
     return AMPC_OK;
 }
 
@@ -77,8 +80,7 @@ ampc_status rt_sizing_open(rt_sizing *z, const ir_graph *g, const int64_t *sizes
 {
     int64_t fixed;
     TRY(start(z, g, sizes, &fixed, d));
-    z->batch = batch ? batch : fixed;
-    if (z->symbol != RT_NO_SYMBOL) z->sizes[z->symbol] = z->batch;
+    rt_sizing_set_batch(z, batch ? batch : fixed);
     return check_batch(z, fixed, d);
 }
 
@@ -96,11 +98,20 @@ void rt_sizing_set_unbound(rt_sizing *z)
         if (z->sizes[i] < 0) z->sizes[i] = 1;
 }
 
+void rt_sizing_set_batch(rt_sizing *z, int64_t batch)
+{
+    z->batch = batch;
+    for (size_t i = 0; i < ir_dim_symbol_count(z->graph->module->dims); i++)
+        if (z->counts[i]) z->sizes[i] = batch;
+}
+
 void rt_sizing_close(rt_sizing *z)
 {
     rt_free(z->sizes);
+    rt_free(z->counts);
     rt_free(z->trial);
     z->sizes = z->trial = NULL;
+    z->counts = NULL;
 }
 
 /* True if the dimension depends on the number of samples. */
@@ -109,8 +120,8 @@ static bool depends_on_batch(const rt_sizing *z, ir_dim dim)
     const ir_dim_table *t = z->graph->module->dims;
     int64_t value;
     if (z->symbol == RT_NO_SYMBOL) return false;
-    for (size_t i = 0; i < ir_dim_symbol_count(t); i++) z->trial[i] = z->sizes[i] < 0 ? 1 : z->sizes[i];
-    z->trial[z->symbol] = -1;
+    for (size_t i = 0; i < ir_dim_symbol_count(t); i++)
+        z->trial[i] = z->counts[i] ? -1 : z->sizes[i] < 0 ? 1 : z->sizes[i];
     return !ir_dim_eval(t, dim, z->trial, &value, NULL);
 }
 
@@ -195,46 +206,81 @@ static bool learn_by_count(rt_sizing *z, const ir_value *v, const rt_field *f)
     return total % known == 0 && ir_dim_solve(t, v->type.dims[open], total / known, z->sizes);
 }
 
+/* Recognises another symbol for the batch. */
+static bool learn_batch(rt_sizing *z, const ir_value *v, const rt_field *f)
+{
+    size_t symbol;
+    if (z->symbol == RT_NO_SYMBOL || f->whole || v->type.rank != f->rank + 1 || rt_sizing_varies(z, v)) return false;
+    if (!ir_dim_is_symbol(z->graph->module->dims, v->type.dims[0], &symbol) || z->sizes[symbol] >= 0) return false;
+    z->counts[symbol] = true;
+    z->sizes[symbol] = z->batch;
+    return true;
+}
+
 bool rt_sizing_learn(rt_sizing *z, const ir_value *v, const rt_field *f)
 {
-    return learn_by_axis(z, v, f) || learn_by_count(z, v, f);
+    return learn_batch(z, v, f) || learn_by_axis(z, v, f) || learn_by_count(z, v, f);
 }
 
-/* An unbound symbol of the input, or RT_NO_SYMBOL. */
-static size_t open_symbol(const rt_sizing *z, const ir_value *v)
+/* Marks in `trial` the symbols of the dimension that are not known, by binding one after the other. */
+static void mark_open(const rt_sizing *z, ir_dim dim)
 {
-    size_t symbol = RT_NO_SYMBOL;
+    size_t symbol;
     int64_t size;
-    for (int i = 0; i < v->type.rank && symbol == RT_NO_SYMBOL; i++)
-        ir_dim_eval(z->graph->module->dims, v->type.dims[i], z->sizes, &size, &symbol);
-    return symbol;
+    while (!ir_dim_eval(z->graph->module->dims, dim, z->trial, &size, &symbol) && symbol != SIZE_MAX)
+        z->trial[symbol] = 1;
 }
 
-static ampc_status report_open_symbol(const rt_sizing *z, const ir_value *v, size_t symbol, diag *d)
+enum { OPEN_TEXT = 512 };
+
+/* "T, U" or "--dim T=SIZE --dim U=SIZE"; returns the number of symbols. */
+static int list_open(const rt_sizing *z, const char *separator, const char *before, const char *after, char *text)
 {
-    char shape[SHAPE_TEXT];
     const ir_dim_table *t = z->graph->module->dims;
-    const char *name = ir_dim_symbol_name(t, symbol);
-    shape_text(t, v->type.dtype, v->type.dims, v->type.rank, shape);
+    size_t at = 0;
+    int count = 0;
+    *text = '\0';
+    for (size_t i = 0; i < ir_dim_symbol_count(t); i++)
+        if (z->sizes[i] < 0 && z->trial[i] >= 0 && at < OPEN_TEXT)
+            at += (size_t)snprintf(text + at, OPEN_TEXT - at, "%s%s%s%s", count++ ? separator : "", before,
+                                   ir_dim_symbol_name(t, i), after);
+    return count;
+}
+
+ampc_status rt_sizing_check_open(const rt_sizing *z, diag *d)
+{
+    const ir_graph *g = z->graph;
+    char shape[SHAPE_TEXT], names[OPEN_TEXT], options[OPEN_TEXT];
+    const ir_value *first = NULL;
+    int64_t dims[IR_MAX_RANK];
+    memcpy(z->trial, z->sizes, ir_dim_symbol_count(g->module->dims) * sizeof *z->trial);
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        const ir_value *v = g->inputs.items[i];
+        for (int k = 0; k < v->type.rank; k++) mark_open(z, v->type.dims[k]);
+        if (!first && !rt_sizing_shape(z, v, dims)) first = v;
+    }
+    const int count = list_open(z, ", ", "", "", names);
+    if (!count || !first) return AMPC_OK;
+    list_open(z, " ", "--dim ", "=SIZE", options);
+    shape_text(g->module->dims, first->type.dtype, first->type.dims, first->type.rank, shape);
     if (z->symbol == RT_NO_SYMBOL)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s' is %s, and the data do not determine %s; bind it with --dim %s=SIZE", v->name,
-                          shape, name, name);
+                          "input '%s' is %s, and the data do not determine %s; bind %s with %s", first->name, shape,
+                          names, count == 1 ? "it" : "them", options);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                       "input '%s' is %s, and neither the batch (%s, the first dimension of input '%s') nor the data "
-                      "determine %s; bind it with --dim %s=SIZE",
-                      v->name, shape, ir_dim_symbol_name(t, z->symbol), z->graph->inputs.items[0]->name, name, name);
+                      "determine %s; bind %s with %s",
+                      first->name, shape, ir_dim_symbol_name(g->module->dims, z->symbol), g->inputs.items[0]->name,
+                      names, count == 1 ? "it" : "them", options);
 }
 
 ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d)
 {
     char sample[SHAPE_TEXT], shape[SHAPE_TEXT];
     int64_t dims[IR_MAX_RANK], n = 1, expected;
-    size_t symbol = open_symbol(z, v);
     bool known = rt_sizing_shape(z, v, dims);
     for (int i = 0; i < v->type.rank && known; i++) known = checked_mul(n, dims[i], &n);
     if (known && elements_in_batch(z, f, &expected) && n == expected) return AMPC_OK;
-    if (symbol != RT_NO_SYMBOL) return report_open_symbol(z, v, symbol, d);
     shape_text(NULL, f->dtype, f->dims, f->rank, sample);
     shape_text(z->graph->module->dims, v->type.dtype, v->type.dims, v->type.rank, shape);
     if (f->whole)

@@ -2,7 +2,9 @@
  *
  * The symbol of the first dimension of the first input counts the samples. All dimensions of all inputs are evaluated
  * with this symbol bound to the batch size, so a leading dimension may be any expression in it, such as i64[128*N]
- * for labels of 128 tokens per sample. The data determine the sizes of all other symbols.
+ * for labels of 128 tokens per sample. The data determine the sizes of all other symbols. An exporter may use a symbol
+ * of its own for each input: the first dimension of an input whose samples have all its other dimensions counts them,
+ * too.
  *
  * The sample axis of an input is the only dimension that depends on the batch, such as the second one of a state
  * f32[layers,N,units], or the first one if none or several do. If the batch is fixed, it is the first dimension if that
@@ -17,7 +19,8 @@
 typedef struct rt_sizing {
     const ir_graph *graph;
     int64_t *sizes; /* by symbol; -1: not known yet */
-    size_t symbol;  /* the batch symbol, or RT_NO_SYMBOL */
+    bool *counts;   /* by symbol: whether it counts samples */
+    size_t symbol;  /* the first one of them, or RT_NO_SYMBOL */
     int64_t batch;
     int64_t *trial; /* scratch array like `sizes` */
 } rt_sizing;
@@ -37,10 +40,14 @@ int rt_sizing_axis(const rt_sizing *z, const ir_value *v);
 
 /* Derives sizes of unbound symbols from the shape of field `f` for input `v`; true if it found any. */
 bool rt_sizing_learn(rt_sizing *z, const ir_value *v, const rt_field *f);
+/* Sets the number of samples. */
+void rt_sizing_set_batch(rt_sizing *z, int64_t batch);
+/* Reports all symbols of the inputs of the graph that are not known, at once (AMPC_REJECTED). */
+ampc_status rt_sizing_check_open(const rt_sizing *z, diag *d);
 /* Computes the shape of the input; false if a symbol is unbound or a size is too large or negative. */
 bool rt_sizing_shape(const rt_sizing *z, const ir_value *v, int64_t *dims);
-/* Checks that `batch` samples, or a whole field, fill the input exactly. Fails with AMPC_REJECTED, naming
- * input, field and sizes. */
+/* Checks that `batch` samples, or a whole field, fill the input, whose symbols are known, exactly. Fails with
+ * AMPC_REJECTED, naming input, field and sizes. */
 ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d);
 /* True if the input grows with the number of samples. */
 bool rt_sizing_varies(const rt_sizing *z, const ir_value *v);

@@ -64,6 +64,18 @@ class Tied(nn.Module):
         return self.fc(x) + self.rows
 
 
+class Pair(nn.Module):
+    """Two inputs of which the exporter does not know that they have the same batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(4, 3)
+        self.right = nn.Linear(5, 3)
+
+    def forward(self, x, z):
+        return self.left(x).mean(1), self.right(z).mean(1)
+
+
 def clean(path):
     model = onnx.load(path)
     for node in model.graph.node:
@@ -79,7 +91,9 @@ def export(folder, name, net, shape, train=True, **how):
     if how.setdefault("dynamo", True):
         how["external_data"] = False
     path = os.path.join(folder, f"{name}.onnx")
-    torch.onnx.export(model, (torch.randn(*shape),), path, verbose=False, input_names=["x"], output_names=["y"], **how)
+    how.setdefault("input_names", ["x"])
+    shapes = shape if isinstance(shape[0], tuple) else (shape,)
+    torch.onnx.export(model, tuple(torch.randn(*s) for s in shapes), path, verbose=False, output_names=["y"], **how)
     clean(path)
 
 
@@ -97,6 +111,8 @@ def main():
     export(folder, "fixed-dynamo", Flat, row)
     export(folder, "fixed-script", Flat, row, dynamo=False)
     export(folder, "fixed-table", Tied, (2, 4))
+    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    export(folder, "symbols", Pair, ((2, 3, 4), (2, 7, 5)), input_names=["x", "z"], dynamic_shapes=(free, free))
 
 
 if __name__ == "__main__":

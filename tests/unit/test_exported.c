@@ -26,6 +26,7 @@ static const row rows[] = {
     {"script-whole", "torchscript", "training", {NULL}},
     {"fixed-dynamo", "dynamo", NULL, {NULL}},
     {"fixed-script", "torchscript", NULL, {NULL}},
+    {"symbols", "dynamo", NULL, {[IR_FACT_computed] = "2 val_0 from left.weight, val_5 from right.weight"}},
 };
 
 static void check_text(const row *r, const char *what, const char *actual, const char *expected)
