@@ -40,6 +40,13 @@ bool ir_dtype_is_low(ir_dtype t) { return t == IR_f16 || t == IR_bf16; }
 
 bool ir_dtype_is_int(ir_dtype t) { return dtypes[t].kind == KIND_I; }
 
+double ir_dtype_largest(ir_dtype t)
+{
+    static const double largest[IR_DTYPE_COUNT] = {
+        [IR_f16] = 65504, [IR_bf16] = 0x1.fep127, [IR_f32] = 0x1.fffffep127, [IR_f64] = 0x1.fffffffffffffp1023};
+    return largest[t];
+}
+
 /* Rounds v to f32; if inexact, chooses the neighbour whose last bit is odd. */
 static float f64_to_f32_odd(double v)
 {

@@ -47,8 +47,9 @@ const char *ir_dtype_name(ir_dtype t);     /* "f32"; IR_NO_DTYPE: "same" */
 ir_dtype ir_dtype_parse(const char *name); /* IR_NO_DTYPE if unknown */
 size_t ir_dtype_size(ir_dtype t);          /* bytes of one element */
 bool ir_dtype_is_float(ir_dtype t);
-bool ir_dtype_is_low(ir_dtype t); /* f16 or bf16 */
-bool ir_dtype_is_int(ir_dtype t); /* false for bool */
+bool ir_dtype_is_low(ir_dtype t);    /* f16 or bf16 */
+bool ir_dtype_is_int(ir_dtype t);    /* false for bool */
+double ir_dtype_largest(ir_dtype t); /* largest finite number of a float type */
 
 /* Converts n elements by the rules above; src and dst must not overlap. Except for f32 to f16 and bf16 this is slow
  * reference code; kernels have fast versions with the same results. */

@@ -92,6 +92,7 @@ typedef struct onnx_order { /* a graph whose nodes were not sorted */
     const Onnx__GraphProto *graph;
     size_t *position; /* [n_node], in the file, of each node of the sorted graph */
 } onnx_order;
+
 /* A batch that the export fixed (batch.c). */
 typedef struct onnx_batch {
     int64_t size;  /* 0: it is not fixed */

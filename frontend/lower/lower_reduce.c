@@ -73,15 +73,9 @@ void onnx_lower_reduce_root(onnx_node *n)
  * The largest element is subtracted first, rounded up to an integer: the derivative of the rounding is 0, so the
  * backward does not follow the maximum. */
 
-static double largest_finite(ir_dtype t)
-{
-    static const double largest[IR_DTYPE_COUNT] = {[IR_f16] = 65504, [IR_bf16] = 0x1.fep127, [IR_f32] = 0x1.fffffep127};
-    return largest[t] > 0 ? largest[t] : 0x1.fffffffffffffp1023;
-}
-
 static ir_value *rounded_maximum(onnx_node *n, ir_value *max)
 {
-    const double limit = max ? largest_finite(max->type.dtype) : 0;
+    const double limit = max ? ir_dtype_largest(max->type.dtype) : 0;
     if (!max) return NULL;
     ir_value *low = ir_scalar_like(n->b, max, -limit), *high = ir_scalar_like(n->b, max, limit);
     return ir_unary(n->b, IR_OP_ceil, ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, max, low, high)));

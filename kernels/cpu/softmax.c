@@ -1,12 +1,14 @@
 /* softmax.c - softmax and log_softmax along one axis, and their gradients.
  *
  * Each row is loaded into a per-thread buffer in the carrier, so that three passes over it stay in cache. A row of
- * -infinity results in NaN, following the formula. */
+ * -infinity results in NaN, following the formula. Its gradient is 0 if none arrives: masked rows are replaced, as
+ * by Where(IsNaN(y), 0, y). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/real.h"
 
 #include <omp.h>
+#include <string.h>
 
 #define REAL float
 #include "kernels/cpu/softmax_body.h"

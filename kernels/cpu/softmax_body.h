@@ -30,12 +30,25 @@ static void R(log_softmax)(const void *x, const void *unused, void *y, int64_t n
     R(lanes_shift)(x, max, (REAL)log(R(lanes_sum)(y, n)), y, n);
 }
 
+static bool R(is_zero)(const REAL *x, int64_t n)
+{
+    while (n > 0 && x[n - 1] == 0) n--;
+    return !n;
+}
+
+/* Whether the result of a row is NaN although no gradient arrives: it is 0 then. */
+static bool R(is_unread)(const REAL *dy, REAL sum, int64_t n) { return sum != sum && R(is_zero)(dy, n); }
+
 static void R(softmax_grad)(const void *dy, const void *y, void *dx, int64_t n)
 {
-    R(softmax_slope)(dy, y, (REAL)R(lanes_dot)(dy, y, n), dx, n);
+    const REAL dot = (REAL)R(lanes_dot)(dy, y, n);
+    if (R(is_unread)(dy, dot, n)) memset(dx, 0, (size_t)n * sizeof(REAL));
+    else R(softmax_slope)(dy, y, dot, dx, n);
 }
 
 static void R(log_softmax_grad)(const void *dy, const void *y, void *dx, int64_t n)
 {
-    R(log_softmax_slope)(dy, y, (REAL)R(lanes_sum)(dy, n), dx, n);
+    const REAL sum = (REAL)R(lanes_sum)(dy, n);
+    if (sum == 0) memcpy(dx, dy, (size_t)n * sizeof(REAL));
+    else R(log_softmax_slope)(dy, y, sum, dx, n);
 }

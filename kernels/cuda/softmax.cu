@@ -2,7 +2,8 @@
  *
  * A formula first collects sums over elements of a row, then joins them with those of the row's other threads, and
  * finally computes each result. Rows held in the registers of a warp are read once, others twice. A row of -infinity
- * yields NaN, as the formula does. */
+ * yields NaN, as the formula does. Its gradient is 0 if none arrives: masked rows are replaced, as by
+ * Where(IsNaN(y), 0, y). */
 #include "kernels/cuda/exponentials.cuh"
 #include "kernels/cuda/softmax.h"
 
@@ -41,10 +42,10 @@ struct softmax_grad_formula {
     {
 #pragma unroll
         for (int i = 0; i < TILE; i++)
-            if (i < n) dot += a[i] * b[i];
+            if (i < n && a[i] != 0) dot += a[i] * b[i];
     }
     template <typename G> __device__ void join(const G &g) { dot = g.sum(dot); }
-    __device__ float result(float a, float b) const { return b * (a - dot); }
+    __device__ float result(float a, float b) const { return a - dot == 0 ? 0 : b * (a - dot); }
 };
 
 struct log_softmax_grad_formula {
@@ -57,7 +58,7 @@ struct log_softmax_grad_formula {
             if (i < n) sum += a[i];
     }
     template <typename G> __device__ void join(const G &g) { sum = g.sum(sum); }
-    __device__ float result(float a, float b) const { return a - m_exp_float(b) * sum; }
+    __device__ float result(float a, float b) const { return sum == 0 ? a : a - m_exp_float(b) * sum; }
 };
 
 /* Replaces a by the results. */

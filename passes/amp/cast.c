@@ -25,32 +25,30 @@ typedef struct cast_state {
     cast_table *casts;
     const ir_dtype *model_dtypes; /* by value id: dtype before casting, for statements */
     uint32_t values, nodes;       /* number of ids before casts are inserted */
-    const bool *masks;            /* by value id: values that saturate, including infinities; or NULL */
+    const bool *masks;            /* by value id: range_find_masks */
 } cast_state;
-
-static double largest_finite(ir_dtype t) { return t == IR_f16 ? 65504.0 : 0x1.fep127; }
 
 static bool is_mask(const cast_state *c, const ir_value *v, ir_dtype to)
 {
     return c->masks && v->id < c->values && c->masks[v->id] && ir_dtype_is_low(to);
 }
 
-static double saturate(double x, ir_dtype to, bool mask)
-{
-    double limit = largest_finite(to);
-    return (isfinite(x) || (mask && isinf(x))) && ir_dtype_is_low(to) ? fmax(-limit, fmin(limit, x)) : x;
-}
+/* The largest magnitude of a converted value. */
+static double limit_of(ir_dtype to, bool mask) { return mask ? range_mask_bound(to) : ir_dtype_largest(to); }
 
-static void report_saturated(cast_state *c, const ir_value *v, ir_dtype to, size_t saturated, size_t count)
+static double saturate(double x, double limit) { return isfinite(x) ? fmax(-limit, fmin(limit, x)) : x; }
+
+static void report_saturated(cast_state *c, const ir_value *v, ir_dtype to, double limit, size_t saturated,
+                             size_t count)
 {
     if (!saturated || c->graph != pass_primary(c->graph->module)) return;
     diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
     diag_remark(c->diag, loc, "%zu of %zu elements exceed %s and were saturated to +/-%.8g", saturated, count,
-                ir_dtype_name(to), largest_finite(to));
+                ir_dtype_name(to), limit);
 }
 
-/* Converts a constant in memory at compile time. Finite elements stay finite, and in a softmax mask infinite ones
- * become finite too. Returns NULL if the bytes are in a file: the value is then cast like any other. */
+/* Converts a constant in memory at compile time. Finite elements stay finite, infinite ones infinite. Returns NULL if
+ * the bytes are in a file: the value is then cast like any other. */
 static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *v, ir_dtype to)
 {
     ir_module *m = c->graph->module;
@@ -60,16 +58,17 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *
     const char *source = stored ? range_read(s, c->scope->compile, c->arena) : NULL;
     if (!source) return NULL;
     ir_dtype from = v->type.dtype;
+    const double limit = ir_dtype_is_low(to) ? limit_of(to, mask) : INFINITY;
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
     char *bytes = arena_alloc(c->arena, count * size + 8);
     for (size_t i = 0; i < count; i++) {
-        double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, to, mask);
+        double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, limit);
         ir_store_f64(to, bytes + i * size, y);
         saturated += x < y || x > y;
     }
     /* A weight for another runtime keeps its name and is stored in the type that its users read. */
     if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
-    report_saturated(c, v, to, saturated, count);
+    report_saturated(c, v, to, limit, saturated, count);
     if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
     ir_type type = v->type;
     type.dtype = to;
@@ -134,12 +133,11 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_val
 
 /* ---- casts ------------------------------------------------------------------------------------ */
 
-/* Clamps v to the range of `to`: masks only from below, `wide` values from both sides. */
-static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to, bool mask, bool wide)
+/* Clamps a mask. */
+static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to)
 {
-    ir_value *lowest = mask || wide ? ir_scalar_like(b, v, -largest_finite(to)) : NULL;
-    if (wide) return ir_done(b, ir_new(b, IR_OP_clip, 3, v, lowest, ir_scalar_like(b, v, largest_finite(to))));
-    return mask ? ir_binary(b, IR_OP_max, v, lowest) : v;
+    const double bound = range_mask_bound(to);
+    return ir_done(b, ir_new(b, IR_OP_clip, 3, v, ir_scalar_like(b, v, -bound), ir_scalar_like(b, v, bound)));
 }
 
 static ir_value *share_enclosing_cast(cast_state *c, const ir_value *v, ir_dtype to)
@@ -155,8 +153,8 @@ static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
-    bool wide = is_wide_mask(c, user, v, to);
-    cast_kind kind = {to, attribute, wide};
+    bool mask = is_mask(c, v, to) || is_wide_mask(c, user, v, to);
+    cast_kind kind = {to, attribute, mask};
     ir_value *cast = casts_find(c->casts, v, kind);
     if (cast) return cast;
     bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute;
@@ -164,11 +162,10 @@ static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to
         casts_add(c->casts, v, kind, cast);
         return cast;
     }
-    bool mask = is_mask(c, v, to);
-    if (!attribute && !mask && !wide && (cast = share_enclosing_cast(c, v, to))) return cast;
+    if (!attribute && !mask && (cast = share_enclosing_cast(c, v, to))) return cast;
     if (!attribute) b.loc.op = b.loc.node = NULL;
-    b.nameless = !mask && !wide;
-    cast = ir_cast(&b, bound_mask(&b, v, to, mask, wide), to);
+    b.nameless = !mask;
+    cast = ir_cast(&b, mask ? bound_mask(&b, v, to) : v, to);
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);

@@ -1,9 +1,9 @@
-/* range.c - range rules: finds patterns of nodes and weights that exceed the range of fp16.
+/* range.c - range rules: finds patterns of nodes, weights and masks that exceed the range of the low type.
  *
  * A pattern is a row of steps from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Operators that only
  * move or select values may occur between the steps. All nodes of a match stay f32. If fp16 would lose a tensor, its
  * readers stay f32, even across operators that only move it. Bounds of operators that select, and additive masks of a
- * softmax, saturate instead, because the lowest finite number has the same effect there. */
+ * softmax, saturate instead, because a finite number of the low type has the same effect there. Infinities remain. */
 #include "passes/amp/range.h"
 
 #include <math.h>
@@ -16,9 +16,10 @@
 enum { MAX_STEPS = 3, CHUNK = 1 << 17 };
 
 struct weight_stats {
+    const compile *compile;
     size_t count;
-    const bool *lost; /* by storage id */
-    const range_count *counts;
+    bool *lost, *counted; /* by storage id */
+    range_count *counts;
 };
 
 /* ---- values of storage ----------------------------------------------------------------------- */
@@ -41,24 +42,23 @@ const void *range_read(const ir_storage *s, const compile *c, arena *a)
     return range_read_part(s, c, 0, bytes, n) ? bytes : NULL;
 }
 
-/* Without its sign, the bit pattern of a float is ordered like its magnitude. These are the largest number of fp16, its
- * smallest normal one, and the largest that becomes zero. */
-enum { LARGEST = 0x477fe000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
+double range_mask_bound(ir_dtype low) { return ir_dtype_largest(low) / 2; }
 
-/* Counts numbers too large for fp16. They are rare, so this runs only if the largest element is one. */
+/* Without its sign, the bit pattern of a float is ordered like its magnitude. These are the largest number of fp16, its
+ * half, its smallest normal number, and the largest that becomes zero. */
+enum { LARGEST = 0x477fe000, HALF = LARGEST - 0x800000, NORMAL = 0x38800000, ZERO = 0x33000000, INFINITE = 0x7f800000 };
+
+/* Counts numbers too large for fp16 or its masks. They are rare, so this runs only if the largest element is one. */
 static void count_large(const uint32_t *bits, size_t n, range_count *c)
 {
-    size_t above = 0, below = 0, infinite = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t size = bits[i] & 0x7fffffff, over = size > LARGEST && size <= INFINITE, negative = bits[i] >> 31;
-        above += over & !negative;
-        below += over & negative;
-        infinite += size == INFINITE;
+        const uint32_t size = bits[i] & 0x7fffffff;
+        const float x = ir_f32_bits(bits[i]);
+        if (size <= HALF || size >= INFINITE) continue;
+        c->overflow += size > LARGEST;
+        if (x < c->min) c->min = x;
+        if (x > c->max) c->max = x;
     }
-    c->overflow += (int64_t)(above + below - infinite);
-    c->infinite |= infinite > 0;
-    c->lowest |= below > 0;
-    c->highest |= above > 0;
 }
 
 IR_CLONES static void count_chunk(const uint32_t *bits, size_t n, range_count *c)
@@ -74,7 +74,7 @@ IR_CLONES static void count_chunk(const uint32_t *bits, size_t n, range_count *c
     c->nonzero += (int64_t)n - none;
     c->zeroed += zero - none;
     c->subnormal += small - zero;
-    if (largest > LARGEST) count_large(bits, n, c);
+    if (largest > HALF) count_large(bits, n, c);
 }
 
 /* Counts the values of an f32 storage, in chunks. Returns false if its bytes are unavailable. */
@@ -88,7 +88,6 @@ static bool count_storage(const ir_storage *s, const compile *c, range_count *ou
         if (!range_read_part(s, c, at, chunk, n)) return false;
         count_chunk(chunk, n / sizeof *chunk, out);
     }
-    out->lowest &= !out->highest;
     return true;
 }
 
@@ -105,32 +104,50 @@ static double share(int64_t part, const range_count *c)
     return c->elements ? 100.0 * (double)part / (double)c->elements : 0;
 }
 
+/* The statistics of a storage; NULL if it has none. */
+static const range_count *count_of_storage(const weight_stats *stats, const ir_storage *s)
+{
+    if (!stats || s->id >= stats->count || s->type.dtype != IR_f32 || s->kind == IR_STATE) return NULL;
+    range_count *count = &stats->counts[s->id];
+    if (!stats->counted[s->id] && !count_storage(s, stats->compile, count)) *count = (range_count){.elements = 0};
+    stats->counted[s->id] = true;
+    return count;
+}
+
 const weight_stats *range_scan_weights(const ir_module *m, const compile *c)
 {
     arena *a = c->arena;
     size_t n = m->storage.count;
     weight_stats *stats = arena_alloc(a, sizeof *stats);
-    bool *lost = arena_array(a, n + 1, sizeof *lost);
-    range_count *counts = arena_array(a, n + 1, sizeof *counts);
-    for (size_t i = 0; i < n; i++) {
+    *stats = (weight_stats){.compile = c,
+                            .count = n,
+                            .lost = arena_array(a, n + 1, sizeof(bool)),
+                            .counted = arena_array(a, n + 1, sizeof(bool)),
+                            .counts = arena_array(a, n + 1, sizeof(range_count))};
+    for (size_t i = 0; i < n && c->options->low == IR_f16; i++) {
         const ir_storage *s = m->storage.items[i];
-        range_count *count = &counts[i];
-        if (s->type.dtype != IR_f32 || s->kind == IR_STATE || !count_storage(s, c, count)) continue;
-        lost[i] = is_unrepresentable(count);
-        if (lost[i])
+        const range_count *count = count_of_storage(stats, s);
+        stats->lost[i] = count && is_unrepresentable(count);
+        if (stats->lost[i])
             diag_remark(
                 c->diag, (diag_loc){.file = ir_module_source(m), .node = s->name},
                 "fp16 cannot represent it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
                 share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
                 share(count->subnormal, count));
     }
-    *stats = (weight_stats){n, lost, counts};
     return stats;
 }
 
 static const range_count *count_of(const weight_stats *stats, const ir_value *v)
 {
-    return v->kind == IR_VALUE_STORAGE && v->storage->id < stats->count ? &stats->counts[v->storage->id] : NULL;
+    return v->kind == IR_VALUE_STORAGE ? count_of_storage(stats, v->storage) : NULL;
+}
+
+/* Whether the storage has finite numbers beyond -bound, and none beyond +bound. `sign` -1: the other way round. */
+static bool is_extreme(const range_count *c, int sign, double bound)
+{
+    const double low = sign < 0 ? -(double)c->max : (double)c->min, high = sign < 0 ? -(double)c->min : (double)c->max;
+    return low < -bound && high <= bound;
 }
 
 static bool is_lost(const weight_stats *stats, const ir_value *v)
@@ -164,6 +181,7 @@ typedef enum range_step {
     EXPONENTIAL,
     ADDITION,
     MASKING,
+    SUBTRACTION,
     SOFTMAX
 } range_step;
 
@@ -219,6 +237,7 @@ static const step_row step_rows[] = {
     {MASKING, IR_OP_add, 0, NULL, 0, 0},
     {MASKING, IR_OP_sub, 0, NULL, 0, 0},
     {MASKING, IR_OP_mul, 0, NULL, 0, 0},
+    {SUBTRACTION, IR_OP_sub, IR_IN(sub, b), NULL, 0, 0},
     {SOFTMAX, IR_OP_softmax, 0, NULL, 0, 0},
     {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
 };
@@ -277,36 +296,47 @@ static void match(const struct range_row *row, const ir_node *n, const compile *
 
 /* ---- masks ----------------------------------------------------------------------------------- */
 
-static bool is_off(const amp_scope *s)
-{
-    return s->off || s->compile->options->low != IR_f16 || s->compile->list->rule.range == RANGE_OFF;
-}
+static bool is_off(const amp_scope *s) { return s->off || s->compile->list->rule.range == RANGE_OFF; }
 
 static bool trains(const ir_graph *g) { return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL; }
 
-/* Whether v has values so low that a softmax maps them to zero. Weights that train are not changed. */
-static bool saturates(const ir_value *v, const weight_stats *stats)
+/* How a value reaches the operand of a softmax; bits. */
+enum { ADDED = 1, SUBTRACTED = 2, THROUGH_NODE = 4 };
+
+/* Whether v may have values so low where it is added, or so high where it is subtracted, that a softmax maps them to
+ * zero. Those of an input are unknown. Weights that train are not changed. */
+static bool saturates(const ir_value *v, int how, const compile *c)
 {
-    const range_count *c = stats ? count_of(stats, v) : NULL;
-    bool constant = v->kind == IR_VALUE_STORAGE && (v->storage->kind == IR_CONST || !trains(v->graph));
-    return c && constant && c->lowest;
+    const range_count *count = count_of(c->weights, v);
+    const double bound = range_mask_bound(c->options->low);
+    if (v->kind == IR_VALUE_INPUT) return how & THROUGH_NODE && ir_dtype_is_float(v->type.dtype);
+    if (!count || (v->storage->kind == IR_PARAM && !v->storage->held && trains(v->graph))) return false;
+    return (how & ADDED && is_extreme(count, 1, bound)) || (how & SUBTRACTED && is_extreme(count, -1, bound));
 }
 
 static bool passes_mask(const ir_node *n, const compile *c) { return find_step(MASKING, n, c) || amp_only_moves(n); }
 
+/* How operand i of n reaches a softmax if the result of n does so in the way `how`. */
+static int pass_on(const ir_node *n, int i, int how, const compile *c)
+{
+    const step_row *subtraction = find_step(SUBTRACTION, n, c);
+    if (!subtraction || i != subtraction->next) return how | THROUGH_NODE;
+    return THROUGH_NODE | (how & ADDED ? SUBTRACTED : 0) | (how & SUBTRACTED ? ADDED : 0);
+}
+
 const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
 {
     if (is_off(s)) return NULL;
-    bool *reached = arena_array(s->arena, g->value_ids + 1, sizeof *reached);
+    int *reached = arena_array(s->arena, g->value_ids + 1, sizeof *reached);
     bool *masks = arena_array(s->arena, g->value_ids + 1, sizeof *masks), any = false;
     for (const ir_node *n = g->last; n; n = n->prev) {
-        bool passes = n->n_out == 1 && reached[n->out[0]->id] && passes_mask(n, s->compile);
-        bool on = passes || find_step(SOFTMAX, n, s->compile);
-        for (int i = 0; on && i < n->n_in; i++) {
+        bool softmax = find_step(SOFTMAX, n, s->compile);
+        int how = softmax ? ADDED : n->n_out == 1 && passes_mask(n, s->compile) ? reached[n->out[0]->id] : 0;
+        for (int i = 0; how && i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
-            reached[v->id] = true;
-            masks[v->id] |= saturates(v, s->compile->weights);
+            reached[v->id] |= softmax ? how : pass_on(n, i, how, s->compile);
+            masks[v->id] |= saturates(v, reached[v->id], s->compile);
             any |= masks[v->id];
         }
     }
@@ -319,7 +349,7 @@ const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
 /* Whether v is a constant that n selects from, or whose lowest numbers n adds: it saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 {
-    bool lowest = find_step(ADDITION, n, c) && count_of(c->weights, v)->lowest;
+    bool lowest = find_step(ADDITION, n, c) && is_extreme(count_of(c->weights, v), 1, FP16_LARGEST);
     return v->storage->kind == IR_CONST && (amp_only_moves(n) || lowest);
 }
 
@@ -339,7 +369,7 @@ static const ir_value *lost_operand(const ir_node *n, const ir_value *const *los
 
 const range_mark *range_find(const ir_graph *g, const amp_scope *s)
 {
-    if (is_off(s)) return NULL;
+    if (is_off(s) || s->compile->options->low != IR_f16) return NULL;
     const compile *c = s->compile;
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
     const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);

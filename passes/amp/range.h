@@ -1,7 +1,8 @@
-/* range.h - finds nodes and weights that exceed the range of fp16, before nodes are coloured.
+/* range.h - finds nodes, weights and masks that exceed the range of a low type, before nodes are coloured.
  *
  * The largest number of fp16 is 65504, its smallest normal one 2^-14, and numbers up to 2^-25 become 0. bf16 has the
- * range of f32, so these rules do not apply to it. */
+ * exponents of f32, so only the rules about masks apply to it: the lowest f32 number, a usual mask, is below the lowest
+ * bf16 number. */
 #ifndef AMPC_RANGE_H
 #define AMPC_RANGE_H
 
@@ -13,13 +14,11 @@ typedef struct range_count {
     int64_t overflow;  /* finite and larger than 65504 */
     int64_t zeroed;    /* nonzero, but zero in fp16 */
     int64_t subnormal; /* subnormal, so less precise, in fp16 */
-    bool highest;      /* some element is above 65504 */
-    bool lowest;       /* some element is below -65504, and none is above 65504 */
-    bool infinite;     /* some element is already infinite */
+    float min, max;    /* of the finite elements; 0 if those are within the bounds of masks in fp16 */
 } range_count;
 
-/* Weight statistics of all f32 parameters and constants of a module, by storage id, in the arena of the compile.
- * Tensors that fp16 would lose are reported in remarks. */
+/* Weight statistics of the f32 parameters and constants of a module, by storage id, in the arena of the compile. For
+ * fp16 they are of all, and tensors that it would lose are reported in remarks; for bf16 they are made when needed. */
 typedef struct weight_stats weight_stats;
 const weight_stats *range_scan_weights(const ir_module *m, const compile *c);
 
@@ -32,9 +31,13 @@ typedef struct range_mark {
 /* One mark per node id, in the arena of the scope. NULL if the rule is off or the low type is not fp16. */
 const range_mark *range_find(const ir_graph *g, const amp_scope *s);
 
-/* By value id: whether the value is an additive mask of a softmax, or computed from one. In the low type its numbers
- * saturate, including infinities. NULL as above. */
+/* By value id: whether the value is an additive mask of a softmax, or computed from one, with numbers beyond the bound
+ * of masks in the low type. NULL if the rule is off. */
 const bool *range_find_masks(const ir_graph *g, const amp_scope *s);
+
+/* The bound of masks in a low type: half of its largest number, so that neither the sum of two masks nor that of a mask
+ * and a score overflows. A softmax maps it to zero like any lower number. */
+double range_mask_bound(ir_dtype low);
 
 /* Adds the marks of the rules `depth` and `residual` (range_sums.c). */
 void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a);

@@ -159,10 +159,16 @@ static int axis_of(const grad *g, int attr)
     return (int)(axis < 0 ? axis + X->type.rank : axis);
 }
 
+/* v without the NaN of fully masked rows, where the gradient does not depend on it. */
+static ir_value *unmasked(grad *g, ir_value *v)
+{
+    return v ? ir_done(g->b, ir_new(g->b, IR_OP_where, 3, UNARY(is_nan, v), NUMBER(v, 0), v)) : NULL;
+}
+
 /* y = b (dy - sum(dy b)), where b is the softmax. */
 bool grad_softmax_grad(grad *g)
 {
-    ir_value *dy = X, *b = ir_in(g->n, 1);
+    ir_value *dy = X, *b = unmasked(g, ir_in(g->n, 1));
     const int axis = axis_of(g, IR_ATTR(softmax_grad, axis));
     if (g->required[0]) g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_softmax_grad, 2, (ir_value *[]){D, b}));
     if (g->required[1]) g->dx[1] = SUB(MUL(D, SUB(dy, sum(g, MUL(dy, b), axis))), MUL(dy, sum(g, MUL(D, b), axis)));
@@ -172,7 +178,7 @@ bool grad_softmax_grad(grad *g)
 /* y = dy - exp(b) sum(dy), where b is the log-softmax. */
 bool grad_log_softmax_grad(grad *g)
 {
-    ir_value *e = UNARY(exp, ir_in(g->n, 1)), *weighted = MUL(D, e);
+    ir_value *e = unmasked(g, UNARY(exp, ir_in(g->n, 1))), *weighted = MUL(D, e);
     const int axis = axis_of(g, IR_ATTR(log_softmax_grad, axis));
     if (g->required[0]) g->dx[0] = SUB(D, sum(g, weighted, axis));
     if (g->required[1]) g->dx[1] = UNARY(neg, MUL(weighted, sum(g, X, axis)));

@@ -90,10 +90,16 @@ static kept *match(comparing *c, const rt_observed *o)
     return same ? k : NULL;
 }
 
-/* Whether x stands for y, which f16 cannot hold: constants that are too large for it, such as masks, saturate. */
+/* Whether x stands for a larger y: constants that are too large for a low type saturate, and masks at half of its
+ * largest number. */
 static bool is_saturated(double x, double y)
 {
-    return fabs(y) > 65504 && fabs(x) <= 65504 && fabs(x) > 60000 && (x > 0) == (y > 0);
+    static const ir_dtype types[] = {IR_f16, IR_bf16};
+    for (int i = 0; i < 4; i++) {
+        const double bound = ir_dtype_largest(types[i / 2]) / (1 + i % 2);
+        if (fabs(y) > bound && fabs(x) < 1.01 * bound && fabs(x) > 0.9 * bound && (x > 0) == (y > 0)) return true;
+    }
+    return false;
 }
 
 /* The relative error of elements of a type against `reference`, and the largest absolute difference. */

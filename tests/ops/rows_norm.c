@@ -71,14 +71,30 @@ static void softmax_grad_reference(ops_case *c)
     for (int64_t i = 0; n && i < n / line_of(c, 0).length; i++) {
         line l = line_of(c, i);
         double sum = 0;
+        bool arrives = false;
         for (int64_t k = 0; k < l.length; k++) {
             int64_t at = l.start + k * l.stride;
             sum += logarithm ? c->x[0][at] : c->x[0][at] * c->x[1][at];
+            arrives |= c->x[0][at] != 0;
         }
         for (int64_t k = 0; k < l.length; k++) {
             int64_t at = l.start + k * l.stride;
             double dy = c->x[0][at], y = c->x[1][at];
-            c->expected[0][at] = logarithm ? dy - exp(y) * sum : y * (dy - sum);
+            c->expected[0][at] = !arrives ? 0 : logarithm ? dy - exp(y) * sum : y * (dy - sum);
+        }
+    }
+}
+
+/* Makes every fourth row the result of a fully masked one, which has no gradient, and then one that has. */
+static void mask_rows(ops_case *c, double *dy, double *y)
+{
+    const int64_t n = k_count(&c->in[0]);
+    for (int64_t i = 1; n && i < n / line_of(c, 0).length; i += 4) {
+        const line l = line_of(c, i), next = line_of(c, i + 1);
+        for (int64_t k = 0; k < l.length; k++) {
+            y[l.start + k * l.stride] = NAN;
+            dy[l.start + k * l.stride] = k % 2 ? -0.0 : 0;
+            if (i + 1 < n / l.length) y[next.start + k * next.stride] = NAN;
         }
     }
 }
@@ -93,8 +109,9 @@ static void softmax(const ops_row *row, ir_dtype t)
         double *x = case_in(&c, t, rows[s].rank, rows[s].dims, -8, 8);
         if (s == 1 && !back) x[3] = -INFINITY;                                     /* one masked element */
         for (int i = 0; s == 3 && !back && i < 1029; i++) x[1029 + i] = -INFINITY; /* all masked: NaN */
-        if (back) case_in(&c, t, rows[s].rank, rows[s].dims, logarithm ? -6 : 0, logarithm ? 0 : 1);
+        double *y = back ? case_in(&c, t, rows[s].rank, rows[s].dims, logarithm ? -6 : 0, logarithm ? 0 : 1) : NULL;
         c.attr[0].i = rows[s].axis;
+        if (back) mask_rows(&c, x, y);
         case_out(&c, t == IR_bf16 && !back ? IR_f32 : t, rows[s].rank, rows[s].dims);
         c.floor = back ? 4 : logarithm ? 1 : 0;
         c.units = back ? 64 : 16;
