@@ -17,13 +17,21 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* False if nothing of this name exists. */
-static ampc_status is_folder(const char *path, diag *d, bool *out)
+/* What a path is; 0 if nothing of this name exists. */
+static ampc_status kind_of(const char *path, diag *d, mode_t *out)
 {
     struct stat st;
     const bool exists = stat(path, &st) == 0;
-    *out = exists && S_ISDIR(st.st_mode);
+    *out = exists ? st.st_mode & S_IFMT : 0;
     return exists || errno == ENOENT ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot be inspected");
+}
+
+static ampc_status is_folder(const char *path, diag *d, bool *out)
+{
+    mode_t kind;
+    TRY(kind_of(path, d, &kind));
+    *out = kind == S_IFDIR;
+    return AMPC_OK;
 }
 
 static const char *last_part(const char *path) { return strrchr(path, '/') + 1; }
@@ -43,17 +51,25 @@ static ampc_status list_classes(const char *folder, diag *d, rt_names *out)
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no subfolders (one per class)");
 }
 
-static bool is_image(const char *path)
+/* By its name, so that a damaged image is not skipped but refused when it is due, or else by its content. */
+static ampc_status is_image(const char *path, diag *d, bool *out)
 {
     const char *dot = strrchr(last_part(path), '.');
-    return dot && rt_is_image_suffix(dot + 1);
+    mode_t kind;
+    *out = false;
+    TRY(kind_of(path, d, &kind));
+    if (kind == S_IFDIR) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a folder in the folder of a class");
+    *out = dot && rt_is_image_suffix(dot + 1);
+    return *out || kind != S_IFREG ? AMPC_OK : rt_image_recognise(path, d, out);
 }
 
 /* ---- opening ---- */
 
 typedef struct folder_reader {
     rt_names classes, files;
-    rt_array labels; /* i64, by file */
+    rt_array labels;     /* i64, by file */
+    size_t skipped;      /* files other than images */
+    char *first_skipped; /* one of them */
 } folder_reader;
 
 static ampc_status load_file(void *user, int64_t row, int channels, diag *d, rt_image *out)
@@ -68,17 +84,32 @@ static void close_files(void *user)
     free(user);
 }
 
+static ampc_status add_file(folder_reader *r, const char *path, diag *d)
+{
+    bool image;
+    char *copy;
+    TRY(is_image(path, d, &image));
+    if (!image && r->skipped++) return AMPC_OK;
+    if (!(copy = strdup(path))) return rt_no_memory(d);
+    if (image) return rt_names_add(&r->files, copy, d);
+    r->first_skipped = copy;
+    return AMPC_OK;
+}
+
+static void report_skipped(const folder_reader *r, const char *folder, diag *d)
+{
+    if (!r->skipped) return;
+    diag_remark(d, DIAG_FILE(folder), "%zu file%s skipped: neither PNG nor JPEG%s%s", r->skipped,
+                r->skipped == 1 ? "" : "s", r->skipped == 1 ? ": " : ", such as ", r->first_skipped);
+}
+
 /* Adds the files of one class to *r. */
 static ampc_status add_class(folder_reader *r, const char *folder, diag *d)
 {
     const size_t before = r->files.count;
     rt_names found = {0};
     ampc_status s = rt_names_list(&found, folder, d);
-    for (size_t i = 0; s == AMPC_OK && i < found.count; i++) {
-        char *path = found.items[i];
-        if (!is_image(path)) s = diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a .png, .jpg or .jpeg file");
-        else s = rt_names_add(&r->files, strdup(path), d);
-    }
+    for (size_t i = 0; s == AMPC_OK && i < found.count; i++) s = add_file(r, found.items[i], d);
     rt_names_clear(&found);
     if (s == AMPC_OK && r->files.count == before)
         s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder of the class has no images");
@@ -146,6 +177,7 @@ static ampc_status read_folder(folder_reader *r, const char *folder, rt_split sp
     if (s == AMPC_OK) s = list_classes(p.classes, d, &r->classes);
     if (s == AMPC_OK) s = list_classes(p.chosen, d, &used);
     if (s == AMPC_OK) s = read_classes(r, &used, d);
+    if (s == AMPC_OK) report_skipped(r, p.chosen, d);
     rt_names_clear(&used);
     free(p.train);
     free(p.test);
@@ -178,6 +210,7 @@ ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o
     if (s == AMPC_OK) s = add_columns(&r, spec, o, d, out);
     rt_names_clear(&r.classes);
     rt_names_clear(&r.files);
+    free(r.first_skipped);
     rt_array_clear(&r.labels);
     return s;
 }

@@ -42,14 +42,23 @@ static const struct {
     {"\xff\xd8\xff", 3, rt_image_decode_jpeg},
 };
 
+enum { FORMATS = sizeof formats / sizeof *formats, MAX_MAGIC = 8 };
+
+/* The format of a file that begins with these bytes; FORMATS: another one. */
+static size_t find_format(const void *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < FORMATS && (n < formats[i].length || memcmp(bytes, formats[i].magic, formats[i].length) != 0)) i++;
+    return i;
+}
+
 ampc_status rt_image_decode(diag_loc where, const void *bytes, size_t n, int channels, diag *d, rt_image *out)
 {
     const image_source source = {where, bytes, n, d};
     rt_image image = {0};
     ampc_status s = AMPC_REJECTED;
-    size_t i = 0, count = sizeof formats / sizeof *formats;
-    while (i < count && (n < formats[i].length || memcmp(bytes, formats[i].magic, formats[i].length) != 0)) i++;
-    if (i == count) return diag_error(d, s, where, "neither a PNG nor a JPEG file (wrong magic bytes)");
+    const size_t i = find_format(bytes, n);
+    if (i == FORMATS) return diag_error(d, s, where, "neither a PNG nor a JPEG file (wrong magic bytes)");
     s = formats[i].decode(&source, &image);
     if (s == AMPC_OK && channels == 1 && image.channels == 3) drop_colour(&image);
     if (s == AMPC_OK && channels == 3 && image.channels == 1) s = repeat_gray(&image, d);
@@ -83,5 +92,20 @@ ampc_status rt_image_read(const char *path, int channels, diag *d, rt_image *out
     if (s == AMPC_OK) s = rt_image_decode(DIAG_FILE(path), bytes, n, channels, d, out);
     rt_io_close(fd);
     free(bytes);
+    return s;
+}
+
+ampc_status rt_image_recognise(const char *path, diag *d, bool *out)
+{
+    char start[MAX_MAGIC];
+    uint64_t size;
+    const int fd = rt_io_open(path, O_RDONLY, 0);
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    bool ok = rt_io_size(fd, &size);
+    const size_t n = ok && size < MAX_MAGIC ? (size_t)size : MAX_MAGIC;
+    ok = ok && rt_io_pread(fd, start, n, 0);
+    ampc_status s = ok ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot read");
+    *out = ok && find_format(start, n) < FORMATS;
+    rt_io_close(fd);
     return s;
 }

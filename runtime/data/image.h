@@ -25,6 +25,8 @@ void rt_image_clear(rt_image *image);
 ampc_status rt_image_decode(diag_loc where, const void *bytes, size_t n, int channels, diag *d, rt_image *out);
 /* The same for a file; fails also with AMPC_IO. */
 ampc_status rt_image_read(const char *path, int channels, diag *d, rt_image *out);
+/* Whether a file begins like a PNG or JPEG. Fails with AMPC_IO. */
+ampc_status rt_image_recognise(const char *path, diag *d, bool *out);
 
 /* A rectangle in pixels; edges may be between pixels. */
 typedef struct rt_image_box {

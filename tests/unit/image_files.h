@@ -54,12 +54,25 @@ static inline void write_empty_class(scratch *t)
 {
     write_images(t);
     mkdir(scratch_path(t, "images/c"), 0777);
+    scratch_write(t, "images/c/notes.txt", "x", 1);
 }
 
-static inline void write_other_file(scratch *t)
+/* Images with other names, and files of file managers and editors. */
+static inline void write_other_files(scratch *t)
 {
     write_images(t);
+    assert_int_equal(rename(scratch_path(t, "images/b/05.png"), scratch_path(t, "images/b/05.bin")), 0);
+    assert_int_equal(rename(scratch_path(t, "images/b/07.png"), scratch_path(t, "images/b/07")), 0);
+    scratch_write(t, "images/a/Thumbs.db", "thumbnails", 10);
     scratch_write(t, "images/b/notes.txt", "x", 1);
+    scratch_write(t, "images/b/empty", "", 0);
+    scratch_write(t, "images/b/.DS_Store", "hidden", 6);
+}
+
+static inline void write_nested_folder(scratch *t)
+{
+    write_images(t);
+    mkdir(scratch_path(t, "images/b/more"), 0777);
 }
 
 static inline void write_no_classes(scratch *t) { mkdir(scratch_path(t, "images"), 0777); }

@@ -42,6 +42,7 @@ static const struct {
     {"tokens of 16 bits", write_tokens, "tokens:@/d.u16,dtype=u16", LANGUAGE, NULL},
     {"tokens of 32 bits", write_tokens, "tokens:@/d.u32,dtype=u32,context=8", LANGUAGE, NULL},
     {"folder", write_images, "folder:@/images,mean=0.4", PICTURES, NULL},
+    {"folder with other files", write_other_files, "folder:@/images,mean=0.4", PICTURES, NULL},
     {"folder, random changes", write_images,
      "folder:@/images,flip=both,crop=2,resized-crop=0.5,mean=0.4/0.5/0.6,std=0.5", PICTURES, NULL},
     {"folder, training part", write_images, "folder:@/images,mean=0.4,validation=0.25,fit=stretch", PICTURES, NULL},
@@ -105,8 +106,8 @@ static const struct {
      "/images/b/05.png: error: cannot open"},
     {"folder: empty class", write_empty_class, "folder:@/images", NULL, AMPC_REJECTED,
      "/images/c: error: the folder of the class has no images"},
-    {"folder: other file", write_other_file, "folder:@/images", NULL, AMPC_REJECTED,
-     "/images/b/notes.txt: error: not a .png, .jpg or .jpeg file"},
+    {"folder: folder in a class", write_nested_folder, "folder:@/images", NULL, AMPC_REJECTED,
+     "/images/b/more: error: a folder in the folder of a class"},
     {"folder: no classes", write_no_classes, "folder:@/images", NULL, AMPC_REJECTED,
      "/images: error: the folder has no subfolders"},
     {"folder: absent", write_nothing, "folder:@/absent", NULL, AMPC_IO, "/absent: error: cannot open the folder"},
@@ -296,6 +297,46 @@ static void test_parts(void **state)
     ir_module_free(m);
 }
 
+typedef struct remarks {
+    size_t count;
+    char last[512];
+} remarks;
+
+static void keep_remark(void *user, diag_level level, const char *message)
+{
+    remarks *r = user;
+    if (level != DIAG_REMARK) return;
+    r->count++;
+    snprintf(r->last, sizeof r->last, "%s", message);
+}
+
+/* Opens the training part of data that are accepted with one remark, which contains this text. */
+static rt_dataset *open_remarked(scratch *t, const ir_module *m, const char *spec, const char *expected)
+{
+    remarks kept = {0};
+    rt_dataset *data = NULL;
+    diag *own = t->d;
+    t->d = diag_new(keep_remark, &kept);
+    assert_ok(t, open_data(t, m, spec, RT_TRAIN, &data));
+    if (kept.count != 1 || !strstr(kept.last, expected)) fail_msg("%s: %zu remarks: %s", spec, kept.count, kept.last);
+    diag_free(t->d);
+    t->d = own;
+    return data;
+}
+
+/* Files other than images are counted in one remark; those with the content of images are read. */
+static void test_other_files(void **state)
+{
+    scratch *t = *state;
+    ir_module *m = compile_model(t, PICTURES, NULL);
+    write_other_files(t);
+    rt_dataset *data = open_remarked(t, m, "folder:@/images",
+                                     "/images: remark: 3 files skipped: neither PNG nor JPEG, such as ");
+    assert_int_equal(rt_dataset_rows(data), SAMPLES);
+    rt_dataset_close(data);
+    ir_module_free(m);
+}
+
 static void test_classes(void **state)
 {
     static const struct {
@@ -321,6 +362,7 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training), SCRATCH_TEST(test_refusals),
-                                       SCRATCH_TEST(test_parts), SCRATCH_TEST(test_classes)};
+                                       SCRATCH_TEST(test_parts), SCRATCH_TEST(test_classes),
+                                       SCRATCH_TEST(test_other_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
