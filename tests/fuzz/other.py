@@ -221,6 +221,80 @@ def fused_conv(d, operator):
         d.set(activation_params=parameters)
 
 
+@draws(MS, "Attention")
+def attention(d, operator):
+    batch, length, heads, size, value = max(1, d.size()), max(1, d.size()), d.pick(1, 2), max(1, d.size()), max(1, d.size())
+    value, past = (value if d.chance(0.3) else size), d.pick(0, 0, 2)
+    if past:
+        value = size
+    width = max(1, d.size())
+    d.add(d.floats(batch, length, width))
+    d.add(d.floats(width, heads * (2 * size + value)))
+    d.maybe(d.floats(heads * (2 * size + value)), 0.8)
+    kind = d.pick(None, "ends", 2, 3)
+    keys = length + past
+    mask = {None: None, "ends": lambda: d.r.integers(1, keys + 1, batch), 2: lambda: d.r.integers(0, 2, (batch, keys)),
+            3: lambda: d.r.integers(0, 2, (batch, length, keys))}[kind]
+    mask = mask and mask().astype(np.int32)
+    if mask is not None and mask.ndim > 1:
+        mask[..., 0] = 1  # without any key, the rounding of the masks decides
+    d.add(mask)
+    d.add(d.floats(2, batch, heads, past, size) if past else None)
+    d.maybe(d.floats(d.pick(1, batch), d.pick(1, heads), length, keys), 0.3)
+    d.set(num_heads=heads)
+    if value != size:
+        d.set(qkv_hidden_sizes=[heads * size, heads * size, heads * value])
+    d.sometimes(unidirectional=1, scale=0.3)
+    if d.chance(0.3):
+        d.set(mask_filter_value=-50.0)
+    if past:
+        d.outputs.append("present")
+
+
+@draws(MS, "MultiHeadAttention")
+def multi_head(d, operator):
+    batch, queries, keys, heads = max(1, d.size()), max(1, d.size()), max(1, d.size()), d.pick(1, 2)
+    keys = d.pick(keys, queries)
+    size = max(1, d.size())
+    value = max(1, d.size()) if d.chance(0.3) else size
+    past = d.pick(0, 0, 2)
+    d.add(d.floats(batch, queries, heads * size))
+    d.add(d.floats(batch, keys, heads * size))
+    d.add(d.floats(batch, keys, heads * value))
+    d.maybe(d.floats(heads * (2 * size + value)))
+    total = keys + past
+    mask = d.r.integers(0, 2, d.pick([batch, total], [batch, queries, total])).astype(np.int32)
+    mask[..., 0] = 1  # without any key, the rounding of the masks decides
+    d.add(mask if d.chance() else None)
+    d.maybe(d.floats(d.pick(1, batch), d.pick(1, heads), queries, total), 0.3)
+    d.add(d.floats(batch, heads, past, size) if past else None)
+    d.add(d.floats(batch, heads, past, value) if past else None)
+    d.set(num_heads=heads)
+    d.sometimes(scale=0.3)
+    if queries == keys and d.chance():
+        d.set(unidirectional=1)
+    if past:
+        d.outputs += ["present_k", "present_v"]
+
+
+@draws(MS, "MatMulNBits")
+def nbits(d, operator):
+    bits, block = d.pick(4, 4, 8), d.pick(16, 32)
+    rows, columns = max(1, d.size(8)), int(d.pick(16, 24, 32, 40, 64))
+    blocks = -(-columns // block)
+    d.add(d.floats(*d.pick([2], [1], [2, 3]), columns))
+    d.add(d.r.integers(0, 256, (rows, blocks, block * bits // 8)).astype(np.uint8))
+    d.add(d.r.uniform(0.01, 0.1, d.pick([rows * blocks], [rows, blocks])).astype(np.float32))
+    packed = -(-blocks * bits // 8)
+    zeros = d.r.integers(0, 256, d.pick([rows * packed], [rows, packed])).astype(np.uint8)
+    d.maybe(zeros)
+    if d.chance(0.3):
+        while len(d.inputs) < 5:
+            d.add(None)
+        d.add(d.floats(rows))
+    d.set(K=columns, N=rows, bits=bits, block_size=block)
+
+
 # ---- quantised tensors ---------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-enum { MAX_OPERANDS = 9, MAX_FORMS = 256, MAX_CELLS = 256 };
+enum { MAX_OPERANDS = 10, MAX_FORMS = 256, MAX_CELLS = 256 };
 
 typedef enum kind {
     ABSENT,
@@ -76,6 +76,19 @@ static const row rows[] = {
      {P("2,2")},
      "coefficients=1.0,0.5,2.0,1.5 intercepts=0.5,1.0 classlabels_ints=0,1",
      "label,y",
+     false},
+    {MS "Attention",
+     17,
+     {P("1,2,2"), P("2,6"), P("6"), I("1,2", 1, 1), S, P("1,1,2,2"), S},
+     "num_heads=2",
+     NULL,
+     false},
+    {MS "Attention", 17, {P("1,2,2"), P("2,6"), P("6"), S, P("2,1,2,1,1"), S, S}, "num_heads=2", NULL, false},
+    {MS "MultiHeadAttention",
+     17,
+     {P("1,2,2"), P("1,3,2"), P("1,3,2"), P("6"), S, P("1,1,2,4"), P("1,2,1,1"), P("1,2,1,1"), S, S},
+     "num_heads=2",
+     NULL,
      false},
     {MS "Gelu", 17, {P("2,3")}, NULL, NULL, false},
     {MS "BiasGelu", 17, {P("2,3"), P("3")}, NULL, NULL, false},
@@ -376,6 +389,7 @@ static const char *const without[] = {"Equal",
                                       MS "QLinearGlobalAveragePool",
                                       MS "QLinearConcat",
                                       MS "QGemm",
+                                      MS "MatMulNBits",
                                       MS "MatMulIntegerToFloat",
                                       MS "DynamicQuantizeMatMul",
                                       NULL};
