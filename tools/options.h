@@ -56,7 +56,7 @@ typedef struct tool_options {
     double lr_from, lr_to;
     int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
     int64_t workers; /* negative: chosen by the kind of data */
-    bool resume, fallback, reset_optimizer, no_scaling, sync_launch, no_tune;
+    bool resume, fallback, reset_optimizer, no_scaling, allow_skipped, sync_launch, no_tune;
     /* inspection */
     int print_ops;       /* ops_format */
     int nan_inf, format; /* check_report, check_format */

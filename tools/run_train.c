@@ -337,6 +337,7 @@ static ampc_status open_all(training *t)
                                         .lr = o->lr,
                                         .schedule = o->schedule,
                                         .seed = o->pass.seed,
+                                        .allow_skips = o->allow_skipped,
                                         .workers = o->workers < 0 ? 0
                                                    : o->workers   ? (int)o->workers
                                                                   : -1};

@@ -43,7 +43,7 @@ static ampc_status open_session(ampc_session *s, const ampc_session_options *o, 
                                 int64_t *sizes, diag *d)
 {
     const ir_module *ir = s->module->ir;
-    const rt_stepper_options watch = {0};
+    const rt_stepper_options watch = {.allow_skips = true}; /* the caller sees them */
     TRY(bind_dims(ir, o, sizes, d));
     const rt_session_options options = {.device = o->device ? o->device : "cpu",
                                         .threads = o->threads,

@@ -101,7 +101,8 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
                                         .lr = o->lr > 0 ? o->lr : -1,
                                         .schedule = o->lr_schedule,
                                         .seed = o->seed,
-                                        .workers = o->workers};
+                                        .workers = o->workers,
+                                        .allow_skips = o->allow_skipped_steps != 0};
     rt_train_plan plan = {.folder = o->checkpoint_dir,
                           .save_every = o->save_every,
                           .keep = o->keep,

@@ -11,6 +11,18 @@
 
 enum { FLOOR_SKIPS = 50 };
 
+/* Numbers and shares of skipped steps that are usual although the scale was small enough before. */
+#define USUAL_SKIPS 2
+#define USUAL_SHARE 0.01
+
+static bool has_f16(const ir_graph *g)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i]->type.dtype == IR_f16) return true;
+    return false;
+}
+
 ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_options *o, diag *d, rt_stepper *out)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
@@ -23,6 +35,9 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
                           "the module has no training step: compile it with a loss (--loss)");
     out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, rt_smallest_scale(m)); /* a constant one is there */
     out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
+    out->allow_skips = o->allow_skips;
+    out->searches = ir_state_by_role(m, IR_STATE_good_steps) != NULL;
+    out->has_f16 = has_f16(g);
     return AMPC_OK;
 }
 
@@ -144,9 +159,12 @@ bool rt_stepper_ready(const rt_stepper *t)
     return t->pending && rt_session_done(t->session, t->submitted - t->pending + 1);
 }
 
-static void count_step(rt_stepper *t, bool skipped, double scale)
+static void count_step(rt_stepper *t, bool skipped, double used, double scale)
 {
     bool at_floor = scale <= t->floor;
+    t->steps++;
+    t->unexplained += skipped && used <= t->largest;
+    if (!skipped) t->largest = fmax(t->largest, used);
     t->state.step++;
     t->state.skipped += skipped;
     t->state.stuck = skipped && at_floor ? t->state.stuck + 1 : 0;
@@ -166,6 +184,36 @@ static ampc_status explain(const rt_stepper *t, const rt_tensor *inputs, int n, 
                                 why);
 }
 
+/* Whether the skipped step has a NaN or an infinity that no loss scale is the cause of. */
+static bool is_real(const rt_stepper *t, const rt_step_result *r)
+{
+    return !t->allow_skips && !t->searches && !t->has_f16 && r->scale == 1;
+}
+
+static bool has_too_many_skips(const rt_stepper *t)
+{
+    const double usual = fmax(USUAL_SKIPS, USUAL_SHARE * (double)t->steps);
+    return !t->allow_skips && (double)t->unexplained > usual;
+}
+
+ampc_status rt_stepper_end(const rt_stepper *t, diag *d)
+{
+    if (!has_too_many_skips(t)) return AMPC_OK;
+    return diag_warning(d, DIAG_FILE(ir_module_source(t->graph->module)),
+                        "%" PRIu64 " of %" PRIu64
+                        " steps were skipped with loss scales that had been small enough before: "
+                        "their gradients may be NaN or infinite at any scale (ampc-run check finds the node)",
+                        t->unexplained, t->steps);
+}
+
+/* Warns once in a run. */
+static ampc_status warn(rt_stepper *t, diag *d)
+{
+    if (t->warned || !has_too_many_skips(t)) return AMPC_OK;
+    t->warned = true;
+    return rt_stepper_end(t, d);
+}
+
 static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, const rt_step_result *r, double scale, diag *d)
 {
     char why[128];
@@ -174,7 +222,8 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, const rt
                  isnan(r->loss) ? NAN : r->loss);
         return explain(t, inputs, n, d, why);
     }
-    if (t->state.stuck < t->floor_skips) return AMPC_OK;
+    if (r->skipped && is_real(t, r)) return explain(t, inputs, n, d, "a gradient is not finite and was not scaled");
+    if (t->state.stuck < t->floor_skips) return warn(t, d);
     snprintf(why, sizeof why, "%" PRIu64 " steps in a row were skipped with the loss scale at %g", t->state.stuck,
              scale);
     return explain(t, inputs, n, d, why);
@@ -194,7 +243,7 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
                             .scale = isnan(values[SCALE_BEFORE]) ? 1 : values[SCALE_BEFORE],
                             .grad_norm = values[GRAD_NORM],
                             .skipped = values[FOUND_INF] > 0};
-    count_step(t, out->skipped, scale);
+    count_step(t, out->skipped, out->scale, scale);
     return check(t, inputs, n, out, scale, d);
 }
 

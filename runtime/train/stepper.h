@@ -2,7 +2,9 @@
  *
  * Runs @train_step and counts steps and skips. Two conditions are errors: a non-finite loss (the loss is f32 and
  * unscaled, so no smaller loss scale would help, unless it has a penalty and the step is skipped), and too many
- * consecutive skipped steps with the loss scale at its floor. A step is submitted and later collected; on an
+ * consecutive skipped steps with the loss scale at its floor. So is a skipped step without fp16 whose loss scale is
+ * constantly 1, unless that is allowed: its gradients have a real NaN or infinity. Where the scale is searched, more
+ * skipped steps than the search explains are a warning. A step is submitted and later collected; on an
  * asynchronous device several steps may be pending.
  *
  * In a module with @accumulate, a step may instead be a window: @accumulate for each micro-batch, then @apply. The loss
@@ -15,6 +17,7 @@
 typedef struct rt_stepper_options {
     double scale_floor; /* 0: 1, or the floor of the model's own loss scaling if that is higher */
     int floor_skips;    /* 0: 50 */
+    bool allow_skips;   /* no error or warning for a skipped step by itself */
 } rt_stepper_options;
 
 typedef struct rt_stepper {
@@ -27,6 +30,13 @@ typedef struct rt_stepper {
     int pending;       /* steps submitted and not collected */
     double floor;
     uint64_t floor_skips;
+    bool allow_skips;
+    bool searches;        /* a dynamic loss scale adapts to overflows */
+    bool has_f16;         /* gradients may overflow although their f32 values are finite */
+    double largest;       /* largest loss scale of an accepted step */
+    uint64_t unexplained; /* skipped steps of this run with a scale that was small enough before */
+    uint64_t steps;       /* of this run */
+    bool warned;
 } rt_stepper;
 
 typedef struct rt_step_result {
@@ -62,6 +72,8 @@ ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n,
 ampc_status rt_stepper_apply(rt_stepper *t, diag *d);
 /* What a window holds: *count micro-batches (0: no window has begun), *unscaled after a run of @unscale. */
 ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled);
+/* Warns of skipped steps that the search of the loss scale does not explain; called at the end of a run. */
+ampc_status rt_stepper_end(const rt_stepper *t, diag *d);
 /* Submits a step and collects its result. */
 ampc_status rt_stepper_run(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, rt_step_result *out);
 

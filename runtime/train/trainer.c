@@ -68,7 +68,7 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
 
 static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, const rt_trainer_options *o, diag *d)
 {
-    const rt_stepper_options watch = {o->scale_floor, o->floor_skips};
+    const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
@@ -365,6 +365,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
     }
     if (plan->no_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
         TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_scaling, d));
+    t->stepper.searches &= !plan->no_scaling;
     t->evaluated = t->stepper.state.step;
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
 }
@@ -422,6 +423,7 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
     TRY(save_if_due(t, plan, &saved, true, d));
     report_stop(t, plan, d);
+    TRY(rt_stepper_end(&t->stepper, d));
     return end_run(t, plan, d);
 }
 

@@ -4,8 +4,9 @@
  * steps, runs @train_step and advances the position. In a module that accumulates gradients (meta "window"), a step is
  * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. A non-finite
  * loss is an error (the loss is f32 and unscaled, so no smaller loss scale would help), and so are too many consecutive
- * skipped steps with the loss scale at its floor. The session and rt_run_state determine all later steps, and a
- * checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted one. */
+ * skipped steps with the loss scale at its floor, or one that no loss scale explains. The session and rt_run_state
+ * determine all later steps, and a checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted
+ * one. */
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
@@ -28,6 +29,7 @@ typedef struct rt_trainer_options {
     double scale_floor;   /* 0: 1, or the floor of the model's own loss scaling if that is higher */
     int floor_skips;      /* consecutive skips at the floor that end the run; 0: 50 */
     int workers;          /* rt_loader_read_ahead */
+    bool allow_skips;     /* rt_stepper_options */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,

@@ -302,6 +302,75 @@ static void test_18_bf16_has_no_scale_but_a_check(void **state)
     close_net(&n);
 }
 
+/* ---- 19: skipped steps that no loss scale explains -------------------------------------------- */
+
+/* The root of a square is 0 for a sample of zeros, and its derivative NaN. */
+static const char root[] = "ampc-ir 1\n"
+                           "param @w : f32[4,3] = zero\n"
+                           "graph @forward(@x : f32[N,4]) {\n"
+                           "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
+                           "  %a = mul %y, %y : f32[N,3] !Mul \"square\"\n"
+                           "  %r = sqrt %a : f32[N,3] !Sqrt \"root\"\n"
+                           "  %l = reduce_mean %r {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+                           "  output \"l\" = %l\n"
+                           "}\n";
+
+enum { BAD_FROM = 3, BAD_STEPS = 10 };
+
+/* Runs steps of which all from BAD_FROM on have a NaN in a gradient; warnings are errors. Returns the number of steps
+ * without one. */
+static int step_until_error(scratch *t, const compile_options *o, const rt_stepper_options *how, ampc_status *status)
+{
+    net n = open_net(t, root, o);
+    rt_stepper stepper;
+    int steps = 0;
+    must(t, rt_stepper_open(n.s, n.m, how, t->d, &stepper));
+    diag_set_strict(t->d, true);
+    for (*status = AMPC_OK; *status == AMPC_OK && steps < BAD_STEPS; steps += *status == AMPC_OK) {
+        rt_tensor in[2];
+        rt_step_result result;
+        const int inputs = inputs_of(&n, "train_step", in);
+        if (steps == BAD_FROM) memset(n.x[2], 0, sizeof n.x[2]);
+        *status = rt_stepper_run(&stepper, in, inputs, t->d, &result);
+        assert_int_equal(result.skipped, steps >= BAD_FROM);
+    }
+    if (*status == AMPC_OK) *status = rt_stepper_end(&stepper, t->d);
+    diag_set_strict(t->d, false);
+    close_net(&n);
+    return steps;
+}
+
+static void test_19_skipped_steps_without_a_reason(void **state)
+{
+    static const struct {
+        pass_level level;
+        ir_dtype low;
+        bool is_static, allow;
+        int steps;
+        ampc_status status;
+        const char *says;
+    } rows[] = {
+        {PASS_O1, IR_bf16, false, false, BAD_FROM, AMPC_NUMERIC, "(Sqrt): error: step 4: a gradient is not finite"},
+        {PASS_O0, IR_f16, true, false, BAD_FROM, AMPC_NUMERIC, "(Sqrt): error: step 4: a gradient is not finite"},
+        {PASS_O1, IR_bf16, false, true, BAD_STEPS, AMPC_OK, ""},
+        {PASS_O1, IR_f16, true, false, BAD_FROM + 2, AMPC_REJECTED, "3 of 6 steps were skipped"},
+        {PASS_O1, IR_f16, false, false, BAD_FROM + 2, AMPC_REJECTED, "3 of 6 steps were skipped"},
+        {PASS_O1, IR_f16, false, true, BAD_STEPS, AMPC_OK, ""},
+    };
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        compile_options o = options(NULL, "sgd");
+        o.level = rows[i].level;
+        o.low = rows[i].low;
+        if (rows[i].is_static) o.scaling = PASS_SCALE_STATIC, o.init_scale = 1;
+        const rt_stepper_options how = {.allow_skips = rows[i].allow};
+        ampc_status status;
+        assert_int_equal(step_until_error(t, &o, &how, &status), rows[i].steps);
+        assert_int_equal(status, rows[i].status);
+        scratch_expect(t, rows[i].says);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -316,6 +385,7 @@ int main(void)
         TEST(test_15_seed_is_f32),
         TEST(test_16_optimizer_is_f32_under_any_list),
         TEST(test_18_bf16_has_no_scale_but_a_check),
+        TEST(test_19_skipped_steps_without_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

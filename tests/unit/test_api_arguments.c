@@ -650,7 +650,7 @@ static void test_train_options(void **state)
     refused(f, "ampc_train_options", "early_stop", ampc_train(f->s, &o));
     any("ampc_train_options",
         "log tensorboard trace struct_size seed checkpoint_dir resume allow_fallback progress user"
-        " reset_optimizer no_loss_scaling");
+        " reset_optimizer no_loss_scaling allow_skipped_steps");
 }
 
 int main(void)
