@@ -84,14 +84,8 @@ ampc_status run_load_weights(run_context *c)
 
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out)
 {
-    rt_field *fields = NULL;
-    rt_dataset_options o = {.split = split, .seed = c->tool->o.pass.seed};
     if (!spec) return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run"), "no samples; use --data=SPEC");
-    TRY(rt_loader_fields(entry, c->sizes, c->tool->diag, &fields, &o.n_fields));
-    o.fields = fields;
-    ampc_status status = rt_dataset_open(spec, &o, c->tool->diag, out);
-    free(fields);
-    return status;
+    return rt_loader_open_data(c->session, entry, spec, split, c->tool->o.pass.seed, c->tool->diag, out);
 }
 
 ampc_status run_planned_memory(run_context *c, const ir_graph *g, rt_dataset *data, int64_t batch, rt_memory *out)

@@ -12,16 +12,11 @@
 ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_choice from, rt_split split, uint64_t seed,
                           diag *d, rt_dataset **data)
 {
-    rt_dataset_options o = {.split = split, .seed = seed};
-    rt_field *fields = NULL;
     if (!from.spec == !from.data)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, from.spec ? "two data sets specified" : "no data specified");
-    if (from.data) return rt_dataset_open_source(&from.data->source, split, d, data);
-    if (g) TRY(rt_loader_fields(g, rt_session_sizes(s->rt), d, &fields, &o.n_fields));
-    o.fields = fields;
-    ampc_status status = rt_dataset_open(from.spec, &o, d, data);
-    free(fields);
-    return status;
+    if (from.spec) return rt_loader_open_data(s->rt, g, from.spec, split, seed, d, data);
+    TRY(rt_dataset_open_source(&from.data->source, split, d, data));
+    return split == RT_TRAIN ? rt_loader_keep_codes(s->rt, *data, d) : AMPC_OK;
 }
 
 ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics)

@@ -76,17 +76,23 @@ typedef struct watching {
     rt_monitor best, early_stop;
 } watching;
 
-static ampc_status open_watching(const ampc_session *s, const ampc_train_options *o, diag *d, watching *w)
+static bool evaluates(const ampc_train_options *o) { return o->eval_data || o->eval_dataset; }
+
+static ampc_status choose_watching(const ampc_train_options *o, diag *d, watching *w)
 {
-    const api_data_choice from = {o->eval_data, o->eval_dataset};
-    const bool evaluates = from.spec || from.data;
-    if (!evaluates && (o->metrics || o->best || o->early_stop || o->evaluated))
+    if (!evaluates(o) && (o->metrics || o->best || o->early_stop || o->evaluated))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metrics, best, early_stop and evaluated require eval_data");
     if (o->best && !o->checkpoint_dir) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "best requires checkpoint_dir");
     if (o->metrics) TRY(rt_metrics_parse(o->metrics, "metrics", d, &w->metrics));
     if (o->best) TRY(rt_monitor_parse(o->best, "best", false, d, &w->best));
-    if (o->early_stop) TRY(rt_monitor_parse(o->early_stop, "early_stop", true, d, &w->early_stop));
-    if (!evaluates) return AMPC_OK;
+    return o->early_stop ? rt_monitor_parse(o->early_stop, "early_stop", true, d, &w->early_stop) : AMPC_OK;
+}
+
+/* After the training data, whose names the evaluation reads by. */
+static ampc_status open_watching(const ampc_session *s, const ampc_train_options *o, diag *d, watching *w)
+{
+    const api_data_choice from = {o->eval_data, o->eval_dataset};
+    if (!evaluates(o)) return AMPC_OK;
     return api_open_data(s, rt_evaluated_graph(s->module->ir), from, RT_TEST, o->seed, d, &w->data);
 }
 
@@ -152,8 +158,9 @@ ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
     if ((o.steps > 0) == (o.epochs > 0))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "specify either steps or epochs");
     const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);
-    TRY(open_watching(session, &o, d, &watched));
+    TRY(choose_watching(&o, d, &watched));
     ampc_status status = api_open_data(session, step, (api_data_choice){o.data, o.dataset}, RT_TRAIN, o.seed, d, &data);
+    if (status == AMPC_OK) status = open_watching(session, &o, d, &watched);
     if (status == AMPC_OK) {
         session->trains = true;
         status = run(session, &o, data, &watched, d);

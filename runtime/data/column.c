@@ -32,6 +32,7 @@ void rt_columns_clear(rt_columns *all)
         free((char *)c->field.name);
     }
     free(all->items);
+    rt_codebook_clear(&all->codes);
     *all = (rt_columns){0};
 }
 

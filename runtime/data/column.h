@@ -7,6 +7,7 @@
 #define RT_COLUMN_H
 
 #include "ir/diag.h"
+#include "runtime/data/codebook.h"
 #include "runtime/data/data_spec.h"
 #include "runtime/data/field.h"
 
@@ -40,6 +41,7 @@ typedef struct rt_columns {
     size_t count;
     int64_t rows; /* 1 .. INT32_MAX */
     rt_reading reading;
+    rt_codebook codes; /* names of the numbers, and means */
 } rt_columns;
 
 /* Adds a column with a copy of f->name. On failure (AMPC_NO_MEMORY) the state is still the caller's. */

@@ -1,9 +1,8 @@
 /* csv.c - data sets in CSV files: a header, a column per field, a line per sample.
  *
- * libcsv splits the text; a row is collected and converted at its end. All values are in memory as f64. Columns must be
- * numbers, except the label, whose texts become numbers of classes in the order of their bytes. */
+ * csv_table.c reads the columns that are chosen here, and csv_values.c makes them numbers, which are in memory. */
 #include "runtime/backend/memory.h"
-#include "runtime/data/csv_table.h"
+#include "runtime/data/csv_values.h"
 #include "runtime/data/data.h"
 #include "runtime/data/kinds.h"
 
@@ -31,156 +30,162 @@ static bool find_column(const rt_csv *t, const char *name, size_t n, size_t *ind
     return false;
 }
 
-/* The column of the label: that of the option, or else one with a usual name. `t->columns` if there is none. */
-static ampc_status choose_label(rt_csv *t, const rt_data_spec *spec, diag *d)
+typedef struct chooser {
+    const rt_data_spec *spec;
+    const rt_codebook *given;
+    bool trained; /* the codes are those of a training, which has read every other column as numbers */
+} chooser;
+
+/* Whether a list A+B+.. has the name. */
+static bool is_listed(const char *list, const char *name)
+{
+    for (size_t n; *list; list += n + (list[n] == '+')) {
+        n = strcspn(list, "+");
+        if (strlen(name) == n && memcmp(list, name, n) == 0) return true;
+    }
+    return false;
+}
+
+/* The kind that a column must have: that of the training, or what the options say. */
+static rt_csv_kind kind_of(const chooser *o, const rt_csv *t, const rt_csv_column *c)
+{
+    const rt_code *code = rt_codebook_find(o->given, rt_csv_code(t, c));
+    const bool label = c->use == RT_CSV_LABEL;
+    if (code) return code->names.count ? RT_CSV_TEXTS : RT_CSV_NUMBERS;
+    if (!label && is_listed(rt_spec_text(o->spec, "categories", ""), t->names[c->index])) return RT_CSV_TEXTS;
+    return o->trained && !label ? RT_CSV_NUMBERS : RT_CSV_UNDECIDED;
+}
+
+static ampc_status choose_column(const chooser *o, rt_csv *t, size_t index, rt_csv_use use, diag *d)
+{
+    rt_csv_column *c = &t->chosen[t->n_chosen++];
+    *c = (rt_csv_column){.index = index, .use = use};
+    c->kind = kind_of(o, t, c);
+    if (use == RT_CSV_LABEL || strcmp(t->names[index], RT_CODE_LABEL) != 0 || t->chosen[0].use != RT_CSV_LABEL)
+        return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                      "data '%s': the column '%s' is not the label; leave it out with columns=A+B+..", o->spec->spec,
+                      RT_CODE_LABEL);
+}
+
+/* The column of the label, which is chosen first: that of the option, or else one with a usual name. */
+static ampc_status choose_label(const chooser *o, rt_csv *t, diag *d)
 {
     static const char *const usual[] = {"labels", "label", "y"};
-    const char *name = rt_spec_text(spec, "label", NULL);
-    if (name) return find_column(t, name, strlen(name), &t->label) ? AMPC_OK : refuse_column(t, name, strlen(name), d);
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (find_column(t, usual[i], strlen(usual[i]), &t->label)) return AMPC_OK;
-    return AMPC_OK;
+    const char *name = rt_spec_text(o->spec, "label", NULL);
+    size_t index = t->columns;
+    if (name && !find_column(t, name, strlen(name), &index)) return refuse_column(t, name, strlen(name), d);
+    for (size_t i = 0; index == t->columns && i < sizeof usual / sizeof *usual; i++)
+        find_column(t, usual[i], strlen(usual[i]), &index);
+    return index < t->columns ? choose_column(o, t, index, RT_CSV_LABEL, d) : AMPC_OK;
 }
 
 /* columns=A+B+.. in that order, or else all but the label. */
-static ampc_status choose_features(rt_csv *t, const rt_data_spec *spec, diag *d)
+static ampc_status choose_features(const chooser *o, rt_csv *t, diag *d)
 {
-    const char *list = rt_spec_text(spec, "columns", NULL);
+    const char *list = rt_spec_text(o->spec, "columns", NULL);
+    const size_t label = t->n_chosen ? t->chosen[0].index : t->columns, before = t->n_chosen;
     for (size_t i = 0; !list && i < t->columns; i++)
-        if (i != t->label) t->features[t->n_features++] = i;
+        if (i != label) TRY(choose_column(o, t, i, RT_CSV_FEATURE, d));
     while (list) {
         const size_t n = strcspn(list, "+");
         size_t index;
         if (!find_column(t, list, n, &index)) return refuse_column(t, list, n, d);
-        if (t->n_features == t->columns)
+        if (t->n_chosen - before == t->columns)
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': columns has more names than the file",
-                              spec->spec);
-        t->features[t->n_features++] = index;
+                              o->spec->spec);
+        TRY(choose_column(o, t, index, RT_CSV_FEATURE, d));
         list = list[n] ? list + n + 1 : NULL;
+    }
+    return AMPC_OK;
+}
+
+/* Every name in the option must be a column. */
+static ampc_status check_categories(const chooser *o, const rt_csv *t, diag *d)
+{
+    const char *list = rt_spec_text(o->spec, "categories", "");
+    for (size_t n, index; *list; list += n + (list[n] == '+')) {
+        n = strcspn(list, "+");
+        if (!find_column(t, list, n, &index)) return refuse_column(t, list, n, d);
     }
     return AMPC_OK;
 }
 
 static ampc_status choose_columns(void *user, rt_csv *t, diag *d)
 {
-    const rt_data_spec *spec = user;
-    TRY(choose_label(t, spec, d));
-    return choose_features(t, spec, d);
-}
-
-/* ---- the label ---- */
-
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-/* Collects the different texts of the label, sorted. */
-static size_t distinct(const rt_csv *t, char **classes)
-{
-    size_t n = 0;
-    memcpy(classes, t->texts, (size_t)t->rows * sizeof *classes);
-    qsort(classes, (size_t)t->rows, sizeof *classes, by_text);
-    for (int64_t i = 0; i < t->rows; i++)
-        if (!n || strcmp(classes[n - 1], classes[i]) != 0) classes[n++] = classes[i];
-    return n;
-}
-
-/* The classes of the option classes=A+B+.., separated in place. Returns their number. */
-static size_t listed(char *list, char **classes, size_t room)
-{
-    size_t n = 0;
-    for (char *name; n < room && (name = strsep(&list, "+"));) classes[n++] = name;
-    return n;
-}
-
-static void report_classes(const rt_csv *t, char *const *classes, size_t n, diag *d)
-{
-    char text[256];
-    size_t at = 0;
-    for (size_t i = 0; i < n && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%zu = %s", i ? ", " : "", i, classes[i]);
-    diag_remark(d, DIAG_FILE(t->path), "%zu classes of '%s': %s%s", n, t->names[t->label], text,
-                at < sizeof text ? "" : "..");
-}
-
-static ampc_status number_classes(const rt_csv *t, char *const *classes, size_t n, diag *d)
-{
-    for (int64_t i = 0; i < t->rows; i++) {
-        size_t k = 0;
-        while (k < n && strcmp(classes[k], t->texts[i]) != 0) k++;
-        if (k == n)
-            return diag_error(d, AMPC_REJECTED, (diag_loc){.file = t->path, .line = (int)t->lines[i]},
-                              "column '%s': '%s' is not one of the classes in the option", t->names[t->label],
-                              t->texts[i]);
-        t->labels[i] = (double)k;
-    }
-    return AMPC_OK;
-}
-
-/* Replaces the texts of the label by numbers of classes. */
-static ampc_status set_classes(const rt_csv *t, const rt_data_spec *spec, diag *d)
-{
-    const char *option = rt_spec_text(spec, "classes", NULL);
-    char *list = option ? strdup(option) : NULL;
-    const size_t room = (size_t)t->rows + (option ? strlen(option) + 1 : 0);
-    char **classes = malloc(room * sizeof *classes);
-    ampc_status s = classes && (list || !option) ? AMPC_OK : rt_no_memory(d);
-    if (s == AMPC_OK) {
-        const size_t n = option ? listed(list, classes, room) : distinct(t, classes);
-        s = number_classes(t, classes, n, d);
-        if (s == AMPC_OK && !option) report_classes(t, classes, n, d);
-    }
-    free(classes);
-    free(list);
-    return s;
+    const chooser *o = user;
+    TRY(check_categories(o, t, d));
+    TRY(choose_label(o, t, d));
+    return choose_features(o, t, d);
 }
 
 /* ---- columns ---- */
 
-static bool is_integral(const double *from, size_t stride, int64_t rows)
+static bool is_integral(const double *values, int64_t rows)
 {
     bool all = true;
-    for (int64_t i = 0; all && i < rows; i++, from += stride) all = *from == rint(*from) && fabs(*from) < 0x1p53;
+    for (int64_t i = 0; all && i < rows; i++) all = values[i] == rint(values[i]) && fabs(values[i]) < 0x1p53;
     return all;
 }
 
 /* Adds a column of one value per sample, i64 if all are integers. */
-static ampc_status add_values(rt_columns *out, const char *name, const double *from, size_t stride, int64_t rows,
-                              diag *d)
+static ampc_status add_values(rt_columns *out, const char *name, const double *values, int64_t rows, diag *d)
 {
-    const bool whole_numbers = is_integral(from, stride, rows);
-    rt_array a = {.name = (char *)name, .dtype = whole_numbers ? IR_i64 : IR_f64, .rank = 1, .dims = {rows}};
-    double *values = a.data = malloc((size_t)rows * sizeof *values);
-    if (!values) return rt_no_memory(d);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t integer = whole_numbers ? (int64_t)from[(size_t)i * stride] : 0;
-        memcpy(&values[i], whole_numbers ? (const void *)&integer : &from[(size_t)i * stride], sizeof *values);
+    const bool whole_numbers = is_integral(values, rows);
+    rt_array a = {.name = (char *)(uintptr_t)name, .dtype = IR_f64, .rank = 1, .dims = {rows}};
+    if (whole_numbers) a.dtype = IR_i64;
+    if (!(a.data = malloc((size_t)rows * sizeof *values))) return rt_no_memory(d);
+    for (int64_t i = 0; i < rows; i++)
+        if (whole_numbers) ((int64_t *)a.data)[i] = (int64_t)values[i];
+        else ((double *)a.data)[i] = values[i];
+    ampc_status s = rt_columns_add_array(out, &a, false, d);
+    free(a.data);
+    return s;
+}
+
+/* The elements of x that a column fills: one, or one per category. */
+static size_t width_of(const rt_csv *t, const rt_csv_column *c, bool one_hot, const rt_codebook *codes)
+{
+    const rt_code *code = one_hot && c->kind == RT_CSV_TEXTS ? rt_codebook_find(codes, rt_csv_code(t, c)) : NULL;
+    if (c->use != RT_CSV_FEATURE) return 0;
+    return code ? code->names.count : 1;
+}
+
+/* Stores one column into the rows of x, which are `total` wide. */
+static void fill_vector(const rt_csv *t, const rt_csv_column *c, size_t width, size_t total, double *x)
+{
+    for (int64_t i = 0; i < t->rows; i++, x += total) {
+        const double value = c->values[i];
+        for (size_t k = 0; k < width; k++) x[k] = width == 1 ? value : (size_t)value == k;
+    }
+}
+
+/* Adds "x", the vector of all columns. */
+static ampc_status add_vector(rt_columns *out, const rt_csv *t, const rt_data_spec *spec, diag *d)
+{
+    size_t total = 0, at = 0, taken;
+    const bool one_hot = strcmp(rt_spec_text(spec, "encode", "number"), "one-hot") == 0;
+    for (size_t i = 0; i < t->n_chosen; i++) total += width_of(t, &t->chosen[i], one_hot, &out->codes);
+    if (!total || find_column(t, "x", 1, &taken)) return AMPC_OK;
+    rt_array a = {.name = (char[]){"x"}, .dtype = IR_f64, .rank = 2, .dims = {t->rows, (int64_t)total}};
+    if (!rt_array_bytes(a.dtype, a.rank, a.dims, &a.bytes) || !(a.data = malloc(a.bytes))) return rt_no_memory(d);
+    for (size_t i = 0; i < t->n_chosen; i++) {
+        const size_t width = width_of(t, &t->chosen[i], one_hot, &out->codes);
+        if (width) fill_vector(t, &t->chosen[i], width, total, (double *)a.data + at);
+        at += width;
     }
     ampc_status s = rt_columns_add_array(out, &a, false, d);
     free(a.data);
     return s;
 }
 
-/* Adds "x", the vector of all columns. */
-static ampc_status add_vector(rt_columns *out, rt_csv *t, diag *d)
-{
-    size_t taken;
-    rt_array a = {.name = (char[]){"x"}, .dtype = IR_f64, .rank = 2, .dims = {t->rows, (int64_t)t->n_features}};
-    if (find_column(t, "x", 1, &taken)) return AMPC_OK;
-    a.data = t->values;
-    ampc_status s = rt_columns_add_array(out, &a, false, d);
-    t->values = a.data;
-    return s;
-}
-
-static ampc_status add_columns(rt_columns *out, rt_csv *t, const rt_data_spec *spec, diag *d)
+static ampc_status add_columns(rt_columns *out, const rt_csv *t, const rt_data_spec *spec, diag *d)
 {
     out->rows = t->rows;
-    if (t->label < t->columns) {
-        if (t->texts) TRY(set_classes(t, spec, d));
-        TRY(add_values(out, "label", t->labels, 1, t->rows, d));
-    }
-    for (size_t i = 0; i < t->n_features; i++)
-        TRY(add_values(out, t->names[t->features[i]], t->values + i, t->n_features, t->rows, d));
-    return t->n_features ? add_vector(out, t, d) : AMPC_OK;
+    for (size_t i = 0; i < t->n_chosen; i++)
+        if (t->chosen[i].use != RT_CSV_FILE)
+            TRY(add_values(out, rt_csv_code(t, &t->chosen[i]), t->chosen[i].values, t->rows, d));
+    return add_vector(out, t, spec, d);
 }
 
 static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out)
@@ -201,13 +206,50 @@ static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out
                       spec->spec, text);
 }
 
+static bool same_names(const rt_names *a, const rt_names *b)
+{
+    bool same = a->count == b->count;
+    for (size_t i = 0; same && i < a->count; i++) same = strcmp(a->items[i], b->items[i]) == 0;
+    return same;
+}
+
+/* The codes to read by: those given, with the classes of the option, separated in place. */
+static ampc_status collect_codes(const rt_data_spec *spec, const rt_dataset_options *o, char *classes, diag *d,
+                                 rt_codebook *out)
+{
+    rt_names names = {0};
+    ampc_status s = o->codes ? rt_codebook_parse(o->codes, d, out) : AMPC_OK;
+    for (char *name; s == AMPC_OK && (name = strsep(&classes, "+"));) s = rt_names_add(&names, strdup(name), d);
+    const rt_code *known = rt_codebook_find(out, RT_CODE_LABEL);
+    if (s == AMPC_OK && names.count && known && !same_names(&names, &known->names))
+        s = diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': the training had other classes", spec->spec);
+    if (s == AMPC_OK && names.count) s = rt_codebook_set_names(out, RT_CODE_LABEL, &names, d);
+    rt_names_clear(&names);
+    return s;
+}
+
+static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, bool strict, diag *d,
+                              rt_columns *out)
+{
+    chooser o = {spec, given, strict};
+    TRY(rt_csv_read(t, choose_columns, &o, d));
+    TRY(rt_csv_convert(t, spec, given, &out->codes, d));
+    return add_columns(out, t, spec, d);
+}
+
 ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
     rt_csv t = {.path = spec->path, .header = strcmp(rt_spec_text(spec, "header", "yes"), "yes") == 0};
-    (void)o;
-    TRY(choose_delimiter(spec, d, &t.delimiter));
-    ampc_status s = rt_csv_read(&t, choose_columns, (void *)spec, d);
-    if (s == AMPC_OK) s = add_columns(out, &t, spec, d);
+    rt_codebook given = {0};
+    const char *option = rt_spec_text(spec, "classes", NULL);
+    char *classes = option ? strdup(option) : NULL;
+    if (option && !classes) return rt_no_memory(d);
+    t.missing = rt_spec_has(spec, "missing");
+    ampc_status s = choose_delimiter(spec, d, &t.delimiter);
+    if (s == AMPC_OK) s = collect_codes(spec, o, classes, d, &given);
+    if (s == AMPC_OK) s = read_table(&t, spec, &given, o->codes != NULL, d, out);
     rt_csv_clear(&t);
+    rt_codebook_clear(&given);
+    free(classes);
     return s;
 }

@@ -3,6 +3,7 @@
  * libcsv's callbacks cannot stop it, so the first failure is kept and everything after it is ignored. */
 #include "runtime/data/csv_table.h"
 
+#include "ir/utf8.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/io.h"
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { PIECE = 1 << 18, FIRST_CAPACITY = 256 };
 
@@ -65,8 +67,8 @@ static ampc_status set_names(const reader *r)
 {
     rt_csv *t = r->t;
     t->names = calloc(r->fields, sizeof *t->names);
-    t->features = calloc(r->fields, sizeof *t->features);
-    if (!t->names || !t->features) return rt_no_memory(r->d);
+    t->chosen = calloc(r->fields + 2, sizeof *t->chosen);
+    if (!t->names || !t->chosen) return rt_no_memory(r->d);
     for (const char *field = r->text; t->columns < r->fields; field = next_field(field)) {
         char **name = &t->names[t->columns];
         if (t->header) *name = strdup(field);
@@ -74,58 +76,121 @@ static ampc_status set_names(const reader *r)
         if (!*name) return rt_no_memory(r->d);
         TRY(check_name(r, t->columns++));
     }
-    t->label = t->columns;
     return r->choose(r->user, t, r->d);
 }
 
 /* ---- rows ---- */
 
-static bool parse_number(const char *text, double *out)
+bool rt_csv_parse_number(const char *text, double *out)
 {
     char *end;
     *out = strtod(text, &end);
     return *text && !*end && isfinite(*out);
 }
 
-static ampc_status read_number(const reader *r, size_t column, const char *text, double *out)
+static bool says_missing(const char *text)
 {
-    const char *name = r->t->names[column];
-    if (parse_number(text, out)) return AMPC_OK;
-    if (!*text) return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s' is empty", name);
-    return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s': '%.40s' is not a finite number", name, text);
+    static const char *const words[] = {"", "NA", "N/A", "NaN", "null", "?"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0) return true;
+    return false;
+}
+
+static ampc_status refuse(const reader *r, const rt_csv_column *c, const char *text, const char *why)
+{
+    return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s': '%.40s' %s", r->t->names[c->index], text, why);
+}
+
+static ampc_status refuse_missing(const reader *r, const rt_csv_column *c, const char *text)
+{
+    static const char hint[] = "missing values need missing=drop, missing=mean or missing=VALUE";
+    const char *name = r->t->names[c->index];
+    if (!*text) return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s' is empty; %s", name, hint);
+    return diag_error(r->d, AMPC_REJECTED, here(r), "column '%s': '%.40s' is not a finite number; %s", name, text,
+                      hint);
+}
+
+static bool resize(void **array, size_t capacity, size_t size)
+{
+    void *more = reallocarray(*array, capacity, size);
+    if (more) *array = more;
+    return more;
 }
 
 static bool reserve_row(reader *r)
 {
     rt_csv *t = r->t;
     if (t->rows < r->rows_capacity) return true;
-    size_t capacity = r->rows_capacity ? (size_t)r->rows_capacity * 2 : FIRST_CAPACITY;
-    const size_t width = t->n_features ? t->n_features : 1;
-    double *values = reallocarray(t->values, capacity * width, sizeof *values);
-    if (values) t->values = values;
-    double *labels = reallocarray(t->labels, capacity, sizeof *labels);
-    if (labels) t->labels = labels;
-    int *lines = reallocarray(t->lines, capacity, sizeof *lines);
-    if (lines) t->lines = lines;
-    char **texts = t->texts ? reallocarray(t->texts, capacity, sizeof *texts) : NULL;
-    if (texts) t->texts = texts;
-    if (!values || !labels || !lines || (t->texts && !texts)) return false;
-    r->rows_capacity = (int64_t)capacity;
-    return true;
+    const size_t capacity = r->rows_capacity ? (size_t)r->rows_capacity * 2 : FIRST_CAPACITY;
+    bool ok = resize((void **)&t->lines, capacity, sizeof *t->lines);
+    for (size_t i = 0; ok && i < t->n_chosen; i++) {
+        rt_csv_column *c = &t->chosen[i];
+        if (c->kind == RT_CSV_TEXTS) ok = resize((void **)&c->texts, capacity, sizeof *c->texts);
+        else ok = resize((void **)&c->values, capacity, sizeof *c->values);
+    }
+    if (ok) r->rows_capacity = (int64_t)capacity;
+    return ok;
 }
 
-/* Stores the label: as a text if that of the first row is not a number. */
-static ampc_status set_label(const reader *r, const char *text)
+/* Decides what a column holds by its first value; the values before are missing. */
+static ampc_status decide(const reader *r, rt_csv_column *c, const char *text)
 {
-    rt_csv *t = r->t;
-    double *value = &t->labels[t->rows];
-    if (!t->rows && *text && !parse_number(text, value)) {
-        t->texts = calloc((size_t)r->rows_capacity, sizeof *t->texts);
-        if (!t->texts) return rt_no_memory(r->d);
+    double number;
+    c->kind = rt_csv_parse_number(text, &number) ? RT_CSV_NUMBERS : RT_CSV_TEXTS;
+    if (c->kind == RT_CSV_NUMBERS) return AMPC_OK;
+    if (!r->t->missing && says_missing(text)) return refuse_missing(r, c, text);
+    c->texts = calloc((size_t)r->rows_capacity, sizeof *c->texts);
+    return c->texts ? AMPC_OK : rt_no_memory(r->d);
+}
+
+static bool is_utf8(const char *text)
+{
+    uint32_t code;
+    size_t n = 1;
+    for (; *text && n; text += n) n = utf8_decode(text, strlen(text), &code);
+    return n;
+}
+
+static ampc_status store_text(const reader *r, const rt_csv_column *c, const char *text)
+{
+    char **to = &c->texts[r->t->rows];
+    if (c->use != RT_CSV_FILE && !is_utf8(text)) return refuse(r, c, text, "is not UTF-8");
+    *to = strdup(text);
+    return *to ? AMPC_OK : rt_no_memory(r->d);
+}
+
+static ampc_status store_number(const reader *r, const rt_csv_column *c, const char *text)
+{
+    if (rt_csv_parse_number(text, &c->values[r->t->rows])) return AMPC_OK;
+    return says_missing(text) ? refuse_missing(r, c, text) : refuse(r, c, text, "is not a finite number");
+}
+
+static ampc_status store_field(const reader *r, rt_csv_column *c, const char *text)
+{
+    const int64_t row = r->t->rows;
+    const bool missing = r->t->missing && says_missing(text);
+    if (!*text && !missing) return refuse_missing(r, c, text);
+    if (!missing && c->kind == RT_CSV_UNDECIDED) TRY(decide(r, c, text));
+    if (c->kind != RT_CSV_TEXTS && missing) c->values[row] = NAN;
+    if (c->kind == RT_CSV_TEXTS && missing) c->texts[row] = NULL;
+    if (missing) return AMPC_OK;
+    return c->kind == RT_CSV_TEXTS ? store_text(r, c, text) : store_number(r, c, text);
+}
+
+/* Stores the row, or nothing if one of its fields is refused. */
+static ampc_status store_fields(const reader *r, const char *const *fields)
+{
+    const rt_csv *t = r->t;
+    ampc_status s = AMPC_OK;
+    size_t n = 0;
+    while (n < t->n_chosen && s == AMPC_OK) {
+        rt_csv_column *c = &t->chosen[n++];
+        if (c->kind == RT_CSV_TEXTS) c->texts[t->rows] = NULL;
+        s = store_field(r, c, fields[c->index]);
     }
-    if (!t->texts || !*text) return read_number(r, t->label, text, value);
-    t->texts[t->rows] = strdup(text);
-    return t->texts[t->rows] ? AMPC_OK : rt_no_memory(r->d);
+    for (size_t i = 0; s != AMPC_OK && i < n; i++)
+        if (t->chosen[i].texts) free(t->chosen[i].texts[t->rows]);
+    return s;
 }
 
 /* Converts the row, whose texts are to be pointed at by `fields`. */
@@ -133,10 +198,8 @@ static ampc_status store_row(const reader *r, const char **fields)
 {
     rt_csv *t = r->t;
     const char *field = r->text;
-    double *values = t->values + (size_t)t->rows * t->n_features;
     for (size_t i = 0; i < t->columns; i++, field = next_field(field)) fields[i] = field;
-    for (size_t i = 0; i < t->n_features; i++) TRY(read_number(r, t->features[i], fields[t->features[i]], &values[i]));
-    if (t->label < t->columns) TRY(set_label(r, fields[t->label]));
+    TRY(store_fields(r, fields));
     t->lines[t->rows++] = r->row_line;
     return AMPC_OK;
 }
@@ -249,14 +312,18 @@ ampc_status rt_csv_read(rt_csv *t, rt_csv_choose *choose, void *user, diag *d)
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(t->path), "the file has no rows");
 }
 
+static void clear_column(const rt_csv *t, rt_csv_column *c)
+{
+    for (int64_t i = 0; c->texts && i < t->rows; i++) free(c->texts[i]);
+    free(c->texts);
+    free(c->values);
+}
+
 void rt_csv_clear(rt_csv *t)
 {
     for (size_t i = 0; t->names && i < t->columns; i++) free(t->names[i]);
-    for (int64_t i = 0; t->texts && i < t->rows; i++) free(t->texts[i]);
+    for (size_t i = 0; i < t->n_chosen; i++) clear_column(t, &t->chosen[i]);
     free(t->names);
-    free(t->features);
-    free(t->values);
-    free(t->labels);
-    free(t->texts);
+    free(t->chosen);
     free(t->lines);
 }

@@ -106,6 +106,7 @@ ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, diag
 int64_t rt_dataset_rows(const rt_dataset *ds) { return ds->order.rows; }
 size_t rt_dataset_field_count(const rt_dataset *ds) { return ds->columns.count; }
 rt_reading rt_dataset_reading(const rt_dataset *ds) { return ds->columns.reading; }
+const rt_codebook *rt_dataset_codes(const rt_dataset *ds) { return &ds->columns.codes; }
 
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index)
 {

@@ -32,6 +32,9 @@ typedef struct rt_dataset_options {
     const rt_field *fields;
     size_t n_fields;
     uint64_t seed; /* for synthetic */
+    /* The names and means of the training (rt_dataset_codes), by which evaluations and predictions read; NULL: derived
+     * from the data. */
+    const char *codes;
 } rt_dataset_options;
 
 /* Fails with AMPC_USAGE for a malformed SPEC, AMPC_REJECTED for malformed data, AMPC_IO or AMPC_NO_MEMORY. */
@@ -47,6 +50,8 @@ size_t rt_dataset_field_count(const rt_dataset *ds);
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index);
 int rt_dataset_find(const rt_dataset *ds, const char *name); /* index, or -1 */
 rt_reading rt_dataset_reading(const rt_dataset *ds);
+/* What the numbers of the data stand for, and the means in place of missing values. */
+const rt_codebook *rt_dataset_codes(const rt_dataset *ds);
 
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);

@@ -125,19 +125,11 @@ static ampc_status set_labels(folder_reader *r, size_t from, int64_t label, diag
     return AMPC_OK;
 }
 
-/* The number of the class among those of training; -1: none. */
-static int64_t class_of(const rt_names *classes, const char *folder)
-{
-    for (size_t i = 0; i < classes->count; i++)
-        if (strcmp(last_part(classes->items[i]), last_part(folder)) == 0) return (int64_t)i;
-    return -1;
-}
-
-static ampc_status read_classes(folder_reader *r, const rt_names *folders, diag *d)
+static ampc_status read_classes(folder_reader *r, const rt_code_index *classes, const rt_names *folders, diag *d)
 {
     for (size_t i = 0; i < folders->count; i++) {
         const size_t before = r->files.count;
-        const int64_t label = class_of(&r->classes, folders->items[i]);
+        const int64_t label = rt_code_number(classes, last_part(folders->items[i]));
         if (label < 0)
             return diag_error(d, AMPC_REJECTED, DIAG_FILE(folders->items[i]),
                               "the training images have no class of this name");
@@ -168,16 +160,35 @@ static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag
     return AMPC_OK;
 }
 
+/* Sets the names of the classes: those of the training, by its codes or else by its folder. */
+static ampc_status name_classes(const char *folder, const char *codes, diag *d, rt_names *out)
+{
+    rt_codebook given = {0};
+    rt_names folders = {0};
+    ampc_status s = codes ? rt_codebook_parse(codes, d, &given) : AMPC_OK;
+    const rt_code *known = rt_codebook_find(&given, RT_CODE_LABEL);
+    if (s == AMPC_OK && !known) s = list_classes(folder, d, &folders);
+    const rt_names *from = known ? &known->names : &folders;
+    for (size_t i = 0; s == AMPC_OK && i < from->count; i++)
+        s = rt_names_add(out, strdup(known ? from->items[i] : last_part(from->items[i])), d);
+    rt_names_clear(&folders);
+    rt_codebook_clear(&given);
+    return s;
+}
+
 /* The classes are those of training, also in a part that lacks some of them. */
-static ampc_status read_folder(folder_reader *r, const char *folder, rt_split split, diag *d)
+static ampc_status read_folder(folder_reader *r, const char *folder, rt_split split, const char *codes, diag *d)
 {
     rt_names used = {0};
+    rt_code_index index = {0};
     parts p;
     ampc_status s = find_parts(&p, folder, split, d);
-    if (s == AMPC_OK) s = list_classes(p.classes, d, &r->classes);
+    if (s == AMPC_OK) s = name_classes(p.classes, codes, d, &r->classes);
     if (s == AMPC_OK) s = list_classes(p.chosen, d, &used);
-    if (s == AMPC_OK) s = read_classes(r, &used, d);
+    if (s == AMPC_OK) s = rt_code_index_open(&r->classes, d, &index);
+    if (s == AMPC_OK) s = read_classes(r, &index, &used, d);
     if (s == AMPC_OK) report_skipped(r, p.chosen, d);
+    rt_code_index_clear(&index);
     rt_names_clear(&used);
     free(p.train);
     free(p.test);
@@ -206,7 +217,8 @@ ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o
 {
     folder_reader r = {.files = {0}};
     const rt_split split = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split; /* as for IDX */
-    ampc_status s = read_folder(&r, spec->path, split, d);
+    ampc_status s = read_folder(&r, spec->path, split, o->codes, d);
+    if (s == AMPC_OK) s = rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r.classes, d);
     if (s == AMPC_OK) s = add_columns(&r, spec, o, d, out);
     rt_names_clear(&r.classes);
     rt_names_clear(&r.files);

@@ -15,7 +15,7 @@
     KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", MOVES, rt_open_npy) \
     KIND("folder", RT_SPEC_PATH, "DIR", FILES, rt_open_folder) \
     KIND("tar", RT_SPEC_PATHS, "FILE,..", FILES, rt_open_tar) \
-    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes header delimiter", rt_open_csv) \
+    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes categories encode missing header delimiter", rt_open_csv) \
     KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
     KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
     KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)

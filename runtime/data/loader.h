@@ -53,6 +53,13 @@ int64_t rt_loader_samples(const rt_loader *f);
 /* Index of the label field, or -1. */
 int rt_loader_label_field(const ir_graph *g, const rt_dataset *data);
 
+/* Opens the data that a graph of the session's module reads (NULL: any). A training step derives the codes of the
+ * session; other graphs read by those that the session has. Fails like rt_dataset_open. */
+ampc_status rt_loader_open_data(rt_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
+                                diag *d, rt_dataset **out);
+/* Makes the codes of the data those of the session. AMPC_NO_MEMORY. */
+ampc_status rt_loader_keep_codes(rt_session *s, const rt_dataset *data, diag *d);
+
 /* Describes a synthetic field for each input of the graph. `sizes`: sizes of symbols by index; an unbound symbol (-1,
  * or `sizes` NULL) has size 1. The module owns the names; *fields is malloced. */
 ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, rt_field **fields, size_t *n);

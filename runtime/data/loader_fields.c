@@ -1,4 +1,4 @@
-/* loader_fields.c - describes the field that each input of an entry graph needs, for data that follow the model. */
+/* loader_fields.c - opens data that follow the model, by the field that each input of an entry graph needs. */
 #include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/sizing.h"
@@ -90,5 +90,33 @@ ampc_status rt_loader_fields(const ir_graph *g, const int64_t *sizes, diag *d, r
     *n = g->inputs.count;
     if (status == AMPC_OK) *fields = all;
     else free(all);
+    return status;
+}
+
+/* ---- data for a graph ---- */
+
+ampc_status rt_loader_keep_codes(rt_session *s, const rt_dataset *data, diag *d)
+{
+    char *codes = rt_codebook_print(rt_dataset_codes(data));
+    ampc_status status = codes ? rt_session_set_codes(s, codes, d) : rt_no_memory(d);
+    free(codes);
+    return status;
+}
+
+ampc_status rt_loader_open_data(rt_session *s, const ir_graph *g, const char *spec, rt_split split, uint64_t seed,
+                                diag *d, rt_dataset **out)
+{
+    rt_field *fields = NULL;
+    const bool trains = g && g->role == IR_GRAPH_train_step;
+    rt_dataset_options o = {.split = split, .seed = seed, .codes = trains ? NULL : rt_session_codes(s)};
+    if (g) TRY(rt_loader_fields(g, rt_session_sizes(s), d, &fields, &o.n_fields));
+    o.fields = fields;
+    ampc_status status = rt_dataset_open(spec, &o, d, out);
+    if (status == AMPC_OK && trains) {
+        status = rt_loader_keep_codes(s, *out, d);
+        if (status != AMPC_OK) rt_dataset_close(*out);
+        if (status != AMPC_OK) *out = NULL;
+    }
+    free(fields);
     return status;
 }

@@ -41,6 +41,7 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
 {
     TRY(rt_device_open(s, o, d));
     TRY(bind_symbols(s, o->symbol_sizes, d));
+    if (o->share) TRY(rt_session_set_codes(s, o->share->codes, d));
     TRY(rt_parts_open(s, d));
     TRY(reserve_space(s, d));
     s->storage_bytes = rt_storage_bytes(s);
@@ -96,11 +97,24 @@ void rt_session_close(rt_session *s)
     if (s->is_open) close_device(s);
     rt_session_free_selections(s);
     rt_parts_close(s);
-    void *owned[] = {s->fixed, s->sizes, s->mirrors, s->inputs, s->staging, s->outputs, s->fetched, s};
+    void *owned[] = {s->fixed, s->sizes, s->mirrors, s->inputs, s->staging, s->outputs, s->fetched, s->codes, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
 const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
+
+const char *rt_session_codes(const rt_session *s) { return s->codes; }
+
+ampc_status rt_session_set_codes(rt_session *s, const char *codes, diag *d)
+{
+    const size_t n = codes ? strlen(codes) + 1 : 0;
+    char *copy = codes ? rt_alloc_block(n) : NULL;
+    if (codes && !copy) return rt_no_memory(d);
+    if (codes) memcpy(copy, codes, n);
+    rt_free(s->codes);
+    s->codes = copy;
+    return AMPC_OK;
+}
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 

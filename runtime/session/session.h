@@ -39,6 +39,10 @@ typedef struct rt_session_options {
  * error. */
 ampc_status rt_session_open(const ir_module *m, const rt_session_options *o, diag *d, rt_session **out);
 void rt_session_close(rt_session *s); /* NULL allowed */
+/* What the numbers of the data that trained the session stand for (runtime/data/codebook.h), as text; NULL: unknown. A
+ * checkpoint has it. The session keeps a copy. AMPC_NO_MEMORY. */
+const char *rt_session_codes(const rt_session *s);
+ampc_status rt_session_set_codes(rt_session *s, const char *codes, diag *d);
 /* Returns the sizes of the symbols that the options bound, by index; -1: unbound. */
 const int64_t *rt_session_sizes(const rt_session *s);
 

@@ -108,6 +108,7 @@ struct rt_session {
     const ir_graph *readback_graph;
     rt_readback readback[RT_READBACK_SCALARS]; /* with allocated names */
     int n_readback;
+    char *codes;          /* NULL: unknown */
     int64_t free_at_open; /* free bytes of the device when the session was opened; 0: unknown */
     /* Called after each launch while a run is issued: it ran `steps` steps from `first` on. NULL: not called. */
     ampc_status (*after_launch)(const rt_frame *f, int first, int steps, diag *d);

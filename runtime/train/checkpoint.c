@@ -105,6 +105,7 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) TRY(put_scalar(w, s, m, counters[i], d));
     const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
+    if (rt_session_codes(s)) TRY(rt_safetensors_put_metadata(w, RT_CHECKPOINT_CODES, rt_session_codes(s)));
     return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
 }
 

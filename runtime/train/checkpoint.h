@@ -9,8 +9,9 @@
  *   data/position     not a storage: seed, epoch, batch of the data (i64[3])
  *
  * `__metadata__` repeats step, epoch, loss scale and counters in readable form and contains the schedule, hashes of the
- * module and its network, the optimizer, and the XXH3 hash of every tensor. A file is written atomically, and older
- * ones are removed only afterwards. A reader verifies the complete file before it changes the session. */
+ * module and its network, the optimizer, what the numbers of the data stand for (rt_session_codes), and the XXH3 hash
+ * of every tensor. A file is written atomically, and older ones are removed only afterwards. A reader verifies the
+ * complete file before it changes the session. */
 #ifndef RT_CHECKPOINT_H
 #define RT_CHECKPOINT_H
 

@@ -9,6 +9,7 @@
 #define RT_CHECKPOINT_UNHASHED "1" /* version whose model hash is of IR text as ampc 0.1 printed it */
 #define RT_CHECKPOINT_POSITION "data/position"
 #define RT_CHECKPOINT_PARAM "param/"
+#define RT_CHECKPOINT_CODES "codes" /* metadata: rt_session_codes */
 
 enum { RT_CHECKPOINT_NOWHERE = -1 };
 

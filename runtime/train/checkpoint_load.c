@@ -519,6 +519,7 @@ static ampc_status load(loading *l, rt_run_state *run)
     TRY(count_reset(l, &state));
     TRY(convert_all(l));
     TRY(make_zeros(l));
+    TRY(rt_session_set_codes(l->session, rt_safetensors_metadata(l->file->file, RT_CHECKPOINT_CODES), l->d));
     note_crossing(l);
     TRY(copy_all(l));
     if (run && !l->file->foreign) *run = state;

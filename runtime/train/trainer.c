@@ -236,6 +236,20 @@ static ampc_status check_monitor(const rt_monitor *m, rt_monitor_state *from, co
     return AMPC_OK;
 }
 
+/* The session has the codes of the checkpoint and goes on with those of the data. */
+static ampc_status check_codes(const rt_trainer *t, const char *path, diag *d)
+{
+    const char *was = rt_session_codes(t->stepper.session);
+    char *codes = rt_codebook_print(rt_dataset_codes(t->data));
+    ampc_status s = codes ? AMPC_OK : rt_no_memory(d);
+    if (codes && was && strcmp(was, codes) != 0)
+        s = diag_error(d, AMPC_USAGE, DIAG_FILE(path),
+                       "the classes, categories or means of the data were %.200s, not %.200s", was, codes);
+    if (s == AMPC_OK) s = rt_session_set_codes(t->stepper.session, codes, d);
+    free(codes);
+    return s;
+}
+
 /* *path: the checkpoint, malloced; NULL if there is none. */
 static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, char **path)
 {
@@ -245,6 +259,7 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
                              &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
+    if (s == AMPC_OK) s = check_codes(t, *path, d);
     if (s == AMPC_OK) s = check_monitor(plan->best, &from.best, *path, d);
     if (s == AMPC_OK) s = check_monitor(plan->early_stop, &from.early_stop, *path, d);
     if (s != AMPC_OK) {

@@ -72,6 +72,23 @@ static inline void write_wide_csv(scratch *t)
 
 static inline void write_bare_csv(scratch *t) { write_lines(t, "", "0.%02d\t%s\t.5\t%s\n\n", "0", "1"); }
 
+static inline void write_categories(scratch *t) { write_lines(t, "a,b,label\n", "0.%02d,color%s,%s\n", "cat", "dog"); }
+
+/* Missing values in several spellings: in every eighth line of a and c, and in a column of texts. */
+static inline void write_missing(scratch *t)
+{
+    static const char *const words[] = {"", "NA", "nan", "?", "N/A", "NULL"};
+    FILE *f = fopen(scratch_path(t, "d.csv"), "w");
+    fputs("a,b,c,kind,label\n", f);
+    for (int i = 0; i < SAMPLES; i++) {
+        const char *word = words[i % 6];
+        if (i % 8 == 3) fprintf(f, "%s,%d,0.5,red,%d\n", word, i % 2 ? 1 : -1, i % 2);
+        else if (i % 8 == 4) fprintf(f, "0.%02d,%d,%s,,%d\n", i, i % 2 ? 1 : -1, word, i % 2);
+        else fprintf(f, "0.%02d,%d,0.5,blue,%d\n", i, i % 2 ? 1 : -1, i % 2);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
 static inline void write_csv_text(scratch *t, const char *text) { scratch_write(t, "d.csv", text, strlen(text)); }
 static inline void write_csv_missing_field(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2,3\n"); }
 static inline void write_csv_empty_field(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n\n1,,3,1\n"); }
@@ -79,6 +96,10 @@ static inline void write_csv_no_number(scratch *t) { write_csv_text(t, "a,b,c,la
 static inline void write_csv_bad_label(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2,3,cat\n"); }
 static inline void write_csv_open_quote(scratch *t) { write_csv_text(t, "a,b,c,label\n1,\"2,3,0\n1,2,3,1\n"); }
 static inline void write_csv_cut(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2"); }
+static inline void write_csv_first_na(scratch *t) { write_csv_text(t, "a,b,label\nNA,2,0\n1,2,1\n"); }
+static inline void write_csv_no_label(scratch *t) { write_csv_text(t, "a,b,label\n1,2,0\n1,2,?\n"); }
+static inline void write_csv_no_value(scratch *t) { write_csv_text(t, "a,b,label\n1,,0\n1,NA,1\n"); }
+static inline void write_csv_latin(scratch *t) { write_csv_text(t, "a,b,label\n1,2,caf\xe9\n"); }
 static inline void write_csv_duplicate(scratch *t) { write_csv_text(t, "a,b,a,label\n1,2,3,0\n"); }
 static inline void write_csv_header(scratch *t) { write_csv_text(t, "a,b,c,label\n"); }
 

@@ -35,6 +35,11 @@ static const struct {
     {"csv of chosen columns", write_wide_csv, "csv:@/d.csv,label=kind,columns=a+b+c,delimiter=semicolon", CLASSIFIER,
      NULL},
     {"csv without header", write_bare_csv, "csv:@/d.csv,header=no,label=column4,delimiter=tab", CLASSIFIER, NULL},
+    {"csv with categories", write_categories, "csv:@/d.csv,encode=one-hot", CLASSIFIER, NULL},
+    {"csv with numbers as categories", write_csv, "csv:@/d.csv,categories=b+c", CLASSIFIER, NULL},
+    {"csv, rows dropped", write_missing, "csv:@/d.csv,missing=drop,columns=a+b+c", CLASSIFIER, NULL},
+    {"csv, means", write_missing, "csv:@/d.csv,missing=mean,columns=a+b+kind,validation=0.25", CLASSIFIER, NULL},
+    {"csv, a value instead", write_missing, "csv:@/d.csv,missing=0.25,columns=a+b+c", CLASSIFIER, NULL},
     {"csv, order of the file", write_csv, "csv:@/d.csv,order=file", CLASSIFIER, NULL},
     {"csv, training part", write_csv, "csv:@/d.csv,validation=0.25", CLASSIFIER, NULL},
     {"text", write_text, "text:@/d.txt", LANGUAGE, NULL},
@@ -72,6 +77,21 @@ static const struct {
      "/d.csv:3: error: column 'label': 'cat' is not a finite number"},
     {"csv: unknown class", write_wide_csv, "csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=cat+fish", NULL,
      AMPC_REJECTED, "'dog' is not one of the classes"},
+    {"csv: missing at first", write_csv_first_na, "csv:@/d.csv", NULL, AMPC_REJECTED,
+     "/d.csv:2: error: column 'a': 'NA' is not a finite number; missing values need missing=drop, missing=mean or"},
+    {"csv: missing label", write_csv_no_label, "csv:@/d.csv,missing=mean", NULL, AMPC_REJECTED,
+     "/d.csv:3: error: the label is missing; missing=drop leaves out the row"},
+    {"csv: a word instead", write_missing, "csv:@/d.csv,missing=none", NULL, AMPC_REJECTED,
+     "/d.csv:5: error: column 'a' has no value, and its values are numbers, unlike missing=none"},
+    {"csv: column without values", write_csv_no_value, "csv:@/d.csv,missing=mean", NULL, AMPC_REJECTED,
+     "/d.csv: error: column 'b' has no value"},
+    {"csv: rows without values", write_csv_no_value, "csv:@/d.csv,missing=drop", NULL, AMPC_REJECTED,
+     "/d.csv: error: every row has a missing value"},
+    {"csv: encoding", write_csv_latin, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:2: error: column 'label': 'caf"},
+    {"csv: no such category", write_csv, "csv:@/d.csv,categories=a+age", NULL, AMPC_REJECTED, "no column 'age', only:"},
+    {"csv: encode", write_csv, "csv:@/d.csv,encode=two-hot", NULL, AMPC_USAGE, "encode must be one of number one-hot"},
+    {"csv: classes of numbers", write_csv, "csv:@/d.csv,classes=cat+dog", NULL, AMPC_REJECTED,
+     "/d.csv:2: error: column 'label': '0' is not one of the classes in the option"},
     {"csv: open quote", write_csv_open_quote, "csv:@/d.csv", NULL, AMPC_REJECTED, "/d.csv:2: error: malformed quotes"},
     {"csv: cut in a row", write_csv_cut, "csv:@/d.csv", NULL, AMPC_REJECTED,
      "/d.csv:3: error: 2 fields, but the first line has 4"},
@@ -159,11 +179,13 @@ static ir_module *compile_model(scratch *t, const char *text, const char *loss)
     return m;
 }
 
-static ampc_status open_data(scratch *t, const ir_module *m, const char *pattern, rt_split split, rt_dataset **out)
+/* `codes`: of a training; NULL: none. */
+static ampc_status open_coded(scratch *t, const ir_module *m, const char *pattern, rt_split split, const char *codes,
+                              rt_dataset **out)
 {
     char spec[1024];
     size_t n = 0;
-    rt_dataset_options o = {.split = split};
+    rt_dataset_options o = {.split = split, .codes = codes};
     rt_field *fields = NULL;
     for (const char *p = pattern; *p; p++)
         if (*p == '@') n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
@@ -174,6 +196,11 @@ static ampc_status open_data(scratch *t, const ir_module *m, const char *pattern
     ampc_status s = rt_dataset_open(spec, &o, t->d, out);
     free(fields);
     return s;
+}
+
+static ampc_status open_data(scratch *t, const ir_module *m, const char *pattern, rt_split split, rt_dataset **out)
+{
+    return open_coded(t, m, pattern, split, NULL, out);
 }
 
 typedef struct course {
@@ -337,6 +364,24 @@ static void test_other_files(void **state)
     ir_module_free(m);
 }
 
+/* A folder that has some of the classes of a training numbers them as the training does. */
+static void test_folder_codes(void **state)
+{
+    static const char codes[] = "{\"label\":[\"c\",\"b\",\"a\"]}";
+    scratch *t = *state;
+    ir_module *m = compile_model(t, PICTURES, NULL);
+    rt_dataset *data = NULL;
+    int64_t labels[SAMPLES];
+    write_images(t);
+    assert_ok(t, open_coded(t, m, "folder:@/images", RT_TEST, codes, &data));
+    assert_ok(t, rt_dataset_slice(data, 0, SAMPLES, (size_t)rt_dataset_find(data, "labels"), labels, IR_i64, t->d));
+    for (int i = 0; i < SAMPLES; i++) assert_int_equal(labels[i], i < SAMPLES / 2 ? 2 : 1);
+    rt_dataset_close(data);
+    assert_int_equal(open_coded(t, m, "folder:@/images", RT_TEST, "{\"label\":[\"a\"]}", &data), AMPC_REJECTED);
+    scratch_expect(t, "/images/b: error: the training images have no class of this name");
+    ir_module_free(m);
+}
+
 static void test_classes(void **state)
 {
     static const struct {
@@ -359,10 +404,63 @@ static void test_classes(void **state)
     ir_module_free(m);
 }
 
+static void expect_values(scratch *t, const rt_dataset *data, const char *field, int64_t n, const double *expected)
+{
+    double values[SAMPLES * 4];
+    const int index = rt_dataset_find(data, field);
+    assert_true(index >= 0);
+    assert_int_equal(rt_dataset_rows(data) * rt_field_elements(rt_dataset_field(data, (size_t)index)), n);
+    assert_ok(t, rt_dataset_slice(data, 0, rt_dataset_rows(data), (size_t)index, values, IR_f64, t->d));
+    for (int64_t i = 0; i < n; i++)
+        if (values[i] != expected[i]) fail_msg("%s[%d] is %g, not %g", field, (int)i, values[i], expected[i]);
+}
+
+/* Evaluations read by the names and means of the training, whatever their files have. */
+static void test_codes(void **state)
+{
+    static const struct {
+        const char *text, *spec;
+        ampc_status status;
+        const char *message;
+    } refused_parts[] = {
+        {"a,kind,label\n1,pink,cat\n", "csv:@/d.csv", AMPC_REJECTED,
+         "/d.csv:2: error: column 'kind': 'pink' is not one of the categories of the training"},
+        {"a,kind,label\n1,red,cat\n1,red,cow\n", "csv:@/d.csv", AMPC_REJECTED,
+         "/d.csv:3: error: column 'label': 'cow' is not one of the classes of the training"},
+        {"a,kind,label\nmany,red,cat\n", "csv:@/d.csv", AMPC_REJECTED,
+         "/d.csv:2: error: column 'a': 'many' is not a finite number"},
+        {"a,kind,label\n1,red,cat\n", "csv:@/d.csv,classes=dog+cat", AMPC_USAGE, "the training had other classes"},
+    };
+    scratch *t = *state;
+    ir_module *m = compile_model(t, CLASSIFIER, NULL);
+    rt_dataset *data = NULL;
+    write_csv_text(t, "a,kind,label\n1,red,dog\n?,,ant\n4,blue,cat\n");
+    assert_ok(t, open_data(t, m, "csv:@/d.csv,missing=mean,encode=one-hot", RT_TRAIN, &data));
+    expect_values(t, data, "x", 12, (const double[]){1, 0, 0, 1, 2.5, 1, 0, 0, 4, 0, 1, 0});
+    char *codes = rt_codebook_print(rt_dataset_codes(data));
+    assert_string_equal(codes, "{\"label\":[\"ant\",\"cat\",\"dog\"],\"a\":2.5,\"kind\":[\"\",\"blue\",\"red\"]}");
+    rt_dataset_close(data);
+    write_csv_text(t, "a,kind,label\n3,red,cat\n,red,dog\n");
+    assert_ok(t, open_coded(t, m, "csv:@/d.csv,missing=mean", RT_TEST, codes, &data));
+    expect_values(t, data, "x", 4, (const double[]){3, 2, 2.5, 2});
+    expect_values(t, data, "label", 2, (const double[]){1, 2});
+    rt_dataset_close(data);
+    for (size_t i = 0; i < sizeof refused_parts / sizeof *refused_parts; i++) {
+        write_csv_text(t, refused_parts[i].text);
+        assert_int_equal(open_coded(t, m, refused_parts[i].spec, RT_TEST, codes, &data), refused_parts[i].status);
+        scratch_expect(t, refused_parts[i].message);
+    }
+    assert_int_equal(open_coded(t, m, "csv:@/d.csv", RT_TEST, "{\"a\":[1]}", &data), AMPC_REJECTED);
+    scratch_expect(t, "node 'a': error: neither the names nor the mean of a field");
+    free(codes);
+    ir_module_free(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training), SCRATCH_TEST(test_refusals),
-                                       SCRATCH_TEST(test_parts), SCRATCH_TEST(test_classes),
-                                       SCRATCH_TEST(test_other_files)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),    SCRATCH_TEST(test_refusals),
+                                       SCRATCH_TEST(test_parts),       SCRATCH_TEST(test_classes),
+                                       SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_codes),
+                                       SCRATCH_TEST(test_folder_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
