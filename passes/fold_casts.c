@@ -3,6 +3,7 @@
  * - A view of x with the shape of x becomes x.
  * - A cast of x to its own type becomes x.
  * - cast(cast(x)) becomes cast(x) if the inner cast is exact. A narrowing cast is never dropped.
+ * - An input whose uses all cast it to one low type has that type itself, without --keep-io-types.
  * - cast(op(..)) becomes op{out=..} if the op has the attribute `out` and its result has no other use. A weight
  *   gradient leaves its GEMM in f32 this way. Folding a widening cast saves a rounding; folding a narrowing cast of an
  *   f32 result rounds once either way. Casts between the two low types are not folded.
@@ -92,6 +93,36 @@ static bool is_identity_view(const ir_node *n)
     return ir_op_has(n->op, IR_VIEW) && ir_type_equal(&ir_in(n, 0)->type, &ir_out(n, 0)->type);
 }
 
+/* The low type to which every use of the input converts it; IR_NO_DTYPE: there is none. */
+static ir_dtype only_read_as(const ir_value *input)
+{
+    ir_dtype low = IR_NO_DTYPE;
+    for (const ir_use *u = input->first_use; u; u = u->next) {
+        const ir_dtype to = ir_op_has(u->user->op, IR_CONVERTS) ? ir_out(u->user, 0)->type.dtype : IR_NO_DTYPE;
+        if (!ir_dtype_is_low(to) || (low != IR_NO_DTYPE && to != low)) return IR_NO_DTYPE;
+        low = to;
+    }
+    return low;
+}
+
+/* Without --keep-io-types, an input that is only read in a low type has that type. */
+static void narrow_inputs(ir_graph *g)
+{
+    for (size_t i = 0; i < g->inputs.count; i++) {
+        ir_value *input = g->inputs.items[i];
+        const ir_dtype low = input->type.dtype == IR_f32 && input->role != IR_INPUT_label ? only_read_as(input)
+                                                                                          : IR_NO_DTYPE;
+        if (low == IR_NO_DTYPE) continue;
+        input->type.dtype = low;
+        for (ir_node *n = g->first, *next; n; n = next) {
+            next = n->next;
+            if (!ir_op_has(n->op, IR_CONVERTS) || ir_in(n, 0) != input || ir_out(n, 0)->type.dtype != low) continue;
+            ir_value_replace(ir_out(n, 0), input);
+            ir_node_remove(n);
+        }
+    }
+}
+
 /* `may_convert`: ops may write a type other than that of their operands. */
 static void fold_graph(ir_graph *g, bool may_convert, diag *d)
 {
@@ -110,6 +141,9 @@ static void fold_graph(ir_graph *g, bool may_convert, diag *d)
 
 ampc_status pass_fold_casts(ir_module *m, compile *c)
 {
-    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        if (!c->options->keep_io_types) narrow_inputs(m->graphs.items[i]);
+        fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
+    }
     return diag_status(c->diag);
 }

@@ -6,7 +6,9 @@
 
 // clang-format off
 static const command compile_commands[] = {
-    {.name = "ampc", .bit = COMMAND_AMPC, .operands = "MODEL.onnx -o OUTPUT [OPTION]...", .run = run_ampc,
+    {.name = "ampc", .bit = COMMAND_AMPC,
+     .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR | OUTPUT_ONNX | OUTPUT_DRAWING,
+     .operands = "MODEL.onnx -o OUTPUT [OPTION]...", .run = run_ampc,
      .purpose = "Compile an ONNX model to mixed precision, with a training step if it has a loss.",
      .examples = {{"ampc model.onnx -o model.amp.ir", "inference in fp16"},
                   {"ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce", "training in bf16"},
@@ -15,7 +17,8 @@ static const command compile_commands[] = {
 };
 
 static const command opt_commands[] = {
-    {.name = "ampc-opt", .bit = COMMAND_OPT, .operands = "FILE.ir [OPTION]...", .run = run_ampc_opt,
+    {.name = "ampc-opt", .bit = COMMAND_OPT, .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR,
+     .operands = "FILE.ir [OPTION]...", .run = run_ampc_opt,
      .purpose = "Run compiler passes on the text form of a module ('-': standard input) and print the result.",
      .examples = {{"ampc-opt model.ir", "parse, verify, print"},
                   {"ampc-opt model.ir --pass=cse,dce -o out.ir", "run two passes"},
@@ -24,6 +27,7 @@ static const command opt_commands[] = {
 
 static const command run_commands[] = {
     {.name = "ampc-run infer", .bit = COMMAND_INFER, .run_session = run_infer,
+     .outputs = OUTPUT_NONE | OUTPUT_NPZ | OUTPUT_SAFETENSORS,
      .operands = "MODEL --input=NAME=FILE... [OPTION]...",
      .purpose = "Run the network on inputs from files.",
      .details = "Without -o the outputs are printed as a table; -o writes them by name to a .npz or .safetensors file."
@@ -52,6 +56,7 @@ static const command run_commands[] = {
      .examples = {{"ampc-run eval model.amp.ir --checkpoint ckpt --data idx:mnist", "the newest checkpoint"},
                   {"ampc-run eval model.amp.ir --data npz:test.npz --metric=auc --json", "for a script"}}},
     {.name = "ampc-run predict", .bit = COMMAND_PREDICT, .run_session = run_predict,
+     .outputs = OUTPUT_NPZ | OUTPUT_CSV,
      .operands = "MODEL --data=SPEC -o FILE [OPTION]...",
      .purpose = "Write the outputs for all samples, in stored order.",
      .details = "FILE.npz has an array per output. FILE.csv has a line per sample, or per label if a sample has"
@@ -59,6 +64,7 @@ static const command run_commands[] = {
      .examples = {{"ampc-run predict model.amp.ir --checkpoint ckpt --data npz:test.npz -o scores.npz", "all outputs"},
                   {"ampc-run predict model.amp.ir --data idx:mnist -o classes.csv", "classes and scores as text"}}},
     {.name = "ampc-run grad", .bit = COMMAND_GRAD, .run_session = run_grad,
+     .outputs = OUTPUT_NONE | OUTPUT_NPZ | OUTPUT_SAFETENSORS,
      .operands = "MODEL --inputs=FILE [OPTION]...",
      .purpose = "Run forward and backward once and report the unscaled fp32 gradients.",
      .details = "The loss scale is halved until all gradients are finite. Without -o the results are printed as a"
@@ -101,9 +107,12 @@ static const command run_commands[] = {
                   {"ampc-run compare model.onnx --dtype=bf16 --inputs batch.npz --html=report.html", "a report"},
                   {"ampc-run compare model.onnx --checkpoint ckpt --csv=errors.csv", "with trained weights"}}},
     {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
-     .operands = "MODEL --checkpoint=FILE -o FILE.onnx", .purpose = "Write the trained network as an ONNX model.",
-     .details = "The result is the imported ONNX model with the weights of the checkpoint.",
-     .examples = {{"ampc-run export model.amp.ir --checkpoint ckpt -o trained.onnx", "export trained weights"}}},
+     .outputs = OUTPUT_ONNX | OUTPUT_SAFETENSORS,
+     .operands = "MODEL --checkpoint=FILE -o FILE", .purpose = "Write the trained network as an ONNX model.",
+     .details = "FILE.onnx is the imported ONNX model with the weights of the checkpoint. FILE.safetensors has these"
+                " weights alone, under the names of the model's initializers.",
+     .examples = {{"ampc-run export model.amp.ir --checkpoint ckpt -o trained.onnx", "the trained model"},
+                  {"ampc-run export model.amp.ir --checkpoint ckpt -o trained.safetensors", "its weights alone"}}},
 };
 
 #define COMMANDS(table) .commands = (table), .count = sizeof(table) / sizeof *(table)

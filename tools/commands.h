@@ -28,6 +28,20 @@ enum {
                   COMMAND_EXPORT | COMMAND_LR_FIND | COMMAND_CHECK | COMMAND_COMPARE | COMMAND_PREDICT
 };
 
+/* Kinds of output: what -o FILE names. Each command has the set that it writes. */
+enum {
+    OUTPUT_NONE = 1 << 0, /* no -o */
+    OUTPUT_STDOUT = 1 << 1,
+    OUTPUT_IR = 1 << 2,
+    OUTPUT_ONNX = 1 << 3,
+    OUTPUT_SVG = 1 << 4,
+    OUTPUT_DOT = 1 << 5,
+    OUTPUT_NPZ = 1 << 6,
+    OUTPUT_CSV = 1 << 7,
+    OUTPUT_SAFETENSORS = 1 << 8,
+    OUTPUT_DRAWING = OUTPUT_SVG | OUTPUT_DOT
+};
+
 struct tool;
 struct run_context;
 
@@ -45,6 +59,7 @@ typedef struct command {
     ampc_status (*run)(struct tool *t);                /* exactly one of the two is set: without a session */
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */
+    unsigned outputs;                                  /* OUTPUT_...; 0: the command has no option -o */
 } command;
 
 typedef struct program {

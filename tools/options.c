@@ -25,7 +25,10 @@ typedef struct parser {
 
 tool_options options_default(arena *a)
 {
+    size_t rows = 0;
+    while (option_table[rows].name) rows++;
     return (tool_options){.arena = a,
+                          .given = arena_array(a, rows, sizeof(unsigned char)),
                           .pass = compile_options_default(),
                           .untie = true,
                           .device = "cpu",
@@ -42,14 +45,28 @@ tool_options options_default(arena *a)
 
 bool option_applies(const option *row, unsigned commands) { return !row->commands || (row->commands & commands); }
 
-/* A name of one letter is an alias. */
-static const option *find_option(const char *name, unsigned commands)
+const option *option_find(const char *name, unsigned commands)
 {
     for (const option *row = option_table; row->name; row++) {
         const bool named = name[0] && !name[1] ? row->alias == name[0] : strcmp(row->name, name) == 0;
         if (named && option_applies(row, commands)) return row;
     }
     return NULL;
+}
+
+const char *option_commands(const option *row, arena *a)
+{
+    const char *text = NULL;
+    for (const program *p = program_table; p->name; p++) {
+        const char *names = NULL;
+        for (int i = 0; i < p->count; i++) {
+            if (!option_applies(row, p->commands[i].bit)) continue;
+            const char *verb = command_verb(&p->commands[i]);
+            names = !verb ? p->name : names ? arena_printf(a, "%s, %s", names, verb) : p->commands[i].name;
+        }
+        if (names) text = text ? arena_printf(a, "%s, %s", text, names) : names;
+    }
+    return text;
 }
 
 /* Whether help shows the word: the first spelling of its value, unless it is the value of the bare option. */
@@ -114,9 +131,10 @@ static ampc_status unknown_option(const parser *p, const char *name)
     suggestion near = suggest_for(name);
     for (const option *row = option_table; row->name; row++)
         if (option_applies(row, p->command->bit)) suggest_candidate(&near, row->name);
-    if (find_option(name, ~0u))
-        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s", dashes(name), name,
-                          p->command->name);
+    const option *elsewhere = option_find(name, ~0u);
+    if (elsewhere)
+        return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s; it is one of %s", dashes(name),
+                          name, p->command->name, option_commands(elsewhere, p->o->arena));
     const char *hint = near.best ? suggestion_hint(&near, "--", p->o->arena)
                                  : arena_printf(p->o->arena, "; '%s --help=all' lists all options", p->command->name);
     return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s%s", dashes(name), name, hint);
@@ -215,10 +233,10 @@ static ampc_status store_once(const parser *p, const option *row, const char *va
     return AMPC_OK;
 }
 
-/* Whether only the importer or the passes read the option. General options apply to every command. */
-static bool is_compile_option(const parser *p, const option *row)
+/* General options apply to every command. */
+bool option_compiles(const option *row, const command *c)
 {
-    if (row->in_plan && p->command->plan_only) return false;
+    if (row->in_plan && c->plan_only) return false;
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(compile_options);
     const bool is_pass_option = row->field >= first && row->field < end && row->group != GROUP_GENERAL;
     return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || is_pass_option;
@@ -227,7 +245,8 @@ static bool is_compile_option(const parser *p, const option *row)
 static ampc_status store(const parser *p, const option *row, const char *value)
 {
     void *field = (char *)p->o + row->field;
-    if (is_compile_option(p, row) && !p->o->compile_option) p->o->compile_option = row->name;
+    p->o->given[row - option_table] = p->argv ? GIVEN_BY_USER : GIVEN_BY_RECIPE;
+    if (option_compiles(row, p->command) && !p->o->compile_option) p->o->compile_option = row->name;
     switch (row->kind) {
     case OPTION_SET: *(bool *)field = true; break;
     case OPTION_CLEAR: *(bool *)field = false; break;
@@ -249,7 +268,7 @@ static bool has_value(const option *row) { return row->kind != OPTION_SET && row
 /* `attached`: the text after the name in the same argument; NULL: none. */
 static ampc_status parse_option(parser *p, const char *name, const char *attached)
 {
-    const option *row = find_option(name, p->command->bit);
+    const option *row = option_find(name, p->command->bit);
     if (!row) return unknown_option(p, name);
     if (!has_value(row) && attached)
         return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s does not accept a value", dashes(name), name);
@@ -287,11 +306,13 @@ int options_first_operand(unsigned commands, int argc, char **argv)
         const char *name = argv[at] + 1 + (argv[at][1] == '-');
         char plain[64];
         snprintf(plain, sizeof plain, "%.*s", (int)strcspn(name, "="), name);
-        const option *row = find_option(plain, commands);
+        const option *row = option_find(plain, commands);
         at += row && has_value(row) && !row->implied && !strchr(name, '=');
     }
     return at;
 }
+
+bool options_only_print(const tool_options *o) { return o->help || o->version || o->list_passes || o->print_ops; }
 
 ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d)
 {
@@ -299,7 +320,7 @@ ampc_status options_parse(tool_options *o, const command *c, int argc, char **ar
     const int expected = c->operands != NULL;
     bool operands_only = false;
     while (p.at < argc) TRY(parse_argument(&p, &operands_only));
-    if (o->help || o->version || o->list_passes || o->print_ops) return AMPC_OK;
+    if (options_only_print(o)) return AMPC_OK;
     if (o->operands.count < expected)
         return diag_error(d, AMPC_USAGE, here(&p), "no model specified; see '%s --help'", c->name);
     if (o->operands.count > expected)
@@ -313,7 +334,7 @@ static ampc_status parse_word(parser *p, const char *word)
 {
     const size_t length = strncmp(word, "--", 2) == 0 ? strcspn(word + 2, "=") : 0;
     const char *name = length ? arena_strndup(p->o->arena, word + 2, length) : word;
-    const option *row = length > 1 ? find_option(name, ~0u) : NULL;
+    const option *row = length > 1 ? option_find(name, ~0u) : NULL;
     if (!row && length) return unknown_option(p, name);
     if (!row) return diag_error(p->diag, AMPC_USAGE, here(p), "'%s' is not an option, --NAME or --NAME=VALUE", word);
     if (!option_applies(row, p->command->bit)) return AMPC_OK;

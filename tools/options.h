@@ -22,7 +22,6 @@ typedef enum option_group {
 } option_group;
 extern const char *const option_group_names[GROUP_COUNT];
 
-typedef enum output_format { FORMAT_BY_SUFFIX, FORMAT_IR, FORMAT_ONNX, FORMAT_SVG, FORMAT_DOT } output_format;
 typedef enum weights_mode { WEIGHTS_SIDECAR, WEIGHTS_REFERENCE } weights_mode;
 typedef enum ops_format { OPS_NOT_PRINTED, OPS_TEXT, OPS_JSON } ops_format;
 /* What check prints: the first finding; all findings; also f32 values that f16 cannot hold; every value. */
@@ -37,7 +36,7 @@ typedef struct tool_options {
     pass_strings operands; /* the model; the verb of ampc-run is not included */
     /* files */
     const char *output, *emit_list;
-    int emit, weights;       /* output_format, weights_mode */
+    int emit, weights;       /* OUTPUT_..., weights_mode */
     const char *weights_dir; /* NULL: the directory of the .ir */
     pass_strings inputs;     /* "NAME=FILE" */
     const char *inputs_file; /* .npz, .safetensors */
@@ -67,7 +66,10 @@ typedef struct tool_options {
     bool version, quiet, verbose, strict;
     int colour;                 /* console_colour */
     const char *compile_option; /* the first option that only a compilation uses; NULL: none */
+    unsigned char *given;       /* option_given by row of option_table */
 } tool_options;
+
+typedef enum option_given { GIVEN_NOT, GIVEN_BY_RECIPE, GIVEN_BY_USER } option_given;
 
 typedef enum option_kind {
     OPTION_SET,   /* bool: true */
@@ -81,12 +83,27 @@ typedef enum option_kind {
     OPTION_LIST   /* pass_strings: comma-separated, appended */
 } option_kind;
 
+/* What else a command must have for an option to have an effect:
+ *     "A|B"      one of these options
+ *     "A=WORD"   an option with this value, "A!=WORD" one with another value
+ *     "!A"       not this option
+ *     ".ir"      a model of this kind
+ *     "loss"     a module with a training step, "scaling" one with a loss scale */
+typedef struct option_need {
+    unsigned commands; /* COMMAND_...; 0: all that have the option */
+    const char *what;  /* NULL: nothing */
+} option_need;
+
+/* An option has an effect in the commands, for the kinds of output, and with the further options that its row names.
+ * Elsewhere it is an error (effects.c). */
 typedef struct option {
     const char *name; /* without dashes */
     char alias;       /* the short option; 0: none */
     option_kind kind;
     option_group group;
-    unsigned commands;      /* COMMAND_...; 0: all */
+    unsigned commands; /* COMMAND_...; 0: all */
+    unsigned not_into; /* OUTPUT_...: it has no effect on these */
+    option_need needs[3];
     bool in_plan;           /* a compiler option that also affects the stages of ampc-run plan */
     size_t field;           /* in tool_options */
     const char *value;      /* placeholder; lower-case alternatives are literal words. OPTION_WORD: from `words` */
@@ -97,8 +114,8 @@ typedef struct option {
     const char *help;
 } option;
 
-extern const pass_word output_formats[];
-extern const option option_table[]; /* ends with name NULL */
+extern const pass_word output_kinds[]; /* suffixes without the dot; ends with word NULL */
+extern const option option_table[];    /* ends with name NULL */
 
 /* Sets the defaults. Everything parsed later is allocated in `a`. */
 tool_options options_default(arena *a);
@@ -110,6 +127,25 @@ int options_first_operand(unsigned commands, int argc, char **argv);
 ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d);
 /* Sets the options of a recipe that are options of the command. Each is "--NAME" or "--NAME=VALUE". */
 ampc_status options_of_recipe(tool_options *o, const command *c, const char *path, diag *d);
+
+/* Whether only the importer or the passes read the option, and the command has no other use of it. */
+bool option_compiles(const option *row, const command *c);
+/* The commands that have the option, such as "ampc, ampc-run train, check". */
+const char *option_commands(const option *row, arena *a);
+/* Whether the command prints a table or help, for which it needs no model. */
+bool options_only_print(const tool_options *o);
+/* The row of a name; NULL: no option of these commands. A name of one letter is an alias. */
+const option *option_find(const char *name, unsigned commands);
+
+/* ---- effects.c: options that could have no effect ---- */
+
+/* The kind of output that the options name, OUTPUT_...; 0: the suffix is unknown. */
+unsigned options_output(const tool_options *o);
+/* Fails with AMPC_USAGE if the command cannot write this kind of output, or if an option of the command line (not of a
+ * recipe) cannot have an effect. */
+ampc_status options_check(const tool_options *o, const command *c, diag *d);
+/* The same for what only the module tells: whether it trains, and with a loss scale. */
+ampc_status options_check_module(const tool_options *o, const command *c, const ir_module *m, diag *d);
 
 /* The placeholder of a value, such as "fp16|bf16"; NULL for an option without a value. */
 const char *option_value(const option *row, arena *a);

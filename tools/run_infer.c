@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ampc_status check_output_name(run_context *c)
-{
-    const char *path = c->tool->o.output;
-    if (!path || tool_ends_with(path, ".npz") || tool_ends_with(path, ".safetensors")) return AMPC_OK;
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
-}
-
 static ampc_status infer_on(run_context *c, const ir_graph *g, run_inputs *in)
 {
     TRY(run_inputs_read(c, g, in));
@@ -27,7 +20,6 @@ ampc_status run_infer(run_context *c)
 {
     const ir_graph *g;
     run_inputs in = {.partial = true};
-    TRY(check_output_name(c));
     TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_infer], &g));
     ampc_status status = infer_on(c, g, &in);
     run_inputs_clear(&in);
@@ -101,7 +93,6 @@ ampc_status run_grad(run_context *c)
 {
     const ir_graph *g;
     run_inputs in = {0};
-    TRY(check_output_name(c));
     TRY(run_need_entry(c, ir_graph_words[IR_GRAPH_grad], &g));
     ampc_status status = grad_on(c, g, &in);
     run_inputs_clear(&in);

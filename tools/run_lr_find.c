@@ -60,8 +60,6 @@ static ampc_status check_options(run_context *c)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--lr-from must be smaller than --lr-to");
     if (o->steps && o->steps < MIN_POINTS)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "--steps must be at least %d", MIN_POINTS);
-    if (o->reinit.count && !o->checkpoint)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reinit requires --checkpoint");
     return AMPC_OK;
 }
 

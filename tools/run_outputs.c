@@ -1,4 +1,4 @@
-/* run_outputs.c - named results of a run to .npz, .safetensors or a table. */
+/* run_outputs.c - named results of a run to .npz, .safetensors, JSON or a table. */
 #include "runtime/data/npz.h"
 #include "runtime/files/safetensors.h"
 #include "tools/run.h"
@@ -112,15 +112,45 @@ static void print_row(const result *r, arena *a)
     puts(count > SHOWN ? " .." : "");
 }
 
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void write_json(json_writer *w, const result *r)
+{
+    const rt_tensor *t = &r->tensor;
+    size_t size = ir_dtype_size(t->dtype), bytes = 0;
+    (void)rt_array_bytes(t->dtype, t->rank, t->dims, &bytes);
+    json_begin(w, r->key, '{');
+    json_write_string(w, "dtype", ir_dtype_name(t->dtype));
+    json_begin(w, "shape", '[');
+    for (int i = 0; i < t->rank; i++) json_write_integer(w, NULL, t->dims[i]);
+    json_end(w, ']');
+    json_begin(w, "values", '[');
+    for (size_t i = 0; i < bytes / size; i++)
+        json_write_real(w, NULL, "%.9g", ir_load_f64(t->dtype, (const char *)t->data + i * size));
+    json_end(w, ']');
+    json_end(w, '}');
+}
+
+static void print_json(const run_results *r)
+{
+    json_writer w = {.file = stdout};
+    json_begin(&w, NULL, '{');
+    for (size_t i = 0; i < r->items.count; i++) write_json(&w, &r->items.items[i]);
+    json_end(&w, '}');
+    putchar('\n');
+}
+
 ampc_status run_results_write(const run_results *r, run_context *c)
 {
     const char *path = c->tool->o.output;
     TRY(rt_session_fetched(c->session, c->tool->diag));
+    if (!path && c->tool->o.pass.json) {
+        print_json(r);
+        return AMPC_OK;
+    }
     if (!path) {
         for (size_t i = 0; i < r->items.count; i++) print_row(&r->items.items[i], c->tool->arena);
         return AMPC_OK;
     }
-    if (tool_ends_with(path, ".npz")) return write_npz(r, path, c->tool->diag);
-    if (tool_ends_with(path, ".safetensors")) return write_safetensors(r, path, c->tool->diag);
-    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(path), "-o: expected a .npz or .safetensors file");
+    return (options_output(&c->tool->o) == OUTPUT_NPZ ? write_npz : write_safetensors)(r, path, c->tool->diag);
 }

@@ -7,8 +7,6 @@ ampc_status run_predict(run_context *c)
     const tool_options *o = &c->tool->o;
     const ir_graph *g, *predicted = rt_predicted_graph(c->tool->module);
     rt_dataset *data = NULL;
-    if (!o->output)
-        return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE("ampc-run predict"), "no output file; use -o FILE.npz");
     TRY(run_need_entry(c, predicted ? predicted->name : ir_graph_words[IR_GRAPH_infer], &g));
     TRY(run_open_data(c, o->data, RT_TEST, g, &data));
     ampc_status status = rt_predict(c->session, c->tool->module, data, o->batch, o->output, c->tool->diag);

@@ -152,16 +152,6 @@ static ampc_status check_options(run_context *c)
     diag_loc loc = DIAG_FILE("ampc-run train");
     if (!o->epochs == !o->steps)
         return diag_error(c->tool->diag, AMPC_USAGE, loc, "set the training length: either --epochs or --steps");
-    if (!o->checkpoint_dir && (o->save_every || o->resume || o->fallback))
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--save-every and --resume require --checkpoint-dir");
-    if (o->reset_optimizer && !o->resume)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reset-optimizer requires --resume");
-    if ((o->metrics.count || o->best || o->early_stop) && !o->eval_data)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--metric, --best and --early-stop require --eval-data");
-    if (o->best && !o->checkpoint_dir)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--best requires --checkpoint-dir");
-    if (o->reinit.count && !o->checkpoint)
-        return diag_error(c->tool->diag, AMPC_USAGE, loc, "--reinit requires --checkpoint");
     return AMPC_OK;
 }
 

@@ -91,6 +91,7 @@ ampc_status tool_compile(tool *t, const char *path)
     double imported = tool_seconds();
     if (t->o.pass.pipeline.timing) fprintf(stderr, "%-17s %8.3f ms\n", "import", (imported - start) * 1e3);
     TRY(compile_passes(t));
+    TRY(options_check_module(&t->o, t->command, t->module, t->diag));
     if (t->o.pass.pipeline.timing)
         fprintf(stderr, "%-17s %8.3f ms  peak resident memory %.1f MiB\n", "passes", (tool_seconds() - imported) * 1e3,
                 (double)peak_kib() / 1024);
@@ -140,5 +141,6 @@ ampc_status tool_open_model(tool *t, const char *path)
                           compile_option);
     t->weights_dir = t->o.weights_dir ? t->o.weights_dir : tool_folder(path, t->arena);
     TRY(ir_parse_file(path, t->diag, &t->module));
-    return ir_verify(t->module, t->diag);
+    TRY(ir_verify(t->module, t->diag));
+    return options_check_module(&t->o, t->command, t->module, t->diag);
 }

@@ -5,6 +5,7 @@
 #include "frontend/onnx.h"
 #include "ir/utf8.h"
 #include "runtime/files/atomic_file.h"
+#include "runtime/files/safetensors.h"
 #include "runtime/train/checkpoint.h"
 #include "runtime/backend/memory.h"
 
@@ -179,6 +180,36 @@ ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model,
     free(trained);
     free(source);
     free(data);
+    return status;
+}
+
+/* ---- weights alone ---- */
+
+static ampc_status write_weights(rt_session *s, const ir_module *m, const char *model, const char *path,
+                                 onnx_trained *trained, diag *d)
+{
+    int n;
+    rt_safetensors_writer *w;
+    ampc_status status = AMPC_OK;
+    TRY(list_weights(s, m, model, d, trained, &n));
+    TRY(rt_safetensors_create(d, &w));
+    for (int i = 0; i < n && status == AMPC_OK; i++) {
+        const ir_type *t = &trained[i].type;
+        status = rt_safetensors_add(w, trained[i].name, t->dtype, t->rank, t->dims, trained[i].data);
+    }
+    if (status == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
+    rt_safetensors_discard(w);
+    return status;
+}
+
+ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *model, const char *path, diag *d)
+{
+    char *source = find_source(m, model, NULL);
+    onnx_trained *trained = calloc((size_t)rt_session_storage_count(s) + 1, sizeof *trained);
+    ampc_status status = source && trained ? check_model(m, model, source, d) : rt_no_memory(d);
+    if (status == AMPC_OK) status = write_weights(s, m, model, path, trained, d);
+    free(trained);
+    free(source);
     return status;
 }
 

@@ -14,6 +14,10 @@
 ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model, const char *folder, const char *path,
                            diag *d);
 
+/* Writes the same parameters and buffers alone, by their names in the ONNX file and in the types in which they are
+ * trained, as safetensors. The ONNX file is not read. */
+ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *model, const char *path, diag *d);
+
 /* Writes a graph of the module as an ONNX model (onnx_emit); data too large for one file goes to PATH.data. On
  * failure both files are unchanged. *casts, if not NULL, is set to the number of Cast nodes that were added. */
 ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d, int *casts);

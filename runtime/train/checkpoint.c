@@ -172,14 +172,20 @@ static ampc_status read_entries(rt_checkpoint_file *f)
 
 static bool starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
 
-/* Whether another program wrote the file. Ours has all three marks, so that no single damaged byte changes the
- * answer. */
+static bool has_parameters(const rt_safetensors *file)
+{
+    for (size_t i = 0; i < rt_safetensors_count(file); i++)
+        if (starts_with(rt_safetensors_entry(file, i)->name, RT_CHECKPOINT_PARAM)) return true;
+    return false;
+}
+
+/* Whether the file is not a checkpoint: weights of another program, or exported ones, which only have hashes. A checkpoint
+ * has three marks, so that no single damaged byte changes the answer. */
 static bool is_foreign(const rt_safetensors *file)
 {
-    if (rt_safetensors_metadata(file, "version") || rt_safetensors_metadata(file, "xxh3")) return false;
-    for (size_t i = 0; i < rt_safetensors_count(file); i++)
-        if (starts_with(rt_safetensors_entry(file, i)->name, RT_CHECKPOINT_PARAM)) return false;
-    return true;
+    const int marks = (rt_safetensors_metadata(file, "version") != NULL) +
+                      (rt_safetensors_metadata(file, "xxh3") != NULL) + has_parameters(file);
+    return marks < 2;
 }
 
 static ampc_status open_file(rt_checkpoint_file *f, rt_checkpoint_part part)
