@@ -3,6 +3,7 @@
  * Nodes are created through the builder. Each is inferred immediately, and the result is compared with the types in the
  * text. Parsing stops at the first error. The text is untrusted: sizes are checked before use, nothing recurses except
  * dimensions, whose nesting dim_text.c limits, and memory use depends only on the length of the text. */
+#include "ir/file_kind.h"
 #include "ir/parser.h"
 
 #include <errno.h>
@@ -397,7 +398,9 @@ ampc_status ir_parse_file(const char *path, diag *d, ir_module **out)
     if (!standard) fclose(f);
     errno = cause;
     if (!text) return diag_errno(d, DIAG_FILE(name), "cannot read");
-    ampc_status status = ir_parse(text, length, name, d, out);
+    const char *kind = ir_file_kind(text, length, "ir");
+    ampc_status status = kind ? diag_error(d, AMPC_REJECTED, DIAG_FILE(name), "not a module, but %s", kind)
+                              : ir_parse(text, length, name, d, out);
     free(text);
     return status;
 }

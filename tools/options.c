@@ -126,6 +126,16 @@ static const char *dashes(const char *name) { return name[1] ? "--" : "-"; }
 
 static diag_loc here(const parser *p) { return DIAG_FILE(p->command->name); }
 
+/* Whether other programs call the option by this name. */
+static bool is_other_name(const option *row, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = row->others ? row->others : ""; *at;
+         at += at[strcspn(at, " ")] ? strcspn(at, " ") + 1 : strlen(at))
+        if (strcspn(at, " ") == length && strncmp(at, name, length) == 0) return true;
+    return false;
+}
+
 static ampc_status unknown_option(const parser *p, const char *name)
 {
     suggestion near = suggest_for(name);
@@ -135,6 +145,10 @@ static ampc_status unknown_option(const parser *p, const char *name)
     if (elsewhere)
         return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s; it is one of %s", dashes(name),
                           name, p->command->name, option_commands(elsewhere, p->o->arena));
+    for (const option *row = option_table; row->name; row++)
+        if (option_applies(row, p->command->bit) && is_other_name(row, name))
+            return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; here it is %s", dashes(name), name,
+                              option_synopsis(row, true, p->o->arena));
     const char *hint = near.best ? suggestion_hint(&near, "--", p->o->arena)
                                  : arena_printf(p->o->arena, "; '%s --help=all' lists all options", p->command->name);
     return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s%s", dashes(name), name, hint);
@@ -144,8 +158,11 @@ static ampc_status unknown_word(const parser *p, const option *row, const char *
 {
     suggestion near = suggest_for(value);
     for (const pass_word *w = row->words; w->word; w++) suggest_candidate(&near, w->word);
+    const char *hint = suggestion_hint(&near, "", p->o->arena);
+    if (row->words == pass_low_types && (strcmp(value, "fp32") == 0 || strcmp(value, "float32") == 0))
+        hint = "; fp32 is --amp=O0";
     return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: unknown value '%s' (expected %s)%s", row->name, value,
-                      option_value(row, p->o->arena), suggestion_hint(&near, "", p->o->arena));
+                      option_value(row, p->o->arena), hint);
 }
 
 static bool has_limits(const option *row) { return row->limits[0] < row->limits[1]; }

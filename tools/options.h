@@ -112,6 +112,7 @@ typedef struct option {
     const pass_word *words; /* OPTION_WORD: help prints the first spelling of each value */
     double limits[2];       /* both 0: no limits */
     const char *help;
+    const char *others; /* what other programs call it, separated by blanks; NULL: nothing else */
 } option;
 
 extern const pass_word output_kinds[]; /* suffixes without the dot; ends with word NULL */

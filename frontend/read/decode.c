@@ -4,6 +4,7 @@
  * zeroed arena memory with one spare byte, which terminates every string and bytes field. Freeing the arena frees the
  * message, so it is never traversed again. */
 #include "frontend/read/decode.h"
+#include "ir/file_kind.h"
 
 #include "frontend/read/external.h"
 
@@ -75,6 +76,7 @@ static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
 {
     struct stat st;
     if (fstat(fd, &st)) return diag_errno(d, DIAG_FILE(path), "cannot be examined");
+    if (S_ISDIR(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "a directory; name the .onnx file in it");
     if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
     if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
     TRY(check_size((size_t)st.st_size, path, d));
@@ -127,10 +129,21 @@ static onnx_file *file_new(const char *path)
     return f;
 }
 
+/* Names a file of another kind, instead of the first byte that is not as in a model. */
+static ampc_status check_kind(const onnx_file *f, diag *d)
+{
+    enum { FIRST = 512 };
+    const size_t n = f->bytes.size < FIRST ? f->bytes.size : FIRST;
+    TRY(onnx_bytes_need(&f->bytes, f->bytes.data, n, d));
+    const char *kind = ir_file_kind(f->bytes.data, n, "onnx");
+    return kind ? diag_error(d, AMPC_REJECTED, DIAG_FILE(f->path), "not an ONNX model, but %s", kind) : AMPC_OK;
+}
+
 /* Decodes the bytes of `f`; on success returns it in *out, on failure closes it. */
 static ampc_status file_finish(onnx_file *f, ampc_status status, diag *d, onnx_file **out)
 {
     ProtobufCMessage *model = NULL;
+    if (status == AMPC_OK) status = check_kind(f, d);
     if (status == AMPC_OK) status = onnx_decode(f->arena, &onnx__model_proto__descriptor, f->bytes, f->path, d, &model);
     if (status != AMPC_OK) {
         onnx_file_close(f);

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stddef.h>
+#include <ctype.h>
 #include <string.h>
 
 /* Numbers that every kind, or those that list the key in their options, accept. */
@@ -92,12 +93,55 @@ static ampc_status set_option(loss_spec *s, const char *key, const char *text, a
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
+/* What others call the kinds, without '_', 'nn.' and 'loss', in lower case. */
+static const char *const other_names[][2] = {{"crossentropy", "ce"},
+                                             {"softmaxcrossentropy", "ce"},
+                                             {"categoricalcrossentropy", "soft_ce"},
+                                             {"sparsecategoricalcrossentropy", "ce"},
+                                             {"xent", "ce"},
+                                             {"meansquarederror", "mse"},
+                                             {"l2", "mse"},
+                                             {"mae", "l1"},
+                                             {"meanabsoluteerror", "l1"},
+                                             {"bcewithlogits", "bce_logits"},
+                                             {"binarycrossentropy", "bce"},
+                                             {"sigmoidfocal", "focal"},
+                                             {"kldiv", "kl"},
+                                             {"kldivergence", "kl"},
+                                             {"cosinesimilarity", "cosine"},
+                                             {"infonce", "contrastive"},
+                                             {"clip", "contrastive"}};
+
+static const char *plain_name(const char *name, arena *a)
+{
+    char *plain = arena_alloc(a, strlen(name) + 1), *to = plain;
+    if (strncmp(name, "nn.", 3) == 0) name += 3;
+    for (; *name; name++)
+        if (isalnum((unsigned char)*name)) *to++ = (char)tolower((unsigned char)*name);
+    *to = 0;
+    if (to - plain > 4 && strcmp(to - 4, "loss") == 0) to[-4] = 0;
+    return plain;
+}
+
+/* The kind that another program calls by this name; NULL: none. */
+static const char *kind_elsewhere(const char *name, arena *a)
+{
+    const char *plain = plain_name(name, a);
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strcmp(other_names[i][0], plain) == 0) return other_names[i][1];
+    for (int i = 0; i < loss_kind_count; i++)
+        if (strcmp(plain_name(loss_kinds[i].name, a), plain) == 0) return loss_kinds[i].name;
+    return NULL;
+}
+
 static ampc_status report_kind(const char *kind, arena *a, diag *d)
 {
     const char *names = loss_kinds[0].name;
     for (int i = 1; i < loss_kind_count; i++)
         names = arena_printf(a, "%s%s%s", names, i + 1 < loss_kind_count ? ", " : " or ", loss_kinds[i].name);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected %s", kind, names);
+    const char *known = kind_elsewhere(kind, a);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected %s%s%s", kind, names,
+                      known ? "; here it is " : "", known ? known : "");
 }
 
 /* Splits "OUTPUT[,LABEL]"; a loss without labels reads the whole text as the name of its output. */

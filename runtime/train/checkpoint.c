@@ -179,7 +179,7 @@ static bool has_parameters(const rt_safetensors *file)
     return false;
 }
 
-/* Whether the file is not a checkpoint: weights of another program, or exported ones, which only have hashes. A checkpoint
+/* Whether the file is not a checkpoint: weights of another program, or exported ones, which only have hashes. Ours
  * has three marks, so that no single damaged byte changes the answer. */
 static bool is_foreign(const rt_safetensors *file)
 {
