@@ -18,7 +18,6 @@ bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found);
 /* Whether --explain=params asks for the list of parameters; any other argument names nodes. */
 bool pass_explains_params(const compile_options *o);
 
-bool pass_has_gradient(ir_op op);
 /* Whether any of the globs matches the name (fnmatch). */
 bool pass_match(const pass_strings *globs, const char *name);
 /* Parses the next "key=value" of a comma-separated option string into the arena. Returns false at the end. *value is

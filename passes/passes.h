@@ -78,6 +78,8 @@ ampc_status pass_run(ir_module *m, const char *name, compile *c);
 
 /* ---- printed reports; `a` holds returned texts, or temporary ones -------------------------------- */
 
+/* Whether the op has a rule for its gradient. */
+bool pass_has_gradient(ir_op op);
 /* The op table as text or JSON: op, slots, colour and whether it has a gradient (`ampc --print-ops`). */
 void pass_print_ops(FILE *f, bool json, arena *a);
 /* The colours that the lists assign to these operators for fp16 and bf16; "-" if only a condition on a node decides. */

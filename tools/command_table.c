@@ -83,6 +83,14 @@ static const command run_commands[] = {
      .examples = {{"ampc-run plan model.amp.ir --batch 32", "print the plan"},
                   {"ampc-run plan model.amp.ir --device=h200.json --json", "for a GPU, as JSON"},
                   {"ampc-run plan model.onnx --loss=ce --dump-after=assign_layouts", "after one stage"}}},
+    {.name = "ampc-run info", .bit = COMMAND_INFO, .run_session = run_info, .plan_only = true,
+     .operands = "MODEL [OPTION]...", .purpose = "Describe a model: its interface, export, operators and memory.",
+     .details = "The exporter's changes to the network are those about which a training warns. Operators are those of"
+                " the network, with support by device and gradient; memory and FLOPs are those of a training step, if"
+                " there is one, otherwise of inference, for the given batch. The last line is what to type next.",
+     .examples = {{"ampc-run info model.onnx", "before anything else"},
+                  {"ampc-run info model.onnx --loss=ce --batch=64", "the memory of a training step"},
+                  {"ampc-run info model.amp.ir --json", "for a script"}}},
     {.name = "ampc-run check", .bit = COMMAND_CHECK, .run_session = run_check,
      .operands = "MODEL [--data=SPEC | --inputs=FILE] [OPTION]...",
      .purpose = "Find the first NaN or infinity, by node, with the ranges of the operands that led to it.",

@@ -23,7 +23,7 @@ ampc_status run_ampc_opt(tool *t);
 ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_plan, run_export, run_lr_find, run_check,
-    run_compare;
+    run_compare, run_info;
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);

@@ -47,6 +47,7 @@ static const column columns[] = {
     {"predict.csv", "ampc-run predict M --data=npz:data.npz --batch=8 -o out/r.csv"},
     {"bench", "ampc-run bench M --loss=ce:s --batch=8 --iterations=1 --warmup=0 --trace=out/trace"},
     {"plan", "ampc-run plan M --loss=ce:s --batch=8"},
+    {"info", "ampc-run info M --loss=ce:s --batch=8"},
     {"check", "ampc-run check M --loss=ce:s --data=npz:data.npz --batch=8 --entry=grad --nan-inf=all"},
     {"compare", "ampc-run compare M --loss=ce:s --data=npz:data.npz --batch=8 --entry=grad --csv=out/base.csv"},
     {"export.onnx", "ampc-run export M --checkpoint=CK -o out/e.onnx"},
