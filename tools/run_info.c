@@ -143,6 +143,13 @@ static const char *meta(const info *f, const char *key)
     return text ? text : "unknown";
 }
 
+/* The summary of the compiler; of a compiled module, only its level and low type are known. */
+static const char *precision_text(const info *f)
+{
+    const tool *t = f->c->tool;
+    return t->compile ? pass_summary(t->compile, t->arena) : meta(f, "amp");
+}
+
 static const char *type_text(const info *f, const ir_value *v)
 {
     return ir_type_print(f->module, &v->type, f->c->tool->arena);
@@ -178,6 +185,7 @@ static void print_text(const info *f)
                : r->cuda            ? "yes"
                                     : "no");
     }
+    printf("precision   %s\n", precision_text(f));
     if (f->open) printf("@%-10s unknown sizes: %s\n", f->graph->name, f->open);
     else
         printf("@%-10s batch %" PRId64 ": %" PRId64 " bytes planned, %" PRId64 " FLOPs\n", f->graph->name,
@@ -245,6 +253,7 @@ static void print_json(const info *f)
     json_write_integer(&w, "parameter_bytes", f->parameter_bytes);
     json_write_integer(&w, "state_bytes", f->state_bytes);
     write_operators(&w, f);
+    json_write_string(&w, "precision", precision_text(f));
     json_write_string(&w, "entry", f->graph->name);
     if (!f->open) {
         json_write_integer(&w, "planned_batch", run_choose_batch(f->c, f->graph));
