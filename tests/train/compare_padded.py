@@ -2,6 +2,8 @@
 """Trains language models on padded batches in PyTorch and here, and compares the losses.
 
 usage: tests/train/compare_padded.py [--steps=N] [--keep=FOLDER] [WORD]..
+       tests/train/compare_padded.py --write=FOLDER     writes what tests/train/run-train reads: smaller models of some
+                                                        cells, the batches and the losses of PyTorch in fp32 and bf16
 WORD: selects, with others of its column, the cells of the matrix: a model (gpt2, qwen3, gemma3, llama, bert), an attention
       (eager, sdpa), an exporter (dynamo, script), a padding (left, right, both, none) or a type (fp32, bf16, fp16);
       default: all
@@ -38,24 +40,28 @@ except ImportError as why:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("AMPC_BUILD", ROOT / "build/release")).absolute()
 TOLERANCE, OWN, FLOOR = 2e-4, 3, 5e-3
-WORDS, WIDTH, LENGTH, BATCH, BATCHES, RATE = 48, 32, 12, 4, 4, 3e-3
+WRITES = any(a.startswith("--write=") for a in sys.argv)
+WORDS, WIDTH, LAYERS, LENGTH, BATCH, BATCHES, RATE = (24, 16, 1, 8, 4, 2, 3e-3) if WRITES else (48, 32, 2, 12, 4, 4, 3e-3)
+WRITTEN = [("gpt2", "eager", "script"), ("gpt2", "sdpa", "script"), ("gemma3", "eager", "dynamo"),
+           ("qwen3", "sdpa", "dynamo"), ("bert", "eager", "dynamo")]
+WRITTEN_STEPS, WRITTEN_PADDING = 8, "left"
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
-LLAMA = {"vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 4 * LENGTH,
+LLAMA = {"vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_hidden_layers": LAYERS,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": WIDTH // 4, "max_position_embeddings": 4 * LENGTH,
          "pad_token_id": 0, "use_cache": False}
 
 MODELS = {
     "gpt2": lambda t: t.GPT2LMHeadModel(t.GPT2Config(
-        vocab_size=WORDS, n_positions=4 * LENGTH, n_embd=WIDTH, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
+        vocab_size=WORDS, n_positions=4 * LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=4, resid_pdrop=0, embd_pdrop=0,
         attn_pdrop=0, use_cache=False)),
     "qwen3": lambda t: t.Qwen3ForCausalLM(t.Qwen3Config(**LLAMA)),
     "gemma3": lambda t: t.Gemma3ForCausalLM(t.Gemma3TextConfig(
-        **LLAMA, sliding_window=4, query_pre_attn_scalar=8, layer_types=["sliding_attention", "full_attention"])),
+        **LLAMA, sliding_window=4, query_pre_attn_scalar=WIDTH // 4, layer_types=["sliding_attention", "full_attention"][:LAYERS])),
     "llama": lambda t: t.LlamaForCausalLM(t.LlamaConfig(**LLAMA)),
     "bert": lambda t: t.BertForMaskedLM(t.BertConfig(
-        vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, intermediate_size=2 * WIDTH,
+        vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=2 * WIDTH,
         max_position_embeddings=4 * LENGTH, hidden_dropout_prob=0, attention_probs_dropout_prob=0)),
 }
 COLUMNS = {"model": list(MODELS), "attention": ["eager", "sdpa"], "exporter": ["dynamo", "script"],
@@ -160,12 +166,37 @@ def compare(found, skipped, fp32, bf16, dtype):
     return f"{distance.mean():.1e} (PyTorch's bf16 {own.mean():.1e})"
 
 
+def write(folder):
+    """Strips names of source files, which are most of an export of such a model."""
+    import onnx
+
+    folder.mkdir(parents=True, exist_ok=True)
+    data = make_data(WRITTEN_PADDING)
+    np.savez_compressed(folder / "batches.npz", **data)
+    lines = []
+    for model, attention, exporter in WRITTEN:
+        path = folder / f"{model}-{attention}-{exporter}.onnx"
+        with tempfile.TemporaryDirectory() as scratch:
+            export(make(model, attention), exporter, pathlib.Path(scratch) / path.name)
+            proto = onnx.load(pathlib.Path(scratch) / path.name)
+        for item in [*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer, proto.graph, proto]:
+            item.ClearField("doc_string")
+            if hasattr(item, "metadata_props"): item.ClearField("metadata_props")
+        if exporter == "dynamo": proto.graph.ClearField("value_info")
+        onnx.save(proto, path)
+        for low in (False, True):
+            losses = train_torch(model, attention, data, WRITTEN_STEPS, low)
+            lines.append(f"{path.stem} {'bf16' if low else 'fp32'} {' '.join(f'{x:.7f}' for x in losses)}")
+    (folder / "losses.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main():
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     options = dict(a[2:].split("=") for a in sys.argv[1:] if a.startswith("--"))
     words = [a for a in sys.argv[1:] if not a.startswith("--")]
+    if WRITES: return write(pathlib.Path(options["write"]).absolute())
     steps = int(options.get("steps", 60))
     chosen = {column: [v for v in values if v in words] or values for column, values in COLUMNS.items()}
     failed = passed = 0
