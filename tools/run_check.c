@@ -262,7 +262,11 @@ static ampc_status check_data(checking *k)
     ampc_status status = run_open_data(c, spec, RT_TRAIN, k->graph, &data);
     if (status == AMPC_OK)
         status = rt_loader_open(k->graph, data, c->sizes, choose_batch(c, k->graph), c->tool->diag, &feed);
-    if (status == AMPC_OK) status = check_slices(k, data, feed);
+    if (status == AMPC_OK) {
+        rt_check_set_feed(k->check, feed);
+        status = check_slices(k, data, feed);
+        rt_check_set_feed(k->check, NULL);
+    }
     rt_loader_close(feed);
     rt_dataset_close(data);
     return status;
@@ -313,7 +317,11 @@ static ampc_status check_training(checking *k)
     ampc_status status = run_open_data(c, o->data ? o->data : "synthetic", RT_TRAIN, k->graph, &data);
     if (status == AMPC_OK)
         status = rt_trainer_open(c->session, c->tool->module, data, &options, c->tool->diag, &trainer);
-    if (status == AMPC_OK) status = train(k, trainer);
+    if (status == AMPC_OK) {
+        rt_check_set_feed(k->check, rt_trainer_feed(trainer));
+        status = train(k, trainer);
+        rt_check_set_feed(k->check, NULL);
+    }
     rt_trainer_close(trainer);
     rt_dataset_close(data);
     return status;
@@ -393,7 +401,7 @@ ampc_status run_explain(run_context *c, const ir_graph *g, rt_dataset *data, con
     rt_check_close(k.check);
     if (status == AMPC_OK && found)
         status = rt_explain_nonfinite(c->session, c->tool->module, g, rt_loader_inputs(feed), rt_loader_count(feed),
-                                      c->tool->diag, "%s", text);
+                                      feed, c->tool->diag, "%s", text);
     else if (status == AMPC_OK) status = diag_error(c->tool->diag, AMPC_NUMERIC, DIAG_NOWHERE, "%s", text);
     rt_loader_close(feed);
     return status;

@@ -61,7 +61,7 @@ static ampc_status run_until_finite(run_context *c, const ir_graph *g, const run
         const char *bad = bad_gradient(c->session, g);
         if (!bad) return AMPC_OK;
         if (!state || *scale <= 1)
-            return rt_explain_nonfinite(c->session, c->tool->module, g, in->tensors, in->count, d,
+            return rt_explain_nonfinite(c->session, c->tool->module, g, in->tensors, in->count, NULL, d,
                                         "%s is not finite at loss scale %g", bad, *scale);
         *scale = fmax(*scale / 2, 1);
     }

@@ -33,6 +33,7 @@ void rt_columns_clear(rt_columns *all)
     }
     free(all->items);
     rt_codebook_clear(&all->codes);
+    if (all->close_source) all->close_source(all->source);
     *all = (rt_columns){0};
 }
 

@@ -42,6 +42,10 @@ typedef struct rt_columns {
     int64_t rows; /* 1 .. INT32_MAX */
     rt_reading reading;
     rt_codebook codes; /* names of the numbers, and means */
+    /* Writes the place of a row in the files, "d.csv:7"; NULL: rows have only numbers. `source` is its own. */
+    void (*locate)(const void *source, int64_t row, char *text, size_t n);
+    void (*close_source)(void *source);
+    void *source;
 } rt_columns;
 
 /* Adds a column with a copy of f->name. On failure (AMPC_NO_MEMORY) the state is still the caller's. */

@@ -188,6 +188,45 @@ static ampc_status add_columns(rt_columns *out, const rt_csv *t, const rt_data_s
     return add_vector(out, t, spec, d);
 }
 
+/* ---- places ---- */
+
+typedef struct places {
+    char *path;
+    int *lines; /* by row */
+} places;
+
+static void locate(const void *source, int64_t row, char *text, size_t n)
+{
+    const places *p = source;
+    snprintf(text, n, "%s:%d", p->path, p->lines[row]);
+}
+
+static void close_places(void *source)
+{
+    places *p = source;
+    free(p->path);
+    free(p->lines);
+    free(p);
+}
+
+/* Moves the lines of the table. */
+static ampc_status keep_places(rt_columns *out, rt_csv *t, diag *d)
+{
+    places *p = malloc(sizeof *p);
+    char *path = strdup(t->path);
+    if (!p || !path) {
+        free(p);
+        free(path);
+        return rt_no_memory(d);
+    }
+    *p = (places){path, t->lines};
+    t->lines = NULL;
+    out->locate = locate;
+    out->close_source = close_places;
+    out->source = p;
+    return AMPC_OK;
+}
+
 static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out)
 {
     static const struct {
@@ -234,7 +273,8 @@ static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_code
     chooser o = {spec, given, strict};
     TRY(rt_csv_read(t, choose_columns, &o, d));
     TRY(rt_csv_convert(t, spec, given, &out->codes, d));
-    return add_columns(out, t, spec, d);
+    TRY(add_columns(out, t, spec, d));
+    return keep_places(out, t, d);
 }
 
 ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)

@@ -7,6 +7,8 @@
 #include "runtime/data/order.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +122,14 @@ int rt_dataset_find(const rt_dataset *ds, const char *name)
         if (strcmp(ds->columns.items[i].field.name, name) == 0) return (int)i;
     return -1;
 }
+
+void rt_dataset_locate(const rt_dataset *ds, int64_t row, char *text, size_t n)
+{
+    if (ds->columns.locate) ds->columns.locate(ds->columns.source, row, text, n);
+    else snprintf(text, n, "row %" PRId64 " of the data", row);
+}
+
+int64_t rt_dataset_row(const rt_dataset *ds, int64_t i) { return rt_order_row(&ds->order, i); }
 
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size) { return ds->order.rows / batch_size; }
 

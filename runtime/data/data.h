@@ -53,6 +53,11 @@ rt_reading rt_dataset_reading(const rt_dataset *ds);
 /* What the numbers of the data stand for, and the means in place of missing values. */
 const rt_codebook *rt_dataset_codes(const rt_dataset *ds);
 
+/* Writes where a stored row is in the files of the data ("d.csv:7", "cats/5.png"), or its number, from 0. */
+void rt_dataset_locate(const rt_dataset *ds, int64_t row, char *text, size_t n);
+/* The stored row of sample i in the order of the file. */
+int64_t rt_dataset_row(const rt_dataset *ds, int64_t i);
+
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
 

@@ -78,6 +78,12 @@ static ampc_status load_file(void *user, int64_t row, int channels, diag *d, rt_
     return rt_image_read(files->items[row], channels, d, out);
 }
 
+static void locate(const void *user, int64_t row, char *text, size_t n)
+{
+    const rt_names *files = user;
+    snprintf(text, n, "%s", files->items[row]);
+}
+
 static void close_files(void *user)
 {
     rt_names_clear(user);
@@ -208,7 +214,7 @@ static ampc_status add_columns(folder_reader *r, const rt_data_spec *spec, const
     r->labels.dtype = IR_i64;
     r->labels.rank = 1;
     r->labels.dims[0] = out->rows;
-    TRY(rt_columns_add_images(out, spec, o, &(rt_image_files){load_file, close_files, files}, d));
+    TRY(rt_columns_add_images(out, spec, o, &(rt_image_files){load_file, locate, close_files, files}, d));
     if (!(r->labels.name = strdup("labels"))) return rt_no_memory(d);
     return rt_columns_add_array(out, &r->labels, false, d);
 }

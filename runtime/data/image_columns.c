@@ -189,7 +189,11 @@ ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, con
         s = rt_columns_add(out, &(rt_column){field_of(c), read_image, close_images, c}, d);
     }
     out->reading = RT_DECODED;
-    if (s == AMPC_OK) return s;
+    if (s == AMPC_OK) {
+        out->locate = files->locate;
+        out->source = files->user;
+        return s;
+    }
     files->close(files->user);
     free(c);
     return s;

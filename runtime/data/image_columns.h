@@ -19,6 +19,7 @@ bool rt_is_image_suffix(const char *suffix);
 /* The images of a kind of data. `load` is thread-safe and fails like the `read` of a column. */
 typedef struct rt_image_files {
     ampc_status (*load)(void *user, int64_t row, int channels, diag *d, rt_image *out);
+    void (*locate)(const void *user, int64_t row, char *text, size_t n); /* as in rt_columns */
     void (*close)(void *user); /* called once, when the column is closed or if adding it fails */
     void *user;
 } rt_image_files;

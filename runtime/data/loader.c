@@ -357,6 +357,8 @@ ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
 {
     const slot *b = &f->slots[f->current];
     int64_t filled = f->fixed ? f->batch : count;
+    for (int64_t k = 0; k < filled; k++)
+        b->rows[k] = (uint32_t)rt_dataset_row(f->data, first + (k < count ? k : count - 1));
     TRY(set_count(f, filled, d));
     for (int i = 0; i < f->count; i++) {
         size_t size = f->sources[i].sample_bytes;
@@ -367,6 +369,18 @@ ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
         place_samples(f, b, i, (size_t)filled);
     }
     return AMPC_OK;
+}
+
+bool rt_loader_locate(const rt_loader *f, const ir_value *v, const rt_tensor *t, int64_t element, char *text, size_t n)
+{
+    const bool known = f->sizing.symbol != RT_NO_SYMBOL || v->kind == IR_VALUE_INPUT;
+    const int axis = known ? rt_loader_axis(f, v) : -1;
+    const int64_t samples = rt_loader_samples(f);
+    if (axis < 0 || axis >= t->rank || !samples || t->dims[axis] % samples || element < 0) return false;
+    for (int i = t->rank; --i > axis;) element /= t->dims[i];
+    const int64_t sample = element % t->dims[axis] / (t->dims[axis] / samples);
+    rt_dataset_locate(f->data, f->slots[f->current].rows[sample], text, n);
+    return true;
 }
 
 int64_t rt_loader_samples(const rt_loader *f) { return f->sizing.batch; }

@@ -47,6 +47,9 @@ ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d);
  * with copies of the last sample. Fails like rt_dataset_read, and with AMPC_REJECTED if `count` samples do not fill an
  * input whose size is not proportional to the number of samples. */
 ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d);
+/* Writes where the sample is in the data (rt_dataset_locate) that element `element` of a value belongs to, with the
+ * current inputs. `t` has the shape of the value. False if the value is not known to have samples. */
+bool rt_loader_locate(const rt_loader *f, const ir_value *v, const rt_tensor *t, int64_t element, char *text, size_t n);
 /* Number of samples in the inputs, including padding. */
 int64_t rt_loader_samples(const rt_loader *f);
 

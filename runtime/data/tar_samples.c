@@ -7,6 +7,7 @@
 #include "runtime/data/tar.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,13 @@ static ampc_status load_sample(void *user, int64_t row, int channels, diag *d, r
                                          out);
     free(bytes);
     return status;
+}
+
+static void locate(const void *user, int64_t row, char *text, size_t n)
+{
+    const shards *s = user;
+    const rt_tar *tar = &s->tars[s->samples[row].shard];
+    snprintf(text, n, "%s: %s", tar->path, tar->entries[s->samples[row].entry].name);
 }
 
 /* ---- opening ---- */
@@ -168,7 +176,7 @@ ampc_status rt_open_tar(const rt_data_spec *spec, const struct rt_dataset_option
     rt_array labels = {.name = "labels", .dtype = IR_i64, .rank = 1, .dims = {(int64_t)s->rows}, .data = s->labels};
     s->labels = NULL;
     out->rows = (int64_t)s->rows;
-    status = rt_columns_add_images(out, spec, o, &(rt_image_files){load_sample, close_shards, s}, d);
+    status = rt_columns_add_images(out, spec, o, &(rt_image_files){load_sample, locate, close_shards, s}, d);
     if (status == AMPC_OK) status = rt_columns_add_array(out, &labels, false, d);
     free(labels.data);
     return status;

@@ -39,7 +39,12 @@ static void judge(const rt_check *c, rt_checked *v)
 static void note_found(rt_check *c, const rt_checked *v)
 {
     if (!v->bad) return;
-    if (!c->found.value || (c->found.excused && !v->excused)) c->found = *v;
+    if (c->found.value && (!c->found.excused || v->excused)) return;
+    c->found = *v;
+    if (c->searching) return;
+    c->place[0] = '\0';
+    if (c->options.feed)
+        (void)rt_loader_locate(c->options.feed, v->value, &v->tensor, v->numbers.first_bad, c->place, sizeof c->place);
 }
 
 static ampc_status check_value(void *user, const rt_observed *o, diag *d)
@@ -98,6 +103,7 @@ void rt_check_close(rt_check *c)
     rt_free(c);
 }
 
+void rt_check_set_feed(rt_check *c, const rt_loader *feed) { c->options.feed = feed; }
 const rt_checked *rt_check_found(const rt_check *c) { return c->found.value ? &c->found : NULL; }
 void rt_check_clear(rt_check *c) { c->found.value = NULL; }
 

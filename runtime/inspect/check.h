@@ -5,6 +5,7 @@
 #ifndef RT_CHECK_H
 #define RT_CHECK_H
 
+#include "runtime/data/loader.h"
 #include "runtime/inspect/numbers.h"
 
 typedef struct rt_check rt_check;
@@ -32,6 +33,7 @@ typedef struct rt_check_options {
     bool strict;       /* no finding is excused */
     rt_check_fn *each; /* NULL: none */
     void *user;
+    const rt_loader *feed; /* of the inputs, for the places of samples in texts; NULL: none */
 } rt_check_options;
 
 /* The smallest loss scale that the module's dynamic loss scaling sets, at least 1; infinite without it. */
@@ -39,7 +41,8 @@ double rt_smallest_scale(const ir_module *m);
 
 /* Observes the session until rt_check_close, which must come before the session is closed. */
 ampc_status rt_check_open(rt_session *s, const ir_module *m, const rt_check_options *o, diag *d, rt_check **out);
-void rt_check_close(rt_check *c); /* NULL allowed */
+void rt_check_close(rt_check *c);                           /* NULL allowed */
+void rt_check_set_feed(rt_check *c, const rt_loader *feed); /* as in the options */
 
 /* The first finding since the check was opened or cleared; the one that is not excused if there is one. NULL: none. */
 const rt_checked *rt_check_found(const rt_check *c);
@@ -67,9 +70,10 @@ extern const char *const rt_phase_names[IR_PHASE_COUNT]; /* "forward", "backward
 /* ---- explaining a failed run (explain.c) ---- */
 
 /* Reports AMPC_NUMERIC with the formatted text and the first finding of another run of `graph` on these inputs, with
- * the random numbers of the last one; without a finding, the text alone. Changes no storage. Overwrites the outputs of
- * earlier runs. */
+ * the random numbers of the last one; without a finding, the text alone. `feed` is that of rt_check_options. Changes no
+ * storage. Overwrites the outputs of earlier runs. */
 ampc_status rt_explain_nonfinite(rt_session *s, const ir_module *m, const ir_graph *graph, const rt_tensor *inputs,
-                                 int n, diag *d, const char *format, ...) __attribute__((format(printf, 7, 8)));
+                                 int n, const rt_loader *feed, diag *d, const char *format, ...)
+    __attribute__((format(printf, 8, 9)));
 
 #endif

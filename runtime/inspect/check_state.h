@@ -17,6 +17,7 @@ struct rt_check {
     size_t n_graphs;
     double scale, least; /* the loss scale of the run, and the smallest one; infinite: nothing is excused */
     rt_checked found;    /* `value` NULL: none */
+    char place[256];     /* of the sample that has it; "": unknown */
     bool searching;      /* for a loss scale: findings are kept, nothing is called */
 };
 

@@ -1,5 +1,5 @@
 /* check_text.c - findings in words. */
-#include "runtime/inspect/check.h"
+#include "runtime/inspect/check_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,8 +55,10 @@ static void add_type(writer *w, const rt_tensor *t)
     add(w, "]");
 }
 
-static void add_place(writer *w, const rt_checked *v)
+static void add_place(writer *w, const rt_check *c, const rt_checked *v)
 {
+    const rt_checked *found = rt_check_found(c);
+    const char *place = found && found->value == v->value ? c->place : "";
     int64_t rest = v->numbers.first_bad, inner = v->numbers.count;
     if (!v->tensor.rank) return;
     add(w, ", the first at [");
@@ -66,7 +68,8 @@ static void add_place(writer *w, const rt_checked *v)
         rest %= inner;
     }
     add(w, "]");
-    if (v->value->kind == IR_VALUE_INPUT)
+    if (*place) add(w, " (%s)", place);
+    else if (v->value->kind == IR_VALUE_INPUT)
         add(w, " (sample %lld of the batch)",
             (long long)(v->numbers.first_bad / (v->numbers.count / v->tensor.dims[0])));
 }
@@ -103,7 +106,7 @@ void rt_check_describe(const rt_check *c, const rt_checked *v, char *text, size_
     if (v->node && !v->node->loc.op) add(&w, " (%s)", ir_op_get(v->node->op)->name);
     add(&w, " has ");
     add_counts(&w, &v->numbers);
-    add_place(&w, v);
+    add_place(&w, c, v);
     if (isfinite(v->numbers.max)) add(&w, ", otherwise %.4g .. %.4g", v->numbers.min, v->numbers.max);
     if (v->node) add_operands(&w, c, v->node);
 }

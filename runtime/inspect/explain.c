@@ -35,11 +35,11 @@ static void move_random(rt_session *s, const ir_module *m, const ir_graph *g, in
 }
 
 ampc_status rt_explain_nonfinite(rt_session *s, const ir_module *m, const ir_graph *graph, const rt_tensor *inputs,
-                                 int n, diag *d, const char *format, ...)
+                                 int n, const rt_loader *feed, diag *d, const char *format, ...)
 {
     char why[256];
     rt_check *c = NULL;
-    const rt_check_options options = {.stops = true, .strict = true};
+    const rt_check_options options = {.stops = true, .strict = true, .feed = feed};
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);

@@ -180,8 +180,8 @@ static bool may_become_finite(const rt_stepper *t, bool skipped)
 static ampc_status explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
 {
     const ir_graph *g = t->read == t->apply ? t->accumulate : t->graph;
-    return rt_explain_nonfinite(t->session, t->graph->module, g, inputs, n, d, "step %" PRIu64 ": %s", t->state.step,
-                                why);
+    return rt_explain_nonfinite(t->session, t->graph->module, g, inputs, n, t->feed, d, "step %" PRIu64 ": %s",
+                                t->state.step, why);
 }
 
 /* Whether the skipped step has a NaN or an infinity that no loss scale is the cause of. */

@@ -12,6 +12,7 @@
 #ifndef RT_STEPPER_H
 #define RT_STEPPER_H
 
+#include "runtime/data/loader.h"
 #include "runtime/train/checkpoint.h"
 
 typedef struct rt_stepper_options {
@@ -26,8 +27,9 @@ typedef struct rt_stepper {
     const ir_graph *accumulate, *apply; /* NULL: the module accumulates no gradients */
     const ir_graph *read;               /* the graph whose scalars are read back */
     rt_run_state state;
-    int64_t submitted; /* number of the last run that the stepper submitted to the session */
-    int pending;       /* steps submitted and not collected */
+    int64_t submitted;     /* number of the last run that the stepper submitted to the session */
+    int pending;           /* steps submitted and not collected */
+    const rt_loader *feed; /* of the inputs, for messages; NULL: none */
     double floor;
     uint64_t floor_skips;
     bool allow_skips;

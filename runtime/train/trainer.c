@@ -71,6 +71,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
+    t->stepper.feed = t->feed;
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
     TRY(set_seed(t, o->seed, d));
@@ -104,6 +105,8 @@ void rt_trainer_close(rt_trainer *t)
 }
 
 static uint64_t steps_submitted(const rt_trainer *t) { return t->stepper.state.step + (uint64_t)t->stepper.pending; }
+
+const rt_loader *rt_trainer_feed(const rt_trainer *t) { return t->feed; }
 
 bool rt_trainer_done(const rt_trainer *t) { return steps_submitted(t) >= (uint64_t)t->steps; }
 int64_t rt_trainer_steps(const rt_trainer *t) { return t->steps; }

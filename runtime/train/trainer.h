@@ -10,6 +10,7 @@
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
+#include "runtime/data/loader.h"
 #include "runtime/files/trace.h"
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/evaluate.h"
@@ -39,7 +40,8 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
 
 bool rt_trainer_done(const rt_trainer *t);
-int64_t rt_trainer_steps(const rt_trainer *t); /* of the entire run */
+const rt_loader *rt_trainer_feed(const rt_trainer *t); /* its inputs are those of the last batch that was read */
+int64_t rt_trainer_steps(const rt_trainer *t);         /* of the entire run */
 const rt_run_state *rt_trainer_state(const rt_trainer *t);
 
 /* Options and callbacks of a training. */

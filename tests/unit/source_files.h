@@ -7,6 +7,8 @@
 #include "runtime/data/npz.h"
 #include "tests/unit/scratch.h"
 
+#include <math.h>
+
 enum { SAMPLES = 24, TEXT = 200 };
 
 static inline void write_nothing(scratch *t) { (void)t; }
@@ -15,7 +17,7 @@ static inline void write_empty(scratch *t) { scratch_write(t, "empty", "", 0); }
 
 /* ---- arrays ---- */
 
-static inline void write_arrays(scratch *t, bool npz)
+static inline void write_arrays_with(scratch *t, bool npz, int huge)
 {
     float x[SAMPLES][3];
     int64_t y[SAMPLES];
@@ -25,6 +27,7 @@ static inline void write_arrays(scratch *t, bool npz)
         x[i][2] = 0.5f;
         y[i] = i % 2;
     }
+    if (huge >= 0) x[huge][0] = INFINITY;
     const rt_array a[2] = {
         {.name = (char[]){"x"}, .dtype = IR_f32, .rank = 2, .dims = {SAMPLES, 3}, .bytes = sizeof x, .data = x},
         {.name = (char[]){"label"}, .dtype = IR_i64, .rank = 1, .dims = {SAMPLES}, .bytes = sizeof y, .data = y}};
@@ -36,6 +39,8 @@ static inline void write_arrays(scratch *t, bool npz)
     assert_int_equal(rt_npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
 }
 
+static inline void write_arrays(scratch *t, bool npz) { write_arrays_with(t, npz, -1); }
+static inline void write_npz_huge(scratch *t) { write_arrays_with(t, true, 9); }
 static inline void write_npz(scratch *t) { write_arrays(t, true); }
 static inline void write_npy(scratch *t) { write_arrays(t, false); }
 
@@ -86,6 +91,16 @@ static inline void write_missing(scratch *t)
         else if (i % 8 == 4) fprintf(f, "0.%02d,%d,%s,,%d\n", i, i % 2 ? 1 : -1, word, i % 2);
         else fprintf(f, "0.%02d,%d,0.5,blue,%d\n", i, i % 2 ? 1 : -1, i % 2);
     }
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Line 4 has a missing value, line 17 one that f32 does not have. */
+static inline void write_csv_huge(scratch *t)
+{
+    FILE *f = fopen(scratch_path(t, "d.csv"), "w");
+    fputs("a,b,c,label\n", f);
+    for (int i = 0; i < SAMPLES; i++)
+        fprintf(f, "%s,%d,0.5,%d\n", i == 2 ? "" : i == 15 ? "1e39" : "0.1", i % 2 ? 1 : -1, i % 2);
     assert_int_equal(fclose(f), 0);
 }
 

@@ -404,6 +404,37 @@ static void test_classes(void **state)
     ir_module_free(m);
 }
 
+/* A training that meets a value that is not finite names the line or file that it comes from, also after a line that is
+ * dropped. */
+static void test_places(void **state)
+{
+    static const struct {
+        void (*write)(scratch *t);
+        const char *spec, *model, *place;
+    } rows[] = {{write_csv_huge, "csv:@/d.csv,missing=drop,validation=0.25", CLASSIFIER, "/d.csv:17)"},
+                {write_images, "folder:@/images,divide=1e-39,limit=13", PICTURES, "/images/"},
+                {write_tar, "tar:@/d.tar,divide=1e-39", PICTURES, "/d.tar: v1.0/0"},
+                {write_npz_huge, "npz:@/d.npz", CLASSIFIER, "(row 9 of the data)"}};
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ir_module *m = compile_model(t, rows[i].model, NULL);
+        rt_session *s = training_session(t, m);
+        rt_dataset *data = NULL;
+        rt_trainer *trainer = NULL;
+        const rt_trainer_options o = {.batch = BATCH, .steps = STEPS, .lr = -1, .seed = 3, .workers = 2};
+        rows[i].write(t);
+        assert_ok(t, open_data(t, m, rows[i].spec, RT_TRAIN, &data));
+        assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
+        assert_int_equal(rt_trainer_run(trainer, &(rt_train_plan){.keep = 2}, t->d), AMPC_NUMERIC);
+        scratch_expect(t, rows[i].place);
+        rt_trainer_close(trainer);
+        rt_dataset_close(data);
+        rt_session_close(s);
+        ir_module_free(m);
+        scratch_clear(t->folder);
+    }
+}
+
 static void expect_values(scratch *t, const rt_dataset *data, const char *field, int64_t n, const double *expected)
 {
     double values[SAMPLES * 4];
@@ -460,7 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),    SCRATCH_TEST(test_refusals),
                                        SCRATCH_TEST(test_parts),       SCRATCH_TEST(test_classes),
-                                       SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_codes),
-                                       SCRATCH_TEST(test_folder_codes)};
+                                       SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_places),
+                                       SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
