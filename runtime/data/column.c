@@ -24,17 +24,49 @@ ampc_status rt_columns_add(rt_columns *all, const rt_column *c, diag *d)
     return AMPC_OK;
 }
 
+static void close_column(rt_column *c)
+{
+    if (c->close) c->close(c);
+    free((char *)(uintptr_t)c->field.name);
+}
+
 void rt_columns_clear(rt_columns *all)
 {
-    for (size_t i = 0; i < all->count; i++) {
-        rt_column *c = &all->items[i];
-        if (c->close) c->close(c);
-        free((char *)c->field.name);
-    }
+    for (size_t i = 0; i < all->count; i++) close_column(&all->items[i]);
     free(all->items);
     rt_codebook_clear(&all->codes);
     if (all->close_source) all->close_source(all->source);
     *all = (rt_columns){0};
+}
+
+/* ---- input and labels ---- */
+
+const char *const rt_input_names[] = {"images", "x", NULL};
+const char *const rt_label_names[] = {"labels", "label", "y", NULL};
+
+int rt_columns_find(const rt_columns *all, const char *const *names)
+{
+    for (; *names; names++)
+        for (size_t i = 0; i < all->count; i++)
+            if (strcmp(all->items[i].field.name, *names) == 0) return (int)i;
+    return -1;
+}
+
+ampc_status rt_columns_repeat_input(rt_columns *all, const rt_data_spec *spec, diag *d)
+{
+    const int input = rt_columns_find(all, rt_input_names);
+    if (input < 0 || all->items[input].field.whole)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': target=input needs a field named images or x",
+                          spec->spec);
+    rt_column target = all->items[input];
+    for (int label; (label = rt_columns_find(all, rt_label_names)) >= 0;) {
+        close_column(&all->items[label]);
+        all->count--;
+        memmove(&all->items[label], &all->items[label + 1], (all->count - (size_t)label) * sizeof *all->items);
+    }
+    target.field.name = rt_label_names[0];
+    target.close = NULL; /* the input closes the state */
+    return rt_columns_add(all, &target, d);
 }
 
 /* ---- arrays ---- */

@@ -56,6 +56,13 @@ void rt_columns_clear(rt_columns *all);
  * counts the rows, unless `whole`. The column is named a->name. */
 ampc_status rt_columns_add_array(rt_columns *all, rt_array *a, bool whole, diag *d);
 
+/* Names of the field that the first float input of a model reads, and of the labels; both end with NULL. */
+extern const char *const rt_input_names[], *const rt_label_names[];
+/* The first column with one of the names; -1: none. */
+int rt_columns_find(const rt_columns *all, const char *const *names);
+/* Replaces the labels by the input, as an autoencoder reads them. Fails with AMPC_USAGE if there is no such field. */
+ampc_status rt_columns_repeat_input(rt_columns *all, const rt_data_spec *spec, diag *d);
+
 struct rt_dataset_options;
 /* Opens one kind of data: adds its columns to *out and sets the number of rows. Fails like rt_dataset_open. */
 typedef ampc_status rt_opener(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out);

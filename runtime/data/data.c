@@ -31,9 +31,7 @@ void rt_dataset_close(rt_dataset *ds)
 
 static int find_labels(const rt_dataset *ds)
 {
-    static const char *const names[] = {"labels", "label", "y"};
-    int found = -1;
-    for (size_t i = 0; found < 0 && i < sizeof names / sizeof *names; i++) found = rt_dataset_find(ds, names[i]);
+    const int found = rt_columns_find(&ds->columns, rt_label_names);
     return found >= 0 && !ds->columns.items[found].field.whole ? found : -1;
 }
 

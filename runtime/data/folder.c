@@ -36,8 +36,8 @@ static ampc_status is_folder(const char *path, diag *d, bool *out)
 
 static const char *last_part(const char *path) { return strrchr(path, '/') + 1; }
 
-/* The subfolders, one per class. */
-static ampc_status list_classes(const char *folder, diag *d, rt_names *out)
+/* The subfolders, one per class; if `flat`, there need not be any. */
+static ampc_status list_classes(const char *folder, bool flat, diag *d, rt_names *out)
 {
     rt_names all = {0};
     ampc_status s = rt_names_list(&all, folder, d);
@@ -47,7 +47,7 @@ static ampc_status list_classes(const char *folder, diag *d, rt_names *out)
         if (s == AMPC_OK && is_class) s = rt_names_add(out, strdup(all.items[i]), d);
     }
     rt_names_clear(&all);
-    if (s != AMPC_OK || out->count) return s;
+    if (s != AMPC_OK || out->count || flat) return s;
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no subfolders (one per class)");
 }
 
@@ -118,7 +118,7 @@ static ampc_status add_class(folder_reader *r, const char *folder, diag *d)
     for (size_t i = 0; s == AMPC_OK && i < found.count; i++) s = add_file(r, found.items[i], d);
     rt_names_clear(&found);
     if (s == AMPC_OK && r->files.count == before)
-        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder of the class has no images");
+        s = diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no images");
     return s;
 }
 
@@ -167,13 +167,13 @@ static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag
 }
 
 /* Sets the names of the classes: those of the training, by its codes or else by its folder. */
-static ampc_status name_classes(const char *folder, const char *codes, diag *d, rt_names *out)
+static ampc_status name_classes(const char *folder, bool flat, const char *codes, diag *d, rt_names *out)
 {
     rt_codebook given = {0};
     rt_names folders = {0};
     ampc_status s = codes ? rt_codebook_parse(codes, d, &given) : AMPC_OK;
     const rt_code *known = rt_codebook_find(&given, RT_CODE_LABEL);
-    if (s == AMPC_OK && !known) s = list_classes(folder, d, &folders);
+    if (s == AMPC_OK && !known) s = list_classes(folder, flat, d, &folders);
     const rt_names *from = known ? &known->names : &folders;
     for (size_t i = 0; s == AMPC_OK && i < from->count; i++)
         s = rt_names_add(out, strdup(known ? from->items[i] : last_part(from->items[i])), d);
@@ -182,17 +182,28 @@ static ampc_status name_classes(const char *folder, const char *codes, diag *d, 
     return s;
 }
 
-/* The classes are those of training, also in a part that lacks some of them. */
-static ampc_status read_folder(folder_reader *r, const char *folder, rt_split split, const char *codes, diag *d)
+/* Adds the files of all classes; without any, those of the folder itself. */
+static ampc_status read_part(folder_reader *r, const rt_code_index *classes, const rt_names *used, const char *folder,
+                             diag *d)
 {
+    if (used->count) return read_classes(r, classes, used, d);
+    TRY(add_class(r, folder, d));
+    return set_labels(r, 0, 0, d);
+}
+
+/* The classes are those of training, also in a part that lacks some of them. With target=input they have no use,
+ * and there need not be any. */
+static ampc_status read_folder(folder_reader *r, const rt_data_spec *spec, rt_split split, const char *codes, diag *d)
+{
+    const bool flat = rt_spec_has(spec, "target");
     rt_names used = {0};
     rt_code_index index = {0};
     parts p;
-    ampc_status s = find_parts(&p, folder, split, d);
-    if (s == AMPC_OK) s = name_classes(p.classes, codes, d, &r->classes);
-    if (s == AMPC_OK) s = list_classes(p.chosen, d, &used);
+    ampc_status s = find_parts(&p, spec->path, split, d);
+    if (s == AMPC_OK) s = name_classes(p.classes, flat, codes, d, &r->classes);
+    if (s == AMPC_OK) s = list_classes(p.chosen, flat, d, &used);
     if (s == AMPC_OK) s = rt_code_index_open(&r->classes, d, &index);
-    if (s == AMPC_OK) s = read_classes(r, &index, &used, d);
+    if (s == AMPC_OK) s = read_part(r, &index, &used, p.chosen, d);
     if (s == AMPC_OK) report_skipped(r, p.chosen, d);
     rt_code_index_clear(&index);
     rt_names_clear(&used);
@@ -223,8 +234,9 @@ ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o
 {
     folder_reader r = {.files = {0}};
     const rt_split split = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split; /* as for IDX */
-    ampc_status s = read_folder(&r, spec->path, split, o->codes, d);
-    if (s == AMPC_OK) s = rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r.classes, d);
+    ampc_status s = read_folder(&r, spec, split, o->codes, d);
+    if (s == AMPC_OK && !rt_spec_has(spec, "target"))
+        s = rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r.classes, d);
     if (s == AMPC_OK) s = add_columns(&r, spec, o, d, out);
     rt_names_clear(&r.classes);
     rt_names_clear(&r.files);

@@ -3,9 +3,11 @@
 
 #include "runtime/data/augment.h"
 
-/* Keys of data with images: of their pixels, of their changes in training, and of files of single images. */
+/* Keys of data with images: of their pixels, of their changes in training, and of files of single images; of tables.
+ */
 #define PIXELS "divide mean std"
-#define MOVES "flip crop mixup"
+#define MOVES "flip crop mixup target"
+#define TABLE "label columns classes categories encode missing header delimiter target"
 #define FILES PIXELS " " MOVES " size channels fit resized-crop"
 
 /* name, form, argument, keys besides those of every kind; opener */
@@ -15,7 +17,8 @@
     KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", MOVES, rt_open_npy) \
     KIND("folder", RT_SPEC_PATH, "DIR", FILES, rt_open_folder) \
     KIND("tar", RT_SPEC_PATHS, "FILE,..", FILES, rt_open_tar) \
-    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes categories encode missing header delimiter", rt_open_csv) \
+    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes categories encode missing header delimiter target", \
+         rt_open_csv) \
     KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
     KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
     KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)
@@ -33,5 +36,6 @@ ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out)
 ampc_status rt_kinds_open(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out)
 {
     TRY(openers[spec->kind](spec, o, d, out));
-    return rt_augment(spec, d, out);
+    TRY(rt_augment(spec, d, out));
+    return rt_spec_has(spec, "target") ? rt_columns_repeat_input(out, spec, d) : AMPC_OK;
 }

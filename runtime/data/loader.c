@@ -43,8 +43,6 @@ struct rt_loader {
 
 /* ---- matching names ---- */
 
-static const char *const label_names[] = {"labels", "label", "y", NULL};
-static const char *const image_names[] = {"images", "x", NULL};
 static const char *const token_names[] = {"tokens", NULL};
 
 static int find_any(const rt_dataset *data, const char *const *names)
@@ -60,7 +58,7 @@ int rt_loader_label_field(const ir_graph *g, const rt_dataset *data)
 {
     const ir_value *label = ir_input_by_role(g, IR_INPUT_label);
     int field = label ? rt_dataset_find(data, label->name) : -1;
-    return field >= 0 ? field : find_any(data, label_names);
+    return field >= 0 ? field : find_any(data, rt_label_names);
 }
 
 static const ir_value *first_input(const ir_graph *g, bool (*is_kind)(ir_dtype), const ir_value *other_than)
@@ -75,8 +73,8 @@ static int match(const ir_graph *g, const ir_value *v, const rt_dataset *data)
     int field = rt_dataset_find(data, v->name);
     const ir_value *label = ir_input_by_role(g, IR_INPUT_label);
     if (field >= 0) return field;
-    if (v == label) return find_any(data, label_names);
-    if (v == first_input(g, ir_dtype_is_float, label)) return find_any(data, image_names);
+    if (v == label) return find_any(data, rt_label_names);
+    if (v == first_input(g, ir_dtype_is_float, label)) return find_any(data, rt_input_names);
     return v == first_input(g, ir_dtype_is_int, label) ? find_any(data, token_names) : -1;
 }
 

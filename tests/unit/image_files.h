@@ -46,6 +46,30 @@ static inline void write_images(scratch *t)
     }
 }
 
+static inline void write_flat_images(scratch *t)
+{
+    write_images(t);
+    for (int i = 0; i < SAMPLES; i++) {
+        char from[40], to[40];
+        snprintf(from, sizeof from, "images/%c/%02d.%s", "ab"[i % 2], i, i % 3 ? "png" : "PNG");
+        snprintf(to, sizeof to, "images/%02d", i);
+        assert_int_equal(rename(scratch_path(t, from), scratch_path(t, to)), 0);
+    }
+    assert_int_equal(rmdir(scratch_path(t, "images/a")), 0);
+    assert_int_equal(rmdir(scratch_path(t, "images/b")), 0);
+}
+
+/* Gray images of 8x8 pixels and their classes. */
+static inline void write_idx(scratch *t)
+{
+    uint8_t images[16 + SAMPLES * 64] = {0, 0, 8, 3, 0, 0, 0, SAMPLES, 0, 0, 0, 8, 0, 0, 0, 8};
+    uint8_t labels[8 + SAMPLES] = {0, 0, 8, 1, 0, 0, 0, SAMPLES};
+    for (int i = 0; i < SAMPLES * 64; i++) images[16 + i] = (uint8_t)(i * 7 % 100);
+    for (int i = 0; i < SAMPLES; i++) labels[8 + i] = (uint8_t)(i % 2);
+    scratch_write(t, "train-images-idx3-ubyte", images, sizeof images);
+    scratch_write(t, "train-labels-idx1-ubyte", labels, sizeof labels);
+}
+
 static inline void cut_image(scratch *t) { assert_int_equal(truncate(scratch_path(t, "images/b/05.png"), 100), 0); }
 static inline void spoil_image(scratch *t) { scratch_write(t, "images/b/05.png", "no picture", 10); }
 static inline void remove_image(scratch *t) { assert_int_equal(unlink(scratch_path(t, "images/b/05.png")), 0); }

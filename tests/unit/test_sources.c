@@ -22,6 +22,11 @@ enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch *
     MODEL("@w : f32[3,2]", "@x : f32[N,3,8,8]", \
           "  %m = reduce_mean @x {axes=[2,3], keepdims=false} : f32[N,3]\n  %y = matmul %m, @w : f32[N,2]\n")
 
+/* Autoencoders. */
+#define AUTOENCODER MODEL("@w : f32[3,3]", "@x : f32[N,3]", "  %y = matmul @x, @w : f32[N,3]\n")
+#define GRAY_TO_GRAY MODEL("@w : f32[8,8]", "@x : f32[N,8,8]", "  %y = matmul @x, @w : f32[N,8,8]\n")
+#define PICTURE_TO_PICTURE MODEL("@w : f32[8,8]", "@x : f32[N,3,8,8]", "  %y = matmul @x, @w : f32[N,3,8,8]\n")
+
 static const struct {
     const char *name;
     void (*write)(scratch *t);
@@ -34,6 +39,7 @@ static const struct {
     {"csv", write_csv, "csv:@/d.csv", CLASSIFIER, NULL},
     {"csv of chosen columns", write_wide_csv, "csv:@/d.csv,label=kind,columns=a+b+c,delimiter=semicolon", CLASSIFIER,
      NULL},
+    {"csv, autoencoder", write_csv, "csv:@/d.csv,target=input", AUTOENCODER, "mse"},
     {"csv without header", write_bare_csv, "csv:@/d.csv,header=no,label=column4,delimiter=tab", CLASSIFIER, NULL},
     {"csv with categories", write_categories, "csv:@/d.csv,encode=one-hot", CLASSIFIER, NULL},
     {"csv with numbers as categories", write_csv, "csv:@/d.csv,categories=b+c", CLASSIFIER, NULL},
@@ -51,7 +57,11 @@ static const struct {
     {"folder, random changes", write_images,
      "folder:@/images,flip=both,crop=2,resized-crop=0.5,mean=0.4/0.5/0.6,std=0.5", PICTURES, NULL},
     {"folder, training part", write_images, "folder:@/images,mean=0.4,validation=0.25,fit=stretch", PICTURES, NULL},
+    {"folder, autoencoder", write_images, "folder:@/images,flip=both,crop=2,target=input", PICTURE_TO_PICTURE, "mse"},
+    {"folder without classes, autoencoder", write_flat_images, "folder:@/images,target=input,mixup=1",
+     PICTURE_TO_PICTURE, "mse"},
     {"folder, mixed", write_images, "folder:@/images,mean=0.4,mixup=0.4,flip=both", PICTURES, "soft_ce"},
+    {"idx, autoencoder", write_idx, "idx:@,target=input,divide=100", GRAY_TO_GRAY, "mse"},
     {"npz, mixed", write_npz, "npz:@/d.npz,mixup=1", CLASSIFIER, "soft_ce"},
     {"tar", write_tar, "tar:@/d.tar,flip=horizontal,mean=0.4", PICTURES, NULL},
     {"tar in shards", write_shards, "tar:@/s-{08..09}.tar,@/s-1*.tar,divide=100,mean=1", PICTURES, NULL},
@@ -125,7 +135,7 @@ static const struct {
     {"folder: image disappears", write_images, "folder:@/images", remove_image, AMPC_IO,
      "/images/b/05.png: error: cannot open"},
     {"folder: empty class", write_empty_class, "folder:@/images", NULL, AMPC_REJECTED,
-     "/images/c: error: the folder of the class has no images"},
+     "/images/c: error: the folder has no images"},
     {"folder: folder in a class", write_nested_folder, "folder:@/images", NULL, AMPC_REJECTED,
      "/images/b/more: error: a folder in the folder of a class"},
     {"folder: no classes", write_no_classes, "folder:@/images", NULL, AMPC_REJECTED,
@@ -139,6 +149,11 @@ static const struct {
      "mixup needs a loss of probabilities, such as --loss=soft_ce"},
     {"folder: mixup", write_images, "folder:@/images,mixup=1.5", NULL, AMPC_USAGE,
      "mixup must be a number above 0 and at most 1"},
+    {"folder: no images", write_no_classes, "folder:@/images,target=input", NULL, AMPC_REJECTED,
+     "/images: error: the folder has no images"},
+    {"npy: no input", write_npy, "npy:f=@/x.npy,target=input", NULL, AMPC_USAGE,
+     "target=input needs a field named images or x"},
+    {"csv: target", write_csv, "csv:@/d.csv,target=x", NULL, AMPC_USAGE, "target must be one of input, not 'x'"},
     {"tar: no class", write_tar_no_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
     {"tar: no image", write_tar_no_image, "tar:@/d.tar", NULL, AMPC_REJECTED,
