@@ -47,6 +47,7 @@ enum {
     /* An export copies the imported model, so how it was compiled does not matter. */
     COMPUTES = COMPILES | EXECUTES | COMMAND_PLAN | COMMAND_INFO,
     FORWARD = COMMAND_INFER | COMMAND_PREDICT | COMMAND_EVAL,
+    READS_VALUES = COMPUTES & ~(COMMAND_BENCH | COMMAND_PLAN | COMMAND_INFO), /* the result depends on them */
     DIFFERENTIATES = COMPUTES & ~FORWARD,
     UPDATES = COMPILES | TRAINS | COMMAND_BENCH | COMMAND_PLAN | COMMAND_INFO | COMMAND_CHECK,
     SCALES = COMPILES | TRAINS | COMMAND_CHECK,
@@ -293,7 +294,7 @@ const option option_table[] = {
      .commands = SCALES, .not_into = UNTRAINED, WITH(LOSS, {0, "scaling"}, STEPS_OF_CHECK),
      .help = "the N-th overflowing step in a row and each one after it shrinks the loss scale"},
     {.name = "init", .kind = OPTION_TEXT, .group = GROUP_TRAINING, .field = AT_PASS(init),
-     .value = "file|kaiming|xavier", .initial = "file", .commands = COMPUTES & ~(COMMAND_BENCH | COMMAND_PLAN | COMMAND_INFO),
+     .value = "file|kaiming|xavier", .initial = "file", .commands = READS_VALUES,
      .not_into = OUTPUT_DRAWING,
      .help = "initial weights: from the model, or fan-based random"},
     /* shapes */
@@ -444,7 +445,7 @@ const option option_table[] = {
      WITH({COMMAND_AMPC, "stats|print-ops|explain"}),
      .help = "print results as JSON"},
     {.name = "seed", .kind = OPTION_INT, .group = GROUP_GENERAL, .field = AT_PASS(seed), .value = "N",
-     .limits = {0, 9e18}, .initial = "0", .commands = COMPUTES & ~(COMMAND_BENCH | COMMAND_PLAN | COMMAND_INFO),
+     .limits = {0, 9e18}, .initial = "0", .commands = READS_VALUES,
      .help = "random seed for weights, dropout and sample order",
      .others = "random-seed manual-seed"},
     {.name = "verbose", .alias = 'v', .kind = OPTION_SET, .group = GROUP_GENERAL, .field = AT(verbose),
