@@ -54,6 +54,27 @@ ampc_status rt_codebook_set_names(rt_codebook *b, const char *field, rt_names *n
     return AMPC_OK;
 }
 
+static bool same_names(const rt_names *a, const rt_names *b)
+{
+    bool same = a->count == b->count;
+    for (size_t i = 0; same && i < a->count; i++) same = strcmp(a->items[i], b->items[i]) == 0;
+    return same;
+}
+
+ampc_status rt_codebook_add_list(rt_codebook *b, const char *field, const char *list, diag *d)
+{
+    rt_names names = {0};
+    ampc_status s = AMPC_OK;
+    const rt_code *known = rt_codebook_find(b, field);
+    for (const char *at = list; s == AMPC_OK && at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        s = rt_names_add(&names, strndup(at, strcspn(at, "+")), d);
+    if (s == AMPC_OK && known && !same_names(&names, &known->names))
+        s = diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "classes=%s: the training had other classes", list);
+    if (s == AMPC_OK && !known) s = rt_codebook_set_names(b, field, &names, d);
+    rt_names_clear(&names);
+    return s;
+}
+
 ampc_status rt_codebook_add_mean(rt_codebook *b, const char *field, double mean, diag *d)
 {
     return add(b, field, mean, d);

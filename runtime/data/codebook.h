@@ -32,6 +32,8 @@ const rt_code *rt_codebook_find(const rt_codebook *b, const char *field); /* NUL
 ampc_status rt_codebook_add_names(rt_codebook *b, const char *field, const char *const *names, size_t n, diag *d);
 /* Moves the names into the entry, which is added if there is none. */
 ampc_status rt_codebook_set_names(rt_codebook *b, const char *field, rt_names *names, diag *d);
+/* Adds the names of a list A+B+..; an entry that is there must be equal to them (AMPC_USAGE). */
+ampc_status rt_codebook_add_list(rt_codebook *b, const char *field, const char *list, diag *d);
 ampc_status rt_codebook_add_mean(rt_codebook *b, const char *field, double mean, diag *d);
 
 /* The text is JSON: {"label": ["cat", "dog"], "age": 29.5}. Malloced; NULL if memory is exhausted. */

@@ -245,28 +245,6 @@ static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out
                       spec->spec, text);
 }
 
-static bool same_names(const rt_names *a, const rt_names *b)
-{
-    bool same = a->count == b->count;
-    for (size_t i = 0; same && i < a->count; i++) same = strcmp(a->items[i], b->items[i]) == 0;
-    return same;
-}
-
-/* The codes to read by: those given, with the classes of the option, separated in place. */
-static ampc_status collect_codes(const rt_data_spec *spec, const rt_dataset_options *o, char *classes, diag *d,
-                                 rt_codebook *out)
-{
-    rt_names names = {0};
-    ampc_status s = o->codes ? rt_codebook_parse(o->codes, d, out) : AMPC_OK;
-    for (char *name; s == AMPC_OK && (name = strsep(&classes, "+"));) s = rt_names_add(&names, strdup(name), d);
-    const rt_code *known = rt_codebook_find(out, RT_CODE_LABEL);
-    if (s == AMPC_OK && names.count && known && !same_names(&names, &known->names))
-        s = diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': the training had other classes", spec->spec);
-    if (s == AMPC_OK && names.count) s = rt_codebook_set_names(out, RT_CODE_LABEL, &names, d);
-    rt_names_clear(&names);
-    return s;
-}
-
 static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, bool strict, diag *d,
                               rt_columns *out)
 {
@@ -281,15 +259,13 @@ ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, d
 {
     rt_csv t = {.path = spec->path, .header = strcmp(rt_spec_text(spec, "header", "yes"), "yes") == 0};
     rt_codebook given = {0};
-    const char *option = rt_spec_text(spec, "classes", NULL);
-    char *classes = option ? strdup(option) : NULL;
-    if (option && !classes) return rt_no_memory(d);
+    const char *classes = rt_spec_text(spec, "classes", NULL);
     t.missing = rt_spec_has(spec, "missing");
     ampc_status s = choose_delimiter(spec, d, &t.delimiter);
-    if (s == AMPC_OK) s = collect_codes(spec, o, classes, d, &given);
+    if (s == AMPC_OK && o->codes) s = rt_codebook_parse(o->codes, d, &given);
+    if (s == AMPC_OK && classes) s = rt_codebook_add_list(&given, RT_CODE_LABEL, classes, d);
     if (s == AMPC_OK) s = read_table(&t, spec, &given, o->codes != NULL, d, out);
     rt_csv_clear(&t);
     rt_codebook_clear(&given);
-    free(classes);
     return s;
 }

@@ -60,11 +60,28 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
                       "data '%s': mixup needs a loss of probabilities, such as --loss=soft_ce", spec->spec);
 }
 
+/* The names of the classes where the data have none: those of the training or of the option. */
+static ampc_status name_classes(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+{
+    rt_codebook given = {0};
+    const char *classes = rt_spec_text(spec, "classes", NULL);
+    if (rt_codebook_find(&ds->columns.codes, RT_CODE_LABEL)) return AMPC_OK;
+    ampc_status s = o->codes ? rt_codebook_parse(o->codes, d, &given) : AMPC_OK;
+    if (s == AMPC_OK && classes) s = rt_codebook_add_list(&given, RT_CODE_LABEL, classes, d);
+    const rt_code *known = rt_codebook_find(&given, RT_CODE_LABEL);
+    if (s == AMPC_OK && known)
+        s = rt_codebook_add_names(&ds->columns.codes, RT_CODE_LABEL, (const char *const *)known->names.items,
+                                  known->names.count, d);
+    rt_codebook_clear(&given);
+    return s;
+}
+
 static ampc_status open_kind(rt_dataset *ds, const char *text, const rt_dataset_options *o, diag *d)
 {
     rt_data_spec spec;
     ampc_status s = rt_kinds_parse(text, d, &spec);
     if (s == AMPC_OK) s = rt_kinds_open(&spec, o, d, &ds->columns);
+    if (s == AMPC_OK) s = name_classes(ds, &spec, o, d);
     if (s == AMPC_OK) s = set_order(ds, &spec, o->split, d);
     if (s == AMPC_OK) s = set_labels(ds, &spec, o, d);
     rt_data_spec_clear(&spec);
@@ -107,6 +124,12 @@ int64_t rt_dataset_rows(const rt_dataset *ds) { return ds->order.rows; }
 size_t rt_dataset_field_count(const rt_dataset *ds) { return ds->columns.count; }
 rt_reading rt_dataset_reading(const rt_dataset *ds) { return ds->columns.reading; }
 const rt_codebook *rt_dataset_codes(const rt_dataset *ds) { return &ds->columns.codes; }
+
+const rt_names *rt_dataset_classes(const rt_dataset *ds)
+{
+    const rt_code *code = rt_codebook_find(&ds->columns.codes, RT_CODE_LABEL);
+    return code && code->names.count ? &code->names : NULL;
+}
 
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index)
 {

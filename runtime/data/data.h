@@ -52,6 +52,7 @@ int rt_dataset_find(const rt_dataset *ds, const char *name); /* index, or -1 */
 rt_reading rt_dataset_reading(const rt_dataset *ds);
 /* What the numbers of the data stand for, and the means in place of missing values. */
 const rt_codebook *rt_dataset_codes(const rt_dataset *ds);
+const rt_names *rt_dataset_classes(const rt_dataset *ds); /* the names of the classes; NULL: unknown */
 
 /* Writes where a stored row is in the files of the data ("d.csv:7", "cats/5.png"), or its number, from 0. */
 void rt_dataset_locate(const rt_dataset *ds, int64_t row, char *text, size_t n);

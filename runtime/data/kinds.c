@@ -12,13 +12,12 @@
 
 /* name, form, argument, keys besides those of every kind; opener */
 #define KINDS(KIND) \
-    KIND("idx", RT_SPEC_PATH, "DIR", PIXELS " " MOVES, rt_open_idx) \
-    KIND("npz", RT_SPEC_PATH, "FILE", MOVES, rt_open_npz) \
-    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", MOVES, rt_open_npy) \
+    KIND("idx", RT_SPEC_PATH, "DIR", PIXELS " classes " MOVES, rt_open_idx) \
+    KIND("npz", RT_SPEC_PATH, "FILE", "classes " MOVES, rt_open_npz) \
+    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "classes " MOVES, rt_open_npy) \
     KIND("folder", RT_SPEC_PATH, "DIR", FILES, rt_open_folder) \
-    KIND("tar", RT_SPEC_PATHS, "FILE,..", FILES, rt_open_tar) \
-    KIND("csv", RT_SPEC_PATH, "FILE", "label columns classes categories encode missing header delimiter target", \
-         rt_open_csv) \
+    KIND("tar", RT_SPEC_PATHS, "FILE,..", "classes " FILES, rt_open_tar) \
+    KIND("csv", RT_SPEC_PATH, "FILE", TABLE, rt_open_csv) \
     KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
     KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
     KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)

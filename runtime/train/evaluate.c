@@ -243,7 +243,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     if (!e) return rt_no_memory(d);
     *e = (evaluation){.session = s, .graph = g, .options = o ? o : &defaults};
     const int64_t rows = rt_dataset_rows(data), limit = e->options->limit;
-    *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
+    *out = (rt_eval){.samples = limit && limit < rows ? limit : rows, .names = rt_dataset_classes(data)};
     ampc_status status = evaluate(e, m, data, out->samples, d);
     if (status == AMPC_OK) status = collect(e, out, d);
     for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);

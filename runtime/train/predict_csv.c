@@ -56,18 +56,25 @@ static void end_line(csv *c)
     c->in_line = false;
 }
 
-/* NAME[index], quoted if it has a separator. */
+/* A text and its suffix, quoted if it has a separator. */
+static void put_quoted(csv *c, const char *text, const char *suffix)
+{
+    const bool quoted = strpbrk(text, ",\"\n\r");
+    put_cell(c, "%s", quoted ? "\"" : "");
+    for (; *text; text++) {
+        if (*text == '"') put_char(c, '"');
+        put_char(c, *text);
+    }
+    put_text(c, suffix);
+    if (quoted) put_char(c, '"');
+}
+
+/* NAME[index] */
 static void put_name(csv *c, const char *name, int64_t index)
 {
-    const bool quoted = strpbrk(name, ",\"\n\r");
-    put_cell(c, "%s", quoted ? "\"" : "");
-    for (; *name; name++) {
-        if (*name == '"') put_char(c, '"');
-        put_char(c, *name);
-    }
     char suffix[CELL];
-    snprintf(suffix, sizeof suffix, "[%" PRId64 "]%s", index, quoted ? "\"" : "");
-    put_text(c, suffix);
+    snprintf(suffix, sizeof suffix, "[%" PRId64 "]", index);
+    put_quoted(c, name, suffix);
 }
 
 /* With as many digits as the type needs to be read back unchanged. */
@@ -85,6 +92,7 @@ static void put_class_header(csv *c, const rt_scoring *s)
     if (s->per_sample > 1) put_cell(c, "position");
     if (s->label_field >= 0) put_cell(c, "label");
     put_cell(c, "class");
+    if (rt_dataset_classes(s->data)) put_cell(c, "class_name");
     for (int64_t i = 0; i < s->subject.classes; i++) put_name(c, "score", i);
     end_line(c);
 }
@@ -92,6 +100,7 @@ static void put_class_header(csv *c, const rt_scoring *s)
 static void put_classes(csv *c, const rt_scoring *s, const rt_tensor *t, int64_t first, int64_t count)
 {
     rt_item item;
+    const rt_names *names = rt_dataset_classes(s->data);
     for (int64_t i = 0; i < rt_scoring_items(s, count); i++) {
         rt_scoring_item(s, t, i, &item);
         put_cell(c, "%" PRId64, first + i / s->per_sample);
@@ -99,6 +108,8 @@ static void put_classes(csv *c, const rt_scoring *s, const rt_tensor *t, int64_t
         if (s->label_field >= 0) put_cell(c, "%" PRId64, item.label);
         if (item.predicted < 0) put_cell(c, "%s", "");
         else put_cell(c, "%" PRId64, item.predicted);
+        const bool named = names && item.predicted >= 0 && (size_t)item.predicted < names->count;
+        if (names) put_quoted(c, named ? names->items[item.predicted] : "", "");
         for (int64_t k = 0; k < s->subject.classes; k++)
             put_cell(c, "%.*g", t->dtype == IR_f64 ? 17 : 9, item.scores[k]);
         end_line(c);
