@@ -97,6 +97,9 @@ typedef struct onnx_arity {
 
 onnx_arity onnx_schema_arity(const onnx_operator *op);
 
+/* The key of metadata_props for the module's IR_CODES. */
+#define ONNX_CODES "ampc.codes"
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 
 /* The new values of an initializer or of the result of a Constant. */
@@ -119,6 +122,7 @@ typedef struct onnx_export_options {
     int n_trained;
     const ir_image *image;     /* the bytes of the model; NULL: its file is read */
     bool untied;               /* write separated tensors as initializers of their own (module meta "untied") */
+    const char *codes;         /* IR_CODES for the metadata; NULL: as they are */
     const char *normalization; /* of an input, added as Sub and Div (ir/normalization.h); NULL: none */
     const char *data_name;     /* UTF-8 name of the data part's file, in the folder of the new model */
     onnx_write_fn *write;

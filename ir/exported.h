@@ -33,6 +33,9 @@ extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 #define IR_EXPORTED_MODE "export.mode"   /* "training" or "evaluation"; absent: unknown */
 #define IR_EXPORTED_BATCH "export.batch" /* the number of samples, if it is fixed */
 
+/* Key of the entry for what the numbers of the data stand for, as JSON (docs/data.md), such as the names of classes. */
+#define IR_CODES "codes"
+
 typedef struct ir_exported {
     int count;
     const char *names; /* separated by ", " */

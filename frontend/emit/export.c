@@ -382,16 +382,34 @@ static ampc_status check_function(exporter *e, const Onnx__FunctionProto *f)
     return AMPC_OK;
 }
 
+static bool is_replaced(const exporter *e, const Onnx__StringStringEntryProto *entry)
+{
+    return e->o->codes && strcmp(entry->key, ONNX_CODES) == 0;
+}
+
+static void put_codes(exporter *e, rope *out)
+{
+    rope entry = {0};
+    rope_add_text(e->a, &entry, ENTRY_KEY, ONNX_CODES);
+    rope_add_text(e->a, &entry, ENTRY_VALUE, e->o->codes);
+    rope_add_message(e->a, out, MODEL_METADATA_PROPS, &entry);
+}
+
 static ampc_status put_model(exporter *e, rope *out)
 {
     for (size_t i = 0; i < e->file->model->n_functions; i++) TRY(check_function(e, e->file->model->functions[i]));
     const Onnx__ModelProto *m = e->file->model;
+    size_t props = 0;
     wire_field in = {.value = e->file->bytes.data, .end = e->file->bytes.data + e->file->bytes.size};
     for (wire_field f; wire_next_field(&in, &f);) {
         if (f.number == MODEL_TRAINING_INFO) continue;
+        if (f.number == MODEL_METADATA_PROPS && props < m->n_metadata_props &&
+            is_replaced(e, m->metadata_props[props++]))
+            continue;
         if (f.number == MODEL_GRAPH && m->graph) TRY(put_graph(e, &f, m->graph, out));
         else rope_add_field(e->a, out, &f);
     }
+    if (e->o->codes) put_codes(e, out);
     return AMPC_OK;
 }
 

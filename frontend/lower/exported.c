@@ -301,6 +301,8 @@ static void set_entries(analysis *a, ir_exporter exporter)
             arena_printf(a->arena, "%s%s%s", m->producer_name, *m->producer_version ? " " : "", m->producer_version));
     mode = mode_of(a);
     if (mode) ir_meta_set(module, IR_EXPORTED_MODE, mode);
+    const char *codes = onnx_metadata(m->metadata_props, m->n_metadata_props, ONNX_CODES);
+    if (codes) ir_meta_set(module, IR_CODES, codes);
     for (int i = 0; i < IR_FACT_COUNT; i++) ir_exported_set(module, i, a->names[i].items, (int)a->names[i].count);
 }
 

@@ -131,6 +131,13 @@ static ampc_status check_names(const ir_module *m, const char *source, const cha
 
 /* ---- export ---- */
 
+/* The names that the model is to keep; NULL: the data have none. */
+static const char *codes_of(const rt_session *s)
+{
+    const char *codes = rt_session_codes(s);
+    return codes && strcmp(codes, "{}") != 0 ? codes : NULL;
+}
+
 /* A module that is made from a recipe has several models, of which one is exported. */
 static ampc_status check_model(const ir_module *m, const char *model, const char *source, diag *d)
 {
@@ -159,6 +166,7 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *mode
                                    .n_trained = n,
                                    .image = m->image.path ? &m->image : NULL,
                                    .untied = ir_meta_get(m, "untied") != NULL,
+                                   .codes = codes_of(s),
                                    .normalization = ir_meta_get(m, IR_NORMALIZATION),
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,

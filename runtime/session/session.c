@@ -1,5 +1,7 @@
 /* session.c - opens a module on a device, caches plans and runs them. */
 #include "runtime/session/session.h"
+
+#include "ir/exported.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
@@ -41,6 +43,7 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
 {
     TRY(rt_device_open(s, o, d));
     TRY(bind_symbols(s, o->symbol_sizes, d));
+    TRY(rt_session_set_codes(s, ir_meta_get(s->module, IR_CODES), d));
     if (o->share) TRY(rt_session_set_codes(s, o->share->codes, d));
     TRY(rt_parts_open(s, d));
     TRY(reserve_space(s, d));
