@@ -4,6 +4,7 @@
 #include "runtime/backend/memory.h"
 #include "runtime/data/csv_values.h"
 #include "runtime/data/data.h"
+#include "runtime/data/image_columns.h"
 #include "runtime/data/kinds.h"
 
 #include <math.h>
@@ -51,6 +52,7 @@ static rt_csv_kind kind_of(const chooser *o, const rt_csv *t, const rt_csv_colum
 {
     const rt_code *code = rt_codebook_find(o->given, rt_csv_code(t, c));
     const bool label = c->use == RT_CSV_LABEL;
+    if (c->use == RT_CSV_FILE) return RT_CSV_TEXTS;
     if (code) return code->names.count ? RT_CSV_TEXTS : RT_CSV_NUMBERS;
     if (!label && is_listed(rt_spec_text(o->spec, "categories", ""), t->names[c->index])) return RT_CSV_TEXTS;
     return o->trained && !label ? RT_CSV_NUMBERS : RT_CSV_UNDECIDED;
@@ -80,13 +82,13 @@ static ampc_status choose_label(const chooser *o, rt_csv *t, diag *d)
     return index < t->columns ? choose_column(o, t, index, RT_CSV_LABEL, d) : AMPC_OK;
 }
 
-/* columns=A+B+.. in that order, or else all but the label. */
+/* columns=A+B+.. in that order, or else all but the label and the images. */
 static ampc_status choose_features(const chooser *o, rt_csv *t, diag *d)
 {
-    const char *list = rt_spec_text(o->spec, "columns", NULL);
+    const char *list = rt_spec_text(o->spec, "columns", NULL), *images = rt_spec_text(o->spec, "images", "");
     const size_t label = t->n_chosen ? t->chosen[0].index : t->columns, before = t->n_chosen;
     for (size_t i = 0; !list && i < t->columns; i++)
-        if (i != label) TRY(choose_column(o, t, i, RT_CSV_FEATURE, d));
+        if (i != label && strcmp(t->names[i], images) != 0) TRY(choose_column(o, t, i, RT_CSV_FEATURE, d));
     while (list) {
         const size_t n = strcspn(list, "+");
         size_t index;
@@ -111,12 +113,23 @@ static ampc_status check_categories(const chooser *o, const rt_csv *t, diag *d)
     return AMPC_OK;
 }
 
+/* images=NAME: the paths of image files. */
+static ampc_status choose_images(const chooser *o, rt_csv *t, diag *d)
+{
+    size_t index;
+    const char *name = rt_spec_text(o->spec, "images", NULL);
+    if (!name) return AMPC_OK;
+    if (!find_column(t, name, strlen(name), &index)) return refuse_column(t, name, strlen(name), d);
+    return choose_column(o, t, index, RT_CSV_FILE, d);
+}
+
 static ampc_status choose_columns(void *user, rt_csv *t, diag *d)
 {
     const chooser *o = user;
     TRY(check_categories(o, t, d));
     TRY(choose_label(o, t, d));
-    return choose_features(o, t, d);
+    TRY(choose_features(o, t, d));
+    return choose_images(o, t, d);
 }
 
 /* ---- columns ---- */
@@ -188,6 +201,80 @@ static ampc_status add_columns(rt_columns *out, const rt_csv *t, const rt_data_s
     return add_vector(out, t, spec, d);
 }
 
+/* ---- images ---- */
+
+typedef struct listed_files {
+    char *table, **paths;
+    int *lines;
+    int64_t rows;
+} listed_files;
+
+/* The error of reading names the file, and the note the line that lists it. */
+static ampc_status load_listed(void *user, int64_t row, int channels, diag *d, rt_image *out)
+{
+    const listed_files *f = user;
+    ampc_status s = rt_image_read(f->paths[row], channels, d, out);
+    if (s != AMPC_OK) diag_note(d, (diag_loc){.file = f->table, .line = f->lines[row]}, "the file is listed here");
+    return s;
+}
+
+static void locate_listed(const void *user, int64_t row, char *text, size_t n)
+{
+    const listed_files *f = user;
+    snprintf(text, n, "%s:%d: %s", f->table, f->lines[row], f->paths[row]);
+}
+
+static void close_listed(void *user)
+{
+    listed_files *f = user;
+    for (int64_t i = 0; f->paths && i < f->rows; i++) free(f->paths[i]);
+    free(f->paths);
+    free(f->table);
+    free(f->lines);
+    free(f);
+}
+
+/* A path in the table is relative to the folder of the table. */
+static char *path_of(const char *table, const char *text)
+{
+    char *path;
+    const char *slash = *text == '/' ? NULL : strrchr(table, '/');
+    const int folder = slash ? (int)(slash + 1 - table) : 0;
+    return asprintf(&path, "%.*s%s", folder, table, text) < 0 ? NULL : path;
+}
+
+static ampc_status list_files(const rt_csv *t, const rt_csv_column *c, diag *d, listed_files *f)
+{
+    f->table = strdup(t->path);
+    f->paths = calloc((size_t)t->rows, sizeof *f->paths);
+    f->lines = malloc((size_t)t->rows * sizeof *f->lines);
+    if (!f->table || !f->paths || !f->lines) return rt_no_memory(d);
+    f->rows = t->rows;
+    memcpy(f->lines, t->lines, (size_t)t->rows * sizeof *f->lines);
+    for (int64_t i = 0; i < t->rows; i++) {
+        if (!c->texts[i])
+            return diag_error(d, AMPC_REJECTED, (diag_loc){.file = t->path, .line = t->lines[i]},
+                              "the image is missing; missing=drop leaves out the row");
+        if (!(f->paths[i] = path_of(t->path, c->texts[i]))) return rt_no_memory(d);
+    }
+    return AMPC_OK;
+}
+
+/* Adds the column of images, if one is chosen: it is the last one. */
+static ampc_status add_images(rt_columns *out, const rt_csv *t, const rt_data_spec *spec, const rt_dataset_options *o,
+                              diag *d)
+{
+    const rt_csv_column *c = t->chosen + t->n_chosen - (t->n_chosen > 0);
+    if (!t->n_chosen || c->use != RT_CSV_FILE) return AMPC_OK;
+    listed_files *f = calloc(1, sizeof *f);
+    if (!f) return rt_no_memory(d);
+    ampc_status s = list_files(t, c, d, f);
+    const rt_image_files files = {load_listed, locate_listed, close_listed, f};
+    if (s == AMPC_OK) return rt_columns_add_images(out, spec, o, &files, d);
+    close_listed(f);
+    return s;
+}
+
 /* ---- places ---- */
 
 typedef struct places {
@@ -245,14 +332,26 @@ static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out
                       spec->spec, text);
 }
 
-static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, bool strict, diag *d,
-                              rt_columns *out)
+/* Options of images have no meaning without images. */
+static ampc_status check_options(const rt_data_spec *spec, diag *d)
 {
-    chooser o = {spec, given, strict};
+    static const char *const keys[] = {"size", "channels", "fit", "resized-crop", "divide", "mean", "std"};
+    for (size_t i = 0; !rt_spec_has(spec, "images") && i < sizeof keys / sizeof *keys; i++)
+        if (rt_spec_has(spec, keys[i]))
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown option '%s' without images=COLUMN",
+                              spec->spec, keys[i]);
+    return AMPC_OK;
+}
+
+static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given,
+                              const rt_dataset_options *options, diag *d, rt_columns *out)
+{
+    chooser o = {spec, given, options->codes != NULL};
     TRY(rt_csv_read(t, choose_columns, &o, d));
     TRY(rt_csv_convert(t, spec, given, &out->codes, d));
     TRY(add_columns(out, t, spec, d));
-    return keep_places(out, t, d);
+    TRY(add_images(out, t, spec, options, d));
+    return out->locate ? AMPC_OK : keep_places(out, t, d);
 }
 
 ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
@@ -261,10 +360,11 @@ ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, d
     rt_codebook given = {0};
     const char *classes = rt_spec_text(spec, "classes", NULL);
     t.missing = rt_spec_has(spec, "missing");
-    ampc_status s = choose_delimiter(spec, d, &t.delimiter);
+    ampc_status s = check_options(spec, d);
+    if (s == AMPC_OK) s = choose_delimiter(spec, d, &t.delimiter);
     if (s == AMPC_OK && o->codes) s = rt_codebook_parse(o->codes, d, &given);
     if (s == AMPC_OK && classes) s = rt_codebook_add_list(&given, RT_CODE_LABEL, classes, d);
-    if (s == AMPC_OK) s = read_table(&t, spec, &given, o->codes != NULL, d, out);
+    if (s == AMPC_OK) s = read_table(&t, spec, &given, o, d, out);
     rt_csv_clear(&t);
     rt_codebook_clear(&given);
     return s;

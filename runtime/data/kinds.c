@@ -7,8 +7,8 @@
  */
 #define PIXELS "divide mean std"
 #define MOVES "flip crop mixup target"
-#define TABLE "label columns classes categories encode missing header delimiter target"
 #define FILES PIXELS " " MOVES " size channels fit resized-crop"
+#define TABLE "label columns classes categories encode missing images header delimiter " FILES
 
 /* name, form, argument, keys besides those of every kind; opener */
 #define KINDS(KIND) \

@@ -70,6 +70,20 @@ static inline void write_idx(scratch *t)
     scratch_write(t, "train-labels-idx1-ubyte", labels, sizeof labels);
 }
 
+/* The images, and a table that lists them by paths relative to it. */
+static inline void write_listed(scratch *t)
+{
+    write_images(t);
+    FILE *f = fopen(scratch_path(t, "d.csv"), "w");
+    fputs("file,label\n", f);
+    for (int i = 0; i < SAMPLES; i++)
+        fprintf(f, "images/%c/%02d.%s,%s\n", "ab"[i % 2], i, i % 3 ? "png" : "PNG", i % 2 ? "dog" : "cat");
+    assert_int_equal(fclose(f), 0);
+}
+
+static inline void write_listed_nothing(scratch *t) { write_csv_text(t, "file,label\n\"\",1\n"); }
+static inline void write_listed_missing(scratch *t) { write_csv_text(t, "file,label\nx.png,1\n?,0\n"); }
+
 static inline void cut_image(scratch *t) { assert_int_equal(truncate(scratch_path(t, "images/b/05.png"), 100), 0); }
 static inline void spoil_image(scratch *t) { scratch_write(t, "images/b/05.png", "no picture", 10); }
 static inline void remove_image(scratch *t) { assert_int_equal(unlink(scratch_path(t, "images/b/05.png")), 0); }
