@@ -10,14 +10,26 @@ static ir_value *real(onnx_node *n, int i)
     return ir_binary(n->b, IR_OP_mul, onnx_centred(n, n->in[i], zero), ir_cast(n->b, scale, IR_f32));
 }
 
+static ir_value *over(onnx_node *n, ir_value *x, ir_value *scale) { return ir_binary(n->b, IR_OP_div, x, scale); }
+
+/* What onnxruntime's Softmax has instead: x times the whole part of 1 / scale. */
+static ir_value *times_inverse(onnx_node *n, ir_value *x, ir_value *scale)
+{
+    ir_value *inverse = over(n, ir_scalar_like(n->b, scale, 1), scale);
+    return ir_binary(n->b, IR_OP_mul, x, ir_unary(n->b, IR_OP_floor, inverse));
+}
+
+typedef ir_value *divide(onnx_node *n, ir_value *x, ir_value *scale);
+
 /* x / scale + zero as integers of type `to`, with operand i and the one after it. */
-static ir_value *whole(onnx_node *n, ir_value *x, int i, ir_dtype to)
+static ir_value *whole_by(onnx_node *n, divide *by, ir_value *x, int i, ir_dtype to)
 {
     ir_value *scale = onnx_scalar_of(n, onnx_held_scale(n, i)), *zero = onnx_scalar_of(n, onnx_in(n, i + 1));
     if (n->failed || !x || !scale) return NULL;
-    return onnx_quantized(n, ir_binary(n->b, IR_OP_div, x, ir_cast(n->b, scale, IR_f32)), zero,
-                          zero ? zero->type.dtype : to);
+    return onnx_quantized(n, by(n, x, ir_cast(n->b, scale, IR_f32)), zero, zero ? zero->type.dtype : to);
 }
+
+static ir_value *whole(onnx_node *n, ir_value *x, int i, ir_dtype to) { return whole_by(n, over, x, i, to); }
 
 void onnx_lower_qlinear_binary(onnx_node *n)
 {
@@ -28,7 +40,7 @@ void onnx_lower_qlinear_binary(onnx_node *n)
 /* ---- operators with one tensor ----------------------------------------------------------------- */
 
 /* What the handler of ONNX's operator makes of x; channels are its second axis, or the last with `channels_last`. */
-static void through(onnx_node *n, void (*lower)(onnx_node *n))
+static void through(onnx_node *n, void (*lower)(onnx_node *n), divide *by)
 {
     ir_value *own = n->in[0], *x = real(n, 0);
     const bool last = onnx_bool(n, "channels_last", false);
@@ -45,27 +57,27 @@ static void through(onnx_node *n, void (*lower)(onnx_node *n))
     n->n_in = n_in;
     ir_value *y = n->out[0];
     if (y && last) y = ir_transpose(n->b, y, back);
-    n->out[0] = whole(n, y, 3, own->type.dtype);
+    n->out[0] = whole_by(n, by, y, 3, own->type.dtype);
 }
 
-void onnx_lower_qlinear_unary(onnx_node *n) { through(n, onnx_lower_unary); }
+void onnx_lower_qlinear_unary(onnx_node *n) { through(n, onnx_lower_unary, over); }
 
 /* onnxruntime divides by the size of the whole window if both are set, ONNX does not. */
 void onnx_lower_qlinear_average_pool(onnx_node *n)
 {
     if (onnx_bool(n, "ceil_mode", false) && onnx_bool(n, "count_include_pad", false))
         onnx_refuse(n, "ceil_mode with count_include_pad is not supported");
-    if (!n->failed) through(n, onnx_lower_average_pool);
+    if (!n->failed) through(n, onnx_lower_average_pool, over);
 }
 
-void onnx_lower_qlinear_global_pool(onnx_node *n) { through(n, onnx_lower_global_pool); }
+void onnx_lower_qlinear_global_pool(onnx_node *n) { through(n, onnx_lower_global_pool, over); }
 
 /* The opset of the Softmax that was quantised is an attribute. Without an axis, it is the last one. */
 void onnx_lower_qlinear_softmax(onnx_node *n)
 {
     enum { ONE_AXIS_SINCE = 13 };
     const bool one_axis = onnx_int(n, "opset", 0) >= ONE_AXIS_SINCE || !onnx_has(n, "axis");
-    through(n, one_axis ? onnx_lower_softmax : onnx_lower_softmax_flat);
+    through(n, one_axis ? onnx_lower_softmax : onnx_lower_softmax_flat, times_inverse);
 }
 
 /* The scale and zero point of the result, then tensors with theirs. */

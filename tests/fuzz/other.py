@@ -345,8 +345,8 @@ def qlinear_unary(d, operator):
     pool = "Pool" in operator
     byte_tensor(d, kind, *([d.size(), d.size(), 4, 6] if pool else [d.size() for _ in range(d.pick(2, 3))]))
     scale_and_zero(d, kind)  # onnxruntime aborts if it is absent
-    if operator == "QLinearSoftmax":  # as quantisers write it; onnxruntime rounds the inverse of another scale
-        d.add(np.asarray(1 / 256, np.float32))
+    if operator == "QLinearSoftmax":
+        d.add(np.asarray(1 / d.pick(256, int(d.r.integers(90, 255)) + 0.95), np.float32))
         d.add(np.asarray(-128 if kind == np.int8 else 0).astype(kind))
     else:
         scale_and_zero(d, kind)
