@@ -2,7 +2,7 @@
  *
  * Numbers and symbols use the same formulas, those of the ONNX operator. A bound that depends on a symbol becomes a
  * maximum in the dimension (ir/dim.h), so the slice of an axis that turns out to be short has the size that ONNX
- * specifies, or is empty. */
+ * specifies, or is empty. A range whose start is computed at run time and whose size is known is gathered. */
 #include "frontend/lower/lower.h"
 
 typedef struct range {
@@ -40,7 +40,7 @@ static range resolve(ir_dim_table *t, ir_dim dim, ir_dim start, ir_dim end, int6
     return (range){size == 0 ? 0 : from, size, step};
 }
 
-static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes, onnx_list steps)
+static ir_value *slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes, onnx_list steps)
 {
     const ir_type *x = &n->in[0]->type;
     int rank = x->rank, count = starts.count;
@@ -56,7 +56,7 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
         const int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
         int64_t stride = steps.present ? onnx_size(n, steps.items[i], "a step") : 1;
         if (stride == 0) onnx_reject(n, "a step is 0");
-        if (n->failed) return;
+        if (n->failed) return NULL;
         if (stride > FAR) stride = FAR;
         if (stride < -FAR) stride = -FAR;
         const range r = resolve(n->dims, x->dims[axis], starts.items[i], ends.items[i], stride);
@@ -67,24 +67,172 @@ static void slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list axes
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
         unchanged &= r.size == x->dims[axis] && r.step == 1;
     }
-    if (unchanged) n->out[0] = n->in[0];
-    if (unchanged || n->failed) return;
+    if (unchanged || n->failed) return n->in[0];
     ir_node *node = ir_new(n->b, IR_OP_slice, 1, n->in[0]);
     ir_set_list(node, IR_ATTR(slice, start), start, rank);
     ir_set_list(node, IR_ATTR(slice, size), size, rank);
     ir_set_list(node, IR_ATTR(slice, step), step, rank);
-    n->out[0] = ir_done(n->b, node);
+    return ir_done(n->b, node);
+}
+
+/* ---- starts computed at run time --------------------------------------------------------------- */
+
+/* An integer: an element of a value that is computed at run time (NULL: none), plus a number. */
+typedef struct term {
+    const ir_value *from;
+    int64_t at;
+    ir_dim plus;
+} term;
+
+/* The element of an operand that broadcasts. */
+static int64_t element_of(const ir_value *v, int64_t at)
+{
+    return v->type.rank == 0 || v->type.dims[v->type.rank - 1] == 1 ? 0 : at;
+}
+
+/* The operand of `d` that element `at` of its result comes from, if it only moves elements of lists, or -1. */
+static int moved_from(const ir_node *d, int64_t *at)
+{
+    if (ir_op_has(d->op, IR_CONVERTS) || d->op == IR_OP_reshape) return 0;
+    if (d->op == IR_OP_expand) {
+        *at = element_of(ir_in(d, 0), *at);
+        return 0;
+    }
+    for (int i = 0; d->op == IR_OP_concat && d->out[0]->type.rank == 1 && i < d->n_in; i++) {
+        const ir_dim size = ir_in(d, i)->type.dims[0];
+        if (ir_dim_is_symbolic(size)) return -1;
+        if (*at < size) return i;
+        *at -= size;
+    }
+    return -1;
+}
+
+/* Element `at` of a list of a known length. */
+static term term_of(onnx_node *n, const ir_value *list, int64_t at)
+{
+    term t = {list, at, 0};
+    for (;;) {
+        const ir_const_value *c = ir_const_get(n->importer->consts, t.from);
+        if (c && c->ints && t.at < c->count) return (term){NULL, 0, ir_dim_add(n->dims, t.plus, c->ints[t.at])};
+        const ir_node *d = t.from->kind == IR_VALUE_RESULT ? t.from->def : NULL;
+        if (!d || !ir_dtype_is_int(t.from->type.dtype) || t.from->type.rank > 1) return t;
+        int next = moved_from(d, &t.at);
+        if (d->op == IR_OP_add || d->op == IR_OP_sub) {
+            const int last = d->op == IR_OP_sub; /* of those that may be the number */
+            for (int i = 1; i >= last && next < 0; i--) {
+                c = ir_const_get(n->importer->consts, ir_in(d, i));
+                if (!c || !c->ints) continue;
+                const ir_dim plus = c->ints[element_of(ir_in(d, i), t.at)];
+                t.plus = last ? ir_dim_sub(n->dims, t.plus, plus) : ir_dim_add(n->dims, t.plus, plus);
+                next = 1 - i;
+                t.at = element_of(ir_in(d, next), t.at);
+            }
+        }
+        const ir_value *v = next < 0 ? NULL : ir_in(d, next);
+        if (!v || v->type.rank > 1 || !ir_dtype_is_int(v->type.dtype)) return t;
+        t.from = v;
+    }
+}
+
+/* Element i of operand `from`, which is a list. */
+static ir_value *entry(onnx_node *n, int from, int64_t i)
+{
+    ir_node *node = ir_new(n->b, IR_OP_slice, 1, n->in[from]);
+    ir_set_list(node, IR_ATTR(slice, start), &i, 1);
+    ir_set_list(node, IR_ATTR(slice, size), (int64_t[]){1}, 1);
+    ir_set_list(node, IR_ATTR(slice, step), (int64_t[]){1}, 1);
+    return ir_cast(n->b, ir_reshape(n->b, ir_done(n->b, node), NULL, 0), IR_i64);
+}
+
+/* `size` rows of x along the axis from entry i of the starts on. ONNX would shorten a range that leaves the axis; here,
+ * its indices are out of range, which is an error at run time. So is a range from a negative start, which counts from
+ * the end, to an end that counts from the start. */
+static ir_value *gathered(onnx_node *n, ir_value *x, int axis, int64_t i, ir_dim size, int64_t step)
+{
+    ir_value *start = entry(n, 1, i), *zero = ir_scalar(n->b, IR_i64, 0);
+    ir_value *beyond = ir_reshape(n->b, onnx_dims_value(n, &x->type.dims[axis], 1), NULL, 0);
+    ir_value *turns = ir_binary(n->b, IR_OP_greater_or_equal, entry(n, 2, i), zero);
+    turns = ir_binary(n->b, IR_OP_and, ir_binary(n->b, IR_OP_less, start, zero), turns);
+    start = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, turns, beyond, start));
+    ir_value *row = onnx_iota(n, IR_i64, ir_dim_floordiv(n->dims, ir_dim_add(n->dims, size, step - 1), step));
+    if (step != 1) row = ir_binary(n->b, IR_OP_mul, row, ir_scalar(n->b, IR_i64, (double)step));
+    ir_node *node = ir_new(n->b, IR_OP_gather, 2, x, ir_binary(n->b, IR_OP_add, row, start));
+    ir_set_int(node, IR_ATTR(gather, axis), axis);
+    return ir_done(n->b, node);
+}
+
+typedef struct ranges {
+    ir_dim start[IR_MAX_RANK], end[IR_MAX_RANK], axis[IR_MAX_RANK], step[IR_MAX_RANK];
+    int count;
+} ranges;
+
+/* Range i of the operands; a known one is added to `known`, another one of a known size is gathered from x. */
+static ir_value *slice_range(onnx_node *n, ir_value *x, int64_t i, int axis, ir_dim stride, ranges *known)
+{
+    const term start = term_of(n, n->in[1], i), end = term_of(n, n->in[2], i);
+    const ir_dim size = ir_dim_max(n->dims, ir_dim_sub(n->dims, end.plus, start.plus), 0);
+    if (!start.from && !end.from && size != IR_DIM_NONE) {
+        const int at = known->count++;
+        known->start[at] = start.plus, known->end[at] = end.plus, known->axis[at] = axis, known->step[at] = stride;
+        return x;
+    }
+    const int64_t step = onnx_size(n, stride, "a step");
+    if (start.from != end.from || start.at != end.at || size == IR_DIM_NONE)
+        onnx_refuse(n, "the size of its result on axis %d depends on values that are computed at run time", axis);
+    else if (step < 1 || step >= FAR) onnx_refuse(n, "step %lld with a start computed at run time", (long long)step);
+    return n->failed ? NULL : gathered(n, x, axis, i, size, step);
+}
+
+/* The ranges one by one: those from a start computed at run time to that plus a number have a known size. */
+static void slice_from_values(onnx_node *n)
+{
+    const onnx_list axes = onnx_const_list(n, 3), steps = onnx_const_list(n, 4);
+    const ir_type *starts = &n->in[1]->type, *ends = &n->in[2]->type;
+    const int64_t count = starts->rank == 1 ? starts->dims[0] : -1;
+    ir_value *x = n->in[0];
+    const int rank = x->type.rank;
+    bool set[IR_MAX_RANK];
+    ranges known = {.count = 0};
+    if (count < 0 || count > rank || ends->rank != 1 || ends->dims[0] != count)
+        onnx_reject(n, "starts and ends are not lists of one known length");
+    else if ((axes.present && axes.count != count) || (steps.present && steps.count != count))
+        onnx_reject(n, "starts, ends, axes and steps differ in length");
+    else onnx_axes(n, axes, rank, set);
+    for (int i = 0; i < count && x && !n->failed; i++)
+        x = slice_range(n, x, i, axes.present ? onnx_axis(n, axes.items[i], rank) : i,
+                        steps.present ? steps.items[i] : 1, &known);
+    if (!x || n->failed) return;
+    const onnx_list lists[] = {{known.start, known.count, true},
+                               {known.end, known.count, true},
+                               {known.axis, known.count, true},
+                               {known.step, known.count, true}};
+    n->in[0] = x;
+    n->out[0] = slice(n, lists[0], lists[1], lists[2], lists[3]);
 }
 
 void onnx_lower_slice_attribute(onnx_node *n)
 {
     onnx_list starts = onnx_ints(n, "starts"), ends = onnx_ints(n, "ends"), axes = onnx_ints(n, "axes");
-    slice(n, starts, ends, axes, (onnx_list){0});
+    n->out[0] = slice(n, starts, ends, axes, (onnx_list){0});
+}
+
+static bool is_computed(const onnx_node *n, int i)
+{
+    return onnx_in(n, i) && !ir_const_get(n->importer->consts, n->in[i]);
 }
 
 void onnx_lower_slice(onnx_node *n)
 {
+    const bool computed = is_computed(n, 1) && is_computed(n, 2);
+    if (computed && n->importer->options->emit_opset) {
+        onnx_keep_opaque(n);
+        return;
+    }
+    if (computed) {
+        slice_from_values(n);
+        return;
+    }
     onnx_list starts = onnx_const_list(n, 1), ends = onnx_const_list(n, 2);
     onnx_list axes = onnx_const_list(n, 3), steps = onnx_const_list(n, 4);
-    if (!n->failed) slice(n, starts, ends, axes, steps);
+    if (!n->failed) n->out[0] = slice(n, starts, ends, axes, steps);
 }

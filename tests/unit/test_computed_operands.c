@@ -1,0 +1,102 @@
+/* test_computed_operands.c - operands that are computed at run time and known as far as the lowering needs them. */
+#include "tests/unit/numeric_gradients.h"
+
+static void add_integers(model *m, const char *name, const char *dims, const int64_t *values, int n)
+{
+    model_tensor(m, tensor_new(name, ONNX_int64, dims, values, (size_t)n * sizeof *values));
+}
+
+/* ---- Slice ----------------------------------------------------------------------------------------- */
+
+enum { COLUMNS = 7, SIZE = 3 };
+
+/* i = round(p) as a list of one element */
+static model indexed(void)
+{
+    model m = model_new(17);
+    node cast = node_new("Cast", "r", "c");
+    model_input(&m, "x", ONNX_float64, "5,7");
+    model_input(&m, "p", ONNX_float64, "");
+    add_integers(&m, "zero", "1", (int64_t[]){0}, 1);
+    add_integers(&m, "size", "", (int64_t[]){SIZE}, 1);
+    model_node(&m, "Round", "p", "r");
+    node_int(&cast, "to", ONNX_int64);
+    model_add(&m, &cast);
+    model_node(&m, "Unsqueeze", "c,zero", "i");
+    model_output(&m, "y", 0, NULL);
+    return m;
+}
+
+/* x[1:4, i:i+3:2] with i = round(p): the bounds are lists of a number and a computed one. */
+static wire sliced(void)
+{
+    model m = indexed();
+    node starts = node_new("Concat", "one,i", "starts"), ends = node_new("Concat", "four,end", "ends");
+    add_integers(&m, "one", "1", (int64_t[]){1}, 1);
+    add_integers(&m, "four", "1", (int64_t[]){4}, 1);
+    add_integers(&m, "axes", "2", (int64_t[]){0, -1}, 2);
+    add_integers(&m, "steps", "2", (int64_t[]){1, 2}, 2);
+    model_node(&m, "Add", "size,c", "past");
+    model_node(&m, "Unsqueeze", "past,zero", "end");
+    node_int(&starts, "axis", 0);
+    node_int(&ends, "axis", 0);
+    model_add(&m, &starts);
+    model_add(&m, &ends);
+    model_node(&m, "Slice", "x,starts,ends,axes,steps", "y");
+    return model_finish(&m);
+}
+
+static bool is_x(const char *input) { return strcmp(input, "x") == 0; }
+
+static void slices_from_computed_starts(void **state)
+{
+    problem p = {.t = *state};
+    open_problem(&p, sliced());
+    for (int i = -COLUMNS - 1; i <= COLUMNS; i++) {
+        const int first = i < 0 ? i + COLUMNS : i;
+        const bool fits = first >= 0 && first + SIZE <= COLUMNS && (i < 0) == (i + SIZE < 0);
+        p.data[1][0] = i;
+        const ampc_status status = rt_session_run(p.session, "forward", p.in, p.n, p.t->d);
+        assert_int_equal(status, fits ? AMPC_OK : AMPC_REJECTED);
+        if (!fits) {
+            assert_non_null(strstr(diag_first_error(p.t->d), "outside of [-7,7)"));
+            diag_clear(p.t->d);
+            continue;
+        }
+        const rt_tensor *y = rt_session_output(p.session, "y");
+        assert_int_equal(y->dims[0], 3);
+        assert_int_equal(y->dims[1], 2);
+        for (int k = 0; k < 6; k++)
+            assert_true(((const double *)y->data)[k] == p.data[0][(1 + k / 2) * COLUMNS + first + k % 2 * 2]);
+    }
+    close_problem(&p);
+    check_gradients(*state, sliced(), is_x);
+}
+
+static wire sliced_by_two_values(void)
+{
+    model m = indexed();
+    model_node(&m, "Neg", "i", "end");
+    model_node(&m, "Slice", "x,i,end", "y");
+    return model_finish(&m);
+}
+
+static void sizes_of_slices_are_known(void **state)
+{
+    scratch *t = *state;
+    ir_module *m = NULL;
+    wire file = sliced_by_two_values();
+    assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, t->d, &m), AMPC_UNSUPPORTED);
+    assert_non_null(
+        strstr(diag_first_error(t->d), "the size of its result on axis 0 depends on values that are computed"));
+    wire_free(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(slices_from_computed_starts),
+        SCRATCH_TEST(sizes_of_slices_are_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
