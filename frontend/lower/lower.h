@@ -457,6 +457,12 @@ typedef struct onnx_activation {
 } onnx_activation;
 extern const onnx_activation onnx_activations[];
 
+/* ---- lower_slice.c --------------------------------------------------------------------------- */
+
+ir_value *onnx_slice_axis(onnx_node *n, ir_value *v, int axis, ir_dim from,
+                          ir_dim count);                         /* v itself if it is all of it */
+ir_value *onnx_element(onnx_node *n, ir_value *list, int64_t i); /* as a scalar */
+
 /* ---- lower_matmul.c -------------------------------------------------------------------------- */
 
 ir_value *onnx_matmul(onnx_node *n, ir_value *x, ir_value *y); /* the product of MatMul */

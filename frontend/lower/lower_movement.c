@@ -1,5 +1,5 @@
-/* lower_movement.c - data movement: Reshape and related operators, Transpose, Concat, Split, Pad, Expand, Tile,
- * Trilu, Shape, Size. (Slice is in lower_slice.c.) */
+/* lower_movement.c - data movement: Reshape and related operators, Transpose, Concat, Split, Expand, Tile,
+ * Trilu, Shape, Size. (Slice and Pad are in files of their own.) */
 #include "frontend/lower/lower.h"
 
 #include <string.h>
@@ -191,74 +191,6 @@ void onnx_lower_split(onnx_node *n)
     ir_set_list(node, IR_ATTR(split, sizes), sizes, n->n_out);
     if (!ir_done_all(n->b, node)) return;
     for (int i = 0; i < n->n_out; i++) n->out[i] = node->out[i];
-}
-
-/* ---- Pad ------------------------------------------------------------------------------------- */
-
-static ir_value *padded(onnx_node *n, ir_value *x, const int64_t *before, const int64_t *after, int mode,
-                        ir_value *value)
-{
-    ir_node *node = ir_new(n->b, IR_OP_pad, 2, x, value);
-    ir_set_list(node, IR_ATTR(pad, before), before, x->type.rank);
-    ir_set_list(node, IR_ATTR(pad, after), after, x->type.rank);
-    ir_set_int(node, IR_ATTR(pad, mode), mode);
-    return ir_done(n->b, node);
-}
-
-/* Removes elements where the amounts are negative, and sets these to 0. Modes that repeat elements repeat only those
- * that are left. */
-static ir_value *crop(onnx_node *n, ir_value *x, int64_t *before, int64_t *after)
-{
-    int64_t less[2][IR_MAX_RANK] = {{0}};
-    bool any = false;
-    for (int i = 0; i < x->type.rank; i++)
-        for (int side = 0; side < 2; side++) {
-            int64_t *amount = side ? &after[i] : &before[i];
-            if (*amount >= 0) continue;
-            less[side][i] = *amount;
-            *amount = 0;
-            any = true;
-        }
-    return any ? padded(n, x, less[0], less[1], IR_WORD(pad, constant), NULL) : x;
-}
-
-/* Pads the axes in `axes` (default: all); `pads` has all begins, then all ends. */
-static void pad(onnx_node *n, onnx_list pads, onnx_list axes, ir_value *value)
-{
-    const int mode = onnx_word(n, "mode", ir_words_pad, IR_WORD(pad, constant));
-    const bool repeats = mode != IR_WORD(pad, constant);
-    int rank = n->in[0]->type.rank, count = axes.present ? axes.count : rank;
-    int64_t before[IR_MAX_RANK] = {0}, after[IR_MAX_RANK] = {0};
-    bool set[IR_MAX_RANK], nothing = true, mixed = false; /* an axis with removed and repeated elements */
-    if (!onnx_numeric(n, pads, "a padding amount")) return;
-    if (!n->failed && pads.count != 2 * count) onnx_reject(n, "%d padding amounts for %d axes", pads.count, count);
-    onnx_axes(n, axes, rank, set);
-    for (int i = 0; i < count && !n->failed; i++) {
-        int axis = axes.present ? onnx_axis(n, axes.items[i], rank) : i;
-        before[axis] = pads.items[i];
-        after[axis] = pads.items[i + count];
-        if (before[axis] != (int32_t)before[axis] || after[axis] != (int32_t)after[axis])
-            onnx_reject(n, "a padding amount is out of range");
-        nothing &= !before[axis] && !after[axis];
-        mixed |= repeats && ((before[axis] < 0 && after[axis] > 0) || (before[axis] > 0 && after[axis] < 0));
-    }
-    if (nothing) n->out[0] = n->in[0];
-    if (nothing || n->failed) return;
-    ir_value *x = mixed ? crop(n, n->in[0], before, after) : n->in[0];
-    if (x) n->out[0] = padded(n, x, before, after, mode, repeats ? NULL : value);
-}
-
-void onnx_lower_pad_attribute(onnx_node *n)
-{
-    double value = onnx_float(n, "value", 0);
-    pad(n, onnx_ints(n, "pads"), (onnx_list){0}, value == 0 ? NULL : ir_scalar_like(n->b, n->in[0], value));
-}
-
-void onnx_lower_pad(onnx_node *n)
-{
-    ir_value *value = onnx_scalar_of(n, onnx_in(n, 2));
-    onnx_list pads = onnx_const_list(n, 1), axes = onnx_const_list(n, 3);
-    if (!n->failed) pad(n, pads, axes, value);
 }
 
 /* ---- Expand, Tile, Trilu --------------------------------------------------------------------- */

@@ -21,16 +21,6 @@ static ir_dim depth_of(onnx_node *n)
     return n->failed ? 1 : (ir_dim)number;
 }
 
-/* Element i of a list as a scalar. */
-static ir_value *element(onnx_node *n, ir_value *list, int64_t i)
-{
-    ir_node *node = ir_new(n->b, IR_OP_slice, 1, list);
-    ir_set_list(node, IR_ATTR(slice, start), &i, 1);
-    ir_set_list(node, IR_ATTR(slice, size), (int64_t[]){1}, 1);
-    ir_set_list(node, IR_ATTR(slice, step), (int64_t[]){1}, 1);
-    return ir_reshape(n->b, ir_done(n->b, node), NULL, 0);
-}
-
 /* `on` where the class equals the index, which may count from the end. */
 void onnx_lower_one_hot(onnx_node *n)
 {
@@ -51,7 +41,7 @@ void onnx_lower_one_hot(onnx_node *n)
     index = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, ir_binary(n->b, IR_OP_less, index, zero), from_end, index));
     ir_value *class = ir_reshape(n->b, onnx_iota(n, IR_i64, depth), classes, x->rank + 1);
     ir_value *is_on = ir_binary(n->b, IR_OP_equal, ir_reshape(n->b, index, spread, x->rank + 1), class);
-    ir_value *off = element(n, n->in[2], 0), *on = element(n, n->in[2], 1);
+    ir_value *off = onnx_element(n, n->in[2], 0), *on = onnx_element(n, n->in[2], 1);
     n->out[0] = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, is_on, on, off));
 }
 

@@ -211,21 +211,6 @@ void onnx_lower_dequantize(onnx_node *n)
 
 /* ---- products of integers --------------------------------------------------------------------- */
 
-static ir_value *part(onnx_node *n, ir_value *v, int axis, int64_t from, int64_t count)
-{
-    if (!v || v->type.dims[axis] == count) return v;
-    ir_dim start[IR_MAX_RANK] = {0}, size[IR_MAX_RANK];
-    int64_t step[IR_MAX_RANK];
-    for (int i = 0; i < v->type.rank; i++) size[i] = v->type.dims[i], step[i] = 1;
-    start[axis] = from;
-    size[axis] = count;
-    ir_node *node = ir_new(n->b, IR_OP_slice, 1, v);
-    ir_set_list(node, IR_ATTR(slice, start), start, v->type.rank);
-    ir_set_list(node, IR_ATTR(slice, size), size, v->type.rank);
-    ir_set_list(node, IR_ATTR(slice, step), step, v->type.rank);
-    return ir_done(n->b, node);
-}
-
 /* A product of two f32 values that sums along an axis of each. */
 typedef struct product {
     ir_value *a, *b;
@@ -247,7 +232,8 @@ static ir_value *exact(onnx_node *n, const product *p)
     const int64_t most = whole ? length : EXACT_TERMS / p->terms;
     for (int64_t i = 0; i < length || !sum; i += most) {
         int64_t count = length - i < most ? length - i : most;
-        ir_value *a = whole ? p->a : part(n, p->a, p->axis_a, i, count), *b = part(n, p->b, p->axis_b, i, count);
+        ir_value *a = whole ? p->a : onnx_slice_axis(n, p->a, p->axis_a, i, count),
+                 *b = onnx_slice_axis(n, p->b, p->axis_b, i, count);
         ir_value *v = ir_cast(n->b, p->multiply(n, p, a, b), IR_i32);
         sum = sum ? ir_binary(n->b, IR_OP_add, sum, v) : v;
         if (!sum) return NULL;

@@ -75,6 +75,28 @@ static ir_value *slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list
     return ir_done(n->b, node);
 }
 
+/* ---- parts of values ----------------------------------------------------------------------------- */
+
+ir_value *onnx_slice_axis(onnx_node *n, ir_value *v, int axis, ir_dim from, ir_dim count)
+{
+    if (!v || v->type.dims[axis] == count) return v;
+    ir_dim start[IR_MAX_RANK] = {0}, size[IR_MAX_RANK];
+    int64_t step[IR_MAX_RANK];
+    for (int i = 0; i < v->type.rank; i++) size[i] = v->type.dims[i], step[i] = 1;
+    start[axis] = from;
+    size[axis] = count;
+    ir_node *node = ir_new(n->b, IR_OP_slice, 1, v);
+    ir_set_list(node, IR_ATTR(slice, start), start, v->type.rank);
+    ir_set_list(node, IR_ATTR(slice, size), size, v->type.rank);
+    ir_set_list(node, IR_ATTR(slice, step), step, v->type.rank);
+    return ir_done(n->b, node);
+}
+
+ir_value *onnx_element(onnx_node *n, ir_value *list, int64_t i)
+{
+    return ir_reshape(n->b, onnx_slice_axis(n, list, 0, i, 1), NULL, 0);
+}
+
 /* ---- starts computed at run time --------------------------------------------------------------- */
 
 /* An integer: an element of a value that is computed at run time (NULL: none), plus a number. */
@@ -134,14 +156,10 @@ static term term_of(onnx_node *n, const ir_value *list, int64_t at)
     }
 }
 
-/* Element i of operand `from`, which is a list. */
-static ir_value *entry(onnx_node *n, int from, int64_t i)
+/* Bound i of operand `from`. */
+static ir_value *bound(onnx_node *n, int from, int64_t i)
 {
-    ir_node *node = ir_new(n->b, IR_OP_slice, 1, n->in[from]);
-    ir_set_list(node, IR_ATTR(slice, start), &i, 1);
-    ir_set_list(node, IR_ATTR(slice, size), (int64_t[]){1}, 1);
-    ir_set_list(node, IR_ATTR(slice, step), (int64_t[]){1}, 1);
-    return ir_cast(n->b, ir_reshape(n->b, ir_done(n->b, node), NULL, 0), IR_i64);
+    return ir_cast(n->b, onnx_element(n, n->in[from], i), IR_i64);
 }
 
 /* `size` rows of x along the axis from entry i of the starts on. ONNX would shorten a range that leaves the axis; here,
@@ -149,9 +167,9 @@ static ir_value *entry(onnx_node *n, int from, int64_t i)
  * the end, to an end that counts from the start. */
 static ir_value *gathered(onnx_node *n, ir_value *x, int axis, int64_t i, ir_dim size, int64_t step)
 {
-    ir_value *start = entry(n, 1, i), *zero = ir_scalar(n->b, IR_i64, 0);
+    ir_value *start = bound(n, 1, i), *zero = ir_scalar(n->b, IR_i64, 0);
     ir_value *beyond = ir_reshape(n->b, onnx_dims_value(n, &x->type.dims[axis], 1), NULL, 0);
-    ir_value *turns = ir_binary(n->b, IR_OP_greater_or_equal, entry(n, 2, i), zero);
+    ir_value *turns = ir_binary(n->b, IR_OP_greater_or_equal, bound(n, 2, i), zero);
     turns = ir_binary(n->b, IR_OP_and, ir_binary(n->b, IR_OP_less, start, zero), turns);
     start = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, turns, beyond, start));
     ir_value *row = onnx_iota(n, IR_i64, ir_dim_floordiv(n->dims, ir_dim_add(n->dims, size, step - 1), step));

@@ -92,11 +92,67 @@ static void sizes_of_slices_are_known(void **state)
     wire_free(&file);
 }
 
+/* ---- Pad ------------------------------------------------------------------------------------------- */
+
+/* Pads the columns of x[2,N] by 1, or by half of them, and to eight of them or a multiple of that. */
+typedef enum amount { TO_EIGHT, TO_MULTIPLE, BY_HALF, AMOUNTS } amount;
+
+static wire padded(amount by, const char *mode)
+{
+    model m = model_new(19);
+    node join = node_new("Concat", by == BY_HALF ? "zero,a,zero,a" : "zero,one,zero,a", "pads");
+    node pad = node_new("Pad", "x,pads", "y");
+    model_input(&m, "x", ONNX_float64, "2,N");
+    add_integers(&m, "zero", "1", (int64_t[]){0}, 1);
+    add_integers(&m, "one", "1", (int64_t[]){1}, 1);
+    add_integers(&m, "two", "1", (int64_t[]){2}, 1);
+    add_integers(&m, "eight", "1", (int64_t[]){8}, 1);
+    model_node(&m, "Shape", "x", "shape");
+    model_node(&m, "Gather", "shape,one", "n");
+    model_node(&m, "Neg", "n", "less");
+    if (by == TO_EIGHT) model_node(&m, "Sub", "eight,n", "a");
+    if (by == TO_MULTIPLE) model_node(&m, "Mod", "less,eight", "a");
+    if (by == BY_HALF) model_node(&m, "Div", "n,two", "a");
+    node_int(&join, "axis", 0);
+    node_text(&pad, "mode", mode);
+    model_add(&m, &join);
+    model_add(&m, &pad);
+    model_output(&m, "y", 0, NULL);
+    return model_finish(&m);
+}
+
+/* With the size bound, the amounts are numbers. */
+static void compare_pads(scratch *t, amount by, const char *mode, int64_t columns)
+{
+    const onnx_dim_binding size = {"N", columns};
+    const onnx_import_options bound = {.dims = &size, .n_dims = 1};
+    problem p = {.t = t, .symbol = columns}, q = {.t = t};
+    open_problem(&p, padded(by, mode));
+    open_problem_with(&q, padded(by, mode), &bound);
+    loss_of(&p);
+    loss_of(&q);
+    const rt_tensor *got = rt_session_output(p.session, "y"), *want = rt_session_output(q.session, "y");
+    assert_int_equal(got->dims[1], want->dims[1]);
+    assert_memory_equal(got->data, want->data, (size_t)(2 * want->dims[1]) * sizeof(double));
+    check_problem(&p, is_x);
+    close_problem(&p);
+    close_problem(&q);
+}
+
+static void pads_by_sizes(void **state)
+{
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
+    for (int by = 0; by < AMOUNTS; by++)
+        for (int k = 0; k < 4; k++)
+            for (int64_t columns = 5; columns <= 11; columns += 3) compare_pads(*state, by, modes[k], columns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(slices_from_computed_starts),
         SCRATCH_TEST(sizes_of_slices_are_known),
+        SCRATCH_TEST(pads_by_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
