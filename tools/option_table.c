@@ -25,6 +25,10 @@ static const pass_word output_formats[] = {
     {"ir", OUTPUT_IR}, {"onnx", OUTPUT_ONNX}, {"svg", OUTPUT_SVG}, {"dot", OUTPUT_DOT}, {NULL, 0}};
 static const pass_word weights[] = {{"sidecar", WEIGHTS_SIDECAR}, {"reference", WEIGHTS_REFERENCE}, {NULL, 0}};
 static const pass_word ops_formats[] = {{"text", OPS_TEXT}, {"json", OPS_JSON}, {NULL, 0}};
+/* pass_low_types and auto, which help shows first. */
+static const pass_word low_types[] = {{"auto", IR_NO_DTYPE}, {"fp16", IR_f16}, {"bf16", IR_bf16},
+                                      {"float16", IR_f16},   {"half", IR_f16}, {"f16", IR_f16},
+                                      {"bfloat16", IR_bf16}, {NULL, 0}};
 static const pass_word colours[] = {
     {"auto", CONSOLE_AUTO}, {"always", CONSOLE_ALWAYS}, {"never", CONSOLE_NEVER}, {NULL, 0}};
 static const pass_word help_forms[] = {{"short", HELP_SHORT}, {"all", HELP_ALL}, {"man", HELP_MAN},
@@ -141,9 +145,9 @@ const option option_table[] = {
     {.name = "wide", .kind = OPTION_SET, .group = GROUP_PRECISION, .field = AT_PASS(wide),
      .commands = COMPUTES & ~COMMAND_COMPARE, WITH({0, "amp=O0"}),
      .help = "with --amp=O0: compute in f64, for a reference"},
-    {.name = "dtype", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(low), .words = pass_low_types,
-     .initial = "fp16", .commands = COMPUTES, WITH(LOW),
-     .help = "low-precision type",
+    {.name = "dtype", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(low), .words = low_types,
+     .initial = "fp16; ampc-run: auto", .commands = COMPUTES, WITH(LOW),
+     .help = "low-precision type; auto: fp16 on a GPU, bf16 on a CPU with instructions for it, else fp32",
      .others = "precision amp-dtype half fp16 bf16"},
     {.name = "profile", .kind = OPTION_ONCE, .group = GROUP_PRECISION, .field = AT_PASS(profile),
      .value = "ampc|paddle-3|paddle-2.4|paddle-1.8|empty", .initial = "ampc",

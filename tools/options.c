@@ -23,22 +23,24 @@ typedef struct parser {
     char **argv;
 } parser;
 
-tool_options options_default(arena *a)
+tool_options options_default(unsigned commands, arena *a)
 {
     size_t rows = 0;
     while (option_table[rows].name) rows++;
-    return (tool_options){.arena = a,
-                          .given = arena_array(a, rows, sizeof(unsigned char)),
-                          .pass = compile_options_default(),
-                          .untie = true,
-                          .device = "cpu",
-                          .lr = -1,
-                          .lr_from = 1e-7,
-                          .lr_to = 10,
-                          .keep = 2,
-                          .workers = -1,
-                          .iterations = 50,
-                          .warmup = 5};
+    tool_options o = {.arena = a,
+                      .given = arena_array(a, rows, sizeof(unsigned char)),
+                      .pass = compile_options_default(),
+                      .untie = true,
+                      .device = "cpu",
+                      .lr = -1,
+                      .lr_from = 1e-7,
+                      .lr_to = 10,
+                      .keep = 2,
+                      .workers = -1,
+                      .iterations = 50,
+                      .warmup = 5};
+    if (commands & COMMAND_RUN) o.pass.low = IR_NO_DTYPE; /* auto */
+    return o;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -159,7 +161,7 @@ static ampc_status unknown_word(const parser *p, const option *row, const char *
     suggestion near = suggest_for(value);
     for (const pass_word *w = row->words; w->word; w++) suggest_candidate(&near, w->word);
     const char *hint = suggestion_hint(&near, "", p->o->arena);
-    if (row->words == pass_low_types && (strcmp(value, "fp32") == 0 || strcmp(value, "float32") == 0))
+    if (row->field == offsetof(tool_options, pass.low) && (strcmp(value, "fp32") == 0 || strcmp(value, "float32") == 0))
         hint = "; fp32 is --amp=O0";
     return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: unknown value '%s' (expected %s)%s", row->name, value,
                       option_value(row, p->o->arena), hint);

@@ -118,8 +118,8 @@ typedef struct option {
 extern const pass_word output_kinds[]; /* suffixes without the dot; ends with word NULL */
 extern const option option_table[];    /* ends with name NULL */
 
-/* Sets the defaults. Everything parsed later is allocated in `a`. */
-tool_options options_default(arena *a);
+/* The defaults of these commands. Everything parsed later is allocated in `a`. */
+tool_options options_default(unsigned commands, arena *a);
 bool option_applies(const option *row, unsigned commands);
 /* Index of the first argument that is neither an option of `commands` nor its value; argc if there is none. */
 int options_first_operand(unsigned commands, int argc, char **argv);

@@ -12,6 +12,7 @@ typedef struct tool {
     const command *command; /* the current one */
     tool_options o;
     compile *compile;        /* NULL until a model is compiled or passes run */
+    bool dtype_chosen;       /* by --dtype=auto */
     bool accept_opaque;      /* unsupported operators: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* directory that the module's weight files are relative to */
@@ -27,6 +28,11 @@ ampc_status tool_compile(tool *t, const char *path);
 ampc_status tool_open_model(tool *t, const char *path);
 /* Fails with AMPC_USAGE unless --dump-after names a pass or, for the command plan, a stage of the plan. */
 ampc_status tool_check_dump(tool *t);
+
+/* Replaces --dtype=auto by the type for the device, with a note if that is fp32 (precision.c). */
+void tool_choose_dtype(tool *t, const char *path);
+/* Notes that another type is much faster on the device than that of the module, unless --dtype=auto chose it. */
+void tool_note_speed(const tool *t);
 
 /* Parses "NAME=SIZE" of --dim. */
 ampc_status tool_parse_dim(tool *t, const char *text, const char **name, int64_t *size);

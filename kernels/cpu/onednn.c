@@ -80,6 +80,26 @@ static void leave_threads(int before)
     if (before != omp_get_max_threads()) omp_set_num_threads(before);
 }
 
+typedef struct isa_speed {
+    unsigned isa;      /* of oneDNN */
+    bool also_fp16;    /* the processor also has AVX512_FP16, which no AMD processor with AVX512_BF16 has */
+    double bf16, fp16; /* products per second relative to f32 */
+} isa_speed;
+
+/* Measured (docs/performance.md); the first row that applies counts. Processors with AMX have not been measured. */
+static const isa_speed speeds[] = {{dnnl_cpu_isa_avx512_core_amx, false, 0, 0},
+                                   {dnnl_cpu_isa_avx512_core_bf16, true, 0.8, 0.9},
+                                   {dnnl_cpu_isa_avx512_core_bf16, false, 1.8, 0.75},
+                                   {0, false, 0.75, 0.75}};
+
+double cpu_speed(ir_dtype t)
+{
+    const unsigned isa = is_open ? (unsigned)cpu_dnnl.get_effective_cpu_isa() : 0;
+    const isa_speed *row = speeds;
+    while ((isa & row->isa) != row->isa || (row->also_fp16 && !__builtin_cpu_supports("avx512fp16"))) row++;
+    return t == IR_f32 ? 1 : t == IR_bf16 ? row->bf16 : t == IR_f16 ? row->fp16 : 0;
+}
+
 bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t != IR_f16; }
 
 dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native)

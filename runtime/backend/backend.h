@@ -29,6 +29,7 @@ typedef struct rt_backend {
     const k_kernel *fused;                           /* executes fused kernels (kernels/fused.h); NULL: none */
     ampc_status (*absorbs)(const k_args *args);      /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
     bool (*computes)(ir_dtype t);                    /* see cpu_computes in kernels/kernel.h; NULL: all float types */
+    double (*speed)(ir_dtype t);                     /* see cpu_speed in kernels/kernel.h; NULL: low types are fast */
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */
     bool (*channels_last)(ir_dtype t);               /* whether convolutions of type t are faster in NHWC */
     bool low_gradients; /* matmuls and convolutions write weight gradients fastest in the type of their operands */
@@ -93,6 +94,11 @@ RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 const char *rt_devices(void);
 /* Returns the backend whose devices can be described by a file; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
+/* The low type that a device has instructions for: f16, or bf16 on a CPU; IR_NO_DTYPE: none. */
+ir_dtype rt_device_low_type(const char *device);
+/* The type of f32, bf16 and f16 in which the device is fastest, if that is at least a fifth faster than t; IR_NO_DTYPE:
+ * none. *times: how many times as fast. */
+ir_dtype rt_device_faster_type(const char *device, ir_dtype t, double *times);
 /* Returns the backend of "NAME" or "NAME:INDEX"; NULL: there is no such device, or the index is malformed. */
 const rt_backend *rt_backend_find(const char *device, int *index);
 

@@ -47,6 +47,7 @@ const rt_backend rt_backend_cpu = {
     .fused = &cpu_fused,
     .absorbs = cpu_supports_epilogue,
     .computes = cpu_computes,
+    .speed = cpu_speed,
     .rounds = cpu_rounds,
     .channels_last = channels_last,
     .alloc = alloc,

@@ -200,6 +200,9 @@ static line base_line(const column *c, const row *r)
     drop(&l, r->name);
     for (size_t i = 0; i < sizeof conflicts / sizeof *conflicts; i++)
         if (strcmp(conflicts[i][0], r->name) == 0) drop(&l, conflicts[i][1]);
+    const option *dtype = find("dtype");
+    if (option_applies(dtype, bits_of(&l)) && strstr(c->line, " M") && !strstr(r->more, "--amp"))
+        add_words(&l, "--dtype=fp16"); /* also on processors for which ampc-run chooses another one */
     const char *more = other ? r->more + 1 + strcspn(r->more + 1, " ") : r->more;
     while (*more == ' ') more++;
     if (strcmp(more, "-") != 0) add_further(&l, more);
@@ -266,6 +269,7 @@ static void take_files(outcome *o, const char *folder)
 static void normalize(char *text)
 {
     static const char *const patterns[] = {
+        "[^\n]*(matrix products in|computed in fp32)[^\n]*\n", /* on some processors: removed */
         " *[0-9.e+-]+ +(ms|s|samples/s|MiB|KiB)([^a-z]|$)",
         "\"([a-z_]*_)?(ms|seconds|samples_s|seconds_per_epoch|ts|dur|time|t)\": *[^,}]*",
         " *samples/s +[0-9][^\n]*",
@@ -280,9 +284,10 @@ static void normalize(char *text)
         regmatch_t m;
         if (!ready && regcomp(&compiled[i], patterns[i], REG_EXTENDED) != 0) abort();
         for (char *at = text; regexec(&compiled[i], at, 1, &m, 0) == 0;) {
-            at[m.rm_so] = '#';
-            memmove(at + m.rm_so + 1, at + m.rm_eo, strlen(at + m.rm_eo) + 1);
-            at += m.rm_so + 1;
+            at += m.rm_so;
+            if (i > 0) *at++ = '#';
+            const char *rest = at - (i > 0) + (m.rm_eo - m.rm_so);
+            memmove(at, rest, strlen(rest) + 1);
         }
     }
     ready = true;

@@ -36,7 +36,7 @@ static void test_bad_files(void **state)
         ampc_status code;
     } rows[] = {
         {"/nonexistent/m.onnx", "/nonexistent/m.onnx: error: cannot be opened: No such file", AMPC_IO},
-        {"/", "not a regular file", AMPC_IO},
+        {"/", "a directory; name the .onnx file in it", AMPC_IO},
         {"/dev/null", "not a regular file", AMPC_IO},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -1,0 +1,54 @@
+/* precision.c - --dtype=auto, and a line if another type is faster on this device. */
+#include "runtime/backend/backend.h"
+#include "tools/run.h"
+
+#include <string.h>
+
+static const char *word_of(ir_dtype t) { return t == IR_f16 ? "fp16" : t == IR_bf16 ? "bf16" : "fp32"; }
+
+static bool is_given(const tool_options *o, const char *name)
+{
+    const option *row = option_find(name, ~0u);
+    return o->given[row - option_table] != GIVEN_NOT;
+}
+
+/* Without instructions for a low type, fp32 is faster. A comparison needs a low type, and so does a level that the user
+ * chose. */
+void tool_choose_dtype(tool *t, const char *path)
+{
+    compile_options *o = &t->o.pass;
+    if (o->low != IR_NO_DTYPE) return;
+    t->dtype_chosen = true;
+    if (t->command->bit == COMMAND_EXPORT) { /* does not compute */
+        o->low = IR_f16;
+        return;
+    }
+    o->low = rt_device_low_type(t->o.device);
+    if (o->low != IR_NO_DTYPE) return;
+    o->low = IR_bf16;
+    if (is_given(&t->o, "amp") || t->command->bit == COMMAND_COMPARE) return;
+    o->level = PASS_O0;
+    diag_note(t->diag, DIAG_FILE(path),
+              "computed in fp32: this processor has no instructions for bf16; --dtype=bf16 and fp16 are emulated");
+}
+
+/* The type in which the module computes. */
+static ir_dtype type_of(const ir_module *m)
+{
+    const char *amp = ir_meta_get(m, "amp"), *type = amp ? strchr(amp, ' ') : NULL;
+    if (!type) return IR_f32;
+    return strcmp(type + 1, ir_dtype_name(IR_bf16)) == 0 ? IR_bf16 : IR_f16;
+}
+
+void tool_note_speed(const tool *t)
+{
+    enum { TIMED = COMMAND_INFER | COMMAND_TRAIN | COMMAND_LR_FIND | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH };
+    double times;
+    const ir_dtype own = t->dtype_chosen ? IR_f32 : type_of(t->module);
+    const ir_dtype faster = t->command->bit & TIMED && own != IR_f32 ? rt_device_faster_type(t->o.device, own, &times)
+                                                                     : IR_NO_DTYPE;
+    if (faster == IR_NO_DTYPE) return;
+    diag_note(t->diag, DIAG_FILE(t->o.operands.items[0]),
+              "matrix products in %s are about %.2g times as fast as in %s on this processor (%s)", word_of(faster),
+              times, word_of(own), faster == IR_f32 ? "--amp=O0" : "--dtype=bf16");
+}
