@@ -219,6 +219,8 @@ const ir_const_value *onnx_const(onnx_node *n, int i);
 /* Like onnx_const, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
  * that training leaves alone (IR_HELD_READ). Not for data that a derivative passes through. */
 const ir_const_value *onnx_const_numbers(onnx_node *n, int i);
+/* The same for a value of the graph with this map, without a message: NULL if it is not known. */
+const ir_const_value *onnx_known_numbers(onnx_node *n, ir_const_map *consts, const ir_value *v);
 /* Like onnx_const_numbers, for a mandatory operand whose values determine the size of the result; never symbolic. NULL
  * without a message if the values are computed at run time. */
 const ir_const_value *onnx_const_sizing(onnx_node *n, int i);
@@ -456,6 +458,25 @@ typedef struct onnx_activation {
     double alpha, beta;
 } onnx_activation;
 extern const onnx_activation onnx_activations[];
+
+/* ---- lower_terms.c --------------------------------------------------------------------------- */
+
+/* An element of a value that is computed at run time (NULL: none), plus a number or a size. */
+typedef struct onnx_term {
+    const ir_value *from;
+    int64_t at;
+    ir_dim plus;
+} onnx_term;
+/* Element `at` of an integer or a list of a known length, which nodes that move integers or add numbers may have
+ * made. It may be stored as a float, as tf2onnx compares integers. */
+onnx_term onnx_term_of(onnx_node *n, ir_const_map *consts, const ir_value *list, int64_t at);
+
+/* ---- lower_trips.c --------------------------------------------------------------------------- */
+
+/* The number of iterations of a Loop with this body, if it does not depend on data; otherwise IR_DIM_NONE. */
+ir_dim onnx_loop_trips(onnx_node *n, const onnx_subgraph *body, const Onnx__GraphProto *g);
+/* Whether v, a bool, is known: a constant, or comparisons of known integers. */
+bool onnx_is_decided(onnx_node *n, const ir_value *v, bool *truth);
 
 /* ---- lower_slice.c --------------------------------------------------------------------------- */
 

@@ -228,16 +228,17 @@ static bool finish_loop(loop *l)
 static bool unroll_loop(onnx_node *n, const char **reason)
 {
     loop l = {.fixed = 2, .fixed_out = 1, .carried = n->n_in > 2 ? n->n_in - 2 : 0};
-    int64_t trips = INT64_MAX, condition = 1;
+    int64_t trips = INT64_MAX;
+    bool condition = true;
     if (!open_loop(n, &l, 2, 2 + l.carried)) return true;
     *reason = "the number of iterations";
     if (onnx_in(n, 0) && (!is_known(n, n->in[0], &trips) || trips > ONNX_MAX_TRIPS)) return false;
     *reason = "the condition";
-    if (onnx_in(n, 1) && !is_known(n, n->in[1], &condition)) return false;
+    if (onnx_in(n, 1) && !onnx_is_decided(n, n->in[1], &condition)) return false;
     for (int64_t i = 0; condition && i < trips; i++) {
         set_iteration(&l, i);
         if (!iterate(&l)) return true;
-        if (i + 1 < trips && !is_known(n, l.out[0].value, &condition)) return false;
+        if (i + 1 < trips && !onnx_is_decided(n, l.out[0].value, &condition)) return false;
     }
     return finish_loop(&l);
 }

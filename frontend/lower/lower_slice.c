@@ -99,63 +99,6 @@ ir_value *onnx_element(onnx_node *n, ir_value *list, int64_t i)
 
 /* ---- starts computed at run time --------------------------------------------------------------- */
 
-/* An integer: an element of a value that is computed at run time (NULL: none), plus a number. */
-typedef struct term {
-    const ir_value *from;
-    int64_t at;
-    ir_dim plus;
-} term;
-
-/* The element of an operand that broadcasts. */
-static int64_t element_of(const ir_value *v, int64_t at)
-{
-    return v->type.rank == 0 || v->type.dims[v->type.rank - 1] == 1 ? 0 : at;
-}
-
-/* The operand of `d` that element `at` of its result comes from, if it only moves elements of lists, or -1. */
-static int moved_from(const ir_node *d, int64_t *at)
-{
-    if (ir_op_has(d->op, IR_CONVERTS) || d->op == IR_OP_reshape) return 0;
-    if (d->op == IR_OP_expand) {
-        *at = element_of(ir_in(d, 0), *at);
-        return 0;
-    }
-    for (int i = 0; d->op == IR_OP_concat && d->out[0]->type.rank == 1 && i < d->n_in; i++) {
-        const ir_dim size = ir_in(d, i)->type.dims[0];
-        if (ir_dim_is_symbolic(size)) return -1;
-        if (*at < size) return i;
-        *at -= size;
-    }
-    return -1;
-}
-
-/* Element `at` of a list of a known length. */
-static term term_of(onnx_node *n, const ir_value *list, int64_t at)
-{
-    term t = {list, at, 0};
-    for (;;) {
-        const ir_const_value *c = ir_const_get(n->importer->consts, t.from);
-        if (c && c->ints && t.at < c->count) return (term){NULL, 0, ir_dim_add(n->dims, t.plus, c->ints[t.at])};
-        const ir_node *d = t.from->kind == IR_VALUE_RESULT ? t.from->def : NULL;
-        if (!d || !ir_dtype_is_int(t.from->type.dtype) || t.from->type.rank > 1) return t;
-        int next = moved_from(d, &t.at);
-        if (d->op == IR_OP_add || d->op == IR_OP_sub) {
-            const int last = d->op == IR_OP_sub; /* of those that may be the number */
-            for (int i = 1; i >= last && next < 0; i--) {
-                c = ir_const_get(n->importer->consts, ir_in(d, i));
-                if (!c || !c->ints) continue;
-                const ir_dim plus = c->ints[element_of(ir_in(d, i), t.at)];
-                t.plus = last ? ir_dim_sub(n->dims, t.plus, plus) : ir_dim_add(n->dims, t.plus, plus);
-                next = 1 - i;
-                t.at = element_of(ir_in(d, next), t.at);
-            }
-        }
-        const ir_value *v = next < 0 ? NULL : ir_in(d, next);
-        if (!v || v->type.rank > 1 || !ir_dtype_is_int(v->type.dtype)) return t;
-        t.from = v;
-    }
-}
-
 /* Bound i of operand `from`. */
 static ir_value *bound(onnx_node *n, int from, int64_t i)
 {
@@ -187,7 +130,8 @@ typedef struct ranges {
 /* Range i of the operands; a known one is added to `known`, another one of a known size is gathered from x. */
 static ir_value *slice_range(onnx_node *n, ir_value *x, int64_t i, int axis, ir_dim stride, ranges *known)
 {
-    const term start = term_of(n, n->in[1], i), end = term_of(n, n->in[2], i);
+    const onnx_term start = onnx_term_of(n, n->importer->consts, n->in[1], i);
+    const onnx_term end = onnx_term_of(n, n->importer->consts, n->in[2], i);
     const ir_dim size = ir_dim_max(n->dims, ir_dim_sub(n->dims, end.plus, start.plus), 0);
     if (!start.from && !end.from && size != IR_DIM_NONE) {
         const int at = known->count++;

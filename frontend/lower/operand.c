@@ -52,14 +52,18 @@ const ir_const_value *onnx_const_numbers(onnx_node *n, int i)
 {
     const ir_value *v = onnx_in(n, i);
     if (!v) return NULL;
-    const ir_const_value *c = ir_const_get(n->importer->consts, v);
-    return const_or_refuse(n, i, c ? c : const_initializer(n, v));
+    return const_or_refuse(n, i, onnx_known_numbers(n, n->importer->consts, v));
+}
+
+const ir_const_value *onnx_known_numbers(onnx_node *n, ir_const_map *consts, const ir_value *v)
+{
+    const ir_const_value *c = ir_const_get(consts, v);
+    return c ? c : const_initializer(n, v);
 }
 
 const ir_const_value *onnx_const_sizing(onnx_node *n, int i)
 {
-    const ir_const_value *c = ir_const_get(n->importer->consts, n->in[i]);
-    if (!c) c = const_initializer(n, n->in[i]);
+    const ir_const_value *c = onnx_known_numbers(n, n->importer->consts, n->in[i]);
     bool is_known = c != NULL;
     for (int64_t k = 0; is_known && c->ints && k < c->count; k++) is_known = !ir_dim_is_symbolic(c->ints[k]);
     return is_known ? c : NULL;

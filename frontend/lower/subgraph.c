@@ -318,25 +318,6 @@ static ir_type state_type(onnx_node *n, const iteration *it, int i)
     return type;
 }
 
-static bool is_true(ir_const_map *consts, const ir_value *v)
-{
-    const ir_const_value *c = ir_const_get(consts, v);
-    return c && c->ints && c->count == 1 && c->ints[0] == 1;
-}
-
-/* The number of iterations of a Loop if it is known: the condition never ends the loop. */
-static ir_dim known_trips(const onnx_node *n, const iteration *it)
-{
-    const source *s = it->source;
-    const ir_node *again = ir_first_output(s->subgraph.graph);
-    const ir_const_value *trips = n->n_in && n->in[0] ? ir_const_get(n->importer->consts, n->in[0]) : NULL;
-    if (!trips || !trips->ints || trips->count != 1) return IR_DIM_NONE;
-    if (n->n_in > 1 && n->in[1] && !is_true(n->importer->consts, n->in[1])) return IR_DIM_NONE;
-    const bool passed = ir_in(again, 0) == ir_graph_find_input(s->subgraph.graph, s->graph->input[1]->name);
-    if (!passed && !is_true(s->subgraph.consts, ir_in(again, 0))) return IR_DIM_NONE;
-    return !ir_dim_is_symbolic(trips->ints[0]) && trips->ints[0] < 0 ? 0 : trips->ints[0];
-}
-
 /* The type of a per-iteration result, stacked over all iterations. */
 static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
 {
@@ -349,7 +330,7 @@ static bool stacked_type(onnx_node *n, const iteration *it, int i, ir_type *out)
         if (k == axis) {
             const ir_type *operand = it->slices ? &n->in[it->first_state + it->states]->type : NULL;
             out->dims[k] = operand ? operand->dims[axis_of(n, "scan_input_axes", 0, operand->rank)]
-                                   : known_trips(n, it);
+                                   : onnx_loop_trips(n, &it->source->subgraph, it->source->graph);
             continue;
         }
         ir_dim d = one->dims[from++];

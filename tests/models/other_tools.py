@@ -5,6 +5,7 @@ usage: python tests/models/other_tools.py BUILD [--only TEXT] [--keep DIR] [--ve
 
 Versions with which it was last run:
     torch 2.15.0  transformers 5.24.0  onnx 1.23.2  onnxruntime 1.32.0  onnxscript 0.7.2  onnxsim 0.8.1  skl2onnx 1.20.0
+    tensorflow 2.21.0  tf2onnx 1.17.0
 
 A tool that is not installed is skipped. Networks are tiny and have random weights; nothing is downloaded. Each file runs in
 onnxruntime, on random inputs; `BUILD/ampc-run infer` must agree within 1e-4 of the largest value of each output. Prints the
@@ -255,8 +256,11 @@ def keras(work):
         "lstm": [k.LSTM(5, return_sequences=True)],
         "convlstm": [k.ConvLSTM2D(3, 3)],
     }
-    for name, layers in made.items():
-        shape = images if name == "convlstm" else sequence
+    any_length = {f"{n}-any": made[n] for n in ("simple", "gru", "lstm", "convlstm")}
+    for name, layers in (made | any_length).items():
+        shape = images if name.startswith("convlstm") else sequence
+        if name in any_length:
+            shape = (None, None) + shape[2:]
         inputs = tf.keras.Input(shape[1:])
         h = inputs
         for layer in layers:
@@ -266,7 +270,7 @@ def keras(work):
         function = tf.function(lambda x, n=network: n(x), input_signature=[tf.TensorSpec(shape, tf.float32, "x")])
         proto, _ = tf2onnx.convert.from_function(function, function.input_signature, opset=17)
         onnx.save(proto, out)
-        yield out, {"x": np.random.default_rng(0).standard_normal((2,) + shape[1:]).astype(np.float32)}
+        yield out, {"x": np.random.default_rng(0).standard_normal((2, shape[1] or 5) + shape[2:]).astype(np.float32)}
 
 
 def jax(work):

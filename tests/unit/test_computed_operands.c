@@ -147,12 +147,100 @@ static void pads_by_sizes(void **state)
             for (int64_t columns = 5; columns <= 11; columns += 3) compare_pads(*state, by, modes[k], columns);
 }
 
+/* ---- Loop ------------------------------------------------------------------------------------------ */
+
+static void cast_to_float(model *m, const char *from, const char *to)
+{
+    node n = node_new("Cast", from, to);
+    node_int(&n, "to", ONNX_float32);
+    model_add(m, &n);
+}
+
+/* h' = tanh(h + x[k]), while k + 1 < n and i < n, compared as floats, as tf2onnx writes the loops of Keras */
+static model while_body(void)
+{
+    model body = model_new(17);
+    model_input(&body, "i", ONNX_int64, "");
+    model_input(&body, "go", ONNX_bool, "");
+    model_input(&body, "k", ONNX_int64, "");
+    model_input(&body, "h", ONNX_float64, "3");
+    model_node(&body, "Add", "k,one", "next");
+    model_node(&body, "Gather", "x,k", "row");
+    model_node(&body, "Add", "h,row", "sum");
+    model_node(&body, "Tanh", "sum", "h2");
+    model_node(&body, "Identity", "h2", "stacked");
+    cast_to_float(&body, "next", "f");
+    cast_to_float(&body, "i", "g");
+    model_node(&body, "Less", "f,n", "under");
+    model_node(&body, "Less", "g,n", "left");
+    model_node(&body, "And", "left,under", "going");
+    model_output(&body, "going", ONNX_bool, "");
+    model_output(&body, "next", ONNX_int64, "");
+    model_output(&body, "h2", ONNX_float64, "3");
+    model_output(&body, "stacked", ONNX_float64, "3");
+    return body;
+}
+
+/* n is the length of x, or the float 4. */
+static wire counting_loop(bool any_length)
+{
+    const float zero = 0, four = 4;
+    model m = model_new(17), body = while_body();
+    node loop = node_new("Loop", ",go,first,h", "k2,last,rows");
+    model_input(&m, "x", ONNX_float64, any_length ? "N,3" : "4,3");
+    model_input(&m, "h", ONNX_float64, "3");
+    add_integers(&m, "first", "", (int64_t[]){0}, 1);
+    add_integers(&m, "one", "", (int64_t[]){1}, 1);
+    model_tensor(&m, tensor_new("start", ONNX_float32, "", &zero, sizeof zero));
+    if (any_length) {
+        model_node(&m, "Shape", "x", "shape");
+        model_node(&m, "Gather", "shape,first", "length");
+        cast_to_float(&m, "length", "n");
+    } else {
+        model_tensor(&m, tensor_new("n", ONNX_float32, "", &four, sizeof four));
+    }
+    model_node(&m, "Less", "start,n", "below");
+    model_node(&m, "And", "below,below", "go");
+    node_graph(&loop, "body", &body);
+    model_add(&m, &loop);
+    model_output(&m, "last", 0, NULL);
+    model_output(&m, "rows", 0, NULL);
+    return model_finish(&m);
+}
+
+static bool every(const char *input) { return *input != 0; }
+static bool only_h(const char *input) { return strcmp(input, "h") == 0; }
+
+static void loops_that_count(void **state)
+{
+    for (int64_t length = -1; length <= 4; length += length < 1 ? 1 : 3) { /* -1: known */
+        const int64_t rows = length < 0 ? 4 : length;
+        problem p = {.t = *state, .symbol = length};
+        open_problem(&p, counting_loop(length >= 0));
+        loss_of(&p);
+        const rt_tensor *got = rt_session_output(p.session, "rows");
+        assert_int_equal(got->dims[0], rows);
+        for (int k = 0; k < 3; k++) {
+            double h = p.data[1][k];
+            for (int64_t i = 0; i < rows; i++) {
+                h = tanh(h + p.data[0][i * 3 + k]);
+                assert_true(fabs(((const double *)got->data)[i * 3 + k] - h) < 1e-12);
+            }
+        }
+        check_problem(&p, rows ? every : only_h);
+        for (const ir_node *n = ir_graph_find(p.module, "forward")->first; n; n = n->next)
+            assert_true(n->op != IR_OP_loop || length >= 0);
+        close_problem(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(slices_from_computed_starts),
         SCRATCH_TEST(sizes_of_slices_are_known),
         SCRATCH_TEST(pads_by_sizes),
+        SCRATCH_TEST(loops_that_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
