@@ -51,8 +51,8 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
     if (ok && *out >= IR_DIM_LOWEST) return AMPC_OK;
     if (!ok && symbol != SIZE_MAX)
         return diag_error(d, AMPC_REJECTED, loc,
-                          "graph @%s: symbol '%s' is not determined by the inputs; bind it, "
-                          "for example --dim %s=16",
+                          "graph @%s: symbol '%s' is not determined by the inputs; bind it "
+                          "with --dim %s=SIZE",
                           g->name, ir_dim_symbol_name(t, symbol), ir_dim_symbol_name(t, symbol));
     return diag_error(d, AMPC_REJECTED, loc, "graph @%s: a dimension is too large for these sizes", g->name);
 }

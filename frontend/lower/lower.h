@@ -235,7 +235,7 @@ int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise);
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since);
 /* Whether no element is symbolic; reports the first that is. */
 bool onnx_numeric(onnx_node *n, onnx_list list, const char *what);
-/* How to bind a symbol of d, for messages: "bind it, for example --dim N=16". `what`: "it", "a size". */
+/* How to bind a symbol of d, for messages: "bind it with --dim N=SIZE". `what`: "it", "a size". */
 const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what);
 /* A dimension as a number; reports a symbolic one and returns 1. */
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what);

@@ -31,7 +31,7 @@ static const char *sizes_hint(const onnx_node *n)
     while (count > 0 && onnx_is_data_dim(n->importer, ir_dim_symbol_name(n->dims, count - 1))) count--;
     if (count == 0) return "";
     const char *name = ir_dim_symbol_name(n->dims, count - 1);
-    return arena_printf(n->importer->scratch, "; if it depends on sizes, bind them, for example --dim %s=16", name);
+    return arena_printf(n->importer->scratch, "; if it depends on sizes, bind them with --dim %s=SIZE", name);
 }
 
 static const ir_const_value *const_or_refuse(onnx_node *n, int i, const ir_const_value *c)
@@ -130,10 +130,10 @@ const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what)
     size_t symbol = SIZE_MAX;
     for (size_t i = 0; i < count; i++) sizes[i] = -1;
     if (!ir_dim_is_symbolic(d) || ir_dim_eval(n->dims, d, sizes, &value, &symbol) || symbol == SIZE_MAX)
-        return arena_printf(a, "bind %s, for example --dim", what);
+        return arena_printf(a, "bind %s with --dim", what);
     const char *name = ir_dim_symbol_name(n->dims, symbol);
     if (onnx_is_data_dim(n->importer, name)) return arena_printf(a, "%s depends on data", what);
-    return arena_printf(a, "bind %s, for example --dim %s=16", what, name);
+    return arena_printf(a, "bind %s with --dim %s=SIZE", what, name);
 }
 
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)

@@ -175,7 +175,7 @@ static void test_message_names_the_option(void **state)
     model_tensor(&m, TENSOR_INTS("shape", "2", -1, 7));
     model_node(&m, "Reshape", "x,shape", "y");
     model_output(&m, "y", ONNX_float32, NULL);
-    expect_refusal(*state, model_finish(&m), AMPC_UNSUPPORTED, "bind a size, for example --dim N=16");
+    expect_refusal(*state, model_finish(&m), AMPC_UNSUPPORTED, "bind a size with --dim N=SIZE");
 }
 
 int main(void)

@@ -276,7 +276,7 @@ typedef struct refusal {
 
 /* clang-format off */
 static const refusal refusals[] = {
-    {{13, "N,1,3", "Squeeze", "x", "", "dimension 0 is removed if N is 1: bind it, for example --dim N=16"}, AMPC_UNSUPPORTED},
+    {{13, "N,1,3", "Squeeze", "x", "", "dimension 0 is removed if N is 1: bind it with --dim N=SIZE"}, AMPC_UNSUPPORTED},
     {{27, "2,3", "Mod", "x,high", "", "before opset 28, fmod must be 1 for floating point operands"}, AMPC_REJECTED},
     {{13, "2,3", "Softmax", "x", "axis=2", "axis 2 is out of range for rank 2"}, AMPC_REJECTED},
     {{13, "2,3", "Softmax", "x", "axis=0 axis=1", "duplicate attribute 'axis'"}, AMPC_REJECTED},
@@ -324,7 +324,7 @@ static const refusal refusals[] = {
     {{13, "1,2,4,6", "Resize", "x,,twice", "coordinate_transformation_mode='tf_crop_and_resize'", "needs input 'roi'"},
      AMPC_REJECTED},
     {{13, "1,2,0,6", "Resize", "x,,,sizes", "", "axis 2 has no elements to resize"}, AMPC_REJECTED},
-    {{13, "1,2,H,6", "Resize", "x,,part", "", "dimension H: bind it, for example --dim H=16"}, AMPC_UNSUPPORTED},
+    {{13, "1,2,H,6", "Resize", "x,,part", "", "dimension H: bind it with --dim H=SIZE"}, AMPC_UNSUPPORTED},
     {{18, "1,2,4,6", "Resize", "x,,,one_one", "axes=[2,-2]", "duplicate axis 2"}, AMPC_REJECTED},
     {{18, "1,2,4,6", "Resize", "x,,twice", "antialias=1", "antialias needs mode linear or cubic"}, AMPC_REJECTED},
     {{20, "1,2,4,4", "GridSample", "x,places", "mode='bilinear'", "unknown mode 'bilinear'"}, AMPC_REJECTED},
