@@ -145,3 +145,76 @@ void onnx_lower_dynamic_quantize_matmul(onnx_node *n)
     ir_value *sum = a.bytes ? onnx_multiply_bytes(n, a.bytes, a.zero, n->in[B], onnx_in(n, B_ZERO)) : NULL;
     finish_product(n, sum, a.scale, B_SCALE, BIAS);
 }
+
+/* ---- LSTM -------------------------------------------------------------------------------------- */
+
+enum {
+    LSTM_X,
+    LSTM_W,
+    LSTM_R,
+    LSTM_LENGTHS = 4,
+    LSTM_INPUTS = 8,
+    LSTM_W_SCALE = 8,
+    LSTM_R_SCALE = 10,
+    LSTM_OPERANDS = 12
+};
+
+/* One element per direction, or per direction and column, in a shape that broadcasts to the weights. */
+static ir_value *per_direction(onnx_node *n, ir_value *v, const ir_type *w)
+{
+    const ir_type *t = &v->type;
+    const bool columns = t->rank == 2;
+    const ir_dim dims[] = {w->dims[0], 1, columns ? w->dims[2] : 1};
+    if ((t->rank != 1 && t->rank != 2) || t->dims[0] != w->dims[0] || (columns && t->dims[1] != w->dims[2]))
+        onnx_reject(n, "a scale or zero point does not fit its weights");
+    return n->failed ? NULL : ir_reshape(n->b, v, dims, 3);
+}
+
+/* Weights of bytes [directions, from, gates] as floats [directions, gates, from], which LSTM has. */
+static ir_value *lstm_weights(onnx_node *n, int i, int scale)
+{
+    ir_value *w = n->in[i], *step = onnx_held_scale(n, scale);
+    if (w->type.rank != 3) onnx_reject(n, "operand %d has %d dimensions, not 3", i, w->type.rank);
+    if (n->failed || !step) return NULL;
+    ir_value *v = onnx_centred(n, w, per_direction(n, n->in[scale + 1], &w->type));
+    v = ir_binary(n->b, IR_OP_mul, v, per_direction(n, step, &w->type));
+    return v ? ir_transpose(n->b, v, (const int64_t[]){0, 2, 1}) : NULL;
+}
+
+/* x with zeros, which do not change its range, in the steps that no sequence has. */
+static ir_value *within_lengths(onnx_node *n, ir_value *x, ir_value *lengths)
+{
+    if (!lengths || x->type.rank != 3 || lengths->type.rank != 1) return x;
+    const ir_dim steps = x->type.dims[0];
+    ir_node *longest = ir_new(n->b, IR_OP_reduce_max, 1, lengths);
+    ir_set_list(longest, IR_ATTR(reduce_max, axes), (const int64_t[]){0}, 1);
+    ir_set_bool(longest, IR_ATTR(reduce_max, keepdims), false);
+    ir_value *step = onnx_iota(n, lengths->type.dtype, steps);
+    ir_value *has = ir_binary(n->b, IR_OP_less, step, ir_done(n->b, longest));
+    has = has ? ir_reshape(n->b, has, (const ir_dim[]){steps, 1, 1}, 3) : NULL;
+    return ir_done(n->b, ir_new(n->b, IR_OP_where, 3, has, x, ir_scalar_like(n->b, x, 0)));
+}
+
+/* An LSTM of the quantised input with such weights. onnxruntime also quantises the state before each step, in ranges
+ * that depend on how it divides the batch among threads; here, the state stays float. */
+void onnx_lower_dynamic_lstm(onnx_node *n)
+{
+    ir_value *in[LSTM_INPUTS], **own = n->in;
+    const int n_in = n->n_in;
+    if (n_in != LSTM_OPERANDS) onnx_reject(n, "has %d operands, not %d", n_in, LSTM_OPERANDS);
+    ir_value *given = n->failed ? NULL : within_lengths(n, own[LSTM_X], own[LSTM_LENGTHS]);
+    if (!given) return;
+    const onnx_bytes_of_range x = onnx_dynamic_quantized(n, given);
+    if (n->failed || !x.bytes) return;
+    for (int i = 0; i < LSTM_INPUTS; i++) in[i] = own[i];
+    in[LSTM_X] = ir_binary(n->b, IR_OP_mul, onnx_centred(n, x.bytes, x.zero), x.scale);
+    in[LSTM_W] = lstm_weights(n, LSTM_W, LSTM_W_SCALE);
+    in[LSTM_R] = lstm_weights(n, LSTM_R, LSTM_R_SCALE);
+    if (n->failed || !in[LSTM_X] || !in[LSTM_W] || !in[LSTM_R]) return;
+    n->in = in;
+    n->n_in = LSTM_INPUTS;
+    n->arg = IR_WORD(cell, lstm);
+    onnx_lower_recurrent(n);
+    n->in = own;
+    n->n_in = n_in;
+}

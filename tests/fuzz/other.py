@@ -419,6 +419,32 @@ def integer_product(d, operator):
     d.maybe(d.floats(n))
 
 
+@draws(MS, "DynamicQuantizeLSTM")
+def quantised_lstm(d, operator):
+    kind = d.pick(np.uint8, np.int8)
+    steps, batch, size, hidden = max(1, d.size()), max(1, d.size()), max(1, d.size(8)), max(1, d.size())
+    direction = d.pick("forward", "reverse", "bidirectional")
+    directions = 2 if direction == "bidirectional" else 1
+    shape = [directions] + ([4 * hidden] if d.chance() else [])
+    d.add(d.floats(steps, batch, size))
+    tensors = Draw(d.r.integers(1 << 30), d.small)
+    for i, rows in enumerate((size, hidden)):  # the state, which onnxruntime quantises, has no effect here
+        w = byte_tensor(tensors, kind, directions, rows, 4 * hidden)
+        w = d.add(w * 0 if i and steps > 1 else w // 2)
+        zero = 0 if kind == np.int8 or i else int(d.r.integers(0, 100))
+        tensors.add(np.asarray(d.r.uniform(0.005, 0.02, shape), np.float32))
+        tensors.add(np.full(shape, zero).astype(kind))
+    d.maybe(d.floats(directions, 8 * hidden))
+    d.maybe(d.r.integers(1, steps + 1, [batch]).astype(np.int32), 0.3)
+    d.add(None)
+    d.maybe(d.floats(directions, batch, hidden))
+    d.maybe(d.floats(directions, 3 * hidden), 0.3)
+    for i in (1, 2, 4, 5):
+        d.add(tensors.inputs[i])
+    d.set(direction=direction, hidden_size=hidden)
+    d.outputs = ["y", "h", "c"]
+
+
 # ---- linear models -------------------------------------------------------------------------------------------------------
 
 

@@ -392,6 +392,7 @@ static const char *const without[] = {"Equal",
                                       MS "MatMulNBits",
                                       MS "MatMulIntegerToFloat",
                                       MS "DynamicQuantizeMatMul",
+                                      MS "DynamicQuantizeLSTM",
                                       NULL};
 
 /* Operators on sequences or with bodies, whose gradients tests/forms and test_bodies.c check. */
