@@ -105,7 +105,7 @@ static ir_dtype only_read_as(const ir_value *input)
     return low;
 }
 
-/* Without --keep-io-types, an input that is only read in a low type has that type. */
+/* Without --keep-io-types, an input that is only read in a low type has that type. (Those of subgraphs are captures.) */
 static void narrow_inputs(ir_graph *g)
 {
     for (size_t i = 0; i < g->inputs.count; i++) {
@@ -142,7 +142,7 @@ static void fold_graph(ir_graph *g, bool may_convert, diag *d)
 ampc_status pass_fold_casts(ir_module *m, compile *c)
 {
     for (size_t i = 0; i < m->graphs.count; i++) {
-        if (!c->options->keep_io_types) narrow_inputs(m->graphs.items[i]);
+        if (!c->options->keep_io_types && !m->graphs.items[i]->subgraph) narrow_inputs(m->graphs.items[i]);
         fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
     }
     return diag_status(c->diag);
