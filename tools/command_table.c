@@ -2,8 +2,6 @@
 #include "tools/commands.h"
 #include "tools/run.h"
 
-#include <string.h>
-
 // clang-format off
 static const command compile_commands[] = {
     {.name = "ampc", .bit = COMMAND_AMPC,
@@ -171,12 +169,6 @@ const command_fact command_environment[] = {
     {NULL, 0, NULL},
 };
 // clang-format on
-
-const char *command_verb(const command *c)
-{
-    const char *space = strchr(c->name, ' ');
-    return space ? space + 1 : NULL;
-}
 
 unsigned program_commands(const program *p)
 {

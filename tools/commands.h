@@ -82,7 +82,7 @@ typedef struct command_fact {
 extern const command_fact command_files[], command_environment[];
 
 /* "train" of "ampc-run train"; NULL for a program without verbs. */
-const char *command_verb(const command *c);
+const char *command_verb(const command *c); /* options.c */
 unsigned program_commands(const program *p);
 
 #endif

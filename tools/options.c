@@ -23,11 +23,12 @@ typedef struct parser {
     char **argv;
 } parser;
 
-tool_options options_default(unsigned commands, arena *a)
+tool_options options_default(const program *programs, unsigned commands, arena *a)
 {
     size_t rows = 0;
     while (option_table[rows].name) rows++;
     tool_options o = {.arena = a,
+                      .programs = programs,
                       .given = arena_array(a, rows, sizeof(unsigned char)),
                       .pass = compile_options_default(),
                       .untie = true,
@@ -45,6 +46,12 @@ tool_options options_default(unsigned commands, arena *a)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+const char *command_verb(const command *c)
+{
+    const char *space = strchr(c->name, ' ');
+    return space ? space + 1 : NULL;
+}
+
 bool option_applies(const option *row, unsigned commands) { return !row->commands || (row->commands & commands); }
 
 const option *option_find(const char *name, unsigned commands)
@@ -54,21 +61,6 @@ const option *option_find(const char *name, unsigned commands)
         if (named && option_applies(row, commands)) return row;
     }
     return NULL;
-}
-
-const char *option_commands(const option *row, arena *a)
-{
-    const char *text = NULL;
-    for (const program *p = program_table; p->name; p++) {
-        const char *names = NULL;
-        for (int i = 0; i < p->count; i++) {
-            if (!option_applies(row, p->commands[i].bit)) continue;
-            const char *verb = command_verb(&p->commands[i]);
-            names = !verb ? p->name : names ? arena_printf(a, "%s, %s", names, verb) : p->commands[i].name;
-        }
-        if (names) text = text ? arena_printf(a, "%s, %s", text, names) : names;
-    }
-    return text;
 }
 
 /* Whether help shows the word: the first spelling of its value, unless it is the value of the bare option. */
@@ -128,6 +120,23 @@ static const char *dashes(const char *name) { return name[1] ? "--" : "-"; }
 
 static diag_loc here(const parser *p) { return DIAG_FILE(p->command->name); }
 
+/* The commands that have the option, such as "ampc, ampc-run train, check". */
+static const char *commands_with(const parser *from, const option *row)
+{
+    const char *text = NULL;
+    arena *a = from->o->arena;
+    for (const program *p = from->o->programs; p->name; p++) {
+        const char *names = NULL;
+        for (int i = 0; i < p->count; i++) {
+            if (!option_applies(row, p->commands[i].bit)) continue;
+            const char *verb = command_verb(&p->commands[i]);
+            names = !verb ? p->name : names ? arena_printf(a, "%s, %s", names, verb) : p->commands[i].name;
+        }
+        if (names) text = text ? arena_printf(a, "%s, %s", text, names) : names;
+    }
+    return text;
+}
+
 /* Whether other programs call the option by this name. */
 static bool is_other_name(const option *row, const char *name)
 {
@@ -146,7 +155,7 @@ static ampc_status unknown_option(const parser *p, const char *name)
     const option *elsewhere = option_find(name, ~0u);
     if (elsewhere)
         return diag_error(p->diag, AMPC_USAGE, here(p), "%s%s is not an option of %s; it is one of %s", dashes(name),
-                          name, p->command->name, option_commands(elsewhere, p->o->arena));
+                          name, p->command->name, commands_with(p, elsewhere));
     for (const option *row = option_table; row->name; row++)
         if (option_applies(row, p->command->bit) && is_other_name(row, name))
             return diag_error(p->diag, AMPC_USAGE, here(p), "unknown option %s%s; here it is %s", dashes(name), name,

@@ -32,6 +32,7 @@ typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, H
 /* The contents of a command line. Strings are in `arena` or in argv. */
 typedef struct tool_options {
     arena *arena;
+    const program *programs; /* for messages: which of them have an option */
     compile_options pass;
     pass_strings operands; /* the model; the verb of ampc-run is not included */
     /* files */
@@ -119,7 +120,7 @@ extern const pass_word output_kinds[]; /* suffixes without the dot; ends with wo
 extern const option option_table[];    /* ends with name NULL */
 
 /* The defaults of these commands. Everything parsed later is allocated in `a`. */
-tool_options options_default(unsigned commands, arena *a);
+tool_options options_default(const program *programs, unsigned commands, arena *a);
 bool option_applies(const option *row, unsigned commands);
 /* Index of the first argument that is neither an option of `commands` nor its value; argc if there is none. */
 int options_first_operand(unsigned commands, int argc, char **argv);
@@ -131,8 +132,6 @@ ampc_status options_of_recipe(tool_options *o, const command *c, const char *pat
 
 /* Whether only the importer or the passes read the option, and the command has no other use of it. */
 bool option_compiles(const option *row, const command *c);
-/* The commands that have the option, such as "ampc, ampc-run train, check". */
-const char *option_commands(const option *row, arena *a);
 /* Whether the command prints a table or help, for which it needs no model. */
 bool options_only_print(const tool_options *o);
 /* The row of a name; NULL: no option of these commands. A name of one letter is an alias. */

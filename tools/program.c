@@ -59,7 +59,7 @@ static ampc_status parse_options(tool *t, int argc, char **argv)
     TRY(options_parse(&t->o, t->command, argc, argv, t->diag));
     const char *model = t->o.operands.count ? t->o.operands.items[0] : NULL;
     if (!model || !recipe_detect(model)) return AMPC_OK;
-    t->o = options_default(t->command->bit, t->arena);
+    t->o = options_default(program_table, t->command->bit, t->arena);
     TRY(options_of_recipe(&t->o, t->command, model, t->diag));
     return options_parse(&t->o, t->command, argc, argv, t->diag);
 }
@@ -71,7 +71,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
         t->arena, sizeof *without_verb); /* without a verb, only --help and --version are accepted */
     *without_verb = (command){.name = p->name, .bit = program_commands(p)};
     t->command = p->count == 1 ? p->commands : without_verb;
-    t->o = options_default(t->command->bit, t->arena);
+    t->o = options_default(program_table, t->command->bit, t->arena);
     if (p->count > 1) TRY(parse_verb(t, p, &argc, argv, &t->command));
     TRY(parse_options(t, argc, argv));
     console_set_colour(&t->console, t->o.colour);

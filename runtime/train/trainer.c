@@ -211,6 +211,15 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
 
 /* ---- checkpoints ---- */
 
+/* Whether the schedules are constant and differ in their length alone, which changes no rate. */
+static bool differ_in_length(const rt_trainer *t, const char *before)
+{
+    static const char LENGTH[] = ",steps=";
+    const char *now = t->stepper.state.schedule, *length = strstr(now, LENGTH);
+    if (!rt_schedule_is_constant(&t->schedule) || !length || strchr(before, ';')) return false;
+    return strncmp(before, now, (size_t)(length - now) + strlen(LENGTH)) == 0;
+}
+
 static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path, diag *d)
 {
     if (from->batch != t->stepper.state.batch)
@@ -224,7 +233,7 @@ static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, 
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),
                           "the run was at batch %" PRIu64 ", but an epoch has %" PRId64, from->position.batch,
                           rt_dataset_batches(t->data, from->batch));
-    if (strcmp(from->schedule, t->stepper.state.schedule) == 0) return AMPC_OK;
+    if (strcmp(from->schedule, t->stepper.state.schedule) == 0 || differ_in_length(t, from->schedule)) return AMPC_OK;
     return diag_warning(d, DIAG_FILE(path), "the schedule was %s; continuing with %s", from->schedule,
                         t->stepper.state.schedule);
 }
