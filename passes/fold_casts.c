@@ -105,7 +105,7 @@ static ir_dtype only_read_as(const ir_value *input)
     return low;
 }
 
-/* Without --keep-io-types, an input that is only read in a low type has that type. (Those of subgraphs are captures.) */
+/* Without --keep-io-types, an input that is only read in a low type has that type. Inputs of subgraphs are captures. */
 static void narrow_inputs(ir_graph *g)
 {
     for (size_t i = 0; i < g->inputs.count; i++) {

@@ -57,8 +57,7 @@ static void add_type(writer *w, const rt_tensor *t)
 
 static void add_place(writer *w, const rt_check *c, const rt_checked *v)
 {
-    const rt_checked *found = rt_check_found(c);
-    const char *place = found && found->value == v->value ? c->place : "";
+    const char *place = c->found.value == v->value ? c->place : "";
     int64_t rest = v->numbers.first_bad, inner = v->numbers.count;
     if (!v->tensor.rank) return;
     add(w, ", the first at [");
