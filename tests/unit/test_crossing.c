@@ -247,8 +247,8 @@ static void test_optimizers(void **state)
     assert_true(number_of(t, &b, IR_STATE_step) == 5);
     diag_clear(t->d);
     remove(scratch_path(t, "ckpt-0000000025.safetensors"));
-    assert_ok(t, train_to(t, &c, STEPS + 5, false, &l));     /* the same state, with a warning */
-    assert_int_equal(diag_count(t->d, DIAG_WARNING), 1 + 1); /* the optimizer, and the longer schedule */
+    assert_ok(t, train_to(t, &c, STEPS + 5, false, &l)); /* the same state, with a warning */
+    assert_int_equal(diag_count(t->d, DIAG_WARNING), 1); /* the optimizer; the longer schedule is constant */
     assert_true(number_of(t, &c, IR_STATE_step) == STEPS + 5);
     remove(scratch_path(t, "ckpt-0000000020.safetensors"));
     remove(scratch_path(t, "ckpt-0000000025.safetensors"));
