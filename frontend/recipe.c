@@ -3,7 +3,7 @@
  *   FILE      = "ampc-recipe" "1" {STATEMENT}              a statement begins on a line of its own
  *   STATEMENT = "model" NAME "=" STRING
  *             | "input" NAME [":" TYPE] ["=" ("normal" | "uniform")]
- *             | NAME {"," NAME} "=" (NAME "(" [ARGUMENT {"," ARGUMENT}] ")" | DETACH)
+ *             | NAME {"," NAME} "=" (NAME "(" [ARGUMENT {"," ARGUMENT}] ")" | DETACH | SUM)   SUM: recipe_reader.h
  *             | loss, train (recipe_training.c) | option (recipe_options.c)
  *   ARGUMENT  = NAME | DETACH      DETACH = "detach" "(" NAME ")"
  *
@@ -106,15 +106,13 @@ static ampc_status read_input(recipe *r)
 
 /* ---- values ------------------------------------------------------------------------------------ */
 
-enum { VALUES = RECIPE_KIND(RECIPE_VALUE) | RECIPE_KIND(RECIPE_INPUT) };
-
 /* Reads "(NAME)" after the word detach. */
 static ampc_status read_detached(recipe *r, ir_argument *out)
 {
     recipe_name *n;
     const ir_token t = r->p.lex.token;
     TRY(ir_need_mark(&r->p, "("));
-    TRY(recipe_find(r, "a value", VALUES, &n));
+    TRY(recipe_find(r, "a value", RECIPE_VALUES, &n));
     TRY(ir_need_mark(&r->p, ")"));
     if (!n->value || !ir_dtype_is_float(n->value->type.dtype))
         return FAIL_AT(&r->p, &t, "'%s' has no gradient that detach could stop", n->name);
@@ -130,7 +128,7 @@ static ampc_status read_argument(recipe *r, ir_argument *out, recipe_name **of)
 {
     *of = NULL;
     if (ir_accept_word(&r->p, "detach")) return read_detached(r, out);
-    TRY(recipe_find(r, "a value", VALUES, of));
+    TRY(recipe_find(r, "a value", RECIPE_VALUES, of));
     *out = (ir_argument){(*of)->value, (*of)->name};
     return AMPC_OK;
 }
@@ -167,15 +165,6 @@ static ampc_status check_counts(recipe *r, const recipe_name *model, const ir_to
     return FAIL_AT(&r->p, at, "%s has %zu output%s, not %zu", model->name, outputs, outputs == 1 ? "" : "s", results);
 }
 
-/* Makes the value known by its name, and an output. */
-static void bind_value(recipe *r, recipe_name *n, ir_value *v)
-{
-    ir_builder b = ir_builder_at_end(r->linker.graph, r->p.diag);
-    n->value = v;
-    if (v->kind == IR_VALUE_RESULT) ir_value_rename(v, n->name);
-    ir_output(&b, n->name, v);
-}
-
 static ampc_status call_model(recipe *r, recipe_name **results, size_t count)
 {
     recipe_name *model, *names[MAX_CALL];
@@ -192,8 +181,18 @@ static ampc_status call_model(recipe *r, recipe_name **results, size_t count)
     }
     for (size_t i = 0; i < n; i++)
         if (names[i]) names[i]->value = args[i].value;
-    for (size_t i = 0; i < count; i++) bind_value(r, results[i], values[i]);
+    for (size_t i = 0; i < count; i++) recipe_bind(r, results[i], values[i]);
     return AMPC_OK;
+}
+
+/* Whether the current token is a name that "(" follows. */
+static bool is_call(recipe *r)
+{
+    const ir_lexer before = r->p.lex;
+    ir_lexer_next(&r->p.lex);
+    const bool call = before.token.kind == IR_TOKEN_WORD && ir_is_mark(&r->p, "(");
+    r->p.lex = before;
+    return call;
 }
 
 static ampc_status read_values(recipe *r)
@@ -209,11 +208,18 @@ static ampc_status read_values(recipe *r)
     for (size_t i = 0; i < count; i++) /* not yet usable */
         strmap_put(r->names, results[i]->name, NULL);
     const ir_token t = r->p.lex.token;
-    if (ir_accept_word(&r->p, "detach")) {
+    if (!is_call(r)) {
+        ir_value *v;
+        recipe_name *name;
+        if (count != 1) return FAIL_AT(&r->p, &t, "a sum has 1 result, not %zu", count);
+        TRY(recipe_read_sum(r, &v, &name));
+        if (name) return FAIL_AT(&r->p, &t, "'%s' is a value already: expected a call or a sum", name->name);
+        recipe_bind(r, results[0], v);
+    } else if (ir_accept_word(&r->p, "detach")) {
         ir_argument v;
         if (count != 1) return FAIL_AT(&r->p, &t, "detach has 1 result, not %zu", count);
         TRY(read_detached(r, &v));
-        bind_value(r, results[0], v.value);
+        recipe_bind(r, results[0], v.value);
     } else {
         TRY(call_model(r, results, count));
     }

@@ -7,6 +7,8 @@
 #include "ir/parser.h"
 
 typedef enum recipe_kind { RECIPE_MODEL, RECIPE_VALUE, RECIPE_INPUT, RECIPE_LOSS } recipe_kind;
+#define RECIPE_KIND(kind) (1u << (kind))
+enum { RECIPE_VALUES = RECIPE_KIND(RECIPE_VALUE) | RECIPE_KIND(RECIPE_INPUT) };
 
 typedef struct recipe_name {
     recipe_kind kind;
@@ -38,9 +40,15 @@ ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag 
 ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out);
 /* Reads the name of something defined; `kinds` has a bit for each kind allowed. */
 ampc_status recipe_find(recipe *r, const char *what, unsigned kinds, recipe_name **out);
+/* Reads a plus or minus sign, which before a number or name is the beginning of a number. Returns it, or 0. */
+char recipe_accept_sign(recipe *r, const char *signs);
+/* Reads a value, or a sum of values with factors: SUM = [SIGN] FACTOR {SIGN FACTOR}, FACTOR = [NUMBER "*"] NAME. *name
+ * is the name if it is only that, else NULL. */
+ampc_status recipe_read_sum(recipe *r, ir_value **out, recipe_name **name);
 /* Inputs, models and losses that nothing reads are mistakes. An input that only a loss reads gets its type there. */
 ampc_status recipe_check_used(recipe *r);
-#define RECIPE_KIND(kind) (1u << (kind))
+/* Makes the value known by the name, and an output. */
+void recipe_bind(recipe *r, recipe_name *n, ir_value *v);
 
 /* ---- recipe_options.c: skips the statement, whose first word is the current token ---- */
 

@@ -1,6 +1,6 @@
 /* recipe_training.c - the statements of a recipe about losses and optimizers, which become meta entries.
  *
- *   "loss" NAME "=" TERM {"+" TERM}      TERM = KIND "(" VALUE ["," (NUMBER | NAME)] {"," KEY "=" VALUE} ")"
+ *   "loss" NAME "=" TERM {"+" TERM}      TERM = KIND "(" SUM ["," (NUMBER | NAME)] {"," KEY "=" VALUE} ")"
  *   "train" WHAT {"," WHAT} "by" OPTIMIZER "on" NAME {"+" NAME}
  *       WHAT: a model, or a glob over names of parameters, which is quoted if it has other characters than names
  *
@@ -9,23 +9,12 @@
 
 #include <string.h>
 
-enum { VALUES = RECIPE_KIND(RECIPE_VALUE) | RECIPE_KIND(RECIPE_INPUT) };
 enum { MAX_ITEMS = 256 }; /* of one kind in a statement, because texts are put together piece by piece */
 
 /* Counts an item at the current token. */
 static ampc_status count_item(recipe *r, int *count, const char *what)
 {
     return ++*count <= MAX_ITEMS ? AMPC_OK : FAIL(&r->p, "more than %d %s", MAX_ITEMS, what);
-}
-
-/* A plus sign; before a name it is part of a token. */
-static bool accept_plus(recipe *r)
-{
-    ir_lexer *l = &r->p.lex;
-    if (l->token.kind != IR_TOKEN_NUMBER || l->token.text[0] != '+') return false;
-    l->at = l->token.start + 1;
-    ir_lexer_next(l);
-    return true;
 }
 
 /* ---- loss -------------------------------------------------------------------------------------- */
@@ -53,7 +42,7 @@ static ampc_status read_label(recipe *r, term *t)
     const ir_token at = r->p.lex.token;
     if (t->label) return FAIL(&r->p, "%s has one value and one label, found another: expected KEY=VALUE", t->kind);
     t->label = at.text;
-    if (at.kind != IR_TOKEN_NUMBER) return recipe_find(r, "a value, an input or a number", VALUES, &n);
+    if (at.kind != IR_TOKEN_NUMBER) return recipe_find(r, "a value, an input or a number", RECIPE_VALUES, &n);
     double number;
     if (!ir_float_parse(at.text, &number)) return FAIL(&r->p, "'%s' is not a number", at.text);
     ir_lexer_next(&r->p.lex);
@@ -70,21 +59,34 @@ static ampc_status read_item(recipe *r, term *t)
     return read_label(r, t);
 }
 
-static ampc_status read_term(recipe *r, const char **text)
+/* Reads the value of a term; a sum becomes an output LOSS.value, with a number from the second one on. */
+static ampc_status read_scores(recipe *r, const recipe_name *loss, int number, const char **name)
+{
+    ir_value *v;
+    recipe_name *value, sum;
+    TRY(recipe_read_sum(r, &v, &value));
+    if (!value) {
+        const char *suffix = number > 1 ? arena_printf(r->p.scratch, "%d", number) : "";
+        sum.name = arena_printf(r->p.module->arena, "%s.value%s", loss->name, suffix);
+        recipe_bind(r, value = &sum, v);
+    }
+    *name = value->name;
+    return AMPC_OK;
+}
+
+static ampc_status read_term(recipe *r, const recipe_name *loss, int number, const char **text)
 {
     term t = {.options = ""};
     int items = 0;
-    recipe_name *value;
     TRY(ir_need(&r->p, IR_TOKEN_WORD, "a kind of loss, such as bce_logits", &t.kind));
     TRY(ir_need_mark(&r->p, "("));
-    TRY(recipe_find(r, "a value", VALUES, &value));
-    if (!value->value) return FAIL(&r->p, "no model reads input '%s': its type is not known", value->name);
+    TRY(read_scores(r, loss, number, &t.value));
     while (ir_accept_mark(&r->p, ",")) {
         TRY(count_item(r, &items, "options"));
         TRY(read_item(r, &t));
     }
     TRY(ir_need_mark(&r->p, ")"));
-    *text = arena_printf(r->p.scratch, "%s%s:%s%s%s", t.kind, t.options, value->name, t.label ? "," : "",
+    *text = arena_printf(r->p.scratch, "%s%s:%s%s%s", t.kind, t.options, t.value, t.label ? "," : "",
                          t.label ? t.label : "");
     return AMPC_OK;
 }
@@ -97,10 +99,10 @@ ampc_status recipe_read_loss(recipe *r)
     ir_module *m = r->p.module;
     TRY(recipe_define(r, "the name of a loss", RECIPE_LOSS, &n));
     TRY(ir_need_mark(&r->p, "="));
-    TRY(read_term(r, &text));
-    while (accept_plus(r)) {
-        TRY(read_term(r, &more));
+    TRY(read_term(r, n, 1, &text));
+    while (recipe_accept_sign(r, "+")) {
         TRY(count_item(r, &terms, "terms"));
+        TRY(read_term(r, n, terms, &more));
         text = arena_printf(r->p.scratch, "%s+%s", text, more);
     }
     ir_meta_set(m, arena_printf(m->arena, "loss.%s", n->name), arena_printf(r->p.scratch, "%d %s", n->at.line, text));
@@ -149,7 +151,7 @@ static ampc_status read_losses(recipe *r, const char **text)
         TRY(count_item(r, &losses, "losses"));
         TRY(recipe_find(r, "a loss", RECIPE_KIND(RECIPE_LOSS), &n));
         *text = arena_printf(r->p.scratch, "%s%s%s", *text, **text ? "+" : "", n->name);
-    } while (accept_plus(r));
+    } while (recipe_accept_sign(r, "+"));
     return AMPC_OK;
 }
 

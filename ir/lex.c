@@ -194,7 +194,7 @@ static ir_token_kind kind_of(char c)
     if (c == '@') return IR_TOKEN_GLOBAL;
     if ((c >= '0' && c <= '9') || c == '-' || c == '+') return IR_TOKEN_NUMBER;
     if (is_name(c)) return IR_TOKEN_WORD;
-    return c && strchr("{}()[]=:,!", c) ? IR_TOKEN_MARK : IR_TOKEN_BAD;
+    return c && strchr("{}()[]=:,!*", c) ? IR_TOKEN_MARK : IR_TOKEN_BAD;
 }
 
 static void begin_token(ir_lexer *l)

@@ -71,7 +71,7 @@ typedef enum ir_token_kind {
     IR_TOKEN_STRING, /* decoded */
     IR_TOKEN_RESULT, /* %name, without the '%' and quotes */
     IR_TOKEN_GLOBAL, /* @name */
-    IR_TOKEN_MARK,   /* one of { } ( ) [ ] = : , ! */
+    IR_TOKEN_MARK,   /* one of { } ( ) [ ] = : , ! * */
     IR_TOKEN_BAD     /* text holds the error */
 } ir_token_kind;
 

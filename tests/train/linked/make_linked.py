@@ -56,10 +56,9 @@ def write_models():
             {"training_mode": 1}),
            ("LeakyRelu", ["n"], ["r"], {"alpha": 0.25}), ("MatMul", ["r", "w2"], ["y"], {})], [("x", 4)], ("y", 1))
     constant = lambda n, v: ("Constant", [], [n], {"value_float": v})
-    for name, p, q in ("first", 2.0, 3.0), ("second", 3.0, -5.0):
-        write(name, [constant("p", p), constant("q", q), ("Mul", ["a", "p"], ["pa"], {}),
-                     ("Mul", ["b", "q"], ["qb"], {}), ("Add", ["pa", "qb"], ["y"], {})],
-              [("a", "K"), ("b", "K")], ("y", "K"))
+    write("first", [constant("p", 2.0), constant("q", 3.0), ("Mul", ["a", "p"], ["pa"], {}),
+                    ("Mul", ["b", "q"], ["qb"], {}), ("Add", ["pa", "qb"], ["y"], {})],
+          [("a", "K"), ("b", "K")], ("y", "K"))
 
 
 class Model(dict):
