@@ -18,7 +18,6 @@ void tool_choose_dtype(tool *t, const char *path)
 {
     compile_options *o = &t->o.pass;
     if (o->low != IR_NO_DTYPE) return;
-    t->dtype_chosen = true;
     if (t->command->bit == COMMAND_EXPORT) { /* does not compute */
         o->low = IR_f16;
         return;
@@ -44,7 +43,7 @@ void tool_note_speed(const tool *t)
 {
     enum { TIMED = COMMAND_INFER | COMMAND_TRAIN | COMMAND_LR_FIND | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH };
     double times;
-    const ir_dtype own = t->dtype_chosen ? IR_f32 : type_of(t->module);
+    const ir_dtype own = type_of(t->module);
     const ir_dtype faster = t->command->bit & TIMED && own != IR_f32 ? rt_device_faster_type(t->o.device, own, &times)
                                                                      : IR_NO_DTYPE;
     if (faster == IR_NO_DTYPE) return;

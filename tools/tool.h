@@ -12,7 +12,6 @@ typedef struct tool {
     const command *command; /* the current one */
     tool_options o;
     compile *compile;        /* NULL until a model is compiled or passes run */
-    bool dtype_chosen;       /* by --dtype=auto */
     bool accept_opaque;      /* unsupported operators: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* directory that the module's weight files are relative to */

@@ -88,7 +88,7 @@ typedef struct isa_speed {
 
 /* Measured (docs/performance.md); the first row that applies counts. Processors with AMX have not been measured. */
 static const isa_speed speeds[] = {{dnnl_cpu_isa_avx512_core_amx, false, 0, 0},
-                                   {dnnl_cpu_isa_avx512_core_bf16, true, 0.8, 0.9},
+                                   {dnnl_cpu_isa_avx512_core_bf16, true, 0.55, 0.88},
                                    {dnnl_cpu_isa_avx512_core_bf16, false, 1.8, 0.75},
                                    {0, false, 0.75, 0.75}};
 
