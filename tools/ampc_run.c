@@ -46,7 +46,7 @@ ampc_status run_in_session(tool *t)
     const command *v = t->command;
     run_context c = {.tool = t};
     TRY(tool_open_model(t, t->o.operands.items[0]));
-    tool_note_speed(t);
+    TRY(tool_note_speed(t));
     ampc_status status = open_session(&c, v->plan_only);
     if (status == AMPC_OK) status = run_load_weights(&c);
     if (status == AMPC_OK && !v->plan_only) status = rt_session_seed(c.session, t->o.pass.seed, t->diag);

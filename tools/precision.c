@@ -14,21 +14,22 @@ static bool is_given(const tool_options *o, const char *name)
 
 /* Without instructions for a low type, fp32 is faster. A comparison needs a low type, and so does a level that the user
  * chose. */
-void tool_choose_dtype(tool *t, const char *path)
+ampc_status tool_choose_dtype(tool *t, const char *path)
 {
     compile_options *o = &t->o.pass;
-    if (o->low != IR_NO_DTYPE) return;
+    if (o->low != IR_NO_DTYPE) return AMPC_OK;
     if (t->command->bit == COMMAND_EXPORT) { /* does not compute */
         o->low = IR_f16;
-        return;
+        return AMPC_OK;
     }
-    o->low = rt_device_low_type(t->o.device);
-    if (o->low != IR_NO_DTYPE) return;
+    TRY(rt_device_low_type(t->o.device, t->diag, &o->low));
+    if (o->low != IR_NO_DTYPE) return AMPC_OK;
     o->low = IR_bf16;
-    if (is_given(&t->o, "amp") || t->command->bit == COMMAND_COMPARE) return;
+    if (is_given(&t->o, "amp") || t->command->bit == COMMAND_COMPARE) return AMPC_OK;
     o->level = PASS_O0;
     diag_note(t->diag, DIAG_FILE(path),
               "computed in fp32: this processor has no instructions for bf16; --dtype=bf16 and fp16 are emulated");
+    return AMPC_OK;
 }
 
 /* The type in which the module computes. */
@@ -39,15 +40,17 @@ static ir_dtype type_of(const ir_module *m)
     return strcmp(type + 1, ir_dtype_name(IR_bf16)) == 0 ? IR_bf16 : IR_f16;
 }
 
-void tool_note_speed(const tool *t)
+ampc_status tool_note_speed(const tool *t)
 {
     enum { TIMED = COMMAND_INFER | COMMAND_TRAIN | COMMAND_LR_FIND | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH };
     double times;
     const ir_dtype own = type_of(t->module);
-    const ir_dtype faster = t->command->bit & TIMED && own != IR_f32 ? rt_device_faster_type(t->o.device, own, &times)
-                                                                     : IR_NO_DTYPE;
-    if (faster == IR_NO_DTYPE) return;
+    ir_dtype faster = IR_NO_DTYPE;
+    if (t->command->bit & TIMED && own != IR_f32)
+        TRY(rt_device_faster_type(t->o.device, own, t->diag, &faster, &times));
+    if (faster == IR_NO_DTYPE) return AMPC_OK;
     diag_note(t->diag, DIAG_FILE(t->o.operands.items[0]),
               "matrix products in %s are about %.2g times as fast as in %s on this processor (%s)", word_of(faster),
               times, word_of(own), faster == IR_f32 ? "--amp=O0" : "--dtype=bf16");
+    return AMPC_OK;
 }

@@ -78,7 +78,7 @@ static ampc_status compile_passes(tool *t)
 ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
-    tool_choose_dtype(t, path);
+    TRY(tool_choose_dtype(t, path));
     onnx_import_options import = {
         .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque};
     if (t->o.pass.plain_runtime) import.emit_opset = t->o.pass.low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;

@@ -29,9 +29,9 @@ ampc_status tool_open_model(tool *t, const char *path);
 ampc_status tool_check_dump(tool *t);
 
 /* Replaces --dtype=auto by the type for the device, with a note if that is fp32 (precision.c). */
-void tool_choose_dtype(tool *t, const char *path);
+ampc_status tool_choose_dtype(tool *t, const char *path);
 /* Notes that another type is much faster on the device than that of the module, unless --dtype=auto chose it. */
-void tool_note_speed(const tool *t);
+ampc_status tool_note_speed(const tool *t);
 
 /* Parses "NAME=SIZE" of --dim. */
 ampc_status tool_parse_dim(tool *t, const char *text, const char **name, int64_t *size);

@@ -45,37 +45,46 @@ const rt_backend *rt_backend_find(const char *device, int *index)
     return NULL;
 }
 
-/* Opens what the backend of the CPU needs to know its instructions; NULL: it is not a CPU, or cannot be opened. */
-static const rt_backend *opened_cpu(const char *device)
+/* Opens what the backend of the CPU needs to know its instructions. *out is NULL if the device is not a CPU. */
+static ampc_status open_cpu(const char *device, diag *d, const rt_backend **out)
 {
-    char text[256];
+    char text[256] = "";
     k_context ctx = {.error = text, .error_size = sizeof text, .threads = 1};
     int index;
     const rt_backend *b = rt_backend_find(device ? device : "cpu", &index);
-    if (!b || !b->computes || b->open(&ctx, index) != AMPC_OK) return NULL;
+    *out = NULL;
+    if (!b || !b->computes) return AMPC_OK;
+    const ampc_status status = b->open(&ctx, index);
+    if (status == AMPC_NO_MEMORY) return diag_error(d, status, DIAG_FILE(b->name), "out of memory");
+    if (status != AMPC_OK) return diag_error(d, status, DIAG_FILE(b->name), "%s", text);
     b->close(&ctx);
-    return b;
+    *out = b;
+    return AMPC_OK;
 }
 
-ir_dtype rt_device_low_type(const char *device)
+ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out)
 {
-    const rt_backend *cpu = opened_cpu(device);
-    if (!cpu) return IR_f16;
-    return cpu->computes(IR_bf16) ? IR_bf16 : IR_NO_DTYPE;
+    const rt_backend *cpu;
+    *out = IR_NO_DTYPE;
+    TRY(open_cpu(device, d, &cpu));
+    if (!cpu) *out = IR_f16;
+    else if (cpu->computes(IR_bf16)) *out = IR_bf16;
+    return AMPC_OK;
 }
 
-ir_dtype rt_device_faster_type(const char *device, ir_dtype t, double *times)
+ampc_status rt_device_faster_type(const char *device, ir_dtype t, diag *d, ir_dtype *out, double *times)
 {
     static const double WORTH = 1.2;
     static const ir_dtype types[] = {IR_f32, IR_bf16, IR_f16};
-    const rt_backend *cpu = opened_cpu(device);
-    const double own = cpu && cpu->speed ? cpu->speed(t) : 0;
-    ir_dtype best = IR_NO_DTYPE;
+    const rt_backend *cpu;
+    *out = IR_NO_DTYPE;
     *times = WORTH;
+    TRY(open_cpu(device, d, &cpu));
+    const double own = cpu && cpu->speed ? cpu->speed(t) : 0;
     for (size_t i = 0; own > 0 && i < sizeof types / sizeof *types; i++) {
         if (cpu->speed(types[i]) < *times * own) continue;
         *times = cpu->speed(types[i]) / own;
-        best = types[i];
+        *out = types[i];
     }
-    return best;
+    return AMPC_OK;
 }

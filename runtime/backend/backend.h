@@ -5,6 +5,7 @@
 #ifndef RT_BACKEND_H
 #define RT_BACKEND_H
 
+#include "ir/diag.h"
 #include "kernels/kernel.h"
 
 #ifdef AMPC_WITH_CUDA
@@ -94,11 +95,12 @@ RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 const char *rt_devices(void);
 /* Returns the backend whose devices can be described by a file; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
-/* The low type that a device has instructions for: f16, or bf16 on a CPU; IR_NO_DTYPE: none. */
-ir_dtype rt_device_low_type(const char *device);
+/* The low type that a device has instructions for: f16, or bf16 on a CPU; IR_NO_DTYPE: none. Fails if the libraries of
+ * a CPU cannot be opened. */
+ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out);
 /* The type of f32, bf16 and f16 in which the device is fastest, if that is at least a fifth faster than t; IR_NO_DTYPE:
- * none. *times: how many times as fast. */
-ir_dtype rt_device_faster_type(const char *device, ir_dtype t, double *times);
+ * none. *times: how many times as fast. Fails likewise. */
+ampc_status rt_device_faster_type(const char *device, ir_dtype t, diag *d, ir_dtype *out, double *times);
 /* Returns the backend of "NAME" or "NAME:INDEX"; NULL: there is no such device, or the index is malformed. */
 const rt_backend *rt_backend_find(const char *device, int *index);
 
