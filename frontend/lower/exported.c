@@ -281,7 +281,7 @@ static void find_folded(analysis *a, ir_exporter exporter)
 {
     for (size_t i = 0; i < a->graph->n_node; i++) {
         const Onnx__NodeProto *n = a->graph->node[i];
-        const char *name = *n->name ? n->name : n->output[0];
+        const char *name = *n->name ? n->name : n->n_output ? n->output[0] : n->op_type;
         if (has_folded(a, exporter, n)) add(a, IR_FACT_folded, name);
     }
 }
