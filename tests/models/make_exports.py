@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""make_exports.py - writes tests/models/exports: one small network, exported by PyTorch in each usual way.
+"""make_exports.py - writes tests/models/exports: one small network, exported by PyTorch in each usual way; and
+tests/train/exported: a network, its data, and the losses and the accuracy of its module after a training in PyTorch.
 
 Needs torch, onnx and onnxscript (written with 2.15.0, 1.23.2 and 0.7.2). tests/unit/test_exported.c knows what each export
-does to the network. Stack traces, which contain paths, are removed from the files."""
+does to the network; tests/train/run-train trains the second one. Stack traces, which contain paths, are removed from the
+files."""
 import os
 import sys
 import warnings
 
+import numpy as np
 import onnx
 import torch
 from torch import nn
@@ -76,6 +79,25 @@ class Pair(nn.Module):
         return self.left(x).mean(1), self.right(z).mean(1)
 
 
+class Normalised(nn.Module):
+    """Learns with BatchNormalization, and much less without it. No Dropout, so that its training can be compared."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.fc1 = nn.Linear(8 * 3 * 3, 16)
+        self.bn3 = nn.BatchNorm1d(16)
+        self.fc2 = nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x)))
+        return self.fc2(torch.relu(self.bn3(self.fc1(x.flatten(1)))))
+
+
 def clean(path):
     model = onnx.load(path)
     for node in model.graph.node:
@@ -97,6 +119,31 @@ def export(folder, name, net, shape, train=True, **how):
     clean(path)
 
 
+def train(folder):
+    """Trains in PyTorch, as tests/train/run-train does here: 64 steps of 32 samples in the order of the file."""
+    numbers = np.random.default_rng(0)
+    x = numbers.integers(-4, 5, (256, 1, 6, 6))
+    y = (x.reshape(256, 36) @ numbers.standard_normal((36, 4))).argmax(1)
+    x = (x / 4 + 2).astype(np.float32)
+    np.savez_compressed(os.path.join(folder, "data.npz"), x=x, y=y.astype(np.int64))
+    x, y = torch.tensor(x), torch.tensor(y)
+    torch.manual_seed(1)
+    net = Normalised().train()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
+    losses = []
+    for step in range(64):
+        at = slice(step % 8 * 32, step % 8 * 32 + 32)
+        loss = nn.functional.cross_entropy(net(x[at]), y[at])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(f"{loss.item():.7f}")
+    right = (net.eval()(x).argmax(1) == y).float().mean().item()
+    with open(os.path.join(folder, "module.txt"), "w", encoding="utf-8") as out:
+        print("accuracy", right, file=out)
+        print("losses", *losses, file=out)
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exports")
     warnings.filterwarnings("ignore")
@@ -113,6 +160,13 @@ def main():
     export(folder, "fixed-table", Tied, (2, 4))
     free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     export(folder, "symbols", Pair, ((2, 3, 4), (2, 7, 5)), input_names=["x", "z"], dynamic_shapes=(free, free))
+    folder = os.path.join(os.path.dirname(folder), "../train/exported")
+    image = (4, 1, 6, 6)
+    export(folder, "dynamo-whole", Normalised, image, optimize=False, dynamic_shapes=({0: "batch"},))
+    export(folder, "script-whole", Normalised, image, dynamo=False, training=TRAINING, do_constant_folding=False,
+           dynamic_axes={"x": batch})
+    export(folder, "folded", Normalised, image, dynamic_shapes=({0: "batch"},))
+    train(folder)
 
 
 if __name__ == "__main__":
