@@ -2,6 +2,7 @@
 #include "runtime/data/augment.h"
 
 #include "runtime/backend/memory.h"
+#include "runtime/data/data.h"
 #include "runtime/data/image_columns.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ typedef struct augmented {
     rt_image_layout layout;
     bool flip_x, flip_y;
     int64_t pad;
+    int64_t outside; /* the value of what comes from outside of the image */
 } augmented;
 
 /* One change: result pixel (x, y) is source pixel (x + dx, y + dy), counted from the other end if flipped. */
@@ -31,15 +33,16 @@ static move draw_move(const augmented *a, const rt_draw *draw, int64_t row)
                   .dy = (int64_t)philox_below((uint64_t)words.v[2] << 32, positions) - a->pad};
 }
 
-/* `pixel` is the size of all channels of a pixel that are adjacent. What comes from outside is 0. */
-static void move_plane(const rt_image_layout *l, const move *m, size_t pixel, const char *src, char *dst)
+/* `pixel` is the size of all channels of a pixel that are adjacent. What comes from outside is that at `outside`. */
+static void move_plane(const rt_image_layout *l, const move *m, size_t pixel, const char *outside, const char *src,
+                       char *dst)
 {
     for (int64_t y = 0; y < l->height; y++)
         for (int64_t x = 0; x < l->width; x++, dst += pixel) {
             const int64_t from_x = (m->flip_x ? l->width - 1 - x : x) + m->dx;
             const int64_t from_y = (m->flip_y ? l->height - 1 - y : y) + m->dy;
-            if (from_x < 0 || from_x >= l->width || from_y < 0 || from_y >= l->height) memset(dst, 0, pixel);
-            else memcpy(dst, src + (size_t)(from_y * l->width + from_x) * pixel, pixel);
+            const bool inside = from_x >= 0 && from_x < l->width && from_y >= 0 && from_y < l->height;
+            memcpy(dst, inside ? src + (size_t)(from_y * l->width + from_x) * pixel : outside, pixel);
         }
 }
 
@@ -52,11 +55,13 @@ static ampc_status read_augmented(const rt_column *c, int64_t row, const rt_draw
     const size_t pixel = (size_t)l->depth * ir_dtype_size(dtype);
     const size_t plane = (size_t)l->height * (size_t)l->width * pixel;
     const move m = draw_move(a, draw, row);
-    char *unchanged = malloc(plane * (size_t)l->planes + 1);
+    char *unchanged = malloc(plane * (size_t)l->planes + pixel), *outside = unchanged + plane * (size_t)l->planes;
     if (!unchanged) return rt_no_memory(d);
+    for (int64_t k = 0; k < l->depth; k++)
+        ir_convert(dtype, outside + (size_t)k * ir_dtype_size(dtype), IR_i64, &a->outside, 1);
     ampc_status s = a->inner.read(&a->inner, row, draw, unchanged, dtype, d);
     for (size_t i = 0; s == AMPC_OK && i < (size_t)l->planes; i++)
-        move_plane(l, &m, pixel, unchanged + i * plane, (char *)dst + i * plane);
+        move_plane(l, &m, pixel, outside, unchanged + i * plane, (char *)dst + i * plane);
     free(unchanged);
     return s;
 }
@@ -68,35 +73,58 @@ static void close_augmented(rt_column *c)
     free(a);
 }
 
-static rt_column *find_images(rt_columns *all, rt_image_layout *layout)
+/* The first image among the fields with these names. */
+static rt_column *find_images(rt_columns *all, const char *const *names, rt_image_layout *layout)
 {
-    static const char *const names[] = {"images", "x"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+    for (; *names; names++)
         for (size_t i = 0; i < all->count; i++)
-            if (strcmp(all->items[i].field.name, names[k]) == 0 && rt_image_layout_of(&all->items[i].field, layout))
+            if (strcmp(all->items[i].field.name, *names) == 0 && rt_image_layout_of(&all->items[i].field, layout))
                 return &all->items[i];
     return NULL;
 }
 
-ampc_status rt_augment(const rt_data_spec *spec, diag *d, rt_columns *all)
+/* Puts `changes` before the column. */
+static ampc_status augment_column(rt_column *c, const augmented *changes, diag *d)
 {
-    const char *flip = rt_spec_text(spec, "flip", "");
-    const uint64_t pad = rt_spec_count(spec, "crop", 0);
-    rt_image_layout layout;
-    if (!*flip && !pad) return AMPC_OK;
-    rt_column *c = find_images(all, &layout);
-    if (!c)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "data '%s': flip and crop need images in a field named images or x", spec->spec);
-    if (pad > (uint64_t)layout.height || pad > (uint64_t)layout.width)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': crop is larger than the images", spec->spec);
     augmented *a = malloc(sizeof *a);
     if (!a) return rt_no_memory(d);
-    const bool both = strcmp(flip, "both") == 0;
-    *a = (augmented){*c, layout, both || strcmp(flip, "horizontal") == 0, both || strcmp(flip, "vertical") == 0,
-                     (int64_t)pad};
+    *a = *changes;
+    a->inner = *c;
     c->read = read_augmented;
     c->close = close_augmented;
     c->state = a;
     return AMPC_OK;
+}
+
+/* Labels with a value for each pixel move with the image. Pixels from outside have the class that the loss leaves out,
+ * if there is one, or else 0. */
+static ampc_status augment_labels(rt_columns *all, const augmented *image, const rt_dataset_options *o, diag *d)
+{
+    const rt_field *described = rt_labels_described(o);
+    augmented changes = *image;
+    rt_column *labels = find_images(all, rt_label_names, &changes.layout);
+    if (!labels || changes.layout.height != image->layout.height || changes.layout.width != image->layout.width)
+        return AMPC_OK;
+    if (described && described->ignored != INT64_MIN && ir_dtype_is_int(labels->field.dtype))
+        changes.outside = described->ignored;
+    return augment_column(labels, &changes, d);
+}
+
+ampc_status rt_augment(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *all)
+{
+    const char *flip = rt_spec_text(spec, "flip", "");
+    const uint64_t pad = rt_spec_count(spec, "crop", 0);
+    const bool both = strcmp(flip, "both") == 0;
+    augmented changes = {.flip_x = both || strcmp(flip, "horizontal") == 0,
+                         .flip_y = both || strcmp(flip, "vertical") == 0,
+                         .pad = (int64_t)pad};
+    if (!*flip && !pad) return AMPC_OK;
+    rt_column *images = find_images(all, rt_input_names, &changes.layout);
+    if (!images)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "data '%s': flip and crop need images in a field named images or x", spec->spec);
+    if (pad > (uint64_t)changes.layout.height || pad > (uint64_t)changes.layout.width)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': crop is larger than the images", spec->spec);
+    TRY(augment_column(images, &changes, d));
+    return augment_labels(all, &changes, o, d);
 }

@@ -21,8 +21,9 @@ static inline philox_words rt_draw_block(const rt_draw *draw, int64_t row, unsig
     return philox_block(key, draw->epoch, (uint64_t)row * RT_DRAWS_PER_ROW + use);
 }
 
-/* Applies the options flip and crop of the SPEC to the images in *all, a field named images or x. Fails with AMPC_USAGE
- * if there is none or it is smaller than the padding; does nothing without these options. */
-ampc_status rt_augment(const rt_data_spec *spec, diag *d, rt_columns *all);
+/* Applies the options flip and crop of the SPEC to the images in *all, a field named images or x, and likewise to
+ * labels that have a value for each pixel. Fails with AMPC_USAGE if there are no images or they are smaller than the
+ * padding; does nothing without these options. */
+ampc_status rt_augment(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *all);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/data/column.h"
 
 #include "runtime/backend/memory.h"
+#include "runtime/data/data.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,13 @@ int rt_columns_find(const rt_columns *all, const char *const *names)
         for (size_t i = 0; i < all->count; i++)
             if (strcmp(all->items[i].field.name, *names) == 0) return (int)i;
     return -1;
+}
+
+const rt_field *rt_labels_described(const rt_dataset_options *o)
+{
+    for (size_t i = 0; i < o->n_fields; i++)
+        if (o->fields[i].label) return &o->fields[i];
+    return NULL;
 }
 
 ampc_status rt_columns_repeat_input(rt_columns *all, const rt_data_spec *spec, diag *d)

@@ -70,25 +70,26 @@ static ampc_status choose_column(const chooser *o, rt_csv *t, size_t index, rt_c
                       RT_CODE_LABEL);
 }
 
-/* The column of the label, which is chosen first: that of the option, or else one with a usual name. */
-static ampc_status choose_label(const chooser *o, rt_csv *t, diag *d)
+/* The column of the label: that of the option, or else one with a usual name; t->columns: none. */
+static ampc_status find_label(const chooser *o, const rt_csv *t, diag *d, size_t *index)
 {
-    static const char *const usual[] = {"labels", "label", "y"};
     const char *name = rt_spec_text(o->spec, "label", NULL);
-    size_t index = t->columns;
-    if (name && !find_column(t, name, strlen(name), &index)) return refuse_column(t, name, strlen(name), d);
-    for (size_t i = 0; index == t->columns && i < sizeof usual / sizeof *usual; i++)
-        find_column(t, usual[i], strlen(usual[i]), &index);
-    return index < t->columns ? choose_column(o, t, index, RT_CSV_LABEL, d) : AMPC_OK;
+    *index = t->columns;
+    if (name && !find_column(t, name, strlen(name), index)) return refuse_column(t, name, strlen(name), d);
+    for (size_t i = 0; *index == t->columns && rt_label_names[i]; i++)
+        find_column(t, rt_label_names[i], strlen(rt_label_names[i]), index);
+    return AMPC_OK;
 }
 
-/* columns=A+B+.. in that order, or else all but the label and the images. */
-static ampc_status choose_features(const chooser *o, rt_csv *t, diag *d)
+/* columns=A+B+.. in that order, or else all but the label and the files. */
+static ampc_status choose_features(const chooser *o, rt_csv *t, size_t label, diag *d)
 {
     const char *list = rt_spec_text(o->spec, "columns", NULL), *images = rt_spec_text(o->spec, "images", "");
-    const size_t label = t->n_chosen ? t->chosen[0].index : t->columns, before = t->n_chosen;
+    const char *masks = rt_spec_text(o->spec, "masks", "");
+    const size_t before = t->n_chosen;
     for (size_t i = 0; !list && i < t->columns; i++)
-        if (i != label && strcmp(t->names[i], images) != 0) TRY(choose_column(o, t, i, RT_CSV_FEATURE, d));
+        if (i != label && strcmp(t->names[i], images) != 0 && strcmp(t->names[i], masks) != 0)
+            TRY(choose_column(o, t, i, RT_CSV_FEATURE, d));
     while (list) {
         const size_t n = strcspn(list, "+");
         size_t index;
@@ -113,23 +114,27 @@ static ampc_status check_categories(const chooser *o, const rt_csv *t, diag *d)
     return AMPC_OK;
 }
 
-/* images=NAME: the paths of image files. */
-static ampc_status choose_images(const chooser *o, rt_csv *t, diag *d)
+/* images=NAME and masks=NAME: paths of files. */
+static ampc_status choose_files(const chooser *o, rt_csv *t, const char *option, diag *d)
 {
     size_t index;
-    const char *name = rt_spec_text(o->spec, "images", NULL);
+    const char *name = rt_spec_text(o->spec, option, NULL);
     if (!name) return AMPC_OK;
     if (!find_column(t, name, strlen(name), &index)) return refuse_column(t, name, strlen(name), d);
     return choose_column(o, t, index, RT_CSV_FILE, d);
 }
 
+/* With masks, which are the labels, a column of labels is not read. */
 static ampc_status choose_columns(void *user, rt_csv *t, diag *d)
 {
     const chooser *o = user;
+    size_t label;
     TRY(check_categories(o, t, d));
-    TRY(choose_label(o, t, d));
-    TRY(choose_features(o, t, d));
-    return choose_images(o, t, d);
+    TRY(find_label(o, t, d, &label));
+    if (label < t->columns && !rt_spec_has(o->spec, "masks")) TRY(choose_column(o, t, label, RT_CSV_LABEL, d));
+    TRY(choose_features(o, t, label, d));
+    TRY(choose_files(o, t, "images", d));
+    return choose_files(o, t, "masks", d);
 }
 
 /* ---- columns ---- */
@@ -204,7 +209,7 @@ static ampc_status add_columns(rt_columns *out, const rt_csv *t, const rt_data_s
 /* ---- images ---- */
 
 typedef struct listed_files {
-    char *table, **paths;
+    char *table, **paths, **masks; /* masks: NULL, or by row */
     int *lines;
     int64_t rows;
 } listed_files;
@@ -218,6 +223,12 @@ static ampc_status load_listed(void *user, int64_t row, int channels, diag *d, r
     return s;
 }
 
+static void find_listed_mask(const void *user, int64_t row, rt_mask_file *out)
+{
+    const listed_files *f = user;
+    *out = (rt_mask_file){f->masks[row], f->paths[row], {.file = f->table, .line = f->lines[row]}};
+}
+
 static void locate_listed(const void *user, int64_t row, char *text, size_t n)
 {
     const listed_files *f = user;
@@ -228,7 +239,9 @@ static void close_listed(void *user)
 {
     listed_files *f = user;
     for (int64_t i = 0; f->paths && i < f->rows; i++) free(f->paths[i]);
+    for (int64_t i = 0; f->masks && i < f->rows; i++) free(f->masks[i]);
     free(f->paths);
+    free(f->masks);
     free(f->table);
     free(f->lines);
     free(f);
@@ -243,33 +256,43 @@ static char *path_of(const char *table, const char *text)
     return asprintf(&path, "%.*s%s", folder, table, text) < 0 ? NULL : path;
 }
 
-static ampc_status list_files(const rt_csv *t, const rt_csv_column *c, diag *d, listed_files *f)
+/* Sets the paths that a column lists. */
+static ampc_status list_paths(const rt_csv *t, const rt_csv_column *c, const char *what, diag *d, char ***out)
 {
-    f->table = strdup(t->path);
-    f->paths = calloc((size_t)t->rows, sizeof *f->paths);
-    f->lines = malloc((size_t)t->rows * sizeof *f->lines);
-    if (!f->table || !f->paths || !f->lines) return rt_no_memory(d);
-    f->rows = t->rows;
-    memcpy(f->lines, t->lines, (size_t)t->rows * sizeof *f->lines);
+    char **paths = *out = calloc((size_t)t->rows, sizeof *paths);
+    if (!paths) return rt_no_memory(d);
     for (int64_t i = 0; i < t->rows; i++) {
         if (!c->texts[i])
             return diag_error(d, AMPC_REJECTED, (diag_loc){.file = t->path, .line = t->lines[i]},
-                              "the image is missing; missing=drop leaves out the row");
-        if (!(f->paths[i] = path_of(t->path, c->texts[i]))) return rt_no_memory(d);
+                              "the %s is missing; missing=drop leaves out the row", what);
+        if (!(paths[i] = path_of(t->path, c->texts[i]))) return rt_no_memory(d);
     }
     return AMPC_OK;
 }
 
-/* Adds the column of images, if one is chosen: it is the last one. */
+/* `images` is followed by the column of masks, if there is one. */
+static ampc_status list_files(const rt_csv *t, const rt_csv_column *images, diag *d, listed_files *f)
+{
+    f->rows = t->rows;
+    f->table = strdup(t->path);
+    f->lines = malloc((size_t)t->rows * sizeof *f->lines);
+    if (!f->table || !f->lines) return rt_no_memory(d);
+    memcpy(f->lines, t->lines, (size_t)t->rows * sizeof *f->lines);
+    TRY(list_paths(t, images, "image", d, &f->paths));
+    return images + 1 < t->chosen + t->n_chosen ? list_paths(t, images + 1, "mask", d, &f->masks) : AMPC_OK;
+}
+
+/* Adds the columns of images and masks, if they are chosen. */
 static ampc_status add_images(rt_columns *out, const rt_csv *t, const rt_data_spec *spec, const rt_dataset_options *o,
                               diag *d)
 {
-    const rt_csv_column *c = t->chosen + t->n_chosen - (t->n_chosen > 0);
-    if (!t->n_chosen || c->use != RT_CSV_FILE) return AMPC_OK;
+    size_t images = 0;
+    while (images < t->n_chosen && t->chosen[images].use != RT_CSV_FILE) images++;
+    if (images == t->n_chosen) return AMPC_OK;
     listed_files *f = calloc(1, sizeof *f);
     if (!f) return rt_no_memory(d);
-    ampc_status s = list_files(t, c, d, f);
-    const rt_image_files files = {load_listed, locate_listed, close_listed, f};
+    ampc_status s = list_files(t, &t->chosen[images], d, f);
+    const rt_image_files files = {load_listed, f->masks ? find_listed_mask : NULL, locate_listed, close_listed, f};
     if (s == AMPC_OK) return rt_columns_add_images(out, spec, o, &files, d);
     close_listed(f);
     return s;
@@ -332,14 +355,19 @@ static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out
                       spec->spec, text);
 }
 
-/* Options of images have no meaning without images. */
+/* Options of images have no meaning without images. Masks exclude other labels. */
 static ampc_status check_options(const rt_data_spec *spec, diag *d)
 {
-    static const char *const keys[] = {"size", "channels", "fit", "resized-crop", "divide", "mean", "std"};
+    static const char *const keys[] = {"size", "channels", "fit", "resized-crop", "divide", "mean", "std", "masks"};
+    static const char *const others[] = {"label", "target"};
     for (size_t i = 0; !rt_spec_has(spec, "images") && i < sizeof keys / sizeof *keys; i++)
         if (rt_spec_has(spec, keys[i]))
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown option '%s' without images=COLUMN",
                               spec->spec, keys[i]);
+    for (size_t i = 0; rt_spec_has(spec, "masks") && i < sizeof others / sizeof *others; i++)
+        if (rt_spec_has(spec, others[i]))
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': masks are the labels; '%s' excludes them",
+                              spec->spec, others[i]);
     return AMPC_OK;
 }
 

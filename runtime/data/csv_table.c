@@ -67,7 +67,7 @@ static ampc_status set_names(const reader *r)
 {
     rt_csv *t = r->t;
     t->names = calloc(r->fields, sizeof *t->names);
-    t->chosen = calloc(r->fields + 2, sizeof *t->chosen);
+    t->chosen = calloc(r->fields + 3, sizeof *t->chosen);
     if (!t->names || !t->chosen) return rt_no_memory(r->d);
     for (const char *field = r->text; t->columns < r->fields; field = next_field(field)) {
         char **name = &t->names[t->columns];

@@ -26,7 +26,7 @@ typedef struct rt_csv {
     bool missing; /* a field may be empty, NA, N/A, NaN, null or ?, in any case: its value is missing */
     char **names; /* of all columns in the file, different and not empty */
     size_t columns;
-    rt_csv_column *chosen; /* an array of `columns` + 2 elements */
+    rt_csv_column *chosen; /* an array of `columns` + 3 elements */
     size_t n_chosen;
     int64_t rows; /* 1 .. INT32_MAX */
     int *lines;   /* [rows], where each begins in the file */

@@ -45,15 +45,19 @@ static ampc_status set_order(rt_dataset *ds, const rt_data_spec *spec, rt_split 
                       "data '%s': permute-labels finds no array of samples named labels, label or y", spec->spec);
 }
 
+/* Whether the labels that the model reads are the probabilities of the classes in the data: of one, or of a map. */
+static bool are_probabilities(const rt_field *model, const rt_field *data)
+{
+    if (!model || !ir_dtype_is_float(model->dtype) || !ir_dtype_is_int(data->dtype)) return false;
+    return (data->rank == 0 || data->rank == 2) && model->rank == data->rank + 1;
+}
+
 /* Reads class numbers as probabilities if the loss of the model reads those. */
 static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
 {
     rt_column *c = ds->label >= 0 ? &ds->columns.items[ds->label] : NULL;
-    for (size_t i = 0; c && i < o->n_fields; i++) {
-        const rt_field *f = &o->fields[i];
-        const bool encoded = f->label && ir_dtype_is_float(f->dtype) && f->rank == 1 && c->field.rank == 0;
-        if (encoded && ir_dtype_is_int(c->field.dtype)) TRY(rt_columns_encode_classes(c, f->dims[0], d));
-    }
+    const rt_field *model = rt_labels_described(o);
+    if (c && are_probabilities(model, &c->field)) TRY(rt_columns_encode_classes(c, model->dims[0], d));
     ds->mixup = rt_spec_number(spec, "mixup", 0);
     if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype)) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,

@@ -37,6 +37,9 @@ typedef struct rt_dataset_options {
     const char *codes;
 } rt_dataset_options;
 
+/* The field that describes the labels of the loss; NULL: none. */
+const rt_field *rt_labels_described(const rt_dataset_options *o);
+
 /* Fails with AMPC_USAGE for a malformed SPEC, AMPC_REJECTED for malformed data, AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out);
 /* Opens data that the caller holds or produces (source.h). Fails with AMPC_USAGE if the description is malformed, or

@@ -12,8 +12,9 @@ typedef struct rt_field {
     bool whole;
     int rank;
     int64_t dims[RT_ARRAY_MAX_RANK];
-    bool label;    /* of a described input: the labels of the loss; otherwise unused */
-    int64_t bound; /* synthetic integers are drawn from 0 .. bound-1 (0: like 2); otherwise unused */
+    bool label;      /* of a described input: the labels of the loss; otherwise unused */
+    int64_t ignored; /* of these labels: what the loss leaves out; INT64_MIN: nothing */
+    int64_t bound;   /* of a described input of integers: they are below it; 0: unknown (drawn from 0 and 1) */
 } rt_field;
 
 int64_t rt_field_elements(const rt_field *f); /* elements per sample; of all if it is whole */

@@ -1,8 +1,9 @@
-/* folder.c - images in one subfolder per class. */
+/* folder.c - images in one subfolder per class, or with one mask per image in another folder. */
 #include "runtime/backend/memory.h"
 #include "runtime/data/data.h"
 #include "runtime/data/image_columns.h"
 #include "runtime/data/kinds.h"
+#include "runtime/data/masks.h"
 #include "runtime/data/names.h"
 
 #include <errno.h>
@@ -66,28 +67,41 @@ static ampc_status is_image(const char *path, diag *d, bool *out)
 /* ---- opening ---- */
 
 typedef struct folder_reader {
-    rt_names classes, files;
-    rt_array labels;     /* i64, by file */
-    size_t skipped;      /* files other than images */
-    char *first_skipped; /* one of them */
+    rt_names classes, files, masks; /* masks: by file, or none */
+    rt_array labels;                /* i64, by file */
+    size_t skipped;                 /* files other than images */
+    char *first_skipped;            /* one of them */
 } folder_reader;
+
+/* What the column keeps: paths by row. */
+typedef struct image_paths {
+    rt_names files, masks;
+} image_paths;
 
 static ampc_status load_file(void *user, int64_t row, int channels, diag *d, rt_image *out)
 {
-    const rt_names *files = user;
-    return rt_image_read(files->items[row], channels, d, out);
+    const image_paths *p = user;
+    return rt_image_read(p->files.items[row], channels, d, out);
+}
+
+static void find_mask(const void *user, int64_t row, rt_mask_file *out)
+{
+    const image_paths *p = user;
+    *out = (rt_mask_file){p->masks.items[row], p->files.items[row], DIAG_NOWHERE};
 }
 
 static void locate(const void *user, int64_t row, char *text, size_t n)
 {
-    const rt_names *files = user;
-    snprintf(text, n, "%s", files->items[row]);
+    const image_paths *p = user;
+    snprintf(text, n, "%s", p->files.items[row]);
 }
 
 static void close_files(void *user)
 {
-    rt_names_clear(user);
-    free(user);
+    image_paths *p = user;
+    rt_names_clear(&p->files);
+    rt_names_clear(&p->masks);
+    free(p);
 }
 
 static ampc_status add_file(folder_reader *r, const char *path, diag *d)
@@ -166,6 +180,13 @@ static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag
     return AMPC_OK;
 }
 
+static void free_parts(parts *p)
+{
+    free(p->train);
+    free(p->test);
+    free(p->val);
+}
+
 /* Sets the names of the classes: those of the training, by its codes or else by its folder. */
 static ampc_status name_classes(const char *folder, bool flat, const char *codes, diag *d, rt_names *out)
 {
@@ -207,40 +228,106 @@ static ampc_status read_folder(folder_reader *r, const rt_data_spec *spec, rt_sp
     if (s == AMPC_OK) report_skipped(r, p.chosen, d);
     rt_code_index_clear(&index);
     rt_names_clear(&used);
-    free(p.train);
-    free(p.test);
-    free(p.val);
+    free_parts(&p);
     return s;
 }
 
-/* Moves the names of the files into the column. */
+/* Moves the paths into the column. */
+static ampc_status add_images(folder_reader *r, const rt_data_spec *spec, const rt_dataset_options *o, diag *d,
+                              rt_columns *out)
+{
+    image_paths *p = malloc(sizeof *p);
+    if (!p) return rt_no_memory(d);
+    *p = (image_paths){r->files, r->masks};
+    r->files = r->masks = (rt_names){0};
+    out->rows = (int64_t)p->files.count;
+    const rt_image_files files = {load_file, p->masks.count ? find_mask : NULL, locate, close_files, p};
+    return rt_columns_add_images(out, spec, o, &files, d);
+}
+
 static ampc_status add_columns(folder_reader *r, const rt_data_spec *spec, const rt_dataset_options *o, diag *d,
                                rt_columns *out)
 {
-    rt_names *files = malloc(sizeof *files);
-    if (!files) return rt_no_memory(d);
-    *files = r->files;
-    r->files = (rt_names){0};
-    out->rows = (int64_t)files->count;
+    TRY(add_images(r, spec, o, d, out));
     r->labels.dtype = IR_i64;
     r->labels.rank = 1;
     r->labels.dims[0] = out->rows;
-    TRY(rt_columns_add_images(out, spec, o, &(rt_image_files){load_file, locate, close_files, files}, d));
     if (!(r->labels.name = strdup("labels"))) return rt_no_memory(d);
     return rt_columns_add_array(out, &r->labels, false, d);
+}
+
+static ampc_status open_classes(folder_reader *r, const rt_data_spec *spec, rt_split split, const rt_dataset_options *o,
+                                diag *d, rt_columns *out)
+{
+    if (rt_spec_has(spec, "classes"))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown option 'classes' without masks=DIR",
+                          spec->spec);
+    TRY(read_folder(r, spec, split, o->codes, d));
+    if (!rt_spec_has(spec, "target")) TRY(rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r->classes, d));
+    return add_columns(r, spec, o, d, out);
+}
+
+/* ---- masks ---- */
+
+/* Adds the images of the folder and of its subfolders. */
+static ampc_status add_with_subfolders(folder_reader *r, const char *folder, diag *d)
+{
+    rt_names found = {0};
+    ampc_status s = rt_names_list(&found, folder, d);
+    for (size_t i = 0; s == AMPC_OK && i < found.count; i++) {
+        bool nested;
+        s = is_folder(found.items[i], d, &nested);
+        if (s == AMPC_OK) s = nested ? add_class(r, found.items[i], d) : add_file(r, found.items[i], d);
+    }
+    rt_names_clear(&found);
+    if (s == AMPC_OK) report_skipped(r, folder, d);
+    if (s != AMPC_OK || r->files.count) return s;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(folder), "the folder has no images");
+}
+
+static void clear(folder_reader *r)
+{
+    rt_names_clear(&r->classes);
+    rt_names_clear(&r->files);
+    rt_names_clear(&r->masks);
+    free(r->first_skipped);
+    rt_array_clear(&r->labels);
+}
+
+/* Sets the masks of r->files, which are in `folder`. */
+static ampc_status read_masks(folder_reader *r, const char *folder, const char *mask_folder, diag *d)
+{
+    folder_reader masks = {.files = {0}};
+    ampc_status s = add_with_subfolders(&masks, mask_folder, d);
+    if (s == AMPC_OK) s = rt_pair_masks(&r->files, folder, &masks.files, mask_folder, d, &r->masks);
+    clear(&masks);
+    return s;
+}
+
+/* The same part of both folders: subfolders `train`, `test` or `val`, or the folders themselves. */
+static ampc_status open_masks(folder_reader *r, const rt_data_spec *spec, rt_split split, const rt_dataset_options *o,
+                              diag *d, rt_columns *out)
+{
+    parts images, masks = {0};
+    if (rt_spec_has(spec, "target"))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': masks are the labels; 'target' excludes them",
+                          spec->spec);
+    ampc_status s = find_parts(&images, spec->path, split, d);
+    if (s == AMPC_OK) s = find_parts(&masks, rt_spec_text(spec, "masks", NULL), split, d);
+    if (s == AMPC_OK) s = add_with_subfolders(r, images.chosen, d);
+    if (s == AMPC_OK) s = read_masks(r, images.chosen, masks.chosen, d);
+    if (s == AMPC_OK) s = add_images(r, spec, o, d, out);
+    free_parts(&images);
+    free_parts(&masks);
+    return s;
 }
 
 ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
     folder_reader r = {.files = {0}};
     const rt_split split = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split; /* as for IDX */
-    ampc_status s = read_folder(&r, spec, split, o->codes, d);
-    if (s == AMPC_OK && !rt_spec_has(spec, "target"))
-        s = rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r.classes, d);
-    if (s == AMPC_OK) s = add_columns(&r, spec, o, d, out);
-    rt_names_clear(&r.classes);
-    rt_names_clear(&r.files);
-    free(r.first_skipped);
-    rt_array_clear(&r.labels);
+    ampc_status s = rt_spec_has(spec, "masks") ? open_masks(&r, spec, split, o, d, out)
+                                               : open_classes(&r, spec, split, o, d, out);
+    clear(&r);
     return s;
 }

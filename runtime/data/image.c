@@ -36,10 +36,11 @@ static ampc_status repeat_gray(rt_image *image, diag *d)
 static const struct {
     const char *magic;
     size_t length;
+    bool lossy;
     ampc_status (*decode)(const image_source *source, rt_image *out);
 } formats[] = {
-    {"\x89PNG\r\n\x1a\n", 8, rt_image_decode_png},
-    {"\xff\xd8\xff", 3, rt_image_decode_jpeg},
+    {"\x89PNG\r\n\x1a\n", 8, false, rt_image_decode_png},
+    {"\xff\xd8\xff", 3, true, rt_image_decode_jpeg},
 };
 
 enum { FORMATS = sizeof formats / sizeof *formats, MAX_MAGIC = 8 };
@@ -52,14 +53,24 @@ static size_t find_format(const void *bytes, size_t n)
     return i;
 }
 
+/* Decodes to the channels of the file. */
+static ampc_status decode(const image_source *source, rt_image *out)
+{
+    const size_t i = find_format(source->bytes, source->size);
+    if (i == FORMATS)
+        return diag_error(source->d, AMPC_REJECTED, source->where, "neither a PNG nor a JPEG file (wrong magic bytes)");
+    if (source->classes && formats[i].lossy)
+        return diag_error(source->d, AMPC_REJECTED, source->where,
+                          "the mask is a JPEG, whose compression changes class numbers; it must be a PNG");
+    return formats[i].decode(source, out);
+}
+
 ampc_status rt_image_decode(diag_loc where, const void *bytes, size_t n, int channels, diag *d, rt_image *out)
 {
-    const image_source source = {where, bytes, n, d};
+    const image_source source = {
+        .where = where, .bytes = bytes, .size = n, .classes = channels == RT_IMAGE_CLASSES, .d = d};
     rt_image image = {0};
-    ampc_status s = AMPC_REJECTED;
-    const size_t i = find_format(bytes, n);
-    if (i == FORMATS) return diag_error(d, s, where, "neither a PNG nor a JPEG file (wrong magic bytes)");
-    s = formats[i].decode(&source, &image);
+    ampc_status s = decode(&source, &image);
     if (s == AMPC_OK && channels == 1 && image.channels == 3) drop_colour(&image);
     if (s == AMPC_OK && channels == 3 && image.channels == 1) s = repeat_gray(&image, d);
     if (s == AMPC_OK) *out = image;
@@ -82,15 +93,34 @@ static ampc_status read_file(const char *path, int fd, diag *d, uint8_t **bytes,
     return diag_error(d, AMPC_IO, DIAG_FILE(path), "the file became shorter while it was read");
 }
 
+static ampc_status open_and_read(const char *path, diag *d, uint8_t **bytes, size_t *n)
+{
+    int fd = rt_io_open(path, O_RDONLY, 0);
+    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    ampc_status s = read_file(path, fd, d, bytes, n);
+    rt_io_close(fd);
+    return s;
+}
+
 ampc_status rt_image_read(const char *path, int channels, diag *d, rt_image *out)
 {
     uint8_t *bytes = NULL;
     size_t n = 0;
-    int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    ampc_status s = read_file(path, fd, d, &bytes, &n);
+    ampc_status s = open_and_read(path, d, &bytes, &n);
     if (s == AMPC_OK) s = rt_image_decode(DIAG_FILE(path), bytes, n, channels, d, out);
-    rt_io_close(fd);
+    free(bytes);
+    return s;
+}
+
+ampc_status rt_image_measure(const char *path, diag *d, rt_image *out)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    rt_image image = {0};
+    ampc_status s = open_and_read(path, d, &bytes, &n);
+    const image_source source = {.where = DIAG_FILE(path), .bytes = bytes, .size = n, .size_only = true, .d = d};
+    if (s == AMPC_OK) s = decode(&source, &image);
+    if (s == AMPC_OK) *out = (rt_image){.width = image.width, .height = image.height};
     free(bytes);
     return s;
 }

@@ -1,4 +1,5 @@
-/* image_columns.c - reads a row of a column of images: decode, choose a box, resize, normalise, arrange. */
+/* image_columns.c - reads a row of a column of images: decode, choose a box, resize, normalise, arrange. That of a mask
+ * has the same box, and its numbers are not changed. */
 #include "runtime/data/image_columns.h"
 
 #include "runtime/backend/memory.h"
@@ -19,6 +20,7 @@ typedef struct image_column {
     bool channels_last, stretch;
     double min_area;                    /* of a random box, as a share of the image; 0: no random boxes */
     float values[MAX_CHANNELS][LEVELS]; /* of the pixels */
+    int64_t classes, ignored;           /* what masks may contain: numbers below (0: any), and this one */
 } image_column;
 
 bool rt_is_image_suffix(const char *suffix)
@@ -113,6 +115,57 @@ static ampc_status read_image(const rt_column *column, int64_t row, const rt_dra
     return s;
 }
 
+/* ---- masks ---- */
+
+static ampc_status check_size(const rt_mask_file *f, const rt_image *mask, diag *d)
+{
+    rt_image image;
+    TRY(rt_image_measure(f->image, d, &image));
+    if (mask->width == image.width && mask->height == image.height) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(f->path), "the mask has %dx%d pixels, but its image %s has %dx%d",
+                      mask->width, mask->height, f->image, image.width, image.height);
+}
+
+static ampc_status check_classes(const image_column *c, const rt_mask_file *f, const rt_image *mask, diag *d)
+{
+    const int pixels = c->classes ? mask->width * mask->height : 0;
+    for (int i = 0; i < pixels; i++) {
+        const int number = mask->pixels[i];
+        if (number < c->classes || number == c->ignored) continue;
+        const bool ignores = c->ignored != INT64_MIN;
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(f->path),
+                          "the mask has class %d at x=%d, y=%d, but the model has %lld classes%s", number,
+                          i % mask->width, i / mask->width, (long long)c->classes,
+                          ignores ? "" : " (ignore_index=N of the loss leaves pixels out)");
+    }
+    return AMPC_OK;
+}
+
+static ampc_status load_mask(const image_column *c, const rt_mask_file *f, diag *d, rt_image *out)
+{
+    TRY(rt_image_read(f->path, RT_IMAGE_CLASSES, d, out));
+    TRY(check_size(f, out, d));
+    return check_classes(c, f, out, d);
+}
+
+static ampc_status read_mask(const rt_column *column, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype,
+                             diag *d)
+{
+    const image_column *c = column->state;
+    rt_mask_file file;
+    rt_image mask = {0}, picked = {0};
+    c->files.find_mask(c->files.user, row, &file);
+    ampc_status s = load_mask(c, &file, d, &mask);
+    if (s == AMPC_OK) {
+        const rt_image_box box = choose_box(c, &mask, draw, row);
+        s = rt_image_pick(&mask, &box, c->width, c->height, d, &picked);
+    } else if (file.listed.file) diag_note(d, file.listed, "the file is listed here");
+    if (s == AMPC_OK) ir_convert(dtype, dst, IR_u8, picked.pixels, (size_t)c->width * (size_t)c->height);
+    rt_image_clear(&mask);
+    rt_image_clear(&picked);
+    return s;
+}
+
 static void close_images(rt_column *column)
 {
     image_column *c = column->state;
@@ -177,6 +230,22 @@ static rt_field field_of(const image_column *c)
     return f;
 }
 
+static void set_classes(image_column *c, const rt_dataset_options *o)
+{
+    const rt_field *labels = rt_labels_described(o);
+    c->classes = labels ? labels->bound : 0;
+    c->ignored = labels ? labels->ignored : INT64_MIN;
+}
+
+/* Adds the columns, of which that of the images closes the state. */
+static ampc_status add_columns(rt_columns *out, image_column *c, diag *d)
+{
+    const rt_column labels = {
+        .field = {"labels", IR_i64, .rank = 2, .dims = {c->height, c->width}}, .read = read_mask, .state = c};
+    if (c->files.find_mask) TRY(rt_columns_add(out, &labels, d));
+    return rt_columns_add(out, &(rt_column){field_of(c), read_image, close_images, c}, d);
+}
+
 ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, const rt_dataset_options *o,
                                   const rt_image_files *files, diag *d)
 {
@@ -186,7 +255,8 @@ ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, con
     if (s == AMPC_OK) s = set_values(c, spec, d);
     if (s == AMPC_OK) {
         c->files = *files;
-        s = rt_columns_add(out, &(rt_column){field_of(c), read_image, close_images, c}, d);
+        set_classes(c, o);
+        s = add_columns(out, c, d);
     }
     out->reading = RT_DECODED;
     if (s == AMPC_OK) {

@@ -87,7 +87,7 @@ static void decode(jpeg_decoder *j)
     j->codec.client_data = j;
     j->codec.progress = &j->progress;
     j->status = read_header(j);
-    if (j->status != AMPC_OK) return;
+    if (j->status != AMPC_OK || j->source->size_only) return;
     const size_t stride = (size_t)j->out->width * (size_t)j->out->channels;
     jpeg_start_decompress(&j->codec);
     while (j->codec.output_scanline < j->codec.output_height) {

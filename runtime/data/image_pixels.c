@@ -18,6 +18,7 @@ ampc_status rt_image_alloc(const image_source *source, uint32_t width, uint32_t 
         return diag_error(source->d, AMPC_REJECTED, source->where, "%ux%u pixels (at most %d, and %d per side)", width,
                           height, RT_IMAGE_MAX_PIXELS, RT_IMAGE_MAX_SIDE);
     *out = (rt_image){.width = (int)width, .height = (int)height, .channels = channels};
+    if (source->size_only) return AMPC_OK;
     out->pixels = malloc((size_t)width * height * (size_t)channels);
     return out->pixels ? AMPC_OK : rt_no_memory(source->d);
 }

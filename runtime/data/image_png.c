@@ -4,6 +4,7 @@
 #include "runtime/backend/memory.h"
 #include "runtime/data/image_codec.h"
 
+#include <limits.h>
 #include <png.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -54,21 +55,40 @@ static void deliver(png_structp png, png_bytep dst, size_t n)
     p->at += n;
 }
 
-/* Requests 8-bit samples of gray or RGB for each form of PNG. */
+/* Requests 8-bit samples of gray or RGB for each form of PNG; for class numbers, unchanged ones. */
 static void set_transforms(png_decoder *p)
 {
     png_byte type = png_get_color_type(p->png, p->info);
+    if (p->source->classes) {
+        png_set_packing(p->png);
+        return;
+    }
     png_set_strip_16(p->png);
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(p->png); /* adds alpha if the palette has any */
     else if (type == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(p->png);
     png_set_strip_alpha(p->png);
 }
 
+/* Class numbers are the samples of an image that has one of at most 8 bits per pixel. */
+static ampc_status check_classes(const png_decoder *p)
+{
+    const png_byte type = png_get_color_type(p->png, p->info);
+    const char *form = type == PNG_COLOR_TYPE_GRAY_ALPHA               ? "gray with alpha"
+                       : type == PNG_COLOR_TYPE_RGB_ALPHA              ? "RGB with alpha"
+                       : type == PNG_COLOR_TYPE_RGB                    ? "RGB"
+                       : png_get_bit_depth(p->png, p->info) > CHAR_BIT ? "16-bit gray"
+                                                                       : NULL;
+    if (!form) return AMPC_OK;
+    return diag_error(p->source->d, AMPC_REJECTED, p->source->where,
+                      "the mask is %s; its pixels must be class numbers: palette or gray of at most 8 bits", form);
+}
+
 static ampc_status read_header(png_decoder *p)
 {
     png_read_info(p->png, p->info);
     uint32_t width = png_get_image_width(p->png, p->info), height = png_get_image_height(p->png, p->info);
-    bool gray = !(png_get_color_type(p->png, p->info) & PNG_COLOR_MASK_COLOR);
+    bool gray = !(png_get_color_type(p->png, p->info) & PNG_COLOR_MASK_COLOR) || p->source->classes;
+    if (p->source->classes) TRY(check_classes(p));
     return rt_image_alloc(p->source, width, height, gray ? 1 : 3, p->out);
 }
 
@@ -98,7 +118,7 @@ static void decode(png_decoder *p)
     png_set_chunk_malloc_max(p->png, MAX_CHUNK_BYTES);
     png_set_chunk_cache_max(p->png, MAX_CHUNKS);
     p->status = read_header(p);
-    if (p->status != AMPC_OK) return;
+    if (p->status != AMPC_OK || p->source->size_only) return;
     set_transforms(p);
     read_rows(p);
 }

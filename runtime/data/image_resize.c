@@ -1,4 +1,5 @@
-/* image_resize.c - separable resampling with a triangle filter, in PIL's fixed-point arithmetic (Pillow, Resample.c).
+/* image_resize.c - separable resampling with a triangle filter, in PIL's fixed-point arithmetic (Pillow, Resample.c),
+ * and the nearest pixels.
  *
  * When an image shrinks, the filter is widened by the same factor, so every source pixel contributes (antialiasing).
  * Rows are resampled first, to u8, then columns. */
@@ -8,6 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PRECISION = 32 - 8 - 2 }; /* fraction bits of a weight: 8 bits for the pixel, 2 for the sign and overshoot */
 
@@ -127,6 +129,28 @@ ampc_status rt_image_resize(const rt_image *image, const rt_image_box *box, int 
     if (s == AMPC_OK) *out = result;
     else rt_image_clear(&result);
     return s;
+}
+
+/* The source pixel, of `size`, in which the centre of result pixel `index` of `count` is. */
+static size_t nearest(float from, float to, int index, int count, int size)
+{
+    const int at = (int)floor(from + (index + 0.5) * ((double)to - from) / count);
+    return (size_t)(at < 0 ? 0 : at < size ? at : size - 1);
+}
+
+ampc_status rt_image_pick(const rt_image *image, const rt_image_box *box, int width, int height, diag *d, rt_image *out)
+{
+    const size_t pixel = (size_t)image->channels, stride = (size_t)image->width * pixel;
+    rt_image result = {.width = width, .height = height, .channels = image->channels};
+    uint8_t *to = result.pixels = malloc((size_t)width * (size_t)height * pixel);
+    if (!to) return rt_no_memory(d);
+    for (int y = 0; y < height; y++) {
+        const uint8_t *row = image->pixels + nearest(box->top, box->bottom, y, height, image->height) * stride;
+        for (int x = 0; x < width; x++, to += pixel)
+            memcpy(to, row + nearest(box->left, box->right, x, width, image->width) * pixel, pixel);
+    }
+    *out = result;
+    return AMPC_OK;
 }
 
 rt_image_box rt_image_whole(const rt_image *image)

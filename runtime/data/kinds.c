@@ -8,14 +8,15 @@
 #define PIXELS "divide mean std"
 #define MOVES "flip crop mixup target"
 #define FILES PIXELS " " MOVES " size channels fit resized-crop"
-#define TABLE "label columns classes categories encode missing images header delimiter " FILES
+#define MASKED FILES " masks classes"
+#define TABLE "label columns categories encode missing images header delimiter " MASKED
 
 /* name, form, argument, keys besides those of every kind; opener */
 #define KINDS(KIND) \
     KIND("idx", RT_SPEC_PATH, "DIR", PIXELS " classes " MOVES, rt_open_idx) \
     KIND("npz", RT_SPEC_PATH, "FILE", "classes " MOVES, rt_open_npz) \
     KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "classes " MOVES, rt_open_npy) \
-    KIND("folder", RT_SPEC_PATH, "DIR", FILES, rt_open_folder) \
+    KIND("folder", RT_SPEC_PATH, "DIR", MASKED, rt_open_folder) \
     KIND("tar", RT_SPEC_PATHS, "FILE,..", "classes " FILES, rt_open_tar) \
     KIND("csv", RT_SPEC_PATH, "FILE", TABLE, rt_open_csv) \
     KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
@@ -35,6 +36,6 @@ ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out)
 ampc_status rt_kinds_open(const rt_data_spec *spec, const struct rt_dataset_options *o, diag *d, rt_columns *out)
 {
     TRY(openers[spec->kind](spec, o, d, out));
-    TRY(rt_augment(spec, d, out));
+    TRY(rt_augment(spec, o, d, out));
     return rt_spec_has(spec, "target") ? rt_columns_repeat_input(out, spec, d) : AMPC_OK;
 }

@@ -59,6 +59,14 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
+int64_t rt_loader_ignored_label(const ir_graph *g)
+{
+    int64_t ignored = INT64_MIN;
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (ir_in_named(n, "label")) ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
+    return ignored;
+}
+
 /* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per
  * sample, or left out if that is 1. */
 static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_field *f)
@@ -66,6 +74,7 @@ static void describe_sample(const rt_sizing *z, const ir_value *v, int axis, rt_
     int64_t dims[IR_MAX_RANK];
     *f = (rt_field){.name = v->name, .dtype = v->type.dtype, .whole = axis < 0};
     f->label = v == ir_input_by_role(z->graph, IR_INPUT_label);
+    f->ignored = f->label ? rt_loader_ignored_label(z->graph) : INT64_MIN;
     if (ir_dtype_is_int(v->type.dtype)) f->bound = bound_below(v, MAX_SEARCH_DEPTH);
     if (!rt_sizing_shape(z, v, dims)) return;
     for (int k = 0; k < v->type.rank; k++) {

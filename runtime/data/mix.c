@@ -53,16 +53,20 @@ static ampc_status read_encoded(const rt_column *c, int64_t row, const rt_draw *
 {
     const encoded *e = c->state;
     const float one = 1;
-    int64_t label;
-    TRY(e->inner.read(&e->inner, row, draw, &label, IR_i64, d));
-    if (label < 0 || label >= e->classes)
-        return diag_error(d, AMPC_REJECTED, (diag_loc){.node = c->field.name},
-                          "the class of sample %lld is %lld, but the model has %lld classes", (long long)row,
-                          (long long)label, (long long)e->classes);
-    const size_t size = ir_dtype_size(dtype);
-    memset(dst, 0, (size_t)e->classes * size);
-    ir_convert(dtype, (char *)dst + (size_t)label * size, IR_f32, &one, 1);
-    return AMPC_OK;
+    const size_t n = (size_t)rt_field_elements(&e->inner.field), size = ir_dtype_size(dtype);
+    int64_t *labels = malloc((n + 1) * sizeof *labels);
+    if (!labels) return rt_no_memory(d);
+    ampc_status s = e->inner.read(&e->inner, row, draw, labels, IR_i64, d);
+    memset(dst, 0, (size_t)e->classes * n * size);
+    for (size_t i = 0; s == AMPC_OK && i < n; i++) {
+        if (labels[i] < 0 || labels[i] >= e->classes)
+            s = diag_error(d, AMPC_REJECTED, (diag_loc){.node = c->field.name},
+                           "the class of sample %lld is %lld, but the model has %lld classes", (long long)row,
+                           (long long)labels[i], (long long)e->classes);
+        else ir_convert(dtype, (char *)dst + ((size_t)labels[i] * n + i) * size, IR_f32, &one, 1);
+    }
+    free(labels);
+    return s;
 }
 
 static void close_encoded(rt_column *c)
@@ -78,7 +82,8 @@ ampc_status rt_columns_encode_classes(rt_column *c, int64_t classes, diag *d)
     if (!e) return rt_no_memory(d);
     *e = (encoded){*c, classes};
     c->field.dtype = IR_f32;
-    c->field.rank = 1;
+    memmove(c->field.dims + 1, c->field.dims, (size_t)c->field.rank * sizeof *c->field.dims);
+    c->field.rank++;
     c->field.dims[0] = classes;
     c->read = read_encoded;
     c->close = close_encoded;

@@ -18,7 +18,7 @@ rt_mix rt_mix_draw(double alpha, const rt_draw *draw, int64_t row, int64_t rows)
 /* Stores share * dst + (1 - share) * other in `dst`, n elements of a float dtype. */
 void rt_mix_add(const rt_mix *m, void *dst, const void *other, ir_dtype dtype, size_t n);
 
-/* Changes a column of class numbers into one of probabilities f32[classes]: 1 for the class, 0 for others. Reading
+/* Changes a column of class numbers into one of probabilities f32[classes, ..]: 1 for the class, 0 for others. Reading
  * fails with AMPC_REJECTED if a number is not within 0 .. classes-1. */
 ampc_status rt_columns_encode_classes(rt_column *c, int64_t classes, diag *d);
 

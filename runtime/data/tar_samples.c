@@ -176,7 +176,7 @@ ampc_status rt_open_tar(const rt_data_spec *spec, const struct rt_dataset_option
     rt_array labels = {.name = "labels", .dtype = IR_i64, .rank = 1, .dims = {(int64_t)s->rows}, .data = s->labels};
     s->labels = NULL;
     out->rows = (int64_t)s->rows;
-    status = rt_columns_add_images(out, spec, o, &(rt_image_files){load_sample, locate, close_shards, s}, d);
+    status = rt_columns_add_images(out, spec, o, &(rt_image_files){load_sample, NULL, locate, close_shards, s}, d);
     if (status == AMPC_OK) status = rt_columns_add_array(out, &labels, false, d);
     free(labels.data);
     return status;

@@ -71,13 +71,6 @@ static bool has_labels(const rt_scoring *s, int field)
     return s->compares != RT_COMPARES_NOTHING && ir_input_by_role(s->graph, IR_INPUT_label);
 }
 
-static void find_ignored(rt_scoring *s)
-{
-    s->ignored = INT64_MIN;
-    for (const ir_node *n = s->graph->first; n; n = n->next)
-        if (ir_in_named(n, "label")) s->ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
-}
-
 ampc_status rt_scoring_open(rt_scoring *s, rt_session *session, const ir_module *m, rt_dataset *data,
                             const rt_loader *feed, diag *d)
 {
@@ -86,7 +79,7 @@ ampc_status rt_scoring_open(rt_scoring *s, rt_session *session, const ir_module 
     s->axis = class_axis(m);
     s->output = ir_output_name(ir_output_by_role(s->graph, IR_OUTPUT_logits));
     s->label_field = rt_loader_label_field(s->graph, data);
-    find_ignored(s);
+    s->ignored = rt_loader_ignored_label(s->graph);
     const ir_value *label = ir_input_by_role(s->graph, IR_INPUT_label);
     s->soft = s->compares == RT_COMPARES_CLASSES && label && ir_dtype_is_float(label->type.dtype);
     if (!has_labels(s, s->label_field)) s->label_field = -1;

@@ -6,6 +6,7 @@ usage: make_inputs.py FOLDER
 import gzip
 import struct
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,39 @@ short = (folder / "x.npy").read_bytes()
 (folder / "short.npy").write_bytes(short[:-7])
 (folder / "broken.npz").write_bytes((folder / "data.npz").read_bytes()[:300])
 (folder / "x.pb").write_bytes(numpy_helper.from_array(x[:8], "x").SerializeToString())
+
+
+
+def write_png(path, kind, pixels, palette=b""):
+    """8-bit pixels [H,W] or [H,W,3] of a colour type of PNG."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, kind, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + row.astype(np.uint8).tobytes() for row in pixels))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + (chunk(b"PLTE", palette) if palette else b"") +
+                     chunk(b"IDAT", data) + chunk(b"IEND", b""))
+
+
+# Pictures of a bright and a green box before a dark ground, their masks with gray values or a palette, and masks with faults.
+drawn = np.random.default_rng(21)
+convolve = [helper.make_node("Conv", ["x", "k1"], ["h"], name="conv1", kernel_shape=[3, 3], pads=[1] * 4),
+            helper.make_node("Relu", ["h"], ["r"], name="relu"),
+            helper.make_node("Conv", ["r", "k2"], ["y"], name="conv2", kernel_shape=[1, 1])]
+write("fcn", convolve, [info("x", ["N", 3, "H", "W"])], [info("y", ["N", 3, "H", "W"])],
+      [("k1", drawn.normal(0, 0.3, (8, 3, 3, 3))), ("k2", drawn.normal(0, 0.5, (3, 8, 1, 1)))])
+for part in ("train", "test"):
+    for i in range(24):
+        mask = np.zeros((12, 16), np.uint8)
+        for kind in (1, 2):
+            top, left = drawn.integers(0, 7, 2)
+            mask[top:top + 5, left:left + 8] = kind
+        picture = np.array([[40, 40, 50], [220, 210, 200], [30, 180, 60]])[mask] + drawn.integers(-20, 20, (12, 16, 3))
+        write_png(folder / f"seg/images/{part}/{i:02}.png", 2, picture)
+        write_png(folder / f"seg/masks/{part}/{i:02}.png", 3 * (i % 2), mask, bytes(range(9)) * (i % 2))
+        write_png(folder / f"seg/bright/{part}/{i:02}.png", 0, np.where(mask == 2, 255, mask))
+(folder / "seg.csv").write_text("file,mask\n" + "".join(f"seg/images/test/{i:02}.png,seg/masks/test/{i:02}.png\n" for i in range(24)))
+
 
 for name, cut in (("idx", 0), ("idx-short", 100)):
     (folder / name).mkdir()

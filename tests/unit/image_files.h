@@ -125,6 +125,88 @@ static inline void write_unknown_class(scratch *t)
     assert_int_equal(rename(scratch_path(t, "images"), scratch_path(t, "parts/train")), 0);
 }
 
+/* ---- masks ---- */
+
+/* Where pixel (x, y) of image i is bright, its class is 1. */
+static inline int class_at(int i, int x, int y) { return ((x * 2 < WIDTH) + (y * 2 < HEIGHT) + i) % 2; }
+
+static inline void write_png(scratch *t, const char *name, uint32_t format, const void *pixels, const void *palette)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION, .width = WIDTH, .height = HEIGHT, .format = format};
+    image.colormap_entries = palette ? 3 : 0;
+    assert_true(png_image_write_to_file(&image, scratch_path(t, name), 0, pixels, 0, palette));
+}
+
+/* 24 images, the last ones in a subfolder, and their masks, of which every other one has a palette. The border of each mask
+ * has the number `border`. */
+static inline void write_masks_with(scratch *t, int border)
+{
+    static const uint8_t palette[3][3] = {{9, 9, 9}, {200, 0, 0}, {0, 0, 200}};
+    static const char *const folders[] = {"images", "masks", "images/more", "masks/more"};
+    for (int i = 0; i < 4; i++) mkdir(scratch_path(t, folders[i]), 0777);
+    for (int i = 0; i < SAMPLES; i++) {
+        uint8_t pixels[HEIGHT][WIDTH][3], mask[HEIGHT][WIDTH];
+        char name[40];
+        for (int k = 0; k < HEIGHT * WIDTH; k++) {
+            const int x = k % WIDTH, y = k / WIDTH, number = class_at(i, x, y);
+            memset(pixels[y][x], (number ? 160 : 40) + (i * 7 + k * k) % 60, 3);
+            mask[y][x] = (uint8_t)(border >= 0 && (x == 0 || x == WIDTH - 1) ? border : number);
+        }
+        snprintf(name, sizeof name, "images/%s%02d.png", i < 20 ? "" : "more/", i);
+        write_png(t, name, PNG_FORMAT_RGB, pixels, NULL);
+        snprintf(name, sizeof name, "masks/%s%02d.PNG", i < 20 ? "" : "more/", i);
+        const bool indexed = i % 2 && border < 3;
+        write_png(t, name, indexed ? PNG_FORMAT_RGB_COLORMAP : PNG_FORMAT_GRAY, mask, indexed ? palette : NULL);
+    }
+}
+
+static inline void write_masks(scratch *t) { write_masks_with(t, -1); }
+static inline void write_ignored_masks(scratch *t) { write_masks_with(t, 255); }
+static inline void write_high_masks(scratch *t) { write_masks_with(t, 2); }
+
+static inline void write_listed_masks(scratch *t)
+{
+    write_masks(t);
+    FILE *f = fopen(scratch_path(t, "d.csv"), "w");
+    fputs("file,label,mask\n", f);
+    for (int i = 0; i < 20; i++) fprintf(f, "images/%02d.png,%d,masks/%02d.PNG\n", i, i % 2, i);
+    assert_int_equal(fclose(f), 0);
+}
+
+static inline void write_lost_mask(scratch *t)
+{
+    write_masks(t);
+    assert_int_equal(unlink(scratch_path(t, "masks/more/21.PNG")), 0);
+}
+
+static inline void write_no_masks(scratch *t)
+{
+    write_images(t);
+    mkdir(scratch_path(t, "masks"), 0777);
+}
+
+static inline void write_second_mask(scratch *t)
+{
+    write_masks(t);
+    scratch_write(t, "masks/05.jpg", "x", 1);
+}
+
+static inline void spoil_mask(scratch *t) { scratch_write(t, "masks/05.PNG", "no picture", 10); }
+static inline void cut_mask(scratch *t) { assert_int_equal(truncate(scratch_path(t, "masks/05.PNG"), 50), 0); }
+
+static inline void colour_mask(scratch *t)
+{
+    static const uint8_t pixels[HEIGHT][WIDTH][3];
+    write_png(t, "masks/05.PNG", PNG_FORMAT_RGB, pixels, NULL);
+}
+
+static inline void shrink_mask(scratch *t)
+{
+    static const uint8_t pixels[16];
+    png_image image = {.version = PNG_IMAGE_VERSION, .width = 4, .height = 4, .format = PNG_FORMAT_GRAY};
+    assert_true(png_image_write_to_file(&image, scratch_path(t, "masks/05.PNG"), 0, pixels, 0, NULL));
+}
+
 /* ---- tar ---- */
 
 static inline void add_entry(struct archive *a, const char *name, const void *bytes, size_t n)

@@ -107,6 +107,35 @@ static void test_no_vertical_flip(void **state)
     rt_dataset_close(ds);
 }
 
+/* Labels with a value per pixel move like the pixels; what comes from outside is the class that the loss leaves out. */
+static void test_maps(void **state)
+{
+    scratch *t = *state;
+    static float x[ROWS][SIDE][SIDE];
+    static int64_t y[ROWS][SIDE][SIDE];
+    for (int i = 0; i < ROWS * SIDE * SIDE; i++) (&y[0][0][0])[i] = (int64_t)((&x[0][0][0])[i] = (float)(i + 1));
+    const rt_array a[2] = {
+        {.name = (char[]){"x"}, .dtype = IR_f32, .rank = 3, .dims = {ROWS, SIDE, SIDE}, .bytes = sizeof x, .data = x},
+        {.name = (char[]){"y"}, .dtype = IR_i64, .rank = 3, .dims = {ROWS, SIDE, SIDE}, .bytes = sizeof y, .data = y}};
+    assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
+    for (int ignores = 0; ignores < 2; ignores++) {
+        char spec[300];
+        rt_dataset *ds;
+        const rt_field label = {.name = "label", .dtype = IR_i64, .label = true, .ignored = ignores ? -7 : INT64_MIN};
+        const rt_dataset_options o = {.fields = &label, .n_fields = 1};
+        snprintf(spec, sizeof spec, "npz:%s/d.npz,flip=both,crop=2", t->folder);
+        assert_int_equal(rt_dataset_open(spec, &o, t->d, &ds), AMPC_OK);
+        for (uint32_t i = 0; i < 10 * ROWS; i++) {
+            float pixels[SIDE * SIDE], labels[SIDE * SIDE];
+            read_row(t, ds, i % ROWS, &(rt_draw){7, i / ROWS}, "x", pixels);
+            read_row(t, ds, i % ROWS, &(rt_draw){7, i / ROWS}, "y", labels);
+            for (int k = 0; k < SIDE * SIDE; k++)
+                assert_true(labels[k] == (pixels[k] == 0 && ignores ? -7 : pixels[k]));
+        }
+        rt_dataset_close(ds);
+    }
+}
+
 /* Mean 1/2 and variance 1 / (4 (2 alpha + 1)) of Beta(alpha, alpha). */
 static void test_shares(void **state)
 {
@@ -171,8 +200,8 @@ static void test_too_many_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_moves), SCRATCH_TEST(test_no_vertical_flip),
-                                       SCRATCH_TEST(test_shares), SCRATCH_TEST(test_mixed_samples),
-                                       SCRATCH_TEST(test_too_many_classes)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_moves),         SCRATCH_TEST(test_no_vertical_flip),
+                                       SCRATCH_TEST(test_maps),          SCRATCH_TEST(test_shares),
+                                       SCRATCH_TEST(test_mixed_samples), SCRATCH_TEST(test_too_many_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

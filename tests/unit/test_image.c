@@ -31,7 +31,9 @@ static rt_image make_named(scratch *t, const char *name)
     if (strcmp(how, "as") == 0) return image;
     assert_int_equal(sscanf(size, "%dx%d", &width, &height), 2);
     rt_image_box box = strcmp(how, "whole") == 0 ? rt_image_whole(&image) : rt_image_centre(&image, width, height);
-    assert_int_equal(rt_image_resize(&image, &box, width, height, t->d, &resized), AMPC_OK);
+    const ampc_status s = channels == RT_IMAGE_CLASSES ? rt_image_pick(&image, &box, width, height, t->d, &resized)
+                                                       : rt_image_resize(&image, &box, width, height, t->d, &resized);
+    assert_int_equal(s, AMPC_OK);
     rt_image_clear(&image);
     return resized;
 }
@@ -114,6 +116,32 @@ static void test_refused(void **state)
     free(bytes);
 }
 
+/* What has no class number per pixel is not a mask; the size alone is read from any image. */
+static void test_masks(void **state)
+{
+    scratch *t = *state;
+    static const struct {
+        const char *file, *message;
+    } rows[] = {{"gray16.png", "mask is 16-bit gray;"},
+                {"graya8.png", "mask is gray with alpha;"},
+                {"graya16.png", "mask is gray with alpha;"},
+                {"rgb8.png", "mask is RGB;"},
+                {"rgb16.png", "mask is RGB;"},
+                {"rgba8.png", "mask is RGB with alpha;"},
+                {"gray.jpg", "mask is a JPEG"},
+                {"make_images.py", "neither a PNG nor a JPEG"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rt_image image;
+        diag_clear(t->d);
+        assert_int_equal(rt_image_read(image_file(rows[i].file), RT_IMAGE_CLASSES, t->d, &image), AMPC_REJECTED);
+        assert_int_equal(diag_count(t->d, DIAG_ERROR), 1);
+        scratch_expect(t, rows[i].message);
+        if (i + 1 == sizeof rows / sizeof *rows) break;
+        assert_int_equal(rt_image_measure(image_file(rows[i].file), t->d, &image), AMPC_OK);
+        assert_true(image.width == 37 && image.height == 23 && !image.pixels);
+    }
+}
+
 /* A header of PNG for 65000 x 65000 pixels, with a correct checksum. */
 static void test_bomb(void **state)
 {
@@ -140,6 +168,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_channels_of_the_file, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_truncated, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_masks, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bomb, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_unreadable, scratch_setup, scratch_teardown),
     };

@@ -22,6 +22,10 @@ enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch *
     MODEL("@w : f32[3,2]", "@x : f32[N,3,8,8]", \
           "  %m = reduce_mean @x {axes=[2,3], keepdims=false} : f32[N,3]\n  %y = matmul %m, @w : f32[N,2]\n")
 
+#define SEGMENTER \
+    MODEL("@w : f32[2,3,1,1]", "@x : f32[N,3,8,8]", \
+          "  %y = conv @x, @w {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f32[N,2,8,8]\n")
+
 /* Autoencoders. */
 #define AUTOENCODER MODEL("@w : f32[3,3]", "@x : f32[N,3]", "  %y = matmul @x, @w : f32[N,3]\n")
 #define GRAY_TO_GRAY MODEL("@w : f32[8,8]", "@x : f32[N,8,8]", "  %y = matmul @x, @w : f32[N,8,8]\n")
@@ -61,6 +65,13 @@ static const struct {
     {"folder without classes, autoencoder", write_flat_images, "folder:@/images,target=input,mixup=1",
      PICTURE_TO_PICTURE, "mse"},
     {"csv of images", write_listed, "csv:@/d.csv,images=file,mean=0.4,flip=both", PICTURES, NULL},
+    {"folder with masks", write_masks, "folder:@/images,masks=@/masks,mean=0.4,classes=dark+light", SEGMENTER, NULL},
+    {"folder with masks, random changes", write_ignored_masks,
+     "folder:@/images,masks=@/masks,flip=both,crop=2,resized-crop=0.5,mean=0.4", SEGMENTER, "ce,ignore_index=255"},
+    {"folder with masks, mixed", write_masks, "folder:@/images,masks=@/masks,mean=0.4,mixup=0.4,flip=both", SEGMENTER,
+     "soft_ce"},
+    {"csv of images and masks", write_listed_masks, "csv:@/d.csv,images=file,masks=mask,mean=0.4,crop=2", SEGMENTER,
+     NULL},
     {"folder, mixed", write_images, "folder:@/images,mean=0.4,mixup=0.4,flip=both", PICTURES, "soft_ce"},
     {"idx, autoencoder", write_idx, "idx:@,target=input,divide=100", GRAY_TO_GRAY, "mse"},
     {"npz, mixed", write_npz, "npz:@/d.npz,mixup=1", CLASSIFIER, "soft_ce"},
@@ -152,6 +163,36 @@ static const struct {
      "mixup must be a number above 0 and at most 1"},
     {"folder: no images", write_no_classes, "folder:@/images,target=input", NULL, AMPC_REJECTED,
      "/images: error: the folder has no images"},
+    {"masks: absent mask", write_lost_mask, "folder:@/images,masks=@/masks", NULL, AMPC_REJECTED,
+     "/images/more/21.png: error: the image has no mask /"},
+    {"masks: absent folder", write_images, "folder:@/images,masks=@/masks", NULL, AMPC_IO,
+     "/masks: error: cannot open the folder"},
+    {"masks: empty folder", write_no_masks, "folder:@/images,masks=@/masks", NULL, AMPC_REJECTED,
+     "/masks: error: the folder has no images"},
+    {"masks: no images", write_no_classes, "folder:@/images,masks=@/images", NULL, AMPC_REJECTED,
+     "/images: error: the folder has no images"},
+    {"masks: two of an image", write_second_mask, "folder:@/images,masks=@/masks", NULL, AMPC_REJECTED,
+     "/masks/05.jpg: error: a mask of the same image as /"},
+    {"masks: class", write_high_masks, "folder:@/images,masks=@/masks", no_damage, AMPC_REJECTED,
+     "/masks/00.PNG: error: the mask has class 2 at x=0, y=0, but the model has 2 classes (ignore_index=N"},
+    {"masks: colour", write_masks, "folder:@/images,masks=@/masks", colour_mask, AMPC_REJECTED,
+     "/masks/05.PNG: error: the mask is RGB; its pixels must be class numbers"},
+    {"masks: size", write_masks, "folder:@/images,masks=@/masks", shrink_mask, AMPC_REJECTED,
+     "/masks/05.PNG: error: the mask has 4x4 pixels, but its image /"},
+    {"masks: no picture", write_masks, "folder:@/images,masks=@/masks", spoil_mask, AMPC_REJECTED,
+     "/masks/05.PNG: error: neither a PNG nor a JPEG"},
+    {"masks: truncated", write_masks, "folder:@/images,masks=@/masks", cut_mask, AMPC_REJECTED,
+     "/masks/05.PNG: error: damaged PNG"},
+    {"masks: autoencoder", write_masks, "folder:@/images,masks=@/masks,target=input", NULL, AMPC_USAGE,
+     "masks are the labels; 'target' excludes them"},
+    {"masks: names without masks", write_images, "folder:@/images,classes=a+b", NULL, AMPC_USAGE,
+     "unknown option 'classes' without masks=DIR"},
+    {"csv: damaged mask", write_listed_masks, "csv:@/d.csv,images=file,masks=mask,size=8x8", spoil_mask, AMPC_REJECTED,
+     "/masks/05.PNG: error: neither a PNG nor a JPEG"},
+    {"csv: masks without images", write_listed_masks, "csv:@/d.csv,masks=mask", NULL, AMPC_USAGE,
+     "unknown option 'masks' without images=COLUMN"},
+    {"csv: masks and labels", write_listed_masks, "csv:@/d.csv,images=file,masks=mask,label=label", NULL, AMPC_USAGE,
+     "masks are the labels; 'label' excludes them"},
     {"npy: no input", write_npy, "npy:f=@/x.npy,target=input", NULL, AMPC_USAGE,
      "target=input needs a field named images or x"},
     {"csv: target", write_csv, "csv:@/d.csv,target=x", NULL, AMPC_USAGE, "target must be one of input, not 'x'"},

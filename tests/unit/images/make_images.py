@@ -5,7 +5,8 @@ usage: make_images.py
 
 Writes the files, and pil.npz, into the folder of this script. An array of pil.npz is named FILE CHANNELS BOX SIZE: the
 file converted to RGB (3) or gray (1), and resized to WIDTHxHEIGHT from the whole image (whole) or its largest centred
-box of that shape (centre); `as is` instead of box and size means unchanged. Needs pillow.
+box of that shape (centre); `as is` instead of box and size means unchanged. For CHANNELS -1 they are the class numbers
+of a mask, and resizing uses the nearest pixels. Needs pillow.
 """
 import pathlib
 import struct
@@ -108,6 +109,17 @@ def main():
             values[f"{name} {channels} whole {width}x{height}"] = np.asarray(whole)
             centre = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
             values[f"{name} {channels} centre {width}x{height}"] = np.asarray(centre)
+    for name in ("gray1.png", "gray8.png", "palette4.png", "palette8.png"):
+        values[f"{name} -1 as is"] = np.asarray(Image.open(HERE / name)).astype(np.uint8)
+    for depth in (2, 4):  # PIL scales these
+        levels = np.asarray(Image.open(HERE / f"gray{depth}.png")) // (255 // ((1 << depth) - 1))
+        values[f"gray{depth}.png -1 as is"] = levels.astype(np.uint8)
+    image = Image.open(HERE / "palette8.png")
+    for width, height in [(8, 8), (5, 20), (64, 48), (1, 1), (100, 23)]:
+        near = image.resize((width, height), Image.Resampling.NEAREST)
+        values[f"palette8.png -1 whole {width}x{height}"] = np.asarray(near)
+        centre = ImageOps.fit(image, (width, height), Image.Resampling.NEAREST)
+        values[f"palette8.png -1 centre {width}x{height}"] = np.asarray(centre)
     np.savez_compressed(HERE / "pil.npz", **values)
 
 
