@@ -35,6 +35,8 @@ extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 
 /* Key of the entry for what the numbers of the data stand for, as JSON (docs/data.md), such as the names of classes. */
 #define IR_CODES "codes"
+/* Prefix of the keys of entries that the model file has for other programs (metadata_props): "metadata.author". */
+#define IR_METADATA "metadata."
 
 typedef struct ir_exported {
     int count;

@@ -40,7 +40,7 @@ void run_print_confusion(const rt_eval *e)
     }
     for (int64_t row = 0; e->confusion && row < e->classes; row++) {
         printf("label %" PRId64, row);
-        if (e->names && (size_t)row < e->names->count) printf(" (%s)", e->names->items[row]);
+        if ((size_t)row < e->names.count) printf(" (%s)", e->names.items[row]);
         putchar(':');
         for (int64_t i = 0; i < e->classes; i++) printf(" %*" PRId64, width, e->confusion[row * e->classes + i]);
         putchar('\n');
@@ -51,10 +51,10 @@ void run_write_values(json_writer *w, const rt_eval *e, const char *loss)
 {
     for (int i = 0; i < e->count; i++) json_write_real(w, shown(&e->value[i], loss), "%.9g", e->value[i].value);
     if (!e->confusion) return;
-    for (size_t i = 0; e->names && i < e->names->count; i++) {
+    for (size_t i = 0; i < e->names.count; i++) {
         if (i == 0) json_begin(w, "classes", '[');
-        json_write_string(w, NULL, e->names->items[i]);
-        if (i + 1 == e->names->count) json_end(w, ']');
+        json_write_string(w, NULL, e->names.items[i]);
+        if (i + 1 == e->names.count) json_end(w, ']');
     }
     json_begin(w, "confusion", '[');
     for (int64_t row = 0; row < e->classes; row++) {

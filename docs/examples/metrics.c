@@ -43,7 +43,8 @@ static ampc_status evaluate(ampc_session *s, const char *data, const char *folde
     if (status != AMPC_OK) return status;
     printf("best: %s %.4f\n", result.metrics[1].name, result.metrics[1].value);
     for (int64_t label = 0; label < result.classes; label++) {
-        printf("label %lld is predicted as", (long long)label);
+        if ((size_t)label < result.n_class_names) printf("%s is predicted as", result.class_names[label]);
+        else printf("label %lld is predicted as", (long long)label);
         for (int64_t c = 0; c < result.classes; c++)
             printf(" %lld", (long long)result.confusion[label * result.classes + c]);
         printf("\n");

@@ -9,6 +9,7 @@
  * file are converted while they are copied. */
 #include "frontend/emit/emit.h"
 #include "frontend/read/fields.h"
+#include "ir/exported.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,19 @@ static void put_opset(emitter *e, rope *out, const char *domain, int version)
     rope_add_message(e->arena, out, MODEL_OPSET_IMPORT, &import);
 }
 
+/* What the imported file says to other programs, such as the names of classes. */
+static void put_metadata(emitter *e, rope *out)
+{
+    for (size_t i = 0; i < e->module->meta.count; i++) {
+        const ir_meta *meta = &e->module->meta.items[i];
+        const size_t prefix = strlen(IR_METADATA);
+        if (strcmp(meta->key, IR_CODES) == 0)
+            rope_add_entry(e->arena, out, MODEL_METADATA_PROPS, ONNX_CODES, meta->value);
+        else if (strncmp(meta->key, IR_METADATA, prefix) == 0)
+            rope_add_entry(e->arena, out, MODEL_METADATA_PROPS, meta->key + prefix, meta->value);
+    }
+}
+
 static rope put_model(emitter *e, bool external)
 {
     rope model = {0}, graph = emit_graph(e, e->scope, NULL);
@@ -81,6 +95,7 @@ static rope put_model(emitter *e, bool external)
         const ir_meta *meta = &e->module->meta.items[i];
         if (strncmp(meta->key, "opset.", 6) == 0) put_opset(e, &model, meta->key + 6, atoi(meta->value));
     }
+    put_metadata(e, &model);
     return model;
 }
 

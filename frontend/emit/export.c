@@ -387,14 +387,6 @@ static bool is_replaced(const exporter *e, const Onnx__StringStringEntryProto *e
     return e->o->codes && strcmp(entry->key, ONNX_CODES) == 0;
 }
 
-static void put_codes(exporter *e, rope *out)
-{
-    rope entry = {0};
-    rope_add_text(e->a, &entry, ENTRY_KEY, ONNX_CODES);
-    rope_add_text(e->a, &entry, ENTRY_VALUE, e->o->codes);
-    rope_add_message(e->a, out, MODEL_METADATA_PROPS, &entry);
-}
-
 static ampc_status put_model(exporter *e, rope *out)
 {
     for (size_t i = 0; i < e->file->model->n_functions; i++) TRY(check_function(e, e->file->model->functions[i]));
@@ -409,7 +401,7 @@ static ampc_status put_model(exporter *e, rope *out)
         if (f.number == MODEL_GRAPH && m->graph) TRY(put_graph(e, &f, m->graph, out));
         else rope_add_field(e->a, out, &f);
     }
-    if (e->o->codes) put_codes(e, out);
+    if (e->o->codes) rope_add_entry(e->a, out, MODEL_METADATA_PROPS, ONNX_CODES, e->o->codes);
     return AMPC_OK;
 }
 

@@ -111,19 +111,19 @@ void rope_add_pieces(arena *a, rope *s, const rope *pieces)
     }
 }
 
-static void add_entry(arena *a, rope *tensor, const char *key, const char *value)
+void rope_add_entry(arena *a, rope *s, uint32_t number, const char *key, const char *value)
 {
     rope entry = {0};
     rope_add_text(a, &entry, ENTRY_KEY, key);
     rope_add_text(a, &entry, ENTRY_VALUE, value);
-    rope_add_message(a, tensor, TENSOR_EXTERNAL_DATA, &entry);
+    rope_add_message(a, s, number, &entry);
 }
 
 void rope_add_external(arena *a, rope *tensor, const char *name, size_t offset, size_t size)
 {
-    add_entry(a, tensor, "location", name);
-    add_entry(a, tensor, "offset", arena_printf(a, "%zu", offset));
-    add_entry(a, tensor, "length", arena_printf(a, "%zu", size));
+    rope_add_entry(a, tensor, TENSOR_EXTERNAL_DATA, "location", name);
+    rope_add_entry(a, tensor, TENSOR_EXTERNAL_DATA, "offset", arena_printf(a, "%zu", offset));
+    rope_add_entry(a, tensor, TENSOR_EXTERNAL_DATA, "length", arena_printf(a, "%zu", size));
     rope_add_int(a, tensor, TENSOR_DATA_LOCATION, ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL);
 }
 

@@ -50,6 +50,8 @@ void rope_add_message(arena *a, rope *s, uint32_t number, const rope *message);
 /* Appends all pieces of another list, without a header. */
 void rope_add_pieces(arena *a, rope *s, const rope *pieces);
 /* Appends the fields of a TensorProto whose `size` bytes of values are at `offset` of the file `name`. */
+/* A pair of texts: StringStringEntryProto. */
+void rope_add_entry(arena *a, rope *s, uint32_t number, const char *key, const char *value);
 void rope_add_external(arena *a, rope *tensor, const char *name, size_t offset, size_t size);
 
 enum { ROPE_ALIGNMENT = 64 }; /* of tensors in the data part */

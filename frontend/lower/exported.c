@@ -13,6 +13,8 @@
 #define CALL "pkg.torch.onnx.fx_node"
 #define RULES "pkg.onnxscript.rewriter.rule_name"
 
+enum { MAX_METADATA = 512 }; /* IR text may have 1024 entries */
+
 typedef struct spec { /* a tensor of the signature */
     const char *argument, *target;
     bool parameter, present, explained;
@@ -288,6 +290,24 @@ static void find_folded(analysis *a, ir_exporter exporter)
 
 /* ---- the entries --------------------------------------------------------------------------------- */
 
+/* What the file says to other programs, for conversions. Of several entries with one key, the first one counts. */
+static void keep_metadata(const analysis *a)
+{
+    const Onnx__ModelProto *m = a->im->file->model;
+    ir_module *module = a->im->module;
+    const size_t n = m->n_metadata_props < MAX_METADATA ? m->n_metadata_props : MAX_METADATA;
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__StringStringEntryProto *entry = m->metadata_props[i];
+        if (!entry) continue;
+        const bool codes = strcmp(entry->key, ONNX_CODES) == 0;
+        const char *key = codes ? IR_CODES : arena_printf(a->arena, IR_METADATA "%s", entry->key);
+        if (!ir_meta_get(module, key)) ir_meta_set(module, key, entry->value);
+    }
+    if (n < m->n_metadata_props)
+        diag_warning(a->im->diag, DIAG_FILE(a->im->file->path), "conversions keep the first %zu of %zu metadata_props",
+                     n, m->n_metadata_props);
+}
+
 static void set_entries(analysis *a, ir_exporter exporter)
 {
     const Onnx__ModelProto *m = a->im->file->model;
@@ -301,8 +321,7 @@ static void set_entries(analysis *a, ir_exporter exporter)
             arena_printf(a->arena, "%s%s%s", m->producer_name, *m->producer_version ? " " : "", m->producer_version));
     mode = mode_of(a);
     if (mode) ir_meta_set(module, IR_EXPORTED_MODE, mode);
-    const char *codes = onnx_metadata(m->metadata_props, m->n_metadata_props, ONNX_CODES);
-    if (codes) ir_meta_set(module, IR_CODES, codes);
+    keep_metadata(a);
     for (int i = 0; i < IR_FACT_COUNT; i++) ir_exported_set(module, i, a->names[i].items, (int)a->names[i].count);
 }
 

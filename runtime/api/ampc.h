@@ -422,7 +422,7 @@ typedef struct ampc_data_options {
     int (*read)(void *user, int64_t row, size_t field, void *dst);
     void *user;
     int one_thread;      /* nonzero: only the thread that trains or evaluates calls the function */
-    const char *options; /* such as "validation=0.1,order=file"; see docs/data.md */
+    const char *options; /* such as "validation=0.1,order=file,classes=cat+dog"; see docs/data.md */
 } ampc_data_options;
 
 /* Describes a data set that is in the caller's memory, or is read by the caller's function, for any number of calls of
@@ -447,6 +447,10 @@ typedef struct ampc_evaluation {
     size_t n_metrics;
     const int64_t *confusion; /* [classes, classes] by label and prediction, if "confusion" was chosen; else NULL */
     int64_t classes;          /* of `confusion` */
+    /* The names of the classes by number, UTF-8, as long as `metrics`; NULL: neither the data nor the training has
+     * names. */
+    const char *const *class_names;
+    size_t n_class_names;
 } ampc_evaluation;
 
 typedef struct ampc_train_options { /* the options of `ampc-run train`, with the same values */

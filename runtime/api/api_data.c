@@ -55,7 +55,7 @@ static ampc_status copy_source(const ampc_data_options *o, ampc_data *data, diag
 static ampc_status try_source(const ampc_data *data, diag *d)
 {
     rt_dataset *opened;
-    TRY(rt_dataset_open_source(&data->source, RT_TRAIN, d, &opened));
+    TRY(rt_dataset_open_source(&data->source, RT_TRAIN, NULL, d, &opened));
     rt_dataset_close(opened);
     return AMPC_OK;
 }

@@ -15,7 +15,8 @@ ampc_status api_open_data(const ampc_session *s, const ir_graph *g, api_data_cho
     if (!from.spec == !from.data)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, from.spec ? "two data sets specified" : "no data specified");
     if (from.spec) return rt_loader_open_data(s->rt, g, from.spec, split, seed, d, data);
-    TRY(rt_dataset_open_source(&from.data->source, split, d, data));
+    const char *codes = split == RT_TRAIN ? NULL : rt_session_codes(s->rt);
+    TRY(rt_dataset_open_source(&from.data->source, split, codes, d, data));
     return split == RT_TRAIN ? rt_loader_keep_codes(s->rt, *data, d) : AMPC_OK;
 }
 
@@ -29,7 +30,9 @@ ampc_evaluation api_evaluation(const rt_eval *eval, ampc_metric *metrics)
                              .metrics = metrics,
                              .n_metrics = (size_t)eval->count,
                              .confusion = eval->confusion,
-                             .classes = eval->classes};
+                             .classes = eval->classes,
+                             .class_names = (const char *const *)eval->names.items,
+                             .n_class_names = eval->names.count};
 }
 
 void api_evaluated_free(api_evaluated *e)

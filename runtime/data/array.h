@@ -17,6 +17,7 @@ typedef struct rt_array {
     int64_t dims[RT_ARRAY_MAX_RANK];
     size_t bytes;
     void *data; /* never NULL after reading, even for 0 bytes */
+    bool text;  /* to be written: u32 characters, and the last dimension is the length of a string */
 } rt_array;
 
 void rt_array_clear(rt_array *a); /* frees what `a` owns and zeroes it */

@@ -65,12 +65,12 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
 }
 
 /* The names of the classes where the data have none: those of the training or of the option. */
-static ampc_status name_classes(rt_dataset *ds, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+static ampc_status name_classes(rt_dataset *ds, const rt_data_spec *spec, const char *codes, diag *d)
 {
     rt_codebook given = {0};
     const char *classes = rt_spec_text(spec, "classes", NULL);
     if (rt_codebook_find(&ds->columns.codes, RT_CODE_LABEL)) return AMPC_OK;
-    ampc_status s = o->codes ? rt_codebook_parse(o->codes, d, &given) : AMPC_OK;
+    ampc_status s = codes ? rt_codebook_parse(codes, d, &given) : AMPC_OK;
     if (s == AMPC_OK && classes) s = rt_codebook_add_list(&given, RT_CODE_LABEL, classes, d);
     const rt_code *known = rt_codebook_find(&given, RT_CODE_LABEL);
     if (s == AMPC_OK && known)
@@ -85,7 +85,7 @@ static ampc_status open_kind(rt_dataset *ds, const char *text, const rt_dataset_
     rt_data_spec spec;
     ampc_status s = rt_kinds_parse(text, d, &spec);
     if (s == AMPC_OK) s = rt_kinds_open(&spec, o, d, &ds->columns);
-    if (s == AMPC_OK) s = name_classes(ds, &spec, o, d);
+    if (s == AMPC_OK) s = name_classes(ds, &spec, o->codes, d);
     if (s == AMPC_OK) s = set_order(ds, &spec, o->split, d);
     if (s == AMPC_OK) s = set_labels(ds, &spec, o, d);
     rt_data_spec_clear(&spec);
@@ -102,21 +102,23 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
     return s;
 }
 
-static ampc_status open_source(rt_dataset *ds, const rt_source *source, rt_split split, diag *d)
+static ampc_status open_source(rt_dataset *ds, const rt_source *source, rt_split split, const char *codes, diag *d)
 {
     rt_data_spec spec;
     TRY(rt_source_columns(source, d, &ds->columns));
     ampc_status s = rt_data_spec_parse_options(source->options ? source->options : "", d, &spec);
+    if (s == AMPC_OK) s = name_classes(ds, &spec, codes, d);
     if (s == AMPC_OK) s = set_order(ds, &spec, split, d);
     rt_data_spec_clear(&spec);
     return s;
 }
 
-ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, diag *d, rt_dataset **out)
+ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, const char *codes, diag *d,
+                                   rt_dataset **out)
 {
     rt_dataset *ds = calloc(1, sizeof *ds);
     if (!ds) return rt_no_memory(d);
-    ampc_status s = open_source(ds, source, split, d);
+    ampc_status s = open_source(ds, source, split, codes, d);
     if (s == AMPC_OK) *out = ds;
     else rt_dataset_close(ds);
     return s;

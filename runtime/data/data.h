@@ -42,9 +42,10 @@ const rt_field *rt_labels_described(const rt_dataset_options *o);
 
 /* Fails with AMPC_USAGE for a malformed SPEC, AMPC_REJECTED for malformed data, AMPC_IO or AMPC_NO_MEMORY. */
 ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag *d, rt_dataset **out);
-/* Opens data that the caller holds or produces (source.h). Fails with AMPC_USAGE if the description is malformed, or
- * with AMPC_NO_MEMORY. */
-ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, diag *d, rt_dataset **out);
+/* Opens data that the caller holds or produces (source.h); `codes` as in rt_dataset_options. Fails with AMPC_USAGE if
+ * the description is malformed or names other classes than `codes`, or with AMPC_NO_MEMORY. */
+ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, const char *codes, diag *d,
+                                   rt_dataset **out);
 void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
 
 int64_t rt_dataset_rows(const rt_dataset *ds);

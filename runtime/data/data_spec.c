@@ -196,7 +196,7 @@ ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size
 
 ampc_status rt_data_spec_parse_options(const char *text, diag *d, rt_data_spec *out)
 {
-    static const rt_spec_kind none = {.name = "", .form = RT_SPEC_NOTHING, .options = ""};
+    static const rt_spec_kind none = {.name = "", .form = RT_SPEC_NOTHING, .options = "classes"};
     *out = (rt_data_spec){.spec = text, .text = strdup(text)};
     if (!out->text) return rt_no_memory(d);
     return *text ? parse_items(out, &none, out->text, d) : AMPC_OK;

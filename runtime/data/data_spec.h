@@ -43,7 +43,7 @@ typedef struct rt_data_spec {
 
 /* Fails with AMPC_USAGE, with the reason, or AMPC_NO_MEMORY. The caller clears `out` also on failure. */
 ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d, rt_data_spec *out);
-/* Only options of every kind of data: "KEY=VALUE,..", or an empty string. */
+/* Only options of every kind of data, and `classes`: "KEY=VALUE,..", or an empty string. */
 ampc_status rt_data_spec_parse_options(const char *options, diag *d, rt_data_spec *out);
 void rt_data_spec_clear(rt_data_spec *s);
 

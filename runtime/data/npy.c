@@ -79,6 +79,10 @@ static ampc_status parse_descr(scanner *s)
     char descr[32];
     if (!read_string(s, descr, sizeof descr))
         return refuse(s, "'descr' is not a string (structured types are not supported)");
+    if (s->source->text && strspn(descr, "<U0123456789") == strlen(descr)) {
+        *s->source->text = true;
+        return AMPC_OK;
+    }
     bool one_byte = descr[0] && descr[1] && strcmp(descr + 2, "1") == 0;
     if (descr[0] == '>' && !one_byte) return refuse(s, "big-endian data are not supported");
     for (size_t i = 0; strchr("<|=>", descr[0]) && i < NPY_TYPES; i++)
@@ -222,6 +226,7 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
     rt_array a = {0};
     size_t used = 0;
     ampc_status s = load_header(source, u2_as, d, &a, &used);
+    if (s == AMPC_OK && source->text && *source->text) return s;
     if (s == AMPC_OK) s = load_data(source, used, d, &a);
     if (s == AMPC_OK) *out = a;
     else rt_array_clear(&a);
@@ -243,7 +248,7 @@ static ampc_status read_memory(void *user, void *dst, size_t n)
 ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out)
 {
     byte_range r = {bytes};
-    rt_npy_source source = {name, n, read_memory, &r};
+    const rt_npy_source source = {.name = name, .size = n, .read = read_memory, .user = &r};
     return rt_npy_load(&source, u2_as, d, out);
 }
 
@@ -265,7 +270,7 @@ static ampc_status read_file(void *user, void *dst, size_t n)
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out)
 {
     npy_file f = {path, d, rt_io_open(path, O_RDONLY, 0), 0};
-    rt_npy_source source = {path, 0, read_file, &f};
+    rt_npy_source source = {.name = path, .read = read_file, .user = &f};
     if (f.fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
     ampc_status s = rt_io_size(f.fd, &source.size) ? rt_npy_load(&source, u2_as, d, out)
                                                    : diag_errno(d, DIAG_FILE(path), "cannot read");
@@ -284,13 +289,15 @@ static const char *type_code(ir_dtype dtype)
 
 size_t rt_npy_header(const rt_array *a, unsigned char *dst)
 {
-    char *text = (char *)dst + 10;
+    char *text = (char *)dst + 10, length[24];
     size_t capacity = RT_NPY_HEADER_MAX - 10;
+    const int rank = a->rank - a->text;
+    snprintf(length, sizeof length, "U%lld", a->text ? (long long)a->dims[rank] : 0);
     size_t n = (size_t)snprintf(text, capacity, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
-                                ir_dtype_size(a->dtype) == 1 ? '|' : '<', type_code(a->dtype));
-    for (int i = 0; i < a->rank; i++)
+                                ir_dtype_size(a->dtype) == 1 ? '|' : '<', a->text ? length : type_code(a->dtype));
+    for (int i = 0; i < rank; i++)
         n += (size_t)snprintf(text + n, capacity - n, "%s%lld%s", i ? " " : "", (long long)a->dims[i],
-                              i + 1 < a->rank || a->rank == 1 ? "," : "");
+                              i + 1 < rank || rank == 1 ? "," : "");
     n += (size_t)snprintf(text + n, capacity - n, "), }");
     size_t padded = (10 + n + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT - 10;
     memset(text + n, ' ', padded - n);

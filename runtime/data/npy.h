@@ -19,6 +19,7 @@ typedef struct rt_npy_source {
     uint64_t size;
     ampc_status (*read)(void *user, void *dst, size_t n);
     void *user;
+    bool *text; /* NULL: strings are refused; else set for them, and *out is unchanged */
 } rt_npy_source;
 
 ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt_array *out);

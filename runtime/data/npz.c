@@ -70,13 +70,15 @@ static ampc_status check_end(npz_reader *r)
                : zip_failed(r, zip_file_get_error(r->member), "the member is damaged (wrong checksum)");
 }
 
-static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st, rt_array *out)
+/* `text` is set for class names, which are not read. */
+static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat_t *st, bool *text, rt_array *out)
 {
     r->member = zip_fopen_index(r->zip, index, 0);
     if (!r->member) return zip_failed(r, zip_get_error(r->zip), NULL);
-    rt_npy_source source = {r->path, st->size, read_member, r};
+    const bool may_be_text = strcmp(st->name, RT_NPZ_CLASS_NAMES ".npy") == 0;
+    const rt_npy_source source = {r->path, st->size, read_member, r, may_be_text ? text : NULL};
     ampc_status s = rt_npy_load(&source, r->u2_as, r->d, out);
-    if (s == AMPC_OK) s = check_end(r);
+    if (s == AMPC_OK && !*text) s = check_end(r);
     zip_fclose(r->member);
     return s;
 }
@@ -90,7 +92,9 @@ static ampc_status read_one(npz_reader *r, zip_uint64_t index, rt_arrays *all)
     size_t n = strlen(st.name);
     if (n < 4 || strcmp(st.name + n - 4, ".npy") != 0) return refuse(r, "a member is not a .npy file");
     rt_array a = {0};
-    ampc_status s = load_member(r, index, &st, &a);
+    bool text = false;
+    ampc_status s = load_member(r, index, &st, &text, &a);
+    if (text) return s;
     if (s == AMPC_OK && !(a.name = strndup(st.name, n - 4))) s = rt_no_memory(r->d);
     if (s == AMPC_OK && rt_arrays_find(all, a.name)) s = refuse(r, "two members have the same name");
     if (s == AMPC_OK) all->items[all->count++] = a;

@@ -5,8 +5,11 @@
 #include "ir/diag.h"
 #include "runtime/data/array.h"
 
-/* Reads every member in file order, named without ".npy". Rejects duplicate names, encrypted members and members that
- * are not .npy files. `u2_as` as in rt_npy_read. */
+/* Strings that predictions have besides arrays. */
+#define RT_NPZ_CLASS_NAMES "class_names"
+
+/* Reads every member in file order, named without ".npy", but no class names. Rejects duplicate names, encrypted
+ * members and members that are not .npy files. `u2_as` as in rt_npy_read. */
 ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *out);
 
 /* Written atomically and reproducibly (all dates are 1980-01-01). Array names become member names unchanged. */

@@ -22,8 +22,9 @@ typedef struct rt_source {
      * */
     int (*read)(void *user, int64_t row, size_t field, void *dst);
     void *user;
-    bool one_thread;     /* the function is only called by the thread that trains or evaluates */
-    const char *options; /* those of every kind of data, such as "validation=0.1,order=file"; NULL: none */
+    bool one_thread; /* the function is only called by the thread that trains or evaluates */
+    /* Those of every kind of data, and `classes`, such as "validation=0.1,order=file,classes=cat+dog"; NULL: none. */
+    const char *options;
 } rt_source;
 
 /* Adds a column for each field, except for the options: see rt_dataset_open_source. */

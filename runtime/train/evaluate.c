@@ -233,6 +233,12 @@ static ampc_status collect(const evaluation *e, rt_eval *out, diag *d)
     return AMPC_OK;
 }
 
+static ampc_status copy_names(const rt_names *names, rt_eval *out, diag *d)
+{
+    for (size_t i = 0; names && i < names->count; i++) TRY(rt_names_add(&out->names, strdup(names->items[i]), d));
+    return AMPC_OK;
+}
+
 ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, const rt_eval_options *o, diag *d,
                         rt_eval *out)
 {
@@ -243,8 +249,9 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     if (!e) return rt_no_memory(d);
     *e = (evaluation){.session = s, .graph = g, .options = o ? o : &defaults};
     const int64_t rows = rt_dataset_rows(data), limit = e->options->limit;
-    *out = (rt_eval){.samples = limit && limit < rows ? limit : rows, .names = rt_dataset_classes(data)};
+    *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
     ampc_status status = evaluate(e, m, data, out->samples, d);
+    if (status == AMPC_OK) status = copy_names(rt_dataset_classes(data), out, d);
     if (status == AMPC_OK) status = collect(e, out, d);
     for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);
     rt_scoring_close(&e->scoring);
@@ -256,6 +263,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
 void rt_eval_clear(rt_eval *e)
 {
     rt_free(e->confusion);
+    rt_names_clear(&e->names);
     *e = (rt_eval){0};
 }
 

@@ -28,7 +28,7 @@ typedef struct rt_eval {
     rt_eval_value value[RT_EVAL_VALUES]; /* the loss, its parts (at most 16), and the metrics, each once */
     int64_t *confusion;                  /* [classes, classes] by label and prediction, if chosen; else NULL */
     int64_t classes;
-    const rt_names *names; /* of the classes, of the data set; NULL: unknown */
+    rt_names names; /* of the classes; none: unknown */
 } rt_eval;
 
 /* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" is the mean over all samples, or over

@@ -11,7 +11,8 @@ const ir_graph *rt_predicted_graph(const ir_module *m);
 /* Runs the predicted graph on every sample in stored order and replaces the file atomically; its suffix selects the
  * format.
  *   .npz  "output/NAME": the output for all samples, joined along its sample axis; "label": the labels, if the data
- *         have a field for them. Memory for all outputs is needed.
+ *         have a field for them; "class_names": those of the classes by number, if known, as strings. Memory for all
+ *         outputs is needed.
  *   .csv  if the loss is of classes, a line per label with its sample, its position if a sample has several, the label
  *         if known, the class with the highest score (empty if all are NaN), its name if known, and the scores.
  *         Otherwise a line per sample with its labels and the elements of all outputs. Memory for one batch is needed.

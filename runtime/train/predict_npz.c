@@ -1,4 +1,5 @@
 /* predict_npz.c - predictions as arrays: the outputs of all samples in memory, then one .npz file. */
+#include "ir/utf8.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/npz.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 typedef struct arrays {
-    rt_array *items; /* the outputs and the label */
+    rt_array *items; /* the outputs, the label and the names of the classes */
     size_t count;
 } arrays;
 
@@ -20,7 +21,7 @@ static ampc_status open_arrays(rt_prediction *p)
     rt_atomic_file *trial;
     arrays *a = p->file = rt_alloc(1, sizeof *a);
     if (!a) return rt_no_memory(p->d);
-    a->items = rt_alloc((size_t)p->count + 1, sizeof *a->items);
+    a->items = rt_alloc((size_t)p->count + 2, sizeof *a->items);
     if (!a->items) return rt_no_memory(p->d);
     TRY(rt_atomic_open(p->path, p->d, &trial));
     rt_atomic_abort(trial);
@@ -110,10 +111,42 @@ static ampc_status add_label(rt_prediction *p)
                             f->dtype, p->d);
 }
 
+/* Stores the characters of a name at `dst`, unless that is NULL, and returns their number. */
+static int64_t decode(const char *name, uint32_t *dst)
+{
+    int64_t n = 0;
+    uint32_t code;
+    for (size_t left = strlen(name), length; left; left -= length, name += length, n++) {
+        length = utf8_decode(name, left, &code);
+        if (!length) break; /* codebooks are UTF-8 */
+        if (dst) dst[n] = code;
+    }
+    return n;
+}
+
+/* As NumPy's strings, which have the length of the longest one. */
+static ampc_status add_class_names(rt_prediction *p)
+{
+    const arrays *a = p->file;
+    const rt_names *names = rt_dataset_classes(p->data);
+    if (!names || p->scoring.compares != RT_COMPARES_CLASSES) return AMPC_OK;
+    rt_array array = {.dtype = IR_u32, .rank = 2, .dims = {(int64_t)names->count, 1}, .text = true};
+    for (size_t i = 0; i < names->count; i++) {
+        const int64_t n = decode(names->items[i], NULL);
+        if (n > array.dims[1]) array.dims[1] = n;
+    }
+    TRY(add_array(p, array, RT_NPZ_CLASS_NAMES, ""));
+    const rt_array *to = &a->items[a->count - 1];
+    memset(to->data, 0, to->bytes);
+    for (size_t i = 0; i < names->count; i++) decode(names->items[i], (uint32_t *)to->data + i * (size_t)to->dims[1]);
+    return AMPC_OK;
+}
+
 static ampc_status commit_arrays(rt_prediction *p)
 {
     const arrays *a = p->file;
     TRY(add_label(p));
+    TRY(add_class_names(p));
     return rt_npz_write(p->path, a->items, a->count, p->d);
 }
 

@@ -71,7 +71,7 @@ static rt_dataset *open_data(diag *d)
                                              {.field = {.name = "label", .dtype = IR_i64}}};
     const rt_source source = {.fields = fields, .n_fields = 2, .rows = ROWS, .read = decode};
     rt_dataset *data = NULL;
-    check(rt_dataset_open_source(&source, RT_TRAIN, d, &data), d);
+    check(rt_dataset_open_source(&source, RT_TRAIN, NULL, d, &data), d);
     return data;
 }
 

@@ -141,6 +141,36 @@ static void test_evaluation(void **state)
     ampc_data_free(part);
 }
 
+/* The names of an evaluation are those of its data, or else of the training; they stay when the data are gone. */
+static void test_class_names(void **state)
+{
+    handles *h = *state;
+    ampc_evaluation e = {.struct_size = sizeof e};
+    ampc_data *plain = describe(h, true, NULL), *named = describe(h, true,
+                                                                  "classes=ash+b\xc3\xa9"
+                                                                  "ch");
+    OK(h->c, ampc_evaluate_data(h->s, plain, 0, NULL, &e));
+    assert_true(!e.class_names && !e.n_class_names);
+    const ampc_train_options how = {.struct_size = sizeof how, .dataset = named, .steps = 1, .batch = BATCH};
+    OK(h->c, ampc_train(h->s, &how));
+    ampc_data_free(named);
+    OK(h->c, ampc_evaluate_data(h->s, plain, 0, NULL, &e));
+    ampc_data_free(plain);
+    assert_int_equal(e.n_class_names, 2);
+    assert_string_equal(e.class_names[0], "ash");
+    assert_string_equal(e.class_names[1], "b\xc3\xa9"
+                                          "ch");
+    plain = describe(h, true, "classes=x+y");
+    expect_failure(ampc_evaluate_data(h->s, plain, 0, NULL, &e), AMPC_USAGE, h->c, "the training had other classes");
+    ampc_data_free(plain);
+    e.struct_size = offsetof(ampc_evaluation, class_names); /* a program of an older version */
+    e.class_names = NULL;
+    plain = describe(h, true, NULL);
+    OK(h->c, ampc_evaluate_data(h->s, plain, 0, NULL, &e));
+    assert_null(e.class_names);
+    ampc_data_free(plain);
+}
+
 static void test_failures(void **state)
 {
     handles *h = *state;
@@ -167,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_bits, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_evaluation, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_class_names, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_failures, open_all, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,7 @@ static rt_dataset *open_source(scratch *t, producer *p, bool one_thread, const c
                               .options = options};
     rt_dataset *data = NULL;
     p->thread = pthread_self();
-    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, t->d, &data), AMPC_OK);
+    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, NULL, t->d, &data), AMPC_OK);
     return data;
 }
 
@@ -190,7 +190,7 @@ static void test_borrowed_memory(void **state)
         {.field = {.name = "w", .dtype = IR_f32, .whole = true, .rank = 1, .dims = {3}}, .data = whole}};
     rt_source source = {.fields = fields, .n_fields = 3, .rows = ROWS, .read = read_row, .user = &p};
     rt_dataset *data = NULL;
-    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, t->d, &data), AMPC_OK);
+    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, NULL, t->d, &data), AMPC_OK);
     assert_int_equal(rt_dataset_slice(data, 7, 1, 0, row, IR_f32, t->d), AMPC_OK);
     assert_memory_equal(row, x[7], sizeof row);
     x[7][2] = -1; /* it is the caller's memory, not a copy */
@@ -200,7 +200,7 @@ static void test_borrowed_memory(void **state)
     assert_memory_equal(got, whole, sizeof got);
     rt_dataset_close(data);
     source.n_fields = 1;
-    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, t->d, &data), AMPC_OK);
+    assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, NULL, t->d, &data), AMPC_OK);
     assert_int_equal(rt_dataset_reading(data), RT_IN_MEMORY);
     rt_dataset_close(data);
 }
@@ -227,14 +227,14 @@ static void test_malformed_sources(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const rt_source source = {
             .fields = &rows[i].field, .n_fields = 1, .rows = rows[i].rows, .options = rows[i].options};
-        assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, t->d, &data), AMPC_USAGE);
+        assert_int_equal(rt_dataset_open_source(&source, RT_TRAIN, NULL, t->d, &data), AMPC_USAGE);
         scratch_expect(t, rows[i].message);
     }
     const rt_source_field twice[] = {rows[0].field, rows[0].field};
     const rt_source same = {.fields = twice, .n_fields = 2, .rows = ROWS}, none = {.rows = ROWS};
-    assert_int_equal(rt_dataset_open_source(&same, RT_TRAIN, t->d, &data), AMPC_USAGE);
+    assert_int_equal(rt_dataset_open_source(&same, RT_TRAIN, NULL, t->d, &data), AMPC_USAGE);
     scratch_expect(t, "field 1 of the data has the name of an earlier one");
-    assert_int_equal(rt_dataset_open_source(&none, RT_TRAIN, t->d, &data), AMPC_USAGE);
+    assert_int_equal(rt_dataset_open_source(&none, RT_TRAIN, NULL, t->d, &data), AMPC_USAGE);
     scratch_expect(t, "the data have no fields");
 }
 
