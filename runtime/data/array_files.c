@@ -37,6 +37,12 @@ static void split_flat(rt_array *a, int64_t samples)
     a->dims[0] = samples;
 }
 
+/* The same in a description without a model, where an array of another size must be whole. */
+static bool has_no_samples(const rt_dataset_options *o, const rt_array *a, int64_t samples)
+{
+    return is_whole(o, a) || (o->describes && (a->rank == 0 || a->dims[0] != samples));
+}
+
 /* Checks that all arrays but the whole ones have the same number of samples. */
 static ampc_status check_arrays(const rt_arrays *all, const rt_dataset_options *o, const char *file, diag *d,
                                 int64_t *rows)
@@ -50,8 +56,9 @@ static ampc_status check_arrays(const rt_arrays *all, const rt_dataset_options *
         rt_array *a = &all->items[i];
         diag_loc loc = {.file = file, .node = a->name};
         if (is_whole(o, a)) continue;
-        if (a->rank == 0) return diag_error(d, AMPC_REJECTED, loc, "a scalar has no samples");
         split_flat(a, samples);
+        if (has_no_samples(o, a, samples)) continue;
+        if (a->rank == 0) return diag_error(d, AMPC_REJECTED, loc, "a scalar has no samples");
         if (a->dims[0] < 1 || a->dims[0] > INT32_MAX)
             return diag_error(d, AMPC_REJECTED, loc, "%lld samples (the range is 1 to 2147483647)",
                               (long long)a->dims[0]);
@@ -66,7 +73,7 @@ static ampc_status add_arrays(rt_columns *out, rt_arrays *all, const rt_dataset_
 {
     TRY(check_arrays(all, o, file, d, &out->rows));
     for (size_t i = 0; i < all->count; i++)
-        TRY(rt_columns_add_array(out, &all->items[i], is_whole(o, &all->items[i]), d));
+        TRY(rt_columns_add_array(out, &all->items[i], has_no_samples(o, &all->items[i], out->rows), d));
     return AMPC_OK;
 }
 

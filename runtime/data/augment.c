@@ -55,8 +55,9 @@ static ampc_status read_augmented(const rt_column *c, int64_t row, const rt_draw
     const size_t pixel = (size_t)l->depth * ir_dtype_size(dtype);
     const size_t plane = (size_t)l->height * (size_t)l->width * pixel;
     const move m = draw_move(a, draw, row);
-    char *unchanged = malloc(plane * (size_t)l->planes + pixel), *outside = unchanged + plane * (size_t)l->planes;
+    char *unchanged = malloc(plane * (size_t)l->planes + pixel);
     if (!unchanged) return rt_no_memory(d);
+    char *outside = unchanged + plane * (size_t)l->planes;
     for (int64_t k = 0; k < l->depth; k++)
         ir_convert(dtype, outside + (size_t)k * ir_dtype_size(dtype), IR_i64, &a->outside, 1);
     ampc_status s = a->inner.read(&a->inner, row, draw, unchanged, dtype, d);
@@ -64,6 +65,12 @@ static ampc_status read_augmented(const rt_column *c, int64_t row, const rt_draw
         move_plane(l, &m, pixel, outside, unchanged + i * plane, (char *)dst + i * plane);
     free(unchanged);
     return s;
+}
+
+static ampc_status measure_augmented(const rt_column *c, int64_t row, diag *d, int size[3])
+{
+    const augmented *a = c->state;
+    return a->inner.image_size(&a->inner, row, d, size);
 }
 
 static void close_augmented(rt_column *c)
@@ -90,9 +97,8 @@ static ampc_status augment_column(rt_column *c, const augmented *changes, diag *
     if (!a) return rt_no_memory(d);
     *a = *changes;
     a->inner = *c;
-    c->read = read_augmented;
-    c->close = close_augmented;
-    c->state = a;
+    *c = (rt_column){.field = c->field, .read = read_augmented, .close = close_augmented, .state = a};
+    if (a->inner.image_size) c->image_size = measure_augmented;
     return AMPC_OK;
 }
 

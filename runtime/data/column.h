@@ -24,6 +24,8 @@ struct rt_column {
      * ir/dtype.h. Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY.
      * */
     ampc_status (*read)(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d);
+    /* The width, height and channels of the stored image; NULL: the rows are not images in files. */
+    ampc_status (*image_size)(const rt_column *c, int64_t row, diag *d, int size[3]);
     void (*close)(rt_column *c); /* frees the state; NULL: nothing to free */
     void *state;                 /* several columns may share one, which one of them closes */
 };

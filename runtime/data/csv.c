@@ -376,7 +376,8 @@ static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_code
 {
     chooser o = {spec, given, options->codes != NULL};
     TRY(rt_csv_read(t, choose_columns, &o, d));
-    TRY(rt_csv_convert(t, spec, given, &out->codes, d));
+    if (options->describes) rt_csv_note_missing(t, d);
+    TRY(rt_csv_convert(t, spec, given, options->describes, &out->codes, d));
     TRY(add_columns(out, t, spec, d));
     TRY(add_images(out, t, spec, options, d));
     return out->locate ? AMPC_OK : keep_places(out, t, d);
@@ -387,7 +388,7 @@ ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, d
     rt_csv t = {.path = spec->path, .header = strcmp(rt_spec_text(spec, "header", "yes"), "yes") == 0};
     rt_codebook given = {0};
     const char *classes = rt_spec_text(spec, "classes", NULL);
-    t.missing = rt_spec_has(spec, "missing");
+    t.missing = rt_spec_has(spec, "missing") || o->describes;
     ampc_status s = check_options(spec, d);
     if (s == AMPC_OK) s = choose_delimiter(spec, d, &t.delimiter);
     if (s == AMPC_OK && o->codes) s = rt_codebook_parse(o->codes, d, &given);

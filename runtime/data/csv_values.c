@@ -15,6 +15,7 @@ typedef struct converter {
     const rt_codebook *given;
     const char *missing; /* of the option; "": none */
     bool means;          /* missing=mean */
+    bool keeps;          /* missing numbers stay NaN */
     rt_order training;   /* the part that has the means, also where another one is read */
     rt_codebook *out;
     diag *d;
@@ -95,7 +96,7 @@ static ampc_status drop_rows(rt_csv *t, diag *d)
 
 static ampc_status check_label(const converter *v, const rt_csv_column *c)
 {
-    const int64_t missing = c->use == RT_CSV_LABEL ? next_missing(v, c, 0) : v->t->rows;
+    const int64_t missing = c->use == RT_CSV_LABEL && !v->keeps ? next_missing(v, c, 0) : v->t->rows;
     if (missing == v->t->rows) return AMPC_OK;
     return diag_error(v->d, AMPC_REJECTED, line_of(v, missing),
                       "the label is missing; missing=drop leaves out the row");
@@ -133,7 +134,7 @@ static ampc_status fill_numbers(const converter *v, const rt_csv_column *c)
 {
     double value;
     const int64_t first = next_missing(v, c, 0);
-    if (c->use == RT_CSV_LABEL) return AMPC_OK;
+    if (c->use == RT_CSV_LABEL || v->keeps) return AMPC_OK;
     if (v->means) return fill_means(v, c);
     if (first == v->t->rows) return AMPC_OK;
     if (!rt_csv_parse_number(v->missing, &value))
@@ -221,6 +222,7 @@ static ampc_status convert(const converter *v)
 {
     for (size_t i = 0; i < v->t->n_chosen; i++) {
         rt_csv_column *c = &v->t->chosen[i];
+        if (c->kind == RT_CSV_UNDECIDED && v->keeps) c->kind = RT_CSV_NUMBERS;
         if (c->kind == RT_CSV_UNDECIDED)
             return diag_error(v->d, AMPC_REJECTED, DIAG_FILE(v->t->path), "column '%s' has no value", name_of(v, c));
         TRY(check_label(v, c));
@@ -230,11 +232,28 @@ static ampc_status convert(const converter *v)
     return AMPC_OK;
 }
 
-ampc_status rt_csv_convert(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, rt_codebook *out, diag *d)
+void rt_csv_note_missing(const rt_csv *t, diag *d)
+{
+    for (size_t i = 0; i < t->n_chosen; i++) {
+        long long missing = 0;
+        int first = 0;
+        for (int64_t row = 0; row < t->rows; row++) {
+            if (!is_missing(&t->chosen[i], row)) continue;
+            if (!missing++) first = t->lines[row];
+        }
+        if (missing)
+            diag_note(d, DIAG_FILE(t->path), "column '%s': %lld of %lld values are missing, the first in line %d",
+                      t->names[t->chosen[i].index], missing, (long long)t->rows, first);
+    }
+}
+
+ampc_status rt_csv_convert(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, bool describes,
+                           rt_codebook *out, diag *d)
 {
     const char *missing = rt_spec_text(spec, "missing", "");
     converter v = {.t = t, .spec = spec, .given = given, .missing = missing, .out = out, .d = d};
     v.means = strcmp(missing, "mean") == 0;
+    v.keeps = describes && !*missing;
     if (strcmp(missing, "drop") == 0) TRY(drop_rows(t, d));
     if (v.means) TRY(rt_order_open(spec, RT_TRAIN, t->rows, d, &v.training));
     ampc_status s = convert(&v);

@@ -59,7 +59,7 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
     const rt_field *model = rt_labels_described(o);
     if (c && are_probabilities(model, &c->field)) TRY(rt_columns_encode_classes(c, model->dims[0], d));
     ds->mixup = rt_spec_number(spec, "mixup", 0);
-    if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype)) return AMPC_OK;
+    if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype) || o->describes) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "data '%s': mixup needs a loss of probabilities, such as --loss=soft_ce", spec->spec);
 }
@@ -243,4 +243,11 @@ ampc_status rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count,
     for (int64_t i = 0; i < count; i++)
         TRY(read_row(ds, index, rt_order_row(&ds->order, first + i), NULL, (char *)dst + (size_t)i * bytes, dtype, d));
     return AMPC_OK;
+}
+
+ampc_status rt_dataset_image_size(const rt_dataset *ds, int64_t row, size_t index, diag *d, int size[3])
+{
+    assert(index < ds->columns.count); /* callers find fields by name */
+    const rt_column *c = &ds->columns.items[index];
+    return c->image_size ? c->image_size(c, row, d, size) : AMPC_UNSUPPORTED;
 }

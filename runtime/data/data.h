@@ -35,6 +35,9 @@ typedef struct rt_dataset_options {
     /* The names and means of the training (rt_dataset_codes), by which evaluations and predictions read; NULL: derived
      * from the data. */
     const char *codes;
+    /* The data are described without a model: sizes that it would determine are chosen, with a note, and missing values
+     * are allowed. */
+    bool describes;
 } rt_dataset_options;
 
 /* The field that describes the labels of the loss; NULL: none. */
@@ -84,6 +87,10 @@ void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_siz
  * of a column. Thread-safe. */
 ampc_status rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
                              ir_dtype dtype, diag *d);
+
+/* Sets size to the width, height and channels of the stored image of a row. AMPC_UNSUPPORTED, without a message: the
+ * field has no images. Otherwise fails like the `read` of a column. */
+ampc_status rt_dataset_image_size(const rt_dataset *ds, int64_t row, size_t index, diag *d, int size[3]);
 
 /* Sets order[0..n-1] to a permutation of 0..n-1, by Fisher-Yates from (seed, stream). */
 void rt_shuffle(uint32_t *order, uint32_t n, uint64_t seed, uint64_t stream);

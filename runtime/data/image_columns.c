@@ -115,6 +115,18 @@ static ampc_status read_image(const rt_column *column, int64_t row, const rt_dra
     return s;
 }
 
+static ampc_status measure_image(const rt_column *column, int64_t row, diag *d, int size[3])
+{
+    const image_column *c = column->state;
+    rt_image image;
+    TRY(c->files.load(c->files.user, row, 0, d, &image));
+    size[0] = image.width;
+    size[1] = image.height;
+    size[2] = image.channels;
+    rt_image_clear(&image);
+    return AMPC_OK;
+}
+
 /* ---- masks ---- */
 
 static ampc_status check_size(const rt_mask_file *f, const rt_image *mask, diag *d)
@@ -193,7 +205,23 @@ static ampc_status follow_model(image_column *c, const rt_dataset_options *o, di
     return AMPC_OK;
 }
 
-static ampc_status set_form(image_column *c, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+/* The size of the first image, for a description without a model. */
+static ampc_status follow_image(image_column *c, const rt_image_files *files, diag *d)
+{
+    rt_image image;
+    TRY(files->load(files->user, 0, c->channels, d, &image));
+    c->height = image.height;
+    c->width = image.width;
+    rt_image_clear(&image);
+    diag_note(d, DIAG_NOWHERE,
+              "images get the size of the model's input, or that of size=HEIGHTxWIDTH; here it is %dx%d, that of the "
+              "first image",
+              c->height, c->width);
+    return AMPC_OK;
+}
+
+static ampc_status set_form(image_column *c, const rt_data_spec *spec, const rt_dataset_options *o,
+                            const rt_image_files *files, diag *d)
 {
     const char *size = rt_spec_text(spec, "size", NULL);
     c->channels = 3;
@@ -202,6 +230,7 @@ static ampc_status set_form(image_column *c, const rt_data_spec *spec, const rt_
     if (size && (sscanf(size, "%dx%d", &c->height, &c->width) != 2 || c->height > RT_IMAGE_MAX_SIDE ||
                  c->width > RT_IMAGE_MAX_SIDE))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': size is above %d", spec->spec, RT_IMAGE_MAX_SIDE);
+    if (!c->height && o->describes) TRY(follow_image(c, files, d));
     if (!c->height)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "data '%s': the model does not determine the size of the images; give size=HEIGHTxWIDTH",
@@ -243,7 +272,7 @@ static ampc_status add_columns(rt_columns *out, image_column *c, diag *d)
     const rt_column labels = {
         .field = {"labels", IR_i64, .rank = 2, .dims = {c->height, c->width}}, .read = read_mask, .state = c};
     if (c->files.find_mask) TRY(rt_columns_add(out, &labels, d));
-    return rt_columns_add(out, &(rt_column){field_of(c), read_image, close_images, c}, d);
+    return rt_columns_add(out, &(rt_column){field_of(c), read_image, measure_image, close_images, c}, d);
 }
 
 ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, const rt_dataset_options *o,
@@ -251,7 +280,7 @@ ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, con
 {
     image_column *c = calloc(1, sizeof *c);
     ampc_status s = c ? AMPC_OK : rt_no_memory(d);
-    if (s == AMPC_OK) s = set_form(c, spec, o, d);
+    if (s == AMPC_OK) s = set_form(c, spec, o, files, d);
     if (s == AMPC_OK) s = set_values(c, spec, d);
     if (s == AMPC_OK) {
         c->files = *files;

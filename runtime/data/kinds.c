@@ -3,6 +3,8 @@
 
 #include "runtime/data/augment.h"
 
+#include <string.h>
+
 /* Keys of data with images: of their pixels, of their changes in training, and of files of single images; of tables.
  */
 #define PIXELS "divide mean std"
@@ -27,6 +29,17 @@
 #define OPENER_ROW(name, form, argument, options, opener) opener,
 static const rt_spec_kind kinds[] = {KINDS(SPEC_ROW)};
 static rt_opener *const openers[] = {KINDS(OPENER_ROW)};
+
+bool rt_kinds_detect(const char *text)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof kinds / sizeof *kinds; i++) {
+        const size_t n = strlen(kinds[i].name);
+        if (strncmp(text, kinds[i].name, n) != 0) continue;
+        found = text[n] == ':' || (kinds[i].form == RT_SPEC_NOTHING && (!text[n] || text[n] == ','));
+    }
+    return found;
+}
 
 ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out)
 {

@@ -11,6 +11,8 @@ rt_opener rt_open_folder;                        /* folder.c */
 rt_opener rt_open_tar;                           /* tar_samples.c */
 rt_opener rt_open_synthetic;                     /* synthetic.c */
 
+/* Whether a text begins like a SPEC: with a kind and a colon, or a kind that has no argument. */
+bool rt_kinds_detect(const char *text);
 /* Parses the SPEC by the table of kinds; fails like rt_data_spec_parse. */
 ampc_status rt_kinds_parse(const char *spec, diag *d, rt_data_spec *out);
 /* Opens the data that a parsed SPEC names. */

@@ -81,12 +81,10 @@ ampc_status rt_columns_encode_classes(rt_column *c, int64_t classes, diag *d)
     encoded *e = malloc(sizeof *e);
     if (!e) return rt_no_memory(d);
     *e = (encoded){*c, classes};
+    *c = (rt_column){.field = c->field, .read = read_encoded, .close = close_encoded, .state = e};
     c->field.dtype = IR_f32;
     memmove(c->field.dims + 1, c->field.dims, (size_t)c->field.rank * sizeof *c->field.dims);
     c->field.rank++;
     c->field.dims[0] = classes;
-    c->read = read_encoded;
-    c->close = close_encoded;
-    c->state = e;
     return AMPC_OK;
 }

@@ -101,13 +101,24 @@ static const rt_field *token_input(const rt_dataset_options *o)
     return NULL;
 }
 
+/* The length of a window for a description without a model. */
+static int64_t describe_window(int64_t tokens, diag *d)
+{
+    enum { USUAL = 128 };
+    const int64_t n = tokens > USUAL ? USUAL : tokens > 2 ? tokens - 1 : 1;
+    diag_note(d, DIAG_NOWHERE, "the model or context=N determines the length of a sample; here it is %" PRId64, n);
+    return n;
+}
+
 /* Sets the window: by the options, else by the length of the model's sequences, which is 1 if the model accepts any. */
-static ampc_status set_window(token_file *f, const rt_data_spec *spec, const rt_dataset_options *o, diag *d)
+static ampc_status set_window(token_file *f, size_t token_size, const rt_data_spec *spec, const rt_dataset_options *o,
+                              diag *d)
 {
     const rt_field *input = token_input(o);
     const int64_t length = input ? rt_field_elements(input) : 1;
     if (input) f->bound = input->bound;
     f->context = (int64_t)rt_spec_count(spec, "context", (uint64_t)(length > 1 ? length : 0));
+    if (!f->context && o->describes) f->context = describe_window((int64_t)(f->size / token_size), d);
     if (f->context < 1 || f->context > INT32_MAX)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "data '%s': context=N is missing: the model accepts sequences of any length", spec->spec);
@@ -171,7 +182,7 @@ static ampc_status open_tokens(const rt_data_spec *spec, const rt_dataset_option
 {
     token_file *f = NULL;
     TRY(open_file(spec->path, d, &f));
-    ampc_status s = set_window(f, spec, o, d);
+    ampc_status s = set_window(f, ir_dtype_size(dtype), spec, o, d);
     if (s == AMPC_OK) s = count_rows(f, ir_dtype_size(dtype), d, &out->rows);
     if (s != AMPC_OK) {
         close_file(f);

@@ -2,6 +2,7 @@
  * same bytes for any number of threads that read ahead, and bad input is one message that names the file.
  *
  * A new kind is a row in `sources` and its bad input rows in `refused`. */
+#include "runtime/data/data_summary.h"
 #include "runtime/data/loader.h"
 #include "tests/unit/image_files.h"
 #include "tests/unit/source_files.h"
@@ -247,21 +248,27 @@ static ir_module *compile_model(scratch *t, const char *text, const char *loss)
     return m;
 }
 
-/* `codes`: of a training; NULL: none. */
-static ampc_status open_coded(scratch *t, const ir_module *m, const char *pattern, rt_split split, const char *codes,
-                              rt_dataset **out)
+/* The pattern with the folder in place of each @; valid until the next call. */
+static const char *in_folder(const scratch *t, const char *pattern)
 {
-    char spec[1024];
+    static char spec[1024];
     size_t n = 0;
-    rt_dataset_options o = {.split = split, .codes = codes};
-    rt_field *fields = NULL;
     for (const char *p = pattern; *p; p++)
         if (*p == '@') n += (size_t)snprintf(spec + n, sizeof spec - n, "%s", t->folder);
         else spec[n++] = *p;
     spec[n] = 0;
+    return spec;
+}
+
+/* `codes`: of a training; NULL: none. */
+static ampc_status open_coded(scratch *t, const ir_module *m, const char *pattern, rt_split split, const char *codes,
+                              rt_dataset **out)
+{
+    rt_dataset_options o = {.split = split, .codes = codes};
+    rt_field *fields = NULL;
     assert_ok(t, rt_loader_fields(ir_graph_by_role(m, IR_GRAPH_train_step), NULL, t->d, &fields, &o.n_fields));
     o.fields = fields;
-    ampc_status s = rt_dataset_open(spec, &o, t->d, out);
+    ampc_status s = rt_dataset_open(in_folder(t, pattern), &o, t->d, out);
     free(fields);
     return s;
 }
@@ -555,11 +562,85 @@ static void test_codes(void **state)
     ir_module_free(m);
 }
 
+/* ---- descriptions ---- */
+
+static void expect_close(const char *what, double actual, double expected)
+{
+    if (!(fabs(actual - expected) <= 1e-6 * (1 + fabs(expected)))) fail_msg("%s: %g, not %g", what, actual, expected);
+}
+
+/* Every kind of data can be described without a model. */
+static void test_described(void **state)
+{
+    scratch *t = *state;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        rt_dataset *data = NULL;
+        scratch_clear(scratch_path(t, "images"));
+        sources[i].write(t);
+        const rt_dataset_options o = {.split = RT_TRAIN, .describes = true};
+        if (strcmp(sources[i].name, "synthetic") == 0) continue;
+        if (rt_dataset_open(in_folder(t, sources[i].spec), &o, t->d, &data) != AMPC_OK)
+            fail_msg("%s: %s", sources[i].name, diag_first_error(t->d));
+        for (size_t k = 0; k < rt_dataset_field_count(data); k++) {
+            rt_field_summary f;
+            assert_int_equal(rt_dataset_summarize(data, k, 10, t->d, &f), AMPC_OK);
+            if (f.rows != rt_dataset_rows(data) || f.failed || !f.all.n)
+                fail_msg("%s: %s", sources[i].name, rt_dataset_field(data, k)->name);
+            rt_field_summary_clear(&f);
+        }
+        rt_dataset_close(data);
+        diag_clear(t->d);
+    }
+}
+
+static rt_field_summary summary_of(scratch *t, const char *spec, const char *field)
+{
+    rt_dataset *data = NULL;
+    rt_field_summary f;
+    const rt_dataset_options o = {.split = RT_TRAIN, .describes = true};
+    if (rt_dataset_open(in_folder(t, spec), &o, t->d, &data) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    const int index = rt_dataset_find(data, field);
+    assert_true(index >= 0);
+    assert_int_equal(rt_dataset_summarize(data, (size_t)index, 10, t->d, &f), AMPC_OK);
+    rt_dataset_close(data);
+    return f;
+}
+
+static void test_summaries(void **state)
+{
+    scratch *t = *state;
+    write_npz(t);
+    rt_field_summary f = summary_of(t, "npz:@/d.npz", "label");
+    assert_int_equal(f.classes, 2);
+    assert_int_equal(f.counts[0] + f.counts[1], SAMPLES);
+    expect_close("mean", f.all.mean, 0.5);
+    expect_close("std", rt_moments_deviation(&f.all), 0.5);
+    rt_field_summary_clear(&f);
+    write_csv_text(t, "a,kind,label\n1,red,dog\n?,,ant\n4,blue,cat\n");
+    f = summary_of(t, "csv:@/d.csv", "a");
+    assert_int_equal(f.missing, 1);
+    expect_close("min", f.min, 1);
+    expect_close("max", f.max, 4);
+    rt_field_summary_clear(&f);
+    write_csv_text(t, "a,label\n?,1\n,0\n");
+    f = summary_of(t, "csv:@/d.csv", "a");
+    assert_int_equal(f.missing, 2);
+    assert_int_equal(f.all.n, 0);
+    rt_field_summary_clear(&f);
+    write_images(t);
+    f = summary_of(t, "folder:@/images,size=4x4", "images");
+    assert_int_equal(f.images, SAMPLES);
+    assert_int_equal(f.channels, 3);
+    assert_true(f.min_size[0] > 0 && f.min_size[0] <= f.max_size[0]);
+    rt_field_summary_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),    SCRATCH_TEST(test_refusals),
                                        SCRATCH_TEST(test_parts),       SCRATCH_TEST(test_classes),
                                        SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_places),
-                                       SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes)};
+                                       SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes),
+                                       SCRATCH_TEST(test_described),   SCRATCH_TEST(test_summaries)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
