@@ -74,9 +74,18 @@ static ampc_status put_monitor(rt_safetensors_writer *w, const char *key, const 
     return rt_safetensors_put_metadata(w, key, text);
 }
 
+/* The name of the file that the module was imported from. */
+static ampc_status put_source(rt_safetensors_writer *w, const ir_module *m)
+{
+    const char *recipe = ir_meta_get(m, "recipe"), *path = recipe ? recipe : ir_module_source(m);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return path ? rt_safetensors_put_metadata(w, "source", slash ? slash + 1 : path) : AMPC_OK;
+}
+
 static ampc_status put_identity(rt_safetensors_writer *w, const ir_module *m, diag *d)
 {
     char hash[RT_HASH_TEXT], optimizer[RT_OPTIMIZER_TEXT];
+    TRY(put_source(w, m));
     TRY(rt_module_hash(m, d, hash));
     TRY(rt_safetensors_put_metadata(w, "model", hash));
     TRY(rt_network_hash(m, d, hash));
@@ -198,6 +207,13 @@ static ampc_status open_file(rt_checkpoint_file *f, rt_checkpoint_part part)
         f->file = NULL;
     }
     return rt_safetensors_open(f->path, RT_VERIFY_ALL, f->d, &f->file);
+}
+
+const void *rt_checkpoint_file_bytes(const rt_checkpoint_file *f, const char *name, ir_dtype dtype, size_t n)
+{
+    const rt_tensor_entry *e = rt_safetensors_find(f->file, name);
+    const bool fits = e && e->dtype == dtype && e->bytes == n * ir_dtype_size(dtype);
+    return fits ? f->bytes[e - rt_safetensors_entry(f->file, 0)] : NULL;
 }
 
 ampc_status rt_checkpoint_file_open(const char *path, rt_checkpoint_part part, diag *d, rt_checkpoint_file **out)

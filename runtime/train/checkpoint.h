@@ -8,10 +8,10 @@
  *   buf/NAME          every other state (BatchNormalization statistics)
  *   data/position     not a storage: seed, epoch, batch of the data (i64[3])
  *
- * `__metadata__` repeats step, epoch, loss scale and counters in readable form and contains the schedule, hashes of the
- * module and its network, the optimizer, what the numbers of the data stand for (rt_session_codes), and the XXH3 hash
- * of every tensor. A file is written atomically, and older ones are removed only afterwards. A reader verifies the
- * complete file before it changes the session. */
+ * `__metadata__` repeats step, epoch, loss scale and counters in readable form and contains the schedule, the name of
+ * the file that the model was imported from, hashes of the module and its network, the optimizer, what the numbers of
+ * the data stand for (rt_session_codes), and the XXH3 hash of every tensor. A file is written atomically, and older
+ * ones are removed only afterwards. A reader verifies the complete file before it changes the session. */
 #ifndef RT_CHECKPOINT_H
 #define RT_CHECKPOINT_H
 
@@ -71,6 +71,8 @@ ampc_status rt_checkpoint_read(rt_session *s, const ir_module *m, const char *pa
 
 /* Creates the folder if it does not exist (but not its parents) and removes temporary files of dead writers. */
 ampc_status rt_checkpoint_folder(const char *folder, diag *d);
+/* Paths of all checkpoints in the folder, oldest first, and best.safetensors last. */
+ampc_status rt_checkpoint_list(const char *folder, diag *d, rt_names *out);
 /* Path of the newest ckpt- file, malloced; *path is NULL if there is none. */
 ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path);
 /* Writes ckpt-<run->step>, then removes the oldest files, keeping `keep` (at least 2). */

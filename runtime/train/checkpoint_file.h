@@ -1,4 +1,4 @@
-/* checkpoint_file.h - a checkpoint that was read and verified but not loaded; private to checkpoint*.c. */
+/* checkpoint_file.h - a checkpoint that was read and verified but not loaded, for checkpoint*.c and descriptions. */
 #ifndef RT_CHECKPOINT_FILE_H
 #define RT_CHECKPOINT_FILE_H
 
@@ -33,5 +33,20 @@ void rt_checkpoint_file_report_to(rt_checkpoint_file *f, diag *d);
 ampc_status rt_checkpoint_file_load(rt_checkpoint_file *f, rt_session *s, const ir_module *m,
                                     const rt_checkpoint_how *how, rt_run_state *run);
 void rt_checkpoint_file_free(rt_checkpoint_file *f); /* NULL allowed */
+
+/* The state of the run in a file that is not of another program; fails with AMPC_REJECTED. */
+ampc_status rt_checkpoint_file_run(const rt_checkpoint_file *f, rt_run_state *run);
+/* The bytes of a tensor; NULL if the file has none of this name with this type and `n` elements. */
+const void *rt_checkpoint_file_bytes(const rt_checkpoint_file *f, const char *name, ir_dtype dtype, size_t n);
+
+typedef enum rt_checkpoint_fit {
+    RT_FITS_MODULE,  /* the module that wrote the file */
+    RT_FITS_NETWORK, /* the same network, compiled with other options */
+    RT_FITS_WEIGHTS, /* of another program, with all parameters and buffers of the module */
+    RT_FITS_NOTHING
+} rt_checkpoint_fit;
+
+/* What the file is to a module. Fails with AMPC_NO_MEMORY. */
+ampc_status rt_checkpoint_file_fit(const rt_checkpoint_file *f, const ir_module *m, rt_checkpoint_fit *out);
 
 #endif

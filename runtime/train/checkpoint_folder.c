@@ -56,6 +56,17 @@ static char *path_in(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
+ampc_status rt_checkpoint_list(const char *folder, diag *d, rt_names *out)
+{
+    generations g;
+    TRY(list(folder, d, &g));
+    ampc_status s = AMPC_OK;
+    for (int i = 0; s == AMPC_OK && i < g.count; i++) s = rt_names_add(out, path_in(folder, g.items[i]->d_name), d);
+    list_clear(&g);
+    if (s != AMPC_OK || !rt_checkpoint_has_best(folder)) return s;
+    return rt_names_add(out, path_in(folder, BEST SUFFIX), d);
+}
+
 ampc_status rt_checkpoint_newest(const char *folder, diag *d, char **path)
 {
     generations g;

@@ -220,17 +220,44 @@ static ampc_status check_version(const rt_checkpoint_file *f)
                       version ? version : "");
 }
 
+/* Whether the file has a tensor of the shape of every parameter and buffer. */
+static bool has_weights(const rt_checkpoint_file *f, const ir_module *m)
+{
+    bool all = true;
+    for (size_t i = 0; all && i < m->storage.count; i++) {
+        const ir_storage *s = m->storage.items[i];
+        const rt_tensor_entry *e = rt_safetensors_find(f->file, s->name);
+        if (!rt_checkpoint_is_weight(s) || is_average_state(s)) continue;
+        all = e && fits_type(f, e->dtype, s->type.dtype) && e->rank == s->type.rank;
+        for (int k = 0; all && k < e->rank; k++) all = e->dims[k] == s->type.dims[k];
+    }
+    return all;
+}
+
+ampc_status rt_checkpoint_file_fit(const rt_checkpoint_file *f, const ir_module *m, rt_checkpoint_fit *out)
+{
+    char hash[RT_HASH_TEXT];
+    *out = f->foreign && has_weights(f, m) ? RT_FITS_WEIGHTS : RT_FITS_NOTHING;
+    if (f->foreign) return AMPC_OK;
+    TRY(rt_module_hash(m, f->d, hash));
+    if (strcmp(metadata(f, "model"), hash) == 0) *out = RT_FITS_MODULE;
+    if (*out == RT_FITS_MODULE) return AMPC_OK;
+    TRY(rt_network_hash(m, f->d, hash));
+    if (strcmp(metadata(f, "network"), hash) == 0) *out = RT_FITS_NETWORK;
+    return AMPC_OK;
+}
+
 static ampc_status check_model(loading *l)
 {
     const rt_checkpoint_file *f = l->file;
     char hash[RT_HASH_TEXT];
-    const char *recorded = metadata(f, "model"), *network = metadata(f, "network");
+    rt_checkpoint_fit fit;
+    const char *network = metadata(f, "network");
     if (strcmp(metadata(f, "version"), RT_CHECKPOINT_UNHASHED) == 0) return AMPC_OK;
-    TRY(rt_module_hash(l->module, l->d, hash));
-    l->crosses = strcmp(recorded, hash) != 0;
-    if (!l->crosses) return AMPC_OK;
+    TRY(rt_checkpoint_file_fit(f, l->module, &fit));
+    l->crosses = fit != RT_FITS_MODULE;
+    if (fit == RT_FITS_MODULE || fit == RT_FITS_NETWORK) return AMPC_OK;
     TRY(rt_network_hash(l->module, l->d, hash));
-    if (strcmp(network, hash) == 0) return AMPC_OK;
     return diag_error(l->d, AMPC_REJECTED, DIAG_FILE(f->path),
                       "a checkpoint of another model (the hash of its network is %s, this model's is %s)",
                       *network ? network : "missing", hash);
@@ -387,6 +414,12 @@ static ampc_status read_run(const rt_checkpoint_file *f, rt_run_state *run)
     TRY(read_monitor(f, "best", &run->best));
     TRY(read_monitor(f, "early_stop", &run->early_stop));
     return read_plateau(f, &run->plateau);
+}
+
+ampc_status rt_checkpoint_file_run(const rt_checkpoint_file *f, rt_run_state *run)
+{
+    TRY(check_version(f));
+    return read_run(f, run);
 }
 
 /* An optimizer that is reset counts its steps from 0; the schedule goes on. */

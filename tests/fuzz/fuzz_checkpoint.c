@@ -1,5 +1,5 @@
-/* fuzz_checkpoint.c - arbitrary bytes as a checkpoint, which must be rejected or loaded completely. */
-#include "runtime/train/checkpoint.h"
+/* fuzz_checkpoint.c - arbitrary bytes as a checkpoint, which must be rejected or loaded completely, and described. */
+#include "runtime/train/checkpoint_file.h"
 #include "tests/session.h"
 
 #include <stdio.h>
@@ -41,6 +41,20 @@ static float sum(const char *name, int n, diag *d)
     return total;
 }
 
+static void describe(const char *path)
+{
+    diag *d = diag_new(NULL, NULL);
+    rt_checkpoint_file *f = NULL;
+    rt_run_state run;
+    rt_checkpoint_fit fit;
+    ampc_status status = rt_checkpoint_file_open(path, RT_CHECKPOINT_WEIGHTS, d, &f);
+    if (status == AMPC_OK && rt_checkpoint_file_fit(f, module, &fit) != AMPC_OK) abort();
+    if (status == AMPC_OK && !f->foreign) status = rt_checkpoint_file_run(f, &run);
+    if ((status == AMPC_OK) != !*diag_first_error(d)) abort();
+    rt_checkpoint_file_free(f);
+    diag_free(d);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[] = "/tmp/ampc-fuzz-XXXXXX";
@@ -59,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (status != AMPC_OK && (moved || !*diag_first_error(d))) abort();
         if (status == AMPC_OK) w = sum("w", 6, d), mean = sum("bn.mean", 3, d);
     }
+    describe(path);
     unlink(path);
     diag_free(d);
     return 0;
