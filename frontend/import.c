@@ -1,4 +1,5 @@
 /* import.c - imports the model as a whole: versions, inputs, nodes (lower/graph.c), outputs. */
+#include "frontend/importer.h"
 #include "frontend/opaque/opaque.h"
 
 #include <string.h>
@@ -47,6 +48,14 @@ static const onnx_row opaque_row = {.op = "", .lower = onnx_lower_opaque};
 static const onnx_row custom_row = {.op = "", .lower = onnx_lower_custom};
 static const onnx_row function_row = {
     .op = "function", .max_in = ONNX_ANY, .max_out = ONNX_ANY, .lower = onnx_lower_function, .sequences = true};
+
+void onnx_importer_rows(onnx_importer *im)
+{
+    im->rows = rows_by_operator(im->scratch);
+    im->opaque = &opaque_row;
+    im->custom = &custom_row;
+    im->function = &function_row;
+}
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -150,10 +159,7 @@ static ampc_status import_guarded(onnx_file *f, const onnx_import_options *o, di
     im.consts = ir_const_map_new(scratch, im.graph);
     onnx_subgraph own = {.graph = im.graph, .consts = im.consts};
     im.subgraph = &own;
-    im.rows = rows_by_operator(scratch);
-    im.opaque = &opaque_row;
-    im.custom = &custom_row;
-    im.function = &function_row;
+    onnx_importer_rows(&im);
     return import_model(&im);
 }
 

@@ -19,6 +19,7 @@ static const char *const no_memory = "error: out of memory while reporting an er
 
 struct diag {
     diag_sink *sink;
+    diag_watcher *watcher;
     void *user;
     bool strict;
     ampc_status status;
@@ -49,6 +50,7 @@ void diag_free(diag *d)
 }
 
 void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
+void diag_set_watcher(diag *d, diag_watcher *watcher) { d->watcher = watcher; }
 
 static void text_add(text *t, const char *bytes, size_t n)
 {
@@ -176,6 +178,7 @@ static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, co
     if (loc.text && loc.line > 0) put_caret(&t, loc);
     const char *message = t.failed ? no_memory : t.data;
     d->counts[level]++;
+    if (d->watcher) d->watcher(d->user, level, &loc);
     if (d->sink) d->sink(d->user, level, message);
     if (level == DIAG_ERROR && d->status == AMPC_OK) {
         d->status = code;

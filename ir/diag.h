@@ -33,6 +33,9 @@ typedef void diag_sink(void *user, diag_level level, const char *message);
 diag *diag_new(diag_sink *sink, void *user); /* NULL sink: no output; returns NULL if out of memory */
 void diag_free(diag *d);
 void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJECTED) */
+/* Receives the location of each message before the sink receives its text, with the same `user`; NULL: nothing does. */
+typedef void diag_watcher(void *user, diag_level level, const diag_loc *loc);
+void diag_set_watcher(diag *d, diag_watcher *watcher);
 
 /* Text: "FILE: node 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
  * (control bytes, invalid UTF-8) and truncated to 128 characters. */
