@@ -48,7 +48,7 @@ ampc_status run_in_session(tool *t)
     TRY(tool_open_model(t, t->o.operands.items[0]));
     TRY(tool_note_speed(t));
     ampc_status status = open_session(&c, v->plan_only);
-    if (status == AMPC_OK) status = run_load_weights(&c);
+    if (status == AMPC_OK && !v->plan_only) status = run_load_weights(&c);
     if (status == AMPC_OK && !v->plan_only) status = rt_session_seed(c.session, t->o.pass.seed, t->diag);
     if (status == AMPC_OK) status = v->run_session(&c);
     rt_session_close(c.session);

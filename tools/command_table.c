@@ -81,14 +81,22 @@ static const command run_commands[] = {
      .examples = {{"ampc-run plan model.amp.ir --batch 32", "print the plan"},
                   {"ampc-run plan model.amp.ir --device=h200.json --json", "for a GPU, as JSON"},
                   {"ampc-run plan model.onnx --loss=ce --dump-after=assign_layouts", "after one stage"}}},
-    {.name = "ampc-run info", .bit = COMMAND_INFO, .run_session = run_info, .plan_only = true,
-     .operands = "MODEL [OPTION]...", .purpose = "Describe a model: its interface, export, operators and memory.",
-     .details = "The exporter's changes to the network are those about which a training warns. Operators are those of"
-                " the network, with support by device and gradient; memory and FLOPs are those of a training step, if"
-                " there is one, otherwise of inference, for the given batch. The last line is what to type next.",
+    {.name = "ampc-run info", .bit = COMMAND_INFO, .run = run_info, .run_session = info_model, .plan_only = true,
+     .operands = "{MODEL | CHECKPOINT | SPEC} [OPTION]...",
+     .purpose = "Describe a model, a recipe, a checkpoint or data.",
+     .details = "Of a model: interface, export, parameters, and the operators with support by device and gradient;"
+                " the exporter's changes to the network are those about which a training warns. Memory and FLOPs are"
+                " those of a training step, if there is one, otherwise of inference, for the given batch. Of a model"
+                " that is not supported: the nodes that are refused, and why. Of a recipe also its models, losses"
+                " and optimizers. Of a checkpoint, the newest one in a directory, or a file of weights: the state of"
+                " the training and all tensors, which are verified. Of data, a SPEC as for --data: samples, arrays,"
+                " classes, missing values and sizes of images, from as many samples as can be read in a few seconds."
+                " The last lines are what to type next. The exit status is 0 for every file that could be described,"
+                " also if it is not supported, 1 for one that is damaged, and 4 for one that cannot be read.",
      .examples = {{"ampc-run info model.onnx", "before anything else"},
                   {"ampc-run info model.onnx --loss=ce --batch=64", "the memory of a training step"},
-                  {"ampc-run info model.amp.ir --json", "for a script"}}},
+                  {"ampc-run info ckpt --json", "the newest checkpoint, for a script"},
+                  {"ampc-run info csv:train.csv", "samples, columns, classes, missing values"}}},
     {.name = "ampc-run check", .bit = COMMAND_CHECK, .run_session = run_check,
      .operands = "MODEL [--data=SPEC | --inputs=FILE] [OPTION]...",
      .purpose = "Find the first NaN or infinity, by node, with the ranges of the operands that led to it.",

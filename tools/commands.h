@@ -57,7 +57,7 @@ typedef struct command {
     const char *purpose;                               /* one sentence */
     const char *details;                               /* further sentences for the manual page; NULL: none */
     command_example examples[5];                       /* ends with an empty one */
-    ampc_status (*run)(struct tool *t);                /* exactly one of the two is set: without a session */
+    ampc_status (*run)(struct tool *t);                /* without a session; NULL: run_in_session */
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */
     unsigned outputs;                                  /* OUTPUT_...; 0: the command has no option -o */

@@ -43,7 +43,8 @@ enum {
     READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | INSPECTS,
     WRITES_RESULTS = COMMAND_INFER | COMMAND_GRAD,
     TRAINS = COMMAND_TRAIN | COMMAND_LR_FIND,
-    READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH | COMMAND_EXPORT,
+    READS_CHECKPOINT = READS_INPUTS | TRAINS | COMMAND_EVAL | COMMAND_PREDICT | COMMAND_BENCH | COMMAND_EXPORT |
+                       COMMAND_INFO,
     READS_DATA = TRAINS | COMMAND_EVAL | COMMAND_PREDICT | INSPECTS,
     IMPORTS = COMMAND_AMPC | COMMAND_RUN,
     COMPILES = COMMAND_AMPC | COMMAND_OPT,
@@ -93,7 +94,7 @@ const option option_table[] = {
     {.name = "checkpoint", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(checkpoint), .value = "FILE|DIR",
      .commands = READS_CHECKPOINT,
      .help = "load parameters and buffers from a checkpoint, from the newest one in a directory, or by name from the"
-             " safetensors file of another program; train starts with them",
+             " safetensors file of another program; train starts with them, info says whether they fit",
      .others = "load load-weights init-checkpoint pretrained"},
     {.name = "model", .kind = OPTION_TEXT, .group = GROUP_FILES, .field = AT(model), .value = "NAME",
      .commands = COMMAND_EXPORT, .help = "the model of a recipe to export"},

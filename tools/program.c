@@ -93,7 +93,11 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
 static ampc_status run_guarded(tool *t, const program *p, int argc, char **argv)
 {
     jmp_buf guard;
-    if (setjmp(guard)) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    diag *usual = t->diag;
+    if (setjmp(guard)) {
+        t->diag = usual; /* a command may have replaced it */
+        return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    }
     arena_set_guard(t->arena, &guard);
     return dispatch(t, p, argc - 1, argv + 1);
 }

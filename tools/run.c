@@ -65,21 +65,28 @@ static bool is_folder(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-ampc_status run_load_weights(run_context *c)
+ampc_status run_checkpoint_path(run_context *c, const char **out)
 {
     diag *d = c->tool->diag;
     const char *path = c->tool->o.checkpoint;
     char *newest = NULL;
+    *out = path;
+    if (!path || !is_folder(path)) return AMPC_OK;
+    TRY(rt_checkpoint_newest(path, d, &newest));
+    if (!newest) return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
+    *out = arena_strdup(c->tool->arena, newest);
+    free(newest);
+    return AMPC_OK;
+}
+
+ampc_status run_load_weights(run_context *c)
+{
+    const char *path;
+    TRY(run_checkpoint_path(c, &path));
     if (!path) return AMPC_OK;
-    if (is_folder(path)) {
-        TRY(rt_checkpoint_newest(path, d, &newest));
-        if (!newest) return diag_error(d, AMPC_IO, DIAG_FILE(path), "no checkpoint in this directory");
-    }
     const pass_strings *reinit = &c->tool->o.reinit;
     const rt_checkpoint_how how = {RT_CHECKPOINT_WEIGHTS, .reinit = reinit->items, .n_reinit = reinit->count};
-    ampc_status status = rt_checkpoint_read(c->session, c->tool->module, newest ? newest : path, &how, d, NULL);
-    free(newest);
-    return status;
+    return rt_checkpoint_read(c->session, c->tool->module, path, &how, c->tool->diag, NULL);
 }
 
 ampc_status run_open_data(run_context *c, const char *spec, rt_split split, const ir_graph *entry, rt_dataset **out)

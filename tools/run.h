@@ -18,12 +18,13 @@ typedef struct run_context {
 /* Commands without a session. */
 ampc_status run_ampc(tool *t);
 ampc_status run_ampc_opt(tool *t);
+ampc_status run_info(tool *t); /* opens a session with info_model on a model */
 
 /* Opens the model and a session on it, loads the weights, and runs the command's `run_session`. */
 ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_plan, run_export, run_lr_find, run_check,
-    run_compare, run_info;
+    run_compare, info_model;
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
@@ -35,6 +36,8 @@ ampc_status run_select_outputs(run_context *c, const ir_graph *g);
 int64_t run_choose_batch(const run_context *c, const ir_graph *g);
 /* Binds the batch symbol for a verb without inputs; other symbols keep the sizes given with --dim. */
 ampc_status run_bind_batch(run_context *c);
+/* The file of --checkpoint; for a directory, the newest one in it. NULL: not given. */
+ampc_status run_checkpoint_path(run_context *c, const char **out);
 /* Loads the checkpoint of --checkpoint; for a directory, the newest one in it. */
 ampc_status run_load_weights(run_context *c);
 /* Opens the data set that a SPEC of --data describes; synthetic data have the types of the entry graph. Fails with

@@ -1,0 +1,418 @@
+/* info_model.c - describes a model: its interface, its export, its operators, its memory, and what to type next. */
+#include "ir/exported.h"
+#include "frontend/recipe.h"
+#include "ir/text.h"
+#include "runtime/backend/backend.h"
+#include "runtime/plan/plan.h"
+#include "runtime/train/checkpoint_file.h"
+#include "tools/info.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* An ONNX operator, and what all ops support to which its nodes were lowered. */
+typedef struct operator_row {
+    const char *name, *last; /* last: node that was counted */
+    int64_t nodes;
+    bool gradient, cpu, cuda;
+} operator_row;
+
+typedef struct model {
+    run_context *c;
+    const ir_module *module;
+    const ir_graph *graph; /* the entry that is planned */
+    VEC(operator_row) operators;
+    int64_t parameters, elements, parameter_bytes, states, state_bytes;
+    const char *open; /* "--dim T=SIZE ..": symbols without a size, so that there is no plan; NULL: none */
+    int64_t memory, flops;
+    recipe_options options; /* of a recipe */
+    const char *checkpoint; /* of --checkpoint; NULL: none */
+    rt_checkpoint_fit fit;
+} model;
+
+/* ---- collecting ------------------------------------------------------------------------------- */
+
+/* NULL: the program was built without this device. */
+static const rt_backend *find_device(const char *device)
+{
+    int index;
+    return rt_backend_find(device, &index);
+}
+
+static bool runs_on(const char *device, ir_op op)
+{
+    const rt_backend *b = find_device(device);
+    const k_kernel *k = b ? b->kernel(op) : NULL;
+    return k && k->run;
+}
+
+/* Ops that no kernel executes: views, statements, and control flow, which the session runs itself. */
+static bool needs_kernel(ir_op op) { return runs_on("cpu", op) || runs_on("cuda", op); }
+
+static void count_operator(model *f, const ir_node *n)
+{
+    operator_row *row = NULL;
+    for (size_t i = 0; i < f->operators.count && !row; i++)
+        if (strcmp(f->operators.items[i].name, n->loc.op) == 0) row = &f->operators.items[i];
+    if (!row) {
+        const operator_row fresh = {.name = n->loc.op, .last = "", .gradient = true, .cpu = true, .cuda = true};
+        vec_push(f->c->tool->arena, &f->operators, fresh);
+        row = &f->operators.items[f->operators.count - 1];
+    }
+    const char *node = n->loc.node ? n->loc.node : "";
+    row->nodes += strcmp(row->last, node) != 0;
+    row->last = node;
+    row->gradient &= pass_has_gradient(n->op);
+    if (!needs_kernel(n->op)) return;
+    row->cpu &= runs_on("cpu", n->op);
+    row->cuda &= runs_on("cuda", n->op);
+}
+
+static void collect(model *f)
+{
+    const ir_graph *forward = ir_graph_by_role(f->module, IR_GRAPH_infer);
+    for (const ir_node *n = forward ? forward->first : NULL; n; n = n->next)
+        if (n->loc.op && n->n_out && n->op != IR_OP_cast) count_operator(f, n);
+    for (size_t i = 0; i < f->module->storage.count; i++) {
+        const ir_storage *s = f->module->storage.items[i];
+        const int64_t bytes = ir_storage_bytes(s);
+        if (s->kind == IR_PARAM) {
+            f->parameters++;
+            f->elements += bytes / (int64_t)ir_dtype_size(s->type.dtype);
+            f->parameter_bytes += bytes;
+        } else if (s->kind == IR_STATE) {
+            f->states++;
+            f->state_bytes += bytes;
+        }
+    }
+}
+
+/* Symbols of inputs that neither the batch nor --dim binds. */
+static const char *open_symbols(const model *f)
+{
+    const ir_dim_table *t = f->module->dims;
+    int64_t *sizes = f->c->sizes, size;
+    const char *text = NULL;
+    for (size_t i = 0; i < f->graph->inputs.count; i++) {
+        const ir_type *type = &f->graph->inputs.items[i]->type;
+        size_t symbol;
+        for (int k = 0; k < type->rank; k++) {
+            if (ir_dim_eval(t, type->dims[k], sizes, &size, &symbol) || symbol == SIZE_MAX) continue;
+            const char *name = arena_printf(f->c->tool->arena, "--dim %s=SIZE", ir_dim_symbol_name(t, symbol));
+            if (!text) text = name;
+            else if (!strstr(text, name)) text = arena_printf(f->c->tool->arena, "%s %s", text, name);
+        }
+    }
+    return text;
+}
+
+static ampc_status plan(model *f)
+{
+    tool *t = f->c->tool;
+    const rt_plan *p;
+    rt_memory memory;
+    f->open = open_symbols(f);
+    if (f->open) return AMPC_OK;
+    TRY(run_select_outputs(f->c, f->graph));
+    TRY(rt_session_plan(f->c->session, f->graph->name, NULL, 0, NULL, t->diag, &p));
+    TRY(rt_session_memory(f->c->session, f->graph->name, NULL, 0, t->diag, &memory));
+    f->memory = memory.arena + memory.storage;
+    for (; p; p = p->next_part) f->flops += rt_plan_sum(p).flops;
+    return AMPC_OK;
+}
+
+static ampc_status compare_checkpoint(model *f)
+{
+    rt_checkpoint_file *file;
+    diag *d = f->c->tool->diag;
+    TRY(run_checkpoint_path(f->c, &f->checkpoint));
+    if (!f->checkpoint) return AMPC_OK;
+    TRY(rt_checkpoint_file_open(f->checkpoint, RT_CHECKPOINT_WEIGHTS, d, &file));
+    const ampc_status status = rt_checkpoint_file_fit(file, f->module, &f->fit);
+    rt_checkpoint_file_free(file);
+    return status;
+}
+
+/* What to type next, for a model without a training step, with one, or with a problem to solve first. */
+static const char *next_command(const model *f)
+{
+    const char *path = f->c->tool->o.operands.items[0];
+    arena *a = f->c->tool->arena;
+    const bool onnx = tool_ends_with(path, ".onnx");
+    if (ir_graph_by_role(f->module, IR_GRAPH_train_step))
+        return arena_printf(a, "ampc-run train %s --data=SPEC --epochs=N%s", path,
+                            onnx ? " and the options of this command" : "");
+    if (ir_exported_get(f->module, IR_FACT_folded).count)
+        return arena_printf(a, "to train it, export again: %s", ir_exporter_get(f->module)->whole);
+    if (onnx)
+        return arena_printf(a, "ampc %s -o model.ir --loss=ce%s", path,
+                            ir_meta_get(f->module, IR_EXPORTED_BATCH) ? " --batch=64" : "");
+    return arena_printf(a, "ampc-run infer %s --inputs=FILE", path);
+}
+
+/* ---- sections ----------------------------------------------------------------------------------- */
+
+static const char *meta(const ir_module *m, const char *key)
+{
+    const char *text = ir_meta_get(m, key);
+    return text ? text : "unknown";
+}
+
+/* The summary of the compiler; of a compiled module, only its level and low type are known. */
+static const char *precision_text(const model *f)
+{
+    const tool *t = f->c->tool;
+    return t->compile ? pass_summary(t->compile, t->arena) : meta(f->module, "amp");
+}
+
+static const char *type_text(const model *f, const ir_value *v)
+{
+    return ir_type_print(f->module, &v->type, f->c->tool->arena);
+}
+
+void info_print_export(const tool *t, const ir_module *m)
+{
+    if (!ir_meta_get(m, "recipe")) /* which has several models */
+        info_line("exporter", "%s, %s, mode %s, opset %s", ir_exporter_get(m)->name, meta(m, IR_EXPORTED_PRODUCER),
+                  meta(m, IR_EXPORTED_MODE), meta(m, "opset"));
+    for (int i = 0; i < IR_FACT_COUNT; i++)
+        if (ir_exported_get(m, i).count) info_line("", "%s", ir_exported_text(m, i, 8, t->arena));
+    if (ir_meta_get(m, IR_EXPORTED_BATCH)) info_line("", "the batch is fixed at %s", ir_meta_get(m, IR_EXPORTED_BATCH));
+}
+
+void info_write_export(const ir_module *m, json_writer *w)
+{
+    json_write_string(w, "exporter", ir_exporter_get(m)->word);
+    json_write_string(w, "producer", meta(m, IR_EXPORTED_PRODUCER));
+    json_write_string(w, "mode", meta(m, IR_EXPORTED_MODE));
+    json_write_string(w, "opset", meta(m, "opset"));
+    if (ir_meta_get(m, IR_EXPORTED_BATCH)) json_write_string(w, "batch", meta(m, IR_EXPORTED_BATCH));
+    json_begin(w, "exported", '{');
+    for (int i = 0; i < IR_FACT_COUNT; i++)
+        if (ir_exported_get(m, i).count) json_write_string(w, ir_facts[i].word, ir_exported_get(m, i).names);
+    json_end(w, '}');
+}
+
+static void print_export(const void *subject)
+{
+    const model *f = subject;
+    info_print_export(f->c->tool, f->module);
+}
+
+static void write_export(const void *subject, json_writer *w)
+{
+    info_write_export(((const model *)subject)->module, w);
+}
+
+static void print_interface(const void *subject)
+{
+    const model *f = subject;
+    const ir_dim_table *dims = f->module->dims;
+    const char *symbols = "";
+    for (size_t i = 0; i < f->graph->inputs.count; i++)
+        info_line(i ? "" : "inputs", "%s: %s", f->graph->inputs.items[i]->name,
+                  type_text(f, f->graph->inputs.items[i]));
+    for (const ir_node *o = ir_first_output(f->graph), *first = o; o; o = ir_next_output(o))
+        info_line(o == first ? "outputs" : "", "%s: %s", ir_output_name(o), type_text(f, ir_in(o, 0)));
+    for (size_t i = 0; i < ir_dim_symbol_count(dims); i++)
+        symbols = arena_printf(f->c->tool->arena, "%s%s%s", symbols, i ? " " : "", ir_dim_symbol_name(dims, i));
+    info_line("symbols", "%s", *symbols ? symbols : "none");
+}
+
+static void write_value(json_writer *w, const model *f, const char *name, const ir_value *v)
+{
+    json_begin(w, NULL, '{');
+    json_write_string(w, "name", name);
+    json_write_string(w, "type", type_text(f, v));
+    json_end(w, '}');
+}
+
+static void write_interface(const void *subject, json_writer *w)
+{
+    const model *f = subject;
+    const ir_dim_table *dims = f->module->dims;
+    json_begin(w, "inputs", '[');
+    for (size_t i = 0; i < f->graph->inputs.count; i++)
+        write_value(w, f, f->graph->inputs.items[i]->name, f->graph->inputs.items[i]);
+    json_end(w, ']');
+    json_begin(w, "outputs", '[');
+    for (const ir_node *o = ir_first_output(f->graph); o; o = ir_next_output(o))
+        write_value(w, f, ir_output_name(o), ir_in(o, 0));
+    json_end(w, ']');
+    json_begin(w, "symbols", '[');
+    for (size_t i = 0; i < ir_dim_symbol_count(dims); i++) json_write_string(w, NULL, ir_dim_symbol_name(dims, i));
+    json_end(w, ']');
+}
+
+static void print_parameters(const void *subject)
+{
+    const model *f = subject;
+    info_line("parameters",
+              "%" PRId64 " (%" PRId64 " elements, %" PRId64 " bytes), %" PRId64 " states (%" PRId64 " bytes)",
+              f->parameters, f->elements, f->parameter_bytes, f->states, f->state_bytes);
+}
+
+static void write_parameters(const void *subject, json_writer *w)
+{
+    const model *f = subject;
+    json_write_integer(w, "parameters", f->parameters);
+    json_write_integer(w, "parameter_elements", f->elements);
+    json_write_integer(w, "parameter_bytes", f->parameter_bytes);
+    json_write_integer(w, "state_bytes", f->state_bytes);
+}
+
+static void print_operators(const void *subject)
+{
+    const model *f = subject;
+    info_line("operators", "%-24s %6s  gradient  cpu  cuda", "", "nodes");
+    for (size_t i = 0; i < f->operators.count; i++) {
+        const operator_row *r = &f->operators.items[i];
+        info_line("", "%-24s %6" PRId64 "  %-8s  %-3s  %s", r->name, r->nodes, r->gradient ? "yes" : "no",
+                  r->cpu ? "yes" : "no",
+                  !find_device("cuda") ? "not built"
+                  : r->cuda            ? "yes"
+                                       : "no");
+    }
+}
+
+static void write_operators(const void *subject, json_writer *w)
+{
+    const model *f = subject;
+    json_begin(w, "operators", '[');
+    for (size_t i = 0; i < f->operators.count; i++) {
+        const operator_row *r = &f->operators.items[i];
+        json_begin(w, NULL, '{');
+        json_write_string(w, "name", r->name);
+        json_write_integer(w, "nodes", r->nodes);
+        json_write_bool(w, "supported", true);
+        json_write_bool(w, "gradient", r->gradient);
+        json_write_bool(w, "cpu", r->cpu);
+        if (find_device("cuda")) json_write_bool(w, "cuda", r->cuda);
+        json_end(w, '}');
+    }
+    json_end(w, ']');
+}
+
+/* ---- a recipe ---- */
+
+static const struct entry {
+    const char *prefix, *label, *key;
+    bool line; /* the value begins with a line number */
+} entries[] = {
+    {"model.", "models", "models", false}, {"loss.", "losses", "losses", true}, {"train.", "trains", "trains", true}};
+enum { ENTRIES = sizeof entries / sizeof *entries };
+
+static const char *value_of(const struct entry *e, const char *value)
+{
+    const char *blank = e->line ? strchr(value, ' ') : NULL;
+    return blank ? blank + 1 : value;
+}
+
+/* The entries of the module's metadata that have the prefix. */
+static void print_entries(const model *f, const struct entry *e)
+{
+    for (size_t i = 0, shown = 0; i < f->module->meta.count; i++) {
+        const char *key = f->module->meta.items[i].key, *value = f->module->meta.items[i].value;
+        if (strncmp(key, e->prefix, strlen(e->prefix)) != 0) continue;
+        info_line(shown++ ? "" : e->label, "%s: %s", key + strlen(e->prefix), value_of(e, value));
+    }
+}
+
+static void print_recipe(const void *subject)
+{
+    const model *f = subject;
+    if (!ir_meta_get(f->module, "recipe")) return;
+    for (int i = 0; i < ENTRIES; i++) print_entries(f, &entries[i]);
+    for (size_t i = 0; i < f->options.count; i++) info_line(i ? "" : "options", "%s", f->options.items[i].text);
+}
+
+static void write_recipe(const void *subject, json_writer *w)
+{
+    const model *f = subject;
+    if (!ir_meta_get(f->module, "recipe")) return;
+    for (int k = 0; k < ENTRIES; k++) {
+        json_begin(w, entries[k].key, '{');
+        for (size_t i = 0; i < f->module->meta.count; i++) {
+            const char *key = f->module->meta.items[i].key, *value = f->module->meta.items[i].value;
+            if (strncmp(key, entries[k].prefix, strlen(entries[k].prefix)) == 0)
+                json_write_string(w, key + strlen(entries[k].prefix), value_of(&entries[k], value));
+        }
+        json_end(w, '}');
+    }
+    json_begin(w, "options", '[');
+    for (size_t i = 0; i < f->options.count; i++) json_write_string(w, NULL, f->options.items[i].text);
+    json_end(w, ']');
+}
+
+/* ---- a checkpoint ---- */
+
+static const char *const fits[] = {
+    [RT_FITS_MODULE] = "written by this module",
+    [RT_FITS_NETWORK] = "of the same network, compiled with other options; it can be resumed from and loaded",
+    [RT_FITS_WEIGHTS] = "weights for all parameters and buffers",
+    [RT_FITS_NOTHING] = "of another network, or without some of the parameters and buffers",
+};
+
+static void print_checkpoint(const void *subject)
+{
+    const model *f = subject;
+    if (f->checkpoint) info_line("checkpoint", "%s: %s", f->checkpoint, fits[f->fit]);
+}
+
+static void write_checkpoint(const void *subject, json_writer *w)
+{
+    static const char *const words[] = {"module", "network", "weights", "nothing"};
+    const model *f = subject;
+    if (f->checkpoint) json_write_string(w, "checkpoint", f->checkpoint);
+    if (f->checkpoint) json_write_string(w, "checkpoint_fits", words[f->fit]);
+}
+
+static void print_plan(const void *subject)
+{
+    const model *f = subject;
+    const char *label = arena_printf(f->c->tool->arena, "@%s", f->graph->name);
+    info_line("precision", "%s", precision_text(f));
+    if (f->open) info_line(label, "unknown sizes: %s", f->open);
+    else
+        info_line(label, "batch %" PRId64 ": %" PRId64 " bytes planned, %" PRId64 " FLOPs",
+                  run_choose_batch(f->c, f->graph), f->memory, f->flops);
+}
+
+static void write_plan(const void *subject, json_writer *w)
+{
+    const model *f = subject;
+    json_write_string(w, "precision", precision_text(f));
+    json_write_string(w, "entry", f->graph->name);
+    if (f->open) return;
+    json_write_integer(w, "planned_batch", run_choose_batch(f->c, f->graph));
+    json_write_integer(w, "planned_bytes", f->memory);
+    json_write_integer(w, "flops", f->flops);
+}
+
+static void print_next(const void *subject) { info_print_next(next_command(subject), true); }
+
+static void write_next(const void *subject, json_writer *w)
+{
+    json_write_bool(w, "supported", true);
+    json_write_string(w, "next_command", next_command(subject));
+}
+
+static const info_section sections[] = {
+    {print_export, write_export},         {print_interface, write_interface}, {print_parameters, write_parameters},
+    {print_operators, write_operators},   {print_recipe, write_recipe},       {print_plan, write_plan},
+    {print_checkpoint, write_checkpoint}, {print_next, write_next},           {NULL, NULL},
+};
+
+ampc_status info_model(run_context *c)
+{
+    model f = {.c = c, .module = c->tool->module};
+    TRY(run_chosen_entry(c, &f.graph));
+    const char *path = c->tool->o.operands.items[0];
+    if (recipe_detect(path)) TRY(recipe_read_options(path, c->tool->arena, c->tool->diag, &f.options));
+    collect(&f);
+    TRY(plan(&f));
+    TRY(compare_checkpoint(&f));
+    info_report(c->tool, sections, &f);
+    return AMPC_OK;
+}
