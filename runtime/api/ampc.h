@@ -120,6 +120,9 @@ typedef struct ampc_import_options {
     const ampc_dim *dims; /* sizes for n_dims symbolic dimensions */
     size_t n_dims;
     int keep_unknown; /* nonzero: accept operators that ampc cannot run. Such a module can only be converted */
+    int64_t batch;    /* samples of a batch; not 0: a first dimension of the inputs that the model fixes at another
+                       * number becomes the symbol `batch`, for batches of any size (docs/training.md). AMPC_UNSUPPORTED
+                       * if a node needs the number; AMPC_USAGE for a recipe */
 } ampc_import_options;
 
 /* Like ampc_module_import, also from memory. Neither `path` nor `bytes` is AMPC_USAGE. */

@@ -28,6 +28,7 @@ typedef struct api_source {
     ampc_dim *dims;
     size_t n_dims;
     bool keep_unknown;
+    int64_t batch;
 } api_source;
 
 struct ampc_module {

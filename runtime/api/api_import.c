@@ -2,6 +2,7 @@
 #include "runtime/api/api.h"
 
 #include "frontend/recipe.h"
+#include "ir/limits.h"
 #include "runtime/api/export.h"
 #include "runtime/backend/memory.h"
 
@@ -26,7 +27,8 @@ static ampc_status copy_source(const ampc_import_options *o, diag *d, api_source
     *source = (api_source){.path = o->path ? strdup(o->path) : NULL,
                            .bytes = o->bytes ? malloc(o->n_bytes + 1) : NULL,
                            .n_bytes = o->n_bytes,
-                           .keep_unknown = o->keep_unknown != 0};
+                           .keep_unknown = o->keep_unknown != 0,
+                           .batch = o->batch};
     const bool made = copy_dims(o, source) && !source->path == !o->path && !source->bytes == !o->bytes;
     if (made && source->bytes) memcpy(source->bytes, o->bytes, o->n_bytes);
     if (made) return AMPC_OK;
@@ -45,6 +47,7 @@ static ampc_status import_source(ampc_context *c, const api_source *source, onnx
         dims[i] = (onnx_dim_binding){source->dims[i].name, source->dims[i].size};
     how.dims = dims;
     how.n_dims = (int)source->n_dims;
+    how.batch = source->batch;
     how.custom = how.opaque ? NULL : &c->custom; /* a node that stays as it is needs no functions */
     how.refers = true;
     how.has_folder = source->path != NULL;
@@ -87,6 +90,10 @@ ampc_status ampc_module_import_with(ampc_context *context, const ampc_import_opt
     if (o.n_bytes && !o.bytes) return api_null(d, __func__, "bytes");
     if (o.n_bytes == SIZE_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: too many bytes", __func__);
     TRY(api_dims(d, __func__, o.dims, o.n_dims));
+    if (o.batch) TRY(api_number(d, "batch", (double)o.batch, LIMITS_BATCH));
+    if (o.batch && !o.bytes && recipe_detect(o.path))
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(o.path),
+                          "%s: batch is of a model; in a recipe, the types of inputs decide", __func__);
     return import_checked(context, &o, module);
 }
 

@@ -540,6 +540,9 @@ static void test_import_options(void **state)
     IMPORT(dims, &nameless, .path = MLP, .n_dims = 1);
     IMPORT(dims, &negative, .path = MLP, .n_dims = 1);
     IMPORT(n_dims, SIZE_MAX, .path = MLP, .dims = &negative);
+    IMPORT(batch, -1, .path = MLP);
+    IMPORT(batch, INT64_MAX, .path = MLP);
+    IMPORT(batch, 4, .path = "model.recipe");
     any("ampc_import_options", "struct_size keep_unknown");
     assert_null(m);
 }

@@ -209,6 +209,54 @@ static void test_unknown_operator(void **state)
     ampc_context_free(c);
 }
 
+#define EXPORTS AMPC_SOURCE_DIR "/tests/models/exports/"
+
+/* Trains with this batch, which the module must accept, or not. */
+static ampc_status train_with(ampc_module *m, int64_t batch, const char *path)
+{
+    ampc_session *s = NULL;
+    const ampc_train_options how = {
+        .struct_size = sizeof how, .data = "synthetic,rows=8", .batch = batch, .steps = 2, .seed = 3};
+    ampc_status status = ampc_module_compile(m, &training);
+    if (status == AMPC_OK) status = ampc_session_open(m, NULL, &s);
+    if (status == AMPC_OK) status = ampc_train(s, &how);
+    if (status == AMPC_OK && path) status = ampc_export_onnx(s, path);
+    ampc_session_free(s);
+    return status;
+}
+
+/* A batch that an export fixed becomes a symbol, of a file and of a model in memory, also when it is converted. */
+static void test_fixed_batch(void **state)
+{
+    scratch *t = *state;
+    ampc_context *c;
+    ampc_module *m;
+    bytes b = load(EXPORTS "fixed-script.onnx");
+    ampc_import_options o = {.struct_size = sizeof o, .path = EXPORTS "fixed-script.onnx"};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import_with(c, &o, &m));
+    expect_failure(train_with(m, 4, NULL), AMPC_USAGE, c, "batch");
+    ampc_module_free(m);
+    o.batch = 4;
+    OK(c, ampc_module_import_with(c, &o, &m));
+    OK(c, train_with(m, 4, scratch_path(t, "a.onnx")));
+    OK(c, ampc_module_convert(m, NULL, scratch_path(t, "free.onnx")));
+    ampc_module_free(m);
+    o = (ampc_import_options){.struct_size = sizeof o, .bytes = b.data, .n_bytes = b.n, .batch = 4};
+    OK(c, ampc_module_import_with(c, &o, &m));
+    OK(c, train_with(m, 4, scratch_path(t, "b.onnx")));
+    expect_same_file(scratch_path(t, "a.onnx"), scratch_path(t, "b.onnx"));
+    ampc_module_free(m);
+    o = (ampc_import_options){.struct_size = sizeof o, .path = scratch_path(t, "free.onnx")};
+    OK(c, ampc_module_import_with(c, &o, &m));
+    OK(c, train_with(m, 2, NULL));
+    ampc_module_free(m);
+    o = (ampc_import_options){.struct_size = sizeof o, .path = EXPORTS "fixed-table.onnx", .batch = 4};
+    expect_failure(ampc_module_import_with(c, &o, &m), AMPC_UNSUPPORTED, c, "the result 'y', f32[2,3], has no batch");
+    free(b.data);
+    ampc_context_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +266,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_conversion, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_conversion_refused, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_operator, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_fixed_batch, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
