@@ -108,7 +108,11 @@ static int64_t choose_rows(const summary *s, double seconds)
         diag_free(quiet);
         return 1;
     }
-    for (int64_t i = 0; i < first; i++) rt_dataset_slice(s->ds, i, 1, s->index, s->values, IR_f64, quiet);
+    rt_field_summary unused = {.channels = s->out->channels};
+    summary trial = *s;
+    trial.d = quiet;
+    trial.out = &unused;
+    for (int64_t i = 0; i < first; i++) read_row(&trial, i);
     diag_free(quiet);
     const double possible = seconds / ((now() - start) / (double)first + 1e-9);
     if (possible >= (double)most) return most;
