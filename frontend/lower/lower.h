@@ -140,6 +140,7 @@ typedef struct onnx_importer {
     const Onnx__GraphProto *declared_of; /* the graph whose declared types `declared` indexes by name */
     strmap *declared;
     onnx_batch batch;
+    int channel_block; /* of com.microsoft.nchwc (lower_nchwc.c); 0: not known yet */
     strmap *data_dims; /* the names of symbols for sizes that depend on data; NULL: none */
 } onnx_importer;
 

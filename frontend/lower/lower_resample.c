@@ -280,3 +280,20 @@ void onnx_lower_upsample(onnx_node *n)
     for (int i = 0; i < a.count && !n->failed; i++) a.axis[i] = i, a.scale[i] = scales[i];
     if (!n->failed) resize_simply(n, &a);
 }
+
+/* com.microsoft.nchwc: whole factors; nearest repeats elements. */
+void onnx_lower_nchwc_upsample(onnx_node *n)
+{
+    axes a = {.count = n->in[0]->type.rank};
+    options o = {.method = onnx_word_of(n, "mode", ir_words_sampling, IR_WORD(sampling, cubic), 0),
+                 .coordinates = onnx_word_of(n, "coordinate_transformation_mode", ir_words_coordinates,
+                                             IR_WORD(coordinates, half_pixel_symmetric),
+                                             IR_WORD(coordinates, asymmetric)),
+                 .rounding = IR_WORD(rounding, floor)};
+    int64_t factors[IR_MAX_RANK];
+    onnx_numbers(n, "scales", a.count, 1, 1, factors);
+    if (o.method == IR_WORD(sampling, nearest)) o.coordinates = IR_WORD(coordinates, asymmetric);
+    for (int i = 0; i < a.count && !n->failed; i++) a.axis[i] = i, a.scale[i] = (float)factors[i];
+    if (!n->failed) apply_scales(n, &a);
+    if (!n->failed) n->out[0] = resize(n, &o, &a, n->in[0]);
+}

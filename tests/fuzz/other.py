@@ -24,7 +24,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-MS, ML, ONNX = "com.microsoft", "ai.onnx.ml", ""
+MS, ML, ONNX, NCHWC = "com.microsoft", "ai.onnx.ml", "", "com.microsoft.nchwc"
 DRAWINGS = {}
 onnxruntime.set_default_logger_severity(4)
 
@@ -41,6 +41,7 @@ class Draw:
         self.small = small  # no empty sizes: the models that are stored
         self.inputs, self.outputs, self.attributes = [], ["y"], {}
         self.quantised = False
+        self.enter, self.leave = None, None  # operators, with attributes, that make operand 0 and read result 0
         self.opset = int(self.r.choice([13, 15, 17, 18, 21]))
 
     def chance(self, p=0.5):
@@ -295,6 +296,105 @@ def nbits(d, operator):
     d.set(K=columns, N=rows, bits=bits, block_size=block)
 
 
+# ---- blocks of channels --------------------------------------------------------------------------------------------
+
+
+def block():
+    """Of onnxruntime on this processor."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        text = f.read()
+    return 16 if "avx512f" in text or "aarch64" in os.uname().machine else 8
+
+
+@draws(NCHWC, "ReorderInput", "ReorderOutput", "Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool",
+       "Upsample")
+def blocked(d, operator):
+    size, last = block(), int(d.chance())
+    up = lambda channels: -(-channels // size) * size
+    batch, height, width = max(1, d.size(3)), int(d.r.integers(3, 6)), int(d.r.integers(3, 6))
+    # multiples of 4, as onnxruntime has them; their padding shows the size of a block
+    padded = 24 if size == 16 else 12
+    channels = maps = int(d.pick(4, padded) if d.small else d.pick(4, size, padded, 2 * size))
+    d.enter = ("ReorderInput", {})
+    if operator in ("ReorderInput", "ReorderOutput"):
+        d.set(channels_last=last)
+        if operator == "ReorderOutput":
+            d.set(channels=channels)
+            last = 0
+        else:
+            d.enter = None
+    else:
+        last = 0
+    d.add(d.floats(*([batch, height, width, channels] if last else [batch, channels, height, width])))
+    if operator == "Conv":
+        kind = d.pick("whole", "whole", "depthwise", "plain")
+        kernel = [int(d.r.integers(1, 4)) for _ in range(2)]
+        maps = int(d.pick(*range(4, size // 2 + 1), size + 4))
+        if kind == "plain":  # fewer channels than a block: the input is not in blocks
+            channels, d.enter = int(d.r.integers(1, size)), None
+            d.inputs[0] = d.floats(batch, channels, height, width)
+            d.add(d.floats(up(maps), channels, *kernel))
+        elif kind == "depthwise":
+            maps = channels
+            d.add(d.floats(up(maps), 1, *kernel))
+            d.set(group=up(maps))
+        else:
+            d.add(d.floats(up(maps), up(channels), *kernel, scale=0.3))
+        d.set(kernel_shape=kernel)
+        d.sometimes(pads=[1, 0, 1, 1], strides=[2, 1], dilations=[1, 2])
+        if d.chance():
+            d.maybe(d.floats(up(maps)))
+        name = d.pick("", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip", "HardSwish")
+        if name:
+            d.set(activation=name)
+        parameters = {"LeakyRelu": [0.2], "HardSigmoid": [0.3, 0.4], "Clip": [-0.5, 0.7]}.get(name)
+        if parameters:
+            d.set(activation_params=parameters)
+    elif operator in ("MaxPool", "AveragePool"):
+        d.set(kernel_shape=[2, 3])
+        d.sometimes(strides=[2, 2], pads=[1, 1, 0, 1])
+        d.sometimes(**d.pick({"ceil_mode": 1}, {"count_include_pad": 1} if operator == "AveragePool" else {}))
+    elif operator == "Upsample":
+        d.set(scales=[1, 1, int(d.pick(1, 2, 3)), int(d.pick(1, 2, 4))], mode=d.pick("nearest", "linear"))
+        if d.attributes["mode"] == "linear":
+            d.sometimes(coordinate_transformation_mode=d.pick("asymmetric", "align_corners", "half_pixel"))
+    if operator != "ReorderOutput":
+        d.leave = ("ReorderOutput", {"channels": maps})
+
+
+def in_blocks(w, size, inner):
+    """Weights [O,I,H,W], with channels of zeros, in the order of the domain."""
+    o, i = (-(-w.shape[0] // size) * size, -(-w.shape[1] // size) * size if inner else w.shape[1])
+    w = np.pad(w, [(0, o - w.shape[0]), (0, i - w.shape[1]), (0, 0), (0, 0)])
+    if inner:
+        parts = w.reshape(o // size, size, i // size, size, *w.shape[2:]).transpose(0, 2, 4, 5, 3, 1)
+    else:
+        parts = w.reshape(o // size, size, i, *w.shape[2:]).transpose(0, 2, 3, 4, 1)
+    return np.ascontiguousarray(parts).reshape(o, i, *w.shape[2:])
+
+
+def blocked_model(size):
+    """A chain of convolutions in blocks of this size: plain input, whole blocks, a group per channel. The output is the
+    difference from ONNX's Conv."""
+    r = np.random.default_rng(size)
+    weights = [r.standard_normal(s).astype(np.float32) for s in ((20, 3, 2, 3), (20, 20, 1, 2), (20, 1, 3, 2))]
+    tensors, nodes = [], []
+    plain = blocks = "x"
+    for k, w in enumerate(weights):
+        whole = 32 if size == 16 else 24
+        group = 20 if k == 2 else 1
+        tensors += [numpy_helper.from_array(w, f"w{k}"), numpy_helper.from_array(in_blocks(w, size, k == 1), f"b{k}")]
+        nodes += [helper.make_node("Conv", [plain, f"w{k}"], [f"p{k}"], group=group),
+                  helper.make_node("Conv", [blocks, f"b{k}"], [f"q{k}"], group=whole if k == 2 else 1, domain=NCHWC)]
+        plain, blocks = f"p{k}", f"q{k}"
+    nodes += [helper.make_node("ReorderOutput", [blocks], ["y"], channels=20, domain=NCHWC),
+              helper.make_node("Sub", ["y", plain], ["d"]), helper.make_node("Abs", ["d"], ["a"]),
+              helper.make_node("ReduceMax", ["a"], ["difference"], keepdims=0)]
+    tensors.append(numpy_helper.from_array(r.standard_normal((1, 3, 7, 8)).astype(np.float32), "x"))
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("difference", TensorProto.FLOAT, [])], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13), helper.make_opsetid(NCHWC, 1)], ir_version=8)
+
+
 # ---- quantised tensors ---------------------------------------------------------------------------------------------
 
 
@@ -499,14 +599,23 @@ def model_of(d, domain, operator, as_inputs):
     while d.inputs and d.inputs[-1] is None:
         d.inputs.pop()
     names = [f"i{k}" if a is not None else "" for k, a in enumerate(d.inputs)]
-    node = helper.make_node(operator, names, d.outputs, name="node", domain=domain, **d.attributes)
+    outer, results = list(names), list(d.outputs)
+    nodes = []
+    if d.enter:
+        nodes.append(helper.make_node(d.enter[0], names[:1], ["entered"], domain=domain, **d.enter[1]))
+        outer[0] = "entered"
+    if d.leave:
+        results[0] = "left"
+    nodes.append(helper.make_node(operator, outer, results, name="node", domain=domain, **d.attributes))
+    if d.leave:
+        nodes.append(helper.make_node(d.leave[0], ["left"], d.outputs[:1], domain=domain, **d.leave[1]))
     inputs = [helper.make_tensor_value_info(n, tensor_type(a), a.shape) for n, a in zip(names, d.inputs) if n]
     outputs = [onnx.ValueInfoProto(name=o) for o in d.outputs if o]
     held = set() if as_inputs else set(names)
     if operator in CONSTANT:
         held |= {names[k] for k in CONSTANT[operator] if k < len(names)}
     tensors = [numpy_helper.from_array(a, n) for n, a in zip(names, d.inputs) if n and n in held]
-    graph = helper.make_graph([node], "g", [i for i in inputs if i.name not in held], outputs, tensors)
+    graph = helper.make_graph(nodes, "g", [i for i in inputs if i.name not in held], outputs, tensors)
     imports = [helper.make_opsetid("", d.opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
@@ -582,7 +691,7 @@ def check(build, work, d, domain, operator):
     kept = os.path.join(work, "kept.onnx")
     command(f"{build}/ampc", os.path.join(work, "m.onnx"), "-q", "--amp=O0", "-o", kept)
     converted = onnx.load(kept)
-    if [n.op_type for n in converted.graph.node] != [operator]:
+    if [n.op_type for n in converted.graph.node] != [n.op_type for n in model.graph.node]:
         return f"converted to {[n.op_type for n in converted.graph.node]}"
     again = run_theirs(converted, feeds)
     problem = compare(d, model, want, {o.name: v for o, v in zip(converted.graph.output, again)})
@@ -643,6 +752,8 @@ def write(folder, count):
                 break
         if made < count:
             sys.exit(f"{operator}: onnxruntime refuses what is drawn")
+    for size in (8, 16):
+        onnx.save(blocked_model(size), os.path.join(folder, f"nchwc-Conv-blocks{size}.onnx"))
 
 
 STORED_OPSET = {}

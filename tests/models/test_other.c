@@ -53,7 +53,15 @@ static void check_result(const char *name, const char *path, diag *d)
     ir_module_free(m);
 }
 
-/* The first node is the operator's, and the rest of the model depends on it. */
+/* Whether the file is of operator i: its name is that of the operator between two dashes. */
+static bool is_of(const char *name, int i)
+{
+    const char *op = strchr(name, '-');
+    const size_t length = strlen(operators[i].op);
+    return op && strncmp(op + 1, operators[i].op, length) == 0 && op[1 + length] == '-';
+}
+
+/* The operator of the file, which may have others of its domain before and after it. */
 static void check_kept(const char *name, const char *path, diag *d)
 {
     const onnx_import_options options = {.opaque = true, .emit_opset = 17};
@@ -63,10 +71,10 @@ static void check_kept(const char *name, const char *path, diag *d)
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
     for (const ir_node *n = g->first; n; n = n->next)
         for (int i = 0; i < OPERATORS && n->op == IR_OP_foreign; i++)
-            if (strcmp(n->loc.op, operators[i].op) == 0 &&
+            if (is_of(name, i) && strcmp(n->loc.op, operators[i].op) == 0 &&
                 strcmp(n->attr[IR_ATTR(foreign, domain)].s, operators[i].domain) == 0)
                 kept++, models[i]++;
-    if (kept != 1) fail_msg("%s: %d nodes are kept", name, kept);
+    if (!kept) fail_msg("%s: its operator is not kept", name);
     ir_module_free(m);
 }
 

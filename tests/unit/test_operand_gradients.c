@@ -57,6 +57,7 @@ typedef struct row {
 
 #define ML "ai.onnx.ml:"
 #define MS "com.microsoft:"
+#define NCHWC "com.microsoft.nchwc:"
 static const row rows[] = {
     {":SimplifiedLayerNormalization", 17, {P("2,3"), P("3")}, "axis=1", "y,rstd", false},
     {MS "SkipLayerNormalization", 17, {P("1,2,3"), P("1,2,3"), P("3"), P("3"), P("3")}, NULL, "y,,,sum", false},
@@ -103,6 +104,19 @@ static const row rows[] = {
      "activation=HardSigmoid activation_params=0.02,0.5",
      NULL,
      false},
+    {NCHWC "Conv",
+     17,
+     {P("1,16,2,2"), P("16,16,1,1"), P("16"), P("1,16,2,2")},
+     "activation=LeakyRelu activation_params=0.5,",
+     NULL,
+     false},
+    {NCHWC "ReorderInput", 17, {P("1,3,2,2")}, NULL, NULL, false},
+    {NCHWC "ReorderOutput", 17, {P("1,8,2,2")}, "channels=3", NULL, false},
+    {NCHWC "MaxPool", 17, {P("1,8,2,2")}, "kernel_shape=2,2", NULL, false},
+    {NCHWC "AveragePool", 17, {P("1,8,2,2")}, "kernel_shape=2,2", NULL, false},
+    {NCHWC "GlobalMaxPool", 17, {P("1,8,2,2")}, NULL, NULL, false},
+    {NCHWC "GlobalAveragePool", 17, {P("1,8,2,2")}, NULL, NULL, false},
+    {NCHWC "Upsample", 17, {P("1,8,2,2")}, "scales=1,1,2,2 mode=linear", NULL, false},
     {"Conv", 11, {P("1,2,4,4"), P("3,2,2,2"), P("3")}, NULL, NULL, false},
     {"Gemm", 9, {P("2,3"), P("3,2"), P("2")}, NULL, NULL, false},
     {"Gemm", 13, {P("2,3"), P("2,3"), P("1,2")}, "transB=1", NULL, false},
