@@ -32,7 +32,7 @@ static bool fits(const Onnx__ValueInfoProto *info, const onnx_item *item)
 {
     const Onnx__TypeProto__Tensor *t = onnx_tensor_type(info);
     if (t && item->sequence) return false;
-    return !t || !item->value || !t->elem_type || onnx_type_dtype(t->elem_type) == item->value->type.dtype;
+    return !t || !item->value || !t->elem_type || onnx_type_holder(t->elem_type) == item->value->type.dtype;
 }
 
 static void bind_inputs(onnx_body *b, onnx_scope *scope, const onnx_item *in)

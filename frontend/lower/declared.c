@@ -29,7 +29,7 @@ static bool check_declared(onnx_importer *im, const onnx_scope *scope, const Onn
     const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(info);
     if (!b || !b->value || !declared) return true;
     const ir_type *t = &b->value->type;
-    if (declared->elem_type && onnx_type_dtype(declared->elem_type) != t->dtype)
+    if (declared->elem_type && onnx_type_holder(declared->elem_type) != t->dtype)
         diag_error(im->diag, AMPC_REJECTED, DIAG_FILE(im->path), "value '%s' is declared as %s, but is %s", info->name,
                    onnx_type_name(declared->elem_type), ir_dtype_name(t->dtype));
     return !declared->shape || fits_shape(declared->shape, t);

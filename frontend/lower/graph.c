@@ -189,7 +189,7 @@ static bool stays_whole(const onnx_node *n, const ir_node *before)
 {
     const ir_graph *g = n->importer->graph;
     const ir_node *first = before ? before->next : g->first;
-    if (n->failed || !n->row->composite || !n->importer->composites || !first) return false;
+    if (n->failed || n->in_parts || !n->row->composite || !n->importer->composites || !first) return false;
     if (n->row->domain) return !is_folded(n);
     if (first == g->last && (int)first->op == n->arg) return false;
     return strmap_get(n->importer->composites, n->row->op) && !is_folded(n);

@@ -19,6 +19,8 @@ enum { LOADED_CONSTANT = 1 << 20 }; /* bytes; smaller constants are loaded so th
 
 ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t, diag_loc loc)
 {
+    const bool narrow = t->dtype == IR_NO_DTYPE && onnx_type_holder(t->type) != IR_NO_DTYPE;
+    if (onnx_tensor_unpack(im->arena, im->file, t, im->diag) != AMPC_OK) return NULL;
     if (t->dtype == IR_NO_DTYPE) {
         diag_error(im->diag, AMPC_UNSUPPORTED, loc, "tensor '%s' has element type %s, which is not supported", name,
                    onnx_type_name(t->type));
@@ -31,7 +33,15 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
     ir_storage *s = ir_storage_new(im->module, kind, name, &type);
     if (!t->path) data.kind = IR_DATA_INLINE, data.bytes = t->bytes;
     s->data = data;
+    if (narrow && !im->narrow) im->narrow = strmap_new(im->scratch);
+    if (narrow) strmap_put(im->narrow, s->name, (void *)(intptr_t)onnx_type_bits(t->type));
     return ir_graph_storage(im->graph, s);
+}
+
+int onnx_narrow_bits(const onnx_importer *im, const ir_value *v)
+{
+    if (!v || v->kind != IR_VALUE_STORAGE || !im->narrow) return 0;
+    return (int)(intptr_t)strmap_get(im->narrow, v->storage->name);
 }
 
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)

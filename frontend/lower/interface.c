@@ -199,7 +199,12 @@ ampc_status onnx_put_outputs(onnx_importer *im, const onnx_scope *scope)
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = g->output[i]->name;
         const onnx_item item = onnx_item_of(im, scope, name);
+        const Onnx__TypeProto__Tensor *declared = onnx_tensor_type(g->output[i]);
         if (!item.value && !item.sequence) return diag_status(im->diag);
+        if (declared && onnx_type_dtype(declared->elem_type) != onnx_type_holder(declared->elem_type))
+            return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path),
+                              "output '%s' has element type %s, which is not supported", name,
+                              onnx_type_name(declared->elem_type));
         const ampc_status added = put_output(im, name, item, seen);
         if (added != AMPC_OK) status = added; /* the others are checked as well */
     }

@@ -141,6 +141,7 @@ typedef struct onnx_importer {
     strmap *declared;
     onnx_batch batch;
     int channel_block; /* of com.microsoft.nchwc (lower_nchwc.c); 0: not known yet */
+    strmap *narrow;    /* the names of tensors of 2- and 4-bit integers -> their bits; NULL: none */
     strmap *data_dims; /* the names of symbols for sizes that depend on data; NULL: none */
 } onnx_importer;
 
@@ -161,6 +162,7 @@ struct onnx_node {
     const onnx_sequence **in_sequence, **out_sequence; /* [n_in], [n_out]: operands and results that are sequences */
     ir_type *types;  /* [n_out], of the named results of a composite operator that stays opaque; otherwise NULL */
     bool *attr_read; /* [proto->n_attribute] */
+    bool in_parts;   /* the handler's nodes are not replaced by one opaque node */
     bool failed;
 };
 
@@ -258,6 +260,8 @@ ir_value *onnx_scalar_of(onnx_node *n, ir_value *v);
  * that they fold; other tensors that are not inline are referenced in their file. NULL after reporting an element
  * type that the IR does not have or a read error. */
 ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char *name, onnx_tensor *t, diag_loc loc);
+/* The bits of the integers of a tensor that has fewer than 8; otherwise 0. */
+int onnx_narrow_bits(const onnx_importer *im, const ir_value *v);
 /* Describes the initializers of a graph and binds their names. A storage is created when a node first reads one. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
 /* Whether training should leave a float initializer alone although a derivative reaches it, according to its

@@ -79,10 +79,10 @@ static ir_value *fitted(onnx_node *n, ir_value *v, const ir_type *x, int64_t wan
 
 /* ---- arithmetic ------------------------------------------------------------------------------- */
 
-/* Integers of at most 16 bits. */
-static bool range_of(ir_dtype t, double *low, double *high)
+/* Integers of at most 16 bits. `narrow`: how many are used, if not all. */
+static bool range_of(ir_dtype t, int narrow, double *low, double *high)
 {
-    const int bits = (int)ir_dtype_size(t) * 8;
+    const int bits = narrow ? narrow : (int)ir_dtype_size(t) * 8;
     const bool is_signed = t == IR_i8 || t == IR_i16;
     if (!is_signed && t != IR_u8 && t != IR_u16) return false;
     *low = is_signed ? -(double)(1 << (bits - 1)) : 0;
@@ -90,10 +90,10 @@ static bool range_of(ir_dtype t, double *low, double *high)
     return true;
 }
 
-ir_value *onnx_quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to)
+static ir_value *quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to, int narrow)
 {
     double low = 0, high = 0;
-    if (!range_of(to, &low, &high)) onnx_refuse(n, "quantisation to %s is not supported", ir_dtype_name(to));
+    if (!range_of(to, narrow, &low, &high)) onnx_refuse(n, "quantisation to %s is not supported", ir_dtype_name(to));
     if (n->failed || !ratio) return NULL;
     ir_value *x = ir_cast(n->b, ratio, ratio->type.dtype == IR_f64 ? IR_f64 : IR_f32);
     ir_node *round = ir_new(n->b, IR_OP_round, 1, x);
@@ -103,6 +103,11 @@ ir_value *onnx_quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype
     if (!v) return NULL;
     ir_value *lo = ir_scalar_like(n->b, v, low), *hi = ir_scalar_like(n->b, v, high);
     return ir_cast(n->b, ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, v, lo, hi)), to);
+}
+
+ir_value *onnx_quantized(onnx_node *n, ir_value *ratio, ir_value *zero, ir_dtype to)
+{
+    return quantized(n, ratio, zero, to, 0);
 }
 
 /* A cast even to the type that x has: mixed precision then keeps the type. */
@@ -132,12 +137,18 @@ void onnx_lower_quantize(onnx_node *n)
     if (!scale) return;
     const bool low = ir_dtype_is_low(scale->type.dtype) && n->opset < PRECISION_SINCE;
     ir_dtype inside = type_attribute(n, "precision", low ? IR_f32 : scale->type.dtype);
-    ir_dtype to = type_attribute(n, "output_dtype", zero ? zero->type.dtype : IR_u8);
-    if (zero && zero->type.dtype != to) onnx_reject(n, "output_dtype is not the type of the zero point");
+    const int64_t code = onnx_int(n, "output_dtype", 0);
+    const int used = onnx_narrow_bits(n->importer, zero), asked = onnx_type_bits(code),
+              narrow = used ? used : asked % 8;
+    ir_dtype to = code ? onnx_type_holder(code) : zero ? zero->type.dtype : IR_u8;
+    if (to == IR_NO_DTYPE) onnx_refuse(n, "output_dtype %s is not supported", onnx_type_name(code));
+    if (zero && (zero->type.dtype != to || (code && used != asked % 8)))
+        onnx_reject(n, "output_dtype is not the type of the zero point");
+    n->in_parts = narrow; /* whose types would make it saturate to 8 bits */
     if (!ir_dtype_is_float(inside)) onnx_reject(n, "the scale or precision is not a float type");
     if (n->failed) return;
     ir_value *ratio = ir_binary(n->b, IR_OP_div, pinned(n, x, inside), ir_cast(n->b, scale, inside));
-    n->out[0] = onnx_quantized(n, ratio, fitted(n, zero, &x->type, axis), to);
+    n->out[0] = quantized(n, ratio, fitted(n, zero, &x->type, axis), to, narrow);
 }
 
 /* The largest (smallest) element and 0. */
@@ -196,7 +207,7 @@ void onnx_lower_dequantize(onnx_node *n)
     const ir_dtype t = x->type.dtype;
     const int64_t axis = onnx_int(n, "axis", 1);
     double low, high;
-    if (t != IR_i32 && !range_of(t, &low, &high)) onnx_refuse(n, "values of type %s", ir_dtype_name(t));
+    if (t != IR_i32 && !range_of(t, 0, &low, &high)) onnx_refuse(n, "values of type %s", ir_dtype_name(t));
     if (onnx_in(n, 2) && n->in[2]->type.dtype != t) onnx_reject(n, "the zero point has another type than the values");
     ir_value *scale = fitted(n, onnx_held_scale(n, 1), &x->type, axis),
              *zero = fitted(n, onnx_in(n, 2), &x->type, axis);

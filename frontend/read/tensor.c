@@ -17,14 +17,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied a
 
 typedef struct type_row {
     const char *name;
-    size_t size;
+    int bits;
     ir_dtype dtype;
     tensor_field field;
     int64_t min, max;
 } type_row;
 
 static const type_row types[ONNX_TYPE_COUNT] = {{"undefined", 0, IR_NO_DTYPE, TENSOR_NO_FIELD, 0, 0},
-#define TYPE_ROW(code, name, bytes, dtype, field, min, max) [code] = {#name, bytes, dtype, field, min, max},
+#define TYPE_ROW(code, name, bits, dtype, field, min, max) [code] = {#name, bits, dtype, field, min, max},
                                                 ONNX_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
 };
@@ -42,7 +42,20 @@ static bool is_valid_type(int64_t code) { return code > ONNX_UNDEFINED && code <
 
 ir_dtype onnx_type_dtype(int64_t code) { return is_valid_type(code) ? types[code].dtype : IR_NO_DTYPE; }
 
-size_t onnx_type_size(int64_t code) { return is_valid_type(code) ? types[code].size : 0; }
+int onnx_type_bits(int64_t code) { return is_valid_type(code) ? types[code].bits : 0; }
+
+size_t onnx_type_size(int64_t code) { return (size_t)onnx_type_bits(code) / 8; }
+
+ir_dtype onnx_type_holder(int64_t code)
+{
+    switch (code) {
+    case ONNX_uint4:
+    case ONNX_uint2: return IR_u8;
+    case ONNX_int4:
+    case ONNX_int2: return IR_i8;
+    default: return onnx_type_dtype(code);
+    }
+}
 
 const char *onnx_type_name(int64_t code) { return is_valid_type(code) ? types[code].name : "unknown"; }
 
@@ -75,7 +88,8 @@ static ampc_status read_shape(const work *w)
         return refuse(w, AMPC_UNSUPPORTED, "rank %zu is not supported (at most %d)", t->n_dims, ONNX_MAX_RANK);
     out->rank = (int)t->n_dims;
     out->count = 1;
-    int64_t bytes = (int64_t)types[out->type].size;
+    const int bits = types[out->type].bits;
+    int64_t bytes = bits < 8 ? bits != 0 : bits / 8;
     bool empty = false, fits = true;
     for (int i = 0; i < out->rank; i++) {
         out->dims[i] = t->dims[i];
@@ -88,6 +102,7 @@ static ampc_status read_shape(const work *w)
     if (!fits) return refuse(w, AMPC_REJECTED, "the number of elements exceeds 64 bits");
     out->count = empty ? 0 : out->count;
     out->size = empty ? 0 : (size_t)bytes;
+    if (bits < 8) out->size = (out->size * (size_t)bits + 7) / 8;
     return AMPC_OK;
 }
 
@@ -131,9 +146,14 @@ static ampc_status find_values(const work *w, tensor_field *field)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+static bool is_packed(const work *w) { return types[w->out->type].bits < 8; }
+
+/* Numbers of an integer field: elements, or bytes. */
+static size_t count_numbers(const work *w) { return is_packed(w) ? w->out->size : (size_t)w->out->count; }
+
 static ampc_status refuse_count(const work *w, size_t found, const char *unit)
 {
-    bool elements = !strcmp(unit, "values");
+    bool elements = !strcmp(unit, "values") && !is_packed(w);
     unsigned long long wanted = elements ? (unsigned long long)w->out->count : (unsigned long long)w->out->size;
     return refuse(w, AMPC_REJECTED, "%zu %s, but type and shape require %llu", found, unit, wanted);
 }
@@ -163,7 +183,8 @@ static ampc_status store_integer(const work *w, void *elements, size_t i, uint64
     int64_t v = (int64_t)value;
     if (v < type->min || v > type->max)
         return refuse(w, AMPC_REJECTED, "value %lld at element %zu is not a valid %s", (long long)v, i, type->name);
-    memcpy((char *)elements + i * type->size, &value, type->size);
+    const size_t width = is_packed(w) ? 1 : (size_t)type->bits / 8;
+    memcpy((char *)elements + i * width, &value, width);
     return AMPC_OK;
 }
 
@@ -179,7 +200,7 @@ static ampc_status read_inline_integers(const work *w, tensor_field field)
 {
     const Onnx__TensorProto *t = w->t;
     size_t n = t->n_int32_data + t->n_int64_data + t->n_uint64_data; /* find_values: one of them is not 0 */
-    if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
+    if (n != count_numbers(w)) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; i < n; i++) TRY(store_integer(w, elements, i, inline_integer(t, field, i)));
     w->out->bytes = elements;
@@ -192,7 +213,7 @@ static ampc_status read_lifted_integers(const work *w)
     size_t n = 0;
     TRY(onnx_bytes_need(&w->f->bytes, p, w->t->lifted_length, w->d));
     for (const uint8_t *at = p; at < end; at++) n += *at < 0x80; /* the last byte of each varint */
-    if (n != (size_t)w->out->count) return refuse_count(w, n, "values");
+    if (n != count_numbers(w)) return refuse_count(w, n, "values");
     void *elements = arena_alloc(w->a, w->out->size);
     for (size_t i = 0; p < end; i++) {
         uint64_t value;
@@ -246,7 +267,7 @@ ampc_status onnx_tensor_describe(arena *a, onnx_file *f, const Onnx__TensorProto
     TRY(find_values(&w, &field));
     if (out->type == ONNX_string && t->n_string_data != (size_t)out->count)
         return refuse_count(&w, t->n_string_data, "values");
-    if (!onnx_type_size(out->type)) return AMPC_OK;
+    if (out->type == ONNX_string) return AMPC_OK;
     TRY(read_values(&w, field));
     return out->dtype == IR_bool ? check_bools(&w) : AMPC_OK;
 }
@@ -265,6 +286,25 @@ ampc_status onnx_tensor_load(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
     t->bytes = bytes;
     t->path = NULL;
     t->offset = 0;
+    return AMPC_OK;
+}
+
+ampc_status onnx_tensor_unpack(arena *a, onnx_file *f, onnx_tensor *t, diag *d)
+{
+    const int bits = types[t->type].bits, per_byte = bits ? 8 / bits : 0;
+    if (t->dtype != IR_NO_DTYPE || onnx_type_holder(t->type) == IR_NO_DTYPE) return AMPC_OK;
+    TRY(onnx_tensor_load(a, f, t, d));
+    const uint8_t *packed = t->bytes;
+    t->dtype = onnx_type_holder(t->type);
+    t->size = (size_t)t->count;
+    int8_t *out = arena_alloc(a, t->size);
+    const int sign = t->dtype == IR_i8 ? 1 << (bits - 1) : 0;
+    for (size_t i = 0; i < t->size; i++) {
+        const size_t at = i / (size_t)per_byte, shift = i % (size_t)per_byte * (size_t)bits;
+        const int value = packed[at] >> shift & ((1 << bits) - 1);
+        out[i] = (int8_t)((value ^ sign) - sign);
+    }
+    t->bytes = out;
     return AMPC_OK;
 }
 

@@ -359,7 +359,7 @@ static const refusal refusals[] = {
     {{9, "2,3", "RandomNormalLike", "x", "dtype=99", "element type unknown"}, AMPC_UNSUPPORTED},
     {{13, "2,3", "QuantizeLinear", "x,w", "", "does not fit axis 1"}, AMPC_REJECTED},
     {{13, "2,3", "QuantizeLinear", "x,high,one", "", "quantisation to i64"}, AMPC_UNSUPPORTED},
-    {{21, "2,3", "QuantizeLinear", "x,high", "output_dtype=21", "output_dtype uint4"}, AMPC_UNSUPPORTED},
+    {{21, "2,3", "QuantizeLinear", "x,high", "output_dtype=23", "output_dtype float4e2m1"}, AMPC_UNSUPPORTED},
     {{21, "4,3", "QuantizeLinear", "x,w", "axis=0 block_size=-1", "block_size is -1"}, AMPC_REJECTED},
     {{21, "4,2", "QuantizeLinear", "x,w", "axis=0 block_size=4", "3 blocks of 4 elements do not cover 4"}, AMPC_REJECTED},
     {{13, "2,3", "DequantizeLinear", "x,high", "", "values of type f32"}, AMPC_UNSUPPORTED},
