@@ -69,6 +69,7 @@ typedef struct onnx_scope { /* a graph; a subgraph sees the names of the enclosi
     strmap *bindings;      /* name -> onnx_binding * */
     size_t node;           /* position of the subgraph's node in the enclosing graph */
     const onnx_call *call; /* the call whose function contains the graph; NULL: none */
+    bool made;             /* by the importer: the file does not have it */
     const char *path; /* precedes names in a body that is lowered in place of a node: "call/", "loop/3/"; or NULL */
 } onnx_scope;
 

@@ -193,7 +193,7 @@ static const char *resolved_text(onnx_node *n)
 const char *opaque_attributes(onnx_node *n, bool graphs)
 {
     if (!n->proto->n_attribute) return "";
-    if (n->proto != n->scope->graph->node[n->index]) return resolved_text(n);
+    if (n->scope->made || n->proto != n->scope->graph->node[n->index]) return resolved_text(n);
     const wire_field *nodes = node_fields(n->importer, n->scope);
     if (!nodes) {
         onnx_refuse(n, "its attributes are not contiguous in the file");
