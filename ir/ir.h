@@ -51,6 +51,7 @@ typedef enum ir_held {
     IR_HELD_DECLARED, /* declared a buffer or constant by the exporter */
     IR_HELD_MASK,     /* a mask of the operand of a softmax */
     IR_HELD_SCALE,    /* a scale of quantisation */
+    IR_HELD_SETTING,  /* read only as a bound, a pad value, a statistic or class weights (FIXED in ops.def) */
     IR_HELD_READ,     /* read at compile time, so --train cannot name it */
     IR_HELD_APART     /* no output has a derivative with respect to it, so --train cannot name it */
 } ir_held;

@@ -36,11 +36,13 @@ int ir_words_find(const char *const *words, const char *word)
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
 #define STOPS(slot_kind, slot_name, type) \
     {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
+#define FIXED(slot_kind, slot_name, type) \
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .fixed = true},
 #define SCALAR(slot_kind, slot_name, type) \
     {.name = #slot_name, \
      .kind = IR_SLOT_##slot_kind, \
      .group = IR_GROUP_##type, \
-     .stops = true, \
+     .fixed = true, \
      .scalar = true, \
      .once = true},
 #define ONCE(slot_kind, slot_name, type) \
@@ -200,3 +202,4 @@ bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 }
 
 bool ir_op_stops(ir_op op, int i) { return i < infos[op].n_in && infos[op].in[i].stops; }
+bool ir_op_fixes(ir_op op, int i) { return i < infos[op].n_in && infos[op].in[i].fixed; }

@@ -97,7 +97,7 @@ typedef struct ir_slot {
     const char *name;
     ir_slot_kind kind;
     ir_group group;           /* of operands and results */
-    bool stops;               /* operands: has no gradient although it is a float */
+    bool stops, fixed;        /* operands: see STOPS and FIXED in ops.def */
     bool scalar;              /* operands: a scalar, whatever the shape of the others */
     bool once;                /* operands: see ONCE in ops.def */
     ir_attr initial;          /* attributes: default value */
@@ -127,9 +127,11 @@ bool ir_op_find(const char *name, ir_op *out);
 /* The slot of operand (result) i of a node that has n of them; NULL if the op cannot have n. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);
 const ir_slot *ir_op_out_slot(ir_op op, int i, int n);
-/* Whether operand i has no gradient although it is a float: bounds of clip, statistics of batch_norm, class weights.
- * All other float operands of an op with a gradient have one. */
+/* Whether operand i has no gradient although it is a float. All others of an op with a gradient have one. */
 bool ir_op_stops(ir_op op, int i);
+/* Whether tensors of the model that operand i reads are settings, not parameters: bounds of clip, the value of pad,
+ * statistics of batch_norm, class weights. */
+bool ir_op_fixes(ir_op op, int i);
 /* Whether two attributes of that kind are equal; floats are compared bitwise. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
 /* The index of the operand or attribute slot with that name, or -1. */

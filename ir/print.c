@@ -12,7 +12,7 @@ enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* wider c
 
 const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "update"};
 const char *const ir_storage_kind_names[] = {"param", "state", "const"};
-const char *const ir_held_names[] = {"", "node", "name", "declared", "mask", "scale", "read", "apart", NULL};
+const char *const ir_held_names[] = {"", "node", "name", "declared", "mask", "scale", "setting", "read", "apart", NULL};
 
 typedef struct writer {
     arena *arena;

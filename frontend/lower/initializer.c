@@ -1,11 +1,11 @@
 /* initializer.c - tensors of the model -> storage of the module.
  *
  * ONNX does not say which float initializers are parameters. Here, a parameter is an initializer that a graph output
- * depends on as an operand value. Exceptions are operands that control an operator (bounds of Clip, class weights
- * ...), values read during lowering (the ratio of a Dropout), and single elements with a numbered name from
- * torch.onnx; these are constants. An initializer that no derivative reaches, because a cast to integers or a
- * comparison is in between, is marked IR_HELD_APART. Running statistics have already become states when
- * BatchNormalization was lowered.
+ * depends on as an operand value. Exceptions are operands that control an operator (FIXED in ops.def: bounds of Clip,
+ * class weights ...), also if the tensor is only reshaped or cast before, values read during lowering (the ratio of a
+ * Dropout), and single elements with a numbered name from torch.onnx; these are constants. An initializer that no
+ * derivative reaches, because a cast to integers or a comparison is in between, is marked IR_HELD_APART. Running
+ * statistics have already become states when BatchNormalization was lowered.
  *
  * Pass params decides which parameters training leaves alone, because it knows whether there is a training step and
  * can read values. It relies on the marks set here (ir_held). Storage kinds do not depend on these marks, so a
@@ -65,20 +65,38 @@ static bool is_single(const ir_type *t)
     return true;
 }
 
-/* How graph outputs depend on a value: through a derivative, or only through integers. */
-typedef enum reach { REACH_NONE, REACH_VALUE, REACH_DERIVATIVE } reach;
+/* How graph outputs depend on a value: through a derivative, only through integers, or only as a setting. */
+typedef enum reach { REACH_NONE, REACH_SETTING, REACH_VALUE, REACH_DERIVATIVE } reach;
 
 static bool carries(const ir_value *v, reach how) { return how == REACH_VALUE || ir_dtype_is_float(v->type.dtype); }
+
+/* Whether the results are elements of the operands, if need be in another type: the model's tensor itself. */
+static bool only_moves(const ir_node *n)
+{
+    return ir_op_has(n->op, IR_CONVERTS) ||
+           (ir_op_get(n->op)->colour == IR_CLEAR && ir_op_has(n->op, IR_MASKS) && !ir_op_has(n->op, IR_ELEMENTWISE));
+}
+
+/* How the node needs its operands if its results are needed in way `how` or a stricter one. */
+static reach reach_of_operands(const ir_node *n, reach how, const reach *reached)
+{
+    reach most = ir_op_has(n->op, IR_NAMED) ? how : REACH_NONE;
+    for (int i = 0; i < n->n_out; i++) {
+        const reach of = reached[n->out[i]->id], as = of == REACH_SETTING && !only_moves(n) ? how : of;
+        if (as > most && carries(n->out[i], how)) most = as;
+    }
+    return most > how ? how : most;
+}
 
 /* Marks, by value id, the values that the graph's outputs depend on in way `how` or a stricter one. */
 static void mark_reached(const ir_graph *g, reach how, reach *reached)
 {
     for (const ir_node *n = g->last; n; n = n->prev) {
-        bool needed = ir_op_has(n->op, IR_NAMED);
-        for (int i = 0; i < n->n_out; i++) needed |= reached[n->out[i]->id] >= how && carries(n->out[i], how);
+        const reach needed = reach_of_operands(n, how, reached);
         for (int i = 0; i < n->n_in && needed; i++) {
             const ir_value *v = n->in[i].value;
-            if (v && carries(v, how) && !ir_node_stops(n, i) && reached[v->id] < how) reached[v->id] = how;
+            const reach as = ir_op_fixes(n->op, i) ? REACH_SETTING : needed;
+            if (v && carries(v, how) && !ir_node_stops(n, i) && reached[v->id] < as) reached[v->id] = as;
         }
     }
 }
@@ -121,8 +139,9 @@ static void classify(const onnx_importer *im, ir_storage *s, reach reached)
         return;
     }
     bool read = s->held == IR_HELD_READ;
-    if (!read && !(trainable && s->held == IR_HELD_SCALE)) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
-    if (read || !reached || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
+    if (reached == REACH_SETTING && !read) s->held = IR_HELD_SETTING;
+    else if (!read && !(trainable && s->held == IR_HELD_SCALE)) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
+    if (read || reached < REACH_VALUE || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
 }
 
 void onnx_classify_parameters(onnx_importer *im)

@@ -187,17 +187,31 @@ static void set_operand(cast_state *c, ir_node *n, int i, ir_dtype to, const cha
     if (v && v != ir_in(n, i)) ir_node_set_input(n, i, v);
 }
 
+/* The type of the second float group, whose operands must agree. If the node leaves it as it is, but low-precision
+ * operators compute some of the operands, it is the widest of their types. */
+static ir_dtype type_of_second(const cast_state *c, const ir_node *n, const amp_entry *e)
+{
+    ir_dtype widest = IR_NO_DTYPE;
+    if (ir_dtype_is_low(e->compute_dtype) && amp_second_follows(n, e, c->list)) return e->compute_dtype;
+    if (e->compute_dtype == IR_f32 && e->rule != AMP_F32_COMPUTE) return IR_f32;
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || ir_op_in_slot(n->op, i, n->n_in)->group != IR_GROUP_G || widest == v->type.dtype) continue;
+        widest = widest == IR_NO_DTYPE ? v->type.dtype : widest == IR_f64 || v->type.dtype == IR_f64 ? IR_f64 : IR_f32;
+    }
+    return widest;
+}
+
 static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
 {
     const char *why = describe(c, n, e);
-    bool along = ir_dtype_is_low(e->compute_dtype) && amp_second_follows(n, e, c->list);
+    const ir_dtype second = type_of_second(c, n, e);
     for (int i = 0; i < n->n_in; i++) {
         const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
         if (!ir_in(n, i) || !ir_dtype_is_float(ir_in(n, i)->type.dtype)) continue;
-        bool first = amp_is_cast_operand(n, i);
-        bool second = slot->group == IR_GROUP_G &&
-                      (along || (e->compute_dtype == IR_f32 && e->rule != AMP_F32_COMPUTE));
-        if (first || second || ir_op_has(n->op, IR_CONVERTS)) set_operand(c, n, i, e->compute_dtype, why);
+        if (slot->group == IR_GROUP_G) set_operand(c, n, i, second, why);
+        else if (amp_is_cast_operand(n, i) || ir_op_has(n->op, IR_CONVERTS))
+            set_operand(c, n, i, e->compute_dtype, why);
         else if (slot->group == IR_GROUP_F32 && ir_dtype_is_low(ir_in(n, i)->type.dtype))
             set_operand(c, n, i, IR_f32, why);
     }

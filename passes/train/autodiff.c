@@ -46,11 +46,10 @@ typedef struct autodiff {
 
 static bool is_float_value(const ir_value *v) { return ir_dtype_is_float(v->type.dtype); }
 
-/* Running statistics are updated without a derivative by definition, and detach is a request, so they cause no
- * warning. */
+/* A detach is a request, so it causes no warning. */
 static void warn_stopped(autodiff *a, const ir_node *n, const ir_value *v)
 {
-    if (a->second || n->op == IR_OP_detach || (v->kind == IR_VALUE_RESULT && v->def->op == IR_OP_batch_norm)) return;
+    if (a->second || n->op == IR_OP_detach) return;
     diag_warning(a->diag, ir_diag_loc(n), "no gradient flows through '%s': parameters before it train without it",
                  v->name);
 }
@@ -121,7 +120,9 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     bool reached = false, any_required = false;
     ir_value **dy = arena_array(scratch, (size_t)n->n_out + 1, sizeof *dy);
     for (int i = 0; i < n->n_out; i++) reached |= (dy[i] = a->grads[n->out[i]->id]) != NULL;
-    bool *required = arena_array(scratch, (size_t)n->n_in + 1, sizeof *required);
+    const size_t operands = (size_t)(n->n_in +
+                                     ir_op_get(n->op)->n_in); /* rules may ask about slots without an operand */
+    bool *required = arena_array(scratch, operands, sizeof *required);
     for (int i = 0; i < n->n_in; i++)
         any_required |= required[i] = ir_in(n, i) && a->flows[ir_in(n, i)->id] && !ir_node_stops(n, i);
     if (!reached || !any_required) return;
@@ -132,7 +133,7 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     ir_node *before = b.before ? b.before->prev : a->graph->last;
     grad g = {.b = &b, .n = n, .dy = dy, .required = required, .primitives = a->second};
     g.subgraph = differentiate_subgraph;
-    g.dx = arena_array(scratch, (size_t)n->n_in + 1, sizeof *g.dx);
+    g.dx = arena_array(scratch, operands, sizeof *g.dx);
     bool ok = rules[n->op](&g);
     for (int i = 0; i < n->n_in; i++) {
         /* After a failure, which has been reported, the walk continues with zeros in order to report further ones. */

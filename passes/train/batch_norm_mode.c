@@ -19,6 +19,12 @@ void batch_norm_set_eval(ir_graph *g)
     }
 }
 
+static bool has_stored_statistics(const ir_node *n)
+{
+    return ir_in(n, IR_IN(batch_norm, mean))->kind == IR_VALUE_STORAGE &&
+           ir_in(n, IR_IN(batch_norm, var))->kind == IR_VALUE_STORAGE;
+}
+
 static bool has_frozen_statistics(const ir_node *n, const compile_options *o)
 {
     return pass_match(&o->freeze, ir_in(n, IR_IN(batch_norm, mean))->name) ||
@@ -79,8 +85,7 @@ void batch_norm_set_train(ir_graph *g, const compile_options *o, diag *d)
 {
     for (ir_node *n = g->first; n; n = n->next) {
         if (n->op != IR_OP_batch_norm || n->attr[IR_ATTR(batch_norm, training)].i) continue;
-        ir_value *mean = ir_in(n, IR_IN(batch_norm, mean)), *var = ir_in(n, IR_IN(batch_norm, var));
-        if (mean->kind != IR_VALUE_STORAGE || var->kind != IR_VALUE_STORAGE || has_frozen_statistics(n, o)) continue;
+        if (!has_stored_statistics(n) || has_frozen_statistics(n, o)) continue;
         set_mode(n, true);
         move_statistic(g, n, IR_IN(batch_norm, mean), IR_OUT(batch_norm, mean_out), d);
         move_statistic(g, n, IR_IN(batch_norm, var), IR_OUT(batch_norm, var_out), d);
@@ -91,7 +96,7 @@ void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d)
 {
     int fixed = 0, all = 0;
     for (const ir_node *n = g->first; n && o->mode == PASS_MODE_DEFAULT; n = n->next) {
-        if (n->op != IR_OP_batch_norm) continue;
+        if (n->op != IR_OP_batch_norm || !has_stored_statistics(n)) continue;
         all++;
         fixed += !n->attr[IR_ATTR(batch_norm, training)].i && !has_frozen_statistics(n, o);
     }

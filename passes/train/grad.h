@@ -66,7 +66,13 @@ ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d);
 /* ---- grad_primitive.c: rules whose results can be differentiated again ---- */
 
 grad_rule grad_batch_norm_primitive, grad_layer_norm_primitive;
-ir_value *grad_cross_entropy_primitive(grad *g); /* the gradient of x by that of the loss */
+/* The gradient of x by that of the loss, softmax_cross_entropy or, without the softmax, nll_loss. */
+ir_value *grad_cross_entropy_primitive(grad *g, bool with_softmax);
+
+/* ---- grad_class_weights.c ---- */
+
+/* The gradient of the class weights of a loss by that of the loss. */
+ir_value *grad_class_weights(grad *g);
 
 /* ---- grad_control.c ---- */
 

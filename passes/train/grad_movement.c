@@ -55,9 +55,17 @@ bool grad_slice_grad(grad *g)
     return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(slice, size), X))) != NULL;
 }
 
-/* The gradient of a constant border is dropped; that of a copied border is added where the copy came from. */
+/* The gradient of the value of a constant border: the walk adds up that of the border's elements. */
+static ir_value *border(grad *g)
+{
+    ir_value *parts[] = {grad_zeros(g, X), ir_scalar_like(g->b, X, 1.0)};
+    return ir_binary(g->b, IR_OP_mul, D, ir_done(g->b, grad_node(g, IR_OP_pad, 2, parts)));
+}
+
+/* The gradient of a constant border is that of its value; that of a copied border is added where the copy came from. */
 bool grad_pad(grad *g)
 {
+    if (g->required[IR_IN(pad, value)]) g->dx[IR_IN(pad, value)] = border(g);
     if (g->n->attr[IR_ATTR(pad, mode)].i != IR_WORD(pad, constant)) {
         ir_node *n = grad_node(g, IR_OP_pad_grad, 1, &D);
         return (g->dx[0] = ir_done(g->b, grad_shaped(n, IR_ATTR(pad_grad, shape), X))) != NULL;

@@ -26,15 +26,6 @@ static bool set_three_gradients(grad *g, ir_node *n)
     return true;
 }
 
-bool grad_batch_norm(grad *g)
-{
-    if (!only_first(g)) return false;
-    if (g->primitives) return grad_batch_norm_primitive(g);
-    ir_value *in[] = {D, X, ir_in(g->n, IR_IN(batch_norm, scale)), ir_out(g->n, IR_OUT(batch_norm, saved_mean)),
-                      ir_out(g->n, IR_OUT(batch_norm, saved_rstd))};
-    return set_three_gradients(g, grad_node(g, IR_OP_batch_norm_grad, 5, in));
-}
-
 bool grad_layer_norm(grad *g)
 {
     if (!only_first(g)) return false;
@@ -81,7 +72,7 @@ bool grad_softmax_cross_entropy(grad *g)
     ir_value *to_log_prob = g->dy[IR_OUT(softmax_cross_entropy, log_prob)];
     ir_value *to_lse = g->dy[IR_OUT(softmax_cross_entropy, lse)];
     ir_value *in[] = {D, X, lse, ir_in(g->n, 1), ir_in(g->n, 2)};
-    if (D && g->primitives) dx = grad_cross_entropy_primitive(g);
+    if (D && g->primitives) dx = grad_cross_entropy_primitive(g, true);
     else if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
     if (to_log_prob) {
         ir_value *second = through_log_prob(g, to_log_prob);
@@ -91,11 +82,18 @@ bool grad_softmax_cross_entropy(grad *g)
         ir_value *third = through_lse(g, to_lse);
         dx = dx ? ir_binary(g->b, IR_OP_add, dx, third) : third;
     }
-    return (g->dx[0] = dx) != NULL;
+    g->dx[0] = dx;
+    if (D && g->required[IR_IN(softmax_cross_entropy, weight)])
+        g->dx[IR_IN(softmax_cross_entropy, weight)] = grad_class_weights(g);
+    else g->zero = true; /* log_prob and lse depend on no weight */
+    return dx != NULL;
 }
 
 bool grad_nll_loss(grad *g)
 {
     ir_value *in[] = {D, X, ir_in(g->n, 1), ir_in(g->n, 2)};
-    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_nll_loss_grad, 4, in))) != NULL;
+    if (g->required[IR_IN(nll_loss, weight)]) g->dx[IR_IN(nll_loss, weight)] = grad_class_weights(g);
+    g->dx[0] = g->primitives ? grad_cross_entropy_primitive(g, false)
+                             : ir_done(g->b, grad_node(g, IR_OP_nll_loss_grad, 4, in));
+    return g->dx[0] != NULL;
 }

@@ -63,7 +63,6 @@ RULE1(celu, SLOPE(celu, X))
 RULE1(mish, SLOPE(mish, X))
 RULE1(swish, SLOPE(swish, X))
 RULE1(shrink, SLOPE(shrink, X))
-RULE1(clip, ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, ir_in(g->n, 1), ir_in(g->n, 2)})))
 RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D})))
 
 #define RULE2(name, formula_a, formula_b) \
@@ -103,6 +102,23 @@ RULE2(pow, pow_base(g), pow_exponent(g))
 static ir_value *where(grad *g, ir_value *cond, ir_value *a, ir_value *b)
 {
     return ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, a, b));
+}
+
+/* Elements outside the bounds pass their gradient to the bound that they became: the upper one if the bounds cross. */
+bool grad_clip(grad *g)
+{
+    ir_value *lo = ir_in(g->n, IR_IN(clip, lo)), *hi = ir_in(g->n, IR_IN(clip, hi)), *zero = X ? NUMBER(0.0) : NULL;
+    ir_value *crossed = lo && hi ? BINARY(less, hi, lo) : NULL;
+    g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, lo, hi}));
+    if (g->required[IR_IN(clip, lo)]) {
+        ir_value *d = where(g, BINARY(less, X, lo), D, zero);
+        g->dx[IR_IN(clip, lo)] = crossed ? where(g, crossed, zero, d) : d;
+    }
+    if (g->required[IR_IN(clip, hi)]) {
+        ir_value *d = where(g, BINARY(greater, X, hi), D, zero);
+        g->dx[IR_IN(clip, hi)] = crossed ? where(g, crossed, D, d) : d;
+    }
+    return done(g);
 }
 
 /* At 0 the slope counts, as in PyTorch. */

@@ -134,21 +134,23 @@ static ir_value *item_gradients(grad *g, ir_value *label)
     return MUL(weights, d);
 }
 
-/* softmax(x) minus 1 at the label, times the gradient of the item. */
-ir_value *grad_cross_entropy_primitive(grad *g)
+/* softmax(x) minus 1 at the label, times the gradient of the item; of nll_loss without the softmax. */
+ir_value *grad_cross_entropy_primitive(grad *g, bool with_softmax)
 {
     const ir_dim classes = X->type.dims[1];
     ir_type column = X->type, row = ir_type_make(IR_i64, X->type.rank - 1, (int64_t[IR_MAX_RANK]){0});
     column.dims[1] = 1;
     for (int i = 0; i < row.rank; i++) row.dims[i] = i ? 1 : classes;
     ir_value *label = ir_reshape_like(g->b, ir_cast(g->b, LABEL, IR_i64), &column);
-    ir_node *iota = ir_new(g->b, IR_OP_iota, 0), *softmax = ir_new(g->b, IR_OP_softmax, 1, widen(g, X));
-    if (!label || !iota || !softmax) return NULL;
+    ir_node *iota = ir_new(g->b, IR_OP_iota, 0);
+    if (!label || !iota) return NULL;
     ir_set_list(iota, IR_ATTR(iota, size), &classes, 1);
-    ir_set_int(softmax, IR_ATTR(softmax, axis), 1);
     ir_value *number = ir_reshape_like(g->b, ir_done(g->b, iota), &row);
-    ir_value *chosen = widen(g, BINARY(equal, number, label));
-    return MUL(SUB(ir_done(g->b, softmax), chosen), item_gradients(g, label));
+    ir_value *chosen = widen(g, BINARY(equal, number, label)), *items = item_gradients(g, label);
+    if (!with_softmax) return MUL(UNARY(neg, chosen), items);
+    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, widen(g, X));
+    if (softmax) ir_set_int(softmax, IR_ATTR(softmax, axis), 1);
+    return MUL(SUB(ir_done(g->b, softmax), chosen), items);
 }
 
 /* ---- gradients of gradients ---------------------------------------------------------------------- */
@@ -183,12 +185,4 @@ bool grad_log_softmax_grad(grad *g)
     if (g->required[0]) g->dx[0] = SUB(D, sum(g, weighted, axis));
     if (g->required[1]) g->dx[1] = UNARY(neg, MUL(weighted, sum(g, X, axis)));
     return diag_status(g->b->diag) == AMPC_OK;
-}
-
-/* The loss is linear in x, so its gradient depends on x nowhere. */
-bool grad_nll_loss_grad(grad *g)
-{
-    ir_value *in[] = {D, ir_in(g->n, IR_IN(nll_loss_grad, label)), ir_in(g->n, IR_IN(nll_loss_grad, weight))};
-    g->zero = true;
-    return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_nll_loss, 3, in))) != NULL;
 }

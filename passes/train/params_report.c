@@ -15,6 +15,7 @@ static const char *const held_reasons[] = {
     [IR_HELD_DECLARED] = "declared a buffer or constant by the exporter",
     [IR_HELD_MASK] = "a mask: added to or multiplied with the operand of a Softmax, with mask values only",
     [IR_HELD_SCALE] = "a scale of quantisation",
+    [IR_HELD_SETTING] = "a setting of an operator: a bound, a pad value, a statistic or class weights",
     [IR_HELD_READ] = "an operator needs its value at compile time",
     [IR_HELD_APART] = "no output has a derivative with respect to it",
 };
@@ -23,13 +24,16 @@ typedef struct description {
     const char *state, *reason;
 } description;
 
+/* Held by what it is for, not by chance, so the note does not list it. */
+static bool is_apart(const ir_storage *s) { return s->held == IR_HELD_APART || s->held == IR_HELD_SETTING; }
+
 static description describe(const ir_storage *s, const compile_options *o)
 {
     bool chosen = o->train.count && !pass_match(&o->train, s->name);
     if (s->kind == IR_STATE)
         return (description){"buffer", s->merged ? "the graph updates it; the exporter had merged it with others"
                                                  : "the graph updates it"};
-    if (s->held == IR_HELD_APART) return (description){"constant", held_reasons[s->held]};
+    if (is_apart(s)) return (description){"constant", held_reasons[s->held]};
     if (s->held) return (description){"held constant", held_reasons[s->held]};
     if (!s->frozen) return (description){"trained", s->merged ? "the exporter had merged it with others" : ""};
     return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
@@ -60,7 +64,7 @@ static totals count_params(const ir_module *m, arena *a)
     totals t = {.names = ""};
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *s = m->storage.items[i];
-        bool held = s->held && s->held != IR_HELD_NODE && s->held != IR_HELD_APART;
+        bool held = s->held && s->held != IR_HELD_NODE && !is_apart(s);
         bool trained = s->kind == IR_PARAM && !s->held && !s->frozen;
         t.trained += trained;
         t.separate += s->merged && s->kind == IR_PARAM;

@@ -138,11 +138,17 @@ write("ratio", [helper.make_node("Dropout", ["x", "half", "on"], ["d"], name="dr
 # An operator whose gradient has no derivative.
 write("volume", [helper.make_node("Det", ["x"], ["d"], name="volume"), helper.make_node("Mul", ["d", "w"], ["y"], name="scale")],
       [info("x", [3, 4, 4])], [info("y", [3])], [("w", w1[0, :3])])
-# A clip bound computed from a parameter, for which ONNX defines no derivative.
+# A clip bound computed from a parameter.
 write("limit", [helper.make_node("Exp", ["alpha"], ["top"], name="exp"),
                 helper.make_node("Clip", ["x", "", "top"], ["c"], name="clip"),
                 helper.make_node("Mul", ["c", "alpha"], ["y"], name="scale")],
       [info("x", ["N", 4])], [info("y", ["N", 4])], [("alpha", 0.5)])
+# Regions computed from a parameter, for which ONNX defines no derivative.
+write("regions", [helper.make_node("Exp", ["p"], ["rois"], name="exp"),
+                  helper.make_node("RoiAlign", ["x", "rois", "batch"], ["c"], name="align"),
+                  helper.make_node("Mul", ["c", "p"], ["y"], name="scale")],
+      [info("x", ["N", 1, 4, 4])], [info("y", [1, 1, 1, 4])], [("p", w1[:1, :4])],
+      [numpy_helper.from_array(np.array([0]), "batch")])
 # Invalid models -----------------------------------------------------------------------------------------------
 (folder / "truncated.onnx").write_bytes(tiny[:len(tiny) // 2])
 (folder / "text.onnx").write_text("this is no model\n")

@@ -27,8 +27,8 @@ static ir_value *build_alpha(ir_builder *b, const gradient_row *r, ir_value **in
 
 static ir_value *build_clip(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
-    ir_value *lo = set % 3 == 1 ? NULL : ir_scalar(b, IR_f64, -1.1);
-    ir_value *hi = set % 3 == 2 ? NULL : ir_scalar(b, IR_f64, 0.9);
+    ir_value *lo = set % 3 == 1 ? NULL : r->n_in > 1 ? in[1] : ir_scalar(b, IR_f64, -1.1);
+    ir_value *hi = set % 3 == 2 ? NULL : r->n_in > 2 ? in[2] : ir_scalar(b, IR_f64, 0.9);
     return ir_done(b, ir_new(b, r->op, 3, in[0], lo, hi));
 }
 
@@ -140,7 +140,7 @@ static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, 
         before[i] = (set + i) % 2;
         after[i] = r->p[0] ? (set + i) % 2 : (i % 2 ? -1 : 1);
     }
-    ir_node *n = ir_new(b, IR_OP_pad, 1, in[0]);
+    ir_node *n = ir_new(b, IR_OP_pad, 2, in[0], r->n_in > 1 ? in[1] : NULL);
     ir_set_list(n, IR_ATTR(pad, before), before, rank);
     ir_set_list(n, IR_ATTR(pad, after), after, rank);
     set_word(n, IR_ATTR(pad, mode), r->text);
@@ -180,7 +180,10 @@ static ir_value *build_gather_grad(ir_builder *b, const gradient_row *r, ir_valu
 static ir_value *build_cast(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     (void)r, (void)set;
-    return ir_cast(b, ir_cast(b, ir_binary(b, IR_OP_mul, in[0], in[0]), IR_f64), IR_f64);
+    ir_node *n = ir_new(b, IR_OP_cast, 1, in[0]); /* ir_cast would add none */
+    ir_set_dtype(n, IR_ATTR(cast, to), IR_f64);
+    ir_value *y = ir_done(b, n);
+    return ir_binary(b, IR_OP_mul, y, y);
 }
 
 static ir_value *build_matmul(ir_builder *b, const gradient_row *r, ir_value **in, int set)
@@ -339,12 +342,19 @@ static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in,
     return ir_done(b, n);
 }
 
+/* p: training; also adds products of the other results to y. */
 static ir_value *build_batch_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     (void)set;
     ir_node *n = ir_new(b, IR_OP_batch_norm, 5, in[0], in[1], in[2], in[3], in[4]);
     ir_set_bool(n, IR_ATTR(batch_norm, training), r->p[0]);
-    return ir_done(b, n);
+    ir_value *y = ir_done(b, n);
+    if (!y || !r->p[1]) return y;
+    ir_value *v = ir_binary(b, IR_OP_mul, n->out[IR_OUT(batch_norm, mean_out)], n->out[IR_OUT(batch_norm, var_out)]);
+    ir_value *w = ir_binary(b, IR_OP_mul, n->out[IR_OUT(batch_norm, saved_mean)],
+                            n->out[IR_OUT(batch_norm, saved_rstd)]);
+    ir_type channel = ir_type_make(IR_f64, y->type.rank - 1, (int64_t[4]){in[1]->type.dims[0], 1, 1, 1});
+    return ir_binary(b, IR_OP_add, y, ir_reshape_like(b, ir_binary(b, IR_OP_add, v, w), &channel));
 }
 
 static ir_value *build_layer_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
@@ -488,6 +498,9 @@ const gradient_row gradient_rows[] = {
     {"swish alpha", IR_OP_swish, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"celu alpha", IR_OP_celu, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
+    {"clip by bounds", IR_OP_clip, build_clip, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
+     {{S(7), SCALAR, SCALAR}, {S(3, 5), SCALAR, SCALAR}, {S(5), SCALAR, SCALAR}, {S(2, 3, 2), SCALAR, SCALAR},
+      {SCALAR, SCALAR, SCALAR}, {S(0), SCALAR, SCALAR}, {S(9), SCALAR, SCALAR}, {S(17), SCALAR, SCALAR}, END_SETS}},
     {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)
     BINARY(mod, ANY, ANY) {"fmod", IR_OP_mod, with_first_attr, 2, {ANY, ANY}, 0, {1}, NULL, SHAPES2},
@@ -514,6 +527,8 @@ const gradient_row gradient_rows[] = {
     {"pad constant", IR_OP_pad, build_pad, 1, {ANY}, 0, {0}, "constant",
      {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
       {S(33)}, END_SETS}},
+    {"pad with a value", IR_OP_pad, build_pad, 2, {ANY, ANY}, 0, {0}, "constant",
+     {{S(3), SCALAR}, {S(3, 2), SCALAR}, {S(2, 3, 2), SCALAR}, {S(0, 2), SCALAR}, END_SETS}},
     {"pad reflect", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "reflect",
      {{S(2)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(2, 2)}, {S(5, 2)}, {S(3, 3)}, {S(4, 2, 2)},
       {S(33)}, END_SETS}},
@@ -628,6 +643,11 @@ const gradient_row gradient_rows[] = {
     {"batch_norm inference", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0}, NULL,
      {{S(1, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
       S(3), S(3)}, END_SETS}},
+    {"batch_norm statistics", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1, 1}, NULL,
+     {{S(4, 2), S(2), S(2), S(2), S(2)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, END_SETS}},
+    {"batch_norm given statistics", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0, 1}, NULL,
+     {{S(4, 2), S(2), S(2), S(2), S(2)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 2, 2), S(3), S(3), S(3), S(3)},
+      END_SETS}},
     {"layer_norm", IR_OP_layer_norm, build_layer_norm, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
      {{S(3), S(3), S(3)}, {S(2, 5), S(5), S(5)}, {S(1, 7), S(7), S(7)}, {S(2, 3, 4), S(4), S(4)}, {S(2, 3,
       4), S(3, 4), S(3, 4)},

@@ -5,8 +5,9 @@
  * They agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|).
  *
  * Second derivatives: each row is tested again with a penalty of the loss's gradient, against differences of the
- * penalized loss, within 1e-7 + 1e-5 max(|a|,|n|). `exceptions` lists the ops that must be refused. The last test fails
- * if an op has a gradient, but neither a row nor a part in the penalty of others. */
+ * penalized loss, within 1e-7 + 1e-5 max(|a|,|n|). `exceptions` lists the ops that must be refused. The last tests fail
+ * if an op has a gradient, but neither a row nor a part in the penalty of others, or if no row varies an operand that has
+ * a gradient by ops.def. */
 #include "passes/pass.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
@@ -180,9 +181,23 @@ static void count_ops(const ir_module *m)
     for (const ir_node *n = ir_graph_by_role(m, IR_GRAPH_train)->first; n; n = n->next) penalties_with[n->op]++;
 }
 
+/* Operand slots of the op of a row that read an input, whose gradient is compared. */
+static bool compared_slots[IR_OP_COUNT][8 * sizeof(int)];
+
+static void mark_slots(const probe *p)
+{
+    for (const ir_node *n = ir_graph_find(p->module, "train")->first; n; n = n->next)
+        for (int i = 0; i < n->n_in && n->op == p->row->op; i++) {
+            const ir_slot *slot = ir_op_in_slot(n->op, i, n->n_in);
+            if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_INPUT)
+                compared_slots[n->op][slot - ir_op_get(n->op)->in] = true;
+        }
+}
+
 static ampc_status differentiate(probe *p)
 {
     compile_options o = compile_options_default();
+    mark_slots(p);
     o.level = PASS_O0;
     o.grad_penalty = p->penalized ? "L2:input=*,0.5" : NULL;
     TRY(test_pass(p->module, "penalty", &o, p->diag));
@@ -224,9 +239,7 @@ static void compare_set(probe *p, double *squares)
     if (status != AMPC_OK) print_error("%s, shapes %d: %s\n", r->name, p->set, p->error);
     assert_int_equal(status, AMPC_OK);
     for (int i = 0; i < r->n_in; i++)
-        if (dtype_of(r->draws[i]) == IR_f64 && !(r->op == IR_OP_batch_norm && i > 2) &&
-            !((r->op == IR_OP_nll_loss || r->op == IR_OP_softmax_cross_entropy) && i > 1))
-            compare_operand(p, i);
+        if (dtype_of(r->draws[i]) == IR_f64 && !ir_op_stops(r->op, i)) compare_operand(p, i);
     if (p->penalized) check_penalty(p, *squares);
     else *squares = squares_of(p);
 }
@@ -281,18 +294,33 @@ static void test_coverage(void **state)
     }
 }
 
+static bool may_be_float(ir_group g) { return g != IR_GROUP_I && g != IR_GROUP_W && g != IR_GROUP_B; }
+
+/* Of each op with a row: an operand that no row varies could lose its gradient. */
+static void test_slots(void **state)
+{
+    (void)state;
+    for (const gradient_row *r = gradient_rows; r->build; r++) {
+        const ir_op_info *op = ir_op_get(r->op);
+        for (int i = 0; i < op->n_in; i++)
+            if (!compared_slots[r->op][i] && !ir_op_stops(r->op, i) && may_be_float(op->in[i].group))
+                fail_msg("no row has a gradient of operand '%s' of op %s", op->in[i].name, op->name);
+    }
+}
+
 int main(void)
 {
     size_t n = 0;
     while (gradient_rows[n].build) n++;
-    struct CMUnitTest *tests = calloc(n + 1, sizeof *tests);
+    struct CMUnitTest *tests = calloc(n + 2, sizeof *tests);
     if (!tests) return 1;
     for (size_t i = 0; i < n; i++) {
         const gradient_row *r = &gradient_rows[i];
         tests[i] = (struct CMUnitTest){r->name, test_row, NULL, NULL, (void *)(uintptr_t)r};
     }
     tests[n] = (struct CMUnitTest){.name = "every gradient has ten shapes", .test_func = test_coverage};
-    int failed = _cmocka_run_group_tests("gradient", tests, n + 1, NULL, NULL);
+    tests[n + 1] = (struct CMUnitTest){.name = "every operand has a row", .test_func = test_slots};
+    int failed = _cmocka_run_group_tests("gradient", tests, n + 2, NULL, NULL);
     free(tests);
     return failed;
 }

@@ -248,13 +248,38 @@ static void train_releases_what_it_names(void **state)
     }
 }
 
+/* A bound is a setting, also if a node moves it first; one that is computed is not. */
+static void settings_are_trained_if_named(void **state)
+{
+    static const struct {
+        const char *op, *train, *expected;
+    } rows[] = {
+        {NULL, NULL, "constant"},        {"Squeeze", NULL, "constant"}, {"Identity", NULL, "constant"},
+        {"Squeeze", "bound", "trained"}, {NULL, "bound", "trained"},    {"Exp", NULL, "trained"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model m = model_new(17);
+        model_input(&m, "x", ONNX_float32, "N,2");
+        model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
+        model_tensor(&m, TENSOR_FLOATS("bound", rows[i].op && *rows[i].op == 'S' ? "1" : "", 6));
+        if (rows[i].op) model_node(&m, rows[i].op, "bound", "top");
+        model_node(&m, "MatMul", "x,w", "h");
+        model_node(&m, "Clip", rows[i].op ? "h,,top" : "h,,bound", "y");
+        model_output(&m, "y", 0, NULL);
+        choice c = {.loss = "mse", .train = {"*", rows[i].train}};
+        ir_module *out = compile_net(*state, &m, &c, NULL);
+        if (!out) fail_msg("row %zu: %s", i, diag_first_error(((scratch *)*state)->d));
+        expect_state(out, "bound", rows[i].expected);
+        ir_module_free(out);
+    }
+}
+
 static void train_refuses_what_cannot_be(void **state)
 {
     static const struct {
         choice options;
         const char *message;
     } rows[] = {
-        {{.train = {"bound"}}, "--train 'bound': cannot be trained: no output has a derivative with respect to it"},
         {{.train = {"cond"}}, "--train 'cond': cannot be trained: it is not a float tensor"},
         {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by --train and by --freeze"},
     };
@@ -325,7 +350,7 @@ static void the_list_has_reasons(void **state)
     expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
     expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated\n");
-    expect_in(log.text, "bound: f32[], 1 element, constant: no output has a derivative with respect to it\n");
+    expect_in(log.text, "bound: f32[], 1 element, constant: a setting of an operator");
     c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
     log = (text_log){""};
     m = attention_model();
@@ -424,11 +449,17 @@ static void goldens_train_their_parameters(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_of_single_elements),       TEST(several_elements_are_not_judged_by_name),
-        TEST(inference_holds_nothing),        TEST(metadata_decides),
-        TEST(constants_of_the_graph),         TEST(train_releases_what_it_names),
-        TEST(train_refuses_what_cannot_be),   TEST(the_note_counts),
-        TEST(the_list_has_reasons),           TEST(gelu_is_recognised_in_training),
+        TEST(names_of_single_elements),
+        TEST(several_elements_are_not_judged_by_name),
+        TEST(inference_holds_nothing),
+        TEST(metadata_decides),
+        TEST(constants_of_the_graph),
+        TEST(train_releases_what_it_names),
+        TEST(settings_are_trained_if_named),
+        TEST(train_refuses_what_cannot_be),
+        TEST(the_note_counts),
+        TEST(the_list_has_reasons),
+        TEST(gelu_is_recognised_in_training),
         TEST(goldens_train_their_parameters),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
