@@ -114,7 +114,7 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
     TRY(amp_list_check_used(c->list, m, c->diag));
     const char *low = o->low == IR_bf16 ? " bf16" : " f16";
     ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(c), off ? "" : low));
-    if (!off && c->list->rule.range != RANGE_OFF) c->weights = range_scan_weights(m, c);
+    if (!off) c->weights = range_scan_weights(m, c);
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         bool primary = g == pass_primary(m);

@@ -25,40 +25,39 @@ typedef struct cast_state {
     cast_table *casts;
     const ir_dtype *model_dtypes; /* by value id: dtype before casting, for statements */
     uint32_t values, nodes;       /* number of ids before casts are inserted */
-    const bool *masks;            /* by value id: range_find_masks */
+    const double *limits;         /* by value id: range_find_limits */
 } cast_state;
 
-static bool is_mask(const cast_state *c, const ir_value *v, ir_dtype to)
+/* The limit of the numbers of v where it is converted; 0: none. */
+static double limit_of(const cast_state *c, const ir_value *v, ir_dtype to)
 {
-    return c->masks && v->id < c->values && c->masks[v->id] && ir_dtype_is_low(to);
+    return v->id < c->values && ir_dtype_is_low(to) ? c->limits[v->id] : 0;
 }
-
-/* The largest magnitude of a converted value. */
-static double limit_of(ir_dtype to, bool mask) { return mask ? range_mask_bound(to) : ir_dtype_largest(to); }
 
 static double saturate(double x, double limit) { return isfinite(x) ? fmax(-limit, fmin(limit, x)) : x; }
 
-static void report_saturated(cast_state *c, const ir_value *v, ir_dtype to, double limit, size_t saturated,
-                             size_t count)
+/* A weight that an operator computes with is another one if it saturates, so that is a warning. */
+static void report_saturated(cast_state *c, const ir_node *user, const ir_value *v, const char *what)
 {
-    if (!saturated || c->graph != pass_primary(c->graph->module)) return;
     diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
-    diag_remark(c->diag, loc, "%zu of %zu elements exceed %s and were saturated to +/-%.8g", saturated, count,
-                ir_dtype_name(to), limit);
+    if (c->graph != pass_primary(c->graph->module)) return;
+    bool mask = amp_only_moves(user) || limit_of(c, v, c->options->low) != ir_dtype_largest(c->options->low);
+    if (mask || v->storage->kind != IR_PARAM) diag_remark(c->diag, loc, "%s", what);
+    else diag_warning(c->diag, loc, "%s", what);
 }
 
 /* Converts a constant in memory at compile time. Finite elements stay finite, infinite ones infinite. Returns NULL if
  * the bytes are in a file: the value is then cast like any other. */
-static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *v, ir_dtype to)
+static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_node *user, const ir_value *v, ir_dtype to,
+                                  double limit)
 {
     ir_module *m = c->graph->module;
     const ir_storage *s = v->storage;
-    bool mask = is_mask(c, v, to);
-    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || mask);
+    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || limit > 0);
     const char *source = stored ? range_read(s, c->scope->compile, c->arena) : NULL;
     if (!source) return NULL;
     ir_dtype from = v->type.dtype;
-    const double limit = ir_dtype_is_low(to) ? limit_of(to, mask) : INFINITY;
+    if (limit == 0) limit = ir_dtype_is_low(to) ? ir_dtype_largest(to) : INFINITY;
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
     char *bytes = arena_alloc(c->arena, count * size + 8);
     for (size_t i = 0; i < count; i++) {
@@ -68,7 +67,10 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_value *
     }
     /* A weight for another runtime keeps its name and is stored in the type that its users read. */
     if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
-    report_saturated(c, v, to, limit, saturated, count);
+    if (saturated)
+        report_saturated(c, user, v,
+                         arena_printf(c->arena, "%zu of %zu elements exceed %s and were saturated to +/-%.8g",
+                                      saturated, count, ir_dtype_name(to), limit));
     if (v->type.rank == 0) return ir_scalar(b, to, ir_load_f64(to, bytes));
     ir_type type = v->type;
     type.dtype = to;
@@ -133,11 +135,13 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_val
 
 /* ---- casts ------------------------------------------------------------------------------------ */
 
-/* Clamps a mask. */
-static ir_value *bound_mask(ir_builder *b, ir_value *v, ir_dtype to)
+/* Clamps the finite numbers: where(is_inf(v), v, clip(v, -limit, limit)). */
+static ir_value *clamp_finite(ir_builder *b, ir_value *v, double limit)
 {
-    const double bound = range_mask_bound(to);
-    return ir_done(b, ir_new(b, IR_OP_clip, 3, v, ir_scalar_like(b, v, -bound), ir_scalar_like(b, v, bound)));
+    ir_value *infinite = ir_done(b, ir_new(b, IR_OP_is_inf, 1, v));
+    ir_value *clamped = ir_done(b,
+                                ir_new(b, IR_OP_clip, 3, v, ir_scalar_like(b, v, -limit), ir_scalar_like(b, v, limit)));
+    return infinite && clamped ? ir_done(b, ir_new(b, IR_OP_where, 3, infinite, v, clamped)) : NULL;
 }
 
 static ir_value *share_enclosing_cast(cast_state *c, const ir_value *v, ir_dtype to)
@@ -153,19 +157,19 @@ static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to
 {
     if (v->type.dtype == to) return v;
     ir_builder b = ir_builder_before(user, c->diag);
-    bool mask = is_mask(c, v, to) || is_wide_mask(c, user, v, to);
-    cast_kind kind = {to, attribute, mask};
+    double limit = is_wide_mask(c, user, v, to) ? range_mask_bound(to) : limit_of(c, v, to);
+    cast_kind kind = {to, attribute, limit};
     ir_value *cast = casts_find(c->casts, v, kind);
     if (cast) return cast;
-    bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute;
-    if (convert && (cast = convert_constant(c, &b, v, to))) {
+    bool convert = c->list->rule.constants == CONSTANTS_CONVERT || attribute || limit > 0;
+    if (convert && (cast = convert_constant(c, &b, user, v, to, limit))) {
         casts_add(c->casts, v, kind, cast);
         return cast;
     }
-    if (!attribute && !mask && (cast = share_enclosing_cast(c, v, to))) return cast;
+    if (!attribute && limit == 0 && (cast = share_enclosing_cast(c, v, to))) return cast;
     if (!attribute) b.loc.op = b.loc.node = NULL;
-    b.nameless = !mask;
-    cast = ir_cast(&b, mask ? bound_mask(&b, v, to) : v, to);
+    b.nameless = limit == 0;
+    cast = ir_cast(&b, limit > 0 ? clamp_finite(&b, v, limit) : v, to);
     if (!cast) return NULL;
     ir_value_rename(cast, cast_name(c, v, to));
     cast->def->note = arena_printf(c->graph->module->arena, "for %s", why);
@@ -242,6 +246,22 @@ static void narrow_results(cast_state *c, ir_node *n, const amp_entry *e)
     }
 }
 
+/* The low copy of a parameter, for nodes from n on. */
+static ir_value *copy_param(cast_state *c, ir_node *n, ir_value *v)
+{
+    const ir_dtype low = c->options->low;
+    const double limit = limit_of(c, v, low);
+    ir_builder b = ir_builder_before(n, c->diag);
+    ir_value *copy = limit > 0 ? convert_constant(c, &b, n, v, low, limit) : share_enclosing_cast(c, v, low);
+    if (copy) return copy;
+    b.loc.op = b.loc.node = NULL;
+    copy = ir_cast(&b, v, low);
+    ir_value_rename(copy, arena_printf(c->arena, "%s.h", v->name));
+    copy->def->note = "low-precision copy of the parameter";
+    casts_add(c->casts, v, (cast_kind){.to = low}, copy);
+    return copy;
+}
+
 /* Level O2: the forward reads the low copy of a parameter; graph outputs and stores read the master. */
 static void copy_params(cast_state *c)
 {
@@ -252,15 +272,7 @@ static void copy_params(cast_state *c)
         for (int i = 0; i < n->n_in; i++) {
             ir_value *v = ir_in(n, i);
             if (!v || v->id >= c->values || !low[v->id] || ir_op_get(n->op)->traits & IR_EFFECT) continue;
-            if (!copies[v->id]) copies[v->id] = share_enclosing_cast(c, v, c->options->low);
-            if (!copies[v->id]) {
-                ir_builder b = ir_builder_before(n, c->diag);
-                b.loc.op = b.loc.node = NULL;
-                copies[v->id] = ir_cast(&b, v, c->options->low);
-                ir_value_rename(copies[v->id], arena_printf(c->arena, "%s.h", v->name));
-                copies[v->id]->def->note = "low-precision copy of the parameter";
-                casts_add(c->casts, v, (cast_kind){.to = c->options->low}, copies[v->id]);
-            }
+            if (!copies[v->id]) copies[v->id] = copy_param(c, n, v);
             ir_node_set_input(n, i, copies[v->id]);
         }
 }
@@ -363,7 +375,7 @@ ampc_status amp_cast(ir_graph *g, const amp_scope *s)
                     .model_dtypes = s->enclosing ? s->model_dtypes : amp_model_dtypes(g, s->arena),
                     .values = g->value_ids,
                     .nodes = g->node_ids,
-                    .masks = range_find_masks(g, s)};
+                    .limits = range_find_limits(g, s)};
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;

@@ -22,7 +22,7 @@ cast_table *casts_new(arena *a)
 ir_value *casts_find(const cast_table *t, const ir_value *v, cast_kind kind)
 {
     const cast_entry *e = v->id < t->by_value.count ? t->by_value.items[v->id] : NULL;
-    while (e && (e->kind.to != kind.to || e->kind.attribute != kind.attribute || e->kind.bounded != kind.bounded))
+    while (e && (e->kind.to != kind.to || e->kind.attribute != kind.attribute || e->kind.limit != kind.limit))
         e = e->next;
     return e ? e->cast : NULL;
 }

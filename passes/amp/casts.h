@@ -7,7 +7,7 @@
 typedef struct cast_kind {
     ir_dtype to;
     bool attribute; /* for an attribute of an operator: amp_list_is_attribute */
-    bool bounded;   /* clamped to the bound of masks in `to` */
+    double limit;   /* of the finite numbers: range_find_limits; 0: none */
 } cast_kind;
 
 typedef struct cast_table cast_table;

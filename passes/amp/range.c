@@ -3,7 +3,8 @@
  * A pattern is a row of steps from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Operators that only
  * move or select values may occur between the steps. All nodes of a match stay f32. If fp16 would lose a tensor, its
  * readers stay f32, even across operators that only move it. Bounds of operators that select, and additive masks of a
- * softmax, saturate instead, because a finite number of the low type has the same effect there. Infinities remain. */
+ * softmax, saturate instead, because a finite number of the low type has the same effect there. Infinities remain. The
+ * limits at which conversions saturate are found here too (range_find_limits). */
 #include "passes/amp/range.h"
 
 #include <math.h>
@@ -124,7 +125,8 @@ const weight_stats *range_scan_weights(const ir_module *m, const compile *c)
                             .lost = arena_array(a, n + 1, sizeof(bool)),
                             .counted = arena_array(a, n + 1, sizeof(bool)),
                             .counts = arena_array(a, n + 1, sizeof(range_count))};
-    for (size_t i = 0; i < n && c->options->low == IR_f16; i++) {
+    const bool all = c->options->low == IR_f16 && c->list->rule.range != RANGE_OFF;
+    for (size_t i = 0; i < n && all; i++) {
         const ir_storage *s = m->storage.items[i];
         const range_count *count = count_of_storage(stats, s);
         stats->lost[i] = count && is_unrepresentable(count);
@@ -294,24 +296,45 @@ static void match(const struct range_row *row, const ir_node *n, const compile *
         if (!marks[found[i]->id].pattern) marks[found[i]->id].pattern = &row->place;
 }
 
-/* ---- masks ----------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static bool is_off(const amp_scope *s) { return s->off || s->compile->list->rule.range == RANGE_OFF; }
 
 static bool trains(const ir_graph *g) { return ir_graph_by_role(g->module, IR_GRAPH_train) != NULL; }
 
 /* How a value reaches the operand of a softmax; bits. */
-enum { ADDED = 1, SUBTRACTED = 2, THROUGH_NODE = 4 };
+enum { ADDED = 1, SUBTRACTED = 2, THROUGH_NODE = 4, COMPUTED = 8 };
 
-/* Whether v may have values so low where it is added, or so high where it is subtracted, that a softmax maps them to
- * zero. Those of an input are unknown. Weights that train are not changed. */
-static bool saturates(const ir_value *v, int how, const compile *c)
+/* The limit of a value that reaches a softmax, or, if `how` is 0, reaches none. */
+static double limit_of(int how, const compile *c)
 {
-    const range_count *count = count_of(c->weights, v);
-    const double bound = range_mask_bound(c->options->low);
-    if (v->kind == IR_VALUE_INPUT) return how & THROUGH_NODE && ir_dtype_is_float(v->type.dtype);
-    if (!count || (v->storage->kind == IR_PARAM && !v->storage->held && trains(v->graph))) return false;
+    return how & COMPUTED ? range_mask_bound(c->options->low) : ir_dtype_largest(c->options->low);
+}
+
+/* Whether a storage has values so low where it is added, or so high where it is subtracted, that a softmax maps them to
+ * zero. */
+static bool masks_scores(const range_count *count, int how, const compile *c)
+{
+    const double bound = limit_of(how, c);
     return (how & ADDED && is_extreme(count, 1, bound)) || (how & SUBTRACTED && is_extreme(count, -1, bound));
+}
+
+/* Weights that train are not changed, only what is computed from them. */
+static bool is_trained(const ir_value *v)
+{
+    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && !v->storage->held && trains(v->graph);
+}
+
+/* The limit of an input or a storage, 0 if it needs none. The values of an input are unknown. */
+static double limit_of_source(const ir_value *v, int how, bool only_masks, const compile *c)
+{
+    const double largest = ir_dtype_largest(c->options->low);
+    if (v->kind == IR_VALUE_INPUT) return how & THROUGH_NODE && ir_dtype_is_float(v->type.dtype) ? limit_of(how, c) : 0;
+    const bool trained = is_trained(v);
+    const range_count *count = trained && (only_masks || !how) ? NULL : count_of(c->weights, v);
+    if (!count) return 0;
+    if (masks_scores(count, how, c)) return limit_of(how, c);
+    return !only_masks && (count->min < -largest || count->max > largest) ? largest : 0;
 }
 
 static bool passes_mask(const ir_node *n, const compile *c) { return find_step(MASKING, n, c) || amp_only_moves(n); }
@@ -320,31 +343,48 @@ static bool passes_mask(const ir_node *n, const compile *c) { return find_step(M
 static int pass_on(const ir_node *n, int i, int how, const compile *c)
 {
     const step_row *subtraction = find_step(SUBTRACTION, n, c);
-    if (!subtraction || i != subtraction->next) return how | THROUGH_NODE;
-    return THROUGH_NODE | (how & ADDED ? SUBTRACTED : 0) | (how & SUBTRACTED ? ADDED : 0);
+    how |= THROUGH_NODE | (amp_only_moves(n) ? 0 : COMPUTED);
+    if (!subtraction || i != subtraction->next) return how;
+    return (how & ~(ADDED | SUBTRACTED)) | (how & ADDED ? SUBTRACTED : 0) | (how & SUBTRACTED ? ADDED : 0);
 }
 
-const bool *range_find_masks(const ir_graph *g, const amp_scope *s)
+/* By value id: how values reach a softmax. */
+static const int *find_reached(const ir_graph *g, const amp_scope *s)
 {
-    if (is_off(s)) return NULL;
+    const compile *c = s->compile;
     int *reached = arena_array(s->arena, g->value_ids + 1, sizeof *reached);
-    bool *masks = arena_array(s->arena, g->value_ids + 1, sizeof *masks), any = false;
-    for (const ir_node *n = g->last; n; n = n->prev) {
-        bool softmax = find_step(SOFTMAX, n, s->compile);
-        int how = softmax ? ADDED : n->n_out == 1 && passes_mask(n, s->compile) ? reached[n->out[0]->id] : 0;
-        for (int i = 0; how && i < n->n_in; i++) {
+    for (const ir_node *n = g->last; n && !is_off(s); n = n->prev) {
+        bool softmax = find_step(SOFTMAX, n, c);
+        int how = softmax ? ADDED : n->n_out == 1 && passes_mask(n, c) ? reached[n->out[0]->id] : 0;
+        for (int i = 0; how && i < n->n_in; i++)
+            if (ir_in(n, i)) reached[ir_in(n, i)->id] |= softmax ? how : pass_on(n, i, how, c);
+    }
+    return reached;
+}
+
+static const double *find_limits(const ir_graph *g, const amp_scope *s, bool only_masks)
+{
+    const compile *c = s->compile;
+    const int *reached = find_reached(g, s);
+    double *limits = arena_array(s->arena, g->value_ids + 1, sizeof *limits);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        double *result = n->n_out == 1 ? &limits[n->out[0]->id] : NULL;
+        int how = result ? reached[n->out[0]->id] : 0;
+        bool passes = result && (how || !only_masks) && (how ? passes_mask(n, c) : amp_only_moves(n));
+        for (int i = 0; i < n->n_in; i++) {
             const ir_value *v = ir_in(n, i);
             if (!v) continue;
-            reached[v->id] |= softmax ? how : pass_on(n, i, how, s->compile);
-            masks[v->id] |= saturates(v, reached[v->id], s->compile);
-            any |= masks[v->id];
+            if (v->kind != IR_VALUE_RESULT) limits[v->id] = limit_of_source(v, reached[v->id], only_masks, c);
+            if (passes && limits[v->id] > 0) *result = limit_of(how, c);
         }
     }
-    for (const ir_node *n = g->first; n && any; n = n->next)
-        for (int i = 0; i < n->n_in && n->n_out == 1 && reached[n->out[0]->id]; i++)
-            masks[n->out[0]->id] |= ir_in(n, i) && masks[ir_in(n, i)->id] && passes_mask(n, s->compile);
-    return masks;
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++)
+            if (ir_in(n, i) && is_trained(ir_in(n, i))) limits[ir_in(n, i)->id] = 0;
+    return limits;
 }
+
+const double *range_find_limits(const ir_graph *g, const amp_scope *s) { return find_limits(g, s, false); }
 
 /* Whether v is a constant that n selects from, or whose lowest numbers n adds: it saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
@@ -356,11 +396,12 @@ static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 /* ---- marks ----------------------------------------------------------------------------------- */
 
 /* The first operand that fp16 would lose, also across nodes that only move it. */
-static const ir_value *lost_operand(const ir_node *n, const ir_value *const *lost, const bool *masks, const compile *c)
+static const ir_value *lost_operand(const ir_node *n, const ir_value *const *lost, const double *masks,
+                                    const compile *c)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = ir_in(n, i);
-        if (!v || !amp_is_cast_operand(n, i) || masks[v->id]) continue;
+        if (!v || !amp_is_cast_operand(n, i) || masks[v->id] > 0) continue;
         if (lost[v->id]) return lost[v->id];
         if (is_lost(c->weights, v) && !is_bound(n, v, c)) return v;
     }
@@ -373,7 +414,7 @@ const range_mark *range_find(const ir_graph *g, const amp_scope *s)
     const compile *c = s->compile;
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
     const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);
-    const bool *masks = range_find_masks(g, s);
+    const double *masks = find_limits(g, s, true);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, c, marks);
         if (!c->weights) continue;

@@ -1,8 +1,8 @@
 /* range.h - finds nodes, weights and masks that exceed the range of a low type, before nodes are coloured.
  *
  * The largest number of fp16 is 65504, its smallest normal one 2^-14, and numbers up to 2^-25 become 0. bf16 has the
- * exponents of f32, so only the rules about masks apply to it: the lowest f32 number, a usual mask, is below the lowest
- * bf16 number. */
+ * exponents of f32, so only the limits of conversions apply to it: the lowest f32 number, a usual mask, is below
+ * the lowest bf16 number. */
 #ifndef AMPC_RANGE_H
 #define AMPC_RANGE_H
 
@@ -18,7 +18,8 @@ typedef struct range_count {
 } range_count;
 
 /* Weight statistics of the f32 parameters and constants of a module, by storage id, in the arena of the compile. For
- * fp16 they are of all, and tensors that it would lose are reported in remarks; for bf16 they are made when needed. */
+ * fp16 and the rule `range` they are of all, and tensors that it would lose are reported in remarks; otherwise they are
+ * made when needed. */
 typedef struct weight_stats weight_stats;
 const weight_stats *range_scan_weights(const ir_module *m, const compile *c);
 
@@ -31,12 +32,14 @@ typedef struct range_mark {
 /* One mark per node id, in the arena of the scope. NULL if the rule is off or the low type is not fp16. */
 const range_mark *range_find(const ir_graph *g, const amp_scope *s);
 
-/* By value id: whether the value is an additive mask of a softmax, or computed from one, with numbers beyond the bound
- * of masks in the low type. NULL if the rule is off. */
-const bool *range_find_masks(const ir_graph *g, const amp_scope *s);
+/* By value id: the largest magnitude of its finite numbers where the value is converted to the low type; 0 if they are
+ * converted like any other. Infinities remain infinite. A value has a limit if it is a constant, or a weight that does
+ * not train, with finite numbers beyond the low type; if it is moved or selected from one; and, with the rule `range`,
+ * if it is a mask of a softmax. The limit is the largest number of the type, or half of it if the value reaches a
+ * softmax through arithmetic: neither the sum of two masks nor that of a mask and a score may overflow. */
+const double *range_find_limits(const ir_graph *g, const amp_scope *s);
 
-/* The bound of masks in a low type: half of its largest number, so that neither the sum of two masks nor that of a mask
- * and a score overflows. A softmax maps it to zero like any lower number. */
+/* Half of the largest number of a low type. A softmax maps its negative to zero like any lower number. */
 double range_mask_bound(ir_dtype low);
 
 /* Adds the marks of the rules `depth` and `residual` (range_sums.c). */
