@@ -324,11 +324,10 @@ bool recipe_detect(const char *path)
 ampc_status recipe_import(const char *path, const onnx_import_options *o, diag *d, ir_module **out)
 {
     size_t length = 0;
-    char *text = malloc(RECIPE_LONGEST + 1);
+    char *text;
     *out = NULL;
-    if (!text) return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(path), "out of memory");
-    ampc_status status = recipe_read_file(path, text, &length, d);
-    if (status == AMPC_OK) status = recipe_import_memory(text, length, path, o, d, out);
+    TRY(recipe_read_file(path, &text, &length, d));
+    const ampc_status status = recipe_import_memory(text, length, path, o, d, out);
     free(text);
     return status;
 }

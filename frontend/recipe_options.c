@@ -3,6 +3,7 @@
  * Blanks separate words, except in quotes. A word that begins with '#' is a comment. */
 #include "frontend/recipe_reader.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -63,9 +64,11 @@ static ampc_status read_options(const char *text, size_t length, const char *pat
 ampc_status recipe_read_options(const char *path, arena *a, diag *d, recipe_options *out)
 {
     size_t length = 0;
-    char *text = arena_alloc(a, RECIPE_LONGEST + 1);
-    TRY(recipe_read_file(path, text, &length, d));
-    return read_options(text, length, path, a, d, out);
+    char *text;
+    TRY(recipe_read_file(path, &text, &length, d));
+    const ampc_status status = read_options(text, length, path, a, d, out);
+    free(text);
+    return status;
 }
 
 ampc_status recipe_skip_options(recipe *r)

@@ -1,24 +1,18 @@
 /* recipe_reader.c - what the statements of a recipe share: names and the file. */
 #include "frontend/recipe_reader.h"
+#include "ir/input_file.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_NAMES = 4096, RECIPE_TERMS = 256 };
 
-ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d)
+ampc_status recipe_read_file(const char *path, char **text, size_t *length, diag *d)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    *length = fread(text, 1, RECIPE_LONGEST + 1, f);
-    const bool failed = ferror(f) != 0;
-    const int cause = errno;
-    fclose(f);
-    errno = cause;
-    if (failed) return diag_errno(d, DIAG_FILE(path), "cannot read");
+    TRY(input_read(path, RECIPE_LONGEST, d, text, length));
     if (*length <= RECIPE_LONGEST) return AMPC_OK;
+    free(*text);
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a recipe has at most %d bytes", RECIPE_LONGEST);
 }
 

@@ -33,8 +33,8 @@ typedef struct recipe {
 
 enum { RECIPE_LONGEST = 1 << 20 };
 
-/* Reads the file into text[RECIPE_LONGEST + 1]. */
-ampc_status recipe_read_file(const char *path, char *text, size_t *length, diag *d);
+/* The caller frees *text. */
+ampc_status recipe_read_file(const char *path, char **text, size_t *length, diag *d);
 
 /* Reads a name that is not yet defined. */
 ampc_status recipe_define(recipe *r, const char *what, recipe_kind kind, recipe_name **out);

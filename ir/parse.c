@@ -4,6 +4,7 @@
  * text. Parsing stops at the first error. The text is untrusted: sizes are checked before use, nothing recurses except
  * dimensions, whose nesting dim_text.c limits, and memory use depends only on the length of the text. */
 #include "ir/file_kind.h"
+#include "ir/input_file.h"
 #include "ir/parser.h"
 
 #include <errno.h>
@@ -363,41 +364,15 @@ ampc_status ir_parse(const char *text, size_t length, const char *file, diag *d,
     return status;
 }
 
-/* Reads the rest of a stream. The caller frees the result; NULL with errno on failure. */
-static char *read_all(FILE *f, size_t *length)
-{
-    size_t capacity = 1 << 16, n;
-    char *data = malloc(capacity);
-    *length = 0;
-    while (data && (n = fread(data + *length, 1, capacity - *length, f)) > 0) {
-        *length += n;
-        if (*length > longest_text) break; /* parse_module reports it */
-        if (*length < capacity) continue;
-        char *larger = realloc(data, capacity *= 2);
-        if (!larger) free(data);
-        data = larger;
-    }
-    if (!data) errno = ENOMEM;
-    if (data && ferror(f)) {
-        free(data);
-        data = NULL;
-    }
-    return data;
-}
-
 ampc_status ir_parse_file(const char *path, diag *d, ir_module **out)
 {
     bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "<stdin>" : path;
     *out = NULL;
-    FILE *f = standard ? stdin : fopen(path, "rb");
-    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
     size_t length;
-    char *text = read_all(f, &length);
-    int cause = errno;
-    if (!standard) fclose(f);
-    errno = cause;
-    if (!text) return diag_errno(d, DIAG_FILE(name), "cannot read");
+    char *text;
+    TRY(standard ? input_read_stream(stdin, name, longest_text, d, &text, &length)
+                 : input_read(path, longest_text, d, &text, &length));
     const char *kind = ir_file_kind(text, length, "ir");
     ampc_status status = kind ? diag_error(d, AMPC_REJECTED, DIAG_FILE(name), "not a module, but %s", kind)
                               : ir_parse(text, length, name, d, out);

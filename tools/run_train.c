@@ -43,10 +43,11 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number) { stop_signal = number; }
 
-static void catch_signals(void)
+/* SIG_DFL: a signal ends the process at once, which loses nothing before the first step and after the last one. */
+static void handle_signals(void (*handler)(int number))
 {
     struct sigaction action = {.sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    action.sa_handler = on_signal;
+    action.sa_handler = handler;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -176,6 +177,7 @@ static ampc_status open_recorder(void *user, uint64_t first)
                                          .model = o->operands.items[0],
                                          .data = o->data,
                                          .seed = o->pass.seed};
+    handle_signals(on_signal);
     return rt_recorder_open(&options, t->trainer, t->c->tool->module, first, t->c->tool->diag, &t->recorder);
 }
 
@@ -278,7 +280,6 @@ static ampc_status train(training *t)
                           .metrics = &t->metrics,
                           .best = o->best ? &t->best : NULL,
                           .early_stop = o->early_stop ? &t->early_stop : NULL};
-    catch_signals();
     t->shown = t->rate_from = tool_seconds();
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
     if (status == AMPC_OK) status = t->status;
@@ -286,14 +287,17 @@ static ampc_status train(training *t)
     ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace);
     t->recorder = NULL;
     t->trace = NULL;
+    if (!stop_signal) handle_signals(SIG_DFL);
     TRY(status);
     TRY(traced);
     TRY(closed);
     TRY(plot(t));
     TRY(print_result(t));
+    const bool lacks_evaluation = rt_trainer_lacks_evaluation(t->trainer);
     if (!stop_signal) return AMPC_OK;
-    diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d after step %" PRIu64 "%s",
-              (int)stop_signal, rt_trainer_state(t->trainer)->step,
+    diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d %safter step %" PRIu64 "%s%s",
+              (int)stop_signal, lacks_evaluation ? "in the evaluation " : "", rt_trainer_state(t->trainer)->step,
+              lacks_evaluation && o->checkpoint_dir ? ", which is not saved" : "",
               o->checkpoint_dir ? "; continue with --resume" : "");
     return (ampc_status)(128 + stop_signal);
 }

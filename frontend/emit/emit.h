@@ -50,7 +50,7 @@ typedef struct emit_storage {
 
 typedef struct emit_file { /* an open weights file */
     const char *path;
-    FILE *stream;
+    int fd;
 } emit_file;
 
 /* A graph while its nodes are written: the model's main graph, or a subgraph, which sees the names of the enclosing

@@ -3,8 +3,10 @@
 #include "frontend/emit/emit.h"
 #include "frontend/read/fields.h"
 #include "frontend/read/prescan.h"
+#include "ir/input_file.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { INLINE_MAX = 1024 }; /* bytes; smaller tensors are never external */
 
@@ -22,13 +24,12 @@ static ampc_status open_file(emitter *e, const char *path, int *fd)
 {
     for (size_t i = 0; i < e->files.count; i++)
         if (strcmp(e->files.items[i].path, path) == 0) {
-            *fd = fileno(e->files.items[i].stream);
+            *fd = e->files.items[i].fd;
             return AMPC_OK;
         }
-    FILE *stream = fopen(path, "rbe");
-    if (!stream) return diag_errno(e->diag, DIAG_FILE(path), "cannot be opened");
-    vec_push(e->arena, &e->files, ((emit_file){path, stream}));
-    *fd = fileno(stream);
+    uint64_t size;
+    TRY(input_open(path, e->diag, fd, &size));
+    vec_push(e->arena, &e->files, ((emit_file){path, *fd}));
     return AMPC_OK;
 }
 
@@ -62,7 +63,7 @@ ampc_status emit_open_sources(emitter *e)
 
 void emit_close_files(emitter *e)
 {
-    for (size_t i = 0; i < e->files.count; i++) fclose(e->files.items[i].stream);
+    for (size_t i = 0; i < e->files.count; i++) close(e->files.items[i].fd);
 }
 
 static void put_values(emitter *e, rope *out, emit_tensor *t)

@@ -5,13 +5,11 @@
  * message, so it is never traversed again. */
 #include "frontend/read/decode.h"
 #include "ir/file_kind.h"
+#include "ir/input_file.h"
 
 #include "frontend/read/external.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_AT_ONCE = 1 << 20 };      /* bytes; smaller files are read as a whole, larger ones on demand */
@@ -72,18 +70,6 @@ const char *onnx_bytes_text(ProtobufCBinaryData b)
 
 /* ---- file -> bytes --------------------------------------------------------------------------- */
 
-static ampc_status check_file(int fd, const char *path, diag *d, size_t *size)
-{
-    struct stat st;
-    if (fstat(fd, &st)) return diag_errno(d, DIAG_FILE(path), "cannot be examined");
-    if (S_ISDIR(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "a directory; name the .onnx file in it");
-    if (!S_ISREG(st.st_mode)) return diag_error(d, AMPC_IO, DIAG_FILE(path), "not a regular file");
-    if (st.st_size == 0) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
-    TRY(check_size((size_t)st.st_size, path, d));
-    *size = (size_t)st.st_size;
-    return AMPC_OK;
-}
-
 static ampc_status read_all(arena *a, int fd, const char *path, diag *d, onnx_bytes *out)
 {
     void *buffer = arena_alloc(a, out->size);
@@ -95,10 +81,11 @@ ampc_status onnx_bytes_load(arena *a, const char *path, bool in_parts, diag *d, 
 {
     *out = (onnx_bytes){0};
     int fd;
-    do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    while (fd < 0 && errno == EINTR);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot be opened");
-    ampc_status status = check_file(fd, path, d, &out->size);
+    uint64_t size;
+    TRY(input_open(path, d, &fd, &size));
+    out->size = (size_t)size;
+    ampc_status status = size ? check_size((size_t)size, path, d)
+                              : diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "the file is empty");
     if (status == AMPC_OK && in_parts && out->size > READ_AT_ONCE) return onnx_image_open(fd, path, out->size, d, out);
     jmp_buf guard;
     jmp_buf *before = arena_set_guard(a, &guard);

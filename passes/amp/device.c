@@ -4,10 +4,11 @@
  * description supplies those that are missing. */
 #include "passes/amp/device.h"
 
+#include "ir/input_file.h"
 #include "ir/text.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // clang-format off
@@ -35,7 +36,7 @@ static const struct {
 };
 // clang-format on
 
-enum { LONGEST_LINE = 512 };
+enum { LONGEST = 1 << 20 };
 
 static char *trim(char *text)
 {
@@ -82,13 +83,14 @@ static ampc_status read_line(ir_device *device, char *line, diag_loc loc, diag *
 
 static ampc_status read_file(const char *path, ir_device *device, diag *d)
 {
-    FILE *f = fopen(path, "r");
-    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
-    char line[LONGEST_LINE];
-    for (int number = 1; fgets(line, sizeof line, f); number++)
+    char *text, *rest, *line;
+    size_t length;
+    TRY(input_read(path, LONGEST, d, &text, &length));
+    rest = text;
+    if (length > LONGEST) diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
+    for (int number = 1; length <= LONGEST && (line = strsep(&rest, "\n")); number++)
         read_line(device, line, (diag_loc){.file = path, .line = number, .column = 1}, d);
-    if (ferror(f)) diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read the device description");
-    fclose(f);
+    free(text);
     return diag_status(d);
 }
 

@@ -4,6 +4,7 @@
  * error message has to include the line. */
 #include "passes/amp/list.h"
 
+#include "ir/input_file.h"
 #include "ir/text.h"
 #include "passes/builtin_profiles.h"
 
@@ -328,11 +329,39 @@ static ampc_status check_text(reader *r, const char **value)
     return AMPC_OK;
 }
 
+/* *text belongs to the arena of the list. Messages about the file itself go to `d`. */
+static ampc_status read_text_file(reader *r, const char *path, size_t limit, const char *what, diag *d, char **text,
+                                  size_t *length)
+{
+    char *all;
+    TRY(input_read(path, limit, d, &all, length));
+    const bool is_text = *length <= limit && !memchr(all, '\0', *length);
+    if (is_text) *text = arena_strndup(r->list->arena, all, *length);
+    free(all);
+    return is_text ? AMPC_OK : diag_error(r->diag, AMPC_REJECTED, DIAG_FILE(path), "not %s", what);
+}
+
+/* Reads the operators named in the list, whose line is at fault if the file cannot be read. */
+static ampc_status read_operator_file(reader *r, const char *path, diag_loc named, char **text)
+{
+    enum { LIMIT = 1 << 16 };
+    size_t n;
+    diag *quiet = diag_new(NULL, NULL);
+    if (!quiet) return diag_error(r->diag, AMPC_NO_MEMORY, named, "out of memory");
+    const ampc_status s = read_text_file(r, path, LIMIT, "a list of operators", quiet, text, &n);
+    const int error = errno;
+    const bool unread = diag_status(quiet) != AMPC_OK;
+    diag_free(quiet);
+    if (!unread) return s;
+    errno = error;
+    if (error) return diag_errno(r->diag, named, arena_printf(r->list->arena, "cannot read '%s'", path));
+    return diag_error(r->diag, s, named, "'%s' is not a regular file", path);
+}
+
 /* `unsupported = FILE`: one operator per line, with comments as in a list. A relative path starts at the folder of the
  * list. *value becomes the absolute path. */
 static ampc_status check_operator_file(reader *r, const char **value)
 {
-    enum { LIMIT = 1 << 16 };
     arena *a = r->list->arena;
     const char *name = *value;
     r->list->unsupported = strmap_new(a);
@@ -342,15 +371,8 @@ static ampc_status check_operator_file(reader *r, const char **value)
     char *absolute = realpath(path, NULL); /* because an emitted list may be in another folder */
     if (absolute) *value = arena_strdup(a, absolute);
     free(absolute);
-    FILE *f = fopen(path, "rb");
-    if (!f) return diag_errno(r->diag, here(r, strstr(r->text, name)), arena_printf(a, "cannot read '%s'", path));
-    char *text = arena_alloc(a, LIMIT);
-    size_t n = fread(text, 1, LIMIT - 1, f);
-    bool failed = ferror(f) != 0, long_file = n == LIMIT - 1;
-    fclose(f);
-    if (failed || long_file || memchr(text, '\0', n))
-        return diag_error(r->diag, failed ? AMPC_IO : AMPC_REJECTED, DIAG_FILE(path), "not a list of operators");
-    text[n] = '\0';
+    char *text;
+    TRY(read_operator_file(r, path, here(r, strstr(r->text, name)), &text));
     int line = 0;
     for (char *op; (op = strsep(&text, "\n"));) {
         line++;
@@ -507,15 +529,9 @@ static ampc_status read_profile(reader *r, const char *name)
 static ampc_status read_file(reader *r, const char *path)
 {
     enum { LIMIT = 1 << 20 };
-    FILE *f = fopen(path, "rb");
-    if (!f) return diag_errno(r->diag, DIAG_FILE(path), "cannot read");
-    char *text = arena_alloc(r->list->arena, LIMIT);
-    size_t n = fread(text, 1, LIMIT, f);
-    bool failed = ferror(f) != 0;
-    fclose(f);
-    if (failed) return diag_errno(r->diag, DIAG_FILE(path), "cannot read");
-    if (n == LIMIT || memchr(text, '\0', n))
-        return diag_error(r->diag, AMPC_REJECTED, DIAG_FILE(path), "not a list file");
+    char *text;
+    size_t n;
+    TRY(read_text_file(r, path, LIMIT, "a list file", r->diag, &text, &n));
     r->file = path;
     add_layer(r);
     return read_text(r, text, n);

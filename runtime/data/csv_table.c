@@ -274,12 +274,11 @@ static ampc_status read_piece(const reader *r, int fd, char *piece, size_t n, ui
     return diag_error(r->d, AMPC_REJECTED, loc, "the file became shorter while it was read");
 }
 
-static ampc_status parse(reader *r, int fd, char *piece)
+static ampc_status parse(reader *r, int fd, uint64_t size, char *piece)
 {
     static const char mark[] = {'\xef', '\xbb', '\xbf'}; /* of the encoding UTF-8 */
     const diag_loc loc = DIAG_FILE(r->t->path);
-    uint64_t size, after;
-    if (!rt_io_size(fd, &size)) return diag_errno(r->d, loc, "cannot read");
+    uint64_t after;
     for (uint64_t at = 0; at < size; at += PIECE) {
         const size_t n = size - at < PIECE ? (size_t)(size - at) : PIECE;
         TRY(read_piece(r, fd, piece, n, at));
@@ -296,13 +295,14 @@ static ampc_status parse(reader *r, int fd, char *piece)
 ampc_status rt_csv_read(rt_csv *t, rt_csv_choose *choose, void *user, diag *d)
 {
     reader r = {.t = t, .choose = choose, .user = user, .d = d, .line = 1, .row_line = 1};
-    const int fd = rt_io_open(t->path, O_RDONLY, 0);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(t->path), "cannot open");
+    int fd;
+    uint64_t size;
+    TRY(rt_io_open_input(t->path, d, &fd, &size));
     char *piece = malloc(PIECE);
     ampc_status s = piece ? AMPC_OK : rt_no_memory(d);
     if (s == AMPC_OK && csv_init(&r.parser, CSV_STRICT | CSV_STRICT_FINI | CSV_REPALL_NL) == 0) {
         csv_set_delim(&r.parser, (unsigned char)t->delimiter);
-        s = parse(&r, fd, piece);
+        s = parse(&r, fd, size, piece);
         csv_free(&r.parser);
     }
     free(piece);

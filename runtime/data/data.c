@@ -17,15 +17,18 @@ struct rt_dataset {
     rt_order order;
     int label;    /* the column of the labels; -1: none */
     double mixup; /* the parameter of Beta; 0: samples are not mixed */
+    bool abandoned;
 };
 
 void rt_dataset_close(rt_dataset *ds)
 {
-    if (!ds) return;
+    if (!ds || ds->abandoned) return;
     rt_columns_clear(&ds->columns);
     rt_order_clear(&ds->order);
     free(ds);
 }
+
+void rt_dataset_abandon(rt_dataset *ds) { ds->abandoned = true; }
 
 /* ---- opening ---- */
 

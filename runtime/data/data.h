@@ -50,6 +50,8 @@ ampc_status rt_dataset_open(const char *spec, const rt_dataset_options *o, diag 
 ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, const char *codes, diag *d,
                                    rt_dataset **out);
 void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
+/* From now on, closing does nothing: a thread still reads the data, perhaps for ever. */
+void rt_dataset_abandon(rt_dataset *ds);
 
 int64_t rt_dataset_rows(const rt_dataset *ds);
 size_t rt_dataset_field_count(const rt_dataset *ds);

@@ -85,13 +85,8 @@ static ampc_status read_subgraph(const idx_reader *r, rt_array *a)
 ampc_status rt_idx_read(const char *path, int rank, diag *d, rt_array *out)
 {
     idx_reader r = {.path = path, .d = d};
-    int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    if (!rt_io_size(fd, &r.file_bytes)) {
-        ampc_status s = diag_errno(d, DIAG_FILE(path), "cannot read");
-        rt_io_close(fd);
-        return s;
-    }
+    int fd;
+    TRY(rt_io_open_input(path, d, &fd, &r.file_bytes));
     r.gz = gzdopen(fd, "rb");
     if (!r.gz) {
         rt_io_close(fd);

@@ -78,10 +78,8 @@ ampc_status rt_image_decode(diag_loc where, const void *bytes, size_t n, int cha
     return s;
 }
 
-static ampc_status read_file(const char *path, int fd, diag *d, uint8_t **bytes, size_t *n)
+static ampc_status read_file(const char *path, int fd, uint64_t size, diag *d, uint8_t **bytes, size_t *n)
 {
-    uint64_t size;
-    if (!rt_io_size(fd, &size)) return diag_errno(d, DIAG_FILE(path), "cannot read");
     if (size > MAX_FILE_BYTES)
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "%llu bytes are too many for an image",
                           (unsigned long long)size);
@@ -95,9 +93,10 @@ static ampc_status read_file(const char *path, int fd, diag *d, uint8_t **bytes,
 
 static ampc_status open_and_read(const char *path, diag *d, uint8_t **bytes, size_t *n)
 {
-    int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    ampc_status s = read_file(path, fd, d, bytes, n);
+    uint64_t size;
+    int fd;
+    TRY(rt_io_open_input(path, d, &fd, &size));
+    const ampc_status s = read_file(path, fd, size, d, bytes, n);
     rt_io_close(fd);
     return s;
 }
@@ -129,11 +128,10 @@ ampc_status rt_image_recognise(const char *path, diag *d, bool *out)
 {
     char start[MAX_MAGIC];
     uint64_t size;
-    const int fd = rt_io_open(path, O_RDONLY, 0);
-    if (fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    bool ok = rt_io_size(fd, &size);
-    const size_t n = ok && size < MAX_MAGIC ? (size_t)size : MAX_MAGIC;
-    ok = ok && rt_io_pread(fd, start, n, 0);
+    int fd;
+    TRY(rt_io_open_input(path, d, &fd, &size));
+    const size_t n = size < MAX_MAGIC ? (size_t)size : MAX_MAGIC;
+    const bool ok = rt_io_pread(fd, start, n, 0);
     ampc_status s = ok ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot read");
     *out = ok && find_format(start, n) < FORMATS;
     rt_io_close(fd);

@@ -22,7 +22,8 @@ typedef struct source {
 /* The buffers of one batch, by input. */
 typedef struct slot {
     rt_position position;
-    uint32_t *rows; /* [batch], the rows of the data set at that position */
+    int64_t first, count; /* of a slice; count 0: the batch at the position */
+    uint32_t *rows;       /* [batch], the rows of the data set at that position */
     void **data;
     void **packed; /* the samples one after the other if the sample axis is not the first; else NULL */
 } slot;
@@ -39,6 +40,7 @@ struct rt_loader {
     int n_slots, current, ahead;
     rt_position planned; /* of the next batch to be read ahead */
     rt_prefetch *prefetch;
+    bool stopped;
 };
 
 /* ---- matching names ---- */
@@ -222,7 +224,10 @@ ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *s
 void rt_loader_close(rt_loader *f)
 {
     if (!f) return;
-    rt_prefetch_close(f->prefetch);
+    if (!rt_prefetch_close(f->prefetch)) {
+        rt_dataset_abandon(f->data);
+        return;
+    }
     for (int i = 0; i < f->n_slots; i++) free_slot(f, &f->slots[i]);
     free(f->slots);
     rt_sizing_close(&f->sizing);
@@ -282,8 +287,8 @@ static void place_samples(const rt_loader *f, const slot *b, int i, size_t batch
             memcpy((char *)b->data[i] + (o * batch + n) * run, (char *)b->packed[i] + (n * s->outer + o) * run, run);
 }
 
-/* Reads the batch at the position of the slot. Called by several threads, for different slots. */
-static ampc_status fill_slot(const rt_loader *f, const slot *b, diag *d)
+/* Reads the batch at the position of the slot. */
+static ampc_status fill_batch(const rt_loader *f, const slot *b, diag *d)
 {
     const rt_draw draw = {b->position.seed, b->position.epoch};
     for (int i = 0; i < f->count; i++) {
@@ -292,6 +297,27 @@ static ampc_status fill_slot(const rt_loader *f, const slot *b, diag *d)
         place_samples(f, b, i, (size_t)f->batch);
     }
     return AMPC_OK;
+}
+
+/* Reads the slice of the slot. A fixed batch is padded. */
+static ampc_status fill_slice(const rt_loader *f, const slot *b, diag *d)
+{
+    const int64_t filled = f->fixed ? f->batch : b->count;
+    for (int i = 0; i < f->count; i++) {
+        size_t size = f->sources[i].sample_bytes;
+        char *samples = packed_samples(b, i), *last = samples + (size_t)(b->count - 1) * size;
+        TRY(rt_dataset_slice(f->data, b->first, b->count, f->sources[i].field, samples, f->inputs[i].dtype, d));
+        if (field_of(f, i)->whole) continue;
+        for (int64_t k = 1; k <= filled - b->count; k++) memcpy(last + (size_t)k * size, last, size);
+        place_samples(f, b, i, (size_t)filled);
+    }
+    return AMPC_OK;
+}
+
+/* Called by several threads, for different slots. */
+static ampc_status fill_slot(const rt_loader *f, const slot *b, diag *d)
+{
+    return b->count ? fill_slice(f, b, d) : fill_batch(f, b, d);
 }
 
 static ampc_status fill_ahead(void *user, int index, diag *d)
@@ -310,6 +336,16 @@ ampc_status rt_loader_read_ahead(rt_loader *f, int workers, diag *d)
     return rt_prefetch_open(f->n_slots, workers, fill_ahead, f, d, &f->prefetch);
 }
 
+ampc_status rt_loader_watch(rt_loader *f, const volatile sig_atomic_t *stop, diag *d)
+{
+    if (!f->prefetch && rt_dataset_reading(f->data) == RT_DECODED)
+        TRY(rt_prefetch_open(f->n_slots, 1, fill_ahead, f, d, &f->prefetch));
+    if (f->prefetch) rt_prefetch_watch(f->prefetch, stop);
+    return AMPC_OK;
+}
+
+bool rt_loader_stopped(const rt_loader *f) { return f->stopped; }
+
 static bool same_position(const rt_position *a, const rt_position *b)
 {
     return a->seed == b->seed && a->epoch == b->epoch && a->batch == b->batch;
@@ -321,10 +357,18 @@ static ampc_status plan_slot(rt_loader *f, int after, diag *d)
     const int index = (f->current + after) % f->n_slots;
     slot *b = &f->slots[index];
     b->position = f->planned;
+    b->count = 0;
     TRY(rt_dataset_order(f->data, &b->position, f->batch, b->rows, d));
     rt_position_advance(&f->planned, f->data, f->batch);
     if (f->prefetch) rt_prefetch_put(f->prefetch, index);
     return AMPC_OK;
+}
+
+/* False: the program stops, and a thread still waits for a file. */
+static bool cancel_ahead(rt_loader *f)
+{
+    f->ahead = 0;
+    return !f->prefetch || rt_prefetch_cancel(f->prefetch);
 }
 
 /* Makes the slot for position p the current one. The batches read ahead are of no use if p is not the next one. */
@@ -335,38 +379,43 @@ static ampc_status turn_to(rt_loader *f, const rt_position *p, diag *d)
         f->ahead--;
         return AMPC_OK;
     }
-    if (f->prefetch) rt_prefetch_cancel(f->prefetch);
-    f->ahead = 0;
+    f->stopped = !cancel_ahead(f);
     f->planned = *p;
-    return plan_slot(f, 0, d);
+    return f->stopped ? AMPC_OK : plan_slot(f, 0, d);
+}
+
+/* Waits for the current slot to be filled, or fills it: one that could not be read ahead fails here, or does not. */
+static ampc_status take_slot(rt_loader *f, double patience, diag *d)
+{
+    const rt_taken taken = f->prefetch ? rt_prefetch_take(f->prefetch, f->current, patience) : RT_TAKE_FAILED;
+    f->stopped = taken == RT_TAKE_STOPPED;
+    return taken == RT_TAKE_FAILED ? fill_slot(f, &f->slots[f->current], d) : AMPC_OK;
 }
 
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)
 {
     TRY(set_count(f, f->batch, d));
     TRY(turn_to(f, p, d));
+    if (f->stopped) return AMPC_OK;
     for (; f->prefetch && f->ahead < f->n_slots - 1; f->ahead++) TRY(plan_slot(f, f->ahead + 1, d));
     show_slot(f);
-    if (f->prefetch && rt_prefetch_take(f->prefetch, f->current)) return AMPC_OK;
-    return fill_slot(f, &f->slots[f->current], d); /* a batch that could not be read ahead fails here, or does not */
+    return take_slot(f, 0, d);
 }
 
 ampc_status rt_loader_slice(rt_loader *f, int64_t first, int64_t count, diag *d)
 {
-    const slot *b = &f->slots[f->current];
+    const double patience = 0.5;
+    slot *b = &f->slots[f->current];
     int64_t filled = f->fixed ? f->batch : count;
     for (int64_t k = 0; k < filled; k++)
         b->rows[k] = (uint32_t)rt_dataset_row(f->data, first + (k < count ? k : count - 1));
     TRY(set_count(f, filled, d));
-    for (int i = 0; i < f->count; i++) {
-        size_t size = f->sources[i].sample_bytes;
-        char *samples = packed_samples(b, i), *last = samples + (size_t)(count - 1) * size;
-        TRY(rt_dataset_slice(f->data, first, count, f->sources[i].field, samples, f->inputs[i].dtype, d));
-        if (field_of(f, i)->whole) continue;
-        for (int64_t k = 1; k <= filled - count; k++) memcpy(last + (size_t)k * size, last, size);
-        place_samples(f, b, i, (size_t)filled);
-    }
-    return AMPC_OK;
+    f->stopped = !cancel_ahead(f);
+    if (f->stopped) return AMPC_OK;
+    b->first = first;
+    b->count = count;
+    if (f->prefetch) rt_prefetch_put(f->prefetch, f->current);
+    return take_slot(f, patience, d);
 }
 
 bool rt_loader_locate(const rt_loader *f, const ir_value *v, const rt_tensor *t, int64_t element, char *text, size_t n)

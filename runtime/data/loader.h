@@ -12,6 +12,8 @@
 #include "runtime/data/data.h"
 #include "runtime/session/session.h"
 
+#include <signal.h>
+
 typedef struct rt_loader rt_loader;
 
 /* The only batch size that the graph accepts if symbols have these `sizes`, by index (-1: unbound); 0: any. */
@@ -21,7 +23,8 @@ int64_t rt_loader_fixed_batch(const ir_graph *g, const int64_t *sizes);
  * AMPC_USAGE if the graph has no fixed batch and `batch` is 0, or its fixed batch differs from `batch`. */
 ampc_status rt_loader_open(const ir_graph *g, rt_dataset *data, const int64_t *sizes, int64_t batch, diag *d,
                            rt_loader **out);
-void rt_loader_close(rt_loader *f); /* NULL allowed */
+/* NULL allowed. If a thread of a program that stops still waits for a file, the loader and its data are not freed. */
+void rt_loader_close(rt_loader *f);
 
 int64_t rt_loader_batch(const rt_loader *f);
 int rt_loader_count(const rt_loader *f);
@@ -39,6 +42,12 @@ bool rt_loader_packs(const rt_loader *f, int field);
  * position, so results do not depend on the number of threads. Needs memory for `workers` + 1 further batches. If fewer
  * threads can be started, fewer are used. Fails with AMPC_NO_MEMORY. */
 ampc_status rt_loader_read_ahead(rt_loader *f, int workers, diag *d);
+
+/* For a program that a signal may ask to stop, which sets *stop: from then on, a batch is not waited for, and a slice
+ * only for half a second. The inputs have no samples if rt_loader_stopped. Files are read by another thread, since a
+ * file system may never answer. AMPC_NO_MEMORY. */
+ampc_status rt_loader_watch(rt_loader *f, const volatile sig_atomic_t *stop, diag *d);
+bool rt_loader_stopped(const rt_loader *f);
 
 /* Fills the inputs with one training batch. A batch that could not be read ahead is read again here, so its error is
  * reported when the batch is due. Fails like rt_dataset_read. */

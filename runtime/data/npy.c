@@ -269,11 +269,10 @@ static ampc_status read_file(void *user, void *dst, size_t n)
 
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out)
 {
-    npy_file f = {path, d, rt_io_open(path, O_RDONLY, 0), 0};
+    npy_file f = {.path = path, .d = d};
     rt_npy_source source = {.name = path, .read = read_file, .user = &f};
-    if (f.fd < 0) return diag_errno(d, DIAG_FILE(path), "cannot open");
-    ampc_status s = rt_io_size(f.fd, &source.size) ? rt_npy_load(&source, u2_as, d, out)
-                                                   : diag_errno(d, DIAG_FILE(path), "cannot read");
+    TRY(rt_io_open_input(path, d, &f.fd, &source.size));
+    const ampc_status s = rt_npy_load(&source, u2_as, d, out);
     rt_io_close(f.fd);
     return s;
 }

@@ -4,6 +4,7 @@
  * ZIP64 fields (APPNOTE 4.3.9 - 4.3.16) are written if a size or offset needs them. */
 #include "runtime/data/npz.h"
 #include "runtime/files/atomic_file.h"
+#include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/npy.h"
 
@@ -113,14 +114,19 @@ static ampc_status read_all(npz_reader *r, rt_arrays *all)
 
 ampc_status rt_npz_read(const char *path, ir_dtype u2_as, diag *d, rt_arrays *out)
 {
-    int code = 0;
+    int code = 0, fd;
+    uint64_t size;
     npz_reader r = {.path = path, .d = d, .u2_as = u2_as};
+    TRY(rt_io_open_input(path, d, &fd, &size));
     do {
         errno = 0;
-        r.zip = zip_open(path, ZIP_RDONLY, &code);
-    } while (!r.zip && errno == EINTR); /* libzip does not try again */
+        r.zip = zip_fdopen(fd, 0, &code); /* closes fd if it succeeds */
+    } while (!r.zip && errno == EINTR);   /* libzip does not try again */
     if (!r.zip) {
         zip_error_t e;
+        const int error = errno;
+        rt_io_close(fd);
+        errno = error;
         zip_error_init_with_code(&e, code);
         ampc_status s = zip_failed(&r, &e, NULL);
         zip_error_fini(&e);

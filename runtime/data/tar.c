@@ -65,9 +65,7 @@ static la_int64_t skip(struct archive *a, void *user, la_int64_t request)
 static ampc_status begin(tar_reader *r, uint64_t at)
 {
     TRY(rt_libarchive_open(r->d, &r->lib));
-    r->fd = rt_io_open(r->path, O_RDONLY, 0);
-    if (r->fd < 0) return diag_errno(r->d, DIAG_FILE(r->path), "cannot open");
-    if (!rt_io_size(r->fd, &r->size)) return diag_errno(r->d, DIAG_FILE(r->path), "cannot read");
+    TRY(rt_io_open_input(r->path, r->d, &r->fd, &r->size));
     r->at = at < r->size ? at : r->size;
     r->chunk = malloc(CHUNK);
     r->archive = r->lib->archive_read_new();

@@ -151,13 +151,9 @@ static ampc_status open_file(const char *path, diag *d, token_file **out)
         free(f);
         return rt_no_memory(d);
     }
-    f->fd = rt_io_open(path, O_RDONLY, 0);
-    if (f->fd >= 0 && rt_io_size(f->fd, &f->size)) {
-        *out = f;
-        return AMPC_OK;
-    }
-    ampc_status s = diag_errno(d, DIAG_FILE(path), f->fd < 0 ? "cannot open" : "cannot read");
-    close_file(f);
+    const ampc_status s = rt_io_open_input(path, d, &f->fd, &f->size);
+    if (s == AMPC_OK) *out = f;
+    else close_file(f);
     return s;
 }
 

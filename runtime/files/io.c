@@ -3,6 +3,7 @@
  * Every system call is preceded by fault(), which counts it and, in a test, decides whether it fails. */
 #include "runtime/files/io.h"
 #include "ir/beneath.h"
+#include "ir/input_file.h"
 
 #include "ir/write_guard.h"
 
@@ -46,6 +47,12 @@ int rt_io_open(const char *path, int flags, unsigned mode)
     do fd = open(path, flags | O_CLOEXEC, (mode_t)mode);
     while (fd < 0 && errno == EINTR);
     return fd;
+}
+
+ampc_status rt_io_open_input(const char *path, diag *d, int *fd, uint64_t *size)
+{
+    *fd = -1;
+    return fault() ? diag_errno(d, DIAG_FILE(path), "cannot open") : input_open(path, d, fd, size);
 }
 
 ampc_status rt_io_open_beneath(const char *folder, const char *name, int *fd, const char **why)

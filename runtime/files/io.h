@@ -11,7 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Adds O_CLOEXEC to `flags`. Returns the descriptor, or -1 with errno. */
+/* Wraps input_open (ir/input_file.h): opens a file that is read. */
+ampc_status rt_io_open_input(const char *path, diag *d, int *fd, uint64_t *size);
+/* For the files that write: opens `path` with O_CLOEXEC and `flags`. Returns the descriptor, or -1 with errno. */
 int rt_io_open(const char *path, int flags, unsigned mode);
 /* Wraps beneath_open (ir/beneath.h). */
 ampc_status rt_io_open_beneath(const char *folder, const char *name, int *fd, const char **why);

@@ -293,10 +293,12 @@ ampc_status rt_safetensors_adopt(int fd, const char *path, rt_verify verify, dia
     return open_reader(fd, false, path, verify, d, out);
 }
 
-/* O_NONBLOCK: opening a FIFO must fail instead of waiting. */
 ampc_status rt_safetensors_open(const char *path, rt_verify verify, diag *d, rt_safetensors **out)
 {
-    return rt_safetensors_adopt(rt_io_open(path, O_RDONLY | O_NONBLOCK, 0), path, verify, d, out);
+    int fd;
+    uint64_t size;
+    TRY(rt_io_open_input(path, d, &fd, &size));
+    return rt_safetensors_adopt(fd, path, verify, d, out);
 }
 
 /* ---- access ---- */

@@ -64,9 +64,8 @@ static ampc_status open_named(const rt_weights *w, const char *name, const char 
     const char *why;
     *fd = -1;
     if (!w->module->from_text) {
-        *fd = rt_io_open(path, O_RDONLY | O_NONBLOCK, 0);
-        if (*fd >= 0) return AMPC_OK;
-        return diag_errno(w->diag, DIAG_FILE(path), "cannot open");
+        uint64_t size;
+        return rt_io_open_input(path, w->diag, fd, &size);
     }
     ampc_status s = rt_io_open_beneath(w->dir, name, fd, &why);
     if (s == AMPC_REJECTED)

@@ -1,6 +1,6 @@
 /* device_file.c - reads and checks the description of a device (see device_file.h). */
 #include "runtime/session/device_file.h"
-#include "runtime/backend/alloc.h"
+#include "ir/input_file.h"
 #include "runtime/files/json.h"
 #include "runtime/backend/memory.h"
 
@@ -95,33 +95,17 @@ static ampc_status parse(rt_device_file *f, const char *path, diag *d)
     return status;
 }
 
-static ampc_status io_error(const char *path, diag *d)
-{
-    return diag_errno(d, DIAG_FILE(path), "cannot read the device description");
-}
-
-static ampc_status read_text(FILE *f, const char *path, diag *d, char **out)
-{
-    *out = rt_alloc(MAX_BYTES + 1, 1);
-    if (!*out) return rt_no_memory(d);
-    const size_t n = fread(*out, 1, MAX_BYTES, f);
-    if (ferror(f)) return io_error(path, d);
-    if (n == MAX_BYTES) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
-    return AMPC_OK;
-}
-
 ampc_status rt_device_file_read(const char *path, diag *d, rt_device_file *out)
 {
     *out = (rt_device_file){0};
-    FILE *f = fopen(path, "re");
-    if (!f) return io_error(path, d);
-    ampc_status status = read_text(f, path, d, &out->text);
-    fclose(f);
-    return status == AMPC_OK ? parse(out, path, d) : status;
+    size_t n;
+    TRY(input_read(path, MAX_BYTES, d, &out->text, &n));
+    if (n > MAX_BYTES) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
+    return parse(out, path, d);
 }
 
 void rt_device_file_clear(rt_device_file *f)
 {
-    rt_free(f->text);
+    free(f->text);
     f->text = NULL;
 }

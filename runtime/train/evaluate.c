@@ -170,6 +170,7 @@ static ampc_status observe(evaluation *e, int64_t first, int64_t count, diag *d)
 static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     TRY(rt_loader_slice(e->feed, first, count, d));
+    if (rt_loader_stopped(e->feed)) return AMPC_OK;
     TRY(run(e, d));
     if (!e->bound) TRY(bind_metrics(e, d));
     TRY(rt_scoring_read(&e->scoring, first, count, d));
@@ -178,6 +179,7 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     add_loss(e, weigh(e, 0, count) + copies);
     if (copies == 0) return AMPC_OK;
     TRY(rt_loader_slice(e->feed, first + count - 1, 1, d));
+    if (rt_loader_stopped(e->feed)) return AMPC_OK;
     TRY(run(e, d));
     add_loss(e, -copies);
     return AMPC_OK;
@@ -190,10 +192,11 @@ static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data,
     int64_t batch = e->options->batch;
     if (!batch) batch = fixed ? fixed : DEFAULT_BATCH;
     TRY(rt_loader_open(e->graph, data, sizes, batch, d, &e->feed));
+    if (e->options->stop) TRY(rt_loader_watch(e->feed, e->options->stop, d));
     TRY(rt_scoring_open(&e->scoring, e->session, m, data, e->feed, d));
     find_means(e);
     e->weighted = is_weighted(e);
-    for (int64_t first = 0; first < rows; first += batch)
+    for (int64_t first = 0; first < rows && !rt_loader_stopped(e->feed); first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
 }
@@ -252,7 +255,8 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
     ampc_status status = evaluate(e, m, data, out->samples, d);
     if (status == AMPC_OK) status = copy_names(rt_dataset_classes(data), out, d);
-    if (status == AMPC_OK) status = collect(e, out, d);
+    out->stopped = e->feed && rt_loader_stopped(e->feed);
+    if (status == AMPC_OK && !out->stopped) status = collect(e, out, d);
     for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);
     rt_scoring_close(&e->scoring);
     rt_loader_close(e->feed);

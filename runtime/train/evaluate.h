@@ -6,11 +6,14 @@
 #include "runtime/session/session.h"
 #include "runtime/train/metrics.h"
 
+#include <signal.h>
+
 typedef struct rt_eval_options {
     int64_t batch;                     /* 0: the fixed batch, or 256 */
     int64_t limit;                     /* only the first samples; 0: all */
     const rt_metric_choices *metrics;  /* NULL or empty: the usual ones for the loss and the data */
     const rt_metric_choices *required; /* in addition to those; may be NULL */
+    const volatile sig_atomic_t *stop; /* rt_loader_watch; NULL: never */
 } rt_eval_options;
 
 typedef struct rt_eval_value {
@@ -29,6 +32,7 @@ typedef struct rt_eval {
     int64_t *confusion;                  /* [classes, classes] by label and prediction, if chosen; else NULL */
     int64_t classes;
     rt_names names; /* of the classes; none: unknown */
+    bool stopped;   /* the program stops and the samples did not arrive: nothing is known */
 } rt_eval;
 
 /* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" is the mean over all samples, or over

@@ -99,9 +99,14 @@ static ampc_status cut_back(rt_log *log, const rt_log_resume *resume)
 {
     uint64_t size;
     log_cut c = {.resume = resume, .header = NOWHERE, .cut = NOWHERE};
+    int fd;
     if (!rt_io_size(log->file.fd, &size)) return errno == ESPIPE ? AMPC_OK : fail(log, "cannot read");
-    FILE *f = fopen(log->path, "re");
-    if (!f) return fail(log, "cannot read");
+    TRY(rt_io_open_input(log->path, log->file.d, &fd, &size));
+    FILE *f = fdopen(fd, "r");
+    if (!f) {
+        rt_io_close(fd);
+        return fail(log, "cannot read");
+    }
     ampc_status s = find_cut(log, f, &c);
     fclose(f);
     if (s != AMPC_OK || c.cut == NOWHERE || rt_io_truncate(log->file.fd, (uint64_t)c.cut)) return s;
@@ -271,8 +276,14 @@ ampc_status rt_log_read(const char *path, diag *d, rt_step_record **steps, size_
     size_t capacity = 0;
     ssize_t n;
     ampc_status s = AMPC_OK;
-    FILE *f = fopen(path, "re");
-    if (!f) return diag_errno(d, DIAG_FILE(path), "cannot open");
+    int fd;
+    uint64_t size;
+    TRY(rt_io_open_input(path, d, &fd, &size));
+    FILE *f = fdopen(fd, "r");
+    if (!f) {
+        rt_io_close(fd);
+        return diag_errno(d, DIAG_FILE(path), "cannot read");
+    }
     while (s == AMPC_OK && (errno = 0, n = getline(&text, &capacity, f)) > 0) s = read_line(&r, text, (size_t)n);
     if (s == AMPC_OK && errno == ENOMEM) s = rt_no_memory(d);
     if (s == AMPC_OK && ferror(f)) s = diag_errno(d, DIAG_FILE(path), "cannot read");

@@ -35,6 +35,8 @@ struct rt_trainer {
     submission submissions[RT_READBACK_RUNS]; /* of the pending steps, by number */
     double collected;                         /* time of the last collected result */
     uint64_t evaluated;                       /* the step after which it was last evaluated, or that it resumed from */
+    bool starved;                             /* the run stops, and a batch or an evaluation did not get its samples */
+    bool lacks_evaluation;                    /* it was an evaluation */
 };
 
 /* ---- opening ---- */
@@ -110,6 +112,7 @@ const rt_loader *rt_trainer_feed(const rt_trainer *t) { return t->feed; }
 
 bool rt_trainer_done(const rt_trainer *t) { return steps_submitted(t) >= (uint64_t)t->steps; }
 int64_t rt_trainer_steps(const rt_trainer *t) { return t->steps; }
+bool rt_trainer_lacks_evaluation(const rt_trainer *t) { return t->lacks_evaluation; }
 const rt_run_state *rt_trainer_state(const rt_trainer *t) { return &t->stepper.state; }
 
 /* ---- one step ---- */
@@ -161,6 +164,8 @@ static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
 {
     const double began = rt_trace_now();
     TRY(rt_loader_next(t->feed, &t->position, d));
+    t->starved = rt_loader_stopped(t->feed);
+    if (t->starved) return AMPC_OK;
     rt_trace_span(t->trace, RT_LANE_DATA, "batch", began);
     rt_position_advance(&t->position, t->data, t->stepper.state.batch);
     to->after = t->position;
@@ -176,6 +181,7 @@ static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
     TRY(rt_stepper_window(&t->stepper, d, &count, &unscaled));
     for (; count < left && count < t->window && !unscaled; count++) {
         TRY(load_batch(t, to, d));
+        if (t->starved) return AMPC_OK;
         TRY(rt_stepper_accumulate(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, NULL));
     }
     return AMPC_OK;
@@ -186,6 +192,7 @@ static ampc_status submit(rt_trainer *t, diag *d)
     submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
     *next = (submission){.after = t->position, .began = rt_trace_now()};
     TRY(t->window > 1 ? fill_window(t, next, d) : load_batch(t, next, d));
+    if (t->starved) return AMPC_OK;
     TRY(set_rate(t, d));
     if (t->window > 1) return rt_stepper_apply(&t->stepper, d);
     return rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d);
@@ -293,8 +300,10 @@ static ampc_status evaluate_some(rt_trainer *t, const rt_train_plan *plan, int64
     rt_metric_choices watched = {.count = 0};
     if (plan->best) TRY(rt_metrics_add(&watched, &plan->best->metric, "best", d));
     if (plan->early_stop) TRY(rt_metrics_add(&watched, &plan->early_stop->metric, "early stop", d));
-    const rt_eval_options o = {.limit = limit, .metrics = plan->metrics, .required = &watched};
-    return rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out);
+    const rt_eval_options o = {.limit = limit, .metrics = plan->metrics, .required = &watched, .stop = plan->stop};
+    TRY(rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out));
+    if (out->stopped) t->starved = t->lacks_evaluation = true;
+    return AMPC_OK;
 }
 
 /* Evaluates one sample if metrics are named, because a metric without meaning is to be found before the training. */
@@ -314,6 +323,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     const rt_monitor *best = plan->best, *stop = plan->early_stop;
     const double began = rt_trace_now();
     TRY(evaluate_some(t, plan, 0, d, out));
+    if (out->stopped) return AMPC_OK;
     rt_trace_span(t->trace, RT_LANE_EVALUATION, "evaluate", began);
     if (stop) rt_monitor_observe(stop, rt_eval_number(out, stop->metric.name), state->step, &state->early_stop);
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
@@ -327,7 +337,7 @@ static ampc_status end_epoch(rt_trainer *t, const rt_train_plan *plan, diag *d)
     rt_run_state *state = &t->stepper.state;
     ampc_status status = AMPC_OK;
     if (plan->eval_data) status = evaluate(t, plan, state, d, &eval);
-    if (status == AMPC_OK && plan->on_epoch)
+    if (status == AMPC_OK && !eval.stopped && plan->on_epoch)
         status = plan->on_epoch(plan->user, state->position.epoch, plan->eval_data ? &eval : NULL);
     rt_eval_clear(&eval);
     t->evaluated = state->step;
@@ -341,7 +351,7 @@ static ampc_status end_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
     rt_run_state state = t->stepper.state;
     if (!plan->eval_data || t->evaluated == state.step || (plan->stop && *plan->stop)) return AMPC_OK;
     ampc_status status = evaluate(t, plan, &state, d, &eval);
-    if (status == AMPC_OK && plan->on_end) status = plan->on_end(plan->user, &eval);
+    if (status == AMPC_OK && !eval.stopped && plan->on_end) status = plan->on_end(plan->user, &eval);
     rt_eval_clear(&eval);
     return status;
 }
@@ -399,7 +409,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
 
 static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
 {
-    if (!plan->folder || !due || *saved == t->stepper.state.step) return AMPC_OK;
+    if (!plan->folder || !due || *saved == t->stepper.state.step || t->lacks_evaluation) return AMPC_OK;
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
     TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->folder, plan->keep,
@@ -436,6 +446,7 @@ static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
 static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
     TRY(submit(t, d));
+    if (t->starved) return AMPC_OK;
     bool wait = must_wait(t, plan);
     while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper))) TRY(report(t, plan, saved, d, stop));
     return AMPC_OK;
@@ -448,6 +459,7 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
     while (!stop && !rt_trainer_done(t) && !stops_early(t, plan) && !(plan->stop && *plan->stop))
         TRY(one_round(t, plan, &saved, d, &stop));
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
+    if (t->starved && t->window > 1) t->stepper.state.position = t->position; /* in the middle of a window */
     TRY(save_if_due(t, plan, &saved, true, d));
     report_stop(t, plan, d);
     TRY(rt_stepper_end(&t->stepper, d));
@@ -458,6 +470,7 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
     t->trace = plan->trace;
+    if (plan->stop) TRY(rt_loader_watch(t->feed, plan->stop, d));
     ampc_status status = begin(t, plan, d, &lock);
     if (status == AMPC_OK) status = run_steps(t, plan, d);
     rt_folder_lock_release(&lock);

@@ -35,8 +35,8 @@ static void test_bad_files(void **state)
         const char *path, *part;
         ampc_status code;
     } rows[] = {
-        {"/nonexistent/m.onnx", "/nonexistent/m.onnx: error: cannot be opened: No such file", AMPC_IO},
-        {"/", "a directory; name the .onnx file in it", AMPC_IO},
+        {"/nonexistent/m.onnx", "/nonexistent/m.onnx: error: cannot open: No such file", AMPC_IO},
+        {"/", "a directory; name a file in it", AMPC_IO},
         {"/dev/null", "not a regular file", AMPC_IO},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -135,7 +135,7 @@ static const struct {
     {"text: empty", write_empty, "text:@/empty", NULL, AMPC_REJECTED,
      "/empty: error: 0 tokens are too few for a sample of 8"},
     {"text: shrinks", write_text, "text:@/d.txt", cut_text, AMPC_REJECTED, "/d.txt: error: the file became shorter"},
-    {"text: a folder", write_nothing, "text:@", NULL, AMPC_IO, "cannot read"},
+    {"text: a folder", write_nothing, "text:@", NULL, AMPC_IO, "a directory"},
     {"tokens: cut", write_tokens, "tokens:@/cut.u16,dtype=u16", NULL, AMPC_REJECTED,
      "/cut.u16: error: 401 bytes are not a whole number of tokens of 2"},
     {"tokens: unknown", write_tokens, "tokens:@/large.u16,dtype=u16", no_damage, AMPC_REJECTED,
