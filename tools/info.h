@@ -21,6 +21,25 @@ void info_write_strings(json_writer *w, const char *key, const char *const *item
 /* "1 sample", "2 samples" */
 const char *info_count(int64_t n, const char *what, arena *a);
 
+/* ---- info_operators.c: the operators of a model ---- */
+
+/* An ONNX operator, and what all ops support to which its nodes were lowered. */
+typedef struct info_operator {
+    const char *name, *last; /* last: node that was counted */
+    int64_t nodes;
+    bool gradient, cpu, cuda;
+} info_operator;
+typedef VEC(info_operator) info_operators;
+
+info_operators info_collect_operators(const ir_graph *g, arena *a);
+info_operator *info_find_operator(const info_operators *all, const char *name); /* NULL: none */
+/* The columns of INFO_SUPPORT. */
+#define INFO_SUPPORT "gradient  cpu  cuda"
+const char *info_support_text(const info_operator *o, arena *a);
+void info_write_support(const info_operator *o, json_writer *w);
+
+/* ---- messages ---- */
+
 /* Messages that become part of a description. Others are reported as usual. */
 typedef struct info_messages {
     tool *tool;

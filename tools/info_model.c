@@ -1,6 +1,6 @@
 /* info_model.c - describes a model: its interface, its export, its operators, its memory, and what to type next. */
-#include "ir/exported.h"
 #include "frontend/recipe.h"
+#include "ir/exported.h"
 #include "ir/text.h"
 #include "runtime/backend/backend.h"
 #include "runtime/plan/plan.h"
@@ -11,18 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An ONNX operator, and what all ops support to which its nodes were lowered. */
-typedef struct operator_row {
-    const char *name, *last; /* last: node that was counted */
-    int64_t nodes;
-    bool gradient, cpu, cuda;
-} operator_row;
-
 typedef struct model {
     run_context *c;
     const ir_module *module;
     const ir_graph *graph; /* the entry that is planned */
-    VEC(operator_row) operators;
+    info_operators operators;
     int64_t parameters, elements, parameter_bytes, states, state_bytes;
     const char *open; /* "--dim T=SIZE ..": symbols without a size, so that there is no plan; NULL: none */
     int64_t memory, flops;
@@ -33,47 +26,10 @@ typedef struct model {
 
 /* ---- collecting ------------------------------------------------------------------------------- */
 
-/* NULL: the program was built without this device. */
-static const rt_backend *find_device(const char *device)
-{
-    int index;
-    return rt_backend_find(device, &index);
-}
-
-static bool runs_on(const char *device, ir_op op)
-{
-    const rt_backend *b = find_device(device);
-    const k_kernel *k = b ? b->kernel(op) : NULL;
-    return k && k->run;
-}
-
-/* Ops that no kernel executes: views, statements, and control flow, which the session runs itself. */
-static bool needs_kernel(ir_op op) { return runs_on("cpu", op) || runs_on("cuda", op); }
-
-static void count_operator(model *f, const ir_node *n)
-{
-    operator_row *row = NULL;
-    for (size_t i = 0; i < f->operators.count && !row; i++)
-        if (strcmp(f->operators.items[i].name, n->loc.op) == 0) row = &f->operators.items[i];
-    if (!row) {
-        const operator_row fresh = {.name = n->loc.op, .last = "", .gradient = true, .cpu = true, .cuda = true};
-        vec_push(f->c->tool->arena, &f->operators, fresh);
-        row = &f->operators.items[f->operators.count - 1];
-    }
-    const char *node = n->loc.node ? n->loc.node : "";
-    row->nodes += strcmp(row->last, node) != 0;
-    row->last = node;
-    row->gradient &= pass_has_gradient(n->op);
-    if (!needs_kernel(n->op)) return;
-    row->cpu &= runs_on("cpu", n->op);
-    row->cuda &= runs_on("cuda", n->op);
-}
-
 static void collect(model *f)
 {
     const ir_graph *forward = ir_graph_by_role(f->module, IR_GRAPH_infer);
-    for (const ir_node *n = forward ? forward->first : NULL; n; n = n->next)
-        if (n->loc.op && n->n_out && n->op != IR_OP_cast) count_operator(f, n);
+    if (forward) f->operators = info_collect_operators(forward, f->c->tool->arena);
     for (size_t i = 0; i < f->module->storage.count; i++) {
         const ir_storage *s = f->module->storage.items[i];
         const int64_t bytes = ir_storage_bytes(s);
@@ -265,14 +221,10 @@ static void write_parameters(const void *subject, json_writer *w)
 static void print_operators(const void *subject)
 {
     const model *f = subject;
-    info_line("operators", "%-24s %6s  gradient  cpu  cuda", "", "nodes");
+    info_line("operators", "%-24s %6s  " INFO_SUPPORT, "", "nodes");
     for (size_t i = 0; i < f->operators.count; i++) {
-        const operator_row *r = &f->operators.items[i];
-        info_line("", "%-24s %6" PRId64 "  %-8s  %-3s  %s", r->name, r->nodes, r->gradient ? "yes" : "no",
-                  r->cpu ? "yes" : "no",
-                  !find_device("cuda") ? "not built"
-                  : r->cuda            ? "yes"
-                                       : "no");
+        const info_operator *r = &f->operators.items[i];
+        info_line("", "%-24s %6" PRId64 "  %s", r->name, r->nodes, info_support_text(r, f->c->tool->arena));
     }
 }
 
@@ -281,14 +233,12 @@ static void write_operators(const void *subject, json_writer *w)
     const model *f = subject;
     json_begin(w, "operators", '[');
     for (size_t i = 0; i < f->operators.count; i++) {
-        const operator_row *r = &f->operators.items[i];
+        const info_operator *r = &f->operators.items[i];
         json_begin(w, NULL, '{');
         json_write_string(w, "name", r->name);
         json_write_integer(w, "nodes", r->nodes);
         json_write_bool(w, "supported", true);
-        json_write_bool(w, "gradient", r->gradient);
-        json_write_bool(w, "cpu", r->cpu);
-        if (find_device("cuda")) json_write_bool(w, "cuda", r->cuda);
+        info_write_support(r, w);
         json_end(w, '}');
     }
     json_end(w, ']');

@@ -1,8 +1,8 @@
 /* info_refused.c - describes a model that cannot be compiled: what its file says, and what the compiler refuses. */
 #include "frontend/describe.h"
-#include "tools/info.h"
-
 #include "frontend/onnx.h"
+#include "runtime/backend/memory.h"
+#include "tools/info.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@ typedef struct refused {
     tool *tool;
     const info_messages *problems;
     onnx_description file;
-    int64_t unknown; /* operators that the importer does not have */
+    int64_t unknown;        /* operators that the importer does not have */
+    info_operators lowered; /* empty: the model does not declare the types that this needs */
 } refused;
 
 static void print_export(const void *subject)
@@ -80,14 +81,23 @@ static const char *where_text(const onnx_described_operator *o, arena *a)
     return o->refused > (int64_t)o->where.count ? arena_printf(a, "%s, ..", text) : text;
 }
 
+/* What supports an operator of which no node is refused; NULL: unknown. */
+static const info_operator *support_of(const refused *r, const onnx_described_operator *o)
+{
+    const char *dot = strrchr(o->name, '.');
+    return o->refused ? NULL : info_find_operator(&r->lowered, dot ? dot + 1 : o->name);
+}
+
 static void print_operators(const void *subject)
 {
     const refused *r = subject;
-    info_line("operators", "%-32s %6s  supported", "", "nodes");
+    info_line("operators", "%-32s %6s  supported%s", "", "nodes", r->lowered.count ? "  " INFO_SUPPORT : "");
     for (size_t i = 0; i < r->file.operators.count; i++) {
         const onnx_described_operator *o = &r->file.operators.items[i];
-        const char *where = o->refused ? where_text(o, r->tool->arena) : "yes";
-        info_line("", "%-32s %6" PRId64 "  %s", o->name, o->nodes, where);
+        const info_operator *support = support_of(r, o);
+        const char *text = o->refused ? where_text(o, r->tool->arena) : "yes";
+        if (support) text = arena_printf(r->tool->arena, "%-9s  %s", text, info_support_text(support, r->tool->arena));
+        info_line("", "%-32s %6" PRId64 "  %s", o->name, o->nodes, text);
     }
 }
 
@@ -101,6 +111,7 @@ static void write_operators(const void *subject, json_writer *w)
         json_write_string(w, "name", o->name);
         json_write_integer(w, "nodes", o->nodes);
         json_write_bool(w, "supported", !o->refused);
+        if (support_of(r, o)) info_write_support(support_of(r, o), w);
         if (o->refused) json_write_integer(w, "refused_nodes", o->refused);
         if (o->refused) info_write_strings(w, "refused", o->where.items, o->where.count);
         json_end(w, '}');
@@ -152,6 +163,23 @@ static const info_section sections[] = {
     {NULL, NULL},
 };
 
+/* The operators of the model with opaque nodes in place of those that are not supported. */
+static ampc_status lower_others(refused *r)
+{
+    const onnx_import_options opaque = {.opaque = true};
+    diag *quiet = diag_new(NULL, NULL);
+    ir_module *m = NULL;
+    if (!quiet) return rt_no_memory(r->tool->diag);
+    ampc_status status = onnx_import(r->tool->o.operands.items[0], &opaque, quiet, &m);
+    const ir_graph *g = status == AMPC_OK ? ir_graph_by_role(m, IR_GRAPH_forward) : NULL;
+    if (g) r->lowered = info_collect_operators(g, r->tool->arena);
+    for (size_t i = 0; i < r->lowered.count; i++) /* the module ends before its names are printed */
+        r->lowered.items[i].name = arena_strdup(r->tool->arena, r->lowered.items[i].name);
+    ir_module_free(m);
+    diag_free(quiet);
+    return status == AMPC_NO_MEMORY ? rt_no_memory(r->tool->diag) : AMPC_OK;
+}
+
 ampc_status info_refused(tool *t, const info_messages *problems)
 {
     refused r = {.tool = t, .problems = problems};
@@ -159,6 +187,7 @@ ampc_status info_refused(tool *t, const info_messages *problems)
     t->module = NULL;
     TRY(onnx_describe(t->o.operands.items[0], problems->nodes, t->arena, t->diag, &r.file, &t->module));
     for (size_t i = 0; i < r.file.operators.count; i++) r.unknown += !r.file.operators.items[i].known;
+    TRY(lower_others(&r));
     info_report(t, sections, &r);
     return AMPC_OK;
 }
