@@ -58,10 +58,10 @@ void info_messages_write(const info_messages *m, json_writer *w, const char *key
 /* ---- what an operand is ---- */
 
 /* A folder of checkpoints, or a file of tensors. */
-bool info_is_checkpoint(const char *operand);
+ampc_status info_is_checkpoint(const char *operand, diag *d, bool *out);
 ampc_status info_checkpoint(tool *t);
 /* KIND:... as for --data. */
-bool info_is_data(const char *operand);
+ampc_status info_is_data(const char *operand, diag *d, bool *out);
 ampc_status info_data(tool *t);
 /* A model that the importer accepts, and one that it refuses. */
 ampc_status info_model(run_context *c);

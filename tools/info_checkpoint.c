@@ -4,6 +4,7 @@
 #include "runtime/train/checkpoint_file.h"
 #include "tools/info.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -389,25 +390,30 @@ static bool is_folder(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* The length of a table as 8 bytes, of which the last are 0, and the table. */
-static bool has_table(const char *path)
+/* Whether the file begins with the length of a table as 8 bytes, of which the last are 0, and the table. */
+static ampc_status has_table(const char *path, diag *d, bool *out)
 {
     char bytes[9];
-    FILE *file = fopen(path, "rb");
-    const bool read = file && fread(bytes, 1, sizeof bytes, file) == sizeof bytes;
-    if (file) fclose(file);
-    return read && memcmp(bytes + 4, "\0\0\0\0{", 5) == 0;
+    *out = false;
+    FILE *file = fopen(path, "rbe");
+    if (!file) return errno == ENOENT ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot open");
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    const bool failed = ferror(file);
+    fclose(file);
+    if (failed) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read");
+    *out = n == sizeof bytes && memcmp(bytes + 4, "\0\0\0\0{", 5) == 0;
+    return AMPC_OK;
 }
 
-bool info_is_checkpoint(const char *operand)
+ampc_status info_is_checkpoint(const char *operand, diag *d, bool *out)
 {
     rt_names all = {0};
-    if (!is_folder(operand)) return tool_ends_with(operand, ".safetensors") || has_table(operand);
-    diag *quiet = diag_new(NULL, NULL);
-    const bool any = quiet && rt_checkpoint_list(operand, quiet, &all) == AMPC_OK && all.count;
+    *out = tool_ends_with(operand, ".safetensors");
+    if (!is_folder(operand)) return *out ? AMPC_OK : has_table(operand, d, out);
+    const ampc_status status = rt_checkpoint_list(operand, d, &all);
+    *out = all.count != 0;
     rt_names_clear(&all);
-    diag_free(quiet);
-    return any;
+    return status;
 }
 
 /* The newest one of a folder; best.safetensors if there is no other. */

@@ -241,7 +241,12 @@ static const info_section sections[] = {
 
 /* ---- the operand ------------------------------------------------------------------------------- */
 
-bool info_is_data(const char *operand) { return rt_kinds_detect(operand); }
+ampc_status info_is_data(const char *operand, diag *d, bool *out)
+{
+    (void)d;
+    *out = rt_kinds_detect(operand);
+    return AMPC_OK;
+}
 
 static ampc_status open_part(const data *c, rt_split split, diag *d, rt_dataset **out)
 {

@@ -10,7 +10,7 @@ static ampc_status describe_model(tool *t);
 
 typedef struct operand_kind {
     const char *name; /* for messages */
-    bool (*is)(const char *operand);
+    ampc_status (*is)(const char *operand, diag *d, bool *out);
     ampc_status (*describe)(tool *t);
 } operand_kind;
 
@@ -34,7 +34,9 @@ ampc_status run_info(tool *t)
 {
     const char *operand = t->o.operands.items[0];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (!kinds[i].is(operand)) continue;
+        bool is;
+        TRY(kinds[i].is(operand, t->diag, &is));
+        if (!is) continue;
         TRY(check_options(t, &kinds[i]));
         return kinds[i].describe(t);
     }
