@@ -379,7 +379,8 @@ const option option_table[] = {
      .help = "switch the loss scaling of the module off in this run: the scale is 1"},
     {.name = "allow-skipped-steps", .kind = OPTION_SET, .group = GROUP_EXECUTION, .field = AT(allow_skipped),
      .commands = COMMAND_TRAIN,
-     .help = "continue after a step whose gradients are not finite although no loss scale explains it"},
+     .help = "continue after a step whose gradients are not finite although no loss scale explains it; without loss"
+             " scaling, save such a state"},
     {.name = "entry", .kind = OPTION_TEXT, .group = GROUP_EXECUTION, .field = AT(entry),
      .value = "infer|eval|grad|train_step|accumulate|apply|NAME",
      .initial = "train_step (check, compare: grad), else infer",

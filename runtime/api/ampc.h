@@ -489,7 +489,9 @@ typedef struct ampc_train_options { /* the options of `ampc-run train`, with the
     const char *log;               /* file to append a JSON object per step and evaluation to (docs/formats.md) */
     const char *tensorboard;       /* folder for a file of TensorBoard events */
     const char *trace;             /* file for a Chrome trace of batches, steps, evaluations and checkpoints */
-    int allow_skipped_steps;       /* continue after a skipped step that no loss scale explains */
+    /* Nonzero: continue after a skipped step that no loss scale explains, and, without loss scaling, do not examine the
+     * state. */
+    int allow_skipped_steps;
 } ampc_train_options;
 
 /* Runs a complete training. In a module compiled with `accumulate`, a step is a window of so many batches. A resumed

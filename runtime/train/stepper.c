@@ -177,7 +177,7 @@ static bool may_become_finite(const rt_stepper *t, bool skipped)
 }
 
 /* Fails and names the value that is at fault. A window is explained by its last micro-batch. */
-static ampc_status explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
+ampc_status rt_stepper_explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
 {
     const ir_graph *g = t->read == t->apply ? t->accumulate : t->graph;
     return rt_explain_nonfinite(t->session, t->graph->module, g, inputs, n, t->feed, d, "step %" PRIu64 ": %s",
@@ -220,13 +220,14 @@ static ampc_status check(rt_stepper *t, const rt_tensor *inputs, int n, const rt
     if (!isfinite(r->loss) && !may_become_finite(t, r->skipped)) {
         snprintf(why, sizeof why, "the loss is %g before scaling, which a smaller loss scale cannot fix",
                  isnan(r->loss) ? NAN : r->loss);
-        return explain(t, inputs, n, d, why);
+        return rt_stepper_explain(t, inputs, n, d, why);
     }
-    if (r->skipped && is_real(t, r)) return explain(t, inputs, n, d, "a gradient is not finite and was not scaled");
+    if (r->skipped && is_real(t, r))
+        return rt_stepper_explain(t, inputs, n, d, "a gradient is not finite and was not scaled");
     if (t->state.stuck < t->floor_skips) return warn(t, d);
     snprintf(why, sizeof why, "%" PRIu64 " steps in a row were skipped with the loss scale at %g", t->state.stuck,
              scale);
-    return explain(t, inputs, n, d, why);
+    return rt_stepper_explain(t, inputs, n, d, why);
 }
 
 static const rt_step_result no_result = {.loss = NAN, .lr = NAN, .scale = 1, .grad_norm = NAN};

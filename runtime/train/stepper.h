@@ -72,6 +72,8 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
 ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, double *loss);
 /* Enqueues @apply, the end of a step; its result is collected like that of rt_stepper_submit. */
 ampc_status rt_stepper_apply(rt_stepper *t, diag *d);
+/* Fails with AMPC_NUMERIC: runs the last step again and names the value in it that is not finite. */
+ampc_status rt_stepper_explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why);
 /* What a window holds: *count micro-batches (0: no window has begun), *unscaled after a run of @unscale. */
 ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled);
 /* Warns of skipped steps that the search of the loss scale does not explain; called at the end of a run. */

@@ -5,11 +5,13 @@
 #include "runtime/data/loader.h"
 #include "runtime/files/folder_lock.h"
 #include "runtime/backend/memory.h"
+#include "runtime/train/guard.h"
 #include "runtime/train/stepper.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,9 +36,10 @@ struct rt_trainer {
     rt_position position;                     /* of the next batch to submit */
     submission submissions[RT_READBACK_RUNS]; /* of the pending steps, by number */
     double collected;                         /* time of the last collected result */
-    uint64_t evaluated;                       /* the step after which it was last evaluated, or that it resumed from */
-    bool starved;                             /* the run stops, and a batch or an evaluation did not get its samples */
-    bool lacks_evaluation;                    /* it was an evaluation */
+    rt_guard guard;
+    uint64_t evaluated;    /* the step after which it was last evaluated, or that it resumed from */
+    bool starved;          /* the run stops, and a batch or an evaluation did not get its samples */
+    bool lacks_evaluation; /* it was an evaluation */
 };
 
 /* ---- opening ---- */
@@ -76,6 +79,8 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     t->stepper.feed = t->feed;
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
+    t->guard = (rt_guard){.session = s, .step = t->window > 1 ? t->stepper.apply : t->stepper.graph};
+    if (o->allow_skips || ir_output_by_role(t->guard.step, IR_OUTPUT_found_inf)) t->guard.step = NULL;
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
     if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));
@@ -102,6 +107,7 @@ ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data,
 void rt_trainer_close(rt_trainer *t)
 {
     if (!t) return;
+    rt_guard_clear(&t->guard);
     rt_loader_close(t->feed);
     rt_free(t);
 }
@@ -216,6 +222,34 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
     return status;
 }
 
+/* ---- unchecked updates ---- */
+
+/* Whether the next step is the last one before the state leaves the training. */
+static bool is_guarded(const rt_trainer *t, const rt_train_plan *plan)
+{
+    const uint64_t next = steps_submitted(t) + 1;
+    const bool save_due = plan->folder && plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
+    return t->guard.step && (next >= (uint64_t)t->steps || save_due);
+}
+
+/* Fails with AMPC_NUMERIC if the state after the last step, which is not pending, is not finite. */
+static ampc_status examine(rt_trainer *t, diag *d)
+{
+    char why[256];
+    const ir_storage *found;
+    const uint64_t step = t->stepper.state.step;
+    if (!t->guard.step || !t->stepper.steps || t->guard.examined == step) return AMPC_OK;
+    TRY(rt_guard_examine(&t->guard, d, &found));
+    if (found) {
+        snprintf(why, sizeof why, "the update has made '%s' NaN or infinite", found->name);
+        TRY(rt_guard_restore(&t->guard, d));
+        return rt_stepper_explain(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, why);
+    }
+    rt_guard_clear(&t->guard);
+    t->guard.examined = step;
+    return AMPC_OK;
+}
+
 /* ---- checkpoints ---- */
 
 /* Whether the schedules are constant and differ in their length alone, which changes no rate. */
@@ -328,6 +362,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     if (stop) rt_monitor_observe(stop, rt_eval_number(out, stop->metric.name), state->step, &state->early_stop);
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
         return AMPC_OK;
+    TRY(examine(t, d));
     return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->folder, d);
 }
 
@@ -410,6 +445,7 @@ static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_f
 static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
 {
     if (!plan->folder || !due || *saved == t->stepper.state.step || t->lacks_evaluation) return AMPC_OK;
+    TRY(examine(t, d));
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
     TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->folder, plan->keep,
@@ -426,6 +462,7 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     uint64_t epoch = state->position.epoch;
     TRY(collect(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
+    if (t->guard.kept && !t->stepper.pending) TRY(examine(t, d));
     if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
     if (state->position.epoch != epoch) TRY(end_epoch(t, plan, d));
     return save_if_due(t, plan, saved, due, d);
@@ -445,6 +482,10 @@ static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
 
 static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
 {
+    const bool guarded = is_guarded(t, plan);
+    while (guarded && t->stepper.pending) TRY(report(t, plan, saved, d, stop));
+    if (*stop) return AMPC_OK;
+    if (guarded) TRY(rt_guard_keep(&t->guard, d));
     TRY(submit(t, d));
     if (t->starved) return AMPC_OK;
     bool wait = must_wait(t, plan);
@@ -460,6 +501,7 @@ static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
         TRY(one_round(t, plan, &saved, d, &stop));
     while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
     if (t->starved && t->window > 1) t->stepper.state.position = t->position; /* in the middle of a window */
+    TRY(examine(t, d));
     TRY(save_if_due(t, plan, &saved, true, d));
     report_stop(t, plan, d);
     TRY(rt_stepper_end(&t->stepper, d));

@@ -4,7 +4,8 @@
  * steps, runs @train_step and advances the position. In a module that accumulates gradients (meta "window"), a step is
  * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. A non-finite
  * loss is an error (the loss is f32 and unscaled, so no smaller loss scale would help), and so are too many consecutive
- * skipped steps with the loss scale at its floor, or one that no loss scale explains. The session and rt_run_state
+ * skipped steps with the loss scale at its floor, or one that no loss scale explains. So is a state that is not finite
+ * when it would be saved, or at the end, if steps do not check their gradients (guard.h). The session and rt_run_state
  * determine all later steps, and a checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted
  * one. */
 #ifndef RT_TRAINER_H

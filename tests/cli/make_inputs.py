@@ -64,6 +64,12 @@ big = helper.make_node("Constant", [], ["big"], name="big", value=numpy_helper.f
 write("hot", [big, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
               helper.make_node("Mul", ["s", "big"], ["y"], name="up")],
       [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
+# The loss is finite, but the gradient of a root of 0 is infinite.
+write("root", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc"),
+               helper.make_node("Sub", ["s", "s"], ["z"], name="zero"),
+               helper.make_node("Sqrt", ["z"], ["r"], name="root"),
+               helper.make_node("Add", ["s", "r"], ["y"], name="out")],
+      [info("x", ["N", 4])], [info("y", ["N", 3])], [("w", w1[:, :3])])
 # Trainable, except that one result has no gradient.
 ones = helper.make_node("Constant", [], ["ones"], name="ones", value=numpy_helper.from_array(np.ones(3, np.float32)))
 write("loss", [ones, helper.make_node("MatMul", ["x", "w"], ["s"], name="fc/MatMul"),
