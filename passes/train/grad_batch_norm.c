@@ -1,8 +1,8 @@
 /* grad_batch_norm.c - gradient of batch normalisation.
  *
  * y = scale (x - m) r + bias, r = 1 / sqrt(v + eps), where m and v are the statistics of the batch in training, and
- * the operands mean and var otherwise. What arrives at y reaches x, scale and bias through one op, batch_norm_grad. With
- * its results, sums over all axes but that of the channels,
+ * the operands mean and var otherwise. What arrives at y reaches x, scale and bias through one op, batch_norm_grad.
+ * With its results, sums over all axes but that of the channels,
  *
  *     dm = -scale r dbias        dv = -scale r^2 dscale / 2
  *

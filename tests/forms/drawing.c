@@ -177,5 +177,6 @@ void form_add(drawing *w, const form *f, node *n, int results)
     }
     wire_text(n, 4, f->op);
     model_add(&w->m, n);
+    w->is_complete = true;
     form_results(w, f, made, results);
 }

@@ -24,7 +24,7 @@
 #include "tests/fuzz/choices.h"
 #include "tests/unit/model_writer.h"
 
-enum { FORM_SYMBOLS = 2, FORM_POOL = 32, FORM_INPUTS = 64, FORM_MAX_RANK = 5 };
+enum { FORM_OPERANDS = 16, FORM_SYMBOLS = 2, FORM_POOL = 32, FORM_INPUTS = 64, FORM_MAX_RANK = 5 };
 
 /* Also used for the shape of a tensor that is not there yet (push_size, push_axis). */
 typedef struct tensor {
@@ -61,6 +61,9 @@ typedef struct drawing {
     bool used[FORM_POOL];      /* whether results[i] is an operand */
     bool random[FORM_POOL];    /* whether results[i] depends on a random generator */
     int n_results, made;
+    char operands[FORM_OPERANDS][12]; /* names of the last node's operands; "": left out */
+    int n_operands;
+    bool is_complete;  /* the last node has been added */
     char refusal[512]; /* the importer's error for the last node; "" if it accepts the model */
 } drawing;
 
@@ -117,6 +120,9 @@ tensor new_tensor(drawing *w, int type, values v, const tensor *shape, bool vari
 tensor new_list(drawing *w, const int64_t *items, int n);
 tensor new_scalar(drawing *w, int type, double value);
 tensor new_numbers(drawing *w, int type, const tensor *shape, const double *items);
+
+/* Returns a scalar of w->type that is a constant, or varied in the gradient test. */
+tensor new_setting(drawing *w, double value);
 
 void push_size(tensor *shape, int64_t size);
 void push_axis(tensor *shape, const tensor *x, int axis); /* the same size, by symbol if it is one */

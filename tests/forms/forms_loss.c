@@ -17,7 +17,7 @@ static void draw_loss(drawing *w, const form *f)
     node_operand(w, &n, &x);
     node_operand(w, &n, &label);
     if (rarely(w->c, 3)) {
-        const tensor weight = new_tensor(w, w->type, (values){0.3, 2}, &classes, false);
+        const tensor weight = new_tensor(w, w->type, (values){0.3, 2}, &classes, true);
         node_operand(w, &n, &weight);
     }
     node_text(&n, "reduction", reductions[reduction]);

@@ -186,7 +186,7 @@ static void draw_pad(drawing *w, const form *f)
     node_operand(w, &n, &x);
     node_list_since(w, &n, 11, w->m.opset < 2 ? "paddings" : "pads", pads, 2 * count);
     if (w->m.opset >= 11 && has_value) {
-        const tensor value = new_scalar(w, w->type, 1 + choose(w->c, 3));
+        const tensor value = new_setting(w, 1 + choose(w->c, 3));
         node_operand(w, &n, &value);
     } else if (has_axes) {
         node_operand(w, &n, NULL);

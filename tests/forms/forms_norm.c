@@ -10,7 +10,7 @@ static void draw_batch_norm(drawing *w, const form *f)
     push_axis(&shape, &x, 1);
     node_operand(w, &n, &x);
     for (int i = 0; i < 4; i++) {
-        const tensor t = new_tensor(w, w->type, ranges[i], &shape, i < 2);
+        const tensor t = new_tensor(w, w->type, ranges[i], &shape, true);
         node_operand(w, &n, &t);
     }
     if (rarely(w->c, 3)) node_float(&n, "epsilon", 0.01f);

@@ -59,7 +59,7 @@ static void push_bound(drawing *w, node *n, const form *f, double at)
     if (rarely(w->c, 4)) {
         node_operand(w, n, NULL);
     } else if (w->exact || choose(w->c, 2)) {
-        const tensor bound = new_scalar(w, w->type, at);
+        const tensor bound = new_setting(w, at);
         node_operand(w, n, &bound);
     } else {
         const tensor bound = new_operand(w, f, &scalar);

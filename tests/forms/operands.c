@@ -285,12 +285,23 @@ tensor new_numbers(drawing *w, int type, const tensor *shape, const double *item
     return t;
 }
 
+tensor new_setting(drawing *w, double value)
+{
+    const tensor scalar = {.rank = 0};
+    if (w->exact) return new_tensor(w, w->type, (values){value, value + 1e-3}, &scalar, true);
+    return new_scalar(w, w->type, value);
+}
+
 tensor new_scalar(drawing *w, int type, double value) { return new_numbers(w, type, &(tensor){.rank = 0}, &value); }
 
 /* ---- nodes ---- */
 
 void node_operand(drawing *w, node *n, const tensor *x)
 {
+    if (w->is_complete) w->n_operands = 0;
+    w->is_complete = false;
+    if (w->n_operands < FORM_OPERANDS)
+        snprintf(w->operands[w->n_operands++], sizeof *w->operands, "%s", x ? x->name : "");
     wire_text(n, 1, x ? x->name : "");
     if (x) mark_used(w, x);
 }

@@ -7,6 +7,7 @@
  * FORMS_SHOW in the environment prints the nodes that the importer refuses.
  * Below the full tier, the seeds of the drawings depend on AMPC_SEED (tests/tier.h). */
 #include "tests/forms/probe.h"
+#include "tests/gradients.h"
 #include "tests/tier.h"
 
 #include <float.h>
@@ -87,8 +88,47 @@ static bool compare_operand(probe *p, rt_session *s, const form_input *in)
     return differs;
 }
 
-/* Adds whether gradients were compared, and whether any is not zero. Sizes that do not fit are not compared. */
-static void check(const form *f, uint64_t seed, int *compared, int *differing)
+/* What the drawings of a form have compared. */
+typedef struct comparison {
+    int compared, differing; /* drawings; those with a gradient that is not zero */
+    bool operands[FORM_OPERANDS];
+    bool recorded; /* operands are known */
+} comparison;
+
+static void note_operands(const probe *p, comparison *c)
+{
+    for (int k = 0; k < p->w.n_operands; k++) {
+        c->recorded = true;
+        for (int i = 0; i < p->w.n_inputs; i++)
+            if (probe_is_varied(p, &p->w.inputs[i]) && strcmp(p->w.inputs[i].t.name, p->w.operands[k]) == 0)
+                c->operands[k] = true;
+    }
+}
+
+/* The first operand that has a gradient by frontend/lower/gradients.def, but was in no drawing, or -1. Of any number of
+ * operands, one is enough. */
+static int find_missing(const form *f, const comparison *c)
+{
+    const bool any_number = gradient_mark(f->op, FORM_OPERANDS) != 0;
+    for (int k = 0; k < FORM_OPERANDS && c->recorded && !f->no_gradient; k++) {
+        const char mark = gradient_mark(f->op, k);
+        if ((mark == ' ' || mark == '*') && !c->operands[k] && !(any_number && k > 0)) return k;
+    }
+    return -1;
+}
+
+/* The first operand whose gradient was compared, although it has none by the table, or -1. */
+static int find_unexpected(const form *f, const comparison *c)
+{
+    if (!gradient_mark(f->op, 0)) return -1; /* sequences */
+    for (int k = 0; k < FORM_OPERANDS; k++)
+        if (c->operands[k] && !f->no_gradient && gradient_mark(f->op, k) != ' ' && gradient_mark(f->op, k) != '*')
+            return k;
+    return -1;
+}
+
+/* Sizes that do not fit are not compared. */
+static void check(const form *f, uint64_t seed, comparison *c)
 {
     probe p;
     bool differs = false;
@@ -97,14 +137,15 @@ static void check(const form *f, uint64_t seed, int *compared, int *differing)
         if (s && !isnan(loss_of(&p, s))) {
             for (int i = 0; i < p.w.n_inputs; i++)
                 if (probe_is_varied(&p, &p.w.inputs[i])) differs |= compare_operand(&p, s, &p.w.inputs[i]);
-            ++*compared;
+            c->compared++;
+            note_operands(&p, c);
         }
         rt_session_close(s);
     } else if (!f->no_gradient && diag_count(p.d, DIAG_ERROR)) {
         FAIL(&p, "not differentiated: %s", diag_first_error(p.d));
     }
     if (getenv("FORMS_SHOW") && p.w.refusal[0]) print_message("%s, seed %d: %s\n", f->op, (int)seed, p.w.refusal);
-    *differing += differs;
+    c->differing += differs;
     probe_close(&p);
 }
 
@@ -133,14 +174,20 @@ static void every_form_is_of_an_operator(void **state)
 /* Operators with a reason are drawn as well, because the reason must be true. */
 static bool has_gradients(const form *f, void *user)
 {
-    int compared = 0, differing = 0;
+    comparison c = {0};
     const uint64_t first = tier_first(ATTEMPTS);
     (void)user;
-    for (uint64_t seed = first; seed < first + ATTEMPTS && compared < COMBINATIONS; seed++)
-        check(f, seed, &compared, &differing);
-    if (f->no_gradient && differing) fail_msg("%s has a gradient, but a reason to have none", f->op);
-    if (!f->no_gradient && compared < COMBINATIONS)
-        fail_msg("%s: only %d of %d drawings from seed %d on have a gradient", f->op, compared, ATTEMPTS, (int)first);
+    for (uint64_t seed = first; seed < first + ATTEMPTS; seed++) {
+        if (c.compared >= COMBINATIONS && find_missing(f, &c) < 0) break;
+        check(f, seed, &c);
+    }
+    if (f->no_gradient && c.differing) fail_msg("%s has a gradient, but a reason to have none", f->op);
+    if (!f->no_gradient && c.compared < COMBINATIONS)
+        fail_msg("%s: only %d of %d drawings from seed %d on have a gradient", f->op, c.compared, ATTEMPTS, (int)first);
+    const int missing = find_missing(f, &c), unexpected = find_unexpected(f, &c);
+    if (missing >= 0) fail_msg("%s: no drawing varies operand %d, which has a gradient", f->op, missing);
+    if (unexpected >= 0)
+        fail_msg("%s: operand %d has a gradient, unlike frontend/lower/gradients.def", f->op, unexpected);
     return true;
 }
 

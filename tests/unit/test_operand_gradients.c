@@ -2,14 +2,17 @@
  * initializer in any differentiable operand position receives its gradient.
  *
  * All float operands of a node are initializers at once, to detect compile-time folding and reading of them: they
- * must still be parameters after compilation, and d(loss)/d(operand) must equal central differences. The
- * non-differentiable operands are those of ONNX (Operators.md), plus running statistics in training form. A form
- * without a row fails the first test, as does one whose rows omit an operand. */
+ * must still be parameters after compilation, and d(loss)/d(operand) must equal central differences. Then each of them
+ * in turn is computed from a parameter (its negative), also operands that are settings if they are stored, such as
+ * statistics and bounds. Which operands have a gradient is the table frontend/lower/gradients.def, which the kinds of
+ * operands in the rows must agree with. A form without a row fails the first test, as does one whose rows omit an
+ * operand. */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
 #include "passes/passes.h"
 #include "tests/session.h"
 #include "tests/compile.h"
+#include "tests/gradients.h"
 #include "tests/unit/model_writer.h"
 #include "tests/unit/scratch.h"
 
@@ -24,6 +27,7 @@ typedef enum kind {
     POSITIVE, /* the same, all positive */
     FRACTION, /* PARAM halved: between -1 and 1 */
     ABOVE_ONE,
+    SETTING, /* float, not trained, but differentiable if it is computed */
     NUMBERS, /* float, not differentiable */
     INTS,
     BOOLS
@@ -48,6 +52,7 @@ typedef struct row {
 #define P(dims) {PARAM, dims, {0}}
 #define Q(dims) {POSITIVE, dims, {0}}
 #define N(dims, ...) {NUMBERS, dims, {__VA_ARGS__}}
+#define C(dims, ...) {SETTING, dims, {__VA_ARGS__}}
 #define I(dims, ...) {INTS, dims, {__VA_ARGS__}}
 #define B(dims, ...) {BOOLS, dims, {__VA_ARGS__}}
 #define S {SKIPPED, "", {0}}
@@ -148,12 +153,12 @@ static const row rows[] = {
     {"Einsum", 12, {P("2,3"), P("3,4")}, "equation=ij,jk->ki", NULL, false},
     {"Einsum", 12, {P("2,2,3"), P("2,3"), P("3")}, "equation=b...i,bi,i", NULL, false},
     {"Einsum", 12, {P("3,2,3"), P("2,1")}, "equation=iji,j...->...i", NULL, false},
-    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
-    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)}, NULL, "y,m,v,s,t", false},
-    {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), N("2", 0.1, 0.2), N("2", 1.5, 0.7)}, NULL, NULL, false},
+    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), C("2", 0.1, 0.2), C("2", 1.5, 0.7)}, NULL, NULL, false},
+    {"BatchNormalization", 9, {P("3,2,2"), P("2"), P("2"), C("2", 0, 0), C("2", 1, 1)}, NULL, "y,m,v,s,t", false},
+    {"BatchNormalization", 15, {P("3,2,2"), P("2"), P("2"), C("2", 0.1, 0.2), C("2", 1.5, 0.7)}, NULL, NULL, false},
     {"BatchNormalization",
      15,
-     {P("3,2,2"), P("2"), P("2"), N("2", 0, 0), N("2", 1, 1)},
+     {P("3,2,2"), P("2"), P("2"), C("2", 0, 0), C("2", 1, 1)},
      "training_mode=1",
      "y,m,v",
      false},
@@ -172,8 +177,8 @@ static const row rows[] = {
     {"LogSoftmax", 13, {P("2,3")}, NULL, NULL, false},
     {"Dropout", 10, {P("2,8")}, NULL, NULL, false},
     {"Dropout", 13, {P("2,8"), N("", 0.5), B("", 1)}, NULL, NULL, false},
-    {"SoftmaxCrossEntropyLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
-    {"NegativeLogLikelihoodLoss", 13, {P("2,3"), I("2", 0, 2), N("3", 1, 2, 0.5)}, NULL, NULL, false},
+    {"SoftmaxCrossEntropyLoss", 13, {P("2,3"), I("2", 0, 2), C("3", 1, 2, 0.5)}, NULL, NULL, false},
+    {"NegativeLogLikelihoodLoss", 13, {P("2,3"), I("2", 0, 2), C("3", 1, 2, 0.5)}, NULL, NULL, false},
     UNARY("Abs", 13),
     UNARY("Cos", 7),
     UNARY("Erf", 13),
@@ -225,7 +230,7 @@ static const row rows[] = {
     {"Pow", 15, {Q("2,3"), P("3")}, NULL, NULL, false},
     {"Pow", 15, {Q("2,3"), P("")}, NULL, NULL, false},
     {"Clip", 6, {P("2,3")}, NULL, NULL, false},
-    {"Clip", 13, {P("2,8"), N("", -0.5), N("", 1.1)}, NULL, NULL, false},
+    {"Clip", 13, {P("2,8"), C("", -0.55), C("", 1.13)}, NULL, NULL, false},
     {"Where", 16, {B("2,3", 1, 0, 0, 1, 1, 0), P("2,3"), P("3")}, NULL, NULL, false},
     {"Cast", 13, {P("2,3")}, "to=11", NULL, false},
     {"CastLike", 15, {P("2,3"), N("1", 1)}, NULL, NULL, false},
@@ -240,7 +245,7 @@ static const row rows[] = {
     {"Slice", 9, {P("4,3")}, "starts=1, ends=3,", NULL, false},
     {"Slice", 13, {P("4,3"), I("1", 1), I("1", 4), I("1", 0), I("1", 2)}, NULL, NULL, false},
     {"Pad", 10, {P("2,3")}, "pads=1,0,0,1 mode=edge", NULL, false},
-    {"Pad", 18, {P("2,3"), I("2", 1, 1), N("", 0.3), I("1", 1)}, NULL, NULL, false},
+    {"Pad", 18, {P("2,3"), I("2", 1, 1), C("", 0.3), I("1", 1)}, NULL, NULL, false},
     {"Expand", 13, {P("2,1"), I("3", 2, 2, 3)}, NULL, NULL, false},
     {"Tile", 13, {P("2,3"), I("2", 2, 1)}, NULL, NULL, false},
     {"Trilu", 14, {P("3,3"), I("", 1)}, NULL, NULL, false},
@@ -500,6 +505,11 @@ static float drawn(const operand *o, int number, size_t i)
     return (o->kind == PARAM || o->kind == FRACTION) && k % 3 == 1 ? -size : size;
 }
 
+static float value_of(const operand *o, int number, size_t i)
+{
+    return is_trained(o) ? drawn(o, number, i) : (float)o->values[i];
+}
+
 static wire initializer(const operand *o, int number)
 {
     float floats[MAX_CELLS];
@@ -510,7 +520,7 @@ static wire initializer(const operand *o, int number)
     bool is_drawn = is_trained(o);
     assert_true(n <= (is_drawn ? MAX_CELLS : 8));
     snprintf(name, sizeof name, "a%d", number);
-    for (size_t i = 0; i < n; i++) floats[i] = is_drawn ? drawn(o, number, i) : (float)o->values[i];
+    for (size_t i = 0; i < n; i++) floats[i] = value_of(o, number, i);
     for (size_t i = 0; i < n && !is_drawn; i++) ints[i] = (int64_t)o->values[i], bools[i] = o->values[i] > 0;
     if (o->kind == INTS) return tensor_new(name, ONNX_int64, o->dims, ints, n * sizeof *ints);
     if (o->kind == BOOLS) return tensor_new(name, ONNX_bool, o->dims, bools, n);
@@ -565,14 +575,29 @@ static void add_body(node *n, bool scan, int captured)
 
 static const operand captured_by_body = P("2,3"); /* after the operands */
 
-static model model_of(const row *r)
+static bool is_computable(const operand *o) { return is_trained(o) || o->kind == SETTING; }
+
+/* Operand `number` is the negative of a parameter, "minus". */
+static void compute(model *m, const operand *o, int number)
+{
+    float negatives[MAX_CELLS];
+    char name[8];
+    size_t n = count_cells(o->dims);
+    for (size_t i = 0; i < n; i++) negatives[i] = -value_of(o, number, i);
+    snprintf(name, sizeof name, "a%d", number);
+    model_tensor(m, tensor_new("minus", ONNX_float32, o->dims, negatives, n * sizeof *negatives));
+    model_node(m, "Neg", "minus", name);
+}
+
+static model model_of(const row *r, int computed)
 {
     model m = model_new(r->opset);
     char names[64] = "";
     int n = count_operands(r);
     for (int i = 0; i < n; i++) {
         const bool skipped = r->in[i].kind == SKIPPED;
-        if (!skipped) model_tensor(&m, initializer(&r->in[i], i));
+        if (i == computed) compute(&m, &r->in[i], i);
+        else if (!skipped) model_tensor(&m, initializer(&r->in[i], i));
         snprintf(names + strlen(names), sizeof names - strlen(names), skipped ? "%s" : "%sa%d", i ? "," : "", i);
     }
     const char *domain_end = strchr(r->op, ':');
@@ -595,6 +620,7 @@ static model model_of(const row *r)
 typedef struct problem {
     scratch *t;
     const row *row;
+    int computed; /* the operand that is computed from a parameter, or -1 */
     ir_module *module;
     rt_session *session;
     rt_tensor label;
@@ -610,7 +636,7 @@ static void fail_row(const row *r, const char *what, const char *why)
 
 static void compile_problem(problem *p)
 {
-    model m = model_of(p->row);
+    model m = model_of(p->row, p->computed);
     wire file = model_finish(&m);
     compile_options o = compile_options_default();
     bool has_loss = strstr(p->row->op, "Loss") != NULL;
@@ -653,24 +679,27 @@ static double slope(problem *p, int storage, float *values, size_t i)
     return (loss[1] - loss[0]) / (2 * (double)h);
 }
 
-static void check_operand(problem *p, const operand *o, int number)
+/* In the training form, y does not depend on the running statistics. */
+static bool is_flat(const row *r, const operand *o)
 {
-    char name[8], output[16];
+    return r->flat || (o->kind == SETTING && strcmp(r->op, "BatchNormalization") == 0 && r->outputs);
+}
+
+/* Compares the gradient of a parameter with central differences: operand `number`, or its negative. */
+static void check_parameter(problem *p, const operand *o, int number, const char *name)
+{
+    char output[16];
     float values[MAX_CELLS], gradient[MAX_CELLS];
     size_t n = count_cells(o->dims);
-    snprintf(name, sizeof name, "a%d", number);
-    snprintf(output, sizeof output, "grad/a%d", number);
+    snprintf(output, sizeof output, "grad/%s", name);
     const ir_storage *s = ir_storage_find(p->module, name);
-    bool trained = is_trained(o);
-    if (!trained && s && s->kind == IR_PARAM) FAIL(p, name, "is a parameter");
-    if (!trained) return;
     if (!s || s->kind != IR_PARAM) FAIL(p, name, s ? "is not a parameter" : "was removed");
     loss_of(p);
     const rt_tensor *g = rt_session_output(p->session, output);
     if (!g) FAIL(p, name, "has no gradient");
     memcpy(gradient, g->data, n * sizeof *gradient);
     bool any = false;
-    for (size_t i = 0; i < n; i++) values[i] = drawn(o, number, i);
+    for (size_t i = 0; i < n; i++) values[i] = value_of(o, number, i) * (p->computed < 0 ? 1 : -1);
     for (size_t i = 0; i < n; i++) {
         double got = (double)gradient[i], want = slope(p, test_storage_find(p->session, name), values, i);
         char text[80];
@@ -678,13 +707,22 @@ static void check_operand(problem *p, const operand *o, int number)
         if (!(fabs(got - want) <= 1e-2 * fabs(want) + 2e-3)) FAIL(p, name, text);
         any |= fabs(want) > 1e-2;
     }
-    if (any == p->row->flat) FAIL(p, name, any ? "the gradient should be zero" : "the row tests nothing");
+    if (any == is_flat(p->row, o)) FAIL(p, name, any ? "the gradient should be zero" : "the row tests nothing");
+}
+
+static void check_operand(problem *p, const operand *o, int number)
+{
+    char name[8];
+    snprintf(name, sizeof name, "a%d", number);
+    const ir_storage *s = ir_storage_find(p->module, name);
+    if (is_trained(o)) check_parameter(p, o, number, name);
+    else if (s && s->kind == IR_PARAM) FAIL(p, name, "is a parameter");
 }
 
 static void operands_get_their_gradients(void **state)
 {
     for (int i = 0; i < ROWS; i++) {
-        problem p = {.t = *state, .row = &rows[i]};
+        problem p = {.t = *state, .row = &rows[i], .computed = -1};
         compile_problem(&p);
         for (int k = 0; k < count_operands(p.row); k++) check_operand(&p, &p.row->in[k], k);
         if (has_subgraphs(p.row->op)) check_operand(&p, &captured_by_body, count_operands(p.row));
@@ -693,11 +731,40 @@ static void operands_get_their_gradients(void **state)
     }
 }
 
+static void computed_operands_pass_their_gradients(void **state)
+{
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < count_operands(&rows[i]); k++) {
+            problem p = {.t = *state, .row = &rows[i], .computed = k};
+            if (!is_computable(&rows[i].in[k])) continue;
+            compile_problem(&p);
+            check_parameter(&p, &rows[i].in[k], k, "minus");
+            rt_session_close(p.session);
+            ir_module_free(p.module);
+        }
+}
+
+/* The kinds of the operands are those of the table, and every row of it has a row here. */
+static void kinds_are_those_of_the_table(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < count_operands(&rows[i]) && !strchr(rows[i].op, ':'); k++) {
+            const operand *o = &rows[i].in[k];
+            const char mark = gradient_mark(rows[i].op, k), *op = rows[i].op;
+            const bool fits = mark == '*' ? o->kind == SETTING : mark == ' ' ? is_trained(o) : !is_computable(o);
+            if (o->kind != SKIPPED && strcmp(op, "If") != 0 && !fits)
+                fail_msg("%s, operand %d: mark '%c'", op, k, mark);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_has_a_row),
+        cmocka_unit_test(kinds_are_those_of_the_table),
         SCRATCH_TEST(operands_get_their_gradients),
+        SCRATCH_TEST(computed_operands_pass_their_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

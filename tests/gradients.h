@@ -1,0 +1,30 @@
+/* gradients.h - what frontend/lower/gradients.def says about an operand. */
+#ifndef TESTS_GRADIENTS_H
+#define TESTS_GRADIENTS_H
+
+#include <string.h>
+
+static const struct {
+    const char *op, *operands;
+} gradient_table[] = {
+#define GRADIENTS(op, operands) {#op, operands},
+#include "frontend/lower/gradients.def"
+};
+
+/* The mark of operand i: '*', '-', '#'; ' ' for none; 0 if the operator has no row or no such operand. */
+static inline char gradient_mark(const char *op, int i)
+{
+    for (size_t k = 0; k < sizeof gradient_table / sizeof *gradient_table; k++) {
+        if (strcmp(gradient_table[k].op, op) != 0) continue;
+        const char *at = gradient_table[k].operands;
+        for (; i > 0; i--) {
+            const char *end = strchr(at, ' ');
+            if (!end) return strstr(at, "...") ? ' ' : 0;
+            at = end + 1;
+        }
+        return strchr("*-#", *at) ? *at : ' ';
+    }
+    return 0;
+}
+
+#endif
