@@ -257,6 +257,8 @@ ir_type ir_state_role_type(ir_state_role role);                    /* IR_NO_DTYP
 bool ir_state_role_allows(ir_state_role role, const ir_type *type);
 ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role);
 ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
+/* What an output of @eval is made of (meta "parts.NAME", docs/ir.md#parts); NULL: it is a mean over the samples. */
+const char *ir_output_parts(const ir_graph *g, const char *name);
 
 /* ---- infer_opaque.c: the float type of an opaque node, marked t in its `layout` --------------------------------- */
 

@@ -313,7 +313,7 @@ static ampc_status parse_of(ir_parser *p, ir_owner of, ir_value **out)
 {
     const ir_token at = p->lex.token;
     const char *name;
-    if (of == IR_OF_ALONE) return AMPC_OK;
+    if (of == IR_OF_ALONE || of == IR_OF_SEVERAL) return AMPC_OK;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
     ir_storage *s = of == IR_OF_INPUT ? NULL : ir_storage_find(p->module, name);
     *out = of == IR_OF_INPUT ? strmap_get(p->inputs, name) : s ? ir_graph_storage(p->graph, s) : NULL;

@@ -37,6 +37,7 @@ static void assign_output(ir_node *n, const char *loss, const char *logits)
     for (int role = IR_OUTPUT_found_inf; role < IR_OUTPUT_ROLE_COUNT; role++) {
         const ir_output_role_info *info = &ir_output_roles[role];
         const size_t length = strlen(info->name);
+        if (info->of == IR_OF_SEVERAL) continue; /* version 1 has none */
         if (strncmp(name, info->name, length) != 0 || (info->of == IR_OF_ALONE && name[length])) continue;
         n->of = info->of == IR_OF_ALONE ? NULL : find_of(n->graph, info->of, name + length);
         if (info->of == IR_OF_ALONE || n->of) n->role = (ir_output_role)role;

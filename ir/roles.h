@@ -28,8 +28,9 @@ typedef enum ir_output_role {
     IR_OUTPUT_ROLE_COUNT
 } ir_output_role;
 
-/* What a state or an output belongs to; a weight is a parameter or buffer. */
-typedef enum ir_owner { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT, IR_OF_WEIGHT } ir_owner;
+/* What a state or an output belongs to; a weight is a parameter or buffer. SEVERAL: nothing, but a
+ * graph may have several outputs of that role. */
+typedef enum ir_owner { IR_OF_ALONE, IR_OF_PARAM, IR_OF_STATE, IR_OF_INPUT, IR_OF_WEIGHT, IR_OF_SEVERAL } ir_owner;
 
 typedef struct ir_state_role_info {
     ir_dtype dtype; /* IR_NO_DTYPE: any type */

@@ -209,20 +209,25 @@ static const ir_value *skip_of(const ir_node *n) { return ir_in_named(n, "skip")
 /* Whether `of` is the kind of value that an output of a role belongs to. */
 static bool is_of(const ir_value *of, ir_owner kind)
 {
-    if (!of || kind == IR_OF_ALONE) return !of && kind == IR_OF_ALONE;
+    const bool alone = kind == IR_OF_ALONE || kind == IR_OF_SEVERAL;
+    if (!of || alone) return !of && alone;
     if (kind == IR_OF_INPUT) return of->kind == IR_VALUE_INPUT;
     return of->kind == IR_VALUE_STORAGE && of->storage->kind == (kind == IR_OF_PARAM ? IR_PARAM : IR_STATE);
 }
 
 static void check_output(verifier *v, const ir_node *n)
 {
-    static const char *const kinds[] = {"no owner", "a parameter", "a state", "an input"};
+    static const char *const kinds[] = {[IR_OF_ALONE] = "no owner",
+                                        [IR_OF_PARAM] = "a parameter",
+                                        [IR_OF_STATE] = "a state",
+                                        [IR_OF_INPUT] = "an input",
+                                        [IR_OF_SEVERAL] = "no owner"};
     const char *word = ir_output_words[n->role];
     const ir_owner kind = ir_output_roles[n->role].of;
     enter_name(v, v->outputs, ir_output_name(n), n, "output");
     if (!is_of(n->of, kind)) bad(v, n, "output role %s requires %s", word, kinds[kind]);
     else if (n->of && n->of->graph != v->graph) bad(v, n, "'@%s' belongs to another graph", spell(n->of->name));
-    else if (n->role != IR_OUTPUT_result)
+    else if (n->role != IR_OUTPUT_result && kind != IR_OF_SEVERAL)
         enter_name(v, v->roles, n->of ? arena_printf(v->scratch, "%s @%s", word, spell(n->of->name)) : word, n,
                    "output role");
 }

@@ -302,8 +302,6 @@ static void note_colour(cast_state *c, ir_node *n, const amp_entry *e)
                        : text;
 }
 
-static bool is_loss(const ir_node *output) { return output->role == IR_OUTPUT_loss; }
-
 /* Outputs keep the type of the model if --keep-io-types is set; the loss and subgraph results always do. States keep
  * their own type. */
 static void cast_statement(cast_state *c, ir_node *n)
@@ -313,7 +311,7 @@ static void cast_statement(cast_state *c, ir_node *n)
         return;
     }
     ir_value *v = ir_in(n, 0);
-    bool unchanged = c->options->keep_io_types || n->graph->subgraph || is_loss(n);
+    bool unchanged = c->options->keep_io_types || n->graph->subgraph || amp_is_loss(n);
     if (!unchanged || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
     const amp_scope *s = c->scope;
     ir_dtype model = c->model_dtypes[v->id],

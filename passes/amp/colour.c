@@ -272,9 +272,12 @@ static void mark_terminal(colour_state *c)
 {
     const ir_node *loss = ir_output_by_role(c->graph, IR_OUTPUT_loss);
     const ir_node *penalty = ir_output_by_role(c->graph, IR_OUTPUT_penalty);
-    const ir_node *sum = loss ? ir_def(ir_in(loss, 0)) : NULL, *apart = penalty ? ir_def(ir_in(penalty, 0)) : NULL;
+    const ir_node *apart = penalty ? ir_def(ir_in(penalty, 0)) : NULL;
     const bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
-    if (sum && (is_ours(sum) || !ours_only)) mark_before(c, sum, ours_only, false, apart);
+    for (const ir_node *output = loss ? ir_first_output(c->graph) : NULL; output; output = ir_next_output(output)) {
+        const ir_node *sum = amp_is_loss(output) ? ir_def(ir_in(output, 0)) : NULL;
+        if (sum && (is_ours(sum) || !ours_only)) mark_before(c, sum, ours_only, false, apart);
+    }
     if (apart) mark_before(c, apart, true, true, NULL);
 }
 

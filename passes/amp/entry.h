@@ -70,6 +70,12 @@ bool amp_converts(const ir_value *v);
 /* Whether n only moves or selects values of its operands. */
 bool amp_only_moves(const ir_node *n);
 
+/* Whether the output is the loss or a part of it, which lists do not change. */
+static inline bool amp_is_loss(const ir_node *output)
+{
+    return output->role == IR_OUTPUT_loss || output->role == IR_OUTPUT_loss_part;
+}
+
 const char *amp_rule_sentence(amp_rule r);
 
 #endif

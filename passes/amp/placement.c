@@ -254,7 +254,7 @@ static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u
     const ir_node *n = u->user;
     if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (ir_op_has(n->op, IR_NAMED)) {
-        bool unchanged = p->options->keep_io_types || p->graph->subgraph || n->role == IR_OUTPUT_loss;
+        bool unchanged = p->options->keep_io_types || p->graph->subgraph || amp_is_loss(n);
         return unchanged ? vertex_of_type(p, v->type.dtype) : NONE;
     }
     if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, u->index))
@@ -270,7 +270,7 @@ static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u
 /* Whether the use is on the path to the loss, which keeps the result f32. */
 static bool is_read_by_loss(const placement_state *p, const ir_use *u)
 {
-    return u->user->role == IR_OUTPUT_loss || entry_of(p, u->user)->rule == AMP_LOSS;
+    return amp_is_loss(u->user) || entry_of(p, u->user)->rule == AMP_LOSS;
 }
 
 static void add_readers(placement_state *p, const ir_value *v)

@@ -289,8 +289,8 @@ static ampc_status check_scalar(const appending *p)
                       show(p, &p->x->type));
 }
 
-/* Returns the unweighted loss, or NULL after an error. */
-static ir_value *make_term(appending *p)
+/* Returns the unweighted loss and its parts, unless `parts` is NULL; or NULL after an error. */
+static ir_value *make_term(appending *p, loss_parts *parts)
 {
     if (find_operand(p) || check_scalar(p) || find_axis(p) || check_class_weights(p) || check_logarithms(p))
         return NULL;
@@ -298,12 +298,14 @@ static ir_value *make_term(appending *p)
     if (ir_dtype_is_low(p->x->type.dtype)) p->x = ir_cast(&p->b, p->x, IR_f32);
     if (!p->x || find_second(p)) return NULL;
     const ir_type scores = p->x->type;
-    loss_term term = {.b = &p->b, .spec = p->spec, .x = p->x, .y = p->y, .steps = p->steps};
+    loss_term term = {.b = &p->b, .spec = p->spec, .x = p->x, .y = p->y, .steps = p->steps, .parts = parts};
     if (p->axis > 1) {
         term.x = loss_arrange(&p->b, p->x, &scores, p->axis, false);
         term.y = loss_arrange(&p->b, p->y, &scores, p->axis, p->spec->kind->target == LOSS_CLASSES);
     }
-    return term.x ? p->make(&term) : NULL;
+    ir_value *loss = term.x ? p->make(&term) : NULL;
+    if (loss && parts && !parts->count) loss_add_part(p->graph, parts, loss, NULL);
+    return loss;
 }
 
 /* sum + weight * loss; the sum is NULL for the first term. */
@@ -343,35 +345,51 @@ static void set_primary(const appending *p)
         ir_meta_set(m, "class_axis", arena_printf(m->arena, "%d", p->axis));
 }
 
-static void output_named(ir_graph *g, const char *name, ir_value *loss, diag *d)
+static void output_named(ir_graph *g, const char *name, ir_value *loss, const loss_parts *parts, diag *d)
 {
     ir_builder b = pass_builder(g, IR_FORWARD, d);
-    ir_output(&b, ir_graph_name_output(g, arena_printf(g->module->arena, "loss.%s", name)), loss);
+    const char *output = ir_graph_name_output(g, arena_printf(g->module->arena, "loss.%s", name));
+    ir_output(&b, output, loss);
+    loss_output_parts(g, output, parts, d);
 }
 
-/* Returns the weighted sum, or NULL after an error. */
-static ir_value *append_sum(ir_graph *g, const loss_sum *s, const loss_spec *primary, diag *d)
+static void add_parts(const ir_graph *g, loss_parts *to, const loss_parts *from, double factor)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        loss_part part = from->items[i];
+        part.factor *= factor;
+        vec_push(g->module->arena, to, part);
+    }
+}
+
+/* Returns the weighted sum, or NULL after an error, and appends its parts, if the graph is @eval. */
+static ir_value *append_sum(ir_graph *g, const loss_sum *s, const loss_spec *primary, diag *d, loss_parts *parts)
 {
     ir_value *sum = NULL;
+    loss_parts of_sum = {0};
     for (size_t i = 0; i < s->terms.count; i++) {
         appending p = {.graph = g, .b = pass_builder(g, IR_FORWARD, d), .spec = &s->terms.items[i], .diag = d};
-        ir_value *loss = make_term(&p);
+        loss_parts of_term = {0};
+        ir_value *loss = make_term(&p, g->role == IR_GRAPH_eval ? &of_term : NULL);
         if (!loss) return NULL;
         if (p.spec == primary) set_primary(&p);
-        if (!s->name && s->terms.count > 1) output_named(g, p.spec->name, loss, d);
+        if (!s->name && s->terms.count > 1) output_named(g, p.spec->name, loss, &of_term, d);
+        add_parts(g, &of_sum, &of_term, p.spec->weight);
         sum = add_weighted(&p.b, sum, loss, p.spec->weight);
         if (!sum) return NULL;
     }
-    if (s->name) output_named(g, s->name, sum, d);
+    if (s->name) output_named(g, s->name, sum, &of_sum, d);
+    add_parts(g, parts, &of_sum, 1);
     return sum;
 }
 
 static ampc_status append(ir_graph *g, const loss_sums *sums, diag *d)
 {
     ir_value *total = NULL;
+    loss_parts parts = {0};
     for (size_t i = 0; i < sums->count; i++) {
         const loss_sum *s = &sums->items[i];
-        ir_value *sum = append_sum(g, s, primary_term(sums), d);
+        ir_value *sum = append_sum(g, s, primary_term(sums), d, &parts);
         if (!sum && s->name) diag_note(d, recipe_place(g->module, s->line), "this is loss %s", s->name);
         if (!sum) return diag_status(d);
         ir_builder b = pass_builder(g, IR_FORWARD, d);
@@ -380,6 +398,7 @@ static ampc_status append(ir_graph *g, const loss_sums *sums, diag *d)
     ir_builder b = pass_builder(g, IR_FORWARD, d);
     const ir_node *made = ir_output_as(&b, IR_OUTPUT_loss, NULL, total);
     if (total->kind == IR_VALUE_RESULT) ir_value_rename(total, ir_output_name(made));
+    loss_output_parts(g, ir_output_name(made), &parts, d);
     return diag_status(d);
 }
 
@@ -465,8 +484,13 @@ static ampc_status use_output_as_loss(ir_graph *g, const char *name, diag *d)
 {
     add_output(g, name, d);
     ir_node *n = mark_loss(g, name);
-    if (n) return make_scalar(n, d);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
+    if (!n) return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the model has no output '%s'", name);
+    TRY(make_scalar(n, d));
+    if (g->role != IR_GRAPH_eval) return AMPC_OK;
+    loss_parts parts = {0};
+    loss_find_parts(g, ir_in(n, 0), 1, d, &parts);
+    loss_output_parts(g, ir_output_name(n), &parts, d);
+    return diag_status(d);
 }
 
 /* ---- losses in the model ----------------------------------------------------------------------- */

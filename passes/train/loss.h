@@ -14,6 +14,8 @@ typedef enum loss_target {
 } loss_target;
 
 typedef struct loss_term loss_term;
+/* Returns the loss. A rule whose loss is another thing than a mean over the samples reports its parts, if they are
+ * wanted: each is a sum and its weight. */
 typedef ir_value *loss_rule(const loss_term *t);
 
 typedef struct loss_kind {
@@ -49,16 +51,38 @@ typedef struct loss_spec {
 
 typedef VEC(loss_spec) loss_specs;
 
+/* An addend of a loss, times `factor`. */
+typedef struct loss_part {
+    ir_value *value;
+    ir_value *weight; /* a mean is value / weight, which are sums over the samples; NULL: value is the mean */
+    double factor;
+    bool sum; /* value is a sum over the samples, and not divided */
+} loss_part;
+
+typedef VEC(loss_part) loss_parts;
+
 /* A loss to be built: x are scores with the class axis 1, if the kind has one, and y is the second operand. */
 struct loss_term {
     ir_builder *b;
     loss_spec *spec;
     ir_value *x, *y;
-    ir_value *steps; /* i64[N]: the number of time steps of each sample, or NULL: all */
+    ir_value *steps;   /* i64[N]: the number of time steps of each sample, or NULL: all */
+    loss_parts *parts; /* NULL: not wanted */
 };
 
 /* loss_ctc.c: x [T,N,C], y [N,S]. */
 loss_rule loss_ctc;
+
+/* loss_parts.c: what evaluations add up, batch after batch. */
+
+/* Appends value / weight, or the mean `value` if weight is NULL. */
+void loss_add_part(const ir_graph *g, loss_parts *parts, ir_value *value, ir_value *weight);
+/* Appends the parts of a scalar that the model computes, times `factor`: sums, differences, multiples and quotients of
+ * means and sums over the samples are looked through. Anything else is a mean over the samples, with a note if it is
+ * not linear in such means. */
+void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_parts *parts);
+/* Makes the parts outputs of @eval, those of output `name`, unless they are means over the samples. */
+void loss_output_parts(ir_graph *g, const char *name, const loss_parts *parts, diag *d);
 
 /* loss_spec.c: parses "TERM[+TERM..]". */
 ampc_status loss_parse(ir_module *m, const char *text, diag *d, loss_specs *out);

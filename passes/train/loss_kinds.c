@@ -65,25 +65,53 @@ static ir_value *class_weights(const loss_term *t)
     return v;
 }
 
-/* The mean of v, one number per label, over the labels that are not ignored, or NULL. With weights, v contains them,
- * and the sum is divided by theirs. */
-static ir_value *mean_of_items(const loss_term *t, ir_value *v, ir_value *weights)
+/* Whether each label is ignored, or NULL. */
+static ir_value *find_ignored(const loss_term *t)
 {
-    ir_value *ignored = ignores(t) ? BINARY(equal, t->y, NUMBER(t->y, t->spec->ignore_index)) : NULL;
-    if (!ignored && !weights) return mean_all(t, v);
-    ir_value *share = NUMBER(v, 1), *label = t->y;
-    if (ignored) {
-        v = choose(t, ignored, NUMBER(v, 0), v);
-        label = choose(t, ignored, NUMBER(label, 0), label);
-    }
+    return ignores(t) ? BINARY(equal, t->y, NUMBER(t->y, t->spec->ignore_index)) : NULL;
+}
+
+/* The sum over the labels that are not ignored of their weights, or of 1. */
+static ir_value *sum_of_shares(const loss_term *t, ir_value *weights)
+{
+    ir_value *ignored = find_ignored(t), *label = t->y, *share = NUMBER(t->x, 1);
+    if (ignored) label = choose(t, ignored, NUMBER(label, 0), label);
     if (weights) share = ir_done(t->b, ir_new(t->b, IR_OP_gather, 2, weights, label));
     if (ignored) share = choose(t, ignored, NUMBER(share, 0), share);
-    return BINARY(div, reduce_all(t, IR_OP_reduce_sum, v), reduce_all(t, IR_OP_reduce_sum, share));
+    return reduce_all(t, IR_OP_reduce_sum, share);
+}
+
+/* The sum of v, one number per label, over the labels that are not ignored, or NULL. */
+static ir_value *sum_of_items(const loss_term *t, ir_value *v)
+{
+    ir_value *ignored = find_ignored(t);
+    if (ignored) v = choose(t, ignored, NUMBER(v, 0), v);
+    return reduce_all(t, IR_OP_reduce_sum, v);
+}
+
+/* Whether the parts are wanted as sums: the mean is divided by another number than that of the samples. */
+static bool wants_sums(const loss_term *t, const ir_value *weights) { return t->parts && (ignores(t) || weights); }
+
+/* The sum of v if sums are wanted, or else its mean; or NULL. With weights, v contains them, and the sum is to be
+ * divided by theirs. */
+static ir_value *total_of_items(const loss_term *t, ir_value *v, ir_value *weights, bool sums)
+{
+    if (sums) return sum_of_items(t, v);
+    if (!ignores(t) && !weights) return mean_all(t, v);
+    return BINARY(div, sum_of_items(t, v), sum_of_shares(t, weights));
+}
+
+/* Reports the total as a part. Returns the mean, or NULL. */
+static ir_value *report(const loss_term *t, ir_value *total, ir_value *weights, bool sums)
+{
+    ir_value *weight = sums ? sum_of_shares(t, weights) : NULL;
+    if (t->parts && total) loss_add_part(t->b->graph, t->parts, total, weight);
+    return weight ? BINARY(div, total, weight) : total;
 }
 
 /* The cross entropy with the uniform distribution, mean(w * (lse - x)) over the classes. Separate means of x and of the
  * weights avoid a table of log-probabilities. */
-static ir_value *uniform_entropy(const loss_term *t, ir_value *lse, ir_value *weights)
+static ir_value *uniform_entropy(const loss_term *t, ir_value *lse, ir_value *weights, bool sums)
 {
     ir_value *x = t->x;
     if (weights) {
@@ -92,33 +120,41 @@ static ir_value *uniform_entropy(const loss_term *t, ir_value *lse, ir_value *we
         x = BINARY(mul, x, ir_reshape(t->b, weights, dims, x->type.rank - 1));
         lse = BINARY(mul, lse, mean_all(t, weights));
     }
-    return mean_of_items(t, BINARY(sub, lse, over_classes(t, IR_OP_reduce_mean, x)), weights);
+    return total_of_items(t, BINARY(sub, lse, over_classes(t, IR_OP_reduce_mean, x)), weights, sums);
 }
 
 static ir_value *loss_ce(const loss_term *t)
 {
     ir_value *weights = class_weights(t);
     ir_node *n = ir_new(t->b, IR_OP_softmax_cross_entropy, 3, t->x, t->y, weights);
+    const bool sums = wants_sums(t, weights);
     ir_set_int(n, IR_ATTR(softmax_cross_entropy, ignore_index), ignored_label(t));
+    if (sums) ir_set_int(n, IR_ATTR(softmax_cross_entropy, reduction), IR_WORD(loss, sum));
     ir_value *loss = ir_done(t->b, n), *lse = loss ? ir_out(n, IR_OUT(softmax_cross_entropy, lse)) : NULL;
     double smoothing = t->spec->label_smoothing, z = t->spec->z_loss;
     if (loss && smoothing > 0) {
-        ir_value *uniform = uniform_entropy(t, lse, weights);
+        ir_value *uniform = uniform_entropy(t, lse, weights, sums);
         loss = BINARY(add, BINARY(mul, loss, NUMBER(loss, 1 - smoothing)),
                       BINARY(mul, uniform, NUMBER(uniform, smoothing)));
     }
+    loss = report(t, loss, weights, sums);
     if (loss && z > 0) {
-        ir_value *square = mean_of_items(t, BINARY(mul, lse, lse), NULL);
-        loss = BINARY(add, loss, BINARY(mul, square, NUMBER(square, z)));
+        const bool ignored = wants_sums(t, NULL);
+        ir_value *square = total_of_items(t, BINARY(mul, lse, lse), NULL, ignored);
+        square = report(t, BINARY(mul, square, NUMBER(square, z)), NULL, ignored);
+        loss = BINARY(add, loss, square);
     }
     return loss;
 }
 
 static ir_value *loss_nll(const loss_term *t)
 {
-    ir_node *n = ir_new(t->b, IR_OP_nll_loss, 3, t->x, t->y, class_weights(t));
+    ir_value *weights = class_weights(t);
+    ir_node *n = ir_new(t->b, IR_OP_nll_loss, 3, t->x, t->y, weights);
+    const bool sums = wants_sums(t, weights);
     ir_set_int(n, IR_ATTR(nll_loss, ignore_index), ignored_label(t));
-    return ir_done(t->b, n);
+    if (sums) ir_set_int(n, IR_ATTR(nll_loss, reduction), IR_WORD(loss, sum));
+    return report(t, ir_done(t->b, n), weights, sums);
 }
 
 /* ---- differences ----------------------------------------------------------------------------- */
@@ -230,8 +266,13 @@ static ir_value *entropy_of_rows(const loss_term *t, ir_value *scores)
     return ir_done(t->b, ir_new(t->b, IR_OP_softmax_cross_entropy, 2, scores, ir_done(t->b, n)));
 }
 
+/* The loss of all samples together is not to be had from batches: rows compete with the others of their batch. */
 static ir_value *loss_contrastive(const loss_term *t)
 {
+    if (t->parts)
+        diag_note(t->b->diag, DIAG_NOWHERE,
+                  "loss contrastive compares the samples of a batch with each other: an evaluation reports the mean of "
+                  "the batches, which depends on their size");
     ir_value *scores = t->x;
     if (t->y) {
         scores = ir_matmul(t->b, direction(t, t->x), direction(t, t->y), NULL, false, true);
@@ -243,7 +284,11 @@ static ir_value *loss_contrastive(const loss_term *t)
     return BINARY(mul, sum, NUMBER(sum, 0.5));
 }
 
-static ir_value *loss_itself(const loss_term *t) { return ir_reshape(t->b, t->x, NULL, 0); }
+static ir_value *loss_itself(const loss_term *t)
+{
+    if (t->parts) loss_find_parts(t->b->graph, t->x, 1, t->b->diag, t->parts);
+    return ir_reshape(t->b, t->x, NULL, 0);
+}
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

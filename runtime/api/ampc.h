@@ -441,7 +441,7 @@ typedef struct ampc_metric {
 
 typedef struct ampc_evaluation {
     size_t struct_size; /* set before the call */
-    double loss;        /* mean over all samples; NaN without a loss */
+    double loss;        /* of the whole data set, whatever the batch; NaN without a loss */
     double accuracy;    /* fraction of labels whose class has the highest score; NaN without class labels */
     int64_t samples;
     /* All values: the loss, its parts, and the metrics; of a callback, valid until it returns, otherwise until the next

@@ -62,7 +62,7 @@ bool rt_loader_locate(const rt_loader *f, const ir_value *v, const rt_tensor *t,
 /* Number of samples in the inputs, including padding. */
 int64_t rt_loader_samples(const rt_loader *f);
 
-/* The label that the loss of the graph leaves out; INT64_MIN: none. */
+/* The number that the first loss which reads the labels leaves out; INT64_MIN: none. */
 int64_t rt_loader_ignored_label(const ir_graph *g);
 /* Index of the label field, or -1. */
 int rt_loader_label_field(const ir_graph *g, const rt_dataset *data);

@@ -59,12 +59,21 @@ static int64_t bound_below(const ir_value *v, int depth)
     return bound;
 }
 
+/* Whether v is the input or a view, part or conversion of it. */
+static bool comes_from(const ir_value *v, const ir_value *input)
+{
+    while (v && v->kind == IR_VALUE_RESULT && v->def->n_in > 0) v = ir_in(v->def, 0);
+    return v && v == input;
+}
+
 int64_t rt_loader_ignored_label(const ir_graph *g)
 {
-    int64_t ignored = INT64_MIN;
-    for (const ir_node *n = g->first; n; n = n->next)
-        if (ir_in_named(n, "label")) ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
-    return ignored;
+    const ir_value *input = ir_input_by_role(g, IR_INPUT_label);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        const ir_value *label = ir_in_named(n, "label");
+        if (label && (!input || comes_from(label, input))) return n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
+    }
+    return INT64_MIN;
 }
 
 /* Sets the dimensions of one sample: those of the input, with the sample axis replaced by the number of rows per

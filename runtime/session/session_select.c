@@ -43,14 +43,24 @@ static bool is_among(const char *name, const char *const *names, int n)
     return false;
 }
 
-/* Returns the selected outputs in graph order, without duplicates. NULL: out of memory. */
+/* Whether one of these outputs is a sum of parts, which evaluation needs. */
+static bool has_parts(const ir_graph *g, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (ir_output_parts(g, names[i])) return true;
+    return false;
+}
+
+/* Returns the selected outputs in graph order, without duplicates, with the parts of a loss. NULL: out of memory. */
 static rt_selection *make_selection(const ir_graph *g, const char *const *names, int n)
 {
     rt_selection *made = rt_alloc(1, sizeof *made + (size_t)rt_output_count(g) * sizeof *made->names);
     if (!made) return NULL;
     made->graph = g;
+    const bool parts = has_parts(g, names, n);
     for (const ir_node *node = ir_first_output(g); node; node = ir_next_output(node))
-        if (is_among(ir_output_name(node), names, n)) made->names[made->n++] = ir_output_name(node);
+        if (is_among(ir_output_name(node), names, n) || (parts && node->role == IR_OUTPUT_loss_part))
+            made->names[made->n++] = ir_output_name(node);
     return made;
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
+#include "runtime/train/averages.h"
 #include "runtime/train/scoring.h"
 
 #include <inttypes.h>
@@ -10,12 +11,6 @@
 #include <string.h>
 
 enum { DEFAULT_BATCH = 256, MAX_CHOSEN = 2 * RT_METRICS_MAX };
-
-/* The loss, or a part of it. */
-typedef struct mean_output {
-    const char *name;
-    double sum, value; /* value: of the last run */
-} mean_output;
 
 typedef struct chosen_metric {
     const rt_metric_choice *choice; /* of the options, or in `usual` */
@@ -29,75 +24,12 @@ typedef struct evaluation {
     const rt_eval_options *options;
     rt_loader *feed;
     rt_scoring scoring;
-    bool bound;    /* the metrics are open */
-    bool has_loss; /* mean[0] is the loss */
-    bool weighted; /* the loss is a mean over the labels that are not ignored */
-    mean_output mean[1 + RT_EVAL_PARTS];
-    int means;
-    double weight;
+    rt_averages *averages;
+    bool bound; /* the metrics are open */
     rt_metric_choices usual;
     chosen_metric chosen[MAX_CHOSEN];
     int metrics;
 } evaluation;
-
-/* ---- loss ---- */
-
-/* Finds the loss and the outputs that are parts of it. */
-static void find_means(evaluation *e)
-{
-    static const char prefix[] = "loss.";
-    const char *loss = ir_output_name(ir_output_by_role(e->graph, IR_OUTPUT_loss));
-    e->has_loss = loss;
-    if (loss) e->mean[e->means++].name = loss;
-    const int limit = e->means + RT_EVAL_PARTS;
-    for (const ir_node *n = ir_first_output(e->graph); n && e->means < limit; n = ir_next_output(n)) {
-        const ir_type *type = &ir_in(n, 0)->type;
-        const char *name = ir_output_name(n);
-        if (n->role == IR_OUTPUT_result && strncmp(name, prefix, sizeof prefix - 1) == 0 && type->rank == 0 &&
-            ir_dtype_is_float(type->dtype))
-            e->mean[e->means++].name = name;
-    }
-}
-
-/* If the loss is a mean over labels other than those of the data (such as labels shifted by one token), samples are
- * weighted equally. */
-static bool is_weighted(const evaluation *e)
-{
-    const ir_value *input = ir_input_by_role(e->graph, IR_INPUT_label);
-    ir_dim_table *dims = e->graph->module->dims;
-    const ir_value *labels = NULL;
-    for (const ir_node *n = e->graph->first; n; n = n->next)
-        if (ir_in_named(n, "label")) labels = ir_in_named(n, "label");
-    return labels && input && e->scoring.ignored != INT64_MIN && e->scoring.label_field >= 0 &&
-           ir_type_count(dims, &labels->type) == ir_type_count(dims, &input->type);
-}
-
-static ampc_status run(evaluation *e, diag *d)
-{
-    TRY(rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d));
-    for (int i = 0; i < e->means; i++) {
-        const rt_tensor *t = rt_session_output(e->session, e->mean[i].name);
-        e->mean[i].value = t ? ir_load_f64(t->dtype, t->data) : NAN;
-    }
-    return rt_session_fetched(e->session, d);
-}
-
-/* The weight of samples [first, first + count) of the current batch in the mean over all samples. */
-static double weigh(const evaluation *e, int64_t first, int64_t count)
-{
-    const rt_scoring *s = &e->scoring;
-    int64_t n = 0;
-    if (!e->weighted) return (double)count;
-    for (int64_t i = first * s->per_sample; i < (first + count) * s->per_sample; i++) n += s->labels[i] != s->ignored;
-    return (double)n;
-}
-
-/* Without weight the loss is 0/0, so it is not added. */
-static void add_loss(evaluation *e, double weight)
-{
-    for (int i = 0; i < e->means && weight != 0; i++) e->mean[i].sum += e->mean[i].value * weight;
-    e->weight += weight;
-}
 
 /* ---- metrics ---- */
 
@@ -113,7 +45,7 @@ static ampc_status choose(evaluation *e, const rt_metric_choices *from, bool nam
 {
     for (int i = 0; from && i < from->count; i++) {
         const rt_metric_choice *c = &from->items[i];
-        if (rt_metric_is_loss(c) && !e->has_loss)
+        if (rt_metric_is_loss(c) && !rt_averages_has_loss(e->averages))
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metric '%s' has no meaning here: the module has no loss",
                               c->name);
         if (rt_metric_is_loss(c) || is_chosen(e, c)) continue;
@@ -166,23 +98,31 @@ static ampc_status observe(evaluation *e, int64_t first, int64_t count, diag *d)
 
 /* ---- the loop ---- */
 
-/* Evaluates samples first .. first+count-1. */
-static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
+static ampc_status run(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     TRY(rt_loader_slice(e->feed, first, count, d));
     if (rt_loader_stopped(e->feed)) return AMPC_OK;
-    TRY(run(e, d));
+    return rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d);
+}
+
+/* Evaluates samples first .. first+count-1. A fixed batch is filled up with copies of the last one, which a run of
+ * copies alone shows the loss of. */
+static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
+{
+    TRY(run(e, first, count, d));
+    if (rt_loader_stopped(e->feed)) return AMPC_OK;
     if (!e->bound) TRY(bind_metrics(e, d));
     TRY(rt_scoring_read(&e->scoring, first, count, d));
     TRY(observe(e, first, count, d));
-    double copies = (double)(rt_loader_samples(e->feed) - count) * weigh(e, count - 1, 1);
-    add_loss(e, weigh(e, 0, count) + copies);
-    if (copies == 0) return AMPC_OK;
-    TRY(rt_loader_slice(e->feed, first + count - 1, 1, d));
+    const int64_t samples = rt_loader_samples(e->feed), copies = samples - count;
+    const bool alike = copies && count == 1;
+    rt_averages_add(e->averages, e->session, samples, 1, alike ? samples : 1);
+    if (!copies || alike) return rt_session_fetched(e->session, d);
+    TRY(rt_session_fetched(e->session, d));
+    TRY(run(e, first + count - 1, 1, d));
     if (rt_loader_stopped(e->feed)) return AMPC_OK;
-    TRY(run(e, d));
-    add_loss(e, -copies);
-    return AMPC_OK;
+    rt_averages_add(e->averages, e->session, samples, -copies, samples);
+    return rt_session_fetched(e->session, d);
 }
 
 static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data, int64_t rows, diag *d)
@@ -194,8 +134,7 @@ static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data,
     TRY(rt_loader_open(e->graph, data, sizes, batch, d, &e->feed));
     if (e->options->stop) TRY(rt_loader_watch(e->feed, e->options->stop, d));
     TRY(rt_scoring_open(&e->scoring, e->session, m, data, e->feed, d));
-    find_means(e);
-    e->weighted = is_weighted(e);
+    TRY(rt_averages_open(e->graph, RT_EVAL_PARTS, d, &e->averages));
     for (int64_t first = 0; first < rows && !rt_loader_stopped(e->feed); first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
@@ -216,11 +155,11 @@ static ampc_status copy_matrix(const rt_metric *metric, rt_eval *out, diag *d)
 
 static ampc_status collect(const evaluation *e, rt_eval *out, diag *d)
 {
-    for (int i = 0; i < e->means; i++) {
-        const bool loss = !i && e->has_loss;
-        out->value[out->count++] = (rt_eval_value){.name = loss ? "loss" : e->mean[i].name,
+    for (int i = 0; i < rt_averages_count(e->averages); i++) {
+        const bool loss = !i && rt_averages_has_loss(e->averages);
+        out->value[out->count++] = (rt_eval_value){.name = loss ? "loss" : rt_averages_name(e->averages, i),
                                                    .format = "%.6f",
-                                                   .value = e->weight > 0 ? e->mean[i].sum / e->weight : NAN};
+                                                   .value = rt_averages_value(e->averages, i)};
     }
     for (int i = 0; i < e->metrics; i++) {
         const chosen_metric *one = &e->chosen[i];
@@ -258,6 +197,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     out->stopped = e->feed && rt_loader_stopped(e->feed);
     if (status == AMPC_OK && !out->stopped) status = collect(e, out, d);
     for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);
+    rt_averages_close(e->averages);
     rt_scoring_close(&e->scoring);
     rt_loader_close(e->feed);
     rt_free(e);

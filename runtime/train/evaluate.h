@@ -28,19 +28,18 @@ enum { RT_EVAL_PARTS = 16, RT_EVAL_VALUES = 1 + RT_EVAL_PARTS + 2 * RT_METRICS_M
 typedef struct rt_eval {
     int64_t samples;
     int count;
-    rt_eval_value value[RT_EVAL_VALUES]; /* the loss, its parts (at most 16), and the metrics, each once */
+    rt_eval_value value[RT_EVAL_VALUES]; /* the loss, its terms (at most 16), and the metrics, each once */
     int64_t *confusion;                  /* [classes, classes] by label and prediction, if chosen; else NULL */
     int64_t classes;
     rt_names names; /* of the classes; none: unknown */
     bool stopped;   /* the program stops and the samples did not arrive: nothing is known */
 } rt_eval;
 
-/* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" is the mean over all samples, or over
- * all labels if the loss ignores some; "loss.NAME" are means of the outputs with these names, parts of the loss. A last
- * partial batch binds the batch symbol to a smaller size. A fixed batch is padded with copies of one sample, whose loss
- * is measured in a separate run and subtracted (the loss is a mean over samples). `o` NULL: the defaults. Fails with
- * AMPC_USAGE if a chosen metric has no meaning for this module and data, AMPC_REJECTED if a label is not a class of the
- * scores, otherwise like rt_loader_open and rt_session_run. */
+/* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" and its terms, "loss.NAME", are
+ * those of all samples together (averages.h). A last partial batch binds the batch symbol to a smaller size. A fixed
+ * batch is padded with copies of one sample, which are measured in a separate run and subtracted. `o` NULL: the
+ * defaults. Fails with AMPC_USAGE if a chosen metric has no meaning for this module and data, AMPC_REJECTED if a label
+ * is not a class of the scores, otherwise like rt_loader_open and rt_session_run. */
 ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, const rt_eval_options *o, diag *d,
                         rt_eval *out);
 void rt_eval_clear(rt_eval *e);

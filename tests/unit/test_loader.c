@@ -383,17 +383,25 @@ static void test_partial_batch_does_not_fit(void **state)
 
 enum { TOKENS = 4, CLASSES = 5 };
 
-/* The logits of a token are a table row; some labels are ignored. */
-static const char scored[] =
-    "meta \"loss\" \"loss\"\nmeta \"label\" \"label\"\nmeta \"logits\" \"logits\"\n"
-    "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, "
-    "1, -0.5, 0.75, 2.5, 1.5, 0, 1, 0, -1, 2, 4, 1, 0.5, -3, 0]\n"
-    "graph @eval(@x : i64[N,4], @label : i64[4*N]) {\nforward:\n"
-    "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
-    "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
-    "  output \"logits\" = %logits\n"
-    "  %loss, %lse, %p = softmax_cross_entropy %logits, @label %s : f32[], f32[4*N], f32[4*N,5]\n"
-    "  output \"loss\" = %loss\n}\n";
+/* The logits of a token are a table row; some labels, written ?, may be ignored. */
+#define SCORED(meta, constants, loss) \
+    "meta \"loss\" \"loss\"\nmeta \"label\" \"label\"\nmeta \"logits\" \"logits\"\n" meta \
+    "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, " \
+    "1, -0.5, 0.75, 2.5, 1.5, 0, 1, 0, -1, 2, 4, 1, 0.5, -3, 0]\n" constants \
+    "graph @eval(@x : i64[N,4], @label : i64[4*N]) {\nforward:\n" \
+    "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n" \
+    "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n" \
+    "  output \"logits\" = %logits\n" loss "  output \"loss\" = %loss\n}\n"
+static const char scored[] = SCORED(
+    "", "", "  %loss, %lse, %p = softmax_cross_entropy %logits, @label : f32[], f32[4*N], f32[4*N,5]\n");
+static const char scored_ignoring[] = SCORED(
+    "meta \"parts.loss\" \"1 total / count\"\n",
+    "const @ignored : i64[] = ?\nconst @zero : f32[] = 0\nconst @one : f32[] = 1\n",
+    "  %total, %lse, %p = softmax_cross_entropy %logits, @label {ignore_index=?, reduction=\"sum\"} : "
+    "f32[], f32[4*N], f32[4*N,5]\n  %i = equal @label, @ignored : bool[4*N]\n"
+    "  %share = where %i, @zero, @one : f32[4*N]\n"
+    "  %count = reduce_sum %share {axes=[0], keepdims=false} : f32[]\n"
+    "  output \"total\" = %total\n  output \"count\" = %count\n  %loss = div %total, %count : f32[]\n");
 
 typedef struct expectation {
     double loss, accuracy;
@@ -426,12 +434,10 @@ static expectation expect_scores(scratch *t, const ir_module *m, const rt_datase
 
 static void check_evaluation(scratch *t, int64_t ignored)
 {
-    char *text, attribute[48] = "";
     const rt_field fields[] = {{.name = "x", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = 6},
                                {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = CLASSES}};
-    if (ignored >= 0) snprintf(attribute, sizeof attribute, "{ignore_index=%lld}", (long long)ignored);
-    const char *gap = strstr(scored, "%s");
-    assert_true(asprintf(&text, "%.*s%s%s", (int)(gap - scored), scored, attribute, gap + 2) > 0);
+    char *text = strdup(ignored < 0 ? scored : scored_ignoring);
+    for (char *label = text; (label = strchr(label, '?'));) *label = (char)('0' + ignored);
     ir_module *m = load(t, text);
     rt_dataset *data = make_data(t, fields, 2, ROWS);
     expectation wanted = expect_scores(t, m, data, ignored);
