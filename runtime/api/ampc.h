@@ -293,7 +293,8 @@ AMPC_API ampc_status ampc_session_get(ampc_session *session, const char *key, am
 AMPC_API ampc_status ampc_session_get_into(ampc_session *session, const char *key, ampc_tensor *tensor);
 /* Overwrites the tensor with key param/, buf/, opt/, state/ or rng/ with the elements of `tensor`, converted to its
  * type. Fails with AMPC_USAGE if the shapes differ, there is no such key, or training could not continue from the new
- * state/ value (a negative learning rate, a loss scale of 0). */
+ * state/ value (a negative learning rate, a loss scale of 0, a fraction of a counter). Setting state/micro_batches to 0
+ * ends the window of micro-batches without a step. */
 AMPC_API ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_tensor *tensor);
 /* Like ampc_session_get and ampc_session_set for scalars: "state/lr", "state/loss_scale", "loss" ... */
 AMPC_API ampc_status ampc_session_get_number(ampc_session *session, const char *key, double *value);

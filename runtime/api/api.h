@@ -92,7 +92,7 @@ ampc_status api_select_unscaled(const ampc_session *s, diag *d);
 /* Fails if the graph is one of those that ampc_accumulate, ampc_unscale and ampc_apply run. */
 ampc_status api_refuse_window_graph(const ir_graph *g, diag *d);
 /* Fails if gradients are accumulated that ampc_apply has not used yet. */
-ampc_status api_refuse_in_window(const ampc_session *s, diag *d);
+ampc_status api_refuse_in_window(ampc_session *s, diag *d);
 void api_step_result(const rt_stepper *t, const rt_step_result *r, ampc_step_result *result);
 
 /* Whether a function of the caller is running: log, or one of a custom operator. */

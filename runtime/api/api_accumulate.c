@@ -36,7 +36,7 @@ void api_step_result(const rt_stepper *t, const rt_step_result *r, ampc_step_res
     api_result(&out, result, sizeof out);
 }
 
-ampc_status api_refuse_in_window(const ampc_session *s, diag *d)
+ampc_status api_refuse_in_window(ampc_session *s, diag *d)
 {
     int64_t count;
     bool unscaled;
@@ -48,7 +48,7 @@ ampc_status api_refuse_in_window(const ampc_session *s, diag *d)
 }
 
 /* How far the window is. */
-static ampc_status read_window(const ampc_session *s, diag *d, int64_t *count, bool *unscaled)
+static ampc_status read_window(ampc_session *s, diag *d, int64_t *count, bool *unscaled)
 {
     if (!s->stepper.session || !s->stepper.accumulate)
         return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,

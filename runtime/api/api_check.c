@@ -4,6 +4,7 @@
 #include "ir/limits.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- handles ---- */
@@ -124,10 +125,13 @@ static const struct {
     [IR_STATE_lr] = {LIMITS_RATE},   [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
     [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {-1, 1e9}, /* -1: off */
     [IR_STATE_bad_steps] = {0, 1e9}, [IR_STATE_micro_batches] = {0, 1e15},
+    [IR_STATE_unscaled] = {0, 1},    [IR_STATE_overflow] = {0, 1},
 };
 
 ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v)
 {
     const bool limited = s->kind == IR_STATE && state_limits[s->role].high > 0;
-    return limited ? api_number(d, key, v, state_limits[s->role].low, state_limits[s->role].high) : AMPC_OK;
+    if (limited) TRY(api_number(d, key, v, state_limits[s->role].low, state_limits[s->role].high));
+    if (ir_dtype_is_float(s->type.dtype) || v == floor(v)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: %.17g is not an integer", key, v);
 }

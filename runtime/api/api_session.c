@@ -120,6 +120,10 @@ ampc_status ampc_session_share(ampc_session *session, ampc_context *context, con
                                ampc_session **shared)
 {
     diag *d;
+    if (!context) { /* the other handle has a place for the message */
+        TRY(api_enter_session(session, &d));
+        NEED(context);
+    }
     TRY(api_enter(context, &d));
     NEED(session);
     NEED(shared);

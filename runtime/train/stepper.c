@@ -134,6 +134,10 @@ ampc_status rt_stepper_apply(rt_stepper *t, diag *d) { return submit(t, t->apply
 
 ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n, diag *d, double *loss)
 {
+    static const char no = 0;
+    const ir_storage *flag = ir_state_by_role(t->graph->module, IR_STATE_unscaled);
+    if (t->stale) TRY(rt_session_write(t->session, (int)flag->id, &no, d));
+    t->stale = false;
     TRY(rt_session_run(t->session, t->accumulate->name, inputs, n, d));
     if (!loss) return AMPC_OK;
     const char *name = ir_output_name(ir_output_by_role(t->accumulate, IR_OUTPUT_loss));
@@ -143,14 +147,15 @@ ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n,
     return AMPC_OK;
 }
 
-ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled)
+ampc_status rt_stepper_window(rt_stepper *t, diag *d, int64_t *count, bool *unscaled)
 {
     static const ir_state_role roles[] = {IR_STATE_micro_batches, IR_STATE_unscaled};
     double values[] = {0, 0};
     for (int i = 0; i < 2 && t->accumulate; i++)
         TRY(rt_session_get_number(t->session, ir_state_name(t->graph->module, roles[i]), d, &values[i]));
     *count = (int64_t)values[0];
-    *unscaled = values[1] != 0;
+    *unscaled = *count && values[1] != 0;
+    t->stale = !*count && values[1] != 0;
     return AMPC_OK;
 }
 

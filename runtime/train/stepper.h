@@ -25,7 +25,8 @@ typedef struct rt_stepper {
     rt_session *session;
     const ir_graph *graph;              /* the training step */
     const ir_graph *accumulate, *apply; /* NULL: the module accumulates no gradients */
-    const ir_graph *read;               /* the graph whose scalars are read back */
+    bool stale;           /* the state `unscaled` is of a window that has been ended: the next micro-batch clears it */
+    const ir_graph *read; /* the graph whose scalars are read back */
     rt_run_state state;
     int64_t submitted;     /* number of the last run that the stepper submitted to the session */
     int pending;           /* steps submitted and not collected */
@@ -74,8 +75,9 @@ ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n,
 ampc_status rt_stepper_apply(rt_stepper *t, diag *d);
 /* Fails with AMPC_NUMERIC: runs the last step again and names the value in it that is not finite. */
 ampc_status rt_stepper_explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why);
-/* What a window holds: *count micro-batches (0: no window has begun), *unscaled after a run of @unscale. */
-ampc_status rt_stepper_window(const rt_stepper *t, diag *d, int64_t *count, bool *unscaled);
+/* What a window holds: *count micro-batches (0: no window has begun), *unscaled after a run of @unscale. A caller that
+ * sets the number to 0 has ended the window, whatever the other states are. */
+ampc_status rt_stepper_window(rt_stepper *t, diag *d, int64_t *count, bool *unscaled);
 /* Warns of skipped steps that the search of the loss scale does not explain; called at the end of a run. */
 ampc_status rt_stepper_end(const rt_stepper *t, diag *d);
 /* Submits a step and collects its result. */

@@ -60,6 +60,54 @@ static void test_order_of_calls(void **state)
     ampc_session_free(s);
 }
 
+/* Setting the number of micro-batches to 0 ends a window in every place of it. */
+static void test_ended_by_hand(void **state)
+{
+    fixture *f = *state;
+    double norm, again;
+    ampc_session *s = open_windows(f, &windows);
+    OK(f->c, ampc_accumulate(s, f->in, 2, NULL));
+    OK(f->c, ampc_unscale(s, &norm, NULL));
+    OK(f->c, ampc_session_set_number(s, "state/micro_batches", 0));
+    expect_failure(ampc_apply(s, NULL), AMPC_USAGE, f->c, "ampc_accumulate first");
+    expect_failure(ampc_unscale(s, NULL, NULL), AMPC_USAGE, f->c, "ampc_accumulate first");
+    OK(f->c, ampc_accumulate(s, f->in, 2, NULL));
+    OK(f->c, ampc_accumulate(s, f->in, 2, NULL));
+    OK(f->c, ampc_unscale(s, &again, NULL));
+    assert_true(fabs(again - norm) <= 1e-5 * norm);
+    OK(f->c, ampc_session_set_number(s, "state/micro_batches", 0));
+    OK(f->c, ampc_session_set_number(s, "state/unscaled", 1)); /* of no window */
+    OK(f->c, ampc_accumulate(s, f->in, 2, NULL));
+    OK(f->c, ampc_unscale(s, &again, NULL));
+    assert_true(fabs(again - norm) <= 1e-5 * norm);
+    OK(f->c, ampc_apply(s, NULL));
+    ampc_session_free(s);
+}
+
+static void test_values_of_states(void **state)
+{
+    static const struct {
+        const char *key;
+        double value;
+    } refused[] = {{"state/unscaled", 7},        {"state/unscaled", -1},     {"state/unscaled", 0.5},
+                   {"state/overflow", 2},        {"state/unscaled", NAN},    {"state/micro_batches", -1},
+                   {"state/micro_batches", 1.5}, {"state/good_steps", 0.25}, {"state/step", 2.5}};
+    fixture *f = *state;
+    ampc_session *s = open_windows(f, &windows);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ampc_tensor *t;
+        double before, after;
+        OK(f->c, ampc_session_get_number(s, refused[i].key, &before));
+        expect_failure(ampc_session_set_number(s, refused[i].key, refused[i].value), AMPC_USAGE, f->c, refused[i].key);
+        OK(f->c, ampc_tensor_create(f->c, "v", AMPC_F64, 0, NULL, &refused[i].value, &t));
+        expect_failure(ampc_session_set(s, refused[i].key, t), AMPC_USAGE, f->c, refused[i].key);
+        ampc_tensor_free(t);
+        OK(f->c, ampc_session_get_number(s, refused[i].key, &after));
+        assert_float_equal(before, after, 0);
+    }
+    ampc_session_free(s);
+}
+
 static void test_modules_without_it(void **state)
 {
     fixture *f = *state;
@@ -143,6 +191,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_order_of_calls),
+        FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_ended_by_hand),
+        FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_values_of_states),
         FIXTURE_TEST(test_modules_without_it),          FIXTURE_TEST(test_the_clipped_norm_is_reported),
         FIXTURE_TEST(test_checkpoints_within_a_window),
     };

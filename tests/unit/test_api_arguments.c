@@ -218,7 +218,7 @@ static void test_sessions(void **state)
     REFUSED(ampc_session_open, session, f->m, NULL, NULL);
     ampc_session_free(NULL);
     ANY(ampc_session_free, session);
-    MUTE(ampc_session_share, context, f->s, NULL, NULL, &s);
+    REFUSED(ampc_session_share, context, f->s, NULL, NULL, &s);
     REFUSED(ampc_session_share, session, NULL, f->c, NULL, &s);
     REFUSED(ampc_session_share, options, f->s, f->c, &unset, &s);
     REFUSED(ampc_session_share, shared, f->s, f->c, NULL, NULL);
