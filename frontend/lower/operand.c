@@ -6,9 +6,17 @@
 static const char *operand_name(const onnx_node *n, int i) { return n->proto->input[i]; }
 
 /* A float initializer may be trained, so it only counts as known where the operator cannot be compiled otherwise, for
- * example the ratio of a Dropout. Reading it makes it a constant. */
+ * example the ratio of a Dropout. Reading it makes it a constant. Converters to float16 widen it again for operators
+ * that want f32. */
 static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
 {
+    while (v->kind == IR_VALUE_RESULT && ir_op_has(v->def->op, IR_CONVERTS)) {
+        const ir_value *from = ir_in(v->def, 0);
+        const ir_dtype wide = v->type.dtype, narrow = from->type.dtype;
+        if (!ir_dtype_is_float(wide) || !ir_dtype_is_float(narrow) || ir_dtype_size(wide) <= ir_dtype_size(narrow))
+            break;
+        v = from;
+    }
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
     ir_storage *s = v->storage;
     if (!ir_dtype_is_float(s->type.dtype)) return NULL;

@@ -1,15 +1,20 @@
 """Compares files of other tools with onnxruntime: its optimiser, transformers' optimiser, float16 and quantisation tools,
 onnxsim, tf2onnx, skl2onnx, jax2onnx, paddle2onnx.
 
-usage: python tests/models/other_tools.py BUILD [--only TEXT] [--keep DIR] [--verbose]
+usage: python tests/models/other_tools.py BUILD [--only TEXT] [--keep DIR] [--write DIR] [--verbose]
 
-Versions with which it was last run:
-    torch 2.15.0  transformers 5.24.0  onnx 1.23.2  onnxruntime 1.32.0  onnxscript 0.7.2  onnxsim 0.8.1  skl2onnx 1.20.0
-    tensorflow 2.21.0  tf2onnx 1.17.0
+A tool that is not installed is skipped. Not all fit into one environment; with Python 3.11, these do, as last run:
+    torch==2.15.0 transformers==5.24.0 onnx==1.23.2 onnxruntime==1.32.0 onnxscript==0.7.2 onnxsim==0.8.1
+        onnxconverter-common==1.16.0 skl2onnx==1.20.0 scikit-learn==1.9.1 jax==0.10.2 jax2onnx==0.17.1 flax==0.12.8
+    tensorflow==2.21.0 tf2onnx==1.17.0 onnx==1.23.2 onnxruntime==1.32.0
+    paddlepaddle==3.3.1 paddle2onnx==2.1.0 onnx==1.17.0 onnxruntime==1.32.0
 
-A tool that is not installed is skipped. Networks are tiny and have random weights; nothing is downloaded. Each file runs in
-onnxruntime, on random inputs; `BUILD/ampc-run infer` must agree within 1e-4 of the largest value of each output. Prints the
-files that differ or are refused, and the share of those that agree. Exit status 1 if it is below 95 %.
+Networks are tiny and have random weights; nothing is downloaded. Each file runs in onnxruntime, on random inputs;
+`BUILD/ampc-run infer` must agree within 1e-4 of the largest value of each output. Prints the files that differ or are
+refused, and the share of those that agree. Exit status 1 if it is below 95 %.
+
+--write stores some files in DIR, with the inputs as initializers and the largest difference from the outputs of onnxruntime
+as the only output; tests/models/test_other.c runs those in tests/models/tools.
 """
 import argparse
 import contextlib
@@ -36,6 +41,7 @@ WANTED = 0.95
 def torch_networks():
     import torch
     import transformers as hf
+    torch.manual_seed(0)
     nn = torch.nn
 
     class Residual(nn.Module):
@@ -77,8 +83,21 @@ def torch_networks():
             h = x + self.q(nn.functional.gelu(self.p(self.n(x))))
             return self.r(h) @ h.transpose(1, 2) * 0.25
 
+    class Blocks(nn.Module):  # numbers of channels that do not fill the blocks of onnxruntime's layout
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 20, 3, stride=2), nn.Conv2d(20, 20, 1), nn.Conv2d(20, 20, 3, groups=20)
+            self.d, self.p, self.u = nn.Conv2d(20, 6, 1), nn.AvgPool2d(2), nn.Upsample(scale_factor=2)
+
+        def forward(self, x):
+            h = nn.functional.leaky_relu(self.a(x))
+            h = torch.sigmoid(self.b(h)) + h
+            return self.d(self.u(self.p(torch.relu(self.c(h)))))
+
     image = torch.randn(1, 3, 16, 16)
     yield "mlp", nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)), (torch.randn(2, 8),)
+    yield "tokens", nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 8)), (torch.randn(2, 3, 32),)
+    yield "blocks", Blocks(), (image,)
     yield "residual", Residual(), (image,)
     yield "mobile", Mobile(), (image,)
     yield "lstm", Recurrent("LSTM"), (torch.randn(2, 5, 6),)
@@ -185,7 +204,7 @@ def quantised(name, path, feeds, work):
 
 def four_bits(name, path, feeds, work):
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits, quant_utils
-    if name.split("-")[0] not in ("mlp", "bert", "gpt2"):
+    if name.split("-")[0] not in ("mlp", "tokens", "bert", "gpt2"):
         return
     for text, form in (("nbits", quant_utils.QuantFormat.QOperator), ("qdq4", quant_utils.QuantFormat.QDQ)):
         made = nbits.MatMulNBitsQuantizer(onnx.load(path), block_size=16, is_symmetric=text == "nbits", quant_format=form,
@@ -274,35 +293,116 @@ def keras(work):
 
 
 def jax(work):
+    from flax import nnx
     from jax2onnx import to_onnx
-    import jax.numpy as jnp
     import jax as j
-    made = {
-        "mlp": lambda x: jnp.tanh(x @ jnp.ones((4, 8)) * 0.1) @ jnp.ones((8, 2)),
-        "softmax": lambda x: j.nn.softmax(x, -1) + j.nn.gelu(x),
-        "norm": lambda x: (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5),
+    import jax.numpy as jnp
+    r = nnx.Rngs(0)
+    norm = nnx.BatchNorm(4, rngs=r)
+    norm.eval()
+    attention = nnx.MultiHeadAttention(2, 8, decode=False, rngs=r)
+    conv = nnx.Conv(2, 4, (3, 3), rngs=r)
+    filters = jnp.ones((3, 3, 2, 4)) * 0.1
+    functions = {
+        "mlp": (lambda x: jnp.tanh(x @ jnp.ones((4, 8)) * 0.1) @ jnp.ones((8, 2)), (3, 4)),
+        "mlp-any": (nnx.Linear(4, 5, rngs=r), ("B", 4)),
+        "softmax": (lambda x: j.nn.softmax(x, -1) + j.nn.gelu(x) + j.nn.silu(x) + j.nn.selu(x) + j.nn.relu6(x), (3, 4)),
+        "norm": (lambda x: (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5), (3, 4)),
+        "math": (lambda x: jnp.exp(x) + jnp.sin(x) + jnp.abs(x)**1.5 + jnp.log1p(jnp.abs(x)) + jnp.sign(x), (3, 4)),
+        "index": (lambda x: x[:, 1:3] + jnp.take(x, jnp.array([0, 2]), axis=1) + jnp.flip(x, 1)[:, :2], (3, 4)),
+        "scatter": (lambda x: x.at[1].set(0.).at[:, 2].add(1.), (3, 4)),
+        "shapes": (lambda x: jnp.tile(x, (1, 2)) + jnp.repeat(x, 2, 1) + jnp.pad(x, ((0, 0), (1, 3))), (3, 4)),
+        "sort": (lambda x: j.lax.top_k(x, 2)[0] + jnp.sort(x, -1)[:, :2] + jnp.argmax(x, -1)[:, None], (3, 4)),
+        "einsum": (lambda x: jnp.einsum("bij,bkj->bik", x, x), (2, 3, 4)),
+        "scan": (lambda x: j.lax.scan(lambda c, a: (jnp.tanh(c * 0.5 + a), c), jnp.zeros(4), x)[1], (5, 4)),
+        "for": (lambda x: j.lax.fori_loop(0, 3, lambda i, v: v * 1.5 + i, x), (3, 4)),
+        "while": (lambda x: j.lax.while_loop(lambda v: v.sum() < 100, lambda v: v * v + 1, x), (3, 4)),
+        "cond": (lambda x: j.lax.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, x), (3, 4)),
+        "filters": (lambda x: j.lax.conv_general_dilated(x, filters, (1, 1), "SAME",
+                                                         dimension_numbers=("NHWC", "HWIO", "NHWC")), (1, 6, 6, 2)),
+        "conv": (lambda x: norm(nnx.relu(conv(x))), (1, 6, 6, 2)),
+        "transposed": (nnx.ConvTranspose(2, 4, (3, 3), rngs=r), (1, 5, 5, 2)),
+        "layer-norm": (nnx.LayerNorm(8, rngs=r), ("B", 8)),
+        "group-norm": (nnx.GroupNorm(8, num_groups=2, rngs=r), (2, 5, 8)),
+        "attention": (lambda x: attention(x) + x, (2, 5, 8)),
+        "fft": (lambda x: jnp.abs(jnp.fft.rfft(x)), (3, 8)),
     }
-    for name, function in made.items():
-        proto = to_onnx(function, [(3, 4)])
+    for name, (function, shape) in functions.items():
+        proto = to_onnx(function, [shape])
         out = f"{work}/jax-{name}.onnx"
         onnx.save(proto, out)
-        yield out, {proto.graph.input[0].name: np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)}
+        numbers = [3 if n == "B" else n for n in shape]
+        yield out, {proto.graph.input[0].name: np.random.default_rng(0).standard_normal(numbers).astype(np.float32)}
 
 
 def paddle(work):
     import paddle as p
     import paddle2onnx  # noqa: F401: registers the converter
+    nn = p.nn
+    p.seed(0)
+
+    class Gate(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.a, self.n, self.b = nn.Conv2D(3, 8, 3, 2, 1), nn.BatchNorm2D(8), nn.Conv2D(8, 8, 3, padding=1, groups=8)
+            self.c = nn.Conv2D(8, 8, 1)
+
+        def forward(self, x):
+            h = self.b(nn.functional.hardswish(self.n(self.a(x))))
+            return h * nn.functional.hardsigmoid(self.c(nn.functional.adaptive_avg_pool2d(h, 1)))
+
+    class First(nn.Layer):  # of the results of a recurrent network
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
+    class Self(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.MultiHeadAttention(8, 2)
+
+        def forward(self, x):
+            return self.layer(x, x, x)
+
+    class Movement(nn.Layer):
+        def forward(self, x):
+            y = p.tile(x, [1, 2]) + p.stack([x, x], 1).reshape([3, 8])
+            return p.concat([y, p.gather(x, p.to_tensor([0, 2]), axis=1), p.flip(x, [1]), p.topk(x, 2)[0]], 1)
+
+    class Reductions(nn.Layer):
+        def forward(self, x):
+            return p.concat([x.sum(0), x.max(0), x.prod(0), x.std(0), p.cumsum(x, 0)[1], p.sort(x, 0)[0], p.logsumexp(x, 0)])
+
+    class Condition(nn.Layer):
+        def forward(self, x):
+            return p.static.nn.cond(x.sum() > 0, lambda: x * 2, lambda: x - 1)
     made = {
-        "mlp": (p.nn.Sequential(p.nn.Linear(4, 8), p.nn.ReLU(), p.nn.Linear(8, 2)), (3, 4)),
-        "conv": (p.nn.Sequential(p.nn.Conv2D(3, 4, 3), p.nn.BatchNorm2D(4), p.nn.Hardswish(), p.nn.MaxPool2D(2)), (1, 3, 8, 8)),
-        "norm": (p.nn.Sequential(p.nn.LayerNorm(8), p.nn.GELU(), p.nn.Linear(8, 3), p.nn.Softmax()), (2, 8)),
-        "gru": (p.nn.SimpleRNN(4, 6), (2, 5, 4)),
+        "mlp": (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), (3, 4)),
+        "mlp-any": (nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Softmax()), (None, 4)),
+        "conv": (nn.Sequential(nn.Conv2D(3, 4, 3), nn.BatchNorm2D(4), nn.Hardswish(), nn.MaxPool2D(2)), (1, 3, 8, 8)),
+        "gate": (Gate(), (1, 3, 8, 8)),
+        "norm": (nn.Sequential(nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3), nn.Softmax()), (2, 8)),
+        "pools": (nn.Sequential(nn.AvgPool2D(3, 2, 1), nn.AdaptiveAvgPool2D(2), nn.Flatten()), (1, 2, 8, 8)),
+        "conv1d": (nn.Sequential(nn.Conv1D(3, 4, 3, dilation=2), nn.BatchNorm1D(4), nn.MaxPool1D(2)), (2, 3, 12)),
+        "conv3d": (nn.Sequential(nn.Conv3D(1, 2, 3), nn.ReLU()), (1, 1, 5, 5, 5)),
+        "shuffle": (nn.PixelShuffle(2), (1, 8, 3, 3)),
+        "lstm": (First(nn.LSTM(4, 6, direction="bidirect")), (2, 5, 4)),
+        "gru": (First(nn.GRU(4, 6)), (2, 5, 4)),
+        "attention": (Self(), (2, 5, 8)),
+        "encoder": (nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), 2), (2, 5, 8)),
+        "movement": (Movement(), (3, 4)),
+        "reductions": (Reductions(), (3, 4)),
+        "condition": (Condition(), (3, 4)),
     }
     for name, (network, shape) in made.items():
         network.eval()
-        p.onnx.export(network, f"{work}/paddle-{name}", input_spec=[p.static.InputSpec(shape, "float32", "x")],
+        p.onnx.export(network, f"{work}/paddle-{name}", input_spec=[p.static.InputSpec(list(shape), "float32", "x")],
                       opset_version=17)
-        yield f"{work}/paddle-{name}.onnx", {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+        numbers = [n or 3 for n in shape]
+        yield f"{work}/paddle-{name}.onnx", {"x": np.random.default_rng(0).standard_normal(numbers).astype(np.float32)}
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------------
@@ -315,6 +415,7 @@ class Refused(Exception):
 def theirs(path, feeds):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 8  # DynamicQuantizeLSTM has as many ranges, at most one per sequence
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, {n: feeds[n] for n in names}))), names
@@ -330,6 +431,35 @@ def ours(build, path, feeds, work):
         return {n.removeprefix("output/"): z[n] for n in z.files}
 
 
+def stored(path, feeds, want):
+    """The model whose output is the largest difference from what onnxruntime computes."""
+    model = onnx.load(path)
+    g = model.graph
+    del g.value_info[:]
+    names = [i.name for i in g.input if i.name in feeds]
+    g.initializer.extend(onnx.numpy_helper.from_array(feeds[n], n) for n in names)
+    del g.input[:], g.output[:]
+    make, totals = onnx.helper.make_node, []
+    for k, (name, value) in enumerate(want.items()):
+        g.initializer.append(onnx.numpy_helper.from_array(value, f"want{k}"))
+        wide = {"to": onnx.TensorProto.FLOAT}
+        g.node.extend([make("Cast", [name], [f"got_f{k}"], **wide), make("Cast", [f"want{k}"], [f"want_f{k}"], **wide),
+                       make("Sub", [f"got_f{k}", f"want_f{k}"], [f"off{k}"]), make("Abs", [f"off{k}"], [f"size{k}"]),
+                       make("ReduceMax", [f"size{k}"], [f"most{k}"], keepdims=0)])
+        totals.append(f"most{k}")
+    g.node.append(make("Max", totals, ["difference"]))
+    g.output.append(onnx.helper.make_tensor_value_info("difference", onnx.TensorProto.FLOAT, []))
+    for node in g.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+    del model.metadata_props[:]
+    return model
+
+
+STORED = ("blocks-old-ort-layout", "blocks-dynamo-float16", "tokens-old-nbits", "tokens-old-qdq4", "tokens-old-qdq",
+          "lstm-old-dynamic", "skl-mlp-classifier", "tf-gru", "jax-attention", "jax-scan", "jax-conv", "paddle-gate", "paddle-lstm")
+
+
 def distance(want, got):
     if want.shape != got.shape:
         return np.inf
@@ -338,8 +468,8 @@ def distance(want, got):
 
 
 class Report:
-    def __init__(self, build, work, verbose):
-        self.build, self.work, self.verbose = build, work, verbose
+    def __init__(self, build, work, o):
+        self.build, self.work, self.verbose, self.write = build, work, o.verbose, o.write
         self.counts = {}
 
     def file(self, tool, path, feeds):
@@ -349,6 +479,10 @@ class Report:
             if self.verbose:
                 print(f"-- {os.path.basename(path)}: onnxruntime: {str(e).splitlines()[0][:120]}")
             return
+        name = os.path.basename(path).removesuffix(".onnx")
+        if self.write and name in STORED:
+            os.makedirs(self.write, exist_ok=True)
+            onnx.save(stored(path, {n: feeds[n] for n in names}, want), os.path.join(self.write, name + ".onnx"))
         counts = self.counts.setdefault(tool, [0, 0])
         counts[1] += 1
         limit = 2e-3 if "float16" in path else SAME
@@ -376,12 +510,13 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--only", default="")
     parser.add_argument("--keep")
+    parser.add_argument("--write")
     parser.add_argument("--verbose", action="store_true")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = o.keep or temporary
         os.makedirs(work, exist_ok=True)
-        r = Report(o.build, work, o.verbose)
+        r = Report(o.build, work, o)
         per_file = {"onnxruntime": optimised, "transformers": transformed, "quantisation": quantised, "4 bits": four_bits,
                     "float16": float16, "onnxsim": simplified}
         try:

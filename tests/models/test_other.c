@@ -1,5 +1,6 @@
 /* test_other.c - the operators that onnxruntime adds to ONNX's (frontend/lower/other_ops.def), in the models of
- * tests/models/other, which tests/fuzz/other.py has made.
+ * tests/models/other, which tests/fuzz/other.py has made, and files of other tools in tests/models/tools, made by
+ * tests/models/other_tools.py.
  *
  * The operands of the node are initializers. The output is the largest difference from what onnxruntime computes. If the
  * model is only converted, the node stays as it is, with inferred types. Each operator has a model. */
@@ -18,6 +19,7 @@
 #include <cmocka.h>
 
 #define MODELS AMPC_SOURCE_DIR "/tests/models/other"
+#define TOOLS AMPC_SOURCE_DIR "/tests/models/tools"
 
 static const struct {
     const char *domain, *op;
@@ -48,7 +50,8 @@ static void check_result(const char *name, const char *path, diag *d)
     const rt_tensor *t = rt_session_output(s, "difference");
     assert_non_null(t);
     const double difference = ir_load_f64(t->dtype, t->data);
-    if (!(difference <= 1e-4)) fail_msg("%s: differs from onnxruntime by %g", name, difference);
+    const double limit = strstr(name, "float16") ? 2e-3 : 1e-4;
+    if (!(difference <= limit)) fail_msg("%s: differs from onnxruntime by %g", name, difference);
     rt_session_close(s);
     ir_module_free(m);
 }
@@ -97,8 +100,27 @@ static void test_models(void **state)
         if (!models[i]) fail_msg("no model of %s:%s in " MODELS, operators[i].domain, operators[i].op);
 }
 
+static void test_files_of_tools(void **state)
+{
+    (void)state;
+    int files = 0;
+    DIR *dir = opendir(TOOLS);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        char path[1024];
+        if (!strstr(e->d_name, ".onnx")) continue;
+        snprintf(path, sizeof path, TOOLS "/%s", e->d_name);
+        diag *d = diag_new(NULL, NULL);
+        check_result(e->d_name, path, d);
+        diag_free(d);
+        files++;
+    }
+    closedir(dir);
+    assert_true(files > 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_files_of_tools)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
