@@ -31,6 +31,7 @@ typedef struct scanner {
     diag *d;
     ir_dtype u2_as;
     unsigned seen; /* a bit for each key of npy_keys */
+    bool fortran;  /* the first axis is contiguous */
     rt_array *out;
 } scanner;
 
@@ -97,7 +98,8 @@ static ampc_status parse_descr(scanner *s)
 static ampc_status parse_order(scanner *s)
 {
     if (accept_word(s, "False")) return AMPC_OK;
-    if (accept_word(s, "True")) return refuse(s, "Fortran order is not supported");
+    s->fortran = accept_word(s, "True");
+    if (s->fortran) return AMPC_OK;
     return refuse(s, "'fortran_order' is neither True nor False");
 }
 
@@ -185,7 +187,8 @@ static ampc_status load_prefix(const rt_npy_source *src, diag *d, uint32_t *leng
     return AMPC_OK;
 }
 
-static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d, rt_array *a, size_t *used)
+static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d, rt_array *a, size_t *used,
+                               bool *fortran)
 {
     uint32_t length = 0;
     TRY(load_prefix(src, d, &length, used));
@@ -195,6 +198,7 @@ static ampc_status load_header(const rt_npy_source *src, ir_dtype u2_as, diag *d
     scanner s = {.at = text, .end = text + length, .source = src, .d = d, .u2_as = u2_as, .out = a};
     if (status == AMPC_OK) status = parse_header(&s);
     free(text);
+    *fortran = s.fortran;
     *used += length;
     return status;
 }
@@ -204,6 +208,36 @@ static void normalise_bools(rt_array *a)
 {
     unsigned char *b = a->data;
     for (size_t i = 0; i < a->bytes; i++) b[i] = b[i] != 0;
+}
+
+/* Copies elements whose first axis is contiguous to `to`, whose last axis is. */
+static void reorder(const rt_array *a, const char *from, char *to)
+{
+    const size_t size = ir_dtype_size(a->dtype), count = a->bytes / size;
+    int64_t index[RT_ARRAY_MAX_RANK] = {0};
+    size_t stride[RT_ARRAY_MAX_RANK] = {0}, at = 0, step = 1;
+    for (int k = 0; k < a->rank; k++, step *= (size_t)a->dims[k - 1]) stride[k] = step;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to + i * size, from + at * size, size);
+        for (int k = a->rank - 1; k >= 0; k--) {
+            at += stride[k];
+            if (++index[k] < a->dims[k]) break;
+            at -= stride[k] * (size_t)a->dims[k];
+            index[k] = 0;
+        }
+    }
+}
+
+/* Makes the last axis contiguous. */
+static ampc_status make_row_major(rt_array *a, diag *d)
+{
+    if (a->rank < 2 || !a->bytes) return AMPC_OK;
+    char *rows = malloc(a->bytes);
+    if (!rows) return rt_no_memory(d);
+    reorder(a, a->data, rows);
+    free(a->data);
+    a->data = rows;
+    return AMPC_OK;
 }
 
 static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_array *a)
@@ -225,9 +259,11 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
 {
     rt_array a = {0};
     size_t used = 0;
-    ampc_status s = load_header(source, u2_as, d, &a, &used);
+    bool fortran = false;
+    ampc_status s = load_header(source, u2_as, d, &a, &used, &fortran);
     if (s == AMPC_OK && source->text && *source->text) return s;
     if (s == AMPC_OK) s = load_data(source, used, d, &a);
+    if (s == AMPC_OK && fortran) s = make_row_major(&a, d);
     if (s == AMPC_OK) *out = a;
     else rt_array_clear(&a);
     return s;

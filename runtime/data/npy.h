@@ -1,4 +1,4 @@
-/* npy.h - NumPy's .npy files, format versions 1.0, 2.0 and 3.0, row-major and little-endian only.
+/* npy.h - NumPy's .npy files, format versions 1.0, 2.0 and 3.0, little-endian only. Fortran order becomes row-major.
  *
  * dtypes: f8 f4 f2 i8 i4 i2 i1 u1 b1. NumPy has no bf16, so bf16 is written as its bit patterns in <u2
  * (`(a.astype(np.uint32) << 16).view(np.float32)` decodes them), and <u2 is read only if the caller expects bf16.
