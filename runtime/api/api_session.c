@@ -6,6 +6,7 @@
 #include "runtime/api/export.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/schedule.h"
+#include "runtime/files/convert.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -310,8 +311,8 @@ ampc_status ampc_session_set(ampc_session *session, const char *key, const ampc_
     size_t n = tensor->bytes / ir_dtype_size(from->dtype);
     void *bytes = rt_alloc_block(n * ir_dtype_size(t.dtype));
     if (!bytes) return rt_no_memory(d);
-    ir_convert(t.dtype, bytes, from->dtype, from->data, n);
-    ampc_status status = rt_session_write(session->rt, storage, bytes, d);
+    ampc_status status = rt_convert(t.dtype, bytes, from->dtype, from->data, n, DIAG_NOWHERE, key, d);
+    if (status == AMPC_OK) status = rt_session_write(session->rt, storage, bytes, d);
     rt_free(bytes);
     return status;
 }
@@ -347,7 +348,7 @@ ampc_status ampc_session_set_number(ampc_session *session, const char *key, doub
     TRY(find_writable(session, key, d, &storage, &t));
     TRY(check_scalar(&t, key, d));
     TRY(api_state(d, session->module->ir->storage.items[storage], key, value));
-    ir_store_f64(t.dtype, bytes, value);
+    TRY(rt_convert(t.dtype, bytes, IR_f64, &value, 1, DIAG_NOWHERE, key, d));
     return rt_session_write(session->rt, storage, bytes, d);
 }
 

@@ -3,7 +3,9 @@
 
 #include "runtime/backend/memory.h"
 #include "runtime/data/data.h"
+#include "runtime/files/convert.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +81,14 @@ ampc_status rt_columns_repeat_input(rt_columns *all, const rt_data_spec *spec, d
 
 /* ---- arrays ---- */
 
+ampc_status rt_column_convert(const rt_column *c, int64_t row, void *dst, ir_dtype dtype, const void *from,
+                              ir_dtype from_dtype, size_t n, diag *d)
+{
+    char what[128];
+    snprintf(what, sizeof what, "row %lld of '%.80s'", (long long)row, c->field.name);
+    return rt_convert(dtype, dst, from_dtype, from, n, DIAG_NOWHERE, what, d);
+}
+
 typedef struct stored {
     void *data;
     ir_dtype dtype;
@@ -88,9 +98,9 @@ typedef struct stored {
 static ampc_status read_stored(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d)
 {
     const stored *s = c->state;
-    (void)draw, (void)d;
-    ir_convert(dtype, dst, s->dtype, (const char *)s->data + (size_t)row * s->bytes, s->elements);
-    return AMPC_OK;
+    (void)draw;
+    return rt_column_convert(c, row, dst, dtype, (const char *)s->data + (size_t)row * s->bytes, s->dtype, s->elements,
+                             d);
 }
 
 static void close_stored(rt_column *c)

@@ -54,6 +54,10 @@ typedef struct rt_columns {
 ampc_status rt_columns_add(rt_columns *all, const rt_column *c, diag *d);
 void rt_columns_clear(rt_columns *all);
 
+/* Converts the n elements of a row to the type that is read. AMPC_REJECTED if one is beyond its range. */
+ampc_status rt_column_convert(const rt_column *c, int64_t row, void *dst, ir_dtype dtype, const void *from,
+                              ir_dtype from_dtype, size_t n, diag *d);
+
 /* Adds a column for the rows of an array in memory, whose data it then owns (a->data becomes NULL). The first dimension
  * counts the rows, unless `whole`. The column is named a->name. */
 ampc_status rt_columns_add_array(rt_columns *all, rt_array *a, bool whole, diag *d);

@@ -184,7 +184,12 @@ static ampc_status read_single(const rt_dataset *ds, size_t index, int64_t row, 
     const rt_column *c = &ds->columns.items[index];
     if (c->field.whole) row = 0;
     else if ((int)index == ds->label && ds->order.labels) row = ds->order.labels[row];
-    return c->read(c, row, draw, dst, dtype, d);
+    const ampc_status s = c->read(c, row, draw, dst, dtype, d);
+    char place[512];
+    if (s != AMPC_REJECTED || !ds->columns.locate) return s;
+    ds->columns.locate(ds->columns.source, row, place, sizeof place);
+    diag_note(d, DIAG_NOWHERE, "the sample is %s", place);
+    return s;
 }
 
 /* The same, mixed with another row in training. */

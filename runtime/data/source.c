@@ -18,9 +18,9 @@ static ampc_status read_borrowed(const rt_column *c, int64_t row, const rt_draw 
                                  diag *d)
 {
     const reader *r = c->state;
-    (void)draw, (void)d;
-    ir_convert(dtype, dst, c->field.dtype, (const char *)r->from.data + (size_t)row * r->bytes, r->elements);
-    return AMPC_OK;
+    (void)draw;
+    const char *from = (const char *)r->from.data + (size_t)row * r->bytes;
+    return rt_column_convert(c, row, dst, dtype, from, c->field.dtype, r->elements, d);
 }
 
 static ampc_status call(const rt_column *c, int64_t row, void *dst, diag *d)
@@ -41,7 +41,7 @@ static ampc_status read_called(const rt_column *c, int64_t row, const rt_draw *d
     void *stored = malloc(r->bytes ? r->bytes : 1);
     if (!stored) return rt_no_memory(d);
     ampc_status s = call(c, row, stored, d);
-    if (s == AMPC_OK) ir_convert(dtype, dst, c->field.dtype, stored, r->elements);
+    if (s == AMPC_OK) s = rt_column_convert(c, row, dst, dtype, stored, c->field.dtype, r->elements, d);
     free(stored);
     return s;
 }

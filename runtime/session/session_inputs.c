@@ -6,6 +6,7 @@
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/batch.h"
+#include "runtime/files/convert.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -148,7 +149,9 @@ static ampc_status stage_input(rt_session *s, int slot, size_t i, const rt_tenso
     rt_staging *staging = &s->staging[(size_t)slot * s->n_inputs + i];
     TRY(grow_staging(s, staging, view, tensor->name, d));
     if (tensor->dtype == view->dtype) memcpy(staging->host, tensor->data, k_bytes(view));
-    else ir_convert(view->dtype, staging->host, tensor->dtype, tensor->data, (size_t)k_count(view));
+    else
+        TRY(rt_convert(view->dtype, staging->host, tensor->dtype, tensor->data, (size_t)k_count(view), DIAG_NOWHERE,
+                       tensor->name, d));
     if (tensor->dtype != view->dtype && ir_dtype_is_int(view->dtype))
         TRY(check_integers(tensor, view->dtype, staging->host, k_count(view), d));
     s->inputs[i] = device_ops ? staging->device : staging->host;

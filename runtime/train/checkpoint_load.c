@@ -3,6 +3,7 @@
 #include "runtime/backend/memory.h"
 #include "runtime/train/checkpoint_file.h"
 #include "runtime/train/checkpoint_identity.h"
+#include "runtime/files/convert.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -457,10 +458,11 @@ static ampc_status convert_entry(const loading *l, size_t entry)
     if (from == t.dtype) return AMPC_OK;
     void *bytes = rt_alloc_block(count_elements(&t) * ir_dtype_size(t.dtype));
     if (!bytes) return rt_no_memory(l->d);
-    ir_convert(t.dtype, bytes, from, f->bytes[entry], count_elements(&t));
-    rt_free(f->bytes[entry]);
-    f->bytes[entry] = bytes;
-    return AMPC_OK;
+    ampc_status s = rt_convert(t.dtype, bytes, from, f->bytes[entry], count_elements(&t), DIAG_FILE(f->path),
+                               rt_safetensors_entry(f->file, entry)->name, l->d);
+    rt_free(s == AMPC_OK ? f->bytes[entry] : bytes);
+    if (s == AMPC_OK) f->bytes[entry] = bytes;
+    return s;
 }
 
 static ampc_status convert_all(const loading *l)

@@ -486,7 +486,7 @@ static void test_places(void **state)
     static const struct {
         void (*write)(scratch *t);
         const char *spec, *model, *place;
-    } rows[] = {{write_csv_huge, "csv:@/d.csv,missing=drop,validation=0.25", CLASSIFIER, "/d.csv:17)"},
+    } rows[] = {{write_csv_huge, "csv:@/d.csv,missing=drop,validation=0.25", CLASSIFIER, "row 14 of"},
                 {write_images, "folder:@/images,divide=1e-39,limit=13", PICTURES, "/images/"},
                 {write_tar, "tar:@/d.tar,divide=1e-39", PICTURES, "/d.tar: v1.0/0"},
                 {write_npz_huge, "npz:@/d.npz", CLASSIFIER, "(row 9 of the data)"}};
@@ -500,7 +500,8 @@ static void test_places(void **state)
         rows[i].write(t);
         assert_ok(t, open_data(t, m, rows[i].spec, RT_TRAIN, &data));
         assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
-        assert_int_equal(rt_trainer_run(trainer, &(rt_train_plan){.keep = 2}, t->d), AMPC_NUMERIC);
+        assert_int_equal(rt_trainer_run(trainer, &(rt_train_plan){.keep = 2}, t->d),
+                         *rows[i].place == 'r' ? AMPC_REJECTED : AMPC_NUMERIC); /* r: does not fit in f32 */
         scratch_expect(t, rows[i].place);
         rt_trainer_close(trainer);
         rt_dataset_close(data);
