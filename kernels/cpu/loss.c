@@ -207,7 +207,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
                 slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.rows.length,
                                  label);
             else
-                slope_row_float((const float *)(a + r * stride), (float)e, (float)slope, (float *)(d + r * stride),
+                slope_row_float((const float *)(a + r * stride), (float)e, slope, (float *)(d + r * stride),
                                 p.rows.length, label);
         }
         cpu_rows_store(dx, &p.rows, first, n, p.carrier, d);

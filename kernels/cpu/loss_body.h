@@ -1,8 +1,8 @@
 /* loss_body.h - template over REAL, included by loss.c: one row of classes. */
 
-CPU_CLONES static void R(scaled_softmax)(const REAL *x, REAL lse, REAL scale, REAL *dx, int64_t n)
+CPU_CLONES static void R(multiply)(REAL *x, REAL factor, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = R(m_exp)(x[i] - lse) * scale;
+    CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
 
 /* Computes log_prob = x - lse and returns lse. If label >= 0, *at_label is log_prob[label] before it is rounded to
@@ -17,12 +17,19 @@ static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t 
     return (double)max + rest;
 }
 
-static void R(slope_row)(const REAL *x, REAL lse, REAL slope, REAL *dx, int64_t n, int64_t label)
+/* Computes dx = (softmax(x) - [label]) slope. The exponentials are divided by their own sum, since lse was rounded: a
+ * large one has lost what all probabilities are multiplied by. At the label, the difference is minus the sum of the
+ * other probabilities, which does not cancel. */
+static void R(slope_row)(const REAL *x, REAL lse, double slope, REAL *dx, int64_t n, int64_t label)
 {
     if (slope == 0) {
         memset(dx, 0, (size_t)n * sizeof *dx);
         return;
     }
-    R(scaled_softmax)(x, lse, slope, dx, n);
-    dx[label] = (R(m_exp)(x[label] - lse) - 1) * slope;
+    R(lanes_exp)(x, lse, dx, n);
+    double own = (double)dx[label];
+    dx[label] = 0;
+    double others = R(lanes_sum)(dx, n), factor = slope / (own + others);
+    R(multiply)(dx, (REAL)factor, n);
+    dx[label] = (REAL)(-others * factor);
 }

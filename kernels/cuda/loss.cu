@@ -147,41 +147,79 @@ static __device__ __forceinline__ float common_slope(const loss_backward &a, dou
     return (float)(a.reduction == IR_WORD(loss, mean) ? *a.dloss / weight : *a.dloss);
 }
 
-/* Computes dx = (exp(x - lse) - [label]) slope if entropy, else -[label] slope; 0 if slope is 0, even for NaN x. */
-template <bool entropy, typename G>
-static __device__ __forceinline__ void loss_slope(const loss_backward &a, float common)
+/* Computes dx = (softmax(x) - [label]) slope; 0 if slope is 0, even for NaN x. The exponentials are divided by their
+ * own sum, since lse was rounded: a large one has lost what all probabilities are multiplied by. At the label, the
+ * difference is minus the sum of the other probabilities, which does not cancel. */
+template <typename G>
+static __device__ __forceinline__ void entropy_slope(const loss_backward &a, float common, const G &g)
+{
+    rows_each<G>(a.rows, [&](const row_part &p) {
+        const bool exists = p.length > 0;
+        const labelled item = exists ? item_of(a.labels, p.length, p.item, p.leads) : labelled{-1, 0};
+        float v[TILE], slope = 0, others = 0, own = 0;
+        if (item.weight != 0) slope = item.weight * (a.reduction == IR_WORD(loss, none) ? a.dloss[p.item] : common);
+        const float lse = exists ? a.lse[p.item] : 0;
+        if (item.label >= 0)
+            own = m_exp_float(element_load<float>(a.x, a.dtype, p.first + item.label * p.step) - lse);
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+            for (int j = 0; j < TILE; j++)
+                if (j < n && i + j != item.label) others += m_exp_float(v[j] - lse);
+        });
+        others = g.sum(others);
+        const float factor = slope / (own + others);
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) {
+                const float probability = i + j == item.label ? -others : m_exp_float(v[j] - lse);
+                v[j] = slope == 0 ? 0 : probability * factor;
+            }
+            part_store<G>(a.dx, a.dtype, p, i, n, v);
+        });
+    });
+}
+
+/* Computes dx = -[label] slope. */
+template <typename G> static __device__ __forceinline__ void nll_slope(const loss_backward &a, float common)
 {
     rows_each<G>(a.rows, [&](const row_part &p) {
         if (p.length == 0) return;
         const labelled item = item_of(a.labels, p.length, p.item, p.leads);
         float slope = 0;
         if (item.weight != 0) slope = item.weight * (a.reduction == IR_WORD(loss, none) ? a.dloss[p.item] : common);
-        const float lse = entropy ? a.lse[p.item] : 0;
         tiles_each(p, [&](long long i, int n) {
-            float v[TILE] = {};
-            if (entropy && slope != 0) {
-                part_load<G>(a.x, a.dtype, p, i, n, v);
+            float v[TILE];
 #pragma unroll
-                for (int j = 0; j < TILE; j++) v[j] = m_exp_float(v[j] - lse);
-            }
-#pragma unroll
-            for (int j = 0; j < TILE; j++) v[j] = slope == 0 ? 0 : (i + j == item.label ? v[j] - 1 : v[j]) * slope;
+            for (int j = 0; j < TILE; j++) v[j] = i + j == item.label ? -slope : 0;
             part_store<G>(a.dx, a.dtype, p, i, n, v);
         });
     });
 }
 
-#define LOSS_SLOPE_KERNEL(name, entropy, threads)                                                                      \
+/* `g`: the threads of a row; `shared`: memory for their sums. */
+#define ENTROPY_SLOPE_KERNEL(name, g, shared)                                                                          \
     extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(loss_backward a)                                      \
     {                                                                                                                  \
-        __shared__ double slots[WARP];                                                                                 \
-        loss_slope<entropy, threads>(a, common_slope(a, slots));                                                       \
+        __shared__ double weights[WARP];                                                                               \
+        shared;                                                                                                        \
+        entropy_slope(a, common_slope(a, weights), g);                                                                 \
     }                                                                                                                  \
     AMPC_KERNEL(name)
 
-LOSS_SLOPE_KERNEL(cross_entropy_grad_warp, true, by_warp)
-LOSS_SLOPE_KERNEL(cross_entropy_grad_block, true, by_block)
-LOSS_SLOPE_KERNEL(cross_entropy_grad_lane, true, by_lane)
-LOSS_SLOPE_KERNEL(nll_grad_warp, false, by_warp)
-LOSS_SLOPE_KERNEL(nll_grad_block, false, by_block)
-LOSS_SLOPE_KERNEL(nll_grad_lane, false, by_lane)
+ENTROPY_SLOPE_KERNEL(cross_entropy_grad_warp, by_warp(), )
+ENTROPY_SLOPE_KERNEL(cross_entropy_grad_block, by_block{slots}, __shared__ float slots[WARP])
+ENTROPY_SLOPE_KERNEL(cross_entropy_grad_lane, by_lane{slots}, __shared__ float slots[ROW_BLOCK])
+
+#define NLL_SLOPE_KERNEL(name, threads)                                                                                \
+    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(loss_backward a)                                      \
+    {                                                                                                                  \
+        __shared__ double weights[WARP];                                                                               \
+        nll_slope<threads>(a, common_slope(a, weights));                                                               \
+    }                                                                                                                  \
+    AMPC_KERNEL(name)
+
+NLL_SLOPE_KERNEL(nll_grad_warp, by_warp)
+NLL_SLOPE_KERNEL(nll_grad_block, by_block)
+NLL_SLOPE_KERNEL(nll_grad_lane, by_lane)

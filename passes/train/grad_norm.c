@@ -54,16 +54,17 @@ static ir_value *through_log_prob(grad *g, ir_value *d)
     return ir_done(g->b, n);
 }
 
-/* The gradient that arrives at lse, one number per item: the derivative is the softmax over axis 1. */
+/* The gradient that arrives at lse, one number per item: the derivative is the softmax over axis 1, not exp(x - lse),
+ * in which a large lse has lost what all probabilities are multiplied by. */
 static ir_value *through_lse(grad *g, ir_value *d)
 {
     ir_value *lse = ir_out(g->n, IR_OUT(softmax_cross_entropy, lse));
     ir_type items = X->type;
     items.dims[1] = 1;
-    ir_value *shifted = ir_binary(g->b, IR_OP_sub, grad_cast_like(g, X, lse), ir_reshape_like(g->b, lse, &items));
+    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, grad_cast_like(g, X, lse));
+    ir_set_int(softmax, IR_ATTR(softmax, axis), 1);
     ir_value *slope = ir_reshape_like(g->b, grad_cast_like(g, d, lse), &items);
-    ir_value *dx = ir_binary(g->b, IR_OP_mul, ir_unary(g->b, IR_OP_exp, shifted), slope);
-    return grad_cast_like(g, dx, X);
+    return grad_cast_like(g, ir_binary(g->b, IR_OP_mul, ir_done(g->b, softmax), slope), X);
 }
 
 bool grad_softmax_cross_entropy(grad *g)

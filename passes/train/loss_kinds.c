@@ -188,14 +188,6 @@ static ir_value *loss_smooth_l1(const loss_term *t)
 /* Clamps the operand of log to the smallest normal number, which keeps the gradient at zero finite. */
 static ir_value *bounded_log(const loss_term *t, ir_value *v) { return UNARY(log, at_least(t, v, 0x1p-126)); }
 
-/* softplus(x) - x*y for each element. */
-static ir_value *entropy_of_scores(const loss_term *t)
-{
-    return BINARY(sub, UNARY(softplus, t->x), BINARY(mul, t->x, t->y));
-}
-
-static ir_value *loss_bce_logits(const loss_term *t) { return mean_all(t, entropy_of_scores(t)); }
-
 /* y*a + (1-y)*b */
 static ir_value *mix(const loss_term *t, ir_value *a, ir_value *b)
 {
@@ -203,10 +195,30 @@ static ir_value *mix(const loss_term *t, ir_value *a, ir_value *b)
     return BINARY(add, of_ones, BINARY(mul, rest, b));
 }
 
+/* y*softplus(-x) + (1-y)*softplus(x) for each element: minus the logarithms of both probabilities. softplus(x) - x*y is
+ * the same number, but its terms cancel where the score is right. */
+static ir_value *entropy_of_scores(const loss_term *t)
+{
+    return mix(t, UNARY(softplus, UNARY(neg, t->x)), UNARY(softplus, t->x));
+}
+
+static ir_value *loss_bce_logits(const loss_term *t) { return mean_all(t, entropy_of_scores(t)); }
+
+/* The logarithm of a probability, at least -100, with the derivative 1/max(v, 1e-12), as in PyTorch: a probability of 0
+ * moves, and by a finite amount. The value and the function with this derivative are two: their difference is constant
+ * for autodiff. */
+static ir_value *log_of_probability(const loss_term *t, ir_value *v)
+{
+    ir_value *value = at_least(t, UNARY(log, at_least(t, v, 0)), -100), *least = NUMBER(v, 1e-12);
+    ir_value *line = ir_done(t->b, ir_new(t->b, IR_OP_clip, 3, v, NULL, least)); /* v below 1e-12 */
+    ir_value *sloped = BINARY(add, UNARY(log, at_least(t, v, 1e-12)), BINARY(mul, line, NUMBER(v, 1e12)));
+    return BINARY(add, UNARY(detach, value), BINARY(sub, sloped, UNARY(detach, sloped)));
+}
+
 static ir_value *loss_bce(const loss_term *t)
 {
-    ir_value *of_ones = bounded_log(t, t->x);
-    ir_value *of_zeros = bounded_log(t, BINARY(sub, NUMBER(t->x, 1), t->x));
+    ir_value *of_ones = log_of_probability(t, t->x);
+    ir_value *of_zeros = log_of_probability(t, BINARY(sub, NUMBER(t->x, 1), t->x));
     return mean_all(t, UNARY(neg, mix(t, of_ones, of_zeros)));
 }
 

@@ -79,9 +79,10 @@ static void loss_grad_reference(ops_case *c)
     for (int64_t i = 0; i < k_count(&c->in[label]); i++) {
         item m = item_of(c, x, label, label + 1, i);
         double dloss = c->x[0][c->attr[1].i == IR_WORD(loss, none) ? i : 0] * m.weight / m.total;
+        double e = entropy ? log_sum(c->x[x], &m) : 0;
         for (int64_t k = 0; k < m.classes; k++) {
             int64_t at = m.start + k * m.stride;
-            double slope = (entropy ? exp(c->x[x][at] - c->x[2][i]) : 0) - (k == m.label);
+            double slope = (entropy ? exp(c->x[x][at] - e) : 0) - (k == m.label);
             c->expected[0][at] = m.weight == 0 ? 0 : dloss * slope;
         }
     }
@@ -136,7 +137,7 @@ static void loss_grad(const ops_row *row, ir_dtype t)
         c.attr[1].i = variant / 4;
         case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
         case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
-        if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 5, 8);
+        if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 4, 9); /* rounded: it is not that of x */
         labels_in(&c, wide, s, variant);
         case_out(&c, t, shapes[s].rank, shapes[s].dims);
         c.floor = 1;
