@@ -111,10 +111,11 @@ static ampc_status import_model(onnx_importer *im)
     TRY(onnx_check_graph(im, &scope));
     TRY(onnx_initializers_bind(im, &scope));
     im->declarations = onnx_declarations(m->graph, im->scratch);
-    im->ties = onnx_ties_find(m->graph, !im->options->tied, im->declarations, im->scratch);
+    TRY(onnx_ties_find(im->file, !im->options->tied, im->declarations, im->diag, im->scratch, &im->ties));
     onnx_record_export(im);
     onnx_batch_find(im, &scope);
     TRY(onnx_bind_inputs(im, &scope));
+    TRY(onnx_ties_bind(im, &scope));
     bool lowered = onnx_lower_graph(im, &scope);
     if (lowered) TRY(emit_outputs(im, &scope));
     else TRY(onnx_batch_check(im, false));

@@ -16,8 +16,9 @@
  * Large initializers stay in their file: the module refers to them by path, offset and length.
  *
  * Some exporters merge tensors whose values are equal. The importer separates them again into parameters and states
- * (ties.c), named after the results of the Identity nodes that replaced them or after their BatchNormalization nodes,
- * and sets the module's meta entry "untied".
+ * (ties.c), named after the tensors of the exported program, the results of the Identity nodes that replaced them or
+ * their BatchNormalization nodes, and sets the module's meta entry "untied". It restores removed biases and computes
+ * copies from their parameters likewise.
  *
  * BatchNormalization in training form stores its new statistics in the update phase. Dropout in training mode reads
  * the state @rng (i64[2]); its `stream` numbers the nodes of the model that draw. */
@@ -51,9 +52,9 @@ typedef struct onnx_import_options {
     int n_constants;
     int64_t batch;            /* not 0: a batch that the model fixes at another size becomes a symbol (lower/batch.c) */
     int64_t max_tensor_bytes; /* limit for one value of known shape; 0: half of the machine's memory */
-    bool tied;          /* keep parameters tied that an exporter merged through Identity; otherwise separate them */
-    custom_ops *custom; /* operators of the caller; NULL: none */
-    bool opaque;        /* import operators without an IR op as opaque nodes */
+    bool tied;                /* keep parameters as an exporter merged, removed or copied them; otherwise undo that */
+    custom_ops *custom;       /* operators of the caller; NULL: none */
+    bool opaque;              /* import operators without an IR op as opaque nodes */
     /* If not 0, the module is only written as ONNX, in this opset or a later one: an operator that would become several
      * ops stays one opaque node (requires `opaque`) */
     int emit_opset;

@@ -251,7 +251,7 @@ const option option_table[] = {
      .help = "do not update matching parameters or buffers; repeatable"},
     {.name = "no-untie", .kind = OPTION_CLEAR, .group = GROUP_TRAINING, .field = AT(untie), .commands = IMPORTS,
      .not_into = UNTRAINED,
-     .help = "keep parameters shared that the exporter merged because their values were equal"},
+     .help = "keep parameters as the exporter merged (because their values were equal), removed (zero) or copied them"},
     {.name = "loss-scale", .kind = OPTION_WORD, .group = GROUP_TRAINING, .field = AT_PASS(scaling),
      .words = pass_scalings, .initial = "dynamic for fp16", .commands = DIFFERENTIATES, .not_into = UNTRAINED,
      WITH(LOSS),

@@ -16,7 +16,6 @@
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
 
-#include <limits.h>
 #include <string.h>
 
 /* Fields of a TensorProto that contain or locate its values. */
@@ -57,10 +56,11 @@ typedef struct exporter {
     const onnx_export_options *o;
     diag *d;
     arena *a;
-    strmap *trained; /* name -> onnx_trained */
-    bool *found;     /* by position in o->trained */
-    strmap *names;   /* name -> name_state */
-    const onnx_ties *ties;
+    strmap *trained;      /* name -> onnx_trained */
+    onnx_trained *values; /* those of the options; then the copies that are computed from them */
+    bool *found;          /* by position in `values` */
+    strmap *names;        /* name -> name_state */
+    onnx_ties *ties;
     export_normalization normalization;
     VEC(data_item) data;
     size_t data_size;
@@ -91,17 +91,13 @@ static bool is_gone(exporter *e, const char *name)
 }
 
 /* Whether the module has a separate tensor for one that is merged in the file. */
-static bool is_separate(exporter *e, const onnx_tie *tie)
-{
-    return tie && (e->o->untied || strmap_get(e->trained, tie->name));
-}
+static bool is_separate(exporter *e, const onnx_tie *tie) { return e->o->untied || strmap_get(e->trained, tie->name); }
 
 /* The separated tensor that replaces an operand; NULL: the operand in the file is right. */
 static const onnx_tie *tie_at(exporter *e, const Onnx__GraphProto *g, size_t node, size_t operand)
 {
-    bool main_graph = g == e->file->model->graph && operand <= INT_MAX;
-    const onnx_tie *tie = main_graph ? onnx_tie_at(e->ties, node, (int)operand) : NULL;
-    return is_separate(e, tie) ? tie : NULL;
+    const onnx_tie *tie = g == e->file->model->graph ? onnx_tie_at(e->ties, node, operand) : NULL;
+    return tie && is_separate(e, tie) ? tie : NULL;
 }
 
 /* The name that the copy has at that operand; the very string of the node if it is unchanged. */
@@ -169,7 +165,7 @@ static ampc_status check_trained(exporter *e, const onnx_trained *v, const char 
             "the trained value of initializer '%s' has another type or shape: this is not the model that was "
             "compiled",
             name);
-    bool *found = &e->found[v - e->o->trained];
+    bool *found = &e->found[v - e->values];
     if (*found)
         return diag_error(e->d, AMPC_UNSUPPORTED, loc, "several tensors are named '%s': the trained one is ambiguous",
                           name);
@@ -287,13 +283,23 @@ static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t inde
     return AMPC_OK;
 }
 
+/* Operands that the exporter of the model had removed. Fields of a message may be in any order. */
+static void put_added_operands(exporter *e, const Onnx__GraphProto *g, size_t index, rope *node)
+{
+    const size_t count = g == e->file->model->graph ? onnx_ties_operands(e->ties, index) : 0;
+    for (size_t k = g->node[index]->n_input; k < count; k++) {
+        const onnx_tie *tie = tie_at(e, g, index, k);
+        if (tie) rope_add_text(e->a, node, NODE_INPUT, tie->name);
+    }
+}
+
 static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__GraphProto *g, size_t index, rope *out)
 {
     const Onnx__NodeProto *n = g->node[index];
     const inference_form *form = form_of(n);
     const char *result = n->n_output ? n->output[0] : "";
     if (!n->n_input && n->n_output == 1 && is_gone(e, result)) return AMPC_OK;
-    if (n->n_input && tie_at(e, g, index, 0)) return AMPC_OK; /* an Identity: replaced by an initializer */
+    if (g == e->file->model->graph && onnx_ties_rename(e->ties, index) && tie_at(e, g, index, 0)) return AMPC_OK;
     size_t operands = count_operands(n, form), inputs = 0, outputs = 0, attributes = 0;
     size_t results = form && form->results < n->n_output ? form->results : n->n_output;
     rope node = {0};
@@ -312,6 +318,7 @@ static ampc_status put_node(exporter *e, const wire_field *field, const Onnx__Gr
         else if (!form || !form->attribute || strcmp(form->attribute, a->name) != 0)
             TRY(put_attribute(e, &f, a, result, &node));
     }
+    put_added_operands(e, g, index, &node);
     const rope_piece *first = node.pieces.items;
     if (node.pieces.count == 1 && first->bytes == field->value && first->bytes + first->size == field->end)
         rope_add_field(e->a, out, field); /* unchanged */
@@ -338,6 +345,28 @@ static ampc_status put_separate(exporter *e, const wire_field *field, const Onnx
     return AMPC_OK;
 }
 
+/* Writes the biases that the exporter of the model had removed. */
+static ampc_status put_restored(exporter *e, rope *out)
+{
+    for (const onnx_tie *tie = onnx_ties_of(e->ties, SIZE_MAX); tie; tie = tie->next) {
+        const onnx_trained *v = strmap_get(e->trained, tie->name);
+        const onnx_tensor *z = tie->zeros;
+        const int64_t dims[] = {z->count};
+        const Onnx__TensorProto shape = {.n_dims = 1, .dims = (int64_t *)(uintptr_t)dims, .data_type = (int)z->type};
+        rope tensor = {0};
+        if (!is_separate(e, tie)) continue;
+        if (v) TRY(check_trained(e, v, tie->name, &shape));
+        rope_add_int(e->a, &tensor, TENSOR_DIMS, (uint64_t)z->count);
+        rope_add_int(e->a, &tensor, TENSOR_DATA_TYPE, (uint64_t)z->type);
+        rope_add_text(e->a, &tensor, TENSOR_NAME, tie->name);
+        rope_add_header(e->a, &tensor, TENSOR_RAW_DATA, z->size);
+        if (v) rope_add_elements(e->a, &tensor, z->dtype, v->type.dtype, v->data, (size_t)z->count);
+        else rope_add(e->a, &tensor, arena_alloc(e->a, z->size), z->size);
+        rope_add_message(e->a, out, GRAPH_INITIALIZER, &tensor);
+    }
+    return AMPC_OK;
+}
+
 static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__GraphProto *g, rope *out)
 {
     rope graph = {0};
@@ -358,6 +387,7 @@ static ampc_status put_graph(exporter *e, const wire_field *field, const Onnx__G
         else if (f.number == GRAPH_INITIALIZER && name) TRY(put_tensor(e, &f, g->initializer[i], name, false, &graph));
         else rope_add_field(e->a, &graph, &f);
     }
+    if (g == e->file->model->graph) TRY(put_restored(e, &graph));
     rope_add_message(e->a, out, (uint32_t)field->number, &graph);
     return AMPC_OK;
 }
@@ -470,6 +500,32 @@ static ampc_status check_found(exporter *e)
     return diag_status(e->d);
 }
 
+/* Elements of a trained matrix in the order of its transpose. */
+static const void *transpose(exporter *e, const onnx_trained *v)
+{
+    const size_t rows = (size_t)v->type.dims[0], columns = (size_t)v->type.dims[1], size = ir_dtype_size(v->type.dtype);
+    char *to = arena_array(e->a, count_of(v), size);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < columns; k++)
+            memcpy(to + (k * rows + i) * size, (const char *)v->data + (i * columns + k) * size, size);
+    return to;
+}
+
+/* Computes copies of trained tensors that the module does not have. */
+static void derive_copies(exporter *e, const Onnx__GraphProto *g)
+{
+    onnx_trained *copy = e->values + e->o->n_trained;
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        const onnx_derived *d = onnx_ties_derived(e->ties, i);
+        const onnx_trained *v = d ? strmap_get(e->trained, g->initializer[d->source]->name) : NULL;
+        if (!v || strmap_get(e->trained, g->initializer[i]->name)) continue;
+        const Onnx__TensorProto *t = g->initializer[i];
+        *copy = (onnx_trained){t->name, ir_type_make(v->type.dtype, (int)t->n_dims, t->dims),
+                               d->transposed ? transpose(e, v) : v->data};
+        strmap_put(e->trained, t->name, copy++);
+    }
+}
+
 static ampc_status export_model(exporter *e)
 {
     rope model = {0};
@@ -477,11 +533,16 @@ static ampc_status export_model(exporter *e)
         return diag_error(e->d, AMPC_REJECTED, DIAG_FILE(e->file->path), "the model has no graph");
     e->trained = strmap_new(e->a);
     e->names = strmap_new(e->a);
-    e->found = arena_array(e->a, (size_t)e->o->n_trained + 1, sizeof *e->found);
     const Onnx__GraphProto *g = e->file->model->graph;
-    e->ties = onnx_ties_find(g, e->o->untied, onnx_declarations(g, e->a), e->a);
-    for (int i = 0; i < e->o->n_trained; i++)
-        strmap_put(e->trained, e->o->trained[i].name, (void *)(uintptr_t)&e->o->trained[i]);
+    const size_t most = (size_t)e->o->n_trained + g->n_initializer;
+    e->values = arena_array(e->a, most + 1, sizeof *e->values);
+    e->found = arena_array(e->a, most + 1, sizeof *e->found);
+    TRY(onnx_ties_find(e->file, e->o->untied, onnx_declarations(g, e->a), e->d, e->a, &e->ties));
+    for (int i = 0; i < e->o->n_trained; i++) {
+        e->values[i] = e->o->trained[i];
+        strmap_put(e->trained, e->values[i].name, &e->values[i]);
+    }
+    derive_copies(e, g);
     count_readers(e, g);
     if (e->o->normalization) {
         ir_normalization n;

@@ -9,6 +9,7 @@
 
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
+#include "ir/exported.h"
 
 typedef struct onnx_node onnx_node;
 typedef struct onnx_ties onnx_ties;
@@ -44,8 +45,9 @@ typedef struct onnx_binding {
     ir_value *value; /* NULL: a sequence, an initializer that has not been read yet, `absent` or `failed` */
     const onnx_sequence *sequence;
     onnx_tensor *initializer;
-    bool absent; /* an input of a function for which the call has no operand */
-    bool failed; /* its node failed, which has been reported */
+    const char *merged; /* the name under which the file has it, if that is another; "": it does not */
+    bool absent;        /* an input of a function for which the call has no operand */
+    bool failed;        /* its node failed, which has been reported */
 } onnx_binding;
 
 /* A model-local function. */
@@ -120,20 +122,20 @@ typedef struct onnx_importer {
     int model_opset;         /* of the main graph */
     bool *dims_used;         /* by index in the options */
     int64_t max_bytes;
-    strmap *functions;          /* domain, name and overload -> onnx_function *; NULL: none */
-    strmap *payloads;           /* values of Constant nodes in bodies, by their address -> ir_storage * */
-    int64_t inlined;            /* what the budget of bodies counts */
-    int nesting;                /* of bodies that are lowered in place of nodes */
-    strmap *rows;               /* operator, after "domain:" if it is not ONNX's, -> its first onnx_row */
-    const onnx_row *opaque;     /* row of operators without an IR op */
-    const onnx_row *custom;     /* row of custom operators */
-    const onnx_row *function;   /* row of calls of functions */
-    const strmap *composites;   /* operators that stay one opaque node unless they fold; NULL: none */
-    ir_storage *rng;            /* created by the first node that draws random numbers */
-    int streams;                /* number of such nodes without a seed so far */
-    int node_index;             /* number of nodes so far, for naming nodes without a name */
-    const strmap *declarations; /* exporter metadata about initializers (exporter.c) */
-    onnx_ties *ties;            /* tensors that the exporter merged (ties.c) */
+    strmap *functions;        /* domain, name and overload -> onnx_function *; NULL: none */
+    strmap *payloads;         /* values of Constant nodes in bodies, by their address -> ir_storage * */
+    int64_t inlined;          /* what the budget of bodies counts */
+    int nesting;              /* of bodies that are lowered in place of nodes */
+    strmap *rows;             /* operator, after "domain:" if it is not ONNX's, -> its first onnx_row */
+    const onnx_row *opaque;   /* row of operators without an IR op */
+    const onnx_row *custom;   /* row of custom operators */
+    const onnx_row *function; /* row of calls of functions */
+    const strmap *composites; /* operators that stay one opaque node unless they fold; NULL: none */
+    ir_storage *rng;          /* created by the first node that draws random numbers */
+    int streams;              /* number of such nodes without a seed so far */
+    int node_index;           /* number of nodes so far, for naming nodes without a name */
+    strmap *declarations;     /* exporter metadata about initializers (exporter.c) */
+    onnx_ties *ties;          /* tensors that the exporter merged (ties.c) */
     VEC(onnx_store) stores;
     VEC(onnx_order) orders;
     const Onnx__GraphProto *fields_of; /* the graph whose nodes `node_fields` locates in the file */
@@ -287,6 +289,47 @@ const char *onnx_metadata(Onnx__StringStringEntryProto *const *entries, size_t n
 /* Keys of torch.onnx (dynamo): of a graph, and of a value. */
 #define ONNX_SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
 #define ONNX_FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
+/* Of a node: the rewrite rules that were applied to it. */
+#define ONNX_RULES "pkg.onnxscript.rewriter.rule_name"
+
+/* ---- signature.c ----------------------------------------------------------------------------- */
+
+typedef struct onnx_spec { /* a tensor of the exported program */
+    const char *argument, *target;
+    bool parameter;
+    bool present; /* it, or something computed from it, is in the file */
+    bool stored;  /* `source` is the initializer with its values; `whole`: that has its name */
+    bool whole;
+    bool called;    /* it is an argument of a call that has nodes */
+    bool explained; /* what happened to it is known */
+    size_t source;
+} onnx_spec;
+
+typedef struct onnx_reading {     /* by an operand of a node */
+    const onnx_spec *spec, *with; /* merged: the operand in the file is that of `with` */
+    size_t node;
+    int operand;
+} onnx_reading;
+
+typedef struct onnx_copy {      /* an initializer computed from a parameter */
+    size_t initializer, source; /* source: has the values of the parameter, or others computed from it */
+    bool whole;                 /* source is the parameter itself */
+    const char *text;
+} onnx_copy;
+
+/* What became of the tensors of a program that torch.onnx (dynamo) exported. */
+typedef struct onnx_signature {
+    const char *text; /* NULL: there is none */
+    bool valid;       /* it is about tensors of this file */
+    strmap *initializers;
+    VEC(onnx_spec *) specs;                 /* in the order of the text */
+    VEC(onnx_reading) merged;               /* operands that stand for a tensor that was merged with another */
+    VEC(onnx_reading) dropped;              /* operands that are absent because they were zero */
+    VEC(onnx_copy) copies;                  /* of parameters that are in the file too */
+    VEC(const char *) names[IR_FACT_COUNT]; /* what nothing can be done about */
+} onnx_signature;
+
+const onnx_signature *onnx_signature_read(const Onnx__GraphProto *g, arena *a);
 
 /* ---- exported.c ------------------------------------------------------------------------------ */
 
@@ -312,21 +355,38 @@ ampc_status onnx_batch_check(onnx_importer *im, bool lowered);
 
 /* ---- ties.c ---------------------------------------------------------------------------------- */
 
-/* A tensor of the network that is not in the file because an exporter merged it into an initializer. */
+/* A tensor of the network that is not in the file because an exporter merged it into an initializer or removed it. */
 typedef struct onnx_tie {
     const char *name;
-    size_t initializer;    /* index in the graph; its values are the initial values */
-    struct onnx_tie *next; /* of the same initializer */
-    ir_value *value;       /* used by the importer: the value that nodes read; NULL until the first use */
+    size_t initializer;       /* index in the graph; its values are the initial values. SIZE_MAX: they are zeros */
+    const onnx_tensor *zeros; /* without values; NULL: it was merged */
+    struct onnx_tie *next;    /* of the same initializer */
+    bool parameter;
 } onnx_tie;
 
-/* Finds the merged tensors of the main graph; the result is allocated in `a`. `untie` false: parameters that were
- * merged through Identity stay tied. */
-onnx_ties *onnx_ties_find(const Onnx__GraphProto *g, bool untie, const strmap *declarations, arena *a);
-/* The tensor that replaces operand `operand` of a node (0 of an Identity, 3 and 4 of a BatchNormalization), or NULL
- * if the operand in the file is right. */
-onnx_tie *onnx_tie_at(const onnx_ties *t, size_t node, int operand);
-const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the first; NULL: none */
+/* An initializer that an exporter computed from a parameter that is in the file too. */
+typedef struct onnx_derived {
+    size_t initializer, source;
+    bool transposed; /* a matrix; otherwise of the same elements in the same order */
+} onnx_derived;
+
+/* Finds what an exporter merged, removed or copied in the main graph; the result is allocated in `a`. `untie` false:
+ * only running statistics are separated. */
+ampc_status onnx_ties_find(onnx_file *f, bool untie, strmap *declarations, diag *d, arena *a, onnx_ties **out);
+/* The tensor that operand `operand` of a node reads instead of the one in the file; NULL: that one is right. */
+const onnx_tie *onnx_tie_at(const onnx_ties *t, size_t node, size_t operand);
+/* The number of operands of a node. */
+size_t onnx_ties_operands(const onnx_ties *t, size_t node);
+/* Whether the node only renames a merged initializer. */
+bool onnx_ties_rename(const onnx_ties *t, size_t node);
+const onnx_tie *onnx_ties_of(const onnx_ties *t, size_t initializer); /* the first; NULL: none. SIZE_MAX: zeros */
+const onnx_derived *onnx_ties_derived(const onnx_ties *t, size_t initializer); /* NULL: an initializer as it is */
+/* Binds the names of these tensors in the scope of the main graph. */
+ampc_status onnx_ties_bind(onnx_importer *im, onnx_scope *scope);
+/* The node as it reads these tensors. */
+const Onnx__NodeProto *onnx_ties_node(const onnx_importer *im, size_t node);
+/* The signature of the program, and which of its changes are undone. */
+const onnx_signature *onnx_ties_signature(const onnx_ties *t);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 
@@ -391,8 +451,6 @@ ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *nam
 /* The same for a name that may also stand for a sequence, whose items are then values of the current graph. */
 onnx_item onnx_item_of(onnx_importer *im, const onnx_scope *scope, const char *name);
 void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, onnx_item item); /* without either: failed */
-/* Operand i of an Identity or BatchNormalization: the separated tensor if the exporter merged it, or else n->in[i]. */
-ir_value *onnx_separate(onnx_node *n, int i);
 
 /* ---- graph.c --------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 void onnx_lower_identity(onnx_node *n)
 {
-    if (n->in[0]) n->out[0] = onnx_separate(n, 0);
+    n->out[0] = n->in[0];
     n->out_sequence[0] = n->in_sequence[0];
 }
 

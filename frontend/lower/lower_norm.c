@@ -41,7 +41,7 @@ void onnx_lower_batch_norm(onnx_node *n)
     if (n->opset < 9 && !onnx_bool(n, "spatial", true)) onnx_refuse(n, "spatial = 0 is not supported");
     if (n->arg && !training && n->n_out > 1) onnx_reject(n, "has %d outputs without training_mode", n->n_out);
     if (n->failed) return;
-    ir_value *const running[] = {onnx_separate(n, 3), onnx_separate(n, 4)};
+    ir_value *const running[] = {n->in[3], n->in[4]};
     ir_node *node = ir_new(n->b, IR_OP_batch_norm, 5, n->in[0], n->in[1], n->in[2], statistic(n, running[0]),
                            statistic(n, running[1]));
     ir_set_float(node, IR_ATTR(batch_norm, eps), eps);

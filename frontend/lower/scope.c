@@ -92,6 +92,10 @@ ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *nam
     ir_storage_kind kind = ir_dtype_is_float(b->initializer->dtype) ? IR_PARAM : IR_CONST;
     b->value = onnx_tensor_value(im, kind, name, b->initializer, DIAG_FILE(im->path));
     b->failed = !b->value;
+    if (b->value && b->merged) {
+        b->value->storage->merged = arena_strdup(im->arena, b->merged);
+        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
+    }
     return b->value;
 }
 
@@ -109,19 +113,4 @@ void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, onnx_item
     b->sequence = item.sequence;
     b->failed = !item.value && !item.sequence;
     strmap_put(scope->bindings, name, b);
-}
-
-ir_value *onnx_separate(onnx_node *n, int i)
-{
-    onnx_importer *im = n->importer;
-    onnx_tie *tie = n->scope->outer || n->scope->call ? NULL : onnx_tie_at(im->ties, n->index, i);
-    if (!tie) return n->in[i];
-    const char *merged = n->scope->graph->initializer[tie->initializer]->name;
-    const onnx_binding *b = onnx_find(n->scope, merged);
-    if (!tie->value && b->initializer) {
-        tie->value = onnx_tensor_value(im, IR_PARAM, tie->name, b->initializer, onnx_loc(n));
-        if (tie->value) tie->value->storage->merged = arena_strdup(im->arena, merged);
-        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
-    }
-    return tie->value ? tie->value : n->in[i];
 }

@@ -35,7 +35,10 @@ static description describe(const ir_storage *s, const compile_options *o)
                                                  : "the graph updates it"};
     if (is_apart(s)) return (description){"constant", held_reasons[s->held]};
     if (s->held) return (description){"held constant", held_reasons[s->held]};
-    if (!s->frozen) return (description){"trained", s->merged ? "the exporter had merged it with others" : ""};
+    if (!s->frozen)
+        return (description){"trained", !s->merged   ? ""
+                                        : *s->merged ? "the exporter had merged it with others"
+                                                     : "the exporter had removed it because it was zero"};
     return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
 }
 
@@ -54,7 +57,7 @@ static bool is_listed(const ir_storage *s)
 /* ---- the note --------------------------------------------------------------------------------- */
 
 typedef struct totals {
-    int trained, frozen, held, separate, statistics;
+    int trained, frozen, held, separate, constants, statistics, restored;
     long long elements;
     const char *names; /* names of the first held ones */
 } totals;
@@ -67,8 +70,11 @@ static totals count_params(const ir_module *m, arena *a)
         bool held = s->held && s->held != IR_HELD_NODE && !is_apart(s);
         bool trained = s->kind == IR_PARAM && !s->held && !s->frozen;
         t.trained += trained;
-        t.separate += s->merged && s->kind == IR_PARAM;
-        t.statistics += s->merged && s->kind == IR_STATE;
+        const bool merged = s->merged && *s->merged;
+        t.separate += merged && s->kind == IR_PARAM && s->held != IR_HELD_DECLARED;
+        t.constants += merged && (s->kind == IR_CONST || s->held == IR_HELD_DECLARED);
+        t.statistics += merged && s->kind == IR_STATE;
+        t.restored += s->merged && !*s->merged;
         t.frozen += s->kind == IR_PARAM && !s->held && s->frozen;
         if (trained) t.elements += count_elements(s);
         if (held && t.held < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held ? ", " : "", s->name);
@@ -77,20 +83,30 @@ static totals count_params(const ir_module *m, arena *a)
     return t;
 }
 
-/* Notes what the importer did to tensors that an exporter had merged, if there are any. */
-static void note_separate(const ir_module *m, const totals *t, diag *d, arena *a)
+/* Appends "2 biases" to a list. */
+static const char *add_count(arena *a, const char *list, int count, const char *one, const char *many)
 {
-    const char *parameters = "", *statistics = "";
-    if (t->separate)
-        parameters = arena_printf(a, "%d parameter%s (--no-untie keeps them shared)", t->separate,
-                                  t->separate == 1 ? "" : "s");
-    if (t->statistics)
-        statistics = arena_printf(a, "%d running statistic%s", t->statistics, t->statistics == 1 ? "" : "s");
-    int count = t->separate + t->statistics;
-    if (count)
-        diag_note(d, DIAG_FILE(ir_module_source(m)),
-                  "%d initializer%s that the exporter had merged %s separate: %s%s%s", count, count == 1 ? "" : "s",
-                  count == 1 ? "is" : "are", parameters, t->separate && t->statistics ? ", " : "", statistics);
+    if (!count) return list;
+    return arena_printf(a, "%s%s%d %s", list, *list ? ", " : "", count, count == 1 ? one : many);
+}
+
+/* Notes what the importer has undone of what an exporter did to tensors. */
+static void note_undone(const ir_module *m, const totals *t, diag *d, arena *a)
+{
+    const int copies = ir_exported_get(m, IR_FACT_shared).count, count = t->separate + t->constants + t->statistics;
+    const char *text = "", *kinds = "";
+    kinds = add_count(a, kinds, t->separate, "parameter (--no-untie keeps them shared)",
+                      "parameters (--no-untie keeps them shared)");
+    kinds = add_count(a, kinds, t->statistics, "running statistic", "running statistics");
+    kinds = add_count(a, kinds, t->constants, "constant", "constants");
+    text = add_count(a, text, count, "initializer that the exporter had merged is separate: ",
+                     "initializers that the exporter had merged are separate: ");
+    text = arena_printf(a, "%s%s", text, kinds);
+    text = add_count(a, text, t->restored, "bias that it had removed is restored",
+                     "biases that it had removed are restored");
+    text = add_count(a, text, copies, "copy is computed from its parameter",
+                     "copies are computed from their parameters");
+    if (*text) diag_note(d, DIAG_FILE(ir_module_source(m)), "%s", text);
 }
 
 void params_note(const ir_module *m, diag *d, arena *a)
@@ -102,7 +118,7 @@ void params_note(const ir_module *m, diag *d, arena *a)
     if (t.held) text = arena_printf(a, "%s, %d held constant: %s", text, t.held, t.names);
     if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
     diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params lists the reasons)" : "");
-    note_separate(m, &t, d, a);
+    note_undone(m, &t, d, a);
 }
 
 ampc_status params_check_export(const ir_module *m, diag *d, arena *a)

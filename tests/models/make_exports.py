@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """make_exports.py - writes tests/models/exports: one small network, exported by PyTorch in each usual way; and
-tests/train/exported: a network, its data, and the losses and the accuracy of its module after a training in PyTorch.
+tests/train/exported: two networks, their data, and what the modules compute in a training in PyTorch.
 
 Needs torch, onnx and onnxscript (written with 2.15.0, 1.23.2 and 0.7.2). tests/unit/test_exported.c knows what each export
-does to the network; tests/train/run-train trains the second one. Stack traces, which contain paths, are removed from the
+does to the network; tests/train/run-train trains the others. Stack traces, which contain paths, are removed from the
 files."""
 import os
 import sys
@@ -98,6 +98,38 @@ class Normalised(nn.Module):
         return self.fc2(torch.relu(self.bn3(self.fc1(x.flatten(1)))))
 
 
+class Block(nn.Module):
+    """A fresh transformer block. Its LayerNorms are equal, most of its biases are zeros of the same size, and so are what
+    the exporter adds to a GroupNorm; the bias of its Conv, which it uses twice, is removed; its embedding is the weight
+    of the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(24, 16)
+        self.positions = nn.Parameter(torch.randn(6, 16) / 8)
+        self.n1 = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.project = nn.Linear(16, 16)
+        self.n2 = nn.LayerNorm(16)
+        self.fc1 = nn.Linear(16, 32)
+        self.fc2 = nn.Linear(32, 16)
+        self.conv = nn.Conv1d(16, 16, 3, padding=1)
+        self.groups = nn.GroupNorm(16, 16)
+        self.n3 = nn.LayerNorm(16)
+        self.out = nn.Linear(16, 24, bias=False)
+        self.out.weight = self.tokens.weight
+        for layer in (self.qkv, self.project, self.fc1, self.fc2, self.conv):
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x):
+        x = self.tokens(x) + self.positions
+        q, k, v = self.qkv(self.n1(x)).view(x.shape[0], 6, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        x = x + self.project(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = x + self.fc2(nn.functional.gelu(self.fc1(self.n2(x))))
+        x = x + self.groups(self.conv(torch.relu(self.conv(x.transpose(1, 2))))).transpose(1, 2)
+        return self.out(self.n3(x)) / 4
+
+
 def clean(path):
     model = onnx.load(path)
     for node in model.graph.node:
@@ -115,7 +147,9 @@ def export(folder, name, net, shape, train=True, **how):
     path = os.path.join(folder, f"{name}.onnx")
     how.setdefault("input_names", ["x"])
     shapes = shape if isinstance(shape[0], tuple) else (shape,)
-    torch.onnx.export(model, tuple(torch.randn(*s) for s in shapes), path, verbose=False, output_names=["y"], **how)
+    kinds = how.pop("tokens", False)
+    inputs = tuple(torch.randint(kinds, s) if kinds else torch.randn(*s) for s in shapes)
+    torch.onnx.export(model, inputs, path, verbose=False, output_names=["y"], **how)
     clean(path)
 
 
@@ -144,6 +178,32 @@ def train(folder):
         print("losses", *losses, file=out)
 
 
+def train_block(folder):
+    """32 steps of 4 samples in the order of the file; then the loss of all of them and the names of its tensors."""
+    numbers = np.random.default_rng(0)
+    x = numbers.integers(0, 24, (128, 6))
+    y = (x + np.roll(x, 1, 1)) % 24
+    np.savez_compressed(os.path.join(folder, "tokens.npz"), x=x, y=y)
+    x, y = torch.tensor(x), torch.tensor(y)
+    torch.manual_seed(1)
+    net = Block().train()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.01)
+    losses = []
+    for step in range(32):
+        at = slice(step * 4, step * 4 + 4)
+        loss = nn.functional.cross_entropy(net(x[at]).flatten(0, 1), y[at].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(f"{loss.item():.7f}")
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten()).item()
+    with open(os.path.join(folder, "block.txt"), "w", encoding="utf-8") as out:
+        print("loss", loss, file=out)
+        print("losses", *losses, file=out)
+        print("names", *(name for name, _ in net.named_parameters()), file=out)
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exports")
     warnings.filterwarnings("ignore")
@@ -167,6 +227,8 @@ def main():
            dynamic_axes={"x": batch})
     export(folder, "folded", Normalised, image, dynamic_shapes=({0: "batch"},))
     train(folder)
+    export(folder, "block", Block, (4, 6), tokens=24, dynamic_shapes=({0: "batch"},))
+    train_block(folder)
 
 
 if __name__ == "__main__":

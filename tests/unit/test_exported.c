@@ -19,8 +19,8 @@ typedef struct row {
 #define MERGED "2 bn4.weight with bn3.weight, bn4.bias with bn3.bias"
 
 static const row rows[] = {
-    {"dynamo", "dynamo", "training", {FOLDED, "1 fc2.bias", MERGED}},
-    {"dynamo-eval", "dynamo", "evaluation", {FOLDED, "1 fc2.bias", MERGED}},
+    {"dynamo", "dynamo", "training", {FOLDED, [IR_FACT_separated] = MERGED, [IR_FACT_restored] = "1 fc2.bias"}},
+    {"dynamo-eval", "dynamo", "evaluation", {FOLDED, [IR_FACT_separated] = MERGED, [IR_FACT_restored] = "1 fc2.bias"}},
     {"dynamo-whole", "dynamo", "training", {NULL}},
     {"script-eval", "torchscript", "evaluation", {"1 /conv/Conv"}},
     {"script-whole", "torchscript", "training", {NULL}},
