@@ -143,9 +143,11 @@ static void put_tie(onnx_ties *t, size_t node, size_t operand, const onnx_tie *t
 {
     node_ties *n = &t->nodes[node];
     const size_t inputs = t->graph->node[node]->n_input, count = operand < inputs ? inputs : operand + 1;
-    if (!n->at) {
+    if (n->count < count) {
+        const onnx_tie **at = arena_array(t->arena, count, sizeof(onnx_tie *));
+        if (n->count) memcpy(at, n->at, n->count * sizeof(onnx_tie *));
+        n->at = at;
         n->count = count;
-        n->at = arena_array(t->arena, count, sizeof(onnx_tie *));
     }
     n->at[operand] = tie;
 }

@@ -98,6 +98,18 @@ class Normalised(nn.Module):
         return self.fc2(torch.relu(self.bn3(self.fc1(x.flatten(1)))))
 
 
+class Added(nn.Module):
+    """Calls with the bias as their first argument. One node loses its bias and reads the weight of the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.w1, self.w2 = nn.Parameter(torch.zeros(4, 3)), nn.Parameter(torch.zeros(4, 3))
+        self.b1, self.b2 = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return torch.addmm(self.b1, x, self.w1) + torch.addmm(self.b2, torch.tanh(x), self.w2)
+
+
 class Block(nn.Module):
     """A fresh transformer block. Its LayerNorms are equal, most of its biases are zeros of the same size, and so are what
     the exporter adds to a GroupNorm; the bias of its Conv, which it uses twice, is removed; its embedding is the weight
@@ -220,6 +232,7 @@ def main():
     export(folder, "fixed-table", Tied, (2, 4))
     free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     export(folder, "symbols", Pair, ((2, 3, 4), (2, 7, 5)), input_names=["x", "z"], dynamic_shapes=(free, free))
+    export(folder, "addmm", Added, (2, 4))
     folder = os.path.join(os.path.dirname(folder), "../train/exported")
     image = (4, 1, 6, 6)
     export(folder, "dynamo-whole", Normalised, image, optimize=False, dynamic_shapes=({0: "batch"},))

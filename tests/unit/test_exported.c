@@ -24,6 +24,7 @@ static const row rows[] = {
     {"dynamo-whole", "dynamo", "training", {NULL}},
     {"script-eval", "torchscript", "evaluation", {"1 /conv/Conv"}},
     {"script-whole", "torchscript", "training", {NULL}},
+    {"addmm", "dynamo", NULL, {[IR_FACT_separated] = "1 w2 with w1", [IR_FACT_restored] = "2 b1, b2"}},
     {"fixed-dynamo", "dynamo", NULL, {NULL}},
     {"fixed-script", "torchscript", NULL, {NULL}},
     {"symbols", "dynamo", NULL, {[IR_FACT_computed] = "2 val_0 from left.weight, val_5 from right.weight"}},
