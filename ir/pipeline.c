@@ -1,21 +1,13 @@
 /* pipeline.c - one step of a pipeline with the requested timing, checks and dumps. */
 #include "ir/pipeline.h"
 
-#include "ir/write_guard.h"
-
 #include <string.h>
 #include <time.h>
 
 static ampc_status write_dump(const pipeline *p, int step, const char *name, const char *text, arena *scratch)
 {
     const char *path = arena_printf(scratch, "%s/%02d-%s.%s", p->options->dump_dir, step + 1, name, p->extension);
-    FILE *f = fopen(path, "w");
-    if (!f) return diag_errno(p->diag, DIAG_FILE(path), "cannot write");
-    write_guard guard = write_guard_begin();
-    bool ok = fputs(text, f) >= 0;
-    ok &= fclose(f) == 0;
-    write_guard_end(&guard);
-    return ok ? AMPC_OK : diag_error(p->diag, AMPC_IO, DIAG_FILE(path), "write failed");
+    return p->options->save(path, text, strlen(text), p->diag);
 }
 
 /* `before`: the text before the step, if changes are dumped. */

@@ -15,7 +15,9 @@
 typedef struct pipeline_options {
     const char *dump_after; /* name of a step, or "all"; NULL: none */
     const char *dump_dir;   /* one file per dump; NULL: dumps go to `dumps` */
-    bool dump_changed;      /* dump each step that changes the text */
+    /* Writes a file for dump_dir; NULL only without one. */
+    ampc_status (*save)(const char *path, const void *text, size_t n, diag *d);
+    bool dump_changed; /* dump each step that changes the text */
     bool verify_each, roundtrip_each, timing;
     FILE *dumps, *times; /* NULL: none */
 } pipeline_options;

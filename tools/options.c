@@ -6,6 +6,7 @@
 #include "tools/options.h"
 
 #include "frontend/recipe.h"
+#include "runtime/files/atomic_file.h"
 #include "runtime/plan/plan.h"
 #include "tools/suggest.h"
 
@@ -40,6 +41,7 @@ tool_options options_default(const program *programs, unsigned commands, arena *
                       .workers = -1,
                       .iterations = 50,
                       .warmup = 5};
+    o.pass.pipeline.save = rt_atomic_save;
     if (commands & COMMAND_RUN) o.pass.low = IR_NO_DTYPE; /* auto */
     return o;
 }

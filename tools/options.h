@@ -7,6 +7,7 @@
 #ifndef AMPC_TOOLS_OPTIONS_H
 #define AMPC_TOOLS_OPTIONS_H
 
+#include "ir/file_kind.h"
 #include "passes/passes.h"
 #include "tools/commands.h"
 
@@ -64,7 +65,7 @@ typedef struct tool_options {
     pass_strings passes;
     /* general */
     int help; /* help_form */
-    bool version, quiet, verbose, strict;
+    bool version, quiet, verbose, strict, force;
     int colour;                 /* console_colour */
     const char *compile_option; /* the first option that only a compilation uses; NULL: none */
     unsigned char *given;       /* option_given by row of option_table */
@@ -95,6 +96,17 @@ typedef struct option_need {
     const char *what;  /* NULL: nothing */
 } option_need;
 
+/* What is written to the file that an option names. */
+typedef enum option_writes {
+    WRITES_NOTHING = IR_WRITTEN_NOTHING,
+    WRITES_SVG = IR_WRITTEN_SVG,
+    WRITES_HTML = IR_WRITTEN_HTML,
+    WRITES_JSON = IR_WRITTEN_JSON,
+    WRITES_CSV = IR_WRITTEN_CSV,
+    WRITES_LIST = IR_WRITTEN_LIST,
+    WRITES_BY_SUFFIX
+} option_writes;
+
 /* An option has an effect in the commands, for the kinds of output, and with the further options that its row names.
  * Elsewhere it is an error (effects.c). */
 typedef struct option {
@@ -105,6 +117,7 @@ typedef struct option {
     unsigned commands; /* COMMAND_...; 0: all */
     unsigned not_into; /* OUTPUT_...: it has no effect on these */
     option_need needs[3];
+    option_writes writes;
     bool in_plan;           /* a compiler option that also affects the stages of ampc-run plan */
     size_t field;           /* in tool_options */
     const char *value;      /* placeholder; lower-case alternatives are literal words. OPTION_WORD: from `words` */
@@ -127,6 +140,8 @@ int options_first_operand(unsigned commands, int argc, char **argv);
 /* Fails with AMPC_USAGE, reported. A command without operands (commands.h) accepts none; the other commands require
  * one, unless help, the version or a table is requested. */
 ampc_status options_parse(tool_options *o, const command *c, int argc, char **argv, diag *d);
+/* Refuses an output that would replace a file of another kind. AMPC_USAGE. */
+ampc_status options_check_replaced(const tool_options *o, const command *c, diag *d);
 /* Sets the options of a recipe that are options of the command. Each is "--NAME" or "--NAME=VALUE". */
 ampc_status options_of_recipe(tool_options *o, const command *c, const char *path, diag *d);
 

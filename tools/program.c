@@ -84,6 +84,7 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(p->name), "no verb; '%s --help' lists all verbs", p->name);
     if (t->o.list_passes) return print_passes();
     TRY(options_check(&t->o, t->command, t->diag));
+    TRY(options_check_replaced(&t->o, t->command, t->diag));
     TRY(tool_check_dump(t));
     return t->command->run ? t->command->run(t) : run_in_session(t);
 }

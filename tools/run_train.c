@@ -284,7 +284,7 @@ static ampc_status train(training *t)
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
     if (status == AMPC_OK) status = t->status;
     console_end_live(&base->console);
-    ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace);
+    ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace, status == AMPC_OK);
     t->recorder = NULL;
     t->trace = NULL;
     if (!stop_signal) handle_signals(SIG_DFL);
@@ -345,7 +345,7 @@ ampc_status run_train(run_context *c)
     ampc_status status = open_all(&t);
     if (status == AMPC_OK) status = train(&t);
     (void)rt_recorder_close(t.recorder);
-    (void)rt_trace_close(t.trace);
+    (void)rt_trace_close(t.trace, false);
     rt_trainer_close(t.trainer);
     rt_dataset_close(t.data);
     rt_dataset_close(t.eval_data);

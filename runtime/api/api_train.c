@@ -132,7 +132,7 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
     plan.trace = trace;
     if (status == AMPC_OK) status = rt_trainer_run(t, &plan, d);
     if (status == AMPC_OK) status = l.status;
-    const ampc_status closed = rt_recorder_close(l.recorder), traced = rt_trace_close(trace);
+    const ampc_status closed = rt_recorder_close(l.recorder), traced = rt_trace_close(trace, status == AMPC_OK);
     if (status == AMPC_OK) status = closed != AMPC_OK ? closed : traced;
     s->stepper.state = *rt_trainer_state(t);
     s->stepper.read = NULL; /* the trainer's stepper has selected its own scalars */

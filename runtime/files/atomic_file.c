@@ -106,10 +106,14 @@ static ampc_status open_temp(rt_atomic_file *f)
     return AMPC_OK;
 }
 
+/* Does not wait for the reader of a FIFO. */
 static ampc_status open_direct(rt_atomic_file *f)
 {
-    f->fd = rt_io_open(f->target, O_WRONLY, 0);
-    return f->fd < 0 ? fail(f, "cannot open for writing") : AMPC_OK;
+    f->fd = rt_io_open(f->target, O_WRONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (f->fd < 0 && errno == ENXIO)
+        return diag_error(f->d, AMPC_IO, DIAG_FILE(f->path), "cannot open for writing: no process reads this pipe");
+    const bool waits = f->fd >= 0 && fcntl(f->fd, F_SETFL, O_WRONLY) == 0;
+    return waits ? AMPC_OK : fail(f, "cannot open for writing");
 }
 
 static ampc_status open_file(const char *path, bool follow, diag *d, rt_atomic_file **out)

@@ -4,6 +4,20 @@
 #include "runtime/files/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+
+bool rt_growing_create(rt_growing_file *f)
+{
+    f->fd = rt_io_open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0666);
+    return f->fd >= 0;
+}
+
+ampc_status rt_growing_continue(rt_growing_file *f)
+{
+    f->fd = rt_io_open(f->path, O_RDWR | O_APPEND | O_CREAT, 0666);
+    if (f->fd < 0) f->fd = rt_io_open(f->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
+    return f->fd < 0 ? rt_growing_fail(f, "cannot open") : AMPC_OK;
+}
 
 ampc_status rt_growing_fail(const rt_growing_file *f, const char *what)
 {

@@ -17,6 +17,10 @@ typedef struct rt_growing_file {
     bool broken; /* a write failed */
 } rt_growing_file;
 
+/* Creates a file that does not exist yet. False with errno if it cannot be created; EEXIST: it exists. */
+bool rt_growing_create(rt_growing_file *f);
+/* Opens a file to continue it, or creates it. Its end can be read and cut unless it is a pipe. Fails with AMPC_IO. */
+ampc_status rt_growing_continue(rt_growing_file *f);
 /* Reports AMPC_IO with the path, errno and `what`, for example "cannot create". */
 ampc_status rt_growing_fail(const rt_growing_file *f, const char *what);
 /* Writes a record with as few calls as possible. After a failed write, this and all later ones return AMPC_IO; only

@@ -1,29 +1,23 @@
-/* trace.c - formats events into a buffer, which is written when it is full. */
+/* trace.c - formats events and writes them to a file that replaces the old one at the end. */
 #include "runtime/files/trace.h"
 
 #include "ir/json_writer.h"
 #include "runtime/backend/memory.h"
-#include "runtime/files/io.h"
+#include "runtime/files/atomic_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { BUFFER = 1 << 16 };
-
 struct rt_trace {
     char *path;
     diag *d;
-    int fd;
+    rt_atomic_file *file;
     double opened;
     pthread_mutex_t lock; /* of what follows */
-    bool has_events;
-    int failed; /* errno of the first failure */
-    size_t count;
-    char buffer[BUFFER];
+    bool has_events, has_spans;
+    ampc_status status; /* of the first failure, which is reported */
 };
 
 static const char *const lane_names[RT_LANE_COUNT] = {
@@ -42,18 +36,14 @@ double rt_trace_now(void)
 
 /* ---- writing: with the lock held, or by the only thread -------------------------------------------- */
 
-static void flush(rt_trace *t)
-{
-    if (!t->failed && !rt_io_write(t->fd, t->buffer, t->count)) t->failed = errno;
-    t->count = 0;
-}
-
 static void append(rt_trace *t, const char *text, size_t n)
 {
-    if (n > sizeof t->buffer - t->count) flush(t);
-    if (n > sizeof t->buffer) t->failed = t->failed ? t->failed : ENOMEM;
-    else memcpy(t->buffer + t->count, text, n);
-    t->count += n <= sizeof t->buffer ? n : 0;
+    if (t->status == AMPC_OK) t->status = rt_atomic_write(t->file, text, n);
+}
+
+static void fail_for_memory(rt_trace *t)
+{
+    if (t->status == AMPC_OK) t->status = rt_no_memory(t->d);
 }
 
 /* Starts an event; end_event appends and frees it. */
@@ -77,7 +67,7 @@ static void end_event(rt_trace *t, json_writer *w)
         append(t, t->has_events ? ",\n" : "[\n", 2);
         append(t, text, n);
         t->has_events = true;
-    } else if (!t->failed) t->failed = ENOMEM;
+    } else fail_for_memory(t);
     free(text);
 }
 
@@ -85,7 +75,7 @@ static void put_metadata(rt_trace *t, const char *name, rt_lane lane, const char
 {
     json_writer w;
     if (!begin_event(&w, name, "M", lane)) {
-        t->failed = t->failed ? t->failed : ENOMEM;
+        fail_for_memory(t);
         return;
     }
     json_begin(&w, "args", '{');
@@ -96,25 +86,34 @@ static void put_metadata(rt_trace *t, const char *name, rt_lane lane, const char
 
 /* ---- the interface --------------------------------------------------------------------------------- */
 
+/* Removes what a killed run left. */
+static void sweep(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (folder && *name) rt_atomic_sweep(folder, name);
+    free(folder);
+}
+
 ampc_status rt_trace_open(const char *path, diag *d, rt_trace **out)
 {
     rt_trace *t = calloc(1, sizeof *t);
     if (!t) return rt_no_memory(d);
     t->d = d;
-    t->fd = -1;
     t->opened = rt_trace_now();
     pthread_mutex_init(&t->lock, NULL);
     t->path = strdup(path);
-    if (t->path) t->fd = rt_io_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (t->fd < 0) {
-        ampc_status s = t->path ? diag_errno(d, DIAG_FILE(path), "cannot create") : rt_no_memory(d);
-        (void)rt_trace_close(t);
-        return s;
+    t->status = t->path ? rt_atomic_open(t->path, d, &t->file) : rt_no_memory(d);
+    if (t->status == AMPC_OK) {
+        sweep(t->path); /* not the file just created, which is locked */
+        put_metadata(t, "process_name", 0, "ampc");
+        for (int lane = 0; lane < RT_LANE_COUNT; lane++)
+            put_metadata(t, "thread_name", (rt_lane)lane, lane_names[lane]);
     }
-    put_metadata(t, "process_name", 0, "ampc");
-    for (int lane = 0; lane < RT_LANE_COUNT; lane++) put_metadata(t, "thread_name", (rt_lane)lane, lane_names[lane]);
-    *out = t;
-    return AMPC_OK;
+    const ampc_status status = t->status;
+    if (status == AMPC_OK) *out = t;
+    else (void)rt_trace_close(t, false);
+    return status;
 }
 
 void rt_trace_span(rt_trace *t, rt_lane lane, const char *name, double began)
@@ -130,23 +129,20 @@ void rt_trace_span(rt_trace *t, rt_lane lane, const char *name, double began)
     }
     pthread_mutex_lock(&t->lock);
     if (formatted) end_event(t, &w);
-    else if (!t->failed) t->failed = ENOMEM;
+    else fail_for_memory(t);
+    t->has_spans = true;
     pthread_mutex_unlock(&t->lock);
 }
 
-ampc_status rt_trace_close(rt_trace *t)
+ampc_status rt_trace_close(rt_trace *t, bool succeeded)
 {
-    ampc_status s = AMPC_OK;
     if (!t) return AMPC_OK;
-    if (t->fd >= 0) {
-        append(t, "\n]\n", 3);
-        flush(t);
-        if (!rt_io_close(t->fd) && !t->failed) t->failed = errno;
-        if (t->failed == ENOMEM) s = rt_no_memory(t->d);
-        else if (t->failed) {
-            errno = t->failed;
-            s = diag_errno(t->d, DIAG_FILE(t->path), "cannot write");
-        }
+    ampc_status s;
+    if (t->file) append(t, "\n]\n", 3);
+    if (t->status == AMPC_OK && (succeeded || t->has_spans)) s = rt_atomic_commit(t->file);
+    else {
+        s = t->status;
+        rt_atomic_abort(t->file);
     }
     pthread_mutex_destroy(&t->lock);
     free(t->path);

@@ -143,12 +143,13 @@ static ampc_status create(rt_events *e, const char *folder)
     if (!e->path) return rt_no_memory(e->file.d);
     e->file.path = e->path;
     (void)gethostname(host, sizeof host - 1);
-    for (int i = 0; e->file.fd < 0 && (i == 0 || errno == EEXIST); i++) {
+    bool created = false;
+    for (int i = 0; !created && (i == 0 || errno == EEXIST); i++) {
         snprintf(e->path, capacity, "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder, seconds, host, (long)getpid(),
                  i);
-        e->file.fd = rt_io_open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0666);
+        created = rt_growing_create(&e->file);
     }
-    return e->file.fd < 0 ? rt_growing_fail(&e->file, "cannot create") : AMPC_OK;
+    return created ? AMPC_OK : rt_growing_fail(&e->file, "cannot create");
 }
 
 static ampc_status write_head(rt_events *e, uint64_t step)

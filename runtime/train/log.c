@@ -156,9 +156,7 @@ static ampc_status end_torn_line(rt_log *log)
 static ampc_status open_file(rt_log *log, const rt_log_resume *resume)
 {
     if (!log->path) return rt_no_memory(log->file.d);
-    log->file.fd = rt_io_open(log->path, O_RDWR | O_APPEND | O_CREAT, 0666);
-    if (log->file.fd < 0) log->file.fd = rt_io_open(log->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
-    if (log->file.fd < 0) return fail(log, "cannot open");
+    TRY(rt_growing_continue(&log->file));
     if (resume && resume->step != RT_LOG_NOT_RESUMED) TRY(cut_back(log, resume));
     return end_torn_line(log);
 }
