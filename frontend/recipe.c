@@ -9,6 +9,7 @@
  *
  * Tokens, comments and messages are those of IR text. Statements take effect as they are read. */
 #include "frontend/recipe_reader.h"
+#include "ir/beneath.h"
 #include "ir/exported.h"
 
 #include <ctype.h>
@@ -19,13 +20,6 @@
 enum { MAX_CALL = 256 };
 
 /* ---- model ------------------------------------------------------------------------------------- */
-
-static const char *path_of(const recipe *r, const char *file)
-{
-    const char *slash = strrchr(r->p.file, '/');
-    if (*file == '/' || !slash) return file;
-    return arena_printf(r->p.scratch, "%.*s%s", (int)(slash - r->p.file) + 1, r->p.file, file);
-}
 
 static ampc_status import_model(recipe *r, const char *path, const char *name, ir_linked *out)
 {
@@ -48,11 +42,14 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
 static ampc_status read_model(recipe *r)
 {
     recipe_name *n;
-    const char *file;
+    const char *file, *path, *why;
     TRY(recipe_define(r, "the name of a model", RECIPE_MODEL, &n));
     TRY(ir_need_mark(&r->p, "="));
+    const ir_token t = r->p.lex.token;
     TRY(ir_need(&r->p, IR_TOKEN_STRING, "the file of a model, in quotes", &file));
-    if (import_model(r, path_of(r, file), n->name, &n->model) == AMPC_OK) return AMPC_OK;
+    if (beneath_find(r->p.file, file, r->p.scratch, &path, &why) != AMPC_OK)
+        return FAIL_AT(&r->p, &t, "'%s' %s; the models of a recipe must be in its folder", file, why);
+    if (import_model(r, path, n->name, &n->model) == AMPC_OK) return AMPC_OK;
     diag_note(r->p.diag, ir_place(&r->p, &n->at), "this is model %s", n->name);
     return diag_status(r->p.diag);
 }

@@ -122,3 +122,15 @@ ampc_status beneath_open(const char *folder, const char *name, int *fd, int64_t 
     *fd = opened;
     return AMPC_OK;
 }
+
+ampc_status beneath_find(const char *from, const char *name, arena *a, const char **path, const char **why)
+{
+    const char *slash = strrchr(from, '/');
+    const char *folder = slash ? arena_strndup(a, from, (size_t)(slash - from) + 1) : "";
+    int64_t size;
+    int fd;
+    const ampc_status s = beneath_open(folder, name, &fd, &size, why);
+    if (s == AMPC_OK) close(fd);
+    *path = arena_printf(a, "%s%s", folder, name);
+    return s == AMPC_REJECTED ? s : AMPC_OK;
+}

@@ -7,6 +7,7 @@
 #ifndef AMPC_BENEATH_H
 #define AMPC_BENEATH_H
 
+#include "ir/arena.h"
 #include "ir/diag.h"
 
 #include <stdint.h>
@@ -18,6 +19,10 @@ const char *beneath_name_fault(const char *name);
  * sentence that begins with the name. Returns AMPC_REJECTED if the name leads outside the folder or is not a regular
  * file, AMPC_IO or AMPC_NO_MEMORY with errno if the file cannot be opened. */
 ampc_status beneath_open(const char *folder, const char *name, int *fd, int64_t *size, const char **why);
+
+/* Finds a file that the file `from` names, which must be in its folder or below; *path is allocated in `a`. Whether it
+ * exists is left to the opening. AMPC_REJECTED with *why as above. */
+ampc_status beneath_find(const char *from, const char *name, arena *a, const char **path, const char **why);
 
 /* The fallback without openat2: opens a path relative to `dir_fd` without following links. Returns the descriptor, or
  * -1 with errno. */

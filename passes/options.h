@@ -39,6 +39,7 @@ typedef struct compile_options {
     ir_dtype low;        /* IR_f16 or IR_bf16 */
     const char *profile; /* a built-in list or "empty"; NULL: the base that the list files name, else ampc */
     pass_strings lists;  /* list files; later ones override earlier ones */
+    int confined_lists;  /* so many of them, the first, are of a recipe: what they name must be in their folders */
     pass_strings white, black, gray; /* operators of --white, --black, --gray */
     pass_strings black_vars, fp32_nodes;
     bool keep_io_types;

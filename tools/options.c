@@ -6,6 +6,7 @@
 #include "tools/options.h"
 
 #include "frontend/recipe.h"
+#include "ir/beneath.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/plan/plan.h"
 #include "tools/suggest.h"
@@ -360,15 +361,47 @@ ampc_status options_parse(tool_options *o, const command *c, int argc, char **ar
 
 /* ---- a recipe -------------------------------------------------------------------------------- */
 
-static ampc_status parse_word(parser *p, const char *word)
+/* Whether the text is one of the literal words of a placeholder, "gpu|cpu|FILE". */
+static bool is_word_of(const char *placeholder, const char *text)
+{
+    const size_t length = strlen(text);
+    for (const char *at = placeholder; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strncmp(at, text, length) == 0 && (at[length] == '|' || !at[length]) && islower((unsigned char)*text))
+            return true;
+    }
+    return false;
+}
+
+/* A file is relative to the recipe, `from`, and must be in its folder. */
+static ampc_status find_file(const parser *p, const option *row, const char *from, const char **value)
+{
+    const char *name = *value, *why;
+    if (row->in_recipe == RECIPE_DESCRIBES || !name) return AMPC_OK;
+    if (row->in_recipe == RECIPE_READS_OR_DEVICE && is_word_of(row->value, name)) return AMPC_OK;
+    if (beneath_find(from, name, p->o->arena, value, &why) == AMPC_OK) return AMPC_OK;
+    return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: '%s' %s; the files of a recipe must be in its folder",
+                      row->name, name, why);
+}
+
+/* `from`: the recipe. */
+static ampc_status parse_word(parser *p, const char *from, const char *word)
 {
     const size_t length = strncmp(word, "--", 2) == 0 ? strcspn(word + 2, "=") : 0;
     const char *name = length ? arena_strndup(p->o->arena, word + 2, length) : word;
     const option *row = length > 1 ? option_find(name, ~0u) : NULL;
     if (!row && length) return unknown_option(p, name);
     if (!row) return diag_error(p->diag, AMPC_USAGE, here(p), "'%s' is not an option, --NAME or --NAME=VALUE", word);
+    if (row->in_recipe == RECIPE_NEVER)
+        return diag_error(p->diag, AMPC_USAGE, here(p),
+                          "--%s is not an option of recipes, because it does not describe the network or the training",
+                          name);
     if (!option_applies(row, p->command->bit)) return AMPC_OK;
-    return parse_option(p, name, word[2 + length] ? word + 2 + length + 1 : NULL);
+    const char *value = word[2 + length] ? word + 2 + length + 1 : NULL;
+    TRY(find_file(p, row, from, &value));
+    TRY(parse_option(p, name, value));
+    p->o->pass.confined_lists = p->o->pass.lists.count;
+    return AMPC_OK;
 }
 
 ampc_status options_of_recipe(tool_options *o, const command *c, const char *path, diag *d)
@@ -377,7 +410,7 @@ ampc_status options_of_recipe(tool_options *o, const command *c, const char *pat
     recipe_options words = {0};
     TRY(recipe_read_options(path, o->arena, d, &words));
     for (size_t i = 0; i < words.count; i++)
-        if (parse_word(&p, words.items[i].text) != AMPC_OK) {
+        if (parse_word(&p, path, words.items[i].text) != AMPC_OK) {
             diag_note(d, (diag_loc){.file = path, .line = words.items[i].line}, "this is the option");
             return diag_status(d);
         }

@@ -107,6 +107,15 @@ typedef enum option_writes {
     WRITES_BY_SUFFIX
 } option_writes;
 
+/* Whether a recipe may have the option. A recipe may come from anywhere, so it only describes the network and the
+ * training: it neither writes files nor reads others than those in its folder. */
+typedef enum option_recipe {
+    RECIPE_NEVER,
+    RECIPE_DESCRIBES,
+    RECIPE_READS,          /* the value is a file */
+    RECIPE_READS_OR_DEVICE /* or a device that is built in */
+} option_recipe;
+
 /* An option has an effect in the commands, for the kinds of output, and with the further options that its row names.
  * Elsewhere it is an error (effects.c). */
 typedef struct option {
@@ -118,6 +127,7 @@ typedef struct option {
     unsigned not_into; /* OUTPUT_...: it has no effect on these */
     option_need needs[3];
     option_writes writes;
+    option_recipe in_recipe;
     bool in_plan;           /* a compiler option that also affects the stages of ampc-run plan */
     size_t field;           /* in tool_options */
     const char *value;      /* placeholder; lower-case alternatives are literal words. OPTION_WORD: from `words` */

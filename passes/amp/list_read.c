@@ -4,6 +4,7 @@
  * error message has to include the line. */
 #include "passes/amp/list.h"
 
+#include "ir/beneath.h"
 #include "ir/input_file.h"
 #include "ir/text.h"
 #include "passes/builtin_profiles.h"
@@ -22,6 +23,7 @@ typedef struct reader {
     amp_list *list;
     list_layer *layer;
     const compile_options *options;
+    bool confined; /* the list is of a recipe */
     diag *diag;
     const char *file; /* for messages */
     bool builtin;
@@ -368,6 +370,10 @@ static ampc_status check_operator_file(reader *r, const char **value)
     if (strcmp(name, "none") == 0) return AMPC_OK;
     const char *slash = *name == '/' || r->builtin ? NULL : strrchr(r->file, '/');
     const char *path = slash ? arena_printf(a, "%.*s%s", (int)(slash + 1 - r->file), r->file, name) : name;
+    const char *beneath, *why;
+    if (r->confined && beneath_find(r->file, name, a, &beneath, &why) != AMPC_OK)
+        return diag_error(r->diag, AMPC_REJECTED, here(r, strstr(r->text, name)),
+                          "'%s' %s; the files of a recipe must be in its folder", name, why);
     char *absolute = realpath(path, NULL); /* because an emitted list may be in another folder */
     if (absolute) *value = arena_strdup(a, absolute);
     free(absolute);
@@ -577,6 +583,7 @@ ampc_status amp_list_load(const compile_options *o, arena *a, diag *d, amp_list 
     ampc_status first = AMPC_OK;
     add_layer(&r);
     for (int i = 0; i < o->lists.count; i++) {
+        r.confined = i < o->confined_lists;
         ampc_status status = read_file(&r, o->lists.items[i]);
         if (first == AMPC_OK) first = status;
     }
