@@ -282,6 +282,8 @@ static ampc_status parse(reader *r, int fd, uint64_t size, char *piece)
     for (uint64_t at = 0; at < size; at += PIECE) {
         const size_t n = size - at < PIECE ? (size_t)(size - at) : PIECE;
         TRY(read_piece(r, fd, piece, n, at));
+        if (at == 0 && size > PIECE && memchr(piece, 0, n)) /* before the lines, which may be endless */
+            return diag_error(r->d, AMPC_REJECTED, loc, "not a table, but a binary file: it contains bytes 0");
         const size_t skip = at == 0 && n >= sizeof mark && memcmp(piece, mark, sizeof mark) == 0 ? sizeof mark : 0;
         csv_parse(&r->parser, piece + skip, n - skip, on_field, on_row, r);
         TRY(check_parser(r));

@@ -54,15 +54,21 @@ static ampc_status set_seed(rt_trainer *t, uint64_t seed, diag *d)
 /* Steps of so many batches; the last one may have fewer micro-batches. */
 static int64_t steps_of(const rt_trainer *t, int64_t batches) { return (batches - 1) / t->window + 1; }
 
+static ampc_status check_rows(const rt_trainer *t, int64_t batch, diag *d)
+{
+    const int64_t rows = rt_dataset_rows(t->data);
+    if (rt_dataset_batches(t->data, batch)) return AMPC_OK;
+    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                      "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
+}
+
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
 {
     int64_t batch = rt_loader_batch(t->feed), rows = rt_dataset_rows(t->data);
     int64_t batches = rt_dataset_batches(t->data, batch);
     t->stepper.state.batch = batch;
     t->stepper.state.rows = rows;
-    if (!batches)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
+    TRY(check_rows(t, batch, d));
     const char *window = ir_meta_get(t->stepper.graph->module, "window");
     t->window = window && t->stepper.apply && atoll(window) > 1 ? atoll(window) : 1;
     if (!checked_mul(o->epochs ? o->epochs : o->steps, o->epochs ? batches : t->window, &t->batches))
@@ -75,6 +81,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skips};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
+    if (o->batch) TRY(check_rows(t, o->batch, d)); /* before there is memory for such a batch */
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
     t->stepper.feed = t->feed;
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
