@@ -1,6 +1,7 @@
 /* info_checkpoint.c - describes a checkpoint, a folder of checkpoints, or weights of another program. Every tensor is
  * read, so a damaged file is an error. */
 #include "runtime/data/codebook.h"
+#include "runtime/files/io.h"
 #include "runtime/train/checkpoint_file.h"
 #include "tools/info.h"
 
@@ -394,15 +395,17 @@ static bool is_folder(const char *path)
 static ampc_status has_table(const char *path, diag *d, bool *out)
 {
     char bytes[9];
+    struct stat facts;
+    uint64_t size;
+    int fd;
     *out = false;
-    FILE *file = fopen(path, "rbe");
-    if (!file) return errno == ENOENT ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot open");
-    const size_t n = fread(bytes, 1, sizeof bytes, file);
-    const bool failed = ferror(file);
-    fclose(file);
-    if (failed) return diag_error(d, AMPC_IO, DIAG_FILE(path), "cannot read");
-    *out = n == sizeof bytes && memcmp(bytes + 4, "\0\0\0\0{", 5) == 0;
-    return AMPC_OK;
+    if (stat(path, &facts) != 0 && errno == ENOENT) return AMPC_OK; /* a SPEC of data, or a name with a mistake */
+    TRY(rt_io_open_input(path, d, &fd, &size));
+    const bool read = size < sizeof bytes || rt_io_pread(fd, bytes, sizeof bytes, 0);
+    const ampc_status status = read ? AMPC_OK : diag_errno(d, DIAG_FILE(path), "cannot read");
+    *out = read && size >= sizeof bytes && memcmp(bytes + 4, "\0\0\0\0{", 5) == 0;
+    rt_io_close(fd);
+    return status;
 }
 
 ampc_status info_is_checkpoint(const char *operand, diag *d, bool *out)

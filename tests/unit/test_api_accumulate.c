@@ -190,10 +190,12 @@ static void test_checkpoints_within_a_window(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_order_of_calls),
-        FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_ended_by_hand),
-        FIXTURE_TEST(test_a_step_in_three_calls),       FIXTURE_TEST(test_values_of_states),
-        FIXTURE_TEST(test_modules_without_it),          FIXTURE_TEST(test_the_clipped_norm_is_reported),
+        FIXTURE_TEST(test_a_step_in_three_calls),
+        FIXTURE_TEST(test_order_of_calls),
+        FIXTURE_TEST(test_ended_by_hand),
+        FIXTURE_TEST(test_values_of_states),
+        FIXTURE_TEST(test_modules_without_it),
+        FIXTURE_TEST(test_the_clipped_norm_is_reported),
         FIXTURE_TEST(test_checkpoints_within_a_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
