@@ -150,6 +150,20 @@ static void set_opset(describer *s)
     ir_meta_set(s->im.module, "opset", arena_printf(s->im.scratch, "%lld", (long long)s->out->opset));
 }
 
+/* Without the values of tensors if they cannot be read. */
+static ampc_status describe_export(describer *s, const Onnx__GraphProto *g)
+{
+    onnx_importer *im = &s->im;
+    ampc_status status = AMPC_REJECTED;
+    for (int untie = 1; untie >= 0 && status != AMPC_OK; untie--) {
+        im->declarations = onnx_declarations(g, im->scratch);
+        status = onnx_ties_find(im->file, untie, im->declarations, im->diag, im->scratch, &im->ties);
+    }
+    TRY(status);
+    onnx_record_export(im);
+    return AMPC_OK;
+}
+
 static ampc_status describe_model(describer *s)
 {
     const Onnx__GraphProto *g = s->im.file->model->graph;
@@ -157,7 +171,7 @@ static ampc_status describe_model(describer *s)
     if (!g) return diag_error(s->im.diag, AMPC_REJECTED, DIAG_FILE(s->im.path), "the model has no graph");
     set_opset(s);
     onnx_functions_bind(&s->im); /* those that the importer refused are reported */
-    onnx_record_export(&s->im);
+    TRY(describe_export(s, g));
     describe_interface(s, g);
     describe_tensors(s, g);
     describe_graph(s, &scope);
