@@ -224,9 +224,8 @@ static void charge_folding(onnx_node *n, const ir_node *before)
 
 static bool lower_node(onnx_importer *im, onnx_scope *scope, size_t index)
 {
-    const bool main_graph = !scope->outer && !scope->call;
-    const Onnx__NodeProto *p = onnx_resolve(im, scope,
-                                            main_graph ? onnx_ties_node(im, index) : scope->graph->node[index]);
+    const bool of_file = scope->graph == im->file->model->graph;
+    const Onnx__NodeProto *p = onnx_resolve(im, scope, of_file ? onnx_ties_node(im, index) : scope->graph->node[index]);
     const onnx_row *row = onnx_find_row(im, p);
     onnx_node n = {.importer = im,
                    .b = &im->builder,
