@@ -184,7 +184,7 @@ static void test_failures(void **state)
     expect_failure(ampc_train(h->s, &how), AMPC_USAGE, h->c, "two data sets");
     ampc_data_free(data);
     const ampc_data_field only = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {3}, .data = h->data.x};
-    const ampc_data_options o = {.struct_size = sizeof o, .fields = &only, .n_fields = 1, .rows = 4};
+    const ampc_data_options o = {.struct_size = sizeof o, .fields = &only, .n_fields = 1, .rows = ROWS};
     OK(h->c, ampc_data_create(h->c, &o, &data));
     how.data = NULL;
     how.dataset = data;

@@ -78,10 +78,12 @@ static void inputs_are_converted(void **state)
 {
     scratch *t = *state;
     start(t, doubled);
-    double x[] = {1.5, -2, 1e300};
+    double x[] = {1.5, -2, __builtin_inf()};
     rt_tensor in = vector("x", IR_f64, 3, x);
     run_ok(t, "g", &in, 1);
     expect_floats("y", 3, (float[]){3, -4, __builtin_inff()});
+    x[2] = 1e300;
+    run_rejected(t, &in, 1, "x: element 2 is 1e+300, which is beyond the range of f32");
     uint16_t h[] = {0x3c00, 0xc000};
     in = vector("x", IR_f16, 2, h);
     run_ok(t, "g", &in, 1);
