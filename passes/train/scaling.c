@@ -6,7 +6,10 @@
  * update_loss_scaling updates the scale from the same flag. All of them read the scale as it was at the start of the
  * step, so a step that grows the scale still unscales by the old one.
  *
- * For bf16 the scale is constantly 1, but the check remains: bf16 gradients can overflow, as rarely as f32 ones. */
+ * For bf16 the scale is constantly 1, but the check remains: bf16 gradients can overflow, as rarely as f32 ones.
+ *
+ * found_inf is also true if the loss is NaN or infinite, since its gradients may be finite all the same: a ctc whose
+ * labels do not fit has gradients of 0, and so has a mean over weights that are all 0. */
 #include "passes/pass.h"
 
 static bool is_dynamic(const compile_options *o)
@@ -95,6 +98,18 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     return check->out[n];
 }
 
+/* Whether the loss is NaN or infinite; of a window, the sum of its losses. */
+static ir_value *check_loss(ir_builder *b)
+{
+    static const ir_type scalar = {0};
+    ir_graph *g = b->graph;
+    const ir_node *output = ir_output_by_role(g, IR_OUTPUT_loss);
+    ir_value *loss = output ? ir_in(output, 0) : ir_graph_storage(g, ir_state_by_role(g->module, IR_STATE_loss_sum));
+    if (loss->type.rank) loss = ir_reshape_like(b, loss, &scalar);
+    ir_value *nan = ir_unary(b, IR_OP_is_nan, loss), *infinite = ir_unary(b, IR_OP_is_inf, loss);
+    return ir_binary(b, IR_OP_or, nan, infinite);
+}
+
 static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, diag *d)
 {
     ir_module *m = g->module;
@@ -116,28 +131,35 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     for (int i = 0; i < 3; i++) pass_store_new(&b, state[i], n->out[i]);
 }
 
+/* Appends a check per type of gradient. Returns whether one has found something; NULL: there are no gradients. */
+static ir_value *check_all(ir_builder *b)
+{
+    static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
+    ir_value *found = NULL, *divisor = pass_gradient_divisor(b);
+    node_list outputs[IR_DTYPE_COUNT] = {0};
+    gradient_outputs(b->graph, outputs);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (!outputs[types[i]].count) continue;
+        ir_value *flag = check_gradients(b->graph, &outputs[types[i]], divisor, b->diag);
+        if (!flag) return NULL;
+        found = found ? ir_binary(b, IR_OP_or, found, flag) : flag;
+    }
+    return found;
+}
+
 /* `update`: update rule of the scale; NULL: the graph does not change it. */
 static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag *d)
 {
-    static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
-    if (!ir_state_by_role(g->module, IR_STATE_loss_scale)) return AMPC_OK;
+    ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
     ir_storage *earlier = ir_state_by_role(g->module, IR_STATE_overflow);
     ir_builder b = pass_builder(g, IR_UPDATE, d);
-    ir_value *found = NULL, *divisor = pass_gradient_divisor(&b);
-    node_list outputs[IR_DTYPE_COUNT] = {0};
-    gradient_outputs(g, outputs);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (!outputs[types[i]].count) continue;
-        ir_value *flag = check_gradients(g, &outputs[types[i]], divisor, d);
-        if (!flag) return diag_status(d);
-        found = found ? ir_binary(&b, IR_OP_or, found, flag) : flag;
-    }
-    if (!found) return diag_status(d);
-    if (g->role == IR_GRAPH_apply) found = ir_binary(&b, IR_OP_or, found, ir_graph_storage(g, earlier));
+    ir_value *gradients = scale ? check_all(&b) : NULL, *found = check_loss(&b);
+    if (found && gradients) found = ir_binary(&b, IR_OP_or, gradients, found);
+    if (found && g->role == IR_GRAPH_apply) found = ir_binary(&b, IR_OP_or, found, ir_graph_storage(g, earlier));
     if (!found) return diag_status(d);
     ir_value_rename(found, ir_output_words[IR_OUTPUT_found_inf]);
     ir_output_as(&b, IR_OUTPUT_found_inf, NULL, found);
-    if (update) update_scale(g, update, found, d);
+    if (update && scale) update_scale(g, update, found, d);
     return diag_status(d);
 }
 

@@ -361,9 +361,9 @@ typedef struct ampc_step_result {
 
 /* Runs forward, backward and update on one batch. `inputs` are the model's inputs and the label; `result` may be
  * NULL. Model outputs are computed only if ampc_select selected them. Fails with AMPC_NUMERIC if the loss is not
- * finite (a skipped step may have an infinite penalty of the gradient), or if 50 steps in a row were skipped with the
- * loss scale at its floor (the message names the first non-finite gradient); the session then has the state after the
- * step. Otherwise fails like ampc_session_run. */
+ * finite, which is a skipped step (one may have an infinite penalty of the gradient), or if 50 steps in a row were
+ * skipped with the loss scale at its floor (the message names the first non-finite gradient); the session then has the
+ * state after the step. Otherwise fails like ampc_session_run. */
 AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs,
                                      ampc_step_result *result);
 /* The same step in three calls, for modules compiled with `accumulate`: one update by the mean gradients of several
@@ -374,15 +374,15 @@ AMPC_API ampc_status ampc_train_step(ampc_session *session, ampc_tensor *const *
  *                 ampc_session_get, .._set      with the keys grad_sum/PARAMETER
  *     ampc_apply                                updates parameters and loss scale, and ends the window
  *
- * A non-finite gradient in any micro-batch, or found by ampc_apply after a change, skips the update of the window.
- * Checkpoints may be saved and loaded within a window. ampc_train_step is refused there.
+ * A loss or gradient in any micro-batch that is not finite, or a gradient found by ampc_apply after a change, skips the
+ * update of the window. Checkpoints may be saved and loaded within a window. ampc_train_step is refused there.
  *
  * ampc_accumulate runs forward and backward; `loss` may be NULL. Fails with AMPC_UNSUPPORTED if the module was compiled
  * without `accumulate`, AMPC_USAGE after ampc_unscale, otherwise like ampc_session_run. */
 AMPC_API ampc_status ampc_accumulate(ampc_session *session, ampc_tensor *const *inputs, size_t n_inputs, double *loss);
-/* Stores the norm of the mean gradients over all parameters, and whether one of them is not finite; both pointers may
- * be NULL. Fails with AMPC_UNSUPPORTED as above, or AMPC_USAGE if nothing is accumulated or this is the second call
- * in the window. */
+/* Stores the norm of the mean gradients over all parameters, and whether one of them, or a loss of the window, is
+ * not finite (without loss scaling, whether a loss is); both pointers may be NULL. Fails with AMPC_UNSUPPORTED as
+ * above, or AMPC_USAGE if nothing is accumulated or this is the second call in the window. */
 AMPC_API ampc_status ampc_unscale(ampc_session *session, double *grad_norm, int *found_inf);
 /* Clips the gradients if the module was compiled so, and updates. `result` may be NULL; its loss is the mean of the
  * window. Fails with AMPC_UNSUPPORTED as above, AMPC_USAGE if nothing is accumulated, or AMPC_NUMERIC like

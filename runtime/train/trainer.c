@@ -87,7 +87,7 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
     t->guard = (rt_guard){.session = s, .step = t->window > 1 ? t->stepper.apply : t->stepper.graph};
-    if (o->allow_skips || ir_output_by_role(t->guard.step, IR_OUTPUT_found_inf)) t->guard.step = NULL;
+    if (o->allow_skips || ir_state_by_role(m, IR_STATE_loss_scale)) t->guard.step = NULL;
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
     if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));

@@ -202,6 +202,76 @@ static void test_an_overflow_is_remembered(void **state)
     close_net(&n);
 }
 
+/* ---- a loss that is not finite ------------------------------------------------------------------ */
+
+/* The mean of x w plus that of the label, which no gradient depends on. */
+static const char with_label[] =
+    "ampc-ir 1\n"
+    "param @w : f32[4,4] = zero\n"
+    "graph @forward(@x : f32[N,4], @label : f32[N,3]) {\n"
+    "  %y = matmul @x, @w : f32[N,4] !MatMul \"fc\"\n"
+    "  %m = reduce_mean %y {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
+    "  %c = reduce_mean @label {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"other\"\n"
+    "  %l = add %m, %c : f32[] !Add \"sum\"\n"
+    "  output \"l\" = %l\n"
+    "}\n";
+
+static void start_bad_window(net *n)
+{
+    for (int m = 0; m < 2; m++) accumulate(n, 16 * m, 16);
+}
+
+static void run_bad_step(net *n) { run(n, "train_step"); }
+
+static void run_bad_window(net *n)
+{
+    start_bad_window(n);
+    apply(n);
+}
+
+/* A caller that unscales sees the flag, and @apply remembers it. */
+static void run_bad_unscaled_window(net *n)
+{
+    start_bad_window(n);
+    must(n->t, rt_session_run(n->s, "unscale", NULL, 0, n->t->d));
+    assert_true(output(n, "found_inf") == 1);
+    must(n->t, rt_session_set_number(n->s, "loss_sum", 0, n->t->d));
+    apply(n);
+}
+
+static void test_a_loss_that_is_not_finite_moves_nothing(void **state)
+{
+    static const char *const moving[] = {"loss_scale", "good_steps", "bad_steps",     "rng",
+                                         "grad_sum.w", "loss_sum",   "micro_batches", NULL};
+    static const struct {
+        pass_level level;
+        ir_dtype low;
+        pass_scaling scaling;
+    } rows[] = {{PASS_O1, IR_f16, PASS_SCALE_DEFAULT},  {PASS_O1, IR_f16, PASS_SCALE_STATIC},
+                {PASS_O1, IR_bf16, PASS_SCALE_DEFAULT}, {PASS_O0, IR_f16, PASS_SCALE_DYNAMIC},
+                {PASS_O0, IR_f16, PASS_SCALE_DEFAULT},  {PASS_O1, IR_f16, PASS_SCALE_OFF}};
+    enum { CASES = sizeof rows / sizeof *rows };
+    static void (*const steps[])(net *) = {run_bad_step, run_bad_window, run_bad_unscaled_window};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < CASES * 3 * 3; i++) {
+        compile_options o = accumulating("adamw,weight_decay=0.1", rows[i % CASES].level);
+        o.loss = NULL;
+        o.loss_output = "l";
+        o.low = rows[i % CASES].low;
+        o.scaling = rows[i % CASES].scaling;
+        net n = open_net(*state, with_label, &o);
+        n.label[30][1] = bad[i / CASES % 3];
+        const picture before = picture_of(&n, moving);
+        steps[i / CASES / 3](&n);
+        assert_true(output(&n, "found_inf") == 1);
+        const picture after = picture_of(&n, moving);
+        assert_same(&before, &after);
+        n.label[30][1] = 0;
+        assert_false(step(&n));
+        close_net(&n);
+    }
+}
+
 /* ---- clipping ---------------------------------------------------------------------------------- */
 
 /* The formulas of torch.nn.utils.clip_grad_value_ and clip_grad_norm_ on the gradients of @grad, in double. */
@@ -281,6 +351,7 @@ int main(void)
         TEST(test_running_statistics_follow_every_micro_batch),
         TEST(test_unscaled_gradients_can_be_changed),
         TEST(test_an_overflow_is_remembered),
+        TEST(test_a_loss_that_is_not_finite_moves_nothing),
         TEST(test_clipping_follows_the_formula),
         TEST(test_clipping_hides_no_overflow),
     };
