@@ -4,7 +4,7 @@
 #define AMPC_LIMITS_H
 
 /* compiling */
-#define LIMITS_LOSS_SCALE 1e-30, 1e38
+#define LIMITS_LOSS_SCALE 1e-30, 1e32 /* times LIMITS_ACCUMULATE, finite in f32 */
 #define LIMITS_INCR_RATIO 1, 1e6
 #define LIMITS_DECR_RATIO 1e-6, 1
 #define LIMITS_EVERY_N 1, 1e9 /* steps before the loss scale changes */

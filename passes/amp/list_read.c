@@ -6,6 +6,7 @@
 
 #include "ir/beneath.h"
 #include "ir/input_file.h"
+#include "ir/limits.h"
 #include "ir/text.h"
 #include "passes/builtin_profiles.h"
 
@@ -304,9 +305,9 @@ static bool parse_scaling(arena *a, const char *text, scaling_rules *s)
         char *part = strsep(&next, ",");
         if (!part || !ir_float_parse(trim(part), &v[i])) return false;
     }
-    bool finite = true, counts = v[1] >= 1 && v[1] <= 1e9 && v[2] >= 1 && v[2] <= 1e9;
-    for (int i = 0; i < 5; i++) finite &= isfinite(v[i]) != 0;
-    if (next || !finite || v[0] <= 0 || !counts || v[3] <= 1 || v[4] <= 0 || v[4] >= 1) return false;
+    bool within = is_within(v[3], LIMITS_INCR_RATIO) && v[3] > 1 && is_within(v[4], LIMITS_DECR_RATIO) && v[4] < 1;
+    for (int i = 1; i < 3; i++) within &= is_within(v[i], LIMITS_EVERY_N);
+    if (next || !within || !is_within(v[0], LIMITS_LOSS_SCALE)) return false;
     *s = (scaling_rules){.init = v[0],
                          .incr_every = (int64_t)v[1],
                          .decr_every = (int64_t)v[2],
@@ -319,10 +320,12 @@ static bool parse_scaling(arena *a, const char *text, scaling_rules *s)
 static ampc_status check_scaling(reader *r, const char **value)
 {
     if (parse_scaling(r->list->arena, *value, &r->list->scaling)) return AMPC_OK;
-    return complain(r, AMPC_REJECTED, strstr(r->text, *value),
-                    "scaling = '%s': expected init > 0, incr_every >= 1, decr_every >= 1, incr_ratio > 1, "
-                    "0 < decr_ratio < 1",
-                    *value);
+    static const double init[] = {LIMITS_LOSS_SCALE};
+    const char *why = arena_printf(r->list->arena,
+                                   "scaling = '%s': expected init from %g to %g, incr_every >= 1, decr_every >= 1, "
+                                   "incr_ratio > 1, 0 < decr_ratio < 1",
+                                   *value, init[0], init[1]);
+    return complain(r, AMPC_REJECTED, strstr(r->text, *value), "%s", why);
 }
 
 static ampc_status check_text(reader *r, const char **value)

@@ -131,7 +131,8 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     for (int i = 0; i < 3; i++) pass_store_new(&b, state[i], n->out[i]);
 }
 
-/* Appends a check per type of gradient. Returns whether one has found something; NULL: there are no gradients. */
+/* Appends a check per type of gradient. Returns whether one has found something; NULL: there are no gradients. A
+ * product of scale and count that overflows would make all gradients 0, so it is found too. */
 static ir_value *check_all(ir_builder *b)
 {
     static const ir_dtype types[] = {IR_f32, IR_f64, IR_f16, IR_bf16};
@@ -144,6 +145,8 @@ static ir_value *check_all(ir_builder *b)
         if (!flag) return NULL;
         found = found ? ir_binary(b, IR_OP_or, found, flag) : flag;
     }
+    if (found && divisor->kind != IR_VALUE_STORAGE)
+        found = ir_binary(b, IR_OP_or, found, ir_unary(b, IR_OP_is_inf, divisor));
     return found;
 }
 

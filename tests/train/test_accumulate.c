@@ -1,4 +1,5 @@
 /* test_accumulate.c - the training step in parts: windows of micro-batches, and clipped gradients. */
+#include "ir/limits.h"
 #include "tests/train/training_net.h"
 
 static const char *const pending[] = {"grad_sum.w1", "grad_sum.g", "grad_sum.b", "grad_sum.b1", "grad_sum.w2",
@@ -272,6 +273,38 @@ static void test_a_loss_that_is_not_finite_moves_nothing(void **state)
     }
 }
 
+/* At the largest scale that options allow, a window still is a mean. A larger scale that a few micro-batches bring to
+ * an infinity does not make the gradients 0. */
+static void test_the_scale_times_the_count_does_not_overflow(void **state)
+{
+    static const char *const moving[] = {"grad_sum.w", "loss_sum", "micro_batches", NULL};
+    static const double limits[] = {LIMITS_LOSS_SCALE};
+    compile_options o = accumulating("sgd,lr=1", PASS_O0), without = o;
+    o.loss = without.loss = NULL;
+    o.loss_output = without.loss_output = "l";
+    o.scaling = PASS_SCALE_STATIC;
+    o.init_scale = limits[1];
+    net scaled_net = open_net(*state, linear, &o), plain = open_net(*state, linear, &without);
+    for (int m = 0; m < 8; m++) {
+        accumulate(&scaled_net, 4 * m, 4);
+        accumulate(&plain, 4 * m, 4);
+    }
+    apply(&scaled_net);
+    apply(&plain);
+    assert_true(output(&scaled_net, "found_inf") == 0);
+    assert_true(largest_difference(&scaled_net, &plain, "w") <= 1e-6);
+
+    must(scaled_net.t, rt_session_set_number(scaled_net.s, "loss_scale", 1e38, scaled_net.t->d));
+    const picture before = picture_of(&scaled_net, moving);
+    for (int m = 0; m < 4; m++) accumulate(&scaled_net, 4 * m, 4);
+    apply(&scaled_net);
+    assert_true(output(&scaled_net, "found_inf") == 1);
+    const picture after = picture_of(&scaled_net, moving);
+    assert_same(&before, &after);
+    close_net(&scaled_net);
+    close_net(&plain);
+}
+
 /* ---- clipping ---------------------------------------------------------------------------------- */
 
 /* The formulas of torch.nn.utils.clip_grad_value_ and clip_grad_norm_ on the gradients of @grad, in double. */
@@ -352,6 +385,7 @@ int main(void)
         TEST(test_unscaled_gradients_can_be_changed),
         TEST(test_an_overflow_is_remembered),
         TEST(test_a_loss_that_is_not_finite_moves_nothing),
+        TEST(test_the_scale_times_the_count_does_not_overflow),
         TEST(test_clipping_follows_the_formula),
         TEST(test_clipping_hides_no_overflow),
     };

@@ -60,12 +60,13 @@ static const row rows[] = {
     {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule: expected honoured or gray", AMPC_REJECTED, 2,
      13},
     {"[rules]\nunsupported = t4.txt\n", "t4.txt': No such file or directory", AMPC_IO, 2, 15},
-    {"[rules]\nscaling = 1,2,3,4\n", "expected init > 0", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init > 0", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = nan,1,1,2,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1e300,1,2,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,1,0.5\n", "expected init > 0", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,2,1\n", "expected init > 0", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,2,3,4\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 3e38,1,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = nan,1,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1e300,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,1,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
+    {"[rules]\nscaling = 1,1,1,2,1\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
 };
 
 /* Loads a list given as text into the caller's arena. */
