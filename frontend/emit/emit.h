@@ -144,8 +144,12 @@ void emit_floats(emit_op *op, const char *name, const double *items, int count);
 void emit_texts(emit_op *op, const char *name, const char *const *items, int count);
 void emit_out(emit_op *op, const char *name);
 /* Writes result i of n, which the ONNX operator produces in type `is`. Adds a cast if the IR type differs. An unused
- * result is left out. */
+ * result is left out, unless the schema requires it. */
 void emit_result(emit_op *op, int i, ir_dtype is);
+/* Writes a result that nothing reads, the operator's i-th: absent, or with a new name if the schema requires it. */
+void emit_unread(emit_op *op, int i);
+/* Whether the schema of the node's operator requires result i. */
+bool emit_requires(const emit_op *op, int i);
 void emit_results(emit_op *op); /* all, in the types of the operator's schema */
 void emit_end(emit_op *op);
 /* Writes a helper node without attributes for n and returns the name of its only result. */

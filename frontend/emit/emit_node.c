@@ -113,17 +113,30 @@ void emit_ints(emit_op *op, const char *name, const int64_t *items, int count)
 
 void emit_out(emit_op *op, const char *name) { rope_add_text(op->e->arena, &op->out, NODE_OUTPUT, name); }
 
-static bool is_needed(const ir_node *n, int i)
+bool emit_requires(const emit_op *op, int i)
 {
+    const onnx_operator *schema = *op->domain ? NULL : onnx_operator_find(op->type);
+    return schema && onnx_is_required_result(schema, i);
+}
+
+static bool is_needed(const emit_op *op, int i)
+{
+    const ir_node *n = op->n;
     const ir_slot *slot = ir_op_out_slot(n->op, i, n->n_out);
-    return i == 0 || slot->kind == IR_SLOT_OUTS || ir_value_used(n->out[i]);
+    return i == 0 || slot->kind == IR_SLOT_OUTS || ir_value_used(n->out[i]) || emit_requires(op, i);
+}
+
+void emit_unread(emit_op *op, int i)
+{
+    emitter *e = op->e;
+    emit_out(op, emit_requires(op, i) ? emit_name(e, arena_printf(e->arena, "%s.%d", op->name, i)) : "");
 }
 
 void emit_result(emit_op *op, int i, ir_dtype is)
 {
     emitter *e = op->e;
     const ir_value *v = op->n->out[i];
-    if (!is_needed(op->n, i)) {
+    if (!is_needed(op, i)) {
         emit_out(op, "");
         return;
     }
@@ -154,7 +167,7 @@ static ir_dtype schema_type(const emit_op *op, int i)
 void emit_results(emit_op *op)
 {
     int count = op->n->n_out;
-    while (count && !is_needed(op->n, count - 1)) count--;
+    while (count && !is_needed(op, count - 1)) count--;
     for (int i = 0; i < count; i++) emit_result(op, i, schema_type(op, i));
 }
 

@@ -189,6 +189,24 @@ static void need_bf16(emitter *e, const ir_node *n)
         if (op && ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16) emit_need(e, op->bf16);
 }
 
+/* The results in the layout, and those that the model lacks although the schema requires them. */
+static void put_results(emit_op *op, const char *layout)
+{
+    emitter *e = op->e;
+    int position = 0;
+    for (int i = 0; layout[position]; position++) {
+        if (layout[position] == '_') {
+            emit_unread(op, position);
+            continue;
+        }
+        const ir_value *v = op->n->out[i];
+        emit_result(op, i++, v->type.dtype);
+        if (!e->scope->output_of[v->id])
+            emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
+    }
+    for (; emit_requires(op, position); position++) emit_unread(op, position);
+}
+
 void emit_opaque(emitter *e, const ir_node *n)
 {
     const char *layout = n->attr[IR_ATTR(foreign, layout)].s, *results = strchr(layout, '>');
@@ -216,15 +234,6 @@ void emit_opaque(emitter *e, const ir_node *n)
         const ir_subgraph subgraph = ir_subgraph_get(n, i);
         put_subgraph(e, n, &subgraph, &op.attributes);
     }
-    for (int i = 0; *++results;) {
-        if (*results == '_') {
-            emit_out(&op, "");
-            continue;
-        }
-        const ir_value *v = n->out[i];
-        emit_result(&op, i++, v->type.dtype);
-        if (!e->scope->output_of[v->id])
-            emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
-    }
+    put_results(&op, results + 1);
     emit_end(&op);
 }

@@ -609,6 +609,8 @@ onnx_types onnx_types_of(const onnx_node *n);
 bool onnx_is_optional(const onnx_node *n, int i);
 char onnx_operand_mark(const onnx_types *t, int i);
 char onnx_result_mark(const onnx_types *t, int i);
+/* Whether the operator has a result i and every version of its schema requires it. */
+bool onnx_is_required_result(const onnx_operator *op, int i);
 bool onnx_is_default_domain(const char *domain);
 
 /* ---- subgraph.c ------------------------------------------------------------------------------ */

@@ -26,14 +26,20 @@ const onnx_operator *onnx_operator_find(const char *name)
 static bool is_suffix(char c) { return c == '?' || c == '*' || c == '+'; }
 static bool is_any(char c) { return c == '*' || c == '+'; }
 
-/* The letter of the i-th operand or result in the list that starts at `at`; x: none. */
-static char letter(const char *at, int i)
+/* The letter of the i-th operand or result in the list that starts at `at`; NULL: none. */
+static const char *find_letter(const char *at, int i)
 {
     for (; *at && *at != '>'; at += 1 + is_suffix(at[1])) {
-        if (i == 0 || is_any(at[1])) return *at;
+        if (i == 0 || is_any(at[1])) return at;
         i--;
     }
-    return 'x';
+    return NULL;
+}
+
+static char letter(const char *list, int i)
+{
+    const char *at = find_letter(list, i);
+    return at ? *at : 'x';
 }
 
 /* ---- numbers of operands and results ----------------------------------------------------------- */
@@ -81,6 +87,12 @@ onnx_arity onnx_arity_of(const onnx_node *n)
     if (*row->op) return (onnx_arity){row->min_in, single, row->max_in, row->max_out};
     const onnx_operator *op = schema_of(n);
     return op ? onnx_schema_arity(op) : (onnx_arity){0, ONNX_ANY, ONNX_ANY, ONNX_ANY};
+}
+
+bool onnx_is_required_result(const onnx_operator *op, int i)
+{
+    const char *at = find_letter(strchr(op->types, '>') + 1, i);
+    return at && !is_suffix(at[1]);
 }
 
 /* ---- element types ----------------------------------------------------------------------------- */

@@ -1,12 +1,14 @@
 """check.py OLD.onnx NEW.onnx [LOW]: NEW is OLD in mixed precision, as run-emit says.
 
 LOW: FLOAT16 (default) or BFLOAT16. --corpus BEFORE AFTER: AFTER/NAME.onnx is BEFORE/NAME/model.onnx converted, and
-valid if that is."""
+valid if that is. --schemas OPERATORS.DEF: its results are required where the schemas of the installed ONNX require them."""
+import re
 import sys
 from pathlib import Path
 
 import onnx
 import onnx.checker
+import onnx.defs
 import onnx.shape_inference
 
 WHITE = ("Conv", "MatMul", "Gemm")
@@ -101,7 +103,28 @@ def check_corpus(before, after):
             print(f"FAIL emit.fp16.{path.stem}: {valid}")
 
 
+def check_schemas(path):
+    """A line for each operator that has several results."""
+    table = dict(re.findall(r'^OPERATOR\((\w+),.*>(.*)"\)', Path(path).read_text(), re.MULTILINE))
+    optional, several = {}, set()
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain or schema.deprecated:
+            continue
+        several |= {schema.name} if len(schema.outputs) > 1 else set()
+        for i, result in enumerate(schema.outputs):
+            is_optional = result.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+            optional.setdefault((schema.name, i), False)
+            optional[schema.name, i] |= is_optional
+    for name in sorted(several):
+        letters = re.findall(r"[a-z][?*+]?", table[name])
+        wrong = [i for i, letter in enumerate(letters) if letter.endswith("?") != optional.get((name, i), letter.endswith("?"))]
+        print(f"FAIL emit.results.{name}: {wrong}" if wrong else f"PASS emit.results.{name}")
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--schemas":
+        check_schemas(sys.argv[2])
+        sys.exit()
     if sys.argv[1] == "--corpus":
         check_corpus(*sys.argv[2:])
         sys.exit()

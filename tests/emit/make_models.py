@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto as T
-from onnx import checker, helper, numpy_helper, save
+from onnx import checker, defs, helper, numpy_helper, save
 
 FLOAT, INT64, BOOL, INT8, UINT8 = T.FLOAT, T.INT64, T.BOOL, T.INT8, T.UINT8
 random = np.random.default_rng(7)
@@ -177,7 +177,31 @@ def detector():
                  [w for w in weights if w.name not in ("two", "three", "ax1", "rank1", "zero")] + [constant("two.0", 2, np.int64)])
 
 
-MODELS = (branches, loop, growing, scan, nested, qdq, qlinear, dynamic, detector)
+# ---- results that nothing reads ------------------------------------------------------------------------
+
+# Operands of every operator that must have several results; h is a product, k a constant, n an input.
+SEVERAL = {"TopK": ("h,k", "h,n"), "DynamicQuantizeLinear": ("h",)}
+
+
+def unread():
+    """Every such operator, once for each of its results, which alone is read."""
+    schemas = {s.name: s for s in defs.get_all_schemas() if not s.domain and s.min_output > 1}
+    assert set(SEVERAL) == set(schemas), f"operators with several results: {sorted(schemas)}"
+    nodes, outputs = [node("MatMul", "x,w", "h")], []
+    for operator, forms in SEVERAL.items():
+        count = schemas[operator].min_output
+        for form, operands in enumerate(forms):
+            for read in range(count):
+                results = [f"{operator}.{form}.{read}.{i}" for i in range(count)]
+                nodes += [node(operator, operands, ",".join(results)),
+                          node("Cast", results[read], f"{results[read]}.y", to=FLOAT)]
+                scalar = operator == "DynamicQuantizeLinear" and read > 0
+                outputs.append(value(f"{results[read]}.y", [] if scalar else [4, None]))
+    return graph(nodes, [value("x", [4, 8]), value("n", [1], INT64)], outputs,
+                 [drawn("w", 8, 8), constant("k", [2], np.int64)])
+
+
+MODELS = (branches, loop, growing, scan, nested, qdq, qlinear, dynamic, detector, unread)
 
 
 def write(folder):
