@@ -1,7 +1,8 @@
 /* diag.c - formats messages, passes them to the sink, and remembers the first error and the counts.
  *
- * Text that comes from files (names, source lines, quotations) is escaped: control bytes and bytes that are not valid
- * UTF-8 become \xNN, so a malicious model cannot send control sequences to the terminal. If memory for a message cannot
+ * Text that comes from files (names, source lines, quotations) is escaped: control characters, invisible ones such as
+ * those that reverse the direction, and bytes that are not valid UTF-8 become \xNN, so a malicious model cannot send
+ * control sequences to the terminal. If memory for a message cannot
  * be allocated, a fixed text replaces it; the returned code is always correct. */
 #include "ir/diag.h"
 
@@ -71,9 +72,6 @@ static void text_add(text *t, const char *bytes, size_t n)
 
 static void text_put(text *t, const char *s) { text_add(t, s, strlen(s)); }
 
-/* C0, DEL or C1; some terminals interpret C1 too. */
-static bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
-
 /* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
  * copied. Returns the number of columns written. */
 static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *unescaped)
@@ -86,17 +84,17 @@ static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, co
         }
         uint32_t code = 0;
         size_t length = utf8_decode(bytes + i, n - i, &code);
-        if (length && (!is_control(code) || (code && code < 0x80 && strchr(unescaped, (int)code)))) {
+        if (length && (!utf8_is_control(code) || (code && code < 0x80 && strchr(unescaped, (int)code)))) {
             text_add(t, bytes + i, length);
             columns++;
             i += length;
             continue;
         }
-        char hex[8];
-        snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[i]);
-        text_put(t, hex);
-        columns += 4;
-        i++;
+        for (size_t end = i + (length ? length : 1); i < end; i++, columns += 4) {
+            char hex[8];
+            snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[i]);
+            text_put(t, hex);
+        }
     }
     return columns;
 }
@@ -166,6 +164,17 @@ static void put_message(text *t, const char *format, va_list args)
     }
     free(raw);
     va_end(again);
+}
+
+void diag_print(FILE *f, const char *format, ...)
+{
+    text t = {0};
+    va_list args;
+    va_start(args, format);
+    put_message(&t, format, args);
+    va_end(args);
+    fputs(t.failed ? no_memory : t.data ? t.data : "", f);
+    free(t.data);
 }
 
 static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)

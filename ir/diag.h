@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 typedef enum diag_level { DIAG_ERROR, DIAG_WARNING, DIAG_REMARK, DIAG_NOTE } diag_level;
 
@@ -38,7 +39,7 @@ typedef void diag_watcher(void *user, diag_level level, const diag_loc *loc);
 void diag_set_watcher(diag *d, diag_watcher *watcher);
 
 /* Text: "FILE: node 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
- * (control bytes, invalid UTF-8) and truncated to 128 characters. */
+ * (control and invisible characters, invalid UTF-8) and truncated to 128 characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Reports a failed system call by errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */
@@ -48,6 +49,9 @@ ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *for
 ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_remark(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_note(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Prints like fprintf, escaped like the text of messages: for reports that show names from files. */
+void diag_print(FILE *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What was reported so far: the code of the first error (AMPC_OK: none), the counts, and the text of the first error
  * (never NULL). A pass that lists all failures reports each and returns diag_status. */

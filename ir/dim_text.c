@@ -2,6 +2,7 @@
  *
  * Both ensure that parse(print(d)) == d in any table. */
 #include "ir/dim_table.h"
+#include "ir/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,13 +22,17 @@ static const char *print_name(const char *name, arena *a)
     if (!name[n] && name_start(name[0]) && strcmp(name, "floor") && strcmp(name, "max")) return name;
     char *out = arena_alloc(a, 6 * strlen(name) + 3), *at = out;
     *at++ = '"';
-    for (const char *c = name; *c; c++) {
-        if ((unsigned char)*c < 0x20) {
-            at += sprintf(at, "\\u%04x", (unsigned)*c);
+    for (const char *c = name, *end = name + strlen(name); c < end;) {
+        uint32_t code = 0;
+        const size_t length = utf8_decode(c, (size_t)(end - c), &code);
+        if (length && code <= 0xffff && utf8_is_control(code)) { /* read_escape knows no surrogates */
+            utf8_escape(code, at, 8);
+            at += strlen(at);
+            c += length;
             continue;
         }
         if (*c == '"' || *c == '\\') *at++ = '\\';
-        *at++ = *c;
+        *at++ = *c++;
     }
     *at = '"';
     return out;

@@ -18,7 +18,7 @@ static void put_text(json_writer *w, const char *text) { put(w, text, strlen(tex
 static void put_quoted(json_writer *w, const char *text)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    char escape[8];
+    char escape[16];
     put_text(w, "\"");
     for (size_t left = strlen(text), n; left; left -= n, text += n) {
         uint32_t code;
@@ -28,8 +28,10 @@ static void put_quoted(json_writer *w, const char *text)
             put_text(w, "\\uFFFD");
             n = 1;
         } else if (at) put(w, (char[]){'\\', letters[at - special]}, 2);
-        else if (code < 0x20) put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04" PRIX32, code));
-        else put(w, text, n);
+        else if (utf8_is_control(code)) {
+            utf8_escape(code, escape, sizeof escape);
+            put_text(w, escape);
+        } else put(w, text, n);
     }
     put_text(w, "\"");
 }

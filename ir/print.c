@@ -4,6 +4,7 @@
  * the cells (results, operation) of all nodes, then the lines, padded to the widest cell. Cells wider than a limit do
  * not widen the column, so a single long name does not shift all lines. */
 #include "ir/text.h"
+#include "ir/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,14 +57,24 @@ static void end_line(writer *w, const void *what)
 
 /* ---- strings and names ----------------------------------------------------------------------------------- */
 
+/* Copies the character at s as it is shown: escaped if it is a control character. Returns its length at s. */
+static size_t read_character(const char *s, size_t left, char *shown, size_t size)
+{
+    uint32_t code = 0;
+    size_t n = utf8_decode(s, left, &code), length = n ? n : 1;
+    if (n && utf8_is_control(code)) utf8_escape(code, shown, size);
+    else snprintf(shown, size, "%.*s", (int)length, s);
+    return length;
+}
+
 static void put_string(writer *w, const char *s)
 {
     static const char escapes[][2] = {{'"', '"'},  {'\\', '\\'}, {'\n', 'n'}, {'\t', 't'},
                                       {'\r', 'r'}, {'\b', 'b'},  {'\f', 'f'}};
     put(w, "\"");
-    for (; *s; s++) {
-        char code[8] = {*s};
-        if ((unsigned char)*s < 0x20 || *s == 0x7f) snprintf(code, sizeof code, "\\u%04x", *s);
+    for (size_t left = strlen(s), n; left; left -= n, s += n) {
+        char code[16];
+        n = read_character(s, left, code, sizeof code);
         for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++)
             if (*s == escapes[i][0]) snprintf(code, sizeof code, "\\%c", escapes[i][1]);
         put(w, code);
@@ -89,7 +100,12 @@ static void put_note(writer *w, const char *note)
     while (n && (unsigned char)*note <= ' ') note++, n--;
     if (!n) return;
     put(w, "  # ");
-    for (size_t i = 0; i < n; i++) put_bytes(w, (unsigned char)note[i] < ' ' ? " " : note + i, 1);
+    for (size_t i = 0; i < n;) {
+        char code[16];
+        const bool blank = (unsigned char)note[i] < ' ';
+        i += read_character(note + i, n - i, code, sizeof code);
+        put(w, blank ? " " : code);
+    }
 }
 
 /* ---- types and attributes -------------------------------------------------------------------------------- */

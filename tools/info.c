@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 void info_report(const tool *t, const info_section *sections, const void *subject)
 {
@@ -22,13 +23,17 @@ void info_line(const char *label, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    printf("%-11s ", label);
-    vprintf(format, args);
-    putchar('\n');
+    char *text;
+    if (vasprintf(&text, format, args) < 0) text = NULL;
+    diag_print(stdout, "%-11s %s\n", label, text ? text : "?");
+    free(text);
     va_end(args);
 }
 
-void info_print_next(const char *text, bool first) { printf(first ? "next        %s\n" : "            %s\n", text); }
+void info_print_next(const char *text, bool first)
+{
+    diag_print(stdout, first ? "next        %s\n" : "            %s\n", text);
+}
 
 void info_write_strings(json_writer *w, const char *key, const char *const *items, size_t n)
 {

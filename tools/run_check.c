@@ -50,8 +50,9 @@ static void print_paddle(const checking *k, const rt_checked *v)
 {
     const rt_numbers *n = &v->numbers;
     const bool bad = !rt_numbers_finite(n);
-    printf("[PRECISION]%s in [device=%s, op=%s, tensor=%s, dtype=%s], numel=%" PRId64, bad ? " [ERROR]" : "",
-           paddle_device(k), paddle_op(k, v), v->value->name, paddle_dtype(v->tensor.dtype), n->count);
+    diag_print(stdout, "[PRECISION]%s in [device=%s, op=%s, tensor=%s, dtype=%s], numel=%" PRId64,
+               bad ? " [ERROR]" : "", paddle_device(k), paddle_op(k, v), v->value->name, paddle_dtype(v->tensor.dtype),
+               n->count);
     if (bad) printf(", num_nan=%" PRId64 ", num_inf=%" PRId64, n->nan, n->inf);
     printf(", num_zero=%" PRId64 ", max=%e, min=%e, mean=%e\n", n->zero, rt_numbers_top(n), rt_numbers_bottom(n),
            rt_numbers_mean(n));
@@ -65,8 +66,8 @@ static void print_row(const char *kind, const rt_checked *v)
     for (int i = 0; i < v->tensor.rank; i++)
         used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%" PRId64, i ? "," : "", v->tensor.dims[i]);
     snprintf(shape + used, sizeof shape - (size_t)used, "]");
-    printf("%-8s %-24s %-19s %8" PRId64 " %8" PRId64 " %8" PRId64, kind, v->value->name, shape, n->nan, n->inf,
-           n->zero);
+    diag_print(stdout, "%-8s %-24s %-19s %8" PRId64 " %8" PRId64 " %8" PRId64, kind, v->value->name, shape, n->nan,
+               n->inf, n->zero);
     if (isfinite(n->max)) printf(" %12.5g %12.5g %12.5g\n", n->min, n->max, n->mean);
     else printf(" %12s %12s %12s\n", "-", "-", "-");
 }
@@ -88,9 +89,9 @@ static void print_finding(const checking *k, const rt_checked *v)
     const ir_node *n = v->node;
     const diag_loc loc = rt_checked_loc(v);
     if (n)
-        printf("%s of @%s, %s%s%s%s%s\n", rt_phase_names[n->phase], n->graph->name, ir_op_get(n->op)->name,
-               loc.node ? " of node '" : "", loc.node ? loc.node : "", loc.node ? "'" : "",
-               v->excused ? ", excused by dynamic loss scaling" : "");
+        diag_print(stdout, "%s of @%s, %s%s%s%s%s\n", rt_phase_names[n->phase], n->graph->name, ir_op_get(n->op)->name,
+                   loc.node ? " of node '" : "", loc.node ? loc.node : "", loc.node ? "'" : "",
+                   v->excused ? ", excused by dynamic loss scaling" : "");
     print_header();
     print_row(kind_of(v), v);
     for (int i = 0; n && i < n->n_in; i++) {

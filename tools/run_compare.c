@@ -129,9 +129,9 @@ static void print_rows(const comparing *k, const rt_compared *const *rows)
         gradients += r->node->phase == IR_UPDATE; /* unscaled: the same as those of the backward */
         if (r->node->phase == IR_UPDATE) continue;
         shown++;
-        printf("%-9s %-24s %-20s %-18s %-5s %10.3g %10.3g %10.3g %11.4g %11.4g\n", rt_phase_names[r->node->phase],
-               r->tensor.name, name_of(r), op_of(r), ir_dtype_name(r->tensor.dtype), r->error, r->added, r->max_error,
-               r->low.min, r->low.max);
+        diag_print(stdout, "%-9s %-24s %-20s %-18s %-5s %10.3g %10.3g %10.3g %11.4g %11.4g\n",
+                   rt_phase_names[r->node->phase], r->tensor.name, name_of(r), op_of(r), ir_dtype_name(r->tensor.dtype),
+                   r->error, r->added, r->max_error, r->low.min, r->low.max);
         if (r->noise) printf("%9s zero but for rounding: f32 has no correct digit either\n", "");
     }
     const int left = k->result.count - shown - gradients;
@@ -180,11 +180,11 @@ static void print_conclusion(const comparing *k)
     printf("@%s: %d values compared, %d only in mixed precision; %d nodes of the f64 run computed in f32\n",
            k->graph->name, k->result.count, k->result.unmatched, narrow);
     if (a)
-        printf("amplifies most: %s '%s' (%s), '%s': its operands are off by %.3g, its result by %.3g\n",
-               rt_phase_names[a->node->phase], name_of(a), op_of(a), a->tensor.name, a->operands, a->error);
+        diag_print(stdout, "amplifies most: %s '%s' (%s), '%s': its operands are off by %.3g, its result by %.3g\n",
+                   rt_phase_names[a->node->phase], name_of(a), op_of(a), a->tensor.name, a->operands, a->error);
     if (l)
-        printf("loses most: %s '%s' (%s), '%s': it adds an error of %.3g\n", rt_phase_names[l->node->phase], name_of(l),
-               op_of(l), l->tensor.name, l->added);
+        diag_print(stdout, "loses most: %s '%s' (%s), '%s': it adds an error of %.3g\n", rt_phase_names[l->node->phase],
+                   name_of(l), op_of(l), l->tensor.name, l->added);
     else printf("no node adds an error\n");
 }
 

@@ -40,7 +40,7 @@ void run_print_confusion(const rt_eval *e)
     }
     for (int64_t row = 0; e->confusion && row < e->classes; row++) {
         printf("label %" PRId64, row);
-        if ((size_t)row < e->names.count) printf(" (%s)", e->names.items[row]);
+        if ((size_t)row < e->names.count) diag_print(stdout, " (%s)", e->names.items[row]);
         putchar(':');
         for (int64_t i = 0; i < e->classes; i++) printf(" %*" PRId64, width, e->confusion[row * e->classes + i]);
         putchar('\n');

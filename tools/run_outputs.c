@@ -105,7 +105,7 @@ static void print_row(const result *r, arena *a)
         max = fmax(max, v);
         sum += v;
     }
-    printf("%-32s %-20s", r->key, shape_text(t, a));
+    diag_print(stdout, "%-32s %-20s", r->key, shape_text(t, a));
     if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", min, sum / (double)count, max);
     for (size_t i = 0; i < count && i < SHOWN; i++)
         printf(" %.6g", ir_load_f64(t->dtype, (const char *)t->data + i * size));

@@ -25,7 +25,7 @@ static ampc_status print_table(const result *r, diag *d)
     const rt_plan_totals *sum = &r->totals;
     char *text = rt_plan_print(p);
     if (!text) return rt_no_memory(d);
-    fputs(text, stdout);
+    diag_print(stdout, "%s", text);
     free(text);
     printf("%d steps, %d launches, %" PRId64 " bytes per step, %" PRId64 " FLOPs", p->n_steps, sum->launches,
            sum->bytes, sum->flops);

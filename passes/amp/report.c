@@ -122,9 +122,9 @@ static void explain_node(FILE *f, const ir_node *n, const ir_origin *part, const
     const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
     if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
     if (!json) {
-        fprintf(f, "%s (%s): %s, %s%s%s\n    rule: %s\n", name, op, colour, type, other ? ", writes " : "",
-                other ? precision_name(result) : "", rule);
-        if (*cause) fprintf(f, "    cause: %s\n", cause);
+        diag_print(f, "%s (%s): %s, %s%s%s\n    rule: %s\n", name, op, colour, type, other ? ", writes " : "",
+                   other ? precision_name(result) : "", rule);
+        if (*cause) diag_print(f, "    cause: %s\n", cause);
         if (e->alternative_cost) fprintf(f, "    in %s\n", e->alternative_cost);
         return;
     }
@@ -328,7 +328,7 @@ void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a)
             centred(" BF16 Calls ", 17, a), centred(" FP32 Calls", 17, a), centred(" Other Calls ", 17, a));
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *row = &calls->items.items[i];
-        fprintf(f, "  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", row->op, row->f16, row->bf16, row->f32, row->other);
+        diag_print(f, "  %-40s|  %-17d|  %-17d|  %-17d|  %d\n", row->op, row->f16, row->bf16, row->f32, row->other);
     }
     fprintf(f, "<%s>\n\n", centred(arena_printf(a, " op count: %zu ", calls->items.count), 120, a));
 }

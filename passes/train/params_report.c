@@ -166,7 +166,7 @@ void params_explain(const ir_module *m, const compile *c, arena *a)
         description is = describe(s, c->options);
         if (c->options->json) print_json(f, s, &is);
         else
-            fprintf(f, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a), count_elements(s),
-                    count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "", is.reason);
+            diag_print(f, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a), count_elements(s),
+                       count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "", is.reason);
     }
 }

@@ -170,6 +170,10 @@ write("mismatch", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc/MatMul
 write("hostile", [helper.make_node("Relu", ["x"], ["a"], name="\x1b[31mred\x07"),
                   helper.make_node("Frobnicate", ["a"], ["y"], name="\x1b]0;title\x07")], [info("x", [4])],
       [info("y", [4])])
+for name, last in (("reversed", "Relu"), ("reversed-unknown", "Frobnicate")):
+    write(name, [helper.make_node("MatMul", ["\u202ex", "w\u2066"], ["\u061ca"], name="fc\u202e"),
+                 helper.make_node(last, ["\u061ca"], ["y\u200f"], name="\u202eact")], [info("\u202ex", ["N\u202d", 4])],
+          [info("y\u200f", ["N\u202d", 3])], [("w\u2066", np.ones((4, 3)))])
 
 wrappers, length = [], 0  # graph in attribute in node in graph.., built from the inside out
 for _ in range(30000):

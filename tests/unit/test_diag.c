@@ -78,7 +78,13 @@ static void test_names_are_escaped(void **state)
         {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
         {"\xc2\x9b"
          "2J",
-         "\\xc2\\x9b2J"}, /* C1 control */
+         "\\xc2\\x9b2J"},                         /* C1 control */
+        {"a\xe2\x80\xaez", "a\\xe2\\x80\\xaez"},  /* U+202E reverses the text after it */
+        {"\xe2\x81\xa6", "\\xe2\\x81\\xa6"},      /* U+2066 */
+        {"\xe2\x80\x8f", "\\xe2\\x80\\x8f"},      /* U+200F */
+        {"\xd8\x9c", "\\xd8\\x9c"},               /* U+061C */
+        {"\xef\xbb\xbf", "\\xef\\xbb\\xbf"},      /* U+FEFF */
+        {"\xd7\x90\xd7\x91", "\xd7\x90\xd7\x91"}, /* letters that are read from the right */
         {"\xff\xfe", "\\xff\\xfe"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -53,14 +53,17 @@ static void test_strings(void **state)
     } rows[] = {
         {"", "\"\""},
         {"a\"b\\c/d", "\"a\\\"b\\\\c/d\""},
-        {"\b\f\n\r\t\x01\x1f\x7f", "\"\\b\\f\\n\\r\\t\\u0001\\u001F\x7f\""},
+        {"\b\f\n\r\t\x01\x1f\x7f", "\"\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\""},
         {"gr\xc3\xb6\xc3\x9f"
          "e \xe2\x82\xac \xf0\x9f\x98\x80",
          "\"gr\xc3\xb6\xc3\x9f"
          "e \xe2\x82\xac \xf0\x9f\x98\x80\""},
         {"\xff"
          "a\xc3",
-         "\"\\uFFFDa\\uFFFD\""},                       /* not UTF-8 */
+         "\"\\uFFFDa\\uFFFD\""}, /* not UTF-8 */
+        {"a\xe2\x80\xae"
+         "b\xf3\xa0\x81\x81",
+         "\"a\\u202eb\\udb40\\udc41\""},               /* reversed, a tag */
         {"\xed\xa0\x80", "\"\\uFFFD\\uFFFD\\uFFFD\""}, /* a surrogate */
     };
     (void)state;
