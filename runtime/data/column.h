@@ -41,7 +41,8 @@ typedef enum rt_reading {
 typedef struct rt_columns {
     rt_column *items;
     size_t count;
-    int64_t rows; /* 1 .. INT32_MAX */
+    int64_t rows;    /* 1 .. INT32_MAX */
+    int64_t overlap; /* a row shares elements of the file with so many rows before it, and after it */
     rt_reading reading;
     rt_codebook codes; /* names of the numbers, and means */
     /* Writes the place of a row in the files, "d.csv:7"; NULL: rows have only numbers. `source` is its own. */

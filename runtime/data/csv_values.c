@@ -255,7 +255,7 @@ ampc_status rt_csv_convert(rt_csv *t, const rt_data_spec *spec, const rt_codeboo
     v.means = strcmp(missing, "mean") == 0;
     v.keeps = describes && !*missing;
     if (strcmp(missing, "drop") == 0) TRY(drop_rows(t, d));
-    if (v.means) TRY(rt_order_open(spec, RT_TRAIN, t->rows, d, &v.training));
+    if (v.means) TRY(rt_order_open(spec, RT_TRAIN, t->rows, 0, d, &v.training));
     ampc_status s = convert(&v);
     rt_order_clear(&v.training);
     return s;

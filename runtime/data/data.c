@@ -41,7 +41,7 @@ static int find_labels(const rt_dataset *ds)
 /* Applies the options of every kind to the columns. */
 static ampc_status set_order(rt_dataset *ds, const rt_data_spec *spec, rt_split split, diag *d)
 {
-    TRY(rt_order_open(spec, split, ds->columns.rows, d, &ds->order));
+    TRY(rt_order_open(spec, split, ds->columns.rows, ds->columns.overlap, d, &ds->order));
     ds->label = find_labels(ds);
     if (!ds->order.labels || ds->label >= 0) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,

@@ -38,27 +38,46 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Keeps one part of the rows: the last ones of a shuffled order (of the file with order=file) are for validation. */
-static ampc_status keep_part(rt_order *o, const rt_data_spec *spec, double fraction, rt_split split, diag *d)
+/* Where the rows for validation begin in `all`, after `others` other rows. */
+static int64_t arrange(const rt_order *o, const rt_data_spec *spec, int64_t overlap, int64_t others, uint32_t *all)
+{
+    const uint64_t seed = rt_spec_count(spec, "split-seed", 0);
+    if (!o->in_file && !overlap) rt_shuffle(all, (uint32_t)o->rows, seed, SPLIT_STREAM);
+    else
+        for (int64_t i = 0; i < o->rows; i++) all[i] = (uint32_t)i;
+    if (o->in_file || !overlap) return others;
+    const int64_t drawn = (int64_t)philox_below(philox_bits(seed, SPLIT_STREAM, 0), (uint64_t)others + 1);
+    const bool trains = drawn > overlap || drawn + overlap < others;
+    return trains ? drawn : others;
+}
+
+/* Keeps one part of the rows. The last ones of a shuffled order (of the file with order=file) are for validation. Of
+ * rows that overlap, a sequence drawn from the file is, and the `overlap` rows on either side of it are in no part. */
+static ampc_status keep_part(rt_order *o, const rt_data_spec *spec, int64_t overlap, double fraction, rt_split split,
+                             diag *d)
 {
     const int64_t held_out = llround((double)o->rows * fraction), others = o->rows - held_out;
-    if (held_out < 1 || others < 1)
+    if (held_out < 1 || others <= overlap)
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "data '%s': validation=%g of %lld samples leaves no sample for %s", spec->spec, fraction,
-                          (long long)o->rows, others < 1 ? "training" : "validation");
+                          "data '%s': validation=%g of %lld samples leaves no sample for %s%s", spec->spec, fraction,
+                          (long long)o->rows, held_out < 1 ? "validation" : "training",
+                          held_out < 1 || !overlap ? "" : " that shares nothing with those for validation");
     uint32_t *all = malloc((size_t)o->rows * sizeof *all);
     if (!all) return rt_no_memory(d);
-    if (o->in_file)
-        for (int64_t i = 0; i < o->rows; i++) all[i] = (uint32_t)i;
-    else rt_shuffle(all, (uint32_t)o->rows, rt_spec_count(spec, "split-seed", 0), SPLIT_STREAM);
-    o->rows = split == RT_TRAIN ? others : held_out;
-    if (split == RT_TEST) memmove(all, all + others, (size_t)held_out * sizeof *all);
-    qsort(all, (size_t)o->rows, sizeof *all, ascending);
+    const int64_t begin = arrange(o, spec, overlap, others, all), end = begin + held_out;
+    int64_t n = 0;
+    for (int64_t i = 0; i < o->rows; i++) {
+        const bool kept = split == RT_TRAIN ? i < begin - overlap || i >= end + overlap : i >= begin && i < end;
+        if (kept) all[n++] = all[i];
+    }
+    qsort(all, (size_t)n, sizeof *all, ascending);
+    o->rows = n;
     o->part = all;
     return AMPC_OK;
 }
 
-ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stored, diag *d, rt_order *out)
+ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stored, int64_t overlap, diag *d,
+                          rt_order *out)
 {
     const uint64_t limit = rt_spec_count(spec, "limit", 0);
     *out = (rt_order){.rows = limit && limit < (uint64_t)stored ? (int64_t)limit : stored,
@@ -69,7 +88,7 @@ ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stor
         rt_shuffle(out->labels, (uint32_t)out->rows, rt_spec_count(spec, "permute-labels", 0), 0);
     }
     const double validation = rt_spec_number(spec, "validation", 0);
-    return validation > 0 ? keep_part(out, spec, validation, split, d) : AMPC_OK;
+    return validation > 0 ? keep_part(out, spec, overlap, validation, split, d) : AMPC_OK;
 }
 
 static ampc_status prepare(rt_order *o, uint64_t seed, uint64_t epoch)

@@ -17,9 +17,11 @@ typedef struct rt_order {
     uint64_t seed, epoch;
 } rt_order;
 
-/* Applies the options of every kind of data to `stored` rows: limit, permute-labels, validation, order. Fails with
- * AMPC_REJECTED if a part has no rows, or AMPC_NO_MEMORY. */
-ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stored, diag *d, rt_order *out);
+/* Applies the options of every kind of data to `stored` rows: limit, permute-labels, validation, order. `overlap` is
+ * that of rt_columns: no row of a part overlaps one of the other. Fails with AMPC_REJECTED if a part has no rows, or
+ * AMPC_NO_MEMORY. */
+ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stored, int64_t overlap, diag *d,
+                          rt_order *out);
 void rt_order_clear(rt_order *o);
 
 /* Sets rows[0..n-1] to the stored rows of samples first .. first+n-1 of an epoch. Not thread-safe, because the

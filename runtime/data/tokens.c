@@ -184,6 +184,7 @@ static ampc_status open_tokens(const rt_data_spec *spec, const rt_dataset_option
         close_file(f);
         return s;
     }
+    out->overlap = f->stride < f->context ? f->context / f->stride : 0; /* with the labels, context + 1 tokens */
     out->reading = RT_DECODED;
     return add_columns(out, f, dtype, d);
 }

@@ -399,6 +399,80 @@ static void test_parts(void **state)
     ir_module_free(m);
 }
 
+enum { TOKENS = 64 };
+
+/* A file of the tokens 0, 1, .. */
+static void write_numbers(scratch *t, int64_t tokens)
+{
+    unsigned char bytes[2 * TOKENS] = {0};
+    for (int64_t i = 0; i < tokens; i++) bytes[2 * i] = (unsigned char)i;
+    scratch_write(t, "d.u16", bytes, 2 * (size_t)tokens);
+}
+
+/* Tokens 0, 1, .. as windows: marks[k] is set for each token that a window of the part contains. Returns the windows,
+ * 0 if there are none. */
+static int64_t mark_windows(scratch *t, const char *spec, rt_split split, int64_t context, bool *marks)
+{
+    rt_dataset *ds = NULL;
+    int64_t windows[TOKENS * TOKENS];
+    const ampc_status s = rt_dataset_open(spec, &(rt_dataset_options){.split = split}, t->d, &ds);
+    if (s == AMPC_REJECTED) {
+        scratch_expect(t, " leaves no sample for ");
+        diag_clear(t->d);
+        return 0;
+    }
+    assert_ok(t, s);
+    const int64_t n = rt_dataset_rows(ds);
+    assert_ok(t, rt_dataset_slice(ds, 0, n, (size_t)rt_dataset_find(ds, "tokens"), windows, IR_i64, t->d));
+    for (int64_t i = 0; i < n * context; i++) marks[windows[i]] = true;
+    rt_dataset_close(ds);
+    return n;
+}
+
+/* The windows of both parts of one split have no token in common, and none that could be in a part is left out. */
+static void check_windows(scratch *t, int64_t tokens, int64_t context, int64_t stride, double share, const char *how)
+{
+    char spec[400];
+    bool trained[TOKENS] = {false}, held[TOKENS] = {false};
+    snprintf(spec, sizeof spec, "tokens:%s/d.u16,dtype=u16,context=%d,stride=%d,validation=%g%s", t->folder,
+             (int)context, (int)stride, share, how);
+    write_numbers(t, tokens);
+    const int64_t rows = (tokens - 1 - context) / stride + 1, held_out = llround((double)rows * share);
+    const int64_t between = stride < context ? context / stride : 0;
+    const int64_t n = mark_windows(t, spec, RT_TRAIN, context, trained);
+    const int64_t m = mark_windows(t, spec, RT_TEST, context, held);
+    for (int i = 0; i < TOKENS; i++)
+        if (trained[i] && held[i]) fail_msg("%s: token %d of %d is in both parts", spec, i, (int)tokens);
+    const bool possible = held_out > 0 && held_out + between < rows;
+    const int64_t most = rows - held_out - between, least = most - between < 1 ? 1 : most - between;
+    if (m != (possible ? held_out : 0) || n < (possible ? least : 0) || n > (possible ? most : 0))
+        fail_msg("%s: %d and %d of %d windows", spec, (int)n, (int)m, (int)rows);
+    if (possible && strstr(how, "order=file")) assert_true(n == most && held[(rows - 1) * stride]);
+}
+
+/* Without an overlap, the samples held out are those of earlier versions, because trainings are resumed. */
+static void test_separate_windows(void **state)
+{
+    scratch *t = *state;
+    char spec[400];
+    bool held[TOKENS] = {false};
+    write_numbers(t, 40);
+    snprintf(spec, sizeof spec, "tokens:%s/d.u16,dtype=u16,context=4,validation=0.3", t->folder);
+    assert_int_equal(mark_windows(t, spec, RT_TEST, 4, held), 3);
+    for (int i = 0; i < 9; i++) assert_int_equal(held[4 * i], i == 1 || i == 2 || i == 4);
+}
+
+static void test_overlapping_windows(void **state)
+{
+    static const double shares[] = {0.05, 0.3, 0.5, 0.9};
+    static const char *const how[] = {"", ",order=file", ",split-seed=1", ",split-seed=2"};
+    scratch *t = *state;
+    for (int64_t context = 1; context <= 9; context += context < 5 ? 1 : 4)
+        for (int64_t stride = 1; stride <= context + 1; stride++)
+            for (int64_t tokens = context + 1; tokens < TOKENS; tokens += tokens < context + 4 ? 1 : 13)
+                for (size_t i = 0; i < 16; i++) check_windows(t, tokens, context, stride, shares[i / 4], how[i % 4]);
+}
+
 typedef struct remarks {
     size_t count;
     char last[512];
@@ -638,10 +712,17 @@ static void test_summaries(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),    SCRATCH_TEST(test_refusals),
-                                       SCRATCH_TEST(test_parts),       SCRATCH_TEST(test_classes),
-                                       SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_places),
-                                       SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes),
-                                       SCRATCH_TEST(test_described),   SCRATCH_TEST(test_summaries)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),
+                                       SCRATCH_TEST(test_refusals),
+                                       SCRATCH_TEST(test_parts),
+                                       SCRATCH_TEST(test_classes),
+                                       SCRATCH_TEST(test_other_files),
+                                       SCRATCH_TEST(test_places),
+                                       SCRATCH_TEST(test_codes),
+                                       SCRATCH_TEST(test_folder_codes),
+                                       SCRATCH_TEST(test_described),
+                                       SCRATCH_TEST(test_summaries),
+                                       SCRATCH_TEST(test_overlapping_windows),
+                                       SCRATCH_TEST(test_separate_windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
