@@ -36,7 +36,8 @@ static const command run_commands[] = {
     {.name = "ampc-run train", .bit = COMMAND_TRAIN, .run_session = run_train,
      .operands = "MODEL --data=SPEC {--epochs=N | --steps=N} [OPTION]...",
      .purpose = "Train the network.",
-     .details = "On SIGINT or SIGTERM the step is finished and a checkpoint saved before the program ends.",
+     .details = "On SIGINT or SIGTERM the step is finished and a checkpoint saved before the program ends. A step is"
+                " abandoned if its data or its loops take longer than half a second more.",
      .examples = {{"ampc-run train model.amp.ir --data idx:mnist --epochs 5", "five epochs"},
                   {"ampc-run train model.amp.ir --data npz:train.npz --steps 1000 --checkpoint-dir ckpt --resume",
                    "continue after an interruption"},

@@ -1,7 +1,7 @@
 /* run_train.c - train: the trainer with a log, a progress line, evaluation after each epoch and a plot.
  *
- * SIGINT or SIGTERM lets the current step finish and saves a checkpoint; the exit status is 128 + signal. A second
- * signal kills the process. */
+ * SIGINT or SIGTERM lets the current step finish, unless its data or loops are too slow, and saves a checkpoint; the
+ * exit status is 128 + signal. A second signal kills the process. */
 #include "ir/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/recorder.h"

@@ -297,6 +297,15 @@ ampc_status rt_session_submit(rt_session *s, const char *graph, const rt_tensor 
     return AMPC_OK;
 }
 
+void rt_session_watch(rt_session *s, const volatile sig_atomic_t *stop)
+{
+    s->stop = stop;
+    s->stop_seen = 0;
+    s->stopped = false;
+}
+
+bool rt_session_stopped(const rt_session *s) { return s->stopped; }
+
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d)
 {
     int64_t run = 0;

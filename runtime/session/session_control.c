@@ -2,9 +2,12 @@
  *
  * The host decides which subgraph runs. On a discrete device it therefore waits for the condition, and such plans are
  * not recorded. */
+#include "runtime/files/trace.h"
 #include "runtime/session/session_state.h"
 
 #include <string.h>
+
+#define PATIENCE 0.5 /* seconds for the loops of a run, once the program is asked to stop */
 
 /* ---- words read and copies made on the device ---------------------------------------------------- */
 
@@ -209,12 +212,22 @@ static ampc_status end_loop(const looping *l, diag *d)
     return AMPC_OK;
 }
 
+/* Whether the program stops and the patience with its loops is at an end. */
+static bool is_abandoned(rt_session *s)
+{
+    if (!s->stop || !*s->stop) return false;
+    if (!s->stop_seen) s->stop_seen = rt_trace_now();
+    s->stopped = rt_trace_now() - s->stop_seen > PATIENCE;
+    return s->stopped;
+}
+
 static ampc_status run_loop(const rt_control_run *r, diag *d)
 {
     looping l = {.r = r, .body = &r->step->control->bodies[0], .form = &r->step->control->form};
     int64_t condition = 1;
     TRY(begin_loop(&l, &condition, d));
     for (; condition && l.iteration < l.count; l.iteration++) {
+        if (is_abandoned(r->session)) return AMPC_REJECTED;
         TRY(set_own_inputs(&l, d));
         TRY(r->run_body(r, l.body, d));
         if (l.form->fixed_out) {

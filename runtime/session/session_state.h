@@ -79,6 +79,9 @@ struct rt_session {
     k_context ctx;
     char error[512];
     bool is_open, sync_launch, fuse;
+    const volatile sig_atomic_t *stop; /* rt_session_watch; NULL: never */
+    double stop_seen;                  /* when a loop first saw it; 0: not yet */
+    bool stopped;
     bool plan_only; /* nothing is allocated: plans are only made and printed */
     size_t n_symbols;
     int64_t *fixed, *sizes; /* by symbol: from the options; of the current run */

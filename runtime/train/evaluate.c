@@ -98,11 +98,19 @@ static ampc_status observe(evaluation *e, int64_t first, int64_t count, diag *d)
 
 /* ---- the loop ---- */
 
+/* Whether the program stops, and the samples did not arrive or the run was abandoned. */
+static bool is_stopped(const evaluation *e)
+{
+    return (e->feed && rt_loader_stopped(e->feed)) || rt_session_stopped(e->session);
+}
+
 static ampc_status run(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     TRY(rt_loader_slice(e->feed, first, count, d));
-    if (rt_loader_stopped(e->feed)) return AMPC_OK;
-    return rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed), rt_loader_count(e->feed), d);
+    if (is_stopped(e)) return AMPC_OK;
+    const ampc_status s = rt_session_run(e->session, e->graph->name, rt_loader_inputs(e->feed),
+                                         rt_loader_count(e->feed), d);
+    return is_stopped(e) ? AMPC_OK : s;
 }
 
 /* Evaluates samples first .. first+count-1. A fixed batch is filled up with copies of the last one, which a run of
@@ -110,7 +118,7 @@ static ampc_status run(evaluation *e, int64_t first, int64_t count, diag *d)
 static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *d)
 {
     TRY(run(e, first, count, d));
-    if (rt_loader_stopped(e->feed)) return AMPC_OK;
+    if (is_stopped(e)) return AMPC_OK;
     if (!e->bound) TRY(bind_metrics(e, d));
     TRY(rt_scoring_read(&e->scoring, first, count, d));
     TRY(observe(e, first, count, d));
@@ -120,7 +128,7 @@ static ampc_status add_batch(evaluation *e, int64_t first, int64_t count, diag *
     if (!copies || alike) return rt_session_fetched(e->session, d);
     TRY(rt_session_fetched(e->session, d));
     TRY(run(e, first + count - 1, 1, d));
-    if (rt_loader_stopped(e->feed)) return AMPC_OK;
+    if (is_stopped(e)) return AMPC_OK;
     rt_averages_add(e->averages, e->session, samples, -copies, samples);
     return rt_session_fetched(e->session, d);
 }
@@ -135,7 +143,7 @@ static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data,
     if (e->options->stop) TRY(rt_loader_watch(e->feed, e->options->stop, d));
     TRY(rt_scoring_open(&e->scoring, e->session, m, data, e->feed, d));
     TRY(rt_averages_open(e->graph, RT_EVAL_PARTS, d, &e->averages));
-    for (int64_t first = 0; first < rows && !rt_loader_stopped(e->feed); first += batch)
+    for (int64_t first = 0; first < rows && !is_stopped(e); first += batch)
         TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
     return AMPC_OK;
 }
@@ -194,7 +202,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
     ampc_status status = evaluate(e, m, data, out->samples, d);
     if (status == AMPC_OK) status = copy_names(rt_dataset_classes(data), out, d);
-    out->stopped = e->feed && rt_loader_stopped(e->feed);
+    out->stopped = is_stopped(e);
     if (status == AMPC_OK && !out->stopped) status = collect(e, out, d);
     for (int i = 0; i < e->metrics; i++) rt_metric_close(e->chosen[i].metric);
     rt_averages_close(e->averages);

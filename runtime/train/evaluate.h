@@ -32,7 +32,7 @@ typedef struct rt_eval {
     int64_t *confusion;                  /* [classes, classes] by label and prediction, if chosen; else NULL */
     int64_t classes;
     rt_names names; /* of the classes; none: unknown */
-    bool stopped;   /* the program stops and the samples did not arrive: nothing is known */
+    bool stopped;   /* the program stops before all samples were evaluated: nothing is known */
 } rt_eval;
 
 /* Runs @eval (or @infer if there is none) on every sample in stored order. "loss" and its terms, "loss.NAME", are

@@ -38,7 +38,7 @@ struct rt_trainer {
     double collected;                         /* time of the last collected result */
     rt_guard guard;
     uint64_t evaluated;    /* the step after which it was last evaluated, or that it resumed from */
-    bool starved;          /* the run stops, and a batch or an evaluation did not get its samples */
+    bool starved;          /* the run stops, and a batch or an evaluation did not get its samples or was abandoned */
     bool lacks_evaluation; /* it was an evaluation */
 };
 
@@ -186,6 +186,16 @@ static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
     return AMPC_OK;
 }
 
+/* Passes the status of a run on, unless the run was abandoned because the program stops; then its batch, at `before`,
+ * is the next one of a resumed training. */
+static ampc_status unless_abandoned(rt_trainer *t, const rt_position *before, ampc_status s)
+{
+    if (s == AMPC_OK || !rt_session_stopped(t->stepper.session)) return s;
+    t->position = *before;
+    t->starved = true;
+    return AMPC_OK;
+}
+
 /* Runs the micro-batches of the next step. A checkpoint may have been saved within a window. */
 static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
 {
@@ -193,22 +203,28 @@ static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
     bool unscaled;
     TRY(rt_stepper_window(&t->stepper, d, &count, &unscaled));
     for (; count < left && count < t->window && !unscaled; count++) {
+        const rt_position before = t->position;
         TRY(load_batch(t, to, d));
         if (t->starved) return AMPC_OK;
-        TRY(rt_stepper_accumulate(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, NULL));
+        TRY(unless_abandoned(
+            t, &before,
+            rt_stepper_accumulate(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, NULL)));
+        if (t->starved) return AMPC_OK;
     }
     return AMPC_OK;
 }
 
 static ampc_status submit(rt_trainer *t, diag *d)
 {
+    const rt_position before = t->position;
     submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
     *next = (submission){.after = t->position, .began = rt_trace_now()};
     TRY(t->window > 1 ? fill_window(t, next, d) : load_batch(t, next, d));
     if (t->starved) return AMPC_OK;
     TRY(set_rate(t, d));
     if (t->window > 1) return rt_stepper_apply(&t->stepper, d);
-    return rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d);
+    return unless_abandoned(t, &before,
+                            rt_stepper_submit(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d));
 }
 
 static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
@@ -520,8 +536,10 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
     t->trace = plan->trace;
     if (plan->stop) TRY(rt_loader_watch(t->feed, plan->stop, d));
+    rt_session_watch(t->stepper.session, plan->stop);
     ampc_status status = begin(t, plan, d, &lock);
     if (status == AMPC_OK) status = run_steps(t, plan, d);
+    rt_session_watch(t->stepper.session, NULL);
     rt_folder_lock_release(&lock);
     return status;
 }

@@ -44,8 +44,8 @@ bool rt_trainer_done(const rt_trainer *t);
 const rt_loader *rt_trainer_feed(const rt_trainer *t); /* its inputs are those of the last batch that was read */
 int64_t rt_trainer_steps(const rt_trainer *t);         /* of the entire run */
 const rt_run_state *rt_trainer_state(const rt_trainer *t);
-/* Whether a stopped run ended within an evaluation because the samples did not arrive. Then its last step is not
- * saved, so that a resumed run makes the step and the evaluation. */
+/* Whether a stopped run ended within an evaluation, whose samples did not arrive or whose loops did not end. Then its
+ * last step is not saved, so that a resumed run makes the step and the evaluation. */
 bool rt_trainer_lacks_evaluation(const rt_trainer *t);
 
 /* Options and callbacks of a training. */
@@ -70,7 +70,8 @@ typedef struct rt_train_plan {
     /* The same for the evaluation of a run that ends within an epoch, after its last checkpoint. */
     ampc_status (*on_end)(void *user, const rt_eval *eval);
     void *user;
-    /* Nonzero: finish the step, save, return; a batch that has not arrived is not waited for. May be NULL. */
+    /* Nonzero: finish the step, save, return; a batch that has not arrived is not waited for, and a step in whose loops
+     * it stays longer than half a second is abandoned. May be NULL. */
     const volatile sig_atomic_t *stop;
     rt_trace *trace;       /* receives the times of batches, steps, evaluations and checkpoints; may be NULL */
     rt_dataset *eval_data; /* evaluated after each epoch, and at the end; NULL: no evaluation */
