@@ -62,8 +62,8 @@ typedef struct rt_tensor {
 /* Runs an entry graph and waits for it. The results stay valid until the next run of the session. If the run fails,
  * even halfway, storage is as it was before. AMPC_USAGE: the graph stores, and the storage is shared. */
 ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d);
-/* For a program that a signal may ask to stop, which sets *stop; NULL ends the watch. From then on the loops of a run have
- * half a second: then the run is abandoned. It fails without a message, storage is as it was before, and
+/* For a program that a signal may ask to stop, which sets *stop; NULL ends the watch. From then on the loops of a run
+ * have half a second: then the run is abandoned. It fails without a message, storage is as it was before, and
  * rt_session_stopped is true until the watch ends. */
 void rt_session_watch(rt_session *s, const volatile sig_atomic_t *stop);
 bool rt_session_stopped(const rt_session *s);
