@@ -98,13 +98,16 @@ static ir_value *check_gradients(ir_graph *g, const node_list *outputs, ir_value
     return check->out[n];
 }
 
-/* Whether the loss is NaN or infinite; of a window, the sum of its losses. */
+/* Whether the loss is NaN or infinite; of a window, the sum of its losses. NULL: the module has no loss, only gradients
+ * that start from one of its results. */
 static ir_value *check_loss(ir_builder *b)
 {
     static const ir_type scalar = {0};
     ir_graph *g = b->graph;
     const ir_node *output = ir_output_by_role(g, IR_OUTPUT_loss);
-    ir_value *loss = output ? ir_in(output, 0) : ir_graph_storage(g, ir_state_by_role(g->module, IR_STATE_loss_sum));
+    ir_storage *sum = ir_state_by_role(g->module, IR_STATE_loss_sum);
+    ir_value *loss = output ? ir_in(output, 0) : sum ? ir_graph_storage(g, sum) : NULL;
+    if (!loss) return NULL;
     if (loss->type.rank) loss = ir_reshape_like(b, loss, &scalar);
     ir_value *nan = ir_unary(b, IR_OP_is_nan, loss), *infinite = ir_unary(b, IR_OP_is_inf, loss);
     return ir_binary(b, IR_OP_or, nan, infinite);
@@ -156,8 +159,8 @@ static ampc_status unscale_graph(ir_graph *g, const scaling_rules *update, diag 
     ir_storage *scale = ir_state_by_role(g->module, IR_STATE_loss_scale);
     ir_storage *earlier = ir_state_by_role(g->module, IR_STATE_overflow);
     ir_builder b = pass_builder(g, IR_UPDATE, d);
-    ir_value *gradients = scale ? check_all(&b) : NULL, *found = check_loss(&b);
-    if (found && gradients) found = ir_binary(&b, IR_OP_or, gradients, found);
+    ir_value *gradients = scale ? check_all(&b) : NULL, *loss = check_loss(&b);
+    ir_value *found = gradients && loss ? ir_binary(&b, IR_OP_or, gradients, loss) : gradients ? gradients : loss;
     if (found && g->role == IR_GRAPH_apply) found = ir_binary(&b, IR_OP_or, found, ir_graph_storage(g, earlier));
     if (!found) return diag_status(d);
     ir_value_rename(found, ir_output_words[IR_OUTPUT_found_inf]);
