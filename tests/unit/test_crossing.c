@@ -306,15 +306,16 @@ static void test_plateau(void **state)
 
 /* ---- fine-tuning ---- */
 
-/* Writes a file as another program does: names of the model, no hashes. */
-static void write_foreign(const char *path, bool half, int64_t classes)
+/* Writes a file as another program does: names of the model, no hashes. fc1.weight has the type `first`, 0.25 * i as
+ * element i, and `last` as its last one. */
+static void write_foreign(const char *path, ir_dtype first, double last, int64_t classes)
 {
-    static float w1[32], b1[8], w2[64], b2[8], scale[8], bias[8], mean[8], var[8];
-    static uint16_t low[32];
+    static double w1[32];
+    static float b1[8], w2[64], b2[8], scale[8], bias[8], mean[8], var[8];
     const struct {
         const char *name;
         int64_t dims[2];
-        const float *data;
+        const void *data;
     } rows[] = {
         {"fc1.weight", {4, 8}, w1},     {"fc1.bias", {8, 0}, b1},    {"fc2.weight", {8, classes}, w2},
         {"fc2.bias", {classes, 0}, b2}, {"bn.scale", {8, 0}, scale}, {"bn.bias", {8, 0}, bias},
@@ -322,19 +323,21 @@ static void write_foreign(const char *path, bool half, int64_t classes)
     };
     char header[2048] = "{\"__metadata__\":{\"format\":\"pt\"}", data[4096];
     size_t at = 0, n = strlen(header);
-    for (int i = 0; i < 32; i++) w1[i] = 0.25f * (float)i;
+    for (int i = 0; i < 32; i++) w1[i] = i < 31 ? 0.25 * i : last;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const bool as_half = half && rows[i].data == w1;
+        const ir_dtype from = rows[i].data == w1 ? IR_f64 : IR_f32, type = rows[i].data == w1 ? first : IR_f32;
         const size_t elements = (size_t)rows[i].dims[0] * (size_t)(rows[i].dims[1] ? rows[i].dims[1] : 1);
-        const size_t bytes = elements * (as_half ? 2 : 4);
+        const size_t bytes = elements * ir_dtype_size(type);
         char shape[32];
         if (rows[i].dims[1]) snprintf(shape, sizeof shape, "%d,%d", (int)rows[i].dims[0], (int)rows[i].dims[1]);
         else snprintf(shape, sizeof shape, "%d", (int)rows[i].dims[0]);
-        if (as_half) ir_convert(IR_f16, low, IR_f32, w1, 32);
-        memcpy(data + at, as_half ? (const void *)low : rows[i].data, bytes);
+        ir_convert(type, data + at, from, rows[i].data, elements);
         n += (size_t)snprintf(header + n, sizeof header - n,
                               ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", rows[i].name,
-                              as_half ? "F16" : "F32", shape, at, at + bytes);
+                              type == IR_f16   ? "F16"
+                              : type == IR_f64 ? "F64"
+                                               : "F32",
+                              shape, at, at + bytes);
         at += bytes;
     }
     n += (size_t)snprintf(header + n, sizeof header - n, "}");
@@ -353,8 +356,8 @@ static void test_foreign_weights(void **state)
     const char *path = scratch_path(t, "pytorch.safetensors");
     compile_options o = at(PASS_O1, IR_f16);
     training r = training_open(t, &o, 64);
-    for (int half = 0; half <= 1; half++) {
-        write_foreign(path, half, 2);
+    for (int k = 0; k < 3; k++) {
+        write_foreign(path, (ir_dtype[]){IR_f16, IR_f32, IR_f64}[k], 7.75, 2);
         training_scramble(r.s, 0x11);
         assert_ok(t, rt_checkpoint_read(r.s, r.m, path, &rt_checkpoint_weights, t->d, NULL));
         rt_tensor w = training_storage(t, r.s, "fc1.weight");
@@ -367,6 +370,44 @@ static void test_foreign_weights(void **state)
     training_close(&r);
 }
 
+/* A number that f32 does not have is refused before any parameter changes; infinities are kept. */
+static void test_foreign_range(void **state)
+{
+    static const struct {
+        double number;
+        const char *message; /* NULL: accepted */
+    } rows[] = {
+        {3.4028235e38, NULL},
+        {INFINITY, NULL},
+        {-1e-300, NULL}, /* becomes 0 */
+        {1e300, "pytorch.safetensors: error: fc1.weight: element 31 is 1e+300, which is beyond the range of f32"},
+        {-3.5e38, "pytorch.safetensors: error: fc1.weight: element 31 is -3.5e+38, which is beyond the range of f32"},
+    };
+    scratch *t = *state;
+    const char *path = scratch_path(t, "pytorch.safetensors");
+    compile_options o = at(PASS_O1, IR_f16);
+    training r = training_open(t, &o, 64);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n;
+        write_foreign(path, IR_f64, rows[i].number, 2);
+        training_scramble(r.s, 0x11);
+        char *before = training_bytes(r.s, &n);
+        const ampc_status s = rt_checkpoint_read(r.s, r.m, path, &rt_checkpoint_weights, t->d, NULL);
+        if (rows[i].message) {
+            assert_int_equal(s, AMPC_REJECTED);
+            scratch_expect(t, rows[i].message);
+            char *after = training_bytes(r.s, &n);
+            assert_memory_equal(before, after, n);
+            free(after);
+        } else {
+            assert_ok(t, s);
+            assert_true(((const float *)training_storage(t, r.s, "fc1.weight").data)[31] == (float)rows[i].number);
+        }
+        free(before);
+    }
+    training_close(&r);
+}
+
 static void test_new_head(void **state)
 {
     static const char *const globs[] = {"fc2.*", "fc3.*"};
@@ -376,7 +417,7 @@ static void test_new_head(void **state)
     const rt_checkpoint_how head = {RT_CHECKPOINT_WEIGHTS, .reinit = globs, .n_reinit = 1};
     const rt_checkpoint_how unknown = {RT_CHECKPOINT_WEIGHTS, .reinit = globs, .n_reinit = 2};
     training r = training_open(t, &o, 64), same = training_open(t, &o, 64);
-    write_foreign(path, false, 7); /* the model has 2 classes */
+    write_foreign(path, IR_f32, 7.75, 7); /* the model has 2 classes */
     assert_int_equal(rt_checkpoint_read(r.s, r.m, path, &rt_checkpoint_weights, t->d, NULL), AMPC_REJECTED);
     scratch_expect(t, "the file has f32[8,7], the model f32[8,2]");
     diag_clear(t->d);
@@ -395,11 +436,11 @@ static void test_new_head(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_precisions), SCRATCH_TEST(test_nothing_but_the_scaler),
-        SCRATCH_TEST(test_averages),   SCRATCH_TEST(test_windows),
-        SCRATCH_TEST(test_optimizers), SCRATCH_TEST(test_schedule_after_reset),
-        SCRATCH_TEST(test_plateau),    SCRATCH_TEST(test_foreign_weights),
-        SCRATCH_TEST(test_new_head),
+        SCRATCH_TEST(test_precisions),    SCRATCH_TEST(test_nothing_but_the_scaler),
+        SCRATCH_TEST(test_averages),      SCRATCH_TEST(test_windows),
+        SCRATCH_TEST(test_optimizers),    SCRATCH_TEST(test_schedule_after_reset),
+        SCRATCH_TEST(test_plateau),       SCRATCH_TEST(test_foreign_weights),
+        SCRATCH_TEST(test_foreign_range), SCRATCH_TEST(test_new_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
