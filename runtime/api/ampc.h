@@ -35,6 +35,9 @@
  *   - Results are stored through the last parameters, which are unchanged on failure. The caller frees handles, in any
  *     order: a session keeps its module alive, and a module its context. Every *_free accepts NULL. Strings and
  *     structs passed as arguments are copied, or not used after the call.
+ *   - A function that writes a file replaces whatever file has that path, of any kind: unlike the programs, the library
+ *     asks for no permission, because the host knows what it names. The new file appears when it is complete; until
+ *     then, and if the call fails, the older one is unchanged. Only `log` of ampc_train_options appends to a file.
  *   - Options may be NULL, which means all defaults. Otherwise struct_size is the sizeof of the struct, and a member
  *     that is 0 or NULL has its default. Initialize all members to zero ({.struct_size = ...} does).
  *   - Threads: a context and everything created from it may be used by one thread at a time; different contexts are

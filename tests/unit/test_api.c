@@ -2,6 +2,7 @@
 #include "tests/unit/api_calls.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 typedef struct handles {
     ampc_context *c;
@@ -199,6 +200,48 @@ static void test_checkpoints(void **state)
     OK(other.c, ampc_checkpoint_load_weights(other.s, path));
     expect_failure(ampc_checkpoint_load(other.s, path, NULL), AMPC_REJECTED, other.c, "another model");
     close_all(&other);
+    close_all(&h);
+}
+
+static void expect_file(scratch *t, const char *name, const char *begin, size_t n, bool equal)
+{
+    size_t size;
+    char *bytes = scratch_read(t, name, &size);
+    assert_true(size >= n);
+    assert_int_equal(memcmp(bytes, begin, n) == 0, equal);
+    free(bytes);
+}
+
+static ampc_status write_named(handles *h, int i, const char *path)
+{
+    switch (i) {
+    case 0: return ampc_checkpoint_save(h->s, path, NULL);
+    case 1: return ampc_export_onnx(h->s, path);
+    case 2: return ampc_module_convert(h->m, &training, path);
+    default: return ampc_predict(h->s, "synthetic,rows=8", 4, path);
+    }
+}
+
+/* A function that writes a file replaces one of another kind; if it fails, that remains. */
+static void test_replacing(void **state)
+{
+    static const char picture[] = "\x89PNG\r\n\x1a\n a picture";
+    static const char *const names[] = {"a.safetensors", "a.onnx", "b.onnx", "a.npz"};
+    scratch *t = *state;
+    struct rlimit usual;
+    handles h = open_all(&training);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    for (int i = 0; i < 8; i++) {
+        const struct rlimit small = {.rlim_cur = 100, .rlim_max = usual.rlim_max};
+        const char *name = names[i / 2], *path = scratch_path(t, name);
+        const bool fails = i % 2 == 0;
+        scratch_write(t, name, picture, sizeof picture);
+        if (fails) assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        const ampc_status s = write_named(&h, i / 2, path);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+        if (s != (fails ? AMPC_IO : AMPC_OK)) fail_msg("%s: %d: %s", name, (int)s, ampc_context_message(h.c));
+        expect_file(t, name, picture, sizeof picture, fails);
+    }
     close_all(&h);
 }
 
@@ -504,19 +547,13 @@ static void test_sizes_of_results(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_tensors_by_key),
-        cmocka_unit_test(test_selected_results),
-        cmocka_unit_test(test_norm_of_a_loop),
-        SCRATCH_TEST(test_checkpoints),
-        SCRATCH_TEST(test_other_options),
-        SCRATCH_TEST(test_save_and_load),
-        SCRATCH_TEST(test_train_and_evaluate),
-        SCRATCH_TEST(test_metrics),
-        SCRATCH_TEST(test_token_labels),
-        SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_placement),
-        cmocka_unit_test(test_sizes_of_results),
+        cmocka_unit_test(test_training),         cmocka_unit_test(test_tensors_by_key),
+        cmocka_unit_test(test_selected_results), cmocka_unit_test(test_norm_of_a_loop),
+        SCRATCH_TEST(test_checkpoints),          SCRATCH_TEST(test_replacing),
+        SCRATCH_TEST(test_other_options),        SCRATCH_TEST(test_save_and_load),
+        SCRATCH_TEST(test_train_and_evaluate),   SCRATCH_TEST(test_metrics),
+        SCRATCH_TEST(test_token_labels),         SCRATCH_TEST(test_export),
+        cmocka_unit_test(test_placement),        cmocka_unit_test(test_sizes_of_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
