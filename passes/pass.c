@@ -8,9 +8,10 @@
 arena *pass_scratch_new(ir_module *m)
 {
     arena *a = arena_new(0);
-    if (!a) return NULL;
     jmp_buf *guard = arena_set_guard(m->arena, NULL);
     arena_set_guard(m->arena, guard);
+    if (!a && guard) longjmp(*guard, 1);
+    if (!a) return NULL;
     arena_set_guard(a, guard);
     return a;
 }

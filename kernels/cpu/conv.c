@@ -386,7 +386,7 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     int n;
     const bool low = args->in[0].dtype == IR_bf16 && cpu_computes(IR_bf16);
     dnnl_status_t status = describe_conv(c, low, args->ctx, operands, &n, &pd);
-    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, ir_op_get(args->op)->name);
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
 

@@ -185,7 +185,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     int n;
     dnnl_status_t status = describe_product(args, &p, true, operands, &n, &pd);
     if (status == dnnl_unimplemented) status = describe_product(args, &p, false, operands, &n, &pd);
-    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "matmul");
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
 

@@ -67,7 +67,6 @@ int loss_class_axis(ir_graph *g, const ir_value *v)
     if (v->kind != IR_VALUE_RESULT) return -1;
     ir_graph_renumber(g);
     arena *scratch = pass_scratch_new(g->module);
-    if (!scratch) return -1;
     int *axes = arena_array(scratch, g->value_ids + 1, sizeof *axes);
     for (const ir_node *n = g->first; n; n = n->next) {
         for (int i = 0; i < n->n_out; i++) axes[n->out[i]->id] = -1;

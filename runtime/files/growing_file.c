@@ -15,7 +15,9 @@ bool rt_growing_create(rt_growing_file *f)
 ampc_status rt_growing_continue(rt_growing_file *f)
 {
     f->fd = rt_io_open(f->path, O_RDWR | O_APPEND | O_CREAT, 0666);
+    const int error = errno;
     if (f->fd < 0) f->fd = rt_io_open(f->path, O_WRONLY | O_APPEND, 0666); /* a pipe */
+    if (f->fd < 0) errno = error; /* why it could not be created, not that it does not exist */
     return f->fd < 0 ? rt_growing_fail(f, "cannot open") : AMPC_OK;
 }
 
