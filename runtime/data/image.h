@@ -43,7 +43,8 @@ rt_image_box rt_image_whole(const rt_image *image);
 /* The largest centred box with the aspect ratio of width x height. */
 rt_image_box rt_image_centre(const rt_image *image, int width, int height);
 /* Resizes the box, which is within the image and not empty, to width x height: bilinear with antialiasing, computed
- * like PIL's Image.resize(.., BILINEAR, box) and equal to it bit for bit. AMPC_NO_MEMORY is the only failure. */
+ * like Image.resize(.., BILINEAR, box) of Pillow up to 12 and equal to it bit for bit. AMPC_NO_MEMORY is the only
+ * failure. */
 ampc_status rt_image_resize(const rt_image *image, const rt_image_box *box, int width, int height, diag *d,
                             rt_image *out);
 /* The same without mixing pixels: each is the one in which the centre of the result pixel is. */

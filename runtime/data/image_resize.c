@@ -1,8 +1,8 @@
-/* image_resize.c - separable resampling with a triangle filter, in PIL's fixed-point arithmetic (Pillow, Resample.c),
+/* image_resize.c - separable resampling with a triangle filter, in the fixed-point arithmetic of Pillow (Resample.c),
  * and the nearest pixels.
  *
  * When an image shrinks, the filter is widened by the same factor, so every source pixel contributes (antialiasing).
- * Rows are resampled first, to u8, then columns. */
+ * Rows are resampled first, to u8, then columns, as in Pillow up to 12; Pillow 13 chooses the cheaper order. */
 #include "runtime/backend/memory.h"
 #include "runtime/data/image.h"
 

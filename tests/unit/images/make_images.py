@@ -6,14 +6,15 @@ usage: make_images.py
 Writes the files, and pil.npz, into the folder of this script. An array of pil.npz is named FILE CHANNELS BOX SIZE: the
 file converted to RGB (3) or gray (1), and resized to WIDTHxHEIGHT from the whole image (whole) or its largest centred
 box of that shape (centre); `as is` instead of box and size means unchanged. For CHANNELS -1 they are the class numbers
-of a mask, and resizing uses the nearest pixels. Needs pillow.
+of a mask, and resizing uses the nearest pixels. Needs pillow below 13,
+which may resample columns before rows.
 """
 import pathlib
 import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, __version__
 
 HERE = pathlib.Path(__file__).parent
 HEIGHT, WIDTH = 23, 37
@@ -93,6 +94,8 @@ def opened(path, channels):
 
 
 def main():
+    if int(__version__.split(".")[0]) > 12:
+        raise SystemExit(f"Pillow {__version__} chooses the order of passes; the values are those of Pillow up to 12")
     write_pngs()
     write_jpegs()
     values = {}
