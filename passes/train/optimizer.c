@@ -203,8 +203,9 @@ static ampc_status parse_all(const ir_module *m, const compile *c, optimizers *o
     return AMPC_OK;
 }
 
-/* A step without parameters would have neither a learning rate nor anything to write. */
-static ampc_status check_trained(const ir_module *m, diag *d)
+/* A step without parameters has neither a learning rate nor anything to write. It is allowed, for the gradients of
+ * inputs, unless an optimizer is asked for. */
+static ampc_status check_trained(const ir_module *m, const compile *c)
 {
     int frozen = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
@@ -212,9 +213,11 @@ static ampc_status check_trained(const ir_module *m, diag *d)
         if (!m->storage.items[i]->frozen) return AMPC_OK;
         frozen++;
     }
+    const char *why = frozen ? "every parameter is frozen" : "the model has no parameters";
     const diag_loc loc = DIAG_FILE(ir_module_source(m));
-    return diag_error(d, AMPC_REJECTED, loc, "there is nothing to train: %s",
-                      frozen ? "every parameter is frozen" : "the model has no parameters");
+    if (c->options->optimizer) return diag_error(c->diag, AMPC_REJECTED, loc, "there is nothing to train: %s", why);
+    diag_warning(c->diag, loc, "there is nothing to train: %s; @grad has the gradients of inputs only", why);
+    return AMPC_OK;
 }
 
 ampc_status pass_optimizer(ir_module *m, compile *c)
@@ -222,7 +225,7 @@ ampc_status pass_optimizer(ir_module *m, compile *c)
     static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_apply};
     optimizers all = {0};
     if (!ir_graph_by_role(m, IR_GRAPH_train_step)) return AMPC_OK;
-    TRY(check_trained(m, c->diag));
+    TRY(check_trained(m, c));
     TRY(parse_all(m, c, &all));
     ir_storage *step = pass_state(m, IR_STATE_step, 0), *lr = pass_state(m, IR_STATE_lr, all.items[0].lr);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {

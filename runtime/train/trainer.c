@@ -90,6 +90,9 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     if (o->allow_skips || ir_state_by_role(m, IR_STATE_loss_scale)) t->guard.step = NULL;
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
+    if (!ir_state_by_role(m, IR_STATE_lr))
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(ir_module_source(m)),
+                          "there is nothing to train: the module has no parameters, or all of them are frozen");
     if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));
     TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
     rt_schedule_print(&t->schedule, t->stepper.state.schedule);
