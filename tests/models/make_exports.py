@@ -165,6 +165,18 @@ def export(folder, name, net, shape, train=True, **how):
     clean(path)
 
 
+def fit(net, optimizer, batches):
+    """Trains with a batch (samples, labels) a step; returns the losses as text."""
+    losses = []
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(net(x).flatten(0, -2), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(f"{loss.item():.7f}")
+    return losses
+
+
 def train(folder):
     """Trains in PyTorch, as tests/train/run-train does here: 64 steps of 32 samples in the order of the file."""
     numbers = np.random.default_rng(0)
@@ -176,14 +188,7 @@ def train(folder):
     torch.manual_seed(1)
     net = Normalised().train()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
-    losses = []
-    for step in range(64):
-        at = slice(step % 8 * 32, step % 8 * 32 + 32)
-        loss = nn.functional.cross_entropy(net(x[at]), y[at])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(f"{loss.item():.7f}")
+    losses = fit(net, optimizer, 8 * list(zip(x.split(32), y.split(32))))
     right = (net.eval()(x).argmax(1) == y).float().mean().item()
     with open(os.path.join(folder, "module.txt"), "w", encoding="utf-8") as out:
         print("accuracy", right, file=out)
@@ -200,14 +205,7 @@ def train_block(folder):
     torch.manual_seed(1)
     net = Block().train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.01)
-    losses = []
-    for step in range(32):
-        at = slice(step * 4, step * 4 + 4)
-        loss = nn.functional.cross_entropy(net(x[at]).flatten(0, 1), y[at].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(f"{loss.item():.7f}")
+    losses = fit(net, optimizer, zip(x.split(4), y.split(4)))
     with torch.no_grad():
         loss = nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten()).item()
     with open(os.path.join(folder, "block.txt"), "w", encoding="utf-8") as out:

@@ -14,19 +14,10 @@ import math
 
 import numpy as np
 import torch
+from noise import noise
 from sklearn import metrics as sk
 
 N, NONE = 1000, -1
-
-
-def noise(shape, salt):
-    """Multiples of 2^-20 in [0, 1)."""
-    i = np.arange(int(np.prod(shape)), dtype=np.uint64)
-    h = i * np.uint64(0x9E3779B97F4A7C15) + np.full(1, salt, np.uint64) * np.uint64(0xD1B54A32D192ED03)
-    h ^= h >> np.uint64(29)
-    h *= np.uint64(0xBF58476D1CE4E5B9)
-    h ^= h >> np.uint64(32)
-    return ((h >> np.uint64(44)).astype(np.float64) / 2**20).reshape(shape)
 
 
 def class_data(classes, inner, labels, levels):

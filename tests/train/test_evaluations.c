@@ -6,6 +6,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/train/evaluate.h"
 #include "tests/compile.h"
+#include "tests/train/noise.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
@@ -27,16 +28,6 @@ static const loss_case cases[] = {
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* ---- data ---- */
-
-/* A multiple of 2^-20 in [0, 1), as in make_evaluations.py. */
-static double noise(int64_t i, uint64_t salt)
-{
-    uint64_t h = (uint64_t)i * 0x9E3779B97F4A7C15u + salt * 0xD1B54A32D192ED03u;
-    h ^= h >> 29;
-    h *= 0xBF58476D1CE4E5B9u;
-    h ^= h >> 32;
-    return (double)(h >> 44) / (1 << 20);
-}
 
 static double between(int64_t i, uint64_t salt, double low, double high) { return low + (high - low) * noise(i, salt); }
 static int64_t class_of(int64_t i, uint64_t salt, int count) { return (int64_t)(noise(i, salt) * count); }

@@ -6,6 +6,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/monitor.h"
+#include "tests/train/noise.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
@@ -103,16 +104,6 @@ static const stored_matrix matrices[] = {
 enum { STORED = sizeof values / sizeof *values, MATRICES = sizeof matrices / sizeof *matrices };
 
 /* ---- data ---- */
-
-/* A multiple of 2^-20 in [0, 1), as in make_metrics.py. */
-static double noise(int64_t i, uint64_t salt)
-{
-    uint64_t h = (uint64_t)i * 0x9E3779B97F4A7C15u + salt * 0xD1B54A32D192ED03u;
-    h ^= h >> 29;
-    h *= 0xBF58476D1CE4E5B9u;
-    h ^= h >> 32;
-    return (double)(h >> 44) / (1 << 20);
-}
 
 static bool is(const dataset *s, const char *name) { return strcmp(s->name, name) == 0; }
 
