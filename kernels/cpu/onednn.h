@@ -58,7 +58,13 @@ typedef struct cpu_dnnl_table {
 #undef CPU_DNNL_FIELD
 } cpu_dnnl_table;
 
-extern cpu_dnnl_table cpu_dnnl; /* valid after cpu_open */
+/* Valid after cpu_open. */
+extern cpu_dnnl_table cpu_dnnl;
+extern dnnl_engine_t cpu_dnnl_engine;
+
+/* Sets the number of OpenMP threads for a call into oneDNN. Pass the result to cpu_dnnl_leave_threads. */
+int cpu_dnnl_enter_threads(const k_context *ctx);
+void cpu_dnnl_leave_threads(int before);
 
 /* The type in which oneDNN computes on operands of dtype t: bf16 if `native` and supported by the processor, else
  * f32. */
