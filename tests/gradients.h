@@ -2,6 +2,7 @@
 #ifndef TESTS_GRADIENTS_H
 #define TESTS_GRADIENTS_H
 
+#include <stdbool.h>
 #include <string.h>
 
 static const struct {
@@ -11,7 +12,7 @@ static const struct {
 #include "frontend/lower/gradients.def"
 };
 
-/* The mark of operand i: '*', '-', '#'; ' ' for none; 0 if the operator has no row or no such operand. */
+/* The mark of operand i: '*', '-', '#'; ' ' for none; 0 if there is no such operand. */
 static inline char gradient_mark(const char *op, int i)
 {
     for (size_t k = 0; k < sizeof gradient_table / sizeof *gradient_table; k++) {
@@ -25,6 +26,14 @@ static inline char gradient_mark(const char *op, int i)
         return strchr("*-#", *at) ? *at : ' ';
     }
     return 0;
+}
+
+static inline bool gradient_of_any(const char *op)
+{
+    char mark;
+    for (int i = 0; i < 16 && (mark = gradient_mark(op, i)); i++)
+        if (mark == ' ' || mark == '*') return true;
+    return false;
 }
 
 #endif

@@ -195,4 +195,5 @@ void block_sequence(block *b, const char *must)
     if (must && strncmp(must, "Optional", 8) == 0) wrap(b, &s);
     if (is_op(must, "SequenceErase")) insert(b, &s), erase(b, &s);
     end_sequence(b, &s, must);
+    b->w->n_operands = 0; /* those of another operator */
 }
