@@ -9,10 +9,12 @@
  *   clear            the type of its float operands, f32 if they differ; counts as its producers do
  * The loss is an f32 terminal: everything on the path from the last white or b op to the loss is f32, because the
  * backward is seeded with the loss scale, which needs f32. A b op without the attribute `out`, whose result has the
- * type of its operand, does not end that path. */
+ * type of its operand, does not end that path. In @eval, nor does any op whose operand was reduced over the samples: an
+ * evaluation adds up what its batches report, and rounded sums would depend on the size of the batches. */
 #include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
 #include "passes/amp/range.h"
+#include "passes/amp/samples.h"
 
 #include <string.h>
 
@@ -28,6 +30,7 @@ typedef struct colour_state {
     ir_dtype *type;                   /* by value id: dtype after casting */
     count *counts;                    /* by value id: what the value counts as for a gray user */
     bool *terminal;                   /* by node id: f32 because of the loss */
+    samples samples;                  /* of @eval */
     const range_mark *ranges;         /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
     const bool *low_moves;            /* by node id */
@@ -230,10 +233,12 @@ static void colour_node(colour_state *c, ir_node *n)
 
 /* ---- the loss as f32 terminal ---------------------------------------------------------------- */
 
+static bool is_listed_black(const amp_entry *e) { return e->colour == IR_BLACK && e->rule != AMP_UNLISTED; }
+
 /* Whether n computes in f32 internally and writes f32 whatever the types of its operands. */
 static bool is_boundary(const colour_state *c, const ir_node *n)
 {
-    return c->entries[n->id].colour == IR_BLACK && computes_in_f32(c, n) &&
+    return is_listed_black(&c->entries[n->id]) && computes_in_f32(c, n) &&
            (ir_op_out_attr(n->op) >= 0 || ir_op_out_slot(n->op, 0, n->n_out)->group == IR_GROUP_F32);
 }
 
@@ -244,6 +249,12 @@ static bool is_ours(const ir_node *n) { return !n->loc.op; }
 static bool continues(const ir_node *n, const ir_node *x, bool views)
 {
     return is_ours(n) && is_ours(x) && (views || !ir_op_has(x->op, IR_VIEW));
+}
+
+/* Whether the value of an evaluation has no axis of samples, but depends on them. */
+static bool is_of_all_samples(const colour_state *c, const ir_value *x)
+{
+    return c->samples.marks && samples_mark(&c->samples, x) == SAMPLES_DATA;
 }
 
 /* Marks `last` and the nodes that marked nodes are computed from, except for `apart`. `ours_only`: only nodes of
@@ -259,7 +270,8 @@ static void mark_before(colour_state *c, const ir_node *last, bool ours_only, bo
             if (!x || x->kind != IR_VALUE_RESULT || x->def == apart) continue;
             const bool captured = is_ours(n) && ir_subgraph_count(n);
             if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS) && !captured) continue;
-            if ((boundary || ours_only) && !continues(n, x->def, white)) continue;
+            const bool ends = (boundary || ours_only) && !continues(n, x->def, white);
+            if (ends && !is_of_all_samples(c, x)) continue;
             c->terminal[x->def->id] |= white || c->entries[x->def->id].colour != IR_WHITE;
         }
     }
@@ -276,7 +288,8 @@ static void mark_terminal(colour_state *c)
     const bool ours_only = c->list->rule.loss == LOSS_AS_COLOURED;
     for (const ir_node *output = loss ? ir_first_output(c->graph) : NULL; output; output = ir_next_output(output)) {
         const ir_node *sum = amp_is_loss(output) ? ir_def(ir_in(output, 0)) : NULL;
-        if (sum && (is_ours(sum) || !ours_only)) mark_before(c, sum, ours_only, false, apart);
+        if (sum && (is_ours(sum) || !ours_only || is_of_all_samples(c, ir_in(output, 0))))
+            mark_before(c, sum, ours_only, false, apart);
     }
     if (apart) mark_before(c, apart, true, true, NULL);
 }
@@ -447,11 +460,11 @@ static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
     ir_dtype low = c->options->low;
     arrival a = inspect_operands(c, n);
     if (is_named(e)) return decide_named(e, low);
-    bool listed = e->rule != AMP_UNLISTED, black = e->colour == IR_BLACK && listed;
+    const bool black = is_listed_black(e);
     if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
     bool inside = black && computes_in_f32(c, n), terminal = c->terminal[n->id] && e->colour != IR_WHITE;
     if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
-    if (terminal && (inside || e->colour != IR_BLACK)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
+    if (terminal && (inside || !black)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
     if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
     if (black) return set(e, AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
     return decide_by_rules(c, n, e, &a);
@@ -569,6 +582,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const amp_list *l = s->compile->list;
     const compile_options *o = s->compile->options;
     arena *a = s->arena;
+    const bool evaluates = g->role == IR_GRAPH_eval;
     ir_graph_renumber(g);
     colour_state c = {.graph = g, .scope = s, .list = l, .options = o, .diag = s->compile->diag};
     for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
@@ -590,6 +604,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const bool *low_params = amp_low_params(g, s);
     for (uint32_t i = 0; i < g->value_ids; i++)
         if (low_params[i]) c.type[i] = o->low;
+    if (evaluates) c.samples = samples_find(g, a);
     mark_terminal(&c);
     c.low_moves = amp_low_moves(g, s);
     decide_in_order(&c);

@@ -11,6 +11,7 @@
 #include "passes/train/loss.h"
 
 #include "ir/text.h"
+#include "passes/amp/samples.h"
 
 #include <math.h>
 
@@ -20,73 +21,13 @@ void loss_add_part(const ir_graph *g, loss_parts *parts, ir_value *value, ir_val
     vec_push(g->module->arena, parts, part);
 }
 
-/* ---- what depends on the batch ------------------------------------------------------------------- */
-
-enum { OF_DATA = 1, OF_BATCH = 2 }; /* depends on inputs; has an axis of samples */
-
 typedef struct finder {
     ir_graph *graph;
     diag *diag;
     ir_const_map *constants;
-    unsigned char *marks; /* by value id */
-    ir_dim batch;         /* the number of samples: a symbol, a number, or IR_DIM_NONE */
-    size_t symbol;        /* its index, if it is a symbol */
-    const ir_dim *twice;  /* all symbols, but twice the number of samples */
+    samples samples;
     loss_parts *parts;
 } finder;
-
-static unsigned mark_of(const finder *f, const ir_value *v)
-{
-    if (v->kind == IR_VALUE_STORAGE) return 0;
-    return v->kind == IR_VALUE_RESULT ? f->marks[v->id] : OF_DATA | (v->type.rank ? OF_BATCH : 0);
-}
-
-/* Whether one of these sizes depends on the number of samples. */
-static bool has_samples(const finder *f, const ir_dim *dims, int rank)
-{
-    ir_dim_table *t = f->graph->module->dims;
-    for (int i = 0; f->twice && i < rank; i++)
-        if (ir_dim_replace(t, t, dims[i], f->twice) != dims[i]) return true;
-    return false;
-}
-
-/* With a fixed number of samples, their axis is the first one, until something reduces it. */
-static unsigned mark_result(const finder *f, const ir_node *n, const ir_value *v)
-{
-    unsigned mark = 0;
-    for (int i = 0; i < n->n_in; i++)
-        if (ir_in(n, i)) mark |= mark_of(f, ir_in(n, i));
-    if (f->twice) return has_samples(f, v->type.dims, v->type.rank) ? OF_DATA | OF_BATCH : mark & OF_DATA;
-    const bool reduces = ir_op_has(n->op, IR_SUMS | IR_MEANS);
-    const ir_attr *axes = &n->attr[0];
-    for (int i = 0; reduces && i < axes->list.count; i++)
-        if (axes->list.items[i] == 0) return mark & OF_DATA;
-    return v->type.rank ? mark : mark & OF_DATA;
-}
-
-static void find_batch(finder *f, arena *scratch)
-{
-    ir_dim_table *t = f->graph->module->dims;
-    f->batch = IR_DIM_NONE;
-    for (size_t i = 0; i < f->graph->inputs.count && f->batch == IR_DIM_NONE; i++)
-        if (f->graph->inputs.items[i]->type.rank) f->batch = f->graph->inputs.items[i]->type.dims[0];
-    if (f->batch == IR_DIM_NONE || !ir_dim_is_symbol(t, f->batch, &f->symbol)) return;
-    const size_t count = ir_dim_symbol_count(t);
-    ir_dim *twice = arena_array(scratch, count, sizeof *twice);
-    for (size_t i = 0; i < count; i++) twice[i] = ir_dim_symbol(t, ir_dim_symbol_name(t, i));
-    twice[f->symbol] = ir_dim_mul(t, f->batch, 2);
-    f->twice = twice;
-}
-
-static void find_marks(finder *f, arena *scratch)
-{
-    ir_graph_renumber(f->graph);
-    f->marks = arena_array(scratch, f->graph->value_ids + 1, 1);
-    f->constants = ir_const_map_new(scratch, f->graph);
-    find_batch(f, scratch);
-    for (const ir_node *n = f->graph->first; n; n = n->next)
-        for (int i = 0; i < n->n_out; i++) f->marks[n->out[i]->id] = (unsigned char)mark_result(f, n, n->out[i]);
-}
 
 /* ---- what ops do with parts ------------------------------------------------------------------------ */
 
@@ -141,7 +82,7 @@ static bool is_sum(const finder *f, ir_value *v)
 {
     double number;
     for (v = bare(v); v->kind == IR_VALUE_RESULT && ir_op_has(v->def->op, IR_SUMS); v = bare(ir_in(v->def, 0)))
-        if (mark_of(f, ir_in(v->def, 0)) & OF_BATCH) return true;
+        if (samples_mark(&f->samples, ir_in(v->def, 0)) & SAMPLES_AXIS) return true;
     if (v->kind != IR_VALUE_RESULT || v != ir_out(v->def, 0)) return false;
     const ir_node *n = v->def;
     switch (rule_of(n)) {
@@ -220,8 +161,9 @@ static void find(const finder *f, ir_value *v, double factor);
 static void find_other(const finder *f, ir_value *v, double factor)
 {
     const ir_node *n = ir_def(v);
-    const bool alone = f->batch == ir_dim_number(1); /* each batch is one sample */
-    const bool linear = !n || alone || ir_op_has(n->op, IR_SUMS | IR_MEANS) || !(mark_of(f, v) & OF_DATA);
+    const bool alone = f->samples.batch == ir_dim_number(1); /* each batch is one sample */
+    const bool linear = !n || alone || ir_op_has(n->op, IR_SUMS | IR_MEANS) ||
+                        !(samples_mark(&f->samples, v) & SAMPLES_DATA);
     if (!linear)
         diag_note(
             f->diag, ir_diag_loc(n),
@@ -250,10 +192,11 @@ static void find_quotient(const finder *f, const ir_node *n, double factor)
     if (sum && weight) {
         add_part(f, a, weight, false, factor);
     } else if (is_number(f, b, &number)) {
-        const bool of_samples = sum && !f->twice && f->batch > 0 && fmod(number, (double)f->batch) == 0;
+        const bool of_samples = sum && !f->samples.twice && f->samples.batch > 0 &&
+                                fmod(number, (double)f->samples.batch) == 0;
         if (of_samples) add_part(f, ir_out(n, 0), NULL, false, factor);
         else find(f, a, factor / number);
-    } else if (sum && !(mark_of(f, b) & OF_DATA)) {
+    } else if (sum && !(samples_mark(&f->samples, b) & SAMPLES_DATA)) {
         add_part(f, ir_out(n, 0), NULL, false, factor);
     } else {
         find_other(f, ir_out(n, 0), factor);
@@ -297,7 +240,8 @@ void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_part
     arena *scratch = pass_scratch_new(g->module);
     if (!scratch) return;
     finder f = {.graph = g, .diag = d, .parts = parts};
-    find_marks(&f, scratch);
+    f.samples = samples_find(g, scratch);
+    f.constants = ir_const_map_new(scratch, g);
     find(&f, v, factor);
     arena_free(scratch);
 }

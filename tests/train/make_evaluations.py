@@ -103,6 +103,18 @@ built_in = {
         (1, ((a - target) ** 2 * mask).sum() / mask.sum()), (1, ce(a, rare, ignore_index=-1))),
 }
 
+OPERATORS = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "clip": "Clip", "reduce_sum": "ReduceSum",
+    "reduce_mean": "ReduceMean", "softmax_cross_entropy": "SoftmaxCrossEntropyLoss",
+}
+
+
+def named(nodes):
+    """The nodes with the names of ONNX, by which they have colours."""
+    lines = nodes.splitlines()
+    return "".join(f'{line} !{OPERATORS[line.split(" = ")[1].split()[0]]} "n{i}"\n' for i, line in enumerate(lines))
+
+
 SQUARES = "  %d = sub %xa, @goal : f32[N,5]\n  %q = mul %d, %d : f32[N,5]\n"
 MASKED = SQUARES + "  %m = mul %q, @mask : f32[N,5]\n  %s = reduce_sum %m {axes=[0,1], keepdims=false} : f32[]\n" \
     "  %n = reduce_sum @mask {axes=[0,1], keepdims=false} : f32[]\n"
@@ -157,7 +169,7 @@ for text, value in built_in.items():
     numbers = [number(v) for v in value] if isinstance(value, tuple) else [number(value)]
     print(f'BUILT_IN("{text}",\n         {", ".join(numbers)})')
 for text, value in of_model.items():
-    quoted = text.replace('"', '\\"').replace("} : ", "} :\n ").splitlines()
+    quoted = named(text).replace('"', '\\"').replace("} : ", "} :\n ").replace("@w : ", "@w :\n ").splitlines()
     lines = "\n".join(f'         "{line}\\n"' for line in quoted)
     print(f"OF_MODEL({lines.strip()},\n         {number(value)})")
 for text, value in accuracies.items():

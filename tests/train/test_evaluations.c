@@ -1,10 +1,11 @@
 /* test_evaluations.c - losses of evaluations against those that PyTorch computes from the whole data set
- * (evaluations.def), in batches of any size, which for a mean of means would be another loss for each size.
+ * (evaluations.def), in batches of any size, which for a mean of means would be another loss for each size. In low
+ * precision they differ from PyTorch's, but not with the size of the batch; nor does what a training decides by them.
  *
  * make_evaluations.py makes the same samples. */
 #include "ir/ir.h"
 #include "runtime/data/npy.h"
-#include "runtime/train/evaluate.h"
+#include "runtime/train/trainer.h"
 #include "tests/compile.h"
 #include "tests/train/noise.h"
 #include "tests/unit/scratch.h"
@@ -89,25 +90,50 @@ static rt_dataset *open_data(scratch *t)
 static const char head[] =
     "ampc-ir 2\nparam @ws : f32[5] = zero\nconst @half : f32[] = 0.5\nconst @one : f32[] = 1\n"
     "const @w : f32[5] = [1.5, 0.25, 0, 3, 1]\n"
+    "param @eye : f32[5,5] = [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]\n"
     "graph @forward(@a : f32[N,5], @b : f32[N,5], @tokens : f32[N,6,4], @label : i64[N], @rare : i64[N], "
     "@marks : i64[N,6], @goal : f32[N,5], @mask : f32[N,5], @words : i64[N,2]) as forward {\n"
-    "  %xa = add @a, @ws : f32[N,5]\n  %xb = add @b, @ws : f32[N,5]\n  %share = softmax %xb {axis=1} : f32[N,5]\n"
-    "  %log = log_softmax %xa {axis=1} : f32[N,5]\n"
-    "  %h1 = sub %xa, @goal : f32[N,5]\n  %h2 = mul %h1, %h1 : f32[N,5]\n  %h3 = mul %h2, @mask : f32[N,5]\n"
-    "  %h4 = reduce_sum %h3 {axes=[0,1], keepdims=false} : f32[]\n"
-    "  %h5 = reduce_sum @mask {axes=[0,1], keepdims=false} : f32[]\n  %weighted = div %h4, %h5 : f32[]\n"
+    "  %ma = matmul @a, @eye : f32[N,5] !MatMul \"ma\"\n  %xa = add %ma, @ws : f32[N,5] !Add \"xa\"\n"
+    "  %mb = matmul @b, @eye : f32[N,5] !MatMul \"mb\"\n  %xb = add %mb, @ws : f32[N,5] !Add \"xb\"\n"
+    "  %share = softmax %xb {axis=1} : f32[N,5] !Softmax \"share\"\n"
+    "  %log = log_softmax %xa {axis=1} : f32[N,5] !LogSoftmax \"log\"\n"
+    "  %h1 = sub %xa, @goal : f32[N,5] !Sub \"h1\"\n  %h2 = mul %h1, %h1 : f32[N,5] !Mul \"h2\"\n"
+    "  %h3 = mul %h2, @mask : f32[N,5] !Mul \"h3\"\n"
+    "  %h4 = reduce_sum %h3 {axes=[0,1], keepdims=false} : f32[] !ReduceSum \"h4\"\n"
+    "  %h5 = reduce_sum @mask {axes=[0,1], keepdims=false} : f32[] !ReduceSum \"h5\"\n"
+    "  %weighted = div %h4, %h5 : f32[] !Div \"weighted\"\n"
     "  output \"a\" = %xa\n  output \"b\" = %xb\n  output \"tokens\" = @tokens\n  output \"share\" = %share\n"
     "  output \"log_a\" = %log\n  output \"weighted\" = %weighted\n";
 
-static ir_module *make_module(scratch *t, const loss_case *c)
+static const struct precision {
+    const char *name, *profile;
+    pass_level level;
+    ir_dtype low;
+    double bound; /* of the error, unless it is f32 */
+} precisions[] = {
+    {"f32", NULL, PASS_O0, IR_bf16, 1e-6},
+    {"bf16 at O1", NULL, PASS_O1, IR_bf16, 3e-2},
+    {"fp16 at O1", NULL, PASS_O1, IR_f16, 3e-3},
+    {"bf16 at O2", NULL, PASS_O2, IR_bf16, 3e-2},
+    {"fp16 at O2", NULL, PASS_O2, IR_f16, 3e-3},
+    {"bf16 at O2, as PaddlePaddle", "paddle-3", PASS_O2, IR_bf16, 3e-2}, /* whose losses are low */
+    {"fp16 at O2, as PaddlePaddle", "paddle-2.4", PASS_O2, IR_f16, 3e-3},
+    {"bf16 at O2, without a list", "empty", PASS_O2, IR_bf16, 3e-2},
+};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+static ir_module *make_module(scratch *t, const loss_case *c, const struct precision *p)
 {
     char *text;
     ir_module *m = NULL;
     compile_options o = compile_options_default();
     assert_true(
         asprintf(&text, "%s%s%s}\n", head, c->nodes ? c->nodes : "", c->nodes ? "  output \"own\" = %own\n" : "") > 0);
-    o.level = PASS_O0;
+    o.level = p->level;
+    o.low = p->low;
+    o.profile = p->profile;
     o.loss = c->loss;
+    o.optimizer = "sgd";
     o.loss_output = c->nodes ? "own" : NULL;
     if (ir_parse(text, strlen(text), "evaluations.ir", t->d, &m) != AMPC_OK || test_compile(m, &o, t->d) != AMPC_OK)
         fail_msg("%s: %s", c->loss ? c->loss : c->nodes, diag_first_error(t->d));
@@ -117,55 +143,203 @@ static ir_module *make_module(scratch *t, const loss_case *c)
 
 /* ---- evaluation ---- */
 
-static void expect(const loss_case *c, const char *what, double got, double wanted, int64_t batch, bool fixed)
-{
-    if (!(fabs(got - wanted) <= 1e-6 * fmax(1, fabs(wanted))))
-        fail_msg("%s: %s is %.9g in %s batches of %d, not %.9g", c->loss ? c->loss : c->nodes, what, got,
-                 fixed ? "padded" : "partial", (int)batch, wanted);
-}
+static const struct batching {
+    int64_t size;
+    bool fixed; /* filled up with copies */
+} batchings[] = {{1, false},     {2, false}, {7, false}, {64, false},
+                 {WHOLE, false}, {7, true},  {64, true}, {2 * WHOLE, true}};
+enum { BATCHINGS = sizeof batchings / sizeof *batchings };
 
-/* Terms follow the loss in their order. */
-static void compare(const loss_case *c, const rt_eval *got, int64_t batch, bool fixed)
+/* A session that evaluates in such batches. */
+static rt_session *open_session(scratch *t, const ir_module *m, const struct batching *b)
 {
-    if (c->is_accuracy) {
-        expect(c, "accuracy", rt_eval_number(got, "accuracy"), c->values[0], batch, fixed);
-        return;
-    }
-    for (int i = 0; i <= TERMS && (!i || c->values[i] != 0); i++)
-        expect(c, got->value[i].name, got->value[i].value, c->values[i], batch, fixed);
-}
-
-static void evaluate(scratch *t, const loss_case *c, const ir_module *m, rt_dataset *data, int64_t batch, bool fixed)
-{
-    int64_t sizes[] = {fixed ? batch : -1, -1, -1};
+    int64_t sizes[] = {b->fixed ? b->size : -1, -1, -1};
     const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};
     rt_session *s = NULL;
-    rt_eval got;
     assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
-    if (rt_evaluate(s, m, data, &(rt_eval_options){.batch = batch}, t->d, &got) != AMPC_OK)
-        fail_msg("%s: %s", c->loss ? c->loss : c->nodes, diag_first_error(t->d));
-    compare(c, &got, batch, fixed);
-    rt_eval_clear(&got);
-    rt_session_close(s);
+    return s;
+}
+
+static rt_eval evaluate(scratch *t, rt_session *s, const ir_module *m, rt_dataset *data, const struct batching *b)
+{
+    rt_eval got;
+    if (rt_evaluate(s, m, data, &(rt_eval_options){.batch = b->size}, t->d, &got) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    return got;
+}
+
+static double value_of(const loss_case *c, const rt_eval *e, int i)
+{
+    return c->is_accuracy ? rt_eval_number(e, "accuracy") : e->value[i].value;
+}
+
+static void expect(const loss_case *c, const struct precision *p, const struct batching *b, double got, double wanted,
+                   double bound)
+{
+    if (!(fabs(got - wanted) <= bound * fmax(1, fabs(wanted))))
+        fail_msg("%s, %s: %.9g in %s batches of %d, not %.9g", c->loss ? c->loss : c->nodes, p->name, got,
+                 b->fixed ? "padded" : "partial", (int)b->size, wanted);
+}
+
+/* Terms follow the loss in their order. `first`: what the first batching had. */
+static void compare(const loss_case *c, const struct precision *p, const struct batching *b, const rt_eval *e,
+                    double first[1 + TERMS])
+{
+    for (int i = 0; i <= TERMS && (!i || c->values[i] != 0); i++) {
+        if (b == batchings) first[i] = value_of(c, e, i);
+        if (!c->is_accuracy || p->level == PASS_O0) expect(c, p, b, value_of(c, e, i), c->values[i], p->bound);
+        expect(c, p, b, value_of(c, e, i), first[i], 1e-6);
+    }
 }
 
 static void test_any_batch(void **state)
 {
-    static const int64_t batches[] = {1, 2, 7, 64, WHOLE}, padded[] = {7, 64, 2 * WHOLE};
     scratch *t = *state;
     rt_dataset *data = open_data(t);
-    for (int i = 0; i < CASES; i++) {
-        ir_module *m = make_module(t, &cases[i]);
-        for (size_t k = 0; k < sizeof batches / sizeof *batches; k++)
-            evaluate(t, &cases[i], m, data, batches[k], false);
-        for (size_t k = 0; k < sizeof padded / sizeof *padded; k++) evaluate(t, &cases[i], m, data, padded[k], true);
+    for (int i = 0; i < CASES * PRECISIONS; i++) {
+        const loss_case *c = &cases[i / PRECISIONS];
+        const struct precision *p = &precisions[i % PRECISIONS];
+        double first[1 + TERMS];
+        ir_module *m = make_module(t, c, p);
+        for (int k = 0; k < BATCHINGS; k++) {
+            rt_session *s = open_session(t, m, &batchings[k]);
+            rt_eval e = evaluate(t, s, m, data, &batchings[k]);
+            compare(c, p, &batchings[k], &e, first);
+            rt_eval_clear(&e);
+            rt_session_close(s);
+        }
         ir_module_free(m);
     }
     rt_dataset_close(data);
 }
 
+/* ---- decisions ---- */
+
+enum { EPOCHS = 12 };
+
+/* A training and, after each epoch, evaluations of its weights in all batchings. */
+typedef struct observer {
+    scratch *t;
+    const char *what;
+    const ir_module *module;
+    rt_trainer *trainer;
+    rt_session *training, *sessions[BATCHINGS];
+    rt_dataset *data;
+    rt_monitor best, stop;
+    rt_monitor_state found[BATCHINGS], bad[BATCHINGS];
+    uint64_t ended[BATCHINGS]; /* steps */
+    int epochs;
+} observer;
+
+static void copy_weights(const observer *o, rt_session *to)
+{
+    for (int i = 0; i < rt_session_storage_count(to); i++) {
+        rt_tensor v;
+        assert_int_equal(rt_session_read(o->training, i, o->t->d, &v), AMPC_OK);
+        assert_int_equal(rt_session_write(to, i, v.data, o->t->d), AMPC_OK);
+    }
+}
+
+static ampc_status observe(void *user, uint64_t epoch, const rt_eval *of_training)
+{
+    observer *o = user;
+    (void)epoch;
+    const uint64_t step = rt_trainer_state(o->trainer)->step;
+    o->epochs++;
+    for (int k = 0; k < BATCHINGS; k++) {
+        copy_weights(o, o->sessions[k]);
+        rt_eval e = evaluate(o->t, o->sessions[k], o->module, o->data, &batchings[k]);
+        const double loss = rt_eval_number(&e, "loss"), wanted = rt_eval_number(of_training, "loss");
+        if (!(fabs(loss - wanted) <= 1e-6 * fmax(1, fabs(wanted))))
+            fail_msg("%s: after step %d, %.9g in batches of %d, not %.9g", o->what, (int)step, loss,
+                     (int)batchings[k].size, wanted);
+        rt_monitor_observe(&o->best, loss, step, &o->found[k]);
+        rt_monitor_observe(&o->stop, loss, step, &o->bad[k]);
+        if (!o->ended[k] && rt_monitor_exhausted(&o->stop, &o->bad[k])) o->ended[k] = step;
+        rt_eval_clear(&e);
+    }
+    return AMPC_OK;
+}
+
+/* The trainer evaluates in batches of its own; every other batch would have led to the same decisions. */
+static void expect_one_decision(const observer *o)
+{
+    const rt_run_state *run = rt_trainer_state(o->trainer);
+    if (run->best.step == 0 || run->best.step == run->step || run->early_stop.bad != o->stop.patience)
+        fail_msg("%s: best at step %d of %d", o->what, (int)run->best.step, (int)run->step);
+    for (int k = 0; k < BATCHINGS; k++)
+        if (o->found[k].step != run->best.step || o->ended[k] != run->step)
+            fail_msg("%s: in batches of %d the best step is %d and the last %d, not %d and %d", o->what,
+                     (int)batchings[k].size, (int)o->found[k].step, (int)o->ended[k], (int)run->best.step,
+                     (int)run->step);
+}
+
+static void train(observer *o, const loss_case *c, const struct precision *p, double lr)
+{
+    char folder[64];
+    static int number;
+    ir_module *m = make_module(o->t, c, p);
+    o->module = m;
+    o->what = c->loss ? c->loss : c->nodes;
+    o->training = open_session(o->t, m, &batchings[0]);
+    for (int k = 0; k < BATCHINGS; k++) o->sessions[k] = open_session(o->t, m, &batchings[k]);
+    snprintf(folder, sizeof folder, "checkpoints%d", number++);
+    const rt_trainer_options options = {.batch = 32, .epochs = EPOCHS, .lr = lr, .seed = 1, .allow_skips = true};
+    const rt_train_plan plan = {.folder = scratch_path(o->t, folder),
+                                .keep = 2,
+                                .on_epoch = observe,
+                                .user = o,
+                                .eval_data = o->data,
+                                .best = &o->best,
+                                .early_stop = &o->stop};
+    if (rt_trainer_open(o->training, m, o->data, &options, o->t->d, &o->trainer) != AMPC_OK ||
+        rt_trainer_run(o->trainer, &plan, o->t->d) != AMPC_OK)
+        fail_msg("%s, %s: %s", o->what, p->name, diag_first_error(o->t->d));
+    expect_one_decision(o);
+    rt_trainer_close(o->trainer);
+    for (int k = 0; k < BATCHINGS; k++) rt_session_close(o->sessions[k]);
+    rt_session_close(o->training);
+    ir_module_free(m);
+}
+
+/* Class weights, ignored labels, several terms, and a loss of the model; with rates that are too high to converge. */
+static const struct training {
+    const char *loss, *nodes; /* begin so */
+    double lr;
+} trainings[] = {
+    {"ce,ignore_index=-1,class_weights=1.5/0.25/0.0/3.0/1.0:", NULL, 4},
+    {"scalar:weighted+ce,ignore_index=-1:", NULL, 0.5},
+    {"mse,weight=2:a,goal+ce,class_weights=", NULL, 0.5},
+    {NULL, "  %own, %lown, %pown = softmax_cross_entropy %xa, @rare {ignore_index=-1} :", 4},
+};
+
+static const loss_case *case_of(const struct training *r)
+{
+    for (int i = 0; i < CASES; i++) {
+        const loss_case *c = &cases[i];
+        if (!c->is_accuracy && r->loss && c->loss && strncmp(c->loss, r->loss, strlen(r->loss)) == 0) return c;
+        if (r->nodes && c->nodes && strncmp(c->nodes, r->nodes, strlen(r->nodes)) == 0) return c;
+    }
+    fail_msg("no case");
+    return NULL;
+}
+
+static void test_decisions(void **state)
+{
+    scratch *t = *state;
+    rt_dataset *data = open_data(t);
+    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++)
+        for (int k = 0; k < PRECISIONS; k++) {
+            observer o = {.t = t, .data = data};
+            assert_int_equal(rt_monitor_parse("loss", "--best", false, t->d, &o.best), AMPC_OK);
+            assert_int_equal(rt_monitor_parse("loss,patience=2", "--early-stop", true, t->d, &o.stop), AMPC_OK);
+            train(&o, case_of(&trainings[i]), &precisions[k], trainings[i].lr);
+        }
+    rt_dataset_close(data);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_any_batch)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_any_batch), SCRATCH_TEST(test_decisions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
