@@ -109,18 +109,24 @@ static ir_value *report(const loss_term *t, ir_value *total, ir_value *weights, 
     return weight ? BINARY(div, total, weight) : total;
 }
 
-/* The cross entropy with the uniform distribution, mean(w * (lse - x)) over the classes. Separate means of x and of the
- * weights avoid a table of log-probabilities. */
-static ir_value *uniform_entropy(const loss_term *t, ir_value *lse, ir_value *weights, bool sums)
+static ir_value *log_probabilities(const loss_term *t)
 {
-    ir_value *x = t->x;
+    ir_node *n = ir_new(t->b, IR_OP_log_softmax, 1, t->x);
+    ir_set_int(n, IR_ATTR(log_softmax, axis), 1);
+    return ir_done(t->b, n);
+}
+
+/* The cross entropy with the uniform distribution, mean(w * -log(softmax(x))) over the classes. The difference of lse
+ * and the mean of the scores would be less work, but it loses what large scores have in common. */
+static ir_value *uniform_entropy(const loss_term *t, ir_value *weights, bool sums)
+{
+    ir_value *v = log_probabilities(t);
     if (weights) {
         ir_dim dims[IR_MAX_RANK] = {weights->type.dims[0]};
-        for (int i = 1; i < x->type.rank - 1; i++) dims[i] = 1;
-        x = BINARY(mul, x, ir_reshape(t->b, weights, dims, x->type.rank - 1));
-        lse = BINARY(mul, lse, mean_all(t, weights));
+        for (int i = 1; i < t->x->type.rank - 1; i++) dims[i] = 1;
+        v = BINARY(mul, v, ir_reshape(t->b, weights, dims, t->x->type.rank - 1));
     }
-    return total_of_items(t, BINARY(sub, lse, over_classes(t, IR_OP_reduce_mean, x)), weights, sums);
+    return total_of_items(t, UNARY(neg, over_classes(t, IR_OP_reduce_mean, v)), weights, sums);
 }
 
 static ir_value *loss_ce(const loss_term *t)
@@ -133,7 +139,7 @@ static ir_value *loss_ce(const loss_term *t)
     ir_value *loss = ir_done(t->b, n), *lse = loss ? ir_out(n, IR_OUT(softmax_cross_entropy, lse)) : NULL;
     double smoothing = t->spec->label_smoothing, z = t->spec->z_loss;
     if (loss && smoothing > 0) {
-        ir_value *uniform = uniform_entropy(t, lse, weights, sums);
+        ir_value *uniform = uniform_entropy(t, weights, sums);
         loss = BINARY(add, BINARY(mul, loss, NUMBER(loss, 1 - smoothing)),
                       BINARY(mul, uniform, NUMBER(uniform, smoothing)));
     }
@@ -247,9 +253,7 @@ static ir_value *loss_kl(const loss_term *t)
 /* The cross entropy of the softmax of x with probabilities y, such as those of mixed samples. */
 static ir_value *loss_soft_ce(const loss_term *t)
 {
-    ir_node *n = ir_new(t->b, IR_OP_log_softmax, 1, t->x);
-    ir_set_int(n, IR_ATTR(log_softmax, axis), 1);
-    ir_value *product = BINARY(mul, t->y, ir_done(t->b, n));
+    ir_value *product = BINARY(mul, t->y, log_probabilities(t));
     return UNARY(neg, mean_all(t, over_classes(t, IR_OP_reduce_sum, product)));
 }
 

@@ -1,28 +1,65 @@
-/* test_loss_relations.c - relations that each built-in loss has whatever its values: scores may be shifted, samples
- * exchanged and regrouped, labels inverted, and the loss scaled. In f32, with gradients compared element by element:
- * small ones count like large ones.
+/* test_loss_relations.c - relations that each built-in loss has whatever its values: scores may be shifted, samples and
+ * classes exchanged, batches regrouped, labels inverted, and the loss scaled. Also through softmax and log_softmax as
+ * operators of the model. In f32, with gradients compared element by element: small ones count like large ones.
  *
- * The network is x + w with w = 0, so the gradient of w is that of x. All scores are multiples of 2^-8, so that a shift
- * by 2^14 is exact. */
-#include "ir/ir.h"
-#include "runtime/session/session.h"
-#include "tests/compile.h"
+ * All scores are multiples of 2^-8, so that a shift by 2^14 is exact. */
+#include "tests/train/loss_net.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+enum { ITEMS = 8, CLASSES = 6, STEPS = 4, SPOKEN = 2, CELLS = ITEMS * STEPS * CLASSES };
 
-enum { ITEMS = 8, CLASSES = 6, CELLS = ITEMS * CLASSES };
+typedef enum labels {
+    CLASS,    /* one per row of scores */
+    NUMBERS,  /* one per score */
+    SEQUENCE, /* SPOKEN classes per sample, which has STEPS rows of scores */
+} labels;
+typedef enum values { SCORES, PROBABILITIES } values;
+
+static const struct loss {
+    const char *name;
+    ir_op network; /* of x; IR_OP_add: none */
+    labels labels;
+    bool shifts; /* the same number may be added to all scores of a row */
+    values x;
+    bool odd;       /* inverting x and labels inverts the gradient */
+    int swaps;      /* exchanging x and labels: 1: keeps the loss, -1: and inverts the gradient */
+    bool of_batch;  /* samples compete */
+    bool orders;    /* classes differ by more than their scores and labels */
+    double cancels; /* relative error of gradients that the definition itself loses; 0: none */
+} losses[] = {
+    {"ce", IR_OP_add, CLASS, true, SCORES, false, 0, false, false, 0},
+    {"ce,label_smoothing=0.1", IR_OP_add, CLASS, true, SCORES, false, 0, false, false, 1e-4},
+    {"ce,class_weights=1/2/3/1/2/0.5", IR_OP_add, CLASS, true, SCORES, false, 0, false, true, 0},
+    {"ce,class_weights=1/2/3/1/2/0.5,label_smoothing=0.1", IR_OP_add, CLASS, true, SCORES, false, 0, false, true, 1e-4},
+    {"ce,ignore_index=2", IR_OP_add, CLASS, true, SCORES, false, 0, false, true, 0},
+    {"ce,ignore_index=2,label_smoothing=0.1", IR_OP_add, CLASS, true, SCORES, false, 0, false, true, 1e-4},
+    {"nll", IR_OP_add, CLASS, false, SCORES, false, 0, false, false, 0},
+    {"nll,class_weights=1/2/3/1/2/0.5", IR_OP_add, CLASS, false, SCORES, false, 0, false, true, 0},
+    {"nll", IR_OP_log_softmax, CLASS, true, SCORES, false, 0, false, false, 1e-5},
+    {"soft_ce", IR_OP_add, NUMBERS, true, SCORES, false, 0, false, false, 1e-1}, /* y - p */
+    {"kl", IR_OP_add, NUMBERS, false, SCORES, false, 0, false, false, 0},
+    {"kl", IR_OP_log_softmax, NUMBERS, true, SCORES, false, 0, false, false, 1e-1},
+    {"mse", IR_OP_log_softmax, NUMBERS, true, SCORES, false, 0, false, false, 1e-4},
+    {"mse", IR_OP_softmax, NUMBERS, true, SCORES, false, 0, false, false, 1e-2},
+    {"bce_logits", IR_OP_add, NUMBERS, false, SCORES, true, 0, false, false, 0},
+    {"focal,alpha=0.5", IR_OP_add, NUMBERS, false, SCORES, true, 0, false, false, 0},
+    {"focal,alpha=-1,gamma=0", IR_OP_add, NUMBERS, false, SCORES, true, 0, false, false, 0},
+    {"bce", IR_OP_add, NUMBERS, false, PROBABILITIES, true, 0, false, false, 0},
+    {"mse", IR_OP_add, NUMBERS, false, SCORES, false, -1, false, false, 0},
+    {"l1", IR_OP_add, NUMBERS, false, SCORES, false, -1, false, false, 0},
+    {"huber", IR_OP_add, NUMBERS, false, SCORES, false, -1, false, false, 0},
+    {"smooth_l1", IR_OP_add, NUMBERS, false, SCORES, false, -1, false, false, 0},
+    {"cosine,axis=1", IR_OP_add, NUMBERS, false, SCORES, false, 1, false, false, 1e-2},
+    {"contrastive,temperature=1:s,label", IR_OP_add, NUMBERS, false, SCORES, false, 1, true, false, 1e-2},
+    {"ctc,batch_axis=0", IR_OP_add, SEQUENCE, true, SCORES, false, 0, false, true, 2e-1}, /* y - p */
+};
+enum { LOSSES = sizeof losses / sizeof *losses };
 
 typedef struct batch {
+    const struct loss *of;
     const char *loss;
     int items;
-    bool classes; /* whether labels are indices of classes, else one number per score */
     double x[CELLS], label[CELLS];
 } batch;
 
@@ -32,58 +69,19 @@ typedef struct outcome {
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-static ir_module *network(const int64_t *dims, ir_dtype dtype)
-{
-    ir_module *m = ir_module_new();
-    ir_graph *g = ir_graph_new(m, ir_graph_words[IR_GRAPH_forward]);
-    ir_graph_set_role(g, IR_GRAPH_forward);
-    const ir_type type = ir_type_make(dtype, 2, dims);
-    diag *d = diag_new(NULL, NULL);
-    ir_storage *w = ir_storage_new(m, IR_PARAM, "w", &type);
-    ir_builder b = ir_builder_at_end(g, d);
-    ir_output(&b, "s", ir_binary(&b, IR_OP_add, ir_graph_input(g, "x", &type), ir_graph_storage(g, w)));
-    diag_free(d);
-    return m;
-}
+static int cells_of(const struct loss *l) { return l->labels == SEQUENCE ? STEPS * CLASSES : CLASSES; }
 
-static rt_tensor tensor_of(const char *name, const double *values, int rank, const int64_t *dims, ir_dtype dtype)
-{
-    const size_t n = (size_t)(rank > 1 ? dims[0] * dims[1] : dims[0]), size = ir_dtype_size(dtype);
-    rt_tensor t = {.name = name, .dtype = dtype, .rank = rank, .data = calloc(n + 1, size)};
-    memcpy(t.dims, dims, (size_t)rank * sizeof *dims);
-    for (size_t i = 0; i < n; i++) {
-        if (dtype == IR_i64) ((int64_t *)t.data)[i] = (int64_t)values[i];
-        else ir_store_f64(dtype, (char *)t.data + i * size, values[i]);
-    }
-    return t;
-}
-
-static double element(const rt_tensor *t, int i)
-{
-    return ir_load_f64(t->dtype, (const char *)t->data + (size_t)i * ir_dtype_size(t->dtype));
-}
+static int labels_of(const struct loss *l) { return l->labels == CLASS ? 1 : l->labels == NUMBERS ? CLASSES : SPOKEN; }
 
 static outcome evaluate_in(const batch *p, ir_dtype dtype)
 {
-    const int64_t dims[] = {p->items, CLASSES};
-    ir_module *m = network(dims, dtype);
-    diag *d = diag_new(NULL, NULL);
-    compile_options o = compile_options_default();
-    const rt_session_options device = {.device = "cpu", .threads = 1};
-    rt_session *s = NULL;
-    o.level = PASS_O0;
-    o.loss = p->loss;
-    rt_tensor inputs[] = {tensor_of("x", p->x, 2, dims, dtype),
-                          tensor_of("label", p->label, p->classes ? 1 : 2, dims, p->classes ? IR_i64 : dtype)};
-    if (test_compile(m, &o, d) != AMPC_OK || rt_session_open(m, &device, d, &s) != AMPC_OK ||
-        rt_session_run(s, "grad", inputs, 2, d) != AMPC_OK)
-        fail_msg("%s: %s", p->loss, diag_first_error(d));
-    outcome r = {.loss = element(rt_session_output(s, "loss"), 0)};
-    for (int i = 0; i < p->items * CLASSES; i++) r.gradient[i] = element(rt_session_output(s, "grad/w"), i);
-    rt_session_close(s);
-    for (int i = 0; i < 2; i++) free(inputs[i].data);
-    diag_free(d);
-    ir_module_free(m);
+    const bool spoken = p->of->labels == SEQUENCE;
+    const int64_t rows[] = {p->items, CLASSES}, steps[] = {p->items, STEPS, CLASSES}, items[] = {p->items, SPOKEN};
+    const loss_tensor x = {IR_f64, spoken ? 3 : 2, spoken ? steps : rows, p->x};
+    const loss_tensor label = {p->of->labels == NUMBERS ? IR_f64 : IR_i64, p->of->labels == CLASS ? 1 : 2,
+                               spoken ? items : rows, p->label};
+    outcome r = {0};
+    r.loss = loss_run(p->loss, p->of->network, &x, &label, dtype, r.gradient);
     return r;
 }
 
@@ -91,61 +89,51 @@ static outcome evaluate(const batch *p) { return evaluate_in(p, IR_f32); }
 
 /* ---- batches ----------------------------------------------------------------------------------- */
 
-enum { SCORES, PROBABILITIES };
+/* Probabilities of each row that add up to 1 and are not 0. */
+static void set_shares(batch *p)
+{
+    for (int i = 0; i < ITEMS * CLASSES; i++) p->label[i] = (1 + (i * 7 + i / CLASSES * 3) % CLASSES) / 21.0;
+}
 
-static const struct loss {
-    const char *name;
-    bool classes, shifts; /* shifts: the same number may be added to all scores of a sample */
-    int values;           /* of x */
-    bool odd;             /* inverting x and labels inverts the gradient */
-    double cancels;       /* relative error of gradients that the definition itself loses; 0: none */
-} losses[] = {
-    {"ce", true, true, SCORES, false, 0},
-    {"ce,label_smoothing=0.1", true, true, SCORES, false, 1e-4},
-    {"ce,class_weights=1/2/3/1/2/0.5", true, true, SCORES, false, 0},
-    {"ce,ignore_index=2", true, true, SCORES, false, 0},
-    {"soft_ce", false, true, SCORES, false, 1e-1}, /* y - p */
-    {"bce_logits", false, false, SCORES, true, 0},
-    {"focal,alpha=0.5", false, false, SCORES, true, 0},
-    {"focal,alpha=-1,gamma=0", false, false, SCORES, true, 0},
-    {"bce", false, false, PROBABILITIES, true, 0},
-    {"mse", false, false, SCORES, false, 0},
-    {"l1", false, false, SCORES, false, 0},
-    {"huber", false, false, SCORES, false, 0},
-    {"smooth_l1", false, false, SCORES, false, 0},
-    {"cosine,axis=1", false, false, SCORES, false, 1e-2},
-};
-enum { LOSSES = sizeof losses / sizeof *losses };
-
-/* Scores from -16 to 16, or probabilities, with hard labels. */
+/* Scores from -16 to 16, or probabilities, with hard labels; but soft ones for kl. */
 static batch batch_of(const struct loss *l)
 {
-    batch p = {.loss = l->name, .items = ITEMS, .classes = l->classes};
+    batch p = {.of = l, .loss = l->name, .items = ITEMS};
     uint32_t seed = 12345;
-    for (int i = 0; i < CELLS; i++) {
+    for (int i = 0; i < ITEMS * cells_of(l); i++) {
         seed = seed * 1664525 + 1013904223;
         p.x[i] = (double)(seed >> 19) / 256 - 16;
-        if (l->values == PROBABILITIES) p.x[i] = ((double)(seed >> 19) + 0.5) / 8192;
-        if (l->classes && i < ITEMS) p.label[i] = (double)((seed >> 8) % CLASSES);
-        if (!l->classes) p.label[i] = (double)(seed >> 8 & 1);
+        if (l->x == PROBABILITIES) p.x[i] = ((double)(seed >> 19) + 0.5) / 8192;
+        if (i >= ITEMS * labels_of(l)) continue;
+        if (l->labels == CLASS) p.label[i] = (double)((seed >> 8) % CLASSES);
+        if (l->labels == NUMBERS) p.label[i] = (double)(seed >> 8 & 1);
+        if (l->labels == SEQUENCE) p.label[i] = 1 + (double)((seed >> 8) % (CLASSES - 1));
     }
     if (strncmp(l->name, "soft_ce", 7) == 0)
-        for (int i = 0; i < CELLS; i++) p.label[i] = i % CLASSES == i / CLASSES % CLASSES;
+        for (int i = 0; i < ITEMS * CLASSES; i++) p.label[i] = i % CLASSES == i / CLASSES % CLASSES;
+    if (strcmp(l->name, "kl") == 0) set_shares(&p);
     return p;
 }
 
-static void expect_near(const char *loss, const char *relation, int i, double got, double expected, double bound)
+static void expect_near(const struct loss *l, const char *relation, int i, double got, double expected, double bound)
 {
     if (!(fabs(got - expected) <= bound * fabs(expected) + 1e-37))
-        fail_msg("%s, %s: %s %d is %.9g, not %.9g", loss, relation, i < 0 ? "the loss" : "gradient", i, got, expected);
+        fail_msg("%s of %s, %s: %s %d is %.9g, not %.9g", l->name, ir_op_infos[l->network].name, relation,
+                 i < 0 ? "the loss" : "gradient", i, got, expected);
 }
 
-static void expect_same(const struct loss *l, const char *relation, const outcome *got, const outcome *expected, int n,
+static void expect_same(const struct loss *l, const char *relation, const outcome *got, const outcome *expected,
                         double bound)
 {
-    expect_near(l->name, relation, -1, got->loss, expected->loss, bound);
-    for (int i = 0; i < n; i++)
-        expect_near(l->name, relation, i, got->gradient[i], expected->gradient[i], bound + 1e-4 * l->cancels);
+    expect_near(l, relation, -1, got->loss, expected->loss, bound);
+    for (int i = 0; i < ITEMS * cells_of(l); i++)
+        expect_near(l, relation, i, got->gradient[i], expected->gradient[i], bound + 1e-4 * l->cancels);
+}
+
+/* The elements of groups of `size`, in reverse order. */
+static void reverse(double *to, const double *from, int groups, int size)
+{
+    for (int i = 0; i < groups * size; i++) to[i] = from[(groups - 1 - i / size) * size + i % size];
 }
 
 /* ---- relations --------------------------------------------------------------------------------- */
@@ -154,12 +142,12 @@ static void f32_has_the_gradients_of_f64(void **state)
 {
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
-        const batch p = batch_of(&losses[k]);
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
         const outcome got = evaluate(&p), expected = evaluate_in(&p, IR_f64);
-        expect_near(p.loss, "f64", -1, got.loss, expected.loss, 1e-5);
-        for (int i = 0; i < CELLS; i++)
-            expect_near(p.loss, "f64", i, got.gradient[i], expected.gradient[i],
-                        losses[k].cancels > 0 ? losses[k].cancels : 1e-5);
+        expect_near(l, "f64", -1, got.loss, expected.loss, 1e-5);
+        for (int i = 0; i < ITEMS * cells_of(l); i++)
+            expect_near(l, "f64", i, got.gradient[i], expected.gradient[i], l->cancels > 0 ? l->cancels : 1e-5);
     }
 }
 
@@ -167,14 +155,14 @@ static void scores_may_be_shifted(void **state)
 {
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
-        batch p = batch_of(&losses[k]), shifted = p;
+        const struct loss *l = &losses[k];
+        batch p = batch_of(l), shifted = p;
         for (int i = 0; i < CELLS; i++) shifted.x[i] += i / CLASSES % 2 ? 0x1p14 : -0x1p14;
-        if (!losses[k].shifts) continue;
+        if (!l->shifts) continue;
         const outcome expected = evaluate(&p), got = evaluate(&shifted);
-        const bool smooth = losses[k].cancels == 1e-4; /* its loss is a difference with the mean of the scores */
-        expect_near(p.loss, "shift", -1, got.loss, expected.loss, smooth ? 1e-3 : 1e-6);
-        for (int i = 0; i < CELLS; i++)
-            expect_near(p.loss, "shift", i, got.gradient[i], expected.gradient[i], 1e-5 + losses[k].cancels);
+        expect_near(l, "shift", -1, got.loss, expected.loss, 1e-6);
+        for (int i = 0; i < ITEMS * cells_of(l); i++)
+            expect_near(l, "shift", i, got.gradient[i], expected.gradient[i], 1e-5 + l->cancels);
     }
 }
 
@@ -182,19 +170,35 @@ static void samples_may_be_exchanged(void **state)
 {
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
-        const batch p = batch_of(&losses[k]);
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
         batch turned = p;
-        for (int i = 0; i < CELLS; i++) {
-            const int from = (ITEMS - 1 - i / CLASSES) * CLASSES + i % CLASSES;
-            turned.x[i] = p.x[from];
-            if (!p.classes) turned.label[i] = p.label[from];
-            if (p.classes && i < ITEMS) turned.label[i] = p.label[ITEMS - 1 - i];
+        reverse(turned.x, p.x, ITEMS, cells_of(l));
+        reverse(turned.label, p.label, ITEMS, labels_of(l));
+        const outcome expected = evaluate(&p), got = evaluate(&turned);
+        outcome back = got;
+        reverse(back.gradient, got.gradient, ITEMS, cells_of(l));
+        expect_same(l, "exchanged samples", &back, &expected, 1e-6);
+    }
+}
+
+static void classes_may_be_exchanged(void **state)
+{
+    (void)state;
+    for (int k = 0; k < LOSSES; k++) {
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
+        batch turned = p;
+        if (l->orders) continue;
+        for (int i = 0; i < ITEMS; i++) {
+            reverse(turned.x + i * CLASSES, p.x + i * CLASSES, CLASSES, 1);
+            if (l->labels == NUMBERS) reverse(turned.label + i * CLASSES, p.label + i * CLASSES, CLASSES, 1);
+            else turned.label[i] = CLASSES - 1 - p.label[i];
         }
         const outcome expected = evaluate(&p), got = evaluate(&turned);
         outcome back = got;
-        for (int i = 0; i < CELLS; i++)
-            back.gradient[(ITEMS - 1 - i / CLASSES) * CLASSES + i % CLASSES] = got.gradient[i];
-        expect_same(&losses[k], "exchanged samples", &back, &expected, CELLS, 1e-6);
+        for (int i = 0; i < ITEMS; i++) reverse(back.gradient + i * CLASSES, got.gradient + i * CLASSES, CLASSES, 1);
+        expect_same(l, "exchanged classes", &back, &expected, 2e-6 + 1e-2 * l->cancels);
     }
 }
 
@@ -203,20 +207,22 @@ static void batches_may_be_regrouped(void **state)
 {
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
-        const batch p = batch_of(&losses[k]);
-        if (strstr(p.loss, "weights") || strstr(p.loss, "ignore")) continue;
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
+        const int cells = ITEMS / 2 * cells_of(l), count = ITEMS / 2 * labels_of(l);
         outcome sum = {0};
+        if (l->of_batch || strstr(p.loss, "weights") || strstr(p.loss, "ignore")) continue;
         for (int half = 0; half < 2; half++) {
             batch q = p;
             q.items = ITEMS / 2;
-            memcpy(q.x, p.x + half * CELLS / 2, sizeof p.x / 2);
-            memcpy(q.label, p.label + (p.classes ? half * ITEMS / 2 : half * CELLS / 2), sizeof p.label / 2);
+            memcpy(q.x, p.x + half * cells, (size_t)cells * sizeof *q.x);
+            memcpy(q.label, p.label + half * count, (size_t)count * sizeof *q.label);
             const outcome part = evaluate(&q);
             sum.loss += part.loss / 2;
-            for (int i = 0; i < CELLS / 2; i++) sum.gradient[half * CELLS / 2 + i] = part.gradient[i] / 2;
+            for (int i = 0; i < cells; i++) sum.gradient[half * cells + i] = part.gradient[i] / 2;
         }
         const outcome expected = evaluate(&p);
-        expect_same(&losses[k], "regrouped", &sum, &expected, CELLS, 1e-6);
+        expect_same(l, "regrouped", &sum, &expected, 1e-6);
     }
 }
 
@@ -226,14 +232,16 @@ static void losses_may_be_scaled(void **state)
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
         char text[128];
-        const batch p = batch_of(&losses[k]);
+        const struct loss *l = &losses[k], exact = {.name = l->name, .network = l->network, .labels = l->labels};
+        const batch p = batch_of(l);
         batch scaled = p;
-        snprintf(text, sizeof text, "%s,weight=0.0009765625", p.loss);
+        const int kind = (int)strcspn(p.loss, ":");
+        snprintf(text, sizeof text, "%.*s,weight=0.0009765625%s", kind, p.loss, p.loss + kind);
         scaled.loss = text;
         outcome expected = evaluate(&p), got = evaluate(&scaled);
         got.loss *= 1024;
         for (int i = 0; i < CELLS; i++) got.gradient[i] *= 1024;
-        expect_same(&(struct loss){.name = p.loss}, "scaled", &got, &expected, CELLS, 0);
+        expect_same(&exact, "scaled", &got, &expected, 0);
     }
 }
 
@@ -241,17 +249,36 @@ static void binary_labels_may_be_inverted(void **state)
 {
     (void)state;
     for (int k = 0; k < LOSSES; k++) {
-        const batch p = batch_of(&losses[k]);
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
         batch inverse = p;
-        if (!losses[k].odd) continue;
+        if (!l->odd) continue;
         for (int i = 0; i < CELLS; i++) {
-            inverse.x[i] = losses[k].values == PROBABILITIES ? 1 - p.x[i] : -p.x[i];
+            inverse.x[i] = l->x == PROBABILITIES ? 1 - p.x[i] : -p.x[i];
             inverse.label[i] = 1 - p.label[i];
         }
         const outcome expected = evaluate(&p);
         outcome got = evaluate(&inverse);
         for (int i = 0; i < CELLS; i++) got.gradient[i] = -got.gradient[i];
-        expect_same(&losses[k], "inverted labels", &got, &expected, CELLS, 2e-7);
+        expect_same(l, "inverted labels", &got, &expected, 2e-7);
+    }
+}
+
+/* Of a distance, exactly; of directions, the loss only. */
+static void pairs_may_be_exchanged(void **state)
+{
+    (void)state;
+    for (int k = 0; k < LOSSES; k++) {
+        const struct loss *l = &losses[k];
+        const batch p = batch_of(l);
+        batch turned = p;
+        if (!l->swaps) continue;
+        memcpy(turned.x, p.label, sizeof p.x);
+        memcpy(turned.label, p.x, sizeof p.x);
+        const outcome expected = evaluate(&p), got = evaluate(&turned);
+        expect_near(l, "exchanged pairs", -1, got.loss, expected.loss, l->swaps < 0 ? 0 : 1e-6);
+        for (int i = 0; l->swaps < 0 && i < ITEMS * CLASSES; i++)
+            expect_near(l, "exchanged pairs", i, -got.gradient[i], expected.gradient[i], 0);
     }
 }
 
@@ -259,11 +286,13 @@ static void binary_labels_may_be_inverted(void **state)
 static void impossible_labels_have_a_gradient(void **state)
 {
     (void)state;
-    batch p = {.loss = "bce", .items = 1, .x = {0, 1, 0, 1, 0.5, 0x1p-60}, .label = {1, 0, 0, 1, 1, 1}};
+    const struct loss bce = {.name = "bce", .network = IR_OP_add, .labels = NUMBERS};
+    const batch p = {
+        .of = &bce, .loss = "bce", .items = 1, .x = {0, 1, 0, 1, 0.5, 0x1p-60}, .label = {1, 0, 0, 1, 1, 1}};
     const double expected[] = {-1e12, 1e12, 1, -1, -2, -1e12};
     const outcome r = evaluate(&p);
-    expect_near("bce", "certainty", -1, r.loss, (200 + log(2) + 60 * log(2)) / CLASSES, 1e-6);
-    for (int i = 0; i < CLASSES; i++) expect_near("bce", "certainty", i, r.gradient[i] * CLASSES, expected[i], 1e-6);
+    expect_near(&bce, "certainty", -1, r.loss, (200 + log(2) + 60 * log(2)) / CLASSES, 1e-6);
+    for (int i = 0; i < CLASSES; i++) expect_near(&bce, "certainty", i, r.gradient[i] * CLASSES, expected[i], 1e-6);
 }
 
 int main(void)
@@ -272,6 +301,8 @@ int main(void)
         cmocka_unit_test(f32_has_the_gradients_of_f64),
         cmocka_unit_test(scores_may_be_shifted),
         cmocka_unit_test(samples_may_be_exchanged),
+        cmocka_unit_test(classes_may_be_exchanged),
+        cmocka_unit_test(pairs_may_be_exchanged),
         cmocka_unit_test(batches_may_be_regrouped),
         cmocka_unit_test(losses_may_be_scaled),
         cmocka_unit_test(binary_labels_may_be_inverted),
