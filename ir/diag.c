@@ -106,9 +106,14 @@ static void text_number(text *t, int number)
     text_put(t, digits);
 }
 
-/* "FILE:LINE:COL: node 'NAME' (OP): "; every part is optional. */
+/* "FILE:LINE:COL: KIND 'NAME' (OP): "; every part is optional. */
 static void put_location(text *t, diag_loc loc)
 {
+    static const char *const kinds[] = {
+#define KIND(name, word) [DIAG_##name] = (word),
+        DIAG_KINDS(KIND)
+#undef KIND
+    };
     if (loc.file) {
         text_escape(t, loc.file, strlen(loc.file), SIZE_MAX, "");
         text_put(t, ":");
@@ -116,12 +121,12 @@ static void put_location(text *t, diag_loc loc)
     if (loc.line > 0) text_number(t, loc.line);
     if (loc.line > 0 && loc.column > 0) text_number(t, loc.column);
     if (t->length) text_put(t, " ");
-    bool named = loc.node && *loc.node;
+    bool named = loc.name && *loc.name;
     if (!named && !loc.op) return;
-    text_put(t, "node");
+    text_put(t, kinds[loc.kind]);
     if (named) {
         text_put(t, " '");
-        text_escape(t, loc.node, strlen(loc.node), NAME_LIMIT, "");
+        text_escape(t, loc.name, strlen(loc.name), NAME_LIMIT, "");
         text_put(t, "'");
     }
     if (loc.op) {

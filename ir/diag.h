@@ -14,18 +14,52 @@
 
 typedef enum diag_level { DIAG_ERROR, DIAG_WARNING, DIAG_REMARK, DIAG_NOTE } diag_level;
 
-/* A location: a model node (`file`, `node`, `op`), a text position (`file`, `line`, `column`, 1-based, with the source
- * line for the caret), or just a file. Any part may be absent (NULL, 0). */
+/* What the name in a location is the name of, with the word that messages have for it. */
+#define DIAG_KINDS(X) \
+    X(NODE, "node") \
+    X(TENSOR, "tensor") /* of a file of weights, or of a host */ \
+    X(PARAMETER, "parameter") \
+    X(CONSTANT, "constant") \
+    X(STATE, "state") \
+    X(INPUT, "input")       /* of a model */ \
+    X(FIELD, "field")       /* of the samples of a data set */ \
+    X(ARRAY, "array")       /* of a .npz file */ \
+    X(ENTRY, "entry")       /* of an archive */ \
+    X(METADATA, "metadata") /* of a .safetensors file */ \
+    X(OPERATOR, "operator") /* that a host registers */
+
+typedef enum diag_kind {
+#define KIND(name, word) DIAG_##name,
+    DIAG_KINDS(KIND)
+#undef KIND
+} diag_kind;
+
+/* A location: a named part of a file (diag_named), such as a model node (diag_node), a text position (`file`, `line`,
+ * `column`, 1-based, with the source line for the caret), or just a file. Any part may be absent (NULL, 0). `kind`,
+ * `name` and `op` are set by the functions below only, so that no name is without its kind. */
 typedef struct diag_loc {
     const char *file;
-    const char *node; /* ONNX node name, or tensor name */
-    const char *op;   /* ONNX operator type as in the model */
+    diag_kind kind;
+    const char *name;
+    const char *op; /* of a node: the ONNX operator type as in the model */
     int line, column;
     const char *text; /* the source line, without its newline; NULL: no caret */
 } diag_loc;
 
 #define DIAG_NOWHERE ((diag_loc){0})
 #define DIAG_FILE(path) ((diag_loc){.file = (path)})
+
+/* A node; `name` and `op` may be NULL. Only the folders that have the node call it, others ir_diag_loc. */
+static inline diag_loc diag_node(const char *file, const char *name, const char *op)
+{
+    return (diag_loc){.file = file, .kind = DIAG_NODE, .name = name, .op = op};
+}
+
+/* Something else that has a name; NULL: only the file. */
+static inline diag_loc diag_named(const char *file, diag_kind kind, const char *name)
+{
+    return (diag_loc){.file = file, .kind = kind, .name = name};
+}
 
 typedef struct diag diag;
 /* Receives each message without a trailing newline; messages with a caret contain newlines. */
@@ -38,7 +72,7 @@ void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJE
 typedef void diag_watcher(void *user, diag_level level, const diag_loc *loc);
 void diag_set_watcher(diag *d, diag_watcher *watcher);
 
-/* Text: "FILE: node 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
+/* Text: "FILE: KIND 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
  * (control and invisible characters, invalid UTF-8) and truncated to 128 characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

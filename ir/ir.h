@@ -235,6 +235,7 @@ void ir_node_remove(ir_node *n);
 static inline ir_value *ir_in(const ir_node *n, int i) { return i < n->n_in ? n->in[i].value : NULL; }
 static inline ir_value *ir_out(const ir_node *n, int i) { return i < n->n_out ? n->out[i] : NULL; }
 diag_loc ir_diag_loc(const ir_node *n);
+diag_loc ir_storage_loc(const ir_module *m, const ir_storage *s);
 /* The operand in the slot of that name (ops.def), or NULL. */
 static inline ir_value *ir_in_named(const ir_node *n, const char *slot)
 {

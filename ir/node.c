@@ -176,9 +176,15 @@ void ir_node_move_before(ir_node *n, ir_node *at)
 
 diag_loc ir_diag_loc(const ir_node *n)
 {
-    if (n->loc.op) return (diag_loc){.file = n->loc.file, .node = n->loc.node, .op = n->loc.op};
+    if (n->loc.op) return diag_node(n->loc.file, n->loc.node, n->loc.op);
     const char *name = n->n_out > 0 && n->out[0]->name ? n->out[0]->name : NULL;
-    return (diag_loc){.file = n->loc.file, .node = name, .op = ir_op_get(n->op)->name};
+    return diag_node(n->loc.file, name, ir_op_get(n->op)->name);
+}
+
+diag_loc ir_storage_loc(const ir_module *m, const ir_storage *s)
+{
+    static const diag_kind kinds[] = {[IR_PARAM] = DIAG_PARAMETER, [IR_STATE] = DIAG_STATE, [IR_CONST] = DIAG_CONSTANT};
+    return diag_named(ir_module_source(m), kinds[s->kind], s->name);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */

@@ -52,7 +52,7 @@ const char *info_count(int64_t n, const char *what, arena *a)
 static void keep_node(void *user, diag_level level, const diag_loc *loc)
 {
     info_messages *m = user;
-    if (level == DIAG_ERROR && loc->node) strmap_put(m->nodes, loc->node, m);
+    if (level == DIAG_ERROR && loc->kind == DIAG_NODE && loc->name) strmap_put(m->nodes, loc->name, m);
 }
 
 static void keep_text(void *user, diag_level level, const char *message)

@@ -90,7 +90,7 @@ static void print_finding(const checking *k, const rt_checked *v)
     const diag_loc loc = rt_checked_loc(v);
     if (n)
         diag_print(stdout, "%s of @%s, %s%s%s%s%s\n", rt_phase_names[n->phase], n->graph->name, ir_op_get(n->op)->name,
-                   loc.node ? " of node '" : "", loc.node ? loc.node : "", loc.node ? "'" : "",
+                   loc.name ? " of node '" : "", loc.name ? loc.name : "", loc.name ? "'" : "",
                    v->excused ? ", excused by dynamic loss scaling" : "");
     print_header();
     print_row(kind_of(v), v);
@@ -161,7 +161,7 @@ static void write_finding(json_writer *w, const checking *k, const rt_checked *v
 {
     const diag_loc loc = rt_checked_loc(v);
     json_begin(w, "first", '{');
-    json_write_string(w, "node", loc.node ? loc.node : "");
+    json_write_string(w, "node", loc.name ? loc.name : "");
     json_write_string(w, "op", loc.op ? loc.op : v->node ? ir_op_get(v->node->op)->name : "");
     json_write_string(w, "phase", v->node ? rt_phase_names[v->node->phase] : "");
     json_write_bool(w, "excused", v->excused);

@@ -67,7 +67,7 @@ static ampc_status read_safetensors(run_context *c, run_inputs *in, const char *
     for (size_t i = 0; i < rt_safetensors_count(f) && status == AMPC_OK; i++) {
         const rt_tensor_entry *e = rt_safetensors_entry(f, i);
         if (e->dtype == IR_NO_DTYPE || e->rank > RT_ARRAY_MAX_RANK)
-            status = diag_error(c->tool->diag, AMPC_UNSUPPORTED, (diag_loc){.file = path, .node = e->name},
+            status = diag_error(c->tool->diag, AMPC_UNSUPPORTED, diag_named(path, DIAG_TENSOR, e->name),
                                 "tensors of type %s and rank %d are not supported", e->type, e->rank);
         else status = read_entry(c, in, f, e);
     }

@@ -272,7 +272,7 @@ static ampc_status put_alias(exporter *e, const Onnx__GraphProto *g, size_t inde
     size_t i = k - form->results;
     int operand = i < sizeof form->same_as / sizeof *form->same_as ? form->same_as[i] : -1;
     if (operand < 0 || (size_t)operand >= n->n_input)
-        return diag_error(e->d, AMPC_UNSUPPORTED, (diag_loc){.file = e->file->path, .node = n->name, .op = n->op_type},
+        return diag_error(e->d, AMPC_UNSUPPORTED, diag_node(e->file->path, n->name, n->op_type),
                           "its result '%s' is read, but exists in training only", name);
     rope node = {0};
     rope_add_text(e->a, &node, NODE_INPUT, operand_name(e, g, index, (size_t)operand));

@@ -51,9 +51,8 @@ typedef struct checker {
 static diag_loc place_of(const checker *c, const Onnx__NodeProto *p, size_t index)
 {
     const ir_loc *at = &c->im->builder.loc; /* of the node whose subgraph is checked */
-    diag_loc loc = {.file = c->im->path, .node = at->node, .op = at->op};
-    if (p) loc.node = onnx_node_name(c->im, c->scope, p, (int)index), loc.op = p->op_type;
-    return loc;
+    if (!p) return diag_node(c->im->path, at->node, at->op);
+    return diag_node(c->im->path, onnx_node_name(c->im, c->scope, p, (int)index), p->op_type);
 }
 
 static void report(checker *c, const Onnx__NodeProto *p, size_t index, const char *text, const char *name)
@@ -163,7 +162,7 @@ static void list_unsupported(checker *c)
         const unsupported *u = ops.items[i];
         const Onnx__NodeProto *p = u->first;
         const char *domain = onnx_is_default_domain(p->domain) ? "" : p->domain;
-        diag_loc loc = {.file = im->path, .node = onnx_node_name(im, c->scope, p, (int)u->index), .op = p->op_type};
+        diag_loc loc = diag_node(im->path, onnx_node_name(im, c->scope, p, (int)u->index), p->op_type);
         const onnx_row *oldest = *domain ? NULL : strmap_get(im->rows, p->op_type);
         if (custom_find(im->options->custom, domain, p->op_type, INT64_MAX))
             diag_error(im->diag, AMPC_UNSUPPORTED, loc,

@@ -3,10 +3,7 @@
 
 #include <stdarg.h>
 
-diag_loc onnx_loc(const onnx_node *n)
-{
-    return (diag_loc){.file = n->b->loc.file, .node = n->b->loc.node, .op = n->b->loc.op};
-}
+diag_loc onnx_loc(const onnx_node *n) { return diag_node(n->b->loc.file, n->b->loc.node, n->b->loc.op); }
 
 void onnx_fail(onnx_node *n, ampc_status status, const char *format, ...)
 {

@@ -85,7 +85,7 @@ static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, c
         if (f->type == &onnx__node_proto__descriptor && f->name)
             snprintf(node, sizeof node, "%.*s", f->name_length, f->name);
     }
-    diag_loc loc = {.file = s->what, .node = node};
+    const diag_loc loc = diag_node(s->what, node, NULL);
     return diag_error(s->d, AMPC_REJECTED, loc, "%s%sbyte %zu: %s", path, path[0] ? ", " : "",
                       (size_t)(s->p - s->in.data), message);
 }

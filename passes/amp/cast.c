@@ -39,7 +39,7 @@ static double saturate(double x, double limit) { return isfinite(x) ? fmax(-limi
 /* A weight that an operator computes with is another one if it saturates, so that is a warning. */
 static void report_saturated(cast_state *c, const ir_node *user, const ir_value *v, const char *what)
 {
-    diag_loc loc = {.file = ir_module_source(c->graph->module), .node = v->name};
+    const diag_loc loc = ir_storage_loc(c->graph->module, v->storage);
     if (c->graph != pass_primary(c->graph->module)) return;
     bool mask = amp_only_moves(user) || limit_of(c, v, c->options->low) != ir_dtype_largest(c->options->low);
     if (mask || v->storage->kind != IR_PARAM) diag_remark(c->diag, loc, "%s", what);

@@ -132,7 +132,7 @@ const weight_stats *range_scan_weights(const ir_module *m, const compile *c)
         stats->lost[i] = count && is_unrepresentable(count);
         if (stats->lost[i])
             diag_remark(
-                c->diag, (diag_loc){.file = ir_module_source(m), .node = s->name},
+                c->diag, ir_storage_loc(m, s),
                 "fp16 cannot represent it: %.3g %% of %lld values overflow, %.3g %% become zero, %.3g %% subnormal",
                 share(count->overflow, count), (long long)count->elements, share(count->zeroed, count),
                 share(count->subnormal, count));

@@ -18,7 +18,7 @@ static bool is_name(const char *s, const char *others)
 
 static ampc_status check_names(const ampc_operator *t, diag *d)
 {
-    const diag_loc loc = {.node = t->name};
+    const diag_loc loc = diag_named(NULL, DIAG_OPERATOR, t->name);
     if (!is_name(t->name, "_.")) return diag_error(d, AMPC_USAGE, loc, "not the name of an operator");
     if (strcmp(t->domain, "ai.onnx") == 0)
         return diag_error(d, AMPC_USAGE, loc, "operators of ONNX's own domain cannot be registered");
@@ -29,7 +29,7 @@ static ampc_status check_names(const ampc_operator *t, diag *d)
 
 static ampc_status check_functions(const ampc_operator *t, diag *d)
 {
-    const diag_loc loc = {.node = t->name};
+    const diag_loc loc = diag_named(NULL, DIAG_OPERATOR, t->name);
     if (!t->infer) return diag_error(d, AMPC_USAGE, loc, "infer is NULL");
     if (!t->forward_cpu && !t->forward_cuda) return diag_error(d, AMPC_USAGE, loc, "no device has a forward function");
     if ((t->gradient_cpu && !t->forward_cpu) || (t->gradient_cuda && !t->forward_cuda))
@@ -41,7 +41,7 @@ static ampc_status check_functions(const ampc_operator *t, diag *d)
 
 static ampc_status check_precision(const ampc_operator *t, ir_colour *colour, diag *d)
 {
-    const diag_loc loc = {.node = t->name};
+    const diag_loc loc = diag_named(NULL, DIAG_OPERATOR, t->name);
     const unsigned low = 1u << AMPC_F16 | 1u << AMPC_BF16, all = low | 1u << AMPC_F32 | 1u << AMPC_F64;
     int word = t->colour ? ir_words_find(ir_words_colour, t->colour) : (int)IR_BLACK;
     if (word < 0 || word == (int)IR_CLEAR)
@@ -108,7 +108,7 @@ ampc_status ampc_operator_register(ampc_context *context, const ampc_operator *t
     const int since = t.since ? t.since : 1;
     const custom_op *before = custom_find(&context->custom, t.domain, t.name, since);
     if (before && before->table.since == since)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = t.name},
+        return diag_error(d, AMPC_USAGE, diag_named(NULL, DIAG_OPERATOR, t.name),
                           "operator %s::%s of version %d is registered already", t.domain, t.name, since);
     return add(&context->custom, &t, colour, d);
 }

@@ -18,7 +18,7 @@ static ampc_check_result describe(ampc_session *s, const rt_check *c, double fin
     return (ampc_check_result){.found = 1,
                                .excused = v->excused,
                                .tensor = v->value->name,
-                               .node = or_empty(loc.node),
+                               .node = or_empty(loc.name),
                                .op = or_empty(loc.op),
                                .text = s->found,
                                .elements = v->numbers.count,

@@ -29,9 +29,10 @@ static_assert(AMPC_MAX_RANK == IR_MAX_RANK, "a tensor of the API holds any tenso
 static ampc_status describe(diag *d, const char *name, ampc_dtype dtype, int rank, const int64_t *dims, rt_tensor *out)
 {
     if ((int)dtype <= IR_NO_DTYPE || (int)dtype >= IR_DTYPE_COUNT)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "unknown element type %d", (int)dtype);
+        return diag_error(d, AMPC_USAGE, diag_named(NULL, DIAG_TENSOR, name), "unknown element type %d", (int)dtype);
     if (rank < 0 || rank > AMPC_MAX_RANK)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "rank %d is not in 0 .. %d", rank, AMPC_MAX_RANK);
+        return diag_error(d, AMPC_USAGE, diag_named(NULL, DIAG_TENSOR, name), "rank %d is not in 0 .. %d", rank,
+                          AMPC_MAX_RANK);
     if (rank) NEED(dims);
     *out = (rt_tensor){.name = name, .dtype = (ir_dtype)dtype, .rank = rank};
     if (rank) memcpy(out->dims, dims, (size_t)rank * sizeof *dims);
@@ -43,7 +44,7 @@ static ampc_status count_bytes(diag *d, const rt_tensor *t, size_t *out)
     int64_t bytes = (int64_t)ir_dtype_size(t->dtype);
     for (int i = 0; i < t->rank; i++)
         if (t->dims[i] < 0 || !checked_mul(bytes, t->dims[i], &bytes))
-            return diag_error(d, AMPC_USAGE, (diag_loc){.node = t->name}, "invalid size of dimension %d", i);
+            return diag_error(d, AMPC_USAGE, diag_named(NULL, DIAG_TENSOR, t->name), "invalid size of dimension %d", i);
     *out = (size_t)bytes;
     return AMPC_OK;
 }
@@ -107,7 +108,7 @@ ampc_status ampc_tensor_borrow(ampc_context *context, const char *name, ampc_dty
     NEED(tensor);
     TRY(describe(d, name, dtype, rank, dims, &view));
     if ((uintptr_t)data % ir_dtype_size(view.dtype) != 0)
-        return diag_error(d, AMPC_USAGE, (diag_loc){.node = name}, "data is not aligned for %s",
+        return diag_error(d, AMPC_USAGE, diag_named(NULL, DIAG_TENSOR, name), "data is not aligned for %s",
                           ir_dtype_name(view.dtype));
     TRY(tensor_make(context, &view, name, tensor));
     (*tensor)->view.data = data;

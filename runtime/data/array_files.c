@@ -54,7 +54,7 @@ static ampc_status check_arrays(const rt_arrays *all, const rt_dataset_options *
     int64_t samples = *rows = first->rank ? first->dims[0] : 0;
     for (size_t i = 0; i < all->count; i++) {
         rt_array *a = &all->items[i];
-        diag_loc loc = {.file = file, .node = a->name};
+        diag_loc loc = diag_named(file, DIAG_ARRAY, a->name);
         if (is_whole(o, a)) continue;
         split_flat(a, samples);
         if (has_no_samples(o, a, samples)) continue;

@@ -117,7 +117,8 @@ static ampc_status parse_entry(const char *field, const json_t *value, diag *d, 
     TRY(add(out, field, ok ? json_number_value(value) : NAN, d));
     if (json_is_array(value)) TRY(parse_names(value, &out->items[out->count - 1].names, d, &ok));
     if (ok) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, (diag_loc){.node = field}, "neither the names nor the mean of a field");
+    return diag_error(d, AMPC_REJECTED, diag_named(NULL, DIAG_FIELD, field),
+                      "neither the names nor the mean of a field");
 }
 
 ampc_status rt_codebook_parse(const char *text, diag *d, rt_codebook *out)

@@ -197,7 +197,7 @@ static ampc_status follow_model(image_column *c, const rt_dataset_options *o, di
     c->channels_last = l.depth > 1;
     c->channels = (int)(c->channels_last ? l.depth : l.planes);
     if (!is_channels(l.planes * l.depth) || l.height > RT_IMAGE_MAX_SIDE || l.width > RT_IMAGE_MAX_SIDE)
-        return diag_error(d, AMPC_REJECTED, (diag_loc){.node = o->fields[i].name},
+        return diag_error(d, AMPC_REJECTED, diag_named(NULL, DIAG_INPUT, o->fields[i].name),
                           "the input is not an image of 1 or 3 channels");
     if (l.height == 1 && l.width == 1) return AMPC_OK;
     c->height = (int)l.height;

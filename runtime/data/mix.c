@@ -60,7 +60,7 @@ static ampc_status read_encoded(const rt_column *c, int64_t row, const rt_draw *
     memset(dst, 0, (size_t)e->classes * n * size);
     for (size_t i = 0; s == AMPC_OK && i < n; i++) {
         if (labels[i] < 0 || labels[i] >= e->classes)
-            s = diag_error(d, AMPC_REJECTED, (diag_loc){.node = c->field.name},
+            s = diag_error(d, AMPC_REJECTED, diag_named(NULL, DIAG_FIELD, c->field.name),
                            "the class of sample %lld is %lld, but the model has %lld classes", (long long)row,
                            (long long)labels[i], (long long)e->classes);
         else ir_convert(dtype, (char *)dst + ((size_t)labels[i] * n + i) * size, IR_f32, &one, 1);

@@ -28,7 +28,7 @@ typedef struct npz_reader {
 
 static ampc_status refuse(const npz_reader *r, const char *what)
 {
-    return diag_error(r->d, AMPC_REJECTED, (diag_loc){.file = r->path, .node = r->name}, "%s", what);
+    return diag_error(r->d, AMPC_REJECTED, diag_named(r->path, DIAG_ARRAY, r->name), "%s", what);
 }
 
 /* Reports memory exhaustion, a system error, or invalid content; `content` describes the latter. */

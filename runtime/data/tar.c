@@ -25,7 +25,7 @@ typedef struct tar_reader {
 
 static ampc_status refuse(const tar_reader *r, ampc_status code, const char *what)
 {
-    return diag_error(r->d, code, (diag_loc){.file = r->path, .node = r->entry}, "%s", what);
+    return diag_error(r->d, code, diag_named(r->path, DIAG_ENTRY, r->entry), "%s", what);
 }
 
 /* Reports why libarchive failed. */

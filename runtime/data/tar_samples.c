@@ -49,8 +49,7 @@ static ampc_status load_sample(void *user, int64_t row, int channels, diag *d, r
     const rt_tar_entry *e = &tar->entries[s->samples[row].entry];
     void *bytes;
     TRY(rt_tar_read(tar, s->samples[row].entry, d, &bytes));
-    ampc_status status = rt_image_decode((diag_loc){.file = tar->path, .node = e->name}, bytes, e->size, channels, d,
-                                         out);
+    ampc_status status = rt_image_decode(diag_named(tar->path, DIAG_ENTRY, e->name), bytes, e->size, channels, d, out);
     free(bytes);
     return status;
 }
@@ -82,7 +81,7 @@ static bool is_class(const char *name)
 
 static ampc_status refuse(const rt_tar *t, size_t entry, const char *what, diag *d)
 {
-    return diag_error(d, AMPC_REJECTED, (diag_loc){.file = t->path, .node = t->entries[entry].name}, "%s", what);
+    return diag_error(d, AMPC_REJECTED, diag_named(t->path, DIAG_ENTRY, t->entries[entry].name), "%s", what);
 }
 
 static bool parse_class(const char *text, int64_t *out)

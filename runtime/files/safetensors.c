@@ -47,7 +47,7 @@ void rt_safetensors_close(rt_safetensors *f)
 
 static ampc_status refuse(const rt_safetensors *f, const char *tensor, const char *what)
 {
-    return diag_error(f->d, AMPC_REJECTED, (diag_loc){.file = f->path, .node = tensor}, "%s", what);
+    return diag_error(f->d, AMPC_REJECTED, diag_named(f->path, DIAG_TENSOR, tensor), "%s", what);
 }
 
 /* ---- one entry ---- */
@@ -145,8 +145,8 @@ static ampc_status check_metadata(rt_safetensors *f)
     f->metadata = json_object_get(f->root, RT_ST_METADATA);
     if (!f->metadata) return AMPC_OK;
     if (!json_is_object(f->metadata)) return refuse(f, NULL, "'" RT_ST_METADATA "' is not an object");
-    json_object_foreach(f->metadata, key, value) if (!json_is_string(value)) return refuse(
-        f, NULL, "'" RT_ST_METADATA "' has values other than strings");
+    json_object_foreach(f->metadata, key, value) if (!json_is_string(value)) return diag_error(
+        f->d, AMPC_REJECTED, diag_named(f->path, DIAG_METADATA, key), "the value is not a string");
     return AMPC_OK;
 }
 

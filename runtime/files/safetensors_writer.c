@@ -70,7 +70,7 @@ ampc_status rt_safetensors_create(diag *d, rt_safetensors_writer **out)
 
 static ampc_status refuse(const rt_safetensors_writer *w, const char *name, const char *what)
 {
-    return diag_error(w->d, AMPC_REJECTED, (diag_loc){.node = name}, "%s", what);
+    return diag_error(w->d, AMPC_REJECTED, diag_named(NULL, DIAG_TENSOR, name), "%s", what);
 }
 
 static bool is_utf8(const char *text)
@@ -84,7 +84,8 @@ static bool is_utf8(const char *text)
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are constants in the source */
-    if (!is_utf8(value)) return refuse(w, key, "the metadata are not UTF-8");
+    if (!is_utf8(value))
+        return diag_error(w->d, AMPC_REJECTED, diag_named(NULL, DIAG_METADATA, key), "the value is not UTF-8");
     metadata *list = realloc(w->metadata, (w->n_metadata + 1) * sizeof *list);
     if (!list) return rt_no_memory(w->d);
     w->metadata = list;

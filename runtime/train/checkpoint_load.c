@@ -101,7 +101,7 @@ static fate fate_of(const loading *l, const ir_storage *s)
 
 static ampc_status refuse(const rt_checkpoint_file *f, const char *tensor, const char *what)
 {
-    return diag_error(f->d, AMPC_REJECTED, (diag_loc){.file = f->path, .node = tensor}, "%s", what);
+    return diag_error(f->d, AMPC_REJECTED, diag_named(f->path, DIAG_TENSOR, tensor), "%s", what);
 }
 
 static size_t index_of(const rt_checkpoint_file *f, const rt_tensor_entry *e)
@@ -130,7 +130,7 @@ static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entr
     if (same) return AMPC_OK;
     print_shape(have, sizeof have, e->dtype, e->rank, e->dims);
     print_shape(expected, sizeof expected, t->dtype, t->rank, t->dims);
-    return diag_error(f->d, AMPC_REJECTED, (diag_loc){.file = f->path, .node = e->name}, "the %s has %s, the model %s",
+    return diag_error(f->d, AMPC_REJECTED, diag_named(f->path, DIAG_TENSOR, e->name), "the %s has %s, the model %s",
                       f->foreign ? "file" : "checkpoint", e->dtype == IR_NO_DTYPE ? e->type : have, expected);
 }
 
@@ -315,7 +315,7 @@ static ampc_status check_optimizer(const loading *l)
     if (!l->crosses || l->how->reset_optimizer) return AMPC_OK;
     char *slot = unmatched_slot(l);
     if (slot) {
-        diag_error(l->d, AMPC_REJECTED, (diag_loc){.file = l->file->path, .node = slot},
+        diag_error(l->d, AMPC_REJECTED, diag_named(l->file->path, DIAG_TENSOR, slot),
                    "the checkpoint has the state of another optimizer: it was %s, the model has %s; --reset-optimizer "
                    "continues without that state",
                    *then ? then : "not recorded", now);

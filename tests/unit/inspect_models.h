@@ -103,7 +103,7 @@ static inline void expect_finding(scratch *t, rt_session *s, const ir_module *m,
     rt_check_describe(c, v, text, sizeof text);
     if (strcmp(v->value->name, e->value) != 0 || !strstr(text, e->text)) fail_msg("found %s", text);
     if (e->node) {
-        assert_string_equal(rt_checked_loc(v).node, e->node);
+        assert_string_equal(rt_checked_loc(v).name, e->node);
         assert_int_equal(v->node->phase, e->phase);
     } else assert_null(v->node);
     assert_int_equal(v->excused, e->excused);

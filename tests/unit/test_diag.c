@@ -32,17 +32,17 @@ static diag *new_diag(void)
 static void test_texts(void **state)
 {
     (void)state;
-    static const struct {
+    const struct {
         diag_loc loc;
         const char *expected;
     } rows[] = {
         {{0}, "error: bad 7"},
         {{.file = "model.onnx"}, "model.onnx: error: bad 7"},
-        {{.file = "model.onnx", .node = "fc/MatMul", .op = "MatMul"},
-         "model.onnx: node 'fc/MatMul' (MatMul): error: bad 7"},
-        {{.node = "fc/MatMul", .op = "MatMul"}, "node 'fc/MatMul' (MatMul): error: bad 7"},
-        {{.file = "m", .node = "", .op = "MatMul"}, "m: node (MatMul): error: bad 7"},
-        {{.file = "m", .node = "w"}, "m: node 'w': error: bad 7"},
+        {diag_node("model.onnx", "fc/MatMul", "MatMul"), "model.onnx: node 'fc/MatMul' (MatMul): error: bad 7"},
+        {diag_node(NULL, "fc/MatMul", "MatMul"), "node 'fc/MatMul' (MatMul): error: bad 7"},
+        {diag_node("m", "", "MatMul"), "m: node (MatMul): error: bad 7"},
+        {diag_node("m", "w", NULL), "m: node 'w': error: bad 7"},
+        {diag_named("m", DIAG_TENSOR, NULL), "m: error: bad 7"},
         {{.file = "a.ir", .line = 14, .column = 9}, "a.ir:14:9: error: bad 7"},
         {{.file = "a.ir", .line = 14}, "a.ir:14: error: bad 7"},
         {{.line = 14, .column = 2}, "14:2: error: bad 7"},
@@ -59,6 +59,24 @@ static void test_texts(void **state)
         assert_int_equal(diag_error(d, AMPC_UNSUPPORTED, rows[i].loc, "bad %d", 7), 3);
         assert_string_equal(last, rows[i].expected);
         assert_string_equal(diag_first_error(d), rows[i].expected);
+        diag_free(d);
+    }
+}
+
+static void test_names_have_their_kind(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+#define WORD(kind, word) [DIAG_##kind] = (word),
+        DIAG_KINDS(WORD)
+#undef WORD
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        diag *d = new_diag();
+        char expected[128];
+        diag_error(d, AMPC_REJECTED, diag_named("m", (diag_kind)i, "x.png"), "bad");
+        snprintf(expected, sizeof expected, "m: %s 'x.png': error: bad", words[i]);
+        assert_string_equal(last, expected);
         diag_free(d);
     }
 }
@@ -91,7 +109,7 @@ static void test_names_are_escaped(void **state)
         diag *d = new_diag();
         char expected[128];
         snprintf(expected, sizeof expected, "m: node '%s': error: x", rows[i][1]);
-        diag_error(d, AMPC_REJECTED, (diag_loc){.file = "m", .node = rows[i][0]}, "x");
+        diag_error(d, AMPC_REJECTED, diag_node("m", rows[i][0], NULL), "x");
         assert_string_equal(last, expected);
         snprintf(expected, sizeof expected, "error: '%s'", strchr(rows[i][0], '\n') ? rows[i][0] : rows[i][1]);
         diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "'%s'", rows[i][0]);
@@ -107,11 +125,11 @@ static void test_long_names_are_cut(void **state)
     memset(name, 'n', 1000);
     name[1000] = 0;
     diag *d = new_diag();
-    diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
+    diag_error(d, AMPC_REJECTED, diag_node(NULL, name, NULL), "x");
     snprintf(expected, sizeof expected, "node '%.128s...': error: x", name);
     assert_string_equal(last, expected);
     name[128] = 0;
-    diag_error(d, AMPC_REJECTED, (diag_loc){.node = name}, "x");
+    diag_error(d, AMPC_REJECTED, diag_node(NULL, name, NULL), "x");
     snprintf(expected, sizeof expected, "node '%s': error: x", name);
     assert_string_equal(last, expected);
     diag_free(d);
@@ -214,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_names_have_their_kind),
         cmocka_unit_test(test_names_are_escaped),
         cmocka_unit_test(test_long_names_are_cut),
         cmocka_unit_test(test_long_lines_show_the_part_around_the_column),

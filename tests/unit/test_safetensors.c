@@ -88,7 +88,7 @@ static void test_writer_refuses(void **state)
     assert_int_equal(rt_safetensors_add(w, "a", IR_u8, 0, NULL, weights), AMPC_OK);
     diag_clear(t->d);
     assert_int_equal(rt_safetensors_commit(w, scratch_path(t, "twice"), NULL), AMPC_REJECTED);
-    scratch_expect(t, "node 'a': error: two tensors have this name");
+    scratch_expect(t, "tensor 'a': error: two tensors have this name");
     assert_int_not_equal(access(scratch_path(t, "twice"), F_OK), 0);
     rt_safetensors_discard(NULL);
     rt_safetensors_close(NULL);
@@ -128,7 +128,7 @@ static const struct {
     {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8, "duplicate object key"},
     {"{\"a\":1}", 0, "not an object"},
     {"{\"__metadata__\":[]}", 0, "'__metadata__' is not an object"},
-    {"{\"__metadata__\":{\"a\":1}}", 0, "values other than strings"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "metadata 'a': error: the value is not a string"},
     {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'dtype' is missing"},
     {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "'shape' is missing"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "'data_offsets' is missing"},

@@ -209,11 +209,11 @@ static const struct {
      "unknown option 'size' without images=COLUMN"},
     {"csv: no such images", write_listed, "csv:@/d.csv,images=path", NULL, AMPC_REJECTED, "no column 'path', only:"},
     {"tar: no class", write_tar_no_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
-     "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
+     "/d.tar: entry 'v1.0/005.json': error: the sample of this entry has no class (.cls)"},
     {"tar: no image", write_tar_no_image, "tar:@/d.tar", NULL, AMPC_REJECTED,
-     "/d.tar: node 'v1.0/005.json': error: the sample of this entry has no image"},
+     "/d.tar: entry 'v1.0/005.json': error: the sample of this entry has no image"},
     {"tar: class is not a number", write_tar_bad_class, "tar:@/d.tar", NULL, AMPC_REJECTED,
-     "/d.tar: node 'v1.0/005.cls': error: the contents are not the number of a class"},
+     "/d.tar: entry 'v1.0/005.cls': error: the contents are not the number of a class"},
     {"tar: truncated", write_tar_cut, "tar:@/d.tar", NULL, AMPC_REJECTED,
      "error: the archive is damaged or truncated in this entry"},
     {"tar: shrinks", write_tar, "tar:@/d.tar", cut_tar, AMPC_IO, "error: the archive became shorter, or has changed"},
@@ -632,7 +632,7 @@ static void test_codes(void **state)
         scratch_expect(t, refused_parts[i].message);
     }
     assert_int_equal(open_coded(t, m, "csv:@/d.csv", RT_TEST, "{\"a\":[1]}", &data), AMPC_REJECTED);
-    scratch_expect(t, "node 'a': error: neither the names nor the mean of a field");
+    scratch_expect(t, "field 'a': error: neither the names nor the mean of a field");
     free(codes);
     ir_module_free(m);
 }
