@@ -170,7 +170,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
     product p = product_of(args);
-    if (!is_supported_form(args, &p)) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: unsupported epilogue");
+    if (!is_supported_form(args, &p)) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "unsupported epilogue");
     if (k_count(y) == 0 || p.k == 0) return AMPC_OK;
     if (a->dtype == IR_f64) {
         *workspace = y->dtype == IR_f64 ? 0 : (size_t)k_count(y) * sizeof(double);

@@ -78,9 +78,7 @@ static ampc_status pointwise_run(const k_args *args)
     ir_dtype made = y->dtype == IR_bool ? IR_bool : carrier;
     const ir_formula formula = formula_of(args);
     cpu_tile_fn *tile = cpu_formula_tile(formula, args->in[0].dtype);
-    if (!tile)
-        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
-                        ir_dtype_name(args->in[0].dtype));
+    if (!tile) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "not defined for %s", ir_dtype_name(args->in[0].dtype));
     const int operands = ir_formula_get(formula)->operands;
     const cpu_numbers p = cpu_numbers_of(args);
     const k_view *a = &args->in[0], *b = &args->in[operands - 1];

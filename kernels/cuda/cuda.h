@@ -108,6 +108,8 @@ ampc_status cuda_prepared(const k_context *ctx);
 
 /* ---- launches ---- */
 
+/* A kernel of a library; *out is NULL if there is none of the name. */
+ampc_status cuda_get_kernel(const k_context *ctx, cudaLibrary_t library, const char *name, cudaKernel_t *out);
 /* Looks up kernel `name` in the family's embedded code. Call only from prepare. */
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
 /* Enqueues the kernel; `arguments` are copied. Does nothing if blocks is 0. Returns AMPC_UNSUPPORTED if blocks exceeds

@@ -114,6 +114,15 @@ static const unsigned char *const fatbins[] = {
 #undef LISTED
 };
 
+ampc_status cuda_get_kernel(const k_context *ctx, cudaLibrary_t library, const char *name, cudaKernel_t *out)
+{
+    char call[128];
+    const cudaError_t error = cuda.cudaLibraryGetKernel(out, library, name);
+    if (error != cudaSuccess) *out = NULL;
+    snprintf(call, sizeof call, "cudaLibraryGetKernel of '%s'", name); /* a kernel may have the name of its op */
+    return cuda_status(ctx, error, call);
+}
+
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out)
 {
     cuda_context *c = cuda_of(ctx);
@@ -123,7 +132,7 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
     }
     if (!c->families[family])
         CUDA_CALL(ctx, cudaLibraryLoadData(&c->families[family], fatbins[family], NULL, NULL, 0, NULL, NULL, 0));
-    return cuda_status(ctx, cuda.cudaLibraryGetKernel(out, c->families[family], name), name);
+    return cuda_get_kernel(ctx, c->families[family], name, out);
 }
 
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,

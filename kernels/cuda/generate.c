@@ -260,8 +260,7 @@ static ampc_status load(const k_context *ctx, struct cuda_generation *g, const c
     g->libraries = l;
     for (cuda_generated *k = g->kernels; k && status == AMPC_OK; k = k->next) {
         if (!is_pending(k)) continue;
-        status = cuda_status(ctx, cuda.cudaLibraryGetKernel(&k->kernel, l->library, k->name), k->name);
-        if (status != AMPC_OK) k->kernel = NULL;
+        status = cuda_get_kernel(ctx, l->library, k->name, &k->kernel);
     }
     return status;
 }

@@ -401,7 +401,7 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     product *p = &m->p;
     *p = product_of(args);
     m->epilogue = epilogue_of(args, p);
-    if (!m->epilogue) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: unsupported epilogue");
+    if (!m->epilogue) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "unsupported epilogue");
     if (k_count(y) == 0 || p->k == 0)
         return cuda_fill_prepare(args, k_present(bias) ? bias : NULL, 0, y, &m->fill, workspace);
     m->read = args->in[IN_A].dtype;
@@ -409,7 +409,7 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     m->items = p->rank ? p->batch[p->rank - 1] : 1;
     m->calls = k_count(y) / (p->m * p->n * m->items);
     if (m->items > INT32_MAX)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "matmul: a batch of %" PRId64 " matrices is too large", m->items);
+        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "a batch of %" PRId64 " matrices is too large", m->items);
     CUDA_FORWARD(prepare_casts(args, m, workspace));
     if (cuda_is_described(args->ctx)) return AMPC_OK; /* cuBLASLt answers no queries without a device */
     CUDA_FORWARD(cuda_open_lt(args->ctx));

@@ -16,9 +16,7 @@ static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *w
     (void)workspace;
     const ir_dtype dtype = args->in[0].dtype;
     const char *name = names[ir_formula_of(args->op, args->attr)][cuda_carrier(dtype)];
-    if (!name)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(args->op)->name,
-                         ir_dtype_name(dtype));
+    if (!name) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "not defined for %s", ir_dtype_name(dtype));
     return cuda_prepare_one(args, CUDA_FAMILY_pointwise, name, state);
 }
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "ir/diag.h"
+#include "tests/messages.h"
 
 typedef struct scratch {
     char *folder;
@@ -84,6 +85,8 @@ static inline int scratch_teardown(void **state)
     scratch *t = *state;
     scratch_clear(t->folder);
     int result = rmdir(t->folder);
+    const char *complaint = message_complaint(t->d);
+    if (complaint) print_error("%s\n", complaint), result = -1;
     diag_free(t->d);
     for (size_t i = 0; i < t->n_paths; i++) free(t->paths[i]);
     free(t->paths);
@@ -118,6 +121,8 @@ static inline char *scratch_read(scratch *t, const char *name, size_t *n)
 /* Asserts that the first error since the last call, or since diag_clear, contains `text`. */
 static inline void scratch_expect(scratch *t, const char *text)
 {
+    const char *complaint = message_complaint(t->d);
+    if (complaint) fail_msg("%s", complaint);
     if (!strstr(diag_first_error(t->d), text)) fail_msg("expected '%s' in: %s", text, diag_first_error(t->d));
     diag_clear(t->d);
 }
