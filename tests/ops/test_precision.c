@@ -5,6 +5,7 @@
 #include "ir/philox.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/tiles.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -159,6 +160,48 @@ static void special_values(void **state)
     assert_true(m_tanh_float(0x1p-149f) == 0x1p-149f && m_erf_float(0) == 0);
 }
 
+/* The bits of min, max and clip for all combinations of special operands: NaN if an operand is one; of equal operands (the
+ * zeros) the second one, or the bound. */
+static double expected_bound(double a, double lo, double hi)
+{
+    const double above = a != a || lo != lo ? NAN : a > lo ? a : lo;
+    return above != above || hi != hi ? NAN : above < hi ? above : hi;
+}
+
+static void expect_bits(ir_formula formula, ir_dtype t, double a, double b, cpu_numbers p, double expected)
+{
+    const ir_formula_info *info = ir_formula_get(formula);
+    double as[67], bs[67], y[67];
+    for (int i = 0; i < 67; i++) { /* all positions of a vector, and the rest after them */
+        ir_store_f64(t, (char *)as + (size_t)i * ir_dtype_size(t), a);
+        ir_store_f64(t, (char *)bs + (size_t)i * ir_dtype_size(t), b);
+    }
+    cpu_formula_tile(formula, t)(as, bs, y, 67, &p);
+    for (int i = 0; i < 67; i++) {
+        const double got = ir_load_f64(t, (char *)y + (size_t)i * ir_dtype_size(t));
+        if (expected != expected ? got == got : !(got == expected && signbit(got) == signbit(expected)))
+            fail_msg("%s %s of %g and %g in [%g,%g], element %d: %g instead of %g", info->name, ir_dtype_name(t), a, b,
+                     p.lo_double, p.hi_double, i, got, expected);
+    }
+}
+
+static void bounds_of_special_values(void **state)
+{
+    static const double x[] = {0,        -0.0,    1,        -1,       0x1p-149,  -0x1p-149,
+                               0x1p-130, 0x1p127, -0x1p127, INFINITY, -INFINITY, NAN};
+    enum { N = sizeof x / sizeof *x };
+    static const ir_dtype types[] = {IR_f32, IR_f64};
+    (void)state;
+    for (int i = 0; i < N * N * N * 2; i++) {
+        const ir_dtype t = types[i / (N * N * N)];
+        const double a = x[i % N], lo = x[i / N % N], hi = x[i / N / N % N];
+        cpu_numbers p = {(float)lo, (float)hi, lo, hi, 0, 0, 0, 0};
+        expect_bits(IR_FORMULA_clip, t, a, 0, p, expected_bound(a, lo, hi));
+        expect_bits(IR_FORMULA_max, t, a, lo, p, expected_bound(a, lo, INFINITY));
+        expect_bits(IR_FORMULA_min, t, a, hi, p, hi != hi || a != a ? NAN : a < hi ? a : hi);
+    }
+}
+
 /* ---- long sums ---- */
 
 static void expect_scalar(const ops_case *c, int result, int64_t at, double expected, double tolerance)
@@ -271,12 +314,12 @@ static void mean_of_nothing_is_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_16_bit_patterns),    cmocka_unit_test(f32_patterns),
-        cmocka_unit_test(stored_in_place),        cmocka_unit_test(short_and_unaligned),
-        cmocka_unit_test(elementary_functions),   cmocka_unit_test(special_values),
-        cmocka_unit_test(sum_of_a_million),       cmocka_unit_test(batch_norm_of_a_million),
-        cmocka_unit_test(indices_out_of_range),   cmocka_unit_test(labels_out_of_range),
-        cmocka_unit_test(mean_of_nothing_is_nan),
+        cmocka_unit_test(all_16_bit_patterns),      cmocka_unit_test(f32_patterns),
+        cmocka_unit_test(stored_in_place),          cmocka_unit_test(short_and_unaligned),
+        cmocka_unit_test(elementary_functions),     cmocka_unit_test(special_values),
+        cmocka_unit_test(bounds_of_special_values), cmocka_unit_test(sum_of_a_million),
+        cmocka_unit_test(batch_norm_of_a_million),  cmocka_unit_test(indices_out_of_range),
+        cmocka_unit_test(labels_out_of_range),      cmocka_unit_test(mean_of_nothing_is_nan),
     };
     return cmocka_run_group_tests_name("precision", tests, NULL, NULL);
 }
