@@ -155,23 +155,22 @@ static const struct {
 };
 
 /* `channel` is the axis of the channels, which has stride 1 in NHWC. */
-static dnnl_status_t describe_view(cpu_operand *o, const k_view *v, int channel, int arg, bool result,
-                                   dnnl_data_type_t type)
+static cpu_operand operand_of(const k_view *v, int channel, int arg, bool result, bool low)
 {
-    dnnl_dims_t dims, strides;
+    cpu_operand o = {.arg = arg, .result = result, .dtype = v->dtype};
+    o.desc = (cpu_desc){.rank = v->rank, .type = cpu_dnnl_type(v->dtype, low)};
     int64_t stride = 1;
     if (v->channels_last) {
-        strides[channel] = 1;
+        o.desc.strides[channel] = 1;
         stride = v->dims[channel];
     }
     for (int i = v->rank - 1; i >= 0; i--) {
-        dims[i] = v->dims[i];
+        o.desc.dims[i] = v->dims[i];
         if (v->channels_last && i == channel) continue;
-        strides[i] = stride;
+        o.desc.strides[i] = stride;
         stride *= v->dims[i];
     }
-    *o = (cpu_operand){.arg = arg, .result = result, .dtype = v->dtype};
-    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, v->rank, dims, type, strides);
+    return o;
 }
 
 /* w as oneDNN expects it: [groups, M, C, kernel] if there is more than one group. */
@@ -186,22 +185,16 @@ static k_view grouped(const conv *c)
     return w;
 }
 
-static dnnl_status_t describe_operands(const conv *c, bool low, cpu_operand *o, int *n)
+/* Returns the number of operands. */
+static int list_operands(const conv *c, bool low, cpu_operand *o)
 {
     const k_view *result = conv_result(c);
-    k_view w = grouped(c);
-    *n = c->bias ? 4 : 3;
-    dnnl_status_t status = describe_view(&o[0], c->x, 1, names[c->kind].x, c->x == result,
-                                         cpu_dnnl_type(c->x->dtype, low));
-    if (status == dnnl_success)
-        status = describe_view(&o[1], &w, w.rank - c->g.spatial - 1, names[c->kind].w, c->w == result,
-                               cpu_dnnl_type(w.dtype, low));
-    if (status == dnnl_success)
-        status = describe_view(&o[2], c->y, 1, names[c->kind].y, c->y == result, cpu_dnnl_type(c->y->dtype, low));
-    if (status == dnnl_success && c->bias)
-        status = describe_view(&o[3], c->bias, 0, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT,
-                               cpu_dnnl_type(c->bias->dtype, low));
-    return status;
+    const k_view w = grouped(c);
+    o[0] = operand_of(c->x, 1, names[c->kind].x, c->x == result, low);
+    o[1] = operand_of(&w, w.rank - c->g.spatial - 1, names[c->kind].w, c->w == result, low);
+    o[2] = operand_of(c->y, 1, names[c->kind].y, c->y == result, low);
+    if (c->bias) o[3] = operand_of(c->bias, 0, names[c->kind].bias, c->kind == CONV_GRAD_WEIGHT, low);
+    return c->bias ? 4 : 3;
 }
 
 /* ---- bugs of oneDNN -------------------------------------------------------------------------- */
@@ -275,81 +268,65 @@ typedef struct way {
     } layout;
 } way;
 
-/* The descriptors of the operands, some in a layout that oneDNN may choose, and the geometry of the windows. */
-typedef struct description {
-    dnnl_memory_desc_t x, w, bias, y;
-    dnnl_dims_t stride, dilation, before, after;
-    bool has_bias;
-} description;
-
-static dnnl_status_t set_layout(dnnl_memory_desc_t *to, const dnnl_memory_desc_t *from, bool plain)
+/* In NCHW order, or as oneDNN prefers it. */
+static cpu_desc laid_out(const cpu_desc *from, bool plain)
 {
-    static const dnnl_format_tag_t plain_tags[] = {
-        [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
-    return cpu_dnnl.memory_desc_init_by_tag(to, from->ndims, from->dims, from->data_type,
-                                            plain ? plain_tags[from->ndims] : dnnl_format_tag_any);
-}
-
-static dnnl_status_t describe_windows(const conv *c, way w, const cpu_operand *o, int n, description *d)
-{
-    for (int i = 0; i < c->g.spatial; i++) {
-        d->stride[i] = c->g.stride[i];
-        d->dilation[i] = c->g.dilation[i] - 1;
-        d->before[i] = c->g.before[i];
-        d->after[i] = c->g.after[i];
+    cpu_desc to = *from;
+    int64_t stride = 1;
+    to.any = !plain;
+    for (int i = to.rank - 1; i >= 0; i--) {
+        to.strides[i] = stride;
+        stride *= to.dims[i];
     }
-    d->x = o[0].desc;
-    d->y = o[2].desc;
-    d->has_bias = n == 4;
-    if (d->has_bias) d->bias = o[3].desc;
-    dnnl_status_t status = set_layout(&d->w, &o[1].desc, w.layout == NCHW);
-    if (status == dnnl_success && w.layout != ACTUAL) status = set_layout(&d->x, &o[0].desc, w.layout == NCHW);
-    return status == dnnl_success && w.layout != ACTUAL ? set_layout(&d->y, &o[2].desc, w.layout == NCHW) : status;
+    return to;
 }
 
-static dnnl_status_t describe_forward(const conv *c, const description *d, bool fast, const k_context *ctx,
-                                      dnnl_primitive_desc_t *pd)
+static cpu_primitive primitive_of(const conv *c, way w, const cpu_operand *o, int n)
 {
-    dnnl_convolution_desc_t desc;
-    dnnl_status_t status = cpu_dnnl.dilated_convolution_forward_desc_init(
-        &desc, dnnl_forward_training, dnnl_convolution_direct, &d->x, &d->w, d->has_bias ? &d->bias : NULL, &d->y,
-        d->stride, d->dilation, d->before, d->after);
-    return status == dnnl_success ? cpu_dnnl_describe(&desc, NULL, fast, is_faulty, c, ctx, pd) : status;
+    static const cpu_primitive_kind kinds[] = {
+        [CONV_FORWARD] = CPU_CONV, [CONV_GRAD_INPUT] = CPU_CONV_GRAD_INPUT, [CONV_GRAD_WEIGHT] = CPU_CONV_GRAD_WEIGHT};
+    const bool moves = w.layout != ACTUAL, plain = w.layout == NCHW;
+    cpu_primitive p = {.kind = kinds[c->kind], .fast = w.fast, .faulty = is_faulty, .what = c};
+    p.x = moves ? laid_out(&o[0].desc, plain) : o[0].desc;
+    p.w = laid_out(&o[1].desc, plain);
+    p.y = moves ? laid_out(&o[2].desc, plain) : o[2].desc;
+    if (n == 4) p.bias = o[3].desc;
+    for (int i = 0; i < c->g.spatial; i++) {
+        p.stride[i] = c->g.stride[i];
+        p.dilation[i] = c->g.dilation[i] - 1;
+        p.before[i] = c->g.before[i];
+        p.after[i] = c->g.after[i];
+    }
+    return p;
 }
 
-static dnnl_status_t describe_backward(const conv *c, const description *d, way w, const k_context *ctx,
-                                       dnnl_primitive_desc_t *pd)
+/* `p` is a gradient. */
+static dnnl_status_t describe_hint(const conv *c, const cpu_primitive *p, bool low, const k_context *ctx,
+                                   dnnl_primitive_desc_t *pd)
 {
-    description forward = *d; /* the hint: the same type everywhere */
-    dnnl_data_type_t type = w.low ? dnnl_bf16 : dnnl_f32;
-    forward.x.data_type = forward.w.data_type = forward.y.data_type = type;
-    forward.has_bias = false;
     conv hinted = *c;
     hinted.kind = CONV_FORWARD;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t status = describe_forward(&hinted, &forward, w.fast, ctx, &hint);
-    if (status != dnnl_success) return status;
-    dnnl_convolution_desc_t desc;
-    if (c->kind == CONV_GRAD_INPUT)
-        status = cpu_dnnl.dilated_convolution_backward_data_desc_init(
-            &desc, dnnl_convolution_direct, &d->x, &d->w, &d->y, d->stride, d->dilation, d->before, d->after);
-    else
-        status = cpu_dnnl.dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &d->x, &d->w,
-                                                                         d->has_bias ? &d->bias : NULL, &d->y,
-                                                                         d->stride, d->dilation, d->before, d->after);
-    if (status == dnnl_success) status = cpu_dnnl_describe(&desc, hint, w.fast, is_faulty, c, ctx, pd);
-    cpu_dnnl.primitive_desc_destroy(hint);
-    return status;
+    cpu_primitive forward = *p;
+    forward.kind = CPU_CONV;
+    forward.what = &hinted;
+    forward.x.type = forward.w.type = forward.y.type = low ? IR_bf16 : IR_f32; /* the same everywhere */
+    forward.bias.rank = 0;
+    return cpu_dnnl_describe(&forward, ctx, pd);
 }
 
 static dnnl_status_t describe_way(const conv *c, way w, const k_context *ctx, cpu_operand *operands, int *n,
                                   dnnl_primitive_desc_t *pd)
 {
-    description d;
-    dnnl_status_t status = describe_operands(c, w.low, operands, n);
-    if (status == dnnl_success) status = describe_windows(c, w, operands, *n, &d);
+    *n = list_operands(c, w.low, operands);
+    cpu_primitive p = primitive_of(c, w, operands, *n);
+    if (c->kind == CONV_FORWARD) return cpu_dnnl_describe(&p, ctx, pd);
+    dnnl_primitive_desc_t hint;
+    dnnl_status_t status = describe_hint(c, &p, w.low, ctx, &hint);
     if (status != dnnl_success) return status;
-    return c->kind == CONV_FORWARD ? describe_forward(c, &d, w.fast, ctx, pd) : describe_backward(c, &d, w, ctx, pd);
+    p.hint = hint;
+    status = cpu_dnnl_describe(&p, ctx, pd);
+    cpu_dnnl.primitive_desc_destroy(hint);
+    return status;
 }
 
 static bool is_way(const conv *c, way w)

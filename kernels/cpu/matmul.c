@@ -76,35 +76,31 @@ static void run_f64(const k_args *args, const product *p)
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* Initializes the descriptor of an operand: batch dimensions, then rows and columns; `trans` swaps their strides. */
-static dnnl_status_t describe_operand(cpu_operand *o, const product *p, const bool *shared, int64_t rows,
-                                      int64_t columns, bool trans)
+/* An operand: batch dimensions, then rows and columns; `trans` swaps their strides. */
+static cpu_operand operand_of(const k_view *v, int arg, ir_dtype type, const product *p, const bool *shared,
+                              int64_t rows, int64_t columns, bool trans)
 {
-    dnnl_dims_t dims, strides;
+    cpu_operand o = {.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype};
+    o.desc = (cpu_desc){.rank = p->rank + 2, .type = type};
     int64_t stride = rows * columns;
     for (int i = p->rank - 1; i >= 0; i--) {
-        dims[i] = shared && shared[i] ? 1 : p->batch[i];
-        strides[i] = stride;
-        stride *= dims[i];
+        o.desc.dims[i] = shared && shared[i] ? 1 : p->batch[i];
+        o.desc.strides[i] = stride;
+        stride *= o.desc.dims[i];
     }
-    dims[p->rank] = rows;
-    dims[p->rank + 1] = columns;
-    strides[p->rank] = trans ? 1 : columns;
-    strides[p->rank + 1] = trans ? rows : 1;
-    return cpu_dnnl.memory_desc_init_by_strides(&o->desc, p->rank + 2, dims, o->desc.data_type, strides);
+    o.desc.dims[p->rank] = rows;
+    o.desc.dims[p->rank + 1] = columns;
+    o.desc.strides[p->rank] = trans ? 1 : columns;
+    o.desc.strides[p->rank + 1] = trans ? rows : 1;
+    return o;
 }
 
-static cpu_operand operand_of(const k_view *v, int arg, dnnl_data_type_t type)
-{
-    return (cpu_operand){.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .desc = {.data_type = type}};
-}
-
-static dnnl_alg_kind_t activation_of(const k_args *args)
+static cpu_tail tail_of(const k_args *args)
 {
     switch (k_activation_of(args)) {
-    case K_ACTIVATION_GELU: return dnnl_eltwise_gelu_erf;
-    case K_ACTIVATION_GELU_TANH: return dnnl_eltwise_gelu_tanh;
-    default: return dnnl_alg_kind_undef;
+    case K_ACTIVATION_GELU: return CPU_TAIL_GELU;
+    case K_ACTIVATION_GELU_TANH: return CPU_TAIL_GELU_TANH;
+    default: return CPU_TAIL_NONE;
     }
 }
 
@@ -112,26 +108,24 @@ static dnnl_alg_kind_t activation_of(const k_args *args)
 static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
                                       dnnl_primitive_desc_t *pd)
 {
-    const k_view *a = &args->in[IN_A], *bias = &args->in[IN_BIAS], *y = &args->out[0];
-    bool low = native && a->dtype == IR_bf16 && cpu_computes(IR_bf16);
-    o[0] = operand_of(a, DNNL_ARG_SRC, cpu_dnnl_type(a->dtype, native));
-    o[1] = operand_of(&args->in[IN_B], DNNL_ARG_WEIGHTS, cpu_dnnl_type(a->dtype, native));
-    o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low));
+    const k_view *a = &args->in[IN_A], *b = &args->in[IN_B], *bias = &args->in[IN_BIAS], *y = &args->out[0];
+    const bool low = native && a->dtype == IR_bf16 && cpu_computes(IR_bf16);
+    const ir_dtype type = cpu_dnnl_type(a->dtype, native);
+    o[0] = operand_of(a, DNNL_ARG_SRC, type, p, p->a_shared, p->m, p->k, p->trans_a);
+    o[1] = operand_of(b, DNNL_ARG_WEIGHTS, type, p, p->b_shared, p->k, p->n, p->trans_b);
+    o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low), p, NULL, p->m, p->n, false);
+    cpu_primitive primitive = {.kind = CPU_MATMUL, .tail = tail_of(args), .fast = low};
+    primitive.x = o[0].desc;
+    primitive.w = o[1].desc;
+    primitive.y = o[2].desc;
     *n = k_present(bias) ? 4 : 3;
-    dnnl_status_t status = describe_operand(&o[0], p, p->a_shared, p->m, p->k, p->trans_a);
-    if (status == dnnl_success) status = describe_operand(&o[1], p, p->b_shared, p->k, p->n, p->trans_b);
-    if (status == dnnl_success) status = describe_operand(&o[2], p, NULL, p->m, p->n, false);
-    if (status == dnnl_success && k_present(bias)) {
+    if (k_present(bias)) {
         product row = *p;
         for (int i = 0; i < p->rank; i++) row.batch[i] = 1;
-        o[3] = operand_of(bias, DNNL_ARG_BIAS, cpu_dnnl_type(bias->dtype, native));
-        status = describe_operand(&o[3], &row, NULL, 1, p->n, false);
+        o[3] = operand_of(bias, DNNL_ARG_BIAS, cpu_dnnl_type(bias->dtype, native), &row, NULL, 1, p->n, false);
+        primitive.bias = o[3].desc;
     }
-    dnnl_matmul_desc_t desc;
-    if (status == dnnl_success)
-        status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &o[1].desc, *n == 4 ? &o[3].desc : NULL, &o[2].desc);
-    if (status != dnnl_success) return status;
-    return cpu_dnnl_describe_activation(&desc, activation_of(args), low, args->ctx, pd);
+    return cpu_dnnl_describe(&primitive, args->ctx, pd);
 }
 
 /* Whether the epilogue, if any, is one that oneDNN supports. */
@@ -139,8 +133,7 @@ static bool is_supported_form(const k_args *args, const product *p)
 {
     if (k_parts_of(args) & ~(unsigned)K_PART_BIAS) return false;
     if (!args->fused) return true;
-    return activation_of(args) != dnnl_alg_kind_undef && args->in[IN_A].dtype != IR_f64 && p->k > 0 &&
-           k_count(&args->out[0]) > 0;
+    return tail_of(args) != CPU_TAIL_NONE && args->in[IN_A].dtype != IR_f64 && p->k > 0 && k_count(&args->out[0]) > 0;
 }
 
 static bool is_opaque(const k_view *v) { return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v)); }

@@ -1,5 +1,5 @@
 /* onednn.c - loads oneDNN, and describes primitives. */
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn_version.h"
 
 #include <dlfcn.h>
 #include <omp.h>
@@ -8,54 +8,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if DNNL_VERSION_MAJOR != 2
-#error "kernels/cpu/onednn.c is written for the operation descriptors of oneDNN 2"
-#endif
-
 cpu_dnnl_table cpu_dnnl;
 dnnl_engine_t cpu_dnnl_engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool is_open, has_bf16;
+static const cpu_dnnl_version *version; /* that is open, or NULL */
+static bool has_bf16;
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool load_symbols(void *library, char *error, size_t error_size)
+static const char *load_symbols(void *library)
 {
     void *symbol;
-#define LOAD(name) \
+#define FUNCTION(result, name, types) \
     symbol = dlsym(library, "dnnl_" #name); \
-    if (!symbol) { \
-        snprintf(error, error_size, "libdnnl.so.2 has no dnnl_" #name); \
-        return false; \
-    } \
+    if (!symbol) return "dnnl_" #name; \
     memcpy(&cpu_dnnl.name, &symbol, sizeof symbol);
-    CPU_DNNL_MAP(LOAD)
-#undef LOAD
-    return true;
+#include "kernels/cpu/onednn.def"
+    return NULL;
 }
 
+/* The library must have threads that we can count: those of OpenMP, or only the caller. */
+static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_size)
+{
+    void *library = dlopen(v->library, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(error, error_size, "%s", dlerror());
+        return false;
+    }
+    const char *missing = load_symbols(library);
+    if (!missing) missing = v->load(library);
+    if (missing) snprintf(error, error_size, "%s has no %s", v->library, missing);
+    if (missing) return false;
+    const unsigned threads = cpu_dnnl.version()->cpu_runtime;
+    dnnl_status_t status = dnnl_unimplemented;
+    if (threads != DNNL_RUNTIME_OMP && threads != DNNL_RUNTIME_SEQ)
+        snprintf(error, error_size, "%s was not built for OpenMP", v->library);
+    else if ((status = cpu_dnnl.engine_create(&cpu_dnnl_engine, dnnl_cpu, 0)) != dnnl_success)
+        snprintf(error, error_size, "%s has no CPU engine (status %d)", v->library, (int)status);
+    return status == dnnl_success;
+}
+
+/* Opens the newest version that is found, or the one that the environment names. */
 static ampc_status open_library(char *error, size_t error_size)
 {
-    void *library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(error, error_size, "oneDNN cannot be opened (package libdnnl2): %s", dlerror());
-        return AMPC_DEVICE;
+    static const cpu_dnnl_version *const versions[] = {&cpu_onednn_3, &cpu_onednn_2};
+    const char *wanted = getenv("AMPC_ONEDNN");
+    char reason[2][256] = {"", ""};
+    for (int i = 0; i < 2; i++) {
+        const cpu_dnnl_version *v = versions[i];
+        if (wanted && *wanted && atoi(wanted) != v->major) continue;
+        if (!open_version(v, reason[i], sizeof *reason)) continue;
+        has_bf16 = (cpu_dnnl.get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+        version = v;
+        return AMPC_OK;
     }
-    if (!load_symbols(library, error, error_size)) return AMPC_DEVICE;
-    dnnl_status_t status = cpu_dnnl.engine_create(&cpu_dnnl_engine, dnnl_cpu, 0);
-    if (status != dnnl_success) {
-        snprintf(error, error_size, "oneDNN has no CPU engine (status %d)", (int)status);
-        return AMPC_DEVICE;
-    }
-    has_bf16 = (cpu_dnnl.get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    is_open = true;
-    return AMPC_OK;
+    snprintf(error, error_size, "oneDNN cannot be opened (package %s or %s): %s%s%s", versions[0]->package,
+             versions[1]->package, reason[0], *reason[0] && *reason[1] ? "; " : "", reason[1]);
+    return AMPC_DEVICE;
 }
 
 ampc_status cpu_open(char *error, size_t error_size)
 {
     pthread_mutex_lock(&open_lock);
-    ampc_status status = is_open ? AMPC_OK : open_library(error, error_size);
+    ampc_status status = version ? AMPC_OK : open_library(error, error_size);
     pthread_mutex_unlock(&open_lock);
     return status;
 }
@@ -75,30 +90,48 @@ void cpu_dnnl_leave_threads(int before)
 }
 
 typedef struct isa_speed {
-    unsigned isa;      /* of oneDNN */
+    enum { ANY_ISA, BF16, AMX } isa;
     bool also_fp16;    /* the processor also has AVX512_FP16, which no AMD processor with AVX512_BF16 has */
     double bf16, fp16; /* products per second relative to f32 */
 } isa_speed;
 
 /* Measured (docs/performance.md); the first row that applies counts. Processors with AMX have not been measured. */
-static const isa_speed speeds[] = {{dnnl_cpu_isa_avx512_core_amx, false, 0, 0},
-                                   {dnnl_cpu_isa_avx512_core_bf16, true, 0.55, 0.88},
-                                   {dnnl_cpu_isa_avx512_core_bf16, false, 1.8, 0.75},
-                                   {0, false, 0.75, 0.75}};
+static const isa_speed speeds[] = {
+    {AMX, false, 0, 0}, {BF16, true, 0.55, 0.88}, {BF16, false, 1.8, 0.75}, {ANY_ISA, false, 0.75, 0.75}};
+
+/* As far as oneDNN may use it. */
+static bool has_isa(int isa)
+{
+    const unsigned bits = isa == AMX && version ? version->amx : isa == ANY_ISA ? 0 : dnnl_cpu_isa_avx512_core_bf16;
+    return bits == 0 || (version && (cpu_dnnl.get_effective_cpu_isa() & bits) == bits);
+}
 
 double cpu_speed(ir_dtype t)
 {
-    const unsigned isa = is_open ? (unsigned)cpu_dnnl.get_effective_cpu_isa() : 0;
     const isa_speed *row = speeds;
-    while ((isa & row->isa) != row->isa || (row->also_fp16 && !__builtin_cpu_supports("avx512fp16"))) row++;
+    while (!has_isa(row->isa) || (row->also_fp16 && !__builtin_cpu_supports("avx512fp16"))) row++;
     return t == IR_f32 ? 1 : t == IR_bf16 ? row->bf16 : t == IR_f16 ? row->fp16 : 0;
 }
 
 bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t != IR_f16; }
 
-dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native)
+ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && t == IR_bf16 && has_bf16 ? IR_bf16 : IR_f32; }
+
+dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc)
 {
-    return native && t == IR_bf16 && has_bf16 ? dnnl_bf16 : dnnl_f32;
+    return version->layout_make(out, desc, desc->type == IR_bf16 ? dnnl_bf16 : dnnl_f32);
+}
+
+dnnl_status_t cpu_layout_copy(cpu_layout **out, const cpu_layout *layout) { return version->layout_copy(out, layout); }
+
+void cpu_layout_free(cpu_layout *layout)
+{
+    if (layout) version->layout_free(layout);
+}
+
+const cpu_layout *cpu_layout_of(const_dnnl_primitive_desc_t pd, int arg)
+{
+    return cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
 }
 
 static const char *code_of(const_dnnl_primitive_desc_t pd)
@@ -110,41 +143,44 @@ static const char *code_of(const_dnnl_primitive_desc_t pd)
 
 static bool is_reference(const_dnnl_primitive_desc_t pd) { return strncmp(code_of(pd), "ref", 3) == 0; }
 
-static dnnl_status_t first_sound(const_dnnl_op_desc_t desc, const_dnnl_primitive_attr_t attr,
-                                 const_dnnl_primitive_desc_t hint, cpu_dnnl_faulty *faulty, const void *what,
-                                 dnnl_primitive_desc_t *out)
+static bool is_sound(const_dnnl_primitive_desc_t pd, const cpu_primitive *p)
 {
-    dnnl_primitive_desc_iterator_t codes;
-    dnnl_status_t status = cpu_dnnl.primitive_desc_iterator_create(&codes, desc, attr, cpu_dnnl_engine, hint);
-    if (status != dnnl_success) return status;
-    while (status == dnnl_success) {
-        *out = cpu_dnnl.primitive_desc_iterator_fetch(codes);
-        if (!*out) status = dnnl_out_of_memory;
-        if (!*out || !faulty || !faulty(code_of(*out), what)) break;
-        cpu_dnnl.primitive_desc_destroy(*out);
-        status = cpu_dnnl.primitive_desc_iterator_next(codes);
-    }
-    cpu_dnnl.primitive_desc_iterator_destroy(codes);
-    return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
+    return !p->faulty || !p->faulty(code_of(pd), p->what);
 }
 
-/* `tail`: an activation, dnnl_binary_add to add to what is in the place of the result, or dnnl_alg_kind_undef. */
-static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, dnnl_alg_kind_t tail)
+static dnnl_status_t append_tail(dnnl_primitive_attr_t attr, cpu_tail tail)
 {
     dnnl_post_ops_t ops;
-    if (tail == dnnl_alg_kind_undef) return dnnl_success;
+    if (tail == CPU_TAIL_NONE) return dnnl_success;
     dnnl_status_t status = cpu_dnnl.post_ops_create(&ops);
     if (status != dnnl_success) return status;
-    status = tail == dnnl_binary_add ? cpu_dnnl.post_ops_append_sum(ops, 1)
-                                     : cpu_dnnl.post_ops_append_eltwise(ops, 1, tail, 0, 0);
+    status = version->append_tail(ops, tail);
     if (status == dnnl_success) status = cpu_dnnl.primitive_attr_set_post_ops(attr, ops);
     cpu_dnnl.post_ops_destroy(ops);
     return status;
 }
 
-static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, dnnl_alg_kind_t tail,
-                              bool fast, cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
-                              dnnl_primitive_desc_t *out)
+static dnnl_status_t make_layouts(cpu_layouts *l, const cpu_primitive *p)
+{
+    dnnl_status_t status = cpu_layout_make(&l->x, &p->x);
+    if (status == dnnl_success) status = cpu_layout_make(&l->w, &p->w);
+    if (status == dnnl_success && p->bias.rank) status = cpu_layout_make(&l->bias, &p->bias);
+    return status == dnnl_success ? cpu_layout_make(&l->y, &p->y) : status;
+}
+
+static dnnl_status_t describe(const cpu_primitive *p, const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+{
+    cpu_layouts l = {0};
+    dnnl_status_t status = make_layouts(&l, p);
+    if (status == dnnl_success) status = version->describe(p, &l, attr, is_sound, out);
+    cpu_layout_free(l.x);
+    cpu_layout_free(l.w);
+    cpu_layout_free(l.bias);
+    cpu_layout_free(l.y);
+    return status;
+}
+
+dnnl_status_t cpu_dnnl_describe(const cpu_primitive *p, const k_context *ctx, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
     if (!cpu_has_reserve()) return dnnl_out_of_memory;
@@ -152,33 +188,15 @@ static dnnl_status_t describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_de
     if (status != dnnl_success) return status;
     int before = cpu_dnnl_enter_threads(ctx);
     status = cpu_dnnl.primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success) status = append_tail(attr, tail);
-    if (status == dnnl_success) status = first_sound(desc, attr, hint, faulty, what, out);
+    if (status == dnnl_success) status = append_tail(attr, p->tail);
+    if (status == dnnl_success) status = describe(p, attr, out);
     cpu_dnnl_leave_threads(before);
     cpu_dnnl.primitive_attr_destroy(attr);
-    if (status == dnnl_success && fast && is_reference(*out)) {
+    if (status == dnnl_success && p->fast && is_reference(*out)) {
         cpu_dnnl.primitive_desc_destroy(*out);
         return dnnl_unimplemented;
     }
     return status;
-}
-
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
-                                cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
-                                dnnl_primitive_desc_t *out)
-{
-    return describe(desc, hint, dnnl_alg_kind_undef, fast, faulty, what, ctx, out);
-}
-
-dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast,
-                                           const k_context *ctx, dnnl_primitive_desc_t *out)
-{
-    return describe(desc, NULL, tail, fast, NULL, NULL, ctx, out);
-}
-
-dnnl_status_t cpu_dnnl_describe_sum(const_dnnl_op_desc_t desc, const k_context *ctx, dnnl_primitive_desc_t *out)
-{
-    return describe(desc, NULL, dnnl_binary_add, false, NULL, NULL, ctx, out);
 }
 
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what)

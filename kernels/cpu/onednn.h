@@ -1,11 +1,14 @@
-/* onednn.h - the interface to oneDNN 2.x.
+/* onednn.h - the interface to oneDNN, version 3 or 2.
  *
- * The library is loaded by cpu_open, into a table of typed function pointers, so we do not link against it. A
- * cpu_call is a primitive together with the conversions between our operands and the form it expects:
+ * The library is loaded by cpu_open, into a table of function pointers, so we do not link against it and do not need
+ * its headers: whichever version is found is used. What differs between the versions is in onednn_version.h;
+ * kernels describe primitives in the types below.
+ *
+ * A cpu_call is a primitive together with the conversions between our operands and the form it expects:
  *
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *
- * Steps that change nothing are omitted. f16 is always converted to f32 because oneDNN has no f16 arithmetic on CPUs,
+ * Steps that change nothing are omitted. f16 is always converted to f32 because oneDNN 2 has no f16 arithmetic on CPUs,
  * and so is bf16 on processors without bf16 instructions, where oneDNN's emulation is two to four times slower. Only
  * convolutions need layouts other than ours; they run best on blocked ones. */
 #ifndef AMPC_ONEDNN_H
@@ -13,49 +16,43 @@
 
 #include "kernels/cpu/cpu.h"
 
-#include <dnnl.h>
+/* ---- types that both versions of oneDNN have ------------------------------------------------- */
 
-#define CPU_DNNL_MAP(X) \
-    X(get_effective_cpu_isa) \
-    X(engine_create) \
-    X(stream_create) \
-    X(stream_destroy) \
-    X(memory_desc_init_by_strides) \
-    X(memory_desc_init_by_tag) \
-    X(memory_desc_equal) \
-    X(memory_desc_get_size) \
-    X(memory_create) \
-    X(memory_destroy) \
-    X(memory_set_data_handle) \
-    X(primitive_attr_create) \
-    X(primitive_attr_destroy) \
-    X(primitive_attr_set_scratchpad_mode) \
-    X(primitive_attr_set_post_ops) \
-    X(post_ops_create) \
-    X(post_ops_append_eltwise) \
-    X(post_ops_append_sum) \
-    X(post_ops_destroy) \
-    X(primitive_desc_iterator_create) \
-    X(primitive_desc_iterator_fetch) \
-    X(primitive_desc_iterator_next) \
-    X(primitive_desc_iterator_destroy) \
-    X(primitive_desc_destroy) \
-    X(primitive_desc_query) \
-    X(primitive_desc_query_md) \
-    X(primitive_create) \
-    X(primitive_destroy) \
-    X(primitive_execute) \
-    X(reorder_primitive_desc_create) \
-    X(sgemm) \
-    X(matmul_desc_init) \
-    X(dilated_convolution_forward_desc_init) \
-    X(dilated_convolution_backward_data_desc_init) \
-    X(dilated_convolution_backward_weights_desc_init)
+#define CPU_DNNL_HANDLE(type) \
+    typedef struct type *type##_t; \
+    typedef const struct type *const_##type##_t;
+CPU_DNNL_HANDLE(dnnl_engine)
+CPU_DNNL_HANDLE(dnnl_stream)
+CPU_DNNL_HANDLE(dnnl_memory)
+CPU_DNNL_HANDLE(dnnl_primitive)
+CPU_DNNL_HANDLE(dnnl_primitive_attr)
+CPU_DNNL_HANDLE(dnnl_primitive_desc)
+CPU_DNNL_HANDLE(dnnl_post_ops)
+
+/* How the elements of a buffer are arranged: oneDNN's memory descriptor. */
+typedef struct cpu_layout cpu_layout;
+
+typedef int64_t dnnl_dim_t;
+typedef struct dnnl_exec_arg_t {
+    int arg; /* DNNL_ARG_... */
+    dnnl_memory_t memory;
+} dnnl_exec_arg_t;
+typedef struct dnnl_version_t {
+    int major, minor, patch;
+    const char *hash;
+    unsigned cpu_runtime, gpu_runtime;
+} dnnl_version_t;
+
+typedef enum dnnl_status_t {
+#define CONSTANT(name, value) name = value,
+#include "kernels/cpu/onednn.def"
+} dnnl_status_t; /* and all other constants */
+#define ENUM(type) typedef unsigned type;
+#include "kernels/cpu/onednn.def"
 
 typedef struct cpu_dnnl_table {
-#define CPU_DNNL_FIELD(name) __typeof__(&dnnl_##name) name;
-    CPU_DNNL_MAP(CPU_DNNL_FIELD)
-#undef CPU_DNNL_FIELD
+#define FUNCTION(result, name, types) result(*name) types;
+#include "kernels/cpu/onednn.def"
 } cpu_dnnl_table;
 
 /* Valid after cpu_open. */
@@ -66,33 +63,69 @@ extern dnnl_engine_t cpu_dnnl_engine;
 int cpu_dnnl_enter_threads(const k_context *ctx);
 void cpu_dnnl_leave_threads(int before);
 
-/* The type in which oneDNN computes on operands of dtype t: bf16 if `native` and supported by the processor, else
- * f32. */
-dnnl_data_type_t cpu_dnnl_type(ir_dtype t, bool native);
+/* ---- descriptions ---------------------------------------------------------------------------- */
+
+/* An operand of a primitive: `type` is f32 or a low type in which oneDNN computes. */
+typedef struct cpu_desc {
+    int rank; /* 0: absent */
+    ir_dtype type;
+    bool any; /* in the layout that oneDNN prefers, instead of these strides */
+    dnnl_dim_t dims[DNNL_MAX_NDIMS], strides[DNNL_MAX_NDIMS];
+} cpu_desc;
 
 /* Whether the oneDNN implementation named `code` must not be used to compute `what`. */
 typedef bool cpu_dnnl_faulty(const char *code, const void *what);
 
+typedef enum cpu_primitive_kind {
+    CPU_MATMUL, /* y = x w + bias */
+    CPU_CONV,
+    CPU_CONV_GRAD_INPUT, /* x is the result */
+    CPU_CONV_GRAD_WEIGHT /* w and bias are the results */
+} cpu_primitive_kind;
+
+/* What happens to the result before it is rounded. */
+typedef enum cpu_tail {
+    CPU_TAIL_NONE,
+    CPU_TAIL_SUM, /* it is added to what is in its place */
+    CPU_TAIL_GELU,
+    CPU_TAIL_GELU_TANH
+} cpu_tail;
+
+typedef struct cpu_primitive {
+    cpu_primitive_kind kind;
+    cpu_desc x, w, bias, y;
+    dnnl_dim_t stride[3], dilation[3], before[3], after[3]; /* convolutions; no dilation is 0 */
+    const_dnnl_primitive_desc_t hint;                       /* the forward primitive of a gradient */
+    cpu_tail tail;
+    bool fast;               /* no reference code */
+    cpu_dnnl_faulty *faulty; /* may be NULL */
+    const void *what;
+} cpu_primitive;
+
+/* The type in which oneDNN computes on operands of dtype t: bf16 if `native` and supported by the processor, else
+ * f32. */
+ir_dtype cpu_dnnl_type(ir_dtype t, bool native);
+
 /* Creates a primitive descriptor for ctx->threads threads, with the scratchpad in our workspace: the first of oneDNN's
- * implementations of `desc` that is not faulty for `what`. `hint` is the forward primitive of a backward one, or NULL;
- * `faulty` may be NULL. Returns dnnl_unimplemented if there is none, or if `fast` and it is reference code. */
-dnnl_status_t cpu_dnnl_describe(const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint, bool fast,
-                                cpu_dnnl_faulty *faulty, const void *what, const k_context *ctx,
-                                dnnl_primitive_desc_t *out);
-/* Likewise, with the first implementation. The activation `tail` (dnnl_eltwise_...; dnnl_alg_kind_undef: none) is
- * applied to the result before it is rounded. */
-dnnl_status_t cpu_dnnl_describe_activation(const_dnnl_op_desc_t desc, dnnl_alg_kind_t tail, bool fast,
-                                           const k_context *ctx, dnnl_primitive_desc_t *out);
-/* Likewise, and the result is added to what is in its place. */
-dnnl_status_t cpu_dnnl_describe_sum(const_dnnl_op_desc_t desc, const k_context *ctx, dnnl_primitive_desc_t *out);
+ * implementations that is not faulty. Returns dnnl_unimplemented if there is none, or if it is not fast enough. */
+dnnl_status_t cpu_dnnl_describe(const cpu_primitive *p, const k_context *ctx, dnnl_primitive_desc_t *out);
 /* Turns a oneDNN error in `what` into a status and a message in ctx->error. */
 ampc_status cpu_dnnl_fail(const k_context *ctx, dnnl_status_t status, const char *what);
+
+/* Layouts. cpu_dnnl.memory_desc_equal compares two of them, cpu_dnnl.memory_desc_get_size is the size of a buffer. */
+dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc);
+dnnl_status_t cpu_layout_copy(cpu_layout **out, const cpu_layout *layout);
+void cpu_layout_free(cpu_layout *layout); /* may be NULL */
+/* The layout that pd expects of operand `arg`. It lives as long as pd. */
+const cpu_layout *cpu_layout_of(const_dnnl_primitive_desc_t pd, int arg);
+
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 typedef struct cpu_operand {
     int arg; /* DNNL_ARG_... */
     bool result;
-    ir_dtype dtype;          /* of the view */
-    dnnl_memory_desc_t desc; /* the dense view, in the primitive's type */
+    ir_dtype dtype; /* of the view */
+    cpu_desc desc;  /* the dense view, in the primitive's type */
 } cpu_operand;
 
 enum { CPU_CALL_OPERANDS = 4 };

@@ -35,23 +35,21 @@ struct cpu_call {
     stage stages[CPU_CALL_OPERANDS];
 };
 
-static ir_dtype from_dnnl(dnnl_data_type_t t) { return t == dnnl_bf16 ? IR_bf16 : IR_f32; }
-
-static int64_t desc_count(const dnnl_memory_desc_t *desc)
+static int64_t desc_count(const cpu_desc *desc)
 {
     int64_t count = 1;
-    for (int i = 0; i < desc->ndims; i++) count *= desc->dims[i];
+    for (int i = 0; i < desc->rank; i++) count *= desc->dims[i];
     return count;
 }
 
-static dnnl_status_t buffer_make(buffer *b, const dnnl_memory_desc_t *desc, bool in_workspace, size_t *workspace)
+static dnnl_status_t buffer_make(buffer *b, const cpu_layout *layout, bool in_workspace, size_t *workspace)
 {
     b->at = NOWHERE;
     if (in_workspace) {
         b->at = *workspace;
-        *workspace += (cpu_dnnl.memory_desc_get_size(desc) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        *workspace += (cpu_dnnl.memory_desc_get_size(layout) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
-    return cpu_dnnl.memory_create(&b->memory, desc, cpu_dnnl_engine, DNNL_MEMORY_NONE);
+    return cpu_dnnl.memory_create(&b->memory, layout, cpu_dnnl_engine, NULL);
 }
 
 /* oneDNN clears the padding of blocked layouts whenever an address is set, so only changed ones are. */
@@ -63,7 +61,7 @@ static dnnl_status_t buffer_bind(buffer *b, void *view, void *workspace)
     return cpu_dnnl.memory_set_data_handle(b->memory, data);
 }
 
-static dnnl_status_t reorder_make(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
+static dnnl_status_t reorder_make(dnnl_primitive_t *out, const cpu_layout *from, const cpu_layout *to)
 {
     dnnl_primitive_desc_t pd;
     dnnl_status_t status = cpu_dnnl.reorder_primitive_desc_create(&pd, from, cpu_dnnl_engine, to, cpu_dnnl_engine,
@@ -74,18 +72,27 @@ static dnnl_status_t reorder_make(dnnl_primitive_t *out, const dnnl_memory_desc_
     return status;
 }
 
-static dnnl_status_t stage_make(stage *s, const cpu_operand *operand, const dnnl_memory_desc_t *inner,
-                                size_t *workspace)
+/* `plain` is the layout of operand->desc. */
+static dnnl_status_t stage_make_buffers(stage *s, const cpu_layout *plain, const cpu_layout *inner, size_t *workspace)
+{
+    bool converts = s->operand.dtype != s->operand.desc.type;
+    dnnl_status_t status = buffer_make(&s->plain, plain, converts, workspace);
+    if (status != dnnl_success || cpu_dnnl.memory_desc_equal(plain, inner)) return status;
+    status = buffer_make(&s->inner, inner, true, workspace);
+    if (status != dnnl_success) return status;
+    return s->operand.result ? reorder_make(&s->reorder, inner, plain) : reorder_make(&s->reorder, plain, inner);
+}
+
+static dnnl_status_t stage_make(stage *s, const cpu_operand *operand, const cpu_layout *inner, size_t *workspace)
 {
     s->operand = *operand;
     s->count = desc_count(&operand->desc);
-    bool converts = operand->dtype != from_dnnl(operand->desc.data_type);
-    dnnl_status_t status = buffer_make(&s->plain, &operand->desc, converts, workspace);
-    if (status != dnnl_success || cpu_dnnl.memory_desc_equal(&operand->desc, inner)) return status;
-    status = buffer_make(&s->inner, inner, true, workspace);
+    cpu_layout *plain;
+    dnnl_status_t status = cpu_layout_make(&plain, &operand->desc);
     if (status != dnnl_success) return status;
-    return operand->result ? reorder_make(&s->reorder, inner, &operand->desc)
-                           : reorder_make(&s->reorder, &operand->desc, inner);
+    status = stage_make_buffers(s, plain, inner, workspace);
+    cpu_layout_free(plain);
+    return status;
 }
 
 static dnnl_status_t call_build(cpu_call *call, dnnl_primitive_desc_t pd, const cpu_operand *operands, int n,
@@ -94,11 +101,9 @@ static dnnl_status_t call_build(cpu_call *call, dnnl_primitive_desc_t pd, const 
     dnnl_status_t status = cpu_dnnl.stream_create(&call->stream, cpu_dnnl_engine, dnnl_stream_default_flags);
     if (status == dnnl_success) status = cpu_dnnl.primitive_create(&call->primitive, pd);
     if (status == dnnl_success)
-        status = buffer_make(&call->scratchpad, cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), true,
-                             workspace);
+        status = buffer_make(&call->scratchpad, cpu_layout_of(pd, DNNL_ARG_SCRATCHPAD), true, workspace);
     for (int i = 0; i < n && status == dnnl_success; i++) {
-        const dnnl_memory_desc_t *inner = cpu_dnnl.primitive_desc_query_md(pd, dnnl_query_exec_arg_md, operands[i].arg);
-        status = stage_make(&call->stages[i], &operands[i], inner, workspace);
+        status = stage_make(&call->stages[i], &operands[i], cpu_layout_of(pd, operands[i].arg), workspace);
         call->n = i + 1;
     }
     return status;
@@ -163,7 +168,7 @@ static dnnl_status_t stage_reorder(const stage *s, dnnl_stream_t stream)
     if (!s->reorder) return dnnl_success;
     dnnl_memory_t from = s->operand.result ? s->inner.memory : s->plain.memory;
     dnnl_memory_t to = s->operand.result ? s->plain.memory : s->inner.memory;
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, from}, {DNNL_ARG_DST, to}};
     return cpu_dnnl.primitive_execute(s->reorder, stream, 2, args);
 }
 
@@ -173,7 +178,7 @@ static dnnl_status_t stage_enter(stage *s, void *view, void *workspace, dnnl_str
     if (status == dnnl_success && s->inner.memory) status = buffer_bind(&s->inner, NULL, workspace);
     if (status != dnnl_success || s->operand.result || !view) return status;
     if (s->plain.at != NOWHERE)
-        convert_parallel(from_dnnl(s->operand.desc.data_type), s->plain.data, s->operand.dtype, view, s->count, ctx);
+        convert_parallel(s->operand.desc.type, s->plain.data, s->operand.dtype, view, s->count, ctx);
     return stage_reorder(s, stream);
 }
 
@@ -182,7 +187,7 @@ static dnnl_status_t stage_leave(const stage *s, void *view, dnnl_stream_t strea
     if (!s->operand.result) return dnnl_success;
     dnnl_status_t status = stage_reorder(s, stream);
     if (status == dnnl_success && s->plain.at != NOWHERE)
-        convert_parallel(s->operand.dtype, view, from_dnnl(s->operand.desc.data_type), s->plain.data, s->count, ctx);
+        convert_parallel(s->operand.dtype, view, s->operand.desc.type, s->plain.data, s->count, ctx);
     return status;
 }
 

@@ -65,26 +65,33 @@ static void list_products(step_products *p, const recurrent_shape *s, bool backw
     p->products[1].type = after_reset ? IR_f32 : type;
 }
 
+static cpu_operand operand_of(int arg, ir_dtype dtype, ir_dtype type, int64_t rows, int64_t columns, int64_t row,
+                              int64_t column)
+{
+    return (cpu_operand){
+        .arg = arg,
+        .result = arg == DNNL_ARG_DST,
+        .dtype = dtype,
+        .desc = {.rank = 2, .type = type, .dims = {rows, columns}, .strides = {row, column}},
+    };
+}
+
 static ampc_status prepare_product(const k_args *args, const k_view *r, step_products *p, int i)
 {
     const step_product *x = &p->products[i];
     const bool is_low = x->type == IR_bf16;
-    const dnnl_data_type_t type = is_low ? dnnl_bf16 : dnnl_f32;
-    const dnnl_dims_t dims[3] = {{x->m, x->k}, {x->k, x->n}, {x->m, x->n}};
-    const dnnl_dims_t strides[3] = {
-        {is_low ? x->k : x->lda, 1}, {x->trans_b ? 1 : x->n, x->trans_b ? x->k : 1}, {x->ldc, 1}};
-    cpu_operand o[3] = {{.arg = DNNL_ARG_SRC, .dtype = x->type},
-                        {.arg = DNNL_ARG_WEIGHTS, .dtype = r->dtype},
-                        {.arg = DNNL_ARG_DST, .result = true, .dtype = IR_f32}};
-    dnnl_memory_desc_t packed;
-    dnnl_matmul_desc_t desc;
+    const cpu_operand o[3] = {
+        operand_of(DNNL_ARG_SRC, x->type, x->type, x->m, x->k, is_low ? x->k : x->lda, 1),
+        operand_of(DNNL_ARG_WEIGHTS, r->dtype, x->type, x->k, x->n, x->trans_b ? 1 : x->n, x->trans_b ? x->k : 1),
+        operand_of(DNNL_ARG_DST, IR_f32, IR_f32, x->m, x->n, x->ldc, 1),
+    };
+    cpu_primitive primitive = {.kind = CPU_MATMUL, .tail = x->add ? CPU_TAIL_SUM : CPU_TAIL_NONE};
+    primitive.x = o[0].desc;
+    primitive.w = o[1].desc;
+    primitive.w.any = true;
+    primitive.y = o[2].desc;
     dnnl_primitive_desc_t pd;
-    dnnl_status_t status = cpu_dnnl.memory_desc_init_by_tag(&packed, 2, dims[1], type, dnnl_format_tag_any);
-    for (int k = 0; k < 3 && status == dnnl_success; k++)
-        status = cpu_dnnl.memory_desc_init_by_strides(&o[k].desc, 2, dims[k], k == 2 ? dnnl_f32 : type, strides[k]);
-    if (status == dnnl_success) status = cpu_dnnl.matmul_desc_init(&desc, &o[0].desc, &packed, NULL, &o[2].desc);
-    if (status == dnnl_success && x->add) status = cpu_dnnl_describe_sum(&desc, args->ctx, &pd);
-    else if (status == dnnl_success) status = cpu_dnnl_describe(&desc, NULL, false, NULL, NULL, args->ctx, &pd);
+    dnnl_status_t status = cpu_dnnl_describe(&primitive, args->ctx, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "preparing a step");
     return cpu_call_make(pd, o, 3, args->ctx, &p->calls[i], &p->bytes[i]);
 }
@@ -103,7 +110,7 @@ static ampc_status prepare_products(const k_args *args, const recurrent_shape *s
     step_products *p = calloc(1, sizeof *p);
     ampc_status status = p ? AMPC_OK : AMPC_NO_MEMORY;
     if (!p) return status;
-    list_products(p, s, backward, cpu_dnnl_type(r->dtype, states == r->dtype) == dnnl_bf16 ? IR_bf16 : IR_f32);
+    list_products(p, s, backward, cpu_dnnl_type(r->dtype, states == r->dtype));
     const bool is_empty = s->steps * s->batch * s->hidden == 0;
     for (int i = 0; i < p->count && !is_empty && cpu_carrier(r->dtype) == IR_f32 && status == AMPC_OK; i++) {
         const size_t low = cpu_lines((size_t)(p->products[i].m * p->products[i].k) * ir_dtype_size(IR_bf16));
