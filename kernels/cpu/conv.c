@@ -3,7 +3,8 @@
  * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
  * images are used without a reorder wherever there is optimised code for that, and only w is reordered. f64 has its own
- * loops: one row of y with one row of x for each tap of w. */
+ * loops: one row of y with one row of x for each tap of w. f16 is converted to f32 even if oneDNN computes in it,
+ * because its code for that is half as fast. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/onednn.h"
 
@@ -301,7 +302,7 @@ static cpu_primitive primitive_of(const conv *c, way w, const cpu_operand *o, in
 }
 
 /* `p` is a gradient. */
-static dnnl_status_t describe_hint(const conv *c, const cpu_primitive *p, bool low, const k_context *ctx,
+static dnnl_status_t describe_hint(const conv *c, const cpu_primitive *p, const k_context *ctx,
                                    dnnl_primitive_desc_t *pd)
 {
     conv hinted = *c;
@@ -309,7 +310,7 @@ static dnnl_status_t describe_hint(const conv *c, const cpu_primitive *p, bool l
     cpu_primitive forward = *p;
     forward.kind = CPU_CONV;
     forward.what = &hinted;
-    forward.x.type = forward.w.type = forward.y.type = low ? IR_bf16 : IR_f32; /* the same everywhere */
+    forward.x.type = forward.w.type = p->y.type; /* the same everywhere */
     forward.bias.rank = 0;
     return cpu_dnnl_describe(&forward, ctx, pd);
 }
@@ -321,7 +322,7 @@ static dnnl_status_t describe_way(const conv *c, way w, const k_context *ctx, cp
     cpu_primitive p = primitive_of(c, w, operands, *n);
     if (c->kind == CONV_FORWARD) return cpu_dnnl_describe(&p, ctx, pd);
     dnnl_primitive_desc_t hint;
-    dnnl_status_t status = describe_hint(c, &p, w.low, ctx, &hint);
+    dnnl_status_t status = describe_hint(c, &p, ctx, &hint);
     if (status != dnnl_success) return status;
     p.hint = hint;
     status = cpu_dnnl_describe(&p, ctx, pd);

@@ -104,13 +104,13 @@ static cpu_tail tail_of(const k_args *args)
     }
 }
 
-/* `native`: bf16 operands stay bf16. The *n operands are in the order a, b, y, bias. */
+/* `native`: low operands that the processor can multiply stay low. The *n operands are in the order a, b, y, bias. */
 static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
                                       dnnl_primitive_desc_t *pd)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B], *bias = &args->in[IN_BIAS], *y = &args->out[0];
-    const bool low = native && a->dtype == IR_bf16 && cpu_computes(IR_bf16);
     const ir_dtype type = cpu_dnnl_type(a->dtype, native);
+    const bool low = type != IR_f32;
     o[0] = operand_of(a, DNNL_ARG_SRC, type, p, p->a_shared, p->m, p->k, p->trans_a);
     o[1] = operand_of(b, DNNL_ARG_WEIGHTS, type, p, p->b_shared, p->k, p->n, p->trans_b);
     o[2] = operand_of(y, DNNL_ARG_DST, cpu_dnnl_type(y->dtype, low), p, NULL, p->m, p->n, false);

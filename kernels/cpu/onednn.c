@@ -12,7 +12,19 @@ cpu_dnnl_table cpu_dnnl;
 dnnl_engine_t cpu_dnnl_engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static const cpu_dnnl_version *version; /* that is open, or NULL */
-static bool has_bf16;
+static bool has_bf16, has_f16;          /* whether it computes in them */
+
+/* Instructions for low types. */
+typedef enum isa_kind { ANY_ISA, BF16, FP16, AMX } isa_kind;
+
+/* Whether the library that is open may and does use them. */
+static bool has_isa(isa_kind isa)
+{
+    if (isa == ANY_ISA) return true;
+    if (!version) return false;
+    const unsigned bits = isa == AMX ? version->amx : isa == FP16 ? version->fp16 : dnnl_cpu_isa_avx512_core_bf16;
+    return bits && (cpu_dnnl.get_effective_cpu_isa() & bits) == bits;
+}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -58,8 +70,9 @@ static ampc_status open_library(char *error, size_t error_size)
         const cpu_dnnl_version *v = versions[i];
         if (wanted && *wanted && atoi(wanted) != v->major) continue;
         if (!open_version(v, reason[i], sizeof *reason)) continue;
-        has_bf16 = (cpu_dnnl.get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
         version = v;
+        has_bf16 = has_isa(BF16);
+        has_f16 = has_isa(FP16);
         return AMPC_OK;
     }
     snprintf(error, error_size, "oneDNN cannot be opened (package %s or %s): %s%s%s", versions[0]->package,
@@ -90,21 +103,17 @@ void cpu_dnnl_leave_threads(int before)
 }
 
 typedef struct isa_speed {
-    enum { ANY_ISA, BF16, AMX } isa;
+    isa_kind isa;
     bool also_fp16;    /* the processor also has AVX512_FP16, which no AMD processor with AVX512_BF16 has */
     double bf16, fp16; /* products per second relative to f32 */
 } isa_speed;
 
 /* Measured (docs/performance.md); the first row that applies counts. Processors with AMX have not been measured. */
-static const isa_speed speeds[] = {
-    {AMX, false, 0, 0}, {BF16, true, 0.55, 0.88}, {BF16, false, 1.8, 0.75}, {ANY_ISA, false, 0.75, 0.75}};
-
-/* As far as oneDNN may use it. */
-static bool has_isa(int isa)
-{
-    const unsigned bits = isa == AMX && version ? version->amx : isa == ANY_ISA ? 0 : dnnl_cpu_isa_avx512_core_bf16;
-    return bits == 0 || (version && (cpu_dnnl.get_effective_cpu_isa() & bits) == bits);
-}
+static const isa_speed speeds[] = {{AMX, false, 0, 0},
+                                   {FP16, false, 0.55, 0.95},
+                                   {BF16, true, 0.55, 0.88},
+                                   {BF16, false, 1.8, 0.75},
+                                   {ANY_ISA, false, 0.75, 0.75}};
 
 double cpu_speed(ir_dtype t)
 {
@@ -113,13 +122,14 @@ double cpu_speed(ir_dtype t)
     return t == IR_f32 ? 1 : t == IR_bf16 ? row->bf16 : t == IR_f16 ? row->fp16 : 0;
 }
 
-bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t != IR_f16; }
+bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t == IR_f16 ? has_f16 : true; }
 
-ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && t == IR_bf16 && has_bf16 ? IR_bf16 : IR_f32; }
+ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && ir_dtype_is_low(t) && cpu_computes(t) ? t : IR_f32; }
 
 dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc)
 {
-    return version->layout_make(out, desc, desc->type == IR_bf16 ? dnnl_bf16 : dnnl_f32);
+    const dnnl_data_type_t type = desc->type == IR_bf16 ? dnnl_bf16 : desc->type == IR_f16 ? dnnl_f16 : dnnl_f32;
+    return version->layout_make(out, desc, type);
 }
 
 dnnl_status_t cpu_layout_copy(cpu_layout **out, const cpu_layout *layout) { return version->layout_copy(out, layout); }

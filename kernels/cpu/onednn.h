@@ -8,8 +8,9 @@
  *
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *
- * Steps that change nothing are omitted. f16 is always converted to f32 because oneDNN 2 has no f16 arithmetic on CPUs,
- * and so is bf16 on processors without bf16 instructions, where oneDNN's emulation is two to four times slower. Only
+ * Steps that change nothing are omitted. f16 is converted to f32 unless oneDNN multiplies it, which version 3 does on
+ * processors with AVX512_FP16, and bf16 on processors without bf16 instructions, where oneDNN's emulation is two to
+ * four times slower. Only
  * convolutions need layouts other than ours; they run best on blocked ones. */
 #ifndef AMPC_ONEDNN_H
 #define AMPC_ONEDNN_H
@@ -102,8 +103,7 @@ typedef struct cpu_primitive {
     const void *what;
 } cpu_primitive;
 
-/* The type in which oneDNN computes on operands of dtype t: bf16 if `native` and supported by the processor, else
- * f32. */
+/* The type in which oneDNN computes on operands of dtype t: t if `native` and supported by the processor, else f32. */
 ir_dtype cpu_dnnl_type(ir_dtype t, bool native);
 
 /* Creates a primitive descriptor for ctx->threads threads, with the scratchpad in our workspace: the first of oneDNN's

@@ -110,7 +110,7 @@ static ampc_status prepare_products(const k_args *args, const recurrent_shape *s
     step_products *p = calloc(1, sizeof *p);
     ampc_status status = p ? AMPC_OK : AMPC_NO_MEMORY;
     if (!p) return status;
-    list_products(p, s, backward, cpu_dnnl_type(r->dtype, states == r->dtype));
+    list_products(p, s, backward, r->dtype == IR_bf16 ? cpu_dnnl_type(IR_bf16, states == IR_bf16) : IR_f32);
     const bool is_empty = s->steps * s->batch * s->hidden == 0;
     for (int i = 0; i < p->count && !is_empty && cpu_carrier(r->dtype) == IR_f32 && status == AMPC_OK; i++) {
         const size_t low = cpu_lines((size_t)(p->products[i].m * p->products[i].k) * ir_dtype_size(IR_bf16));

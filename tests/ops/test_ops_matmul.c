@@ -291,7 +291,9 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
         values[i] = c->row->tail == IR_OP_gelu        ? gelu(values[i], c->row->tanh)
                     : c->row->tail == IR_OP_gelu_grad ? values[i] * gelu_slope(x[i])
                                                       : values[i];
-    view_check("epilogue", &c->out[0], values, (double)k, c->type);
+    const bool by_erf = c->row->tail == IR_OP_gelu && !c->row->tanh;
+    /* oneDNN 3 computes erf with an error of 1e-6. */
+    view_check("epilogue", &c->out[0], values, (double)k + (by_erf ? 16 : 0), c->type);
     free(values);
     free(x);
 }
