@@ -1,8 +1,10 @@
 /* fused.c - runs fused kernels (kernels/fused.h) tile by tile, with registers of one tile each.
  *
  * A value is an operand or the result of an instruction. Its form is its carrier, or bytes for booleans. An operand
- * that already has its form is read in place; one that is a broadcast scalar is loaded once per run; any other is
- * loaded into a register before the first instruction that reads it. `prepare` allocates registers for all other
+ * that already has its form is read in place; one that is a broadcast scalar is loaded once per run. One that repeats
+ * the same elements, as a vector with one element per channel in NHWC does, is expanded: a period and a tile of it are
+ * in the thread's memory, so that every tile is a part of them. Any other is loaded into a register before the first
+ * instruction that reads it. `prepare` allocates registers for all other
  * values, up to their last use, so that a long kernel needs few of them and all stay in the nearest caches. An
  * instruction's result is rounded to its type if anything but a store reads it. Results are stored last, or computed in
  * place if no operand aliases them.
@@ -19,17 +21,25 @@ enum {
     NO_VALUE = -1,
     MAX_VALUES = K_MAX_OPERANDS + K_MAX_CODE, /* operands, then instructions */
     LINE = 64,                                /* bytes; alignment of workspace and registers */
+    MAX_PERIOD = 8 * CPU_TILE,                /* of an expanded operand, to stay in the nearest caches */
+    MIN_REUSE = 4,                            /* an expanded operand is read that many times or more */
 };
 
 /* Where a value is stored. */
-typedef enum place { UNREAD, IN_MEMORY, EVERYWHERE_SAME, IN_REGISTER } place;
+typedef enum place { UNREAD, IN_MEMORY, EVERYWHERE_SAME, EXPANDED, IN_REGISTER } place;
 
 typedef struct value {
     ir_dtype type, form;
     place place;
-    int slot;  /* index of its register, or among the values loaded once */
+    int slot;  /* index of its register, among the values loaded once, or among the expanded ones */
     int until; /* the instruction that reads it last; n_code: a result of the kernel */
 } value;
+
+/* Each block of `length` positions repeats `period` elements. Blocks may have different elements. */
+typedef struct cycle {
+    int64_t period, length;
+    size_t at; /* of the expansion of one block, in the thread's memory */
+} cycle;
 
 typedef struct step step;
 
@@ -66,8 +76,9 @@ typedef struct cut {
 } cut;
 
 typedef struct state {
-    int n_registers, n_same, threads;
-    size_t register_bytes;
+    int n_registers, n_same, n_cycles, threads;
+    size_t register_bytes, thread_bytes; /* thread_bytes: registers, then expanded operands */
+    cycle cycles[K_MAX_OPERANDS];
     value values[MAX_VALUES];
     int value_of[K_MAX_CODE]; /* the value of each instruction's result */
     step steps[K_MAX_CODE];
@@ -239,11 +250,27 @@ static bool is_same_everywhere(const k_operand *o)
     return !o->dense;
 }
 
+/* Finds the longest blocks that are worth expanding; period 0: there are none. */
+static cycle cycle_of(const k_operand *o)
+{
+    cycle best = {.period = 0};
+    int64_t period = 1;
+    for (int i = o->walk.rank - 1; i >= 0 && period <= MAX_PERIOD; i--) {
+        const int64_t length = period * o->walk.dims[i];
+        if (o->walk.src[i] == 0 && length >= MIN_REUSE * (period + CPU_TILE)) best = (cycle){period, length, 0};
+        period = length;
+    }
+    return best;
+}
+
 static void place_operand(const k_args *args, state *st, int i)
 {
     const k_operand *o = &args->fused->operands[i];
     ir_dtype t = args->in[o->in].dtype, form = form_of(t);
-    place at = o->dense && t == form ? IN_MEMORY : is_same_everywhere(o) ? EVERYWHERE_SAME : IN_REGISTER;
+    place at = IN_REGISTER;
+    if (o->dense) at = t == form ? IN_MEMORY : IN_REGISTER;
+    else if (is_same_everywhere(o)) at = EVERYWHERE_SAME;
+    else if (cycle_of(o).period) at = EXPANDED;
     st->values[i] = (value){t, form, at, 0, NO_VALUE};
 }
 
@@ -288,6 +315,21 @@ static void assign_registers(const k_fused *p, state *st)
     }
 }
 
+/* Assigns memory to the expanded operands, after the registers. */
+static void assign_cycles(const k_fused *p, state *st)
+{
+    st->thread_bytes = st->register_bytes * (size_t)st->n_registers;
+    for (int v = 0; v < p->n_operands; v++) {
+        value *x = &st->values[v];
+        if (x->place != EXPANDED) continue;
+        cycle c = cycle_of(&p->operands[v]);
+        c.at = st->thread_bytes;
+        st->thread_bytes += cpu_lines((size_t)(c.period + CPU_TILE) * ir_dtype_size(x->form)) + LINE;
+        x->slot = st->n_cycles;
+        st->cycles[st->n_cycles++] = c;
+    }
+}
+
 static void assign_places(const k_fused *p, state *st)
 {
     find_last_uses(p, st);
@@ -300,6 +342,7 @@ static void assign_places(const k_fused *p, state *st)
         if (x->place != UNREAD && ir_dtype_size(x->form) > widest) widest = ir_dtype_size(x->form);
     }
     st->register_bytes = (size_t)CPU_TILE * widest + LINE; /* avoids the same page offset for all */
+    assign_cycles(p, st);
 }
 
 static cut cut_of(const k_fused *p)
@@ -337,7 +380,7 @@ static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspa
     assign_places(p, st);
     st->cut = cut_of(p);
     st->threads = args->ctx->threads;
-    *workspace = st->register_bytes * (size_t)(st->n_same + st->threads * st->n_registers) +
+    *workspace = st->register_bytes * (size_t)st->n_same + st->thread_bytes * (size_t)st->threads +
                  (st->cut.groups > 1 ? (size_t)(st->cut.chunks * p->n_results) * sizeof(double) : 0);
     return AMPC_OK;
 }
@@ -348,7 +391,7 @@ typedef struct running {
     const k_args *args;
     const state *st;
     once once[K_MAX_CODE];
-    char *same, *registers;
+    char *same, *memory;        /* memory: of the threads */
     double *partial;            /* [result][chunk] */
     bool direct[K_MAX_RESULTS]; /* computed in the result's memory */
 } running;
@@ -396,8 +439,8 @@ static void begin(running *r, const k_args *args)
     const k_fused *p = args->fused;
     const state *st = r->st;
     r->same = args->workspace;
-    r->registers = r->same + st->register_bytes * (size_t)st->n_same;
-    r->partial = (double *)(void *)(r->registers + st->register_bytes * (size_t)(st->threads * st->n_registers));
+    r->memory = r->same + st->register_bytes * (size_t)st->n_same;
+    r->partial = (double *)(void *)(r->memory + st->thread_bytes * (size_t)st->threads);
     for (int i = 0; i < p->n_code; i++) r->once[i] = read_scalars(args, &p->code[i], &st->steps[i]);
     for (int i = 0; i < p->n_results; i++) r->direct[i] = is_apart(args, st, i);
     for (int v = 0; v < p->n_operands; v++)
@@ -405,15 +448,41 @@ static void begin(running *r, const k_args *args)
             load_operand(r, v, 0, k_min(CPU_TILE, p->count), r->same + st->register_bytes * (size_t)st->values[v].slot);
 }
 
-/* The addresses of a thread's values that are the same for all tiles. */
-static void place_values(const running *r, int thread, void **at)
+/* A thread, its addresses of values, and the blocks of which it has the expansions; -1: none. */
+typedef struct worker {
+    char *memory;
+    void *at[MAX_VALUES];
+    int64_t block[K_MAX_OPERANDS];
+} worker;
+
+/* Finds the addresses that are the same for all tiles. */
+static void start_worker(const running *r, int thread, worker *w)
 {
     const state *st = r->st;
-    char *registers = r->registers + st->register_bytes * (size_t)(thread * st->n_registers);
+    w->memory = r->memory + st->thread_bytes * (size_t)thread;
     for (int v = 0; v < MAX_VALUES; v++) {
         const value *x = &st->values[v];
-        at[v] = (x->place == EVERYWHERE_SAME ? r->same : registers) + st->register_bytes * (size_t)x->slot;
+        w->at[v] = (x->place == EVERYWHERE_SAME ? r->same : w->memory) + st->register_bytes * (size_t)x->slot;
     }
+    for (int i = 0; i < st->n_cycles; i++) w->block[i] = -1;
+}
+
+/* Returns n elements of an expanded operand. A tile in two blocks is loaded in place of the expansion. */
+static void *expanded(const running *r, worker *w, int v, int64_t first, int64_t n)
+{
+    const value *x = &r->st->values[v];
+    const cycle *c = &r->st->cycles[x->slot];
+    const int64_t block = first / c->length, start = block * c->length, size = (int64_t)ir_dtype_size(x->form);
+    char *memory = w->memory + c->at;
+    if (first + n > start + c->length) {
+        w->block[x->slot] = -1;
+        load_operand(r, v, first, n, memory);
+        return memory;
+    }
+    for (int64_t i = 0, all = c->period + CPU_TILE; i < all && w->block[x->slot] != block; i += CPU_TILE)
+        load_operand(r, v, start + i, k_min(CPU_TILE, all - i), memory + i * size);
+    w->block[x->slot] = block;
+    return memory + first % c->period * size; /* blocks are whole periods */
 }
 
 /* Prefetches the operands of the next tile while this one is computed. */
@@ -428,13 +497,15 @@ static void fetch_next(const running *r, int64_t first)
     }
 }
 
-static void run_tile(const running *r, const tile *t)
+static void run_tile(const running *r, worker *w, const tile *t)
 {
     const k_args *args = r->args;
     const k_fused *p = args->fused;
     const state *st = r->st;
-    for (int v = 0; v < p->n_operands; v++)
+    for (int v = 0; v < p->n_operands; v++) {
         if (st->values[v].place == IN_MEMORY) t->value[v] = cpu_at(&args->in[p->operands[v].in], t->first);
+        if (st->values[v].place == EXPANDED) t->value[v] = expanded(r, w, v, t->first, t->n);
+    }
     for (int i = 0; i < p->n_results; i++)
         if (r->direct[i]) t->value[st->value_of[p->results[i].from]] = cpu_at(&args->out[i], t->first);
     for (int i = 0; i < p->n_code; i++) {
@@ -528,7 +599,7 @@ static void finish_rows(const running *r)
         }
 }
 
-static void run_chunk(const running *r, int64_t chunk, void **at)
+static void run_chunk(const running *r, int64_t chunk, worker *w)
 {
     const k_fused *p = r->args->fused;
     const cut *c = &r->st->cut;
@@ -540,9 +611,9 @@ static void run_chunk(const running *r, int64_t chunk, void **at)
         end = row + p->row * (g + 1) / c->groups;
     }
     for (; first < end; first += CPU_TILE) {
-        const tile t = {first, k_min(CPU_TILE, end - first), at};
+        const tile t = {first, k_min(CPU_TILE, end - first), w->at};
         fetch_next(r, first + t.n);
-        run_tile(r, &t);
+        run_tile(r, w, &t);
         store_tile(r, &t);
         if (c->groups) add_tile(r, &t, total);
         else if (p->row) fold_rows(r, &t);
@@ -559,10 +630,10 @@ static ampc_status fused_run(const k_args *args)
     int threads = (int)k_min(cpu_threads(args->ctx, p->count * p->n_code), r.st->threads);
 #pragma omp parallel num_threads(threads)
     {
-        void *at[MAX_VALUES];
-        place_values(&r, omp_get_thread_num(), at);
+        worker w;
+        start_worker(&r, omp_get_thread_num(), &w);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < r.st->cut.chunks; i++) run_chunk(&r, i, at);
+        for (int64_t i = 0; i < r.st->cut.chunks; i++) run_chunk(&r, i, &w);
     }
     if (r.st->cut.groups > 1) finish_rows(&r);
     return AMPC_OK;

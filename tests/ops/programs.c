@@ -75,13 +75,16 @@ static void make_shape(ops_program *p, int64_t most)
     static const int64_t inner[] = {1, 2, 3, 8, 31, 32, 33, 64, 127, 128, 129, 255, 511, 512, 513, 1025, 2048, 5000};
     static const int64_t longest[] = {32768, 40000, 70001};
     static const int64_t outer[] = {1, 1, 2, 3, 5, 7, 16, 33};
+    static const int64_t sides[] = {2, 3, 14, 16, 57}; /* of images, whose vectors repeat in many tiles */
     k_view *s = &p->shape;
     int64_t count = 1;
     s->rank = (int)below(p, 6);
+    const bool large = most > longest[0], image = large && one_in(p, 2);
     for (int i = s->rank - 1; i >= 0; i--) {
-        int64_t d = i < s->rank - 1                      ? outer[below(p, COUNT_OF(outer))]
-                    : most > longest[0] && !one_in(p, 4) ? longest[below(p, COUNT_OF(longest))]
-                                                         : inner[below(p, COUNT_OF(inner))];
+        int64_t d = i < s->rank - 1 && image ? sides[below(p, COUNT_OF(sides))]
+                    : i < s->rank - 1        ? outer[below(p, COUNT_OF(outer))]
+                    : large && !image        ? longest[below(p, COUNT_OF(longest))]
+                                             : inner[below(p, COUNT_OF(inner))];
         s->dims[i] = count * d <= most ? d : 1;
         count *= s->dims[i];
     }

@@ -28,7 +28,7 @@ static int64_t number(const char *name, int64_t otherwise)
 static void check_one(uint64_t seed)
 {
     ops_program p;
-    ops_program_make(&p, seed, ops_on->device_ops ? MAX_AWAY : seed % 50 ? MAX_COUNT : MAX_RARELY);
+    ops_program_make(&p, seed, ops_on->device_ops ? MAX_AWAY : seed % 20 ? MAX_COUNT : MAX_RARELY);
     ops_program_expect(&p);
     ops_program_check(&p, 1);
     if (!ops_brief) ops_program_check(&p, 4);
