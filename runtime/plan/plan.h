@@ -213,8 +213,8 @@ struct rt_plan_request {
     const rt_backend *backend;
     const k_context *ctx; /* the context under which kernels are prepared */
     /* Whether stages may combine ops into one step. Fused kernels keep the bits of their ops; layouts, matmuls,
-     * epilogues and split normalisations change the order of summation and omit roundings to a low type, and weight
-     * gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
+     * epilogues, folded and split normalisations change the order of operations and omit roundings to a low type, and
+     * weight gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
     bool fuse;
     bool nested; /* the graph is a subgraph: nothing is hoisted, because every run of the step runs all of it */
     /* No result overwrites an operand, and storage changes only after all steps, so that an observer sees the operands

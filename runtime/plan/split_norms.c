@@ -4,11 +4,65 @@
  *     %z = relu %y                  ->     %c = sub %x, %m    %n = mul %c, %r      in f32; later fused with
  *                                          %s = mul %n, %scale   %y = add %s, %bias    the readers of %y
  *
- * The image is then read twice and written once. With running statistics the first part does not read the image: the
- * scale is passed as a dummy 1x1 image, so that the step can be hoisted. */
+ * The image is then read twice and written once. With running statistics (those that fold_norms leaves) the first part
+ * does not read the image: the scale is passed as a dummy 1x1 image, so that the step can be hoisted. */
+#include "runtime/plan/norms.h"
 #include "runtime/plan/stages.h"
 
 enum { PARTS = 4 }; /* number of pointwise steps */
+
+/* ---- parts of a normalisation ------------------------------------------------------------------------ */
+
+bool rt_norm_is_divisible(const rt_plan *p, const rt_step *s)
+{
+    if (s->op != IR_OP_batch_norm || !rt_step_writes(s, IR_OUT(batch_norm, y))) return false;
+    const bool wide = s->in[0].dtype == IR_f64, wide_scale = s->in[IR_IN(batch_norm, scale)].dtype == IR_f64;
+    if (wide != wide_scale || (wide && p->backend->device_ops)) return false; /* all parts compute in one type */
+    return k_count(&s->in[0]) > 0;
+}
+
+k_view rt_norm_vector(const rt_step *s)
+{
+    const k_view *x = &s->in[IR_IN(batch_norm, x)];
+    return (k_view){.dtype = x->dtype == IR_f64 ? IR_f64 : IR_f32, .rank = 1, .dims = {x->dims[1]}};
+}
+
+uint32_t rt_norm_result(rt_plan *p, rt_step *s, int k)
+{
+    if (!rt_step_writes(s, k)) {
+        const k_view vector = rt_norm_vector(s);
+        const uint32_t value = rt_plan_new_value(p, s->out_value[IR_OUT(batch_norm, y)], &vector);
+        if (value == RT_NO_VALUE) return RT_NO_VALUE;
+        rt_step_write(p, s, k, value);
+    }
+    return s->out_value[k];
+}
+
+rt_step *rt_norm_part(rt_plan *p, const ir_node *node, ir_op op, uint32_t image, uint32_t vector, const k_view *x,
+                      uint32_t to)
+{
+    rt_step *part = rt_step_new(p, node, op, 2, 1);
+    if (!part) return NULL;
+    rt_step_read(p, part, 0, image);
+    rt_step_read(p, part, 1, vector);
+    part->in[1].rank = x->rank - 1; /* [C,1,1] */
+    part->in[1].dims[0] = x->dims[1];
+    for (int i = 1; i < part->in[1].rank; i++) part->in[1].dims[i] = 1;
+    rt_step_write(p, part, 0, to);
+    return part;
+}
+
+void rt_norm_drop_image(rt_plan *p, rt_step *s)
+{
+    const int x = IR_IN(batch_norm, x);
+    const int64_t channels = s->in[x].dims[1];
+    rt_step_read(p, s, x, s->in_value[IR_IN(batch_norm, scale)]);
+    s->in[x].rank = 2;
+    s->in[x].dims[0] = 1;
+    s->in[x].dims[1] = channels;
+}
+
+/* ---- the stage --------------------------------------------------------------------------------------- */
 
 /* Whether a step reads y elementwise, without broadcasting it. */
 static bool has_pointwise_use(const rt_plan *p, uint32_t y)
@@ -20,79 +74,41 @@ static bool has_pointwise_use(const rt_plan *p, uint32_t y)
     return false;
 }
 
-static bool can_split(const rt_plan *p, const rt_step *s)
-{
-    if (s->op != IR_OP_batch_norm || !rt_step_writes(s, IR_OUT(batch_norm, y))) return false;
-    const bool wide = s->in[0].dtype == IR_f64, wide_scale = s->in[IR_IN(batch_norm, scale)].dtype == IR_f64;
-    if (wide != wide_scale || (wide && p->backend->device_ops)) return false; /* all parts compute in one type */
-    return k_count(&s->in[0]) > 0 && has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)]);
-}
-
-/* Returns result k of the step, adding it if the graph does not use it. */
-static uint32_t need_result(rt_plan *p, rt_step *s, int k, const k_view *view)
-{
-    if (!rt_step_writes(s, k)) {
-        const uint32_t value = rt_plan_new_value(p, s->out_value[IR_OUT(batch_norm, y)], view);
-        if (value == RT_NO_VALUE) return RT_NO_VALUE;
-        rt_step_write(p, s, k, value);
-    }
-    return s->out_value[k];
-}
-
-/* Inserts a pointwise step after `at`, of an image and a vector with one element per channel. */
-static rt_step *add_part(rt_plan *p, rt_step *at, ir_op op, uint32_t image, uint32_t vector, const k_view *x,
-                         uint32_t to)
-{
-    rt_step *part = rt_step_new(p, at->node, op, 2, 1);
-    if (!part) return NULL;
-    rt_step_read(p, part, 0, image);
-    rt_step_read(p, part, 1, vector);
-    part->in[1].rank = x->rank - 1; /* [C,1,1] */
-    for (int i = 1; i < part->in[1].rank; i++) part->in[1].dims[i] = 1;
-    rt_step_write(p, part, 0, to);
-    rt_step_insert_after(p, part, at);
-    return part;
-}
-
-static void read_no_image(rt_plan *p, rt_step *s, int64_t channels)
-{
-    const int x = IR_IN(batch_norm, x);
-    rt_step_read(p, s, x, s->in_value[IR_IN(batch_norm, scale)]);
-    s->in[x].rank = 2;
-    s->in[x].dims[0] = 1;
-    s->in[x].dims[1] = channels;
-}
-
 /* Reduces the step to the statistics and inserts the pointwise steps after it. */
 static bool split(rt_plan *p, rt_step *s)
 {
     static const ir_op ops[PARTS] = {IR_OP_sub, IR_OP_mul, IR_OP_mul, IR_OP_add};
     const k_view x = s->in[IR_IN(batch_norm, x)];
-    const k_view vector = {.dtype = x.dtype == IR_f64 ? IR_f64 : IR_f32, .rank = 1, .dims = {x.dims[1]}};
     const uint32_t y = s->out_value[IR_OUT(batch_norm, y)];
-    const uint32_t mean = need_result(p, s, IR_OUT(batch_norm, saved_mean), &vector);
-    const uint32_t rstd = need_result(p, s, IR_OUT(batch_norm, saved_rstd), &vector);
+    const uint32_t mean = rt_norm_result(p, s, IR_OUT(batch_norm, saved_mean));
+    const uint32_t rstd = rt_norm_result(p, s, IR_OUT(batch_norm, saved_rstd));
     const uint32_t scale = s->in_value[IR_IN(batch_norm, scale)], bias = s->in_value[IR_IN(batch_norm, bias)];
     const uint32_t vectors[PARTS] = {mean, rstd, scale, bias};
     uint32_t from = s->in_value[IR_IN(batch_norm, x)];
     k_view image = x;
-    rt_step *part = s;
-    image.dtype = vector.dtype;
+    rt_step *at = s;
+    image.dtype = rt_norm_vector(s).dtype;
     if (mean == RT_NO_VALUE || rstd == RT_NO_VALUE) return false;
     rt_step_write(p, s, IR_OUT(batch_norm, y), RT_NO_VALUE);
     for (int i = 0; i < PARTS; i++) {
         const uint32_t to = i == PARTS - 1 ? y : rt_plan_new_value(p, y, &image);
-        if (to == RT_NO_VALUE || !(part = add_part(p, part, ops[i], from, vectors[i], &x, to))) return false;
+        rt_step *part = to == RT_NO_VALUE ? NULL : rt_norm_part(p, s->node, ops[i], from, vectors[i], &x, to);
+        if (!part) return false;
+        rt_step_insert_after(p, part, at);
         from = to;
+        at = part;
     }
-    if (!s->attr[IR_ATTR(batch_norm, training)].i) read_no_image(p, s, x.dims[1]);
+    if (!s->attr[IR_ATTR(batch_norm, training)].i) rt_norm_drop_image(p, s);
     return true;
 }
 
 ampc_status rt_stage_split_norms(rt_plan *p, diag *d)
 {
     (void)d;
-    for (int i = 0; i < p->n_steps && p->backend->fused; i++)
-        if (can_split(p, p->steps[i]) && !split(p, p->steps[i])) return AMPC_NO_MEMORY;
+    for (int i = 0; i < p->n_steps && p->backend->fused; i++) {
+        rt_step *s = p->steps[i];
+        if (!rt_norm_is_divisible(p, s) || !has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)])) continue;
+        if (!split(p, s)) return AMPC_NO_MEMORY;
+    }
     return AMPC_OK;
 }
