@@ -54,7 +54,7 @@ static ampc_status concat_run(const k_args *args)
     int axis = k_axis_number(args->attr[IR_ATTR(concat, axis)].i, y->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_in; i++) {
-        copy_part(y, &args->in[i], axis, first, true, args->ctx);
+        if (k_present(&args->in[i])) copy_part(y, &args->in[i], axis, first, true, args->ctx);
         first += args->in[i].dims[axis];
     }
     return AMPC_OK;

@@ -145,7 +145,7 @@ static ampc_status concat_run(const k_args *args)
     const int axis = k_axis_number(args->attr[IR_ATTR(concat, axis)].i, y->rank);
     int64_t first = 0;
     for (int i = 0; i < args->n_in; i++) {
-        CUDA_FORWARD(copy_part(args, y, &args->in[i], axis, first, true));
+        if (k_present(&args->in[i])) CUDA_FORWARD(copy_part(args, y, &args->in[i], axis, first, true));
         first += args->in[i].dims[axis];
     }
     return AMPC_OK;

@@ -20,6 +20,21 @@ static int compare(const void *a, const void *b)
     return x->i < y->i ? -1 : x->i > y->i;
 }
 
+/* The bytes that the step reads of operand i: a program may read a part of it. */
+static int64_t bytes_seen(const rt_step *s, int i)
+{
+    const int64_t all = k_count(&s->in[i]), size = (int64_t)ir_dtype_size(s->in[i].dtype);
+    int64_t most = 0;
+    for (int j = 0; s->kind == RT_STEP_FUSED && j < s->fused->n_operands; j++) {
+        const k_operand *o = &s->fused->operands[j];
+        int64_t n = o->dense ? s->fused->count : 1;
+        if (o->in != i) continue;
+        for (int d = 0; d < o->walk.rank && !o->dense; d++) n *= o->walk.src[d] ? o->walk.dims[d] : 1;
+        if (n > most) most = n;
+    }
+    return (most && most < all ? most : all) * size;
+}
+
 /* Memory shared by several operands counts once, unless the list for sorting them cannot be allocated. */
 static int64_t bytes_read(const rt_plan *p, const rt_step *s)
 {
@@ -30,16 +45,26 @@ static int64_t bytes_read(const rt_plan *p, const rt_step *s)
         if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){rt_root(p, s->in_value[i]), i};
     if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
     for (int i = 0; i < n; i++)
-        if (i == 0 || all[i].root != all[i - 1].root) bytes += (int64_t)k_bytes(&s->in[all[i].i]);
+        if (i == 0 || all[i].root != all[i - 1].root) bytes += bytes_seen(s, all[i].i);
     for (int i = 0; i < s->n_in && !all; i++)
-        if (s->in_value[i] != RT_NO_VALUE) bytes += (int64_t)k_bytes(&s->in[i]);
+        if (s->in_value[i] != RT_NO_VALUE) bytes += bytes_seen(s, i);
     if (all != few) rt_free(all);
+    return bytes;
+}
+
+/* What a concat writes: another step may have written other parts of its result (chain_concats.c). */
+static int64_t bytes_copied(const rt_step *s)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < s->n_in; i++)
+        if (s->in_value[i] != RT_NO_VALUE) bytes += (int64_t)k_bytes(&s->in[i]);
     return bytes;
 }
 
 static int64_t bytes_of(const rt_plan *p, const rt_step *s)
 {
     int64_t bytes = bytes_read(p, s);
+    if (s->kind == RT_STEP_OP && s->op == IR_OP_concat) return bytes + bytes_copied(s);
     for (int i = 0; i < s->n_out; i++)
         if (s->out_value[i] != RT_NO_VALUE && s->out_buffer[i] != RT_NO_BUFFER) bytes += (int64_t)k_bytes(&s->out[i]);
     return bytes;

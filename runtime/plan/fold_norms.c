@@ -113,11 +113,16 @@ static bool is_per_channel(const k_view *v, const k_view *image)
     return channel >= 0 && channel < v->rank && v->dims[channel] == image->dims[1] && k_count(v) == image->dims[1];
 }
 
+static bool is_sum(const rt_step *s)
+{
+    return s->kind == RT_STEP_OP && ir_formula_of(s->op, s->attr) == IR_FORMULA_add;
+}
+
 /* Looks for a bias added to a product: the step that defines the image. */
 static void find_sum(fold *f)
 {
     rt_step *s = f->product;
-    if (!s || s->kind != RT_STEP_OP || s->op != IR_OP_add || !rt_has_one_use(f->p, s->out_value[0])) return;
+    if (!s || !is_sum(s) || !rt_has_one_use(f->p, s->out_value[0])) return;
     for (int j = 0; j < 2; j++) {
         const bool biased = is_constant(f->p, s->in_value[1 - j]) && is_per_channel(&s->in[1 - j], &f->image);
         if (!biased || !rt_same_view(&s->in[j], &f->image) || !rt_same_view(&s->out[0], &f->image)) continue;

@@ -254,9 +254,9 @@ const char *rt_step_name(const rt_step *s);
 char *rt_plan_print(const rt_plan *p);
 
 /* The cost of a step, valid once values have buffers. bytes: operands read plus results written, each counted once and
- * in full; workspace, absent operands and dropped results do not count, and caches are not modelled. flops: of matmuls,
- * convolutions and their gradients, 2 per multiply-add; 0 for other steps. Both are 0 for a hoisted step, which does
- * not run again. */
+ * in full, or the part that the step reads or writes (chain_concats.c); workspace, absent operands and dropped results
+ * do not count, and caches are not modelled. flops: of matmuls, convolutions and their gradients, 2 per multiply-add; 0
+ * for other steps. Both are 0 for a hoisted step, which does not run again. */
 typedef struct rt_cost {
     int64_t bytes, flops;
 } rt_cost;
