@@ -140,10 +140,6 @@ ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands,
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* may be NULL */
 
-/* c[m,n] = op(a) op(b), plus c if `add`. Row-major; ld.. is the distance between rows in elements. */
-ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
-
 /* The result of a matmul or convolution without terms: each element of y is the bias of its channel, or 0 without bias.
  * Element i belongs to channel (i / inner) % channels. */
 void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner);

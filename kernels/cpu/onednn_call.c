@@ -4,7 +4,6 @@
  * division of work, and with it every bit of the result, depends on that number alone. */
 #include "kernels/cpu/onednn.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,42 +213,6 @@ ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, con
     dnnl_status_t status = call_execute(call, data, workspace, ctx);
     cpu_dnnl_leave_threads(before);
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "running a primitive");
-}
-
-/* oneDNN compiles all sgemm kernels during the first product, in whichever of its threads comes first. In a thread
- * without a malloc arena, this needs far more memory than cpu_has_reserve checks for. So run a small product on the
- * calling thread first. */
-static dnnl_status_t compile_sgemm(void)
-{
-    enum { SIDE = 16 };
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static bool compiled;
-    dnnl_status_t status = dnnl_success;
-    pthread_mutex_lock(&lock);
-    if (!compiled) {
-        const float a[SIDE * SIDE] = {0};
-        float c[SIDE * SIDE];
-        const int before = cpu_dnnl_enter_threads(&(k_context){.threads = 1});
-        status = cpu_has_reserve() ? cpu_dnnl.sgemm('N', 'N', SIDE, SIDE, SIDE, 1, a, SIDE, a, SIDE, 0, c, SIDE)
-                                   : dnnl_out_of_memory;
-        cpu_dnnl_leave_threads(before);
-        compiled = status == dnnl_success;
-    }
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-ampc_status cpu_sgemm(const k_context *ctx, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
-{
-    dnnl_status_t status = compile_sgemm();
-    if (status == dnnl_success) {
-        int before = cpu_dnnl_enter_threads(ctx);
-        status = cpu_dnnl.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1, a, lda, b, ldb, add ? 1 : 0, c,
-                                ldc);
-        cpu_dnnl_leave_threads(before);
-    }
-    return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "multiplying matrices");
 }
 
 void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner)

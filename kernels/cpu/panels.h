@@ -1,14 +1,13 @@
-/* panels.h - products of operands of types that the processor cannot multiply natively (cpu_computes), for matmul.c. */
+/* panels.h - matmul by own code, for matmul.c. */
 #ifndef AMPC_PANELS_H
 #define AMPC_PANELS_H
 
 #include "kernels/cpu/tiles.h"
 #include "kernels/matmul.h"
 
-/* args->op is matmul, p its product, not empty and without batch dimensions. Operands may have any type but f64. The
- * workspace size is in bytes. */
+/* args->op is matmul, p its product, not empty. Operands may have any type but f64. The workspace size is in bytes. */
 size_t cpu_panels_workspace(const k_args *args, const product *p);
 /* `tail` is applied to sums plus bias before they are rounded; NULL: no activation. */
-ampc_status cpu_panels_run(const k_args *args, const product *p, cpu_tile_fn *tail);
+void cpu_panels_run(const k_args *args, const product *p, cpu_tile_fn *tail);
 
 #endif

@@ -2,8 +2,7 @@
  *
  * oneDNN 2 checks its large allocations but not the small ones: if one fails, it dereferences a null pointer or throws
  * a C++ exception, which terminates a C program. So before it is called there must be enough memory for all that the
- * call can need. The first product needs most: it compiles 16 kernels of 320 KiB each, and a thread without a malloc
- * arena needs 2 MiB more for each, because every small allocation becomes a page. */
+ * call can need: code that it compiles, and in a thread without a malloc arena a page for every small allocation. */
 #include "kernels/cpu/cpu.h"
 
 #include <sys/mman.h>

@@ -1,0 +1,75 @@
+/* gemm.h - products of f32 matrices by own code: c = a b, or c += a b, for any number of independent items.
+ *
+ * b is read in panels of GEMM_PANEL columns, in which each of the k rows follows the previous one: a panel is a single
+ * stream through memory. gemm_pack makes the panels, once for an operand that never changes, and a product makes them
+ * block by block from any other operand. The last panel is GEMM_HALF wide if that is enough, and its columns beyond n
+ * are 0. The format is the same on every processor.
+ *
+ * A sum over k is divided into blocks of GEMM_DEPTH terms. A block is summed in ascending order, with fused
+ * multiply-adds where the processor has them, and the blocks are added in ascending order. So the bits of an element
+ * depend on its row of a, its column of b and the instruction set, but neither on the number of threads nor on the
+ * other rows and columns. */
+#ifndef AMPC_GEMM_H
+#define AMPC_GEMM_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/matmul.h"
+
+enum { GEMM_PANEL = 32, GEMM_HALF = 16, GEMM_DEPTH = 256, GEMM_COLUMNS = 512 };
+
+/* A matrix of any float type but f64: element (i, j) is number i * row + j * column of data. As for k_view, f32
+ * numbers are rounded to `as` when they are read. */
+typedef struct gemm_matrix {
+    const void *data;
+    ir_dtype dtype, as;
+    int64_t row, column;
+} gemm_matrix;
+
+/* Computes rows [row, row + rows) x columns [k, k + depth) of a into `to`; the distance between rows is `ld`. */
+typedef void gemm_fill_a(const void *user, int64_t item, int64_t row, int64_t rows, int64_t k, int64_t depth, float *to,
+                         int64_t ld);
+/* Computes rows [k, k + depth) x columns [column, column + columns) of b as panels, the first at `to`; column is a
+ * multiple of GEMM_PANEL. */
+typedef void gemm_fill_b(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns,
+                         float *to);
+/* Receives the sums of a block of at most GEMM_COLUMNS columns, which it may change. */
+typedef void gemm_finish(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
+                         int64_t column, int64_t columns);
+
+typedef struct gemm {
+    int64_t items, m, n, k;
+    gemm_matrix a, b;
+    const product *batch; /* the offsets of the items in a and b, or NULL: all items have the same a and b */
+    gemm_fill_a *fill_a;  /* instead of a; may be NULL */
+    gemm_fill_b *fill_b;  /* instead of b; may be NULL */
+    const float *packed;  /* instead of b, from gemm_pack; NULL: not packed */
+    int64_t packed_item;  /* the distance between two items in it, in floats */
+    float *c;             /* NULL: sums go to `finish` only */
+    int64_t c_item, ldc;  /* the distances between two items and two rows, in floats */
+    bool adds;            /* to what is in c */
+    gemm_finish *finish;  /* NULL if c is the result */
+    const void *user;
+} gemm;
+
+/* The workspace of gemm_run in bytes. Only the sizes of g, and which of its members are NULL, matter. */
+size_t gemm_workspace(const gemm *g, const k_context *ctx);
+void gemm_run(const gemm *g, void *workspace, const k_context *ctx);
+
+/* The elements of the panels of a matrix k x n. */
+static inline int64_t gemm_packed_size(int64_t k, int64_t n) { return k * cpu_ceil_div(n, GEMM_HALF) * GEMM_HALF; }
+/* Writes rows [first, first + depth) of the panels of a matrix [k, n], read from b, whose row 0 is row `first`. A whole
+ * matrix has first 0 and depth k. */
+void gemm_pack(float *packed, const gemm_matrix *b, int64_t k, int64_t n, int64_t first, int64_t depth,
+               const k_context *ctx);
+
+/* n elements from `at` on, `stride` elements apart, in f32 and rounded to `as`. */
+void gemm_load(float *to, const gemm_matrix *m, const void *at, int64_t stride, int64_t n);
+/* Copies rows x columns: element (i, j) of `from` is at from + i + j * ld, that of `to` at to + i * to_ld + j. */
+void gemm_transpose(float *to, int64_t to_ld, const float *from, int64_t ld, int64_t rows, int64_t columns);
+
+/* The code of an instruction set. Number 0 is the fastest one that the processor has; the others, up to the first for
+ * which gemm_code_name returns NULL, are for tests. gemm_use_code must not run concurrently with a product. */
+const char *gemm_code_name(int i);
+void gemm_use_code(int i);
+
+#endif

@@ -1,0 +1,273 @@
+/* Products by own code (kernels/cpu/gemm.h) against sums in f64, for random shapes, types, strides and batches, with each
+ * instruction set that the processor has, between guard zones. */
+#include "kernels/cpu/gemm.h"
+#include "tests/tier.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { GUARD = 4096, CASES = 160 };
+
+static uint64_t seed;
+
+static int64_t draw(int64_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* ---- memory between guard zones ---------------------------------------------------------------------- */
+
+static void *guarded(size_t bytes)
+{
+    char *at = malloc(bytes + 2 * GUARD);
+    assert_non_null(at);
+    memset(at, 0x5a, bytes + 2 * GUARD);
+    return at + GUARD;
+}
+
+static void check_and_free(void *data, size_t bytes)
+{
+    char *at = (char *)data - GUARD;
+    for (size_t i = 0; i < GUARD; i++) {
+        assert_int_equal(at[i], 0x5a);
+        assert_int_equal(at[GUARD + bytes + i], 0x5a);
+    }
+    free(at);
+}
+
+/* ---- a product --------------------------------------------------------------------------------------- */
+
+typedef struct operand {
+    gemm_matrix m;
+    void *data;
+    size_t bytes;
+} operand;
+
+/* A matrix of random numbers with `items` of them, in an order and a type that are drawn. */
+static operand draw_operand(int64_t items, int64_t rows, int64_t columns)
+{
+    static const ir_dtype types[] = {IR_f32, IR_f32, IR_bf16, IR_f16};
+    operand o = {.m = {.dtype = types[draw(4)], .as = draw(8) ? IR_NO_DTYPE : IR_bf16, .row = columns, .column = 1}};
+    if (draw(2)) o.m.row = 1, o.m.column = rows;
+    const int64_t count = items * rows * columns;
+    o.bytes = (size_t)count * ir_dtype_size(o.m.dtype);
+    o.data = guarded(o.bytes);
+    o.m.data = o.data;
+    for (int64_t i = 0; i < count; i++)
+        ir_store_f64(o.m.dtype, (char *)o.data + (size_t)i * ir_dtype_size(o.m.dtype),
+                     (double)(draw(2001) - 1000) / 512);
+    return o;
+}
+
+static double number(const gemm_matrix *m, int64_t item, int64_t size, int64_t i, int64_t j)
+{
+    const int64_t at = item * size + i * m->row + j * m->column;
+    const double value = ir_load_f64(m->dtype, (const char *)m->data + (size_t)at * ir_dtype_size(m->dtype));
+    uint16_t low;
+    if (m->as == IR_NO_DTYPE) return value;
+    ir_store_f64(m->as, &low, value);
+    return ir_load_f64(m->as, &low);
+}
+
+/* The bound holds for sums in any order. */
+static void check_sums(const gemm *g, const float *before, const float *c, int64_t ldc, bool b_shared)
+{
+    for (int64_t item = 0; item < g->items; item++)
+        for (int64_t i = 0; i < g->m; i++)
+            for (int64_t j = 0; j < g->n; j++) {
+                const int64_t at = (item * g->m + i) * ldc + j;
+                double sum = g->adds ? (double)before[at] : 0, size = fabs(sum);
+                for (int64_t l = 0; l < g->k; l++) {
+                    const double term = number(&g->a, item, g->m * g->k, i, l) *
+                                        number(&g->b, b_shared ? 0 : item, g->k * g->n, l, j);
+                    sum += term;
+                    size += fabs(term);
+                }
+                const double error = fabs((double)c[at] - sum), bound = size * FLT_EPSILON * (double)(g->k + 2) + 1e-30;
+                if (error > bound)
+                    fail_msg("[%lld,%lld] of item %lld: %g, not %g", (long long)i, (long long)j, (long long)item,
+                             (double)c[at], sum);
+            }
+}
+
+/* Copies the sums, so that results with and without a place for them can be compared. */
+typedef struct receiver {
+    float *to;
+    int64_t m, ldc;
+} receiver;
+
+static void receive(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,
+                    int64_t columns)
+{
+    const receiver *r = user;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(r->to + (item * r->m + row + i) * r->ldc + column, sums + i * ld, (size_t)columns * sizeof(float));
+}
+
+/* Runs the product and returns its result, [items * m, ldc]. */
+static float *run(gemm g, const float *before, size_t bytes, int threads, bool receives)
+{
+    char error[200];
+    const k_context ctx = {.threads = threads, .error = error, .error_size = sizeof error};
+    float *c = guarded(bytes);
+    const receiver r = {c, g.m, g.ldc};
+    if (bytes) memcpy(c, before, bytes);
+    g.c = c;
+    if (receives) {
+        g.c = NULL;
+        g.finish = receive;
+        g.user = &r;
+    }
+    const size_t size = gemm_workspace(&g, &ctx);
+    void *workspace = guarded(size);
+    gemm_run(&g, workspace, &ctx);
+    check_and_free(workspace, size);
+    return c;
+}
+
+static void compare(const float *a, const float *b, size_t bytes) { assert_memory_equal(a, b, bytes); }
+
+/* All ways to compute the product have the same bits. */
+static void check_ways(const gemm *g, const float *before, size_t bytes, bool b_shared)
+{
+    float *c = run(*g, before, bytes, 1, false);
+    check_sums(g, before, c, g->ldc, b_shared);
+    for (int way = 1; way < 6; way++) {
+        gemm other = *g;
+        const size_t size = (size_t)(gemm_packed_size(g->k, g->n) * (b_shared ? 1 : g->items)) * sizeof(float);
+        float *packed = guarded(size);
+        const bool receives = way >= 4 && !g->adds;
+        if (way % 2) {
+            other.packed = packed;
+            other.packed_item = b_shared ? 0 : gemm_packed_size(g->k, g->n);
+            for (int64_t i = 0; i < (b_shared ? 1 : g->items); i++) {
+                gemm_matrix b = g->b;
+                const int64_t half = draw(g->k + 1);
+                b.data = (const char *)b.data + (size_t)(i * g->k * g->n) * ir_dtype_size(b.dtype);
+                gemm_pack(packed + i * other.packed_item, &b, g->k, g->n, 0, half, &(k_context){.threads = way});
+                b.data = (const char *)b.data + (size_t)(half * b.row) * ir_dtype_size(b.dtype);
+                gemm_pack(packed + i * other.packed_item, &b, g->k, g->n, half, g->k - half,
+                          &(k_context){.threads = 1});
+            }
+        }
+        float *d = run(other, before, bytes, way, receives);
+        if (!receives || g->ldc == g->n) compare(c, d, bytes);
+        check_and_free(d, bytes);
+        check_and_free(packed, size);
+    }
+    check_and_free(c, bytes);
+}
+
+static void check_product(int64_t items, int64_t m, int64_t n, int64_t k)
+{
+    const bool b_shared = items > 1 && draw(2);
+    product batch = {.rank = 1, .batch = {items}, .b_shared = {b_shared}};
+    operand a = draw_operand(items, m, k), b = draw_operand(b_shared ? 1 : items, k, n);
+    gemm g = {.items = items, .m = m, .n = n, .k = k, .a = a.m, .b = b.m, .batch = &batch, .adds = draw(3) == 0};
+    g.ldc = n + (draw(2) ? 0 : draw(20));
+    g.c_item = m * g.ldc;
+    const size_t bytes = (size_t)(items * m * g.ldc) * sizeof(float);
+    float *before = guarded(bytes);
+    for (size_t i = 0; i < bytes / sizeof *before; i++) before[i] = (float)draw(100) / 7;
+    check_ways(&g, before, bytes, b_shared);
+    check_and_free(before, bytes);
+    check_and_free(a.data, a.bytes);
+    check_and_free(b.data, b.bytes);
+}
+
+static void test_random_products(void **state)
+{
+    (void)state;
+    static const int64_t edges[] = {0, 1, 2, 3, 13, 14, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 129};
+    const int64_t n_edges = sizeof edges / sizeof *edges;
+    seed = 1 + tier_seed();
+    for (int i = 0; gemm_code_name(i); i++) {
+        gemm_use_code(i);
+        for (int c = 0; c < CASES; c++) {
+            const int64_t k = draw(4) ? edges[draw(n_edges)] : 200 + draw(400);
+            check_product(draw(3) ? 1 : draw(4), edges[draw(n_edges)], edges[draw(n_edges)], k);
+        }
+        check_product(1, 600, 40, 20);
+        check_product(1, 3, 1100, 300);
+    }
+    gemm_use_code(0);
+}
+
+/* An element has the same bits whatever its neighbours: one row, many rows, one column, many columns. */
+static void test_bits_of_parts(void **state)
+{
+    (void)state;
+    enum { M = 70, N = 100, K = 700 };
+    static float a[M * K], b[K * N], whole[M * N], part[M * N];
+    seed = 5;
+    for (int i = 0; i < M * K; i++) a[i] = (float)draw(1000) / 999 - 0.5f;
+    for (int i = 0; i < K * N; i++) b[i] = (float)draw(1000) / 999 - 0.5f;
+    const k_context ctx = {.threads = 1};
+    for (int i = 0; gemm_code_name(i); i++) {
+        gemm_use_code(i);
+        gemm g = {.items = 1, .m = M, .n = N, .k = K, .a = {a, IR_f32, IR_NO_DTYPE, K, 1}, .c = whole, .ldc = N};
+        g.b = (gemm_matrix){b, IR_f32, IR_NO_DTYPE, N, 1};
+        void *workspace = malloc(gemm_workspace(&g, &ctx) * 2);
+        assert_non_null(workspace);
+        gemm_run(&g, workspace, &ctx);
+        for (int round = 0; round < 10; round++) {
+            const int64_t row = draw(M), column = draw(N);
+            gemm h = g;
+            h.m = 1 + draw(M - row);
+            h.n = 1 + draw(N - column);
+            h.a.data = a + row * K;
+            h.b.data = b + column;
+            h.c = part;
+            gemm_run(&h, workspace, &ctx);
+            for (int64_t r = 0; r < h.m; r++)
+                assert_memory_equal(part + r * N, whole + (row + r) * N + column, (size_t)h.n * sizeof(float));
+        }
+        free(workspace);
+    }
+    gemm_use_code(0);
+}
+
+/* NaN and infinity reach the result, and only their row and column. */
+static void test_special_numbers(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 37, K = 9 };
+    float a[M * K], b[K * N], c[M * N];
+    char workspace[1 << 16];
+    for (int i = 0; i < M * K; i++) a[i] = 1;
+    for (int i = 0; i < K * N; i++) b[i] = 1;
+    a[2 * K + 3] = NAN;
+    b[4 * N + 36] = INFINITY;
+    gemm g = {.items = 1, .m = M, .n = N, .k = K, .a = {a, IR_f32, IR_NO_DTYPE, K, 1}, .c = c, .ldc = N};
+    g.b = (gemm_matrix){b, IR_f32, IR_NO_DTYPE, N, 1};
+    const k_context ctx = {.threads = 1};
+    assert_true(gemm_workspace(&g, &ctx) <= sizeof workspace);
+    for (int i = 0; gemm_code_name(i); i++) {
+        gemm_use_code(i);
+        gemm_run(&g, workspace, &ctx);
+        for (int r = 0; r < M; r++)
+            for (int j = 0; j < N; j++) {
+                const float value = c[r * N + j];
+                if (r == 2) assert_true(isnan(value));
+                else if (j == 36) assert_true(isinf(value));
+                else assert_true(value == K);
+            }
+    }
+    gemm_use_code(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_products),
+        cmocka_unit_test(test_bits_of_parts),
+        cmocka_unit_test(test_special_numbers),
+    };
+    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}
