@@ -107,9 +107,9 @@ typedef struct ampc_dim {
 
 /* Reads an ONNX file, or a recipe of several ones (docs/recipe.md), and fixes the sizes of n_dims symbolic dimensions.
  * Other symbolic dimensions can be fixed in ampc_session_open or by the inputs of each run. The files must remain in
- * place until a session has been opened. The options in a recipe are for the programs. Fails with AMPC_REJECTED
- * (malformed file), AMPC_UNSUPPORTED (unsupported operators; the message lists all of them), AMPC_USAGE (no such
- * dimension in the model), AMPC_IO or AMPC_NO_MEMORY. */
+ * place until a session has been opened, and must not be changed until it is closed. The options in a recipe are for
+ * the programs. Fails with AMPC_REJECTED (malformed file), AMPC_UNSUPPORTED (unsupported operators; the message lists
+ * all of them), AMPC_USAGE (no such dimension in the model), AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
                                         ampc_module **module);
 
@@ -255,8 +255,9 @@ typedef struct ampc_session_options {
     int no_tune;       /* nonzero: use the algorithms that the device's libraries suggest, without timing them */
 } ampc_session_options;
 
-/* Opens a compiled module on a device and loads all weights. Fails with AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an
- * op without a kernel), AMPC_REJECTED (corrupt weights), AMPC_IO or AMPC_NO_MEMORY. */
+/* Opens a compiled module on a device and loads all weights, or on a CPU opens and checks their files. Fails with
+ * AMPC_USAGE, AMPC_DEVICE, AMPC_UNSUPPORTED (an op without a kernel), AMPC_REJECTED (corrupt weights), AMPC_IO or
+ * AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_session_open(ampc_module *module, const ampc_session_options *options,
                                        ampc_session **session);
 AMPC_API void ampc_session_free(ampc_session *session);

@@ -328,6 +328,8 @@ const char *rt_safetensors_metadata(const rt_safetensors *f, const char *key)
 
 const char *rt_safetensors_hash(const rt_safetensors *f) { return f->hash; }
 
+void rt_safetensors_report_to(rt_safetensors *f, diag *d) { f->d = d; }
+
 ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *e, void *dst)
 {
     char actual[17];
@@ -338,40 +340,47 @@ ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *
     return strcmp(recorded, actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }
 
-/* ---- checking a written file ---- */
+/* ---- checking a file ---- */
 
-static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *chunk, size_t chunk_bytes,
-                                XXH3_state_t *state)
+enum { CHUNK_BYTES = 1 << 20 };
+
+static ampc_status check_tensor(const rt_safetensors *f, const rt_tensor_entry *e, void *chunk, XXH3_state_t *state)
 {
     char actual[17];
     XXH3_64bits_reset(state);
     for (uint64_t at = 0, n; at < e->bytes; at += n) {
-        n = e->bytes - at < chunk_bytes ? e->bytes - at : chunk_bytes;
+        n = e->bytes - at < CHUNK_BYTES ? e->bytes - at : CHUNK_BYTES;
         if (!rt_io_pread(f->fd, chunk, n, e->offset + at)) return diag_errno(f->d, DIAG_FILE(f->path), "cannot read");
         XXH3_64bits_update(state, chunk, n);
     }
     safetensors_hash64(XXH3_64bits_digest(state), actual);
-    return strcmp(f->hashes[e - f->entries], actual) == 0 ? AMPC_OK : refuse(f, e->name, "damaged");
+    return strcmp(f->hashes[e - f->entries], actual) == 0 ? AMPC_OK
+                                                          : refuse(f, e->name, "damaged: the tensor's hash is wrong");
 }
 
-static ampc_status check_tensors(const rt_safetensors *f)
+/* Checks entries [first, end), which have hashes. */
+static ampc_status check_tensors(const rt_safetensors *f, size_t first, size_t end)
 {
-    enum { CHUNK_BYTES = 1 << 20 };
     void *chunk = malloc(CHUNK_BYTES);
     XXH3_state_t *state = XXH3_createState();
     ampc_status s = chunk && state ? AMPC_OK : rt_no_memory(f->d);
-    for (size_t i = 0; s == AMPC_OK && i < f->count; i++)
-        s = check_tensor(f, &f->entries[i], chunk, CHUNK_BYTES, state);
+    for (size_t i = first; s == AMPC_OK && i < end; i++) s = check_tensor(f, &f->entries[i], chunk, state);
     XXH3_freeState(state);
     free(chunk);
     return s;
+}
+
+ampc_status rt_safetensors_verify(const rt_safetensors *f, const rt_tensor_entry *e)
+{
+    const size_t i = (size_t)(e - f->entries);
+    return f->verify == RT_VERIFY_NONE || !f->hashes[i] ? AMPC_OK : check_tensors(f, i, i + 1);
 }
 
 ampc_status safetensors_check(int fd, const char *path, const char *hash, diag *d)
 {
     rt_safetensors *f = NULL;
     TRY(open_reader(fd, true, path, RT_VERIFY_ALL, d, &f));
-    ampc_status s = strcmp(f->hash, hash) == 0 ? check_tensors(f)
+    ampc_status s = strcmp(f->hash, hash) == 0 ? check_tensors(f, 0, f->count)
                                                : refuse(f, NULL, "the header differs from the one written");
     rt_safetensors_close(f);
     return s;

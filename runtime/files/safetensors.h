@@ -50,9 +50,13 @@ const char *rt_safetensors_metadata(const rt_safetensors *f, const char *key);
  * every tensor. */
 const char *rt_safetensors_hash(const rt_safetensors *f);
 
+/* Errors are reported here from now on. */
+void rt_safetensors_report_to(rt_safetensors *f, diag *d);
 /* Reads all e->bytes bytes into dst and verifies them as requested at opening. Fails with AMPC_REJECTED or AMPC_IO.
  * Thread-safe. */
 ampc_status rt_safetensors_read(const rt_safetensors *f, const rt_tensor_entry *e, void *dst);
+/* The same without keeping the bytes. */
+ampc_status rt_safetensors_verify(const rt_safetensors *f, const rt_tensor_entry *e);
 
 /* ---- writing: declare everything, then commit ---- */
 

@@ -1,6 +1,7 @@
 /* weights.c - initial values of storage: from the module, a range of a file, or the safetensors sidecar.
  *
- * A file is opened when a storage first needs it and stays open while consecutive storages are in it. The sidecar
+ * A file is opened when a storage first needs it. It stays open, unless too many others are: then each takes the place
+ * of the last one. The sidecar
  * must be the one that was written with the module (by its recorded hash), and each of its tensors is verified when
  * read. */
 #include "runtime/files/weights.h"
@@ -17,14 +18,19 @@
 
 struct rt_weights {
     const ir_module *module;
-    const char *dir;
+    char *dir;
     diag *diag;
     rt_safetensors *sidecar;
     char *sidecar_path;
-    char *path; /* of the open file */
-    int fd;     /* -1: none */
-    uint64_t size;
+    struct file {
+        char *path;
+        int fd;
+        uint64_t size;
+    } files[RT_WEIGHT_FILES];
+    int n_files;
 };
+
+typedef struct file file;
 
 /* Allocated with rt_alloc; NULL if memory is exhausted. */
 static char *resolve(const char *dir, const char *path)
@@ -44,17 +50,11 @@ static ampc_status no_memory(diag *d)
 
 /* ---- ranges of files ------------------------------------------------------------------------- */
 
-static void close_file(rt_weights *w)
+static void close_last(rt_weights *w)
 {
-    if (w->fd >= 0) rt_io_close(w->fd);
-    w->fd = -1;
-    rt_free(w->path);
-    w->path = NULL;
-}
-
-static ampc_status io_error(const rt_weights *w, const char *what)
-{
-    return diag_errno(w->diag, DIAG_FILE(w->path), what);
+    const file *f = &w->files[--w->n_files];
+    rt_io_close(f->fd);
+    rt_free(f->path);
 }
 
 /* Opens a file that the module names. A file named by a module text must be in the text's folder; the import has
@@ -73,33 +73,60 @@ static ampc_status open_named(const rt_weights *w, const char *name, const char 
     return s == AMPC_OK ? s : diag_errno(w->diag, DIAG_FILE(path), "cannot open");
 }
 
-static ampc_status use_file(rt_weights *w, const char *path)
+static const file *find_file(const rt_weights *w, const char *full_path)
+{
+    for (int i = 0; i < w->n_files; i++)
+        if (strcmp(w->files[i].path, full_path) == 0) return &w->files[i];
+    return NULL;
+}
+
+/* Opens the file, which owns its path on success. */
+static ampc_status open_file(rt_weights *w, const char *path, char *full_path, const file **out)
+{
+    file f = {.path = full_path};
+    TRY(open_named(w, path, full_path, &f.fd));
+    if (!rt_io_size(f.fd, &f.size)) {
+        ampc_status status = diag_errno(w->diag, DIAG_FILE(full_path), "cannot determine the size");
+        rt_io_close(f.fd);
+        return status;
+    }
+    if (w->n_files == RT_WEIGHT_FILES) close_last(w);
+    w->files[w->n_files] = f;
+    *out = &w->files[w->n_files++];
+    return AMPC_OK;
+}
+
+static ampc_status use_file(rt_weights *w, const char *path, const file **out)
 {
     char *full_path = resolve(w->dir, path);
     if (!full_path) return no_memory(w->diag);
-    if (w->fd >= 0 && strcmp(full_path, w->path) == 0) {
-        rt_free(full_path);
-        return AMPC_OK;
-    }
-    close_file(w);
-    w->path = full_path;
-    TRY(open_named(w, path, full_path, &w->fd));
-    return rt_io_size(w->fd, &w->size) ? AMPC_OK : io_error(w, "cannot determine the size");
+    *out = find_file(w, full_path);
+    ampc_status status = *out ? AMPC_OK : open_file(w, path, full_path, out);
+    if (status != AMPC_OK || (*out)->path != full_path) rt_free(full_path);
+    return status;
+}
+
+/* Finds the file that the range of the storage is in. */
+static ampc_status find_range(rt_weights *w, const ir_storage *s, const file **out)
+{
+    TRY(use_file(w, s->data.path, out));
+    const uint64_t size = (*out)->size, offset = (uint64_t)s->data.offset, length = (uint64_t)s->data.length;
+    if (s->data.offset >= 0 && offset <= size && length <= size - offset) return AMPC_OK;
+    return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE((*out)->path),
+                      "'%s' should have %" PRId64 " bytes at offset %" PRId64 ", but the file has %" PRIu64, s->name,
+                      s->data.length, s->data.offset, size);
 }
 
 static ampc_status read_range(rt_weights *w, const ir_storage *s, uint64_t from, void *dst, size_t n)
 {
+    const file *f;
     if (ir_data_in_image(w->module, &s->data)) {
         if (n) memcpy(dst, (const char *)w->module->image.bytes + (size_t)s->data.offset + from, n);
         return AMPC_OK;
     }
-    TRY(use_file(w, s->data.path));
-    if (s->data.offset < 0 || (uint64_t)s->data.offset > w->size ||
-        (uint64_t)s->data.length > w->size - (uint64_t)s->data.offset)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->path),
-                          "'%s' should have %" PRId64 " bytes at offset %" PRId64 ", but the file has %" PRIu64,
-                          s->name, s->data.length, s->data.offset, w->size);
-    return rt_io_pread(w->fd, dst, n, (uint64_t)s->data.offset + from) ? AMPC_OK : io_error(w, "cannot read");
+    TRY(find_range(w, s, &f));
+    if (rt_io_pread(f->fd, dst, n, (uint64_t)s->data.offset + from)) return AMPC_OK;
+    return diag_errno(w->diag, DIAG_FILE(f->path), "cannot read");
 }
 
 ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t from, void *dst, size_t n)
@@ -110,13 +137,18 @@ ampc_status rt_weights_read_part(void *weights, const ir_storage *s, uint64_t fr
                       "'%s' has %" PRId64 " bytes in its file, not %zu at %" PRIu64, s->name, s->data.length, n, from);
 }
 
+static ampc_status check_length(const rt_weights *w, const ir_storage *s)
+{
+    const int64_t bytes = ir_storage_bytes(s);
+    if (s->data.length == bytes) return AMPC_OK;
+    return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
+                      "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes, s->data.length);
+}
+
 static ampc_status read_file(rt_weights *w, const ir_storage *s, void *dst)
 {
-    int64_t bytes = ir_storage_bytes(s);
-    if (s->data.length != bytes)
-        return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(s->data.path),
-                          "'%s' needs %" PRId64 " bytes, its range has %" PRId64, s->name, bytes, s->data.length);
-    return read_range(w, s, 0, dst, (size_t)bytes);
+    TRY(check_length(w, s));
+    return read_range(w, s, 0, dst, (size_t)ir_storage_bytes(s));
 }
 
 /* ---- the sidecar ----------------------------------------------------------------------------- */
@@ -150,16 +182,23 @@ static bool same_type(const rt_tensor_entry *e, const ir_type *t)
     return true;
 }
 
-static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
+static ampc_status find_in_sidecar(rt_weights *w, const ir_storage *s, const rt_tensor_entry **out)
 {
     TRY(open_sidecar(w, s));
-    const rt_tensor_entry *e = rt_safetensors_find(w->sidecar, s->name);
+    const rt_tensor_entry *e = *out = rt_safetensors_find(w->sidecar, s->name);
     if (!e)
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path), "the file has no tensor '%s'", s->name);
     if (!same_type(e, &s->type))
         return diag_error(w->diag, AMPC_REJECTED, DIAG_FILE(w->sidecar_path),
                           "tensor '%s' is not of the model's type: %s of rank %d instead of %s of rank %d", s->name,
                           e->type, e->rank, ir_dtype_name(s->type.dtype), s->type.rank);
+    return AMPC_OK;
+}
+
+static ampc_status read_sidecar(rt_weights *w, const ir_storage *s, void *dst)
+{
+    const rt_tensor_entry *e;
+    TRY(find_in_sidecar(w, s, &e));
     return rt_safetensors_read(w->sidecar, e, dst);
 }
 
@@ -169,7 +208,11 @@ ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_wei
 {
     rt_weights *w = rt_alloc(1, sizeof *w);
     if (!w) return no_memory(d);
-    *w = (rt_weights){.module = m, .dir = dir, .diag = d, .fd = -1};
+    *w = (rt_weights){.module = m, .dir = dir ? resolve(NULL, dir) : NULL, .diag = d};
+    if (dir && !w->dir) {
+        rt_free(w);
+        return no_memory(d);
+    }
     *out = w;
     return AMPC_OK;
 }
@@ -177,10 +220,36 @@ ampc_status rt_weights_open(const ir_module *m, const char *dir, diag *d, rt_wei
 void rt_weights_close(rt_weights *w)
 {
     if (!w) return;
-    close_file(w);
+    while (w->n_files) close_last(w);
     rt_safetensors_close(w->sidecar);
     rt_free(w->sidecar_path);
+    rt_free(w->dir);
     rt_free(w);
+}
+
+void rt_weights_report_to(rt_weights *w, diag *d)
+{
+    w->diag = d;
+    if (w->sidecar) rt_safetensors_report_to(w->sidecar, d);
+}
+
+ampc_status rt_weights_check(rt_weights *w, const ir_storage *s)
+{
+    const rt_tensor_entry *e;
+    const file *f;
+    if (s->data.kind == IR_DATA_SIDECAR) {
+        TRY(find_in_sidecar(w, s, &e));
+        return rt_safetensors_verify(w->sidecar, e);
+    }
+    if (s->data.kind != IR_DATA_FILE) return AMPC_OK;
+    TRY(check_length(w, s));
+    return ir_data_in_image(w->module, &s->data) ? AMPC_OK : find_range(w, s, &f);
+}
+
+bool rt_weights_hold(const rt_weights *w, const ir_storage *s)
+{
+    const bool by_name = s->data.kind == IR_DATA_FILE && !ir_data_in_image(w->module, &s->data);
+    return !by_name || w->n_files < RT_WEIGHT_FILES;
 }
 
 ampc_status rt_weights_read(rt_weights *w, const ir_storage *s, void *dst)

@@ -185,6 +185,7 @@ struct rt_plan {
     void *persistent_block;     /* device memory that the session provides; NULL: not yet */
     struct rt_hoisted *hoisted; /* the session's record of that block (session_shared.c) */
     int64_t persistent_at;      /* number of the last storage change that its contents are known to reflect; 0: none */
+    bool *kept;                 /* by storage id: whether runs read it (session_resident.c); NULL: not known yet */
     bool warm;                  /* has run, so everything that is loaded lazily is loaded */
     void *recordings[RT_SLOTS]; /* recorded runs on a discrete device, by input slot; NULL: none */
     k_args *calls;              /* arguments of a batched launch; sized for the largest batch */

@@ -257,6 +257,7 @@ static ampc_status run_part(rt_session *s, rt_plan *p, const rt_tensor *inputs, 
 {
     TRY(grow_arena(s, p, d));
     TRY(rt_shared_provide(s, p, d));
+    TRY(rt_resident_provide(s, p, d));
     TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
     rt_parts_carry(s, p);
     TRY(rt_device_enter(s, p, d));
@@ -321,7 +322,7 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 {
     rt_plan *first;
     TRY(plan_parts(s, graph, inputs, n, NULL, d, &first));
-    *out = (rt_memory){.storage = s->storage_bytes};
+    *out = (rt_memory){.storage = rt_resident_bytes(s, first)};
     for (const rt_plan *p = first; p; p = p->next_part) out->arena += p->arena_bytes + p->persistent_bytes;
     const int64_t free_bytes = s->free_at_open ? s->backend->device_ops->free_bytes(&s->ctx) : 0;
     if (free_bytes && free_bytes < s->free_at_open) out->used = s->free_at_open - free_bytes;

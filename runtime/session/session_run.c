@@ -169,10 +169,31 @@ ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
 
 /* ---- hoisted values ---------------------------------------------------------------------------- */
 
+static bool reads_storage(const rt_plan *p, const rt_step *step, int j)
+{
+    return step->in_buffer[j] != RT_NO_BUFFER && p->buffers[step->in_buffer[j]].home == RT_STORAGE;
+}
+
+/* Only the storage that step i reads has to be in memory. */
+static ampc_status hoist_step(const rt_frame *f, int i, diag *d)
+{
+    const rt_plan *p = f->plan;
+    const rt_step *step = p->steps[i];
+    for (int j = 0; j < step->n_in; j++)
+        if (reads_storage(p, step, j)) TRY(rt_resident_need(f->session, p->buffers[step->in_buffer[j]].index, d));
+    TRY(run_steps(f, i, i + 1, d));
+    for (int j = 0; j < step->n_in; j++)
+        if (reads_storage(p, step, j) && p->values[p->values[step->in_value[j]].root].last_use <= i)
+            rt_resident_drop(f->session, p->buffers[step->in_buffer[j]].index);
+    return AMPC_OK;
+}
+
 static ampc_status hoist(rt_session *s, const rt_plan *p, diag *d)
 {
     const rt_frame f = entry_frame(s, p);
-    return run_steps(&f, 0, p->n_hoisted, d);
+    if (s->backend->device_ops) return run_steps(&f, 0, p->n_hoisted, d);
+    for (int i = 0; i < p->n_hoisted; i++) TRY(hoist_step(&f, i, d));
+    return AMPC_OK;
 }
 
 ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d) { return rt_shared_refresh(s, p, hoist, d); }

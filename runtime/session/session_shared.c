@@ -11,17 +11,21 @@
 
 /* ---- storage --------------------------------------------------------------------------------- */
 
-static int64_t aligned_bytes(const rt_session *s, const ir_storage *storage)
+/* The offset of a storage that follows `end` bytes. */
+static int64_t next_offset(const rt_session *s, const ir_storage *storage, int64_t end)
 {
-    const int64_t align = s->backend->alignment;
-    return (ir_storage_bytes(storage) + align - 1) & -align;
+    const int64_t align = rt_resident_alignment(s, storage);
+    return (end + align - 1) & -align;
 }
 
 int64_t rt_storage_bytes(const rt_session *s)
 {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < s->module->storage.count; i++) bytes += aligned_bytes(s, s->module->storage.items[i]);
-    return bytes;
+    int64_t end = 0;
+    for (size_t i = 0; i < s->module->storage.count; i++) {
+        const ir_storage *storage = s->module->storage.items[i];
+        end = next_offset(s, storage, end) + ir_storage_bytes(storage);
+    }
+    return end;
 }
 
 /* All storage is in one block, in the order of the module, so tensors of one kind are adjacent. */
@@ -34,12 +38,13 @@ static ampc_status alloc_storage(rt_session *s, diag *d)
     if (!h->storage || !h->changed) return rt_no_memory(d);
     ampc_status status = s->backend->alloc(&s->ctx, (size_t)s->storage_bytes, &h->block);
     if (status != AMPC_OK) return rt_memory_error(s, status, d, "storage", s->storage_bytes);
-    char *at = h->block;
+    int64_t end = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *storage = m->storage.items[i];
-        h->storage[storage->id] = at;
+        const int64_t at = next_offset(s, storage, end);
+        h->storage[storage->id] = (char *)h->block + at;
         h->changed[storage->id] = ++h->changes;
-        at += aligned_bytes(s, storage);
+        end = at + ir_storage_bytes(storage);
     }
     return AMPC_OK;
 }
@@ -78,6 +83,7 @@ void rt_shared_close(rt_session *s)
     pthread_mutex_unlock(&h->lock);
     if (!last) return;
     if (h->block) s->backend->free(&s->ctx, h->block);
+    rt_resident_close(h);
     pthread_mutex_destroy(&h->lock);
     rt_free(h->storage);
     rt_free(h->changed);
@@ -100,7 +106,11 @@ ampc_status rt_shared_require_stores(rt_session *s, const ir_graph *g, diag *d)
     return store ? rt_shared_require_sole(s, ir_in(store, IR_IN(store, state))->storage->name, d) : AMPC_OK;
 }
 
-void rt_shared_change(rt_session *s, uint32_t storage) { s->shared->changed[storage] = ++s->shared->changes; }
+void rt_shared_change(rt_session *s, uint32_t storage)
+{
+    s->shared->changed[storage] = ++s->shared->changes;
+    rt_resident_written(s, storage);
+}
 
 void rt_shared_stored(rt_session *s, rt_plan *p)
 {
@@ -202,9 +212,10 @@ static void drop_block(rt_session *s, rt_hoisted *b)
 void rt_shared_release(rt_session *s, rt_plan *p)
 {
     rt_hoisted *b = p->hoisted;
-    if (b) {
+    if (b || p->kept) {
         pthread_mutex_lock(&s->shared->lock);
-        if (--b->plans == 0) drop_block(s, b);
+        if (b && --b->plans == 0) drop_block(s, b);
+        rt_resident_release(s, p);
         pthread_mutex_unlock(&s->shared->lock);
     }
     rt_plan_free(p);

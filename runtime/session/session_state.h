@@ -2,6 +2,7 @@
 #ifndef RT_SESSION_STATE_H
 #define RT_SESSION_STATE_H
 
+#include "runtime/files/weights.h"
 #include "runtime/plan/plan.h"
 #include "runtime/session/session.h"
 
@@ -60,6 +61,14 @@ typedef struct rt_hoisted {
     int64_t at; /* number of the last storage change that the values reflect; 0: none */
 } rt_hoisted;
 
+/* Whether a storage is in memory (session_resident.c). */
+typedef struct rt_residence {
+    ir_data data; /* where it is read from */
+    bool loaded;
+    bool exposed; /* stays in memory: has been written, a caller may still read it, or its file may be gone */
+    int plans;    /* number of plans that read it in each run */
+} rt_residence;
+
 /* What sessions share: storage in device memory, and what has been computed from it once. Storage changes only while
  * there is one session, so runs read everything but `blocks` and `at` without the lock. */
 typedef struct rt_shared {
@@ -69,6 +78,8 @@ typedef struct rt_shared {
     void **storage;            /* by storage id, within the block */
     int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
     rt_hoisted *blocks;
+    rt_weights *weights;     /* the files of the storage; NULL: a discrete device, on which all of it is loaded */
+    rt_residence *residence; /* by storage id; NULL likewise */
 } rt_shared;
 
 struct rt_session {
@@ -235,10 +246,32 @@ void rt_shared_stored(rt_session *s, rt_plan *p);
 ampc_status rt_shared_require_sole(rt_session *s, const char *what, diag *d);
 ampc_status rt_shared_require_stores(rt_session *s, const ir_graph *g, diag *d);
 
+/* ---- session_resident.c: on a device that works in host memory; else all functions do nothing ---- */
+
+/* The alignment of a storage in the block: that of pages if its memory can be returned to the system. */
+int64_t rt_resident_alignment(const rt_session *s, const ir_storage *storage);
+/* Opens the files of all storage and reads what is small. `dir` as in rt_session_options.weights_dir. */
+ampc_status rt_resident_open(rt_session *s, const char *dir, diag *d);
+void rt_resident_close(rt_shared *h);
+/* Reads the storage if it is not in memory. The caller holds the lock. */
+ampc_status rt_resident_need(rt_session *s, uint32_t id, diag *d);
+/* Likewise without the lock, for a caller that keeps the address: the storage stays in memory. */
+ampc_status rt_resident_expose(rt_session *s, uint32_t id, diag *d);
+/* The storage differs from its file from now on. */
+void rt_resident_written(rt_session *s, uint32_t id);
+/* Returns the memory of the storage to the system, unless somebody reads it. The caller holds the lock. */
+void rt_resident_drop(rt_session *s, uint32_t id);
+/* Counts the plan as a reader of the storage that its runs read, apart from hoisted steps, and reads that storage. */
+ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d);
+/* Bytes of the storage that runs of these plans need in memory, from `first` on by next_part. */
+int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first);
+void rt_resident_release(rt_session *s, const rt_plan *p); /* the caller holds the lock */
+
 /* ---- session_storage.c ---- */
 
 int64_t rt_storage_bytes(const rt_session *s);
-/* Reads the initial data of all storage; `dir` as in rt_session_options.weights_dir. */
+/* Reads the initial data of all storage, or opens its files (session_resident.c); `dir` as in
+ * rt_session_options.weights_dir. */
 ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d);
 
 /* ---- session_outputs.c ---- */

@@ -11,7 +11,6 @@
 
 static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *storage, diag *d)
 {
-    if (!s->backend->device_ops) return rt_weights_read(w, storage, s->shared->storage[storage->id]);
     void *bytes = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!bytes) return rt_memory_error(s, AMPC_NO_MEMORY, d, storage->name, ir_storage_bytes(storage));
     ampc_status status = rt_weights_read(w, storage, bytes);
@@ -23,6 +22,7 @@ static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *stor
 ampc_status rt_storage_load(rt_session *s, const char *dir, diag *d)
 {
     rt_weights *w;
+    if (!s->backend->device_ops) return rt_resident_open(s, dir, d);
     TRY(rt_weights_open(s->module, dir, d, &w));
     ampc_status status = AMPC_OK;
     for (size_t i = 0; i < s->module->storage.count && status == AMPC_OK; i++)
@@ -67,7 +67,7 @@ ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out)
     TRY(rt_device_require(s, d));
     rt_session_storage_at(s, i, out, NULL);
     out->data = s->shared->storage[i];
-    if (!device_ops) return AMPC_OK;
+    if (!device_ops) return rt_resident_expose(s, (uint32_t)i, d);
     TRY(ready_mirror(s, i, d));
     RT_DEVICE(s, d, device_ops->download(&s->ctx, s->mirrors[i], s->shared->storage[i], storage_bytes(s, i)));
     RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));

@@ -1,0 +1,161 @@
+/* session_resident.c - which storage is in memory.
+ *
+ * On a device that works in host memory, a large parameter or constant is read from its file when a plan first needs
+ * it. If only hoisted steps read it (a cast, or a kernel's own format of it), its pages are returned to the system
+ * after they have run: then a weight is in memory once, in the form that the kernels read. It is read again if a plan
+ * with other needs, or a caller, asks for it. Storage that has been written since, or that a caller may still read, is
+ * never dropped.
+ *
+ * The lock of rt_shared protects the table. A plan's storage is counted before its first run, so runs need no lock. */
+#include "runtime/backend/alloc.h"
+#include "runtime/backend/memory.h"
+#include "runtime/plan/plan_edit.h"
+#include "runtime/session/session_state.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LARGE = 64 << 10 }; /* bytes; smaller storage is always in memory */
+
+static int64_t page_size(void) { return sysconf(_SC_PAGESIZE); }
+
+static bool is_large(const rt_session *s, const ir_storage *storage)
+{
+    return !s->backend->device_ops && ir_storage_bytes(storage) >= LARGE;
+}
+
+int64_t rt_resident_alignment(const rt_session *s, const ir_storage *storage)
+{
+    return is_large(s, storage) ? page_size() : s->backend->alignment;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static ampc_status load(rt_session *s, uint32_t id, diag *d)
+{
+    rt_residence *r = &s->shared->residence[id];
+    if (r->loaded) return AMPC_OK;
+    ir_storage source = *s->module->storage.items[id];
+    source.data = r->data; /* the module may refer to another file by now */
+    rt_weights_report_to(s->shared->weights, d);
+    TRY(rt_weights_read(s->shared->weights, &source, s->shared->storage[id]));
+    r->loaded = true;
+    return AMPC_OK;
+}
+
+static ampc_status open_one(rt_session *s, const ir_storage *storage, diag *d)
+{
+    s->shared->residence[storage->id].data = storage->data;
+    if (!is_large(s, storage)) return load(s, storage->id, d);
+    TRY(rt_weights_check(s->shared->weights, storage));
+    if (rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
+    s->shared->residence[storage->id].exposed = true;
+    return load(s, storage->id, d);
+}
+
+ampc_status rt_resident_open(rt_session *s, const char *dir, diag *d)
+{
+    rt_shared *h = s->shared;
+    h->residence = rt_alloc(s->module->storage.count + 1, sizeof *h->residence);
+    if (!h->residence) return rt_no_memory(d);
+    TRY(rt_weights_open(s->module, dir, d, &h->weights));
+    for (size_t i = 0; i < s->module->storage.count; i++) TRY(open_one(s, s->module->storage.items[i], d));
+    return AMPC_OK;
+}
+
+void rt_resident_close(rt_shared *h)
+{
+    rt_weights_close(h->weights);
+    rt_free(h->residence);
+}
+
+ampc_status rt_resident_need(rt_session *s, uint32_t id, diag *d)
+{
+    return s->shared->residence ? load(s, id, d) : AMPC_OK;
+}
+
+ampc_status rt_resident_expose(rt_session *s, uint32_t id, diag *d)
+{
+    if (!s->shared->residence) return AMPC_OK;
+    pthread_mutex_lock(&s->shared->lock);
+    s->shared->residence[id].exposed = true;
+    ampc_status status = load(s, id, d);
+    pthread_mutex_unlock(&s->shared->lock);
+    return status;
+}
+
+void rt_resident_written(rt_session *s, uint32_t id)
+{
+    if (s->shared->residence) s->shared->residence[id].loaded = s->shared->residence[id].exposed = true;
+}
+
+void rt_resident_drop(rt_session *s, uint32_t id)
+{
+    const ir_storage *storage = s->module->storage.items[id];
+    rt_residence *r = s->shared->residence ? &s->shared->residence[id] : NULL;
+    if (!r || !r->loaded || r->exposed || r->plans || !is_large(s, storage)) return;
+    const int64_t whole = ir_storage_bytes(storage) &
+                          -page_size(); /* the last page may be shared with the next storage */
+    r->loaded = madvise(s->shared->storage[id], (size_t)whole, MADV_DONTNEED) != 0;
+}
+
+/* ---- what a plan reads in each run ------------------------------------------------------------ */
+
+static void keep_buffer(const rt_plan *p, int buffer, bool *kept)
+{
+    if (buffer != RT_NO_BUFFER && p->buffers[buffer].home == RT_STORAGE) kept[p->buffers[buffer].index] = true;
+}
+
+static void keep_plan(const rt_plan *p, bool *kept);
+
+static void keep_step(const rt_plan *p, const rt_step *step, bool *kept)
+{
+    for (int j = 0; j < step->n_in; j++) keep_buffer(p, step->in_buffer[j], kept);
+    for (int j = 0; j < step->n_out; j++) keep_buffer(p, step->out_buffer[j], kept);
+    for (int j = 0; step->control && j < step->control->n_bodies; j++) keep_plan(step->control->bodies[j].plan, kept);
+}
+
+static void keep_plan(const rt_plan *p, bool *kept)
+{
+    for (int i = p->n_hoisted; i < p->n_steps; i++) keep_step(p, p->steps[i], kept);
+    for (int i = 0; i < p->n_before; i++) keep_buffer(p, p->before[i].from, kept);
+    for (int i = 0; i < p->n_after; i++) {
+        keep_buffer(p, p->after[i].from, kept);
+        keep_buffer(p, p->after[i].to, kept);
+    }
+    for (int i = 0; i < p->n_outputs; i++) keep_buffer(p, p->outputs[i].buffer, kept);
+}
+
+int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first)
+{
+    const ir_module *m = s->module;
+    bool *kept = s->shared && s->shared->residence ? rt_alloc(m->storage.count + 1, sizeof *kept) : NULL;
+    int64_t bytes = s->storage_bytes;
+    for (const rt_plan *p = kept ? first : NULL; p; p = p->next_part) keep_plan(p, kept);
+    for (size_t id = 0; kept && id < m->storage.count; id++)
+        if (is_large(s, m->storage.items[id]) && !kept[id]) bytes -= ir_storage_bytes(m->storage.items[id]);
+    rt_free(kept);
+    return bytes;
+}
+
+ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d)
+{
+    const size_t count = s->module->storage.count;
+    if (!s->shared->residence || p->kept) return AMPC_OK;
+    bool *kept = rt_plan_alloc(p, count + 1, sizeof *kept);
+    if (!kept) return rt_no_memory(d);
+    keep_plan(p, kept);
+    ampc_status status = AMPC_OK;
+    pthread_mutex_lock(&s->shared->lock);
+    for (size_t id = 0; id < count && status == AMPC_OK; id++)
+        if (kept[id]) status = load(s, (uint32_t)id, d);
+    for (size_t id = 0; id < count && status == AMPC_OK; id++) s->shared->residence[id].plans += kept[id];
+    pthread_mutex_unlock(&s->shared->lock);
+    if (status == AMPC_OK) p->kept = kept;
+    return status;
+}
+
+void rt_resident_release(rt_session *s, const rt_plan *p)
+{
+    for (size_t id = 0; p->kept && id < s->module->storage.count; id++) s->shared->residence[id].plans -= p->kept[id];
+}

@@ -1,0 +1,257 @@
+/* test_resident.c - which storage is in memory: weights that only hoisted steps read are dropped and read again. */
+#include "runtime/session/session_state.h"
+#include "tests/unit/session_fixture.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { SIDE = 192, ELEMENTS = SIDE * SIDE, RUNS = 12 };
+
+/* @squares reads @w only in a hoisted step; @plain reads it in each run. */
+static const char text[] =
+    "param @w : f32[192,192] = file(\"w.bin\", 64, 147456)\n"
+    "param @v : f32[192,192] = file(\"w.bin\", 147520, 147456)\n"
+    "param @small : f32[2] = [1, 2]\n"
+    "graph @squares(@x : f32[N,192]) {\nforward:\n  %t = mul @w, @w : f32[192,192]\n"
+    "  %y = matmul @x, %t {trans_a=false, trans_b=false} : f32[N,192]\n  output \"y\" = %y\n}\n"
+    "graph @plain(@x : f32[K]) {\nforward:\n  %s = reduce_sum @x {axes=[0], keepdims=false} : f32[]\n"
+    "  %y = add @w, %s : f32[192,192]\n  output \"y\" = %y\n}\n"
+    "graph @other(@x : f32[]) {\nforward:\n  %y = add @v, @x : f32[192,192]\n"
+    "  output \"y\" = %y\n}\n";
+
+static float weights[2 * ELEMENTS];
+
+static void write_weights(scratch *t)
+{
+    static unsigned char file[64 + sizeof weights];
+    for (int i = 0; i < 2 * ELEMENTS; i++) weights[i] = (float)(i * 7 % 11 - 5);
+    memcpy(file + 64, weights, sizeof weights);
+    scratch_write(t, "w.bin", file, sizeof file);
+}
+
+static void begin(scratch *t)
+{
+    write_weights(t);
+    load(t, text);
+    if (open_with(t, &(rt_session_options){.threads = 1, .weights_dir = t->folder}) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+}
+
+static bool is_loaded(const char *name) { return session->shared->residence[test_storage_find(session, name)].loaded; }
+
+/* Runs @squares on `rows` unit vectors: row i of the result is row i of the squares. */
+static ampc_status run_squares(rt_session *s, int64_t rows, diag *d)
+{
+    static float units[ELEMENTS];
+    for (int i = 0; i < SIDE; i++) units[i * SIDE + i] = 1;
+    const rt_tensor x = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {rows, SIDE}, .data = units};
+    return rt_session_run(s, "squares", &x, 1, d);
+}
+
+static bool are_squares(rt_session *s, int64_t rows, const float *w)
+{
+    const float *y = rt_session_output(s, "y")->data;
+    for (int i = 0; i < rows * SIDE; i++)
+        if (y[i] != w[i] * w[i]) return false;
+    return true;
+}
+
+static void expect_squares(scratch *t, int64_t rows, const float *w)
+{
+    if (run_squares(session, rows, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    assert_true(are_squares(session, rows, w));
+}
+
+static ampc_status run_plain(rt_session *s, int64_t n, diag *d)
+{
+    static float zeros[SIDE];
+    const rt_tensor x = vector("x", IR_f32, n, zeros);
+    return rt_session_run(s, "plain", &x, 1, d);
+}
+
+static void expect_plain(scratch *t, const float *w)
+{
+    if (run_plain(session, 1, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    assert_memory_equal(rt_session_output(session, "y")->data, w, ELEMENTS * sizeof *w);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------ */
+
+static void weights_are_loaded_when_needed(void **state)
+{
+    scratch *t = *state;
+    begin(t);
+    assert_false(is_loaded("w"));
+    assert_true(is_loaded("small"));
+    expect_squares(t, 3, weights);
+    assert_false(is_loaded("w")); /* the hoisted square is what runs read */
+    expect_squares(t, 5, weights);
+    expect_plain(t, weights);
+    assert_true(is_loaded("w"));
+    expect_squares(t, 7, weights); /* its hoisted step must not drop what another plan reads */
+    assert_true(is_loaded("w"));
+    expect_plain(t, weights);
+    assert_false(is_loaded("v")); /* no graph that ran reads it */
+}
+
+static void planned_storage_is_what_runs_read(void **state)
+{
+    scratch *t = *state;
+    float x[SIDE] = {0};
+    begin(t);
+    const rt_tensor rows = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {1, SIDE}, .data = x};
+    const rt_tensor one = vector("x", IR_f32, 1, x);
+    rt_memory squares, plain;
+    assert_int_equal(rt_session_memory(session, "squares", &rows, 1, t->d, &squares), AMPC_OK);
+    assert_int_equal(rt_session_memory(session, "plain", &one, 1, t->d, &plain), AMPC_OK);
+    assert_int_equal(plain.storage - squares.storage, ELEMENTS * sizeof(float));
+}
+
+static void a_read_storage_stays(void **state)
+{
+    scratch *t = *state;
+    begin(t);
+    expect_squares(t, 1, weights);
+    const float *w = storage_floats(t, "w");
+    assert_memory_equal(w, weights, ELEMENTS * sizeof *w);
+    expect_squares(t, 2, weights);
+    assert_memory_equal(w, weights, ELEMENTS * sizeof *w);
+}
+
+static void a_written_storage_stays(void **state)
+{
+    scratch *t = *state;
+    static float other[ELEMENTS];
+    begin(t);
+    expect_squares(t, 1, weights);
+    for (int i = 0; i < ELEMENTS; i++) other[i] = (float)(i % 5);
+    assert_int_equal(rt_session_write(session, test_storage_find(session, "w"), other, t->d), AMPC_OK);
+    expect_squares(t, 1, other);
+    expect_squares(t, 4, other);
+    expect_plain(t, other);
+}
+
+/* A file that has become shorter is an error of the run; with the file back, the session goes on. */
+static void a_truncated_file(void **state)
+{
+    scratch *t = *state;
+    begin(t);
+    const char *path = scratch_path(t, "w.bin");
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(run_squares(session, 1, t->d), AMPC_IO);
+    scratch_expect(t, "w.bin: error: cannot read");
+    write_weights(t);
+    expect_squares(t, 1, weights);
+}
+
+/* A session needs the file, not its name. */
+static void a_removed_file(void **state)
+{
+    scratch *t = *state;
+    begin(t);
+    assert_int_equal(remove(scratch_path(t, "w.bin")), 0);
+    expect_squares(t, 1, weights);
+    expect_plain(t, weights);
+}
+
+/* With so many files that they cannot all stay open, the weights are read when the session is opened. */
+static void many_files(void **state)
+{
+    enum { FILES = RT_WEIGHT_FILES + 3 };
+    scratch *t = *state;
+    char name[16], params[FILES * 64], sums[FILES * 64], whole[sizeof params + sizeof sums + 200];
+    size_t p = 0, n = 0;
+    write_weights(t);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "w%d.bin", i);
+        scratch_write(t, name, weights + i, ELEMENTS * sizeof *weights);
+        p += (size_t)snprintf(params + p, sizeof params - p, "param @w%d : f32[192,192] = file(\"%s\", 0, 147456)\n", i,
+                              name);
+        n += (size_t)snprintf(sums + n, sizeof sums - n,
+                              "  %%y%d = add @w%d, @x : f32[192,192]\n  output \"y%d\" = %%y%d\n", i, i, i, i);
+    }
+    snprintf(whole, sizeof whole, "%sgraph @g(@x : f32[]) {\nforward:\n%s}\n", params, sums);
+    load(t, whole);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .weights_dir = t->folder}), AMPC_OK);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "w%d.bin", i);
+        assert_int_equal(remove(scratch_path(t, name)), 0);
+    }
+    const rt_tensor x = {.name = "x", .dtype = IR_f32, .data = (float[]){0}};
+    run_ok(t, "g", &x, 1);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        assert_memory_equal(rt_session_output(session, name)->data, weights + i, ELEMENTS * sizeof *weights);
+    }
+}
+
+/* The module refers to another file once it has been written; the session keeps reading the first one. */
+static void a_module_that_is_written(void **state)
+{
+    scratch *t = *state;
+    begin(t);
+    ir_storage_find(module, "w")->data = (ir_data){.kind = IR_DATA_SIDECAR};
+    expect_squares(t, 1, weights);
+    expect_plain(t, weights);
+}
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+typedef struct worker {
+    rt_session *session;
+    diag *d;
+    bool squares;
+    const char *failure;
+} worker;
+
+static void *work(void *user)
+{
+    worker *w = user;
+    for (int i = 0; i < RUNS && !w->failure; i++) {
+        const int64_t n = 1 + i % 6;
+        if ((w->squares ? run_squares(w->session, n, w->d) : run_plain(w->session, n, w->d)) != AMPC_OK)
+            w->failure = "a run failed";
+        else if (w->squares
+                     ? !are_squares(w->session, n, weights)
+                     : memcmp(rt_session_output(w->session, "y")->data, weights, ELEMENTS * sizeof *weights) != 0)
+            w->failure = "a wrong result";
+    }
+    return NULL;
+}
+
+static void sessions_that_share_it(void **state)
+{
+    scratch *t = *state;
+    rt_session *other;
+    begin(t);
+    diag *d = diag_new(NULL, NULL);
+    const rt_session_options o = {.threads = 1, .share = session};
+    assert_int_equal(rt_session_open(module, &o, d, &other), AMPC_OK);
+    worker workers[] = {{session, t->d, true, NULL}, {other, d, false, NULL}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
+        if (workers[i].failure) fail_msg("%s", workers[i].failure);
+    assert_true(is_loaded("w"));
+    rt_session_close(other);
+    expect_squares(t, 9, weights); /* nobody else reads it now */
+    assert_false(is_loaded("w"));
+    diag_free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(weights_are_loaded_when_needed),
+        TEST(planned_storage_is_what_runs_read),
+        TEST(a_read_storage_stays),
+        TEST(a_written_storage_stays),
+        TEST(a_truncated_file),
+        TEST(a_removed_file),
+        TEST(many_files),
+        TEST(a_module_that_is_written),
+        TEST(sessions_that_share_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
