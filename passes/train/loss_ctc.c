@@ -174,6 +174,7 @@ static ir_value *end_loss(const alignment *a, ir_value *alpha)
     ir_value *loss = UNARY(neg, BINARY(add, max, UNARY(log, sum)));
     ir_value *possible = BINARY(less, loss, NUMBER(loss, -0.5 * NEVER));
     loss = CHOOSE(possible, loss, NUMBER(loss, t->spec->zero_infinity != 0 ? 0 : INFINITY));
+    if (loss) ir_value_rename(loss, "ctc"); /* which messages about an infinite loss contain */
     return ir_reshape(t->b, loss, &a->batch, 1);
 }
 

@@ -21,6 +21,28 @@ static bool is_masked(const rt_check *c, const rt_checked *v)
     return false;
 }
 
+/* Whether the value is the loss, where an infinity is an error wherever it comes from. */
+static bool is_loss(const rt_checked *v)
+{
+    const ir_node *output = v->node && !v->value->graph->subgraph ? ir_output_by_role(v->value->graph, IR_OUTPUT_loss)
+                                                                  : NULL;
+    return output && ir_in(output, 0) == v->value;
+}
+
+/* Where the infinity of a value, which is masked, was read from a constant. */
+static rt_checked *origin_of(const rt_check *c, rt_checked *v)
+{
+    for (const rt_checked *from = v; from;) {
+        v = &rt_check_values(c, from->value->graph)[from->value->id];
+        from = NULL;
+        for (int i = 0; v->node && i < v->node->n_in && !from; i++) {
+            const rt_checked *o = ir_in(v->node, i) ? rt_check_value(c, ir_in(v->node, i)) : NULL;
+            if (o && o->node && o->node != v->node && o->numbers.inf) from = o;
+        }
+    }
+    return v;
+}
+
 /* A subgraph's own inputs repeat values of the outer graph. */
 static bool is_repeated(const ir_value *v) { return v->kind == IR_VALUE_INPUT && v->graph->subgraph; }
 
@@ -30,10 +52,18 @@ static bool is_scaled(const ir_node *n)
     return n->phase != IR_FORWARD || ir_output_by_role(n->graph, IR_OUTPUT_penalty);
 }
 
+/* Whether the value is a sum over the micro-batches before this one: a finding only if the run has no other. */
+static bool is_window_sum(const ir_value *v)
+{
+    const bool state = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_STATE;
+    return state && (v->storage->role == IR_STATE_loss_sum || v->storage->role == IR_STATE_grad_sum);
+}
+
 static void judge(const rt_check *c, rt_checked *v)
 {
     v->bad = !rt_numbers_finite(&v->numbers) && !is_masked(c, v) && !is_repeated(v->value);
     v->excused = v->bad && v->node && c->scale > c->least && is_scaled(v->node);
+    if (is_window_sum(v->value)) v->excused = v->bad;
 }
 
 static void note_found(rt_check *c, const rt_checked *v)
@@ -59,12 +89,17 @@ static ampc_status check_value(void *user, const rt_observed *o, diag *d)
         o->value->storage->kind == IR_STATE)
         c->scale = v->numbers.max;
     judge(c, v);
-    note_found(c, v);
+    rt_checked *origin = v;
+    if (!v->bad && v->numbers.inf && is_loss(v)) {
+        origin = origin_of(c, v);
+        v->bad = origin->bad = true;
+    }
+    note_found(c, origin);
     if (c->options.each && !c->searching) TRY(c->options.each(c->options.user, c, v, &o->tensor, d));
     if (c->searching || !c->options.stops || !v->bad || v->excused) return AMPC_OK;
     char text[1024];
-    rt_check_describe(c, v, text, sizeof text);
-    return diag_error(d, AMPC_NUMERIC, rt_checked_loc(v), "%s", text);
+    rt_check_describe(c, origin, text, sizeof text);
+    return diag_error(d, AMPC_NUMERIC, rt_checked_loc(origin), "%s", text);
 }
 
 double rt_smallest_scale(const ir_module *m)
