@@ -5,6 +5,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,26 +114,39 @@ ampc_status rt_open_npy(const rt_data_spec *spec, const rt_dataset_options *o, d
 
 /* ---- IDX ---- */
 
-enum { LEVELS = 256 };
-
 /* Pixels whose values are looked up: only the 256 possible values are converted. */
 typedef struct pixels {
     uint8_t *data;
     size_t n; /* per image */
-    float f32[LEVELS];
-    double f64[LEVELS];
-    uint16_t f16[LEVELS], bf16[LEVELS];
+    float f32[RT_LEVELS];
+    double f64[RT_LEVELS];
+    uint16_t f16[RT_LEVELS], bf16[RT_LEVELS];
+    bool is_wide; /* some values are beyond the range of f16 or bf16 */
 } pixels;
 
 /* With constant sizes these copies become single moves. */
 #define LOOK_UP(type, table) \
     for (size_t k = 0; k < p->n; k++) memcpy((char *)dst + k * sizeof(type), &p->table[from[k]], sizeof(type))
 
+/* Converts the pixels of the image one by one: a value beyond the range of the type is an error only if it occurs. */
+static ampc_status convert_pixels(const rt_column *c, int64_t row, const uint8_t *from, void *dst, ir_dtype dtype,
+                                  diag *d)
+{
+    const pixels *p = c->state;
+    float *values = malloc((p->n + 1) * sizeof *values);
+    if (!values) return rt_no_memory(d);
+    for (size_t k = 0; k < p->n; k++) values[k] = p->f32[from[k]];
+    const ampc_status s = rt_column_convert(c, row, dst, dtype, values, IR_f32, p->n, d);
+    free(values);
+    return s;
+}
+
 static ampc_status read_pixels(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d)
 {
     const pixels *p = c->state;
     const uint8_t *from = p->data + (size_t)row * p->n;
-    (void)draw, (void)d;
+    (void)draw;
+    if (p->is_wide && (dtype == IR_f16 || dtype == IR_bf16)) return convert_pixels(c, row, from, dst, dtype, d);
     switch (dtype) {
     case IR_f16: LOOK_UP(uint16_t, f16); break;
     case IR_bf16: LOOK_UP(uint16_t, bf16); break;
@@ -150,12 +164,16 @@ static void close_pixels(rt_column *c)
     free(p);
 }
 
-static void set_values(pixels *p, double divide, double mean, double std)
+static ampc_status set_values(pixels *p, const rt_data_spec *spec, diag *d)
 {
-    for (int i = 0; i < LEVELS; i++) p->f32[i] = ((float)i / (float)divide - (float)mean) / (float)std;
-    ir_convert(IR_f64, p->f64, IR_f32, p->f32, LEVELS);
-    ir_convert(IR_f16, p->f16, IR_f32, p->f32, LEVELS);
-    ir_convert(IR_bf16, p->bf16, IR_f32, p->f32, LEVELS);
+    TRY(rt_spec_levels(spec, 1, &p->f32, d));
+    ir_convert(IR_f64, p->f64, IR_f32, p->f32, RT_LEVELS);
+    ir_convert(IR_f16, p->f16, IR_f32, p->f32, RT_LEVELS);
+    ir_convert(IR_bf16, p->bf16, IR_f32, p->f32, RT_LEVELS);
+    p->is_wide = false;
+    for (size_t i = 0; i < RT_LEVELS; i++)
+        p->is_wide |= isinf(ir_load_f64(IR_f16, &p->f16[i])) || isinf(ir_load_f64(IR_bf16, &p->bf16[i]));
+    return AMPC_OK;
 }
 
 static ampc_status add_pixels(rt_columns *out, rt_array *a, const rt_data_spec *spec, diag *d)
@@ -167,13 +185,8 @@ static ampc_status add_pixels(rt_columns *out, rt_array *a, const rt_data_spec *
     if (!p) return rt_no_memory(d);
     p->data = a->data;
     p->n = (size_t)rt_field_elements(&c.field);
-    double mean, std;
-    ampc_status s = rt_spec_numbers(spec, "mean", 0, 1, &mean, d);
-    if (s == AMPC_OK) s = rt_spec_numbers(spec, "std", 1, 1, &std, d);
-    if (s == AMPC_OK) {
-        set_values(p, rt_spec_number(spec, "divide", 255), mean, std);
-        s = rt_columns_add(out, &c, d);
-    }
+    ampc_status s = set_values(p, spec, d);
+    if (s == AMPC_OK) s = rt_columns_add(out, &c, d);
     if (s == AMPC_OK) a->data = NULL;
     else free(p);
     return s;

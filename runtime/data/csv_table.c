@@ -16,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { PIECE = 1 << 18, FIRST_CAPACITY = 256 };
+enum { PIECE = 1 << 18, FIRST_CAPACITY = 256, LONGEST_ROW = 64 << 20 };
 
 typedef struct reader {
     rt_csv *t;
@@ -29,6 +29,7 @@ typedef struct reader {
     size_t length, capacity;
     size_t fields;
     int line, row_line; /* the current one, and that where the row began */
+    uint64_t row_bytes; /* of the row that has not ended yet, in whole pieces */
     int64_t rows_capacity;
 } reader;
 
@@ -51,15 +52,30 @@ static bool grow(char **text, size_t needed, size_t *capacity)
 
 static const char *next_field(const char *field) { return field + strlen(field) + 1; }
 
-static ampc_status check_name(const reader *r, size_t index)
+/* By name, and then by position: both are elements of one array. */
+static int compare_names(const void *a, const void *b)
 {
-    char *const *names = r->t->names;
-    if (!*names[index]) return diag_error(r->d, AMPC_REJECTED, here(r), "column %zu has no name", index + 1);
-    for (size_t i = 0; i < index; i++)
-        if (strcmp(names[i], names[index]) == 0)
-            return diag_error(r->d, AMPC_REJECTED, here(r), "columns %zu and %zu have the same name '%s'", i + 1,
-                              index + 1, names[i]);
-    return AMPC_OK;
+    char *const *x = *(char *const *const *)a, *const *y = *(char *const *const *)b;
+    const int order = strcmp(*x, *y);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* A row may have millions of fields, so names are sorted to compare them. */
+static ampc_status check_names(const reader *r)
+{
+    char **names = r->t->names;
+    const size_t n = r->t->columns;
+    char ***sorted = malloc(n * sizeof *sorted), **second = NULL, **first = NULL;
+    if (!sorted) return rt_no_memory(r->d);
+    for (size_t i = 0; i < n; i++) sorted[i] = &names[i];
+    qsort(sorted, n, sizeof *sorted, compare_names);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(*sorted[i - 1], *sorted[i]) == 0 && (!second || sorted[i] < second))
+            second = sorted[i], first = sorted[i - 1];
+    free(sorted);
+    if (!second) return AMPC_OK;
+    return diag_error(r->d, AMPC_REJECTED, here(r), "columns %zu and %zu have the same name '%s'",
+                      (size_t)(first - names) + 1, (size_t)(second - names) + 1, *first);
 }
 
 /* The first row determines the columns. */
@@ -74,8 +90,10 @@ static ampc_status set_names(const reader *r)
         if (t->header) *name = strdup(field);
         else if (asprintf(name, "column%zu", t->columns + 1) < 0) *name = NULL;
         if (!*name) return rt_no_memory(r->d);
-        TRY(check_name(r, t->columns++));
+        t->columns++;
+        if (!**name) return diag_error(r->d, AMPC_REJECTED, here(r), "column %zu has no name", t->columns);
     }
+    TRY(check_names(r));
     return r->choose(r->user, t, r->d);
 }
 
@@ -256,6 +274,7 @@ static void on_row(int terminator, void *user)
     r->fields = r->length = 0;
     r->line += terminator == '\n';
     r->row_line = r->line;
+    r->row_bytes = 0;
 }
 
 static ampc_status check_parser(reader *r)
@@ -285,8 +304,12 @@ static ampc_status parse(reader *r, int fd, uint64_t size, char *piece)
         if (at == 0 && size > PIECE && memchr(piece, 0, n)) /* before the lines, which may be endless */
             return diag_error(r->d, AMPC_REJECTED, loc, "not a table, but a binary file: it contains bytes 0");
         const size_t skip = at == 0 && n >= sizeof mark && memcmp(piece, mark, sizeof mark) == 0 ? sizeof mark : 0;
+        r->row_bytes += n;
         csv_parse(&r->parser, piece + skip, n - skip, on_field, on_row, r);
         TRY(check_parser(r));
+        if (r->row_bytes > LONGEST_ROW)
+            return diag_error(r->d, AMPC_REJECTED, here(r), "no line end, outside of quotes, within %d MiB",
+                              LONGEST_ROW >> 20);
     }
     csv_fini(&r->parser, on_field, on_row, r);
     TRY(check_parser(r));

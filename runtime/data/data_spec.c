@@ -25,9 +25,9 @@ typedef enum value_type {
 
 static const char *const expected[] = {[SEED] = "a seed",
                                        [POSITIVE] = "a count above 0",
-                                       [NUMBERS] = "a number or, by channel, A/B/C",
-                                       [ABOVE_ZERO] = "a number above 0",
-                                       [POSITIVE_NUMBERS] = "a number above 0 or, by channel, A/B/C",
+                                       [NUMBERS] = "a number in f32 or, by channel, A/B/C",
+                                       [ABOVE_ZERO] = "a number above 0 in f32",
+                                       [POSITIVE_NUMBERS] = "a number above 0 in f32 or, by channel, A/B/C",
                                        [FRACTION] = "a fraction between 0 and 1",
                                        [SHARE] = "a number above 0 and at most 1",
                                        [SIZE] = "HEIGHTxWIDTH",
@@ -67,15 +67,16 @@ static bool parse_real(const char *text, double *out)
 {
     char *end;
     *out = strtod(text, &end);
-    return *text && !*end && isfinite(*out);
+    return *text && !*end && isfinite((float)*out);
 }
 
-/* Numbers separated by slashes. */
+/* Numbers separated by slashes; like all others, they are used in f32. */
 static bool parse_reals(const char *text, bool positive)
 {
     for (char *end = NULL; !end || *end; text = end + 1) {
         const double number = strtod(text, &end);
-        if (end == text || (*end && *end != '/') || !isfinite(number) || (positive && number <= 0)) return false;
+        if (end == text || (*end && *end != '/') || !isfinite((float)number)) return false;
+        if (positive && !((float)number > 0)) return false;
     }
     return true;
 }
@@ -102,7 +103,7 @@ static bool is_valid(const option *o, const char *value)
     case NUMBERS: return parse_reals(value, false);
     case POSITIVE_NUMBERS: return parse_reals(value, true);
     case SIZE: return parse_size(value);
-    case ABOVE_ZERO: return parse_real(value, &number) && number > 0;
+    case ABOVE_ZERO: return parse_real(value, &number) && (float)number > 0;
     case SHARE: return parse_real(value, &number) && number > 0 && number <= 1;
     case FRACTION: return parse_real(value, &number) && number > 0 && number < 1;
     case TEXT: return *value;
@@ -244,6 +245,24 @@ ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double other
     if (count == 1 || count == n) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s has %d numbers, but the images have %d channel%s",
                       s->spec, key, count, n, n == 1 ? "" : "s");
+}
+
+ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_LEVELS], diag *d)
+{
+    double mean[RT_MAX_CHANNELS], std[RT_MAX_CHANNELS];
+    const float divide = (float)rt_spec_number(s, "divide", 255);
+    TRY(rt_spec_numbers(s, "mean", 0, channels, mean, d));
+    TRY(rt_spec_numbers(s, "std", 1, channels, std, d));
+    for (int k = 0; k < channels; k++)
+        for (int i = 0; i < RT_LEVELS; i++) {
+            out[k][i] = ((float)i / divide - (float)mean[k]) / (float)std[k];
+            if (!isfinite(out[k][i]))
+                return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                                  "data '%s': (%d / divide - mean) / std, the value of a pixel, is beyond the range of "
+                                  "f32",
+                                  s->spec, i);
+        }
+    return AMPC_OK;
 }
 
 bool rt_spec_has(const rt_data_spec *s, const char *key) { return rt_spec_text(s, key, NULL) != NULL; }

@@ -54,6 +54,10 @@ uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwis
 /* The n values of an option of numbers by channel; one number is that of every channel. Fails with AMPC_USAGE if there
  * are neither 1 nor n. */
 ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double otherwise, int n, double *out, diag *d);
+/* The values of the 256 levels of a pixel by channel, (level / divide - mean) / std. Fails with AMPC_USAGE as
+ * rt_spec_numbers, and if a value is not finite in f32. */
+enum { RT_LEVELS = 256, RT_MAX_CHANNELS = 3 };
+ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_LEVELS], diag *d);
 bool rt_spec_has(const rt_data_spec *s, const char *key);
 
 #endif

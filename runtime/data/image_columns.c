@@ -12,15 +12,15 @@
 #include <string.h>
 #include <strings.h>
 
-enum { LEVELS = 256, MAX_CHANNELS = 3, BOX_ATTEMPTS = 10 };
+enum { BOX_ATTEMPTS = 10 };
 
 typedef struct image_column {
     rt_image_files files;
     int channels, height, width;
     bool channels_last, stretch;
-    double min_area;                    /* of a random box, as a share of the image; 0: no random boxes */
-    float values[MAX_CHANNELS][LEVELS]; /* of the pixels */
-    int64_t classes, ignored;           /* what masks may contain: numbers below (0: any), and this one */
+    double min_area;                          /* of a random box, as a share of the image; 0: no random boxes */
+    float values[RT_MAX_CHANNELS][RT_LEVELS]; /* of the pixels */
+    int64_t classes, ignored;                 /* what masks may contain: numbers below (0: any), and this one */
 } image_column;
 
 bool rt_is_image_suffix(const char *suffix)
@@ -240,17 +240,6 @@ static ampc_status set_form(image_column *c, const rt_data_spec *spec, const rt_
     return AMPC_OK;
 }
 
-static ampc_status set_values(image_column *c, const rt_data_spec *spec, diag *d)
-{
-    double mean[MAX_CHANNELS], std[MAX_CHANNELS];
-    const float divide = (float)rt_spec_number(spec, "divide", 255);
-    TRY(rt_spec_numbers(spec, "mean", 0, c->channels, mean, d));
-    TRY(rt_spec_numbers(spec, "std", 1, c->channels, std, d));
-    for (int k = 0; k < c->channels; k++)
-        for (int i = 0; i < LEVELS; i++) c->values[k][i] = ((float)i / divide - (float)mean[k]) / (float)std[k];
-    return AMPC_OK;
-}
-
 static rt_field field_of(const image_column *c)
 {
     rt_field f = {.name = "images", .dtype = IR_f32, .rank = 3, .dims = {c->channels, c->height, c->width}};
@@ -281,7 +270,7 @@ ampc_status rt_columns_add_images(rt_columns *out, const rt_data_spec *spec, con
     image_column *c = calloc(1, sizeof *c);
     ampc_status s = c ? AMPC_OK : rt_no_memory(d);
     if (s == AMPC_OK) s = set_form(c, spec, o, files, d);
-    if (s == AMPC_OK) s = set_values(c, spec, d);
+    if (s == AMPC_OK) s = rt_spec_levels(spec, c->channels, c->values, d);
     if (s == AMPC_OK) {
         c->files = *files;
         set_classes(c, o);

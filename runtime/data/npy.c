@@ -37,7 +37,7 @@ typedef struct scanner {
 
 static ampc_status refuse(const scanner *s, const char *what)
 {
-    return diag_error(s->d, AMPC_REJECTED, DIAG_FILE(s->source->name), "bad .npy header: %s", what);
+    return diag_error(s->d, AMPC_REJECTED, s->source->loc, "bad .npy header: %s", what);
 }
 
 static void skip_blanks(scanner *s)
@@ -90,7 +90,7 @@ static ampc_status parse_descr(scanner *s)
         if (strcmp(descr + 1, npy_types[i].code) == 0 && (npy_types[i].dtype != IR_bf16 || s->u2_as == IR_bf16))
             s->out->dtype = npy_types[i].dtype;
     if (s->out->dtype != IR_NO_DTYPE) return AMPC_OK;
-    return diag_error(s->d, AMPC_REJECTED, DIAG_FILE(s->source->name),
+    return diag_error(s->d, AMPC_REJECTED, s->source->loc,
                       "element type '%s' is not supported (f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1; bf16 is stored as u2)",
                       descr);
 }
@@ -166,7 +166,7 @@ static ampc_status parse_header(scanner *s)
 
 static ampc_status reject(const rt_npy_source *src, diag *d, const char *what)
 {
-    return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name), "%s", what);
+    return diag_error(d, AMPC_REJECTED, src->loc, "%s", what);
 }
 
 /* Reads the bytes before the header; sets the header's length and the number of bytes read. */
@@ -245,7 +245,7 @@ static ampc_status load_data(const rt_npy_source *src, size_t used, diag *d, rt_
     if (!rt_array_bytes(a->dtype, a->rank, a->dims, &a->bytes))
         return reject(src, d, "the shape in the .npy header is too large");
     if (a->bytes != src->size - used)
-        return diag_error(d, AMPC_REJECTED, DIAG_FILE(src->name),
+        return diag_error(d, AMPC_REJECTED, src->loc,
                           "the .npy header specifies %zu bytes of data, but the file has %llu", a->bytes,
                           (unsigned long long)(src->size - used));
     a->data = malloc(a->bytes ? a->bytes : 1);
@@ -284,7 +284,7 @@ static ampc_status read_memory(void *user, void *dst, size_t n)
 ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out)
 {
     byte_range r = {bytes};
-    const rt_npy_source source = {.name = name, .size = n, .read = read_memory, .user = &r};
+    const rt_npy_source source = {.loc = DIAG_FILE(name), .size = n, .read = read_memory, .user = &r};
     return rt_npy_load(&source, u2_as, d, out);
 }
 
@@ -306,7 +306,7 @@ static ampc_status read_file(void *user, void *dst, size_t n)
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out)
 {
     npy_file f = {.path = path, .d = d};
-    rt_npy_source source = {.name = path, .read = read_file, .user = &f};
+    rt_npy_source source = {.loc = DIAG_FILE(path), .read = read_file, .user = &f};
     TRY(rt_io_open_input(path, d, &f.fd, &source.size));
     const ampc_status s = rt_npy_load(&source, u2_as, d, out);
     rt_io_close(f.fd);

@@ -13,9 +13,9 @@
  * malformed, short or long file, AMPC_IO or AMPC_NO_MEMORY; *out is then unchanged. */
 ampc_status rt_npy_read(const char *path, ir_dtype u2_as, diag *d, rt_array *out);
 /* The same from a stream of `size` bytes. `read` delivers exactly n bytes or reports an error; it is never called for
- * more than `size` bytes in total. `name` is used in messages. */
+ * more than `size` bytes in total. `loc` is the place in messages. */
 typedef struct rt_npy_source {
-    const char *name;
+    diag_loc loc;
     uint64_t size;
     ampc_status (*read)(void *user, void *dst, size_t n);
     void *user;

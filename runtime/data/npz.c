@@ -28,7 +28,7 @@ typedef struct npz_reader {
 
 static ampc_status refuse(const npz_reader *r, const char *what)
 {
-    return diag_error(r->d, AMPC_REJECTED, diag_named(r->path, DIAG_ARRAY, r->name), "%s", what);
+    return diag_error(r->d, AMPC_REJECTED, diag_named(r->path, DIAG_ENTRY, r->name), "%s", what);
 }
 
 /* Reports memory exhaustion, a system error, or invalid content; `content` describes the latter. */
@@ -77,7 +77,8 @@ static ampc_status load_member(npz_reader *r, zip_uint64_t index, const zip_stat
     r->member = zip_fopen_index(r->zip, index, 0);
     if (!r->member) return zip_failed(r, zip_get_error(r->zip), NULL);
     const bool may_be_text = strcmp(st->name, RT_NPZ_CLASS_NAMES ".npy") == 0;
-    const rt_npy_source source = {r->path, st->size, read_member, r, may_be_text ? text : NULL};
+    const rt_npy_source source = {diag_named(r->path, DIAG_ENTRY, r->name), st->size, read_member, r,
+                                  may_be_text ? text : NULL};
     ampc_status s = rt_npy_load(&source, r->u2_as, r->d, out);
     if (s == AMPC_OK && !*text) s = check_end(r);
     zip_fclose(r->member);

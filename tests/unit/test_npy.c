@@ -147,23 +147,30 @@ static void test_headers(void **state)
     }
 }
 
-/* A transposed array, as numpy.save writes it, is read as its rows: element [i,j,k] is 100*i + 10*j + k. */
+/* An array in Fortran order as numpy.save writes it: element [i,j,k] is 100*i + 10*j + k. Returns its size. */
+static size_t build_transposed(char *bytes)
+{
+    int16_t stored[24];
+    const size_t n = build(bytes, 1, HEAD("'<i2'", "True", "(2, 3, 4)"), sizeof stored);
+    for (int i = 0; i < 24; i++) stored[i] = (int16_t)(100 * (i % 2) + 10 * (i / 2 % 3) + i / 6);
+    memcpy(bytes + n - sizeof stored, stored, sizeof stored);
+    return n;
+}
+
+static void expect_rows(const rt_array *a)
+{
+    assert_int_equal(a->rank, 3);
+    for (int i = 0; i < 24; i++) assert_int_equal(((int16_t *)a->data)[i], 100 * (i / 12) + 10 * (i / 4 % 3) + i % 4);
+}
+
+/* A transposed array is read as its rows. */
 static void test_fortran_order(void **state)
 {
-    static const char header[] = HEAD("'<i2'", "True", "(2, 3, 4)");
     scratch *t = *state;
+    char bytes[512];
     rt_array a = {0};
-    int16_t stored[24];
-    unsigned char file[sizeof header + 9 + sizeof stored];
-    for (int i = 0; i < 24; i++) stored[i] = (int16_t)(100 * (i % 2) + 10 * (i / 2 % 3) + i / 6);
-    memcpy(file, "\x93NUMPY\x01\x00", 8);
-    file[8] = sizeof header - 1;
-    file[9] = 0;
-    memcpy(file + 10, header, sizeof header - 1);
-    memcpy(file + 9 + sizeof header, stored, sizeof stored);
-    assert_int_equal(rt_npy_parse("f.npy", file, sizeof file, IR_u16, t->d, &a), AMPC_OK);
-    assert_int_equal(a.rank, 3);
-    for (int i = 0; i < 24; i++) assert_int_equal(((int16_t *)a.data)[i], 100 * (i / 12) + 10 * (i / 4 % 3) + i % 4);
+    assert_int_equal(rt_npy_parse("f.npy", bytes, build_transposed(bytes), IR_u16, t->d, &a), AMPC_OK);
+    expect_rows(&a);
     rt_array_clear(&a);
 }
 
@@ -260,6 +267,23 @@ static void test_npz_from_others(void **state)
     }
 }
 
+/* Stored and compressed. */
+static void test_npz_in_fortran_order(void **state)
+{
+    scratch *t = *state;
+    char bytes[512];
+    rt_arrays back;
+    const size_t n = build_transposed(bytes);
+    for (int deflate = 0; deflate < 2; deflate++) {
+        pack(t, "a.npy", bytes, n, deflate, true);
+        assert_int_equal(rt_npz_read(scratch_path(t, "z.npz"), IR_NO_DTYPE, t->d, &back), AMPC_OK);
+        assert_int_equal(back.count, 2);
+        expect_rows(rt_arrays_find(&back, "a"));
+        expect_rows(rt_arrays_find(&back, "other"));
+        rt_arrays_clear(&back);
+    }
+}
+
 static void expect_npz(scratch *t, ampc_status wanted, const char *message)
 {
     rt_arrays back;
@@ -338,10 +362,18 @@ static void test_failing_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_round_trip),     SCRATCH_TEST(test_bytes_are_numpys), SCRATCH_TEST(test_headers),
-        SCRATCH_TEST(test_fortran_order),  SCRATCH_TEST(test_cut_anywhere),     SCRATCH_TEST(test_bools_become_0_and_1),
-        SCRATCH_TEST(test_npz_round_trip), SCRATCH_TEST(test_npz_from_others),  SCRATCH_TEST(test_bad_npz),
-        SCRATCH_TEST(test_damaged_npz),    SCRATCH_TEST(test_failing_writes),
+        SCRATCH_TEST(test_round_trip),
+        SCRATCH_TEST(test_bytes_are_numpys),
+        SCRATCH_TEST(test_headers),
+        SCRATCH_TEST(test_npz_in_fortran_order),
+        SCRATCH_TEST(test_fortran_order),
+        SCRATCH_TEST(test_cut_anywhere),
+        SCRATCH_TEST(test_bools_become_0_and_1),
+        SCRATCH_TEST(test_npz_round_trip),
+        SCRATCH_TEST(test_npz_from_others),
+        SCRATCH_TEST(test_bad_npz),
+        SCRATCH_TEST(test_damaged_npz),
+        SCRATCH_TEST(test_failing_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,17 @@ static const struct {
     {"folder: absent", write_nothing, "folder:@/absent", NULL, AMPC_IO, "/absent: error: cannot open the folder"},
     {"folder: channels", write_images, "folder:@/images,mean=1/2", NULL, AMPC_USAGE,
      "mean has 2 numbers, but the images have 3 channels"},
+    {"folder: divide is 0 in f32", write_images, "folder:@/images,divide=1e-50", NULL, AMPC_USAGE,
+     "divide must be a number above 0 in f32, not '1e-50'"},
+    {"folder: std is 0 in f32", write_images, "folder:@/images,std=1/1/1e-46", NULL, AMPC_USAGE,
+     "std must be a number above 0"},
+    {"folder: mean is infinite in f32", write_images, "folder:@/images,mean=1e39", NULL, AMPC_USAGE,
+     "mean must be a number in f32 or, by channel, A/B/C, not '1e39'"},
+    {"folder: std is infinite in f32", write_images, "folder:@/images,std=1e300", NULL, AMPC_USAGE,
+     "std must be a number above 0"},
+    {"folder: infinite pixels", write_images, "folder:@/images,divide=1e-39", NULL, AMPC_USAGE,
+     "(1 / divide - mean) / std, the value of a pixel, is beyond the range of f32"},
+    {"idx: infinite pixels", write_idx, "idx:@,divide=1e-20,std=1e-20", NULL, AMPC_USAGE, "is beyond the range of f32"},
     {"folder: crop", write_images, "folder:@/images,crop=9", NULL, AMPC_USAGE, "crop is larger than the images"},
     {"folder: size", write_images, "folder:@/images,size=8", NULL, AMPC_USAGE, "size must be HEIGHTxWIDTH, not '8'"},
     {"folder: mixed classes", write_images, "folder:@/images,mixup=0.4", NULL, AMPC_USAGE,
@@ -561,8 +572,8 @@ static void test_places(void **state)
         void (*write)(scratch *t);
         const char *spec, *model, *place;
     } rows[] = {{write_csv_huge, "csv:@/d.csv,missing=drop,validation=0.25", CLASSIFIER, "row 14 of"},
-                {write_images, "folder:@/images,divide=1e-39,limit=13", PICTURES, "/images/"},
-                {write_tar, "tar:@/d.tar,divide=1e-39", PICTURES, "/d.tar: v1.0/0"},
+                {write_images, "folder:@/images,divide=1e-36,limit=13", PICTURES, "/images/"},
+                {write_tar, "tar:@/d.tar,divide=1e-36", PICTURES, "/d.tar: v1.0/0"},
                 {write_npz_huge, "npz:@/d.npz", CLASSIFIER, "(row 9 of the data)"}};
     scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -583,6 +594,26 @@ static void test_places(void **state)
         ir_module_free(m);
         scratch_clear(t->folder);
     }
+}
+
+/* A pixel that fp16 cannot hold is an error of the sample that has it. */
+static void test_wide_pixels(void **state)
+{
+    scratch *t = *state;
+    ir_module *m = compile_model(t, GRAY_TO_GRAY, "mse");
+    rt_dataset *data = NULL;
+    uint16_t values[16 * SAMPLES];
+    write_idx(t);
+    assert_ok(t, open_data(t, m, "idx:@,target=input,divide=1e-4", RT_TRAIN, &data));
+    const size_t n = (size_t)rt_field_elements(rt_dataset_field(data, 0));
+    assert_true(n <= sizeof values / sizeof *values);
+    ampc_status s = AMPC_OK;
+    for (int64_t i = 0; i < rt_dataset_rows(data) && s == AMPC_OK; i++)
+        s = rt_dataset_slice(data, i, i + 1, 0, values, IR_f16, t->d);
+    assert_int_equal(s, AMPC_REJECTED);
+    scratch_expect(t, "which is beyond the range of f16");
+    rt_dataset_close(data);
+    ir_module_free(m);
 }
 
 static void expect_values(scratch *t, const rt_dataset *data, const char *field, int64_t n, const double *expected)
@@ -712,17 +743,11 @@ static void test_summaries(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_training),
-                                       SCRATCH_TEST(test_refusals),
-                                       SCRATCH_TEST(test_parts),
-                                       SCRATCH_TEST(test_classes),
-                                       SCRATCH_TEST(test_other_files),
-                                       SCRATCH_TEST(test_places),
-                                       SCRATCH_TEST(test_codes),
-                                       SCRATCH_TEST(test_folder_codes),
-                                       SCRATCH_TEST(test_described),
-                                       SCRATCH_TEST(test_summaries),
-                                       SCRATCH_TEST(test_overlapping_windows),
-                                       SCRATCH_TEST(test_separate_windows)};
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_training),        SCRATCH_TEST(test_refusals),    SCRATCH_TEST(test_parts),
+        SCRATCH_TEST(test_classes),         SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_places),
+        SCRATCH_TEST(test_wide_pixels),     SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes),
+        SCRATCH_TEST(test_described),       SCRATCH_TEST(test_summaries),   SCRATCH_TEST(test_overlapping_windows),
+        SCRATCH_TEST(test_separate_windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
