@@ -63,9 +63,9 @@ struct step {
     int n_arg, n_load;
     int load[K_MAX_ARGS]; /* operands to load before it runs */
     ir_dtype from, type, form;
-    cpu_tile_fn *loop, *square; /* of pointwise ops; square: for pow with one exponent, used if that is 2 */
-    int operands;               /* of the op */
-    ir_dtype carrier, made;     /* types that the loop reads and writes */
+    cpu_tile_fn *loop;      /* of pointwise ops, except pow of floats with one exponent */
+    int operands;           /* of the op */
+    ir_dtype carrier, made; /* types that the loop reads and writes */
     bool rounds;
 };
 
@@ -95,17 +95,12 @@ static const void *in_carrier(const step *s, const tile *t, int arg, void *scrat
     return scratch;
 }
 
-static bool is_two(ir_dtype carrier, const void *x)
-{
-    return carrier == IR_f64 ? *(const double *)x == 2 : *(const float *)x == 2;
-}
-
 static void run_pointwise(const step *s, const once *o, const tile *t)
 {
     cpu_tile sa, sb, sy;
     const void *a = in_carrier(s, t, 0, &sa), *b = s->n_arg > 1 ? in_carrier(s, t, 1, &sb) : a;
     void *y = s->made == s->form ? t->value[s->to] : &sy;
-    cpu_tile_fn *loop = s->square && is_two(s->carrier, b) ? s->square : s->loop;
+    cpu_tile_fn *loop = s->loop ? s->loop : cpu_power_tile(ir_load_f64(s->carrier, b), s->carrier);
     loop(a, b, y, t->n, &o->numbers);
     if (s->made != s->form) cpu_convert(s->form, t->value[s->to], s->made, y, t->n);
 }
@@ -183,11 +178,11 @@ static ampc_status make_pointwise(const k_args *args, const k_instruction *c, st
     s->carrier = cpu_formula_carrier(t);
     s->made = c->type == IR_bool ? IR_bool : s->carrier;
     s->loop = cpu_formula_tile(formula, t);
-    if (formula == IR_FORMULA_pow && is_one_element(args, c->arg[1]))
-        s->square = cpu_formula_tile(IR_FORMULA_square, t);
-    return s->loop ? AMPC_OK
-                   : cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(c->op)->name,
-                              ir_dtype_name(t));
+    if (!s->loop)
+        return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "%s is not defined for %s", ir_op_get(c->op)->name,
+                        ir_dtype_name(t));
+    if (formula == IR_FORMULA_pow && ir_dtype_is_float(t) && is_one_element(args, c->arg[1])) s->loop = NULL;
+    return AMPC_OK;
 }
 
 /* A cast that does not change the form only rounds. */

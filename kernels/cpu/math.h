@@ -1,6 +1,7 @@
 /* math.h - elementary functions that the compiler can vectorise. m_NAME_float is accurate to about 2 units in the last
  * place and has no branches, tables, library calls or fused multiply-adds, so every instruction set produces the same
- * bits. m_NAME_double is from the C library (ir/libm.h).
+ * bits, except m_pow_float and m_fmod_float, which are from the C library as m_NAME_double (ir/libm.h). Those that need
+ * more precision are in math_wide.h.
  *
  *     exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
  *     log    x = 2^e (1 + f), series in s = f / (2 + f)
@@ -11,6 +12,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "ir/libm.h"
+#include "kernels/cpu/math_wide.h"
 
 CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */
 {
@@ -104,17 +106,6 @@ CPU_INLINE float m_floor_float(float x) { return floorf(x); }
 CPU_INLINE float m_ceil_float(float x) { return ceilf(x); }
 CPU_INLINE float m_round_float(float x) { return rintf(x); }
 CPU_INLINE float m_abs_float(float x) { return fabsf(x); }
-CPU_INLINE float m_sin_float(float x) { return sinf(x); }
-CPU_INLINE float m_cos_float(float x) { return cosf(x); }
-CPU_INLINE float m_tan_float(float x) { return tanf(x); }
-CPU_INLINE float m_asin_float(float x) { return asinf(x); }
-CPU_INLINE float m_acos_float(float x) { return acosf(x); }
-CPU_INLINE float m_atan_float(float x) { return atanf(x); }
-CPU_INLINE float m_sinh_float(float x) { return sinhf(x); }
-CPU_INLINE float m_cosh_float(float x) { return coshf(x); }
-CPU_INLINE float m_asinh_float(float x) { return asinhf(x); }
-CPU_INLINE float m_acosh_float(float x) { return acoshf(x); }
-CPU_INLINE float m_atanh_float(float x) { return atanhf(x); }
 CPU_INLINE float m_pow_float(float x, float y) { return powf(x, y); }
 CPU_INLINE float m_fmod_float(float x, float y) { return fmodf(x, y); }
 

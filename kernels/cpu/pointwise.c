@@ -21,12 +21,24 @@ cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
     }
 }
 
-static ir_formula formula_of(const k_args *args)
+cpu_tile_fn *cpu_power_tile(double exponent, ir_dtype dtype)
 {
-    const ir_formula formula = ir_formula_of(args->op, args->attr);
-    bool square = formula == IR_FORMULA_pow && ir_dtype_is_float(args->in[1].dtype) && k_count(&args->in[1]) == 1 &&
-                  cpu_scalar(&args->in[1], 0) == 2;
-    return square ? IR_FORMULA_square : formula;
+    static const struct {
+        double exponent;
+        ir_formula formula;
+    } powers[] = {{2, IR_FORMULA_square},   {1, IR_FORMULA_first_power}, {3, IR_FORMULA_cube},
+                  {-1, IR_FORMULA_inverse}, {0.5, IR_FORMULA_root},      {-0.5, IR_FORMULA_inverse_root}};
+    for (size_t i = 0; i < sizeof powers / sizeof *powers; i++)
+        if (powers[i].exponent == exponent) return cpu_formula_tile(powers[i].formula, dtype);
+    return cpu_formula_tile(IR_FORMULA_pow, dtype);
+}
+
+static cpu_tile_fn *tile_of(const k_args *args, ir_formula formula)
+{
+    const bool is_power = formula == IR_FORMULA_pow && ir_dtype_is_float(args->in[0].dtype) &&
+                          k_count(&args->in[1]) == 1;
+    return is_power ? cpu_power_tile(cpu_scalar(&args->in[1], 0), args->in[0].dtype)
+                    : cpu_formula_tile(formula, args->in[0].dtype);
 }
 
 static void read_bounds(const k_view *lo, const k_view *hi, cpu_numbers *p)
@@ -76,8 +88,8 @@ static ampc_status pointwise_run(const k_args *args)
     const k_view *y = &args->out[0];
     ir_dtype carrier = cpu_formula_carrier(args->in[0].dtype);
     ir_dtype made = y->dtype == IR_bool ? IR_bool : carrier;
-    const ir_formula formula = formula_of(args);
-    cpu_tile_fn *tile = cpu_formula_tile(formula, args->in[0].dtype);
+    const ir_formula formula = ir_formula_of(args->op, args->attr);
+    cpu_tile_fn *tile = tile_of(args, formula);
     if (!tile) return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "not defined for %s", ir_dtype_name(args->in[0].dtype));
     const int operands = ir_formula_get(formula)->operands;
     const cpu_numbers p = cpu_numbers_of(args);

@@ -24,6 +24,8 @@ typedef void cpu_tile_fn(const void *a, const void *b, void *y, int64_t n, const
 /* The loop of a formula for operands of type `dtype`, or NULL if it is not defined for them.
  * The result is bool for formulas with result TRUTH, otherwise of the carrier's type. */
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype);
+/* The loop of pow for an operand of float type `dtype` and this exponent of all its elements. */
+cpu_tile_fn *cpu_power_tile(double exponent, ir_dtype dtype);
 /* The parameters of a pointwise op. */
 cpu_numbers cpu_numbers_of(const k_args *args);
 /* Positions [first, first + n) of an operand, in order along `walk` (NULL: dense), as `type`: the operand's own type or

@@ -6,7 +6,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
+#include "tests/tier.h"
 
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -145,6 +147,63 @@ static void elementary_functions(void **state)
     EXPECT(f_tanh, tanh, -0.7, 0.7, 0x1p-126, 2.5);
     EXPECT(f_erf, erf, -5, 5, 0x1p-126, 2);
     EXPECT(f_erf, erf, -1.1, 1.1, 0x1p-126, 2);
+}
+
+#define WIDE_FUNCTIONS(X) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(asinh) X(acosh) X(atanh)
+#define DEFINE(name) \
+    static float f_##name(float x) { return m_##name##_float(x); }
+#define ROW(name) {#name, f_##name, name},
+WIDE_FUNCTIONS(DEFINE)
+static const struct {
+    const char *name;
+    float (*f)(float);
+    double (*exact)(double);
+} wide[] = {WIDE_FUNCTIONS(ROW)};
+
+/* Not a NaN, not infinite and with the sign of zero of the true value, and within `limit` units in its last place. */
+static bool is_within(float got, double exact, double limit)
+{
+    if (exact != exact) return got != got;
+    if (got == 0 || isinf(got)) return got == (float)exact && !signbit(got) == !signbit(exact);
+    return fabs((double)got - exact) <= limit * ldexp(1, ilogb(fmax(fabs(exact), 0x1p-126)) - 23);
+}
+
+/* Evenly spaced bit patterns, beginning with the special ones. */
+static void wide_functions(void **state)
+{
+    const uint32_t step = tier_is_reduced() ? 40009 : 29;
+    static const float special[] = {0,   -0.f,    1,        -1,        INFINITY, -INFINITY,
+                                    NAN, FLT_MAX, -FLT_MAX, 0x1p-149f, 0.5f,     -0.5f};
+    (void)state;
+    for (size_t k = 0; k < sizeof wide / sizeof *wide; k++)
+        for (uint64_t i = 0; i < UINT32_MAX / step; i++) {
+            const size_t n = sizeof special / sizeof *special;
+            const float x = i < n ? special[i] : ir_f32_bits((uint32_t)i * step), got = wide[k].f(x);
+            if (!is_within(got, wide[k].exact((double)x), 0.51))
+                fail_msg("%s(%a) is %a instead of %a", wide[k].name, (double)x, (double)got, wide[k].exact((double)x));
+        }
+}
+
+/* The loops of pow for one exponent. */
+static void powers(void **state)
+{
+    static const double exponents[] = {2, 1, 3, -1, 0.5, -0.5, 4, -2, 1.5, 0, INFINITY};
+    static float x[CPU_TILE], y[CPU_TILE], exponent[CPU_TILE];
+    const cpu_numbers none = {0};
+    (void)state;
+    for (uint32_t i = 0; i < 400 * sizeof exponents / sizeof *exponents; i++) {
+        const double e = exponents[i / 400];
+        for (uint32_t j = 0; j < CPU_TILE; j++) {
+            x[j] = ir_f32_bits(philox_word(5, 6, i * CPU_TILE + j));
+            x[j] = x[j] == x[j] ? x[j] : NAN; /* not a signalling one */
+            exponent[j] = (float)e;
+        }
+        memcpy(x, (const float[]){0, -0.f, 1, -1, INFINITY, -INFINITY, NAN, FLT_MAX, 0x1p-149f}, 9 * sizeof *x);
+        cpu_power_tile(e, IR_f32)(x, exponent, y, CPU_TILE, &none);
+        for (int j = 0; j < CPU_TILE; j++)
+            if (!is_within(y[j], pow((double)x[j], e), 1.5))
+                fail_msg("%a to %g is %a instead of %a", (double)x[j], e, (double)y[j], pow((double)x[j], e));
+    }
 }
 
 static void special_values(void **state)
@@ -317,6 +376,7 @@ int main(void)
         cmocka_unit_test(all_16_bit_patterns),      cmocka_unit_test(f32_patterns),
         cmocka_unit_test(stored_in_place),          cmocka_unit_test(short_and_unaligned),
         cmocka_unit_test(elementary_functions),     cmocka_unit_test(special_values),
+        cmocka_unit_test(wide_functions),           cmocka_unit_test(powers),
         cmocka_unit_test(bounds_of_special_values), cmocka_unit_test(sum_of_a_million),
         cmocka_unit_test(batch_norm_of_a_million),  cmocka_unit_test(indices_out_of_range),
         cmocka_unit_test(labels_out_of_range),      cmocka_unit_test(mean_of_nothing_is_nan),
