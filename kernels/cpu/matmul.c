@@ -1,7 +1,7 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
- * Transposed operands are expressed by strides. oneDNN's matmul is within 5 % of its best speed on plain row-major
- * weights, so nothing is reordered. f64 is computed by a blocked loop here.
+ * Transposed operands are expressed by strides. oneDNN's matmul is fast on plain row-major weights, except on some
+ * (is_slow_when_plain), which are reordered in each call. f64 is computed by a blocked loop here.
  *
  * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
  * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32.
@@ -104,6 +104,14 @@ static cpu_tail tail_of(const k_args *args)
     }
 }
 
+/* Rows of b with such a distance evict each other from the first-level cache, and oneDNN (2.6 to 3.2) copies b only if
+ * the distance is a power of two: 50 to 110 GFLOP/s instead of 187 for f32. Copying b takes as long as 40 rows of a. */
+static bool is_slow_when_plain(const product *p, ir_dtype type)
+{
+    const bool collides = p->n % 256 == 0 && p->n > 1024 && (p->n & (p->n - 1)) != 0;
+    return type == IR_f32 && p->rank == 0 && !p->trans_b && collides && p->m >= 64;
+}
+
 /* `native`: low operands that the processor can multiply stay low. The *n operands are in the order a, b, y, bias. */
 static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
                                       dnnl_primitive_desc_t *pd)
@@ -117,6 +125,7 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
     cpu_primitive primitive = {.kind = CPU_MATMUL, .tail = tail_of(args), .fast = low};
     primitive.x = o[0].desc;
     primitive.w = o[1].desc;
+    primitive.w.any = is_slow_when_plain(p, type);
     primitive.y = o[2].desc;
     *n = k_present(bias) ? 4 : 3;
     if (k_present(bias)) {

@@ -33,6 +33,7 @@ static const product_row products[] = {
     {2, 2, {130, 70}, {70, 129}},
     {2, 2, {2, 2060}, {2060, 259}}, /* more than one panel each (kernels/cpu/panels.c) */
     {2, 2, {515, 3}, {3, 5}},
+    {2, 2, {66, 3}, {3, 1280}}, /* is_slow_when_plain in kernels/cpu/matmul.c */
     {2, 2, {0, 5}, {5, 7}},
     {2, 2, {3, 0}, {0, 7}},
     {2, 2, {3, 5}, {5, 0}},
