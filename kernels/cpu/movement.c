@@ -35,6 +35,7 @@ static void copy_slice(const k_view *large, const k_view *part, const int64_t *s
     if (k_count(part) == 0) return;
     k_walk w = k_walk_slice(large, part, start, step, &offset);
     void *at = cpu_at(large, offset);
+    if (at == part->data) return; /* in its place */
     if (into) w = k_walk_back(w);
     cpu_walk_copy(&w, element_size(part), into ? part->data : at, into ? at : part->data, ctx);
 }

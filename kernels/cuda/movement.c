@@ -128,6 +128,7 @@ static ampc_status copy_slice(const k_args *args, const k_view *large, const k_v
     k_walk w = k_walk_slice(large, part, start, step, &offset);
     const size_t size = element_size(part);
     void *at = (char *)large->data + offset * (int64_t)size;
+    if (at == part->data) return AMPC_OK; /* in its place */
     return launch_copy(args, into ? k_walk_back(w) : w, size, into ? part->data : at, into ? at : part->data);
 }
 

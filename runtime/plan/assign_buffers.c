@@ -1,9 +1,10 @@
 /* assign_buffers.c - assigns the values of a plan to buffers.
  *
  * Once the last use of every value is known, one walk over the steps assigns results: to the storage that the result is
- * committed to, if it may be computed there; else to the buffer of an operand whose last use is this step; else to a
- * new buffer. */
+ * committed to, if it may be computed there; else to its place in the result of a concat; else to the buffer of an
+ * operand whose last use is this step; else to a new buffer. */
 #include "kernels/update.h"
+#include "runtime/plan/concat_parts.h"
 #include "runtime/plan/stages.h"
 
 static rt_value *root_value(const rt_plan *p, uint32_t value) { return &p->values[rt_root(p, value)]; }
@@ -67,12 +68,18 @@ static bool overwrites(const rt_step *s, int j, int k)
     return rt_same_view(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
 }
 
-/* Whether result k may overwrite all operands that the step reads from the buffer. */
-static bool may_overwrite(const rt_step *s, int k, int buffer)
+/* Whether the buffer is a part of the other one. */
+static bool is_part_of(const rt_plan *p, int buffer, int whole)
+{
+    return buffer != RT_NO_BUFFER && p->buffers[buffer].is_part && p->buffers[buffer].whole == whole;
+}
+
+/* Whether result k may overwrite all operands that the step reads from the buffer, which is no part. */
+static bool may_overwrite(const rt_plan *p, const rt_step *s, int k, int buffer)
 {
     if (!rt_step_has(s, IR_INPLACE)) return false;
     for (int j = 0; j < s->n_in; j++)
-        if (s->in_buffer[j] == buffer && !overwrites(s, j, k)) return false;
+        if (is_part_of(p, s->in_buffer[j], buffer) || (s->in_buffer[j] == buffer && !overwrites(s, j, k))) return false;
     return true;
 }
 
@@ -84,7 +91,7 @@ static int storage_for(const rt_plan *p, int step, int k)
     if (!result->store || result->is_output || step < p->safe_from || p->observed) return RT_NO_BUFFER;
     if (p->backend->device_ops && !rt_step_has(s, IR_COMMITS)) return RT_NO_BUFFER;
     const rt_value *old = &p->values[result->store->state];
-    bool free = old->last_use < step || (old->last_use == step && may_overwrite(s, k, old->buffer));
+    bool free = old->last_use < step || (old->last_use == step && may_overwrite(p, s, k, old->buffer));
     return free ? old->buffer : RT_NO_BUFFER;
 }
 
@@ -95,9 +102,30 @@ static int operand_for(const rt_plan *p, int step, int k)
     for (int j = 0; j < s->n_in && !p->observed; j++) {
         int buffer = s->in_buffer[j];
         if (buffer == RT_NO_BUFFER || p->buffers[buffer].home != RT_ARENA || p->buffers[buffer].last != step) continue;
-        if (overwrites(s, j, k) && may_overwrite(s, k, buffer)) return buffer;
+        if (p->buffers[buffer].is_part) continue; /* the whole would live longer */
+        if (overwrites(s, j, k) && may_overwrite(p, s, k, buffer)) return buffer;
     }
     return RT_NO_BUFFER;
+}
+
+/* Returns a part of the buffer of the whole, which is added if it does not exist yet, if the value is a part; else
+ * RT_NO_BUFFER. */
+static int part_for(rt_plan *p, int step, uint32_t value)
+{
+    int64_t at;
+    const uint32_t whole = rt_concat_whole(p, value, &at);
+    rt_value *w = &p->values[whole];
+    if (whole == value) return RT_NO_BUFFER;
+    if (w->buffer == RT_NO_BUFFER)
+        w->buffer = rt_plan_add_buffer(
+            p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)k_bytes(&w->view), .first = step, .last = w->last_use});
+    return rt_plan_add_buffer(p, (rt_buffer){.home = RT_ARENA,
+                                             .bytes = (int64_t)k_bytes(&p->values[value].view),
+                                             .first = step,
+                                             .last = w->last_use,
+                                             .is_part = true,
+                                             .whole = w->buffer,
+                                             .at = at});
 }
 
 static int add_persistent(rt_plan *p, const rt_value *v)
@@ -123,6 +151,10 @@ static void assign_result(rt_plan *p, int step, int k)
     if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
     if (s->hoisted && v->last_use >= p->n_hoisted) {
         v->buffer = s->out_buffer[k] = add_persistent(p, v);
+        return;
+    }
+    if (v->buffer != RT_NO_BUFFER || (v->buffer = part_for(p, step, s->out_value[k])) != RT_NO_BUFFER) {
+        s->out_buffer[k] = v->buffer;
         return;
     }
     v->buffer = storage_for(p, step, k);
@@ -188,6 +220,7 @@ ampc_status rt_stage_assign_buffers(rt_plan *p, diag *d)
     if (!reserve_space(p)) return AMPC_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_values; i++) find_last_use(p, &p->values[i]);
     p->safe_from = rt_plan_safe_from(p);
+    rt_concat_find_parts(p);
     assign_external(p);
     for (int i = 0; i < p->n_steps; i++) assign_step(p, i);
     for (int i = 0; i < p->n_effects; i++) {

@@ -154,9 +154,12 @@ ampc_status rt_stage_assign_offsets(rt_plan *p, diag *d)
     int n = 0;
     bool done = order && k.rows && add_row(&k, 0);
     for (int i = 0; i < p->n_buffers && done; i++)
-        if (p->buffers[i].home == RT_ARENA && p->buffers[i].bytes > 0) order[n++] = &p->buffers[i];
+        if (p->buffers[i].home == RT_ARENA && p->buffers[i].bytes > 0 && !p->buffers[i].is_part)
+            order[n++] = &p->buffers[i];
     if (done) qsort(order, (size_t)n, sizeof *order, compare);
     done = done && pack(p, &k, order, n);
+    for (int i = 0; i < p->n_buffers && done; i++)
+        if (p->buffers[i].is_part) p->buffers[i].offset = p->buffers[p->buffers[i].whole].offset + p->buffers[i].at;
     for (int i = 0; i < k.n_rows; i++) rt_free(k.rows[i]);
     rt_free(k.rows);
     rt_free(order);

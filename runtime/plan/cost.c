@@ -3,6 +3,7 @@
 #include "kernels/matmul.h"
 #include "kernels/recurrent.h"
 #include "runtime/backend/alloc.h"
+#include "runtime/plan/concat_parts.h"
 #include "runtime/plan/plan_edit.h"
 
 #include <stdlib.h>
@@ -52,19 +53,11 @@ static int64_t bytes_read(const rt_plan *p, const rt_step *s)
     return bytes;
 }
 
-/* What a concat writes: another step may have written other parts of its result (chain_concats.c). */
-static int64_t bytes_copied(const rt_step *s)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < s->n_in; i++)
-        if (s->in_value[i] != RT_NO_VALUE) bytes += (int64_t)k_bytes(&s->in[i]);
-    return bytes;
-}
-
 static int64_t bytes_of(const rt_plan *p, const rt_step *s)
 {
+    const int64_t joined = rt_concat_bytes(p, s);
+    if (joined >= 0) return 2 * joined;
     int64_t bytes = bytes_read(p, s);
-    if (s->kind == RT_STEP_OP && s->op == IR_OP_concat) return bytes + bytes_copied(s);
     for (int i = 0; i < s->n_out; i++)
         if (s->out_value[i] != RT_NO_VALUE && s->out_buffer[i] != RT_NO_BUFFER) bytes += (int64_t)k_bytes(&s->out[i]);
     return bytes;

@@ -6,7 +6,8 @@
  *
  * A buffer is memory that one or more values use in turn: a view shares the buffer of its root, and a result may
  * overwrite the buffer of an operand whose last use is this step (trait INPLACE of the op table). A buffer is part of
- * the arena or of the persistent block, is a storage, or is an input of the run. The workspace of a step is an arena
+ * the arena or of the persistent block, is a storage, or is an input of the run. A buffer in the arena may be a part of
+ * another one: operands of a concat are computed in its result (concat_parts.c). The workspace of a step is an arena
  * buffer that is live only during that step.
  *
  * Storage is committed after all steps: by a copy or, if the new value may be computed directly in the storage, without
@@ -44,6 +45,10 @@ typedef struct rt_buffer {
     int64_t offset; /* in the arena (RT_ARENA) or in persistent_block (RT_PERSISTENT); a multiple of the alignment */
     /* RT_ARENA: the live range, as positions of steps; -1: before the first step, n_steps: after the last */
     int first, last;
+    /* A part of another buffer, `whole`, which is not a part: `at` is its position there. */
+    bool is_part;
+    int whole;
+    int64_t at;
 } rt_buffer;
 
 /* An operand of a step, or the value that an effect reads. */

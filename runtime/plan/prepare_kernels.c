@@ -1,8 +1,10 @@
 /* prepare_kernels.c - lets kernels choose algorithms and request workspace. */
+#include "runtime/plan/concat_parts.h"
 #include "runtime/plan/stages.h"
 
-static bool writes_elements(const rt_step *s)
+static bool writes_elements(const rt_plan *p, const rt_step *s)
 {
+    if (rt_concat_bytes(p, s) == 0) return false;
     for (int i = 0; i < s->n_out; i++)
         if (s->out_buffer[i] != RT_NO_BUFFER && k_count(&s->out[i]) > 0) return true;
     return false;
@@ -12,7 +14,7 @@ static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? rt_placeholder : NULL;
     for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? rt_placeholder : NULL;
-    if (!writes_elements(s)) s->kernel = &rt_idle_kernel;
+    if (!writes_elements(p, s)) s->kernel = &rt_idle_kernel;
     else if (s->kind == RT_STEP_OP && rt_control_runs(s->op)) return rt_control_prepare(p, s, d);
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);

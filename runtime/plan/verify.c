@@ -73,6 +73,15 @@ static bool is_in_arena(const rt_plan *p, const rt_buffer *b)
     return b->bytes == 0 || (b->offset >= 0 && b->offset % p->backend->alignment == 0 && b->offset <= end - b->bytes);
 }
 
+/* Whether a part is in its whole, and live only while that is. */
+static bool is_in_whole(const rt_plan *p, const rt_buffer *b)
+{
+    const rt_buffer *whole = &p->buffers[b->whole];
+    return !b->is_part || (!whole->is_part && whole->home == b->home && b->at >= 0 &&
+                           b->at <= whole->bytes - b->bytes && whole->first <= b->first && b->last <= whole->last &&
+                           (!p->has_offsets || b->offset == whole->offset + b->at));
+}
+
 static ampc_status violation(const rt_plan *p, const char *stage, const rt_step *s, const char *what, diag *d)
 {
     return diag_error(d, AMPC_REJECTED, s ? ir_diag_loc(s->node) : DIAG_NOWHERE,
@@ -90,6 +99,8 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d)
     for (int i = 0; i < p->n_effects; i++)
         if (!is_listed(p, &p->effects[i].use, p->effects[i].value))
             return violation(p, stage, NULL, "the use of an effect is not listed", d);
+    for (int i = 0; i < p->n_buffers; i++)
+        if (!is_in_whole(p, &p->buffers[i])) return violation(p, stage, NULL, "a part is outside its buffer", d);
     for (int i = 0; p->has_offsets && i < p->n_buffers; i++)
         if (!is_in_arena(p, &p->buffers[i])) return violation(p, stage, NULL, "a buffer is outside the arena", d);
     return AMPC_OK;

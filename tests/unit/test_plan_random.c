@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { MAX_VALUES = 120, MAX_TEXT = 1 << 16, MAX_PARAMS = 200, NETWORKS = 150 };
+enum { MAX_VALUES = 120, MAX_TEXT = 1 << 16, MAX_PARAMS = 200, NETWORKS = 750 };
 
 /* ---- random numbers ------------------------------------------------------------------------------------ */
 
