@@ -125,8 +125,10 @@ extern const k_kernel cpu_fused, cuda_fused;
  * question open. */
 ampc_status cpu_supports_epilogue(const k_args *args);
 ampc_status cuda_supports_epilogue(const k_args *args);
-/* Opens oneDNN, once per process. AMPC_DEVICE, with the reason in `error`, if it cannot be opened. */
-ampc_status cpu_open(char *error, size_t error_size);
+/* Opens oneDNN, once per process. Without it, everything runs on own code. */
+void cpu_open(void);
+/* If there is no oneDNN, writes a sentence that says so and why; false: there is one, or this has been told before. */
+bool cpu_notice(char *text, size_t size);
 /* Whether `bytes` of memory can be allocated now. */
 bool cpu_has_memory(size_t bytes);
 /* Whether enough memory is left for any call into oneDNN, which crashes when an allocation fails. */

@@ -2,17 +2,16 @@
  *
  * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
- * images are used without a reorder wherever there is optimised code for that, and only w is reordered. f64 has its own
- * loops: one row of y with one row of x for each tap of w. f16 is converted to f32 even if oneDNN computes in it,
- * because its code for that is half as fast. */
+ * images are used without a reorder wherever there is optimised code for that, and only w is reordered. Without oneDNN,
+ * own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each tap of w. f16 is converted
+ * to f32 even if oneDNN computes in it, because its code for that is half as fast. */
 #include "kernels/convolution.h"
+#include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"
 
 #include <string.h>
 
 /* ---- f64 ------------------------------------------------------------------------------------- */
-
-static int64_t volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
 /* The positions [first, end) of y along an axis for which tap k is inside x. */
 static void valid_range(const conv_geometry *g, int axis, int64_t k, int64_t *first, int64_t *end)
@@ -30,7 +29,7 @@ typedef struct planes {
 
 static planes planes_of(const k_view *v, double *data, const int64_t *points)
 {
-    int64_t channels = v->dims[1], area = volume(points);
+    int64_t channels = v->dims[1], area = conv_volume(points);
     return v->channels_last ? (planes){data, channels * area, 1, channels} : (planes){data, channels * area, area, 1};
 }
 
@@ -66,7 +65,7 @@ typedef struct sums {
 static void tap_image(const conv_geometry *g, conv_kind kind, const sums *s, double *y, double *x, double *w)
 {
     int64_t k[3], first[3], end[3];
-    for (int64_t tap = 0; tap < volume(g->k); tap++) {
+    for (int64_t tap = 0; tap < conv_volume(g->k); tap++) {
         k[0] = tap / (g->k[1] * g->k[2]), k[1] = tap / g->k[2] % g->k[1], k[2] = tap % g->k[2];
         for (int i = 0; i < 3; i++) valid_range(g, i, k[i], &first[i], &end[i]);
         int64_t from[3]; /* position of x at this tap for the first position of y */
@@ -107,7 +106,7 @@ static void convolve_task(const conv *c, int64_t task, const sums *s)
 /* Computes dbias where no oneDNN primitive does. */
 static void sum_bias(const conv *c)
 {
-    const int64_t filters = c->g.groups * c->g.m, size = volume(c->g.y);
+    const int64_t filters = c->g.groups * c->g.m, size = conv_volume(c->g.y);
     const planes dy = planes_of(c->y, NULL, c->g.y);
     for (int64_t filter = 0; filter < filters; filter++) {
         double sum = 0;
@@ -121,7 +120,7 @@ static void sum_bias(const conv *c)
 /* The number of consecutive elements of the result that belong to the same channel. */
 static int64_t channel_inner(const conv *c)
 {
-    return c->kind != CONV_FORWARD || c->y->channels_last ? 1 : volume(c->g.y); /* gradients add no bias */
+    return c->kind != CONV_FORWARD || c->y->channels_last ? 1 : conv_volume(c->g.y); /* gradients add no bias */
 }
 
 static void run_f64(const conv *c, void *workspace, const k_context *ctx)
@@ -368,11 +367,20 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
 
+static bool is_own(const k_args *args, const conv *c)
+{
+    return args->in[0].dtype != IR_f64 && !cpu_has_onednn() && !conv_is_empty(c);
+}
+
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     conv c = conv_of(args);
     const k_view *result = conv_result(&c);
     size_t bytes = 0;
+    if (is_own(args, &c)) {
+        *workspace = conv_own_workspace(&c, args->ctx);
+        return AMPC_OK;
+    }
     ampc_status status = AMPC_OK;
     if (conv_is_empty(&c)) bytes = 0;
     else if (args->in[0].dtype != IR_f64) status = prepare_call(args, &c, state, &bytes);
@@ -386,6 +394,10 @@ static ampc_status run(const k_args *args)
     conv c = conv_of(args);
     char *workspace = (char *)args->workspace + spare_bytes(&c);
     k_view spare = *c.w, absent = {0};
+    if (is_own(args, &c)) {
+        conv_own_run(&c, args->workspace, args->ctx);
+        return AMPC_OK;
+    }
     if (workspace != args->workspace) {
         spare.data = args->workspace;
         c.w = &spare;

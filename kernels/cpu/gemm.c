@@ -4,6 +4,7 @@
  * in place, and multiplies tile by tile. A tile of c is held in registers. Everything that a task needs is in the part
  * of the workspace that belongs to its thread, so tasks never wait for each other. */
 #include "kernels/cpu/gemm.h"
+#include "kernels/matmul.h"
 
 #include <omp.h>
 #include <string.h>
@@ -181,10 +182,20 @@ typedef struct task {
     int64_t ldc;
 } task;
 
-static const char *item_at(const task *t, const gemm_matrix *m, const bool *shared, int64_t size)
+static const char *a_of(const task *t)
 {
-    const int64_t offset = t->g->batch ? product_offset(t->g->batch, shared, t->item, size) : 0;
-    return (const char *)m->data + offset * (int64_t)ir_dtype_size(m->dtype);
+    const gemm *g = t->g;
+    const int64_t offset = g->batch ? product_offset(g->batch, g->batch->a_shared, t->item, g->m * g->k)
+                                    : t->item * g->a_item;
+    return (const char *)g->a.data + offset * (int64_t)ir_dtype_size(g->a.dtype);
+}
+
+static const char *b_of(const task *t)
+{
+    const gemm *g = t->g;
+    const int64_t offset = g->batch ? product_offset(g->batch, g->batch->b_shared, t->item, g->k * g->n)
+                                    : t->item * g->b_item;
+    return (const char *)g->b.data + offset * (int64_t)ir_dtype_size(g->b.dtype);
 }
 
 /* The first row of tile number i of n that divide `rows` rows as evenly as possible. */
@@ -220,7 +231,7 @@ static const float *block_of_a(const task *t, int64_t k, int64_t depth, int64_t 
         g->fill_a(g->user, t->item, t->row, t->rows, k, depth, t->a, *ld);
         return t->a;
     }
-    const char *from = item_at(t, &g->a, g->batch ? g->batch->a_shared : NULL, g->m * g->k);
+    const char *from = a_of(t);
     const int64_t size = (int64_t)ir_dtype_size(g->a.dtype);
     if (t->d->crosses_a) {
         cross_a(t, from, k, depth);
@@ -240,8 +251,7 @@ static const float *block_of_a(const task *t, int64_t k, int64_t depth, int64_t 
 static gemm_matrix part_of_b(const task *t, int64_t k, int64_t column)
 {
     gemm_matrix b = t->g->b;
-    b.data = item_at(t, &b, t->g->batch ? t->g->batch->b_shared : NULL, t->g->k * t->g->n) +
-             (k * b.row + (t->column + column) * b.column) * (int64_t)ir_dtype_size(b.dtype);
+    b.data = b_of(t) + (k * b.row + (t->column + column) * b.column) * (int64_t)ir_dtype_size(b.dtype);
     return b;
 }
 

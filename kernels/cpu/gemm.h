@@ -13,7 +13,8 @@
 #define AMPC_GEMM_H
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/matmul.h"
+
+struct product; /* kernels/matmul.h */
 
 enum { GEMM_PANEL = 32, GEMM_HALF = 16, GEMM_DEPTH = 256, GEMM_COLUMNS = 512 };
 
@@ -39,15 +40,16 @@ typedef void gemm_finish(const void *user, int64_t item, float *sums, int64_t ld
 typedef struct gemm {
     int64_t items, m, n, k;
     gemm_matrix a, b;
-    const product *batch; /* the offsets of the items in a and b, or NULL: all items have the same a and b */
-    gemm_fill_a *fill_a;  /* instead of a; may be NULL */
-    gemm_fill_b *fill_b;  /* instead of b; may be NULL */
-    const float *packed;  /* instead of b, from gemm_pack; NULL: not packed */
-    int64_t packed_item;  /* the distance between two items in it, in floats */
-    float *c;             /* NULL: sums go to `finish` only */
-    int64_t c_item, ldc;  /* the distances between two items and two rows, in floats */
-    bool adds;            /* to what is in c */
-    gemm_finish *finish;  /* NULL if c is the result */
+    const struct product *batch; /* the offsets of the items in a and b; NULL: */
+    int64_t a_item, b_item;      /* multiples of these, in elements */
+    gemm_fill_a *fill_a;         /* instead of a; may be NULL */
+    gemm_fill_b *fill_b;         /* instead of b; may be NULL */
+    const float *packed;         /* instead of b, from gemm_pack; NULL: not packed */
+    int64_t packed_item;         /* the distance between two items in it, in floats */
+    float *c;                    /* NULL: sums go to `finish` only */
+    int64_t c_item, ldc;         /* the distances between two items and two rows, in floats */
+    bool adds;                   /* to what is in c */
+    gemm_finish *finish;         /* NULL if c is the result */
     const void *user;
 } gemm;
 
@@ -62,6 +64,8 @@ static inline int64_t gemm_packed_size(int64_t k, int64_t n) { return k * cpu_ce
 void gemm_pack(float *packed, const gemm_matrix *b, int64_t k, int64_t n, int64_t first, int64_t depth,
                const k_context *ctx);
 
+/* Writes row number `row` of panels that are k rows high. */
+void gemm_spread(float *to, int64_t k, int64_t row, const float *from, int64_t columns);
 /* n elements from `at` on, `stride` elements apart, in f32 and rounded to `as`. */
 void gemm_load(float *to, const gemm_matrix *m, const void *at, int64_t stride, int64_t n);
 /* Copies rows x columns: element (i, j) of `from` is at from + i + j * ld, that of `to` at to + i * to_ld + j. */

@@ -93,24 +93,30 @@ static void pack_crossed(float *to, int64_t width, const gemm_matrix *b, const c
         memset(to + l * width + columns, 0, (size_t)(width - columns) * sizeof *to);
 }
 
-/* Rows [first, first + depth) of panels that are k rows high, from a matrix whose rows are contiguous or nothing
- * is. */
+void gemm_spread(float *to, int64_t k, int64_t row, const float *from, int64_t columns)
+{
+    const int64_t whole = columns / GEMM_PANEL * GEMM_PANEL;
+    const int64_t width = columns - whole <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
+    float *last = to + whole * k + row * width;
+    for (int64_t j = 0; j < whole; j += GEMM_PANEL)
+        memcpy(to + j * k + row * GEMM_PANEL, from + j, GEMM_PANEL * sizeof *to);
+    for (int64_t j = whole; j < columns; j++) last[j - whole] = from[j];
+    for (int64_t j = columns; whole < columns && j < whole + width; j++) last[j - whole] = 0;
+}
+
+/* Rows [first, first + depth) of panels that are k rows high, from a matrix whose columns are not contiguous. */
 static void pack_rows(float *to, int64_t k, int64_t first, const gemm_matrix *b, const char *from, int64_t depth,
                       int64_t columns)
 {
-    const int64_t size = (int64_t)ir_dtype_size(b->dtype), whole = columns / GEMM_PANEL * GEMM_PANEL;
-    const int64_t width = columns - whole <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
-    float line[GEMM_COLUMNS], *last = to + whole * k + first * width;
+    const int64_t size = (int64_t)ir_dtype_size(b->dtype);
+    float line[GEMM_COLUMNS];
     for (int64_t l = 0; l < depth; l++) {
         const float *source = (const float *)(const void *)(from + l * b->row * size);
         if (b->dtype != IR_f32 || b->as != IR_NO_DTYPE || b->column != 1) {
             gemm_load(line, b, source, b->column, columns);
             source = line;
         }
-        for (int64_t j = 0; j < whole; j += GEMM_PANEL)
-            memcpy(to + j * k + (first + l) * GEMM_PANEL, source + j, GEMM_PANEL * sizeof *to);
-        for (int64_t j = whole; j < columns; j++) last[l * width + j - whole] = source[j];
-        for (int64_t j = columns; whole < columns && j < whole + width; j++) last[l * width + j - whole] = 0;
+        gemm_spread(to, k, first + l, source, columns);
     }
 }
 

@@ -4,7 +4,8 @@
  * (is_slow_when_plain), which are reordered in each call. f64 is computed by a blocked loop here.
  *
  * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
- * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32.
+ * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32. Without oneDNN, all are
+ * computed panel by panel.
  *
  * The only activation supported in the epilogue (kernels/epilogue.h) is gelu, on f32 sums of any storage type. relu is
  * not fused because oneDNN's maps NaN to 0, whereas the op propagates it. */
@@ -150,7 +151,8 @@ static bool is_opaque(const k_view *v) { return ir_dtype_is_low(k_read_type(v)) 
 static bool by_panels(const k_args *args, const product *p)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B];
-    return p->rank == 0 && p->k > 0 && a->dtype != IR_f64 && b->dtype != IR_f64 && (is_opaque(a) || is_opaque(b));
+    if (p->k == 0 || a->dtype == IR_f64 || b->dtype == IR_f64) return false;
+    return !cpu_has_onednn() || (p->rank == 0 && (is_opaque(a) || is_opaque(b)));
 }
 
 bool cpu_rounds(const k_args *args, int operand)

@@ -13,6 +13,8 @@ dnnl_engine_t cpu_dnnl_engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static const cpu_dnnl_version *version; /* that is open, or NULL */
 static bool has_bf16, has_f16;          /* whether it computes in them */
+static bool was_tried, was_told;
+static char why_not[640]; /* why oneDNN is not used */
 
 /* Instructions for low types. */
 typedef enum isa_kind { ANY_ISA, BF16, FP16, AMX } isa_kind;
@@ -61,11 +63,15 @@ static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_si
 }
 
 /* Opens the newest version that is found, or the one that the environment names. */
-static ampc_status open_library(char *error, size_t error_size)
+static void open_library(char *error, size_t error_size)
 {
     static const cpu_dnnl_version *const versions[] = {&cpu_onednn_3, &cpu_onednn_2};
     const char *wanted = getenv("AMPC_ONEDNN");
     char reason[2][256] = {"", ""};
+    if (wanted && strcmp(wanted, "off") == 0) {
+        snprintf(error, error_size, "oneDNN is switched off (AMPC_ONEDNN)");
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         const cpu_dnnl_version *v = versions[i];
         if (wanted && *wanted && atoi(wanted) != v->major) continue;
@@ -73,19 +79,30 @@ static ampc_status open_library(char *error, size_t error_size)
         version = v;
         has_bf16 = has_isa(BF16);
         has_f16 = has_isa(FP16);
-        return AMPC_OK;
+        return;
     }
     snprintf(error, error_size, "oneDNN cannot be opened (package %s or %s): %s%s%s", versions[0]->package,
              versions[1]->package, reason[0], *reason[0] && *reason[1] ? "; " : "", reason[1]);
-    return AMPC_DEVICE;
 }
 
-ampc_status cpu_open(char *error, size_t error_size)
+void cpu_open(void)
 {
     pthread_mutex_lock(&open_lock);
-    ampc_status status = version ? AMPC_OK : open_library(error, error_size);
+    if (!was_tried) open_library(why_not, sizeof why_not);
+    was_tried = true;
     pthread_mutex_unlock(&open_lock);
-    return status;
+}
+
+bool cpu_has_onednn(void) { return version != NULL; }
+
+bool cpu_notice(char *text, size_t size)
+{
+    pthread_mutex_lock(&open_lock);
+    const bool is_due = !version && !was_told;
+    was_told = true;
+    pthread_mutex_unlock(&open_lock);
+    if (is_due) snprintf(text, size, "%s: products and convolutions run on slower code of our own", why_not);
+    return is_due;
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */

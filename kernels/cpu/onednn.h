@@ -56,6 +56,9 @@ typedef struct cpu_dnnl_table {
 #include "kernels/cpu/onednn.def"
 } cpu_dnnl_table;
 
+/* Whether there is a oneDNN; else nothing below may be used except cpu_dnnl_type and cpu_fill_bias. */
+bool cpu_has_onednn(void);
+
 /* Valid after cpu_open. */
 extern cpu_dnnl_table cpu_dnnl;
 extern dnnl_engine_t cpu_dnnl_engine;

@@ -4,7 +4,8 @@
  * All steps multiply by the same R, so oneDNN gets it in the layout of its choice once, and in bf16 if it is bf16 and
  * the processor multiplies that: a step of a batch of 32 needs half the time of a product of plain matrices. The states
  * are bf16 then, too, and the gradients of gates are rounded to bf16 as in the result; only what a reset gate has
- * multiplied is f32. */
+ * multiplied is f32. Without oneDNN, own products read R from panels (gemm.h), which are also made once. */
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/wide.h"
@@ -23,7 +24,7 @@ typedef struct step_product {
 
 enum { MAX_PRODUCTS = 2 };
 
-/* The products of a step, and oneDNN's calls unless the carrier is f64. */
+/* The products of a step, and oneDNN's calls unless the carrier is f64 or there is no oneDNN. */
 typedef struct step_products {
     int count;
     step_product products[MAX_PRODUCTS];
@@ -76,9 +77,39 @@ static cpu_operand operand_of(int arg, ir_dtype dtype, ir_dtype type, int64_t ro
     };
 }
 
+/* A product without oneDNN. */
+static gemm own_product(const step_product *x, const float *a, float *c, const float *panels)
+{
+    gemm g = {.items = 1, .m = x->m, .n = x->n, .k = x->k, .packed = panels, .c = c, .ldc = x->ldc, .adds = x->add};
+    g.a = (gemm_matrix){a, IR_f32, IR_NO_DTYPE, x->lda, 1};
+    return g;
+}
+
+static size_t panels_bytes(const step_product *x)
+{
+    return cpu_lines((size_t)gemm_packed_size(x->k, x->n) * sizeof(float));
+}
+
+static void multiply_own(const step_product *x, const k_view *r, const void *rows, const float *a, float *c,
+                         char *workspace, bool packed, const k_context *ctx)
+{
+    float *panels = (float *)(void *)workspace;
+    const gemm_matrix b = {rows, r->dtype, IR_NO_DTYPE, x->trans_b ? 1 : x->n, x->trans_b ? x->k : 1};
+    if (!packed) gemm_pack(panels, &b, x->k, x->n, 0, x->k, ctx);
+    const gemm g = own_product(x, a, c, panels);
+    gemm_run(&g, workspace + panels_bytes(x), ctx);
+}
+
 static ampc_status prepare_product(const k_args *args, const k_view *r, step_products *p, int i)
 {
     const step_product *x = &p->products[i];
+    if (!cpu_has_onednn()) {
+        const float any[1] = {0};
+        float c[1];
+        const gemm g = own_product(x, any, c, any);
+        p->bytes[i] = panels_bytes(x) + gemm_workspace(&g, args->ctx);
+        return AMPC_OK;
+    }
     const bool is_low = x->type == IR_bf16;
     const cpu_operand o[3] = {
         operand_of(DNNL_ARG_SRC, x->type, x->type, x->m, x->k, is_low ? x->k : x->lda, 1),
@@ -151,6 +182,11 @@ static ampc_status multiply_float(products_run *run, int i, const float *a, floa
     const step_product *x = &p->products[i];
     const char *r = (const char *)cpu_at(run->r, x->row * (x->trans_b ? x->k : x->n));
     const bool is_low = x->type == IR_bf16;
+    if (!p->calls[i]) {
+        multiply_own(x, run->r, r, a, c, run->at[i], run->packed[i], run->args->ctx);
+        run->packed[i] = true;
+        return AMPC_OK;
+    }
     void *data[] = {is_low ? (void *)run->low : (void *)(uintptr_t)a, run->packed[i] ? NULL : (void *)(uintptr_t)r, c};
 #pragma omp parallel for num_threads(cpu_threads(run->args->ctx, x->m * x->k)) schedule(static)
     for (int64_t row = 0; row < (is_low ? x->m : 0); row++)

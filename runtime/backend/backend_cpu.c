@@ -7,8 +7,8 @@
 static ampc_status open_cpu(k_context *ctx, int index)
 {
     (void)index;
-    ampc_status status = cpu_open(ctx->error, ctx->error_size);
-    return status == AMPC_OK ? cpu_team_open(ctx) : status;
+    cpu_open();
+    return cpu_team_open(ctx);
 }
 
 static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)
@@ -41,6 +41,7 @@ const rt_backend rt_backend_cpu = {
     .name = "cpu",
     .alignment = 64,
     .open = open_cpu,
+    .notice = cpu_notice,
     .close = cpu_team_close,
     .before_run = cpu_team_check,
     .kernel = cpu_kernel,

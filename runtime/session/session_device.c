@@ -111,6 +111,12 @@ static ir_dtype emulated_type(const rt_session *s)
     return IR_NO_DTYPE;
 }
 
+static void tell_notice(const rt_session *s, diag *d)
+{
+    char text[512];
+    if (s->backend->notice && s->backend->notice(text, sizeof text)) diag_note(d, DIAG_NOWHERE, "%s", text);
+}
+
 static void remark_types(const rt_session *s, diag *d)
 {
     const ir_dtype t = emulated_type(s);
@@ -140,6 +146,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     if (s->backend) RT_DEVICE(s, d, s->backend->open(&s->ctx, s->device));
     else TRY(open_described(s, device, d));
     s->is_open = true;
+    tell_notice(s, d);
     remark_types(s, d);
     if (s->backend->device_ops && !s->plan_only) s->free_at_open = s->backend->device_ops->free_bytes(&s->ctx);
     return AMPC_OK;

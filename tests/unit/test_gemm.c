@@ -1,6 +1,7 @@
 /* Products by own code (kernels/cpu/gemm.h) against sums in f64, for random shapes, types, strides and batches, with each
  * instruction set that the processor has, between guard zones. */
 #include "kernels/cpu/gemm.h"
+#include "kernels/matmul.h"
 #include "tests/tier.h"
 
 #include <float.h>

@@ -1,0 +1,481 @@
+/* conv_own.c - convolutions as products: rows are positions of images, columns are channels of the result. */
+#include "kernels/cpu/conv_own.h"
+#include "kernels/cpu/gemm.h"
+
+#include <string.h>
+
+/* ---- windows ----------------------------------------------------------------------------------------- */
+
+static conv_window forward_window(const conv_geometry *g)
+{
+    conv_window w;
+    for (int i = 0; i < 3; i++) {
+        w.count[i] = g->y[i], w.first[i] = 0, w.stride[i] = 1;
+        w.taps[i] = g->k[i], w.from[i] = 0, w.every[i] = 1;
+        w.step[i] = g->stride[i], w.offset[i] = -g->before[i], w.apart[i] = g->dilation[i];
+    }
+    return w;
+}
+
+static int64_t divisor(int64_t a, int64_t b) { return b == 0 ? a : divisor(b, a % b); }
+
+/* Position x is read by tap t of position y if y * stride = x + before - t * dilation. For positions x with remainder
+ * `rest`, t is the first tap for which the right side is a multiple, or one of every stride / gcd(stride, dilation). */
+static void set_phase(conv_window *w, const conv_geometry *g, int i, int64_t rest)
+{
+    const int64_t stride = g->stride[i], every = stride / divisor(stride, g->dilation[i]);
+    int64_t from = 0;
+    while (from < every && (rest + g->before[i] - from * g->dilation[i]) % stride != 0) from++;
+    w->count[i] = cpu_ceil_div(g->x[i] - rest, stride), w->first[i] = rest, w->stride[i] = stride;
+    w->taps[i] = from < every && from < g->k[i] ? (g->k[i] - 1 - from) / every + 1 : 0;
+    w->from[i] = from, w->every[i] = every;
+    w->step[i] = 1;
+    w->offset[i] = (rest + g->before[i] - from * g->dilation[i]) / stride;
+    w->apart[i] = -every * g->dilation[i] / stride;
+}
+
+static int64_t phases_of(const conv_geometry *g, int i) { return k_min(g->stride[i], g->x[i]); }
+
+/* The phases of a gradient of x, of which number `at` is returned. */
+static conv_window gradient_window(const conv_geometry *g, int64_t at)
+{
+    conv_window w;
+    for (int i = 2; i >= 0; i--) {
+        set_phase(&w, g, i, at % phases_of(g, i));
+        at /= phases_of(g, i);
+    }
+    return w;
+}
+
+static int64_t n_phases(const conv_geometry *g) { return phases_of(g, 0) * phases_of(g, 1) * phases_of(g, 2); }
+
+/* Splits an index of a grid of `size` points. */
+static void split(int64_t at, const int64_t *size, int64_t *to)
+{
+    to[2] = at % size[2];
+    to[1] = at / size[2] % size[1];
+    to[0] = at / size[2] / size[1];
+}
+
+const float *conv_tap(const conv_pass *p, int64_t row, int64_t tap)
+{
+    const conv_window *w = &p->w;
+    const int64_t points = conv_volume(w->count);
+    int64_t position[3], taps[3], at = row / points;
+    split(row % points, w->count, position);
+    split(tap, w->taps, taps);
+    for (int i = 0; i < 3; i++) {
+        const int64_t x = position[i] * w->step[i] + w->offset[i] + taps[i] * w->apart[i];
+        if (x < 0 || x >= p->source.size[i]) return NULL;
+        at = at * p->source.size[i] + x;
+    }
+    return p->source.data + at * p->source.channels;
+}
+
+/* ---- reading images ---------------------------------------------------------------------------------- */
+
+/* The terms of one row and group, in the order taps, channels: a run is a part of them that is contiguous in the source
+ * except for padding, all taps of the last axis or a single tap. */
+typedef struct runs {
+    int64_t length, unit; /* of a run, of a tap */
+    bool joined;
+} runs;
+
+static runs runs_of(const conv_pass *p)
+{
+    const int64_t unit = p->source.inner;
+    const bool joined = unit == p->source.channels && p->w.apart[2] == 1;
+    return (runs){joined ? unit * p->w.taps[2] : unit, unit, joined};
+}
+
+/* Copies elements [first, first + n) of run number `number` of the row at `position` of image n_image. */
+static void copy_run(const conv_pass *p, const runs *r, const int64_t *position, int64_t image, int64_t channel,
+                     int64_t number, int64_t first, int64_t n, float *to)
+{
+    const conv_window *w = &p->w;
+    const int64_t *size = p->source.size;
+    int64_t taps[3], x[3], begin = first, end = first + n;
+    split(r->joined ? number * w->taps[2] : number, w->taps, taps);
+    for (int i = 0; i < 3; i++) x[i] = position[i] * w->step[i] + w->offset[i] + taps[i] * w->apart[i];
+    const bool inside = x[0] >= 0 && x[0] < size[0] && x[1] >= 0 && x[1] < size[1];
+    begin = k_min(end, k_max(first, -x[2] * r->unit));
+    end = inside ? k_max(begin, k_min(end, (size[2] - x[2]) * r->unit)) : begin;
+    for (int64_t i = first; i < begin; i++) *to++ = 0;
+    if (end > begin) {
+        const int64_t at = ((image * size[0] + x[0]) * size[1] + x[1]) * size[2] + x[2];
+        memcpy(to, p->source.data + (at * p->source.channels + channel + begin), (size_t)(end - begin) * sizeof *to);
+        to += end - begin;
+    }
+    for (int64_t i = end; i < first + n; i++) *to++ = 0;
+}
+
+/* Terms [k, k + depth) of a row. */
+static void copy_row(const conv_pass *p, const runs *r, int64_t group, int64_t row, int64_t k, int64_t depth, float *to)
+{
+    const int64_t points = conv_volume(p->w.count);
+    int64_t position[3];
+    split(row % points, p->w.count, position);
+    for (int64_t end = k + depth; k < end;) {
+        const int64_t number = k / r->length, first = k % r->length, n = k_min(r->length - first, end - k);
+        copy_run(p, r, position, row / points, group * r->unit, number, first, n, to);
+        to += n;
+        k += n;
+    }
+}
+
+static void fill_rows(const void *user, int64_t item, int64_t row, int64_t rows, int64_t k, int64_t depth, float *to,
+                      int64_t ld)
+{
+    const conv_pass *p = user;
+    const runs r = runs_of(p);
+    for (int64_t i = 0; i < rows; i++) copy_row(p, &r, item, row + i, k, depth, to + i * ld);
+}
+
+static void fill_panels(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns,
+                        float *to)
+{
+    const conv_pass *p = user;
+    const runs r = runs_of(p);
+    float line[GEMM_COLUMNS + GEMM_PANEL];
+    for (int64_t l = 0; l < depth; l++) {
+        copy_row(p, &r, item, k + l, column, columns, line);
+        gemm_spread(to, depth, l, line, columns);
+    }
+}
+
+/* Copies a view [n, channels, points] of any type and layout to images in f32. */
+static void read_images(float *to, const k_view *v, int64_t n, int64_t channels, int64_t points, const k_context *ctx)
+{
+    enum { POINTS = 64, CHANNELS = 32 };
+    const int64_t across = cpu_ceil_div(channels, CHANNELS), down = cpu_ceil_div(points, POINTS);
+    const bool last = v->channels_last || channels == 1 || points == 1;
+#pragma omp parallel for num_threads(cpu_threads(ctx, n *channels *points)) schedule(static)
+    for (int64_t i = 0; i < n * across * down; i++) {
+        float tile[CHANNELS * POINTS];
+        const int64_t image = i / (across * down), channel = i / down % across * CHANNELS, point = i % down * POINTS;
+        const int64_t rows = k_min(POINTS, points - point), columns = k_min(CHANNELS, channels - channel);
+        float *at = to + (image * points + point) * channels + channel;
+        for (int64_t j = 0; last && j < rows; j++) {
+            const int64_t from = (image * points + point + j) * channels + channel;
+            cpu_convert(IR_f32, at + j * channels, v->dtype, cpu_at(v, from), columns);
+        }
+        if (last) continue;
+        for (int64_t j = 0; j < columns; j++) {
+            const int64_t from = (image * channels + channel + j) * points + point;
+            cpu_convert(IR_f32, tile + j * POINTS, v->dtype, cpu_at(v, from), rows);
+        }
+        gemm_transpose(at, channels, tile, POINTS, rows, columns);
+    }
+}
+
+/* ---- writing images ---------------------------------------------------------------------------------- */
+
+/* The position in an image of the result of row `row` of a pass. */
+static int64_t point_of(const conv_pass *p, int64_t row)
+{
+    const conv_window *w = &p->w;
+    int64_t position[3], at = 0;
+    split(row % conv_volume(w->count), w->count, position);
+    for (int i = 0; i < 3; i++) at = at * p->result.size[i] + w->first[i] + position[i] * w->stride[i];
+    return at;
+}
+
+/* Stores rows of one image in a view whose positions are contiguous. */
+static void store_planes(const conv_pass *p, const float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns)
+{
+    enum { ROWS = 64, SIZE = 8 };
+    const int64_t points = conv_volume(p->result.size), image = row / conv_volume(p->w.count);
+    const int64_t size = (int64_t)ir_dtype_size(p->view->dtype);
+    float tile[ROWS * GEMM_PANEL];
+    char line[ROWS * SIZE];
+    int64_t at[ROWS];
+    for (int64_t i = 0; i < rows; i++) at[i] = point_of(p, row + i);
+    const bool dense = at[rows - 1] - at[0] == rows - 1;
+    for (int64_t j = 0; j < columns; j++) {
+        if (j % GEMM_PANEL == 0) gemm_transpose(tile, ROWS, sums + j, ld, k_min(GEMM_PANEL, columns - j), rows);
+        char *plane = cpu_at(p->view, (image * p->result.channels + column + j) * points);
+        cpu_convert(p->view->dtype, dense ? plane + at[0] * size : line, IR_f32, tile + j % GEMM_PANEL * ROWS, rows);
+        for (int64_t i = 0; i < rows && !dense; i++) memcpy(plane + at[i] * size, line + i * size, (size_t)size);
+    }
+}
+
+void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const int64_t points = conv_volume(p->w.count), size = conv_volume(p->result.size), channels = p->result.channels;
+    float terms[GEMM_COLUMNS];
+    if (p->bias) {
+        cpu_convert(IR_f32, terms, p->bias->dtype, cpu_at(p->bias, column), columns);
+        for (int64_t i = 0; i < rows; i++) CPU_SIMD for (int64_t j = 0; j < columns; j++) sums[i * ld + j] += terms[j];
+    }
+    if (p->is_direct) return;
+    if (p->view->channels_last || channels == 1 || size == 1) {
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t at = ((row + i) / points * size + point_of(p, row + i)) * channels + column;
+            cpu_convert(p->view->dtype, cpu_at(p->view, at), IR_f32, sums + i * ld, columns);
+        }
+        return;
+    }
+    for (int64_t i = 0, n; i < rows; i += n) { /* at most 64, of one image */
+        n = k_min(k_min(64, rows - i), points - (row + i) % points);
+        store_planes(p, sums + i * ld, ld, row + i, n, column, columns);
+    }
+}
+
+static void finish_rows(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
+                        int64_t column, int64_t columns)
+{
+    const conv_pass *p = user;
+    conv_store(p, sums, ld, row, rows, item * p->result.inner + column, columns);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------- */
+
+/* w as [G*M, taps, C] in memory: the distances of its dimensions in elements. */
+typedef struct weights {
+    int64_t filter, tap, channel, taps;
+} weights;
+
+static weights weights_of(const conv *c)
+{
+    const int64_t taps = conv_volume(c->g.k), inner = c->g.c;
+    const bool last = c->w->channels_last;
+    return (weights){taps * inner, last ? inner : 1, last ? 1 : taps, taps};
+}
+
+int64_t conv_kernel_tap(const conv_pass *p, int64_t tap)
+{
+    int64_t at[3], number = 0;
+    split(tap, p->w.taps, at);
+    for (int i = 0; i < 3; i++) number = number * p->c->g.k[i] + p->w.from[i] + at[i] * p->w.every[i];
+    return number;
+}
+
+static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * p->source.inner; }
+static int64_t panels_of(const conv_pass *p) { return gemm_packed_size(terms_of(p), p->result.inner); }
+
+/* Makes the panels of each group: rows are taps and channels of the source, columns are channels of the result. */
+static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
+{
+    const conv *c = p->c;
+    const weights at = weights_of(c);
+    const bool forward = c->kind == CONV_FORWARD;
+    const int64_t taps = conv_volume(p->w.taps), depth = p->source.inner;
+    const int64_t row = forward ? at.channel : at.filter, column = forward ? at.filter : at.channel;
+    const bool joined = taps == at.taps && at.tap == depth * row; /* the rows of all taps are equally far apart */
+    for (int64_t group = 0; group < c->g.groups; group++)
+        for (int64_t tap = 0; tap < (joined ? 1 : taps); tap++) {
+            const int64_t from = group * c->g.m * at.filter + conv_kernel_tap(p, tap) * at.tap;
+            const gemm_matrix m = {cpu_at(c->w, from), c->w->dtype, IR_NO_DTYPE, row, column};
+            gemm_pack(to + group * panels_of(p), &m, taps * depth, p->result.inner, tap * depth,
+                      joined ? taps * depth : depth, ctx);
+        }
+}
+
+/* The weights of a depthwise convolution as [taps, channels] in f32. */
+static void read_taps(const conv *c, float *to)
+{
+    const weights at = weights_of(c);
+    const gemm_matrix m = {c->w->data, c->w->dtype, IR_NO_DTYPE, 0, 0};
+    for (int64_t tap = 0; tap < at.taps; tap++)
+        gemm_load(to + tap * c->g.groups, &m, cpu_at(c->w, tap), at.taps, c->g.groups);
+}
+
+void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count)
+{
+    const weights at = weights_of(c);
+    const size_t size = ir_dtype_size(c->w->dtype);
+    char *to = cpu_at(c->w, m * at.filter), line[GEMM_COLUMNS * sizeof(double)];
+    if (at.channel == 1 && (at.tap == c->g.c || at.taps == 1)) {
+        cpu_convert(c->w->dtype, to + (size_t)first * size, IR_f32, sums, count);
+        return;
+    }
+    cpu_convert(c->w->dtype, line, IR_f32, sums, count);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t tap = (first + i) / c->g.c, channel = (first + i) % c->g.c;
+        memcpy(to + (size_t)(tap * at.tap + channel * at.channel) * size, line + (size_t)i * size, size);
+    }
+}
+
+static void finish_weights(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
+                           int64_t column, int64_t columns)
+{
+    const conv *c = ((const conv_pass *)user)->c;
+    for (int64_t i = 0; i < rows; i++) conv_store_filter(c, item * c->g.m + row + i, column, sums + i * ld, columns);
+}
+
+/* ---- passes ------------------------------------------------------------------------------------------ */
+
+static bool is_images(const k_view *v)
+{
+    return v->dtype == IR_f32 && (v->channels_last || v->dims[1] == 1 || k_count(v) == v->dims[0] * v->dims[1]);
+}
+
+/* A block of the workspace, or NULL if there is none; *at is advanced. */
+static float *take(char *workspace, size_t *at, int64_t floats)
+{
+    float *block = workspace ? (float *)(void *)(workspace + *at) : NULL;
+    *at += cpu_lines((size_t)floats * sizeof(float));
+    return block;
+}
+
+/* The images of a view; they are copied to the workspace if they have another form and `reads`. */
+static images images_of(const conv *c, const k_view *v, const int64_t *size, int64_t inner, bool reads, char *workspace,
+                        size_t *at, const k_context *ctx)
+{
+    images m = {.data = v->data, .n = c->g.n, .channels = v->dims[1], .inner = inner};
+    memcpy(m.size, size, sizeof m.size);
+    if (is_images(v) || !reads) return m;
+    m.data = take(workspace, at, k_count(v));
+    if (workspace) read_images(m.data, v, m.n, m.channels, conv_volume(size), ctx);
+    return m;
+}
+
+static gemm product_of_pass(const conv_pass *p, const float *packed)
+{
+    gemm g = {.items = p->c->g.groups, .n = p->result.inner, .k = terms_of(p), .packed = packed, .user = p};
+    g.m = p->source.n * conv_volume(p->w.count);
+    g.packed_item = panels_of(p);
+    const conv_window *w = &p->w;
+    bool same = g.k == p->source.inner;
+    for (int i = 0; i < 3; i++) same &= w->step[i] == 1 && w->offset[i] == 0 && w->count[i] == p->source.size[i];
+    if (same) {
+        g.a = (gemm_matrix){p->source.data, IR_f32, IR_NO_DTYPE, p->source.channels, 1};
+        g.a_item = p->source.inner;
+    } else {
+        g.fill_a = fill_rows;
+    }
+    if (p->is_direct) {
+        g.c = p->result.data;
+        g.c_item = p->result.inner;
+        g.ldc = p->result.channels;
+    }
+    if (p->bias || !p->is_direct) g.finish = finish_rows;
+    return g;
+}
+
+/* Runs a pass, unless there is no workspace. Returns the size that the workspace must have if `at` bytes are taken. */
+static size_t run_pass(const conv_pass *p, const float *packed, char *workspace, size_t at, const k_context *ctx)
+{
+    static const float any[1]; /* without a workspace, only whether there are panels matters */
+    if (!packed) {
+        float *panels = take(workspace, &at, p->c->g.groups * panels_of(p));
+        if (workspace) pack_weights(p, panels, ctx);
+        packed = workspace ? panels : any;
+    }
+    const gemm g = product_of_pass(p, packed);
+    if (workspace) gemm_run(&g, workspace + at, ctx);
+    return at + gemm_workspace(&g, ctx);
+}
+
+/* dbias: the sum of dy over all positions, in f64. */
+static void sum_positions(const conv_pass *p, const k_context *ctx)
+{
+    enum { CHANNELS = 64 };
+    const int64_t rows = p->result.n * conv_volume(p->result.size), channels = p->result.channels;
+#pragma omp parallel for num_threads(cpu_threads(ctx, rows *channels)) schedule(static)
+    for (int64_t first = 0; first < channels; first += CHANNELS) {
+        const int64_t n = k_min(CHANNELS, channels - first);
+        double sums[CHANNELS] = {0};
+        for (int64_t i = 0; i < rows; i++)
+            CPU_SIMD for (int64_t j = 0; j < n; j++) sums[j] += (double)p->result.data[i * channels + first + j];
+        cpu_convert(p->c->bias->dtype, cpu_at(p->c->bias, first), IR_f64, sums, n);
+    }
+}
+
+static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, const k_context *ctx)
+{
+    const conv *c = p->c;
+    const weights w = weights_of(c);
+    if (workspace && c->bias) sum_positions(p, ctx);
+    if (!cpu_is_used(c->w)) return at;
+    if (conv_is_depthwise(c)) {
+        float *sums = take(workspace, &at, conv_depthwise_size(c));
+        if (workspace) conv_depthwise_grad_weight(p, sums, ctx);
+        return at;
+    }
+    gemm g = {.items = c->g.groups, .m = c->g.m, .n = terms_of(p), .fill_b = fill_panels, .user = p};
+    g.k = p->result.n * conv_volume(p->result.size);
+    g.a = (gemm_matrix){p->result.data, IR_f32, IR_NO_DTYPE, 1, p->result.channels};
+    g.a_item = c->g.m;
+    if (c->w->dtype == IR_f32 && w.channel == 1 && (w.tap == c->g.c || w.taps == 1)) {
+        g.c = c->w->data;
+        g.ldc = g.n;
+        g.c_item = g.m * g.n;
+    } else {
+        g.finish = finish_weights;
+    }
+    if (workspace) gemm_run(&g, workspace + at, ctx);
+    return at + gemm_workspace(&g, ctx);
+}
+
+/* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
+static size_t run_conv(const conv *c, const float *packed, char *workspace, const k_context *ctx)
+{
+    const conv_geometry *g = &c->g;
+    const bool forward = c->kind == CONV_FORWARD, gradient = c->kind == CONV_GRAD_INPUT;
+    const int64_t phases = gradient ? n_phases(g) : 1;
+    size_t at = 0, most = 0;
+    conv_pass p = {.c = c, .w = forward_window(g), .view = gradient ? c->x : c->y, .bias = forward ? c->bias : NULL};
+    const images x = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, &at, ctx);
+    const images y = images_of(c, c->y, g->y, g->m, !forward, workspace, &at, ctx);
+    p.source = gradient ? y : x;
+    p.result = gradient ? x : y;
+    p.is_direct = phases == 1 && is_images(p.view);
+    if (!forward && !gradient) return run_grad_weight(&p, workspace, at, ctx);
+    if (conv_is_depthwise(c) && !packed) {
+        float *taps = take(workspace, &at, conv_volume(c->g.k) * c->g.groups);
+        if (workspace) read_taps(c, taps);
+        packed = taps;
+    }
+    for (int64_t i = 0; i < phases; i++) {
+        if (gradient) p.w = gradient_window(g, i);
+        if (!conv_is_depthwise(c)) {
+            const size_t bytes = run_pass(&p, packed, workspace, at, ctx);
+            most = bytes > most ? bytes : most;
+        }
+        if (conv_is_depthwise(c) && workspace) conv_depthwise_run(&p, packed, ctx);
+    }
+    return most > at ? most : at;
+}
+
+size_t conv_own_workspace(const conv *c, const k_context *ctx) { return run_conv(c, NULL, NULL, ctx); }
+void conv_own_run(const conv *c, void *workspace, const k_context *ctx)
+{
+    conv_own_run_packed(c, NULL, workspace, ctx);
+}
+
+/* ---- packed weights ---------------------------------------------------------------------------------- */
+
+static conv_pass weights_pass(const conv *c)
+{
+    conv_pass p = {.c = c, .w = forward_window(&c->g)};
+    p.source.inner = c->g.c;
+    p.result.inner = c->g.m;
+    return p;
+}
+
+int64_t conv_own_packed_size(const conv *c)
+{
+    const conv_pass p = weights_pass(c);
+    return conv_is_depthwise(c) ? conv_volume(c->g.k) * c->g.groups : c->g.groups * panels_of(&p);
+}
+
+void conv_own_pack(const conv *c, float *packed, const k_context *ctx)
+{
+    const conv_pass p = weights_pass(c);
+    if (conv_is_depthwise(c)) read_taps(c, packed);
+    else pack_weights(&p, packed, ctx);
+}
+
+size_t conv_own_packed_workspace(const conv *c, const k_context *ctx)
+{
+    static const float any[1];
+    return run_conv(c, any, NULL, ctx);
+}
+
+void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx)
+{
+    static char none[1]; /* a convolution may need no workspace */
+    run_conv(c, packed, workspace ? workspace : none, ctx);
+}

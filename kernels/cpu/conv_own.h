@@ -1,0 +1,71 @@
+/* conv_own.h - convolutions by own code, for conv.c: types f32, bf16 and f16, any geometry and layout.
+ *
+ * All work is done on images in f32 whose channels are contiguous; others are copied to the workspace. A convolution
+ * and its gradient with respect to x have the same form: a position of the result is a sum over taps, each of which
+ * reads a position of the source. If x is read with strides, the gradient has a sum of this form, with some of the
+ * taps, for each remainder of a position divided by the strides. So no sum is ever scattered. */
+#ifndef AMPC_CONV_OWN_H
+#define AMPC_CONV_OWN_H
+
+#include "kernels/convolution.h"
+#include "kernels/cpu/cpu.h"
+
+/* The operands are not empty. The workspace size is in bytes. */
+size_t conv_own_workspace(const conv *c, const k_context *ctx);
+void conv_own_run(const conv *c, void *workspace, const k_context *ctx);
+
+/* The packed weights of a forward convolution in floats, and the weights in this format, which do not depend on the
+ * sizes of images. conv_own_run_packed is conv_own_run with such weights instead of c->w, whose data it does not read. */
+int64_t conv_own_packed_size(const conv *c);
+void conv_own_pack(const conv *c, float *packed, const k_context *ctx);
+size_t conv_own_packed_workspace(const conv *c, const k_context *ctx);
+void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx);
+
+/* ---- shared with conv_depthwise.c ---- */
+
+/* Which sums a pass computes. Position p of the pass along an axis is position first + p * stride of the result; tap t is
+ * tap from + t * every of the kernel and reads position p * step + offset + t * apart of the source. */
+typedef struct conv_window {
+    int64_t count[3], first[3], stride[3];
+    int64_t taps[3], from[3], every[3];
+    int64_t step[3], offset[3], apart[3];
+} conv_window;
+
+/* Images [n, points, channels] in f32; a group has `inner` of the channels. */
+typedef struct images {
+    float *data;
+    int64_t n, channels, inner, size[3];
+} images;
+
+/* A pass: result = the sums over window w of source times weights. For a gradient of w, `result` is y. */
+typedef struct conv_pass {
+    const conv *c;
+    conv_window w;
+    images source, result;
+    const k_view *view, *bias; /* of the result; bias may be NULL */
+    bool is_direct;            /* result.data is the view */
+} conv_pass;
+
+static inline int64_t conv_volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
+
+/* The position of the source that tap `tap` reads for row `row` of the pass, or NULL if it is in the padding. A row is a
+ * position of an image. */
+const float *conv_tap(const conv_pass *p, int64_t row, int64_t tap);
+/* The number in the kernel of tap `tap` of the pass. */
+int64_t conv_kernel_tap(const conv_pass *p, int64_t tap);
+/* Finishes sums and stores them: rows [row, row + rows) of the pass, channels [column, column + columns), at most
+ * GEMM_COLUMNS of them. */
+void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,
+                int64_t columns);
+/* Stores elements [first, first + count) of filter m of the gradient of w, in the order taps, channels. At most
+ * GEMM_COLUMNS of them. */
+void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count);
+
+bool conv_is_depthwise(const conv *c);
+/* `weights`: [taps of the kernel, channels] in f32. */
+void conv_depthwise_run(const conv_pass *p, const float *weights, const k_context *ctx);
+/* The workspace of conv_depthwise_grad_weight, whose pass is that of the forward convolution, in floats. */
+int64_t conv_depthwise_size(const conv *c);
+void conv_depthwise_grad_weight(const conv_pass *p, float *workspace, const k_context *ctx);
+
+#endif
