@@ -14,8 +14,9 @@
 size_t conv_own_workspace(const conv *c, const k_context *ctx);
 void conv_own_run(const conv *c, void *workspace, const k_context *ctx);
 
-/* The packed weights of a forward convolution in floats, and the weights in this format, which do not depend on the
- * sizes of images. conv_own_run_packed is conv_own_run with such weights instead of c->w, whose data it does not read. */
+/* The size of the packed weights of a forward convolution in floats, and the weights in this format, which depends on
+ * no other operand. conv_own_run_packed is conv_own_run with such weights instead of c->w, whose data it does not
+ * read. */
 int64_t conv_own_packed_size(const conv *c);
 void conv_own_pack(const conv *c, float *packed, const k_context *ctx);
 size_t conv_own_packed_workspace(const conv *c, const k_context *ctx);
@@ -23,8 +24,8 @@ void conv_own_run_packed(const conv *c, const float *packed, void *workspace, co
 
 /* ---- shared with conv_depthwise.c ---- */
 
-/* Which sums a pass computes. Position p of the pass along an axis is position first + p * stride of the result; tap t is
- * tap from + t * every of the kernel and reads position p * step + offset + t * apart of the source. */
+/* Which sums a pass computes. Position p of the pass along an axis is position first + p * stride of the result; tap t
+ * is tap from + t * every of the kernel and reads position p * step + offset + t * apart of the source. */
 typedef struct conv_window {
     int64_t count[3], first[3], stride[3];
     int64_t taps[3], from[3], every[3];
@@ -48,8 +49,8 @@ typedef struct conv_pass {
 
 static inline int64_t conv_volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
-/* The position of the source that tap `tap` reads for row `row` of the pass, or NULL if it is in the padding. A row is a
- * position of an image. */
+/* The position of the source that tap `tap` reads for row `row` of the pass, or NULL if it is in the padding. A row is
+ * a position of an image. */
 const float *conv_tap(const conv_pass *p, int64_t row, int64_t tap);
 /* The number in the kernel of tap `tap` of the pass. */
 int64_t conv_kernel_tap(const conv_pass *p, int64_t tap);
