@@ -2,7 +2,7 @@
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/gemm.h"
 
-enum { BLOCK = 64, LIST = 64, ROWS = 8 };
+enum { BLOCK = 64, LIST = 64, ROWS = 16 };
 
 bool conv_is_depthwise(const conv *c) { return c->g.groups > 1 && c->g.c == 1 && c->g.m == 1; }
 
@@ -28,25 +28,44 @@ CPU_CLONES static void sum_pairs(float *to, const pairs *p, int64_t n, bool adds
     }
 }
 
-/* Computes channels [column, column + columns) of a row. */
-static void sum_row(const conv_pass *p, const float *weights, int64_t row, int64_t column, int64_t columns, float *to)
+/* Some of the taps of a pass: what they add to a position, and their weights. */
+typedef struct tap_list {
+    int64_t count, shift[LIST][3];
+    const float *weights[LIST];
+} tap_list;
+
+static tap_list taps_from(const conv_pass *p, int64_t first, const float *weights)
 {
-    const int64_t taps = conv_volume(p->w.taps), channels = p->result.channels;
-    pairs list = {0};
-    bool adds = false;
-    for (int64_t tap = 0; tap < taps; tap++) {
-        const float *x = conv_tap(p, row, tap);
-        if (x) {
-            list.x[list.count] = x + column;
-            list.y[list.count++] = weights + conv_kernel_tap(p, tap) * channels + column;
-        }
-        if (list.count == LIST) {
-            sum_pairs(to, &list, columns, adds);
-            adds = true;
+    tap_list t = {.count = k_min(LIST, conv_volume(p->w.taps) - first)};
+    for (int64_t i = 0; i < t.count; i++) {
+        int64_t tap[3];
+        conv_split(first + i, p->w.taps, tap);
+        conv_shift(p, tap, t.shift[i]);
+        t.weights[i] = weights + conv_kernel_tap(p, first + i) * p->result.channels;
+    }
+    return t;
+}
+
+/* Computes channels [column, column + columns) of rows. */
+static void sum_block(const conv_pass *p, const float *weights, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, float *to, int64_t ld)
+{
+    const int64_t all = conv_volume(p->w.taps);
+    for (int64_t first = 0; first == 0 || first < all; first += LIST) {
+        const tap_list t = taps_from(p, first, weights);
+        conv_row from = conv_row_at(p, row);
+        for (int64_t i = 0; i < rows; i++, conv_next(p, &from)) {
+            pairs list;
             list.count = 0;
+            for (int64_t l = 0; l < t.count; l++) {
+                const float *x = conv_source(p, &from, t.shift[l]);
+                if (!x) continue;
+                list.x[list.count] = x + column;
+                list.y[list.count++] = t.weights[l] + column;
+            }
+            sum_pairs(to + i * ld, &list, columns, first > 0);
         }
     }
-    if (list.count || !adds) sum_pairs(to, &list, columns, adds);
 }
 
 void conv_depthwise_run(const conv_pass *p, const float *weights, const k_context *ctx)
@@ -60,7 +79,7 @@ void conv_depthwise_run(const conv_pass *p, const float *weights, const k_contex
         float block[ROWS * GEMM_COLUMNS];
         float *sums = p->is_direct ? p->result.data + row * channels + column : block;
         const int64_t ld = p->is_direct ? channels : columns;
-        for (int64_t j = 0; j < height; j++) sum_row(p, weights, row + j, column, columns, sums + j * ld);
+        sum_block(p, weights, row, height, column, columns, sums, ld);
         conv_store(p, sums, ld, row, height, column, columns);
     }
 }
@@ -74,11 +93,16 @@ static void sum_rows(const conv_pass *p, int64_t first, int64_t n, float *sums)
     float part[BLOCK];
     for (int64_t tap = 0; tap < conv_volume(p->w.taps); tap++) {
         float *to = sums + tap * channels + first;
+        int64_t at[3], shift[3];
+        conv_row from = conv_row_at(p, 0);
+        conv_split(tap, p->w.taps, at);
+        conv_shift(p, at, shift);
         for (int64_t i = 0; i < n; i++) to[i] = 0;
         for (int64_t row = 0; row < rows;) {
-            pairs list = {0};
-            for (; row < rows && list.count < LIST; row++) {
-                const float *x = conv_tap(p, row, tap);
+            pairs list;
+            list.count = 0;
+            for (; row < rows && list.count < LIST; row++, conv_next(p, &from)) {
+                const float *x = conv_source(p, &from, shift);
                 if (!x) continue;
                 list.x[list.count] = x + first;
                 list.y[list.count++] = p->result.data + row * channels + first;

@@ -49,29 +49,6 @@ static conv_window gradient_window(const conv_geometry *g, int64_t at)
 
 static int64_t n_phases(const conv_geometry *g) { return phases_of(g, 0) * phases_of(g, 1) * phases_of(g, 2); }
 
-/* Splits an index of a grid of `size` points. */
-static void split(int64_t at, const int64_t *size, int64_t *to)
-{
-    to[2] = at % size[2];
-    to[1] = at / size[2] % size[1];
-    to[0] = at / size[2] / size[1];
-}
-
-const float *conv_tap(const conv_pass *p, int64_t row, int64_t tap)
-{
-    const conv_window *w = &p->w;
-    const int64_t points = conv_volume(w->count);
-    int64_t position[3], taps[3], at = row / points;
-    split(row % points, w->count, position);
-    split(tap, w->taps, taps);
-    for (int i = 0; i < 3; i++) {
-        const int64_t x = position[i] * w->step[i] + w->offset[i] + taps[i] * w->apart[i];
-        if (x < 0 || x >= p->source.size[i]) return NULL;
-        at = at * p->source.size[i] + x;
-    }
-    return p->source.data + at * p->source.channels;
-}
-
 /* ---- reading images ---------------------------------------------------------------------------------- */
 
 /* The terms of one row and group, in the order taps, channels: a run is a part of them that is contiguous in the source
@@ -88,38 +65,77 @@ static runs runs_of(const conv_pass *p)
     return (runs){joined ? unit * p->w.taps[2] : unit, unit, joined};
 }
 
-/* Copies elements [first, first + n) of run number `number` of the row at `position` of image n_image. */
-static void copy_run(const conv_pass *p, const runs *r, const int64_t *position, int64_t image, int64_t channel,
-                     int64_t number, int64_t first, int64_t n, float *to)
+static void zero_floats(float *to, int64_t n)
 {
-    const conv_window *w = &p->w;
-    const int64_t *size = p->source.size;
-    int64_t taps[3], x[3], begin = first, end = first + n;
-    split(r->joined ? number * w->taps[2] : number, w->taps, taps);
-    for (int i = 0; i < 3; i++) x[i] = position[i] * w->step[i] + w->offset[i] + taps[i] * w->apart[i];
-    const bool inside = x[0] >= 0 && x[0] < size[0] && x[1] >= 0 && x[1] < size[1];
-    begin = k_min(end, k_max(first, -x[2] * r->unit));
-    end = inside ? k_max(begin, k_min(end, (size[2] - x[2]) * r->unit)) : begin;
-    for (int64_t i = first; i < begin; i++) *to++ = 0;
-    if (end > begin) {
-        const int64_t at = ((image * size[0] + x[0]) * size[1] + x[1]) * size[2] + x[2];
-        memcpy(to, p->source.data + (at * p->source.channels + channel + begin), (size_t)(end - begin) * sizeof *to);
-        to += end - begin;
-    }
-    for (int64_t i = end; i < first + n; i++) *to++ = 0;
+    for (int64_t i = 0; i < n; i++) to[i] = 0;
 }
 
-/* Terms [k, k + depth) of a row. */
-static void copy_row(const conv_pass *p, const runs *r, int64_t group, int64_t row, int64_t k, int64_t depth, float *to)
+/* Like memcpy, which costs more than a short copy. */
+static void copy_floats(float *to, const float *from, int64_t n)
 {
-    const int64_t points = conv_volume(p->w.count);
-    int64_t position[3];
-    split(row % points, p->w.count, position);
-    for (int64_t end = k + depth; k < end;) {
-        const int64_t number = k / r->length, first = k % r->length, n = k_min(r->length - first, end - k);
-        copy_run(p, r, position, row / points, group * r->unit, number, first, n, to);
+    enum { PIECE = 16 };
+    if (n < PIECE) {
+        for (; n >= 4; n -= 4, to += 4, from += 4) memcpy(to, from, 4 * sizeof *to);
+        for (; n > 0; n--) *to++ = *from++;
+        return;
+    }
+    for (int64_t i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, PIECE * sizeof *to);
+    memcpy(to + n - PIECE, from + n - PIECE, PIECE * sizeof *to);
+}
+
+/* Copies elements [first, first + n) of the run that begins with tap `tap`. */
+static void copy_run(const conv_pass *p, const runs *r, const conv_row *row, int64_t channel, const int64_t *tap,
+                     int64_t first, int64_t n, float *to)
+{
+    const int64_t *size = p->source.size;
+    int64_t x[3];
+    conv_shift(p, tap, x);
+    for (int i = 0; i < 3; i++) x[i] += row->at[i] * p->w.step[i];
+    if (x[0] < 0 || x[0] >= size[0] || x[1] < 0 || x[1] >= size[1]) {
+        zero_floats(to, n);
+        return;
+    }
+    const int64_t end = first + n, begin = k_min(end, k_max(first, -x[2] * r->unit));
+    const int64_t stop = k_max(begin, k_min(end, (size[2] - x[2]) * r->unit));
+    const int64_t at = ((row->image * size[0] + x[0]) * size[1] + x[1]) * size[2] + x[2];
+    zero_floats(to, begin - first);
+    if (stop > begin)
+        copy_floats(to + begin - first, p->source.data + (at * p->source.channels + channel + begin), stop - begin);
+    zero_floats(to + stop - first, end - stop);
+}
+
+/* A place in the terms of a row: element `first` of the run that begins with `tap`. */
+typedef struct place {
+    int64_t tap[3], first;
+} place;
+
+static place place_of(const conv_pass *p, const runs *r, int64_t k)
+{
+    place at = {.first = k % r->length};
+    conv_split(k / r->length * (r->joined ? p->w.taps[2] : 1), p->w.taps, at.tap);
+    return at;
+}
+
+static void next_run(const conv_pass *p, const runs *r, place *at)
+{
+    at->first = 0;
+    if (!r->joined && ++at->tap[2] < p->w.taps[2]) return;
+    at->tap[2] = 0;
+    if (++at->tap[1] < p->w.taps[1]) return;
+    at->tap[1] = 0;
+    at->tap[0]++;
+}
+
+/* Copies `depth` terms of a row. */
+static void copy_row(const conv_pass *p, const runs *r, int64_t group, const conv_row *row, place at, int64_t depth,
+                     float *to)
+{
+    while (depth > 0) {
+        const int64_t n = k_min(r->length - at.first, depth);
+        copy_run(p, r, row, group * r->unit, at.tap, at.first, n, to);
+        next_run(p, r, &at);
         to += n;
-        k += n;
+        depth -= n;
     }
 }
 
@@ -128,7 +144,9 @@ static void fill_rows(const void *user, int64_t item, int64_t row, int64_t rows,
 {
     const conv_pass *p = user;
     const runs r = runs_of(p);
-    for (int64_t i = 0; i < rows; i++) copy_row(p, &r, item, row + i, k, depth, to + i * ld);
+    const place at = place_of(p, &r, k);
+    conv_row from = conv_row_at(p, row);
+    for (int64_t i = 0; i < rows; i++, conv_next(p, &from)) copy_row(p, &r, item, &from, at, depth, to + i * ld);
 }
 
 static void fill_panels(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns,
@@ -136,9 +154,11 @@ static void fill_panels(const void *user, int64_t item, int64_t k, int64_t depth
 {
     const conv_pass *p = user;
     const runs r = runs_of(p);
-    float line[GEMM_COLUMNS + GEMM_PANEL];
-    for (int64_t l = 0; l < depth; l++) {
-        copy_row(p, &r, item, k + l, column, columns, line);
+    const place at = place_of(p, &r, column);
+    conv_row from = conv_row_at(p, k);
+    float line[GEMM_COLUMNS];
+    for (int64_t l = 0; l < depth; l++, conv_next(p, &from)) {
+        copy_row(p, &r, item, &from, at, columns, line);
         gemm_spread(to, depth, l, line, columns);
     }
 }
@@ -175,7 +195,7 @@ static int64_t point_of(const conv_pass *p, int64_t row)
 {
     const conv_window *w = &p->w;
     int64_t position[3], at = 0;
-    split(row % conv_volume(w->count), w->count, position);
+    conv_split(row % conv_volume(w->count), w->count, position);
     for (int i = 0; i < 3; i++) at = at * p->result.size[i] + w->first[i] + position[i] * w->stride[i];
     return at;
 }
@@ -246,7 +266,7 @@ static weights weights_of(const conv *c)
 int64_t conv_kernel_tap(const conv_pass *p, int64_t tap)
 {
     int64_t at[3], number = 0;
-    split(tap, p->w.taps, at);
+    conv_split(tap, p->w.taps, at);
     for (int i = 0; i < 3; i++) number = number * p->c->g.k[i] + p->w.from[i] + at[i] * p->w.every[i];
     return number;
 }
@@ -320,10 +340,10 @@ static float *take(char *workspace, size_t *at, int64_t floats)
 }
 
 /* The images of a view; they are copied to the workspace if they have another form and `reads`. */
-static images images_of(const conv *c, const k_view *v, const int64_t *size, int64_t inner, bool reads, char *workspace,
-                        size_t *at, const k_context *ctx)
+static conv_images images_of(const conv *c, const k_view *v, const int64_t *size, int64_t inner, bool reads,
+                             char *workspace, size_t *at, const k_context *ctx)
 {
-    images m = {.data = v->data, .n = c->g.n, .channels = v->dims[1], .inner = inner};
+    conv_images m = {.data = v->data, .n = c->g.n, .channels = v->dims[1], .inner = inner};
     memcpy(m.size, size, sizeof m.size);
     if (is_images(v) || !reads) return m;
     m.data = take(workspace, at, k_count(v));
@@ -417,8 +437,9 @@ static size_t run_conv(const conv *c, const float *packed, char *workspace, cons
     const int64_t phases = gradient ? n_phases(g) : 1;
     size_t at = 0, most = 0;
     conv_pass p = {.c = c, .w = forward_window(g), .view = gradient ? c->x : c->y, .bias = forward ? c->bias : NULL};
-    const images x = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, &at, ctx);
-    const images y = images_of(c, c->y, g->y, g->m, !forward, workspace, &at, ctx);
+    const conv_images x = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, &at,
+                                    ctx);
+    const conv_images y = images_of(c, c->y, g->y, g->m, !forward, workspace, &at, ctx);
     p.source = gradient ? y : x;
     p.result = gradient ? x : y;
     p.is_direct = phases == 1 && is_images(p.view);

@@ -33,25 +33,73 @@ typedef struct conv_window {
 } conv_window;
 
 /* Images [n, points, channels] in f32; a group has `inner` of the channels. */
-typedef struct images {
+typedef struct conv_images {
     float *data;
     int64_t n, channels, inner, size[3];
-} images;
+} conv_images;
 
 /* A pass: result = the sums over window w of source times weights. For a gradient of w, `result` is y. */
 typedef struct conv_pass {
     const conv *c;
     conv_window w;
-    images source, result;
+    conv_images source, result;
     const k_view *view, *bias; /* of the result; bias may be NULL */
     bool is_direct;            /* result.data is the view */
 } conv_pass;
 
 static inline int64_t conv_volume(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
-/* The position of the source that tap `tap` reads for row `row` of the pass, or NULL if it is in the padding. A row is
- * a position of an image. */
-const float *conv_tap(const conv_pass *p, int64_t row, int64_t tap);
+/* A row of a pass: a position of an image. */
+typedef struct conv_row {
+    int64_t image, at[3];
+} conv_row;
+
+/* Splits an index of a grid of `size` points. */
+static inline void conv_split(int64_t at, const int64_t *size, int64_t *to)
+{
+    to[2] = at % size[2];
+    to[1] = at / size[2] % size[1];
+    to[0] = at / size[2] / size[1];
+}
+
+static inline conv_row conv_row_at(const conv_pass *p, int64_t row)
+{
+    const int64_t points = conv_volume(p->w.count);
+    conv_row r = {.image = row / points};
+    conv_split(row % points, p->w.count, r.at);
+    return r;
+}
+
+static inline void conv_next(const conv_pass *p, conv_row *r)
+{
+    const int64_t *count = p->w.count;
+    if (++r->at[2] < count[2]) return;
+    r->at[2] = 0;
+    if (++r->at[1] < count[1]) return;
+    r->at[1] = 0;
+    if (++r->at[0] < count[0]) return;
+    r->at[0] = 0;
+    r->image++;
+}
+
+/* What a tap adds to the position of a row to read the source. */
+static inline void conv_shift(const conv_pass *p, const int64_t *tap, int64_t *to)
+{
+    for (int i = 0; i < 3; i++) to[i] = p->w.offset[i] + tap[i] * p->w.apart[i];
+}
+
+/* The position of the source at this shift from a row, or NULL if it is in the padding. */
+static inline const float *conv_source(const conv_pass *p, const conv_row *r, const int64_t *shift)
+{
+    int64_t at = r->image;
+    for (int i = 0; i < 3; i++) {
+        const int64_t x = r->at[i] * p->w.step[i] + shift[i];
+        if (x < 0 || x >= p->source.size[i]) return NULL;
+        at = at * p->source.size[i] + x;
+    }
+    return p->source.data + at * p->source.channels;
+}
+
 /* The number in the kernel of tap `tap` of the pass. */
 int64_t conv_kernel_tap(const conv_pass *p, int64_t tap);
 /* Finishes sums and stores them: rows [row, row + rows) of the pass, channels [column, column + columns), at most

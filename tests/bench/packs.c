@@ -141,8 +141,8 @@ static void make_rival(rival *r, const layer *l, int64_t out, float *x, float *w
         check(dnnl_memory_desc_init_by_tag(&any, has_groups ? 5 : 4, has_groups ? grouped : plain, dnnl_f32,
                                            dnnl_format_tag_any));
         check(dnnl_memory_desc_init_by_tag(&yd, 4, ys, dnnl_f32, dnnl_acdb));
-        check(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &xd, &any, NULL,
-                                                 &yd, strides, pads, pads));
+        check(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &xd, &any,
+                                                 NULL, &yd, strides, pads, pads));
         check(dnnl_primitive_desc_create(&pd, &desc, NULL, r->engine, NULL));
     }
     const char *code = "";
@@ -191,7 +191,8 @@ static k_view view_of(void *data, int64_t n, int64_t channels, int64_t size)
     return (k_view){.data = data, .dtype = IR_f32, .rank = 4, .dims = {n, channels, size, size}, .channels_last = true};
 }
 
-static void make_own(own *o, const layer *l, int64_t out, float *x, float *w, float *y, int copies, const k_context *ctx)
+static void make_own(own *o, const layer *l, int64_t out, float *x, float *w, float *y, int copies,
+                     const k_context *ctx)
 {
     const int64_t k = l->kernel, inner = l->channels / l->groups;
     if (k == 0) {
@@ -211,8 +212,18 @@ static void make_own(own *o, const layer *l, int64_t out, float *x, float *w, fl
     o->y = view_of(y, l->batch, l->filters, out);
     o->c = (conv){.kind = CONV_FORWARD, .x = &o->x, .w = &o->w, .y = &o->y};
     conv_geometry *g = &o->c.g;
-    *g = (conv_geometry){2, l->batch, l->groups, inner, l->filters / l->groups, {l->size, l->size, 1}, {out, out, 1},
-                         {k, k, 1}, {l->stride, l->stride, 1}, {1, 1, 1}, {k / 2, k / 2, 0}, {k / 2, k / 2, 0}};
+    *g = (conv_geometry){2,
+                         l->batch,
+                         l->groups,
+                         inner,
+                         l->filters / l->groups,
+                         {l->size, l->size, 1},
+                         {out, out, 1},
+                         {k, k, 1},
+                         {l->stride, l->stride, 1},
+                         {1, 1, 1},
+                         {k / 2, k / 2, 0},
+                         {k / 2, k / 2, 0}};
     for (int i = 0; i < copies; i++) {
         o->packed[i] = take((size_t)conv_own_packed_size(&o->c) * sizeof(float));
         conv_own_pack(&o->c, o->packed[i], ctx);
@@ -263,8 +274,9 @@ static void race(const layer *l, const k_context *ctx)
     const double a = mine[ROUNDS / 2], b = theirs[ROUNDS / 2], work = 2e-9 * (double)(n_w * positions);
     printf("%-14s %4d>%-4d %dx%d/%d %5lld rows  own %8.1f us %6.1f GF/s %5.1f GB/s  oneDNN %8.1f us %6.1f GF/s  %.2f"
            "  %s%s\n",
-           l->network, l->channels, l->filters, l->kernel, l->kernel, l->stride, (long long)positions, a * 1e6, work / a,
-           4e-9 * (double)n_w / a, b * 1e6, work / b, b / a, r.code, worst > 1e-3 * sqrt((double)n_w) ? "  WRONG" : "");
+           l->network, l->channels, l->filters, l->kernel, l->kernel, l->stride, (long long)positions, a * 1e6,
+           work / a, 4e-9 * (double)n_w / a, b * 1e6, work / b, b / a, r.code,
+           worst > 1e-3 * sqrt((double)n_w) ? "  WRONG" : "");
     free_rival(&r, copies);
     for (int i = 0; i < copies; i++) free(o.packed[i]);
     free(o.workspace), free(x), free(w), free(y), free(z);
