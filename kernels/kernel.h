@@ -19,6 +19,8 @@
 #include "ir/ops.h"
 #include "kernels/fault.h"
 
+typedef struct k_format k_format;
+
 typedef struct k_view {
     void *data;     /* 64-byte aligned if the planner placed it. NULL: absent operand or unwanted result (only ops with
                       * the trait DROPS may have an unwanted result 0) */
@@ -29,6 +31,7 @@ typedef struct k_view {
     ir_dtype as;
     /* [N,C,spatial] is stored as [N,spatial,C]; only for ops with the trait SPATIAL. */
     bool channels_last;
+    const k_format *packed; /* `data` is in this format of the kernel's own; NULL: dense and row-major */
 } k_view;
 
 /* The number of elements. */
@@ -38,6 +41,7 @@ static inline int64_t k_count(const k_view *v)
     for (int i = 0; i < v->rank; i++) n *= v->dims[i];
     return n;
 }
+/* The size of the elements. */
 static inline size_t k_bytes(const k_view *v) { return (size_t)k_count(v) * ir_dtype_size(v->dtype); }
 /* The type of the numbers that the kernel computes with. */
 static inline ir_dtype k_read_type(const k_view *v) { return v->as == IR_NO_DTYPE ? v->dtype : v->as; }
@@ -75,7 +79,11 @@ typedef struct k_args {
 /* A kernel. `prepare` sees shapes, dtypes, attributes, and which operands and results are present: their data is not
  * NULL but not valid yet. It may set *state, which `release` frees, also after a failure, and *workspace to a size in
  * bytes. It returns AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape.
- * `prepare` and `release` may be NULL. */
+ * `prepare` and `release` may be NULL.
+ *
+ * Operands that do not change between runs, such as the weights of an inference, can be packed: brought once into the
+ * format that suits the kernel. The planner asks for the format with `pack_format` and lets format->pack fill memory
+ * of that size; the operand then has that memory as data and the format in its view. */
 typedef struct k_kernel {
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
     ampc_status (*run)(const k_args *args);
@@ -84,7 +92,18 @@ typedef struct k_kernel {
      * and none may use memory that another one writes. NULL: calls run one by one. */
     ampc_status (*run_batch)(const k_args *args, int n);
     int max_batch;
+    /* Sets *format to the format in which the kernel reads this operand fastest; NULL: plain. Needs what `prepare` sees
+     * and an open device. NULL: the kernel reads plain operands only. */
+    ampc_status (*pack_format)(const k_args *args, int operand, const k_format **format);
 } k_kernel;
+
+/* A format of packed operands. Kernels that define formats embed this in a description of their own. Equal formats of
+ * one type have the same address, which is valid for the life of the process; a format includes the dimensions. */
+struct k_format {
+    size_t bytes;         /* the size of a packed operand */
+    const k_kernel *pack; /* fills result 0 from operand 0, which is plain and of any float type. Each element is
+                           * rounded to the dtype of the result's view first; the format may store a wider type. */
+};
 
 /* Operand or result number i after those of the op table (kernels/update.h), or NULL if absent. */
 static inline const k_view *k_extra_in(const k_args *args, int i)

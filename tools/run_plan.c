@@ -14,10 +14,13 @@ typedef struct result {
     const char *device;
     const rt_plan *plan;
     rt_plan_totals totals;
-    int64_t storage;
+    int64_t storage, packs; /* packs: without those of earlier parts */
 } result;
 
-static int64_t planned_bytes(const result *r) { return r->plan->arena_bytes + r->plan->persistent_bytes + r->storage; }
+static int64_t planned_bytes(const result *r)
+{
+    return r->plan->arena_bytes + r->plan->persistent_bytes + r->packs + r->storage;
+}
 
 static ampc_status print_table(const result *r, diag *d)
 {
@@ -30,8 +33,9 @@ static ampc_status print_table(const result *r, diag *d)
     printf("%d steps, %d launches, %" PRId64 " bytes per step, %" PRId64 " FLOPs", p->n_steps, sum->launches,
            sum->bytes, sum->flops);
     if (sum->copies) printf(", %d copies of %" PRId64 " bytes", sum->copies, sum->copy_bytes);
-    printf("\narena %" PRId64 ", kept %" PRId64 ", storage %" PRId64 ": %" PRId64 " bytes planned\n", p->arena_bytes,
-           p->persistent_bytes, r->storage, planned_bytes(r));
+    printf("\narena %" PRId64 ", kept %" PRId64, p->arena_bytes, p->persistent_bytes);
+    if (p->n_packs) printf(", packs %" PRId64, r->packs);
+    printf(", storage %" PRId64 ": %" PRId64 " bytes planned\n", r->storage, planned_bytes(r));
     return AMPC_OK;
 }
 
@@ -90,6 +94,7 @@ static void print_json(const result *r)
     json_write_integer(&w, "copy_bytes", sum->copy_bytes);
     json_write_integer(&w, "arena_bytes", p->arena_bytes);
     json_write_integer(&w, "kept_bytes", p->persistent_bytes);
+    json_write_integer(&w, "pack_bytes", r->packs);
     json_write_integer(&w, "storage_bytes", r->storage);
     json_write_integer(&w, "planned_bytes", planned_bytes(r));
     json_end(&w, '}');
@@ -123,6 +128,9 @@ ampc_status run_plan(run_context *c)
     TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
     r.storage = memory.storage;
-    for (; r.plan; r.plan = r.plan->next_part) TRY(print_part(&r, t));
+    for (const rt_plan *first = r.plan; r.plan; r.plan = r.plan->next_part) {
+        r.packs = rt_plan_pack_bytes(first, r.plan);
+        TRY(print_part(&r, t));
+    }
     return AMPC_OK;
 }

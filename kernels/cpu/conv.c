@@ -2,9 +2,9 @@
  *
  * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
- * images are used without a reorder wherever there is optimised code for that, and only w is reordered. Without oneDNN,
- * own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each tap of w. f16 is converted
- * to f32 even if oneDNN computes in it, because its code for that is half as fast. */
+ * images are used without a reorder wherever there is optimised code for that, and only w is reordered, unless it is
+ * packed. Without oneDNN, own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each tap
+ * of w. f16 is converted to f32 even if oneDNN computes in it, because its code for that is half as fast. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"
@@ -157,7 +157,7 @@ static const struct {
 /* `channel` is the axis of the channels, which has stride 1 in NHWC. */
 static cpu_operand operand_of(const k_view *v, int channel, int arg, bool result, bool low)
 {
-    cpu_operand o = {.arg = arg, .result = result, .dtype = v->dtype};
+    cpu_operand o = {.arg = arg, .result = result, .dtype = v->dtype, .as = IR_NO_DTYPE, .packed = v->packed};
     o.desc = (cpu_desc){.rank = v->rank, .type = cpu_dnnl_type(v->dtype, low)};
     int64_t stride = 1;
     if (v->channels_last) {
@@ -289,6 +289,7 @@ static cpu_primitive primitive_of(const conv *c, way w, const cpu_operand *o, in
     cpu_primitive p = {.kind = kinds[c->kind], .fast = w.fast, .faulty = is_faulty, .what = c};
     p.x = moves ? laid_out(&o[0].desc, plain) : o[0].desc;
     p.w = laid_out(&o[1].desc, plain);
+    if (o[1].packed) p.w.layout = cpu_format_layout(o[1].packed);
     p.y = moves ? laid_out(&o[2].desc, plain) : o[2].desc;
     if (n == 4) p.bias = o[3].desc;
     for (int i = 0; i < c->g.spatial; i++) {
@@ -310,6 +311,8 @@ static dnnl_status_t describe_hint(const conv *c, const cpu_primitive *p, const 
     forward.kind = CPU_CONV;
     forward.what = &hinted;
     forward.x.type = forward.w.type = p->y.type; /* the same everywhere */
+    if (forward.w.layout) forward.w.any = true;  /* the pack is not one of a forward convolution */
+    forward.w.layout = NULL;
     forward.bias.rank = 0;
     return cpu_dnnl_describe(&forward, ctx, pd);
 }
@@ -356,13 +359,14 @@ static size_t spare_bytes(const conv *c)
     return (size_t)cpu_ceil_div((int64_t)k_bytes(c->w), 64) * 64;
 }
 
+static bool is_low(const k_args *args) { return args->in[0].dtype == IR_bf16 && cpu_computes(IR_bf16); }
+
 static ampc_status prepare_call(const k_args *args, const conv *c, void **state, size_t *workspace)
 {
     cpu_operand operands[CPU_CALL_OPERANDS];
     dnnl_primitive_desc_t pd;
     int n;
-    const bool low = args->in[0].dtype == IR_bf16 && cpu_computes(IR_bf16);
-    dnnl_status_t status = describe_conv(c, low, args->ctx, operands, &n, &pd);
+    dnnl_status_t status = describe_conv(c, is_low(args), args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
@@ -370,6 +374,20 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
 static bool is_own(const k_args *args, const conv *c)
 {
     return args->in[0].dtype != IR_f64 && !cpu_has_onednn() && !conv_is_empty(c);
+}
+
+static ampc_status pack_format(const k_args *args, int operand, const k_format **format)
+{
+    const conv c = conv_of(args);
+    cpu_operand operands[CPU_CALL_OPERANDS];
+    dnnl_primitive_desc_t pd;
+    int n;
+    *format = NULL;
+    if (c.w != &args->in[operand] || conv_is_empty(&c) || args->in[0].dtype == IR_f64 || is_own(args, &c))
+        return AMPC_OK;
+    const dnnl_status_t status = describe_conv(&c, is_low(args), args->ctx, operands, &n, &pd);
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
+    return cpu_call_format(pd, &operands[1], args->ctx, format);
 }
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
@@ -415,6 +433,7 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_conv = {.prepare = prepare, .run = run, .release = cpu_call_free};
-const k_kernel cpu_conv_grad_input = {.prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_conv = {.prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};
+const k_kernel cpu_conv_grad_input = {
+    .prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};
 const k_kernel cpu_conv_grad_weight = {.prepare = prepare, .run = run, .release = cpu_call_free};

@@ -1,7 +1,8 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
- * Transposed operands are expressed by strides. oneDNN's matmul is fast on plain row-major weights, except on some
- * (is_slow_when_plain), which are reordered in each call. f64 is computed by a blocked loop here.
+ * Transposed operands are expressed by strides. oneDNN is up to three times faster on a `b` in a layout of its own, so
+ * one that does not change is packed. Others are read as they are, except where that is very slow (is_slow_when_plain).
+ * f64 is computed by a blocked loop here.
  *
  * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
  * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32. Without oneDNN, all are
@@ -81,7 +82,8 @@ static void run_f64(const k_args *args, const product *p)
 static cpu_operand operand_of(const k_view *v, int arg, ir_dtype type, const product *p, const bool *shared,
                               int64_t rows, int64_t columns, bool trans)
 {
-    cpu_operand o = {.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype};
+    cpu_operand o = {
+        .arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .as = IR_NO_DTYPE, .packed = v->packed};
     o.desc = (cpu_desc){.rank = p->rank + 2, .type = type};
     int64_t stride = rows * columns;
     for (int i = p->rank - 1; i >= 0; i--) {
@@ -113,9 +115,10 @@ static bool is_slow_when_plain(const product *p, ir_dtype type)
     return type == IR_f32 && p->rank == 0 && !p->trans_b && collides && p->m >= 64;
 }
 
-/* `native`: low operands that the processor can multiply stay low. The *n operands are in the order a, b, y, bias. */
-static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, cpu_operand *o, int *n,
-                                      dnnl_primitive_desc_t *pd)
+/* `native`: low operands that the processor can multiply stay low; `is_free`: oneDNN may choose the layout of b. The *n
+ * operands are in the order a, b, y, bias. */
+static dnnl_status_t describe_product(const k_args *args, const product *p, bool native, bool is_free, cpu_operand *o,
+                                      int *n, dnnl_primitive_desc_t *pd)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B], *bias = &args->in[IN_BIAS], *y = &args->out[0];
     const ir_dtype type = cpu_dnnl_type(a->dtype, native);
@@ -126,7 +129,8 @@ static dnnl_status_t describe_product(const k_args *args, const product *p, bool
     cpu_primitive primitive = {.kind = CPU_MATMUL, .tail = tail_of(args), .fast = low};
     primitive.x = o[0].desc;
     primitive.w = o[1].desc;
-    primitive.w.any = is_slow_when_plain(p, type);
+    primitive.w.any = is_free || is_slow_when_plain(p, type);
+    if (b->packed) primitive.w.layout = cpu_format_layout(b->packed);
     primitive.y = o[2].desc;
     *n = k_present(bias) ? 4 : 3;
     if (k_present(bias)) {
@@ -171,6 +175,28 @@ static ampc_status run_panels(const k_args *args, const product *p)
     return AMPC_OK;
 }
 
+/* Likewise, in bf16 if oneDNN has code for that. */
+static dnnl_status_t describe(const k_args *args, const product *p, bool is_free, cpu_operand *o, int *n,
+                              dnnl_primitive_desc_t *pd)
+{
+    const dnnl_status_t status = describe_product(args, p, true, is_free, o, n, pd);
+    return status == dnnl_unimplemented ? describe_product(args, p, false, is_free, o, n, pd) : status;
+}
+
+static ampc_status pack_format(const k_args *args, int operand, const k_format **format)
+{
+    const product p = product_of(args);
+    cpu_operand operands[CPU_CALL_OPERANDS];
+    dnnl_primitive_desc_t pd;
+    int n;
+    *format = NULL;
+    if (operand != IN_B || k_count(&args->out[0]) == 0 || p.k == 0) return AMPC_OK;
+    if (args->in[IN_A].dtype == IR_f64 || by_panels(args, &p)) return AMPC_OK;
+    const dnnl_status_t status = describe(args, &p, true, operands, &n, &pd);
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
+    return cpu_call_format(pd, &operands[1], args->ctx, format);
+}
+
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
@@ -188,8 +214,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     cpu_operand operands[CPU_CALL_OPERANDS];
     dnnl_primitive_desc_t pd;
     int n;
-    dnnl_status_t status = describe_product(args, &p, true, operands, &n, &pd);
-    if (status == dnnl_unimplemented) status = describe_product(args, &p, false, operands, &n, &pd);
+    const dnnl_status_t status = describe(args, &p, false, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
@@ -208,4 +233,4 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_matmul = {.prepare = prepare, .run = run, .release = cpu_call_free};
+const k_kernel cpu_matmul = {.prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};

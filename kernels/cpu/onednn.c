@@ -145,6 +145,7 @@ ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && ir_dtype_is_l
 
 dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc)
 {
+    if (desc->layout) return cpu_layout_copy(out, desc->layout);
     const dnnl_data_type_t type = desc->type == IR_bf16 ? dnnl_bf16 : desc->type == IR_f16 ? dnnl_f16 : dnnl_f32;
     return version->layout_make(out, desc, type);
 }

@@ -8,9 +8,9 @@
  *
  *     view --convert--> plain, in the primitive's type --reorder--> its layout --primitive--> ... and back
  *
- * Steps that change nothing are omitted. f16 is converted to f32 unless oneDNN multiplies it, which version 3 does on
- * processors with AVX512_FP16, and bf16 on processors without bf16 instructions, where oneDNN's emulation is two to
- * four times slower. Only
+ * Steps that change nothing are omitted. A packed operand (kernels/kernel.h) is in the layout of the primitive already.
+ * f16 is converted to f32 unless oneDNN multiplies it, which version 3 does on processors with AVX512_FP16, and bf16 on
+ * processors without bf16 instructions, where oneDNN's emulation is two to four times slower. Only
  * convolutions need layouts other than ours; they run best on blocked ones. */
 #ifndef AMPC_ONEDNN_H
 #define AMPC_ONEDNN_H
@@ -73,7 +73,8 @@ void cpu_dnnl_leave_threads(int before);
 typedef struct cpu_desc {
     int rank; /* 0: absent */
     ir_dtype type;
-    bool any; /* in the layout that oneDNN prefers, instead of these strides */
+    bool any;                 /* in the layout that oneDNN prefers, instead of these strides */
+    const cpu_layout *layout; /* in this layout instead; NULL: none */
     dnnl_dim_t dims[DNNL_MAX_NDIMS], strides[DNNL_MAX_NDIMS];
 } cpu_desc;
 
@@ -127,8 +128,10 @@ const cpu_layout *cpu_layout_of(const_dnnl_primitive_desc_t pd, int arg);
 typedef struct cpu_operand {
     int arg; /* DNNL_ARG_... */
     bool result;
-    ir_dtype dtype; /* of the view */
-    cpu_desc desc;  /* the dense view, in the primitive's type */
+    ir_dtype dtype;         /* of the view */
+    ir_dtype as;            /* the elements are rounded to this type first; IR_NO_DTYPE: they are not */
+    const k_format *packed; /* of the view */
+    cpu_desc desc;          /* the dense view, in the primitive's type */
 } cpu_operand;
 
 enum { CPU_CALL_OPERANDS = 4 };
@@ -142,6 +145,12 @@ ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands,
  * the workspace. */
 ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* may be NULL */
+/* Sets *format to the one in which the primitive of pd reads an operand; NULL: its dense view is just as good. Destroys
+ * pd, also on failure. */
+ampc_status cpu_call_format(dnnl_primitive_desc_t pd, const cpu_operand *operand, const k_context *ctx,
+                            const k_format **format);
+/* The layout of such a format. */
+const cpu_layout *cpu_format_layout(const k_format *format);
 
 /* The result of a matmul or convolution without terms: each element of y is the bias of its channel, or 0 without bias.
  * Element i belongs to channel (i / inner) % channels. */

@@ -4,6 +4,7 @@
  * division of work, and with it every bit of the result, depends on that number alone. */
 #include "kernels/cpu/onednn.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,11 +72,15 @@ static dnnl_status_t reorder_make(dnnl_primitive_t *out, const cpu_layout *from,
     return status;
 }
 
+static bool converts(const cpu_operand *o)
+{
+    return o->dtype != o->desc.type || (o->as != IR_NO_DTYPE && o->as != o->dtype);
+}
+
 /* `plain` is the layout of operand->desc. */
 static dnnl_status_t stage_make_buffers(stage *s, const cpu_layout *plain, const cpu_layout *inner, size_t *workspace)
 {
-    bool converts = s->operand.dtype != s->operand.desc.type;
-    dnnl_status_t status = buffer_make(&s->plain, plain, converts, workspace);
+    dnnl_status_t status = buffer_make(&s->plain, plain, converts(&s->operand), workspace);
     if (status != dnnl_success || cpu_dnnl.memory_desc_equal(plain, inner)) return status;
     status = buffer_make(&s->inner, inner, true, workspace);
     if (status != dnnl_success) return status;
@@ -86,6 +91,7 @@ static dnnl_status_t stage_make(stage *s, const cpu_operand *operand, const cpu_
 {
     s->operand = *operand;
     s->count = desc_count(&operand->desc);
+    if (operand->packed) return buffer_make(&s->plain, inner, false, workspace);
     cpu_layout *plain;
     dnnl_status_t status = cpu_layout_make(&plain, &operand->desc);
     if (status != dnnl_success) return status;
@@ -150,15 +156,19 @@ void cpu_call_free(void *state)
     free(call);
 }
 
-static void convert_parallel(ir_dtype to, void *dst, ir_dtype from, const void *src, int64_t n, const k_context *ctx)
+/* `as`: a type to which the elements are rounded in between; IR_NO_DTYPE: none. */
+static void convert_parallel(ir_dtype to, void *dst, ir_dtype from, const void *src, ir_dtype as, int64_t n,
+                             const k_context *ctx)
 {
     int64_t pieces = cpu_ceil_div(n, PIECE);
     size_t to_size = ir_dtype_size(to), from_size = ir_dtype_size(from);
 #pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
-        size_t first = (size_t)p * PIECE;
-        cpu_convert(to, (char *)dst + first * to_size, from, (const char *)src + first * from_size,
-                    k_min(PIECE, n - p * PIECE));
+        const size_t first = (size_t)p * PIECE;
+        const int64_t count = k_min(PIECE, n - p * PIECE);
+        void *at = (char *)dst + first * to_size;
+        cpu_convert(to, at, from, (const char *)src + first * from_size, count);
+        if (as != IR_NO_DTYPE && as != from && as != to) cpu_as_stored(as, to, at, count);
     }
 }
 
@@ -177,7 +187,7 @@ static dnnl_status_t stage_enter(stage *s, void *view, void *workspace, dnnl_str
     if (status == dnnl_success && s->inner.memory) status = buffer_bind(&s->inner, NULL, workspace);
     if (status != dnnl_success || s->operand.result || !view) return status;
     if (s->plain.at != NOWHERE)
-        convert_parallel(s->operand.desc.type, s->plain.data, s->operand.dtype, view, s->count, ctx);
+        convert_parallel(s->operand.desc.type, s->plain.data, s->operand.dtype, view, s->operand.as, s->count, ctx);
     return stage_reorder(s, stream);
 }
 
@@ -186,7 +196,7 @@ static dnnl_status_t stage_leave(const stage *s, void *view, dnnl_stream_t strea
     if (!s->operand.result) return dnnl_success;
     dnnl_status_t status = stage_reorder(s, stream);
     if (status == dnnl_success && s->plain.at != NOWHERE)
-        convert_parallel(s->operand.dtype, view, s->operand.desc.type, s->plain.data, s->count, ctx);
+        convert_parallel(s->operand.dtype, view, s->operand.desc.type, s->plain.data, IR_NO_DTYPE, s->count, ctx);
     return status;
 }
 
@@ -213,6 +223,114 @@ ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, con
     dnnl_status_t status = call_execute(call, data, workspace, ctx);
     cpu_dnnl_leave_threads(before);
     return status == dnnl_success ? AMPC_OK : cpu_dnnl_fail(ctx, status, "running a primitive");
+}
+
+/* ---- packs ----------------------------------------------------------------------------------- */
+
+/* A layout of oneDNN, and the dense view that it is filled from. */
+typedef struct format {
+    k_format base;
+    cpu_desc plain;
+    cpu_layout *layout;
+    struct format *next;
+} format;
+
+static const format *format_of(const k_format *f) { return (const format *)(const void *)f; }
+
+const cpu_layout *cpu_format_layout(const k_format *f) { return format_of(f)->layout; }
+
+static dnnl_status_t describe_pack(const format *f, dnnl_primitive_desc_t *pd)
+{
+    cpu_layout *plain;
+    dnnl_status_t status = cpu_layout_make(&plain, &f->plain);
+    if (status != dnnl_success) return status;
+    status = cpu_dnnl.reorder_primitive_desc_create(pd, plain, cpu_dnnl_engine, f->layout, cpu_dnnl_engine, NULL);
+    cpu_layout_free(plain);
+    return status;
+}
+
+/* The pack is a call of the reorder between the two. */
+static ampc_status prepare_pack(const k_args *args, void **state, size_t *workspace)
+{
+    const format *f = format_of(args->out[0].packed);
+    const cpu_operand operands[] = {
+        {.arg = DNNL_ARG_SRC, .dtype = args->in[0].dtype, .as = args->out[0].dtype, .desc = f->plain},
+        {.arg = DNNL_ARG_DST, .result = true, .packed = &f->base, .desc = f->plain},
+    };
+    dnnl_primitive_desc_t pd;
+    if (!cpu_has_reserve()) return cpu_dnnl_fail(args->ctx, dnnl_out_of_memory, "describing a pack");
+    const int before = cpu_dnnl_enter_threads(args->ctx);
+    const dnnl_status_t status = describe_pack(f, &pd);
+    cpu_dnnl_leave_threads(before);
+    if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a pack");
+    return cpu_call_make(pd, operands, 2, args->ctx, (cpu_call **)state, workspace);
+}
+
+static ampc_status run_pack(const k_args *args)
+{
+    void *data[] = {args->in[0].data, args->out[0].data};
+    return cpu_call_run(args->state, data, args->workspace, args->ctx);
+}
+
+static const k_kernel pack = {.prepare = prepare_pack, .run = run_pack, .release = cpu_call_free};
+
+static bool same_desc(const cpu_desc *a, const cpu_desc *b)
+{
+    if (a->rank != b->rank || a->type != b->type) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i] || a->strides[i] != b->strides[i]) return false;
+    return true;
+}
+
+static format *new_format(const cpu_desc *plain, const cpu_layout *layout)
+{
+    format *f = malloc(sizeof *f);
+    if (!f) return NULL;
+    *f = (format){.base = {.bytes = cpu_dnnl.memory_desc_get_size(layout), .pack = &pack}, .plain = *plain};
+    if (cpu_layout_copy(&f->layout, layout) == dnnl_success) return f;
+    free(f);
+    return NULL;
+}
+
+/* Returns the format, which may be new and is never freed; NULL: out of memory. */
+static const format *find_format(const cpu_desc *plain, const cpu_layout *layout)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static format *formats;
+    pthread_mutex_lock(&lock);
+    format *f = formats;
+    while (f && !(same_desc(&f->plain, plain) && cpu_dnnl.memory_desc_equal(f->layout, layout))) f = f->next;
+    if (!f && (f = new_format(plain, layout)) != NULL) {
+        f->next = formats;
+        formats = f;
+    }
+    pthread_mutex_unlock(&lock);
+    return f;
+}
+
+/* Whether an operand has to be brought into that layout. */
+static dnnl_status_t differs(const cpu_operand *operand, const cpu_layout *layout, bool *out)
+{
+    cpu_layout *plain;
+    const dnnl_status_t status = cpu_layout_make(&plain, &operand->desc);
+    if (status != dnnl_success) return status;
+    *out = converts(operand) || !cpu_dnnl.memory_desc_equal(plain, layout);
+    cpu_layout_free(plain);
+    return dnnl_success;
+}
+
+ampc_status cpu_call_format(dnnl_primitive_desc_t pd, const cpu_operand *operand, const k_context *ctx,
+                            const k_format **out)
+{
+    const cpu_layout *layout = cpu_layout_of(pd, operand->arg);
+    bool packs = false;
+    dnnl_status_t status = differs(operand, layout, &packs);
+    const format *f = packs ? find_format(&operand->desc, layout) : NULL;
+    cpu_dnnl.primitive_desc_destroy(pd);
+    if (packs && !f) status = dnnl_out_of_memory;
+    if (status != dnnl_success) return cpu_dnnl_fail(ctx, status, "packing an operand");
+    *out = f ? &f->base : NULL;
+    return AMPC_OK;
 }
 
 void cpu_fill_bias(const k_view *y, const k_view *bias, int64_t inner)

@@ -28,7 +28,7 @@ void *rt_alloc(size_t count, size_t size)
 
 void *rt_alloc_block(size_t bytes)
 {
-    if (bytes < 2 * HUGE_PAGE) return aligned(bytes, bytes < PAGE ? ALIGNMENT : PAGE);
+    if (bytes < HUGE_PAGE) return aligned(bytes, bytes < PAGE ? ALIGNMENT : PAGE);
     void *memory = aligned(bytes, HUGE_PAGE);
     if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: nothing depends on it */
     return memory;

@@ -35,6 +35,7 @@ typedef struct rt_backend {
     double (*speed)(ir_dtype t);                     /* see cpu_speed in kernels/kernel.h; NULL: low types are fast */
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */
     bool (*channels_last)(ir_dtype t);               /* whether convolutions of type t are faster in NHWC */
+    bool plain_weights; /* convolutions bring weights into a layout of their own, so these stay [M,C,kernel] in NHWC */
     bool low_gradients; /* matmuls and convolutions write weight gradients fastest in the type of their operands */
     /* Allocates device memory with undefined contents. On failure *out is NULL: AMPC_NO_MEMORY, or AMPC_DEVICE for an
      * earlier fault, with the reason in ctx->error. */

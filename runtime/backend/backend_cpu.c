@@ -51,6 +51,7 @@ const rt_backend rt_backend_cpu = {
     .speed = cpu_speed,
     .rounds = cpu_rounds,
     .channels_last = channels_last,
+    .plain_weights = true,
     .alloc = alloc,
     .free = release,
     .copy = copy,

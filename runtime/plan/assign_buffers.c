@@ -130,9 +130,15 @@ static int part_for(rt_plan *p, int step, uint32_t value)
 
 static int add_persistent(rt_plan *p, const rt_value *v)
 {
-    int64_t bytes = (int64_t)k_bytes(&v->view), at = p->persistent_bytes;
+    int64_t bytes = rt_view_bytes(&v->view), at = p->persistent_bytes;
     p->persistent_bytes += rt_plan_align(p, bytes);
     return rt_plan_add_buffer(p, (rt_buffer){.home = RT_PERSISTENT, .bytes = bytes, .offset = at});
+}
+
+static int add_pack(rt_plan *p, int pack)
+{
+    return rt_plan_add_buffer(
+        p, (rt_buffer){.home = RT_PACK, .index = (uint32_t)pack, .bytes = (int64_t)p->packs[pack].format->bytes});
 }
 
 /* Whether a result is written although it is unread: a kernel may omit it only if it is not the first result or the op
@@ -149,6 +155,10 @@ static void assign_result(rt_plan *p, int step, int k)
     rt_value *v = &p->values[s->out_value[k]];
     if (v->root != s->out_value[k]) s->out_buffer[k] = root_value(p, v->root)->buffer; /* updates its root */
     if (v->last_use < 0 && !is_written_unread(p, s, k)) return;
+    if (s->pack != RT_NO_PACK) {
+        v->buffer = s->out_buffer[k] = add_pack(p, s->pack);
+        return;
+    }
     if (s->hoisted && v->last_use >= p->n_hoisted) {
         v->buffer = s->out_buffer[k] = add_persistent(p, v);
         return;

@@ -11,6 +11,7 @@
  * converted at most once per direction: right after the step that defines it or, if no step does, before its first
  * reader. With one channel or one position both layouts have the same memory order; such a tensor is never
  * converted. */
+#include "kernels/convolution.h"
 #include "runtime/plan/stages.h"
 
 _Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0 && IR_ATTR(concat, axis) == 0,
@@ -155,15 +156,31 @@ static void write_image(rt_plan *p, const rt_step *s, int k)
     if (s->out_value[k] != RT_NO_VALUE) p->values[s->out_value[k]].channels_last = !is_layout_invariant(&s->out[k]);
 }
 
+static bool is_convolution(const rt_step *s)
+{
+    return rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
+}
+
+/* Whether the view is the weight of a convolution, or its gradient, which the backend leaves plain. */
+static bool is_plain_weight(const rt_plan *p, const rt_step *s, const k_view *v)
+{
+    const k_args args = rt_step_args(p, s);
+    return p->backend->plain_weights && is_convolution(s) && conv_of(&args).w == v;
+}
+
 static bool assign_spatial(rt_plan *p, rt_step *s)
 {
     for (int j = 0; j < s->n_in; j++) {
         if (s->in_value[j] == RT_NO_VALUE || s->in[j].rank < 3) continue;
+        if (is_plain_weight(p, s, &s->in[j])) {
+            if (!read_plain(p, s, j)) return false;
+            continue;
+        }
         if (!read_image(p, s, j, s->in[j].rank)) return false;
         s->in[j].channels_last = true;
     }
     for (int k = 0; k < s->n_out; k++) {
-        if (s->out[k].rank < 3) continue;
+        if (s->out[k].rank < 3 || is_plain_weight(p, s, &s->out[k])) continue;
         write_image(p, s, k);
         s->out[k].channels_last = true;
     }
@@ -235,8 +252,7 @@ static bool preserves_order(const rt_step *s)
 /* Whether the step is a convolution of a type for which the backend prefers NHWC. */
 static bool prefers_nhwc(const rt_plan *p, const rt_step *s)
 {
-    const bool convolution = rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
-    return convolution && p->backend->channels_last(s->in[0].dtype);
+    return is_convolution(s) && p->backend->channels_last(s->in[0].dtype);
 }
 
 static bool broadcasts(const rt_step *s) { return rt_step_has(s, IR_ELEMENTWISE | IR_EXPANDS); }

@@ -86,6 +86,26 @@ rt_cost rt_step_cost(const rt_plan *p, const rt_step *s)
     return (rt_cost){bytes_of(p, s), flops_of(p, s)};
 }
 
+static bool has_pack(const rt_plan *p, const rt_pack *pack)
+{
+    for (int i = 0; i < p->n_packs; i++) {
+        const rt_pack *q = &p->packs[i];
+        if (q->storage == pack->storage && q->type == pack->type && q->format == pack->format) return true;
+    }
+    return false;
+}
+
+int64_t rt_plan_pack_bytes(const rt_plan *first, const rt_plan *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_packs; i++) {
+        const rt_plan *earlier = first;
+        while (earlier != p && !has_pack(earlier, &p->packs[i])) earlier = earlier->next_part;
+        if (earlier == p) bytes += rt_plan_align(p, (int64_t)p->packs[i].format->bytes);
+    }
+    return bytes;
+}
+
 static void add_copies(rt_plan_totals *sum, const rt_plan *p, const rt_copy *copies, int n)
 {
     for (int i = 0; i < n; i++) sum->copy_bytes += 2 * p->buffers[copies[i].to].bytes;

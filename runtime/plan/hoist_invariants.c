@@ -12,8 +12,6 @@
 #include "kernels/update.h"
 #include "runtime/plan/stages.h"
 
-enum { INVARIANT = 1 }; /* mark of a value that changes only if storage is written */
-
 /* Whether the value is read in the update phase or by an effect. */
 static bool is_read_late(const rt_plan *p, uint32_t value)
 {
@@ -22,19 +20,13 @@ static bool is_read_late(const rt_plan *p, uint32_t value)
     return false;
 }
 
-static bool is_invariant(const rt_plan *p, uint32_t value)
-{
-    const rt_value *root = &p->values[rt_root(p, value)];
-    return root->mark == INVARIANT || (rt_is_storage(p, value) && !root->store);
-}
-
 static bool can_hoist(const rt_plan *p, const rt_step *s)
 {
     size_t read = 0, written = 0;
     if (!rt_step_has(s, IR_PURE) || rt_step_has(s, IR_BODIES) || s->node->phase == IR_UPDATE) return false;
     for (int j = 0; j < s->n_in; j++) {
         if (!rt_step_reads(s, j)) continue;
-        if (!is_invariant(p, s->in_value[j])) return false;
+        if (!rt_is_invariant(p, s->in_value[j])) return false;
         read += k_bytes(&s->in[j]);
     }
     for (int j = 0; j < s->n_out; j++) written += k_bytes(&s->out[j]);
@@ -71,7 +63,7 @@ ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)
         rt_step *s = p->steps[i], *update = NULL;
         if (can_hoist(p, s)) {
             for (int j = 0; j < s->n_out; j++)
-                if (rt_step_writes(s, j)) p->values[s->out_value[j]].mark = INVARIANT;
+                if (rt_step_writes(s, j)) p->values[rt_root(p, s->out_value[j])].invariant = true;
         } else {
             update = find_updater(p, s, safe_from);
             if (!update) continue;

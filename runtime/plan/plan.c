@@ -113,6 +113,7 @@ static rt_plan *new_plan(const rt_plan_request *r)
                    .backend = r->backend,
                    .ctx = r->ctx,
                    .fuse = r->fuse,
+                   .no_pack = r->no_pack,
                    .nested = r->nested,
                    .observed = r->observed,
                    .make = rt_plan_make,

@@ -8,7 +8,7 @@
  * overwrite the buffer of an operand whose last use is this step (trait INPLACE of the op table). A buffer is part of
  * the arena or of the persistent block, is a storage, or is an input of the run. A buffer in the arena may be a part of
  * another one: operands of a concat are computed in its result (concat_parts.c). The workspace of a step is an arena
- * buffer that is live only during that step.
+ * buffer that is live only during that step. Packs (pack_weights.c) are outside of plans, which share them.
  *
  * Storage is committed after all steps: by a copy or, if the new value may be computed directly in the storage, without
  * one. Direct writes are allowed only in the tail of the update phase, in which every op either works in place or does
@@ -30,17 +30,20 @@ typedef struct rt_step rt_step;
 typedef struct rt_plan rt_plan;
 typedef struct rt_plan_request rt_plan_request;
 
-typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT, RT_CARRIED } rt_home;
+typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT, RT_CARRIED, RT_PACK } rt_home;
 
 enum {
     RT_NO_BUFFER = -1,
+    RT_NO_PACK = -1,
     RT_SLOTS = 2 /* sets of inputs on a discrete device: one is filled while the other is read */
 };
 #define RT_NO_VALUE UINT32_MAX
 
 typedef struct rt_buffer {
     rt_home home;
-    uint32_t index; /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs; RT_CARRIED: in `carried` */
+    /* RT_STORAGE: storage id; RT_INPUT: position among the graph's inputs; RT_CARRIED, RT_PACK: position in `carried`
+     * or `packs` */
+    uint32_t index;
     int64_t bytes;
     int64_t offset; /* in the arena (RT_ARENA) or in persistent_block (RT_PERSISTENT); a multiple of the alignment */
     /* RT_ARENA: the live range, as positions of steps; -1: before the first step, n_steps: after the last */
@@ -73,6 +76,7 @@ typedef struct rt_value {
     bool derived;
     bool carried;           /* defined by an earlier part */
     bool channels_last;     /* an image [N,C,spatial] stored as [N,spatial,C] */
+    bool invariant;         /* of a root: changes only if storage is written (hoist_invariants.c) */
     k_view view;            /* shape and dtype; data is NULL */
     uint32_t root;          /* the value whose memory it is a view of, or its own id */
     rt_step *def;           /* the step that writes it; NULL: a view, storage, an input, or unused in this plan */
@@ -86,8 +90,9 @@ typedef struct rt_value {
 } rt_value;
 
 typedef enum rt_step_kind {
-    RT_STEP_OP,   /* one op of the op table, possibly with an epilogue (kernels/epilogue.h) */
-    RT_STEP_FUSED /* several elementwise ops in one fused kernel (kernels/fused.h) */
+    RT_STEP_OP,    /* one op of the op table, possibly with an epilogue (kernels/epilogue.h) */
+    RT_STEP_FUSED, /* several elementwise ops in one fused kernel (kernels/fused.h) */
+    RT_STEP_PACK   /* brings a value into the format of the result's view (pack_weights.c) */
 } rt_step_kind;
 
 /* A subgraph that a step runs: a plan of its own, whose arena is at the start of the step's workspace. */
@@ -115,7 +120,7 @@ struct rt_step {
     int index;            /* position when the stage began; -1: inserted since, or removed */
     rt_step_kind kind;
     const ir_node *node; /* the node that it computes, or one of them; named in errors */
-    ir_op op;            /* that of `node` for RT_STEP_FUSED */
+    ir_op op;            /* that of `node` for RT_STEP_FUSED; of the reader for RT_STEP_PACK */
     const k_kernel *kernel;
     void *state;
     int n_in, n_out;                /* further views, up to the slots of the op, are absent */
@@ -131,11 +136,31 @@ struct rt_step {
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */
     int mark;      /* scratch space of the current stage; 0 when a stage begins */
     bool hoisted;  /* see rt_plan.n_hoisted */
+    int pack;      /* RT_STEP_PACK of a storage: position in rt_plan.packs; else RT_NO_PACK */
 };
 
 typedef struct rt_copy {
     int from, to; /* buffers */
 } rt_copy;
+
+/* A storage in the format of a kernel. Equal packs are in the same memory. */
+typedef struct rt_pack {
+    uint32_t storage;
+    ir_dtype type; /* that the elements are rounded to */
+    const k_format *format;
+    struct rt_packed *shared; /* the memory, which the session provides; NULL: not yet */
+} rt_pack;
+
+typedef struct rt_pack_block rt_pack_block;
+/* The memory of a pack (session_shared.c). */
+typedef struct rt_packed {
+    struct rt_packed *next; /* of the same storage */
+    rt_pack key;            /* `shared` is unused */
+    void *memory;           /* NULL: there is none while the contents are out of date */
+    rt_pack_block *block;   /* that the memory is in */
+    int plans;              /* number of plans that read it */
+    int64_t at;             /* number of the storage change that the contents reflect; 0: none */
+} rt_packed;
 
 typedef struct rt_block rt_block;
 
@@ -179,12 +204,14 @@ struct rt_plan {
     rt_output *outputs;
     uint32_t n_values, max_values;
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs, n_carried;
-    bool fuse, nested, observed; /* of the request */
-    bool reads_host;             /* some step reads a condition on the host, so runs cannot be recorded */
+    bool fuse, no_pack, nested, observed; /* of the request */
+    bool reads_host;                      /* some step reads a condition on the host, so runs cannot be recorded */
     ampc_status (*make)(const rt_plan_request *r, diag *d, rt_plan **out); /* rt_plan_make, for subgraphs */
-    bool edited;      /* steps or uses have changed since the stage began */
-    int safe_from;    /* steps from this one on cannot fail and may write storage */
-    int n_hoisted;    /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
+    bool edited;   /* steps or uses have changed since the stage began */
+    int safe_from; /* steps from this one on cannot fail and may write storage */
+    int n_hoisted; /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
+    int n_packs;   /* the first n_packs of them fill the packs of storage, in order */
+    rt_pack *packs;
     bool has_offsets; /* arena_bytes and the arena offsets of buffers are valid */
     int64_t arena_bytes, persistent_bytes;
     void *persistent_block;     /* device memory that the session provides; NULL: not yet */
@@ -222,7 +249,8 @@ struct rt_plan_request {
      * epilogues, folded and split normalisations change the order of operations and omit roundings to a low type, and
      * weight gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
     bool fuse;
-    bool nested; /* the graph is a subgraph: nothing is hoisted, because every run of the step runs all of it */
+    bool no_pack; /* weights stay as they are (pack_weights.c) */
+    bool nested;  /* the graph is a subgraph: nothing is hoisted, because every run of the step runs all of it */
     /* No result overwrites an operand, and storage changes only after all steps, so that an observer sees the operands
      * of a step after it, and can stop the run. Not with `fuse`. */
     bool observed;
@@ -274,5 +302,7 @@ typedef struct rt_plan_totals {
     int64_t bytes, flops, copy_bytes; /* bytes and flops of the steps; bytes that the copies read and write */
 } rt_plan_totals;
 rt_plan_totals rt_plan_sum(const rt_plan *p);
+/* The memory of the packs that this plan reads and none of those before it, from `first` on by next_part. */
+int64_t rt_plan_pack_bytes(const rt_plan *first, const rt_plan *p);
 
 #endif

@@ -154,9 +154,10 @@ void rt_plan_retype(rt_plan *p, uint32_t value, ir_dtype type)
 
 bool rt_step_has(const rt_step *s, unsigned trait)
 {
-    unsigned traits = s->kind == RT_STEP_OP ? ir_op_get(s->op)->traits
-                      : s->fused->commits   ? IR_PURE | IR_INPLACE | IR_DROPS | IR_COMMITS
-                                            : IR_PURE | IR_INPLACE | IR_DROPS;
+    unsigned traits = s->kind == RT_STEP_OP     ? ir_op_get(s->op)->traits
+                      : s->kind == RT_STEP_PACK ? IR_PURE
+                      : s->fused->commits       ? IR_PURE | IR_INPLACE | IR_DROPS | IR_COMMITS
+                                                : IR_PURE | IR_INPLACE | IR_DROPS;
     return (traits & trait) != 0;
 }
 
@@ -210,6 +211,7 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
     s->attr = (ir_attr *)(s + 1);
     s->workspace = RT_NO_BUFFER;
     s->batch = 1;
+    s->pack = RT_NO_PACK;
     return s;
 }
 

@@ -29,6 +29,12 @@ static inline bool rt_is_external(const rt_value *v)
 }
 /* Whether the value is a parameter, state or constant, or a view of one. */
 bool rt_is_storage(const rt_plan *p, uint32_t value);
+/* Whether the value is storage that the plan does not write, or is computed from such storage once. */
+static inline bool rt_is_invariant(const rt_plan *p, uint32_t value)
+{
+    const rt_value *root = &p->values[rt_root(p, value)];
+    return root->invariant || (rt_is_storage(p, value) && !root->store);
+}
 bool rt_step_has(const rt_step *s, unsigned trait);
 /* Whether operand or result i is present. */
 static inline bool rt_step_reads(const rt_step *s, int i) { return i < s->n_in && s->in_value[i] != RT_NO_VALUE; }
@@ -36,6 +42,8 @@ static inline bool rt_step_writes(const rt_step *s, int i) { return i < s->n_out
 bool rt_same_dims(const k_view *a, const k_view *b);
 /* Whether all dimensions and the type are equal. */
 static inline bool rt_same_view(const k_view *a, const k_view *b) { return a->dtype == b->dtype && rt_same_dims(a, b); }
+/* The size of the memory of a view. */
+static inline int64_t rt_view_bytes(const k_view *v) { return (int64_t)(v->packed ? v->packed->bytes : k_bytes(v)); }
 /* Returns the position of the first step of the plan's tail in which no step can fail. */
 int rt_plan_safe_from(const rt_plan *p);
 

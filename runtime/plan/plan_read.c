@@ -3,7 +3,10 @@
 
 #include <assert.h>
 
-const char *rt_step_name(const rt_step *s) { return s->kind == RT_STEP_FUSED ? "program" : ir_op_get(s->op)->name; }
+const char *rt_step_name(const rt_step *s)
+{
+    return s->kind == RT_STEP_FUSED ? "program" : s->kind == RT_STEP_PACK ? "pack" : ir_op_get(s->op)->name;
+}
 
 k_args rt_step_args(const rt_plan *p, const rt_step *s)
 {
@@ -48,6 +51,7 @@ void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *sto
     case RT_STORAGE: return storage[b->index];
     case RT_INPUT: return inputs[b->index];
     case RT_CARRIED: return p->carried[b->index].data;
+    case RT_PACK: return p->packs[b->index].shared ? p->packs[b->index].shared->memory : NULL;
     }
     assert(!"no such home"); /* stages set only these homes */
     return NULL;

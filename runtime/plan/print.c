@@ -11,7 +11,7 @@ static void print_view(FILE *f, const k_view *v)
 {
     fprintf(f, "%s[", ir_dtype_name(v->dtype));
     for (int i = 0; i < v->rank; i++) fprintf(f, "%s%" PRId64, i ? "," : "", v->dims[i]);
-    fputc(']', f);
+    fputs(v->packed ? "] packed" : "]", f);
 }
 
 /* Prints a result as %x, storage or an input as @w. A prime marks a value that the plan has added. */
@@ -36,6 +36,7 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
     else if (b->home == RT_ARENA || b->home == RT_PERSISTENT)
         fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_PERSISTENT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE) fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
+    else if (b->home == RT_PACK) fprintf(f, "pack %" PRIu32 "+%" PRId64, b->index, b->bytes);
     else if (b->home == RT_CARRIED) fprintf(f, "@%s", p->values[p->carried[b->index].value].value->name);
     else fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
@@ -127,7 +128,8 @@ static void print_plan(FILE *f, const rt_plan *p)
         if (p->sizes[i] >= 0) fprintf(f, " %s=%" PRId64, ir_dim_symbol_name(p->graph->module->dims, i), p->sizes[i]);
     fprintf(f, ": %d steps", p->n_steps);
     if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
-    if (p->has_offsets && p->n_hoisted) fprintf(f, ", kept %" PRId64 " bytes", p->persistent_bytes);
+    if (p->has_offsets && p->n_hoisted > p->n_packs) fprintf(f, ", kept %" PRId64 " bytes", p->persistent_bytes);
+    if (p->has_offsets && p->n_packs) fprintf(f, ", packs %" PRId64 " bytes", rt_plan_pack_bytes(p, p));
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

@@ -19,6 +19,7 @@ static bool agrees(const rt_plan *p, const rt_step *s, const k_view *seen, uint3
 {
     const rt_value *root = &p->values[rt_root(p, value)];
     const bool one_order = seen->rank < 3 || seen->dims[1] == 1 || k_count(seen) == seen->dims[0] * seen->dims[1];
+    if (seen->packed != root->view.packed) return false;
     if (seen->dtype != root->view.dtype || k_count(seen) != k_count(&root->view)) return false;
     return !rt_step_has(s, IR_SPATIAL) || one_order || seen->rank != root->view.rank ||
            seen->channels_last == root->channels_last;

@@ -177,6 +177,7 @@ static ampc_status find_plan(rt_session *s, const ir_graph *g, int part, const p
                                      .backend = s->backend,
                                      .ctx = &s->ctx,
                                      .fuse = s->fuse && !s->observer.fn,
+                                     .no_pack = s->no_pack,
                                      .observed = s->observer.fn != NULL,
                                      .pipeline = options};
     TRY(rt_plan_make(&request, d, out));
@@ -323,7 +324,8 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
     rt_plan *first;
     TRY(plan_parts(s, graph, inputs, n, NULL, d, &first));
     *out = (rt_memory){.storage = rt_resident_bytes(s, first)};
-    for (const rt_plan *p = first; p; p = p->next_part) out->arena += p->arena_bytes + p->persistent_bytes;
+    for (const rt_plan *p = first; p; p = p->next_part)
+        out->arena += p->arena_bytes + p->persistent_bytes + rt_plan_pack_bytes(first, p);
     const int64_t free_bytes = s->free_at_open ? s->backend->device_ops->free_bytes(&s->ctx) : 0;
     if (free_bytes && free_bytes < s->free_at_open) out->used = s->free_at_open - free_bytes;
     return AMPC_OK;

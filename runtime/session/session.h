@@ -2,7 +2,8 @@
  *
  * Every failure, including a failed allocation, is returned as a status and reported in the diag. A session may be used
  * by one thread at a time. Several sessions of a module can share one copy of the storage and of the values that plans
- * compute from it once; different threads may use them at the same time. Nothing can write storage while it is shared.
+ * compute from it once, such as weights in the formats of kernels; different threads may use them at the same time.
+ * Nothing can write storage while it is shared.
  *
  * Some devices run asynchronously. rt_session_run waits for the results. rt_session_submit does not; the scalars that a
  * training loop needs of each run (rt_session_select_scalars) can be collected later, for the last RT_READBACK_RUNS
@@ -34,6 +35,7 @@ typedef struct rt_session_options {
     /* Use the storage and the device of this session of the same module, which another thread must not use meanwhile;
      * `device` and `weights_dir` are then ignored. Either may be closed first. NULL: storage of its own. */
     rt_session *share;
+    bool no_pack; /* weights are not brought into the formats of kernels (plan.h) */
     bool no_fuse; /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
 } rt_session_options;
 
@@ -169,7 +171,7 @@ ampc_status rt_session_set_number(rt_session *s, const char *name, double value,
 ampc_status rt_session_seed(rt_session *s, uint64_t seed, diag *d);
 
 /* Bytes that a run of `graph` needs for the given inputs; if sizes depend on data, the maximum. arena: activations,
- * workspace and hoisted values. */
+ * workspace, hoisted values and packs. */
 typedef struct rt_memory {
     int64_t arena, storage;
     /* Decrease of the device's free memory since the session was opened; 0: unknown. */

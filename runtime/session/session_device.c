@@ -137,6 +137,7 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     s->ctx.tune = !o->no_tune && !o->plan_only;
     if (!o->plan_only) TRY(limit_threads(s, o->deterministic > 0, d));
     const char *fuse = ir_meta_get(s->module, "fuse");
+    s->no_pack = o->no_pack;
     s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
     s->backend = rt_backend_find(device, &s->device);
     if (o->share) {

@@ -188,11 +188,11 @@ static ampc_status hoist_step(const rt_frame *f, int i, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status hoist(rt_session *s, const rt_plan *p, diag *d)
+static ampc_status hoist(rt_session *s, const rt_plan *p, int first, int end, diag *d)
 {
     const rt_frame f = entry_frame(s, p);
-    if (s->backend->device_ops) return run_steps(&f, 0, p->n_hoisted, d);
-    for (int i = 0; i < p->n_hoisted; i++) TRY(hoist_step(&f, i, d));
+    if (s->backend->device_ops) return run_steps(&f, first, end, d);
+    for (int i = first; i < end; i++) TRY(hoist_step(&f, i, d));
     return AMPC_OK;
 }
 

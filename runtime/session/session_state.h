@@ -61,6 +61,12 @@ typedef struct rt_hoisted {
     int64_t at; /* number of the last storage change that the values reflect; 0: none */
 } rt_hoisted;
 
+/* Memory of one or more packs, which is freed with the last of them. */
+struct rt_pack_block {
+    void *memory;
+    int packs;
+};
+
 /* Whether a storage is in memory (session_resident.c). */
 typedef struct rt_residence {
     ir_data data; /* where it is read from */
@@ -70,14 +76,15 @@ typedef struct rt_residence {
 } rt_residence;
 
 /* What sessions share: storage in device memory, and what has been computed from it once. Storage changes only while
- * there is one session, so runs read everything but `blocks` and `at` without the lock. */
+ * there is one session, so runs read everything but `blocks`, `packs` and `at` without the lock. */
 typedef struct rt_shared {
-    pthread_mutex_t lock; /* of sessions, blocks, and the blocks */
+    pthread_mutex_t lock; /* of sessions, blocks, packs, and what these lists contain */
     int sessions;
     void *block;               /* device memory of all storage */
     void **storage;            /* by storage id, within the block */
     int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
     rt_hoisted *blocks;
+    rt_packed **packs;       /* by storage id */
     rt_weights *weights;     /* the files of the storage; NULL: a discrete device, on which all of it is loaded */
     rt_residence *residence; /* by storage id; NULL likewise */
 } rt_shared;
@@ -89,7 +96,7 @@ struct rt_session {
     rt_shared *shared;
     k_context ctx;
     char error[512];
-    bool is_open, sync_launch, fuse;
+    bool is_open, sync_launch, fuse, no_pack;
     const volatile sig_atomic_t *stop; /* rt_session_watch; NULL: never */
     double stop_seen;                  /* when a loop first saw it; 0: not yet */
     bool stopped;
@@ -231,15 +238,17 @@ ampc_status rt_control_execute(const rt_control_run *r, diag *d);
 ampc_status rt_shared_open(rt_session *s, rt_session *other, diag *d);
 /* Frees what no other session uses. The plans of the session must have been released. */
 void rt_shared_close(rt_session *s);
-/* Points the plan to the block of its hoisted values, which may be new. */
+/* Points the plan to the block of its hoisted values and to its packs, which may be new. */
 ampc_status rt_shared_provide(rt_session *s, rt_plan *p, diag *d);
-/* Frees a plan, and its block if no other plan reads it. */
+/* Frees a plan, and its block and packs if no other plan reads them. */
 void rt_shared_release(rt_session *s, rt_plan *p);
-/* Calls `compute`, unless another session has computed the hoisted values of the plan already. */
-ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, ampc_status (*compute)(rt_session *, const rt_plan *, diag *),
-                              diag *d);
-/* Notes a change of a storage by its id; and those that a run of the plan has made. A plan's own stores do not make its
- * hoisted values stale, because it updates them together with the storage. */
+/* Runs hoisted steps [first, end). */
+typedef ampc_status rt_compute(rt_session *s, const rt_plan *p, int first, int end, diag *d);
+/* Lets `compute` run the hoisted steps whose values are out of date, unless another session has done so already. */
+ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, rt_compute *compute, diag *d);
+/* Notes a change of a storage by its id, whose packs are dropped; and those that a run of the plan has made. A plan's
+ * own stores do not make its hoisted values stale, because it updates them together with the storage; it has no packs
+ * of what it stores. */
 void rt_shared_change(rt_session *s, uint32_t storage);
 void rt_shared_stored(rt_session *s, rt_plan *p);
 /* AMPC_USAGE if other sessions share the storage: `what` would be changed, or what the graph stores. */

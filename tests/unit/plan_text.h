@@ -45,6 +45,7 @@ static inline ampc_status plan_text_run(plan_text *t, bool fuse, const pipeline_
                                      .backend = t->backend,
                                      .ctx = &t->ctx,
                                      .fuse = fuse,
+                                     .no_pack = true, /* test_packs.c has tests of packs */
                                      .pipeline = options};
     return rt_plan_make(&request, t->d, &t->plan);
 }

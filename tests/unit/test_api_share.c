@@ -2,6 +2,7 @@
  * refused while weights are shared. */
 #include "runtime/api/api.h"
 #include "runtime/session/session_state.h"
+#include "tests/session.h"
 #include "tests/unit/api_calls.h"
 #include "tests/unit/model_writer.h"
 
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 enum { THREADS = 8, RUNS = 6, BATCH = 4, WIDTH = 64 * 8 * 8, FLAT = 64 * 6 * 6, HIDDEN = 2048, OUT = 16 };
-/* 18 MiB in the first matrix. Plans keep a copy of the weights of the convolution, in low precision. */
+/* 18 MiB in the first matrix. Plans keep a copy of the bias of the convolution in low precision, and packs of weights. */
 static const size_t weight_bytes = (size_t)FLAT * HIDDEN * sizeof(float);
 
 /* x [N,64,8,8] -> Conv -> Relu -> Flatten [N,FLAT] -> MatMul -> MatMul -> y [N,OUT] */
@@ -24,7 +25,8 @@ static ampc_status import_wide(ampc_context *c, ampc_module **out)
     model_tensor(&m, tensor_new("k", 1, "64,64,3,3", weights, (size_t)64 * 64 * 3 * 3 * sizeof(float)));
     model_tensor(&m, tensor_new("w", 1, "2304,2048", weights, weight_bytes));
     model_tensor(&m, tensor_new("v", 1, "2048,16", weights, (size_t)HIDDEN * OUT * sizeof(float)));
-    model_node(&m, "Conv", "x,k", "c");
+    model_tensor(&m, tensor_new("b", 1, "64", weights, 64 * sizeof(float)));
+    model_node(&m, "Conv", "x,k,b", "c");
     model_node(&m, "Relu", "c", "r");
     model_node(&m, "Flatten", "r", "f");
     model_node(&m, "MatMul", "f,w", "h");
@@ -175,7 +177,8 @@ static void test_first_runs_together(void **state)
     free(workers);
 }
 
-/* Plans of equal runs read one block of hoisted values, which is freed with the last of them. */
+/* Plans of equal runs read one block of hoisted values and one pack of each weight, which are freed with the last of
+ * them. */
 static void test_hoisted_once(void **state)
 {
     worker w[2] = {0};
@@ -189,10 +192,15 @@ static void test_hoisted_once(void **state)
     for (int i = 0; i < 2; i++) assert_true(run_once(&w[i], w[i].expected));
     const rt_shared *shared = w[1].s->rt->shared;
     assert_ptr_equal(shared, w[0].s->rt->shared);
+    const rt_packed *pack = shared->packs[test_storage_find(w[0].s->rt, "k")];
+    assert_non_null(pack);
+    assert_null(pack->next);
+    assert_int_equal(pack->plans, 2);
     assert_non_null(shared->blocks);
     assert_null(shared->blocks->next);
     assert_int_equal(shared->blocks->plans, 2);
     ampc_session_free(w[0].s);
+    assert_int_equal(pack->plans, 1);
     assert_int_equal(shared->blocks->plans, 1);
     assert_true(run_once(&w[1], w[1].expected));
     ampc_session_free(w[1].s);
