@@ -2,7 +2,7 @@
 
 usage: python tests/models/make_zoo.py [--out FOLDER] [--exporter dynamo|legacy|trainable] [--dynamic] [NAME..]
 
-Needs current torch, torchvision, transformers and onnxscript. Writes NAME.EXPORTER.onnx and NAME.npz, which has the inputs
+Needs current torch, torchvision, timm, transformers and onnxscript. Writes NAME.EXPORTER.onnx and NAME.npz, which has the inputs
 and the outputs of PyTorch (arrays in/K and out/K), to FOLDER (default: /tmp/zoo). With --dynamic the first axis of every
 input, and the second one of token numbers, are symbolic.
 """

@@ -5,7 +5,9 @@ An entry of MODELS is a function that returns (module, inputs); inputs are a tup
 """
 import contextlib
 import math
+from functools import partial
 
+import timm
 import torch
 import torch.nn.functional as F
 import torchvision.models as tv
@@ -136,6 +138,14 @@ class DeepLab(nn.Module):
 
     def forward(self, x):
         return self.inner(x)["out"]
+
+
+@model
+def resnetv2():
+    """Standardised weights and group norms before convolutions."""
+    norm = partial(timm.layers.GroupNormAct, num_groups=4)
+    return timm.models.resnetv2.ResNetV2([1, 1, 1, 1], [16, 16, 32, 32], num_classes=10, stem_chs=8, stem_type="fixed",
+                                         norm_layer=norm, zero_init_last=False), (image(32),)
 
 
 @model
@@ -367,6 +377,13 @@ def bert_eager():
 @model
 def roberta():
     return Text(hf.RobertaForSequenceClassification(hf.RobertaConfig(**SMALL))), masked_ids()
+
+
+@model
+def modernbert():
+    c = hf.ModernBertConfig(**SMALL | {"num_hidden_layers": 3}, global_attn_every_n_layers=2, local_attention=8,
+                            pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+    return Text(hf.ModernBertForSequenceClassification(c)), masked_ids()
 
 
 @model
