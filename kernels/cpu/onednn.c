@@ -62,19 +62,24 @@ static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_si
     return status == dnnl_success;
 }
 
-/* Opens the newest version that is found, or the one that the environment names. */
+/* Opens the newest version that is found, or the one that AMPC_ONEDNN names. */
 static void open_library(char *error, size_t error_size)
 {
     static const cpu_dnnl_version *const versions[] = {&cpu_onednn_3, &cpu_onednn_2};
     const char *wanted = getenv("AMPC_ONEDNN");
-    char reason[2][256] = {"", ""};
+    if (wanted && !*wanted) wanted = NULL;
     if (wanted && strcmp(wanted, "off") == 0) {
         snprintf(error, error_size, "oneDNN is switched off (AMPC_ONEDNN)");
         return;
     }
+    if (wanted && strcmp(wanted, "2") != 0 && strcmp(wanted, "3") != 0) {
+        snprintf(error, error_size, "AMPC_ONEDNN=%s: expected 2, 3 or off", wanted);
+        return;
+    }
+    char reason[2][256] = {"", ""};
     for (int i = 0; i < 2; i++) {
         const cpu_dnnl_version *v = versions[i];
-        if (wanted && *wanted && atoi(wanted) != v->major) continue;
+        if (wanted && atoi(wanted) != v->major) continue;
         if (!open_version(v, reason[i], sizeof *reason)) continue;
         version = v;
         has_bf16 = has_isa(BF16);
@@ -145,7 +150,7 @@ ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && ir_dtype_is_l
 
 dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc)
 {
-    if (desc->layout) return cpu_layout_copy(out, desc->layout);
+    if (desc->layout) return version->layout_copy(out, desc->layout);
     const dnnl_data_type_t type = desc->type == IR_bf16 ? dnnl_bf16 : desc->type == IR_f16 ? dnnl_f16 : dnnl_f32;
     return version->layout_make(out, desc, type);
 }

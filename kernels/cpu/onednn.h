@@ -74,7 +74,7 @@ typedef struct cpu_desc {
     int rank; /* 0: absent */
     ir_dtype type;
     bool any;                 /* in the layout that oneDNN prefers, instead of these strides */
-    const cpu_layout *layout; /* in this layout instead; NULL: none */
+    const cpu_layout *layout; /* in this layout, or NULL */
     dnnl_dim_t dims[DNNL_MAX_NDIMS], strides[DNNL_MAX_NDIMS];
 } cpu_desc;
 

@@ -1,6 +1,6 @@
 /* reserve.c - ensures that oneDNN's allocations succeed.
  *
- * oneDNN 2 checks its large allocations but not the small ones: if one fails, it dereferences a null pointer or throws
+ * oneDNN checks its large allocations but not the small ones: if one fails, it dereferences a null pointer or throws
  * a C++ exception, which terminates a C program. So before it is called there must be enough memory for all that the
  * call can need: code that it compiles, and in a thread without a malloc arena a page for every small allocation. */
 #include "kernels/cpu/cpu.h"
