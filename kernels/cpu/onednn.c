@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-cpu_dnnl_table cpu_dnnl;
-dnnl_engine_t cpu_dnnl_engine;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static const cpu_dnnl_version *version; /* that is open, or NULL */
 static bool has_bf16, has_f16;          /* whether it computes in them */
@@ -30,17 +28,6 @@ static bool has_isa(isa_kind isa)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static const char *load_symbols(void *library)
-{
-    void *symbol;
-#define FUNCTION(result, name, types) \
-    symbol = dlsym(library, "dnnl_" #name); \
-    if (!symbol) return "dnnl_" #name; \
-    memcpy(&cpu_dnnl.name, &symbol, sizeof symbol);
-#include "kernels/cpu/onednn.def"
-    return NULL;
-}
-
 /* The library must have threads that we can count: those of OpenMP, or only the caller. */
 static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_size)
 {
@@ -49,7 +36,7 @@ static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_si
         snprintf(error, error_size, "%s", dlerror());
         return false;
     }
-    const char *missing = load_symbols(library);
+    const char *missing = cpu_dnnl_load(library);
     if (!missing) missing = v->load(library);
     if (missing) snprintf(error, error_size, "%s has no %s", v->library, missing);
     if (missing) return false;

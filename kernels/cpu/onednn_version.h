@@ -27,6 +27,9 @@ typedef struct cpu_dnnl_version {
                               cpu_dnnl_accept *accept, dnnl_primitive_desc_t *out);
 } cpu_dnnl_version;
 
+/* Loads cpu_dnnl; the result is that of `load` above. */
+const char *cpu_dnnl_load(void *library);
+
 extern const cpu_dnnl_version cpu_onednn_2, cpu_onednn_3;
 
 #endif
