@@ -74,7 +74,7 @@ static bool is_part_of(const rt_plan *p, int buffer, int whole)
     return buffer != RT_NO_BUFFER && p->buffers[buffer].is_part && p->buffers[buffer].whole == whole;
 }
 
-/* Whether result k may overwrite all operands that the step reads from the buffer, which is no part. */
+/* Whether result k may overwrite all operands that the step reads from the buffer, which is not a part. */
 static bool may_overwrite(const rt_plan *p, const rt_step *s, int k, int buffer)
 {
     if (!rt_step_has(s, IR_INPLACE)) return false;
