@@ -144,8 +144,9 @@ extern const k_kernel cpu_fused, cuda_fused;
  * question open. */
 ampc_status cpu_supports_epilogue(const k_args *args);
 ampc_status cuda_supports_epilogue(const k_args *args);
-/* Opens oneDNN, once per process. Without it, everything runs on own code. */
-void cpu_open(void);
+/* Opens oneDNN, once per process. Without it, everything runs on own code. AMPC_NO_MEMORY, with the reason in `error`,
+ * if it may only have failed because there is not enough memory: other code would compute other bits. */
+ampc_status cpu_open(char *error, size_t error_size);
 /* If there is no oneDNN, writes a sentence that says so and why; false: there is one, or this has been told before. */
 bool cpu_notice(char *text, size_t size);
 /* Whether `bytes` of memory can be allocated now. */

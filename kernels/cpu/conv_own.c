@@ -374,7 +374,7 @@ static gemm product_of_pass(const conv_pass *p, const float *packed)
     return g;
 }
 
-/* Runs a pass, unless there is no workspace. Returns the size that the workspace must have if `at` bytes are taken. */
+/* Runs a pass, unless there is no workspace. Returns the size that the workspace must have if `at` bytes are in use. */
 static size_t run_pass(const conv_pass *p, const float *packed, char *workspace, size_t at, const k_context *ctx)
 {
     static const float any[1]; /* without a workspace, only whether there are panels matters */

@@ -77,12 +77,20 @@ static void open_library(char *error, size_t error_size)
              versions[1]->package, reason[0], *reason[0] && *reason[1] ? "; " : "", reason[1]);
 }
 
-void cpu_open(void)
+ampc_status cpu_open(char *error, size_t error_size)
 {
+    ampc_status status = AMPC_OK;
     pthread_mutex_lock(&open_lock);
-    if (!was_tried) open_library(why_not, sizeof why_not);
-    was_tried = true;
+    if (!was_tried) {
+        open_library(why_not, sizeof why_not);
+        was_tried = version || cpu_has_reserve();
+        if (!was_tried) {
+            snprintf(error, error_size, "%s", why_not);
+            status = AMPC_NO_MEMORY;
+        }
+    }
     pthread_mutex_unlock(&open_lock);
+    return status;
 }
 
 bool cpu_has_onednn(void) { return version != NULL; }

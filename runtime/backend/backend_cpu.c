@@ -7,8 +7,8 @@
 static ampc_status open_cpu(k_context *ctx, int index)
 {
     (void)index;
-    cpu_open();
-    return cpu_team_open(ctx);
+    ampc_status status = cpu_open(ctx->error, ctx->error_size);
+    return status == AMPC_OK ? cpu_team_open(ctx) : status;
 }
 
 static ampc_status alloc(const k_context *ctx, size_t bytes, void **out)

@@ -4,7 +4,7 @@
  *     cc -O2 -D_GNU_SOURCE -I. tests/bench/packs.c -o packs -fopenmp -Lbuild/release -lampc_core -ldnnl -lm
  *     chrt -f 50 taskset -c 1 ./packs [THREADS]
  *
- * Weights are in as many copies as fill 64 MiB, used in turn, so that they are as far away as in a whole network. The
+ * Weights are in as many copies as fill 64 MiB, used in turn, so that they come from memory as in a whole network. The
  * contenders alternate; the figures are medians. Images are NHWC. */
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/gemm.h"

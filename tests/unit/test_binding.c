@@ -108,7 +108,8 @@ static void symbols(void **state)
 
 int main(void)
 {
-    cpu_open();
+    char error[256];
+    if (cpu_open(error, sizeof error) != AMPC_OK) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(movement), cmocka_unit_test(windows),
                                        cmocka_unit_test(symbols)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,8 +26,7 @@ static int setup(void **state)
     f->d = diag_new(NULL, NULL);
     f->ctx = (k_context){.threads = 1, .error = f->error, .error_size = sizeof f->error};
     *state = f;
-    cpu_open();
-    return 0;
+    return cpu_open(f->error, sizeof f->error) == AMPC_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
