@@ -89,6 +89,14 @@ static _Noreturn void arena_out_of_memory(arena *a)
     longjmp(*a->guard, 1);
 }
 
+arena *arena_new_guarded(arena *other)
+{
+    arena *a = arena_new(0);
+    if (!a) arena_out_of_memory(other);
+    a->guard = other->guard;
+    return a;
+}
+
 /* Maps zeroed memory aligned to a huge page, trimming the mapping at both ends. Returns NULL if out of memory. */
 static chunk *chunk_map(size_t bytes)
 {

@@ -15,6 +15,8 @@ typedef struct arena arena;
 
 /* Creates an empty arena of at most `limit` bytes (0: no limit). Returns NULL if out of memory. */
 arena *arena_new(size_t limit);
+/* Creates one with the guard of another arena; never NULL: see ARENA_GUARD. */
+arena *arena_new_guarded(arena *other);
 void arena_free(arena *a); /* NULL allowed */
 /* Empties the arena but keeps part of its memory for reuse. The guard stays set. */
 void arena_clear(arena *a);

@@ -100,7 +100,6 @@ ampc_status pass_cse(ir_module *m, compile *c)
 {
     (void)c;
     arena *scratch = pass_scratch_new(m);
-    if (!scratch) return AMPC_NO_MEMORY;
     for (size_t i = 0; i < m->graphs.count; i++) merge_equal(m->graphs.items[i], scratch);
     arena_free(scratch);
     return AMPC_OK;

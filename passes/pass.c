@@ -5,16 +5,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-arena *pass_scratch_new(ir_module *m)
-{
-    arena *a = arena_new(0);
-    jmp_buf *guard = arena_set_guard(m->arena, NULL);
-    arena_set_guard(m->arena, guard);
-    if (!a && guard) longjmp(*guard, 1);
-    if (!a) return NULL;
-    arena_set_guard(a, guard);
-    return a;
-}
+arena *pass_scratch_new(ir_module *m) { return arena_new_guarded(m->arena); }
 
 bool pass_match(const pass_strings *globs, const char *name)
 {

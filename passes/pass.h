@@ -8,7 +8,7 @@
 #include "passes/passes.def"
 #undef PASS
 
-/* A scratch arena for side tables, with the guard of the module's arena. The caller frees it. NULL: out of memory. */
+/* A scratch arena for side tables, with the guard of the module's arena. The caller frees it. Never NULL. */
 arena *pass_scratch_new(ir_module *m);
 
 /* Whether to make a training step: the options ask for one or the graph has a loss. *found is set to the loss output if

@@ -93,7 +93,7 @@ static ampc_status run_guarded(ir_module *m, int number, compile *c)
     if (setjmp(guard) == 0) {
         arena_set_guard(m->arena, &guard);
         scratch = pass_scratch_new(m);
-        if (scratch) status = run_step(m, number, c, scratch);
+        status = run_step(m, number, c, scratch);
     }
     arena_free(scratch);
     arena_set_guard(m->arena, NULL);

@@ -54,7 +54,6 @@ ampc_status pass_transposes(ir_module *m, compile *c)
 {
     if (c->options->plain_runtime || c->options->draws) return AMPC_OK;
     arena *a = pass_scratch_new(m);
-    if (!a) return AMPC_NO_MEMORY;
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
         ir_graph_renumber(g);

@@ -118,7 +118,7 @@ ampc_status pass_widen(ir_module *m, compile *c)
     arena *scratch = pass_scratch_new(m);
     diag *quiet = diag_new(NULL, NULL);
     widening w = {.arena = scratch, .diag = c->diag, .quiet = quiet};
-    ampc_status status = scratch && quiet ? AMPC_OK : AMPC_NO_MEMORY;
+    ampc_status status = quiet ? AMPC_OK : AMPC_NO_MEMORY;
     const size_t graphs = m->graphs.count;
     for (size_t i = 0; i < graphs && status == AMPC_OK; i++) {
         w.graph = m->graphs.items[i];
@@ -131,6 +131,6 @@ ampc_status pass_widen(ir_module *m, compile *c)
                     "first is this one",
                     w.kept);
     diag_free(quiet);
-    if (scratch) arena_free(scratch);
+    arena_free(scratch);
     return status;
 }

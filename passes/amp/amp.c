@@ -131,7 +131,6 @@ ampc_status pass_amp(ir_module *m, compile *c)
 {
     if (!m->graphs.count) return AMPC_OK;
     arena *a = pass_scratch_new(m);
-    if (!a) return AMPC_NO_MEMORY;
     ampc_status status = run(m, c, a);
     arena_free(a);
     return status;

@@ -166,7 +166,6 @@ static autodiff autodiff_new(ir_graph *graph, ir_phase phase, diag *d, arena *sc
 static bool differentiate_subgraph(const grad_subgraph *s, diag *d)
 {
     arena *scratch = pass_scratch_new(s->graph->module);
-    if (!scratch) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory") == AMPC_OK;
     autodiff a = autodiff_new(s->graph, IR_BACKWARD, d, scratch);
     for (size_t i = 0; i < s->graph->inputs.count; i++) a.flows[s->graph->inputs.items[i]->id] = s->required[i];
     mark_flow(&a);
@@ -220,7 +219,6 @@ static ampc_status run_walk(grad_walk *w, diag *d, arena *scratch)
 ampc_status grad_walk_run(grad_walk *w, diag *d)
 {
     arena *scratch = pass_scratch_new(w->graph->module);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = run_walk(w, d, scratch);
     arena_free(scratch);
     return status;
@@ -248,7 +246,6 @@ static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, aren
 ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d)
 {
     arena *scratch = pass_scratch_new(g->module);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = check_second(g, first, d, scratch);
     arena_free(scratch);
     return status;
@@ -343,7 +340,6 @@ ampc_status pass_autodiff(ir_module *m, compile *c)
     if (!graph) return AMPC_OK;
     TRY(trainers_find(m, c->options, c->diag, &trainers));
     arena *scratch = pass_scratch_new(m);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = differentiate_graph(graph, &trainers, c->diag, scratch);
     arena_free(scratch);
     return status;

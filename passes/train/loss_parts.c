@@ -238,7 +238,6 @@ static void find(const finder *f, ir_value *v, double factor)
 void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_parts *parts)
 {
     arena *scratch = pass_scratch_new(g->module);
-    if (!scratch) return;
     finder f = {.graph = g, .diag = d, .parts = parts};
     f.samples = samples_find(g, scratch);
     f.constants = ir_const_map_new(scratch, g);

@@ -63,7 +63,6 @@ ampc_status pass_masters(ir_module *m, compile *c)
 {
     if (!ir_graph_by_role(m, IR_GRAPH_train)) return AMPC_OK;
     arena *scratch = pass_scratch_new(m);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = make_masters(m, c, scratch);
     arena_free(scratch);
     return status;

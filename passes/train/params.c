@@ -195,7 +195,6 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
 ampc_status pass_params(ir_module *m, compile *c)
 {
     arena *scratch = pass_scratch_new(m);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = choose_params(m, c, scratch);
     arena_free(scratch);
     return status;

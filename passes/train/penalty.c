@@ -190,7 +190,6 @@ ampc_status pass_penalty(ir_module *m, compile *c)
                           "--grad-penalty: the losses of a recipe cannot have a penalty");
     TRY(parse_spec(text, m->arena, c->diag, &spec));
     arena *scratch = pass_scratch_new(m);
-    if (!scratch) return AMPC_NO_MEMORY;
     ampc_status status = penalize(g, &spec, &c->scaling, scratch, c->diag);
     arena_free(scratch);
     return status;
