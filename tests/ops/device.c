@@ -1,6 +1,7 @@
 /* device.c - runs one kernel on the device under test (see ops.h). */
 #include "tests/ops/ops.h"
 
+#include "kernels/convolution.h"
 #include "kernels/fused.h"
 #include "tests/rows.h"
 #include "tests/tier.h"
@@ -24,7 +25,7 @@ _Static_assert(MAX_VIEWS >= 2 * CASE_MAX, "programs have the most");
 
 extern const rt_backend rt_backend_cpu;
 const rt_backend *ops_on = &rt_backend_cpu;
-bool ops_brief, ops_channels_last;
+bool ops_brief, ops_channels_last, ops_packed;
 static void *opened; /* device state */
 static bool is_open;
 
@@ -60,6 +61,18 @@ int ops_end_channels_last(void **state)
     (void)state;
     ops_channels_last = false;
     return 0;
+}
+
+int ops_begin_packed(void **state)
+{
+    ops_packed = true;
+    return ops_begin_channels_last(state);
+}
+
+int ops_end_packed(void **state)
+{
+    ops_packed = false;
+    return ops_end_channels_last(state);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -269,6 +282,45 @@ static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t
     return status;
 }
 
+/* ---- packs ----------------------------------------------------------------------------------- */
+
+/* Returns operand j of the call, packed if that is under test and its kernel has a format for it. */
+static k_view pack(const k_kernel *kernel, const k_args *call, int j)
+{
+    const k_format *format = NULL;
+    k_view packed = call->in[j];
+    if (!ops_packed || !kernel->pack_format || !packed.data) return packed;
+    if (kernel->pack_format(call, j, &format) != AMPC_OK || !format) return packed;
+    packed.packed = format;
+    packed.data = make_fenced(call->ctx, NULL, format->bytes, view_fence());
+    k_args args = {.op = call->op, .in = &call->in[j], .out = &packed, .n_in = 1, .n_out = 1, .ctx = call->ctx};
+    size_t bytes = 0;
+    must(call->ctx, format->pack->prepare(&args, &args.state, &bytes));
+    must(call->ctx, run_in_workspace(format->pack, &args, bytes, false, 1));
+    format->pack->release(args.state);
+    return packed;
+}
+
+/* Prepares and runs the call, with its operands packed if they are to be. */
+static ampc_status run_call(const k_kernel *kernel, const k_args *args, bool recorded, int times)
+{
+    k_view in[MAX_VIEWS];
+    k_args call = *args;
+    size_t bytes = 0;
+    ampc_status status = AMPC_OK;
+    for (int j = 0; j < args->n_in; j++) in[j] = pack(kernel, args, j);
+    call.in = in;
+    if (kernel->prepare) status = kernel->prepare(&call, &call.state, &bytes);
+    if (!status && ops_on->device_ops) status = ops_on->device_ops->prepared(call.ctx);
+    if (!status) status = run_in_workspace(kernel, &call, bytes, recorded, times);
+    if (kernel->release) kernel->release(call.state);
+    for (int j = 0; j < args->n_in; j++)
+        if (in[j].packed) free_fenced(call.ctx, in[j].data, in[j].packed->bytes, view_fence(), "a packed operand");
+    return status;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
 static void open_device(k_context *ctx)
 {
     if (!is_open) must(ctx, ops_on->open(ctx, 0));
@@ -288,20 +340,19 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
 {
     k_context ctx = *args->ctx;
     run_views views = {.ctx = &ctx};
-    size_t bytes = 0;
     open_device(&ctx);
-    bool channels_last = ops_channels_last && ir_op_get(args->op)->traits & IR_SPATIAL;
-    for (int i = 0; i < args->n_in; i++) upload_view(&views, &args->in[i], channels_last);
-    for (int i = 0; i < args->n_out; i++) upload_view(&views, &args->out[i], channels_last);
+    const bool spatial = ir_op_has(args->op, IR_SPATIAL),
+               convolution = spatial && ir_op_get(args->op)->colour == IR_WHITE;
+    const k_view *plain = convolution && ops_on->plain_weights ? conv_of(args).w : NULL;
+    const bool channels_last = ops_channels_last && spatial;
+    for (int i = 0; i < args->n_in; i++) upload_view(&views, &args->in[i], channels_last && &args->in[i] != plain);
+    for (int i = 0; i < args->n_out; i++) upload_view(&views, &args->out[i], channels_last && &args->out[i] != plain);
     k_args call = *args;
     call.in = views.device;
     call.out = views.device + args->n_in;
     call.ctx = &ctx;
-    ampc_status status = kernel->prepare ? kernel->prepare(&call, &call.state, &bytes) : AMPC_OK;
-    if (!status && ops_on->device_ops) status = ops_on->device_ops->prepared(&ctx);
-    if (!status) status = run_in_workspace(kernel, &call, bytes, recorded, times);
+    const ampc_status status = run_call(kernel, &call, recorded, times);
     if (!status) fetch_views(&views);
-    if (kernel->release) kernel->release(call.state);
     free_views(&views, ir_op_get(args->op)->name);
     return status;
 }

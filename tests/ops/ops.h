@@ -36,11 +36,21 @@ extern const rt_backend *ops_on;
  * in the environment names, such as one of each kind and size of element ("f32,f16,i64,u8,bool"). Below the full tier
  * (tests/tier.h), also with one of the other types of the device, in turn. */
 extern bool ops_brief;
-/* If true, all operands and results of rank 3 or more of SPATIAL kernels are channels last. */
+/* If true, all operands and results of rank 3 or more of SPATIAL kernels are channels last, except weights if the
+ * device leaves them plain. */
 extern bool ops_channels_last;
+/* If true, operands are packed for which the kernel has a format. */
+extern bool ops_packed;
 /* Setup and teardown of tests with channels-last layout. */
 int ops_begin_channels_last(void **state);
 int ops_end_channels_last(void **state);
+int ops_begin_packed(void **state);
+int ops_end_packed(void **state);
+/* The test with packed operands; convolutions are then channels last, as in plans. */
+#define OPS_PACKED(test) \
+    { \
+#test " (packed)", test, ops_begin_packed, ops_end_packed, NULL \
+    }
 bool ops_takes(ir_dtype t); /* whether the device supports the dtype and it is under test */
 /* Copies the operands to the device, prepares the kernel, runs it `times` times, releases it, and copies
  * everything back. Views with equal data pointers also share memory on the device. With `recorded`, a

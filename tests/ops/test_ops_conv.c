@@ -358,8 +358,14 @@ static void conv_grad_input_output_padding(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH_LAYOUTS(conv_rows),    BOTH_LAYOUTS(conv_grad_input_rows),           BOTH_LAYOUTS(conv_grad_weight_rows),
-        BOTH_LAYOUTS(random_convs), BOTH_LAYOUTS(conv_grad_input_output_padding),
+        BOTH_LAYOUTS(conv_rows),
+        BOTH_LAYOUTS(conv_grad_input_rows),
+        BOTH_LAYOUTS(conv_grad_weight_rows),
+        BOTH_LAYOUTS(random_convs),
+        BOTH_LAYOUTS(conv_grad_input_output_padding),
+        OPS_PACKED(conv_rows),
+        OPS_PACKED(conv_grad_input_rows),
+        OPS_PACKED(random_convs),
     };
     if (ops_on->device_ops) tier_print_part("rows and types", 6);
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);

@@ -368,10 +368,8 @@ static void nan_passes(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_rows),
-        cmocka_unit_test(epilogue_rows),
-        cmocka_unit_test(epilogues_are_judged),
-        cmocka_unit_test(nan_passes),
+        cmocka_unit_test(matmul_rows), cmocka_unit_test(epilogue_rows), cmocka_unit_test(epilogues_are_judged),
+        cmocka_unit_test(nan_passes),  OPS_PACKED(matmul_rows),
     };
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
 }
