@@ -160,7 +160,8 @@ int cpu_threads_available(int requested);
 /* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
  * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
 bool cpu_computes(ir_dtype t);
-/* Products of matrices per second in this type relative to f32, on this processor; 0: not measured. */
+/* Products of matrices per second in this type relative to f32, on this processor, measured by the first call; 0: not
+ * measured. AMPC_CPU_SPEED=BF16,FP16 in the environment replaces the measurement. Requires cpu_open. */
 double cpu_speed(ir_dtype t);
 /* Whether the kernel of args->op can read low-precision operand `operand` from an f32 view at no cost, rounding the
  * elements to the type in `as`. Requires cpu_open. */

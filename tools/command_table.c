@@ -174,8 +174,10 @@ const command_fact command_environment[] = {
      "If set and not empty, messages are not coloured unless --color=always is set."},
     {"AMPC_CUDA_PATH", COMMAND_RUN, "Directories to search first for the CUDA libraries, separated by colons."},
     {"AMPC_ONEDNN", COMMAND_RUN,
-     "The version of oneDNN to use: 2 or 3 (default: the newer one that is found); off: none, but the code that runs where "
-     "it is not installed. A note says so."},
+     "The version of oneDNN to use: 2 or 3 (default: the newer one that is found); off: none, but the code that runs "
+     "where it is not installed. A note says so."},
+    {"AMPC_CPU_SPEED", COMMAND_RUN,
+     "BF16,FP16: how many times as fast as in fp32 the CPU multiplies matrices. Otherwise, --dtype=auto measures it."},
     {"XDG_CACHE_HOME", COMMAND_RUN, "The cache directory; see FILES."},
     {"OMP_STACKSIZE", COMMAND_RUN, "Stack size of the worker threads."},
     {NULL, 0, NULL},

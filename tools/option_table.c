@@ -164,7 +164,7 @@ const option option_table[] = {
     {.name = "dtype", .kind = OPTION_WORD, .group = GROUP_PRECISION, .field = AT_PASS(low), .words = low_types,
      .initial = "fp16; ampc-run: auto", .commands = COMPUTES, WITH(LOW),
      .in_recipe = RECIPE_DESCRIBES,
-     .help = "low-precision type; auto: fp16 on a GPU, bf16 on a CPU with instructions for it, else fp32",
+     .help = "low-precision type; auto: fp16 on a GPU, bf16 on a CPU that is faster in it, else fp32",
      .others = "precision amp-dtype half fp16 bf16"},
     {.name = "profile", .kind = OPTION_ONCE, .group = GROUP_PRECISION, .field = AT_PASS(profile),
      .value = "ampc|paddle-3|paddle-2.4|paddle-1.8|empty", .initial = "ampc",

@@ -12,8 +12,8 @@ static bool is_given(const tool_options *o, const char *name)
     return o->given[row - option_table] != GIVEN_NOT;
 }
 
-/* Without instructions for a low type, fp32 is faster. A comparison needs a low type, and so does a level that the user
- * chose. */
+/* Without fast instructions for a low type, fp32 is faster. A comparison needs a low type, and so does a level that the
+ * user chose. */
 ampc_status tool_choose_dtype(tool *t, const char *path)
 {
     compile_options *o = &t->o.pass;
@@ -22,13 +22,19 @@ ampc_status tool_choose_dtype(tool *t, const char *path)
         o->low = IR_f16;
         return AMPC_OK;
     }
-    TRY(rt_device_low_type(t->o.device, t->diag, &o->low));
+    double times;
+    TRY(rt_device_low_type(t->o.device, t->diag, &o->low, &times));
     if (o->low != IR_NO_DTYPE) return AMPC_OK;
     o->low = IR_bf16;
     if (is_given(&t->o, "amp") || t->command->bit == COMMAND_COMPARE) return AMPC_OK;
     o->level = PASS_O0;
-    diag_note(t->diag, DIAG_FILE(path),
-              "computed in fp32: this processor has no instructions for bf16; --dtype=bf16 and fp16 are emulated");
+    if (times > 0)
+        diag_note(t->diag, DIAG_FILE(path),
+                  "computed in fp32: matrix products in bf16 are %.2g times as fast on this processor (--dtype=bf16)",
+                  times);
+    else
+        diag_note(t->diag, DIAG_FILE(path),
+                  "computed in fp32: this processor has no instructions for bf16; --dtype=bf16 and fp16 are emulated");
     return AMPC_OK;
 }
 
@@ -51,6 +57,9 @@ ampc_status tool_note_speed(const tool *t)
     if (faster == IR_NO_DTYPE) return AMPC_OK;
     diag_note(t->diag, DIAG_FILE(t->o.operands.items[0]),
               "matrix products in %s are about %.2g times as fast as in %s on this processor (%s)", word_of(faster),
-              times, word_of(own), faster == IR_f32 ? "--amp=O0" : "--dtype=bf16");
+              times, word_of(own),
+              faster == IR_f32    ? "--amp=O0"
+              : faster == IR_bf16 ? "--dtype=bf16"
+                                  : "--dtype=fp16");
     return AMPC_OK;
 }

@@ -3,8 +3,8 @@
  * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
  * images are used without a reorder wherever there is optimised code for that, and only w is reordered, unless it is
- * packed. Without oneDNN, own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each tap
- * of w. f16 is converted to f32 even if oneDNN computes in it, because its code for that is half as fast. */
+ * packed. Without oneDNN, own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each
+ * tap of w. f16 is converted to f32 even if oneDNN computes in it, because its code for that is half as fast. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"

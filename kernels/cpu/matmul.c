@@ -108,7 +108,7 @@ static cpu_tail tail_of(const k_args *args)
 }
 
 /* Rows of b with such a distance evict each other from the first-level cache, and oneDNN (2.6 to 3.2) copies b only if
- * the distance is a power of two: 50 to 110 GFLOP/s instead of 187 for f32. Copying b takes as long as 40 rows of a. */
+ * the distance is a power of two: 50 to 110 GFLOP/s instead of 187 for f32. Copying b costs as much as 40 rows of a. */
 static bool is_slow_when_plain(const product *p, ir_dtype type)
 {
     const bool collides = p->n % 256 == 0 && p->n > 1024 && (p->n & (p->n - 1)) != 0;

@@ -14,17 +14,8 @@ static bool has_bf16, has_f16;          /* whether it computes in them */
 static bool was_tried, was_told;
 static char why_not[640]; /* why oneDNN is not used */
 
-/* Instructions for low types. */
-typedef enum isa_kind { ANY_ISA, BF16, FP16, AMX } isa_kind;
-
-/* Whether the library that is open may and does use them. */
-static bool has_isa(isa_kind isa)
-{
-    if (isa == ANY_ISA) return true;
-    if (!version) return false;
-    const unsigned bits = isa == AMX ? version->amx : isa == FP16 ? version->fp16 : dnnl_cpu_isa_avx512_core_bf16;
-    return bits && (cpu_dnnl.get_effective_cpu_isa() & bits) == bits;
-}
+/* Whether the library may and does use these instructions; 0: it knows none. */
+static bool has_isa(unsigned bits) { return bits && (cpu_dnnl.get_effective_cpu_isa() & bits) == bits; }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -69,8 +60,8 @@ static void open_library(char *error, size_t error_size)
         if (wanted && atoi(wanted) != v->major) continue;
         if (!open_version(v, reason[i], sizeof *reason)) continue;
         version = v;
-        has_bf16 = has_isa(BF16);
-        has_f16 = has_isa(FP16);
+        has_bf16 = has_isa(dnnl_cpu_isa_avx512_core_bf16);
+        has_f16 = has_isa(v->fp16);
         return;
     }
     snprintf(error, error_size, "oneDNN cannot be opened (package %s or %s): %s%s%s", versions[0]->package,
@@ -117,26 +108,6 @@ int cpu_dnnl_enter_threads(const k_context *ctx)
 void cpu_dnnl_leave_threads(int before)
 {
     if (before != omp_get_max_threads()) omp_set_num_threads(before);
-}
-
-typedef struct isa_speed {
-    isa_kind isa;
-    bool also_fp16;    /* the processor also has AVX512_FP16, which no AMD processor with AVX512_BF16 has */
-    double bf16, fp16; /* products per second relative to f32 */
-} isa_speed;
-
-/* Measured (docs/performance.md); the first row that applies counts. Processors with AMX have not been measured. */
-static const isa_speed speeds[] = {{AMX, false, 0, 0},
-                                   {FP16, false, 0.55, 0.95},
-                                   {BF16, true, 0.55, 0.88},
-                                   {BF16, false, 1.8, 0.75},
-                                   {ANY_ISA, false, 0.75, 0.75}};
-
-double cpu_speed(ir_dtype t)
-{
-    const isa_speed *row = speeds;
-    while (!has_isa(row->isa) || (row->also_fp16 && !__builtin_cpu_supports("avx512fp16"))) row++;
-    return t == IR_f32 ? 1 : t == IR_bf16 ? row->bf16 : t == IR_f16 ? row->fp16 : 0;
 }
 
 bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t == IR_f16 ? has_f16 : true; }

@@ -115,7 +115,6 @@ const cpu_dnnl_version cpu_onednn_2 = {
     .major = 2,
     .library = "libdnnl.so.2",
     .package = "libdnnl2",
-    .amx = dnnl_cpu_isa_avx512_core_amx,
     .load = load,
     .layout_make = layout_make,
     .layout_copy = layout_copy,

@@ -81,7 +81,6 @@ const cpu_dnnl_version cpu_onednn_3 = {
     .major = 3,
     .library = "libdnnl.so.3",
     .package = "libdnnl3",
-    .amx = dnnl_cpu_isa_avx512_core_amx,
     .fp16 = dnnl_cpu_isa_avx512_core_fp16,
     .load = load,
     .layout_make = layout_make,

@@ -15,7 +15,7 @@ typedef bool cpu_dnnl_accept(const_dnnl_primitive_desc_t pd, const cpu_primitive
 typedef struct cpu_dnnl_version {
     int major;
     const char *library, *package;
-    unsigned amx, fp16; /* bits of the instruction set; 0: this version does not compute in f16 */
+    unsigned fp16; /* bits of the instruction set; 0: this version does not compute in f16 */
     /* Loads the functions that only this version has. Returns the name of one that is missing, or NULL. */
     const char *(*load)(void *library);
     dnnl_status_t (*layout_make)(cpu_layout **out, const cpu_desc *desc, dnnl_data_type_t type);

@@ -62,29 +62,34 @@ static ampc_status open_cpu(const char *device, diag *d, const rt_backend **out)
     return AMPC_OK;
 }
 
-ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out)
+static const double WORTH = 1.2; /* a type is chosen or recommended if it is so many times as fast */
+
+ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out, double *times)
 {
     const rt_backend *cpu;
     *out = IR_NO_DTYPE;
+    *times = 0;
     TRY(open_cpu(device, d, &cpu));
     if (!cpu) *out = IR_f16;
-    else if (cpu->computes(IR_bf16)) *out = IR_bf16;
+    if (!cpu || !cpu->computes(IR_bf16)) return AMPC_OK;
+    *times = cpu->speed(IR_bf16);
+    if (*times == 0 || *times >= WORTH) *out = IR_bf16; /* 0: it could not be measured */
     return AMPC_OK;
 }
 
 ampc_status rt_device_faster_type(const char *device, ir_dtype t, diag *d, ir_dtype *out, double *times)
 {
-    static const double WORTH = 1.2;
     static const ir_dtype types[] = {IR_f32, IR_bf16, IR_f16};
     const rt_backend *cpu;
     *out = IR_NO_DTYPE;
-    *times = WORTH;
     TRY(open_cpu(device, d, &cpu));
     const double own = cpu && cpu->speed ? cpu->speed(t) : 0;
+    double best = own;
     for (size_t i = 0; own > 0 && i < sizeof types / sizeof *types; i++) {
-        if (cpu->speed(types[i]) < *times * own) continue;
-        *times = cpu->speed(types[i]) / own;
+        if (cpu->speed(types[i]) < WORTH * best) continue;
+        best = cpu->speed(types[i]);
         *out = types[i];
     }
+    *times = own > 0 ? best / own : 0;
     return AMPC_OK;
 }

@@ -98,9 +98,10 @@ RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 const char *rt_devices(void);
 /* Returns the backend whose devices can be described by a file; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
-/* The low type that a device has instructions for: f16, or bf16 on a CPU; IR_NO_DTYPE: none. Fails if the libraries of
- * a CPU cannot be opened. */
-ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out);
+/* The low type that makes a device faster: f16, or bf16 on a CPU that is at least a fifth faster in it than in f32;
+ * IR_NO_DTYPE: none. *times: products per second in bf16 relative to f32; 0: a CPU without instructions for bf16.
+ * Fails if the libraries of a CPU cannot be opened. */
+ampc_status rt_device_low_type(const char *device, diag *d, ir_dtype *out, double *times);
 /* The type of f32, bf16 and f16 in which the device is fastest, if that is at least a fifth faster than t; IR_NO_DTYPE:
  * none. *times: how many times as fast. Fails likewise. */
 ampc_status rt_device_faster_type(const char *device, ir_dtype t, diag *d, ir_dtype *out, double *times);
