@@ -102,6 +102,7 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define CHECKS IR_CHECKS
 #define BODIES IR_BODIES
 #define SIZES IR_SIZES
+#define ABSORBS IR_ABSORBS
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)

@@ -46,7 +46,8 @@ enum ir_trait {
     IR_MEANS = 1 << 24,
     IR_DRAWS = 1 << 25,
     IR_BODIES = 1 << 26,
-    IR_SIZES = 1 << 27
+    IR_SIZES = 1 << 27,
+    IR_ABSORBS = 1 << 28
 };
 
 /* Slot kinds and the dtype groups of ops.def. */

@@ -1,7 +1,15 @@
-/* epilogue.h - matmul epilogues, for all devices.
+/* epilogue.h - epilogues of matmuls and convolutions.
  *
- * The activation (k_args.fused) is applied to result 0 before it is rounded and replaces it. The results equal those
- * of the separate ops except that they are rounded once instead of twice. An epilogue may also have
+ * Programs, on the CPU only: a fused kernel reads the result of the op as K_ACCUMULATOR and may read further operands,
+ * which follow those of the op. Its results replace that of the op; result 0 has the same number of elements. Where
+ * that costs nothing the accumulator is not rounded to its type, which is `of`.
+ *
+ *     relu(conv x, w + r):   operands  conv: x, w, _   program: r
+ *                            code      0: add accumulator ~0 : f32     1: relu 0 : f32
+ *
+ * Epilogues of libraries, of matmuls only, on all devices: the activation (k_args.fused) is applied to result 0 before
+ * it is rounded and replaces it. The results equal those of the separate ops except that they are rounded once instead
+ * of twice. An epilogue may also have
  *
  *     operands  K_EPILOGUE_X      input of the gelu whose gradient (gelu_grad) is the activation
  *     results   K_EPILOGUE_AUX  the pre-activation, rounded (AUX)

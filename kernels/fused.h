@@ -82,6 +82,7 @@ struct k_fused {
     int64_t row; /* elements per row, divides count; 0: no result is folded */
     /* Writes nothing after a device fault (kernels/kernel.h), so a result may be storage. */
     bool commits;
+    ir_dtype of; /* in an epilogue: the type of result 0 of the op alone */
     int n_operands, n_code, n_results;
     k_operand operands[K_MAX_OPERANDS];
     k_instruction code[K_MAX_CODE];

@@ -138,6 +138,8 @@ const k_kernel *cpu_kernel(ir_op op);
 const k_kernel *cuda_kernel(ir_op op);
 /* The kernels that run fused kernels (fused.h). */
 extern const k_kernel cpu_fused, cuda_fused;
+/* Runs an op that has the trait ABSORBS, and a program over its result (kernels/epilogue.h). */
+extern const k_kernel cpu_tails;
 /* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
  * (kernels/epilogue.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
  * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue. Any other failure leaves the

@@ -7,12 +7,12 @@
  * instruction that reads it. `prepare` allocates registers for all other
  * values, up to their last use, so that a long kernel needs few of them and all stay in the nearest caches. An
  * instruction's result is rounded to its type if anything but a store reads it. Results are stored last, or computed in
- * place if no operand aliases them.
+ * place if no operand aliases them that is read later.
  *
  * A folded result is summed as in reduce.c: rows that fit into a tile are computed several at a time; longer ones are
  * divided into the same groups as there, and these into tiles from their first element on. */
+#include "kernels/cpu/program.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/fused.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ static void run_pointwise(const step *s, const once *o, const tile *t)
 static void run_copy(const step *s, const once *o, const tile *t)
 {
     (void)o;
-    memcpy(t->value[s->to], t->value[s->arg[0]], (size_t)t->n * ir_dtype_size(s->form));
+    memmove(t->value[s->to], t->value[s->arg[0]], (size_t)t->n * ir_dtype_size(s->form));
 }
 
 static void run_cast(const step *s, const once *o, const tile *t)
@@ -385,6 +385,7 @@ static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspa
 typedef struct running {
     const k_args *args;
     const state *st;
+    cpu_part part;
     once once[K_MAX_CODE];
     char *same, *memory;        /* memory: of the threads */
     double *partial;            /* [result][chunk] */
@@ -406,7 +407,17 @@ static once read_scalars(const k_args *args, const k_instruction *c, const step 
     return (once){.numbers = cpu_numbers_of(&call)};
 }
 
-/* Whether result i can be computed in its own memory: no operand aliases it, no earlier result has the same value. */
+/* Whether view k of the operands is read in place, and never after instruction `last`. */
+static bool is_read_before(const k_args *args, const state *st, int k, int last)
+{
+    for (int v = 0; v < args->fused->n_operands; v++)
+        if (args->fused->operands[v].in == k && (st->values[v].place != IN_MEMORY || st->values[v].until > last))
+            return false;
+    return true;
+}
+
+/* Whether result i can be computed in its own memory: no operand that aliases it is read later, and no earlier result
+ * has the same value. */
 static bool is_apart(const k_args *args, const state *st, int i)
 {
     const k_result *r = &args->fused->results[i];
@@ -418,15 +429,23 @@ static bool is_apart(const k_args *args, const state *st, int i)
         if (st->value_of[args->fused->results[k].from] == st->value_of[r->from]) return false;
     for (int k = 0; k < args->n_in; k++) {
         const char *x = args->in[k].data;
-        if (k_present(&args->in[k]) && x && x < end && begin < x + k_bytes(&args->in[k])) return false;
+        if (!k_present(&args->in[k]) || !x || x >= end || begin >= x + k_bytes(&args->in[k])) continue;
+        if (x != begin || !is_read_before(args, st, k, st->value_of[r->from] - K_MAX_OPERANDS)) return false;
     }
     return true;
+}
+
+/* Where operand v holds the elements from `first` on. */
+static int64_t element(const running *r, int v, int64_t first)
+{
+    return r->args->fused->operands[v].in == r->part.hot ? first - r->part.base : first;
 }
 
 static void load_operand(const running *r, int v, int64_t first, int64_t n, void *to)
 {
     const k_operand *o = &r->args->fused->operands[v];
-    cpu_operand_tile(&r->args->in[o->in], o->dense ? NULL : &o->walk, first, n, r->st->values[v].form, to);
+    cpu_operand_tile(&r->args->in[o->in], o->dense ? NULL : &o->walk, element(r, v, first), n, r->st->values[v].form,
+                     to);
 }
 
 static void begin(running *r, const k_args *args)
@@ -486,8 +505,8 @@ static void fetch_next(const running *r, int64_t first)
     const k_fused *p = r->args->fused;
     for (int v = 0; v < p->n_operands; v++) {
         const k_view *x = &r->args->in[p->operands[v].in];
-        if (!p->operands[v].dense || r->st->values[v].place == UNREAD) continue;
-        int64_t bytes = k_min(CPU_TILE, p->count - first) * (int64_t)ir_dtype_size(x->dtype);
+        if (!p->operands[v].dense || r->st->values[v].place == UNREAD || p->operands[v].in == r->part.hot) continue;
+        int64_t bytes = k_min(CPU_TILE, r->part.end - first) * (int64_t)ir_dtype_size(x->dtype);
         for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch((const char *)cpu_at(x, first) + i);
     }
 }
@@ -498,7 +517,8 @@ static void run_tile(const running *r, worker *w, const tile *t)
     const k_fused *p = args->fused;
     const state *st = r->st;
     for (int v = 0; v < p->n_operands; v++) {
-        if (st->values[v].place == IN_MEMORY) t->value[v] = cpu_at(&args->in[p->operands[v].in], t->first);
+        if (st->values[v].place == IN_MEMORY)
+            t->value[v] = cpu_at(&args->in[p->operands[v].in], element(r, v, t->first));
         if (st->values[v].place == EXPANDED) t->value[v] = expanded(r, w, v, t->first, t->n);
     }
     for (int i = 0; i < p->n_results; i++)
@@ -599,7 +619,7 @@ static void run_chunk(const running *r, int64_t chunk, worker *w)
     const k_fused *p = r->args->fused;
     const cut *c = &r->st->cut;
     double total[K_MAX_RESULTS] = {0};
-    int64_t first = chunk * c->length, end = k_min(first + c->length, p->count);
+    int64_t first = r->part.first + chunk * c->length, end = k_min(first + c->length, r->part.end);
     if (c->groups) {
         int64_t row = chunk / c->groups * p->row, g = chunk % c->groups;
         first = row + p->row * g / c->groups;
@@ -616,21 +636,27 @@ static void run_chunk(const running *r, int64_t chunk, worker *w)
     if (c->groups) finish_chunk(r, chunk, total);
 }
 
-static ampc_status fused_run(const k_args *args)
+void cpu_program_run(const k_args *args, cpu_part part)
 {
-    running r = {.args = args, .st = args->state};
-    const k_fused *p = args->fused;
-    if (p->count == 0) return AMPC_OK;
+    running r = {.args = args, .st = args->state, .part = part};
+    const int64_t count = part.end - part.first;
+    const int64_t chunks = r.st->cut.groups ? r.st->cut.chunks : cpu_ceil_div(count, r.st->cut.length);
+    if (count == 0) return;
     begin(&r, args);
-    int threads = (int)k_min(cpu_threads(args->ctx, p->count * p->n_code), r.st->threads);
+    int threads = (int)k_min(cpu_threads(args->ctx, count * args->fused->n_code), r.st->threads);
 #pragma omp parallel num_threads(threads)
     {
         worker w;
         start_worker(&r, omp_get_thread_num(), &w);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < r.st->cut.chunks; i++) run_chunk(&r, i, &w);
+        for (int64_t i = 0; i < chunks; i++) run_chunk(&r, i, &w);
     }
     if (r.st->cut.groups > 1) finish_rows(&r);
+}
+
+static ampc_status fused_run(const k_args *args)
+{
+    cpu_program_run(args, (cpu_part){0, args->fused->count, -1, 0});
     return AMPC_OK;
 }
 

@@ -30,6 +30,7 @@ typedef struct rt_backend {
     void (*before_run)(k_context *ctx);              /* called before the steps of a run are issued; NULL: not needed */
     const k_kernel *(*kernel)(ir_op op);             /* NULL: there is no kernel for this op */
     const k_kernel *fused;                           /* executes fused kernels (kernels/fused.h); NULL: none */
+    const k_kernel *tails;                           /* see cpu_tails in kernels/kernel.h; NULL: none */
     ampc_status (*absorbs)(const k_args *args);      /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
     bool (*computes)(ir_dtype t);                    /* see cpu_computes in kernels/kernel.h; NULL: all float types */
     double (*speed)(ir_dtype t);                     /* see cpu_speed in kernels/kernel.h; NULL: low types are fast */

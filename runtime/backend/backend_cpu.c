@@ -46,6 +46,7 @@ const rt_backend rt_backend_cpu = {
     .before_run = cpu_team_check,
     .kernel = cpu_kernel,
     .fused = &cpu_fused,
+    .tails = &cpu_tails,
     .absorbs = cpu_supports_epilogue,
     .computes = cpu_computes,
     .speed = cpu_speed,

@@ -1,4 +1,5 @@
-/* fuse_epilogues.c - fuses ops that follow a matmul into its library epilogue (kernels/epilogue.h).
+/* fuse_epilogues.c - fuses ops that follow a matmul into its library epilogue (kernels/epilogue.h), and on the CPU the
+ * addition of a bias into a convolution.
  *
  *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, if %m has no other readers
  *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h if it has other readers
@@ -221,6 +222,39 @@ static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
     return AMPC_OK;
 }
 
+/* Whether the step adds one number per channel to the operand in the slot, which is the result of a convolution without
+ * a bias and without other readers. */
+static bool adds_channel_bias(const rt_plan *p, const rt_step *s, int slot, const rt_step *c)
+{
+    const k_view *y = &c->out[0], *x = &s->in[slot], *bias = &s->in[1 - slot];
+    const bool last = p->values[rt_root(p, s->in_value[slot])].channels_last;
+    const int axis = last ? x->rank - 1 : 1, at = axis - (x->rank - bias->rank);
+    if (c->kind != RT_STEP_OP || !rt_step_has(c, IR_ABSORBS) || !rt_step_has(c, IR_SPATIAL) ||
+        c->hoisted != s->hoisted || rt_step_reads(c, IR_IN(conv, bias)))
+        return false;
+    return rt_has_one_use(p, c->out_value[0]) && x->rank == y->rank && has_same_size(x, y) &&
+           x->dims[axis] == y->dims[1] && has_same_size(&s->out[0], y) && bias->dtype == y->dtype && at >= 0 &&
+           bias->dims[at] == y->dims[1] && k_count(bias) == y->dims[1] && is_ready(p, s->in_value[1 - slot], c);
+}
+
+/* A convolution has a slot for its bias, so every kernel adds one; those of other devices in another kernel. */
+static ampc_status fuse_channel_bias(epilogue_state *e, rt_step *s)
+{
+    const int at = IR_IN(conv, bias);
+    rt_plan *p = e->p;
+    for (int slot = 0; slot < 2 && p->backend->tails; slot++) {
+        rt_step *c = rt_def(p, s->in_value[slot]);
+        if (!c || !adds_channel_bias(p, s, slot, c)) continue;
+        const uint32_t bias = s->in_value[1 - slot];
+        const k_view view = {.dtype = s->in[1 - slot].dtype, .rank = 1, .dims = {c->out[0].dims[1]}};
+        replace_result(p, c, s);
+        rt_step_read(p, c, at, bias);
+        c->in[at] = view;
+        return AMPC_OK;
+    }
+    return AMPC_OK;
+}
+
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
 /* Whether the step sums over all rows, which have n elements each. */
@@ -287,6 +321,7 @@ static const struct rule {
     ampc_status (*fuse)(epilogue_state *e, rt_step *s);
 } rules[] = {
     {IR_OP_add, fuse_bias},
+    {IR_OP_add, fuse_channel_bias},
     {IR_OP_gelu, fuse_activation},
     {IR_OP_gelu_grad, fuse_activation},
 };
@@ -297,7 +332,7 @@ ampc_status rt_stage_fuse_epilogues(rt_plan *p, diag *d)
     (void)d;
     for (int i = 0; i < p->n_steps; i++)
         for (size_t j = 0; j < sizeof rules / sizeof *rules; j++)
-            if (rules[j].op == p->steps[i]->op) TRY(rules[j].fuse(&e, p->steps[i]));
+            if (p->steps[i]->index >= 0 && rules[j].op == p->steps[i]->op) TRY(rules[j].fuse(&e, p->steps[i]));
     for (int i = 0; i < p->n_steps; i++)
         if (rt_step_has(p->steps[i], IR_SUMS)) TRY(fuse_sum(&e, p->steps[i]));
     return AMPC_OK;

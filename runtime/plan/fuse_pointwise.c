@@ -54,7 +54,7 @@ static bool computes_in_f32(const fusion_state *f, const rt_step *s) { return s 
 /* ---- instructions -------------------------------------------------------------------------------- */
 
 typedef struct writer {
-    const fusion_state *f;
+    rt_plan *p;
     const region *r;
     rt_step *step; /* the fused step */
 } writer;
@@ -64,7 +64,7 @@ static int find_view(writer *w, uint32_t root)
 {
     for (int i = 0; i < w->step->n_in; i++)
         if (w->step->in_value[i] == root) return i;
-    rt_step_read(w->f->p, w->step, w->step->n_in, root);
+    rt_step_read(w->p, w->step, w->step->n_in, root);
     return w->step->n_in - 1;
 }
 
@@ -72,7 +72,7 @@ static int find_view(writer *w, uint32_t root)
 static int find_operand(writer *w, const rt_step *s, int slot, const k_view *space)
 {
     k_fused *fused = w->step->fused;
-    const uint32_t root = rt_root(w->f->p, s->in_value[slot]);
+    const uint32_t root = rt_root(w->p, s->in_value[slot]);
     k_operand o = {.in = find_view(w, root), .walk = k_walk_broadcast(&s->in[slot], space)};
     o.dense = k_count(&s->in[slot]) == k_count(space);
     for (int i = 0; i < fused->n_operands; i++) {
@@ -85,7 +85,7 @@ static int find_operand(writer *w, const rt_step *s, int slot, const k_view *spa
 }
 
 /* The mark of a root value is 1 + the instruction that computes it; 0: none. */
-static int *code_of(const writer *w, uint32_t value) { return &w->f->p->values[rt_root(w->f->p, value)].mark; }
+static int *code_of(const writer *w, uint32_t value) { return &w->p->values[rt_root(w->p, value)].mark; }
 
 static int argument(writer *w, const rt_step *s, int slot)
 {
@@ -166,11 +166,11 @@ static bool reads_once(const rt_step *s, int slot) { return ir_op_get(s->op)->in
 
 static int64_t count_of(const rt_step *s) { return k_count(&s->out[0]); }
 
-static bool can_fuse(const fusion_state *f, const rt_step *s)
+static bool can_fuse(const rt_plan *p, const rt_step *s)
 {
     if (!form_of(s) || count_of(s) == 0) return false;
     const bool wide = s->out[0].dtype == IR_f64 || s->in[0].dtype == IR_f64;
-    return !(wide && f->p->backend->device_ops); /* alone, the op is reported as unsupported */
+    return !(wide && p->backend->device_ops); /* alone, the op is reported as unsupported */
 }
 
 /* Returns the length of the rows that a reduction folds along the last axes; 0: it cannot be fused. */
@@ -283,7 +283,7 @@ static bool can_fold(const fusion_state *f, const region *r, const rt_step *s)
 
 static bool can_join(const fusion_state *f, const region *r, const rt_step *s, int *position)
 {
-    if (place_of(f, s)->in || place_of(f, s)->inside || !can_fuse(f, s)) return false;
+    if (place_of(f, s)->in || place_of(f, s)->inside || !can_fuse(f->p, s)) return false;
     if ((s->node->phase == IR_UPDATE) != r->update || s->hoisted != r->hoisted || r->code + 2 > MAX_CODE) return false;
     if (folds(s) ? !can_fold(f, r, s) : count_of(s) != r->count || !can_serve_readers(f, s)) return false;
     return can_read_operands(f, s) && is_small_enough(f, r, s) && find_position(f, r, s, position);
@@ -349,11 +349,18 @@ static void grow(fusion_state *f, rt_step *seed)
 
 /* ---- writing fused steps ----------------------------------------------------------------------------- */
 
-/* Whether the value has a reader outside the region: an effect, another fused step, or a step of the old order. */
+static bool is_member(const region *r, const rt_step *s)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->member[i] == s) return true;
+    return false;
+}
+
+/* Whether the value has a reader outside the region: an effect, or another step. */
 static bool escapes(const writer *w, uint32_t value)
 {
-    for (const rt_use *u = rt_uses(w->f->p, value); u; u = u->next)
-        if (!u->step || u->step->index < 0 || place_of(w->f, u->step)->in != w->r) return true;
+    for (const rt_use *u = rt_uses(w->p, value); u; u = u->next)
+        if (!is_member(w->r, u->step)) return true;
     return false;
 }
 
@@ -364,7 +371,7 @@ static void write_results(writer *w, const rt_step *s)
         if (!rt_step_writes(s, k) || !escapes(w, s->out_value[k])) continue;
         const uint32_t from = folds(s) ? s->in_value[0] : s->out_value[k];
         fused->results[fused->n_results++] = (k_result){.from = *code_of(w, from) - 1, .fold = form_of(s)->fold};
-        rt_step_write(w->f->p, w->step, w->step->n_out, s->out_value[k]);
+        rt_step_write(w->p, w->step, w->step->n_out, s->out_value[k]);
     }
 }
 
@@ -374,12 +381,11 @@ static void clear_code(const writer *w, const rt_step *s)
         if (rt_step_writes(s, k)) *code_of(w, s->out_value[k]) = 0;
 }
 
-/* Inserts the fused step of the region at its position. */
-static bool write_region(const fusion_state *f, const region *r)
+/* Inserts the fused step of the region before `at`. NULL: out of memory. */
+static rt_step *write_region(rt_plan *p, const region *r, rt_step *at)
 {
-    rt_plan *p = f->p;
-    writer w = {f, r, rt_step_new_fused(p, r->member[r->n - 1]->node)};
-    if (!w.step) return false;
+    writer w = {p, r, rt_step_new_fused(p, r->member[r->n - 1]->node)};
+    if (!w.step) return NULL;
     w.step->hoisted = r->hoisted;
     w.step->fused->count = r->count;
     w.step->fused->row = r->row;
@@ -388,8 +394,19 @@ static bool write_region(const fusion_state *f, const region *r)
         if (form_of(r->member[i])->write) form_of(r->member[i])->write(&w, r->member[i]);
     for (int i = 0; i < r->n; i++) write_results(&w, r->member[i]);
     for (int i = 0; i < r->n; i++) clear_code(&w, r->member[i]);
-    rt_step_insert_before(p, w.step, p->steps[r->position]);
-    return true;
+    rt_step_insert_before(p, w.step, at);
+    return w.step;
+}
+
+bool rt_can_be_program(const rt_plan *p, const rt_step *s) { return can_fuse(p, s) && !folds(s); }
+
+rt_step *rt_make_program(rt_plan *p, rt_step *s)
+{
+    const region r = {
+        .count = count_of(s), .n = 1, .update = s->node->phase == IR_UPDATE, .hoisted = s->hoisted, .member = {s}};
+    rt_step *program = write_region(p, &r, s);
+    if (program) rt_step_remove(p, s);
+    return program;
 }
 
 static ampc_status fuse(fusion_state *f)
@@ -398,10 +415,10 @@ static ampc_status fuse(fusion_state *f)
     for (int i = 0; i < p->n_steps; i++) f->places[i].position = i;
     for (int i = 0; i < p->n_steps; i++) {
         rt_step *s = p->steps[i];
-        if (!place_of(f, s)->in && can_fuse(f, s) && !folds(s)) grow(f, s);
+        if (!place_of(f, s)->in && can_fuse(f->p, s) && !folds(s)) grow(f, s);
     }
     for (int i = 0; i < f->n_regions; i++)
-        if (!write_region(f, &f->regions[i])) return AMPC_NO_MEMORY;
+        if (!write_region(p, &f->regions[i], p->steps[f->regions[i].position])) return AMPC_NO_MEMORY;
     for (int i = 0; i < f->n_regions; i++)
         for (int j = 0; j < f->regions[i].n; j++) rt_step_remove(p, f->regions[i].member[j]);
     return AMPC_OK;

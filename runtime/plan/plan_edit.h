@@ -95,6 +95,13 @@ bool rt_control_runs(ir_op op);
 /* Plans the subgraphs of the step and sets the size of its workspace. */
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d);
 
+/* ---- fuse_pointwise.c ---- */
+
+/* Whether the step, which is a single op, could be a fused kernel. */
+bool rt_can_be_program(const rt_plan *p, const rt_step *s);
+/* Replaces the step, for which that is so, by a fused kernel, which is returned; NULL: out of memory. */
+rt_step *rt_make_program(rt_plan *p, rt_step *s);
+
 /* Rounds up to a multiple of the backend's alignment. */
 static inline int64_t rt_plan_align(const rt_plan *p, int64_t bytes)
 {
