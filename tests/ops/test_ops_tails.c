@@ -20,18 +20,19 @@
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 typedef struct shape {
-    int spatial; /* 0: a matmul of x [n,c] or, if `h`, [n,h,c], and w [c,m] */
+    int spatial; /* 0: a matmul of x [n,c], if `h` [n,h,c], if `group` is 2 [c,n] transposed, and w [c,m] */
     int64_t n, c, m, group, h, w, k, stride;
 } shape;
 
 static const shape shapes[] = {
-    {2, 2, 5, 7, 1, 6, 5, 3, 1},    {2, 3, 16, 32, 1, 8, 8, 3, 2}, {2, 2, 8, 8, 8, 9, 7, 3, 1}, /* depthwise */
-    {2, 2, 6, 4, 2, 5, 5, 1, 1},    {1, 2, 4, 9, 1, 1, 33, 3, 1},  {2, 1, 3, 1, 1, 4, 4, 3, 1}, /* one channel */
-    {2, 2, 4, 6, 1, 1, 1, 1, 1},                                                                /* one position */
-    {2, 1, 1, 1, 1, 1, 1, 1, 1},    {2, 0, 3, 4, 1, 5, 5, 3, 1},   {2, 2, 0, 3, 1, 5, 4, 3, 1}, /* nothing to sum */
+    {2, 2, 5, 7, 1, 6, 5, 3, 1},      {2, 3, 16, 32, 1, 8, 8, 3, 2}, {2, 2, 8, 8, 8, 9, 7, 3, 1}, /* depthwise */
+    {2, 2, 6, 4, 2, 5, 5, 1, 1},      {1, 2, 4, 9, 1, 1, 33, 3, 1},  {2, 1, 3, 1, 1, 4, 4, 3, 1}, /* one channel */
+    {2, 2, 4, 6, 1, 1, 1, 1, 1},                                                                  /* one position */
+    {2, 1, 1, 1, 1, 1, 1, 1, 1},      {2, 0, 3, 4, 1, 5, 5, 3, 1},   {2, 2, 0, 3, 1, 5, 4, 3, 1}, /* nothing to sum */
     {2, 4, 2, 40, 1, 70, 66, 1, 1}, /* two parts in a low type */
-    {0, 5, 7, 9, 1, 0, 0, 1, 1},    {0, 2, 16, 33, 1, 3, 0, 1, 1}, {0, 1, 1, 1, 1, 0, 0, 1, 1},
-    {0, 0, 3, 4, 1, 0, 0, 1, 1},    {0, 3, 0, 4, 1, 0, 0, 1, 1},   {0, 4096, 3, 200, 1, 0, 0, 1, 1}, /* two parts */
+    {0, 5, 7, 9, 1, 0, 0, 1, 1},      {0, 2, 16, 33, 1, 3, 0, 1, 1}, {0, 1, 1, 1, 1, 0, 0, 1, 1},
+    {0, 0, 3, 4, 1, 0, 0, 1, 1},      {0, 3, 0, 4, 1, 0, 0, 1, 1},   {0, 4096, 3, 200, 1, 0, 0, 1, 1}, /* two parts */
+    {0, 200, 3, 4096, 2, 0, 0, 1, 1}, /* not divided: x is transposed */
 };
 
 enum { IN_R = 3, IN_LO, IN_HI, IN_BIAS, N_IN }; /* operands after those of the op: a tensor, bounds, one per channel */
@@ -91,7 +92,8 @@ static void make_matmul(call *c, const shape *s, type_pair t, unsigned *seed)
     const int64_t *y = s->h ? (int64_t[]){s->n, s->h, s->m} : (int64_t[]){s->n, s->m};
     c->op = IR_OP_matmul;
     for (int i = 0; i < ir_op_get(c->op)->n_attr; i++) c->attr[i] = ir_op_get(c->op)->attr[i].initial;
-    c->in[0] = draw(t.in, rank, x, seed);
+    c->attr[IR_ATTR(matmul, trans_a)].i = s->group == 2;
+    c->in[0] = draw(t.in, rank, s->group == 2 ? (int64_t[]){s->c, s->n} : x, seed);
     c->in[1] = draw(t.in, 2, (int64_t[]){s->c, s->m}, seed);
     c->in[2] = draw(t.out, 1, (int64_t[]){s->m}, seed);
     c->in[IN_R] = draw(t.out, rank, y, seed);
