@@ -268,7 +268,7 @@ ampc_status rt_resident_need(rt_session *s, uint32_t id, diag *d);
 ampc_status rt_resident_expose(rt_session *s, uint32_t id, diag *d);
 /* The storage differs from its file from now on. */
 void rt_resident_written(rt_session *s, uint32_t id);
-/* Returns the memory of the storage to the system, unless somebody reads it. The caller holds the lock. */
+/* Returns the memory of the storage to the system, unless a reader needs it. The caller holds the lock. */
 void rt_resident_drop(rt_session *s, uint32_t id);
 /* Counts the plan as a reader of the storage that its runs read, apart from hoisted steps, and reads that storage. */
 ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d);

@@ -24,7 +24,7 @@ class Language(nn.Module):
 
 
 def settle(net, inputs):
-    """Gives normalisations random factors, and as running statistics those of one batch."""
+    """Sets the factors of normalisations at random, and the running statistics to those of one batch."""
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     for m in norms:
         m.momentum = 1.0

@@ -235,7 +235,7 @@ static void sessions_that_share_it(void **state)
         if (workers[i].failure) fail_msg("%s", workers[i].failure);
     assert_true(is_loaded("w"));
     rt_session_close(other);
-    expect_squares(t, 9, weights); /* nobody else reads it now */
+    expect_squares(t, 9, weights); /* no other session reads it now */
     assert_false(is_loaded("w"));
     diag_free(d);
 }
