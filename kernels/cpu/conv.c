@@ -3,11 +3,13 @@
  * oneDNN runs on the layouts it prefers, blocks of 16 channels: reorders between these and NCHW cost 2 to 15 % of the
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
  * images are used without a reorder wherever there is optimised code for that, and only w is reordered, unless it is
- * packed. Without oneDNN, own code runs (conv_own.h). f64 has its own loops: one row of y with one row of x for each
- * tap of w. f16 is converted to f32 even if oneDNN computes in it, because its code for that is half as fast. */
+ * packed. Without oneDNN, and where it is faster, own code runs (conv_own.h, own_pack.h). f64 has its own loops: a row
+ * of y with a row of x for each tap of w. f16 is converted to f32 even if oneDNN computes in it, because its code for
+ * that is half as fast. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/own_pack.h"
 
 #include <string.h>
 
@@ -381,7 +383,15 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
 
 static bool is_own(const k_args *args, const conv *c)
 {
-    return args->in[0].dtype != IR_f64 && !cpu_has_onednn() && !conv_is_empty(c);
+    return args->in[0].dtype != IR_f64 && (cpu_is_own_pack(c->w) || !cpu_has_onednn()) && !conv_is_empty(c);
+}
+
+/* Whether weights that do not change are packed for own code. */
+static bool wants_own_pack(const conv *c)
+{
+    if (c->kind != CONV_FORWARD) return false;
+    if (!cpu_has_onednn()) return true;
+    return c->x->dtype == IR_f32 && c->w->dtype == IR_f32 && c->y->dtype == IR_f32 && cpu_is_own_faster_conv(c);
 }
 
 static ampc_status pack_format(const k_args *args, int operand, const k_format **format)
@@ -391,8 +401,9 @@ static ampc_status pack_format(const k_args *args, int operand, const k_format *
     dnnl_primitive_desc_t pd;
     int n;
     *format = NULL;
-    if (c.w != &args->in[operand] || conv_is_empty(&c) || args->in[0].dtype == IR_f64 || is_own(args, &c))
-        return AMPC_OK;
+    if (c.w != &args->in[operand] || conv_is_empty(&c) || args->in[0].dtype == IR_f64) return AMPC_OK;
+    if (wants_own_pack(&c)) return cpu_own_conv_format(&c, args->ctx, format);
+    if (is_own(args, &c)) return AMPC_OK;
     const dnnl_status_t status = describe_conv(&c, is_low(args), args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_format(pd, &operands[1], args->ctx, format);
@@ -404,7 +415,8 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     const k_view *result = conv_result(&c);
     size_t bytes = 0;
     if (is_own(args, &c)) {
-        *workspace = conv_own_workspace(&c, args->ctx);
+        const bool packed = cpu_is_own_pack(c.w);
+        *workspace = packed ? conv_own_packed_workspace(&c, args->ctx) : conv_own_workspace(&c, args->ctx);
         return AMPC_OK;
     }
     ampc_status status = AMPC_OK;
@@ -421,7 +433,8 @@ static ampc_status run(const k_args *args)
     char *workspace = (char *)args->workspace + spare_bytes(&c);
     k_view spare = *c.w, absent = {0};
     if (is_own(args, &c)) {
-        conv_own_run(&c, args->workspace, args->ctx);
+        if (cpu_is_own_pack(c.w)) conv_own_run_packed(&c, c.w->data, args->workspace, args->ctx);
+        else conv_own_run(&c, args->workspace, args->ctx);
         return AMPC_OK;
     }
     if (workspace != args->workspace) {

@@ -286,7 +286,7 @@ static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
     for (int64_t group = 0; group < c->g.groups; group++)
         for (int64_t tap = 0; tap < (joined ? 1 : taps); tap++) {
             const int64_t from = group * c->g.m * at.filter + conv_kernel_tap(p, tap) * at.tap;
-            const gemm_matrix m = {cpu_at(c->w, from), c->w->dtype, IR_NO_DTYPE, row, column};
+            const gemm_matrix m = {cpu_at(c->w, from), c->w->dtype, c->w->as, row, column};
             gemm_pack(to + group * panels_of(p), &m, taps * depth, p->result.inner, tap * depth,
                       joined ? taps * depth : depth, ctx);
         }
@@ -296,7 +296,7 @@ static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
 static void read_taps(const conv *c, float *to)
 {
     const weights at = weights_of(c);
-    const gemm_matrix m = {c->w->data, c->w->dtype, IR_NO_DTYPE, 0, 0};
+    const gemm_matrix m = {c->w->data, c->w->dtype, c->w->as, 0, 0};
     for (int64_t tap = 0; tap < at.taps; tap++)
         gemm_load(to + tap * c->g.groups, &m, cpu_at(c->w, tap), at.taps, c->g.groups);
 }

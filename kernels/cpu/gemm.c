@@ -326,7 +326,8 @@ static void set_panel(const task *t, step *s, int64_t k, int64_t depth)
     const int64_t columns = t->columns - s->column;
     s->width = columns <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
     if (g->packed) {
-        s->b = g->packed + t->item * g->packed_item + (t->column + s->column) * g->k + k * s->width;
+        const int64_t item = g->batch ? product_offset(g->batch, g->batch->b_shared, t->item, 1) : t->item;
+        s->b = g->packed + item * g->packed_item + (t->column + s->column) * g->k + k * s->width;
     } else if (t->d->direct && columns >= GEMM_PANEL) {
         s->b = part_of_b(t, k, s->column).data;
         s->width = g->b.row;

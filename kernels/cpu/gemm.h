@@ -45,7 +45,7 @@ typedef struct gemm {
     gemm_fill_a *fill_a;         /* instead of a; may be NULL */
     gemm_fill_b *fill_b;         /* instead of b; may be NULL */
     const float *packed;         /* instead of b, from gemm_pack; NULL: not packed */
-    int64_t packed_item;         /* the distance between two items in it, in floats */
+    int64_t packed_item;         /* the distance between two items of b in it, in floats */
     float *c;                    /* NULL: sums go to `finish` only */
     int64_t c_item, ldc;         /* the distances between two items and two rows, in floats */
     bool adds;                   /* to what is in c */

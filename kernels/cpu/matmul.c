@@ -1,8 +1,8 @@
 /* matmul.c - y = op(a) op(b) + bias on batches of matrices.
  *
  * Transposed operands are expressed by strides. oneDNN is up to three times faster on a `b` in a layout of its own, so
- * one that does not change is packed. Others are read as they are, except where that is very slow (is_slow_when_plain).
- * f64 is computed by a blocked loop here.
+ * one that does not change is packed, for oneDNN or for own code, whichever is faster (own_pack.h). Others are read as
+ * they are, except where that is very slow (is_slow_when_plain). f64 is computed by a blocked loop here.
  *
  * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
  * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32. Without oneDNN, all are
@@ -11,6 +11,7 @@
  * The only activation supported in the epilogue (kernels/epilogue.h) is gelu, on f32 sums of any storage type. relu is
  * not fused because oneDNN's maps NaN to 0, whereas the op propagates it. */
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/own_pack.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/epilogue.h"
 #include "kernels/matmul.h"
@@ -156,7 +157,7 @@ static bool by_panels(const k_args *args, const product *p)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B];
     if (p->k == 0 || a->dtype == IR_f64 || b->dtype == IR_f64) return false;
-    return !cpu_has_onednn() || (p->rank == 0 && (is_opaque(a) || is_opaque(b)));
+    return cpu_is_own_pack(b) || !cpu_has_onednn() || (p->rank == 0 && (is_opaque(a) || is_opaque(b)));
 }
 
 bool cpu_rounds(const k_args *args, int operand)
@@ -183,6 +184,16 @@ static dnnl_status_t describe(const k_args *args, const product *p, bool is_free
     return status == dnnl_unimplemented ? describe_product(args, p, false, is_free, o, n, pd) : status;
 }
 
+static bool is_f32(const k_view *v) { return !k_present(v) || k_read_type(v) == IR_f32; }
+
+/* Whether an operand b that does not change is packed for own code. */
+static bool wants_own_pack(const k_args *args, const product *p)
+{
+    if (!cpu_has_onednn()) return args->in[IN_B].dtype != IR_f64;
+    const bool same = is_f32(&args->in[IN_A]) && is_f32(&args->in[IN_B]) && is_f32(&args->out[0]);
+    return same && cpu_is_own_faster_matmul(p);
+}
+
 static ampc_status pack_format(const k_args *args, int operand, const k_format **format)
 {
     const product p = product_of(args);
@@ -191,7 +202,9 @@ static ampc_status pack_format(const k_args *args, int operand, const k_format *
     int n;
     *format = NULL;
     if (operand != IN_B || k_count(&args->out[0]) == 0 || p.k == 0) return AMPC_OK;
-    if (args->in[IN_A].dtype == IR_f64 || by_panels(args, &p)) return AMPC_OK;
+    if (args->in[IN_A].dtype == IR_f64) return AMPC_OK;
+    if (wants_own_pack(args, &p)) return cpu_own_matmul_format(&p, args->ctx, format);
+    if (by_panels(args, &p)) return AMPC_OK;
     const dnnl_status_t status = describe(args, &p, true, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_format(pd, &operands[1], args->ctx, format);

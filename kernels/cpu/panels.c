@@ -3,6 +3,7 @@
  * block by block while a block is in a cache. */
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/own_pack.h"
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
 
@@ -44,6 +45,10 @@ static gemm gemm_of(const panels *s)
     for (int i = 0; i < p->rank; i++) g.items *= p->batch[i];
     g.a = matrix_of(&s->args->in[IN_A], p->trans_a, p->m, p->k);
     g.b = matrix_of(&s->args->in[IN_B], p->trans_b, p->k, p->n);
+    if (cpu_is_own_pack(&s->args->in[IN_B])) {
+        g.packed = s->args->in[IN_B].data;
+        g.packed_item = gemm_packed_size(p->k, p->n);
+    }
     if (y->dtype == IR_f32) g.c = y->data;
     if (!g.c || s->tail || k_present(&s->args->in[IN_BIAS])) g.finish = finish;
     return g;

@@ -295,9 +295,9 @@ static k_view pack(const k_kernel *kernel, const k_args *call, int j)
     packed.data = make_fenced(call->ctx, NULL, format->bytes, view_fence());
     k_args args = {.op = call->op, .in = &call->in[j], .out = &packed, .n_in = 1, .n_out = 1, .ctx = call->ctx};
     size_t bytes = 0;
-    must(call->ctx, format->pack->prepare(&args, &args.state, &bytes));
+    if (format->pack->prepare) must(call->ctx, format->pack->prepare(&args, &args.state, &bytes));
     must(call->ctx, run_in_workspace(format->pack, &args, bytes, false, 1));
-    format->pack->release(args.state);
+    if (format->pack->release) format->pack->release(args.state);
     return packed;
 }
 

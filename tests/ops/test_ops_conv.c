@@ -62,6 +62,16 @@ static const conv_row convs[] = {
     {2, 1, 24, 9, 1, {4, 15}, {1, 1}, {1, 1}, {1, 1}, {0}}, /* an odd number of filters */
 };
 
+/* With packed weights in f32 these run on own code although there is oneDNN (kernels/cpu/own_pack.c). */
+static const conv_row own_convs[] = {
+    {2, 1, 480, 80, 1, {2, 2}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 1, 182, 181, 1, {15, 15}, {1, 1}, {2, 2}, {1, 1}, {0}}, /* 64 rows of parts of an image */
+    {2, 1, 130, 230, 1, {3, 4}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
+    {2, 9, 115, 230, 1, {2, 2}, {3, 4}, {1, 1}, {1, 1}, {1, 2, 1, 1}}, /* more than 36 rows of small images */
+    {3, 2, 75, 131, 1, {2, 1, 2}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+    {1, 3, 230, 229, 1, {9}, {5}, {1}, {2}, {4, 4}},
+};
+
 typedef struct conv_case {
     const conv_row *row;
     int64_t x[5], w[5], y[5];
@@ -267,6 +277,14 @@ static void conv_rows(void **state)
     EACH_CONV(conv_check(row, in, out, false); conv_check(row, in, out, true))
 }
 
+static void own_conv_rows(void **state)
+{
+    (void)state;
+    if (ops_on->device_ops) return;
+    for (size_t i = 0; i < sizeof own_convs / sizeof *own_convs; i++)
+        conv_check(&own_convs[i], IR_f32, IR_f32, i % 2 == 0);
+}
+
 static void conv_grad_input_rows(void **state)
 {
     (void)state;
@@ -364,6 +382,7 @@ static int run(void)
         BOTH_LAYOUTS(random_convs),
         BOTH_LAYOUTS(conv_grad_input_output_padding),
         OPS_PACKED(conv_rows),
+        OPS_PACKED(own_conv_rows),
         OPS_PACKED(conv_grad_input_rows),
         OPS_PACKED(random_convs),
     };

@@ -1,5 +1,7 @@
 /* test_packs.c - packed weights: results are those of weights that are not packed, whatever happens between two runs,
  * and one copy serves all plans and sessions. */
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/own_pack.h"
 #include "runtime/plan/plan_edit.h"
 #include "runtime/session/session_state.h"
 #include "runtime/train/checkpoint.h"
@@ -16,7 +18,8 @@ static const char some_forms[] =
     "param @w : f32[20,3,3,3] = zero\nparam @g : f32[20,5,3,3] = zero\nparam @d : f32[20,1,3,3] = zero\n"
     "param @p : f32[6,20,1,1] = zero\nparam @m : f32[24,40] = zero\nparam @t : f32[7,40] = zero\n"
     "param @b : f32[40] = zero\nparam @s : f32[3,8,5] = zero\nparam @h : f32[24,33] = zero\n"
-    "param @e : f16[24,18] = zero\nparam @u : f32[33,24] = zero\nstate @lr : f32[] = 0.5\n"
+    "param @e : f16[24,18] = zero\nparam @u : f32[33,24] = zero\nparam @o : f32[96,400,1,1] = zero\nstate @lr : f32[] "
+    "= 0.5\n"
     "graph @images(@x : f32[N,3,9,9]) {\nforward:\n"
     "  %c = conv @x, @w, _ {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f32[N,20,9,9]\n"
     "  %r = relu %c : f32[N,20,9,9]\n"
@@ -62,6 +65,8 @@ static const char more_forms[] =
     "graph @batches(@x : f32[3,N,8]) {\nforward:\n"
     "  %y = matmul @x, @s : f32[3,N,5]\n  %k = cast @s {to=f16} : f16[3,8,5]\n  %i = cast @x {to=f16} : f16[3,N,8]\n"
     "  %z = matmul %i, %k : f16[3,N,5]\n  output \"y\" = %y\n  output \"z\" = %z\n}\n"
+    "graph @few(@x : f32[N,400,2,2]) {\nforward:\n"
+    "  %y = conv @x, @o, _ {strides=[1,1], pads=[0,0,0,0], dilations=[1,1]} : f32[N,96,2,2]\n  output \"y\" = %y\n}\n"
     "graph @parts(@x : f32[N,24]) {\nforward:\n"
     "  %h = matmul @x, @m : f32[N,40]\n  %q = reduce_sum %h {axes=[1], keepdims=false} : f32[N]\n"
     "  %o = mul %q, %q : f32[N]\n  %c = greater %o, %q : bool[N]\n  %p, %n = nonzero %c : i64[N,1], i64[]\n"
@@ -88,6 +93,7 @@ static const struct entry {
     {"rows", false, 2, {0, 24}},
     {"types", false, 2, {0, 24}},
     {"batches", false, 3, {3, 0, 8}},
+    {"few", false, 4, {0, 400, 2, 2}},
     {"parts", false, 2, {0, 24}},
     {"train_rows", true, 2, {0, 24}},
     {"train_images", true, 4, {0, 3, 9, 9}},
@@ -363,10 +369,34 @@ static void plans_share_packs(void **state)
     run_batch(t, session, "train_images", 2);
     assert_int_equal(count_packs(session, "w", &filled), 1); /* the graph that trains @w does not pack it */
     assert_int_equal(filled, 0);
-    assert_int_equal(count_packs(session, "p", &filled), 2); /* forward and backward; @p is not trained */
+    /* forward and, by oneDNN only, backward; @p is not trained */
+    assert_int_equal(count_packs(session, "p", &filled), cpu_has_onednn() ? 2 : 1);
     run_batch(t, session, "images", 1);
     count_packs(session, "w", &filled);
     assert_int_equal(filled, 1);
+}
+
+/* A format of own code is the same for all batch sizes. */
+static void own_formats_are_shared(void **state)
+{
+    scratch *t = *state;
+    int filled;
+    bool is_own = !cpu_has_onednn();
+#if defined(__x86_64__)
+    is_own |= __builtin_cpu_supports("avx512f") != 0;
+#endif
+    start(t, all_forms());
+    run_batch(t, session, "few", 1);
+    run_batch(t, session, "few", 4);
+    run_batch(t, session, "rows", 1);
+    run_batch(t, session, "rows", 64);
+    static const char *const names[] = {"o", "m", "t"};
+    for (size_t i = 0; i < 3 && is_own; i++) {
+        assert_int_equal(count_packs(session, names[i], &filled), 1);
+        const rt_packed *pack = session->shared->packs[test_storage_find(session, names[i])];
+        assert_true(cpu_is_own_pack(&(k_view){.packed = pack->key.format}));
+        assert_int_equal(pack->plans, 2);
+    }
 }
 
 /* The plan counts the packs, and what only a pack reads is not kept. */
@@ -422,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_pack_is_stale, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(plans_share_packs, scratch_setup, finish),
+        cmocka_unit_test_setup_teardown(own_formats_are_shared, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(packs_are_planned, scratch_setup, finish),
         cmocka_unit_test_setup_teardown(parts_count_packs_once, scratch_setup, finish),
     };

@@ -1,0 +1,141 @@
+/* own_pack.c - the formats of own code, and for which shapes it is chosen although there is oneDNN. */
+#include "kernels/cpu/own_pack.h"
+#include "kernels/cpu/conv_own.h"
+#include "kernels/cpu/gemm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+/* Own code is faster if all members of an entry hold. From tests/bench/packs.c, f32, one thread of a Sapphire Rapids in
+ * a virtual machine, weights in memory, oneDNN 2.6.3, 2026-11-27; docs/performance.md has the figures. What is left out
+ * reaches 0.5 to 1.0 of the speed of oneDNN: there are too few weights for the time to be that of reading them, or so
+ * many positions that oneDNN gains from reading an image in place instead of copying each window. For small images it
+ * reads the weights again for each of them. With the code for AVX2 of both, most of these shapes reach 0.75 to 0.95, so
+ * the table is for AVX-512. */
+static const struct choice {
+    bool is_conv;
+    int64_t taps;    /* at most */
+    int64_t weights; /* at least */
+    int64_t points;  /* positions of an image, at most; the rows of a matmul are images */
+    int64_t rows;    /* of all images, at most */
+} choices[] = {
+    {true, INT64_MAX, 1 << 18, INT64_MAX, 36}, /* 1.09 to 1.4 */
+    {true, INT64_MAX, 1 << 18, 16, 256},       /* 1.14 to 2.95 */
+    {true, 1, 1 << 15, INT64_MAX, 64},         /* 0.98 to 1.43 */
+    {false, 1, 0, 1, 64},                      /* 1.0 to 1.8, except 0.9 for one row and 4096 weights */
+};
+
+static bool is_faster(bool is_conv, int64_t taps, int64_t weights, int64_t points, int64_t images)
+{
+    const bool has_avx512 = strcmp(gemm_code_name(0), "avx512f") == 0;
+    for (size_t i = 0; has_avx512 && i < sizeof choices / sizeof *choices; i++) {
+        const struct choice *c = &choices[i];
+        if (c->is_conv == is_conv && taps <= c->taps && weights >= c->weights && points <= c->points &&
+            points * images <= c->rows)
+            return true;
+    }
+    return false;
+}
+
+bool cpu_is_own_faster_conv(const conv *c)
+{
+    const conv_geometry *g = &c->g;
+    const int64_t taps = conv_volume(g->k);
+    return g->groups == 1 && is_faster(true, taps, taps * g->c * g->m, conv_volume(g->y), g->n);
+}
+
+bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(false, 1, p->k * p->n, 1, p->m); }
+
+/* ---- formats --------------------------------------------------------------------------------- */
+
+/* What the operand is: matrices [k, n], or weights [n, k, taps] of each group. `swapped`: matrices [n, k], or weights
+ * [n, taps, k]. */
+typedef struct source {
+    bool is_conv, swapped;
+    int64_t items, taps, k, n;
+} source;
+
+typedef struct format {
+    k_format base;
+    source from;
+    struct format *next;
+} format;
+
+/* The convolution of which `w` is the operand. */
+static conv conv_from(const source *s, const k_view *w)
+{
+    conv c = {.kind = CONV_FORWARD, .w = w, .g = {.groups = s->items, .c = s->k, .m = s->n, .k = {s->taps, 1, 1}}};
+    return c;
+}
+
+static ampc_status run_pack(const k_args *args)
+{
+    const source *s = &((const format *)(const void *)args->out[0].packed)->from;
+    k_view from = args->in[0];
+    float *to = args->out[0].data;
+    from.as = args->out[0].dtype == from.dtype ? IR_NO_DTYPE : args->out[0].dtype;
+    from.channels_last = s->swapped;
+    if (s->is_conv) {
+        const conv c = conv_from(s, &from);
+        conv_own_pack(&c, to, args->ctx);
+        return AMPC_OK;
+    }
+    for (int64_t i = 0; i < s->items; i++) {
+        const gemm_matrix b = {cpu_at(&from, i * s->k * s->n), from.dtype, from.as, s->swapped ? 1 : s->n,
+                               s->swapped ? s->k : 1};
+        gemm_pack(to + i * gemm_packed_size(s->k, s->n), &b, s->k, s->n, 0, s->k, args->ctx);
+    }
+    return AMPC_OK;
+}
+
+static const k_kernel pack = {.run = run_pack};
+
+bool cpu_is_own_pack(const k_view *v) { return v->packed && v->packed->pack == &pack; }
+
+static int64_t size_of(const source *s)
+{
+    const k_view none = {.channels_last = s->swapped};
+    const conv c = conv_from(s, &none);
+    return s->is_conv ? conv_own_packed_size(&c) : s->items * gemm_packed_size(s->k, s->n);
+}
+
+static bool is_same(const source *a, const source *b)
+{
+    return a->is_conv == b->is_conv && a->swapped == b->swapped && a->items == b->items && a->taps == b->taps &&
+           a->k == b->k && a->n == b->n;
+}
+
+/* The format may be new; it is never freed. */
+static ampc_status find_format(const source *s, const k_context *ctx, const k_format **out)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static format *formats;
+    pthread_mutex_lock(&lock);
+    format *f = formats;
+    while (f && !is_same(&f->from, s)) f = f->next;
+    if (!f && (f = malloc(sizeof *f)) != NULL) {
+        const size_t bytes = (size_t)size_of(s) * sizeof(float);
+        *f = (format){.base = {.bytes = bytes, .pack = &pack}, .from = *s, .next = formats};
+        formats = f;
+    }
+    pthread_mutex_unlock(&lock);
+    *out = f ? &f->base : NULL;
+    return f ? AMPC_OK : cpu_fail(ctx, AMPC_NO_MEMORY, "out of memory");
+}
+
+ampc_status cpu_own_conv_format(const conv *c, const k_context *ctx, const k_format **out)
+{
+    source s = {.is_conv = true, .items = c->g.groups, .taps = conv_volume(c->g.k), .k = c->g.c, .n = c->g.m};
+    s.swapped = c->w->channels_last && s.taps > 1 && s.k > 1;
+    return find_format(&s, ctx, out);
+}
+
+ampc_status cpu_own_matmul_format(const product *p, const k_context *ctx, const k_format **out)
+{
+    source s = {.swapped = p->trans_b, .items = 1, .taps = 1, .k = p->k, .n = p->n};
+    for (int i = 0; i < p->rank; i++) s.items *= p->b_shared[i] ? 1 : p->batch[i];
+    return find_format(&s, ctx, out);
+}

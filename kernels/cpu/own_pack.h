@@ -1,0 +1,21 @@
+/* own_pack.h - packed operands of own code (gemm.h, conv_own.h) as formats of the kernels of matmul and conv.
+ *
+ * A format depends on the operand alone, so a pack serves any number of rows and threads. */
+#ifndef AMPC_OWN_PACK_H
+#define AMPC_OWN_PACK_H
+
+#include "kernels/convolution.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/matmul.h"
+
+/* The formats of the weights of a forward convolution and of operand b of a matmul, neither of them empty. */
+ampc_status cpu_own_conv_format(const conv *c, const k_context *ctx, const k_format **out);
+ampc_status cpu_own_matmul_format(const product *p, const k_context *ctx, const k_format **out);
+/* Whether the operand is in one of these formats. */
+bool cpu_is_own_pack(const k_view *v);
+
+/* Whether own code is faster than oneDNN, for operands in f32 that do not change. */
+bool cpu_is_own_faster_conv(const conv *c);
+bool cpu_is_own_faster_matmul(const product *p);
+
+#endif
