@@ -53,6 +53,21 @@ static rt_step *find_pack(const packing *k, uint32_t source, ir_dtype type, cons
     return NULL;
 }
 
+static size_t bytes_read(const rt_step *pack) { return k_bytes(&pack->in[0]); }
+
+/* Numbers the packs of storage in the order of their steps. */
+static void number_packs(packing *k)
+{
+    rt_plan *p = k->p;
+    p->n_packs = 0;
+    for (rt_step *s = k->last ? p->first_step : NULL; s; s = s == k->last ? NULL : s->next) {
+        s->pack = p->n_packs;
+        p->packs[p->n_packs++] = (rt_pack){.storage = p->values[s->in_value[0]].value->storage->id,
+                                           .type = s->out[0].dtype,
+                                           .format = s->out[0].packed};
+    }
+}
+
 static void insert(packing *k, rt_step *s, uint32_t source)
 {
     rt_plan *p = k->p;
@@ -62,12 +77,11 @@ static void insert(packing *k, rt_step *s, uint32_t source)
         rt_step_insert_before(p, s, k->first);
         return;
     }
-    s->pack = p->n_packs++;
-    p->packs[s->pack] = (rt_pack){
-        .storage = p->values[source].value->storage->id, .type = s->out[0].dtype, .format = s->out[0].packed};
-    if (k->last) rt_step_insert_after(p, s, k->last);
+    rt_step *before = k->last;
+    while (before && bytes_read(before) < bytes_read(s)) before = before->prev;
+    if (before) rt_step_insert_after(p, s, before);
     else rt_step_insert_before(p, s, p->first_step);
-    k->last = s;
+    if (before == k->last) k->last = s;
 }
 
 /* Makes the step that packs `source` for that operand; NULL: out of memory. */
@@ -145,6 +159,7 @@ ampc_status rt_stage_pack_weights(rt_plan *p, diag *d)
         for (int j = 0; j < s->n_in; j++)
             if (can_pack(p, s, j)) TRY(pack_operand(&k, s, j));
     }
+    number_packs(&k);
     if (k.n_made) remove_unread(p);
     return AMPC_OK;
 }

@@ -1,10 +1,14 @@
 /* session_resident.c - which storage is in memory.
  *
- * On a device that works in host memory, a large parameter or constant is read from its file when a plan first needs
- * it. If only hoisted steps read it (a cast, or a kernel's own format of it), its pages are returned to the system
- * after they have run: then a weight is in memory once, in the form that the kernels read. It is read again if a plan
- * with other needs, or a caller, asks for it. Storage that has been written since, or that a caller may still read, is
- * never dropped.
+ * On a device that works in host memory, a parameter or constant is read from its file when a plan first needs it. If
+ * only hoisted steps read it (a cast, or a kernel's own format of it), its pages are returned to the system after they
+ * have run: then a weight is in memory once, in the form that the kernels read. It is read again if a plan with other
+ * needs, or a caller, asks for it. Storage that has been written since, or that a caller may still read, is never
+ * dropped.
+ *
+ * A page may contain several tensors. It is returned when the last of them is dropped. A huge page would bring up to
+ * 2 MiB of neighbours into memory with a tensor, and returning a part of it frees nothing until the system splits it.
+ * So only tensors that runs read are on huge pages.
  *
  * The lock of rt_shared protects the table. A plan's storage is counted before its first run, so runs need no lock. */
 #include "runtime/backend/alloc.h"
@@ -15,18 +19,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LARGE = 64 << 10 }; /* bytes; smaller storage is always in memory */
+enum { HUGE_PAGE = 2 << 20 };
 
-static int64_t page_size(void) { return sysconf(_SC_PAGESIZE); }
+static uintptr_t page_size(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
 
-static bool is_large(const rt_session *s, const ir_storage *storage)
+static uintptr_t address_of(const rt_session *s, size_t id) { return (uintptr_t)s->shared->storage[id]; }
+
+static uintptr_t end_of(const rt_session *s, size_t id)
 {
-    return !s->backend->device_ops && ir_storage_bytes(storage) >= LARGE;
+    return address_of(s, id) + (uintptr_t)ir_storage_bytes(s->module->storage.items[id]);
 }
 
-int64_t rt_resident_alignment(const rt_session *s, const ir_storage *storage)
+/* Gives advice for the pages that are wholly in the range. */
+static bool advise(uintptr_t from, uintptr_t to, int advice)
 {
-    return is_large(s, storage) ? page_size() : s->backend->alignment;
+    const uintptr_t page = page_size(), first = (from + page - 1) & -page, end = to & -page;
+    return first >= end || madvise((void *)first, end - first, advice) == 0;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -46,9 +54,9 @@ static ampc_status load(rt_session *s, uint32_t id, diag *d)
 static ampc_status open_one(rt_session *s, const ir_storage *storage, diag *d)
 {
     s->shared->residence[storage->id].data = storage->data;
-    if (!is_large(s, storage)) return load(s, storage->id, d);
     TRY(rt_weights_check(s->shared->weights, storage));
-    if (rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
+    const bool is_scalar = storage->type.rank == 0; /* the host may read it after a run (session_readback.c) */
+    if (!is_scalar && rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
     s->shared->residence[storage->id].exposed = true;
     return load(s, storage->id, d);
 }
@@ -58,6 +66,8 @@ ampc_status rt_resident_open(rt_session *s, const char *dir, diag *d)
     rt_shared *h = s->shared;
     h->residence = rt_alloc(s->module->storage.count + 1, sizeof *h->residence);
     if (!h->residence) return rt_no_memory(d);
+    if (s->storage_bytes >= HUGE_PAGE)
+        advise((uintptr_t)h->block, (uintptr_t)h->block + (uintptr_t)s->storage_bytes, MADV_NOHUGEPAGE);
     TRY(rt_weights_open(s->module, dir, d, &h->weights));
     for (size_t i = 0; i < s->module->storage.count; i++) TRY(open_one(s, s->module->storage.items[i], d));
     return AMPC_OK;
@@ -89,14 +99,18 @@ void rt_resident_written(rt_session *s, uint32_t id)
     if (s->shared->residence) s->shared->residence[id].loaded = s->shared->residence[id].exposed = true;
 }
 
+static bool is_loaded(const rt_session *s, size_t id) { return s->shared->residence[id].loaded; }
+
+/* Returns the pages of a storage and those that it shares with neighbours that are not in memory either. */
 void rt_resident_drop(rt_session *s, uint32_t id)
 {
-    const ir_storage *storage = s->module->storage.items[id];
     rt_residence *r = s->shared->residence ? &s->shared->residence[id] : NULL;
-    if (!r || !r->loaded || r->exposed || r->plans || !is_large(s, storage)) return;
-    const int64_t whole = ir_storage_bytes(storage) &
-                          -page_size(); /* the last page may be shared with the next storage */
-    r->loaded = madvise(s->shared->storage[id], (size_t)whole, MADV_DONTNEED) != 0;
+    if (!r || !r->loaded || r->exposed || r->plans) return;
+    const uintptr_t page = page_size(), low = address_of(s, id) & -page, high = (end_of(s, id) + page - 1) & -page;
+    size_t first = id, last = id;
+    while (address_of(s, first) > low && first > 0 && !is_loaded(s, first - 1)) first--;
+    while (end_of(s, last) < high && last + 1 < s->module->storage.count && !is_loaded(s, last + 1)) last++;
+    r->loaded = !advise(address_of(s, first), end_of(s, last), MADV_DONTNEED);
 }
 
 /* ---- what a plan reads in each run ------------------------------------------------------------ */
@@ -133,9 +147,21 @@ int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first)
     int64_t bytes = s->storage_bytes;
     for (const rt_plan *p = kept ? first : NULL; p; p = p->next_part) keep_plan(p, kept);
     for (size_t id = 0; kept && id < m->storage.count; id++)
-        if (is_large(s, m->storage.items[id]) && !kept[id]) bytes -= ir_storage_bytes(m->storage.items[id]);
+        if (!kept[id]) bytes -= ir_storage_bytes(m->storage.items[id]);
     rt_free(kept);
     return bytes;
+}
+
+/* Puts adjacent tensors that the plan keeps on huge pages, before they are read. */
+static void use_huge_pages(const rt_session *s, const bool *kept)
+{
+    const size_t count = s->module->storage.count;
+    for (size_t first = 0, end; first < count; first = end + 1) {
+        for (end = first; end < count && kept[end];) end++;
+        if (end == first) continue;
+        const uintptr_t from = address_of(s, first), to = end_of(s, end - 1);
+        if (to - from >= HUGE_PAGE) advise(from, to, MADV_HUGEPAGE); /* a hint */
+    }
 }
 
 ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d)
@@ -147,6 +173,7 @@ ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d)
     keep_plan(p, kept);
     ampc_status status = AMPC_OK;
     pthread_mutex_lock(&s->shared->lock);
+    use_huge_pages(s, kept);
     for (size_t id = 0; id < count && status == AMPC_OK; id++)
         if (kept[id]) status = load(s, (uint32_t)id, d);
     for (size_t id = 0; id < count && status == AMPC_OK; id++) s->shared->residence[id].plans += kept[id];

@@ -12,20 +12,17 @@
 
 /* ---- storage --------------------------------------------------------------------------------- */
 
-/* The offset of a storage that follows `end` bytes. */
-static int64_t next_offset(const rt_session *s, const ir_storage *storage, int64_t end)
+/* The offset of what follows `end` bytes. */
+static int64_t next_offset(const rt_session *s, int64_t end)
 {
-    const int64_t align = rt_resident_alignment(s, storage);
-    return (end + align - 1) & -align;
+    return (end + s->backend->alignment - 1) & -(int64_t)s->backend->alignment;
 }
 
 int64_t rt_storage_bytes(const rt_session *s)
 {
     int64_t end = 0;
-    for (size_t i = 0; i < s->module->storage.count; i++) {
-        const ir_storage *storage = s->module->storage.items[i];
-        end = next_offset(s, storage, end) + ir_storage_bytes(storage);
-    }
+    for (size_t i = 0; i < s->module->storage.count; i++)
+        end = next_offset(s, end) + ir_storage_bytes(s->module->storage.items[i]);
     return end;
 }
 
@@ -43,7 +40,7 @@ static ampc_status alloc_storage(rt_session *s, diag *d)
     int64_t end = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *storage = m->storage.items[i];
-        const int64_t at = next_offset(s, storage, end);
+        const int64_t at = next_offset(s, end);
         h->storage[storage->id] = (char *)h->block + at;
         h->changed[storage->id] = ++h->changes;
         end = at + ir_storage_bytes(storage);

@@ -257,9 +257,7 @@ ampc_status rt_shared_require_stores(rt_session *s, const ir_graph *g, diag *d);
 
 /* ---- session_resident.c: on a device that works in host memory; else all functions do nothing ---- */
 
-/* The alignment of a storage in the block: that of pages if its memory can be returned to the system. */
-int64_t rt_resident_alignment(const rt_session *s, const ir_storage *storage);
-/* Opens the files of all storage and reads what is small. `dir` as in rt_session_options.weights_dir. */
+/* Opens the files of all storage. `dir` as in rt_session_options.weights_dir. */
 ampc_status rt_resident_open(rt_session *s, const char *dir, diag *d);
 void rt_resident_close(rt_shared *h);
 /* Reads the storage if it is not in memory. The caller holds the lock. */
@@ -268,7 +266,7 @@ ampc_status rt_resident_need(rt_session *s, uint32_t id, diag *d);
 ampc_status rt_resident_expose(rt_session *s, uint32_t id, diag *d);
 /* The storage differs from its file from now on. */
 void rt_resident_written(rt_session *s, uint32_t id);
-/* Returns the memory of the storage to the system, unless a reader needs it. The caller holds the lock. */
+/* Returns the memory of the storage to the system, unless a plan or a caller reads it. The caller holds the lock. */
 void rt_resident_drop(rt_session *s, uint32_t id);
 /* Counts the plan as a reader of the storage that its runs read, apart from hoisted steps, and reads that storage. */
 ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d);

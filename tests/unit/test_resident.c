@@ -3,6 +3,7 @@
 #include "tests/unit/session_fixture.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { SIDE = 192, ELEMENTS = SIDE * SIDE, RUNS = 12 };
@@ -82,7 +83,6 @@ static void weights_are_loaded_when_needed(void **state)
     scratch *t = *state;
     begin(t);
     assert_false(is_loaded("w"));
-    assert_true(is_loaded("small"));
     expect_squares(t, 3, weights);
     assert_false(is_loaded("w")); /* the hoisted square is what runs read */
     expect_squares(t, 5, weights);
@@ -195,6 +195,49 @@ static void a_module_that_is_written(void **state)
     expect_plain(t, weights);
 }
 
+/* Returns the number of pages of all storage that are in memory. */
+static int pages_in_memory(void)
+{
+    static unsigned char in_memory[1024];
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)session->shared->block & -page;
+    const size_t bytes = (uintptr_t)session->shared->block + (uintptr_t)session->storage_bytes - first;
+    int pages = 0;
+    if (bytes / page + 1 > sizeof in_memory || mincore((void *)first, bytes, in_memory)) fail();
+    for (size_t i = 0; i < (bytes + page - 1) / page; i++) pages += in_memory[i] & 1;
+    return pages;
+}
+
+/* Tensors that share pages, in a block that is large enough for huge pages. Runs read
+ * the sums and one weight, so what stays are the pages of that weight and at most those at the ends of the block. */
+static void small_weights_share_pages(void **state)
+{
+    enum { WEIGHTS = 400, N = 40, BYTES = N * N * 4, KEPT = 17 };
+    scratch *t = *state;
+    static char whole[WEIGHTS * 250];
+    static float file[WEIGHTS * N * N];
+    size_t n = 0;
+    scratch_write(t, "w.bin", file, sizeof file);
+    for (int i = 0; i < WEIGHTS; i++)
+        n += (size_t)snprintf(whole + n, sizeof whole - n, "param @w%d : f32[40,40] = file(\"w.bin\", %d, %d)\n", i,
+                              i * BYTES, BYTES);
+    n += (size_t)snprintf(whole + n, sizeof whole - n, "graph @g(@x : f32[]) {\nforward:\n");
+    for (int i = 0; i < WEIGHTS; i++)
+        n += (size_t)snprintf(whole + n, sizeof whole - n,
+                              i == KEPT ? "  %%y%d = add @w%d, @x : f32[40,40]\n  output \"y%d\" = %%y%d\n"
+                                        : "  %%t%d = reduce_sum @w%d {axes=[0,1], keepdims=false} : f32[]\n"
+                                          "  %%y%d = add %%t%d, @x : f32[]\n  output \"y%d\" = %%y%d\n",
+                              i, i, i, i, i, i);
+    snprintf(whole + n, sizeof whole - n, "}\n");
+    load(t, whole);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .weights_dir = t->folder}), AMPC_OK);
+    const rt_tensor x = {.name = "x", .dtype = IR_f32, .data = (float[]){0}};
+    run_ok(t, "g", &x, 1);
+    assert_in_range(pages_in_memory(), 1, 3 + BYTES / 4096 + 1);
+    assert_true(is_loaded("w17"));
+    assert_false(is_loaded("w16") || is_loaded("w18"));
+}
+
 /* ---- threads ---------------------------------------------------------------------------------- */
 
 typedef struct worker {
@@ -235,7 +278,7 @@ static void sessions_that_share_it(void **state)
         if (workers[i].failure) fail_msg("%s", workers[i].failure);
     assert_true(is_loaded("w"));
     rt_session_close(other);
-    expect_squares(t, 9, weights); /* no other session reads it now */
+    expect_squares(t, 9, weights); /* no other plan reads it now */
     assert_false(is_loaded("w"));
     diag_free(d);
 }
@@ -251,6 +294,7 @@ int main(void)
         TEST(a_removed_file),
         TEST(many_files),
         TEST(a_module_that_is_written),
+        TEST(small_weights_share_pages),
         TEST(sessions_that_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
