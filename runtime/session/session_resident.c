@@ -30,7 +30,7 @@ static uintptr_t end_of(const rt_session *s, size_t id)
     return address_of(s, id) + (uintptr_t)ir_storage_bytes(s->module->storage.items[id]);
 }
 
-/* Gives advice for the pages that are wholly in the range. */
+/* Advises the system about the pages that are wholly in the range. */
 static bool advise(uintptr_t from, uintptr_t to, int advice)
 {
     const uintptr_t page = page_size(), first = (from + page - 1) & -page, end = to & -page;

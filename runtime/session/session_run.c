@@ -174,8 +174,16 @@ static bool reads_storage(const rt_plan *p, const rt_step *step, int j)
     return step->in_buffer[j] != RT_NO_BUFFER && p->buffers[step->in_buffer[j]].home == RT_STORAGE;
 }
 
-/* Only the storage that step i reads has to be in memory. */
-static ampc_status hoist_step(const rt_frame *f, int i, diag *d)
+/* Whether one of the steps from `first` to `end` reads the value or a view of it. */
+static bool is_read_between(const rt_plan *p, uint32_t value, int first, int end)
+{
+    for (const rt_use *u = p->values[p->values[value].root].uses; u; u = u->next)
+        if (u->step && u->step->index >= first && u->step->index < end) return true;
+    return false;
+}
+
+/* Only the storage that step i, or also a later one before step `end`, reads has to be in memory. */
+static ampc_status hoist_step(const rt_frame *f, int i, int end, diag *d)
 {
     const rt_plan *p = f->plan;
     const rt_step *step = p->steps[i];
@@ -183,7 +191,7 @@ static ampc_status hoist_step(const rt_frame *f, int i, diag *d)
         if (reads_storage(p, step, j)) TRY(rt_resident_need(f->session, p->buffers[step->in_buffer[j]].index, d));
     TRY(run_steps(f, i, i + 1, d));
     for (int j = 0; j < step->n_in; j++)
-        if (reads_storage(p, step, j) && p->values[p->values[step->in_value[j]].root].last_use <= i)
+        if (reads_storage(p, step, j) && !is_read_between(p, step->in_value[j], i + 1, end))
             rt_resident_drop(f->session, p->buffers[step->in_buffer[j]].index);
     return AMPC_OK;
 }
@@ -192,7 +200,7 @@ static ampc_status hoist(rt_session *s, const rt_plan *p, int first, int end, di
 {
     const rt_frame f = entry_frame(s, p);
     if (s->backend->device_ops) return run_steps(&f, first, end, d);
-    for (int i = first; i < end; i++) TRY(hoist_step(&f, i, d));
+    for (int i = first; i < end; i++) TRY(hoist_step(&f, i, end, d));
     return AMPC_OK;
 }
 

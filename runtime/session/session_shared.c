@@ -350,15 +350,22 @@ static ampc_status refresh_pack(rt_session *s, const rt_plan *p, int i, rt_compu
     return AMPC_OK;
 }
 
-static ampc_status refresh(rt_session *s, const rt_plan *p, rt_compute *compute, diag *d)
+static ampc_status refresh_block(rt_session *s, const rt_plan *p, rt_compute *compute, diag *d)
 {
-    TRY(alloc_packs(s, p, d));
-    for (int i = 0; i < p->n_packs; i++) TRY(refresh_pack(s, p, i, compute, d));
     /* Without a block, all hoisted values are empty. */
     if (!p->hoisted || !is_stale(s, p, p->n_packs, p->hoisted->at)) return AMPC_OK;
     TRY(compute(s, p, p->n_packs, p->n_hoisted, d));
     /* Other sessions of a discrete device read the values on streams of their own. */
     if (s->backend->device_ops && s->shared->sessions > 1) RT_DEVICE(s, d, s->backend->device_ops->wait(&s->ctx, NULL));
+    return AMPC_OK;
+}
+
+/* The block first: the storage that it is computed from may be larger than any that is packed (an embedding). */
+static ampc_status refresh(rt_session *s, const rt_plan *p, rt_compute *compute, diag *d)
+{
+    TRY(refresh_block(s, p, compute, d));
+    TRY(alloc_packs(s, p, d));
+    for (int i = 0; i < p->n_packs; i++) TRY(refresh_pack(s, p, i, compute, d));
     return AMPC_OK;
 }
 

@@ -238,6 +238,87 @@ static void small_weights_share_pages(void **state)
     assert_false(is_loaded("w16") || is_loaded("w18"));
 }
 
+/* Returns a number of bytes from /proc/self/status. */
+static int64_t memory_now(const char *field)
+{
+    char line[200];
+    long long kilobytes = -1;
+    const size_t n = strlen(field);
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && kilobytes < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, field, n) == 0 && line[n] == ':') sscanf(line + n + 1, "%lld", &kilobytes);
+    if (f) fclose(f);
+    return (int64_t)kilobytes * 1024;
+}
+
+static bool reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    const bool done = f && fputs("5", f) >= 0;
+    return f && fclose(f) == 0 && done;
+}
+
+/* A hoisted value that is computed from a large storage is computed while there are no packs, and the packs of large
+ * weights are made first: at the peak there are all packs and the smallest weight. */
+static void peak_of_the_first_run(void **state)
+{
+    enum { ROWS = 512, TABLE = 8192, MIB = 1 << 20 };
+    scratch *t = *state;
+    static float x[ROWS];
+    const struct {
+        const char *name;
+        int columns, at;
+    } weights_of[] = {{"small", 512, 16}, {"large", 4096, 17}, {"middle", 2048, 25}};
+    char whole[2000];
+    size_t n = 0;
+    scratch_write(t, "w.bin", "", 0);
+    assert_int_equal(truncate(scratch_path(t, "w.bin"), 30 * MIB), 0);
+    n += (size_t)snprintf(whole, sizeof whole, "param @e : f32[%d,512] = file(\"w.bin\", 0, %d)\n", TABLE, 16 * MIB);
+    for (int i = 0; i < 3; i++)
+        n += (size_t)snprintf(whole + n, sizeof whole - n, "param @%s : f32[%d,%d] = file(\"w.bin\", %d, %d)\n",
+                              weights_of[i].name, ROWS, weights_of[i].columns, weights_of[i].at * MIB,
+                              ROWS * weights_of[i].columns * 4);
+    n += (size_t)snprintf(whole + n, sizeof whole - n, "graph @g(@x : f32[N,%d]) {\nforward:\n", ROWS);
+    for (int i = 0; i < 3; i++)
+        n += (size_t)snprintf(whole + n, sizeof whole - n,
+                              "  %%y%d = matmul @x, @%s {trans_a=false, trans_b=false} : f32[N,%d]\n"
+                              "  output \"y%d\" = %%y%d\n",
+                              i, weights_of[i].name, weights_of[i].columns, i, i);
+    snprintf(whole + n, sizeof whole - n,
+             "  %%s = reduce_sum @e {axes=[0], keepdims=false} : f32[512]\n"
+             "  %%z = add @x, %%s : f32[N,512]\n  output \"z\" = %%z\n}\n");
+    load(t, whole);
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .weights_dir = t->folder}), AMPC_OK);
+    if (!reset_peak()) skip();
+    const int64_t before = memory_now("VmRSS");
+    const rt_tensor input = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {1, ROWS}, .data = x};
+    run_ok(t, "g", &input, 1);
+    assert_in_range(memory_now("VmHWM") - before, 13 * MIB,
+                    20 * MIB); /* packs: 13 MiB; code pages, arena: less than 3 */
+}
+
+/* Packed, and read by another hoisted step. */
+static void a_weight_with_two_hoisted_readers(void **state)
+{
+    scratch *t = *state;
+    static float x[SIDE];
+    write_weights(t);
+    load(t, "param @w : f32[192,192] = file(\"w.bin\", 64, 147456)\n"
+            "graph @g(@x : f32[N,192]) {\nforward:\n  %s = reduce_sum @w {axes=[0], keepdims=false} : f32[192]\n"
+            "  %y = matmul @x, @w {trans_a=false, trans_b=false} : f32[N,192]\n"
+            "  %z = add %y, %s : f32[N,192]\n  output \"z\" = %z\n}\n");
+    assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .weights_dir = t->folder}), AMPC_OK);
+    const rt_tensor input = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {1, SIDE}, .data = x};
+    run_ok(t, "g", &input, 1);
+    assert_false(is_loaded("w"));
+    const float *z = rt_session_output(session, "z")->data;
+    for (int i = 0; i < SIDE; i++) {
+        float sum = 0;
+        for (int j = 0; j < SIDE; j++) sum += weights[j * SIDE + i];
+        assert_true(z[i] == sum);
+    }
+}
+
 /* ---- threads ---------------------------------------------------------------------------------- */
 
 typedef struct worker {
@@ -295,6 +376,8 @@ int main(void)
         TEST(many_files),
         TEST(a_module_that_is_written),
         TEST(small_weights_share_pages),
+        TEST(peak_of_the_first_run),
+        TEST(a_weight_with_two_hoisted_readers),
         TEST(sessions_that_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
