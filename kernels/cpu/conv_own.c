@@ -190,58 +190,6 @@ static void read_images(float *to, const k_view *v, int64_t n, int64_t channels,
 
 /* ---- writing images ---------------------------------------------------------------------------------- */
 
-/* The position in an image of the result of row `row` of a pass. */
-static int64_t point_of(const conv_pass *p, int64_t row)
-{
-    const conv_window *w = &p->w;
-    int64_t position[3], at = 0;
-    conv_split(row % conv_volume(w->count), w->count, position);
-    for (int i = 0; i < 3; i++) at = at * p->result.size[i] + w->first[i] + position[i] * w->stride[i];
-    return at;
-}
-
-/* Stores rows of one image in a view whose positions are contiguous. */
-static void store_planes(const conv_pass *p, const float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,
-                         int64_t columns)
-{
-    enum { ROWS = 64, SIZE = 8 };
-    const int64_t points = conv_volume(p->result.size), image = row / conv_volume(p->w.count);
-    const int64_t size = (int64_t)ir_dtype_size(p->view->dtype);
-    float tile[ROWS * GEMM_PANEL];
-    char line[ROWS * SIZE];
-    int64_t at[ROWS];
-    for (int64_t i = 0; i < rows; i++) at[i] = point_of(p, row + i);
-    const bool dense = at[rows - 1] - at[0] == rows - 1;
-    for (int64_t j = 0; j < columns; j++) {
-        if (j % GEMM_PANEL == 0) gemm_transpose(tile, ROWS, sums + j, ld, k_min(GEMM_PANEL, columns - j), rows);
-        char *plane = cpu_at(p->view, (image * p->result.channels + column + j) * points);
-        cpu_convert(p->view->dtype, dense ? plane + at[0] * size : line, IR_f32, tile + j % GEMM_PANEL * ROWS, rows);
-        for (int64_t i = 0; i < rows && !dense; i++) memcpy(plane + at[i] * size, line + i * size, (size_t)size);
-    }
-}
-
-void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column, int64_t columns)
-{
-    const int64_t points = conv_volume(p->w.count), size = conv_volume(p->result.size), channels = p->result.channels;
-    float terms[GEMM_COLUMNS];
-    if (p->bias) {
-        cpu_convert(IR_f32, terms, p->bias->dtype, cpu_at(p->bias, column), columns);
-        for (int64_t i = 0; i < rows; i++) CPU_SIMD for (int64_t j = 0; j < columns; j++) sums[i * ld + j] += terms[j];
-    }
-    if (p->is_direct) return;
-    if (p->view->channels_last || channels == 1 || size == 1) {
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t at = ((row + i) / points * size + point_of(p, row + i)) * channels + column;
-            cpu_convert(p->view->dtype, cpu_at(p->view, at), IR_f32, sums + i * ld, columns);
-        }
-        return;
-    }
-    for (int64_t i = 0, n; i < rows; i += n) { /* at most 64, of one image */
-        n = k_min(k_min(64, rows - i), points - (row + i) % points);
-        store_planes(p, sums + i * ld, ld, row + i, n, column, columns);
-    }
-}
-
 static void finish_rows(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
                         int64_t column, int64_t columns)
 {
@@ -251,26 +199,6 @@ static void finish_rows(const void *user, int64_t item, float *sums, int64_t ld,
 
 /* ---- weights ----------------------------------------------------------------------------------------- */
 
-/* w as [G*M, taps, C] in memory: the distances of its dimensions in elements. */
-typedef struct weights {
-    int64_t filter, tap, channel, taps;
-} weights;
-
-static weights weights_of(const conv *c)
-{
-    const int64_t taps = conv_volume(c->g.k), inner = c->g.c;
-    const bool last = c->w->channels_last;
-    return (weights){taps * inner, last ? inner : 1, last ? 1 : taps, taps};
-}
-
-int64_t conv_kernel_tap(const conv_pass *p, int64_t tap)
-{
-    int64_t at[3], number = 0;
-    conv_split(tap, p->w.taps, at);
-    for (int i = 0; i < 3; i++) number = number * p->c->g.k[i] + p->w.from[i] + at[i] * p->w.every[i];
-    return number;
-}
-
 static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * p->source.inner; }
 static int64_t panels_of(const conv_pass *p) { return gemm_packed_size(terms_of(p), p->result.inner); }
 
@@ -278,7 +206,7 @@ static int64_t panels_of(const conv_pass *p) { return gemm_packed_size(terms_of(
 static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
 {
     const conv *c = p->c;
-    const weights at = weights_of(c);
+    const conv_weights at = conv_weights_of(c);
     const bool forward = c->kind == CONV_FORWARD;
     const int64_t taps = conv_volume(p->w.taps), depth = p->source.inner;
     const int64_t row = forward ? at.channel : at.filter, column = forward ? at.filter : at.channel;
@@ -295,26 +223,10 @@ static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
 /* The weights of a depthwise convolution as [taps, channels] in f32. */
 static void read_taps(const conv *c, float *to)
 {
-    const weights at = weights_of(c);
+    const conv_weights at = conv_weights_of(c);
     const gemm_matrix m = {c->w->data, c->w->dtype, c->w->as, 0, 0};
     for (int64_t tap = 0; tap < at.taps; tap++)
         gemm_load(to + tap * c->g.groups, &m, cpu_at(c->w, tap), at.taps, c->g.groups);
-}
-
-void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count)
-{
-    const weights at = weights_of(c);
-    const size_t size = ir_dtype_size(c->w->dtype);
-    char *to = cpu_at(c->w, m * at.filter), line[GEMM_COLUMNS * sizeof(double)];
-    if (at.channel == 1 && (at.tap == c->g.c || at.taps == 1)) {
-        cpu_convert(c->w->dtype, to + (size_t)first * size, IR_f32, sums, count);
-        return;
-    }
-    cpu_convert(c->w->dtype, line, IR_f32, sums, count);
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t tap = (first + i) / c->g.c, channel = (first + i) % c->g.c;
-        memcpy(to + (size_t)(tap * at.tap + channel * at.channel) * size, line + (size_t)i * size, size);
-    }
 }
 
 static void finish_weights(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
@@ -406,7 +318,7 @@ static void sum_positions(const conv_pass *p, const k_context *ctx)
 static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, const k_context *ctx)
 {
     const conv *c = p->c;
-    const weights w = weights_of(c);
+    const conv_weights w = conv_weights_of(c);
     if (workspace && c->bias) sum_positions(p, ctx);
     if (!cpu_is_used(c->w)) return at;
     if (conv_is_depthwise(c)) {

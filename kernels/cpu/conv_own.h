@@ -22,7 +22,7 @@ void conv_own_pack(const conv *c, float *packed, const k_context *ctx);
 size_t conv_own_packed_workspace(const conv *c, const k_context *ctx);
 void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx);
 
-/* ---- shared with conv_depthwise.c ---- */
+/* ---- shared with conv_depthwise.c and conv_store.c ---- */
 
 /* Which sums a pass computes. Position p of the pass along an axis is position first + p * stride of the result; tap t
  * is tap from + t * every of the kernel and reads position p * step + offset + t * apart of the source. */
@@ -100,8 +100,27 @@ static inline const float *conv_source(const conv_pass *p, const conv_row *r, co
     return p->source.data + at * p->source.channels;
 }
 
+/* w as [G*M, taps, C] in memory: the distances of its dimensions in elements. */
+typedef struct conv_weights {
+    int64_t filter, tap, channel, taps;
+} conv_weights;
+
+static inline conv_weights conv_weights_of(const conv *c)
+{
+    const int64_t taps = conv_volume(c->g.k), inner = c->g.c;
+    const bool last = c->w->channels_last;
+    return (conv_weights){taps * inner, last ? inner : 1, last ? 1 : taps, taps};
+}
+
 /* The number in the kernel of tap `tap` of the pass. */
-int64_t conv_kernel_tap(const conv_pass *p, int64_t tap);
+static inline int64_t conv_kernel_tap(const conv_pass *p, int64_t tap)
+{
+    int64_t at[3], number = 0;
+    conv_split(tap, p->w.taps, at);
+    for (int i = 0; i < 3; i++) number = number * p->c->g.k[i] + p->w.from[i] + at[i] * p->w.every[i];
+    return number;
+}
+
 /* Finishes sums and stores them: rows [row, row + rows) of the pass, channels [column, column + columns), at most
  * GEMM_COLUMNS of them. */
 void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,

@@ -1,8 +1,8 @@
 /* weights.c - initial values of storage: from the module, a range of a file, or the safetensors sidecar.
  *
- * A file is opened when a storage first needs it. It stays open, unless too many others are: then each replaces the last
- * one. The sidecar must be the one that was written with the module (by its recorded hash), and each of its tensors is
- * verified when read. */
+ * A file is opened when a storage first needs it. It stays open, unless too many others are: then each replaces the
+ * last one. The sidecar must be the one that was written with the module (by its recorded hash), and each of its
+ * tensors is verified when read. */
 #include "runtime/files/weights.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
