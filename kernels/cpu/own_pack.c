@@ -9,32 +9,33 @@
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* Own code is faster if all members of an entry hold. From tests/bench/packs.c, f32, one thread of a Sapphire Rapids in
- * a virtual machine, weights in memory, oneDNN 2.6.3, 2026-11-27; docs/performance.md has the figures. What is left out
- * reaches 0.5 to 1.0 of the speed of oneDNN: there are too few weights for the time to be that of reading them, or so
- * many positions that oneDNN gains from reading an image in place instead of copying each window. For small images it
- * reads the weights again for each of them. With the code for AVX2 of both, most of these shapes reach 0.75 to 0.95, so
- * the table is for AVX-512. */
+/* Own code is faster if all members of an entry hold. From tests/bench/packs.c and traces of networks, f32, one thread
+ * of a Sapphire Rapids in a VM, oneDNN 2.6.3, 2026-11-27; docs/performance.md has the figures. What is left
+ * out reaches 0.5 to 1.0 of the speed of oneDNN: there are too few weights for the time to be that of reading them from
+ * memory, sums too short to hide that they are stored, or so many positions that oneDNN gains from reading an image in
+ * place instead of copying each window. For small images it reads the weights again for each of them. With the code for
+ * AVX2 of both, most of these shapes reach 0.75 to 0.95, so the table is for AVX-512. */
 static const struct choice {
     bool is_conv;
     int64_t taps;    /* at most */
+    int64_t terms;   /* of a sum, at least */
     int64_t weights; /* at least */
     int64_t points;  /* positions of an image, at most; the rows of a matmul are images */
     int64_t rows;    /* of all images, at most */
 } choices[] = {
-    {true, INT64_MAX, 1 << 18, INT64_MAX, 36}, /* 1.09 to 1.4 */
-    {true, INT64_MAX, 1 << 18, 16, 256},       /* 1.14 to 2.95 */
-    {true, 1, 1 << 15, INT64_MAX, 64},         /* 0.98 to 1.43 */
-    {false, 1, 0, 1, 64},                      /* 1.0 to 1.8, except 0.9 for one row and 4096 weights */
+    {true, INT64_MAX, 0, 1 << 18, INT64_MAX, 36}, /* 1.09 to 1.4 */
+    {true, INT64_MAX, 0, 1 << 18, 16, 256},       /* 1.14 to 2.95 */
+    {true, 1, 256, 1 << 15, INT64_MAX, 64},       /* 1.0 to 1.43 */
+    {false, 1, 0, 0, 1, 48},                      /* 1.06 to 1.8, except 0.9 for one row and 4096 weights */
 };
 
-static bool is_faster(bool is_conv, int64_t taps, int64_t weights, int64_t points, int64_t images)
+static bool is_faster(bool is_conv, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
 {
     const bool has_avx512 = strcmp(gemm_code_name(0), "avx512f") == 0;
     for (size_t i = 0; has_avx512 && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
-        if (c->is_conv == is_conv && taps <= c->taps && weights >= c->weights && points <= c->points &&
-            points * images <= c->rows)
+        if (c->is_conv == is_conv && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&
+            points <= c->points && points * images <= c->rows)
             return true;
     }
     return false;
@@ -44,10 +45,10 @@ bool cpu_is_own_faster_conv(const conv *c)
 {
     const conv_geometry *g = &c->g;
     const int64_t taps = conv_volume(g->k);
-    return g->groups == 1 && is_faster(true, taps, taps * g->c * g->m, conv_volume(g->y), g->n);
+    return g->groups == 1 && is_faster(true, taps, taps * g->c, g->m, conv_volume(g->y), g->n);
 }
 
-bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(false, 1, p->k * p->n, 1, p->m); }
+bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(false, 1, p->k, p->n, 1, p->m); }
 
 /* ---- formats --------------------------------------------------------------------------------- */
 

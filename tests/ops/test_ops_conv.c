@@ -65,7 +65,7 @@ static const conv_row convs[] = {
 /* With packed weights in f32 these run on own code although there is oneDNN (kernels/cpu/own_pack.c). */
 static const conv_row own_convs[] = {
     {2, 1, 480, 80, 1, {2, 2}, {1, 1}, {1, 1}, {1, 1}, {0}},
-    {2, 1, 182, 181, 1, {15, 15}, {1, 1}, {2, 2}, {1, 1}, {0}}, /* 64 rows of parts of an image */
+    {2, 1, 257, 131, 1, {15, 15}, {1, 1}, {2, 2}, {1, 1}, {0}}, /* 64 rows of parts of an image */
     {2, 1, 130, 230, 1, {3, 4}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
     {2, 9, 115, 230, 1, {2, 2}, {3, 4}, {1, 1}, {1, 1}, {1, 2, 1, 1}}, /* more than 36 rows of small images */
     {3, 2, 75, 131, 1, {2, 1, 2}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},

@@ -389,7 +389,7 @@ static void own_formats_are_shared(void **state)
     run_batch(t, session, "few", 1);
     run_batch(t, session, "few", 4);
     run_batch(t, session, "rows", 1);
-    run_batch(t, session, "rows", 64);
+    run_batch(t, session, "rows", 33);
     static const char *const names[] = {"o", "m", "t"};
     for (size_t i = 0; i < 3 && is_own; i++) {
         assert_int_equal(count_packs(session, names[i], &filled), 1);
