@@ -55,7 +55,7 @@ static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MA
     for (int k = 0; k < 96; k++) x[k] = (float)(k * 37 % 64) / 16 - 2;
     for (int k = 0; k < 32; k++) label[k] = k % 3;
     const rt_tensor inputs[] = {{"x", IR_f32, 4, {2, 3, 4, 4}, x}, {"label", IR_i64, 3, {2, 4, 4}, label}};
-    const rt_session_options o = {.device = "cpu", .threads = 1};
+    const rt_session_options o = {.device = "cpu", .threads = 1, .no_fuse = true};
     if (ir_parse(text, strlen(text), "row.ir", t->d, &m) != AMPC_OK || rt_session_open(m, &o, t->d, &s) != AMPC_OK ||
         rt_session_run(s, "f", inputs, 2, t->d) != AMPC_OK)
         fail_msg("%s: %s", rows[row].node, diag_first_error(t->d));
