@@ -51,12 +51,16 @@ static ampc_status load(rt_session *s, uint32_t id, diag *d)
     return AMPC_OK;
 }
 
+static bool stays_loaded(const ir_storage *storage)
+{
+    return storage->type.rank == 0; /* the host may read it after a run (session_readback.c) */
+}
+
 static ampc_status open_one(rt_session *s, const ir_storage *storage, diag *d)
 {
     s->shared->residence[storage->id].data = storage->data;
     TRY(rt_weights_check(s->shared->weights, storage));
-    const bool is_scalar = storage->type.rank == 0; /* the host may read it after a run (session_readback.c) */
-    if (!is_scalar && rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
+    if (!stays_loaded(storage) && rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
     s->shared->residence[storage->id].exposed = true;
     return load(s, storage->id, d);
 }
@@ -143,11 +147,13 @@ static void keep_plan(const rt_plan *p, bool *kept)
 int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first)
 {
     const ir_module *m = s->module;
-    bool *kept = s->shared && s->shared->residence ? rt_alloc(m->storage.count + 1, sizeof *kept) : NULL;
+    bool *kept = s->backend->device_ops ? NULL : rt_alloc(m->storage.count + 1, sizeof *kept);
     int64_t bytes = s->storage_bytes;
     for (const rt_plan *p = kept ? first : NULL; p; p = p->next_part) keep_plan(p, kept);
-    for (size_t id = 0; kept && id < m->storage.count; id++)
-        if (!kept[id]) bytes -= ir_storage_bytes(m->storage.items[id]);
+    for (size_t id = 0; kept && id < m->storage.count; id++) {
+        const ir_storage *storage = m->storage.items[id];
+        if (!kept[id] && !stays_loaded(storage)) bytes -= ir_storage_bytes(storage);
+    }
     rt_free(kept);
     return bytes;
 }

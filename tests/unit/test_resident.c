@@ -105,6 +105,13 @@ static void planned_storage_is_what_runs_read(void **state)
     assert_int_equal(rt_session_memory(session, "squares", &rows, 1, t->d, &squares), AMPC_OK);
     assert_int_equal(rt_session_memory(session, "plain", &one, 1, t->d, &plain), AMPC_OK);
     assert_int_equal(plain.storage - squares.storage, ELEMENTS * sizeof(float));
+    rt_session *planning;
+    rt_memory planned;
+    assert_int_equal(rt_session_open(module, &(rt_session_options){.plan_only = true, .threads = 1}, t->d, &planning),
+                     AMPC_OK);
+    assert_int_equal(rt_session_memory(planning, "squares", &rows, 1, t->d, &planned), AMPC_OK);
+    assert_int_equal(planned.storage, squares.storage);
+    rt_session_close(planning);
 }
 
 static void a_read_storage_stays(void **state)
