@@ -10,9 +10,8 @@ void rt_concat_find_parts(rt_plan *p);
 /* Returns the value whose memory has the root value as a part, directly or indirectly, and the position in bytes; the
  * value itself if it is not a part. */
 uint32_t rt_concat_whole(const rt_plan *p, uint32_t value, int64_t *at);
-/* Whether operand j of a concat is in its place, once it has buffers. */
-bool rt_concat_is_placed(const rt_plan *p, const rt_step *s, int j);
-/* The bytes that a concat reads, and writes; -1: the step is not a concat. */
+/* The bytes that a concat reads, and writes, once it has buffers: those of operands that are not in their place; -1:
+ * the step is not a concat. */
 int64_t rt_concat_bytes(const rt_plan *p, const rt_step *s);
 
 #endif

@@ -81,6 +81,7 @@ typedef struct rt_value {
     uint32_t root;          /* the value whose memory it is a view of, or its own id */
     rt_step *def;           /* the step that writes it; NULL: a view, storage, an input, or unused in this plan */
     int mark;               /* scratch space of the current stage; 0 when a stage begins */
+    int64_t part_at;        /* of a part of the result of a concat: where it begins, in bytes (concat_parts.c) */
     const rt_effect *store; /* the effect that commits to this storage, or that commits this result */
     /* For roots only: */
     rt_use *uses; /* of the value and its views; in step order when a stage begins, effects last */

@@ -45,9 +45,11 @@ static void check_plan(scratch *t, const ir_module *m)
     assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
     assert_int_equal(rt_session_plan(s, "infer", NULL, 0, NULL, t->d, &p), AMPC_OK);
     assert_int_equal(p->n_steps, 2);
-    /* x, y and the parts between them are each read and written once */
-    assert_int_equal(rt_plan_sum(p).bytes, 4 * 4 * (int64_t)PARTS);
-    assert_int_equal(p->arena_bytes, 64 * (int64_t)PARTS + (4 * PARTS + 63) / 64 * 64);
+    /* x, y and the parts between them are each read and written once; the concat does not read and write those that
+     * are computed in their place, because it is aligned */
+    const int64_t in_place = (PARTS + 15) / 16;
+    assert_int_equal(rt_plan_sum(p).bytes, 4 * 4 * (int64_t)PARTS - 2 * 4 * in_place);
+    assert_int_equal(p->arena_bytes, 64 * (PARTS - in_place) + (4 * PARTS + 63) / 64 * 64);
     rt_session_close(s);
 }
 
