@@ -327,8 +327,7 @@ ampc_status rt_csv_read(rt_csv *t, rt_csv_choose *choose, void *user, diag *d)
     ampc_status s = piece ? AMPC_OK : rt_no_memory(d);
     if (s == AMPC_OK && csv_init(&r.parser, CSV_STRICT | CSV_STRICT_FINI | CSV_REPALL_NL) == 0) {
         csv_set_delim(&r.parser, (unsigned char)t->delimiter);
-        csv_set_blk_size(&r.parser,
-                         4 * PIECE); /* its text grows by so much: by 128 bytes, a long field would take hours */
+        csv_set_blk_size(&r.parser, 4 * PIECE); /* its buffer grows by that, and is copied each time */
         s = parse(&r, fd, size, piece);
         csv_free(&r.parser);
     }
