@@ -159,7 +159,7 @@ static const struct {
 /* `channel` is the axis of the channels, which has stride 1 in NHWC. */
 static cpu_operand operand_of(const k_view *v, int channel, int arg, bool result, bool low)
 {
-    cpu_operand o = {.arg = arg, .result = result, .dtype = v->dtype, .as = IR_NO_DTYPE, .packed = v->packed};
+    cpu_operand o = {.arg = arg, .result = result, .dtype = v->dtype, .packed = v->packed};
     o.desc = (cpu_desc){.rank = v->rank, .type = cpu_dnnl_type(v->dtype, low)};
     int64_t stride = 1;
     if (v->channels_last) {

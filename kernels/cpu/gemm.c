@@ -41,13 +41,6 @@ typedef FLOATS(4) vector_4;
 #define GEMM_EACH ROWS_4
 #define GEMM_FMA(x, b, c) ((x) * (b) + (c))
 #include "kernels/cpu/gemm_tiles.h"
-#undef GEMM_NAME
-#undef GEMM_TARGET
-#undef GEMM_VECTOR
-#undef GEMM_LANES
-#undef GEMM_ROWS
-#undef GEMM_EACH
-#undef GEMM_FMA
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -65,13 +58,6 @@ typedef FLOATS(16) vector_16;
 #define GEMM_EACH ROWS_6
 #define GEMM_FMA(x, b, c) ((vector_8)_mm256_fmadd_ps(_mm256_set1_ps(x), (__m256)(b), (__m256)(c)))
 #include "kernels/cpu/gemm_tiles.h"
-#undef GEMM_NAME
-#undef GEMM_TARGET
-#undef GEMM_VECTOR
-#undef GEMM_LANES
-#undef GEMM_ROWS
-#undef GEMM_EACH
-#undef GEMM_FMA
 
 #define GEMM_NAME(name) avx512_##name
 #define GEMM_TARGET __attribute__((target("avx512f")))

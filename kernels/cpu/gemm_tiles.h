@@ -64,3 +64,10 @@ static gemm_tile_fn *const GEMM_NAME(tiles)[2][2][GEMM_ROWS] = {{{GEMM_EACH(NAME
 #undef NAME_1_1
 #undef NAME_2_0
 #undef NAME_2_1
+#undef GEMM_NAME
+#undef GEMM_TARGET
+#undef GEMM_VECTOR
+#undef GEMM_LANES
+#undef GEMM_ROWS
+#undef GEMM_EACH
+#undef GEMM_FMA

@@ -83,8 +83,7 @@ static void run_f64(const k_args *args, const product *p)
 static cpu_operand operand_of(const k_view *v, int arg, ir_dtype type, const product *p, const bool *shared,
                               int64_t rows, int64_t columns, bool trans)
 {
-    cpu_operand o = {
-        .arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .as = IR_NO_DTYPE, .packed = v->packed};
+    cpu_operand o = {.arg = arg, .result = arg == DNNL_ARG_DST, .dtype = v->dtype, .packed = v->packed};
     o.desc = (cpu_desc){.rank = p->rank + 2, .type = type};
     int64_t stride = rows * columns;
     for (int i = p->rank - 1; i >= 0; i--) {

@@ -2,9 +2,7 @@
  * values. */
 #include "kernels/cpu/onednn_version.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Structures of the library, of these sizes (onednn_check.c). */
 struct cpu_layout {
@@ -31,11 +29,7 @@ static struct {
 
 static const char *load(void *library)
 {
-    void *symbol;
-#define FUNCTION_2(result, name, types) \
-    symbol = dlsym(library, "dnnl_" #name); \
-    if (!symbol) return "dnnl_" #name; \
-    memcpy(&dnnl.name, &symbol, sizeof symbol);
+#define FUNCTION_2(result, name, types) CPU_DNNL_LOAD(dnnl.name, "dnnl_" #name)
 #include "kernels/cpu/onednn.def"
     return NULL;
 }

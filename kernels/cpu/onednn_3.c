@@ -2,9 +2,6 @@
  * implementations, and opaque memory descriptors. */
 #include "kernels/cpu/onednn_version.h"
 
-#include <dlfcn.h>
-#include <string.h>
-
 enum {
 #define CONSTANT_3(name, value) name = value,
 #include "kernels/cpu/onednn.def"
@@ -17,11 +14,7 @@ static struct {
 
 static const char *load(void *library)
 {
-    void *symbol;
-#define FUNCTION_3(result, name, types) \
-    symbol = dlsym(library, "dnnl_" #name); \
-    if (!symbol) return "dnnl_" #name; \
-    memcpy(&dnnl.name, &symbol, sizeof symbol);
+#define FUNCTION_3(result, name, types) CPU_DNNL_LOAD(dnnl.name, "dnnl_" #name)
 #include "kernels/cpu/onednn.def"
     return NULL;
 }

@@ -4,6 +4,9 @@
 
 #include "kernels/cpu/onednn.h"
 
+#include <dlfcn.h>
+#include <string.h>
+
 /* The layouts of the operands of a primitive; that of the bias is NULL if there is none. */
 typedef struct cpu_layouts {
     cpu_layout *x, *w, *bias, *y;
@@ -29,6 +32,14 @@ typedef struct cpu_dnnl_version {
 
 /* Loads cpu_dnnl; the result is that of `load` above. */
 const char *cpu_dnnl_load(void *library);
+
+/* A step of such a function: sets a function pointer, or returns the name of what is missing. */
+#define CPU_DNNL_LOAD(pointer, name) \
+    do { \
+        void *symbol = dlsym(library, name); \
+        if (!symbol) return name; \
+        memcpy(&(pointer), &symbol, sizeof symbol); \
+    } while (0);
 
 extern const cpu_dnnl_version cpu_onednn_2, cpu_onednn_3;
 

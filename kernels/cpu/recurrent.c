@@ -73,7 +73,6 @@ static cpu_operand operand_of(int arg, ir_dtype dtype, ir_dtype type, int64_t ro
         .arg = arg,
         .result = arg == DNNL_ARG_DST,
         .dtype = dtype,
-        .as = IR_NO_DTYPE,
         .desc = {.rank = 2, .type = type, .dims = {rows, columns}, .strides = {row, column}},
     };
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, PAGE = 4 << 10, HUGE_PAGE = 2 << 20 };
+enum { ALIGNMENT = 64 };
 
 static _Thread_local uint64_t fail_after;
 
@@ -28,8 +28,8 @@ void *rt_alloc(size_t count, size_t size)
 
 void *rt_alloc_block(size_t bytes)
 {
-    if (bytes < HUGE_PAGE) return aligned(bytes, bytes < PAGE ? ALIGNMENT : PAGE);
-    void *memory = aligned(bytes, HUGE_PAGE);
+    if (bytes < RT_HUGE_PAGE) return aligned(bytes, ALIGNMENT);
+    void *memory = aligned(bytes, RT_HUGE_PAGE);
     if (memory) madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: nothing depends on it */
     return memory;
 }

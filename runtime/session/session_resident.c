@@ -19,8 +19,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 };
-
 static uintptr_t page_size(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
 
 static uintptr_t address_of(const rt_session *s, size_t id) { return (uintptr_t)s->shared->storage[id]; }
@@ -70,7 +68,7 @@ ampc_status rt_resident_open(rt_session *s, const char *dir, diag *d)
     rt_shared *h = s->shared;
     h->residence = rt_alloc(s->module->storage.count + 1, sizeof *h->residence);
     if (!h->residence) return rt_no_memory(d);
-    if (s->storage_bytes >= HUGE_PAGE)
+    if (s->storage_bytes >= RT_HUGE_PAGE)
         advise((uintptr_t)h->block, (uintptr_t)h->block + (uintptr_t)s->storage_bytes, MADV_NOHUGEPAGE);
     TRY(rt_weights_open(s->module, dir, d, &h->weights));
     for (size_t i = 0; i < s->module->storage.count; i++) TRY(open_one(s, s->module->storage.items[i], d));
@@ -166,7 +164,7 @@ static void use_huge_pages(const rt_session *s, const bool *kept)
         for (end = first; end < count && kept[end];) end++;
         if (end == first) continue;
         const uintptr_t from = address_of(s, first), to = end_of(s, end - 1);
-        if (to - from >= HUGE_PAGE) advise(from, to, MADV_HUGEPAGE); /* a hint */
+        if (to - from >= RT_HUGE_PAGE) advise(from, to, MADV_HUGEPAGE); /* a hint */
     }
 }
 

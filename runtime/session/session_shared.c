@@ -293,8 +293,6 @@ static bool is_stale(const rt_session *s, const rt_plan *p, int first, int64_t a
     return false;
 }
 
-enum { OWN_BLOCK = 2 << 20 /* packs of this size have a block each */ };
-
 static size_t pack_bytes(const rt_session *s, const rt_packed *k)
 {
     return (k->key.format->bytes + (size_t)s->backend->alignment - 1) & -(size_t)s->backend->alignment;
@@ -325,8 +323,8 @@ static ampc_status alloc_packs(rt_session *s, const rt_plan *p, diag *d)
     for (int i = 0; i < p->n_packs; i++) {
         rt_packed *k = p->packs[i].shared;
         const size_t bytes = pack_bytes(s, k);
-        if (!k->memory && bytes < OWN_BLOCK) small += bytes;
-        if (k->memory || bytes < OWN_BLOCK) continue;
+        if (!k->memory && bytes < RT_HUGE_PAGE) small += bytes;
+        if (k->memory || bytes < RT_HUGE_PAGE) continue;
         TRY(make_pack_block(s, bytes, d, &b));
         place_pack(k, b, 0);
     }
