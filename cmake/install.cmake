@@ -22,7 +22,7 @@ install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION
 install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES runtime/api/ampc.h ir/ampc_operator.h ir/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES runtime/api/ampc.h ir/ops/ampc_operator.h ir/base/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})

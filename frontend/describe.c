@@ -2,7 +2,7 @@
 #include "frontend/describe.h"
 
 #include "frontend/importer.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
  *
  * Tokens, comments and messages are those of IR text. Statements take effect as they are read. */
 #include "frontend/recipe_reader.h"
-#include "ir/beneath.h"
-#include "ir/exported.h"
+#include "ir/base/beneath.h"
+#include "ir/graph/exported.h"
 
 #include <ctype.h>
 #include <stdio.h>

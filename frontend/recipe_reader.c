@@ -1,6 +1,6 @@
 /* recipe_reader.c - what the statements of a recipe share: names and the file. */
 #include "frontend/recipe_reader.h"
-#include "ir/input_file.h"
+#include "ir/base/input_file.h"
 
 #include <ctype.h>
 #include <stdlib.h>

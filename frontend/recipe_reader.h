@@ -3,8 +3,8 @@
 #define AMPC_FRONTEND_RECIPE_READER_H
 
 #include "frontend/recipe.h"
-#include "ir/link.h"
-#include "ir/parser.h"
+#include "ir/graph/link.h"
+#include "ir/text/parser.h"
 
 typedef enum recipe_kind { RECIPE_MODEL, RECIPE_VALUE, RECIPE_INPUT, RECIPE_LOSS } recipe_kind;
 #define RECIPE_KIND(kind) (1u << (kind))

@@ -10,7 +10,7 @@
  *                                                         code      0: add ~0 ~1 : f16      1: relu 0 : f16
  *                                                         results   0: from 1
  *
- * Supported ops are those of ir/formulas.def, cast, where, select, and dropout_grad, with the operands of the op table.
+ * Supported ops are those of formulas.def, cast, where, select, and dropout_grad, with the operands of the op table.
  * dropout has one operand, rng, and produces only the mask; dropout_grad(x, mask) computes its other result. The bounds
  * of clip, the exponent of pow, and rng have one element and may be read once per run. */
 #ifndef AMPC_FUSED_H

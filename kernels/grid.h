@@ -2,7 +2,7 @@
 #ifndef AMPC_GRID_H
 #define AMPC_GRID_H
 
-#include "ir/words.h"
+#include "ir/ops/words.h"
 
 #include <math.h>
 

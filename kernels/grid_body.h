@@ -1,4 +1,4 @@
-/* grid_body.h - template over REAL (ir/real.h), for all devices: the elements along one axis that a sample combines.
+/* grid_body.h - template over REAL (real.h), for all devices: the elements along one axis that a sample combines.
  * The includer defines K_FORMULA. */
 
 /* A position in elements, moved into the axis if the rule says so, and its derivative by the coordinate. */

@@ -14,9 +14,9 @@
 #ifndef AMPC_KERNEL_H
 #define AMPC_KERNEL_H
 
-#include "ir/ampc_status.h"
-#include "ir/custom.h"
-#include "ir/ops.h"
+#include "ir/base/ampc_status.h"
+#include "ir/ops/custom.h"
+#include "ir/ops/ops.h"
 #include "kernels/fault.h"
 
 typedef struct k_format k_format;
@@ -133,7 +133,7 @@ static inline ampc_status k_prepares(const k_kernel *kernel, const k_args *args)
     return status;
 }
 
-/* The kernel of an op, from the `kernel` column of ir/ops.def; NULL for `none` and `view`. */
+/* The kernel of an op, from the `kernel` column of ir/ops/ops.def; NULL for `none` and `view`. */
 const k_kernel *cpu_kernel(ir_op op);
 const k_kernel *cuda_kernel(ir_op op);
 /* The kernels that run fused kernels (fused.h). */

@@ -1,8 +1,8 @@
-/* padding.h - the index arithmetic of pad, for all devices. The includer defines K_FORMULA (ir/formulas_body.h). */
+/* padding.h - the index arithmetic of pad, for all devices. The includer defines K_FORMULA (ir/ops/formulas_body.h). */
 #ifndef AMPC_PADDING_H
 #define AMPC_PADDING_H
 
-#include "ir/words.h"
+#include "ir/ops/words.h"
 
 /* The index in an axis of d elements that supplies position i, which is negative before the start of the axis; -1: the
  * padding constant. `mode` is one of ir_words_pad. */

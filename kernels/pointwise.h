@@ -2,7 +2,7 @@
 #ifndef AMPC_POINTWISE_H
 #define AMPC_POINTWISE_H
 
-#include "ir/formulas.h"
+#include "ir/ops/formulas.h"
 #include "kernels/kernel.h"
 
 /* The divisor of a formula of IR_NUMBERS_COUNT. */

@@ -2,7 +2,7 @@
 #ifndef AMPC_RECURRENT_H
 #define AMPC_RECURRENT_H
 
-#include "ir/words.h"
+#include "ir/ops/words.h"
 
 typedef struct recurrent_activation {
     int word;

@@ -1,4 +1,4 @@
-/* recurrent_body.h - template over REAL (ir/formulas_body.h), for all devices: one hidden unit of one cell at one step,
+/* recurrent_body.h - template over REAL (formulas_body.h), for all devices: one hidden unit of one cell at one step,
  * forward and backward. The includer defines K_FORMULA.
  *
  * Names are those of ONNX: i, o, f, c are the operands of the LSTM's activations, z, r, n those of the GRU's; d... is a

@@ -1,5 +1,5 @@
 /* resample.h - resizing along one axis, for all devices: which input elements an output element combines, and their
- * weights. The includer defines K_FORMULA (ir/formulas_body.h).
+ * weights. The includer defines K_FORMULA (ir/ops/formulas_body.h).
  *
  * An output element combines the input elements [start, start + count). Both ends of this range grow (or, if `falls`,
  * shrink) with the position of the output, so the outputs that use an input element are found by bisection. Elements
@@ -7,7 +7,7 @@
 #ifndef AMPC_RESAMPLE_H
 #define AMPC_RESAMPLE_H
 
-#include "ir/words.h"
+#include "ir/ops/words.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* roi_body.h - template over REAL (ir/real.h), for all devices: the samples of a cell of a region. The includer defines
+/* roi_body.h - template over REAL (real.h), for all devices: the samples of a cell of a region. The includer defines
  * K_FORMULA. */
 
 /* A region in elements: its start, the sizes of its cells, and the samples per cell. */

@@ -1,7 +1,7 @@
 /* update.h - extra operands and results of the kernels that finish a training step, for all devices. They let one pass
  * over memory do the work of several ops of the graph, with the same bits.
  *
- * optimizers (ir/updates.def); the gradient may have any float type:
+ * optimizers (ir/ops/updates.def); the gradient may have any float type:
  *     operands  K_UPDATE_SCALE  scalar loss scale; the gradient is unscaled as check_finite_and_unscale does it
  *     results   K_UPDATE_LOW    param_out rounded to another float type
  * If `skip` is set, results that alias their operands are not written. The low-precision copy is in place if param_out
@@ -79,7 +79,7 @@ static inline const k_update_slots *k_update_slots_of(ir_op op)
 #define UPDATE(op, states, rate, step, ratio, ...) \
     {IR_OP_##op, states, IR_IN(op, grad), SLOT_##step(op), SLOT_##ratio(op), SLOT_##rate(op), IR_IN(op, skip)},
     static const k_update_slots rows[] = {
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
     };
 #undef SLOT_lr
 #undef SLOT_step

@@ -5,9 +5,9 @@
  * from a mean are within the range of every float type. */
 #include "passes/pass.h"
 
-#include "ir/limits.h"
-#include "ir/normalization.h"
-#include "ir/text.h"
+#include "ir/base/limits.h"
+#include "ir/graph/normalization.h"
+#include "ir/text/text.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #ifndef AMPC_OPTIONS_H
 #define AMPC_OPTIONS_H
 
-#include "ir/dtype.h"
-#include "ir/pipeline.h"
+#include "ir/ops/dtype.h"
+#include "ir/base/pipeline.h"
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;

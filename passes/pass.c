@@ -1,6 +1,6 @@
 /* pass.c - helpers shared by the passes: scratch arenas, names, option strings, states, builders, dead node removal. */
 #include "passes/pass.h"
-#include "ir/parts.h"
+#include "ir/graph/parts.h"
 
 #include <fnmatch.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* runner.c - the pass table, and the pipeline that runs the passes over a module. */
-#include "ir/pipeline.h"
+#include "ir/base/pipeline.h"
 #include "passes/pass.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_CUSTOM_OPS_H
 #define TESTS_CUSTOM_OPS_H
 
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 #include "runtime/api/ampc.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #define MESSAGE_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 

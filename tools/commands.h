@@ -5,7 +5,7 @@
 #ifndef AMPC_TOOLS_COMMANDS_H
 #define AMPC_TOOLS_COMMANDS_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #ifndef AMPC_TOOLS_CONSOLE_H
 #define AMPC_TOOLS_CONSOLE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 typedef enum console_colour { CONSOLE_AUTO, CONSOLE_ALWAYS, CONSOLE_NEVER } console_colour;
 

@@ -1,7 +1,7 @@
 /* histogram.c - exponents of values as SVG (all tensors of a kind together), CSV and JSON (each tensor). */
 #include "tools/histogram.h"
 
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/atomic_file.h"
 #include "tools/markup.h"

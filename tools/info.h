@@ -3,7 +3,7 @@
 #ifndef AMPC_TOOLS_INFO_H
 #define AMPC_TOOLS_INFO_H
 
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "tools/run.h"
 
 typedef struct info_section {

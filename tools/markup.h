@@ -2,7 +2,7 @@
 #ifndef AMPC_TOOLS_MARKUP_H
 #define AMPC_TOOLS_MARKUP_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 /* Zero before the first call. After a failed allocation calls do nothing. */
 typedef struct markup {

@@ -16,14 +16,14 @@ BEGIN {
     if (entries > 20) print "tools/lint:1: " entries " comparisons with single ops, at most 20 are allowed"
 }
 function is_family(file, op,    word, n) {
-    if (file ~ /^(kernels\/|ir\/(infer|fold)_|frontend\/lower\/lower_|passes\/train\/grad_)/) return 1
+    if (file ~ /^(kernels\/|ir\/(infer|fold)\/|frontend\/lower\/lower_|passes\/train\/grad_)/) return 1
     for (n = split(op, word, "_"); n > 0; n--) if (file ~ ("[/_]" word[n] "s?[_.]")) return 1
     return 0
 }
 function check(op) {
     if (is_family(FILENAME, op)) return
     used[FILENAME " " op] = 1
-    if (!((FILENAME " " op) in permitted)) print FILENAME ":" FNR ": comparison with op " op ": use a trait of ir/ops.def"
+    if (!((FILENAME " " op) in permitted)) print FILENAME ":" FNR ": comparison with op " op ": use a trait of ir/ops/ops.def"
 }
 {
     for (text = $0; match(text, /([=!]=|case)[ (]*IR_OP_[a-z0-9_]+|IR_OP_[a-z0-9_]+[ )]*[=!]=/);) {
@@ -41,7 +41,7 @@ function check(op) {
 table && /#include ".*\.def"/ { table = "" }
 table && /^};/ { report_table() }
 function report_table() {
-    if (table !~ /^ir\/ops\.[ch]:/) print table ": array by op that no .def file fills"
+    if (table !~ /^ir\/ops\/ops\.[ch]:/) print table ": array by op that no .def file fills"
     table = ""
 }
 END {

@@ -6,7 +6,7 @@
 #include "tools/options.h"
 
 #include "frontend/recipe.h"
-#include "ir/beneath.h"
+#include "ir/base/beneath.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/plan/plan.h"
 #include "tools/suggest.h"

@@ -7,7 +7,7 @@
 #ifndef AMPC_TOOLS_OPTIONS_H
 #define AMPC_TOOLS_OPTIONS_H
 
-#include "ir/file_kind.h"
+#include "ir/text/file_kind.h"
 #include "passes/passes.h"
 #include "tools/commands.h"
 

@@ -4,7 +4,7 @@
 #include "tools/suggest.h"
 
 #include "frontend/recipe.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "runtime/backend/backend.h"
 
 #include <signal.h>

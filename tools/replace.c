@@ -1,5 +1,5 @@
 /* replace.c - refuses an output that would replace a file of another kind: a plot a model, a trace the data. */
-#include "ir/input_file.h"
+#include "ir/base/input_file.h"
 #include "tools/options.h"
 
 #include <string.h>

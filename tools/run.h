@@ -2,7 +2,7 @@
 #ifndef AMPC_TOOLS_RUN_H
 #define AMPC_TOOLS_RUN_H
 
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/data/array.h"
 #include "runtime/data/data.h"
 #include "runtime/session/session.h"

@@ -2,8 +2,8 @@
  *
  * It measures two times. Resident: the inputs are already on the device, and the host does nothing between runs. With
  * input: a loop as in training, which copies the inputs of the next run while the device computes. */
-#include "ir/json_writer.h"
-#include "ir/text.h"
+#include "ir/base/json_writer.h"
+#include "ir/text/text.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
 #include "runtime/files/atomic_file.h"

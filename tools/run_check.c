@@ -1,5 +1,5 @@
 /* run_check.c - check: finds the first NaN or infinity of runs on batches of data, or of a training. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/inspect/check.h"
 #include "runtime/train/stepper.h"

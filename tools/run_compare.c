@@ -1,5 +1,5 @@
 /* run_compare.c - compare: a network in mixed precision compared with itself in f32 and f64, value by value. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/inspect/check.h"
 #include "runtime/train/checkpoint.h"

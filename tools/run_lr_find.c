@@ -1,6 +1,6 @@
 /* run_lr_find.c - lr-find: a short training whose learning rate grows geometrically, and the rate at which its loss
  * falls fastest. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/stepper.h"
 #include "runtime/train/trainer.h"

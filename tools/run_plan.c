@@ -1,5 +1,5 @@
 /* run_plan.c - plan: prints the plan of an entry graph without running it. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/plan/plan.h"
 #include "tools/run.h"

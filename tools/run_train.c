@@ -2,7 +2,7 @@
  *
  * SIGINT or SIGTERM lets the current step finish, unless its data or loops are too slow, and saves a checkpoint; the
  * exit status is 128 + signal. A second signal kills the process. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/recorder.h"
 #include "runtime/train/stepper.h"

@@ -2,7 +2,7 @@
 #ifndef AMPC_TOOLS_SUGGEST_H
 #define AMPC_TOOLS_SUGGEST_H
 
-#include "ir/arena.h"
+#include "ir/base/arena.h"
 
 typedef struct suggestion {
     const char *word; /* as the user wrote it */

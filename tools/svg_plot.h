@@ -3,7 +3,7 @@
 #ifndef AMPC_TOOLS_SVG_PLOT_H
 #define AMPC_TOOLS_SVG_PLOT_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/train/log.h"
 
 typedef struct plot_run {

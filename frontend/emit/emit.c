@@ -9,7 +9,7 @@
  * file are converted while they are copied. */
 #include "frontend/emit/emit.h"
 #include "frontend/read/fields.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ enum {
 };
 enum {
 #define OP(name, amp, traits, infer, fold, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 };
 
 /* ---- one round ------------------------------------------------------------------------------- */

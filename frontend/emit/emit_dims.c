@@ -5,7 +5,7 @@
  * negative, and maxima by Max. A list of dimensions is a Concat, in which consecutive numbers are one constant.
  * Computed dimensions are shared. */
 #include "frontend/emit/emit.h"
-#include "ir/dim_table.h"
+#include "ir/ops/dim_table.h"
 
 #include <assert.h>
 

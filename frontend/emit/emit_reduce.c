@@ -1,6 +1,6 @@
 /* emit_reduce.c - the Reduce operators, GlobalAveragePool, GlobalMaxPool. */
 #include "frontend/emit/emit.h"
-#include "ir/reductions.h"
+#include "ir/ops/reductions.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "frontend/emit/emit.h"
 #include "frontend/read/fields.h"
 #include "frontend/read/prescan.h"
-#include "ir/input_file.h"
+#include "ir/base/input_file.h"
 
 #include <string.h>
 #include <unistd.h>

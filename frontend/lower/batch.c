@@ -8,7 +8,7 @@
  * Whether the other nodes allow it is checked when the graph is complete: no node may lose the batch or compute along
  * it, and every node is inferred with two other sizes. */
 #include "frontend/lower/lower.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 
 #include <string.h>
 

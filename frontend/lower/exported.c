@@ -1,9 +1,9 @@
-/* exported.c - what the exporter did to the network, for the module's metadata (ir/exported.h).
+/* exported.c - what the exporter did to the network, for the module's metadata (ir/graph/exported.h).
  *
  * For an export by torch.onnx (dynamo), the signature of the program tells (signature.c), and the table of ties what is
  * undone (ties.c). Other exporters only leave names. */
 #include "frontend/lower/lower.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 
 #include <string.h>
 

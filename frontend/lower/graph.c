@@ -3,7 +3,7 @@
  * Each node is lowered to IR nodes, whose types are inferred and whose values are folded immediately, because the
  * next node may need a shape that they compute. */
 #include "frontend/lower/lower.h"
-#include "ir/parts.h"
+#include "ir/graph/parts.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 
 typedef struct onnx_node onnx_node;
 typedef struct onnx_ties onnx_ties;

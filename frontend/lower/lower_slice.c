@@ -1,7 +1,7 @@
 /* lower_slice.c - Slice: ONNX's clamped ranges -> exact start, size and step of every axis.
  *
  * Numbers and symbols use the same formulas, those of the ONNX operator. A bound that depends on a symbol becomes a
- * maximum in the dimension (ir/dim.h), so the slice of an axis that turns out to be short has the size that ONNX
+ * maximum in the dimension (ir/ops/dim.h), so the slice of an axis that turns out to be short has the size that ONNX
  * specifies, or is empty. A range whose start is computed at run time and whose size is known is gathered. */
 #include "frontend/lower/lower.h"
 

@@ -6,7 +6,7 @@
  * them. */
 #include "frontend/lower/lower.h"
 
-#include "ir/dim_table.h"
+#include "ir/ops/dim_table.h"
 
 #include <string.h>
 

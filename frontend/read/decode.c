@@ -4,8 +4,8 @@
  * zeroed arena memory with one spare byte, which terminates every string and bytes field. Freeing the arena frees the
  * message, so it is never traversed again. */
 #include "frontend/read/decode.h"
-#include "ir/file_kind.h"
-#include "ir/input_file.h"
+#include "ir/text/file_kind.h"
+#include "ir/base/input_file.h"
 
 #include "frontend/read/external.h"
 

@@ -12,8 +12,8 @@
 
 #include "frontend/read/onnx_schema.pb-c.h"
 #include "frontend/read/prescan.h"
-#include "ir/arena.h"
-#include "ir/diag.h"
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
 
 #include <stdint.h>
 

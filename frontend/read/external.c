@@ -1,7 +1,7 @@
 /* external.c - finds and checks external data files; keeps one descriptor per location. */
 #include "frontend/read/external.h"
 
-#include "ir/beneath.h"
+#include "ir/base/beneath.h"
 
 #include <errno.h>
 #include <stdio.h>

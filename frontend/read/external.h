@@ -1,4 +1,4 @@
-/* external.h - tensor values in separate data files, opened under the rules of ir/beneath.h. */
+/* external.h - tensor values in separate data files, opened under the rules of ir/base/beneath.h. */
 #ifndef AMPC_FRONTEND_EXTERNAL_H
 #define AMPC_FRONTEND_EXTERNAL_H
 

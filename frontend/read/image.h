@@ -7,7 +7,7 @@
 #ifndef AMPC_FRONTEND_IMAGE_H
 #define AMPC_FRONTEND_IMAGE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>

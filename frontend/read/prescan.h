@@ -7,8 +7,8 @@
 #define AMPC_FRONTEND_PRESCAN_H
 
 #include "frontend/read/image.h"
-#include "ir/arena.h"
-#include "ir/diag.h"
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdint.h>

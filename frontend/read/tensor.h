@@ -7,7 +7,7 @@
 #define AMPC_FRONTEND_TENSOR_H
 
 #include "frontend/read/decode.h"
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 
 /* The element types of ONNX: TensorProto.data_type, TypeProto.Tensor.elem_type, the `to` of a Cast.
  *   code, name, bits, type in the IR, typed field, min and max element of that field

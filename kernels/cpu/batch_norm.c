@@ -10,7 +10,7 @@
  * tiles. The statistics of a band are computed strip by strip as above, for all columns of a tile at once; then those
  * of the bands are combined. Several short rows are processed as one long row. */
 #include "kernels/cpu/cpu.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <math.h>
 

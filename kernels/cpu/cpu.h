@@ -11,7 +11,7 @@
 
 /* Declares cpu_WORD for each word of the kernel column. */
 #define OP(name, amp, traits, infer, fold, grad, kernel) extern const k_kernel cpu_##kernel;
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 
 #define CPU_CLONES IR_CLONES
 #define CPU_INLINE static inline __attribute__((always_inline))
@@ -121,13 +121,13 @@ int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
     void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n);             /* y = x - a - b */
 LANES_FUNCTIONS(float)
 LANES_FUNCTIONS(double)
-/* The folds of ir/reductions.def in the same order, also for integers; 0 if n is 0. */
+/* The folds of ir/ops/reductions.def in the same order, also for integers; 0 if n is 0. */
 #define COMBINE(name, ...) \
     double lanes_##name##_float(const float *x, int64_t n); \
     double lanes_##name##_double(const double *x, int64_t n); \
     int64_t lanes_##name##_int64_t(const int64_t *x, int64_t n); \
     uint64_t lanes_##name##_uint64_t(const uint64_t *x, int64_t n);
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 
 /* ---- rows.c: the vectors along one axis ----
  *

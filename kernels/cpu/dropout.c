@@ -5,7 +5,7 @@
  * not depend on threads or on the shapes of other tensors, and the same step always draws the same mask. */
 #include "kernels/cpu/tiles.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 enum { WORDS = 4 }; /* per Philox block */
 

@@ -5,7 +5,7 @@
  * time, over the points in order, so it does not depend on the number of threads. */
 #include "kernels/cpu/wide.h"
 #include "kernels/grid.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 enum { CHANNEL_BLOCK = 8 };
 

@@ -6,4 +6,4 @@
 #define WITH_FLOAT
 #define WITH_DOUBLE
 #define CARRIER_BODY "kernels/cpu/lanes_body.h"
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"

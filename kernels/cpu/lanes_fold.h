@@ -44,7 +44,7 @@
         } \
         return total; \
     }
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 #undef LANE_COUNT
 #undef JOIN_TOTAL
 #undef LOWEST

@@ -4,7 +4,7 @@
  * scale and bias are sums over rows: rows are divided into groups whose number depends only on shapes, and each group
  * adds in f64. */
 #include "kernels/cpu/cpu.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <math.h>
 #include <omp.h>

@@ -1,6 +1,6 @@
 /* math.h - elementary functions that the compiler can vectorise. m_NAME_float is accurate to about 2 units in the last
  * place and has no branches, tables, library calls or fused multiply-adds, so every instruction set produces the same
- * bits, except m_pow_float and m_fmod_float, which are from the C library as m_NAME_double (ir/libm.h). Those that need
+ * bits, except m_pow_float and m_fmod_float, which are from the C library as m_NAME_double (libm.h). Those that need
  * more precision are in math_wide.h.
  *
  *     exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
@@ -11,7 +11,7 @@
 #define AMPC_CPU_MATH_H
 
 #include "kernels/cpu/cpu.h"
-#include "ir/libm.h"
+#include "ir/ops/libm.h"
 #include "kernels/cpu/math_wide.h"
 
 CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */

@@ -3,7 +3,7 @@
  * The candidates of a class are kept in a heap, so that only those that are considered are sorted. The chosen rows of
  * each class are stored at a fixed place and moved together at the end. */
 #include "kernels/cpu/cpu.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <math.h>
 #include <omp.h>

@@ -1,12 +1,12 @@
 /* optimizer.c - the optimizer steps and the loss scaler.
  *
  * Each is a single pass over memory that may run in place, with the extra operands and results of kernels/update.h. If
- * `skip` is set, the results are the old values bit for bit. The formulas are in ir/updates.def; bias corrections and
+ * `skip` is set, the results are the old values bit for bit. The formulas are in updates.def; bias corrections and
  * step sizes are computed in f64, once per tensor. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "ir/real.h"
-#include "ir/updates.h"
+#include "ir/ops/real.h"
+#include "ir/ops/updates.h"
 #include "kernels/update.h"
 
 #define REAL float
@@ -229,7 +229,7 @@ static ampc_status update_loss_scaling_run(const k_args *args)
         return run_update(args, update_once_##op, op##_float, op##_double); \
     } \
     const k_kernel cpu_##op = {.run = op##_run};
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
 
 const k_kernel cpu_check_finite_and_unscale = {.prepare = unscale_prepare, .run = unscale_run};
 const k_kernel cpu_update_loss_scaling = {.run = update_loss_scaling_run};

@@ -35,7 +35,7 @@ CPU_INLINE R(numbers) R(round)(const update_numbers *n)
             if (n_states > 3) cs[i] = c; \
         } \
     }
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
 #undef SQRT
 
 CPU_CLONES static int R(unscale)(const void *grad, REAL inverse, void *to, int64_t n)

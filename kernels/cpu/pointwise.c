@@ -9,7 +9,7 @@
 #define WITH_FLOAT
 #define WITH_DOUBLE
 #define CARRIER_BODY "kernels/cpu/pointwise_tiles.h"
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"
 
 cpu_tile_fn *cpu_formula_tile(ir_formula formula, ir_dtype dtype)
 {
@@ -111,4 +111,4 @@ static ampc_status pointwise_run(const k_args *args)
 }
 
 #define FORMULA_OP(op) const k_kernel cpu_##op = {.run = pointwise_run};
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"

@@ -21,7 +21,7 @@
 #else
 #define INTEGER_FORMULA TILE
 #endif
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
 
 static cpu_tile_fn *const R(tiles)[IR_FORMULA_COUNT] = {
 #ifdef REAL_IS_FLOAT
@@ -31,7 +31,7 @@ static cpu_tile_fn *const R(tiles)[IR_FORMULA_COUNT] = {
 #else
 #define INTEGER_FORMULA ENTRY
 #endif
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
 };
 
 #undef OPERAND_1

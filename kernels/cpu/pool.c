@@ -9,7 +9,7 @@
  * computed for a block of channels of one image at a time. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/pooling.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <math.h>
 #include <omp.h>

@@ -5,7 +5,7 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 enum { WORDS = 4 }; /* per Philox block */
 

@@ -228,7 +228,7 @@ static bool is_active(const int64_t *lengths, int64_t b, int64_t t) { return !le
 #define REAL_IS_FLOAT
 #define REAL float
 #define CARRIER IR_f32
-#include "ir/formulas_body.h"
+#include "ir/ops/formulas_body.h"
 #include "kernels/recurrent_body.h"
 #include "kernels/cpu/recurrent_forward.h"
 #include "kernels/cpu/recurrent_backward.h"
@@ -236,7 +236,7 @@ static bool is_active(const int64_t *lengths, int64_t b, int64_t t) { return !le
 #undef CARRIER
 #define REAL double
 #define CARRIER IR_f64
-#include "ir/formulas_body.h"
+#include "ir/ops/formulas_body.h"
 #include "kernels/recurrent_body.h"
 #include "kernels/cpu/recurrent_forward.h"
 #include "kernels/cpu/recurrent_backward.h"

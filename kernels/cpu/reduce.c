@@ -1,4 +1,4 @@
-/* reduce.c - the reductions of ir/reductions.def and the global norm.
+/* reduce.c - the reductions of ir/ops/reductions.def and the global norm.
  *
  * Merged dimensions are either kept or reduced. If the innermost is reduced, an output is a fold of contiguous pieces
  * (lanes.c). If it is kept, a tile of outputs is a fold of contiguous rows: 32 rows at a time in the carrier's type,
@@ -6,8 +6,8 @@
  * depends only on shapes, and the partial results are joined in order. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "ir/real.h"
-#include "ir/reductions.h"
+#include "ir/ops/real.h"
+#include "ir/ops/reductions.h"
 #include "kernels/reduction.h"
 #include "kernels/update.h"
 
@@ -78,7 +78,7 @@ static uint64_t start_uint64_t(const plan *p) { return (uint64_t)p->start_intege
 #define WITH_FLOAT
 #define WITH_DOUBLE
 #define CARRIER_BODY "kernels/cpu/reduce_body.h"
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"
 
 static ampc_status reduce_prepare(const k_args *args, void **state, size_t *workspace)
 {
@@ -102,7 +102,7 @@ static ampc_status reduce_run(const k_args *args)
 }
 
 #define REDUCTION(op, ...) const k_kernel cpu_##op = {.prepare = reduce_prepare, .run = reduce_run};
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 
 /* ---- global norm ---- */
 

@@ -18,12 +18,12 @@ typedef struct R(fold) {
     { \
         for (int64_t i = 0; i < n; i++) s[i] = JOIN_TOTAL(name)(s[i], t[i]); \
     }
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 #undef JOIN_TOTAL
 
 static const R(fold) R(folds)[] = {
 #define COMBINE(name, ...) [IR_COMBINE_##name] = {R(lanes_##name), R(rows_##name), R(totals_##name), R(pair_##name)},
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 };
 
 static const REAL *R(tile)(const k_view *x, int64_t first, int64_t n, cpu_tile *scratch)
@@ -103,7 +103,7 @@ static void R(finish)(const k_args *args, const plan *p, int64_t first, int64_t 
 #else
 #define FINISH_F(name) case IR_FINISH_##name:
 #endif
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 #undef FINISH_CASE
 #undef FINISH_N
 #undef FINISH_F

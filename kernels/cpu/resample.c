@@ -4,7 +4,7 @@
  * resized axis of one plane (the axes before it): it reads the slices of the plane that the band needs, so what it
  * keeps between two axes fits into the cache. Nearest neighbours in the forward direction are copied, row by row. */
 #include "kernels/cpu/resample.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <omp.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * channel of one image at a time, over the regions in order. */
 #include "kernels/cpu/wide.h"
 #include "kernels/roi.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 typedef struct wide {
     const void *x, *rois, *dy; /* in the carrier type */

@@ -3,7 +3,7 @@
  * Rows of adjacent elements are processed one by one. Otherwise a tile of adjacent rows is processed together, element
  * by element of the axis, so that memory is accessed in order. */
 #include "kernels/cpu/cpu.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <omp.h>
 

@@ -2,7 +2,7 @@
  *
  * The first k elements of a row are kept in a heap of positions, which is then sorted in place. */
 #include "kernels/cpu/cpu.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <omp.h>
 

@@ -5,7 +5,7 @@
  * by Where(IsNaN(y), 0, y). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
-#include "ir/real.h"
+#include "ir/ops/real.h"
 
 #include <omp.h>
 #include <string.h>

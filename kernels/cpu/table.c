@@ -1,4 +1,4 @@
-/* table.c - the kernel of each op, from the kernel column of ir/ops.def. A missing kernel is a link error that names
+/* table.c - the kernel of each op, from the kernel column of ops.def. A missing kernel is a link error that names
  * it. */
 #include "kernels/cpu/cpu.h"
 
@@ -8,7 +8,7 @@ const k_kernel cpu_view = {0};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cpu_##kernel,
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 };
 
 const k_kernel *cpu_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }

@@ -5,7 +5,7 @@
 #ifndef AMPC_CUDA_API_H
 #define AMPC_CUDA_API_H
 
-#include "ir/ampc_status.h"
+#include "ir/base/ampc_status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* cache.c - files in the user's cache folder (see cache.h). */
 #include "kernels/cuda/cache.h"
 
-#include "ir/write_guard.h"
+#include "ir/base/write_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@
 
 /* Declares cuda_WORD for each word in the kernel column of ops.def. table.c refers to all of them. */
 #define OP(name, amp, traits, infer, fold, grad, kernel) extern const k_kernel cuda_##kernel;
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 
 typedef enum cuda_family {
 #define CUDA_FAMILY_ENUM(name) CUDA_FAMILY_##name,

@@ -6,7 +6,7 @@
  *
  * cuDNN looks for a driver by name. The driver embedded here (driver/libcuda.c) reports one device and rejects all
  * work. It is loaded only if the machine has no driver, so it never replaces a real one. */
-#include "ir/write_guard.h"
+#include "ir/base/write_guard.h"
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>

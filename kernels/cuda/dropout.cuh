@@ -6,7 +6,7 @@
 #include "kernels/cuda/device.cuh"
 
 #define PHILOX_FUNCTION static __device__ __forceinline__
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 enum : int { PHILOX_WORDS = 4 };
 

@@ -1,5 +1,5 @@
 /* element.cuh - elements of stored types known at compile time, and their carriers: float for floats, long long for
- * integers and bool (u64 wraps), unsigned long long for arithmetic on u64. Conversions follow ir/dtype.h. */
+ * integers and bool (u64 wraps), unsigned long long for arithmetic on u64. Conversions follow ir/ops/dtype.h. */
 #pragma once
 
 #include "kernels/cuda/device.cuh"

@@ -11,7 +11,7 @@
 #include "kernels/cuda/fused.h"
 
 #define WITH_FLOAT
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"
 
 /* ---- one element ---- */
 

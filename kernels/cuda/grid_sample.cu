@@ -2,7 +2,7 @@
  *
  * Each thread computes one result, or one point of the gradient of the grid. For the gradient of x, a block adds the
  * shares of all points to a segment of an image channel in shared memory, in order. */
-#include "ir/real.h"
+#include "ir/ops/real.h"
 #include "kernels/cuda/grid_sample.h"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/ordered.cuh"

@@ -2,7 +2,7 @@
 #ifndef AMPC_CUDA_LOSS_H
 #define AMPC_CUDA_LOSS_H
 
-#include "ir/words.h"
+#include "ir/ops/words.h"
 #include "kernels/cuda/rows.h"
 
 enum { LOSS_TOTAL_BLOCKS = 64 }; /* that sum weights; every block of the gradient reads all sums */

@@ -218,7 +218,7 @@ static ampc_status scaling_run(const k_args *args)
                                 .release = cuda_release, \
                                 .max_batch = UPDATE_SPANS, \
                                 .run_batch = update_all};
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
 
 const k_kernel cuda_select = {.prepare = select_prepare,
                               .run = select_run,

@@ -3,7 +3,7 @@
  *
  * A launch has a table of tensors, divided into units that blocks process in turn. Learning rate, step number, loss
  * scale and the skip flag are read on the device, so one captured launch serves all steps. The formulas are in
- * ir/updates.def; what is the same for all elements is computed in f64, once per block. Updates and selects write
+ * ir/ops/updates.def; what is the same for all elements is computed in f64, once per block. Updates and selects write
  * nothing after an earlier fault in the step, because their results may be storage. */
 #include "kernels/cuda/tile.cuh"
 
@@ -118,7 +118,7 @@ static __device__ __forceinline__ numbers numbers_of(const update_table &u, numb
         });                                                                                                          \
     }                                                                                                                \
     AMPC_KERNEL(op)
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
 #undef REAL
 #undef SQRT
 

@@ -2,7 +2,7 @@
 #ifndef AMPC_CUDA_OPTIMIZER_H
 #define AMPC_CUDA_OPTIMIZER_H
 
-#include "ir/updates.h"
+#include "ir/ops/updates.h"
 
 enum {
     OPTIMIZER_BLOCK = 256,

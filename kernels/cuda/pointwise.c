@@ -8,7 +8,7 @@ static const char *const names[IR_FORMULA_COUNT][IR_DTYPE_COUNT] = {
 #define FLOAT_FORMULA(name, ...) [IR_FORMULA_##name][IR_f32] = "pointwise_" #name "_float",
 #define INTEGER_FORMULA(name, ...) [IR_FORMULA_##name][IR_i64] = "pointwise_" #name "_int64_t",
 #define UNSIGNED_FORMULA(name, ...) [IR_FORMULA_##name][IR_u64] = "pointwise_" #name "_uint64_t",
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
 };
 
 static ampc_status pointwise_prepare(const k_args *args, void **state, size_t *workspace)
@@ -45,7 +45,7 @@ static ampc_status pointwise_run(const k_args *args)
 
 #define FORMULA_OP(op) \
     const k_kernel cuda_##op = {.prepare = pointwise_prepare, .run = pointwise_run, .release = cuda_release};
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
 
 /* ---- cast ---- */
 

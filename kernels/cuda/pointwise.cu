@@ -1,4 +1,4 @@
-/* pointwise.cu - all elementwise ops: pointwise_FORMULA_CARRIER for each formula of ir/formulas.def and each of its
+/* pointwise.cu - all elementwise ops: pointwise_FORMULA_CARRIER for each formula of ir/ops/formulas.def and each of its
  * carriers, and cast_FROM_TO for each pair of carriers.
  *
  * A thread computes one tile of the result at a time: it loads the operands with broadcasting, computes in the carrier
@@ -8,7 +8,7 @@
 #include "kernels/cuda/pointwise.h"
 
 #define WITH_FLOAT
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"
 
 enum formula_size { SHORT, LONG };
 enum formula_numbers { NONE, BOUNDS, COUNT, PARAMS };
@@ -88,7 +88,7 @@ __device__ __forceinline__ void pointwise(const cuda_pointwise &p, F formula)
 #define UNSIGNED_FORMULA(name, size, result, operands, numbers, ...)                                                  \
     KERNEL(name, uint64_t, unsigned long long, MADE_##result, operands, numbers, false)
 #define SPECIAL(...)
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
 /* clang-format on */
 
 /* ---- cast ---- */

@@ -7,7 +7,7 @@
 
 #define REAL_IS_FLOAT
 #define REAL float
-#include "ir/formulas_body.h"
+#include "ir/ops/formulas_body.h"
 #include "kernels/recurrent_body.h"
 
 enum : int { MAX_GATES = 4 };

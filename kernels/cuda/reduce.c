@@ -1,6 +1,6 @@
 /* reduce.c - launches of the reductions. */
 #include "kernels/cuda/reduce.h"
-#include "ir/reductions.h"
+#include "ir/ops/reductions.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/reduction.h"
 #include "kernels/update.h"
@@ -89,7 +89,7 @@ cuda_row_cut cuda_cut_rows(int64_t rows, int64_t length)
 
 static const char *const combines[] = {
 #define COMBINE(name, ...) #name,
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 };
 
 static ampc_status find_kernels(const k_context *ctx, ir_combine combine, ir_dtype dtype, cuda_reduce_kernels *out)
@@ -250,6 +250,6 @@ static ampc_status global_norm_run(const k_args *args)
 
 #define REDUCTION(op, ...) \
     const k_kernel cuda_##op = {.prepare = reduce_prepare, .run = reduce_run, .release = cuda_release};
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 
 const k_kernel cuda_global_norm = {.prepare = global_norm_prepare, .run = global_norm_run, .release = cuda_release};

@@ -1,10 +1,10 @@
-/* reduce.cu - the reductions of ir/reductions.def and the global norm, in f32, in an order that depends only on shapes.
+/* reduce.cu - the reductions of reductions.def and the global norm, in f32, in an order that depends only on shapes.
  *
  * Rows (the innermost run is reduced): adjacent threads, or a whole block for long rows, share an output and read tiles
  * aligned to multiples of TILE in memory, wherever the row starts. Columns (the innermost run is kept): a thread
  * combines a tile of columns over every n-th row, and threads with the same columns join their results in shared
  * memory. If there are few outputs, the terms are cut into groups, whose results are then reduced as rows. */
-#include "ir/reductions.h"
+#include "ir/ops/reductions.h"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/math.cuh"
 #include "kernels/cuda/operand.cuh"
@@ -12,7 +12,7 @@
 
 #define WITH_REDUCTIONS
 #define WITH_FLOAT
-#include "ir/formulas_each.h"
+#include "ir/ops/formulas_each.h"
 
 /* One type per row of the table, with its functions for each carrier. */
 #define COMBINE(name, ...)                                                                                            \
@@ -33,7 +33,7 @@
             return join_##name##_uint64_t(s, t);                                                                      \
         }                                                                                                             \
     };
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 
 __device__ __forceinline__ float start_of(const reduce_shape &r, float) { return r.start; }
 __device__ __forceinline__ long long start_of(const reduce_shape &r, long long) { return r.start_integer; }
@@ -47,7 +47,7 @@ __device__ __forceinline__ float finish(int how, float s, long long terms)
     switch (how) {
 #define FINISH(name, ...)                                                                                             \
     case IR_FINISH_##name: return finish_##name##_float(s, (float)terms);
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
     default: return s;
     }
 }
@@ -236,7 +236,7 @@ template <typename F, typename C> __device__ __forceinline__ void columns(const 
 
 #define COMBINE(name, ...)                                                                                            \
     KERNELS(name, float, float) KERNELS(name, int64_t, long long) KERNELS(name, uint64_t, unsigned long long)
-#include "ir/reductions.def"
+#include "ir/ops/reductions.def"
 
 /* ---- the global norm: squares in f32, summed in f64, so that sums overflow no earlier than the result ---- */
 

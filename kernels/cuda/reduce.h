@@ -29,7 +29,7 @@ typedef struct reduce_shape {
     long long length;
     long long groups;
     int lanes;  /* rows: adjacent threads per output; columns: tiles per block */
-    int finish; /* of ir/reductions.h, with `terms` elements per output */
+    int finish; /* of ir/ops/reductions.h, with `terms` elements per output */
     long long terms;
     float start; /* result without terms; `start_integer` for integers */
     long long start_integer;

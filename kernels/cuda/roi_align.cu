@@ -1,6 +1,6 @@
 /* roi_align.cu - averages and maxima of samples in regions of images, one result per thread, and the gradient: a block
  * adds the shares of all cells to a segment of an image channel in shared memory, in order. */
-#include "ir/real.h"
+#include "ir/ops/real.h"
 #include "kernels/cuda/operand.cuh"
 #include "kernels/cuda/ordered.cuh"
 #include "kernels/cuda/roi_align.h"

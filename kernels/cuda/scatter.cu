@@ -6,7 +6,7 @@
 #include "kernels/cuda/scatter.h"
 #include "kernels/cuda/places.cuh"
 #include "kernels/cuda/row_sums.cuh"
-#include "ir/words.h"
+#include "ir/ops/words.h"
 
 template <typename T> __device__ __forceinline__ void gather_places_of(const scatter_rows &s)
 {

@@ -1,4 +1,4 @@
-/* table.c - the CUDA kernel of each op, from the kernel column of ir/ops.def. */
+/* table.c - the CUDA kernel of each op, from the kernel column of ir/ops/ops.def. */
 #include "kernels/cuda/cuda.h"
 
 /* Ops without a kernel. */
@@ -12,7 +12,7 @@ const k_kernel cuda_unique = {0};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 };
 
 const k_kernel *cuda_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : NULL; }

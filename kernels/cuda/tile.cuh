@@ -3,10 +3,10 @@
  * The dtype is a kernel argument: all threads branch alike, so one kernel serves all stored types at full bandwidth.
  * Whole tiles of a 16-byte aligned array move in 128-bit accesses (64-bit for 1-byte types); the last, short tile moves
  * element by element. The carrier is float for floats, long long for integers and bool, and unsigned long long for u64
- * alone. Conversions follow ir/dtype.h. */
+ * alone. Conversions follow ir/ops/dtype.h. */
 #pragma once
 
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 #include "kernels/cuda/element.cuh"
 
 /* ---- a tile of stored type T ---- */

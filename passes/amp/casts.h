@@ -2,7 +2,7 @@
 #ifndef AMPC_CASTS_H
 #define AMPC_CASTS_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 typedef struct cast_kind {
     ir_dtype to;

@@ -3,7 +3,7 @@
 #ifndef AMPC_CUT_H
 #define AMPC_CUT_H
 
-#include "ir/arena.h"
+#include "ir/base/arena.h"
 
 typedef enum cut_label { CUT_HIGH, CUT_LOW } cut_label;
 #define CUT_FORBIDDEN INT64_MAX /* cost of a labelling that is not allowed */

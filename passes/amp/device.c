@@ -4,8 +4,8 @@
  * description supplies those that are missing. */
 #include "passes/amp/device.h"
 
-#include "ir/input_file.h"
-#include "ir/text.h"
+#include "ir/base/input_file.h"
+#include "ir/text/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

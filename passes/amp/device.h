@@ -2,7 +2,7 @@
 #ifndef AMPC_DEVICE_H
 #define AMPC_DEVICE_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 /* The quantity that placement minimises. */
 typedef enum device_measure {

@@ -4,10 +4,10 @@
  * error message has to include the line. */
 #include "passes/amp/list.h"
 
-#include "ir/beneath.h"
-#include "ir/input_file.h"
-#include "ir/limits.h"
-#include "ir/text.h"
+#include "ir/base/beneath.h"
+#include "ir/base/input_file.h"
+#include "ir/base/limits.h"
+#include "ir/text/text.h"
 #include "passes/builtin_profiles.h"
 
 #include <ctype.h>

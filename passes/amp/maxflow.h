@@ -2,7 +2,7 @@
 #ifndef AMPC_MAXFLOW_H
 #define AMPC_MAXFLOW_H
 
-#include "ir/arena.h"
+#include "ir/base/arena.h"
 
 typedef struct maxflow maxflow;
 

@@ -1,5 +1,5 @@
 /* report.c - what the compiler reports: explanations, statistics, the summary line and the op table. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "passes/amp/colour.h"
 
 #include <stdio.h>

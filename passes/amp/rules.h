@@ -2,7 +2,7 @@
 #ifndef AMPC_RULES_H
 #define AMPC_RULES_H
 
-#include "ir/arena.h"
+#include "ir/base/arena.h"
 
 /* enum rule_gray { GRAY_ANY_F32, GRAY_LAST_PRODUCER }; ... */
 #define CHOICE(key, meaning) \

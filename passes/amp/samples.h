@@ -2,7 +2,7 @@
 #ifndef AMPC_SAMPLES_H
 #define AMPC_SAMPLES_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 enum { SAMPLES_DATA = 1, SAMPLES_AXIS = 2 }; /* depends on inputs; has an axis of samples */
 

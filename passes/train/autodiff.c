@@ -27,7 +27,7 @@
 
 static grad_rule *const rules[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, word, kernel) [IR_OP_##name] = grad_##word,
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 };
 
 bool pass_has_gradient(ir_op op) { return rules[op] != grad_none; }

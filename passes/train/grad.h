@@ -7,7 +7,7 @@
 #ifndef AMPC_GRAD_H
 #define AMPC_GRAD_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 /* A subgraph that is differentiated: the gradients of its outputs, and what to compute. */
 typedef struct grad_subgraph {
@@ -35,7 +35,7 @@ typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
 
 /* One rule per word in the gradient column of ops.def; the linker names a missing one. */
 #define OP(name, amp, traits, infer, fold, word, kernel) grad_rule grad_##word;
-#include "ir/ops.def"
+#include "ir/ops/ops.def"
 
 /* ---- autodiff.c ---- */
 

@@ -11,7 +11,7 @@
 #include "passes/train/optimizer_options.h"
 #include "passes/train/trainers.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 #include <math.h>
 #include <string.h>

@@ -21,7 +21,7 @@ static inline bool params_releases(const ir_storage *s)
 
 /* Reports in one note how many initializers are trained, and which are held. */
 void params_note(const ir_module *m, diag *d, arena *a);
-/* Warns about what the exporter did to the network that changes its training (ir/exported.def). */
+/* Warns about what the exporter did to the network that changes its training (ir/graph/exported.def). */
 ampc_status params_check_export(const ir_module *m, diag *d, arena *a);
 /* --explain=params: prints one line, or one JSON object, for each float initializer. */
 void params_explain(const ir_module *m, const compile *c, arena *a);

@@ -1,6 +1,6 @@
 /* params_report.c - reports what is trained and what is not, as a note and as a list. */
-#include "ir/exported.h"
-#include "ir/json_writer.h"
+#include "ir/graph/exported.h"
+#include "ir/base/json_writer.h"
 #include "passes/train/params.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* api_check.c - argument checks that every call of the public API makes before doing anything. */
 #include "runtime/api/api.h"
 
-#include "ir/limits.h"
+#include "ir/base/limits.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* api_evaluate.c - evaluation of and predictions for data sets in the public API. */
 #include "runtime/api/api.h"
 
-#include "ir/limits.h"
+#include "ir/base/limits.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/predict.h"

@@ -3,7 +3,7 @@
 #include "runtime/api/export.h"
 
 #include "frontend/onnx.h"
-#include "ir/utf8.h"
+#include "ir/base/utf8.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/train/checkpoint.h"

@@ -2,7 +2,7 @@
 #include "runtime/api/api.h"
 
 #include "frontend/recipe.h"
-#include "ir/limits.h"
+#include "ir/base/limits.h"
 #include "runtime/api/export.h"
 #include "runtime/backend/memory.h"
 

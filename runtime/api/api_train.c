@@ -1,7 +1,7 @@
 /* api_train.c - the training loop in the public API. */
 #include "runtime/api/api.h"
 
-#include "ir/limits.h"
+#include "ir/base/limits.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/recorder.h"
 #include "runtime/train/scoring.h"

@@ -5,7 +5,7 @@
 #ifndef RT_BACKEND_H
 #define RT_BACKEND_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "kernels/kernel.h"
 
 #ifdef AMPC_WITH_CUDA

@@ -2,7 +2,7 @@
 #ifndef RT_ARRAY_H
 #define RT_ARRAY_H
 
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef RT_AUGMENT_H
 #define RT_AUGMENT_H
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/data/column.h"
 
 /* What a block of random words is drawn for: the first one of each use. */

@@ -1,7 +1,7 @@
 /* codebook.c - lists of names and means, and their text. */
 #include "runtime/data/codebook.h"
 
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/json.h"
 

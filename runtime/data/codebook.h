@@ -6,7 +6,7 @@
 #ifndef RT_CODEBOOK_H
 #define RT_CODEBOOK_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/data/names.h"
 
 #include <stdint.h>

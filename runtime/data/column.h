@@ -6,7 +6,7 @@
 #ifndef RT_COLUMN_H
 #define RT_COLUMN_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/data/codebook.h"
 #include "runtime/data/data_spec.h"
 #include "runtime/data/field.h"
@@ -21,7 +21,7 @@ typedef struct rt_column rt_column;
 struct rt_column {
     rt_field field; /* the name is malloced and owned */
     /* Stores row `row` (for a whole field: all of it, and `row` is 0) at dst, converted to `dtype` by the rules of
-     * ir/dtype.h. Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY.
+     * dtype.h. Thread-safe. Fails with AMPC_IO, AMPC_REJECTED (the message names file and entry) or AMPC_NO_MEMORY.
      * */
     ampc_status (*read)(const rt_column *c, int64_t row, const rt_draw *draw, void *dst, ir_dtype dtype, diag *d);
     /* The width, height and channels of the stored image; NULL: the rows are not images in files. */

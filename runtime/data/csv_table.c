@@ -3,7 +3,7 @@
  * libcsv's callbacks cannot stop it, so the first failure is kept and everything after it is ignored. */
 #include "runtime/data/csv_table.h"
 
-#include "ir/utf8.h"
+#include "ir/base/utf8.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/io.h"
 

@@ -2,7 +2,7 @@
 #ifndef RT_CSV_TABLE_H
 #define RT_CSV_TABLE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdint.h>
 

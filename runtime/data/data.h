@@ -9,8 +9,8 @@
 #ifndef RT_DATA_H
 #define RT_DATA_H
 
-#include "ir/diag.h"
-#include "ir/dtype.h"
+#include "ir/base/diag.h"
+#include "ir/ops/dtype.h"
 #include "runtime/data/column.h"
 #include "runtime/data/field.h"
 #include "runtime/data/idx.h"
@@ -75,7 +75,7 @@ int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
  * thread-safe, because the order of one epoch is kept. AMPC_NO_MEMORY is the only failure. */
 ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, uint32_t *rows, diag *d);
 /* Stores these rows of field `index` at dst, packed as [n, dims...] of `dtype` ([dims...] for a whole field). Values
- * are converted by the rules of ir/dtype.h; idx images in an integer dtype are the raw 0..255. Fails like the `read` of
+ * are converted by the rules of dtype.h; idx images in an integer dtype are the raw 0..255. Fails like the `read` of
  * a column. Thread-safe. */
 ampc_status rt_dataset_read(const rt_dataset *ds, const uint32_t *rows, int64_t n, const rt_draw *draw, size_t index,
                             void *dst, ir_dtype dtype, diag *d);

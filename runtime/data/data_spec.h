@@ -5,7 +5,7 @@
 #ifndef RT_DATA_SPEC_H
 #define RT_DATA_SPEC_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 #ifndef RT_IDX_H
 #define RT_IDX_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/data/array.h"
 
 typedef enum rt_split { RT_TRAIN, RT_TEST } rt_split;

@@ -2,7 +2,7 @@
 #ifndef RT_IMAGE_H
 #define RT_IMAGE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef RT_LIBARCHIVE_H
 #define RT_LIBARCHIVE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <archive.h>
 #include <archive_entry.h>

@@ -2,7 +2,7 @@
 #ifndef RT_NAMES_H
 #define RT_NAMES_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stddef.h>
 

@@ -6,7 +6,7 @@
 #ifndef RT_NPY_H
 #define RT_NPY_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/data/array.h"
 
 /* `u2_as`: IR_bf16 to read <u2 as bf16 bit patterns, otherwise it is u16. Fails with AMPC_REJECTED for a

@@ -2,7 +2,7 @@
 #ifndef RT_NPZ_H
 #define RT_NPZ_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "runtime/data/array.h"
 
 /* Strings that predictions have besides arrays. */

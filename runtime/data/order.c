@@ -4,7 +4,7 @@
  * training: `train --seed 2` and `eval` must agree about which samples were held out. */
 #include "runtime/data/order.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/backend/memory.h"
 
 #include <math.h>

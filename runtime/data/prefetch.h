@@ -2,7 +2,7 @@
 #ifndef RT_PREFETCH_H
 #define RT_PREFETCH_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <signal.h>
 

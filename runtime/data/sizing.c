@@ -1,7 +1,7 @@
 /* sizing.c - symbol sizes and input shapes for a batch; see the header. */
 #include "runtime/data/sizing.h"
 
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 

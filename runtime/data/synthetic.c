@@ -1,5 +1,5 @@
 /* synthetic.c - seeded data for the fields that the caller describes, generated when they are read. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/data.h"
 #include "runtime/data/kinds.h"

@@ -4,7 +4,7 @@
 #ifndef RT_TAR_H
 #define RT_TAR_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stddef.h>
 #include <stdint.h>

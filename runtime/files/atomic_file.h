@@ -8,7 +8,7 @@
 #ifndef RT_ATOMIC_FILE_H
 #define RT_ATOMIC_FILE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stddef.h>
 #include <stdint.h>

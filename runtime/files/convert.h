@@ -2,8 +2,8 @@
 #ifndef RT_CONVERT_H
 #define RT_CONVERT_H
 
-#include "ir/diag.h"
-#include "ir/dtype.h"
+#include "ir/base/diag.h"
+#include "ir/ops/dtype.h"
 
 #include <stddef.h>
 

@@ -6,7 +6,7 @@
 #ifndef RT_FOLDER_LOCK_H
 #define RT_FOLDER_LOCK_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 typedef struct rt_folder_lock {
     int fd; /* negative: not held */

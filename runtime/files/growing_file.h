@@ -5,7 +5,7 @@
 #ifndef RT_GROWING_FILE_H
 #define RT_GROWING_FILE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>

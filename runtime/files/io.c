@@ -2,10 +2,10 @@
  *
  * Every system call is preceded by fault(), which counts it and, in a test, decides whether it fails. */
 #include "runtime/files/io.h"
-#include "ir/beneath.h"
-#include "ir/input_file.h"
+#include "ir/base/beneath.h"
+#include "ir/base/input_file.h"
 
-#include "ir/write_guard.h"
+#include "ir/base/write_guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

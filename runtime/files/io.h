@@ -5,17 +5,17 @@
 #ifndef RT_IO_H
 #define RT_IO_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Wraps input_open (ir/input_file.h): opens a file that is read. */
+/* Wraps input_open (ir/base/input_file.h): opens a file that is read. */
 ampc_status rt_io_open_input(const char *path, diag *d, int *fd, uint64_t *size);
 /* For the files that write: opens `path` with O_CLOEXEC and `flags`. Returns the descriptor, or -1 with errno. */
 int rt_io_open(const char *path, int flags, unsigned mode);
-/* Wraps beneath_open (ir/beneath.h). */
+/* Wraps beneath_open (ir/base/beneath.h). */
 ampc_status rt_io_open_beneath(const char *folder, const char *name, int *fd, const char **why);
 /* Treats EINTR as success. */
 bool rt_io_close(int fd);

@@ -2,11 +2,11 @@
  *
  * When a buffer cannot grow, jansson's lexer omits a byte of a token; other failed allocations look like syntax errors.
  * This function distinguishes the cases, because a file may be reported as damaged only if its content is. JSON is
- * written by ir/json_writer.h. */
+ * written by ir/base/json_writer.h. */
 #ifndef RT_JSON_H
 #define RT_JSON_H
 
-#include "ir/ampc_status.h"
+#include "ir/base/ampc_status.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #ifndef RT_MODULE_FILE_H
 #define RT_MODULE_FILE_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 /* Writes the module's text to `path`, and every storage that is neither small nor zero to a sidecar named `weights`,
  * from which the module reads them afterwards. `refer`: ranges of files remain references, and without other storages

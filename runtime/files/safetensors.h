@@ -7,8 +7,8 @@
 #ifndef RT_SAFETENSORS_H
 #define RT_SAFETENSORS_H
 
-#include "ir/diag.h"
-#include "ir/dtype.h"
+#include "ir/base/diag.h"
+#include "ir/ops/dtype.h"
 #include "runtime/files/atomic_file.h"
 
 #include <stdint.h>

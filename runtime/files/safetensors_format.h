@@ -2,8 +2,8 @@
 #ifndef RT_SAFETENSORS_FORMAT_H
 #define RT_SAFETENSORS_FORMAT_H
 
-#include "ir/diag.h"
-#include "ir/dtype.h"
+#include "ir/base/diag.h"
+#include "ir/ops/dtype.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * The header precedes the data but contains their hashes. All hashes have 16 digits, so the header is first written
  * with zeros and rewritten with the same length after the data. Before the file replaces anything, it is read back
  * completely, and its header and data are compared with what was written by their hashes. */
-#include "ir/json_writer.h"
-#include "ir/utf8.h"
+#include "ir/base/json_writer.h"
+#include "ir/base/utf8.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/safetensors.h"

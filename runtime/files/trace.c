@@ -1,7 +1,7 @@
 /* trace.c - formats events and writes them to a file that replaces the old one at the end. */
 #include "runtime/files/trace.h"
 
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/atomic_file.h"
 

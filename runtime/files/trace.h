@@ -6,7 +6,7 @@
 #ifndef RT_TRACE_H
 #define RT_TRACE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 typedef struct rt_trace rt_trace;
 

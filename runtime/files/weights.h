@@ -4,7 +4,7 @@
 #ifndef RT_WEIGHTS_H
 #define RT_WEIGHTS_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/files/atomic_file.h"
 
 typedef struct rt_weights rt_weights;

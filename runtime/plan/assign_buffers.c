@@ -57,7 +57,7 @@ static bool reads_in_place(const k_fused *fused, int j)
     return true;
 }
 
-/* Whether result k may overwrite operand j (INPLACE in ir/ops.def; kernels/update.h for chained finite checks). */
+/* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def; kernels/update.h for chained finite checks). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
     if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
@@ -142,7 +142,7 @@ static int add_pack(rt_plan *p, int pack)
 }
 
 /* Whether a result is written although it is unread: a kernel may omit it only if it is not the first result or the op
- * has the trait DROPS (ir/ops.def). */
+ * has the trait DROPS (ir/ops/ops.def). */
 static bool is_written_unread(const rt_plan *p, const rt_step *s, int k)
 {
     return k == 0 && p->values[s->out_value[k]].root == s->out_value[k] && !rt_step_has(s, IR_DROPS);

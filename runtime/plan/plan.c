@@ -1,5 +1,5 @@
 /* plan.c - the table of stages, and the pipeline that makes a plan with them. */
-#include "ir/pipeline.h"
+#include "ir/base/pipeline.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/plan/stages.h"

@@ -16,13 +16,13 @@
  * discrete device, where an earlier kernel may have left a fault, only kernels that check for faults may write
  * directly.
  *
- * A graph with sizes that depend on data has a plan for each of its parts (ir/parts.h). Values that a later part needs
+ * A graph with sizes that depend on data has a plan for each of its parts (parts.h). Values that a later part needs
  * are carried: they are kept like outputs, and are in memory like inputs in the plans that read them. */
 #ifndef RT_PLAN_H
 #define RT_PLAN_H
 
-#include "ir/parts.h"
-#include "ir/pipeline.h"
+#include "ir/graph/parts.h"
+#include "ir/base/pipeline.h"
 #include "kernels/fused.h"
 #include "runtime/backend/backend.h"
 

@@ -2,7 +2,7 @@
 #ifndef RT_BATCH_H
 #define RT_BATCH_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 enum { RT_DIM_TEXT = 96 };
 /* Writes the dimension as in IR text, truncated to the buffer, and returns `text`. */

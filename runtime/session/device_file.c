@@ -1,6 +1,6 @@
 /* device_file.c - reads and checks the description of a device (see device_file.h). */
 #include "runtime/session/device_file.h"
-#include "ir/input_file.h"
+#include "ir/base/input_file.h"
 #include "runtime/files/json.h"
 #include "runtime/backend/memory.h"
 

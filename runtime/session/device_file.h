@@ -5,7 +5,7 @@
 #ifndef RT_DEVICE_FILE_H
 #define RT_DEVICE_FILE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 typedef struct rt_device_file {
     char *text; /* contents of the file */

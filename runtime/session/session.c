@@ -1,7 +1,7 @@
 /* session.c - opens a module on a device, caches plans and runs them. */
 #include "runtime/session/session.h"
 
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"

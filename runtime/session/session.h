@@ -11,8 +11,8 @@
 #ifndef AMPC_SESSION_H
 #define AMPC_SESSION_H
 
-#include "ir/ir.h"
-#include "ir/pipeline.h"
+#include "ir/graph/ir.h"
+#include "ir/base/pipeline.h"
 #include "kernels/kernel.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* session_parts.c - runs of graphs with sizes that depend on data (ir/parts.h).
+/* session_parts.c - runs of graphs with sizes that depend on data (ir/graph/parts.h).
  *
  * Each part has a plan of its own, which is made once the parts before it have run and their sizes are known. Plans of
  * different parts do not share memory, so a plan reads the results of earlier parts where they are. */

@@ -1,6 +1,6 @@
 /* checkpoint.h - the complete state of a training in one safetensors file, and folders of such files.
  *
- *   key               storage of the session, by its role (ir/roles.def)
+ *   key               storage of the session, by its role (ir/graph/roles.def)
  *   param/NAME        parameter NAME (f32 master weights)
  *   opt/SLOT/NAME     optimizer slot SLOT of parameter NAME
  *   rng/state         random number state of dropout

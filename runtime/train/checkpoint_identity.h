@@ -2,7 +2,7 @@
 #ifndef RT_CHECKPOINT_IDENTITY_H
 #define RT_CHECKPOINT_IDENTITY_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 enum { RT_HASH_TEXT = 33, RT_OPTIMIZER_TEXT = 1024 };
 

@@ -6,7 +6,7 @@
 #ifndef RT_EVENTS_H
 #define RT_EVENTS_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stddef.h>
 #include <stdint.h>

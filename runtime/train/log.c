@@ -1,6 +1,6 @@
 /* log.c - the JSONL step log: truncation to a checkpoint, writing and reading by one table of fields. */
 #include "runtime/train/log.h"
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/growing_file.h"
 #include "runtime/files/io.h"

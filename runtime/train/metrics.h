@@ -5,7 +5,7 @@
 #ifndef RT_METRICS_H
 #define RT_METRICS_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>

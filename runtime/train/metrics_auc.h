@@ -2,7 +2,7 @@
 #ifndef RT_METRICS_AUC_H
 #define RT_METRICS_AUC_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* monitor.c - parsing, observing and storing a watched metric. */
 #include "runtime/train/monitor.h"
 
-#include "ir/limits.h"
-#include "ir/text.h"
+#include "ir/base/limits.h"
+#include "ir/text/text.h"
 
 #include <inttypes.h>
 #include <math.h>

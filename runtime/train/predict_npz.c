@@ -1,5 +1,5 @@
 /* predict_npz.c - predictions as arrays: the outputs of all samples in memory, then one .npz file. */
-#include "ir/utf8.h"
+#include "ir/base/utf8.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/npz.h"

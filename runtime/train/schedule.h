@@ -23,7 +23,7 @@
 #ifndef RT_SCHEDULE_H
 #define RT_SCHEDULE_H
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <stdbool.h>
 #include <stddef.h>

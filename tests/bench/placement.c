@@ -1,7 +1,7 @@
 /* placement.c - measures minimum-cut placement, including network construction, on graphs of 100,000 nodes.
  *
  * Prints one row of a Markdown table per graph and device with the minimum of ROUNDS runs. Part of tools/bench. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "passes/amp/placement.h"
 
 #include <stdio.h>

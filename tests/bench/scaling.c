@@ -5,7 +5,7 @@
  * and of processor time, which other programs disturb less.
  *
  * usage: bench_scaling MODEL.onnx LOSS BATCH ROUNDS THREADS */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/api/ampc.h"
 
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * replayed runs. In synchronous mode, in which steps run one by one, it yields the same bits. Calls with the additional operands
  * and results of kernels/update.h also yield the same bits, and write nothing after a fault. Gradients that fit into a cache are
  * checked right after they are computed. */
-#include "ir/ir.h"
-#include "ir/philox.h"
+#include "ir/graph/ir.h"
+#include "ir/base/philox.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/update.h"
 #include "runtime/backend/backend.h"

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "tests/cuda/double/lt.h"
 
 enum { MODES = 4, WORKSPACE = 32 << 20 };

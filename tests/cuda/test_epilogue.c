@@ -2,7 +2,7 @@
  * library is queried; what happens if memory is short. */
 #include "tests/unit/plan_text.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"

@@ -1,6 +1,6 @@
 /* test_faults.c - faults that kernels detect on the device: the run fails with the node's name and a message, no parameter changes,
  * and the next run is unaffected. */
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "tests/session.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * keeps f32; and a gradient that is finite only in f32. */
 #include "tests/unit/plan_text.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "tests/session.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* fuzz_ir.c - arbitrary bytes as the text of a module. Whatever parses must print to text that parses and
  * prints identically, and the verifier must terminate. */
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_FUZZ_GRAPH_H
 #define TESTS_FUZZ_GRAPH_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "tests/fuzz/choices.h"
 
 /* Returns a module with the graph @forward: storage, inputs with symbols, up to a few dozen nodes of any op,

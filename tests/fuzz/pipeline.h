@@ -6,7 +6,7 @@
 #ifndef TESTS_FUZZ_PIPELINE_H
 #define TESTS_FUZZ_PIPELINE_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "tests/fuzz/choices.h"
 
 /* Prints to standard error what a target makes of its bytes, if FUZZ_SHOW is set in the environment. */

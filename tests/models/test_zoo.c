@@ -5,7 +5,7 @@
  * NAME.npz has the inputs in/0, in/1, .. in the order of the graph inputs, and the outputs out/0, .. The loss is the mean
  * squared distance of the first float output from 0.9 of PyTorch's. */
 #include "frontend/onnx.h"
-#include "ir/parts.h"
+#include "ir/graph/parts.h"
 #include "passes/passes.h"
 #include "runtime/data/npz.h"
 #include "runtime/session/session.h"

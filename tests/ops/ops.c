@@ -1,7 +1,7 @@
 /* ops.c - the harness of the numeric table (see ops.h). */
 #include "tests/ops/ops.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 static uint64_t seed = 1;
 

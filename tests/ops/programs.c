@@ -1,7 +1,7 @@
 /* programs.c - random fused kernels and their op-by-op results (see programs.h). */
 #include "tests/ops/programs.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "kernels/pointwise.h"
 
 #include <math.h>
@@ -240,7 +240,7 @@ static void add_instruction(ops_program *p)
 {
     static const ir_op ops[] = {
 #define FORMULA_OP(op) IR_OP_##op,
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
         IR_OP_add,   IR_OP_mul,    IR_OP_cast,    IR_OP_cast,    IR_OP_cast,         IR_OP_cast,        IR_OP_where,
         IR_OP_where, IR_OP_select, IR_OP_dropout, IR_OP_dropout, IR_OP_dropout_grad, IR_OP_dropout_grad};
     k_fused *g = &p->fused;

@@ -5,7 +5,7 @@
 #ifndef AMPC_TEST_OPS_ROWS_GRADIENT_H
 #define AMPC_TEST_OPS_ROWS_GRADIENT_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 enum { GRADIENT_MAX_IN = 6, GRADIENT_MAX_SETS = 14 };
 

@@ -1,7 +1,7 @@
 /* rows_pointwise.c - elementwise ops over shapes and broadcasts. */
 #include "tests/ops/ops.h"
 
-#include "ir/formulas.h"
+#include "ir/ops/formulas.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* rows_training.c - dropout, optimizers and the loss scaler. */
 #include "tests/ops/ops.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "kernels/update.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 enum { RANDOM_CONVS = 80 };
 

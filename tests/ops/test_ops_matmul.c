@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 

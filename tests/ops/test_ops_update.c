@@ -5,7 +5,7 @@
  * alone with a check that has results; a chain of checks with a single one; the norm of raw gradients with
  * that of unscaled ones, and with the norm from the sums of squares that checks compute, which may be added
  * in another order. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "kernels/update.h"
 #include "tests/ops/ops.h"
 #include "tests/rows.h"
@@ -244,7 +244,7 @@ static void update(ir_op op)
 
 #define UPDATE(op, ...) \
     static void op(void **state) { (void)state, update(IR_OP_##op); }
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
 
 /* ---- the check alone ---- */
 
@@ -461,7 +461,7 @@ static int tests(void)
 {
     const struct CMUnitTest all[] = {
 #define UPDATE(op, ...) cmocka_unit_test(op),
-#include "ir/updates.def"
+#include "ir/ops/updates.def"
         cmocka_unit_test(checks),
         cmocka_unit_test(chains),
         cmocka_unit_test(norms),

@@ -2,7 +2,7 @@
  * functions in units in the last place, sums over a million terms, and the text of refusals. */
 #include "tests/ops/ops.h"
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"

@@ -4,7 +4,7 @@
 #ifndef TESTS_LOSS_NET_H
 #define TESTS_LOSS_NET_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
 

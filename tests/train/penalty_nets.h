@@ -2,7 +2,7 @@
 #ifndef TESTS_TRAIN_PENALTY_NETS_H
 #define TESTS_TRAIN_PENALTY_NETS_H
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "tests/session.h"
 #include "tests/unit/scratch.h"
 

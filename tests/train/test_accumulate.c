@@ -1,5 +1,5 @@
 /* test_accumulate.c - the training step in parts: windows of micro-batches, and clipped gradients. */
-#include "ir/limits.h"
+#include "ir/base/limits.h"
 #include "tests/train/training_net.h"
 
 static const char *const pending[] = {"grad_sum.w1", "grad_sum.g", "grad_sum.b", "grad_sum.b1", "grad_sum.w2",

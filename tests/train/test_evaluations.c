@@ -3,7 +3,7 @@
  * precision they differ from PyTorch's, but not with the size of the batch; nor does what a training decides by them.
  *
  * make_evaluations.py makes the same samples. */
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"
 #include "tests/compile.h"

@@ -2,7 +2,7 @@
  * metrics a model has; and the state of watched metrics.
  *
  * make_metrics.py makes the same scores and labels and says which library defines what. */
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/data/npy.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/monitor.h"

@@ -3,7 +3,7 @@
 #ifndef TESTS_TRAINING_NET_H
 #define TESTS_TRAINING_NET_H
 
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "passes/passes.h"
 #include "runtime/train/stepper.h"
 #include "tests/compile.h"

@@ -44,7 +44,7 @@ static inline char *read_headers(void)
     char *text = calloc(1, LIMIT + 1);
     assert_non_null(text);
     size_t n = append_file(text, 0, LIMIT, AMPC_SOURCE_DIR "/runtime/api/ampc.h");
-    append_file(text, n, LIMIT, AMPC_SOURCE_DIR "/ir/ampc_operator.h");
+    append_file(text, n, LIMIT, AMPC_SOURCE_DIR "/ir/ops/ampc_operator.h");
     for (char *open; (open = strstr(text, "/*"));) {
         char *end = strstr(open, "*/");
         assert_non_null(end);

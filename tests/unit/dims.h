@@ -4,7 +4,7 @@
 #ifndef TESTS_DIMS_H
 #define TESTS_DIMS_H
 
-#include "ir/dim.h"
+#include "ir/ops/dim.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

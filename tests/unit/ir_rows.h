@@ -4,7 +4,7 @@
 #ifndef TESTS_IR_ROWS_H
 #define TESTS_IR_ROWS_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

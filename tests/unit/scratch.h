@@ -19,7 +19,7 @@
 #include <ftw.h>
 #include <unistd.h>
 
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 #include "tests/messages.h"
 
 typedef struct scratch {

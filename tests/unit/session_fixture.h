@@ -2,7 +2,7 @@
 #ifndef TESTS_SESSION_FIXTURE_H
 #define TESTS_SESSION_FIXTURE_H
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "tests/session.h"
 #include "tests/unit/scratch.h"
 

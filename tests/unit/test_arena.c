@@ -1,5 +1,5 @@
 /* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory runs out. */
-#include "ir/arena.h"
+#include "ir/base/arena.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

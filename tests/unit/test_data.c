@@ -1,6 +1,6 @@
 /* test_data.c - SPEC strings, the sample order of epochs, batches in every dtype, and the underlying random
  * generator. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/data/data.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/npz.h"

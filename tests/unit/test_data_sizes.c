@@ -1,5 +1,5 @@
 /* test_data_sizes.c - graphs with sizes that depend on data: their parts, runs with different counts, and refusals. */
-#include "ir/parts.h"
+#include "ir/graph/parts.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
 #include "tests/compile.h"

@@ -1,5 +1,5 @@
 /* test_diag.c - the exact text of messages, their escapes and carets, counters, strict mode. */
-#include "ir/diag.h"
+#include "ir/base/diag.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * The reference is written only from the definition of 16-bit float types: it decodes patterns with ldexp and rounds
  * a double by searching for its neighbours among all patterns, so it shares nothing with the code under test. */
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 
 #include <float.h>
 #include <limits.h>

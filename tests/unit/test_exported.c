@@ -1,7 +1,7 @@
 /* test_exported.c - what exporters did to a network: the exports of tests/models/exports (make_exports.py), what the
  * importer records about them, what a training warns about, and that it is refused if warnings are errors. */
 #include "frontend/onnx.h"
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 #include "tests/compile.h"
 #include "tests/unit/import_fixture.h"
 

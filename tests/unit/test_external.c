@@ -5,7 +5,7 @@
  *   FOLDER/secret   FOLDER/m/model.onnx   FOLDER/m/w.bin   FOLDER/m/sub/w.bin */
 #include "frontend/read/external.h"
 #include "frontend/read/tensor.h"
-#include "ir/beneath.h"
+#include "ir/base/beneath.h"
 
 #include "wire_writer.h"
 

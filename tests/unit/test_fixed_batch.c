@@ -1,6 +1,6 @@
 /* test_fixed_batch.c - batches that an export fixed and an option makes symbolic: which operators follow, which node
  * forbids it, and that each sample has the results of the model as it was exported. */
-#include "ir/exported.h"
+#include "ir/graph/exported.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
 #include "tests/unit/import_fixture.h"

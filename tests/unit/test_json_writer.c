@@ -1,5 +1,5 @@
 /* test_json_writer.c - the text of documents: separators, escapes, numbers and failing streams. */
-#include "ir/json_writer.h"
+#include "ir/base/json_writer.h"
 #include "tests/unit/scratch.h"
 
 #include <jansson.h>

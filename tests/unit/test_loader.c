@@ -1,6 +1,6 @@
 /* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors; and
  * evaluation with token labels. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "runtime/data/loader.h"
 #include "runtime/train/trainer.h"
 #include "tests/unit/scratch.h"

@@ -1,6 +1,6 @@
 /* test_maxflow.c - minimum cuts, compared with all cuts of small networks and, on large ones, with their certificate:
  * the capacity of the returned cut equals the flow, which proves both optimal. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "passes/amp/maxflow.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * produces becomes one node, and whether or not a defective spelling is recognized, its outputs stay equal, in f64. */
 #include "scratch.h"
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "passes/passes.h"
 #include "tests/compile.h"
 #include "runtime/session/session.h"

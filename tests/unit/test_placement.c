@@ -3,7 +3,7 @@
  * A random graph is coloured; every legal plan is enumerated and priced by counting casts as defined below,
  * independently of flow networks. The best price must equal the cost that amp_place predicts and that of its entries.
  * If the measure is cast bytes, the casts inserted by amp_cast must have exactly that many bytes. */
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "passes/amp/cast.h"
 #include "passes/amp/cost.h"
 #include "passes/amp/placement.h"

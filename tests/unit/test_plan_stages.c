@@ -11,7 +11,7 @@ static void ops_of_fused_kernels_are_elementwise(void **state)
 {
     static const bool expected[IR_OP_COUNT] = {
 #define FORMULA_OP(op) [IR_OP_##op] = true,
-#include "ir/formulas.def"
+#include "ir/ops/formulas.def"
         [IR_OP_cast] = true,
         [IR_OP_where] = true,
         [IR_OP_select] = true,

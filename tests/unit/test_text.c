@@ -1,6 +1,6 @@
 /* test_text.c - numbers as text, printing modules that only the builder can make, parsing from memory and files.
  * tests/expect/ir tests the text forms themselves. */
-#include "ir/text.h"
+#include "ir/text/text.h"
 
 #include <math.h>
 #include <setjmp.h>

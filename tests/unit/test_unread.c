@@ -1,6 +1,6 @@
 /* test_unread.c - unused results: each result of an op with several results is the same whether it is computed alone
  * or with all others, including the first one. */
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/session/session.h"
 #include "tests/unit/scratch.h"
 

@@ -1,7 +1,7 @@
 /* test_weights.c - initial bytes of storage: inline, ranges of files, sidecars; rejected files; writing a sidecar. */
 #include "scratch.h"
 
-#include "ir/ir.h"
+#include "ir/graph/ir.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/files/io.h"
 #include "runtime/files/module_file.h"

@@ -6,7 +6,7 @@
 #define TESTS_TRAINING_H
 
 #include "frontend/onnx.h"
-#include "ir/philox.h"
+#include "ir/base/philox.h"
 #include "passes/passes.h"
 #include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"

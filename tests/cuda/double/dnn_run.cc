@@ -5,7 +5,7 @@
 #include "tests/cuda/double/double.h"
 
 extern "C" {
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 }
 
 #include <cmath>

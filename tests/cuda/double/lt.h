@@ -4,7 +4,7 @@
 
 #include "tests/cuda/double/inner.h"
 
-#include "ir/dtype.h"
+#include "ir/ops/dtype.h"
 
 /* Column-major: columns are `ld` elements apart. */
 typedef struct lt_matrix {

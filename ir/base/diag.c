@@ -1,0 +1,291 @@
+/* diag.c - formats messages, passes them to the sink, and remembers the first error and the counts.
+ *
+ * Text that comes from files (names, source lines, quotations) is escaped: control characters, invisible ones such as
+ * those that reverse the direction, and bytes that are not valid UTF-8 become \xNN, so a malicious model cannot send
+ * control sequences to the terminal. If memory for a message cannot
+ * be allocated, a fixed text replaces it; the returned code is always correct. */
+#include "ir/base/diag.h"
+
+#include "ir/base/utf8.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_LIMIT = 128, LINE_BEFORE = 80, LINE_SHOWN = 160 };
+
+static const char *const no_memory = "error: out of memory while reporting an error";
+
+struct diag {
+    diag_sink *sink;
+    diag_watcher *watcher;
+    void *user;
+    bool strict;
+    ampc_status status;
+    size_t counts[DIAG_NOTE + 1];
+    char *first_error; /* NULL if none, or if it could not be copied */
+};
+
+typedef struct text {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} text;
+
+diag *diag_new(diag_sink *sink, void *user)
+{
+    diag *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    d->sink = sink;
+    d->user = user;
+    return d;
+}
+
+void diag_free(diag *d)
+{
+    if (!d) return;
+    free(d->first_error);
+    free(d);
+}
+
+void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
+void diag_set_watcher(diag *d, diag_watcher *watcher) { d->watcher = watcher; }
+
+static void text_add(text *t, const char *bytes, size_t n)
+{
+    if (t->capacity - t->length <= n && !t->failed) {
+        size_t capacity = (t->length + n + 1) * 2;
+        char *larger = realloc(t->data, capacity);
+        t->failed = !larger;
+        if (larger) {
+            t->data = larger;
+            t->capacity = capacity;
+        }
+    }
+    if (t->failed) return;
+    memcpy(t->data + t->length, bytes, n);
+    t->length += n;
+    t->data[t->length] = 0;
+}
+
+static void text_put(text *t, const char *s) { text_add(t, s, strlen(s)); }
+
+/* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
+ * copied. Returns the number of columns written. */
+static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *unescaped)
+{
+    size_t columns = 0, characters = 0;
+    for (size_t i = 0; i < n; characters++) {
+        if (characters == limit) {
+            text_put(t, "...");
+            return columns + 3;
+        }
+        uint32_t code = 0;
+        size_t length = utf8_decode(bytes + i, n - i, &code);
+        if (length && (!utf8_is_control(code) || (code && code < 0x80 && strchr(unescaped, (int)code)))) {
+            text_add(t, bytes + i, length);
+            columns++;
+            i += length;
+            continue;
+        }
+        for (size_t end = i + (length ? length : 1); i < end; i++, columns += 4) {
+            char hex[8];
+            snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[i]);
+            text_put(t, hex);
+        }
+    }
+    return columns;
+}
+
+static void text_number(text *t, int number)
+{
+    char digits[16];
+    snprintf(digits, sizeof digits, "%d:", number);
+    text_put(t, digits);
+}
+
+/* "FILE:LINE:COL: KIND 'NAME' (OP): "; every part is optional. */
+static void put_location(text *t, diag_loc loc)
+{
+    static const char *const kinds[] = {
+#define KIND(name, word) [DIAG_##name] = (word),
+        DIAG_KINDS(KIND)
+#undef KIND
+    };
+    if (loc.file) {
+        text_escape(t, loc.file, strlen(loc.file), SIZE_MAX, "");
+        text_put(t, ":");
+    }
+    if (loc.line > 0) text_number(t, loc.line);
+    if (loc.line > 0 && loc.column > 0) text_number(t, loc.column);
+    if (t->length) text_put(t, " ");
+    bool named = loc.name && *loc.name;
+    if (!named && !loc.op) return;
+    text_put(t, kinds[loc.kind]);
+    if (named) {
+        text_put(t, " '");
+        text_escape(t, loc.name, strlen(loc.name), NAME_LIMIT, "");
+        text_put(t, "'");
+    }
+    if (loc.op) {
+        text_put(t, " (");
+        text_escape(t, loc.op, strlen(loc.op), NAME_LIMIT, "");
+        text_put(t, ")");
+    }
+    text_put(t, ": ");
+}
+
+/* Appends the source line and a caret under the column; of a long line only the part around the column. */
+static void put_caret(text *t, diag_loc loc)
+{
+    size_t length = strlen(loc.text), column = loc.column > 0 ? (size_t)loc.column - 1 : 0;
+    if (column > length) column = length;
+    size_t start = length > LINE_SHOWN && column > LINE_BEFORE ? column - LINE_BEFORE : 0;
+    while (start && ((unsigned char)loc.text[start] >> 6) == 2) start--;
+    text_put(t, "\n  ");
+    text pad = {0};
+    size_t columns = text_escape(&pad, loc.text + start, column - start, SIZE_MAX, "");
+    free(pad.data);
+    text_escape(t, loc.text + start, length - start, LINE_SHOWN, "");
+    if (loc.column <= 0) return;
+    text_put(t, "\n  ");
+    while (columns--) text_put(t, " ");
+    text_put(t, "^");
+}
+
+static void put_message(text *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *raw = length < 0 ? NULL : malloc((size_t)length + 1);
+    if (raw) {
+        vsnprintf(raw, (size_t)length + 1, format, again);
+        text_escape(t, raw, (size_t)length, SIZE_MAX, "\n\t");
+    } else {
+        t->failed = true;
+    }
+    free(raw);
+    va_end(again);
+}
+
+void diag_print(FILE *f, const char *format, ...)
+{
+    text t = {0};
+    va_list args;
+    va_start(args, format);
+    put_message(&t, format, args);
+    va_end(args);
+    fputs(t.failed ? no_memory : t.data ? t.data : "", f);
+    free(t.data);
+}
+
+static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)
+{
+    static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
+    text t = {0};
+    put_location(&t, loc);
+    text_put(&t, words[level]);
+    put_message(&t, format, args);
+    if (loc.text && loc.line > 0) put_caret(&t, loc);
+    const char *message = t.failed ? no_memory : t.data;
+    d->counts[level]++;
+    if (d->watcher) d->watcher(d->user, level, &loc);
+    if (d->sink) d->sink(d->user, level, message);
+    if (level == DIAG_ERROR && d->status == AMPC_OK) {
+        d->status = code;
+        if (!t.failed) {
+            d->first_error = t.data;
+            return;
+        }
+    }
+    free(t.data);
+}
+
+ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args)
+{
+    report(d, DIAG_ERROR, code, loc, format, args);
+    return code;
+}
+
+ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_ERROR, code, loc, format, args);
+    va_end(args);
+    return code;
+}
+
+ampc_status diag_errno(diag *d, diag_loc loc, const char *what)
+{
+    if (errno == ENOMEM) return diag_error(d, AMPC_NO_MEMORY, loc, "%s: out of memory", what);
+    return diag_error(d, AMPC_IO, loc, "%s: %s", what, strerrordesc_np(errno));
+}
+
+ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, d->strict ? DIAG_ERROR : DIAG_WARNING, AMPC_REJECTED, loc, format, args);
+    va_end(args);
+    return d->strict ? AMPC_REJECTED : AMPC_OK;
+}
+
+void diag_remark(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_REMARK, AMPC_OK, loc, format, args);
+    va_end(args);
+}
+
+void diag_note(diag *d, diag_loc loc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    report(d, DIAG_NOTE, AMPC_OK, loc, format, args);
+    va_end(args);
+}
+
+ampc_status diag_status(const diag *d) { return d->status; }
+
+size_t diag_count(const diag *d, diag_level level) { return d->counts[level]; }
+
+const char *diag_first_error(const diag *d)
+{
+    if (d->first_error) return d->first_error;
+    return d->status == AMPC_OK ? "" : no_memory;
+}
+
+void diag_clear(diag *d)
+{
+    free(d->first_error);
+    d->first_error = NULL;
+    d->status = AMPC_OK;
+    memset(d->counts, 0, sizeof d->counts);
+}
+
+const char *ampc_status_name(ampc_status s)
+{
+    switch (s) {
+#define NAME(name, code, text) \
+    case name: return #name;
+        AMPC_STATUS_MAP(NAME)
+#undef NAME
+    }
+    return "unknown status";
+}
+
+const char *ampc_status_sentence(ampc_status s)
+{
+    switch (s) {
+#define SENTENCE(name, code, text) \
+    case name: return text;
+        AMPC_STATUS_MAP(SENTENCE)
+#undef SENTENCE
+    }
+    return "unknown status";
+}

@@ -1,0 +1,36 @@
+/* formulas.h - the formula that a pointwise op computes, and its operands (ir/ops/formulas.def). */
+#ifndef AMPC_FORMULAS_H
+#define AMPC_FORMULAS_H
+
+#include "ir/ops/ops.h"
+
+typedef enum ir_formula {
+    IR_FORMULA_none,
+#define FORMULA(name, ...) IR_FORMULA_##name,
+#include "ir/ops/formulas.def"
+    IR_FORMULA_COUNT
+} ir_formula;
+
+/* Scalars that a formula has besides its operands: none, the bounds in the following operands, the product of the first
+ * attribute, or the first two attributes. */
+typedef enum ir_numbers { IR_NUMBERS_NONE, IR_NUMBERS_BOUNDS, IR_NUMBERS_COUNT, IR_NUMBERS_PARAMS } ir_numbers;
+
+typedef struct ir_formula_info {
+    const char *name;
+    int operands;
+    ir_numbers numbers;
+    bool is_long; /* too much code for a GPU kernel to repeat per element of a tile */
+} ir_formula_info;
+
+/* The formula of an op with these attributes; IR_FORMULA_none if it is not pointwise. */
+ir_formula ir_formula_of(ir_op op, const ir_attr *attr);
+const ir_formula_info *ir_formula_get(ir_formula formula);
+
+/* The scalars of a formula of IR_NUMBERS_PARAMS: the op's first two attributes, each FLOAT or BOOL (0 or 1). */
+typedef struct ir_formula_params {
+    double p, q;
+} ir_formula_params;
+
+ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr);
+
+#endif

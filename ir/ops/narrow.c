@@ -1,0 +1,59 @@
+/* narrow.c - f32 to f16 and bf16 at memory speed, with the same bits as ir_f32_to_f16 and ir_f32_to_bf16.
+ *
+ * f16 uses the F16C and AVX-512 instructions if the processor has them. bf16 uses integer arithmetic that compilers
+ * vectorise, because the AVX512_BF16 instructions flush subnormals. */
+#include "ir/ops/dtype.h"
+
+#include <assert.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* Without optimisation the intrinsic is a compiler macro that converts -1 to a mask. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+__attribute__((target("avx512f"))) static size_t narrow_avx512(uint16_t *d, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((__m256i *)(d + i), _mm512_cvtps_ph(_mm512_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+#pragma GCC diagnostic pop
+
+__attribute__((target("avx,f16c"))) static size_t narrow_f16c(uint16_t *d, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+
+/* Returns the number of elements converted. Every processor with AVX2 has F16C. */
+static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
+{
+    if (__builtin_cpu_supports("avx512f")) return narrow_avx512(d, s, n);
+    return __builtin_cpu_supports("avx2") ? narrow_f16c(d, s, n) : 0;
+}
+#else
+static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
+{
+    (void)d, (void)s, (void)n;
+    return 0;
+}
+#endif
+
+IR_CLONES static void narrow_bf16(uint16_t *restrict d, const float *restrict s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) d[i] = ir_f32_to_bf16(s[i]);
+}
+
+void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n)
+{
+    assert(ir_dtype_is_low(to)); /* callers check it */
+    if (to == IR_bf16) {
+        narrow_bf16(dst, src, n);
+        return;
+    }
+    for (size_t i = narrow_vector(dst, src, n); i < n; i++) dst[i] = ir_f32_to_f16(src[i]);
+}

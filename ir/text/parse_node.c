@@ -1,0 +1,359 @@
+/* parse_node.c - parses the lines of a graph: nodes, statements, labels.
+ *
+ * A node is created through the builder after its operands are parsed, and inferred at the end of its line. Inferred
+ * types are compared with the types in the text, and errors of inference are reported at the position of the op. */
+#include "ir/text/parser.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Repeats a message of ir_infer as an error at the node's position in the text. */
+void ir_repeat_message(void *user, diag_level level, const char *message)
+{
+    ir_parser *p = user;
+    if (level == DIAG_ERROR) FAIL_AT(p, &p->statement, "%s", ir_message_text(message));
+    else if (level == DIAG_NOTE) diag_note(p->diag, DIAG_NOWHERE, "%s", message);
+}
+
+/* ---- attributes ------------------------------------------------------------------------------------------ */
+
+static ampc_status parse_int_list(ir_parser *p, ir_int_list *out)
+{
+    TRY(ir_need_mark(p, "["));
+    if (ir_accept_mark(p, "]")) return AMPC_OK;
+    do {
+        int64_t v;
+        TRY(ir_need_int(p, &v));
+        vec_push(p->scratch, out, v);
+    } while (ir_accept_mark(p, ","));
+    return ir_need_mark(p, "]");
+}
+
+static ampc_status parse_list(ir_parser *p, ir_node *n, int index, bool dims)
+{
+    ir_int_list list = {0};
+    if (dims && !ir_is_mark(p, "[")) return ir_fail_expected(p, "'['");
+    if (dims) TRY(ir_parse_dims(p, &list, INT32_MAX));
+    else TRY(parse_int_list(p, &list));
+    ir_set_list(n, index, list.items, (int)list.count);
+    return AMPC_OK;
+}
+
+/* Parses an attribute value that is one word or number. */
+static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kind kind)
+{
+    const char *text = p->lex.token.text;
+    bool literal = p->lex.token.kind == IR_TOKEN_WORD || p->lex.token.kind == IR_TOKEN_NUMBER;
+    ir_attr *attr = &n->attr[index];
+    if (kind == IR_SLOT_FLOAT || kind == IR_SLOT_DOUBLE) {
+        double v;
+        if (!literal || !ir_float_parse(text, &v)) return ir_fail_expected(p, "a number");
+        ir_set_float(n, index, v);
+    } else if (kind == IR_SLOT_BOOL) {
+        attr->i = strcmp(text, "true") == 0;
+        if (!literal || (!attr->i && strcmp(text, "false") != 0)) return ir_fail_expected(p, "true or false");
+    } else {
+        attr->dtype = ir_dtype_parse(text);
+        bool same = strcmp(text, ir_dtype_name(IR_NO_DTYPE)) == 0;
+        if (!literal || (attr->dtype == IR_NO_DTYPE && !same)) return ir_fail_expected(p, "an element type");
+    }
+    ir_lexer_next(&p->lex);
+    return AMPC_OK;
+}
+
+static ampc_status parse_word(ir_parser *p, const ir_slot *slot, ir_attr *out)
+{
+    const ir_token t = p->lex.token;
+    const char *word, *known = "";
+    TRY(ir_need(p, IR_TOKEN_STRING, "a string", &word));
+    out->i = ir_words_find(slot->words, word);
+    for (int i = 0; slot->words[i]; i++) known = arena_printf(p->module->arena, "%s %s", known, slot->words[i]);
+    return out->i >= 0 ? AMPC_OK : FAIL_AT(p, &t, "%s \"%s\" is not one of%s", slot->name, word, known);
+}
+
+static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
+{
+    ir_slot_kind kind = ir_op_get(n->op)->attr[index].kind;
+    const char *text;
+    switch (kind) {
+    case IR_SLOT_INT: return ir_need_int(p, &n->attr[index].i);
+    case IR_SLOT_INTS:
+    case IR_SLOT_DIMS: return parse_list(p, n, index, kind == IR_SLOT_DIMS);
+    case IR_SLOT_STR:
+        TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
+        n->attr[index].s = ir_parser_strdup(p, text);
+        return AMPC_OK;
+    case IR_SLOT_ONE_OF: return parse_word(p, &ir_op_get(n->op)->attr[index], &n->attr[index]);
+    default: return parse_simple(p, n, index, kind);
+    }
+}
+
+/* Parses "{axis=1, perm=[0,2,1]}", or nothing. */
+static ampc_status parse_attrs(ir_parser *p, ir_node *n)
+{
+    const ir_op_info *info = ir_op_get(n->op);
+    uint64_t seen = 0;
+    if (!ir_accept_mark(p, "{") || ir_accept_mark(p, "}")) return AMPC_OK;
+    do {
+        const ir_token t = p->lex.token;
+        const char *name;
+        TRY(ir_need(p, IR_TOKEN_WORD, "an attribute", &name));
+        int index = ir_op_find_attr(n->op, name);
+        if (index < 0) return FAIL_AT(p, &t, "%s has no attribute '%s'", info->name, name);
+        if (seen >> index & 1) return FAIL_AT(p, &t, "attribute '%s' is duplicated", name);
+        seen |= (uint64_t)1 << index;
+        TRY(ir_need_mark(p, "="));
+        TRY(parse_attr(p, n, index));
+    } while (ir_accept_mark(p, ","));
+    return ir_need_mark(p, "}");
+}
+
+typedef VEC(ir_value *) value_list;
+
+/* ---- nodes ----------------------------------------------------------------------------------------------- */
+
+/* The value named by a token; *out is NULL for "_". */
+static ampc_status parse_operand(ir_parser *p, ir_value **out)
+{
+    const ir_token t = p->lex.token;
+    *out = NULL;
+    if (ir_accept_word(p, "_")) return AMPC_OK;
+    if (t.kind == IR_TOKEN_RESULT) {
+        *out = strmap_get(p->results, t.text);
+    } else if (t.kind == IR_TOKEN_GLOBAL) {
+        ir_storage *s = ir_storage_find(p->module, t.text);
+        *out = strmap_get(p->inputs, t.text);
+        if (!*out && s) *out = ir_graph_storage(p->graph, s);
+    } else {
+        return ir_fail_expected(p, "an operand");
+    }
+    if (!*out) return FAIL(p, "%s is not defined here", ir_describe(p, &t));
+    ir_lexer_next(&p->lex);
+    return AMPC_OK;
+}
+
+static bool begins_operand(const ir_parser *p)
+{
+    ir_token_kind kind = p->lex.token.kind;
+    return kind == IR_TOKEN_RESULT || kind == IR_TOKEN_GLOBAL || ir_is_word(p, "_");
+}
+
+static ampc_status parse_operands(ir_parser *p, value_list *out)
+{
+    do {
+        ir_value *v;
+        TRY(parse_operand(p, &v));
+        vec_push(p->scratch, out, v);
+    } while (ir_accept_mark(p, ","));
+    return AMPC_OK;
+}
+
+/* Checks that the op accepts the number of operands and that no mandatory one is absent. */
+static ampc_status check_operands(ir_parser *p, ir_op op, const value_list *in)
+{
+    const ir_op_info *info = ir_op_get(op);
+    bool variadic = info->variadic_in >= 0;
+    int n = (int)in->count, min = variadic ? info->n_in - 1 : 0;
+    if (n < min || (!variadic && n > info->n_in))
+        return FAIL_AT(p, &p->statement, "%s expects %s%d operands, not %d", info->name, variadic ? "at least " : "",
+                       variadic ? min : info->n_in, n);
+    for (int i = 0; i < (variadic ? n : info->n_in); i++) {
+        const ir_slot *slot = ir_op_in_slot(op, i, variadic ? n : info->n_in);
+        if (slot->kind != IR_SLOT_OPT && (i >= n || !in->items[i]))
+            return FAIL_AT(p, &p->statement, "operand '%s' of %s is missing", slot->name, info->name);
+    }
+    return AMPC_OK;
+}
+
+static ampc_status check_result_count(ir_parser *p, ir_op op, size_t count)
+{
+    const ir_op_info *info = ir_op_get(op);
+    bool variadic = info->variadic_out >= 0;
+    size_t min = (size_t)info->n_out - variadic;
+    if (count >= min && (variadic || count == min)) return AMPC_OK;
+    return FAIL_AT(p, &p->statement, "%s has %s%zu results, not %zu", info->name, variadic ? "at least " : "", min,
+                   count);
+}
+
+/* Parses `MatMul "fc/MatMul"`. */
+static ampc_status parse_origin(ir_parser *p, const char **op, const char **node)
+{
+    ir_token_kind kind = p->lex.token.kind;
+    if (kind != IR_TOKEN_WORD && kind != IR_TOKEN_STRING && kind != IR_TOKEN_NUMBER)
+        return ir_fail_expected(p, "an operator type");
+    *op = ir_parser_strdup(p, p->lex.token.text);
+    ir_lexer_next(&p->lex);
+    TRY(ir_need(p, IR_TOKEN_STRING, "the name of a model node", node));
+    *node = ir_parser_strdup(p, *node);
+    return AMPC_OK;
+}
+
+/* Parses ` !MatMul "fc/MatMul"`, with the matched nodes of a pattern in brackets, or nothing. */
+static ampc_status parse_location(ir_parser *p, ir_node *n)
+{
+    n->loc.file = p->source;
+    if (!ir_accept_mark(p, "!")) return AMPC_OK;
+    TRY(parse_origin(p, &n->loc.op, &n->loc.node));
+    if (!ir_accept_mark(p, "(")) return AMPC_OK;
+    VEC(ir_origin) parts = {0};
+    do {
+        ir_origin part;
+        TRY(parse_origin(p, &part.op, &part.node));
+        vec_push(p->module->arena, &parts, part);
+    } while (ir_accept_mark(p, ","));
+    vec_push(p->module->arena, &parts, ((ir_origin){0}));
+    n->loc.fused_from = parts.items;
+    return ir_need_mark(p, ")");
+}
+
+static ampc_status parse_op(ir_parser *p, ir_op *op)
+{
+    if (p->lex.token.kind != IR_TOKEN_WORD) return ir_fail_expected(p, "an operation");
+    if (!ir_op_find(p->lex.token.text, op)) return FAIL(p, "unknown operation '%s'", p->lex.token.text);
+    p->statement = p->lex.token;
+    ir_lexer_next(&p->lex);
+    return AMPC_OK;
+}
+
+/* Parses operands and attributes of an op into a node that is not yet in the graph. */
+static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node **out)
+{
+    value_list in = {0};
+    if (begins_operand(p)) TRY(parse_operands(p, &in));
+    TRY(check_operands(p, op, &in));
+    TRY(check_result_count(p, op, n_out));
+    *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
+    assert(*out); /* check_operands rejected absent ones */
+    return parse_attrs(p, *out);
+}
+
+/* Infers and inserts the node and sets its note. */
+static ampc_status finish_node(ir_parser *p, ir_node *n)
+{
+    n->note = ir_accept_note(p);
+    size_t errors = diag_count(p->diag, DIAG_ERROR);
+    if (ir_done_all(&p->builder, n)) return AMPC_OK;
+    if (diag_count(p->diag, DIAG_ERROR) == errors) FAIL_AT(p, &p->statement, "the node is not valid");
+    return AMPC_REJECTED;
+}
+
+typedef struct written_type {
+    ir_token at;
+    ir_type type;
+} written_type;
+typedef VEC(written_type) written_types;
+
+static ampc_status parse_types(ir_parser *p, size_t count, written_types *out)
+{
+    TRY(ir_need_mark(p, ":"));
+    do {
+        written_type w = {.at = p->lex.token};
+        TRY(ir_parse_type(p, &w.type));
+        vec_push(p->scratch, out, w);
+    } while (ir_accept_mark(p, ","));
+    if (out->count == count) return AMPC_OK;
+    return FAIL_AT(p, &out->items[0].at, "%zu types for %zu results", out->count, count);
+}
+
+static ampc_status check_types(ir_parser *p, const ir_node *n, const written_types *written)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        const written_type *w = &written->items[i];
+        if (ir_type_equal(&w->type, &n->out[i]->type)) continue;
+        return FAIL_AT(p, &w->at, "the type of '%%%s' is %s, not %s", n->out[i]->name,
+                       ir_type_print(p->module, &n->out[i]->type, p->scratch),
+                       ir_type_print(p->module, &w->type, p->scratch));
+    }
+    return AMPC_OK;
+}
+
+typedef VEC(ir_token) token_list;
+
+static ampc_status parse_results(ir_parser *p, token_list *out)
+{
+    do {
+        if (p->lex.token.kind != IR_TOKEN_RESULT) return ir_fail_expected(p, "%NAME");
+        vec_push(p->scratch, out, p->lex.token);
+        ir_lexer_next(&p->lex);
+    } while (ir_accept_mark(p, ","));
+    return ir_need_mark(p, "=");
+}
+
+static ampc_status name_results(ir_parser *p, ir_node *n, const token_list *names)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        const ir_token *t = &names->items[i];
+        if (strmap_get(p->results, t->text)) return FAIL_AT(p, t, "'%%%s' is defined twice", t->text);
+        if (strmap_get(p->inputs, t->text)) return FAIL_AT(p, t, "'%%%s' has the name of a graph input", t->text);
+        ir_value_rename(n->out[i], t->text);
+        strmap_put(p->results, t->text, n->out[i]);
+    }
+    return AMPC_OK;
+}
+
+/* Parses "%y = op %a, %b {attributes} : types !Op "node" # note". */
+ampc_status ir_parse_node(ir_parser *p)
+{
+    token_list names = {0};
+    written_types types = {0};
+    ir_op op;
+    ir_node *n;
+    TRY(parse_results(p, &names));
+    TRY(parse_op(p, &op));
+    TRY(parse_operation(p, op, names.count, &n));
+    TRY(parse_types(p, names.count, &types));
+    TRY(parse_location(p, n));
+    TRY(name_results(p, n, &names));
+    TRY(finish_node(p, n));
+    return check_types(p, n, &types);
+}
+
+/* Parses the value in "gradient @w". */
+static ampc_status parse_of(ir_parser *p, ir_owner of, ir_value **out)
+{
+    const ir_token at = p->lex.token;
+    const char *name;
+    if (of == IR_OF_ALONE || of == IR_OF_SEVERAL) return AMPC_OK;
+    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
+    ir_storage *s = of == IR_OF_INPUT ? NULL : ir_storage_find(p->module, name);
+    *out = of == IR_OF_INPUT ? strmap_get(p->inputs, name) : s ? ir_graph_storage(p->graph, s) : NULL;
+    return *out ? AMPC_OK : FAIL_AT(p, &at, "there is no %s '@%s'", of == IR_OF_INPUT ? "input" : "storage", name);
+}
+
+/* Parses `"fc" = %z as logits` after the word output. */
+static ampc_status parse_output(ir_parser *p)
+{
+    const char *name;
+    ir_value *v, *of = NULL;
+    int role;
+    TRY(ir_need(p, IR_TOKEN_STRING, "the name of the output", &name));
+    TRY(ir_need_mark(p, "="));
+    const ir_token at = p->lex.token;
+    TRY(parse_operand(p, &v));
+    if (!v) return FAIL_AT(p, &at, "an output needs a value");
+    TRY(ir_parse_role(p, ir_output_words, IR_OUTPUT_ROLE_COUNT, &role));
+    TRY(parse_of(p, ir_output_roles[role].of, &of));
+    ir_node *n = ir_new(&p->builder, IR_OP_output, 1, v);
+    n->attr[IR_ATTR(output, name)].s = ir_parser_strdup(p, name);
+    n->role = (ir_output_role)role;
+    n->of = of;
+    TRY(parse_location(p, n));
+    return finish_node(p, n);
+}
+
+/* Parses the label of a phase, or an op without results. */
+ampc_status ir_parse_statement(ir_parser *p)
+{
+    for (int i = 0; i < IR_PHASE_COUNT; i++)
+        if (ir_accept_word(p, ir_phase_names[i])) {
+            p->builder.phase = (ir_phase)i;
+            return ir_need_mark(p, ":");
+        }
+    ir_op op;
+    ir_node *n;
+    TRY(parse_op(p, &op));
+    if (ir_op_has(op, IR_NAMED)) return parse_output(p);
+    TRY(parse_operation(p, op, 0, &n));
+    TRY(parse_location(p, n));
+    return finish_node(p, n);
+}

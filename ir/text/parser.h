@@ -1,0 +1,59 @@
+/* parser.h - internals of the parser, for parse.c, parse_tokens.c, parse_node.c and parse_v1.c only. */
+#ifndef AMPC_PARSER_H
+#define AMPC_PARSER_H
+
+#include "ir/text/text.h"
+
+typedef struct ir_parser {
+    ir_module *module;
+    ir_lexer lex;
+    arena *scratch;   /* holds tokens and tables during this call */
+    diag *diag;       /* the caller's */
+    diag *inner;      /* for ir_infer; messages are repeated at the node's position in the text */
+    const char *file; /* for messages */
+    const char *source;
+    int64_t version;
+    bool sealed, ended;
+    ir_graph *graph;
+    ir_builder builder;
+    strmap *results, *inputs; /* of the current graph: name -> ir_value */
+    ir_token item;            /* the first word of the current storage, graph, .. */
+    ir_token statement;       /* position of errors about the whole node */
+} ir_parser;
+
+typedef VEC(int64_t) ir_int_list;
+
+/* ---- parse_tokens.c: each function consumes what it names or reports an error ---- */
+
+diag_loc ir_place(const ir_parser *p, const ir_token *t);
+#define FAIL_AT(p, token, ...) diag_error((p)->diag, AMPC_REJECTED, ir_place(p, token), __VA_ARGS__)
+#define FAIL(p, ...) FAIL_AT(p, &(p)->lex.token, __VA_ARGS__)
+const char *ir_describe(const ir_parser *p, const ir_token *t); /* for messages: 'matmul', the end of the text */
+ampc_status ir_fail_expected(ir_parser *p, const char *what);   /* "expected WHAT, found ..." */
+bool ir_is_mark(const ir_parser *p, const char *mark);
+bool ir_is_word(const ir_parser *p, const char *word);
+bool ir_accept_mark(ir_parser *p, const char *mark); /* false: the current token is different */
+bool ir_accept_word(ir_parser *p, const char *word);
+ampc_status ir_need_mark(ir_parser *p, const char *mark);
+ampc_status ir_need(ir_parser *p, ir_token_kind kind, const char *what, const char **out);
+ampc_status ir_need_int(ir_parser *p, int64_t *out);
+const char *ir_parser_strdup(ir_parser *p, const char *s);             /* a copy in the module's arena */
+const char *ir_accept_note(ir_parser *p);                              /* comment after the last token, or NULL */
+ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t max); /* "[N,784]" */
+ampc_status ir_parse_type(ir_parser *p, ir_type *out);                 /* "f32[N,784]", or "_": no type */
+
+/* "as WORD", or nothing: role 0. */
+ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role);
+
+/* ---- parse_v1.c ------------------------------------------------------------------------------------------ */
+
+/* Assigns the roles that names implied in version 1. */
+void ir_assign_roles(ir_module *m);
+
+/* ---- parse_node.c ---------------------------------------------------------------------------------------- */
+
+void ir_repeat_message(void *user, diag_level level, const char *message); /* sink of p->inner */
+ampc_status ir_parse_node(ir_parser *p);                                   /* the current token is the first result */
+ampc_status ir_parse_statement(ir_parser *p); /* a label or an op without results; the current token is a word */
+
+#endif

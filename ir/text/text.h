@@ -1,0 +1,102 @@
+/* text.h - declarations shared by the printer, the parser and the verifier of IR text (docs/ir.md). */
+#ifndef AMPC_TEXT_H
+#define AMPC_TEXT_H
+
+#include "ir/graph/ir.h"
+
+#include <string.h>
+
+#define IR_TEXT_HEAD "ampc-ir"
+#define IR_TEXT_VERSION 2         /* version 1 had no roles (parse_v1.c) */
+#define IR_TEXT_SEALED "sealed"   /* in the first line: the last line holds a checksum */
+enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as bytes */
+
+/* Names by enum value. */
+extern const char *const ir_phase_names[IR_PHASE_COUNT];
+extern const char *const ir_storage_kind_names[]; /* param, state, const */
+extern const char *const ir_held_names[];         /* by ir_held, terminated by NULL */
+
+/* The part of a finished message about a node that follows "node 'NAME' (OP): error: ". */
+static inline const char *ir_message_text(const char *message)
+{
+    static const char before[] = "): error: ";
+    const char *found = strstr(message, before);
+    return found ? found + sizeof before - 1 : message;
+}
+
+/* ---- seal.c ---------------------------------------------------------------------------------------------- */
+
+enum { IR_SEAL_DIGITS = 16 };
+
+/* Computes the XXH3-64 of the text before its last line, in hexadecimal. */
+void ir_seal(const char *text, size_t length, char out[IR_SEAL_DIGITS + 1]);
+
+/* ---- number.c: elements as text -------------------------------------------------------------------------- */
+
+enum { IR_NUMBER_SIZE = 40 }; /* maximum length of a printed number */
+
+/* Prints v as the shortest text that reads back as the same value of float type t; also inf, -inf, nan. */
+void ir_float_print(char out[IR_NUMBER_SIZE], ir_dtype t, double v);
+/* Prints one element. Returns false if reading would not restore its bytes (a NaN with a payload, a bool other than 0
+ * and 1). */
+bool ir_element_print(char out[IR_NUMBER_SIZE], ir_dtype t, const void *p);
+/* Parses text that must be exactly one number without blanks, in any locale. Integers must fit in 64 bits. */
+bool ir_float_parse(const char *text, double *out);
+bool ir_int_parse(const char *text, int64_t *out);
+/* Parses one element. Returns false if the text is not one, or is an integer that the type cannot hold. */
+bool ir_element_parse(const char *text, ir_dtype t, void *p);
+
+/* ---- print.c --------------------------------------------------------------------------------------------- */
+
+/* The line (1-based) of the dump that shows a node, storage or graph; in printing order. */
+typedef struct ir_line {
+    const void *what;
+    int number;
+    size_t start, length; /* in the dump, excluding the newline */
+} ir_line;
+
+typedef struct ir_dump {
+    const char *text;
+    VEC(ir_line) lines;
+} ir_dump;
+
+ir_dump ir_dump_make(const ir_module *m, arena *a);
+
+/* ---- lex.c: text -> tokens ------------------------------------------------------------------------------- */
+
+typedef enum ir_token_kind {
+    IR_TOKEN_END,
+    IR_TOKEN_WORD,   /* matmul, f32, true, _ */
+    IR_TOKEN_NUMBER, /* -1.5e-3: starts with a digit, '-' or '+'; not validated */
+    IR_TOKEN_STRING, /* decoded */
+    IR_TOKEN_RESULT, /* %name, without the '%' and quotes */
+    IR_TOKEN_GLOBAL, /* @name */
+    IR_TOKEN_MARK,   /* one of { } ( ) [ ] = : , ! * */
+    IR_TOKEN_BAD     /* text holds the error */
+} ir_token_kind;
+
+typedef struct ir_token {
+    ir_token_kind kind;
+    const char *text;  /* in the lexer's arena; for a mark, the character */
+    size_t start, end; /* byte offsets in the source */
+    size_t line_start; /* offset of the line with `start` */
+    int line;          /* 1-based */
+} ir_token;
+
+typedef struct ir_lexer {
+    arena *arena;
+    const char *text;
+    size_t length, at, line_start;
+    int line;
+    ir_token token;   /* the current one */
+    const char *note; /* comment that ended the line of the previous token, or NULL */
+} ir_lexer;
+
+/* Starts at the first token. The text need not be NUL-terminated and must outlive the lexer. */
+ir_lexer ir_lexer_start(const char *text, size_t length, arena *a);
+void ir_lexer_next(ir_lexer *l);
+/* With '[' as the current token: makes the text up to ',' or ']', outside quotes and parentheses and without blanks,
+ * the current token (a WORD, possibly empty; or BAD). The next call of ir_lexer_next returns the ',' or ']'. */
+void ir_lexer_next_dim(ir_lexer *l);
+
+#endif
