@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define IR_TEXT_HEAD "ampc-ir"
-#define IR_TEXT_VERSION 2         /* version 1 had no roles (parse_v1.c) */
+#define IR_TEXT_VERSION 3         /* version 1 had no roles (parse_v1.c) */
 #define IR_TEXT_SEALED "sealed"   /* in the first line: the last line holds a checksum */
 enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as bytes */
 

@@ -88,7 +88,7 @@ static rt_dataset *open_data(scratch *t)
 /* ---- modules ---- */
 
 static const char head[] =
-    "ampc-ir 2\nparam @ws : f32[5] = zero\nconst @half : f32[] = 0.5\nconst @one : f32[] = 1\n"
+    "ampc-ir 3\nparam @ws : f32[5] = zero\nconst @half : f32[] = 0.5\nconst @one : f32[] = 1\n"
     "const @w : f32[5] = [1.5, 0.25, 0, 3, 1]\n"
     "param @eye : f32[5,5] = [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]\n"
     "graph @forward(@a : f32[N,5], @b : f32[N,5], @tokens : f32[N,6,4], @label : i64[N], @rare : i64[N], "

@@ -180,7 +180,7 @@ static ir_module *open_module(scratch *t, const char *meta, const char *graph)
 {
     char *text;
     ir_module *m = NULL;
-    assert_true(asprintf(&text, "ampc-ir 2\n%s%s", meta, graph) > 0);
+    assert_true(asprintf(&text, "ampc-ir 3\n%s%s", meta, graph) > 0);
     if (ir_parse(text, strlen(text), "metrics.ir", t->d, &m) != AMPC_OK)
         fail_msg("%s in\n%s", diag_first_error(t->d), text);
     free(text);

@@ -172,7 +172,7 @@ static void weights_are_prepared_where_they_are_read(void **state)
 /* A trim whose result is unused is kept if its size is read; of several that set the symbol, one. */
 static void sizes_are_computed_without_the_rows(void **state)
 {
-    static const char text[] = "ampc-ir 2\ngraph @g(@x : f32[N]) {\nforward:\n"
+    static const char text[] = "ampc-ir 3\ngraph @g(@x : f32[N]) {\nforward:\n"
                                "  %k = dims {value=[K]} : i64[1]\n  %p, %n = nonzero @x : i64[N,1], i64[]\n"
                                "  %t = trim %p, %n {size=[K]} : i64[K,1]\n  %u = trim @x, %n {size=[K]} : f32[K]\n"
                                "  %q, %m = nonzero @x : i64[N,1], i64[]\n  %v = trim %q, %m {size=[L]} : i64[L,1]\n"
@@ -266,7 +266,7 @@ static void invalid_graphs_are_rejected(void **state)
 
 static void training_is_refused(void **state)
 {
-    static const char text[] = "ampc-ir 2\ngraph @forward(@x : f32[4], @n : i64[]) as forward {\nforward:\n"
+    static const char text[] = "ampc-ir 3\ngraph @forward(@x : f32[4], @n : i64[]) as forward {\nforward:\n"
                                "  %t = trim @x, @n {size=[K]} : f32[K] !NonZero \"find\"\n"
                                "  %y = reduce_sum %t {axes=[0], keepdims=false} : f32[]\n"
                                "  output \"y\" = %y as loss\n}\n";

@@ -168,7 +168,7 @@ static void test_built(void **state)
 static void test_locations(void **state)
 {
     fixture *f = *state;
-    static const char text[] = "ampc-ir 2\nsource \"m.onnx\"\n\ngraph @g(@x : f32[N]) {\nforward:\n"
+    static const char text[] = "ampc-ir 3\nsource \"m.onnx\"\n\ngraph @g(@x : f32[N]) {\nforward:\n"
                                "  %\"a/b\" = neg @x     : f32[N] !Neg \"n\"  # note\n"
                                "  %c     = neg %\"a/b\" : f32[N]\n}\n";
     ir_module *m;
@@ -191,12 +191,12 @@ static void test_hostile(void **state)
 {
     fixture *f = *state;
     ir_module *m;
-    static const char zero[] = "ampc-ir 2\nmeta \"a\0b\" \"\"";
+    static const char zero[] = "ampc-ir 3\nmeta \"a\0b\" \"\"";
     assert_int_equal(ir_parse(zero, sizeof zero - 1, "t.ir", f->diag, &m), AMPC_REJECTED);
     assert_null(m);
     enum { DEPTH = 100000 };
     char *deep = malloc(DEPTH + 64);
-    int n = sprintf(deep, "ampc-ir 2\ngraph @g(@x : f32[");
+    int n = sprintf(deep, "ampc-ir 3\ngraph @g(@x : f32[");
     memset(deep + n, '(', DEPTH);
     assert_int_equal(ir_parse(deep, (size_t)n + DEPTH, "t.ir", f->diag, &m), AMPC_REJECTED);
     memset(deep + n, '#', DEPTH);
@@ -210,7 +210,7 @@ static void test_cut(void **state)
 {
     fixture *f = *state;
     static const char text[] =
-        "ampc-ir 2\nparam @w : f32[2] = [1, 2] frozen\ngraph @g(@x : f32[N,2]) {\nforward:\n"
+        "ampc-ir 3\nparam @w : f32[2] = [1, 2] frozen\ngraph @g(@x : f32[N,2]) {\nforward:\n"
         "  %y = matmul @x, @x {trans_b=true, out=f32} : f32[N,N] !MatMul \"m\" # note\n  output \"y\" = %y\n}\n";
     for (size_t n = 0; n < sizeof text; n++) {
         char *copy = malloc(n + 1);
@@ -228,7 +228,7 @@ static void test_sealed(void **state)
 {
     fixture *f = *state;
     static const char text[] =
-        "ampc-ir 2\nparam @w : f32[2] = [1, 2] frozen  # note\n\ngraph @g(@x : f32[N,2]) {\nforward:\n"
+        "ampc-ir 3\nparam @w : f32[2] = [1, 2] frozen  # note\n\ngraph @g(@x : f32[N,2]) {\nforward:\n"
         "  %y = matmul @x, @x {trans_b=true, out=f32} : f32[N,N] !MatMul \"m\"  # note\n  output \"y\" = %y\n}\n";
     ir_module *m;
     assert_int_equal(ir_parse(text, sizeof text - 1, "t.ir", f->diag, &m), AMPC_OK);
@@ -261,7 +261,7 @@ static void test_files(void **state)
     ir_module *m;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, "ampc-ir 2\n", 10), 10);
+    assert_int_equal(write(fd, "ampc-ir 3\n", 10), 10);
     close(fd);
     assert_int_equal(ir_parse_file(path, f->diag, &m), AMPC_OK);
     ir_module_free(m);
@@ -277,7 +277,7 @@ static void test_long(void **state)
     fixture *f = *state;
     enum { NODES = 20000, LINE = 64 };
     char *text = malloc((size_t)NODES * LINE + 256), *at = text;
-    at += sprintf(at, "ampc-ir 2\ngraph @g(@x : f32[N]) {\n  %%v0 = neg @x : f32[N]\n");
+    at += sprintf(at, "ampc-ir 3\ngraph @g(@x : f32[N]) {\n  %%v0 = neg @x : f32[N]\n");
     for (int i = 1; i < NODES; i++) at += sprintf(at, "  %%v%d = neg %%v%d : f32[N] !Neg \"n%d\"\n", i, i - 1, i);
     at += sprintf(at, "}\n");
     ir_module *m;
