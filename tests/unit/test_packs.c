@@ -2,6 +2,7 @@
  * and one copy serves all plans and sessions. */
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/own_pack.h"
+#include "runtime/api/export.h"
 #include "runtime/plan/plan_edit.h"
 #include "runtime/session/session_state.h"
 #include "runtime/train/checkpoint.h"
@@ -183,6 +184,11 @@ static void fill_storage(trial *r, rt_session *s, int i)
     ok(r, rt_session_write(s, i, v.data, r->t->d));
 }
 
+static void fill_weight(trial *r, rt_session *s, int i)
+{
+    if (module->storage.items[i]->kind == IR_PARAM) fill_storage(r, s, i);
+}
+
 /* Compares the outputs of two sessions: bitwise, or up to the order of summation. */
 static void compare_outputs(const trial *r, rt_session *s, rt_session *other, bool bitwise)
 {
@@ -260,6 +266,23 @@ static void save_or_load(trial *r, int i)
     }
 }
 
+/* The exported weights are those that a session without packs has. */
+static void export_weights(trial *r, int i)
+{
+    static const rt_checkpoint_how weights = {.part = RT_CHECKPOINT_WEIGHTS};
+    rt_session *plain = open_one(r, true, NULL), *read = open_one(r, true, NULL);
+    const char *path = scratch_path(r->t, "e.safetensors");
+    note(r, "export", "", i);
+    copy_storage(r, r->sessions[i], plain);
+    copy_storage(r, r->sessions[i], read); /* a file of weights has no states */
+    for (int k = 0; k < rt_session_storage_count(read); k++) fill_weight(r, read, k);
+    ok(r, rt_export_weights(r->sessions[i], module, NULL, path, r->t->d));
+    ok(r, rt_checkpoint_read(read, module, path, &weights, r->t->d, NULL));
+    compare_storage(r, read, plain, true);
+    rt_session_close(plain);
+    rt_session_close(read);
+}
+
 static void open_or_close(trial *r, int i)
 {
     const int at = (int)draw(r, SESSIONS);
@@ -271,7 +294,7 @@ static void open_or_close(trial *r, int i)
 
 static void step(trial *r)
 {
-    const int i = draw_session(r), action = (int)draw(r, 8);
+    const int i = draw_session(r), action = (int)draw(r, 9);
     const struct entry *e = &entries[draw(r, ENTRIES)];
     const bool sole = count_sessions(r) == 1;
     if (action == 0 && sole) {
@@ -284,13 +307,15 @@ static void step(trial *r)
         open_or_close(r, i);
     } else if (action == 2) {
         save_or_load(r, i);
+    } else if (action == 3) {
+        export_weights(r, i);
     } else if (sole || !e->trains) {
         run_entry(r, i, e);
     }
 }
 
-/* Sets of weights, trainings, checkpoints, other sessions and plans of other sizes in any order: no run reads a pack
- * that is out of date. */
+/* Sets of weights, trainings, checkpoints, exports, other sessions and plans of other sizes in any order: no run reads
+ * a pack that is out of date. */
 static void no_pack_is_stale(void **state)
 {
     enum { SEQUENCES = 12, STEPS = 30 };
@@ -301,11 +326,7 @@ static void no_pack_is_stale(void **state)
         trial r = {.t = t, .seed = i, .state = i};
         unlink(scratch_path(t, "c.safetensors"));
         r.sessions[0] = open_one(&r, false, NULL);
-        for (int k = 0; k < rt_session_storage_count(r.sessions[0]); k++) {
-            rt_tensor v;
-            rt_session_storage_at(r.sessions[0], k, &v, NULL);
-            if (v.rank > 0) fill_storage(&r, r.sessions[0], k);
-        }
+        for (int k = 0; k < rt_session_storage_count(r.sessions[0]); k++) fill_weight(&r, r.sessions[0], k);
         for (int k = 0; k < STEPS; k++) step(&r);
         for (int k = 0; k < SESSIONS; k++) rt_session_close(r.sessions[k]);
         free(r.log);
