@@ -30,7 +30,7 @@ typedef struct comparing {
 /* The first compilation has reported everything else already. */
 static void pass_errors_on(void *user, diag_level level, const char *message)
 {
-    if (level == DIAG_ERROR) diag_error(user, AMPC_REJECTED, DIAG_NOWHERE, "%s", message);
+    if (level == DIAG_ERROR) diag_repeat(user, AMPC_REJECTED, message);
 }
 
 /* The gradients of all three are scaled alike. */

@@ -72,7 +72,7 @@ static ampc_status train(search *s, rt_trainer *t)
     if (!quiet) return diag_error(base->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
     ampc_status status = rt_trainer_run(t, &plan, quiet);
     if (status == AMPC_NUMERIC && s->steps.count >= MIN_POINTS) status = AMPC_OK;
-    if (status != AMPC_OK) diag_error(base->diag, status, DIAG_NOWHERE, "%s", diag_first_error(quiet));
+    if (status != AMPC_OK) diag_repeat(base->diag, status, diag_first_error(quiet));
     diag_free(quiet);
     return status;
 }

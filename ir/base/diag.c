@@ -182,18 +182,12 @@ void diag_print(FILE *f, const char *format, ...)
     free(t.data);
 }
 
-static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)
+/* Takes ownership of the text. */
+static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, text t)
 {
-    static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
-    text t = {0};
-    put_location(&t, loc);
-    text_put(&t, words[level]);
-    put_message(&t, format, args);
-    if (loc.text && loc.line > 0) put_caret(&t, loc);
-    const char *message = t.failed ? no_memory : t.data;
     d->counts[level]++;
     if (d->watcher) d->watcher(d->user, level, &loc);
-    if (d->sink) d->sink(d->user, level, message);
+    if (d->sink) d->sink(d->user, level, t.failed ? no_memory : t.data);
     if (level == DIAG_ERROR && d->status == AMPC_OK) {
         d->status = code;
         if (!t.failed) {
@@ -202,6 +196,25 @@ static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, co
         }
     }
     free(t.data);
+}
+
+static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)
+{
+    static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
+    text t = {0};
+    put_location(&t, loc);
+    text_put(&t, words[level]);
+    put_message(&t, format, args);
+    if (loc.text && loc.line > 0) put_caret(&t, loc);
+    deliver(d, level, code, loc, t);
+}
+
+ampc_status diag_repeat(diag *d, ampc_status code, const char *message)
+{
+    text t = {0};
+    text_put(&t, message);
+    deliver(d, DIAG_ERROR, code, DIAG_NOWHERE, t);
+    return code;
 }
 
 ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args)

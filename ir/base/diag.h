@@ -78,6 +78,8 @@ ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *form
     __attribute__((format(printf, 4, 5)));
 /* Reports a failed system call by errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */
 ampc_status diag_errno(diag *d, diag_loc loc, const char *what);
+/* Reports an error that another diag has reported, with its location and caret as they are. Returns the code. */
+ampc_status diag_repeat(diag *d, ampc_status code, const char *message);
 ampc_status diag_verror(diag *d, ampc_status code, diag_loc loc, const char *format, va_list args);
 /* Returns AMPC_OK, or AMPC_REJECTED if strict. */
 ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -205,6 +205,19 @@ static void test_without_a_sink(void **state)
     diag_free(d);
 }
 
+static void test_an_error_is_repeated_as_it_is(void **state)
+{
+    (void)state;
+    diag *inner = diag_new(NULL, NULL), *d = new_diag();
+    diag_error(inner, AMPC_IO, (diag_loc){.file = "m.ir", .line = 2, .column = 3, .text = "a \\b"}, "gone");
+    assert_int_equal(diag_repeat(d, AMPC_IO, diag_first_error(inner)), AMPC_IO);
+    assert_string_equal(last, diag_first_error(inner));
+    assert_string_equal(diag_first_error(d), diag_first_error(inner));
+    assert_int_equal(diag_status(d), AMPC_IO);
+    diag_free(inner);
+    diag_free(d);
+}
+
 static void test_long_message(void **state)
 {
     (void)state;
@@ -239,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_levels_and_counts),
         cmocka_unit_test(test_strict_makes_warnings_errors),
         cmocka_unit_test(test_without_a_sink),
+        cmocka_unit_test(test_an_error_is_repeated_as_it_is),
         cmocka_unit_test(test_long_message),
         cmocka_unit_test(test_status_words),
     };
