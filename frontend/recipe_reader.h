@@ -3,7 +3,7 @@
 #define AMPC_FRONTEND_RECIPE_READER_H
 
 #include "frontend/recipe.h"
-#include "ir/graph/link.h"
+#include "ir/build/link.h"
 #include "ir/text/parser.h"
 
 typedef enum recipe_kind { RECIPE_MODEL, RECIPE_VALUE, RECIPE_INPUT, RECIPE_LOSS } recipe_kind;

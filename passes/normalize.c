@@ -7,7 +7,7 @@
 
 #include "ir/base/limits.h"
 #include "ir/graph/normalization.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <string.h>
 

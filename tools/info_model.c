@@ -1,7 +1,6 @@
 /* info_model.c - describes a model: its interface, its export, its operators, its memory, and what to type next. */
 #include "frontend/recipe.h"
 #include "ir/graph/exported.h"
-#include "ir/text/text.h"
 #include "runtime/backend/backend.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/checkpoint_file.h"

@@ -4,7 +4,7 @@
  * find the results that follow the float operands, with another float type that the operator allows. A model in a type
  * that the operator does not allow gets casts to f32 and back. */
 #include "frontend/opaque/opaque.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
 #include "frontend/read/wire.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <string.h>
 

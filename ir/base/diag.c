@@ -267,6 +267,13 @@ ampc_status diag_status(const diag *d) { return d->status; }
 
 size_t diag_count(const diag *d, diag_level level) { return d->counts[level]; }
 
+const char *diag_message_text(const char *message)
+{
+    static const char before[] = "): error: ";
+    const char *found = strstr(message, before);
+    return found ? found + sizeof before - 1 : message;
+}
+
 const char *diag_first_error(const diag *d)
 {
     if (d->first_error) return d->first_error;

@@ -86,6 +86,10 @@ ampc_status diag_warning(diag *d, diag_loc loc, const char *format, ...) __attri
 void diag_remark(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void diag_note(diag *d, diag_loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* The part of a finished message about a node that follows "node 'NAME' (OP): error: "; the whole message if that does
+ * not occur. */
+const char *diag_message_text(const char *message);
+
 /* Prints like fprintf, escaped like the text of messages: for reports that show names from files. */
 void diag_print(FILE *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,8 +1,6 @@
 /* normalization.c - the entry "normalize": "AFTER SHIFT/SHIFT/.. SCALE/SCALE/.. INPUT". */
 #include "ir/graph/normalization.h"
 
-#include "ir/text/text.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

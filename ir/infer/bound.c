@@ -5,7 +5,6 @@
  * attributes have sizes in place of symbols. Kernels can therefore rely on everything that inference checks, and on
  * nothing else. */
 #include "ir/infer/infer.h"
-#include "ir/text/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@ struct ir_binding {
 static void record_message(void *user, diag_level level, const char *message)
 {
     ir_binding *b = user;
-    if (level == DIAG_ERROR && !b->message) b->message = arena_strdup(b->scratch, ir_message_text(message));
+    if (level == DIAG_ERROR && !b->message) b->message = arena_strdup(b->scratch, diag_message_text(message));
 }
 
 ir_binding *ir_binding_new(const ir_graph *g, const int64_t *sizes)

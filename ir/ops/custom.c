@@ -1,6 +1,7 @@
 /* custom.c - finding custom operators, their attributes, and calls of their inference. */
 #include "ir/ops/custom.h"
-#include "ir/text/text.h"
+#include "ir/base/diag.h"
+#include "ir/ops/number.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 void ir_repeat_message(void *user, diag_level level, const char *message)
 {
     ir_parser *p = user;
-    if (level == DIAG_ERROR) FAIL_AT(p, &p->statement, "%s", ir_message_text(message));
+    if (level == DIAG_ERROR) FAIL_AT(p, &p->statement, "%s", diag_message_text(message));
     else if (level == DIAG_NOTE) diag_note(p->diag, DIAG_NOWHERE, "%s", message);
 }
 

@@ -2,6 +2,7 @@
 #ifndef AMPC_PARSER_H
 #define AMPC_PARSER_H
 
+#include "ir/ops/number.h"
 #include "ir/text/text.h"
 
 typedef struct ir_parser {

@@ -3,6 +3,7 @@
  * All text goes to one buffer. The nodes of a phase are printed in two steps because their columns are aligned: first
  * the cells (results, operation) of all nodes, then the lines, padded to the widest cell. Cells wider than a limit do
  * not widen the column, so a single long name does not shift all lines. */
+#include "ir/ops/number.h"
 #include "ir/text/text.h"
 #include "ir/base/utf8.h"
 

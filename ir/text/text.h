@@ -4,8 +4,6 @@
 
 #include "ir/graph/ir.h"
 
-#include <string.h>
-
 #define IR_TEXT_HEAD "ampc-ir"
 #define IR_TEXT_VERSION 3         /* version 1 had no roles (parse_v1.c) */
 #define IR_TEXT_SEALED "sealed"   /* in the first line: the last line holds a checksum */
@@ -16,35 +14,12 @@ extern const char *const ir_phase_names[IR_PHASE_COUNT];
 extern const char *const ir_storage_kind_names[]; /* param, state, const */
 extern const char *const ir_held_names[];         /* by ir_held, terminated by NULL */
 
-/* The part of a finished message about a node that follows "node 'NAME' (OP): error: ". */
-static inline const char *ir_message_text(const char *message)
-{
-    static const char before[] = "): error: ";
-    const char *found = strstr(message, before);
-    return found ? found + sizeof before - 1 : message;
-}
-
 /* ---- seal.c ---------------------------------------------------------------------------------------------- */
 
 enum { IR_SEAL_DIGITS = 16 };
 
 /* Computes the XXH3-64 of the text before its last line, in hexadecimal. */
 void ir_seal(const char *text, size_t length, char out[IR_SEAL_DIGITS + 1]);
-
-/* ---- number.c: elements as text -------------------------------------------------------------------------- */
-
-enum { IR_NUMBER_SIZE = 40 }; /* maximum length of a printed number */
-
-/* Prints v as the shortest text that reads back as the same value of float type t; also inf, -inf, nan. */
-void ir_float_print(char out[IR_NUMBER_SIZE], ir_dtype t, double v);
-/* Prints one element. Returns false if reading would not restore its bytes (a NaN with a payload, a bool other than 0
- * and 1). */
-bool ir_element_print(char out[IR_NUMBER_SIZE], ir_dtype t, const void *p);
-/* Parses text that must be exactly one number without blanks, in any locale. Integers must fit in 64 bits. */
-bool ir_float_parse(const char *text, double *out);
-bool ir_int_parse(const char *text, int64_t *out);
-/* Parses one element. Returns false if the text is not one, or is an integer that the type cannot hold. */
-bool ir_element_parse(const char *text, ir_dtype t, void *p);
 
 /* ---- print.c --------------------------------------------------------------------------------------------- */
 

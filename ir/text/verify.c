@@ -56,7 +56,7 @@ __attribute__((format(printf, 3, 4))) static bool bad(verifier *v, const void *w
 static void inner_message(void *user, diag_level level, const char *message)
 {
     verifier *v = user;
-    if (level == DIAG_ERROR) bad(v, v->current, "%s", ir_message_text(message));
+    if (level == DIAG_ERROR) bad(v, v->current, "%s", diag_message_text(message));
 }
 
 /* ---- names and ids --------------------------------------------------------------------------------------- */

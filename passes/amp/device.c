@@ -5,7 +5,7 @@
 #include "passes/amp/device.h"
 
 #include "ir/base/input_file.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <errno.h>
 #include <stdlib.h>

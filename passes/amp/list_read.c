@@ -7,7 +7,7 @@
 #include "ir/base/beneath.h"
 #include "ir/base/input_file.h"
 #include "ir/base/limits.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 #include "passes/builtin_profiles.h"
 
 #include <ctype.h>

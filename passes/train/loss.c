@@ -13,7 +13,7 @@
 #include "passes/train/loss.h"
 #include "passes/train/trainers.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <math.h>
 #include <string.h>

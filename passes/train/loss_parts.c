@@ -10,7 +10,7 @@
  * an entry is a mean over the samples. */
 #include "passes/train/loss.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 #include "passes/amp/samples.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * A term starts with a letter, so that a name or a number may contain a plus sign elsewhere. */
 #include "passes/train/loss.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "passes/train/optimizer_options.h"
 #include "passes/train/trainers.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
  *                                                   %penalized = add %l, %penalty
  *                                                   output "penalty" = %penalty as penalty
  *                                                   output "loss" = %penalized as loss */
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 #include "passes/pass.h"
 #include "passes/train/grad.h"
 #include "passes/train/trainers.h"

@@ -1,7 +1,7 @@
 /* averages.c - adds up the parts of losses, batch after batch. */
 #include "runtime/train/averages.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 

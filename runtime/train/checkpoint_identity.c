@@ -1,7 +1,7 @@
 /* checkpoint_identity.c - hashes of a module and of its network, and a description of its optimizer. */
 #include "runtime/train/checkpoint_identity.h"
 
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 #include "runtime/backend/memory.h"
 
 #include <inttypes.h>

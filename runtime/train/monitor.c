@@ -2,7 +2,7 @@
 #include "runtime/train/monitor.h"
 
 #include "ir/base/limits.h"
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <inttypes.h>
 #include <math.h>

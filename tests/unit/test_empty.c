@@ -4,7 +4,6 @@
 #include "tests/fuzz/pipeline.h"
 #include "tests/unit/scratch.h"
 
-#include "ir/text/text.h"
 #include "runtime/session/session.h"
 
 /* ---- every op ---- */

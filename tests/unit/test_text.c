@@ -1,6 +1,7 @@
 /* test_text.c - numbers as text, printing modules that only the builder can make, parsing from memory and files.
  * tests/expect/ir tests the text forms themselves. */
-#include "ir/text/text.h"
+#include "ir/graph/ir.h"
+#include "ir/ops/number.h"
 
 #include <math.h>
 #include <setjmp.h>

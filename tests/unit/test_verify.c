@@ -1,6 +1,6 @@
 /* test_verify.c - rules that text cannot violate, because the parser and the builder enforce them: each test corrupts
  * a valid module in memory and expects the violation. Rules that text can violate are in tests/expect/ir. */
-#include "ir/text/text.h"
+#include "ir/graph/ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* link.c - calls of models in one graph: see link.h. */
-#include "ir/graph/link.h"
+#include "ir/build/link.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* number.c - numbers in IR text, printed as the shortest text that reads back as the same bits.
+/* number.c - numbers are printed as the shortest text that reads back as the same bits.
  *
  * Printing tries 1, 2, 3 ... significant digits until the text reads back as the same value; 17 are always enough. The
  * C locale is set around each conversion because the host program may use another decimal point. */
-#include "ir/text/text.h"
+#include "ir/ops/number.h"
 
 #include <errno.h>
 #include <limits.h>
