@@ -126,7 +126,7 @@ static ampc_status import_model(onnx_importer *im)
     ir_fold_commit(im->consts, im->graph, im->diag);
     onnx_remove_unread(im->graph);
     TRY(onnx_batch_check(im, true));
-    onnx_classify_parameters(im);
+    onnx_record_facts(im);
     ir_module_remove_dead(im->module);
     return AMPC_OK;
 }

@@ -5,9 +5,8 @@
  *
  * The importer maps
  *   graph input of the model     to an input of @forward with the same name
- *   float initializer            to a parameter if a graph output depends on it as an operand value (initializer.c);
- *                                to a state if it is a running statistic of BatchNormalization; otherwise to a
- *                                constant. `held` marks the initializers that training should leave alone
+ *   float initializer            to a state if it is a running statistic of BatchNormalization; otherwise to a
+ *                                parameter, with the facts from which pass params decides (initializer.c)
  *   other initializer, Constant  to a constant, which is removed if only shape arithmetic reads it
  *   dim_param                    to a symbol; an unknown dimension K of input X (-1, "?") becomes the symbol X_dimK
  *   graph output                 to an output statement with the same name

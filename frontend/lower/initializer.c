@@ -1,15 +1,12 @@
 /* initializer.c - tensors of the model -> storage of the module.
  *
- * ONNX does not say which float initializers are parameters. Here, a parameter is an initializer that a graph output
- * depends on as an operand value. Exceptions are operands that control an operator (FIXED in ops.def: bounds of Clip,
- * class weights ...), also if the tensor is only reshaped or cast before, values read during lowering (the ratio of a
- * Dropout), and single elements with a numbered name from torch.onnx; these are constants. An initializer that no
- * derivative reaches, because a cast to integers or a comparison is in between, is marked IR_HELD_APART. Running
- * statistics have already become states when BatchNormalization was lowered.
- *
- * Pass params decides which parameters training leaves alone, because it knows whether there is a training step and
- * can read values. It relies on the marks set here (ir_held). Storage kinds do not depend on these marks, so a
- * conversion for inference does not depend on names. */
+ * ONNX does not say which float initializers are parameters. Each is imported as one, and pass params decides,
+ * because it knows the options and whether there is a training step, and can read values. What only the importer
+ * knows are the facts that it records here (ir/graph/decisions.def): what the exporter declares, what the name looks
+ * like, whether an operator has read the value (the ratio of a Dropout), and how outputs depend on it: through a
+ * derivative, only through integers (a cast or a comparison is in between), or only as an operand that controls an
+ * operator (FIXED in ops.def: bounds of Clip, class weights ...), also if the tensor is only reshaped or cast
+ * before. Running statistics have already become states when BatchNormalization was lowered. */
 #include "frontend/lower/lower.h"
 
 #include <ctype.h>
@@ -56,14 +53,7 @@ ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope)
     return AMPC_OK;
 }
 
-/* ---- parameters and constants ---------------------------------------------------------------- */
-
-static bool is_single(const ir_type *t)
-{
-    for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] != 1) return false;
-    return true;
-}
+/* ---- facts for pass params -------------------------------------------------------------------- */
 
 /* How graph outputs depend on a value: through a derivative, only through integers, or only as a setting. */
 typedef enum reach { REACH_NONE, REACH_SETTING, REACH_VALUE, REACH_DERIVATIVE } reach;
@@ -123,34 +113,31 @@ static void mark_storage(onnx_importer *im, const ir_graph *g, reach *reached)
         }
 }
 
-ir_held onnx_held(const onnx_importer *im, const ir_storage *s)
+static uint32_t facts_of_declaration(const onnx_importer *im, const char *name)
 {
-    const onnx_declared *d = strmap_get(im->declarations, s->name);
-    if (d) return *d == ONNX_DECLARED_CONSTANT ? IR_HELD_DECLARED : IR_NOT_HELD;
-    return is_single(&s->type) && onnx_is_generated(s->name) ? IR_HELD_NAME : IR_NOT_HELD;
+    const onnx_declared *d = strmap_get(im->declarations, name);
+    return !d ? 0 : *d == ONNX_DECLARED_CONSTANT ? IR_TENSOR(buffer) : IR_TENSOR(parameter);
 }
 
 /* Initializers reach this function as parameters; a float constant comes from a node of the graph. */
-static void classify(const onnx_importer *im, ir_storage *s, reach reached)
+static uint32_t facts_of(const onnx_importer *im, const ir_storage *s, reach reached)
 {
-    bool trainable = reached == REACH_DERIVATIVE;
-    if (s->kind == IR_CONST) {
-        s->held = trainable ? IR_HELD_NODE : IR_NOT_HELD;
-        return;
-    }
-    bool read = s->held == IR_HELD_READ;
-    if (reached == REACH_SETTING && !read) s->held = IR_HELD_SETTING;
-    else if (!read && !(trainable && s->held == IR_HELD_SCALE)) s->held = trainable ? onnx_held(im, s) : IR_HELD_APART;
-    if (read || reached < REACH_VALUE || (s->held && is_single(&s->type) && is_numbered(s->name))) s->kind = IR_CONST;
+    static const uint32_t by_reach[] = {[REACH_NONE] = IR_TENSOR(apart) | IR_TENSOR(unused),
+                                        [REACH_SETTING] = IR_TENSOR(setting),
+                                        [REACH_VALUE] = IR_TENSOR(apart),
+                                        [REACH_DERIVATIVE] = 0};
+    if (s->kind == IR_CONST) return reached == REACH_DERIVATIVE ? IR_TENSOR(node) : 0;
+    return by_reach[reached] | facts_of_declaration(im, s->name) |
+           (onnx_is_generated(s->name) ? IR_TENSOR(generated) : 0) | (is_numbered(s->name) ? IR_TENSOR(numbered) : 0);
 }
 
-void onnx_classify_parameters(onnx_importer *im)
+void onnx_record_facts(onnx_importer *im)
 {
     ir_module *m = im->module;
     reach *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
     for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) classify(im, s, reached[s->id]);
+        if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) s->facts |= facts_of(im, s, reached[s->id]);
     }
 }

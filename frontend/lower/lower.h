@@ -223,7 +223,7 @@ void onnx_check_attribute_names(onnx_node *n);
  * initializers do not count as known because they may be trained. */
 const ir_const_value *onnx_const(onnx_node *n, int i);
 /* Like onnx_const, for numbers that control the operator (a ratio, scales): a float initializer becomes a constant
- * that training leaves alone (IR_HELD_READ). Not for data that a derivative passes through. */
+ * that training leaves alone (fact `read`). Not for data that a derivative passes through. */
 const ir_const_value *onnx_const_numbers(onnx_node *n, int i);
 /* The same for a value of the graph with this map, without a message: NULL if it is not known. */
 const ir_const_value *onnx_known_numbers(onnx_node *n, ir_const_map *consts, const ir_value *v);
@@ -267,12 +267,8 @@ ir_value *onnx_tensor_value(onnx_importer *im, ir_storage_kind kind, const char 
 int onnx_narrow_bits(const onnx_importer *im, const ir_value *v);
 /* Describes the initializers of a graph and binds their names. A storage is created when a node first reads one. */
 ampc_status onnx_initializers_bind(onnx_importer *im, onnx_scope *scope);
-/* Whether training should leave a float initializer alone although a derivative reaches it, according to its
- * exporter. */
-ir_held onnx_held(const onnx_importer *im, const ir_storage *s);
-/* Called after lowering: turns parameters that no graph output depends on into constants, and marks those that
- * training should leave alone. */
-void onnx_classify_parameters(onnx_importer *im);
+/* Called after lowering: records what is known of each float tensor (ir/graph/decisions.def). */
+void onnx_record_facts(onnx_importer *im);
 
 /* ---- exporter.c ------------------------------------------------------------------------------ */
 

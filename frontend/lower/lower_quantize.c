@@ -19,7 +19,7 @@ enum {
 ir_value *onnx_held_scale(onnx_node *n, int i)
 {
     ir_value *v = onnx_in(n, i);
-    if (v && v->kind == IR_VALUE_STORAGE && ir_dtype_is_float(v->type.dtype)) v->storage->held = IR_HELD_SCALE;
+    if (v && v->kind == IR_VALUE_STORAGE && ir_dtype_is_float(v->type.dtype)) v->storage->facts |= IR_TENSOR(scale);
     return v;
 }
 

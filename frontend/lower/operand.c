@@ -20,7 +20,7 @@ static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
     if (v->kind != IR_VALUE_STORAGE || v->storage->data.kind != IR_DATA_INLINE) return NULL;
     ir_storage *s = v->storage;
     if (!ir_dtype_is_float(s->type.dtype)) return NULL;
-    s->held = IR_HELD_READ;
+    s->facts |= IR_TENSOR(read);
     ir_const_value *c = arena_alloc(n->importer->scratch, sizeof *c);
     c->type = s->type;
     c->count = ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);

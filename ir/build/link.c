@@ -41,7 +41,7 @@ static ir_storage *copy_storage(ir_module *m, const char *name, const ir_storage
     copy->data = copy_data(m, s);
     copy->role = s->role;
     copy->frozen = s->frozen;
-    copy->held = s->held;
+    copy->facts = s->facts;
     if (s->merged) copy->merged = arena_strdup(m->arena, s->merged);
     if (s->note) copy->note = arena_strdup(m->arena, s->note);
     return copy;

@@ -113,18 +113,6 @@ static ampc_status parse_data(ir_parser *p, ir_storage *s, int64_t bytes)
     return AMPC_OK;
 }
 
-/* Parses "held mask". */
-static ampc_status parse_held(ir_parser *p, ir_storage *s)
-{
-    if (!ir_accept_word(p, "held")) return AMPC_OK;
-    for (int i = IR_NOT_HELD + 1; ir_held_names[i]; i++)
-        if (ir_accept_word(p, ir_held_names[i])) {
-            s->held = (ir_held)i;
-            return AMPC_OK;
-        }
-    return ir_fail_expected(p, "node, name, declared, mask, read or apart");
-}
-
 static ampc_status parse_slot_name(ir_parser *p, ir_storage *s)
 {
     const bool string = p->lex.token.kind == IR_TOKEN_STRING;
@@ -169,7 +157,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
     }
     TRY(parse_state_role(p, s));
     s->frozen = ir_accept_word(p, "frozen");
-    TRY(parse_held(p, s));
+    TRY(ir_parse_decision(p, s));
     s->note = ir_accept_note(p);
     return AMPC_OK;
 }

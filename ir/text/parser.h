@@ -1,4 +1,4 @@
-/* parser.h - internals of the parser, for parse.c, parse_tokens.c, parse_node.c and parse_v1.c only. */
+/* parser.h - internals of the parser, for the files ir/text/parse*.c only. */
 #ifndef AMPC_PARSER_H
 #define AMPC_PARSER_H
 
@@ -45,6 +45,16 @@ ampc_status ir_parse_type(ir_parser *p, ir_type *out);                 /* "f32[N
 
 /* "as WORD", or nothing: role 0. */
 ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role);
+
+/* ---- parse_training.c ------------------------------------------------------------------------------------ */
+
+/* Parses "facts(read, numbered) by read", or nothing. */
+ampc_status ir_parse_decision(ir_parser *p, ir_storage *s);
+
+/* ---- parse_v2.c: what version 3 writes otherwise --------------------------------------------------------- */
+
+/* Parses "held mask", or nothing. */
+ampc_status ir_parse_held(ir_parser *p, ir_storage *s);
 
 /* ---- parse_v1.c ------------------------------------------------------------------------------------------ */
 

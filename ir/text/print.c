@@ -14,7 +14,6 @@ enum { NAME_COLUMN = 24, RESULT_COLUMN = 20, OPERATION_COLUMN = 44 }; /* wider c
 
 const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "update"};
 const char *const ir_storage_kind_names[] = {"param", "state", "const"};
-const char *const ir_held_names[] = {"", "node", "name", "declared", "mask", "scale", "setting", "read", "apart", NULL};
 
 typedef struct writer {
     arena *arena;
@@ -413,10 +412,7 @@ static void put_storage(writer *w)
         put_data(w, s);
         put_state_role(w, s);
         if (s->frozen) put(w, " frozen");
-        if (s->held) {
-            put(w, " held ");
-            put(w, ir_held_names[s->held]);
-        }
+        put(w, ir_print_decision(s, w->arena));
         put_note(w, s->note);
         end_line(w, s);
     }

@@ -5,14 +5,13 @@
 #include "ir/graph/ir.h"
 
 #define IR_TEXT_HEAD "ampc-ir"
-#define IR_TEXT_VERSION 3         /* version 1 had no roles (parse_v1.c) */
+#define IR_TEXT_VERSION 3         /* parse_v1.c and parse_v2.c read older texts */
 #define IR_TEXT_SEALED "sealed"   /* in the first line: the last line holds a checksum */
 enum { IR_INLINE_ELEMENTS = 16 }; /* constants with more elements are printed as bytes */
 
 /* Names by enum value. */
 extern const char *const ir_phase_names[IR_PHASE_COUNT];
 extern const char *const ir_storage_kind_names[]; /* param, state, const */
-extern const char *const ir_held_names[];         /* by ir_held, terminated by NULL */
 
 /* ---- seal.c ---------------------------------------------------------------------------------------------- */
 
@@ -36,6 +35,11 @@ typedef struct ir_dump {
 } ir_dump;
 
 ir_dump ir_dump_make(const ir_module *m, arena *a);
+
+/* ---- print_training.c ------------------------------------------------------------------------------------ */
+
+/* " facts(read, numbered) by read", or "". */
+const char *ir_print_decision(const ir_storage *s, arena *a);
 
 /* ---- lex.c: text -> tokens ------------------------------------------------------------------------------- */
 

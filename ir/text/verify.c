@@ -454,13 +454,27 @@ static void check_state_role(verifier *v, const ir_storage *s)
     else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot, s->of->name), s, "state role");
 }
 
+/* A rule says the kind of its tensor. */
+static void check_rule(verifier *v, const ir_storage *s)
+{
+    const ir_outcome outcome = ir_rules[s->rule].outcome;
+    const char *word = ir_rules[s->rule].word;
+    if (outcome == IR_BUFFER || (s->rule && s->kind == IR_STATE)) bad(v, s, "a state has no rule");
+    else if (outcome == IR_FROZEN && !s->frozen) bad(v, s, "rule %s is only for a frozen parameter", word);
+    else if (outcome == IR_TRAINED && s->rule && (s->frozen || s->kind != IR_PARAM))
+        bad(v, s, "rule %s is only for a trained parameter", word);
+    else if ((outcome == IR_HELD || outcome == IR_CONSTANT) && s->kind != IR_CONST)
+        bad(v, s, "rule %s is only for a constant", word);
+}
+
 static void check_storage(verifier *v, const ir_storage *s, size_t index)
 {
     if (s->id != index) bad(v, s, "id of '@%s' is not its position", spell(s->name));
     enter_name(v, v->names, s->name, s, "storage");
     if (s->frozen && s->kind != IR_PARAM) bad(v, s, "only a parameter can be frozen");
-    if (s->held && (s->kind == IR_STATE || !ir_dtype_is_float(s->type.dtype)))
-        bad(v, s, "only a float parameter or constant can be held");
+    if (s->facts && (s->kind == IR_STATE || !ir_dtype_is_float(s->type.dtype)))
+        bad(v, s, "only a float parameter or constant can have facts");
+    check_rule(v, s);
     if (!type_is_valid(&s->type, false) || !size_fits(&s->type)) {
         bad(v, s, "storage has an invalid type");
         return;

@@ -322,7 +322,7 @@ static bool masks_scores(const range_count *count, int how, const compile *c)
 /* Weights that train are not changed, only what is computed from them. */
 static bool is_trained(const ir_value *v)
 {
-    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && !v->storage->held && trains(v->graph);
+    return v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && trains(v->graph);
 }
 
 /* The limit of an input or a storage, 0 if it needs none. The values of an input are unknown. */

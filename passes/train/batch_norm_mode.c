@@ -53,7 +53,7 @@ static void make_state(ir_storage *s)
 {
     s->kind = IR_STATE;
     s->frozen = false;
-    s->held = IR_NOT_HELD;
+    s->rule = IR_RULE_default;
 }
 
 static ir_node *find_store(const ir_value *state)

@@ -70,14 +70,14 @@ static bool has_mask_values(const ir_storage *s, const compile *c)
     return are_of_mask(&k);
 }
 
-void params_mark_masks(const ir_module *m, const compile *c, arena *a)
+void params_find_masks(const ir_module *m, const compile *c, arena *a)
 {
     bool *marked = arena_array(a, m->storage.count + 1, sizeof *marked);
     for (size_t i = 0; i < m->graphs.count; i++) mark_softmax_operands(m->graphs.items[i], marked, a);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        bool candidate = marked[s->id] && s->kind == IR_PARAM && !s->frozen && !s->held;
-        if (candidate && has_mask_values(s, c)) s->held = IR_HELD_MASK;
+        bool candidate = marked[s->id] && s->kind == IR_PARAM && !s->frozen && !params_fact_rule(s);
+        if (candidate && has_mask_values(s, c)) s->facts |= IR_TENSOR(mask);
     }
 }
 

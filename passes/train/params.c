@@ -1,8 +1,10 @@
 /* params.c - selects the parameters to train and their initial values.
  *
- * --train GLOB trains only the matches, --freeze GLOB excludes them; a name that matches both is an error. Parameters
- * that the importer or params_mark_masks marked as held become constants in graphs that train. A glob does not release
- * them, or --train='*' would train causal masks: --train has to give the full name.
+ * One rule of ir/graph/decisions.def decides about each tensor, by the facts that the importer has recorded and by the
+ * options. The rules about facts come first; they hold a tensor constant in a graph that trains, a few of them in every
+ * graph. A glob of --train does not release it, or --train='*' would train causal masks: --train has to state the full
+ * name. Otherwise --train GLOB trains only the matches, --freeze GLOB excludes them; a name that matches both is an
+ * error.
  *
  * --init=kaiming draws every weight (rank 2 and more) uniformly from +-sqrt(6 / fan_in) (He et al. 2015, for ReLU),
  * xavier from +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); vectors keep their values from the file. --seed
@@ -18,7 +20,76 @@
 
 /* ---- the options ------------------------------------------------------------------------------ */
 
-static bool is_selectable(const ir_storage *s) { return s->kind != IR_CONST || s->held; }
+typedef struct decider {
+    ir_module *m;
+    const compile_options *o;
+    const trainer_list *trainers; /* NULL: the graph does not train */
+    bool training;                /* decide as for a graph that trains */
+    diag *diag;
+} decider;
+
+static bool is_named(const pass_strings *names, const char *name)
+{
+    for (int i = 0; i < names->count; i++)
+        if (strcmp(names->items[i], name) == 0) return true;
+    return false;
+}
+
+static ir_rule rule_of_options(const decider *x, const ir_storage *s, bool held)
+{
+    const bool train = pass_match(&x->o->train, s->name), freeze = pass_match(&x->o->freeze, s->name);
+    const bool in_group = optimizer_group_of(s, x->o, x->m->arena).frozen;
+    if (train && (freeze || in_group) && !held)
+        diag_error(x->diag, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by %s", s->name,
+                   in_group ? "a --group that freezes it" : "--freeze");
+    if (in_group) return IR_RULE_group;
+    if (freeze) return IR_RULE_freeze;
+    if (x->o->train.count && !train) return IR_RULE_unmatched;
+    if (x->trainers && trainers_owner(x->trainers, s) < 0) return IR_RULE_owner;
+    if (!s->frozen || train) return IR_RULE_default;
+    return ir_rules[s->rule].outcome == IR_FROZEN ? s->rule : IR_RULE_module;
+}
+
+static ir_rule decide(const decider *x, const ir_storage *s)
+{
+    const params_rule *r = params_fact_rule(s);
+    const bool named = x->training && r && !r->firm && is_named(&x->o->train, s->name);
+    if (r && !named && (x->training || params_rule_is_general(s, r))) return r->rule;
+    if (s->kind == IR_CONST && !named) return s->rule;
+    const ir_rule rule = rule_of_options(x, s, r && !named);
+    return rule == IR_RULE_default && named ? IR_RULE_named : rule;
+}
+
+static ampc_status decide_all(const decider *x)
+{
+    for (size_t i = 0; i < x->m->storage.count; i++) {
+        ir_storage *s = x->m->storage.items[i];
+        if (s->kind != IR_STATE) s->rule = decide(x, s);
+    }
+    return diag_status(x->diag);
+}
+
+/* Sets of each tensor the kind that its rule says; what has led to it is no longer needed. Returns whether a parameter
+ * has become a constant. */
+static bool apply(ir_module *m)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        const ir_outcome outcome = ir_rules[s->rule].outcome;
+        const bool constant = outcome == IR_HELD || outcome == IR_CONSTANT;
+        any |= constant && s->kind == IR_PARAM;
+        if (constant) s->kind = IR_CONST;
+        if (s->rule == IR_RULE_named) s->kind = IR_PARAM;
+        s->frozen = outcome == IR_FROZEN;
+        s->facts = 0;
+    }
+    return any;
+}
+
+/* ---- checks of the options --------------------------------------------------------------------- */
+
+static bool is_selectable(const ir_storage *s) { return s->kind != IR_CONST || s->facts; }
 
 static bool occurs(const ir_module *m, const char *glob)
 {
@@ -40,65 +111,13 @@ static void check_trainable(const ir_module *m, const compile_options *o, diag *
 {
     for (int i = 0; i < o->train.count; i++) {
         const ir_storage *s = ir_storage_find(m, o->train.items[i]);
-        if (!s || (s->kind == IR_PARAM && s->held != IR_HELD_APART)) continue;
-        if (s->kind == IR_CONST && params_releases(s)) continue;
+        const params_rule *r = s ? params_fact_rule(s) : NULL;
+        if (!s || (r ? !r->firm : s->kind == IR_PARAM)) continue;
         const char *why = !ir_dtype_is_float(s->type.dtype) ? "it is not a float tensor"
                           : s->kind == IR_STATE             ? "it is a buffer that the graph updates"
-                          : s->held == IR_HELD_READ         ? "an operator needs its value at compile time"
-                                                            : "no output has a derivative with respect to it";
+                                                            : ir_rules[r ? r->rule : IR_RULE_apart].sentence;
         diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--train '%s': cannot be trained: %s", s->name, why);
     }
-}
-
-static bool is_named(const pass_strings *names, const char *name)
-{
-    for (int i = 0; i < names->count; i++)
-        if (strcmp(names->items[i], name) == 0) return true;
-    return false;
-}
-
-static void release_named(ir_module *m, const compile_options *o)
-{
-    for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
-        if (!params_releases(s) || !is_named(&o->train, s->name)) continue;
-        s->held = IR_NOT_HELD;
-        s->kind = IR_PARAM;
-    }
-}
-
-static void select_trained(ir_module *m, const compile_options *o, diag *d)
-{
-    for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_PARAM) continue;
-        bool train = pass_match(&o->train, s->name);
-        bool in_group = optimizer_group_of(s, o, m->arena).frozen;
-        bool freeze = pass_match(&o->freeze, s->name) || in_group;
-        if (train && freeze && !s->held)
-            diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by %s", s->name,
-                       in_group ? "a --group that freezes it" : "--freeze");
-        if (freeze || (o->train.count && !train)) s->frozen = true;
-        else if (train) s->frozen = false;
-    }
-}
-
-/* ---- held parameters --------------------------------------------------------------------------- */
-
-/* Makes held parameters constants if the module trains. Returns whether there were any. */
-static bool hold_constant(ir_module *m, bool training)
-{
-    bool any = false;
-    for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
-        if (training && s->held && s->kind == IR_PARAM) {
-            s->kind = IR_CONST;
-            s->frozen = false;
-            any = true;
-        }
-        s->held = IR_NOT_HELD;
-    }
-    return any;
 }
 
 /* ---- initial weights --------------------------------------------------------------------------- */
@@ -163,32 +182,40 @@ static void seed_dropout(ir_module *m, const compile_options *o)
     if (rng && o->seed) ir_storage_set(m, rng, (int64_t[]){(int64_t)o->seed, 0});
 }
 
+/* Decides, reports and applies the decisions. --explain=params explains a training also where there is none. */
+static ampc_status choose(ir_module *m, const compile *c, const trainer_list *trainers, arena *scratch, bool *folds)
+{
+    const compile_options *o = c->options;
+    const bool explains = pass_explains_params(o);
+    decider x = {m, o, trainers, .training = trainers || explains, .diag = c->diag};
+    if (x.training) params_find_masks(m, c, scratch);
+    TRY(decide_all(&x));
+    if (explains) params_explain(m, c, scratch);
+    if (trainers) params_note(m, c->diag, scratch);
+    if (trainers) TRY(params_check_export(m, c->diag, scratch));
+    x.training = trainers != NULL;
+    if (explains) TRY(decide_all(&x)); /* as it is */
+    *folds = apply(m) && trainers;
+    return AMPC_OK;
+}
+
 static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
 {
     const compile_options *o = c->options;
     diag *d = c->diag;
     ir_node *found;
     trainer_list trainers;
-    bool training = pass_trains(m, o, &found) && !o->plain_runtime;
+    bool training = pass_trains(m, o, &found) && !o->plain_runtime, folds;
     check_globs(m, &o->train, "--train", d);
     check_globs(m, &o->freeze, "--freeze", d);
     check_trainable(m, o, d);
     TRY(optimizer_check_groups(m, o, d));
-    if (training || pass_explains_params(o)) {
-        params_mark_masks(m, c, scratch);
-        release_named(m, o);
-    }
-    select_trained(m, o, d);
-    TRY(diag_status(d));
     if (training) TRY(trainers_find(m, o, d, &trainers));
     if (training) TRY(trainers_check(m, &trainers, d));
-    if (pass_explains_params(o)) params_explain(m, c, scratch);
-    if (training) params_note(m, d, scratch);
-    if (training) TRY(params_check_export(m, d, scratch));
-    bool held = hold_constant(m, training);
+    TRY(choose(m, c, training ? &trainers : NULL, scratch, &folds));
     if (m->graphs.count) TRY(initialise(m, o, d));
     seed_dropout(m, o);
-    if (held) params_fold(m, c, scratch);
+    if (folds) params_fold(m, c, scratch);
     return diag_status(d);
 }
 

@@ -1,25 +1,41 @@
-/* params.h - the parts of pass params: held constants and reports on them. */
+/* params.h - the parts of pass params: facts, folding and reports. */
 #ifndef AMPC_PARAMS_H
 #define AMPC_PARAMS_H
 
 #include "passes/pass.h"
 
+static inline int64_t params_count_elements(const ir_storage *s)
+{
+    return ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype);
+}
+
+static inline bool params_is_single(const ir_storage *s) { return params_count_elements(s) == 1; }
+
+/* fact_rules.c */
+
+typedef struct params_rule {
+    ir_rule rule;
+    uint32_t needs, unless; /* facts */
+    bool single;            /* only for a single element */
+    bool always;            /* also in a graph that does not train */
+    bool firm;              /* --train cannot release the tensor */
+} params_rule;
+
+/* The rule about its facts that holds the tensor constant, or NULL. */
+const params_rule *params_fact_rule(const ir_storage *s);
+/* Whether the rule also applies in a graph that does not train. */
+bool params_rule_is_general(const ir_storage *s, const params_rule *r);
+
 /* hold.c */
 
-/* Marks parameters that are masks in the operand of a softmax (IR_HELD_MASK). */
-void params_mark_masks(const ir_module *m, const compile *c, arena *a);
+/* Records which parameters are masks in the operand of a softmax (fact `mask`). */
+void params_find_masks(const ir_module *m, const compile *c, arena *a);
 /* Folds nodes that the graphs compute from constants only. */
 void params_fold(ir_module *m, const compile *c, arena *a);
 
-/* Whether the parameter is held, but may be trained by giving its name to --train. */
-static inline bool params_releases(const ir_storage *s)
-{
-    return s->held && s->held != IR_HELD_APART && s->held != IR_HELD_READ;
-}
+/* params_report.c; both run between the decisions and their effects. */
 
-/* params_report.c; both run before the held parameters become constants. */
-
-/* Reports in one note how many initializers are trained, and which are held. */
+/* Reports in one note how many initializers are trained, and which are held constant. */
 void params_note(const ir_module *m, diag *d, arena *a);
 /* Warns about what the exporter did to the network that changes its training (ir/graph/exported.def). */
 ampc_status params_check_export(const ir_module *m, diag *d, arena *a);

@@ -9,49 +9,14 @@ enum { NAMES_SHOWN = 4 };
 
 bool pass_explains_params(const compile_options *o) { return o->explain && strcmp(o->explain, "params") == 0; }
 
-static const char *const held_reasons[] = {
-    [IR_HELD_NODE] = "value of a Constant node",
-    [IR_HELD_NAME] = "one element with a name that an exporter generated",
-    [IR_HELD_DECLARED] = "declared a buffer or constant by the exporter",
-    [IR_HELD_MASK] = "a mask: added to or multiplied with the operand of a Softmax, with mask values only",
-    [IR_HELD_SCALE] = "a scale of quantisation",
-    [IR_HELD_SETTING] = "a setting of an operator: a bound, a pad value, a statistic or class weights",
-    [IR_HELD_READ] = "an operator needs its value at compile time",
-    [IR_HELD_APART] = "no output has a derivative with respect to it",
-};
-
-typedef struct description {
-    const char *state, *reason;
-} description;
-
-/* Held by what it is for, not by chance, so the note does not list it. */
-static bool is_apart(const ir_storage *s) { return s->held == IR_HELD_APART || s->held == IR_HELD_SETTING; }
-
-static description describe(const ir_storage *s, const compile_options *o)
-{
-    bool chosen = o->train.count && !pass_match(&o->train, s->name);
-    if (s->kind == IR_STATE)
-        return (description){"buffer", s->merged ? "the graph updates it; the exporter had merged it with others"
-                                                 : "the graph updates it"};
-    if (is_apart(s)) return (description){"constant", held_reasons[s->held]};
-    if (s->held) return (description){"held constant", held_reasons[s->held]};
-    if (!s->frozen)
-        return (description){"trained", !s->merged   ? ""
-                                        : *s->merged ? "the exporter had merged it with others"
-                                                     : "the exporter had removed it because it was zero"};
-    return (description){"frozen", chosen ? "--train does not match it" : "--freeze matches it"};
-}
-
-static long long count_elements(const ir_storage *s)
-{
-    return (long long)(ir_storage_bytes(s) / (int64_t)ir_dtype_size(s->type.dtype));
-}
+static ir_rule rule_of(const ir_storage *s) { return s->kind == IR_STATE ? IR_RULE_buffer : s->rule; }
+static ir_outcome outcome_of(const ir_storage *s) { return ir_rules[rule_of(s)].outcome; }
 
 /* Whether to list the initializer. Scalars in Constant nodes are left out: a model has hundreds of them. */
 static bool is_listed(const ir_storage *s)
 {
     if (!ir_dtype_is_float(s->type.dtype)) return false;
-    return s->kind != IR_CONST || (s->held && (s->held != IR_HELD_NODE || count_elements(s) != 1));
+    return s->kind != IR_CONST || (s->facts & IR_TENSOR(node) && !params_is_single(s)) || s->rule == IR_RULE_named;
 }
 
 /* ---- the note --------------------------------------------------------------------------------- */
@@ -67,16 +32,16 @@ static totals count_params(const ir_module *m, arena *a)
     totals t = {.names = ""};
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *s = m->storage.items[i];
-        bool held = s->held && s->held != IR_HELD_NODE && !is_apart(s);
-        bool trained = s->kind == IR_PARAM && !s->held && !s->frozen;
-        t.trained += trained;
-        const bool merged = s->merged && *s->merged;
-        t.separate += merged && s->kind == IR_PARAM && s->held != IR_HELD_DECLARED;
-        t.constants += merged && (s->kind == IR_CONST || s->held == IR_HELD_DECLARED);
-        t.statistics += merged && s->kind == IR_STATE;
+        if (s->kind == IR_CONST && !s->facts) continue;
+        const ir_outcome outcome = outcome_of(s);
+        const bool held = outcome == IR_HELD && s->rule != IR_RULE_node, merged = s->merged && *s->merged;
+        t.trained += outcome == IR_TRAINED;
+        t.frozen += outcome == IR_FROZEN;
+        t.statistics += merged && outcome == IR_BUFFER;
+        t.separate += merged && (outcome == IR_TRAINED || outcome == IR_FROZEN);
+        t.constants += merged && (outcome == IR_HELD || outcome == IR_CONSTANT);
         t.restored += s->merged && !*s->merged;
-        t.frozen += s->kind == IR_PARAM && !s->held && s->frozen;
-        if (trained) t.elements += count_elements(s);
+        if (outcome == IR_TRAINED) t.elements += params_count_elements(s);
         if (held && t.held < NAMES_SHOWN) t.names = arena_printf(a, "%s%s%s", t.names, t.held ? ", " : "", s->name);
         t.held += held;
     }
@@ -141,8 +106,32 @@ ampc_status params_check_export(const ir_module *m, diag *d, arena *a)
 
 /* ---- the list --------------------------------------------------------------------------------- */
 
-static void print_json(FILE *f, const ir_storage *s, const description *is)
+enum { FACTS_SHOWN = IR_TENSOR_FACT_COUNT + 2 };
+
+/* The words of what is known of the tensor; returns their number. */
+static int list_facts(const ir_storage *s, const char *words[FACTS_SHOWN])
 {
+    int n = 0;
+    for (int i = 0; i < IR_TENSOR_FACT_COUNT; i++)
+        if (s->facts & 1U << i) words[n++] = ir_tensor_facts[i];
+    if (params_is_single(s)) words[n++] = "single";
+    if (s->merged) words[n++] = *s->merged ? "merged" : "removed";
+    return n;
+}
+
+static const char *print_reason(const ir_storage *s, arena *a)
+{
+    const char *words[FACTS_SHOWN], *reason = ir_rules[rule_of(s)].sentence, *text;
+    const int n = list_facts(s, words);
+    text = arena_printf(a, "%s%s [rule %s", *reason ? ": " : "", reason, ir_rules[rule_of(s)].word);
+    for (int i = 0; i < n; i++) text = arena_printf(a, "%s%s %s", text, i ? "," : "; facts", words[i]);
+    return arena_printf(a, "%s]", text);
+}
+
+static void print_json(FILE *f, const ir_storage *s)
+{
+    const char *words[FACTS_SHOWN];
+    const int n = list_facts(s, words);
     json_writer w = {.file = f};
     json_begin(&w, NULL, '{');
     json_write_string(&w, "name", s->name);
@@ -150,9 +139,13 @@ static void print_json(FILE *f, const ir_storage *s, const description *is)
     json_begin(&w, "shape", '[');
     for (int i = 0; i < s->type.rank; i++) json_write_integer(&w, NULL, (int64_t)s->type.dims[i]);
     json_end(&w, ']');
-    json_write_integer(&w, "elements", count_elements(s));
-    json_write_string(&w, "state", is->state);
-    json_write_string(&w, "reason", is->reason);
+    json_write_integer(&w, "elements", params_count_elements(s));
+    json_write_string(&w, "state", ir_outcomes[outcome_of(s)]);
+    json_write_string(&w, "reason", ir_rules[rule_of(s)].sentence);
+    json_write_string(&w, "rule", ir_rules[rule_of(s)].word);
+    json_begin(&w, "facts", '[');
+    for (int i = 0; i < n; i++) json_write_string(&w, NULL, words[i]);
+    json_end(&w, ']');
     json_end(&w, '}');
     putc('\n', f);
 }
@@ -163,10 +156,10 @@ void params_explain(const ir_module *m, const compile *c, arena *a)
     for (size_t i = 0; i < m->storage.count && f; i++) {
         const ir_storage *s = m->storage.items[i];
         if (!is_listed(s)) continue;
-        description is = describe(s, c->options);
-        if (c->options->json) print_json(f, s, &is);
+        if (c->options->json) print_json(f, s);
         else
-            diag_print(f, "%s: %s, %lld element%s, %s%s%s\n", s->name, ir_type_print(m, &s->type, a), count_elements(s),
-                       count_elements(s) == 1 ? "" : "s", is.state, *is.reason ? ": " : "", is.reason);
+            diag_print(f, "%s: %s, %lld element%s, %s%s\n", s->name, ir_type_print(m, &s->type, a),
+                       (long long)params_count_elements(s), params_is_single(s) ? "" : "s", ir_outcomes[outcome_of(s)],
+                       print_reason(s, a));
     }
 }

@@ -123,10 +123,9 @@ ampc_status trainers_check(const ir_module *m, const trainer_list *t, diag *d)
 {
     for (size_t i = 0; i < t->count; i++) TRY(check_globs(m, &t->items[i], d));
     for (size_t i = 0; i < m->storage.count; i++) {
-        ir_storage *s = m->storage.items[i];
+        const ir_storage *s = m->storage.items[i];
         if (s->kind != IR_PARAM) continue;
         const int owner = trainers_owner(t, s);
-        if (owner < 0) s->frozen = true;
         for (size_t k = (size_t)owner + 1; owner >= 0 && k < t->count; k++)
             if (pass_match(&t->items[k].globs, s->name))
                 return diag_error(d, AMPC_REJECTED, recipe_place(m, t->items[k].line),

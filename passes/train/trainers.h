@@ -18,7 +18,7 @@ typedef VEC(trainer) trainer_list;
 ampc_status trainers_find(const ir_module *m, const compile_options *o, diag *d, trainer_list *out);
 /* The index of the trainer that owns the parameter, or -1. */
 int trainers_owner(const trainer_list *t, const ir_storage *param);
-/* Fails unless each glob matches a parameter, and each parameter has one owner; freezes the parameters without one. */
+/* Fails unless each glob matches a parameter, and no parameter has two owners. */
 ampc_status trainers_check(const ir_module *m, const trainer_list *t, diag *d);
 
 /* A named loss of the recipe: LOSS as in --loss. */

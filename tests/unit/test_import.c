@@ -162,10 +162,10 @@ static void parameters_and_constants(void **state)
     model_output(&m, "y", 0, NULL);
     ir_module *out;
     assert_int_equal(import_bytes(*state, model_finish(&m), NULL, &out), AMPC_OK);
-    assert_int_equal(ir_storage_find(out, "w")->kind, IR_PARAM);
-    assert_int_equal(ir_storage_find(out, "bound")->kind, IR_CONST);
-    assert_int_equal(ir_storage_find(out, "exponent")->kind, IR_PARAM);
-    assert_int_equal(ir_storage_find(out, "onnx::Mul_7")->kind, IR_CONST);
+    assert_int_equal(ir_storage_find(out, "w")->facts, 0);
+    assert_int_equal(ir_storage_find(out, "bound")->facts, IR_TENSOR(setting));
+    assert_int_equal(ir_storage_find(out, "exponent")->facts, 0);
+    assert_int_equal(ir_storage_find(out, "onnx::Mul_7")->facts, IR_TENSOR(generated) | IR_TENSOR(numbered));
     assert_null(ir_storage_find(out, "shape"));
     assert_null(ir_storage_find(out, "unread"));
     assert_int_equal(out->graphs.items[0]->inputs.count, 1);

@@ -254,8 +254,8 @@ static void settings_are_trained_if_named(void **state)
     static const struct {
         const char *op, *train, *expected;
     } rows[] = {
-        {NULL, NULL, "constant"},        {"Squeeze", NULL, "constant"}, {"Identity", NULL, "constant"},
-        {"Squeeze", "bound", "trained"}, {NULL, "bound", "trained"},    {"Exp", NULL, "trained"},
+        {NULL, NULL, "constant"},        {"Squeeze", NULL, "gone"},  {"Identity", NULL, "constant"},
+        {"Squeeze", "bound", "trained"}, {NULL, "bound", "trained"}, {"Exp", NULL, "trained"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model m = model_new(17);
@@ -347,9 +347,10 @@ static void the_list_has_reasons(void **state)
     choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
     model m = attention_model();
     ir_module_free(compile_net(*state, &m, &c, &log));
-    expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it\n");
+    expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it [rule freeze]\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
-    expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated\n");
+    expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated "
+                        "[rule name; facts generated, single]\n");
     expect_in(log.text, "bound: f32[], 1 element, constant: a setting of an operator");
     c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
     log = (text_log){""};
@@ -357,7 +358,7 @@ static void the_list_has_reasons(void **state)
     ir_module_free(compile_net(*state, &m, &c, &log));
     expect_in(log.text,
               "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
-              "\"reason\": \"\"}\n");
+              "\"reason\": \"--train names it\", \"rule\": \"named\", \"facts\": [\"mask\"]}\n");
     expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"--train does not match it\"");
 }
 
