@@ -73,7 +73,7 @@ static ampc_status plan(model *f)
     TRY(rt_session_plan(f->c->session, f->graph->name, NULL, 0, NULL, t->diag, &p));
     TRY(rt_session_memory(f->c->session, f->graph->name, NULL, 0, t->diag, &memory));
     f->memory = memory.arena + memory.storage;
-    for (; p; p = p->next_part) f->flops += rt_plan_sum(p).flops;
+    for (int part = 0; (p = rt_session_planned(f->c->session, part)); part++) f->flops += rt_plan_sum(p).flops;
     return AMPC_OK;
 }
 

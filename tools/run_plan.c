@@ -128,8 +128,8 @@ ampc_status run_plan(run_context *c)
     TRY(rt_session_plan(c->session, g->name, NULL, 0, &options, t->diag, &r.plan));
     TRY(rt_session_memory(c->session, g->name, NULL, 0, t->diag, &memory));
     r.storage = memory.storage;
-    for (const rt_plan *first = r.plan; r.plan; r.plan = r.plan->next_part) {
-        r.packs = rt_plan_pack_bytes(first, r.plan);
+    for (int part = 0; (r.plan = rt_session_planned(c->session, part)); part++) {
+        r.packs = rt_session_pack_bytes(c->session, part);
         TRY(print_part(&r, t));
     }
     return AMPC_OK;

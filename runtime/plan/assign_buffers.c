@@ -43,7 +43,7 @@ static void assign_external(rt_plan *p)
             p, (rt_buffer){.home = RT_INPUT, .index = (uint32_t)i, .bytes = (int64_t)k_bytes(&v->view)});
     }
     for (int i = 0; i < p->n_carried; i++) {
-        rt_value *v = &p->values[p->carried[i].value];
+        rt_value *v = &p->values[p->carried[i]];
         v->buffer = rt_plan_add_buffer(
             p, (rt_buffer){.home = RT_CARRIED, .index = (uint32_t)i, .bytes = (int64_t)k_bytes(&v->view)});
     }

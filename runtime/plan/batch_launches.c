@@ -132,16 +132,22 @@ static bool can_batch(const rt_plan *p, int first, int next)
     return true;
 }
 
+static void note_launch(rt_plan *p, int first, int n)
+{
+    int views = 0;
+    for (int i = 0; i < n; i++) views += rt_step_views(p->steps[first + i]);
+    if (n > p->max_batch) p->max_batch = n;
+    if (views > p->max_views) p->max_views = views;
+}
+
 ampc_status rt_stage_batch_launches(rt_plan *p, diag *d)
 {
-    int largest = 1;
     (void)d;
     for (int i = 0; i < p->n_steps; i += p->steps[i]->batch) {
         int n = 1;
         while (n < p->steps[i]->kernel->max_batch && i + n < p->n_steps && can_batch(p, i, i + n)) n++;
         p->steps[i]->batch = n;
-        if (n > largest) largest = n;
+        note_launch(p, i, n);
     }
-    p->calls = rt_plan_alloc(p, (size_t)largest, sizeof *p->calls);
-    return p->calls ? AMPC_OK : AMPC_NO_MEMORY;
+    return AMPC_OK;
 }

@@ -19,8 +19,7 @@ static ampc_status bind_inputs(rt_plan *p, const rt_step *s, rt_body *body)
     const size_t count = g->inputs.count + 1;
     body->operand = rt_plan_alloc(p, count, sizeof *body->operand);
     body->own = rt_plan_alloc(p, count, sizeof *body->own);
-    body->inputs = rt_plan_alloc(p, count, sizeof *body->inputs);
-    if (!body->operand || !body->own || !body->inputs) return AMPC_NO_MEMORY;
+    if (!body->operand || !body->own) return AMPC_NO_MEMORY;
     for (size_t i = 0; i < g->inputs.count; i++) {
         body->operand[i] = ir_capture_find(s->node, g->inputs.items[i]);
         if (body->operand[i] < 0) body->own[body->n_own++] = (int)i;

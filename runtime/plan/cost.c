@@ -95,13 +95,14 @@ static bool has_pack(const rt_plan *p, const rt_pack *pack)
     return false;
 }
 
-int64_t rt_plan_pack_bytes(const rt_plan *first, const rt_plan *p)
+int64_t rt_plan_pack_bytes(const rt_plan *const *parts, int part)
 {
+    const rt_plan *p = parts[part];
     int64_t bytes = 0;
     for (int i = 0; i < p->n_packs; i++) {
-        const rt_plan *earlier = first;
-        while (earlier != p && !has_pack(earlier, &p->packs[i])) earlier = earlier->next_part;
-        if (earlier == p) bytes += rt_plan_align(p, (int64_t)p->packs[i].format->bytes);
+        int earlier = 0;
+        while (earlier < part && !has_pack(parts[earlier], &p->packs[i])) earlier++;
+        if (earlier == part) bytes += rt_plan_align(p, (int64_t)p->packs[i].format->bytes);
     }
     return bytes;
 }

@@ -166,7 +166,7 @@ static ampc_status carry_operand(rt_plan *p, const ir_value *v, diag *d)
     if (!is_carried(p, root) || p->values[root->id].carried) return AMPC_OK;
     TRY(shape_value(p, root, d));
     p->values[root->id].carried = true;
-    p->carried[p->n_carried++].value = root->id;
+    p->carried[p->n_carried++] = root->id;
     return AMPC_OK;
 }
 

@@ -137,6 +137,7 @@ ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
     if (!p) return rt_no_memory(d);
     const ampc_status status = run_guarded(&(subject){.plan = p, .diag = d}, r);
     if (status != AMPC_OK && diag_count(d, DIAG_ERROR) == errors) report(p, status, d);
+    p->ctx = NULL;
     if (status == AMPC_OK) *out = p;
     else rt_plan_free(p);
     return status;

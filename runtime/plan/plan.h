@@ -17,7 +17,10 @@
  * directly.
  *
  * A graph with sizes that depend on data has a plan for each of its parts (parts.h). Values that a later part needs
- * are carried: they are kept like outputs, and are in memory like inputs in the plans that read them. */
+ * are carried: they are kept like outputs, and are in memory like inputs in the plans that read them.
+ *
+ * A plan that has been made never changes, so sessions share it. What a run needs is an execution of the plan
+ * (runtime/session/execution.h). */
 #ifndef RT_PLAN_H
 #define RT_PLAN_H
 
@@ -32,11 +35,7 @@ typedef struct rt_plan_request rt_plan_request;
 
 typedef enum rt_home { RT_ARENA, RT_PERSISTENT, RT_STORAGE, RT_INPUT, RT_CARRIED, RT_PACK } rt_home;
 
-enum {
-    RT_NO_BUFFER = -1,
-    RT_NO_PACK = -1,
-    RT_SLOTS = 2 /* sets of inputs on a discrete device: one is filled while the other is read */
-};
+enum { RT_NO_BUFFER = -1, RT_NO_PACK = -1 };
 #define RT_NO_VALUE UINT32_MAX
 
 typedef struct rt_buffer {
@@ -45,7 +44,8 @@ typedef struct rt_buffer {
      * or `packs` */
     uint32_t index;
     int64_t bytes;
-    int64_t offset; /* in the arena (RT_ARENA) or in persistent_block (RT_PERSISTENT); a multiple of the alignment */
+    int64_t
+        offset; /* in the arena (RT_ARENA) or in the persistent block (RT_PERSISTENT); a multiple of the alignment */
     /* RT_ARENA: the live range, as positions of steps; -1: before the first step, n_steps: after the last */
     int first, last;
     /* A part of another buffer, `whole`, which is not a part: `at` is its position there. */
@@ -102,7 +102,6 @@ typedef struct rt_body {
     int *operand; /* by input: the operand that it captures; -1: the op passes it */
     int *own;     /* the positions of the inputs that the op passes */
     int n_own;
-    void **inputs; /* by input: its address in the current run */
 } rt_body;
 
 /* What an `if` or `loop` runs (control.c), executed by session_control.c. */
@@ -149,19 +148,7 @@ typedef struct rt_pack {
     uint32_t storage;
     ir_dtype type; /* that the elements are rounded to */
     const k_format *format;
-    struct rt_packed *shared; /* the memory, which the session provides; NULL: not yet */
 } rt_pack;
-
-typedef struct rt_pack_block rt_pack_block;
-/* The memory of a pack (session_shared.c). */
-typedef struct rt_packed {
-    struct rt_packed *next; /* of the same storage */
-    rt_pack key;            /* `shared` is unused */
-    void *memory;           /* NULL: there is none while the contents are out of date */
-    rt_pack_block *block;   /* that the memory is in */
-    int plans;              /* number of plans that read it */
-    int64_t at;             /* number of the storage change that the contents reflect; 0: none */
-} rt_packed;
 
 typedef struct rt_block rt_block;
 
@@ -172,15 +159,9 @@ typedef struct rt_output {
     int buffer;
 } rt_output;
 
-/* A root value that an earlier part defines. */
-typedef struct rt_carried {
-    uint32_t value;
-    void *data; /* set by the session before a run */
-} rt_carried;
-
 /* A set of output statements of one graph. */
 typedef struct rt_selection {
-    struct rt_selection *next; /* in the session's list */
+    struct rt_selection *next; /* in the list of all selections */
     const ir_graph *graph;
     int n;
     const char *names[]; /* the statements' own strings, in graph order */
@@ -190,12 +171,12 @@ struct rt_plan {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs to compute; NULL: all */
     const rt_backend *backend;
-    const k_context *ctx;
+    const k_context *ctx;  /* under which kernels are prepared; NULL: the plan has been made */
     const ir_parts *parts; /* of the graph; NULL: it has only one */
     int part;              /* the part that this plan runs */
     int64_t *sizes;        /* by symbol */
     size_t n_symbols;
-    rt_carried *carried;             /* the values that earlier parts define and this one reads */
+    uint32_t *carried;               /* the root values that earlier parts define and this one reads */
     rt_value *values;                /* by value id; derived values follow those of the graph */
     rt_step *first_step, *last_step; /* the current list */
     rt_step **steps;                 /* the steps in order when the stage began */
@@ -215,16 +196,8 @@ struct rt_plan {
     rt_pack *packs;
     bool has_offsets; /* arena_bytes and the arena offsets of buffers are valid */
     int64_t arena_bytes, persistent_bytes;
-    void *persistent_block;     /* device memory that the session provides; NULL: not yet */
-    struct rt_hoisted *hoisted; /* the session's record of that block (session_shared.c) */
-    int64_t persistent_at;      /* number of the last storage change that its contents are known to reflect; 0: none */
-    bool *kept;                 /* by storage id: whether runs read it (session_resident.c); NULL: not known yet */
-    bool warm;                  /* has run, so everything that is loaded lazily is loaded */
-    void *recordings[RT_SLOTS]; /* recorded runs on a discrete device, by input slot; NULL: none */
-    k_args *calls;              /* arguments of a batched launch; sized for the largest batch */
-    rt_block *pool;             /* blocks of rt_plan_alloc */
-    struct rt_plan *next;       /* in the session's cache */
-    struct rt_plan *next_part;  /* the plan of the following part in the last run or planning; NULL: the last part */
+    int max_batch, max_views; /* the largest launch: number of its steps, and of their views (rt_step_views) */
+    rt_block *pool;           /* blocks of rt_plan_alloc */
 };
 
 /* ---- making a plan ---- */
@@ -237,7 +210,7 @@ typedef struct rt_stage {
 /* The stages in order, terminated by a row without a name. */
 extern const rt_stage rt_stages[];
 
-/* What to plan. All pointers except `sizes` and `pipeline` must stay valid for the lifetime of the plan. */
+/* What to plan. All pointers except `sizes`, `ctx` and `pipeline` must stay valid for the lifetime of the plan. */
 struct rt_plan_request {
     const ir_graph *graph;
     const rt_selection *selection; /* the outputs to compute; NULL: all */
@@ -245,7 +218,7 @@ struct rt_plan_request {
     const ir_parts *parts;         /* of the graph; NULL: it has only one */
     int part;
     const rt_backend *backend;
-    const k_context *ctx; /* the context under which kernels are prepared */
+    const k_context *ctx; /* the context under which kernels are prepared; only used while the plan is made */
     /* Whether stages may combine ops into one step. Fused kernels keep the bits of their ops; layouts, matmuls,
      * epilogues, folded and split normalisations change the order of operations and omit roundings to a low type, and
      * weight gradients are rounded on a backend with low_gradients (fuse_unscaling.c). */
@@ -276,13 +249,22 @@ int rt_loop_axis(const rt_step *s, int attr, int i, int rank);
 extern const k_kernel rt_idle_kernel;
 /* The memory of empty buffers, and of what has no address yet or needs none. */
 extern char rt_placeholder[];
-/* Returns the address of a buffer, given the arena's base, storage by id and inputs by position; NULL for
- * RT_NO_BUFFER. */
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs);
 /* The value of the graph whose memory holds v, a view of it or rows that a trim has cut from it. */
 const ir_value *rt_plan_source(const ir_value *v);
-/* Returns the arguments of a step's kernel; the session fills in the addresses. */
+/* Returns the arguments of a step's kernel, without addresses. */
 k_args rt_step_args(const rt_plan *p, const rt_step *s);
+/* The number of views that kernels may look at: operands and results, up to the slots of the op. */
+static inline int rt_step_operands(const rt_step *s)
+{
+    const int slots = s->kind == RT_STEP_FUSED ? 0 : ir_op_get(s->op)->n_in;
+    return s->n_in > slots ? s->n_in : slots;
+}
+static inline int rt_step_results(const rt_step *s)
+{
+    const int slots = s->kind == RT_STEP_FUSED ? 0 : ir_op_get(s->op)->n_out;
+    return s->n_out > slots ? s->n_out : slots;
+}
+static inline int rt_step_views(const rt_step *s) { return rt_step_operands(s) + rt_step_results(s); }
 const char *rt_step_name(const rt_step *s);
 /* Returns the plan as a table, which the caller frees, or NULL if out of memory. The table of an unfinished
  * plan omits what is not known yet. */
@@ -303,7 +285,7 @@ typedef struct rt_plan_totals {
     int64_t bytes, flops, copy_bytes; /* bytes and flops of the steps; bytes that the copies read and write */
 } rt_plan_totals;
 rt_plan_totals rt_plan_sum(const rt_plan *p);
-/* The memory of the packs that this plan reads and none of those before it, from `first` on by next_part. */
-int64_t rt_plan_pack_bytes(const rt_plan *first, const rt_plan *p);
+/* The memory of the packs that the plan of part `part` reads and none of the parts before it. */
+int64_t rt_plan_pack_bytes(const rt_plan *const *parts, int part);
 
 #endif

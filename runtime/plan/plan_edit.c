@@ -25,8 +25,6 @@ void *rt_plan_alloc(rt_plan *p, size_t count, size_t size)
 void rt_plan_free(rt_plan *p)
 {
     if (!p) return;
-    for (int i = 0; i < RT_SLOTS && p->backend->device_ops; i++)
-        p->backend->device_ops->forget(p->ctx, p->recordings[i]);
     for (rt_step *s = p->first_step; s; s = s->next) {
         if (s->kernel && s->kernel->release) s->kernel->release(s->state);
         for (int i = 0; s->control && i < s->control->n_bodies; i++) rt_plan_free(s->control->bodies[i].plan);

@@ -1,7 +1,5 @@
-/* plan_read.c - queries that sessions make: names, kernel arguments and addresses. */
+/* plan_read.c - queries that sessions make: names and kernel arguments. */
 #include "runtime/plan/plan.h"
-
-#include <assert.h>
 
 const char *rt_step_name(const rt_step *s)
 {
@@ -39,20 +37,3 @@ const ir_value *rt_plan_source(const ir_value *v)
 }
 
 _Alignas(256) char rt_placeholder[256];
-
-void *rt_plan_address(const rt_plan *p, int buffer, char *base, void *const *storage, void *const *inputs)
-{
-    if (buffer == RT_NO_BUFFER) return NULL;
-    const rt_buffer *b = &p->buffers[buffer];
-    if (b->bytes == 0) return rt_placeholder;
-    switch (b->home) {
-    case RT_ARENA: return base + b->offset;
-    case RT_PERSISTENT: return (char *)p->persistent_block + b->offset;
-    case RT_STORAGE: return storage[b->index];
-    case RT_INPUT: return inputs[b->index];
-    case RT_CARRIED: return p->carried[b->index].data;
-    case RT_PACK: return p->packs[b->index].shared ? p->packs[b->index].shared->memory : NULL;
-    }
-    assert(!"no such home"); /* stages set only these homes */
-    return NULL;
-}

@@ -37,7 +37,7 @@ static void print_buffer(FILE *f, const rt_plan *p, int buffer)
         fprintf(f, "%s%" PRId64 "+%" PRId64, b->home == RT_PERSISTENT ? "kept " : "", b->offset, b->bytes);
     else if (b->home == RT_STORAGE) fprintf(f, "@%s", p->graph->module->storage.items[b->index]->name);
     else if (b->home == RT_PACK) fprintf(f, "pack %" PRIu32 "+%" PRId64, b->index, b->bytes);
-    else if (b->home == RT_CARRIED) fprintf(f, "@%s", p->values[p->carried[b->index].value].value->name);
+    else if (b->home == RT_CARRIED) fprintf(f, "@%s", p->values[p->carried[b->index]].value->name);
     else fprintf(f, "@%s", p->graph->inputs.items[b->index]->name);
 }
 
@@ -129,7 +129,7 @@ static void print_plan(FILE *f, const rt_plan *p)
     fprintf(f, ": %d steps", p->n_steps);
     if (p->has_offsets) fprintf(f, ", arena %" PRId64 " bytes", p->arena_bytes);
     if (p->has_offsets && p->n_hoisted > p->n_packs) fprintf(f, ", kept %" PRId64 " bytes", p->persistent_bytes);
-    if (p->has_offsets && p->n_packs) fprintf(f, ", packs %" PRId64 " bytes", rt_plan_pack_bytes(p, p));
+    if (p->has_offsets && p->n_packs) fprintf(f, ", packs %" PRId64 " bytes", rt_plan_pack_bytes(&p, 0));
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);

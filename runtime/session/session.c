@@ -45,12 +45,12 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
     TRY(bind_symbols(s, o->symbol_sizes, d));
     TRY(rt_session_set_codes(s, ir_meta_get(s->module, IR_CODES), d));
     if (o->share) TRY(rt_session_set_codes(s, o->share->codes, d));
+    s->storage_bytes = rt_storage_bytes(s);
+    TRY(rt_shared_open(s, o->share, d));
     TRY(rt_parts_open(s, d));
     TRY(reserve_space(s, d));
-    s->storage_bytes = rt_storage_bytes(s);
     if (s->plan_only) return AMPC_OK;
     TRY(rt_readback_open(s, d));
-    TRY(rt_shared_open(s, o->share, d));
     return o->share ? AMPC_OK : rt_storage_load(s, o->weights_dir, d);
 }
 
@@ -82,9 +82,9 @@ static void close_device(rt_session *s)
         s->backend->device_ops->wait(&s->ctx, NULL);
         free_copies(s);
     }
-    for (rt_plan *p = s->plans, *next; p; p = next) {
-        next = p->next;
-        rt_shared_release(s, p);
+    for (rt_execution *x = s->executions, *next; x; x = next) {
+        next = x->next;
+        rt_execution_free(s, x);
     }
     rt_readback_close(s);
     rt_inputs_free(s);
@@ -98,9 +98,8 @@ void rt_session_close(rt_session *s)
 {
     if (!s) return;
     if (s->is_open) close_device(s);
-    rt_session_free_selections(s);
-    rt_parts_close(s);
-    void *owned[] = {s->fixed, s->sizes, s->mirrors, s->inputs, s->staging, s->outputs, s->fetched, s->codes, s};
+    void *owned[] = {s->fixed, s->sizes,    s->mirrors, s->inputs, s->staging, s->outputs, s->fetched,
+                     s->codes, s->selected, s->arenas,  s->run,    s->planned, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
@@ -121,53 +120,54 @@ ampc_status rt_session_set_codes(rt_session *s, const char *codes, diag *d)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Returns the cached plan of the part and selection for s->sizes and moves it to the front; NULL: there is none. */
-static rt_plan *cached_plan(rt_session *s, const ir_graph *g, int part, const rt_selection *selection)
+/* Returns the execution of the part and selection for s->sizes and moves it to the front; NULL: there is none. */
+static rt_execution *cached_execution(rt_session *s, const ir_graph *g, int part, const rt_selection *selection)
 {
     const bool observed = s->observer.fn != NULL;
-    for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
-        rt_plan *p = *at;
+    for (rt_execution **at = &s->executions; *at; at = &(*at)->next) {
+        rt_execution *x = *at;
+        const rt_plan *p = x->plan;
         if (p->graph != g || p->part != part || p->selection != selection || p->observed != observed) continue;
         if (memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
-        *at = p->next;
-        p->next = s->plans;
-        s->plans = p;
-        return p;
+        *at = x->next;
+        x->next = s->executions;
+        s->executions = x;
+        return x;
     }
     return NULL;
 }
 
-static bool is_in_last_run(const rt_session *s, const rt_plan *p)
+static bool is_in_last_run(const rt_session *s, const rt_execution *x)
 {
     bool found = false;
-    for (int part = 0; part < s->n_run; part++) found |= s->run[part] == p;
+    for (int part = 0; part < s->n_run; part++) found |= s->run[part] == x;
     return found;
 }
 
-/* Frees the plan of a later part that was not used for the longest time, if there are too many: such parts may have
- * other sizes in every run. */
-static void limit_plans(rt_session *s)
+/* Frees the execution of a later part that was not used for the longest time, if there are too many: such parts may
+ * have other sizes in every run. */
+static void limit_executions(rt_session *s)
 {
     enum { KEPT = 64 };
     int n = 0;
-    rt_plan **oldest = NULL;
-    for (rt_plan **at = &s->plans; *at; at = &(*at)->next) {
-        if ((*at)->part == 0) continue;
+    rt_execution **oldest = NULL;
+    for (rt_execution **at = &s->executions; *at; at = &(*at)->next) {
+        if ((*at)->plan->part == 0) continue;
         n++;
         if (!is_in_last_run(s, *at)) oldest = at;
     }
     if (n <= KEPT + s->max_parts || !oldest) return;
-    rt_plan *p = *oldest;
-    *oldest = p->next;
-    rt_shared_release(s, p);
+    rt_execution *x = *oldest;
+    *oldest = x->next;
+    rt_execution_free(s, x);
 }
 
-/* Returns the plan of a part of the graph for s->sizes. */
-static ampc_status find_plan(rt_session *s, const ir_graph *g, int part, const pipeline_options *options, diag *d,
-                             rt_plan **out)
+/* Returns the execution of a part of the graph for s->sizes. */
+static ampc_status find_execution(rt_session *s, const ir_graph *g, int part, const pipeline_options *options, diag *d,
+                                  rt_execution **out)
 {
     const rt_selection *selection = rt_session_selection(s, g);
-    *out = cached_plan(s, g, part, selection);
+    *out = cached_execution(s, g, part, selection);
     if (*out) return AMPC_OK;
     const rt_plan_request request = {.graph = g,
                                      .selection = selection,
@@ -180,10 +180,16 @@ static ampc_status find_plan(rt_session *s, const ir_graph *g, int part, const p
                                      .no_pack = s->no_pack,
                                      .observed = s->observer.fn != NULL,
                                      .pipeline = options};
-    TRY(rt_plan_make(&request, d, out));
-    (*out)->next = s->plans;
-    s->plans = *out;
-    if (part) limit_plans(s);
+    rt_shared_plan *plan;
+    TRY(rt_plans_find(s, &request, d, &plan));
+    rt_execution *x = rt_execution_new(plan);
+    if (!x) {
+        rt_plans_release(s, plan);
+        return rt_no_memory(d);
+    }
+    x->next = s->executions;
+    *out = s->executions = x;
+    if (part) limit_executions(s);
     return AMPC_OK;
 }
 
@@ -205,17 +211,17 @@ static int count_parts(const rt_session *s, const ir_graph *g)
 
 /* Plans all parts, with sizes that depend on data at their bounds. */
 static ampc_status plan_parts(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
-                              const pipeline_options *options, diag *d, rt_plan **first)
+                              const pipeline_options *options, diag *d)
 {
     const ir_graph *g;
-    rt_plan **link = first;
+    rt_execution *x;
+    s->n_planned = 0;
     TRY(bind_graph(s, graph, inputs, n, d, &g));
     for (int part = 0; part < count_parts(s, g); part++) {
         if (part) rt_parts_assume_sizes(s, g, part);
-        TRY(find_plan(s, g, part, options, d, link));
-        link = &(*link)->next_part;
+        TRY(find_execution(s, g, part, options, d, &x));
+        s->planned[s->n_planned++] = x->plan;
     }
-    *link = NULL;
     return AMPC_OK;
 }
 
@@ -238,7 +244,7 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
     char hint[200];
     rt_arena_block *block = &s->arenas[p->part];
     if (block->memory && block->bytes >= p->arena_bytes) return AMPC_OK;
-    rt_device_forget(s);
+    rt_executions_forget(s);
     if (block->memory) s->backend->free(&s->ctx, block->memory);
     block->bytes = 0;
     ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->arena_bytes, &block->memory);
@@ -254,27 +260,26 @@ static ampc_status grow_arena(rt_session *s, const rt_plan *p, diag *d)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static ampc_status run_part(rt_session *s, rt_plan *p, const rt_tensor *inputs, int n, int slot, diag *d)
+static ampc_status run_part(rt_session *s, rt_execution *x, const rt_tensor *inputs, int n, int slot, diag *d)
 {
-    TRY(grow_arena(s, p, d));
-    TRY(rt_shared_provide(s, p, d));
-    TRY(rt_resident_provide(s, p, d));
-    TRY(rt_inputs_gather(s, p, inputs, n, slot, d));
-    rt_parts_carry(s, p);
-    TRY(rt_device_enter(s, p, d));
-    if (p->part == 0) TRY(rt_readback_begin(s, p, d));
-    TRY(rt_run_enqueue(s, p, slot, d));
-    s->run[s->n_run++] = p;
+    TRY(grow_arena(s, x->plan, d));
+    TRY(rt_execution_open(s, x, d));
+    TRY(rt_inputs_gather(s, x->plan, inputs, n, slot, d));
+    rt_parts_carry(s, x);
+    TRY(rt_device_enter(s, x, d));
+    if (x->plan->part == 0) TRY(rt_readback_begin(s, x, d));
+    TRY(rt_run_enqueue(s, x, slot, d));
+    s->run[s->n_run++] = x;
     return AMPC_OK;
 }
 
 static ampc_status run_parts(rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, int slot, diag *d)
 {
     for (int part = 0; part < count_parts(s, g); part++) {
-        rt_plan *p;
+        rt_execution *x;
         if (part) TRY(rt_parts_read_sizes(s, g, part, d));
-        TRY(find_plan(s, g, part, NULL, d, &p));
-        TRY(run_part(s, p, inputs, n, slot, d));
+        TRY(find_execution(s, g, part, NULL, d, &x));
+        TRY(run_part(s, x, inputs, n, slot, d));
     }
     return AMPC_OK;
 }
@@ -321,11 +326,11 @@ ampc_status rt_session_run(rt_session *s, const char *graph, const rt_tensor *in
 
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d, rt_memory *out)
 {
-    rt_plan *first;
-    TRY(plan_parts(s, graph, inputs, n, NULL, d, &first));
-    *out = (rt_memory){.storage = rt_resident_bytes(s, first)};
-    for (const rt_plan *p = first; p; p = p->next_part)
-        out->arena += p->arena_bytes + p->persistent_bytes + rt_plan_pack_bytes(first, p);
+    TRY(plan_parts(s, graph, inputs, n, NULL, d));
+    *out = (rt_memory){.storage = rt_resident_bytes(s)};
+    for (int part = 0; part < s->n_planned; part++)
+        out->arena += s->planned[part]->arena_bytes + s->planned[part]->persistent_bytes +
+                      rt_session_pack_bytes(s, part);
     const int64_t free_bytes = s->free_at_open ? s->backend->device_ops->free_bytes(&s->ctx) : 0;
     if (free_bytes && free_bytes < s->free_at_open) out->used = s->free_at_open - free_bytes;
     return AMPC_OK;
@@ -334,8 +339,14 @@ ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor 
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                             const pipeline_options *options, diag *d, const rt_plan **out)
 {
-    rt_plan *first;
-    TRY(plan_parts(s, graph, inputs, n, options, d, &first));
-    *out = first;
+    TRY(plan_parts(s, graph, inputs, n, options, d));
+    *out = s->planned[0];
     return AMPC_OK;
 }
+
+const rt_plan *rt_session_planned(const rt_session *s, int part)
+{
+    return part < s->n_planned ? s->planned[part] : NULL;
+}
+
+int64_t rt_session_pack_bytes(const rt_session *s, int part) { return rt_plan_pack_bytes(s->planned, part); }

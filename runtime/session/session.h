@@ -85,7 +85,11 @@ ampc_status rt_session_fetched(rt_session *s, diag *d);
 
 /* ---- asynchronous runs ---- */
 
-enum { RT_READBACK_RUNS = 16, RT_READBACK_SCALARS = 8 };
+enum {
+    RT_SLOTS = 2, /* sets of inputs on a discrete device: one is filled while the other is read */
+    RT_READBACK_RUNS = 16,
+    RT_READBACK_SCALARS = 8
+};
 
 /* An output; storage before the run; storage after the run. */
 typedef enum rt_readback_kind { RT_READBACK_OUTPUT, RT_READBACK_BEFORE, RT_READBACK_AFTER } rt_readback_kind;
@@ -180,11 +184,14 @@ typedef struct rt_memory {
 ampc_status rt_session_memory(rt_session *s, const char *graph, const rt_tensor *inputs, int n, diag *d,
                               rt_memory *out);
 
-/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. Further parts of the graph follow as
- * `next_part`, with sizes that depend on data at their bounds. If it is not cached yet, `options`
- * (may be NULL) tells what to check and print after each of its stages. */
+/* Returns the plan of `graph` for the given inputs (plan.h), owned by the session. rt_session_planned returns that of
+ * any part of the graph that was planned last, with sizes that depend on data at their bounds; NULL: it has no such
+ * part. If a plan is not cached yet, `options` (may be NULL) tells what to check and print after each of its stages. */
 typedef struct rt_plan rt_plan;
 ampc_status rt_session_plan(rt_session *s, const char *graph, const rt_tensor *inputs, int n,
                             const pipeline_options *options, diag *d, const rt_plan **out);
+const rt_plan *rt_session_planned(const rt_session *s, int part);
+/* The memory of the packs that the plan of this part reads and none of the parts before it. */
+int64_t rt_session_pack_bytes(const rt_session *s, int part);
 
 #endif

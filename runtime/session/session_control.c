@@ -41,18 +41,22 @@ static ampc_status copy(rt_session *s, void *to, const void *from, size_t bytes,
 
 /* ---- subgraphs ----------------------------------------------------------------------------------- */
 
-static void set_captures(const rt_control_run *r, const rt_body *body)
+static const rt_body *body_of(const rt_control_run *r, int b) { return &r->step->control->bodies[b]; }
+
+static void set_captures(const rt_control_run *r, int b)
 {
+    const rt_body *body = body_of(r, b);
     for (size_t i = 0; i < body->plan->graph->inputs.count; i++)
-        if (body->operand[i] >= 0) body->inputs[i] = r->step->in[body->operand[i]].data;
+        if (body->operand[i] >= 0) r->bodies[b].inputs[i] = r->args->in[body->operand[i]].data;
 }
 
-/* The output of a subgraph, at its address. */
-static k_view output_of(const rt_control_run *r, const rt_body *body, int i)
+/* Output i of subgraph b, at its address. */
+static k_view output_of(const rt_control_run *r, int b, int i)
 {
-    const rt_output *o = &body->plan->outputs[i];
-    k_view v = body->plan->values[o->value].view;
-    v.data = rt_plan_address(body->plan, o->buffer, r->workspace, r->session->shared->storage, body->inputs);
+    const rt_plan *p = body_of(r, b)->plan;
+    const rt_frame f = {r->session, &r->bodies[b], r->args->workspace, r->bodies[b].inputs, r->args->step};
+    k_view v = p->values[p->outputs[i].value].view;
+    v.data = rt_address(&f, p->outputs[i].buffer);
     return v;
 }
 
@@ -60,14 +64,14 @@ static ampc_status run_if(const rt_control_run *r, diag *d)
 {
     const rt_control *c = r->step->control;
     int64_t condition = 0;
-    TRY(read_word(r->session, &r->step->in[0], d, &condition));
-    const rt_body *body = &c->bodies[condition ? 0 : 1];
-    set_captures(r, body);
-    TRY(r->run_body(r, body, d));
+    TRY(read_word(r->session, &r->args->in[0], d, &condition));
+    const int b = condition ? 0 : 1;
+    set_captures(r, b);
+    TRY(r->run_body(r, &r->bodies[b], d));
     for (int i = 0; i < c->bodies[0].plan->n_outputs; i++) {
         if (c->result[i] < 0) continue;
-        const k_view from = output_of(r, body, i);
-        TRY(copy(r->session, r->step->out[c->result[i]].data, from.data, k_bytes(&from), d));
+        const k_view from = output_of(r, b, i);
+        TRY(copy(r->session, r->args->out[c->result[i]].data, from.data, k_bytes(&from), d));
     }
     return AMPC_OK;
 }
@@ -77,7 +81,6 @@ static ampc_status run_if(const rt_control_run *r, diag *d)
 /* A loop while it runs. */
 typedef struct looping {
     const rt_control_run *r;
-    const rt_body *body;
     const ir_loop_form *form;
     int64_t iteration, count; /* count: the largest number of iterations */
 } looping;
@@ -85,8 +88,8 @@ typedef struct looping {
 static char *state_of(const looping *l, int i)
 {
     const rt_control *c = l->r->step->control;
-    if (c->state_at[i] >= 0) return l->r->workspace + c->state_at[i];
-    return l->r->step->out[c->result[l->form->fixed_out + i]].data;
+    if (c->state_at[i] >= 0) return (char *)l->r->args->workspace + c->state_at[i];
+    return l->r->args->out[c->result[l->form->fixed_out + i]].data;
 }
 
 /* Copies place `index` along an axis of `all`: to `one`, or from it if `put`. */
@@ -128,21 +131,22 @@ static ampc_status set_own_inputs(const looping *l, diag *d)
 {
     const rt_control *c = l->r->step->control;
     const int64_t line = l->r->session->backend->alignment;
-    char *fixed = l->r->workspace + c->fixed_at;
-    int own = 0;
+    char *workspace = l->r->args->workspace, *fixed = workspace + c->fixed_at;
+    void **inputs = l->r->bodies[0].inputs;
+    const int *own = c->bodies[0].own;
     for (int i = 0; i < l->form->fixed; i++) {
-        l->body->inputs[l->body->own[own++]] = fixed + i * line;
+        inputs[*own++] = fixed + i * line;
         TRY(write_word(l, fixed + i * line, i ? IR_bool : IR_i64, i ? 1 : l->iteration, d));
     }
-    for (int i = 0; i < l->form->states; i++) l->body->inputs[l->body->own[own++]] = state_of(l, i);
+    for (int i = 0; i < l->form->states; i++) inputs[*own++] = state_of(l, i);
     for (int i = 0; i < l->form->slices; i++) {
-        const k_view *all = &l->r->step->in[l->form->first + l->form->states + i];
+        const k_view *all = &l->r->args->in[l->form->first + l->form->states + i];
         const int axis = rt_loop_axis(l->r->step, IR_ATTR(loop, slice_axes), i, all->rank);
         const bool reversed = is_reversed(l->r->step, IR_ATTR(loop, slice_reversed), i);
-        char *one = l->r->workspace + c->slice_at[i];
+        char *one = workspace + c->slice_at[i];
         const int64_t at = reversed ? l->count - 1 - l->iteration : l->iteration;
         TRY(copy_place(l->r->session, all, axis, at, one, false, d));
-        l->body->inputs[l->body->own[own++]] = one;
+        inputs[*own++] = one;
     }
     return AMPC_OK;
 }
@@ -151,7 +155,7 @@ static ampc_status take_stack(const looping *l, int i, const k_view *one, diag *
 {
     const rt_step *s = l->r->step;
     const int k = s->control->result[i], number = i - l->form->fixed_out - l->form->states;
-    const k_view *all = &s->out[k];
+    const k_view *all = &l->r->args->out[k];
     const int axis = rt_loop_axis(s, IR_ATTR(loop, stack_axes), number, all->rank);
     const bool reversed = is_reversed(s, IR_ATTR(loop, stack_reversed), number);
     const int64_t places = all->dims[axis], at = reversed ? l->count - 1 - l->iteration : l->iteration;
@@ -165,8 +169,8 @@ static ampc_status take_outputs(const looping *l, diag *d)
 {
     const rt_control *c = l->r->step->control;
     const int first_stack = l->form->fixed_out + l->form->states;
-    for (int i = l->form->fixed_out; i < l->body->plan->n_outputs; i++) {
-        const k_view from = output_of(l->r, l->body, i);
+    for (int i = l->form->fixed_out; i < c->bodies[0].plan->n_outputs; i++) {
+        const k_view from = output_of(l->r, 0, i);
         if (i < first_stack)
             TRY(copy(l->r->session, state_of(l, i - l->form->fixed_out), from.data, k_bytes(&from), d));
         else if (c->result[i] >= 0) TRY(take_stack(l, i, &from, d));
@@ -177,21 +181,22 @@ static ampc_status take_outputs(const looping *l, diag *d)
 static ampc_status begin_loop(looping *l, int64_t *condition, diag *d)
 {
     const rt_step *s = l->r->step;
+    const k_view *in = l->r->args->in;
     *condition = 1;
     l->count = INT64_MAX;
     if (l->form->slices) {
-        const k_view *all = &s->in[l->form->first + l->form->states];
+        const k_view *all = &in[l->form->first + l->form->states];
         l->count = all->dims[rt_loop_axis(s, IR_ATTR(loop, slice_axes), 0, all->rank)];
     }
     int64_t trips = l->count;
-    if (l->form->trip_count >= 0) TRY(read_word(l->r->session, &s->in[l->form->trip_count], d, &trips));
+    if (l->form->trip_count >= 0) TRY(read_word(l->r->session, &in[l->form->trip_count], d, &trips));
     if (trips < l->count) l->count = trips;
-    if (l->form->condition >= 0) TRY(read_word(l->r->session, &s->in[l->form->condition], d, condition));
+    if (l->form->condition >= 0) TRY(read_word(l->r->session, &in[l->form->condition], d, condition));
     for (int i = 0; i < l->form->states; i++) {
-        const k_view *v = &s->in[l->form->first + i];
+        const k_view *v = &in[l->form->first + i];
         TRY(copy(l->r->session, state_of(l, i), v->data, k_bytes(v), d));
     }
-    set_captures(l->r, l->body);
+    set_captures(l->r, 0);
     return AMPC_OK;
 }
 
@@ -200,7 +205,7 @@ static ampc_status end_loop(const looping *l, diag *d)
 {
     const rt_step *s = l->r->step;
     const int first = l->form->fixed_out + l->form->states;
-    for (int i = first; i < l->body->plan->n_outputs && !s->attr[IR_ATTR(loop, partial)].i; i++) {
+    for (int i = first; i < s->control->bodies[0].plan->n_outputs && !s->attr[IR_ATTR(loop, partial)].i; i++) {
         const int k = s->control->result[i];
         if (k < 0) continue;
         const int64_t places = s->out[k].dims[rt_loop_axis(s, IR_ATTR(loop, stack_axes), i - first, s->out[k].rank)];
@@ -223,15 +228,15 @@ static bool is_abandoned(rt_session *s)
 
 static ampc_status run_loop(const rt_control_run *r, diag *d)
 {
-    looping l = {.r = r, .body = &r->step->control->bodies[0], .form = &r->step->control->form};
+    looping l = {.r = r, .form = &r->step->control->form};
     int64_t condition = 1;
     TRY(begin_loop(&l, &condition, d));
     for (; condition && l.iteration < l.count; l.iteration++) {
         if (is_abandoned(r->session)) return AMPC_REJECTED;
         TRY(set_own_inputs(&l, d));
-        TRY(r->run_body(r, l.body, d));
+        TRY(r->run_body(r, &r->bodies[0], d));
         if (l.form->fixed_out) {
-            const k_view again = output_of(r, l.body, 0);
+            const k_view again = output_of(r, 0, 0);
             TRY(read_word(r->session, &again, d, &condition));
         }
         TRY(take_outputs(&l, d));

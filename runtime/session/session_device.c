@@ -37,17 +37,6 @@ ampc_status rt_device_require(const rt_session *s, diag *d)
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the session was opened only for planning");
 }
 
-void rt_device_forget(rt_session *s)
-{
-    if (!s->backend->device_ops) return;
-    s->backend->device_ops->wait(&s->ctx, NULL); /* a failure shows at the next call */
-    for (rt_plan *p = s->plans; p; p = p->next)
-        for (int i = 0; i < RT_SLOTS; i++) {
-            s->backend->device_ops->forget(&s->ctx, p->recordings[i]);
-            p->recordings[i] = NULL;
-        }
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* A device that is only described by a file can be planned for, not run on. */
@@ -88,11 +77,11 @@ static ampc_status limit_threads(rt_session *s, bool exact, diag *d)
     return diag_warning(d, DIAG_NOWHERE, "only %d of %d threads are available", n, requested);
 }
 
-ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d)
+ampc_status rt_device_enter(const rt_session *s, const rt_execution *x, diag *d)
 {
     const int n = cpu_threads_available(s->ctx.threads);
     /* The first run of a plan allocates memory that later runs reuse. */
-    if (!s->backend->device_ops && !p->warm && !cpu_has_reserve())
+    if (!s->backend->device_ops && !x->warm && !cpu_has_reserve())
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left for any run");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,

@@ -130,7 +130,7 @@ static ampc_status grow_staging(rt_session *s, rt_staging *staging, const k_view
     const rt_device_ops *device_ops = s->backend->device_ops;
     size_t bytes = k_bytes(view) > 0 ? k_bytes(view) : 1;
     if (staging->bytes >= bytes) return AMPC_OK;
-    if (device_ops) rt_device_forget(s);
+    if (device_ops) rt_executions_forget(s);
     drop_staging(s, staging);
     ampc_status status = rt_host_alloc(s, bytes, &staging->host);
     if (status == AMPC_OK && device_ops) status = s->backend->alloc(&s->ctx, bytes, &staging->device);

@@ -25,8 +25,8 @@ static ampc_status fetch(rt_session *s, const void *from, size_t bytes, diag *d)
 static ampc_status show(const rt_frame *f, uint32_t value, const ir_node *node, int output, int buffer, diag *d)
 {
     rt_session *s = f->session;
-    const rt_value *v = &f->plan->values[value];
-    void *data = rt_plan_address(f->plan, buffer, f->arena, s->shared->storage, f->inputs);
+    const rt_value *v = &f->execution->plan->values[value];
+    void *data = rt_address(f, buffer);
     rt_observed o = {.value = v->value, .node = node, .output = output};
     if (s->backend->device_ops) {
         TRY(fetch(s, data, k_bytes(&v->view), d));
@@ -40,7 +40,7 @@ static ampc_status show(const rt_frame *f, uint32_t value, const ir_node *node, 
 /* Shows what the plan reads but no step computes. Carried values were shown in an earlier part. */
 static ampc_status show_external(const rt_frame *f, diag *d)
 {
-    const rt_plan *p = f->plan;
+    const rt_plan *p = f->execution->plan;
     for (uint32_t i = 0; i < p->n_values; i++) {
         const rt_value *v = &p->values[i];
         if (!v->value || !rt_is_external(v) || v->carried || !v->uses || v->buffer == RT_NO_BUFFER) continue;
@@ -61,7 +61,7 @@ static ampc_status observe(const rt_frame *f, int first, int steps, diag *d)
 {
     assert(steps <= 1); /* launched alone */
     if (steps == RT_FRAME_BEGINS) return show_external(f, d);
-    return steps == RT_COPIES ? AMPC_OK : show_results(f, f->plan->steps[first], d);
+    return steps == RT_COPIES ? AMPC_OK : show_results(f, f->execution->plan->steps[first], d);
 }
 
 void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user)

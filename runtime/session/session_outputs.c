@@ -4,12 +4,12 @@
 #include <assert.h>
 #include <string.h>
 
-static void collect_output(rt_session *s, const rt_plan *p, const rt_output *output)
+static void collect_output(rt_session *s, const rt_execution *x, const rt_output *output)
 {
-    const k_view *v = &p->values[output->value].view;
+    const k_view *v = &x->plan->values[output->value].view;
     rt_tensor *t = &s->outputs[s->n_outputs++];
     *t = (rt_tensor){.name = output->name, .dtype = v->dtype, .rank = v->rank};
-    if (!s->backend->device_ops) t->data = rt_session_address(s, p, output->buffer);
+    if (!s->backend->device_ops) t->data = rt_session_address(s, x, output->buffer);
     memcpy(t->dims, v->dims, sizeof t->dims);
 }
 
@@ -37,18 +37,19 @@ void rt_outputs_collect(rt_session *s)
 {
     s->n_outputs = 0;
     for (int part = 0; part < s->n_run; part++)
-        for (int i = 0; i < s->run[part]->n_outputs; i++)
-            if (s->run[part]->outputs[i].name) collect_output(s, s->run[part], &s->run[part]->outputs[i]);
-    if (s->n_run > 1) sort_outputs(s, s->run[0]->graph);
+        for (int i = 0; i < s->run[part]->plan->n_outputs; i++)
+            if (s->run[part]->plan->outputs[i].name) collect_output(s, s->run[part], &s->run[part]->plan->outputs[i]);
+    if (s->n_run > 1) sort_outputs(s, s->run[0]->plan->graph);
 }
 
 static ampc_status fetch(rt_session *s, int i)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const k_view *v = &s->last->values[s->last->outputs[i].value].view;
+    const rt_plan *p = s->last->plan;
+    const k_view *v = &p->values[p->outputs[i].value].view;
     rt_staging *to = &s->fetched[i];
     size_t bytes = k_bytes(v) > 0 ? k_bytes(v) : 1;
-    const void *from = rt_session_address(s, s->last, s->last->outputs[i].buffer);
+    const void *from = rt_session_address(s, s->last, p->outputs[i].buffer);
     if (to->bytes < bytes) {
         rt_host_free(s, to->host);
         *to = (rt_staging){0};

@@ -33,39 +33,36 @@ static ampc_status check_bound(const rt_session *s, const ir_parts *p, diag *d)
     return AMPC_OK;
 }
 
-ampc_status rt_parts_open(rt_session *s, diag *d)
+static ampc_status find_all(rt_session *s, diag *d)
 {
     const ir_module *m = s->module;
+    ir_parts *parts = s->shared->parts = rt_alloc(m->graphs.count + 1, sizeof *parts);
+    if (!parts) return rt_no_memory(d);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (ir_has_parts(m->graphs.items[i])) TRY(find_parts(s, m->graphs.items[i], &parts[i], d));
+    return AMPC_OK;
+}
+
+ampc_status rt_parts_open(rt_session *s, diag *d)
+{
     s->max_parts = 1;
-    s->parts = rt_alloc(m->graphs.count + 1, sizeof *s->parts);
-    if (!s->parts) return rt_no_memory(d);
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        if (!ir_has_parts(m->graphs.items[i])) continue;
-        TRY(find_parts(s, m->graphs.items[i], &s->parts[i], d));
-        TRY(check_bound(s, &s->parts[i], d));
-        if (s->parts[i].count > s->max_parts) s->max_parts = s->parts[i].count;
+    if (!s->shared->parts) TRY(find_all(s, d));
+    for (size_t i = 0; i < s->module->graphs.count; i++) {
+        const ir_parts *p = &s->shared->parts[i];
+        if (p->count == 0) continue;
+        TRY(check_bound(s, p, d));
+        if (p->count > s->max_parts) s->max_parts = p->count;
     }
     s->arenas = rt_alloc((size_t)s->max_parts, sizeof *s->arenas);
     s->run = rt_alloc((size_t)s->max_parts, sizeof *s->run);
-    return s->arenas && s->run ? AMPC_OK : rt_no_memory(d);
-}
-
-void rt_parts_close(rt_session *s)
-{
-    for (size_t i = 0; s->parts && i < s->module->graphs.count; i++) {
-        rt_free(s->parts[i].of_node);
-        rt_free(s->parts[i].of_symbol);
-        rt_free(s->parts[i].trim_of);
-    }
-    rt_free(s->parts);
-    rt_free(s->arenas);
-    rt_free(s->run);
+    s->planned = rt_alloc((size_t)s->max_parts, sizeof *s->planned);
+    return s->arenas && s->run && s->planned ? AMPC_OK : rt_no_memory(d);
 }
 
 const ir_parts *rt_parts_of(const rt_session *s, const ir_graph *g)
 {
     for (size_t i = 0; i < s->module->graphs.count; i++)
-        if (s->module->graphs.items[i] == g) return s->parts[i].count ? &s->parts[i] : NULL;
+        if (s->module->graphs.items[i] == g) return s->shared->parts[i].count ? &s->shared->parts[i] : NULL;
     return NULL;
 }
 
@@ -82,12 +79,12 @@ ampc_status rt_parts_require(const rt_session *s, const ir_graph *g, diag *d)
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Returns the address of a graph value that an earlier part of the run has kept; NULL: it was not needed. */
-static void *kept_address(const rt_session *s, const ir_value *v)
+static void *kept_address(rt_session *s, const ir_value *v)
 {
     const ir_value *source = rt_plan_source(v);
     for (int part = 0; part < s->n_run; part++)
-        for (int i = 0; i < s->run[part]->n_outputs; i++) {
-            const rt_output *output = &s->run[part]->outputs[i];
+        for (int i = 0; i < s->run[part]->plan->n_outputs; i++) {
+            const rt_output *output = &s->run[part]->plan->outputs[i];
             if (!output->name && output->carries == source->id)
                 return rt_session_address(s, s->run[part], output->buffer);
         }
@@ -131,7 +128,8 @@ void rt_parts_assume_sizes(rt_session *s, const ir_graph *g, int part)
         if (p->trim_of[i] && p->of_symbol[i] == part) s->sizes[i] = bound_of(s, g, i);
 }
 
-void rt_parts_carry(rt_session *s, rt_plan *p)
+void rt_parts_carry(rt_session *s, rt_execution *x)
 {
-    for (int i = 0; i < p->n_carried; i++) p->carried[i].data = kept_address(s, p->values[p->carried[i].value].value);
+    const rt_plan *p = x->plan;
+    for (int i = 0; i < p->n_carried; i++) x->carried[i] = kept_address(s, p->values[p->carried[i]].value);
 }

@@ -49,8 +49,9 @@ ampc_status rt_session_select_scalars(rt_session *s, const char *graph, const rt
 /* ---- reading back ------------------------------------------------------------------------------ */
 
 /* Returns the current address of the scalar, and its type; NULL: the model has none. */
-static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_readback *k, ir_dtype *dtype)
+static const void *find_scalar(rt_session *s, const rt_execution *x, const rt_readback *k, ir_dtype *dtype)
 {
+    const rt_plan *p = x->plan;
     if (k->kind != RT_READBACK_OUTPUT) {
         const ir_storage *storage = ir_storage_find(s->module, k->name);
         if (!storage || storage->type.rank != 0) return NULL;
@@ -61,20 +62,20 @@ static const void *find_scalar(const rt_session *s, const rt_plan *p, const rt_r
         const k_view *v = &p->values[p->outputs[i].value].view;
         if (!p->outputs[i].name || strcmp(p->outputs[i].name, k->name) != 0 || k_count(v) != 1) continue;
         *dtype = v->dtype;
-        return rt_session_address(s, p, p->outputs[i].buffer);
+        return rt_session_address(s, x, p->outputs[i].buffer);
     }
     return NULL;
 }
 
 /* Copies the scalars from before or after the run to its report. */
-static ampc_status copy_scalars(rt_session *s, const rt_plan *p, bool before, diag *d)
+static ampc_status copy_scalars(rt_session *s, const rt_execution *x, bool before, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     rt_report *report = &s->reports[s->runs % RT_READBACK_RUNS];
     for (int i = 0; i < s->n_readback; i++) {
         ir_dtype dtype;
         if ((s->readback[i].kind == RT_READBACK_BEFORE) != before) continue;
-        const void *from = find_scalar(s, p, &s->readback[i], &dtype);
+        const void *from = find_scalar(s, x, &s->readback[i], &dtype);
         if (!from) continue;
         RT_DEVICE(s, d,
                   (device_ops ? device_ops->download : s->backend->copy)(&s->ctx, report->scalars[i], from,
@@ -83,20 +84,20 @@ static ampc_status copy_scalars(rt_session *s, const rt_plan *p, bool before, di
     return AMPC_OK;
 }
 
-ampc_status rt_readback_begin(rt_session *s, const rt_plan *p, diag *d)
+ampc_status rt_readback_begin(rt_session *s, const rt_execution *x, diag *d)
 {
     rt_submitted *run = &s->ring[s->runs % RT_READBACK_RUNS];
-    run->plan = p;
-    run->reads_back = p->graph == s->readback_graph;
+    run->execution = x;
+    run->reads_back = x->plan->graph == s->readback_graph;
     if (s->backend->device_ops) RT_DEVICE(s, d, s->backend->device_ops->clear_fault(&s->ctx));
-    return run->reads_back ? copy_scalars(s, p, true, d) : AMPC_OK;
+    return run->reads_back ? copy_scalars(s, x, true, d) : AMPC_OK;
 }
 
-ampc_status rt_readback_end(rt_session *s, const rt_plan *p, diag *d)
+ampc_status rt_readback_end(rt_session *s, const rt_execution *x, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     int64_t at = s->runs % RT_READBACK_RUNS;
-    if (s->ring[at].reads_back) TRY(copy_scalars(s, p, false, d));
+    if (s->ring[at].reads_back) TRY(copy_scalars(s, x, false, d));
     if (!device_ops) return AMPC_OK;
     RT_DEVICE(s, d, device_ops->download_fault(&s->ctx, &s->reports[at].fault));
     RT_DEVICE(s, d, device_ops->mark(&s->ctx, &s->ring[at].mark));
@@ -118,10 +119,10 @@ ampc_status rt_session_collect(rt_session *s, int64_t run, diag *d, double *scal
     assert(run > 0 && run <= s->runs && run > s->runs - RT_READBACK_RUNS); /* callers collect runs they submitted */
     const rt_submitted *r = &s->ring[at];
     if (device_ops && !device_ops->passed(&s->ctx, r->mark)) RT_DEVICE(s, d, device_ops->wait(&s->ctx, r->mark));
-    if (s->reports[at].fault != K_NO_FAULT) return rt_run_fault(r->plan, s->reports[at].fault, d);
+    if (s->reports[at].fault != K_NO_FAULT) return rt_run_fault(r->execution->plan, s->reports[at].fault, d);
     for (int i = 0; scalars && i < s->n_readback; i++) {
         ir_dtype dtype;
-        bool exists = r->reads_back && find_scalar(s, r->plan, &s->readback[i], &dtype);
+        bool exists = r->reads_back && find_scalar(s, r->execution, &s->readback[i], &dtype);
         scalars[i] = exists ? ir_load_f64(dtype, s->reports[at].scalars[i]) : NAN;
     }
     return AMPC_OK;

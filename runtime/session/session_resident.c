@@ -142,12 +142,12 @@ static void keep_plan(const rt_plan *p, bool *kept)
     for (int i = 0; i < p->n_outputs; i++) keep_buffer(p, p->outputs[i].buffer, kept);
 }
 
-int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first)
+int64_t rt_resident_bytes(const rt_session *s)
 {
     const ir_module *m = s->module;
     bool *kept = s->backend->device_ops ? NULL : rt_alloc(m->storage.count + 1, sizeof *kept);
     int64_t bytes = s->storage_bytes;
-    for (const rt_plan *p = kept ? first : NULL; p; p = p->next_part) keep_plan(p, kept);
+    for (int part = 0; kept && part < s->n_planned; part++) keep_plan(s->planned[part], kept);
     for (size_t id = 0; kept && id < m->storage.count; id++) {
         const ir_storage *storage = m->storage.items[id];
         if (!kept[id] && !stays_loaded(storage)) bytes -= ir_storage_bytes(storage);
@@ -168,25 +168,30 @@ static void use_huge_pages(const rt_session *s, const bool *kept)
     }
 }
 
-ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d)
+/* Reads what the plan keeps, and counts it. */
+static ampc_status keep_storage(rt_session *s, const bool *kept, diag *d)
 {
     const size_t count = s->module->storage.count;
-    if (!s->shared->residence || p->kept) return AMPC_OK;
-    bool *kept = rt_plan_alloc(p, count + 1, sizeof *kept);
-    if (!kept) return rt_no_memory(d);
-    keep_plan(p, kept);
-    ampc_status status = AMPC_OK;
-    pthread_mutex_lock(&s->shared->lock);
     use_huge_pages(s, kept);
-    for (size_t id = 0; id < count && status == AMPC_OK; id++)
-        if (kept[id]) status = load(s, (uint32_t)id, d);
-    for (size_t id = 0; id < count && status == AMPC_OK; id++) s->shared->residence[id].plans += kept[id];
-    pthread_mutex_unlock(&s->shared->lock);
-    if (status == AMPC_OK) p->kept = kept;
+    for (size_t id = 0; id < count; id++)
+        if (kept[id]) TRY(load(s, (uint32_t)id, d));
+    for (size_t id = 0; id < count; id++) s->shared->residence[id].plans += kept[id];
+    return AMPC_OK;
+}
+
+ampc_status rt_resident_provide(rt_session *s, rt_shared_plan *e, diag *d)
+{
+    if (!s->shared->residence || e->kept) return AMPC_OK;
+    bool *kept = rt_alloc(s->module->storage.count + 1, sizeof *kept);
+    if (!kept) return rt_no_memory(d);
+    keep_plan(e->plan, kept);
+    const ampc_status status = keep_storage(s, kept, d);
+    if (status == AMPC_OK) e->kept = kept;
+    else rt_free(kept);
     return status;
 }
 
-void rt_resident_release(rt_session *s, const rt_plan *p)
+void rt_resident_release(rt_session *s, const rt_shared_plan *e)
 {
-    for (size_t id = 0; p->kept && id < s->module->storage.count; id++) s->shared->residence[id].plans -= p->kept[id];
+    for (size_t id = 0; e->kept && id < s->module->storage.count; id++) s->shared->residence[id].plans -= e->kept[id];
 }

@@ -8,11 +8,6 @@
 
 #include <assert.h>
 
-static void *address(const rt_frame *f, int buffer)
-{
-    return rt_plan_address(f->plan, buffer, f->arena, f->session->shared->storage, f->inputs);
-}
-
 static ampc_status note_launch(const rt_frame *f, int first, int steps, diag *d)
 {
     rt_session *s = f->session;
@@ -26,38 +21,24 @@ static ampc_status copy_buffers(const rt_frame *f, const rt_copy *copies, int n,
 {
     for (int i = 0; i < n; i++)
         RT_DEVICE(f->session, d,
-                  copy(&f->session->ctx, address(f, copies[i].to), address(f, copies[i].from),
-                       (size_t)f->plan->buffers[copies[i].to].bytes));
+                  copy(&f->session->ctx, rt_address(f, copies[i].to), rt_address(f, copies[i].from),
+                       (size_t)f->execution->plan->buffers[copies[i].to].bytes));
     return n ? note_launch(f, at, 0, d) : AMPC_OK;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Returns the kernel arguments of step i, with addresses. */
-static k_args call_of(const rt_frame *f, int i)
-{
-    const rt_step *step = f->plan->steps[i];
-    for (int j = 0; j < step->n_in; j++) step->in[j].data = address(f, step->in_buffer[j]);
-    for (int j = 0; j < step->n_out; j++) step->out[j].data = address(f, step->out_buffer[j]);
-    k_args args = rt_step_args(f->plan, step);
-    args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : address(f, step->workspace);
-    if (f->outer_step >= 0) args.step = f->outer_step;
-    return args;
-}
-
 static ampc_status run_kernel(const rt_frame *f, int i)
 {
     rt_session *s = f->session;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const k_args args = call_of(f, i);
-    ampc_status status = f->plan->steps[i]->kernel->run(&args);
+    ampc_status status = f->execution->plan->steps[i]->kernel->run(rt_execution_calls(f, i, 1));
     return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
 }
 
 static ampc_status run_batch(const rt_frame *f, int first, int n)
 {
-    for (int i = 0; i < n; i++) f->plan->calls[i] = call_of(f, first + i);
-    return f->plan->steps[first]->kernel->run_batch(f->plan->calls, n);
+    return f->execution->plan->steps[first]->kernel->run_batch(rt_execution_calls(f, first, n), n);
 }
 
 /* Launches n steps at once, in a profiler range named after their first node. */
@@ -65,7 +46,7 @@ static ampc_status launch(const rt_frame *f, int i, int n)
 {
     rt_session *s = f->session;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    const rt_step *step = f->plan->steps[i];
+    const rt_step *step = f->execution->plan->steps[i];
     s->error[0] = '\0';
     if (device_ops) device_ops->begin_range(&s->ctx, step->node->loc.node ? step->node->loc.node : rt_step_name(step));
     ampc_status status = n > 1 ? run_batch(f, i, n) : run_kernel(f, i);
@@ -79,8 +60,9 @@ static ampc_status run_control(const rt_frame *f, int i, diag *d);
 static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
 {
     const rt_session *s = f->session;
+    const rt_plan *p = f->execution->plan;
     for (int i = first, n; i < end; i += n) {
-        const rt_step *step = f->plan->steps[i];
+        const rt_step *step = p->steps[i];
         n = s->sync_launch || s->observer.fn ? 1 : step->batch;
         if (step->control) TRY(run_control(f, i, d));
         ampc_status status = step->control ? AMPC_OK : launch(f, i, n);
@@ -88,7 +70,7 @@ static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
             TRY(note_launch(f, i, n, d));
             continue;
         }
-        const bool safe = i < f->plan->safe_from || s->backend->device_ops;
+        const bool safe = i < p->safe_from || s->backend->device_ops;
         assert(safe); /* steps that may fail precede those that write storage */
         (void)safe;
         return diag_error(d, status, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
@@ -100,7 +82,7 @@ static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
 /* Runs everything but the hoisted steps. */
 static ampc_status issue_frame(const rt_frame *f, diag *d)
 {
-    const rt_plan *p = f->plan;
+    const rt_plan *p = f->execution->plan;
     TRY(note_launch(f, p->n_hoisted, RT_FRAME_BEGINS, d));
     TRY(copy_buffers(f, p->before, p->n_before, f->session->backend->copy, p->n_hoisted, d));
     TRY(run_steps(f, p->n_hoisted, p->n_steps, d));
@@ -110,31 +92,25 @@ static ampc_status issue_frame(const rt_frame *f, diag *d)
 
 /* ---- subgraphs ------------------------------------------------------------------------------- */
 
-static ampc_status run_body(const rt_control_run *r, const rt_body *body, diag *d)
+static ampc_status run_body(const rt_control_run *r, const rt_execution *body, diag *d)
 {
-    const rt_frame f = {r->session, body->plan, r->workspace, body->inputs, r->step_number};
+    const rt_frame f = {r->session, body, r->args->workspace, body->inputs, r->args->step};
     return issue_frame(&f, d);
 }
 
 static ampc_status run_control(const rt_frame *f, int i, diag *d)
 {
-    const k_args args = call_of(f, i);
     const rt_control_run r = {.session = f->session,
-                              .step = f->plan->steps[i],
-                              .workspace = args.workspace,
-                              .step_number = args.step,
+                              .step = f->execution->plan->steps[i],
+                              .args = rt_execution_calls(f, i, 1),
+                              .bodies = f->execution->bodies[i],
                               .run_body = run_body};
     return rt_control_execute(&r, d);
 }
 
-static rt_frame entry_frame(rt_session *s, const rt_plan *p)
+static ampc_status issue(rt_session *s, const rt_execution *x, diag *d)
 {
-    return (rt_frame){s, p, s->arenas[p->part].memory, s->inputs, -1};
-}
-
-static ampc_status issue(rt_session *s, const rt_plan *p, diag *d)
-{
-    const rt_frame f = entry_frame(s, p);
+    const rt_frame f = rt_entry_frame(s, x);
     if (s->backend->before_run) s->backend->before_run(&s->ctx);
     return issue_frame(&f, d);
 }
@@ -153,16 +129,16 @@ ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d)
 
 /* ---- recordings ------------------------------------------------------------------------------ */
 
-bool rt_run_records(const rt_session *s, const rt_plan *p)
+bool rt_run_records(const rt_session *s, const rt_execution *x)
 {
-    return s->backend->device_ops && p->warm && !p->reads_host && !s->sync_launch && !p->observed;
+    return s->backend->device_ops && x->warm && !x->plan->reads_host && !s->sync_launch && !x->plan->observed;
 }
 
-ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d)
+ampc_status rt_run_record(rt_session *s, const rt_execution *x, void **recording, diag *d)
 {
     const rt_device_ops *device_ops = s->backend->device_ops;
     RT_DEVICE(s, d, device_ops->record(&s->ctx));
-    ampc_status issued = issue(s, p, d), finished = device_ops->finish(&s->ctx, recording);
+    ampc_status issued = issue(s, x, d), finished = device_ops->finish(&s->ctx, recording);
     if (issued != AMPC_OK) return issued;
     return finished == AMPC_OK ? AMPC_OK : rt_device_error(s, finished, d);
 }
@@ -185,7 +161,7 @@ static bool is_read_between(const rt_plan *p, uint32_t value, int first, int end
 /* Only the storage that step i, or also a later one before step `end`, reads has to be in memory. */
 static ampc_status hoist_step(const rt_frame *f, int i, int end, diag *d)
 {
-    const rt_plan *p = f->plan;
+    const rt_plan *p = f->execution->plan;
     const rt_step *step = p->steps[i];
     for (int j = 0; j < step->n_in; j++)
         if (reads_storage(p, step, j)) TRY(rt_resident_need(f->session, p->buffers[step->in_buffer[j]].index, d));
@@ -196,29 +172,29 @@ static ampc_status hoist_step(const rt_frame *f, int i, int end, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status hoist(rt_session *s, const rt_plan *p, int first, int end, diag *d)
+static ampc_status hoist(rt_session *s, const rt_execution *x, int first, int end, diag *d)
 {
-    const rt_frame f = entry_frame(s, p);
+    const rt_frame f = rt_entry_frame(s, x);
     if (s->backend->device_ops) return run_steps(&f, first, end, d);
     for (int i = first; i < end; i++) TRY(hoist_step(&f, i, end, d));
     return AMPC_OK;
 }
 
-ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d) { return rt_shared_refresh(s, p, hoist, d); }
+ampc_status rt_run_refresh(rt_session *s, rt_execution *x, diag *d) { return rt_shared_refresh(s, x, hoist, d); }
 
-ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d)
+ampc_status rt_run_once(rt_session *s, rt_execution *x, void *recording, diag *d)
 {
-    TRY(rt_run_refresh(s, p, d));
+    TRY(rt_run_refresh(s, x, d));
     if (recording) RT_DEVICE(s, d, s->backend->device_ops->replay(&s->ctx, recording));
-    else TRY(issue(s, p, d));
-    p->warm = true;
-    rt_shared_stored(s, p);
+    else TRY(issue(s, x, d));
+    x->warm = true;
+    rt_shared_stored(s, x);
     return AMPC_OK;
 }
 
-ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d)
+ampc_status rt_run_enqueue(rt_session *s, rt_execution *x, int slot, diag *d)
 {
-    void **recording = &p->recordings[slot];
-    if (!*recording && rt_run_records(s, p)) TRY(rt_run_record(s, p, recording, d));
-    return rt_run_once(s, p, *recording, d);
+    void **recording = &x->recordings[slot];
+    if (!*recording && rt_run_records(s, x)) TRY(rt_run_record(s, x, recording, d));
+    return rt_run_once(s, x, *recording, d);
 }

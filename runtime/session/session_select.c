@@ -1,7 +1,7 @@
 /* session_select.c - selects the outputs that runs of a graph compute.
  *
- * Selections are interned: there is one object for each set of outputs that was ever selected. A plan is made for one
- * selection, so selecting a set again finds its plans in the cache. */
+ * Selections are interned: there is one object for each set of outputs that a session ever selected. A plan is made for
+ * one selection, so selecting a set again finds its plans in the cache. */
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
@@ -70,16 +70,18 @@ static bool is_same(const rt_selection *a, const rt_selection *b)
 }
 
 /* Returns the one object for this set; owns or frees `made`. */
-static const rt_selection *intern(rt_session *s, rt_selection *made)
+static const rt_selection *intern(rt_shared *h, rt_selection *made)
 {
-    for (const rt_selection *existing = s->selections; existing; existing = existing->next)
-        if (is_same(existing, made)) {
-            rt_free(made);
-            return existing;
-        }
-    made->next = s->selections;
-    s->selections = made;
-    return made;
+    pthread_mutex_lock(&h->lock);
+    rt_selection *existing = h->selections;
+    while (existing && !is_same(existing, made)) existing = existing->next;
+    if (!existing) {
+        made->next = h->selections;
+        h->selections = made;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (existing) rt_free(made);
+    return existing ? existing : made;
 }
 
 ampc_status rt_session_select(rt_session *s, const char *graph, const char *const *names, int n, diag *d)
@@ -95,7 +97,7 @@ ampc_status rt_session_select(rt_session *s, const char *graph, const char *cons
         if (!ir_graph_find_output(g, names[i])) return reject_name(g, names[i], d);
     rt_selection *made = make_selection(g, names, n);
     if (!made) return rt_no_memory(d);
-    const rt_selection *existing = intern(s, made);
+    const rt_selection *existing = intern(s->shared, made);
     s->selected[at] = existing->n == rt_output_count(g) ? NULL : existing;
     return AMPC_OK;
 }
@@ -110,16 +112,15 @@ const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g)
 
 const char *rt_session_not_selected(const rt_session *s, const char *name)
 {
-    const rt_plan *p = s->last;
+    const rt_plan *p = s->last ? s->last->plan : NULL;
     if (!p || !p->selection || !ir_graph_find_output(p->graph, name)) return NULL;
     return is_among(name, p->selection->names, p->selection->n) ? NULL : p->graph->name;
 }
 
-void rt_session_free_selections(rt_session *s)
+void rt_session_free_selections(rt_shared *h)
 {
-    for (rt_selection *at = s->selections, *next; at; at = next) {
+    for (rt_selection *at = h->selections, *next; at; at = next) {
         next = at->next;
         rt_free(at);
     }
-    rt_free(s->selected);
 }

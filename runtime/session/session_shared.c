@@ -1,9 +1,8 @@
 /* session_shared.c - what the sessions of a module can share: storage, hoisted values and packs.
  *
  * Storage is only written while there is one session, so runs read it without a lock. Hoisted values are computed by
- * the first run that needs them, under the lock; plans of other sessions that are made for the same request have the
- * same hoisted steps at the same offsets, so they read the same block. A pack depends on a storage alone, so plans for
- * other sizes and of other graphs read it, too. Its memory is freed when the storage changes. */
+ * the first run that needs them, under the lock. A pack depends on a storage alone, so plans for other sizes and of
+ * other graphs read it, too. Its memory is freed when the storage changes. */
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
@@ -70,7 +69,18 @@ ampc_status rt_shared_open(rt_session *s, rt_session *other, diag *d)
     if (!s->shared) return rt_no_memory(d);
     s->shared->sessions = 1;
     pthread_mutex_init(&s->shared->lock, NULL);
-    return alloc_storage(s, d);
+    pthread_cond_init(&s->shared->planned, NULL);
+    return s->plan_only ? AMPC_OK : alloc_storage(s, d);
+}
+
+static void free_parts(const rt_shared *h, const ir_module *m)
+{
+    for (size_t i = 0; h->parts && i < m->graphs.count; i++) {
+        rt_free(h->parts[i].of_node);
+        rt_free(h->parts[i].of_symbol);
+        rt_free(h->parts[i].trim_of);
+    }
+    rt_free(h->parts);
 }
 
 void rt_shared_close(rt_session *s)
@@ -83,7 +93,10 @@ void rt_shared_close(rt_session *s)
     if (!last) return;
     if (h->block) s->backend->free(&s->ctx, h->block);
     rt_resident_close(h);
+    free_parts(h, s->module);
+    rt_session_free_selections(h);
     pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->planned);
     rt_free(h->storage);
     rt_free(h->changed);
     rt_free(h->packs);
@@ -124,8 +137,10 @@ void rt_shared_change(rt_session *s, uint32_t storage)
     for (rt_packed *k = s->shared->packs[storage]; k; k = k->next) free_pack(s, k);
 }
 
-void rt_shared_stored(rt_session *s, rt_plan *p)
+void rt_shared_stored(rt_session *s, rt_execution *x)
 {
+    const rt_plan *p = x->plan;
+    rt_hoisted *hoisted = x->shared->hoisted;
     bool any = false;
     for (int i = 0; i < p->n_effects; i++) {
         const uint32_t state = p->effects[i].state;
@@ -133,86 +148,59 @@ void rt_shared_stored(rt_session *s, rt_plan *p)
         rt_shared_change(s, p->values[state].value->storage->id);
         any = true;
     }
-    if (any && p->hoisted) p->persistent_at = p->hoisted->at = s->shared->changes;
+    if (any && hoisted) x->persistent_at = hoisted->at = s->shared->changes;
 }
 
 /* ---- hoisted values -------------------------------------------------------------------------- */
 
-/* What determines the hoisted steps of a plan and where their values are, apart from module and device. */
-typedef struct hoisted_key {
-    const ir_graph *graph;
-    int64_t bytes;
-    int part, threads, steps, outputs; /* outputs: number of selected ones; -1: all */
-    bool fuse, no_pack;
-} hoisted_key;
-
-/* The key, followed by the sizes of all symbols and the names of the selected outputs, which are those of statements.
- * NULL: out of memory. */
-static void *make_key(const rt_session *s, const rt_plan *p, size_t *n)
+static bool same_sizes(const rt_plan_request *a, const rt_plan_request *b)
 {
-    const rt_selection *selected = p->selection;
-    const size_t sizes = s->n_symbols * sizeof *p->sizes;
-    const size_t names = selected ? (size_t)selected->n * sizeof *selected->names : 0;
-    char *key = rt_alloc(1, sizeof(hoisted_key) + sizes + names);
-    if (!key) return NULL;
-    hoisted_key *head = (hoisted_key *)(void *)key;
-    head->graph = p->graph;
-    head->bytes = p->persistent_bytes;
-    head->part = p->part;
-    head->threads = s->ctx.threads;
-    head->steps = p->n_hoisted;
-    head->outputs = selected ? selected->n : -1;
-    head->fuse = s->fuse;
-    head->no_pack = s->no_pack;
-    if (sizes) memcpy(key + sizeof *head, p->sizes, sizes);
-    if (names) memcpy(key + sizeof *head + sizes, selected->names, names);
-    *n = sizeof *head + sizes + names;
-    return key;
+    const size_t n = ir_dim_symbol_count(a->graph->module->dims);
+    return n == 0 || memcmp(a->sizes, b->sizes, n * sizeof *a->sizes) == 0;
 }
 
-static rt_hoisted *find_block(const rt_shared *h, const void *key, size_t n)
+bool rt_shared_agree(const rt_shared_plan *a, const rt_shared_plan *b)
 {
-    rt_hoisted *b = h->blocks;
-    while (b && (b->key_bytes != n || memcmp(b->key, key, n) != 0)) b = b->next;
-    return b;
+    const rt_plan_request *r = &a->request, *q = &b->request;
+    return r->graph == q->graph && r->part == q->part && r->selection == q->selection && r->fuse == q->fuse &&
+           r->no_pack == q->no_pack && r->observed == q->observed && a->threads == b->threads && a->tune == b->tune &&
+           a->plan_only == b->plan_only && a->custom == b->custom && same_sizes(r, q);
 }
 
-/* A new block, which owns the key if this succeeds. */
-static ampc_status make_block(rt_session *s, const rt_plan *p, void *key, size_t n, diag *d, rt_hoisted **out)
+/* Returns the block of an equal plan, whose hoisted steps are the same, at the same offsets; NULL: there is none. */
+static rt_hoisted *find_block(const rt_shared *h, const rt_shared_plan *e)
+{
+    for (const rt_shared_plan *other = h->plans; other; other = other->next)
+        if (other->hoisted && other->plan->persistent_bytes == e->plan->persistent_bytes &&
+            other->plan->n_hoisted == e->plan->n_hoisted && rt_shared_agree(other, e))
+            return other->hoisted;
+    return NULL;
+}
+
+static ampc_status make_block(rt_session *s, int64_t bytes, diag *d, rt_hoisted **out)
 {
     rt_hoisted *b = rt_alloc(1, sizeof *b);
     if (!b) return rt_no_memory(d);
-    ampc_status status = s->backend->alloc(&s->ctx, (size_t)p->persistent_bytes, &b->memory);
+    ampc_status status = s->backend->alloc(&s->ctx, (size_t)bytes, &b->memory);
     if (status != AMPC_OK) {
         rt_free(b);
-        return rt_memory_error(s, status, d, "the block of hoisted values", p->persistent_bytes);
+        return rt_memory_error(s, status, d, "the block of hoisted values", bytes);
     }
-    b->key = key;
-    b->key_bytes = n;
-    b->next = s->shared->blocks;
-    *out = s->shared->blocks = b;
+    *out = b;
     return AMPC_OK;
 }
 
-static ampc_status provide_block(rt_session *s, rt_plan *p, diag *d)
+static ampc_status provide_block(rt_session *s, rt_shared_plan *e, diag *d)
 {
-    size_t n;
-    if (p->persistent_block || p->persistent_bytes == 0) return AMPC_OK;
-    void *key = make_key(s, p, &n);
-    if (!key) return rt_no_memory(d);
-    pthread_mutex_lock(&s->shared->lock);
-    rt_hoisted *b = find_block(s->shared, key, n);
-    ampc_status status = b ? AMPC_OK : make_block(s, p, key, n, d, &b);
-    if (status == AMPC_OK) b->plans++;
-    pthread_mutex_unlock(&s->shared->lock);
-    if (status != AMPC_OK || b->key != key) rt_free(key);
-    if (status != AMPC_OK) return status;
-    p->hoisted = b;
-    p->persistent_block = b->memory;
+    if (e->hoisted || e->plan->persistent_bytes == 0) return AMPC_OK;
+    rt_hoisted *b = find_block(s->shared, e);
+    if (!b) TRY(make_block(s, e->plan->persistent_bytes, d, &b));
+    b->plans++;
+    e->hoisted = b;
     return AMPC_OK;
 }
 
-/* Returns the shared memory of the pack, which may be new and still empty; NULL: out of memory. */
+/* Returns the memory of the pack, which may be new and still empty; NULL: out of memory. */
 static rt_packed *find_packed(rt_session *s, const rt_pack *key)
 {
     rt_packed **list = &s->shared->packs[key->storage], *k = *list;
@@ -225,35 +213,29 @@ static rt_packed *find_packed(rt_session *s, const rt_pack *key)
     return *list = k;
 }
 
-static ampc_status provide_packs(rt_session *s, rt_plan *p, diag *d)
+static ampc_status provide_packs(rt_session *s, rt_shared_plan *e, diag *d)
 {
-    ampc_status status = AMPC_OK;
-    if (p->n_packs == 0 || p->packs[p->n_packs - 1].shared) return AMPC_OK;
-    pthread_mutex_lock(&s->shared->lock);
-    for (int i = 0; i < p->n_packs && status == AMPC_OK; i++) {
-        if (p->packs[i].shared) continue;
-        rt_packed *k = find_packed(s, &p->packs[i]);
-        if (k) k->plans++;
-        else status = rt_no_memory(d);
-        p->packs[i].shared = k;
+    const rt_plan *p = e->plan;
+    if (!e->packs) e->packs = rt_alloc((size_t)p->n_packs + 1, sizeof *e->packs);
+    if (!e->packs) return rt_no_memory(d);
+    for (int i = 0; i < p->n_packs; i++) {
+        if (e->packs[i]) continue;
+        e->packs[i] = find_packed(s, &p->packs[i]);
+        if (!e->packs[i]) return rt_no_memory(d);
+        e->packs[i]->plans++;
     }
-    pthread_mutex_unlock(&s->shared->lock);
-    return status;
+    return AMPC_OK;
 }
 
-ampc_status rt_shared_provide(rt_session *s, rt_plan *p, diag *d)
+ampc_status rt_shared_provide(rt_session *s, rt_shared_plan *e, diag *d)
 {
-    TRY(provide_block(s, p, d));
-    return provide_packs(s, p, d);
+    TRY(provide_block(s, e, d));
+    return provide_packs(s, e, d);
 }
 
 static void drop_block(rt_session *s, rt_hoisted *b)
 {
-    rt_hoisted **at = &s->shared->blocks;
-    while (*at != b) at = &(*at)->next;
-    *at = b->next;
     s->backend->free(&s->ctx, b->memory);
-    rt_free(b->key);
     rt_free(b);
 }
 
@@ -266,17 +248,11 @@ static void drop_pack(rt_session *s, rt_packed *k)
     rt_free(k);
 }
 
-void rt_shared_release(rt_session *s, rt_plan *p)
+void rt_shared_drop(rt_session *s, rt_shared_plan *e)
 {
-    if (p->hoisted || p->kept || (p->n_packs && p->packs[0].shared)) {
-        pthread_mutex_lock(&s->shared->lock);
-        if (p->hoisted && --p->hoisted->plans == 0) drop_block(s, p->hoisted);
-        for (int i = 0; i < p->n_packs; i++)
-            if (p->packs[i].shared && --p->packs[i].shared->plans == 0) drop_pack(s, p->packs[i].shared);
-        rt_resident_release(s, p);
-        pthread_mutex_unlock(&s->shared->lock);
-    }
-    rt_plan_free(p);
+    if (e->hoisted && --e->hoisted->plans == 0) drop_block(s, e->hoisted);
+    for (int i = 0; e->packs && i < e->plan->n_packs; i++)
+        if (e->packs[i] && --e->packs[i]->plans == 0) drop_pack(s, e->packs[i]);
 }
 
 /* ---- computing them -------------------------------------------------------------------------- */
@@ -316,12 +292,13 @@ static void place_pack(rt_packed *k, rt_pack_block *b, size_t at)
 }
 
 /* Packs that are filled together share one block, on large pages, unless they are large themselves. */
-static ampc_status alloc_packs(rt_session *s, const rt_plan *p, diag *d)
+static ampc_status alloc_packs(rt_session *s, const rt_shared_plan *e, diag *d)
 {
+    const int n = e->plan->n_packs;
     size_t small = 0, at = 0;
     rt_pack_block *b = NULL;
-    for (int i = 0; i < p->n_packs; i++) {
-        rt_packed *k = p->packs[i].shared;
+    for (int i = 0; i < n; i++) {
+        rt_packed *k = e->packs[i];
         const size_t bytes = pack_bytes(s, k);
         if (!k->memory && bytes < RT_HUGE_PAGE) small += bytes;
         if (k->memory || bytes < RT_HUGE_PAGE) continue;
@@ -330,8 +307,8 @@ static ampc_status alloc_packs(rt_session *s, const rt_plan *p, diag *d)
     }
     if (small == 0) return AMPC_OK;
     TRY(make_pack_block(s, small, d, &b));
-    for (int i = 0; i < p->n_packs; i++) {
-        rt_packed *k = p->packs[i].shared;
+    for (int i = 0; i < n; i++) {
+        rt_packed *k = e->packs[i];
         if (k->memory) continue;
         place_pack(k, b, at);
         at += pack_bytes(s, k);
@@ -339,41 +316,44 @@ static ampc_status alloc_packs(rt_session *s, const rt_plan *p, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status refresh_pack(rt_session *s, const rt_plan *p, int i, rt_compute *compute, diag *d)
+static ampc_status refresh_pack(rt_session *s, const rt_execution *x, int i, rt_compute *compute, diag *d)
 {
-    rt_packed *k = p->packs[i].shared;
+    rt_packed *k = x->shared->packs[i];
     if (k->at >= s->shared->changed[k->key.storage]) return AMPC_OK;
-    TRY(compute(s, p, i, i + 1, d));
+    TRY(compute(s, x, i, i + 1, d));
     k->at = s->shared->changes;
     return AMPC_OK;
 }
 
-static ampc_status refresh_block(rt_session *s, const rt_plan *p, rt_compute *compute, diag *d)
+static ampc_status refresh_block(rt_session *s, const rt_execution *x, rt_compute *compute, diag *d)
 {
+    const rt_plan *p = x->plan;
+    const rt_hoisted *hoisted = x->shared->hoisted;
     /* Without a block, all hoisted values are empty. */
-    if (!p->hoisted || !is_stale(s, p, p->n_packs, p->hoisted->at)) return AMPC_OK;
-    TRY(compute(s, p, p->n_packs, p->n_hoisted, d));
+    if (!hoisted || !is_stale(s, p, p->n_packs, hoisted->at)) return AMPC_OK;
+    TRY(compute(s, x, p->n_packs, p->n_hoisted, d));
     /* Other sessions of a discrete device read the values on streams of their own. */
     if (s->backend->device_ops && s->shared->sessions > 1) RT_DEVICE(s, d, s->backend->device_ops->wait(&s->ctx, NULL));
     return AMPC_OK;
 }
 
 /* The block first: the storage that it is computed from may be larger than any that is packed (an embedding). */
-static ampc_status refresh(rt_session *s, const rt_plan *p, rt_compute *compute, diag *d)
+static ampc_status refresh(rt_session *s, const rt_execution *x, rt_compute *compute, diag *d)
 {
-    TRY(refresh_block(s, p, compute, d));
-    TRY(alloc_packs(s, p, d));
-    for (int i = 0; i < p->n_packs; i++) TRY(refresh_pack(s, p, i, compute, d));
+    TRY(refresh_block(s, x, compute, d));
+    TRY(alloc_packs(s, x->shared, d));
+    for (int i = 0; i < x->plan->n_packs; i++) TRY(refresh_pack(s, x, i, compute, d));
     return AMPC_OK;
 }
 
-ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, rt_compute *compute, diag *d)
+ampc_status rt_shared_refresh(rt_session *s, rt_execution *x, rt_compute *compute, diag *d)
 {
-    if (!is_stale(s, p, 0, p->persistent_at)) return AMPC_OK;
+    rt_hoisted *hoisted = x->shared->hoisted;
+    if (!is_stale(s, x->plan, 0, x->persistent_at)) return AMPC_OK;
     pthread_mutex_lock(&s->shared->lock);
-    const ampc_status status = refresh(s, p, compute, d);
-    if (status == AMPC_OK) p->persistent_at = s->shared->changes;
-    if (status == AMPC_OK && p->hoisted) p->hoisted->at = s->shared->changes;
+    const ampc_status status = refresh(s, x, compute, d);
+    if (status == AMPC_OK) x->persistent_at = s->shared->changes;
+    if (status == AMPC_OK && hoisted) hoisted->at = s->shared->changes;
     pthread_mutex_unlock(&s->shared->lock);
     return status;
 }

@@ -3,8 +3,7 @@
 #define RT_SESSION_STATE_H
 
 #include "runtime/files/weights.h"
-#include "runtime/plan/plan.h"
-#include "runtime/session/session.h"
+#include "runtime/session/execution.h"
 
 #include <pthread.h>
 
@@ -27,19 +26,10 @@ typedef struct rt_arena_block {
 } rt_arena_block;
 
 typedef struct rt_submitted {
-    const rt_plan *plan;
-    void *mark;      /* passed once the report is complete */
-    bool reads_back; /* the run is of readback_graph */
+    const rt_execution *execution; /* of its first part */
+    void *mark;                    /* passed once the report is complete */
+    bool reads_back;               /* the run is of readback_graph */
 } rt_submitted;
-
-/* A plan while it runs: that of an entry graph, or of a subgraph. */
-typedef struct rt_frame {
-    rt_session *session;
-    const rt_plan *plan;
-    char *arena;
-    void *const *inputs;
-    int outer_step; /* of a subgraph: the step of the entry graph's plan that runs it, which faults name; -1: none */
-} rt_frame;
 
 /* Values of `steps` in rt_session.after_launch when no step has run: the frame begins; copies before a step. */
 enum { RT_FRAME_BEGINS = -1, RT_COPIES = 0 };
@@ -52,21 +42,6 @@ typedef struct rt_observer {
     rt_staging copy;    /* of the value that is shown; `device` is unused */
 } rt_observer;
 
-/* A block of hoisted values, which equal plans of all sessions read. */
-typedef struct rt_hoisted {
-    struct rt_hoisted *next;
-    void *memory, *key; /* key: what the plans that read it have in common */
-    size_t key_bytes;
-    int plans;  /* number of plans that read it */
-    int64_t at; /* number of the last storage change that the values reflect; 0: none */
-} rt_hoisted;
-
-/* Memory of one or more packs, which is freed with the last of them. */
-struct rt_pack_block {
-    void *memory;
-    int packs;
-};
-
 /* Whether a storage is in memory (session_resident.c). */
 typedef struct rt_residence {
     ir_data data; /* where it is read from */
@@ -75,18 +50,21 @@ typedef struct rt_residence {
     int plans;    /* number of plans that read it in each run */
 } rt_residence;
 
-/* What sessions share: storage in device memory, and what has been computed from it once. Storage changes only while
- * there is one session, so runs read everything but `blocks`, `packs` and `at` without the lock. */
+/* What sessions share: storage in device memory, what has been computed from it once, and plans. Storage changes only
+ * while there is one session, and plans never change, so runs read everything but the lists without the lock. */
 typedef struct rt_shared {
-    pthread_mutex_t lock; /* of sessions, blocks, packs, and what these lists contain */
+    pthread_mutex_t lock;   /* of sessions, plans, packs, selections, and what these lists contain */
+    pthread_cond_t planned; /* a plan has been made, or could not be */
     int sessions;
+    rt_shared_plan *plans;
+    rt_selection *selections;  /* every selection made so far */
+    ir_parts *parts;           /* by position of the graph in the module; `count` is 0 if it has one part */
     void *block;               /* device memory of all storage */
     void **storage;            /* by storage id, within the block */
     int64_t changes, *changed; /* number of storage changes; by storage id: number of its last change */
-    rt_hoisted *blocks;
-    rt_packed **packs;       /* by storage id */
-    rt_weights *weights;     /* the files of the storage; NULL: a discrete device, on which all of it is loaded */
-    rt_residence *residence; /* by storage id; NULL likewise */
+    rt_packed **packs;         /* by storage id */
+    rt_weights *weights;       /* the files of the storage; NULL: a discrete device, on which all of it is loaded */
+    rt_residence *residence;   /* by storage id; NULL likewise */
 } rt_shared;
 
 struct rt_session {
@@ -105,13 +83,13 @@ struct rt_session {
     int64_t *fixed, *sizes; /* by symbol: from the options; of the current run */
     void **mirrors;         /* by storage id: host copies for a discrete device; NULL: not read yet */
     int64_t storage_bytes;
-    ir_parts *parts; /* by position of the graph in the module; `count` is 0 if it has one part */
     int max_parts;
-    rt_arena_block *arenas;        /* [max_parts]: plans of the same part share one, because only one of them runs */
-    rt_plan **run;                 /* [max_parts]: the plans of the last run by part */
-    int n_run;                     /* number of parts of the last run */
-    rt_plan *plans;                /* most recently used first */
-    rt_selection *selections;      /* every selection made so far */
+    rt_arena_block *arenas;   /* [max_parts]: plans of the same part share one, because only one of them runs */
+    rt_execution **run;       /* [max_parts]: the executions of the last run by part */
+    int n_run;                /* number of parts of the last run */
+    rt_execution *executions; /* most recently used first */
+    const rt_plan **planned;  /* [max_parts]: the plans of the last planning by part */
+    int n_planned;
     const rt_selection **selected; /* by position of the graph in the module; NULL: all outputs */
     void **inputs;                 /* of the current run, by position in its graph */
     rt_staging *staging;           /* [RT_SLOTS][n_inputs], by slot and position */
@@ -120,7 +98,7 @@ struct rt_session {
     rt_tensor *outputs;            /* of the last run; on a discrete device without data until requested */
     rt_staging *fetched;           /* host copies of the outputs */
     int n_outputs, output_capacity;
-    rt_plan *last;        /* plan of the first part of the last run; NULL: none, or it could not be submitted */
+    rt_execution *last;   /* of the first part of the last run; NULL: none, or it could not be submitted */
     ampc_status fetching; /* first failure since the last run to copy an output from a discrete device */
     int64_t runs;         /* number of runs submitted */
     void *host_word;      /* 8 bytes in host memory of the backend, for conditions; NULL: not used yet */
@@ -137,17 +115,21 @@ struct rt_session {
     rt_observer observer;     /* of after_launch when observing */
 };
 
-/* The address of a buffer of the plan. */
-static inline void *rt_session_address(const rt_session *s, const rt_plan *p, int buffer)
+static inline rt_frame rt_entry_frame(rt_session *s, const rt_execution *x)
 {
-    return rt_plan_address(p, buffer, s->arenas[p->part].memory, s->shared->storage, s->inputs);
+    return (rt_frame){s, x, s->arenas[x->plan->part].memory, s->inputs, -1};
+}
+/* The address of a buffer of an entry graph's plan. */
+static inline void *rt_session_address(rt_session *s, const rt_execution *x, int buffer)
+{
+    const rt_frame f = rt_entry_frame(s, x);
+    return rt_address(&f, buffer);
 }
 
 /* ---- session_parts.c ---- */
 
-/* Finds the parts of all graphs; rejects a bound size that depends on data. */
+/* Finds the parts of all graphs, unless another session has; rejects a bound size that depends on data. */
 ampc_status rt_parts_open(rt_session *s, diag *d);
-void rt_parts_close(rt_session *s);
 /* The parts of a graph; NULL: it has only one. */
 const ir_parts *rt_parts_of(const rt_session *s, const ir_graph *g);
 /* AMPC_UNSUPPORTED if the device cannot run a graph with parts. */
@@ -156,15 +138,15 @@ ampc_status rt_parts_require(const rt_session *s, const ir_graph *g, diag *d);
 ampc_status rt_parts_read_sizes(rt_session *s, const ir_graph *g, int part, diag *d);
 /* Sets these sizes to their bounds, for planning without data. */
 void rt_parts_assume_sizes(rt_session *s, const ir_graph *g, int part);
-/* Points the carried values of a plan to the memory of the earlier parts of the run. */
-void rt_parts_carry(rt_session *s, rt_plan *p);
+/* Points the carried values of an execution to the memory of the earlier parts of the run. */
+void rt_parts_carry(rt_session *s, rt_execution *x);
 
 /* ---- session_select.c ---- */
 
 int rt_output_count(const ir_graph *g); /* number of output statements */
 /* Returns the current selection of the graph; NULL: all outputs. Equal selections are the same object. */
 const rt_selection *rt_session_selection(const rt_session *s, const ir_graph *g);
-void rt_session_free_selections(rt_session *s);
+void rt_session_free_selections(rt_shared *h);
 
 /* ---- session_device.c ---- */
 
@@ -183,13 +165,11 @@ void rt_host_free(rt_session *s, void *memory); /* NULL allowed */
 
 /* AMPC_USAGE if the session can only plan. */
 ampc_status rt_device_require(const rt_session *s, diag *d);
-/* Discards all recordings, because addresses that they contain have changed. */
-void rt_device_forget(rt_session *s);
 /* Sets the backend, the context and the options that concern them. */
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d);
 /* Called before a run, once its memory is allocated. AMPC_DEVICE if the calling thread cannot have the threads that the
  * session was opened with; AMPC_NO_MEMORY if too little memory is left for kernels. */
-ampc_status rt_device_enter(const rt_session *s, const rt_plan *p, diag *d);
+ampc_status rt_device_enter(const rt_session *s, const rt_execution *x, diag *d);
 
 /* ---- session_inputs.c ---- */
 
@@ -203,14 +183,14 @@ void rt_inputs_free(rt_session *s);
 /* ---- session_run.c ---- */
 
 /* Enqueues a planned run; a device that works in host memory executes it. */
-ampc_status rt_run_enqueue(rt_session *s, rt_plan *p, int slot, diag *d);
+ampc_status rt_run_enqueue(rt_session *s, rt_execution *x, int slot, diag *d);
 /* The parts of a run. refresh: recomputes hoisted values whose storage has changed. record: records a run without
  * executing it. once: replays a recording or, if that is NULL, issues the steps. */
-ampc_status rt_run_refresh(rt_session *s, rt_plan *p, diag *d);
-ampc_status rt_run_record(rt_session *s, rt_plan *p, void **recording, diag *d);
-ampc_status rt_run_once(rt_session *s, rt_plan *p, void *recording, diag *d);
+ampc_status rt_run_refresh(rt_session *s, rt_execution *x, diag *d);
+ampc_status rt_run_record(rt_session *s, const rt_execution *x, void **recording, diag *d);
+ampc_status rt_run_once(rt_session *s, rt_execution *x, void *recording, diag *d);
 /* Whether runs of the plan are recorded. A plan that reads a condition on the host is not. */
-bool rt_run_records(const rt_session *s, const rt_plan *p);
+bool rt_run_records(const rt_session *s, const rt_execution *x);
 /* Reports the error that a fault word describes. */
 ampc_status rt_run_fault(const rt_plan *p, int fault, diag *d);
 
@@ -220,37 +200,39 @@ void rt_observer_free(rt_session *s);
 
 /* ---- session_control.c ---- */
 
-/* A step with subgraphs while it runs. Its views have addresses. */
+/* A step with subgraphs while it runs. */
 typedef struct rt_control_run rt_control_run;
 struct rt_control_run {
     rt_session *session;
     const rt_step *step;
-    char *workspace;
-    int step_number; /* in the plan of the entry graph */
+    const k_args *args;         /* with addresses */
+    const rt_execution *bodies; /* by position in rt_control.bodies */
     /* Runs a subgraph whose inputs have been set. */
-    ampc_status (*run_body)(const rt_control_run *r, const rt_body *body, diag *d);
+    ampc_status (*run_body)(const rt_control_run *r, const rt_execution *body, diag *d);
 };
 ampc_status rt_control_execute(const rt_control_run *r, diag *d);
 
 /* ---- session_shared.c ---- */
 
-/* Makes s->shared, with memory for the storage; or uses that of `other`, unless NULL. */
+/* Makes s->shared, with memory for the storage unless the session only plans; or uses that of `other`, unless NULL. */
 ampc_status rt_shared_open(rt_session *s, rt_session *other, diag *d);
-/* Frees what no other session uses. The plans of the session must have been released. */
+/* Frees what no other session uses. The executions of the session must have been freed. */
 void rt_shared_close(rt_session *s);
-/* Points the plan to the block of its hoisted values and to its packs, which may be new. */
-ampc_status rt_shared_provide(rt_session *s, rt_plan *p, diag *d);
-/* Frees a plan, and its block and packs if no other plan reads them. */
-void rt_shared_release(rt_session *s, rt_plan *p);
+/* Whether both requests lead to equal plans, apart from the states of kernels. */
+bool rt_shared_agree(const rt_shared_plan *a, const rt_shared_plan *b);
+/* Points the plan to the block of its hoisted values and to its packs, which may be new. The caller holds the lock. */
+ampc_status rt_shared_provide(rt_session *s, rt_shared_plan *e, diag *d);
+/* Frees the block and packs of a plan if no other plan reads them. The caller holds the lock. */
+void rt_shared_drop(rt_session *s, rt_shared_plan *e);
 /* Runs hoisted steps [first, end). */
-typedef ampc_status rt_compute(rt_session *s, const rt_plan *p, int first, int end, diag *d);
+typedef ampc_status rt_compute(rt_session *s, const rt_execution *x, int first, int end, diag *d);
 /* Lets `compute` run the hoisted steps whose values are out of date, unless another session has done so already. */
-ampc_status rt_shared_refresh(rt_session *s, rt_plan *p, rt_compute *compute, diag *d);
+ampc_status rt_shared_refresh(rt_session *s, rt_execution *x, rt_compute *compute, diag *d);
 /* Notes a change of a storage by its id, whose packs are dropped; and those that a run of the plan has made. A plan's
  * own stores do not make its hoisted values stale, because it updates them together with the storage; it has no packs
  * of what it stores. */
 void rt_shared_change(rt_session *s, uint32_t storage);
-void rt_shared_stored(rt_session *s, rt_plan *p);
+void rt_shared_stored(rt_session *s, rt_execution *x);
 /* AMPC_USAGE if other sessions share the storage: `what` would be changed, or what the graph stores. */
 ampc_status rt_shared_require_sole(rt_session *s, const char *what, diag *d);
 ampc_status rt_shared_require_stores(rt_session *s, const ir_graph *g, diag *d);
@@ -268,11 +250,12 @@ ampc_status rt_resident_expose(rt_session *s, uint32_t id, diag *d);
 void rt_resident_written(rt_session *s, uint32_t id);
 /* Returns the memory of the storage to the system, unless a plan or a caller reads it. The caller holds the lock. */
 void rt_resident_drop(rt_session *s, uint32_t id);
-/* Counts the plan as a reader of the storage that its runs read, apart from hoisted steps, and reads that storage. */
-ampc_status rt_resident_provide(rt_session *s, rt_plan *p, diag *d);
-/* Bytes of the storage that runs of these plans need in memory, from `first` on by next_part. */
-int64_t rt_resident_bytes(const rt_session *s, const rt_plan *first);
-void rt_resident_release(rt_session *s, const rt_plan *p); /* the caller holds the lock */
+/* Counts the plan as a reader of the storage that its runs read, apart from hoisted steps, and reads that storage. The
+ * caller holds the lock. */
+ampc_status rt_resident_provide(rt_session *s, rt_shared_plan *e, diag *d);
+/* Bytes of the storage that runs of the plans of the last planning need in memory. */
+int64_t rt_resident_bytes(const rt_session *s);
+void rt_resident_release(rt_session *s, const rt_shared_plan *e); /* the caller holds the lock */
 
 /* ---- session_storage.c ---- */
 
@@ -292,7 +275,7 @@ ampc_status rt_readback_open(rt_session *s, diag *d);
 void rt_readback_close(rt_session *s);
 /* Called before and after the work of a run: the first reads back the scalars from before the run, the second those
  * from after it, and its fault. */
-ampc_status rt_readback_begin(rt_session *s, const rt_plan *p, diag *d);
-ampc_status rt_readback_end(rt_session *s, const rt_plan *p, diag *d);
+ampc_status rt_readback_begin(rt_session *s, const rt_execution *x, diag *d);
+ampc_status rt_readback_end(rt_session *s, const rt_execution *x, diag *d);
 
 #endif

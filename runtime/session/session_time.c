@@ -33,7 +33,7 @@ static ampc_status begin_repetitions(rt_session *s, diag *d)
     assert(s->last && s->runs > 0); /* callers run the graph first */
     s->n_outputs = 0;
     s->error[0] = '\0';
-    TRY(rt_shared_require_stores(s, s->last->graph, d));
+    TRY(rt_shared_require_stores(s, s->last->plan->graph, d));
     if (device_ops) RT_DEVICE(s, d, device_ops->clear_fault(&s->ctx));
     return AMPC_OK;
 }
@@ -51,7 +51,7 @@ static ampc_status end_repetitions(rt_session *s, ampc_status status, diag *d)
         RT_DEVICE(s, d, device_ops->download_fault(&s->ctx, fault));
         RT_DEVICE(s, d, device_ops->wait(&s->ctx, NULL));
     }
-    if (*fault != K_NO_FAULT) return rt_run_fault(s->last, *fault, d);
+    if (*fault != K_NO_FAULT) return rt_run_fault(s->last->plan, *fault, d);
     rt_outputs_collect(s);
     return AMPC_OK;
 }
@@ -149,7 +149,7 @@ static ampc_status note_point(const rt_frame *f, int first, int steps, diag *d)
     struct rt_points *points = s->points;
     if (f->outer_step >= 0) return AMPC_OK; /* the launch of the outer step includes it */
     const int i = points->n++;
-    const rt_step *step = steps > 0 ? f->plan->steps[first] : NULL;
+    const rt_step *step = steps > 0 ? f->execution->plan->steps[first] : NULL;
     assert(i < points->capacity); /* points_open counts the steps of the plan */
     if (i > 0)
         points->launches[i - 1] = (rt_launch){.step = first,
@@ -164,7 +164,7 @@ static ampc_status note_point(const rt_frame *f, int first, int steps, diag *d)
 static ampc_status points_open(const rt_session *s, struct rt_points *points, int runs, diag *d)
 {
     for (int part = 0; part < s->n_run; part++) /* start, copies before and after */
-        points->capacity += s->run[part]->n_steps - s->run[part]->n_hoisted + 3;
+        points->capacity += s->run[part]->plan->n_steps - s->run[part]->plan->n_hoisted + 3;
     const size_t capacity = (size_t)points->capacity;
     points->launches = rt_alloc(capacity, sizeof *points->launches);
     points->marks = rt_alloc(capacity, sizeof *points->marks);

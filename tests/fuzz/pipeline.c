@@ -178,7 +178,7 @@ static bool is_small(rt_session *s, const ir_graph *g, const rt_tensor *inputs, 
     const rt_plan *p = NULL;
     if (!pipeline_accepts(rt_session_plan(s, g->name, inputs, n, NULL, d, &p), d)) return false;
     const rt_plan_totals t = rt_plan_sum(p);
-    return p->arena_bytes + p->persistent_bytes + rt_plan_pack_bytes(p, p) <= MAX_BYTES &&
+    return p->arena_bytes + p->persistent_bytes + rt_plan_pack_bytes(&p, 0) <= MAX_BYTES &&
            t.bytes + t.copy_bytes <= MAX_WORK && t.flops <= MAX_WORK;
 }
 

@@ -196,12 +196,13 @@ static void test_hoisted_once(void **state)
     assert_non_null(pack);
     assert_null(pack->next);
     assert_int_equal(pack->plans, 2);
-    assert_non_null(shared->blocks);
-    assert_null(shared->blocks->next);
-    assert_int_equal(shared->blocks->plans, 2);
+    const rt_hoisted *block = shared->plans->hoisted;
+    assert_non_null(block);
+    assert_int_equal(block->plans, 2);
+    assert_ptr_equal(shared->plans->next->hoisted, block);
     ampc_session_free(w[0].s);
     assert_int_equal(pack->plans, 1);
-    assert_int_equal(shared->blocks->plans, 1);
+    assert_int_equal(block->plans, 1);
     assert_true(run_once(&w[1], w[1].expected));
     ampc_session_free(w[1].s);
     ampc_module_free(m);
