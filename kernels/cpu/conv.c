@@ -381,9 +381,30 @@ static ampc_status prepare_call(const k_args *args, const conv *c, void **state,
     return cpu_call_make(pd, operands, n, args->ctx, (cpu_call **)state, workspace);
 }
 
-static bool is_own(const k_args *args, const conv *c)
+/* Which code runs a convolution. */
+typedef enum runner { LIBRARY, OWN, OWN_PACKED, OWN_IN_PLACE } runner;
+
+static runner runner_of(const k_args *args, const conv *c)
 {
-    return args->in[0].dtype != IR_f64 && (cpu_is_own_pack(c->w) || !cpu_has_onednn()) && !conv_is_empty(c);
+    enum { FEW_ROWS = 36 }; /* for which products in bf16, which may be faster than f32, do not matter */
+    if (args->in[0].dtype == IR_f64 || conv_is_empty(c)) return LIBRARY;
+    if (cpu_is_own_pack(c->w)) return OWN_PACKED;
+    if (!cpu_has_onednn() || cpu_is_own_faster_depthwise(c)) return OWN;
+    if (c->w->packed || (is_low(args) && c->g.n * conv_volume(c->g.y) > FEW_ROWS)) return LIBRARY;
+    return cpu_is_own_faster_in_place(c) ? OWN_IN_PLACE : LIBRARY;
+}
+
+static size_t own_workspace(runner own, const conv *c, const k_context *ctx)
+{
+    if (own == OWN_IN_PLACE) return conv_in_place_workspace(c, ctx);
+    return own == OWN_PACKED ? conv_own_packed_workspace(c, ctx) : conv_own_workspace(c, ctx);
+}
+
+static void run_own(runner own, const conv *c, void *workspace, const k_context *ctx)
+{
+    if (own == OWN_IN_PLACE) conv_in_place_run(c, workspace, ctx);
+    else if (own == OWN_PACKED) conv_own_run_packed(c, c->w->data, workspace, ctx);
+    else conv_own_run(c, workspace, ctx);
 }
 
 /* Whether weights that do not change are packed for own code. */
@@ -403,7 +424,7 @@ static ampc_status pack_format(const k_args *args, int operand, const k_format *
     *format = NULL;
     if (c.w != &args->in[operand] || conv_is_empty(&c) || args->in[0].dtype == IR_f64) return AMPC_OK;
     if (wants_own_pack(&c)) return cpu_own_conv_format(&c, args->ctx, format);
-    if (is_own(args, &c)) return AMPC_OK;
+    if (!cpu_has_onednn()) return AMPC_OK;
     const dnnl_status_t status = describe_conv(&c, is_low(args), args->ctx, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");
     return cpu_call_format(pd, &operands[1], args->ctx, format);
@@ -414,9 +435,9 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     conv c = conv_of(args);
     const k_view *result = conv_result(&c);
     size_t bytes = 0;
-    if (is_own(args, &c)) {
-        const bool packed = cpu_is_own_pack(c.w);
-        *workspace = packed ? conv_own_packed_workspace(&c, args->ctx) : conv_own_workspace(&c, args->ctx);
+    const runner own = runner_of(args, &c);
+    if (own != LIBRARY) {
+        *workspace = own_workspace(own, &c, args->ctx);
         return AMPC_OK;
     }
     ampc_status status = AMPC_OK;
@@ -432,9 +453,9 @@ static ampc_status run(const k_args *args)
     conv c = conv_of(args);
     char *workspace = (char *)args->workspace + spare_bytes(&c);
     k_view spare = *c.w, absent = {0};
-    if (is_own(args, &c)) {
-        if (cpu_is_own_pack(c.w)) conv_own_run_packed(&c, c.w->data, args->workspace, args->ctx);
-        else conv_own_run(&c, args->workspace, args->ctx);
+    const runner own = runner_of(args, &c);
+    if (own != LIBRARY) {
+        run_own(own, &c, args->workspace, args->ctx);
         return AMPC_OK;
     }
     if (workspace != args->workspace) {

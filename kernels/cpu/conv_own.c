@@ -243,8 +243,7 @@ static bool is_images(const k_view *v)
     return v->dtype == IR_f32 && (v->channels_last || v->dims[1] == 1 || k_count(v) == v->dims[0] * v->dims[1]);
 }
 
-/* A block of the workspace, or NULL if there is none; *at is advanced. */
-static float *take(char *workspace, size_t *at, int64_t floats)
+float *conv_take(char *workspace, size_t *at, int64_t floats)
 {
     float *block = workspace ? (float *)(void *)(workspace + *at) : NULL;
     *at += cpu_lines((size_t)floats * sizeof(float));
@@ -258,7 +257,7 @@ static conv_images images_of(const conv *c, const k_view *v, const int64_t *size
     conv_images m = {.data = v->data, .n = c->g.n, .channels = v->dims[1], .inner = inner};
     memcpy(m.size, size, sizeof m.size);
     if (is_images(v) || !reads) return m;
-    m.data = take(workspace, at, k_count(v));
+    m.data = conv_take(workspace, at, k_count(v));
     if (workspace) read_images(m.data, v, m.n, m.channels, conv_volume(size), ctx);
     return m;
 }
@@ -291,7 +290,7 @@ static size_t run_pass(const conv_pass *p, const float *packed, char *workspace,
 {
     static const float any[1]; /* without a workspace, only whether there are panels matters */
     if (!packed) {
-        float *panels = take(workspace, &at, p->c->g.groups * panels_of(p));
+        float *panels = conv_take(workspace, &at, p->c->g.groups * panels_of(p));
         if (workspace) pack_weights(p, panels, ctx);
         packed = workspace ? panels : any;
     }
@@ -300,8 +299,7 @@ static size_t run_pass(const conv_pass *p, const float *packed, char *workspace,
     return at + gemm_workspace(&g, ctx);
 }
 
-/* dbias: the sum of dy over all positions, in f64. */
-static void sum_positions(const conv_pass *p, const k_context *ctx)
+void conv_sum_positions(const conv_pass *p, const k_context *ctx)
 {
     enum { CHANNELS = 64 };
     const int64_t rows = p->result.n * conv_volume(p->result.size), channels = p->result.channels;
@@ -319,10 +317,10 @@ static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, co
 {
     const conv *c = p->c;
     const conv_weights w = conv_weights_of(c);
-    if (workspace && c->bias) sum_positions(p, ctx);
+    if (workspace && c->bias) conv_sum_positions(p, ctx);
     if (!cpu_is_used(c->w)) return at;
     if (conv_is_depthwise(c)) {
-        float *sums = take(workspace, &at, conv_depthwise_size(c));
+        float *sums = conv_take(workspace, &at, conv_depthwise_size(c));
         if (workspace) conv_depthwise_grad_weight(p, sums, ctx);
         return at;
     }
@@ -341,28 +339,37 @@ static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, co
     return at + gemm_workspace(&g, ctx);
 }
 
-/* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
-static size_t run_conv(const conv *c, const float *packed, char *workspace, const k_context *ctx)
+conv_pass conv_pass_of(const conv *c, char *workspace, size_t *at, const k_context *ctx)
 {
     const conv_geometry *g = &c->g;
     const bool forward = c->kind == CONV_FORWARD, gradient = c->kind == CONV_GRAD_INPUT;
-    const int64_t phases = gradient ? n_phases(g) : 1;
-    size_t at = 0, most = 0;
     conv_pass p = {.c = c, .w = forward_window(g), .view = gradient ? c->x : c->y, .bias = forward ? c->bias : NULL};
-    const conv_images x = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, &at,
-                                    ctx);
-    const conv_images y = images_of(c, c->y, g->y, g->m, !forward, workspace, &at, ctx);
-    p.source = gradient ? y : x;
-    p.result = gradient ? x : y;
+    p.source = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, at, ctx);
+    p.result = images_of(c, c->y, g->y, g->m, !forward, workspace, at, ctx);
+    return p;
+}
+
+/* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
+static size_t run_conv(const conv *c, const float *packed, char *workspace, const k_context *ctx)
+{
+    const bool gradient = c->kind == CONV_GRAD_INPUT;
+    const int64_t phases = gradient ? n_phases(&c->g) : 1;
+    size_t at = 0, most = 0;
+    conv_pass p = conv_pass_of(c, workspace, &at, ctx);
+    if (c->kind == CONV_GRAD_WEIGHT) return run_grad_weight(&p, workspace, at, ctx);
+    if (gradient) {
+        const conv_images x = p.source;
+        p.source = p.result;
+        p.result = x;
+    }
     p.is_direct = phases == 1 && is_images(p.view);
-    if (!forward && !gradient) return run_grad_weight(&p, workspace, at, ctx);
     if (conv_is_depthwise(c) && !packed) {
-        float *taps = take(workspace, &at, conv_volume(c->g.k) * c->g.groups);
+        float *taps = conv_take(workspace, &at, conv_volume(c->g.k) * c->g.groups);
         if (workspace) read_taps(c, taps);
         packed = taps;
     }
     for (int64_t i = 0; i < phases; i++) {
-        if (gradient) p.w = gradient_window(g, i);
+        if (gradient) p.w = gradient_window(&c->g, i);
         if (!conv_is_depthwise(c)) {
             const size_t bytes = run_pass(&p, packed, workspace, at, ctx);
             most = bytes > most ? bytes : most;

@@ -22,7 +22,12 @@ void conv_own_pack(const conv *c, float *packed, const k_context *ctx);
 size_t conv_own_packed_workspace(const conv *c, const k_context *ctx);
 void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx);
 
-/* ---- shared with conv_depthwise.c and conv_store.c ---- */
+/* The same for convolutions of few positions with one group and weights that are read or written in place
+ * (conv_in_place.c). */
+size_t conv_in_place_workspace(const conv *c, const k_context *ctx);
+void conv_in_place_run(const conv *c, void *workspace, const k_context *ctx);
+
+/* ---- shared with conv_depthwise.c, conv_in_place.c and conv_store.c ---- */
 
 /* Which sums a pass computes. Position p of the pass along an axis is position first + p * stride of the result; tap t
  * is tap from + t * every of the kernel and reads position p * step + offset + t * apart of the source. */
@@ -128,6 +133,15 @@ void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_
 /* Stores elements [first, first + count) of filter m of the gradient of w, in the order taps, channels. At most
  * GEMM_COLUMNS of them. */
 void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count);
+
+/* A block of the workspace, or NULL if there is none; *at is advanced. */
+float *conv_take(char *workspace, size_t *at, int64_t floats);
+
+/* The pass of the forward convolution, whatever the kind is; its view is the result of c. Images that are read are
+ * copied to the workspace if they have another form. */
+conv_pass conv_pass_of(const conv *c, char *workspace, size_t *at, const k_context *ctx);
+/* dbias: the sum of dy over all positions, in f64. */
+void conv_sum_positions(const conv_pass *p, const k_context *ctx);
 
 bool conv_is_depthwise(const conv *c);
 /* `weights`: [taps of the kernel, channels] in f32. */

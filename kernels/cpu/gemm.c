@@ -145,9 +145,9 @@ static division divide(const gemm *g, const k_context *ctx)
     d.rows = k_max(1, cpu_ceil_div(g->m, k_max(1, cpu_ceil_div(g->m, most))));
     d.columns = k_max(1, k_min(cpu_ceil_div(g->n, GEMM_PANEL) * GEMM_PANEL, GEMM_COLUMNS));
     divide_among(&d, g, ctx->threads);
-    d.direct = d.packs && !g->fill_b && is_plain(&g->b) && g->b.column == 1 && g->m <= 2 * code->rows;
+    d.direct = d.packs && !g->fill_b && is_plain(&g->b) && g->b.column == 1 && g->m <= STREAM_TILES * code->rows;
     const bool is_small = !d.packs && !d.crosses_a && d.rows * g->k * (int64_t)sizeof(float) <= WHOLE_BYTES;
-    d.depth = k_min(g->k, is_small ? g->k : GEMM_DEPTH);
+    d.depth = k_min(g->k, is_small || g->reads_a_once ? g->k : GEMM_DEPTH);
     const int64_t tasks = k_max(1, g->items * d.down * d.across);
     d.threads = (int)k_min(cpu_threads(ctx, g->items * g->m * g->n * g->k / SERIAL), tasks);
     if (d.copies_a) d.a = cpu_lines((size_t)(d.rows * (d.depth + PAD)) * sizeof(float));
@@ -323,6 +323,20 @@ static void set_panel(const task *t, step *s, int64_t k, int64_t depth)
     }
 }
 
+/* Multiplies all of k, tile by tile of a. */
+static void multiply_rows(const task *t, const float *a, int64_t ld)
+{
+    const int64_t tiles = cpu_ceil_div(t->rows, code->rows), depth = t->g->k;
+    for (int64_t i = 0; i < tiles; i++)
+        for (int64_t l = 0; l < depth; l += GEMM_DEPTH)
+            for (int64_t column = 0; column < t->columns; column += GEMM_PANEL) {
+                step s = {.a = a + l, .ld = ld, .column = column, .depth = k_min(GEMM_DEPTH, depth - l), .ahead = NEAR};
+                s.adds = l > 0 || t->g->adds;
+                set_panel(t, &s, l, depth);
+                multiply(t, &s, i, tiles);
+            }
+}
+
 /* Multiplies the block `a` of columns [k, k + depth) by all panels, block of k after block of k. Few rows wait for b,
  * so each panel is read as one stream; of many, a tile stays in the first-level cache for all panels. */
 static void multiply_block(const task *t, const float *a, int64_t ld, int64_t k, int64_t depth)
@@ -350,7 +364,8 @@ static void run_task(task t)
         int64_t ld;
         const float *a = block_of_a(&t, k, depth, &ld);
         if (t.d->packs) block_of_b(&t, k, depth);
-        multiply_block(&t, a, ld, k, depth);
+        if (g->reads_a_once) multiply_rows(&t, a, ld);
+        else multiply_block(&t, a, ld, k, depth);
     }
     for (int64_t i = 0; i < t.rows && g->k == 0 && !g->adds; i++)
         memset(t.c + i * t.ldc, 0, (size_t)t.columns * sizeof *t.c);

@@ -49,6 +49,7 @@ typedef struct gemm {
     float *c;                    /* NULL: sums go to `finish` only */
     int64_t c_item, ldc;         /* the distances between two items and two rows, in floats */
     bool adds;                   /* to what is in c */
+    bool reads_a_once;           /* each row of it from beginning to end: a fills no cache, and `packed` is small */
     gemm_finish *finish;         /* NULL if c is the result */
     const void *user;
 } gemm;

@@ -15,40 +15,68 @@
  * memory, sums too short to hide that they are stored, or so many positions that oneDNN gains from reading an image in
  * place instead of copying each window. For small images it reads the weights again for each of them. With the code for
  * AVX2 of both, most of these shapes reach 0.75 to 0.95, so the table is for AVX-512. */
+typedef enum product_kind {
+    MATMUL,
+    CONV,
+    CHANGING, /* a convolution whose weights change */
+    GRAD_INPUT,
+    GRAD_WEIGHT, /* the gradient of the weights of a convolution */
+    GRAD_TAPS    /* the same if each group is a single channel */
+} product_kind;
 static const struct choice {
-    bool is_conv;
+    product_kind kind;
     int64_t taps;    /* at most */
     int64_t terms;   /* of a sum, at least */
     int64_t weights; /* at least */
     int64_t points;  /* positions of an image, at most; the rows of a matmul are images */
     int64_t rows;    /* of all images, at most */
 } choices[] = {
-    {true, INT64_MAX, 0, 1 << 18, INT64_MAX, 36}, /* 1.09 to 1.4 */
-    {true, INT64_MAX, 0, 1 << 18, 16, 256},       /* 1.14 to 2.95 */
-    {true, 1, 256, 1 << 15, INT64_MAX, 64},       /* 1.0 to 1.43 */
-    {false, 1, 0, 0, 1, 48},                      /* 1.06 to 1.8, except 0.9 for one row and 4096 weights */
+    {CONV, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},         /* 1.09 to 1.4 */
+    {CONV, INT64_MAX, 0, 1 << 18, 16, 256},               /* 1.14 to 2.95 */
+    {CONV, 1, 256, 1 << 15, INT64_MAX, 64},               /* 1.0 to 1.43 */
+    {MATMUL, 1, 0, 0, 1, 48},                             /* 1.06 to 1.8, except 0.9 for one row and 4096 weights */
+    {CHANGING, INT64_MAX, 0, 1 << 18, INT64_MAX, 128},    /* 1.25 to 3.6; at 512 rows 0.66 */
+    {CHANGING, INT64_MAX, 0, 1 << 18, 4, 512},            /* 2.7 to 3.2 */
+    {GRAD_INPUT, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},   /* 1.1 to 1.5; at 64 rows 0.78 */
+    {GRAD_WEIGHT, INT64_MAX, 0, 1 << 18, INT64_MAX, 128}, /* 1.3 to 3.5; at 512 rows 0.68 */
+    {GRAD_WEIGHT, INT64_MAX, 0, 1 << 18, 4, 512},         /* 3.1 to 3.5 */
+    {GRAD_WEIGHT, 1, 0, 1 << 15, INT64_MAX, 32},          /* 1.2 to 1.4 */
+    {GRAD_TAPS, INT64_MAX, 0, 0, INT64_MAX, 32},          /* 5 to 20 */
 };
 
-static bool is_faster(bool is_conv, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
+static bool is_faster(product_kind kind, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
 {
     const bool has_avx512 = strcmp(gemm_code_name(0), "avx512f") == 0;
     for (size_t i = 0; has_avx512 && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
-        if (c->is_conv == is_conv && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&
+        if (c->kind == kind && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&
             points <= c->points && points * images <= c->rows)
             return true;
     }
     return false;
 }
 
-bool cpu_is_own_faster_conv(const conv *c)
+static bool is_faster_conv(product_kind kind, const conv_geometry *g)
 {
-    const conv_geometry *g = &c->g;
     const int64_t taps = conv_volume(g->k);
-    return g->groups == 1 && is_faster(true, taps, taps * g->c, g->m, conv_volume(g->y), g->n);
+    return is_faster(kind, taps, taps * g->c, g->m, conv_volume(g->y), g->n);
 }
 
-bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(false, 1, p->k, p->n, 1, p->m); }
+bool cpu_is_own_faster_conv(const conv *c) { return c->g.groups == 1 && is_faster_conv(CONV, &c->g); }
+
+bool cpu_is_own_faster_in_place(const conv *c)
+{
+    static const product_kind kinds[] = {
+        [CONV_FORWARD] = CHANGING, [CONV_GRAD_INPUT] = GRAD_INPUT, [CONV_GRAD_WEIGHT] = GRAD_WEIGHT};
+    return c->g.groups == 1 && !c->w->channels_last && is_faster_conv(kinds[c->kind], &c->g);
+}
+
+bool cpu_is_own_faster_depthwise(const conv *c)
+{
+    return c->kind == CONV_GRAD_WEIGHT && conv_is_depthwise(c) && is_faster_conv(GRAD_TAPS, &c->g);
+}
+
+bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(MATMUL, 1, p->k, p->n, 1, p->m); }
 
 /* ---- formats --------------------------------------------------------------------------------- */
 

@@ -17,5 +17,9 @@ bool cpu_is_own_pack(const k_view *v);
 /* Whether own code is faster than oneDNN, for operands in f32 that do not change. */
 bool cpu_is_own_faster_conv(const conv *c);
 bool cpu_is_own_faster_matmul(const product *p);
+/* The same for a convolution whose weights change, or one of its gradients, by conv_in_place.c. */
+bool cpu_is_own_faster_in_place(const conv *c);
+/* The same for a gradient of weights of single channels. */
+bool cpu_is_own_faster_depthwise(const conv *c);
 
 #endif

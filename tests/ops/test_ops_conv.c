@@ -62,7 +62,8 @@ static const conv_row convs[] = {
     {2, 1, 24, 9, 1, {4, 15}, {1, 1}, {1, 1}, {1, 1}, {0}}, /* an odd number of filters */
 };
 
-/* With packed weights in f32 these run on own code although there is oneDNN (kernels/cpu/own_pack.c). */
+/* These run on own code although there is oneDNN (kernels/cpu/own_pack.c): with packed weights in f32, and with weights
+ * that are read and written in place. */
 static const conv_row own_convs[] = {
     {2, 1, 480, 80, 1, {2, 2}, {1, 1}, {1, 1}, {1, 1}, {0}},
     {2, 1, 257, 131, 1, {15, 15}, {1, 1}, {2, 2}, {1, 1}, {0}}, /* 64 rows of parts of an image */
@@ -285,6 +286,21 @@ static void own_conv_rows(void **state)
         conv_check(&own_convs[i], IR_f32, IR_f32, i % 2 == 0);
 }
 
+/* All three with weights in place; half of the rows in each layout. */
+static void in_place_rows(void **state)
+{
+    static const ir_dtype in[] = {IR_f32, IR_bf16, IR_f16};
+    (void)state;
+    if (ops_on->device_ops) return;
+    for (size_t i = 0; i < sizeof own_convs / sizeof *own_convs; i++) {
+        if (i % 2 != ops_channels_last) continue;
+        const ir_dtype t = in[i % 3], low = ops_takes(t) ? t : IR_f32;
+        conv_check(&own_convs[i], low, i < 3 ? IR_f32 : low, i < 3);
+        grad_input_check(&own_convs[i], low, i < 3 ? IR_f32 : low);
+        grad_weight_check(&own_convs[i], low, i < 3 ? low : IR_f32, 1 + (int)i % 3);
+    }
+}
+
 static void conv_grad_input_rows(void **state)
 {
     (void)state;
@@ -376,14 +392,9 @@ static void conv_grad_input_output_padding(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH_LAYOUTS(conv_rows),
-        BOTH_LAYOUTS(conv_grad_input_rows),
-        BOTH_LAYOUTS(conv_grad_weight_rows),
-        BOTH_LAYOUTS(random_convs),
-        BOTH_LAYOUTS(conv_grad_input_output_padding),
-        OPS_PACKED(conv_rows),
-        OPS_PACKED(own_conv_rows),
-        OPS_PACKED(conv_grad_input_rows),
+        BOTH_LAYOUTS(conv_rows),    BOTH_LAYOUTS(conv_grad_input_rows), BOTH_LAYOUTS(conv_grad_weight_rows),
+        BOTH_LAYOUTS(random_convs), BOTH_LAYOUTS(in_place_rows),        BOTH_LAYOUTS(conv_grad_input_output_padding),
+        OPS_PACKED(conv_rows),      OPS_PACKED(own_conv_rows),          OPS_PACKED(conv_grad_input_rows),
         OPS_PACKED(random_convs),
     };
     if (ops_on->device_ops) tier_print_part("rows and types", 6);

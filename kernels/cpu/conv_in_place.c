@@ -1,0 +1,248 @@
+/* conv_in_place.c - convolutions of few positions, and their gradients, with weights that are read or written in place.
+ *
+ * With few positions, most of the time of a convolution is that of reading its weights. In a training they change in
+ * each step, so they are read once, in the order of the model, as a matrix W [M, channels * taps]. What each position
+ * reads of x, in the same order, is a row of a matrix P:
+ *
+ *     y^T = W P^T      dW = dy^T P      dx = dy W, of which each element is added to the position that it is from */
+#include "kernels/cpu/conv_own.h"
+#include "kernels/cpu/gemm.h"
+
+#include <string.h>
+
+/* The images of x with contiguous positions: channel c is at data + c * ld; position `points`, and those up to ld, are
+ * zeros. Tap t of row r of the pass reads position at[t * rows + r]. */
+typedef struct planes {
+    const conv_pass *p;
+    float *data;
+    int32_t *at;
+    int64_t points, rows, ld, taps;
+} planes;
+
+static planes planes_of(const conv_pass *p, char *workspace, size_t *at)
+{
+    planes s = {.p = p, .points = p->source.n * conv_volume(p->source.size), .taps = conv_volume(p->w.taps)};
+    s.rows = p->source.n * conv_volume(p->w.count);
+    s.ld = cpu_ceil_div(s.points + 1, 8) * 8;
+    s.data = conv_take(workspace, at, p->source.channels * s.ld);
+    s.at = (int32_t *)(void *)conv_take(workspace, at, s.taps * s.rows);
+    return s;
+}
+
+static void find_positions(const planes *s)
+{
+    const int64_t *size = s->p->source.size;
+    for (int64_t tap = 0; tap < s->taps; tap++) {
+        int64_t of[3], shift[3];
+        conv_row row = conv_row_at(s->p, 0);
+        conv_split(tap, s->p->w.taps, of);
+        conv_shift(s->p, of, shift);
+        for (int64_t r = 0; r < s->rows; r++, conv_next(s->p, &row)) {
+            int64_t at = row.image;
+            bool inside = true;
+            for (int i = 0; i < 3; i++) {
+                const int64_t x = row.at[i] * s->p->w.step[i] + shift[i];
+                inside &= x >= 0 && x < size[i];
+                at = at * size[i] + x;
+            }
+            s->at[tap * s->rows + r] = (int32_t)(inside ? at : s->points);
+        }
+    }
+}
+
+static void read_planes(const planes *s, const k_context *ctx)
+{
+    const int64_t channels = s->p->source.channels;
+    enum { CHANNELS = 16 };
+#pragma omp parallel for num_threads(cpu_threads(ctx, channels * s->points)) schedule(static)
+    for (int64_t c = 0; c < channels; c += CHANNELS) {
+        const int64_t n = k_min(CHANNELS, channels - c);
+        gemm_transpose(s->data + c * s->ld, s->ld, s->p->source.data + c, channels, n, s->points);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = s->points; j < s->ld; j++) s->data[(c + i) * s->ld + j] = 0;
+    }
+}
+
+CPU_CLONES static void gather(float *to, const float *from, const int32_t *at, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) to[i] = from[at[i]];
+}
+
+/* Rows [first, first + n) of column `term` of P. */
+static void gather_term(const planes *s, int64_t term, int64_t first, int64_t n, float *to)
+{
+    gather(to, s->data + term / s->taps * s->ld, s->at + term % s->taps * s->rows + first, n);
+}
+
+/* ---- y ----------------------------------------------------------------------------------------------- */
+
+/* The panels of P^T. */
+static void pack_positions(const planes *s, int64_t terms, float *to, const k_context *ctx)
+{
+#pragma omp parallel for num_threads(cpu_threads(ctx, terms * s->rows)) schedule(static)
+    for (int64_t term = 0; term < terms; term++)
+        for (int64_t row = 0; row < s->rows; row += GEMM_PANEL) {
+            const int64_t n = k_min(GEMM_PANEL, s->rows - row), width = n <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
+            float *line = to + row * terms + term * width;
+            gather_term(s, term, row, n, line);
+            for (int64_t j = n; j < width; j++) line[j] = 0;
+        }
+}
+
+static void finish_y(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows, int64_t column,
+                     int64_t columns)
+{
+    enum { SIDE = 64 };
+    const planes *s = user;
+    float tile[SIDE * SIDE];
+    (void)item;
+    for (int64_t i = 0; i < columns; i += SIDE)
+        for (int64_t j = 0; j < rows; j += SIDE) {
+            const int64_t n = k_min(SIDE, columns - i), m = k_min(SIDE, rows - j);
+            gemm_transpose(tile, SIDE, sums + j * ld + i, ld, n, m);
+            conv_store(s->p, tile, SIDE, column + i, n, row + j, m);
+        }
+}
+
+static size_t run_forward(const planes *s, char *workspace, size_t at, const k_context *ctx)
+{
+    const conv *c = s->p->c;
+    const int64_t terms = c->g.c * s->taps;
+    static float any; /* without a workspace, only whether there are panels matters */
+    float *panels = conv_take(workspace, &at, gemm_packed_size(terms, s->rows));
+    gemm g = {.items = 1, .m = c->g.m, .n = s->rows, .k = terms, .finish = finish_y, .user = s};
+    g.a = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, terms, 1};
+    g.packed = panels ? panels : &any;
+    g.reads_a_once = c->w->dtype == IR_f32 && c->w->as == IR_NO_DTYPE;
+    if (workspace) {
+        pack_positions(s, terms, panels, ctx);
+        gemm_run(&g, workspace + at, ctx);
+    }
+    return at + gemm_workspace(&g, ctx);
+}
+
+/* ---- dW ---------------------------------------------------------------------------------------------- */
+
+static void fill_p(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns, float *to)
+{
+    const planes *s = user;
+    (void)item;
+    for (int64_t j = 0; j < columns; j += GEMM_PANEL, to += GEMM_PANEL * depth) {
+        const int64_t n = k_min(GEMM_PANEL, columns - j), width = n <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
+        float part[GEMM_PANEL * GEMM_DEPTH];
+        for (int64_t i = 0; i < width; i++)
+            if (i < n) gather_term(s, column + j + i, k, depth, part + i * GEMM_DEPTH);
+            else memset(part + i * GEMM_DEPTH, 0, (size_t)depth * sizeof *part);
+        gemm_transpose(to, width, part, GEMM_DEPTH, depth, width);
+    }
+}
+
+static void finish_dw(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
+                      int64_t column, int64_t columns)
+{
+    const conv *c = ((const planes *)user)->p->c;
+    (void)item;
+    for (int64_t i = 0; i < rows; i++)
+        cpu_convert(c->w->dtype, cpu_at(c->w, (row + i) * (k_count(c->w) / c->g.m) + column), IR_f32, sums + i * ld,
+                    columns);
+}
+
+static size_t run_grad_weight(const planes *s, char *workspace, size_t at, const k_context *ctx)
+{
+    const conv *c = s->p->c;
+    gemm g = {.items = 1, .m = c->g.m, .n = c->g.c * s->taps, .k = s->rows, .fill_b = fill_p, .user = s};
+    g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, 1, c->g.m};
+    if (c->w->dtype == IR_f32) {
+        g.c = c->w->data;
+        g.ldc = g.n;
+    } else {
+        g.finish = finish_dw;
+    }
+    if (workspace) gemm_run(&g, workspace + at, ctx);
+    return at + gemm_workspace(&g, ctx);
+}
+
+/* ---- dx ---------------------------------------------------------------------------------------------- */
+
+/* Adds the elements of dy W, in the order of the taps, to the planes of channels [first, first + n). */
+static void add_terms(const planes *s, const float *products, int64_t terms, int64_t first, int64_t n)
+{
+    enum { SIDE = 64 };
+    float tile[SIDE * SIDE];
+    memset(s->data + first * s->ld, 0, (size_t)(n * s->ld) * sizeof *s->data);
+    for (int64_t row = 0; row < s->rows; row += SIDE)
+        for (int64_t term = first * s->taps; term < (first + n) * s->taps; term += SIDE) {
+            const int64_t rows = k_min(SIDE, s->rows - row), m = k_min(SIDE, (first + n) * s->taps - term);
+            gemm_transpose(tile, SIDE, products + row * terms + term, terms, m, rows);
+            for (int64_t i = 0; i < m; i++) {
+                const int32_t *at = s->at + (term + i) % s->taps * s->rows + row;
+                float *plane = s->data + (term + i) / s->taps * s->ld;
+                for (int64_t j = 0; j < rows; j++) plane[at[j]] += tile[i * SIDE + j];
+            }
+        }
+}
+
+static void store_dx(const planes *s, int64_t first, int64_t n)
+{
+    enum { SIDE = 64 };
+    float tile[SIDE * SIDE];
+    conv_pass p = *s->p;
+    p.result = p.source;
+    for (int i = 0; i < 3; i++) p.w.count[i] = p.source.size[i], p.w.first[i] = 0, p.w.stride[i] = 1;
+    for (int64_t row = 0; row < s->points; row += SIDE) {
+        const int64_t rows = k_min(SIDE, s->points - row);
+        gemm_transpose(tile, SIDE, s->data + first * s->ld + row, s->ld, rows, n);
+        conv_store(&p, tile, SIDE, row, rows, first, n);
+    }
+}
+
+static size_t run_grad_input(const planes *s, char *workspace, size_t at, const k_context *ctx)
+{
+    enum { CHANNELS = 16 };
+    const conv *c = s->p->c;
+    gemm g = {.items = 1, .m = s->rows, .n = c->g.c * s->taps, .k = c->g.m};
+    g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, c->g.m, 1};
+    g.b = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, g.n, 1};
+    static float any;
+    float *products = conv_take(workspace, &at, g.m * g.n);
+    g.c = products ? products : &any;
+    g.ldc = g.n;
+    const size_t bytes = at + gemm_workspace(&g, ctx);
+    if (!workspace) return bytes;
+    gemm_run(&g, workspace + at, ctx);
+#pragma omp parallel for num_threads(cpu_threads(ctx, g.m *g.n)) schedule(static)
+    for (int64_t channel = 0; channel < c->g.c; channel += CHANNELS) {
+        const int64_t n = k_min(CHANNELS, c->g.c - channel);
+        add_terms(s, products, g.n, channel, n);
+        store_dx(s, channel, n);
+    }
+    return bytes;
+}
+
+/* ---- all three --------------------------------------------------------------------------------------- */
+
+/* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
+static size_t run(const conv *c, char *workspace, const k_context *ctx)
+{
+    size_t at = 0;
+    const conv_pass p = conv_pass_of(c, workspace, &at, ctx);
+    if (workspace && c->kind == CONV_GRAD_WEIGHT && c->bias) conv_sum_positions(&p, ctx);
+    if (!cpu_is_used(c->w)) return at;
+    const planes s = planes_of(&p, workspace, &at);
+    if (workspace) find_positions(&s);
+    if (workspace && c->kind != CONV_GRAD_INPUT) read_planes(&s, ctx);
+    switch (c->kind) {
+    case CONV_FORWARD: return run_forward(&s, workspace, at, ctx);
+    case CONV_GRAD_INPUT: return run_grad_input(&s, workspace, at, ctx);
+    case CONV_GRAD_WEIGHT: return run_grad_weight(&s, workspace, at, ctx);
+    }
+    return at;
+}
+
+size_t conv_in_place_workspace(const conv *c, const k_context *ctx) { return run(c, NULL, ctx); }
+
+void conv_in_place_run(const conv *c, void *workspace, const k_context *ctx)
+{
+    static char none[1]; /* a sum of dy needs no workspace */
+    run(c, workspace ? workspace : none, ctx);
+}
