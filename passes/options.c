@@ -5,9 +5,9 @@
 
 /* In the order of pass_level. */
 const pass_word pass_levels[] = {{"O0", PASS_O0}, {"O1", PASS_O1}, {"O2", PASS_O2}, {"OD", PASS_OD}, {NULL, 0}};
-const pass_word pass_low_types[] = {{"fp16", IR_f16}, {"bf16", IR_bf16}, {"float16", IR_f16},
-                                    {"half", IR_f16}, {"f16", IR_f16},   {"bfloat16", IR_bf16},
-                                    {NULL, 0}};
+/* The programs choose a type for auto, which help shows first. */
+const pass_word pass_low_types[] = {{"auto", IR_NO_DTYPE}, {"fp16", IR_f16}, {"bf16", IR_bf16},     {"float16", IR_f16},
+                                    {"half", IR_f16},      {"f16", IR_f16},  {"bfloat16", IR_bf16}, {NULL, 0}};
 const pass_word pass_placements[] = {{"greedy", PASS_GREEDY}, {"mincut", PASS_MINCUT}, {NULL, 0}};
 const pass_word pass_scalings[] = {
     {"dynamic", PASS_SCALE_DYNAMIC}, {"static", PASS_SCALE_STATIC}, {"off", PASS_SCALE_OFF}, {NULL, 0}};
@@ -37,10 +37,9 @@ enum { VERIFY_EACH = true };
 
 compile_options compile_options_default(void)
 {
-    return (compile_options){.level = PASS_O1,
-                             .low = IR_f16,
-                             .keep_io_types = true,
-                             .init = "file",
-                             .fuse = true,
-                             .pipeline.verify_each = VERIFY_EACH};
+    return (compile_options){
+#define COMPILE(name, field, member, kind, ...) OPTION_DEFAULT(field, kind)
+#define COMPILER(name, field, kind, ...) OPTION_DEFAULT(field, kind)
+#include "ir/base/options.def"
+        .pipeline.verify_each = VERIFY_EACH};
 }

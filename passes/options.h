@@ -4,6 +4,7 @@
 #define AMPC_OPTIONS_H
 
 #include "ir/ops/dtype.h"
+#include "ir/base/limits.h"
 #include "ir/base/pipeline.h"
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
@@ -33,47 +34,50 @@ typedef struct pass_strings {
     int count;
 } pass_strings;
 
+/* How the value of an option is stored; ir/base/options.def describes the kinds. */
+typedef enum option_kind {
+    OPTION_SET,   /* bool: true */
+    OPTION_CLEAR, /* bool: false */
+    OPTION_TEXT,  /* const char * */
+    OPTION_ONCE,  /* const char *; two different values are an error */
+    OPTION_WORD,  /* int: `value` of one of the words */
+    OPTION_INT,   /* int64_t within the limits */
+    OPTION_REAL,  /* double within the limits */
+    OPTION_SEED,  /* uint64_t */
+    OPTION_TEXTS, /* pass_strings: each use appends one */
+    OPTION_ARRAY, /* the same */
+    OPTION_LIST   /* pass_strings: comma-separated, appended */
+} option_kind;
+
+/* Of each kind: the type of the field, the default, and members of a row of a table. */
+#define OPTION_AS_SET bool, false, .kind = OPTION_SET
+#define OPTION_AS_CLEAR bool, true, .kind = OPTION_CLEAR
+#define OPTION_AS_TEXT(initial) const char *, initial, .kind = OPTION_TEXT
+#define OPTION_AS_NAME(initial) const char *, initial, .kind = OPTION_TEXT
+#define OPTION_AS_ONCE const char *, NULL, .kind = OPTION_ONCE
+#define OPTION_AS_WORD(type, initial, table) type, initial, .kind = OPTION_WORD, .words = (table)
+#define OPTION_AS_INT(initial, ...) int64_t, initial, .kind = OPTION_INT, .limits = {__VA_ARGS__}
+#define OPTION_AS_REAL(initial, ...) double, initial, .kind = OPTION_REAL, .limits = {__VA_ARGS__}
+#define OPTION_AS_SEED uint64_t, 0, .kind = OPTION_SEED, .limits = {0, 9e18}
+#define OPTION_AS_TEXTS pass_strings, {0}, .kind = OPTION_TEXTS
+#define OPTION_AS_ARRAY pass_strings, {0}, .kind = OPTION_ARRAY
+#define OPTION_AS_LIST pass_strings, {0}, .kind = OPTION_LIST
+#define OPTION_FIELD(name, kind) OPTION_EXPAND(OPTION_FIELD_OF, name, OPTION_AS_##kind)
+#define OPTION_DEFAULT(name, kind) OPTION_EXPAND(OPTION_DEFAULT_OF, name, OPTION_AS_##kind)
+#define OPTION_ROW(kind) OPTION_EXPAND(OPTION_ROW_OF, , OPTION_AS_##kind)
+#define OPTION_EXPAND(macro, ...) macro(__VA_ARGS__)
+#define OPTION_FIELD_OF(name, type, ...) type name;
+#define OPTION_DEFAULT_OF(name, type, initial, ...) .name = initial,
+#define OPTION_ROW_OF(name, type, initial, ...) __VA_ARGS__
+
+/* A number that is 0 or a text that is NULL limits nothing, and leaves what it sets as in the profile or preset. */
 typedef struct compile_options {
-    /* precision */
-    pass_level level;
-    ir_dtype low;        /* IR_f16 or IR_bf16 */
-    const char *profile; /* a built-in list or "empty"; NULL: the base that the list files name, else ampc */
-    pass_strings lists;  /* list files; later ones override earlier ones */
-    int confined_lists;  /* so many of them, the first, are of a recipe: what they name must be in their folders */
-    pass_strings white, black, gray; /* operators of --white, --black, --gray */
-    pass_strings black_vars, fp32_nodes;
-    bool keep_io_types;
-    bool draws;               /* for pass_draw: keep the colours and skip the backward */
-    bool wide;                /* compute in f64: the reference of a comparison; only with level O0 */
-    bool plain_runtime;       /* only @infer, for a runtime whose ops compute in the type of their operands */
-    pass_placement placement; /* how to place casts: the profile's order, or a minimum cut */
-    bool white_soft;          /* minimum cut: white nodes may stay f32 where low precision does not pay off */
-    const char *target;       /* minimum cut: device description (device.h); NULL: the default */
-    /* training */
-    const char *loss;           /* such as "ce[:OUTPUT[,LABEL]]"; NULL: none */
-    const char *loss_output;    /* name of a scalar graph output that is the loss; NULL: none */
-    const char *optimizer;      /* such as "sgd,lr=0.1,momentum=0.9"; NULL: sgd if there is a loss */
-    pass_strings groups;        /* parameter groups, such as "*.bias,lr_factor=2,weight_decay=0" */
-    bool no_decay;              /* no weight decay on normalization parameters and biases */
-    double ema;                 /* decay of the moving averages of the parameters; 0: none */
-    const char *normalize;      /* such as "x:divide=255,mean=A/B/C,std=A/B/C" (normalize.c); NULL: none */
-    pass_strings train, freeze; /* globs over parameter names; held constants train only if given by full name */
-    pass_scaling scaling;
-    pass_preset preset; /* numbers of a loss scaler; none: those of the profile */
-    double init_scale, incr_ratio, decr_ratio, min_scale, max_scale; /* 0: as in the preset or profile */
-    int64_t incr_every, decr_every;                                  /* 0: as in the preset or profile */
-    int64_t hysteresis;       /* overflowing steps in a row before each one shrinks the scale; 0: decr_every decides */
-    int64_t accumulate;       /* micro-batches per step; 0: no graphs that accumulate gradients */
-    const char *grad_penalty; /* such as "L2:input,0.1" (penalty.c); NULL: none */
-    double clip_norm, clip_value; /* largest norm of all gradients, largest absolute value of each; 0: unlimited */
-    pass_mode mode;
-    const char *init; /* "file", "kaiming", "xavier" */
-    uint64_t seed;
-    bool fuse;
-    /* output */
-    const char *explain; /* node name, "all" or "params"; printed to the report's text */
-    bool json;
-    bool print_stats;
+#define COMPILE(name, field, member, kind, ...) OPTION_FIELD(field, kind)
+#define COMPILER(name, field, kind, ...) OPTION_FIELD(field, kind)
+#include "ir/base/options.def"
+    int confined_lists; /* so many of the lists, the first, are of a recipe: what they name must be in their folders */
+    bool draws;         /* for pass_draw: keep the colours and skip the backward */
+    bool plain_runtime; /* only @infer, for a runtime whose ops compute in the type of their operands */
     pipeline_options pipeline; /* verify_each: in assertion builds and ampc-opt; else only after the last pass */
 } compile_options;
 

@@ -124,7 +124,7 @@ static void zsh_action(const option *row, arena *a)
 
 static void zsh_option(const option *row, arena *a)
 {
-    const bool repeatable = row->kind == OPTION_TEXTS || row->kind == OPTION_LIST, value = has_value(row, a);
+    const bool repeatable = row->kind >= OPTION_TEXTS, value = has_value(row, a);
     const char *suffix = !value ? "" : row->implied ? "=-" : "=";
     printf("        ");
     if (row->alias)

@@ -1,5 +1,5 @@
 /* effects.c - refuses an option of the command line that can have no effect in its command: the kind of output does not
- * contain what it changes, or another option that it needs is missing. The rows of option_table.c say which. */
+ * contain what it changes, or another option that it needs is missing. The rows of options.def say which. */
 #include "tools/options.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* options.c - parses a command line by the rows of option_table.c.
+/* options.c - parses a command line by the rows of ir/base/options.def.
  *
  * Every argument that begins with a dash is looked up by name or alias among the rows of the command. The kind of the
  * row determines how its value is checked, and its field where the value is stored. For an unknown name or word, the
@@ -29,19 +29,16 @@ tool_options options_default(const program *programs, unsigned commands, arena *
 {
     size_t rows = 0;
     while (option_table[rows].name) rows++;
-    tool_options o = {.arena = a,
-                      .programs = programs,
-                      .given = arena_array(a, rows, sizeof(unsigned char)),
-                      .pass = compile_options_default(),
-                      .untie = true,
-                      .device = "cpu",
-                      .lr = -1,
-                      .lr_from = 1e-7,
-                      .lr_to = 10,
-                      .keep = 2,
-                      .workers = -1,
-                      .iterations = 50,
-                      .warmup = 5};
+    tool_options o = {
+        .arena = a,
+        .programs = programs,
+        .given = arena_array(a, rows, sizeof(unsigned char)),
+        .pass = compile_options_default(),
+#define TRAIN(name, member, kind, ...) OPTION_DEFAULT(member, kind)
+#define SESSION TRAIN
+#define TOOL TRAIN
+#include "ir/base/options.def"
+    };
     o.pass.pipeline.save = rt_atomic_save;
     if (commands & COMMAND_RUN) o.pass.low = IR_NO_DTYPE; /* auto */
     return o;
@@ -183,7 +180,7 @@ static bool has_limits(const option *row) { return row->limits[0] < row->limits[
 
 static ampc_status bad_number(const parser *p, const option *row, const char *value)
 {
-    const char *kind = row->kind == OPTION_INT ? "an integer" : "a number";
+    const char *kind = row->kind == OPTION_REAL ? "a number" : "an integer";
     if (!has_limits(row))
         return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: '%s' is not %s", row->name, value, kind);
     return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: '%s' is not %s from %g to %g", row->name, value, kind,
@@ -284,9 +281,11 @@ static ampc_status store(const parser *p, const option *row, const char *value)
     case OPTION_TEXT: *(const char **)field = value; break;
     case OPTION_ONCE: return store_once(p, row, value, field);
     case OPTION_WORD: return store_word(p, row, value, field);
-    case OPTION_INT: return store_int(p, row, value, field);
+    case OPTION_INT:
+    case OPTION_SEED: return store_int(p, row, value, field);
     case OPTION_REAL: return store_real(p, row, value, field);
-    case OPTION_TEXTS: add_text(p->o, field, value); break;
+    case OPTION_TEXTS:
+    case OPTION_ARRAY: add_text(p->o, field, value); break;
     case OPTION_LIST: add_origins(p->o, field, value); break;
     }
     return AMPC_OK;

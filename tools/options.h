@@ -1,4 +1,4 @@
-/* options.h - the options of the three programs, from one table (option_table.c).
+/* options.h - the options of the three programs, from one table (ir/base/options.def).
  *
  * A row holds everything about an option: its name and short alias, the kind of its value, the field of tool_options
  * that it sets, the commands that accept it, and its help. The parser, the suggestions, --help, the manual pages and
@@ -36,54 +36,15 @@ typedef struct tool_options {
     const program *programs; /* for messages: which of them have an option */
     compile_options pass;
     pass_strings operands; /* the model; the verb of ampc-run is not included */
-    /* files */
-    const char *output, *emit_list;
-    int emit, weights;       /* OUTPUT_..., weights_mode */
-    const char *weights_dir; /* NULL: the directory of the .ir */
-    pass_strings inputs;     /* "NAME=FILE" */
-    const char *inputs_file; /* .npz, .safetensors */
-    const char *checkpoint, *checkpoint_dir, *data, *eval_data, *log, *plot, *tensorboard, *trace, *csv, *html,
-        *histogram;
-    pass_strings plot_with; /* logs of other runs */
-    const char *model;      /* of a recipe, to be exported */
-    pass_strings reinit;    /* globs of parameters that --checkpoint leaves alone */
-    /* import */
-    bool untie;
-    pass_strings dims; /* "NAME=SIZE" */
-    /* execution */
-    const char *schedule, *entry, *device, *best, *early_stop;
-    pass_strings metrics;
-    double lr; /* negative: the module's initial rate */
-    double lr_from, lr_to;
-    int64_t epochs, steps, batch, save_every, keep, threads, deterministic, iterations, warmup;
-    int64_t workers; /* negative: chosen by the kind of data */
-    bool resume, fallback, reset_optimizer, no_scaling, allow_skipped, sync_launch, no_tune;
-    /* inspection */
-    int print_ops;       /* ops_format */
-    int nan_inf, format; /* check_report, check_format */
-    bool list_passes, no_verify;
-    pass_strings passes;
-    /* general */
-    int help; /* help_form */
-    bool version, quiet, verbose, strict, force;
-    int colour;                 /* console_colour */
+#define TRAIN(name, member, kind, ...) OPTION_FIELD(member, kind)
+#define SESSION TRAIN
+#define TOOL TRAIN
+#include "ir/base/options.def"
     const char *compile_option; /* the first option that only a compilation uses; NULL: none */
     unsigned char *given;       /* option_given by row of option_table */
 } tool_options;
 
 typedef enum option_given { GIVEN_NOT, GIVEN_BY_RECIPE, GIVEN_BY_USER } option_given;
-
-typedef enum option_kind {
-    OPTION_SET,   /* bool: true */
-    OPTION_CLEAR, /* bool: false */
-    OPTION_TEXT,  /* const char * */
-    OPTION_ONCE,  /* const char *; two different values are an error */
-    OPTION_WORD,  /* int: `value` of one of the words */
-    OPTION_INT,   /* int64_t within the limits */
-    OPTION_REAL,  /* double within the limits */
-    OPTION_TEXTS, /* pass_strings: each use appends one */
-    OPTION_LIST   /* pass_strings: comma-separated, appended */
-} option_kind;
 
 /* What else a command must have for an option to have an effect:
  *     "A|B"      one of these options

@@ -265,9 +265,9 @@ static ampc_status train(training *t)
                           .save_every = o->save_every,
                           .keep = (int)o->keep,
                           .resume = o->resume,
-                          .allow_fallback = o->fallback,
+                          .allow_fallback = o->allow_fallback,
                           .reset_optimizer = o->reset_optimizer,
-                          .no_scaling = o->no_scaling,
+                          .no_scaling = o->no_loss_scaling,
                           .on_begin = open_recorder,
                           .on_step = on_step,
                           .on_save = sync_recorder,
@@ -329,9 +329,9 @@ static ampc_status open_all(training *t)
                                         .steps = o->steps,
                                         .epochs = o->epochs,
                                         .lr = o->lr,
-                                        .schedule = o->schedule,
+                                        .schedule = o->lr_schedule,
                                         .seed = o->pass.seed,
-                                        .allow_skips = o->allow_skipped,
+                                        .allow_skips = o->allow_skipped_steps,
                                         .workers = o->workers < 0 ? 0
                                                    : o->workers   ? (int)o->workers
                                                                   : -1};

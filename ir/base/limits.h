@@ -1,10 +1,10 @@
-/* limits.h - minimum and maximum of every number that users can set, for the command line and the C API. Each is a pair
- * for use in initializers and calls. */
+/* limits.h - minimum and maximum of numbers that users can set, where ir/base/options.def does not have them. Each is a
+ * pair for use in initializers and calls. */
 #ifndef AMPC_LIMITS_H
 #define AMPC_LIMITS_H
 
 /* compiling */
-#define LIMITS_LOSS_SCALE 1e-30, 1e32 /* times LIMITS_ACCUMULATE, finite in f32 */
+#define LIMITS_LOSS_SCALE 1e-30, 1e32 /* times the largest accumulate, finite in f32 */
 #define LIMITS_INCR_RATIO 1, 1e6
 #define LIMITS_DECR_RATIO 1e-6, 1
 #define LIMITS_EVERY_N 1, 1e9 /* steps before the loss scale changes */
@@ -12,8 +12,6 @@
 #define LIMITS_MOMENTUM 0, 1
 #define LIMITS_BETA 0, 0.9999999999 /* less than 1 because Adam divides by 1 - beta^t */
 #define LIMITS_EPS 0, 1
-#define LIMITS_ACCUMULATE 1, 1e6 /* micro-batches per step */
-#define LIMITS_CLIP 1e-30, 1e38
 #define LIMITS_LOSS_WEIGHT -1e6, 1e6
 #define LIMITS_AXIS -8, 7
 #define LIMITS_LABEL -9007199254740992, 9007199254740992 /* exact in a double */
@@ -28,12 +26,8 @@
 #define LIMITS_PENALTY_TARGET 0, 1e30
 /* running */
 #define LIMITS_RATE 0, 1e6
-#define LIMITS_FOUND_RATE 1e-30, 1e6
-#define LIMITS_THREADS 1, 4096
 #define LIMITS_BATCH 1, 1e9
 #define LIMITS_STEPS 1, 1e15
-#define LIMITS_EPOCHS 1, 1e9
-#define LIMITS_KEEP 2, 1e6     /* checkpoints */
 #define LIMITS_WORKERS -1, 256 /* threads that read data; negative: none */
 #define LIMITS_PATIENCE 1, 1e9 /* evaluations */
 #define LIMITS_MIN_DELTA 0, 1e30

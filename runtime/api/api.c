@@ -168,7 +168,6 @@ ampc_status ampc_module_save(ampc_module *module, const char *path)
 /* Splits a comma-separated list. */
 static pass_strings split(const char *list, arena *a)
 {
-    if (!list) return (pass_strings){0};
     const char **items = arena_array(a, strlen(list) / 2 + 1, sizeof *items);
     int count = 0;
     char *rest = NULL;
@@ -176,85 +175,45 @@ static pass_strings split(const char *list, arena *a)
     return (pass_strings){items, count};
 }
 
-static const api_range compile_ranges[] = {
-    API_RANGE(ampc_compile_options, init_loss_scaling, LIMITS_LOSS_SCALE),
-    API_RANGE(ampc_compile_options, min_loss_scaling, LIMITS_LOSS_SCALE),
-    API_RANGE(ampc_compile_options, max_loss_scaling, LIMITS_LOSS_SCALE),
-    API_RANGE(ampc_compile_options, hysteresis, LIMITS_EVERY_N),
-    API_RANGE(ampc_compile_options, ema, LIMITS_BETA),
-    API_RANGE(ampc_compile_options, incr_ratio, LIMITS_INCR_RATIO),
-    API_RANGE(ampc_compile_options, decr_ratio, LIMITS_DECR_RATIO),
-    API_RANGE(ampc_compile_options, incr_every_n_steps, LIMITS_EVERY_N),
-    API_RANGE(ampc_compile_options, decr_every_n_nan_or_inf, LIMITS_EVERY_N),
-    API_RANGE(ampc_compile_options, accumulate, LIMITS_ACCUMULATE),
-    API_RANGE(ampc_compile_options, clip_norm, LIMITS_CLIP),
-    API_RANGE(ampc_compile_options, clip_value, LIMITS_CLIP),
-    {NULL, 0, API_REAL, 0, 0},
+/* clang-format off */
+static const api_option compile_rows[] = {
+#define COMPILE(name, field, member, kind, ...) \
+    API_OPTION(ampc_compile_options, member, offsetof(compile_options, field), kind)
+#include "ir/base/options.def"
+    {.name = NULL},
 };
+/* clang-format on */
 
-/* Looks up the value of a word; a NULL word has the value `absent`. */
-static ampc_status choose(const char *what, const char *word, const pass_word *table, int absent, diag *d, int *out)
+/* `from`: a member that has been checked. */
+static void set_option(const api_option *row, const void *from, arena *a, void *field)
 {
-    *out = absent;
-    if (!word || pass_find_word(table, word, out)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown %s '%s'", what, word);
-}
-
-static void set_optimizer(const ampc_compile_options *o, compile_options *p)
-{
-    p->optimizer = o->optimizer;
-    p->groups = (pass_strings){o->groups, (int)o->n_groups};
-    p->no_decay = o->no_decay != 0;
-    p->ema = o->ema;
+    const char *text = NULL;
+    int value;
+    switch (row->kind) {
+    case OPTION_SET: *(bool *)field = *(const int *)from != 0; return;
+    case OPTION_CLEAR: *(bool *)field = *(const int *)from == 0; return;
+    case OPTION_INT:
+    case OPTION_SEED:
+    case OPTION_REAL: memcpy(field, from, sizeof(int64_t)); return;
+    case OPTION_ARRAY: {
+        const size_t n = *(const size_t *)((const char *)from + sizeof(void *));
+        *(pass_strings *)field = (pass_strings){*(const char *const *const *)from, (int)n};
+        return;
+    }
+    default: text = *(const char *const *)from;
+    }
+    if (!text) return;
+    if (row->kind == OPTION_TEXTS || row->kind == OPTION_LIST) *(pass_strings *)field = split(text, a);
+    else if (row->kind != OPTION_WORD) *(const char **)field = text;
+    else if (pass_find_word(row->words, text, &value)) memcpy(field, &value, sizeof value); /* an int or an enum */
 }
 
 static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d, compile_options *p)
 {
-    int level, low, scaling, preset, mode, placement;
-    TRY(choose("amp", o->amp, pass_levels, (int)p->level, d, &level));
-    TRY(choose("dtype", o->dtype, pass_low_types, (int)p->low, d, &low));
-    TRY(choose("loss_scale", o->loss_scale, pass_scalings, (int)p->scaling, d, &scaling));
-    TRY(choose("loss_scale_preset", o->loss_scale_preset, pass_presets, PASS_PRESET_NONE, d, &preset));
-    TRY(choose("mode", o->mode, pass_modes, (int)p->mode, d, &mode));
-    TRY(choose("placement", o->placement, pass_placements, (int)p->placement, d, &placement));
-    p->level = (pass_level)level;
-    p->low = (ir_dtype)low;
-    p->scaling = (pass_scaling)scaling;
-    p->preset = (pass_preset)preset;
-    p->max_scale = o->max_loss_scaling;
-    p->hysteresis = o->hysteresis;
-    p->mode = (pass_mode)mode;
-    p->placement = (pass_placement)placement;
-    p->white_soft = o->white_soft != 0;
-    p->target = o->target;
-    if (o->profile) p->profile = o->profile;
-    if (o->init) p->init = o->init;
-    p->lists = (pass_strings){o->lists, (int)o->n_lists};
-    p->white = split(o->white, a);
-    p->black = split(o->black, a);
-    p->gray = split(o->gray, a);
-    p->black_vars = split(o->black_vars, a);
-    p->fp32_nodes = split(o->fp32_nodes, a);
-    p->train = split(o->train, a);
-    p->freeze = split(o->freeze, a);
-    p->keep_io_types = !o->change_io_types;
-    p->fuse = !o->no_fuse;
-    p->loss = o->loss;
-    p->loss_output = o->loss_output;
-    set_optimizer(o, p);
-    p->init_scale = o->init_loss_scaling;
-    p->incr_ratio = o->incr_ratio;
-    p->decr_ratio = o->decr_ratio;
-    p->min_scale = o->min_loss_scaling;
-    p->incr_every = o->incr_every_n_steps;
-    p->decr_every = o->decr_every_n_nan_or_inf;
-    p->accumulate = o->accumulate;
-    p->clip_norm = o->clip_norm;
-    p->clip_value = o->clip_value;
-    p->grad_penalty = o->grad_penalty;
-    p->normalize = o->normalize;
-    p->seed = o->seed;
-    return AMPC_OK;
+    for (const api_option *row = compile_rows; row->name; row++)
+        set_option(row, (const char *)o + row->at, a, (char *)p + row->field);
+    if (p->low != IR_NO_DTYPE) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dtype '%s' is for the programs, which choose a device", o->dtype);
 }
 
 /* External data are read from their original files, relative to the current folder. */
@@ -300,9 +259,7 @@ ampc_status api_compile(api_compilation *c, const ampc_compile_options *options,
 ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to)
 {
     TRY(api_options(from, to, sizeof *to, d));
-    TRY(api_items(d, "ampc_compile_options", "lists", (const void *const *)to->lists, to->n_lists));
-    TRY(api_items(d, "ampc_compile_options", "groups", (const void *const *)to->groups, to->n_groups));
-    return api_ranges(d, to, compile_ranges);
+    return api_check_options(d, to, compile_rows);
 }
 
 static ampc_status check_stage(const ampc_module *m, diag *d)

@@ -4,6 +4,7 @@
 
 #include "runtime/api/ampc.h"
 
+#include "passes/options.h"
 #include "runtime/data/data.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/stepper.h"
@@ -159,19 +160,23 @@ ampc_status api_items(diag *d, const char *function, const char *argument, const
 ampc_status api_dims(diag *d, const char *function, const ampc_dim *dims, size_t n);
 ampc_status api_number(diag *d, const char *what, double v, double low, double high);
 
-/* The range of a numeric option. 0, the default, is always valid. A row with name NULL ends a table. */
-typedef struct api_range {
+/* A member of an options struct, from ir/base/options.def. A row with name NULL ends a table. */
+typedef struct api_option {
     const char *name;
-    size_t offset;
-    enum { API_REAL, API_INT64, API_INT } kind;
-    double low, high;
-} api_range;
+    size_t at;    /* in the struct */
+    size_t field; /* in compile_options, if it is an option of a compilation */
+    bool is_int;  /* the member is an int */
+    option_kind kind;
+    const pass_word *words;
+    double limits[2];
+} api_option;
 /* clang-format off */
-#define API_RANGE(type, member, limits) \
-    {#member, offsetof(type, member), \
-     _Generic(((type *)0)->member, double : API_REAL, int64_t : API_INT64, int : API_INT), limits}
+#define API_OPTION(type, member, field, kind) \
+    {#member, offsetof(type, member), field, _Generic(((type *)0)->member, int : true, default : false), \
+     OPTION_ROW(kind)},
 /* clang-format on */
-ampc_status api_ranges(diag *d, const void *options, const api_range *ranges);
+/* Fails unless every member is valid. 0 and NULL, the default, always are. */
+ampc_status api_check_options(diag *d, const void *options, const api_option *rows);
 
 /* Copies an options struct of the caller to this version's layout, with 0 for members that the caller's version
  * lacks. AMPC_USAGE if struct_size is not set, or if a member unknown to this version is not 0. */

@@ -64,14 +64,35 @@ ampc_status api_number(diag *d, const char *what, double v, double low, double h
 
 /* ---- options ---- */
 
-ampc_status api_ranges(diag *d, const void *options, const api_range *ranges)
+/* An array has its size in the next member. */
+static ampc_status check_array(diag *d, const api_option *row, const void *at)
 {
-    for (const api_range *r = ranges; r->name; r++) {
-        const char *at = (const char *)options + r->offset;
-        double v = r->kind == API_REAL    ? *(const double *)at
-                   : r->kind == API_INT64 ? (double)*(const int64_t *)at
-                                          : *(const int *)at;
-        if (v != 0) TRY(api_number(d, r->name, v, r->low, r->high));
+    size_t n;
+    memcpy(&n, (const char *)at + sizeof(const char *const *), sizeof n);
+    return api_items(d, "options", row->name, *(const void *const *const *)at, n);
+}
+
+static ampc_status check_word(diag *d, const api_option *row, const char *word)
+{
+    int value;
+    if (!word || pass_find_word(row->words, word, &value)) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown %s '%s'", row->name, word);
+}
+
+static ampc_status check_number(diag *d, const api_option *row, double v)
+{
+    return v == 0 ? AMPC_OK : api_number(d, row->name, v, row->limits[0], row->limits[1]);
+}
+
+ampc_status api_check_options(diag *d, const void *options, const api_option *rows)
+{
+    for (const api_option *r = rows; r->name; r++) {
+        const void *at = (const char *)options + r->at;
+        if (r->kind == OPTION_REAL) TRY(check_number(d, r, *(const double *)at));
+        else if (r->kind == OPTION_INT)
+            TRY(check_number(d, r, r->is_int ? *(const int *)at : (double)*(const int64_t *)at));
+        else if (r->kind == OPTION_WORD) TRY(check_word(d, r, *(const char *const *)at));
+        else if (r->kind == OPTION_ARRAY) TRY(check_array(d, r, at));
     }
     return AMPC_OK;
 }

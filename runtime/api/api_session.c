@@ -79,15 +79,17 @@ static void session_close(ampc_session *s)
 static ampc_status open_checked(ampc_context *c, ampc_module *m, const ampc_session_options *options,
                                 const ampc_session *share, ampc_session **session)
 {
-    static const api_range ranges[] = {
-        API_RANGE(ampc_session_options, threads, LIMITS_THREADS),
-        API_RANGE(ampc_session_options, deterministic, LIMITS_THREADS),
-        {NULL, 0, API_REAL, 0, 0},
+    /* clang-format off */
+    static const api_option rows[] = {
+#define SESSION(name, member, kind, ...) API_OPTION(ampc_session_options, member, 0, kind)
+#include "ir/base/options.def"
+        {.name = NULL},
     };
+    /* clang-format on */
     ampc_session_options o;
     TRY(api_options(options, &o, sizeof o, c->d));
     TRY(api_dims(c->d, "ampc_session_options", o.dims, o.n_dims));
-    TRY(api_ranges(c->d, &o, ranges));
+    TRY(api_check_options(c->d, &o, rows));
     if (m->stage != API_COMPILED) return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "the module is not compiled");
     if (share && o.device)
         return diag_error(c->d, AMPC_USAGE, DIAG_NOWHERE, "sessions that share weights are on the same device");

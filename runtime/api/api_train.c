@@ -142,19 +142,21 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
 
 ampc_status ampc_train(ampc_session *session, const ampc_train_options *options)
 {
-    static const api_range ranges[] = {
-        API_RANGE(ampc_train_options, steps, LIMITS_STEPS),      API_RANGE(ampc_train_options, epochs, LIMITS_EPOCHS),
-        API_RANGE(ampc_train_options, batch, LIMITS_BATCH),      API_RANGE(ampc_train_options, lr, LIMITS_RATE),
-        API_RANGE(ampc_train_options, save_every, LIMITS_STEPS), API_RANGE(ampc_train_options, keep, LIMITS_KEEP),
-        API_RANGE(ampc_train_options, workers, LIMITS_WORKERS),  {NULL, 0, API_REAL, 0, 0},
+    /* clang-format off */
+    static const api_option rows[] = {
+#define TRAIN(name, member, kind, ...) API_OPTION(ampc_train_options, member, 0, kind)
+#include "ir/base/options.def"
+        {.name = NULL},
     };
+    /* clang-format on */
     ampc_train_options o;
     watching watched = {.data = NULL};
     rt_dataset *data = NULL;
     diag *d;
     TRY(api_enter_idle(session, &d));
     TRY(api_options(options, &o, sizeof o, d));
-    TRY(api_ranges(d, &o, ranges));
+    TRY(api_check_options(d, &o, rows));
+    if (o.workers) TRY(api_number(d, "workers", o.workers, LIMITS_WORKERS));
     if ((o.steps > 0) == (o.epochs > 0))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "specify either steps or epochs");
     const ir_graph *step = ir_graph_by_role(session->module->ir, IR_GRAPH_train_step);

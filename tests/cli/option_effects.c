@@ -10,7 +10,7 @@
  *     x  the command fails for another reason, and not without the option
  *     .  refused with exit status 2
  * Every cell is compared with what is observed; --update writes what is observed. An option whose row in
- * tools/option_table.c names options that it needs is also tried without them, and must be refused. */
+ * ir/base/options.def names options that it needs is also tried without them, and must be refused. */
 #include "tools/help.h"
 #include "tools/options.h"
 #include "tools/tool.h"
