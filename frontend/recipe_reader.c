@@ -10,10 +10,8 @@ enum { MAX_NAMES = 4096, RECIPE_TERMS = 256 };
 
 ampc_status recipe_read_file(const char *path, char **text, size_t *length, diag *d)
 {
-    TRY(input_read(path, RECIPE_LONGEST, d, text, length));
-    if (*length <= RECIPE_LONGEST) return AMPC_OK;
-    free(*text);
-    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "a recipe has at most %d bytes", RECIPE_LONGEST);
+    enum { LONGEST = 1 << 20 };
+    return input_read(path, LONGEST, "a recipe has at most 1048576 bytes", d, text, length);
 }
 
 static const char *const reserved[] = {"model", "input", "loss", "train", "option", "detach"};

@@ -31,8 +31,6 @@ typedef struct recipe {
 
 /* ---- recipe_reader.c ---- */
 
-enum { RECIPE_LONGEST = 1 << 20 };
-
 /* The caller frees *text. */
 ampc_status recipe_read_file(const char *path, char **text, size_t *length, diag *d);
 

@@ -105,17 +105,17 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 ampc_status compare_write_csv(const char *path, const rt_compared *const *rows, int count, diag *d)
 {
-    markup t = {.bytes = NULL};
-    for (int k = 0; k < COLUMNS; k++) markup_add(&t, "%s%s", k ? "," : "", columns[k].name);
-    markup_add(&t, "\n");
+    text_buffer t = {0};
+    for (int k = 0; k < COLUMNS; k++) text_add(&t, "%s%s", k ? "," : "", columns[k].name);
+    text_add(&t, "\n");
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < COLUMNS; k++) {
             const double number = columns[k].number ? columns[k].number(rows[i]) : NAN;
-            if (k) markup_add(&t, ",");
+            if (k) text_add(&t, ",");
             if (columns[k].text) markup_quote(&t, columns[k].text(rows[i]));
-            else if (!isnan(number)) markup_add(&t, "%.9g", number);
+            else if (!isnan(number)) text_add(&t, "%.9g", number);
         }
-        markup_add(&t, "\n");
+        text_add(&t, "\n");
     }
     return markup_save(&t, path, d);
 }
@@ -142,17 +142,17 @@ static const char *class_of(const rt_compared *r, const column *c)
     return c->text == low_dtype && ir_dtype_is_low(r->tensor.dtype) ? " low" : "";
 }
 
-static void add_row(markup *t, const rt_compared *r)
+static void add_row(text_buffer *t, const rt_compared *r)
 {
-    markup_add(t, "<tr%s>", rt_compared_is_abnormal(r) ? " class=\"abnormal\"" : "");
+    text_add(t, "<tr%s>", rt_compared_is_abnormal(r) ? " class=\"abnormal\"" : "");
     for (int k = 0; k < COLUMNS; k++) {
         const double number = columns[k].number ? columns[k].number(r) : NAN;
-        markup_add(t, "<td class=\"%s%s\">", columns[k].number ? "n" : "", class_of(r, &columns[k]));
+        text_add(t, "<td class=\"%s%s\">", columns[k].number ? "n" : "", class_of(r, &columns[k]));
         if (columns[k].text) markup_escape(t, columns[k].text(r));
-        else if (!isnan(number)) markup_add(t, "%.6g", number);
-        markup_add(t, "</td>");
+        else if (!isnan(number)) text_add(t, "%.6g", number);
+        text_add(t, "</td>");
     }
-    markup_add(t, "</tr>\n");
+    text_add(t, "</tr>\n");
 }
 
 /* Whether an earlier row has an infinity of the same operator. */
@@ -163,49 +163,49 @@ static bool was_listed(const rt_compared *const *rows, int at)
     return false;
 }
 
-static void add_infinite_ops(markup *t, const rt_compared *const *rows, int count)
+static void add_infinite_ops(text_buffer *t, const rt_compared *const *rows, int count)
 {
     const char *before = "<p>Operators that produce infinities: ";
     for (int i = 0; i < count; i++) {
         if (!rows[i]->low.inf || was_listed(rows, i)) continue;
-        markup_add(t, "%s", before);
+        text_add(t, "%s", before);
         markup_escape(t, op_of(rows[i]));
         before = ", ";
     }
-    markup_add(t, strcmp(before, ", ") == 0 ? "</p>\n" : "<p>No operator produces infinities.</p>\n");
+    text_add(t, strcmp(before, ", ") == 0 ? "</p>\n" : "<p>No operator produces infinities.</p>\n");
 }
 
-static void add_loss(markup *t, const rt_compared *r)
+static void add_loss(text_buffer *t, const rt_compared *r)
 {
     if (!r) return;
-    markup_add(t, "<p>The node that loses most is <b>");
+    text_add(t, "<p>The node that loses most is <b>");
     markup_escape(t, node(r));
-    markup_add(t, "</b> (");
+    text_add(t, "</b> (");
     markup_escape(t, op_of(r));
-    markup_add(t, ", %s): it adds an error of %.3g to ", phase(r), r->added);
+    text_add(t, ", %s): it adds an error of %.3g to ", phase(r), r->added);
     markup_escape(t, tensor(r));
-    markup_add(t, ".</p>\n");
+    text_add(t, ".</p>\n");
 }
 
 ampc_status compare_write_html(const char *path, const char *model, const rt_comparison *c,
                                const rt_compared *const *rows, diag *d)
 {
-    markup t = {.bytes = NULL};
-    markup_add(&t, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>");
+    text_buffer t = {0};
+    text_add(&t, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>");
     markup_escape(&t, model);
-    markup_add(&t, "</title>\n<style>\n%s</style></head>\n<body><h1>", style);
+    text_add(&t, "</title>\n<style>\n%s</style></head>\n<body><h1>", style);
     markup_escape(&t, model);
-    markup_add(&t, "</h1>\n");
+    text_add(&t, "</h1>\n");
     add_loss(&t, c->loses);
-    markup_add(&t,
-               "<p>%d values in mixed precision (columns fp16), in fp32 and in fp64, the largest error first. "
-               "Abnormal rows are bold.</p>\n<table><thead><tr>",
-               c->count);
-    for (int k = 0; k < COLUMNS; k++) markup_add(&t, "<th>%s</th>", columns[k].name);
-    markup_add(&t, "</tr></thead>\n<tbody>\n");
+    text_add(&t,
+             "<p>%d values in mixed precision (columns fp16), in fp32 and in fp64, the largest error first. "
+             "Abnormal rows are bold.</p>\n<table><thead><tr>",
+             c->count);
+    for (int k = 0; k < COLUMNS; k++) text_add(&t, "<th>%s</th>", columns[k].name);
+    text_add(&t, "</tr></thead>\n<tbody>\n");
     for (int i = 0; i < c->count; i++) add_row(&t, rows[i]);
-    markup_add(&t, "</tbody></table>\n");
+    text_add(&t, "</tbody></table>\n");
     add_infinite_ops(&t, rows, c->count);
-    markup_add(&t, "</body></html>\n");
+    text_add(&t, "</body></html>\n");
     return markup_save(&t, path, d);
 }

@@ -2,11 +2,13 @@
  * and the output file is created only when the drawing is complete. */
 #include "tools/drawing.h"
 
+#include "ir/base/input_file.h"
 #include "runtime/files/atomic_file.h"
 
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,13 +42,13 @@ static ampc_status run_graphviz(tool *t, FILE *in, FILE *out)
 
 static ampc_status save_all(tool *t, FILE *f)
 {
-    if (fseek(f, 0, SEEK_END) != 0) return io_error(t, "cannot read the drawing");
-    long size = ftell(f);
-    if (size < 0) return io_error(t, "cannot read the drawing");
-    char *bytes = arena_alloc(t->arena, (size_t)size + 1);
+    char *bytes;
+    size_t size;
     rewind(f);
-    if (fread(bytes, 1, (size_t)size, f) != (size_t)size) return io_error(t, "cannot read the drawing");
-    return rt_atomic_save(t->o.output, bytes, (size_t)size, t->diag);
+    TRY(input_read_stream(f, t->o.output, SIZE_MAX / 2, t->diag, &bytes, &size));
+    const ampc_status status = rt_atomic_save(t->o.output, bytes, size, t->diag);
+    free(bytes);
+    return status;
 }
 
 static ampc_status write_svg(tool *t, const char *text, FILE *in, FILE *out)

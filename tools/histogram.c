@@ -52,24 +52,24 @@ static int shift_of(const histogram *h, histogram_kind kind)
 
 /* ---- tables ------------------------------------------------------------------------------------ */
 
-static void add_csv_row(markup *t, const histogram *h, const histogram_row *r)
+static void add_csv_row(text_buffer *t, const histogram *h, const histogram_row *r)
 {
     const rt_exponents *e = &r->exponents;
     const rt_f16_shares plain = rt_exponents_in_f16(e, 0), scaled = rt_exponents_in_f16(e, shift_of(h, r->kind));
-    markup_add(t, "%s,", kind_names[r->kind]);
+    text_add(t, "%s,", kind_names[r->kind]);
     markup_quote(t, r->tensor);
-    markup_add(t, ",");
+    text_add(t, ",");
     markup_quote(t, r->node);
-    markup_add(t, ",%" PRId64 ",%" PRId64 ",%" PRId64, e->count, e->zero, e->not_finite);
-    markup_add(t, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", plain.flushed, plain.subnormal, plain.above, scaled.flushed,
-               scaled.subnormal, scaled.above);
+    text_add(t, ",%" PRId64 ",%" PRId64 ",%" PRId64, e->count, e->zero, e->not_finite);
+    text_add(t, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", plain.flushed, plain.subnormal, plain.above, scaled.flushed,
+             scaled.subnormal, scaled.above);
 }
 
 static ampc_status write_csv(const histogram *h, const char *path, diag *d)
 {
-    markup t = {.bytes = NULL};
-    markup_add(&t, "kind,tensor,node,numel,zero,not_finite,flushed,subnormal,above,"
-                   "scaled_flushed,scaled_subnormal,scaled_above\n");
+    text_buffer t = {0};
+    text_add(&t, "kind,tensor,node,numel,zero,not_finite,flushed,subnormal,above,"
+                 "scaled_flushed,scaled_subnormal,scaled_above\n");
     for (size_t i = 0; i < h->rows.count; i++) add_csv_row(&t, h, h->rows.items[i]);
     return markup_save(&t, path, d);
 }
@@ -136,11 +136,11 @@ static double x_of(double exponent)
     return LEFT + (inside - AXIS_LEAST) / (AXIS_MOST - AXIS_LEAST) * COLUMNS;
 }
 
-static void draw_band(markup *t, double top, double from, double to, const char *colour, const char *label)
+static void draw_band(text_buffer *t, double top, double from, double to, const char *colour, const char *label)
 {
-    markup_add(t, "<rect x=\"%.1f\" y=\"%g\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>", x_of(from), top,
-               x_of(to) - x_of(from), PANEL, colour);
-    markup_add(t, "<text class=\"band\" x=\"%.1f\" y=\"%g\">%s</text>\n", (x_of(from) + x_of(to)) / 2, top + 14, label);
+    text_add(t, "<rect x=\"%.1f\" y=\"%g\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>", x_of(from), top,
+             x_of(to) - x_of(from), PANEL, colour);
+    text_add(t, "<text class=\"band\" x=\"%.1f\" y=\"%g\">%s</text>\n", (x_of(from) + x_of(to)) / 2, top + 14, label);
 }
 
 /* The share of the nonzero elements with that exponent; numbers beyond the axis count at its ends. */
@@ -161,31 +161,31 @@ static double largest_of(const double *shares)
     return largest > 0 ? largest : 1;
 }
 
-static void draw_steps(markup *t, double top, const double *shares, const char *look)
+static void draw_steps(text_buffer *t, double top, const double *shares, const char *look)
 {
     const double largest = largest_of(shares) * 1.25; /* the labels are above the curve */
-    markup_add(t, "<path %s d=\"M%d %g", look, LEFT, top + PANEL);
+    text_add(t, "<path %s d=\"M%d %g", look, LEFT, top + PANEL);
     for (int i = 0; i < AXIS_MOST - AXIS_LEAST; i++)
-        markup_add(t, "V%.1fH%.1f", top + PANEL * (1 - shares[i] / largest), x_of(AXIS_LEAST + i + 1));
-    markup_add(t, "V%g\"/>\n", top + PANEL);
+        text_add(t, "V%.1fH%.1f", top + PANEL * (1 - shares[i] / largest), x_of(AXIS_LEAST + i + 1));
+    text_add(t, "V%g\"/>\n", top + PANEL);
 }
 
-static void draw_axis(markup *t, double bottom)
+static void draw_axis(text_buffer *t, double bottom)
 {
     for (int e = AXIS_LEAST; e <= AXIS_MOST; e += 10)
-        markup_add(t,
-                   "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">2<tspan dy=\"-5\" "
-                   "font-size=\"9\">%d</tspan></text>\n",
-                   x_of(e), bottom, x_of(e), bottom + 20, e);
+        text_add(t,
+                 "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">2<tspan dy=\"-5\" "
+                 "font-size=\"9\">%d</tspan></text>\n",
+                 x_of(e), bottom, x_of(e), bottom + 20, e);
 }
 
-static void draw_shares(markup *t, const char *what, rt_f16_shares s)
+static void draw_shares(text_buffer *t, const char *what, rt_f16_shares s)
 {
-    markup_add(t, "%s%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", what, 100 * s.flushed,
-               100 * s.subnormal, 100 * s.above);
+    text_add(t, "%s%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", what, 100 * s.flushed, 100 * s.subnormal,
+             100 * s.above);
 }
 
-static void draw_panel(markup *t, const histogram *h, histogram_kind kind, double top)
+static void draw_panel(text_buffer *t, const histogram *h, histogram_kind kind, double top)
 {
     double shares[AXIS_MOST - AXIS_LEAST];
     rt_exponents all = {.count = 0};
@@ -197,50 +197,50 @@ static void draw_panel(markup *t, const histogram *h, histogram_kind kind, doubl
     draw_band(t, top, ABOVE, AXIS_MOST, "#f6d5cf", "inf");
     sum_bins(&all, 0, shares);
     draw_steps(t, top, shares, "fill=\"#0072b2\" fill-opacity=\".55\" stroke=\"#0072b2\"");
-    markup_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT,
-               top - (shift ? 25 : 9), kind_names[kind], all.count,
-               all.count ? 100 * (double)all.zero / (double)all.count : 0);
+    text_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT,
+             top - (shift ? 25 : 9), kind_names[kind], all.count,
+             all.count ? 100 * (double)all.zero / (double)all.count : 0);
     draw_shares(t, "", rt_exponents_in_f16(&all, 0));
-    markup_add(t, "</text>\n");
+    text_add(t, "</text>\n");
     if (shift) {
         sum_bins(&all, shift, shares);
         draw_steps(t, top, shares, "fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.8\"");
-        markup_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, h->scale);
+        text_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, h->scale);
         draw_shares(t, "", rt_exponents_in_f16(&all, shift));
-        markup_add(t, "</text>\n");
+        text_add(t, "</text>\n");
     }
-    markup_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%d\"/>\n", LEFT, top, COLUMNS, PANEL);
+    text_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%d\"/>\n", LEFT, top, COLUMNS, PANEL);
     draw_axis(t, top + PANEL);
 }
 
 static ampc_status write_svg(const histogram *h, const char *path, const char *title, diag *d)
 {
-    markup t = {.bytes = NULL};
+    text_buffer t = {0};
     bool has[HISTOGRAM_KINDS] = {false};
     int panels = 0;
     for (size_t i = 0; i < h->rows.count; i++) has[h->rows.items[i]->kind] = true;
     for (int k = 0; k < HISTOGRAM_KINDS; k++) panels += has[k];
     const int height = TOP + panels * (PANEL + GAP);
-    markup_add(&t,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-               "role=\"img\">\n<title>",
-               WIDTH, height, WIDTH, height);
+    text_add(&t,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+             "role=\"img\">\n<title>",
+             WIDTH, height, WIDTH, height);
     markup_escape(&t, title);
-    markup_add(&t, "</title>\n<style>\ntext{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
-                   ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
-                   ".x,.band{text-anchor:middle}.band{fill:#777;font-size:10px}.scaled{fill:#d55e00}\n"
-                   ".frame{fill:none;stroke:#999}\n</style>\n");
-    markup_add(&t, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" y=\"28\">", WIDTH,
-               height, LEFT);
+    text_add(&t, "</title>\n<style>\ntext{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
+                 ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
+                 ".x,.band{text-anchor:middle}.band{fill:#777;font-size:10px}.scaled{fill:#d55e00}\n"
+                 ".frame{fill:none;stroke:#999}\n</style>\n");
+    text_add(&t, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" y=\"28\">", WIDTH,
+             height, LEFT);
     markup_escape(&t, title);
-    markup_add(&t, "</text>\n");
+    text_add(&t, "</text>\n");
     double top = TOP;
     for (int k = 0; k < HISTOGRAM_KINDS; k++) {
         if (!has[k]) continue;
         draw_panel(&t, h, (histogram_kind)k, top);
         top += PANEL + GAP;
     }
-    markup_add(&t, "</svg>\n");
+    text_add(&t, "</svg>\n");
     return markup_save(&t, path, d);
 }
 

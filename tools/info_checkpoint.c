@@ -1,5 +1,6 @@
 /* info_checkpoint.c - describes a checkpoint, a folder of checkpoints, or weights of another program. Every tensor is
  * read, so a damaged file is an error. */
+#include "ir/ops/shape_text.h"
 #include "runtime/data/codebook.h"
 #include "runtime/files/io.h"
 #include "runtime/train/checkpoint_file.h"
@@ -91,10 +92,7 @@ static totals sum_entries(const checkpoint *c, const char *prefix)
 
 static const char *shape_text(const checkpoint *c, const rt_tensor_entry *e)
 {
-    const char *text = arena_printf(c->tool->arena, "%s[", type_of(e));
-    for (int i = 0; i < e->rank; i++)
-        text = arena_printf(c->tool->arena, "%s%s%" PRId64, text, i ? "," : "", e->dims[i]);
-    return arena_printf(c->tool->arena, "%s]", text);
+    return ir_shape_text(arena_alloc(c->tool->arena, IR_SHAPE_TEXT), type_of(e), e->rank, e->dims);
 }
 
 static const char *metadata(const checkpoint *c, const char *key)

@@ -1,70 +1,42 @@
-/* markup.c - text that grows, for SVG and HTML. */
+/* markup.c - escapes and saves text of SVG, HTML and CSV. */
 #include "tools/markup.h"
 
+#include "ir/base/utf8.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/atomic_file.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void markup_add(markup *t, const char *format, ...)
+void markup_escape(text_buffer *t, const char *s)
 {
-    va_list args, again;
-    va_start(args, format);
-    va_copy(again, args);
-    size_t n = (size_t)vsnprintf(NULL, 0, format, args);
-    if (!t->failed && t->n + n + 1 > t->capacity) {
-        size_t capacity = 2 * t->capacity + n + 4096;
-        char *bytes = realloc(t->bytes, capacity);
-        t->failed = !bytes;
-        if (bytes) t->bytes = bytes, t->capacity = capacity;
-    }
-    if (!t->failed) t->n += (size_t)vsnprintf(t->bytes + t->n, n + 1, format, again);
-    va_end(again);
-    va_end(args);
-}
-
-void markup_escape(markup *t, const char *s)
-{
-    while (*s) {
-        unsigned char c = (unsigned char)*s;
-        size_t n = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
-        for (size_t i = 1; i < n; i++)
-            if (((unsigned char)s[i] & 0xc0) != 0x80) n = 0;
-        if (c == '&') markup_add(t, "&amp;");
-        else if (c == '<') markup_add(t, "&lt;");
-        else if (c == '>') markup_add(t, "&gt;");
-        else if (c == '"') markup_add(t, "&quot;");
-        else if (n == 0 || c >= 0xf5 || c < 0x20 || c == 0x7f) markup_add(t, "?");
-        else markup_add(t, "%.*s", (int)n, s);
-        s += n && c < 0xf5 ? n : 1;
+    for (size_t left = strlen(s), n; left; s += n, left -= n) {
+        uint32_t code;
+        n = utf8_decode(s, left, &code);
+        if (!n || code < 0x20 || code == 0x7f) text_put(t, "?");
+        else if (code == '&') text_put(t, "&amp;");
+        else if (code == '<') text_put(t, "&lt;");
+        else if (code == '>') text_put(t, "&gt;");
+        else if (code == '"') text_put(t, "&quot;");
+        else text_add_bytes(t, s, n);
+        if (!n) n = 1;
     }
 }
 
-void markup_quote(markup *t, const char *s)
+void markup_quote(text_buffer *t, const char *s)
 {
     if (!strpbrk(s, ",\"\r\n")) {
-        markup_add(t, "%s", s);
+        text_put(t, s);
         return;
     }
-    markup_add(t, "\"");
-    for (; *s; s++) markup_add(t, *s == '"' ? "\"\"" : "%c", *s);
-    markup_add(t, "\"");
+    text_put(t, "\"");
+    for (; *s; s++) text_add(t, *s == '"' ? "\"\"" : "%c", *s);
+    text_put(t, "\"");
 }
 
-char *markup_take(markup *t)
+ampc_status markup_save(text_buffer *t, const char *path, diag *d)
 {
-    char *bytes = t->failed ? NULL : t->bytes;
-    if (t->failed) free(t->bytes);
-    *t = (markup){.bytes = NULL};
-    return bytes;
-}
-
-ampc_status markup_save(markup *t, const char *path, diag *d)
-{
-    char *bytes = markup_take(t);
+    char *bytes = text_finish(t);
     if (!bytes) return rt_no_memory(d);
     const ampc_status status = rt_atomic_save(path, bytes, strlen(bytes), d);
     free(bytes);

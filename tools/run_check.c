@@ -1,5 +1,6 @@
 /* run_check.c - check: finds the first NaN or infinity of runs on batches of data, or of a training. */
 #include "ir/base/json_writer.h"
+#include "ir/ops/shape_text.h"
 #include "runtime/data/loader.h"
 #include "runtime/inspect/check.h"
 #include "runtime/train/stepper.h"
@@ -61,11 +62,8 @@ static void print_paddle(const checking *k, const rt_checked *v)
 static void print_row(const char *kind, const rt_checked *v)
 {
     const rt_numbers *n = &v->numbers;
-    char shape[32 + 21 * IR_MAX_RANK];
-    int used = snprintf(shape, sizeof shape, "%s[", ir_dtype_name(v->tensor.dtype));
-    for (int i = 0; i < v->tensor.rank; i++)
-        used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%" PRId64, i ? "," : "", v->tensor.dims[i]);
-    snprintf(shape + used, sizeof shape - (size_t)used, "]");
+    char shape[IR_SHAPE_TEXT];
+    ir_shape_text(shape, ir_dtype_name(v->tensor.dtype), v->tensor.rank, v->tensor.dims);
     diag_print(stdout, "%-8s %-24s %-19s %8" PRId64 " %8" PRId64 " %8" PRId64, kind, v->value->name, shape, n->nan,
                n->inf, n->zero);
     if (isfinite(n->max)) printf(" %12.5g %12.5g %12.5g\n", n->min, n->max, n->mean);

@@ -1,4 +1,5 @@
 /* run_outputs.c - named results of a run to .npz, .safetensors, JSON or a table. */
+#include "ir/ops/shape_text.h"
 #include "runtime/data/npz.h"
 #include "runtime/files/safetensors.h"
 #include "tools/run.h"
@@ -84,16 +85,10 @@ static ampc_status write_safetensors(const run_results *r, const char *path, dia
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const char *shape_text(const rt_tensor *t, arena *a)
-{
-    const char *text = arena_printf(a, "%s[", ir_dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++) text = arena_printf(a, "%s%s%" PRId64, text, i ? "," : "", t->dims[i]);
-    return arena_printf(a, "%s]", text);
-}
-
-static void print_row(const result *r, arena *a)
+static void print_row(const result *r)
 {
     enum { SHOWN = 6 };
+    char shape[IR_SHAPE_TEXT];
     const rt_tensor *t = &r->tensor;
     size_t size = ir_dtype_size(t->dtype), bytes = 0;
     double min = INFINITY, max = -INFINITY, sum = 0;
@@ -105,7 +100,7 @@ static void print_row(const result *r, arena *a)
         max = fmax(max, v);
         sum += v;
     }
-    diag_print(stdout, "%-32s %-20s", r->key, shape_text(t, a));
+    diag_print(stdout, "%-32s %-20s", r->key, ir_shape_text(shape, ir_dtype_name(t->dtype), t->rank, t->dims));
     if (count > 1) printf("  min %-11.5g mean %-11.5g max %-11.5g", min, sum / (double)count, max);
     for (size_t i = 0; i < count && i < SHOWN; i++)
         printf(" %.6g", ir_load_f64(t->dtype, (const char *)t->data + i * size));
@@ -149,7 +144,7 @@ ampc_status run_results_write(const run_results *r, run_context *c)
         return AMPC_OK;
     }
     if (!path) {
-        for (size_t i = 0; i < r->items.count; i++) print_row(&r->items.items[i], c->tool->arena);
+        for (size_t i = 0; i < r->items.count; i++) print_row(&r->items.items[i]);
         return AMPC_OK;
     }
     return (options_output(&c->tool->o) == OUTPUT_NPZ ? write_npz : write_safetensors)(r, path, c->tool->diag);

@@ -94,122 +94,122 @@ static double tick(double low, double high, double step, int k)
 
 /* ---- drawing ---- */
 
-static void draw_frame(markup *t, const panel *p, const char *label)
+static void draw_frame(text_buffer *t, const panel *p, const char *label)
 {
-    markup_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS,
-               p->height);
-    markup_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
+    text_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/>\n", LEFT, p->top, COLUMNS,
+             p->height);
+    text_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s</text>\n", LEFT, p->top - 9, label);
 }
 
-static void draw_y_tick(markup *t, const panel *p, double v)
+static void draw_y_tick(text_buffer *t, const panel *p, double v)
 {
-    markup_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT, y_of(p, v),
-               COLUMNS, LEFT - 8, y_of(p, v) + 4);
+    text_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text class=\"y\" x=\"%d\" y=\"%.1f\">", LEFT, y_of(p, v),
+             COLUMNS, LEFT - 8, y_of(p, v) + 4);
 }
 
-static void draw_loss_ticks(markup *t, const panel *p)
+static void draw_loss_ticks(text_buffer *t, const panel *p)
 {
     double step = nice_step(p->high - p->low, 6);
     double v;
     for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
         draw_y_tick(t, p, v);
-        markup_add(t, "%.6g</text>\n", fabs(v) < step / 2 ? 0 : v);
+        text_add(t, "%.6g</text>\n", fabs(v) < step / 2 ? 0 : v);
     }
 }
 
-static void draw_scale_ticks(markup *t, const panel *p)
+static void draw_scale_ticks(text_buffer *t, const panel *p)
 {
     double step = fmax(1, ceil((p->high - p->low) / 5));
     double v;
     for (int k = 0; isfinite(v = tick(p->low, p->high, step, k)); k++) {
         draw_y_tick(t, p, v);
-        markup_add(t, "2<tspan dy=\"-5\" font-size=\"9\">%g</tspan></text>\n", v);
+        text_add(t, "2<tspan dy=\"-5\" font-size=\"9\">%g</tspan></text>\n", v);
     }
 }
 
-static void draw_x_ticks(markup *t, const panel *p)
+static void draw_x_ticks(text_buffer *t, const panel *p)
 {
     double bottom = p->top + p->height, span = p->last_step - p->first_step;
     double step = span > 0 ? fmax(1, nice_step(span, 8)) : 1;
     double v;
     for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, step, k)); k++)
-        markup_add(t,
-                   "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
-                   "y=\"%g\">%.10g</text>\n",
-                   x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
-    markup_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+        text_add(t,
+                 "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" "
+                 "y=\"%g\">%.10g</text>\n",
+                 x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    text_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">step</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-static void draw_rate_ticks(markup *t, const panel *p)
+static void draw_rate_ticks(text_buffer *t, const panel *p)
 {
     const double bottom = p->top + p->height;
     double v;
     for (int k = 0; isfinite(v = tick(p->first_step, p->last_step, 1, k)); k++)
-        markup_add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">1e%g</text>\n",
-                   x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
-    markup_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">learning rate</text>\n", LEFT + COLUMNS / 2, bottom + 38);
+        text_add(t, "<path class=\"frame\" d=\"M%.1f %gv5\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">1e%g</text>\n",
+                 x_of(p, v), bottom, x_of(p, v), bottom + 19, v);
+    text_add(t, "<text class=\"x\" x=\"%d\" y=\"%g\">learning rate</text>\n", LEFT + COLUMNS / 2, bottom + 38);
 }
 
-static void draw_mark(markup *t, const panel *p, double rate)
+static void draw_mark(text_buffer *t, const panel *p, double rate)
 {
     if (!(rate > 0)) return;
-    markup_add(t, "<path stroke=\"#111\" stroke-dasharray=\"4 3\" d=\"M%.1f %gv%g\"/>", x_of(p, log10(rate)), p->top,
-               p->height);
-    markup_add(t, "<text class=\"x\" x=\"%.1f\" y=\"%g\">%.3g</text>\n", x_of(p, log10(rate)), p->top - 9, rate);
+    text_add(t, "<path stroke=\"#111\" stroke-dasharray=\"4 3\" d=\"M%.1f %gv%g\"/>", x_of(p, log10(rate)), p->top,
+             p->height);
+    text_add(t, "<text class=\"x\" x=\"%.1f\" y=\"%g\">%.3g</text>\n", x_of(p, log10(rate)), p->top - 9, rate);
 }
 
 /* Draws minimum to maximum of each pixel column, as one path of vertical strokes. */
-static void draw_band(markup *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_band(text_buffer *t, const panel *p, const plot_run *run, const char *colour)
 {
-    markup_add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
+    text_add(t, "<path fill=\"none\" stroke=\"%s\" stroke-opacity=\".22\" d=\"", colour);
     for (size_t i = 0; i < run->count;) {
         double column = floor(x_of(p, place(p, &run->steps[i]))), low = INFINITY, high = -INFINITY;
         for (; i < run->count && floor(x_of(p, place(p, &run->steps[i]))) <= column; i++) {
             low = fmin(low, loss_of(&run->steps[i])); /* fmin and fmax ignore NAN */
             high = fmax(high, loss_of(&run->steps[i]));
         }
-        if (low <= high) markup_add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
+        if (low <= high) text_add(t, "M%.1f %.1fV%.1f", column + 0.5, y_of(p, low), y_of(p, high) - 0.5);
     }
-    markup_add(t, "\"/>\n");
+    text_add(t, "\"/>\n");
 }
 
 /* Draws at most one point per pixel column; a non-finite value interrupts the line. */
-static void draw_loss(markup *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_loss(text_buffer *t, const panel *p, const plot_run *run, const char *colour)
 {
     average a = average_over(run->count);
     bool down = false;
     double last_x = -1;
-    markup_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    text_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
         double v = average_next(&a, loss_of(&run->steps[i])), x = x_of(p, place(p, &run->steps[i]));
         if (isfinite(v) && down && x - last_x < 1 && i + 1 < run->count) continue;
-        if (isfinite(v)) markup_add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
+        if (isfinite(v)) text_add(t, "%c%.1f %.1f", down ? 'L' : 'M', x, y_of(p, v)), last_x = x;
         down = isfinite(v);
     }
-    markup_add(t, "\"/>\n");
+    text_add(t, "\"/>\n");
 }
 
-static void draw_scale(markup *t, const panel *p, const plot_run *run, const char *colour)
+static void draw_scale(text_buffer *t, const panel *p, const plot_run *run, const char *colour)
 {
     double last = NAN;
-    markup_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
+    text_add(t, "<path class=\"line\" stroke=\"%s\" d=\"", colour);
     for (size_t i = 0; i < run->count; i++) {
         double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         bool jump = v != last; /* also true for NAN */
-        if (isfinite(v) && !isfinite(last)) markup_add(t, "M%.1f %.1f", x, y_of(p, v));
-        else if (isfinite(v) && (jump || i + 1 == run->count)) markup_add(t, "H%.1fV%.1f", x, y_of(p, v));
+        if (isfinite(v) && !isfinite(last)) text_add(t, "M%.1f %.1f", x, y_of(p, v));
+        else if (isfinite(v) && (jump || i + 1 == run->count)) text_add(t, "H%.1fV%.1f", x, y_of(p, v));
         last = v;
     }
-    markup_add(t, "\"/>\n");
+    text_add(t, "\"/>\n");
     for (size_t i = 0; i < run->count; i++) {
         uint64_t before = i ? run->steps[i - 1].skipped : 0;
         double v = scale_of(&run->steps[i]), x = x_of(p, place(p, &run->steps[i]));
         if (run->steps[i].skipped > before && isfinite(v))
-            markup_add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
+            text_add(t, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"/>\n", x, y_of(p, v), colour);
     }
 }
 
-static void draw_legend(markup *t, const plot_run *runs, size_t count)
+static void draw_legend(text_buffer *t, const plot_run *runs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         average a = average_over(runs[i].count);
@@ -219,13 +219,13 @@ static void draw_legend(markup *t, const plot_run *runs, size_t count)
             double v = average_next(&a, loss_of(&runs[i].steps[k]));
             if (isfinite(v)) last = v;
         }
-        markup_add(t,
-                   "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
-                   "y=\"51\">",
-                   colours[i % COLOURS], x, x + 24);
+        text_add(t,
+                 "<path class=\"line\" stroke=\"%s\" d=\"M%d 47h18\"/><text class=\"legend\" x=\"%d\" "
+                 "y=\"51\">",
+                 colours[i % COLOURS], x, x + 24);
         markup_escape(t, runs[i].name);
-        if (isfinite(last)) markup_add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
-        markup_add(t, "</text>\n");
+        if (isfinite(last)) text_add(t, "<tspan class=\"value\" dx=\"8\">%.4g</tspan>", last);
+        text_add(t, "</text>\n");
     }
 }
 
@@ -261,42 +261,42 @@ static void measure(const plot_run *runs, size_t count, panel *loss, panel *scal
     add_margin(scale, 0.12);
 }
 
-static void draw_head(markup *t, const char *title, double height, const panel *loss)
+static void draw_head(text_buffer *t, const char *title, double height, const panel *loss)
 {
-    markup_add(t,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
-               "height=\"%g\" "
-               "role=\"img\">\n<title>",
-               WIDTH, height, WIDTH, height);
+    text_add(t,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %g\" width=\"%d\" "
+             "height=\"%g\" "
+             "role=\"img\">\n<title>",
+             WIDTH, height, WIDTH, height);
     markup_escape(t, title);
-    markup_add(t, "</title>\n<style>\n"
-                  "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
-                  ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
-                  ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
-                  ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
-                  ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
-    markup_add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT,
-               loss->top, COLUMNS, loss->height);
-    markup_add(t,
-               "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
-               "y=\"28\">",
-               WIDTH, height, LEFT);
+    text_add(t, "</title>\n<style>\n"
+                "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
+                ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
+                ".y{text-anchor:end}.x{text-anchor:middle}.legend{fill:#111}.value{fill:#777}\n"
+                ".frame{fill:none;stroke:#999}.grid{fill:none;stroke:#e6e6e6}\n"
+                ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n</style>\n");
+    text_add(t, "<clipPath id=\"loss\"><rect x=\"%d\" y=\"%g\" width=\"%d\" height=\"%g\"/></clipPath>\n", LEFT,
+             loss->top, COLUMNS, loss->height);
+    text_add(t,
+             "<rect width=\"%d\" height=\"%g\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" "
+             "y=\"28\">",
+             WIDTH, height, LEFT);
     markup_escape(t, title);
-    markup_add(t, "</text>\n");
+    text_add(t, "</text>\n");
 }
 
-static void draw_loss_panel(markup *t, const panel *p, const plot_run *runs, size_t count)
+static void draw_loss_panel(text_buffer *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_loss_ticks(t, p);
-    markup_add(t, "<g clip-path=\"url(#loss)\">\n");
+    text_add(t, "<g clip-path=\"url(#loss)\">\n");
     for (size_t i = 0; i < count; i++)
         if (runs[i].count >= SMOOTH_FROM) draw_band(t, p, &runs[i], colours[i % COLOURS]);
     for (size_t i = 0; i < count; i++) draw_loss(t, p, &runs[i], colours[i % COLOURS]);
-    markup_add(t, "</g>\n");
+    text_add(t, "</g>\n");
     draw_frame(t, p, "loss");
 }
 
-static void draw_scale_panel(markup *t, const panel *p, const plot_run *runs, size_t count)
+static void draw_scale_panel(text_buffer *t, const panel *p, const plot_run *runs, size_t count)
 {
     draw_scale_ticks(t, p);
     for (size_t i = 0; i < count; i++)
@@ -304,9 +304,9 @@ static void draw_scale_panel(markup *t, const panel *p, const plot_run *runs, si
     draw_frame(t, p, "loss scale (dots: skipped steps)");
 }
 
-static markup draw(const char *title, const plot_run *runs, size_t count)
+static text_buffer draw(const char *title, const plot_run *runs, size_t count)
 {
-    markup t = {0};
+    text_buffer t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY};
     panel scale = {.top = TOP + LOSS_HEIGHT + GAP, .height = SCALE_HEIGHT, .low = INFINITY, .high = -INFINITY};
     bool both = false;
@@ -318,26 +318,26 @@ static markup draw(const char *title, const plot_run *runs, size_t count)
     draw_loss_panel(&t, &loss, runs, count);
     if (both) draw_scale_panel(&t, &scale, runs, count);
     draw_x_ticks(&t, lowest);
-    markup_add(&t, "</svg>\n");
+    text_add(&t, "</svg>\n");
     return t;
 }
 
 char *plot_render(const char *title, const plot_run *runs, size_t count)
 {
-    markup t = draw(title, runs, count);
-    return markup_take(&t);
+    text_buffer t = draw(title, runs, count);
+    return text_finish(&t);
 }
 
 ampc_status plot_write(const char *path, const char *title, const plot_run *runs, size_t count, diag *d)
 {
-    markup t = draw(title, runs, count);
+    text_buffer t = draw(title, runs, count);
     return markup_save(&t, path, d);
 }
 
 ampc_status plot_write_rates(const char *path, const char *title, const plot_run *runs, size_t count, double mark,
                              diag *d)
 {
-    markup t = {0};
+    text_buffer t = {0};
     panel loss = {.top = TOP, .height = LOSS_HEIGHT, .low = INFINITY, .high = -INFINITY, .over_rate = true};
     panel unused = loss;
     measure(runs, count, &loss, &unused);
@@ -346,6 +346,6 @@ ampc_status plot_write_rates(const char *path, const char *title, const plot_run
     draw_loss_panel(&t, &loss, runs, count);
     draw_mark(&t, &loss, mark);
     draw_rate_ticks(&t, &loss);
-    markup_add(&t, "</svg>\n");
+    text_add(&t, "</svg>\n");
     return markup_save(&t, path, d);
 }

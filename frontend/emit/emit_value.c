@@ -1,5 +1,6 @@
 /* emit_value.c - names of operands: values of the graph, initializers, constants. */
 #include "frontend/emit/emit.h"
+#include "ir/ops/shape_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,12 +82,11 @@ static int64_t count_of(const ir_type *t)
 static const char *constant_key(emitter *e, const ir_type *type, const void *bytes, size_t size)
 {
     const unsigned char *b = bytes;
-    char *key = arena_alloc(e->arena, 2 * size + 32 + 24 * (size_t)type->rank);
-    int n = sprintf(key, "constant %s", ir_dtype_name(type->dtype));
-    for (int i = 0; i < type->rank; i++) n += sprintf(key + n, " %lld", (long long)type->dims[i]);
-    key[n++] = ':';
-    for (size_t i = 0; i < size; i++) n += sprintf(key + n, "%02x", b[i]);
-    return key;
+    text_buffer key = {.arena = e->arena};
+    text_put(&key, "constant ");
+    ir_shape_add(&key, ir_dtype_name(type->dtype), NULL, type->rank, type->dims);
+    for (size_t i = 0; i < size; i++) text_add(&key, "%02x", b[i]);
+    return text_finish(&key);
 }
 
 const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)

@@ -3,6 +3,7 @@
 #include "frontend/emit/rope.h"
 #include "frontend/read/fields.h"
 #include "frontend/read/onnx_schema.pb-c.h"
+#include "ir/base/input_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -137,12 +138,7 @@ static bool read_fully(const rope_source *from, size_t done, void *out, size_t n
         memcpy(out, from->bytes + from->offset + done, n);
         return true;
     }
-    for (size_t got = 0; got < n;) {
-        ssize_t r = pread(from->fd, (char *)out + got, n - got, from->offset + (off_t)(done + got));
-        if (r <= 0 && !(r < 0 && errno == EINTR)) return false;
-        if (r > 0) got += (size_t)r;
-    }
-    return true;
+    return input_read_at(from->fd, out, n, (uint64_t)from->offset + done);
 }
 
 /* Counts the numbers that the conversion turned into infinity. */

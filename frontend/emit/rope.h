@@ -7,7 +7,7 @@
 #define AMPC_FRONTEND_ROPE_H
 
 #include "frontend/onnx.h"
-#include "frontend/read/wire.h"
+#include "ir/base/wire.h"
 
 /* A range of a file, read while the message is written. */
 typedef struct rope_source {

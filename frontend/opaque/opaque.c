@@ -6,7 +6,7 @@
 #include "frontend/opaque/opaque.h"
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
-#include "frontend/read/wire.h"
+#include "ir/base/wire.h"
 #include "ir/ops/number.h"
 
 #include <string.h>

@@ -1,6 +1,8 @@
 /* image.c - reads each block of a file at most once, into reserved address space. */
 #include "frontend/read/image.h"
 
+#include "ir/base/input_file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,12 +87,7 @@ bool onnx_bytes_hold(const onnx_bytes *bytes, const void *at)
 
 ampc_status onnx_read(int fd, const char *path, int64_t offset, size_t size, diag *d, void *out)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(fd, (char *)out + done, size - done, offset + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return diag_errno(d, DIAG_FILE(path), "cannot be read");
-        if (n == 0) return diag_error(d, AMPC_IO, DIAG_FILE(path), "was truncated while it was read");
-        done += (size_t)n;
-    }
-    return AMPC_OK;
+    if (input_read_at(fd, out, size, (uint64_t)offset)) return AMPC_OK;
+    if (errno != ENODATA) return diag_errno(d, DIAG_FILE(path), "cannot be read");
+    return diag_error(d, AMPC_IO, DIAG_FILE(path), "was truncated while it was read");
 }

@@ -11,7 +11,9 @@
 
 #include "frontend/read/fields.h"
 #include "frontend/read/onnx_schema.pb-c.h"
-#include "frontend/read/wire.h"
+#include "ir/base/text_buffer.h"
+#include "ir/base/utf8.h"
+#include "ir/base/wire.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -58,18 +60,13 @@ typedef struct scan {
 /* Prints a path such as "graph.node[12].attribute[3]", truncated to the buffer. */
 static void print_path(const scan *s, char *text, size_t capacity)
 {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 1; i < s->depth && used < capacity; i++) {
+    text_buffer t = text_in(text, capacity);
+    for (int i = 1; i < s->depth; i++) {
         const frame *f = &s->stack[i];
-        int n = snprintf(text + used, capacity - used, "%s%s", i > 1 ? "." : "", f->field->name);
-        if (n > 0) used += (size_t)n;
-        if (f->field->label == PROTOBUF_C_LABEL_REPEATED && used < capacity) {
-            n = snprintf(text + used, capacity - used, "[%u]", f->index);
-            if (n > 0) used += (size_t)n;
-        }
+        text_add_item(&t, ".", f->field->name);
+        if (f->field->label == PROTOBUF_C_LABEL_REPEATED) text_add(&t, "[%u]", f->index);
     }
-    if (used >= capacity) memcpy(text + capacity - 4, "...", 4);
+    if (t.failed) memcpy(text + capacity - 4, "...", 4);
 }
 
 static __attribute__((format(printf, 2, 3))) ampc_status refuse(const scan *s, const char *format, ...)
@@ -185,21 +182,6 @@ static ampc_status check_varint(const scan *s, const ProtobufCFieldDescriptor *f
     return AMPC_OK;
 }
 
-/* Decodes a UTF-8 sequence beyond ASCII at p into *code and returns its length; 0: invalid. */
-static size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code)
-{
-    static const uint32_t min[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
-    if (length == 0 || length > n) return 0;
-    *code = p[0] & (0xffu >> (length + 1));
-    for (size_t i = 1; i < length; i++) {
-        if (p[i] >> 6 != 2) return 0;
-        *code = *code << 6 | (p[i] & 0x3fu);
-    }
-    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return *code >= min[length] && *code <= 0x10ffff && !surrogate ? length : 0;
-}
-
 static bool is_name(const ProtobufCFieldDescriptor *field)
 {
     return strcmp(field->name, "doc_string") != 0 && strcmp(field->name, "value") != 0;
@@ -208,8 +190,8 @@ static bool is_name(const ProtobufCFieldDescriptor *field)
 static ampc_status check_text(const scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *p, size_t n)
 {
     for (size_t i = 0, length; i < n; i += length) {
-        uint32_t code = p[i];
-        length = code < 0x80 ? 1 : utf8_decode(p + i, n - i, &code);
+        uint32_t code;
+        length = utf8_decode(p + i, n - i, &code);
         if (!length) return refuse(s, "%s is not valid UTF-8", field->name);
         if (!code) return refuse(s, "%s contains a NUL byte", field->name);
         if ((code < 0x20 || (code >= 0x7f && code < 0xa0)) && is_name(field))

@@ -7,7 +7,7 @@
 
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
-#include "frontend/read/wire.h"
+#include "ir/base/wire.h"
 
 #include <assert.h>
 #include <stdio.h>

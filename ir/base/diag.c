@@ -6,6 +6,7 @@
  * be allocated, a fixed text replaces it; the returned code is always correct. */
 #include "ir/base/diag.h"
 
+#include "ir/base/text_buffer.h"
 #include "ir/base/utf8.h"
 
 #include <errno.h>
@@ -28,12 +29,6 @@ struct diag {
     char *first_error; /* NULL if none, or if it could not be copied */
 };
 
-typedef struct text {
-    char *data;
-    size_t length, capacity;
-    bool failed;
-} text;
-
 diag *diag_new(diag_sink *sink, void *user)
 {
     diag *d = calloc(1, sizeof *d);
@@ -53,28 +48,9 @@ void diag_free(diag *d)
 void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
 void diag_set_watcher(diag *d, diag_watcher *watcher) { d->watcher = watcher; }
 
-static void text_add(text *t, const char *bytes, size_t n)
-{
-    if (t->capacity - t->length <= n && !t->failed) {
-        size_t capacity = (t->length + n + 1) * 2;
-        char *larger = realloc(t->data, capacity);
-        t->failed = !larger;
-        if (larger) {
-            t->data = larger;
-            t->capacity = capacity;
-        }
-    }
-    if (t->failed) return;
-    memcpy(t->data + t->length, bytes, n);
-    t->length += n;
-    t->data[t->length] = 0;
-}
-
-static void text_put(text *t, const char *s) { text_add(t, s, strlen(s)); }
-
 /* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
  * copied. Returns the number of columns written. */
-static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, const char *unescaped)
+static size_t put_escaped(text_buffer *t, const char *bytes, size_t n, size_t limit, const char *unescaped)
 {
     size_t columns = 0, characters = 0;
     for (size_t i = 0; i < n; characters++) {
@@ -85,29 +61,19 @@ static size_t text_escape(text *t, const char *bytes, size_t n, size_t limit, co
         uint32_t code = 0;
         size_t length = utf8_decode(bytes + i, n - i, &code);
         if (length && (!utf8_is_control(code) || (code && code < 0x80 && strchr(unescaped, (int)code)))) {
-            text_add(t, bytes + i, length);
+            text_add_bytes(t, bytes + i, length);
             columns++;
             i += length;
             continue;
         }
-        for (size_t end = i + (length ? length : 1); i < end; i++, columns += 4) {
-            char hex[8];
-            snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[i]);
-            text_put(t, hex);
-        }
+        for (size_t end = i + (length ? length : 1); i < end; i++, columns += 4)
+            text_add(t, "\\x%02x", (unsigned char)bytes[i]);
     }
     return columns;
 }
 
-static void text_number(text *t, int number)
-{
-    char digits[16];
-    snprintf(digits, sizeof digits, "%d:", number);
-    text_put(t, digits);
-}
-
 /* "FILE:LINE:COL: KIND 'NAME' (OP): "; every part is optional. */
-static void put_location(text *t, diag_loc loc)
+static void put_location(text_buffer *t, diag_loc loc)
 {
     static const char *const kinds[] = {
 #define KIND(name, word) [DIAG_##name] = (word),
@@ -115,47 +81,47 @@ static void put_location(text *t, diag_loc loc)
 #undef KIND
     };
     if (loc.file) {
-        text_escape(t, loc.file, strlen(loc.file), SIZE_MAX, "");
+        put_escaped(t, loc.file, strlen(loc.file), SIZE_MAX, "");
         text_put(t, ":");
     }
-    if (loc.line > 0) text_number(t, loc.line);
-    if (loc.line > 0 && loc.column > 0) text_number(t, loc.column);
+    if (loc.line > 0) text_add(t, "%d:", loc.line);
+    if (loc.line > 0 && loc.column > 0) text_add(t, "%d:", loc.column);
     if (t->length) text_put(t, " ");
     bool named = loc.name && *loc.name;
     if (!named && !loc.op) return;
     text_put(t, kinds[loc.kind]);
     if (named) {
         text_put(t, " '");
-        text_escape(t, loc.name, strlen(loc.name), NAME_LIMIT, "");
+        put_escaped(t, loc.name, strlen(loc.name), NAME_LIMIT, "");
         text_put(t, "'");
     }
     if (loc.op) {
         text_put(t, " (");
-        text_escape(t, loc.op, strlen(loc.op), NAME_LIMIT, "");
+        put_escaped(t, loc.op, strlen(loc.op), NAME_LIMIT, "");
         text_put(t, ")");
     }
     text_put(t, ": ");
 }
 
 /* Appends the source line and a caret under the column; of a long line only the part around the column. */
-static void put_caret(text *t, diag_loc loc)
+static void put_caret(text_buffer *t, diag_loc loc)
 {
     size_t length = strlen(loc.text), column = loc.column > 0 ? (size_t)loc.column - 1 : 0;
     if (column > length) column = length;
     size_t start = length > LINE_SHOWN && column > LINE_BEFORE ? column - LINE_BEFORE : 0;
     while (start && ((unsigned char)loc.text[start] >> 6) == 2) start--;
     text_put(t, "\n  ");
-    text pad = {0};
-    size_t columns = text_escape(&pad, loc.text + start, column - start, SIZE_MAX, "");
+    text_buffer pad = {0};
+    size_t columns = put_escaped(&pad, loc.text + start, column - start, SIZE_MAX, "");
     free(pad.data);
-    text_escape(t, loc.text + start, length - start, LINE_SHOWN, "");
+    put_escaped(t, loc.text + start, length - start, LINE_SHOWN, "");
     if (loc.column <= 0) return;
     text_put(t, "\n  ");
     while (columns--) text_put(t, " ");
     text_put(t, "^");
 }
 
-static void put_message(text *t, const char *format, va_list args)
+static void put_message(text_buffer *t, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -163,7 +129,7 @@ static void put_message(text *t, const char *format, va_list args)
     char *raw = length < 0 ? NULL : malloc((size_t)length + 1);
     if (raw) {
         vsnprintf(raw, (size_t)length + 1, format, again);
-        text_escape(t, raw, (size_t)length, SIZE_MAX, "\n\t");
+        put_escaped(t, raw, (size_t)length, SIZE_MAX, "\n\t");
     } else {
         t->failed = true;
     }
@@ -173,7 +139,7 @@ static void put_message(text *t, const char *format, va_list args)
 
 void diag_print(FILE *f, const char *format, ...)
 {
-    text t = {0};
+    text_buffer t = {0};
     va_list args;
     va_start(args, format);
     put_message(&t, format, args);
@@ -183,7 +149,7 @@ void diag_print(FILE *f, const char *format, ...)
 }
 
 /* Takes ownership of the text. */
-static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, text t)
+static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, text_buffer t)
 {
     d->counts[level]++;
     if (d->watcher) d->watcher(d->user, level, &loc);
@@ -201,7 +167,7 @@ static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, t
 static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, const char *format, va_list args)
 {
     static const char *const words[] = {"error: ", "warning: ", "remark: ", "note: "};
-    text t = {0};
+    text_buffer t = {0};
     put_location(&t, loc);
     text_put(&t, words[level]);
     put_message(&t, format, args);
@@ -211,7 +177,7 @@ static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, co
 
 ampc_status diag_repeat(diag *d, ampc_status code, const char *message)
 {
-    text t = {0};
+    text_buffer t = {0};
     text_put(&t, message);
     deliver(d, DIAG_ERROR, code, DIAG_NOWHERE, t);
     return code;

@@ -92,7 +92,22 @@ ampc_status input_read_stream(FILE *f, const char *name, size_t most, diag *d, c
     return AMPC_OK;
 }
 
-ampc_status input_read(const char *path, size_t most, diag *d, char **text, size_t *length)
+bool input_read_at(int fd, void *dst, size_t n, uint64_t offset)
+{
+    enum { PIECE = 1 << 30 }; /* Linux transfers at most 2 GiB - 4 KiB per call; some other systems reject more */
+    for (char *at = dst; n > 0;) {
+        const ssize_t got = pread(fd, at, n < PIECE ? n : PIECE, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return false;
+        if (got == 0) return errno = ENODATA, false;
+        at += got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return true;
+}
+
+ampc_status input_read(const char *path, size_t most, const char *refusal, diag *d, char **text, size_t *length)
 {
     int fd;
     uint64_t size;
@@ -105,5 +120,8 @@ ampc_status input_read(const char *path, size_t most, diag *d, char **text, size
     }
     const ampc_status s = input_read_stream(f, path, most, d, text, length);
     fclose(f);
-    return s;
+    if (s != AMPC_OK || !refusal || *length <= most) return s;
+    free(*text);
+    *text = NULL;
+    return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "%s", refusal);
 }

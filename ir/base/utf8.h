@@ -1,11 +1,10 @@
-/* utf8.h - decodes UTF-8; which characters a terminal does not show as they are. */
+/* utf8.h - UTF-8, the escapes of JSON strings, and which characters a terminal does not show as they are. */
 #ifndef AMPC_UTF8_H
 #define AMPC_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /* Decodes the first character of the n bytes at s. Returns its length, 1 to 4 bytes, with the code point in *code, or 0
  * if malformed. Overlong forms, surrogates and values beyond U+10FFFF are malformed (RFC 3629). */
@@ -25,27 +24,19 @@ static inline size_t utf8_decode(const void *s, size_t n, uint32_t *code)
     return *code >= lowest[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
+/* Writes a character as 1 to 4 bytes and returns their number. */
+size_t utf8_encode(uint32_t code, char *out);
+bool utf8_is_valid(const char *text);
+
 /* Control characters (C0, DEL, C1) and those of Unicode's classes Cf, Zl and Zp, which are not visible and may reorder
  * the text around them. */
-static inline bool utf8_is_control(uint32_t code)
-{
-    static const uint32_t ranges[][2] = {
-        {0x00, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},
-        {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},     {0x180e, 0x180e},
-        {0x200b, 0x200f},   {0x2028, 0x202e},   {0x2060, 0x206f},   {0xfeff, 0xfeff},   {0xfff9, 0xfffb},
-        {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},
-        {0xe0000, 0xe007f},
-    };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && code >= ranges[i][0]; i++)
-        if (code <= ranges[i][1]) return true;
-    return false;
-}
+bool utf8_is_control(uint32_t code);
 
 /* Writes the character as \uNNNN, as JSON and the text form have it; above U+FFFF as a pair of surrogates. */
-static inline void utf8_escape(uint32_t code, char *out, size_t size)
-{
-    if (code <= 0xffff) snprintf(out, size, "\\u%04x", (unsigned)code);
-    else snprintf(out, size, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)), (unsigned)(0xdc00 + (code & 0x3ff)));
-}
+enum { UTF8_ESCAPE = 13 };
+void utf8_escape(uint32_t code, char *out, size_t size);
+/* Decodes the escape that begins with the backslash at *at, and skips it. Returns the number of bytes written to `out`,
+ * at most 4 and fewer than the escape has; 0: malformed, or NUL. */
+size_t utf8_unescape(const char **at, const char *end, char *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 static sigset_t signals_of_writes(void)
 {
@@ -35,4 +36,19 @@ void write_guard_end(const write_guard *guard)
     while (sigtimedwait(&ours, NULL, &no_wait) > 0 || errno == EINTR) continue;
     pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
     errno = error;
+}
+
+bool write_guarded(int fd, const void *bytes, size_t n)
+{
+    const write_guard guard = write_guard_begin();
+    ssize_t written = 0;
+    for (const char *at = bytes; n > 0 && (written >= 0 || errno == EINTR);) {
+        written = write(fd, at, n);
+        if (written == 0) break;
+        if (written < 0) continue;
+        at += written;
+        n -= (size_t)written;
+    }
+    write_guard_end(&guard);
+    return n == 0;
 }

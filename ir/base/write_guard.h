@@ -11,6 +11,8 @@
 #define AMPC_WRITE_GUARD_H
 
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 typedef struct write_guard {
     sigset_t before;  /* the thread's previous mask */
@@ -19,5 +21,8 @@ typedef struct write_guard {
 
 write_guard write_guard_begin(void);
 void write_guard_end(const write_guard *guard);
+
+/* Writes all bytes under a guard; false with errno. */
+bool write_guarded(int fd, const void *bytes, size_t n);
 
 #endif

@@ -7,6 +7,7 @@
 
 const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT] = {
 #define EXPORTER(word, name, whole, batch) {#word, name, whole, batch},
+#include "ir/base/text_buffer.h"
 #include "ir/graph/exported.def"
 };
 
@@ -38,14 +39,11 @@ ir_exported ir_exported_get(const ir_module *m, ir_fact fact)
 
 void ir_exported_set(ir_module *m, ir_fact fact, const char *const *names, int count)
 {
-    size_t length = 16;
-    for (int i = 0; i < count; i++) length += strlen(names[i]) + 2;
-    char *text = arena_alloc(m->arena, length), *end = text;
+    text_buffer t = {.arena = m->arena};
     if (!count) return;
-    end += snprintf(end, length, "%d", count);
-    for (int i = 0; i < count; i++)
-        end += snprintf(end, length - (size_t)(end - text), "%s%s", i ? ", " : " ", names[i]);
-    ir_meta_set(m, key_of(m->arena, fact), text);
+    text_add(&t, "%d", count);
+    for (int i = 0; i < count; i++) text_add(&t, "%s%s", i ? ", " : " ", names[i]);
+    ir_meta_set(m, key_of(m->arena, fact), text_finish(&t));
 }
 
 void ir_exported_copy(ir_module *to, const ir_module *from, const char *prefix)

@@ -1,5 +1,6 @@
 /* type.c - dtype and shape of a value. */
 #include "ir/graph/ir.h"
+#include "ir/ops/shape_text.h"
 
 #include <assert.h>
 
@@ -42,8 +43,7 @@ bool ir_type_is_static(const ir_type *type)
 
 const char *ir_type_print(const ir_module *m, const ir_type *type, arena *a)
 {
-    const char *dims = "";
-    for (int i = 0; i < type->rank; i++)
-        dims = arena_printf(a, "%s%s%s", dims, i ? "," : "", ir_dim_print(m->dims, type->dims[i], a));
-    return arena_printf(a, "%s[%s]", ir_dtype_name(type->dtype), dims);
+    text_buffer t = {.arena = a};
+    ir_shape_add(&t, ir_dtype_name(type->dtype), m->dims, type->rank, type->dims);
+    return text_finish(&t);
 }

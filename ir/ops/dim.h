@@ -10,7 +10,7 @@
 #ifndef AMPC_DIM_H
 #define AMPC_DIM_H
 
-#include "ir/base/arena.h"
+#include "ir/base/text_buffer.h"
 
 typedef int64_t ir_dim;
 
@@ -65,6 +65,7 @@ ir_dim ir_dim_replace(ir_dim_table *t, const ir_dim_table *from, ir_dim d, const
 /* Text: "64", "N", "N*T", "2*N*T+1", "floor((N+1)/2)", "max(0,N-5)", without blanks. Symbol names outside [A-Za-z0-9_.]
  * are quoted with JSON escapes. If the text is malformed, ir_dim_parse returns IR_DIM_NONE and *end points to the
  * error. */
+void ir_dim_add_text(text_buffer *t, const ir_dim_table *table, ir_dim d);
 const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a);
 ir_dim ir_dim_parse(ir_dim_table *t, const char *text, const char **end);
 

@@ -1,11 +1,11 @@
 /* dim_text.c - printing dimensions, and a recursive-descent parser for them.
  *
  * Both ensure that parse(print(d)) == d in any table. */
-#include "ir/ops/dim_table.h"
+#include "ir/base/text_buffer.h"
 #include "ir/base/utf8.h"
+#include "ir/ops/dim_table.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_NESTING = 32 };
@@ -15,58 +15,72 @@ static bool name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c
 static bool name_part(char c) { return name_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
 /* The text of a symbol. Names that are not words are quoted, as are the reserved words "floor" and "max". */
-static const char *print_name(const char *name, arena *a)
+static void add_name(text_buffer *t, const char *name)
 {
     size_t n = 0;
     while (name_part(name[n])) n++;
-    if (!name[n] && name_start(name[0]) && strcmp(name, "floor") && strcmp(name, "max")) return name;
-    char *out = arena_alloc(a, 6 * strlen(name) + 3), *at = out;
-    *at++ = '"';
-    for (const char *c = name, *end = name + strlen(name); c < end;) {
+    if (!name[n] && name_start(name[0]) && strcmp(name, "floor") && strcmp(name, "max")) {
+        text_put(t, name);
+        return;
+    }
+    text_put(t, "\"");
+    for (const char *c = name, *end = name + strlen(name); c < end; c += n) {
         uint32_t code = 0;
-        const size_t length = utf8_decode(c, (size_t)(end - c), &code);
-        if (length && code <= 0xffff && utf8_is_control(code)) { /* read_escape knows no surrogates */
-            utf8_escape(code, at, 8);
-            at += strlen(at);
-            c += length;
+        char escape[UTF8_ESCAPE];
+        n = utf8_decode(c, (size_t)(end - c), &code);
+        if (n && utf8_is_control(code)) {
+            utf8_escape(code, escape, sizeof escape);
+            text_put(t, escape);
             continue;
         }
-        if (*c == '"' || *c == '\\') *at++ = '\\';
-        *at++ = *c++;
+        if (!n) n = 1;
+        if (*c == '"' || *c == '\\') text_put(t, "\\");
+        text_add_bytes(t, c, n);
     }
-    *at = '"';
-    return out;
+    text_put(t, "\"");
 }
 
-static const char *print_atom(const ir_dim_table *t, uint32_t index, arena *a)
+static void add_atom(text_buffer *t, const ir_dim_table *table, uint32_t index)
 {
-    const atom *x = &t->atoms.items[index];
-    if (x->kind == ATOM_SYMBOL) return print_name(x->name, a);
-    if (x->kind == ATOM_MAX) return arena_printf(a, "max(0,%s)", ir_dim_print(t, x->inner, a));
-    bool sum = ir_dim_expression(t, x->inner)->count > 1;
-    return arena_printf(a, "floor(%s%s%s/%" PRId64 ")", sum ? "(" : "", ir_dim_print(t, x->inner, a), sum ? ")" : "",
-                        x->divisor);
+    const atom *x = &table->atoms.items[index];
+    if (x->kind == ATOM_SYMBOL) {
+        add_name(t, x->name);
+        return;
+    }
+    const bool is_max = x->kind == ATOM_MAX, sum = !is_max && ir_dim_expression(table, x->inner)->count > 1;
+    text_put(t, is_max ? "max(0," : sum ? "floor((" : "floor(");
+    ir_dim_add_text(t, table, x->inner);
+    if (sum) text_put(t, ")");
+    if (!is_max) text_add(t, "/%" PRId64, x->divisor);
+    text_put(t, ")");
+}
+
+void ir_dim_add_text(text_buffer *t, const ir_dim_table *table, ir_dim d)
+{
+    if (!ir_dim_is_symbolic(d)) {
+        if (d == IR_DIM_NONE) text_put(t, "?");
+        else text_add(t, "%" PRId64, d);
+        return;
+    }
+    const expression *e = ir_dim_expression(table, d);
+    for (int i = 0; i < e->count; i++) {
+        const term *x = &e->terms[i];
+        const int64_t magnitude = x->factor < 0 ? -x->factor : x->factor;
+        const bool shown = magnitude != 1 || !x->degree;
+        if (x->factor < 0 || i) text_put(t, x->factor < 0 ? "-" : "+");
+        if (shown) text_add(t, "%" PRId64, magnitude);
+        for (uint32_t j = 0; j < x->degree; j++) {
+            if (shown || j) text_put(t, "*");
+            add_atom(t, table, x->atoms[j]);
+        }
+    }
 }
 
 const char *ir_dim_print(const ir_dim_table *t, ir_dim d, arena *a)
 {
-    if (d == IR_DIM_NONE) return "?";
-    if (!ir_dim_is_symbolic(d)) return arena_printf(a, "%" PRId64, d);
-    const expression *e = ir_dim_expression(t, d);
-    const char *text = "";
-    for (int i = 0; i < e->count; i++) {
-        const term *x = &e->terms[i];
-        int64_t magnitude = x->factor < 0 ? -x->factor : x->factor;
-        const char *times = "";
-        text = arena_printf(a, "%s%s", text, x->factor < 0 ? "-" : i ? "+" : "");
-        if (magnitude != 1 || !x->degree) {
-            text = arena_printf(a, "%s%" PRId64, text, magnitude);
-            times = "*";
-        }
-        for (uint32_t j = 0; j < x->degree; j++, times = "*")
-            text = arena_printf(a, "%s%s%s", text, times, print_atom(t, x->atoms[j], a));
-    }
-    return text;
+    text_buffer text = {.arena = a};
+    ir_dim_add_text(&text, t, d);
+    return text_finish(&text);
 }
 
 /* sum := ["-"] product { ("+"|"-") product }    product := factor { "*" factor }
@@ -102,42 +116,19 @@ static ir_dim read_number(reader *r)
     return n;
 }
 
-/* Decodes one character after a backslash in a quoted name as UTF-8; false if malformed. */
-static bool read_escape(reader *r, char **out)
-{
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    char c = *r->at;
-    const char *found = c ? strchr(from, c) : NULL;
-    if (found) {
-        *(*out)++ = to[found - from];
-        r->at++;
-        return true;
-    }
-    if (c != 'u') return false;
-    unsigned code = 0;
-    for (int i = 1; i <= 4; i++) {
-        static const char hex[] = "0123456789abcdefABCDEF";
-        const char *digit = r->at[i] ? strchr(hex, r->at[i]) : NULL;
-        if (!digit) return false;
-        code = code * 16 + (unsigned)(digit - hex < 16 ? digit - hex : digit - hex - 6);
-    }
-    if (code == 0 || (code >= 0xd800 && code < 0xe000)) return false;
-    r->at += 5;
-    if (code >= 0x800) *(*out)++ = (char)(0xe0 | code >> 12);
-    if (code >= 0x80) *(*out)++ = (char)(code >= 0x800 ? 0x80 | (code >> 6 & 0x3f) : 0xc0 | code >> 6);
-    *(*out)++ = (char)(code >= 0x80 ? 0x80 | (code & 0x3f) : code);
-    return true;
-}
-
 static ir_dim read_quoted(reader *r)
 {
     char *name = arena_alloc(r->table->arena, strlen(r->at) + 1), *out = name;
     while (*r->at && *r->at != '"') {
-        if (read_char(r, '\\')) {
-            if (!read_escape(r, &out)) return read_failed(r);
-        } else {
+        if (*r->at != '\\') {
             *out++ = *r->at++;
+            continue;
         }
+        const char *at = r->at++;
+        const size_t n = utf8_unescape(&at, at + strnlen(at, UTF8_ESCAPE), out);
+        if (!n) return read_failed(r);
+        out += n;
+        r->at = at;
     }
     *out = 0;
     return read_char(r, '"') && out > name ? ir_dim_symbol(r->table, name) : read_failed(r);

@@ -60,64 +60,6 @@ static void bad(ir_lexer *l, const char *what)
 
 /* ---- strings --------------------------------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
-/* Reads four hexadecimal digits; -1 if malformed. */
-static int32_t hex4(ir_lexer *l)
-{
-    int32_t code = 0;
-    for (int i = 0; i < 4; i++, l->at++) {
-        int digit = hex_digit(here(l));
-        if (digit < 0) return -1;
-        code = code * 16 + digit;
-    }
-    return code;
-}
-
-static char *put_utf8(char *out, uint32_t code)
-{
-    static const unsigned char marks[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    int length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (int i = length - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(marks[length] | code);
-    return out + length;
-}
-
-/* Decodes an escape after "\u"; a surrogate pair is one character. Returns NULL if malformed. */
-static char *unicode_escape(ir_lexer *l, char *out)
-{
-    int32_t code = hex4(l);
-    if (code >= 0xd800 && code < 0xdc00) {
-        if (here(l) != '\\') return NULL;
-        l->at++;
-        if (here(l) != 'u') return NULL;
-        l->at++;
-        int32_t low = hex4(l);
-        if (low < 0xdc00 || low > 0xdfff) return NULL;
-        return put_utf8(out, 0x10000u + ((uint32_t)(code - 0xd800) << 10) + (uint32_t)(low - 0xdc00));
-    }
-    if (code <= 0 || (code >= 0xdc00 && code <= 0xdfff)) return NULL;
-    return put_utf8(out, (uint32_t)code);
-}
-
-static char *escape(ir_lexer *l, char *out)
-{
-    static const char names[] = "\"\\/ntrbf", values[] = "\"\\/\n\t\r\b\f";
-    char c = here(l);
-    l->at++;
-    if (c == 'u') return unicode_escape(l, out);
-    const char *found = c ? strchr(names, c) : NULL;
-    if (!found) return NULL;
-    *out = values[found - names];
-    return out + 1;
-}
-
 /* Decodes the string at the cursor into the token's text. The decoded string is never longer than its source. */
 static void lex_string(ir_lexer *l)
 {
@@ -137,12 +79,14 @@ static void lex_string(ir_lexer *l)
             return;
         }
         if (here(l) == '\\') {
-            l->at++;
-            out = escape(l, out);
-            if (!out) {
+            const char *at = l->text + l->at;
+            const size_t n = utf8_unescape(&at, l->text + end, out);
+            if (!n) {
                 bad(l, "unknown escape in a string");
                 return;
             }
+            out += n;
+            l->at = (size_t)(at - l->text);
             continue;
         }
         memcpy(out, l->text + l->at, length);

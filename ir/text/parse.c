@@ -360,7 +360,7 @@ ampc_status ir_parse_file(const char *path, diag *d, ir_module **out)
     size_t length;
     char *text;
     TRY(standard ? input_read_stream(stdin, name, longest_text, d, &text, &length)
-                 : input_read(path, longest_text, d, &text, &length));
+                 : input_read(path, longest_text, NULL, d, &text, &length));
     const char *kind = ir_file_kind(text, length, "ir");
     ampc_status status = kind ? diag_error(d, AMPC_REJECTED, DIAG_FILE(name), "not a module, but %s", kind)
                               : ir_parse(text, length, name, d, out);

@@ -3,6 +3,7 @@
  * All text goes to one buffer. The nodes of a phase are printed in two steps because their columns are aligned: first
  * the cells (results, operation) of all nodes, then the lines, padded to the widest cell. Cells wider than a limit do
  * not widen the column, so a single long name does not shift all lines. */
+#include "ir/base/text_buffer.h"
 #include "ir/ops/number.h"
 #include "ir/text/text.h"
 #include "ir/base/utf8.h"
@@ -16,30 +17,18 @@ const char *const ir_phase_names[IR_PHASE_COUNT] = {"forward", "backward", "upda
 const char *const ir_storage_kind_names[] = {"param", "state", "const"};
 
 typedef struct writer {
-    arena *arena;
     const ir_module *module;
-    char *data;
-    size_t length, capacity, line_start;
+    text_buffer text; /* in the arena of everything else */
+    size_t line_start;
     int line;      /* number of completed lines */
     ir_dump *dump; /* NULL: lines are not recorded */
 } writer;
 
-static void put_bytes(writer *w, const char *s, size_t n)
-{
-    while (w->capacity - w->length <= n) w->data = arena_grow(w->arena, w->data, &w->capacity, 1);
-    memcpy(w->data + w->length, s, n);
-    w->length += n;
-    w->data[w->length] = 0;
-}
+static void put_bytes(writer *w, const char *s, size_t n) { text_add_bytes(&w->text, s, n); }
 
-static void put(writer *w, const char *s) { put_bytes(w, s, strlen(s)); }
+static void put(writer *w, const char *s) { text_put(&w->text, s); }
 
-static void put_int(writer *w, int64_t v)
-{
-    char digits[24];
-    snprintf(digits, sizeof digits, "%lld", (long long)v);
-    put(w, digits);
-}
+static void put_int(writer *w, int64_t v) { text_add(&w->text, "%lld", (long long)v); }
 
 static void pad(writer *w, size_t have, size_t width)
 {
@@ -49,10 +38,10 @@ static void pad(writer *w, size_t have, size_t width)
 /* Ends the line and records that it shows `what`. */
 static void end_line(writer *w, const void *what)
 {
-    ir_line line = {what, ++w->line, w->line_start, w->length - w->line_start};
-    if (w->dump && what) vec_push(w->arena, &w->dump->lines, line);
+    ir_line line = {what, ++w->line, w->line_start, w->text.length - w->line_start};
+    if (w->dump && what) vec_push(w->text.arena, &w->dump->lines, line);
     put_bytes(w, "\n", 1);
-    w->line_start = w->length;
+    w->line_start = w->text.length;
 }
 
 /* ---- strings and names ----------------------------------------------------------------------------------- */
@@ -115,7 +104,7 @@ static void put_dims(writer *w, const ir_dim *dims, int count)
     put(w, "[");
     for (int i = 0; i < count; i++) {
         if (i) put(w, ",");
-        if (ir_dim_is_symbolic(dims[i])) put(w, ir_dim_print(w->module->dims, dims[i], w->arena));
+        if (ir_dim_is_symbolic(dims[i])) put(w, ir_dim_print(w->module->dims, dims[i], w->text.arena));
         else put_int(w, dims[i]);
     }
     put(w, "]");
@@ -257,11 +246,11 @@ typedef struct row { /* cells of a node, in the buffer of cells */
 
 static row cells_of(writer *cells, const ir_node *n)
 {
-    row r = {.node = n, .start = cells->length};
+    row r = {.node = n, .start = cells->text.length};
     put_results(cells, n);
-    r.results = cells->length - r.start;
+    r.results = cells->text.length - r.start;
     put_operation(cells, n);
-    r.operation = cells->length - r.start - r.results;
+    r.operation = cells->text.length - r.start - r.results;
     return r;
 }
 
@@ -286,13 +275,13 @@ static size_t widest(size_t so_far, size_t width, size_t limit)
 /* Prints the nodes from `first` that have its phase; returns the node after them. */
 static const ir_node *put_phase(writer *w, const ir_node *first)
 {
-    writer cells = {.arena = w->arena, .module = w->module};
+    writer cells = {.text = {.arena = w->text.arena}, .module = w->module};
     VEC(row) rows = {0};
     size_t results = 0, operation = 0;
     const ir_node *n = first;
     for (; n && n->phase == first->phase; n = n->next) {
         row r = cells_of(&cells, n);
-        vec_push(w->arena, &rows, r);
+        vec_push(w->text.arena, &rows, r);
         if (!n->n_out) continue;
         results = widest(results, r.results, RESULT_COLUMN);
         operation = widest(operation, r.operation, OPERATION_COLUMN);
@@ -302,7 +291,7 @@ static const ir_node *put_phase(writer *w, const ir_node *first)
     end_line(w, NULL);
     for (size_t i = 0; i < rows.count; i++) {
         put(w, "  ");
-        put_row(w, cells.data, rows.items[i], results, operation);
+        put_row(w, cells.text.data, rows.items[i], results, operation);
         end_line(w, rows.items[i].node);
     }
     return n;
@@ -347,12 +336,12 @@ static void put_hex(writer *w, const unsigned char *bytes, size_t n)
 static bool put_elements(writer *w, const ir_storage *s)
 {
     char number[IR_NUMBER_SIZE];
-    size_t bytes = (size_t)ir_storage_bytes(s), size = ir_dtype_size(s->type.dtype), length = w->length;
+    size_t bytes = (size_t)ir_storage_bytes(s), size = ir_dtype_size(s->type.dtype), length = w->text.length;
     if (!s->data.bytes || bytes / size > IR_INLINE_ELEMENTS) return false;
     if (s->type.rank) put(w, "[");
     for (size_t at = 0; at < bytes; at += size) {
         if (!ir_element_print(number, s->type.dtype, (const unsigned char *)s->data.bytes + at)) {
-            w->length = length;
+            w->text.length = length;
             return false;
         }
         if (at) put(w, ", ");
@@ -397,22 +386,22 @@ static void put_state_role(writer *w, const ir_storage *s)
 
 static void put_storage(writer *w)
 {
-    writer cells = {.arena = w->arena};
+    writer cells = {.text = {.arena = w->text.arena}};
     size_t column = 0;
-    for (size_t i = 0; i < w->module->storage.count; i++, cells.length = 0) {
+    for (size_t i = 0; i < w->module->storage.count; i++, cells.text.length = 0) {
         put_storage_head(&cells, w->module->storage.items[i]);
-        column = widest(column, cells.length, NAME_COLUMN);
+        column = widest(column, cells.text.length, NAME_COLUMN);
     }
     for (size_t i = 0; i < w->module->storage.count; i++) {
         const ir_storage *s = w->module->storage.items[i];
         put_storage_head(w, s);
-        pad(w, w->length - w->line_start, column);
+        pad(w, w->text.length - w->line_start, column);
         put(w, " : ");
         put_type(w, &s->type);
         put_data(w, s);
         put_state_role(w, s);
         if (s->frozen) put(w, " frozen");
-        put(w, ir_print_decision(s, w->arena));
+        put(w, ir_print_decision(s, w->text.arena));
         put_note(w, s->note);
         end_line(w, s);
     }
@@ -453,31 +442,31 @@ static void put_head(writer *w, bool sealed)
 
 static writer print_module(const ir_module *m, arena *a, ir_dump *dump, bool sealed)
 {
-    writer w = {.arena = a, .module = m, .dump = dump};
+    writer w = {.text = {.arena = a}, .module = m, .dump = dump};
     put_head(&w, sealed);
     put_storage(&w);
     for (size_t i = 0; i < m->graphs.count; i++) put_graph(&w, m->graphs.items[i]);
     return w;
 }
 
-const char *ir_print(const ir_module *m, arena *a) { return print_module(m, a, NULL, false).data; }
+const char *ir_print(const ir_module *m, arena *a) { return print_module(m, a, NULL, false).text.data; }
 
 const char *ir_print_sealed(const ir_module *m, arena *a)
 {
     writer w = print_module(m, a, NULL, true);
     char seal[IR_SEAL_DIGITS + 1];
     put(&w, "\n");
-    ir_seal(w.data, w.length, seal);
+    ir_seal(w.text.data, w.text.length, seal);
     put(&w, "end xxh3=");
     put(&w, seal);
     end_line(&w, NULL);
-    return w.data;
+    return w.text.data;
 }
 
 ir_dump ir_dump_make(const ir_module *m, arena *a)
 {
     ir_dump dump = {0};
-    dump.text = print_module(m, a, &dump, false).data;
+    dump.text = print_module(m, a, &dump, false).text.data;
     return dump;
 }
 
@@ -486,8 +475,9 @@ const char *ir_print_node(const ir_node *n, arena *a)
     const ir_graph *g = n->graph;
     if (!g && n->n_out) g = n->out[0]->graph;
     if (!g && n->n_in && n->in[0].value) g = n->in[0].value->graph;
-    writer w = {.arena = a, .module = g ? g->module : NULL}, cells = {.arena = a, .module = w.module};
+    writer w = {.text = {.arena = a}, .module = g ? g->module : NULL},
+           cells = {.text = {.arena = a}, .module = w.module};
     row r = cells_of(&cells, n);
-    put_row(&w, cells.data, r, 0, 0);
-    return w.data;
+    put_row(&w, cells.text.data, r, 0, 0);
+    return w.text.data;
 }

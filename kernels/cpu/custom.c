@@ -1,4 +1,5 @@
 /* custom.c - custom operators: the calls of their functions, for all devices, and the kernels of the CPU. */
+#include "ir/ops/shape_text.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/custom.h"
 
@@ -82,14 +83,6 @@ static ampc_status find_operator(custom_state *s, const k_args *args, const cust
                     s->is_gradient ? "gradient" : "function", device->name);
 }
 
-static void print_type(char *out, size_t size, ampc_dtype dtype, int rank, const int64_t *dims)
-{
-    size_t used = (size_t)snprintf(out, size, "%s[", ir_dtype_name((ir_dtype)dtype));
-    for (int i = 0; i < rank && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld", i ? "," : "", (long long)dims[i]);
-    if (used < size) snprintf(out + used, size - used, "]");
-}
-
 static ampc_status check_result(const custom_state *s, const k_context *ctx, int i)
 {
     const ampc_type *is = &s->types.out[i];
@@ -97,11 +90,10 @@ static ampc_status check_result(const custom_state *s, const k_context *ctx, int
     const size_t bytes = (size_t)expected->rank * sizeof *is->dims;
     if (is->dtype == expected->dtype && is->rank == expected->rank && !memcmp(is->dims, expected->dims, bytes))
         return AMPC_OK;
-    char text[2][160];
-    print_type(text[0], sizeof text[0], is->dtype, is->rank, is->dims);
-    print_type(text[1], sizeof text[1], expected->dtype, expected->rank, expected->dims);
+    char text[2][IR_SHAPE_TEXT];
     return cpu_fail(ctx, AMPC_REJECTED, "infer has set %s for result %d, which was %s when the model was imported",
-                    text[0], i, text[1]);
+                    ir_shape_text(text[0], ir_dtype_name((ir_dtype)is->dtype), is->rank, is->dims), i,
+                    ir_shape_text(text[1], ir_dtype_name((ir_dtype)expected->dtype), expected->rank, expected->dims));
 }
 
 /* A saved module may come from a context in which the operator allowed other types. */

@@ -1,6 +1,7 @@
 /* cache.c - files in the user's cache folder (see cache.h). */
 #include "kernels/cuda/cache.h"
 
+#include "ir/base/input_file.h"
 #include "ir/base/write_guard.h"
 
 #include <errno.h>
@@ -34,33 +35,11 @@ static bool file_path(const char *name, char *out, size_t size, bool make)
 
 char *cuda_cache_read(const char *name, size_t max_bytes, size_t *bytes)
 {
-    char path[PATH_MAX];
-    struct stat about;
-    FILE *f = file_path(name, path, sizeof path, false) ? fopen(path, "re") : NULL;
-    if (!f) return NULL;
-    char *data = NULL;
-    if (fstat(fileno(f), &about) == 0 && S_ISREG(about.st_mode) && (uintmax_t)about.st_size <= max_bytes)
-        data = malloc((size_t)about.st_size + 1);
-    if (data) {
-        *bytes = fread(data, 1, (size_t)about.st_size, f);
-        data[*bytes] = 0;
-    }
-    fclose(f);
+    char path[PATH_MAX], *data = NULL;
+    diag *quiet = file_path(name, path, sizeof path, false) ? diag_new(NULL, NULL) : NULL;
+    if (quiet) (void)input_read(path, max_bytes, "too long", quiet, &data, bytes);
+    diag_free(quiet);
     return data;
-}
-
-static bool write_file(int file, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        write_guard guard = write_guard_begin();
-        ssize_t written = write(file, bytes, n);
-        write_guard_end(&guard);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        bytes += written;
-        n -= (size_t)written;
-    }
-    return true;
 }
 
 void cuda_cache_write(const char *name, const void *data, size_t bytes)
@@ -70,7 +49,7 @@ void cuda_cache_write(const char *name, const void *data, size_t bytes)
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     int file = mkostemp(temporary, O_CLOEXEC);
     if (file < 0) return;
-    bool written = write_file(file, data, bytes) && fsync(file) == 0;
+    bool written = write_guarded(file, data, bytes) && fsync(file) == 0;
     written = close(file) == 0 && written;
     if (!written || rename(temporary, path) != 0) unlink(temporary);
 }

@@ -16,19 +16,6 @@
 
 extern const unsigned char cuda_driver_image[], cuda_driver_image_end[];
 
-static bool write_image(int file)
-{
-    const unsigned char *at = cuda_driver_image;
-    while (at < cuda_driver_image_end) {
-        const write_guard guard = write_guard_begin();
-        const ssize_t n = write(file, at, (size_t)(cuda_driver_image_end - at));
-        write_guard_end(&guard);
-        if (n <= 0) return false;
-        at += n;
-    }
-    return true;
-}
-
 /* Once loaded, the library is found by later dlopen calls for its name. */
 void cuda_open_described_driver(void)
 {
@@ -37,6 +24,7 @@ void cuda_open_described_driver(void)
     const int file = memfd_create("libcuda.so.1", MFD_CLOEXEC);
     if (file < 0) return;
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    if (write_image(file)) dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (write_guarded(file, cuda_driver_image, (size_t)(cuda_driver_image_end - cuda_driver_image)))
+        dlopen(path, RTLD_NOW | RTLD_LOCAL);
     close(file);
 }

@@ -13,6 +13,7 @@
  *
  * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass
  * cublasLtMatmulAlgoCheck are tried first, and the first run moves on to the next one if the library refuses. */
+#include "ir/base/text_buffer.h"
 #include "kernels/cuda/inner.h"
 #include "kernels/cuda/tune.h"
 #include "kernels/epilogue.h"
@@ -273,12 +274,12 @@ static ampc_status race(contest *c, const char *key, int n, int *best)
 static void write_key(const matmul *m, char *out, size_t size)
 {
     const product *p = &m->p;
-    int n = snprintf(out, size, "matmul %s->%s %" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", ir_dtype_name(m->read),
-                     ir_dtype_name(m->stored), p->m, p->n, p->k, p->trans_a ? " ta" : "", p->trans_b ? " tb" : "",
-                     m->epilogue->name);
-    for (int i = 0; i < p->rank && n > 0 && (size_t)n < size; i++)
-        n += snprintf(out + n, size - (size_t)n, " *%" PRId64 "%s%s", p->batch[i], p->a_shared[i] ? "a" : "",
-                      p->b_shared[i] ? "b" : "");
+    text_buffer t = text_in(out, size);
+    text_add(&t, "matmul %s->%s %" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", ir_dtype_name(m->read),
+             ir_dtype_name(m->stored), p->m, p->n, p->k, p->trans_a ? " ta" : "", p->trans_b ? " tb" : "",
+             m->epilogue->name);
+    for (int i = 0; i < p->rank; i++)
+        text_add(&t, " *%" PRId64 "%s%s", p->batch[i], p->a_shared[i] ? "a" : "", p->b_shared[i] ? "b" : "");
 }
 
 /* Common alignment of a matrix's addresses in all calls, at most that of storage. */

@@ -4,6 +4,7 @@
  * version includes the order of its candidates (DNN_RULES). Malformed lines are ignored. If two processes write at the
  * same time, a line may be lost. */
 #include "kernels/cuda/tune.h"
+#include "ir/base/text_buffer.h"
 #include "kernels/cuda/dnn.h"
 
 #include <limits.h>
@@ -14,39 +15,28 @@
 enum { REPEATS = 10, MAX_LINE = 1024, MAX_FILE = 64 << 20 };
 
 struct cuda_tuning {
-    char *text; /* complete lines, 0-terminated */
-    size_t length;
+    text_buffer text; /* complete lines */
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static bool text_append(struct cuda_tuning *t, const char *bytes, size_t n)
+static void text_read(text_buffer *t)
 {
-    char *grown = realloc(t->text, t->length + n + 1);
-    if (!grown) return false;
-    memcpy(grown + t->length, bytes, n);
-    t->text = grown;
-    t->length += n;
-    grown[t->length] = 0;
-    return true;
-}
-
-static void text_read(struct cuda_tuning *t)
-{
-    t->text = cuda_cache_read("tuning", MAX_FILE, &t->length);
-    if (t->length > 0 && t->text[t->length - 1] != '\n') text_append(t, "\n", 1);
+    t->data = cuda_cache_read("tuning", MAX_FILE, &t->length);
+    t->capacity = t->data ? t->length + 1 : 0;
+    if (t->length > 0 && t->data[t->length - 1] != '\n') text_put(t, "\n");
 }
 
 static struct cuda_tuning *tuning_of(const k_context *ctx)
 {
     cuda_context *c = cuda_of(ctx);
-    if (!c->tuning && (c->tuning = calloc(1, sizeof *c->tuning))) text_read(c->tuning);
+    if (!c->tuning && (c->tuning = calloc(1, sizeof *c->tuning))) text_read(&c->tuning->text);
     return c->tuning;
 }
 
 void cuda_tune_close(cuda_context *c)
 {
-    if (c->tuning) free(c->tuning->text);
+    if (c->tuning) free(c->tuning->text.data);
     free(c->tuning);
     c->tuning = NULL;
 }
@@ -71,7 +61,7 @@ static int entry_find(const struct cuda_tuning *t, const char *name)
 {
     int found = -1;
     size_t length = strlen(name);
-    for (const char *line = t->text, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+    for (const char *line = t->text.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
         char *rest;
         long number = strtol(line, &rest, 10);
         if (rest != line && *rest == '\t' && (size_t)(end - rest - 1) == length &&
@@ -86,16 +76,16 @@ int cuda_tuned(const k_context *ctx, cuda_library library, const char *key)
     char name[MAX_LINE];
     if (!ctx->tune || !entry_name(ctx, library, key, name, sizeof name)) return -1;
     const struct cuda_tuning *t = tuning_of(ctx);
-    return t && t->text ? entry_find(t, name) : -1;
+    return t && t->text.data ? entry_find(t, name) : -1;
 }
 
 static void remember(const k_context *ctx, cuda_library library, const char *key, int number)
 {
-    char name[MAX_LINE], line[MAX_LINE + 16];
+    char name[MAX_LINE];
     struct cuda_tuning *t = tuning_of(ctx);
     if (!t || !entry_name(ctx, library, key, name, sizeof name)) return;
-    int n = snprintf(line, sizeof line, "%d\t%s\n", number, name);
-    if (text_append(t, line, (size_t)n)) cuda_cache_write("tuning", t->text, t->length);
+    text_add(&t->text, "%d\t%s\n", number, name);
+    if (!t->text.failed) cuda_cache_write("tuning", t->text.data, t->text.length);
 }
 
 /* ---- the race -------------------------------------------------------------------------------- */

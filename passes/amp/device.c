@@ -85,10 +85,9 @@ static ampc_status read_file(const char *path, ir_device *device, diag *d)
 {
     char *text, *rest, *line;
     size_t length;
-    TRY(input_read(path, LONGEST, d, &text, &length));
+    TRY(input_read(path, LONGEST, "not a device description: 1 MiB or more", d, &text, &length));
     rest = text;
-    if (length > LONGEST) diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
-    for (int number = 1; length <= LONGEST && (line = strsep(&rest, "\n")); number++)
+    for (int number = 1; (line = strsep(&rest, "\n")); number++)
         read_line(device, line, (diag_loc){.file = path, .line = number, .column = 1}, d);
     free(text);
     return diag_status(d);

@@ -339,7 +339,7 @@ static ampc_status read_text_file(reader *r, const char *path, size_t limit, con
                                   size_t *length)
 {
     char *all;
-    TRY(input_read(path, limit, d, &all, length));
+    TRY(input_read(path, limit, NULL, d, &all, length));
     const bool is_text = *length <= limit && !memchr(all, '\0', *length);
     if (is_text) *text = arena_strndup(r->list->arena, all, *length);
     free(all);

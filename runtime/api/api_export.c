@@ -3,6 +3,7 @@
 #include "runtime/api/export.h"
 
 #include "frontend/onnx.h"
+#include "ir/base/text_buffer.h"
 #include "ir/base/utf8.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/safetensors.h"
@@ -238,8 +239,7 @@ ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path
 /* ---- memory ---- */
 
 typedef struct buffer {
-    char *bytes; /* malloced */
-    size_t n, capacity;
+    text_buffer bytes;
     diag *d;
 } buffer;
 
@@ -249,16 +249,8 @@ static ampc_status append(void *user, onnx_part part, const void *bytes, size_t 
     if (part == ONNX_PART_DATA)
         return diag_error(b->d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                           "the model is too large to be in memory without a file");
-    if (n > b->capacity - b->n) {
-        const size_t capacity = 2 * b->capacity + n;
-        char *more = realloc(b->bytes, capacity);
-        if (!more) return rt_no_memory(b->d);
-        b->bytes = more;
-        b->capacity = capacity;
-    }
-    if (n) memcpy(b->bytes + b->n, bytes, n);
-    b->n += n;
-    return AMPC_OK;
+    text_add_bytes(&b->bytes, bytes, n);
+    return b->bytes.failed ? rt_no_memory(b->d) : AMPC_OK;
 }
 
 ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n)
@@ -267,10 +259,10 @@ ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, 
     const onnx_emit_options o = {.data_name = "", .write = append, .user = &b};
     ampc_status status = onnx_emit(m, graph, &o, d);
     if (status != AMPC_OK) {
-        free(b.bytes);
+        free(b.bytes.data);
         return status;
     }
-    *bytes = b.bytes;
-    *n = b.n;
+    *bytes = b.bytes.data;
+    *n = b.bytes.length;
     return AMPC_OK;
 }

@@ -1,6 +1,7 @@
 /* csv.c - data sets in CSV files: a header, a column per field, a line per sample.
  *
  * csv_table.c reads the columns that are chosen here, and csv_values.c makes them numbers, which are in memory. */
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/csv_values.h"
 #include "runtime/data/data.h"
@@ -17,9 +18,8 @@
 static ampc_status refuse_column(const rt_csv *t, const char *name, size_t n, diag *d)
 {
     char known[256];
-    size_t at = 0;
-    for (size_t i = 0; i < t->columns && at < sizeof known; i++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", t->names[i]);
+    text_buffer names = TEXT_IN(known);
+    for (size_t i = 0; i < t->columns; i++) text_add(&names, "%s%s", i ? ", " : "", t->names[i]);
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(t->path), "no column '%.*s', only: %s", (int)n, name, known);
 }
 

@@ -161,18 +161,10 @@ static ampc_status decide(const reader *r, rt_csv_column *c, const char *text)
     return c->texts ? AMPC_OK : rt_no_memory(r->d);
 }
 
-static bool is_utf8(const char *text)
-{
-    uint32_t code;
-    size_t n = 1;
-    for (; *text && n; text += n) n = utf8_decode(text, strlen(text), &code);
-    return n;
-}
-
 static ampc_status store_text(const reader *r, const rt_csv_column *c, const char *text)
 {
     char **to = &c->texts[r->t->rows];
-    if (c->use != RT_CSV_FILE && !is_utf8(text)) return refuse(r, c, text, "is not UTF-8");
+    if (c->use != RT_CSV_FILE && !utf8_is_valid(text)) return refuse(r, c, text, "is not UTF-8");
     *to = strdup(text);
     return *to ? AMPC_OK : rt_no_memory(r->d);
 }

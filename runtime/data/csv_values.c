@@ -1,6 +1,7 @@
 /* csv_values.c - drops or replaces missing values, and numbers classes and categories. */
 #include "runtime/data/csv_values.h"
 
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/order.h"
 
@@ -171,11 +172,10 @@ static const char *kind_of(const rt_csv_column *c) { return c->use == RT_CSV_LAB
 static void report(const converter *v, const rt_csv_column *c, const char *const *names, size_t n)
 {
     char text[256];
-    size_t at = 0;
-    for (size_t i = 0; i < n && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%zu = %s", i ? ", " : "", i, names[i]);
+    text_buffer t = TEXT_IN(text);
+    for (size_t i = 0; i < n; i++) text_add(&t, "%s%zu = %s", i ? ", " : "", i, names[i]);
     diag_remark(v->d, DIAG_FILE(v->t->path), "%zu %s of '%s': %s%s", n, kind_of(c), name_of(v, c), text,
-                at < sizeof text ? "" : "..");
+                t.failed ? ".." : "");
 }
 
 static ampc_status derive_names(const converter *v, const rt_csv_column *c)

@@ -1,5 +1,6 @@
 /* data_spec.c - parses KIND:ARGUMENT,KEY=VALUE,... by the tables of kinds, options and types of values. */
 #include "runtime/data/data_spec.h"
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/memory.h"
 
 #include <errno.h>
@@ -168,14 +169,10 @@ static ampc_status parse_items(rt_data_spec *s, const rt_spec_kind *kind, char *
 static ampc_status refuse_kind(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d)
 {
     char known[512];
-    size_t at = 0;
-    for (size_t i = 0; i < n && at < sizeof known; i++) {
-        const bool bare = kinds[i].form == RT_SPEC_NOTHING;
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s%s%s",
-                               i + 1 == n ? " or "
-                               : i        ? ", "
-                                          : "",
-                               kinds[i].name, bare ? "" : ":", bare ? "" : kinds[i].argument);
+    text_buffer t = TEXT_IN(known);
+    for (size_t i = 0; i < n; i++) {
+        text_add_item(&t, i + 1 == n ? " or " : ", ", kinds[i].name);
+        if (kinds[i].form != RT_SPEC_NOTHING) text_add(&t, ":%s", kinds[i].argument);
     }
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown kind (%s)", spec, known);
 }

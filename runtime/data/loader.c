@@ -1,6 +1,7 @@
 /* loader.c - maps the fields of a data set to the inputs of an entry graph, and fills the inputs. */
 #include "runtime/data/loader.h"
 
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/data/prefetch.h"
@@ -83,11 +84,10 @@ static int match(const ir_graph *g, const ir_value *v, const rt_dataset *data)
 static ampc_status report_unmatched(const ir_value *v, const rt_dataset *data, diag *d)
 {
     char names[512];
-    size_t at = 0;
-    for (size_t i = 0; i < rt_dataset_field_count(data) && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", rt_dataset_field(data, i)->name);
+    text_buffer t = TEXT_IN(names);
+    for (size_t i = 0; i < rt_dataset_field_count(data); i++) text_add_item(&t, ", ", rt_dataset_field(data, i)->name);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the data have no field for input '%s', only: %s", v->name,
-                      at ? names : "nothing");
+                      t.length ? names : "nothing");
 }
 
 /* ---- opening ---- */

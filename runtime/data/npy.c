@@ -3,6 +3,7 @@
  * A scanner parses only the literals that NumPy writes in headers (strings, True, False, tuples of integers); nothing
  * is evaluated. Sizes are checked before memory is allocated. */
 #include "runtime/data/npy.h"
+#include "ir/base/text_buffer.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
@@ -325,17 +326,16 @@ static const char *type_code(ir_dtype dtype)
 size_t rt_npy_header(const rt_array *a, unsigned char *dst)
 {
     char *text = (char *)dst + 10, length[24];
-    size_t capacity = RT_NPY_HEADER_MAX - 10;
+    text_buffer t = text_in(text, RT_NPY_HEADER_MAX - 10);
     const int rank = a->rank - a->text;
     snprintf(length, sizeof length, "U%lld", a->text ? (long long)a->dims[rank] : 0);
-    size_t n = (size_t)snprintf(text, capacity, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
-                                ir_dtype_size(a->dtype) == 1 ? '|' : '<', a->text ? length : type_code(a->dtype));
+    text_add(&t, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", ir_dtype_size(a->dtype) == 1 ? '|' : '<',
+             a->text ? length : type_code(a->dtype));
     for (int i = 0; i < rank; i++)
-        n += (size_t)snprintf(text + n, capacity - n, "%s%lld%s", i ? " " : "", (long long)a->dims[i],
-                              i + 1 < rank || rank == 1 ? "," : "");
-    n += (size_t)snprintf(text + n, capacity - n, "), }");
-    size_t padded = (10 + n + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT - 10;
-    memset(text + n, ' ', padded - n);
+        text_add(&t, "%s%lld%s", i ? " " : "", (long long)a->dims[i], i + 1 < rank || rank == 1 ? "," : "");
+    text_put(&t, "), }");
+    size_t padded = (10 + t.length + 1 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT - 10;
+    memset(text + t.length, ' ', padded - t.length);
     text[padded - 1] = '\n';
     memcpy(dst, "\x93NUMPY\x01\x00", 8);
     dst[8] = (unsigned char)padded;

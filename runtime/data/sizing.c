@@ -2,6 +2,7 @@
 #include "runtime/data/sizing.h"
 
 #include "ir/graph/exported.h"
+#include "ir/ops/shape_text.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 
@@ -14,18 +15,10 @@ enum { SHAPE_TEXT = 256 };
 /* ---- text ---- */
 
 /* "i64[8*N,4]"; `t` NULL: all dimensions are numbers. */
-static const char *shape_text(const ir_dim_table *t, ir_dtype dtype, const int64_t *dims, int rank,
-                              char text[SHAPE_TEXT])
+static void shape_text(const ir_dim_table *t, ir_dtype dtype, const int64_t *dims, int rank, char text[SHAPE_TEXT])
 {
-    char dim[RT_DIM_TEXT];
-    size_t at = (size_t)snprintf(text, SHAPE_TEXT, "%s[", ir_dtype_name(dtype));
-    for (int i = 0; i < rank && at < SHAPE_TEXT; i++) {
-        if (t) rt_dim_text(t, dims[i], dim);
-        else snprintf(dim, sizeof dim, "%" PRId64, dims[i]);
-        at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%s", i ? "," : "", dim);
-    }
-    if (at < SHAPE_TEXT) snprintf(text + at, SHAPE_TEXT - at, "]");
-    return text;
+    text_buffer out = text_in(text, SHAPE_TEXT);
+    ir_shape_add(&out, ir_dtype_name(dtype), t, rank, dims);
 }
 
 /* ---- the batch ---- */
@@ -237,13 +230,11 @@ enum { OPEN_TEXT = 512 };
 static int list_open(const rt_sizing *z, const char *separator, const char *before, const char *after, char *text)
 {
     const ir_dim_table *t = z->graph->module->dims;
-    size_t at = 0;
+    text_buffer out = text_in(text, OPEN_TEXT);
     int count = 0;
-    *text = '\0';
     for (size_t i = 0; i < ir_dim_symbol_count(t); i++)
-        if (z->sizes[i] < 0 && z->trial[i] >= 0 && at < OPEN_TEXT)
-            at += (size_t)snprintf(text + at, OPEN_TEXT - at, "%s%s%s%s", count++ ? separator : "", before,
-                                   ir_dim_symbol_name(t, i), after);
+        if (z->sizes[i] < 0 && z->trial[i] >= 0)
+            text_add(&out, "%s%s%s%s", count++ ? separator : "", before, ir_dim_symbol_name(t, i), after);
     return count;
 }
 

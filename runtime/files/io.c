@@ -90,18 +90,7 @@ static size_t limit_bytes(size_t n) { return n < (1u << 30) ? n : (1u << 30); }
 
 bool rt_io_pread(int fd, void *dst, size_t n, uint64_t offset)
 {
-    char *at = dst;
-    while (n > 0) {
-        if (fault()) return false;
-        ssize_t got = pread(fd, at, limit_bytes(n), (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return false;
-        if (got == 0) return errno = ENODATA, false;
-        at += got;
-        n -= (size_t)got;
-        offset += (uint64_t)got;
-    }
-    return true;
+    return !n || (!fault() && input_read_at(fd, dst, n, offset));
 }
 
 /* offset < 0: write at the current position. */

@@ -73,18 +73,10 @@ static ampc_status refuse(const rt_safetensors_writer *w, const char *name, cons
     return diag_error(w->d, AMPC_REJECTED, diag_named(NULL, DIAG_TENSOR, name), "%s", what);
 }
 
-static bool is_utf8(const char *text)
-{
-    uint32_t code;
-    for (size_t left = strlen(text), n; left; left -= n, text += n)
-        if ((n = utf8_decode(text, left, &code)) == 0) return false;
-    return true;
-}
-
 ampc_status rt_safetensors_put_metadata(rt_safetensors_writer *w, const char *key, const char *value)
 {
     assert(strncmp(key, RT_ST_HASH_KEY, sizeof RT_ST_HASH_KEY - 1) != 0); /* keys are constants in the source */
-    if (!is_utf8(value))
+    if (!utf8_is_valid(value))
         return diag_error(w->d, AMPC_REJECTED, diag_named(NULL, DIAG_METADATA, key), "the value is not UTF-8");
     metadata *list = realloc(w->metadata, (w->n_metadata + 1) * sizeof *list);
     if (!list) return rt_no_memory(w->d);
@@ -130,7 +122,7 @@ static bool copy_name_and_dims(pending *item, const char *name, const int64_t *d
 
 static ampc_status add(rt_safetensors_writer *w, const char *name, const int64_t *dims, pending item)
 {
-    if (!is_utf8(name)) return refuse(w, name, "the tensor name is not UTF-8");
+    if (!utf8_is_valid(name)) return refuse(w, name, "the tensor name is not UTF-8");
     if (strcmp(name, RT_ST_METADATA) == 0) return refuse(w, name, "a tensor cannot have this name");
     TRY(byte_count(w, name, item.dtype, item.rank, dims, &item.bytes));
     if (!grow(w)) return rt_no_memory(w->d);

@@ -1,4 +1,5 @@
 /* check_text.c - findings in words. */
+#include "ir/ops/shape_text.h"
 #include "runtime/inspect/check_state.h"
 
 #include <math.h>
@@ -26,65 +27,43 @@ diag_loc rt_checked_loc(const rt_checked *v)
     return n->loc.file || n->loc.op ? ir_diag_loc(n) : DIAG_FILE(ir_module_source(v->value->graph->module));
 }
 
-typedef struct writer {
-    char *text;
-    size_t size, used;
-} writer;
-
-__attribute__((format(printf, 2, 3))) static void add(writer *w, const char *format, ...)
+static void add_counts(text_buffer *t, const rt_numbers *n)
 {
-    va_list args;
-    if (w->used >= w->size) return;
-    va_start(args, format);
-    const int n = vsnprintf(w->text + w->used, w->size - w->used, format, args);
-    va_end(args);
-    w->used += n > 0 ? (size_t)n : 0;
+    if (n->nan) text_add(t, "%lld NaN", (long long)n->nan);
+    if (n->nan && n->inf) text_add(t, " and ");
+    if (n->inf) text_add(t, "%lld infinit%s", (long long)n->inf, n->inf == 1 ? "y" : "ies");
 }
 
-static void add_counts(writer *w, const rt_numbers *n)
-{
-    if (n->nan) add(w, "%lld NaN", (long long)n->nan);
-    if (n->nan && n->inf) add(w, " and ");
-    if (n->inf) add(w, "%lld infinit%s", (long long)n->inf, n->inf == 1 ? "y" : "ies");
-}
-
-static void add_type(writer *w, const rt_tensor *t)
-{
-    add(w, "%s[", ir_dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++) add(w, "%s%lld", i ? "," : "", (long long)t->dims[i]);
-    add(w, "]");
-}
-
-static void add_place(writer *w, const rt_check *c, const rt_checked *v)
+static void add_place(text_buffer *t, const rt_check *c, const rt_checked *v)
 {
     const char *place = c->found.value == v->value ? c->place : "";
     int64_t rest = v->numbers.first_bad, inner = v->numbers.count;
     if (!v->tensor.rank) return;
-    add(w, ", the first at [");
+    text_add(t, ", the first at [");
     for (int i = 0; i < v->tensor.rank; i++) {
         inner /= v->tensor.dims[i];
-        add(w, "%s%lld", i ? "," : "", (long long)(rest / inner));
+        text_add(t, "%s%lld", i ? "," : "", (long long)(rest / inner));
         rest %= inner;
     }
-    add(w, "]");
-    if (*place) add(w, " (%s)", place);
+    text_add(t, "]");
+    if (*place) text_add(t, " (%s)", place);
     else if (v->value->kind == IR_VALUE_INPUT)
-        add(w, " (sample %lld of the batch)",
-            (long long)(v->numbers.first_bad / (v->numbers.count / v->tensor.dims[0])));
+        text_add(t, " (sample %lld of the batch)",
+                 (long long)(v->numbers.first_bad / (v->numbers.count / v->tensor.dims[0])));
 }
 
-static void add_operands(writer *w, const rt_check *c, const ir_node *n)
+static void add_operands(text_buffer *t, const rt_check *c, const ir_node *n)
 {
     const char *before = "; operands:";
     for (int i = 0; i < n->n_in; i++) {
         const rt_checked *o = ir_in(n, i) ? rt_check_value(c, ir_in(n, i)) : NULL;
         if (!o || !ir_dtype_is_float(o->tensor.dtype)) continue;
-        add(w, "%s '%s' ", before, ir_in(n, i)->name);
+        text_add(t, "%s '%s' ", before, ir_in(n, i)->name);
         before = ",";
         if (!rt_numbers_finite(&o->numbers)) {
-            add(w, "with ");
-            add_counts(w, &o->numbers);
-        } else add(w, "%.4g .. %.4g", o->numbers.min, o->numbers.max);
+            text_add(t, "with ");
+            add_counts(t, &o->numbers);
+        } else text_add(t, "%.4g .. %.4g", o->numbers.min, o->numbers.max);
     }
 }
 
@@ -97,15 +76,14 @@ static const char *kind_of(const ir_value *v)
 
 void rt_check_describe(const rt_check *c, const rt_checked *v, char *text, size_t n)
 {
-    writer w = {text, n, 0};
-    text[0] = '\0';
-    add(&w, "%s'%s' ", kind_of(v->value), v->value->name);
-    add_type(&w, &v->tensor);
-    if (v->node) add(&w, " of the %s", rt_phase_names[v->node->phase]);
-    if (v->node && !v->node->loc.op) add(&w, " (%s)", ir_op_get(v->node->op)->name);
-    add(&w, " has ");
-    add_counts(&w, &v->numbers);
-    add_place(&w, c, v);
-    if (isfinite(v->numbers.max)) add(&w, ", otherwise %.4g .. %.4g", v->numbers.min, v->numbers.max);
-    if (v->node) add_operands(&w, c, v->node);
+    text_buffer t = text_in(text, n);
+    text_add(&t, "%s'%s' ", kind_of(v->value), v->value->name);
+    ir_shape_add(&t, ir_dtype_name(v->tensor.dtype), NULL, v->tensor.rank, v->tensor.dims);
+    if (v->node) text_add(&t, " of the %s", rt_phase_names[v->node->phase]);
+    if (v->node && !v->node->loc.op) text_add(&t, " (%s)", ir_op_get(v->node->op)->name);
+    text_add(&t, " has ");
+    add_counts(&t, &v->numbers);
+    add_place(&t, c, v);
+    if (isfinite(v->numbers.max)) text_add(&t, ", otherwise %.4g .. %.4g", v->numbers.min, v->numbers.max);
+    if (v->node) add_operands(&t, c, v->node);
 }

@@ -3,6 +3,7 @@
  * Each subgraph gets a plan of its own, for the sizes of the outer one. Its inputs are read where they are, storage is
  * shared, and its arena is at the start of the step's workspace, so the outer plan counts and places it. Its outputs
  * are copied to the results of the step. */
+#include "ir/ops/shape_text.h"
 #include "runtime/plan/plan_edit.h"
 
 #include <inttypes.h>
@@ -48,15 +49,9 @@ static ampc_status plan_body(rt_plan *p, rt_step *s, const char *attribute, diag
 
 /* ---- results ------------------------------------------------------------------------------------- */
 
-enum { VIEW_TEXT = 32 + 21 * IR_MAX_RANK };
-
-static const char *show(const k_view *v, char *text)
+static const char *show(const k_view *v, char text[IR_SHAPE_TEXT])
 {
-    int used = snprintf(text, VIEW_TEXT, "%s[", ir_dtype_name(v->dtype));
-    for (int i = 0; i < v->rank; i++)
-        used += snprintf(text + used, (size_t)(VIEW_TEXT - used), "%s%" PRId64, i ? "," : "", v->dims[i]);
-    snprintf(text + used, (size_t)(VIEW_TEXT - used), "]");
-    return text;
+    return ir_shape_text(text, ir_dtype_name(v->dtype), v->rank, v->dims);
 }
 
 static const k_view *output_view(const rt_body *body, int i)
@@ -66,7 +61,7 @@ static const k_view *output_view(const rt_body *body, int i)
 
 static ampc_status differ(const rt_step *s, const rt_body *body, int output, const k_view *wanted, diag *d)
 {
-    char is[VIEW_TEXT], expected[VIEW_TEXT];
+    char is[IR_SHAPE_TEXT], expected[IR_SHAPE_TEXT];
     return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "output '%s' of @%s is %s, but must be %s",
                       body->plan->outputs[output].name, body->plan->graph->name, show(output_view(body, output), is),
                       show(wanted, expected));
@@ -99,7 +94,7 @@ static ampc_status map_results(rt_plan *p, rt_step *s, int skip, diag *d)
 
 static ampc_status need_single(const rt_step *s, int operand, diag *d)
 {
-    char is[VIEW_TEXT];
+    char is[IR_SHAPE_TEXT];
     if (operand < 0 || k_count(&s->in[operand]) == 1) return AMPC_OK;
     return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "operand '%s' must have one element, is %s",
                       ir_in(s->node, operand)->name, show(&s->in[operand], is));
@@ -156,7 +151,7 @@ int rt_loop_axis(const rt_step *s, int attr, int i, int rank)
 
 static ampc_status mismatch(const rt_step *s, const char *name, const k_view *is, const k_view *wanted, diag *d)
 {
-    char a[VIEW_TEXT], b[VIEW_TEXT];
+    char a[IR_SHAPE_TEXT], b[IR_SHAPE_TEXT];
     return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "'%s' of its body is %s, but must be %s", name,
                       show(is, a), show(wanted, b));
 }

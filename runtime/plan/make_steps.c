@@ -1,4 +1,5 @@
 /* make_steps.c - evaluates shapes for the given sizes and turns live nodes into steps. */
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
 
@@ -251,9 +252,8 @@ static const char *operator_of(const ir_node *n) { return n->loc.op ? n->loc.op 
 /* Writes the names of all operators without a kernel, each once with its number of nodes, truncated to `size`. */
 static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_t size)
 {
-    size_t used = 0;
-    text[0] = '\0';
-    for (const ir_node *n = p->graph->first; n && used < size; n = n->next) {
+    text_buffer t = text_in(text, size);
+    for (const ir_node *n = p->graph->first; n; n = n->next) {
         if (!lacks_kernel(p, n, needed)) continue;
         int count = 1;
         const ir_node *same = n->prev;
@@ -262,8 +262,7 @@ static void list_lacking(const rt_plan *p, const bool *needed, char *text, size_
         if (same) continue;
         for (const ir_node *k = n->next; k; k = k->next)
             count += lacks_kernel(p, k, needed) && strcmp(operator_of(k), operator_of(n)) == 0;
-        used += (size_t)snprintf(text + used, size - used, "%s%s (%d node%s)", used ? ", " : "", operator_of(n), count,
-                                 count == 1 ? "" : "s");
+        text_add(&t, "%s%s (%d node%s)", t.length ? ", " : "", operator_of(n), count, count == 1 ? "" : "s");
     }
 }
 

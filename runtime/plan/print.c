@@ -1,6 +1,7 @@
 /* print.c - prints a plan as a table, for people and expect tests. A star marks a hoisted step.
  *
  * An unfinished plan may have no buffers or no offsets yet; the table omits them. */
+#include "ir/ops/shape_text.h"
 #include "runtime/plan/plan_edit.h"
 
 #include <inttypes.h>
@@ -9,9 +10,8 @@
 
 static void print_view(FILE *f, const k_view *v)
 {
-    fprintf(f, "%s[", ir_dtype_name(v->dtype));
-    for (int i = 0; i < v->rank; i++) fprintf(f, "%s%" PRId64, i ? "," : "", v->dims[i]);
-    fputs(v->packed ? "] packed" : "]", f);
+    char shape[IR_SHAPE_TEXT];
+    fprintf(f, "%s%s", ir_shape_text(shape, ir_dtype_name(v->dtype), v->rank, v->dims), v->packed ? " packed" : "");
 }
 
 /* Prints a result as %x, storage or an input as @w. A prime marks a value that the plan has added. */

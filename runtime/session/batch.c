@@ -1,17 +1,12 @@
 /* batch.c - the batch symbol, and dimensions as text (see batch.h). */
 #include "runtime/session/batch.h"
 
-#include <stdio.h>
+#include "ir/base/text_buffer.h"
 
 const char *rt_dim_text(const ir_dim_table *t, ir_dim dim, char text[RT_DIM_TEXT])
 {
-    snprintf(text, RT_DIM_TEXT, "?");
-    jmp_buf guard;
-    arena *a = arena_new(0);
-    if (!a) return text;
-    arena_set_guard(a, &guard);
-    if (!setjmp(guard)) snprintf(text, RT_DIM_TEXT, "%s", ir_dim_print(t, dim, a));
-    arena_free(a);
+    text_buffer out = text_in(text, RT_DIM_TEXT);
+    ir_dim_add_text(&out, t, dim);
     return text;
 }
 

@@ -99,8 +99,7 @@ ampc_status rt_device_file_read(const char *path, diag *d, rt_device_file *out)
 {
     *out = (rt_device_file){0};
     size_t n;
-    TRY(input_read(path, MAX_BYTES, d, &out->text, &n));
-    if (n > MAX_BYTES) return diag_error(d, AMPC_REJECTED, DIAG_FILE(path), "not a device description: 1 MiB or more");
+    TRY(input_read(path, MAX_BYTES, "not a device description: 1 MiB or more", d, &out->text, &n));
     return parse(out, path, d);
 }
 

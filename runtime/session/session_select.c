@@ -2,6 +2,7 @@
  *
  * Selections are interned: there is one object for each set of outputs that a session ever selected. A plan is made for
  * one selection, so selecting a set again finds its plans in the cache. */
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
@@ -28,10 +29,9 @@ static int find_graph(const rt_session *s, const char *name)
 
 static ampc_status reject_name(const ir_graph *g, const char *name, diag *d)
 {
-    char text[512] = "";
-    size_t used = 0;
-    for (const ir_node *n = ir_first_output(g); n && used < sizeof text; n = ir_next_output(n))
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", ir_output_name(n));
+    char text[512];
+    text_buffer t = TEXT_IN(text);
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) text_add_item(&t, ", ", ir_output_name(n));
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "graph @%s has no output '%s'; its outputs are: %s", g->name,
                       name, text);
 }

@@ -1,6 +1,7 @@
 /* checkpoint_identity.c - hashes of a module and of its network, and a description of its optimizer. */
 #include "runtime/train/checkpoint_identity.h"
 
+#include "ir/base/text_buffer.h"
 #include "ir/ops/number.h"
 #include "runtime/backend/memory.h"
 
@@ -117,40 +118,30 @@ ampc_status rt_network_hash(const ir_module *m, diag *d, char hash[RT_HASH_TEXT]
 
 /* ---- the optimizer ---- */
 
-static size_t append(char *text, size_t at, const char *more)
-{
-    int n = snprintf(text + at, RT_OPTIMIZER_TEXT - at, "%s", more);
-    return n < 0 || (size_t)n >= RT_OPTIMIZER_TEXT - at ? RT_OPTIMIZER_TEXT - 1 : at + (size_t)n;
-}
-
-static void print_update(const ir_node *n, char text[RT_OPTIMIZER_TEXT])
+static void print_update(const ir_node *n, text_buffer *t)
 {
     const ir_op_info *info = ir_op_get(n->op);
-    size_t at = append(text, 0, info->name);
+    text_put(t, info->name);
     for (int i = 0; i < info->n_attr; i++) {
-        char number[IR_NUMBER_SIZE], value[IR_NUMBER_SIZE + 64];
+        char number[IR_NUMBER_SIZE];
         const ir_slot *slot = &info->attr[i];
         if (slot->kind == IR_SLOT_DOUBLE || slot->kind == IR_SLOT_FLOAT) {
             ir_float_print(number, IR_f64, n->attr[i].f);
-            snprintf(value, sizeof value, ",%s=%s", slot->name, number);
+            text_add(t, ",%s=%s", slot->name, number);
         } else if (slot->kind == IR_SLOT_INT || slot->kind == IR_SLOT_BOOL)
-            snprintf(value, sizeof value, ",%s=%" PRId64, slot->name, n->attr[i].i);
-        else continue;
-        at = append(text, at, value);
+            text_add(t, ",%s=%" PRId64, slot->name, n->attr[i].i);
     }
 }
 
 void rt_optimizer_text(const ir_module *m, char text[RT_OPTIMIZER_TEXT])
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_train_step);
-    size_t at = 0;
-    text[0] = 0;
+    text_buffer t = text_in(text, RT_OPTIMIZER_TEXT);
     for (const ir_node *n = g ? g->first : NULL; n; n = n->next) {
-        char one[RT_OPTIMIZER_TEXT];
+        char update[RT_OPTIMIZER_TEXT];
+        text_buffer one = TEXT_IN(update);
         if (!ir_op_has(n->op, IR_UPDATES)) continue;
-        print_update(n, one);
-        if (strstr(text, one)) continue;
-        if (at) at = append(text, at, "; ");
-        at = append(text, at, one);
+        print_update(n, &one);
+        if (!strstr(text, update)) text_add_item(&t, "; ", update);
     }
 }

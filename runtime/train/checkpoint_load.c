@@ -1,4 +1,5 @@
 /* checkpoint_load.c - loading a verified checkpoint: match its tensors with the session and, if all fit, copy them. */
+#include "ir/ops/shape_text.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/checkpoint_file.h"
@@ -109,14 +110,6 @@ static size_t index_of(const rt_checkpoint_file *f, const rt_tensor_entry *e)
     return (size_t)(e - rt_safetensors_entry(f->file, 0));
 }
 
-static void print_shape(char *text, size_t n, ir_dtype dtype, int rank, const int64_t *dims)
-{
-    size_t at = (size_t)snprintf(text, n, "%s[", ir_dtype_name(dtype));
-    for (int i = 0; i < rank && at < n; i++)
-        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? "," : "", dims[i]);
-    if (at < n) snprintf(text + at, n - at, "]");
-}
-
 static bool fits_type(const rt_checkpoint_file *f, ir_dtype have, ir_dtype expected)
 {
     return have == expected || (f->foreign && ir_dtype_is_float(have) && ir_dtype_is_float(expected));
@@ -124,12 +117,12 @@ static bool fits_type(const rt_checkpoint_file *f, ir_dtype have, ir_dtype expec
 
 static ampc_status check_shape(const rt_checkpoint_file *f, const rt_tensor_entry *e, const rt_tensor *t)
 {
-    char have[256], expected[256];
+    char have[IR_SHAPE_TEXT], expected[IR_SHAPE_TEXT];
     bool same = fits_type(f, e->dtype, t->dtype) && e->rank == t->rank;
     for (int i = 0; same && i < t->rank; i++) same = e->dims[i] == t->dims[i];
     if (same) return AMPC_OK;
-    print_shape(have, sizeof have, e->dtype, e->rank, e->dims);
-    print_shape(expected, sizeof expected, t->dtype, t->rank, t->dims);
+    ir_shape_text(have, ir_dtype_name(e->dtype), e->rank, e->dims);
+    ir_shape_text(expected, ir_dtype_name(t->dtype), t->rank, t->dims);
     return diag_error(f->d, AMPC_REJECTED, diag_named(f->path, DIAG_TENSOR, e->name), "the %s has %s, the model %s",
                       f->foreign ? "file" : "checkpoint", e->dtype == IR_NO_DTYPE ? e->type : have, expected);
 }

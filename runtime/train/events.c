@@ -1,6 +1,8 @@
 /* events.c - encodes Event messages and writes them as records. */
 #include "runtime/train/events.h"
 
+#include "ir/base/text_buffer.h"
+#include "ir/base/wire.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/growing_file.h"
 #include "runtime/files/io.h"
@@ -21,78 +23,53 @@ struct rt_events {
 
 /* ---- messages: the wire format of protocol buffers -------------------------------------------- */
 
-typedef struct message {
-    unsigned char *bytes;
-    size_t count, capacity;
-    bool failed; /* out of memory */
-} message;
-
-static void put(message *m, const void *src, size_t n)
+static void put_varint(text_buffer *m, uint64_t v)
 {
-    if (m->capacity - m->count < n) {
-        const size_t capacity = 2 * (m->capacity + n);
-        unsigned char *bytes = m->failed ? NULL : realloc(m->bytes, capacity);
-        m->failed |= !bytes;
-        if (!bytes) return;
-        m->bytes = bytes;
-        m->capacity = capacity;
-    }
-    memcpy(m->bytes + m->count, src, n);
-    m->count += n;
+    uint8_t bytes[WIRE_VARINT_MAX];
+    text_add_bytes(m, bytes, wire_write_varint(bytes, v));
 }
 
-static void put_varint(message *m, uint64_t v)
+static void put_key(text_buffer *m, unsigned field, unsigned type) { put_varint(m, (uint64_t)field << 3 | type); }
+
+static void put_bytes(text_buffer *m, unsigned field, const void *src, size_t n)
 {
-    unsigned char bytes[10];
-    size_t n = 0;
-    for (; v >= 0x80; v >>= 7) bytes[n++] = (unsigned char)(v | 0x80);
-    bytes[n++] = (unsigned char)v;
-    put(m, bytes, n);
-}
-
-typedef enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 } wire;
-
-static void put_key(message *m, unsigned field, wire type) { put_varint(m, (uint64_t)field << 3 | type); }
-
-static void put_bytes(message *m, unsigned field, const void *src, size_t n)
-{
-    put_key(m, field, BYTES);
+    put_key(m, field, WIRE_BYTES);
     put_varint(m, n);
-    put(m, src, n);
+    text_add_bytes(m, src, n);
 }
 
 /* Appends `part` as a field and frees it. */
-static void put_message(message *m, unsigned field, message *part)
+static void put_message(text_buffer *m, unsigned field, text_buffer *part)
 {
     m->failed |= part->failed;
-    put_bytes(m, field, part->bytes, part->count);
-    free(part->bytes);
+    put_bytes(m, field, part->data, part->length);
+    free(part->data);
 }
 
 /* Fields of Event, Summary.Value and SessionLog. */
 enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION_LOG = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 
-static message new_event(uint64_t step)
+static text_buffer new_event(uint64_t step)
 {
-    message m = {0};
+    text_buffer m = {0};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     const double seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-    put_key(&m, EVENT_WALL_TIME, FIXED64);
-    put(&m, &seconds, sizeof seconds);
-    put_key(&m, EVENT_STEP, VARINT);
+    put_key(&m, EVENT_WALL_TIME, WIRE_FIXED64);
+    text_add_bytes(&m, &seconds, sizeof seconds);
+    put_key(&m, EVENT_STEP, WIRE_VARINT);
     put_varint(&m, step);
     return m;
 }
 
-static void put_scalar(message *summary, const rt_scalar *s)
+static void put_scalar(text_buffer *summary, const rt_scalar *s)
 {
-    message value = {0};
+    text_buffer value = {0};
     const float number = (float)s->value;
     put_bytes(&value, VALUE_TAG, s->tag, strlen(s->tag));
-    put_key(&value, VALUE_SIMPLE, FIXED32);
-    put(&value, &number, sizeof number);
+    put_key(&value, VALUE_SIMPLE, WIRE_FIXED32);
+    text_add_bytes(&value, &number, sizeof number);
     put_message(summary, SUMMARY_VALUE, &value);
 }
 
@@ -109,24 +86,24 @@ static uint32_t crc32c(const unsigned char *bytes, size_t n)
     return ~crc;
 }
 
-static void put_checksum(message *record, const unsigned char *bytes, size_t n)
+static void put_checksum(text_buffer *record, const unsigned char *bytes, size_t n)
 {
     const uint32_t crc = crc32c(bytes, n), masked = (crc >> 15 | crc << 17) + 0xa282ead8;
-    put(record, &masked, sizeof masked);
+    text_add_bytes(record, &masked, sizeof masked);
 }
 
 /* Writes the event and frees it. */
-static ampc_status write_record(rt_events *e, message *event)
+static ampc_status write_record(rt_events *e, text_buffer *event)
 {
-    message record = {.failed = event->failed};
-    const uint64_t length = event->count;
-    put(&record, &length, sizeof length);
+    text_buffer record = {.failed = event->failed};
+    const uint64_t length = event->length;
+    text_add_bytes(&record, &length, sizeof length);
     put_checksum(&record, (const unsigned char *)&length, sizeof length);
-    put(&record, event->bytes, event->count);
-    put_checksum(&record, event->bytes, event->count);
-    free(event->bytes);
-    ampc_status s = record.failed ? rt_no_memory(e->file.d) : rt_growing_write(&e->file, record.bytes, record.count);
-    free(record.bytes);
+    text_add_bytes(&record, event->data, event->length);
+    put_checksum(&record, (const unsigned char *)event->data, event->length);
+    free(event->data);
+    ampc_status s = record.failed ? rt_no_memory(e->file.d) : rt_growing_write(&e->file, record.data, record.length);
+    free(record.data);
     return s;
 }
 
@@ -155,9 +132,9 @@ static ampc_status create(rt_events *e, const char *folder)
 static ampc_status write_head(rt_events *e, uint64_t step)
 {
     static const char version[] = "brain.Event:2";
-    message first = new_event(0), start = new_event(step + 1), session = {0};
+    text_buffer first = new_event(0), start = new_event(step + 1), session = {0};
     put_bytes(&first, EVENT_FILE_VERSION, version, sizeof version - 1);
-    put_key(&session, SESSION_STATUS, VARINT);
+    put_key(&session, SESSION_STATUS, WIRE_VARINT);
     put_varint(&session, SESSION_START);
     put_message(&start, EVENT_SESSION_LOG, &session);
     ampc_status s = write_record(e, &first), t = write_record(e, &start);
@@ -180,7 +157,7 @@ ampc_status rt_events_open(const char *folder, uint64_t step, diag *d, rt_events
 
 ampc_status rt_events_write(rt_events *e, uint64_t step, const rt_scalar *scalars, size_t n)
 {
-    message event = new_event(step), summary = {0};
+    text_buffer event = new_event(step), summary = {0};
     for (size_t i = 0; i < n; i++) put_scalar(&summary, &scalars[i]);
     put_message(&event, EVENT_SUMMARY, &summary);
     return write_record(e, &event);

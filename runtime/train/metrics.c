@@ -1,6 +1,7 @@
 /* metrics.c - the table of metrics and their formulas. */
 #include "runtime/train/metrics.h"
 
+#include "ir/base/text_buffer.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/metrics_auc.h"
@@ -297,12 +298,9 @@ static int64_t k_of(const rt_metric_rule *rule, const char *name)
 /* Appends the names of the metrics for one of the subjects `of`. */
 static void list_names(unsigned of, char *text, size_t size)
 {
-    size_t at = 0;
-    text[0] = 0;
-    for (int i = 0; i < RULES && at < size; i++)
-        if (rules[i].of & of)
-            at += (size_t)snprintf(text + at, size - at, "%s%s%s", at ? ", " : "", rules[i].name,
-                                   rules[i].has_k ? "K" : "");
+    text_buffer t = text_in(text, size);
+    for (int i = 0; i < RULES; i++)
+        if (rules[i].of & of) text_add(&t, "%s%s%s", t.length ? ", " : "", rules[i].name, rules[i].has_k ? "K" : "");
 }
 
 ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out)

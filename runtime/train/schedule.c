@@ -1,6 +1,8 @@
 /* schedule.c - learning-rate schedules; the header has the formulas. */
 #include "runtime/train/schedule.h"
 
+#include "ir/base/text_buffer.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,29 +147,22 @@ static int64_t *count_of(rt_schedule_piece *p, const struct schedule_key *k)
 
 /* ---- text ---- */
 
-static size_t print_piece(rt_schedule_piece p, char *text, size_t size)
+static void print_piece(rt_schedule_piece p, text_buffer *t)
 {
-    size_t at = (size_t)snprintf(text, size, "%s", kind_names[p.kind]);
-    for (int i = 0; i < KEY_COUNT && at < size; i++) {
+    text_add_item(t, ";", kind_names[p.kind]);
+    for (int i = 0; i < KEY_COUNT; i++) {
         const struct schedule_key *k = &keys[i];
         if (!(k->kinds & 1u << p.kind)) continue;
-        int n = is_count(k) ? snprintf(text + at, size - at, ",%s=%lld", k->name, (long long)*count_of(&p, k))
-                            : snprintf(text + at, size - at, ",%s=%.17g", k->name, *real_of(&p, k));
-        at += (size_t)n;
+        if (is_count(k)) text_add(t, ",%s=%lld", k->name, (long long)*count_of(&p, k));
+        else text_add(t, ",%s=%.17g", k->name, *real_of(&p, k));
     }
-    if (p.kind == RT_SCHEDULE_ONE_CYCLE && at < size)
-        at += (size_t)snprintf(text + at, size - at, ",anneal=%s", anneals[p.linear]);
-    return at;
+    if (p.kind == RT_SCHEDULE_ONE_CYCLE) text_add(t, ",anneal=%s", anneals[p.linear]);
 }
 
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
 {
-    size_t at = 0;
-    text[0] = 0;
-    for (int i = 0; i < s->count && at < RT_SCHEDULE_TEXT; i++) {
-        if (i) at += (size_t)snprintf(text + at, RT_SCHEDULE_TEXT - at, ";");
-        if (at < RT_SCHEDULE_TEXT) at += print_piece(s->pieces[i], text + at, RT_SCHEDULE_TEXT - at);
-    }
+    text_buffer t = text_in(text, RT_SCHEDULE_TEXT);
+    for (int i = 0; i < s->count; i++) print_piece(s->pieces[i], &t);
 }
 
 static bool parse_real(const char *text, key_form form, double *v)
@@ -214,11 +209,10 @@ static bool set_kind(rt_schedule_piece *p, const char *name)
 
 static ampc_status refuse_key(const rt_schedule_piece *p, const char *key, const char *value, diag *d)
 {
-    char known[256] = "";
-    size_t at = 0;
+    char known[256];
+    text_buffer t = TEXT_IN(known);
     for (int i = 0; i < KEY_COUNT; i++)
-        if (keys[i].kinds & 1u << p->kind)
-            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", keys[i].name);
+        if (keys[i].kinds & 1u << p->kind) text_add_item(&t, ", ", keys[i].name);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "schedule: '%s%s%s' is not valid for %s; its keys are %s%s, with values that are not negative",
                       key, value ? "=" : "", value ? value : "", kind_names[p->kind], known,

@@ -13,7 +13,7 @@
  * (skipped: expected failures). */
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
-#include "frontend/read/wire.h"
+#include "ir/base/wire.h"
 #include "runtime/api/ampc.h"
 #include "runtime/session/session.h"
 

@@ -1,6 +1,6 @@
 /* block.c - the nodes of a block, and bodies made of blocks. */
 #include "tests/forms/block.h"
-#include "frontend/read/wire.h"
+#include "ir/base/wire.h"
 
 enum { MAX_ELEMENTS = 64 };
 

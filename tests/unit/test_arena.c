@@ -1,9 +1,11 @@
 /* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory runs out. */
 #include "ir/base/arena.h"
+#include "ir/base/text_buffer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -218,9 +220,31 @@ static void test_checked_arithmetic(void **state)
     }
 }
 
+/* In memory, in an arena and in arrays of every size. */
+static void test_text(void **state)
+{
+    char array[32];
+    const char *const expected = "a=1, b\xc3\xa4, c";
+    text_buffer all[] = {{0}, {.arena = arena_new(0)}};
+    (void)state;
+    for (size_t i = 0; i < 2 + sizeof array; i++) {
+        text_buffer t = i < 2 ? all[i] : text_in(array, i - 1);
+        text_add(&t, "a=%d", 1);
+        text_add_item(&t, ", ", "b\xc3\xa4");
+        text_add_bytes(&t, ", c!", 3);
+        assert_int_equal(t.failed, i >= 2 && i - 1 <= strlen(expected));
+        assert_int_equal(t.length, t.failed ? i - 2 : strlen(expected));
+        assert_memory_equal(t.data, expected, t.length);
+        assert_int_equal(t.data[t.length], 0);
+        if (i == 0) free(text_finish(&t));
+    }
+    arena_free(all[1].arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_alloc_is_aligned_and_zeroed),
         cmocka_unit_test(test_small_allocations_continue_after_a_large_one),
         cmocka_unit_test(test_strings),

@@ -1,6 +1,6 @@
 /* wire.h - primitives of the protobuf wire format. */
-#ifndef AMPC_FRONTEND_WIRE_H
-#define AMPC_FRONTEND_WIRE_H
+#ifndef AMPC_WIRE_H
+#define AMPC_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
