@@ -52,6 +52,10 @@ typedef struct compile {
     diag *diag;
 } compile;
 
+/* The names of the kinds of losses and of the optimizers, by index; NULL past the last. */
+const char *pass_loss_name(int index);
+const char *pass_optimizer_name(int index);
+
 /* Loads the list files and the device description that the options name. The result is allocated in the arena, which
  * needs a guard against failed allocations. Reports errors. */
 ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **out);

@@ -131,7 +131,7 @@ static void zsh_option(const option *row, arena *a)
         printf("'(-%c --%s)'{-%c%s,--%s%s}'[", row->alias, row->name, row->alias, value && !row->implied ? "+" : "",
                row->name, suffix);
     else printf("'%s--%s%s[", repeatable ? "*" : "", row->name, suffix);
-    put_quoted(row->help);
+    put_quoted(option_text(row, row->help, a));
     putchar(']');
     if (value) zsh_action(row, a);
     puts("'");

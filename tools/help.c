@@ -43,7 +43,7 @@ static void print_rows(const command *c, int group, arena *a)
         const bool wide = strlen(text) + 2 >= COLUMN;
         printf("  %-*s%s", COLUMN - 2, text, wide ? "\n" : "");
         if (wide) printf("%*s", COLUMN, "");
-        fputs(row->help, stdout);
+        fputs(option_text(row, row->help, a), stdout);
         if (row->initial) printf(" (default: %s)", row->initial);
         putchar('\n');
     }

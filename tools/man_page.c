@@ -94,7 +94,9 @@ static void put_option(const option *row, const program *p, arena *a)
     const char *verbs = has_verbs(p) ? verbs_of(row, p, a) : "";
     puts(".TP");
     put_synopsis(option_synopsis(row, true, a), a);
-    put_prose(arena_printf(a, "%s%s", sentence(arena_printf(a, "%s%s", row->help, initial), a), verbs), a);
+    put_prose(
+        arena_printf(a, "%s%s", sentence(arena_printf(a, "%s%s", option_text(row, row->help, a), initial), a), verbs),
+        a);
 }
 
 static void put_options(const program *p, arena *a)

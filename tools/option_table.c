@@ -2,6 +2,10 @@
 #include "tools/console.h"
 #include "tools/options.h"
 
+#include "runtime/data/kinds.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/schedule.h"
+
 #include <stddef.h>
 
 const char *const option_group_names[GROUP_COUNT] = {

@@ -71,10 +71,22 @@ static bool is_shown(const option *row, const pass_word *word)
     return !row->implied || strcmp(row->implied, word->word) != 0;
 }
 
+const char *option_text(const option *row, const char *text, arena *a)
+{
+    const char *open = row->kinds && text ? strchr(text, '{') : NULL, *list = NULL;
+    if (!open) return text;
+    const size_t length = strcspn(open + 1, "}");
+    const char *last = arena_strndup(a, open + 1, length), *between = strcmp(last, " or ") == 0 ? ", " : last;
+    for (int i = 0; row->kinds(i); i++)
+        list = list ? arena_printf(a, "%s%s%s", list, row->kinds(i + 1) ? between : last, row->kinds(i))
+                    : row->kinds(i);
+    return arena_printf(a, "%.*s%s%s", (int)(open - text), text, list, open + length + 2);
+}
+
 const char *option_value(const option *row, arena *a)
 {
     const char *text = NULL;
-    if (row->kind != OPTION_WORD) return row->value;
+    if (row->kind != OPTION_WORD) return option_text(row, row->value, a);
     for (const pass_word *w = row->words; w->word; w++)
         if (is_shown(row, w)) text = text ? arena_printf(a, "%s|%s", text, w->word) : w->word;
     return text;
@@ -105,7 +117,11 @@ const char **option_words(const option *row, arena *a)
 {
     word_list words = {0};
     const char *text = option_value(row, a);
-    while (text && *text) {
+    for (int i = 0; row->kinds && row->kinds(i); i++) {
+        const char *kind = row->kinds(i);
+        vec_push(a, &words, arena_strndup(a, kind, strcspn(kind, ":[K")));
+    }
+    while (text && *text && !row->kinds) {
         const size_t length = strcspn(text, "|");
         add_words(&words, row, text, a);
         text += length + (text[length] == '|');

@@ -95,7 +95,8 @@ typedef struct option {
     const char *implied;    /* value if the option is written without one; NULL: a value is required */
     const char *initial;    /* the default as printed by help; NULL: none */
     const pass_word *words; /* OPTION_WORD: help prints the first spelling of each value */
-    double limits[2];       /* both 0: no limits */
+    const char *(*kinds)(int index); /* what a table has, for {} in help and value (option_text) */
+    double limits[2];                /* both 0: no limits */
     const char *help;
     const char *others; /* what other programs call it, separated by blanks; NULL: nothing else */
 } option;
@@ -133,6 +134,8 @@ ampc_status options_check(const tool_options *o, const command *c, diag *d);
 /* The same for what only the module tells: whether it trains, and with a loss scale. */
 ampc_status options_check_module(const tool_options *o, const command *c, const ir_module *m, diag *d);
 
+/* A text of the row: {, } is replaced by the kinds, separated so; { or } by "a, b or c". */
+const char *option_text(const option *row, const char *text, arena *a);
 /* The placeholder of a value, such as "fp16|bf16"; NULL for an option without a value. */
 const char *option_value(const option *row, arena *a);
 /* "--amp=O0|O1|O2|OD", "-o, --output=FILE", "--deterministic[=N]"; if not `full`, the shortest name alone. */

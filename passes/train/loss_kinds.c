@@ -334,3 +334,5 @@ const loss_kind loss_kinds[] = {
 };
 /* clang-format on */
 const int loss_kind_count = (int)(sizeof loss_kinds / sizeof *loss_kinds);
+
+const char *pass_loss_name(int index) { return index < loss_kind_count ? loss_kinds[index].name : NULL; }

@@ -80,6 +80,8 @@ static const optimizer_kind optimizer_kinds[] = {
 /* clang-format on */
 enum { KINDS = sizeof optimizer_kinds / sizeof *optimizer_kinds };
 
+const char *pass_optimizer_name(int index) { return index < KINDS ? optimizer_kinds[index].name : NULL; }
+
 static const struct option_limit {
     const char *key;
     double low, high;

@@ -172,7 +172,7 @@ static ampc_status refuse_kind(const char *spec, const rt_spec_kind *kinds, size
     text_buffer t = TEXT_IN(known);
     for (size_t i = 0; i < n; i++) {
         text_add_item(&t, i + 1 == n ? " or " : ", ", kinds[i].name);
-        if (kinds[i].form != RT_SPEC_NOTHING) text_add(&t, ":%s", kinds[i].argument);
+        text_put(&t, kinds[i].argument);
     }
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown kind (%s)", spec, known);
 }

@@ -21,7 +21,7 @@ typedef enum rt_spec_form {
 typedef struct rt_spec_kind {
     const char *name; /* "idx" */
     rt_spec_form form;
-    const char *argument; /* what follows the colon, for messages: "DIR" */
+    const char *argument; /* what follows the name, for messages: ":DIR" */
     const char *options;  /* the keys that it accepts besides those of every kind, separated by spaces */
 } rt_spec_kind;
 

@@ -13,22 +13,26 @@
 #define MASKED FILES " masks classes"
 #define TABLE "label columns categories encode missing images header delimiter " MASKED
 
-/* name, form, argument, keys besides those of every kind; opener */
+/* name, form, what follows it, keys besides those of every kind; opener */
 #define KINDS(KIND) \
-    KIND("idx", RT_SPEC_PATH, "DIR", PIXELS " classes " MOVES, rt_open_idx) \
-    KIND("npz", RT_SPEC_PATH, "FILE", "classes " MOVES, rt_open_npz) \
-    KIND("npy", RT_SPEC_FILES, "NAME=FILE,..", "classes " MOVES, rt_open_npy) \
-    KIND("folder", RT_SPEC_PATH, "DIR", MASKED, rt_open_folder) \
-    KIND("tar", RT_SPEC_PATHS, "FILE,..", "classes " FILES, rt_open_tar) \
-    KIND("csv", RT_SPEC_PATH, "FILE", TABLE, rt_open_csv) \
-    KIND("text", RT_SPEC_PATH, "FILE", "context stride", rt_open_text) \
-    KIND("tokens", RT_SPEC_PATH, "FILE", "dtype context stride", rt_open_tokens) \
-    KIND("synthetic", RT_SPEC_NOTHING, "", "rows", rt_open_synthetic)
+    KIND("idx", RT_SPEC_PATH, ":DIR", PIXELS " classes " MOVES, rt_open_idx) \
+    KIND("npz", RT_SPEC_PATH, ":FILE", "classes " MOVES, rt_open_npz) \
+    KIND("npy", RT_SPEC_FILES, ":NAME=FILE,..", "classes " MOVES, rt_open_npy) \
+    KIND("folder", RT_SPEC_PATH, ":DIR", MASKED, rt_open_folder) \
+    KIND("tar", RT_SPEC_PATHS, ":FILE,..", "classes " FILES, rt_open_tar) \
+    KIND("csv", RT_SPEC_PATH, ":FILE", TABLE, rt_open_csv) \
+    KIND("text", RT_SPEC_PATH, ":FILE", "context stride", rt_open_text) \
+    KIND("tokens", RT_SPEC_PATH, ":FILE,dtype=u16|u32", "dtype context stride", rt_open_tokens) \
+    KIND("synthetic", RT_SPEC_NOTHING, "[,rows=N]", "rows", rt_open_synthetic)
 
 #define SPEC_ROW(name, form, argument, options, opener) {name, form, argument, options},
+#define TEXT_ROW(name, form, argument, options, opener) name argument,
 #define OPENER_ROW(name, form, argument, options, opener) opener,
 static const rt_spec_kind kinds[] = {KINDS(SPEC_ROW)};
+static const char *const texts[] = {KINDS(TEXT_ROW)};
 static rt_opener *const openers[] = {KINDS(OPENER_ROW)};
+
+const char *rt_kinds_text(int index) { return index < (int)(sizeof texts / sizeof *texts) ? texts[index] : NULL; }
 
 bool rt_kinds_detect(const char *text)
 {

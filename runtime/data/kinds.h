@@ -11,6 +11,9 @@ rt_opener rt_open_folder;                        /* folder.c */
 rt_opener rt_open_tar;                           /* tar_samples.c */
 rt_opener rt_open_synthetic;                     /* synthetic.c */
 
+/* The form of a kind, such as "idx:DIR", by index; NULL past the last. */
+const char *rt_kinds_text(int index);
+
 /* Whether a text begins like a SPEC: with a kind and a colon, or a kind that has no argument. */
 bool rt_kinds_detect(const char *text);
 /* Parses the SPEC by the table of kinds; fails like rt_data_spec_parse. */

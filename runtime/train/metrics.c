@@ -17,7 +17,7 @@ enum { SEEN, MEAN, SQUARES, RESIDUAL, MOMENTS };
 enum { MAX_MATRIX = 1000 };
 
 struct rt_metric_rule {
-    const char *name;   /* topK: "top", before the number */
+    const char *name;   /* "topK": K is a number */
     unsigned of, usual; /* bits of rt_scored: what it is defined for, and by default reported for */
     rt_better better;
     const char *format;
@@ -252,7 +252,7 @@ static const rt_metric_rule rules[] = {
     {.name = "loss", .of = ~0u, .better = RT_BETTER_LOWER, .format = "%.6f"},
     {.name = "accuracy", .of = ALL_CLASSES | BINARY, .usual = ALL_CLASSES | BINARY, .better = RT_BETTER_HIGHER,
      .format = FRACTION, .add = add_correct, .value = mean},
-    {.name = "top", .has_k = true, .of = ALL_CLASSES, .better = RT_BETTER_HIGHER, .format = FRACTION, .add = add_top,
+    {.name = "topK", .has_k = true, .of = ALL_CLASSES, .better = RT_BETTER_HIGHER, .format = FRACTION, .add = add_top,
      .value = mean},
     {.name = "perplexity", .of = ALL_CLASSES, .usual = TOKENS, .better = RT_BETTER_LOWER, .format = "%.4f",
      .add = add_entropy, .value = perplexity},
@@ -287,10 +287,12 @@ static const char *const scored_words[RT_SCORED_COUNT] = {
 
 /* ---- choosing ---- */
 
+const char *rt_metric_listed(int index) { return index + 1 < RULES ? rules[index + 1].name : NULL; }
+
 /* The K of "topK"; 0 if the name is another. */
 static int64_t k_of(const rt_metric_rule *rule, const char *name)
 {
-    const size_t n = strlen(rule->name), digits = strlen(name);
+    const size_t n = strlen(rule->name) - 1, digits = strlen(name);
     if (!rule->has_k || strncmp(name, rule->name, n) != 0 || digits == n || digits - n > 9) return 0;
     return strspn(name + n, "0123456789") == digits - n ? atoll(name + n) : 0;
 }
@@ -300,7 +302,7 @@ static void list_names(unsigned of, char *text, size_t size)
 {
     text_buffer t = text_in(text, size);
     for (int i = 0; i < RULES; i++)
-        if (rules[i].of & of) text_add(&t, "%s%s%s", t.length ? ", " : "", rules[i].name, rules[i].has_k ? "K" : "");
+        if (rules[i].of & of) text_add_item(&t, ", ", rules[i].name);
 }
 
 ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out)

@@ -56,6 +56,9 @@ typedef struct rt_metric_choices {
     int count;
 } rt_metric_choices;
 
+/* The names of the metrics except the loss, by index; NULL past the last. */
+const char *rt_metric_listed(int index);
+
 /* Finds a metric by its name. Fails with AMPC_USAGE, listing the names; `option` is named in the message. */
 ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out);
 /* Appends the metrics of "NAME[,NAME..]", each once. Fails like rt_metric_find, or if there are too many. */

@@ -11,10 +11,12 @@
 static const double PI = 3.14159265358979323846;
 
 /* In the order of rt_schedule_kind. */
-static const char *const kind_names[] = {"constant",   "linear",      "cosine",    "step",
-                                         "polynomial", "exponential", "one-cycle", "plateau"};
+static const char *const kind_names[] = {"constant",    "linear", "cosine",    "polynomial",
+                                         "exponential", "step",   "one-cycle", "plateau"};
 static const char *const anneals[] = {[false] = "cos", [true] = "linear"};
 enum { KIND_COUNT = sizeof kind_names / sizeof *kind_names };
+
+const char *rt_schedule_name(int index) { return index < KIND_COUNT ? kind_names[index] : NULL; }
 
 /* ---- rate ---- */
 
@@ -219,14 +221,22 @@ static ampc_status refuse_key(const rt_schedule_piece *p, const char *key, const
                       p->kind == RT_SCHEDULE_ONE_CYCLE ? ", anneal" : "");
 }
 
+static ampc_status refuse_kind(const char *name, diag *d)
+{
+    char known[128] = "";
+    for (size_t i = 0, at = 0; i < KIND_COUNT && at < sizeof known; i++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
+                               i == 0               ? ""
+                               : i + 1 < KIND_COUNT ? ", "
+                                                    : " or ",
+                               kind_names[i]);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown schedule '%s': expected %s", name, known);
+}
+
 static ampc_status parse_piece(char *text, diag *d, rt_schedule_piece *p)
 {
     char *rest = NULL, *part = strtok_r(text, ",:", &rest);
-    if (!part || !set_kind(p, part))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                          "unknown schedule '%s': expected constant, linear, cosine, polynomial, exponential, step, "
-                          "one-cycle or plateau",
-                          part ? part : "");
+    if (!part || !set_kind(p, part)) return refuse_kind(part ? part : "", d);
     while ((part = strtok_r(NULL, ",:", &rest))) {
         char *value = strchr(part, '=');
         if (value) *value++ = 0;

@@ -33,12 +33,14 @@ typedef enum rt_schedule_kind {
     RT_SCHEDULE_CONSTANT,
     RT_SCHEDULE_LINEAR,
     RT_SCHEDULE_COSINE,
-    RT_SCHEDULE_STEP,
     RT_SCHEDULE_POLYNOMIAL,
     RT_SCHEDULE_EXPONENTIAL,
+    RT_SCHEDULE_STEP,
     RT_SCHEDULE_ONE_CYCLE,
     RT_SCHEDULE_PLATEAU
 } rt_schedule_kind;
+/* By index; NULL past the last. */
+const char *rt_schedule_name(int index);
 
 typedef struct rt_schedule_piece {
     rt_schedule_kind kind;

@@ -10,11 +10,17 @@
  *     x  the command fails for another reason, and not without the option
  *     .  refused with exit status 2
  * Every cell is compared with what is observed; --update writes what is observed. An option whose row in
- * ir/base/options.def names options that it needs is also tried without them, and must be refused. */
+ * ir/base/options.def names options that it needs is also tried without them, and must be refused.
+ *
+ * Help, manual pages and completion are also searched for what tables have, such as the kinds of losses. */
+#include "runtime/data/kinds.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/schedule.h"
 #include "tools/help.h"
 #include "tools/options.h"
 #include "tools/tool.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <regex.h>
@@ -451,6 +457,107 @@ static void try_needs(const column *c, const row *r)
     }
 }
 
+/* ---- kinds ----------------------------------------------------------------------------------------- */
+
+/* Tables, and the options and pages that must name all that they have. */
+static const struct table {
+    const char *option, *(*kind)(int index), *page;
+} tables[] = {
+    {"loss", pass_loss_name, "docs/training.md"},          {"optimizer", pass_optimizer_name, "docs/optimizers.md"},
+    {"lr-schedule", rt_schedule_name, "docs/training.md"}, {"metric", rt_metric_listed, "docs/training.md"},
+    {"metric", rt_metric_listed, "runtime/api/ampc.h"},    {"data", rt_kinds_text, "docs/data.md"},
+};
+
+/* Between which texts --help=FORM describes an option, without backslashes. */
+static const struct form {
+    const char *name, *begin, *end;
+} forms[] = {
+    {"all", "\n  --%s=", "\n  -"}, {"man", "fB--%sfP=", "\n.TP"}, {"bash", "--%s=)", "\n"}, {"zsh", "--%s=[", "\n"}};
+
+/* What a command prints, without backslashes. */
+static char *printed_by(const char *of, const char *form)
+{
+    line l = {.n = 0};
+    char text[60], *to;
+    snprintf(text, sizeof text, "%s --help=%s", of, form);
+    add_words(&l, text);
+    outcome o = run(&l);
+    clear(&l);
+    free(o.messages);
+    to = o.text;
+    for (const char *at = o.text; *at; at++)
+        if (*at != '\\') *to++ = *at;
+    *to = '\0';
+    return o.text;
+}
+
+/* Whether the text has the kind, such as "idx:DIR" or "topK", as a word: idx, top5. */
+static bool has_word(const char *text, const char *kind)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_-0123456789";
+    char word[40];
+    snprintf(word, sizeof word, "%.*s", (int)strspn(kind, letters), kind);
+    for (const char *at = text; (at = strstr(at, word)); at++) {
+        const char *after = at + strlen(word);
+        if ((at == text || !strchr(letters, at[-1])) && !islower((unsigned char)*after) &&
+            !strchr("_-", *after ? *after : ' '))
+            return true;
+    }
+    return false;
+}
+
+/* The kinds that the text lacks between `begin` and `end` fail. */
+static void try_names(const struct table *table, const char *text, const char *begin, const char *end,
+                      const char *where)
+{
+    const char *from = strstr(text, begin), *to = from ? strstr(from + strlen(begin), end) : NULL;
+    char *part = from ? strndup(from, to ? (size_t)(to - from) : strlen(from)) : strdup("");
+    for (int i = 0; table->kind(i); i++) {
+        if (has_word(part, table->kind(i))) passed++;
+        else fail(table->option, where, table->kind(i));
+    }
+    free(part);
+}
+
+static void try_kinds(void)
+{
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        char *text = printed_by("ampc-run train", forms[f].name), begin[40];
+        for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+            snprintf(begin, sizeof begin, forms[f].begin, tables[i].option);
+            try_names(&tables[i], text, begin, forms[f].end, forms[f].name);
+        }
+        free(text);
+    }
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        outcome page = {.text = calloc(1, TEXT)};
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", AMPC_SOURCE_DIR, tables[i].page);
+        append_file(&page, path, path);
+        try_names(&tables[i], page.text, "", "\1", tables[i].page);
+        free(page.text);
+    }
+}
+
+/* The page of a program names the suffixes of the files that each of its commands writes. */
+static void try_suffixes(const program *p)
+{
+    char *text = printed_by(p->name, "man"), begin[40], suffix[20];
+    for (int i = 0; i < p->count; i++) {
+        const char *verb = command_verb(&p->commands[i]);
+        snprintf(begin, sizeof begin, verb ? "\n.B %s " : "\n.SH DESCRIPTION", verb);
+        const char *from = strstr(text, begin), *to = from ? strstr(from, verb ? "\n.TP" : "\n.SH OPTIONS") : NULL;
+        for (const pass_word *w = output_kinds; w->word; w++) {
+            if (!(p->commands[i].outputs & (unsigned)w->value)) continue;
+            snprintf(suffix, sizeof suffix, ".%s", w->word);
+            const char *at = from ? strstr(from, suffix) : NULL;
+            if (at && to && at < to) passed++;
+            else fail(p->commands[i].name, "the page lacks", suffix);
+        }
+    }
+    free(text);
+}
+
 /* ---- the table ------------------------------------------------------------------------------------- */
 
 static bool read_row(char *text, row *r)
@@ -519,6 +626,8 @@ int main(int argc, char **argv)
         }
         memcpy(rows[i].cells, cells, sizeof cells);
     }
+    try_kinds();
+    for (const program *p = program_table; p->name; p++) try_suffixes(p);
     if (update && (f = fopen(argv[1], "w"))) {
         for (int i = 0; i < comments; i++) fputs(comment[i], f);
         for (int i = 0; i < n; i++) write_row(f, &rows[i]);
