@@ -29,9 +29,9 @@ static void clip_values(ir_builder *b, value_list *gradients, double most)
     }
 }
 
-static void clip_norm(ir_builder *b, value_list *gradients, ir_value *norm, double most, double eps)
+static void clip_norm(ir_builder *b, value_list *gradients, ir_value *norm, double most)
 {
-    ir_value *divisor = ir_binary(b, IR_OP_add, norm, ir_scalar(b, IR_f32, eps));
+    ir_value *divisor = ir_binary(b, IR_OP_add, norm, ir_scalar(b, IR_f32, 1e-6));
     ir_value *ratio = ir_binary(b, IR_OP_div, ir_scalar(b, IR_f32, most), divisor);
     ir_value *factor = ir_binary(b, IR_OP_min, ratio, ir_scalar(b, IR_f32, 1));
     if (factor) ir_value_rename(factor, "clip");
@@ -69,7 +69,7 @@ static ampc_status clip_graph(ir_graph *g, const compile_options *o, diag *d)
     if (o->clip_value > 0) clip_values(&b, &gradients, o->clip_value);
     if (norm && o->clip_value > 0 && o->clip_norm > 0)
         norm = pass_gradient_norm(&b, gradients.items, (int)gradients.count);
-    if (o->clip_norm > 0) clip_norm(&b, &gradients, norm, o->clip_norm, o->clip_eps > 0 ? o->clip_eps : 1e-6);
+    if (o->clip_norm > 0) clip_norm(&b, &gradients, norm, o->clip_norm);
     output_clipped(&b, &gradients, outputs.items);
     return diag_status(d);
 }

@@ -174,7 +174,6 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     int no_decay; /* nonzero: no weight decay on normalization parameters and biases */
     double ema;   /* decay of the moving averages that infer, eval and exports use; 0: none */
     /* input */
-    double clip_eps;       /* with clip_norm: what is added to the norm; 0: 1e-6 */
     const char *normalize; /* "[INPUT:]divide=X,mean=A/B/..,std=A/B/..", computed at the start of every graph */
 } ampc_compile_options;
 
