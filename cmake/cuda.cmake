@@ -72,7 +72,7 @@ add_custom_target(cuda_fatbins DEPENDS ${cuda_fatbins})
 # Embed the text of the headers that kernels compiled at run time include.
 set(header_names kernels/cuda/fused.cuh kernels/cuda/fused.h kernels/cuda/device.cuh kernels/cuda/element.cuh
     kernels/cuda/fold.cuh kernels/cuda/dropout.cuh kernels/cuda/math.cuh kernels/fault.h
-    ir/ops/formulas_each.h ir/ops/formulas_body.h ir/ops/formulas.def ir/ops/real.h ir/base/philox.h)
+    ir/ops/formulas_each.h ir/ops/formulas_body.h ir/ops/formulas.def ir/ops/gelu_body.h ir/ops/real.h ir/base/philox.h)
 set(source "/* Generated from the headers that it names. */\n#include \"kernels/cuda/generate.h\"\n")
 set(table)
 set(number 0)

@@ -40,6 +40,10 @@
 #define ACOSH R(m_acosh)
 #define ATANH R(m_atanh)
 #define ERF R(m_erf)
+#define GELU_GATE R(m_gelu_gate)
+#define GELU_SLOPE R(m_gelu_slope)
+#define GELU_TANH_GATE R(m_gelu_tanh_gate)
+#define GELU_TANH_SLOPE R(m_gelu_tanh_slope)
 #else
 #define WRAP(a, op, b) ((REAL)((uint64_t)(a)op(uint64_t)(b)))
 #define NEG(a) WRAP(0, -, a)
@@ -146,6 +150,10 @@ K_FORMULA REAL R(m_pow)(REAL a, REAL b) /* fractions are truncated: 0 unless |a|
 #undef ACOSH
 #undef ATANH
 #undef ERF
+#undef GELU_GATE
+#undef GELU_SLOPE
+#undef GELU_TANH_GATE
+#undef GELU_TANH_SLOPE
 #undef WRAP
 #undef RESULT_SAME
 #undef RESULT_TRUTH

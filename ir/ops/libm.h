@@ -3,6 +3,8 @@
 #ifndef AMPC_LIBM_H
 #define AMPC_LIBM_H
 
+#include "ir/ops/real.h"
+
 #include <math.h>
 
 K_FORMULA double m_exp_double(double x) { return exp(x); }
@@ -28,5 +30,9 @@ K_FORMULA double m_acosh_double(double x) { return acosh(x); }
 K_FORMULA double m_atanh_double(double x) { return atanh(x); }
 K_FORMULA double m_pow_double(double x, double y) { return pow(x, y); }
 K_FORMULA double m_fmod_double(double x, double y) { return fmod(x, y); }
+
+#define REAL double
+#include "ir/ops/gelu_body.h"
+#undef REAL
 
 #endif

@@ -6,7 +6,9 @@
  *     exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
  *     log    x = 2^e (1 + f), series in s = f / (2 + f)
  *     tanh   small: Pade approximant [7/6], as x minus a correction; large: 1 - 2 / (exp(2x) + 1)
- *     erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on [1, 4] */
+ *     erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on [1, 4]
+ *     gelu   the gate of -|x| is p(|x|) / q(|x|), the slope 1/2 + x p(x^2) / q(x^2), with minimax absolute error
+ *            (tests/ops/fit_gelu.py); beyond 5.2 to 6.2 they are 0 or 1 */
 #ifndef AMPC_CPU_MATH_H
 #define AMPC_CPU_MATH_H
 
@@ -99,6 +101,97 @@ CPU_INLINE float m_erf_float(float x)
     q = q * t - 1.84960551f;
     float large = copysignf(1 - m_exp_float(q), x);
     return a < 1 ? small : x != x ? x : large;
+}
+
+/* What gelu needs: ratios of polynomials in |x|, and in x^2. With erf and exp, each would cost three times as much. */
+CPU_INLINE float m_gelu_gate_float(float x)
+{
+    float t = fabsf(x);
+    float p = -0.000124271784f;
+    p = p * t + 0.00322332559f;
+    p = p * t - 0.0336534604f;
+    p = p * t + 0.17689243f;
+    p = p * t - 0.468363971f;
+    p = p * t + 0.5f;
+    float q = 5.71657765e-05f;
+    q = q * t - 0.000210973638f;
+    q = q * t + 0.000992998946f;
+    q = q * t - 0.000363042462f;
+    q = q * t + 0.00408150209f;
+    q = q * t + 0.0193201173f;
+    q = q * t - 0.00625142036f;
+    q = q * t + 0.242981657f;
+    q = q * t - 0.138842121f;
+    q = q * t + 1;
+    float below = t > 5.5f ? 0 : p / q; /* the gate of -t */
+    return x < 0 ? below : 1 - below;
+}
+
+CPU_INLINE float m_gelu_tanh_gate_float(float x)
+{
+    float t = fabsf(x);
+    float p = -0.000167630773f;
+    p = p * t + 0.00411452772f;
+    p = p * t - 0.0405662134f;
+    p = p * t + 0.200883999f;
+    p = p * t - 0.499810487f;
+    p = p * t + 0.5f;
+    float q = 4.65354096e-05f;
+    q = q * t - 0.000223339914f;
+    q = q * t + 0.000947238586f;
+    q = q * t - 0.000926211767f;
+    q = q * t + 0.0025610968f;
+    q = q * t + 0.01656463f;
+    q = q * t - 0.0224597175f;
+    q = q * t + 0.240778163f;
+    q = q * t - 0.201734796f;
+    q = q * t + 1;
+    float below = t > 5.2f ? 0 : p / q; /* the gate of -t */
+    return x < 0 ? below : 1 - below;
+}
+
+CPU_INLINE float m_gelu_slope_float(float x)
+{
+    float z = x * x;
+    float p = 1.85864248e-08f;
+    p = p * z + 1.11341285e-06f;
+    p = p * z + 3.41707637e-05f;
+    p = p * z + 0.000273484038f;
+    p = p * z + 0.0137077067f;
+    p = p * z - 0.0184564553f;
+    p = p * z + 0.797884524f;
+    float q = 1.36794577e-09f;
+    q = q * z + 3.92432014e-07f;
+    q = q * z + 1.12522712e-05f;
+    q = q * z + 0.00026326938f;
+    q = q * z + 0.00417442759f;
+    q = q * z + 0.0455818847f;
+    q = q * z + 0.310201138f;
+    q = q * z + 1;
+    float odd = x * (p / q);
+    return 0.5f + (fabsf(x) > 6.2f ? copysignf(0.5f, x) : odd);
+}
+
+CPU_INLINE float m_gelu_tanh_slope_float(float x)
+{
+    float z = x * x;
+    float p = 1.5378502e-08f;
+    p = p * z + 3.75417457e-08f;
+    p = p * z + 3.15175675e-05f;
+    p = p * z - 0.000298911589f;
+    p = p * z + 0.0136312144f;
+    p = p * z - 0.050065048f;
+    p = p * z + 0.797884524f;
+    float q = 1.5565812e-09f;
+    q = q * z + 1.65121946e-07f;
+    q = q * z + 4.33922605e-06f;
+    q = q * z + 0.000129998734f;
+    q = q * z + 0.00177764776f;
+    q = q * z + 0.0315643884f;
+    q = q * z + 0.272235751f;
+    q = q * z + 1;
+    float odd = x * (p / q);
+    return 0.5f + (fabsf(x) > 5.7f ? copysignf(0.5f, x) : odd);
 }
 
 CPU_INLINE float m_sqrt_float(float x) { return sqrtf(x); }

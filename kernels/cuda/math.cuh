@@ -5,6 +5,7 @@
  * 96 relevant bits of 2/pi, modulo 4 (M. Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983). */
 #pragma once
 
+#include "ir/ops/real.h"
 #include "kernels/cuda/device.cuh"
 
 K_FORMULA float m_abs_float(float x) { return fabsf(x); }
@@ -27,6 +28,10 @@ K_FORMULA float m_acosh_float(float x) { return acoshf(x); }
 K_FORMULA float m_atanh_float(float x) { return atanhf(x); }
 K_FORMULA float m_fmod_float(float x, float y) { return fmodf(x, y); }
 K_FORMULA float m_pow_float(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
+
+#define REAL float
+#include "ir/ops/gelu_body.h"
+#undef REAL
 
 /* x as r in [-pi/4, pi/4] plus a number of quarter turns, modulo 4. */
 struct quarter {

@@ -149,6 +149,35 @@ static void elementary_functions(void **state)
     EXPECT(f_erf, erf, -1.1, 1.1, 0x1p-126, 2);
 }
 
+/* The gates and slopes of gelu: absolute errors, below -3 (where gates are multiplied by larger numbers) and elsewhere. */
+static void gelu_functions(void **state)
+{
+    static const struct {
+        const char *name;
+        float (*f)(float);
+        double (*exact)(double);
+        double limit, limit_below;
+    } functions[] = {
+        {"gate", m_gelu_gate_float, m_gelu_gate_double, 1.0e-7, 4.0e-8},
+        {"tanh gate", m_gelu_tanh_gate_float, m_gelu_tanh_gate_double, 1.0e-7, 4.0e-8},
+        {"slope", m_gelu_slope_float, m_gelu_slope_double, 2.8e-7, 2.8e-7},
+        {"tanh slope", m_gelu_tanh_slope_float, m_gelu_tanh_slope_double, 2.8e-7, 2.8e-7},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        float (*const f)(float) = functions[k].f;
+        for (int i = -1000000; i <= 1000000; i++) {
+            const float x = (float)i * 1e-5f, got = f(x);
+            const double error = fabs((double)got - functions[k].exact((double)x));
+            if (!(error <= (x < -3 ? functions[k].limit_below : functions[k].limit)))
+                fail_msg("%s(%a) is off by %g", functions[k].name, (double)x, error);
+        }
+        assert_true(f(0) == 0.5f && f(-0.f) == 0.5f && isnan(f(NAN)));
+        assert_true(f(-6.5f) == 0 && f(6.5f) == 1 && f(-FLT_MAX) == 0 && f(FLT_MAX) == 1);
+        assert_true(f(-INFINITY) == 0 && f(INFINITY) == 1);
+    }
+}
+
 #define WIDE_FUNCTIONS(X) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(asinh) X(acosh) X(atanh)
 #define DEFINE(name) \
     static float f_##name(float x) { return m_##name##_float(x); }
@@ -373,13 +402,21 @@ static void mean_of_nothing_is_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_16_bit_patterns),      cmocka_unit_test(f32_patterns),
-        cmocka_unit_test(stored_in_place),          cmocka_unit_test(short_and_unaligned),
-        cmocka_unit_test(elementary_functions),     cmocka_unit_test(special_values),
-        cmocka_unit_test(wide_functions),           cmocka_unit_test(powers),
-        cmocka_unit_test(bounds_of_special_values), cmocka_unit_test(sum_of_a_million),
-        cmocka_unit_test(batch_norm_of_a_million),  cmocka_unit_test(indices_out_of_range),
-        cmocka_unit_test(labels_out_of_range),      cmocka_unit_test(mean_of_nothing_is_nan),
+        cmocka_unit_test(all_16_bit_patterns),
+        cmocka_unit_test(f32_patterns),
+        cmocka_unit_test(stored_in_place),
+        cmocka_unit_test(short_and_unaligned),
+        cmocka_unit_test(elementary_functions),
+        cmocka_unit_test(gelu_functions),
+        cmocka_unit_test(special_values),
+        cmocka_unit_test(wide_functions),
+        cmocka_unit_test(powers),
+        cmocka_unit_test(bounds_of_special_values),
+        cmocka_unit_test(sum_of_a_million),
+        cmocka_unit_test(batch_norm_of_a_million),
+        cmocka_unit_test(indices_out_of_range),
+        cmocka_unit_test(labels_out_of_range),
+        cmocka_unit_test(mean_of_nothing_is_nan),
     };
     return cmocka_run_group_tests_name("precision", tests, NULL, NULL);
 }
