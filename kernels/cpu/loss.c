@@ -146,6 +146,7 @@ static ampc_status cross_entropy_run(const k_args *args)
     ampc_status status = check_labels(args, &p);
     if (status) return status;
     double *losses = item_losses(args);
+    const bool is_read = cpu_is_used(log_prob);
     int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier), blocks = p.items ? p.rows.blocks : 0;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
@@ -157,15 +158,15 @@ static ampc_status cross_entropy_run(const k_args *args)
             double w = weight_of(&p, label), at_label = 0, e;
             int64_t picked = is_ignored(&p, label) ? -1 : label;
             if (p.carrier == IR_f64)
-                e = log_prob_row_double((const double *)(a + r * stride), (double *)(spare + r * stride), p.rows.length,
-                                        picked, &at_label);
+                e = log_prob_row_double((const double *)(a + r * stride), (double *)(spare + r * stride), is_read,
+                                        p.rows.length, picked, &at_label);
             else
-                e = log_prob_row_float((const float *)(a + r * stride), (float *)(spare + r * stride), p.rows.length,
-                                       picked, &at_label);
+                e = log_prob_row_float((const float *)(a + r * stride), (float *)(spare + r * stride), is_read,
+                                       p.rows.length, picked, &at_label);
             losses[item] = picked < 0 ? 0 : -at_label * w;
             cpu_store_number(lse, item, e);
         }
-        if (cpu_is_used(log_prob)) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
+        if (is_read) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
     }
     reduce_items(&p, losses, &args->out[0]);
     return AMPC_OK;

@@ -5,14 +5,14 @@ CPU_CLONES static void R(multiply)(REAL *x, REAL factor, int64_t n)
     CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
 
-/* Computes log_prob = x - lse and returns lse. If label >= 0, *at_label is log_prob[label] before it is rounded to
- * REAL. */
-static double R(log_prob_row)(const REAL *x, REAL *log_prob, int64_t n, int64_t label, double *at_label)
+/* Computes log_prob = x - lse, if it `is_read`, and returns lse. If label >= 0, *at_label is log_prob[label] before it
+ * is rounded to REAL. */
+static double R(log_prob_row)(const REAL *x, REAL *log_prob, bool is_read, int64_t n, int64_t label, double *at_label)
 {
     REAL max = R(lanes_max)(x, n);
     R(lanes_exp)(x, max, log_prob, n);
     double rest = log(R(lanes_sum)(log_prob, n));
-    R(lanes_shift)(x, max, (REAL)rest, log_prob, n);
+    if (is_read) R(lanes_shift)(x, max, (REAL)rest, log_prob, n);
     if (label >= 0) *at_label = (double)x[label] - (double)max - rest;
     return (double)max + rest;
 }

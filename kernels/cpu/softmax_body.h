@@ -1,8 +1,8 @@
 /* softmax_body.h - template over REAL, included by softmax.c: one row. */
 
-CPU_CLONES static void R(divide)(REAL *y, REAL divisor, int64_t n)
+CPU_CLONES static void R(multiply)(REAL *y, REAL factor, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] /= divisor;
+    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] *= factor;
 }
 
 CPU_CLONES static void R(softmax_slope)(const REAL *dy, const REAL *y, REAL dot, REAL *dx, int64_t n)
@@ -19,7 +19,7 @@ static void R(softmax)(const void *x, const void *unused, void *y, int64_t n)
 {
     (void)unused;
     R(lanes_exp)(x, R(lanes_max)(x, n), y, n);
-    R(divide)(y, (REAL)R(lanes_sum)(y, n), n);
+    R(multiply)(y, (REAL)(1 / (double)R(lanes_sum)(y, n)), n);
 }
 
 static void R(log_softmax)(const void *x, const void *unused, void *y, int64_t n)
