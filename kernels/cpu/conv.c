@@ -389,9 +389,16 @@ static runner runner_of(const k_args *args, const conv *c)
     enum { FEW_ROWS = 36 }; /* for which products in bf16, which may be faster than f32, do not matter */
     if (args->in[0].dtype == IR_f64 || conv_is_empty(c)) return LIBRARY;
     if (cpu_is_own_pack(c->w)) return OWN_PACKED;
-    if (!cpu_has_onednn() || cpu_is_own_faster_depthwise(c)) return OWN;
+    if (!cpu_has_onednn() && (c->kind != CONV_GRAD_WEIGHT || !cpu_is_own_faster_in_place(c))) return OWN;
+    if (cpu_is_own_faster_depthwise(c)) return OWN;
     if (c->w->packed || (is_low(args) && c->g.n * conv_volume(c->g.y) > FEW_ROWS)) return LIBRARY;
     return cpu_is_own_faster_in_place(c) ? OWN_IN_PLACE : LIBRARY;
+}
+
+bool cpu_joins_update(const k_args *args)
+{
+    const conv c = conv_of(args);
+    return c.kind == CONV_GRAD_WEIGHT && !c.bias && c.w->dtype == IR_f32 && runner_of(args, &c) == OWN_IN_PLACE;
 }
 
 static size_t own_workspace(runner own, const conv *c, const k_context *ctx)

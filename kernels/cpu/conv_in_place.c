@@ -17,7 +17,11 @@ typedef struct planes {
     float *data;
     int32_t *at;
     int64_t points, rows, ld, taps;
+    conv_visit *visit; /* of dW; NULL: it is stored */
+    void *user;
 } planes;
+
+static float any; /* without a workspace, only whether there is a matrix matters */
 
 static planes planes_of(const conv_pass *p, char *workspace, size_t *at)
 {
@@ -108,7 +112,6 @@ static size_t run_forward(const planes *s, char *workspace, size_t at, const k_c
 {
     const conv *c = s->p->c;
     const int64_t terms = c->g.c * s->taps;
-    static float any; /* without a workspace, only whether there are panels matters */
     float *panels = conv_take(workspace, &at, gemm_packed_size(terms, s->rows));
     gemm g = {.items = 1, .m = c->g.m, .n = s->rows, .k = terms, .finish = finish_y, .user = s};
     g.a = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, terms, 1};
@@ -123,42 +126,54 @@ static size_t run_forward(const planes *s, char *workspace, size_t at, const k_c
 
 /* ---- dW ---------------------------------------------------------------------------------------------- */
 
-static void fill_p(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns, float *to)
+/* The panels of P. */
+static void pack_terms(const planes *s, int64_t terms, float *to, const k_context *ctx)
 {
-    const planes *s = user;
-    (void)item;
-    for (int64_t j = 0; j < columns; j += GEMM_PANEL, to += GEMM_PANEL * depth) {
-        const int64_t n = k_min(GEMM_PANEL, columns - j), width = n <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
+#pragma omp parallel for num_threads(cpu_threads(ctx, terms * s->rows)) schedule(static)
+    for (int64_t first = 0; first < terms; first += GEMM_PANEL) {
+        const int64_t n = k_min(GEMM_PANEL, terms - first), width = n <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
         float part[GEMM_PANEL * GEMM_DEPTH];
-        for (int64_t i = 0; i < width; i++)
-            if (i < n) gather_term(s, column + j + i, k, depth, part + i * GEMM_DEPTH);
-            else memset(part + i * GEMM_DEPTH, 0, (size_t)depth * sizeof *part);
-        gemm_transpose(to, width, part, GEMM_DEPTH, depth, width);
+        for (int64_t row = 0; row < s->rows; row += GEMM_DEPTH) {
+            const int64_t rows = k_min(GEMM_DEPTH, s->rows - row);
+            for (int64_t i = 0; i < width; i++)
+                if (i < n) gather_term(s, first + i, row, rows, part + i * GEMM_DEPTH);
+                else memset(part + i * GEMM_DEPTH, 0, (size_t)rows * sizeof *part);
+            gemm_transpose(to + first * s->rows + row * width, width, part, GEMM_DEPTH, rows, width);
+        }
     }
 }
 
 static void finish_dw(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
                       int64_t column, int64_t columns)
 {
-    const conv *c = ((const planes *)user)->p->c;
+    const planes *s = user;
+    const conv *c = s->p->c;
     (void)item;
-    for (int64_t i = 0; i < rows; i++)
-        cpu_convert(c->w->dtype, cpu_at(c->w, (row + i) * (k_count(c->w) / c->g.m) + column), IR_f32, sums + i * ld,
-                    columns);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t first = (row + i) * c->g.c * s->taps + column;
+        const int64_t next = i + 1 < rows ? first + c->g.c * s->taps : first;
+        if (s->visit) s->visit(s->user, first, sums + i * ld, columns, next);
+        else cpu_convert(c->w->dtype, cpu_at(c->w, first), IR_f32, sums + i * ld, columns);
+    }
 }
 
 static size_t run_grad_weight(const planes *s, char *workspace, size_t at, const k_context *ctx)
 {
     const conv *c = s->p->c;
-    gemm g = {.items = 1, .m = c->g.m, .n = c->g.c * s->taps, .k = s->rows, .fill_b = fill_p, .user = s};
+    gemm g = {.items = 1, .m = c->g.m, .n = c->g.c * s->taps, .k = s->rows, .user = s};
+    float *panels = conv_take(workspace, &at, gemm_packed_size(g.k, g.n));
     g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, 1, c->g.m};
-    if (c->w->dtype == IR_f32) {
+    g.packed = panels ? panels : &any;
+    if (c->w->dtype == IR_f32 && !s->visit) {
         g.c = c->w->data;
         g.ldc = g.n;
     } else {
         g.finish = finish_dw;
     }
-    if (workspace) gemm_run(&g, workspace + at, ctx);
+    if (workspace) {
+        pack_terms(s, g.n, panels, ctx);
+        gemm_run(&g, workspace + at, ctx);
+    }
     return at + gemm_workspace(&g, ctx);
 }
 
@@ -203,7 +218,6 @@ static size_t run_grad_input(const planes *s, char *workspace, size_t at, const 
     gemm g = {.items = 1, .m = s->rows, .n = c->g.c * s->taps, .k = c->g.m};
     g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, c->g.m, 1};
     g.b = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, g.n, 1};
-    static float any;
     float *products = conv_take(workspace, &at, g.m * g.n);
     g.c = products ? products : &any;
     g.ldc = g.n;
@@ -222,13 +236,15 @@ static size_t run_grad_input(const planes *s, char *workspace, size_t at, const 
 /* ---- all three --------------------------------------------------------------------------------------- */
 
 /* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
-static size_t run(const conv *c, char *workspace, const k_context *ctx)
+static size_t run(const conv *c, char *workspace, conv_visit *visit, void *user, const k_context *ctx)
 {
     size_t at = 0;
     const conv_pass p = conv_pass_of(c, workspace, &at, ctx);
     if (workspace && c->kind == CONV_GRAD_WEIGHT && c->bias) conv_sum_positions(&p, ctx);
     if (!cpu_is_used(c->w)) return at;
-    const planes s = planes_of(&p, workspace, &at);
+    planes s = planes_of(&p, workspace, &at);
+    s.visit = visit;
+    s.user = user;
     if (workspace) find_positions(&s);
     if (workspace && c->kind != CONV_GRAD_INPUT) read_planes(&s, ctx);
     switch (c->kind) {
@@ -239,10 +255,19 @@ static size_t run(const conv *c, char *workspace, const k_context *ctx)
     return at;
 }
 
-size_t conv_in_place_workspace(const conv *c, const k_context *ctx) { return run(c, NULL, ctx); }
+size_t conv_in_place_workspace(const conv *c, const k_context *ctx) { return run(c, NULL, NULL, NULL, ctx); }
+size_t conv_visit_workspace(const conv *c, conv_visit *visit, const k_context *ctx)
+{
+    return run(c, NULL, visit, NULL, ctx);
+}
 
 void conv_in_place_run(const conv *c, void *workspace, const k_context *ctx)
 {
     static char none[1]; /* a sum of dy needs no workspace */
-    run(c, workspace ? workspace : none, ctx);
+    run(c, workspace ? workspace : none, NULL, NULL, ctx);
+}
+
+void conv_visit_gradient(const conv *c, void *workspace, conv_visit *visit, void *user, const k_context *ctx)
+{
+    run(c, workspace, visit, user, ctx);
 }

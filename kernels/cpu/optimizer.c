@@ -3,6 +3,7 @@
  * Each is a single pass over memory that may run in place, with the extra operands and results of kernels/update.h. If
  * `skip` is set, the results are the old values bit for bit. The formulas are in updates.def; bias corrections and
  * step sizes are computed in f64, once per tensor. */
+#include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "ir/ops/real.h"
@@ -57,13 +58,14 @@ static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_d
     return scratch;
 }
 
-static void update_tile(const update *u, int64_t first, int64_t n)
+/* `g`: the gradient of these elements. */
+static void update_elements(const update *u, int64_t first, int64_t n, const void *g)
 {
     ir_dtype carrier = cpu_carrier(u->old[0].dtype);
     int64_t bytes = n * (int64_t)ir_dtype_size(carrier);
-    cpu_tile scratch, states[UPDATE_STATES];
+    cpu_tile states[UPDATE_STATES];
     for (int i = 0; i < u->n; i++) memcpy(&states[i], cpu_at(&u->old[i], first), (size_t)bytes);
-    u->fn(&u->numbers, u->ratio, states, gradient_tile(u, first, n, carrier, &scratch), n);
+    u->fn(&u->numbers, u->ratio, states, g, n);
     for (int i = 0; i < u->n; i++)
         if (cpu_is_used(&u->made[i])) memcpy(cpu_at(&u->made[i], first), &states[i], (size_t)bytes);
     if (u->low) cpu_tile_store(u->low, first, n, carrier, &states[0]);
@@ -79,28 +81,87 @@ static update_numbers compute_numbers(const k_args *args, const k_update_slots *
     return numbers;
 }
 
-static ampc_status run_update(const k_args *args, once_fn *once, update_fn *f32, update_fn *f64)
+static void update_tile(const update *u, int64_t first, int64_t n)
+{
+    cpu_tile scratch;
+    update_elements(u, first, n, gradient_tile(u, first, n, cpu_carrier(u->old[0].dtype), &scratch));
+}
+
+/* Computes all but the elements; false: the update is skipped. */
+static bool begin_update(const k_args *args, once_fn *once, update *u)
 {
     const k_update_slots *at = k_update_slots_of(args->op);
-    update u = {.old = args->in,
-                .grad = &args->in[at->grad],
-                .scale = k_extra_in(args, K_UPDATE_SCALE),
-                .made = args->out,
-                .low = k_extra_out(args, K_UPDATE_LOW),
-                .n = at->states,
-                .ratio = at->ratio < 0 ? 1 : cpu_scalar(&args->in[at->ratio], 1),
-                .fn = args->in[0].dtype == IR_f64 ? f64 : f32};
-    int64_t n = k_count(&args->in[0]), tiles = cpu_ceil_div(n, CPU_TILE);
-    if (u.scale) u.inverse = cpu_inverse(u.scale);
+    *u = (update){.old = args->in,
+                  .grad = &args->in[at->grad],
+                  .scale = k_extra_in(args, K_UPDATE_SCALE),
+                  .made = args->out,
+                  .low = k_extra_out(args, K_UPDATE_LOW),
+                  .n = at->states,
+                  .ratio = at->ratio < 0 ? 1 : cpu_scalar(&args->in[at->ratio], 1)};
+    if (u->scale) u->inverse = cpu_inverse(u->scale);
     if (skipped(args, at->skip)) {
-        copy_old(&u);
-        return AMPC_OK;
+        copy_old(u);
+        return false;
     }
-    u.numbers = compute_numbers(args, at, once);
+    u->numbers = compute_numbers(args, at, once);
+    return true;
+}
+
+static ampc_status run_update(const k_args *args, once_fn *once, update_fn *f32, update_fn *f64)
+{
+    update u;
+    if (!begin_update(args, once, &u)) return AMPC_OK;
+    u.fn = args->in[0].dtype == IR_f64 ? f64 : f32;
+    int64_t n = k_count(&args->in[0]), tiles = cpu_ceil_div(n, CPU_TILE);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
     for (int64_t t = 0; t < tiles; t++) update_tile(&u, t * CPU_TILE, k_min(CPU_TILE, n - t * CPU_TILE));
     return AMPC_OK;
 }
+
+/* ---- updates that compute their gradient ---- */
+
+static const struct {
+    ir_op op;
+    once_fn *once;
+    update_fn *f32;
+} rows[] = {
+#define UPDATE(op, ...) {IR_OP_##op, update_once_##op, op##_float},
+#include "ir/ops/updates.def"
+};
+
+static void update_part(void *user, int64_t first, const float *values, int64_t n, int64_t next)
+{
+    enum { LINE = 16 };
+    const update *u = user;
+    for (int i = 0; i < u->n; i++)
+        for (int64_t j = 0; j < n; j += LINE) __builtin_prefetch(cpu_at(&u->old[i], next + j), 1);
+    update_elements(u, first, n, values);
+}
+
+static ampc_status grad_update_prepare(const k_args *args, void **state, size_t *workspace)
+{
+    k_gradient g;
+    (void)state;
+    if (!k_update_computes(args, &g)) return AMPC_UNSUPPORTED;
+    const conv c = conv_of(&g.args);
+    *workspace = conv_visit_workspace(&c, update_part, args->ctx);
+    return AMPC_OK;
+}
+
+static ampc_status grad_update_run(const k_args *args)
+{
+    k_gradient g;
+    update u;
+    size_t i = 0;
+    while (rows[i].op != args->op) i++;
+    if (!k_update_computes(args, &g) || !begin_update(args, rows[i].once, &u)) return AMPC_OK;
+    u.fn = rows[i].f32;
+    const conv c = conv_of(&g.args);
+    conv_visit_gradient(&c, args->workspace, update_part, &u, args->ctx);
+    return AMPC_OK;
+}
+
+const k_kernel cpu_grad_update = {.prepare = grad_update_prepare, .run = grad_update_run};
 
 /* ---- the loss scaler ---- */
 

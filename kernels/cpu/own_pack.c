@@ -2,6 +2,7 @@
 #include "kernels/cpu/own_pack.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/onednn.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -46,8 +47,8 @@ static const struct choice {
 
 static bool is_faster(product_kind kind, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
 {
-    const bool has_avx512 = strcmp(gemm_code_name(0), "avx512f") == 0;
-    for (size_t i = 0; has_avx512 && i < sizeof choices / sizeof *choices; i++) {
+    const bool applies = !cpu_has_onednn() || strcmp(gemm_code_name(0), "avx512f") == 0;
+    for (size_t i = 0; applies && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
         if (c->kind == kind && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&
             points <= c->points && points * images <= c->rows)

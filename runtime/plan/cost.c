@@ -2,6 +2,7 @@
 #include "kernels/convolution.h"
 #include "kernels/matmul.h"
 #include "kernels/recurrent.h"
+#include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/concat_parts.h"
 #include "runtime/plan/plan_edit.h"
@@ -64,18 +65,20 @@ static int64_t bytes_of(const rt_plan *p, const rt_step *s)
 }
 
 /* Flops of a convolution or one of its gradients: each element of y is combined with each element of one kernel. */
-static int64_t convolution_flops(const rt_step *s, const k_args *args)
+static int64_t convolution_flops(const k_args *args)
 {
     const conv c = conv_of(args);
-    if (s->out_buffer[0] == RT_NO_BUFFER) return 0; /* only the bias gradient */
     return 2 * k_count(c.y) * c.g.c * c.g.k[0] * c.g.k[1] * c.g.k[2];
 }
 
 static int64_t flops_of(const rt_plan *p, const rt_step *s)
 {
     const k_args args = rt_step_args(p, s);
-    if (s->kind != RT_STEP_OP || ir_op_get(s->op)->colour != IR_WHITE) return 0;
-    if (rt_step_has(s, IR_SPATIAL)) return convolution_flops(s, &args);
+    k_gradient g;
+    if (s->kind != RT_STEP_OP) return 0;
+    if (k_update_computes(&args, &g)) return convolution_flops(&g.args);
+    if (ir_op_get(s->op)->colour != IR_WHITE) return 0;
+    if (rt_step_has(s, IR_SPATIAL)) return s->out_buffer[0] == RT_NO_BUFFER ? 0 : convolution_flops(&args);
     if (!rt_step_has(s, IR_EPILOGUE)) return recurrent_flops(&args); /* the only white ops left */
     return 2 * k_count(&s->out[0]) * product_of(&args).k;
 }

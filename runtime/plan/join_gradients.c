@@ -1,0 +1,74 @@
+/* join_gradients.c - computes gradients of weights in the updates that read them.
+ *
+ *     %d.w = conv_grad_weight %dy, %x
+ *     @w, @v = momentum @w, @v, %d.w, ...        @w, @v = momentum @w, @v, _, ..., %dy, %x
+ *
+ * If nothing else reads a gradient, neither a check for infinity nor a norm, it needs no memory: each part is used
+ * while it is in the caches. Operands of the gradient live until the update, so together they must be smaller than it.
+ * Like all kernels of the tail, those of such updates cannot fail (plan.h). */
+#include "kernels/update.h"
+#include "runtime/plan/stages.h"
+
+static bool is_convolution(const rt_step *s)
+{
+    return rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
+}
+
+static bool is_dropped(const rt_plan *p, const rt_step *m, int k)
+{
+    return !rt_step_writes(m, k) || !rt_uses(p, m->out_value[k]);
+}
+
+static bool is_kept(const rt_plan *p, const rt_step *m, int j)
+{
+    return rt_step_reads(m, j) && !rt_is_storage(p, m->in_value[j]) && !m->in[j].packed && m->in[j].as == IR_NO_DTYPE;
+}
+
+/* Returns the step that computes the gradient of update s and can be a part of it; NULL: none. */
+static rt_step *find_gradient(const rt_plan *p, const rt_step *s)
+{
+    const int grad = k_update_gradient(s->op);
+    rt_step *m = rt_def(p, s->in_value[grad]);
+    if (!m || m->kind != RT_STEP_OP || m->fused || m->hoisted || !is_convolution(m)) return NULL;
+    if (m->n_in != 2 || m->n_out != 2 || !is_dropped(p, m, 1)) return NULL;
+    if (s->in_value[grad] != m->out_value[0] || !rt_has_one_use(p, m->out_value[0])) return NULL;
+    if (s->n_in > ir_op_get(s->op)->n_in || !rt_same_view(&s->in[0], &m->out[0])) return NULL;
+    if (!is_kept(p, m, 0) || !is_kept(p, m, 1)) return NULL;
+    if (k_bytes(&m->in[0]) + k_bytes(&m->in[1]) >= k_bytes(&m->out[0])) return NULL;
+    k_args args = rt_step_args(p, m);
+    k_view out[] = {m->out[0], {.dtype = IR_NO_DTYPE}};
+    out[0].data = rt_placeholder;
+    args.out = out;
+    return p->backend->joins_update(&args) ? m : NULL;
+}
+
+static bool join(rt_plan *p, rt_step *m, rt_step *s)
+{
+    const ir_op_info *update = ir_op_get(s->op), *gradient = ir_op_get(m->op);
+    ir_attr *attr = rt_plan_alloc(p, (size_t)(update->n_attr + gradient->n_attr), sizeof *attr);
+    const int first = update->n_in + K_UPDATE_DY;
+    if (!attr || !rt_step_widen(p, s, K_UPDATE_JOINED_IN, 0)) return false;
+    for (int i = 0; i < update->n_attr; i++) attr[i] = s->attr[i];
+    for (int i = 0; i < gradient->n_attr; i++) attr[update->n_attr + i] = m->attr[i];
+    s->attr = attr;
+    s->kernel = p->backend->grad_update;
+    rt_step_read(p, s, k_update_gradient(s->op), RT_NO_VALUE);
+    for (int j = 0; j < m->n_in; j++) {
+        rt_step_read(p, s, first + j, m->in_value[j]);
+        s->in[first + j] = m->in[j];
+    }
+    rt_step_remove(p, m);
+    return true;
+}
+
+ampc_status rt_stage_join_gradients(rt_plan *p, diag *d)
+{
+    (void)d;
+    if (!p->backend->grad_update || p->nested || p->observed) return AMPC_OK;
+    for (int i = rt_plan_safe_from(p); i < p->n_steps; i++) {
+        rt_step *s = p->steps[i];
+        rt_step *m = s->kind == RT_STEP_OP && k_updates(s->op) ? find_gradient(p, s) : NULL;
+        if (m && !join(p, m, s)) return AMPC_NO_MEMORY;
+    }
+    return AMPC_OK;
+}
