@@ -4,7 +4,7 @@
 /* Also removes unused storage, such as constants that were replaced by converted copies. */
 ampc_status pass_dce(ir_module *m, compile *c)
 {
-    for (size_t i = 0; i < m->graphs.count; i++) pass_remove_dead(m->graphs.items[i]);
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) pass_remove_dead(g);
     ir_module_remove_dead(m);
     if (!m->graphs.count) return AMPC_OK;
     pass_casts left = pass_count_casts(pass_primary(m));
@@ -55,7 +55,7 @@ static uint64_t hash_node(const ir_node *n)
 static bool computes_same(const ir_node *a, const ir_node *b)
 {
     const ir_op_info *info = ir_op_get(a->op);
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->n_regions) return false;
     for (int i = 0; i < a->n_in; i++)
         if (ir_in(a, i) != ir_in(b, i)) return false;
     for (int i = 0; i < info->n_attr; i++)
@@ -100,7 +100,7 @@ ampc_status pass_cse(ir_module *m, compile *c)
 {
     (void)c;
     arena *scratch = pass_scratch_new(m);
-    for (size_t i = 0; i < m->graphs.count; i++) merge_equal(m->graphs.items[i], scratch);
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) merge_equal(g, scratch);
     arena_free(scratch);
     return AMPC_OK;
 }

@@ -141,9 +141,9 @@ static void fold_graph(ir_graph *g, bool may_convert, diag *d)
 
 ampc_status pass_fold_casts(ir_module *m, compile *c)
 {
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        if (!c->options->keep_io_types && !m->graphs.items[i]->subgraph) narrow_inputs(m->graphs.items[i]);
-        fold_graph(m->graphs.items[i], !c->options->plain_runtime, c->diag);
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) {
+        if (!c->options->keep_io_types && !g->owner) narrow_inputs(g);
+        fold_graph(g, !c->options->plain_runtime, c->diag);
     }
     return diag_status(c->diag);
 }

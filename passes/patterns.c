@@ -149,6 +149,6 @@ ampc_status pass_patterns(ir_module *m, compile *c)
 {
     search s = {.compile = c, .arena = m->arena};
     for (int i = 0; i < PATTERNS; i++) s.operators[i] = find_operator(c->list, patterns[i].op, m->arena);
-    for (size_t i = 0; i < m->graphs.count; i++) search_graph(&s, m->graphs.items[i]);
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) search_graph(&s, g);
     return diag_status(c->diag);
 }

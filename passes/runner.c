@@ -38,7 +38,10 @@ static ampc_status run_pass(void *user, int number)
 {
     const subject *s = user;
     TRY(pass_table[number].run(s->module, s->compile));
-    for (size_t i = 0; i < s->module->graphs.count; i++) ir_graph_renumber(s->module->graphs.items[i]);
+    for (ir_graph *g = ir_first_graph(s->module); g; g = ir_next_graph(g)) {
+        ir_captures_order(g);
+        ir_graph_renumber(g);
+    }
     return AMPC_OK;
 }
 

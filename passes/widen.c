@@ -90,9 +90,9 @@ static void keep(widening *w, ir_node *n)
 
 static void widen_node(widening *w, ir_node *n)
 {
-    const bool foreign = ir_op_has(n->op, IR_BODIES) || ir_op_has(n->op, IR_DECLARED);
+    const bool opaque = ir_op_has(n->op, IR_BODIES) || ir_op_has(n->op, IR_DECLARED);
     const ir_attr *before = widen_attributes(w, n);
-    if (foreign || ir_infer(n, w->quiet) != AMPC_OK) {
+    if (opaque || ir_infer(n, w->quiet) != AMPC_OK) {
         for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) n->attr[i] = before[i];
         keep(w, n);
     }
@@ -122,7 +122,7 @@ ampc_status pass_widen(ir_module *m, compile *c)
     const size_t graphs = m->graphs.count;
     for (size_t i = 0; i < graphs && status == AMPC_OK; i++) {
         w.graph = m->graphs.items[i];
-        if (!w.graph->subgraph) status = widen_graph(&w);
+        status = widen_graph(&w);
     }
     c->report.kept_narrow = w.kept;
     if (w.kept)

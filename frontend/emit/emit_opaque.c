@@ -116,7 +116,7 @@ static const opaque_change *find_change(const emitter *e, const emit_op *op, con
 /* Appends the attributes that have become operands to the operands of the node. */
 static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, emit_op *op)
 {
-    int count = (int)strcspn(n->attr[IR_ATTR(foreign, layout)].s, ">");
+    int count = (int)strcspn(n->attr[IR_ATTR(opaque, layout)].s, ">");
     for (size_t i = 0; i < p->n_attribute; i++) {
         const Onnx__AttributeProto *a = p->attribute[i];
         const opaque_change *c = find_change(e, op, a);
@@ -140,13 +140,10 @@ static bool check_form(emitter *e, const ir_node *n, const Onnx__NodeProto *p, b
 static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *p, onnx_bytes bytes, emit_op *op)
 {
     renaming r = {e->arena, strmap_new(e->arena)};
-    const char *name = n->attr[IR_ATTR(foreign, captures)].s;
-    for (int i = ir_declared_operands(n); i < n->n_in; i++) {
-        size_t length = strcspn(name, "\n");
-        const char *now = ir_subgraph_count(n) ? NULL : emit_value(e, ir_in(n, i));
-        strmap_put(r.to, arena_strndup(e->arena, name, length), (void *)(uintptr_t)now);
-        name += length + (name[length] == '\n');
-    }
+    const opaque_names names = opaque_names_of(e->arena, p);
+    const int declared = ir_declared_operands(n);
+    for (int i = declared; i < n->n_in && (size_t)(i - declared) < names.free.count; i++)
+        strmap_put(r.to, names.free.items[i - declared], (void *)(uintptr_t)emit_value(e, ir_in(n, i)));
     wire_field in = {.value = bytes.data, .end = bytes.data + bytes.size};
     size_t index = 0;
     for (wire_field f; wire_next_field(&in, &f); index++) {
@@ -157,17 +154,17 @@ static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *
     }
 }
 
-static void put_subgraph(emitter *e, const ir_node *n, const ir_subgraph *subgraph, rope *out)
+static void put_region(emitter *e, const ir_node *n, const ir_region *region, rope *out)
 {
-    const ir_graph *g = subgraph->graph;
+    const ir_graph *g = region->graph;
     const char **inputs = arena_array(e->arena, g->inputs.count + 1, sizeof *inputs);
     for (size_t i = 0; i < g->inputs.count; i++) {
-        int operand = ir_capture_find(n, g->inputs.items[i]);
+        const int operand = ir_capture_of(region, i);
         if (operand >= 0) inputs[i] = emit_value(e, ir_in(n, operand));
     }
     rope attribute = {0}, graph = emit_graph(e, emit_enter(e, g, inputs), inputs);
     emit_leave(e);
-    rope_add_text(e->arena, &attribute, ATTRIBUTE_NAME, subgraph->attribute);
+    rope_add_text(e->arena, &attribute, ATTRIBUTE_NAME, region->name);
     rope_add_message(e->arena, &attribute, ATTRIBUTE_G, &graph);
     rope_add_int(e->arena, &attribute, ATTRIBUTE_TYPE, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH);
     rope_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
@@ -184,7 +181,7 @@ static int count_present(const char *layout, char end)
 /* Requires the opset whose schema allows bfloat16 for the operator. */
 static void need_bf16(emitter *e, const ir_node *n)
 {
-    const onnx_operator *op = *n->attr[IR_ATTR(foreign, domain)].s ? NULL : onnx_operator_find(n->loc.op);
+    const onnx_operator *op = *n->attr[IR_ATTR(opaque, domain)].s ? NULL : onnx_operator_find(n->loc.op);
     for (int i = 0; i < n->n_in; i++)
         if (op && ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16) emit_need(e, op->bf16);
 }
@@ -209,13 +206,13 @@ static void put_results(emit_op *op, const char *layout)
 
 void emit_opaque(emitter *e, const ir_node *n)
 {
-    const char *layout = n->attr[IR_ATTR(foreign, layout)].s, *results = strchr(layout, '>');
-    const char *domain = n->attr[IR_ATTR(foreign, domain)].s;
+    const char *layout = n->attr[IR_ATTR(opaque, layout)].s, *results = strchr(layout, '>');
+    const char *domain = n->attr[IR_ATTR(opaque, domain)].s;
     onnx_bytes bytes;
     const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
     if (!p) return;
     int n_in = count_present(layout, '>');
-    if (!n->loc.op || !results || n_in != ir_declared_operands(n) || count_present(results + 1, 0) != n->n_out) {
+    if (!n->loc.op || !results || n_in > n->n_in || count_present(results + 1, 0) != n->n_out) {
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not match its operands and results",
                    layout);
         return;
@@ -230,10 +227,7 @@ void emit_opaque(emitter *e, const ir_node *n)
         else emit_in(&op, NULL);
     put_moved(e, n, p, &op);
     put_attributes(e, n, p, bytes, &op);
-    for (int i = 0; i < ir_subgraph_count(n); i++) {
-        const ir_subgraph subgraph = ir_subgraph_get(n, i);
-        put_subgraph(e, n, &subgraph, &op.attributes);
-    }
+    for (int i = 0; i < n->n_regions; i++) put_region(e, n, &n->regions[i], &op.attributes);
     put_results(&op, results + 1);
     emit_end(&op);
 }

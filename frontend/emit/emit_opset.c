@@ -17,11 +17,9 @@ int emit_first_opset(const emitter *e)
 {
     const char *imported = ir_meta_get(e->module, "opset");
     int opset = imported ? atoi(imported) : ONNX_OPSET_EMIT;
-    ir_graph_list graphs = {0};
     if (opset < ONNX_OPSET_EMIT) opset = ONNX_OPSET_EMIT;
-    ir_graph_and_subgraphs(e->graph, e->arena, &graphs);
-    for (size_t i = 0; i < graphs.count; i++)
-        for (const ir_node *n = graphs.items[i]->first; n && opset < ONNX_OPSET_BF16; n = n->next)
+    for (const ir_graph *g = e->graph; g; g = ir_next_graph_in(e->graph, g))
+        for (const ir_node *n = g->first; n && opset < ONNX_OPSET_BF16; n = n->next)
             if (touches(n, IR_bf16)) opset = ONNX_OPSET_BF16;
     return opset;
 }

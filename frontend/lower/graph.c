@@ -113,11 +113,7 @@ static void run_handler(onnx_node *n)
 void onnx_remove_after(onnx_importer *im, const ir_node *before)
 {
     ir_graph *g = im->graph;
-    while (g->last != before) {
-        for (int i = 0; i < ir_subgraph_count(g->last); i++)
-            ir_graph_remove(im->module, ir_subgraph_get(g->last, i).graph);
-        ir_node_remove(g->last);
-    }
+    while (g->last != before) ir_node_remove(g->last);
 }
 
 static void undo(onnx_node *n, const ir_node *before)

@@ -135,7 +135,7 @@ void onnx_record_facts(onnx_importer *im)
 {
     ir_module *m = im->module;
     reach *reached = arena_array(im->scratch, m->storage.count + 1, sizeof *reached);
-    for (size_t i = 0; i < m->graphs.count; i++) mark_storage(im, m->graphs.items[i], reached);
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) mark_storage(im, g, reached);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         if (s->kind != IR_STATE && ir_dtype_is_float(s->type.dtype)) s->facts |= facts_of(im, s, reached[s->id]);

@@ -139,9 +139,10 @@ static bool is_run_size(const onnx_importer *im, const char *name)
     bool known = false;
     for (size_t i = 0; i < ir_dim_symbol_count(dims) && !known; i++)
         known = strcmp(ir_dim_symbol_name(dims, i), name) == 0;
-    for (size_t g = 0; suffix && strcmp(suffix, ".iterations") == 0 && g < im->module->graphs.count && !known; g++)
-        for (const ir_node *n = im->module->graphs.items[g]->first; n && !known; n = n->next)
-            known = ir_subgraph_count(n) && n->loc.node && strlen(n->loc.node) == (size_t)(suffix - name) &&
+    if (!suffix || strcmp(suffix, ".iterations") != 0) return known;
+    for (const ir_graph *g = ir_first_graph(im->module); g && !known; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n && !known; n = n->next)
+            known = n->n_regions && n->loc.node && strlen(n->loc.node) == (size_t)(suffix - name) &&
                     strncmp(n->loc.node, name, (size_t)(suffix - name)) == 0;
     return known;
 }

@@ -454,7 +454,7 @@ void onnx_bind(onnx_importer *im, onnx_scope *scope, const char *name, onnx_item
 bool onnx_lower_graph(onnx_importer *im, onnx_scope *scope);
 /* Lowers a node of a handler in its row as an opaque node instead. */
 void onnx_keep_opaque(onnx_node *n);
-/* Removes the nodes that follow `before`, with their subgraphs. */
+/* Removes the nodes that follow `before`. */
 void onnx_remove_after(onnx_importer *im, const ir_node *before);
 /* Removes pure nodes whose results are unused. */
 void onnx_remove_unread(ir_graph *g);
@@ -613,11 +613,10 @@ bool onnx_is_default_domain(const char *domain);
 
 typedef struct onnx_subgraphs {
     ir_op op;
-    VEC(ir_graph *) graphs; /* one for each graph attribute, in order */
+    VEC(onnx_subgraph) graphs; /* one for each graph attribute, in order */
     VEC(const char *) attributes;
-    VEC(const char *) captures; /* the subgraphs' names for captured values */
-    VEC(ir_value *) values;     /* the captured values, parallel to `captures` */
-    ir_type *types;             /* [n->n_out], set for named results */
+    VEC(ir_value *) values; /* what they capture */
+    ir_type *types;         /* [n->n_out], set for named results */
 } onnx_subgraphs;
 
 /* Lowers the subgraphs of an If, Loop or Scan. False: they stay stored as bytes; a remark states the reason if there

@@ -1,4 +1,4 @@
-/* subgraph.c - lowers the subgraphs of If, Loop and Scan like the main graph, each into a graph of the module.
+/* subgraph.c - lowers the subgraphs of If, Loop and Scan like the main graph, each into a region of the node.
  *
  * The sizes of loop-carried values are found by iteration. The first guess is the size of the initial value; if the
  * subgraph returns another size, it becomes a new symbol and the subgraph is lowered again, until nothing changes.
@@ -22,17 +22,6 @@ typedef struct source {
     size_t symbols;         /* number of dimension atoms that existed before the subgraph */
     onnx_subgraph subgraph; /* the lowered graph */
 } source;
-
-static const char *graph_name(const source *s)
-{
-    ir_module *m = s->node->importer->module;
-    char *name = arena_printf(m->arena, "%s.%s", s->node->b->loc.node, s->node->proto->attribute[s->attribute]->name);
-    for (char *p = name; *p; p++)
-        if (*p == '\n') *p = '_';
-    const char *unique = name;
-    for (int k = 1; ir_graph_find(m, unique); k++) unique = arena_printf(m->arena, "%s.%d", name, k);
-    return unique;
-}
 
 static bool bind_names(source *s, onnx_scope *scope)
 {
@@ -104,8 +93,7 @@ static bool lower_graph(source *s)
 {
     onnx_node *n = s->node;
     onnx_importer *im = n->importer, before = *im;
-    s->subgraph = (onnx_subgraph){.outer = im->subgraph, .graph = ir_graph_new(im->module, graph_name(s))};
-    s->subgraph.graph->subgraph = true;
+    s->subgraph = (onnx_subgraph){.outer = im->subgraph, .graph = ir_body_new(im->module)};
     s->subgraph.consts = ir_const_map_new(im->scratch, s->subgraph.graph);
     s->symbols = im->module->dims->atoms.count;
     im->subgraph = &s->subgraph;
@@ -121,7 +109,6 @@ static bool lower_graph(source *s)
     im->diag = before.diag;
     im->builder = before.builder;
     if (made) return true;
-    ir_graph_remove(im->module, s->subgraph.graph);
     im->rng = before.rng;
     im->streams = before.streams;
     im->stores.count = before.stores.count;
@@ -302,7 +289,6 @@ static bool lower_until_stable(onnx_node *n, const iteration *it)
         bool changed = free_sizes(n, it, is_free, &fits);
         if (changed && !n->importer->trial) return refuse(n, "a loop-carried value changes its size");
         if (fits && !changed) return true;
-        ir_graph_remove(n->importer->module, it->source->subgraph.graph);
         if (!fits) return refuse(n, "a loop-carried value changes type");
     }
 }
@@ -381,22 +367,13 @@ static const struct {
             {"Loop", 1, 1, lower_loop, IR_OP_loop},
             {"Scan", 9, 1, lower_scan, IR_OP_loop}};
 
-/* Collects captured values under the names that the subgraphs use. The node's captures share these names, so each
- * name must denote one value; conflicting inputs are renamed. */
-static void name_captures(onnx_importer *im, onnx_subgraphs *out, const onnx_subgraph *b)
+/* Collects captured values, each once. */
+static void collect_captures(onnx_importer *im, onnx_subgraphs *out, const onnx_subgraph *b)
 {
     for (size_t i = 0; i < b->captures.count; i++) {
-        const onnx_capture *c = &b->captures.items[i];
         size_t k = 0;
-        while (k < out->captures.count) {
-            bool same = strcmp(out->captures.items[k], c->input->name) == 0;
-            if (same && out->values.items[k] == c->outer) break;
-            if (same) ir_value_rename(c->input, arena_printf(im->scratch, "%s.outside", c->input->name));
-            k = same ? 0 : k + 1;
-        }
-        if (k < out->captures.count) continue;
-        vec_push(im->scratch, &out->captures, c->input->name);
-        vec_push(im->scratch, &out->values, c->outer);
+        while (k < out->values.count && out->values.items[k] != b->captures.items[i].outer) k++;
+        if (k == out->values.count) vec_push(im->scratch, &out->values, b->captures.items[i].outer);
     }
 }
 
@@ -438,9 +415,9 @@ bool onnx_lower_subgraphs(onnx_node *n, onnx_subgraphs *out)
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        vec_push(im->scratch, &out->graphs, graphs[i].subgraph.graph);
+        vec_push(im->scratch, &out->graphs, graphs[i].subgraph);
         vec_push(im->scratch, &out->attributes, n->proto->attribute[graphs[i].attribute]->name);
-        name_captures(im, out, &graphs[i].subgraph);
+        collect_captures(im, out, &graphs[i].subgraph);
     }
     return true;
 }

@@ -86,13 +86,21 @@ static void read_name(opaque_names *f, const char *name)
     vec_push(f->arena, &f->free, name);
 }
 
-void opaque_read(opaque_names *f, const Onnx__GraphProto *g)
+static void opaque_read(opaque_names *f, const Onnx__GraphProto *g)
 {
     for (size_t i = 0; i < g->n_node; i++) {
         for (size_t k = 0; k < g->node[i]->n_input; k++) read_name(f, g->node[i]->input[k]);
         opaque_visit(f, g->node[i], opaque_read);
     }
     for (size_t i = 0; i < g->n_output; i++) read_name(f, g->output[i]->name);
+}
+
+opaque_names opaque_names_of(arena *a, const Onnx__NodeProto *n)
+{
+    opaque_names names = opaque_names_new(a);
+    opaque_visit(&names, n, opaque_define);
+    opaque_visit(&names, n, opaque_read);
+    return names;
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
@@ -335,39 +343,39 @@ void opaque_add_domain(onnx_node *n)
 
 /* ---- operands ---------------------------------------------------------------------------------- */
 
-typedef struct operand_list {
-    VEC(ir_value *) values;
-    const char *captures; /* names of the captured values, which are the last ones */
-} operand_list;
+typedef VEC(ir_value *) operand_list;
 
-static void add_capture(onnx_node *n, operand_list *list, const char *name, ir_value *v)
+static ir_value *find_captured(onnx_node *n, const char *name)
 {
+    ir_value *v = onnx_value(n->importer, n->scope, name);
     if (!v && !onnx_find(n->scope, name)) onnx_reject(n, "its subgraphs read '%s', which is not defined", name);
     if (!v) n->failed = true; /* reported above, or by the node that failed */
-    if (strchr(name, '\n')) onnx_refuse(n, "its subgraphs read a value whose name contains a line break");
-    list->captures = arena_printf(n->importer->scratch, "%s%s%s", list->captures, *list->captures ? "\n" : "", name);
-    vec_push(n->importer->scratch, &list->values, v);
+    return v;
 }
 
 /* The operands that are present, then the captured values of its subgraphs. */
 static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char *layout)
 {
     arena *a = n->importer->scratch;
-    operand_list list = {.captures = ""};
+    operand_list list = {0};
     const onnx_types types = onnx_types_of(n);
     for (int i = 0; i < n->n_in; i++) {
         layout[i] = n->in[i] ? onnx_operand_mark(&types, i) : '_';
-        if (n->in[i]) vec_push(a, &list.values, n->in[i]);
+        if (n->in[i]) vec_push(a, &list, n->in[i]);
     }
-    for (size_t i = 0; subgraphs && i < subgraphs->captures.count; i++)
-        add_capture(n, &list, subgraphs->captures.items[i], subgraphs->values.items[i]);
+    for (size_t i = 0; subgraphs && i < subgraphs->values.count; i++) vec_push(a, &list, subgraphs->values.items[i]);
     if (subgraphs) return list;
-    opaque_names names = opaque_names_new(a);
-    opaque_visit(&names, n->proto, opaque_define);
-    opaque_visit(&names, n->proto, opaque_read);
-    for (size_t i = 0; i < names.free.count; i++)
-        add_capture(n, &list, names.free.items[i], onnx_value(n->importer, n->scope, names.free.items[i]));
+    const opaque_names names = opaque_names_of(a, n->proto);
+    for (size_t i = 0; i < names.free.count; i++) vec_push(a, &list, find_captured(n, names.free.items[i]));
     return list;
+}
+
+/* The inputs of the graph that captures read are the last ones, in order. */
+static void add_region(ir_node *node, const char *name, const onnx_subgraph *s)
+{
+    ir_region_add(node, name, s->graph);
+    for (size_t i = 0, at = s->graph->inputs.count - s->captures.count; i < s->captures.count; i++)
+        ir_capture_bind(s->graph, at + i, s->captures.items[i].outer);
 }
 
 static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
@@ -394,19 +402,18 @@ void onnx_lower_opaque(onnx_node *n)
         layout[n->n_in + 1 + i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
     if (n->failed) return;
     opaque_add_domain(n);
-    const ir_op op = subgraphs ? lowered.op : IR_OP_foreign;
-    ir_node *node = ir_new_array(n->b, op, (int)in.values.count, in.values.items, n_out);
-    ir_set_str(node, IR_ATTR(foreign, node), n->b->loc.node);
-    ir_set_str(node, IR_ATTR(foreign, domain), n->proto->domain);
-    ir_set_str(node, IR_ATTR(foreign, types), types);
-    ir_set_str(node, IR_ATTR(foreign, layout), layout);
-    ir_set_str(node, IR_ATTR(foreign, captures), in.captures);
-    ir_set_str(node, IR_ATTR(foreign, values), attribute_values(n));
-    ir_set_str(node, IR_ATTR(foreign, attributes), attributes);
+    const ir_op op = subgraphs ? lowered.op : IR_OP_opaque;
+    ir_node *node = ir_new_array(n->b, op, (int)in.count, in.items, n_out);
+    ir_set_str(node, IR_ATTR(opaque, node), n->b->loc.node);
+    ir_set_str(node, IR_ATTR(opaque, domain), n->proto->domain);
+    ir_set_str(node, IR_ATTR(opaque, types), types);
+    ir_set_str(node, IR_ATTR(opaque, layout), layout);
+    ir_set_str(node, IR_ATTR(opaque, values), attribute_values(n));
+    ir_set_str(node, IR_ATTR(opaque, attributes), attributes);
     onnx_set_loop(n, node);
     if (n->failed) return;
     for (size_t i = 0; subgraphs && i < subgraphs->graphs.count; i++)
-        ir_subgraph_add(node, subgraphs->attributes.items[i], subgraphs->graphs.items[i]);
+        add_region(node, subgraphs->attributes.items[i], &subgraphs->graphs.items[i]);
     if (!ir_done_all(n->b, node)) return;
     for (int i = 0, k = 0; i < n->n_out; i++)
         if (onnx_result_is_used(n, i)) n->out[i] = node->out[k++];

@@ -34,8 +34,8 @@ typedef struct opaque_names {
 } opaque_names;
 
 opaque_names opaque_names_new(arena *a);
+opaque_names opaque_names_of(arena *a, const Onnx__NodeProto *n); /* of all subgraphs of the node */
 void opaque_define(opaque_names *f, const Onnx__GraphProto *g);
-void opaque_read(opaque_names *f, const Onnx__GraphProto *g);
 /* Calls `visit` for each subgraph of a node. */
 void opaque_visit(opaque_names *f, const Onnx__NodeProto *n, void (*visit)(opaque_names *f, const Onnx__GraphProto *g));
 

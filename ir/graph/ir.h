@@ -4,7 +4,7 @@
  * states, constants) and the entry graphs that use it (@infer, @eval, @grad, @train_step). A graph is a list of nodes
  * whose order is always a valid execution order. Nodes read and define values, and every value has a list of its uses.
  * Passes keep their own data in side tables indexed by id, never in fields of these structs. The subgraphs of If, Loop
- * and Scan are graphs of the same module, named by the opaque node that runs them.
+ * and Scan are graphs that the node owns, its regions.
  *
  * Semantics of all ops: tensors are dense and row major. Arithmetic is in f32 (in f64 for f64 operands), integers wrap,
  * and a low-precision result is rounded once, to nearest even. Low-precision sums accumulate in f32. Integer division
@@ -104,6 +104,14 @@ struct ir_value {
     ir_use *first_use;
 };
 
+/* A graph that a node owns. Its inputs are the values that the operator passes to it, followed by the values of the
+ * enclosing graph that it captures. Its outputs are its output statements in order. It reads storage like any graph. */
+typedef struct ir_region {
+    const char *name; /* of the operator's attribute that holds the graph: "then_branch" */
+    ir_graph *graph;
+    VEC(int) captures; /* by input of the graph: the operand that it reads; -1, or missing: the operator passes it */
+} ir_region;
+
 struct ir_node {
     uint32_t id; /* dense within the graph */
     ir_op op;
@@ -118,13 +126,15 @@ struct ir_node {
     ir_use *in;     /* [n_in] */
     ir_value **out; /* [n_out]; an unused optional result has dtype IR_NO_DTYPE or no uses */
     ir_attr *attr;  /* [ir_op_get(op)->n_attr] */
+    ir_region *regions;
+    int n_regions; /* 0 without the trait BODIES */
 };
 
 struct ir_graph {
     ir_module *module;
     const char *name; /* without '@' */
     ir_graph_role role;
-    bool subgraph; /* a subgraph, read by an opaque node of another graph (subgraph.c); not an entry graph */
+    ir_node *owner; /* the node that has it as a region; NULL: an entry graph */
     VEC(ir_value *) inputs;
     ir_node *first, *last;
     uint32_t node_ids, value_ids; /* next ids; also the sizes of side tables */
@@ -149,7 +159,7 @@ struct ir_module {
     arena *arena;
     ir_dim_table *dims;
     VEC(ir_storage *) storage;
-    VEC(ir_graph *) graphs;
+    VEC(ir_graph *) graphs;   /* entry graphs; see ir_next_graph */
     bool from_text;           /* files that it names are opened only inside its folder (ir/base/beneath.h) */
     const char *weights_path; /* the sidecar as written in the IR; NULL: none */
     const char *weights_hash; /* XXH3-128 of the file as 32 hex digits; NULL: none */
@@ -158,7 +168,7 @@ struct ir_module {
     VEC(ir_meta) meta;        /* the `meta "key" "value"` lines */
 };
 
-/* ---- module.c, node.c; with subgraphs: subgraph.c ------------------------------------------------------------- */
+/* ---- module.c, node.c; with regions: region.c --------------------------------------------------------------- */
 
 /* Returns NULL if out of memory. The module's arena has no guard until the caller sets one. */
 ir_module *ir_module_new(void);
@@ -172,7 +182,7 @@ void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
 /* Whether the data of the storage, of kind IR_DATA_FILE, are in the image of the module. */
 bool ir_data_in_image(const ir_module *m, const ir_data *data);
-/* Removes subgraphs whose node is gone and storage that no node reads or stores, and makes ids dense again. */
+/* Removes storage that no node reads or stores, and makes ids dense again. */
 void ir_module_remove_dead(ir_module *m);
 
 /* The model file of the first node that has one, or NULL. */
@@ -183,8 +193,12 @@ void ir_meta_set(ir_module *m, const char *key, const char *value);
 
 ir_graph *ir_graph_new(ir_module *m, const char *name);
 ir_graph *ir_graph_find(const ir_module *m, const char *name);
-void ir_graph_remove(ir_module *m, ir_graph *g); /* and its subgraphs */
-/* Copies a graph and its subgraphs under another name into the same module, with notes and locations; storage is
+/* All graphs of the module in depth-first order: entry graphs, each followed by those that its nodes own. Nodes of a
+ * graph may change before the walk goes on. */
+ir_graph *ir_first_graph(const ir_module *m);
+ir_graph *ir_next_graph(const ir_graph *g);
+ir_graph *ir_next_graph_in(const ir_graph *root, const ir_graph *g); /* the same, of `root` and what its nodes own */
+/* Copies a graph with its regions under another name into the same module, with notes and locations; storage is
  * shared. If `map` is not NULL, it is an array of g->value_ids entries that receives the copy of each value. */
 ir_graph *ir_graph_clone(ir_module *m, const ir_graph *g, const char *name, ir_value **map);
 /* Renumbers nodes and values in list order to make ids dense. */
@@ -249,15 +263,13 @@ ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
 /* What an output of @eval is made of (meta "parts.NAME", docs/ir.md#parts); NULL: it is a mean over the samples. */
 const char *ir_output_parts(const ir_graph *g, const char *name);
 
-/* ---- infer_opaque.c: the float type of an opaque node, marked t in its `layout` --------------------------------- */
+/* ---- layout.c: the operands and results of the operator of an opaque node, and its float type, marked t ------- */
 
 bool ir_opaque_operand_is_float(const ir_node *n, int i); /* whether operand i has that type */
 bool ir_opaque_result_is_float(const ir_node *n, int i);  /* whether result i has it */
 /* Replaces marks h (the operator supports f16 but not bf16) and b (the other way round) by t if it supports `low`, else
  * by x. */
 void ir_opaque_resolve_low(ir_node *n, ir_dtype low);
-/* Changes the f32 results to the given type; takes effect at the next inference. */
-void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
 /* The index of the operand or result at a position of the operator, or -1 if it is absent (`layout`). */
 int ir_opaque_operand_at(const ir_node *n, int position);
 int ir_opaque_result_at(const ir_node *n, int position);
@@ -273,36 +285,37 @@ typedef struct ir_loop_form {
 } ir_loop_form;
 ir_loop_form ir_loop_form_of(const ir_node *n);
 
-/* ---- infer_custom.c --------------------------------------------------------------------------- */
+/* ---- infer_opaque.c, infer_custom.c --------------------------------------------------------------------------- */
 
+/* Changes the f32 results to the given type; takes effect at the next inference. */
+void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
 /* ir_op_stops for the op of the node. Which operands of a custom operator have a gradient depends on the node. */
 bool ir_node_stops(const ir_node *n, int i);
 
-/* ---- subgraph.c: subgraphs of nodes --------------------------------------------------------------------------
- * A node with subgraphs (trait BODIES) has the operands of its operator, followed by captures: values that its
- * subgraphs read by name. The inputs of a subgraph are the values that the operator passes to it, followed by the
- * captures that it reads, under the names that the node has for them. Its outputs are its output statements in order.
- * A subgraph reads storage like any other graph. */
-typedef struct ir_subgraph {
-    const char *attribute; /* the operator's attribute that holds the graph */
-    ir_graph *graph;       /* NULL: the module has no such graph */
-} ir_subgraph;
+/* ---- region.c: graphs that nodes own ---------------------------------------------------------------------------
+ * A node with regions (trait BODIES) has the operands of its operator, followed by the values that its regions
+ * capture. */
 
-int ir_subgraph_count(const ir_node *n);              /* 0 for all other ops */
-ir_subgraph ir_subgraph_get(const ir_node *n, int i); /* the attribute's name is in the module's arena */
-/* The graph of that attribute, or NULL; allocates nothing. */
-const ir_graph *ir_subgraph_find(const ir_node *n, const char *attribute);
-void ir_subgraph_add(ir_node *n, const char *attribute, ir_graph *g);
+enum { IR_MAX_NESTING = 256 }; /* of regions */
+
+ir_graph *ir_body_new(ir_module *m); /* a graph that belongs to no node yet */
+ir_graph *ir_body_clone(const ir_graph *g);
+void ir_region_add(ir_node *n, const char *name, ir_graph *g);
+ir_region *ir_region_find(const ir_node *n, const char *name); /* NULL: there is none */
+ir_graph *ir_region_clone(const ir_region *r, ir_node *to);    /* `to` has the captures of r at the same operands */
+void ir_regions_name(ir_node *n);                              /* names the graphs after the node, for messages */
 /* The number of operands of the operator itself, which precede the captures; for all other ops, all operands. */
 int ir_declared_operands(const ir_node *n);
-/* The index of the operand that input v of a subgraph of n captures, or -1 if the operator passes v. */
-int ir_capture_find(const ir_node *n, const ir_value *v);
-/* Returns the input of `body`, a subgraph of n, that captures v of n's graph. Adds the input and the capture if
- * needed. */
-ir_value *ir_capture_add(ir_node *n, ir_graph *subgraph, ir_value *v);
-/* Appends g, its subgraphs and theirs in depth-first order. */
-typedef VEC(const ir_graph *) ir_graph_list;
-void ir_graph_and_subgraphs(const ir_graph *g, arena *a, ir_graph_list *out);
+/* The index of the operand that an input captures, or -1 if the operator passes it. */
+int ir_capture_of(const ir_region *r, size_t input);
+int ir_capture_find(const ir_value *v);
+void ir_capture_set(ir_region *r, size_t input, int operand);
+/* Lets an input of a region capture v, a value of its owner's graph. */
+void ir_capture_bind(ir_graph *g, size_t input, ir_value *v);
+/* Returns the input of g, a region, that captures v. Adds the input and the capture if needed. */
+ir_value *ir_capture_add(ir_graph *g, ir_value *v);
+/* Puts the captured operands of each node in the order in which its regions read them, each value once. */
+void ir_captures_order(ir_graph *g);
 
 /* ---- types ----------------------------------------------------------------------------------- */
 

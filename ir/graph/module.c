@@ -111,12 +111,19 @@ void ir_meta_set(ir_module *m, const char *key, const char *value)
 
 /* ---- graphs and values ----------------------------------------------------------------------- */
 
-ir_graph *ir_graph_new(ir_module *m, const char *name)
+ir_graph *ir_body_new(ir_module *m)
 {
     ir_graph *g = arena_alloc(m->arena, sizeof *g);
     g->module = m;
-    g->name = arena_strdup(m->arena, name);
+    g->name = "body";
     g->names = strmap_new(m->arena);
+    return g;
+}
+
+ir_graph *ir_graph_new(ir_module *m, const char *name)
+{
+    ir_graph *g = ir_body_new(m);
+    g->name = arena_strdup(m->arena, name);
     vec_push(m->arena, &m->graphs, g);
     return g;
 }

@@ -50,7 +50,7 @@ void ir_node_set_input(ir_node *n, int i, ir_value *v)
 
 void ir_node_add_input(ir_node *n, ir_value *v)
 {
-    ir_use *in = arena_array(n->graph->module->arena, (size_t)n->n_in + 1, sizeof *in);
+    ir_use *in = arena_array(v->graph->module->arena, (size_t)n->n_in + 1, sizeof *in);
     for (int i = 0; i <= n->n_in; i++) {
         in[i] = (ir_use){.user = n, .index = i};
         ir_value *read = i < n->n_in ? n->in[i].value : v;

@@ -5,13 +5,11 @@
 #include <string.h>
 
 #define SAME_PLACE(slot) \
-    _Static_assert(IR_ATTR(custom, slot) == IR_ATTR(foreign, slot), "an attribute of all opaque nodes")
+    _Static_assert(IR_ATTR(custom, slot) == IR_ATTR(opaque, slot), "an attribute of all opaque nodes")
 SAME_PLACE(node);
 SAME_PLACE(domain);
 SAME_PLACE(types);
 SAME_PLACE(layout);
-SAME_PLACE(captures);
-SAME_PLACE(bodies);
 SAME_PLACE(values);
 SAME_PLACE(attributes);
 _Static_assert((int)IR_WORD(colour, white) == (int)IR_WHITE && (int)IR_WORD(colour, black) == (int)IR_BLACK &&

@@ -2,7 +2,7 @@
  *
  * Nodes are created through the builder. Each is inferred immediately, and the result is compared with the types in the
  * text. Parsing stops at the first error. The text is untrusted: sizes are checked before use, nothing recurses except
- * dimensions, whose nesting dim_text.c limits, and memory use depends only on the length of the text. */
+ * regions (IR_MAX_NESTING) and dimensions (dim_text.c), and memory use depends only on the length of the text. */
 #include "ir/text/file_kind.h"
 #include "ir/base/input_file.h"
 #include "ir/text/parser.h"
@@ -16,21 +16,6 @@ enum { MAX_GRAPHS = 4096, MAX_META = 1024, HASH_DIGITS = 32 };
 static const size_t longest_text = (size_t)1 << 30;
 
 /* ---- storage --------------------------------------------------------------------------------------------- */
-
-/* Parses the type of a storage or graph input. */
-static ampc_status parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
-{
-    TRY(ir_need_mark(p, ":"));
-    const ir_token t = p->lex.token;
-    TRY(ir_parse_type(p, out));
-    if (out->dtype == IR_NO_DTYPE) return FAIL_AT(p, &t, "expected a type, found '_'");
-    for (int i = 0; i < out->rank; i++) {
-        if (ir_dim_is_symbolic(out->dims[i]) && !symbols)
-            return FAIL_AT(p, &t, "the shape of a storage cannot be symbolic");
-        if (!ir_dim_is_symbolic(out->dims[i]) && out->dims[i] < 0) return FAIL_AT(p, &t, "a dimension is negative");
-    }
-    return AMPC_OK;
-}
 
 static ampc_status size_of(ir_parser *p, const ir_type *type, const ir_token *at, int64_t *bytes)
 {
@@ -145,7 +130,7 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
     int64_t bytes;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
     if (ir_storage_find(p->module, name)) return FAIL_AT(p, &at, "storage '@%s' is declared twice", name);
-    TRY(parse_declared_type(p, false, &type));
+    TRY(ir_parse_declared_type(p, false, &type));
     TRY(size_of(p, &type, &at, &bytes));
     ir_storage *s = ir_storage_new(p->module, kind, name, &type);
     s->data.kind = p->module->weights_path ? IR_DATA_SIDECAR : IR_DATA_ZERO;
@@ -164,31 +149,6 @@ static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)
 
 /* ---- graphs and the head --------------------------------------------------------------------------------- */
 
-static ampc_status parse_input(ir_parser *p)
-{
-    const ir_token at = p->lex.token;
-    const char *name;
-    ir_type type;
-    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
-    TRY(parse_declared_type(p, true, &type));
-    if (strmap_get(p->inputs, name)) return FAIL_AT(p, &at, "input '@%s' is declared twice", name);
-    ir_value *v = ir_graph_input(p->graph, name, &type);
-    strmap_put(p->inputs, name, v);
-    int role;
-    TRY(ir_parse_role(p, ir_input_words, IR_INPUT_ROLE_COUNT, &role));
-    v->role = (ir_input_role)role;
-    return AMPC_OK;
-}
-
-static ampc_status parse_inputs(ir_parser *p)
-{
-    TRY(ir_need_mark(p, "("));
-    if (ir_accept_mark(p, ")")) return AMPC_OK;
-    do TRY(parse_input(p));
-    while (ir_accept_mark(p, ","));
-    return ir_need_mark(p, ")");
-}
-
 static ampc_status parse_graph(ir_parser *p)
 {
     const ir_token at = p->lex.token;
@@ -196,29 +156,15 @@ static ampc_status parse_graph(ir_parser *p)
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
     if (ir_graph_find(p->module, name)) return FAIL_AT(p, &at, "graph '@%s' is defined twice", name);
     if (p->module->graphs.count == MAX_GRAPHS) return FAIL_AT(p, &at, "more than %d graphs", MAX_GRAPHS);
-    p->graph = ir_graph_new(p->module, name);
-    p->builder = ir_builder_at_end(p->graph, p->inner);
-    p->results = strmap_new(p->scratch);
-    p->inputs = strmap_new(p->scratch);
-    int role;
-    TRY(parse_inputs(p));
-    TRY(ir_parse_role(p, ir_graph_words, IR_GRAPH_ROLE_COUNT, &role));
-    p->graph->role = (ir_graph_role)role;
-    TRY(ir_need_mark(p, "{"));
-    while (!ir_is_mark(p, "}")) {
-        ir_token_kind kind = p->lex.token.kind;
-        if (kind == IR_TOKEN_RESULT) TRY(ir_parse_node(p));
-        else if (kind == IR_TOKEN_WORD) TRY(ir_parse_statement(p));
-        else return ir_fail_expected(p, "a node, a statement or '}'");
-    }
-    return ir_need_mark(p, "}");
+    return ir_parse_graph(p, ir_graph_new(p->module, name));
 }
 
-static ampc_status parse_subgraph(ir_parser *p)
+static ampc_status parse_body(ir_parser *p)
 {
-    TRY(parse_graph(p));
-    p->graph->subgraph = true;
-    return AMPC_OK;
+    ir_graph *g;
+    if (!p->v2) return FAIL_AT(p, &p->item, "expected the graph of a node within its node");
+    TRY(ir_v2_add_body(p, &g));
+    return ir_parse_graph(p, g);
 }
 
 static ampc_status parse_hash(ir_parser *p, size_t digits, const char **out)
@@ -270,6 +216,7 @@ static ampc_status parse_version(ir_parser *p)
         p->version > IR_TEXT_VERSION)
         return FAIL(p, "unknown version %s; this program reads versions 1 to %d", ir_describe(p, &p->lex.token),
                     IR_TEXT_VERSION);
+    if (p->version < 3) ir_v2_start(p);
     ir_lexer_next(&p->lex);
     return AMPC_OK;
 }
@@ -297,14 +244,14 @@ static ampc_status parse_item(ir_parser *p)
     static const struct {
         const char *word;
         ampc_status (*parse)(ir_parser *p);
-    } items[] = {{"graph", parse_graph}, {"body", parse_subgraph}, {"weights", parse_weights},
+    } items[] = {{"graph", parse_graph}, {"body", parse_body},     {"weights", parse_weights},
                  {"meta", parse_meta},   {"source", parse_source}, {"end", parse_end}};
     p->item = p->lex.token;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
         if (ir_accept_word(p, items[i].word)) return items[i].parse(p);
     for (int kind = IR_PARAM; kind <= IR_CONST; kind++)
         if (ir_accept_word(p, ir_storage_kind_names[kind])) return parse_storage(p, (ir_storage_kind)kind);
-    return ir_fail_expected(p, "weights, source, meta, param, state, const, graph, body or end");
+    return ir_fail_expected(p, "weights, source, meta, param, state, const, graph or end");
 }
 
 __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const char *text, size_t length)
@@ -317,6 +264,7 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     TRY(parse_version(p));
     while (p->lex.token.kind != IR_TOKEN_END) TRY(parse_item(p));
     if (p->sealed && !p->ended) return FAIL(p, "the text is truncated: the last line, 'end xxh3=..', is missing");
+    if (p->v2) TRY(ir_v2_finish(p));
     if (p->version == 1) ir_assign_roles(p->module);
     return AMPC_OK;
 }

@@ -1,4 +1,4 @@
-/* parse_node.c - parses the lines of a graph: nodes, statements, labels.
+/* parse_node.c - parses graphs: their inputs and lines, which are nodes, statements and labels.
  *
  * A node is created through the builder after its operands are parsed, and inferred at the end of its line. Inferred
  * types are compared with the types in the text, and errors of inference are reported at the position of the op. */
@@ -99,6 +99,10 @@ static ampc_status parse_attrs(ir_parser *p, ir_node *n)
         const char *name;
         TRY(ir_need(p, IR_TOKEN_WORD, "an attribute", &name));
         int index = ir_op_find_attr(n->op, name);
+        if (index < 0 && ir_v2_has_attr(p, n, name)) {
+            TRY(ir_v2_parse_attr(p, n, name));
+            continue;
+        }
         if (index < 0) return FAIL_AT(p, &t, "%s has no attribute '%s'", info->name, name);
         if (seen >> index & 1) return FAIL_AT(p, &t, "attribute '%s' is duplicated", name);
         seen |= (uint64_t)1 << index;
@@ -209,13 +213,59 @@ static ampc_status parse_location(ir_parser *p, ir_node *n)
 static ampc_status parse_op(ir_parser *p, ir_op *op)
 {
     if (p->lex.token.kind != IR_TOKEN_WORD) return ir_fail_expected(p, "an operation");
-    if (!ir_op_find(p->lex.token.text, op)) return FAIL(p, "unknown operation '%s'", p->lex.token.text);
+    if (!ir_op_find(p->lex.token.text, op) && !ir_v2_op(p, p->lex.token.text, op))
+        return FAIL(p, "unknown operation '%s'", p->lex.token.text);
     p->statement = p->lex.token;
     ir_lexer_next(&p->lex);
     return AMPC_OK;
 }
 
-/* Parses operands and attributes of an op into a node that is not yet in the graph. */
+static ampc_status parse_captures(ir_parser *p, ir_graph *g)
+{
+    const ir_token at = p->lex.token;
+    value_list list = {0};
+    if (!ir_accept_word(p, "captures")) return AMPC_OK;
+    TRY(parse_operands(p, &list));
+    if (list.count > g->inputs.count)
+        return FAIL_AT(p, &at, "%zu captures for %zu inputs of the graph", list.count, g->inputs.count);
+    for (size_t i = 0; i < list.count; i++) {
+        if (!list.items[i]) return FAIL_AT(p, &at, "a capture needs a value");
+        ir_capture_bind(g, g->inputs.count - list.count + i, list.items[i]);
+    }
+    return AMPC_OK;
+}
+
+/* Parses "body: graph(@x : f32[4]) { .. } captures %x". */
+static ampc_status parse_region(ir_parser *p, ir_node *n)
+{
+    const ir_token at = p->lex.token;
+    const char *name;
+    TRY(ir_need(p, at.kind == IR_TOKEN_STRING ? IR_TOKEN_STRING : IR_TOKEN_WORD, "the name of a region", &name));
+    if (ir_region_find(n, name)) return FAIL_AT(p, &at, "region '%s' is duplicated", name);
+    if (p->depth == IR_MAX_NESTING) return FAIL_AT(p, &at, "regions are nested more than %d deep", IR_MAX_NESTING);
+    TRY(ir_need_mark(p, ":"));
+    if (!ir_accept_word(p, "graph")) return ir_fail_expected(p, "graph");
+    ir_parser outer = *p;
+    ir_graph *g = ir_body_new(p->module);
+    p->depth++;
+    TRY(ir_parse_graph(p, g));
+    outer.lex = p->lex;
+    *p = outer;
+    ir_region_add(n, name, g);
+    return parse_captures(p, g);
+}
+
+static ampc_status parse_regions(ir_parser *p, ir_node *n)
+{
+    if (!ir_accept_mark(p, "(")) return AMPC_OK;
+    if (!ir_op_has(n->op, IR_BODIES)) return FAIL_AT(p, &p->statement, "%s has no regions", ir_op_get(n->op)->name);
+    if (n->n_in != ir_declared_operands(n))
+        return FAIL_AT(p, &p->statement, "%d operands, but %d in the layout", n->n_in, ir_declared_operands(n));
+    while (!ir_accept_mark(p, ")")) TRY(parse_region(p, n));
+    return AMPC_OK;
+}
+
+/* Parses operands, attributes and regions of an op into a node that is not yet in the graph. */
 static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node **out)
 {
     value_list in = {0};
@@ -224,13 +274,15 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
     TRY(check_result_count(p, op, n_out));
     *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
     assert(*out); /* check_operands rejected absent ones */
-    return parse_attrs(p, *out);
+    TRY(parse_attrs(p, *out));
+    return parse_regions(p, *out);
 }
 
 /* Infers and inserts the node and sets its note. */
 static ampc_status finish_node(ir_parser *p, ir_node *n)
 {
     n->note = ir_accept_note(p);
+    ir_regions_name(n);
     size_t errors = diag_count(p->diag, DIAG_ERROR);
     if (ir_done_all(&p->builder, n)) return AMPC_OK;
     if (diag_count(p->diag, DIAG_ERROR) == errors) FAIL_AT(p, &p->statement, "the node is not valid");
@@ -292,7 +344,7 @@ static ampc_status name_results(ir_parser *p, ir_node *n, const token_list *name
 }
 
 /* Parses "%y = op %a, %b {attributes} : types !Op "node" # note". */
-ampc_status ir_parse_node(ir_parser *p)
+static ampc_status parse_node(ir_parser *p)
 {
     token_list names = {0};
     written_types types = {0};
@@ -342,7 +394,7 @@ static ampc_status parse_output(ir_parser *p)
 }
 
 /* Parses the label of a phase, or an op without results. */
-ampc_status ir_parse_statement(ir_parser *p)
+static ampc_status parse_statement(ir_parser *p)
 {
     for (int i = 0; i < IR_PHASE_COUNT; i++)
         if (ir_accept_word(p, ir_phase_names[i])) {
@@ -356,4 +408,51 @@ ampc_status ir_parse_statement(ir_parser *p)
     TRY(parse_operation(p, op, 0, &n));
     TRY(parse_location(p, n));
     return finish_node(p, n);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------------------- */
+
+static ampc_status parse_input(ir_parser *p)
+{
+    const ir_token at = p->lex.token;
+    const char *name;
+    ir_type type;
+    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
+    TRY(ir_parse_declared_type(p, true, &type));
+    if (strmap_get(p->inputs, name)) return FAIL_AT(p, &at, "input '@%s' is declared twice", name);
+    ir_value *v = ir_graph_input(p->graph, name, &type);
+    strmap_put(p->inputs, name, v);
+    int role;
+    TRY(ir_parse_role(p, ir_input_words, IR_INPUT_ROLE_COUNT, &role));
+    v->role = (ir_input_role)role;
+    return AMPC_OK;
+}
+
+static ampc_status parse_inputs(ir_parser *p)
+{
+    TRY(ir_need_mark(p, "("));
+    if (ir_accept_mark(p, ")")) return AMPC_OK;
+    do TRY(parse_input(p));
+    while (ir_accept_mark(p, ","));
+    return ir_need_mark(p, ")");
+}
+
+ampc_status ir_parse_graph(ir_parser *p, ir_graph *g)
+{
+    p->graph = g;
+    p->builder = ir_builder_at_end(p->graph, p->inner);
+    p->results = strmap_new(p->scratch);
+    p->inputs = strmap_new(p->scratch);
+    int role;
+    TRY(parse_inputs(p));
+    TRY(ir_parse_role(p, ir_graph_words, IR_GRAPH_ROLE_COUNT, &role));
+    p->graph->role = (ir_graph_role)role;
+    TRY(ir_need_mark(p, "{"));
+    while (!ir_is_mark(p, "}")) {
+        ir_token_kind kind = p->lex.token.kind;
+        if (kind == IR_TOKEN_RESULT) TRY(parse_node(p));
+        else if (kind == IR_TOKEN_WORD) TRY(parse_statement(p));
+        else return ir_fail_expected(p, "a node, a statement or '}'");
+    }
+    return ir_need_mark(p, "}");
 }

@@ -130,6 +130,21 @@ ampc_status ir_parse_type(ir_parser *p, ir_type *out)
     return AMPC_OK;
 }
 
+/* Parses the type of a storage or graph input. */
+ampc_status ir_parse_declared_type(ir_parser *p, bool symbols, ir_type *out)
+{
+    TRY(ir_need_mark(p, ":"));
+    const ir_token t = p->lex.token;
+    TRY(ir_parse_type(p, out));
+    if (out->dtype == IR_NO_DTYPE) return FAIL_AT(p, &t, "expected a type, found '_'");
+    for (int i = 0; i < out->rank; i++) {
+        if (ir_dim_is_symbolic(out->dims[i]) && !symbols)
+            return FAIL_AT(p, &t, "the shape of a storage cannot be symbolic");
+        if (!ir_dim_is_symbolic(out->dims[i]) && out->dims[i] < 0) return FAIL_AT(p, &t, "a dimension is negative");
+    }
+    return AMPC_OK;
+}
+
 ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role)
 {
     const char *expected = "";

@@ -72,6 +72,5 @@ void ir_assign_roles(ir_module *m)
     const char *logits = remove_meta(m, ir_output_words[IR_OUTPUT_logits]);
     const char *label = remove_meta(m, ir_input_words[IR_INPUT_label]);
     for (size_t i = 0; i < m->storage.count; i++) assign_state(m, m->storage.items[i]);
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->subgraph) assign_graph(m->graphs.items[i], loss, logits, label);
+    for (size_t i = 0; i < m->graphs.count; i++) assign_graph(m->graphs.items[i], loss, logits, label);
 }

@@ -1,5 +1,9 @@
-/* parse_v2.c - what IR text before version 3 (ampc 0.2) wrote otherwise. */
+/* parse_v2.c - IR text versions 1 and 2. A storage is `held` for one reason. A module lists the graphs of its nodes as
+ * `body @NAME`. An attribute `bodies` of a node has one line "REGION=NAME" for each, and `captures` a name for each of
+ * its last operands, which an input of that name reads. */
 #include "ir/text/parser.h"
+
+#include <string.h>
 
 ampc_status ir_parse_held(ir_parser *p, ir_storage *s)
 {
@@ -16,4 +20,136 @@ ampc_status ir_parse_held(ir_parser *p, ir_storage *s)
             return AMPC_OK;
         }
     return ir_fail_expected(p, "node, name, declared, mask, read or apart");
+}
+
+/* A node with such attributes. */
+typedef struct old_node {
+    ir_node *node;
+    ir_token at;
+    const char *bodies, *captures; /* NULL: none */
+} old_node;
+
+struct ir_v2 {
+    VEC(old_node) nodes;
+    VEC(ir_token) places; /* of bodies */
+    VEC(ir_graph *) bodies;
+    strmap *names; /* of bodies -> ir_graph * */
+};
+
+void ir_v2_start(ir_parser *p)
+{
+    p->v2 = arena_alloc(p->scratch, sizeof *p->v2);
+    *p->v2 = (struct ir_v2){.names = strmap_new(p->scratch)};
+}
+
+#define WORD(word) #word
+
+bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op)
+{
+    *op = IR_OP_opaque;
+    return p->v2 && strcmp(word, WORD(foreign)) == 0;
+}
+
+bool ir_v2_has_attr(const ir_parser *p, const ir_node *n, const char *name)
+{
+    return p->v2 && ir_op_has(n->op, IR_DECLARED) && (strcmp(name, "bodies") == 0 || strcmp(name, "captures") == 0);
+}
+
+ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name)
+{
+    const char *text;
+    struct ir_v2 *v2 = p->v2;
+    TRY(ir_need_mark(p, "="));
+    TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
+    if (!v2->nodes.count || v2->nodes.items[v2->nodes.count - 1].node != n)
+        vec_push(p->scratch, &v2->nodes, ((old_node){.node = n, .at = p->statement}));
+    old_node *old = &v2->nodes.items[v2->nodes.count - 1];
+    const char **field = *name == 'b' ? &old->bodies : &old->captures;
+    if (*field) return FAIL(p, "attribute '%s' is duplicated", name);
+    *field = text;
+    return AMPC_OK;
+}
+
+ampc_status ir_v2_add_body(ir_parser *p, ir_graph **out)
+{
+    const ir_token at = p->lex.token;
+    const char *name;
+    TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &name));
+    *out = ir_body_new(p->module);
+    if (ir_graph_find(p->module, name) || !strmap_enter(p->v2->names, name, *out))
+        return FAIL_AT(p, &at, "graph '@%s' is defined twice", name);
+    vec_push(p->scratch, &p->v2->places, at);
+    vec_push(p->scratch, &p->v2->bodies, *out);
+    return AMPC_OK;
+}
+
+/* Splits a line off *text. */
+static const char *next_line(ir_parser *p, const char **text)
+{
+    const size_t length = strcspn(*text, "\n");
+    const char *line = arena_strndup(p->scratch, *text, length);
+    *text += length + ((*text)[length] == '\n');
+    return line;
+}
+
+/* Operands by the names under which bodies capture them, plus 1. */
+static strmap *captured(ir_parser *p, const old_node *old)
+{
+    strmap *operands = strmap_new(p->scratch);
+    int i = ir_declared_operands(old->node);
+    for (const char *at = old->captures ? old->captures : ""; *at; i++)
+        strmap_put(operands, next_line(p, &at), (void *)(uintptr_t)(i + 1));
+    return i > old->node->n_in ? NULL : operands;
+}
+
+/* Puts the inputs that the operator passes before the captures. */
+static void add_region(ir_parser *p, ir_node *n, const char *name, ir_graph *g, const strmap *operands)
+{
+    VEC(ir_value *) inputs = {0};
+    ir_region_add(n, name, g);
+    for (int capture = 0; capture < 2; capture++)
+        for (size_t i = 0; i < g->inputs.count; i++) {
+            ir_value *v = g->inputs.items[i];
+            const int operand = (int)(uintptr_t)strmap_get(operands, v->name) - 1;
+            if ((operand >= 0) != capture) continue;
+            if (capture) ir_capture_set(&n->regions[n->n_regions - 1], inputs.count, operand);
+            vec_push(p->scratch, &inputs, v);
+        }
+    for (size_t i = 0; i < inputs.count; i++) g->inputs.items[i] = inputs.items[i];
+}
+
+static ampc_status convert(ir_parser *p, const old_node *old)
+{
+    const strmap *operands = captured(p, old);
+    if (!operands) return FAIL_AT(p, &old->at, "the node has more captures than operands");
+    for (const char *at = old->bodies ? old->bodies : ""; *at;) {
+        const char *line = next_line(p, &at), *body = strchr(line, '=');
+        ir_graph *g = body ? strmap_get(p->v2->names, body + 1) : NULL;
+        if (!g) return FAIL_AT(p, &old->at, "the module has no body for '%s'", line);
+        if (g->owner) return FAIL_AT(p, &old->at, "two nodes have the body '@%s'", body + 1);
+        add_region(p, old->node, arena_strndup(p->scratch, line, (size_t)(body - line)), g, operands);
+    }
+    return AMPC_OK;
+}
+
+/* A body that contains its own node belongs to no graph of the module. */
+static bool is_reached(const ir_graph *g)
+{
+    int depth = 0;
+    while (g->owner && depth++ <= IR_MAX_NESTING) g = g->owner->graph;
+    return !g->owner && depth <= IR_MAX_NESTING;
+}
+
+ampc_status ir_v2_finish(ir_parser *p)
+{
+    struct ir_v2 *v2 = p->v2;
+    for (size_t i = 0; i < v2->nodes.count; i++) TRY(convert(p, &v2->nodes.items[i]));
+    for (size_t i = 0; i < v2->bodies.count; i++) {
+        const ir_graph *g = v2->bodies.items[i];
+        if (!g->owner) return FAIL_AT(p, &v2->places.items[i], "no node has the body '@%s'", v2->places.items[i].text);
+        if (!is_reached(g))
+            return FAIL_AT(p, &v2->places.items[i], "bodies are nested more than %d deep", IR_MAX_NESTING);
+    }
+    for (ir_graph *g = ir_first_graph(p->module); g; g = ir_next_graph(g)) ir_captures_order(g);
+    return AMPC_OK;
 }

@@ -14,6 +14,8 @@ typedef struct ir_parser {
     const char *file; /* for messages */
     const char *source;
     int64_t version;
+    struct ir_v2 *v2; /* of versions 1 and 2, else NULL */
+    int depth;        /* of regions around the current node */
     bool sealed, ended;
     ir_graph *graph;
     ir_builder builder;
@@ -42,6 +44,8 @@ const char *ir_parser_strdup(ir_parser *p, const char *s);             /* a copy
 const char *ir_accept_note(ir_parser *p);                              /* comment after the last token, or NULL */
 ampc_status ir_parse_dims(ir_parser *p, ir_int_list *out, size_t max); /* "[N,784]" */
 ampc_status ir_parse_type(ir_parser *p, ir_type *out);                 /* "f32[N,784]", or "_": no type */
+/* ": f32[N,784]", the type of a storage or graph input. */
+ampc_status ir_parse_declared_type(ir_parser *p, bool symbols, ir_type *out);
 
 /* "as WORD", or nothing: role 0. */
 ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int *role);
@@ -61,10 +65,19 @@ ampc_status ir_parse_held(ir_parser *p, ir_storage *s);
 /* Assigns the roles that names implied in version 1. */
 void ir_assign_roles(ir_module *m);
 
+/* ---- parse_v2.c: graphs of nodes in versions 1 and 2, which name graphs of the module in attributes ------- */
+
+void ir_v2_start(ir_parser *p);
+bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op);
+/* Whether the node has an attribute of that name in version 2 only. */
+bool ir_v2_has_attr(const ir_parser *p, const ir_node *n, const char *name);
+ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name); /* the value */
+ampc_status ir_v2_add_body(ir_parser *p, ir_graph **out);                 /* the name after the word `body` */
+ampc_status ir_v2_finish(ir_parser *p);                                   /* moves the graphs into their nodes */
+
 /* ---- parse_node.c ---------------------------------------------------------------------------------------- */
 
 void ir_repeat_message(void *user, diag_level level, const char *message); /* sink of p->inner */
-ampc_status ir_parse_node(ir_parser *p);                                   /* the current token is the first result */
-ampc_status ir_parse_statement(ir_parser *p); /* a label or an op without results; the current token is a word */
+ampc_status ir_parse_graph(ir_parser *p, ir_graph *g);                     /* its inputs and lines, after its name */
 
 #endif

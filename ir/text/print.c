@@ -21,6 +21,7 @@ typedef struct writer {
     text_buffer text; /* in the arena of everything else */
     size_t line_start;
     int line;      /* number of completed lines */
+    int indent;    /* of the labels of the current graph */
     ir_dump *dump; /* NULL: lines are not recorded */
 } writer;
 
@@ -172,10 +173,10 @@ static void put_operand(writer *w, const ir_value *v)
     else put_name(w, v->kind == IR_VALUE_RESULT ? "%" : "@", v->name);
 }
 
-/* Omits absent operands at the end. */
+/* Omits absent operands at the end, and those that regions capture. */
 static void put_operands(writer *w, const ir_node *n)
 {
-    int count = n->n_in;
+    int count = n->n_regions ? ir_declared_operands(n) : n->n_in;
     while (count > 0 && !n->in[count - 1].value) count--;
     for (int i = 0; i < count; i++) {
         put(w, i ? ", " : " ");
@@ -254,7 +255,44 @@ static row cells_of(writer *cells, const ir_node *n)
     return r;
 }
 
-static void put_row(writer *w, const char *cells, row r, size_t results, size_t operation)
+static void put_lines(writer *w, const ir_graph *g);
+
+static void put_captures(writer *w, const ir_node *n, const ir_region *r)
+{
+    const char *before = " captures ";
+    for (size_t i = 0; i < r->graph->inputs.count; i++) {
+        const int operand = ir_capture_of(r, i);
+        if (operand < 0) continue;
+        put(w, before);
+        put_operand(w, ir_in(n, operand));
+        before = ", ";
+    }
+}
+
+/* Prints " (body: graph(@x : f32[4]) {", the lines of the graph and "} captures %x)". Alone, a node has no lines. */
+static void put_regions(writer *w, const ir_node *n, bool alone)
+{
+    for (int i = 0; i < n->n_regions; i++) {
+        const ir_region *r = &n->regions[i];
+        if (alone) put(w, i ? ", " : " (");
+        else if (!i) put(w, " (");
+        else {
+            end_line(w, NULL);
+            pad(w, 0, (size_t)w->indent + 4);
+        }
+        put_name(w, "", r->name);
+        if (!alone) {
+            put(w, ": graph");
+            w->indent += 4;
+            put_lines(w, r->graph);
+            w->indent -= 4;
+        }
+        put_captures(w, n, r);
+    }
+    if (n->n_regions) put(w, ")");
+}
+
+static void put_row(writer *w, const char *cells, row r, size_t results, size_t operation, bool alone)
 {
     const char *cell = cells + r.start;
     put_bytes(w, cell, r.results);
@@ -263,7 +301,8 @@ static void put_row(writer *w, const char *cells, row r, size_t results, size_t 
         put(w, " = ");
     }
     put_bytes(w, cell + r.results, r.operation);
-    if (r.node->n_out) pad(w, r.operation, operation);
+    put_regions(w, r.node, alone);
+    if (r.node->n_out && !r.node->n_regions) pad(w, r.operation, operation);
     put_activation(w, r.node);
 }
 
@@ -284,23 +323,23 @@ static const ir_node *put_phase(writer *w, const ir_node *first)
         vec_push(w->text.arena, &rows, r);
         if (!n->n_out) continue;
         results = widest(results, r.results, RESULT_COLUMN);
-        operation = widest(operation, r.operation, OPERATION_COLUMN);
+        if (!n->n_regions) operation = widest(operation, r.operation, OPERATION_COLUMN);
     }
+    pad(w, 0, (size_t)w->indent);
     put(w, ir_phase_names[first->phase]);
     put(w, ":");
     end_line(w, NULL);
     for (size_t i = 0; i < rows.count; i++) {
-        put(w, "  ");
-        put_row(w, cells.text.data, rows.items[i], results, operation);
+        pad(w, 0, (size_t)w->indent + 2);
+        put_row(w, cells.text.data, rows.items[i], results, operation, false);
         end_line(w, rows.items[i].node);
     }
     return n;
 }
 
-static void put_graph(writer *w, const ir_graph *g)
+/* Prints what follows the name of a graph, without the end of the last line. */
+static void put_lines(writer *w, const ir_graph *g)
 {
-    end_line(w, NULL);
-    put_name(w, g->subgraph ? "body @" : "graph @", g->name);
     put(w, "(");
     for (size_t i = 0; i < g->inputs.count; i++) {
         const ir_value *v = g->inputs.items[i];
@@ -314,7 +353,15 @@ static void put_graph(writer *w, const ir_graph *g)
     put(w, " {");
     end_line(w, g);
     for (const ir_node *n = g->first; n;) n = put_phase(w, n);
+    pad(w, 0, (size_t)w->indent);
     put(w, "}");
+}
+
+static void put_graph(writer *w, const ir_graph *g)
+{
+    end_line(w, NULL);
+    put_name(w, "graph @", g->name);
+    put_lines(w, g);
     end_line(w, NULL);
 }
 
@@ -478,6 +525,6 @@ const char *ir_print_node(const ir_node *n, arena *a)
     writer w = {.text = {.arena = a}, .module = g ? g->module : NULL},
            cells = {.text = {.arena = a}, .module = w.module};
     row r = cells_of(&cells, n);
-    put_row(&w, cells.text.data, r, 0, 0);
+    put_row(&w, cells.text.data, r, 0, 0, true);
     return w.text.data;
 }

@@ -23,8 +23,7 @@ typedef struct verifier {
     bool *skips;             /* by id: whether the value is a `skip` operand */
     const ir_node **nodes;   /* by id */
     strmap *names, *outputs, *stored;
-    strmap *roles;     /* of the graph's outputs, with what they belong to */
-    strmap *subgraphs; /* graphs that an opaque node reads */
+    strmap *roles; /* of the graph's outputs, with what they belong to */
     bool has_skip;
 } verifier;
 
@@ -306,17 +305,17 @@ static void check_input(verifier *v, const ir_value *value)
     const ir_graph *g = v->graph;
     if (value->kind != IR_VALUE_INPUT) bad(v, g, "'%s' is not an input", spell(value->name));
     if (!type_is_valid(&value->type, true)) bad(v, g, "input '%s' has an invalid type", spell(value->name));
-    if (enter_name(v, v->names, value->name, g, "input") && !g->subgraph && ir_storage_find(v->module, value->name))
+    if (enter_name(v, v->names, value->name, g, "input") && !g->owner && ir_storage_find(v->module, value->name))
         bad(v, g, "input '%s' has the name of a storage", value->name);
     enter_value(v, value, g);
     if (value->role == IR_INPUT_label) enter_name(v, v->roles, ir_input_words[value->role], g, "input role");
 }
 
-/* Inputs and storage are both printed as @NAME. An input of a subgraph may share its name with storage that only other
+/* Inputs and storage are both printed as @NAME. An input of a region may share its name with storage that only other
  * graphs read. */
 static void check_shadows(verifier *v, const ir_graph *g)
 {
-    for (uint32_t i = 0; g->subgraph && i < g->value_ids; i++) {
+    for (uint32_t i = 0; g->owner && i < g->value_ids; i++) {
         const ir_value *value = v->values[i];
         if (value && value->kind == IR_VALUE_STORAGE && ir_graph_find_input(g, value->name))
             bad(v, g, "input '%s' has the name of a storage", value->name);
@@ -334,7 +333,7 @@ static void check_parts(verifier *v, const ir_graph *g)
     const ir_node *where;
     const char *wrong = ir_parts_find(g, &parts, &where);
     if (wrong) bad(v, where, "%s", wrong);
-    if (g->subgraph) bad(v, g, "a size that depends on data is not possible in a subgraph");
+    if (g->owner) bad(v, g, "a size that depends on data is not possible in a region");
     if (ir_first_store(g)) bad(v, ir_first_store(g), "a graph with a size that depends on data cannot store");
 }
 
@@ -362,51 +361,116 @@ static void check_graph(verifier *v, const ir_graph *g)
     if (v->violations == before) check_parts(v, g);
 }
 
-/* ---- subgraphs ------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------------------- */
 
-/* A capture must have the type of the operand that it refers to. */
-static void check_captures(verifier *v, const ir_node *n, const ir_graph *subgraph)
+static bool check_capture(verifier *v, const ir_node *n, const ir_region *r, size_t i)
 {
-    for (size_t i = 0; i < subgraph->inputs.count; i++) {
-        const ir_value *input = subgraph->inputs.items[i];
-        int operand = ir_capture_find(n, input);
-        if (operand < 0 || !ir_in(n, operand) || ir_type_equal(&ir_in(n, operand)->type, &input->type)) continue;
-        bad(v, n, "@%s reads '@%s' as %s, but it is %s", subgraph->name, spell(input->name),
-            ir_type_print(v->module, &input->type, v->scratch),
-            ir_type_print(v->module, &ir_in(n, operand)->type, v->scratch));
+    const ir_value *input = r->graph->inputs.items[i];
+    const int operand = ir_capture_of(r, i);
+    if (operand < 0)
+        return i == 0 || ir_capture_of(r, i - 1) < 0 ||
+               bad(v, n, "'@%s' of region '%s' follows a capture", spell(input->name), r->name);
+    if (operand < ir_declared_operands(n) || operand >= n->n_in || !ir_in(n, operand))
+        return bad(v, n, "'@%s' of region '%s' captures operand %d, which is none that regions may capture",
+                   spell(input->name), r->name, operand);
+    return ir_type_equal(&ir_in(n, operand)->type, &input->type) ||
+           bad(v, n, "region '%s' reads '@%s' as %s, but it is %s", r->name, spell(input->name),
+               ir_type_print(v->module, &input->type, v->scratch),
+               ir_type_print(v->module, &ir_in(n, operand)->type, v->scratch));
+}
+
+/* Whether a value of a region has the element type and the rank that the operator passes or expects. Sizes are checked
+ * when they are known, by the plan. */
+static bool check_kind(verifier *v, const ir_node *n, const ir_region *r, const char *name, const ir_type *is,
+                       ir_dtype dtype, int rank)
+{
+    if (is->dtype == dtype && (rank < 0 || is->rank == rank)) return true;
+    return bad(v, n, "'%s' of region '%s' is %s, expected %s of rank %d", spell(name), r->name,
+               ir_type_print(v->module, is, v->scratch), ir_dtype_name(dtype), rank < 0 ? 0 : rank);
+}
+
+static bool check_counts(verifier *v, const ir_node *n, const ir_region *r, int inputs, int outputs)
+{
+    int own = 0, found = 0;
+    for (size_t i = 0; i < r->graph->inputs.count; i++) own += ir_capture_of(r, i) < 0;
+    for (const ir_node *o = ir_first_output(r->graph); o; o = ir_next_output(o)) found++;
+    if (own != inputs)
+        return bad(v, n, "region '%s' has %d inputs that are not captures, expected %d", r->name, own, inputs);
+    return found >= outputs || bad(v, n, "region '%s' has %d outputs, expected %d", r->name, found, outputs);
+}
+
+static void check_branch(verifier *v, const ir_node *n, const ir_region *r)
+{
+    if (!check_counts(v, n, r, 0, ir_opaque_result_positions(n))) return;
+    const ir_node *o = ir_first_output(r->graph);
+    for (int i = 0; i < ir_opaque_result_positions(n); i++, o = ir_next_output(o)) {
+        const int k = ir_opaque_result_at(n, i);
+        if (k < 0) continue;
+        check_kind(v, n, r, ir_output_name(o), &ir_in(o, 0)->type, n->out[k]->type.dtype, n->out[k]->type.rank);
     }
 }
 
-/* Checks that every subgraph belongs to one node, so that each is reached once from the entry graphs. */
-static void reach_subgraphs(verifier *v, const ir_graph *g)
+static void check_iteration(verifier *v, const ir_node *n, const ir_region *r)
 {
-    v->graph = g;
+    const ir_loop_form f = ir_loop_form_of(n);
+    const int stacks = ir_opaque_result_positions(n) - f.states;
+    if (!check_counts(v, n, r, f.fixed + f.states + f.slices, f.fixed_out + f.states + (stacks > 0 ? stacks : 0)))
+        return;
+    ir_value *const *in = r->graph->inputs.items;
+    const ir_node *o = ir_first_output(r->graph);
+    for (int i = 0; i < f.fixed; i++) check_kind(v, n, r, in[i]->name, &in[i]->type, i ? IR_bool : IR_i64, -1);
+    if (f.fixed_out) check_kind(v, n, r, ir_output_name(o), &ir_in(o, 0)->type, IR_bool, -1), o = ir_next_output(o);
+    for (int i = 0; i < f.states + f.slices; i++) {
+        const ir_type *t = &ir_in(n, f.first + i)->type;
+        const ir_value *own = in[f.fixed + i];
+        check_kind(v, n, r, own->name, &own->type, t->dtype, t->rank - (i >= f.states));
+        if (i >= f.states) continue;
+        check_kind(v, n, r, ir_output_name(o), &ir_in(o, 0)->type, t->dtype, t->rank);
+        o = ir_next_output(o);
+    }
+    for (int i = 0; i < stacks; i++, o = ir_next_output(o)) {
+        const int k = ir_opaque_result_at(n, f.states + i);
+        if (k < 0) continue;
+        const ir_type *t = &n->out[k]->type;
+        check_kind(v, n, r, ir_output_name(o), &ir_in(o, 0)->type, t->dtype, t->rank - 1);
+    }
+}
+
+/* The regions of ops that plans run. */
+static const struct {
+    ir_op op;
+    const char *name;
+    void (*check)(verifier *v, const ir_node *n, const ir_region *r);
+} regions[] = {{IR_OP_if, "then_branch", check_branch},
+               {IR_OP_if, "else_branch", check_branch},
+               {IR_OP_loop, "body", check_iteration}};
+
+static void check_regions(verifier *v, const ir_node *n)
+{
+    int expected = 0;
+    bool good = true;
+    for (int i = 0; i < n->n_regions; i++) {
+        const ir_region *r = &n->regions[i];
+        if (r->graph->owner != n) good = bad(v, n, "region '%s' belongs to another node", r->name);
+        for (size_t k = 0; k < r->graph->inputs.count && good; k++) good = check_capture(v, n, r, k);
+    }
+    for (size_t i = 0; i < sizeof regions / sizeof *regions && good; i++) {
+        const ir_region *r = ir_region_find(n, regions[i].name);
+        if (regions[i].op != n->op) continue;
+        expected++;
+        if (r) regions[i].check(v, n, r);
+        else good = bad(v, n, "it has no region '%s'", regions[i].name);
+    }
+    if (good && expected && n->n_regions > expected) bad(v, n, "it has more than %d regions", expected);
+}
+
+static void check_all_regions(verifier *v, const ir_graph *g, int depth)
+{
     for (const ir_node *n = g->first; n; n = n->next) {
-        if (ir_declared_operands(n) < 0) {
-            bad(v, n, "the node has more captures than operands");
-            continue;
-        }
-        for (int i = 0; i < ir_subgraph_count(n); i++) {
-            const ir_subgraph subgraph = ir_subgraph_get(n, i);
-            if (!subgraph.graph) {
-                bad(v, n, "the module has no body for '%s'", subgraph.attribute);
-            } else if (enter_name(v, v->subgraphs, subgraph.graph->name, n, "body")) {
-                check_captures(v, n, subgraph.graph);
-                reach_subgraphs(v, subgraph.graph);
-            }
-        }
-    }
-}
-
-static void check_subgraphs(verifier *v)
-{
-    const ir_module *m = v->module;
-    v->subgraphs = strmap_new_borrowing(v->scratch);
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->subgraph) reach_subgraphs(v, m->graphs.items[i]);
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        const ir_graph *g = m->graphs.items[i];
-        if (g->subgraph && !strmap_get(v->subgraphs, g->name)) bad(v, g, "no node uses the body '@%s'", g->name);
+        if (n->n_regions && depth == IR_MAX_NESTING) bad(v, n, "regions are nested more than %d deep", depth);
+        else check_regions(v, n);
+        for (int i = 0; i < n->n_regions && depth < IR_MAX_NESTING; i++)
+            check_all_regions(v, n->regions[i].graph, depth + 1);
     }
 }
 
@@ -502,8 +566,8 @@ static void check_module(verifier *v)
             return;
         }
     }
-    for (size_t i = 0; i < m->graphs.count; i++) check_graph(v, m->graphs.items[i]);
-    if (!v->violations) check_subgraphs(v);
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) check_graph(v, g);
+    for (size_t i = 0; i < m->graphs.count && !v->violations; i++) check_all_regions(v, m->graphs.items[i], 0);
 }
 
 /* ---- entry point ----------------------------------------------------------------------------------------- */

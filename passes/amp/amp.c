@@ -49,8 +49,9 @@ static bool counts_in_enclosing(const amp_scope *s, const ir_graph *g, const ir_
     return false;
 }
 
-static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph *subgraph)
+static ampc_status lower_region(const amp_scope *around, ir_node *n, const ir_region *region)
 {
+    ir_graph *subgraph = region->graph;
     ir_graph_renumber(subgraph);
     bool *counts = arena_array(around->arena, subgraph->inputs.count + 1, sizeof *counts);
     amp_scope s = {.enclosing = around,
@@ -62,7 +63,7 @@ static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph 
                    .counts = counts,
                    .model_dtypes = amp_model_dtypes(subgraph, around->arena)};
     for (size_t i = 0; i < subgraph->inputs.count; i++) {
-        int operand = ir_capture_find(n, subgraph->inputs.items[i]);
+        const int operand = ir_capture_of(region, i);
         if (operand < 0) continue;
         subgraph->inputs.items[i]->type = ir_in(n, operand)->type;
         counts[i] = counts_in_enclosing(around, n->graph, ir_in(n, operand));
@@ -70,10 +71,10 @@ static ampc_status lower_subgraph(const amp_scope *around, ir_node *n, ir_graph 
     return lower_graph(subgraph, &s);
 }
 
-static ampc_status lower_subgraphs(const ir_graph *g, const amp_scope *s)
+static ampc_status lower_regions(const ir_graph *g, const amp_scope *s)
 {
     for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < ir_subgraph_count(n); i++) TRY(lower_subgraph(s, n, ir_subgraph_get(n, i).graph));
+        for (int i = 0; i < n->n_regions; i++) TRY(lower_region(s, n, &n->regions[i]));
     return AMPC_OK;
 }
 
@@ -95,7 +96,7 @@ static ampc_status lower_graph(ir_graph *g, amp_scope *s)
     amp_count(g, s);
     draw_record_colours(g, s);
     if (!s->off) TRY(amp_cast(g, s));
-    return lower_subgraphs(g, s);
+    return lower_regions(g, s);
 }
 
 static void report_casts(const ir_graph *g, compile *c)
@@ -119,7 +120,7 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
         ir_graph *g = m->graphs.items[i];
         bool primary = g == pass_primary(m);
         amp_scope s = {.compile = c, .arena = a, .report = primary ? &c->report : NULL, .off = off};
-        if (!g->subgraph) TRY(lower_graph(g, &s));
+        TRY(lower_graph(g, &s));
         if (primary) report_casts(g, c);
     }
     if (o->explain && !c->report.explained && !pass_explains_params(o))

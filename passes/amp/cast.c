@@ -115,7 +115,7 @@ static bool is_after(const ir_node *n, const ir_node *at)
 static ir_value *find_in_enclosing(ir_node *node, const ir_value *v)
 {
     if (v->kind == IR_VALUE_STORAGE) return ir_graph_storage(node->graph, v->storage);
-    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(node, v) : -1;
+    int operand = v->kind == IR_VALUE_INPUT ? ir_capture_find(v) : -1;
     return operand < 0 ? NULL : ir_in(node, operand);
 }
 
@@ -130,7 +130,7 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_val
     bool made = cast->kind == IR_VALUE_RESULT;
     if (made && ir_in(cast->def, 0) != source) return NULL; /* its operand is clamped */
     if (made && is_after(cast->def, s->node)) ir_node_move_before(cast->def, s->node);
-    return ir_capture_add(s->node, subgraph, cast);
+    return ir_capture_add(subgraph, cast);
 }
 
 /* ---- casts ------------------------------------------------------------------------------------ */
@@ -223,7 +223,7 @@ static void cast_operands(cast_state *c, ir_node *n, const amp_entry *e)
 
 static void set_result(ir_node *n, const amp_entry *e)
 {
-    if (ir_subgraph_count(n)) ir_opaque_set_result_dtype(n, e->result);
+    if (n->n_regions) ir_opaque_set_result_dtype(n, e->result);
     int attr = ir_op_out_attr(n->op);
     if (attr >= 0 && e->result != e->compute_dtype) ir_set_dtype(n, attr, e->result);
     if (ir_op_has(n->op, IR_CONVERTS)) ir_set_dtype(n, IR_ATTR(cast, to), e->result);
@@ -311,7 +311,7 @@ static void cast_statement(cast_state *c, ir_node *n)
         return;
     }
     ir_value *v = ir_in(n, 0);
-    bool unchanged = c->options->keep_io_types || n->graph->subgraph || amp_is_loss(n);
+    bool unchanged = c->options->keep_io_types || n->graph->owner || amp_is_loss(n);
     if (!unchanged || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) return;
     const amp_scope *s = c->scope;
     ir_dtype model = c->model_dtypes[v->id],

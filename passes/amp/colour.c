@@ -41,7 +41,7 @@ typedef struct colour_state {
 static bool is_listed_control(const amp_scope *s, const ir_node *n)
 {
     const bool as_model = s->compile->list->rule.control == CONTROL_MODEL;
-    if (as_model || !ir_subgraph_count(n) || !amp_lowers_subgraphs(s)) return false;
+    if (as_model || !n->n_regions || !amp_lowers_subgraphs(s)) return false;
     for (int i = 0; i < ir_declared_operands(n); i++)
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return false;
     return true;
@@ -62,7 +62,7 @@ static bool touches_float(const ir_node *n)
     bool reads = false;
     for (int i = 0; i < n->n_in; i++) {
         if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return true;
-        reads |= ir_in(n, i) && !ir_subgraph_count(n);
+        reads |= ir_in(n, i) && !n->n_regions;
     }
     for (int i = 0; i < n->n_out && !reads; i++)
         if (ir_dtype_is_float(n->out[i]->type.dtype)) return true;
@@ -268,7 +268,7 @@ static void mark_before(colour_state *c, const ir_node *last, bool ours_only, bo
         for (int i = 0; i < n->n_in; i++) {
             const ir_value *x = ir_in(n, i);
             if (!x || x->kind != IR_VALUE_RESULT || x->def == apart) continue;
-            const bool captured = is_ours(n) && ir_subgraph_count(n);
+            const bool captured = is_ours(n) && n->n_regions;
             if (!amp_is_cast_operand(n, i) && !ir_op_has(n->op, IR_CONVERTS) && !captured) continue;
             const bool ends = (boundary || ours_only) && !continues(n, x->def, white);
             if (ends && !is_of_all_samples(c, x)) continue;
@@ -383,9 +383,8 @@ static count decide_gray(const colour_state *c, const ir_node *n, amp_entry *e, 
 static const ir_value *f32_storage_within(const ir_node *n)
 {
     const ir_value *found = NULL;
-    for (int i = 0; i < ir_subgraph_count(n) && !found; i++) {
-        const ir_graph *g = ir_subgraph_get(n, i).graph;
-        for (const ir_node *inner = g ? g->first : NULL; inner && !found; inner = inner->next) {
+    for (int i = 0; i < n->n_regions && !found; i++) {
+        for (const ir_node *inner = n->regions[i].graph->first; inner && !found; inner = inner->next) {
             for (int k = 0; k < inner->n_in && !found; k++) {
                 const ir_value *v = ir_in(inner, k);
                 if (v && v->kind == IR_VALUE_STORAGE && v->type.dtype == IR_f32) found = v;
@@ -564,7 +563,7 @@ bool amp_lowers_subgraphs(const amp_scope *s)
 
 bool amp_is_free_capture(const amp_scope *s, const ir_node *n, int i)
 {
-    return ir_subgraph_count(n) && i >= ir_declared_operands(n) && amp_lowers_subgraphs(s);
+    return n->n_regions && i >= ir_declared_operands(n) && amp_lowers_subgraphs(s);
 }
 
 static void note_input(colour_state *c, size_t i)

@@ -30,10 +30,12 @@ static const char *const styles[] = {
     [IR_KEEP] = "style=dotted",
 };
 
-/* The node name; in a subgraph also the name of the graph, because node names are unique per graph only. */
+/* The node name; in a region also those of the nodes around it, because node names are unique per graph only. */
 static const char *colour_key(const ir_node *n, arena *a)
 {
-    return n->graph->subgraph ? arena_printf(a, "%s\x1f%s", n->graph->name, n->loc.node) : n->loc.node;
+    const char *key = n->loc.node;
+    for (const ir_graph *g = n->graph; g->owner; g = g->owner->graph) key = arena_printf(a, "%s\x1f%s", g->name, key);
+    return key;
 }
 
 void draw_record_colours(const ir_graph *g, const amp_scope *s)
@@ -41,7 +43,7 @@ void draw_record_colours(const ir_graph *g, const amp_scope *s)
     compile_report *report = s->report;
     if (!report || !s->compile->options->draws) return;
     arena *a = g->module->arena;
-    if (!g->subgraph) report->colours = strmap_new(a);
+    if (!g->owner) report->colours = strmap_new(a);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         const amp_entry *e = &s->entries[n->id];
         const char *key = n->loc.op ? colour_key(n, a) : NULL;
@@ -146,17 +148,17 @@ static void draw_output(const picture *p, const ir_node *n)
 
 static void draw_graph(drawing *d, const ir_graph *g, const char *prefix);
 
-/* Draws a subgraph in a frame, with dashed lines from its results to the node. */
-static void draw_subgraph(const picture *p, const ir_node *n, const ir_subgraph *subgraph)
+/* Draws a region in a frame, with dashed lines from its results to the node. */
+static void draw_region(const picture *p, const ir_node *n, const ir_graph *g)
 {
     drawing *d = p->d;
     const char *prefix = arena_printf(d->arena, "b%d", ++d->graphs);
     addf(d, "  subgraph cluster_%s {\n  ", prefix);
-    add_label(d, &subgraph->graph->name, 1);
+    add_label(d, &g->name, 1);
     add(d, ";\n");
-    draw_graph(d, subgraph->graph, prefix);
+    draw_graph(d, g, prefix);
     add(d, "  }\n");
-    for (const ir_node *out = subgraph->graph->first; out; out = out->next)
+    for (const ir_node *out = g->first; out; out = out->next)
         if (ir_op_has(out->op, IR_NAMED))
             addf(d, "  %sn%u -> %sn%u [style=dashed];\n", prefix, out->id, p->prefix, n->id);
 }
@@ -166,10 +168,7 @@ static void draw_statement(const picture *p, const ir_node *n)
     if (ir_op_has(n->op, IR_NAMED)) draw_output(p, n);
     else draw_node(p, n);
     draw_edges(p, n);
-    for (int i = 0; i < ir_subgraph_count(n); i++) {
-        const ir_subgraph subgraph = ir_subgraph_get(n, i);
-        draw_subgraph(p, n, &subgraph);
-    }
+    for (int i = 0; i < n->n_regions; i++) draw_region(p, n, n->regions[i].graph);
 }
 
 static void draw_graph(drawing *d, const ir_graph *g, const char *prefix)

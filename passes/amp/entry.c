@@ -24,7 +24,7 @@ bool amp_is_cast_operand(const ir_node *n, int i)
 bool amp_follows_result(const ir_node *n, int i)
 {
     ir_group group = ir_op_out_slot(n->op, i, n->n_out)->group;
-    if (ir_op_has(n->op, IR_DECLARED)) return ir_opaque_result_is_float(n, i) || ir_subgraph_count(n);
+    if (ir_op_has(n->op, IR_DECLARED)) return ir_opaque_result_is_float(n, i) || n->n_regions;
     return group == IR_GROUP_F || group == IR_GROUP_N || group == IR_GROUP_T;
 }
 

@@ -68,7 +68,7 @@ static bool compares(double x, list_comparison how, double y)
 /* has_attribute for opaque operators, whose attributes are text: lines "NAME=VALUE". */
 static bool has_value(const ir_node *n, const list_condition *c)
 {
-    const char *at = n->attr[IR_ATTR(foreign, values)].s;
+    const char *at = n->attr[IR_ATTR(opaque, values)].s;
     size_t name = strlen(c->attribute), length = 0;
     while (*at && !(strncmp(at, c->attribute, name) == 0 && at[name] == '=')) {
         at += strcspn(at, "\n");
@@ -275,8 +275,8 @@ static bool is_op(const ir_loc *loc, const char *op)
 
 static bool op_occurs(const ir_module *m, const char *op)
 {
-    for (size_t i = 0; i < m->graphs.count; i++)
-        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n; n = n->next)
             if (is_op(&n->loc, op)) return true;
     return false;
 }
@@ -285,8 +285,8 @@ static bool op_occurs(const ir_module *m, const char *op)
 static bool attribute_occurs(const ir_module *m, const char *op, const list_condition *c)
 {
     bool any = false;
-    for (size_t i = 0; i < m->graphs.count; i++)
-        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next) {
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n; n = n->next) {
             if (!is_op(&n->loc, op)) continue;
             if (ir_op_has(n->op, IR_DECLARED) || find_attribute(n, c->attribute) >= 0) return true;
             any = true;
@@ -296,8 +296,8 @@ static bool attribute_occurs(const ir_module *m, const char *op, const list_cond
 
 static bool node_occurs(const ir_module *m, const char *glob)
 {
-    for (size_t i = 0; i < m->graphs.count; i++)
-        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n; n = n->next)
             if (n->loc.op && names_node(glob, &n->loc)) return true;
     return false;
 }
@@ -305,9 +305,9 @@ static bool node_occurs(const ir_module *m, const char *glob)
 static bool tensor_occurs(const ir_module *m, const char *name)
 {
     if (ir_storage_find(m, name)) return true;
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        if (ir_graph_find_input(m->graphs.items[i], name)) return true;
-        for (const ir_node *n = m->graphs.items[i]->first; n; n = n->next)
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) {
+        if (ir_graph_find_input(g, name)) return true;
+        for (const ir_node *n = g->first; n; n = n->next)
             for (int k = 0; k < n->n_out; k++)
                 if (strcmp(n->out[k]->name, name) == 0) return true;
     }

@@ -254,7 +254,7 @@ static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u
     const ir_node *n = u->user;
     if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
     if (ir_op_has(n->op, IR_NAMED)) {
-        bool unchanged = p->options->keep_io_types || p->graph->subgraph || amp_is_loss(n);
+        bool unchanged = p->options->keep_io_types || p->graph->owner || amp_is_loss(n);
         return unchanged ? vertex_of_type(p, v->type.dtype) : NONE;
     }
     if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, u->index))

@@ -186,9 +186,7 @@ ir_graph *pass_primary(const ir_module *m)
     static const ir_graph_role roles[] = {IR_GRAPH_train_step, IR_GRAPH_train};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (ir_graph_by_role(m, roles[i])) return ir_graph_by_role(m, roles[i]);
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->subgraph) return m->graphs.items[i];
-    return NULL;
+    return m->graphs.count ? m->graphs.items[0] : NULL;
 }
 
 static bool reads_param(const ir_node *n)
@@ -214,10 +212,8 @@ static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *cas
 pass_casts pass_count_casts(const ir_graph *g)
 {
     pass_casts casts = {0};
-    ir_graph_list graphs = {0};
     const int64_t *sizes = pass_symbol_sizes(g->module, 1, g->module->arena);
-    ir_graph_and_subgraphs(g, g->module->arena, &graphs);
-    for (size_t i = 0; i < graphs.count; i++) count_casts(graphs.items[i], sizes, &casts);
+    for (const ir_graph *each = g; each; each = ir_next_graph_in(g, each)) count_casts(each, sizes, &casts);
     return casts;
 }
 
@@ -277,11 +273,9 @@ static void count_calls(const ir_graph *g, pass_calls *calls, arena *a)
 /* Calls by operator, sorted by name, in the graph and its subgraphs. */
 const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
 {
-    ir_graph_list graphs = {0};
     pass_calls *calls = arena_alloc(a, sizeof *calls);
     *calls = (pass_calls){.casts = pass_count_casts(g)};
-    ir_graph_and_subgraphs(g, a, &graphs);
-    for (size_t i = 0; i < graphs.count; i++) count_calls(graphs.items[i], calls, a);
+    for (const ir_graph *each = g; each; each = ir_next_graph_in(g, each)) count_calls(each, calls, a);
     return calls;
 }
 

@@ -4,7 +4,7 @@
  * by their backward: they compute the values of the branch again, so nothing is kept from the forward. They capture the
  * gradients of the results and return that of each float capture, zero where the branch does not read it.
  *
- *   %y = if %c, @x, @w {captures="x\nw", ..}      %d.x, %d.w = if %c, @x, @w, %d.y {captures="x\nw\nd.y", ..} */
+ *   %y = if %c (.. captures @x, @w)      %d.x, %d.w = if %c (.. captures @x, @w, %d.y) */
 #include "passes/train/grad.h"
 
 #include <string.h>
@@ -23,17 +23,16 @@ static void lift_from(ir_node *n, ir_graph *subgraph)
         for (int i = 0; i < user->n_in; i++) {
             ir_value *v = ir_in(user, i);
             if (is_trained(v))
-                ir_node_set_input(user, i, ir_capture_add(n, subgraph, ir_graph_storage(n->graph, v->storage)));
+                ir_node_set_input(user, i, ir_capture_add(subgraph, ir_graph_storage(n->graph, v->storage)));
         }
 }
 
 void lift_params(ir_graph *g)
 {
     for (ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < ir_subgraph_count(n) && n->op != IR_OP_foreign; i++) {
-            ir_graph *subgraph = ir_subgraph_get(n, i).graph;
-            lift_params(subgraph);
-            lift_from(n, subgraph);
+        for (int i = 0; i < n->n_regions && n->op != IR_OP_opaque; i++) {
+            lift_params(n->regions[i].graph);
+            lift_from(n, n->regions[i].graph);
         }
 }
 
@@ -46,13 +45,6 @@ typedef struct backward {
     int *wanted, count;
 } backward;
 
-static const char *new_graph_name(const ir_module *m, const char *of)
-{
-    const char *name = arena_printf(m->arena, "%s.grad", of);
-    for (int k = 1; ir_graph_find(m, name); k++) name = arena_printf(m->arena, "%s.grad.%d", of, k);
-    return name;
-}
-
 static backward backward_new(grad *g, ir_op op)
 {
     arena *a = g->n->graph->module->arena;
@@ -63,8 +55,7 @@ static backward backward_new(grad *g, ir_op op)
         if (g->required[i]) b.wanted[b.count++] = i;
     }
     b.node = ir_new_array(g->b, op, g->n->n_in, in, b.count);
-    ir_set_str(b.node, IR_ATTR(foreign, node), g->n->attr[IR_ATTR(foreign, node)].s);
-    ir_set_str(b.node, IR_ATTR(foreign, captures), g->n->attr[IR_ATTR(foreign, captures)].s);
+    ir_set_str(b.node, IR_ATTR(opaque, node), g->n->attr[IR_ATTR(opaque, node)].s);
     ir_node_insert(g->b, b.node);
     return b;
 }
@@ -79,8 +70,8 @@ static void declare_results(const backward *b)
         types = arena_printf(m->arena, "%s%s%s", types, i ? "," : "", ir_type_print(m, t, m->arena));
         layout = arena_printf(m->arena, "%sx", layout);
     }
-    ir_set_str(b->node, IR_ATTR(foreign, types), types);
-    ir_set_str(b->node, IR_ATTR(foreign, layout), layout);
+    ir_set_str(b->node, IR_ATTR(opaque, types), types);
+    ir_set_str(b->node, IR_ATTR(opaque, layout), layout);
 }
 
 /* ---- a branch ------------------------------------------------------------------------------------ */
@@ -99,16 +90,16 @@ static grad_subgraph take_outputs(const backward *b, ir_graph *copy)
         const int k = ir_opaque_result_at(b->g->n, i);
         next = ir_next_output(o);
         s.outputs[i] = ir_in(o, 0);
-        if (k >= 0 && b->g->dy[k]) dy[i] = ir_capture_add(b->node, copy, b->g->dy[k]);
+        if (k >= 0 && b->g->dy[k]) dy[i] = ir_capture_add(copy, b->g->dy[k]);
         ir_node_remove(o);
     }
     return s;
 }
 
-static ir_value *gradient_of(const backward *b, const grad_subgraph *s, int operand)
+static ir_value *gradient_of(const grad_subgraph *s, int operand)
 {
     for (size_t i = 0; i < s->graph->inputs.count; i++)
-        if (ir_capture_find(b->node, s->graph->inputs.items[i]) == operand) return s->dx[i];
+        if (ir_capture_find(s->graph->inputs.items[i]) == operand) return s->dx[i];
     return NULL;
 }
 
@@ -119,7 +110,7 @@ static bool put_outputs(const backward *b, const grad_subgraph *s)
     end.loc = b->g->n->loc;
     for (int i = 0; i < b->count; i++) {
         const ir_value *operand = ir_in(b->g->n, b->wanted[i]);
-        ir_value *d = gradient_of(b, s, b->wanted[i]);
+        ir_value *d = gradient_of(s, b->wanted[i]);
         if (!d) d = grad_zeros(&(grad){.b = &end}, operand);
         if (!d) return false;
         ir_output(&end, arena_printf(s->graph->module->arena, "%d", i), d);
@@ -127,20 +118,19 @@ static bool put_outputs(const backward *b, const grad_subgraph *s)
     return true;
 }
 
-static bool make_branch(const backward *b, const ir_subgraph *branch)
+static bool make_branch(const backward *b, const ir_region *branch)
 {
     const ir_node *n = b->g->n;
-    ir_module *m = n->graph->module;
-    ir_graph *copy = ir_graph_clone(m, branch->graph, new_graph_name(m, branch->graph->name), NULL);
-    ir_subgraph_add(b->node, branch->attribute, copy);
+    arena *a = n->graph->module->arena;
+    ir_graph *copy = ir_region_clone(branch, b->node);
     grad_subgraph s = take_outputs(b, copy);
-    bool *required = arena_array(m->arena, copy->inputs.count + 1, sizeof *required);
+    bool *required = arena_array(a, copy->inputs.count + 1, sizeof *required);
     for (size_t i = 0; i < copy->inputs.count; i++) {
-        const int operand = ir_capture_find(b->node, copy->inputs.items[i]);
+        const int operand = ir_capture_find(copy->inputs.items[i]);
         required[i] = operand >= 0 && operand < n->n_in && b->g->required[operand];
     }
     s.required = required;
-    s.dx = arena_array(m->arena, copy->inputs.count + 1, sizeof *s.dx);
+    s.dx = arena_array(a, copy->inputs.count + 1, sizeof *s.dx);
     return b->g->subgraph(&s, b->g->b->diag) && put_outputs(b, &s);
 }
 
@@ -148,10 +138,8 @@ bool grad_if(grad *g)
 {
     backward b = backward_new(g, IR_OP_if);
     declare_results(&b);
-    for (int i = 0; i < ir_subgraph_count(g->n); i++) {
-        const ir_subgraph branch = ir_subgraph_get(g->n, i);
-        if (!branch.graph || !make_branch(&b, &branch)) return false;
-    }
+    for (int i = 0; i < g->n->n_regions; i++)
+        if (!make_branch(&b, &g->n->regions[i])) return false;
     if (ir_infer(b.node, g->b->diag) != AMPC_OK) return false;
     for (int i = 0; i < b.count; i++) g->dx[b.wanted[i]] = b.node->out[i];
     return true;

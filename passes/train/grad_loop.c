@@ -22,6 +22,12 @@ typedef struct stacked {
 } stacked;
 typedef VEC(stacked) stacked_list;
 
+/* An input of the body that captures an operand of the original loop. */
+typedef struct captured {
+    ir_value *input;
+    int operand;
+} captured;
+
 /* The parts of a loop. `inner` are inputs of the body, `next` and `stacks[].one` values of the body. */
 typedef struct loop_parts {
     arena *arena;
@@ -31,6 +37,7 @@ typedef struct loop_parts {
     ir_value *again;                  /* of the body: whether to go on; NULL: not counted */
     value_list first, inner, next;    /* by carried value */
     stacked_list slices, stacks;
+    VEC(captured) captures;
     ir_dim length; /* of the stacks */
 } loop_parts;
 
@@ -48,19 +55,18 @@ static ir_type stack_type(const loop_parts *l, const stacked *s)
     return t;
 }
 
-/* Makes the names of the inputs that the op passes differ from those of all captures, and puts these inputs first. */
-static void order_inputs(const loop_parts *l, const ir_node *n)
+/* Puts the inputs that the op passes first. `shift`: from operands of the original to those of n. */
+static void order_inputs(const loop_parts *l, ir_node *n, int shift)
 {
     value_list order = {0};
     if (l->iteration) vec_push(l->arena, &order, l->iteration);
     if (l->go) vec_push(l->arena, &order, l->go);
     for (size_t i = 0; i < l->inner.count; i++) vec_push(l->arena, &order, l->inner.items[i]);
     for (size_t i = 0; i < l->slices.count; i++) vec_push(l->arena, &order, l->slices.items[i].one);
-    for (size_t i = 0; i < order.count; i++)
-        while (ir_capture_find(n, order.items[i]) >= 0)
-            ir_value_rename(order.items[i], arena_printf(l->arena, "%s.passed", order.items[i]->name));
-    for (size_t i = 0; i < l->body->inputs.count; i++)
-        if (ir_capture_find(n, l->body->inputs.items[i]) >= 0) vec_push(l->arena, &order, l->body->inputs.items[i]);
+    for (size_t i = 0; i < l->captures.count; i++) {
+        ir_capture_set(&n->regions[0], order.count, l->captures.items[i].operand + shift);
+        vec_push(l->arena, &order, l->captures.items[i].input);
+    }
     for (size_t i = 0; i < order.count; i++) l->body->inputs.items[i] = order.items[i];
 }
 
@@ -117,30 +123,21 @@ static ir_node *new_loop(loop_parts *l, ir_builder *b, const ir_node *like)
     if (l->condition) vec_push(l->arena, &in, l->condition);
     for (size_t i = 0; i < l->first.count; i++) vec_push(l->arena, &in, l->first.items[i]);
     for (size_t i = 0; i < l->slices.count; i++) vec_push(l->arena, &in, l->slices.items[i].all);
-    for (int i = ir_declared_operands(like); i < like->n_in; i++) vec_push(l->arena, &in, ir_in(like, i));
+    const int declared = ir_declared_operands(like), shift = (int)in.count - declared;
+    for (int i = declared; i < like->n_in; i++) vec_push(l->arena, &in, ir_in(like, i));
     ir_node *n = ir_new_array(b, IR_OP_loop, (int)in.count, in.items, (int)(l->first.count + l->stacks.count));
     ir_set_str(n, IR_ATTR(loop, node), like->attr[IR_ATTR(loop, node)].s);
-    ir_set_str(n, IR_ATTR(loop, captures), like->attr[IR_ATTR(loop, captures)].s);
     ir_set_bool(n, IR_ATTR(loop, counted), l->again != NULL);
     ir_set_int(n, IR_ATTR(loop, scanned), (int64_t)l->slices.count);
     set_stack_lists(l, n);
     declare(l, n);
     ir_node_insert(b, n);
-    ir_subgraph_add(n, "body", l->body);
-    order_inputs(l, n);
+    ir_region_add(n, "body", l->body);
+    order_inputs(l, n, shift);
     return n;
 }
 
 /* ---- the parts of the forward loop ----------------------------------------------------------------- */
-
-static ir_graph *clone_body(const ir_node *n, const char *suffix)
-{
-    ir_module *m = n->graph->module;
-    const ir_graph *body = ir_subgraph_get(n, 0).graph;
-    const char *name = arena_printf(m->arena, "%s.%s", body->name, suffix);
-    for (int k = 1; ir_graph_find(m, name); k++) name = arena_printf(m->arena, "%s.%s.%d", body->name, suffix, k);
-    return ir_graph_clone(m, body, name, NULL);
-}
 
 static int64_t item(const ir_node *n, int attr, size_t i)
 {
@@ -149,13 +146,16 @@ static int64_t item(const ir_node *n, int attr, size_t i)
 }
 
 /* The parts of a copy of the loop's body, whose output statements are removed. */
-static loop_parts take_apart(const ir_node *n, const char *suffix)
+static loop_parts take_apart(const ir_node *n)
 {
     const ir_loop_form f = ir_loop_form_of(n);
-    loop_parts l = {.arena = n->graph->module->arena, .body = clone_body(n, suffix)};
+    loop_parts l = {.arena = n->graph->module->arena, .body = ir_body_clone(n->regions[0].graph)};
     value_list own = {0};
-    for (size_t i = 0; i < l.body->inputs.count; i++)
-        if (ir_capture_find(n, l.body->inputs.items[i]) < 0) vec_push(l.arena, &own, l.body->inputs.items[i]);
+    for (size_t i = 0; i < l.body->inputs.count; i++) {
+        const captured c = {l.body->inputs.items[i], ir_capture_of(&n->regions[0], i)};
+        if (c.operand < 0) vec_push(l.arena, &own, c.input);
+        else vec_push(l.arena, &l.captures, c);
+    }
     l.trip_count = f.trip_count < 0 ? NULL : ir_in(n, f.trip_count);
     l.condition = f.condition < 0 ? NULL : ir_in(n, f.condition);
     if (f.fixed) l.iteration = own.items[0], l.go = own.items[1];
@@ -188,10 +188,10 @@ static loop_parts take_apart(const ir_node *n, const char *suffix)
 static bool is_consistent(const ir_node *n)
 {
     const ir_loop_form f = ir_loop_form_of(n);
-    const ir_graph *body = ir_subgraph_count(n) == 1 ? ir_subgraph_get(n, 0).graph : NULL;
+    const ir_graph *body = n->n_regions == 1 ? n->regions[0].graph : NULL;
     int own = 0, outputs = 0;
     if (!body) return false;
-    for (size_t i = 0; i < body->inputs.count; i++) own += ir_capture_find(n, body->inputs.items[i]) < 0;
+    for (size_t i = 0; i < body->inputs.count; i++) own += ir_capture_of(&n->regions[0], i) < 0;
     for (const ir_node *o = ir_first_output(body); o; o = ir_next_output(o)) outputs++;
     return own == f.fixed + f.states + f.slices && outputs >= f.fixed_out + f.states &&
            outputs >= f.fixed_out + ir_opaque_result_positions(n);
@@ -253,7 +253,7 @@ static void replace_results(const ir_node *old, const saved *s, size_t states, b
 static saved save_iterations(grad *g)
 {
     ir_builder b = ir_builder_after(g->n, g->b->diag);
-    loop_parts l = take_apart(g->n, "saving");
+    loop_parts l = take_apart(g->n);
     bool exact;
     const size_t states = l.first.count;
     const bool counted = l.iteration != NULL;
@@ -304,12 +304,17 @@ static ir_value *zeros_of(grad *g, ir_builder *b, const ir_type *t)
     return grad_zeros(&(grad){.b = b, .n = g->n}, &(ir_value){.type = *t});
 }
 
-/* An input of the body, whose name is not that of a capture. */
 static ir_value *new_input(const reverse *r, const char *name, const ir_type *type)
 {
-    ir_value *v = ir_graph_input(r->of.body, name, type);
-    while (ir_capture_find(r->g->n, v) >= 0) ir_value_rename(v, arena_printf(r->of.arena, "%s.passed", v->name));
-    return v;
+    return ir_graph_input(r->of.body, name, type);
+}
+
+/* The operand of the original that an input of the body captures, or -1. */
+static int operand_of(const reverse *r, const ir_value *input)
+{
+    for (size_t i = 0; i < r->of.captures.count; i++)
+        if (r->of.captures.items[i].input == input) return r->of.captures.items[i].operand;
+    return -1;
 }
 
 /* Adds a carried value that begins with `first`; returns its position. `next` is set later. */
@@ -387,7 +392,7 @@ static bool *required_inputs(const reverse *r)
     bool *required = arena_array(r->of.arena, body->inputs.count + 1, sizeof *required);
     for (size_t i = 0; i < body->inputs.count; i++) {
         const ir_value *v = body->inputs.items[i];
-        const int operand = ir_capture_find(r->g->n, v);
+        const int operand = operand_of(r, v);
         required[i] = operand >= 0 && r->capture_at[operand] >= 0;
         for (size_t k = 0; k < r->of.inner.count; k++) required[i] |= v == r->of.inner.items[k] && is_float(v);
         for (size_t k = 0; k < r->of.slices.count; k++) required[i] |= v == r->of.slices.items[k].one && is_float(v);
@@ -405,7 +410,7 @@ static ir_value *gradient_of(const grad_subgraph *s, const ir_value *input)
 static ir_value *capture_in(const reverse *r, int operand)
 {
     for (size_t i = 0; i < r->of.body->inputs.count; i++)
-        if (ir_capture_find(r->g->n, r->of.body->inputs.items[i]) == operand) return r->of.body->inputs.items[i];
+        if (operand_of(r, r->of.body->inputs.items[i]) == operand) return r->of.body->inputs.items[i];
     return NULL;
 }
 
@@ -479,10 +484,12 @@ bool grad_loop(grad *g)
     }
     const saved s = save_iterations(g);
     if (!s.node) return false;
-    reverse r = {.g = g, .saved = &s, .of = take_apart(g->n, "back")};
+    reverse r = {.g = g, .saved = &s, .of = take_apart(g->n)};
     const size_t operands = (size_t)g->n->n_in + 1;
     r.parts.arena = r.of.arena;
     r.parts.body = r.of.body;
+    r.parts.captures.items = r.of.captures.items;
+    r.parts.captures.count = r.of.captures.count;
     r.state_at = arena_array(r.of.arena, r.of.first.count + 1, sizeof *r.state_at);
     r.capture_at = arena_array(r.of.arena, operands, sizeof *r.capture_at);
     r.slice_at = arena_array(r.of.arena, r.of.slices.count + 1, sizeof *r.slice_at);

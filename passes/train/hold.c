@@ -73,7 +73,7 @@ static bool has_mask_values(const ir_storage *s, const compile *c)
 void params_find_masks(const ir_module *m, const compile *c, arena *a)
 {
     bool *marked = arena_array(a, m->storage.count + 1, sizeof *marked);
-    for (size_t i = 0; i < m->graphs.count; i++) mark_softmax_operands(m->graphs.items[i], marked, a);
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) mark_softmax_operands(g, marked, a);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         bool candidate = marked[s->id] && s->kind == IR_PARAM && !s->frozen && !params_fact_rule(s);
@@ -122,7 +122,6 @@ static void fold_graph(ir_graph *g, const compile *c, arena *a)
 
 void params_fold(ir_module *m, const compile *c, arena *a)
 {
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (!m->graphs.items[i]->subgraph) fold_graph(m->graphs.items[i], c, a);
+    for (size_t i = 0; i < m->graphs.count; i++) fold_graph(m->graphs.items[i], c, a);
     ir_module_remove_dead(m);
 }

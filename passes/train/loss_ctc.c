@@ -90,28 +90,21 @@ static ir_value *add_logs(ir_builder *b, ir_value *v, ir_value *w, ir_value *u)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static const char *body_name(ir_module *m)
-{
-    const char *name = "ctc";
-    for (int i = 1; ir_graph_find(m, name); i++) name = arena_printf(m->arena, "ctc.%d", i);
-    return name;
-}
-
 /* One time step: alpha from that before and e[t]. After the last step of a sample, its alpha stays the same. */
 static void fill_body(ir_node *n, ir_value *alpha, ir_value *const *scanned, ir_value *skips, ir_value *sizes, diag *d)
 {
-    ir_graph *g = ir_graph_new(n->graph->module, body_name(n->graph->module));
-    ir_subgraph_add(n, "body", g);
+    ir_graph *g = ir_body_new(n->graph->module);
+    ir_region_add(n, "body", g);
     ir_builder b = ir_builder_at_end(g, d);
     ir_type slice = scanned[0]->type, number = ir_type_scalar(IR_i64);
     slice.rank--;
     for (int i = 0; i < slice.rank; i++) slice.dims[i] = slice.dims[i + 1];
     ir_value *before = ir_graph_input(g, "alpha", &alpha->type), *e = ir_graph_input(g, "e", &slice);
     ir_value *step = ir_graph_input(g, "step", &number);
-    ir_value *skipped = ir_binary(&b, IR_OP_add, shift(&b, before, 2), ir_capture_add(n, g, skips));
+    ir_value *skipped = ir_binary(&b, IR_OP_add, shift(&b, before, 2), ir_capture_add(g, skips));
     ir_value *next = ir_binary(&b, IR_OP_add, e, add_logs(&b, before, shift(&b, before, 1), skipped));
     if (sizes) {
-        ir_value *inside = ir_binary(&b, IR_OP_less, step, ir_capture_add(n, g, sizes));
+        ir_value *inside = ir_binary(&b, IR_OP_less, step, ir_capture_add(g, sizes));
         next = ir_done(&b, ir_new(&b, IR_OP_where, 3, inside, next, before));
     }
     if (next) ir_output(&b, "alpha", next);

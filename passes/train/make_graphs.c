@@ -123,7 +123,7 @@ ampc_status pass_mode_graphs(ir_module *m, compile *c)
     TRY(make_infer(forward, o, training, d));
     remove_stores(forward);
     pass_remove_detach(forward);
-    for (size_t i = 0; i < m->graphs.count; i++)
-        if (m->graphs.items[i]->subgraph) TRY(make_eval(m->graphs.items[i], d));
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        if (g->owner) TRY(make_eval(g, d));
     return diag_status(d);
 }

@@ -54,7 +54,7 @@ static ampc_status make_masters(ir_module *m, const compile *c, arena *scratch)
             return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
                               "parameter '%s' is %s, and the values for its f32 master copy are not available", s->name,
                               ir_dtype_name(low));
-        for (size_t k = 0; k < m->graphs.count; k++) read_through_cast(m->graphs.items[k], s, low, d);
+        for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) read_through_cast(g, s, low, d);
     }
     return diag_status(d);
 }

@@ -24,8 +24,8 @@ static bool is_masked(const rt_check *c, const rt_checked *v)
 /* Whether the value is the loss, where an infinity is an error wherever it comes from. */
 static bool is_loss(const rt_checked *v)
 {
-    const ir_node *output = v->node && !v->value->graph->subgraph ? ir_output_by_role(v->value->graph, IR_OUTPUT_loss)
-                                                                  : NULL;
+    const ir_node *output = v->node && !v->value->graph->owner ? ir_output_by_role(v->value->graph, IR_OUTPUT_loss)
+                                                               : NULL;
     return output && ir_in(output, 0) == v->value;
 }
 
@@ -43,8 +43,8 @@ static rt_checked *origin_of(const rt_check *c, rt_checked *v)
     return v;
 }
 
-/* A subgraph's own inputs repeat values of the outer graph. */
-static bool is_repeated(const ir_value *v) { return v->kind == IR_VALUE_INPUT && v->graph->subgraph; }
+/* Inputs of a region repeat values of the outer graph. */
+static bool is_repeated(const ir_value *v) { return v->kind == IR_VALUE_INPUT && v->graph->owner; }
 
 /* Whether the node may compute with the scaled loss. A penalty is a part of the forward that does. */
 static bool is_scaled(const ir_node *n)

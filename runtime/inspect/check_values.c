@@ -21,12 +21,14 @@ const rt_checked *rt_check_value(const rt_check *c, const ir_value *v)
 
 ampc_status rt_check_reserve(rt_check *c, const ir_module *m, diag *d)
 {
-    c->graphs = rt_alloc(m->graphs.count + 1, sizeof *c->graphs);
+    size_t count = 0;
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) count++;
+    c->graphs = rt_alloc(count + 1, sizeof *c->graphs);
     if (!c->graphs) return rt_no_memory(d);
-    for (size_t i = 0; i < m->graphs.count; i++) {
-        const ir_graph *g = m->graphs.items[i];
-        c->graphs[c->n_graphs++] = (known){g, rt_alloc((size_t)g->value_ids + 1, sizeof(rt_checked))};
-        if (!c->graphs[i].values) return rt_no_memory(d);
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) {
+        rt_checked *values = rt_alloc((size_t)g->value_ids + 1, sizeof *values);
+        if (!values) return rt_no_memory(d);
+        c->graphs[c->n_graphs++] = (known){g, values};
     }
     return AMPC_OK;
 }

@@ -55,7 +55,7 @@ static const ir_node *computing_node(const ir_node *n)
 static ampc_status keep_value(void *user, const rt_observed *o, diag *d)
 {
     comparing *c = user;
-    if (!o->node || o->value->graph->subgraph) return AMPC_OK;
+    if (!o->node || o->value->graph->owner) return AMPC_OK;
     if (!grow(c)) return rt_no_memory(d);
     kept *k = &c->items[c->count];
     *k = (kept){.row = {.value = o->value, .node = computing_node(o->node), .tensor = o->tensor, .added = NAN}};
@@ -83,7 +83,7 @@ static kept *find(comparing *c, const char *name)
 /* The kept value that corresponds to an observed one; NULL: none. */
 static kept *match(comparing *c, const rt_observed *o)
 {
-    if (!o->node || o->value->graph->subgraph) return NULL;
+    if (!o->node || o->value->graph->owner) return NULL;
     kept *k = find(c, o->value->name);
     const bool same = k && rt_tensor_count(&k->row.tensor) == rt_tensor_count(&o->tensor) &&
                       ir_dtype_is_float(k->row.tensor.dtype) == ir_dtype_is_float(o->tensor.dtype);

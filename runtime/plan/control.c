@@ -1,6 +1,6 @@
-/* control.c - plans the subgraphs of `if` and `loop`.
+/* control.c - plans the regions of `if` and `loop`.
  *
- * Each subgraph gets a plan of its own, for the sizes of the outer one. Its inputs are read where they are, storage is
+ * Each region gets a plan of its own, for the sizes of the outer one. Its inputs are read where they are, storage is
  * shared, and its arena is at the start of the step's workspace, so the outer plan counts and places it. Its outputs
  * are copied to the results of the step. */
 #include "ir/ops/shape_text.h"
@@ -13,29 +13,27 @@ bool rt_control_runs(ir_op op) { return op == IR_OP_if || op == IR_OP_loop; }
 
 /* ---- a subgraph ---------------------------------------------------------------------------------- */
 
-/* The operand that the subgraph captures under that name, or -1. */
-static ampc_status bind_inputs(rt_plan *p, const rt_step *s, rt_body *body)
+static ampc_status bind_inputs(rt_plan *p, const ir_region *r, rt_body *body)
 {
-    const ir_graph *g = body->plan->graph;
-    const size_t count = g->inputs.count + 1;
+    const size_t count = r->graph->inputs.count + 1;
     body->operand = rt_plan_alloc(p, count, sizeof *body->operand);
     body->own = rt_plan_alloc(p, count, sizeof *body->own);
     if (!body->operand || !body->own) return AMPC_NO_MEMORY;
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        body->operand[i] = ir_capture_find(s->node, g->inputs.items[i]);
+    for (size_t i = 0; i < r->graph->inputs.count; i++) {
+        body->operand[i] = ir_capture_of(r, i);
         if (body->operand[i] < 0) body->own[body->n_own++] = (int)i;
     }
     return AMPC_OK;
 }
 
-static ampc_status plan_body(rt_plan *p, rt_step *s, const char *attribute, diag *d)
+static ampc_status plan_body(rt_plan *p, rt_step *s, const char *name, diag *d)
 {
     rt_body *body = &s->control->bodies[s->control->n_bodies];
-    const ir_graph *g = ir_subgraph_find(s->node, attribute);
-    if (!g) return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "it has no subgraph '%s'", attribute);
-    if (ir_first_store(g))
-        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its subgraph @%s changes a state", g->name);
-    const rt_plan_request request = {.graph = g,
+    const ir_region *r = ir_region_find(s->node, name);
+    if (!r) return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "it has no region '%s'", name);
+    if (ir_first_store(r->graph))
+        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its region @%s changes a state", r->graph->name);
+    const rt_plan_request request = {.graph = r->graph,
                                      .sizes = p->sizes,
                                      .backend = p->backend,
                                      .ctx = p->ctx,
@@ -44,7 +42,7 @@ static ampc_status plan_body(rt_plan *p, rt_step *s, const char *attribute, diag
                                      .observed = p->observed};
     TRY(p->make(&request, d, &body->plan));
     s->control->n_bodies++;
-    return bind_inputs(p, s, body);
+    return bind_inputs(p, r, body);
 }
 
 /* ---- results ------------------------------------------------------------------------------------- */

@@ -92,8 +92,9 @@ ampc_status rt_device_enter(const rt_session *s, const rt_execution *x, diag *d)
 /* Returns the low type of a matmul or convolution that the device does not compute natively; IR_NO_DTYPE: none. */
 static ir_dtype emulated_type(const rt_session *s)
 {
-    for (size_t i = 0; s->backend->computes && i < s->module->graphs.count; i++)
-        for (const ir_node *n = s->module->graphs.items[i]->first; n; n = n->next) {
+    if (!s->backend->computes) return IR_NO_DTYPE;
+    for (const ir_graph *g = ir_first_graph(s->module); g; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n; n = n->next) {
             const ir_value *a = ir_op_get(n->op)->colour == IR_WHITE && n->n_in ? n->in[0].value : NULL;
             if (a && ir_dtype_is_low(a->type.dtype) && !s->backend->computes(a->type.dtype)) return a->type.dtype;
         }

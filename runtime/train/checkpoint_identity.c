@@ -25,7 +25,7 @@ static void hash_storage(XXH3_state_t *state, const ir_module *m, const ir_stora
 
 static void hash_graph(XXH3_state_t *state, const ir_module *m, const ir_graph *g, arena *a)
 {
-    hash_text(state, g->name);
+    hash_text(state, g->owner ? "" : g->name);
     for (size_t i = 0; i < g->inputs.count; i++) {
         hash_text(state, g->inputs.items[i]->name);
         hash_text(state, ir_type_print(m, &g->inputs.items[i]->type, a));
@@ -62,7 +62,7 @@ static ampc_status hash_module(const ir_module *m, hash_content *content, diag *
 static void hash_everything(XXH3_state_t *state, const ir_module *m, arena *a)
 {
     for (size_t i = 0; i < m->storage.count; i++) hash_storage(state, m, m->storage.items[i], a);
-    for (size_t i = 0; i < m->graphs.count; i++) hash_graph(state, m, m->graphs.items[i], a);
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) hash_graph(state, m, g, a);
 }
 
 ampc_status rt_module_hash(const ir_module *m, diag *d, char hash[RT_HASH_TEXT])
@@ -95,7 +95,7 @@ static bool is_of_network(const ir_storage *s)
 static void hash_network(XXH3_state_t *state, const ir_module *m, arena *a)
 {
     size_t nodes = 0, n = 0;
-    for (size_t i = 0; i < m->graphs.count; i++) nodes += m->graphs.items[i]->node_ids;
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) nodes += g->node_ids;
     const char **texts = arena_array(a, nodes + m->storage.count + 1, sizeof *texts);
     for (size_t i = 0; i < m->storage.count; i++) {
         const ir_storage *s = m->storage.items[i];
@@ -103,8 +103,8 @@ static void hash_network(XXH3_state_t *state, const ir_module *m, arena *a)
     }
     hash_set(state, texts, n);
     n = 0;
-    for (size_t i = 0; i < m->graphs.count; i++)
-        for (const ir_node *node = m->graphs.items[i]->first; node; node = node->next)
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_node *node = g->first; node; node = node->next)
             if (node->loc.op && !ir_op_has(node->op, IR_CONVERTS)) texts[n++] = node->loc.op;
     hash_set(state, texts, n);
     const char *loss = ir_meta_get(m, "loss_kind");

@@ -227,7 +227,7 @@ void pipeline_run(const ir_module *m, choices *c)
         for (size_t i = 0; i < m->graphs.count; i++) {
             int64_t sizes[MAX_SYMBOLS];
             for (int k = 0; k < MAX_SYMBOLS; k++) sizes[k] = choose(c, 5);
-            if (!m->graphs.items[i]->subgraph) run_sized(s, m, m->graphs.items[i], sizes, c);
+            run_sized(s, m, m->graphs.items[i], sizes, c);
         }
     rt_session_close(s);
     diag_free(d);

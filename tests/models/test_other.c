@@ -73,9 +73,9 @@ static void check_kept(const char *name, const char *path, diag *d)
     succeed(name, "import for conversion", onnx_import(path, &options, d, &m), d);
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
     for (const ir_node *n = g->first; n; n = n->next)
-        for (int i = 0; i < OPERATORS && n->op == IR_OP_foreign; i++)
+        for (int i = 0; i < OPERATORS && n->op == IR_OP_opaque; i++)
             if (is_of(name, i) && strcmp(n->loc.op, operators[i].op) == 0 &&
-                strcmp(n->attr[IR_ATTR(foreign, domain)].s, operators[i].domain) == 0)
+                strcmp(n->attr[IR_ATTR(opaque, domain)].s, operators[i].domain) == 0)
                 kept++, models[i]++;
     if (!kept) fail_msg("%s: its operator is not kept", name);
     ir_module_free(m);

@@ -3,8 +3,8 @@
 
 static void declare(ir_node *n, const char *layout, const char *types)
 {
-    ir_set_str(n, IR_ATTR(foreign, layout), layout);
-    ir_set_str(n, IR_ATTR(foreign, types), types);
+    ir_set_str(n, IR_ATTR(opaque, layout), layout);
+    ir_set_str(n, IR_ATTR(opaque, types), types);
 }
 
 static const char *type_text(const ir_builder *b, const ir_type *t)
@@ -14,8 +14,8 @@ static const char *type_text(const ir_builder *b, const ir_type *t)
 
 static ir_graph *subgraph(ir_node *n, const char *attribute)
 {
-    ir_graph *g = ir_graph_new(n->graph->module, attribute);
-    ir_subgraph_add(n, attribute, g);
+    ir_graph *g = ir_body_new(n->graph->module);
+    ir_region_add(n, attribute, g);
     return g;
 }
 
@@ -26,7 +26,7 @@ static void fill_branch(ir_node *n, const char *attribute, ir_value *x, ir_value
 {
     ir_graph *g = subgraph(n, attribute);
     ir_builder b = ir_builder_at_end(g, d);
-    ir_value *bx = ir_capture_add(n, g, x), *bw = ir_capture_add(n, g, w);
+    ir_value *bx = ir_capture_add(g, x), *bw = ir_capture_add(g, w);
     ir_output(&b, "0",
               taken ? ir_binary(&b, IR_OP_mul, ir_unary(&b, IR_OP_tanh, bx), bw) : ir_binary(&b, IR_OP_mul, bx, bx));
     ir_output(&b, "1", taken ? bx : ir_binary(&b, IR_OP_add, bx, ir_unary(&b, IR_OP_exp, bw)));
@@ -62,7 +62,7 @@ static void fill_body(ir_node *n, ir_value *s, ir_value *w, const ir_type *x, di
         go = ir_graph_input(g, "go", &truth);
     }
     ir_value *bs = ir_graph_input(g, "s", &s->type), *bx = x ? ir_graph_input(g, "x", x) : bs;
-    ir_value *bw = ir_capture_add(n, g, w), *product = ir_binary(&b, IR_OP_mul, bs, bw);
+    ir_value *bw = ir_capture_add(g, w), *product = ir_binary(&b, IR_OP_mul, bs, bw);
     ir_value *next = ir_binary(&b, IR_OP_add, ir_unary(&b, IR_OP_tanh, product),
                                ir_binary(&b, IR_OP_mul, bx, ir_scalar(&b, IR_f64, 0.25)));
     if (go) ir_output(&b, "go", go);

@@ -52,12 +52,12 @@ static void branches_return_the_same_shape(void **state)
     if_is_refused(*state,
                   IF("f32[N]", THEN BODY("else", "  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n"
                                                  "  output \"b\" = %b\n")),
-                  1, 3, "output 'b' of @else is f32[2], but must be f32[3]");
+                  1, 3, "output 'b' of @choose.else_branch is f32[2], but must be f32[3]");
 }
 
 static void branches_return_all_results(void **state)
 {
-    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "")), 1, 3, "@else has 0 outputs, expected 1");
+    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "")), 1, 3, "@choose.else_branch has 0 outputs, expected 1");
 }
 
 static void both_branches_exist(void **state)
@@ -66,7 +66,7 @@ static void both_branches_exist(void **state)
         *state,
         "graph @g(@c : bool[K], @x : f32[N]) {\nforward:\n  %y = if @c, @x {types=\"f32[N]\", layout=\"x>x\", "
         "captures=\"x\", bodies=\"then_branch=then\"} : f32[N]\n  output \"y\" = %y\n}\n" THEN,
-        1, 3, "it has no subgraph 'else_branch'");
+        1, 3, "it has no region 'else_branch'");
 }
 
 /* The layout of the result changes after the node, in a step that has its name. */

@@ -82,9 +82,9 @@ static void test_sound(void **state)
     assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
     assert_string_equal(messages, "");
     for (size_t i = 0; i < s->module->graphs.count; i++) ir_graph_renumber(s->module->graphs.items[i]);
-    ir_graph *copy = ir_graph_clone(s->module, s->graph, "copy", NULL);
+    assert_non_null(ir_graph_clone(s->module, s->graph, "copy", NULL));
     assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
-    ir_graph_remove(s->module, copy);
+    s->module->graphs.count--;
     assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
 }
 
