@@ -142,7 +142,7 @@ extern const k_kernel cpu_fused, cuda_fused;
 extern const k_kernel cpu_tails;
 /* Runs an update whose gradient is computed in the same pass (kernels/update.h). */
 extern const k_kernel cpu_grad_update;
-/* Whether that can compute the gradient that args->op, conv_grad_weight, computes. */
+/* Whether that can compute the gradient that args->op, a matmul or conv_grad_weight, computes. */
 bool cpu_joins_update(const k_args *args);
 /* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
  * (kernels/epilogue.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.

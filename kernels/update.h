@@ -3,8 +3,9 @@
  *
  * optimizers (ir/ops/updates.def); the gradient may have any float type:
  *     operands  K_UPDATE_SCALE  scalar loss scale; the gradient is unscaled as check_finite_and_unscale does it
- *               K_UPDATE_DY, K_UPDATE_X  operands of a conv_grad_weight without dbias that computes the gradient, which
- *                               is absent; its attributes follow those of the update (CPU only: cpu_grad_update)
+ *               K_UPDATE_A, K_UPDATE_B  operands of the op, a matmul or a conv_grad_weight without dbias, that computes
+ *                               the gradient, which is absent (CPU only: cpu_grad_update). The attributes of the update
+ *                               are followed by the number of that op, and its attributes
  *     results   K_UPDATE_LOW    param_out rounded to another float type
  * If `skip` is set, results that alias their operands are not written. The low-precision copy is in place if param_out
  * is, and then it already holds the rounded old parameter; otherwise it is computed from the old parameter.
@@ -32,7 +33,7 @@
 
 #include <math.h>
 
-enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1, K_UPDATE_DY = 1, K_UPDATE_X = 2, K_UPDATE_JOINED_IN = 3 };
+enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1, K_UPDATE_A = 1, K_UPDATE_B = 2, K_UPDATE_JOINED_IN = 3 };
 enum { K_UPDATE_LOW = 0, K_UPDATE_EXTRA_OUT = 1 };
 enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2, K_NORM_SQUARES = 2, K_NORM_JOINED_IN = 3 };
 /* Elements of the vector of sums of squares; one per block, so that a large device has enough blocks. */
@@ -103,23 +104,24 @@ static inline int k_update_gradient(ir_op op) { return k_update_slots_of(op)->gr
 
 /* The call that computes the gradient of an update, and its views. The gradient has the dimensions of the parameter. */
 typedef struct k_gradient {
-    k_view in[2], out[2];
+    k_view in[3], out[2]; /* as many as either op has */
     k_args args;
 } k_gradient;
 
 /* False: the gradient is an operand. Its data is only not NULL. */
 static inline bool k_update_computes(const k_args *args, k_gradient *g)
 {
-    const k_view *dy = k_extra_in(args, K_UPDATE_DY), *x = k_extra_in(args, K_UPDATE_X);
-    if (!k_updates(args->op) || !dy || !x) return false;
-    *g = (k_gradient){.in = {[IR_IN(conv_grad_weight, dy)] = *dy, [IR_IN(conv_grad_weight, x)] = *x}, .args = *args};
-    g->out[0] = args->in[0];
-    g->out[1].dtype = IR_NO_DTYPE;
-    g->args.op = IR_OP_conv_grad_weight;
+    const k_view *a = k_extra_in(args, K_UPDATE_A), *b = k_extra_in(args, K_UPDATE_B);
+    if (!k_updates(args->op) || !a || !b) return false;
+    const ir_attr *attr = args->attr + ir_op_get(args->op)->n_attr;
+    *g = (k_gradient){.in = {*a, *b}, .out = {args->in[0]}, .args = *args};
+    g->in[2].dtype = g->out[1].dtype = IR_NO_DTYPE;
+    g->args.op = (ir_op)attr->i;
+    g->args.attr = attr + 1;
     g->args.in = g->in;
     g->args.out = g->out;
-    g->args.n_in = g->args.n_out = 2;
-    g->args.attr = args->attr + ir_op_get(args->op)->n_attr;
+    g->args.n_in = ir_op_get(g->args.op)->n_in;
+    g->args.n_out = ir_op_get(g->args.op)->n_out;
     return true;
 }
 

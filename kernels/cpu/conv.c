@@ -10,6 +10,7 @@
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/own_pack.h"
+#include "kernels/cpu/visit.h"
 
 #include <string.h>
 
@@ -395,10 +396,22 @@ static runner runner_of(const k_args *args, const conv *c)
     return cpu_is_own_faster_in_place(c) ? OWN_IN_PLACE : LIBRARY;
 }
 
-bool cpu_joins_update(const k_args *args)
+bool cpu_conv_can_be_visited(const k_args *args)
 {
     const conv c = conv_of(args);
     return c.kind == CONV_GRAD_WEIGHT && !c.bias && c.w->dtype == IR_f32 && runner_of(args, &c) == OWN_IN_PLACE;
+}
+
+size_t cpu_conv_visit_workspace(const k_args *args, gemm_visit *visit)
+{
+    const conv c = conv_of(args);
+    return conv_visit_workspace(&c, visit, args->ctx);
+}
+
+void cpu_conv_visit(const k_args *args, gemm_visit *visit, void *user)
+{
+    const conv c = conv_of(args);
+    conv_visit_gradient(&c, args->workspace, visit, user, args->ctx);
 }
 
 static size_t own_workspace(runner own, const conv *c, const k_context *ctx)

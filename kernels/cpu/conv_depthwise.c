@@ -1,6 +1,5 @@
 /* conv_depthwise.c - convolutions of single channels: vectors of channels, tap by tap. */
 #include "kernels/cpu/conv_own.h"
-#include "kernels/cpu/gemm.h"
 
 enum { BLOCK = 64, LIST = 64, ROWS = 16 };
 

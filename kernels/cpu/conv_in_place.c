@@ -6,7 +6,6 @@
  *
  *     y^T = W P^T      dW = dy^T P      dx = dy W, of which each element is added to the position that it is from */
 #include "kernels/cpu/conv_own.h"
-#include "kernels/cpu/gemm.h"
 
 #include <string.h>
 
@@ -17,7 +16,7 @@ typedef struct planes {
     float *data;
     int32_t *at;
     int64_t points, rows, ld, taps;
-    conv_visit *visit; /* of dW; NULL: it is stored */
+    gemm_visit *visit; /* of dW; NULL: it is stored */
     void *user;
 } planes;
 
@@ -236,7 +235,7 @@ static size_t run_grad_input(const planes *s, char *workspace, size_t at, const 
 /* ---- all three --------------------------------------------------------------------------------------- */
 
 /* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
-static size_t run(const conv *c, char *workspace, conv_visit *visit, void *user, const k_context *ctx)
+static size_t run(const conv *c, char *workspace, gemm_visit *visit, void *user, const k_context *ctx)
 {
     size_t at = 0;
     const conv_pass p = conv_pass_of(c, workspace, &at, ctx);
@@ -256,7 +255,7 @@ static size_t run(const conv *c, char *workspace, conv_visit *visit, void *user,
 }
 
 size_t conv_in_place_workspace(const conv *c, const k_context *ctx) { return run(c, NULL, NULL, NULL, ctx); }
-size_t conv_visit_workspace(const conv *c, conv_visit *visit, const k_context *ctx)
+size_t conv_visit_workspace(const conv *c, gemm_visit *visit, const k_context *ctx)
 {
     return run(c, NULL, visit, NULL, ctx);
 }
@@ -267,7 +266,7 @@ void conv_in_place_run(const conv *c, void *workspace, const k_context *ctx)
     run(c, workspace ? workspace : none, NULL, NULL, ctx);
 }
 
-void conv_visit_gradient(const conv *c, void *workspace, conv_visit *visit, void *user, const k_context *ctx)
+void conv_visit_gradient(const conv *c, void *workspace, gemm_visit *visit, void *user, const k_context *ctx)
 {
     run(c, workspace, visit, user, ctx);
 }

@@ -1,6 +1,5 @@
 /* conv_own.c - convolutions as products: rows are positions of images, columns are channels of the result. */
 #include "kernels/cpu/conv_own.h"
-#include "kernels/cpu/gemm.h"
 
 #include <string.h>
 

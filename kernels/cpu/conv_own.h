@@ -8,7 +8,7 @@
 #define AMPC_CONV_OWN_H
 
 #include "kernels/convolution.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
 
 /* The operands are not empty. The workspace size is in bytes. */
 size_t conv_own_workspace(const conv *c, const k_context *ctx);
@@ -26,12 +26,9 @@ void conv_own_run_packed(const conv *c, const float *packed, void *workspace, co
  * (conv_in_place.c). */
 size_t conv_in_place_workspace(const conv *c, const k_context *ctx);
 void conv_in_place_run(const conv *c, void *workspace, const k_context *ctx);
-/* Elements [first, first + n) of a gradient of w, at most GEMM_COLUMNS; `next` is the first element of the next call.
- * Threads call it concurrently. */
-typedef void conv_visit(void *user, int64_t first, const float *values, int64_t n, int64_t next);
 /* Like conv_in_place_run for a gradient of w without dbias, of which nothing is stored; c->w->data is not NULL. */
-size_t conv_visit_workspace(const conv *c, conv_visit *visit, const k_context *ctx);
-void conv_visit_gradient(const conv *c, void *workspace, conv_visit *visit, void *user, const k_context *ctx);
+size_t conv_visit_workspace(const conv *c, gemm_visit *visit, const k_context *ctx);
+void conv_visit_gradient(const conv *c, void *workspace, gemm_visit *visit, void *user, const k_context *ctx);
 
 /* ---- shared with conv_depthwise.c, conv_in_place.c and conv_store.c ---- */
 

@@ -1,6 +1,5 @@
 /* conv_store.c - finishes the sums of own convolutions and stores them in views of any type and layout. */
 #include "kernels/cpu/conv_own.h"
-#include "kernels/cpu/gemm.h"
 
 #include <string.h>
 

@@ -37,6 +37,10 @@ typedef void gemm_fill_b(const void *user, int64_t item, int64_t k, int64_t dept
 typedef void gemm_finish(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
                          int64_t column, int64_t columns);
 
+/* Receives numbers [first, first + n) of a result, at most GEMM_COLUMNS; `next` is the first of the next call. Threads
+ * call it concurrently. */
+typedef void gemm_visit(void *user, int64_t first, const float *values, int64_t n, int64_t next);
+
 typedef struct gemm {
     int64_t items, m, n, k;
     gemm_matrix a, b;

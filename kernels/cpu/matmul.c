@@ -13,6 +13,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/own_pack.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/visit.h"
 #include "kernels/epilogue.h"
 #include "kernels/matmul.h"
 
@@ -165,6 +166,27 @@ bool cpu_rounds(const k_args *args, int operand)
     if (!factor || k_count(&args->out[0]) == 0) return false;
     const product p = product_of(args);
     return by_panels(args, &p);
+}
+
+/* With few terms, most of the time is that of storing the product. */
+bool cpu_matmul_can_be_visited(const k_args *args)
+{
+    enum { FEW_TERMS = 64 };
+    const product p = product_of(args);
+    const bool plain = args->in[IN_A].dtype == IR_f32 && args->in[IN_B].dtype == IR_f32 && args->out[0].dtype == IR_f32;
+    return plain && !k_present(&args->in[IN_BIAS]) && p.rank == 0 && p.k > 0 && p.k <= FEW_TERMS;
+}
+
+size_t cpu_matmul_visit_workspace(const k_args *args, gemm_visit *visit)
+{
+    const product p = product_of(args);
+    return cpu_panels_visit_workspace(args, &p, visit);
+}
+
+void cpu_matmul_visit(const k_args *args, gemm_visit *visit, void *user)
+{
+    const product p = product_of(args);
+    cpu_panels_visit(args, &p, visit, user);
 }
 
 static ampc_status run_panels(const k_args *args, const product *p)

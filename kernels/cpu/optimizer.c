@@ -3,9 +3,9 @@
  * Each is a single pass over memory that may run in place, with the extra operands and results of kernels/update.h. If
  * `skip` is set, the results are the old values bit for bit. The formulas are in updates.def; bias corrections and
  * step sizes are computed in f64, once per tensor. */
-#include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/visit.h"
 #include "ir/ops/real.h"
 #include "ir/ops/updates.h"
 #include "kernels/update.h"
@@ -138,13 +138,18 @@ static void update_part(void *user, int64_t first, const float *values, int64_t 
     update_elements(u, first, n, values);
 }
 
+bool cpu_joins_update(const k_args *args)
+{
+    return args->op == IR_OP_matmul ? cpu_matmul_can_be_visited(args) : cpu_conv_can_be_visited(args);
+}
+
 static ampc_status grad_update_prepare(const k_args *args, void **state, size_t *workspace)
 {
     k_gradient g;
     (void)state;
     if (!k_update_computes(args, &g)) return AMPC_UNSUPPORTED;
-    const conv c = conv_of(&g.args);
-    *workspace = conv_visit_workspace(&c, update_part, args->ctx);
+    *workspace = g.args.op == IR_OP_matmul ? cpu_matmul_visit_workspace(&g.args, update_part)
+                                           : cpu_conv_visit_workspace(&g.args, update_part);
     return AMPC_OK;
 }
 
@@ -156,8 +161,8 @@ static ampc_status grad_update_run(const k_args *args)
     while (rows[i].op != args->op) i++;
     if (!k_update_computes(args, &g) || !begin_update(args, rows[i].once, &u)) return AMPC_OK;
     u.fn = rows[i].f32;
-    const conv c = conv_of(&g.args);
-    conv_visit_gradient(&c, args->workspace, update_part, &u, args->ctx);
+    if (g.args.op == IR_OP_matmul) cpu_matmul_visit(&g.args, update_part, &u);
+    else cpu_conv_visit(&g.args, update_part, &u);
     return AMPC_OK;
 }
 

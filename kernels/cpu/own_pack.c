@@ -1,7 +1,6 @@
 /* own_pack.c - the formats of own code, and for which shapes it is chosen although there is oneDNN. */
 #include "kernels/cpu/own_pack.h"
 #include "kernels/cpu/conv_own.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
 
 #include <pthread.h>

@@ -2,7 +2,6 @@
  * that no f32 copy of an operand is ever stored in memory. Sums are f32; they are rounded once, after the epilogue,
  * block by block while a block is in a cache. */
 #include "kernels/cpu/panels.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/own_pack.h"
 
 enum { IN_A = IR_IN(matmul, a), IN_B = IR_IN(matmul, b), IN_BIAS = IR_IN(matmul, bias) };
@@ -12,6 +11,8 @@ typedef struct panels {
     const product *p;
     cpu_tile_fn *tail; /* activation, or NULL */
     cpu_numbers numbers;
+    gemm_visit *visit; /* of the sums, which have no epilogue; NULL: they are stored */
+    void *user;
 } panels;
 
 /* Finishes sums: bias, activation, rounding. */
@@ -32,6 +33,17 @@ static void finish(const void *user, int64_t item, float *sums, int64_t ld, int6
     }
 }
 
+static void visit_rows(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
+                       int64_t column, int64_t columns)
+{
+    const panels *s = user;
+    (void)item;
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t first = (row + i) * s->p->n + column;
+        s->visit(s->user, first, sums + i * ld, columns, i + 1 < rows ? first + s->p->n : first);
+    }
+}
+
 static gemm_matrix matrix_of(const k_view *v, bool trans, int64_t rows, int64_t columns)
 {
     return (gemm_matrix){v->data, v->dtype, v->as, trans ? 1 : columns, trans ? rows : 1};
@@ -49,6 +61,10 @@ static gemm gemm_of(const panels *s)
         g.packed = s->args->in[IN_B].data;
         g.packed_item = gemm_packed_size(p->k, p->n);
     }
+    if (s->visit) {
+        g.finish = visit_rows;
+        return g;
+    }
     if (y->dtype == IR_f32) g.c = y->data;
     if (!g.c || s->tail || k_present(&s->args->in[IN_BIAS])) g.finish = finish;
     return g;
@@ -64,6 +80,20 @@ size_t cpu_panels_workspace(const k_args *args, const product *p)
 void cpu_panels_run(const k_args *args, const product *p, cpu_tile_fn *tail)
 {
     const panels s = {.args = args, .p = p, .tail = tail};
+    const gemm g = gemm_of(&s);
+    gemm_run(&g, args->workspace, args->ctx);
+}
+
+size_t cpu_panels_visit_workspace(const k_args *args, const product *p, gemm_visit *visit)
+{
+    const panels s = {.args = args, .p = p, .visit = visit};
+    const gemm g = gemm_of(&s);
+    return gemm_workspace(&g, args->ctx);
+}
+
+void cpu_panels_visit(const k_args *args, const product *p, gemm_visit *visit, void *user)
+{
+    const panels s = {.args = args, .p = p, .visit = visit, .user = user};
     const gemm g = gemm_of(&s);
     gemm_run(&g, args->workspace, args->ctx);
 }

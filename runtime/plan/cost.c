@@ -71,16 +71,22 @@ static int64_t convolution_flops(const k_args *args)
     return 2 * k_count(c.y) * c.g.c * c.g.k[0] * c.g.k[1] * c.g.k[2];
 }
 
+/* Flops of a white op. */
+static int64_t op_flops(const k_args *args)
+{
+    if (ir_op_has(args->op, IR_SPATIAL)) return convolution_flops(args);
+    if (!ir_op_has(args->op, IR_EPILOGUE)) return recurrent_flops(args); /* the only white ops left */
+    return 2 * k_count(&args->out[0]) * product_of(args).k;
+}
+
 static int64_t flops_of(const rt_plan *p, const rt_step *s)
 {
     const k_args args = rt_step_args(p, s);
     k_gradient g;
     if (s->kind != RT_STEP_OP) return 0;
-    if (k_update_computes(&args, &g)) return convolution_flops(&g.args);
-    if (ir_op_get(s->op)->colour != IR_WHITE) return 0;
-    if (rt_step_has(s, IR_SPATIAL)) return s->out_buffer[0] == RT_NO_BUFFER ? 0 : convolution_flops(&args);
-    if (!rt_step_has(s, IR_EPILOGUE)) return recurrent_flops(&args); /* the only white ops left */
-    return 2 * k_count(&s->out[0]) * product_of(&args).k;
+    if (k_update_computes(&args, &g)) return op_flops(&g.args);
+    if (ir_op_get(s->op)->colour != IR_WHITE || s->out_buffer[0] == RT_NO_BUFFER) return 0; /* only the bias gradient */
+    return op_flops(&args);
 }
 
 rt_cost rt_step_cost(const rt_plan *p, const rt_step *s)

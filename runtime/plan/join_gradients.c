@@ -1,6 +1,6 @@
 /* join_gradients.c - computes gradients of weights in the updates that read them.
  *
- *     %d.w = conv_grad_weight %dy, %x
+ *     %d.w = conv_grad_weight %dy, %x            (or a matmul)
  *     @w, @v = momentum @w, @v, %d.w, ...        @w, @v = momentum @w, @v, _, ..., %dy, %x
  *
  * If nothing else reads a gradient, neither a check for infinity nor a norm, it needs no memory: each part is used
@@ -9,14 +9,18 @@
 #include "kernels/update.h"
 #include "runtime/plan/stages.h"
 
-static bool is_convolution(const rt_step *s)
-{
-    return rt_step_has(s, IR_SPATIAL) && ir_op_get(s->op)->colour == IR_WHITE;
-}
+enum { FACTORS = 2 }; /* operands of the gradient; others must be absent */
 
-static bool is_dropped(const rt_plan *p, const rt_step *m, int k)
+/* Whether the step is a product of two factors with a single result that is read. */
+static bool is_product(const rt_plan *p, const rt_step *m)
 {
-    return !rt_step_writes(m, k) || !rt_uses(p, m->out_value[k]);
+    if (m->kind != RT_STEP_OP || m->fused || m->hoisted || ir_op_get(m->op)->colour != IR_WHITE) return false;
+    if (!rt_step_has(m, IR_SPATIAL | IR_EPILOGUE) || m->n_in < FACTORS) return false;
+    for (int j = FACTORS; j < m->n_in; j++)
+        if (rt_step_reads(m, j)) return false;
+    for (int k = 1; k < m->n_out; k++)
+        if (rt_step_writes(m, k) && rt_uses(p, m->out_value[k])) return false;
+    return rt_step_writes(m, 0) && rt_has_one_use(p, m->out_value[0]);
 }
 
 static bool is_kept(const rt_plan *p, const rt_step *m, int j)
@@ -29,9 +33,7 @@ static rt_step *find_gradient(const rt_plan *p, const rt_step *s)
 {
     const int grad = k_update_gradient(s->op);
     rt_step *m = rt_def(p, s->in_value[grad]);
-    if (!m || m->kind != RT_STEP_OP || m->fused || m->hoisted || !is_convolution(m)) return NULL;
-    if (m->n_in != 2 || m->n_out != 2 || !is_dropped(p, m, 1)) return NULL;
-    if (s->in_value[grad] != m->out_value[0] || !rt_has_one_use(p, m->out_value[0])) return NULL;
+    if (!m || !is_product(p, m) || s->in_value[grad] != m->out_value[0]) return NULL;
     if (s->n_in > ir_op_get(s->op)->n_in || !rt_same_view(&s->in[0], &m->out[0])) return NULL;
     if (!is_kept(p, m, 0) || !is_kept(p, m, 1)) return NULL;
     if (k_bytes(&m->in[0]) + k_bytes(&m->in[1]) >= k_bytes(&m->out[0])) return NULL;
@@ -45,15 +47,16 @@ static rt_step *find_gradient(const rt_plan *p, const rt_step *s)
 static bool join(rt_plan *p, rt_step *m, rt_step *s)
 {
     const ir_op_info *update = ir_op_get(s->op), *gradient = ir_op_get(m->op);
-    ir_attr *attr = rt_plan_alloc(p, (size_t)(update->n_attr + gradient->n_attr), sizeof *attr);
-    const int first = update->n_in + K_UPDATE_DY;
+    ir_attr *attr = rt_plan_alloc(p, (size_t)(update->n_attr + 1 + gradient->n_attr), sizeof *attr);
+    const int first = update->n_in + K_UPDATE_A;
     if (!attr || !rt_step_widen(p, s, K_UPDATE_JOINED_IN, 0)) return false;
     for (int i = 0; i < update->n_attr; i++) attr[i] = s->attr[i];
-    for (int i = 0; i < gradient->n_attr; i++) attr[update->n_attr + i] = m->attr[i];
+    attr[update->n_attr].i = m->op;
+    for (int i = 0; i < gradient->n_attr; i++) attr[update->n_attr + 1 + i] = m->attr[i];
     s->attr = attr;
     s->kernel = p->backend->grad_update;
     rt_step_read(p, s, k_update_gradient(s->op), RT_NO_VALUE);
-    for (int j = 0; j < m->n_in; j++) {
+    for (int j = 0; j < FACTORS; j++) {
         rt_step_read(p, s, first + j, m->in_value[j]);
         s->in[first + j] = m->in[j];
     }
