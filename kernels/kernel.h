@@ -67,7 +67,8 @@ typedef struct k_args {
     const k_view *in; /* by operand position */
     k_view *out;      /* by result position */
     int n_in, n_out;
-    const ir_attr *attr; /* by slot; dimensions have been evaluated */
+    const ir_attr *attr;     /* by slot; dimensions have been evaluated */
+    const ir_layout *layout; /* of custom operators */
     /* For cpu_fused and cuda_fused, what to compute; for other kernels, the activation applied to result 0, or
      * NULL. */
     const k_fused *fused;

@@ -1,6 +1,8 @@
 /* dce_cse.c - dead code elimination and common subexpression elimination. */
 #include "passes/pass.h"
 
+#include <string.h>
+
 /* Also removes unused storage, such as constants that were replaced by converted copies. */
 ampc_status pass_dce(ir_module *m, compile *c)
 {
@@ -51,16 +53,23 @@ static uint64_t hash_node(const ir_node *n)
     return hash;
 }
 
+static bool have_same_layout(const ir_layout *a, const ir_layout *b)
+{
+    return a->n_in == b->n_in && a->n_out == b->n_out && !memcmp(a->marks, b->marks, (size_t)(a->n_in + a->n_out));
+}
+
 /* Ignores the phase: the first node is in the earlier phase, whose values later phases may read. */
 static bool computes_same(const ir_node *a, const ir_node *b)
 {
     const ir_op_info *info = ir_op_get(a->op);
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->n_regions) return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || ir_op_has(a->op, IR_BODIES)) return false;
     for (int i = 0; i < a->n_in; i++)
         if (ir_in(a, i) != ir_in(b, i)) return false;
     for (int i = 0; i < info->n_attr; i++)
         if (!ir_attr_equal(info->attr[i].kind, &a->attr[i], &b->attr[i])) return false;
-    return true;
+    for (int i = 0; i < a->n_out; i++)
+        if (!ir_type_equal(&a->out[i]->type, &b->out[i]->type)) return false;
+    return !a->layout.marks || have_same_layout(&a->layout, &b->layout);
 }
 
 static node_set new_set(size_t count, arena *a)

@@ -116,7 +116,7 @@ static const opaque_change *find_change(const emitter *e, const emit_op *op, con
 /* Appends the attributes that have become operands to the operands of the node. */
 static void put_moved(emitter *e, const ir_node *n, const Onnx__NodeProto *p, emit_op *op)
 {
-    int count = (int)strcspn(n->attr[IR_ATTR(opaque, layout)].s, ">");
+    int count = n->layout.n_in;
     for (size_t i = 0; i < p->n_attribute; i++) {
         const Onnx__AttributeProto *a = p->attribute[i];
         const opaque_change *c = find_change(e, op, a);
@@ -170,34 +170,29 @@ static void put_region(emitter *e, const ir_node *n, const ir_region *region, ro
     rope_add_message(e->arena, out, NODE_ATTRIBUTE, &attribute);
 }
 
-/* The number of operands or results in a layout: '_' marks an absent one. */
-static int count_present(const char *layout, char end)
-{
-    int n = 0;
-    for (; *layout && *layout != end; layout++) n += *layout != '_';
-    return n;
-}
+static const char *domain_of(const ir_node *n) { return n->attr[ir_op_find_attr(n->op, "domain")].s; }
 
 /* Requires the opset whose schema allows bfloat16 for the operator. */
 static void need_bf16(emitter *e, const ir_node *n)
 {
-    const onnx_operator *op = *n->attr[IR_ATTR(opaque, domain)].s ? NULL : onnx_operator_find(n->loc.op);
+    const onnx_operator *op = *domain_of(n) ? NULL : onnx_operator_find(n->loc.op);
     for (int i = 0; i < n->n_in; i++)
         if (op && ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16) emit_need(e, op->bf16);
 }
 
 /* The results in the layout, and those that the model lacks although the schema requires them. */
-static void put_results(emit_op *op, const char *layout)
+static void put_results(emit_op *op)
 {
     emitter *e = op->e;
     int position = 0;
-    for (int i = 0; layout[position]; position++) {
-        if (layout[position] == '_') {
+    for (; position < op->n->layout.n_out; position++) {
+        const int i = ir_opaque_result_at(op->n, position);
+        if (i < 0) {
             emit_unread(op, position);
             continue;
         }
         const ir_value *v = op->n->out[i];
-        emit_result(op, i++, v->type.dtype);
+        emit_result(op, i, v->type.dtype);
         if (!e->scope->output_of[v->id])
             emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
     }
@@ -206,15 +201,12 @@ static void put_results(emit_op *op, const char *layout)
 
 void emit_opaque(emitter *e, const ir_node *n)
 {
-    const char *layout = n->attr[IR_ATTR(opaque, layout)].s, *results = strchr(layout, '>');
-    const char *domain = n->attr[IR_ATTR(opaque, domain)].s;
+    const char *domain = domain_of(n);
     onnx_bytes bytes;
     const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
     if (!p) return;
-    int n_in = count_present(layout, '>');
-    if (!n->loc.op || !results || n_in > n->n_in || count_present(results + 1, 0) != n->n_out) {
-        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "its layout \"%s\" does not match its operands and results",
-                   layout);
+    if (!n->loc.op) {
+        diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "it has no ONNX operator");
         return;
     }
     if (!check_form(e, n, p, !*domain)) return;
@@ -222,12 +214,14 @@ void emit_opaque(emitter *e, const ir_node *n)
     const int type = ir_op_find_attr(n->op, "op_type"); /* without the domain */
     emit_op op = emit_begin(e, n, type < 0 ? n->loc.op : n->attr[type].s);
     op.domain = domain;
-    for (int i = 0; *layout != '>'; layout++)
-        if (*layout != '_') emit_operand(&op, i++);
+    for (int position = 0; position < n->layout.n_in; position++) {
+        const int i = ir_opaque_operand_at(n, position);
+        if (i >= 0) emit_operand(&op, i);
         else emit_in(&op, NULL);
+    }
     put_moved(e, n, p, &op);
     put_attributes(e, n, p, bytes, &op);
     for (int i = 0; i < n->n_regions; i++) put_region(e, n, &n->regions[i], &op.attributes);
-    put_results(&op, results + 1);
+    put_results(&op);
     emit_end(&op);
 }

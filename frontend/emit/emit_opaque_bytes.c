@@ -5,7 +5,7 @@
 
 const Onnx__NodeProto *emit_decode_opaque(emitter *e, const ir_node *n, onnx_bytes *bytes)
 {
-    const char *text = n->attr[IR_ATTR(opaque, attributes)].s;
+    const char *text = n->attr[ir_op_find_attr(n->op, "attributes")].s;
     ProtobufCMessage *node = NULL;
     *bytes = opaque_from_text(e->arena, text);
     if ((!bytes->data && *text) ||

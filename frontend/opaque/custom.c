@@ -165,15 +165,14 @@ static char float_mark(const custom_op *op)
     return f16 && bf16 ? 't' : f16 ? 'h' : bf16 ? 'b' : 'x';
 }
 
-static const char *layout_of(const custom_node *c)
+static void set_layout(const custom_node *c, ir_node *node)
 {
     const onnx_node *n = c->n;
     const char mark = float_mark(c->op);
-    char *text = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2), *to = text;
-    for (int i = 0; i < n->n_in; i++) *to++ = !n->in[i] ? '_' : is_cast_operand(c, i) ? mark : 'x';
-    *to++ = '>';
-    for (int i = 0; i < n->n_out; i++) *to++ = !onnx_result_is_used(n, i) ? '_' : c->follows[i] ? mark : 'x';
-    return text;
+    char operands[CUSTOM_MAX + 1] = "", results[CUSTOM_MAX + 1] = "";
+    for (int i = 0; i < n->n_in; i++) operands[i] = !n->in[i] ? '_' : is_cast_operand(c, i) ? mark : 'x';
+    for (int i = 0; i < n->n_out; i++) results[i] = !onnx_result_is_used(n, i) ? '_' : c->follows[i] ? mark : 'x';
+    ir_layout_set(node, operands, results);
 }
 
 static const char *gradients_of(const custom_node *c)
@@ -195,19 +194,15 @@ static int cast_operands(custom_node *c, ir_value **in)
     return count;
 }
 
-static const char *result_types(const custom_node *c, int *count)
+static void set_types(const custom_node *c, ir_node *node)
 {
-    onnx_importer *im = c->n->importer;
-    const char *text = "";
-    *count = 0;
-    for (int i = 0; i < c->n->n_out; i++) {
+    for (int i = 0, k = 0; i < c->n->n_out; i++) {
         if (!onnx_result_is_used(c->n, i)) continue;
-        ir_type type = {.dtype = (ir_dtype)c->types.out[i].dtype, .rank = c->types.out[i].rank};
-        memcpy(type.dims, c->types.out[i].dims, sizeof type.dims);
-        text = arena_printf(im->scratch, "%s%s%s", text, (*count)++ ? "," : "",
-                            ir_type_print(im->module, &type, im->scratch));
+        const ampc_type *from = &c->types.out[i];
+        ir_type *to = &node->out[k++]->type;
+        *to = (ir_type){.dtype = (ir_dtype)from->dtype, .rank = from->rank};
+        memcpy(to->dims, from->dims, sizeof to->dims);
     }
-    return text;
 }
 
 /* Results in the type of the model. */
@@ -225,8 +220,9 @@ static void make_node(custom_node *c, const char *values, const char *kinds)
 {
     onnx_node *n = c->n;
     const ampc_operator *table = &c->op->table;
-    int n_out;
-    const char *types = result_types(c, &n_out), *attributes = opaque_attributes(n, false);
+    int n_out = 0;
+    const char *attributes = opaque_attributes(n, false);
+    for (int i = 0; i < n->n_out; i++) n_out += onnx_result_is_used(n, i);
     ir_value **in = arena_array(n->importer->scratch, (size_t)n->n_in + 1, sizeof *in);
     const int n_in = cast_operands(c, in);
     if (n->failed) return;
@@ -237,8 +233,8 @@ static void make_node(custom_node *c, const char *values, const char *kinds)
     ir_set_str(node, IR_ATTR(custom, op_type), table->name);
     ir_set_int(node, IR_ATTR(custom, since), table->since);
     ir_set_int(node, IR_ATTR(custom, colour), (int64_t)c->op->colour);
-    ir_set_str(node, IR_ATTR(custom, types), types);
-    ir_set_str(node, IR_ATTR(custom, layout), layout_of(c));
+    set_types(c, node);
+    set_layout(c, node);
     ir_set_str(node, IR_ATTR(custom, gradients), gradients_of(c));
     ir_set_str(node, IR_ATTR(custom, values), values);
     ir_set_str(node, IR_ATTR(custom, kinds), kinds);

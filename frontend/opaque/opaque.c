@@ -312,20 +312,14 @@ static void find_result_type(onnx_node *n, int i, ir_type *out)
                     name);
 }
 
-/* Prints the types of the named results, separated by commas, and returns their number. */
-static int result_types(onnx_node *n, const onnx_subgraphs *subgraphs, const char **text)
+/* Finds the types of the named results and returns their number. */
+static int result_types(onnx_node *n, const onnx_subgraphs *subgraphs, ir_type *types)
 {
-    onnx_importer *im = n->importer;
     int count = 0;
-    *text = "";
     for (int i = 0; i < n->n_out && !n->failed; i++) {
         if (!onnx_result_is_used(n, i)) continue;
-        ir_type type;
-        if (subgraphs) type = subgraphs->types[i];
-        else find_result_type(n, i, &type);
-        if (n->failed) break;
-        *text = arena_printf(im->scratch, "%s%s%s", *text, count ? "," : "",
-                             ir_type_print(im->module, &type, im->scratch));
+        if (subgraphs) types[count] = subgraphs->types[i];
+        else find_result_type(n, i, &types[count]);
         count++;
     }
     return count;
@@ -354,13 +348,13 @@ static ir_value *find_captured(onnx_node *n, const char *name)
 }
 
 /* The operands that are present, then the captured values of its subgraphs. */
-static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char *layout)
+static operand_list operands(onnx_node *n, const onnx_subgraphs *subgraphs, char *marks)
 {
     arena *a = n->importer->scratch;
     operand_list list = {0};
     const onnx_types types = onnx_types_of(n);
     for (int i = 0; i < n->n_in; i++) {
-        layout[i] = n->in[i] ? onnx_operand_mark(&types, i) : '_';
+        marks[i] = n->in[i] ? onnx_operand_mark(&types, i) : '_';
         if (n->in[i]) vec_push(a, &list, n->in[i]);
     }
     for (size_t i = 0; subgraphs && i < subgraphs->values.count; i++) vec_push(a, &list, subgraphs->values.items[i]);
@@ -390,26 +384,25 @@ static void check_carried(onnx_node *n, const onnx_subgraphs *subgraphs)
 void onnx_lower_opaque(onnx_node *n)
 {
     onnx_subgraphs lowered, *subgraphs = onnx_lower_subgraphs(n, &lowered) ? &lowered : NULL;
-    const char *types = "", *attributes = opaque_attributes(n, !subgraphs);
-    char *layout = arena_alloc(n->importer->scratch, (size_t)(n->n_in + n->n_out) + 2);
+    const char *attributes = opaque_attributes(n, !subgraphs);
+    arena *a = n->importer->scratch;
+    char *of_operands = arena_alloc(a, (size_t)n->n_in + 1), *of_results = arena_alloc(a, (size_t)n->n_out + 1);
+    ir_type *types = arena_array(a, (size_t)n->n_out + 1, sizeof *types);
     check_carried(n, subgraphs);
-    int n_out = n->failed ? 0 : result_types(n, subgraphs, &types);
+    int n_out = n->failed ? 0 : result_types(n, subgraphs, types);
     if (n->failed) return;
-    operand_list in = operands(n, subgraphs, layout);
-    layout[n->n_in] = '>';
+    operand_list in = operands(n, subgraphs, of_operands);
     const onnx_types marks = onnx_types_of(n);
-    for (int i = 0; i < n->n_out; i++)
-        layout[n->n_in + 1 + i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
+    for (int i = 0; i < n->n_out; i++) of_results[i] = onnx_result_is_used(n, i) ? onnx_result_mark(&marks, i) : '_';
     if (n->failed) return;
     opaque_add_domain(n);
     const ir_op op = subgraphs ? lowered.op : IR_OP_opaque;
     ir_node *node = ir_new_array(n->b, op, (int)in.count, in.items, n_out);
-    ir_set_str(node, IR_ATTR(opaque, node), n->b->loc.node);
-    ir_set_str(node, IR_ATTR(opaque, domain), n->proto->domain);
-    ir_set_str(node, IR_ATTR(opaque, types), types);
-    ir_set_str(node, IR_ATTR(opaque, layout), layout);
-    ir_set_str(node, IR_ATTR(opaque, values), attribute_values(n));
-    ir_set_str(node, IR_ATTR(opaque, attributes), attributes);
+    ir_layout_set(node, of_operands, of_results);
+    for (int i = 0; i < n_out; i++) node->out[i]->type = types[i];
+    ir_set_str(node, ir_op_find_attr(op, "domain"), n->proto->domain);
+    ir_set_str(node, ir_op_find_attr(op, "values"), attribute_values(n));
+    ir_set_str(node, ir_op_find_attr(op, "attributes"), attributes);
     onnx_set_loop(n, node);
     if (n->failed) return;
     for (size_t i = 0; subgraphs && i < subgraphs->graphs.count; i++)

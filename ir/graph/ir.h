@@ -123,9 +123,10 @@ struct ir_node {
     ir_graph *graph;  /* NULL until inserted */
     ir_node *prev, *next;
     int n_in, n_out;
-    ir_use *in;     /* [n_in] */
-    ir_value **out; /* [n_out]; an unused optional result has dtype IR_NO_DTYPE or no uses */
-    ir_attr *attr;  /* [ir_op_get(op)->n_attr] */
+    ir_use *in;       /* [n_in] */
+    ir_value **out;   /* [n_out]; an unused optional result has dtype IR_NO_DTYPE or no uses */
+    ir_attr *attr;    /* [ir_op_get(op)->n_attr] */
+    ir_layout layout; /* see ir_op_has_layout */
     ir_region *regions;
     int n_regions; /* 0 without the trait BODIES */
 };
@@ -265,17 +266,18 @@ const char *ir_output_parts(const ir_graph *g, const char *name);
 
 /* ---- layout.c: the operands and results of the operator of an opaque node, and its float type, marked t ------- */
 
+/* Sets the marks of operands and results: "t_x", "tx". Without a call, all are present and have mark x. */
+void ir_layout_set(ir_node *n, const char *operands, const char *results);
+int ir_layout_operands(const ir_node *n); /* the number of those that are present */
+int ir_layout_results(const ir_node *n);
 bool ir_opaque_operand_is_float(const ir_node *n, int i); /* whether operand i has that type */
 bool ir_opaque_result_is_float(const ir_node *n, int i);  /* whether result i has it */
 /* Replaces marks h (the operator supports f16 but not bf16) and b (the other way round) by t if it supports `low`, else
  * by x. */
 void ir_opaque_resolve_low(ir_node *n, ir_dtype low);
-/* The index of the operand or result at a position of the operator, or -1 if it is absent (`layout`). */
+/* The index of the operand or result at a position of the operator, or -1 if it is absent. */
 int ir_opaque_operand_at(const ir_node *n, int position);
 int ir_opaque_result_at(const ir_node *n, int position);
-/* The number of positions, present or absent. */
-int ir_opaque_operand_positions(const ir_node *n);
-int ir_opaque_result_positions(const ir_node *n);
 
 /* The operands of a `loop` by index; -1: absent. The carried values and, after them, the scanned ones begin at
  * `first`. The inputs of the body that are not captures, and its outputs, are in the same order; `fixed` is the number
@@ -287,7 +289,7 @@ ir_loop_form ir_loop_form_of(const ir_node *n);
 
 /* ---- infer_opaque.c, infer_custom.c --------------------------------------------------------------------------- */
 
-/* Changes the f32 results to the given type; takes effect at the next inference. */
+/* Declares the f32 results to have the given type. */
 void ir_opaque_set_result_dtype(ir_node *n, ir_dtype to);
 /* ir_op_stops for the op of the node. Which operands of a custom operator have a gradient depends on the node. */
 bool ir_node_stops(const ir_node *n, int i);

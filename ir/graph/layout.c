@@ -1,71 +1,59 @@
-/* layout.c - the layout of opaque nodes, "x_t>tx": which operands and results of the operator are present, and which
- * have its float type. */
+/* layout.c - which operands and results of its operator an opaque node has, and which have the float type. */
 #include "ir/graph/ir.h"
 
 #include <string.h>
 
-/* The mark of operand or result i, not counting absent ones, or 0 if the layout has none. */
-static char mark_of(const char *at, int i)
+static arena *arena_of(const ir_node *n) { return (n->n_out ? n->out[0] : ir_in(n, 0))->graph->module->arena; }
+
+void ir_layout_set(ir_node *n, const char *operands, const char *results)
 {
-    for (; *at && *at != '>'; at++)
-        if (*at != '_' && i-- == 0) return *at;
+    n->layout = (ir_layout){.n_in = (int)strlen(operands), .n_out = (int)strlen(results)};
+    n->layout.marks = arena_printf(arena_of(n), "%s%s", operands, results);
+}
+
+/* The number of present positions before position `at` of n marks. */
+static int count_present(const char *marks, int at)
+{
+    int count = 0;
+    for (int i = 0; i < at; i++) count += marks[i] != '_';
+    return count;
+}
+
+static int index_at(const char *marks, int n, int at)
+{
+    return at < 0 || at >= n || marks[at] == '_' ? -1 : count_present(marks, at);
+}
+
+/* The mark of operand or result i, not counting absent ones, or 0. */
+static char mark_of(const char *marks, int n, int i)
+{
+    for (int at = 0; at < n; at++)
+        if (marks[at] != '_' && i-- == 0) return marks[at];
     return 0;
 }
 
-bool ir_opaque_operand_is_float(const ir_node *n, int i)
-{
-    return mark_of(n->attr[IR_ATTR(opaque, layout)].s, i) == 't';
-}
+static const char *results_of(const ir_node *n) { return n->layout.marks + n->layout.n_in; }
 
-bool ir_opaque_result_is_float(const ir_node *n, int i)
-{
-    const char *results = strchr(n->attr[IR_ATTR(opaque, layout)].s, '>');
-    return results && mark_of(results + 1, i) == 't';
-}
+int ir_layout_operands(const ir_node *n) { return count_present(n->layout.marks, n->layout.n_in); }
 
-/* The index of position `at` of a layout that ends at `end`, or -1. */
-static int index_at(const char *layout, const char *end, int at)
-{
-    int index = 0;
-    if (at < 0 || end - layout <= at || layout[at] == '_') return -1;
-    for (int i = 0; i < at; i++) index += layout[i] != '_';
-    return index;
-}
+int ir_layout_results(const ir_node *n) { return count_present(results_of(n), n->layout.n_out); }
 
-static const char *operands_end(const ir_node *n)
-{
-    const char *layout = n->attr[IR_ATTR(opaque, layout)].s;
-    return layout + strcspn(layout, ">");
-}
+bool ir_opaque_operand_is_float(const ir_node *n, int i) { return mark_of(n->layout.marks, n->layout.n_in, i) == 't'; }
 
-static const char *results_begin(const ir_node *n) { return operands_end(n) + (*operands_end(n) == '>'); }
+bool ir_opaque_result_is_float(const ir_node *n, int i) { return mark_of(results_of(n), n->layout.n_out, i) == 't'; }
 
-int ir_opaque_operand_positions(const ir_node *n)
-{
-    return (int)(operands_end(n) - n->attr[IR_ATTR(opaque, layout)].s);
-}
+int ir_opaque_operand_at(const ir_node *n, int position) { return index_at(n->layout.marks, n->layout.n_in, position); }
 
-int ir_opaque_result_positions(const ir_node *n) { return (int)strlen(results_begin(n)); }
-
-int ir_opaque_operand_at(const ir_node *n, int position)
-{
-    return index_at(n->attr[IR_ATTR(opaque, layout)].s, operands_end(n), position);
-}
-
-int ir_opaque_result_at(const ir_node *n, int position)
-{
-    const char *results = results_begin(n);
-    return index_at(results, results + strlen(results), position);
-}
+int ir_opaque_result_at(const ir_node *n, int position) { return index_at(results_of(n), n->layout.n_out, position); }
 
 void ir_opaque_resolve_low(ir_node *n, ir_dtype low)
 {
-    const char *layout = n->attr[IR_ATTR(opaque, layout)].s;
-    if (!strpbrk(layout, "hb")) return;
-    char *resolved = arena_strdup(n->graph->module->arena, layout);
+    const size_t count = (size_t)(n->layout.n_in + n->layout.n_out);
+    if (!memchr(n->layout.marks, 'h', count) && !memchr(n->layout.marks, 'b', count)) return;
+    char *resolved = arena_strndup(arena_of(n), n->layout.marks, count);
     for (char *p = resolved; *p; p++)
         if (*p == 'h' || *p == 'b') *p = (*p == 'h') == (low == IR_f16) ? 't' : 'x';
-    n->attr[IR_ATTR(opaque, layout)].s = resolved;
+    n->layout.marks = resolved;
 }
 
 ir_loop_form ir_loop_form_of(const ir_node *n)
@@ -76,7 +64,7 @@ ir_loop_form ir_loop_form_of(const ir_node *n)
     f.condition = counted ? ir_opaque_operand_at(n, 1) : -1;
     f.first = (f.trip_count >= 0) + (f.condition >= 0);
     f.slices = (int)n->attr[IR_ATTR(loop, scanned)].i;
-    const int positions = ir_opaque_operand_positions(n);
+    const int positions = n->layout.n_in;
     f.states = (positions > f.fixed ? positions : f.fixed) - f.fixed - f.slices; /* trailing ones may be absent */
     return f;
 }

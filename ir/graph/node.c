@@ -2,6 +2,7 @@
 #include "ir/graph/ir.h"
 
 #include <assert.h>
+#include <string.h>
 
 ir_builder ir_builder_at_end(ir_graph *g, diag *d)
 {
@@ -94,6 +95,13 @@ static ir_value *result_new(ir_node *n, ir_graph *g, int i)
     return v;
 }
 
+/* All operands and results are present. */
+static ir_layout plain_layout(arena *a, const ir_node *n)
+{
+    const size_t count = (size_t)(n->n_in + n->n_out);
+    return (ir_layout){n->n_in, n->n_out, memset(arena_alloc(a, count + 1), 'x', count)};
+}
+
 ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, int n_out)
 {
     if (!operands_complete(op, n_in, in)) return NULL;
@@ -119,6 +127,7 @@ ir_node *ir_new_array(ir_builder *b, ir_op op, int n_in, ir_value *const *in, in
     }
     for (int i = 0; i < n->n_out; i++) n->out[i] = result_new(n, b->graph, i);
     for (int i = 0; i < info->n_attr; i++) n->attr[i] = info->attr[i].initial;
+    if (ir_op_has_layout(op)) n->layout = plain_layout(a, n);
     return n;
 }
 

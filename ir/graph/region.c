@@ -43,9 +43,7 @@ static ir_region *region_of(const ir_graph *g)
 
 int ir_declared_operands(const ir_node *n)
 {
-    int count = 0;
-    if (!ir_op_has(n->op, IR_BODIES)) return n->n_in;
-    for (int i = 0; i < ir_opaque_operand_positions(n); i++) count += ir_opaque_operand_at(n, i) >= 0;
+    const int count = ir_op_has(n->op, IR_BODIES) ? ir_layout_operands(n) : n->n_in;
     return count < n->n_in ? count : n->n_in;
 }
 
@@ -197,6 +195,7 @@ static ir_node *node_clone(const ir_node *n, ir_graph *into, ir_value **map)
     ir_node *copy = ir_new_array(&b, n->op, n->n_in, in, n->n_out);
     copy->loc = n->loc;
     copy->note = n->note;
+    copy->layout = n->layout;
     copy->role = n->role;
     copy->of = value_clone(n->of, into, map);
     for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) copy->attr[i] = n->attr[i];

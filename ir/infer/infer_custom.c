@@ -4,35 +4,12 @@
 
 #include <string.h>
 
-#define SAME_PLACE(slot) \
-    _Static_assert(IR_ATTR(custom, slot) == IR_ATTR(opaque, slot), "an attribute of all opaque nodes")
-SAME_PLACE(node);
-SAME_PLACE(domain);
-SAME_PLACE(types);
-SAME_PLACE(layout);
-SAME_PLACE(values);
-SAME_PLACE(attributes);
 _Static_assert((int)IR_WORD(colour, white) == (int)IR_WHITE && (int)IR_WORD(colour, black) == (int)IR_BLACK &&
                    (int)IR_WORD(colour, gray) == (int)IR_GRAY && (int)IR_WORD(colour, clear) == (int)IR_CLEAR,
                "the words of the attribute are the colours");
 
-/* The number of operands or results in a layout that are present. */
-static int count_present(const char *layout, char end)
-{
-    int n = 0;
-    for (; *layout && *layout != end; layout++) n += *layout != '_';
-    return n;
-}
-
 /* The letter of operand i in `gradients`, '-' if there is none. */
 static char gradient_of(const char *gradients, int i) { return i < (int)strlen(gradients) ? gradients[i] : '-'; }
-
-static ampc_status check_layout(const inference *x, int n_in, int n_out)
-{
-    const char *layout = infer_attr(x, "layout")->s, *results = strchr(layout, '>');
-    if (results && count_present(layout, '>') == n_in && count_present(results + 1, 0) == n_out) return AMPC_OK;
-    return infer_reject(x, "layout \"%s\" does not have %d operands and %d results", layout, n_in, n_out);
-}
 
 /* Checks the letters and returns the number of operands with a gradient, or -1 after an error. */
 static int count_gradients(const inference *x, int n_in)
@@ -51,7 +28,6 @@ static int count_gradients(const inference *x, int n_in)
 
 ampc_status infer_custom(const inference *x)
 {
-    TRY(check_layout(x, x->node->n_in, x->node->n_out));
     if (*infer_attr(x, "gradients")->s && count_gradients(x, x->node->n_in) < 0) return AMPC_REJECTED;
     return infer_opaque(x);
 }
@@ -84,10 +60,8 @@ static ampc_status check_result_gradients(const inference *x, int n_in, int n_ou
 
 ampc_status infer_custom_grad(const inference *x)
 {
-    const char *layout = infer_attr(x, "layout")->s, *results = strchr(layout, '>');
-    const int n_in = count_present(layout, '>'), n_out = results ? count_present(results + 1, 0) : 0;
-    if (!results || x->node->n_in < n_in + n_out)
-        return infer_reject(x, "layout \"%s\" does not fit %d operands", layout, x->node->n_in);
+    const int n_in = ir_layout_operands(x->node), n_out = ir_layout_results(x->node);
+    if (x->node->n_in < n_in + n_out) return infer_reject(x, "its layout does not fit %d operands", x->node->n_in);
     TRY(check_result_gradients(x, n_in, n_out));
     const int count = count_gradients(x, n_in);
     if (count < 0) return AMPC_REJECTED;

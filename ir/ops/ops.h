@@ -121,9 +121,23 @@ typedef struct ir_op_info {
 /* The position of a word in a vocabulary, or -1. */
 int ir_words_find(const char *const *words, const char *word);
 
+/* The operands and results of an ONNX operator by position, those that a node lacks included. A mark is a byte: `t` if
+ * the position has the operator's float type, which may be low; `h` the same, but never bf16; `b` the same, but never
+ * f16; `x` if it has another type; `_` if the node lacks it. */
+typedef struct ir_layout {
+    int n_in, n_out;
+    const char *marks; /* [n_in + n_out], not terminated; NULL without such an operator */
+} ir_layout;
+
 extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
 static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }
 static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
+/* Whether nodes have a layout: the op has any number of operands and results. */
+static inline bool ir_op_has_layout(ir_op op)
+{
+    const ir_op_info *info = ir_op_get(op);
+    return info->n_in == 1 && info->variadic_in == 0 && info->n_out == 1 && info->variadic_out == 0;
+}
 bool ir_op_find(const char *name, ir_op *out);
 /* The slot of operand (result) i of a node that has n of them; NULL if the op cannot have n. */
 const ir_slot *ir_op_in_slot(ir_op op, int i, int n);

@@ -265,7 +265,29 @@ static ampc_status parse_regions(ir_parser *p, ir_node *n)
     return AMPC_OK;
 }
 
-/* Parses operands, attributes and regions of an op into a node that is not yet in the graph. */
+static ampc_status parse_marks(ir_parser *p, const char **out)
+{
+    const ir_token at = p->lex.token;
+    *out = "";
+    if (at.kind != IR_TOKEN_WORD) return AMPC_OK;
+    ir_lexer_next(&p->lex);
+    *out = at.text;
+    return at.text[strspn(at.text, IR_MARKS)] ? FAIL_AT(p, &at, "a mark is one of " IR_MARKS) : AMPC_OK;
+}
+
+/* Parses "[t_x:tx]", or nothing. */
+static ampc_status parse_layout(ir_parser *p, ir_node *n)
+{
+    const char *operands, *results;
+    if (!ir_op_has_layout(n->op) || !ir_accept_mark(p, "[")) return AMPC_OK;
+    TRY(parse_marks(p, &operands));
+    TRY(ir_need_mark(p, ":"));
+    TRY(parse_marks(p, &results));
+    ir_layout_set(n, operands, results);
+    return ir_need_mark(p, "]");
+}
+
+/* Parses operands, layout, attributes and regions of an op into a node that is not yet in the graph. */
 static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node **out)
 {
     value_list in = {0};
@@ -274,6 +296,7 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
     TRY(check_result_count(p, op, n_out));
     *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
     assert(*out); /* check_operands rejected absent ones */
+    TRY(parse_layout(p, *out));
     TRY(parse_attrs(p, *out));
     return parse_regions(p, *out);
 }
@@ -354,6 +377,7 @@ static ampc_status parse_node(ir_parser *p)
     TRY(parse_op(p, &op));
     TRY(parse_operation(p, op, names.count, &n));
     TRY(parse_types(p, names.count, &types));
+    for (int i = 0; i < n->n_out && ir_op_has(op, IR_DECLARED); i++) n->out[i]->type = types.items[i].type;
     TRY(parse_location(p, n));
     TRY(name_results(p, n, &names));
     TRY(finish_node(p, n));

@@ -1,6 +1,7 @@
 /* parse_v2.c - IR text versions 1 and 2. A storage is `held` for one reason. A module lists the graphs of its nodes as
  * `body @NAME`. An attribute `bodies` of a node has one line "REGION=NAME" for each, and `captures` a name for each of
- * its last operands, which an input of that name reads. */
+ * its last operands, which an input of that name reads. `layout` is the layout, `types` repeats the types of the
+ * results, `node` the location. */
 #include "ir/text/parser.h"
 
 #include <string.h>
@@ -52,7 +53,20 @@ bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op)
 
 bool ir_v2_has_attr(const ir_parser *p, const ir_node *n, const char *name)
 {
-    return p->v2 && ir_op_has(n->op, IR_DECLARED) && (strcmp(name, "bodies") == 0 || strcmp(name, "captures") == 0);
+    static const char *const names[] = {"bodies", "captures", "layout", "types", "node"};
+    for (size_t i = 0; p->v2 && ir_op_has_layout(n->op) && i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+static ampc_status set_layout(const ir_parser *p, ir_node *n, const ir_token *at)
+{
+    const size_t length = strcspn(at->text, ">");
+    const char *results = at->text + length + 1;
+    if (!at->text[length] || strspn(at->text, IR_MARKS) != length || results[strspn(results, IR_MARKS)])
+        return FAIL_AT(p, at, "layout \"%s\" is malformed", at->text);
+    ir_layout_set(n, arena_strndup(p->scratch, at->text, length), results);
+    return AMPC_OK;
 }
 
 ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name)
@@ -60,7 +74,10 @@ ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name)
     const char *text;
     struct ir_v2 *v2 = p->v2;
     TRY(ir_need_mark(p, "="));
+    const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
+    if (*name == 'l') return set_layout(p, n, &at);
+    if (*name != 'b' && *name != 'c') return AMPC_OK;
     if (!v2->nodes.count || v2->nodes.items[v2->nodes.count - 1].node != n)
         vec_push(p->scratch, &v2->nodes, ((old_node){.node = n, .at = p->statement}));
     old_node *old = &v2->nodes.items[v2->nodes.count - 1];

@@ -26,6 +26,8 @@ typedef struct ir_parser {
 
 typedef VEC(int64_t) ir_int_list;
 
+#define IR_MARKS "thbx_" /* see ir_layout */
+
 /* ---- parse_tokens.c: each function consumes what it names or reports an error ---- */
 
 diag_loc ir_place(const ir_parser *p, const ir_token *t);

@@ -184,6 +184,20 @@ static void put_operands(writer *w, const ir_node *n)
     }
 }
 
+/* Prints " [t_x:tx]", the marks of operands and results; nothing if all are present and have mark x. */
+static void put_layout(writer *w, const ir_node *n)
+{
+    const ir_layout *l = &n->layout;
+    bool plain = l->n_in == (n->n_regions ? ir_declared_operands(n) : n->n_in) && l->n_out == n->n_out;
+    for (int i = 0; i < l->n_in + l->n_out; i++) plain &= l->marks[i] == 'x';
+    if (plain || !l->marks) return;
+    put(w, " [");
+    put_bytes(w, l->marks, (size_t)l->n_in);
+    put(w, ":");
+    put_bytes(w, l->marks + l->n_in, (size_t)l->n_out);
+    put(w, "]");
+}
+
 static void put_results(writer *w, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -204,6 +218,7 @@ static void put_operation(writer *w, const ir_node *n)
         return;
     }
     put_operands(w, n);
+    put_layout(w, n);
     put_attrs(w, n);
 }
 

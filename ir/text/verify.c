@@ -401,9 +401,9 @@ static bool check_counts(verifier *v, const ir_node *n, const ir_region *r, int 
 
 static void check_branch(verifier *v, const ir_node *n, const ir_region *r)
 {
-    if (!check_counts(v, n, r, 0, ir_opaque_result_positions(n))) return;
+    if (!check_counts(v, n, r, 0, n->layout.n_out)) return;
     const ir_node *o = ir_first_output(r->graph);
-    for (int i = 0; i < ir_opaque_result_positions(n); i++, o = ir_next_output(o)) {
+    for (int i = 0; i < n->layout.n_out; i++, o = ir_next_output(o)) {
         const int k = ir_opaque_result_at(n, i);
         if (k < 0) continue;
         check_kind(v, n, r, ir_output_name(o), &ir_in(o, 0)->type, n->out[k]->type.dtype, n->out[k]->type.rank);
@@ -413,7 +413,7 @@ static void check_branch(verifier *v, const ir_node *n, const ir_region *r)
 static void check_iteration(verifier *v, const ir_node *n, const ir_region *r)
 {
     const ir_loop_form f = ir_loop_form_of(n);
-    const int stacks = ir_opaque_result_positions(n) - f.states;
+    const int stacks = n->layout.n_out - f.states;
     if (!check_counts(v, n, r, f.fixed + f.states + f.slices, f.fixed_out + f.states + (stacks > 0 ? stacks : 0)))
         return;
     ir_value *const *in = r->graph->inputs.items;

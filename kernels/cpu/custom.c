@@ -11,7 +11,6 @@ typedef struct custom_state {
     const custom_op *op;
     ampc_forward *function;
     bool is_gradient;
-    const char *layout;
     custom_types types;
     /* Views by position, and the index of the kernel's operand or result that each shows; -1: none. */
     ampc_view operands[CUSTOM_MAX], results[CUSTOM_MAX];
@@ -42,14 +41,15 @@ static void show(ampc_view *to, int *at, const k_view *views, int index)
 /* Inference has checked that the layout fits the operands and results. */
 static bool find_positions(custom_state *s, const k_args *args)
 {
-    const char *results = strchr(s->layout, '>') + 1, *gradients = attr(args, "gradients")->s;
+    const char *operands = args->layout->marks, *results = operands + args->layout->n_in;
+    const char *gradients = attr(args, "gradients")->s;
     custom_types *t = &s->types;
     int in = 0, out = 0;
-    t->n_in = (int)(results - 1 - s->layout);
-    t->n_out = (int)strlen(results);
+    t->n_in = args->layout->n_in;
+    t->n_out = args->layout->n_out;
     if (t->n_in > CUSTOM_MAX || t->n_out > CUSTOM_MAX) return false;
     for (int i = 0; i < t->n_in; i++) {
-        const bool present = s->layout[i] != '_';
+        const bool present = operands[i] != '_';
         const bool has_gradient = s->is_gradient && present && gradients[in] == 'd';
         show(&s->operand_gradients[i], &s->operand_gradient_at[i], args->out, has_gradient ? out++ : -1);
         show(&s->operands[i], &s->operand_at[i], args->in, present ? in++ : -1);
@@ -128,7 +128,6 @@ static ampc_status infer(custom_state *s, const k_args *args)
 static ampc_status fill_state(custom_state *s, const k_args *args, const custom_device *device)
 {
     s->is_gradient = args->op == IR_OP_custom_grad;
-    s->layout = attr(args, "layout")->s;
     ampc_status status = find_operator(s, args, device);
     if (status != AMPC_OK) return status;
     if (!find_positions(s, args))

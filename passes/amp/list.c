@@ -68,7 +68,7 @@ static bool compares(double x, list_comparison how, double y)
 /* has_attribute for opaque operators, whose attributes are text: lines "NAME=VALUE". */
 static bool has_value(const ir_node *n, const list_condition *c)
 {
-    const char *at = n->attr[IR_ATTR(opaque, values)].s;
+    const char *at = n->attr[ir_op_find_attr(n->op, "values")].s;
     size_t name = strlen(c->attribute), length = 0;
     while (*at && !(strncmp(at, c->attribute, name) == 0 && at[name] == '=')) {
         at += strcspn(at, "\n");

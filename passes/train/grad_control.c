@@ -55,7 +55,6 @@ static backward backward_new(grad *g, ir_op op)
         if (g->required[i]) b.wanted[b.count++] = i;
     }
     b.node = ir_new_array(g->b, op, g->n->n_in, in, b.count);
-    ir_set_str(b.node, IR_ATTR(opaque, node), g->n->attr[IR_ATTR(opaque, node)].s);
     ir_node_insert(g->b, b.node);
     return b;
 }
@@ -63,15 +62,8 @@ static backward backward_new(grad *g, ir_op op)
 /* Declares the types of the results: those of the operands. */
 static void declare_results(const backward *b)
 {
-    ir_module *m = b->node->graph->module;
-    const char *types = "", *layout = "x>";
-    for (int i = 0; i < b->count; i++) {
-        const ir_type *t = &ir_in(b->g->n, b->wanted[i])->type;
-        types = arena_printf(m->arena, "%s%s%s", types, i ? "," : "", ir_type_print(m, t, m->arena));
-        layout = arena_printf(m->arena, "%sx", layout);
-    }
-    ir_set_str(b->node, IR_ATTR(opaque, types), types);
-    ir_set_str(b->node, IR_ATTR(opaque, layout), layout);
+    b->node->layout.n_in = 1; /* the condition; the other operands are captures */
+    for (int i = 0; i < b->count; i++) b->node->out[i]->type = ir_in(b->g->n, b->wanted[i])->type;
 }
 
 /* ---- a branch ------------------------------------------------------------------------------------ */

@@ -24,6 +24,7 @@ bool grad_custom(grad *g)
         if (ir_dtype_is_float(n->out[i]->type.dtype)) in[n_in++] = result_gradient(g, i);
     for (const char *c = gradients; *c; c++) n_out += *c == 'd';
     ir_node *node = grad_node_with(g, IR_OP_custom_grad, n_in, in, n_out);
+    if (node) node->layout = n->layout;
     if (!node || !ir_done_all(g->b, node)) return false;
     for (int i = 0, k = 0; i < n->n_in; i++)
         if (gradients[i] == 'd') g->dx[i] = node->out[k++];

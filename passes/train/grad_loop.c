@@ -41,11 +41,6 @@ typedef struct loop_parts {
     ir_dim length; /* of the stacks */
 } loop_parts;
 
-static const char *append(arena *a, const char *text, const char *separator, const char *more)
-{
-    return arena_printf(a, "%s%s%s", text, *text ? separator : "", more);
-}
-
 static ir_type stack_type(const loop_parts *l, const stacked *s)
 {
     ir_type t = s->one->type;
@@ -88,19 +83,17 @@ static void set_stack_lists(const loop_parts *l, ir_node *n)
 
 static void declare(const loop_parts *l, ir_node *n)
 {
-    ir_module *m = l->body->module;
-    const char *types = "", *layout = "";
-    if (l->again) layout = arena_printf(l->arena, "%c%c", l->trip_count ? 'x' : '_', l->condition ? 'x' : '_');
-    for (size_t i = 0; i < l->first.count + l->slices.count; i++) layout = append(l->arena, layout, "", "x");
-    layout = append(l->arena, layout, "", ">");
-    for (size_t i = 0; i < l->first.count + l->stacks.count; i++) {
-        const bool carried = i < l->first.count;
-        const ir_type t = carried ? l->first.items[i]->type : stack_type(l, &l->stacks.items[i - l->first.count]);
-        types = append(l->arena, types, ",", ir_type_print(m, &t, l->arena));
-        layout = append(l->arena, layout, "", "x");
+    const size_t own = l->first.count + l->slices.count, results = (size_t)n->n_out;
+    char *marks = arena_alloc(l->arena, own + 3), *end = marks;
+    if (l->again) {
+        *end++ = l->trip_count ? 'x' : '_';
+        *end++ = l->condition ? 'x' : '_';
     }
-    ir_set_str(n, IR_ATTR(loop, types), types);
-    ir_set_str(n, IR_ATTR(loop, layout), layout);
+    memset(end, 'x', own);
+    ir_layout_set(n, marks, arena_strndup(l->arena, memset(arena_alloc(l->arena, results + 1), 'x', results), results));
+    for (size_t i = 0; i < results; i++)
+        n->out[i]->type = i < l->first.count ? l->first.items[i]->type
+                                             : stack_type(l, &l->stacks.items[i - l->first.count]);
 }
 
 static void put_outputs(const loop_parts *l, ir_phase phase, diag *d)
@@ -126,7 +119,6 @@ static ir_node *new_loop(loop_parts *l, ir_builder *b, const ir_node *like)
     const int declared = ir_declared_operands(like), shift = (int)in.count - declared;
     for (int i = declared; i < like->n_in; i++) vec_push(l->arena, &in, ir_in(like, i));
     ir_node *n = ir_new_array(b, IR_OP_loop, (int)in.count, in.items, (int)(l->first.count + l->stacks.count));
-    ir_set_str(n, IR_ATTR(loop, node), like->attr[IR_ATTR(loop, node)].s);
     ir_set_bool(n, IR_ATTR(loop, counted), l->again != NULL);
     ir_set_int(n, IR_ATTR(loop, scanned), (int64_t)l->slices.count);
     set_stack_lists(l, n);
@@ -194,7 +186,7 @@ static bool is_consistent(const ir_node *n)
     for (size_t i = 0; i < body->inputs.count; i++) own += ir_capture_of(&n->regions[0], i) < 0;
     for (const ir_node *o = ir_first_output(body); o; o = ir_next_output(o)) outputs++;
     return own == f.fixed + f.states + f.slices && outputs >= f.fixed_out + f.states &&
-           outputs >= f.fixed_out + ir_opaque_result_positions(n);
+           outputs >= f.fixed_out + n->layout.n_out;
 }
 
 /* ---- the loop that saves ----------------------------------------------------------------------------- */
@@ -242,7 +234,7 @@ static void count_iterations(loop_parts *l, grad *g, ir_builder *b)
 /* Lets all users of the old loop read the results of the new one. */
 static void replace_results(const ir_node *old, const saved *s, size_t states, bool counted)
 {
-    for (int i = 0; i < ir_opaque_result_positions(old); i++) {
+    for (int i = 0; i < old->layout.n_out; i++) {
         const int k = ir_opaque_result_at(old, i);
         if (k < 0) continue;
         ir_value *now = s->node->out[i + (counted && i >= (int)states)];

@@ -114,14 +114,12 @@ static void fill_body(ir_node *n, ir_value *alpha, ir_value *const *scanned, ir_
 static ir_value *align(const alignment *a, ir_value *first, ir_value *e, ir_value *skips, ir_value *sizes)
 {
     const loss_term *t = a->t;
-    ir_module *m = t->b->graph->module;
     ir_value *steps = iota(t, a->steps), *operands[] = {first, e, steps};
     if (!first || !e || !skips || !steps) return NULL;
     ir_node *n = ir_new_array(t->b, IR_OP_loop, 3, operands, 1);
     ir_set_bool(n, IR_ATTR(loop, counted), false);
     ir_set_int(n, IR_ATTR(loop, scanned), 2);
-    ir_set_str(n, IR_ATTR(loop, layout), "xxx>x");
-    ir_set_str(n, IR_ATTR(loop, types), ir_type_print(m, &first->type, m->arena));
+    n->out[0]->type = first->type;
     ir_node_insert(t->b, n);
     fill_body(n, first, &operands[1], skips, sizes, t->b->diag);
     if (diag_status(t->b->diag) != AMPC_OK || ir_infer(n, t->b->diag) != AMPC_OK) return NULL;

@@ -76,7 +76,7 @@ static ampc_status count_outputs(const rt_step *s, const rt_body *body, int low,
 static ampc_status map_results(rt_plan *p, rt_step *s, int skip, diag *d)
 {
     rt_control *c = s->control;
-    const int positions = ir_opaque_result_positions(s->node);
+    const int positions = s->node->layout.n_out;
     for (int b = 0; b < c->n_bodies; b++) TRY(count_outputs(s, &c->bodies[b], skip + positions, d));
     const int outputs = c->bodies[0].plan->n_outputs;
     c->result = rt_plan_alloc(p, (size_t)outputs + 1, sizeof *c->result);

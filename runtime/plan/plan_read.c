@@ -14,6 +14,7 @@ k_args rt_step_args(const rt_plan *p, const rt_step *s)
                     .n_in = s->n_in,
                     .n_out = s->n_out,
                     .attr = s->attr,
+                    .layout = &s->node->layout,
                     .fused = s->fused,
                     .state = s->state,
                     .step = s->index,

@@ -1,17 +1,6 @@
 /* rows_control.c - graphs with `if` and `loop` for rows_gradient.c. */
 #include "tests/ops/rows_gradient.h"
 
-static void declare(ir_node *n, const char *layout, const char *types)
-{
-    ir_set_str(n, IR_ATTR(opaque, layout), layout);
-    ir_set_str(n, IR_ATTR(opaque, types), types);
-}
-
-static const char *type_text(const ir_builder *b, const ir_type *t)
-{
-    return ir_type_print(b->graph->module, t, b->graph->module->arena);
-}
-
 static ir_graph *subgraph(ir_node *n, const char *attribute)
 {
     ir_graph *g = ir_body_new(n->graph->module);
@@ -36,10 +25,8 @@ static void fill_branch(ir_node *n, const char *attribute, ir_value *x, ir_value
 ir_value *gradient_build_if(ir_builder *b, const gradient_row *r, ir_value **in, int set)
 {
     (void)set;
-    ir_module *m = b->graph->module;
     ir_node *n = ir_new_array(b, r->op, 1, in, 2);
-    const char *type = type_text(b, &in[1]->type);
-    declare(n, "x>xx", arena_printf(m->arena, "%s,%s", type, type));
+    for (int i = 0; i < 2; i++) n->out[i]->type = in[1]->type;
     ir_node_insert(b, n);
     fill_branch(n, "then_branch", in[1], in[2], true, b->diag);
     fill_branch(n, "else_branch", in[1], in[2], false, b->diag);
@@ -72,10 +59,10 @@ static void fill_body(ir_node *n, ir_value *s, ir_value *w, const ir_type *x, di
 
 static ir_value *finish(ir_builder *b, ir_node *n, const ir_type *state, ir_dim trips)
 {
-    ir_module *m = b->graph->module;
     ir_type all = {.dtype = state->dtype, .rank = state->rank + 1, .dims = {trips}};
     for (int i = 0; i < state->rank; i++) all.dims[i + 1] = state->dims[i];
-    ir_set_str(n, IR_ATTR(loop, types), arena_printf(m->arena, "%s,%s", type_text(b, state), type_text(b, &all)));
+    n->out[0]->type = *state;
+    n->out[1]->type = all;
     if (ir_infer(n, b->diag) != AMPC_OK) return NULL;
     ir_name_results(n);
     return ir_binary(b, IR_OP_add, n->out[0], ir_reduce_sum(b, n->out[1], (int64_t[]){0}, 1, false));
@@ -87,7 +74,7 @@ ir_value *gradient_build_loop(ir_builder *b, const gradient_row *r, ir_value **i
     static const int64_t trips[] = {0, 1, 17, 2, 3, 5, 1, 4, 0, 6};
     ir_value *operands[] = {ir_scalar(b, IR_i64, (double)trips[set]), in[0]};
     ir_node *n = ir_new_array(b, r->op, 2, operands, 2);
-    ir_set_str(n, IR_ATTR(loop, layout), "x_x>xx");
+    ir_layout_set(n, "x_x", "xx");
     ir_node_insert(b, n);
     fill_body(n, in[0], in[1], NULL, b->diag);
     return finish(b, n, &in[0]->type, trips[set]);
@@ -105,7 +92,6 @@ ir_value *gradient_build_scan(ir_builder *b, const gradient_row *r, ir_value **i
     ir_set_int(n, IR_ATTR(loop, scanned), 1);
     ir_set_list(n, IR_ATTR(loop, slice_reversed), &reversed[0], 1);
     ir_set_list(n, IR_ATTR(loop, stack_reversed), &reversed[1], 1);
-    ir_set_str(n, IR_ATTR(loop, layout), "xx>xx");
     ir_node_insert(b, n);
     fill_body(n, in[0], in[1], &one, b->diag);
     return finish(b, n, &in[0]->type, in[2]->type.dims[0]);

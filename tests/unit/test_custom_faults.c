@@ -354,9 +354,9 @@ static void test_edited_modules(void **state)
     static const struct {
         const char *from, *to, *text;
     } rows[] = {
-        {"layout=\"t>t\"", "layout=\"t\"", "layout"},
-        {"layout=\"t>t\"", "layout=\"tt>t\"", "layout"},
-        {"layout=\"t>t\"", "layout=\"t>tt\"", "layout"},
+        {"[t:t]", "[t:]", "layout"},
+        {"[t:t]", "[tt:t]", "layout"},
+        {"[t:t]", "[t:tt]", "layout"},
         {"values=\"alpha=1.5\"", "values=\"alpha\"", "malformed attributes"},
         {"values=\"alpha=1.5\"", "values=\"alpha=x\"", "malformed attributes"},
         {"values=\"alpha=1.5\"", "values=\"alpha=1\\nbeta=1\"", "malformed attributes"},
