@@ -245,6 +245,12 @@ static inline ir_value *ir_in_named(const ir_node *n, const char *slot)
     int i = ir_op_find_in(n->op, slot);
     return i < 0 ? NULL : ir_in(n, i);
 }
+/* The label of a loss, or NULL. */
+static inline ir_value *ir_label(const ir_node *n)
+{
+    int i = ir_op_find_label(n->op);
+    return i < 0 ? NULL : ir_in(n, i);
+}
 /* The node that defines v, or NULL. */
 static inline ir_node *ir_def(const ir_value *v) { return v->kind == IR_VALUE_RESULT ? v->def : NULL; }
 

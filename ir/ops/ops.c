@@ -34,19 +34,14 @@ int ir_words_find(const char *const *words, const char *word)
 #define IN(name, type) SLOT(name, IR_SLOT_IN, IR_GROUP_##type)
 #define OPT(name, type) SLOT(name, IR_SLOT_OPT, IR_GROUP_##type)
 #define INS(name, type) SLOT(name, IR_SLOT_INS, IR_GROUP_##type)
-#define STOPS(slot_kind, slot_name, type) \
-    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .stops = true},
-#define FIXED(slot_kind, slot_name, type) \
-    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .fixed = true},
-#define SCALAR(slot_kind, slot_name, type) \
-    {.name = #slot_name, \
-     .kind = IR_SLOT_##slot_kind, \
-     .group = IR_GROUP_##type, \
-     .fixed = true, \
-     .scalar = true, \
-     .once = true},
-#define ONCE(slot_kind, slot_name, type) \
-    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##type, .once = true},
+#define OPERAND(slot_name, slot_kind, slot_group, ...) \
+    {.name = #slot_name, .kind = IR_SLOT_##slot_kind, .group = IR_GROUP_##slot_group, __VA_ARGS__},
+#define STOPS(kind, name, type) OPERAND(name, kind, type, .stops = true)
+#define FIXED(kind, name, type) OPERAND(name, kind, type, .fixed = true)
+#define SCALAR(kind, name, type) OPERAND(name, kind, type, .fixed = true, .scalar = true, .once = true)
+#define ONCE(kind, name, type) OPERAND(name, kind, type, .once = true)
+#define INDEXES(kind, name, type, axis) OPERAND(name, kind, type, .indexed = IR_INDEXED_##axis)
+#define LABEL(kind, name, type) OPERAND(name, kind, type, .indexed = IR_INDEXED_SECOND, .label = true)
 #define OUT(name, type) SLOT(name, IR_SLOT_OUT, IR_GROUP_##type)
 #define OUTS(name, type) SLOT(name, IR_SLOT_OUTS, IR_GROUP_##type)
 #define INT(name, value) ATTR(name, IR_SLOT_INT, {.i = value})
@@ -74,35 +69,10 @@ static int find_variadic(const ir_slot *slots, int n, ir_slot_kind kind)
 #define GRAY IR_GRAY
 #define CLEAR IR_CLEAR
 #define KEEP IR_KEEP
-#define PURE IR_PURE
-#define EFFECT IR_EFFECT
-#define INPLACE IR_INPLACE
-#define VIEW IR_VIEW
-#define F32_COMPUTE IR_F32_COMPUTE
-#define SPATIAL IR_SPATIAL
-#define COMMITS IR_COMMITS
-#define DROPS IR_DROPS
-#define EXACT IR_EXACT
-#define MASKS IR_MASKS
-#define EPILOGUE IR_EPILOGUE
-#define DECLARED IR_DECLARED
-#define STORES IR_STORES
-#define NAMED IR_NAMED
-#define CONVERTS IR_CONVERTS
-#define COMMUTES IR_COMMUTES
-#define ELEMENTWISE IR_ELEMENTWISE
-#define EXPANDS IR_EXPANDS
-#define DRAWS IR_DRAWS
-#define SUMS IR_SUMS
-#define MEANS IR_MEANS
-#define BY_AXIS IR_BY_AXIS
-#define PER_AXIS IR_PER_AXIS
-#define UPDATES IR_UPDATES
-#define UNSCALES IR_UNSCALES
-#define CHECKS IR_CHECKS
-#define BODIES IR_BODIES
-#define SIZES IR_SIZES
-#define ABSORBS IR_ABSORBS
+enum {
+#define TRAIT(name, sentence) name = IR_##name,
+#include "ir/ops/traits.def"
+};
 #define COUNT_IN(name) ((int)sizeof(struct ir_in_##name) - 1)
 #define COUNT_OUT(name) ((int)sizeof(struct ir_out_##name) - 1)
 #define COUNT_ATTR(name) ((int)sizeof(struct ir_attr_##name) - 1)
@@ -173,6 +143,14 @@ static int find_slot(const ir_slot *slots, int count, const char *name)
 {
     for (int i = 0; i < count; i++)
         if (strcmp(slots[i].name, name) == 0) return i;
+    return -1;
+}
+
+int ir_op_find_label(ir_op op)
+{
+    const ir_op_info *info = ir_op_get(op);
+    for (int i = 0; i < info->n_in; i++)
+        if (info->in[i].label) return i;
     return -1;
 }
 

@@ -18,37 +18,24 @@ typedef enum ir_op {
 typedef enum ir_colour { IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR, IR_KEEP } ir_colour;
 const char *ir_colour_name(ir_colour c);
 
-enum ir_trait {
-    IR_PURE = 1,
-    IR_EFFECT = 2,
-    IR_INPLACE = 4,
-    IR_VIEW = 8,
-    IR_F32_COMPUTE = 16,
-    IR_SPATIAL = 32,
-    IR_COMMITS = 64,
-    IR_DROPS = 128,
-    IR_EXACT = 256,
-    IR_MASKS = 512,
-    IR_EPILOGUE = 1024,
-    IR_DECLARED = 2048,
-    IR_STORES = 4096,
-    IR_NAMED = 8192,
-    IR_CONVERTS = 16384,
-    IR_COMMUTES = 32768,
-    IR_ELEMENTWISE = 1 << 16,
-    IR_EXPANDS = 1 << 17,
-    IR_SUMS = 1 << 18,
-    IR_BY_AXIS = 1 << 19,
-    IR_PER_AXIS = 1 << 20,
-    IR_UPDATES = 1 << 21,
-    IR_UNSCALES = 1 << 22,
-    IR_CHECKS = 1 << 23,
-    IR_MEANS = 1 << 24,
-    IR_DRAWS = 1 << 25,
-    IR_BODIES = 1 << 26,
-    IR_SIZES = 1 << 27,
-    IR_ABSORBS = 1 << 28
+/* The traits of traits.def, as bits. */
+enum {
+#define TRAIT(name, sentence) IR_TRAIT_##name,
+#include "ir/ops/traits.def"
 };
+enum ir_trait {
+#define TRAIT(name, sentence) IR_##name = 1 << IR_TRAIT_##name,
+#include "ir/ops/traits.def"
+};
+
+/* The axes of operand 0 that the elements of an operand index: see INDEXES in ops.def. */
+typedef enum ir_indexed {
+    IR_INDEXED_NONE,
+    IR_INDEXED_FIRST,
+    IR_INDEXED_SECOND,
+    IR_INDEXED_GIVEN,
+    IR_INDEXED_TUPLE
+} ir_indexed;
 
 /* Slot kinds and the dtype groups of ops.def. */
 typedef enum ir_slot_kind {
@@ -101,6 +88,8 @@ typedef struct ir_slot {
     bool stops, fixed;        /* operands: see STOPS and FIXED in ops.def */
     bool scalar;              /* operands: a scalar, whatever the shape of the others */
     bool once;                /* operands: see ONCE in ops.def */
+    bool label;               /* operands: the label of a loss */
+    ir_indexed indexed;       /* operands: see INDEXES in ops.def */
     ir_attr initial;          /* attributes: default value */
     const char *const *words; /* ONE_OF: NULL-terminated */
 } ir_slot;
@@ -149,6 +138,8 @@ bool ir_op_stops(ir_op op, int i);
 bool ir_op_fixes(ir_op op, int i);
 /* Whether two attributes of that kind are equal; floats are compared bitwise. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
+/* The index of the operand that is a label, or -1. */
+int ir_op_find_label(ir_op op);
 /* The index of the operand or attribute slot with that name, or -1. */
 int ir_op_find_in(ir_op op, const char *name);
 int ir_op_find_attr(ir_op op, const char *name);

@@ -455,7 +455,7 @@ static ampc_status make_scalar(ir_node *n, diag *d)
 static void mark_label(const ir_graph *g)
 {
     for (const ir_node *n = g->first; n; n = n->next) {
-        ir_value *v = ir_in_named(n, "label");
+        ir_value *v = ir_label(n);
         while (v && v->kind == IR_VALUE_RESULT && v->def->n_in > 0 && ir_in(v->def, 0)) v = ir_in(v->def, 0);
         if (!v || v->kind != IR_VALUE_INPUT) continue;
         v->role = IR_INPUT_label;

@@ -74,7 +74,7 @@ static ir_value *bare(ir_value *v)
 /* The reduction of a node that is a loss with labels, or -1. */
 static int reduction_of(const ir_node *n)
 {
-    return ir_in_named(n, "label") && n->n_out ? (int)n->attr[ir_op_find_attr(n->op, "reduction")].i : -1;
+    return ir_label(n) && n->n_out ? (int)n->attr[ir_op_find_attr(n->op, "reduction")].i : -1;
 }
 
 /* Whether v is a sum over the samples, or differences and multiples of such sums. */
@@ -126,7 +126,7 @@ static void add_part(const finder *f, ir_value *v, ir_value *weight, bool sum, d
 static ir_value *weight_of_labels(const finder *f, const ir_node *n)
 {
     ir_builder b = pass_builder(f->graph, IR_FORWARD, f->diag);
-    ir_value *label = ir_in_named(n, "label"), *weights = ir_in_named(n, "weight");
+    ir_value *label = ir_label(n), *weights = ir_in_named(n, "weight");
     const int64_t ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
     if (ignored == INT64_MIN && !weights) return NULL;
     ir_value *share = ir_scalar(&b, IR_f32, 1), *left_out = NULL;

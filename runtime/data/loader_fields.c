@@ -5,42 +5,25 @@
 
 #include <stdlib.h>
 
-/* Ops with an integer operand that indexes an axis of a table operand. */
-enum { BY_ATTRIBUTE = -1, BY_TUPLE = -2 }; /* the axis is the first attribute; several axes from there on */
-static const struct {
-    ir_op op;
-    int index, table, axis;
-} addressing[] = {
-    {IR_OP_gather, IR_IN(gather, indices), IR_IN(gather, x), BY_ATTRIBUTE},
-    {IR_OP_gather_elements, IR_IN(gather_elements, indices), IR_IN(gather_elements, x), BY_ATTRIBUTE},
-    {IR_OP_scatter_elements, IR_IN(scatter_elements, indices), IR_IN(scatter_elements, x), BY_ATTRIBUTE},
-    {IR_OP_gather_nd, IR_IN(gather_nd, indices), IR_IN(gather_nd, x), BY_TUPLE},
-    {IR_OP_scatter_nd, IR_IN(scatter_nd, indices), IR_IN(scatter_nd, x), BY_TUPLE},
-    {IR_OP_softmax_cross_entropy, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, x), 1},
-    {IR_OP_nll_loss, IR_IN(nll_loss, label), IR_IN(nll_loss, x), 1},
-    {IR_OP_recurrent, IR_IN(recurrent, lengths), IR_IN(recurrent, x), 0},
-};
-
 static int64_t smaller_bound(int64_t a, int64_t b)
 {
     if (!a || !b) return a ? a : b;
     return a < b ? a : b;
 }
 
-static int64_t table_size(const ir_use *use)
+/* The size of what the operand indexes; 0: it indexes nothing, or the size is not known. */
+static int64_t indexed_size(const ir_use *use)
 {
     const ir_node *n = use->user;
-    for (size_t i = 0; i < sizeof addressing / sizeof *addressing; i++) {
-        if (addressing[i].op != n->op || addressing[i].index != use->index) continue;
-        const ir_type *t = &ir_in(n, addressing[i].table)->type, *indices = &ir_in(n, addressing[i].index)->type;
-        const int64_t tuple = addressing[i].axis == BY_TUPLE ? indices->dims[indices->rank - 1] : 1;
-        int64_t axis = addressing[i].axis < 0 ? n->attr[IR_ATTR(gather, axis)].i : addressing[i].axis, size = 0;
-        if (axis < 0) axis += t->rank;
-        for (int64_t k = axis; k < axis + tuple && k < t->rank; k++)
-            if (!ir_dim_is_symbolic(t->dims[k])) size = smaller_bound(size, t->dims[k]);
-        return size;
-    }
-    return 0;
+    const ir_indexed indexed = ir_op_in_slot(n->op, use->index, n->n_in)->indexed;
+    const ir_type *t = &ir_in(n, 0)->type, *indices = &use->value->type;
+    if (indexed == IR_INDEXED_NONE) return 0;
+    const int64_t tuple = indexed == IR_INDEXED_TUPLE ? indices->dims[indices->rank - 1] : 1;
+    int64_t axis = indexed == IR_INDEXED_FIRST ? 0 : indexed == IR_INDEXED_SECOND ? 1 : n->attr[0].i, size = 0;
+    if (axis < 0) axis += t->rank;
+    for (int64_t k = axis; k < axis + tuple && k < t->rank; k++)
+        if (!ir_dim_is_symbolic(t->dims[k])) size = smaller_bound(size, t->dims[k]);
+    return size;
 }
 
 /* One more than the largest index that integer v may contain: the size of the smallest table that it or an integer
@@ -51,7 +34,7 @@ static int64_t bound_below(const ir_value *v, int depth)
 {
     int64_t bound = 0;
     for (const ir_use *u = v->first_use; u; u = u->next) {
-        bound = smaller_bound(bound, table_size(u));
+        bound = smaller_bound(bound, indexed_size(u));
         for (int i = 0; depth && i < u->user->n_out; i++)
             if (ir_dtype_is_int(u->user->out[i]->type.dtype))
                 bound = smaller_bound(bound, bound_below(u->user->out[i], depth - 1));
@@ -70,7 +53,7 @@ int64_t rt_loader_ignored_label(const ir_graph *g)
 {
     const ir_value *input = ir_input_by_role(g, IR_INPUT_label);
     for (const ir_node *n = g->first; n; n = n->next) {
-        const ir_value *label = ir_in_named(n, "label");
+        const ir_value *label = ir_label(n);
         if (label && (!input || comes_from(label, input))) return n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
     }
     return INT64_MIN;
