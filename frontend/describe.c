@@ -187,7 +187,8 @@ static ampc_status describe_file(onnx_file *f, describer *s, diag *d)
     diag *quiet = diag_new(NULL, NULL);
     jmp_buf guard, *outer = arena_set_guard(s->arena, &guard);
     ampc_status status = AMPC_NO_MEMORY;
-    if (quiet && m && s->im.scratch && !setjmp(guard)) {
+    if (!quiet || !m || !s->im.scratch) status = AMPC_NO_MEMORY;
+    else if (!setjmp(guard)) {
         arena_set_guard(m->arena, &guard);
         arena_set_guard(s->im.scratch, &guard);
         s->im.file = f;

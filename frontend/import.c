@@ -173,13 +173,13 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
     diag *trial = opaque ? diag_new(NULL, NULL) : NULL, *inner = opaque ? diag_new(NULL, NULL) : NULL;
     ampc_status status = AMPC_NO_MEMORY;
     jmp_buf guard;
-    if (m && scratch && ((trial && inner) || !opaque) && !setjmp(guard)) {
+    if (!m || !scratch || (opaque && (!trial || !inner))) diag_error(d, status, DIAG_FILE(f->path), "out of memory");
+    else if (setjmp(guard)) diag_error(d, status, DIAG_FILE(f->path), "out of memory");
+    else {
         arena_set_guard(m->arena, &guard);
         arena_set_guard(scratch, &guard);
         status = import_guarded(f, o, d, trial, inner, m, scratch);
         arena_set_guard(m->arena, NULL);
-    } else {
-        diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     }
     onnx_file_close(f);
     arena_free(scratch);

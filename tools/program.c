@@ -135,5 +135,5 @@ int program_main(const char *name, int argc, char **argv)
     ir_module_free(t.module);
     arena_free(t.arena);
     diag_free(t.diag);
-    return (int)status;
+    return status == AMPC_OK && t.stopped_by ? 128 + t.stopped_by : (int)status;
 }

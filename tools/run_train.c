@@ -299,7 +299,8 @@ static ampc_status train(training *t)
               (int)stop_signal, lacks_evaluation ? "in the evaluation " : "", rt_trainer_state(t->trainer)->step,
               lacks_evaluation && o->checkpoint_dir ? ", which is not saved" : "",
               o->checkpoint_dir ? "; continue with --resume" : "");
-    return (ampc_status)(128 + stop_signal);
+    base->stopped_by = stop_signal;
+    return AMPC_OK;
 }
 
 /* Computing the gradient norm reads all gradients, so it is computed only for the log and the events. */

@@ -15,6 +15,7 @@ typedef struct tool {
     bool accept_opaque;      /* unsupported operators: to convert or explain */
     ir_module *module;       /* freed at the end */
     const char *weights_dir; /* directory that the module's weight files are relative to */
+    int stopped_by;          /* a signal that ended the command in order; 0: none */
 } tool;
 
 /* Runs a program by its name and returns its exit status. Exported for main.c. */

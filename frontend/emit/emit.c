@@ -140,14 +140,12 @@ ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_opt
     if (!e.graph) return diag_error(d, AMPC_USAGE, DIAG_FILE(source), "the module has no graph @%s", graph);
     jmp_buf guard;
     ampc_status status;
-    jmp_buf *before = arena_set_guard(m->arena, NULL);
-    arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
+    jmp_buf *before = arena_set_guard(m->arena, &guard); /* new dimensions are allocated there */
+    arena *volatile a = NULL;
+    if (setjmp(guard)) {
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(source), "out of memory");
     } else {
-        arena_set_guard(a, &guard);
-        arena_set_guard(m->arena, &guard); /* new dimensions are allocated there */
-        e.arena = a;
+        e.arena = a = arena_new_guarded(m->arena);
         status = emit_guarded(&e);
     }
     arena_set_guard(m->arena, before);

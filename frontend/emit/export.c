@@ -565,21 +565,26 @@ static ampc_status open_model(const char *model, const ir_image *image, diag *d,
     return AMPC_OK;
 }
 
+static ampc_status no_memory(const char *model, diag *d)
+{
+    return diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(model), "out of memory while exporting it");
+}
+
+static ampc_status export_guarded(exporter *e, const char *model)
+{
+    jmp_buf guard;
+    if (setjmp(guard)) return no_memory(model, e->d);
+    arena_set_guard(e->a, &guard);
+    return export_model(e);
+}
+
 ampc_status onnx_export_trained(const char *model, const onnx_export_options *o, diag *d)
 {
     exporter e = {.o = o, .d = d};
     TRY(open_model(model, o->image, d, &e.file));
-    jmp_buf guard;
-    ampc_status status;
-    arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
-        status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(model), "out of memory while exporting it");
-    } else {
-        arena_set_guard(a, &guard);
-        e.a = a;
-        status = export_model(&e);
-    }
-    arena_free(a);
+    e.a = arena_new(0);
+    const ampc_status status = e.a ? export_guarded(&e, model) : no_memory(model, d);
+    arena_free(e.a);
     onnx_file_close(e.file);
     return status;
 }

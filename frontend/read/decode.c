@@ -48,13 +48,13 @@ ampc_status onnx_decode(arena *a, const ProtobufCMessageDescriptor *root, onnx_b
                         ProtobufCMessage **out)
 {
     jmp_buf guard;
-    arena *scratch = arena_new(0);
+    arena *volatile scratch = NULL;
     jmp_buf *before = arena_set_guard(a, &guard);
     ampc_status status;
-    if (!scratch || setjmp(guard)) {
+    if (setjmp(guard)) {
         status = diag_error(d, AMPC_NO_MEMORY, DIAG_FILE(what), "out of memory while decoding it");
     } else {
-        arena_set_guard(scratch, &guard);
+        scratch = arena_new_guarded(a);
         status = prescan_and_parse(scratch, a, root, in, what, d, out);
     }
     arena_set_guard(a, before);

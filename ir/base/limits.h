@@ -27,7 +27,8 @@
 /* running */
 #define LIMITS_RATE 0, 1e6
 #define LIMITS_BATCH 1, 1e9
-#define LIMITS_STEPS 1, 1e15
+#define LIMITS_MOST_STEPS 1e15
+#define LIMITS_STEPS 1, LIMITS_MOST_STEPS
 #define LIMITS_WORKERS -1, 256 /* threads that read data; negative: none */
 #define LIMITS_PATIENCE 1, 1e9 /* evaluations */
 #define LIMITS_MIN_DELTA 0, 1e30

@@ -143,7 +143,8 @@ ampc_status custom_prepare(const k_args *args, const custom_device *device, void
 {
     jmp_buf guard;
     arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
+    if (!a) return AMPC_NO_MEMORY;
+    if (setjmp(guard)) {
         arena_free(a);
         return AMPC_NO_MEMORY;
     }

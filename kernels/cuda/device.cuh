@@ -48,7 +48,7 @@ __device__ __forceinline__ __nv_bfloat16 __float2bfloat16_rn(float v)
 #include <cuda_fp16.h>
 #endif
 
-#ifndef CUDASIM_H
+#ifndef AMPC_KERNEL /* a build may say how kernels are registered and get shared memory */
 /* Follows each kernel definition, with its name. */
 #define AMPC_KERNEL(name)
 /* Declares dynamic shared memory as a 16-byte aligned array. */

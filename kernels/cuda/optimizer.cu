@@ -10,7 +10,7 @@
 #define UPDATE_FN static K_FORMULA
 #include "kernels/cuda/optimizer.h"
 
-#ifndef CUDASIM_H
+#ifndef AMPC_RAISE
 /* Sets a byte that other threads may also be setting. */
 #define AMPC_RAISE(flag) (*static_cast<volatile unsigned char *>(flag) = 1)
 #endif

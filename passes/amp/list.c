@@ -53,7 +53,8 @@ static bool is_strided(const ir_node *n)
 
 static bool compares(double x, list_comparison how, double y)
 {
-    bool less = x<y, more = x> y;
+    const bool less = x < y;
+    const bool more = x > y;
     switch (how) {
     case LIST_EQ: return !less && !more;
     case LIST_NE: return less || more;

@@ -33,6 +33,14 @@ typedef struct grad {
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */
 
+/* In a rule with parameter g: the first gradient, operands and result under the names that formulas have for them. */
+#define D g->dy[0]
+#define X ir_in(g->n, 0)
+#define A ir_in(g->n, 0)
+#define B ir_in(g->n, 1)
+#define W ir_in(g->n, 1)
+#define Y ir_out(g->n, 0)
+
 /* One rule per word in the gradient column of ops.def; the linker names a missing one. */
 #define OP(name, amp, traits, infer, fold, word, kernel) grad_rule grad_##word;
 #include "ir/ops/ops.def"

@@ -10,7 +10,6 @@
  * The other results are m and r themselves, and the new running statistics, linear in the old ones and in m and v. */
 #include "passes/train/grad.h"
 
-#define X ir_in(g->n, IR_IN(batch_norm, x))
 #define RESULT(name) ir_out(g->n, IR_OUT(batch_norm, name))
 #define ARRIVING(name) g->dy[IR_OUT(batch_norm, name)]
 #define DX(name) g->dx[IR_IN(batch_norm, name)]

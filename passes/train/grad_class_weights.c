@@ -5,7 +5,6 @@
  * of class c. Ignored items count nowhere. */
 #include "passes/train/grad.h"
 
-#define X ir_in(g->n, 0)
 #define LABEL ir_in(g->n, IR_IN(nll_loss, label))
 #define WEIGHT ir_in(g->n, IR_IN(nll_loss, weight))
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)

@@ -4,11 +4,8 @@
 
 #include <string.h>
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
 #define INDICES ir_in(g->n, 1)
 #define UPDATES ir_in(g->n, 2)
-#define Y ir_out(g->n, 0)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define WHERE(cond, yes, no) ir_done(g->b, ir_new(g->b, IR_OP_where, 3, cond, yes, no))
 #define NUMBER(v) ir_scalar_like(g->b, D, v)

@@ -1,10 +1,6 @@
 /* grad_matmul.c - gradients of matmul, convolution and pooling. */
 #include "passes/train/grad.h"
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-#define W ir_in(g->n, 1)
-
 /* Sum over all axes but `axis`. */
 static ir_value *sum_to_axis(grad *g, ir_value *d, int axis)
 {

@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-
 bool grad_reshape(grad *g) { return (g->dx[0] = ir_reshape_like(g->b, D, &X->type)) != NULL; }
 
 bool grad_transpose(grad *g)

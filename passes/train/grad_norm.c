@@ -3,10 +3,6 @@
 
 #include <string.h>
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-#define Y ir_out(g->n, 0)
-
 /* The gradient must arrive only at the first result; the others are statistics. */
 static bool only_first(grad *g)
 {

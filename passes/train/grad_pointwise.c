@@ -1,11 +1,6 @@
 /* grad_pointwise.c - gradients of the pointwise ops. x, a, b are operands, y is the result and d its gradient. */
 #include "passes/train/grad.h"
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-#define A ir_in(g->n, 0)
-#define B ir_in(g->n, 1)
-#define Y ir_out(g->n, 0)
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define NUMBER(v) ir_scalar_like(g->b, X, v)

@@ -5,8 +5,6 @@
  * softmax do have gradients. d is the gradient of y. */
 #include "passes/train/grad.h"
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define MUL(x, y) BINARY(mul, x, y)

@@ -2,7 +2,6 @@
  * size 1 for each reduced axis, so that they broadcast to x. */
 #include "passes/train/grad.h"
 
-#define X ir_in(g->n, 0)
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define NUMBER(like, v) ((like) ? ir_scalar_like(g->b, like, v) : NULL)

@@ -1,9 +1,6 @@
 /* grad_resample.c - gradients of resizing and of samples at positions and in regions. */
 #include "passes/train/grad.h"
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-
 bool grad_resize(grad *g)
 {
     ir_node *n = grad_node(g, IR_OP_resize_grad, 1, &D);

@@ -1,9 +1,6 @@
 /* grad_select.c - gradients of cum_sum, top_k and det. x is the operand and d the gradient of the result. */
 #include "passes/train/grad.h"
 
-#define D g->dy[0]
-#define X ir_in(g->n, 0)
-
 /* The terms of y[i] are the x[j] for which x[i] is a term of dx[j]. */
 bool grad_cum_sum(grad *g)
 {

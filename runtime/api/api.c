@@ -246,7 +246,8 @@ ampc_status api_compile(api_compilation *c, const ampc_compile_options *options,
 {
     jmp_buf guard;
     arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
+    if (!a) return rt_no_memory(d);
+    if (setjmp(guard)) {
         arena_free(a);
         return rt_no_memory(d);
     }

@@ -32,7 +32,8 @@ static ampc_status write_text(const ir_module *m, rt_atomic_file *f, diag *d)
 {
     jmp_buf guard;
     arena *a = arena_new(0);
-    if (!a || setjmp(guard)) {
+    if (!a) return rt_no_memory(d);
+    if (setjmp(guard)) {
         arena_free(a);
         return rt_no_memory(d);
     }

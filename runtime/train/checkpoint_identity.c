@@ -40,23 +40,25 @@ static void digits_of(XXH128_hash_t h, char hash[RT_HASH_TEXT])
 
 typedef void hash_content(XXH3_state_t *state, const ir_module *m, arena *a);
 
-static ampc_status hash_module(const ir_module *m, hash_content *content, diag *d, char hash[RT_HASH_TEXT])
+static bool hash_guarded(XXH3_state_t *state, const ir_module *m, hash_content *content, arena *a)
 {
     jmp_buf guard;
-    arena *a = arena_new(0);
-    XXH3_state_t *state = XXH3_createState();
-    if (!a || !state || setjmp(guard)) {
-        arena_free(a);
-        XXH3_freeState(state);
-        return rt_no_memory(d);
-    }
+    if (setjmp(guard)) return false;
     arena_set_guard(a, &guard);
     XXH3_128bits_reset(state);
     content(state, m, a);
-    digits_of(XXH3_128bits_digest(state), hash);
+    return true;
+}
+
+static ampc_status hash_module(const ir_module *m, hash_content *content, diag *d, char hash[RT_HASH_TEXT])
+{
+    arena *a = arena_new(0);
+    XXH3_state_t *state = XXH3_createState();
+    const bool done = a && state && hash_guarded(state, m, content, a);
+    if (done) digits_of(XXH3_128bits_digest(state), hash);
     XXH3_freeState(state);
     arena_free(a);
-    return AMPC_OK;
+    return done ? AMPC_OK : rt_no_memory(d);
 }
 
 static void hash_everything(XXH3_state_t *state, const ir_module *m, arena *a)

@@ -1,6 +1,7 @@
 /* schedule.c - learning-rate schedules; the header has the formulas. */
 #include "runtime/train/schedule.h"
 
+#include "ir/base/limits.h"
 #include "ir/base/text_buffer.h"
 
 #include <math.h>
@@ -177,10 +178,9 @@ static bool parse_real(const char *text, key_form form, double *v)
 
 static bool parse_count(const char *text, key_form form, int64_t *v)
 {
-    static const int64_t MAX_COUNT = 1000000000000000; /* LIMITS_STEPS */
     char *end;
     *v = strtoll(text, &end, 10);
-    return end != text && !*end && *v >= (form == POSITIVE) && *v <= MAX_COUNT;
+    return end != text && !*end && *v >= (form == POSITIVE) && is_within((double)*v, 0, LIMITS_MOST_STEPS);
 }
 
 /* Parses "key=value"; false for an unknown key or bad number. The kind only matters for the keys of few kinds. */

@@ -181,7 +181,7 @@ static bool may_become_finite(const rt_stepper *t, bool skipped)
     return skipped && !t->state.stuck && ir_output_by_role(t->graph, IR_OUTPUT_penalty);
 }
 
-/* Fails and names the value that is at fault. A window is explained by its last micro-batch. */
+/* Fails and names the value that is at fault. Of a window, only the last micro-batch is examined. */
 ampc_status rt_stepper_explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
 {
     const ir_graph *g = t->read == t->apply ? t->accumulate : t->graph;
