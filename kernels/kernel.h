@@ -3,7 +3,7 @@
  * A kernel reads and writes dense row-major views. Arithmetic is in f32 (f64 for f64 views; integers in their own type)
  * and each result is stored in its view's dtype; a low-precision result is rounded once. Kernels never allocate while
  * they run: `prepare`, called once per plan step and set of shapes, sizes their workspace and builds their state
- * (library primitives, packed tables).
+ * (library primitives, packed tables), and `bind` makes what runs change.
  *
  * The order of additions depends only on shapes and ctx->threads, so runs with the same number of
  * threads have the same bits.
@@ -74,6 +74,7 @@ typedef struct k_args {
     const k_fused *fused;
     void *workspace; /* of the size `prepare` returned, 64-byte aligned, uninitialized */
     void *state;     /* created by `prepare` */
+    void *bound;     /* created by `bind` */
     const k_context *ctx;
 } k_args;
 
@@ -82,6 +83,10 @@ typedef struct k_args {
  * bytes. It returns AMPC_UNSUPPORTED, with the reason in ctx->error, if the kernel does not support a dtype or shape.
  * `prepare` and `release` may be NULL.
  *
+ * On a device that works in host memory, sessions share states, so `run` changes none. What it changes apart from
+ * results and workspace is bound to one user of the state: `bind` sees what `prepare` sees, and the state. It may set
+ * *bound, which `unbind` frees, also after a failure. Both may be NULL.
+ *
  * Operands that do not change between runs, such as the weights of an inference, can be packed: brought once into the
  * format that suits the kernel. The planner asks for the format with `pack_format` and lets format->pack fill memory
  * of that size; the operand then has that memory as data and the format in its view. */
@@ -89,6 +94,8 @@ typedef struct k_kernel {
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
     ampc_status (*run)(const k_args *args);
     void (*release)(void *state);
+    ampc_status (*bind)(const k_args *args, void **bound);
+    void (*unbind)(void *state, void *bound);
     /* Runs up to max_batch calls of the op in one launch. They must have equal attributes, types and scalar operands,
      * and none may use memory that another one writes. NULL: calls run one by one. */
     ampc_status (*run_batch)(const k_args *args, int n);

@@ -484,7 +484,7 @@ static ampc_status run(const k_args *args)
     }
     if (args->state) {
         void *data[] = {c.x->data, c.w->data, c.y->data, c.bias ? c.bias->data : NULL};
-        return cpu_call_run(args->state, data, workspace, args->ctx);
+        return cpu_call_run(args->state, args->bound, data, workspace, args->ctx);
     }
     if (!conv_is_empty(&c)) {
         run_f64(&c, workspace, args->ctx);
@@ -495,7 +495,7 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_conv = {.prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};
-const k_kernel cpu_conv_grad_input = {
-    .prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};
-const k_kernel cpu_conv_grad_weight = {.prepare = prepare, .run = run, .release = cpu_call_free};
+#define CALL .release = cpu_call_free, .bind = cpu_call_bind, .unbind = cpu_call_unbind
+const k_kernel cpu_conv = {.prepare = prepare, .run = run, CALL, .pack_format = pack_format};
+const k_kernel cpu_conv_grad_input = {.prepare = prepare, .run = run, CALL, .pack_format = pack_format};
+const k_kernel cpu_conv_grad_weight = {.prepare = prepare, .run = run, CALL};

@@ -6,15 +6,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* By position. */
+typedef struct custom_views {
+    ampc_view operands[CUSTOM_MAX], results[CUSTOM_MAX];
+    ampc_view result_gradients[CUSTOM_MAX], operand_gradients[CUSTOM_MAX];
+} custom_views;
+
 typedef struct custom_state {
     arena *arena; /* holds everything, including this struct */
     const custom_op *op;
     ampc_forward *function;
     bool is_gradient;
     custom_types types;
-    /* Views by position, and the index of the kernel's operand or result that each shows; -1: none. */
-    ampc_view operands[CUSTOM_MAX], results[CUSTOM_MAX];
-    ampc_view result_gradients[CUSTOM_MAX], operand_gradients[CUSTOM_MAX];
+    /* The views without data, and the index of the kernel's operand or result that each shows; -1: none. */
+    custom_views views;
     int operand_at[CUSTOM_MAX], result_at[CUSTOM_MAX], result_gradient_at[CUSTOM_MAX], operand_gradient_at[CUSTOM_MAX];
 } custom_state;
 
@@ -51,17 +56,17 @@ static bool find_positions(custom_state *s, const k_args *args)
     for (int i = 0; i < t->n_in; i++) {
         const bool present = operands[i] != '_';
         const bool has_gradient = s->is_gradient && present && gradients[in] == 'd';
-        show(&s->operand_gradients[i], &s->operand_gradient_at[i], args->out, has_gradient ? out++ : -1);
-        show(&s->operands[i], &s->operand_at[i], args->in, present ? in++ : -1);
+        show(&s->views.operand_gradients[i], &s->operand_gradient_at[i], args->out, has_gradient ? out++ : -1);
+        show(&s->views.operands[i], &s->operand_at[i], args->in, present ? in++ : -1);
     }
     for (int i = 0; i < t->n_out; i++) {
         const bool present = results[i] != '_';
         const int at = !present ? -1 : s->is_gradient ? in++ : out++;
-        show(&s->results[i], &s->result_at[i], s->is_gradient ? args->in : args->out, at);
+        show(&s->views.results[i], &s->result_at[i], s->is_gradient ? args->in : args->out, at);
     }
     for (int i = 0; i < t->n_out; i++) {
-        const bool has_gradient = s->is_gradient && ir_dtype_is_float((ir_dtype)s->results[i].dtype);
-        show(&s->result_gradients[i], &s->result_gradient_at[i], args->in, has_gradient ? in++ : -1);
+        const bool has_gradient = s->is_gradient && ir_dtype_is_float((ir_dtype)s->views.results[i].dtype);
+        show(&s->views.result_gradients[i], &s->result_gradient_at[i], args->in, has_gradient ? in++ : -1);
     }
     return true;
 }
@@ -86,7 +91,7 @@ static ampc_status find_operator(custom_state *s, const k_args *args, const cust
 static ampc_status check_result(const custom_state *s, const k_context *ctx, int i)
 {
     const ampc_type *is = &s->types.out[i];
-    const ampc_view *expected = &s->results[i];
+    const ampc_view *expected = &s->views.results[i];
     const size_t bytes = (size_t)expected->rank * sizeof *is->dims;
     if (is->dtype == expected->dtype && is->rank == expected->rank && !memcmp(is->dims, expected->dims, bytes))
         return AMPC_OK;
@@ -100,7 +105,7 @@ static ampc_status check_result(const custom_state *s, const k_context *ctx, int
 static ampc_status check_operands(const custom_state *s, const k_context *ctx)
 {
     for (int i = 0; i < s->types.n_in; i++) {
-        const ir_dtype t = (ir_dtype)s->operands[i].dtype;
+        const ir_dtype t = (ir_dtype)s->views.operands[i].dtype;
         const bool is_f32 = s->op->table.f32_operands >> i & 1;
         const bool allowed = is_f32 ? !ir_dtype_is_low(t) : custom_allows(s->op, t);
         if (ir_dtype_is_float(t) && !allowed)
@@ -115,13 +120,13 @@ static ampc_status infer(custom_state *s, const k_args *args)
     custom_types *t = &s->types;
     char message[512];
     for (int i = 0; i < t->n_in; i++) {
-        t->in[i] = (ampc_type){.dtype = s->operands[i].dtype, .rank = s->operands[i].rank};
-        memcpy(t->in[i].dims, s->operands[i].dims, sizeof t->in[i].dims);
+        t->in[i] = (ampc_type){.dtype = s->views.operands[i].dtype, .rank = s->views.operands[i].rank};
+        memcpy(t->in[i].dims, s->views.operands[i].dims, sizeof t->in[i].dims);
     }
     ampc_status status = custom_infer(args->ctx->custom, s->op, t, message, sizeof message);
     if (status != AMPC_OK) return cpu_fail(args->ctx, status, "%s", message);
     for (int i = 0; i < t->n_out && status == AMPC_OK; i++)
-        if (s->results[i].dtype) status = check_result(s, args->ctx, i);
+        if (s->views.results[i].dtype) status = check_result(s, args->ctx, i);
     return status;
 }
 
@@ -170,35 +175,40 @@ void custom_release(void *state)
 
 /* ---- run -------------------------------------------------------------------------------------- */
 
-static void set_data(ampc_view *to, const int *at, const k_view *views, int n)
+static void set_views(ampc_view *to, const ampc_view *from, const int *at, const k_view *views, int n)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        to[i] = from[i];
         if (at[i] >= 0) to[i].data = views[at[i]].data;
+    }
 }
 
-static void set_views(custom_state *s, const k_args *args)
+static void show_all(const custom_state *s, const k_args *args, custom_views *v)
 {
+    const custom_views *from = &s->views;
     const int n_in = s->types.n_in, n_out = s->types.n_out;
-    set_data(s->operands, s->operand_at, args->in, n_in);
-    set_data(s->results, s->result_at, s->is_gradient ? args->in : args->out, n_out);
-    set_data(s->result_gradients, s->result_gradient_at, args->in, n_out);
-    set_data(s->operand_gradients, s->operand_gradient_at, args->out, n_in);
+    set_views(v->operands, from->operands, s->operand_at, args->in, n_in);
+    set_views(v->results, from->results, s->result_at, s->is_gradient ? args->in : args->out, n_out);
+    if (!s->is_gradient) return;
+    set_views(v->result_gradients, from->result_gradients, s->result_gradient_at, args->in, n_out);
+    set_views(v->operand_gradients, from->operand_gradients, s->operand_gradient_at, args->out, n_in);
 }
 
 ampc_status custom_run(const k_args *args, void *stream)
 {
-    custom_state *s = args->state;
+    const custom_state *s = args->state;
     char reason[256] = "", message[512];
-    set_views(s, args);
+    custom_views views;
+    show_all(s, args, &views);
     const ampc_call call = {.struct_size = sizeof call,
                             .node = s->types.node,
                             .attributes = s->types.attributes,
                             .n_operands = (size_t)s->types.n_in,
                             .n_results = (size_t)s->types.n_out,
-                            .operands = s->operands,
-                            .results = s->results,
-                            .result_gradients = s->is_gradient ? s->result_gradients : NULL,
-                            .operand_gradients = s->is_gradient ? s->operand_gradients : NULL,
+                            .operands = views.operands,
+                            .results = views.results,
+                            .result_gradients = s->is_gradient ? views.result_gradients : NULL,
+                            .operand_gradients = s->is_gradient ? views.operand_gradients : NULL,
                             .workspace = args->workspace,
                             .threads = args->ctx->threads,
                             .stream = stream,

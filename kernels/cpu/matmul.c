@@ -257,7 +257,7 @@ static ampc_status run(const k_args *args)
 {
     if (args->state) {
         void *data[] = {args->in[IN_A].data, args->in[IN_B].data, args->out[0].data, args->in[IN_BIAS].data};
-        return cpu_call_run(args->state, data, args->workspace, args->ctx);
+        return cpu_call_run(args->state, args->bound, data, args->workspace, args->ctx);
     }
     product p = product_of(args);
     if (k_count(&args->out[0]) == 0) return AMPC_OK;
@@ -267,4 +267,9 @@ static ampc_status run(const k_args *args)
     return AMPC_OK;
 }
 
-const k_kernel cpu_matmul = {.prepare = prepare, .run = run, .release = cpu_call_free, .pack_format = pack_format};
+const k_kernel cpu_matmul = {.prepare = prepare,
+                             .run = run,
+                             .release = cpu_call_free,
+                             .bind = cpu_call_bind,
+                             .unbind = cpu_call_unbind,
+                             .pack_format = pack_format};

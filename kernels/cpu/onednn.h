@@ -141,10 +141,18 @@ typedef struct cpu_call cpu_call;
  * bytes. */
 ampc_status cpu_call_make(dnnl_primitive_desc_t pd, const cpu_operand *operands, int n, const k_context *ctx,
                           cpu_call **out, size_t *workspace);
-/* data[i] is the data of operand i; NULL: those of the previous run, whose copy in the primitive's layout is still in
- * the workspace. */
-ampc_status cpu_call_run(cpu_call *call, void *const *data, void *workspace, const k_context *ctx);
 void cpu_call_free(void *call); /* may be NULL */
+/* What runs of a call change: oneDNN's objects that hold addresses. The call itself may run several times at once. */
+typedef struct cpu_binding cpu_binding;
+ampc_status cpu_binding_make(const cpu_call *call, const k_context *ctx, cpu_binding **out);
+void cpu_binding_free(cpu_binding *b); /* may be NULL */
+/* data[i] is the data of operand i; NULL: those of the previous run of the binding, whose copy in the primitive's
+ * layout is still in the workspace. */
+ampc_status cpu_call_run(const cpu_call *call, cpu_binding *b, void *const *data, void *workspace,
+                         const k_context *ctx);
+/* bind and unbind of kernels whose state is a call, or NULL. */
+ampc_status cpu_call_bind(const k_args *args, void **bound);
+void cpu_call_unbind(void *state, void *bound);
 /* Sets *format to the one in which the primitive of pd reads an operand; NULL: its dense view is just as good. Destroys
  * pd, also on failure. */
 ampc_status cpu_call_format(dnnl_primitive_desc_t pd, const cpu_operand *operand, const k_context *ctx,

@@ -127,6 +127,33 @@ static ampc_status prepare_product(const k_args *args, const k_view *r, step_pro
     return cpu_call_make(pd, o, 3, args->ctx, &p->calls[i], &p->bytes[i]);
 }
 
+/* The bindings of a run by product. */
+typedef struct bound_products {
+    cpu_binding *of[MAX_PRODUCTS];
+} bound_products;
+
+static void unbind_products(void *state, void *bound)
+{
+    bound_products *b = bound;
+    (void)state;
+    for (int i = 0; b && i < MAX_PRODUCTS; i++) cpu_binding_free(b->of[i]);
+    free(b);
+}
+
+static ampc_status bind_products(const k_args *args, void **bound)
+{
+    const step_products *p = args->state;
+    bound_products *b = calloc(1, sizeof *b);
+    *bound = b;
+    if (!b) return AMPC_NO_MEMORY;
+    for (int i = 0; p && i < MAX_PRODUCTS; i++) {
+        if (!p->calls[i]) continue;
+        const ampc_status status = cpu_binding_make(p->calls[i], args->ctx, &b->of[i]);
+        if (status != AMPC_OK) return status;
+    }
+    return AMPC_OK;
+}
+
 static void release_products(void *state)
 {
     step_products *p = state;
@@ -192,7 +219,8 @@ static ampc_status multiply_float(products_run *run, int i, const float *a, floa
     for (int64_t row = 0; row < (is_low ? x->m : 0); row++)
         cpu_convert(IR_bf16, run->low + (size_t)(row * x->k) * ir_dtype_size(IR_bf16), IR_f32, a + row * x->lda, x->k);
     run->packed[i] = true;
-    return cpu_call_run(p->calls[i], data, run->at[i], run->args->ctx);
+    const bound_products *bound = run->args->bound;
+    return cpu_call_run(p->calls[i], bound->of[i], data, run->at[i], run->args->ctx);
 }
 
 static ampc_status multiply_double(products_run *run, int i, const double *a, double *c)
@@ -305,5 +333,6 @@ static ampc_status backward_run(const k_args *args)
                                            : backward_float(args, &s, lengths, at);
 }
 
-const k_kernel cpu_recurrent = {.prepare = forward_prepare, .run = forward_run, .release = release_products};
-const k_kernel cpu_recurrent_grad = {.prepare = backward_prepare, .run = backward_run, .release = release_products};
+#define PRODUCTS .release = release_products, .bind = bind_products, .unbind = unbind_products
+const k_kernel cpu_recurrent = {.prepare = forward_prepare, .run = forward_run, PRODUCTS};
+const k_kernel cpu_recurrent_grad = {.prepare = backward_prepare, .run = backward_run, PRODUCTS};

@@ -48,12 +48,14 @@ static void open_probe(probe *p, ir_dtype t, const ir_attr *attr, const k_contex
         .op = IR_OP_matmul, .in = p->in, .out = &p->out, .n_in = 3, .n_out = 1, .attr = attr, .ctx = ctx};
     if (!p->in[0].data || !p->in[1].data || !p->out.data) return;
     if (cpu_matmul.prepare(&p->args, &p->args.state, &workspace) != AMPC_OK) return;
+    if (cpu_matmul.bind(&p->args, &p->args.bound) != AMPC_OK) return;
     p->args.workspace = aligned_alloc(64, workspace / 64 * 64 + 64);
     if (p->args.workspace && cpu_matmul.run(&p->args) == AMPC_OK) p->best = 1e9;
 }
 
 static void close_probe(probe *p)
 {
+    cpu_matmul.unbind(p->args.state, p->args.bound);
     cpu_matmul.release(p->args.state);
     free(p->args.workspace);
     free(p->in[0].data);

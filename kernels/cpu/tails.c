@@ -19,11 +19,11 @@ enum {
 };
 
 typedef struct tail {
-    void *op, *program; /* states */
-    void (*release)(void *op);
-    k_fused fused; /* the program, which reads the sums as its last operand */
-    ir_dtype type; /* of the sums */
-    bool in_place; /* the sums are written to result 0 */
+    const k_kernel *kernel; /* of the op */
+    void *op, *program;     /* states */
+    k_fused fused;          /* the program, which reads the sums as its last operand */
+    ir_dtype type;          /* of the sums */
+    bool in_place;          /* the sums are written to result 0 */
     int64_t parts;
     size_t program_at, sums_at; /* in the workspace */
 } tail;
@@ -132,7 +132,7 @@ static ampc_status tails_prepare(const k_args *args, void **state, size_t *works
     tail *t = calloc(1, sizeof *t);
     *state = t;
     if (!t) return cpu_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    t->release = op->release;
+    t->kernel = op;
     copy_program(args, t);
     divide(args, t);
     make_op_call(args, t, 0, &c);
@@ -182,10 +182,30 @@ static void tails_release(void *state)
 {
     tail *t = state;
     if (!t) return;
-    if (t->release) t->release(t->op);
+    if (t->kernel->release) t->kernel->release(t->op);
     cpu_fused.release(t->program);
     free(t);
 }
 
-const k_kernel cpu_tails = {
-    .prepare = tails_prepare, .run = tails_run, .release = tails_release, .pack_format = tails_pack_format};
+/* What the op binds; the program binds nothing. */
+static ampc_status tails_bind(const k_args *args, void **bound)
+{
+    const tail *t = args->state;
+    call c;
+    if (!t->kernel->bind) return AMPC_OK;
+    make_op_call(args, t, 0, &c);
+    return t->kernel->bind(&c.args, bound);
+}
+
+static void tails_unbind(void *state, void *bound)
+{
+    const tail *t = state;
+    if (t->kernel->unbind) t->kernel->unbind(t->op, bound);
+}
+
+const k_kernel cpu_tails = {.prepare = tails_prepare,
+                            .run = tails_run,
+                            .release = tails_release,
+                            .bind = tails_bind,
+                            .unbind = tails_unbind,
+                            .pack_format = tails_pack_format};

@@ -22,53 +22,66 @@ rt_execution *rt_execution_new(rt_shared_plan *shared)
 static bool alloc_space(rt_execution *x)
 {
     const rt_plan *p = x->plan;
+    x->bound = rt_alloc((size_t)p->n_steps + 1, sizeof *x->bound);
+    x->bodies = rt_alloc(p->reads_host ? (size_t)p->n_steps : 1, sizeof *x->bodies);
     x->calls = rt_alloc((size_t)p->max_batch + 1, sizeof *x->calls);
     x->views = rt_alloc((size_t)p->max_views + 1, sizeof *x->views);
     x->carried = rt_alloc((size_t)p->n_carried + 1, sizeof *x->carried);
-    return x->calls && x->views && x->carried;
+    return x->bound && x->bodies && x->calls && x->views && x->carried;
 }
 
-static bool open_execution(rt_execution *x);
+static ampc_status bind(rt_session *s, rt_execution *x, int i, diag *d)
+{
+    const rt_step *step = x->plan->steps[i];
+    k_args args = rt_step_args(x->plan, step);
+    args.ctx = &s->ctx;
+    s->error[0] = '\0';
+    const ampc_status status = step->kernel->bind(&args, &x->bound[i]);
+    if (status == AMPC_OK) return AMPC_OK;
+    return diag_error(d, status, ir_diag_loc(step->node), "%s: %s", rt_step_name(step),
+                      s->error[0] ? s->error : ampc_status_sentence(status));
+}
 
-static bool open_bodies(rt_execution *x, int step)
+static ampc_status open_execution(rt_session *s, rt_execution *x, diag *d);
+
+static ampc_status open_bodies(rt_session *s, rt_execution *x, int step, diag *d)
 {
     const rt_control *c = x->plan->steps[step]->control;
-    if (!c) return true;
     rt_execution *bodies = x->bodies[step] = rt_alloc((size_t)c->n_bodies, sizeof *bodies);
-    for (int i = 0; bodies && i < c->n_bodies; i++) {
+    if (!bodies) return rt_no_memory(d);
+    for (int i = 0; i < c->n_bodies; i++) {
         bodies[i].plan = c->bodies[i].plan;
-        bodies[i].inputs = rt_alloc(c->bodies[i].plan->graph->inputs.count + 1, sizeof *bodies[i].inputs);
-        if (!bodies[i].inputs || !open_execution(&bodies[i])) return false;
+        bodies[i].inputs = rt_alloc(bodies[i].plan->graph->inputs.count + 1, sizeof *bodies[i].inputs);
+        if (!bodies[i].inputs) return rt_no_memory(d);
+        TRY(open_execution(s, &bodies[i], d));
     }
-    return bodies != NULL;
+    return AMPC_OK;
 }
 
-static bool open_execution(rt_execution *x)
+static ampc_status open_execution(rt_session *s, rt_execution *x, diag *d)
 {
     const rt_plan *p = x->plan;
-    if (!alloc_space(x)) return false;
-    if (!p->reads_host) return true; /* no step has subgraphs */
-    x->bodies = rt_alloc((size_t)p->n_steps, sizeof *x->bodies);
-    for (int i = 0; x->bodies && i < p->n_steps; i++)
-        if (!open_bodies(x, i)) return false;
-    return x->bodies != NULL;
+    if (!alloc_space(x)) return rt_no_memory(d);
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i]->control) TRY(open_bodies(s, x, i, d));
+        else if (p->steps[i]->kernel->bind) TRY(bind(s, x, i, d));
+    }
+    return AMPC_OK;
 }
 
-/* Frees everything but the execution itself. */
+/* Frees everything but the execution itself, which may be open in part. */
 static void close_execution(rt_execution *x)
 {
-    for (int i = 0; x->bodies && i < x->plan->n_steps; i++) {
-        rt_execution *bodies = x->bodies[i];
-        for (int j = 0; bodies && j < x->plan->steps[i]->control->n_bodies; j++)
+    for (int i = 0; x->bound && x->bodies && i < x->plan->n_steps; i++) {
+        const rt_step *step = x->plan->steps[i];
+        rt_execution *bodies = step->control ? x->bodies[i] : NULL;
+        for (int j = 0; bodies && j < step->control->n_bodies; j++)
             if (bodies[j].plan) close_execution(&bodies[j]);
         rt_free(bodies);
+        if (x->bound[i]) step->kernel->unbind(step->state, x->bound[i]);
     }
-    void *owned[] = {x->bodies, x->inputs, x->carried, x->calls, x->views};
+    void *owned[] = {x->bound, x->bodies, x->inputs, x->carried, x->calls, x->views};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
-    x->bodies = NULL;
-    x->inputs = x->carried = NULL;
-    x->calls = NULL;
-    x->views = NULL;
 }
 
 ampc_status rt_execution_open(rt_session *s, rt_execution *x, diag *d)
@@ -78,11 +91,13 @@ ampc_status rt_execution_open(rt_session *s, rt_execution *x, diag *d)
     ampc_status status = rt_shared_provide(s, x->shared, d);
     if (status == AMPC_OK) status = rt_resident_provide(s, x->shared, d);
     pthread_mutex_unlock(&s->shared->lock);
-    if (status != AMPC_OK) return status;
-    x->is_open = open_execution(x);
-    if (x->is_open) return AMPC_OK;
+    if (status == AMPC_OK) status = open_execution(s, x, d);
+    x->is_open = status == AMPC_OK;
+    if (status == AMPC_OK) return AMPC_OK;
+    const rt_execution closed = {.next = x->next, .plan = x->plan, .shared = x->shared};
     close_execution(x);
-    return rt_no_memory(d);
+    *x = closed;
+    return status;
 }
 
 static void forget(rt_session *s, rt_execution *x)
@@ -142,6 +157,7 @@ static k_args call_of(const rt_frame *f, int i, k_view *views)
     args.in = views;
     args.out = views + operands;
     args.ctx = &f->session->ctx;
+    args.bound = f->execution->bound[i];
     args.workspace = step->workspace == RT_NO_BUFFER ? rt_placeholder : rt_address(f, step->workspace);
     if (f->outer_step >= 0) args.step = f->outer_step;
     return args;

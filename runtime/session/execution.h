@@ -42,7 +42,7 @@ typedef struct rt_shared_plan {
     int threads;
     bool tune, plan_only;
     const custom_op *custom; /* the last operator that the caller has registered; NULL: none */
-    const void *owner;       /* the device context that the states of kernels belong to */
+    const void *owner;       /* the device context that the states of kernels belong to; NULL: none */
     rt_plan *plan;           /* NULL: it is being made */
     int executions;          /* number of those that read it */
     /* Before the first run: */
@@ -57,7 +57,8 @@ struct rt_execution {
     rt_shared_plan *shared; /* NULL: the plan is that of a subgraph */
     bool is_open;           /* everything that runs need has been allocated */
     bool warm;              /* has run, so everything that is loaded lazily is loaded */
-    rt_execution **bodies;  /* by step: of its subgraphs, by position in rt_control.bodies; NULL: no step has any */
+    void **bound;           /* by step: what its kernel has bound */
+    rt_execution **bodies;  /* by step: of its subgraphs, by position in rt_control.bodies; unused if no step has any */
     void **inputs;          /* of a subgraph, by position: addresses in the current run */
     void **carried;         /* by position in the plan: addresses of values of earlier parts */
     k_args *calls;          /* of the launch that is being issued, and their views */

@@ -1,7 +1,7 @@
 /* session_plans.c - the plans of all sessions that share storage.
  *
- * A request is planned once: sessions that need the plan while another one makes it wait. Plans whose kernels have
- * states that belong to a device context are not shared with other contexts; equal ones share their hoisted values. */
+ * A request is planned once: sessions that need the plan while another one makes it wait. On a discrete device, the
+ * states of kernels belong to the context of one session, so that only hoisted values and packs are shared. */
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
@@ -16,7 +16,7 @@ static rt_shared_plan describe(const rt_session *s, const rt_plan_request *reque
                         .tune = s->ctx.tune,
                         .plan_only = s->ctx.plan_only,
                         .custom = s->ctx.custom ? s->ctx.custom->first : NULL,
-                        .owner = s->ctx.device};
+                        .owner = s->backend->device_ops ? s->ctx.device : NULL};
     e.request.ctx = NULL;
     e.request.pipeline = NULL;
     return e;

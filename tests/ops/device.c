@@ -282,6 +282,20 @@ static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t
     return status;
 }
 
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static ampc_status prepare(const k_kernel *kernel, k_args *call, size_t *bytes)
+{
+    ampc_status status = kernel->prepare ? kernel->prepare(call, &call->state, bytes) : AMPC_OK;
+    return status == AMPC_OK && kernel->bind ? kernel->bind(call, &call->bound) : status;
+}
+
+static void release(const k_kernel *kernel, const k_args *call)
+{
+    if (call->bound) kernel->unbind(call->state, call->bound);
+    if (kernel->release) kernel->release(call->state);
+}
+
 /* ---- packs ----------------------------------------------------------------------------------- */
 
 /* Returns operand j of the call, packed if that is under test and its kernel has a format for it. */
@@ -295,9 +309,9 @@ static k_view pack(const k_kernel *kernel, const k_args *call, int j)
     packed.data = make_fenced(call->ctx, NULL, format->bytes, view_fence());
     k_args args = {.op = call->op, .in = &call->in[j], .out = &packed, .n_in = 1, .n_out = 1, .ctx = call->ctx};
     size_t bytes = 0;
-    if (format->pack->prepare) must(call->ctx, format->pack->prepare(&args, &args.state, &bytes));
+    must(call->ctx, prepare(format->pack, &args, &bytes));
     must(call->ctx, run_in_workspace(format->pack, &args, bytes, false, 1));
-    if (format->pack->release) format->pack->release(args.state);
+    release(format->pack, &args);
     return packed;
 }
 
@@ -307,13 +321,12 @@ static ampc_status run_call(const k_kernel *kernel, const k_args *args, bool rec
     k_view in[MAX_VIEWS];
     k_args call = *args;
     size_t bytes = 0;
-    ampc_status status = AMPC_OK;
     for (int j = 0; j < args->n_in; j++) in[j] = pack(kernel, args, j);
     call.in = in;
-    if (kernel->prepare) status = kernel->prepare(&call, &call.state, &bytes);
+    ampc_status status = prepare(kernel, &call, &bytes);
     if (!status && ops_on->device_ops) status = ops_on->device_ops->prepared(call.ctx);
     if (!status) status = run_in_workspace(kernel, &call, bytes, recorded, times);
-    if (kernel->release) kernel->release(call.state);
+    release(kernel, &call);
     for (int j = 0; j < args->n_in; j++)
         if (in[j].packed) free_fenced(call.ctx, in[j].data, in[j].packed->bytes, view_fence(), "a packed operand");
     return status;
@@ -364,8 +377,8 @@ ampc_status ops_prepare(const k_kernel *kernel, const k_args *args)
     size_t bytes = 0;
     open_device(&ctx);
     call.ctx = &ctx;
-    ampc_status status = kernel->prepare(&call, &call.state, &bytes);
-    kernel->release(call.state);
+    const ampc_status status = prepare(kernel, &call, &bytes);
+    release(kernel, &call);
     return status;
 }
 

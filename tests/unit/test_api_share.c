@@ -177,8 +177,8 @@ static void test_first_runs_together(void **state)
     free(workers);
 }
 
-/* Plans of equal runs read one block of hoisted values and one pack of each weight, which are freed with the last of
- * them. */
+/* Equal runs read one plan, with one block of hoisted values and one pack of each weight, which are freed with the last
+ * session that needs them. */
 static void test_hoisted_once(void **state)
 {
     worker w[2] = {0};
@@ -195,14 +195,14 @@ static void test_hoisted_once(void **state)
     const rt_packed *pack = shared->packs[test_storage_find(w[0].s->rt, "k")];
     assert_non_null(pack);
     assert_null(pack->next);
-    assert_int_equal(pack->plans, 2);
-    const rt_hoisted *block = shared->plans->hoisted;
-    assert_non_null(block);
-    assert_int_equal(block->plans, 2);
-    assert_ptr_equal(shared->plans->next->hoisted, block);
-    ampc_session_free(w[0].s);
     assert_int_equal(pack->plans, 1);
-    assert_int_equal(block->plans, 1);
+    const rt_shared_plan *plan = shared->plans;
+    assert_null(plan->next);
+    assert_int_equal(plan->executions, 2);
+    assert_non_null(plan->hoisted);
+    assert_int_equal(plan->hoisted->plans, 1);
+    ampc_session_free(w[0].s);
+    assert_int_equal(plan->executions, 1);
     assert_true(run_once(&w[1], w[1].expected));
     ampc_session_free(w[1].s);
     ampc_module_free(m);
