@@ -1,8 +1,8 @@
 /* control.c - plans the regions of `if` and `loop`.
  *
- * Each region gets a plan of its own, for the sizes of the outer one. Its inputs are read where they are, storage is
- * shared, and its arena is at the start of the step's workspace, so the outer plan counts and places it. Its outputs
- * are copied to the results of the step. */
+ * Each region gets a plan of its own, for the sizes of the outer one (plan.c). Its inputs are read where they are,
+ * storage is shared, and its arena is at the start of the step's workspace, so the outer plan counts and places it. Its
+ * outputs are copied to the results of the step. */
 #include "ir/ops/shape_text.h"
 #include "runtime/plan/plan_edit.h"
 
@@ -13,8 +13,9 @@ bool rt_control_runs(ir_op op) { return op == IR_OP_if || op == IR_OP_loop; }
 
 /* ---- a subgraph ---------------------------------------------------------------------------------- */
 
-static ampc_status bind_inputs(rt_plan *p, const ir_region *r, rt_body *body)
+static ampc_status bind_inputs(rt_plan *p, rt_body *body)
 {
+    const ir_region *r = body->region;
     const size_t count = r->graph->inputs.count + 1;
     body->operand = rt_plan_alloc(p, count, sizeof *body->operand);
     body->own = rt_plan_alloc(p, count, sizeof *body->own);
@@ -26,23 +27,23 @@ static ampc_status bind_inputs(rt_plan *p, const ir_region *r, rt_body *body)
     return AMPC_OK;
 }
 
-static ampc_status plan_body(rt_plan *p, rt_step *s, const char *name, diag *d)
+static ampc_status find_body(rt_step *s, const char *name, diag *d)
 {
-    rt_body *body = &s->control->bodies[s->control->n_bodies];
     const ir_region *r = ir_region_find(s->node, name);
     if (!r) return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "it has no region '%s'", name);
     if (ir_first_store(r->graph))
         return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its region @%s changes a state", r->graph->name);
-    const rt_plan_request request = {.graph = r->graph,
-                                     .sizes = p->sizes,
-                                     .backend = p->backend,
-                                     .ctx = p->ctx,
-                                     .fuse = p->fuse,
-                                     .nested = true,
-                                     .observed = p->observed};
-    TRY(p->make(&request, d, &body->plan));
-    s->control->n_bodies++;
-    return bind_inputs(p, r, body);
+    s->control->bodies[s->control->n_bodies++].region = r;
+    return AMPC_OK;
+}
+
+ampc_status rt_control_open(rt_plan *p, rt_step *s, diag *d)
+{
+    s->control = rt_plan_alloc(p, 1, sizeof *s->control);
+    if (!s->control) return AMPC_NO_MEMORY;
+    if (s->op == IR_OP_loop) return find_body(s, "body", d);
+    TRY(find_body(s, "then_branch", d));
+    return find_body(s, "else_branch", d);
 }
 
 /* ---- results ------------------------------------------------------------------------------------- */
@@ -118,8 +119,6 @@ static ampc_status check_branches(const rt_step *s, diag *d)
 static ampc_status prepare_if(rt_plan *p, rt_step *s, diag *d)
 {
     TRY(need_single(s, 0, d));
-    TRY(plan_body(p, s, "then_branch", d));
-    TRY(plan_body(p, s, "else_branch", d));
     TRY(map_results(p, s, 0, d));
     TRY(check_branches(s, d));
     const int64_t a = s->control->bodies[0].plan->arena_bytes, b = s->control->bodies[1].plan->arena_bytes;
@@ -248,7 +247,6 @@ static ampc_status prepare_loop(rt_plan *p, rt_step *s, diag *d)
 {
     const ir_loop_form f = s->control->form = ir_loop_form_of(s->node);
     const rt_body *body = &s->control->bodies[0];
-    TRY(plan_body(p, s, "body", d));
     if (body->n_own != f.fixed + f.states + f.slices)
         return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "@%s has %d inputs, expected %d",
                           body->plan->graph->name, body->n_own, f.fixed + f.states + f.slices);
@@ -263,7 +261,6 @@ static ampc_status prepare_loop(rt_plan *p, rt_step *s, diag *d)
 
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d)
 {
-    s->control = rt_plan_alloc(p, 1, sizeof *s->control);
-    if (!s->control) return AMPC_NO_MEMORY;
+    for (int i = 0; i < s->control->n_bodies; i++) TRY(bind_inputs(p, &s->control->bodies[i]));
     return s->op == IR_OP_if ? prepare_if(p, s, d) : prepare_loop(p, s, d);
 }

@@ -100,6 +100,8 @@ static void report(const rt_plan *p, ampc_status status, diag *d)
     diag_error(d, status, DIAG_NOWHERE, "graph @%s: %s", p->graph->name, reason);
 }
 
+/* ---- making plans ---- */
+
 /* Returns a plan without steps; NULL: out of memory. */
 static rt_plan *new_plan(const rt_plan_request *r)
 {
@@ -116,7 +118,6 @@ static rt_plan *new_plan(const rt_plan_request *r)
                    .no_pack = r->no_pack,
                    .nested = r->nested,
                    .observed = r->observed,
-                   .make = rt_plan_make,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),
                    .n_values = g->value_ids,
                    .max_values = g->value_ids};
@@ -141,4 +142,32 @@ ampc_status rt_plan_make(const rt_plan_request *r, diag *d, rt_plan **out)
     if (status == AMPC_OK) *out = p;
     else rt_plan_free(p);
     return status;
+}
+
+/* ---- subgraphs ---- */
+
+static ampc_status plan_bodies(rt_plan *p, rt_step *s, diag *d)
+{
+    TRY(rt_control_open(p, s, d));
+    for (int i = 0; i < s->control->n_bodies; i++) {
+        const rt_plan_request request = {.graph = s->control->bodies[i].region->graph,
+                                         .sizes = p->sizes,
+                                         .backend = p->backend,
+                                         .ctx = p->ctx,
+                                         .fuse = p->fuse,
+                                         .nested = true,
+                                         .observed = p->observed};
+        TRY(rt_plan_make(&request, d, &s->control->bodies[i].plan));
+    }
+    return AMPC_OK;
+}
+
+/* A step that computes nothing runs none. */
+ampc_status rt_stage_plan_subgraphs(rt_plan *p, diag *d)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        rt_step *s = p->steps[i];
+        if (s->kind == RT_STEP_OP && rt_control_runs(s->op) && rt_step_computes(p, s)) TRY(plan_bodies(p, s, d));
+    }
+    return AMPC_OK;
 }

@@ -96,11 +96,12 @@ typedef enum rt_step_kind {
     RT_STEP_PACK   /* brings a value into the format of the result's view (pack_weights.c) */
 } rt_step_kind;
 
-/* A subgraph that a step runs: a plan of its own, whose arena is at the start of the step's workspace. */
+/* A region that a step runs: a plan of its own, whose arena is at the start of the step's workspace. */
 typedef struct rt_body {
-    rt_plan *plan;
-    int *operand; /* by input: the operand that it captures; -1: the op passes it */
-    int *own;     /* the positions of the inputs that the op passes */
+    const ir_region *region;
+    rt_plan *plan; /* NULL before plan_subgraphs */
+    int *operand;  /* by input: the operand that it captures; -1: the op passes it */
+    int *own;      /* the positions of the inputs that the op passes */
     int n_own;
 } rt_body;
 
@@ -130,7 +131,7 @@ struct rt_step {
     rt_use *uses;        /* by operand */
     ir_attr *attr;       /* by slot; DIMS are evaluated to numbers */
     k_fused *fused;      /* RT_STEP_FUSED: the fused kernel; RT_STEP_OP: the activation of its epilogue, or NULL */
-    rt_control *control; /* of a step that runs subgraphs instead of a kernel; NULL before prepare_kernels */
+    rt_control *control; /* of a step that runs subgraphs instead of a kernel; NULL before plan_subgraphs */
     size_t workspace_bytes;
     int workspace; /* a buffer or RT_NO_BUFFER */
     int batch;     /* number of steps that share one launch, starting with this one; 1: alone */
@@ -188,9 +189,8 @@ struct rt_plan {
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs, n_carried;
     bool fuse, no_pack, nested, observed; /* of the request */
     bool reads_host;                      /* some step reads a condition on the host, so runs cannot be recorded */
-    ampc_status (*make)(const rt_plan_request *r, diag *d, rt_plan **out); /* rt_plan_make, for subgraphs */
-    bool edited;   /* steps or uses have changed since the stage began */
-    int safe_from; /* steps from this one on cannot fail and may write storage */
+    bool edited;                          /* steps or uses have changed since the stage began */
+    int safe_from;                        /* steps from this one on cannot fail and may write storage */
     int n_hoisted; /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
     int n_packs;   /* the first n_packs of them fill the packs of storage, in order */
     rt_pack *packs;

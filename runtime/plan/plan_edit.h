@@ -62,6 +62,8 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
 rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node);
 /* Adds capacity for n_in operands and n_out results beyond the slots of the op (kernels/update.h), absent at first. */
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out);
+/* Whether the step computes any element that is needed. Valid once values have buffers. */
+bool rt_step_computes(const rt_plan *p, const rt_step *s);
 /* Adds a buffer and returns its index; p->buffers must have capacity (assign_buffers.c). */
 int rt_plan_add_buffer(rt_plan *p, rt_buffer b);
 
@@ -92,7 +94,9 @@ bool rt_plan_renumber(rt_plan *p);
 
 /* Whether plans run the subgraphs of the op themselves; such a step has no kernel. */
 bool rt_control_runs(ir_op op);
-/* Plans the subgraphs of the step and sets the size of its workspace. */
+/* Finds the subgraphs of the step. */
+ampc_status rt_control_open(rt_plan *p, rt_step *s, diag *d);
+/* Once they have plans, sets the size of the step's workspace. */
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d);
 
 /* ---- fuse_pointwise.c ---- */

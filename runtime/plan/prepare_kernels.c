@@ -2,7 +2,7 @@
 #include "runtime/plan/concat_parts.h"
 #include "runtime/plan/stages.h"
 
-static bool writes_elements(const rt_plan *p, const rt_step *s)
+bool rt_step_computes(const rt_plan *p, const rt_step *s)
 {
     if (rt_concat_bytes(p, s) == 0) return false;
     for (int i = 0; i < s->n_out; i++)
@@ -14,8 +14,8 @@ static ampc_status prepare_step(rt_plan *p, rt_step *s, diag *d)
 {
     for (int i = 0; i < s->n_in; i++) s->in[i].data = k_present(&s->in[i]) ? rt_placeholder : NULL;
     for (int i = 0; i < s->n_out; i++) s->out[i].data = s->out_buffer[i] != RT_NO_BUFFER ? rt_placeholder : NULL;
-    if (!writes_elements(p, s)) s->kernel = &rt_idle_kernel;
-    else if (s->kind == RT_STEP_OP && rt_control_runs(s->op)) return rt_control_prepare(p, s, d);
+    if (s->control) return rt_control_prepare(p, s, d);
+    if (!rt_step_computes(p, s)) s->kernel = &rt_idle_kernel;
     if (!s->kernel->prepare) return AMPC_OK;
     k_args args = rt_step_args(p, s);
     if (p->ctx->error_size) p->ctx->error[0] = '\0';

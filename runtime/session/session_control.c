@@ -60,36 +60,38 @@ static k_view output_of(const rt_control_run *r, int b, int i)
     return v;
 }
 
-static ampc_status run_if(const rt_control_run *r, diag *d)
+/* ---- if ------------------------------------------------------------------------------------------ */
+
+static ampc_status begin_if(rt_control_run *r, diag *d)
 {
-    const rt_control *c = r->step->control;
     int64_t condition = 0;
     TRY(read_word(r->session, &r->args->in[0], d, &condition));
-    const int b = condition ? 0 : 1;
-    set_captures(r, b);
-    TRY(r->run_body(r, &r->bodies[b], d));
+    r->body = condition ? 0 : 1;
+    set_captures(r, r->body);
+    return AMPC_OK;
+}
+
+static ampc_status end_if(rt_control_run *r, diag *d)
+{
+    const rt_control *c = r->step->control;
     for (int i = 0; i < c->bodies[0].plan->n_outputs; i++) {
         if (c->result[i] < 0) continue;
-        const k_view from = output_of(r, b, i);
+        const k_view from = output_of(r, r->body, i);
         TRY(copy(r->session, r->args->out[c->result[i]].data, from.data, k_bytes(&from), d));
     }
+    r->body = -1;
     return AMPC_OK;
 }
 
 /* ---- loop ---------------------------------------------------------------------------------------- */
 
-/* A loop while it runs. */
-typedef struct looping {
-    const rt_control_run *r;
-    const ir_loop_form *form;
-    int64_t iteration, count; /* count: the largest number of iterations */
-} looping;
+static const ir_loop_form *form_of(const rt_control_run *r) { return &r->step->control->form; }
 
-static char *state_of(const looping *l, int i)
+static char *state_of(const rt_control_run *r, int i)
 {
-    const rt_control *c = l->r->step->control;
-    if (c->state_at[i] >= 0) return (char *)l->r->args->workspace + c->state_at[i];
-    return l->r->args->out[c->result[l->form->fixed_out + i]].data;
+    const rt_control *c = r->step->control;
+    if (c->state_at[i] >= 0) return (char *)r->args->workspace + c->state_at[i];
+    return r->args->out[c->result[form_of(r)->fixed_out + i]].data;
 }
 
 /* Copies place `index` along an axis of `all`: to `one`, or from it if `put`. */
@@ -112,9 +114,9 @@ static bool is_reversed(const rt_step *s, int attr, int i)
     return i < reversed->list.count && reversed->list.items[i] != 0;
 }
 
-static ampc_status write_word(const looping *l, void *to, ir_dtype type, int64_t value, diag *d)
+static ampc_status write_word(const rt_control_run *r, void *to, ir_dtype type, int64_t value, diag *d)
 {
-    rt_session *s = l->r->session;
+    rt_session *s = r->session;
     if (!s->backend->device_ops) {
         ir_store_i64(type, to, value);
         return AMPC_OK;
@@ -127,92 +129,86 @@ static ampc_status write_word(const looping *l, void *to, ir_dtype type, int64_t
 }
 
 /* Sets what the op passes to the body: iteration number, condition, carried values, slices. */
-static ampc_status set_own_inputs(const looping *l, diag *d)
+static ampc_status set_own_inputs(const rt_control_run *r, diag *d)
 {
-    const rt_control *c = l->r->step->control;
-    const int64_t line = l->r->session->backend->alignment;
-    char *workspace = l->r->args->workspace, *fixed = workspace + c->fixed_at;
-    void **inputs = l->r->bodies[0].inputs;
+    const rt_control *c = r->step->control;
+    const int64_t line = r->session->backend->alignment;
+    char *workspace = r->args->workspace, *fixed = workspace + c->fixed_at;
+    void **inputs = r->bodies[0].inputs;
     const int *own = c->bodies[0].own;
-    for (int i = 0; i < l->form->fixed; i++) {
+    for (int i = 0; i < form_of(r)->fixed; i++) {
         inputs[*own++] = fixed + i * line;
-        TRY(write_word(l, fixed + i * line, i ? IR_bool : IR_i64, i ? 1 : l->iteration, d));
+        TRY(write_word(r, fixed + i * line, i ? IR_bool : IR_i64, i ? 1 : r->iteration, d));
     }
-    for (int i = 0; i < l->form->states; i++) inputs[*own++] = state_of(l, i);
-    for (int i = 0; i < l->form->slices; i++) {
-        const k_view *all = &l->r->args->in[l->form->first + l->form->states + i];
-        const int axis = rt_loop_axis(l->r->step, IR_ATTR(loop, slice_axes), i, all->rank);
-        const bool reversed = is_reversed(l->r->step, IR_ATTR(loop, slice_reversed), i);
+    for (int i = 0; i < form_of(r)->states; i++) inputs[*own++] = state_of(r, i);
+    for (int i = 0; i < form_of(r)->slices; i++) {
+        const k_view *all = &r->args->in[form_of(r)->first + form_of(r)->states + i];
+        const int axis = rt_loop_axis(r->step, IR_ATTR(loop, slice_axes), i, all->rank);
+        const bool reversed = is_reversed(r->step, IR_ATTR(loop, slice_reversed), i);
         char *one = workspace + c->slice_at[i];
-        const int64_t at = reversed ? l->count - 1 - l->iteration : l->iteration;
-        TRY(copy_place(l->r->session, all, axis, at, one, false, d));
+        const int64_t at = reversed ? r->count - 1 - r->iteration : r->iteration;
+        TRY(copy_place(r->session, all, axis, at, one, false, d));
         inputs[*own++] = one;
     }
     return AMPC_OK;
 }
 
-static ampc_status take_stack(const looping *l, int i, const k_view *one, diag *d)
+static ampc_status take_stack(const rt_control_run *r, int i, const k_view *one, diag *d)
 {
-    const rt_step *s = l->r->step;
-    const int k = s->control->result[i], number = i - l->form->fixed_out - l->form->states;
-    const k_view *all = &l->r->args->out[k];
+    const rt_step *s = r->step;
+    const int k = s->control->result[i], number = i - form_of(r)->fixed_out - form_of(r)->states;
+    const k_view *all = &r->args->out[k];
     const int axis = rt_loop_axis(s, IR_ATTR(loop, stack_axes), number, all->rank);
     const bool reversed = is_reversed(s, IR_ATTR(loop, stack_reversed), number);
-    const int64_t places = all->dims[axis], at = reversed ? l->count - 1 - l->iteration : l->iteration;
+    const int64_t places = all->dims[axis], at = reversed ? r->count - 1 - r->iteration : r->iteration;
     if (at >= places)
         return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "'%s' has %lld places, but there are more iterations",
                           ir_out(s->node, k)->name, (long long)places);
-    return copy_place(l->r->session, all, axis, at, one->data, true, d);
+    return copy_place(r->session, all, axis, at, one->data, true, d);
 }
 
-static ampc_status take_outputs(const looping *l, diag *d)
+static ampc_status take_outputs(const rt_control_run *r, diag *d)
 {
-    const rt_control *c = l->r->step->control;
-    const int first_stack = l->form->fixed_out + l->form->states;
-    for (int i = l->form->fixed_out; i < c->bodies[0].plan->n_outputs; i++) {
-        const k_view from = output_of(l->r, 0, i);
+    const rt_control *c = r->step->control;
+    const int first_stack = form_of(r)->fixed_out + form_of(r)->states;
+    for (int i = form_of(r)->fixed_out; i < c->bodies[0].plan->n_outputs; i++) {
+        const k_view from = output_of(r, 0, i);
         if (i < first_stack)
-            TRY(copy(l->r->session, state_of(l, i - l->form->fixed_out), from.data, k_bytes(&from), d));
-        else if (c->result[i] >= 0) TRY(take_stack(l, i, &from, d));
+            TRY(copy(r->session, state_of(r, i - form_of(r)->fixed_out), from.data, k_bytes(&from), d));
+        else if (c->result[i] >= 0) TRY(take_stack(r, i, &from, d));
     }
     return AMPC_OK;
 }
 
-static ampc_status begin_loop(looping *l, int64_t *condition, diag *d)
+/* The largest number of iterations, from the length of scanned operands and the trip count. */
+static ampc_status count_iterations(rt_control_run *r, diag *d)
 {
-    const rt_step *s = l->r->step;
-    const k_view *in = l->r->args->in;
-    *condition = 1;
-    l->count = INT64_MAX;
-    if (l->form->slices) {
-        const k_view *all = &in[l->form->first + l->form->states];
-        l->count = all->dims[rt_loop_axis(s, IR_ATTR(loop, slice_axes), 0, all->rank)];
+    const ir_loop_form *form = form_of(r);
+    const k_view *in = r->args->in;
+    r->count = INT64_MAX;
+    if (form->slices) {
+        const k_view *all = &in[form->first + form->states];
+        r->count = all->dims[rt_loop_axis(r->step, IR_ATTR(loop, slice_axes), 0, all->rank)];
     }
-    int64_t trips = l->count;
-    if (l->form->trip_count >= 0) TRY(read_word(l->r->session, &in[l->form->trip_count], d, &trips));
-    if (trips < l->count) l->count = trips;
-    if (l->form->condition >= 0) TRY(read_word(l->r->session, &in[l->form->condition], d, condition));
-    for (int i = 0; i < l->form->states; i++) {
-        const k_view *v = &in[l->form->first + i];
-        TRY(copy(l->r->session, state_of(l, i), v->data, k_bytes(v), d));
-    }
-    set_captures(l->r, 0);
+    int64_t trips = r->count;
+    if (form->trip_count >= 0) TRY(read_word(r->session, &in[form->trip_count], d, &trips));
+    if (trips < r->count) r->count = trips;
     return AMPC_OK;
 }
 
 /* Stacked results have as many places as there were iterations, unless they may be partial. */
-static ampc_status end_loop(const looping *l, diag *d)
+static ampc_status end_loop(const rt_control_run *r, diag *d)
 {
-    const rt_step *s = l->r->step;
-    const int first = l->form->fixed_out + l->form->states;
+    const rt_step *s = r->step;
+    const int first = form_of(r)->fixed_out + form_of(r)->states;
     for (int i = first; i < s->control->bodies[0].plan->n_outputs && !s->attr[IR_ATTR(loop, partial)].i; i++) {
         const int k = s->control->result[i];
         if (k < 0) continue;
         const int64_t places = s->out[k].dims[rt_loop_axis(s, IR_ATTR(loop, stack_axes), i - first, s->out[k].rank)];
-        if (places != l->iteration)
+        if (places != r->iteration)
             return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node),
                               "'%s' has %lld places, but there were %lld iterations", ir_out(s->node, k)->name,
-                              (long long)places, (long long)l->iteration);
+                              (long long)places, (long long)r->iteration);
     }
     return AMPC_OK;
 }
@@ -226,25 +222,47 @@ static bool is_abandoned(rt_session *s)
     return s->stopped;
 }
 
-static ampc_status run_loop(const rt_control_run *r, diag *d)
+/* Lets the body run, or ends the loop. */
+static ampc_status go_on(rt_control_run *r, int64_t condition, diag *d)
 {
-    looping l = {.r = r, .form = &r->step->control->form};
-    int64_t condition = 1;
-    TRY(begin_loop(&l, &condition, d));
-    for (; condition && l.iteration < l.count; l.iteration++) {
-        if (is_abandoned(r->session)) return AMPC_REJECTED;
-        TRY(set_own_inputs(&l, d));
-        TRY(r->run_body(r, &r->bodies[0], d));
-        if (l.form->fixed_out) {
-            const k_view again = output_of(r, 0, 0);
-            TRY(read_word(r->session, &again, d, &condition));
-        }
-        TRY(take_outputs(&l, d));
-    }
-    return end_loop(&l, d);
+    r->body = condition && r->iteration < r->count ? 0 : -1;
+    if (r->body < 0) return end_loop(r, d);
+    return is_abandoned(r->session) ? AMPC_REJECTED : set_own_inputs(r, d);
 }
 
-ampc_status rt_control_execute(const rt_control_run *r, diag *d)
+static ampc_status begin_loop(rt_control_run *r, diag *d)
 {
-    return r->step->op == IR_OP_if ? run_if(r, d) : run_loop(r, d);
+    const ir_loop_form *form = form_of(r);
+    const k_view *in = r->args->in;
+    int64_t condition = 1;
+    TRY(count_iterations(r, d));
+    if (form->condition >= 0) TRY(read_word(r->session, &in[form->condition], d, &condition));
+    for (int i = 0; i < form->states; i++) {
+        const k_view *v = &in[form->first + i];
+        TRY(copy(r->session, state_of(r, i), v->data, k_bytes(v), d));
+    }
+    set_captures(r, 0);
+    return go_on(r, condition, d);
+}
+
+static ampc_status next_iteration(rt_control_run *r, diag *d)
+{
+    int64_t condition = 1;
+    if (form_of(r)->fixed_out) {
+        const k_view again = output_of(r, 0, 0);
+        TRY(read_word(r->session, &again, d, &condition));
+    }
+    TRY(take_outputs(r, d));
+    r->iteration++;
+    return go_on(r, condition, d);
+}
+
+ampc_status rt_control_begin(rt_control_run *r, diag *d)
+{
+    return r->step->op == IR_OP_if ? begin_if(r, d) : begin_loop(r, d);
+}
+
+ampc_status rt_control_next(rt_control_run *r, diag *d)
+{
+    return r->step->op == IR_OP_if ? end_if(r, d) : next_iteration(r, d);
 }

@@ -54,7 +54,6 @@ static ampc_status launch(const rt_frame *f, int i, int n)
     return status;
 }
 
-/* Runs a step with subgraphs, for which session_control.c calls run_body. */
 static ampc_status run_control(const rt_frame *f, int i, diag *d);
 
 static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
@@ -92,20 +91,20 @@ static ampc_status issue_frame(const rt_frame *f, diag *d)
 
 /* ---- subgraphs ------------------------------------------------------------------------------- */
 
-static ampc_status run_body(const rt_control_run *r, const rt_execution *body, diag *d)
-{
-    const rt_frame f = {r->session, body, r->args->workspace, body->inputs, r->args->step};
-    return issue_frame(&f, d);
-}
-
 static ampc_status run_control(const rt_frame *f, int i, diag *d)
 {
-    const rt_control_run r = {.session = f->session,
-                              .step = f->execution->plan->steps[i],
-                              .args = rt_execution_calls(f, i, 1),
-                              .bodies = f->execution->bodies[i],
-                              .run_body = run_body};
-    return rt_control_execute(&r, d);
+    rt_control_run r = {.session = f->session,
+                        .step = f->execution->plan->steps[i],
+                        .args = rt_execution_calls(f, i, 1),
+                        .bodies = f->execution->bodies[i]};
+    TRY(rt_control_begin(&r, d));
+    while (r.body >= 0) {
+        const rt_execution *body = &r.bodies[r.body];
+        const rt_frame inner = {f->session, body, r.args->workspace, body->inputs, r.args->step};
+        TRY(issue_frame(&inner, d));
+        TRY(rt_control_next(&r, d));
+    }
+    return AMPC_OK;
 }
 
 static ampc_status issue(rt_session *s, const rt_execution *x, diag *d)

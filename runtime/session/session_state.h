@@ -201,16 +201,18 @@ void rt_observer_free(rt_session *s);
 /* ---- session_control.c ---- */
 
 /* A step with subgraphs while it runs. */
-typedef struct rt_control_run rt_control_run;
-struct rt_control_run {
+typedef struct rt_control_run {
     rt_session *session;
     const rt_step *step;
     const k_args *args;         /* with addresses */
     const rt_execution *bodies; /* by position in rt_control.bodies */
-    /* Runs a subgraph whose inputs have been set. */
-    ampc_status (*run_body)(const rt_control_run *r, const rt_execution *body, diag *d);
-};
-ampc_status rt_control_execute(const rt_control_run *r, diag *d);
+    int body;                   /* the one to run, whose inputs are set; -1: the step has run */
+    int64_t iteration, count;   /* of a loop; count: the largest number of iterations */
+} rt_control_run;
+/* Finds the first subgraph to run. */
+ampc_status rt_control_begin(rt_control_run *r, diag *d);
+/* Copies the outputs of the subgraph that has run, and finds the next. */
+ampc_status rt_control_next(rt_control_run *r, diag *d);
 
 /* ---- session_shared.c ---- */
 
