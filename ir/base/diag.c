@@ -22,6 +22,7 @@ static const char *const no_memory = "error: out of memory while reporting an er
 struct diag {
     diag_sink *sink;
     diag_watcher *watcher;
+    diag_reword *reword;
     void *user;
     bool strict;
     ampc_status status;
@@ -47,6 +48,7 @@ void diag_free(diag *d)
 
 void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
 void diag_set_watcher(diag *d, diag_watcher *watcher) { d->watcher = watcher; }
+void diag_set_reword(diag *d, diag_reword *reword) { d->reword = reword; }
 
 /* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
  * copied. Returns the number of columns written. */
@@ -170,7 +172,10 @@ static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, co
     text_buffer t = {0};
     put_location(&t, loc);
     text_put(&t, words[level]);
-    put_message(&t, format, args);
+    char *reworded = d->reword ? strdup(format) : NULL;
+    if (reworded) d->reword(reworded);
+    put_message(&t, reworded ? reworded : format, args);
+    free(reworded);
     if (loc.text && loc.line > 0) put_caret(&t, loc);
     deliver(d, level, code, loc, t);
 }

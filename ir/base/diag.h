@@ -72,6 +72,11 @@ void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJE
 typedef void diag_watcher(void *user, diag_level level, const diag_loc *loc);
 void diag_set_watcher(diag *d, diag_watcher *watcher);
 
+/* Changes the format of each message, in place, before it is expanded: it calls options by their names on the command
+ * line, such as --loss, and they have other names elsewhere. NULL: nothing does. */
+typedef void diag_reword(char *format);
+void diag_set_reword(diag *d, diag_reword *reword);
+
 /* Text: "FILE: KIND 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
  * (control and invisible characters, invalid UTF-8) and truncated to 128 characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)

@@ -7,6 +7,34 @@
 #include <math.h>
 #include <string.h>
 
+/* ---- messages ---- */
+
+/* What ampc.h calls the options of the command line. */
+static const struct {
+    const char *option, *member;
+} members[] = {
+#define COMPILE(name, field, member, ...) {name, #member},
+#define TRAIN(name, member, ...) {name, #member},
+#define SESSION TRAIN
+#define TOOL TRAIN
+#include "ir/base/options.def"
+};
+
+void api_reword(char *format)
+{
+    for (char *at = format; (at = strstr(at, "--")); at++) {
+        const size_t n = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-0123456789");
+        const char *member = at[2] == '%' ? "" : NULL; /* an option by its name */
+        for (size_t i = 0; !member && i < sizeof members / sizeof *members; i++)
+            if (strlen(members[i].option) == n && strncmp(members[i].option, at + 2, n) == 0)
+                member = members[i].member;
+        const size_t length = member ? strlen(member) : SIZE_MAX;
+        if (length > n + 2) continue;
+        memcpy(at, member, length);
+        memmove(at + length, at + 2 + n, strlen(at + 2 + n) + 1);
+    }
+}
+
 /* ---- handles ---- */
 
 ampc_status api_enter(ampc_context *c, diag **d)

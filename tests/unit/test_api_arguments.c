@@ -16,7 +16,9 @@ static void refused(const fixture *f, const char *function, const char *argument
 {
     record_row(function, argument);
     if (status != AMPC_USAGE) fail_msg("%s, bad %s: %s", function, argument, ampc_status_name(status));
-    if (f && !ampc_context_message(f->c)[0]) fail_msg("%s, bad %s: no message", function, argument);
+    const char *message = f ? ampc_context_message(f->c) : "no context";
+    if (!message[0]) fail_msg("%s, bad %s: no message", function, argument);
+    if (strstr(message, "--")) fail_msg("%s, bad %s: options of the command line: %s", function, argument, message);
 }
 
 static void allowed(const fixture *f, const char *function, const char *argument, ampc_status status)
