@@ -26,7 +26,6 @@
 
 #include "ir/ops/custom.h"
 #include "ir/graph/ir.h"
-#include "ir/graph/normalization.h"
 
 enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
 /* First opset of emitted models, and of those with bfloat16. */
@@ -120,11 +119,11 @@ typedef ampc_status onnx_write_fn(void *user, onnx_part part, const void *bytes,
 typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
-    const ir_image *image;     /* the bytes of the model; NULL: its file is read */
-    bool untied;               /* write separated tensors as initializers of their own (module meta "untied") */
-    const char *codes;         /* IR_CODES for the metadata; NULL: as they are */
-    const char *normalization; /* of an input, added as Sub and Div (ir/graph/normalization.h); NULL: none */
-    const char *data_name;     /* UTF-8 name of the data part's file, in the folder of the new model */
+    const ir_image *image; /* the bytes of the model; NULL: its file is read */
+    bool untied;           /* write separated tensors as initializers of their own (module meta "untied") */
+    const char *codes;     /* IR_CODES for the metadata; NULL: as they are */
+    const ir_normalization *normalization; /* of an input, added as Sub and Div; NULL: none */
+    const char *data_name;                 /* UTF-8 name of the data part's file, in the folder of the new model */
     onnx_write_fn *write;
     void *user;
 } onnx_export_options;

@@ -35,7 +35,8 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
     arena_set_guard(m->arena, guard);
     if (ir_meta_get(m, "untied")) ir_meta_set(into, "untied", "on");
     ir_exported_copy(into, m, name);
-    ir_meta_set(into, arena_printf(into->arena, "model.%s", name), path);
+    const ir_model_file file = {arena_strdup(into->arena, name), arena_strdup(into->arena, path)};
+    vec_push(into->arena, &into->training.models, file);
     return ir_link_model(&r->linker, ir_graph_by_role(m, IR_GRAPH_forward), name, out);
 }
 
@@ -262,7 +263,7 @@ static ampc_status read_recipe(recipe *r)
     const ir_token t = r->p.lex.token;
     TRY(ir_need_int(&r->p, &version));
     if (version != 1) return FAIL_AT(&r->p, &t, "version %lld of recipes is not supported", (long long)version);
-    ir_meta_set(r->p.module, "recipe", r->p.file);
+    r->p.module->training.recipe = arena_strdup(r->p.module->arena, r->p.file);
     while (r->p.lex.token.kind != IR_TOKEN_END) TRY(read_statement(r));
     if (!r->linker.graph->first) return FAIL(&r->p, "the recipe calls no model");
     TRY(recipe_check_used(r));

@@ -2,11 +2,8 @@
  * optimizer owns which parameters. It may also have options of the programs, which the importer ignores.
  *
  * The models are imported one by one and linked into one graph, @forward, whose outputs are the named values. The rest
- * of the recipe is kept in `meta` entries of the module, for the passes that make the training step:
- *   "recipe"      the file
- *   "model.NAME"  the file of a model, whose parameters and buffers are named NAME.*
- *   "loss.NAME"   LINE LOSS, with LOSS as in --loss
- *   "train.N"     LINE GLOB{,GLOB} by OPTIMIZER on LOSS{+LOSS} */
+ * of the recipe is data of the module (ir/graph/training.h), for the passes that make the training step: its file,
+ * those of the models, whose parameters and buffers are named MODEL.*, the losses and the optimizers. */
 #ifndef AMPC_FRONTEND_RECIPE_H
 #define AMPC_FRONTEND_RECIPE_H
 

@@ -1,12 +1,11 @@
-/* recipe_training.c - the statements of a recipe about losses and optimizers, which become meta entries.
+/* recipe_training.c - the statements of a recipe about losses and optimizers, which become data of the module.
  *
  *   "loss" NAME "=" TERM {"+" TERM}      TERM = KIND "(" SUM ["," (NUMBER | NAME)] {"," KEY "=" VALUE} ")"
  *   "train" WHAT {"," WHAT} "by" OPTIMIZER "on" NAME {"+" NAME}
- *       WHAT: a model, or a glob over names of parameters, which is quoted if it has other characters than names
- *
- * A term is written as for --loss, KIND,KEY=VALUE:VALUE,LABEL. */
+ *       WHAT: a model, or a glob over names of parameters, which is quoted if it has other characters than names */
 #include "frontend/recipe_reader.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_ITEMS = 256 }; /* of one kind in a statement, because texts are put together piece by piece */
@@ -19,29 +18,26 @@ static ampc_status count_item(recipe *r, int *count, const char *what)
 
 /* ---- loss -------------------------------------------------------------------------------------- */
 
-typedef struct term {
-    const char *kind, *options, *value, *label;
-} term;
-
 /* Reads the value of an option: a word, number or string that --loss can hold. */
-static ampc_status read_option(recipe *r, term *t, const char *key)
+static ampc_status read_option(recipe *r, ir_loss *t, const char *key)
 {
     const ir_token v = r->p.lex.token;
     const bool text = v.kind == IR_TOKEN_STRING || v.kind == IR_TOKEN_WORD || v.kind == IR_TOKEN_NUMBER;
     if (!text) return ir_fail_expected(&r->p, "a value");
     if (v.kind != IR_TOKEN_NUMBER && (!*v.text || strpbrk(v.text, ",:+=")))
         return FAIL(&r->p, "'%s' cannot be the value of an option", v.text);
-    t->options = arena_printf(r->p.scratch, "%s,%s=%s", t->options, key, v.text);
+    if (strcmp(key, "weight") == 0 && ir_float_parse(v.text, &t->weight) && isfinite(t->weight)) key = NULL;
+    else t->options = arena_printf(r->p.module->arena, "%s%s%s=%s", t->options, *t->options ? "," : "", key, v.text);
     ir_lexer_next(&r->p.lex);
     return AMPC_OK;
 }
 
-static ampc_status read_label(recipe *r, term *t)
+static ampc_status read_label(recipe *r, ir_loss *t)
 {
     recipe_name *n;
     const ir_token at = r->p.lex.token;
-    if (t->label) return FAIL(&r->p, "%s has one value and one label, found another: expected KEY=VALUE", t->kind);
-    t->label = at.text;
+    if (t->target) return FAIL(&r->p, "%s has one value and one label, found another: expected KEY=VALUE", t->kind);
+    t->target = at.text;
     if (at.kind != IR_TOKEN_NUMBER) return recipe_find(r, "a value, an input or a number", RECIPE_VALUES, &n);
     double number;
     if (!ir_float_parse(at.text, &number)) return FAIL(&r->p, "'%s' is not a number", at.text);
@@ -50,7 +46,7 @@ static ampc_status read_label(recipe *r, term *t)
 }
 
 /* Reads a label, or an option, which begins with a word that "=" follows. */
-static ampc_status read_item(recipe *r, term *t)
+static ampc_status read_item(recipe *r, ir_loss *t)
 {
     const ir_lexer before = r->p.lex;
     ir_lexer_next(&r->p.lex);
@@ -74,38 +70,35 @@ static ampc_status read_scores(recipe *r, const recipe_name *loss, int number, c
     return AMPC_OK;
 }
 
-static ampc_status read_term(recipe *r, const recipe_name *loss, int number, const char **text)
+static ampc_status read_term(recipe *r, const recipe_name *loss, int number)
 {
-    term t = {.options = ""};
+    arena *a = r->p.module->arena;
+    ir_loss t = {.name = arena_strdup(a, loss->name), .options = "", .weight = 1, .axis = 1, .line = loss->at.line};
     int items = 0;
     TRY(ir_need(&r->p, IR_TOKEN_WORD, "a kind of loss, such as bce_logits", &t.kind));
+    t.kind = arena_strdup(a, t.kind);
     TRY(ir_need_mark(&r->p, "("));
-    TRY(read_scores(r, loss, number, &t.value));
+    TRY(read_scores(r, loss, number, &t.output));
     while (ir_accept_mark(&r->p, ",")) {
         TRY(count_item(r, &items, "options"));
         TRY(read_item(r, &t));
     }
-    TRY(ir_need_mark(&r->p, ")"));
-    *text = arena_printf(r->p.scratch, "%s%s:%s%s%s", t.kind, t.options, t.value, t.label ? "," : "",
-                         t.label ? t.label : "");
-    return AMPC_OK;
+    if (t.target) t.target = arena_strdup(a, t.target);
+    vec_push(a, &r->p.module->training.losses, t);
+    return ir_need_mark(&r->p, ")");
 }
 
 ampc_status recipe_read_loss(recipe *r)
 {
     recipe_name *n;
-    const char *text, *more;
     int terms = 1;
-    ir_module *m = r->p.module;
     TRY(recipe_define(r, "the name of a loss", RECIPE_LOSS, &n));
     TRY(ir_need_mark(&r->p, "="));
-    TRY(read_term(r, n, 1, &text));
+    TRY(read_term(r, n, 1));
     while (recipe_accept_sign(r, "+")) {
         TRY(count_item(r, &terms, "terms"));
-        TRY(read_term(r, n, terms, &more));
-        text = arena_printf(r->p.scratch, "%s+%s", text, more);
+        TRY(read_term(r, n, terms));
     }
-    ir_meta_set(m, arena_printf(m->arena, "loss.%s", n->name), arena_printf(r->p.scratch, "%d %s", n->at.line, text));
     return AMPC_OK;
 }
 
@@ -142,35 +135,34 @@ static ampc_status read_optimizer(recipe *r, const char **text)
     return **text ? AMPC_OK : ir_fail_expected(&r->p, "an optimizer, such as adam,lr=1e-3");
 }
 
-static ampc_status read_losses(recipe *r, const char **text)
+static ampc_status read_losses(recipe *r, ir_names *out)
 {
     recipe_name *n;
-    int losses = 0;
-    *text = "";
+    VEC(const char *) losses = {0};
     do {
-        TRY(count_item(r, &losses, "losses"));
         TRY(recipe_find(r, "a loss", RECIPE_KIND(RECIPE_LOSS), &n));
-        *text = arena_printf(r->p.scratch, "%s%s%s", *text, **text ? "+" : "", n->name);
+        vec_push(r->p.module->arena, &losses, arena_strdup(r->p.module->arena, n->name));
     } while (recipe_accept_sign(r, "+"));
+    *out = (ir_names){losses.items, (int)losses.count};
     return AMPC_OK;
 }
 
 ampc_status recipe_read_train(recipe *r)
 {
-    const char *globs = "", *glob = NULL, *optimizer, *losses;
-    const int line = r->p.lex.token.line;
-    int count = 0;
-    ir_module *m = r->p.module;
+    VEC(const char *) globs = {0};
+    arena *a = r->p.module->arena;
+    ir_trainer t = {.line = r->p.lex.token.line};
+    const char *glob = NULL, *optimizer;
     do {
-        TRY(count_item(r, &count, "models or globs"));
         TRY(read_owned(r, &glob));
-        globs = arena_printf(r->p.scratch, "%s%s%s", globs, *globs ? "," : "", glob);
+        vec_push(a, &globs, arena_strdup(a, glob));
     } while (ir_accept_mark(&r->p, ","));
+    t.globs = (ir_names){globs.items, (int)globs.count};
     if (!ir_accept_word(&r->p, "by")) return ir_fail_expected(&r->p, "'by' and an optimizer");
     TRY(read_optimizer(r, &optimizer));
+    t.optimizer = arena_strdup(a, optimizer);
     ir_accept_word(&r->p, "on");
-    TRY(read_losses(r, &losses));
-    ir_meta_set(m, arena_printf(m->arena, "train.%d", ++r->trainers),
-                arena_printf(r->p.scratch, "%d %s by %s on %s", line, globs, optimizer, losses));
+    TRY(read_losses(r, &t.losses));
+    vec_push(a, &r->p.module->training.trainers, t);
     return AMPC_OK;
 }

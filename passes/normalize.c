@@ -6,7 +6,6 @@
 #include "passes/pass.h"
 
 #include "ir/base/limits.h"
-#include "ir/graph/normalization.h"
 #include "ir/ops/number.h"
 
 #include <string.h>
@@ -135,7 +134,7 @@ ampc_status pass_normalize(ir_module *m, compile *c)
     ir_normalization n;
     ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
     if (!c->options->normalize) return AMPC_OK;
-    if (!g || ir_meta_get(m, "recipe"))
+    if (!g || m->training.recipe)
         return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: a recipe has several models");
     TRY(parse_spec(c->options->normalize, m->arena, c->diag, &spec));
     ir_value *x = find_input(g, spec.input);
@@ -144,6 +143,6 @@ ampc_status pass_normalize(ir_module *m, compile *c)
                           spec.input ? " '" : "", spec.input ? spec.input : "", spec.input ? "'" : "");
     TRY(resolve(&spec, x, m->arena, c->diag, &n));
     TRY(insert(g, x, &n, c->diag));
-    ir_normalization_set(m, &n);
+    m->training.normalization = n;
     return AMPC_OK;
 }

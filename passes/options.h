@@ -6,6 +6,7 @@
 #include "ir/ops/dtype.h"
 #include "ir/base/limits.h"
 #include "ir/base/pipeline.h"
+#include "ir/graph/training.h"
 
 typedef enum pass_level { PASS_O0, PASS_O1, PASS_O2, PASS_OD } pass_level;
 typedef enum pass_scaling { PASS_SCALE_DEFAULT, PASS_SCALE_DYNAMIC, PASS_SCALE_STATIC, PASS_SCALE_OFF } pass_scaling;
@@ -29,10 +30,7 @@ extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_
     pass_modes[];
 bool pass_find_word(const pass_word *words, const char *word, int *value);
 
-typedef struct pass_strings {
-    const char *const *items;
-    int count;
-} pass_strings;
+typedef ir_names pass_strings;
 
 /* How the value of an option is stored; ir/base/options.def describes the kinds. */
 typedef enum option_kind {

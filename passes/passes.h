@@ -98,14 +98,4 @@ const char *pass_draw(const ir_module *m, const compile *c, arena *a);
 /* The effective list after merging, as a list file (--emit-list). */
 const char *pass_print_list(const compile *c, arena *a);
 
-/* The purpose of graphs, states, inputs and outputs is in their roles (roles.def). The `meta` lines of a module hold
- * additional facts:
- *   "loss_kind"  ce, nll, .. (names of loss_kinds.c, joined by '+'), graph
- *   "class_axis" the axis of the logits that has the classes, if it is not axis 1; 0: labels are not classes
- *   "amp"        "O0", "O1 f16", "O1 bf16"
- *   "untied"     "on": the importer separated tensors that an exporter had merged; absent otherwise
- *   "normalize"  what --normalize does to an input (ir/graph/normalization.h)
- *   "window"     micro-batches per step of a training loop; absent: the module has no @accumulate
- *   "fuse"       "off": a session runs every op as a step of its own; absent otherwise */
-
 #endif

@@ -129,6 +129,6 @@ ampc_status compile_module(ir_module *m, compile *c)
     TRY(check_network(m, c->diag));
     for (int i = 0; pass_table[i].name; i++)
         if (!c->options->draws || !pass_table[i].trains) TRY(run_guarded(m, i, c));
-    if (!c->options->fuse) ir_meta_set(m, "fuse", "off");
+    if (!c->options->fuse) m->training.unfused = true;
     return c->options->pipeline.verify_each ? AMPC_OK : ir_verify(m, c->diag);
 }

@@ -118,7 +118,9 @@ static const char *meta(const ir_module *m, const char *key)
 static const char *precision_text(const model *f)
 {
     const tool *t = f->c->tool;
-    return t->compile ? pass_summary(t->compile, t->arena) : meta(f->module, "amp");
+    char text[IR_PRECISION_TEXT];
+    if (t->compile) return pass_summary(t->compile, t->arena);
+    return ir_training_precision(&f->module->training, text) ? arena_strdup(t->arena, text) : "unknown";
 }
 
 static const char *type_text(const model *f, const ir_value *v)
@@ -128,7 +130,7 @@ static const char *type_text(const model *f, const ir_value *v)
 
 void info_print_export(const tool *t, const ir_module *m)
 {
-    if (!ir_meta_get(m, "recipe")) /* which has several models */
+    if (!m->training.recipe) /* which has several models */
         info_line("exporter", "%s, %s, mode %s, opset %s", ir_exporter_get(m)->name, meta(m, IR_EXPORTED_PRODUCER),
                   meta(m, IR_EXPORTED_MODE), meta(m, "opset"));
     for (int i = 0; i < IR_FACT_COUNT; i++)
@@ -245,47 +247,95 @@ static void write_operators(const void *subject, json_writer *w)
 
 /* ---- a recipe ---- */
 
-static const struct entry {
-    const char *prefix, *label, *key;
-    bool line; /* the value begins with a line number */
-} entries[] = {
-    {"model.", "models", "models", false}, {"loss.", "losses", "losses", true}, {"train.", "trains", "trains", true}};
-enum { ENTRIES = sizeof entries / sizeof *entries };
+typedef struct entry {
+    const char *name, *text;
+} entry;
 
-static const char *value_of(const struct entry *e, const char *value)
+static entry model_entry(const ir_training *t, size_t i, arena *a)
 {
-    const char *blank = e->line ? strchr(value, ' ') : NULL;
-    return blank ? blank + 1 : value;
+    (void)a;
+    return (entry){t->models.items[i].name, t->models.items[i].path};
 }
 
-/* The entries of the module's metadata that have the prefix. */
-static void print_entries(const model *f, const struct entry *e)
+static const char *term_text(const ir_loss *l, arena *a)
 {
-    for (size_t i = 0, shown = 0; i < f->module->meta.count; i++) {
-        const char *key = f->module->meta.items[i].key, *value = f->module->meta.items[i].value;
-        if (strncmp(key, e->prefix, strlen(e->prefix)) != 0) continue;
-        info_line(shown++ ? "" : e->label, "%s: %s", key + strlen(e->prefix), value_of(e, value));
-    }
+    const char *text = arena_printf(a, "%s%s%s", l->kind, *l->options ? "," : "", l->options);
+    if (l->weight != 1) text = arena_printf(a, "%s,weight=%g", text, l->weight);
+    if (l->output) text = arena_printf(a, "%s:%s", text, l->output);
+    return l->target ? arena_printf(a, "%s,%s", text, l->target) : text;
 }
+
+/* Whether term i is the first one of its loss. */
+static bool begins_loss(const ir_training *t, size_t i)
+{
+    return !i || strcmp(t->losses.items[i].name, t->losses.items[i - 1].name) != 0;
+}
+
+static entry loss_entry(const ir_training *t, size_t index, arena *a)
+{
+    size_t i = 0;
+    for (size_t loss = 0; loss <= index; i++) loss += begins_loss(t, i);
+    entry e = {t->losses.items[i - 1].name, term_text(&t->losses.items[i - 1], a)};
+    for (; i < t->losses.count && !begins_loss(t, i); i++)
+        e.text = arena_printf(a, "%s+%s", e.text, term_text(&t->losses.items[i], a));
+    return e;
+}
+
+static const char *join(const ir_names *names, const char *separator, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < names->count; i++) text = arena_printf(a, "%s%s%s", text, i ? separator : "", names->items[i]);
+    return text;
+}
+
+static entry trainer_entry(const ir_training *t, size_t i, arena *a)
+{
+    const ir_trainer *r = &t->trainers.items[i];
+    return (entry){arena_printf(a, "%zu", i + 1),
+                   arena_printf(a, "%s by %s on %s", join(&r->globs, ",", a), r->optimizer, join(&r->losses, "+", a))};
+}
+
+static size_t count_models(const ir_training *t) { return t->models.count; }
+static size_t count_losses(const ir_training *t)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->losses.count; i++) n += begins_loss(t, i);
+    return n;
+}
+static size_t count_trainers(const ir_training *t) { return t->trainers.count; }
+
+static const struct section {
+    const char *key;
+    size_t (*count)(const ir_training *t);
+    entry (*get)(const ir_training *t, size_t i, arena *a);
+} recipe_sections[] = {{"models", count_models, model_entry},
+                       {"losses", count_losses, loss_entry},
+                       {"trains", count_trainers, trainer_entry}};
+enum { RECIPE_SECTIONS = sizeof recipe_sections / sizeof *recipe_sections };
 
 static void print_recipe(const void *subject)
 {
     const model *f = subject;
-    if (!ir_meta_get(f->module, "recipe")) return;
-    for (int i = 0; i < ENTRIES; i++) print_entries(f, &entries[i]);
+    const ir_training *t = &f->module->training;
+    if (!t->recipe) return;
+    for (int k = 0; k < RECIPE_SECTIONS; k++)
+        for (size_t i = 0; i < recipe_sections[k].count(t); i++) {
+            const entry e = recipe_sections[k].get(t, i, f->c->tool->arena);
+            info_line(i ? "" : recipe_sections[k].key, "%s: %s", e.name, e.text);
+        }
     for (size_t i = 0; i < f->options.count; i++) info_line(i ? "" : "options", "%s", f->options.items[i].text);
 }
 
 static void write_recipe(const void *subject, json_writer *w)
 {
     const model *f = subject;
-    if (!ir_meta_get(f->module, "recipe")) return;
-    for (int k = 0; k < ENTRIES; k++) {
-        json_begin(w, entries[k].key, '{');
-        for (size_t i = 0; i < f->module->meta.count; i++) {
-            const char *key = f->module->meta.items[i].key, *value = f->module->meta.items[i].value;
-            if (strncmp(key, entries[k].prefix, strlen(entries[k].prefix)) == 0)
-                json_write_string(w, key + strlen(entries[k].prefix), value_of(&entries[k], value));
+    const ir_training *t = &f->module->training;
+    if (!t->recipe) return;
+    for (int k = 0; k < RECIPE_SECTIONS; k++) {
+        json_begin(w, recipe_sections[k].key, '{');
+        for (size_t i = 0; i < recipe_sections[k].count(t); i++) {
+            const entry e = recipe_sections[k].get(t, i, f->c->tool->arena);
+            json_write_string(w, e.name, e.text);
         }
         json_end(w, '}');
     }

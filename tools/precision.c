@@ -39,12 +39,7 @@ ampc_status tool_choose_dtype(tool *t, const char *path)
 }
 
 /* The type in which the module computes. */
-static ir_dtype type_of(const ir_module *m)
-{
-    const char *amp = ir_meta_get(m, "amp"), *type = amp ? strchr(amp, ' ') : NULL;
-    if (!type) return IR_f32;
-    return strcmp(type + 1, ir_dtype_name(IR_bf16)) == 0 ? IR_bf16 : IR_f16;
-}
+static ir_dtype type_of(const ir_module *m) { return m->training.low == IR_NO_DTYPE ? IR_f32 : m->training.low; }
 
 ampc_status tool_note_speed(const tool *t)
 {

@@ -138,7 +138,7 @@ static void spread(const ir_graph *g, bool *from)
 static bool may_miss(const ir_graph *g, const bool *missing)
 {
     const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
-    return ir_meta_get(g->module, "recipe") || (loss && missing[ir_in(loss, 0)->id]);
+    return g->module->training.recipe || (loss && missing[ir_in(loss, 0)->id]);
 }
 
 /* Selects the outputs that need no missing input. AMPC_REJECTED, not reported: there is no such output, or another
@@ -157,7 +157,7 @@ static ampc_status select_without(run_context *c, const ir_graph *g, bool *missi
     }
     if (!count) return AMPC_REJECTED;
     diag_note(c->tool->diag, DIAG_NOWHERE, "omitting outputs %s: an input %shas no value", others,
-              ir_meta_get(g->module, "recipe") ? "" : "of the loss ");
+              g->module->training.recipe ? "" : "of the loss ");
     return rt_session_select(c->session, g->name, selected, count, c->tool->diag);
 }
 

@@ -36,8 +36,8 @@ void run_results_add(run_results *r, const char *key, const rt_tensor *t)
 /* Whether the output exists in the model, rather than added by the compiler. */
 static bool is_of_model(const ir_module *m, const ir_node *n)
 {
-    const char *kind = ir_meta_get(m, "loss_kind");
-    if (n->role == IR_OUTPUT_loss) return kind && strcmp(kind, "graph") == 0;
+    const ir_loss *loss = m->training.losses.items;
+    if (n->role == IR_OUTPUT_loss) return m->training.losses.count && strcmp(loss->kind, IR_LOSS_OF_GRAPH) == 0;
     return !ir_output_roles[n->role].name;
 }
 

@@ -544,11 +544,8 @@ static ampc_status export_model(exporter *e)
     }
     derive_copies(e, g);
     count_readers(e, g);
-    if (e->o->normalization) {
-        ir_normalization n;
-        TRY(ir_normalization_parse(e->o->normalization, e->a, e->d, &n));
-        TRY(export_normalization_make(e->file, &n, e->names, e->a, e->d, &e->normalization));
-    }
+    if (e->o->normalization)
+        TRY(export_normalization_make(e->file, e->o->normalization, e->names, e->a, e->d, &e->normalization));
     TRY(put_model(e, &model));
     TRY(check_found(e));
     if (model.size > ONNX_FILE_MAX)

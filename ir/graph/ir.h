@@ -17,6 +17,7 @@
 #include "ir/ops/ops.h"
 #include "ir/graph/decisions.h"
 #include "ir/graph/roles.h"
+#include "ir/graph/training.h"
 
 typedef struct ir_type {
     ir_dtype dtype; /* IR_NO_DTYPE: not inferred yet, or an unused result */
@@ -166,7 +167,8 @@ struct ir_module {
     const char *weights_hash; /* XXH3-128 of the file as 32 hex digits; NULL: none */
     ir_image image;           /* of the imported model; its owner keeps the bytes as long as the module */
     strmap *storage_names;    /* private to module.c */
-    VEC(ir_meta) meta;        /* the `meta "key" "value"` lines */
+    ir_training training;
+    VEC(ir_meta) meta; /* the `meta "key" "value"` lines */
 };
 
 /* ---- module.c, node.c; with regions: region.c --------------------------------------------------------------- */
@@ -267,8 +269,6 @@ ir_type ir_state_role_type(ir_state_role role);                    /* IR_NO_DTYP
 bool ir_state_role_allows(ir_state_role role, const ir_type *type);
 ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role);
 ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role);
-/* What an output of @eval is made of (meta "parts.NAME", docs/ir.md#parts); NULL: it is a mean over the samples. */
-const char *ir_output_parts(const ir_graph *g, const char *name);
 
 /* ---- layout.c: the operands and results of the operator of an opaque node, and its float type, marked t ------- */
 

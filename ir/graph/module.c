@@ -16,6 +16,7 @@ ir_module *ir_module_new(void)
     arena_set_guard(a, &guard);
     ir_module *m = arena_alloc(a, sizeof *m);
     m->arena = a;
+    m->training.low = IR_NO_DTYPE;
     m->dims = ir_dim_table_new(a);
     m->storage_names = strmap_new(a);
     arena_set_guard(a, NULL);

@@ -111,17 +111,6 @@ ir_value *ir_input_by_role(const ir_graph *g, ir_input_role role)
     return NULL;
 }
 
-const char *ir_output_parts(const ir_graph *g, const char *name)
-{
-    static const char prefix[] = "parts.";
-    const size_t n = sizeof prefix - 1;
-    const ir_module *m = g->module;
-    for (size_t i = 0; g->role == IR_GRAPH_eval && i < m->meta.count; i++)
-        if (strncmp(m->meta.items[i].key, prefix, n) == 0 && strcmp(m->meta.items[i].key + n, name) == 0)
-            return m->meta.items[i].value;
-    return NULL;
-}
-
 ir_node *ir_output_by_role(const ir_graph *g, ir_output_role role)
 {
     ir_node *n = ir_first_output(g);

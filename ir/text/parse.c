@@ -246,7 +246,10 @@ static ampc_status parse_item(ir_parser *p)
         ampc_status (*parse)(ir_parser *p);
     } items[] = {{"graph", parse_graph}, {"body", parse_body},     {"weights", parse_weights},
                  {"meta", parse_meta},   {"source", parse_source}, {"end", parse_end}};
+    bool found;
     p->item = p->lex.token;
+    TRY(ir_parse_training(p, &found));
+    if (found) return AMPC_OK;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++)
         if (ir_accept_word(p, items[i].word)) return items[i].parse(p);
     for (int kind = IR_PARAM; kind <= IR_CONST; kind++)
@@ -266,7 +269,7 @@ __attribute__((noinline)) static ampc_status parse_module(ir_parser *p, const ch
     if (p->sealed && !p->ended) return FAIL(p, "the text is truncated: the last line, 'end xxh3=..', is missing");
     if (p->v2) TRY(ir_v2_finish(p));
     if (p->version == 1) ir_assign_roles(p->module);
-    return AMPC_OK;
+    return p->version < 3 ? ir_convert_meta(p) : AMPC_OK;
 }
 
 /* ---- entry points ---------------------------------------------------------------------------------------- */

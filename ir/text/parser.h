@@ -17,6 +17,8 @@ typedef struct ir_parser {
     struct ir_v2 *v2; /* of versions 1 and 2, else NULL */
     int depth;        /* of regions around the current node */
     bool sealed, ended;
+    uint32_t statements; /* bits of parse_training.c: those read so far */
+    int statement_count;
     ir_graph *graph;
     ir_builder builder;
     strmap *results, *inputs; /* of the current graph: name -> ir_value */
@@ -54,11 +56,15 @@ ampc_status ir_parse_role(ir_parser *p, const char *const *words, int count, int
 
 /* ---- parse_training.c ------------------------------------------------------------------------------------ */
 
+/* Parses a statement about the training of the module, if it is one. */
+ampc_status ir_parse_training(ir_parser *p, bool *found);
 /* Parses "facts(read, numbered) by read", or nothing. */
 ampc_status ir_parse_decision(ir_parser *p, ir_storage *s);
 
 /* ---- parse_v2.c: what version 3 writes otherwise --------------------------------------------------------- */
 
+/* Turns `meta` lines into what version 3 has statements for. */
+ampc_status ir_convert_meta(ir_parser *p);
 /* Parses "held mask", or nothing. */
 ampc_status ir_parse_held(ir_parser *p, ir_storage *s);
 

@@ -6,7 +6,6 @@
 #include "ir/base/text_buffer.h"
 #include "ir/ops/number.h"
 #include "ir/text/text.h"
-#include "ir/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,38 +46,13 @@ static void end_line(writer *w, const void *what)
 
 /* ---- strings and names ----------------------------------------------------------------------------------- */
 
-/* Copies the character at s as it is shown: escaped if it is a control character. Returns its length at s. */
-static size_t read_character(const char *s, size_t left, char *shown, size_t size)
-{
-    uint32_t code = 0;
-    size_t n = utf8_decode(s, left, &code), length = n ? n : 1;
-    if (n && utf8_is_control(code)) utf8_escape(code, shown, size);
-    else snprintf(shown, size, "%.*s", (int)length, s);
-    return length;
-}
-
-static void put_string(writer *w, const char *s)
-{
-    static const char escapes[][2] = {{'"', '"'},  {'\\', '\\'}, {'\n', 'n'}, {'\t', 't'},
-                                      {'\r', 'r'}, {'\b', 'b'},  {'\f', 'f'}};
-    put(w, "\"");
-    for (size_t left = strlen(s), n; left; left -= n, s += n) {
-        char code[16];
-        n = read_character(s, left, code, sizeof code);
-        for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++)
-            if (*s == escapes[i][0]) snprintf(code, sizeof code, "\\%c", escapes[i][1]);
-        put(w, code);
-    }
-    put(w, "\"");
-}
+static void put_string(writer *w, const char *s) { put(w, ir_print_string(s, w->text.arena)); }
 
 static void put_name(writer *w, const char *sigil, const char *name)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
     put(w, sigil);
-    if (!name) name = "";
-    if (*name && !name[strspn(name, plain)]) put(w, name);
-    else put_string(w, name);
+    if (name && ir_name_is_plain(name)) put(w, name);
+    else put_string(w, name ? name : "");
 }
 
 /* Prints a note on one line, trimmed. */
@@ -93,7 +67,7 @@ static void put_note(writer *w, const char *note)
     for (size_t i = 0; i < n;) {
         char code[16];
         const bool blank = (unsigned char)note[i] < ' ';
-        i += read_character(note + i, n - i, code, sizeof code);
+        i += ir_show_character(note + i, n - i, code, sizeof code);
         put(w, blank ? " " : code);
     }
 }
@@ -491,6 +465,11 @@ static void put_head(writer *w, bool sealed)
     if (source) {
         put(w, "source ");
         put_string(w, source);
+        end_line(w, NULL);
+    }
+    const ir_text_lines lines = ir_print_training(m, w->text.arena);
+    for (size_t i = 0; i < lines.count; i++) {
+        put(w, lines.items[i]);
         end_line(w, NULL);
     }
     for (size_t i = 0; i < m->meta.count; i++) {

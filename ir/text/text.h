@@ -36,8 +36,19 @@ typedef struct ir_dump {
 
 ir_dump ir_dump_make(const ir_module *m, arena *a);
 
+/* ---- quote.c --------------------------------------------------------------------------------------------- */
+
+const char *ir_print_string(const char *s, arena *a);                     /* in quotes */
+const char *ir_print_name(const char *sigil, const char *name, arena *a); /* "%x", in quotes where necessary */
+bool ir_name_is_plain(const char *name);                                  /* needs no quotes */
+/* Copies the character at s as it is shown: escaped if it is a control character. Returns its length at s. */
+size_t ir_show_character(const char *s, size_t left, char *shown, size_t size);
+
 /* ---- print_training.c ------------------------------------------------------------------------------------ */
 
+/* The statements about the training of the module. */
+typedef VEC(const char *) ir_text_lines;
+ir_text_lines ir_print_training(const ir_module *m, arena *a);
 /* " facts(read, numbered) by read", or "". */
 const char *ir_print_decision(const ir_storage *s, arena *a);
 

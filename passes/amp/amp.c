@@ -113,8 +113,9 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
     const bool off = o->level == PASS_O0;
     TRY(check_level(c));
     TRY(amp_list_check_used(c->list, m, c->diag));
-    const char *low = o->low == IR_bf16 ? " bf16" : " f16";
-    ir_meta_set(m, "amp", arena_printf(a, "%s%s", level_name(c), off ? "" : low));
+    m->training.level = level_name(c);
+    m->training.low = off ? IR_NO_DTYPE : o->low;
+    m->training.profile = off || !c->list->base ? NULL : arena_strdup(m->arena, c->list->base);
     if (!off) c->weights = range_scan_weights(m, c);
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];

@@ -198,8 +198,8 @@ static bool reads_param(const ir_node *n)
 /* At level O2 the low copy of a parameter is not counted as a cast. */
 static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *casts)
 {
-    const char *level = ir_meta_get(g->module, "amp");
-    bool low_params = level && strncmp(level, "O2", 2) == 0;
+    const char *level = g->module->training.level;
+    bool low_params = level && strcmp(level, pass_levels[PASS_O2].word) == 0;
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         if (!ir_op_has(n->op, IR_CONVERTS) || n->loc.op || (low_params && reads_param(n))) continue;
         const ir_type *t = &ir_out(n, 0)->type;

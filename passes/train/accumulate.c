@@ -176,6 +176,6 @@ ampc_status pass_accumulate(ir_module *m, compile *c)
     ir_builder unscale = new_graph(m, IR_GRAPH_unscale, c->diag);
     output_sums(&unscale, step);
     make_apply(m, step, c->diag);
-    ir_meta_set(m, "window", arena_printf(m->arena, "%lld", (long long)c->options->accumulate));
+    m->training.window = c->options->accumulate;
     return diag_status(c->diag);
 }

@@ -274,7 +274,7 @@ static void find_values(ir_graph *g, const trainer_list *trainers, int k, arena 
     if (trainers->count == 1) grad_input_values(g, a, out);
 }
 
-static ampc_status find_losses(ir_graph *g, const trainer *t, arena *a, diag *d, grad_values *out)
+static ampc_status find_losses(ir_graph *g, const ir_trainer *t, arena *a, diag *d, grad_values *out)
 {
     const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
     if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", g->name);
@@ -297,7 +297,7 @@ static ir_value *make_seed(ir_builder *b, ir_dtype type)
     return type == IR_f64 ? ir_cast(b, seed, IR_f64) : seed;
 }
 
-static ampc_status check_dependence(const grad_walk *w, const trainer *t, diag *d)
+static ampc_status check_dependence(const grad_walk *w, const ir_trainer *t, diag *d)
 {
     const char *name = "";
     for (int i = 0; i < t->losses.count; i++)
@@ -309,7 +309,7 @@ static ampc_status check_dependence(const grad_walk *w, const trainer *t, diag *
 
 static ampc_status differentiate_trainer(ir_graph *g, const trainer_list *trainers, int k, diag *d, arena *scratch)
 {
-    const trainer *t = &trainers->items[k];
+    const ir_trainer *t = &trainers->items[k];
     grad_values wrt = {0}, of = {0};
     find_values(g, trainers, k, scratch, &wrt);
     TRY(find_losses(g, t, scratch, d, &of));

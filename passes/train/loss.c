@@ -337,12 +337,19 @@ static const loss_spec *primary_term(const loss_sums *sums)
 
 static void set_primary(const appending *p)
 {
-    ir_module *m = p->graph->module;
     if (p->output && p->spec->kind->target != LOSS_NONE) p->output->role = IR_OUTPUT_logits;
     if (p->label) p->label->role = IR_INPUT_label;
-    if (p->spec->kind->target == LOSS_SEQUENCE) ir_meta_set(m, "class_axis", "0");
-    if (p->spec->kind->target == LOSS_CLASSES && p->axis != 1)
-        ir_meta_set(m, "class_axis", arena_printf(m->arena, "%d", p->axis));
+}
+
+/* Tells the module what has been compared. */
+static void record(const appending *p)
+{
+    ir_loss *l = &p->graph->module->training.losses.items[p->spec->record];
+    l->output = ir_output_name(p->output);
+    if (p->label) l->target = p->label->name;
+    l->weight = p->spec->weight;
+    l->compared = p->spec->kind->compared;
+    l->axis = l->compared == IR_COMPARED_classes ? p->axis : 1;
 }
 
 static void output_named(ir_graph *g, const char *name, ir_value *loss, const loss_parts *parts, diag *d)
@@ -373,6 +380,7 @@ static ir_value *append_sum(ir_graph *g, const loss_sum *s, const loss_spec *pri
         ir_value *loss = make_term(&p, g->role == IR_GRAPH_eval ? &of_term : NULL);
         if (!loss) return NULL;
         if (p.spec == primary) set_primary(&p);
+        record(&p);
         if (!s->name && s->terms.count > 1) output_named(g, p.spec->name, loss, &of_term, d);
         add_parts(g, &of_sum, &of_term, p.spec->weight);
         sum = add_weighted(&p.b, sum, loss, p.spec->weight);
@@ -402,36 +410,46 @@ static ampc_status append(ir_graph *g, const loss_sums *sums, diag *d)
     return diag_status(d);
 }
 
-/* The kinds of the terms, such as "ce+mse". */
-static const char *describe(const ir_module *m, const loss_sums *sums)
+/* Adds the loss of the option, whose terms the module then knows. */
+static ampc_status add_option(ir_module *m, const char *option, diag *d, loss_sums *sums)
 {
-    const char *text = "";
-    for (size_t k = 0; k < sums->count; k++)
-        for (size_t i = 0; i < sums->items[k].terms.count; i++)
-            text = arena_printf(m->arena, "%s%s%s", text, *text ? "+" : "", sums->items[k].terms.items[i].kind->name);
-    return text;
-}
-
-static ampc_status add_sum(ir_module *m, loss_sum s, const char *text, diag *d, loss_sums *sums)
-{
-    if (loss_parse(m, text, d, &s.terms) != AMPC_OK) {
-        if (s.name) diag_note(d, recipe_place(m, s.line), "this is loss %s", s.name);
-        return diag_status(d);
+    loss_sum s = {0};
+    if (!option) return AMPC_OK;
+    TRY(loss_parse(m, option, d, &s.terms));
+    for (size_t i = 0; i < s.terms.count; i++) {
+        loss_spec *term = &s.terms.items[i];
+        const ir_loss l = {.name = term->name, .kind = term->kind->name, .options = ""};
+        term->record = m->training.losses.count;
+        vec_push(m->arena, &m->training.losses, l);
     }
     vec_push(m->arena, sums, s);
     return AMPC_OK;
 }
 
+/* Adds a term of the recipe to the loss of its name. */
+static ampc_status add_term(ir_module *m, size_t i, diag *d, loss_sums *sums)
+{
+    const ir_loss *l = &m->training.losses.items[i];
+    loss_spec term;
+    if (loss_of_term(m, l, d, &term) != AMPC_OK) {
+        diag_note(d, recipe_place(m, l->line), "this is loss %s", l->name);
+        return diag_status(d);
+    }
+    term.record = i;
+    if (!sums->count || strcmp(sums->items[sums->count - 1].name, l->name) != 0)
+        vec_push(m->arena, sums, ((loss_sum){.name = l->name, .line = l->line}));
+    vec_push(m->arena, &sums->items[sums->count - 1].terms, term);
+    return AMPC_OK;
+}
+
+static bool has_recipe_losses(const ir_module *m) { return m->training.losses.count && m->training.losses.items->line; }
+
 /* Adds the losses of the options, or else of the recipe. */
 static ampc_status append_losses(ir_module *m, const char *option, diag *d, ir_graph *eval, ir_graph *train)
 {
     loss_sums sums = {0};
-    const recipe_losses named = recipe_find_losses(m);
-    if (option) TRY(add_sum(m, (loss_sum){0}, option, d, &sums));
-    for (size_t i = 0; i < named.count; i++)
-        TRY(add_sum(m, (loss_sum){.name = named.items[i].name, .line = named.items[i].line}, named.items[i].text, d,
-                    &sums));
-    ir_meta_set(m, "loss_kind", describe(m, &sums));
+    TRY(add_option(m, option, d, &sums));
+    for (size_t i = 0; !option && i < m->training.losses.count; i++) TRY(add_term(m, i, d, &sums));
     TRY(append(eval, &sums, d));
     return append(train, &sums, d);
 }
@@ -515,7 +533,7 @@ static ir_node *find_loss(const ir_graph *g)
 bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found)
 {
     const ir_graph *forward = ir_graph_by_role(m, IR_GRAPH_forward);
-    bool specified = o->loss || o->loss_output || recipe_find_losses(m).count;
+    bool specified = o->loss || o->loss_output || has_recipe_losses(m);
     *found = forward && !specified && !o->plain_runtime ? find_loss(forward) : NULL;
     return specified || *found || (forward && ir_output_by_role(forward, IR_OUTPUT_loss));
 }
@@ -524,7 +542,7 @@ static ampc_status check_options(const ir_module *m, const compile_options *o, d
 {
     if (o->loss && o->loss_output)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
-    if ((o->loss || o->loss_output) && recipe_find_losses(m).count)
+    if ((o->loss || o->loss_output) && has_recipe_losses(m))
         return diag_error(d, AMPC_USAGE, recipe_place(m, 0), "%s: the recipe has its own losses",
                           o->loss ? "--loss" : "--loss-output");
     return AMPC_OK;
@@ -538,10 +556,18 @@ ampc_status pass_loss(ir_module *m, compile *c)
     const ir_graph *infer = ir_graph_by_role(m, IR_GRAPH_infer);
     if (!eval || !train) return AMPC_OK;
     TRY(check_options(m, o, d));
-    if (o->loss || recipe_find_losses(m).count) return append_losses(m, o->loss, d, eval, train);
+    if (o->loss || has_recipe_losses(m)) return append_losses(m, o->loss, d, eval, train);
     TRY(use_output_as_loss(eval, o->loss_output, d));
     TRY(use_output_as_loss(train, o->loss_output, d));
     if (infer) mark_loss(infer, o->loss_output);
-    ir_meta_set(m, "loss_kind", "graph");
+    const char *output = ir_output_name(ir_output_by_role(eval, IR_OUTPUT_loss));
+    const ir_loss own = {.name = output,
+                         .kind = IR_LOSS_OF_GRAPH,
+                         .options = "",
+                         .output = output,
+                         .weight = 1,
+                         .compared = IR_COMPARED_classes,
+                         .axis = 1};
+    vec_push(m->arena, &m->training.losses, own);
     return AMPC_OK;
 }

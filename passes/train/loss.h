@@ -26,6 +26,7 @@ typedef struct loss_kind {
     int axis;             /* attribute of `normalisation`: must be the class axis; -1: elementwise */
     loss_rule *of_scores; /* NULL: no replacement */
     bool logarithms;      /* the output has log-probabilities over the class axis */
+    ir_compared compared; /* how metrics compare the output with the target */
     const char *options[5];
 } loss_kind;
 
@@ -35,6 +36,7 @@ extern const int loss_kind_count;
 /* One parsed term "KIND[,KEY=VALUE..][:OUTPUT[,LABEL]]". */
 typedef struct loss_spec {
     const loss_kind *kind;
+    size_t record;               /* index of the term in the module's losses */
     const char *name;            /* of the term, KIND by default */
     const char *output, *target; /* NULL: by default */
     double weight;
@@ -86,6 +88,8 @@ void loss_output_parts(ir_graph *g, const char *name, const loss_parts *parts, d
 
 /* loss_spec.c: parses "TERM[+TERM..]". */
 ampc_status loss_parse(ir_module *m, const char *text, diag *d, loss_specs *out);
+/* The same for a term of a recipe. */
+ampc_status loss_of_term(ir_module *m, const ir_loss *l, diag *d, loss_spec *out);
 
 /* loss_classes.c */
 

@@ -275,15 +275,13 @@ static const char *output_of(ir_graph *g, ir_value *v, diag *d)
 void loss_output_parts(ir_graph *g, const char *name, const loss_parts *parts, diag *d)
 {
     arena *a = g->module->arena;
-    const char *text = "";
+    ir_addend *addends = arena_array(a, parts->count + 1, sizeof *addends);
     if (is_mean_of_samples(parts) || diag_status(d) != AMPC_OK) return;
     for (size_t i = 0; i < parts->count; i++) {
         const loss_part *part = &parts->items[i];
-        char factor[IR_NUMBER_SIZE];
-        ir_float_print(factor, IR_f64, part->factor);
-        text = arena_printf(a, "%s%s%s %s%s", text, i ? " + " : "", factor, part->sum ? "sum " : "",
-                            output_of(g, part->value, d));
-        if (part->weight) text = arena_printf(a, "%s / %s", text, output_of(g, part->weight, d));
+        addends[i] = (ir_addend){.factor = part->factor, .sum = part->sum, .value = output_of(g, part->value, d)};
+        if (part->weight) addends[i].weight = output_of(g, part->weight, d);
     }
-    ir_meta_set(g->module, arena_printf(a, "parts.%s", name), text);
+    const ir_mean mean = {name, addends, (int)parts->count};
+    vec_push(a, &g->module->training.means, mean);
 }

@@ -153,11 +153,10 @@ static void set_operands(loss_spec *s, char *output)
     s->target = target && *target ? target : NULL;
 }
 
-static ampc_status parse_term(char *text, arena *a, diag *d, loss_spec *s)
+/* Parses "KIND{,KEY=VALUE}". */
+static ampc_status parse_kind(const char *options, arena *a, diag *d, loss_spec *s)
 {
-    char *output = strchr(text, ':');
-    const char *key, *value, *options = text;
-    if (output) *output++ = '\0';
+    const char *key, *value;
     if (!pass_next_option(&options, a, &key, &value)) key = "";
     *s = (loss_spec){.name = key, .weight = 1, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
     s->delta = s->beta = 1;
@@ -168,11 +167,36 @@ static ampc_status parse_term(char *text, arena *a, diag *d, loss_spec *s)
         if (strcmp(loss_kinds[i].name, key) == 0 && !value) s->kind = &loss_kinds[i];
     if (!s->kind) return report_kind(key, a, d);
     while (pass_next_option(&options, a, &key, &value)) TRY(set_option(s, key, value, a, d));
-    if (output) set_operands(s, output);
+    return AMPC_OK;
+}
+
+static ampc_status check_output(const loss_spec *s, diag *d)
+{
     if (s->kind->target == LOSS_NONE && !s->output)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: %s needs the name of a value: %s:NAME", s->kind->name,
                           s->kind->name);
     return AMPC_OK;
+}
+
+static ampc_status parse_term(char *text, arena *a, diag *d, loss_spec *s)
+{
+    char *output = strchr(text, ':');
+    if (output) *output++ = '\0';
+    TRY(parse_kind(text, a, d, s));
+    if (output) set_operands(s, output);
+    return check_output(s, d);
+}
+
+ampc_status loss_of_term(ir_module *m, const ir_loss *l, diag *d, loss_spec *out)
+{
+    const char *text = arena_printf(m->arena, "%s%s%s", l->kind, *l->options ? "," : "", l->options);
+    char weight[IR_NUMBER_SIZE];
+    ir_float_print(weight, IR_f64, l->weight);
+    if (l->weight != 1) text = arena_printf(m->arena, "%s,weight=%s", text, weight);
+    TRY(parse_kind(text, m->arena, d, out));
+    out->output = l->output;
+    out->target = l->target;
+    return check_output(out, d);
 }
 
 /* The plus sign that starts the next term, or the end of the text. */

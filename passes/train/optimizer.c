@@ -191,7 +191,7 @@ static ampc_status parse_all(const ir_module *m, const compile *c, optimizers *o
     TRY(trainers_find(m, c->options, c->diag, &o->trainers));
     o->items = arena_array(m->arena, o->trainers.count, sizeof *o->items);
     for (size_t k = 0; k < o->trainers.count; k++) {
-        const trainer *t = &o->trainers.items[k];
+        const ir_trainer *t = &o->trainers.items[k];
         if (optimizer_parse(t->optimizer, m->arena, c->diag, &o->items[k]) != AMPC_OK) {
             if (t->line) diag_note(c->diag, recipe_place(m, t->line), "this is the optimizer");
             return diag_status(c->diag);

@@ -1,75 +1,7 @@
-/* trainers.c - reads the losses and optimizers of a recipe from the meta entries of the module (frontend/recipe.h). */
+/* trainers.c - which optimizer updates which parameters by which losses: those of the recipe, or one of the options. */
 #include "passes/train/trainers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-diag_loc recipe_place(const ir_module *m, int line)
-{
-    return (diag_loc){.file = ir_meta_get(m, "recipe"), .line = line};
-}
-
-/* Splits "LINE TEXT". */
-static int read_line(const char *value, const char **text)
-{
-    char *end;
-    const long line = strtol(value, &end, 10);
-    *text = end + (*end == ' ');
-    return line > 0 && line < 1 << 30 ? (int)line : 0;
-}
-
-static const char *after_prefix(const char *key, const char *prefix)
-{
-    const size_t n = strlen(prefix);
-    return strncmp(key, prefix, n) == 0 ? key + n : NULL;
-}
-
-recipe_losses recipe_find_losses(const ir_module *m)
-{
-    recipe_losses all = {0};
-    for (size_t i = 0; i < m->meta.count; i++) {
-        recipe_loss loss = {.name = after_prefix(m->meta.items[i].key, "loss.")};
-        if (!loss.name) continue;
-        loss.line = read_line(m->meta.items[i].value, &loss.text);
-        vec_push(m->arena, &all, loss);
-    }
-    return all;
-}
-
-/* The items of a text, which it separates by one character. */
-static pass_strings split(const char *text, char separator, arena *a)
-{
-    VEC(const char *) items = {0};
-    const char ends[] = {separator, 0};
-    while (*text) {
-        const size_t n = strcspn(text, ends);
-        vec_push(a, &items, arena_strndup(a, text, n));
-        text += n + (text[n] != 0);
-    }
-    return (pass_strings){items.items, (int)items.count};
-}
-
-/* Cuts the text at " WORD ", and returns what follows; NULL if it does not occur. */
-static char *cut(char *text, const char *word)
-{
-    char *at = strstr(text, word);
-    if (!at) return NULL;
-    *at = '\0';
-    return at + strlen(word);
-}
-
-static bool parse_trainer(const ir_module *m, const char *value, trainer *out)
-{
-    const char *rest;
-    out->line = read_line(value, &rest);
-    char *globs = arena_strdup(m->arena, rest), *optimizer = cut(globs, " by ");
-    char *losses = optimizer ? cut(optimizer, " on ") : NULL;
-    if (!losses) return false;
-    out->globs = split(globs, ',', m->arena);
-    out->losses = split(losses, '+', m->arena);
-    out->optimizer = optimizer;
-    return out->globs.count && out->losses.count;
-}
+diag_loc recipe_place(const ir_module *m, int line) { return (diag_loc){.file = m->training.recipe, .line = line}; }
 
 static ampc_status use_option(const ir_module *m, const compile_options *o, diag *d, trainer_list *list)
 {
@@ -84,16 +16,9 @@ ampc_status trainers_find(const ir_module *m, const compile_options *o, diag *d,
 {
     static const char *const everything[] = {"*"};
     *out = (trainer_list){0};
-    for (size_t i = 0; i < m->meta.count; i++) {
-        trainer t = {0};
-        if (!after_prefix(m->meta.items[i].key, "train.")) continue;
-        if (!parse_trainer(m, m->meta.items[i].value, &t))
-            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "meta \"%s\": expected LINE GLOBS by OPTIMIZER on LOSSES",
-                              m->meta.items[i].key);
-        vec_push(m->arena, out, t);
-    }
+    for (size_t i = 0; i < m->training.trainers.count; i++) vec_push(m->arena, out, m->training.trainers.items[i]);
     if (out->count) return use_option(m, o, d, out);
-    const trainer all = {.globs = {everything, 1}, .optimizer = o->optimizer};
+    const ir_trainer all = {.globs = {everything, 1}, .optimizer = o->optimizer};
     vec_push(m->arena, out, all);
     return AMPC_OK;
 }
@@ -105,7 +30,7 @@ int trainers_owner(const trainer_list *t, const ir_storage *param)
     return -1;
 }
 
-static ampc_status check_globs(const ir_module *m, const trainer *t, diag *d)
+static ampc_status check_globs(const ir_module *m, const ir_trainer *t, diag *d)
 {
     for (int i = 0; i < t->globs.count && t->line; i++) {
         const pass_strings glob = {&t->globs.items[i], 1};

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define DATA_ENDING ".data"
-#define MODEL_KEY "model." /* of meta entries: frontend/recipe.h */
 
 /* ---- the two files ---- */
 
@@ -87,10 +86,8 @@ static ampc_status list_weights(rt_session *s, const ir_module *m, const char *m
 /* Path of the imported model, malloced: "" if the module names none, NULL if memory is exhausted. */
 static char *find_source(const ir_module *m, const char *model, const char *folder)
 {
-    char *path = NULL, *key = NULL;
-    if (model && asprintf(&key, MODEL_KEY "%s", model) < 0) return NULL;
-    const char *source = key ? ir_meta_get(m, key) : ir_module_source(m);
-    free(key);
+    char *path = NULL;
+    const char *source = model ? ir_training_model(&m->training, model) : ir_module_source(m);
     if (!source || access(source, R_OK) == 0 || source[0] == '/' || !folder) return strdup(source ? source : "");
     if (asprintf(&path, "%s/%s", folder, source) < 0) return NULL;
     if (access(path, R_OK) == 0) return path;
@@ -142,18 +139,16 @@ static const char *codes_of(const rt_session *s)
 /* A module that is made from a recipe has several models, of which one is exported. */
 static ampc_status check_model(const ir_module *m, const char *model, const char *source, diag *d)
 {
-    const size_t prefix = strlen(MODEL_KEY);
-    const char *recipe = ir_meta_get(m, "recipe");
+    const char *recipe = m->training.recipe;
     if (!model == !recipe && *source) return AMPC_OK;
     if (!recipe && model)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--model: the module is not made from a recipe");
     if (!recipe) return AMPC_OK;
-    for (size_t i = 0; i < m->meta.count; i++)
-        if (strncmp(m->meta.items[i].key, MODEL_KEY, prefix) == 0)
-            return diag_error(d, AMPC_USAGE, DIAG_FILE(recipe),
-                              model ? "the recipe has no model '%s'; one is '%s'"
-                                    : "choose the model of the recipe%s, such as --model=%s",
-                              model ? model : "", m->meta.items[i].key + prefix);
+    if (m->training.models.count)
+        return diag_error(d, AMPC_USAGE, DIAG_FILE(recipe),
+                          model ? "the recipe has no model '%s'; one is '%s'"
+                                : "choose the model of the recipe%s, such as --model=%s",
+                          model ? model : "", m->training.models.items->name);
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(recipe), "the module names no model");
 }
 
@@ -168,7 +163,7 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *mode
                                    .image = m->image.path ? &m->image : NULL,
                                    .untied = ir_meta_get(m, "untied") != NULL,
                                    .codes = codes_of(s),
-                                   .normalization = ir_meta_get(m, IR_NORMALIZATION),
+                                   .normalization = m->training.normalization.input ? &m->training.normalization : NULL,
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),
                                    .write = write_part,
                                    .user = files};

@@ -36,7 +36,7 @@ typedef struct rt_session_options {
      * `device` and `weights_dir` are then ignored. Either may be closed first. NULL: storage of its own. */
     rt_session *share;
     bool no_pack; /* weights are not brought into the formats of kernels (plan.h) */
-    bool no_fuse; /* every op is a separate step; a module can request this as well (meta "fuse" = "off") */
+    bool no_fuse; /* every op is a separate step; a module can request this as well (`unfused`) */
 } rt_session_options;
 
 /* Opens a session and loads all storage. The module must outlive the session and stay unchanged. *out is NULL on

@@ -126,9 +126,8 @@ ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
     s->plan_only = s->ctx.plan_only = o->plan_only;
     s->ctx.tune = !o->no_tune && !o->plan_only;
     if (!o->plan_only) TRY(limit_threads(s, o->deterministic > 0, d));
-    const char *fuse = ir_meta_get(s->module, "fuse");
     s->no_pack = o->no_pack;
-    s->fuse = !o->no_fuse && !(fuse && strcmp(fuse, "off") == 0);
+    s->fuse = !o->no_fuse && !s->module->training.unfused;
     s->backend = rt_backend_find(device, &s->device);
     if (o->share) {
         s->device = o->share->device;

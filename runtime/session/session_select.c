@@ -47,7 +47,7 @@ static bool is_among(const char *name, const char *const *names, int n)
 static bool has_parts(const ir_graph *g, const char *const *names, int n)
 {
     for (int i = 0; i < n; i++)
-        if (ir_output_parts(g, names[i])) return true;
+        if (g->role == IR_GRAPH_eval && ir_training_mean(&g->module->training, names[i])) return true;
     return false;
 }
 

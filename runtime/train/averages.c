@@ -31,65 +31,33 @@ struct rt_averages {
 
 /* ---- what an output is made of ---- */
 
-/* The output that is the next word of the text, or NULL. */
-static const char *next_output(const ir_graph *g, const char **at)
+/* The output of that name, a float, or NULL. */
+static const char *find_output(const ir_graph *g, const char *name)
 {
-    char name[256];
-    const size_t n = strcspn(*at, " ");
-    snprintf(name, sizeof name, "%.*s", (int)n, *at);
-    const ir_node *output = n < sizeof name ? ir_graph_find_output(g, name) : NULL;
+    const ir_node *output = ir_graph_find_output(g, name);
     const ir_type *type = output ? &ir_in(output, 0)->type : NULL;
-    if (!type || type->rank || !ir_dtype_is_float(type->dtype)) return NULL;
-    *at += n;
-    return ir_output_name(output);
+    return type && !type->rank && ir_dtype_is_float(type->dtype) ? ir_output_name(output) : NULL;
 }
 
-static bool skip(const char **at, const char *text)
+static bool add_part(const ir_graph *g, const ir_addend *from, average *a)
 {
-    const size_t n = strlen(text);
-    if (strncmp(*at, text, n) != 0) return false;
-    *at += n;
-    return true;
-}
-
-static bool read_part(const ir_graph *g, const char **at, part *p)
-{
-    char factor[IR_NUMBER_SIZE];
-    const size_t n = strcspn(*at, " ");
-    snprintf(factor, sizeof factor, "%.*s", (int)n, *at);
-    *p = (part){.factor = NAN};
-    if (n >= sizeof factor || !ir_float_parse(factor, &p->factor) || !(*at)[n]) return false;
-    *at += n + 1;
-    p->is_sum = skip(at, "sum ");
-    p->value = next_output(g, at);
-    if (!p->value || p->is_sum || !skip(at, " / ")) return p->value != NULL;
-    p->weight = next_output(g, at);
-    return p->weight != NULL;
-}
-
-/* Reads "PART + PART ..". */
-static bool read_parts(const ir_graph *g, const char *text, average *a)
-{
-    do {
-        if (!read_part(g, &text, &a->parts[a->count++])) return false;
-    } while (skip(&text, " + "));
-    return !*text;
+    part *p = &a->parts[a->count++];
+    *p = (part){.factor = from->factor, .is_sum = from->sum, .value = find_output(g, from->value)};
+    if (from->weight) p->weight = find_output(g, from->weight);
+    return p->value && !from->weight == !p->weight;
 }
 
 static ampc_status open_one(const ir_graph *g, const char *name, diag *d, average *a)
 {
-    size_t parts = 1;
-    const char *text = ir_output_parts(g, name);
-    for (const char *plus = text; plus && (plus = strstr(plus, " + ")); plus++) parts++;
-    *a = (average){.name = name, .parts = rt_alloc(parts, sizeof *a->parts)};
+    const ir_mean *mean = g->role == IR_GRAPH_eval ? ir_training_mean(&g->module->training, name) : NULL;
+    *a = (average){.name = name, .parts = rt_alloc(mean ? (size_t)mean->count : 1, sizeof *a->parts)};
     if (!a->parts) return rt_no_memory(d);
-    if (!text) {
-        a->parts[a->count++] = (part){.value = name, .factor = 1};
-        return AMPC_OK;
-    }
-    if (read_parts(g, text, a)) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "meta \"parts.%s\": '%s' is not made of outputs of @%s", name,
-                      text, g->name);
+    if (!mean) a->parts[a->count++] = (part){.value = name, .factor = 1};
+    for (int i = 0; mean && i < mean->count; i++)
+        if (!add_part(g, &mean->addends[i], a))
+            return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "the mean of '%s' is not made of outputs of @%s", name,
+                              g->name);
+    return AMPC_OK;
 }
 
 static bool is_term(const ir_node *output)

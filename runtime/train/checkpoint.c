@@ -77,7 +77,7 @@ static ampc_status put_monitor(rt_safetensors_writer *w, const char *key, const 
 /* The name of the file that the module was imported from. */
 static ampc_status put_source(rt_safetensors_writer *w, const ir_module *m)
 {
-    const char *recipe = ir_meta_get(m, "recipe"), *path = recipe ? recipe : ir_module_source(m);
+    const char *recipe = m->training.recipe, *path = recipe ? recipe : ir_module_source(m);
     const char *slash = path ? strrchr(path, '/') : NULL;
     return path ? rt_safetensors_put_metadata(w, "source", slash ? slash + 1 : path) : AMPC_OK;
 }
@@ -112,10 +112,10 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     TRY(put_monitor(w, "early_stop", &run->early_stop));
     if (run->before_reset) TRY(put_number(w, "before_reset", (uint64_t)run->before_reset));
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) TRY(put_scalar(w, s, m, counters[i], d));
-    const char *amp = ir_meta_get(m, "amp"), *list = ir_meta_get(m, "list");
+    char text[IR_PRECISION_TEXT];
+    const char *amp = ir_training_precision(&m->training, text);
     if (amp) TRY(rt_safetensors_put_metadata(w, "amp", amp));
-    if (rt_session_codes(s)) TRY(rt_safetensors_put_metadata(w, RT_CHECKPOINT_CODES, rt_session_codes(s)));
-    return list ? rt_safetensors_put_metadata(w, "list", list) : AMPC_OK;
+    return rt_session_codes(s) ? rt_safetensors_put_metadata(w, RT_CHECKPOINT_CODES, rt_session_codes(s)) : AMPC_OK;
 }
 
 static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m, const int64_t *position,

@@ -109,8 +109,10 @@ static void hash_network(XXH3_state_t *state, const ir_module *m, arena *a)
         for (const ir_node *node = g->first; node; node = node->next)
             if (node->loc.op && !ir_op_has(node->op, IR_CONVERTS)) texts[n++] = node->loc.op;
     hash_set(state, texts, n);
-    const char *loss = ir_meta_get(m, "loss_kind");
-    hash_text(state, loss ? loss : "");
+    const char *kinds = "";
+    for (size_t i = 0; i < m->training.losses.count; i++)
+        kinds = arena_printf(a, "%s%s%s", kinds, i ? "+" : "", m->training.losses.items[i].kind);
+    hash_text(state, kinds);
 }
 
 ampc_status rt_network_hash(const ir_module *m, diag *d, char hash[RT_HASH_TEXT])

@@ -331,7 +331,8 @@ static bool has_states(const loading *l, bool in_file)
 
 static void note_crossing(const loading *l)
 {
-    const char *amp = ir_meta_get(l->module, "amp"), *scaler = "";
+    char text[IR_PRECISION_TEXT];
+    const char *amp = ir_training_precision(&l->module->training, text), *scaler = "";
     if (!l->crosses) return;
     if (l->loads_scaler) scaler = "; the loss scaler continues";
     else if (ir_state_by_role(l->module, IR_STATE_loss_scale))

@@ -138,7 +138,7 @@ static void put_labels(csv *c, const rt_scoring *s, int64_t sample, bool header)
     for (int64_t i = 0; s->label_field >= 0 && i < s->per_sample; i++)
         if (header && s->per_sample == 1) put_cell(c, "label");
         else if (header) put_name(c, "label", i);
-        else if (s->compares == RT_COMPARES_CLASSES) put_cell(c, "%" PRId64, s->labels[sample * s->per_sample + i]);
+        else if (s->compares == IR_COMPARED_classes) put_cell(c, "%" PRId64, s->labels[sample * s->per_sample + i]);
         else put_cell(c, "%.9g", s->targets[sample * s->per_sample + i]);
 }
 
@@ -169,7 +169,7 @@ static ampc_status add_lines(rt_prediction *p, int64_t first, int64_t count)
 {
     csv *c = p->file;
     const rt_scoring *s = &p->scoring;
-    const rt_tensor *scores = s->compares == RT_COMPARES_CLASSES && s->scores ? rt_scoring_output(s) : NULL;
+    const rt_tensor *scores = s->compares == IR_COMPARED_classes && s->scores ? rt_scoring_output(s) : NULL;
     TRY(rt_session_fetched(p->session, p->d));
     if (scores) {
         if (!first) put_class_header(c, s);

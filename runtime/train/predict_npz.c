@@ -129,7 +129,7 @@ static ampc_status add_class_names(rt_prediction *p)
 {
     const arrays *a = p->file;
     const rt_names *names = rt_dataset_classes(p->data);
-    if (!names || p->scoring.compares != RT_COMPARES_CLASSES) return AMPC_OK;
+    if (!names || p->scoring.compares != IR_COMPARED_classes) return AMPC_OK;
     rt_array array = {.dtype = IR_u32, .rank = 2, .dims = {(int64_t)names->count, 1}, .text = true};
     for (size_t i = 0; i < names->count; i++) {
         const int64_t n = decode(names->items[i], NULL);

@@ -21,10 +21,11 @@ static const char *or_empty(const char *text) { return text ? text : ""; }
 static ampc_status open_log(rt_recorder *r, const rt_recorder_options *o, const rt_trainer *t, const ir_module *m,
                             uint64_t step)
 {
+    char precision[IR_PRECISION_TEXT];
     const rt_log_field fields[] = {
         {"model", or_empty(o->model), 0},
         {"data", or_empty(o->data), 0},
-        {"amp", or_empty(ir_meta_get(m, "amp")), 0},
+        {"amp", or_empty(ir_training_precision(&m->training, precision)), 0},
         {"batch", NULL, (double)rt_trainer_state(t)->batch},
         {"steps", NULL, (double)rt_trainer_steps(t)},
         {"seed", NULL, (double)o->seed},

@@ -10,41 +10,6 @@
 
 /* ---- what is compared ---- */
 
-static const struct {
-    const char *loss;
-    int compares;
-} kinds[] = {
-    {"ce", RT_COMPARES_CLASSES},        {"nll", RT_COMPARES_CLASSES},     {"graph", RT_COMPARES_CLASSES},
-    {"bce", RT_COMPARES_BINARY},        {"focal", RT_COMPARES_BINARY},    {"mse", RT_COMPARES_VALUES},
-    {"bce_logits", RT_COMPARES_BINARY}, {"l1", RT_COMPARES_VALUES},       {"huber", RT_COMPARES_VALUES},
-    {"smooth_l1", RT_COMPARES_VALUES},  {"soft_ce", RT_COMPARES_CLASSES},
-};
-
-static int compared_by(const char *loss, size_t n)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strlen(kinds[i].loss) == n && strncmp(kinds[i].loss, loss, n) == 0) return kinds[i].compares;
-    return RT_COMPARES_NOTHING;
-}
-
-/* Of several losses, "ce+mse", the first one with classes counts, or else the first one. */
-static int compared_by_module(const ir_module *m)
-{
-    const char *losses = ir_meta_get(m, "loss_kind");
-    if (!losses) return RT_COMPARES_CLASSES;
-    for (const char *at = losses; *at; at += strcspn(at, "+"), at += *at == '+')
-        if (compared_by(at, strcspn(at, "+")) == RT_COMPARES_CLASSES) return RT_COMPARES_CLASSES;
-    return compared_by(losses, strcspn(losses, "+"));
-}
-
-/* Axis 1 unless the compiler has noted another one. */
-static int class_axis(const ir_module *m)
-{
-    int64_t axis;
-    const char *text = ir_meta_get(m, "class_axis");
-    return text && ir_int_parse(text, &axis) && axis >= 0 && axis < IR_MAX_RANK ? (int)axis : 1;
-}
-
 const ir_graph *rt_evaluated_graph(const ir_module *m)
 {
     const ir_graph *g = ir_graph_by_role(m, IR_GRAPH_eval);
@@ -66,28 +31,29 @@ static bool has_labels(const rt_scoring *s, int field)
 {
     if (field < 0 || !rt_loader_packs(s->feed, field)) return false;
     const rt_field *f = rt_dataset_field(s->data, (size_t)field);
-    if (s->compares == RT_COMPARES_CLASSES && !s->soft)
+    if (s->compares == IR_COMPARED_classes && !s->soft)
         return ir_dtype_is_int(f->dtype) && (!has_loss(s) || reads_integers(s, field));
-    return s->compares != RT_COMPARES_NOTHING && ir_input_by_role(s->graph, IR_INPUT_label);
+    return s->compares != IR_COMPARED_nothing && ir_input_by_role(s->graph, IR_INPUT_label);
 }
 
 ampc_status rt_scoring_open(rt_scoring *s, rt_session *session, const ir_module *m, rt_dataset *data,
                             const rt_loader *feed, diag *d)
 {
     *s = (rt_scoring){.session = session, .graph = rt_evaluated_graph(m), .data = data, .feed = feed};
-    s->compares = compared_by_module(m);
-    s->axis = class_axis(m);
+    const ir_loss *loss = ir_training_primary(&m->training);
+    s->compares = loss ? loss->compared : IR_COMPARED_classes;
+    s->axis = loss ? loss->axis : 1;
     s->output = ir_output_name(ir_output_by_role(s->graph, IR_OUTPUT_logits));
     s->label_field = rt_loader_label_field(s->graph, data);
     s->ignored = rt_loader_ignored_label(s->graph);
     const ir_value *label = ir_input_by_role(s->graph, IR_INPUT_label);
-    s->soft = s->compares == RT_COMPARES_CLASSES && label && ir_dtype_is_float(label->type.dtype);
+    s->soft = s->compares == IR_COMPARED_classes && label && ir_dtype_is_float(label->type.dtype);
     if (!has_labels(s, s->label_field)) s->label_field = -1;
     if (s->label_field < 0) return AMPC_OK;
     s->per_sample = rt_field_elements(rt_dataset_field(data, (size_t)s->label_field));
     const size_t count = (size_t)(s->per_sample * rt_loader_batch(feed)) + 1;
-    s->labels = rt_alloc(s->compares == RT_COMPARES_CLASSES ? count : 1, sizeof *s->labels);
-    s->targets = rt_alloc(s->compares == RT_COMPARES_CLASSES && !s->soft ? 1 : count, sizeof *s->targets);
+    s->labels = rt_alloc(s->compares == IR_COMPARED_classes ? count : 1, sizeof *s->labels);
+    s->targets = rt_alloc(s->compares == IR_COMPARED_classes && !s->soft ? 1 : count, sizeof *s->targets);
     return s->labels && s->targets ? AMPC_OK : rt_no_memory(d);
 }
 
@@ -125,7 +91,7 @@ static bool fits(const rt_scoring *s, const rt_tensor *t)
     if (!t || !ir_dtype_is_float(t->dtype)) return false;
     const int64_t samples = rt_loader_samples(s->feed);
     int64_t per_label = 1;
-    if (s->compares == RT_COMPARES_CLASSES) {
+    if (s->compares == IR_COMPARED_classes) {
         if (s->axis <= 0 || t->rank <= s->axis || t->dims[s->axis] < 2) return false;
         per_label = t->dims[s->axis];
     }
@@ -141,7 +107,7 @@ const rt_tensor *rt_scoring_output(const rt_scoring *s)
         const rt_tensor *t = rt_session_output(s->session, s->output);
         return fits(s, t) ? t : NULL;
     }
-    for (int i = 0; s->compares == RT_COMPARES_CLASSES && i < rt_session_output_count(s->session); i++) {
+    for (int i = 0; s->compares == IR_COMPARED_classes && i < rt_session_output_count(s->session); i++) {
         const rt_tensor *t = rt_session_output_at(s->session, i);
         if (fits(s, t) && (has_loss(s) || !has_shape_of_input(s, t))) return t;
     }
@@ -151,11 +117,10 @@ const rt_tensor *rt_scoring_output(const rt_scoring *s)
 /* Whether the model has normalised its scores: by softmax over the class axis, or by sigmoid. */
 static bool is_normalised(const rt_scoring *s, const rt_tensor *t)
 {
-    const char *losses = ir_meta_get(s->graph->module, "loss_kind");
     const ir_node *output = ir_graph_find_output(s->graph, t->name), *def = output ? ir_def(ir_in(output, 0)) : NULL;
     while (def && ir_op_has(def->op, IR_CONVERTS)) def = ir_def(ir_in(def, 0));
-    if (s->compares == RT_COMPARES_BINARY)
-        return (losses && strncmp(losses, "bce", strcspn(losses, "+")) == 0) || (def && def->op == IR_OP_sigmoid);
+    if (s->compares == IR_COMPARED_probabilities) return true;
+    if (s->compares == IR_COMPARED_binary) return def && def->op == IR_OP_sigmoid;
     if (!def || def->op != IR_OP_softmax) return false;
     const int64_t axis = def->attr[IR_ATTR(softmax, axis)].i;
     return (axis < 0 ? axis + t->rank : axis) == s->axis;
@@ -163,8 +128,8 @@ static bool is_normalised(const rt_scoring *s, const rt_tensor *t)
 
 static rt_scored kind_of(const rt_scoring *s, const rt_tensor *t)
 {
-    if (s->compares == RT_COMPARES_BINARY) return RT_SCORED_BINARY;
-    if (s->compares == RT_COMPARES_VALUES) return RT_SCORED_VALUES;
+    if (s->compares == IR_COMPARED_binary || s->compares == IR_COMPARED_probabilities) return RT_SCORED_BINARY;
+    if (s->compares == IR_COMPARED_values) return RT_SCORED_VALUES;
     if (s->per_sample == 1) return RT_SCORED_CLASSES;
     const bool known = s->label_field >= 0 && !s->soft;
     const int rank = known ? rt_dataset_field(s->data, (size_t)s->label_field)->rank : t->rank - 2;
@@ -176,7 +141,7 @@ ampc_status rt_scoring_bind(rt_scoring *s, diag *d)
     const rt_tensor *t = rt_scoring_output(s);
     if (!t || s->scores) return AMPC_OK;
     rt_subject *of = &s->subject;
-    const bool classes = s->compares == RT_COMPARES_CLASSES;
+    const bool classes = s->compares == IR_COMPARED_classes;
     of->classes = classes ? t->dims[s->axis] : t->rank > 1 ? t->dims[1] : 1;
     s->scores = rt_alloc(classes ? (size_t)of->classes : 1, sizeof *s->scores);
     if (!s->scores) return rt_no_memory(d);
@@ -212,7 +177,7 @@ static void find_most_probable(rt_scoring *s, int64_t count)
 ampc_status rt_scoring_read(rt_scoring *s, int64_t first, int64_t count, diag *d)
 {
     if (s->label_field < 0) return AMPC_OK;
-    const bool classes = s->compares == RT_COMPARES_CLASSES && !s->soft;
+    const bool classes = s->compares == IR_COMPARED_classes && !s->soft;
     TRY(rt_dataset_slice(s->data, first, count, (size_t)s->label_field, classes ? (void *)s->labels : s->targets,
                          classes ? IR_i64 : IR_f64, d));
     if (s->soft) find_most_probable(s, count);
@@ -248,6 +213,6 @@ static void read_number(const rt_scoring *s, const rt_tensor *t, int64_t index, 
 void rt_scoring_item(const rt_scoring *s, const rt_tensor *output, int64_t index, rt_item *item)
 {
     *item = (rt_item){.scores = s->scores};
-    if (s->compares == RT_COMPARES_CLASSES) read_classes(s, output, index, item);
+    if (s->compares == IR_COMPARED_classes) read_classes(s, output, index, item);
     else read_number(s, output, index, item);
 }

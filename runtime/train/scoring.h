@@ -1,10 +1,9 @@
 /* scoring.h - which output of a module is compared with which labels of a data set, and how their elements
  * correspond.
  *
- * The loss decides: scores of classes for ce, nll and soft_ce, yes or no for bce, bce_logits and focal, real numbers
- * for mse, l1, huber and smooth_l1, nothing for other losses. A loss that is part of the model, or a module without
- * one, has scores of classes if the data have integer labels for them; then an output with the shape of an input is
- * not scores. */
+ * The loss decides (ir_loss.compared, a column of loss_kinds in passes/train/loss_kinds.c). A loss that is part of the
+ * model, or a module without one, has scores of classes if the data have integer labels for them; then an output with
+ * the shape of an input is not scores. */
 #ifndef RT_SCORING_H
 #define RT_SCORING_H
 
@@ -25,7 +24,7 @@ typedef struct rt_scoring {
     const rt_loader *feed;
     const char *output; /* NULL: the first that fits */
     bool soft;          /* the data have probabilities of the classes; the most probable one is the label */
-    enum { RT_COMPARES_NOTHING, RT_COMPARES_CLASSES, RT_COMPARES_BINARY, RT_COMPARES_VALUES } compares;
+    ir_compared compares;
     int axis; /* of the classes; 0: there are none */
     bool of_probabilities;
     double *scores; /* [classes], of one item */

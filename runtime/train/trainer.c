@@ -69,8 +69,8 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     t->stepper.state.batch = batch;
     t->stepper.state.rows = rows;
     TRY(check_rows(t, batch, d));
-    const char *window = ir_meta_get(t->stepper.graph->module, "window");
-    t->window = window && t->stepper.apply && atoll(window) > 1 ? atoll(window) : 1;
+    const int64_t window = t->stepper.graph->module->training.window;
+    t->window = t->stepper.apply && window > 1 ? window : 1;
     if (!checked_mul(o->epochs ? o->epochs : o->steps, o->epochs ? batches : t->window, &t->batches))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many %s", o->epochs ? "epochs" : "steps");
     t->steps = steps_of(t, t->batches);

@@ -1,7 +1,7 @@
 /* trainer.h - the training loop: reads data, runs steps, detects failures, saves checkpoints.
  *
  * One step reads the batch at the data position into the inputs, sets @lr from the schedule by the number of accepted
- * steps, runs @train_step and advances the position. In a module that accumulates gradients (meta "window"), a step is
+ * steps, runs @train_step and advances the position. In a module that accumulates gradients (`window`), a step is
  * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. A non-finite
  * loss is an error (the loss is f32 and unscaled, so no smaller loss scale would help), and so are too many consecutive
  * skipped steps with the loss scale at its floor, or one that no loss scale explains. So is a state that is not finite

@@ -35,7 +35,8 @@ typedef struct dataset {
 #define NUMBERS(type) \
     "graph @eval(@x : f32[" type "], @label : f32[" type \
     "] as label) as eval {\nforward:\n  output \"y\" = @x as logits\n}\n"
-#define CE "meta \"loss_kind\" \"ce\"\n"
+#define LOSS(compared) "loss \"l\" : any " compared "\n"
+#define CE LOSS("classes axis 1")
 
 static const dataset datasets[] = {
     {"classes", CLASSES, 5, 1, FINE, "01234", 1, {5}, false, CE, SCORES("N,5", "N")},
@@ -66,15 +67,15 @@ static const dataset datasets[] = {
      2,
      {6, 4},
      false,
-     CE "meta \"class_axis\" \"2\"\n",
+     LOSS("classes axis 2"),
      "graph @eval(@x : f32[N,6,4], @label : i64[N,6] as label) as eval {\nforward:\n"
      "  %s = reshape @x {shape=[6*N,4]} : f32[6*N,4]\n  %l = reshape @label {shape=[6*N]} : i64[6*N]\n"
      "  %loss, %lse, %p = softmax_cross_entropy %s, %l {ignore_index=3} : f32[], f32[6*N], f32[6*N,4]\n"
      "  output \"loss\" = %loss as loss\n  output \"y\" = @x as logits\n}\n"},
-    {"yes", COLUMNS, 1, 1, FINE, "", 0, {0}, false, "meta \"loss_kind\" \"bce_logits\"\n", NUMBERS("N")},
-    {"labels", COLUMNS, 4, 1, 4, "", 1, {4}, false, "meta \"loss_kind\" \"focal\"\n", NUMBERS("N,4")},
-    {"masks", COLUMNS, 2, 6, FINE, "", 3, {2, 2, 3}, false, "meta \"loss_kind\" \"bce_logits\"\n", NUMBERS("N,2,2,3")},
-    {"values", VALUES, 3, 1, FINE, "", 1, {3}, false, "meta \"loss_kind\" \"huber\"\n", NUMBERS("N,3")},
+    {"yes", COLUMNS, 1, 1, FINE, "", 0, {0}, false, LOSS("binary"), NUMBERS("N")},
+    {"labels", COLUMNS, 4, 1, 4, "", 1, {4}, false, LOSS("binary"), NUMBERS("N,4")},
+    {"masks", COLUMNS, 2, 6, FINE, "", 3, {2, 2, 3}, false, LOSS("binary"), NUMBERS("N,2,2,3")},
+    {"values", VALUES, 3, 1, FINE, "", 1, {3}, false, LOSS("values"), NUMBERS("N,3")},
 };
 enum { DATASETS = sizeof datasets / sizeof *datasets };
 
@@ -276,7 +277,7 @@ static void test_probabilities_as_labels(void **state)
     rt_dataset_close(open_data(t, s));
     assert_int_equal(rt_npy_write(scratch_path(t, "soft.npy"), &label, t->d), AMPC_OK);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "soft.npy")) > 0);
-    evaluated of = {.m = open_module(t, "meta \"loss_kind\" \"soft_ce\"\n", NUMBERS("N,5"))};
+    evaluated of = {.m = open_module(t, LOSS("classes axis 1"), NUMBERS("N,5"))};
     assert_int_equal(rt_dataset_open(spec, &(rt_dataset_options){.n_fields = 0}, t->d, &of.data), AMPC_OK);
     if (evaluate(t, &of, 300, false, "auc,confusion", &got) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     expect_matrix(s, &got);
@@ -304,9 +305,9 @@ static const struct {
     {"tokens", NULL, "loss accuracy perplexity ", "r2", "a row of classes"},
     {"yes", NULL, "accuracy ", "top2", "the model predicts yes or no"},
     {"values", NULL, "mse mae ", "accuracy", "real numbers; metrics for that: loss, mse, mae, r2"},
-    {"values", "meta \"loss_kind\" \"cosine\"\n", "", "mse", "nothing that is compared with labels"},
+    {"values", LOSS(""), "", "mse", "nothing that is compared with labels"},
     {"classes", "", "", "accuracy", "nothing that is compared"}, /* without a loss, y has the shape of x */
-    {"probabilities", "meta \"loss_kind\" \"mse+ce\"\n", "accuracy ", "mae", "one class per sample"},
+    {"probabilities", LOSS("values") CE, "accuracy ", "mae", "one class per sample"},
 };
 
 static void test_usual(void **state)
