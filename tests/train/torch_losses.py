@@ -132,6 +132,13 @@ def sequences(name, steps, batch, classes, longest, generator, blank=0, batch_ax
     row(name, text, x if batch_axis else x.transpose(0, 1).contiguous(), y, function)
 
 
+# Losses of two tensors of one shape, without options.
+PLAIN = {
+    "mse": F.mse_loss,
+    "l1": F.l1_loss,
+}
+
+
 def elementwise(kind, shape, g, value):
     x, y = scores(g, shape), scores(g, shape)
     zeros_and_ones = (torch.rand(shape, generator=g) < 0.5).double()
@@ -139,10 +146,8 @@ def elementwise(kind, shape, g, value):
         row(f"huber {value}", f"huber,delta={value}", x, y, lambda x, y: F.huber_loss(x, y, delta=value))
     if kind == "smooth_l1":
         row(f"smooth_l1 {value}", f"smooth_l1,beta={value}", x, y, lambda x, y: F.smooth_l1_loss(x, y, beta=value))
-    if kind == "mse":
-        row("mse", "mse", x, y, F.mse_loss)
-    if kind == "l1":
-        row("l1", "l1", x, y, F.l1_loss)
+    if kind in PLAIN:
+        row(kind, kind, x, y, PLAIN[kind])
     if kind == "bce_logits":
         row("bce_logits", "bce_logits", x, torch.sigmoid(y), F.binary_cross_entropy_with_logits)
     if kind == "bce":
@@ -188,7 +193,7 @@ def write_fixed():
     cross_entropy("ce one class", (3, 1), 1, g, smoothing=0.1, z=0.5)
     negative_log("nll", (2, 3, 2), 1, g)
     negative_log("nll tokens", (2, 3, 4), 2, g, ignored=True, weighted=True)
-    for kind in ("mse", "l1", "bce", "bce_logits"):
+    for kind in ("bce", "bce_logits"):
         elementwise(kind, (3, 4), g, 0)
     for value in (0.5, 1.0, 3.0):
         elementwise("huber", (3, 4), g, value)
@@ -206,6 +211,8 @@ def write_fixed():
         directions("contrastive", (4, 3), 1, g, value)
     for axis in (1, 2):
         directions("soft_ce", (2, 3, 4), axis, g, 0)
+    for kind in PLAIN:
+        elementwise(kind, (3, 4), g, 0)
 
 
 def write_random(count, seed):
@@ -214,7 +221,7 @@ def write_random(count, seed):
         rank = pick.randint(2, 5)
         shape = tuple(pick.choice((1, 2, 3, 5)) for _ in range(rank))
         axis, value = pick.randint(1, rank - 1), round(pick.uniform(0.05, 4), 2)
-        kind = pick.choice(("ce", "ce", "ce", "ce", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_logits",
+        kind = pick.choice(("ce", "ce", "ce", "ce", "nll", *PLAIN, "huber", "smooth_l1", "bce", "bce_logits",
                             "focal", "kl", "soft_ce", "cosine", "contrastive", "ctc"))
         if kind == "ce":
             cross_entropy("ce", shape, axis, g, pick.choice((0, 0.1, 0.5, 1.0)), pick.choice((0, 1e-3, 0.5)),
