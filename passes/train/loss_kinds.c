@@ -173,13 +173,6 @@ static ir_value *loss_mse(const loss_term *t)
 
 static ir_value *loss_l1(const loss_term *t) { return mean_all(t, UNARY(abs, BINARY(sub, t->x, t->y))); }
 
-/* log(cosh(d)) = d + softplus(-2d) - log(2) with d = |x - y|, which does not overflow. */
-static ir_value *loss_log_cosh(const loss_term *t)
-{
-    ir_value *d = UNARY(abs, BINARY(sub, t->x, t->y)), *twice = UNARY(softplus, BINARY(mul, d, NUMBER(d, -2)));
-    return mean_all(t, BINARY(add, BINARY(add, d, twice), NUMBER(d, -0.69314718055994531)));
-}
-
 /* m * (a - m/2) with a = |x - y| and m = min(a, delta), so that both halves are one formula. */
 static ir_value *huber(const loss_term *t, double delta)
 {
@@ -328,7 +321,6 @@ const loss_kind loss_kinds[] = {
      IR_COMPARED_classes, {"axis"}},
     {"mse", LOSS_VALUES, loss_mse, NOT_NORMALISED, false, IR_COMPARED_values, {NULL}},
     {"l1", LOSS_VALUES, loss_l1, NOT_NORMALISED, false, IR_COMPARED_values, {NULL}},
-    {"log_cosh", LOSS_VALUES, loss_log_cosh, NOT_NORMALISED, false, IR_COMPARED_values, {NULL}},
     {"huber", LOSS_VALUES, loss_huber, NOT_NORMALISED, false, IR_COMPARED_values, {"delta"}},
     {"smooth_l1", LOSS_VALUES, loss_smooth_l1, NOT_NORMALISED, false, IR_COMPARED_values, {"beta"}},
     {"bce", LOSS_VALUES, loss_bce, OF_SIGMOID(loss_bce_logits), false, IR_COMPARED_probabilities, {NULL}},

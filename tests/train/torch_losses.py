@@ -136,7 +136,6 @@ def sequences(name, steps, batch, classes, longest, generator, blank=0, batch_ax
 PLAIN = {
     "mse": F.mse_loss,
     "l1": F.l1_loss,
-    "log_cosh": lambda x, y: torch.log(torch.cosh(x - y)).mean(),
 }
 
 
