@@ -11,7 +11,7 @@
  * it is rounded and replaces it. The results equal those of the separate ops except that they are rounded once instead
  * of twice. An epilogue may also have
  *
- *     operands  K_EPILOGUE_X      input of the gelu whose gradient (gelu_grad) is the activation
+ *     operands  K_EPILOGUE_X      input of the gelu whose slope is the activation
  *     results   K_EPILOGUE_AUX  the pre-activation, rounded (AUX)
  *               K_EPILOGUE_SUM_A  [m]: op(a) summed over k
  *               K_EPILOGUE_SUM_B  [n]: op(b) summed over k
@@ -68,8 +68,8 @@ static inline k_activation k_activation_of(const k_args *args)
     case IR_FORMULA_relu: return K_ACTIVATION_RELU;
     case IR_FORMULA_gelu: return K_ACTIVATION_GELU;
     case IR_FORMULA_gelu_tanh: return K_ACTIVATION_GELU_TANH;
-    case IR_FORMULA_gelu_grad: return k_activation_reads_x(args) ? K_ACTIVATION_GELU_GRAD : K_ACTIVATION_OTHER;
-    case IR_FORMULA_gelu_tanh_grad:
+    case IR_FORMULA_gelu_slope: return k_activation_reads_x(args) ? K_ACTIVATION_GELU_GRAD : K_ACTIVATION_OTHER;
+    case IR_FORMULA_gelu_tanh_slope:
         return k_activation_reads_x(args) ? K_ACTIVATION_GELU_TANH_GRAD : K_ACTIVATION_OTHER;
     default: return K_ACTIVATION_OTHER;
     }

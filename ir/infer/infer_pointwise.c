@@ -1,5 +1,6 @@
 /* infer_pointwise.c - elementwise ops: all operands have one shape, or NumPy broadcasting. */
 #include "ir/infer/infer.h"
+#include "ir/ops/formulas.h"
 
 static bool is_scalar(const inference *x, int i) { return ir_op_in_slot(x->node->op, i, x->node->n_in)->scalar; }
 
@@ -15,6 +16,19 @@ ampc_status infer_same(const inference *x)
     if (infer_attr_find(x, "axis")) TRY(infer_axis(x, shape.rank, &axis));
     for (int i = 0; i < x->node->n_out; i++) TRY(infer_result(x, i, shape));
     return AMPC_OK;
+}
+
+/* The function has what the node needs: a curvature, bounds. */
+ampc_status infer_slope(const inference *x)
+{
+    const int word = (int)infer_attr(x, "of")->i;
+    const ir_function *f = &ir_functions[word];
+    if (!ir_formula_of(x->node->op, x->node->attr))
+        return infer_reject(x, "%s has no %s", ir_words_function[word], ir_op_get(x->node->op)->name);
+    for (int i = 2; i < x->node->n_in; i++)
+        if (infer_in(x, i) && ir_formula_get(f->value)->numbers != IR_NUMBERS_BOUNDS)
+            return infer_reject(x, "%s has no bounds", ir_words_function[word]);
+    return infer_same(x);
 }
 
 ampc_status infer_trilu(const inference *x)

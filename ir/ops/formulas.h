@@ -26,11 +26,29 @@ typedef struct ir_formula_info {
 ir_formula ir_formula_of(ir_op op, const ir_attr *attr);
 const ir_formula_info *ir_formula_get(ir_formula formula);
 
-/* The scalars of a formula of IR_NUMBERS_PARAMS: the op's first two attributes, each FLOAT or BOOL (0 or 1). */
+/* The scalars of a formula of IR_NUMBERS_PARAMS: the op's first two attributes that are FLOAT or BOOL (0 or 1). */
 typedef struct ir_formula_params {
     double p, q;
 } ir_formula_params;
 
 ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr);
+
+/* A formula that states its slope; IR_WORD(function, name) is its index. */
+typedef struct ir_function {
+    ir_op op;             /* which computes it */
+    ir_formula value;
+    ir_formula slope;
+    ir_formula curvature; /* IR_FORMULA_none: 0 wherever it exists */
+    bool of_result;       /* slope and curvature are formulas in the result */
+} ir_function;
+
+extern const ir_function ir_functions[];
+/* The function that an op with these attributes computes, or NULL. Sets the attributes of its derivatives. */
+enum { IR_DERIVATIVE_ATTRS = IR_ATTR(slope, q) + 1 };
+const ir_function *ir_function_of(ir_op op, const ir_attr *attr, ir_attr *derivative);
+/* The op whose colour and traits an op with these attributes has: a derivative has those of its function. */
+ir_op ir_op_like(ir_op op, const ir_attr *attr);
+/* For messages and plans: the name of an op with these attributes; of a derivative, that of its formula ("tanh_slope"). */
+const char *ir_op_label(ir_op op, const ir_attr *attr);
 
 #endif

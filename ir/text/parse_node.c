@@ -88,8 +88,7 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
     }
 }
 
-/* Parses "{axis=1, perm=[0,2,1]}", or nothing. */
-static ampc_status parse_attrs(ir_parser *p, ir_node *n)
+ampc_status ir_parse_attrs(ir_parser *p, ir_node *n)
 {
     const ir_op_info *info = ir_op_get(n->op);
     uint64_t seen = 0;
@@ -213,7 +212,9 @@ static ampc_status parse_location(ir_parser *p, ir_node *n)
 static ampc_status parse_op(ir_parser *p, ir_op *op)
 {
     if (p->lex.token.kind != IR_TOKEN_WORD) return ir_fail_expected(p, "an operation");
-    if (!ir_op_find(p->lex.token.text, op) && !ir_v2_op(p, p->lex.token.text, op))
+    p->derived = IR_OP_COUNT;
+    if (p->version < 3 && ir_find_v2_slope(p)) *op = IR_OP_slope;
+    else if (!ir_op_find(p->lex.token.text, op) && !ir_v2_op(p, p->lex.token.text, op))
         return FAIL(p, "unknown operation '%s'", p->lex.token.text);
     p->statement = p->lex.token;
     ir_lexer_next(&p->lex);
@@ -296,8 +297,9 @@ static ampc_status parse_operation(ir_parser *p, ir_op op, size_t n_out, ir_node
     TRY(check_result_count(p, op, n_out));
     *out = ir_new_array(&p->builder, op, (int)in.count, in.items, (int)n_out);
     assert(*out); /* check_operands rejected absent ones */
+    if (p->derived != IR_OP_COUNT) return ir_parse_v2_slope(p, *out);
     TRY(parse_layout(p, *out));
-    TRY(parse_attrs(p, *out));
+    TRY(ir_parse_attrs(p, *out));
     return parse_regions(p, *out);
 }
 

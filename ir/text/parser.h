@@ -24,6 +24,7 @@ typedef struct ir_parser {
     strmap *results, *inputs; /* of the current graph: name -> ir_value */
     ir_token item;            /* the first word of the current storage, graph, .. */
     ir_token statement;       /* position of errors about the whole node */
+    ir_op derived;            /* a slope in the form of version 2: the op of its function; else IR_OP_COUNT */
 } ir_parser;
 
 typedef VEC(int64_t) ir_int_list;
@@ -83,9 +84,17 @@ ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name); /* the
 ampc_status ir_v2_add_body(ir_parser *p, ir_graph **out);                 /* the name after the word `body` */
 ampc_status ir_v2_finish(ir_parser *p);                                   /* moves the graphs into their nodes */
 
+/* ---- parse_v2_slopes.c ----------------------------------------------------------------------------------- */
+
+/* Whether the current token is the name of an op of version 2 that is a slope now; sets p->derived. */
+bool ir_find_v2_slope(ir_parser *p);
+/* Parses the attributes of such an op. */
+ampc_status ir_parse_v2_slope(ir_parser *p, ir_node *n);
+
 /* ---- parse_node.c ---------------------------------------------------------------------------------------- */
 
 void ir_repeat_message(void *user, diag_level level, const char *message); /* sink of p->inner */
 ampc_status ir_parse_graph(ir_parser *p, ir_graph *g);                     /* its inputs and lines, after its name */
+ampc_status ir_parse_attrs(ir_parser *p, ir_node *n);                      /* "{axis=1, perm=[0,2,1]}", or nothing */
 
 #endif

@@ -235,7 +235,8 @@ static void find_rounding(const k_fused *p, state *st)
     for (int i = 0; i < p->n_results; i++)
         if (p->results[i].fold != K_EACH) st->steps[p->results[i].from].rounds = true;
     for (int i = 0; i < p->n_code; i++)
-        if (ir_op_has(p->code[i].op, IR_EXACT) && ir_dtype_is_float(p->code[i].type)) st->steps[i].rounds = false;
+        if (ir_op_has(ir_op_like(p->code[i].op, p->code[i].attr), IR_EXACT) && ir_dtype_is_float(p->code[i].type))
+            st->steps[i].rounds = false;
 }
 
 static bool is_same_everywhere(const k_operand *o)

@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/pointwise.h"
 
-/* Scalar parameters in each carrier: the bounds of clip and clip_grad; lo is also the divisor of div_count, lo and hi
+/* Scalar parameters in each carrier: the bounds of clip; lo is also the divisor of div_count, lo and hi
  * the attributes of a formula of IR_NUMBERS_PARAMS. */
 typedef struct cpu_numbers {
     float lo_float, hi_float;

@@ -5,6 +5,7 @@
  * The operands of both products have to be computed: a product with a weight is a layer. One walk in execution order
  * records for each value whether it holds scores, and of which softmax it is the attention weights. At a product whose
  * first operand is attention weights, the nodes between the first product and the softmax are marked. */
+#include "ir/ops/formulas.h"
 #include "passes/amp/attention.h"
 
 static bool is_single(const ir_value *v)
@@ -28,7 +29,7 @@ static role role_of(const ir_node *n)
     };
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (roles[i].op == n->op) return roles[i].role;
-    return ir_op_get(n->op)->colour == IR_CLEAR && n->n_out == 1 ? MOVEMENT : OTHER;
+    return ir_op_get(ir_op_like(n->op, n->attr))->colour == IR_CLEAR && n->n_out == 1 ? MOVEMENT : OTHER;
 }
 
 /* The operand whose scores n passes on, or -1. */

@@ -7,6 +7,7 @@
  *   before  %mm = matmul @x, @w : f32[N,10]      after  %x.h = cast @x {to=f16} : f16[N,784]     # for white matmul
  *                                                       %w.h = cast @w {to=f16} : f16[784,10]    # for white matmul
  *                                                       %mm  = matmul %x.h, %w.h : f16[N,10]     # white */
+#include "ir/ops/formulas.h"
 #include "passes/amp/cast.h"
 #include "passes/amp/colour.h"
 #include "passes/amp/range.h"
@@ -180,7 +181,7 @@ static ir_value *cast_for(cast_state *c, ir_node *user, ir_value *v, ir_dtype to
 
 static const char *describe(cast_state *c, const ir_node *n, const amp_entry *e)
 {
-    const char *op = ir_op_get(n->op)->name;
+    const char *op = ir_op_label(n->op, n->attr);
     return arena_printf(c->arena, "%s %s", ir_colour_name(e->colour), op);
 }
 

@@ -11,6 +11,7 @@
  * backward is seeded with the loss scale, which needs f32. A b op without the attribute `out`, whose result has the
  * type of its operand, does not end that path. In @eval, nor does any op whose operand was reduced over the samples: an
  * evaluation adds up what its batches report, and rounded sums would depend on the size of the batches. */
+#include "ir/ops/formulas.h"
 #include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
 #include "passes/amp/range.h"
@@ -148,7 +149,7 @@ static ir_colour colour_of_sibling(const colour_state *c, const ir_node *n)
 static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
 {
     if (!n->loc.op) {
-        const ir_colour colour = ir_op_get(n->op)->colour;
+        const ir_colour colour = ir_op_get(ir_op_like(n->op, n->attr))->colour;
         e->colour = colour == IR_WHITE ? colour_of_sibling(c, n) : colour;
         return;
     }

@@ -1,6 +1,7 @@
 /* draw.c - prints the forward graph for Graphviz: boxes in the colour of the lists, casts as small diamonds, inputs and
  * outputs as ellipses, weights as cylinders, subgraphs of If, Loop and Scan in frames. It shows the graph after all
  * passes, one statement per line. */
+#include "ir/ops/formulas.h"
 #include "passes/amp/draw.h"
 
 #include <stdarg.h>
@@ -103,13 +104,13 @@ static void draw_node(const picture *p, const ir_node *n)
         add(d, ", shape=diamond, width=0.3, height=0.3, margin=0, fontsize=8, fillcolor=khaki];\n");
         return;
     }
-    const char *op = n->loc.op ? n->loc.op : ir_op_get(n->op)->name;
+    const char *op = n->loc.op ? n->loc.op : ir_op_label(n->op, n->attr);
     const char *type = n->n_out > 0 ? ir_type_print(d->module, &n->out[0]->type, d->arena) : "";
     const char *lines[] = {op, type, n->loc.op ? n->loc.node : ""};
     add_label(d, lines, n->loc.op && *n->loc.node ? 3 : 2);
     const char *style = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
     add(d, ", ");
-    add(d, style ? style : styles[ir_op_get(n->op)->colour]);
+    add(d, style ? style : styles[ir_op_get(ir_op_like(n->op, n->attr))->colour]);
     add(d, "];\n");
 }
 

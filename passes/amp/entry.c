@@ -1,5 +1,6 @@
 /* entry.c - how the types of operands and results follow from a node's entry. Colouring, cost model, placement and cast
  * insertion have to agree on this. */
+#include "ir/ops/formulas.h"
 #include "passes/amp/entry.h"
 
 const char *amp_rule_sentence(amp_rule r)
@@ -55,4 +56,7 @@ bool amp_converts(const ir_value *v)
     return v->storage->data.kind == IR_DATA_INLINE || v->storage->data.kind == IR_DATA_ZERO;
 }
 
-bool amp_only_moves(const ir_node *n) { return ir_op_get(n->op)->colour == IR_CLEAR && n->n_in > 0; }
+bool amp_only_moves(const ir_node *n)
+{
+    return ir_op_get(ir_op_like(n->op, n->attr))->colour == IR_CLEAR && n->n_in > 0;
+}

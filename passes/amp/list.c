@@ -1,4 +1,5 @@
 /* list.c - queries of the effective list, and its printed form. list_read.c reads it. */
+#include "ir/ops/formulas.h"
 #include "passes/amp/list.h"
 
 #include <fnmatch.h>
@@ -236,7 +237,7 @@ bool amp_list_unsupported(const amp_list *l, const char *op)
 
 bool amp_list_inside(const amp_list *l, const ir_node *n)
 {
-    if (!(ir_op_get(n->op)->traits & IR_F32_COMPUTE) || l->rule.f32_inside == INSIDE_IGNORE) return false;
+    if (!ir_op_has(ir_op_like(n->op, n->attr), IR_F32_COMPUTE) || l->rule.f32_inside == INSIDE_IGNORE) return false;
     bool all = l->rule.f32_inside == INSIDE_HONOUR && !l->plain_runtime;
     return all || (n->loc.op && rules_text_has(l->rule.promises, n->loc.op));
 }

@@ -1,11 +1,13 @@
 /* grad_pointwise.c - gradients of the pointwise ops. x, a, b are operands, y is the result and d its gradient. */
+#include "ir/ops/formulas.h"
 #include "passes/train/grad.h"
+
+
+#include <string.h>
 
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)
 #define NUMBER(v) ir_scalar_like(g->b, X, v)
-/* The op's gradient op, with its attributes. */
-#define SLOPE(op, x) ir_done(g->b, grad_node(g, IR_OP_##op##_grad, 2, (ir_value *[]){D, x}))
 
 static bool done(grad *g)
 {
@@ -21,9 +23,34 @@ static bool done(grad *g)
         return done(g); \
     }
 
+/* d times the slope that the row of the op's formula states. */
+static ir_value *sloped(grad *g)
+{
+    ir_attr attr[IR_DERIVATIVE_ATTRS];
+    const ir_function *f = ir_function_of(g->n->op, g->n->attr, attr);
+    ir_value *in[] = {D, f->of_result ? Y : X, NULL, NULL};
+    for (int i = 1; i < g->n->n_in; i++) in[i + 1] = ir_in(g->n, i);
+    ir_node *n = ir_new_array(g->b, IR_OP_slope, 1 + g->n->n_in, in, 0);
+    if (n) memcpy(n->attr, attr, sizeof attr);
+    return ir_done(g->b, n);
+}
+
+RULE1(pointwise, sloped(g))
+
+/* The slope is linear in d. Its own derivative is the curvature of the function, if that is not zero. */
+bool grad_slope(grad *g)
+{
+    ir_value *dy = ir_in(g->n, 0), *v = ir_in(g->n, 1), *in[] = {D, v, NULL, NULL};
+    for (int i = 2; i < g->n->n_in; i++) in[i] = ir_in(g->n, i);
+    g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_slope, g->n->n_in, in));
+    if (!ir_functions[g->n->attr[IR_ATTR(slope, of)].i].curvature) g->zero = true;
+    else if (g->required[1])
+        g->dx[1] = ir_done(g->b, grad_node(g, IR_OP_curvature, 2, (ir_value *[]){BINARY(mul, D, dy), v}));
+    return done(g);
+}
+
 RULE1(neg, UNARY(neg, D))
 RULE1(abs, BINARY(mul, D, UNARY(sign, X)))
-RULE1(relu, BINARY(relu_grad, D, Y))
 /* A straight rounding passes its gradient. */
 bool grad_round(grad *g) { return g->n->attr[IR_ATTR(round, straight)].i ? (g->dx[0] = D, done(g)) : grad_zero(g); }
 
@@ -31,33 +58,6 @@ RULE1(sqrt, BINARY(div, D, BINARY(add, Y, Y)))
 RULE1(reciprocal, UNARY(neg, BINARY(mul, D, BINARY(mul, Y, Y))))
 RULE1(exp, BINARY(mul, D, Y))
 RULE1(log, BINARY(div, D, X))
-RULE1(sin, BINARY(mul, D, UNARY(cos, X)))
-RULE1(cos, UNARY(neg, BINARY(mul, D, UNARY(sin, X))))
-RULE1(tanh, BINARY(tanh_grad, D, Y))
-RULE1(sigmoid, BINARY(sigmoid_grad, D, Y))
-RULE1(erf, BINARY(erf_grad, D, X))
-RULE1(softplus, BINARY(mul, D, UNARY(sigmoid, X)))
-RULE1(softsign, BINARY(softsign_grad, D, X))
-RULE1(gelu, SLOPE(gelu, X))
-RULE1(tan, SLOPE(tan, Y))
-RULE1(asin, SLOPE(asin, X))
-RULE1(acos, UNARY(neg, SLOPE(asin, X)))
-RULE1(atan, SLOPE(atan, X))
-RULE1(sinh, BINARY(mul, D, UNARY(cosh, X)))
-RULE1(cosh, BINARY(mul, D, UNARY(sinh, X)))
-RULE1(asinh, SLOPE(asinh, X))
-RULE1(acosh, SLOPE(acosh, X))
-RULE1(atanh, SLOPE(atanh, X))
-RULE1(hard_sigmoid, SLOPE(hard_sigmoid, X))
-RULE1(hard_swish, SLOPE(hard_swish, X))
-RULE1(leaky_relu, SLOPE(leaky_relu, X))
-RULE1(thresholded_relu, SLOPE(thresholded_relu, X))
-RULE1(elu, SLOPE(elu, X))
-RULE1(selu, SLOPE(selu, X))
-RULE1(celu, SLOPE(celu, X))
-RULE1(mish, SLOPE(mish, X))
-RULE1(swish, SLOPE(swish, X))
-RULE1(shrink, SLOPE(shrink, X))
 RULE1(div_count, ir_done(g->b, grad_node(g, IR_OP_div_count, 1, (ir_value *[]){D})))
 
 #define RULE2(name, formula_a, formula_b) \
@@ -104,7 +104,7 @@ bool grad_clip(grad *g)
 {
     ir_value *lo = ir_in(g->n, IR_IN(clip, lo)), *hi = ir_in(g->n, IR_IN(clip, hi)), *zero = X ? NUMBER(0.0) : NULL;
     ir_value *crossed = lo && hi ? BINARY(less, hi, lo) : NULL;
-    g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_clip_grad, 4, (ir_value *[]){D, X, lo, hi}));
+    g->dx[0] = sloped(g);
     if (g->required[IR_IN(clip, lo)]) {
         ir_value *d = where(g, BINARY(less, X, lo), D, zero);
         g->dx[IR_IN(clip, lo)] = crossed ? where(g, crossed, zero, d) : d;
@@ -130,6 +130,13 @@ static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)
 
 RULE2(min, chosen(g, IR_OP_less, A, B), chosen(g, IR_OP_less, B, A))
 RULE2(max, chosen(g, IR_OP_greater, A, B), chosen(g, IR_OP_greater, B, A))
+
+/* It is linear, like a slope, and the mask has no gradient. */
+bool grad_dropout_grad(grad *g)
+{
+    g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_dropout_grad, 2, (ir_value *[]){D, ir_in(g->n, 1)}));
+    return done(g);
+}
 
 bool grad_dropout(grad *g)
 {

@@ -3,7 +3,7 @@
  *
  *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, if %m has no other readers
  *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h if it has other readers
- *     %dg = matmul %dy, @v        %dh = gelu_grad %dg, %h   matmul that also reads %h and writes %dh
+ *     %dg = matmul %dy, @v        %dh = slope %dg, %h       matmul that also reads %h and writes %dh
  *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes %dw and %db
  *
  * All of them are computed at the position of the matmul. The backend decides which epilogues it supports; it is
@@ -56,17 +56,17 @@ static bool same_views(const k_view *a, const k_view *b, int n)
     return true;
 }
 
-_Static_assert(IR_ATTR(gelu, tanh) == 0 && IR_ATTR(gelu_grad, tanh) == 0, "one attribute, of the same meaning");
-
 static bool same_form(const form *a, const form *b)
 {
     const rt_step *x = a->activation, *y = b->activation;
     if (!x != !y || a->n_in != b->n_in || a->n_out != b->n_out) return false;
-    if (x && (x->op != y->op || x->attr[0].i != y->attr[0].i)) return false;
+    if (x && ir_formula_of(x->op, x->attr) != ir_formula_of(y->op, y->attr)) return false;
     return a->attr[IR_ATTR(matmul, trans_a)].i == b->attr[IR_ATTR(matmul, trans_a)].i &&
            a->attr[IR_ATTR(matmul, trans_b)].i == b->attr[IR_ATTR(matmul, trans_b)].i &&
            same_views(a->in, b->in, a->n_in) && same_views(a->out, b->out, a->n_out);
 }
+
+static int operands_of(const rt_step *s) { return ir_formula_get(ir_formula_of(s->op, s->attr))->operands; }
 
 /* Makes the activation of result 0. Its second operand is at K_EPILOGUE_X. Returns NULL if out of memory. */
 static k_fused *make_program(rt_plan *p, const form *f)
@@ -76,10 +76,10 @@ static k_fused *make_program(rt_plan *p, const form *f)
     if (!fused) return NULL;
     fused->count = k_count(&f->out[0]);
     fused->n_code = fused->n_results = 1;
-    fused->n_operands = s->n_in - 1;
+    fused->n_operands = operands_of(s) - 1;
     fused->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
     fused->code[0] = (k_instruction){
-        .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = s->n_in, .arg = {K_ACCUMULATOR, ~0}};
+        .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = operands_of(s), .arg = {K_ACCUMULATOR, ~0}};
     return fused;
 }
 
@@ -155,7 +155,7 @@ static rt_step *find_source(const rt_plan *p, const rt_step *s)
 {
     rt_step *m = rt_def(p, s->in_value[0]);
     if (!is_plain(m, s)) return NULL;
-    for (int j = 0; j < s->n_in; j++)
+    for (int j = 0; j < operands_of(s); j++)
         if (!has_same_size(&s->in[j], &m->out[0]) || (j > 0 && !is_ready(p, s->in_value[j], m))) return NULL;
     return has_same_size(&s->out[0], &m->out[0]) ? m : NULL;
 }
@@ -167,17 +167,18 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     rt_plan *p = e->p;
     rt_step *m = find_source(p, s);
     if (!m) return AMPC_OK;
-    const uint32_t y = m->out_value[0], operand = s->n_in > 1 ? s->in_value[1] : RT_NO_VALUE;
+    const int operands = operands_of(s);
+    const uint32_t y = m->out_value[0], operand = operands > 1 ? s->in_value[1] : RT_NO_VALUE;
     const bool others = !rt_has_one_use(p, y);
     form f = form_of(m);
     f.activation = s;
     if (operand != RT_NO_VALUE) f.in[x] = m->out[0];
     if (others) f.out[aux] = p->values[y].view;
-    f.n_in += s->n_in - 1;
+    f.n_in += operands - 1;
     f.n_out += others;
     TRY(find_support(e, &f));
     if (!f.supported) return AMPC_OK;
-    if (!rt_step_widen(p, m, s->n_in - 1, others)) return AMPC_NO_MEMORY;
+    if (!rt_step_widen(p, m, operands - 1, others)) return AMPC_NO_MEMORY;
     m->fused = f.fused;
     replace_result(p, m, s);
     if (others) rt_step_write(p, m, aux, y);
@@ -317,13 +318,15 @@ static ampc_status fuse_sum(epilogue_state *e, rt_step *s)
 /* ---- the stage ------------------------------------------------------------------------------------- */
 
 static const struct rule {
-    ir_op op;
+    ir_formula formula;
     ampc_status (*fuse)(epilogue_state *e, rt_step *s);
 } rules[] = {
-    {IR_OP_add, fuse_bias},
-    {IR_OP_add, fuse_channel_bias},
-    {IR_OP_gelu, fuse_activation},
-    {IR_OP_gelu_grad, fuse_activation},
+    {IR_FORMULA_add, fuse_bias},
+    {IR_FORMULA_add, fuse_channel_bias},
+    {IR_FORMULA_gelu, fuse_activation},
+    {IR_FORMULA_gelu_tanh, fuse_activation},
+    {IR_FORMULA_gelu_slope, fuse_activation},
+    {IR_FORMULA_gelu_tanh_slope, fuse_activation},
 };
 
 ampc_status rt_stage_fuse_epilogues(rt_plan *p, diag *d)
@@ -332,7 +335,8 @@ ampc_status rt_stage_fuse_epilogues(rt_plan *p, diag *d)
     (void)d;
     for (int i = 0; i < p->n_steps; i++)
         for (size_t j = 0; j < sizeof rules / sizeof *rules; j++)
-            if (p->steps[i]->index >= 0 && rules[j].op == p->steps[i]->op) TRY(rules[j].fuse(&e, p->steps[i]));
+            if (p->steps[i]->index >= 0 && rules[j].formula == ir_formula_of(p->steps[i]->op, p->steps[i]->attr))
+                TRY(rules[j].fuse(&e, p->steps[i]));
     for (int i = 0; i < p->n_steps; i++)
         if (rt_step_has(p->steps[i], IR_SUMS)) TRY(fuse_sum(&e, p->steps[i]));
     return AMPC_OK;

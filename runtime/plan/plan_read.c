@@ -1,9 +1,10 @@
 /* plan_read.c - queries that sessions make: names and kernel arguments. */
+#include "ir/ops/formulas.h"
 #include "runtime/plan/plan.h"
 
 const char *rt_step_name(const rt_step *s)
 {
-    return s->kind == RT_STEP_FUSED ? "program" : s->kind == RT_STEP_PACK ? "pack" : ir_op_get(s->op)->name;
+    return s->kind == RT_STEP_FUSED ? "program" : s->kind == RT_STEP_PACK ? "pack" : ir_op_label(s->op, s->attr);
 }
 
 k_args rt_step_args(const rt_plan *p, const rt_step *s)

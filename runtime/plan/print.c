@@ -1,6 +1,7 @@
 /* print.c - prints a plan as a table, for people and expect tests. A star marks a hoisted step.
  *
  * An unfinished plan may have no buffers or no offsets yet; the table omits them. */
+#include "ir/ops/formulas.h"
 #include "ir/ops/shape_text.h"
 #include "runtime/plan/plan_edit.h"
 
@@ -54,7 +55,7 @@ static void print_program(FILE *f, const rt_plan *p, const rt_step *s)
 {
     for (int i = 0; i < s->fused->n_code; i++) {
         const k_instruction *c = &s->fused->code[i];
-        fprintf(f, "        .%d = %s", i, ir_op_get(c->op)->name);
+        fprintf(f, "        .%d = %s", i, ir_op_label(c->op, c->attr));
         for (int j = 0; j < c->n_arg; j++) {
             fputs(j ? ", " : " ", f);
             if (c->arg[j] == K_NO_ARG) fputc('_', f);

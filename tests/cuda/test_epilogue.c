@@ -17,7 +17,7 @@
     "  %h = matmul @x, @w, @b : " t "[N,3,16]\n  %g = gelu %h {tanh=true} : " t "[N,3,16]\n" \
     "  %y = matmul %g, @v : " t "[N,3,8]\n  output \"y\" = %y\nbackward:\n" \
     "  %dg = matmul @dy, @v {trans_b=true} : " t "[N,3,16]\n" \
-    "  %dh = gelu_grad %dg, %h {tanh=true} : " t "[N,3,16]\n" \
+    "  %dh = slope %dg, %h {of=\"gelu_tanh\"} : " t "[N,3,16]\n" \
     "  %x2 = reshape @x {shape=[3*N,8]} : " t "[3*N,8]\n  %d2 = reshape %dh {shape=[3*N,16]} : " t "[3*N,16]\n" \
     "  %dw = matmul %x2, %d2 {trans_a=true} : " t "[8,16]\n" \
     "  %db = reduce_sum %dh {axes=[0,1], keepdims=false} : " t "[16]\n" \
@@ -38,7 +38,7 @@ static void a_block_is_five_steps(void **state)
                      "   1  matmul               %g, @v, _\n"
                      "        %y : f16[2,3,8]\n"
                      "   2  matmul               @dy, @v, _, %h\n"
-                     "        .0 = gelu_grad matmul, %h : f16\n"
+                     "        .0 = gelu_tanh_slope matmul, %h : f16\n"
                      "        %dh of .0 : f16[2,3,16]\n"
                      "   3  matmul               %x2, %d2, _\n"
                      "        %dw : f16[8,16]\n"
@@ -84,16 +84,17 @@ static void unsupported_epilogues_stay_steps(void **state)
         {"  %h = matmul @x, @x {trans_b=true} : f16[N,N]\n  %y = gelu %h {tanh=true} : f16[N,N]\n  output \"y\" = %y\n"
          "  output \"h\" = %h\n",
          2},
-        /* the operand of gelu_grad has another reader; its pre-activation is computed later; both operands are the same */
-        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z {tanh=true} : f16[N,16]\n  output \"y\" = %y\n"
+        /* the operand of the slope has another reader; its pre-activation is computed later; both operands are the same */
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = slope %d, @z {of=\"gelu_tanh\"} : f16[N,16]\n  output \"y\" = %y\n"
          "  output \"d\" = %d\n",
          2},
         {"  %d = matmul @x, @w : f16[N,16]\n  %s = softmax @z : f16[N,16]\n"
-         "  %y = gelu_grad %d, %s {tanh=true} : f16[N,16]\n  output \"y\" = %y\n",
+         "  %y = slope %d, %s {of=\"gelu_tanh\"} : f16[N,16]\n  output \"y\" = %y\n",
          3},
-        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, %d {tanh=true} : f16[N,16]\n  output \"y\" = %y\n", 2},
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = slope %d, %d {of=\"gelu_tanh\"} : f16[N,16]\n  output \"y\" = %y\n",
+         2},
         /* erf form */
-        {"  %d = matmul @x, @w : f16[N,16]\n  %y = gelu_grad %d, @z : f16[N,16]\n  output \"y\" = %y\n", 2},
+        {"  %d = matmul @x, @w : f16[N,16]\n  %y = slope %d, @z {of=\"gelu\"} : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* sums along the wrong axis, of another type, over an axis that the matmul does not reduce, of a tensor that it does not
          * read */
         {"  %y = matmul @x, @z {trans_a=true} : f16[8,16]\n  %s = reduce_sum @z {axes=[1]} : f16[N,1]\n"

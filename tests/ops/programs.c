@@ -201,14 +201,26 @@ static bool is_single(ir_op op, int slot)
 
 static bool draw_slot(ops_program *p, k_instruction *c, int slot, ir_dtype t)
 {
-    bool optional = ir_op_get(c->op)->in[slot].kind == IR_SLOT_OPT;
+    const bool optional = ir_op_get(c->op)->in[slot].kind == IR_SLOT_OPT;
     int arg = K_NO_ARG;
-    if (c->op == IR_OP_dropout) arg = new_rng(p);
+    if (optional && ir_formula_get(ir_formula_of(c->op, c->attr))->numbers != IR_NUMBERS_BOUNDS) arg = K_NO_ARG;
+    else if (c->op == IR_OP_dropout) arg = new_rng(p);
     else if (is_single(c->op, slot) || (c->op == IR_OP_pow && slot == 1 && (p->fused.count == 1 || one_in(p, 2))))
         arg = optional && one_in(p, 2) ? K_NO_ARG : new_operand(p, t, true);
     else arg = draw_arg(p, t);
     c->arg[c->n_arg++] = arg;
     return optional || arg != K_NO_ARG;
+}
+
+/* A function that has this derivative. */
+static int64_t draw_function(ops_program *p, ir_op op)
+{
+    int count = 0;
+    while (ir_words_function[count]) count++;
+    for (;;) {
+        const ir_attr of[IR_DERIVATIVE_ATTRS] = {[IR_ATTR(slope, of)] = {{below(p, count)}}};
+        if (ir_formula_of(op, of)) return of[IR_ATTR(slope, of)].i;
+    }
 }
 
 static void draw_attrs(ops_program *p, const k_instruction *c, ir_attr *attr, int64_t *count)
@@ -222,6 +234,7 @@ static void draw_attrs(ops_program *p, const k_instruction *c, ir_attr *attr, in
         case IR_SLOT_INT: attr[i].i = below(p, 5); break;
         case IR_SLOT_FLOAT: attr[i].f = ratios[below(p, COUNT_OF(ratios))]; break;
         case IR_SLOT_DTYPE: attr[i].dtype = draw_type(p, IR_GROUP_U); break;
+        case IR_SLOT_ONE_OF: attr[i].i = draw_function(p, c->op); break;
         case IR_SLOT_DIMS: attr[i].list.items = count, attr[i].list.count = 1; break;
         default: fail_msg("%s has an attribute that no program knows", op->name);
         }

@@ -11,7 +11,7 @@
 #include "kernels/fused.h"
 #include "tests/ops/ops.h"
 
-enum { OPS_PROGRAM_ATTRS = 2 }; /* of any op in a fused kernel */
+enum { OPS_PROGRAM_ATTRS = 3 }; /* of any op in a fused kernel */
 
 typedef struct ops_program {
     k_fused fused;

@@ -93,23 +93,6 @@ static void two(const ops_row *row, ir_dtype t)
     }
 }
 
-/* Ops whose operands have equal shapes. */
-static void pair(const ops_row *row, ir_dtype t)
-{
-    for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
-        case_in(&c, t, shapes[s].rank_y, shapes[s].y, -2, 2);
-        case_in(&c, t, shapes[s].rank_y, shapes[s].y, row->low, row->high);
-        case_out(&c, t, shapes[s].rank_y, shapes[s].y);
-        c.units = row->units;
-        c.size = row->size;
-        scalar = row->scalar;
-        case_check(&c, reference);
-        case_end(&c);
-    }
-}
-
 static void flagged_one(const ops_row *row, ir_dtype t)
 {
     int64_t dims[] = {3, 333};
@@ -139,9 +122,8 @@ static void altered(const ops_row *row, ir_dtype t)
             if (info->attr[i].kind == IR_SLOT_FLOAT) c.attr[i].f = (double)(float)(0.75 * c.attr[i].f + 0.1 * (i + 1));
             else c.attr[i].i = (s >> i) & 1;
         }
-        if (info->n_in > 1) case_in(&c, t, shapes[s].rank_y, shapes[s].y, -2, 2);
         double *x = case_in(&c, t, shapes[s].rank_y, shapes[s].y, row->low, row->high);
-        if (info->n_in == 1) salt(x, k_count(&c.in[0]), t);
+        salt(x, k_count(&c.in[0]), t);
         case_out(&c, result_type(row->op, t), shapes[s].rank_y, shapes[s].y);
         c.units = row->units;
         c.size = row->size;
@@ -159,15 +141,11 @@ static double clip(double a, double b)
     return isnan(a) ? a : a < bound_low ? bound_low : a > bound_high ? bound_high : a;
 }
 
-static double clip_slope(double dy, double x) { return x >= bound_low && x <= bound_high ? dy : 0; }
-
 static void bounded_reference(ops_case *c)
 {
-    int first = c->op == IR_OP_clip ? 1 : 2;
-    bound_low = k_present(&c->in[first]) ? c->x[first][0] : -INFINITY;
-    bound_high = k_present(&c->in[first + 1]) ? c->x[first + 1][0] : INFINITY;
-    for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        c->expected[0][i] = first == 1 ? clip(c->x[0][i], 0) : clip_slope(c->x[0][i], c->x[1][i]);
+    bound_low = k_present(&c->in[1]) ? c->x[1][0] : -INFINITY;
+    bound_high = k_present(&c->in[2]) ? c->x[2][0] : INFINITY;
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = clip(c->x[0][i], 0);
 }
 
 static void bounded(const ops_row *row, ir_dtype t)
@@ -178,7 +156,6 @@ static void bounded(const ops_row *row, ir_dtype t)
         const int64_t *dims = shapes[s / 4].y;
         int rank = shapes[s / 4].rank_y;
         case_in(&c, t, rank, dims, 0, 9);
-        if (row->op == IR_OP_clip_grad) case_in(&c, t, rank, dims, 0, 9);
         salt(c.x[0], k_count(&c.in[0]), t);
         if (s & 1) case_in(&c, t, 0, NULL, 2, 4);
         else case_absent(&c);
@@ -289,50 +266,130 @@ ONE(r_swish, a / (1 + exp(-P * a)))
 ONE(r_shrink, a < -P ? a + Q : a > P ? a - Q : 0)
 ONE(r_is_nan, isnan(a))
 ONE(r_is_inf, isinf(a) && (a < 0 ? P != 0 : Q != 0))
-ONE(r_tan_grad, a * (1 + b * b))
-ONE(r_asin_grad, a / sqrt(1 - b * b))
-ONE(r_atan_grad, a / (1 + b * b))
-ONE(r_asinh_grad, a / sqrt(1 + b * b))
-ONE(r_acosh_grad, a / sqrt(b * b - 1))
-ONE(r_atanh_grad, a / (1 - b * b))
-ONE(r_hard_sigmoid_grad, P * b + Q > 0 && P * b + Q < 1 ? a * P : 0)
-ONE(r_hard_swish_grad, a * (b > 3 ? 1 : b < -3 ? 0 : (2 * b + 3) / 6))
-ONE(r_leaky_relu_grad, b > 0 ? a : P * a)
-ONE(r_thresholded_relu_grad, b > P ? a : 0)
-ONE(r_elu_grad, b > 0 ? a : a * P * exp(b))
-ONE(r_selu_grad, b > 0 ? a * Q : a * P * Q * exp(b))
-ONE(r_celu_grad, b > 0 ? a : a * exp(b / P))
-ONE(r_shrink_grad, fabs(b) > P ? a : 0)
-ONE(r_relu_grad, b > 0 ? a : 0)
-ONE(r_sigmoid_grad, a * b * (1 - b))
-ONE(r_tanh_grad, a * (1 - b * b))
-ONE(r_erf_grad, a * 2 / sqrt(M_PI) * exp(-b * b))
-ONE(r_softsign_grad, a / pow(1 + fabs(b), 2))
-ONE(r_gelu_grad, a * (0.5 * (1 + erf(b * M_SQRT1_2)) + b * exp(-b * b / 2) / sqrt(2 * M_PI)))
 /* clang-format on */
 
-static double r_mish_grad(double dy, double x)
+/* ---- derivatives: differences of the references ---- */
+
+/* Slopes in the result y. */
+ONE(s_relu, a > 0 ? 1 : 0)
+ONE(s_sigmoid, (1 - a) * a)
+ONE(s_tanh, 1 - a * a)
+ONE(s_tan, 1 + a * a)
+
+static const struct {
+    ir_formula value;
+    double low, high;
+    double (*slope)(double y, double unused);
+} slopes_of_y[] = {{IR_FORMULA_relu, -2, 2, s_relu},
+                   {IR_FORMULA_sigmoid, 0, 0.9, s_sigmoid},
+                   {IR_FORMULA_tanh, -0.9, 0.9, s_tanh},
+                   {IR_FORMULA_tan, -3, 3, s_tan}};
+
+/* What is differentiated, how often, and between which operands. */
+typedef struct derived {
+    double (*value)(double a, double b);
+    int order;
+    double low, high;
+} derived;
+
+static derived of_reference(const ir_function *f, int order)
 {
-    double w = log1p(exp(x)), c = cosh(w);
-    return dy * (tanh(w) + x / (c * c * (1 + exp(-x))));
+    static const ir_attr plain[4];
+    const bool flagged = ir_formula_of(f->op, plain) != f->value;
+    for (const ops_row *r = pointwise_rows; r->make; r++) {
+        const double margin = (r->high - r->low) / 20;
+        if (r->op == f->op && r->scalar && flagged == (r->make == flagged_one))
+            return (derived){r->scalar, order, r->low + margin, r->high - margin};
+    }
+    return (derived){clip, order, -2, 2};
 }
 
-static double r_swish_grad(double dy, double x)
+static derived derived_of(const ir_function *f, int order)
 {
-    double s = 1 / (1 + exp(-P * x));
-    return dy * (s + P * x * s / (1 + exp(P * x)));
+    for (size_t i = 0; i < sizeof slopes_of_y / sizeof *slopes_of_y; i++)
+        if (slopes_of_y[i].value == f->value)
+            return (derived){slopes_of_y[i].slope, order - 1, slopes_of_y[i].low, slopes_of_y[i].high};
+    return of_reference(f, order);
 }
 
-static double r_gelu_tanh_grad(double dy, double x)
+/* Differences of fourth order. */
+static double derivative(const derived *d, double x)
 {
-    double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
-    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x));
+    const double h = d->order == 2 ? 5e-3 : 1e-3, f = d->value(x, 0);
+    const double near = d->value(x + h, 0), far = d->value(x + 2 * h, 0);
+    const double back = d->value(x - h, 0), farther = d->value(x - 2 * h, 0);
+    if (d->order == 0) return f;
+    if (d->order == 1) return (8 * (near - back) - (far - farther)) / (12 * h);
+    return (16 * (near + back) - (far + farther) - 30 * f) / (12 * h * h);
+}
+
+/* Whether the derivative or its own derivative jumps near x. */
+static bool is_near_kink(const derived *d, double x)
+{
+    const double left = derivative(d, x - 0.02), right = derivative(d, x + 0.02);
+    return fabs(left - right) > 0.25 || fabs(left - 2 * derivative(d, x) + right) > 0.005;
+}
+
+static const derived *current;
+
+static void derivative_reference(ops_case *c)
+{
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) c->expected[0][i] = c->x[0][i] * derivative(current, c->x[1][i]);
+}
+
+/* With the default attributes of the function's op, or others. */
+static void set_derivative(ops_case *c, const ir_function *f, bool others)
+{
+    const ir_op_info *info = ir_op_get(f->op);
+    ir_attr attr[4] = {{{0}}};
+    for (int i = 0; i < info->n_attr; i++) {
+        attr[i] = info->attr[i].initial;
+        if (info->attr[i].kind == IR_SLOT_FLOAT && others)
+            attr[i].f = (double)(float)(0.75 * attr[i].f + 0.1 * (i + 1));
+        if (info->attr[i].kind == IR_SLOT_BOOL) attr[i].i = ir_formula_of(f->op, attr) != f->value;
+    }
+    ir_function_of(f->op, attr, c->attr);
+    const ir_formula_params params = ir_formula_params_of(c->op, c->attr);
+    P = params.p;
+    Q = params.q;
+}
+
+static void derive(const ops_row *row, const ir_function *f, ir_dtype t, int s)
+{
+    const derived d = derived_of(f, row->op == IR_OP_slope ? 1 : 2);
+    const bool bounds = ir_formula_get(f->value)->numbers == IR_NUMBERS_BOUNDS;
+    ops_case c;
+    case_begin(&c, row->op);
+    set_derivative(&c, f, s % 2);
+    bound_low = s & 1 ? -1 : -INFINITY;
+    bound_high = s & 2 ? 0.5 : INFINITY;
+    case_in(&c, t, shapes[s].rank_y, shapes[s].y, -2, 2);
+    double *x = case_in(&c, t, shapes[s].rank_y, shapes[s].y, d.low, d.high);
+    for (int64_t i = 0; i < k_count(&c.in[1]); i++)
+        for (int tries = 1; tries < 20 && is_near_kink(&d, x[i]); tries++)
+            x[i] = d.low + (d.high - d.low) * fmod(0.618 * tries + 0.01 * (double)i, 1);
+    for (int i = 0; i < 2 && bounds; i++)
+        if (s >> i & 1) *case_in(&c, t, 0, NULL, 0, 0) = i ? bound_high : bound_low;
+        else case_absent(&c);
+    case_out(&c, t, shapes[s].rank_y, shapes[s].y);
+    c.units = t == IR_f64 ? 3e8 : row->units; /* the differences have an error of 1e-8 */
+    c.size = row->size;
+    current = &d;
+    case_check(&c, derivative_reference);
+    case_end(&c);
+}
+
+static void derivatives(const ops_row *row, ir_dtype t)
+{
+    for (int i = 0; ir_words_function[i]; i++) {
+        const bool has = row->op == IR_OP_slope ? ir_functions[i].slope : ir_functions[i].curvature;
+        for (int s = i % 4; s < SHAPES && has; s += 4) derive(row, &ir_functions[i], t, s);
+    }
 }
 
 /* clang-format off */
 #define U(op, groups, low, high, units) {IR_OP_##op, groups, one, low, high, r_##op, units, 0}
 #define B(op, groups, low, high, units) {IR_OP_##op, groups, two, low, high, r_##op, units, 0}
-#define G(op, low, high, units) {IR_OP_##op, "F", pair, low, high, r_##op, units, 0}
 #define A(op, low, high, units) {IR_OP_##op, "F", altered, low, high, r_##op, units, 0}
 
 const ops_row pointwise_rows[] = {
@@ -345,7 +402,6 @@ const ops_row pointwise_rows[] = {
     U(not, "B", 0, 1, 0),           U(softsign, "F", -9, 9, 2),
     {IR_OP_gelu, "F", flagged_one, -9, 9, r_gelu_tanh, 8, 1},
     {IR_OP_clip, "FI", bounded, 0, 0, NULL, 0, 0},
-    {IR_OP_clip_grad, "F", bounded, 0, 0, NULL, 0, 0},
     {IR_OP_div_count, "F", counted, 0, 0, NULL, 1, 0},
     B(add, "FI", -100, 100, 1),     B(sub, "FI", -100, 100, 1),   B(mul, "FI", -100, 100, 1),
     B(div, "F", 0.2, 9, 1),         {IR_OP_div, "I", two, -9, 9, r_div_whole, 0, 0},
@@ -357,10 +413,6 @@ const ops_row pointwise_rows[] = {
     B(equal, "FIB", 0, 3, 0),       B(less, "FI", 0, 5, 0),       B(less_or_equal, "FI", 0, 5, 0),
     B(greater, "FI", 0, 5, 0),      B(greater_or_equal, "FI", 0, 5, 0),
     B(and, "B", 0, 1, 0),           B(or, "B", 0, 1, 0),          B(xor, "B", 0, 1, 0),
-    G(relu_grad, -2, 2, 0),         G(sigmoid_grad, 0, 0.9, 4),   G(tanh_grad, -0.9, 0.9, 6),
-    G(erf_grad, -3, 3, 20),         G(softsign_grad, -9, 9, 4),
-    {IR_OP_gelu_grad, "F", pair, -9, 9, r_gelu_grad, 8, 2},
-    {IR_OP_gelu_grad, "F", flagged_one, -9, 9, r_gelu_tanh_grad, 24, 9},
     U(tan, "F", -9, 9, 6),          U(asin, "F", -1, 1, 4),       U(acos, "F", -1, 1, 4),
     U(atan, "F", -9, 9, 4),         U(sinh, "F", -9, 9, 5),       U(cosh, "F", -9, 9, 5),
     U(asinh, "F", -20, 20, 5),      U(acosh, "F", 1, 20, 5),      U(atanh, "F", -0.99, 0.99, 5),
@@ -377,17 +429,7 @@ const ops_row pointwise_rows[] = {
     B(bit_and, "I", 0, 100, 0),     B(bit_or, "I", 0, 100, 0),    B(bit_xor, "I", 0, 100, 0),
     B(shift, "I", 0, 3, 0),         {IR_OP_shift, "I", flagged_one, 0, 6, r_shift_right, 0, 0},
     B(prelu, "F", -3, 3, 1),        {IR_OP_prelu, "I", two, 0, 5, r_prelu, 0, 0},
-    G(tan_grad, -3, 3, 3),          G(asin_grad, -0.9, 0.9, 6),   G(atan_grad, -9, 9, 4),
-    G(asinh_grad, -9, 9, 4),        G(acosh_grad, 1.1, 9, 6),     G(atanh_grad, -0.9, 0.9, 6),
-    {IR_OP_hard_sigmoid_grad, "F", pair, -9, 9, r_hard_sigmoid_grad, 1, 0}, A(hard_sigmoid_grad, -9, 9, 1),
-    {IR_OP_hard_swish_grad, "F", pair, -9, 9, r_hard_swish_grad, 6, 1},
-    G(leaky_relu_grad, -2, 2, 1),   A(leaky_relu_grad, -2, 2, 1),
-    G(thresholded_relu_grad, -3, 3, 0), A(thresholded_relu_grad, -3, 3, 0),
-    G(elu_grad, -9, 9, 6),          A(elu_grad, -9, 9, 6),        G(selu_grad, -9, 9, 8),
-    A(selu_grad, -9, 9, 8),         G(celu_grad, -9, 9, 6),       A(celu_grad, -3, 3, 6),
-    {IR_OP_mish_grad, "F", pair, -9, 9, r_mish_grad, 10, 1},
-    {IR_OP_swish_grad, "F", pair, -9, 9, r_swish_grad, 10, 1}, {IR_OP_swish_grad, "F", altered, -9, 9, r_swish_grad, 10, 1},
-    G(shrink_grad, -3, 3, 0),       A(shrink_grad, -3, 3, 0),
+    {IR_OP_slope, "F", derivatives, 0, 0, NULL, 24, 1}, {IR_OP_curvature, "F", derivatives, 0, 0, NULL, 128, 1},
     {0, NULL, NULL, 0, 0, NULL, 0, 0},
 };
 /* clang-format on */

@@ -152,9 +152,9 @@ static const epilogue_row epilogues[] = {
     {IR_OP_gelu, true, K_PART_AUX},
     {IR_OP_gelu, true, K_PART_BIAS | K_PART_AUX},
     {IR_OP_gelu, true, K_PART_AUX | K_PART_SUM_B},
-    {IR_OP_gelu_grad, true, K_PART_X},
-    {IR_OP_gelu_grad, true, K_PART_X | K_PART_BIAS},
-    {IR_OP_gelu_grad, false, K_PART_X},
+    {IR_OP_slope, true, K_PART_X},
+    {IR_OP_slope, true, K_PART_X | K_PART_BIAS},
+    {IR_OP_slope, false, K_PART_X},
     {IR_OP_relu, false, 0},
     {IR_OP_relu, false, K_PART_BIAS},
     {IR_OP_tanh, false, 0},
@@ -185,7 +185,7 @@ static bool is_supported(const epilogue_row *e, int size, int t)
         return false;
     if (e->parts & beside && sizes[size].n % 8) return false;
     if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
-    if (e->tail == IR_OP_gelu_grad) return e->tanh && e->parts == K_PART_X;
+    if (e->tail == IR_OP_slope) return e->tanh && e->parts == K_PART_X;
     return e->tanh && !(e->parts & sums);
 }
 
@@ -194,7 +194,7 @@ typedef struct epilogue_case {
     const epilogue_row *row;
     ir_dtype type; /* of the operands */
     k_view in[4], out[4];
-    ir_attr attr[3], tail_attr[1];
+    ir_attr attr[3], tail_attr[IR_DERIVATIVE_ATTRS];
     k_fused fused;
     char error[256];
     k_context ctx;
@@ -210,7 +210,8 @@ static k_view part_make(const epilogue_row *e, unsigned part, ir_dtype t, int ra
 static void tail_make(epilogue_case *c)
 {
     const epilogue_row *e = c->row;
-    c->tail_attr[0].i = e->tanh;
+    c->tail_attr[0].i = e->tail == IR_OP_slope ? (e->tanh ? IR_WORD(function, gelu_tanh) : IR_WORD(function, gelu))
+                                               : e->tanh;
     c->fused.count = k_count(&c->out[0]);
     c->fused.n_code = c->fused.n_results = 1;
     c->fused.code[0] = (k_instruction){
@@ -289,9 +290,9 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
     if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_EPILOGUE_SUM_A]);
     if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_EPILOGUE_SUM_B]);
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        values[i] = c->row->tail == IR_OP_gelu        ? gelu(values[i], c->row->tanh)
-                    : c->row->tail == IR_OP_gelu_grad ? values[i] * gelu_slope(x[i])
-                                                      : values[i];
+        values[i] = c->row->tail == IR_OP_gelu    ? gelu(values[i], c->row->tanh)
+                    : c->row->tail == IR_OP_slope ? values[i] * gelu_slope(x[i])
+                                                  : values[i];
     const bool by_erf = c->row->tail == IR_OP_gelu && !c->row->tanh;
     /* oneDNN 3 computes erf with an error of 1e-6. */
     view_check("epilogue", &c->out[0], values, (double)k + (by_erf ? 16 : 0), c->type);
@@ -321,7 +322,7 @@ static void epilogue_rows(void **state)
 /* The device rejects epilogues whose description does not match the operands. */
 static void epilogues_are_judged(void **state)
 {
-    enum { ROW = 8, SIZE = 2, F32 = 1 }; /* gelu_grad with tanh */
+    enum { ROW = 8, SIZE = 2, F32 = 1 }; /* the slope of gelu with tanh */
     epilogue_case c;
     (void)state;
     if (!ops_on->device_ops) skip();
