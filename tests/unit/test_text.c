@@ -206,6 +206,32 @@ static void test_hostile(void **state)
     assert_int_equal(ir_parse("", 0, "t.ir", f->diag, &m), AMPC_REJECTED);
 }
 
+/* Regions in regions: as deep as IR_MAX_NESTING, then one error. */
+static char *nest(const fixture *f, int depth)
+{
+    char *text = arena_printf(f->arena, "ampc-ir 3\ngraph @g(@c : bool[]) {\n");
+    for (int i = 0; i < depth; i++)
+        text = arena_printf(f->arena, "%s%%y%d = opaque @c (body: graph(@c : bool[]) {\n", text, i);
+    for (int i = 0; i < depth; i++)
+        text = arena_printf(f->arena, "%soutput \"c\" = @c } captures @c) : bool[]\n", text);
+    return arena_printf(f->arena, "%s}\n", text);
+}
+
+static void test_nesting(void **state)
+{
+    const fixture *f = *state;
+    for (int more = 0; more < 2; more++) {
+        const char *text = nest(f, IR_MAX_NESTING + more);
+        ir_module *m;
+        const ampc_status status = ir_parse(text, strlen(text), "deep.ir", f->diag, &m);
+        assert_int_equal(status, more ? AMPC_REJECTED : AMPC_OK);
+        if (m) assert_int_equal(ir_verify(m, f->diag), AMPC_OK);
+        ir_module_free(m);
+    }
+    assert_non_null(strstr(diag_first_error(f->diag), "regions are nested more than 256 deep"));
+    assert_int_equal(diag_count(f->diag, DIAG_ERROR), 1);
+}
+
 /* A text truncated at any byte is rejected or is a shorter module; the parser never crashes. */
 static void test_cut(void **state)
 {
@@ -298,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_16_bit_elements),
         cmocka_unit_test(test_random_doubles),
         cmocka_unit_test(test_numbers_refused),
+        TEST(test_nesting),
         TEST(test_built),
         TEST(test_locations),
         TEST(test_hostile),
