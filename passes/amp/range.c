@@ -1,7 +1,7 @@
 /* range.c - range rules: finds patterns of nodes, weights and masks that exceed the range of the low type.
  *
- * A pattern is a row of steps from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Operators that only
- * move or select values may occur between the steps. All nodes of a match stay f32. If fp16 would lose a tensor, its
+ * A pattern is a row of links from a node to its producers: x/sqrt(y+eps) is quotient, root, guard. Operators that only
+ * move or select values may occur between the links. All nodes of a match stay f32. If fp16 would lose a tensor, its
  * readers stay f32, even across operators that only move it. Bounds of operators that select, and additive masks of a
  * softmax, saturate instead, because a finite number of the low type has the same effect there. Infinities remain. The
  * limits at which conversions saturate are found here too (range_find_limits). */
@@ -14,7 +14,7 @@
 #define FP16_NORMAL 0x1p-14
 #define LOST_SHARE 0.01
 
-enum { MAX_STEPS = 3, CHUNK = 1 << 17 };
+enum { MAX_LINKS = 3, CHUNK = 1 << 17 };
 
 struct weight_stats {
     const compile *compile;
@@ -170,10 +170,10 @@ bool range_get_number(const ir_value *v, const compile *c, double *x)
     return true;
 }
 
-/* ---- steps of patterns ----------------------------------------------------------------------- */
+/* ---- links of patterns ----------------------------------------------------------------------- */
 
-typedef enum range_step {
-    NO_STEP,
+typedef enum range_link {
+    NO_LINK,
     QUOTIENT,
     ROOT,
     GUARD,
@@ -185,24 +185,24 @@ typedef enum range_step {
     MASKING,
     SUBTRACTION,
     SOFTMAX
-} range_step;
+} range_link;
 
-typedef struct step_row {
-    range_step is;
+typedef struct link_row {
+    range_link is;
     ir_op op;
-    int next; /* the operand whose producer is the next step */
-    bool (*holds)(const ir_node *n, const struct step_row *row, const compile *c); /* NULL: always */
+    int next; /* the operand whose producer is the next link */
+    bool (*holds)(const ir_node *n, const struct link_row *row, const compile *c); /* NULL: always */
     double min, max;                                                               /* limits of the exponent */
-} step_row;
+} link_row;
 
-static bool has_exponent(const ir_node *n, const step_row *row, const compile *c)
+static bool has_exponent(const ir_node *n, const link_row *row, const compile *c)
 {
     double x;
     return range_get_number(ir_in(n, IR_IN(pow, b)), c, &x) && x >= row->min && x <= row->max;
 }
 
 /* y+eps, max(y, eps), clip(y, eps) with an eps that is not a normal number of fp16. */
-static bool has_tiny_bound(const ir_node *n, const step_row *row, const compile *c)
+static bool has_tiny_bound(const ir_node *n, const link_row *row, const compile *c)
 {
     (void)row;
     for (int i = 0; i < n->n_in && i < 2; i++) {
@@ -212,13 +212,13 @@ static bool has_tiny_bound(const ir_node *n, const step_row *row, const compile 
     return false;
 }
 
-static bool has_equal_operands(const ir_node *n, const step_row *row, const compile *c)
+static bool has_equal_operands(const ir_node *n, const link_row *row, const compile *c)
 {
     (void)row, (void)c;
     return ir_in(n, 0) == ir_in(n, 1);
 }
 
-static const step_row step_rows[] = {
+static const link_row link_rows[] = {
     {QUOTIENT, IR_OP_div, IR_IN(div, b), NULL, 0, 0},
     {QUOTIENT, IR_OP_reciprocal, 0, NULL, 0, 0},
     {QUOTIENT, IR_OP_log, 0, NULL, 0, 0},
@@ -244,12 +244,12 @@ static const step_row step_rows[] = {
     {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
 };
 
-/* The row by which node n is such a step, or NULL. */
-static const step_row *find_step(range_step step, const ir_node *n, const compile *c)
+/* The row by which node n is such a link, or NULL. */
+static const link_row *find_link(range_link link, const ir_node *n, const compile *c)
 {
-    for (size_t i = 0; i < sizeof step_rows / sizeof *step_rows; i++) {
-        const step_row *row = &step_rows[i];
-        if (row->is == step && row->op == n->op && (!row->holds || row->holds(n, row, c))) return row;
+    for (size_t i = 0; i < sizeof link_rows / sizeof *link_rows; i++) {
+        const link_row *row = &link_rows[i];
+        if (row->is == link && row->op == n->op && (!row->holds || row->holds(n, row, c))) return row;
     }
     return NULL;
 }
@@ -258,7 +258,7 @@ static const step_row *find_step(range_step step, const ir_node *n, const compil
 
 static const struct range_row {
     list_place place; /* what --explain prints as the cause */
-    range_step steps[MAX_STEPS];
+    range_link links[MAX_LINKS];
 } rows[] = {
     {{"pattern x/(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, GUARD}},
     {{"pattern x/sqrt(y+eps), eps below the smallest normal fp16 number", 0}, {QUOTIENT, ROOT, GUARD}},
@@ -274,22 +274,22 @@ static const ir_node *producer(const ir_node *n, int operand)
     return v && v->kind == IR_VALUE_RESULT ? v->def : NULL;
 }
 
-/* Finds the first node that is such a step, from n on, across nodes that only move values; sets *row to its row.
+/* Finds the first node that is such a link, from n on, across nodes that only move values; sets *row to its row.
  * Returns NULL if there is none. */
-static const ir_node *match_step(range_step step, const ir_node *n, const compile *c, const step_row **row)
+static const ir_node *match_link(range_link link, const ir_node *n, const compile *c, const link_row **row)
 {
-    while (n && !(*row = find_step(step, n, c))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
+    while (n && !(*row = find_link(link, n, c))) n = amp_only_moves(n) ? producer(n, 0) : NULL;
     return n;
 }
 
 static void match(const struct range_row *row, const ir_node *n, const compile *c, range_mark *marks)
 {
-    const ir_node *found[MAX_STEPS];
-    const step_row *step = find_step(row->steps[0], n, c);
+    const ir_node *found[MAX_LINKS];
+    const link_row *link = find_link(row->links[0], n, c);
     int count = 0;
-    if (!step) return;
-    for (found[count++] = n; count < MAX_STEPS && row->steps[count]; found[count++] = n) {
-        n = match_step(row->steps[count], producer(n, step->next), c, &step);
+    if (!link) return;
+    for (found[count++] = n; count < MAX_LINKS && row->links[count]; found[count++] = n) {
+        n = match_link(row->links[count], producer(n, link->next), c, &link);
         if (!n) return;
     }
     for (int i = 0; i < count; i++)
@@ -337,12 +337,12 @@ static double limit_of_source(const ir_value *v, int how, bool only_masks, const
     return !only_masks && (count->min < -largest || count->max > largest) ? largest : 0;
 }
 
-static bool passes_mask(const ir_node *n, const compile *c) { return find_step(MASKING, n, c) || amp_only_moves(n); }
+static bool passes_mask(const ir_node *n, const compile *c) { return find_link(MASKING, n, c) || amp_only_moves(n); }
 
 /* How operand i of n reaches a softmax if the result of n does so in the way `how`. */
 static int pass_on(const ir_node *n, int i, int how, const compile *c)
 {
-    const step_row *subtraction = find_step(SUBTRACTION, n, c);
+    const link_row *subtraction = find_link(SUBTRACTION, n, c);
     how |= THROUGH_NODE | (amp_only_moves(n) ? 0 : COMPUTED);
     if (!subtraction || i != subtraction->next) return how;
     return (how & ~(ADDED | SUBTRACTED)) | (how & ADDED ? SUBTRACTED : 0) | (how & SUBTRACTED ? ADDED : 0);
@@ -354,7 +354,7 @@ static const int *find_reached(const ir_graph *g, const amp_scope *s)
     const compile *c = s->compile;
     int *reached = arena_array(s->arena, g->value_ids + 1, sizeof *reached);
     for (const ir_node *n = g->last; n && !is_off(s); n = n->prev) {
-        bool softmax = find_step(SOFTMAX, n, c);
+        bool softmax = find_link(SOFTMAX, n, c);
         int how = softmax ? ADDED : n->n_out == 1 && passes_mask(n, c) ? reached[n->out[0]->id] : 0;
         for (int i = 0; how && i < n->n_in; i++)
             if (ir_in(n, i)) reached[ir_in(n, i)->id] |= softmax ? how : pass_on(n, i, how, c);
@@ -389,7 +389,7 @@ const double *range_find_limits(const ir_graph *g, const amp_scope *s) { return 
 /* Whether v is a constant that n selects from, or whose lowest numbers n adds: it saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 {
-    bool lowest = find_step(ADDITION, n, c) && is_extreme(count_of(c->weights, v), 1, FP16_LARGEST);
+    bool lowest = find_link(ADDITION, n, c) && is_extreme(count_of(c->weights, v), 1, FP16_LARGEST);
     return v->storage->kind == IR_CONST && (amp_only_moves(n) || lowest);
 }
 

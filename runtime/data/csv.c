@@ -298,41 +298,41 @@ static ampc_status add_images(rt_columns *out, const rt_csv *t, const rt_data_sp
     return s;
 }
 
-/* ---- places ---- */
+/* ---- the lines of rows ---- */
 
-typedef struct places {
+typedef struct row_lines {
     char *path;
     int *lines; /* by row */
-} places;
+} row_lines;
 
 static void locate(const void *source, int64_t row, char *text, size_t n)
 {
-    const places *p = source;
+    const row_lines *p = source;
     snprintf(text, n, "%s:%d", p->path, p->lines[row]);
 }
 
-static void close_places(void *source)
+static void close_lines(void *source)
 {
-    places *p = source;
+    row_lines *p = source;
     free(p->path);
     free(p->lines);
     free(p);
 }
 
 /* Moves the lines of the table. */
-static ampc_status keep_places(rt_columns *out, rt_csv *t, diag *d)
+static ampc_status keep_lines(rt_columns *out, rt_csv *t, diag *d)
 {
-    places *p = malloc(sizeof *p);
+    row_lines *p = malloc(sizeof *p);
     char *path = strdup(t->path);
     if (!p || !path) {
         free(p);
         free(path);
         return rt_no_memory(d);
     }
-    *p = (places){path, t->lines};
+    *p = (row_lines){path, t->lines};
     t->lines = NULL;
     out->locate = locate;
-    out->close_source = close_places;
+    out->close_source = close_lines;
     out->source = p;
     return AMPC_OK;
 }
@@ -380,7 +380,7 @@ static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_code
     TRY(rt_csv_convert(t, spec, given, options->describes, &out->codes, d));
     TRY(add_columns(out, t, spec, d));
     TRY(add_images(out, t, spec, options, d));
-    return out->locate ? AMPC_OK : keep_places(out, t, d);
+    return out->locate ? AMPC_OK : keep_lines(out, t, d);
 }
 
 ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)

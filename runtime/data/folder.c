@@ -162,15 +162,15 @@ static ampc_status read_classes(folder_reader *r, const rt_code_index *classes, 
 
 /* The folders of the training part and of the chosen one: subfolders if there is one named `train`, in which case the
  * test part is `test` or `val`; otherwise the folder itself. */
-typedef struct parts {
+typedef struct splits {
     char *train, *test, *val;
     const char *classes, *chosen;
-} parts;
+} splits;
 
-static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag *d)
+static ampc_status find_splits(splits *p, const char *folder, rt_split split, diag *d)
 {
     bool has_train, has_test;
-    *p = (parts){join(folder, "train"), join(folder, "test"), join(folder, "val"), folder, folder};
+    *p = (splits){join(folder, "train"), join(folder, "test"), join(folder, "val"), folder, folder};
     if (!p->train || !p->test || !p->val) return rt_no_memory(d);
     TRY(is_folder(p->train, d, &has_train));
     TRY(is_folder(p->test, d, &has_test));
@@ -180,7 +180,7 @@ static ampc_status find_parts(parts *p, const char *folder, rt_split split, diag
     return AMPC_OK;
 }
 
-static void free_parts(parts *p)
+static void free_splits(splits *p)
 {
     free(p->train);
     free(p->test);
@@ -219,8 +219,8 @@ static ampc_status read_folder(folder_reader *r, const rt_data_spec *spec, rt_sp
     const bool flat = rt_spec_has(spec, "target");
     rt_names used = {0};
     rt_code_index index = {0};
-    parts p;
-    ampc_status s = find_parts(&p, spec->path, split, d);
+    splits p;
+    ampc_status s = find_splits(&p, spec->path, split, d);
     if (s == AMPC_OK) s = name_classes(p.classes, flat, codes, d, &r->classes);
     if (s == AMPC_OK) s = list_classes(p.chosen, flat, d, &used);
     if (s == AMPC_OK) s = rt_code_index_open(&r->classes, d, &index);
@@ -228,7 +228,7 @@ static ampc_status read_folder(folder_reader *r, const rt_data_spec *spec, rt_sp
     if (s == AMPC_OK) report_skipped(r, p.chosen, d);
     rt_code_index_clear(&index);
     rt_names_clear(&used);
-    free_parts(&p);
+    free_splits(&p);
     return s;
 }
 
@@ -308,17 +308,17 @@ static ampc_status read_masks(folder_reader *r, const char *folder, const char *
 static ampc_status open_masks(folder_reader *r, const rt_data_spec *spec, rt_split split, const rt_dataset_options *o,
                               diag *d, rt_columns *out)
 {
-    parts images, masks = {0};
+    splits images, masks = {0};
     if (rt_spec_has(spec, "target"))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': masks are the labels; 'target' excludes them",
                           spec->spec);
-    ampc_status s = find_parts(&images, spec->path, split, d);
-    if (s == AMPC_OK) s = find_parts(&masks, rt_spec_text(spec, "masks", NULL), split, d);
+    ampc_status s = find_splits(&images, spec->path, split, d);
+    if (s == AMPC_OK) s = find_splits(&masks, rt_spec_text(spec, "masks", NULL), split, d);
     if (s == AMPC_OK) s = add_with_subfolders(r, images.chosen, d);
     if (s == AMPC_OK) s = read_masks(r, images.chosen, masks.chosen, d);
     if (s == AMPC_OK) s = add_images(r, spec, o, d, out);
-    free_parts(&images);
-    free_parts(&masks);
+    free_splits(&images);
+    free_splits(&masks);
     return s;
 }
 

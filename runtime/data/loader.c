@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct source {
+typedef struct feed {
     const ir_value *input;
     size_t field;
     size_t sample_bytes; /* of the whole input if it has no samples */
     int axis;            /* the sample axis; -1: none */
     size_t outer;        /* elements of the dimensions before the axis, which do not depend on the batch */
-} source;
+} feed;
 
 /* The buffers of one batch, by input. */
 typedef struct slot {
@@ -36,7 +36,7 @@ struct rt_loader {
     bool fixed; /* the graph accepts only this batch size */
     int count;
     rt_tensor *inputs; /* their data are those of the current slot */
-    source *sources;
+    feed *feeds;
     slot *slots; /* a ring: after the current one come those that are filled for later batches */
     int n_slots, current, ahead;
     rt_position planned; /* of the next batch to be read ahead */
@@ -105,14 +105,14 @@ static ampc_status match_all(rt_loader *f, const ir_graph *g, diag *d)
     for (int i = 0; i < f->count; i++) {
         const ir_value *v = g->inputs.items[i];
         int field = match(g, v, f->data);
-        f->sources[i] = (source){.input = v, .field = (size_t)field};
+        f->feeds[i] = (feed){.input = v, .field = (size_t)field};
         f->inputs[i] = (rt_tensor){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank};
         if (field < 0) status = report_unmatched(v, f->data, d);
     }
     return status;
 }
 
-static const rt_field *field_of(const rt_loader *f, int i) { return rt_dataset_field(f->data, f->sources[i].field); }
+static const rt_field *field_of(const rt_loader *f, int i) { return rt_dataset_field(f->data, f->feeds[i].field); }
 
 /* Determines the sizes of all symbols, starting from the inputs whose shapes determine them. */
 static ampc_status learn_sizes(rt_loader *f, diag *d)
@@ -121,11 +121,11 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
     ampc_status status = AMPC_OK;
     while (learnt) {
         learnt = false;
-        for (int i = 0; i < f->count; i++) learnt |= rt_sizing_learn(&f->sizing, f->sources[i].input, field_of(f, i));
+        for (int i = 0; i < f->count; i++) learnt |= rt_sizing_learn(&f->sizing, f->feeds[i].input, field_of(f, i));
     }
     TRY(rt_sizing_check_open(&f->sizing, d));
     for (int i = 0; i < f->count; i++) {
-        ampc_status s = rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d);
+        ampc_status s = rt_sizing_check(&f->sizing, f->feeds[i].input, field_of(f, i), d);
         if (s != AMPC_OK) status = s;
     }
     return status;
@@ -137,7 +137,7 @@ static void find_axes(rt_loader *f)
     f->batch = f->sizing.batch;
     f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
     for (int i = 0; i < f->count; i++) {
-        source *s = &f->sources[i];
+        feed *s = &f->feeds[i];
         s->axis = rt_sizing_axis(&f->sizing, s->input);
         f->fixed |= !field_of(f, i)->whole && !rt_sizing_varies(&f->sizing, s->input);
     }
@@ -146,7 +146,7 @@ static void find_axes(rt_loader *f)
 static ampc_status measure_samples(rt_loader *f, diag *d)
 {
     for (int i = 0; i < f->count; i++) {
-        source *s = &f->sources[i];
+        feed *s = &f->feeds[i];
         int64_t bytes = (int64_t)ir_dtype_size(f->inputs[i].dtype);
         if (!checked_mul(bytes, rt_field_elements(field_of(f, i)), &bytes)) return rt_no_memory(d);
         s->sample_bytes = (size_t)bytes;
@@ -168,10 +168,10 @@ static ampc_status add_slot(rt_loader *f, diag *d)
                 .packed = rt_alloc((size_t)f->count + 1, sizeof *b->packed)};
     if (!b->rows || !b->data || !b->packed) return rt_no_memory(d);
     for (int i = 0; i < f->count; i++) {
-        int64_t bytes = (int64_t)f->sources[i].sample_bytes;
+        int64_t bytes = (int64_t)f->feeds[i].sample_bytes;
         if (!checked_mul(bytes, field_of(f, i)->whole ? 1 : f->batch, &bytes)) return rt_no_memory(d);
         if (!(b->data[i] = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
-        if (f->sources[i].axis > 0 && !(b->packed[i] = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
+        if (f->feeds[i].axis > 0 && !(b->packed[i] = rt_alloc_block((size_t)bytes))) return rt_no_memory(d);
     }
     return AMPC_OK;
 }
@@ -196,8 +196,8 @@ static void show_slot(rt_loader *f)
 static ampc_status open_feed(rt_loader *f, const ir_graph *g, const int64_t *sizes, int64_t batch, diag *d)
 {
     f->inputs = rt_alloc(g->inputs.count + 1, sizeof *f->inputs);
-    f->sources = rt_alloc(g->inputs.count + 1, sizeof *f->sources);
-    if (!f->inputs || !f->sources) return rt_no_memory(d);
+    f->feeds = rt_alloc(g->inputs.count + 1, sizeof *f->feeds);
+    if (!f->inputs || !f->feeds) return rt_no_memory(d);
     f->count = (int)g->inputs.count;
     TRY(match_all(f, g, d));
     TRY(rt_sizing_open(&f->sizing, g, sizes, batch, d));
@@ -232,7 +232,7 @@ void rt_loader_close(rt_loader *f)
     free(f->slots);
     rt_sizing_close(&f->sizing);
     rt_free(f->inputs);
-    rt_free(f->sources);
+    rt_free(f->feeds);
     rt_free(f);
 }
 
@@ -243,7 +243,7 @@ const rt_tensor *rt_loader_inputs(const rt_loader *f) { return f->inputs; }
 bool rt_loader_reads_integers(const rt_loader *f, int field)
 {
     for (int i = 0; i < f->count; i++)
-        if (f->sources[i].field == (size_t)field && ir_dtype_is_int(f->inputs[i].dtype)) return true;
+        if (f->feeds[i].field == (size_t)field && ir_dtype_is_int(f->inputs[i].dtype)) return true;
     return false;
 }
 
@@ -256,7 +256,7 @@ int rt_loader_axis(const rt_loader *f, const ir_value *v)
 bool rt_loader_packs(const rt_loader *f, int field)
 {
     for (int i = 0; i < f->count; i++)
-        if (f->sources[i].field == (size_t)field && f->sources[i].axis != 0) return false;
+        if (f->feeds[i].field == (size_t)field && f->feeds[i].axis != 0) return false;
     return true;
 }
 
@@ -267,8 +267,8 @@ static ampc_status set_count(rt_loader *f, int64_t count, diag *d)
 {
     rt_sizing_set_batch(&f->sizing, count);
     for (int i = 0; i < f->count; i++) {
-        TRY(rt_sizing_check(&f->sizing, f->sources[i].input, field_of(f, i), d));
-        (void)rt_sizing_shape(&f->sizing, f->sources[i].input, f->inputs[i].dims);
+        TRY(rt_sizing_check(&f->sizing, f->feeds[i].input, field_of(f, i), d));
+        (void)rt_sizing_shape(&f->sizing, f->feeds[i].input, f->inputs[i].dims);
     }
     return AMPC_OK;
 }
@@ -279,7 +279,7 @@ static char *packed_samples(const slot *b, int i) { return b->packed[i] ? b->pac
 /* Moves packed samples [batch,outer,run] to their places in the input, [outer,batch,run]. */
 static void place_samples(const rt_loader *f, const slot *b, int i, size_t batch)
 {
-    const source *s = &f->sources[i];
+    const feed *s = &f->feeds[i];
     if (!b->packed[i]) return;
     const size_t run = s->outer ? s->sample_bytes / s->outer : 0;
     for (size_t n = 0; n < batch; n++)
@@ -292,7 +292,7 @@ static ampc_status fill_batch(const rt_loader *f, const slot *b, diag *d)
 {
     const rt_draw draw = {b->position.seed, b->position.epoch};
     for (int i = 0; i < f->count; i++) {
-        TRY(rt_dataset_read(f->data, b->rows, f->batch, &draw, f->sources[i].field, packed_samples(b, i),
+        TRY(rt_dataset_read(f->data, b->rows, f->batch, &draw, f->feeds[i].field, packed_samples(b, i),
                             f->inputs[i].dtype, d));
         place_samples(f, b, i, (size_t)f->batch);
     }
@@ -304,9 +304,9 @@ static ampc_status fill_slice(const rt_loader *f, const slot *b, diag *d)
 {
     const int64_t filled = f->fixed ? f->batch : b->count;
     for (int i = 0; i < f->count; i++) {
-        size_t size = f->sources[i].sample_bytes;
+        size_t size = f->feeds[i].sample_bytes;
         char *samples = packed_samples(b, i), *last = samples + (size_t)(b->count - 1) * size;
-        TRY(rt_dataset_slice(f->data, b->first, b->count, f->sources[i].field, samples, f->inputs[i].dtype, d));
+        TRY(rt_dataset_slice(f->data, b->first, b->count, f->feeds[i].field, samples, f->inputs[i].dtype, d));
         if (field_of(f, i)->whole) continue;
         for (int64_t k = 1; k <= filled - b->count; k++) memcpy(last + (size_t)k * size, last, size);
         place_samples(f, b, i, (size_t)filled);

@@ -280,19 +280,19 @@ static bool goes_to_sidecar(const ir_storage *s, bool refer)
 }
 
 /* A storage that is copied from its file in pieces. */
-typedef struct source {
+typedef struct copied_storage {
     rt_weights *weights;
     const ir_storage *storage;
-} source;
+} copied_storage;
 
 static ampc_status read_piece(void *user, uint64_t offset, void *dst, size_t n)
 {
-    const source *s = user;
+    const copied_storage *s = user;
     return read_range(s->weights, s->storage, offset, dst, n);
 }
 
 /* `buffer`: receives the bytes of a tensor of the old sidecar, which can only be read in full. */
-static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **buffer)
+static ampc_status add_storage(rt_safetensors_writer *writer, copied_storage *s, void **buffer)
 {
     const ir_storage *storage = s->storage;
     const ir_type *t = &storage->type;
@@ -306,21 +306,21 @@ static ampc_status add_storage(rt_safetensors_writer *writer, source *s, void **
     return rt_safetensors_add(writer, storage->name, t->dtype, t->rank, t->dims, *buffer);
 }
 
-static ampc_status add_all(const ir_module *m, bool refer, rt_safetensors_writer *writer, source *sources,
+static ampc_status add_all(const ir_module *m, bool refer, rt_safetensors_writer *writer, copied_storage *copied,
                            void **buffers)
 {
     for (size_t i = 0; i < m->storage.count; i++)
-        if (goes_to_sidecar(m->storage.items[i], refer)) TRY(add_storage(writer, &sources[i], &buffers[i]));
+        if (goes_to_sidecar(m->storage.items[i], refer)) TRY(add_storage(writer, &copied[i], &buffers[i]));
     return AMPC_OK;
 }
 
-static ampc_status write_file(const ir_module *m, const char *path, bool refer, rt_weights *reader, source *sources,
-                              void **buffers, char *hash, rt_atomic_file **out)
+static ampc_status write_file(const ir_module *m, const char *path, bool refer, rt_weights *reader,
+                              copied_storage *copied, void **buffers, char *hash, rt_atomic_file **out)
 {
     rt_safetensors_writer *writer;
     if (rt_safetensors_create(reader->diag, &writer) != AMPC_OK) return no_memory(reader->diag);
-    for (size_t i = 0; i < m->storage.count; i++) sources[i] = (source){reader, m->storage.items[i]};
-    ampc_status status = add_all(m, refer, writer, sources, buffers);
+    for (size_t i = 0; i < m->storage.count; i++) copied[i] = (copied_storage){reader, m->storage.items[i]};
+    ampc_status status = add_all(m, refer, writer, copied, buffers);
     if (status == AMPC_OK) return rt_safetensors_write(writer, path, hash, out);
     rt_safetensors_discard(writer);
     return status;
@@ -355,13 +355,13 @@ ampc_status rt_weights_write(ir_module *m, const char *dir, const char *path, bo
     rt_weights *reader = NULL;
     TRY(rt_weights_open(m, dir, d, &reader));
     char hash[33];
-    source *sources = rt_alloc(m->storage.count + 1, sizeof *sources);
+    copied_storage *copied = rt_alloc(m->storage.count + 1, sizeof *copied);
     void **buffers = rt_alloc(m->storage.count + 1, sizeof *buffers);
-    ampc_status status = sources && buffers ? AMPC_OK : no_memory(d);
-    if (status == AMPC_OK) status = write_file(m, path, refer, reader, sources, buffers, hash, out);
+    ampc_status status = copied && buffers ? AMPC_OK : no_memory(d);
+    if (status == AMPC_OK) status = write_file(m, path, refer, reader, copied, buffers, hash, out);
     for (size_t i = 0; buffers && i < m->storage.count; i++) rt_free(buffers[i]);
     rt_free(buffers);
-    rt_free(sources);
+    rt_free(copied);
     rt_weights_close(reader);
     if (status == AMPC_OK && !adopt_sidecar(m, path, refer, hash)) {
         rt_atomic_abort(*out);

@@ -113,7 +113,7 @@ double rt_plateau_rate(const rt_plateau *p, const rt_schedule *s, int64_t accept
 
 /* ---- keys ---- */
 
-typedef enum key_form { REAL, COUNT, POSITIVE, ABOVE_ZERO, FRACTION } key_form;
+typedef enum key_range { REAL, COUNT, POSITIVE, ABOVE_ZERO, FRACTION } key_range;
 #define KINDS(a) (1u << RT_SCHEDULE_##a)
 enum { ALL_KINDS = (1 << KIND_COUNT) - 1 };
 
@@ -122,7 +122,7 @@ enum { ALL_KINDS = (1 << KIND_COUNT) - 1 };
 static const struct schedule_key {
     const char *name;
     size_t member;
-    key_form form;
+    key_range range;
     unsigned kinds;
 } keys[] = {
     {"lr", offsetof(rt_schedule_piece, lr), REAL, ALL_KINDS},
@@ -141,7 +141,7 @@ static const struct schedule_key {
 };
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
-static bool is_count(const struct schedule_key *k) { return k->form == COUNT || k->form == POSITIVE; }
+static bool is_count(const struct schedule_key *k) { return k->range == COUNT || k->range == POSITIVE; }
 static double *real_of(rt_schedule_piece *p, const struct schedule_key *k) { return (double *)((char *)p + k->member); }
 static int64_t *count_of(rt_schedule_piece *p, const struct schedule_key *k)
 {
@@ -168,19 +168,19 @@ void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
     for (int i = 0; i < s->count; i++) print_piece(s->pieces[i], &t);
 }
 
-static bool parse_real(const char *text, key_form form, double *v)
+static bool parse_real(const char *text, key_range range, double *v)
 {
     char *end;
     *v = strtod(text, &end);
     if (end == text || *end || !isfinite(*v) || *v < 0) return false;
-    return form == ABOVE_ZERO ? *v > 0 : form != FRACTION || *v <= 1;
+    return range == ABOVE_ZERO ? *v > 0 : range != FRACTION || *v <= 1;
 }
 
-static bool parse_count(const char *text, key_form form, int64_t *v)
+static bool parse_count(const char *text, key_range range, int64_t *v)
 {
     char *end;
     *v = strtoll(text, &end, 10);
-    return end != text && !*end && *v >= (form == POSITIVE) && is_within((double)*v, 0, LIMITS_MOST_STEPS);
+    return end != text && !*end && *v >= (range == POSITIVE) && is_within((double)*v, 0, LIMITS_MOST_STEPS);
 }
 
 /* Parses "key=value"; false for an unknown key or bad number. The kind only matters for the keys of few kinds. */
@@ -194,7 +194,7 @@ static bool set_option(rt_schedule_piece *p, const char *key, const char *value)
     for (int i = 0; i < KEY_COUNT; i++) {
         const struct schedule_key *k = &keys[i];
         if (strcmp(k->name, key) != 0 || !(k->kinds & 1u << p->kind)) continue;
-        return is_count(k) ? parse_count(value, k->form, count_of(p, k)) : parse_real(value, k->form, real_of(p, k));
+        return is_count(k) ? parse_count(value, k->range, count_of(p, k)) : parse_real(value, k->range, real_of(p, k));
     }
     return false;
 }
