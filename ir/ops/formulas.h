@@ -35,7 +35,7 @@ ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr);
 
 /* A formula that states its slope; IR_WORD(function, name) is its index. */
 typedef struct ir_function {
-    ir_op op;             /* which computes it */
+    ir_op op; /* which computes it */
     ir_formula value;
     ir_formula slope;
     ir_formula curvature; /* IR_FORMULA_none: 0 wherever it exists */
