@@ -57,7 +57,9 @@ const ir_function *ir_function_of(ir_op op, const ir_attr *attr, ir_attr *deriva
 /* NULL: not a derivative. */
 static const ir_function *derived_from(ir_op op, const ir_attr *attr)
 {
-    return op == IR_OP_slope || op == IR_OP_curvature ? &ir_functions[attr[IR_ATTR(slope, of)].i] : NULL;
+    const ir_op_info *info = ir_op_get(op);
+    const int of = IR_ATTR(slope, of);
+    return info->n_attr > of && info->attr[of].words == ir_words_function ? &ir_functions[attr[of].i] : NULL;
 }
 
 ir_op ir_op_like(ir_op op, const ir_attr *attr)
