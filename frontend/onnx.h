@@ -16,7 +16,7 @@
  *
  * Some exporters merge tensors whose values are equal. The importer separates them again into parameters and states
  * (ties.c), named after the tensors of the exported program, the results of the Identity nodes that replaced them or
- * their BatchNormalization nodes, and sets the module's meta entry "untied". It restores removed biases and computes
+ * their BatchNormalization nodes, and says so in the module (`untied`). It restores removed biases and computes
  * copies from their parameters likewise.
  *
  * BatchNormalization in training form stores its new statistics in the update phase. Dropout in training mode reads
@@ -120,7 +120,7 @@ typedef struct onnx_export_options {
     const onnx_trained *trained;
     int n_trained;
     const ir_image *image; /* the bytes of the model; NULL: its file is read */
-    bool untied;           /* write separated tensors as initializers of their own (module meta "untied") */
+    bool untied;           /* write separated tensors as initializers of their own (`untied` of the module) */
     const char *codes;     /* IR_CODES for the metadata; NULL: as they are */
     const ir_normalization *normalization; /* of an input, added as Sub and Div; NULL: none */
     const char *data_name;                 /* UTF-8 name of the data part's file, in the folder of the new model */

@@ -33,7 +33,6 @@ static ampc_status import_model(recipe *r, const char *path, const char *name, i
     jmp_buf *guard = arena_set_guard(into->arena, NULL);
     arena_set_guard(into->arena, guard);
     arena_set_guard(m->arena, guard);
-    if (ir_meta_get(m, "untied")) ir_meta_set(into, "untied", "on");
     ir_exported_copy(into, m, name);
     const ir_model_file file = {arena_strdup(into->arena, name), arena_strdup(into->arena, path)};
     vec_push(into->arena, &into->training.models, file);

@@ -98,11 +98,11 @@ static const char *next_command(const model *f)
     if (ir_graph_by_role(f->module, IR_GRAPH_train_step))
         return arena_printf(a, "ampc-run train %s --data=SPEC --epochs=N%s", path,
                             onnx ? " and the options of this command" : "");
-    if (ir_exported_get(f->module, IR_FACT_folded).count)
+    if (f->module->training.exported.facts[IR_FACT_folded].count)
         return arena_printf(a, "to train it, export again: %s", ir_exporter_get(f->module)->whole);
     if (onnx)
         return arena_printf(a, "ampc %s -o model.ir --loss=ce%s", path,
-                            ir_meta_get(f->module, IR_EXPORTED_BATCH) ? " --batch=64" : "");
+                            f->module->training.exported.batch ? " --batch=64" : "");
     return arena_printf(a, "ampc-run infer %s --inputs=FILE", path);
 }
 
@@ -128,14 +128,22 @@ static const char *type_text(const model *f, const ir_value *v)
     return ir_type_print(f->module, &v->type, f->c->tool->arena);
 }
 
+static const char *join(const ir_names *names, const char *separator, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < names->count; i++) text = arena_printf(a, "%s%s%s", text, i ? separator : "", names->items[i]);
+    return text;
+}
+
 void info_print_export(const tool *t, const ir_module *m)
 {
     if (!m->training.recipe) /* which has several models */
         info_line("exporter", "%s, %s, mode %s, opset %s", ir_exporter_get(m)->name, meta(m, IR_EXPORTED_PRODUCER),
                   meta(m, IR_EXPORTED_MODE), meta(m, "opset"));
     for (int i = 0; i < IR_FACT_COUNT; i++)
-        if (ir_exported_get(m, i).count) info_line("", "%s", ir_exported_text(m, i, 8, t->arena));
-    if (ir_meta_get(m, IR_EXPORTED_BATCH)) info_line("", "the batch is fixed at %s", ir_meta_get(m, IR_EXPORTED_BATCH));
+        if (m->training.exported.facts[i].count) info_line("", "%s", ir_exported_text(m, i, 8, t->arena));
+    const int64_t batch = m->training.exported.batch;
+    if (batch) info_line("", "the batch is fixed at %" PRId64, batch);
 }
 
 void info_write_export(const ir_module *m, json_writer *w)
@@ -144,10 +152,13 @@ void info_write_export(const ir_module *m, json_writer *w)
     json_write_string(w, "producer", meta(m, IR_EXPORTED_PRODUCER));
     json_write_string(w, "mode", meta(m, IR_EXPORTED_MODE));
     json_write_string(w, "opset", meta(m, "opset"));
-    if (ir_meta_get(m, IR_EXPORTED_BATCH)) json_write_string(w, "batch", meta(m, IR_EXPORTED_BATCH));
+    char batch[24];
+    snprintf(batch, sizeof batch, "%" PRId64, m->training.exported.batch);
+    if (m->training.exported.batch) json_write_string(w, "batch", batch);
     json_begin(w, "exported", '{');
     for (int i = 0; i < IR_FACT_COUNT; i++)
-        if (ir_exported_get(m, i).count) json_write_string(w, ir_facts[i].word, ir_exported_get(m, i).names);
+        if (m->training.exported.facts[i].count)
+            json_write_string(w, ir_facts[i].word, join(&m->training.exported.facts[i], ", ", m->arena));
     json_end(w, '}');
 }
 
@@ -279,13 +290,6 @@ static entry loss_entry(const ir_training *t, size_t index, arena *a)
     for (; i < t->losses.count && !begins_loss(t, i); i++)
         e.text = arena_printf(a, "%s+%s", e.text, term_text(&t->losses.items[i], a));
     return e;
-}
-
-static const char *join(const ir_names *names, const char *separator, arena *a)
-{
-    const char *text = "";
-    for (int i = 0; i < names->count; i++) text = arena_printf(a, "%s%s%s", text, i ? separator : "", names->items[i]);
-    return text;
 }
 
 static entry trainer_entry(const ir_training *t, size_t i, arena *a)

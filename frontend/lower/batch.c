@@ -45,7 +45,7 @@ void onnx_batch_find(onnx_importer *im, const onnx_scope *scope)
     *b = (onnx_batch){.symbol = IR_DIM_NONE, .size = fixed_batch(scope), .nodes = strmap_new(im->scratch)};
     if (!b->size) return;
     if (!im->options->batch || im->options->batch == b->size) {
-        ir_meta_set(im->module, IR_EXPORTED_BATCH, arena_printf(im->scratch, "%lld", (long long)b->size));
+        im->module->training.exported.batch = (int64_t)b->size;
         return;
     }
     while (is_declared_symbol(scope->graph, name)) name = arena_printf(im->scratch, "%s_", name);

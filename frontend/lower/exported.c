@@ -173,7 +173,7 @@ static void set_entries(analysis *a, ir_exporter exporter)
     ir_module *module = a->im->module;
     const char *mode;
     find_folded(a, exporter);
-    if (exporter || *m->producer_name) ir_exporter_set(module, exporter);
+    if (exporter || *m->producer_name) module->training.exported.exporter = exporter;
     if (*m->producer_name)
         ir_meta_set(
             module, IR_EXPORTED_PRODUCER,

@@ -94,7 +94,7 @@ ir_value *onnx_value(onnx_importer *im, const onnx_scope *scope, const char *nam
     b->failed = !b->value;
     if (b->value && b->merged) {
         b->value->storage->merged = arena_strdup(im->arena, b->merged);
-        if (!im->options->tied) ir_meta_set(im->module, "untied", "on");
+        if (!im->options->tied) im->module->training.exported.untied = true;
     }
     return b->value;
 }

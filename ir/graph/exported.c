@@ -1,13 +1,8 @@
-/* exported.c - the entries "exporter" and "export.FACT": "COUNT NAME, NAME, ..". */
+/* exported.c - the exporters, and what they have done to a network. */
 #include "ir/graph/exported.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT] = {
 #define EXPORTER(word, name, whole, batch) {#word, name, whole, batch},
-#include "ir/base/text_buffer.h"
 #include "ir/graph/exported.def"
 };
 
@@ -16,56 +11,39 @@ const ir_fact_info ir_facts[IR_FACT_COUNT] = {
 #include "ir/graph/exported.def"
 };
 
-void ir_exporter_set(ir_module *m, ir_exporter exporter) { ir_meta_set(m, "exporter", ir_exporters[exporter].word); }
-
-const ir_exporter_info *ir_exporter_get(const ir_module *m)
-{
-    const char *word = ir_meta_get(m, "exporter");
-    for (int i = 0; word && i < IR_EXPORTER_COUNT; i++)
-        if (strcmp(ir_exporters[i].word, word) == 0) return &ir_exporters[i];
-    return &ir_exporters[IR_EXPORTER_other];
-}
-
-static const char *key_of(arena *a, ir_fact fact) { return arena_printf(a, "export.%s", ir_facts[fact].word); }
-
-ir_exported ir_exported_get(const ir_module *m, ir_fact fact)
-{
-    const char *text = ir_meta_get(m, key_of(m->arena, fact));
-    char *end = NULL;
-    const long count = text ? strtol(text, &end, 10) : 0;
-    if (count < 1 || count > INT32_MAX || *end != ' ') return (ir_exported){0, ""};
-    return (ir_exported){(int)count, end + 1};
-}
+const ir_exporter_info *ir_exporter_get(const ir_module *m) { return &ir_exporters[m->training.exported.exporter]; }
 
 void ir_exported_set(ir_module *m, ir_fact fact, const char *const *names, int count)
 {
-    text_buffer t = {.arena = m->arena};
-    if (!count) return;
-    text_add(&t, "%d", count);
-    for (int i = 0; i < count; i++) text_add(&t, "%s%s", i ? ", " : " ", names[i]);
-    ir_meta_set(m, key_of(m->arena, fact), text_finish(&t));
+    const char **copies = arena_array(m->arena, (size_t)count + 1, sizeof *copies);
+    for (int i = 0; i < count; i++) copies[i] = arena_strdup(m->arena, names[i]);
+    m->training.exported.facts[fact] = (ir_names){copies, count};
 }
 
 void ir_exported_copy(ir_module *to, const ir_module *from, const char *prefix)
 {
-    const char *exporter = ir_meta_get(from, "exporter");
-    if (exporter && !ir_meta_get(to, "exporter")) ir_meta_set(to, "exporter", exporter);
+    ir_export *into = &to->training.exported;
+    const ir_export *of = &from->training.exported;
+    if (!into->exporter) into->exporter = of->exporter;
+    into->untied |= of->untied;
     for (int i = 0; i < IR_FACT_COUNT; i++) {
-        const ir_exported e = ir_exported_get(from, i), before = ir_exported_get(to, i);
-        if (e.count)
-            ir_meta_set(to, key_of(to->arena, i),
-                        arena_printf(to->arena, "%d %s%s%s: %s", before.count + e.count, before.names,
-                                     before.count ? ", " : "", prefix, e.names));
+        const ir_names *before = &into->facts[i], *more = &of->facts[i];
+        const int count = before->count + more->count;
+        const char **names = arena_array(to->arena, (size_t)count + 1, sizeof *names);
+        for (int k = 0; k < before->count; k++) names[k] = before->items[k];
+        for (int k = 0; k < more->count; k++)
+            names[before->count + k] = arena_printf(to->arena, "%s: %s", prefix, more->items[k]);
+        into->facts[i] = (ir_names){names, count};
     }
 }
 
 const char *ir_exported_text(const ir_module *m, ir_fact fact, int shown, arena *a)
 {
-    const ir_exported e = ir_exported_get(m, fact);
-    const char *what = e.count == 1 ? ir_facts[fact].one : ir_facts[fact].many, *end = e.names;
-    if (!e.count) return "";
-    if (!shown || e.count <= shown) return arena_printf(a, "%d %s: %s", e.count, what, e.names);
-    for (int i = 0; i < shown && end; i++) end = strstr(end + (i ? 2 : 0), ", ");
-    const int length = end ? (int)(end - e.names) : (int)strlen(e.names);
-    return arena_printf(a, "%d %s: %.*s and %d more", e.count, what, length, e.names, e.count - shown);
+    const ir_names *names = &m->training.exported.facts[fact];
+    const int listed = shown && names->count > shown ? shown : names->count;
+    if (!names->count) return "";
+    const char *text = arena_printf(a, "%d %s: ", names->count,
+                                    names->count == 1 ? ir_facts[fact].one : ir_facts[fact].many);
+    for (int i = 0; i < listed; i++) text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names->items[i]);
+    return listed < names->count ? arena_printf(a, "%s and %d more", text, names->count - listed) : text;
 }

@@ -1,25 +1,13 @@
-/* exported.h - what is known about the export of a model, as entries of the module's metadata: the exporter, its
- * version, the mode, and what it did to the network (ir/graph/exported.def). */
+/* exported.h - what is known about the export of a model: the exporter, and what it did to the network
+ * (ir/graph/exported.def); its version and the mode, which only `info` shows, as metadata. */
 #ifndef AMPC_EXPORTED_H
 #define AMPC_EXPORTED_H
 
 #include "ir/graph/ir.h"
 
-typedef enum ir_exporter {
-#define EXPORTER(word, name, whole, batch) IR_EXPORTER_##word,
-#include "ir/graph/exported.def"
-    IR_EXPORTER_COUNT
-} ir_exporter;
-
 typedef struct ir_exporter_info {
     const char *word, *name, *whole, *batch;
 } ir_exporter_info;
-
-typedef enum ir_fact {
-#define FACT(word, one, many, cost) IR_FACT_##word,
-#include "ir/graph/exported.def"
-    IR_FACT_COUNT
-} ir_fact;
 
 typedef struct ir_fact_info {
     const char *word, *one, *many, *cost;
@@ -29,25 +17,18 @@ extern const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT];
 extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 
 /* Keys of entries that are single texts. */
-#define IR_EXPORTED_PRODUCER "producer"  /* name and version of the exporter as in the file */
-#define IR_EXPORTED_MODE "export.mode"   /* "training" or "evaluation"; absent: unknown */
-#define IR_EXPORTED_BATCH "export.batch" /* the number of samples, if it is fixed */
+#define IR_EXPORTED_PRODUCER "producer" /* name and version of the exporter as in the file */
+#define IR_EXPORTED_MODE "export.mode"  /* "training" or "evaluation"; absent: unknown */
 
 /* Key of the entry for what the numbers of the data stand for, as JSON (docs/data.md), such as the names of classes. */
 #define IR_CODES "codes"
 /* Prefix of the keys of entries that the model file has for other programs (metadata_props): "metadata.author". */
 #define IR_METADATA "metadata."
 
-typedef struct ir_exported {
-    int count;
-    const char *names; /* separated by ", " */
-} ir_exported;
-
-void ir_exporter_set(ir_module *m, ir_exporter exporter);
 const ir_exporter_info *ir_exporter_get(const ir_module *m);
 
 void ir_exported_set(ir_module *m, ir_fact fact, const char *const *names, int count);
-ir_exported ir_exported_get(const ir_module *m, ir_fact fact); /* count 0: it did not happen */
+
 /* Adds the facts, and the exporter, to the module of a recipe; `prefix` is the name of the model. */
 void ir_exported_copy(ir_module *to, const ir_module *from, const char *prefix);
 

@@ -69,7 +69,28 @@ typedef struct ir_model_file {
     const char *name, *path;
 } ir_model_file;
 
+typedef enum ir_exporter {
+#define EXPORTER(word, name, whole, batch) IR_EXPORTER_##word,
+#include "ir/graph/exported.def"
+    IR_EXPORTER_COUNT
+} ir_exporter;
+
+typedef enum ir_fact {
+#define FACT(word, one, many, cost) IR_FACT_##word,
+#include "ir/graph/exported.def"
+    IR_FACT_COUNT
+} ir_fact;
+
+/* What the exporter of the model did to the network. */
+typedef struct ir_export {
+    ir_exporter exporter;
+    int64_t batch;                 /* the number of samples that it fixed; 0: none */
+    bool untied;                   /* the importer has separated tensors that it had merged */
+    ir_names facts[IR_FACT_COUNT]; /* to what each has happened */
+} ir_export;
+
 typedef struct ir_training {
+    ir_export exported;
     const char *level;   /* of mixed precision, "O1"; NULL: not compiled yet */
     ir_dtype low;        /* IR_NO_DTYPE: none */
     const char *profile; /* of the lists, if it is not the default; NULL: the default */

@@ -1,4 +1,5 @@
 /* parse_training.c - parses what a module knows of its training (docs/ir.md). */
+#include "ir/graph/exported.h"
 #include "ir/text/parser.h"
 
 #include <math.h>
@@ -103,6 +104,35 @@ static ampc_status parse_line(ir_parser *p, int *line)
     TRY(need_within(p, 1, INT32_MAX, &number));
     *line = (int)number;
     return AMPC_OK;
+}
+
+static ampc_status parse_exporter(ir_parser *p)
+{
+    for (int i = 0; i < IR_EXPORTER_COUNT; i++)
+        if (ir_accept_word(p, ir_exporters[i].word)) {
+            p->module->training.exported.exporter = (ir_exporter)i;
+            return AMPC_OK;
+        }
+    return ir_fail_expected(p, "an exporter, such as dynamo");
+}
+
+static ampc_status parse_batch(ir_parser *p)
+{
+    return need_within(p, 1, INT32_MAX, &p->module->training.exported.batch);
+}
+
+static ampc_status parse_untied(ir_parser *p)
+{
+    p->module->training.exported.untied = true;
+    return AMPC_OK;
+}
+
+static ampc_status parse_exported(ir_parser *p)
+{
+    for (int i = 0; i < IR_FACT_COUNT; i++)
+        if (ir_accept_word(p, ir_facts[i].word))
+            return parse_names(p, "a name", &p->module->training.exported.facts[i]);
+    return ir_fail_expected(p, "what has happened, such as folded");
 }
 
 static ampc_status parse_precision(ir_parser *p)
@@ -248,7 +278,11 @@ static const struct statement {
     const char *word;
     ampc_status (*parse)(ir_parser *p);
     bool many;
-} statements[] = {{"precision", parse_precision, false},
+} statements[] = {{"exporter", parse_exporter, false},
+                  {"batch", parse_batch, false},
+                  {"untied", parse_untied, false},
+                  {"exported", parse_exported, true},
+                  {"precision", parse_precision, false},
                   {"unfused", parse_unfused, false},
                   {"window", parse_window, false},
                   {"normalize", parse_normalize, false},

@@ -4,9 +4,12 @@
  *   "loss_kind" "ce+mse"     "class_axis" "2"         (of the first loss with classes)
  *   "normalize" "AFTER SHIFT/SHIFT/.. SCALE/SCALE/.. INPUT"
  *   "parts.OUTPUT" "FACTOR [sum ]VALUE[ / WEIGHT] + .."
+ *   "exporter" WORD          "untied" "on"            "export.batch" "1"
+ *   "export.FACT" "COUNT NAME, NAME, .."
  *   "recipe" FILE            "model.NAME" FILE
  *   "loss.NAME" "LINE KIND,KEY=VALUE,..:OUTPUT,TARGET+.."
  *   "train.N" "LINE GLOB,.. by OPTIMIZER on LOSS+.." */
+#include "ir/graph/exported.h"
 #include "ir/text/parser.h"
 
 #include <ctype.h>
@@ -231,15 +234,43 @@ static ampc_status convert_parts(converter *c)
     return AMPC_OK;
 }
 
+static ampc_status convert_exporter(converter *c)
+{
+    for (int i = 0; i < IR_EXPORTER_COUNT; i++)
+        if (strcmp(ir_exporters[i].word, c->value) == 0) c->t->exported.exporter = (ir_exporter)i;
+    return AMPC_OK;
+}
+
+static ampc_status convert_untied(converter *c)
+{
+    c->t->exported.untied = true;
+    return AMPC_OK;
+}
+
+static ampc_status convert_batch(converter *c)
+{
+    if (ir_int_parse(c->value, &c->t->exported.batch) && c->t->exported.batch > 0) return AMPC_OK;
+    return fail(c, "a number");
+}
+
+static ampc_status convert_fact(converter *c)
+{
+    char *names = cut(arena_strdup(c->arena, c->value), " ");
+    for (int i = 0; i < IR_FACT_COUNT && names; i++)
+        if (strcmp(ir_facts[i].word, c->name) == 0) c->t->exported.facts[i] = split(c, names, ", ");
+    return AMPC_OK;
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
 static const struct entry {
     const char *key;
     ampc_status (*convert)(converter *c);
-} entries[] = {{"amp", convert_amp},      {"fuse", convert_fuse},    {"window", convert_window},
-               {"loss_kind", keep_kinds}, {"class_axis", keep_axis}, {"normalize", convert_normalize},
-               {"recipe", keep_recipe},   {"parts.", convert_parts}, {"model.", convert_model},
-               {"loss.", convert_loss},   {"train.", convert_train}};
+} entries[] = {{"amp", convert_amp},       {"fuse", convert_fuse},          {"window", convert_window},
+               {"loss_kind", keep_kinds},  {"class_axis", keep_axis},       {"normalize", convert_normalize},
+               {"recipe", keep_recipe},    {"parts.", convert_parts},       {"model.", convert_model},
+               {"loss.", convert_loss},    {"train.", convert_train},       {"exporter", convert_exporter},
+               {"untied", convert_untied}, {"export.batch", convert_batch}, {"export.", convert_fact}};
 
 /* The row of the key, which is the whole key, or its beginning up to the dot. */
 static const struct entry *find_entry(const char *key, const char **name)
@@ -260,7 +291,8 @@ ampc_status ir_convert_meta(ir_parser *p)
     size_t kept = 0;
     for (size_t i = 0; i < m->meta.count; i++) {
         const ir_meta meta = m->meta.items[i];
-        const struct entry *e = find_entry(meta.key, &c.name);
+        const bool shown = strcmp(meta.key, IR_EXPORTED_MODE) == 0;
+        const struct entry *e = shown ? NULL : find_entry(meta.key, &c.name);
         if (!e) m->meta.items[kept++] = meta;
         c.key = meta.key;
         c.value = meta.value;

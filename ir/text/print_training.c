@@ -1,4 +1,5 @@
 /* print_training.c - the text of what a module knows of its training: see parse_training.c. */
+#include "ir/graph/exported.h"
 #include "ir/ops/number.h"
 #include "ir/text/text.h"
 
@@ -114,6 +115,15 @@ static void put_mean(const printer *p, const ir_mean *mean)
     put_line(p, text);
 }
 
+static void put_export(const printer *p, const ir_export *e)
+{
+    if (e->exporter) put_line(p, PRINT(p, "exporter %s", ir_exporters[e->exporter].word));
+    if (e->batch) put_line(p, PRINT(p, "batch %lld", (long long)e->batch));
+    if (e->untied) put_line(p, "untied");
+    for (int i = 0; i < IR_FACT_COUNT; i++)
+        if (e->facts[i].count) put_line(p, PRINT(p, "exported %s %s", ir_facts[i].word, print_names(p, &e->facts[i])));
+}
+
 static void put_options(const printer *p, const ir_training *t)
 {
     char precision[IR_PRECISION_TEXT];
@@ -133,6 +143,7 @@ ir_text_lines ir_print_training(const ir_module *m, arena *a)
     ir_text_lines lines = {0};
     const ir_training *t = &m->training;
     const printer p = {m, a, &lines};
+    put_export(&p, &t->exported);
     put_options(&p, t);
     if (t->recipe) put_line(&p, PRINT(&p, "recipe %s", quote(&p, t->recipe)));
     for (size_t i = 0; i < t->models.count; i++)

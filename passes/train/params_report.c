@@ -58,7 +58,8 @@ static const char *add_count(arena *a, const char *list, int count, const char *
 /* Notes what the importer has undone of what an exporter did to tensors. */
 static void note_undone(const ir_module *m, const totals *t, diag *d, arena *a)
 {
-    const int copies = ir_exported_get(m, IR_FACT_shared).count, count = t->separate + t->constants + t->statistics;
+    const int copies = m->training.exported.facts[IR_FACT_shared].count,
+              count = t->separate + t->constants + t->statistics;
     const char *text = "", *kinds = "";
     kinds = add_count(a, kinds, t->separate, "parameter (--no-untie keeps them shared)",
                       "parameters (--no-untie keeps them shared)");
@@ -92,14 +93,14 @@ ampc_status params_check_export(const ir_module *m, diag *d, arena *a)
     ampc_status status = AMPC_OK;
     bool any = false;
     for (int i = 0; i < IR_FACT_COUNT; i++) {
-        if (!ir_facts[i].cost || !ir_exported_get(m, i).count) continue;
+        if (!ir_facts[i].cost || !m->training.exported.facts[i].count) continue;
         any = true;
         if (diag_warning(d, loc, "%s; %s", ir_exported_text(m, i, NAMES_SHOWN, a), ir_facts[i].cost) != AMPC_OK)
             status = diag_status(d);
     }
-    if (ir_meta_get(m, IR_EXPORTED_BATCH))
-        diag_note(d, loc, "the export fixed the batch at %s; --batch=N makes it symbolic",
-                  ir_meta_get(m, IR_EXPORTED_BATCH));
+    if (m->training.exported.batch)
+        diag_note(d, loc, "the export fixed the batch at %lld; --batch=N makes it symbolic",
+                  (long long)m->training.exported.batch);
     if (any) diag_note(d, loc, "an export that keeps the network as it is: %s", ir_exporter_get(m)->whole);
     return status;
 }

@@ -161,7 +161,7 @@ static ampc_status export_to(rt_session *s, const ir_module *m, const char *mode
     const onnx_export_options o = {.trained = trained,
                                    .n_trained = n,
                                    .image = m->image.path ? &m->image : NULL,
-                                   .untied = ir_meta_get(m, "untied") != NULL,
+                                   .untied = m->training.exported.untied,
                                    .codes = codes_of(s),
                                    .normalization = m->training.normalization.input ? &m->training.normalization : NULL,
                                    .data_name = base_name(files->path[ONNX_PART_DATA]),

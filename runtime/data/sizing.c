@@ -27,7 +27,7 @@ static ampc_status report_fixed(const rt_sizing *z, const ir_value *v, int64_t f
 {
     const ir_module *m = z->graph->module;
     const char *plural = fixed == 1 ? "" : "s";
-    if (!ir_meta_get(m, IR_EXPORTED_BATCH))
+    if (!m->training.exported.batch)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64 " sample%s", z->batch,
                           v->name, fixed, plural);

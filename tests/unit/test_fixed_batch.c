@@ -140,7 +140,7 @@ static void test_same_size(void **state)
         const onnx_import_options o = {.batch = batches[i]};
         ir_module *m = NULL;
         assert_int_equal(import_bytes(t, file_of(&rows[0]), &o, &m), AMPC_OK);
-        assert_string_equal(ir_meta_get(m, IR_EXPORTED_BATCH), "1");
+        assert_int_equal(m->training.exported.batch, 1);
         assert_int_equal(m->graphs.items[0]->inputs.items[0]->type.dims[0], 1);
         ir_module_free(m);
     }
