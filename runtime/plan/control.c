@@ -32,7 +32,7 @@ static ampc_status find_body(rt_step *s, const char *name, diag *d)
     const ir_region *r = ir_region_find(s->node, name);
     if (!r) return diag_error(d, AMPC_REJECTED, ir_diag_loc(s->node), "it has no region '%s'", name);
     if (ir_first_store(r->graph))
-        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its region @%s changes a state", r->graph->name);
+        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(s->node), "its region %s changes a state", r->name);
     s->control->bodies[s->control->n_bodies++].region = r;
     return AMPC_OK;
 }
@@ -41,7 +41,8 @@ ampc_status rt_control_open(rt_plan *p, rt_step *s, diag *d)
 {
     s->control = rt_plan_alloc(p, 1, sizeof *s->control);
     if (!s->control) return AMPC_NO_MEMORY;
-    if (s->op == IR_OP_loop) return find_body(s, "body", d);
+    s->control->repeats = s->op == IR_OP_loop;
+    if (s->control->repeats) return find_body(s, "body", d);
     TRY(find_body(s, "then_branch", d));
     return find_body(s, "else_branch", d);
 }
@@ -262,5 +263,5 @@ static ampc_status prepare_loop(rt_plan *p, rt_step *s, diag *d)
 ampc_status rt_control_prepare(rt_plan *p, rt_step *s, diag *d)
 {
     for (int i = 0; i < s->control->n_bodies; i++) TRY(bind_inputs(p, &s->control->bodies[i]));
-    return s->op == IR_OP_if ? prepare_if(p, s, d) : prepare_loop(p, s, d);
+    return s->control->repeats ? prepare_loop(p, s, d) : prepare_if(p, s, d);
 }

@@ -109,7 +109,8 @@ typedef struct rt_body {
 typedef struct rt_control {
     rt_body bodies[2]; /* then_branch and else_branch, or body */
     int n_bodies;
-    int *result; /* by output of the bodies: the result of the step, or -1 */
+    bool repeats; /* a loop */
+    int *result;  /* by output of the bodies: the result of the step, or -1 */
     /* of a loop: */
     ir_loop_form form;
     int64_t fixed_at;             /* in the workspace: iteration number and condition */

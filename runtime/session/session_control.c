@@ -259,10 +259,10 @@ static ampc_status next_iteration(rt_control_run *r, diag *d)
 
 ampc_status rt_control_begin(rt_control_run *r, diag *d)
 {
-    return r->step->op == IR_OP_if ? begin_if(r, d) : begin_loop(r, d);
+    return r->step->control->repeats ? begin_loop(r, d) : begin_if(r, d);
 }
 
 ampc_status rt_control_next(rt_control_run *r, diag *d)
 {
-    return r->step->op == IR_OP_if ? end_if(r, d) : next_iteration(r, d);
+    return r->step->control->repeats ? next_iteration(r, d) : end_if(r, d);
 }
