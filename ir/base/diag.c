@@ -150,7 +150,7 @@ void diag_print(FILE *f, const char *format, ...)
     free(t.data);
 }
 
-/* Takes ownership of the text. */
+/* The text is freed or kept. */
 static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, text_buffer t)
 {
     d->counts[level]++;

@@ -48,7 +48,8 @@ enum { IR_DERIVATIVE_ATTRS = IR_ATTR(slope, q) + 1 };
 const ir_function *ir_function_of(ir_op op, const ir_attr *attr, ir_attr *derivative);
 /* The op whose colour and traits an op with these attributes has: a derivative has those of its function. */
 ir_op ir_op_like(ir_op op, const ir_attr *attr);
-/* For messages and plans: the name of an op with these attributes; of a derivative, that of its formula ("tanh_slope"). */
+/* For messages and plans: the name of an op with these attributes; of a derivative, that of its formula, such as
+ * tanh_slope. */
 const char *ir_op_label(ir_op op, const ir_attr *attr);
 
 #endif

@@ -1,5 +1,5 @@
-/* parse_v2_slopes.c - IR text versions 1 and 2, in which the slope of each function was an op, with the attributes of the
- * function's op.
+/* parse_v2_slopes.c - IR text versions 1 and 2, in which the slope of each function was an op, with the attributes of
+ * the function's op.
  *
  *   version 2   %dx = leaky_relu_grad %dy, %x {alpha=0.2}
  *   version 3   %dx = slope %dy, %x {of="leaky_relu", p=0.2} */

@@ -91,10 +91,13 @@ bool ir_find_v2_slope(ir_parser *p);
 /* Parses the attributes of such an op. */
 ampc_status ir_parse_v2_slope(ir_parser *p, ir_node *n);
 
+/* ---- parse_attrs.c ---------------------------------------------------------------------------------------- */
+
+ampc_status ir_parse_attrs(ir_parser *p, ir_node *n); /* "{axis=1, perm=[0,2,1]}", or nothing */
+
 /* ---- parse_node.c ---------------------------------------------------------------------------------------- */
 
 void ir_repeat_message(void *user, diag_level level, const char *message); /* sink of p->inner */
 ampc_status ir_parse_graph(ir_parser *p, ir_graph *g);                     /* its inputs and lines, after its name */
-ampc_status ir_parse_attrs(ir_parser *p, ir_node *n);                      /* "{axis=1, perm=[0,2,1]}", or nothing */
 
 #endif

@@ -2,7 +2,6 @@
 #include "ir/ops/formulas.h"
 #include "passes/train/grad.h"
 
-
 #include <string.h>
 
 #define UNARY(op, x) ir_unary(g->b, IR_OP_##op, x)
