@@ -12,8 +12,8 @@
 typedef struct text_buffer {
     char *data; /* with a zero byte after its end; NULL: nothing was added yet */
     size_t length, capacity;
-    arena *arena; /* NULL: data is malloced */
-    bool fixed;   /* data is an array of the caller */
+    struct arena *arena; /* NULL: data is malloced */
+    bool fixed;          /* data is an array of the caller */
     bool failed;
 } text_buffer;
 
