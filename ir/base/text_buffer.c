@@ -30,6 +30,12 @@ static bool reserve(text_buffer *t, size_t n)
 void text_add_bytes(text_buffer *t, const void *bytes, size_t n)
 {
     const size_t room = t->capacity - t->length;
+    if (n < room && !t->failed) { /* nearly always */
+        memcpy(t->data + t->length, bytes, n);
+        t->length += n;
+        t->data[t->length] = '\0';
+        return;
+    }
     if (t->fixed && n >= room && !t->failed) {
         text_add_bytes(t, bytes, room - 1);
         t->failed = true;

@@ -46,14 +46,9 @@ static void end_line(writer *w, const void *what)
 
 /* ---- strings and names ----------------------------------------------------------------------------------- */
 
-static void put_string(writer *w, const char *s) { put(w, ir_print_string(s, w->text.arena)); }
+static void put_string(writer *w, const char *s) { ir_add_string(&w->text, s); }
 
-static void put_name(writer *w, const char *sigil, const char *name)
-{
-    put(w, sigil);
-    if (name && ir_name_is_plain(name)) put(w, name);
-    else put_string(w, name ? name : "");
-}
+static void put_name(writer *w, const char *sigil, const char *name) { ir_add_name(&w->text, sigil, name ? name : ""); }
 
 /* Prints a note on one line, trimmed. */
 static void put_note(writer *w, const char *note)
@@ -64,12 +59,7 @@ static void put_note(writer *w, const char *note)
     while (n && (unsigned char)*note <= ' ') note++, n--;
     if (!n) return;
     put(w, "  # ");
-    for (size_t i = 0; i < n;) {
-        char code[16];
-        const bool blank = (unsigned char)note[i] < ' ';
-        i += ir_show_character(note + i, n - i, code, sizeof code);
-        put(w, blank ? " " : code);
-    }
+    ir_add_note(&w->text, note, n);
 }
 
 /* ---- types and attributes -------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #ifndef AMPC_TEXT_H
 #define AMPC_TEXT_H
 
+#include "ir/base/text_buffer.h"
 #include "ir/graph/ir.h"
 
 #define IR_TEXT_HEAD "ampc-ir"
@@ -38,11 +39,12 @@ ir_dump ir_dump_make(const ir_module *m, arena *a);
 
 /* ---- quote.c --------------------------------------------------------------------------------------------- */
 
-const char *ir_print_string(const char *s, arena *a);                     /* in quotes */
-const char *ir_print_name(const char *sigil, const char *name, arena *a); /* "%x", in quotes where necessary */
+void ir_add_string(text_buffer *t, const char *s);                        /* in quotes */
+void ir_add_name(text_buffer *t, const char *sigil, const char *name);    /* "%x", in quotes where necessary */
+void ir_add_note(text_buffer *t, const char *s, size_t n);                /* on one line */
+const char *ir_print_string(const char *s, arena *a);                     /* as ir_add_string */
+const char *ir_print_name(const char *sigil, const char *name, arena *a); /* as ir_add_name */
 bool ir_name_is_plain(const char *name);                                  /* needs no quotes */
-/* Copies the character at s as it is shown: escaped if it is a control character. Returns its length at s. */
-size_t ir_show_character(const char *s, size_t left, char *shown, size_t size);
 
 /* ---- print_training.c ------------------------------------------------------------------------------------ */
 
