@@ -9,12 +9,12 @@
  *
  * Epilogues of libraries, of matmuls only, on all devices: the activation (k_args.fused) is applied to result 0 before
  * it is rounded and replaces it. The results equal those of the separate ops except that they are rounded once instead
- * of twice. An epilogue may also have
+ * of twice. An epilogue may also have, in K_SLOT(epilogue, ..),
  *
- *     operands  K_EPILOGUE_X      input of the gelu whose slope is the activation
- *     results   K_EPILOGUE_AUX  the pre-activation, rounded (AUX)
- *               K_EPILOGUE_SUM_A  [m]: op(a) summed over k
- *               K_EPILOGUE_SUM_B  [n]: op(b) summed over k
+ *     operand   x      input of the gelu whose slope is the activation
+ *     results   aux    the pre-activation, rounded
+ *               sum_a  [m]: op(a) summed over k
+ *               sum_b  [n]: op(b) summed over k
  *
  * All of them have the type of result 0; the first two also have its shape. Sums are accumulated in f32. If the operand
  * is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient. No result
@@ -24,15 +24,12 @@
 
 #include "kernels/fused.h"
 
-enum { K_EPILOGUE_X = 0, K_EPILOGUE_EXTRA_IN = 1 };
-enum { K_EPILOGUE_AUX = 0, K_EPILOGUE_SUM_A = 1, K_EPILOGUE_SUM_B = 2, K_EPILOGUE_EXTRA_OUT = 3 };
-
 typedef enum k_activation {
     K_ACTIVATION_NONE,
     K_ACTIVATION_RELU,
     K_ACTIVATION_GELU, /* exact, with erf */
     K_ACTIVATION_GELU_TANH,
-    K_ACTIVATION_GELU_GRAD, /* at K_EPILOGUE_X, times the product */
+    K_ACTIVATION_GELU_GRAD, /* at x, times the product */
     K_ACTIVATION_GELU_TANH_GRAD,
     K_ACTIVATION_OTHER
 } k_activation;
@@ -55,7 +52,7 @@ static inline bool k_activation_reads_x(const k_args *args)
     const k_fused *p = args->fused;
     const int arg = p->code[0].arg[1];
     return arg < 0 && ~arg < p->n_operands && p->operands[~arg].dense &&
-           p->operands[~arg].in == ir_op_get(args->op)->n_in + K_EPILOGUE_X;
+           p->operands[~arg].in == k_extra_in_at(args->op, args->listed, K_SLOT(epilogue, x));
 }
 
 /* The activation of a step; K_ACTIVATION_OTHER if it has no other name here. */
@@ -86,13 +83,14 @@ static inline unsigned k_parts_of(const k_args *args)
 {
     const k_view *y = &args->out[0];
     const int64_t count = k_count(y), m = y->dims[y->rank - 2], n = y->dims[y->rank - 1];
-    const bool one = count == m * n, beyond = args->n_in > ir_op_get(args->op)->n_in + K_EPILOGUE_EXTRA_IN ||
-                                              args->n_out > ir_op_get(args->op)->n_out + K_EPILOGUE_EXTRA_OUT;
+    const int end_in = k_extra_in_at(args->op, args->listed, K_SLOT(epilogue, n_in));
+    const int end_out = k_extra_out_at(args->op, args->listed, K_SLOT(epilogue, n_out));
+    const bool one = count == m * n, beyond = args->n_in > end_in || args->n_out > end_out;
     return (k_present(&args->in[IR_IN(matmul, bias)]) ? K_PART_BIAS : 0) | (beyond ? K_PART_OTHER : 0) |
-           k_part_of(k_extra_in(args, K_EPILOGUE_X), y->dtype, count, K_PART_X) |
-           k_part_of(k_extra_out(args, K_EPILOGUE_AUX), y->dtype, count, K_PART_AUX) |
-           k_part_of(k_extra_out(args, K_EPILOGUE_SUM_A), y->dtype, m, one ? K_PART_SUM_A : K_PART_OTHER) |
-           k_part_of(k_extra_out(args, K_EPILOGUE_SUM_B), y->dtype, n, one ? K_PART_SUM_B : K_PART_OTHER);
+           k_part_of(k_extra_in(args, K_SLOT(epilogue, x)), y->dtype, count, K_PART_X) |
+           k_part_of(k_extra_out(args, K_SLOT(epilogue, aux)), y->dtype, count, K_PART_AUX) |
+           k_part_of(k_extra_out(args, K_SLOT(epilogue, sum_a)), y->dtype, m, one ? K_PART_SUM_A : K_PART_OTHER) |
+           k_part_of(k_extra_out(args, K_SLOT(epilogue, sum_b)), y->dtype, n, one ? K_PART_SUM_B : K_PART_OTHER);
 }
 
 #endif

@@ -67,6 +67,7 @@ typedef struct k_args {
     const k_view *in; /* by operand position */
     k_view *out;      /* by result position */
     int n_in, n_out;
+    int listed;              /* elements of the INS slot of the op (k_listed); 0: it has none */
     const ir_attr *attr;     /* by slot; dimensions have been evaluated */
     const ir_layout *layout; /* of custom operators */
     /* For cpu_fused and cuda_fused, what to compute; for other kernels, the activation applied to result 0, or
@@ -113,15 +114,61 @@ struct k_format {
                            * rounded to the dtype of the result's view first; the format may store a wider type. */
 };
 
-/* Operand or result number i after those of the op table (kernels/update.h), or NULL if absent. */
-static inline const k_view *k_extra_in(const k_args *args, int i)
+/* ---- slots, whose positions depend on the elements of the INS slot and of the OUTS slot if the op has both ---- */
+
+/* The elements of the INS slot in a call with n_in operands, none of them extra. */
+static inline int k_listed(ir_op op, int n_in)
 {
-    int at = ir_op_get(args->op)->n_in + i;
+    const ir_op_info *info = ir_op_get(op);
+    return info->variadic_in < 0 ? 0 : n_in - (info->n_in - 1);
+}
+/* The position of a slot of the op, or of the first extra one: number n_in or n_out of the op table. */
+static inline int k_in_at(ir_op op, int listed, int slot)
+{
+    const int list = ir_op_get(op)->variadic_in;
+    return list < 0 || slot <= list ? slot : slot - 1 + listed;
+}
+static inline int k_out_at(ir_op op, int listed, int slot)
+{
+    const int list = ir_op_get(op)->variadic_out;
+    return list < 0 || slot <= list ? slot : slot - 1 + listed;
+}
+
+/* K_SLOT(update, scale): an extra operand or result (kernels/extra.def), counted from the first one. The table is
+ * expanded to structs that are never instantiated; n_in and n_out are the numbers of extra operands and results. */
+#define SLOT(name) char name;
+#define FAMILY(family, operands, results) \
+    struct k_slots_##family { \
+        char first; \
+        union { \
+            struct { \
+                operands char n_in; \
+            }; \
+            struct { \
+                results char n_out; \
+            }; \
+        }; \
+    };
+#include "kernels/extra.def"
+#define K_SLOT(family, name) ((int)offsetof(struct k_slots_##family, name) - 1)
+
+static inline int k_extra_in_at(ir_op op, int listed, int slot)
+{
+    return k_in_at(op, listed, ir_op_get(op)->n_in + slot);
+}
+static inline int k_extra_out_at(ir_op op, int listed, int slot)
+{
+    return k_out_at(op, listed, ir_op_get(op)->n_out + slot);
+}
+/* The view of an extra slot, or NULL if absent. */
+static inline const k_view *k_extra_in(const k_args *args, int slot)
+{
+    const int at = k_extra_in_at(args->op, args->listed, slot);
     return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
 }
-static inline k_view *k_extra_out(const k_args *args, int i)
+static inline k_view *k_extra_out(const k_args *args, int slot)
 {
-    int at = ir_op_get(args->op)->n_out + i;
+    const int at = k_extra_out_at(args->op, args->listed, slot);
     return at < args->n_out && k_present(&args->out[at]) && args->out[at].data ? &args->out[at] : NULL;
 }
 

@@ -1,31 +1,31 @@
-/* update.h - extra operands and results of the kernels that finish a training step, for all devices. They let one pass
- * over memory do the work of several ops of the graph, with the same bits.
+/* update.h - extra operands and results (K_SLOT) of the kernels that finish a training step, for all devices. They let
+ * one pass over memory do the work of several ops of the graph, with the same bits.
  *
  * optimizers (ir/ops/updates.def); the gradient may have any float type:
- *     operands  K_UPDATE_SCALE  scalar loss scale; the gradient is unscaled as check_finite_and_unscale does it
- *               K_UPDATE_A, K_UPDATE_B  operands of the op, a matmul or a conv_grad_weight without dbias, that computes
- *                               the gradient, which is absent (CPU only: cpu_grad_update). The attributes of the update
- *                               are followed by the number of that op, and its attributes
- *     results   K_UPDATE_LOW    param_out rounded to another float type
+ *     operands  scale           scalar loss scale; the gradient is unscaled as check_finite_and_unscale does it
+ *               a, b            operands of the op, a matmul or a conv_grad_weight without dbias, that computes the
+ *                               gradient, which is absent (CPU only: cpu_grad_update). The attributes of the update are
+ *                               followed by the number of that op, and its attributes
+ *     result    low             param_out rounded to another float type
  * If `skip` is set, results that alias their operands are not written. The low-precision copy is in place if param_out
  * is, and then it already holds the rounded old parameter; otherwise it is computed from the old parameter.
  *
- * check_finite_and_unscale:
- *     operand   after `scale`            bool scalar: found_inf of earlier calls. found_inf is true if it is, and may
- *                                        alias it. Chained calls have the same result as one call with all gradients,
- *                                        and each can run as soon as its gradients are available.
+ * check_finite_and_unscale, family check:
+ *     operand   found_before    bool scalar: found_inf of earlier calls. found_inf is true if it is, and may alias it.
+ *                               Chained calls have the same result as one call with all gradients, and each can run as
+ *                               soon as its gradients are available.
  * If none of `outs` is wanted (they keep their positions), the kernel reads the gradients and writes only found_inf. It
  * can then also accumulate the squares of the unscaled gradients in the same pass:
- *     result    after found_inf          f64 vector whose elements add up to the sum of squares. How the sum is
- *                                        distributed over the elements depends on the device and the shapes.
- *     operand   after the bool scalar    f64 vector of an earlier call, to which this call adds; the result may alias
- *                                        it. Without this operand the sums start at 0.
+ *     result    squares         f64 vector whose elements add up to the sum of squares. How the sum is distributed over
+ *                               the elements depends on the device and the shapes.
+ *     operand   squares_before  `squares` of an earlier call, to which this call adds; the result may alias it. Without
+ *                               this operand the sums start at 0.
  * found_inf does not depend on the sums, which can overflow although every gradient is finite.
  *
- * global_norm; its operands may be scaled gradients of any float types:
- *     operands  after the gradients an absent one, then K_NORM_SCALE, like K_UPDATE_SCALE
- * or, instead of gradients, two absent operands, then K_NORM_SQUARES: the sums of squares accumulated by
- * check_finite_and_unscale. The result is then the same up to the order of additions. */
+ * global_norm, family norm; its operands may be scaled gradients of any float types:
+ *     operands  scale           like that of an update
+ *               squares         instead of gradients, of which there are none: the `squares` of the last check. The
+ *                               result is the same up to the order of additions. */
 #ifndef AMPC_UPDATE_H
 #define AMPC_UPDATE_H
 
@@ -33,36 +33,16 @@
 
 #include <math.h>
 
-enum { K_UPDATE_SCALE = 0, K_UPDATE_EXTRA_IN = 1, K_UPDATE_A = 1, K_UPDATE_B = 2, K_UPDATE_JOINED_IN = 3 };
-enum { K_UPDATE_LOW = 0, K_UPDATE_EXTRA_OUT = 1 };
-enum { K_NORM_SCALE = 1, K_NORM_EXTRA_IN = 2, K_NORM_SQUARES = 2, K_NORM_JOINED_IN = 3 };
 /* Elements of the vector of sums of squares; one per block, so that a large device has enough blocks. */
 enum { K_SQUARE_SUMS = 1024 };
 
-/* Whether a call of check_finite_and_unscale accumulates squares. */
-static inline bool k_check_sums(const k_args *args)
+static inline const k_view *k_check_scale(const k_args *args)
 {
-    return args->n_out > 1 && args->out[args->n_out - 1].dtype == IR_f64 && args->out[args->n_out - 2].dtype == IR_bool;
+    return &args->in[k_in_at(args->op, args->listed, IR_IN(check_finite_and_unscale, scale))];
 }
-/* The number of gradients of a check_finite_and_unscale; its `scale`, its found_inf, and the found_inf of earlier calls
- * or NULL. */
-static inline int k_check_gradients(const k_args *args) { return args->n_out - (k_check_sums(args) ? 2 : 1); }
-static inline const k_view *k_check_scale(const k_args *args) { return &args->in[k_check_gradients(args)]; }
-static inline k_view *k_check_found(const k_args *args) { return &args->out[k_check_gradients(args)]; }
-static inline const k_view *k_check_before(const k_args *args)
+static inline k_view *k_check_found(const k_args *args)
 {
-    const int at = k_check_gradients(args) + 1;
-    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
-}
-/* The sums of squares, and those of earlier calls to add to; each may be NULL. */
-static inline k_view *k_check_squares(const k_args *args)
-{
-    return k_check_sums(args) ? &args->out[args->n_out - 1] : NULL;
-}
-static inline const k_view *k_check_squares_before(const k_args *args)
-{
-    const int at = k_check_gradients(args) + 2;
-    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
+    return &args->out[k_out_at(args->op, args->listed, IR_OUT(check_finite_and_unscale, found_inf))];
 }
 
 /* The operands of an optimizer, -1 if it does not have one. Operands and results start with the parameter and its
@@ -111,7 +91,7 @@ typedef struct k_gradient {
 /* False: the gradient is an operand. Its data is only not NULL. */
 static inline bool k_update_computes(const k_args *args, k_gradient *g)
 {
-    const k_view *a = k_extra_in(args, K_UPDATE_A), *b = k_extra_in(args, K_UPDATE_B);
+    const k_view *a = k_extra_in(args, K_SLOT(update, a)), *b = k_extra_in(args, K_SLOT(update, b));
     if (!k_updates(args->op) || !a || !b) return false;
     const ir_attr *attr = args->attr + ir_op_get(args->op)->n_attr;
     *g = (k_gradient){.in = {*a, *b}, .out = {args->in[0]}, .args = *args};
@@ -138,20 +118,5 @@ static inline double k_norm_root(const k_args *args)
     const int64_t n = k_count(&args->in[0]);
     return args->attr[IR_ATTR(norm_parts, mean)].i && n > 0 ? sqrt((double)n) : 1;
 }
-
-/* The number of gradients of a global_norm; its scale and its sums of squares, each may be NULL. */
-static inline int k_norm_gradients(const k_args *args)
-{
-    int n = 0;
-    while (n < args->n_in && k_present(&args->in[n])) n++;
-    return n;
-}
-static inline const k_view *k_norm_extra(const k_args *args, int which)
-{
-    const int at = k_norm_gradients(args) + which;
-    return at < args->n_in && k_present(&args->in[at]) ? &args->in[at] : NULL;
-}
-static inline const k_view *k_norm_scale(const k_args *args) { return k_norm_extra(args, K_NORM_SCALE); }
-static inline const k_view *k_norm_squares(const k_args *args) { return k_norm_extra(args, K_NORM_SQUARES); }
 
 #endif

@@ -93,9 +93,9 @@ static bool begin_update(const k_args *args, once_fn *once, update *u)
     const k_update_slots *at = k_update_slots_of(args->op);
     *u = (update){.old = args->in,
                   .grad = &args->in[at->grad],
-                  .scale = k_extra_in(args, K_UPDATE_SCALE),
+                  .scale = k_extra_in(args, K_SLOT(update, scale)),
                   .made = args->out,
-                  .low = k_extra_out(args, K_UPDATE_LOW),
+                  .low = k_extra_out(args, K_SLOT(update, low)),
                   .n = at->states,
                   .ratio = at->ratio < 0 ? 1 : cpu_scalar(&args->in[at->ratio], 1)};
     if (u->scale) u->inverse = cpu_inverse(u->scale);
@@ -214,14 +214,16 @@ static bool unscale_and_square(const k_view *grad, double inverse, const k_conte
 static ampc_status unscale_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    if (k_check_squares(args)) *workspace = cpu_partial_squares(args->in, k_check_gradients(args)) * sizeof(double);
+    if (k_extra_out(args, K_SLOT(check, squares)))
+        *workspace = cpu_partial_squares(args->in, args->listed) * sizeof(double);
     return AMPC_OK;
 }
 
 /* Initializes the sums with those of earlier calls or 0. This call adds to the first of them. */
 static double *begin_squares(const k_args *args)
 {
-    const k_view *before = k_check_squares_before(args), *squares = k_check_squares(args);
+    const k_view *before = k_extra_in(args, K_SLOT(check, squares_before));
+    const k_view *squares = k_extra_out(args, K_SLOT(check, squares));
     if (!squares) return NULL;
     if (before) memmove(squares->data, before->data, k_bytes(squares));
     else memset(squares->data, 0, k_bytes(squares));
@@ -230,11 +232,11 @@ static double *begin_squares(const k_args *args)
 
 static ampc_status unscale_run(const k_args *args)
 {
-    const k_view *before = k_check_before(args), *flag = k_check_found(args);
+    const k_view *before = k_extra_in(args, K_SLOT(check, found_before)), *flag = k_check_found(args);
     const double inverse = cpu_inverse(k_check_scale(args));
     bool found = before && *(const uint8_t *)before->data;
     double *total = begin_squares(args);
-    for (int i = 0; i < k_check_gradients(args); i++)
+    for (int i = 0; i < args->listed; i++)
         found |= total ? unscale_and_square(&args->in[i], inverse, args->ctx, args->workspace, total)
                        : unscale(&args->in[i], &args->out[i], inverse, args->ctx);
     if (cpu_is_used(flag)) *(uint8_t *)flag->data = found;

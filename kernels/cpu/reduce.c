@@ -121,7 +121,7 @@ double cpu_squares(ir_dtype carrier, const void *x, int64_t n)
 static ampc_status global_norm_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
-    *workspace = cpu_partial_squares(args->in, k_norm_gradients(args)) * sizeof(double);
+    *workspace = cpu_partial_squares(args->in, args->listed) * sizeof(double);
     return AMPC_OK;
 }
 
@@ -151,9 +151,9 @@ static double squares(const k_view *x, const k_view *scale, int64_t first, int64
 static ampc_status global_norm_run(const k_args *args)
 {
     double total = 0, *partial = args->workspace;
-    const k_view *scale = k_norm_scale(args), *made = k_norm_squares(args);
+    const k_view *scale = k_extra_in(args, K_SLOT(norm, scale)), *made = k_extra_in(args, K_SLOT(norm, squares));
     for (int64_t i = 0; made && i < k_count(made); i++) total += ((const double *)made->data)[i];
-    for (int i = 0; i < k_norm_gradients(args); i++) {
+    for (int i = 0; i < args->listed; i++) {
         const k_view *x = &args->in[i];
         int64_t n = k_count(x), groups = cpu_ceil_div(n, CPU_GROUP_TERMS);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)

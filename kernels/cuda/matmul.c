@@ -201,10 +201,10 @@ static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
 {
     const k_view *bias = &args->in[IN_BIAS];
     switch (m->epilogue->parts & (PARTS_AUX | PARTS_SUM)) {
-    case K_PART_X: data->aux = k_extra_in(args, K_EPILOGUE_X)->data; break;
-    case K_PART_AUX: data->aux = k_extra_out(args, K_EPILOGUE_AUX)->data; break;
-    case K_PART_SUM_A: data->bias = k_extra_out(args, K_EPILOGUE_SUM_A)->data; break;
-    case K_PART_SUM_B: data->bias = k_extra_out(args, K_EPILOGUE_SUM_B)->data; break;
+    case K_PART_X: data->aux = k_extra_in(args, K_SLOT(epilogue, x))->data; break;
+    case K_PART_AUX: data->aux = k_extra_out(args, K_SLOT(epilogue, aux))->data; break;
+    case K_PART_SUM_A: data->bias = k_extra_out(args, K_SLOT(epilogue, sum_a))->data; break;
+    case K_PART_SUM_B: data->bias = k_extra_out(args, K_SLOT(epilogue, sum_b))->data; break;
     }
     if (k_present(bias)) data->bias = bias->data;
 }

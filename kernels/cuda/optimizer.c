@@ -15,7 +15,7 @@ static int64_t select_units(const k_view *v) { return ((int64_t)k_bytes(v) + SEL
 
 static update_span span_of(const k_args *args, const k_update_slots *at, int first)
 {
-    const k_view *low = k_extra_out(args, K_UPDATE_LOW);
+    const k_view *low = k_extra_out(args, K_SLOT(update, low));
     update_span s = {
         .grad = args->in[at->grad].data, .low = low ? low->data : NULL, .count = k_count(&args->in[0]), .first = first};
     if (at->ratio >= 0) s.ratio = args->in[at->ratio].data;
@@ -30,7 +30,7 @@ static ampc_status update_all(const k_args *args, int n)
 {
     const cuda_one *state = args->state;
     const k_update_slots *at = k_update_slots_of(args->op);
-    const k_view *scale = k_extra_in(args, K_UPDATE_SCALE), *low = k_extra_out(args, K_UPDATE_LOW);
+    const k_view *scale = k_extra_in(args, K_SLOT(update, scale)), *low = k_extra_out(args, K_SLOT(update, low));
     update_table t = {.spans = n,
                       .grad_dtype = (int)args->in[at->grad].dtype,
                       .low_dtype = low ? (int)low->dtype : 0,
@@ -102,7 +102,7 @@ typedef struct unscale_state {
 static int fill_table(const k_args *args, int first, unscale_state *s)
 {
     unscale_table *t = &s->table;
-    int gradients = k_check_gradients(args);
+    int gradients = args->listed;
     t->spans = t->units = 0;
     while (first + t->spans < gradients && t->spans < UNSCALE_SPANS) {
         int i = first + t->spans;
@@ -119,25 +119,26 @@ static ampc_status unscale_prepare(const k_args *args, void **state, size_t *wor
 {
     (void)workspace;
     k_args floats = *args; /* excludes the sums of squares, which are f64 */
-    floats.n_in = k_check_gradients(args) + 1;
-    floats.n_out = k_check_gradients(args) + 1;
+    floats.n_in = k_extra_in_at(args->op, args->listed, 0);
+    floats.n_out = k_extra_out_at(args->op, args->listed, 0);
     CUDA_FORWARD(cuda_new_state(&floats, sizeof(unscale_state), state));
     unscale_state *s = *state;
     bool writes = false;
     int64_t elements = 0;
-    for (int i = 0; i < k_check_gradients(args); i++) {
+    for (int i = 0; i < args->listed; i++) {
         writes |= cuda_is_used(&args->out[i]);
         elements += k_count(&args->in[i]);
     }
     if (elements >= (int64_t)1 << 42) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "2^42 gradient elements or more");
     s->unit = writes ? OPTIMIZER_UNIT : CHECK_UNIT / (int64_t)ir_dtype_size(args->in[0].dtype);
-    const char *name = writes ? "unscale" : k_check_squares(args) ? "check_and_square" : "check_finite";
+    const bool squares = k_extra_out(args, K_SLOT(check, squares)) != NULL;
+    const char *name = writes ? "unscale" : squares ? "check_and_square" : "check_finite";
     return cuda_find(args->ctx, CUDA_FAMILY_optimizer, name, &s->kernel);
 }
 
 static ampc_status set_found(const k_args *args)
 {
-    const k_view *before = k_check_before(args);
+    const k_view *before = k_extra_in(args, K_SLOT(check, found_before));
     void *found = k_check_found(args)->data;
     cudaStream_t stream = cuda_of(args->ctx)->stream;
     if (!before) CUDA_CALL(args->ctx, cudaMemsetAsync(found, 0, 1, stream));
@@ -156,7 +157,8 @@ static int64_t check_blocks(const unscale_table *t)
 /* Later launches add to the sums of the first one. */
 static void set_squares(const k_args *args, bool is_first, unscale_table *t)
 {
-    const k_view *squares = k_check_squares(args), *before = k_check_squares_before(args);
+    const k_view *squares = k_extra_out(args, K_SLOT(check, squares));
+    const k_view *before = k_extra_in(args, K_SLOT(check, squares_before));
     t->squares = squares ? squares->data : NULL;
     t->sums = squares ? (int)k_count(squares) : 0;
     t->before = is_first ? (before ? before->data : NULL) : t->squares;
@@ -170,7 +172,7 @@ static ampc_status unscale_run(const k_args *args)
     t->dtype = (int)args->in[0].dtype;
     t->found = cuda_is_used(k_check_found(args)) ? k_check_found(args)->data : NULL;
     if (t->found) CUDA_FORWARD(set_found(args));
-    for (int first = 0; first < k_check_gradients(args);) {
+    for (int first = 0; first < args->listed;) {
         set_squares(args, first == 0, t);
         first = fill_table(args, first, s);
         CUDA_FORWARD(cuda_launch(args, s->kernel, check_blocks(t), OPTIMIZER_BLOCK, 0, (void *[]){t}));

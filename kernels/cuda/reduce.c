@@ -202,11 +202,11 @@ static int64_t norm_units(const k_view *v) { return (k_count(v) + NORM_UNIT - 1)
 
 static ampc_status global_norm_prepare(const k_args *args, void **out, size_t *workspace)
 {
-    if (!k_norm_squares(args)) CUDA_FORWARD(cuda_check_dtypes(args));
+    if (!k_extra_in(args, K_SLOT(norm, squares))) CUDA_FORWARD(cuda_check_dtypes(args));
     norm *s = *out = calloc(1, sizeof *s);
     if (!s) return cuda_fail(args->ctx, AMPC_NO_MEMORY, "out of memory");
-    if (!k_norm_squares(args))
-        *workspace = (size_t)(k_norm_gradients(args) / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
+    if (!k_extra_in(args, K_SLOT(norm, squares)))
+        *workspace = (size_t)(args->listed / NORM_SPANS + 1) * NORM_BLOCKS * sizeof(double);
     CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_squares", &s->squares));
     return cuda_find(args->ctx, CUDA_FAMILY_reduce, "norm_root", &s->root);
 }
@@ -231,10 +231,10 @@ static ampc_status launch_root(const k_args *args, const double *partial, long l
 static ampc_status global_norm_run(const k_args *args)
 {
     norm *s = args->state;
-    const k_view *made = k_norm_squares(args);
+    const k_view *made = k_extra_in(args, K_SLOT(norm, squares));
     if (made) return launch_root(args, made->data, k_count(made));
-    const k_view *scale = k_norm_scale(args);
-    const int gradients = k_norm_gradients(args);
+    const k_view *scale = k_extra_in(args, K_SLOT(norm, scale));
+    const int gradients = args->listed;
     double *partial = args->workspace;
     int64_t n = 0;
     s->table.scale = scale ? scale->data : NULL;

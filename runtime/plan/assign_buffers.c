@@ -57,11 +57,18 @@ static bool reads_in_place(const k_fused *fused, int j)
     return true;
 }
 
-/* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def; kernels/update.h for chained finite checks). */
+/* Whether result k of a finite check continues what extra operand j is of an earlier one (kernels/update.h). */
+static bool continues(const rt_step *s, int j, int k)
+{
+    const bool found = k == k_out_at(s->op, s->listed, IR_OUT(check_finite_and_unscale, found_inf));
+    return j == k_extra_in_at(s->op, s->listed, found ? K_SLOT(check, found_before) : K_SLOT(check, squares_before)) &&
+           (found || k == k_extra_out_at(s->op, s->listed, K_SLOT(check, squares)));
+}
+
+/* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
-    if (rt_step_has(s, IR_CHECKS) && j > k_check_gradients(&(k_args){.out = s->out, .n_out = s->n_out}))
-        return k == j - 1;
+    if (rt_step_has(s, IR_CHECKS) && j >= k_extra_in_at(s->op, s->listed, 0)) return continues(s, j, k);
     if (s->kind == RT_STEP_FUSED)
         return s->fused->results[k].fold == K_EACH && reads_in_place(s->fused, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);

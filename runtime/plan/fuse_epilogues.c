@@ -17,8 +17,8 @@
 enum {
     SLOTS_IN = IR_IN(matmul, bias) + 1,
     SLOTS_OUT = IR_OUT(matmul, y) + 1,
-    MAX_IN = SLOTS_IN + K_EPILOGUE_EXTRA_IN,
-    MAX_OUT = SLOTS_OUT + K_EPILOGUE_EXTRA_OUT
+    MAX_IN = SLOTS_IN + K_SLOT(epilogue, n_in),
+    MAX_OUT = SLOTS_OUT + K_SLOT(epilogue, n_out)
 };
 
 /* A matmul with an epilogue as the backend is queried about it, and the answer. */
@@ -68,7 +68,7 @@ static bool same_form(const form *a, const form *b)
 
 static int operands_of(const rt_step *s) { return ir_formula_get(ir_formula_of(s->op, s->attr))->operands; }
 
-/* Makes the activation of result 0. Its second operand is at K_EPILOGUE_X. Returns NULL if out of memory. */
+/* Makes the activation of result 0. Its second operand is in K_SLOT(epilogue, x). Returns NULL if out of memory. */
 static k_fused *make_program(rt_plan *p, const form *f)
 {
     const rt_step *s = f->activation;
@@ -77,7 +77,7 @@ static k_fused *make_program(rt_plan *p, const form *f)
     fused->count = k_count(&f->out[0]);
     fused->n_code = fused->n_results = 1;
     fused->n_operands = operands_of(s) - 1;
-    fused->operands[0] = (k_operand){.in = SLOTS_IN + K_EPILOGUE_X, .dense = true};
+    fused->operands[0] = (k_operand){.in = SLOTS_IN + K_SLOT(epilogue, x), .dense = true};
     fused->code[0] = (k_instruction){
         .op = s->op, .type = s->out[0].dtype, .attr = s->attr, .n_arg = operands_of(s), .arg = {K_ACCUMULATOR, ~0}};
     return fused;
@@ -163,7 +163,7 @@ static rt_step *find_source(const rt_plan *p, const rt_step *s)
 /* The pre-activation y becomes an additional result if it has other readers. */
 static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
 {
-    const int x = SLOTS_IN + K_EPILOGUE_X, aux = SLOTS_OUT + K_EPILOGUE_AUX;
+    const int x = SLOTS_IN + K_SLOT(epilogue, x), aux = SLOTS_OUT + K_SLOT(epilogue, aux);
     rt_plan *p = e->p;
     rt_step *m = find_source(p, s);
     if (!m) return AMPC_OK;
@@ -178,12 +178,11 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     f.n_out += others;
     TRY(find_support(e, &f));
     if (!f.supported) return AMPC_OK;
-    if (!rt_step_widen(p, m, operands - 1, others)) return AMPC_NO_MEMORY;
     m->fused = f.fused;
     replace_result(p, m, s);
-    if (others) rt_step_write(p, m, aux, y);
+    if (others && !rt_step_write_extra(p, m, K_SLOT(epilogue, aux), y)) return AMPC_NO_MEMORY;
     if (operand == RT_NO_VALUE) return AMPC_OK;
-    rt_step_read(p, m, x, operand);
+    if (!rt_step_read_extra(p, m, K_SLOT(epilogue, x), operand)) return AMPC_NO_MEMORY;
     m->in[x] = m->out[0];
     return AMPC_OK;
 }
@@ -214,7 +213,6 @@ static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
         f.in[at] = (k_view){.dtype = s->out[0].dtype, .rank = 1, .dims = {m->out[0].dims[m->out[0].rank - 1]}};
         TRY(find_support(e, &f));
         if (!f.supported) return AMPC_OK;
-        if (!rt_step_widen(p, m, 0, 0)) return AMPC_NO_MEMORY;
         replace_result(p, m, s);
         rt_step_read(p, m, at, bias);
         m->in[at] = f.in[at];
@@ -290,17 +288,15 @@ static bool is_read_until(const rt_plan *p, const rt_step *s, const rt_step *end
 
 static ampc_status fuse_sum_at(epilogue_state *e, rt_step *s, rt_step *m, int slot)
 {
-    const int extra = slot == IR_IN(matmul, a) ? K_EPILOGUE_SUM_A : K_EPILOGUE_SUM_B;
+    const int extra = slot == IR_IN(matmul, a) ? K_SLOT(epilogue, sum_a) : K_SLOT(epilogue, sum_b);
     const uint32_t sum = s->out_value[0];
     form f = form_of(m);
     f.out[SLOTS_OUT + extra] = e->p->values[sum].view;
     f.n_out += extra + 1;
     TRY(find_support(e, &f));
     if (!f.supported) return AMPC_OK;
-    if (!rt_step_widen(e->p, m, 0, extra + 1)) return AMPC_NO_MEMORY;
     rt_step_remove(e->p, s);
-    rt_step_write(e->p, m, SLOTS_OUT + extra, sum);
-    return AMPC_OK;
+    return rt_step_write_extra(e->p, m, extra, sum) ? AMPC_OK : AMPC_NO_MEMORY;
 }
 
 static ampc_status fuse_sum(epilogue_state *e, rt_step *s)

@@ -66,9 +66,15 @@ typedef struct partial {
 
 /* ---- who reads the results of a check ------------------------------------------------------------ */
 
-static int count_gradients(const rt_step *check) { return check->n_out - 1; }
-
-static uint32_t scale_of(const rt_step *check) { return check->in_value[count_gradients(check)]; }
+static int scale_at(const rt_step *check)
+{
+    return k_in_at(check->op, check->listed, IR_IN(check_finite_and_unscale, scale));
+}
+static int found_at(const rt_step *check)
+{
+    return k_out_at(check->op, check->listed, IR_OUT(check_finite_and_unscale, found_inf));
+}
+static uint32_t scale_of(const rt_step *check) { return check->in_value[scale_at(check)]; }
 
 /* Returns the index of the check's result that the step reads in the slot without a view; -1: none. */
 static int result_read(const rt_plan *p, const rt_step *check, const rt_step *s, int slot)
@@ -95,7 +101,7 @@ static bool can_unscale(const rt_plan *p, const rt_step *check, rt_step *s)
 
 static bool all_can_unscale(const rt_plan *p, const rt_step *check)
 {
-    for (int k = 0; k < count_gradients(check); k++)
+    for (int k = 0; k < check->listed; k++)
         for (const rt_use *u = rt_step_writes(check, k) ? rt_uses(p, check->out_value[k]) : NULL; u; u = u->next)
             if (!u->step || !can_unscale(p, check, u->step)) return false;
     return true;
@@ -103,7 +109,7 @@ static bool all_can_unscale(const rt_plan *p, const rt_step *check)
 
 static void mark_results(rt_plan *p, const rt_step *check, bool mark)
 {
-    for (int k = 0; k < count_gradients(check); k++)
+    for (int k = 0; k < check->listed; k++)
         if (rt_step_writes(check, k)) p->values[check->out_value[k]].mark = mark ? k + 1 : 0;
 }
 
@@ -112,7 +118,7 @@ static void mark_results(rt_plan *p, const rt_step *check, bool mark)
 /* Makes the check read gradients that were cast only for it before the cast. */
 static void drop_casts(rt_plan *p, rt_step *check)
 {
-    for (int k = 0; k < count_gradients(check); k++) {
+    for (int k = 0; k < check->listed; k++) {
         const uint32_t value = check->in_value[k];
         rt_step *cast = rt_def(p, value);
         if (!cast || !rt_has_one_use(p, value) || check->in[k].dtype != IR_f32) continue;
@@ -128,8 +134,7 @@ static void drop_casts(rt_plan *p, rt_step *check)
 /* Whether the value is read only by the check, as a gradient. */
 static bool is_only_checked(const rt_plan *p, const rt_step *check, uint32_t value)
 {
-    return rt_has_one_use(p, value) && rt_uses(p, value)->step == check &&
-           rt_uses(p, value)->slot < count_gradients(check);
+    return rt_has_one_use(p, value) && rt_uses(p, value)->step == check && rt_uses(p, value)->slot < check->listed;
 }
 
 static bool is_contraction(const rt_step *s)
@@ -172,7 +177,7 @@ static void narrow(rt_plan *p, rt_step *s)
 static void narrow_gradients(rt_plan *p, const rt_step *check)
 {
     for (int sums = 0; sums < 2; sums++)
-        for (int k = 0; k < count_gradients(check); k++) {
+        for (int k = 0; k < check->listed; k++) {
             rt_step *s = rt_def(p, check->in_value[k]);
             if (!s || check->in[k].dtype != IR_f32 || !(sums ? sums_factor(p, s) : is_contraction(s))) continue;
             if (can_narrow(p, check, s)) narrow(p, s);
@@ -184,25 +189,23 @@ static void narrow_gradients(rt_plan *p, const rt_step *check)
 static bool unscale_in_update(rt_plan *p, const rt_step *check, rt_step *s)
 {
     const int slot = k_update_gradient(s->op), k = result_read(p, check, s, slot);
-    if (!rt_step_widen(p, s, K_UPDATE_EXTRA_IN, 0)) return false;
     rt_step_read(p, s, slot, check->in_value[k]);
-    rt_step_read(p, s, ir_op_get(s->op)->n_in + K_UPDATE_SCALE, scale_of(check));
-    return true;
+    return rt_step_read_extra(p, s, K_SLOT(update, scale), scale_of(check));
 }
 
 /* Whether the step is the norm of all gradients of the check, in their order. */
 static bool is_norm_of_all(const rt_plan *p, const rt_step *check, const rt_step *s)
 {
-    if (!rt_step_has(s, IR_UNSCALES) || rt_step_has(s, IR_UPDATES) || s->n_in != count_gradients(check)) return false;
+    if (!rt_step_has(s, IR_UNSCALES) || rt_step_has(s, IR_UPDATES) || s->n_in != check->listed) return false;
     for (int j = 0; j < s->n_in; j++)
         if (result_read(p, check, s, j) != j) return false;
     return true;
 }
 
-/* Makes a norm that replaces s, with absent operands. */
-static rt_step *replace_norm(rt_plan *p, const rt_step *s, int n_in)
+/* Makes a norm that replaces s, with `listed` operands, absent at first. */
+static rt_step *replace_norm(rt_plan *p, const rt_step *s, int listed)
 {
-    rt_step *norm = rt_step_new(p, s->node, s->op, n_in, s->n_out);
+    rt_step *norm = rt_step_new(p, s->node, s->op, listed, s->n_out);
     for (int k = 0; norm && k < s->n_out; k++) rt_step_write(p, norm, k, s->out_value[k]);
     return norm;
 }
@@ -211,14 +214,12 @@ static rt_step *replace_norm(rt_plan *p, const rt_step *s, int n_in)
 static bool unscale_in_norm(rt_plan *p, const rt_step *check, rt_step *s, uint32_t squares)
 {
     const bool joined = squares != RT_NO_VALUE && is_norm_of_all(p, check, s);
-    rt_step *norm = replace_norm(p, s, joined ? K_NORM_JOINED_IN : s->n_in + K_NORM_EXTRA_IN);
+    rt_step *norm = replace_norm(p, s, joined ? 0 : s->listed);
     if (!norm) return false;
-    if (joined) {
-        rt_step_read(p, norm, K_NORM_SQUARES, squares);
-    } else {
-        for (int j = 0; j < s->n_in; j++) rt_step_read(p, norm, j, check->in_value[result_read(p, check, s, j)]);
-        rt_step_read(p, norm, s->n_in + K_NORM_SCALE, scale_of(check));
-    }
+    for (int j = 0; j < norm->listed; j++) rt_step_read(p, norm, j, check->in_value[result_read(p, check, s, j)]);
+    if (!(joined ? rt_step_read_extra(p, norm, K_SLOT(norm, squares), squares)
+                 : rt_step_read_extra(p, norm, K_SLOT(norm, scale), scale_of(check))))
+        return false;
     rt_step_insert_before(p, norm, s);
     rt_step_remove(p, s);
     return true;
@@ -226,7 +227,7 @@ static bool unscale_in_norm(rt_plan *p, const rt_step *check, rt_step *s, uint32
 
 static bool unscale_in_readers(rt_plan *p, const rt_step *check, uint32_t squares)
 {
-    for (int k = 0; k < count_gradients(check); k++)
+    for (int k = 0; k < check->listed; k++)
         for (const rt_use *u; rt_step_writes(check, k) && (u = rt_uses(p, check->out_value[k])) != NULL;) {
             rt_step *s = u->step;
             if (!(rt_step_has(s, IR_UPDATES) ? unscale_in_update(p, check, s) : unscale_in_norm(p, check, s, squares)))
@@ -241,7 +242,7 @@ static bool make_squares(rt_plan *p, const rt_step *check, uint32_t *squares)
 {
     const k_view view = {.dtype = IR_f64, .rank = 1, .dims = {p->backend->device_ops ? K_SQUARE_SUMS : 1}};
     *squares = RT_NO_VALUE;
-    if (!rt_step_writes(check, 0) || !rt_step_writes(check, count_gradients(check))) return true;
+    if (!rt_step_writes(check, 0) || !rt_step_writes(check, found_at(check))) return true;
     const rt_use *u = rt_uses(p, check->out_value[0]);
     while (u && !is_norm_of_all(p, check, u->step)) u = u->next;
     if (!u) return true;
@@ -299,24 +300,30 @@ static int add_checked(const rt_plan *p, rt_step *check, int k, bool by_factors,
     return 2;
 }
 
+static bool read_partial(rt_plan *p, rt_step *s, partial before)
+{
+    if (before.found != RT_NO_VALUE && !rt_step_read_extra(p, s, K_SLOT(check, found_before), before.found))
+        return false;
+    return before.squares == RT_NO_VALUE || rt_step_read_extra(p, s, K_SLOT(check, squares_before), before.squares);
+}
+
 /* Makes the part's step, which reads its values, the scale and the results of the previous part. */
 static bool write_part(rt_plan *p, rt_step *check, const checked *list, int listed, part *t, partial before,
                        partial made)
 {
-    const int n_in = t->n + 1 + (before.found != RT_NO_VALUE) + (before.squares != RT_NO_VALUE);
-    rt_step *s = rt_step_new(p, check->node, check->op, n_in, t->n + 1 + (made.squares != RT_NO_VALUE));
+    const ir_op_info *info = ir_op_get(check->op);
+    rt_step *s = rt_step_new(p, check->node, check->op, k_in_at(check->op, t->n, info->n_in),
+                             k_out_at(check->op, t->n, info->n_out));
     int n = 0;
     if (!s) return false;
     for (int k = 0; k < listed; k++)
         if (list[k].at == t->at && p->values[list[k].value].view.dtype == t->type)
             rt_step_read(p, s, n++, list[k].value);
-    rt_step_read(p, s, n, scale_of(check));
-    if (before.found != RT_NO_VALUE) rt_step_read(p, s, n + 1, before.found);
-    if (before.squares != RT_NO_VALUE) rt_step_read(p, s, n + 2, before.squares);
-    rt_step_write(p, s, n, made.found);
-    if (made.squares != RT_NO_VALUE) rt_step_write(p, s, n + 1, made.squares);
+    rt_step_read(p, s, scale_at(s), scale_of(check));
+    rt_step_write(p, s, found_at(s), made.found);
     t->step = s;
-    return true;
+    return read_partial(p, s, before) &&
+           (made.squares == RT_NO_VALUE || rt_step_write_extra(p, s, K_SLOT(check, squares), made.squares));
 }
 
 /* Sets *like to a new value of the same shape and type as `of`, or to RT_NO_VALUE if that is absent. */
@@ -329,7 +336,7 @@ static bool new_value_like(rt_plan *p, uint32_t of, uint32_t *like)
 static bool write_parts(rt_plan *p, rt_step *check, const checked *list, int listed, part *parts, int n,
                         uint32_t squares)
 {
-    const partial all = {check->out_value[count_gradients(check)], squares};
+    const partial all = {check->out_value[found_at(check)], squares};
     partial before = {RT_NO_VALUE, RT_NO_VALUE};
     for (int i = 0; i < n; i++) {
         partial made = all;
@@ -346,14 +353,13 @@ static bool write_parts(rt_plan *p, rt_step *check, const checked *list, int lis
 static bool divide(rt_plan *p, rt_step *check, uint32_t squares)
 {
     int n = 0, listed = 0;
-    if (!rt_step_writes(check, count_gradients(check))) return true;
-    const size_t most = 2 * (size_t)count_gradients(check);
+    if (!rt_step_writes(check, found_at(check))) return true;
+    const size_t most = 2 * (size_t)check->listed;
     part *parts = rt_alloc(most, sizeof *parts);
     checked *list = rt_alloc(most, sizeof *list);
     bool done = parts && list;
     const bool by_factors = !p->backend->device_ops && squares == RT_NO_VALUE && !rt_def(p, scale_of(check));
-    for (int k = 0; k < count_gradients(check) && done; k++)
-        listed += add_checked(p, check, k, by_factors, list + listed);
+    for (int k = 0; k < check->listed && done; k++) listed += add_checked(p, check, k, by_factors, list + listed);
     for (int k = 0; k < listed; k++) find_part(parts, &n, list[k].at, p->values[list[k].value].view.dtype)->n++;
     done = done && write_parts(p, check, list, listed, parts, n, squares);
     rt_free(parts);
@@ -378,7 +384,7 @@ ampc_status rt_stage_fuse_unscaling(rt_plan *p, diag *d)
     (void)d;
     for (int i = 0; i < p->n_steps; i++) {
         rt_step *s = p->steps[i];
-        if (!rt_step_has(s, IR_CHECKS) || count_gradients(s) == 0) continue;
+        if (!rt_step_has(s, IR_CHECKS) || s->listed == 0) continue;
         mark_results(p, s, true);
         if (!all_can_unscale(p, s)) mark_results(p, s, false);
         else if (!rewrite(p, s)) return AMPC_NO_MEMORY;

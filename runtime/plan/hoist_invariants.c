@@ -49,9 +49,7 @@ static rt_step *find_updater(const rt_plan *p, const rt_step *cast, int safe_fro
 static bool write_low_copy(rt_plan *p, rt_step *update, const rt_step *cast)
 {
     const uint32_t low = cast->out_value[0], low_view = rt_plan_new_view(p, low, low, &cast->out[0]);
-    if (low_view == RT_NO_VALUE || !rt_step_widen(p, update, 0, K_UPDATE_EXTRA_OUT)) return false;
-    rt_step_write(p, update, ir_op_get(update->op)->n_out + K_UPDATE_LOW, low_view);
-    return true;
+    return low_view != RT_NO_VALUE && rt_step_write_extra(p, update, K_SLOT(update, low), low_view);
 }
 
 ampc_status rt_stage_hoist_invariants(rt_plan *p, diag *d)

@@ -46,10 +46,10 @@ static rt_step *find_gradient(const rt_plan *p, const rt_step *s)
 
 static bool join(rt_plan *p, rt_step *m, rt_step *s)
 {
+    static const int slots[FACTORS] = {K_SLOT(update, a), K_SLOT(update, b)};
     const ir_op_info *update = ir_op_get(s->op), *gradient = ir_op_get(m->op);
     ir_attr *attr = rt_plan_alloc(p, (size_t)(update->n_attr + 1 + gradient->n_attr), sizeof *attr);
-    const int first = update->n_in + K_UPDATE_A;
-    if (!attr || !rt_step_widen(p, s, K_UPDATE_JOINED_IN, 0)) return false;
+    if (!attr) return false;
     for (int i = 0; i < update->n_attr; i++) attr[i] = s->attr[i];
     attr[update->n_attr].i = m->op;
     for (int i = 0; i < gradient->n_attr; i++) attr[update->n_attr + 1 + i] = m->attr[i];
@@ -57,8 +57,8 @@ static bool join(rt_plan *p, rt_step *m, rt_step *s)
     s->kernel = p->backend->grad_update;
     rt_step_read(p, s, k_update_gradient(s->op), RT_NO_VALUE);
     for (int j = 0; j < FACTORS; j++) {
-        rt_step_read(p, s, first + j, m->in_value[j]);
-        s->in[first + j] = m->in[j];
+        if (!rt_step_read_extra(p, s, slots[j], m->in_value[j])) return false;
+        s->in[k_extra_in_at(s->op, s->listed, slots[j])] = m->in[j];
     }
     rt_step_remove(p, m);
     return true;

@@ -126,6 +126,7 @@ struct rt_step {
     const k_kernel *kernel;
     void *state;
     int n_in, n_out;                /* further views, up to the slots of the op, are absent */
+    int listed;                     /* as in k_args */
     uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
     k_view *in, *out;
     int *in_buffer, *out_buffer;

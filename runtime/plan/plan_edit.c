@@ -206,6 +206,7 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
     if (!s->kernel) s->kernel = &rt_idle_kernel; /* a step with subgraphs */
     s->n_in = n_in;
     s->n_out = n_out;
+    s->listed = k_listed(op, n_in);
     s->attr = (ir_attr *)(s + 1);
     s->workspace = RT_NO_BUFFER;
     s->batch = 1;
@@ -219,7 +220,7 @@ rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node)
     if (!s) return NULL;
     s->kind = RT_STEP_FUSED;
     s->kernel = p->backend->fused;
-    s->n_in = s->n_out = 0;
+    s->n_in = s->n_out = s->listed = 0;
     s->attr = NULL;
     s->fused = rt_plan_alloc(p, 1, sizeof *s->fused);
     return s->fused ? s : NULL;
@@ -228,8 +229,8 @@ rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node)
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)
 {
     const rt_step old = *s;
-    const int in = larger(s->n_in, ir_op_get(s->op)->n_in + n_in);
-    const int out = larger(s->n_out, ir_op_get(s->op)->n_out + n_out);
+    const int in = larger(s->n_in, k_extra_in_at(s->op, s->listed, n_in));
+    const int out = larger(s->n_out, k_extra_out_at(s->op, s->listed, n_out));
     if (!alloc_operands(p, s, in, out)) return false;
     s->n_in = in;
     s->n_out = out;
@@ -241,6 +242,20 @@ bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)
     }
     memcpy(s->out, old.out, (size_t)old.n_out * sizeof *s->out);
     memcpy(s->out_value, old.out_value, (size_t)old.n_out * sizeof *s->out_value);
+    return true;
+}
+
+bool rt_step_read_extra(rt_plan *p, rt_step *s, int slot, uint32_t value)
+{
+    if (!rt_step_widen(p, s, slot + 1, 0)) return false;
+    rt_step_read(p, s, k_extra_in_at(s->op, s->listed, slot), value);
+    return true;
+}
+
+bool rt_step_write_extra(rt_plan *p, rt_step *s, int slot, uint32_t value)
+{
+    if (!rt_step_widen(p, s, 0, slot + 1)) return false;
+    rt_step_write(p, s, k_extra_out_at(s->op, s->listed, slot), value);
     return true;
 }
 

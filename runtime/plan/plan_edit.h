@@ -60,8 +60,11 @@ uint32_t rt_plan_new_view(rt_plan *p, uint32_t of, uint32_t root, const k_view *
 rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_out);
 /* Creates a step with an empty fused kernel and capacity for the maximum number of operands and results. */
 rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node);
-/* Adds capacity for n_in operands and n_out results beyond the slots of the op (kernels/update.h), absent at first. */
+/* Adds capacity for n_in operands and n_out results beyond the slots of the op, absent at first. */
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out);
+/* Makes the step read or write the value in an extra slot (K_SLOT), for which it makes room. */
+bool rt_step_read_extra(rt_plan *p, rt_step *s, int slot, uint32_t value);
+bool rt_step_write_extra(rt_plan *p, rt_step *s, int slot, uint32_t value);
 /* Whether the step computes any element that is needed. Valid once values have buffers. */
 bool rt_step_computes(const rt_plan *p, const rt_step *s);
 /* Adds a buffer and returns its index; p->buffers must have capacity (assign_buffers.c). */

@@ -14,6 +14,7 @@ k_args rt_step_args(const rt_plan *p, const rt_step *s)
                     .out = s->out,
                     .n_in = s->n_in,
                     .n_out = s->n_out,
+                    .listed = s->listed,
                     .attr = s->attr,
                     .layout = &s->node->layout,
                     .fused = s->fused,

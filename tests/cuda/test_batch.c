@@ -367,8 +367,8 @@ static void make_calls(calls *c)
         in[IR_IN(adamw, step)] = view_at(c, CALLS * 5, IR_i64, 1);
         in[IR_IN(adamw, lr)] = view_at(c, CALLS * 5 + 1, IR_f32, 1);
         in[IR_IN(adamw, skip)] = (k_view){.dtype = IR_NO_DTYPE};
-        in[info->n_in + K_UPDATE_SCALE] = view_at(c, CALLS * 5 + 2, IR_f32, 1);
-        out[info->n_out + K_UPDATE_LOW] = view_at(c, place++, IR_bf16, lengths[i]);
+        in[info->n_in + K_SLOT(update, scale)] = view_at(c, CALLS * 5 + 2, IR_f32, 1);
+        out[info->n_out + K_SLOT(update, low)] = view_at(c, place++, IR_bf16, lengths[i]);
         c->args[i] = (k_args){
             .op = IR_OP_adamw, .in = in, .out = out, .n_in = 8, .n_out = 4, .attr = c->attr, .ctx = &c->ctx};
         must(&c->ctx, cuda_adamw.prepare(&c->args[i], &c->args[i].state, &(size_t){0}));

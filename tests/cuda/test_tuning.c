@@ -139,8 +139,8 @@ static void races_depend_on_the_epilogue(void **state)
     double_mark();
     call_matmul(&product, (int64_t[]){24, 40}, (int64_t[]){40, 16}, (int64_t[]){24, 16});
     product.in[2].dtype = IR_NO_DTYPE;
-    product.out[1 + K_EPILOGUE_SUM_B] = view(IR_f16, 1, (int64_t[]){16});
-    product.args.n_out = 1 + K_EPILOGUE_EXTRA_OUT;
+    product.out[1 + K_SLOT(epilogue, sum_b)] = view(IR_f16, 1, (int64_t[]){16});
+    product.args.n_out = 1 + K_SLOT(epilogue, n_out);
     assert_int_equal(cuda_supports_epilogue(&product.args), AMPC_OK);
     assert_int_equal(double_count("cudaEventElapsedTime"), 0);
     if (call_prepare(&product) != AMPC_OK) fail_msg("%s", call_error);

@@ -103,8 +103,14 @@ void case_end(ops_case *c)
 static ampc_status run_on(ops_case *c, k_view *out, int threads)
 {
     const k_context context = {.threads = threads, .error = c->error, .error_size = sizeof c->error};
-    k_args args = {
-        .op = c->op, .in = c->in, .out = out, .n_in = c->n_in, .n_out = c->n_out, .attr = c->attr, .ctx = &context};
+    k_args args = {.op = c->op,
+                   .in = c->in,
+                   .out = out,
+                   .n_in = c->n_in,
+                   .n_out = c->n_out,
+                   .attr = c->attr,
+                   .ctx = &context,
+                   .listed = k_listed(c->op, c->n_in)};
     return ops_run(&args, threads != 1, 1);
 }
 

@@ -324,7 +324,7 @@ static const struct optimizer_row *optimizer_row_of(ir_op op)
 static void optimizer_reference(ops_case *c)
 {
     const k_update_slots *at = k_update_slots_of(c->op);
-    const int scale = ir_op_get(c->op)->n_in + K_UPDATE_SCALE;
+    const int scale = k_extra_in_at(c->op, 0, K_SLOT(update, scale));
     const bool skip = k_present(&c->in[at->skip]) && c->x[at->skip][0] != 0;
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
         element e = {.a = c->attr, .g = c->x[at->grad][i] / (scale < c->n_in ? c->x[scale][0] : 1)};

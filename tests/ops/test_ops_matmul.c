@@ -218,7 +218,7 @@ static void tail_make(epilogue_case *c)
         .op = e->tail, .type = c->out[0].dtype, .attr = c->tail_attr, .n_arg = 1, .arg = {K_ACCUMULATOR}};
     c->fused.results[0] = (k_result){.from = 0, .fold = K_EACH};
     if (!(e->parts & K_PART_X)) return;
-    c->fused.operands[c->fused.n_operands++] = (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_EPILOGUE_X,
+    c->fused.operands[c->fused.n_operands++] = (k_operand){.in = ir_op_get(IR_OP_matmul)->n_in + K_SLOT(epilogue, x),
                                                            .dense = true};
     c->fused.code[0].arg[c->fused.code[0].n_arg++] = ~0;
 }
@@ -235,9 +235,9 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
     c->in[2] = part_make(e, K_PART_BIAS, in, 1, &n);
     c->in[3] = part_make(e, K_PART_X, out, rank, y + 3 - rank);
     c->out[0] = part_make(e, 0, out, rank, y + 3 - rank);
-    c->out[1 + K_EPILOGUE_AUX] = part_make(e, K_PART_AUX, out, rank, y + 3 - rank);
-    c->out[1 + K_EPILOGUE_SUM_A] = part_make(e, K_PART_SUM_A, out, 1, &m);
-    c->out[1 + K_EPILOGUE_SUM_B] = part_make(e, K_PART_SUM_B, out, 1, &n);
+    c->out[1 + K_SLOT(epilogue, aux)] = part_make(e, K_PART_AUX, out, rank, y + 3 - rank);
+    c->out[1 + K_SLOT(epilogue, sum_a)] = part_make(e, K_PART_SUM_A, out, 1, &m);
+    c->out[1 + K_SLOT(epilogue, sum_b)] = part_make(e, K_PART_SUM_B, out, 1, &n);
     for (int i = 0; i < 4; i++)
         if (k_present(&c->in[i])) view_fill(&c->in[i]);
     c->attr[IR_ATTR(matmul, trans_a)].i = ta;
@@ -286,9 +286,9 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
 {
     const bool ta = c->attr[IR_ATTR(matmul, trans_a)].i, tb = c->attr[IR_ATTR(matmul, trans_b)].i;
     double *values = product_expect(&c->in[0], &c->in[1], &c->in[2], &c->out[0], ta, tb), *x = view_values(&c->in[3]);
-    if (c->row->parts & K_PART_AUX) view_check("start", &c->out[1 + K_EPILOGUE_AUX], values, (double)k, c->type);
-    if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_EPILOGUE_SUM_A]);
-    if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_EPILOGUE_SUM_B]);
+    if (c->row->parts & K_PART_AUX) view_check("start", &c->out[1 + K_SLOT(epilogue, aux)], values, (double)k, c->type);
+    if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_SLOT(epilogue, sum_a)]);
+    if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_SLOT(epilogue, sum_b)]);
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
         values[i] = c->row->tail == IR_OP_gelu    ? gelu(values[i], c->row->tanh)
                     : c->row->tail == IR_OP_slope ? values[i] * gelu_slope(x[i])

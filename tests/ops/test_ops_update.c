@@ -77,18 +77,19 @@ static void same(const char *what, const k_view *got, const k_view *expected)
         fail_msg("%s [%lld] %s: different bits", what, (long long)k_count(expected), ir_dtype_name(expected->dtype));
 }
 
-static void run(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
+static void run(ir_op op, int listed, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr)
 {
     char error[256] = "";
     const k_context context = {.threads = CASE_THREADS, .error = error, .error_size = sizeof error};
-    k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &context};
+    k_args args = {
+        .op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &context, .listed = listed};
     if (ops_run(&args, false, 1) != AMPC_OK) fail_msg("%s: %s", ir_op_get(op)->name, error);
 }
 
 static void cast(const k_view *from, k_view *to)
 {
     k_view in = *from;
-    run(IR_OP_cast, &in, 1, to, 1, &(ir_attr){.dtype = to->dtype});
+    run(IR_OP_cast, 0, &in, 1, to, 1, &(ir_attr){.dtype = to->dtype});
 }
 
 static bool check(const k_view *gradients, int n, const k_view *scale, k_view *outs, const bool *before, bool over)
@@ -102,7 +103,7 @@ static bool check(const k_view *gradients, int n, const k_view *scale, k_view *o
     in[n] = *scale;
     in[n + 1] = old;
     out[n] = over ? old : found;
-    run(IR_OP_check_finite_and_unscale, in, n + (before ? 2 : 1), out, n + 1, NULL);
+    run(IR_OP_check_finite_and_unscale, n, in, n + (before ? 2 : 1), out, n + 1, NULL);
     uint8_t made = *(uint8_t *)out[n].data;
     assert_true(made <= 1);
     free(found.data);
@@ -181,7 +182,7 @@ static void run_apart(const problem *p, k_view *expected)
     if (p->scaled) check(&p->gradient, 1, &p->scale, &gradient, NULL, false);
     else cast(&p->gradient, &gradient);
     int n = operands(p, in, p->old, &gradient);
-    run(p->op, in, n, expected, p->states, p->attr);
+    run(p->op, 0, in, n, expected, p->states, p->attr);
     if (k_present(&expected[p->states]) && !(p->skip > 0 && p->in_place)) cast(&expected[0], &expected[p->states]);
     free(gradient.data);
 }
@@ -191,7 +192,7 @@ static void run_together(const problem *p, k_view *got)
     k_view in[CASE_MAX];
     int n = operands(p, in, p->in_place ? got : p->old, &p->gradient);
     if (p->scaled) in[n++] = p->scale;
-    run(p->op, in, n, got, p->states + (p->low != IR_NO_DTYPE), p->attr);
+    run(p->op, 0, in, n, got, p->states + (p->low != IR_NO_DTYPE), p->attr);
 }
 
 static void compare_problem(problem *p)
@@ -347,7 +348,7 @@ static void chains(void **state)
 static void norm(ir_dtype master)
 {
     static const ir_dtype low[] = {IR_f16, IR_bf16, IR_f32};
-    k_view scale = scalar(master, 1000), in[GRADIENTS + K_NORM_EXTRA_IN], outs[GRADIENTS];
+    k_view scale = scalar(master, 1000), in[GRADIENTS + 1], outs[GRADIENTS];
     k_view expected = scalar(master, 0), got = scalar(master, 1);
     for (int s = 0; s < SIZES; s++) {
         for (int i = 0; i < GRADIENTS; i++) {
@@ -355,10 +356,9 @@ static void norm(ir_dtype master)
             outs[i] = vector(master, k_count(&in[i]));
             check(&in[i], 1, &scale, &outs[i], NULL, false);
         }
-        in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
-        in[GRADIENTS + K_NORM_SCALE] = scale;
-        run(IR_OP_global_norm, outs, GRADIENTS, &expected, 1, NULL);
-        run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &got, 1, NULL);
+        in[GRADIENTS + K_SLOT(norm, scale)] = scale;
+        run(IR_OP_global_norm, GRADIENTS, outs, GRADIENTS, &expected, 1, NULL);
+        run(IR_OP_global_norm, GRADIENTS, in, GRADIENTS + 1, &got, 1, NULL);
         assert_true(ir_load_f64(expected.dtype, expected.data) > 1);
         same("norm of raw gradients", &got, &expected);
         for (int i = 0; i < GRADIENTS; i++) {
@@ -388,11 +388,11 @@ static double joined_norm(const k_view *gradients, const int64_t *first, int cal
         in[n + 2] = last;
         out[n] = flag;
         out[n + 1] = over ? last : squares;
-        run(IR_OP_check_finite_and_unscale, in, n + (c ? 3 : 1), out, n + 2, NULL);
+        run(IR_OP_check_finite_and_unscale, n, in, n + (c ? 3 : 1), out, n + 2, NULL);
         memcpy(last.data, out[n + 1].data, k_bytes(&last));
     }
-    k_view norm = scalar(scale->dtype, 0), in[] = {{.dtype = IR_NO_DTYPE}, {.dtype = IR_NO_DTYPE}, last};
-    run(IR_OP_global_norm, in, K_NORM_JOINED_IN, &norm, 1, NULL);
+    k_view norm = scalar(scale->dtype, 0), in[] = {{.dtype = IR_NO_DTYPE}, last};
+    run(IR_OP_global_norm, 0, in, K_SLOT(norm, n_in), &norm, 1, NULL);
     double value = ir_load_f64(norm.dtype, norm.data);
     *found = *(const uint8_t *)flag.data;
     free(squares.data);
@@ -408,13 +408,12 @@ static void joined(ir_dtype t, int64_t n, int form, int bad)
     static const int64_t one_call[] = {0, GRADIENTS}, calls[] = {0, 1, 2, 3};
     static const double values[] = {0, INFINITY, NAN};
     k_view scale = scalar(t == IR_f64 ? t : IR_f32, 1000), expected = scalar(scale.dtype, 0);
-    k_view in[GRADIENTS + K_NORM_EXTRA_IN];
+    k_view in[GRADIENTS + 1];
     bool found;
     for (int i = 0; i < GRADIENTS; i++) in[i] = drawn(t, i == 1 ? n + 8191 : n, -60000, 60000);
     if (bad && n) set(&in[form % GRADIENTS], (n - 1) * (form % 5) / 4, values[bad]);
-    in[GRADIENTS] = (k_view){.dtype = IR_NO_DTYPE};
-    in[GRADIENTS + K_NORM_SCALE] = scale;
-    run(IR_OP_global_norm, in, GRADIENTS + K_NORM_EXTRA_IN, &expected, 1, NULL);
+    in[GRADIENTS + K_SLOT(norm, scale)] = scale;
+    run(IR_OP_global_norm, GRADIENTS, in, GRADIENTS + 1, &expected, 1, NULL);
     const int64_t sums = form & 2 ? 300 : 1;
     double norm = ir_load_f64(expected.dtype, expected.data);
     double got = form & 1 ? joined_norm(in, calls, 3, &scale, sums, form & 4, &found)
