@@ -17,9 +17,9 @@
 
 enum { BATCH = 64, WIDTH = 512, ROWS = 4096, STEPS = 60, MAX_ROUNDS = 100 };
 
-static const char model[] = "ampc-ir 1\n"
+static const char model[] = "ampc-ir 3\n"
                             "param @v : f32[512,512] = zero\nparam @w : f32[512,512] = zero\n"
-                            "graph @forward(@x : f32[N,512]) {\n"
+                            "graph @forward(@x : f32[N,512]) as forward {\n"
                             "  %h = matmul @x, @v : f32[N,512]\n  %r = relu %h : f32[N,512]\n"
                             "  %y = matmul %r, @w : f32[N,512]\n  output \"y\" = %y\n}\n";
 

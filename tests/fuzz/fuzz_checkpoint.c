@@ -8,10 +8,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char text[] = "ampc-ir 1\n"
+static const char text[] = "ampc-ir 3\n"
                            "param @w : f32[2,3] = [1, 2, 3, 4, 5, 6]\n"
                            "state @bn.mean : f32[3] = [0, 0, 0]\n"
-                           "graph @infer(@x : f32[N,2]) {\n"
+                           "graph @infer(@x : f32[N,2]) as infer {\n"
                            "forward:\n"
                            "  %y = matmul @x, @w : f32[N,3]\n"
                            "  %z = add %y, @bn.mean : f32[N,3]\n"

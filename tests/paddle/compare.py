@@ -193,8 +193,8 @@ class Graph:
 
     def dropout(self):
         a, v = self.pick()
-        if "state @rng : i64[2] = [0, 0]" not in self.storage:
-            self.storage.append("state @rng : i64[2] = [0, 0]")
+        if "state @rng : i64[2] = [0, 0] as rng" not in self.storage:
+            self.storage.append("state @rng : i64[2] = [0, 0] as rng")
         name = "n%d" % self.count
         self.count += 1
         y = F.dropout(v, 0.5, training=True)
@@ -263,7 +263,7 @@ class Graph:
     def text(self):
         inputs = ", ".join("@%s : f32[4,4]" % n for n, _ in self.inputs) + ", @ids : i64[4]"
         outputs = ['  output "o%d" = %s' % (i, v) for i, (v, _) in enumerate(self.values) if v[0] == "%"]
-        return "\n".join(["ampc-ir 1"] + self.storage + ["graph @infer(%s) {" % inputs] + self.body + outputs + ["}", ""])
+        return "\n".join(["ampc-ir 3"] + self.storage + ["graph @infer(%s) as infer {" % inputs] + self.body + outputs + ["}", ""])
 
 
 def run_pass(era, program, white, black, varnames, dtype, level, promote):

@@ -8,13 +8,13 @@
 
 /* clang-format off */
 static const char perceptron[] =
-    "ampc-ir 1\n"
+    "ampc-ir 3\n"
     "param @w1 : f64[4,6] = zero\n"
     "param @b1 : f64[6] = zero\n"
     "param @w2 : f64[6,5] = zero\n"
     "param @w3 : f64[5,3] = zero\n"
-    "state @rng : i64[2] = [7, 0]\n"
-    "graph @forward(@x : f64[5,4]) {\n"
+    "state @rng : i64[2] = [7, 0] as rng\n"
+    "graph @forward(@x : f64[5,4]) as forward {\n"
     "  %h = matmul @x, @w1, @b1 : f64[5,6] !Gemm \"fc1\"\n"
     "  %r = gelu %h : f64[5,6] !Gelu \"gelu\"\n"
     "  %d, %k = dropout %r, @rng {ratio=0.25} : f64[5,6], bool[5,6] !Dropout \"drop\"\n"
@@ -25,7 +25,7 @@ static const char perceptron[] =
     "}\n";
 
 #define CONVOLUTIONAL(training) \
-    "ampc-ir 1\n" \
+    "ampc-ir 3\n" \
     "param @w1 : f64[4,2,3,3] = zero\n" \
     "param @b1 : f64[4] = zero\n" \
     "param @scale : f64[4] = zero\n" \
@@ -35,7 +35,7 @@ static const char perceptron[] =
     "param @w4 : f64[18,3] = zero\n" \
     "state @mean : f64[4] = [0.1, 0.2, -0.1, 0.3]\n" \
     "state @var : f64[4] = [1, 0.5, 2, 1.5]\n" \
-    "graph @forward(@x : f64[3,2,6,6]) {\n" \
+    "graph @forward(@x : f64[3,2,6,6]) as forward {\n" \
     "  %c = conv @x, @w1, @b1 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f64[3,4,6,6] !Conv \"conv\"\n" \
     "  %n, %m, %v, %sm, %sr = batch_norm %c, @scale, @shift, @mean, @var {training=" training "} : f64[3,4,6,6], " \
     "f64[4], f64[4], f64[4], f64[4] !BatchNormalization \"bn\"\n" \
@@ -58,7 +58,7 @@ static const char convolutional[] = CONVOLUTIONAL("true"), with_running_statisti
 
 /* Two tokens streams of length 4, one head, a causal mask, tied embeddings. */
 static const char transformer[] =
-    "ampc-ir 1\n"
+    "ampc-ir 3\n"
     "param @table : f64[7,6] = zero\n"
     "param @place : f64[4,6] = zero\n"
     "param @g1 : f64[6] = zero\n"
@@ -71,7 +71,7 @@ static const char transformer[] =
     "param @w2 : f64[8,6] = zero\n"
     "const @mask : f64[4,4] = [0, -1e9, -1e9, -1e9, 0, 0, -1e9, -1e9, 0, 0, 0, -1e9, 0, 0, 0, 0]\n"
     "const @root : f64[] = 2.449489742783178\n"
-    "graph @forward(@ids : i64[2,4]) {\n"
+    "graph @forward(@ids : i64[2,4]) as forward {\n"
     "  %e = gather @table, @ids : f64[2,4,6] !Gather \"embed\"\n"
     "  %x = add %e, @place : f64[2,4,6] !Add \"place\"\n"
     "  %n, %m1, %r1 = layer_norm %x, @g1, @b1 : f64[2,4,6], f64[2,4,1], f64[2,4,1] !LayerNormalization \"ln1\"\n"

@@ -207,9 +207,9 @@ static void test_an_overflow_is_remembered(void **state)
 
 /* The mean of x w plus that of the label, which no gradient depends on. */
 static const char with_label[] =
-    "ampc-ir 1\n"
+    "ampc-ir 3\n"
     "param @w : f32[4,4] = zero\n"
-    "graph @forward(@x : f32[N,4], @label : f32[N,3]) {\n"
+    "graph @forward(@x : f32[N,4], @label : f32[N,3]) as forward {\n"
     "  %y = matmul @x, @w : f32[N,4] !MatMul \"fc\"\n"
     "  %m = reduce_mean %y {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
     "  %c = reduce_mean @label {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"other\"\n"

@@ -227,9 +227,9 @@ static void assert_first_step_counts(scratch *t, const char *text, const char *l
 static void test_15_seed_is_f32(void **state)
 {
     static const char *const losses[] = {"mse", "l1", "bce_logits"};
-    static const char root[] = "ampc-ir 1\n"
+    static const char root[] = "ampc-ir 3\n"
                                "param @w : f32[4,3] = zero\n"
-                               "graph @forward(@x : f32[N,4]) {\n"
+                               "graph @forward(@x : f32[N,4]) as forward {\n"
                                "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
                                "  %q = mul %y, %y : f32[N,3] !Mul \"square\"\n"
                                "  %m = reduce_mean %q {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
@@ -305,9 +305,9 @@ static void test_18_bf16_has_no_scale_but_a_check(void **state)
 /* ---- 19: skipped steps that no loss scale explains -------------------------------------------- */
 
 /* The root of a square is 0 for a sample of zeros, and its derivative NaN. */
-static const char root[] = "ampc-ir 1\n"
+static const char root[] = "ampc-ir 3\n"
                            "param @w : f32[4,3] = zero\n"
-                           "graph @forward(@x : f32[N,4]) {\n"
+                           "graph @forward(@x : f32[N,4]) as forward {\n"
                            "  %y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
                            "  %a = mul %y, %y : f32[N,3] !Mul \"square\"\n"
                            "  %r = sqrt %a : f32[N,3] !Sqrt \"root\"\n"

@@ -123,11 +123,11 @@ static void test_all_black_is_fp32_bit_for_bit(void **state)
 /* ---- where overflows are detected ------------------------------------------------------------ */
 
 /* The gradient of w2 is so large that its factors are checked instead (fuse_unscaling.c). */
-static const char wide[] = "ampc-ir 1\n"
+static const char wide[] = "ampc-ir 3\n"
                            "param @w1 : f32[4,512] = zero\n"
                            "param @w2 : f32[512,512] = zero\n"
                            "param @w3 : f32[512,3] = zero\n"
-                           "graph @forward(@x : f32[N,4]) {\n"
+                           "graph @forward(@x : f32[N,4]) as forward {\n"
                            "  %h = matmul @x, @w1 : f32[N,512] !MatMul \"fc1\"\n"
                            "  %r = relu %h : f32[N,512] !Relu \"relu\"\n"
                            "  %g = matmul %r, @w2 : f32[N,512] !MatMul \"fc2\"\n"

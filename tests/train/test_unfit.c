@@ -9,9 +9,9 @@
 enum { ITEMS = 4, STEPS = 3, IN = 5, CLASSES = 4, LABELS = 3 };
 
 static const char network[] =
-    "ampc-ir 1\nparam @w : f32[5,4] = zero\nparam @g : f32[3] = [1, 1, 1]\nparam @b : f32[3] = zero\n"
+    "ampc-ir 3\nparam @w : f32[5,4] = zero\nparam @g : f32[3] = [1, 1, 1]\nparam @b : f32[3] = zero\n"
     "state @mean : f32[3] = zero\nstate @var : f32[3] = [1, 1, 1]\n"
-    "graph @forward(@x : f32[N,3,5]) {\n"
+    "graph @forward(@x : f32[N,3,5]) as forward {\n"
     "  %n, %m, %v, %sm, %sr = batch_norm @x, @g, @b, @mean, @var {training=true} : f32[N,3,5], f32[3], f32[3], f32[3], "
     "f32[3] !BatchNormalization \"bn\"\n"
     "  %y = matmul %n, @w : f32[N,3,4] !MatMul \"fc\"\n  output \"y\" = %y\nupdate:\n  store @mean, %m\n"

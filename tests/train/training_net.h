@@ -16,11 +16,11 @@ enum { ROWS = 32, IN = 4, OUT = 3 };
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-static const char mlp[] = "ampc-ir 1\n"
+static const char mlp[] = "ampc-ir 3\n"
                           "param @w1 : f32[4,8] = zero\n"
                           "param @b1 : f32[8] = zero\n"
                           "param @w2 : f32[8,3] = zero\n"
-                          "graph @forward(@x : f32[N,4]) {\n"
+                          "graph @forward(@x : f32[N,4]) as forward {\n"
                           "  %h = matmul @x, @w1, @b1 : f32[N,8] !Gemm \"fc1\"\n"
                           "  %r = relu %h : f32[N,8] !Relu \"relu\"\n"
                           "  %y = matmul %r, @w2 : f32[N,3] !MatMul \"fc2\"\n"
@@ -29,15 +29,15 @@ static const char mlp[] = "ampc-ir 1\n"
 
 /* All kinds of state: batch-norm statistics, random counter. */
 static const char stateful[] =
-    "ampc-ir 1\n"
+    "ampc-ir 3\n"
     "param @w1 : f32[4,8] = zero\n"
     "param @g : f32[8] = zero\n"
     "param @b : f32[8] = zero\n"
     "param @w2 : f32[8,3] = zero\n"
     "state @mean : f32[8] = zero\n"
     "state @var : f32[8] = [1, 1, 1, 1, 1, 1, 1, 1]\n"
-    "state @rng : i64[2] = [7, 0]\n"
-    "graph @forward(@x : f32[N,4]) {\n"
+    "state @rng : i64[2] = [7, 0] as rng\n"
+    "graph @forward(@x : f32[N,4]) as forward {\n"
     "  %h = matmul @x, @w1 : f32[N,8] !MatMul \"fc1\"\n"
     "  %n, %m, %v, %sm, %sr = batch_norm %h, @g, @b, @mean, @var {training=true} : f32[N,8], f32[8], f32[8], f32[8], "
     "f32[8] !BatchNormalization \"bn\"\n"
@@ -51,19 +51,19 @@ static const char stateful[] =
     "}\n";
 
 /* Mean of x w: its gradient is independent of w and exact in fp16, since all counts are powers of two. */
-static const char linear[] = "ampc-ir 1\n"
+static const char linear[] = "ampc-ir 3\n"
                              "param @w : f32[4,4] = zero\n"
-                             "graph @forward(@x : f32[N,4]) {\n"
+                             "graph @forward(@x : f32[N,4]) as forward {\n"
                              "  %y = matmul @x, @w : f32[N,4] !MatMul \"fc\"\n"
                              "  %l = reduce_mean %y {axes=[0,1], keepdims=false} : f32[] !ReduceMean \"mean\"\n"
                              "  output \"l\" = %l\n"
                              "}\n";
 
 /* The mean times FACTOR: its gradients exceed the fp16 range. */
-static const char scaled[] = "ampc-ir 1\n"
+static const char scaled[] = "ampc-ir 3\n"
                              "param @w : f32[4,3] = zero\n"
                              "const @factor : f32[] = %s\n"
-                             "graph @forward(@x : f32[N,4], @label : f32[N,3]) {\n"
+                             "graph @forward(@x : f32[N,4], @label : f32[N,3]) as forward {\n"
                              "  %%y = matmul @x, @w : f32[N,3] !MatMul \"fc\"\n"
                              "  %%d = sub %%y, @label : f32[N,3] !Sub \"difference\"\n"
                              "  %%q = mul %%d, %%d : f32[N,3] !Mul \"square\"\n"

@@ -36,7 +36,8 @@ static inline void collect(void *user, diag_level level, const char *message)
 static inline ir_module *parse(const program *p, diag *d)
 {
     char *text;
-    assert_true(asprintf(&text, "ampc-ir 1\n%sgraph @infer(%s) {\n%s}\n", p->params, p->inputs, p->subgraph) > 0);
+    assert_true(asprintf(&text, "ampc-ir 3\n%sgraph @infer(%s) as infer {\n%s}\n", p->params, p->inputs, p->subgraph) >
+                0);
     ir_module *m = NULL;
     ampc_status status = ir_parse(text, strlen(text), "program", d, &m);
     free(text);

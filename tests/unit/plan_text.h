@@ -31,7 +31,7 @@ static inline void plan_text_open(plan_text *t, const char *device, const char *
     *t = (plan_text){.backend = rt_backend_find(device, &(int){0}), .d = diag_new(NULL, NULL)};
     t->ctx = (k_context){.threads = 1, .error = t->error, .error_size = sizeof t->error};
     if (t->backend->open(&t->ctx, 0) != AMPC_OK) fail_msg("%s", t->error);
-    assert_true(asprintf(&module_text, "ampc-ir 1\n%s", text) > 0);
+    assert_true(asprintf(&module_text, "ampc-ir 3\n%s", text) > 0);
     if (ir_parse(module_text, strlen(module_text), "plan.ir", t->d, &t->module) != AMPC_OK)
         fail_msg("%s", diag_first_error(t->d));
     free(module_text);

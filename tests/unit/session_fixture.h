@@ -11,7 +11,7 @@ static rt_session *session;
 
 static inline void load(scratch *t, const char *text)
 {
-    static const char head[] = "ampc-ir 1\n";
+    static const char head[] = "ampc-ir 3\n";
     char *module_text = malloc(sizeof head + strlen(text));
     strcat(strcpy(module_text, head), text);
     if (ir_parse(module_text, strlen(module_text), "session.ir", t->d, &module) != AMPC_OK)

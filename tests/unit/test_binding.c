@@ -24,7 +24,7 @@ static ampc_status plan(const row *r, diag *d)
     const k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
     ir_module *module;
     rt_plan *p = NULL;
-    snprintf(text, sizeof text, "ampc-ir 1\ngraph @g(%s) {\nforward:\n  %s\n  output \"y\" = %%y\n}\n", r->inputs,
+    snprintf(text, sizeof text, "ampc-ir 3\ngraph @g(%s) {\nforward:\n  %s\n  output \"y\" = %%y\n}\n", r->inputs,
              r->node);
     if (ir_parse(text, strlen(text), "binding.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     const rt_plan_request request = {

@@ -6,12 +6,12 @@
 #include "tests/unit/model_writer.h"
 #include "tests/unit/session_fixture.h"
 
-#define IF(types, more) \
-    "graph @g(@c : bool[K], @x : f32[N]) {\nforward:\n  %y = if @c, @x {types=\"" types "\", layout=\"x>x\", " \
-    "captures=\"x\", bodies=\"then_branch=then\\nelse_branch=else\"} : " types " !If \"choose\"\n" \
-    "  output \"y\" = %y\n}\n" more
-#define BODY(name, node) "body @" name "(@x : f32[N]) {\nforward:\n" node "}\n"
-#define THEN BODY("then", "  %a = add @x, @x : f32[N]\n  output \"a\" = %a\n")
+#define IF(branches) \
+    "graph @g(@c : bool[K], @x : f32[N]) {\n  %y = if @c (" branches \
+    ") : f32[N] !If \"choose\"\n  output \"y\" = %y\n}\n"
+#define BRANCH(name, nodes) name ": graph(@x : f32[N]) {\n" nodes "} captures @x\n"
+#define THEN BRANCH("then_branch", "  %a = add @x, @x : f32[N]\n  output \"a\" = %a\n")
+#define ELSE(nodes) IF(THEN BRANCH("else_branch", nodes))
 
 static rt_tensor truth(bool *value, int64_t n) { return vector("c", IR_bool, n, value); }
 
@@ -26,7 +26,7 @@ static void choose(scratch *t, bool value, const float *expected)
 static void if_runs_one_branch(void **state)
 {
     scratch *t = *state;
-    start(t, IF("f32[N]", THEN BODY("else", "  %b = relu @x : f32[N]\n  %c = neg %b : f32[N]\n  output \"b\" = %c\n")));
+    start(t, ELSE("  %b = relu @x : f32[N]\n  %c = neg %b : f32[N]\n  output \"b\" = %c\n"));
     choose(t, true, (float[]){2, -4, 6});
     choose(t, false, (float[]){-1, 0, -3});
 }
@@ -43,30 +43,23 @@ static void if_is_refused(scratch *t, const char *text, int64_t conditions, int6
 
 static void conditions_have_one_element(void **state)
 {
-    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "  output \"b\" = @x\n")), 0, 3,
-                  "operand 'c' must have one element, is bool[0]");
+    if_is_refused(*state, ELSE("  output \"b\" = @x\n"), 0, 3, "operand 'c' must have one element, is bool[0]");
 }
 
 static void branches_return_the_same_shape(void **state)
 {
-    if_is_refused(*state,
-                  IF("f32[N]", THEN BODY("else", "  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n"
-                                                 "  output \"b\" = %b\n")),
-                  1, 3, "output 'b' of @choose.else_branch is f32[2], but must be f32[3]");
+    if_is_refused(*state, ELSE("  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n  output \"b\" = %b\n"), 1, 3,
+                  "output 'b' of @choose.else_branch is f32[2], but must be f32[3]");
 }
 
 static void branches_return_all_results(void **state)
 {
-    if_is_refused(*state, IF("f32[N]", THEN BODY("else", "")), 1, 3, "@choose.else_branch has 0 outputs, expected 1");
+    if_is_refused(*state, ELSE(""), 1, 3, "@choose.else_branch has 0 outputs, expected 1");
 }
 
 static void both_branches_exist(void **state)
 {
-    if_is_refused(
-        *state,
-        "graph @g(@c : bool[K], @x : f32[N]) {\nforward:\n  %y = if @c, @x {types=\"f32[N]\", layout=\"x>x\", "
-        "captures=\"x\", bodies=\"then_branch=then\"} : f32[N]\n  output \"y\" = %y\n}\n" THEN,
-        1, 3, "it has no region 'else_branch'");
+    if_is_refused(*state, IF(THEN), 1, 3, "it has no region 'else_branch'");
 }
 
 /* The layout of the result changes after the node, in a step that has its name. */
@@ -78,13 +71,12 @@ static void a_branch_feeds_a_convolution(void **state)
     rt_tensor in[] = {{"c", IR_bool, 0, {0}, &value}, {"x", IR_f32, 4, {1, 8, 4, 4}, x}};
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = 2;
     start(t, "param @w : f16[8,8,3,3] = zero\ngraph @g(@c : bool[], @x : f16[1,8,4,4]) {\nforward:\n"
-             "  %y = if @c, @x {types=\"f16[1,8,4,4]\", layout=\"x>x\", captures=\"x\", "
-             "bodies=\"then_branch=then\\nelse_branch=else\"} : f16[1,8,4,4]\n"
+             "  %y = if @c (then_branch: graph(@x : f16[1,8,4,4]) {\n  output \"a\" = @x\n} captures @x\n"
+             "else_branch: graph(@x : f16[1,8,4,4]) {\n  %b = neg @x : f16[1,8,4,4]\n  output \"b\" = %b\n} "
+             "captures @x) : f16[1,8,4,4]\n"
              "  %z = conv %y, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f16[1,8,4,4]\n"
              "  %r = relu %z : f16[1,8,4,4]\n  %s = conv %r, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : "
-             "f16[1,8,4,4]\n  output \"y\" = %s\n}\n"
-             "body @then(@x : f16[1,8,4,4]) {\nforward:\n  output \"a\" = @x\n}\n"
-             "body @else(@x : f16[1,8,4,4]) {\nforward:\n  %b = neg @x : f16[1,8,4,4]\n  output \"b\" = %b\n}\n");
+             "f16[1,8,4,4]\n  output \"y\" = %s\n}\n");
     run_ok(t, "g", in, 2);
     assert_non_null(rt_session_output(session, "y"));
 }
@@ -94,11 +86,10 @@ static void a_branch_feeds_a_convolution(void **state)
 /* Doubles s and stacks it while it is below the limit. */
 #define LOOP(length) \
     "const @limit : f32[] = 1000\n" \
-    "graph @g(@m : i64[], @s : f32[]) {\nforward:\n  %y, %z = loop @m, @s {types=\"f32[],f32[" length "]\", " \
-    "layout=\"x_x>xx\", bodies=\"body=body\"} : f32[], f32[" length "] !Loop \"L\"\n  output \"y\" = %y\n" \
-    "  output \"z\" = %z\n}\nbody @body(@i : i64[], @go : bool[], @s : f32[]) {\nforward:\n  %t = add @s, @s : " \
-    "f32[]\n" \
-    "  %again = less %t, @limit : bool[]\n  output \"again\" = %again\n  output \"t\" = %t\n  output \"s\" = @s\n}\n"
+    "graph @g(@m : i64[], @s : f32[]) {\n  %y, %z = loop @m, @s [x_x:xx] " \
+    "(body: graph(@i : i64[], @go : bool[], @s : f32[]) {\n  %t = add @s, @s : f32[]\n" \
+    "  %again = less %t, @limit : bool[]\n  output \"again\" = %again\n  output \"t\" = %t\n  output \"s\" = @s\n" \
+    "}) : f32[], f32[" length "] !Loop \"L\"\n  output \"y\" = %y\n  output \"z\" = %z\n}\n"
 
 static void loop_from(scratch *t, int64_t trips, float first, int places, float last)
 {
@@ -153,11 +144,10 @@ static void carried_values_are_exchanged(void **state)
     int64_t trips = 3;
     float a[] = {1, 2}, b[] = {3, 4};
     const rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, vector("a", IR_f32, 2, a), vector("b", IR_f32, 2, b)};
-    start(t, "graph @g(@m : i64[], @a : f32[2], @b : f32[2]) {\nforward:\n  %y, %z = loop @m, @a, @b {"
-             "types=\"f32[2],f32[2]\", layout=\"x_xx>xx\", bodies=\"body=body\"} : f32[2], f32[2]\n"
-             "  output \"y\" = %y\n  output \"z\" = %z\n}\n"
-             "body @body(@i : i64[], @go : bool[], @a : f32[2], @b : f32[2]) {\nforward:\n  output \"go\" = @go\n"
-             "  output \"a\" = @b\n  output \"b\" = @a\n}\n");
+    start(t, "graph @g(@m : i64[], @a : f32[2], @b : f32[2]) {\n  %y, %z = loop @m, @a, @b [x_xx:xx] "
+             "(body: graph(@i : i64[], @go : bool[], @a : f32[2], @b : f32[2]) {\n  output \"go\" = @go\n"
+             "  output \"a\" = @b\n  output \"b\" = @a\n}) : f32[2], f32[2]\n"
+             "  output \"y\" = %y\n  output \"z\" = %z\n}\n");
     run_ok(t, "g", in, 3);
     expect_floats("y", 2, b);
     expect_floats("z", 2, a);
@@ -171,8 +161,7 @@ static void memory_of_bodies_is_planned(void **state)
     static float x[4096];
     rt_tensor in[] = {truth(&value, 1), vector("x", IR_f32, 4096, x)};
     const rt_plan *p;
-    start(t,
-          IF("f32[N]", THEN BODY("else", "  %b = exp @x : f32[N]\n  %c = cum_sum %b : f32[N]\n  output \"b\" = %c\n")));
+    start(t, ELSE("  %b = exp @x : f32[N]\n  %c = cum_sum %b : f32[N]\n  output \"b\" = %c\n"));
     assert_int_equal(rt_session_plan(session, "g", in, 2, NULL, t->d, &p), AMPC_OK);
     const rt_control *c = p->steps[0]->control;
     assert_non_null(c);

@@ -253,7 +253,7 @@ static void invalid_graphs_are_rejected(void **state)
         scratch *t = *state;
         ir_module *m = NULL;
         snprintf(text, sizeof text,
-                 "ampc-ir 1\nstate @s : i64[] = 0\ngraph @g(@x : f32[N], @n : i64[]) {\nforward:\n%s"
+                 "ampc-ir 3\nstate @s : i64[] = 0\ngraph @g(@x : f32[N], @n : i64[]) {\nforward:\n%s"
                  "  output \"y\" = %%t\n}\n",
                  rows[i].body);
         diag_clear(t->d);

@@ -102,10 +102,10 @@ static void test_opaque_is_refused(void **state)
 /* Opaque operators have no kernels; the error lists all of them. */
 static void test_opaque_does_not_run(void **state)
 {
-    static const char text[] = "ampc-ir 1\ngraph @infer(@x : f32[2,2]) {\n"
-                               "  %a = foreign @x {types=\"f32[2,2]\", layout=\"x>x\"} : f32[2,2] !Foo \"a\"\n"
-                               "  %b = foreign %a {types=\"f32[2,2]\", layout=\"x>x\"} : f32[2,2] !Bar \"b\"\n"
-                               "  %c = foreign %b {types=\"f32[2,2]\", layout=\"x>x\"} : f32[2,2] !Foo \"c\"\n"
+    static const char text[] = "ampc-ir 3\ngraph @infer(@x : f32[2,2]) as infer {\n"
+                               "  %a = opaque @x : f32[2,2] !Foo \"a\"\n"
+                               "  %b = opaque %a : f32[2,2] !Bar \"b\"\n"
+                               "  %c = opaque %b : f32[2,2] !Foo \"c\"\n"
                                "  output \"c\" = %c\n}\n";
     scratch *t = *state;
     float x[4] = {0};

@@ -114,7 +114,7 @@ static void check_row(scratch *t, const char *node, const char *values)
                           : strstr(node, "weight") || strstr(node, "split") ? "%y, %a"
                                                                             : "%y";
     assert_true(asprintf(&text,
-                         "ampc-ir 1\nconst @w3 : f32[1,3] = [1,2,3]\n"
+                         "ampc-ir 3\nconst @w3 : f32[1,3] = [1,2,3]\n"
                          "graph @f(@x : f32[N,3], @label : i64[N], @image : f32[N,2,4,4]) {\n"
                          "%s = %s\noutput \"y\" = %%y\n}\n",
                          results, node) > 0);

@@ -13,7 +13,7 @@ static ir_module *load(scratch *t, const char *text)
 {
     char *whole;
     ir_module *m = NULL;
-    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    assert_true(asprintf(&whole, "ampc-ir 3\n%s", text) > 0);
     if (ir_parse(whole, strlen(whole), "feed.ir", t->d, &m) != AMPC_OK)
         fail_msg("%s in\n%s", diag_first_error(t->d), text);
     free(whole);
@@ -24,8 +24,7 @@ static ir_module *load(scratch *t, const char *text)
 static ir_module *load_inputs(scratch *t, const char *inputs)
 {
     char *text;
-    assert_true(
-        asprintf(&text, "meta \"label\" \"label\"\ngraph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
+    assert_true(asprintf(&text, "graph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
     ir_module *m = load(t, text);
     free(text);
     return m;
@@ -82,34 +81,34 @@ static const struct {
     int64_t batch, n; /* n: the size of N from the options, 0: not set */
     const char *shapes, *error;
 } rows[] = {
-    {"@x : f32[N,4], @label : i64[N]", "x 4, label", 5, 0, "5x4 5", NULL},
-    {"@x : f32[N,1,28,28], @label : i64[N]", "x 28x28, label", 3, 0, "3x1x28x28 3", NULL},
-    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 3, 0, "3x4 384", NULL},
-    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 16x8", 3, 0, "3x4 384", NULL},
-    {"@x : f32[N,T], @label : i64[N*T]", "x 6, label 6", 4, 0, "4x6 24", NULL},
-    {"@label : i64[N*T], @x : f32[N,T]", "x 6, label 6", 4, 0, NULL, "more than one symbol"},
-    {"@x : f32[N,T,U], @label : i64[N*T,U+1]", "x 6x2, label 6x3", 4, 0, "4x6x2 24x3", NULL},
+    {"@x : f32[N,4], @label : i64[N] as label", "x 4, label", 5, 0, "5x4 5", NULL},
+    {"@x : f32[N,1,28,28], @label : i64[N] as label", "x 28x28, label", 3, 0, "3x1x28x28 3", NULL},
+    {"@x : f32[N,4], @label : i64[128*N] as label", "x 4, label 128", 3, 0, "3x4 384", NULL},
+    {"@x : f32[N,4], @label : i64[128*N] as label", "x 4, label 16x8", 3, 0, "3x4 384", NULL},
+    {"@x : f32[N,T], @label : i64[N*T] as label", "x 6, label 6", 4, 0, "4x6 24", NULL},
+    {"@label : i64[N*T] as label, @x : f32[N,T]", "x 6, label 6", 4, 0, NULL, "more than one symbol"},
+    {"@x : f32[N,T,U], @label : i64[N*T,U+1] as label", "x 6x2, label 6x3", 4, 0, "4x6x2 24x3", NULL},
     {"@x : f32[N,T,8]", "x 40", 2, 0, "2x5x8", NULL},
     {"@x : f32[2*N,3]", "x 2x3", 4, 0, "8x3", NULL},
     {"@x : f32[2*N,T]", "x 2x3", 4, 0, "8x3", NULL},
-    {"@x : f32[16,4], @label : i64[2048]", "x 4, label 128", 0, 0, "16x4 2048", NULL},
-    {"@x : f32[16,4], @label : i64[M]", "x 4, label", 16, 0, "16x4 16", NULL},
-    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 0, 3, "3x4 384", NULL},
-    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 128", 4, 3, NULL,
+    {"@x : f32[16,4], @label : i64[2048] as label", "x 4, label 128", 0, 0, "16x4 2048", NULL},
+    {"@x : f32[16,4], @label : i64[M] as label", "x 4, label", 16, 0, "16x4 16", NULL},
+    {"@x : f32[N,4], @label : i64[128*N] as label", "x 4, label 128", 0, 3, "3x4 384", NULL},
+    {"@x : f32[N,4], @label : i64[128*N] as label", "x 4, label 128", 4, 3, NULL,
      "a batch of 4 does not fit input 'x', which has 3 samples"},
-    {"@x : f32[N,4], @label : i64[128*N]", "x 4, label 100", 3, 0, NULL,
+    {"@x : f32[N,4], @label : i64[128*N] as label", "x 4, label 100", 3, 0, NULL,
      "one sample of 'label' is i64[100], which does not fit input 'label' of type i64[128*N] in a batch of 3"},
-    {"@x : f32[N,4], @label : i64[N+1]", "x 4, label", 3, 0, NULL, "of type i64[N+1] in a batch of 3"},
-    {"@x : f32[N,4], @label : i64[M]", "x 4, label", 3, 0, "3x4 3", NULL}, /* M counts samples, too */
-    {"@x : f32[N,T], @mask : f32[M,U], @label : i64[N]", "x 5, mask 5, label", 3, 0, "3x5 3x5 3", NULL},
-    {"@x : f32[N,T], @h : f32[L,M,8], @label : i64[N]", "x 5, h =2x3x8, label", 3, 0, "3x5 2x3x8 3", NULL},
-    {"@x : f32[N,4], @label : i64[M]", "x 4, label 7", 3, 0, NULL,
+    {"@x : f32[N,4], @label : i64[N+1] as label", "x 4, label", 3, 0, NULL, "of type i64[N+1] in a batch of 3"},
+    {"@x : f32[N,4], @label : i64[M] as label", "x 4, label", 3, 0, "3x4 3", NULL}, /* M counts samples, too */
+    {"@x : f32[N,T], @mask : f32[M,U], @label : i64[N] as label", "x 5, mask 5, label", 3, 0, "3x5 3x5 3", NULL},
+    {"@x : f32[N,T], @h : f32[L,M,8], @label : i64[N] as label", "x 5, h =2x3x8, label", 3, 0, "3x5 2x3x8 3", NULL},
+    {"@x : f32[N,4], @label : i64[M] as label", "x 4, label 7", 3, 0, NULL,
      "neither the batch (N, the first dimension of input 'x') nor the data determine M; bind it with --dim M=SIZE"},
-    {"@x : f32[N,4], @label : i64[N*M]", "x 4, label 7", 3, 0, "3x4 21", NULL},
+    {"@x : f32[N,4], @label : i64[N*M] as label", "x 4, label 7", 3, 0, "3x4 21", NULL},
     {"@x : f32[N,T,U]", "x 12", 3, 0, NULL, "determine T, U; bind them with --dim T=SIZE --dim U=SIZE"},
     {"@x : f32[N,T,U], @y : f32[N,V,W]", "x 12, y 6", 3, 0, NULL,
      "determine T, U, V, W; bind them with --dim T=SIZE --dim U=SIZE --dim V=SIZE --dim W=SIZE"},
-    {"@x : f32[N,T], @label : i64[N]", "x 3x4, label", 2, 0, "2x12 2", NULL},
+    {"@x : f32[N,T], @label : i64[N] as label", "x 3x4, label", 2, 0, "2x12 2", NULL},
     {"@x : f32[N,4]", "x 4", 0, 0, NULL, "no fixed batch size: specify one"},
     {"@x : f32[N,4], @f : f32[]", "x 4, f =", 3, 0, "3x4", NULL},
     {"@x : f32[N,4], @f : f32[]", "x 4, f", 3, 0, NULL,
@@ -122,7 +121,7 @@ static const struct {
     {"@x : f32[N,4], @f : f32[2,N,5]", "x 4, f 2x5", 3, 0, "3x4 2x3x5", NULL},
     {"@x : f32[N,4], @f : f32[2,N,H]", "x 4, f 2x5", 3, 0, "3x4 2x3x5", NULL},
     {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data have no field for input 'ids', only: x, label"},
-    {"@x : f32[N,4], @label : i64[N]", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
+    {"@x : f32[N,4], @label : i64[N] as label", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
     {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data have no field for input 'ids'"},
 };
 /* clang-format on */
@@ -249,14 +248,14 @@ static void test_synthetic_fits(void **state)
         int64_t n, batch;
         const char *shapes;
     } models[] = {
-        {"@x : f32[N,4], @label : i64[128*N]", 0, 3, "3x4 384"},
-        {"@x : f32[N,T], @label : i64[N*T]", 0, 3, "3x1 3"},
-        {"@x : f32[N,4], @label : i64[128*N]", 2, 0, "2x4 256"},
-        {"@x : f32[16,4], @label : i64[2048]", 0, 0, "16x4 2048"},
-        {"@x : f32[3*N,4], @label : i64[N,2]", 0, 2, "6x4 2x2"},
+        {"@x : f32[N,4], @label : i64[128*N] as label", 0, 3, "3x4 384"},
+        {"@x : f32[N,T], @label : i64[N*T] as label", 0, 3, "3x1 3"},
+        {"@x : f32[N,4], @label : i64[128*N] as label", 2, 0, "2x4 256"},
+        {"@x : f32[16,4], @label : i64[2048] as label", 0, 0, "16x4 2048"},
+        {"@x : f32[3*N,4], @label : i64[N,2] as label", 0, 2, "6x4 2x2"},
         {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", 0, 3, "3x4 2x3x5"},
-        {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36]", 0, 0, "9x4 2x4x32 36"},
-        {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T]", 0, 0, "4x9 2x4x32 4"},
+        {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36] as label", 0, 0, "9x4 2x4x32 36"},
+        {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T] as label", 0, 0, "4x9 2x4x32 4"},
     };
     scratch *t = *state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -325,7 +324,7 @@ static void test_bounds(void **state)
     rt_field *fields;
     size_t n;
     ir_module *m = load(t, "param @table : f32[6,5] = zero\n"
-                           "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4]) {\nforward:\n"
+                           "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4] as label) {\nforward:\n"
                            "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
                            "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
                            "  %wide = cast @label {to=i64} : i64[N,4]\n"
@@ -384,24 +383,25 @@ static void test_partial_batch_does_not_fit(void **state)
 enum { TOKENS = 4, CLASSES = 5 };
 
 /* The logits of a token are a table row; some labels, written ?, may be ignored. */
-#define SCORED(meta, constants, loss) \
-    "meta \"loss\" \"loss\"\nmeta \"label\" \"label\"\nmeta \"logits\" \"logits\"\n" meta \
+#define SCORED(mean, constants, loss) \
+    "loss \"ce\" : ce classes axis 1\n" mean \
     "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, " \
     "1, -0.5, 0.75, 2.5, 1.5, 0, 1, 0, -1, 2, 4, 1, 0.5, -3, 0]\n" constants \
-    "graph @eval(@x : i64[N,4], @label : i64[4*N]) {\nforward:\n" \
+    "graph @eval(@x : i64[N,4], @label : i64[4*N] as label) as eval {\nforward:\n" \
     "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n" \
     "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n" \
-    "  output \"logits\" = %logits\n" loss "  output \"loss\" = %loss\n}\n"
+    "  output \"logits\" = %logits as logits\n" loss "  output \"loss\" = %loss as loss\n}\n"
 static const char scored[] = SCORED(
     "", "", "  %loss, %lse, %p = softmax_cross_entropy %logits, @label : f32[], f32[4*N], f32[4*N,5]\n");
 static const char scored_ignoring[] = SCORED(
-    "meta \"parts.loss\" \"1 total / count\"\n",
+    "mean %loss of 1 * %total per %count\n",
     "const @ignored : i64[] = ?\nconst @zero : f32[] = 0\nconst @one : f32[] = 1\n",
     "  %total, %lse, %p = softmax_cross_entropy %logits, @label {ignore_index=?, reduction=\"sum\"} : "
     "f32[], f32[4*N], f32[4*N,5]\n  %i = equal @label, @ignored : bool[4*N]\n"
     "  %share = where %i, @zero, @one : f32[4*N]\n"
     "  %count = reduce_sum %share {axes=[0], keepdims=false} : f32[]\n"
-    "  output \"total\" = %total\n  output \"count\" = %count\n  %loss = div %total, %count : f32[]\n");
+    "  output \"total\" = %total as loss_part\n  output \"count\" = %count as loss_part\n  %loss = div %total, %count "
+    ": f32[]\n");
 
 typedef struct expectation {
     double loss, accuracy;

@@ -69,7 +69,7 @@ static ir_colour colour_of(scratch *t, const char *op, const char *values, ir_dt
     compile_options o = compile_options_default();
     o.low = low;
     int n = snprintf(text, sizeof text,
-                     "ampc-ir 1\ngraph @infer(@x : f32[4]) {\n  %%y = foreign @x {types=\"f32[4]\", layout=\"t>t\", "
+                     "ampc-ir 3\ngraph @infer(@x : f32[4]) as infer {\n  %%y = opaque @x [t:t] {"
                      "values=\"%s\"} : f32[4] !%s \"n\"\n  output \"y\" = %%y\n}\n",
                      values ? values : "", op);
     if (ir_parse(text, (size_t)n, "m.ir", t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));

@@ -52,7 +52,7 @@ static ampc_status plan_outputs(fixture *f, const rt_selection *selection, const
 /* Plans the only graph; `sizes` are in the order of the symbols' first occurrence. */
 static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
 {
-    const char *head = "ampc-ir 1\n";
+    const char *head = "ampc-ir 3\n";
     char *module_text = malloc(strlen(head) + strlen(text) + 1);
     strcat(strcpy(module_text, head), text);
     ampc_status status = ir_parse(module_text, strlen(module_text), "plan.ir", f->d, &f->module);

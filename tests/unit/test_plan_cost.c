@@ -260,7 +260,7 @@ static void a_failed_dump_is_an_error(void **state)
 
 /* ---- sessions that only plan ------------------------------------------------------------------------- */
 
-static const char huge[] = "ampc-ir 1\nparam @w : f32[65536,1048576] = file(\"absent.bin\", 0, 274877906944)\n"
+static const char huge[] = "ampc-ir 3\nparam @w : f32[65536,1048576] = file(\"absent.bin\", 0, 274877906944)\n"
                            "graph @g(@x : f32[N,65536]) {\nforward:\n"
                            "  %y = matmul @x, @w : f32[N,1048576]\n  output \"y\" = %y\n}\n";
 

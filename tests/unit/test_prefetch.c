@@ -52,8 +52,9 @@ static rt_dataset *open_source(scratch *t, producer *p, bool one_thread, const c
 
 static ir_module *load(scratch *t)
 {
-    static const char text[] = "ampc-ir 1\nmeta \"label\" \"label\"\n"
-                               "graph @g(@label : i32[N], @x : f16[5,N]) {\nforward:\n  output \"y\" = @x\n}\n";
+    static const char text[] =
+        "ampc-ir 3\n"
+        "graph @g(@label : i32[N] as label, @x : f16[5,N]) {\nforward:\n  output \"y\" = @x\n}\n";
     ir_module *m = NULL;
     assert_int_equal(ir_parse(text, sizeof text - 1, "feed.ir", t->d, &m), AMPC_OK);
     return m;

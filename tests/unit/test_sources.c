@@ -13,7 +13,7 @@
 enum { BATCH = 4, STEPS = 16, STOP = 5 }; /* 24 samples: 6 batches in an epoch */
 
 #define MODEL(param, input, body) \
-    "param " param " = zero\ngraph @forward(" input ") {\n" body "  output \"y\" = %y\n}\n"
+    "param " param " = zero\ngraph @forward(" input ") as forward {\n" body "  output \"y\" = %y\n}\n"
 #define CLASSIFIER MODEL("@w : f32[3,2]", "@x : f32[N,3]", "  %y = matmul @x, @w : f32[N,2]\n")
 #define LANGUAGE \
     MODEL("@table : f32[256,256]", "@ids : i64[N,8]", \
@@ -252,7 +252,7 @@ static ir_module *compile_model(scratch *t, const char *text, const char *loss)
     o.level = PASS_O0;
     o.optimizer = "sgd,lr=0.5";
     if (loss) o.loss = loss;
-    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    assert_true(asprintf(&whole, "ampc-ir 3\n%s", text) > 0);
     assert_ok(t, ir_parse(whole, strlen(whole), "model.ir", t->d, &m));
     assert_ok(t, test_compile(m, &o, t->d));
     free(whole);

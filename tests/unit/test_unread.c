@@ -41,7 +41,7 @@ static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MA
     ir_module *m = NULL;
     rt_session *s = NULL;
     FILE *f = open_memstream(&text, &size);
-    fputs("ampc-ir 1\nconst @s : f32[3] = [1,2,3]\nconst @t : f32[4] = [1,2,3,4]\nconst @rng : i64[2] = [1,2]\n"
+    fputs("ampc-ir 3\nconst @s : f32[3] = [1,2,3]\nconst @t : f32[4] = [1,2,3,4]\nconst @rng : i64[2] = [1,2]\n"
           "const @lr : f32[] = 0.5\nconst @step : i64[] = 3\ngraph @f(@x : f32[2,3,4,4], @label : i64[2,4,4]) {\n",
           f);
     for (int k = 0; k < rows[row].results; k++) fprintf(f, "%s%%r%d", k ? ", " : "", k);

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-static const char sound[] = "ampc-ir 1\n"
+static const char sound[] = "ampc-ir 3\n"
                             "param @w : f32[4] = zero\n"
                             "state @s : i64[2] = [0, 0]\n"
-                            "graph @infer(@x : f32[N,4], @u : f32[N,4]) {\n"
+                            "graph @infer(@x : f32[N,4], @u : f32[N,4]) as infer {\n"
                             "forward:\n"
                             "  %a = add @x, @w : f32[N,4]\n"
                             "  %d, %m = dropout %a, @s : f32[N,4], bool[N,4]\n"
@@ -24,7 +24,7 @@ static const char sound[] = "ampc-ir 1\n"
                             "update:\n"
                             "  output \"c\" = %c\n"
                             "}\n"
-                            "graph @eval(@x : f32[N,4]) {\n"
+                            "graph @eval(@x : f32[N,4]) as eval {\n"
                             "  %a = neg @x : f32[N,4]\n"
                             "}\n";
 

@@ -13,7 +13,7 @@ static ir_module *module;
 
 static void load(scratch *t, const char *text)
 {
-    static const char head[] = "ampc-ir 1\n";
+    static const char head[] = "ampc-ir 3\n";
     char *whole = malloc(sizeof head + strlen(text));
     strcat(strcpy(whole, head), text);
     if (ir_parse(whole, strlen(whole), "weights.ir", t->d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
