@@ -36,6 +36,7 @@ typedef struct optimizer_kind {
     const char *rest;                  /* the optimizer of other parameters, a prefix of its options; NULL: none */
 } optimizer_kind;
 
+/* tests/docs/list-optimizers writes the table of docs/optimizers.md from these rows and the comments before them. */
 /* clang-format off */
 #define SMALLEST 1e-38
 #define LARGEST 1e6
@@ -60,21 +61,36 @@ static const optimizer_setting muon_settings[] = {
 #define ONE(op) {IR_OP_##op, IR_OP_COUNT, IR_OP_COUNT}
 #define ELEMENTWISE IR_OP_COUNT, OPTIMIZER_NO_STAGE, 0, NULL, NULL
 static const optimizer_kind optimizer_kinds[] = {
+    /* PyTorch SGD */
     {"sgd", 0.01, ONE(sgd), {{0}}, 0, ELEMENTWISE},
+    /* PyTorch SGD */
     {"momentum", 0.01, ONE(momentum), {{"nesterov", 0}}, 1, ELEMENTWISE},
+    /* PyTorch SGD with nesterov=True */
     {"nesterov", 0.01, ONE(momentum), {{"nesterov", 1}}, 1, ELEMENTWISE},
+    /* PyTorch Adam */
     {"adam", 1e-3, ONE(adamw), {{"decoupled", 0}, {"weight_decay", 0}}, 1, ELEMENTWISE},
+    /* PyTorch AdamW */
     {"adamw", 1e-3, ONE(adamw), {{"decoupled", 1}}, 1, ELEMENTWISE},
+    /* PyTorch Adagrad; `initial` is its initial_accumulator_value */
     {"adagrad", 0.01, ONE(adagrad), {{0}}, 0, ELEMENTWISE},
+    /* PyTorch Adadelta */
     {"adadelta", 1, ONE(adadelta), {{0}}, 0, ELEMENTWISE},
+    /* PyTorch RMSprop */
     {"rmsprop", 0.01, {IR_OP_rmsprop, IR_OP_rmsprop_momentum, IR_OP_rmsprop_centered}, {{"centered", 0}}, 0,
      ELEMENTWISE},
+    /* PyTorch Adamax */
     {"adamax", 2e-3, ONE(adamax), {{0}}, 0, ELEMENTWISE},
+    /* PyTorch NAdam */
     {"nadam", 2e-3, ONE(nadam), {{0}}, 0, ELEMENTWISE},
+    /* Chen et al. 2023, algorithm 2 */
     {"lion", 1e-4, ONE(lion), {{0}}, 0, ELEMENTWISE},
+    /* You et al. 2020, algorithm 2, phi(z) = z */
     {"lamb", 1e-3, ONE(lamb_direction), {{0}}, 0, IR_OP_scaled_step, OPTIMIZER_RATIOS, 0, NULL, NULL},
+    /* You et al. 2017, algorithm 1 */
     {"lars", 0.1, ONE(lars), {{0}}, 0, IR_OP_COUNT, OPTIMIZER_RATIOS, 1e-3, NULL, NULL},
+    /* PyTorch Adafactor */
     {"adafactor", 0.01, ONE(adafactor), {{0}}, 0, IR_OP_COUNT, OPTIMIZER_ADAFACTOR, 0, adafactor_settings, NULL},
+    /* PyTorch Muon */
     {"muon", 1e-3, ONE(muon_direction), {{0}}, 0, IR_OP_scaled_step, OPTIMIZER_MUON, 0, muon_settings, "adamw"},
 };
 /* clang-format on */

@@ -66,29 +66,28 @@ static int64_t storage_bytes(const ir_module *m)
     return sum;
 }
 
+/* One of all optimizers, or settings for which other ops are used. */
+static const char *draw_optimizer(choices *c)
+{
+    static const char *const others[] = {NULL, "sgd,lr=0.1,weight_decay=0.01", "rmsprop,momentum=0.9",
+                                         "rmsprop,centered=1"};
+    const int n = sizeof others / sizeof *others;
+    int kinds = 0;
+    while (pass_optimizer_name(kinds)) kinds++;
+    const int k = choose(c, kinds + n);
+    return k < n ? others[k] : pass_optimizer_name(k - n);
+}
+
 static compile_options draw_options(choices *c)
 {
     static const char *const losses[] = {NULL, "ce", "mse", "l1", "bce_logits", "nll", "mse"};
-    static const char *const optimizers[] = {NULL,
-                                             "sgd,lr=0.1",
-                                             "sgd,lr=0.1,weight_decay=0.01",
-                                             "momentum,lr=0.1",
-                                             "nesterov,lr=0.1",
-                                             "adamw,lr=0.01",
-                                             "adam,lr=0.01",
-                                             "rmsprop,centered=1",
-                                             "nadam",
-                                             "lion",
-                                             "lamb",
-                                             "adafactor,lr=0.1",
-                                             "muon,lr=0.1"};
     static const char *const profiles[] = {NULL, "paddle-3", "paddle-2.4", "paddle-1.8", "empty", "ampc"};
     static const pass_level levels[] = {PASS_O0, PASS_O1, PASS_O2, PASS_OD};
     compile_options o = compile_options_default();
     o.level = CHOOSE(c, levels);
     o.low = choose(c, 2) ? IR_bf16 : IR_f16;
     o.loss = CHOOSE(c, losses);
-    o.optimizer = o.loss ? CHOOSE(c, optimizers) : NULL;
+    o.optimizer = o.loss ? draw_optimizer(c) : NULL;
     o.profile = rarely(c, 3) ? CHOOSE(c, profiles) : NULL;
     o.mode = (pass_mode)choose(c, 4);
     o.scaling = rarely(c, 3) ? (pass_scaling)choose(c, 4) : PASS_SCALE_DEFAULT;

@@ -2,6 +2,7 @@
 #include "tests/ops/ops.h"
 
 #include "ir/base/philox.h"
+#include "ir/ops/updates.h"
 #include "kernels/update.h"
 
 #include <math.h>
@@ -129,213 +130,61 @@ static void dropout_grad(const ops_row *row, ir_dtype t)
  * set. In low types the gradient belongs to a scaled loss, and there is a low-precision copy of the parameter
  * (kernels/update.h) ---- */
 
-/* One element: the old states, which the function replaces by the new ones, the gradient, the rate, the step
- * and the ratio. */
-typedef struct element {
-    const ir_attr *a;
-    double s[4], g, lr, t, ratio;
-} element;
+/* One element: the old states, which the function replaces by the new ones, and the ratio and the gradient. The formulas
+ * themselves are compared with PyTorch, in whole trainings (tests/train/optimizers). */
+#define SQRT sqrt
+#define REAL double
+#define UPDATE(op, n, rate, step, has_ratio, once, ...) \
+    static void op##_element(const update_numbers *numbers, double ratio, double g, double s[UPDATE_STATES]) \
+    { \
+        const update_numbers k = *numbers; \
+        double p = s[0], a = s[1], b = s[2], c = s[3]; \
+        (void)ratio, (void)k; \
+        __VA_ARGS__ \
+        s[0] = p, s[1] = a, s[2] = b, s[3] = c; \
+    }
+#include "ir/ops/updates.def"
+#undef SQRT
+#undef REAL
 
-#define NUMBER(op, name) e->a[IR_ATTR(op, name)].f
-#define FLAG(op, name) e->a[IR_ATTR(op, name)].i
-
-static void sgd_element(element *e) { e->s[0] -= e->lr * (e->g + NUMBER(sgd, weight_decay) * e->s[0]); }
-
-static void momentum_element(element *e)
-{
-    double g = e->g + NUMBER(momentum, weight_decay) * e->s[0], mu = NUMBER(momentum, mu);
-    e->s[1] = mu * e->s[1] + g;
-    e->s[0] -= e->lr * (FLAG(momentum, nesterov) ? g + mu * e->s[1] : e->s[1]);
-}
-
-/* Returns the gradient with L2 regularisation; shrinks the parameter if that is decoupled. */
-static double decayed(element *e, double decay, bool decoupled)
-{
-    double p = e->s[0];
-    if (decoupled) e->s[0] = p - e->lr * decay * p;
-    return decoupled ? e->g : e->g + decay * p;
-}
-
-static void adam_moments(element *e, double g, double b1, double b2)
-{
-    e->s[1] = b1 * e->s[1] + (1 - b1) * g;
-    e->s[2] = b2 * e->s[2] + (1 - b2) * g * g;
-}
-
-static void adamw_element(element *e)
-{
-    double b1 = NUMBER(adamw, beta1), b2 = NUMBER(adamw, beta2);
-    adam_moments(e, decayed(e, NUMBER(adamw, weight_decay), FLAG(adamw, decoupled)), b1, b2);
-    e->s[0] -= e->lr * (e->s[1] / (1 - pow(b1, e->t))) / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(adamw, eps));
-}
-
-static void adagrad_element(element *e)
-{
-    double g = decayed(e, NUMBER(adagrad, weight_decay), false);
-    e->s[1] += g * g;
-    e->s[0] -= e->lr / (1 + (e->t - 1) * NUMBER(adagrad, lr_decay)) * g /
-               (sqrt(NUMBER(adagrad, initial) + e->s[1]) + NUMBER(adagrad, eps));
-}
-
-static void adadelta_element(element *e)
-{
-    double g = decayed(e, NUMBER(adadelta, weight_decay), false), rho = NUMBER(adadelta, rho);
-    double eps = NUMBER(adadelta, eps);
-    e->s[1] = rho * e->s[1] + (1 - rho) * g * g;
-    double delta = sqrt((e->s[2] + eps) / (e->s[1] + eps)) * g;
-    e->s[2] = rho * e->s[2] + (1 - rho) * delta * delta;
-    e->s[0] -= e->lr * delta;
-}
-
-static void rmsprop_element(element *e)
-{
-    double g = decayed(e, NUMBER(rmsprop, weight_decay), false), alpha = NUMBER(rmsprop, alpha);
-    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
-    e->s[0] -= e->lr * g / (sqrt(e->s[1]) + NUMBER(rmsprop, eps));
-}
-
-static void rmsprop_momentum_element(element *e)
-{
-    double g = decayed(e, NUMBER(rmsprop_momentum, weight_decay), false), alpha = NUMBER(rmsprop_momentum, alpha);
-    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
-    e->s[2] = NUMBER(rmsprop_momentum, mu) * e->s[2] + g / (sqrt(e->s[1]) + NUMBER(rmsprop_momentum, eps));
-    e->s[0] -= e->lr * e->s[2];
-}
-
-static void rmsprop_centered_element(element *e)
-{
-    double g = decayed(e, NUMBER(rmsprop_centered, weight_decay), false), alpha = NUMBER(rmsprop_centered, alpha);
-    e->s[1] = alpha * e->s[1] + (1 - alpha) * g * g;
-    e->s[3] = alpha * e->s[3] + (1 - alpha) * g;
-    double variance = e->s[1] - (FLAG(rmsprop_centered, centered) ? e->s[3] * e->s[3] : 0);
-    e->s[2] = NUMBER(rmsprop_centered, mu) * e->s[2] + g / (sqrt(fmax(variance, 0)) + NUMBER(rmsprop_centered, eps));
-    e->s[0] -= e->lr * e->s[2];
-}
-
-static void adamax_element(element *e)
-{
-    double g = decayed(e, NUMBER(adamax, weight_decay), false), b1 = NUMBER(adamax, beta1);
-    e->s[1] = b1 * e->s[1] + (1 - b1) * g;
-    e->s[2] = fmax(NUMBER(adamax, beta2) * e->s[2], fabs(g) + NUMBER(adamax, eps));
-    e->s[0] -= e->lr / (1 - pow(b1, e->t)) * e->s[1] / e->s[2];
-}
-
-static double nadam_mu(const element *e, double t)
-{
-    return NUMBER(nadam, beta1) * (1 - 0.5 * pow(0.96, t * NUMBER(nadam, momentum_decay)));
-}
-
-static void nadam_element(element *e)
-{
-    double b1 = NUMBER(nadam, beta1), b2 = NUMBER(nadam, beta2), product = 1;
-    double g = decayed(e, NUMBER(nadam, weight_decay), FLAG(nadam, decoupled));
-    for (int i = 1; i <= e->t; i++) product *= nadam_mu(e, i);
-    adam_moments(e, g, b1, b2);
-    double m = nadam_mu(e, e->t + 1) * e->s[1] / (1 - product * nadam_mu(e, e->t + 1)) +
-               (1 - nadam_mu(e, e->t)) * g / (1 - product);
-    e->s[0] -= e->lr * m / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(nadam, eps));
-}
-
-static void lion_element(element *e)
-{
-    double b1 = NUMBER(lion, beta1), b2 = NUMBER(lion, beta2), u = b1 * e->s[1] + (1 - b1) * e->g;
-    e->s[0] -= e->lr * ((u > 0) - (u < 0) + NUMBER(lion, weight_decay) * e->s[0]);
-    e->s[1] = b2 * e->s[1] + (1 - b2) * e->g;
-}
-
-static void lamb_direction_element(element *e)
-{
-    double b1 = NUMBER(lamb_direction, beta1), b2 = NUMBER(lamb_direction, beta2);
-    adam_moments(e, e->g, b1, b2);
-    e->s[0] = e->s[1] / (1 - pow(b1, e->t)) / (sqrt(e->s[2] / (1 - pow(b2, e->t))) + NUMBER(lamb_direction, eps)) +
-              NUMBER(lamb_direction, weight_decay) * e->s[0];
-}
-
-static void scaled_step_element(element *e)
-{
-    decayed(e, NUMBER(scaled_step, weight_decay), true);
-    e->s[0] -= e->lr * e->ratio * e->g;
-}
-
-static void second_moment_element(element *e)
-{
-    double share = pow(e->t, NUMBER(second_moment, decay));
-    e->s[0] = (1 - share) * e->s[0] + share * e->g;
-}
-
-static void adafactor_element(element *e)
-{
-    decayed(e, NUMBER(adafactor, weight_decay), true);
-    e->s[0] -= fmin(e->lr, 1 / sqrt(e->t)) * e->ratio * e->g;
-}
-
-static void muon_direction_element(element *e)
-{
-    double mu = NUMBER(muon_direction, mu);
-    e->s[1] = mu * e->s[1] + (1 - mu) * e->g;
-    e->s[0] = FLAG(muon_direction, nesterov) ? mu * e->s[1] + (1 - mu) * e->g : e->s[1];
-}
-
-static void lars_element(element *e)
-{
-    e->s[1] = NUMBER(lars, mu) * e->s[1] + e->lr * e->ratio * (e->g + NUMBER(lars, weight_decay) * e->s[0]);
-    e->s[0] -= e->s[1];
-}
-
-static void average_element(element *e)
-{
-    double decay = NUMBER(average, decay);
-    e->s[0] = decay * e->s[0] + (1 - decay) * e->g;
-}
-
-/* The ranges of the states: any sign, squares, or small. */
-static const struct optimizer_row {
-    ir_op op;
-    const char *ranges;
-    void (*element)(element *e);
-} optimizer_rows[] = {
-    {IR_OP_sgd, "*", sgd_element},
-    {IR_OP_momentum, "**", momentum_element},
-    {IR_OP_adamw, "**+", adamw_element},
-    {IR_OP_adagrad, "*+", adagrad_element},
-    {IR_OP_adadelta, "*++", adadelta_element},
-    {IR_OP_rmsprop, "*+", rmsprop_element},
-    {IR_OP_rmsprop_momentum, "*+*", rmsprop_momentum_element},
-    {IR_OP_rmsprop_centered, "*+*.", rmsprop_centered_element},
-    {IR_OP_adamax, "**+", adamax_element},
-    {IR_OP_nadam, "**+", nadam_element},
-    {IR_OP_lion, "**", lion_element},
-    {IR_OP_lamb_direction, "**+", lamb_direction_element},
-    {IR_OP_scaled_step, "*", scaled_step_element},
-    {IR_OP_lars, "**", lars_element},
-    {IR_OP_average, "*", average_element},
-    {IR_OP_second_moment, "+", second_moment_element},
-    {IR_OP_adafactor, "*", adafactor_element},
-    {IR_OP_muon_direction, "**", muon_direction_element},
+static const struct formula {
+    void (*once)(update_numbers *k, const double *attr, double rate, double t);
+    void (*element)(const update_numbers *k, double ratio, double g, double s[UPDATE_STATES]);
+} update_formulas[IR_OP_COUNT] = {
+#define UPDATE(op, ...) [IR_OP_##op] = {update_once_##op, op##_element},
+#include "ir/ops/updates.def"
 };
-
-static const struct optimizer_row *optimizer_row_of(ir_op op)
-{
-    const struct optimizer_row *row = optimizer_rows;
-    while (row->op != op) row++;
-    return row;
-}
 
 static void optimizer_reference(ops_case *c)
 {
     const k_update_slots *at = k_update_slots_of(c->op);
     const int scale = k_extra_in_at(c->op, 0, K_SLOT(update, scale));
     const bool skip = k_present(&c->in[at->skip]) && c->x[at->skip][0] != 0;
+    const struct formula *formula = &update_formulas[c->op];
+    double attr[UPDATE_ATTRS];
+    update_numbers k;
+    k_update_attributes(c->op, c->attr, attr);
+    formula->once(&k, attr, at->lr < 0 ? 0 : c->x[at->lr][0], at->step < 0 ? 0 : c->x[at->step][0] + 1);
     for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
-        element e = {.a = c->attr, .g = c->x[at->grad][i] / (scale < c->n_in ? c->x[scale][0] : 1)};
-        e.lr = at->lr < 0 ? 0 : c->x[at->lr][0];
-        e.ratio = at->ratio < 0 ? 1 : c->x[at->ratio][0];
-        e.t = at->step < 0 ? 0 : c->x[at->step][0] + 1;
-        for (int k = 0; k < at->states; k++) e.s[k] = c->x[k][i];
-        if (!skip) optimizer_row_of(c->op)->element(&e);
-        for (int k = 0; k < at->states; k++) c->expected[k][i] = e.s[k];
-        if (c->n_out > at->states) c->expected[at->states][i] = e.s[0];
+        const double g = c->x[at->grad][i] / (scale < c->n_in ? c->x[scale][0] : 1);
+        double s[UPDATE_STATES] = {0};
+        for (int n = 0; n < at->states; n++) s[n] = c->x[n][i];
+        if (!skip) formula->element(&k, at->ratio < 0 ? 1 : c->x[at->ratio][0], g, s);
+        for (int n = 0; n < at->states; n++) c->expected[n][i] = s[n];
+        if (c->n_out > at->states) c->expected[at->states][i] = s[0];
     }
+}
+
+/* The range of a state, by its name: what the optimizers add up from squares or sizes, means below them, and any sign. */
+static void state_in(ops_case *c, ir_dtype t, const int64_t *size, int k)
+{
+    static const char *const squares[] = {"v", "u", "sum", "square", "delta", "moment"};
+    const char *name = ir_op_get(c->op)->in[k].name;
+    double low = -1, high = 1;
+    if (strcmp(name, "mean") == 0) low = -0.1, high = 0.1;
+    for (size_t i = 0; i < sizeof squares / sizeof *squares; i++)
+        if (strcmp(name, squares[i]) == 0) low = 0.1;
+    case_in(c, t, 1, size, low, high);
 }
 
 static void set_attributes(ops_case *c, bool variant, bool decay)
@@ -352,14 +201,12 @@ static void set_attributes(ops_case *c, bool variant, bool decay)
 static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, int variant)
 {
     const k_update_slots *at = k_update_slots_of(row->op);
-    const char *ranges = optimizer_row_of(row->op)->ranges;
     const bool low = ir_dtype_is_low(t), skip = (variant & 12) == 12;
     const ir_dtype master = low ? IR_f32 : t;
     const double scale = low ? 1000 : 1;
     ops_case c;
     case_begin(&c, row->op);
-    for (int k = 0; k < at->states; k++)
-        case_in(&c, master, 1, size, ranges[k] == '*' ? -1 : ranges[k] == '+' ? 0.1 : -0.1, ranges[k] == '.' ? 0.1 : 1);
+    for (int k = 0; k < at->states; k++) state_in(&c, master, size, k);
     case_in(&c, t, 1, size, -scale, scale);
     if (at->step >= 0) case_in(&c, IR_i64, 0, NULL, 0, 3);
     if (at->ratio >= 0) case_in(&c, master, 1, (int64_t[]){1}, 0.5, 2);
@@ -616,27 +463,11 @@ const ops_row training_rows[] = {
     ROW(dropout, "F", dropout),
     ROW(random, "F", random_numbers),
     ROW(dropout_grad, "F", dropout_grad),
-    ROW(sgd, "F", optimizer),
-    ROW(momentum, "F", optimizer),
-    ROW(adamw, "F", optimizer),
-    ROW(adagrad, "F", optimizer),
-    ROW(adadelta, "F", optimizer),
-    ROW(rmsprop, "F", optimizer),
-    ROW(rmsprop_momentum, "F", optimizer),
-    ROW(rmsprop_centered, "F", optimizer),
-    ROW(adamax, "F", optimizer),
-    ROW(nadam, "F", optimizer),
-    ROW(lion, "F", optimizer),
-    ROW(average, "F", optimizer),
-    ROW(lamb_direction, "F", optimizer),
-    ROW(scaled_step, "F", optimizer),
-    ROW(lars, "F", optimizer),
+#define UPDATE(op, ...) ROW(op, "F", optimizer),
+#include "ir/ops/updates.def"
     ROW(norm_parts, "F", norm_parts),
     ROW(trust_ratio, "F", trust_ratio),
     ROW(clipped_ratio, "F", clipped_ratio),
-    ROW(second_moment, "F", optimizer),
-    ROW(adafactor, "F", optimizer),
-    ROW(muon_direction, "F", optimizer),
     ROW(check_finite_and_unscale, "F", unscale),
     ROW(update_loss_scaling, "1", loss_scaling),
     {0, NULL, NULL, 0, 0, NULL, 0, 0},

@@ -6,7 +6,7 @@
 
 enum { MAX_BYTES = 1024 };
 
-/* Operands: @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]. */
+/* Operands: @x f32[2,3,4,4], @s f32[3], @t f32[4], @rng i64[2] and @label i64[2,4,4]; updates read f32[3], and scalars. */
 static const struct {
     const char *node, *types;
     int results;
@@ -19,17 +19,20 @@ static const struct {
     {"max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]}", "f32[2,3,2,2], i64[2,3,2,2]", 2},
     {"softmax_cross_entropy @x, @label", "f32[], f32[2,4,4], f32[2,3,4,4]", 3},
     {"split @x {axis=1, sizes=[1,2]}", "f32[2,1,4,4], f32[2,2,4,4]", 2},
-    {"momentum @s, @s, @s, @lr", "f32[3], f32[3]", 2},
-    {"adamw @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
-    {"adagrad @s, @s, @s, @step, @lr", "f32[3], f32[3]", 2},
-    {"adadelta @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3]", 3},
-    {"rmsprop @s, @s, @s, @lr", "f32[3], f32[3]", 2},
-    {"rmsprop_momentum @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3]", 3},
-    {"rmsprop_centered @s, @s, @s, @s, @s, @lr", "f32[3], f32[3], f32[3], f32[3]", 4},
-    {"adamax @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
-    {"nadam @s, @s, @s, @s, @step, @lr", "f32[3], f32[3], f32[3]", 3},
-    {"lion @s, @s, @s, @lr", "f32[3], f32[3]", 2},
-    {"muon_direction @s, @s, @s", "f32[3], f32[3]", 2},
+#define SLOTS_1 " @s, @s"
+#define SLOTS_2 " @s," SLOTS_1
+#define SLOTS_3 " @s," SLOTS_2
+#define SLOTS_4 " @s," SLOTS_3
+#define TYPES_1 "f32[3]"
+#define TYPES_2 TYPES_1 ", " TYPES_1
+#define TYPES_3 TYPES_2 ", " TYPES_1
+#define TYPES_4 TYPES_3 ", " TYPES_1
+#define READ_step ", @step"
+#define READ_ratio ", @ratio"
+#define READ_lr ", @lr"
+#define READ_none
+#define UPDATE(op, n, lr, step, ratio, ...) {#op SLOTS_##n READ_##step READ_##ratio READ_##lr, TYPES_##n, n},
+#include "ir/ops/updates.def"
     {"check_finite_and_unscale @x, @s, @lr", "f32[2,3,4,4], f32[3], bool[]", 3},
 };
 
@@ -42,7 +45,8 @@ static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MA
     rt_session *s = NULL;
     FILE *f = open_memstream(&text, &size);
     fputs("ampc-ir 3\nconst @s : f32[3] = [1,2,3]\nconst @t : f32[4] = [1,2,3,4]\nconst @rng : i64[2] = [1,2]\n"
-          "const @lr : f32[] = 0.5\nconst @step : i64[] = 3\ngraph @f(@x : f32[2,3,4,4], @label : i64[2,4,4]) {\n",
+          "const @lr : f32[] = 0.5\nconst @step : i64[] = 3\nconst @ratio : f32[1] = [1.5]\ngraph @f(@x : "
+          "f32[2,3,4,4], @label : i64[2,4,4]) {\n",
           f);
     for (int k = 0; k < rows[row].results; k++) fprintf(f, "%s%%r%d", k ? ", " : "", k);
     fprintf(f, " = %s : %s\n", rows[row].node, rows[row].types);

@@ -180,8 +180,8 @@ def make(name, parameters, options):
         keys["nesterov"] = name == "nesterov"
     if name == "rmsprop":
         keys["centered"] = bool(keys.pop("centered", 0))
-    kinds = {"sgd": "SGD", "momentum": "SGD", "nesterov": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad",
-             "adadelta": "Adadelta", "rmsprop": "RMSprop", "adamax": "Adamax", "nadam": "NAdam", "adafactor": "Adafactor"}
+    kinds = {kind.lower(): kind for kind in dir(torch.optim) if kind[0].isupper()}
+    kinds |= {"momentum": "SGD", "nesterov": "SGD"}
     return getattr(torch.optim, kinds[name])(parameters, **keys)
 
 
