@@ -84,8 +84,6 @@ static const optimizer_kind optimizer_kinds[] = {
     {"nadam", 2e-3, ONE(nadam), {{0}}, 0, ELEMENTWISE},
     /* Chen et al. 2023, algorithm 2 */
     {"lion", 1e-4, ONE(lion), {{0}}, 0, ELEMENTWISE},
-    /* PyTorch ASGD, without its average */
-    {"asgd", 0.01, ONE(asgd), {{0}}, 0, ELEMENTWISE},
     /* You et al. 2020, algorithm 2, phi(z) = z */
     {"lamb", 1e-3, ONE(lamb_direction), {{0}}, 0, IR_OP_scaled_step, OPTIMIZER_RATIOS, 0, NULL, NULL},
     /* You et al. 2017, algorithm 1 */
