@@ -79,23 +79,23 @@ static rt_step *find_absorber(const rt_plan *p, const rt_step *s)
 
 /* ---- epilogues ------------------------------------------------------------------------------------- */
 
-/* Copies the operands of the program, except those that read view j, and replaces these by the accumulator. */
-static void copy_code(const rt_step *s, int j, int first, k_fused *to)
+/* Removes the operands that read view j, which are the accumulator; the others read the views from `first` on. */
+static void renumber(k_fused *program, int j, int first)
 {
-    const k_fused *from = s->fused;
     int operand[K_MAX_OPERANDS];
-    *to = *from;
-    to->n_operands = 0;
-    for (int i = 0; i < from->n_operands; i++) {
+    const int n = program->n_operands;
+    program->n_operands = 0;
+    for (int i = 0; i < n; i++) {
+        k_operand o = program->operands[i];
         operand[i] = K_ACCUMULATOR;
-        if (from->operands[i].in == j) continue;
-        operand[i] = ~to->n_operands;
-        to->operands[to->n_operands] = from->operands[i];
-        to->operands[to->n_operands++].in += first - (from->operands[i].in > j);
+        if (o.in == j) continue;
+        operand[i] = ~program->n_operands;
+        o.in += first - (o.in > j);
+        program->operands[program->n_operands++] = o;
     }
-    for (int i = 0; i < to->n_code; i++)
-        for (int k = 0; k < to->code[i].n_arg; k++)
-            if (to->code[i].arg[k] < 0) to->code[i].arg[k] = operand[~to->code[i].arg[k]];
+    for (int i = 0; i < program->n_code; i++)
+        for (int k = 0; k < program->code[i].n_arg; k++)
+            if (program->code[i].arg[k] < 0) program->code[i].arg[k] = operand[~program->code[i].arg[k]];
 }
 
 static bool is_result(const k_fused *program, int i)
@@ -127,9 +127,9 @@ static ampc_status absorb(rt_plan *p, rt_step *m, rt_step *s)
     const k_view y = m->out[0];
     int j = 0;
     while (rt_def(p, s->in_value[j]) != m) j++;
-    m->fused = rt_plan_alloc(p, 1, sizeof *m->fused);
-    if (!m->fused || !rt_step_widen(p, m, s->n_in - 1, s->n_out - 1)) return AMPC_NO_MEMORY;
-    copy_code(s, j, slots_in, m->fused);
+    if (!rt_step_widen(p, m, s->n_in - 1, s->n_out - 1)) return AMPC_NO_MEMORY;
+    m->fused = s->fused;
+    renumber(m->fused, j, slots_in);
     m->fused->of = y.dtype;
     widen(m->fused);
     for (int i = 0, to = slots_in; i < s->n_in; i++) {
