@@ -2,7 +2,6 @@
 #include "frontend/describe.h"
 
 #include "frontend/importer.h"
-#include "ir/graph/exported.h"
 
 #include <string.h>
 

@@ -3,11 +3,9 @@
 #include "runtime/files/atomic_file.h"
 #include "runtime/api/export.h"
 #include "runtime/files/module_file.h"
-#include "runtime/session/session.h"
 #include "tools/drawing.h"
 #include "tools/run.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

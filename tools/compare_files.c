@@ -4,7 +4,6 @@
 #include "runtime/inspect/check.h"
 #include "tools/markup.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

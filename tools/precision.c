@@ -2,8 +2,6 @@
 #include "runtime/backend/backend.h"
 #include "tools/run.h"
 
-#include <string.h>
-
 static const char *word_of(ir_dtype t) { return t == IR_f16 ? "fp16" : t == IR_bf16 ? "bf16" : "fp32"; }
 
 static bool is_given(const tool_options *o, const char *name)

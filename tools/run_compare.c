@@ -2,7 +2,6 @@
 #include "ir/base/json_writer.h"
 #include "runtime/data/loader.h"
 #include "runtime/inspect/check.h"
-#include "runtime/train/checkpoint.h"
 #include "tools/compare_files.h"
 #include "tools/run.h"
 

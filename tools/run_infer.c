@@ -2,10 +2,8 @@
 #include "runtime/inspect/check.h"
 #include "tools/run.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static ampc_status infer_on(run_context *c, const ir_graph *g, run_inputs *in)
 {

@@ -1,5 +1,4 @@
 /* run_info.c - info: what an operand is, and the description of a model. */
-#include "frontend/recipe.h"
 #include "runtime/backend/memory.h"
 #include "tools/info.h"
 

@@ -4,7 +4,6 @@
 #include "runtime/files/safetensors.h"
 #include "tools/run.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

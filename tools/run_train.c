@@ -10,7 +10,6 @@
 #include "tools/run.h"
 #include "tools/svg_plot.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* emit_index.c - operators that address elements by coordinates: GatherElements, GatherND and their scatters. */
 #include "frontend/emit/emit.h"
 
-#include <string.h>
-
 /* The operator with indices in the given type. */
 static void emit_indexed(emitter *e, const ir_node *n, ir_dtype indices)
 {

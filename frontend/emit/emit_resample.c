@@ -2,7 +2,6 @@
 #include "frontend/emit/emit.h"
 
 #include <math.h>
-#include <string.h>
 
 /* The quotients of the resized axes as f32 numbers. */
 static void numbers_of(const ir_node *n, const int64_t *quotients, float *out)

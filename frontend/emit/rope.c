@@ -5,7 +5,6 @@
 #include "frontend/read/onnx_schema.pb-c.h"
 #include "ir/base/input_file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,8 +2,6 @@
  * Trilu, Shape, Size. (Slice and Pad are in files of their own.) */
 #include "frontend/lower/lower.h"
 
-#include <string.h>
-
 /* A dimension as text, for messages. */
 #define DIM_TEXT(n, d) ir_dim_print((n)->dims, (d), (n)->importer->scratch)
 

@@ -2,8 +2,6 @@
  * from the length of an operand, and sizes that do not follow are new symbols. */
 #include "frontend/opaque/opaque_rules.h"
 
-#include <string.h>
-
 /* ---- lists that are not known ------------------------------------------------------------------ */
 
 /* The number of elements of a list; -1: unknown. */

@@ -2,8 +2,6 @@
  * layout have the element type of the marked operands. */
 #include "ir/infer/infer.h"
 
-#include <string.h>
-
 /* The type of all marked operands, or NO_DTYPE if there are none. */
 static ampc_status float_type(const inference *x, ir_dtype *out)
 {

@@ -2,7 +2,6 @@
 #include "ir/infer/infer.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 ampc_status infer_reduce(const inference *x)
 {

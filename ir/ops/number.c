@@ -5,7 +5,6 @@
 #include "ir/ops/number.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>

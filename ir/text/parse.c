@@ -7,7 +7,6 @@
 #include "ir/base/input_file.h"
 #include "ir/text/parser.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

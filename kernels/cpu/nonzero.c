@@ -3,7 +3,6 @@
  * Each thread counts its part of x; the sums of the counts before a part tell where its rows begin. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <string.h>
 
 /* Functions of an element of that many bits. An element is zero if no bit of `mask` is set, which excludes the sign of

@@ -7,7 +7,6 @@
 #include "ir/base/input_file.h"
 #include "ir/ops/number.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

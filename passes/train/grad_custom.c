@@ -1,8 +1,6 @@
 /* grad_custom.c - the gradient of custom operators: one node that calls the operator's own gradient. */
 #include "passes/train/grad.h"
 
-#include <string.h>
-
 /* The gradient of result i, or zeros. */
 static ir_value *result_gradient(grad *g, int i)
 {

@@ -2,8 +2,6 @@
  * gradients; a scatter's updates read theirs from where they went. */
 #include "passes/train/grad.h"
 
-#include <string.h>
-
 #define INDICES ir_in(g->n, 1)
 #define UPDATES ir_in(g->n, 2)
 #define BINARY(op, x, y) ir_binary(g->b, IR_OP_##op, x, y)

@@ -1,8 +1,6 @@
 /* grad_movement.c - gradients of ops that move values: the inverse movement, with sums where a value was copied. */
 #include "passes/train/grad.h"
 
-#include <string.h>
-
 bool grad_reshape(grad *g) { return (g->dx[0] = ir_reshape_like(g->b, D, &X->type)) != NULL; }
 
 bool grad_transpose(grad *g)

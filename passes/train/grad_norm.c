@@ -1,8 +1,6 @@
 /* grad_norm.c - gradients of normalisation, softmax and losses. */
 #include "passes/train/grad.h"
 
-#include <string.h>
-
 /* The gradient must arrive only at the first result; the others are statistics. */
 static bool only_first(grad *g)
 {

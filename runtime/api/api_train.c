@@ -2,7 +2,6 @@
 #include "runtime/api/api.h"
 
 #include "ir/base/limits.h"
-#include "runtime/data/loader.h"
 #include "runtime/train/recorder.h"
 #include "runtime/train/scoring.h"
 #include "runtime/train/trainer.h"

@@ -9,7 +9,6 @@
 
 #include <csv.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

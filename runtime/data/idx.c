@@ -3,7 +3,6 @@
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>

@@ -8,8 +8,6 @@
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "runtime/files/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "runtime/files/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,6 @@
 #include "runtime/files/safetensors.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 const char *const rt_phase_names[IR_PHASE_COUNT] = {
     [IR_FORWARD] = "forward", [IR_BACKWARD] = "backward", [IR_UPDATE] = "update"};

@@ -11,8 +11,6 @@
 #include "kernels/walk.h"
 #include "runtime/plan/stages.h"
 
-#include <string.h>
-
 static bool is_concat(const rt_step *s) { return s && s->kind == RT_STEP_OP && s->op == IR_OP_concat; }
 
 static int axis_of(const rt_step *s) { return k_axis_number(s->attr[IR_ATTR(concat, axis)].i, s->out[0].rank); }

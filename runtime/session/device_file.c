@@ -4,7 +4,6 @@
 #include "runtime/files/json.h"
 #include "runtime/backend/memory.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

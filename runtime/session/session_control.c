@@ -5,8 +5,6 @@
 #include "runtime/files/trace.h"
 #include "runtime/session/session_state.h"
 
-#include <string.h>
-
 #define PATIENCE 0.5 /* seconds for the loops of a run, once the program is asked to stop */
 
 /* ---- words read and copies made on the device ---------------------------------------------------- */

@@ -3,7 +3,6 @@
  * A symbol is solved from a dimension that is linear in it and has no other unknown symbol (N, 4*N+2), input by input
  * until no more symbols can be solved. Then every dimension must have the actual size. */
 #include "ir/ops/number.h"
-#include "runtime/backend/alloc.h"
 #include "runtime/session/session_state.h"
 #include "runtime/session/batch.h"
 #include "runtime/files/convert.h"

@@ -1,5 +1,4 @@
 /* session_readback.c - asynchronous readback: a ring with the scalars and faults of the last runs. */
-#include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/session/session_state.h"
 

@@ -13,7 +13,6 @@
  * The lock of rt_shared protects the table. A plan's storage is counted before its first run, so runs need no lock. */
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
-#include "runtime/plan/plan_edit.h"
 #include "runtime/session/session_state.h"
 
 #include <sys/mman.h>

@@ -1,7 +1,6 @@
 /* averages.c - adds up the parts of losses, batch after batch. */
 #include "runtime/train/averages.h"
 
-#include "ir/ops/number.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 

@@ -5,10 +5,8 @@
 #include "ir/base/wire.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/growing_file.h"
-#include "runtime/files/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

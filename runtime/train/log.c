@@ -7,7 +7,6 @@
 #include "runtime/files/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* scoring.c - finds the scores and labels of a module, and reads them one label after the other. */
 #include "runtime/train/scoring.h"
 
-#include "ir/ops/number.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 
