@@ -491,11 +491,6 @@ const Onnx__NodeProto *onnx_resolve(onnx_importer *im, const onnx_scope *scope, 
 /* Whether a graph, or a subgraph of its nodes, contains calls or references to attributes. */
 bool onnx_needs_functions(const onnx_importer *im, const Onnx__GraphProto *g);
 
-/* ---- lower_sequence.c -------------------------------------------------------------------------- */
-
-/* A new sequence, whose items the caller sets; NULL after reporting that it is too long. */
-onnx_sequence *onnx_sequence_new(onnx_node *n, int count);
-
 /* ---- lower_random.c -------------------------------------------------------------------------- */
 
 /* The state of random numbers, which the first node that draws some creates. */

@@ -5,7 +5,8 @@
 
 /* ---- sequences --------------------------------------------------------------------------------- */
 
-onnx_sequence *onnx_sequence_new(onnx_node *n, int count)
+/* Its items are set by the caller. NULL: too long, which is reported. */
+static onnx_sequence *new_sequence(onnx_node *n, int count)
 {
     arena *a = n->importer->scratch;
     enum { ITEMS_PER_NODE = 64 };
@@ -49,7 +50,7 @@ static void check_items(onnx_node *n, const onnx_sequence *s)
 
 void onnx_lower_sequence_construct(onnx_node *n)
 {
-    onnx_sequence *s = onnx_sequence_new(n, n->n_in);
+    onnx_sequence *s = new_sequence(n, n->n_in);
     for (int i = 0; i < n->n_in && is_tensor(n, i); i++) s->items[i].value = n->in[i];
     if (!n->failed) check_items(n, s);
     n->out_sequence[0] = s;
@@ -58,7 +59,7 @@ void onnx_lower_sequence_construct(onnx_node *n)
 void onnx_lower_sequence_empty(onnx_node *n)
 {
     onnx_int(n, "dtype", ONNX_float32);
-    n->out_sequence[0] = onnx_sequence_new(n, 0);
+    n->out_sequence[0] = new_sequence(n, 0);
 }
 
 void onnx_lower_sequence_length(onnx_node *n)
@@ -90,7 +91,7 @@ void onnx_lower_sequence_insert(onnx_node *n)
     const onnx_sequence *s = sequence_at(n, 0);
     if (!s || !is_tensor(n, 1)) return;
     const int at = n->n_in > 2 ? position(n, 2, s->count, s->count) : s->count;
-    onnx_sequence *longer = n->failed ? NULL : onnx_sequence_new(n, s->count + 1);
+    onnx_sequence *longer = n->failed ? NULL : new_sequence(n, s->count + 1);
     if (!longer) return;
     memcpy(longer->items, s->items, (size_t)at * sizeof *s->items);
     longer->items[at] = operand(n, 1);
@@ -105,7 +106,7 @@ void onnx_lower_sequence_erase(onnx_node *n)
     if (s && !s->count) onnx_reject(n, "the sequence is empty");
     if (n->failed) return;
     const int at = n->n_in > 1 ? position(n, 1, s->count, s->count - 1) : s->count - 1;
-    onnx_sequence *shorter = n->failed ? NULL : onnx_sequence_new(n, s->count - 1);
+    onnx_sequence *shorter = n->failed ? NULL : new_sequence(n, s->count - 1);
     if (!shorter) return;
     memcpy(shorter->items, s->items, (size_t)at * sizeof *s->items);
     memcpy(shorter->items + at, s->items + at + 1, (size_t)(s->count - at - 1) * sizeof *s->items);
@@ -196,7 +197,7 @@ void onnx_lower_split_to_sequence(onnx_node *n)
     }
     if (!n->failed && sum != size)
         onnx_reject(n, "the parts have %lld elements, the axis %lld", (long long)sum, (long long)size);
-    onnx_sequence *s = n->failed ? NULL : onnx_sequence_new(n, sizes.count);
+    onnx_sequence *s = n->failed ? NULL : new_sequence(n, sizes.count);
     if (!s) return;
     split_into(n, s, axis, sizes, keep);
     n->out_sequence[0] = s;
@@ -225,7 +226,7 @@ void onnx_lower_sequence_map(onnx_node *n)
     if (!first || !onnx_body_open(n, onnx_graph_attr(n, "body"), &b) || !check_map(n, &b, first)) return;
     onnx_item *in = arena_array(a, (size_t)b.n_in, sizeof *in), *out = arena_array(a, (size_t)b.n_out + 1, sizeof *out);
     onnx_sequence **results = arena_array(a, (size_t)n->n_out + 1, sizeof *results);
-    for (int i = 0; i < n->n_out; i++) n->out_sequence[i] = results[i] = onnx_sequence_new(n, first->count);
+    for (int i = 0; i < n->n_out; i++) n->out_sequence[i] = results[i] = new_sequence(n, first->count);
     for (int k = 0; k < first->count && !n->failed; k++) {
         for (int i = 0; i < b.n_in; i++) in[i] = n->in_sequence[i] ? n->in_sequence[i]->items[k] : operand(n, i);
         if (!onnx_body_lower(&b, arena_printf(a, "%s/%d/", n->b->loc.node, k), in, out)) return;
@@ -240,7 +241,7 @@ void onnx_lower_sequence_map(onnx_node *n)
 void onnx_lower_optional(onnx_node *n)
 {
     onnx_attr(n, "type", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TYPE_PROTO);
-    onnx_sequence *s = onnx_sequence_new(n, n->n_in);
+    onnx_sequence *s = new_sequence(n, n->n_in);
     if (!s) return;
     s->is_optional = true;
     s->items[0] = operand(n, 0);

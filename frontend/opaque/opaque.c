@@ -15,7 +15,7 @@
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-char *opaque_to_text(arena *a, const uint8_t *bytes, size_t n)
+static char *to_text(arena *a, const uint8_t *bytes, size_t n)
 {
     char *text = arena_alloc(a, (n + 2) / 3 * 4 + 1), *to = text;
     for (size_t i = 0; i < n; i += 3) {
@@ -195,7 +195,7 @@ static const char *resolved_text(onnx_node *n)
     }
     if (n->failed) return NULL;
     uint8_t *bytes = arena_alloc(a, protobuf_c_message_get_packed_size(&node.base) + 1);
-    return opaque_to_text(a, bytes, protobuf_c_message_pack(&node.base, bytes));
+    return to_text(a, bytes, protobuf_c_message_pack(&node.base, bytes));
 }
 
 const char *opaque_attributes(onnx_node *n, bool graphs)
@@ -217,7 +217,7 @@ const char *opaque_attributes(onnx_node *n, bool graphs)
         memcpy(bytes + size, f.start, length);
         size += length;
     }
-    return opaque_to_text(n->importer->scratch, bytes, size);
+    return to_text(n->importer->scratch, bytes, size);
 }
 
 static const char *one_line(const char *text) { return text && !strchr(text, '\n') ? text : NULL; }

@@ -13,8 +13,7 @@ void onnx_lower_custom(onnx_node *n);
 /* Infers the type of result i for common operators (opaque_types.c); false: unknown. */
 bool opaque_type(onnx_node *n, int i, ir_type *out);
 
-/* Base64 without line breaks: encodes bytes and decodes text. Malformed text decodes to {NULL, 0}. */
-char *opaque_to_text(arena *a, const uint8_t *bytes, size_t n);
+/* Base64 without line breaks; malformed text is {NULL, 0}. */
 onnx_bytes opaque_from_text(arena *a, const char *text);
 
 /* The attributes of a node as they are in the file, or those that are not graphs, as text. NULL after an error. */

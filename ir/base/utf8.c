@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t utf8_encode(uint32_t code, char *out)
+/* Writes a character as 1 to 4 bytes and returns their number. */
+static size_t encode(uint32_t code, char *out)
 {
     static const unsigned char marks[5] = {0, 0, 0xc0, 0xe0, 0xf0};
     const size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -66,7 +67,7 @@ size_t utf8_unescape(const char **at, const char *end, char *out)
     if (code >= 0xd800 && code < 0xdc00) {
         const uint32_t low = read_unit(at, end);
         if (low < 0xdc00 || low > 0xdfff) return 0;
-        return utf8_encode(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00), out);
+        return encode(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00), out);
     }
-    return code && (code < 0xdc00 || code > 0xdfff) ? utf8_encode(code, out) : 0;
+    return code && (code < 0xdc00 || code > 0xdfff) ? encode(code, out) : 0;
 }

@@ -24,8 +24,6 @@ static inline size_t utf8_decode(const void *s, size_t n, uint32_t *code)
     return *code >= lowest[length] && *code <= 0x10ffff && !surrogate ? length : 0;
 }
 
-/* Writes a character as 1 to 4 bytes and returns their number. */
-size_t utf8_encode(uint32_t code, char *out);
 bool utf8_is_valid(const char *text);
 
 /* Control characters (C0, DEL, C1) and those of Unicode's classes Cf, Zl and Zp, which are not visible and may reorder

@@ -228,18 +228,6 @@ ampc_status rt_dataset_read(const rt_dataset *ds, const uint32_t *rows, int64_t 
     return AMPC_OK;
 }
 
-ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index, void *dst,
-                             ir_dtype dtype, diag *d)
-{
-    uint32_t *rows = malloc((size_t)batch_size * sizeof *rows);
-    if (!rows) return rt_no_memory(d);
-    ampc_status s = rt_dataset_order(ds, p, batch_size, rows, d);
-    const rt_draw draw = {p->seed, p->epoch};
-    if (s == AMPC_OK) s = rt_dataset_read(ds, rows, batch_size, &draw, index, dst, dtype, d);
-    free(rows);
-    return s;
-}
-
 ampc_status rt_dataset_slice(const rt_dataset *ds, int64_t first, int64_t count, size_t index, void *dst,
                              ir_dtype dtype, diag *d)
 {

@@ -79,9 +79,6 @@ ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch
  * a column. Thread-safe. */
 ampc_status rt_dataset_read(const rt_dataset *ds, const uint32_t *rows, int64_t n, const rt_draw *draw, size_t index,
                             void *dst, ir_dtype dtype, diag *d);
-/* Both, for one field of a batch. */
-ampc_status rt_dataset_batch(rt_dataset *ds, const rt_position *p, int64_t batch_size, size_t index, void *dst,
-                             ir_dtype dtype, diag *d);
 /* Advances to the next batch, or to the first batch of the next epoch. */
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size);
 

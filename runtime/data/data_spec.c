@@ -228,7 +228,9 @@ uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwis
     return value ? strtoull(value, NULL, 10) : otherwise;
 }
 
-ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double otherwise, int n, double *out, diag *d)
+/* One number is that of every channel. */
+static ampc_status numbers_by_channel(const rt_data_spec *s, const char *key, double otherwise, int n, double *out,
+                                      diag *d)
 {
     const char *value = rt_spec_text(s, key, NULL);
     int count = 0;
@@ -248,8 +250,8 @@ ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_L
 {
     double mean[RT_MAX_CHANNELS], std[RT_MAX_CHANNELS];
     const float divide = (float)rt_spec_number(s, "divide", 255);
-    TRY(rt_spec_numbers(s, "mean", 0, channels, mean, d));
-    TRY(rt_spec_numbers(s, "std", 1, channels, std, d));
+    TRY(numbers_by_channel(s, "mean", 0, channels, mean, d));
+    TRY(numbers_by_channel(s, "std", 1, channels, std, d));
     for (int k = 0; k < channels; k++)
         for (int i = 0; i < RT_LEVELS; i++) {
             out[k][i] = ((float)i / divide - (float)mean[k]) / (float)std[k];

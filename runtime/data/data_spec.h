@@ -51,11 +51,8 @@ void rt_data_spec_clear(rt_data_spec *s);
 const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise);
 double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise);
 uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise);
-/* The n values of an option of numbers by channel; one number is that of every channel. Fails with AMPC_USAGE if there
- * are neither 1 nor n. */
-ampc_status rt_spec_numbers(const rt_data_spec *s, const char *key, double otherwise, int n, double *out, diag *d);
-/* The values of the 256 levels of a pixel by channel, (level / divide - mean) / std. Fails with AMPC_USAGE as
- * rt_spec_numbers, and if a value is not finite in f32. */
+/* The values of the 256 levels of a pixel by channel, (level / divide - mean) / std. Fails with AMPC_USAGE if mean or
+ * std has neither one number nor one per channel, or a value is not finite in f32. */
 enum { RT_LEVELS = 256, RT_MAX_CHANNELS = 3 };
 ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_LEVELS], diag *d);
 bool rt_spec_has(const rt_data_spec *s, const char *key);

@@ -4,7 +4,6 @@
  * is evaluated. Sizes are checked before memory is allocated. */
 #include "runtime/data/npy.h"
 #include "ir/base/text_buffer.h"
-#include "runtime/files/atomic_file.h"
 #include "runtime/files/io.h"
 #include "runtime/backend/memory.h"
 
@@ -268,25 +267,6 @@ ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt
     return s;
 }
 
-typedef struct byte_range {
-    const unsigned char *at;
-} byte_range;
-
-static ampc_status read_memory(void *user, void *dst, size_t n)
-{
-    byte_range *r = user;
-    if (n) memcpy(dst, r->at, n);
-    r->at += n;
-    return AMPC_OK;
-}
-
-ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out)
-{
-    byte_range r = {bytes};
-    const rt_npy_source source = {.loc = DIAG_FILE(name), .size = n, .read = read_memory, .user = &r};
-    return rt_npy_load(&source, u2_as, d, out);
-}
-
 typedef struct npy_file {
     const char *path;
     diag *d;
@@ -339,16 +319,4 @@ size_t rt_npy_header(const rt_array *a, unsigned char *dst)
     dst[8] = (unsigned char)padded;
     dst[9] = (unsigned char)(padded >> 8);
     return 10 + padded;
-}
-
-ampc_status rt_npy_write(const char *path, const rt_array *a, diag *d)
-{
-    unsigned char header[RT_NPY_HEADER_MAX];
-    rt_atomic_file *f;
-    TRY(rt_atomic_open(path, d, &f));
-    ampc_status s = rt_atomic_write(f, header, rt_npy_header(a, header));
-    if (s == AMPC_OK) s = rt_atomic_write(f, a->data, a->bytes);
-    if (s == AMPC_OK) return rt_atomic_commit(f);
-    rt_atomic_abort(f);
-    return s;
 }

@@ -23,12 +23,9 @@ typedef struct rt_npy_source {
 } rt_npy_source;
 
 ampc_status rt_npy_load(const rt_npy_source *source, ir_dtype u2_as, diag *d, rt_array *out);
-/* The same from memory. */
-ampc_status rt_npy_parse(const char *name, const void *bytes, size_t n, ir_dtype u2_as, diag *d, rt_array *out);
-/* Written atomically, as version 1.0; the data begin at a multiple of 64. */
-ampc_status rt_npy_write(const char *path, const rt_array *a, diag *d);
 
-/* Stores the bytes before the data at dst, which holds RT_NPY_HEADER_MAX bytes, and returns their number. */
+/* Stores the bytes before the data, of version 1.0, at dst, which holds RT_NPY_HEADER_MAX bytes. Returns their number,
+ * a multiple of 64. */
 enum { RT_NPY_HEADER_MAX = 1024 };
 size_t rt_npy_header(const rt_array *a, unsigned char *dst);
 

@@ -273,7 +273,7 @@ void rt_comparison_sort(const rt_comparison *c, const rt_compared **sorted)
 
 static bool fits_f16(double x) { return isnan(x) || fabs(x) <= 65504; }
 
-bool rt_compared_leaves_f16(const rt_compared *r)
+static bool leaves_f16(const rt_compared *r)
 {
     return !fits_f16(rt_numbers_top(&r->low)) || !fits_f16(rt_numbers_bottom(&r->low)) ||
            !fits_f16(rt_numbers_top(&r->f32)) || !fits_f16(rt_numbers_bottom(&r->f32));
@@ -284,6 +284,6 @@ static bool differs(double x, double y) { return fabs(x - y) > 0.01 * fabs(y) + 
 bool rt_compared_is_abnormal(const rt_compared *r)
 {
     const bool gradient = r->node->phase != IR_FORWARD;
-    return r->low.count > INT32_MAX || !rt_numbers_finite(&r->low) || rt_compared_leaves_f16(r) ||
+    return r->low.count > INT32_MAX || !rt_numbers_finite(&r->low) || leaves_f16(r) ||
            (gradient && (differs(r->low.max, r->f32.max) || differs(r->low.min, r->f32.min)));
 }

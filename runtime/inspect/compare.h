@@ -50,7 +50,6 @@ void rt_comparison_sort(const rt_comparison *c, const rt_compared **sorted);
 
 /* PaddlePaddle's compare_accuracy: an extreme that fp16 cannot represent, a NaN or infinity, more than 2^31 - 1
  * elements, or, of a gradient, extremes that differ from those in f32 by more than 1 % + 0.01. */
-bool rt_compared_leaves_f16(const rt_compared *r);
 bool rt_compared_is_abnormal(const rt_compared *r);
 
 #endif

@@ -9,6 +9,7 @@
 #include "runtime/data/loader.h"
 #include "runtime/train/trainer.h"
 #include "tests/compile.h"
+#include "tests/data.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +97,7 @@ static double read_only(diag *d)
     const double began = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < STEPS; i++) {
         const rt_position p = {.epoch = (uint64_t)i / (ROWS / BATCH), .batch = (uint64_t)i % (ROWS / BATCH)};
-        check(rt_dataset_batch(data, &p, BATCH, 0, x, IR_f32, d), d);
+        check(dataset_batch(data, &p, BATCH, 0, x, IR_f32, d), d);
     }
     const double rate = STEPS * BATCH / (seconds(CLOCK_MONOTONIC) - began);
     free(x);

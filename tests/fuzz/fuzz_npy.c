@@ -1,5 +1,6 @@
 /* fuzz_npy.c - arbitrary bytes as a .npy file. Writing what was read and reading it again must yield the same array. */
-#include "runtime/data/npy.h"
+
+#include "tests/data.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ static void round_trip(const rt_array *a, diag *d)
     if (!bytes) return;
     size_t head = rt_npy_header(a, bytes);
     memcpy(bytes + head, a->data, a->bytes);
-    if (rt_npy_parse("again", bytes, head + a->bytes, IR_bf16, d, &again) != AMPC_OK) abort();
+    if (npy_parse("again", bytes, head + a->bytes, IR_bf16, d, &again) != AMPC_OK) abort();
     if (again.rank != a->rank || again.bytes != a->bytes) abort();
     if (memcmp(again.data, a->data, a->bytes) != 0) abort();
     rt_array_clear(&again);
@@ -24,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     rt_array a = {0};
     diag *d = diag_new(NULL, NULL);
-    if (d && rt_npy_parse("fuzz", data, size, IR_bf16, d, &a) == AMPC_OK) round_trip(&a, d);
+    if (d && npy_parse("fuzz", data, size, IR_bf16, d, &a) == AMPC_OK) round_trip(&a, d);
     rt_array_clear(&a);
     diag_free(d);
     return 0;

@@ -4,9 +4,9 @@
  *
  * make_evaluations.py makes the same samples. */
 #include "ir/graph/ir.h"
-#include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"
 #include "tests/compile.h"
+#include "tests/data.h"
 #include "tests/train/noise.h"
 #include "tests/unit/scratch.h"
 
@@ -66,7 +66,7 @@ static void write_field(scratch *t, const struct field *f)
     for (size_t i = 0; i < array.bytes / ir_dtype_size(f->dtype); i++)
         ir_store_f64(f->dtype, bytes + i * ir_dtype_size(f->dtype), f->of((int64_t)i));
     snprintf(file, sizeof file, "%s.npy", f->name);
-    assert_int_equal(rt_npy_write(scratch_path(t, file), &array, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, file), &array, t->d), AMPC_OK);
 }
 
 static rt_dataset *open_data(scratch *t)

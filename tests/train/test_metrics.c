@@ -3,9 +3,9 @@
  *
  * make_metrics.py makes the same scores and labels and says which library defines what. */
 #include "ir/graph/ir.h"
-#include "runtime/data/npy.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/monitor.h"
+#include "tests/data.h"
 #include "tests/train/noise.h"
 #include "tests/unit/scratch.h"
 
@@ -168,8 +168,8 @@ static rt_dataset *open_data(scratch *t, const dataset *s)
     }
     assert_true(rt_array_bytes(scores.dtype, scores.rank, scores.dims, &scores.bytes));
     assert_true(rt_array_bytes(label.dtype, label.rank, label.dims, &label.bytes));
-    assert_int_equal(rt_npy_write(scratch_path(t, "x.npy"), &scores, t->d), AMPC_OK);
-    assert_int_equal(rt_npy_write(scratch_path(t, "label.npy"), &label, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "x.npy"), &scores, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "label.npy"), &label, t->d), AMPC_OK);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "label.npy")) > 0);
     if (rt_dataset_open(spec, &(rt_dataset_options){.n_fields = 0}, t->d, &data) != AMPC_OK)
         fail_msg("%s", diag_first_error(t->d));
@@ -275,7 +275,7 @@ static void test_probabilities_as_labels(void **state)
     make_classes(s, x, labels);
     for (int64_t i = 0; i < ROWS * s->classes; i++) probabilities[i] = i % 5 == labels[i / 5] ? 0.6f : 0.1f;
     rt_dataset_close(open_data(t, s));
-    assert_int_equal(rt_npy_write(scratch_path(t, "soft.npy"), &label, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "soft.npy"), &label, t->d), AMPC_OK);
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "soft.npy")) > 0);
     evaluated of = {.m = open_module(t, LOSS("classes axis 1"), NUMBERS("N,5"))};
     assert_int_equal(rt_dataset_open(spec, &(rt_dataset_options){.n_fields = 0}, t->d, &of.data), AMPC_OK);

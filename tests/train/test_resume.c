@@ -6,7 +6,7 @@
  * the same bytes as the one that the uninterrupted run saved there. By induction, a run resumed anywhere is then equal
  * at every later step; a state outside of the files would have to be equal for these few steps and differ later, for
  * which some of the resumed runs go to the end. */
-#include "runtime/data/npy.h"
+#include "tests/data.h"
 #include "tests/unit/api_calls.h"
 
 #include <math.h>
@@ -102,8 +102,8 @@ static const char *write_data(const runs *r)
     }
     const rt_array points = {.dtype = IR_f32, .rank = 2, .dims = {ROWS, 4}, .bytes = sizeof x, .data = x};
     const rt_array labels = {.dtype = IR_i64, .rank = 1, .dims = {ROWS}, .bytes = sizeof label, .data = label};
-    assert_int_equal(rt_npy_write(scratch_path(r->whole, "x.npy"), &points, r->whole->d), AMPC_OK);
-    assert_int_equal(rt_npy_write(scratch_path(r->whole, "label.npy"), &labels, r->whole->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(r->whole, "x.npy"), &points, r->whole->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(r->whole, "label.npy"), &labels, r->whole->d), AMPC_OK);
     snprintf(spec, sizeof spec, "npy:x=%s,label=%s", scratch_path(r->whole, "x.npy"),
              scratch_path(r->whole, "label.npy"));
     return spec;

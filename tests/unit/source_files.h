@@ -3,8 +3,8 @@
 #ifndef TESTS_SOURCE_FILES_H
 #define TESTS_SOURCE_FILES_H
 
-#include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
+#include "tests/data.h"
 #include "tests/unit/scratch.h"
 
 #include <math.h>
@@ -35,8 +35,8 @@ static inline void write_arrays_with(scratch *t, bool npz, int huge)
         assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
         return;
     }
-    assert_int_equal(rt_npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
-    assert_int_equal(rt_npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
 }
 
 static inline void write_arrays(scratch *t, bool npz) { write_arrays_with(t, npz, -1); }

@@ -1,9 +1,8 @@
 /* test_data.c - SPEC strings, the sample order of epochs, batches in every dtype, and the underlying random
  * generator. */
 #include "ir/base/philox.h"
-#include "runtime/data/data.h"
-#include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
+#include "tests/data.h"
 #include "tests/unit/scratch.h"
 
 enum { ROWS = 50, PIXELS = 6 };
@@ -110,8 +109,8 @@ static void test_epochs(void **state)
             int64_t y[16];
             assert_int_equal(p.epoch, epoch);
             assert_int_equal(p.batch, batch);
-            assert_int_equal(rt_dataset_batch(ds, &p, 16, 0, x, IR_f32, t->d), AMPC_OK);
-            assert_int_equal(rt_dataset_batch(ds, &p, 16, 1, y, IR_i64, t->d), AMPC_OK);
+            assert_int_equal(dataset_batch(ds, &p, 16, 0, x, IR_f32, t->d), AMPC_OK);
+            assert_int_equal(dataset_batch(ds, &p, 16, 1, y, IR_i64, t->d), AMPC_OK);
             for (int i = 0; i < 16; i++) {
                 int sample = (int)(x[i * PIXELS] * 255 + 0.5f);
                 assert_true(x[i * PIXELS + PIXELS - 1] == x[i * PIXELS]);
@@ -137,10 +136,9 @@ static void test_position_is_everything(void **state)
         for (uint64_t batch = 7; batch-- > 0;) {
             rt_position p = {42, epoch, batch},
                         others[] = {{43, batch, epoch}, {42, epoch + 7, batch}, {43, epoch, batch}};
-            assert_int_equal(rt_dataset_batch(a, &p, 7, 1, x, IR_u8, t->d), AMPC_OK);
-            for (int i = 0; i < 3; i++)
-                assert_int_equal(rt_dataset_batch(b, &others[i], 7, 1, y, IR_u8, t->d), AMPC_OK);
-            assert_int_equal(rt_dataset_batch(b, &p, 7, 1, y, IR_u8, t->d), AMPC_OK);
+            assert_int_equal(dataset_batch(a, &p, 7, 1, x, IR_u8, t->d), AMPC_OK);
+            for (int i = 0; i < 3; i++) assert_int_equal(dataset_batch(b, &others[i], 7, 1, y, IR_u8, t->d), AMPC_OK);
+            assert_int_equal(dataset_batch(b, &p, 7, 1, y, IR_u8, t->d), AMPC_OK);
             assert_memory_equal(x, y, sizeof x);
         }
     rt_dataset_close(a);
@@ -205,10 +203,10 @@ static void save_npz(scratch *t, int64_t rows_x, int64_t rows_y)
          .data = x},
         {.name = (char[]){"y"}, .dtype = IR_i32, .rank = 1, .dims = {rows_y}, .bytes = (size_t)rows_y * 4, .data = y}};
     assert_int_equal(rt_npz_write(scratch_path(t, "d.npz"), a, 2, t->d), AMPC_OK);
-    assert_int_equal(rt_npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
-    assert_int_equal(rt_npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "x.npy"), &a[0], t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "y.npy"), &a[1], t->d), AMPC_OK);
     a[1].rank = 0, a[1].bytes = 4;
-    assert_int_equal(rt_npy_write(scratch_path(t, "s.npy"), &a[1], t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "s.npy"), &a[1], t->d), AMPC_OK);
 }
 
 /* "@" in the pattern is replaced by the folder. */
@@ -267,7 +265,7 @@ static void test_whole_arrays(void **state)
         assert_int_equal(rt_dataset_slice(ds, first, 1, index, got, IR_f32, t->d), AMPC_OK);
         assert_memory_equal(got, h, sizeof h);
     }
-    assert_int_equal(rt_dataset_batch(ds, &(rt_position){.batch = 1}, 2, index, got, IR_f32, t->d), AMPC_OK);
+    assert_int_equal(dataset_batch(ds, &(rt_position){.batch = 1}, 2, index, got, IR_f32, t->d), AMPC_OK);
     assert_memory_equal(got, h, sizeof h);
     rt_dataset_close(ds);
     o.n_fields = 0;
@@ -376,7 +374,7 @@ static void test_synthetic(void **state)
     assert_memory_equal(part, x + 37 * 630, 630 * sizeof *x);
     int64_t y[100];
     int counts[10] = {0};
-    assert_int_equal(rt_dataset_batch(ds, &(rt_position){0}, 100, 1, y, IR_i64, t->d), AMPC_OK);
+    assert_int_equal(dataset_batch(ds, &(rt_position){0}, 100, 1, y, IR_i64, t->d), AMPC_OK);
     for (int i = 0; i < 100; i++) counts[y[i]]++;
     for (int i = 0; i < 10; i++) assert_true(counts[i] > 0);
     uint8_t m[300];

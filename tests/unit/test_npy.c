@@ -1,7 +1,7 @@
 /* test_npy.c - .npy and .npz round trips, files in the format of NumPy and zip tools, malformed files. */
 #include "runtime/files/io.h"
-#include "runtime/data/npy.h"
 #include "runtime/data/npz.h"
+#include "tests/data.h"
 #include "tests/unit/scratch.h"
 
 #include <zip.h>
@@ -36,7 +36,7 @@ static void test_round_trip(void **state)
     for (size_t i = 0; i < sizeof all_types / sizeof *all_types; i++)
         for (int rank = 0; rank <= 4; rank++) {
             rt_array a = sample("a", all_types[i], rank), b;
-            assert_int_equal(rt_npy_write(path, &a, t->d), AMPC_OK);
+            assert_int_equal(npy_write(path, &a, t->d), AMPC_OK);
             assert_int_equal(rt_npy_read(path, IR_bf16, t->d, &b), AMPC_OK);
             expect_same(&a, &b);
             rt_array_clear(&a);
@@ -49,7 +49,7 @@ static void test_bytes_are_numpys(void **state)
     scratch *t = *state;
     size_t n;
     rt_array a = sample("a", IR_i16, 1);
-    assert_int_equal(rt_npy_write(scratch_path(t, "a.npy"), &a, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "a.npy"), &a, t->d), AMPC_OK);
     char *b = scratch_read(t, "a.npy", &n);
     assert_int_equal(n, 128 + 4);
     static const char start[] = "\x93NUMPY\x01\x00\x76\x00"
@@ -59,7 +59,7 @@ static void test_bytes_are_numpys(void **state)
     free(b);
     rt_array_clear(&a);
     a = (rt_array){.dtype = IR_u8, .rank = 2, .dims = {0, 3}};
-    assert_int_equal(rt_npy_write(scratch_path(t, "a.npy"), &a, t->d), AMPC_OK);
+    assert_int_equal(npy_write(scratch_path(t, "a.npy"), &a, t->d), AMPC_OK);
     b = scratch_read(t, "a.npy", &n);
     assert_int_equal(n, 128);
     assert_non_null(strstr(b + 10, "'|u1'"));
@@ -169,7 +169,7 @@ static void test_fortran_order(void **state)
     scratch *t = *state;
     char bytes[512];
     rt_array a = {0};
-    assert_int_equal(rt_npy_parse("f.npy", bytes, build_transposed(bytes), IR_u16, t->d, &a), AMPC_OK);
+    assert_int_equal(npy_parse("f.npy", bytes, build_transposed(bytes), IR_u16, t->d, &a), AMPC_OK);
     expect_rows(&a);
     rt_array_clear(&a);
 }
@@ -184,11 +184,11 @@ static void test_cut_anywhere(void **state)
         for (size_t cut = 0; cut < n; cut++) {
             char *copy = malloc(cut + 1); /* exact size, which makes an overrun detectable */
             memcpy(copy, bytes, cut);
-            assert_int_equal(rt_npy_parse("b", copy, cut, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
+            assert_int_equal(npy_parse("b", copy, cut, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
             free(copy);
         }
     }
-    assert_int_equal(rt_npy_parse("b", "\x93NUMPX\1\0\0\0", 10, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
+    assert_int_equal(npy_parse("b", "\x93NUMPX\1\0\0\0", 10, IR_NO_DTYPE, t->d, &a), AMPC_REJECTED);
     assert_int_equal(rt_npy_read(scratch_path(t, "absent"), IR_NO_DTYPE, t->d, &a), AMPC_IO);
     assert_int_equal(rt_npy_read(t->folder, IR_NO_DTYPE, t->d, &a), AMPC_IO);
 }
@@ -200,7 +200,7 @@ static void test_bools_become_0_and_1(void **state)
     rt_array a;
     size_t n = build(bytes, 1, HEAD("'|b1'", "False", "(3,)"), 3);
     memcpy(bytes + n - 3, "\xff\x00\x02", 3);
-    assert_int_equal(rt_npy_parse("b", bytes, n, IR_NO_DTYPE, t->d, &a), AMPC_OK);
+    assert_int_equal(npy_parse("b", bytes, n, IR_NO_DTYPE, t->d, &a), AMPC_OK);
     assert_memory_equal(a.data, "\1\0\1", 3);
     rt_array_clear(&a);
 }
@@ -345,13 +345,13 @@ static void test_failing_writes(void **state)
     for (uint64_t k = 1; k < 8; k++) {
         rt_io_fail(k, ENOSPC, false);
         ampc_status s = k % 2 ? rt_npz_write(scratch_path(t, "f"), &a, 1, t->d)
-                              : rt_npy_write(scratch_path(t, "f"), &a, t->d);
+                              : npy_write(scratch_path(t, "f"), &a, t->d);
         rt_io_fail(0, 0, false);
         assert_true(s == AMPC_IO);
     }
     for (uint64_t k = 1; k < 4; k++) {
         rt_array b;
-        assert_int_equal(rt_npy_write(scratch_path(t, "f"), &a, t->d), AMPC_OK);
+        assert_int_equal(npy_write(scratch_path(t, "f"), &a, t->d), AMPC_OK);
         rt_io_fail(k, EIO, false);
         assert_int_equal(rt_npy_read(scratch_path(t, "f"), IR_NO_DTYPE, t->d, &b), AMPC_IO);
         rt_io_fail(0, 0, false);

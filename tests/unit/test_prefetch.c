@@ -1,6 +1,7 @@
 /* test_prefetch.c - batches that threads read ahead: the same bytes for any number of threads, errors at the batch that
  * has them, jumps and early ends; and data sets over the caller's memory and function. */
 #include "runtime/data/loader.h"
+#include "tests/data.h"
 #include "tests/unit/scratch.h"
 
 #include <pthread.h>
@@ -88,8 +89,8 @@ static void expect_batch(scratch *t, const feed *f, rt_dataset *data, const rt_p
     uint16_t x[BATCH][WIDTH]; /* f16 */
     int32_t label[BATCH];
     const rt_tensor *in = rt_loader_inputs(f->loader);
-    assert_int_equal(rt_dataset_batch(data, p, BATCH, 0, x, IR_f16, t->d), AMPC_OK);
-    assert_int_equal(rt_dataset_batch(data, p, BATCH, 1, label, IR_i32, t->d), AMPC_OK);
+    assert_int_equal(dataset_batch(data, p, BATCH, 0, x, IR_f16, t->d), AMPC_OK);
+    assert_int_equal(dataset_batch(data, p, BATCH, 1, label, IR_i32, t->d), AMPC_OK);
     assert_memory_equal(in[0].data, label, sizeof label);
     for (int i = 0; i < BATCH; i++)
         for (int k = 0; k < WIDTH; k++) assert_true(((const uint16_t *)in[1].data)[k * BATCH + i] == x[i][k]);

@@ -8,9 +8,9 @@
 #include "frontend/onnx.h"
 #include "ir/base/philox.h"
 #include "passes/passes.h"
-#include "runtime/data/npy.h"
 #include "runtime/train/trainer.h"
 #include "tests/compile.h"
+#include "tests/data.h"
 #include "tests/session.h"
 #include "tests/unit/scratch.h"
 
@@ -71,8 +71,8 @@ static inline rt_dataset *training_data(scratch *t, int64_t rows)
     }
     rt_array points = {.dtype = IR_f32, .rank = 2, .dims = {rows, 4}, .bytes = (size_t)rows * 16, .data = x};
     rt_array labels = {.dtype = IR_i64, .rank = 1, .dims = {rows}, .bytes = (size_t)rows * 8, .data = label};
-    assert_ok(t, rt_npy_write(scratch_path(t, "x.npy"), &points, t->d));
-    assert_ok(t, rt_npy_write(scratch_path(t, "label.npy"), &labels, t->d));
+    assert_ok(t, npy_write(scratch_path(t, "x.npy"), &points, t->d));
+    assert_ok(t, npy_write(scratch_path(t, "label.npy"), &labels, t->d));
     assert_true(asprintf(&spec, "npy:x=%s,label=%s", scratch_path(t, "x.npy"), scratch_path(t, "label.npy")) > 0);
     assert_ok(t, rt_dataset_open(spec, &o, t->d, &data));
     free(spec);
