@@ -179,9 +179,9 @@ static void draw_axis(text_buffer *t, double bottom)
                  x_of(e), bottom, x_of(e), bottom + 20, e);
 }
 
-static void draw_shares(text_buffer *t, const char *what, rt_f16_shares s)
+static void draw_shares(text_buffer *t, rt_f16_shares s)
 {
-    text_add(t, "%s%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", what, 100 * s.flushed, 100 * s.subnormal,
+    text_add(t, "%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", 100 * s.flushed, 100 * s.subnormal,
              100 * s.above);
 }
 
@@ -200,13 +200,13 @@ static void draw_panel(text_buffer *t, const histogram *h, histogram_kind kind, 
     text_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT,
              top - (shift ? 25 : 9), kind_names[kind], all.count,
              all.count ? 100 * (double)all.zero / (double)all.count : 0);
-    draw_shares(t, "", rt_exponents_in_f16(&all, 0));
+    draw_shares(t, rt_exponents_in_f16(&all, 0));
     text_add(t, "</text>\n");
     if (shift) {
         sum_bins(&all, shift, shares);
         draw_steps(t, top, shares, "fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.8\"");
         text_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, h->scale);
-        draw_shares(t, "", rt_exponents_in_f16(&all, shift));
+        draw_shares(t, rt_exponents_in_f16(&all, shift));
         text_add(t, "</text>\n");
     }
     text_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%d\"/>\n", LEFT, top, COLUMNS, PANEL);

@@ -43,8 +43,8 @@ const ir_attr *infer_attr_find(const inference *x, const char *slot);
 const ir_attr *infer_attr(const inference *x, const char *slot);
 /* The items of a list attribute, which must have exactly `count` entries. */
 ampc_status infer_list(const inference *x, const char *slot, int count, const int64_t **items);
-/* A DIMS attribute as a shape. */
-ampc_status infer_shape(const inference *x, const char *slot, ir_type *out);
+/* The attribute `shape`. */
+ampc_status infer_shape(const inference *x, ir_type *out);
 /* The axis attribute, counted from the front, of a tensor with `rank` axes. */
 ampc_status infer_axis(const inference *x, int rank, int *out);
 ampc_status infer_axis_number(const inference *x, int64_t axis, int rank, int *out);

@@ -121,7 +121,7 @@ ampc_status infer_conv(const inference *x)
 ampc_status infer_conv_grad_input(const inference *x)
 {
     ir_type in, y;
-    TRY(infer_shape(x, "shape", &in));
+    TRY(infer_shape(x, &in));
     TRY(conv_shape(x, &in, infer_in(x, IR_IN(conv_grad_input, w)), &y));
     TRY(infer_expect(x, IR_IN(conv_grad_input, dy), &y));
     return infer_result(x, 0, in);
@@ -130,7 +130,7 @@ ampc_status infer_conv_grad_input(const inference *x)
 ampc_status infer_conv_grad_weight(const inference *x)
 {
     ir_type w, y;
-    TRY(infer_shape(x, "shape", &w));
+    TRY(infer_shape(x, &w));
     TRY(conv_shape(x, infer_in(x, IR_IN(conv_grad_weight, x)), &w, &y));
     TRY(infer_expect(x, IR_IN(conv_grad_weight, dy), &y));
     TRY(infer_result(x, IR_OUT(conv_grad_weight, dw), w));
@@ -177,7 +177,7 @@ ampc_status infer_max_pool_grad(const inference *x)
 {
     const ir_type *dy = infer_in(x, IR_IN(max_pool_grad, dy));
     ir_type in;
-    TRY(infer_shape(x, "shape", &in));
+    TRY(infer_shape(x, &in));
     TRY(infer_expect(x, IR_IN(max_pool_grad, indices), dy));
     bool images = in.rank == dy->rank && in.rank > 2 && in.dims[0] == dy->dims[0] && in.dims[1] == dy->dims[1];
     if (!images) return infer_reject(x, "dy %s is not the pooled shape of %s", infer_show(x, dy), infer_show(x, &in));
@@ -187,7 +187,7 @@ ampc_status infer_max_pool_grad(const inference *x)
 ampc_status infer_avg_pool_grad(const inference *x)
 {
     ir_type in, y;
-    TRY(infer_shape(x, "shape", &in));
+    TRY(infer_shape(x, &in));
     TRY(pool_shape(x, &in, &y));
     TRY(infer_expect(x, IR_IN(avg_pool_grad, dy), &y));
     return infer_result(x, 0, in);

@@ -31,7 +31,7 @@ ampc_status infer_reshape(const inference *x)
 {
     const ir_type *from = infer_in(x, 0);
     ir_type to;
-    TRY(infer_shape(x, "shape", &to));
+    TRY(infer_shape(x, &to));
     if (!same_count(x->dims, from, &to)) {
         ir_type named = to;
         named.dtype = from->dtype;
@@ -63,7 +63,7 @@ ampc_status infer_expand(const inference *x)
 {
     const ir_type *from = infer_in(x, 0);
     ir_type to, both;
-    TRY(infer_shape(x, "shape", &to));
+    TRY(infer_shape(x, &to));
     to.dtype = from->dtype;
     if (!ir_broadcast(x->dims, from, &to, &both) || !ir_type_may_have_shape(x->dims, &both, &to))
         return infer_reject(x, "cannot expand %s to %s", infer_show(x, from), infer_show(x, &to));
@@ -153,7 +153,7 @@ ampc_status infer_slice(const inference *x)
 ampc_status infer_slice_grad(const inference *x)
 {
     ir_type full;
-    TRY(infer_shape(x, "shape", &full));
+    TRY(infer_shape(x, &full));
     TRY(infer_expect_rank(x, 0, full.rank, full.rank));
     TRY(check_slice(x, &full, infer_in(x, 0)));
     return infer_result(x, 0, full);
@@ -189,7 +189,7 @@ ampc_status infer_pad(const inference *x)
 ampc_status infer_pad_grad(const inference *x)
 {
     ir_type from, to;
-    TRY(infer_shape(x, "shape", &from));
+    TRY(infer_shape(x, &from));
     TRY(pad_shape(x, &from, &to));
     TRY(infer_expect(x, 0, &to));
     return infer_result(x, 0, from);
@@ -219,7 +219,7 @@ ampc_status infer_gather(const inference *x)
 ampc_status infer_gather_grad(const inference *x)
 {
     ir_type table, to;
-    TRY(infer_shape(x, "shape", &table));
+    TRY(infer_shape(x, &table));
     TRY(gather_shape(x, &table, infer_operand(x, "indices"), &to));
     TRY(infer_expect_operand(x, "dy", &to));
     return infer_result(x, 0, table);

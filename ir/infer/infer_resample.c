@@ -42,7 +42,7 @@ static ampc_status check_resize(const inference *x, const ir_type *from, const i
 ampc_status infer_resize(const inference *x)
 {
     ir_type to;
-    TRY(infer_shape(x, "shape", &to));
+    TRY(infer_shape(x, &to));
     TRY(check_resize(x, infer_in(x, 0), &to));
     return infer_result(x, 0, to);
 }
@@ -50,7 +50,7 @@ ampc_status infer_resize(const inference *x)
 ampc_status infer_resize_grad(const inference *x)
 {
     ir_type from;
-    TRY(infer_shape(x, "shape", &from));
+    TRY(infer_shape(x, &from));
     TRY(check_resize(x, &from, infer_in(x, 0)));
     return infer_result(x, 0, from);
 }

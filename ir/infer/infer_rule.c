@@ -100,11 +100,11 @@ ampc_status infer_list(const inference *x, const char *slot, int count, const in
 
 ir_type infer_untyped(int rank, const ir_dim *dims) { return ir_type_make(IR_NO_DTYPE, rank, dims); }
 
-ampc_status infer_shape(const inference *x, const char *slot, ir_type *out)
+ampc_status infer_shape(const inference *x, ir_type *out)
 {
-    const ir_attr *a = infer_attr(x, slot);
+    const ir_attr *a = infer_attr(x, "shape");
     if (a->list.count > IR_MAX_RANK)
-        return infer_reject(x, "%s has %d dimensions, the limit is %d", slot, a->list.count, IR_MAX_RANK);
+        return infer_reject(x, "shape has %d dimensions, the limit is %d", a->list.count, IR_MAX_RANK);
     *out = infer_untyped(a->list.count, a->list.items);
     return AMPC_OK;
 }

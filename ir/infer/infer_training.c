@@ -15,7 +15,7 @@ ampc_status infer_random(const inference *x)
     ir_type y;
     ir_dtype t = infer_attr(x, "type")->dtype;
     TRY(check_rng(x, infer_in(x, IR_IN(random, rng))));
-    TRY(infer_shape(x, "shape", &y));
+    TRY(infer_shape(x, &y));
     if (!ir_dtype_is_float(t)) return infer_reject(x, "type must be a float type, is %s", ir_dtype_name(t));
     y.dtype = t;
     return infer_result(x, 0, y);

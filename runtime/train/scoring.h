@@ -25,8 +25,7 @@ typedef struct rt_scoring {
     const char *output; /* NULL: the first that fits */
     bool soft;          /* the data have probabilities of the classes; the most probable one is the label */
     ir_compared compares;
-    int axis; /* of the classes; 0: there are none */
-    bool of_probabilities;
+    int axis;       /* of the classes; 0: there are none */
     double *scores; /* [classes], of one item */
 } rt_scoring;
 
