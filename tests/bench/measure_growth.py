@@ -79,6 +79,27 @@ def norm(d, x, i):
     return d.add("BatchNormalization", [x] + [d.weight(f"{k}{i}", 4) for k in "sbmv"], f"y{i}")
 
 
+def branch(x, node, name):
+    """A branch with this node, or with Relu."""
+    node = node or helper.make_node("Relu", [x], [name])
+    return helper.make_graph([node], name, [], [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, ("N", 4))])
+
+
+def branches(n, depth):
+    """n Ifs, of which every `depth` are nested. protobuf nests messages at most 100 deep: 3 for each If."""
+    d, last = Drawing(), "x"
+    d.inputs.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
+    for i in range(n // depth):
+        node = None
+        for k in range(depth):
+            then, other = branch(last, node, f"t{i}.{k}"), branch(last, None, f"e{i}.{k}")
+            node = helper.make_node("If", ["c"], [f"v{i}.{k}"], then_branch=then, else_branch=other)
+        d.nodes.append(node)
+        last = node.output[0]
+    d.give(last)
+    return d
+
+
 SHAPES = [
     ("chain of Relu", lambda n: chain(n, lambda d, x, i: d.add("Relu", [x], f"v{i}"))),
     ("n products, one after the other", lambda n: chain(n, lambda d, x, i: d.add("MatMul", [x, d.weight(f"w{i}", 4, 4)], f"v{i}"))),
@@ -88,6 +109,8 @@ SHAPES = [
     ("skips to the end", skips),
     ("Split and Concat of n parts", split),
     ("n outputs", outputs),
+    ("n/4 Ifs, one after the other", lambda n: branches(n // 4, 1)),
+    ("n/4 Ifs, 25 nested", lambda n: branches(n // 4, 25)),
 ]
 
 
