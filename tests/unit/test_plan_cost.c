@@ -192,7 +192,7 @@ static void stages_are_documented(void **state)
             fail_msg("row %d of docs/plan.md is '%s', the stage '%s'", n, name, stage ? stage : "none");
     }
     fclose(f);
-    assert_int_equal(n, 19);
+    assert_int_equal(n, 20);
     assert_null(rt_stages[n].name);
 }
 
