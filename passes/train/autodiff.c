@@ -115,6 +115,15 @@ static void report_missing(autodiff *a, const ir_node *n, const ir_value *operan
 
 static bool differentiate_subgraph(const grad_subgraph *s, diag *d);
 
+static bool apply_rule(grad *g)
+{
+    grad_rule *rule = rules[g->n->op];
+    if (!rule(g)) return false;
+    for (int i = 0; i < g->n_subgraphs; i++)
+        if (!differentiate_subgraph(&g->subgraphs[i], g->b->diag)) return false;
+    return !g->n_subgraphs || rule(g);
+}
+
 static void differentiate(autodiff *a, ir_node *n, arena *scratch)
 {
     bool reached = false, any_required = false;
@@ -132,9 +141,8 @@ static void differentiate(autodiff *a, ir_node *n, arena *scratch)
     b.nameless = true; /* most results are gradients, named in accumulate() */
     ir_node *before = b.before ? b.before->prev : a->graph->last;
     grad g = {.b = &b, .n = n, .dy = dy, .required = required, .primitives = a->second};
-    g.subgraph = differentiate_subgraph;
     g.dx = arena_array(scratch, operands, sizeof *g.dx);
-    bool ok = rules[n->op](&g);
+    bool ok = apply_rule(&g);
     for (int i = 0; i < n->n_in; i++) {
         /* After a failure, which has been reported, the walk continues with zeros in order to report further ones. */
         if (required[i] && !ok) g.dx[i] = grad_zeros(&g, ir_in(n, i));

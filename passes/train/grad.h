@@ -18,7 +18,6 @@ typedef struct grad_subgraph {
     const bool *required; /* by input of the graph */
     ir_value **dx;        /* by input, set: the gradient, or NULL if it is zero */
 } grad_subgraph;
-typedef bool grad_subgraph_fn(const grad_subgraph *s, diag *d); /* false: failed, with an error reported */
 
 typedef struct grad {
     ir_builder *b;        /* builds backward nodes with the forward node's location */
@@ -26,9 +25,13 @@ typedef struct grad {
     ir_value *const *dy;  /* by result; NULL: no gradient */
     const bool *required; /* by operand */
     ir_value **dx;        /* by operand, set by the rule; NULL only if the operand stops gradients or `zero` is set */
-    grad_subgraph_fn *subgraph; /* appends the backward of a subgraph, to the subgraph */
-    bool primitives;            /* the gradient itself will be differentiated: use only ops that have a gradient */
-    bool zero;                  /* set by the rule: gradients that it leaves NULL are zero wherever they exist */
+    /* Set by a rule that needs the gradients of subgraphs: the walk appends them to the subgraphs and calls the rule
+     * again, for which `begun` is. */
+    grad_subgraph *subgraphs;
+    int n_subgraphs;
+    void *begun;
+    bool primitives; /* the gradient itself will be differentiated: use only ops that have a gradient */
+    bool zero;       /* set by the rule: gradients that it leaves NULL are zero wherever they exist */
 } grad;
 
 typedef bool grad_rule(grad *g); /* false: failed, with an error reported */

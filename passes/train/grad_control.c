@@ -110,7 +110,7 @@ static bool put_outputs(const backward *b, const grad_subgraph *s)
     return true;
 }
 
-static bool make_branch(const backward *b, const ir_region *branch)
+static grad_subgraph make_branch(const backward *b, const ir_region *branch)
 {
     const ir_node *n = b->g->n;
     arena *a = n->graph->module->arena;
@@ -123,16 +123,33 @@ static bool make_branch(const backward *b, const ir_region *branch)
     }
     s.required = required;
     s.dx = arena_array(a, copy->inputs.count + 1, sizeof *s.dx);
-    return b->g->subgraph(&s, b->g->b->diag) && put_outputs(b, &s);
+    return s;
+}
+
+static void begin_branches(grad *g)
+{
+    arena *a = g->n->graph->module->arena;
+    backward *b = arena_alloc(a, sizeof *b);
+    *b = backward_new(g, IR_OP_if);
+    declare_results(b);
+    g->begun = b;
+    g->subgraphs = arena_array(a, (size_t)g->n->n_regions, sizeof *g->subgraphs);
+    for (int i = 0; i < g->n->n_regions; i++) g->subgraphs[g->n_subgraphs++] = make_branch(b, &g->n->regions[i]);
+}
+
+static bool finish_branches(grad *g)
+{
+    const backward *b = g->begun;
+    for (int i = 0; i < g->n_subgraphs; i++)
+        if (!put_outputs(b, &g->subgraphs[i])) return false;
+    if (ir_infer(b->node, g->b->diag) != AMPC_OK) return false;
+    for (int i = 0; i < b->count; i++) g->dx[b->wanted[i]] = b->node->out[i];
+    return true;
 }
 
 bool grad_if(grad *g)
 {
-    backward b = backward_new(g, IR_OP_if);
-    declare_results(&b);
-    for (int i = 0; i < g->n->n_regions; i++)
-        if (!make_branch(&b, &g->n->regions[i])) return false;
-    if (ir_infer(b.node, g->b->diag) != AMPC_OK) return false;
-    for (int i = 0; i < b.count; i++) g->dx[b.wanted[i]] = b.node->out[i];
+    if (g->begun) return finish_branches(g);
+    begin_branches(g);
     return true;
 }

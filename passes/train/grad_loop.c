@@ -437,7 +437,7 @@ static void close_body(reverse *r, const grad_subgraph *s)
     }
 }
 
-static bool differentiate_body(reverse *r)
+static void find_subgraph(const reverse *r)
 {
     arena *a = r->of.arena;
     const int count = (int)(r->of.next.count + r->of.stacks.count);
@@ -445,15 +445,14 @@ static bool differentiate_body(reverse *r)
     for (int i = 0; i < count; i++)
         outputs[i] = i < (int)r->of.next.count ? r->of.next.items[i]
                                                : r->of.stacks.items[i - (int)r->of.next.count].one;
-    const grad_subgraph s = {.graph = r->of.body,
-                             .count = count,
-                             .outputs = outputs,
-                             .dy = r->dy,
-                             .required = required_inputs(r),
-                             .dx = arena_array(a, r->of.body->inputs.count + 1, sizeof(ir_value *))};
-    if (!r->g->subgraph(&s, r->g->b->diag)) return false;
-    close_body(r, &s);
-    return true;
+    r->g->subgraphs = arena_alloc(a, sizeof *r->g->subgraphs);
+    r->g->n_subgraphs = 1;
+    *r->g->subgraphs = (grad_subgraph){.graph = r->of.body,
+                                       .count = count,
+                                       .outputs = outputs,
+                                       .dy = r->dy,
+                                       .required = required_inputs(r),
+                                       .dx = arena_array(a, r->of.body->inputs.count + 1, sizeof(ir_value *))};
 }
 
 static void collect(const reverse *r, const ir_node *back)
@@ -468,34 +467,47 @@ static void collect(const reverse *r, const ir_node *back)
         if (r->capture_at[i] >= 0) r->g->dx[i] = back->out[r->capture_at[i]];
 }
 
-bool grad_loop(grad *g)
+static bool begin_loop(grad *g)
 {
     if (!is_consistent(g->n)) {
         diag_error(g->b->diag, AMPC_REJECTED, ir_diag_loc(g->n), "its body does not match its operands and results");
         return false;
     }
-    const saved s = save_iterations(g);
-    if (!s.node) return false;
-    reverse r = {.g = g, .saved = &s, .of = take_apart(g->n)};
+    arena *a = g->n->graph->module->arena;
+    saved *s = arena_alloc(a, sizeof *s);
+    *s = save_iterations(g);
+    if (!s->node) return false;
+    reverse *r = arena_alloc(a, sizeof *r);
+    *r = (reverse){.g = g, .saved = s, .of = take_apart(g->n)};
     const size_t operands = (size_t)g->n->n_in + 1;
-    r.parts.arena = r.of.arena;
-    r.parts.body = r.of.body;
-    r.parts.captures.items = r.of.captures.items;
-    r.parts.captures.count = r.of.captures.count;
-    r.state_at = arena_array(r.of.arena, r.of.first.count + 1, sizeof *r.state_at);
-    r.capture_at = arena_array(r.of.arena, operands, sizeof *r.capture_at);
-    r.slice_at = arena_array(r.of.arena, r.of.slices.count + 1, sizeof *r.slice_at);
-    r.dy = arena_array(r.of.arena, r.of.next.count + r.of.stacks.count + 1, sizeof *r.dy);
+    r->parts.arena = r->of.arena;
+    r->parts.body = r->of.body;
+    r->parts.captures.items = r->of.captures.items;
+    r->parts.captures.count = r->of.captures.count;
+    r->state_at = arena_array(a, r->of.first.count + 1, sizeof *r->state_at);
+    r->capture_at = arena_array(a, operands, sizeof *r->capture_at);
+    r->slice_at = arena_array(a, r->of.slices.count + 1, sizeof *r->slice_at);
+    r->dy = arena_array(a, r->of.next.count + r->of.stacks.count + 1, sizeof *r->dy);
     bool exact;
-    r.parts.length = find_length(g->n, &r.of, &exact);
-    carry_gradients(&r);
-    scan_saved(&r);
-    count_down(&r);
-    if (!differentiate_body(&r)) return false;
-    ir_node *back = new_loop(&r.parts, g->b, g->n);
-    ir_set_bool(back, IR_ATTR(loop, partial), true);
-    put_outputs(&r.parts, IR_BACKWARD, g->b->diag);
-    if (ir_infer(back, g->b->diag) != AMPC_OK) return false;
-    collect(&r, back);
+    r->parts.length = find_length(g->n, &r->of, &exact);
+    carry_gradients(r);
+    scan_saved(r);
+    count_down(r);
+    find_subgraph(r);
+    g->begun = r;
     return true;
 }
+
+static bool finish_loop(grad *g)
+{
+    reverse *r = g->begun;
+    close_body(r, g->subgraphs);
+    ir_node *back = new_loop(&r->parts, g->b, g->n);
+    ir_set_bool(back, IR_ATTR(loop, partial), true);
+    put_outputs(&r->parts, IR_BACKWARD, g->b->diag);
+    if (ir_infer(back, g->b->diag) != AMPC_OK) return false;
+    collect(r, back);
+    return true;
+}
+
+bool grad_loop(grad *g) { return g->begun ? finish_loop(g) : begin_loop(g); }
