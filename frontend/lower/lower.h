@@ -14,7 +14,9 @@
 typedef struct onnx_node onnx_node;
 typedef struct onnx_ties onnx_ties;
 
-/* A row of onnx_ops.def: an operator from an opset version on; or of other_ops.def, which has letters. */
+/* A row of onnx_ops.def: an operator from an opset version on; or of other_ops.def, which has letters; or one of the
+ * three that no name finds (onnx_importer: opaque, custom, function). graph.c runs handlers only through these rows,
+ * which import.c collects, because handlers may lower the nodes of further graphs. */
 typedef struct onnx_row {
     const char *op;
     int since;
