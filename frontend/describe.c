@@ -146,7 +146,7 @@ static void set_opset(describer *s)
     for (size_t i = 0; i < m->n_opset_import; i++)
         if (onnx_is_default_domain(m->opset_import[i]->domain)) s->out->opset = m->opset_import[i]->version;
     s->im.opset = s->im.model_opset = (int)(s->out->opset < ONNX_OPSET_LAST ? s->out->opset : ONNX_OPSET_LAST);
-    ir_meta_set(s->im.module, "opset", arena_printf(s->im.scratch, "%lld", (long long)s->out->opset));
+    ir_training_set_opset(&s->im.module->training, s->im.module->arena, "", s->out->opset);
 }
 
 /* Without the values of tensors if they cannot be read. */

@@ -86,7 +86,7 @@ static ampc_status check_versions(onnx_importer *im, const Onnx__ModelProto *m)
                           ONNX_OPSET_FIRST, ONNX_OPSET_LAST);
     if (m->n_training_info) diag_remark(im->diag, loc, "the training information of the model is ignored");
     im->opset = im->model_opset = (int)opset;
-    ir_meta_set(im->module, "opset", arena_printf(im->scratch, "%d", im->opset));
+    ir_training_set_opset(&im->module->training, im->module->arena, "", im->opset);
     return AMPC_OK;
 }
 

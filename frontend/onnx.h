@@ -96,7 +96,7 @@ typedef struct onnx_arity {
 
 onnx_arity onnx_schema_arity(const onnx_operator *op);
 
-/* The key of metadata_props for the module's IR_CODES. */
+/* The key of metadata_props for the module's codes. */
 #define ONNX_CODES "ampc.codes"
 
 /* ---- export.c -------------------------------------------------------------------------------- */
@@ -121,7 +121,7 @@ typedef struct onnx_export_options {
     int n_trained;
     const ir_image *image; /* the bytes of the model; NULL: its file is read */
     bool untied;           /* write separated tensors as initializers of their own (`untied` of the module) */
-    const char *codes;     /* IR_CODES for the metadata; NULL: as they are */
+    const char *codes;     /* for the metadata; NULL: as they are */
     const ir_normalization *normalization; /* of an input, added as Sub and Div; NULL: none */
     const char *data_name;                 /* UTF-8 name of the data part's file, in the folder of the new model */
     onnx_write_fn *write;

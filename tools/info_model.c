@@ -114,6 +114,13 @@ static const char *meta(const ir_module *m, const char *key)
     return text ? text : "unknown";
 }
 
+static const char *opset_text(const ir_module *m, char text[24])
+{
+    const int64_t opset = ir_training_opset(&m->training, "");
+    snprintf(text, 24, "%" PRId64, opset);
+    return opset ? text : "unknown";
+}
+
 /* The summary of the compiler; of a compiled module, only its level and low type are known. */
 static const char *precision_text(const model *f)
 {
@@ -139,7 +146,7 @@ void info_print_export(const tool *t, const ir_module *m)
 {
     if (!m->training.recipe) /* which has several models */
         info_line("exporter", "%s, %s, mode %s, opset %s", ir_exporter_get(m)->name, meta(m, IR_EXPORTED_PRODUCER),
-                  meta(m, IR_EXPORTED_MODE), meta(m, "opset"));
+                  meta(m, IR_EXPORTED_MODE), opset_text(m, (char[24]){0}));
     for (int i = 0; i < IR_FACT_COUNT; i++)
         if (m->training.exported.facts[i].count) info_line("", "%s", ir_exported_text(m, i, 8, t->arena));
     const int64_t batch = m->training.exported.batch;
@@ -151,7 +158,7 @@ void info_write_export(const ir_module *m, json_writer *w)
     json_write_string(w, "exporter", ir_exporter_get(m)->word);
     json_write_string(w, "producer", meta(m, IR_EXPORTED_PRODUCER));
     json_write_string(w, "mode", meta(m, IR_EXPORTED_MODE));
-    json_write_string(w, "opset", meta(m, "opset"));
+    json_write_string(w, "opset", opset_text(m, (char[24]){0}));
     char batch[24];
     snprintf(batch, sizeof batch, "%" PRId64, m->training.exported.batch);
     if (m->training.exported.batch) json_write_string(w, "batch", batch);

@@ -72,12 +72,12 @@ static void put_opset(emitter *e, rope *out, const char *domain, int version)
 /* What the imported file says to other programs, such as the names of classes. */
 static void put_metadata(emitter *e, rope *out)
 {
+    const char *codes = e->module->training.codes;
+    if (codes) rope_add_entry(e->arena, out, MODEL_METADATA_PROPS, ONNX_CODES, codes);
     for (size_t i = 0; i < e->module->meta.count; i++) {
         const ir_meta *meta = &e->module->meta.items[i];
         const size_t prefix = strlen(IR_METADATA);
-        if (strcmp(meta->key, IR_CODES) == 0)
-            rope_add_entry(e->arena, out, MODEL_METADATA_PROPS, ONNX_CODES, meta->value);
-        else if (strncmp(meta->key, IR_METADATA, prefix) == 0)
+        if (strncmp(meta->key, IR_METADATA, prefix) == 0)
             rope_add_entry(e->arena, out, MODEL_METADATA_PROPS, meta->key + prefix, meta->value);
     }
 }
@@ -91,9 +91,9 @@ static rope put_model(emitter *e, bool external)
     rope_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
     rope_add_message(e->arena, &model, MODEL_GRAPH, &graph);
     put_opset(e, &model, "", e->opset);
-    for (size_t i = 0; i < e->module->meta.count; i++) { /* other domains, used by opaque nodes */
-        const ir_meta *meta = &e->module->meta.items[i];
-        if (strncmp(meta->key, "opset.", 6) == 0) put_opset(e, &model, meta->key + 6, atoi(meta->value));
+    for (size_t i = 0; i < e->module->training.opsets.count; i++) { /* other domains, used by opaque nodes */
+        const ir_opset *o = &e->module->training.opsets.items[i];
+        if (*o->domain) put_opset(e, &model, o->domain, (int)o->version);
     }
     put_metadata(e, &model);
     return model;

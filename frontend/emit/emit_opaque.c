@@ -60,8 +60,8 @@ static void rename_graph(renaming *r, const wire_field *field, rope *out)
 
 static int model_opset(const emitter *e)
 {
-    const char *opset = ir_meta_get(e->module, "opset");
-    return opset ? atoi(opset) : e->opset;
+    const int64_t opset = ir_training_opset(&e->module->training, "");
+    return opset ? (int)opset : e->opset;
 }
 
 static const opaque_change *next_change(const emitter *e, const char *op, const opaque_change *after)

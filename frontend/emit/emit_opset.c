@@ -15,8 +15,7 @@ static bool touches(const ir_node *n, ir_dtype t)
 
 int emit_first_opset(const emitter *e)
 {
-    const char *imported = ir_meta_get(e->module, "opset");
-    int opset = imported ? atoi(imported) : ONNX_OPSET_EMIT;
+    int opset = (int)ir_training_opset(&e->module->training, "");
     if (opset < ONNX_OPSET_EMIT) opset = ONNX_OPSET_EMIT;
     for (const ir_graph *g = e->graph; g; g = ir_next_graph_in(e->graph, g))
         for (const ir_node *n = g->first; n && opset < ONNX_OPSET_BF16; n = n->next)

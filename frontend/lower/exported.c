@@ -158,9 +158,10 @@ static void keep_metadata(const analysis *a)
     for (size_t i = 0; i < n; i++) {
         const Onnx__StringStringEntryProto *entry = m->metadata_props[i];
         if (!entry) continue;
-        const bool codes = strcmp(entry->key, ONNX_CODES) == 0;
-        const char *key = codes ? IR_CODES : arena_printf(a->arena, IR_METADATA "%s", entry->key);
-        if (!ir_meta_get(module, key)) ir_meta_set(module, key, entry->value);
+        const char *key = arena_printf(a->arena, IR_METADATA "%s", entry->key);
+        if (strcmp(entry->key, ONNX_CODES) != 0) {
+            if (!ir_meta_get(module, key)) ir_meta_set(module, key, entry->value);
+        } else if (!module->training.codes) module->training.codes = arena_strdup(module->arena, entry->value);
     }
     if (n < m->n_metadata_props)
         diag_warning(a->im->diag, DIAG_FILE(a->im->file->path), "conversions keep the first %zu of %zu metadata_props",

@@ -331,8 +331,8 @@ void opaque_add_domain(onnx_node *n)
     if (onnx_is_default_domain(n->proto->domain)) return;
     for (size_t i = 0; i < m->n_opset_import; i++)
         if (strcmp(m->opset_import[i]->domain, n->proto->domain) == 0)
-            ir_meta_set(n->importer->module, arena_printf(n->importer->scratch, "opset.%s", n->proto->domain),
-                        arena_printf(n->importer->scratch, "%lld", (long long)m->opset_import[i]->version));
+            ir_training_set_opset(&n->importer->module->training, n->importer->module->arena, n->proto->domain,
+                                  m->opset_import[i]->version);
 }
 
 /* ---- operands ---------------------------------------------------------------------------------- */

@@ -20,8 +20,6 @@ extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 #define IR_EXPORTED_PRODUCER "producer" /* name and version of the exporter as in the file */
 #define IR_EXPORTED_MODE "export.mode"  /* "training" or "evaluation"; absent: unknown */
 
-/* Key of the entry for what the numbers of the data stand for, as JSON (docs/data.md), such as the names of classes. */
-#define IR_CODES "codes"
 /* Prefix of the keys of entries that the model file has for other programs (metadata_props): "metadata.author". */
 #define IR_METADATA "metadata."
 

@@ -28,6 +28,26 @@ const char *ir_training_model(const ir_training *t, const char *name)
     return NULL;
 }
 
+static ir_opset *find_opset(const ir_training *t, const char *domain)
+{
+    for (size_t i = 0; i < t->opsets.count; i++)
+        if (strcmp(t->opsets.items[i].domain, domain) == 0) return &t->opsets.items[i];
+    return NULL;
+}
+
+int64_t ir_training_opset(const ir_training *t, const char *domain)
+{
+    const ir_opset *o = find_opset(t, domain);
+    return o ? o->version : 0;
+}
+
+void ir_training_set_opset(ir_training *t, arena *a, const char *domain, int64_t version)
+{
+    ir_opset *o = find_opset(t, domain);
+    if (o) o->version = version;
+    else vec_push(a, &t->opsets, ((ir_opset){arena_strdup(a, domain), version}));
+}
+
 const ir_mean *ir_training_mean(const ir_training *t, const char *name)
 {
     for (size_t i = 0; i < t->means.count; i++)

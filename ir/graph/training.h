@@ -89,7 +89,15 @@ typedef struct ir_export {
     ir_names facts[IR_FACT_COUNT]; /* to what each has happened */
 } ir_export;
 
+/* The opset of a domain of operators. */
+typedef struct ir_opset {
+    const char *domain; /* "": ONNX itself */
+    int64_t version;
+} ir_opset;
+
 typedef struct ir_training {
+    VEC(ir_opset) opsets; /* of the model file: ONNX's, and those of opaque nodes */
+    const char *codes;    /* what the numbers of the data stand for, as JSON (docs/data.md); NULL: unknown */
     ir_export exported;
     const char *level;   /* of mixed precision, "O1"; NULL: not compiled yet */
     ir_dtype low;        /* IR_NO_DTYPE: none */
@@ -114,6 +122,9 @@ enum { IR_PRECISION_TEXT = 64 };
 const char *ir_training_precision(const ir_training *t, char text[IR_PRECISION_TEXT]);
 /* The file of a model of the recipe, or NULL. */
 const char *ir_training_model(const ir_training *t, const char *name);
+/* The opset of a domain in the model file; 0: unknown. */
+int64_t ir_training_opset(const ir_training *t, const char *domain);
+void ir_training_set_opset(ir_training *t, arena *a, const char *domain, int64_t version);
 /* What output `name` of @eval is made of; NULL: it is a mean over the samples. */
 const ir_mean *ir_training_mean(const ir_training *t, const char *name);
 /* The dimensions of the two constants, [IR_MAX_RANK]; returns their number. */

@@ -106,6 +106,20 @@ static ampc_status parse_line(ir_parser *p, int *line)
     return AMPC_OK;
 }
 
+static ampc_status parse_opset(ir_parser *p)
+{
+    ir_training *t = &p->module->training;
+    const char *domain = "";
+    int64_t version;
+    if (p->lex.token.kind == IR_TOKEN_STRING) TRY(need_string(p, "a domain", &domain));
+    TRY(need_within(p, *domain ? INT32_MIN : 1, INT32_MAX, &version));
+    if (ir_training_opset(t, domain)) return FAIL_AT(p, &p->item, "the opset of '%s' is stated twice", domain);
+    ir_training_set_opset(t, p->module->arena, domain, version);
+    return AMPC_OK;
+}
+
+static ampc_status parse_codes(ir_parser *p) { return need_string(p, "JSON", &p->module->training.codes); }
+
 static ampc_status parse_exporter(ir_parser *p)
 {
     for (int i = 0; i < IR_EXPORTER_COUNT; i++)
@@ -278,7 +292,9 @@ static const struct statement {
     const char *word;
     ampc_status (*parse)(ir_parser *p);
     bool many;
-} statements[] = {{"exporter", parse_exporter, false},
+} statements[] = {{"opset", parse_opset, true},
+                  {"codes", parse_codes, false},
+                  {"exporter", parse_exporter, false},
                   {"batch", parse_batch, false},
                   {"untied", parse_untied, false},
                   {"exported", parse_exported, true},

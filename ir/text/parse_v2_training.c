@@ -4,6 +4,7 @@
  *   "loss_kind" "ce+mse"     "class_axis" "2"         (of the first loss with classes)
  *   "normalize" "AFTER SHIFT/SHIFT/.. SCALE/SCALE/.. INPUT"
  *   "parts.OUTPUT" "FACTOR [sum ]VALUE[ / WEIGHT] + .."
+ *   "opset" "17"             "opset.DOMAIN" "3"       "codes" JSON
  *   "exporter" WORD          "untied" "on"            "export.batch" "1"
  *   "export.FACT" "COUNT NAME, NAME, .."
  *   "recipe" FILE            "model.NAME" FILE
@@ -234,6 +235,21 @@ static ampc_status convert_parts(converter *c)
     return AMPC_OK;
 }
 
+static ampc_status convert_opset(converter *c)
+{
+    int64_t version;
+    if (!ir_int_parse(c->value, &version) || version > INT32_MAX || version < (*c->name ? INT32_MIN : 1))
+        return fail(c, "a number");
+    ir_training_set_opset(c->t, c->arena, c->name, version);
+    return AMPC_OK;
+}
+
+static ampc_status keep_codes(converter *c)
+{
+    c->t->codes = c->value;
+    return AMPC_OK;
+}
+
 static ampc_status convert_exporter(converter *c)
 {
     for (int i = 0; i < IR_EXPORTER_COUNT; i++)
@@ -270,7 +286,8 @@ static const struct entry {
                {"loss_kind", keep_kinds},  {"class_axis", keep_axis},       {"normalize", convert_normalize},
                {"recipe", keep_recipe},    {"parts.", convert_parts},       {"model.", convert_model},
                {"loss.", convert_loss},    {"train.", convert_train},       {"exporter", convert_exporter},
-               {"untied", convert_untied}, {"export.batch", convert_batch}, {"export.", convert_fact}};
+               {"untied", convert_untied}, {"export.batch", convert_batch}, {"export.", convert_fact},
+               {"opset", convert_opset},   {"opset.", convert_opset},       {"codes", keep_codes}};
 
 /* The row of the key, which is the whole key, or its beginning up to the dot. */
 static const struct entry *find_entry(const char *key, const char **name)

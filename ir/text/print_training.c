@@ -115,6 +115,16 @@ static void put_mean(const printer *p, const ir_mean *mean)
     put_line(p, text);
 }
 
+static void put_file(const printer *p, const ir_training *t)
+{
+    for (size_t i = 0; i < t->opsets.count; i++) {
+        const ir_opset *o = &t->opsets.items[i];
+        const char *domain = *o->domain ? PRINT(p, "%s ", quote(p, o->domain)) : "";
+        put_line(p, PRINT(p, "opset %s%lld", domain, (long long)o->version));
+    }
+    if (t->codes) put_line(p, PRINT(p, "codes %s", quote(p, t->codes)));
+}
+
 static void put_export(const printer *p, const ir_export *e)
 {
     if (e->exporter) put_line(p, PRINT(p, "exporter %s", ir_exporters[e->exporter].word));
@@ -143,6 +153,7 @@ ir_text_lines ir_print_training(const ir_module *m, arena *a)
     ir_text_lines lines = {0};
     const ir_training *t = &m->training;
     const printer p = {m, a, &lines};
+    put_file(&p, t);
     put_export(&p, &t->exported);
     put_options(&p, t);
     if (t->recipe) put_line(&p, PRINT(&p, "recipe %s", quote(&p, t->recipe)));

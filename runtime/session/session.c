@@ -43,7 +43,7 @@ static ampc_status open_session(rt_session *s, const rt_session_options *o, diag
 {
     TRY(rt_device_open(s, o, d));
     TRY(bind_symbols(s, o->symbol_sizes, d));
-    TRY(rt_session_set_codes(s, ir_meta_get(s->module, IR_CODES), d));
+    TRY(rt_session_set_codes(s, s->module->training.codes, d));
     if (o->share) TRY(rt_session_set_codes(s, o->share->codes, d));
     s->storage_bytes = rt_storage_bytes(s);
     TRY(rt_shared_open(s, o->share, d));
