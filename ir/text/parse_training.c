@@ -113,7 +113,8 @@ static ampc_status parse_opset(ir_parser *p)
     int64_t version;
     if (p->lex.token.kind == IR_TOKEN_STRING) TRY(need_string(p, "a domain", &domain));
     TRY(need_within(p, *domain ? INT32_MIN : 1, INT32_MAX, &version));
-    if (ir_training_opset(t, domain)) return FAIL_AT(p, &p->item, "the opset of '%s' is stated twice", domain);
+    if (ir_training_opset(t, domain))
+        return FAIL_AT(p, &p->item, "the opset of %s is stated twice", *domain ? domain : "ONNX");
     ir_training_set_opset(t, p->module->arena, domain, version);
     return AMPC_OK;
 }

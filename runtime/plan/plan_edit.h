@@ -62,7 +62,7 @@ rt_step *rt_step_new(rt_plan *p, const ir_node *node, ir_op op, int n_in, int n_
 rt_step *rt_step_new_fused(rt_plan *p, const ir_node *node);
 /* Adds capacity for n_in operands and n_out results beyond the slots of the op, absent at first. */
 bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out);
-/* Makes the step read or write the value in an extra slot (K_SLOT), for which it makes room. */
+/* Makes the step read or write the value in an extra slot (K_SLOT), which it adds if it lacks it. */
 bool rt_step_read_extra(rt_plan *p, rt_step *s, int slot, uint32_t value);
 bool rt_step_write_extra(rt_plan *p, rt_step *s, int slot, uint32_t value);
 /* Whether the step computes any element that is needed. Valid once values have buffers. */
