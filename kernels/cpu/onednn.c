@@ -19,14 +19,12 @@ static bool has_isa(unsigned bits) { return bits && (cpu_dnnl.get_effective_cpu_
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The library must have threads that we can count: those of OpenMP, or only the caller. */
+/* The library must have threads that we can count: those of OpenMP, or only the caller. If there is none, dlerror has
+ * the reason and `error` stays empty. */
 static bool open_version(const cpu_dnnl_version *v, char *error, size_t error_size)
 {
     void *library = dlopen(v->library, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(error, error_size, "%s", dlerror());
-        return false;
-    }
+    if (!library) return false;
     const char *missing = cpu_dnnl_load(library);
     if (!missing) missing = v->load(library);
     if (missing) snprintf(error, error_size, "%s has no %s", v->library, missing);
@@ -64,6 +62,9 @@ static void open_library(char *error, size_t error_size)
         has_f16 = has_isa(v->fp16);
         return;
     }
+    /* Only now, as glibc 2.36 damages the heap if dlerror finds no memory for its text. */
+    const char *last = *reason[0] || *reason[1] ? NULL : dlerror();
+    if (last) snprintf(reason[1], sizeof reason[1], "%s", last);
     snprintf(error, error_size, "oneDNN cannot be opened (package %s or %s): %s%s%s", versions[0]->package,
              versions[1]->package, reason[0], *reason[0] && *reason[1] ? "; " : "", reason[1]);
 }
