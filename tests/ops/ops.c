@@ -110,7 +110,7 @@ static ampc_status run_on(ops_case *c, k_view *out, int threads)
                    .n_out = c->n_out,
                    .attr = c->attr,
                    .ctx = &context,
-                   .listed = k_listed(c->op, c->n_in)};
+                   .listed = k_listed(c->op, c->n_in - c->n_extra)};
     return ops_run(&args, threads != 1, 1);
 }
 

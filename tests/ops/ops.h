@@ -24,6 +24,7 @@ struct ops_case {
     double *x[CASE_MAX];        /* operand values as given, then as rounded to the dtype */
     double *expected[CASE_MAX]; /* result values, filled by the reference */
     int n_in, n_out;
+    int n_extra;        /* operands beyond the slots of the op (kernels/extra.def) */
     ir_attr attr[16];   /* initially the op's defaults */
     double units;       /* tolerance in units of the carrier's epsilon, besides half an ulp of storage; -1: none */
     double floor, size; /* errors are relative to max(|expected|, floor * largest |expected|, size) */

@@ -354,8 +354,11 @@ static void unscale(const ops_row *row, ir_dtype t)
         for (int i = 0; i < 3; i++) case_in(&c, t, 1, &dims[i], -9, 9);
         if (where >= 0) c.x[where][dims[where] - 1] = cases[s % CASES].bad;
         case_in(&c, wide, 0, NULL, scale, scale);
-        if (s >= 3 * CASES) case_in(&c, IR_bool, 0, NULL, s % 2, s % 2);
-        if (s >= 3 * CASES) case_in(&c, IR_f64, 1, &one, 100, 200);
+        if (s >= 3 * CASES) {
+            case_in(&c, IR_bool, 0, NULL, s % 2, s % 2);
+            case_in(&c, IR_f64, 1, &one, 100, 200);
+            c.n_extra = 2;
+        }
         for (int i = 0; i < 3; i++) case_out(&c, s < CASES ? wide : IR_NO_DTYPE, 1, &dims[i]);
         case_out(&c, IR_bool, 0, NULL);
         if (s >= 2 * CASES) case_out(&c, IR_f64, 1, &one);
