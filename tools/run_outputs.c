@@ -32,12 +32,12 @@ void run_results_add(run_results *r, const char *key, const rt_tensor *t)
     vec_push(r->arena, &r->items, item);
 }
 
-/* Whether the output exists in the model, rather than added by the compiler. */
+/* Whether the output exists in the model or is a loss that the user named, rather than added by the compiler. */
 static bool is_of_model(const ir_module *m, const ir_node *n)
 {
     const ir_loss *loss = m->training.losses.items;
     if (n->role == IR_OUTPUT_loss) return m->training.losses.count && strcmp(loss->kind, IR_LOSS_OF_GRAPH) == 0;
-    return !ir_output_roles[n->role].name;
+    return n->role == IR_OUTPUT_loss_term || !ir_output_roles[n->role].name;
 }
 
 void run_add_model_outputs(run_context *c, const ir_graph *g, run_results *r)

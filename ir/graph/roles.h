@@ -42,7 +42,7 @@ typedef struct ir_state_role_info {
 
 typedef struct ir_output_role_info {
     ir_owner of;
-    const char *name; /* usual name, a prefix if it ends in '/'; NULL: from the model */
+    const char *name; /* usual name, a prefix if it ends in '/' or '.'; NULL: from the model */
 } ir_output_role_info;
 
 /* The words used in IR text. */

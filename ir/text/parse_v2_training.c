@@ -9,7 +9,9 @@
  *   "export.FACT" "COUNT NAME, NAME, .."
  *   "recipe" FILE            "model.NAME" FILE
  *   "loss.NAME" "LINE KIND,KEY=VALUE,..:OUTPUT,TARGET+.."
- *   "train.N" "LINE GLOB,.. by OPTIMIZER on LOSS+.." */
+ *   "train.N" "LINE GLOB,.. by OPTIMIZER on LOSS+.."
+ *
+ * and the terms of a loss were known by the names of their outputs, "loss.NAME". */
 #include "ir/graph/exported.h"
 #include "ir/text/parser.h"
 
@@ -301,6 +303,18 @@ static const struct entry *find_entry(const char *key, const char **name)
     return NULL;
 }
 
+/* Marks the terms of the loss among the outputs. */
+static void convert_outputs(ir_graph *g)
+{
+    const char *prefix = ir_output_roles[IR_OUTPUT_loss_term].name;
+    for (ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
+        const ir_type *type = &ir_in(n, 0)->type;
+        if (n->role == IR_OUTPUT_result && strncmp(ir_output_name(n), prefix, strlen(prefix)) == 0 && type->rank == 0 &&
+            ir_dtype_is_float(type->dtype))
+            n->role = IR_OUTPUT_loss_term;
+    }
+}
+
 ampc_status ir_convert_meta(ir_parser *p)
 {
     ir_module *m = p->module;
@@ -317,5 +331,7 @@ ampc_status ir_convert_meta(ir_parser *p)
     }
     m->meta.count = kept;
     if (c.kinds) convert_kinds(&c);
+    for (size_t i = 0; i < m->graphs.count; i++)
+        if (ir_output_by_role(m->graphs.items[i], IR_OUTPUT_loss)) convert_outputs(m->graphs.items[i]);
     return AMPC_OK;
 }

@@ -282,13 +282,28 @@ static void find_values(ir_graph *g, const trainer_list *trainers, int k, arena 
     if (trainers->count == 1) grad_input_values(g, a, out);
 }
 
+/* The output of a loss of the recipe: they are in the order of the losses, of which each has one. */
+static const ir_node *find_term(const ir_graph *g, const char *loss)
+{
+    const ir_training *t = &g->module->training;
+    const ir_node *n = ir_first_output(g);
+    for (size_t i = 0; i < t->losses.count; i++) {
+        const char *name = t->losses.items[i].name;
+        if (i && strcmp(name, t->losses.items[i - 1].name) == 0) continue;
+        while (n && n->role != IR_OUTPUT_loss_term) n = ir_next_output(n);
+        if (!n || strcmp(name, loss) == 0) return n;
+        n = ir_next_output(n);
+    }
+    return NULL;
+}
+
 static ampc_status find_losses(ir_graph *g, const ir_trainer *t, arena *a, diag *d, grad_values *out)
 {
     const ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
     if (!loss) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph @%s has no loss to differentiate", g->name);
     if (!t->losses.count) vec_push(a, out, ir_in(loss, 0));
     for (int i = 0; i < t->losses.count; i++) {
-        loss = ir_graph_find_output(g, arena_printf(a, "loss.%s", t->losses.items[i]));
+        loss = find_term(g, t->losses.items[i]);
         if (!loss)
             return diag_error(d, AMPC_REJECTED, recipe_place(g->module, t->line), "there is no loss '%s'",
                               t->losses.items[i]);

@@ -355,9 +355,10 @@ static void record(const appending *p)
 static void output_named(ir_graph *g, const char *name, ir_value *loss, const loss_parts *parts, diag *d)
 {
     ir_builder b = pass_builder(g, IR_FORWARD, d);
-    const char *output = ir_graph_name_output(g, arena_printf(g->module->arena, "loss.%s", name));
-    ir_output(&b, output, loss);
-    loss_output_parts(g, output, parts, d);
+    const char *prefix = ir_output_roles[IR_OUTPUT_loss_term].name;
+    ir_node *n = ir_output(&b, ir_graph_name_output(g, arena_printf(g->module->arena, "%s%s", prefix, name)), loss);
+    n->role = IR_OUTPUT_loss_term;
+    loss_output_parts(g, ir_output_name(n), parts, d);
 }
 
 static void add_parts(const ir_graph *g, loss_parts *to, const loss_parts *from, double factor)

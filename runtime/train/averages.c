@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct part {
     const char *value, *weight; /* outputs; no weight: value is a mean over the samples, or a sum that is not divided */
@@ -59,14 +58,6 @@ static ampc_status open_one(const ir_graph *g, const char *name, diag *d, averag
     return AMPC_OK;
 }
 
-static bool is_term(const ir_node *output)
-{
-    static const char prefix[] = "loss.";
-    const ir_type *type = &ir_in(output, 0)->type;
-    return output->role == IR_OUTPUT_result && strncmp(ir_output_name(output), prefix, sizeof prefix - 1) == 0 &&
-           type->rank == 0 && ir_dtype_is_float(type->dtype);
-}
-
 static ampc_status open_all(const ir_graph *g, int limit, diag *d, rt_averages *a)
 {
     const char *loss = ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss));
@@ -74,7 +65,7 @@ static ampc_status open_all(const ir_graph *g, int limit, diag *d, rt_averages *
     if (loss) TRY(open_one(g, loss, d, &a->items[a->count++]));
     limit += a->count;
     for (const ir_node *n = ir_first_output(g); n && a->count < limit; n = ir_next_output(n))
-        if (is_term(n)) TRY(open_one(g, ir_output_name(n), d, &a->items[a->count++]));
+        if (n->role == IR_OUTPUT_loss_term) TRY(open_one(g, ir_output_name(n), d, &a->items[a->count++]));
     return AMPC_OK;
 }
 
