@@ -40,6 +40,7 @@ static uint64_t hash_attr(uint64_t hash, ir_slot_kind kind, const ir_attr *attr)
         for (const char *s = attr->s; *s; s++) hash = mix(hash, (unsigned char)*s);
     else if (kind == IR_SLOT_INTS || kind == IR_SLOT_DIMS)
         for (int i = 0; i < attr->list.count; i++) hash = mix(hash, (uint64_t)attr->list.items[i]);
+    else if (kind == IR_SLOT_FIELDS) hash = mix(hash, (uint64_t)attr->fields.count);
     else hash = mix(hash, kind == IR_SLOT_DTYPE ? (uint64_t)attr->dtype : (uint64_t)attr->i);
     return hash;
 }

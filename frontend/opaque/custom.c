@@ -4,9 +4,7 @@
  * find the results that follow the float operands, with another float type that the operator allows. A model in a type
  * that the operator does not allow gets casts to f32 and back. */
 #include "frontend/opaque/opaque.h"
-#include "ir/ops/number.h"
 
-#include <stdio.h>
 #include <string.h>
 
 typedef struct custom_node {
@@ -20,64 +18,21 @@ typedef struct custom_node {
 
 /* ---- attributes ------------------------------------------------------------------------------- */
 
-typedef struct value_text {
-    char kind;
-    const char *text; /* NULL: custom operators cannot have such a value */
-} value_text;
-
-static const char *join_ints(arena *a, const Onnx__AttributeProto *p)
+/* All attributes. */
+static ampc_attributes read_attributes(onnx_node *n)
 {
-    char *text = arena_alloc(a, p->n_ints * 21 + 1), *to = text;
-    for (size_t i = 0; i < p->n_ints; i++) to += snprintf(to, 22, "%s%lld", i ? "," : "", (long long)p->ints[i]);
-    return text;
-}
-
-static const char *join_floats(arena *a, const Onnx__AttributeProto *p)
-{
-    char *text = arena_alloc(a, p->n_floats * (IR_NUMBER_SIZE + 1) + 1), *to = text;
-    for (size_t i = 0; i < p->n_floats; i++) {
-        if (i) *to++ = ',';
-        ir_float_print(to, IR_f32, (double)p->floats[i]);
-        to += strlen(to);
-    }
-    return text;
-}
-
-static value_text print_value(arena *a, const Onnx__AttributeProto *p)
-{
-    const char *text;
-    switch (p->type) {
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: return (value_text){'i', arena_printf(a, "%lld", (long long)p->i)};
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: return (value_text){'f', opaque_float_text(a, p->f)};
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING:
-        text = onnx_bytes_text(p->s);
-        return (value_text){'s', text ? custom_escape(a, text) : NULL};
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS: return (value_text){'I', join_ints(a, p)};
-    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS: return (value_text){'F', join_floats(a, p)};
-    default: return (value_text){0};
-    }
-}
-
-/* Prints all attributes for the slots `values` and `kinds`. */
-static void print_attributes(onnx_node *n, const char **values, const char **kinds)
-{
-    const size_t count = n->proto->n_attribute;
-    arena *a = n->importer->scratch;
-    char *letters = arena_alloc(a, count + 1);
-    *kinds = letters;
-    *values = "";
-    for (size_t i = 0; i < count && !n->failed; i++) {
+    const int count = (int)n->proto->n_attribute;
+    ir_field *fields = arena_array(n->importer->scratch, (size_t)count + 1, sizeof *fields);
+    for (int i = 0; i < count && !n->failed; i++) {
         const Onnx__AttributeProto *p = n->proto->attribute[i];
-        const value_text v = print_value(a, p);
         n->attr_read[i] = true;
-        letters[i] = v.kind;
-        if (!v.text || strpbrk(p->name, "=\n"))
+        if (!opaque_field(p, &fields[i]))
             onnx_refuse(n,
                         "custom operators cannot read attribute '%s': it must be a number, a string without NUL "
                         "bytes or a list of numbers",
                         p->name);
-        else *values = arena_printf(a, "%s%s%s=%s", *values, i ? "\n" : "", p->name, v.text);
     }
+    return (ampc_attributes){fields, count};
 }
 
 /* ---- types ------------------------------------------------------------------------------------ */
@@ -216,7 +171,7 @@ static void bind_results(custom_node *c, const ir_node *node)
     }
 }
 
-static void make_node(custom_node *c, const char *values, const char *kinds)
+static void make_node(custom_node *c)
 {
     onnx_node *n = c->n;
     const ampc_operator *table = &c->op->table;
@@ -236,8 +191,7 @@ static void make_node(custom_node *c, const char *values, const char *kinds)
     set_types(c, node);
     set_layout(c, node);
     ir_set_str(node, IR_ATTR(custom, gradients), gradients_of(c));
-    ir_set_str(node, IR_ATTR(custom, values), values);
-    ir_set_str(node, IR_ATTR(custom, kinds), kinds);
+    ir_set_fields(node, IR_ATTR(custom, fields), c->types.attributes.items, c->types.attributes.count);
     ir_set_str(node, IR_ATTR(custom, attributes), attributes);
     if (ir_done_all(n->b, node)) bind_results(c, node);
 }
@@ -246,16 +200,14 @@ void onnx_lower_custom(onnx_node *n)
 {
     arena *a = n->importer->scratch;
     custom_node *c = arena_alloc(a, sizeof *c);
-    const char *values, *kinds;
     *c = (custom_node){.n = n, .op = onnx_custom_of(n->importer, n->proto)};
     c->types = (custom_types){.node = n->b->loc.node, .dims = n->dims, .n_in = n->n_in, .n_out = n->n_out};
     n->b->loc.op = arena_intern(n->importer->arena, arena_printf(a, "%s::%s", c->op->table.domain, c->op->table.name));
     if (n->n_in > CUSTOM_MAX || n->n_out > CUSTOM_MAX)
         onnx_refuse(n, "custom operators have at most %d operands and results", CUSTOM_MAX);
-    print_attributes(n, &values, &kinds);
+    c->types.attributes = read_attributes(n);
     if (n->failed) return;
-    c->types.attributes = custom_attributes(a, values, kinds);
     find_model_type(c);
     if (!n->failed) find_types(c);
-    if (!n->failed) make_node(c, values, kinds);
+    if (!n->failed) make_node(c);
 }

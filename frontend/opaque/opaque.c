@@ -7,8 +7,8 @@
 #include "frontend/read/external.h"
 #include "frontend/read/fields.h"
 #include "ir/base/wire.h"
-#include "ir/ops/number.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* ---- bytes as text --------------------------------------------------------------------------- */
@@ -220,32 +220,31 @@ const char *opaque_attributes(onnx_node *n, bool graphs)
     return to_text(n->importer->scratch, bytes, size);
 }
 
-static const char *one_line(const char *text) { return text && !strchr(text, '\n') ? text : NULL; }
-
-const char *opaque_float_text(arena *a, float v)
+bool opaque_field(const Onnx__AttributeProto *p, ir_field *out)
 {
-    char text[IR_NUMBER_SIZE];
-    ir_float_print(text, IR_f32, (double)v);
-    return arena_strdup(a, text);
+    *out = (ir_field){.name = p->name};
+    switch (p->type) {
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: out->kind = 'i', out->i = p->i; return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: out->kind = 'f', out->f = (double)p->f; return true;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING: out->kind = 's', out->s = onnx_bytes_text(p->s); return out->s;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS:
+        out->kind = 'I', out->ints = p->ints, out->count = (int)p->n_ints;
+        return p->n_ints <= INT_MAX;
+    case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS:
+        out->kind = 'F', out->floats = p->floats, out->count = (int)p->n_floats;
+        return p->n_floats <= INT_MAX;
+    default: return false;
+    }
 }
 
-/* Lists numbers, strings and lists of numbers, one "NAME=VALUE" per line. */
-static const char *attribute_values(onnx_node *n)
+/* Sets the fields that list conditions may name: all but long lists. */
+static void set_fields(const onnx_node *n, ir_node *node)
 {
-    arena *a = n->importer->scratch;
-    const char *all = "";
-    for (size_t i = 0; i < n->proto->n_attribute; i++) {
-        const Onnx__AttributeProto *p = n->proto->attribute[i];
-        const char *value = NULL;
-        if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT) value = arena_printf(a, "%lld", (long long)p->i);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT) value = opaque_float_text(a, p->f);
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING) value = one_line(onnx_bytes_text(p->s));
-        else if (p->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS && p->n_ints <= ONNX_MAX_RANK)
-            for (size_t k = 0; k < p->n_ints; k++)
-                value = arena_printf(a, "%s%s%lld", k ? value : "", k ? "," : "", (long long)p->ints[k]);
-        if (value) all = arena_printf(a, "%s%s%s=%s", all, *all ? "\n" : "", p->name, value);
-    }
-    return all;
+    ir_field *fields = arena_array(n->importer->scratch, n->proto->n_attribute + 1, sizeof *fields);
+    int count = 0;
+    for (size_t i = 0; i < n->proto->n_attribute; i++)
+        if (opaque_field(n->proto->attribute[i], &fields[count]) && fields[count].count <= ONNX_MAX_RANK) count++;
+    ir_set_fields(node, ir_op_find_attr(node->op, "fields"), fields, count);
 }
 
 /* ---- unsupported forms ------------------------------------------------------------------------- */
@@ -401,7 +400,7 @@ void onnx_lower_opaque(onnx_node *n)
     ir_layout_set(node, of_operands, of_results);
     for (int i = 0; i < n_out; i++) node->out[i]->type = types[i];
     ir_set_str(node, ir_op_find_attr(op, "domain"), n->proto->domain);
-    ir_set_str(node, ir_op_find_attr(op, "values"), attribute_values(n));
+    set_fields(n, node);
     ir_set_str(node, ir_op_find_attr(op, "attributes"), attributes);
     onnx_set_loop(n, node);
     if (n->failed) return;

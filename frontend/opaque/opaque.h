@@ -20,8 +20,8 @@ onnx_bytes opaque_from_text(arena *a, const char *text);
 const char *opaque_attributes(onnx_node *n, bool graphs);
 /* Keeps the version of the node's domain as meta data of the module. */
 void opaque_add_domain(onnx_node *n);
-/* The shortest text that reads back as the same number. */
-const char *opaque_float_text(arena *a, float v);
+/* The attribute as a field, which refers to its text and list; false: not a number, a text or a list of numbers. */
+bool opaque_field(const Onnx__AttributeProto *p, ir_field *out);
 
 /* Names defined and read by a graph and its subgraphs. */
 typedef struct opaque_names {

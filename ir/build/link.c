@@ -181,6 +181,7 @@ static bool copy_attribute(const call *c, const ir_slot *slot, const ir_attr *fr
     arena *a = c->b.graph->module->arena;
     *to = *from;
     if (slot->kind == IR_SLOT_STR && from->s) to->s = arena_strdup(a, from->s);
+    if (slot->kind == IR_SLOT_FIELDS) to->fields.items = ir_fields_copy(a, from->fields.items, from->fields.count);
     if (slot->kind != IR_SLOT_INTS && slot->kind != IR_SLOT_DIMS) return true;
     int64_t *items = arena_array(a, (size_t)from->list.count + 1, sizeof *items);
     if (from->list.count) memcpy(items, from->list.items, (size_t)from->list.count * sizeof *items);

@@ -367,12 +367,13 @@ void ir_set_int(ir_node *n, int attr, int64_t v);
 void ir_set_bool(ir_node *n, int attr, bool v);
 void ir_set_float(ir_node *n, int attr, double v); /* FLOAT, rounded to f32, or DOUBLE */
 void ir_set_dtype(ir_node *n, int attr, ir_dtype t);
-void ir_set_str(ir_node *n, int attr, const char *s);                    /* copied */
-void ir_set_list(ir_node *n, int attr, const int64_t *items, int count); /* INTS and DIMS, copied */
-ir_value *ir_done(ir_builder *b, ir_node *n);                            /* result 0; NULL on failure */
-bool ir_done_all(ir_builder *b, ir_node *n);                             /* for nodes with no results or several */
-void ir_node_insert(const ir_builder *b, ir_node *n);                    /* without inferring types */
-void ir_name_results(ir_node *n);                                        /* names unnamed results after op and slot */
+void ir_set_str(ir_node *n, int attr, const char *s); /* copied */
+void ir_set_list(ir_node *n, int attr, const int64_t *items, int count);
+void ir_set_fields(ir_node *n, int attr, const ir_field *fields, int count); /* INTS and DIMS, copied */
+ir_value *ir_done(ir_builder *b, ir_node *n);                                /* result 0; NULL on failure */
+bool ir_done_all(ir_builder *b, ir_node *n);                                 /* for nodes with no results or several */
+void ir_node_insert(const ir_builder *b, ir_node *n);                        /* without inferring types */
+void ir_name_results(ir_node *n); /* names unnamed results after op and slot */
 
 /* Shorthands for one or a few nodes; they return NULL for a NULL operand like ir_done. */
 ir_value *ir_unary(ir_builder *b, ir_op op, ir_value *x);

@@ -229,6 +229,13 @@ void ir_set_str(ir_node *n, int attr, const char *s)
     if (n) n->attr[attr].s = arena_strdup(node_arena(n), s);
 }
 
+void ir_set_fields(ir_node *n, int attr, const ir_field *fields, int count)
+{
+    if (!n) return;
+    n->attr[attr].fields.items = ir_fields_copy(node_arena(n), fields, count);
+    n->attr[attr].fields.count = count;
+}
+
 void ir_set_list(ir_node *n, int attr, const int64_t *items, int count)
 {
     if (!n) return;

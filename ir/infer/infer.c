@@ -170,6 +170,7 @@ static ampc_status check_attributes(const inference *x)
         case IR_SLOT_DOUBLE: TRY(check_range(x, slot, a->f)); break;
         case IR_SLOT_DTYPE: TRY(check_dtype(x, slot, a->dtype)); break;
         case IR_SLOT_STR:
+        case IR_SLOT_FIELDS:
         case IR_SLOT_ONE_OF: break;
         case IR_SLOT_INTS:
         case IR_SLOT_DIMS: TRY(check_items(x, slot, a)); break;

@@ -20,133 +20,42 @@ const custom_op *custom_find(const custom_ops *ops, const char *domain, const ch
 
 /* ---- attributes ------------------------------------------------------------------------------- */
 
-typedef struct attribute {
-    const char *name;
-    char kind; /* as in ops.def */
-    int64_t number;
-    double real;
-    const char *text;
-    size_t count;
-    int64_t *numbers;
-    float *reals;
-} attribute;
-
-struct ampc_attributes {
-    size_t n;
-    attribute items[];
-};
-
-char *custom_escape(arena *a, const char *text)
+static const ir_field *find(const ampc_attributes *all, const char *name, char kind)
 {
-    char *out = arena_alloc(a, 2 * strlen(text) + 1), *to = out;
-    for (; *text; text++) {
-        if (*text == '\\' || *text == '\n') *to++ = '\\';
-        *to++ = *text == '\n' ? 'n' : *text;
-    }
-    return out;
-}
-
-static const char *unescape(char *text)
-{
-    char *to = text;
-    for (const char *from = text; *from; from++)
-        if (from[0] == '\\' && from[1]) *to++ = *++from == 'n' ? '\n' : *from;
-        else *to++ = *from;
-    *to = '\0';
-    return text;
-}
-
-static bool read_int(const char *text, int64_t *out)
-{
-    char *end;
-    *out = strtoll(text, &end, 10);
-    return end != text && !*end;
-}
-
-static bool read_list(arena *a, char *text, attribute *out)
-{
-    size_t most = strlen(text) / 2 + 1;
-    if (out->kind == 'I') out->numbers = arena_array(a, most, sizeof *out->numbers);
-    else out->reals = arena_array(a, most, sizeof *out->reals);
-    for (char *item, *rest = *text ? text : NULL; (item = strsep(&rest, ","));) {
-        double real = 0;
-        bool ok = out->kind == 'I' ? read_int(item, &out->numbers[out->count]) : ir_float_parse(item, &real);
-        if (!ok) return false;
-        if (out->kind == 'F') out->reals[out->count] = (float)real;
-        out->count++;
-    }
-    return true;
-}
-
-static bool read_attribute(arena *a, char *line, char kind, attribute *out)
-{
-    char *value = strchr(line, '=');
-    if (!value) return false;
-    *value++ = '\0';
-    *out = (attribute){.name = line, .kind = kind};
-    switch (kind) {
-    case 'i': return read_int(value, &out->number);
-    case 'f':
-        if (!ir_float_parse(value, &out->real)) return false;
-        out->real = (double)(float)out->real;
-        return true;
-    case 's': out->text = unescape(value); return true;
-    case 'I':
-    case 'F': return read_list(a, value, out);
-    default: return false;
-    }
-}
-
-const ampc_attributes *custom_attributes(arena *a, const char *values, const char *kinds)
-{
-    size_t n = strlen(kinds);
-    ampc_attributes *all = arena_alloc(a, sizeof *all + n * sizeof *all->items);
-    char *rest = n ? arena_strdup(a, values) : NULL;
-    if (!n && *values) return NULL;
-    for (; all->n < n; all->n++) {
-        char *line = strsep(&rest, "\n");
-        if (!line || !read_attribute(a, line, kinds[all->n], &all->items[all->n])) return NULL;
-    }
-    return rest ? NULL : all;
-}
-
-static const attribute *find(const ampc_attributes *all, const char *name, char kind)
-{
-    for (size_t i = 0; all && name && i < all->n; i++)
-        if (all->items[i].kind == kind && strcmp(all->items[i].name, name) == 0) return &all->items[i];
-    return NULL;
+    const ir_field *f = all && name ? ir_field_find(all->items, all->count, name) : NULL;
+    return f && f->kind == kind ? f : NULL;
 }
 
 int64_t ampc_attribute_int(const ampc_attributes *attributes, const char *name, int64_t otherwise)
 {
-    const attribute *a = find(attributes, name, 'i');
-    return a ? a->number : otherwise;
+    const ir_field *a = find(attributes, name, 'i');
+    return a ? a->i : otherwise;
 }
 
 double ampc_attribute_float(const ampc_attributes *attributes, const char *name, double otherwise)
 {
-    const attribute *a = find(attributes, name, 'f');
-    return a ? a->real : otherwise;
+    const ir_field *a = find(attributes, name, 'f');
+    return a ? a->f : otherwise;
 }
 
 const char *ampc_attribute_string(const ampc_attributes *attributes, const char *name, const char *otherwise)
 {
-    const attribute *a = find(attributes, name, 's');
-    return a ? a->text : otherwise;
+    const ir_field *a = find(attributes, name, 's');
+    return a ? a->s : otherwise;
 }
 
 const int64_t *ampc_attribute_ints(const ampc_attributes *attributes, const char *name, size_t *count)
 {
-    const attribute *a = find(attributes, name, 'I');
-    if (count) *count = a ? a->count : 0;
-    return a ? a->numbers : NULL;
+    const ir_field *a = find(attributes, name, 'I');
+    if (count) *count = a ? (size_t)a->count : 0;
+    return a ? a->ints : NULL;
 }
 
 const float *ampc_attribute_floats(const ampc_attributes *attributes, const char *name, size_t *count)
 {
-    const attribute *a = find(attributes, name, 'F');
-    if (count) *count = a ? a->count : 0;
-    return a ? a->reals : NULL;
+    const ir_field *a = find(attributes, name, 'F');
+    if (count) *count = a ? (size_t)a->count : 0;
+    return a ? a->floats : NULL;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
@@ -207,7 +116,7 @@ ampc_status custom_infer(custom_ops *ops, const custom_op *op, custom_types *t, 
     char reason[256] = "";
     ampc_infer_call call = {.struct_size = sizeof call,
                             .node = t->node,
-                            .attributes = t->attributes,
+                            .attributes = &t->attributes,
                             .n_operands = (size_t)t->n_in,
                             .n_results = (size_t)t->n_out,
                             .operands = t->in,

@@ -31,15 +31,15 @@ static inline bool custom_has_gradient(const custom_op *op)
     return op->table.gradient_cpu || op->table.gradient_cuda;
 }
 
-/* Reads attributes from text: a line NAME=VALUE and a letter of `kinds` for each (ops.def). NULL: malformed. */
-const ampc_attributes *custom_attributes(arena *a, const char *values, const char *kinds);
-/* Writes a string as the value of a line, and the other way round. */
-char *custom_escape(arena *a, const char *text);
+struct ampc_attributes {
+    const ir_field *items;
+    int count;
+};
 
 /* The types of a node by position. */
 typedef struct custom_types {
     const char *node;
-    const ampc_attributes *attributes;
+    ampc_attributes attributes;
     ir_dim_table *dims; /* NULL: all sizes are numbers */
     int n_in, n_out;
     ampc_type in[CUSTOM_MAX], out[CUSTOM_MAX];

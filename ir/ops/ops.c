@@ -54,6 +54,7 @@ int ir_words_find(const char *const *words, const char *word)
 #define ONE_OF(slot_name, set, word) \
     {.name = #slot_name, .kind = IR_SLOT_ONE_OF, .initial = {.i = IR_WORD(set, word)}, .words = ir_words_##set},
 #define DIMS(name) ATTR(name, IR_SLOT_DIMS, {.list = {0}})
+#define FIELDS(name) ATTR(name, IR_SLOT_FIELDS, {.fields = {0}})
 #include "ir/ops/ops.def"
 
 /* The preprocessor cannot compute the position of a variadic slot, so it is searched for at startup. */
@@ -165,6 +166,55 @@ int ir_op_out_attr(ir_op op)
     return -1;
 }
 
+static bool field_equal(const ir_field *a, const ir_field *b)
+{
+    if (a->kind != b->kind || strcmp(a->name, b->name) != 0) return false;
+    switch (a->kind) {
+    case 'f': return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case 's': return strcmp(a->s, b->s) == 0;
+    case 'I':
+    case 'F': {
+        const size_t bytes = (size_t)a->count * (a->kind == 'I' ? sizeof *a->ints : sizeof *a->floats);
+        return a->count == b->count && (!bytes || memcmp(a->ints, b->ints, bytes) == 0);
+    }
+    default: return a->i == b->i;
+    }
+}
+
+static bool fields_equal(const ir_attr *a, const ir_attr *b)
+{
+    bool equal = a->fields.count == b->fields.count;
+    for (int i = 0; equal && i < a->fields.count; i++) equal = field_equal(&a->fields.items[i], &b->fields.items[i]);
+    return equal;
+}
+
+const ir_field *ir_field_find(const ir_field *fields, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(fields[i].name, name) == 0) return &fields[i];
+    return NULL;
+}
+
+static const void *copy_list(arena *a, const void *items, int count, size_t size)
+{
+    void *copy = arena_array(a, (size_t)count + 1, size);
+    return count ? memcpy(copy, items, (size_t)count * size) : copy;
+}
+
+const ir_field *ir_fields_copy(arena *a, const ir_field *fields, int count)
+{
+    ir_field *copy = arena_array(a, (size_t)count + 1, sizeof *copy);
+    for (int i = 0; i < count; i++) {
+        const ir_field *from = &fields[i];
+        copy[i] = *from;
+        copy[i].name = arena_strdup(a, from->name);
+        if (from->kind == 's') copy[i].s = arena_strdup(a, from->s);
+        if (from->kind == 'I') copy[i].ints = copy_list(a, from->ints, from->count, sizeof *from->ints);
+        if (from->kind == 'F') copy[i].floats = copy_list(a, from->floats, from->count, sizeof *from->floats);
+    }
+    return copy;
+}
+
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
 {
     switch (kind) {
@@ -176,6 +226,7 @@ bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b)
     case IR_SLOT_DIMS:
         return a->list.count == b->list.count &&
                (!a->list.count || memcmp(a->list.items, b->list.items, (size_t)a->list.count * sizeof(int64_t)) == 0);
+    case IR_SLOT_FIELDS: return fields_equal(a, b);
     default: return a->i == b->i;
     }
 }

@@ -52,7 +52,8 @@ typedef enum ir_slot_kind {
     IR_SLOT_DTYPE,
     IR_SLOT_STR,
     IR_SLOT_ONE_OF,
-    IR_SLOT_DIMS
+    IR_SLOT_DIMS,
+    IR_SLOT_FIELDS
 } ir_slot_kind;
 typedef enum ir_group {
     IR_GROUP_NONE,
@@ -67,6 +68,20 @@ typedef enum ir_group {
     IR_GROUP_U
 } ir_group;
 
+/* An attribute of an operator in the model of which ops.def does not have the attributes. */
+typedef struct ir_field {
+    const char *name;
+    char kind; /* i: integer, f: number, s: text; I, F: a list of them */
+    int count; /* of a list */
+    union {
+        int64_t i;
+        double f; /* exact in f32 */
+        const char *s;
+        const int64_t *ints;
+        const float *floats;
+    };
+} ir_field;
+
 /* The value of an attribute. The kind of its slot tells which member is valid. Lists are in the module's arena. */
 typedef struct ir_attr {
     union {
@@ -78,6 +93,10 @@ typedef struct ir_attr {
             const int64_t *items; /* INTS; DIMS (ir_dim in the graph, plain numbers in a kernel call) */
             int count;
         } list;
+        struct {
+            const ir_field *items; /* FIELDS */
+            int count;
+        } fields;
     };
 } ir_attr;
 
@@ -138,6 +157,10 @@ bool ir_op_stops(ir_op op, int i);
 bool ir_op_fixes(ir_op op, int i);
 /* Whether two attributes of that kind are equal; floats are compared bitwise. */
 bool ir_attr_equal(ir_slot_kind kind, const ir_attr *a, const ir_attr *b);
+/* The first field with that name, or NULL. */
+const ir_field *ir_field_find(const ir_field *fields, int count, const char *name);
+/* A copy with names and values of its own. */
+const ir_field *ir_fields_copy(arena *a, const ir_field *fields, int count);
 /* The index of the operand that is a label, or -1. */
 int ir_op_find_label(ir_op op);
 /* The index of the operand or attribute slot with that name, or -1. */

@@ -44,6 +44,7 @@ enum { IR_NORM_PARTS = 64 }; /* of an operand of norm_parts */
 #define STR(name, value) char name;
 #define ONE_OF(name, set, word) char name;
 #define DIMS(name) char name;
+#define FIELDS(name) char name;
 #include "ir/ops/ops.def"
 
 #define IR_IN(op, slot) ((int)offsetof(struct ir_in_##op, slot) - 1)

@@ -23,6 +23,76 @@ static ampc_status parse_list(ir_parser *p, ir_node *n, int index, bool dims)
     return AMPC_OK;
 }
 
+static ampc_status parse_number(ir_parser *p, double *out)
+{
+    const bool literal = p->lex.token.kind == IR_TOKEN_WORD || p->lex.token.kind == IR_TOKEN_NUMBER;
+    if (!literal || !ir_float_parse(p->lex.token.text, out)) return ir_fail_expected(p, "a number");
+    ir_lexer_next(&p->lex);
+    return AMPC_OK;
+}
+
+/* ---- fields ---- */
+
+static ampc_status parse_float_list(ir_parser *p, ir_field *out)
+{
+    VEC(float) list = {0};
+    TRY(ir_need_mark(p, "["));
+    if (!ir_accept_mark(p, "]")) {
+        do {
+            double v;
+            TRY(parse_number(p, &v));
+            vec_push(p->scratch, &list, (float)v);
+        } while (ir_accept_mark(p, ","));
+        TRY(ir_need_mark(p, "]"));
+    }
+    out->floats = list.items;
+    out->count = (int)list.count;
+    return AMPC_OK;
+}
+
+static ampc_status parse_field_list(ir_parser *p, ir_field *out)
+{
+    ir_int_list list = {0};
+    if (out->kind == 'F') return parse_float_list(p, out);
+    TRY(parse_int_list(p, &list));
+    out->ints = list.items;
+    out->count = (int)list.count;
+    return AMPC_OK;
+}
+
+/* Parses i64 "axis"=1, f32 "scales"=[1,2] or "mode"="linear". */
+static ampc_status parse_field(ir_parser *p, ir_field *out)
+{
+    out->kind = ir_accept_word(p, "i64") ? 'i' : ir_accept_word(p, "f32") ? 'f' : 's';
+    TRY(ir_need(p, IR_TOKEN_STRING, out->kind == 's' ? "i64, f32 or a name in quotes" : "a string", &out->name));
+    TRY(ir_need_mark(p, "="));
+    if (out->kind == 's') return ir_need(p, IR_TOKEN_STRING, "a string", &out->s);
+    if (ir_is_mark(p, "[")) {
+        out->kind = out->kind == 'i' ? 'I' : 'F';
+        return parse_field_list(p, out);
+    }
+    if (out->kind == 'i') return ir_need_int(p, &out->i);
+    TRY(parse_number(p, &out->f));
+    out->f = (double)(float)out->f;
+    return AMPC_OK;
+}
+
+static ampc_status parse_fields(ir_parser *p, ir_node *n, int index)
+{
+    VEC(ir_field) list = {0};
+    TRY(ir_need_mark(p, "{"));
+    if (ir_accept_mark(p, "}")) return AMPC_OK;
+    do {
+        ir_field field = {0};
+        TRY(parse_field(p, &field));
+        vec_push(p->scratch, &list, field);
+    } while (ir_accept_mark(p, ","));
+    ir_set_fields(n, index, list.items, (int)list.count);
+    return ir_need_mark(p, "}");
+}
+
+/* ---- attributes ---- */
+
 /* Parses an attribute value that is one word or number. */
 static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kind kind)
 {
@@ -31,9 +101,11 @@ static ampc_status parse_simple(ir_parser *p, ir_node *n, int index, ir_slot_kin
     ir_attr *attr = &n->attr[index];
     if (kind == IR_SLOT_FLOAT || kind == IR_SLOT_DOUBLE) {
         double v;
-        if (!literal || !ir_float_parse(text, &v)) return ir_fail_expected(p, "a number");
+        TRY(parse_number(p, &v));
         ir_set_float(n, index, v);
-    } else if (kind == IR_SLOT_BOOL) {
+        return AMPC_OK;
+    }
+    if (kind == IR_SLOT_BOOL) {
         attr->i = strcmp(text, "true") == 0;
         if (!literal || (!attr->i && strcmp(text, "false") != 0)) return ir_fail_expected(p, "true or false");
     } else {
@@ -67,6 +139,7 @@ static ampc_status parse_attr(ir_parser *p, ir_node *n, int index)
         TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
         n->attr[index].s = ir_parser_strdup(p, text);
         return AMPC_OK;
+    case IR_SLOT_FIELDS: return parse_fields(p, n, index);
     case IR_SLOT_ONE_OF: return parse_word(p, &ir_op_get(n->op)->attr[index], &n->attr[index]);
     default: return parse_simple(p, n, index, kind);
     }

@@ -1,7 +1,8 @@
 /* parse_v2.c - IR text versions 1 and 2. A storage is `held` for one reason. A module lists the graphs of its nodes as
  * `body @NAME`. An attribute `bodies` of a node has one line "REGION=NAME" for each, and `captures` a name for each of
  * its last operands, which an input of that name reads. `layout` is the layout, `types` repeats the types of the
- * results, `node` the location. */
+ * results, `node` the location. `values` has a line "NAME=VALUE" for each field and, of custom operators, `kinds` the
+ * letter of each. */
 #include "ir/text/parser.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ ampc_status ir_parse_held(ir_parser *p, ir_storage *s)
 typedef struct old_node {
     ir_node *node;
     ir_token at;
-    const char *bodies, *captures; /* NULL: none */
+    const char *bodies, *captures, *values, *kinds; /* NULL: none */
 } old_node;
 
 struct ir_v2 {
@@ -53,7 +54,7 @@ bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op)
 
 bool ir_v2_has_attr(const ir_parser *p, const ir_node *n, const char *name)
 {
-    static const char *const names[] = {"bodies", "captures", "layout", "types", "node"};
+    static const char *const names[] = {"bodies", "captures", "layout", "types", "node", "values", "kinds"};
     for (size_t i = 0; p->v2 && ir_op_has_layout(n->op) && i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], name) == 0) return true;
     return false;
@@ -77,11 +78,14 @@ ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name)
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
     if (*name == 'l') return set_layout(p, n, &at);
-    if (*name != 'b' && *name != 'c') return AMPC_OK;
+    if (*name == 't' || *name == 'n') return AMPC_OK;
     if (!v2->nodes.count || v2->nodes.items[v2->nodes.count - 1].node != n)
         vec_push(p->scratch, &v2->nodes, ((old_node){.node = n, .at = p->statement}));
     old_node *old = &v2->nodes.items[v2->nodes.count - 1];
-    const char **field = *name == 'b' ? &old->bodies : &old->captures;
+    const char **field = *name == 'b'   ? &old->bodies
+                         : *name == 'c' ? &old->captures
+                         : *name == 'v' ? &old->values
+                                        : &old->kinds;
     if (*field) return FAIL(p, "attribute '%s' is duplicated", name);
     *field = text;
     return AMPC_OK;
@@ -108,6 +112,86 @@ static const char *next_line(ir_parser *p, const char **text)
     *text += length + ((*text)[length] == '\n');
     return line;
 }
+
+/* ---- fields ---- */
+
+/* Reverses the escapes of a text of a custom operator: \\ and \n. */
+static const char *unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++)
+        if (from[0] == '\\' && from[1]) *to++ = *++from == 'n' ? '\n' : *from;
+        else *to++ = *from;
+    *to = '\0';
+    return text;
+}
+
+static bool read_list(ir_parser *p, char *text, ir_field *out)
+{
+    const size_t most = strlen(text) / 2 + 1;
+    int64_t *ints = arena_array(p->scratch, most, sizeof *ints);
+    float *floats = arena_array(p->scratch, most, sizeof *floats);
+    out->count = 0;
+    for (char *item, *rest = *text ? text : NULL; (item = strsep(&rest, ",")); out->count++) {
+        double number = 0;
+        const bool ok = out->kind == 'I' ? ir_int_parse(item, &ints[out->count]) : ir_float_parse(item, &number);
+        if (!ok) return false;
+        if (out->kind == 'F') floats[out->count] = (float)number;
+    }
+    if (out->kind == 'I') out->ints = ints;
+    else out->floats = floats;
+    return true;
+}
+
+static bool read_field(ir_parser *p, char *value, ir_field *out)
+{
+    switch (out->kind) {
+    case 'i': return ir_int_parse(value, &out->i);
+    case 'f':
+        if (!ir_float_parse(value, &out->f)) return false;
+        out->f = (double)(float)out->f;
+        return true;
+    case 's': out->s = unescape(value); return true;
+    case 'I':
+    case 'F': return read_list(p, value, out);
+    default: return false;
+    }
+}
+
+/* Only custom operators have kinds; otherwise the value tells. */
+static bool guess_field(ir_parser *p, char *value, ir_field *out)
+{
+    static const char kinds[] = "ifI";
+    for (size_t i = 0; kinds[i] && *value; i++) {
+        out->kind = kinds[i];
+        if (read_field(p, arena_strdup(p->scratch, value), out)) return true;
+    }
+    out->kind = 's';
+    out->s = value;
+    return true;
+}
+
+static ampc_status set_fields(ir_parser *p, const old_node *old)
+{
+    VEC(ir_field) fields = {0};
+    const char *kinds = old->kinds ? old->kinds : "", *at = old->values ? old->values : "";
+    const bool known = ir_op_find_attr(old->node->op, "gradients") >= 0;
+    bool good = known || !old->kinds;
+    for (size_t i = 0; good && (known ? kinds[i] : *at); i++) {
+        const char *line = next_line(p, &at);
+        char *value = strchr(line, '=');
+        ir_field field = {.kind = known ? kinds[i] : 's'};
+        good = value && (known ? read_field(p, value + 1, &field) : guess_field(p, value + 1, &field));
+        if (good) field.name = arena_strndup(p->scratch, line, (size_t)(value - line));
+        vec_push(p->scratch, &fields, field);
+    }
+    if (!good || *at) return FAIL_AT(p, &old->at, "the attributes of the operator are malformed");
+    const int attr = ir_op_find_attr(old->node->op, "fields");
+    if (fields.count) ir_set_fields(old->node, attr, fields.items, (int)fields.count);
+    return AMPC_OK;
+}
+
+/* ---- graphs ---- */
 
 /* Operands by the names under which bodies capture them, plus 1. */
 static strmap *captured(ir_parser *p, const old_node *old)
@@ -139,6 +223,7 @@ static ampc_status convert(ir_parser *p, const old_node *old)
 {
     const strmap *operands = captured(p, old);
     if (!operands) return FAIL_AT(p, &old->at, "the node has more captures than operands");
+    TRY(set_fields(p, old));
     for (const char *at = old->bodies ? old->bodies : ""; *at;) {
         const char *line = next_line(p, &at), *body = strchr(line, '=');
         ir_graph *g = body ? strmap_get(p->v2->names, body + 1) : NULL;

@@ -95,23 +95,58 @@ static void put_type(writer *w, const ir_type *type)
     put_dims(w, type->dims, type->rank);
 }
 
-static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
+static void put_number(writer *w, ir_dtype t, double v)
 {
     char number[IR_NUMBER_SIZE];
+    ir_float_print(number, t, v);
+    put(w, number);
+}
+
+static void put_field(writer *w, const ir_field *f)
+{
+    if (f->kind != 's') put(w, f->kind == 'i' || f->kind == 'I' ? "i64 " : "f32 ");
+    put_string(w, f->name);
+    put(w, "=");
+    switch (f->kind) {
+    case 'f': put_number(w, IR_f32, f->f); break;
+    case 's': put_string(w, f->s); break;
+    case 'I': put_ints(w, f->ints, f->count); break;
+    case 'F':
+        put(w, "[");
+        for (int i = 0; i < f->count; i++) {
+            if (i) put(w, ",");
+            put_number(w, IR_f32, (double)f->floats[i]);
+        }
+        put(w, "]");
+        break;
+    default: put_int(w, f->i); break;
+    }
+}
+
+static void put_fields(writer *w, const ir_field *fields, int count)
+{
+    put(w, "{");
+    for (int i = 0; i < count; i++) {
+        if (i) put(w, ", ");
+        put_field(w, &fields[i]);
+    }
+    put(w, "}");
+}
+
+static void put_attr(writer *w, const ir_slot *slot, const ir_attr *attr)
+{
     put(w, slot->name);
     put(w, "=");
     switch (slot->kind) {
     case IR_SLOT_FLOAT:
-    case IR_SLOT_DOUBLE:
-        ir_float_print(number, slot->kind == IR_SLOT_FLOAT ? IR_f32 : IR_f64, attr->f);
-        put(w, number);
-        break;
+    case IR_SLOT_DOUBLE: put_number(w, slot->kind == IR_SLOT_FLOAT ? IR_f32 : IR_f64, attr->f); break;
     case IR_SLOT_BOOL: put(w, attr->i ? "true" : "false"); break;
     case IR_SLOT_DTYPE: put(w, ir_dtype_name(attr->dtype)); break;
     case IR_SLOT_STR: put_string(w, attr->s ? attr->s : ""); break;
     case IR_SLOT_ONE_OF: put_string(w, slot->words[attr->i]); break;
     case IR_SLOT_INTS: put_ints(w, attr->list.items, attr->list.count); break;
     case IR_SLOT_DIMS: put_dims(w, attr->list.items, attr->list.count); break;
+    case IR_SLOT_FIELDS: put_fields(w, attr->fields.items, attr->fields.count); break;
     default: put_int(w, attr->i); break;
     }
 }

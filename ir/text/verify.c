@@ -112,6 +112,19 @@ static bool check_types(verifier *v, const ir_node *n)
 
 /* ---- nodes ----------------------------------------------------------------------------------------------- */
 
+static bool check_field(const ir_field *f)
+{
+    if (!f->name) return false;
+    switch (f->kind) {
+    case 'i': return true;
+    case 'f': return !((double)(float)f->f < f->f || (double)(float)f->f > f->f);
+    case 's': return f->s != NULL;
+    case 'I': return f->count >= 0 && (f->ints || !f->count);
+    case 'F': return f->count >= 0 && (f->floats || !f->count);
+    default: return false;
+    }
+}
+
 static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
 {
     bool good = true;
@@ -129,6 +142,9 @@ static bool check_attr(verifier *v, const ir_slot *slot, const ir_attr *attr)
         good = attr->list.count >= 0 && (attr->list.items || !attr->list.count);
         for (int i = 0; good && slot->kind == IR_SLOT_DIMS && i < attr->list.count; i++)
             good = attr->list.items[i] != IR_DIM_NONE;
+        break;
+    case IR_SLOT_FIELDS:
+        for (int i = 0; good && i < attr->fields.count; i++) good = check_field(&attr->fields.items[i]);
         break;
     default: break;
     }

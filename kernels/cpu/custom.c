@@ -138,8 +138,9 @@ static ampc_status fill_state(custom_state *s, const k_args *args, const custom_
     if (!find_positions(s, args))
         return cpu_fail(args->ctx, AMPC_UNSUPPORTED, "more than %d operands or results", CUSTOM_MAX);
     s->types.node = args->node ? args->node : "";
-    s->types.attributes = custom_attributes(s->arena, attr(args, "values")->s, attr(args, "kinds")->s);
-    if (!s->types.attributes) return cpu_fail(args->ctx, AMPC_REJECTED, "malformed attributes");
+    const ir_attr *fields = attr(args, "fields");
+    s->types.attributes = (ampc_attributes){ir_fields_copy(s->arena, fields->fields.items, fields->fields.count),
+                                            fields->fields.count};
     status = check_operands(s, args->ctx);
     return status == AMPC_OK ? infer(s, args) : status;
 }
@@ -202,7 +203,7 @@ ampc_status custom_run(const k_args *args, void *stream)
     show_all(s, args, &views);
     const ampc_call call = {.struct_size = sizeof call,
                             .node = s->types.node,
-                            .attributes = s->types.attributes,
+                            .attributes = &s->types.attributes,
                             .n_operands = (size_t)s->types.n_in,
                             .n_results = (size_t)s->types.n_out,
                             .operands = views.operands,

@@ -67,28 +67,28 @@ static bool compares(double x, list_comparison how, double y)
     return false;
 }
 
-/* has_attribute for opaque operators, whose attributes are text: lines "NAME=VALUE". */
-static bool has_value(const ir_node *n, const list_condition *c)
+/* has_attribute for operators whose attributes are fields. */
+static bool has_field(const ir_node *n, const list_condition *c)
 {
-    const char *at = n->attr[ir_op_find_attr(n->op, "values")].s;
-    size_t name = strlen(c->attribute), length = 0;
-    while (*at && !(strncmp(at, c->attribute, name) == 0 && at[name] == '=')) {
-        at += strcspn(at, "\n");
-        at += *at == '\n';
+    const ir_attr *fields = &n->attr[ir_op_find_attr(n->op, "fields")];
+    const ir_field *f = ir_field_find(fields->fields.items, fields->fields.count, c->attribute);
+    if (!f || (f->kind == 's') != (c->word != NULL)) return false;
+    const double number = f->kind == 'f' || f->kind == 'F' ? (double)(float)c->number : c->number;
+    switch (f->kind) {
+    case 's': return (strcmp(f->s, c->word) == 0) == (c->comparison == LIST_EQ);
+    case 'f': return compares(f->f, c->comparison, number);
+    case 'i': return compares((double)f->i, c->comparison, number);
+    default: break;
     }
-    if (!*at) return false;
-    at += name + 1;
-    length = strcspn(at, "\n");
-    if (c->word) return (strlen(c->word) == length && memcmp(at, c->word, length) == 0) == (c->comparison == LIST_EQ);
-    for (const char *end = at + length; at < end; at += strcspn(at, ",\n") + 1)
-        if (!compares(strtod(at, NULL), c->comparison, c->number)) return false;
-    return length > 0;
+    for (int k = 0; k < f->count; k++)
+        if (!compares(f->kind == 'I' ? (double)f->ints[k] : (double)f->floats[k], c->comparison, number)) return false;
+    return f->count > 0;
 }
 
 /* A condition on a list attribute has to hold for all elements. */
 static bool has_attribute(const ir_node *n, const list_condition *c)
 {
-    if (ir_op_has(n->op, IR_DECLARED)) return has_value(n, c);
+    if (ir_op_has(n->op, IR_DECLARED)) return has_field(n, c);
     int i = find_attribute(n, c->attribute);
     if (i < 0) return false;
     const ir_attr *attr = &n->attr[i];

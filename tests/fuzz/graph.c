@@ -358,6 +358,18 @@ static int draw_list(drawing *w, const ir_node *n, const ir_slot *slot, int64_t 
     return count;
 }
 
+static void draw_fields(const drawing *w, ir_node *n, int i)
+{
+    static const int64_t whole[] = {0, -1, INT64_MAX};
+    static const float reals[] = {0, -0.5f, 1e30f};
+    const ir_field fields[] = {{.name = "i", .kind = 'i', .i = INT64_MIN},
+                               {.name = "f=\n\"", .kind = 'f', .f = (double)0.1f},
+                               {.name = "", .kind = 's', .s = "other\n"},
+                               {.name = "I", .kind = 'I', .count = choose(w->c, 4), .ints = whole},
+                               {.name = "F", .kind = 'F', .count = choose(w->c, 4), .floats = reals}};
+    ir_set_fields(n, i, fields, choose(w->c, 6));
+}
+
 static void draw_attribute(drawing *w, ir_node *n, int i)
 {
     static const double numbers[] = {0, 0.5, 1, 0.9, 1e-5, 2, -1, 1e30};
@@ -380,6 +392,7 @@ static void draw_attribute(drawing *w, ir_node *n, int i)
         ir_set_int(n, i, choose(w->c, count));
         return;
     }
+    case IR_SLOT_FIELDS: draw_fields(w, n, i); return;
     default: ir_set_list(n, i, list, draw_list(w, n, slot, list));
     }
 }

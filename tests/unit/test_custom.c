@@ -216,6 +216,7 @@ static void test_names_of_onnx(void **state)
     op.colour = "black";
     OK(h.c, ampc_operator_register(h.c, &op));
     node n = custom_node("MatMul", "s", "y");
+    node_text(&n, "a=b", "line\n");
     node_float(&n, "alpha", 1.5f);
     OK(h.c, ampc_module_import(h.c, write_network(*state, ONNX_f32, &n), NULL, 0, &h.m));
     OK(h.c, ampc_module_compile(h.m, NULL));

@@ -9,7 +9,7 @@
 typedef struct row {
     const char *operators;
     ir_colour fp16, bf16;
-    const char *values; /* attributes of the node; NULL: none */
+    const char *fields; /* attributes of the operator; NULL: none */
 } row;
 
 static const row rows[] = {
@@ -41,9 +41,9 @@ static const row rows[] = {
     {"Trilu CenterCropPad ReverseSequence Compress Gather GatherElements GatherND TensorScatter Where", IR_CLEAR,
      IR_CLEAR, NULL},
     {"ScatterElements ScatterND Scatter", IR_CLEAR, IR_CLEAR, NULL},
-    {"ScatterElements ScatterND", IR_CLEAR, IR_CLEAR, "axis=0\\nreduction=max"},
-    {"ScatterElements ScatterND", IR_BLACK, IR_BLACK, "axis=0\\nreduction=add"},
-    {"ScatterElements ScatterND", IR_BLACK, IR_BLACK, "reduction=mul"},
+    {"ScatterElements ScatterND", IR_CLEAR, IR_CLEAR, "i64 \"axis\"=0, \"reduction\"=\"max\""},
+    {"ScatterElements ScatterND", IR_BLACK, IR_BLACK, "i64 \"axis\"=0, \"reduction\"=\"add\""},
+    {"ScatterElements ScatterND", IR_BLACK, IR_BLACK, "\"reduction\"=\"mul\""},
     {"Unique NonZero Equal Less LessOrEqual Greater GreaterOrEqual OneHot", IR_CLEAR, IR_CLEAR, NULL},
     {"EyeLike ConstantOfShape Constant RandomNormal", IR_CLEAR, IR_CLEAR, NULL},
     {"RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial", IR_CLEAR, IR_CLEAR, NULL},
@@ -61,7 +61,7 @@ static const row rows[] = {
 };
 
 /* Returns the colour of operator `op` in a module that contains only this operator. */
-static ir_colour colour_of(scratch *t, const char *op, const char *values, ir_dtype low)
+static ir_colour colour_of(scratch *t, const char *op, const char *fields, ir_dtype low)
 {
     char text[512];
     ir_module *m;
@@ -70,8 +70,8 @@ static ir_colour colour_of(scratch *t, const char *op, const char *values, ir_dt
     o.low = low;
     int n = snprintf(text, sizeof text,
                      "ampc-ir 3\ngraph @infer(@x : f32[4]) as infer {\n  %%y = opaque @x [t:t] {"
-                     "values=\"%s\"} : f32[4] !%s \"n\"\n  output \"y\" = %%y\n}\n",
-                     values ? values : "", op);
+                     "fields={%s}} : f32[4] !%s \"n\"\n  output \"y\" = %%y\n}\n",
+                     fields ? fields : "", op);
     if (ir_parse(text, (size_t)n, "m.ir", t->d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     arena *a = arena_new(0);
     assert_int_equal(amp_list_load(&o, a, t->d, &l), AMPC_OK);
@@ -90,8 +90,8 @@ static void check_row(scratch *t, const row *r, char *seen)
     for (char *at = names, *op; (op = strtok_r(at, " ", &at));) {
         const onnx_operator *schema = onnx_operator_find(op);
         if (schema) seen[schema - onnx_operators] = 1;
-        if (colour_of(t, op, r->values, IR_f16) != r->fp16) fail_msg("%s in fp16", op);
-        if (colour_of(t, op, r->values, IR_bf16) != r->bf16) fail_msg("%s in bf16", op);
+        if (colour_of(t, op, r->fields, IR_f16) != r->fp16) fail_msg("%s in fp16", op);
+        if (colour_of(t, op, r->fields, IR_bf16) != r->bf16) fail_msg("%s in bf16", op);
     }
 }
 
