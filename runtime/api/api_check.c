@@ -171,10 +171,14 @@ void api_result(const void *from, void *to, size_t size)
 static const struct {
     double low, high;
 } state_limits[IR_STATE_ROLE_COUNT] = {
-    [IR_STATE_lr] = {LIMITS_RATE},   [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
-    [IR_STATE_step] = {0, 1e15},     [IR_STATE_good_steps] = {-1, 1e9}, /* -1: off */
-    [IR_STATE_bad_steps] = {0, 1e9}, [IR_STATE_micro_batches] = {0, 1e15},
-    [IR_STATE_unscaled] = {0, 1},    [IR_STATE_overflow] = {0, 1},
+    [IR_STATE_lr] = {LIMITS_RATE},
+    [IR_STATE_loss_scale] = {LIMITS_LOSS_SCALE},
+    [IR_STATE_step] = {0, LIMITS_MOST_STEPS},
+    [IR_STATE_good_steps] = {-1, 1e9}, /* -1: off */
+    [IR_STATE_bad_steps] = {0, 1e9},
+    [IR_STATE_micro_batches] = {0, LIMITS_MOST_STEPS},
+    [IR_STATE_unscaled] = {0, 1},
+    [IR_STATE_overflow] = {0, 1},
 };
 
 ampc_status api_state(diag *d, const ir_storage *s, const char *key, double v)
