@@ -5,6 +5,7 @@
  * letter of each. */
 #include "ir/text/parser.h"
 
+#include <stddef.h>
 #include <string.h>
 
 ampc_status ir_parse_held(ir_parser *p, ir_storage *s)
@@ -44,6 +45,7 @@ void ir_v2_start(ir_parser *p)
     *p->v2 = (struct ir_v2){.names = strmap_new(p->scratch)};
 }
 
+/* Not a text, in which tools/words wants the name of version 3. */
 #define WORD(word) #word
 
 bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op)
@@ -52,12 +54,29 @@ bool ir_v2_op(const ir_parser *p, const char *word, ir_op *op)
     return p->v2 && strcmp(word, WORD(foreign)) == 0;
 }
 
+/* Where the text of an attribute goes. The layout is set at once; the rest is not needed. */
+enum { LAYOUT = -1, REST = -2 };
+static const struct old_attr {
+    const char *name;
+    int field; /* of old_node */
+} old_attrs[] = {{"bodies", offsetof(old_node, bodies)},
+                 {"captures", offsetof(old_node, captures)},
+                 {"values", offsetof(old_node, values)},
+                 {"kinds", offsetof(old_node, kinds)},
+                 {"layout", LAYOUT},
+                 {"types", REST},
+                 {"node", REST}};
+
+static const struct old_attr *find_attr(const char *name)
+{
+    for (size_t i = 0; i < sizeof old_attrs / sizeof *old_attrs; i++)
+        if (strcmp(old_attrs[i].name, name) == 0) return &old_attrs[i];
+    return NULL;
+}
+
 bool ir_v2_has_attr(const ir_parser *p, const ir_node *n, const char *name)
 {
-    static const char *const names[] = {"bodies", "captures", "layout", "types", "node", "values", "kinds"};
-    for (size_t i = 0; p->v2 && ir_op_has_layout(n->op) && i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
+    return p->v2 && ir_op_has_layout(n->op) && find_attr(name);
 }
 
 static ampc_status set_layout(const ir_parser *p, ir_node *n, const ir_token *at)
@@ -72,22 +91,20 @@ static ampc_status set_layout(const ir_parser *p, ir_node *n, const ir_token *at
 
 ampc_status ir_v2_parse_attr(ir_parser *p, ir_node *n, const char *name)
 {
+    const int field = find_attr(name)->field;
     const char *text;
     struct ir_v2 *v2 = p->v2;
     TRY(ir_need_mark(p, "="));
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_STRING, "a string", &text));
-    if (*name == 'l') return set_layout(p, n, &at);
-    if (*name == 't' || *name == 'n') return AMPC_OK;
+    if (field == LAYOUT) return set_layout(p, n, &at);
+    if (field == REST) return AMPC_OK;
     if (!v2->nodes.count || v2->nodes.items[v2->nodes.count - 1].node != n)
         vec_push(p->scratch, &v2->nodes, ((old_node){.node = n, .at = p->statement}));
     old_node *old = &v2->nodes.items[v2->nodes.count - 1];
-    const char **field = *name == 'b'   ? &old->bodies
-                         : *name == 'c' ? &old->captures
-                         : *name == 'v' ? &old->values
-                                        : &old->kinds;
-    if (*field) return FAIL(p, "attribute '%s' is duplicated", name);
-    *field = text;
+    const char **to = (const char **)(void *)((char *)old + field);
+    if (*to) return FAIL(p, "attribute '%s' is duplicated", name);
+    *to = text;
     return AMPC_OK;
 }
 
