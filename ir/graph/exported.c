@@ -1,5 +1,6 @@
 /* exported.c - the exporters, and what they have done to a network. */
 #include "ir/graph/exported.h"
+#include "ir/base/text_buffer.h"
 
 const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT] = {
 #define EXPORTER(word, name, whole, batch) {#word, name, whole, batch},
@@ -42,8 +43,9 @@ const char *ir_exported_text(const ir_module *m, ir_fact fact, int shown, arena 
     const ir_names *names = &m->training.exported.facts[fact];
     const int listed = shown && names->count > shown ? shown : names->count;
     if (!names->count) return "";
-    const char *text = arena_printf(a, "%d %s: ", names->count,
-                                    names->count == 1 ? ir_facts[fact].one : ir_facts[fact].many);
-    for (int i = 0; i < listed; i++) text = arena_printf(a, "%s%s%s", text, i ? ", " : "", names->items[i]);
-    return listed < names->count ? arena_printf(a, "%s and %d more", text, names->count - listed) : text;
+    text_buffer t = {.arena = a};
+    text_add(&t, "%d %s: ", names->count, names->count == 1 ? ir_facts[fact].one : ir_facts[fact].many);
+    for (int i = 0; i < listed; i++) text_add(&t, "%s%s", i ? ", " : "", names->items[i]);
+    if (listed < names->count) text_add(&t, " and %d more", names->count - listed);
+    return text_finish(&t);
 }

@@ -90,6 +90,7 @@ static ampc_status parse_call(ir_parser *p, const char *what, const char **name,
         const ir_token v = p->lex.token;
         if (v.kind != IR_TOKEN_WORD && v.kind != IR_TOKEN_NUMBER && v.kind != IR_TOKEN_STRING)
             return ir_fail_expected(p, "a value");
+        if (strchr(v.text, ',')) return FAIL(p, "the value of an option cannot contain a comma");
         if (strlen(*options) > MAX_STATEMENTS) return FAIL(p, "too many options");
         *options = arena_printf(p->module->arena, "%s%s%s=%s", *options, **options ? "," : "", key, v.text);
         ir_lexer_next(&p->lex);

@@ -462,13 +462,23 @@ static void put_storage(writer *w)
         put_data(w, s);
         put_state_role(w, s);
         if (s->frozen) put(w, " frozen");
-        put(w, ir_print_decision(s, w->text.arena));
+        ir_add_decision(&w->text, s);
         put_note(w, s->note);
         end_line(w, s);
     }
 }
 
 /* ---- module ---------------------------------------------------------------------------------------------- */
+
+static void put_training(writer *w)
+{
+    ir_add_training(&w->text, w->module, w->text.arena);
+    for (size_t i = w->line_start; i < w->text.length; i++)
+        if (w->text.data[i] == '\n') {
+            w->line++;
+            w->line_start = i + 1;
+        }
+}
 
 static void put_head(writer *w, bool sealed)
 {
@@ -492,11 +502,7 @@ static void put_head(writer *w, bool sealed)
         put_string(w, source);
         end_line(w, NULL);
     }
-    const ir_text_lines lines = ir_print_training(m, w->text.arena);
-    for (size_t i = 0; i < lines.count; i++) {
-        put(w, lines.items[i]);
-        end_line(w, NULL);
-    }
+    put_training(w);
     for (size_t i = 0; i < m->meta.count; i++) {
         put(w, "meta ");
         put_string(w, m->meta.items[i].key);

@@ -3,70 +3,67 @@
 #include "ir/ops/number.h"
 #include "ir/text/text.h"
 
-const char *ir_print_decision(const ir_storage *s, arena *a)
+#include <string.h>
+
+void ir_add_decision(text_buffer *t, const ir_storage *s)
 {
-    const char *text = "";
-    for (int i = 0; i < IR_TENSOR_FACT_COUNT; i++)
-        if (s->facts & 1U << i) text = arena_printf(a, "%s%s%s", text, *text ? ", " : " facts(", ir_tensor_facts[i]);
-    if (*text) text = arena_printf(a, "%s)", text);
-    return s->rule ? arena_printf(a, "%s by %s", text, ir_rules[s->rule].word) : text;
+    const char *before = " facts(";
+    for (int i = 0; i < IR_TENSOR_FACT_COUNT; i++) {
+        if (!(s->facts & 1U << i)) continue;
+        text_add(t, "%s%s", before, ir_tensor_facts[i]);
+        before = ", ";
+    }
+    if (s->facts) text_put(t, ")");
+    if (s->rule) text_add(t, " by %s", ir_rules[s->rule].word);
 }
 
-/* ---- statements at the head ------------------------------------------------------------------------------ */
+/* ---- parts of statements --------------------------------------------------------------------------------- */
 
-typedef struct printer {
-    const ir_module *m;
-    arena *arena;
-    ir_text_lines *lines;
-} printer;
-
-#define PRINT(p, ...) arena_printf((p)->arena, __VA_ARGS__)
-
-static void put_line(const printer *p, const char *text) { vec_push(p->arena, p->lines, text); }
-
-static const char *quote(const printer *p, const char *text) { return ir_print_string(text, p->arena); }
-static const char *print_result(const printer *p, const char *name) { return ir_print_name("%", name, p->arena); }
-
-static const char *print_names(const printer *p, const ir_names *names)
+/* Adds the string in quotes, between two texts. */
+static void add_quoted(text_buffer *t, const char *before, const char *s, const char *after)
 {
-    const char *text = "";
-    for (int i = 0; i < names->count; i++) text = PRINT(p, "%s%s%s", text, i ? ", " : "", quote(p, names->items[i]));
-    return text;
+    text_put(t, before);
+    ir_add_string(t, s);
+    text_put(t, after);
 }
 
-static const char *print_number(const printer *p, double v)
+static void add_names(text_buffer *t, const char *before, const ir_names *names, const char *after)
+{
+    for (int i = 0; i < names->count; i++) add_quoted(t, i ? ", " : before, names->items[i], "");
+    text_put(t, after);
+}
+
+static void add_number(text_buffer *t, ir_dtype type, double v)
 {
     char number[IR_NUMBER_SIZE];
-    ir_float_print(number, IR_f64, v);
-    return arena_strdup(p->arena, number);
+    ir_float_print(number, type, v);
+    text_put(t, number);
 }
 
-static const char *print_line(const printer *p, int line) { return line ? PRINT(p, " line %d", line) : ""; }
-
-/* "KEY=VALUE,.." with the values that are neither words nor numbers as strings, in parentheses. */
-static const char *print_options(const printer *p, const char *options)
+/* Adds "(KEY=VALUE,..)", with the values that are neither words nor numbers as strings. */
+static void add_options(text_buffer *t, const char *options, arena *a)
 {
-    const char *text = "";
     double number;
-    while (*options) {
+    if (!*options) return;
+    for (const char *before = "("; *options; before = ",") {
         const size_t length = strcspn(options, ","), key = strcspn(options, "=,");
-        const char *value = key < length ? arena_strndup(p->arena, options + key + 1, length - key - 1) : "";
-        const bool is_plain = ir_name_is_plain(value) || ir_float_parse(value, &number);
-        text = PRINT(p, "%s%s%.*s=%s", text, *text ? "," : "", (int)key, options, is_plain ? value : quote(p, value));
+        const char *value = key < length ? arena_strndup(a, options + key + 1, length - key - 1) : "";
+        text_add(t, "%s%.*s=", before, (int)key, options);
+        if (ir_name_is_plain(value) || ir_float_parse(value, &number)) text_put(t, value);
+        else ir_add_string(t, value);
         options += length + (options[length] != 0);
     }
-    return *text ? PRINT(p, "(%s)", text) : "";
+    text_put(t, ")");
 }
 
-static const char *print_floats(const printer *p, const float *values, int count)
+static void add_floats(text_buffer *t, const float *values, int count)
 {
-    const char *text = "";
-    char number[IR_NUMBER_SIZE];
+    text_put(t, "[");
     for (int i = 0; i < count; i++) {
-        ir_element_print(number, IR_f32, &values[i]);
-        text = PRINT(p, "%s%s%s", text, i ? ", " : "", number);
+        if (i) text_put(t, ", ");
+        add_number(t, IR_f32, (double)values[i]);
     }
-    return PRINT(p, "[%s]", text);
+    text_put(t, "]");
 }
 
 static bool is_input(const ir_module *m, const char *name)
@@ -76,92 +73,127 @@ static bool is_input(const ir_module *m, const char *name)
     return false;
 }
 
-static const char *print_target(const printer *p, const char *name)
+static void add_target(text_buffer *t, const ir_module *m, const char *name)
 {
     double number;
-    if (ir_float_parse(name, &number)) return name;
-    return is_input(p->m, name) ? ir_print_name("@", name, p->arena) : print_result(p, name);
+    if (ir_float_parse(name, &number)) text_put(t, name);
+    else ir_add_name(t, is_input(m, name) ? "@" : "%", name);
 }
 
-static void put_loss(const printer *p, const ir_loss *l)
+/* Ends a statement; `line`: of the recipe, or 0. */
+static void end_statement(text_buffer *t, int line)
 {
-    const char *text = PRINT(p, "loss %s", quote(p, l->name));
-    if (l->output) text = PRINT(p, "%s of %s", text, print_result(p, l->output));
-    if (l->output && l->target) text = PRINT(p, "%s, %s", text, print_target(p, l->target));
-    text = PRINT(p, "%s : %s%s", text, l->kind, print_options(p, l->options));
-    if (l->weight != 1) text = PRINT(p, "%s weight %s", text, print_number(p, l->weight));
-    if (l->compared) text = PRINT(p, "%s %s", text, ir_compared_words[l->compared]);
-    if (l->compared == IR_COMPARED_classes) text = PRINT(p, "%s axis %d", text, l->axis);
-    put_line(p, PRINT(p, "%s%s", text, print_line(p, l->line)));
+    if (line) text_add(t, " line %d", line);
+    text_put(t, "\n");
 }
 
-static void put_trainer(const printer *p, const ir_trainer *t)
-{
-    const size_t name = strcspn(t->optimizer, ",");
-    const char *options = t->optimizer + name + (t->optimizer[name] != 0);
-    put_line(p, PRINT(p, "train %s by %.*s%s on %s%s", print_names(p, &t->globs), (int)name, t->optimizer,
-                      print_options(p, options), print_names(p, &t->losses), print_line(p, t->line)));
-}
+/* ---- statements, each with the end of its line ----------------------------------------------------------- */
 
-static void put_mean(const printer *p, const ir_mean *mean)
+static void add_file(text_buffer *t, const ir_training *training)
 {
-    const char *text = PRINT(p, "mean %s of ", print_result(p, mean->output));
-    for (int i = 0; i < mean->count; i++) {
-        const ir_addend *a = &mean->addends[i];
-        text = PRINT(p, "%s%s%s * %s%s", text, i ? ", " : "", print_number(p, a->factor), a->sum ? "sum " : "",
-                     print_result(p, a->value));
-        if (a->weight) text = PRINT(p, "%s per %s", text, print_result(p, a->weight));
+    for (size_t i = 0; i < training->opsets.count; i++) {
+        const ir_opset *o = &training->opsets.items[i];
+        text_put(t, "opset ");
+        if (*o->domain) add_quoted(t, "", o->domain, " ");
+        text_add(t, "%lld\n", (long long)o->version);
     }
-    put_line(p, text);
+    if (training->codes) add_quoted(t, "codes ", training->codes, "\n");
 }
 
-static void put_file(const printer *p, const ir_training *t)
+static void add_export(text_buffer *t, const ir_export *e)
 {
-    for (size_t i = 0; i < t->opsets.count; i++) {
-        const ir_opset *o = &t->opsets.items[i];
-        const char *domain = *o->domain ? PRINT(p, "%s ", quote(p, o->domain)) : "";
-        put_line(p, PRINT(p, "opset %s%lld", domain, (long long)o->version));
+    if (e->exporter) text_add(t, "exporter %s\n", ir_exporters[e->exporter].word);
+    if (e->batch) text_add(t, "batch %lld\n", (long long)e->batch);
+    if (e->untied) text_put(t, "untied\n");
+    for (int i = 0; i < IR_FACT_COUNT; i++) {
+        if (!e->facts[i].count) continue;
+        text_add(t, "exported %s", ir_facts[i].word);
+        add_names(t, " ", &e->facts[i], "\n");
     }
-    if (t->codes) put_line(p, PRINT(p, "codes %s", quote(p, t->codes)));
 }
 
-static void put_export(const printer *p, const ir_export *e)
+static void add_normalization(text_buffer *t, const ir_normalization *n)
 {
-    if (e->exporter) put_line(p, PRINT(p, "exporter %s", ir_exporters[e->exporter].word));
-    if (e->batch) put_line(p, PRINT(p, "batch %lld", (long long)e->batch));
-    if (e->untied) put_line(p, "untied");
-    for (int i = 0; i < IR_FACT_COUNT; i++)
-        if (e->facts[i].count) put_line(p, PRINT(p, "exported %s %s", ir_facts[i].word, print_names(p, &e->facts[i])));
+    ir_add_name(t, "normalize @", n->input);
+    text_put(t, " shift ");
+    add_floats(t, n->shift, n->count);
+    text_put(t, " scale ");
+    add_floats(t, n->scale, n->count);
+    text_add(t, " after %d\n", n->after);
 }
 
-static void put_options(const printer *p, const ir_training *t)
+static void add_settings(text_buffer *t, const ir_training *training)
 {
     char precision[IR_PRECISION_TEXT];
-    const ir_normalization *n = &t->normalization;
-    if (ir_training_precision(t, precision))
-        put_line(p, PRINT(p, "precision %s%s%s", precision, t->profile ? " profile " : "",
-                          t->profile ? quote(p, t->profile) : ""));
-    if (t->unfused) put_line(p, "unfused");
-    if (t->window) put_line(p, PRINT(p, "window %lld", (long long)t->window));
-    if (n->input)
-        put_line(p, PRINT(p, "normalize %s shift %s scale %s after %d", ir_print_name("@", n->input, p->arena),
-                          print_floats(p, n->shift, n->count), print_floats(p, n->scale, n->count), n->after));
+    if (ir_training_precision(training, precision)) {
+        text_add(t, "precision %s", precision);
+        if (training->profile) add_quoted(t, " profile ", training->profile, "");
+        text_put(t, "\n");
+    }
+    if (training->unfused) text_put(t, "unfused\n");
+    if (training->window) text_add(t, "window %lld\n", (long long)training->window);
+    if (training->normalization.input) add_normalization(t, &training->normalization);
 }
 
-ir_text_lines ir_print_training(const ir_module *m, arena *a)
+static void add_recipe(text_buffer *t, const ir_training *training)
 {
-    ir_text_lines lines = {0};
-    const ir_training *t = &m->training;
-    const printer p = {m, a, &lines};
-    put_file(&p, t);
-    put_export(&p, &t->exported);
-    put_options(&p, t);
-    if (t->recipe) put_line(&p, PRINT(&p, "recipe %s", quote(&p, t->recipe)));
-    for (size_t i = 0; i < t->models.count; i++)
-        put_line(&p,
-                 PRINT(&p, "model %s from %s", quote(&p, t->models.items[i].name), quote(&p, t->models.items[i].path)));
-    for (size_t i = 0; i < t->losses.count; i++) put_loss(&p, &t->losses.items[i]);
-    for (size_t i = 0; i < t->trainers.count; i++) put_trainer(&p, &t->trainers.items[i]);
-    for (size_t i = 0; i < t->means.count; i++) put_mean(&p, &t->means.items[i]);
-    return lines;
+    if (training->recipe) add_quoted(t, "recipe ", training->recipe, "\n");
+    for (size_t i = 0; i < training->models.count; i++) {
+        add_quoted(t, "model ", training->models.items[i].name, " from ");
+        add_quoted(t, "", training->models.items[i].path, "\n");
+    }
+}
+
+static void add_loss(text_buffer *t, const ir_module *m, const ir_loss *l, arena *a)
+{
+    add_quoted(t, "loss ", l->name, "");
+    if (l->output) ir_add_name(t, " of %", l->output);
+    if (l->output && l->target) {
+        text_put(t, ", ");
+        add_target(t, m, l->target);
+    }
+    text_add(t, " : %s", l->kind);
+    add_options(t, l->options, a);
+    if (l->weight != 1) {
+        text_put(t, " weight ");
+        add_number(t, IR_f64, l->weight);
+    }
+    if (l->compared) text_add(t, " %s", ir_compared_words[l->compared]);
+    if (l->compared == IR_COMPARED_classes) text_add(t, " axis %d", l->axis);
+    end_statement(t, l->line);
+}
+
+static void add_trainer(text_buffer *t, const ir_trainer *trainer, arena *a)
+{
+    const size_t name = strcspn(trainer->optimizer, ",");
+    add_names(t, "train ", &trainer->globs, " by ");
+    text_add_bytes(t, trainer->optimizer, name);
+    add_options(t, trainer->optimizer + name + (trainer->optimizer[name] != 0), a);
+    add_names(t, " on ", &trainer->losses, "");
+    end_statement(t, trainer->line);
+}
+
+static void add_mean(text_buffer *t, const ir_mean *mean)
+{
+    ir_add_name(t, "mean %", mean->output);
+    for (int i = 0; i < mean->count; i++) {
+        const ir_addend *a = &mean->addends[i];
+        text_put(t, i ? ", " : " of ");
+        add_number(t, IR_f64, a->factor);
+        ir_add_name(t, a->sum ? " * sum %" : " * %", a->value);
+        if (a->weight) ir_add_name(t, " per %", a->weight);
+    }
+    text_put(t, "\n");
+}
+
+void ir_add_training(text_buffer *t, const ir_module *m, arena *a)
+{
+    const ir_training *training = &m->training;
+    add_file(t, training);
+    add_export(t, &training->exported);
+    add_settings(t, training);
+    add_recipe(t, training);
+    for (size_t i = 0; i < training->losses.count; i++) add_loss(t, m, &training->losses.items[i], a);
+    for (size_t i = 0; i < training->trainers.count; i++) add_trainer(t, &training->trainers.items[i], a);
+    for (size_t i = 0; i < training->means.count; i++) add_mean(t, &training->means.items[i]);
 }

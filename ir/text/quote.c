@@ -67,17 +67,3 @@ void ir_add_name(text_buffer *t, const char *sigil, const char *name)
     if (ir_name_is_plain(name)) text_put(t, name);
     else ir_add_string(t, name);
 }
-
-const char *ir_print_string(const char *s, arena *a)
-{
-    text_buffer t = {.arena = a};
-    ir_add_string(&t, s);
-    return text_finish(&t);
-}
-
-const char *ir_print_name(const char *sigil, const char *name, arena *a)
-{
-    text_buffer t = {.arena = a};
-    ir_add_name(&t, sigil, name);
-    return text_finish(&t);
-}

@@ -39,20 +39,17 @@ ir_dump ir_dump_make(const ir_module *m, arena *a);
 
 /* ---- quote.c --------------------------------------------------------------------------------------------- */
 
-void ir_add_string(text_buffer *t, const char *s);                        /* in quotes */
-void ir_add_name(text_buffer *t, const char *sigil, const char *name);    /* "%x", in quotes where necessary */
-void ir_add_note(text_buffer *t, const char *s, size_t n);                /* on one line */
-const char *ir_print_string(const char *s, arena *a);                     /* as ir_add_string */
-const char *ir_print_name(const char *sigil, const char *name, arena *a); /* as ir_add_name */
-bool ir_name_is_plain(const char *name);                                  /* needs no quotes */
+void ir_add_string(text_buffer *t, const char *s);                     /* in quotes */
+void ir_add_name(text_buffer *t, const char *sigil, const char *name); /* "%x", in quotes where necessary */
+void ir_add_note(text_buffer *t, const char *s, size_t n);             /* on one line */
+bool ir_name_is_plain(const char *name);                               /* needs no quotes */
 
 /* ---- print_training.c ------------------------------------------------------------------------------------ */
 
-/* The statements about the training of the module. */
-typedef VEC(const char *) ir_text_lines;
-ir_text_lines ir_print_training(const ir_module *m, arena *a);
-/* " facts(read, numbered) by read", or "". */
-const char *ir_print_decision(const ir_storage *s, arena *a);
+/* The statements about the training of the module, one per line; `a` is for copies. */
+void ir_add_training(text_buffer *t, const ir_module *m, arena *a);
+/* " facts(read, numbered) by read", or nothing. */
+void ir_add_decision(text_buffer *t, const ir_storage *s);
 
 /* ---- lex.c: text -> tokens ------------------------------------------------------------------------------- */
 
