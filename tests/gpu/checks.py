@@ -6,6 +6,7 @@ its own.
 """
 
 import fnmatch
+import functools
 import re
 import shutil
 import time
@@ -263,31 +264,36 @@ def sanitize_shard(session, kind, tool, table, shard, budget):
 
 
 def sanitizers(session):
-    tool = find_sanitizer()
-    table = tables(session)["ops"]
-    for at, kind in enumerate(SANITIZERS):
-        if not tool:
-            session.note(f"{kind}.ops", "skip", reason="there is no compute-sanitizer")
-            continue
-        until, checked = session.left() * (1 - 1 / (len(SANITIZERS) - at)), 0
-        for shard in range(1 if session.options.quick else SHARDS):
-            rows = sanitize_shard(session, kind, tool, table, shard, session.left() - until)
-            if rows is None:
-                break
-            checked += rows
-        session.facts[f"{kind}_rows"] = {"checked": checked, "all": len(table.list_rows()[0] or [])}
+    tool, table = find_sanitizer(), tables(session)["ops"]
+    if not tool:
+        for name in sanitizer_steps(session):
+            session.note(name, "skip", reason="there is no compute-sanitizer")
+        return
+    checked = {kind: 0 for kind in SANITIZERS}
+
+    def check(kind, shard):
+        checked[kind] += sanitize_shard(session, kind, tool, table, shard, session.left()) or 0
+
+    shards = range(1 if session.options.quick else SHARDS)
+    session.together([functools.partial(check, kind, shard) for shard in shards for kind in SANITIZERS])
+    for kind in SANITIZERS:
+        session.facts[f"{kind}_rows"] = {"checked": checked[kind], "all": len(table.list_rows()[0] or [])}
 
 
 # ---- all of it ----
 
 
+def run_table(session, table):
+    if table.name == "goldens" and not session.options.tree:
+        session.note("goldens", "skip", reason="--tree is not given: tests/goldens is not at hand")
+    else:
+        table.run()
+
+
 def part(session):
-    for table in tables(session).values():
-        if table.name == "goldens" and not session.options.tree:
-            session.note("goldens", "skip", reason="--tree is not given: tests/goldens is not at hand")
-        else:
-            table.run()
-    training(session)
+    """Most of the time of a table is spent on references, by one processor core: the tables run side by side."""
+    jobs = [functools.partial(run_table, session, table) for table in tables(session).values()]
+    session.together([*jobs, functools.partial(training, session)])
     sanitizers(session)
 
 

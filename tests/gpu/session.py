@@ -1,12 +1,13 @@
 """One part of the suite: its deadline, the programs that it runs, and its verdicts.
 
-Results are rewritten after every step, each file atomically, so that a part that is killed leaves what it knew:
+Results are rewritten at most once a second, each file atomically, so that a part that is killed leaves what it knew:
   results.json     all verdicts and figures
   results.md       the same for people
   results.tar.gz   logs, recordings, plans and traces
 """
 
 import collections
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +27,7 @@ LIMIT = 525  # seconds per part: the machine with the GPU limits a call to ten m
 LARGEST = 15 << 20  # bytes of results.tar.gz
 LONGEST_LOG = 2 << 20  # bytes kept per log
 ENDLESS_LOG = 64 << 20  # log size in bytes at which a program is stopped
+SAVE_INTERVAL = 1.0  # seconds between two rewrites of the results
 VERDICTS = ("pass", "fail", "skip")
 
 # Result of a command: its exit status (None: stopped or not started), output, seconds, and the reason it was
@@ -89,6 +92,8 @@ class Session:
         self.results = self.read_former()
         self.facts = {"version": options.version, "checks": {}}
         self.results["parts"][part] = self.facts
+        self.lock = threading.RLock()  # programs may run side by side, see `together`
+        self.is_over, self.is_saved, self.saved_at = False, True, 0.0
         self.save()
 
     # ---- results ----
@@ -129,6 +134,15 @@ class Session:
             largest.unlink()
 
     def save(self):
+        with self.lock:
+            self.save_locked()
+            self.is_saved, self.saved_at = True, time.monotonic()
+
+    def save_if_due(self):
+        if not self.is_saved and time.monotonic() - self.saved_at >= SAVE_INTERVAL:
+            self.save()
+
+    def save_locked(self):
         self.facts["seconds"] = round(time.monotonic() - self.began, 1)
         self.facts["summary"] = self.summary()
         try:
@@ -147,9 +161,11 @@ class Session:
     def note(self, name, verdict, seconds=0.0, **facts):
         """Records a verdict; it replaces an earlier one of the same name."""
         facts = {key: value for key, value in facts.items() if value not in (None, "")}
-        self.facts["checks"][name] = {"verdict": verdict, "seconds": round(seconds, 2), **facts}
-        print(f"{verdict.upper()} {name}" + "".join(f"  {k}: {v}" for k, v in facts.items()), flush=True)
-        self.save()
+        with self.lock:
+            self.facts["checks"][name] = {"verdict": verdict, "seconds": round(seconds, 2), **facts}
+            print(f"{verdict.upper()} {name}" + "".join(f"  {k}: {v}" for k, v in facts.items()), flush=True)
+            self.is_saved = False
+        self.save_if_due()
 
     def close(self):
         self.save()
@@ -170,7 +186,7 @@ class Session:
         """Runs a command for at most `budget` seconds, or what is left of the part; its output goes to the log NAME.
         `watch`, if given, sees the output every half second and may stop the command by returning a reason."""
         budget = min(budget * self.options.slow, self.left())
-        if budget < 2:
+        if budget < 2 or self.is_over:
             return Outcome(None, "", 0.0, "no time left")
         start, path = time.monotonic(), self.log(name)
         with open(path, "wb") as log:
@@ -201,7 +217,9 @@ class Session:
                     process.wait(0.5)
                     return ""
                 except subprocess.TimeoutExpired:
-                    pass
+                    self.save_if_due()
+                if self.is_over:
+                    return "the suite was stopped"
                 if path.stat().st_size > ENDLESS_LOG:
                     return "endless output"
                 reason = watch(path.read_bytes().decode(errors="replace")) if watch else ""
@@ -209,6 +227,16 @@ class Session:
                     return reason or "time"
         finally:
             kill_group(process)  # its child processes end with it
+
+    def together(self, jobs):
+        """Runs jobs side by side. If the suite is stopped, so are their programs, and no other begins."""
+        with concurrent.futures.ThreadPoolExecutor(max(1, len(jobs))) as pool:
+            try:
+                for job in [pool.submit(job) for job in jobs]:
+                    job.result()
+            except BaseException:
+                self.is_over = True
+                raise
 
     def check(self, name, command, budget, **more):
         """Runs a step that passes if its command exits with 0, and returns the outcome."""
