@@ -53,6 +53,7 @@ typedef struct k_context {
     size_t error_size;
     bool tune;           /* choose library algorithms by timing them, not by heuristics */
     bool plan_only;      /* nothing will run: compile no code, allocate no device memory */
+    int candidate;       /* for tests: the algorithm at this position of a library's list, from 1; 0: choose one */
     bool oversubscribed; /* other processes compete for the processors (cpu_team_check); never affects results */
     void *device;        /* state of the open device, or NULL */
     custom_ops *custom;  /* operators of the caller; NULL: none */

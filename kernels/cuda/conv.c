@@ -81,6 +81,55 @@ static int result_of(conv_kind kind)
     return kind == CONV_FORWARD ? UID_Y - 1 : kind == CONV_GRAD_INPUT ? UID_X - 1 : UID_W - 1;
 }
 
+/* ---- engines that are wrong ------------------------------------------------------------------ */
+
+static bool pads_differ(const conv_state *s, const conv_geometry *c)
+{
+    (void)s;
+    for (int i = 0; i < c->spatial; i++)
+        if (c->before[i] != c->after[i]) return true;
+    return false;
+}
+
+static bool channels_are_odd(const conv_state *s, const conv_geometry *c)
+{
+    (void)s;
+    return c->c % 8 || c->m % 8;
+}
+
+static bool reads_bf16(const conv_state *s, const conv_geometry *c)
+{
+    (void)c;
+    return s->parts[UID_X - 1].dtype == IR_bf16;
+}
+
+static bool reads_f16(const conv_state *s, const conv_geometry *c)
+{
+    (void)c;
+    return s->parts[UID_X - 1].dtype == IR_f16;
+}
+
+/* Engines of cuDNN 9.19 that accept a graph and compute wrong values on an H200, found there by `every_engine` in
+ * tests/ops/test_ops_conv.c and by the goldens. */
+static const struct wrong_engine {
+    conv_kind kind;
+    int64_t engine;
+    bool (*is_wrong)(const conv_state *s, const conv_geometry *c);
+} wrong_engines[] = {
+    {CONV_GRAD_WEIGHT, 1, pads_differ},      /* reads outside of x */
+    {CONV_GRAD_WEIGHT, 2, channels_are_odd}, /* compiled for an f32 result, channels last */
+    {CONV_GRAD_WEIGHT, 47, reads_bf16},      /* rounds partial sums */
+    {CONV_GRAD_WEIGHT, 61, reads_f16},       /* rounds partial sums */
+};
+
+static void refuse_wrong_engines(dnn_graph *g, const conv_state *s, const conv_geometry *c)
+{
+    for (size_t i = 0; i < sizeof wrong_engines / sizeof *wrong_engines; i++)
+        if (wrong_engines[i].kind == s->kind && wrong_engines[i].is_wrong(s, c)) dnn_refuse(g, wrong_engines[i].engine);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
 static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geometry *c, const char *key)
 {
     dnn_graph g = dnn_begin(args->ctx);
@@ -89,6 +138,7 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
     const bool has_bias = s->n_fused == MAX_PARTS, changes = has_bias || s->parts[result].dtype != read;
     dnn_descriptor d[MAX_PARTS] = {NULL}, sum = NULL;
     g.exact = read == IR_f32;
+    refuse_wrong_engines(&g, s, c);
     for (int i = 0; i < s->n_fused; i++) d[i] = dnn_tensor(&g, i + 1, s->parts[i].dtype, &s->parts[i].layout);
     dnn_descriptor xwy[] = {d[0], d[1], d[2]};
     if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
@@ -123,6 +173,7 @@ static char *make_key(const k_args *args, const conv_state *s, const conv_geomet
     }
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         write_list(out, lists[i].name, c->spatial, lists[i].items);
+    if (args->ctx->candidate) fprintf(out, " candidate %d", args->ctx->candidate);
     const bool failed = ferror(out) != 0;
     if (fclose(out) == 0 && !failed) return key;
     free(key);

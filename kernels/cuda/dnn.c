@@ -1,11 +1,12 @@
 /* dnn.c - builds cuDNN operation graphs and finds plans for them (see dnn.h).
  *
  * Candidates are the engine configurations of heuristic mode A, followed by those of fallback mode. Engines are
- * excluded if their notes say that they are nondeterministic, accumulate in low precision or (if exact) round f32
- * operands. Only a few candidates race and many are variants of one engine, so the first configuration of each engine
- * is moved ahead of its other ones. Engines that compile their kernel come last, because compiling takes a second per
- * convolution. A choice is stored as the position of a candidate, which is the same in every process with the same
- * library and device.
+ * excluded if the graph refuses them, or if their notes say that they are nondeterministic, accumulate in low
+ * precision, transform their operands or (if exact) round f32 operands. FFT and Winograd round between transforms:
+ * in f16 their errors were 27 times those of one rounding on an H200, and FFT computed nonsense there. Only a few
+ * candidates race and many are variants of one engine, so the first configuration of each engine is moved ahead of its
+ * other ones. Engines that compile their kernel come last, because compiling takes a second per convolution. A choice
+ * is stored as the position of a candidate, which is the same in every process with the same library and device.
  *
  * Engines that compile their kernel do so when the plan is created, which takes a second or more. Plans that are
  * slow to create are cached in sealed files (cache.h) in the library's serialised form, which includes the kernel.
@@ -122,6 +123,12 @@ void dnn_append(dnn_graph *g, dnn_descriptor operation)
     note(g, operation, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation);
 }
 
+void dnn_refuse(dnn_graph *g, int64_t engine)
+{
+    assert(g->n_refused < DNN_MAX_REFUSED); /* rows of the table in conv.c for one kind */
+    g->refused[g->n_refused++] = engine;
+}
+
 static cudnnDataType_t data_type(ir_dtype t)
 {
     switch (t) {
@@ -190,7 +197,8 @@ static bool notes_refuse(const dnn_graph *g, const cudnnBackendNumericalNote_t *
 {
     for (int64_t i = 0; i < n; i++) {
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-            notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+            notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION || notes[i] == CUDNN_NUMERICAL_NOTE_FFT ||
+            notes[i] == CUDNN_NUMERICAL_NOTE_WINOGRAD)
             return true;
         if (g->exact &&
             (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE || notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
@@ -220,6 +228,7 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *nu
     *compiles = false;
     for (int64_t i = 0; known && i < n_behaviors; i++)
         *compiles = *compiles || behaviors[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    for (int i = 0; i < g->n_refused; i++) known = known && g->refused[i] != *number;
     return known && !notes_refuse(g, notes, n);
 }
 
@@ -440,7 +449,12 @@ static ampc_status no_engine(const candidates *c, const char *key)
 static ampc_status choose(candidates *c, const char *key, int tuned)
 {
     const bool tune = c->g->ctx->tune;
+    const int candidate = c->g->ctx->candidate;
     int best = 0;
+    if (candidate) {
+        plan_candidates(c, candidate - 1, 1);
+        return c->n_plans ? AMPC_OK : no_engine(c, key);
+    }
     if (tuned >= 0 && tuned < c->n) plan_candidates(c, tuned, 1);
     if (c->n_plans == 0) {
         plan_candidates(c, 0, tune ? MAX_RACED : 1);
@@ -463,7 +477,7 @@ static ampc_status find_plan(candidates *c, const char *key)
     const int tuned = cuda_tuned(ctx, CUDA_DNN, key);
     c->device = device_of(c->g);
     CUDA_FORWARD(c->g->status);
-    if (tuned >= 0 || !ctx->tune) find_cached(c, tuned);
+    if (!ctx->candidate && (tuned >= 0 || !ctx->tune)) find_cached(c, tuned);
     if (c->n_plans > 0) return AMPC_OK;
     find_candidates(c);
     CUDA_FORWARD(c->g->status);

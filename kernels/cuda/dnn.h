@@ -12,8 +12,8 @@
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
-enum { DNN_MAX_AXES = 5, DNN_MAX_TENSORS = 6, DNN_MAX_MADE = 24, DNN_MAX_OPS = 4 };
-enum { DNN_RULES = 2 }; /* version of the candidates' order: tuning results are positions in it */
+enum { DNN_MAX_AXES = 5, DNN_MAX_TENSORS = 6, DNN_MAX_MADE = 24, DNN_MAX_OPS = 4, DNN_MAX_REFUSED = 4 };
+enum { DNN_RULES = 3 }; /* version of the candidates' order: tuning results are positions in it */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
 
@@ -30,6 +30,8 @@ typedef struct dnn_graph {
     dnn_descriptor made[DNN_MAX_MADE]; /* all descriptors, in order of creation */
     dnn_descriptor ops[DNN_MAX_OPS];
     int n_made, n_ops;
+    int64_t refused[DNN_MAX_REFUSED]; /* engines that must not be used, in the library's numbering */
+    int n_refused;
     int64_t uids[DNN_MAX_TENSORS]; /* of the tensors in memory */
     size_t bytes[DNN_MAX_TENSORS];
     int n_tensors;
@@ -56,6 +58,9 @@ void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c
 /* Appends y = op(x, b), elementwise in f32. b broadcasts; NULL for modes with one operand. */
 void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
                           dnn_descriptor y);
+
+/* Excludes an engine whose results are known to be wrong for this graph. */
+void dnn_refuse(dnn_graph *g, int64_t engine);
 
 /* Returns the existing plan for `key`, or NULL. */
 const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key);
