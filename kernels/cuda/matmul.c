@@ -9,7 +9,8 @@
  * Fused operations (kernels/epilogue.h) are epilogues of the library: tanh GELU, optionally storing its pre-activation
  * (AUX); the gradient of GELU; and sums of an operand. AUX matrices have the layout of D, and their leading dimension
  * must be a multiple of 8. relu is not fused, because the library's max(x, 0) turns NaN into 0, while our op propagates
- * NaN.
+ * NaN. Split-k algorithms round the sum to the type of D before they add a bias or apply GELU, so these exclude
+ * them if D is f16 or bf16.
  *
  * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass
  * cublasLtMatmulAlgoCheck are tried first, and the first run moves on to the next one if the library refuses. */
@@ -293,7 +294,9 @@ static ampc_status prefer(const k_context *ctx, const matmul *m, cublasLtMatmulP
 {
     const product *p = &m->p;
     const uint64_t workspace = CUDA_LT_WORKSPACE;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const bool follows = m->epilogue->tail != K_ACTIVATION_NONE || m->epilogue->parts & K_PART_BIAS;
+    const bool splits = !follows || m->stored == IR_f32;
+    const uint32_t schemes = splits ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     const bool many = m->calls > 1;
     const uint32_t a = alignment(many ? p->m * p->k : 0, m->read), b = alignment(many ? p->k * p->n : 0, m->read),
                    d = alignment(many ? p->m * p->n : 0, m->stored);
@@ -361,6 +364,11 @@ static ampc_status choose(const k_args *args, matmul *m)
     write_key(m, key, sizeof key);
     CUDA_FORWARD(ask(args->ctx, m, c.found, &n));
     if (n == 0) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuBLASLt has no algorithm for %s", key);
+    if (args->ctx->candidate > n) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "%s has %d algorithms", key, n);
+    if (args->ctx->candidate) {
+        m->algos[m->n_algos++] = c.found[args->ctx->candidate - 1].algo;
+        return AMPC_OK;
+    }
     int tuned = cuda_tuned(args->ctx, CUDA_LT, key), best = tuned >= 0 && tuned < n ? tuned : 0;
     if (args->ctx->tune && (tuned < 0 || tuned >= n)) CUDA_FORWARD(race(&c, key, n, &best));
     return order_algorithms(&c, m, n, best);

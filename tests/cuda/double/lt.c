@@ -104,6 +104,8 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ho
     if (status) return status;
     if (schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
         return wrong("partial sums could be kept in the type of the result, which we never allow");
+    if (schemes && p.epilogue & ~(unsigned)(LT_SUM_A | LT_SUM_B) && p.d.type != IR_f32)
+        return wrong("the sum of parts of k would be rounded before the epilogue");
     for (int i = 0; i < most && i < MAX_ALGORITHMS; i++) {
         algorithm found = {.mark = MARK, .problem = fingerprint(&p), .number = (uint64_t)i};
         uint64_t wish = (uint64_t)(MAX_ALGORITHMS - 1 - i) * ROOM_STEP;

@@ -218,6 +218,8 @@ static cublasStatus_t check_epilogue(const lt_problem *p)
 {
     const bool bits = LT_BITS_AUX(p->epilogue);
     const int64_t multiple = bits ? 128 : 8;
+    if (p->epilogue & LT_SUM_B && !p->trans_b)
+        return unknown("sums of a B that is not transposed"); /* seen on an H200 */
     if (p->epilogue & (LT_BIAS | LT_SUMS) && !p->bias) return wrong("the bias has no address, not even an alignment");
     if (p->epilogue & LT_SUMS && p->d.batch > 1 && p->bias_stride < lt_sum_length(p))
         return wrong("the sums of several batches overlap");
