@@ -82,20 +82,31 @@ static void must(const k_context *ctx, ampc_status status)
     if (status) fail_msg("%s: %s", ops_on->name, ctx->error);
 }
 
+/* Page-locked host memory for the copies of all calls, which grows: allocating it takes longer than most kernels. */
+static void *staging(const k_context *ctx, size_t bytes)
+{
+    static void *memory;
+    static size_t size;
+    if (bytes <= size) return memory;
+    if (memory) ops_on->device_ops->free_host(ctx, memory);
+    size = bytes < 1 << 20 ? 1 << 20 : 2 * bytes;
+    must(ctx, ops_on->device_ops->alloc_host(ctx, size, &memory));
+    return memory;
+}
+
 static void *make(const k_context *ctx, const void *from, size_t bytes)
 {
-    void *memory, *host;
+    void *memory;
     must(ctx, ops_on->alloc(ctx, bytes, &memory));
     assert_int_equal((uintptr_t)memory % (uintptr_t)ops_on->alignment, 0);
     if (!ops_on->device_ops) {
         memcpy(memory, from, bytes);
         return memory;
     }
-    must(ctx, ops_on->device_ops->alloc_host(ctx, bytes, &host));
+    void *host = staging(ctx, bytes);
     memcpy(host, from, bytes);
     must(ctx, ops_on->device_ops->upload(ctx, memory, host, bytes));
     must(ctx, ops_on->device_ops->wait(ctx, NULL));
-    ops_on->device_ops->free_host(ctx, host);
     return memory;
 }
 
@@ -105,12 +116,10 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
         memcpy(to, memory, bytes);
         return;
     }
-    void *host;
-    must(ctx, ops_on->device_ops->alloc_host(ctx, bytes, &host));
+    void *host = staging(ctx, bytes);
     must(ctx, ops_on->device_ops->download(ctx, host, memory, bytes));
     must(ctx, ops_on->device_ops->wait(ctx, NULL));
     memcpy(to, host, bytes);
-    ops_on->device_ops->free_host(ctx, host);
 }
 
 /* Returns the size in bytes of the fence around a view. CPU kernels include library code that sanitizers
@@ -145,6 +154,10 @@ static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t
 {
     char *start = (char *)memory - fence;
     size_t size = bytes + 2 * fence;
+    if (!fence) {
+        ops_on->free(ctx, start);
+        return;
+    }
     unsigned char *fenced = malloc(size + 1);
     assert_non_null(fenced);
     if (!ops_on->device_ops && __asan_unpoison_memory_region) __asan_unpoison_memory_region(start, size);

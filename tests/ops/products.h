@@ -23,6 +23,19 @@ double *view_values(const k_view *v);
 /* Compares with the expected values; `depth` is the number of products per sum. */
 void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in);
 
+/* Runs the statement with each of the algorithms that the device's libraries propose for the call of run_kernel in it,
+ * instead of the one that they prefer. */
+#define EACH_CANDIDATE(statement) \
+    for (run_candidate = 1; run_candidate > 0; run_candidate = next_candidate()) { \
+        statement; \
+    }
+/* The algorithm that run_kernel uses, from 1; 0: as preferred. run_kernel sets -1 if there are fewer, and then
+ * view_check accepts everything. */
+extern int run_candidate;
+/* The next algorithm, or 0. A call without anything to sum needs no algorithm and accepts each number. */
+static inline int next_candidate(void) { return run_candidate > 0 && run_candidate < 48 ? run_candidate + 1 : 0; }
+
+/* Runs a kernel, which must succeed. */
 void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr);
 
 #endif

@@ -29,6 +29,7 @@ typedef struct conv_row {
 static const conv_row convs[] = {
     {2, 2, 1, 16, 1, {14, 14}, {5, 5}, {1, 1}, {1, 1}, {0}},
     {2, 2, 16, 32, 1, {9, 9}, {5, 5}, {1, 1}, {1, 1}, {0}},
+    {2, 2, 12, 20, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}, /* channels of half vectors */
     {2, 1, 3, 5, 1, {7, 6}, {3, 2}, {2, 1}, {1, 1}, {1, 0, 2, 1}},
     {2, 2, 8, 8, 8, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise */
     {2, 2, 4, 8, 4, {5, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},  /* depthwise, multiplier 2 */
@@ -314,6 +315,24 @@ static void conv_grad_weight_rows(void **state)
                   grad_weight_check(row, in, out, results_used))
 }
 
+/* Every algorithm that cuDNN proposes is right, since tuning may choose any. Below the full tier only one row: the double
+ * computes alike with all of them. */
+static void every_engine(void **state)
+{
+    (void)state;
+    if (!ops_on->device_ops) return;
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
+            const conv_row *row = &convs[i];
+            const ir_dtype in = types[t].in, out = types[t].out;
+            if (in == IR_f32 || (tier_is_reduced() && row->c * row->m > 1)) continue;
+            EACH_CANDIDATE(conv_check(row, in, out, false))
+            EACH_CANDIDATE(conv_check(row, in, out, true))
+            EACH_CANDIDATE(grad_input_check(row, in, out))
+            EACH_CANDIDATE(grad_weight_check(row, in, out, 3))
+        }
+}
+
 /* Returns a random number in [low, high] that depends only on `shape` and `choice`. */
 static int64_t choose(uint64_t shape, uint64_t choice, int64_t low, int64_t high)
 {
@@ -395,7 +414,7 @@ static int run(void)
         BOTH_LAYOUTS(conv_rows),    BOTH_LAYOUTS(conv_grad_input_rows), BOTH_LAYOUTS(conv_grad_weight_rows),
         BOTH_LAYOUTS(random_convs), BOTH_LAYOUTS(in_place_rows),        BOTH_LAYOUTS(conv_grad_input_output_padding),
         OPS_PACKED(conv_rows),      OPS_PACKED(own_conv_rows),          OPS_PACKED(conv_grad_input_rows),
-        OPS_PACKED(random_convs),
+        OPS_PACKED(random_convs),   BOTH_LAYOUTS(every_engine),
     };
     if (ops_on->device_ops) tier_print_part("rows and types", 6);
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);

@@ -5,6 +5,7 @@
  * expected support, and must then run or reject it. */
 #include "kernels/epilogue.h"
 #include "tests/ops/products.h"
+#include "tests/tier.h"
 #include "tests/rows.h"
 
 #include <setjmp.h>
@@ -135,6 +136,17 @@ static void matmul_rows(void **state)
                 product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2, flags & 4);
 }
 
+/* Every algorithm that cuBLASLt proposes is right, since tuning may choose any. */
+static void every_algorithm(void **state)
+{
+    (void)state;
+    if (!ops_on->device_ops) return;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t))
+            for (int flags = 0; flags < 8 && tier_is_due(i + (size_t)t, 6); flags++)
+                EACH_CANDIDATE(product_check(&products[i], types[t].in, types[t].out, flags & 1, flags & 2, flags & 4))
+}
+
 /* ---- matmul epilogues ------------------------------------------------------------------------ */
 
 typedef struct epilogue_row {
@@ -187,6 +199,13 @@ static bool is_supported(const epilogue_row *e, int size, int t)
     if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
     if (e->tail == IR_OP_slope) return e->tanh && e->parts == K_PART_X;
     return e->tanh && !(e->parts & sums);
+}
+
+/* cuBLASLt sums the operand that is its B only if it reads it transposed (recorded on an H200), and perhaps its A only if
+ * it does not; plans then sum in a separate step. */
+static bool may_be_refused(const epilogue_row *e, bool ta, bool tb)
+{
+    return (e->parts & K_PART_SUM_A && !ta) || (e->parts & K_PART_SUM_B && tb);
 }
 
 /* A call with everything that a row requests. */
@@ -294,8 +313,8 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
                     : c->row->tail == IR_OP_slope ? values[i] * gelu_slope(x[i])
                                                   : values[i];
     const bool by_erf = c->row->tail == IR_OP_gelu && !c->row->tanh;
-    /* oneDNN 3 computes erf with an error of 1e-6. */
-    view_check("epilogue", &c->out[0], values, (double)k + (by_erf ? 16 : 0), c->type);
+    /* oneDNN 3 computes erf with an error of 1e-6, cuBLASLt gelu with more (1.3e-6 seen on an H200). */
+    view_check("epilogue", &c->out[0], values, (double)k + (by_erf ? 16 : c->row->tanh ? 64 : 0), c->type);
     free(values);
     free(x);
 }
@@ -310,7 +329,8 @@ static void epilogue_rows(void **state)
             epilogue_case c;
             epilogue_make(&c, e, size, t, i & 1, i & 2);
             bool expected = is_supported(e, size, t), absorbed = ops_absorbs(&c.args);
-            if (absorbed != expected || c.error[0])
+            if (expected && may_be_refused(e, i & 1, i & 2)) expected = absorbed;
+            if (absorbed != expected)
                 fail_msg("epilogue %td, size %d, %s->%s: %d '%s'", e - epilogues, size, ir_dtype_name(types[t].in),
                          ir_dtype_name(types[t].out), absorbed, c.error);
             assert_int_equal(ops_run(&c.args, false, 2), expected ? AMPC_OK : AMPC_UNSUPPORTED);
@@ -357,9 +377,10 @@ static void nan_passes(void **state)
             epilogue_case c;
             epilogue_make(&c, &epilogues[i], SIZE, t, false, false);
             ir_store_f64(c.type, c.in[0].data, NAN);
-            if (is_supported(c.row, SIZE, t)) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
+            const bool runs = is_supported(c.row, SIZE, t) && !may_be_refused(c.row, false, false);
+            if (runs) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
             double *values = view_values(&c.out[0]);
-            for (int64_t k = 0; k < k_count(&c.out[0]) && is_supported(c.row, SIZE, t); k++)
+            for (int64_t k = 0; k < k_count(&c.out[0]) && runs; k++)
                 assert_int_equal(isnan(values[k]) != 0, k < sizes[SIZE].n);
             free(values);
             epilogue_free(&c);
@@ -369,8 +390,8 @@ static void nan_passes(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_rows), cmocka_unit_test(epilogue_rows), cmocka_unit_test(epilogues_are_judged),
-        cmocka_unit_test(nan_passes),  OPS_PACKED(matmul_rows),
+        cmocka_unit_test(matmul_rows), cmocka_unit_test(epilogue_rows),   cmocka_unit_test(epilogues_are_judged),
+        cmocka_unit_test(nan_passes),  cmocka_unit_test(every_algorithm), OPS_PACKED(matmul_rows),
     };
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
 }
