@@ -1,6 +1,6 @@
 """One part of the suite: its deadline, the programs that it runs, and its verdicts.
 
-Results are rewritten at most once a second, each file atomically, so that a part that is killed leaves what it knew:
+Results are rewritten every second at most, each file atomically, so that a part that is killed leaves what it knew:
   results.json     all verdicts and figures
   results.md       the same for people
   results.tar.gz   logs, recordings, plans and traces
