@@ -274,7 +274,7 @@ static const char *dim_value(const char *text)
     return arena_printf(memory, "%s is not bound", ir_dim_symbol_name(module->dims, unbound));
 }
 
-/* DIMENSION VALUE: the size of U that gives it this value. */
+/* DIMENSION VALUE: the size of U with which it has this value. */
 static const char *dim_solve(const char *text)
 {
     name_symbols();
