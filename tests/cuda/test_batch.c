@@ -65,7 +65,7 @@ static const char *states_of(const char *op)
 
 static void declare(writer *w, const char *op)
 {
-    fprintf(w->file, "ampc-ir 1\nstate @lr : f32[] = 0.05\nstate @step : i64[] = 3\n");
+    fprintf(w->file, "ampc-ir 3\nstate @lr : f32[] = 0.05\nstate @step : i64[] = 3\n");
     for (int i = 0; i < PARAMETERS; i++) {
         for (const char *s = states_of(op); *s; s++)
             fprintf(w->file, "state @%c%d : f32[%lld] = zero\n", *s, i, (long long)size_of(i));
@@ -203,7 +203,7 @@ static char *ratios_text(const char *op, int parameters)
     writer w = {NULL, 0, NULL};
     w.file = open_memstream(&w.text, &w.size);
     assert_non_null(w.file);
-    fprintf(w.file, "ampc-ir 1\n");
+    fprintf(w.file, "ampc-ir 3\n");
     for (int i = 0; i < parameters; i++)
         fprintf(w.file, "state @w%d : f32[%lld] = zero\nstate @d%d : f32[%lld] = zero\nstate @r%d : f32[1] = zero\n", i,
                 (long long)size_of(i), i, (long long)size_of(i), i);
@@ -250,7 +250,7 @@ static char *unscale_text(bool outs, bool norm)
     writer w = {NULL, 0, NULL};
     w.file = open_memstream(&w.text, &w.size);
     assert_non_null(w.file);
-    fprintf(w.file, "ampc-ir 1\nstate @scale : f32[] = 4\ngraph @g(@d : f16[11], @last : f16[11]) {\nupdate:\n  ");
+    fprintf(w.file, "ampc-ir 3\nstate @scale : f32[] = 4\ngraph @g(@d : f16[11], @last : f16[11]) {\nupdate:\n  ");
     for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "%%u%d, ", i);
     fprintf(w.file, "%%inf = check_finite_and_unscale ");
     for (int i = 0; i < GRADIENTS; i++) fprintf(w.file, "%s, ", i == GRADIENTS - 1 ? "@last" : "@d");
@@ -441,7 +441,7 @@ enum { SIDE = 1024, TALL = 2 * SIDE, SHORT = 8 };
 
 /* The gradient of @w has 4 MiB in f16, that of @v one row less; that of @b is f32. */
 static const char cached_text[] =
-    "ampc-ir 1\nparam @w : f32[2048,1024] = zero\nparam @v : f32[2047,1024] = zero\nparam @b : f32[8] = zero\n"
+    "ampc-ir 3\nparam @w : f32[2048,1024] = zero\nparam @v : f32[2047,1024] = zero\nparam @b : f32[8] = zero\n"
     "state @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
     "graph @g(@x : f16[1,2048], @short : f16[1,2047], @dy : f16[1,1024], @db : f16[1,8]) {\n"
     "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[2048,1024]\n"

@@ -77,7 +77,7 @@ static void engines_that_compile_are_planned(void **state)
     (void)state;
     need(CUDA_DNN);
     need(CUDA_RTC);
-    free(shell("printf '%s' 'ampc-ir 1\ngraph @g(@x : f16[N,64,56,56], @dy : f16[N,64,56,56]) {\nforward:\n"
+    free(shell("printf '%s' 'ampc-ir 3\ngraph @g(@x : f16[N,64,56,56], @dy : f16[N,64,56,56]) {\nforward:\n"
                "  %dw, %db = conv_grad_weight @dy, @x {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1, "
                "shape=[64,64,3,3], out=f32} : f32[64,64,3,3], f32[64]\n  output \"dw\" = %dw\n}\n' > described.ir",
                0));

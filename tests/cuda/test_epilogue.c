@@ -272,7 +272,7 @@ static void open_pair(pair *t, const char *head)
     static const char *const devices[] = {"cuda", "cpu"};
     char *text;
     *t = (pair){.d = diag_new(NULL, NULL)};
-    assert_true(asprintf(&text, "ampc-ir 1\n%s%s", head, TYPE("f32")) > 0);
+    assert_true(asprintf(&text, "ampc-ir 3\n%s%s", head, TYPE("f32")) > 0);
     if (ir_parse(text, strlen(text), "values.ir", t->d, &t->module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
     free(text);
     for (int i = 0; i < 2; i++) {
@@ -340,7 +340,7 @@ static void values_agree(void **state)
 {
     (void)state;
     assert_int_equal(check_values(""), 0);
-    assert_true(check_values("meta \"fuse\" \"off\"\n") >= 4);
+    assert_true(check_values("unfused\n") >= 4);
 }
 
 int main(void)

@@ -13,7 +13,7 @@
 enum { ROWS = 3, CLASSES = 4, RUNS = 4 };
 
 static const char step[] =
-    "ampc-ir 1\n"
+    "ampc-ir 3\n"
     "param @w : f32[4,4] = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]\n"
     "state @v : f32[4,4] = zero\nstate @lr : f32[] = 0.5\nstate @one : f32[] = 1\nstate @n : i64[] = 0\n"
     "const @next : i64[] = 1\n"

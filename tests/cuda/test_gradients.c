@@ -158,7 +158,7 @@ static trained train(const char *device, const char *text, float size)
     ir_module *module;
     rt_session *s;
     diag *d = diag_new(NULL, NULL);
-    assert_true(asprintf(&whole, "ampc-ir 1\n%s", text) > 0);
+    assert_true(asprintf(&whole, "ampc-ir 3\n%s", text) > 0);
     if (ir_parse(whole, strlen(whole), "train.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     free(whole);
     if (rt_session_open(module, &(rt_session_options){.device = device, .threads = 1, .no_tune = true}, d, &s) !=
@@ -195,7 +195,7 @@ static void gradients_are_rounded_once(void **state)
     const double half_unit = 0x1p-11, exact = 0x1p-20;
     (void)state;
     const trained cuda = train("cuda", LAYER("f16", ""), 1), cpu = train("cpu", LAYER("f16", ""), 1);
-    const trained wide = train("cuda", "meta \"fuse\" \"off\"\n" LAYER("f16", ""), 1);
+    const trained wide = train("cuda", "unfused\n" LAYER("f16", ""), 1);
     assert_false(cuda.found_inf || cpu.found_inf);
     assert_false(differs(cuda.w, cpu.w, PARAMETERS, half_unit + exact) ||
                  differs(cuda.b, cpu.b, WIDE, half_unit + exact));

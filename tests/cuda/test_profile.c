@@ -208,7 +208,7 @@ static void launches_add_up(void **state)
 
 /* Each run adds a row of the table to a sum and advances to the next row; after four runs no row is left. */
 static const char indexing[] =
-    "ampc-ir 1\nstate @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[4] = [1, 2, 4, 8]\n"
+    "ampc-ir 3\nstate @at : i64[1] = [0]\nstate @sum : f32[1] = [0]\nconst @table : f32[4] = [1, 2, 4, 8]\n"
     "const @one : i64[1] = [1]\ngraph @g(@x : f32[1]) {\nforward:\n"
     "  %row = gather @table, @at {axis=0} : f32[1] !Gather \"lookup\"\n  %y = mul %row, @x : f32[1]\n"
     "  output \"y\" = %y\nupdate:\n  %next = add @at, @one : i64[1]\n  %more = add @sum, %y : f32[1]\n"

@@ -24,7 +24,7 @@ enum {
     RECORDED = 2 /* runs that are captured, after one that is walked */
 };
 
-static const char product[] = "ampc-ir 1\ngraph @g(@a : f32[2,1,3,4], @b : f32[2,2,4,2]) {\nforward:\n"
+static const char product[] = "ampc-ir 3\ngraph @g(@a : f32[2,1,3,4], @b : f32[2,2,4,2]) {\nforward:\n"
                               "  %y = matmul @a, @b : f32[2,2,3,2] !MatMul \"named\"\n  output \"y\" = %y\n}\n";
 
 typedef struct fixture {
@@ -257,7 +257,7 @@ static void grids_fill_the_device(void **state)
 
 /* Sums over rows and columns, by blocks and over their partial sums. */
 static const char sums[] =
-    "ampc-ir 1\nparam @scale : f32[4] = [1, 2, 3, 4]\nparam @bias : f32[4] = [4, 3, 2, 1]\n"
+    "ampc-ir 3\nparam @scale : f32[4] = [1, 2, 3, 4]\nparam @bias : f32[4] = [4, 3, 2, 1]\n"
     "param @one : f32[1] = [1]\nstate @mean : f32[1] = zero\nstate @var : f32[1] = zero\n"
     "graph @g(@x : f32[20000,4], @label : i64[20000], @i : f32[400,1,20,20]) {\nforward:\n"
     "  %c = reduce_sum @x {axes=[0], keepdims=false} : f32[4]\n  output \"c\" = %c\n"
