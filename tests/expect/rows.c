@@ -2,6 +2,7 @@
  *
  *     # comments
  *     let NAME = TEXT            $NAME stands for TEXT in the rows after it; a backslash at its end, for the end of a line
+ *     let NAME                   $NAME stands for the lines up to the line "end"
  *     INPUT -> RESULT            a row; TITLE :: INPUT -> RESULT has a title
  *
  * usage: rows KIND FILE   prints FILE with the results that the rows have in this build
@@ -12,8 +13,13 @@
  * infer   OP TYPE.. {ATTRIBUTE=VALUE..}; the types of the results, or the error. `_` is an absent operand, `@TYPE` a
  *         state, `#TYPE` a constant; "*N" after the operands is the number of results if the op has any number
  * fold    OP TYPE=VALUE,.. .. {ATTRIBUTE=VALUE..}; the results, or "?" if it does not fold
- * dim     an operation on dimensions, from the table `dim_calls` */
-#include "ir/graph/ir.h"
+ * dim     an operation on dimensions, from the table `dim_calls`
+ * list    the text of a list file, with \n for the end of a line; "ok", or the errors as for text
+ * amp     a module, then PROFILE LEVEL and the text of a list file; the number of casts of pass `amp` in f16, and the type
+ *         of the first result of each node of the model. That bf16 replaces f16 everywhere with --dtype=bf16 is checked
+ * colour  PROFILE white=OPERATOR.. black=OPERATOR.. OPERATOR..; the colours of the last in the effective list */
+#include "passes/amp/list.h"
+#include "passes/passes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,6 +325,132 @@ static const char *calculate(const char *input)
     stop("no such call", name ? name : "");
 }
 
+/* ---- lists and colours --------------------------------------------------------------------------------------- */
+
+static const char list_path[] = "row.amplist";
+
+/* Writes a list file, for which the options have to be read. */
+static void write_list(const char *text, compile_options *o)
+{
+    static const char *const paths[] = {list_path};
+    FILE *f = fopen(list_path, "we");
+    if (!f) stop("cannot write", list_path);
+    for (const char *p = text; *p; p++) {
+        const char *escape = *p == '\\' ? strchr("n\nt\t", p[1]) : NULL;
+        fputc(escape ? escape[1] : *p, f);
+        p += escape != NULL;
+    }
+    fclose(f);
+    o->lists = (pass_strings){paths, 1};
+}
+
+static const char *with_status(const char *errors, ampc_status status)
+{
+    if (status == AMPC_OK) return *errors ? errors : "ok";
+    return status == AMPC_REJECTED ? errors : arena_printf(memory, "%s (status %d)", errors, (int)status);
+}
+
+static const char *read_amp_list(const char *input)
+{
+    const char *errors = "";
+    diag *d = diag_new(collect, &errors);
+    compile_options o = compile_options_default();
+    amp_list *list;
+    write_list(input, &o);
+    const ampc_status status = amp_list_load(&o, memory, d, &list);
+    diag_free(d);
+    return with_status(errors, status);
+}
+
+/* Parses PROFILE LEVEL LIST. */
+static compile_options read_options(const char *text)
+{
+    static const char *const levels[] = {"O0", "O1", "O2", "OD"};
+    compile_options o = compile_options_default();
+    o.profile = next_word(&text);
+    const char *level = next_word(&text);
+    for (int i = 0; level && i < 4; i++)
+        if (!strcmp(level, levels[i])) o.level = (pass_level)i;
+    if (*text) write_list(text + 1, &o);
+    o.keep_io_types = false;
+    o.pipeline.verify_each = true;
+    return o;
+}
+
+static const char *show_types(const ir_module *m)
+{
+    const char *text = "";
+    for (const ir_node *n = m->graphs.items[0]->first; n; n = n->next)
+        if (n->loc.op && n->n_out)
+            text = arena_printf(memory, "%s%s%s %s", text, *text ? ", " : "", n->loc.node,
+                                ir_dtype_name(n->out[0]->type.dtype));
+    return text;
+}
+
+/* Runs pass `amp`, and then the clean-up passes, which must keep the graph valid. */
+static const char *choose_types(const char *text, compile_options *o, ir_dtype low)
+{
+    static const char *const clean[] = {"fold_casts", "cse", "dce"};
+    const char *errors = "", *types = "";
+    diag *d = diag_new(collect, &errors);
+    ir_module *m = NULL;
+    compile *c;
+    o->low = low;
+    ampc_status status = ir_parse(text, strlen(text), "in.ir", d, &m);
+    if (status == AMPC_OK) status = compile_load(o, memory, d, &c);
+    if (status == AMPC_OK) status = pass_run(m, "amp", c);
+    if (status == AMPC_OK) types = arena_printf(memory, "%d casts: %s", c->report.casts_inserted, show_types(m));
+    for (int i = 0; status == AMPC_OK && i < 3; i++) status = pass_run(m, clean[i], c);
+    ir_module_free(m);
+    diag_free(d);
+    return status == AMPC_OK ? types : with_status(errors, status);
+}
+
+static const char *run_amp(const char *input)
+{
+    const char *options = strrchr(input, '\n');
+    if (!options) stop("no module", input);
+    const char *text = arena_printf(memory, "ampc-ir 3\n%.*s\n", (int)(options - input), input);
+    compile_options o = read_options(options + 1);
+    const char *types = choose_types(text, &o, IR_f16), *bf16 = "";
+    if (strstr(text, "f16")) return types; /* also with bf16 */
+    for (const char *p = types, *at; *p; p = at + strlen("f16")) {
+        at = strstr(p, "f16");
+        bf16 = arena_printf(memory, "%s%.*s%s", bf16, at ? (int)(at - p) : (int)strlen(p), p, at ? "bf16" : "");
+        if (!at) break;
+    }
+    const char *other = choose_types(text, &o, IR_bf16);
+    return strcmp(other, bf16) ? arena_printf(memory, "%s, but with bf16 %s", types, other) : types;
+}
+
+static const char *find_colours(const char *input)
+{
+    static const char text[] = "ampc-ir 3\ngraph @g(@x : f32[4,4]) {\n%y = matmul @x, @x : f32[4,4] !MatMul \"m\"\n}\n";
+    const char *white[8], *black[8], *ops[8], *word, *colours = "";
+    int n_ops = 0;
+    compile_options o = compile_options_default();
+    o.profile = next_word(&input);
+    o.white.items = white;
+    o.black.items = black;
+    while ((word = next_word(&input))) {
+        const char *value = strchr(word, '=');
+        if (!value) ops[n_ops++] = word;
+        else if (*word == 'w') white[o.white.count++] = value + 1;
+        else black[o.black.count++] = value + 1;
+    }
+    amp_list *list;
+    if (amp_list_load(&o, memory, messages, &list) != AMPC_OK) return first_error();
+    ir_module *m = NULL;
+    if (ir_parse(text, sizeof text - 1, "in.ir", messages, &m) != AMPC_OK) stop("not parsed", text);
+    for (int i = 0; i < n_ops; i++) {
+        const list_entry *line = amp_list_find(list, ops[i], m->graphs.items[0]->first, IR_f16);
+        const char *colour = line ? ir_colour_name(line->colour) : "unlisted";
+        colours = arena_printf(memory, "%s%s%s", colours, i ? " " : "", colour);
+    }
+    ir_module_free(m);
+    return colours;
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
 typedef const char *row_kind(const char *input);
@@ -326,23 +458,35 @@ typedef const char *row_kind(const char *input);
 static const struct {
     const char *name;
     row_kind *run;
-} kinds[] = {{"text", read_text}, {"infer", infer}, {"fold", fold}, {"dim", calculate}};
+} kinds[] = {{"text", read_text},     {"infer", infer}, {"fold", fold},          {"dim", calculate},
+             {"list", read_amp_list}, {"amp", run_amp}, {"colour", find_colours}};
 
-enum { MAX_LETS = 32 };
+enum { MAX_LETS = 32, MAX_LINE = 1 << 14 };
 static struct {
     const char *name, *text;
 } lets[MAX_LETS];
 static int n_lets;
 
-/* let NAME = TEXT */
-static void define(const char *line, arena *a)
+/* Reads and prints the lines of a definition up to "end". */
+static char *read_block(FILE *f, arena *a)
 {
-    const char *equals = strstr(line, " = ");
-    if (!equals || n_lets == MAX_LETS) stop("not a definition", line);
-    char *text = arena_printf(a, "%s", equals + 3);
+    char *text = arena_printf(a, "%s", ""), line[MAX_LINE];
+    while (fgets(line, sizeof line, f) && strcmp(line, "end\n") != 0) {
+        fputs(line, stdout);
+        text = arena_printf(a, "%s%s", text, line);
+    }
+    puts("end");
+    return text;
+}
+
+static void define(const char *line, FILE *f, arena *a)
+{
+    const char *name = line + strlen("let "), *equals = strstr(line, " = ");
+    if (n_lets == MAX_LETS) stop("too many definitions", line);
+    char *text = equals ? arena_printf(a, "%s", equals + 3) : read_block(f, a);
     const size_t n = strlen(text);
     if (n && text[n - 1] == '\\') text[n - 1] = '\n';
-    lets[n_lets].name = arena_strndup(a, line + 4, (size_t)(equals - line - 4));
+    lets[n_lets].name = arena_strndup(a, name, equals ? (size_t)(equals - name) : strlen(name));
     lets[n_lets++].text = text;
 }
 
@@ -378,18 +522,19 @@ static void print_row(row_kind *run, const char *line)
 
 int main(int argc, char **argv)
 {
-    static char line[1 << 16];
+    char line[MAX_LINE];
     row_kind *run = NULL;
     for (size_t i = 0; argc == 3 && i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(argv[1], kinds[i].name)) run = kinds[i].run;
     FILE *f = run ? fopen(argv[2], "re") : NULL;
-    if (!f) stop("usage", "rows text|infer|fold|dim FILE");
+    if (!f) stop("usage", "rows KIND FILE");
     arena *a = arena_new(0);
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = '\0';
-        if (!strncmp(line, "let ", 4)) define(line, a);
-        if (!*line || *line == '#' || !strncmp(line, "let ", 4)) puts(line);
+        const bool defines = !strncmp(line, "let ", 4);
+        if (!*line || *line == '#' || defines) puts(line);
         else print_row(run, line);
+        if (defines) define(line, f, a);
     }
     fclose(f);
     arena_free(a);

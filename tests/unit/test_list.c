@@ -1,73 +1,6 @@
-/* test_list.c - list files: errors and their messages, precedence, the effective list. */
+/* test_list.c - list files: precedence, the effective list; tests/expect/passes/amp_list.rows has the errors. */
 #include "passes/amp/list.h"
 #include "tests/unit/scratch.h"
-
-typedef struct row {
-    const char *text, *message; /* NULL: accepted */
-    ampc_status status;
-    int line, column;
-} row;
-
-static const row rows[] = {
-    {"", NULL, AMPC_OK, 0, 0},
-    {"# nothing\n\n  # but comments\n", NULL, AMPC_OK, 0, 0},
-    {"[white]\nExp\n  +Log # why\n- Tanh\n\tGelu  \n", NULL, AMPC_OK, 0, 0},
-    {"[meta]\nversion=1\nbase=ampc\n", NULL, AMPC_OK, 0, 0},
-    {"[black]\nPow if scalar(B)\nConv if depthwise and not rank(A)==5\nSplit if outputs==2\nMod if dtype==fp16\n"
-     "MatMul if param(B)\n",
-     NULL, AMPC_OK, 0, 0},
-    {"[white]\nExp\n[white]\nExp\n", NULL, AMPC_OK, 0, 0},
-    {"[white]\nExp\n[black]\nExp if depthwise\n-Exp\n", NULL, AMPC_OK, 0, 0},
-    {"[nodes]\na=b/* = fp32\n/x = fp16\n", NULL, AMPC_OK, 0, 0},
-    {"[tensors]\na b\n-c\n\"[x] #\"\n", NULL, AMPC_OK, 0, 0},
-    {"[nodes]\n[ab]/* = fp32\nx#1 = fp16 # one\n\"#\\\"\\\\\" = fp32\n", NULL, AMPC_OK, 0, 0},
-    {"[white]\nGemm if transB == 1 and alpha!=0.5\nMaxPool if kernel>=3\nPad if mode==constant\n", NULL, AMPC_OK, 0, 0},
-    {"[rules]\nscaling = 1,1,1,1.5,0.5\ncounters = n\n", NULL, AMPC_OK, 0, 0},
-
-    {"Exp\n", "'Exp' precedes the first section", AMPC_REJECTED, 1, 1},
-    {"\n[whit]\n", "unknown section 'whit'", AMPC_REJECTED, 2, 1},
-    {"[white\n", "malformed section '[white'", AMPC_REJECTED, 1, 1},
-    {"[white]x\n", "malformed section '[white]x'", AMPC_REJECTED, 1, 1},
-    {"[]\n", "unknown section ''", AMPC_REJECTED, 1, 1},
-    {"[white]\nExp, Log\n", "'Exp, Log' is not an operator name", AMPC_REJECTED, 2, 1},
-    {"[white]\n+\n", "'' is not an operator name", AMPC_REJECTED, 2, 1},
-    {"[white]\n++Exp\n", "'+Exp' is not an operator name", AMPC_REJECTED, 2, 1},
-    {"[white]\nExp = yes\n", "'Exp = yes' is not an operator name", AMPC_REJECTED, 2, 1},
-    {"[white]\nExp if\n", "'Exp if' is not an operator name", AMPC_REJECTED, 2, 1},
-    {"[white]\n  Exp if depthwize\n", "'depthwize' is not a condition", AMPC_REJECTED, 2, 10},
-    {"[white]\nExp if not\n", "'not' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[white]\nExp if rank(I)\n", "'rank(I)' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[white]\nExp if scalar(A) and \n", "'scalar(A) and' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[white]\nExp if kernel = 3\n", "'kernel = 3' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[white]\nExp if kernel <= big\n", "'kernel <= big' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[nodes]\n\"/x = fp32\n", "unterminated name in quotes", AMPC_REJECTED, 2, 1},
-    {"[tensors]\n\"a\" b\n", "unterminated name in quotes", AMPC_REJECTED, 2, 1},
-    {"[white]\nExp if not same(A,I)\n", "'not same(A,I)' is not a condition", AMPC_REJECTED, 2, 8},
-    {"[white]\n-Exp if depthwise\n", "-Exp cannot have a condition", AMPC_REJECTED, 2, 1},
-    {"[white]\nExp\n\n[gray]\nLog\nExp\n", "operator 'Exp' is gray here and white in line 2", AMPC_REJECTED, 6, 1},
-    {"[nodes]\n/x\n", "expected 'key = value', found '/x'", AMPC_REJECTED, 2, 1},
-    {"[nodes]\n/x = float\n", "'float' is not a precision: expected fp32, fp16 or bf16", AMPC_REJECTED, 2, 6},
-    {"[nodes]\n/x = bf16\n", "precision 'bf16' differs from --dtype", AMPC_UNSUPPORTED, 2, 6},
-    {"[nodes]\n = fp32\n", "a node name or glob is missing before '= fp32'", AMPC_REJECTED, 2, 1},
-    {"[meta]\nversion = 3\n", "unknown list version '3'", AMPC_REJECTED, 2, 1},
-    {"[meta]\nauthor = me\n", "unknown key 'author' in [meta]", AMPC_REJECTED, 2, 1},
-    {"[meta]\nbase = torch\n", "unknown base 'torch'", AMPC_REJECTED, 2, 8},
-    {"[meta]\nbase = ampc\nbase = empty\n", "base 'empty' differs from the profile 'ampc' in use", AMPC_USAGE, 3, 8},
-    {"[rules]\ncolour = red\n", "unknown rule 'colour'", AMPC_REJECTED, 2, 1},
-    {"[rules]\ngray\n", "expected 'key = value', found 'gray'", AMPC_REJECTED, 2, 1},
-    {"[rules]\norphan = high\n", "'high' is not a value of this rule: expected keep, neutral or low", AMPC_REJECTED, 2,
-     10},
-    {"[rules]\nuser_cast = grey\n", "'grey' is not a value of this rule: expected honoured or gray", AMPC_REJECTED, 2,
-     13},
-    {"[rules]\nunsupported = t4.txt\n", "t4.txt': No such file or directory", AMPC_IO, 2, 15},
-    {"[rules]\nscaling = 1,2,3,4\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,2,0.5,6\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 3e38,1,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = nan,1,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1e300,1,2,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,1,0.5\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-    {"[rules]\nscaling = 1,1,1,2,1\n", "expected init from 1e-30 to 1e+32", AMPC_REJECTED, 2, 11},
-};
 
 /* Loads a list given as text into the caller's arena. */
 static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_list **out)
@@ -77,38 +10,6 @@ static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_lis
     compile_options o = compile_options_default();
     o.lists = (pass_strings){&path, 1};
     return amp_list_load(&o, a, d, out);
-}
-
-static void test_rows(void **state)
-{
-    scratch *t = *state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const row *r = &rows[i];
-        arena *a = arena_new(0);
-        diag *d = diag_new(NULL, NULL);
-        amp_list *list;
-        ampc_status status = load(t, r->text, a, d, &list);
-        const char *message = diag_first_error(d);
-        char place[300];
-        snprintf(place, sizeof place, "%s:%d:%d: error: ", scratch_path(t, "x.amplist"), r->line, r->column);
-        if (status != r->status || (r->message && !strstr(message, r->message)))
-            fail_msg("row %zu: %d, '%s'", i, (int)status, message);
-        if (r->line && strncmp(message, place, strlen(place)) != 0) fail_msg("row %zu: %s", i, message);
-        diag_free(d);
-        arena_free(a);
-    }
-}
-
-static void test_all_errors_are_listed(void **state)
-{
-    arena *a = arena_new(0);
-    diag *d = diag_new(NULL, NULL);
-    amp_list *list;
-    static const char text[] = "x\n[white]\n1\nExp\n[black]\nExp\n[rules]\ngray = no\n[y]\n";
-    assert_int_equal(load(*state, text, a, d, &list), AMPC_REJECTED);
-    assert_int_equal(diag_count(d, DIAG_ERROR), 5);
-    diag_free(d);
-    arena_free(a);
 }
 
 /* ---- precedence ---- */
@@ -264,8 +165,6 @@ static void test_the_manual_page_has_the_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_rows),
-        TEST(test_all_errors_are_listed),
         TEST(test_globs_and_pins),
         TEST(test_scaling_comes_from_the_command_line_then_files_then_the_profile),
         TEST(test_effective_list_reads_back),
