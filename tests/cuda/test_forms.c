@@ -117,7 +117,7 @@ static void compare(probe *p, rt_session *cpu, rt_session *cuda, int precision)
 static void check(const form *f, uint64_t seed, int precision)
 {
     probe p;
-    const bool is_open = probe_open(&p, f, seed, precisions[precision].type);
+    const bool is_open = probe_open(&p, f, seed, precisions[precision].type, FORM_GIVEN);
     rt_session *cpu = is_open ? probe_session(&p, "cpu") : NULL, *cuda = cpu ? probe_session(&p, "cuda") : NULL;
     if (cpu && !cuda) fail_msg("%s, seed %d: %s", f->op, (int)seed, diag_first_error(p.d));
     if (cuda && probe_run(&p, cpu)) {

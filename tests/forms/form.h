@@ -39,19 +39,29 @@ typedef struct values {
     double low, high;
 } values;
 
-typedef struct form_input { /* of the model */
+/* How the gradient test gives an operand to the node. */
+typedef enum form_role {
+    FORM_GIVEN,    /* an input of the model */
+    FORM_STORED,   /* an initializer */
+    FORM_COMPUTED, /* the negative of an initializer, NAME.minus */
+    FORM_ROLES
+} form_role;
+
+typedef struct form_input {
     tensor t;
     void *data;
     bool varied; /* the gradient test compares the derivative with respect to it */
+    form_role role;
 } form_input;
 
 typedef struct drawing {
     choices *c;
     model m;
-    int exact;    /* for gradients: the type of all floats; operands are distinct inputs of the model. Or 0 */
-    bool special; /* some values are NaN or infinite */
-    bool nests;   /* bodies contain further bodies */
-    int type;     /* element type of the node being drawn, one of the form's */
+    int exact;      /* for gradients: the type of all floats; operands are distinct inputs of the model. Or 0 */
+    unsigned roles; /* of exact operands: the role of all of them, or from FORM_ROLES on mixed ones */
+    bool special;   /* some values are NaN or infinite */
+    bool nests;     /* bodies contain further bodies */
+    int type;       /* element type of the node being drawn, one of the form's */
     int64_t sizes[FORM_SYMBOLS]; /* of the symbols N and M */
     tensor pool[FORM_POOL];      /* results so far, and inputs */
     int n_pool;
@@ -70,7 +80,7 @@ typedef struct drawing {
 typedef struct form {
     const char *op;
     void (*draw)(drawing *w, const struct form *f);
-    const char *types;       /* of drawing.type: f float, i int32 and int64, s small integers, b bool */
+    const char *types;       /* of drawing.type: f float, F float32, i int32 and int64, s small integers, b bool */
     double low, high;        /* of the elements of operands, usually */
     const char *no_gradient; /* why no operand has a gradient; NULL if one has */
     bool random;             /* the values of its results are random */
@@ -86,6 +96,9 @@ const form *form_find(const char *op); /* NULL: no generator */
 int form_since(const char *op);
 /* Calls `each` for every form; stops and returns false if it does. */
 bool form_each(bool (*each)(const form *f, void *user), void *user);
+
+/* Calls `each` for every line of other.txt, with the number of its operands. */
+void forms_other_each(void (*each)(const form *f, int operands));
 
 /* ---- a model ---- */
 

@@ -11,6 +11,7 @@ static int type_of_letter(drawing *w, char letter)
                                  ONNX_float64, ONNX_float16, ONNX_bfloat16};
     static const int ints[] = {ONNX_int64, ONNX_int64, ONNX_int32}, small[] = {ONNX_int8, ONNX_uint8, ONNX_int16};
     switch (letter) {
+    case 'F': return ONNX_float32;
     case 'f': return w->exact ? w->exact : floats[choose(w->c, w->m.opset < 13 ? 6 : 7)];
     case 'i': return CHOOSE(w->c, ints);
     case 's': return CHOOSE(w->c, small);
@@ -176,6 +177,34 @@ static bool has_symbol(const tensor *t)
     return false;
 }
 
+static form_role role_of(const drawing *w, const tensor *t, bool varied)
+{
+    if (t->type != w->exact || has_symbol(t)) return FORM_GIVEN;
+    const form_role role = w->roles < FORM_ROLES ? w->roles : (w->roles + (unsigned)w->n_inputs) % FORM_ROLES;
+    return varied || role == FORM_STORED ? role : FORM_GIVEN;
+}
+
+/* Adds an operand to the model. */
+static void put_operand(drawing *w, const form_input *in)
+{
+    char dims[128], minus[24];
+    const tensor *t = &in->t;
+    const ir_dtype type = onnx_type_dtype(t->type);
+    const size_t count = (size_t)count_of(t), size = ir_dtype_size(type);
+    if (in->role == FORM_GIVEN) model_input(&w->m, t->name, t->type, format_dims(t, false, dims));
+    if (in->role == FORM_STORED)
+        model_tensor(&w->m, tensor_new(t->name, t->type, format_dims(t, true, dims), in->data, count * size));
+    if (in->role != FORM_COMPUTED) return;
+    char *negatives = calloc(count + 1, size);
+    if (!negatives) abort();
+    for (size_t i = 0; i < count; i++)
+        ir_store_f64(type, negatives + i * size, -ir_load_f64(type, (char *)in->data + i * size));
+    snprintf(minus, sizeof minus, "%s.minus", t->name);
+    model_tensor(&w->m, tensor_new(minus, t->type, format_dims(t, true, dims), negatives, count * size));
+    model_node(&w->m, "Neg", minus, t->name);
+    free(negatives);
+}
+
 tensor new_tensor(drawing *w, int type, values v, const tensor *shape, bool varied)
 {
     char text[128];
@@ -184,8 +213,9 @@ tensor new_tensor(drawing *w, int type, values v, const tensor *shape, bool vari
     void *data = draw_values(w, &t, v, count);
     const bool is_input = w->exact || has_symbol(&t) || !rarely(w->c, 3);
     if (is_input && w->n_inputs < FORM_INPUTS) {
-        model_input(&w->m, t.name, type, format_dims(&t, false, text));
-        w->inputs[w->n_inputs++] = (form_input){t, data, varied};
+        const form_input in = {t, data, varied, role_of(w, &t, varied)};
+        put_operand(w, &in);
+        w->inputs[w->n_inputs++] = in;
     } else {
         const size_t size = ir_dtype_size(onnx_type_dtype(type));
         model_tensor(&w->m, tensor_new(t.name, type, format_dims(&t, true, text), data, (size_t)count * size));

@@ -18,11 +18,12 @@ static int draw_opset(choices *c, const char *op)
     int since[16], n = 0;
     for (size_t i = 0; i < sizeof operators / sizeof *operators && n < 16; i++)
         if (strcmp(operators[i].op, op) == 0) since[n++] = operators[i].since < 7 ? 7 : operators[i].since;
+    if (!n) return 17; /* of another domain */
     const int row = choose(c, n), end = row + 1 < n ? since[row + 1] : 24;
     return since[row] + choose(c, end > since[row] ? end - since[row] : 1);
 }
 
-static bool draw(probe *p)
+static bool draw(probe *p, unsigned roles)
 {
     uint8_t bytes[8] = {(uint8_t)p->seed, (uint8_t)(p->seed >> 8)};
     for (int i = 0; p->form->op[i]; i++) bytes[2 + i % 6] = (uint8_t)(bytes[2 + i % 6] * 31 + p->form->op[i]);
@@ -31,7 +32,16 @@ static bool draw(probe *p)
     p->w = drawing_start(&p->c, draw_opset(&p->c, p->form->op));
     p->w.exact = (int)p->type;
     p->w.special = false;
+    p->w.roles = roles;
     return drawing_add(&p->w, p->form);
+}
+
+int probe_row(const probe *p)
+{
+    int row = -1;
+    for (int i = 0; i < (int)(sizeof operators / sizeof *operators); i++)
+        if (strcmp(operators[i].op, p->form->op) == 0 && operators[i].since <= p->w.m.opset) row = i;
+    return row;
 }
 
 bool probe_is_varied(const probe *p, const form_input *in) { return in->varied && in->t.type == (int)p->type; }
@@ -56,7 +66,9 @@ static bool import(probe *p)
     wire file = drawing_file(&p->w, outputs, &n, true);
     const ampc_status status = onnx_import_memory(file.bytes, file.size, "drawn.onnx", NULL, p->d, &p->m);
     wire_free(&file);
-    for (int i = 0; i < p->w.n_inputs; i++) p->in[p->n++] = runtime_tensor(&p->w.inputs[i].t, p->w.inputs[i].data);
+    for (int i = 0; i < p->w.n_inputs; i++)
+        if (p->w.inputs[i].role == FORM_GIVEN) p->in[p->n++] = runtime_tensor(&p->w.inputs[i].t, p->w.inputs[i].data);
+    p->n_given = p->n;
     return status == AMPC_OK;
 }
 
@@ -97,24 +109,25 @@ static ir_value *add_loss(probe *p, ir_builder *b)
 static bool differentiate(probe *p)
 {
     ir_graph *g = ir_graph_find(p->m, "forward");
-    ir_builder b = ir_builder_at_end(g, p->d);
+    ir_builder b = pass_builder(g, IR_FORWARD, p->d);
     ir_value *loss = add_loss(p, &b);
     if (!loss) return false;
     compile_options o = compile_options_default();
     ir_output_as(&b, IR_OUTPUT_loss, NULL, loss);
+    if (p->w.roles && test_pass(p->m, "params", &o, p->d) != AMPC_OK) return false;
     g->role = IR_GRAPH_train;
     return test_pass(p->m, "autodiff", &o, p->d) == AMPC_OK;
 }
 
-bool probe_open(probe *p, const form *f, uint64_t seed, onnx_type type)
+bool probe_open(probe *p, const form *f, uint64_t seed, onnx_type type, unsigned roles)
 {
     *p = (probe){.form = f, .seed = seed, .type = type, .d = diag_new(NULL, NULL)};
-    return draw(p) && has_varied_operand(p) && import(p) && differentiate(p);
+    return draw(p, roles) && has_varied_operand(p) && import(p) && differentiate(p);
 }
 
 void probe_close(probe *p)
 {
-    for (int i = p->w.n_inputs; i < p->n; i++) free(p->in[i].data);
+    for (int i = p->n_given; i < p->n; i++) free(p->in[i].data);
     ir_module_free(p->m);
     drawing_free(&p->w);
     diag_free(p->d);

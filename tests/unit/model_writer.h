@@ -15,6 +15,7 @@
 #include "tests/unit/wire_writer.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -157,6 +158,27 @@ static inline void node_floats(node *n, const char *name, const char *list)
     wire w = {0};
     model_split(list, &w, floats_item);
     node_attr(n, name, 6, &w);
+}
+
+/* Adds attributes, "axis=1 pads=[0,1] alpha=0.5 mode=edge": integers, floats if there is a point, lists of
+ * these, or text. */
+static inline void node_attributes(node *n, const char *text)
+{
+    for (size_t end; *(text += strspn(text, " ")); text += end) {
+        char name[64], value[256];
+        const size_t length = strcspn(text, "=");
+        end = strcspn(text, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, text);
+        snprintf(value, sizeof value, "%.*s", (int)(end - length - 1), text + length + 1);
+        const bool list = *value == '[', real = value[strcspn(value, ".")] || strcmp(value, "inf") == 0;
+        if (list) value[strlen(value) - 1] = 0;
+        if (list && real) node_floats(n, name, value + 1);
+        else if (list) node_ints(n, name, value + 1);
+        else if (!isdigit((unsigned char)*value) && *value != '-' && strcmp(value, "inf") != 0)
+            node_text(n, name, value);
+        else if (real) node_float(n, name, strtof(value, NULL));
+        else node_int(n, name, atoll(value));
+    }
 }
 
 static inline void node_tensor(node *n, const char *name, wire t)
