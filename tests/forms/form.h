@@ -39,7 +39,7 @@ typedef struct values {
     double low, high;
 } values;
 
-/* How the gradient test gives an operand to the node. */
+/* How the node gets an operand in the gradient test. */
 typedef enum form_role {
     FORM_GIVEN,    /* an input of the model */
     FORM_STORED,   /* an initializer */

@@ -1,6 +1,7 @@
-/* test_large.c - a node with very many results, from the file to the plan. Work quadratic in their number would need
- * minutes and exceed this program's time limit. tools/bench --only growth measures more shapes. */
+/* test_large.c - large weights stay in the file, and a node with very many results, from the file to the plan. Work quadratic
+ * in their number would need minutes and exceed this program's time limit. tools/bench --only growth measures more shapes. */
 #include "frontend/onnx.h"
+#include "frontend/read/tensor.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
 #include "runtime/session/session.h"
@@ -66,8 +67,34 @@ static void a_split_of_many_parts(void **state)
     wire_free(&file);
 }
 
+/* Large weights are not read: the module stores their location. */
+static void weights_stay_in_their_file(void **state)
+{
+    scratch *t = *state;
+    float data[1000];
+    for (int i = 0; i < 1000; i++) data[i] = (float)i;
+    model m = model_new(17);
+    model_input(&m, "x", ONNX_float32, "N,1000");
+    model_tensor(&m, tensor_new("w", ONNX_float32, "1000,1", data, sizeof data));
+    model_node(&m, "MatMul", "x,w", "y");
+    model_output(&m, "y", 0, NULL);
+    wire file = model_finish(&m);
+    scratch_write(t, "m.onnx", file.bytes, file.size);
+    ir_module *out;
+    assert_int_equal(onnx_import(scratch_path(t, "m.onnx"), NULL, t->d, &out), AMPC_OK);
+    const ir_data *d = &ir_storage_find(out, "w")->data;
+    assert_int_equal(d->kind, IR_DATA_FILE);
+    assert_string_equal(d->path, scratch_path(t, "m.onnx"));
+    assert_int_equal(d->length, sizeof data);
+    assert_memory_equal(file.bytes + d->offset, data, sizeof data);
+    ir_module_free(out);
+    wire_free(&file);
+    assert_int_equal(onnx_import("/nonexistent/m.onnx", NULL, t->d, &out), AMPC_IO);
+    diag_clear(t->d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(a_split_of_many_parts)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(weights_stay_in_their_file), SCRATCH_TEST(a_split_of_many_parts)};
     return cmocka_run_group_tests_name("large", tests, NULL, NULL);
 }

@@ -1,0 +1,276 @@
+/* rows_onnx.c - the kinds of rows whose input is an ONNX model in text: statements that are separated by ";" or by ends of
+ * lines, and "{ .. }" around those of a graph that is an attribute.
+ *
+ *     13                          the opset; "opset DOMAIN N" and "ir N" are the other versions
+ *     x f32[2,N]                  an input; f32[2,N] = 1,2 after the name makes it an initializer
+ *     a,b = Op(x,,w) axis=1 !n    a node with its attributes (node_attributes; value=f32[2]=1,2 is a tensor) and its name;
+ *                                 "domain:Op" is of another domain, and without results it has one, "y"
+ *     out y f32[2,N]              an output; without any, the first result of the last node. "info" declares a value
+ *     dim N=8; bind x i64[2] = 1  options of the import; "opaque" permits operators without an op
+ *     all                         the result has the remarks, the inputs and the initializers, too */
+#include "tests/expect/rows.h"
+#include "frontend/onnx.h"
+#include "frontend/read/tensor.h"
+#include "tests/unit/model_writer.h"
+
+enum { MAX_BINDINGS = 8 };
+
+typedef struct text_model {
+    model m;
+    wire opsets;       /* further ones */
+    const char *given; /* " NAME " of each initializer */
+    const char *last;  /* result */
+    bool has_output;
+    const char *errors, *remarks; /* of the import */
+    onnx_import_options o;
+    onnx_dim_binding dims[MAX_BINDINGS];
+    onnx_constant constants[MAX_BINDINGS];
+} text_model;
+
+static const char *text_between(const char *from, const char *to)
+{
+    while (from < to && *from == ' ') from++;
+    while (to > from && to[-1] == ' ') to--;
+    return arena_strndup(memory, from, (size_t)(to - from));
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------- */
+
+static int read_element_type(const char *text)
+{
+    const size_t n = strcspn(text, "[");
+    if (n == 6 && !strncmp(text, "string", n)) return ONNX_string;
+    const ir_dtype t = ir_dtype_parse(arena_strndup(memory, text, n));
+    if (t == IR_NO_DTYPE) stop("not a type", text);
+    return (int)onnx_type_of(t);
+}
+
+/* "2,N" of "f32[2,N]"; NULL without brackets. */
+static const char *read_dims(const char *text)
+{
+    const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
+    return close ? text_between(open + 1, close) : NULL;
+}
+
+/* Fills `data` with the numbers of "1,2,3"; 0,1,2,.. without any. */
+static size_t read_numbers(const char *text, int type, const char *dims, char *data, size_t limit)
+{
+    const ir_dtype t = onnx_type_dtype(type);
+    const size_t size = ir_dtype_size(t);
+    size_t count = 1;
+    for (const char *p = dims; p && *p; p += strcspn(p, ","), p += *p == ',') count *= strtoull(p, NULL, 10);
+    if (count * size > limit) stop("too many numbers", dims);
+    for (size_t i = 0; i < count; i++) {
+        char *end = (char *)text;
+        if (ir_dtype_is_float(t)) ir_store_f64(t, data + i * size, *text ? strtod(text, &end) : (double)i);
+        else ir_store_i64(t, data + i * size, *text ? strtoll(text, &end, 10) : (int64_t)i);
+        text = end + (*end == ',');
+    }
+    return count * size;
+}
+
+/* "f32[2] = 1,2", with or without blanks */
+static wire read_tensor(const char *name, const char *text)
+{
+    char data[1 << 12];
+    const char *dims = read_dims(text), *equals = strchr(text, '=');
+    const int type = read_element_type(text);
+    return tensor_new(name, type, dims, data,
+                      read_numbers(equals + 1 + strspn(equals + 1, " "), type, dims, data, sizeof data));
+}
+
+/* ---- statements ---------------------------------------------------------------------------------------------- */
+
+static void read_statements(text_model *t, const char *text);
+
+static void read_graph(node *n, const char *name, const char *text, size_t length)
+{
+    text_model inner = {.m = model_new(0), .given = ""};
+    read_statements(&inner, arena_strndup(memory, text, length));
+    if (!inner.has_output && inner.last) model_output(&inner.m, inner.last, 0, NULL);
+    node_graph(n, name, &inner.m);
+}
+
+/* The length of "{ .. }" without the braces. */
+static size_t length_in_braces(const char *text)
+{
+    int depth = 1;
+    for (size_t i = 1; text[i]; i++) {
+        depth += (text[i] == '{') - (text[i] == '}');
+        if (!depth) return i - 1;
+    }
+    stop("no end of", text);
+}
+
+static void read_node_attributes(node *n, const char *text)
+{
+    while (*(text += strspn(text, " "))) {
+        const size_t length = strcspn(text, "= "), end = strcspn(text, " ");
+        const char *name = arena_strndup(memory, text, length), *value = text + length + 1;
+        const char *word = arena_strndup(memory, text, end), *equals = strstr(word, "]=");
+        if (*text == '!') wire_text(n, 3, word + 1);
+        else if (*value == '{') read_graph(n, name, value + 1, length_in_braces(value));
+        else if (equals && word[length + 1] != '[') node_tensor(n, name, read_tensor("", word + length + 1));
+        else node_attributes(n, word);
+        text = *text != '!' && *value == '{' ? value + length_in_braces(value) + 2 : text + end;
+    }
+}
+
+static void read_node(text_model *t, const char *text)
+{
+    const char *open = strchr(text, '('), *close = strchr(open, ')'), *equals = strstr(text, " = ");
+    const bool named = equals && equals < open;
+    const char *op = text_between(named ? equals + 3 : text, open), *colon = strrchr(op, ':');
+    const char *results = named ? text_between(text, equals) : "y";
+    if (!close) stop("no operands", text);
+    node n = node_new(colon ? colon + 1 : op, text_between(open + 1, close), results);
+    if (colon) wire_bytes(&n, 7, op, (size_t)(colon - op));
+    read_node_attributes(&n, close + 1);
+    model_add(&t->m, &n);
+    t->last = arena_strndup(memory, results, strcspn(results, ","));
+}
+
+static void read_binding(text_model *t, const char *name, const char *text)
+{
+    char *data = arena_alloc(memory, 256);
+    onnx_constant *c = &t->constants[t->o.n_constants++];
+    const char *dims = read_dims(text), *equals = strchr(text, '=');
+    const int type = read_element_type(text);
+    const size_t n = read_numbers(equals + 2, type, dims, data, 256);
+    *c = (onnx_constant){name, {.dtype = onnx_type_dtype(type), .rank = *dims != 0}, data};
+    c->type.dims[0] = (int64_t)(n / ir_dtype_size(c->type.dtype));
+}
+
+static void read_value(text_model *t, const char *word, const char *rest)
+{
+    const bool out = !strcmp(word, "out");
+    const char *name = out || !strcmp(word, "info") ? next_word(&rest) : word, *type = rest + strspn(rest, " ");
+    t->has_output |= out;
+    model_value(&t->m, out ? 12 : name == word ? 11 : 13, name, *type ? read_element_type(type) : 0, read_dims(type));
+}
+
+static void read_statement(text_model *t, const char *text)
+{
+    const char *rest = text, *word = next_word(&rest), *equals = strchr(rest, '=');
+    if (!word) return;
+    rest += strspn(rest, " ");
+    if (strchr(text, '(')) read_node(t, text);
+    else if (isdigit((unsigned char)*word) || *word == '-') t->m.opset = atoi(word);
+    else if (!strcmp(word, "ir")) t->m.ir_version = atoi(rest);
+    else if (!strcmp(word, "opaque")) t->o.opaque = true;
+    else if (!strcmp(word, "all")) t->given = NULL;
+    else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));
+    else if (!strcmp(word, "dim"))
+        t->dims[t->o.n_dims++] = (onnx_dim_binding){text_between(rest, equals), strtoll(equals + 1, NULL, 10)};
+    else if (!strcmp(word, "bind")) word = next_word(&rest), read_binding(t, word, rest + strspn(rest, " "));
+    else if (equals) {
+        model_tensor(&t->m, read_tensor(word, rest));
+        if (t->given) t->given = arena_printf(memory, "%s @%s ", t->given, word);
+    } else read_value(t, word, rest);
+}
+
+static void read_statements(text_model *t, const char *text)
+{
+    int depth = 0;
+    const char *from = text + strspn(text, " \n");
+    for (const char *at = from;; at++) {
+        depth += (*at == '{') - (*at == '}');
+        if (*at && (depth || (*at != ';' && *at != '\n'))) continue;
+        read_statement(t, text_between(from, at));
+        if (!*at) return;
+        from = at + 1;
+    }
+}
+
+/* ---- importing ----------------------------------------------------------------------------------------------- */
+
+static wire finish(text_model *t)
+{
+    if (!t->has_output && t->last) model_output(&t->m, t->last, 0, NULL);
+    wire file = model_finish(&t->m);
+    wire_raw(&file, t->opsets.bytes, t->opsets.size);
+    wire_free(&t->opsets);
+    return file;
+}
+
+/* Adds each message without the name of the file and without "error: ". */
+static void collect_errors(void *user, diag_level level, const char *message)
+{
+    text_model *t = user;
+    const char *at = strncmp(message, "m.onnx: ", 8) ? message : message + 8, *error = strstr(at, "error: ");
+    const char **all = error ? &t->errors : &t->remarks, *text = error ? error + strlen("error: ") : at;
+    if (level == DIAG_ERROR || level == DIAG_REMARK)
+        *all = arena_printf(memory, "%s%s%.*s%.*s", *all, **all ? " | " : "", error ? (int)(error - at) : 0, at,
+                            (int)strcspn(text, "\n"), text);
+}
+
+static const char *import_text(text_model *t, const char *input, ir_module **m)
+{
+    diag *d = diag_new(collect_errors, t);
+    *t = (text_model){.m = model_new(17), .given = "", .errors = "", .remarks = ""};
+    t->o.dims = t->dims, t->o.constants = t->constants;
+    read_statements(t, input);
+    wire file = finish(t);
+    ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", &t->o, d, m);
+    if (status == AMPC_OK) status = ir_verify(*m, d);
+    wire_free(&file);
+    diag_free(d);
+    if (status == AMPC_OK) return NULL;
+    ir_module_free(*m);
+    const char *kind = status == AMPC_UNSUPPORTED ? "unsupported" : status == AMPC_REJECTED ? "rejected" : "usage";
+    return arena_printf(memory, "%s: %s", kind, t->errors);
+}
+
+/* Whether the line of a module says nothing about its nodes and new constants. */
+static bool is_frame(const text_model *t, const char *line)
+{
+    static const char *const heads[] = {"ampc-ir ", "source ", "opset ",   "batch ", "meta ",
+                                        "graph ",   "}",       "forward:", "symbol "};
+    const char *at = line + strspn(line, "abcdefghijklmnopqrstuvwxyz");
+    if (!t->given && !strncmp(line, "graph ", 6)) return false;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (!strncmp(line, heads[i], strlen(heads[i]))) return true;
+    return !*line || (t->given && strstr(t->given, arena_printf(memory, "%.*s ", (int)strcspn(at + 1, " ") + 1, at)));
+}
+
+/* Without columns and places, " | " between the lines. */
+static const char *show_module(const text_model *t, const ir_module *m)
+{
+    const char *text = ir_print(m, memory), *all = t->given ? "" : t->remarks;
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        char *line = arena_strndup(memory, text, n), *place = strstr(line, " !"), *to = line, *y;
+        if (place) *place = 0;
+        for (const char *p = line + strspn(line, " "); *p; p++)
+            if (*p != ' ' || (p[1] != ' ' && p[1])) *to++ = *p;
+        *to = 0;
+        y = strstr(line, "\" = %");
+        const bool plain = y && !strncmp(line, "output \"", 8) && strcmp(y + 5, "") &&
+                           !strncmp(line + 8, y + 5, strlen(y + 5)) && strlen(y + 5) == (size_t)(y - line) - 8;
+        if (!plain && !is_frame(t, line)) all = arena_printf(memory, "%s%s%s", all, *all ? " | " : "", line);
+    }
+    return all;
+}
+
+const char *rows_import(const char *input)
+{
+    text_model t;
+    ir_module *m;
+    const char *errors = import_text(&t, input, &m);
+    if (errors) return errors;
+    const char *text = show_module(&t, m);
+    ir_module_free(m);
+    return text;
+}
+
+const char *rows_types(const char *input)
+{
+    text_model t;
+    ir_module *m;
+    const char *errors = import_text(&t, input, &m), *text = "";
+    if (errors) return errors;
+    for (const ir_node *n = ir_first_output(m->graphs.items[0]); n; n = ir_next_output(n))
+        text = arena_printf(memory, "%s%s%s", text, *text ? " " : "", ir_type_print(m, &ir_in(n, 0)->type, memory));
+    ir_module_free(m);
+    return text;
+}
