@@ -6,8 +6,8 @@
  *     a,b = Op(x,,w) axis=1 !n    a node with its attributes (node_attributes; value=f32[2]=1,2 is a tensor) and its name;
  *                                 "domain:Op" is of another domain, and without results it has one, "y"
  *     out y f32[2,N]              an output; without any, the first result of the last node. "info" declares a value
- *     dim N=8; bind x i64[2] = 1  options of the import; "opaque" permits operators without an op
- *     all                         the result has the remarks, the inputs and the initializers, too */
+ *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
+ *     all                         the result has the remarks, the batch, the inputs and the initializers, too */
 #include "tests/expect/rows.h"
 #include "frontend/onnx.h"
 #include "frontend/read/tensor.h"
@@ -158,6 +158,7 @@ static void read_statement(text_model *t, const char *text)
     else if (isdigit((unsigned char)*word) || *word == '-') t->m.opset = atoi(word);
     else if (!strcmp(word, "ir")) t->m.ir_version = atoi(rest);
     else if (!strcmp(word, "opaque")) t->o.opaque = true;
+    else if (!strcmp(word, "batch")) t->o.batch = atoi(rest);
     else if (!strcmp(word, "all")) t->given = NULL;
     else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));
     else if (!strcmp(word, "dim"))
@@ -227,7 +228,7 @@ static bool is_frame(const text_model *t, const char *line)
     static const char *const heads[] = {"ampc-ir ", "source ", "opset ",   "batch ", "meta ",
                                         "graph ",   "}",       "forward:", "symbol "};
     const char *at = line + strspn(line, "abcdefghijklmnopqrstuvwxyz");
-    if (!t->given && !strncmp(line, "graph ", 6)) return false;
+    if (!t->given && (!strncmp(line, "graph ", 6) || !strncmp(line, "batch ", 6))) return false;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (!strncmp(line, heads[i], strlen(heads[i]))) return true;
     return !*line || (t->given && strstr(t->given, arena_printf(memory, "%.*s ", (int)strcspn(at + 1, " ") + 1, at)));
