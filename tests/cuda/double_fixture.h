@@ -2,18 +2,9 @@
 #ifndef TESTS_CUDA_DOUBLE_FIXTURE_H
 #define TESTS_CUDA_DOUBLE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "kernels/cuda/api.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 
 enum { COUNT = 1000, BYTES = COUNT * 4, MODES = 7 };
 

@@ -1,14 +1,6 @@
 /* test_api.c - the table of CUDA functions: errors on machines without CUDA, the search for libraries, and that our programs
  * neither need nor load a library unless asked to. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <sys/stat.h>
@@ -16,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/cuda/double/inner.h"
+#include "tests/test.h"
 
 #define RUN AMPC_BUILD_DIR "/ampc-run"
 #define RUN_DOUBLE AMPC_BUILD_DIR "/tests/cuda/ampc-run-double"
@@ -32,7 +25,7 @@ static void expect_refusal(cuda_library library, const char *part)
 
 /* ---- no CUDA --------------------------------------------------------------------------------- */
 
-static void drivers(void **state)
+TEST(drivers)
 {
     static const struct {
         int error;
@@ -43,7 +36,6 @@ static void drivers(void **state)
                 {cudaErrorNoDevice, true, "no CUDA device is visible (error 100,"},
                 {cudaErrorInitializationError, false, "cannot count its devices: initialization error (error 3,"},
                 {cudaErrorUnknown, false, "(error 999,"}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double_install();
         double_driver(rows[i].error);
@@ -90,11 +82,10 @@ static void *no_library(cuda_library library, char *reason, size_t size)
     return NULL;
 }
 
-static void odd_libraries(void **state)
+TEST(odd_libraries)
 {
     const cuda_provider none = {.open = no_library}, odd = {double_provider.open, odd_symbol};
     char part[64];
-    (void)state;
     cuda_api_provide(&none);
     snprintf(part, sizeof part, "libcudart.so.%d is gone", CUDART_VERSION / 1000);
     expect_refusal(CUDA_RT, part);
@@ -165,11 +156,10 @@ static void plant(const char *root, const char *folder, const char *real, char *
     assert_int_equal(symlink(target, path), 0);
 }
 
-static void search_order(void **state)
+TEST(search_order)
 {
     static const char *const layouts[] = {"", "lib64/", "lib/", "nvidia/cu13/lib/"};
     char real[PATH_MAX], root[] = "/tmp/ampc-search-XXXXXX", path[PATH_MAX + 128], value[PATH_MAX], command[64];
-    (void)state;
     if (!find_runtime(real)) {
         print_message("no CUDA runtime is installed\n");
         skip();
@@ -186,10 +176,9 @@ static void search_order(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void bad_files_are_named(void **state)
+TEST(bad_files_are_named)
 {
     char folder[] = "/tmp/ampc-search-XXXXXX", path[PATH_MAX], file[64];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     cuda_library_file(CUDA_RT, file, sizeof file);
     snprintf(path, sizeof path, "%s/%s", folder, file);
@@ -219,10 +208,9 @@ static int shell(const char *command, char *output, size_t size)
     return WEXITSTATUS(pclose(pipe));
 }
 
-static void nothing_is_needed(void **state)
+TEST(nothing_is_needed)
 {
     char output[4096];
-    (void)state;
     assert_int_equal(shell("for f in ampc ampc-run libampc.so; do readelf -d " AMPC_BUILD_DIR
                            "/$f || echo cannot-read; done | grep -E 'NEEDED|cannot'",
                            output, sizeof output),
@@ -235,10 +223,9 @@ static void nothing_is_needed(void **state)
 }
 
 /* Runs the tool on an MLP; the loader's debug log shows each library that is opened. */
-static void the_processor_opens_nothing(void **state)
+TEST(the_processor_opens_nothing)
 {
     char *output = malloc(1 << 20);
-    (void)state;
     assert_non_null(output);
     shell("LD_DEBUG=files " RUN " bench " MLP " --batch 2 --warmup 0 --iterations 1 --threads 1 --device=cpu 2>&1 | "
           "grep -oE 'file=[^ ]*' | sort -u",
@@ -248,7 +235,7 @@ static void the_processor_opens_nothing(void **state)
     free(output);
 }
 
-static void no_device_is_one_line(void **state)
+TEST(no_device_is_one_line)
 {
     static const struct {
         const char *command, *part;
@@ -260,7 +247,6 @@ static void no_device_is_one_line(void **state)
         {"AMPC_DOUBLE_DRIVER=3 " RUN_DOUBLE, "cannot count its devices"},
     };
     char command[1024], output[4096];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(command, sizeof command, "%s bench %s --batch 2 --warmup 0 --iterations 1 --device=cuda 2>&1",
                  rows[i].command, MLP);
@@ -269,18 +255,4 @@ static void no_device_is_one_line(void **state)
         if (code != AMPC_DEVICE || !strstr(output, rows[i].part) || !end || end[1])
             fail_msg("%s: exit code %d: %s", command, code, output);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(search_order),
-        cmocka_unit_test(bad_files_are_named),
-        cmocka_unit_test(drivers),
-        cmocka_unit_test(odd_libraries),
-        cmocka_unit_test(nothing_is_needed),
-        cmocka_unit_test(the_processor_opens_nothing),
-        cmocka_unit_test(no_device_is_one_line),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

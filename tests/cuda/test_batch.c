@@ -12,16 +12,10 @@
 #include "runtime/plan/plan.h"
 #include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
     PARAMETERS = 300,
@@ -186,10 +180,9 @@ static void check(const char *op)
     close_both(&f);
 }
 
-static void test_optimizers(void **state)
+TEST(test_optimizers)
 {
     size_t i = 0;
-    (void)state;
     tier_print_part("optimizers", OPTIMIZER_PARTS);
     for (ir_op op = 0; op < IR_OP_COUNT; op++)
         if (ir_op_has(op, IR_UPDATES) && tier_is_due(i++, OPTIMIZER_PARTS)) check(ir_op_get(op)->name);
@@ -216,12 +209,11 @@ static char *ratios_text(const char *op, int parameters)
     return w.text;
 }
 
-static void test_ratios(void **state)
+TEST(test_ratios)
 {
     static const char *const ops[] = {"trust_ratio", "clipped_ratio"};
     const int parameters = tier_is_reduced() ? PARAMETERS / 3 : PARAMETERS;
     const int launches = parameters > MAX_BATCH ? 2 : 1; /* at least */
-    (void)state;
     tier_print_part("ratios", 2);
     for (int i = 0; i < 2; i++) {
         if (!tier_is_due((size_t)i, 2)) continue;
@@ -314,9 +306,8 @@ static void check_unscale(bool outs, bool norm, const char *launch)
     close_both(&f);
 }
 
-static void test_unscale(void **state)
+TEST(test_unscale)
 {
-    (void)state;
     check_unscale(true, false, "cudaLaunchKernel unscale");
     check_unscale(false, false, "cudaLaunchKernel check_finite");
     check_unscale(false, true, "cudaLaunchKernel check_and_square");
@@ -415,9 +406,8 @@ static void run_calls(calls *c, int n, bool fault)
     must(&c->ctx, device_ops->wait(&c->ctx, NULL));
 }
 
-static void test_low(void **state)
+TEST(test_low)
 {
-    (void)state;
     calls c;
     char *single = malloc(IMAGE);
     assert_non_null(single);
@@ -460,9 +450,8 @@ static void name_steps(const rt_plan *plan, char *names)
     for (int i = 0; i < plan->n_steps; i++) names += sprintf(names, "%s ", rt_step_name(plan->steps[i]));
 }
 
-static void test_cached(void **state)
+TEST(test_cached)
 {
-    (void)state;
     fixture f = {.d = diag_new(NULL, NULL)};
     static uint16_t x[TALL], small[TALL - 1], dy[SIDE], db[SHORT];
     uint16_t *const all[] = {x, small, db};
@@ -518,9 +507,8 @@ static seen run_and_profile(fixture *f)
 }
 
 /* A profile shows batched steps as one launch; in synchronous mode nothing is batched. */
-static void test_profile(void **state)
+TEST(test_profile)
 {
-    (void)state;
     fixture f = {.d = NULL}, g = f;
     open_both(&f, "adamw");
     open_both(&g, "adamw");
@@ -539,13 +527,4 @@ static void test_profile(void **state)
     compare(&f, f.cuda, g.cuda, 0);
     close_both(&f);
     close_both(&g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_ratios), cmocka_unit_test(test_unscale),
-        cmocka_unit_test(test_low),        cmocka_unit_test(test_cached), cmocka_unit_test(test_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,11 +102,13 @@ static int teardown_double(void **state)
     return scratch_teardown(state);
 }
 
-static void test_training(void **state)
+#define TEST_CUSTOM(name) TEST_WITH(setup_double, teardown_double, scratch *t, name)
+
+TEST_CUSTOM(test_training)
 {
     static const long modes[] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3};
     static const char *const colours[] = {"[white]", "[black]"};
-    const char *path = write_tanh(*state, ONNX_f32), *file = scratch_path(*state, "a.amplist");
+    const char *path = write_tanh(t, ONNX_f32), *file = scratch_path(t, "a.amplist");
     ampc_compile_options o = {
         .struct_size = sizeof o, .loss = "mse", .optimizer = "sgd,lr=0.2", .lists = &file, .n_lists = 1};
     double loss[STEPS], w[12], expected_loss[STEPS], expected_w[12];
@@ -114,7 +116,7 @@ static void test_training(void **state)
         char list[64];
         handles h;
         snprintf(list, sizeof list, "%s\ncom.example::ScaledTanh\n", colours[colour]);
-        scratch_write(*state, "a.amplist", list, strlen(list));
+        scratch_write(t, "a.amplist", list, strlen(list));
         open_on(&h, path, &o, &one_thread);
         train(&h, expected_loss, expected_w);
         close_all(&h);
@@ -136,10 +138,10 @@ static void test_training(void **state)
 
 /* ---- failures --------------------------------------------------------------------------------- */
 
-static void test_failures(void **state)
+TEST_CUSTOM(test_failures)
 {
     handles h;
-    const char *path = write_tanh(*state, ONNX_f32);
+    const char *path = write_tanh(t, ONNX_f32);
     double_mode(DOUBLE_EAGER);
     open_on(&h, path, NULL, &on_cuda);
     h.log.status = AMPC_DEVICE;
@@ -155,7 +157,7 @@ static void test_failures(void **state)
     close_all(&h);
 }
 
-static void test_refusals(void **state)
+TEST_CUSTOM(test_refusals)
 {
     handles h;
     ampc_session *s = NULL;
@@ -165,7 +167,7 @@ static void test_refusals(void **state)
     ampc_operator op = scaled_tanh(&h.log);
     op.forward_cuda = device_forward; /* no gradient */
     OK(h.c, ampc_operator_register(h.c, &op));
-    OK(h.c, ampc_module_import(h.c, write_tanh(*state, ONNX_f32), NULL, 0, &h.m));
+    OK(h.c, ampc_module_import(h.c, write_tanh(t, ONNX_f32), NULL, 0, &h.m));
     OK(h.c, ampc_module_compile(h.m, &o));
     OK(h.c, ampc_session_open(h.m, &on_cuda, &h.s));
     OK(h.c, run_rows(&h, "infer", 3));
@@ -177,7 +179,7 @@ static void test_refusals(void **state)
     ampc_module_free(h.m);
     h.m = NULL;
     h.s = NULL;
-    OK(h.c, ampc_module_import(h.c, write_tanh(*state, ONNX_f64), NULL, 0, &h.m));
+    OK(h.c, ampc_module_import(h.c, write_tanh(t, ONNX_f64), NULL, 0, &h.m));
     OK(h.c, ampc_module_compile(h.m, NULL));
     ampc_status status = ampc_session_open(h.m, &on_cuda, &s);
     if (status == AMPC_OK) {
@@ -186,16 +188,4 @@ static void test_refusals(void **state)
     }
     expect_failure(status, AMPC_UNSUPPORTED, h.c, "float64 is not supported on CUDA");
     close_all(&h);
-}
-
-#define DOUBLE_TEST(f) cmocka_unit_test_setup_teardown(f, setup_double, teardown_double)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        DOUBLE_TEST(test_training),
-        DOUBLE_TEST(test_failures),
-        DOUBLE_TEST(test_refusals),
-    };
-    return cmocka_run_group_tests_name("cuda_custom", tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* test_described.c - plans for a described GPU: the product itself with the real cuDNN and without driver or device, not a program
  * with the doubles. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <sys/wait.h>
 
 #include "kernels/cuda/api.h"
+#include "tests/test.h"
 
 #define RUN AMPC_BUILD_DIR "/ampc-run"
 #define RUN_DOUBLE AMPC_BUILD_DIR "/tests/cuda/ampc-run-double"
@@ -57,9 +50,8 @@ static void need(cuda_library library)
 }
 
 /* The double imitates the device of the same file, so both must yield the same plan, including engines and workspace. */
-static void as_for_a_device(void **state)
+TEST(as_for_a_device)
 {
-    (void)state;
     need(CUDA_DNN);
     need(CUDA_RTC);
     char *described = shell(RUN " plan " MNIST TRAINS " --batch=64 -q --device=" H200, 0);
@@ -72,9 +64,8 @@ static void as_for_a_device(void **state)
 
 /* For f16 x f16 -> f32, all engines compile at run time. They must be planned without compiling, and without falling back to f32
  * copies, which would need a workspace of twice the operands. */
-static void engines_that_compile_are_planned(void **state)
+TEST(engines_that_compile_are_planned)
 {
-    (void)state;
     need(CUDA_DNN);
     need(CUDA_RTC);
     free(shell("printf '%s' 'ampc-ir 3\ngraph @g(@x : f16[N,64,56,56], @dy : f16[N,64,56,56]) {\nforward:\n"
@@ -91,9 +82,8 @@ static void engines_that_compile_are_planned(void **state)
 }
 
 /* Plans an arena of more than 8 GB in an address space of 2 GB. */
-static void nothing_is_allocated(void **state)
+TEST(nothing_is_allocated)
 {
-    (void)state;
     char *text = shell(WITHIN(2097152) RUN " plan " MLP TRAINS " --batch=400000000 -q --device=" H200, 0);
     const char *arena = strstr(text, "\narena ");
     assert_non_null(arena);
@@ -102,9 +92,8 @@ static void nothing_is_allocated(void **state)
 }
 
 /* Matmuls need none of the libraries. */
-static void products_open_no_library(void **state)
+TEST(products_open_no_library)
 {
-    (void)state;
     const char *log = "LD_DEBUG=files " RUN " plan " MLP TRAINS " --batch=8 -q --device=" H200 " 2>&1 | "
                       "grep -oE 'file=[^ ]*lib(cu|nv)[^ ]*' | sort -u";
     char *opened = shell(log, 0);
@@ -113,9 +102,8 @@ static void products_open_no_library(void **state)
 }
 
 /* Convolutions need cuDNN. Without a usable one, the error is a single line and the exit code that of a missing device. */
-static void a_missing_library_is_named(void **state)
+TEST(a_missing_library_is_named)
 {
-    (void)state;
     char *text = shell("rm -rf described.lib && mkdir described.lib && cp " AMPC_BUILD_DIR
                        "/generated/kernels/cuda/driver/libcuda.so.1 described.lib/libcudnn.so." TEXT(
                            CUDNN_MAJOR) " && AMPC_CUDA_PATH=$PWD/described.lib " RUN " plan " MNIST " -q --device=" H200
@@ -127,9 +115,8 @@ static void a_missing_library_is_named(void **state)
 }
 
 /* Neither cuDNN plans nor kernels are cached. */
-static void nothing_is_cached(void **state)
+TEST(nothing_is_cached)
 {
-    (void)state;
     need(CUDA_DNN);
     free(shell("mkdir -p described.cache && XDG_CACHE_HOME=$PWD/described.cache " RUN " plan " MNIST TRAINS
                " --batch=64 -q --device=" H200 " && rmdir described.cache",
@@ -137,27 +124,12 @@ static void nothing_is_cached(void **state)
 }
 
 /* cuDNN receives the description unchanged, so it has to describe a valid device. */
-static void a_description_is_checked(void **state)
+TEST(a_description_is_checked)
 {
-    (void)state;
     need(CUDA_DNN);
     free(shell("sed 's/\"warpSize\": 32/\"warpSize\": 0/' " H200 " > described.json", 0));
     char *text = shell(RUN " plan " MNIST " --device=described.json 2>&1", 1);
     assert_non_null(strstr(text, "described.json: error: the property 'warpSize' must be a positive integer"));
     free(text);
     remove("described.json");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_for_a_device),
-        cmocka_unit_test(engines_that_compile_are_planned),
-        cmocka_unit_test(nothing_is_allocated),
-        cmocka_unit_test(products_open_no_library),
-        cmocka_unit_test(a_missing_library_is_named),
-        cmocka_unit_test(nothing_is_cached),
-        cmocka_unit_test(a_description_is_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,12 @@
  * requested layout is passed on; plans are created once, and slow ones once for all processes; every failing call is reported.
  *
  * The plans are those of the installed cuDNN for the recorded device; numeric tests are in tests/ops. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "tests/cuda/calls.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 enum { PARTS = 3 /* of the convolutions whose plans cuDNN compiles, below the full tier */ };
@@ -66,9 +61,8 @@ static void check_workspace(const window_row *r, size_t first[3][3], size_t last
                          ir_op_get(convolutions[o])->name, ir_dtype_name(types[t]), last[t][o], first[t][o]);
 }
 
-static void networks_have_engines(void **state)
+TEST(networks_have_engines)
 {
-    (void)state;
     open_context(false);
     for (int i = 0; i < N_WINDOWS; i++) {
         size_t workspace[2][3][3];
@@ -85,9 +79,8 @@ static void networks_have_engines(void **state)
 }
 
 /* An f32 result of low operands needs no helper kernels. */
-static void channels_last_widens_the_result(void **state)
+TEST(channels_last_widens_the_result)
 {
-    (void)state;
     open_context(false);
     tier_print_part("ops", PARTS);
     for (int o = 0; o < 3; o++)
@@ -102,9 +95,8 @@ static void channels_last_widens_the_result(void **state)
 }
 
 /* Why plans compute weight gradients in the type of their operands (runtime/plan/fuse_unscaling.c). */
-static void low_gradients_have_more_engines(void **state)
+TEST(low_gradients_have_more_engines)
 {
-    (void)state;
     open_context(false);
     for (int i = 2; i <= 4; i += 2) { /* the stem, and a 3x3 convolution */
         int engines[2];
@@ -126,10 +118,9 @@ static void low_gradients_have_more_engines(void **state)
     close_context();
 }
 
-static void equal_convolutions_share_a_plan(void **state)
+TEST(equal_convolutions_share_a_plan)
 {
     call first, second;
-    (void)state;
     open_context(false);
     call_convolution(&first, IR_OP_conv, &windows[4], IR_f16, IR_f16);
     assert_int_equal(call_prepare(&first), AMPC_OK);
@@ -153,10 +144,9 @@ static void equal_convolutions_share_a_plan(void **state)
     close_context();
 }
 
-static void f64_is_rejected(void **state)
+TEST(f64_is_rejected)
 {
     call c;
-    (void)state;
     open_context(false);
     call_convolution(&c, IR_OP_conv, &windows[0], IR_f64, IR_f64);
     assert_int_equal(call_prepare(&c), AMPC_UNSUPPORTED);
@@ -188,12 +178,11 @@ static const dnn_plan *plan_channels_last(conv_kind kind)
 }
 
 /* Runs the forward plan with all elements equal; each result counts the elements in its window. */
-static void channels_last_may_change_the_type(void **state)
+TEST(channels_last_may_change_the_type)
 {
     enum { CHANNELS = 8, SIDE = 5, COUNT = CHANNELS * SIDE * SIDE, HOLDS = 4096, BYTE = 0x3c };
     char *device;
     float *host;
-    (void)state;
     open_context(false);
     plan_channels_last(CONV_GRAD_INPUT);
     plan_channels_last(CONV_GRAD_WEIGHT);
@@ -239,14 +228,13 @@ static void expect_fallback(ir_op op, const window_row *r, ir_dtype out)
     free(expected);
 }
 
-static void fallbacks_yield_the_same_bits(void **state)
+TEST(fallbacks_yield_the_same_bits)
 {
     static const window_row rows[] = {
         {"one axis", 1, 2, 6, 8, 2, {9}, {3}, 1, 2, 1, 2},
         {"two axes", 2, 2, 5, 7, 1, {6, 5}, {3, 2}, 2, 1, 1, 0},
         {"three axes", 3, 1, 8, 16, 1, {4, 3, 5}, {2, 1, 3}, 1, 1, 1, 1},
     };
-    (void)state;
     tier_print_part("fallbacks", PARTS);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int o = 0; o < 3; o++) {
@@ -292,24 +280,10 @@ static void fail_each_call(ir_op op)
     }
 }
 
-static void every_call_may_fail(void **state)
+TEST(every_call_may_fail)
 {
-    (void)state;
     fail_each_call(IR_OP_matmul);
     fail_each_call(IR_OP_conv);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_have_engines),
-        cmocka_unit_test(channels_last_widens_the_result),
-        cmocka_unit_test(low_gradients_have_more_engines),
-        cmocka_unit_test(equal_convolutions_share_a_plan),
-        cmocka_unit_test(f64_is_rejected),
-        cmocka_unit_test(channels_last_may_change_the_type),
-        cmocka_unit_test(fallbacks_yield_the_same_bits),
-        cmocka_unit_test(every_call_may_fail),
-    };
-    return cmocka_run_group_tests_name("dnn", tests, no_cache, NULL);
-}
+TEST_GROUP(no_cache, NULL)

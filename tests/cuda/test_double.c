@@ -124,9 +124,8 @@ static void expect_nothing_left(void)
     if (double_live(left, sizeof left)) fail_msg("left: %s", left);
 }
 
-static void right_in_every_mode(void **state)
+TEST(right_in_every_mode)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++) {
         program p = {.wrong = 0};
         double_reset();
@@ -151,30 +150,20 @@ static int modes_that_catch(const program *faulty)
     return caught;
 }
 
-static void missing_wait_is_caught(void **state)
+TEST(missing_wait_is_caught)
 {
-    (void)state;
     assert_true(modes_that_catch(&(program){.no_wait = true}) >= 4); /* all but eager mode, and lucky seeds */
 }
 
-static void missing_synchronisation_is_caught(void **state)
-{
-    (void)state;
-    assert_true(modes_that_catch(&(program){.no_sync = true}) >= 4);
-}
+TEST(missing_synchronisation_is_caught) { assert_true(modes_that_catch(&(program){.no_sync = true}) >= 4); }
 
 static void read_device_memory(void) { run_program(&(program){.read_device = true}); }
 
-static void host_reads_are_caught(void **state)
-{
-    (void)state;
-    assert_false(survives(read_device_memory));
-}
+TEST(host_reads_are_caught) { assert_false(survives(read_device_memory)); }
 
-static void allocation_while_capturing_is_caught(void **state)
+TEST(allocation_while_capturing_is_caught)
 {
     program p = {.allocate = true};
-    (void)state;
     double_reset();
     assert_int_equal(run_program(&p), cudaErrorStreamCaptureInvalidated);
     assert_non_null(strstr(double_reason(), ""));
@@ -182,9 +171,8 @@ static void allocation_while_capturing_is_caught(void **state)
 }
 
 /* A call that releases something does so even if it fails, so there is never a leak. */
-static void every_call_may_fail(void **state)
+TEST(every_call_may_fail)
 {
-    (void)state;
     program correct = {.wrong = 0};
     double_reset();
     assert_int_equal(run_program(&correct), cudaSuccess);
@@ -202,9 +190,8 @@ static void every_call_may_fail(void **state)
         }
 }
 
-static void every_operation_may_fault(void **state)
+TEST(every_operation_may_fault)
 {
-    (void)state;
     for (long n = 1; n <= 7; n++)
         for (int mode = 0; mode < MODES; mode++) {
             program p = {.wrong = 0};
@@ -218,10 +205,9 @@ static void every_operation_may_fault(void **state)
         }
 }
 
-static void calls_are_counted(void **state)
+TEST(calls_are_counted)
 {
     program p = {.wrong = 0};
-    (void)state;
     double_reset();
     assert_int_equal(prepare(&p), cudaSuccess);
     double_mark();
@@ -237,9 +223,8 @@ static void calls_are_counted(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void memory_is_poisoned_and_limited(void **state)
+TEST(memory_is_poisoned_and_limited)
 {
-    (void)state;
     fixture f = begin(DOUBLE_EAGER);
     void *p = NULL, *q = NULL;
     size_t available = 0, total = 0;
@@ -258,9 +243,8 @@ static void memory_is_poisoned_and_limited(void **state)
     assert_int_equal(cuda.cudaFree(p), cudaErrorInvalidValue); /* double free */
 }
 
-static void copies_are_checked(void **state)
+TEST(copies_are_checked)
 {
-    (void)state;
     fixture f = begin(DOUBLE_EAGER);
     float pageable[COUNT];
     const struct {
@@ -280,9 +264,8 @@ static void copies_are_checked(void **state)
             fail_msg("copy %zu was accepted", i);
 }
 
-static void pageable_memory_is_read_at_the_call(void **state)
+TEST(pageable_memory_is_read_at_the_call)
 {
-    (void)state;
     fixture f = begin(DOUBLE_LAZY);
     float pageable[COUNT] = {1};
     must(cuda.cudaMemcpyAsync(f.x, pageable, BYTES, cudaMemcpyHostToDevice, f.a));
@@ -302,9 +285,8 @@ static void pageable_memory_is_read_at_the_call(void **state)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static void launches_are_checked(void **state)
+TEST(launches_are_checked)
 {
-    (void)state;
     fixture f = begin(DOUBLE_EAGER);
     long long n = COUNT;
     float one = 1;
@@ -331,28 +313,6 @@ static void use_default_stream(void)
     cuda.cudaMemsetAsync(f.x, 0, BYTES, NULL);
 }
 
-static void default_stream_ends_the_program(void **state)
-{
-    (void)state;
-    assert_false(survives(use_default_stream));
-}
+TEST(default_stream_ends_the_program) { assert_false(survives(use_default_stream)); }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_in_every_mode),
-        cmocka_unit_test(missing_wait_is_caught),
-        cmocka_unit_test(missing_synchronisation_is_caught),
-        cmocka_unit_test(host_reads_are_caught),
-        cmocka_unit_test(allocation_while_capturing_is_caught),
-        cmocka_unit_test(every_call_may_fail),
-        cmocka_unit_test(every_operation_may_fault),
-        cmocka_unit_test(calls_are_counted),
-        cmocka_unit_test(memory_is_poisoned_and_limited),
-        cmocka_unit_test(copies_are_checked),
-        cmocka_unit_test(pageable_memory_is_read_at_the_call),
-        cmocka_unit_test(launches_are_checked),
-        cmocka_unit_test(default_stream_ends_the_program),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown)

@@ -14,9 +14,8 @@ static void expect_end(const fixture *f, cudaError_t expected)
     assert_null(graph);
 }
 
-static void capture_errors(void **state)
+TEST(capture_errors)
 {
-    (void)state;
     fixture f = begin(DOUBLE_EAGER);
     enum cudaStreamCaptureStatus status;
     float pageable[COUNT];
@@ -109,17 +108,15 @@ static float forked(long mode)
     return first_of(&f, f.z);
 }
 
-static void forks_are_joined(void **state)
+TEST(forks_are_joined)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++) assert_true(forked(modes[i]) == 3 + 140); /* x: 1 2 3; y: 20 60 140 */
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void events_report_completion(void **state)
+TEST(events_report_completion)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++) {
         fixture f = begin(modes[i]);
         cudaEvent_t first, last;
@@ -144,9 +141,8 @@ static void events_report_completion(void **state)
 }
 
 /* Each replay reaches an external event of a graph between the nodes around it; the event is not part of the capture. */
-static void events_of_graphs_report_times(void **state)
+TEST(events_of_graphs_report_times)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++) {
         fixture f = begin(modes[i]);
         cudaEvent_t events[3];
@@ -181,13 +177,4 @@ static void events_of_graphs_report_times(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(capture_errors),
-        cmocka_unit_test(forks_are_joined),
-        cmocka_unit_test(events_report_completion),
-        cmocka_unit_test(events_of_graphs_report_times),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown)

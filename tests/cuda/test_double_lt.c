@@ -1,18 +1,11 @@
 /* test_double_lt.c - the double of cuBLASLt: matmuls with the real library's descriptors agree with sums in f64, including
  * transposition, batches, epilogues and device scalars; what the header forbids is rejected. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <math.h>
 
 #include "ir/base/philox.h"
 #include "tests/cuda/double/lt.h"
+#include "tests/test.h"
 
 enum { MODES = 4, WORKSPACE = 32 << 20 };
 
@@ -296,9 +289,8 @@ static void destroy(const product *p)
     must((int)cuda.cublasLtMatmulPreferenceDestroy(p->preference));
 }
 
-static void products_agree(void **state)
+TEST(products_agree)
 {
-    (void)state;
     for (int i = 0; i < MODES * ROWS; i++) {
         const row *r = &rows[i / MODES];
         begin(modes[i % MODES]);
@@ -337,9 +329,8 @@ static void expect_refusal(cublasStatus_t got, cublasStatus_t want, const char *
         must((int)cuda.cublasLtDestroy(handle)); \
     } while (0)
 
-static void descriptors_are_judged(void **state)
+TEST(descriptors_are_judged)
 {
-    (void)state;
     WRONG_ATTRIBUTE(0, TRANSA, int32_t, 77, INVALID_VALUE, "transposition");
     WRONG_ATTRIBUTE(0, TRANSA, int32_t, CUBLAS_OP_T, INVALID_VALUE, "shapes");
     WRONG_ATTRIBUTE(0, EPILOGUE, uint32_t, 9999, NOT_SUPPORTED, "epilogue");
@@ -356,9 +347,8 @@ static void descriptors_are_judged(void **state)
     WRONG_ATTRIBUTE(0, FAST_ACCUM, int8_t, 1, NOT_SUPPORTED, "does not know");
 }
 
-static void layouts_are_judged(void **state)
+TEST(layouts_are_judged)
 {
-    (void)state;
     begin(DOUBLE_EAGER);
     product p = make_product(&rows[4]);
     const int64_t small = 7, overlap = 1, whole = p.a.rows;
@@ -377,9 +367,8 @@ static void layouts_are_judged(void **state)
     must((int)cuda.cublasLtDestroy(handle));
 }
 
-static void algorithms_are_judged(void **state)
+TEST(algorithms_are_judged)
 {
-    (void)state;
     begin(DOUBLE_EAGER);
     product p = make_product(&rows[0]), other = make_product(&rows[1]);
     const uint32_t every = CUBLASLT_REDUCTION_SCHEME_MASK, ours = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -409,9 +398,8 @@ static void algorithms_are_judged(void **state)
 }
 
 /* Bias and AUX must be at least as aligned as when the algorithm was found. */
-static void beside_matrices(void **state)
+TEST(beside_matrices)
 {
-    (void)state;
     begin(DOUBLE_EAGER);
     product p = make_product(&rows[8]);
     char *aux = p.aux.device + 32, *bias = p.bias.device + 2;
@@ -427,11 +415,10 @@ static void beside_matrices(void **state)
 }
 
 /* As in the library, relu does not propagate NaN, but gelu does. */
-static void relu_stops_nan(void **state)
+TEST(relu_stops_nan)
 {
     static const row of[] = {{5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_RELU},
                              {5, 7, 3, 1, false, false, false, false, 1, 0, IR_f32, IR_f32, CUBLASLT_EPILOGUE_GELU}};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         begin(DOUBLE_EAGER);
         product p = make_product(&of[i]);
@@ -447,9 +434,8 @@ static void relu_stops_nan(void **state)
 }
 
 /* Device scalars are read when a graph is replayed, host scalars when it is captured. */
-static void graphs_read_device_scalars(void **state)
+TEST(graphs_read_device_scalars)
 {
-    (void)state;
     begin(DOUBLE_LAZY);
     product p = make_product(&rows[2]);
     cudaGraph_t graph;
@@ -480,16 +466,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_agree),
-        cmocka_unit_test(descriptors_are_judged),
-        cmocka_unit_test(layouts_are_judged),
-        cmocka_unit_test(algorithms_are_judged),
-        cmocka_unit_test(beside_matrices),
-        cmocka_unit_test(relu_stops_nan),
-        cmocka_unit_test(graphs_read_device_scalars),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_GROUP(setup, teardown)

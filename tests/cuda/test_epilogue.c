@@ -26,9 +26,8 @@
     "  %dv = matmul %y2, %g2 {trans_a=true} : " t "[8,16]\n" \
     "  output \"dw\" = %dw\n  output \"db\" = %db\n  output \"dv\" = %dv\n  output \"dc\" = %dc\n}\n"
 
-static void a_block_is_five_steps(void **state)
+TEST(a_block_is_five_steps)
 {
-    (void)state;
     plan_text_expect("cuda", TYPE("f16"),
                      "plan @g N=2: 5 steps\n"
                      "   0  matmul               @x, @w, @b\n"
@@ -60,11 +59,7 @@ static int steps_of(const char *text, bool fuse)
     return steps;
 }
 
-static void no_fuse_keeps_every_op(void **state)
-{
-    (void)state;
-    assert_int_equal(steps_of(TYPE("f16"), false), 9);
-}
+TEST(no_fuse_keeps_every_op) { assert_int_equal(steps_of(TYPE("f16"), false), 9); }
 
 #define PRODUCT \
     "param @p : f16[8,16] = zero\n" \
@@ -72,7 +67,7 @@ static void no_fuse_keeps_every_op(void **state)
     "forward:\n"
 
 /* Graphs in which nothing may be fused, with the number of their ops. */
-static void unsupported_epilogues_stay_steps(void **state)
+TEST(unsupported_epilogues_stay_steps)
 {
     static const struct {
         const char *text;
@@ -129,7 +124,6 @@ static void unsupported_epilogues_stay_steps(void **state)
          "  output \"y\" = %y\n  output \"s\" = %s\n",
          2},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[1024];
         snprintf(text, sizeof text, PRODUCT "%s}\n", rows[i].text);
@@ -139,9 +133,8 @@ static void unsupported_epilogues_stay_steps(void **state)
 }
 
 /* A matmul sums only one operand, so the other sum remains. A sum is fused into a later matmul with the same operand. */
-static void sums_go_where_there_is_room(void **state)
+TEST(sums_go_where_there_is_room)
 {
-    (void)state;
     plan_text_expect("cuda",
                      "graph @g(@x : f16[N,8], @z : f16[N,16]) {\nforward:\n"
                      "  %s = reduce_sum @z {axes=[0]} : f16[1,16]\n"
@@ -160,9 +153,8 @@ static void sums_go_where_there_is_room(void **state)
 }
 
 /* Fusion depends on the form of gelu: of two matmuls of equal shape, only the one with tanh fuses its gelu. */
-static void one_form_of_gelu_is_taken(void **state)
+TEST(one_form_of_gelu_is_taken)
 {
-    (void)state;
     assert_int_equal(steps_of(PRODUCT "  %a = matmul @x, @w : f16[N,16]\n  %e = gelu %a : f16[N,16]\n"
                                       "  %b = matmul @x, @w : f16[N,16]\n  %t = gelu %b {tanh=true} : f16[N,16]\n"
                                       "  output \"e\" = %e\n  output \"t\" = %t\n}\n",
@@ -190,11 +182,10 @@ static char *layers(int n)
     return text;
 }
 
-static void a_form_is_asked_for_once(void **state)
+TEST(a_form_is_asked_for_once)
 {
     enum { LAYERS = 40 };
     char *text = layers(LAYERS);
-    (void)state;
     double_mark();
     assert_int_equal(steps_of(text, true), LAYERS);
     assert_int_equal(double_count("cublasLtMatmulAlgoGetHeuristic"), LAYERS + 1);
@@ -203,12 +194,11 @@ static void a_form_is_asked_for_once(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-static void each_allocation_may_fail(void **state)
+TEST(each_allocation_may_fail)
 {
     plan_text t;
     ampc_status status;
     uint64_t n = 0;
-    (void)state;
     plan_text_open(&t, "cuda", TYPE("f16"));
     do {
         diag_clear(t.d);
@@ -224,11 +214,10 @@ static void each_allocation_may_fail(void **state)
 }
 
 /* A failing call is an error and does not lead to another plan. */
-static void each_call_may_fail(void **state)
+TEST(each_call_may_fail)
 {
     long calls, failed = 0;
     plan_text t;
-    (void)state;
     plan_text_open(&t, "cuda", TYPE("f16"));
     assert_int_equal(plan_text_make(&t, true), AMPC_OK); /* loads the libraries */
     rt_plan_free(t.plan);
@@ -336,25 +325,8 @@ static long check_values(const char *head)
     return launches;
 }
 
-static void values_agree(void **state)
+TEST(values_agree)
 {
-    (void)state;
     assert_int_equal(check_values(""), 0);
     assert_true(check_values("unfused\n") >= 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_five_steps),
-        cmocka_unit_test(no_fuse_keeps_every_op),
-        cmocka_unit_test(unsupported_epilogues_stay_steps),
-        cmocka_unit_test(sums_go_where_there_is_room),
-        cmocka_unit_test(one_form_of_gelu_is_taken),
-        cmocka_unit_test(a_form_is_asked_for_once),
-        cmocka_unit_test(each_allocation_may_fail),
-        cmocka_unit_test(each_call_may_fail),
-        cmocka_unit_test(values_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

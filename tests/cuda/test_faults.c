@@ -2,13 +2,7 @@
  * and the next run is unaffected. */
 #include "ir/graph/ir.h"
 #include "tests/session.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { ROWS = 3, CLASSES = 4, RUNS = 4 };
 
@@ -49,14 +43,13 @@ static void read_states(rt_session *s, diag *d, float *to)
 }
 
 /* Alternates between bad and good runs, so that both are walked, captured and replayed. */
-static void test_labels(void **state)
+TEST(test_labels)
 {
     static const int64_t good[] = {0, 3, 1}, bad[][ROWS] = {{0, 3, 4}, {-1, 0, 0}, {0, INT64_MAX, 0}};
     diag *d = diag_new(NULL, NULL);
     ir_module *module = NULL;
     rt_session *s = NULL;
     double steps;
-    (void)state;
     if (ir_parse(step, strlen(step), "faults.ir", d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     assert_int_equal(rt_session_open(module, &(rt_session_options){.device = "cuda", .no_tune = true}, d, &s), AMPC_OK);
     for (int i = 0; i < RUNS; i++) {
@@ -78,10 +71,4 @@ static void test_labels(void **state)
     rt_session_close(s);
     ir_module_free(module);
     diag_free(d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_labels)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

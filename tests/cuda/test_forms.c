@@ -7,13 +7,10 @@
  * (the gradient of RMSNormalization over one element is dy rstd (1 - h h), with h h near 1), it may have twice what the
  * result of the processor changes by if each operand changes by one unit in the last place. */
 #include "tests/forms/probe.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 static uint64_t first_seed, seeds = 4;
 
@@ -137,20 +134,18 @@ static bool check_form(const form *f, void *user)
     return true;
 }
 
-static void cuda_computes_what_the_processor_does(void **state)
+TEST(cuda_computes_what_the_processor_does)
 {
-    (void)state;
     print_message("seeds %d to %d\n", (int)first_seed, (int)(first_seed + seeds - 1));
     assert_true(form_each(check_form, NULL));
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cuda_computes_what_the_processor_does)};
     first_seed = tier_first(seeds);
     if (argc == 3) {
         first_seed = strtoull(argv[1], NULL, 10);
         seeds = strtoull(argv[2], NULL, 10);
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -25,9 +25,8 @@
     "   3  sgd                  @b, %db, @lr, %inf, @scale\n        %b1 : f32[8]\noutput \"inf\"\n"
 
 /* The bias gradient has the same type, so it stays in the matmul epilogue. */
-static void a_product_makes_low_gradients(void **state)
+TEST(a_product_makes_low_gradients)
 {
-    (void)state;
     plan_text_expect("cuda", LAYER("bf16", ""),
                      "plan @g N=2: 4 steps\n"
                      "   0  matmul               @x, @dy, _\n"
@@ -38,9 +37,8 @@ static void a_product_makes_low_gradients(void **state)
                      "   2  sgd                  @w, %dw, @lr, %inf, @scale\n" UPDATES);
 }
 
-static void f32_operands_make_f32_gradients(void **state)
+TEST(f32_operands_make_f32_gradients)
 {
-    (void)state;
     plan_text_expect("cuda", LAYER("f32", ""),
                      "plan @g N=2: 4 steps\n"
                      "   0  matmul               @x, @dy, _\n"
@@ -52,9 +50,8 @@ static void f32_operands_make_f32_gradients(void **state)
 }
 
 /* A sum stays in f32 if no matmul of the plan reads its operand, or if that matmul stays in f32. */
-static void sums_alone_stay(void **state)
+TEST(sums_alone_stay)
 {
-    (void)state;
     plan_text_expect("cuda",
                      STATES "graph @g(@x : f16[N,16], @dy : f16[N,8], @z : f16[N,8]) {\n"
                             "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[16,8]\n"
@@ -96,9 +93,8 @@ static void expect_types(const char *text, ir_dtype dw, ir_dtype db)
     plan_text_close(&t);
 }
 
-static void what_others_read_stays(void **state)
+TEST(what_others_read_stays)
 {
-    (void)state;
     expect_types(LAYER("f16", ""), IR_f16, IR_f16);
     expect_types(LAYER("f16", "  output \"grad/w\" = %dw\n"), IR_f32, IR_f32);
     expect_types(LAYER("f16", "  output \"grad/b\" = %db\n"), IR_f16, IR_f32);
@@ -131,9 +127,8 @@ static void what_others_read_stays(void **state)
     "  %b1 = sgd @b, %ub, @lr, %inf : f32[16]\n  store @b, %b1\n}\n"
 
 /* A convolution computes both of its gradients in one type. */
-static void convolutions_make_low_gradients(void **state)
+TEST(convolutions_make_low_gradients)
 {
-    (void)state;
     expect_types(CONV(""), IR_f16, IR_f16);
     expect_types(CONV("  output \"grad/w\" = %dw\n"), IR_f32, IR_f32);
     expect_types(CONV("  output \"grad/b\" = %db\n"), IR_f32, IR_f32);
@@ -190,10 +185,9 @@ static bool differs(const float *values, const float *expected, int n, double re
 }
 
 /* Each gradient is rounded to f16 exactly once. */
-static void gradients_are_rounded_once(void **state)
+TEST(gradients_are_rounded_once)
 {
     const double half_unit = 0x1p-11, exact = 0x1p-20;
-    (void)state;
     const trained cuda = train("cuda", LAYER("f16", ""), 1), cpu = train("cpu", LAYER("f16", ""), 1);
     const trained wide = train("cuda", "unfused\n" LAYER("f16", ""), 1);
     assert_false(cuda.found_inf || cpu.found_inf);
@@ -204,26 +198,11 @@ static void gradients_are_rounded_once(void **state)
 }
 
 /* Gradients beyond 65504 are finite only in f32: the check detects the overflow from rounding, and nothing is updated. */
-static void overflow_is_found(void **state)
+TEST(overflow_is_found)
 {
-    (void)state;
     const trained cuda = train("cuda", LAYER("f16", ""), 200), cpu = train("cpu", LAYER("f16", ""), 200);
     assert_true(cuda.found_inf);
     assert_false(cpu.found_inf);
     for (int i = 0; i < PARAMETERS; i++) assert_true(cuda.w[i] == 0 && cpu.w[i] != 0);
     for (int i = 0; i < WIDE; i++) assert_true(cuda.b[i] == 0 && cpu.b[i] != 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product_makes_low_gradients),
-        cmocka_unit_test(f32_operands_make_f32_gradients),
-        cmocka_unit_test(sums_alone_stay),
-        cmocka_unit_test(what_others_read_stays),
-        cmocka_unit_test(convolutions_make_low_gradients),
-        cmocka_unit_test(gradients_are_rounded_once),
-        cmocka_unit_test(overflow_is_found),
-    };
-    return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

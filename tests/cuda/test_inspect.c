@@ -2,23 +2,22 @@
 #include "tests/cuda/double/double.h"
 #include "tests/unit/inspect_models.h"
 
-static void test_check(void **state)
+TEST_SCRATCH(test_check)
 {
     double_reset();
     double_mode(DOUBLE_LAZY);
-    check_faults(*state, "cuda");
+    check_faults(t, "cuda");
 }
 
-static void test_compare(void **state)
+TEST_SCRATCH(test_compare)
 {
     double_reset();
     double_mode(DOUBLE_LAZY);
-    compare_losses(*state, "cuda");
+    compare_losses(t, "cuda");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_check), SCRATCH_TEST(test_compare)};
     double_install();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -107,7 +107,7 @@ static void compare(const subject *s, const outcome *a, const outcome *b, double
     }
 }
 
-static void devices_agree(void **state)
+TEST_SCRATCH(devices_agree)
 {
     static const struct {
         pass_level level;
@@ -115,7 +115,6 @@ static void devices_agree(void **state)
         double bound;
     } types[] = {{PASS_O0, IR_f16, 1e-4}, {PASS_O1, IR_f16, 2e-2}, {PASS_O1, IR_bf16, 1e-1}};
     static outcome cpu, cuda, again;
-    scratch *t = *state;
     for (size_t k = 0; k < 3 * (sizeof subjects / sizeof *subjects); k++) {
         const subject *s = &subjects[k / 3];
         ir_module *m = compiled(t, s, types[k % 3].level, types[k % 3].low);
@@ -132,9 +131,6 @@ static void devices_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(devices_agree, scratch_setup, scratch_teardown),
-    };
     double_install();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -1,17 +1,11 @@
 /* test_plan_cache.c - cuDNN plans that are slow to create are cached for all processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <glob.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/cuda/calls.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 enum { PARTS = 4 /* of the failing calls and of the mismatches, below the full tier */ };
@@ -60,10 +54,11 @@ static void expect_gradient(bool tune, bool made, bool read, outcome *expected)
     *expected = o;
 }
 
-static void slow_plans_are_cached(void **state)
+#define TEST_PLAN(name) TEST_WITH(make_cache, drop_cache, void *unused, name)
+
+TEST_PLAN(slow_plans_are_cached)
 {
     outcome first = {.result = NULL};
-    (void)state;
     expect_gradient(false, true, false, &first);
     expect_gradient(false, false, true, &first);
     outcome other = gradient(false, IR_bf16); /* another graph */
@@ -114,12 +109,11 @@ static void change_byte(const char *path, long at)
 
 static size_t other_version(void) { return CUDNN_VERSION + 1; }
 
-static void mismatched_plan_is_ignored(void **state)
+TEST_PLAN(mismatched_plan_is_ignored)
 {
     static const long damaged[] = {3, 20, 30, 900}; /* offsets in magic, key, size and text */
     outcome first = {.result = NULL};
     char path[256];
-    (void)state;
     expect_gradient(false, true, false, &first);
     find_cached(path, sizeof path);
     tier_print_part("mismatches", PARTS);
@@ -149,12 +143,11 @@ static void mismatched_plan_is_ignored(void **state)
 }
 
 /* Whatever fails while a plan is read, there is an error or the same result. */
-static void reading_a_plan_may_fail(void **state)
+TEST_PLAN(reading_a_plan_may_fail)
 {
     outcome first = {.result = NULL};
     char left[256];
     int same = 0;
-    (void)state;
     expect_gradient(false, true, false, &first);
     expect_gradient(false, false, true, &first);
     tier_print_part("failing calls", PARTS);
@@ -177,11 +170,10 @@ static void reading_a_plan_may_fail(void **state)
 
 /* A context that tunes caches the winner's plan, others that of the first candidate: two files. A different choice has a different
  * plan. */
-static void cached_plan_is_the_chosen_one(void **state)
+TEST_PLAN(cached_plan_is_the_chosen_one)
 {
     outcome tuned = {.result = NULL}, plain = {.result = NULL};
     char text[4096];
-    (void)state;
     expect_gradient(true, true, false, &tuned);
     expect_gradient(true, false, true, &tuned);
     expect_gradient(false, true, false, &plain);
@@ -195,13 +187,4 @@ static void cached_plan_is_the_chosen_one(void **state)
     free(plain.result);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slow_plans_are_cached, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(mismatched_plan_is_ignored, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(reading_a_plan_may_fail, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(cached_plan_is_the_chosen_one, make_cache, drop_cache),
-    };
-    return cmocka_run_group_tests_name("plan_cache", tests, no_cache, NULL);
-}
+TEST_GROUP(no_cache, NULL)

@@ -2,9 +2,8 @@
  * and ConvNeXt have such convolutions in each direction, with and without bias. */
 #include "tests/unit/plan_text.h"
 
-static void a_kernel_of_one_element_is_a_product(void **state)
+TEST(a_kernel_of_one_element_is_a_product)
 {
-    (void)state;
     plan_text_expect(
         "cuda",
         "param @w : f16[16,8,1,1] = zero\nparam @b : f16[16] = zero\n"
@@ -55,9 +54,8 @@ static int products(const char *text)
     "  %y = conv @x, @w, _ {" attributes ", dilations=[1,1]} : " type "[N,8,"
 
 /* Larger kernels, strides or padding, groups; f32, which stays in NCHW. */
-static void others_stay_convolutions(void **state)
+TEST(others_stay_convolutions)
 {
-    (void)state;
     const char *const end = "  output \"y\" = %y\n}\n";
     const char *const texts[] = {
         CONV("f16", "8,3,3", "strides=[1,1], pads=[1,1,1,1]") "4,4]\n",
@@ -72,13 +70,4 @@ static void others_stay_convolutions(void **state)
         assert_int_equal(products(text), 0);
         free(text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kernel_of_one_element_is_a_product),
-        cmocka_unit_test(others_stay_convolutions),
-    };
-    return cmocka_run_group_tests_name("product", tests, NULL, NULL);
 }

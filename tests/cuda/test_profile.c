@@ -55,10 +55,9 @@ static double digest_of_runs(scratch *t, int n)
     return sum;
 }
 
-static void repetitions_are_runs(void **state)
+TEST_SCRATCH(repetitions_are_runs)
 {
     enum { FIRST = 2, WARMUP = 3 };
-    scratch *t = *state;
     const double expected = digest_of_runs(t, FIRST + WARMUP + RUNS + 1);
     assert_true(expected != digest_of_runs(t, FIRST + WARMUP + RUNS));
     for (int i = 0; i < MODES; i++) {
@@ -90,9 +89,8 @@ static void expect_calls(long runs, long waits)
     assert_int_equal(double_count("cudaStreamSynchronize"), 1);
 }
 
-static void the_host_stays_away(void **state)
+TEST_SCRATCH(the_host_stays_away)
 {
-    scratch *t = *state;
     double ms[LONG];
     rt_session *s = open_on(t, DOUBLE_LAZY);
     assert_true(rt_session_has_clock(s));
@@ -125,9 +123,8 @@ static void touch_storage(scratch *t, rt_session *s)
 
 /* The first run would be walked, because its slot has no captured graph and low copies of parameters are outdated. Updating them is
  * not part of the timed run. */
-static void the_first_time_is_like_the_others(void **state)
+TEST_SCRATCH(the_first_time_is_like_the_others)
 {
-    scratch *t = *state;
     double ms[3];
     rt_session *s = open_on(t, DOUBLE_EAGER);
     assert_ok(t, run(s, t->d));
@@ -178,10 +175,9 @@ static void count_steps(scratch *t, rt_session *s, int *all, int *kept)
 }
 
 /* The launch times add up to that of the run, and each step is in one of the launches. */
-static void launches_add_up(void **state)
+TEST_SCRATCH(launches_add_up)
 {
     enum { PROFILED = 3 };
-    scratch *t = *state;
     const double expected = digest_of_runs(t, 1 + 1 + PROFILED);
     for (int i = 0; i < MODES; i++) {
         int steps, kept;
@@ -235,9 +231,8 @@ static void no_launch(void *user, const rt_launch *launch)
 }
 
 /* The fifth run faults; neither it nor the runs after it change anything. */
-static void faults_are_reported(void **state)
+TEST_SCRATCH(faults_are_reported)
 {
-    scratch *t = *state;
     ir_module *m = NULL;
     float x = 10;
     const rt_tensor in = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {1}, .data = &x};
@@ -299,9 +294,8 @@ static outcome all_of_it(const ir_module *m, diag *d)
     return o;
 }
 
-static void every_call_may_fail(void **state)
+TEST_SCRATCH(every_call_may_fail)
 {
-    scratch *t = *state;
     int reported = 0;
     ir_module *m = NULL;
     assert_ok(t, ir_parse(indexing, strlen(indexing), "indexing.ir", t->d, &m));
@@ -326,9 +320,8 @@ static void every_call_may_fail(void **state)
     ir_module_free(m);
 }
 
-static void used_memory_is_said(void **state)
+TEST_SCRATCH(used_memory_is_said)
 {
-    scratch *t = *state;
     rt_memory before, after;
     rt_session *s = open_on(t, DOUBLE_EAGER);
     assert_ok(t, rt_session_memory(s, "train_step", inputs, 2, t->d, &before));
@@ -356,9 +349,8 @@ static char *output_of(const char *command)
 static bool starts(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
 
 /* Checks the calls between the first and the last timing event. */
-static void bench_replays(void **state)
+TEST_SCRATCH(bench_replays)
 {
-    (void)state;
     char *text = output_of("AMPC_DOUBLE_TRACE=/dev/stderr " BENCH " --warmup=3 --iterations=20 2>&1 >/dev/null");
     int marks = 0, launches = 0, copies = 0;
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
@@ -407,9 +399,8 @@ static double trace_ms(const char *path, int *steps)
     return ms;
 }
 
-static void bench_prints_times_of_the_device(void **state)
+TEST_SCRATCH(bench_prints_times_of_the_device)
 {
-    scratch *t = *state;
     char command[1024];
     const char *path = scratch_path(t, "trace.json");
     int steps;
@@ -433,13 +424,12 @@ static void bench_prints_times_of_the_device(void **state)
 }
 
 /* While steps are walked or captured, each launch is in a range named after its node; replays have no ranges. */
-static void profilers_see_names(void **state)
+TEST_SCRATCH(profilers_see_names)
 {
     static const char *const names[] = {"fc1", "fc2", "bn", "relu", "softmax_cross_entropy", "adamw"};
     char open[64] = "";
     bool seen[sizeof names / sizeof *names] = {false};
     int ranges = 0, launches = 0, last = 0, captured = 0, number = 0;
-    (void)state;
     char *text = output_of("NVTX_INJECTION64_PATH=" NVTX_LOG
                            " AMPC_NVTX_LOG=/dev/stderr AMPC_DOUBLE_TRACE=/dev/stderr " BENCH
                            " --iterations=5 2>&1 >/dev/null");
@@ -467,19 +457,4 @@ static void profilers_see_names(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(repetitions_are_runs),
-        SCRATCH_TEST(the_host_stays_away),
-        SCRATCH_TEST(the_first_time_is_like_the_others),
-        SCRATCH_TEST(launches_add_up),
-        SCRATCH_TEST(faults_are_reported),
-        SCRATCH_TEST(every_call_may_fail),
-        SCRATCH_TEST(used_memory_is_said),
-        SCRATCH_TEST(bench_replays),
-        SCRATCH_TEST(bench_prints_times_of_the_device),
-        SCRATCH_TEST(profilers_see_names),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
-}
+TEST_GROUP(group_setup, group_teardown)

@@ -4,14 +4,7 @@
 #include "kernels/cuda/generate.h"
 #include "runtime/session/session.h"
 #include "tests/cuda/double/double.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 /* A matmul whose batch dimensions are shared differently, so that each run calls the library twice. */
 enum {
@@ -93,9 +86,8 @@ static void expect_runs(unsigned checked, unsigned refused, long first)
     close_fixture(&f);
 }
 
-static void another_algorithm_runs(void **state)
+TEST(another_algorithm_runs)
 {
-    (void)state;
     expect_runs(0, 0, CALLS);
     expect_runs(0, 1, 1 + CALLS);
     expect_runs(0, 7, 3 + CALLS);
@@ -104,10 +96,9 @@ static void another_algorithm_runs(void **state)
     expect_runs(15, 0, CALLS);    /* if the check rejects all of them, it is ignored */
 }
 
-static void all_refused_is_an_error(void **state)
+TEST(all_refused_is_an_error)
 {
     fixture f;
-    (void)state;
     double_refuse_algorithms(0, 15);
     open_fixture(&f);
     double_mark();
@@ -121,10 +112,9 @@ static void all_refused_is_an_error(void **state)
 }
 
 /* Once an algorithm has run, a rejection of it is an error. */
-static void what_ran_is_not_replaced(void **state)
+TEST(what_ran_is_not_replaced)
 {
     fixture f;
-    (void)state;
     open_fixture(&f);
     assert_int_equal(run(&f), AMPC_OK);
     double_refuse_algorithms(0, 1);
@@ -134,11 +124,10 @@ static void what_ran_is_not_replaced(void **state)
 }
 
 /* Errors other than rejections. */
-static void faults_are_not_tried_again(void **state)
+TEST(faults_are_not_tried_again)
 {
     fixture f;
     bool seen = false;
-    (void)state;
     for (long n = 1; !seen; n++) {
         open_fixture(&f);
         double_mark();
@@ -181,9 +170,10 @@ static void expect_error(const char *part)
     if (!strstr(error, part)) fail_msg("'%s' has no '%s'", error, part);
 }
 
-static void errors_have_names(void **state)
+#define TEST_REFUSALS(name) TEST_WITH(open_context, close_context, void *unused, name)
+
+TEST_REFUSALS(errors_have_names)
 {
-    (void)state;
     assert_int_equal(cuda_open_lt(&ctx), AMPC_OK);
     assert_int_equal(cuda_lt_status(&ctx, CUBLAS_STATUS_ARCH_MISMATCH, "cublasLtMatmul(x)"), AMPC_DEVICE);
     expect_error("cublasLtMatmul: CUBLAS_STATUS_ARCH_MISMATCH (the function requires");
@@ -198,9 +188,8 @@ static void errors_have_names(void **state)
 }
 
 /* cuDNN reports a reason in addition to the status name. */
-static void reasons_are_told(void **state)
+TEST_REFUSALS(reasons_are_told)
 {
-    (void)state;
     dnn_graph g = dnn_begin(&ctx);
     dnn_finish(&g, dnn_make(&g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR));
     assert_int_equal(g.status, AMPC_DEVICE);
@@ -211,10 +200,9 @@ static void reasons_are_told(void **state)
     assert_int_equal(dnn_plan_of(&g, "nothing", &plan), AMPC_DEVICE); /* frees the graph */
 }
 
-static void nvrtc_says_what_is_wrong(void **state)
+TEST_REFUSALS(nvrtc_says_what_is_wrong)
 {
     const cuda_generated *kernel;
-    (void)state;
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     assert_int_equal(cuda_generate(&ctx, strdup("(int *x) { y[0] = 1; }\n"), &kernel), AMPC_OK);
     assert_int_equal(cuda_prepared(&ctx), AMPC_DEVICE);
@@ -224,14 +212,13 @@ static void nvrtc_says_what_is_wrong(void **state)
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
 
-static void a_grid_has_a_limit(void **state)
+TEST_REFUSALS(a_grid_has_a_limit)
 {
     const k_args args = {.ctx = &ctx};
     void *none = NULL;
     int64_t n = 0;
     void *arguments[] = {&none, &none, &n, &cuda_of(&ctx)->fault};
     cudaKernel_t kernel;
-    (void)state;
     assert_int_equal(cuda_find(&ctx, CUDA_FAMILY_commit, "commit", &kernel), AMPC_OK);
     double_mark();
     const int64_t most = INT32_MAX, wrapped = ((int64_t)1 << 32) + 1; /* would be 1 as unsigned */
@@ -243,10 +230,9 @@ static void a_grid_has_a_limit(void **state)
     assert_int_equal(double_count("cudaLaunchKernel"), 1);
 }
 
-static void grids_fill_the_device(void **state)
+TEST_REFUSALS(grids_fill_the_device)
 {
     const k_args args = {.ctx = &ctx};
-    (void)state;
     cuda_of(&ctx)->multiprocessors = 5;
     assert_int_equal(cuda_grid(&args, 1 << 20, 1), 5 * CUDA_BLOCKS_EACH);
     assert_int_equal(cuda_grid(&args, 9, 4), 3);
@@ -317,10 +303,9 @@ static char *outputs_on(int count, size_t *bytes)
 }
 
 /* Our kernels sum in the same order on every device, although grids differ. */
-static void sums_do_not_depend_on_the_device(void **state)
+TEST_REFUSALS(sums_do_not_depend_on_the_device)
 {
     size_t bytes, other;
-    (void)state;
     get_attribute = cuda.cudaDeviceGetAttribute;
     cuda.cudaDeviceGetAttribute = other_device;
     char *small = outputs_on(1, &bytes), *large = outputs_on(300, &other);
@@ -332,10 +317,9 @@ static void sums_do_not_depend_on_the_device(void **state)
 }
 
 /* A failed copy of results is reported once per run; the next run's results are available again. */
-static void results_that_do_not_come_back(void **state)
+TEST(results_that_do_not_come_back)
 {
     fixture f;
-    (void)state;
     open_fixture(&f);
     for (long n = 1; n <= 3; n++) {
         assert_int_equal(run(&f), AMPC_OK);
@@ -356,22 +340,4 @@ static void results_that_do_not_come_back(void **state)
         assert_int_equal(run(&f), AMPC_OK);
     }
     close_fixture(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_algorithm_runs),
-        cmocka_unit_test(all_refused_is_an_error),
-        cmocka_unit_test(what_ran_is_not_replaced),
-        cmocka_unit_test(faults_are_not_tried_again),
-        cmocka_unit_test(results_that_do_not_come_back),
-        cmocka_unit_test_setup_teardown(errors_have_names, open_context, close_context),
-        cmocka_unit_test_setup_teardown(reasons_are_told, open_context, close_context),
-        cmocka_unit_test_setup_teardown(nvrtc_says_what_is_wrong, open_context, close_context),
-        cmocka_unit_test_setup_teardown(a_grid_has_a_limit, open_context, close_context),
-        cmocka_unit_test_setup_teardown(grids_fill_the_device, open_context, close_context),
-        cmocka_unit_test_setup_teardown(sums_do_not_depend_on_the_device, open_context, close_context),
-    };
-    return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }

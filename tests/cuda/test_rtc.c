@@ -1,16 +1,9 @@
 /* test_rtc.c - the double of NVRTC: source becomes device code and a simulator kernel; errors of the device compiler are
  * reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 
 static char error[512];
 static k_context ctx = {.threads = 1, .error = error, .error_size = sizeof error};
@@ -96,14 +89,15 @@ static float run(cudaKernel_t kernel)
     return last;
 }
 
+#define TEST_RTC(name) TEST_WITH(open_libraries, close_libraries, void *unused, name)
+
 /* If kernels have the same name, the most recently compiled one is found. */
-static void text_becomes_a_kernel(void **state)
+TEST_RTC(text_becomes_a_kernel)
 {
     static const struct {
         const char *option;
         float result;
     } rows[] = {{"-DFACTOR=3.0f", 297}, {"--define-macro=FACTOR=0.5f", 49.5f}};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         nvrtcProgram program;
         cudaLibrary_t library;
@@ -114,11 +108,10 @@ static void text_becomes_a_kernel(void **state)
     }
 }
 
-static void an_error_has_its_log(void **state)
+TEST_RTC(an_error_has_its_log)
 {
     nvrtcProgram program;
     size_t bytes = 0;
-    (void)state;
     assert_int_equal(build("extern \"C\" __global__ void broken(int *x) { y[0] = 1; }", "-DNOTHING", &program),
                      NVRTC_ERROR_COMPILATION);
     assert_int_equal(cuda.nvrtcGetProgramLogSize(program, &bytes), NVRTC_SUCCESS);
@@ -129,23 +122,12 @@ static void an_error_has_its_log(void **state)
     cuda.nvrtcDestroyProgram(&program);
 }
 
-static void a_warning_is_an_error(void **state)
+TEST_RTC(a_warning_is_an_error)
 {
     nvrtcProgram program;
-    (void)state;
     assert_int_equal(
         build("extern \"C\" __global__ void odd(int *x) { int unused = 1; x[0] = 1; }", "-DNOTHING", &program),
         NVRTC_ERROR_COMPILATION);
     assert_non_null(strstr(double_reason(), "unused"));
     cuda.nvrtcDestroyProgram(&program);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(text_becomes_a_kernel, open_libraries, close_libraries),
-        cmocka_unit_test_setup_teardown(an_error_has_its_log, open_libraries, close_libraries),
-        cmocka_unit_test_setup_teardown(a_warning_is_an_error, open_libraries, close_libraries),
-    };
-    return cmocka_run_group_tests_name("rtc", tests, NULL, NULL);
 }

@@ -70,14 +70,10 @@ static void run_on_cuda(const ir_node *n, scaler_trail *t)
     assert_int_equal(cuda.cudaStreamSynchronize(stream), cudaSuccess);
 }
 
-static void test_scalers(void **state)
+TEST_SCRATCH(test_scalers)
 {
     scaler_trail trail = {LENGTH, host->found, host->scale, host->good, host->bad};
-    for (int i = 0; i < SCALER_ROWS; i++) scaler_compare(*state, &scaler_rows[i], &trail, run_on_cuda);
+    for (int i = 0; i < SCALER_ROWS; i++) scaler_compare(t, &scaler_rows[i], &trail, run_on_cuda);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_scalers)};
-    return cmocka_run_group_tests(tests, open_device, close_device);
-}
+TEST_GROUP(open_device, close_device)

@@ -85,9 +85,8 @@ static outcome reference(scratch *t)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void orders_agree(void **state)
+TEST_SCRATCH(orders_agree)
 {
-    scratch *t = *state;
     outcome expected = reference(t);
     for (int i = 1; i < MODES; i++) {
         begin(modes[i]);
@@ -101,7 +100,7 @@ static void orders_agree(void **state)
 }
 
 /* After the first two runs of a plan, each step is one graph launch. */
-static void a_step_is_one_launch(void **state)
+TEST_SCRATCH(a_step_is_one_launch)
 {
     static const char *const none[] = {"cudaMalloc",
                                        "cudaFree",
@@ -114,7 +113,6 @@ static void a_step_is_one_launch(void **state)
                                        "cudaEventSynchronize",
                                        "cudaLibraryGetKernel",
                                        "cudaGraphInstantiateWithParams"};
-    scratch *t = *state;
     rt_session *s;
     rt_tensor inputs[2];
     double loss[STEPS];
@@ -134,9 +132,8 @@ static void a_step_is_one_launch(void **state)
 }
 
 /* Selecting outputs does not change the bits, and kernels that only compute other outputs are not launched. */
-static void selected_outputs_have_the_same_bits(void **state)
+TEST_SCRATCH(selected_outputs_have_the_same_bits)
 {
-    scratch *t = *state;
     outcome expected = reference(t);
     begin(2);
     outcome o = train_outputs(t->d, true);
@@ -148,7 +145,7 @@ static void selected_outputs_have_the_same_bits(void **state)
 
 /* Four parameters have low copies and gradients; two parameters between them do not. The running statistics of batch norm are
  * updated by select. */
-static void updates_share_launches(void **state)
+TEST_SCRATCH(updates_share_launches)
 {
     static const struct {
         const char *kernel;
@@ -156,7 +153,6 @@ static void updates_share_launches(void **state)
     } rows[] = {{"check_finite", 0, 2},  {"check_and_square", 2, 0}, {"unscale", 0, 0},
                 {"norm_squares", 0, 0},  {"norm_root", 1, 0},        {"adamw", 2, 2},
                 {"select_tensors", 1, 1}};
-    scratch *t = *state;
     rt_session *s;
     rt_tensor inputs[2];
     begin(DOUBLE_EAGER);
@@ -179,9 +175,8 @@ static void updates_share_launches(void **state)
 }
 
 /* There is an error with a message or no effect at all, but never a wrong result without an error. */
-static void every_call_may_fail(void **state)
+TEST_SCRATCH(every_call_may_fail)
 {
-    scratch *t = *state;
     outcome expected = reference(t);
     long calls = double_count("*"), failed = 0;
     int reported = 0;
@@ -207,10 +202,9 @@ static void every_call_may_fail(void **state)
 }
 
 /* Device faults in the middle of a step. */
-static void operations_may_fault(void **state)
+TEST_SCRATCH(operations_may_fault)
 {
     static const long which[] = {20, 27, 33, 60, 100};
-    (void)state;
     for (size_t i = 0; i < sizeof which / sizeof *which; i++)
         for (int mode = 0; mode < 3; mode++) {
             diag *d = diag_new(NULL, NULL);
@@ -226,10 +220,9 @@ static void operations_may_fault(void **state)
         }
 }
 
-static void out_of_memory_is_reported(void **state)
+TEST_SCRATCH(out_of_memory_is_reported)
 {
     int said = 0;
-    (void)state;
     for (size_t bytes = 1 << 10; bytes <= 1 << 26; bytes *= 2) {
         diag *d = diag_new(NULL, NULL);
         begin(DOUBLE_EAGER);
@@ -246,9 +239,8 @@ static void out_of_memory_is_reported(void **state)
 }
 
 /* The device detects a label out of range; nothing is updated, and the session remains usable. */
-static void bad_labels_change_nothing(void **state)
+TEST_SCRATCH(bad_labels_change_nothing)
 {
-    (void)state;
     for (int mode = 0; mode < MODES; mode++) {
         diag *d = diag_new(NULL, NULL);
         rt_session *s;
@@ -292,9 +284,8 @@ static double loss_of(rt_session *s, diag *d)
 
 /* A session on a stream of its own reads the weights and their low-precision copies of another one, which has just
  * written them, and is still there when the other one has been closed. */
-static void sessions_share_weights(void **state)
+TEST_SCRATCH(sessions_share_weights)
 {
-    scratch *t = *state;
     for (int m = 0; m < MODES; m++) {
         rt_session *a = NULL, *b = NULL;
         double losses[STEPS];
@@ -320,18 +311,4 @@ static void sessions_share_weights(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(orders_agree),
-        SCRATCH_TEST(a_step_is_one_launch),
-        SCRATCH_TEST(updates_share_launches),
-        SCRATCH_TEST(every_call_may_fail),
-        SCRATCH_TEST(operations_may_fault),
-        SCRATCH_TEST(out_of_memory_is_reported),
-        SCRATCH_TEST(bad_labels_change_nothing),
-        SCRATCH_TEST(selected_outputs_have_the_same_bits),
-        SCRATCH_TEST(sessions_share_weights),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
-}
+TEST_GROUP(group_setup, group_teardown)

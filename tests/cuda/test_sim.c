@@ -2,21 +2,13 @@
  * check meant to detect it. Sanitizers run in separate processes (sim/faults.c). */
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/cuda/sim/cudasim_host.h"
+#include "tests/test.h"
 
 enum { ORDERS = 3, MAX_COUNT = 4096 };
 
@@ -84,9 +76,8 @@ static size_t wrong_sums(const char *name, unsigned blocks, unsigned threads)
     return wrong;
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-    (void)state;
     for (int order = 0; order < ORDERS; order++) {
         cudasim_set_order(order, 1);
         assert_int_equal(wrong_reversals("reverse", 5, 96, 0), 0);
@@ -99,9 +90,8 @@ static void test_blocks(void **state)
 }
 
 /* Without a sanitizer, missing barriers change the results, because shared memory is NaN until written. */
-static void test_faulty_results(void **state)
+TEST(test_faulty_results)
 {
-    (void)state;
     for (int order = 0; order < ORDERS; order++) {
         cudasim_set_order(order, 1);
         assert_int_not_equal(wrong_reversals("reverse_without_barrier", 2, 256, 0), 0);
@@ -117,9 +107,8 @@ static void test_faulty_results(void **state)
     }
 }
 
-static void test_indices(void **state)
+TEST(test_indices)
 {
-    (void)state;
     const cudasim_kernel *kernel = cudasim_find("indices");
     struct parcel {
         long long a;
@@ -147,9 +136,8 @@ static void test_indices(void **state)
 }
 
 /* Descending is the reverse of ascending; shuffled is neither, and depends on its seed. */
-static void test_orders(void **state)
+TEST(test_orders)
 {
-    (void)state;
     enum { N = 256 };
     int *seen[4];
     for (int run = 0; run < 4; run++) {
@@ -173,9 +161,8 @@ static void test_orders(void **state)
 /* The expected result of shuffling lane * 10 from lane `from`; `inside`: whether that is in the segment. */
 static int shuffled(int lane, int from, bool inside) { return (inside ? from : lane) * 10; }
 
-static void test_lanes(void **state)
+TEST(test_lanes)
 {
-    (void)state;
     for (int order = 0; order < ORDERS; order++) {
         cudasim_set_order(order, 2);
         int *out = calloc(32 * 16, sizeof *out);
@@ -205,18 +192,16 @@ static void test_lanes(void **state)
     }
 }
 
-static void test_votes(void **state)
+TEST(test_votes)
 {
-    (void)state;
     int *out = calloc(3, sizeof *out);
     expect_clean(launch("votes", 3, 160, 0, (void *[]){&out}));
     for (int b = 0; b < 3; b++) assert_int_equal(out[b], 1 + 100 + 10000 * 80);
     free(out);
 }
 
-static void test_atomics(void **state)
+TEST(test_atomics)
 {
-    (void)state;
     int out[11] = {0, 0, 0, 0, 0, -1, 0, 0, 0, 0, 5}, *p = out;
     unsigned long long wide = 1, *q = &wide;
     static const int expected[11] = {64 * 127, -256, -127, 127, -1, 0, 0, 8, 128, 7, 7};
@@ -229,9 +214,8 @@ static void test_atomics(void **state)
 
 /* ---- rejected launches, and faults that end a kernel ---- */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     const cudasim_kernel *sums = cudasim_find("sums"), *lanes = cudasim_find("lanes");
     const cudasim_shape one = {1, 1, 1};
     assert_null(cudasim_find("no_such_kernel"));
@@ -269,9 +253,8 @@ static void expect_fault(const char *name, unsigned threads, const char *first, 
 }
 
 /* Both places of a divergent barrier are named; their line numbers are found in the source. */
-static void test_divergence(void **state)
+TEST(test_divergence)
 {
-    (void)state;
     FILE *source = fopen(AMPC_SOURCE_DIR "/tests/cuda/sim/faults.cu", "r");
     char line[256], places[2][64] = {"", ""};
     bool inside = false;
@@ -285,9 +268,8 @@ static void test_divergence(void **state)
     expect_fault("divergent_barrier", 64, places[0], places[1]);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
-    (void)state;
     expect_fault("return_before_barrier", 64, "(__syncthreads) and thread (63,0,0) has returned", "faults.cu:");
     expect_fault("barrier_in_one_warp", 64, "all threads wait:", "(__shfl_xor_sync)");
     expect_fault("barrier_in_one_warp", 32, "all threads wait:", "(__syncthreads)");
@@ -319,9 +301,8 @@ static void crash(bool launch_again)
     exit(0);
 }
 
-static void test_crash(void **state)
+TEST(test_crash)
 {
-    (void)state;
     for (int again = 0; again < 2; again++) {
         int ends[2], status;
         char said[256] = "";
@@ -348,9 +329,8 @@ static void test_crash(void **state)
 }
 
 /* In non-strict mode, threads that returned are ignored, and a part of a warp may meet. */
-static void test_not_strict(void **state)
+TEST(test_not_strict)
 {
-    (void)state;
     cudasim_set_strict(false);
     for (int order = 0; order < ORDERS; order++) {
         cudasim_set_order(order, 11);
@@ -447,21 +427,12 @@ static const watched tsan_rows[] = {
     {"divergent_barrier", "2 64 0", {"divergent_barrier", "(__syncthreads) and thread"}},
 };
 
-static void test_asan(void **state)
-{
-    (void)state;
-    expect_watched("asan", asan_rows, sizeof asan_rows / sizeof *asan_rows);
-}
-static void test_tsan(void **state)
-{
-    (void)state;
-    expect_watched("tsan", tsan_rows, sizeof tsan_rows / sizeof *tsan_rows);
-}
+TEST(test_asan) { expect_watched("asan", asan_rows, sizeof asan_rows / sizeof *asan_rows); }
+TEST(test_tsan) { expect_watched("tsan", tsan_rows, sizeof tsan_rows / sizeof *tsan_rows); }
 
 /* CPUs without a context switch in fiber.cc use the C library's. */
-static void test_ucontext(void **state)
+TEST(test_ucontext)
 {
-    (void)state;
     static const watched rows[] = {
         {"sums", "4 256 0", {NULL}},
         {"reverse", "2 1024 0", {NULL}},
@@ -472,9 +443,8 @@ static void test_ucontext(void **state)
 
 /* ---- what does not compile ---- */
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     static const struct {
         const char *subgraph, *message;
     } rows[] = {
@@ -496,17 +466,4 @@ static void test_words(void **state)
         if (rows[i].message) expect_text(text, rows[i].message);
         free(text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_faulty_results), cmocka_unit_test(test_indices),
-        cmocka_unit_test(test_orders),  cmocka_unit_test(test_lanes),          cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_atomics), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_not_strict),     cmocka_unit_test(test_asan),
-        cmocka_unit_test(test_tsan),    cmocka_unit_test(test_ucontext),       cmocka_unit_test(test_words),
-        cmocka_unit_test(test_crash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,9 @@
 /* test_tuning.c - races between the algorithms of the libraries, and the cache of their results. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/epilogue.h"
 #include "tests/cuda/calls.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 
 /* Prepares a matmul and a convolution in a new context; returns how often anything was timed. */
 static long races(bool tune)
@@ -29,9 +22,10 @@ static long races(bool tune)
     return timed;
 }
 
-static void races_are_run_once(void **state)
+#define TEST_TUNING(name) TEST_WITH(make_cache, drop_cache, void *unused, name)
+
+TEST_TUNING(races_are_run_once)
 {
-    (void)state;
     assert_int_equal(races(false), 0);
     assert_null(cache_file("r", NULL));
     assert_true(races(true) > 0);
@@ -81,11 +75,10 @@ static cudnnStatus_t record_plans(cudnnBackendDescriptor_t d, cudnnBackendAttrib
 }
 
 /* No engine races twice before all have raced once, and engines that compile come last. */
-static void distinct_engines_race_first(void **state)
+TEST_TUNING(distinct_engines_race_first)
 {
     static const window_row small = {"small", 2, 2, 16, 16, 1, {8, 8}, {3, 3}, 1, 1, 1, 1};
     int distinct = 0;
-    (void)state;
     for (int o = 0; o < 3; o++) {
         call c;
         open_context(true);
@@ -115,9 +108,8 @@ static void distinct_engines_race_first(void **state)
 }
 
 /* A choice made with another order of candidates is a separate entry. */
-static void choices_depend_on_the_order(void **state)
+TEST_TUNING(choices_depend_on_the_order)
 {
-    (void)state;
     char text[4096], order[32];
     assert_true(races(true) > 0);
     snprintf(text, sizeof text, "%s", cache_file("r", NULL));
@@ -130,10 +122,9 @@ static void choices_depend_on_the_order(void **state)
 }
 
 /* A matmul that also sums an operand is a different race from the plain matmul. */
-static void races_depend_on_the_epilogue(void **state)
+TEST_TUNING(races_depend_on_the_epilogue)
 {
     call product;
-    (void)state;
     assert_true(races(true) > 0);
     open_context(true);
     double_mark();
@@ -150,9 +141,8 @@ static void races_depend_on_the_epilogue(void **state)
     assert_non_null(strstr(cache_file("r", NULL), "matmul f16->f16 24x16x40 sum b\n"));
 }
 
-static void damaged_cache_is_ignored(void **state)
+TEST_TUNING(damaged_cache_is_ignored)
 {
-    (void)state;
     assert_true(races(true) > 0);
     assert_non_null(cache_file("w", "x\tmatmul\n999999999999\n\n7\t"));
     assert_true(races(true) > 0);
@@ -160,10 +150,9 @@ static void damaged_cache_is_ignored(void **state)
 }
 
 /* A cached number without a candidate is ignored. */
-static void a_stale_choice_is_measured_again(void **state)
+TEST_TUNING(a_stale_choice_is_measured_again)
 {
     char text[4096];
-    (void)state;
     assert_true(races(true) > 0);
     snprintf(text, sizeof text, "%s", cache_file("r", NULL));
     for (char *line = text; *line; line = strchr(line, '\n') + 1) *line = '7', line[1] = '7'; /* 77... */
@@ -171,18 +160,16 @@ static void a_stale_choice_is_measured_again(void **state)
     assert_true(races(true) > 0);
 }
 
-static void unwritable_cache_is_ignored(void **state)
+TEST_TUNING(unwritable_cache_is_ignored)
 {
-    (void)state;
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     assert_true(races(true) > 0);
     assert_true(races(true) > 0);
 }
 
 /* Without memory there is no race. */
-static void out_of_memory_skips_the_race(void **state)
+TEST_TUNING(out_of_memory_skips_the_race)
 {
-    (void)state;
     double_memory((size_t)CUDA_LT_WORKSPACE + (1 << 16));
     call product;
     open_context(true);
@@ -195,17 +182,4 @@ static void out_of_memory_skips_the_race(void **state)
     double_memory((size_t)1 << 30);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(races_are_run_once, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(distinct_engines_race_first, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(choices_depend_on_the_order, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(races_depend_on_the_epilogue, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(damaged_cache_is_ignored, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(a_stale_choice_is_measured_again, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(unwritable_cache_is_ignored, make_cache, drop_cache),
-        cmocka_unit_test_setup_teardown(out_of_memory_skips_the_race, make_cache, drop_cache),
-    };
-    return cmocka_run_group_tests_name("tuning", tests, no_cache, NULL);
-}
+TEST_GROUP(no_cache, NULL)

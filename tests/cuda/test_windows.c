@@ -79,11 +79,10 @@ static void compare(const outcome *a, const outcome *b, const char *what)
     if (a->n != b->n || memcmp(a->bytes, b->bytes, a->n) != 0) fail_msg("%s: a different result", what);
 }
 
-static void windows_are_reproducible(void **state)
+TEST_SCRATCH(windows_are_reproducible)
 {
     static const long modes[] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3};
     static outcome first, other;
-    scratch *t = *state;
     ir_module *m = accumulating(t);
     for (int i = 0; i < 5; i++) {
         begin(modes[i]);
@@ -94,10 +93,9 @@ static void windows_are_reproducible(void **state)
     ir_module_free(m);
 }
 
-static void a_window_of_one_is_a_step(void **state)
+TEST_SCRATCH(a_window_of_one_is_a_step)
 {
     static outcome window, step;
-    scratch *t = *state;
     ir_module *m = accumulating(t);
     begin(DOUBLE_EAGER);
     train(t, m, 1, -1, &window);
@@ -108,11 +106,4 @@ static void a_window_of_one_is_a_step(void **state)
     ir_module_free(m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(windows_are_reproducible),
-        SCRATCH_TEST(a_window_of_one_is_a_step),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
-}
+TEST_GROUP(group_setup, group_teardown)

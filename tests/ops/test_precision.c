@@ -6,14 +6,10 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tiles.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 #include <float.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 /* ---- conversions ---- */
 
@@ -29,10 +25,9 @@ static void expect_same(ir_dtype from, ir_dtype to, const void *src, int64_t n)
     free(slow);
 }
 
-static void all_16_bit_patterns(void **state)
+TEST(all_16_bit_patterns)
 {
     static uint16_t patterns[65536];
-    (void)state;
     for (int i = 0; i < 65536; i++) patterns[i] = (uint16_t)i;
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++) {
         expect_same(IR_f16, to, patterns, 65536);
@@ -44,11 +39,10 @@ static void all_16_bit_patterns(void **state)
 }
 
 /* Random bits, and the neighbours of every 16-bit value and of the midpoint to the next one. */
-static void f32_patterns(void **state)
+TEST(f32_patterns)
 {
     enum { RANDOM = 1 << 20, NEAR = 65536 * 6 };
     uint32_t *bits = malloc((RANDOM + 2 * NEAR) * sizeof *bits), n = 0;
-    (void)state;
     assert_non_null(bits);
     for (uint32_t i = 0; i < RANDOM; i++) bits[n++] = philox_word(1, 2, i);
     for (uint32_t i = 0; i < 65536; i++) {
@@ -70,11 +64,10 @@ static void f32_patterns(void **state)
 }
 
 /* Values of the carrier type that are stored in any type and loaded again. */
-static void stored_in_place(void **state)
+TEST(stored_in_place)
 {
     enum { N = 1 << 17 };
     uint64_t *bits = malloc(3 * N * sizeof *bits), *stored = bits + N, *expected = bits + 2 * N;
-    (void)state;
     assert_non_null(bits);
     for (ir_dtype t = IR_NO_DTYPE + 1; t < IR_DTYPE_COUNT; t++) {
         ir_dtype carrier = cpu_carrier(t);
@@ -90,11 +83,10 @@ static void stored_in_place(void **state)
     free(bits);
 }
 
-static void short_and_unaligned(void **state)
+TEST(short_and_unaligned)
 {
     static float x[64];
     static uint16_t y[65];
-    (void)state;
     for (int i = 0; i < 64; i++) x[i] = (float)i * 0.37f - 9;
     for (int n = 0; n < 40; n++) {
         memset(y, 0xaa, sizeof y);
@@ -134,9 +126,8 @@ static float f_log1p(float x) { return m_log1p_float(x); }
 static float f_tanh(float x) { return m_tanh_float(x); }
 static float f_erf(float x) { return m_erf_float(x); }
 
-static void elementary_functions(void **state)
+TEST(elementary_functions)
 {
-    (void)state;
     EXPECT(f_exp, exp, -103, 88.7, 0x1p-126, 1.5);
     EXPECT(f_exp, exp, -1, 1, 0x1p-126, 1.5);
     EXPECT(f_log, log, 1e-30, 1e-3, 0x1p-126, 1.5);
@@ -150,7 +141,7 @@ static void elementary_functions(void **state)
 }
 
 /* The gates and slopes of gelu: absolute errors, below -3 (where gates are multiplied by larger numbers) and elsewhere. */
-static void gelu_functions(void **state)
+TEST(gelu_functions)
 {
     static const struct {
         const char *name;
@@ -163,7 +154,6 @@ static void gelu_functions(void **state)
         {"slope", m_gelu_slope_float, m_gelu_slope_double, 2.8e-7, 2.8e-7},
         {"tanh slope", m_gelu_tanh_slope_float, m_gelu_tanh_slope_double, 2.8e-7, 2.8e-7},
     };
-    (void)state;
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         float (*const f)(float) = functions[k].f;
         for (int i = -1000000; i <= 1000000; i++) {
@@ -198,12 +188,11 @@ static bool is_within(float got, double exact, double limit)
 }
 
 /* Evenly spaced bit patterns, beginning with the special ones. */
-static void wide_functions(void **state)
+TEST(wide_functions)
 {
     const uint32_t step = tier_is_reduced() ? 40009 : 29;
     static const float special[] = {0,   -0.f,    1,        -1,        INFINITY, -INFINITY,
                                     NAN, FLT_MAX, -FLT_MAX, 0x1p-149f, 0.5f,     -0.5f};
-    (void)state;
     for (size_t k = 0; k < sizeof wide / sizeof *wide; k++)
         for (uint64_t i = 0; i < UINT32_MAX / step; i++) {
             const size_t n = sizeof special / sizeof *special;
@@ -214,12 +203,11 @@ static void wide_functions(void **state)
 }
 
 /* The loops of pow for one exponent. */
-static void powers(void **state)
+TEST(powers)
 {
     static const double exponents[] = {2, 1, 3, -1, 0.5, -0.5, 4, -2, 1.5, 0, INFINITY};
     static float x[CPU_TILE], y[CPU_TILE], exponent[CPU_TILE];
     const cpu_numbers none = {0};
-    (void)state;
     for (uint32_t i = 0; i < 400 * sizeof exponents / sizeof *exponents; i++) {
         const double e = exponents[i / 400];
         for (uint32_t j = 0; j < CPU_TILE; j++) {
@@ -235,9 +223,8 @@ static void powers(void **state)
     }
 }
 
-static void special_values(void **state)
+TEST(special_values)
 {
-    (void)state;
     assert_true(isnan(m_exp_float(NAN)) && m_exp_float(INFINITY) == INFINITY && m_exp_float(-INFINITY) == 0);
     assert_true(m_exp_float(88.8f) == INFINITY && m_exp_float(-103.9f) == 0x1p-149f && m_exp_float(0) == 1);
     assert_true(isnan(m_log_float(NAN)) && isnan(m_log_float(-1)) && m_log_float(INFINITY) == INFINITY);
@@ -273,13 +260,12 @@ static void expect_bits(ir_formula formula, ir_dtype t, double a, double b, cpu_
     }
 }
 
-static void bounds_of_special_values(void **state)
+TEST(bounds_of_special_values)
 {
     static const double x[] = {0,        -0.0,    1,        -1,       0x1p-149,  -0x1p-149,
                                0x1p-130, 0x1p127, -0x1p127, INFINITY, -INFINITY, NAN};
     enum { N = sizeof x / sizeof *x };
     static const ir_dtype types[] = {IR_f32, IR_f64};
-    (void)state;
     for (int i = 0; i < N * N * N * 2; i++) {
         const ir_dtype t = types[i / (N * N * N)];
         const double a = x[i % N], lo = x[i / N % N], hi = x[i / N / N % N];
@@ -300,10 +286,9 @@ static void expect_scalar(const ops_case *c, int result, int64_t at, double expe
         fail_msg("%s: %.9g instead of %.9g", ir_op_get(c->op)->name, got, expected);
 }
 
-static void sum_of_a_million(void **state)
+TEST(sum_of_a_million)
 {
     int64_t flat[] = {1 << 20}, tall[] = {1 << 20, 1}, one[] = {1, 1}, axes[] = {0};
-    (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int k = 0; k < 2; k++) {
             ops_case c;
@@ -323,11 +308,10 @@ static void sum_of_a_million(void **state)
 }
 
 /* Mean 1000, deviation 1: E[x^2] - E[x]^2 in f32 would be only rounding noise. */
-static void batch_norm_of_a_million(void **state)
+TEST(batch_norm_of_a_million)
 {
     int64_t dims[] = {64, 1, 128, 128}, channel[] = {1};
     ops_case c;
-    (void)state;
     case_begin(&c, IR_OP_batch_norm);
     double *x = case_in(&c, IR_f32, 4, dims, 998.2679491924311, 1001.7320508075689), mean = 0, variance = 0;
     int64_t n = k_count(&c.in[0]);
@@ -351,11 +335,10 @@ static void batch_norm_of_a_million(void **state)
 
 /* ---- refusals and edges ---- */
 
-static void indices_out_of_range(void **state)
+TEST(indices_out_of_range)
 {
     int64_t dims[] = {5, 2}, two[] = {2}, y[] = {2, 2};
     ops_case c;
-    (void)state;
     case_begin(&c, IR_OP_gather);
     case_in(&c, IR_f32, 2, dims, 0, 1);
     case_in(&c, IR_i64, 1, two, 0, 0)[1] = -6;
@@ -365,11 +348,10 @@ static void indices_out_of_range(void **state)
     case_end(&c);
 }
 
-static void labels_out_of_range(void **state)
+TEST(labels_out_of_range)
 {
     static const ir_op ops[] = {IR_OP_softmax_cross_entropy, IR_OP_nll_loss};
     int64_t dims[] = {4, 10}, four[] = {4};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         ops_case c;
         case_begin(&c, ops[i]);
@@ -383,11 +365,10 @@ static void labels_out_of_range(void **state)
     }
 }
 
-static void mean_of_nothing_is_nan(void **state)
+TEST(mean_of_nothing_is_nan)
 {
     int64_t dims[] = {3, 4}, three[] = {3};
     ops_case c;
-    (void)state;
     case_begin(&c, IR_OP_softmax_cross_entropy);
     case_in(&c, IR_f32, 2, dims, 0, 1);
     case_in(&c, IR_i64, 1, three, -1, -1);
@@ -397,26 +378,4 @@ static void mean_of_nothing_is_nan(void **state)
     assert_int_equal(case_run(&c), AMPC_OK);
     assert_true(isnan(*(float *)c.out[0].data));
     case_end(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_16_bit_patterns),
-        cmocka_unit_test(f32_patterns),
-        cmocka_unit_test(stored_in_place),
-        cmocka_unit_test(short_and_unaligned),
-        cmocka_unit_test(elementary_functions),
-        cmocka_unit_test(gelu_functions),
-        cmocka_unit_test(special_values),
-        cmocka_unit_test(wide_functions),
-        cmocka_unit_test(powers),
-        cmocka_unit_test(bounds_of_special_values),
-        cmocka_unit_test(sum_of_a_million),
-        cmocka_unit_test(batch_norm_of_a_million),
-        cmocka_unit_test(indices_out_of_range),
-        cmocka_unit_test(labels_out_of_range),
-        cmocka_unit_test(mean_of_nothing_is_nan),
-    };
-    return cmocka_run_group_tests_name("precision", tests, NULL, NULL);
 }

@@ -7,15 +7,7 @@
 #include "ir/graph/ir.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 typedef struct loss_tensor {
     ir_dtype dtype; /* f64 also for floats of another type */

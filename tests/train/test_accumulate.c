@@ -28,14 +28,14 @@ static compile_options accumulating(const char *optimizer, pass_level level)
 
 /* ---- windows ----------------------------------------------------------------------------------- */
 
-static void test_a_window_of_one_is_a_training_step(void **state)
+TEST_SCRATCH(test_a_window_of_one_is_a_training_step)
 {
     static const pass_level levels[] = {PASS_O0, PASS_O1};
     static const char *const texts[] = {mlp, stateful};
     for (int i = 0; i < 4; i++) {
         compile_options o = accumulating("adamw", levels[i % 2]);
         o.clip_norm = 0.05;
-        net whole = open_net(*state, texts[i / 2], &o), apart = open_net(*state, texts[i / 2], &o);
+        net whole = open_net(t, texts[i / 2], &o), apart = open_net(t, texts[i / 2], &o);
         for (uint64_t k = 0; k < 5; k++) {
             set_batch(&whole, k);
             set_batch(&apart, k);
@@ -62,7 +62,7 @@ static double largest_difference(const net *a, const net *b, const char *name)
 }
 
 /* Four micro-batches of 8 against one batch of 32, at several levels. */
-static void test_a_window_is_the_large_batch(void **state)
+TEST_SCRATCH(test_a_window_is_the_large_batch)
 {
     static const struct {
         pass_level level;
@@ -72,7 +72,7 @@ static void test_a_window_is_the_large_batch(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         compile_options o = accumulating("momentum,lr=0.1", rows[i].level);
         o.low = rows[i].low;
-        net large = open_net(*state, mlp, &o), window = open_net(*state, mlp, &o);
+        net large = open_net(t, mlp, &o), window = open_net(t, mlp, &o);
         for (uint64_t k = 0; k < 5; k++) {
             set_batch(&large, k);
             set_batch(&window, k);
@@ -91,10 +91,10 @@ static void test_a_window_is_the_large_batch(void **state)
 }
 
 /* What the reference divides by: a window with fewer micro-batches is a mean of those. */
-static void test_a_short_window_is_a_mean(void **state)
+TEST_SCRATCH(test_a_short_window_is_a_mean)
 {
     compile_options o = accumulating("sgd,lr=0.5", PASS_O0);
-    net large = open_net(*state, mlp, &o), window = open_net(*state, mlp, &o);
+    net large = open_net(t, mlp, &o), window = open_net(t, mlp, &o);
     run(&large, "train_step");
     for (int m = 0; m < 2; m++) accumulate(&window, 16 * m, 16);
     apply(&window);
@@ -103,14 +103,14 @@ static void test_a_short_window_is_a_mean(void **state)
     close_net(&window);
 }
 
-static void test_an_infinity_in_one_micro_batch_skips_the_window(void **state)
+TEST_SCRATCH(test_an_infinity_in_one_micro_batch_skips_the_window)
 {
     static const char *const moving[] = {"loss_scale",  "good_steps", "bad_steps",  "rng",
                                          "grad_sum.w1", "grad_sum.g", "grad_sum.b", "grad_sum.w2",
                                          "next.mean",   "next.var",   "loss_sum",   NULL};
     compile_options o = accumulating("adamw", PASS_O1);
     o.init_scale = 1024;
-    net n = open_net(*state, stateful, &o);
+    net n = open_net(t, stateful, &o);
     for (int m = 0; m < 4; m++) accumulate(&n, 8 * m, 8);
     apply(&n);
     assert_true(output(&n, "found_inf") == 0);
@@ -136,10 +136,10 @@ static void test_an_infinity_in_one_micro_batch_skips_the_window(void **state)
 }
 
 /* PyTorch updates running statistics in every forward, so a window updates them as four steps would. */
-static void test_running_statistics_follow_every_micro_batch(void **state)
+TEST_SCRATCH(test_running_statistics_follow_every_micro_batch)
 {
     compile_options o = accumulating("sgd,lr=0", PASS_O0);
-    net steps = open_net(*state, stateful, &o), window = open_net(*state, stateful, &o);
+    net steps = open_net(t, stateful, &o), window = open_net(t, stateful, &o);
     for (uint64_t k = 0; k < 4; k++) {
         set_batch(&steps, k);
         set_batch(&window, k);
@@ -156,10 +156,10 @@ static void test_running_statistics_follow_every_micro_batch(void **state)
 }
 
 /* @unscale leaves mean gradients in the sums, and @apply uses what the caller left there. */
-static void test_unscaled_gradients_can_be_changed(void **state)
+TEST_SCRATCH(test_unscaled_gradients_can_be_changed)
 {
     compile_options o = accumulating("sgd,lr=1", PASS_O1);
-    net n = open_net(*state, mlp, &o), reference = open_net(*state, mlp, &o);
+    net n = open_net(t, mlp, &o), reference = open_net(t, mlp, &o);
     float before[24], gradient[24];
     for (int m = 0; m < 2; m++) accumulate(&n, 16 * m, 16);
     run(&reference, "grad");
@@ -180,11 +180,11 @@ static void test_unscaled_gradients_can_be_changed(void **state)
 }
 
 /* A caller that replaces non-finite gradients after @unscale cannot hide the overflow from the loss scale. */
-static void test_an_overflow_is_remembered(void **state)
+TEST_SCRATCH(test_an_overflow_is_remembered)
 {
     compile_options o = accumulating("sgd", PASS_O1);
     o.init_scale = 1024;
-    net n = open_net(*state, mlp, &o);
+    net n = open_net(t, mlp, &o);
     n.x[3][1] = 1e30f;
     accumulate(&n, 0, ROWS);
     must(n.t, rt_session_run(n.s, "unscale", NULL, 0, n.t->d));
@@ -240,7 +240,7 @@ static void run_bad_unscaled_window(net *n)
     apply(n);
 }
 
-static void test_a_loss_that_is_not_finite_moves_nothing(void **state)
+TEST_SCRATCH(test_a_loss_that_is_not_finite_moves_nothing)
 {
     static const char *const moving[] = {"loss_scale", "good_steps", "bad_steps",     "rng",
                                          "grad_sum.w", "loss_sum",   "micro_batches", NULL};
@@ -260,7 +260,7 @@ static void test_a_loss_that_is_not_finite_moves_nothing(void **state)
         o.loss_output = "l";
         o.low = rows[i % CASES].low;
         o.scaling = rows[i % CASES].scaling;
-        net n = open_net(*state, with_label, &o);
+        net n = open_net(t, with_label, &o);
         n.label[30][1] = bad[i / CASES % 3];
         const picture before = picture_of(&n, moving);
         steps[i / CASES / 3](&n);
@@ -275,7 +275,7 @@ static void test_a_loss_that_is_not_finite_moves_nothing(void **state)
 
 /* At the largest scale that options allow, a window still is a mean. A larger scale that a few micro-batches bring to
  * an infinity does not make the gradients 0. */
-static void test_the_scale_times_the_count_does_not_overflow(void **state)
+TEST_SCRATCH(test_the_scale_times_the_count_does_not_overflow)
 {
     static const char *const moving[] = {"grad_sum.w", "loss_sum", "micro_batches", NULL};
     static const double limits[] = {LIMITS_LOSS_SCALE};
@@ -284,7 +284,7 @@ static void test_the_scale_times_the_count_does_not_overflow(void **state)
     o.loss_output = without.loss_output = "l";
     o.scaling = PASS_SCALE_STATIC;
     o.init_scale = limits[1];
-    net scaled_net = open_net(*state, linear, &o), plain = open_net(*state, linear, &without);
+    net scaled_net = open_net(t, linear, &o), plain = open_net(t, linear, &without);
     for (int m = 0; m < 8; m++) {
         accumulate(&scaled_net, 4 * m, 4);
         accumulate(&plain, 4 * m, 4);
@@ -346,7 +346,7 @@ static void check_clipped_step(scratch *t, const compile_options *o)
     close_net(&n);
 }
 
-static void test_clipping_follows_the_formula(void **state)
+TEST_SCRATCH(test_clipping_follows_the_formula)
 {
     static const double rows[][2] = {{0, 0}, {0.05, 0}, {1e6, 0}, {0, 0.02}, {0, 1e6}, {0.05, 0.02}, {1e-20, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -355,39 +355,19 @@ static void test_clipping_follows_the_formula(void **state)
             o.level = level ? PASS_O1 : PASS_O0;
             o.clip_norm = rows[i][0];
             o.clip_value = rows[i][1];
-            check_clipped_step(*state, &o);
+            check_clipped_step(t, &o);
         }
 }
 
-static void test_clipping_hides_no_overflow(void **state)
+TEST_SCRATCH(test_clipping_hides_no_overflow)
 {
     compile_options o = options("mse", "sgd,lr=1");
     o.clip_norm = o.clip_value = 1;
-    net n = open_net(*state, mlp, &o);
+    net n = open_net(t, mlp, &o);
     n.x[3][1] = INFINITY;
     picture before = picture_of(&n, scaler);
     assert_true(step(&n));
     picture after = picture_of(&n, scaler);
     assert_same(&before, &after);
     close_net(&n);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_window_of_one_is_a_training_step),
-        TEST(test_a_window_is_the_large_batch),
-        TEST(test_a_short_window_is_a_mean),
-        TEST(test_an_infinity_in_one_micro_batch_skips_the_window),
-        TEST(test_running_statistics_follow_every_micro_batch),
-        TEST(test_unscaled_gradients_can_be_changed),
-        TEST(test_an_overflow_is_remembered),
-        TEST(test_a_loss_that_is_not_finite_moves_nothing),
-        TEST(test_the_scale_times_the_count_does_not_overflow),
-        TEST(test_clipping_follows_the_formula),
-        TEST(test_clipping_hides_no_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 
 /* ---- 1 and 2: the scale collapses, or skipping never ends ------------------------------------ */
 
-static void test_1_always_overflows(void **state)
+TEST_SCRATCH(test_1_always_overflows)
 {
-    scratch *t = *state;
     char text[1024];
     snprintf(text, sizeof text, scaled, "1e9");
     compile_options o = options(NULL, "sgd");
@@ -42,14 +41,14 @@ static void test_1_always_overflows(void **state)
 
 /* ---- 3: an infinity persists in the state ---------------------------------------------------- */
 
-static void test_3_nothing_of_an_infinite_step_stays(void **state)
+TEST_SCRATCH(test_3_nothing_of_an_infinite_step_stays)
 {
     static const char *const optimizers[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         compile_options o = options("mse", optimizers[i]);
         o.decr_every = 1000; /* a constant scale, so only the injected step differs */
         o.init_scale = 1024;
-        net clean = open_net(*state, mlp, &o), hit = open_net(*state, mlp, &o);
+        net clean = open_net(t, mlp, &o), hit = open_net(t, mlp, &o);
         assert_false(step(&clean));
         assert_false(step(&hit));
         hit.x[3][1] = 1e30f;
@@ -73,14 +72,14 @@ static void test_3_nothing_of_an_infinite_step_stays(void **state)
 
 /* ---- 4: unscaled with the scale of the next step --------------------------------------------- */
 
-static void test_4_growth_every_step(void **state)
+TEST_SCRATCH(test_4_growth_every_step)
 {
     compile_options o = options(NULL, "sgd,lr=1");
     o.incr_every = 1;
     o.init_scale = 16;
-    net amp = open_net(*state, linear, &o);
+    net amp = open_net(t, linear, &o);
     o.level = PASS_O0;
-    net f32 = open_net(*state, linear, &o);
+    net f32 = open_net(t, linear, &o);
     for (int k = 0; k < 8; k++) {
         for (size_t i = 0; i < ROWS * IN; i++) /* exact in fp16 */
             amp.x[i / IN][i % IN] = f32.x[i / IN][i % IN] = roundf(4 * random_value(50 + (uint64_t)k, i));
@@ -122,9 +121,8 @@ static double fresh_loss(scratch *t, const compile_options *o, const char *name)
     return loss;
 }
 
-static void test_8_no_stale_casts(void **state)
+TEST_SCRATCH(test_8_no_stale_casts)
 {
-    scratch *t = *state;
     compile_options o = options("mse", "momentum,lr=0.05");
     o.init_scale = 1024;
     net n = open_net(t, mlp, &o);
@@ -149,13 +147,13 @@ static void test_8_no_stale_casts(void **state)
 
 /* ---- 9 and 19: a skipped step updates nothing ------------------------------------------------ */
 
-static void test_9_skipped_steps_move_no_state(void **state)
+TEST_SCRATCH(test_9_skipped_steps_move_no_state)
 {
     static const char *const optimizers[] = {"sgd,weight_decay=0.1", "momentum,weight_decay=0.1", "nesterov", "adam",
                                              "adamw,weight_decay=0.1"};
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
         compile_options o = options("mse", optimizers[i]);
-        net n = open_net(*state, stateful, &o);
+        net n = open_net(t, stateful, &o);
         assert_false(step(&n)); /* the moments are not zero any more */
         picture before = picture_of(&n, scaler);
         rt_tensor rng = storage(&n, "rng");
@@ -177,10 +175,10 @@ static void test_9_skipped_steps_move_no_state(void **state)
 }
 
 /* The batch itself poisons the statistics. */
-static void test_9_infinite_batch_and_statistics(void **state)
+TEST_SCRATCH(test_9_infinite_batch_and_statistics)
 {
     compile_options o = options("mse", "sgd");
-    net n = open_net(*state, stateful, &o);
+    net n = open_net(t, stateful, &o);
     assert_false(step(&n));
     picture before = picture_of(&n, scaler);
     n.x[0][0] = INFINITY;
@@ -224,7 +222,7 @@ static void assert_first_step_counts(scratch *t, const char *text, const char *l
     close_net(&n);
 }
 
-static void test_15_seed_is_f32(void **state)
+TEST_SCRATCH(test_15_seed_is_f32)
 {
     static const char *const losses[] = {"mse", "l1", "bce_logits"};
     static const char root[] = "ampc-ir 3\n"
@@ -236,9 +234,9 @@ static void test_15_seed_is_f32(void **state)
                                "  %l = sqrt %m : f32[] !Sqrt \"root\"\n"
                                "  output \"l\" = %l\n"
                                "}\n";
-    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) assert_first_step_counts(*state, mlp, losses[i]);
-    assert_first_step_counts(*state, linear, NULL);
-    assert_first_step_counts(*state, root, NULL);
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) assert_first_step_counts(t, mlp, losses[i]);
+    assert_first_step_counts(t, linear, NULL);
+    assert_first_step_counts(t, root, NULL);
 }
 
 /* ---- 16: the optimizer is never low ---------------------------------------------------------- */
@@ -256,18 +254,18 @@ static void assert_update_is_f32(const ir_graph *g)
     assert_true(seen > 10);
 }
 
-static void test_16_optimizer_is_f32_under_any_list(void **state)
+TEST_SCRATCH(test_16_optimizer_is_f32_under_any_list)
 {
     static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout", "Adam", "Momentum"};
     compile_options o = options("mse", "adam,lr=0.125");
     o.white = (pass_strings){all, 7};
-    net n = open_net(*state, stateful, &o);
+    net n = open_net(t, stateful, &o);
     assert_update_is_f32(ir_graph_find(n.m, "train_step"));
     assert_false(step(&n));
     close_net(&n);
 
     /* A gradient of zero: 0 / (sqrt(0) + eps) is 0 unless eps is 0. */
-    n = open_net(*state, linear,
+    n = open_net(t, linear,
                  &(compile_options){.level = PASS_O1,
                                     .low = IR_f16,
                                     .loss_output = "l",
@@ -286,11 +284,11 @@ static void test_16_optimizer_is_f32_under_any_list(void **state)
 }
 
 /* bf16: the scale stays 1; the finite check runs. */
-static void test_18_bf16_has_no_scale_but_a_check(void **state)
+TEST_SCRATCH(test_18_bf16_has_no_scale_but_a_check)
 {
     compile_options o = options("mse", "sgd");
     o.low = IR_bf16;
-    net n = open_net(*state, stateful, &o);
+    net n = open_net(t, stateful, &o);
     assert_true(state_of(&n, "loss_scale") == 1);
     assert_false(step(&n));
     picture before = picture_of(&n, scaler);
@@ -340,7 +338,7 @@ static int step_until_error(scratch *t, const compile_options *o, const rt_stepp
     return steps;
 }
 
-static void test_19_skipped_steps_without_a_reason(void **state)
+TEST_SCRATCH(test_19_skipped_steps_without_a_reason)
 {
     static const struct {
         pass_level level;
@@ -357,7 +355,6 @@ static void test_19_skipped_steps_without_a_reason(void **state)
         {PASS_O1, IR_f16, false, false, BAD_FROM + 2, AMPC_REJECTED, "3 of 6 steps were skipped"},
         {PASS_O1, IR_f16, false, true, BAD_STEPS, AMPC_OK, ""},
     };
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         compile_options o = options(NULL, "sgd");
         o.level = rows[i].level;
@@ -369,23 +366,4 @@ static void test_19_skipped_steps_without_a_reason(void **state)
         assert_int_equal(status, rows[i].status);
         scratch_expect(t, rows[i].says);
     }
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_1_always_overflows),
-        TEST(test_3_nothing_of_an_infinite_step_stays),
-        TEST(test_4_growth_every_step),
-        TEST(test_8_no_stale_casts),
-        TEST(test_9_skipped_steps_move_no_state),
-        TEST(test_9_infinite_batch_and_statistics),
-        TEST(test_15_seed_is_f32),
-        TEST(test_16_optimizer_is_f32_under_any_list),
-        TEST(test_18_bf16_has_no_scale_but_a_check),
-        TEST(test_19_skipped_steps_without_a_reason),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,9 +192,8 @@ static void compare(const loss_case *c, const struct precision *p, const struct 
     }
 }
 
-static void test_any_batch(void **state)
+TEST_SCRATCH(test_any_batch)
 {
-    scratch *t = *state;
     rt_dataset *data = open_data(t);
     for (int i = 0; i < CASES * PRECISIONS; i++) {
         const loss_case *c = &cases[i / PRECISIONS];
@@ -324,9 +323,8 @@ static const loss_case *case_of(const struct training *r)
     return NULL;
 }
 
-static void test_decisions(void **state)
+TEST_SCRATCH(test_decisions)
 {
-    scratch *t = *state;
     rt_dataset *data = open_data(t);
     for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++)
         for (int k = 0; k < PRECISIONS; k++) {
@@ -336,10 +334,4 @@ static void test_decisions(void **state)
             train(&o, case_of(&trainings[i]), &precisions[k], trainings[i].lr);
         }
     rt_dataset_close(data);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_any_batch), SCRATCH_TEST(test_decisions)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,21 +140,12 @@ static void follow(scratch *t, const linked *row, bool window)
     close_recipe(&r);
 }
 
-static void test_steps(void **state)
+TEST_SCRATCH(test_steps)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) follow(*state, &rows[i], false);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) follow(t, &rows[i], false);
 }
 
-static void test_windows(void **state)
+TEST_SCRATCH(test_windows)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) follow(*state, &rows[i], true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_steps, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_windows, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) follow(t, &rows[i], true);
 }

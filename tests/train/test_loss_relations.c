@@ -138,9 +138,8 @@ static void reverse(double *to, const double *from, int groups, int size)
 
 /* ---- relations --------------------------------------------------------------------------------- */
 
-static void f32_has_the_gradients_of_f64(void **state)
+TEST(f32_has_the_gradients_of_f64)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -151,9 +150,8 @@ static void f32_has_the_gradients_of_f64(void **state)
     }
 }
 
-static void scores_may_be_shifted(void **state)
+TEST(scores_may_be_shifted)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         batch p = batch_of(l), shifted = p;
@@ -166,9 +164,8 @@ static void scores_may_be_shifted(void **state)
     }
 }
 
-static void samples_may_be_exchanged(void **state)
+TEST(samples_may_be_exchanged)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -182,9 +179,8 @@ static void samples_may_be_exchanged(void **state)
     }
 }
 
-static void classes_may_be_exchanged(void **state)
+TEST(classes_may_be_exchanged)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -203,9 +199,8 @@ static void classes_may_be_exchanged(void **state)
 }
 
 /* The mean over a batch is that of its halves, unless the numbers of labels or their weights differ. */
-static void batches_may_be_regrouped(void **state)
+TEST(batches_may_be_regrouped)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -227,9 +222,8 @@ static void batches_may_be_regrouped(void **state)
 }
 
 /* A power of two as the weight of the loss changes exponents only. */
-static void losses_may_be_scaled(void **state)
+TEST(losses_may_be_scaled)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         char text[128];
         const struct loss *l = &losses[k], exact = {.name = l->name, .network = l->network, .labels = l->labels};
@@ -245,9 +239,8 @@ static void losses_may_be_scaled(void **state)
     }
 }
 
-static void binary_labels_may_be_inverted(void **state)
+TEST(binary_labels_may_be_inverted)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -265,9 +258,8 @@ static void binary_labels_may_be_inverted(void **state)
 }
 
 /* Of a distance, exactly; of directions, the loss only. */
-static void pairs_may_be_exchanged(void **state)
+TEST(pairs_may_be_exchanged)
 {
-    (void)state;
     for (int k = 0; k < LOSSES; k++) {
         const struct loss *l = &losses[k];
         const batch p = batch_of(l);
@@ -283,9 +275,8 @@ static void pairs_may_be_exchanged(void **state)
 }
 
 /* As in PyTorch: the loss is bounded, and the gradient is not zero where it is needed most. */
-static void impossible_labels_have_a_gradient(void **state)
+TEST(impossible_labels_have_a_gradient)
 {
-    (void)state;
     const struct loss bce = {.name = "bce", .network = IR_OP_add, .labels = NUMBERS};
     const batch p = {
         .of = &bce, .loss = "bce", .items = 1, .x = {0, 1, 0, 1, 0.5, 0x1p-60}, .label = {1, 0, 0, 1, 1, 1}};
@@ -293,20 +284,4 @@ static void impossible_labels_have_a_gradient(void **state)
     const outcome r = evaluate(&p);
     expect_near(&bce, "certainty", -1, r.loss, (200 + log(2) + 60 * log(2)) / CLASSES, 1e-6);
     for (int i = 0; i < CLASSES; i++) expect_near(&bce, "certainty", i, r.gradient[i] * CLASSES, expected[i], 1e-6);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f32_has_the_gradients_of_f64),
-        cmocka_unit_test(scores_may_be_shifted),
-        cmocka_unit_test(samples_may_be_exchanged),
-        cmocka_unit_test(classes_may_be_exchanged),
-        cmocka_unit_test(pairs_may_be_exchanged),
-        cmocka_unit_test(batches_may_be_regrouped),
-        cmocka_unit_test(losses_may_be_scaled),
-        cmocka_unit_test(binary_labels_may_be_inverted),
-        cmocka_unit_test(impossible_labels_have_a_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,23 +41,12 @@ static void run_case(const struct loss_case *c, ir_dtype dtype, double bound)
     free(gradient);
 }
 
-static void losses_match_in_f64(void **state)
+TEST(losses_match_in_f64)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) run_case(&cases[i], IR_f64, 1e-9);
 }
 
-static void losses_match_in_f32(void **state)
+TEST(losses_match_in_f32)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) run_case(&cases[i], IR_f32, 1e-5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_match_in_f64),
-        cmocka_unit_test(losses_match_in_f32),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,10 +247,9 @@ static void expect_values(scratch *t, const dataset *s, const evaluated *of, int
 }
 
 /* 7 and 300 have a partial last batch; a fixed one is padded. */
-static void test_values(void **state)
+TEST_SCRATCH(test_values)
 {
     static const int64_t batches[] = {1000, 300, 7, 1};
-    scratch *t = *state;
     for (int i = 0; i < DATASETS; i++) {
         const dataset *s = &datasets[i];
         const evaluated of = {open_module(t, s->meta, s->graph), open_data(t, s)};
@@ -262,11 +261,10 @@ static void test_values(void **state)
 }
 
 /* Probabilities instead of labels: the most probable class is the label. */
-static void test_probabilities_as_labels(void **state)
+TEST_SCRATCH(test_probabilities_as_labels)
 {
     static float x[ROWS * MAX_CLASSES], probabilities[ROWS * MAX_CLASSES];
     static int64_t labels[ROWS];
-    scratch *t = *state;
     const dataset *s = &datasets[0];
     rt_array label = {
         .dtype = IR_f32, .rank = 2, .dims = {ROWS, 5}, .bytes = sizeof probabilities, .data = probabilities};
@@ -310,9 +308,8 @@ static const struct {
     {"probabilities", LOSS("values") CE, "accuracy ", "mae", "one class per sample"},
 };
 
-static void test_usual(void **state)
+TEST_SCRATCH(test_usual)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         const dataset *s = datasets;
         while (!is(s, usual[i].dataset)) s++;
@@ -339,9 +336,8 @@ static void test_usual(void **state)
 }
 
 /* A label for which there is not a score. */
-static void test_labels(void **state)
+TEST_SCRATCH(test_labels)
 {
-    scratch *t = *state;
     rt_eval got;
     dataset s = datasets[0];
     s.labels = "012347";
@@ -352,11 +348,10 @@ static void test_labels(void **state)
     ir_module_free(of.m);
 }
 
-static void test_names(void **state)
+TEST_SCRATCH(test_names)
 {
     static const char *const bad[] = {"",     "top",      "top0",      "top-1", "top1234567890",
                                       "topk", "Accuracy", "accuracy ", "f1"};
-    scratch *t = *state;
     rt_metric_choices all = {.count = 0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(rt_metrics_parse(bad[i], "--metric", t->d, &all), AMPC_USAGE);
@@ -386,9 +381,8 @@ static const struct {
     {"mse,min-delta=0.5,patience=1", "+!", {2, 1.75}},
 };
 
-static void test_watching(void **state)
+TEST_SCRATCH(test_watching)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) {
         rt_monitor m;
         rt_monitor_state now = {.bad = 0};
@@ -405,7 +399,7 @@ static void test_watching(void **state)
     }
 }
 
-static void test_watch_texts(void **state)
+TEST_SCRATCH(test_watch_texts)
 {
     static const char *const bad[][2] = {
         {"nothing", "unknown metric"},
@@ -419,7 +413,6 @@ static void test_watch_texts(void **state)
         {"loss,", "unknown key"},
         {"loss,min-delta=nan", "not in range"},
     };
-    scratch *t = *state;
     rt_monitor m;
     rt_monitor_state read;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -430,15 +423,4 @@ static void test_watch_texts(void **state)
     scratch_expect(t, "--best: unknown key 'patience=2'; there is min-delta=X");
     assert_false(rt_monitor_read("loss 0x1p0 3", &read) || rt_monitor_read("loss 0x1p0 3 -1", &read) ||
                  rt_monitor_read("loss 0x1p0 3 1 x", &read) || rt_monitor_read("", &read));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_values),      SCRATCH_TEST(test_probabilities_as_labels),
-        SCRATCH_TEST(test_usual),       SCRATCH_TEST(test_labels),
-        SCRATCH_TEST(test_names),       SCRATCH_TEST(test_watching),
-        SCRATCH_TEST(test_watch_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,10 +107,10 @@ static void compare(const probe *p, const char *prefix, const rt_tensor *v, int 
     free(analytic);
 }
 
-static void test_differences(void **state)
+TEST_SCRATCH(test_differences)
 {
     for (size_t k = 0; k < sizeof subjects / sizeof *subjects; k++) {
-        probe p = open_probe(*state, &subjects[k], subjects[k].penalty);
+        probe p = open_probe(t, &subjects[k], subjects[k].penalty);
         for (int i = 0; i < rt_session_storage_count(p.s); i++) {
             rt_tensor v;
             ir_storage_kind kind;
@@ -140,11 +140,11 @@ static double squares_of(const probe *p)
     return squares;
 }
 
-static void test_value(void **state)
+TEST_SCRATCH(test_value)
 {
     for (size_t k = 0; k < sizeof subjects / sizeof *subjects; k++) {
         const subject *s = &subjects[k];
-        probe plain = open_probe(*state, s, NULL), penalized = open_probe(*state, s, s->penalty);
+        probe plain = open_probe(t, s, NULL), penalized = open_probe(t, s, s->penalty);
         const double loss = run(&plain, "loss"), norm = sqrt(squares_of(&plain));
         const double expected = s->weight * (s->target < 0 ? norm : (norm - s->target) * (norm - s->target));
         if (!(norm > 1e-3)) fail_msg("%s: the norm is %g", s->name, norm);
@@ -153,13 +153,4 @@ static void test_value(void **state)
         close_probe(&plain);
         close_probe(&penalized);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_differences, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_value, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,21 +131,21 @@ static void follow(scratch *t, const recipe *r, pass_level level, ir_dtype low, 
     close_net(&n);
 }
 
-static void test_recipes(void **state)
+TEST_SCRATCH(test_recipes)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const bool parts = recipes[i].accumulate > 1 || recipes[i].factor != 0;
         for (int window = parts; window <= 1; window++) {
-            follow(*state, &recipes[i], PASS_O0, IR_f16, window, 5e-6);
-            follow(*state, &recipes[i], PASS_O1, IR_f16, window, 2e-2);
-            follow(*state, &recipes[i], PASS_O1, IR_bf16, window, 5e-2);
+            follow(t, &recipes[i], PASS_O0, IR_f16, window, 5e-6);
+            follow(t, &recipes[i], PASS_O1, IR_f16, window, 2e-2);
+            follow(t, &recipes[i], PASS_O1, IR_bf16, window, 5e-2);
         }
     }
 }
 
 /* A loss scale that is too large for the gradient in the penalty skips the step, with a loss that is not finite; at its
  * floor that is an error. */
-static void test_overflow(void **state)
+TEST_SCRATCH(test_overflow)
 {
     for (int floor = 0; floor <= 1; floor++) {
         const rt_stepper_options at = {.scale_floor = floor ? 0x1p40 : 0};
@@ -154,7 +154,7 @@ static void test_overflow(void **state)
         rt_stepper stepper;
         o.grad_penalty = "L2:params,1";
         o.init_scale = 0x1p26;
-        net n = open_net(*state, mlp, &o);
+        net n = open_net(t, mlp, &o);
         rt_tensor in[2];
         const int inputs = inputs_of(&n, "train_step", in);
         must(n.t, rt_stepper_open(n.s, n.m, &at, n.t->d, &stepper));
@@ -166,13 +166,4 @@ static void test_overflow(void **state)
         assert_true(floor || (!result.skipped && isfinite(result.loss)));
         close_net(&n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_recipes, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_overflow, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,9 +158,11 @@ static void resume_each_step(const runs *r, const char *schedule)
     for (int k = 1; k < STEPS; k++) resume(r, &o, &t, k, k % TO_THE_END == 1 ? STEPS : AHEAD);
 }
 
-static void test_each_step(void **state) { resume_each_step(*state, "one-cycle,steps=150,warmup=20;constant,lr=1e-3"); }
+#define TEST_RESUME(name) TEST_WITH(open_runs, close_runs, const runs *r, name)
 
-static void test_each_step_of_a_plateau(void **state) { resume_each_step(*state, "plateau,every=7,patience=1"); }
+TEST_RESUME(test_each_step) { resume_each_step(r, "one-cycle,steps=150,warmup=20;constant,lr=1e-3"); }
+
+TEST_RESUME(test_each_step_of_a_plateau) { resume_each_step(r, "plateau,every=7,patience=1"); }
 
 /* ---- micro-batches ---------------------------------------------------------------------------------- */
 
@@ -232,9 +234,8 @@ static void resume_call(const runs *r, int number, int end)
     ampc_session_free(s);
 }
 
-static void test_each_micro_batch(void **state)
+TEST_RESUME(test_each_micro_batch)
 {
-    const runs *r = *state;
     ampc_session *s = open_session(r);
     int overflows = 0;
     for (int i = 0; i < CALLS; i++) {
@@ -248,16 +249,4 @@ static void test_each_micro_batch(void **state)
         const int end = i % (5 * TO_THE_END) == 3 ? CALLS : i + AHEAD + 1;
         resume_call(r, i, end < CALLS ? end : CALLS);
     }
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_runs, close_runs)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_each_step),
-        TEST(test_each_step_of_a_plateau),
-        TEST(test_each_micro_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

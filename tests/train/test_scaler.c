@@ -24,23 +24,23 @@ static void run_on_cpu(const ir_node *n, scaler_trail *t)
     }
 }
 
-static void test_scalers(void **state)
+TEST_SCRATCH(test_scalers)
 {
     bool found[LENGTH];
     float scale[LENGTH + 1];
     int32_t good[LENGTH + 1], bad[LENGTH + 1];
     scaler_trail trail = {LENGTH, found, scale, good, bad};
-    for (int i = 0; i < SCALER_ROWS; i++) scaler_compare(*state, &scaler_rows[i], &trail, run_on_cpu);
+    for (int i = 0; i < SCALER_ROWS; i++) scaler_compare(t, &scaler_rows[i], &trail, run_on_cpu);
 }
 
 /* ---- the switch ---------------------------------------------------------------------------------- */
 
-static void test_switch(void **state)
+TEST_SCRATCH(test_switch)
 {
     compile_options o = options("mse", "sgd,lr=0.1");
     o.incr_every = 2;
     o.init_scale = 256;
-    net off = open_net(*state, mlp, &o);
+    net off = open_net(t, mlp, &o);
     must(off.t, rt_stepper_set_scaling(off.s, off.m, false, off.t->d));
     for (int k = 0; k < 5; k++) {
         off.x[0][0] = k == 2 ? INFINITY : 1;
@@ -71,29 +71,19 @@ static void refuse(scratch *t, const compile_options *o, const char *why)
     ir_module_free(m);
 }
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
     compile_options o = options("mse", "sgd");
     o.hysteresis = 2;
     o.decr_every = 2;
-    refuse(*state, &o, "--decr-every-n-nan-or-inf");
+    refuse(t, &o, "--decr-every-n-nan-or-inf");
     o.decr_every = 0;
     o.preset = PASS_PRESET_PADDLE_1_8;
-    refuse(*state, &o, "n+1 steps");
+    refuse(t, &o, "n+1 steps");
     o = options("mse", "sgd");
     o.max_scale = 1024;
-    refuse(*state, &o, "initial loss scale, 65536");
+    refuse(t, &o, "initial loss scale, 65536");
     o.init_scale = 512;
     o.min_scale = 2048;
-    refuse(*state, &o, "smallest loss scale, 2048");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_scalers),
-        SCRATCH_TEST(test_switch),
-        SCRATCH_TEST(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    refuse(t, &o, "smallest loss scale, 2048");
 }

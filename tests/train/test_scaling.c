@@ -24,14 +24,14 @@ static outcome learn(scratch *t, const compile_options *o)
     return r;
 }
 
-static void test_t9_learns_only_with_scaling(void **state)
+TEST_SCRATCH(test_t9_learns_only_with_scaling)
 {
     compile_options o = options(NULL, "sgd,lr=1e6");
-    outcome with = learn(*state, &o);
+    outcome with = learn(t, &o);
     o.scaling = PASS_SCALE_OFF;
-    outcome without = learn(*state, &o);
+    outcome without = learn(t, &o);
     o.level = PASS_O0;
-    outcome f32 = learn(*state, &o);
+    outcome f32 = learn(t, &o);
     assert_true(f32.last < 0.01 * f32.first);
     assert_true(with.last < 0.01 * with.first);
     assert_true(without.last > 0.5 * without.first);
@@ -62,19 +62,19 @@ static void follow(scratch *t, const char *list, const trace_row *rows)
     close_net(&n);
 }
 
-static void test_trace_of_the_loss_scale(void **state)
+TEST_SCRATCH(test_trace_of_the_loss_scale)
 {
     static const trace_row at_n[] = {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 1}, {8, 0, 0},
                                      {8, 0, 1}, {8, 1, 0},  {8, 0, 1},  {8, 1, 0},  {16, 0, 0}};
     static const trace_row later[] = {{8, 1, 0}, {8, 2, 0}, {16, 0, 0}, {16, 0, 1}, {16, 0, 2},
                                       {8, 0, 0}, {8, 1, 0}, {8, 0, 1},  {8, 1, 0},  {8, 2, 0}};
-    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\n", at_n);
-    follow(*state, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
+    follow(t, "[rules]\nscaling = 8, 2, 2, 2, 0.5\n", at_n);
+    follow(t, "[rules]\nscaling = 8, 2, 2, 2, 0.5\ncounters = n+1\n", later);
 }
 
 /* ---- metamorphic tests ----------------------------------------------------------------------- */
 
-static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
+TEST_SCRATCH(test_scaling_by_a_power_of_two_changes_no_gradient)
 {
     static const char *const names[] = {"grad/w1", "grad/b1", "grad/w2", "gradin/x"};
     float first[4][256];
@@ -82,7 +82,7 @@ static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
         compile_options o = options("mse", "sgd");
         o.scaling = PASS_SCALE_STATIC;
         o.init_scale = ldexp(1, k);
-        net n = open_net(*state, mlp, &o);
+        net n = open_net(t, mlp, &o);
         run(&n, "grad");
         assert_true(output(&n, "found_inf") == 0);
         for (int i = 0; i < 4; i++) {
@@ -95,15 +95,15 @@ static void test_scaling_by_a_power_of_two_changes_no_gradient(void **state)
     }
 }
 
-static void test_all_black_is_fp32_bit_for_bit(void **state)
+TEST_SCRATCH(test_all_black_is_fp32_bit_for_bit)
 {
     static const char *const all[] = {"Gemm", "MatMul", "Relu", "BatchNormalization", "Dropout"};
     compile_options o = options("mse", "adamw");
     o.scaling = PASS_SCALE_OFF;
     o.black = (pass_strings){all, 5};
-    net black = open_net(*state, stateful, &o);
+    net black = open_net(t, stateful, &o);
     o.level = PASS_O0;
-    net f32 = open_net(*state, stateful, &o);
+    net f32 = open_net(t, stateful, &o);
     for (uint64_t k = 0; k < 4; k++) {
         set_batch(&black, k);
         set_batch(&f32, k);
@@ -136,13 +136,13 @@ static const char wide[] = "ampc-ir 3\n"
                            "}\n";
 
 /* An update freezes all but w2, so that no other gradient shows the overflow. */
-static void test_factors_show_every_overflow(void **state)
+TEST_SCRATCH(test_factors_show_every_overflow)
 {
     static const char *const other[] = {"w1", "w3"}, *const flag[] = {"found_inf"}; /* not the norm */
     const rt_session_options unfused = {.device = "cpu", .threads = 1, .deterministic = 1, .no_fuse = true};
     compile_options o = options("mse", "sgd,lr=0");
     o.freeze = (pass_strings){other, 2};
-    net fused = open_net(*state, wide, &o), plain = fused;
+    net fused = open_net(t, wide, &o), plain = fused;
     int found = 0, cases = 0;
     must(fused.t, rt_session_select(fused.s, "train_step", flag, 1, fused.t->d));
     must(plain.t, rt_session_open(plain.m, &unfused, plain.t->d, &plain.s));
@@ -159,18 +159,4 @@ static void test_factors_show_every_overflow(void **state)
     assert_true(found > cases / 3 && found < cases - 5);
     rt_session_close(plain.s);
     close_net(&fused);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_t9_learns_only_with_scaling),
-        TEST(test_trace_of_the_loss_scale),
-        TEST(test_scaling_by_a_power_of_two_changes_no_gradient),
-        TEST(test_all_black_is_fp32_bit_for_bit),
-        TEST(test_factors_show_every_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void follow(scratch *t, const row *r)
     }
 }
 
-static void test_pytorch(void **state)
+TEST_SCRATCH(test_pytorch)
 {
     static char line[1 << 16];
     FILE *f = fopen(AMPC_SOURCE_DIR "/tests/train/schedules.txt", "re");
@@ -69,14 +69,14 @@ static void test_pytorch(void **state)
     assert_non_null(f);
     for (row r; fgets(line, sizeof line, f); rows++) {
         assert_true(read_row(line, &r));
-        follow(*state, &r);
+        follow(t, &r);
     }
     fclose(f);
     assert_int_equal(rows, 19);
 }
 
 /* Text that was printed is read as the same schedule. */
-static void test_round_trip(void **state)
+TEST_SCRATCH(test_round_trip)
 {
     static const char *const specs[] = {"constant",
                                         "step,every=3",
@@ -84,7 +84,6 @@ static void test_round_trip(void **state)
                                         "plateau,patience=3,every=5",
                                         "polynomial,power=0.5,warmup=3,end=1e-3",
                                         "constant,steps=5;cosine,steps=20,lr=0.7;exponential,factor=0.5"};
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         char text[RT_SCHEDULE_TEXT], again[RT_SCHEDULE_TEXT];
         rt_schedule a, b;
@@ -98,7 +97,7 @@ static void test_round_trip(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
     static const char *const rows[][2] = {
         {"", "unknown schedule ''"},
@@ -117,7 +116,6 @@ static void test_refusals(void **state)
         {"step,every=99999999999999999999", "'every="},
         {"constant,lr=inf", "'lr=inf'"},
     };
-    scratch *t = *state;
     char pieces[512] = "constant";
     rt_schedule s;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -130,7 +128,7 @@ static void test_refusals(void **state)
 }
 
 /* Short and degenerate runs have finite rates. */
-static void test_short_runs(void **state)
+TEST_SCRATCH(test_short_runs)
 {
     static const char *const kinds[] = {"constant",
                                         "linear",
@@ -145,7 +143,6 @@ static void test_short_runs(void **state)
                                         "polynomial,power=0",
                                         "exponential,factor=0",
                                         "cosine,warmup=50"};
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int64_t steps = 0; steps < 6; steps++) {
             rt_schedule s;
@@ -157,9 +154,8 @@ static void test_short_runs(void **state)
         }
 }
 
-static void test_plateau_mean(void **state)
+TEST_SCRATCH(test_plateau_mean)
 {
-    scratch *t = *state;
     rt_schedule s;
     rt_plateau p = {0};
     assert_int_equal(rt_schedule_parse("plateau,patience=0,factor=0.5,warmup=2", 0.8, 100, t->d, &s), AMPC_OK);
@@ -171,13 +167,4 @@ static void test_plateau_mean(void **state)
     assert_true(rt_plateau_rate(&p, &s, 7) == 0.8);
     rt_plateau_observe(&p, &s, 4, 9); /* mean 3 */
     assert_true(rt_plateau_rate(&p, &s, 8) == 0.4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_pytorch),    SCRATCH_TEST(test_round_trip),   SCRATCH_TEST(test_refusals),
-        SCRATCH_TEST(test_short_runs), SCRATCH_TEST(test_plateau_mean),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,18 +98,17 @@ static void expect_nothing_moves(scratch *t, pass_level level, ir_dtype low)
     ir_module_free(n.m);
 }
 
-static void unfit_labels_move_nothing(void **state)
+TEST_SCRATCH(unfit_labels_move_nothing)
 {
-    expect_nothing_moves(*state, PASS_O0, IR_f16);
-    expect_nothing_moves(*state, PASS_O1, IR_f16);
-    expect_nothing_moves(*state, PASS_O2, IR_f16);
-    expect_nothing_moves(*state, PASS_O1, IR_bf16);
+    expect_nothing_moves(t, PASS_O0, IR_f16);
+    expect_nothing_moves(t, PASS_O1, IR_f16);
+    expect_nothing_moves(t, PASS_O2, IR_f16);
+    expect_nothing_moves(t, PASS_O1, IR_bf16);
 }
 
 /* Its infinity is a constant, as that of a mask, which a check does not report elsewhere. */
-static void the_error_names_the_loss(void **state)
+TEST_SCRATCH(the_error_names_the_loss)
 {
-    scratch *t = *state;
     net n = open_net(t, PASS_O2, IR_f16);
     set_batch(&n, false);
     const ir_graph *g = ir_graph_by_role(n.m, IR_GRAPH_train_step);
@@ -119,10 +118,4 @@ static void the_error_names_the_loss(void **state)
         fail_msg("%s", diag_first_error(t->d));
     rt_session_close(n.s);
     ir_module_free(n.m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(unfit_labels_move_nothing), SCRATCH_TEST(the_error_names_the_loss)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,6 @@ static inline int tear_down(void **state)
     return 0;
 }
 
-#define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_API(name) TEST_WITH(set_up, tear_down, fixture *f, name)
 
 #endif

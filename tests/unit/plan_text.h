@@ -2,17 +2,8 @@
 #ifndef TESTS_PLAN_TEXT_H
 #define TESTS_PLAN_TEXT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "runtime/plan/plan.h"
+#include "tests/test.h"
 
 /* The first graph of a module, on an open device. */
 typedef struct plan_text {

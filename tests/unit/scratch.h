@@ -4,23 +4,14 @@
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <dirent.h>
-#include <ftw.h>
-#include <unistd.h>
-
 #include "ir/base/diag.h"
 #include "tests/messages.h"
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <unistd.h>
 
 typedef struct scratch {
     char *folder;
@@ -127,6 +118,7 @@ static inline void scratch_expect(scratch *t, const char *text)
     diag_clear(t->d);
 }
 
+#define TEST_SCRATCH(name) TEST_WITH(scratch_setup, scratch_teardown, scratch *t, name)
 #define SCRATCH_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 #endif

@@ -30,12 +30,17 @@ static inline void start(scratch *t, const char *text)
     if (open_with(t, &(rt_session_options){.threads = 2}) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
-static inline int finish(void **state)
+static inline void drop(void)
 {
     rt_session_close(session);
     ir_module_free(module);
     session = NULL;
     module = NULL;
+}
+
+static inline int finish(void **state)
+{
+    drop();
     return scratch_teardown(state);
 }
 
@@ -80,6 +85,6 @@ static const char counting[] = "param @w : f32[3] = [1, 2, 3]\nstate @n : i64[] 
                                "  %w1 = sgd @w, @d, @lr : f32[3]\n  %n1 = add @n, @one : i64[]\n"
                                "  store @w, %w1\n  store @n, %n1\n}\n";
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, finish)
+#define TEST_SESSION(name) TEST_WITH(scratch_setup, finish, scratch *t, name)
 
 #endif

@@ -62,9 +62,8 @@ static void expect_equal(handles *h, const char *key, const ampc_tensor *expecte
 
 /* ---- the complete workflow ---- */
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     handles h = open_all(&training);
     ampc_step_result r = {.struct_size = sizeof r};
     double loss;
@@ -96,11 +95,10 @@ static void expect_not_computed(handles *h, const char *key)
 }
 
 /* A training step computes its loss and the selected outputs, for every caller; other graphs compute all outputs. */
-static void test_selected_results(void **state)
+TEST(test_selected_results)
 {
     static const char *const chosen[] = {"output/scores", "grad_norm"}, *const loss[] = {"loss"},
                              *const wrong[] = {"grad/fc1.weight"};
-    (void)state;
     handles h = open_all(&training);
     ampc_step_result r = {.struct_size = sizeof r};
     ampc_tensor *scores;
@@ -136,9 +134,8 @@ static void test_selected_results(void **state)
     close_all(&h);
 }
 
-static void test_tensors_by_key(void **state)
+TEST(test_tensors_by_key)
 {
-    (void)state;
     handles h = open_all(&training);
     ampc_tensor *w, *g;
     double value;
@@ -175,9 +172,8 @@ static void test_tensors_by_key(void **state)
     close_all(&h);
 }
 
-static void test_checkpoints(void **state)
+TEST_SCRATCH(test_checkpoints)
 {
-    scratch *t = *state;
     handles h = open_all(&training);
     const char *path = scratch_path(t, "a.safetensors");
     ampc_position position = {1, 2, 3};
@@ -223,11 +219,10 @@ static ampc_status write_named(handles *h, int i, const char *path)
 }
 
 /* A function that writes a file replaces one of another kind; if it fails, that remains. */
-static void test_replacing(void **state)
+TEST_SCRATCH(test_replacing)
 {
     static const char picture[] = "\x89PNG\r\n\x1a\n a picture";
     static const char *const names[] = {"a.safetensors", "a.onnx", "b.onnx", "a.npz"};
-    scratch *t = *state;
     struct rlimit usual;
     handles h = open_all(&training);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
@@ -247,9 +242,8 @@ static void test_replacing(void **state)
 
 /* The checkpoint of a session continues in fp32 and, without the optimizer's state, with another optimizer; its weights
  * start a fine-tuning. */
-static void test_other_options(void **state)
+TEST_SCRATCH(test_other_options)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "a.safetensors");
     handles h = open_all(&training);
     train(&h, 3);
@@ -285,9 +279,8 @@ static void test_other_options(void **state)
     close_all(&third);
 }
 
-static void test_save_and_load(void **state)
+TEST_SCRATCH(test_save_and_load)
 {
-    scratch *t = *state;
     handles h = open_all(&training), again = {0};
     const char *path = scratch_path(t, "mlp.amp.ir");
     expect_failure(ampc_module_save(h.m, path), AMPC_USAGE, h.c, "sessions of it are open");
@@ -317,9 +310,8 @@ static int stop_at_seven(void *user, const ampc_step_result *step)
     return step->step == 7;
 }
 
-static void test_train_and_evaluate(void **state)
+TEST_SCRATCH(test_train_and_evaluate)
 {
-    scratch *t = *state;
     handles h = open_all(&training);
     int64_t last = 0;
     ampc_evaluation e = {.struct_size = sizeof e};
@@ -367,9 +359,8 @@ static void note_evaluation(void *user, int64_t step, const ampc_evaluation *res
     w->accuracy = result->accuracy;
 }
 
-static void test_metrics(void **state)
+TEST_SCRATCH(test_metrics)
 {
-    scratch *t = *state;
     handles h = open_all(&training);
     watcher w = {.calls = 0};
     ampc_evaluation e = {.struct_size = sizeof e}, best = {.struct_size = sizeof best};
@@ -408,10 +399,9 @@ static int note_norm(void *user, const ampc_step_result *step)
 }
 
 /* The library's training loop also computes selected outputs. */
-static void test_norm_of_a_loop(void **state)
+TEST(test_norm_of_a_loop)
 {
     static const char *const norm[] = {"grad_norm"};
-    (void)state;
     handles h = open_all(&training);
     double last = 0;
     const ampc_train_options o = {.struct_size = sizeof o,
@@ -429,9 +419,8 @@ static void test_norm_of_a_loop(void **state)
 }
 
 /* Labels for all tokens, i64[8*N], through every input path. */
-static void test_token_labels(void **state)
+TEST_SCRATCH(test_token_labels)
 {
-    (void)state;
     static const char folder[] = AMPC_SOURCE_DIR "/tests/train/tokens";
     char model[512], train_data[512], test_data[512];
     int64_t ids[24], label[24];
@@ -465,9 +454,8 @@ static void test_token_labels(void **state)
 }
 
 /* Trained weights survive export and import. */
-static void test_export(void **state)
+TEST_SCRATCH(test_export)
 {
-    scratch *t = *state;
     handles h = open_all(&training), again = {0};
     const char *path = scratch_path(t, "trained.onnx");
     ampc_tensor *w;
@@ -487,9 +475,8 @@ static void test_export(void **state)
 /* ---- placement ---- */
 
 /* On a device with only launch costs, a soft white operator is not worth its casts. */
-static void test_placement(void **state)
+TEST(test_placement)
 {
-    (void)state;
     ampc_context *c = NULL;
     ampc_module *m = NULL;
     ampc_compile_options o = {.struct_size = sizeof o, .placement = "mincut", .target = "gpu"};
@@ -508,7 +495,7 @@ static void test_placement(void **state)
 }
 
 /* A detector: the number of boxes is known after the run, and differs between images. */
-static void test_sizes_of_results(void **state)
+TEST(test_sizes_of_results)
 {
     static float pixels[3 * 64 * 64];
     static const int64_t dims[] = {1, 3, 64, 64};
@@ -518,7 +505,6 @@ static void test_sizes_of_results(void **state)
     ampc_session *s = NULL;
     ampc_tensor *image, *boxes, *scores;
     int64_t counts[3];
-    (void)state;
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
     OK(c, ampc_module_import(c, AMPC_SOURCE_DIR "/tests/models/zoo/detector.onnx", NULL, 0, &m));
     OK(c, ampc_module_compile(m, &o));
@@ -542,18 +528,4 @@ static void test_sizes_of_results(void **state)
     ampc_session_free(s);
     ampc_module_free(m);
     ampc_context_free(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),         cmocka_unit_test(test_tensors_by_key),
-        cmocka_unit_test(test_selected_results), cmocka_unit_test(test_norm_of_a_loop),
-        SCRATCH_TEST(test_checkpoints),          SCRATCH_TEST(test_replacing),
-        SCRATCH_TEST(test_other_options),        SCRATCH_TEST(test_save_and_load),
-        SCRATCH_TEST(test_train_and_evaluate),   SCRATCH_TEST(test_metrics),
-        SCRATCH_TEST(test_token_labels),         SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_placement),        cmocka_unit_test(test_sizes_of_results),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,8 @@ static ampc_session *open_windows(fixture *f, const ampc_compile_options *o)
     return s;
 }
 
-static void test_a_step_in_three_calls(void **state)
+TEST_API(test_a_step_in_three_calls)
 {
-    fixture *f = *state;
     ampc_session *s = open_windows(f, &windows);
     ampc_step_result r = {.struct_size = sizeof r};
     double loss, sum, first = 0, norm;
@@ -40,9 +39,8 @@ static void test_a_step_in_three_calls(void **state)
     ampc_session_free(s);
 }
 
-static void test_order_of_calls(void **state)
+TEST_API(test_order_of_calls)
 {
-    fixture *f = *state;
     ampc_session *s = open_windows(f, &windows);
     expect_failure(ampc_apply(s, NULL), AMPC_USAGE, f->c, "ampc_accumulate first");
     expect_failure(ampc_unscale(s, NULL, NULL), AMPC_USAGE, f->c, "ampc_accumulate first");
@@ -61,9 +59,8 @@ static void test_order_of_calls(void **state)
 }
 
 /* Setting the number of micro-batches to 0 ends a window in every place of it. */
-static void test_ended_by_hand(void **state)
+TEST_API(test_ended_by_hand)
 {
-    fixture *f = *state;
     double norm, again;
     ampc_session *s = open_windows(f, &windows);
     OK(f->c, ampc_accumulate(s, f->in, 2, NULL));
@@ -84,7 +81,7 @@ static void test_ended_by_hand(void **state)
     ampc_session_free(s);
 }
 
-static void test_values_of_states(void **state)
+TEST_API(test_values_of_states)
 {
     static const struct {
         const char *key;
@@ -92,7 +89,6 @@ static void test_values_of_states(void **state)
     } refused[] = {{"state/unscaled", 7},        {"state/unscaled", -1},     {"state/unscaled", 0.5},
                    {"state/overflow", 2},        {"state/unscaled", NAN},    {"state/micro_batches", -1},
                    {"state/micro_batches", 1.5}, {"state/good_steps", 0.25}, {"state/step", 2.5}};
-    fixture *f = *state;
     ampc_session *s = open_windows(f, &windows);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         ampc_tensor *t;
@@ -108,18 +104,16 @@ static void test_values_of_states(void **state)
     ampc_session_free(s);
 }
 
-static void test_modules_without_it(void **state)
+TEST_API(test_modules_without_it)
 {
-    fixture *f = *state;
     expect_failure(ampc_accumulate(f->s, f->in, 2, NULL), AMPC_UNSUPPORTED, f->c, "compile it");
     expect_failure(ampc_unscale(f->s, NULL, NULL), AMPC_UNSUPPORTED, f->c, "compile it");
     expect_failure(ampc_apply(f->s, NULL), AMPC_UNSUPPORTED, f->c, "compile it");
 }
 
 /* The norm is reported without being selected, because clipping computes it. */
-static void test_the_clipped_norm_is_reported(void **state)
+TEST_API(test_the_clipped_norm_is_reported)
 {
-    fixture *f = *state;
     ampc_compile_options o = windows;
     ampc_step_result r = {.struct_size = sizeof r};
     double norm;
@@ -161,11 +155,10 @@ static void run_calls(const fixture *f, ampc_session *s, int first, int last)
 }
 
 /* A checkpoint saved at any place of a window continues with the same bits. */
-static void test_checkpoints_within_a_window(void **state)
+TEST_API(test_checkpoints_within_a_window)
 {
     enum { CALLS = 20, SIZE = 1 << 16 };
     static char whole[SIZE], resumed[SIZE];
-    fixture *f = *state;
     ampc_session *s = open_windows(f, &windows), *other;
     char start[80];
     snprintf(start, sizeof start, "%s.start", f->path);
@@ -185,18 +178,4 @@ static void test_checkpoints_within_a_window(void **state)
     }
     unlink(start);
     ampc_session_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_a_step_in_three_calls),
-        FIXTURE_TEST(test_order_of_calls),
-        FIXTURE_TEST(test_ended_by_hand),
-        FIXTURE_TEST(test_values_of_states),
-        FIXTURE_TEST(test_modules_without_it),
-        FIXTURE_TEST(test_the_clipped_norm_is_reported),
-        FIXTURE_TEST(test_checkpoints_within_a_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,9 +51,8 @@ static void any(const char *type, const char *members)
 
 /* ---- functions ---- */
 
-static void test_contexts(void **state)
+TEST_API(test_contexts)
 {
-    fixture *f = *state;
     ampc_context *c = NULL;
     const ampc_context_options unset = {0}, wild = {.struct_size = SIZE_MAX};
     MUTE(ampc_context_create, context, NULL, NULL);
@@ -76,9 +75,8 @@ static void test_contexts(void **state)
 }
 
 /* Faulty tables are in test_custom_faults.c. */
-static void test_operators(void **state)
+TEST_API(test_operators)
 {
-    fixture *f = *state;
     size_t n = 9;
     const ampc_infer_call call = {.dims = NULL};
     ampc_operator table = {.struct_size = sizeof table};
@@ -110,9 +108,8 @@ static void test_operators(void **state)
     ANSWERS(ampc_dim_compute, b, ampc_dim_compute(&call, '*', INT64_MAX, 2) == INT64_MIN);
 }
 
-static void test_modules(void **state)
+TEST_API(test_modules)
 {
-    fixture *f = *state;
     ampc_module *m = NULL;
     size_t n;
     const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
@@ -163,9 +160,8 @@ static void test_modules(void **state)
     assert_int_equal(n, 2);
 }
 
-static void test_tensors(void **state)
+TEST_API(test_tensors)
 {
-    fixture *f = *state;
     ampc_tensor *t = NULL;
     const int64_t dims[AMPC_MAX_RANK + 1] = {2, 3}, negative[] = {2, -3}, huge[] = {INT64_MAX, 3};
     MUTE(ampc_tensor_create, context, NULL, "t", AMPC_F32, 2, dims, NULL, &t);
@@ -209,9 +205,8 @@ static void test_tensors(void **state)
 
 static void ignore_value(void *user, const ampc_compared *value) { (void)user, (void)value; }
 
-static void test_sessions(void **state)
+TEST_API(test_sessions)
 {
-    fixture *f = *state;
     ampc_session *s = NULL;
     ampc_tensor *t = NULL, *hole[] = {f->in[0], NULL};
     double v;
@@ -277,7 +272,7 @@ static void test_sessions(void **state)
 }
 
 /* States that a run could not continue from, identified by number and by tensor. */
-static void test_state(void **state)
+TEST_API(test_state)
 {
     static const struct {
         const char *key;
@@ -287,7 +282,6 @@ static void test_state(void **state)
         {"state/step", {NAN, -1, INFINITY, 1e300}},      {"state/good_steps", {NAN, -2, INFINITY, 1e300}},
         {"state/bad_steps", {NAN, -1, INFINITY, 1e300}},
     };
-    fixture *f = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int k = 0; k < 4; k++) {
             ampc_tensor *t;
@@ -302,9 +296,8 @@ static void test_state(void **state)
         }
 }
 
-static void test_training(void **state)
+TEST_API(test_training)
 {
-    fixture *f = *state;
     ampc_tensor *hole[] = {f->in[0], NULL};
     ampc_step_result no_size = {0};
     ampc_evaluation e = {.struct_size = sizeof e}, unsized = {0};
@@ -367,9 +360,8 @@ static void test_training(void **state)
     REFUSED(ampc_evaluate, result, f->s, "synthetic", 4, &unsized);
 }
 
-static void test_windows(void **state)
+TEST_API(test_windows)
 {
-    fixture *f = *state;
     const ampc_compile_options windows = {.struct_size = sizeof windows, .loss = "ce", .accumulate = 2};
     ampc_step_result no_size = {0};
     ampc_session *s;
@@ -388,9 +380,8 @@ static void test_windows(void **state)
     ampc_session_free(s);
 }
 
-static void test_files(void **state)
+TEST_API(test_files)
 {
-    fixture *f = *state;
     MUTE(ampc_checkpoint_save, session, NULL, f->path, NULL);
     REFUSED(ampc_checkpoint_save, path, f->s, NULL, NULL);
     ALLOWED(ampc_checkpoint_save, position, f->s, f->path, NULL);
@@ -565,9 +556,8 @@ static void refuse_bad_values(fixture *f, const options_use *use, const option_r
     assert_int_equal(use->call(f, use->options), AMPC_OK);
 }
 
-static void test_compile_options(void **state)
+TEST_API(test_compile_options)
 {
-    fixture *f = *state;
     ampc_compile_options valid = {.struct_size = sizeof valid, .loss = "ce"};
     refuse_bad_values(f, &(options_use){"ampc_compile_options", &valid, compile_it}, compile_rows);
     renew(f);
@@ -588,9 +578,8 @@ static void test_compile_options(void **state)
     any("ampc_compile_options", "struct_size");
 }
 
-static void test_import_options(void **state)
+TEST_API(test_import_options)
 {
-    fixture *f = *state;
     ampc_module *m = NULL;
     const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
     const ampc_import_options unset = {0}, model = {.struct_size = sizeof model, .path = MLP};
@@ -612,9 +601,8 @@ static void test_import_options(void **state)
     assert_null(m);
 }
 
-static void test_session_options(void **state)
+TEST_API(test_session_options)
 {
-    fixture *f = *state;
     const ampc_dim nameless = {NULL, 3}, negative = {"N", -3}, unknown = {"M", 3};
     OPEN(dims, NULL, .n_dims = 1);
     OPEN(dims, &nameless, .n_dims = 1);
@@ -627,9 +615,8 @@ static void test_session_options(void **state)
     any("ampc_context_options", "struct_size log user strict");
 }
 
-static void test_data_options(void **state)
+TEST_API(test_data_options)
 {
-    fixture *f = *state;
     ampc_data *data = NULL;
     float x[8][4] = {{0}};
     const ampc_data_field good = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = x};
@@ -674,9 +661,8 @@ static void test_data_options(void **state)
     ampc_data_free(data);
 }
 
-static void test_train_options(void **state)
+TEST_API(test_train_options)
 {
-    fixture *f = *state;
     ampc_train_options valid = {.struct_size = sizeof valid, .data = "synthetic", .batch = 4, .steps = 1};
     refuse_bad_values(f, &(options_use){"ampc_train_options", &valid, train_it}, train_rows);
     BAD_TRAIN(data, NULL);
@@ -703,24 +689,4 @@ static void test_train_options(void **state)
     any("ampc_train_options", "struct_size seed progress user");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_contexts),
-        FIXTURE_TEST(test_operators),
-        FIXTURE_TEST(test_modules),
-        FIXTURE_TEST(test_tensors),
-        FIXTURE_TEST(test_sessions),
-        FIXTURE_TEST(test_state),
-        FIXTURE_TEST(test_training),
-        FIXTURE_TEST(test_files),
-        FIXTURE_TEST(test_compile_options),
-        FIXTURE_TEST(test_import_options),
-        FIXTURE_TEST(test_session_options),
-        FIXTURE_TEST(test_data_options),
-        FIXTURE_TEST(test_train_options),
-        FIXTURE_TEST(test_windows),
-        cmocka_unit_test(test_everything_has_a_row),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST(test_everything_has_a_row) { expect_all_rows(); }

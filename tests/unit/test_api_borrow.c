@@ -42,10 +42,11 @@ static ampc_tensor *borrow(handles *h, ampc_dtype dtype, void *data, void **rele
     return t;
 }
 
+#define TEST_BORROW(name) TEST_WITH(open_all, close_all, handles *h, name)
+
 /* The session reads the caller's array: neither the tensor nor the run copies it. */
-static void test_inputs_are_not_copied(void **state)
+TEST_BORROW(test_inputs_are_not_copied)
 {
-    handles *h = *state;
     float x[3][4] = {{1}};
     void *released = NULL;
     ampc_tensor *t = borrow(h, AMPC_F32, x, &released), *before, *after;
@@ -65,9 +66,8 @@ static void test_inputs_are_not_copied(void **state)
 }
 
 /* An input of another type is converted, into memory of the session. */
-static void test_other_types_are_converted(void **state)
+TEST_BORROW(test_other_types_are_converted)
 {
-    handles *h = *state;
     double x[3][4] = {{1}};
     void *released = NULL;
     ampc_tensor *t = borrow(h, AMPC_F64, x, &released);
@@ -77,9 +77,8 @@ static void test_other_types_are_converted(void **state)
     assert_ptr_equal(released, x);
 }
 
-static void test_results_in_place(void **state)
+TEST_BORROW(test_results_in_place)
 {
-    handles *h = *state;
     float x[3][4] = {{1, 2}, {3}}, y[3][2] = {{0}};
     double wide[3][2], lr = 0;
     void *released[4] = {NULL};
@@ -105,9 +104,8 @@ static void test_results_in_place(void **state)
 }
 
 /* A call that fails does not own the array. */
-static void test_failure_releases_nothing(void **state)
+TEST_BORROW(test_failure_releases_nothing)
 {
-    handles *h = *state;
     float x[4];
     void *released = NULL;
     const int64_t huge[] = {INT64_MAX, 4};
@@ -118,15 +116,4 @@ static void test_failure_releases_nothing(void **state)
                    AMPC_USAGE, h->c, "not aligned for f32");
     assert_null(t);
     assert_null(released);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_inputs_are_not_copied, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_other_types_are_converted, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_results_in_place, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_failure_releases_nothing, open_all, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

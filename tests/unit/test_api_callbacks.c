@@ -30,9 +30,8 @@ static int call_from_progress(void *user, const ampc_step_result *step)
     return 0;
 }
 
-static void test_progress_callback(void **state)
+TEST_API(test_progress_callback)
 {
-    fixture *f = *state;
     caller k = {f, 0};
     ampc_train_options o = {.struct_size = sizeof o,
                             .data = "synthetic",
@@ -67,9 +66,8 @@ static void call_from_log(void *user, ampc_log_level level, const char *message)
     ampc_context_message(l->c);
 }
 
-static void test_log_callback(void **state)
+TEST(test_log_callback)
 {
-    (void)state;
     listener l = {0};
     const ampc_context_options o = {.struct_size = sizeof o, .log = call_from_log, .user = &l};
     const ampc_compile_options wrong = {.struct_size = sizeof wrong, .loss = "hinge"};
@@ -79,13 +77,4 @@ static void test_log_callback(void **state)
     assert_true(l.messages > 0);
     ampc_module_free(l.m);
     ampc_context_free(l.c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_progress_callback),
-        cmocka_unit_test(test_log_callback),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

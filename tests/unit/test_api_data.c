@@ -88,9 +88,10 @@ static ampc_tensor *train(handles *h, bool in_memory, int workers)
     return weight;
 }
 
-static void test_same_bits(void **state)
+#define TEST_DATA(name) TEST_WITH(open_all, close_all, handles *h, name)
+
+TEST_DATA(test_same_bits)
 {
-    handles *h = *state;
     ampc_tensor *expected = train(h, true, -1), *initial;
     OK(h->c, ampc_session_get(h->s, "param/fc1.weight", &initial));
     assert_memory_not_equal(ampc_tensor_data(initial), ampc_tensor_data(expected), ampc_tensor_bytes(expected));
@@ -111,9 +112,8 @@ static void count_evaluations(void *user, int64_t step, const ampc_evaluation *r
 }
 
 /* All rows, or the part that is held out; the data set serves both calls. */
-static void test_evaluation(void **state)
+TEST_DATA(test_evaluation)
 {
-    handles *h = *state;
     int evaluations = 0;
     ampc_evaluation called = {.struct_size = sizeof called}, held = called, stored = called;
     ampc_data *function = describe(h, false, NULL), *memory = describe(h, true, NULL),
@@ -142,9 +142,8 @@ static void test_evaluation(void **state)
 }
 
 /* The names of an evaluation are those of its data, or else of the training; they stay when the data are gone. */
-static void test_class_names(void **state)
+TEST_DATA(test_class_names)
 {
-    handles *h = *state;
     ampc_evaluation e = {.struct_size = sizeof e};
     ampc_data *plain = describe(h, true, NULL), *named = describe(h, true,
                                                                   "classes=ash+b\xc3\xa9"
@@ -171,9 +170,8 @@ static void test_class_names(void **state)
     ampc_data_free(plain);
 }
 
-static void test_failures(void **state)
+TEST_DATA(test_failures)
 {
-    handles *h = *state;
     ampc_evaluation e = {.struct_size = sizeof e};
     ampc_data *data = describe(h, false, NULL);
     ampc_train_options how = {.struct_size = sizeof how, .dataset = data, .epochs = 1, .batch = BATCH};
@@ -190,15 +188,4 @@ static void test_failures(void **state)
     how.dataset = data;
     expect_failure(ampc_train(h->s, &how), AMPC_REJECTED, h->c, "label");
     ampc_data_free(data);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_same_bits, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_evaluation, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_class_names, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_failures, open_all, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,9 +56,8 @@ static void train_and_export(ampc_context *c, ampc_module *m, const char *traine
 }
 
 /* Weights, training, export and the saved module are those of the file. */
-static void test_memory_equals_file(void **state)
+TEST_SCRATCH(test_memory_equals_file)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *of_file, *in_memory;
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
@@ -76,9 +75,8 @@ static void test_memory_equals_file(void **state)
 }
 
 /* A model without a name needs no file system. */
-static void test_nameless(void **state)
+TEST_SCRATCH(test_nameless)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *m;
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
@@ -116,9 +114,8 @@ static void split(scratch *t)
     ir_module_free(m);
 }
 
-static void test_external_data(void **state)
+TEST_SCRATCH(test_external_data)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *m;
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
@@ -144,9 +141,8 @@ static void expect_bytes(const char *path, const void *data, size_t n)
 }
 
 /* To a file and in memory, from a file and from memory, also of a module that was compiled for training. */
-static void test_conversion(void **state)
+TEST_SCRATCH(test_conversion)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *of_file, *in_memory;
     void *data;
@@ -170,9 +166,8 @@ static void test_conversion(void **state)
     ampc_context_free(c);
 }
 
-static void test_conversion_refused(void **state)
+TEST_SCRATCH(test_conversion_refused)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *m;
     const ampc_compile_options fp8 = {.struct_size = sizeof fp8, .dtype = "fp8"};
@@ -190,9 +185,8 @@ static void test_conversion_refused(void **state)
 }
 
 /* An operator that ampc lacks stays in the converted model, and cannot be compiled for running. */
-static void test_unknown_operator(void **state)
+TEST_SCRATCH(test_unknown_operator)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *m;
     ampc_import_options o = {.struct_size = sizeof o, .path = AMPC_SOURCE_DIR "/docs/examples/custom.onnx"};
@@ -226,9 +220,8 @@ static ampc_status train_with(ampc_module *m, int64_t batch, const char *path)
 }
 
 /* A batch that an export fixed becomes a symbol, of a file and of a model in memory, also when it is converted. */
-static void test_fixed_batch(void **state)
+TEST_SCRATCH(test_fixed_batch)
 {
-    scratch *t = *state;
     ampc_context *c;
     ampc_module *m;
     bytes b = load(EXPORTS "fixed-script.onnx");
@@ -255,18 +248,4 @@ static void test_fixed_batch(void **state)
     expect_failure(ampc_module_import_with(c, &o, &m), AMPC_UNSUPPORTED, c, "the result 'y', f32[2,3], has no batch");
     free(b.data);
     ampc_context_free(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_memory_equals_file, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_nameless, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_external_data, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_conversion, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_conversion_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_operator, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_fixed_batch, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

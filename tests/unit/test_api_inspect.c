@@ -85,9 +85,10 @@ static void compare(handles *h, const char *graph, summary *s)
     assert_true(s->largest > 1e-5 && s->largest < 0.02);
 }
 
-static void test_compare(void **state)
+#define TEST_INSPECT(name) TEST_WITH(open_all, close_all, handles *h, name)
+
+TEST_INSPECT(test_compare)
 {
-    handles *h = *state;
     ampc_tensor *before, *after;
     summary s;
     for (int i = 0; i < 40; i++) OK(h->c, ampc_train_step(h->s, h->in, 2, NULL));
@@ -117,9 +118,8 @@ static int count_lines(const char *path)
     return lines;
 }
 
-static void test_predict(void **state)
+TEST_INSPECT(test_predict)
 {
-    handles *h = *state;
     const ampc_data_field fields[] = {
         {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = ampc_tensor_data(h->in[0])},
         {.name = "label", .dtype = AMPC_I64, .data = ampc_tensor_data(h->in[1])}};
@@ -138,9 +138,8 @@ static void test_predict(void **state)
 
 /* ---- the files of a training ------------------------------------------------------------------- */
 
-static void test_files(void **state)
+TEST_INSPECT(test_files)
 {
-    handles *h = *state;
     char log[128], events[128], trace[128];
     snprintf(log, sizeof log, "%s", path_in(h, "log.jsonl"));
     snprintf(events, sizeof events, "%s", path_in(h, "events"));
@@ -171,14 +170,4 @@ static void test_files(void **state)
     bad = o;
     bad.trace = "/none/trace";
     expect_failure(ampc_train(h->s, &bad), AMPC_IO, h->c, "/none/trace");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_compare, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_predict, open_all, close_all),
-        cmocka_unit_test_setup_teardown(test_files, open_all, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

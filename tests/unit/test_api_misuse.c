@@ -1,9 +1,8 @@
 /* test_api_misuse.c - ampc.h used wrongly: calls in the wrong order, invalid tensors, struct versions, early frees. */
 #include "tests/unit/api_calls.h"
 
-static void test_misuse(void **state)
+TEST(test_misuse)
 {
-    (void)state;
     ampc_context *c = NULL;
     ampc_module *m = NULL;
     ampc_session *s = NULL;
@@ -42,9 +41,8 @@ static void test_misuse(void **state)
     ampc_context_free(c);
 }
 
-static void test_tensors(void **state)
+TEST(test_tensors)
 {
-    (void)state;
     ampc_context *c;
     ampc_tensor *t = NULL;
     const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 3};
@@ -60,9 +58,8 @@ static void test_tensors(void **state)
 }
 
 /* Structs of older programs are shorter, those of newer programs longer. */
-static void test_struct_sizes(void **state)
+TEST(test_struct_sizes)
 {
-    (void)state;
     ampc_context *c;
     ampc_module *m;
     struct {
@@ -106,9 +103,8 @@ static void count_messages(void *user, ampc_log_level level, const char *message
     ++*(int *)user;
 }
 
-static void test_log_and_free_order(void **state)
+TEST(test_log_and_free_order)
 {
-    (void)state;
     int messages = 0;
     const ampc_context_options o = {.struct_size = sizeof o, .log = count_messages, .user = &messages};
     ampc_context *c;
@@ -133,15 +129,4 @@ static void test_log_and_free_order(void **state)
     ampc_tensor_free(NULL);
     assert_string_equal(ampc_status_name(AMPC_DEVICE), "AMPC_DEVICE");
     assert_non_null(strchr(ampc_version(), '.'));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_struct_sizes),
-        cmocka_unit_test(test_log_and_free_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,9 +110,8 @@ static size_t arena_bytes(worker *w)
 }
 
 /* Eight threads together need their activations, but no copy of the weights, and compute what one thread does. */
-static void test_eight_threads(void **state)
+TEST(test_eight_threads)
 {
-    (void)state;
     worker *workers = calloc(THREADS, sizeof *workers), first = {0};
     ampc_module *m;
     const ampc_session_options one = {.struct_size = sizeof one, .deterministic = 1};
@@ -148,9 +147,8 @@ static void test_eight_threads(void **state)
 }
 
 /* All threads need the hoisted values at the same time, before any session has computed them. */
-static void test_first_runs_together(void **state)
+TEST(test_first_runs_together)
 {
-    (void)state;
     worker *workers = calloc(THREADS, sizeof *workers);
     ampc_module *m;
     const ampc_session_options one = {.struct_size = sizeof one, .deterministic = 1};
@@ -179,11 +177,10 @@ static void test_first_runs_together(void **state)
 
 /* Equal runs read one plan, with one block of hoisted values and one pack of each weight, which are freed with the last
  * session that needs them. */
-static void test_hoisted_once(void **state)
+TEST(test_hoisted_once)
 {
     worker w[2] = {0};
     ampc_module *m;
-    (void)state;
     for (int i = 0; i < 2; i++) assert_int_equal(ampc_context_create(NULL, &w[i].c), AMPC_OK);
     OK(w[0].c, import_wide(w[0].c, &m));
     OK(w[0].c, ampc_module_compile(m, NULL));
@@ -278,10 +275,11 @@ static void expect_refused(pair *p, ampc_session *s)
     assert_true(loss_of(p, s) == before);
 }
 
+#define TEST_SHARE(name) TEST_WITH(open_pair, close_pair, pair *p, name)
+
 /* Neither of the two may change weights; both may read them and save them. */
-static void test_changes_are_refused(void **state)
+TEST_SHARE(test_changes_are_refused)
 {
-    pair *p = *state;
     expect_refused(p, p->a);
     expect_refused(p, p->b);
     OK(p->c, ampc_checkpoint_save(p->b, p->path, NULL));
@@ -290,9 +288,8 @@ static void test_changes_are_refused(void **state)
 
 /* The last session may train again. Sessions that share afterwards compute with the new weights, also where these have
  * low-precision copies. */
-static void test_alone_again(void **state)
+TEST_SHARE(test_alone_again)
 {
-    pair *p = *state;
     ampc_session *fresh;
     const double before = loss_of(p, p->b);
     ampc_session_free(p->a);
@@ -309,9 +306,8 @@ static void test_alone_again(void **state)
 }
 
 /* Messages go to the context of the session that failed; the module, and so its file, cannot be changed. */
-static void test_contexts_are_separate(void **state)
+TEST_SHARE(test_contexts_are_separate)
 {
-    pair *p = *state;
     ampc_context *other;
     ampc_session *s, *none = NULL;
     const ampc_session_options moved = {.struct_size = sizeof moved, .device = "cpu"};
@@ -325,17 +321,4 @@ static void test_contexts_are_separate(void **state)
     ampc_context_free(other); /* its session keeps it */
     assert_int_equal(ampc_session_run(s, "infer", p->in, 1), AMPC_OK);
     ampc_session_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eight_threads),
-        cmocka_unit_test(test_first_runs_together),
-        cmocka_unit_test(test_hoisted_once),
-        cmocka_unit_test_setup_teardown(test_changes_are_refused, open_pair, close_pair),
-        cmocka_unit_test_setup_teardown(test_alone_again, open_pair, close_pair),
-        cmocka_unit_test_setup_teardown(test_contexts_are_separate, open_pair, close_pair),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,20 +74,18 @@ static void fail_each_call(scratch *t, int error, bool persistent)
     assert_true(flushes); /* a failure to do so leaves the old file */
 }
 
-static void test_one_failing_call(void **state) { fail_each_call(*state, ENOSPC, false); }
-static void test_failing_from_a_call_on(void **state) { fail_each_call(*state, EIO, true); }
+TEST_SCRATCH(test_one_failing_call) { fail_each_call(t, ENOSPC, false); }
+TEST_SCRATCH(test_failing_from_a_call_on) { fail_each_call(t, EIO, true); }
 
-static void test_new_file(void **state)
+TEST_SCRATCH(test_new_file)
 {
-    scratch *t = *state;
     assert_int_equal(write_new(t, scratch_path(t, "file")), AMPC_OK);
     expect_old_or_new(t, false);
     rt_atomic_abort(NULL);
 }
 
-static void test_abort_leaves_nothing(void **state)
+TEST_SCRATCH(test_abort_leaves_nothing)
 {
-    scratch *t = *state;
     rt_atomic_file *f;
     assert_int_equal(rt_atomic_open(scratch_path(t, "file"), t->d, &f), AMPC_OK);
     assert_int_equal(rt_atomic_write(f, block, sizeof block), AMPC_OK);
@@ -112,9 +110,8 @@ static void damage_temporary(scratch *t, int64_t cut)
 }
 
 /* Damage by a disk or another process is detected before the good file is replaced. */
-static void test_reads_back(void **state)
+TEST_SCRATCH(test_reads_back)
 {
-    scratch *t = *state;
     for (int64_t cut = 0; cut <= 20000; cut += 20000) {
         rt_atomic_file *f;
         scratch_write(t, "file", "old", 3);
@@ -134,9 +131,8 @@ static ampc_status refuse_all(void *user, int fd, const char *path, diag *d)
     return diag_error(d, *(ampc_status *)user, DIAG_FILE(path), "not what was meant");
 }
 
-static void test_own_check(void **state)
+TEST_SCRATCH(test_own_check)
 {
-    scratch *t = *state;
     ampc_status codes[] = {AMPC_REJECTED, AMPC_IO, AMPC_NO_MEMORY}, status[] = {AMPC_IO, AMPC_IO, AMPC_NO_MEMORY};
     for (int i = 0; i < 3; i++) {
         rt_atomic_file *f;
@@ -161,9 +157,8 @@ static rt_atomic_file *begin_new(scratch *t, const char *name)
 
 /* Either both are old or both are new, whichever call fails. The first is put into place first, so that a process killed
  * between the two leaves only that one. */
-static void test_two_files(void **state)
+TEST_SCRATCH(test_two_files)
 {
-    scratch *t = *state;
     int renamed = 0;
     for (uint64_t k = 1;; k++) {
         rt_atomic_file *a = begin_new(t, "a"), *b = begin_new(t, "b");
@@ -187,17 +182,15 @@ static void test_two_files(void **state)
     assert_int_equal(renamed, 2);
 }
 
-static void test_impossible_targets(void **state)
+TEST_SCRATCH(test_impossible_targets)
 {
-    scratch *t = *state;
     assert_int_equal(rt_atomic_save(scratch_path(t, "no/such/folder"), "x", 1, t->d), AMPC_IO);
     scratch_expect(t, "no/such/folder");
     assert_int_equal(rt_atomic_save(t->folder, "x", 1, t->d), AMPC_IO);
 }
 
-static void test_devices_are_written_directly(void **state)
+TEST_SCRATCH(test_devices_are_written_directly)
 {
-    scratch *t = *state;
     struct stat st;
     assert_int_equal(rt_atomic_save("/dev/null", "x", 1, t->d), AMPC_OK);
     assert_int_equal(stat("/dev/null", &st), 0);
@@ -206,9 +199,8 @@ static void test_devices_are_written_directly(void **state)
     scratch_expect(t, "No space left");
 }
 
-static void test_links_are_followed(void **state)
+TEST_SCRATCH(test_links_are_followed)
 {
-    scratch *t = *state;
     struct stat st;
     scratch_write(t, "file", "old", 3);
     assert_int_equal(symlink("file", scratch_path(t, "link")), 0);
@@ -218,9 +210,8 @@ static void test_links_are_followed(void **state)
     assert_true(S_ISLNK(st.st_mode));
 }
 
-static void test_sweep(void **state)
+TEST_SCRATCH(test_sweep)
 {
-    scratch *t = *state;
     rt_atomic_file *living;
     scratch_write(t, ".ckpt-1.safetensors.99-0.ampc-tmp", "x", 1);
     scratch_write(t, ".other.99-0.ampc-tmp", "x", 1);
@@ -236,18 +227,5 @@ static void test_sweep(void **state)
 int main(void)
 {
     for (size_t i = 0; i < sizeof block; i++) block[i] = (char)(i * 31);
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_new_file),
-        SCRATCH_TEST(test_one_failing_call),
-        SCRATCH_TEST(test_failing_from_a_call_on),
-        SCRATCH_TEST(test_abort_leaves_nothing),
-        SCRATCH_TEST(test_reads_back),
-        SCRATCH_TEST(test_own_check),
-        SCRATCH_TEST(test_two_files),
-        SCRATCH_TEST(test_impossible_targets),
-        SCRATCH_TEST(test_devices_are_written_directly),
-        SCRATCH_TEST(test_links_are_followed),
-        SCRATCH_TEST(test_sweep),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

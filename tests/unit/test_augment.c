@@ -64,9 +64,8 @@ static int explain(const float *from, const float *to, bool last)
     return -1;
 }
 
-static void test_moves(void **state)
+TEST_SCRATCH(test_moves)
 {
-    scratch *t = *state;
     for (int last = 0; last < 2; last++) {
         int seen[100] = {0}, different = 0;
         write_samples(t, last);
@@ -89,9 +88,8 @@ static void test_moves(void **state)
     }
 }
 
-static void test_no_vertical_flip(void **state)
+TEST_SCRATCH(test_no_vertical_flip)
 {
-    scratch *t = *state;
     int flipped = 0;
     write_samples(t, false);
     rt_dataset *ds = open_samples(t, "flip=horizontal", false);
@@ -108,9 +106,8 @@ static void test_no_vertical_flip(void **state)
 }
 
 /* Labels with a value per pixel move like the pixels; what comes from outside is the class that the loss leaves out. */
-static void test_maps(void **state)
+TEST_SCRATCH(test_maps)
 {
-    scratch *t = *state;
     static float x[ROWS][SIDE][SIDE];
     static int64_t y[ROWS][SIDE][SIDE];
     for (int i = 0; i < ROWS * SIDE * SIDE; i++) (&y[0][0][0])[i] = (int64_t)((&x[0][0][0])[i] = (float)(i + 1));
@@ -137,11 +134,10 @@ static void test_maps(void **state)
 }
 
 /* Mean 1/2 and variance 1 / (4 (2 alpha + 1)) of Beta(alpha, alpha). */
-static void test_shares(void **state)
+TEST_SCRATCH(test_shares)
 {
     static const double alphas[] = {0.1, 0.4, 1};
     enum { DRAWS = 20000 };
-    (void)state;
     for (size_t k = 0; k < 3; k++) {
         double sum = 0, squares = 0, partners = 0, alpha = alphas[k];
         for (int i = 0; i < DRAWS; i++) {
@@ -157,9 +153,8 @@ static void test_shares(void **state)
 }
 
 /* Sample and label are mixed in the same proportion with the same sample, never with one that was held out. */
-static void test_mixed_samples(void **state)
+TEST_SCRATCH(test_mixed_samples)
 {
-    scratch *t = *state;
     write_samples(t, false);
     rt_dataset *ds = open_samples(t, "mixup=0.5,validation=0.5,order=file", true);
     for (uint32_t row = 0; row < (uint32_t)ROWS / 2; row++)
@@ -183,9 +178,8 @@ static void test_mixed_samples(void **state)
     rt_dataset_close(ds);
 }
 
-static void test_too_many_classes(void **state)
+TEST_SCRATCH(test_too_many_classes)
 {
-    scratch *t = *state;
     const rt_field label = {.name = "label", .dtype = IR_f32, .label = true, .rank = 1, .dims = {4}};
     char spec[300];
     float y[ROWS][4];
@@ -196,12 +190,4 @@ static void test_too_many_classes(void **state)
     assert_int_equal(rt_dataset_slice(ds, 0, ROWS, 1, y, IR_f32, t->d), AMPC_REJECTED);
     scratch_expect(t, "the class of sample 4 is 4, but the model has 4 classes");
     rt_dataset_close(ds);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_moves),         SCRATCH_TEST(test_no_vertical_flip),
-                                       SCRATCH_TEST(test_maps),          SCRATCH_TEST(test_shares),
-                                       SCRATCH_TEST(test_mixed_samples), SCRATCH_TEST(test_too_many_classes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

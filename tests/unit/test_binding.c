@@ -1,15 +1,8 @@
 /* test_binding.c - checks that inference must defer while a size is symbolic are made when the symbol is bound:
  * before anything runs, by the rule of the op, with the node and the sizes in the message. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "runtime/plan/plan.h"
+#include "tests/test.h"
 
 /* A graph with one node `NODE` that reads @x (and @dy), with symbol N bound. `words` NULL: planning succeeds. */
 typedef struct row {
@@ -49,9 +42,8 @@ static void run_rows(const row *rows, size_t count)
 
 #define RUN(rows) run_rows(rows, sizeof rows / sizeof *rows)
 
-static void movement(void **state)
+TEST(movement)
 {
-    (void)state;
     static const row rows[] = {
         {"@x : f32[N]", "%y = slice @x {start=[N-5], size=[5], step=[1]} : f32[5]", 5, NULL},
         {"@x : f32[N]", "%y = slice @x {start=[N-5], size=[5], step=[1]} : f32[5]", 3,
@@ -74,9 +66,8 @@ static void movement(void **state)
     RUN(rows);
 }
 
-static void windows(void **state)
+TEST(windows)
 {
-    (void)state;
     static const char *const max = "%y, %i = max_pool @x {kernel=[3], strides=[1], pads=[0,0], dilations=[1]}"
                                    " : f32[1,1,N-2], i64[1,1,N-2]";
     static const char *const average = "%y = avg_pool @x {kernel=[4], strides=[2], pads=[1,0], dilations=[1]}"
@@ -94,9 +85,8 @@ static void windows(void **state)
 }
 
 /* Sizes that no dimension can have, and dimensions that no size yields. */
-static void symbols(void **state)
+TEST(symbols)
 {
-    (void)state;
     static const row rows[] = {
         {"@x : f32[N]", "%y = neg @x : f32[N]", 0, NULL},
         {"@x : f32[N]", "%y = neg @x : f32[N]", -1, "symbol 'N' is not determined"},
@@ -110,7 +100,5 @@ int main(void)
 {
     char error[256];
     if (cpu_open(error, sizeof error) != AMPC_OK) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(movement), cmocka_unit_test(windows),
-                                       cmocka_unit_test(symbols)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -34,10 +34,9 @@ static void expect_bytes(rt_session *s, const char *bytes, size_t n)
 
 /* ---- keys and metadata ---- */
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     static ir_storage weight = {.name = "fc.weight", .kind = IR_PARAM}, odd = {.name = "/enc/w:0", .kind = IR_PARAM};
-    (void)state;
     static const struct {
         ir_storage storage;
         const char *key;
@@ -63,7 +62,7 @@ static void test_keys(void **state)
     }
 }
 
-static void test_contents(void **state)
+TEST_SCRATCH(test_contents)
 {
     static const char *const keys[] = {
         "param/fc1.weight", "param/bn.scale",   "buf/bn.mean",     "buf/bn.var", "opt/m/fc2.weight",
@@ -75,7 +74,6 @@ static void test_contents(void **state)
         {"stuck", "1"},      {"batch", "16"},    {"rows", "96"},    {"schedule", "constant,lr=0.1"},
         {"good_steps", "0"}, {"bad_steps", "0"}, {"amp", "O1 f16"},
     };
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_safetensors *f;
@@ -93,9 +91,8 @@ static void test_contents(void **state)
     ir_module_free(m);
 }
 
-static void test_round_trip(void **state)
+TEST_SCRATCH(test_round_trip)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_run_state run;
@@ -123,9 +120,8 @@ static void test_round_trip(void **state)
 
 /* ---- damaged files and checkpoints of other models ---- */
 
-static void test_damage(void **state)
+TEST_SCRATCH(test_damage)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     size_t n, size;
@@ -155,9 +151,8 @@ static void test_damage(void **state)
     ir_module_free(m);
 }
 
-static void test_other_model(void **state)
+TEST_SCRATCH(test_other_model)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     const char *path = scratch_path(t, "a.safetensors");
@@ -187,9 +182,8 @@ static void test_other_model(void **state)
 }
 
 /* A file with valid hashes whose tensors do not match the model. */
-static void test_missing_and_misshapen(void **state)
+TEST_SCRATCH(test_missing_and_misshapen)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_safetensors_writer *w;
@@ -218,9 +212,8 @@ static void test_missing_and_misshapen(void **state)
 
 /* ---- failing calls ---- */
 
-static void test_allocation_failures(void **state)
+TEST_SCRATCH(test_allocation_failures)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     const char *path = scratch_path(t, "a.safetensors");
@@ -245,9 +238,8 @@ static void test_allocation_failures(void **state)
     ir_module_free(m);
 }
 
-static void test_io_failures(void **state)
+TEST_SCRATCH(test_io_failures)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_run_state run = some_state;
@@ -279,9 +271,8 @@ static void put(scratch *t, rt_session *s, const ir_module *m, uint64_t step)
     assert_ok(t, rt_checkpoint_put(s, m, &run, t->folder, 0, t->d));
 }
 
-static void test_generations(void **state)
+TEST_SCRATCH(test_generations)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     char *path;
@@ -303,9 +294,8 @@ static void test_generations(void **state)
     ir_module_free(m);
 }
 
-static void test_fallback(void **state)
+TEST_SCRATCH(test_fallback)
 {
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_run_state run;
@@ -338,10 +328,9 @@ static void test_fallback(void **state)
 }
 
 /* System errors damage nothing: whichever call fails, both files keep their names, and the next attempt succeeds. */
-static void test_trouble_is_no_damage(void **state)
+TEST_SCRATCH(test_trouble_is_no_damage)
 {
     static const int errors[] = {EMFILE, EIO, EACCES};
-    scratch *t = *state;
     ir_module *m = module_of(t);
     rt_session *s = training_session(t, m);
     rt_run_state run;
@@ -367,22 +356,4 @@ static void test_trouble_is_no_damage(void **state)
         }
     rt_session_close(s);
     ir_module_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),
-        SCRATCH_TEST(test_contents),
-        SCRATCH_TEST(test_round_trip),
-        SCRATCH_TEST(test_damage),
-        SCRATCH_TEST(test_other_model),
-        SCRATCH_TEST(test_missing_and_misshapen),
-        SCRATCH_TEST(test_allocation_failures),
-        SCRATCH_TEST(test_io_failures),
-        SCRATCH_TEST(test_generations),
-        SCRATCH_TEST(test_fallback),
-        SCRATCH_TEST(test_trouble_is_no_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,9 +23,8 @@ static void choose(scratch *t, bool value, const float *expected)
     expect_floats("y", 3, expected);
 }
 
-static void if_runs_one_branch(void **state)
+TEST_SESSION(if_runs_one_branch)
 {
-    scratch *t = *state;
     start(t, ELSE("  %b = relu @x : f32[N]\n  %c = neg %b : f32[N]\n  output \"b\" = %c\n"));
     choose(t, true, (float[]){2, -4, 6});
     choose(t, false, (float[]){-1, 0, -3});
@@ -41,31 +40,27 @@ static void if_is_refused(scratch *t, const char *text, int64_t conditions, int6
     scratch_expect(t, message);
 }
 
-static void conditions_have_one_element(void **state)
+TEST_SESSION(conditions_have_one_element)
 {
-    if_is_refused(*state, ELSE("  output \"b\" = @x\n"), 0, 3, "operand 'c' must have one element, is bool[0]");
+    if_is_refused(t, ELSE("  output \"b\" = @x\n"), 0, 3, "operand 'c' must have one element, is bool[0]");
 }
 
-static void branches_return_the_same_shape(void **state)
+TEST_SESSION(branches_return_the_same_shape)
 {
-    if_is_refused(*state, ELSE("  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n  output \"b\" = %b\n"), 1, 3,
+    if_is_refused(t, ELSE("  %b = slice @x {start=[0], size=[2], step=[1]} : f32[2]\n  output \"b\" = %b\n"), 1, 3,
                   "output 'b' of @choose.else_branch is f32[2], but must be f32[3]");
 }
 
-static void branches_return_all_results(void **state)
+TEST_SESSION(branches_return_all_results)
 {
-    if_is_refused(*state, ELSE(""), 1, 3, "@choose.else_branch has 0 outputs, expected 1");
+    if_is_refused(t, ELSE(""), 1, 3, "@choose.else_branch has 0 outputs, expected 1");
 }
 
-static void both_branches_exist(void **state)
-{
-    if_is_refused(*state, IF(THEN), 1, 3, "it has no region 'else_branch'");
-}
+TEST_SESSION(both_branches_exist) { if_is_refused(t, IF(THEN), 1, 3, "it has no region 'else_branch'"); }
 
 /* The layout of the result changes after the node, in a step that has its name. */
-static void a_branch_feeds_a_convolution(void **state)
+TEST_SESSION(a_branch_feeds_a_convolution)
 {
-    scratch *t = *state;
     static float x[1 * 8 * 4 * 4];
     bool value = false;
     rt_tensor in[] = {{"c", IR_bool, 0, {0}, &value}, {"x", IR_f32, 4, {1, 8, 4, 4}, x}};
@@ -101,31 +96,27 @@ static void loop_from(scratch *t, int64_t trips, float first, int places, float 
     expect_floats("z", places, stack);
 }
 
-static void loops_stop_at_the_trip_count(void **state)
+TEST_SESSION(loops_stop_at_the_trip_count)
 {
-    scratch *t = *state;
     start(t, LOOP("17"));
     loop_from(t, 17, 0x1p-10f, 17, 0x1p7f);
-    finish(state);
-    scratch_setup(state);
-    start(*state, LOOP("1"));
-    loop_from(*state, 1, 3, 1, 6);
-    finish(state);
-    scratch_setup(state);
-    start(*state, LOOP("0"));
-    loop_from(*state, 0, 3, 0, 3);
-    loop_from(*state, -5, 3, 0, 3);
+    drop();
+    start(t, LOOP("1"));
+    loop_from(t, 1, 3, 1, 6);
+    drop();
+    start(t, LOOP("0"));
+    loop_from(t, 0, 3, 0, 3);
+    loop_from(t, -5, 3, 0, 3);
 }
 
-static void loops_stop_at_the_condition(void **state)
+TEST_SESSION(loops_stop_at_the_condition)
 {
-    start(*state, LOOP("4"));
-    loop_from(*state, 100, 100, 4, 1600);
+    start(t, LOOP("4"));
+    loop_from(t, 100, 100, 4, 1600);
 }
 
-static void stacks_have_a_place_for_each_iteration(void **state)
+TEST_SESSION(stacks_have_a_place_for_each_iteration)
 {
-    scratch *t = *state;
     int64_t trips = 3;
     float s = 1;
     const rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, {"s", IR_f32, 0, {0}, &s}};
@@ -138,9 +129,8 @@ static void stacks_have_a_place_for_each_iteration(void **state)
 }
 
 /* A body that swaps its carried values, each read from the place of the other. */
-static void carried_values_are_exchanged(void **state)
+TEST_SESSION(carried_values_are_exchanged)
 {
-    scratch *t = *state;
     int64_t trips = 3;
     float a[] = {1, 2}, b[] = {3, 4};
     const rt_tensor in[] = {{"m", IR_i64, 0, {0}, &trips}, vector("a", IR_f32, 2, a), vector("b", IR_f32, 2, b)};
@@ -154,9 +144,8 @@ static void carried_values_are_exchanged(void **state)
 }
 
 /* The arena of a body is part of the workspace of its step. */
-static void memory_of_bodies_is_planned(void **state)
+TEST_SESSION(memory_of_bodies_is_planned)
 {
-    scratch *t = *state;
     bool value = true;
     static float x[4096];
     rt_tensor in[] = {truth(&value, 1), vector("x", IR_f32, 4096, x)};
@@ -200,32 +189,12 @@ static void model_is_refused(scratch *t, int condition, const char *dims, const 
     scratch_expect(t, message);
 }
 
-static void malformed_models_are_refused(void **state)
+TEST_SESSION(malformed_models_are_refused)
 {
-    scratch *t = *state;
     model_is_refused(t, ONNX_bool, "", "Transpose", true, "its branches return different sizes");
     model_is_refused(t, ONNX_bool, "", "Size", true, "its branches return different types");
     model_is_refused(t, ONNX_bool, "", "Tanh", false, "the branch has 0 outputs, the node 1");
     model_is_refused(t, ONNX_float32, "", "Tanh", true, "the condition must be bool, is f32[]");
     model_is_refused(t, ONNX_bool, "2", "Tanh", true, "the condition must have one element, is bool[2]");
     model_is_refused(t, ONNX_bool, "0", "Tanh", true, "the condition must have one element, is bool[0]");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(if_runs_one_branch, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(conditions_have_one_element, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(branches_return_the_same_shape, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(branches_return_all_results, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(both_branches_exist, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(a_branch_feeds_a_convolution, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(loops_stop_at_the_trip_count, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(loops_stop_at_the_condition, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(stacks_have_a_place_for_each_iteration, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(carried_values_are_exchanged, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(memory_of_bodies_is_planned, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(malformed_models_are_refused, scratch_setup, finish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

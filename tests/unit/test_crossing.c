@@ -88,16 +88,16 @@ static void compare_precisions(scratch *t, const compile_options *o, int compare
 
 /* The gradient of fc1.bias is 0, since BatchNormalization follows. Adam makes steps of its rounding errors, which change
  * nothing but the mean that an evaluation expects, so its evaluation cannot be compared. */
-static void test_precisions(void **state)
+TEST_SCRATCH(test_precisions)
 {
     compile_options o = at(PASS_O0, IR_f16);
-    compare_precisions(*state, &o, SEGMENTS * STEPS);
+    compare_precisions(t, &o, SEGMENTS * STEPS);
     o.optimizer = "momentum,lr=0.02";
     o.ema = 0.9;
-    compare_precisions(*state, &o, SEGMENTS * STEPS + 1);
+    compare_precisions(t, &o, SEGMENTS * STEPS + 1);
     o.accumulate = 2;
     o.clip_norm = 0.5;
-    compare_precisions(*state, &o, SEGMENTS * STEPS + 1);
+    compare_precisions(t, &o, SEGMENTS * STEPS + 1);
 }
 
 /* ---- what is loaded ---- */
@@ -147,9 +147,8 @@ static void expect_same(scratch *t, const training *a, const training *b)
     assert_true(compared > 20);
 }
 
-static void test_nothing_but_the_scaler(void **state)
+TEST_SCRATCH(test_nothing_but_the_scaler)
 {
-    scratch *t = *state;
     compile_options all[] = {at(PASS_O0, IR_f16), at(PASS_O1, IR_f16), at(PASS_O1, IR_bf16)};
     const char *path = scratch_path(t, "a.safetensors");
     for (int i = 0; i < 3; i++) all[i].ema = 0.9;
@@ -202,38 +201,37 @@ static const char *cross(scratch *t, const compile_options *from, const compile_
     return status == AMPC_OK ? NULL : message;
 }
 
-static void test_averages(void **state)
+TEST_SCRATCH(test_averages)
 {
     compile_options without = at(PASS_O1, IR_f16), with = without;
     with.ema = 0.9;
-    assert_null(cross(*state, &with, &without, 0));
-    assert_null(cross(*state, &without, &with, 0));
+    assert_null(cross(t, &with, &without, 0));
+    assert_null(cross(t, &without, &with, 0));
 }
 
 /* Sums of gradients are scaled, so that only the same options continue a window. Between windows they are void. */
-static void test_windows(void **state)
+TEST_SCRATCH(test_windows)
 {
     static const char *const refusal = "saved within a window of micro-batches";
     compile_options f32 = at(PASS_O0, IR_f16), f16 = at(PASS_O1, IR_f16), window = f16, more = f16, window32 = f32;
     window.accumulate = window32.accumulate = 3;
     more.accumulate = 8;
-    assert_null(cross(*state, &f16, &window, 0));
-    assert_null(cross(*state, &f32, &window, 0));
-    assert_null(cross(*state, &window, &f16, 0));
-    assert_null(cross(*state, &window, &f32, 0));
-    assert_null(cross(*state, &window, &window32, 0));
-    assert_null(cross(*state, &window, &more, 0));
-    assert_null(cross(*state, &window, &more, 2));
-    assert_non_null(strstr(cross(*state, &window, &window32, 2), refusal));
-    assert_non_null(strstr(cross(*state, &window32, &window, 2), refusal));
-    assert_non_null(strstr(cross(*state, &window, &f16, 2), refusal));
+    assert_null(cross(t, &f16, &window, 0));
+    assert_null(cross(t, &f32, &window, 0));
+    assert_null(cross(t, &window, &f16, 0));
+    assert_null(cross(t, &window, &f32, 0));
+    assert_null(cross(t, &window, &window32, 0));
+    assert_null(cross(t, &window, &more, 0));
+    assert_null(cross(t, &window, &more, 2));
+    assert_non_null(strstr(cross(t, &window, &window32, 2), refusal));
+    assert_non_null(strstr(cross(t, &window32, &window, 2), refusal));
+    assert_non_null(strstr(cross(t, &window, &f16, 2), refusal));
 }
 
 /* ---- another optimizer ---- */
 
-static void test_optimizers(void **state)
+TEST_SCRATCH(test_optimizers)
 {
-    scratch *t = *state;
     compile_options adam = at(PASS_O1, IR_f16), momentum = adam, decay = adam;
     losses l = {.count = 0};
     momentum.optimizer = "momentum,lr=0.02";
@@ -258,9 +256,8 @@ static void test_optimizers(void **state)
 }
 
 /* A reset of the optimizer does not restart the schedule. */
-static void test_schedule_after_reset(void **state)
+TEST_SCRATCH(test_schedule_after_reset)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "a.safetensors");
     const rt_checkpoint_how reset = {.part = RT_CHECKPOINT_ALL, .reset_optimizer = true};
     compile_options o = at(PASS_O0, IR_f16);
@@ -281,9 +278,8 @@ static void test_schedule_after_reset(void **state)
 }
 
 /* The memory of a plateau is exact; impossible counts are refused. */
-static void test_plateau(void **state)
+TEST_SCRATCH(test_plateau)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "a.safetensors");
     compile_options o = at(PASS_O0, IR_f16);
     training a = training_open(t, &o, 64);
@@ -350,9 +346,8 @@ static void write_foreign(const char *path, ir_dtype first, double last, int64_t
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_foreign_weights(void **state)
+TEST_SCRATCH(test_foreign_weights)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "pytorch.safetensors");
     compile_options o = at(PASS_O1, IR_f16);
     training r = training_open(t, &o, 64);
@@ -371,7 +366,7 @@ static void test_foreign_weights(void **state)
 }
 
 /* A number that f32 does not have is refused before any parameter changes; infinities are kept. */
-static void test_foreign_range(void **state)
+TEST_SCRATCH(test_foreign_range)
 {
     static const struct {
         double number;
@@ -383,7 +378,6 @@ static void test_foreign_range(void **state)
         {1e300, "pytorch.safetensors: error: fc1.weight: element 31 is 1e+300, which is beyond the range of f32"},
         {-3.5e38, "pytorch.safetensors: error: fc1.weight: element 31 is -3.5e+38, which is beyond the range of f32"},
     };
-    scratch *t = *state;
     const char *path = scratch_path(t, "pytorch.safetensors");
     compile_options o = at(PASS_O1, IR_f16);
     training r = training_open(t, &o, 64);
@@ -408,10 +402,9 @@ static void test_foreign_range(void **state)
     training_close(&r);
 }
 
-static void test_new_head(void **state)
+TEST_SCRATCH(test_new_head)
 {
     static const char *const globs[] = {"fc2.*", "fc3.*"};
-    scratch *t = *state;
     const char *path = scratch_path(t, "pytorch.safetensors");
     compile_options o = at(PASS_O1, IR_f16);
     const rt_checkpoint_how head = {RT_CHECKPOINT_WEIGHTS, .reinit = globs, .n_reinit = 1};
@@ -431,16 +424,4 @@ static void test_new_head(void **state)
     assert_true(((const float *)a.data)[31] == 7.75f);
     training_close(&r);
     training_close(&same);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_precisions),    SCRATCH_TEST(test_nothing_but_the_scaler),
-        SCRATCH_TEST(test_averages),      SCRATCH_TEST(test_windows),
-        SCRATCH_TEST(test_optimizers),    SCRATCH_TEST(test_schedule_after_reset),
-        SCRATCH_TEST(test_plateau),       SCRATCH_TEST(test_foreign_weights),
-        SCRATCH_TEST(test_foreign_range), SCRATCH_TEST(test_new_head),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

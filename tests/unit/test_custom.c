@@ -27,7 +27,7 @@ static void expect_tanh(handles *h, int64_t rows, double tolerance)
     ampc_tensor_free(y);
 }
 
-static void test_inference(void **state)
+TEST_SCRATCH(test_inference)
 {
     static const struct {
         int type;
@@ -40,7 +40,7 @@ static void test_inference(void **state)
     const ampc_compile_options o = {.struct_size = sizeof o, .amp = "O0"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         handles h;
-        open_model(&h, write_tanh(*state, rows[i].type), &o);
+        open_model(&h, write_tanh(t, rows[i].type), &o);
         expect_tanh(&h, 5, rows[i].tolerance);
         assert_int_equal(h.log.dtype, rows[i].dtype);
         expect_tanh(&h, 2, rows[i].tolerance); /* other sizes */
@@ -50,10 +50,10 @@ static void test_inference(void **state)
 }
 
 /* Without elements nothing is called. */
-static void test_no_elements(void **state)
+TEST_SCRATCH(test_no_elements)
 {
     handles h;
-    open_model(&h, write_tanh(*state, ONNX_f32), &training);
+    open_model(&h, write_tanh(t, ONNX_f32), &training);
     expect_tanh(&h, 0, 0);
     assert_int_equal(h.log.forward, 0);
     close_all(&h);
@@ -104,7 +104,7 @@ static ampc_status all_forward(const ampc_call *call, void *user)
     return AMPC_OK;
 }
 
-static void test_attributes_and_positions(void **state)
+TEST_SCRATCH(test_attributes_and_positions)
 {
     handles h;
     int calls = 0;
@@ -117,7 +117,7 @@ static void test_attributes_and_positions(void **state)
     node_ints(&n, "ints", "-3,-2,-1,0,1,2,3,4,5,6,7,8");
     node_floats(&n, "floats", "0.25,inf,-1e-30");
     node_ints(&n, "no_ints", "");
-    const char *path = write_network(*state, ONNX_f32, &n);
+    const char *path = write_network(t, ONNX_f32, &n);
     const ampc_operator all = {.struct_size = sizeof all,
                                .domain = "com.example",
                                .name = "All",
@@ -161,7 +161,7 @@ static ampc_dtype dtype_with(scratch *t, const char *colour, unsigned types, con
     return dtype;
 }
 
-static void test_colours(void **state)
+TEST_SCRATCH(test_colours)
 {
     enum { F32 = 1u << AMPC_F32, F16 = 1u << AMPC_F16, BF16 = 1u << AMPC_BF16 };
     const ampc_compile_options fp16 = {.struct_size = sizeof fp16},
@@ -201,13 +201,13 @@ static void test_colours(void **state)
         {"white", F32 | BF16, NULL, &bf16, AMPC_BF16},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ampc_dtype is = dtype_with(*state, rows[i].colour, rows[i].types, rows[i].list, rows[i].o);
+        ampc_dtype is = dtype_with(t, rows[i].colour, rows[i].types, rows[i].list, rows[i].o);
         if (is != rows[i].dtype) fail_msg("row %d: computes in type %d, not %d", (int)i, (int)is, (int)rows[i].dtype);
     }
 }
 
 /* A colour for ONNX's Tanh in the profile is not one for a custom Tanh; a list can name either. */
-static void test_names_of_onnx(void **state)
+TEST_SCRATCH(test_names_of_onnx)
 {
     handles h;
     open_context(&h);
@@ -218,7 +218,7 @@ static void test_names_of_onnx(void **state)
     node n = custom_node("MatMul", "s", "y");
     node_text(&n, "a=b", "line\n");
     node_float(&n, "alpha", 1.5f);
-    OK(h.c, ampc_module_import(h.c, write_network(*state, ONNX_f32, &n), NULL, 0, &h.m));
+    OK(h.c, ampc_module_import(h.c, write_network(t, ONNX_f32, &n), NULL, 0, &h.m));
     OK(h.c, ampc_module_compile(h.m, NULL));
     OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
     expect_tanh(&h, 3, 1e-2);
@@ -228,7 +228,7 @@ static void test_names_of_onnx(void **state)
 }
 
 /* A model in a type that the operator does not allow: casts to f32 and back. */
-static void test_low_models(void **state)
+TEST_SCRATCH(test_low_models)
 {
     static const struct {
         int type;
@@ -243,7 +243,7 @@ static void test_low_models(void **state)
         ampc_operator op = scaled_tanh(&h.log);
         op.float_types = 0;
         OK(h.c, ampc_operator_register(h.c, &op));
-        OK(h.c, ampc_module_import(h.c, write_tanh(*state, rows[i].type), NULL, 0, &h.m));
+        OK(h.c, ampc_module_import(h.c, write_tanh(t, rows[i].type), NULL, 0, &h.m));
         OK(h.c, ampc_module_compile(h.m, &o));
         OK(h.c, ampc_module_input(h.m, "infer", 0, &info));
         assert_int_equal(info.dtype, rows[i].output);
@@ -273,7 +273,7 @@ static void free_batch(ampc_tensor *in[2])
     ampc_tensor_free(in[1]);
 }
 
-static void test_training(void **state)
+TEST_SCRATCH(test_training)
 {
     static const struct {
         const char *colour;
@@ -285,12 +285,12 @@ static void test_training(void **state)
         ampc_step_result r = {.struct_size = sizeof r};
         ampc_compile_options o = on_mse;
         char list[128];
-        const char *file = scratch_path(*state, "a.amplist");
+        const char *file = scratch_path(t, "a.amplist");
         snprintf(list, sizeof list, "%s\ncom.example::ScaledTanh\n", rows[i].colour);
-        scratch_write(*state, "a.amplist", list, strlen(list));
+        scratch_write(t, "a.amplist", list, strlen(list));
         o.lists = &file;
         o.n_lists = 1;
-        open_model(&h, write_tanh(*state, ONNX_f32), &o);
+        open_model(&h, write_tanh(t, ONNX_f32), &o);
         make_batch(&h, in);
         OK(h.c, ampc_train_step(h.s, in, 2, &r));
         const double first = r.loss;
@@ -335,11 +335,11 @@ static void expect_gradient(handles *h, ampc_tensor *in[2], const char *gradient
     ampc_tensor_free(g);
 }
 
-static void test_gradient(void **state)
+TEST_SCRATCH(test_gradient)
 {
     handles h;
     ampc_tensor *in[2];
-    open_model(&h, write_tanh(*state, ONNX_f64), &on_mse);
+    open_model(&h, write_tanh(t, ONNX_f64), &on_mse);
     make_batch(&h, in);
     expect_gradient(&h, in, "grad/w", "param/w", 12);
     expect_gradient(&h, in, "gradin/x", NULL, 15);
@@ -420,7 +420,7 @@ static void open_scale(handles *h, scratch *t, int type, ampc_dtype dtypes[4])
     OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
 }
 
-static void test_f32_operands(void **state)
+TEST_SCRATCH(test_f32_operands)
 {
     static const struct {
         int type;
@@ -430,7 +430,7 @@ static void test_f32_operands(void **state)
         handles h;
         ampc_dtype is[4] = {0};
         ampc_step_result r = {.struct_size = sizeof r};
-        open_scale(&h, *state, rows[i].type, is);
+        open_scale(&h, t, rows[i].type, is);
         ampc_tensor *in[] = {make_input(&h, "x", 5, 3), make_input(&h, "label", 5, 4)};
         OK(h.c, ampc_train_step(h.s, in, 2, &r));
         const ampc_dtype expected[] = {rows[i].low, rows[i].wide, rows[i].low, rows[i].wide};
@@ -465,11 +465,11 @@ static const char *write_difference(scratch *t, int type)
     return write_model(t, &m, 1);
 }
 
-static void test_two_gradients(void **state)
+TEST_SCRATCH(test_two_gradients)
 {
     handles h;
     ampc_tensor *in[2];
-    open_model(&h, write_difference(*state, ONNX_f64), &on_mse);
+    open_model(&h, write_difference(t, ONNX_f64), &on_mse);
     make_batch(&h, in);
     expect_gradient(&h, in, "grad/w", "param/w", 12);
     expect_gradient(&h, in, "grad/v", "param/v", 12);
@@ -479,11 +479,11 @@ static void test_two_gradients(void **state)
 }
 
 /* Only operand 0 has a gradient: v is not trained, and its part of the gradient of x is missing. */
-static void test_gradient_operands(void **state)
+TEST_SCRATCH(test_gradient_operands)
 {
     handles h;
     ampc_tensor *in[2], *g;
-    const char *path = write_difference(*state, ONNX_f64);
+    const char *path = write_difference(t, ONNX_f64);
     open_context(&h);
     ampc_operator op = squared_difference(&h.log);
     op.gradient_operands = 1;
@@ -541,10 +541,10 @@ static void open_repeat(handles *h, const char *path, sizing *s)
     OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
 }
 
-static void test_symbolic_sizes(void **state)
+TEST_SCRATCH(test_symbolic_sizes)
 {
     node n = custom_node("Repeat", "s", "y");
-    const char *path = write_network(*state, ONNX_f32, &n);
+    const char *path = write_network(t, ONNX_f32, &n);
     sizing twice = {2, 1, false}, guess = {1, 0, true};
     handles h;
     ampc_tensor *y;
@@ -565,7 +565,7 @@ static void test_symbolic_sizes(void **state)
 
 /* ---- versions, files -------------------------------------------------------------------------- */
 
-static void test_versions(void **state)
+TEST_SCRATCH(test_versions)
 {
     handles h;
     custom_log old = {0}, new = {0};
@@ -581,7 +581,7 @@ static void test_versions(void **state)
         model_input(&m, "x", ONNX_f32, "N,3");
         model_add(&m, &n);
         model_output(&m, "y", ONNX_f32, NULL);
-        OK(h.c, ampc_module_import(h.c, write_model(*state, &m, version), NULL, 0, &h.m));
+        OK(h.c, ampc_module_import(h.c, write_model(t, &m, version), NULL, 0, &h.m));
         OK(h.c, ampc_module_compile(h.m, &o));
         OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
         OK(h.c, run_rows(&h, "infer", 2));
@@ -592,14 +592,14 @@ static void test_versions(void **state)
 }
 
 /* The version of the domain that the model imports is older than the registered one, or missing. */
-static void test_other_versions(void **state)
+TEST_SCRATCH(test_other_versions)
 {
     handles h;
     ampc_operator op = scaled_tanh(&h.log);
     op.since = 2;
     open_context(&h);
     OK(h.c, ampc_operator_register(h.c, &op));
-    expect_failure(ampc_module_import(h.c, write_tanh(*state, ONNX_f32), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
+    expect_failure(ampc_module_import(h.c, write_tanh(t, ONNX_f32), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
                    "operator com.example::ScaledTanh is not registered for the version of its domain");
     model m = model_new(17);
     node n = custom_node("ScaledTanh", "x", "y");
@@ -607,20 +607,20 @@ static void test_other_versions(void **state)
     model_add(&m, &n);
     model_output(&m, "y", ONNX_f32, NULL);
     wire file = model_finish(&m);
-    scratch_write(*state, "model.onnx", file.bytes, file.size);
+    scratch_write(t, "model.onnx", file.bytes, file.size);
     wire_free(&file);
-    expect_failure(ampc_module_import(h.c, scratch_path(*state, "model.onnx"), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
+    expect_failure(ampc_module_import(h.c, scratch_path(t, "model.onnx"), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
                    "is not registered for the version of its domain");
     close_all(&h);
 }
 
 /* A saved module runs where the operator is registered; the text contains the node. */
-static void test_saved_module(void **state)
+TEST_SCRATCH(test_saved_module)
 {
-    const char *path = scratch_path(*state, "m.ir");
-    scratch_path(*state, "m.safetensors");
+    const char *path = scratch_path(t, "m.ir");
+    scratch_path(t, "m.safetensors");
     handles h, other;
-    compile_model(&h, write_tanh(*state, ONNX_f32), &on_mse);
+    compile_model(&h, write_tanh(t, ONNX_f32), &on_mse);
     OK(h.c, ampc_module_save(h.m, path));
     close_all(&h);
 
@@ -643,10 +643,10 @@ static void test_saved_module(void **state)
     close_all(&other);
 }
 
-static void test_not_registered(void **state)
+TEST_SCRATCH(test_not_registered)
 {
     handles h;
-    const char *path = write_tanh(*state, ONNX_f32);
+    const char *path = write_tanh(t, ONNX_f32);
     open_context(&h);
     expect_failure(ampc_module_import(h.c, path, NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
                    "operator com.example.ScaledTanh is not supported");
@@ -654,12 +654,12 @@ static void test_not_registered(void **state)
 }
 
 /* The trained model has the same node, and the new weight. */
-static void test_export(void **state)
+TEST_SCRATCH(test_export)
 {
-    const char *path = scratch_path(*state, "trained.onnx");
+    const char *path = scratch_path(t, "trained.onnx");
     handles h, again;
     ampc_tensor *in[2], *w;
-    open_model(&h, write_tanh(*state, ONNX_f32), &on_mse);
+    open_model(&h, write_tanh(t, ONNX_f32), &on_mse);
     make_batch(&h, in);
     OK(h.c, ampc_train_step(h.s, in, 2, NULL));
     OK(h.c, ampc_session_get(h.s, "param/w", &w));
@@ -683,9 +683,8 @@ static void test_export(void **state)
 }
 
 /* The low-precision graph of a saved module becomes an ONNX model with the same node and casts, without a registration. */
-static void test_emit(void **state)
+TEST_SCRATCH(test_emit)
 {
-    scratch *t = *state;
     handles h;
     ir_module *m;
     parts written = {0};
@@ -708,29 +707,4 @@ static void test_emit(void **state)
     expect_tanh(&h, 3, 1e-2);
     assert_int_equal(h.log.dtype, AMPC_F16);
     close_all(&h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_inference),
-        SCRATCH_TEST(test_no_elements),
-        SCRATCH_TEST(test_attributes_and_positions),
-        SCRATCH_TEST(test_colours),
-        SCRATCH_TEST(test_names_of_onnx),
-        SCRATCH_TEST(test_low_models),
-        SCRATCH_TEST(test_training),
-        SCRATCH_TEST(test_gradient),
-        SCRATCH_TEST(test_two_gradients),
-        SCRATCH_TEST(test_gradient_operands),
-        SCRATCH_TEST(test_symbolic_sizes),
-        SCRATCH_TEST(test_versions),
-        SCRATCH_TEST(test_other_versions),
-        SCRATCH_TEST(test_f32_operands),
-        SCRATCH_TEST(test_saved_module),
-        SCRATCH_TEST(test_not_registered),
-        SCRATCH_TEST(test_export),
-        SCRATCH_TEST(test_emit),
-    };
-    return cmocka_run_group_tests_name("custom", tests, NULL, NULL);
 }

@@ -11,9 +11,8 @@
         expect_failure(ampc_operator_register(h.c, &op), AMPC_USAGE, h.c, text); \
     } while (0)
 
-static void test_bad_tables(void **state)
+TEST_SCRATCH(test_bad_tables)
 {
-    (void)state;
     handles h;
     open_context(&h);
     BAD("struct_size", op.struct_size = 0);
@@ -50,11 +49,11 @@ static void test_bad_tables(void **state)
 }
 
 /* The table is copied. */
-static void test_table_of_the_caller(void **state)
+TEST_SCRATCH(test_table_of_the_caller)
 {
     handles h;
     char domain[] = "com.example", name[] = "ScaledTanh";
-    const char *path = write_tanh(*state, ONNX_f32);
+    const char *path = write_tanh(t, ONNX_f32);
     open_context(&h);
     ampc_operator op = scaled_tanh(&h.log);
     op.domain = domain;
@@ -111,7 +110,7 @@ typedef struct fake_row {
     const char *message;
 } fake_row;
 
-static void test_inference(void **state)
+TEST_SCRATCH(test_inference)
 {
     static fake_row rows[] = {
         {{.status = AMPC_REJECTED, .reason = "rank 3 expected"}, "inference failed: rank 3 expected"},
@@ -131,7 +130,7 @@ static void test_inference(void **state)
         {{.type = {AMPC_F32, 3, {INT64_MAX, INT64_MAX, 4}}}, "too large"},
     };
     node n = custom_node("Fake", "s", "y");
-    const char *path = write_network(*state, ONNX_f32, &n);
+    const char *path = write_network(t, ONNX_f32, &n);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         handles h;
         const ampc_operator op = faking(&rows[i].fake);
@@ -146,7 +145,7 @@ static void test_inference(void **state)
 }
 
 /* What infer says when all sizes are known has to agree with the module. */
-static void test_later_inference(void **state)
+TEST_SCRATCH(test_later_inference)
 {
     static fake_row rows[] = {
         {{.later = true, .status = AMPC_REJECTED, .reason = "odd rows"}, "inference failed: odd rows"},
@@ -156,7 +155,7 @@ static void test_later_inference(void **state)
         {{.later = true, .type = {AMPC_F32, 2, {3, -4}}}, "invalid size of dimension 1"},
     };
     node n = custom_node("Fake", "s", "y");
-    const char *path = write_network(*state, ONNX_f32, &n);
+    const char *path = write_network(t, ONNX_f32, &n);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         handles h;
         const ampc_operator op = faking(&rows[i].fake);
@@ -173,7 +172,7 @@ static void test_later_inference(void **state)
 
 /* ---- execution -------------------------------------------------------------------------------- */
 
-static void test_failing_functions(void **state)
+TEST_SCRATCH(test_failing_functions)
 {
     static const struct {
         ampc_status status, expected;
@@ -182,7 +181,7 @@ static void test_failing_functions(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         handles h;
         ampc_tensor *in[2], *before, *after;
-        open_model(&h, write_tanh(*state, ONNX_f32), &o);
+        open_model(&h, write_tanh(t, ONNX_f32), &o);
         in[0] = make_input(&h, "x", 2, 3);
         in[1] = make_input(&h, "label", 2, 4);
         OK(h.c, ampc_train_step(h.s, in, 2, NULL));
@@ -204,11 +203,11 @@ static void test_failing_functions(void **state)
     }
 }
 
-static void test_no_gradient(void **state)
+TEST_SCRATCH(test_no_gradient)
 {
     handles h;
     const ampc_compile_options o = {.struct_size = sizeof o, .loss = "mse"};
-    const char *path = write_tanh(*state, ONNX_f32);
+    const char *path = write_tanh(t, ONNX_f32);
     open_context(&h);
     ampc_operator op = scaled_tanh(&h.log);
     op.gradient_cpu = NULL;
@@ -225,10 +224,10 @@ static void test_no_gradient(void **state)
     close_all(&h);
 }
 
-static void test_other_devices(void **state)
+TEST_SCRATCH(test_other_devices)
 {
     handles h;
-    const char *path = write_tanh(*state, ONNX_f32);
+    const char *path = write_tanh(t, ONNX_f32);
     open_context(&h);
     ampc_operator op = scaled_tanh(&h.log);
     op.forward_cpu = op.gradient_cpu = NULL;
@@ -257,22 +256,22 @@ static void expect_refusal(scratch *t, node *n, int type, unsigned types, ampc_s
     close_all(&h);
 }
 
-static void test_models(void **state)
+TEST_SCRATCH(test_models)
 {
     node n = custom_node("ScaledTanh", "s", "y");
     node_tensor(&n, "table", TENSOR_FLOATS("", "2", 1, 2));
-    expect_refusal(*state, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "cannot read attribute 'table'");
+    expect_refusal(t, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "cannot read attribute 'table'");
     n = custom_node("ScaledTanh", "s", "y");
-    expect_refusal(*state, &n, ONNX_f64, 0, AMPC_UNSUPPORTED, "does not allow f64");
+    expect_refusal(t, &n, ONNX_f64, 0, AMPC_UNSUPPORTED, "does not allow f64");
     n = custom_node("ScaledTanh", "s", "y");
     for (int i = 0; i < 65; i++) wire_text(&n, 1, "s");
-    expect_refusal(*state, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "at most 64 operands and results");
+    expect_refusal(t, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "at most 64 operands and results");
     n = custom_node("ScaledTanh", "s", "y,");
     for (int i = 0; i < 65; i++) wire_text(&n, 2, i == 64 ? "z" : "");
-    expect_refusal(*state, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "at most 64 operands and results");
+    expect_refusal(t, &n, ONNX_f32, ALL_FLOATS, AMPC_UNSUPPORTED, "at most 64 operands and results");
 }
 
-static void test_mixed_operands(void **state)
+TEST_SCRATCH(test_mixed_operands)
 {
     handles h;
     model m = model_new(17);
@@ -281,7 +280,7 @@ static void test_mixed_operands(void **state)
     node n = custom_node("SquaredDifference", "a,b", "y");
     model_add(&m, &n);
     model_output(&m, "y", ONNX_f32, NULL);
-    const char *path = write_model(*state, &m, 1);
+    const char *path = write_model(t, &m, 1);
     open_context(&h);
     ampc_operator op = squared_difference(&h.log);
     OK(h.c, ampc_operator_register(h.c, &op));
@@ -312,11 +311,11 @@ static ampc_status calling_forward(const ampc_call *call, void *user)
     return AMPC_OK;
 }
 
-static void test_calls(void **state)
+TEST_SCRATCH(test_calls)
 {
     handles h;
     node n = custom_node("Caller", "s", "y");
-    const char *path = write_network(*state, ONNX_f32, &n);
+    const char *path = write_network(t, ONNX_f32, &n);
     open_context(&h);
     const ampc_operator op = {.struct_size = sizeof op,
                               .domain = "com.example",
@@ -346,7 +345,7 @@ static char *replace(const char *text, const char *from, const char *to)
 }
 
 /* A module whose text was edited is rejected, or what was edited is found when a session is opened. */
-static void test_edited_modules(void **state)
+TEST_SCRATCH(test_edited_modules)
 {
     static const struct {
         const char *from, *to, *text;
@@ -367,16 +366,16 @@ static void test_edited_modules(void **state)
     handles h;
     size_t size;
     const ampc_dim three = {"N", 3};
-    const char *path = scratch_path(*state, "m.ir");
-    scratch_path(*state, "m.safetensors");
+    const char *path = scratch_path(t, "m.ir");
+    scratch_path(t, "m.safetensors");
     open_context(&h);
     const ampc_operator op = scaled_tanh(&h.log);
     OK(h.c, ampc_operator_register(h.c, &op));
-    OK(h.c, ampc_module_import(h.c, write_tanh(*state, ONNX_f32), &three, 1, &h.m));
+    OK(h.c, ampc_module_import(h.c, write_tanh(t, ONNX_f32), &three, 1, &h.m));
     OK(h.c, ampc_module_compile(h.m, NULL));
     OK(h.c, ampc_module_save(h.m, path));
     ampc_module_free(h.m);
-    char *sealed = scratch_read(*state, "m.ir", &size), *seal = strstr(sealed, "\nend xxh3=");
+    char *sealed = scratch_read(t, "m.ir", &size), *seal = strstr(sealed, "\nend xxh3=");
     assert_non_null(seal);
     seal[1] = '\0';
     char *text = replace(sealed, "sealed ", "");
@@ -385,7 +384,7 @@ static void test_edited_modules(void **state)
         char *edited = replace(text, rows[i].from, rows[i].to);
         h.m = NULL;
         h.s = NULL;
-        scratch_write(*state, "m.ir", edited, strlen(edited));
+        scratch_write(t, "m.ir", edited, strlen(edited));
         ampc_status status = ampc_module_load(h.c, path, &h.m);
         if (status == AMPC_OK) status = ampc_session_open(h.m, &one_thread, &h.s);
         if (status == AMPC_OK) status = run_rows(&h, "infer", 3);
@@ -398,17 +397,4 @@ static void test_edited_modules(void **state)
     }
     free(text);
     ampc_context_free(h.c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_bad_tables),        SCRATCH_TEST(test_table_of_the_caller),
-        SCRATCH_TEST(test_inference),         SCRATCH_TEST(test_later_inference),
-        SCRATCH_TEST(test_failing_functions), SCRATCH_TEST(test_no_gradient),
-        SCRATCH_TEST(test_other_devices),     SCRATCH_TEST(test_models),
-        SCRATCH_TEST(test_mixed_operands),    SCRATCH_TEST(test_calls),
-        SCRATCH_TEST(test_edited_modules),
-    };
-    return cmocka_run_group_tests_name("custom_faults", tests, NULL, NULL);
 }

@@ -8,9 +8,8 @@
 enum { ROWS = 50, PIXELS = 6 };
 
 /* Random123's known answers for philox4x32-10. */
-static void test_philox_known_answers(void **state)
+TEST(test_philox_known_answers)
 {
-    (void)state;
     static const struct {
         uint64_t key, stream, counter;
         uint32_t words[4];
@@ -30,9 +29,8 @@ static void test_philox_known_answers(void **state)
     assert_int_equal(philox_below(0, 10), 0);
 }
 
-static void test_shuffle_is_a_permutation(void **state)
+TEST(test_shuffle_is_a_permutation)
 {
-    (void)state;
     uint32_t order[1000], seen[1000] = {0}, fixed = 0;
     rt_shuffle(order, 0, 1, 1);
     rt_shuffle(order, 1, 1, 1);
@@ -75,9 +73,8 @@ static rt_dataset *open_folder(scratch *t, const char *options)
     return ds;
 }
 
-static void test_idx_fields(void **state)
+TEST_SCRATCH(test_idx_fields)
 {
-    scratch *t = *state;
     write_folder(t);
     rt_dataset *ds = open_folder(t, "");
     assert_int_equal(rt_dataset_rows(ds), ROWS);
@@ -95,9 +92,8 @@ static void test_idx_fields(void **state)
 }
 
 /* The image and label of each sample stay together; an epoch uses each sample at most once; two epochs differ. */
-static void test_epochs(void **state)
+TEST_SCRATCH(test_epochs)
 {
-    scratch *t = *state;
     write_folder(t);
     rt_dataset *ds = open_folder(t, "");
     rt_position p = {.seed = 5};
@@ -126,9 +122,8 @@ static void test_epochs(void **state)
 }
 
 /* The position alone determines the next batch, independent of earlier requests. Resuming relies on this. */
-static void test_position_is_everything(void **state)
+TEST_SCRATCH(test_position_is_everything)
 {
-    scratch *t = *state;
     write_folder(t);
     rt_dataset *a = open_folder(t, ""), *b = open_folder(t, "");
     uint8_t x[7], y[7];
@@ -145,9 +140,8 @@ static void test_position_is_everything(void **state)
     rt_dataset_close(b);
 }
 
-static void test_normalisation(void **state)
+TEST_SCRATCH(test_normalisation)
 {
-    scratch *t = *state;
     write_folder(t);
     rt_dataset *ds = open_folder(t, ",mean=0.25,std=0.5");
     double d[2 * PIXELS];
@@ -169,9 +163,8 @@ static void test_normalisation(void **state)
     rt_dataset_close(ds);
 }
 
-static void test_limit_and_permuted_labels(void **state)
+TEST_SCRATCH(test_limit_and_permuted_labels)
 {
-    scratch *t = *state;
     write_folder(t);
     rt_dataset *plain = open_folder(t, ",limit=20"), *mixed = open_folder(t, ",permute-labels=3,limit=20");
     uint8_t a[20], b[20];
@@ -221,9 +214,8 @@ static ampc_status open_spec(scratch *t, const char *pattern, rt_dataset **ds)
     return rt_dataset_open(spec, &(rt_dataset_options){.split = RT_TEST}, t->d, ds);
 }
 
-static void test_npz_and_npy(void **state)
+TEST_SCRATCH(test_npz_and_npy)
 {
-    scratch *t = *state;
     static const char *const specs[] = {"npz:@/d.npz", "npy:x=@/x.npy,y=@/y.npy"};
     save_npz(t, 4, 4);
     for (int i = 0; i < 2; i++) {
@@ -242,9 +234,8 @@ static void test_npz_and_npy(void **state)
 }
 
 /* Arrays that the caller describes as whole count no samples and are read entirely. */
-static void test_whole_arrays(void **state)
+TEST_SCRATCH(test_whole_arrays)
 {
-    scratch *t = *state;
     float h[6] = {0, 1, 2, 3, 4, 5}, got[6], scale = 0.5f;
     int64_t x[12] = {0};
     rt_array a[3] = {{.name = (char[]){"h"}, .dtype = IR_f32, .rank = 2, .dims = {2, 3}, .bytes = sizeof h, .data = h},
@@ -278,9 +269,8 @@ static void test_whole_arrays(void **state)
 }
 
 /* If another array has several dimensions, a flat array has several elements per sample. */
-static void test_flat_labels(void **state)
+TEST_SCRATCH(test_flat_labels)
 {
-    scratch *t = *state;
     float x[12] = {0};
     int64_t y[8] = {0, 1, 2, 3, 4, 5, 6, 7}, got[8];
     rt_array a[2] = {{.name = (char[]){"y"}, .dtype = IR_i64, .rank = 1, .dims = {8}, .bytes = sizeof y, .data = y},
@@ -334,9 +324,8 @@ static const struct {
 };
 /* clang-format on */
 
-static void test_bad_specs(void **state)
+TEST_SCRATCH(test_bad_specs)
 {
-    scratch *t = *state;
     save_npz(t, 4, 3);
     for (size_t i = 0; i < sizeof bad_specs / sizeof *bad_specs; i++) {
         rt_dataset *ds;
@@ -351,9 +340,8 @@ static void test_bad_specs(void **state)
 
 /* ---- synthetic ---- */
 
-static void test_synthetic(void **state)
+TEST_SCRATCH(test_synthetic)
 {
-    scratch *t = *state;
     rt_field fields[] = {{.name = "x", .dtype = IR_f16, .rank = 2, .dims = {70, 9}},
                          {.name = "y", .dtype = IR_i64, .rank = 0, .bound = 10},
                          {.name = "m", .dtype = IR_bool, .rank = 1, .dims = {3}}};
@@ -384,23 +372,4 @@ static void test_synthetic(void **state)
     free(part);
     rt_dataset_close(ds);
     rt_dataset_close(again);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_shuffle_is_a_permutation),
-        SCRATCH_TEST(test_idx_fields),
-        SCRATCH_TEST(test_epochs),
-        SCRATCH_TEST(test_position_is_everything),
-        SCRATCH_TEST(test_normalisation),
-        SCRATCH_TEST(test_limit_and_permuted_labels),
-        SCRATCH_TEST(test_npz_and_npy),
-        SCRATCH_TEST(test_whole_arrays),
-        SCRATCH_TEST(test_flat_labels),
-        SCRATCH_TEST(test_bad_specs),
-        SCRATCH_TEST(test_synthetic),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

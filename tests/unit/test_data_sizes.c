@@ -35,9 +35,8 @@ static void expect_integers(const char *output, int n, const int64_t *values)
 }
 
 /* No element, all, other numbers of them, and other sizes of the input; each result of a run stays valid in it. */
-static void counts_differ_between_runs(void **state)
+TEST_SESSION(counts_differ_between_runs)
 {
-    scratch *t = *state;
     start(t, chosen);
     run_with(t, 4, (float[]){1, -1, 3, 5});
     expect_floats("v", 3, (float[]){1, 3, 5});
@@ -63,19 +62,17 @@ static void counts_differ_between_runs(void **state)
     expect_floats("v", 0, NULL);
 }
 
-static void outputs_are_in_graph_order(void **state)
+TEST_SESSION(outputs_are_in_graph_order)
 {
     static const char *const names[] = {"z", "v", "s", "k", "t", "h"};
-    scratch *t = *state;
     start(t, chosen);
     run_with(t, 4, (float[]){1, -1, 3, 5});
     assert_int_equal(rt_session_output_count(session), 6);
     for (int i = 0; i < 6; i++) assert_string_equal(rt_session_output_at(session, i)->name, names[i]);
 }
 
-static void selections_compute_only_their_parts(void **state)
+TEST_SESSION(selections_compute_only_their_parts)
 {
-    scratch *t = *state;
     start(t, chosen);
     assert_int_equal(rt_session_select(session, "g", (const char *const[]){"h"}, 1, t->d), AMPC_OK);
     run_with(t, 2, (float[]){1, -1});
@@ -88,11 +85,10 @@ static void selections_compute_only_their_parts(void **state)
 }
 
 /* Plans of sizes that were not used for long are freed, and made again when they are needed. */
-static void many_counts_need_little_memory(void **state)
+TEST_SESSION(many_counts_need_little_memory)
 {
     enum { SIZE = 300 };
     static float x[SIZE];
-    scratch *t = *state;
     start(t, chosen);
     for (int round = 0; round < 2; round++)
         for (int n = 0; n < SIZE; n++) {
@@ -102,10 +98,9 @@ static void many_counts_need_little_memory(void **state)
         }
 }
 
-static void runs_can_be_repeated_and_profiled(void **state)
+TEST_SESSION(runs_can_be_repeated_and_profiled)
 {
     double ms[3];
-    scratch *t = *state;
     start(t, chosen);
     run_with(t, 4, (float[]){1, -1, 3, 5});
     assert_int_equal(rt_session_time(session, 1, 3, t->d, ms), AMPC_OK);
@@ -114,11 +109,10 @@ static void runs_can_be_repeated_and_profiled(void **state)
 }
 
 /* Without data, sizes are at their bounds, which limits the memory. */
-static void plans_have_bounds(void **state)
+TEST_SESSION(plans_have_bounds)
 {
     const rt_plan *p;
     rt_memory memory;
-    scratch *t = *state;
     load(t, chosen);
     int64_t sizes[] = {16, -1, -1};
     const rt_session_options o = {.threads = 1, .symbol_sizes = sizes, .plan_only = true};
@@ -149,7 +143,7 @@ static ampc_status run_counted(scratch *t, int64_t n)
 }
 
 /* The cast of @w runs where it is read, once. */
-static void weights_are_prepared_where_they_are_read(void **state)
+TEST_SESSION(weights_are_prepared_where_they_are_read)
 {
     static const char text[] = "param @w : f32[4] = [1, 2, 3, 4]\nconst @c : i64[] = 2\n"
                                "graph @g(@x : f32[4], @n : i64[]) {\nforward:\n"
@@ -158,7 +152,6 @@ static void weights_are_prepared_where_they_are_read(void **state)
                                "  %u = gather %h, %i : f16[K]\n  %s = trim @x, %r {size=[L]} : f32[L]\n"
                                "  output \"u\" = %u\n  output \"t\" = %t\n  output \"s\" = %s\n}\n";
     const rt_plan *p;
-    scratch *t = *state;
     load(t, text);
     assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .no_fuse = true}), AMPC_OK);
     assert_int_equal(run_counted(t, 2), AMPC_OK);
@@ -171,7 +164,7 @@ static void weights_are_prepared_where_they_are_read(void **state)
 }
 
 /* A trim whose result is unused is kept if its size is read; of several that set the symbol, one. */
-static void sizes_are_computed_without_the_rows(void **state)
+TEST_SESSION(sizes_are_computed_without_the_rows)
 {
     static const char text[] = "ampc-ir 3\ngraph @g(@x : f32[N]) {\nforward:\n"
                                "  %k = dims {value=[K]} : i64[1]\n  %p, %n = nonzero @x : i64[N,1], i64[]\n"
@@ -179,7 +172,6 @@ static void sizes_are_computed_without_the_rows(void **state)
                                "  %q, %m = nonzero @x : i64[N,1], i64[]\n  %v = trim %q, %m {size=[L]} : i64[L,1]\n"
                                "  output \"k\" = %k\n}\n";
     const compile_options o = compile_options_default();
-    scratch *t = *state;
     assert_int_equal(ir_parse(text, sizeof text - 1, "m.ir", t->d, &module), AMPC_OK);
     assert_int_equal(test_compile(module, &o, t->d), AMPC_OK);
     int trims = 0;
@@ -192,18 +184,16 @@ static void sizes_are_computed_without_the_rows(void **state)
 
 /* ---- refusals ---- */
 
-static void sizes_cannot_be_bound(void **state)
+TEST_SESSION(sizes_cannot_be_bound)
 {
-    scratch *t = *state;
     load(t, chosen);
     int64_t sizes[] = {16, 3, -1};
     assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .symbol_sizes = sizes}), AMPC_USAGE);
     assert_non_null(strstr(diag_first_error(t->d), "dimension 'K' cannot be bound, because it depends on data"));
 }
 
-static void counts_are_checked(void **state)
+TEST_SESSION(counts_are_checked)
 {
-    scratch *t = *state;
     start(t, counted);
     assert_int_equal(run_counted(t, 2), AMPC_OK);
     expect_floats("y", 2, (float[]){-1, -2});
@@ -230,7 +220,7 @@ static void counts_are_checked(void **state)
     expect_floats("t", 1, (float[]){1});
 }
 
-static void invalid_graphs_are_rejected(void **state)
+TEST_SESSION(invalid_graphs_are_rejected)
 {
     static const struct {
         const char *body, *message;
@@ -250,7 +240,6 @@ static void invalid_graphs_are_rejected(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[1024];
-        scratch *t = *state;
         ir_module *m = NULL;
         snprintf(text, sizeof text,
                  "ampc-ir 3\nstate @s : i64[] = 0\ngraph @g(@x : f32[N], @n : i64[]) {\nforward:\n%s"
@@ -265,35 +254,15 @@ static void invalid_graphs_are_rejected(void **state)
     }
 }
 
-static void training_is_refused(void **state)
+TEST_SESSION(training_is_refused)
 {
     static const char text[] = "ampc-ir 3\ngraph @forward(@x : f32[4], @n : i64[]) as forward {\nforward:\n"
                                "  %t = trim @x, @n {size=[K]} : f32[K] !NonZero \"find\"\n"
                                "  %y = reduce_sum %t {axes=[0], keepdims=false} : f32[]\n"
                                "  output \"y\" = %y as loss\n}\n";
-    scratch *t = *state;
     assert_int_equal(ir_parse(text, sizeof text - 1, "m.ir", t->d, &module), AMPC_OK);
     const compile_options o = compile_options_default();
     assert_int_equal(test_compile(module, &o, t->d), AMPC_UNSUPPORTED);
     assert_non_null(strstr(diag_first_error(t->d), "node 'find' (NonZero): error: cannot be trained: the size of its "
                                                    "result depends on data"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(counts_differ_between_runs),
-        TEST(outputs_are_in_graph_order),
-        TEST(selections_compute_only_their_parts),
-        TEST(many_counts_need_little_memory),
-        TEST(runs_can_be_repeated_and_profiled),
-        TEST(plans_have_bounds),
-        TEST(weights_are_prepared_where_they_are_read),
-        TEST(sizes_are_computed_without_the_rows),
-        TEST(sizes_cannot_be_bound),
-        TEST(counts_are_checked),
-        TEST(invalid_graphs_are_rejected),
-        TEST(training_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,11 @@
  * instruction set that the processor has, between guard zones. */
 #include "kernels/cpu/gemm.h"
 #include "kernels/matmul.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { GUARD = 4096, CASES = 160 };
 
@@ -182,9 +178,8 @@ static void check_product(int64_t items, int64_t m, int64_t n, int64_t k)
     check_and_free(b.data, b.bytes);
 }
 
-static void test_random_products(void **state)
+TEST(test_random_products)
 {
-    (void)state;
     static const int64_t edges[] = {0, 1, 2, 3, 13, 14, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 129};
     const int64_t n_edges = sizeof edges / sizeof *edges;
     seed = 1 + tier_seed();
@@ -201,9 +196,8 @@ static void test_random_products(void **state)
 }
 
 /* An element has the same bits whatever its neighbours: one row, many rows, one column, many columns. */
-static void test_bits_of_parts(void **state)
+TEST(test_bits_of_parts)
 {
-    (void)state;
     enum { M = 70, N = 100, K = 700 };
     static float a[M * K], b[K * N], whole[M * N], part[M * N];
     seed = 5;
@@ -235,9 +229,8 @@ static void test_bits_of_parts(void **state)
 }
 
 /* NaN and infinity reach the result, and only their row and column. */
-static void test_special_numbers(void **state)
+TEST(test_special_numbers)
 {
-    (void)state;
     enum { M = 5, N = 37, K = 9 };
     float a[M * K], b[K * N], c[M * N];
     char workspace[1 << 16];
@@ -261,14 +254,4 @@ static void test_special_numbers(void **state)
             }
     }
     gemm_use_code(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_products),
-        cmocka_unit_test(test_bits_of_parts),
-        cmocka_unit_test(test_special_numbers),
-    };
-    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -17,9 +17,8 @@ static void write_gz(scratch *t, const char *name, const void *bytes, size_t n)
     assert_int_equal(gzclose(f), Z_OK);
 }
 
-static void test_plain_and_gzip(void **state)
+TEST_SCRATCH(test_plain_and_gzip)
 {
-    scratch *t = *state;
     rt_array a;
     scratch_write(t, "f", small, SMALL);
     write_gz(t, "g", small, SMALL);
@@ -47,9 +46,8 @@ static void expect_refusal(scratch *t, const void *bytes, size_t n, const char *
     scratch_expect(t, message);
 }
 
-static void test_malformed(void **state)
+TEST_SCRATCH(test_malformed)
 {
-    scratch *t = *state;
     char b[64];
     rt_array a;
     expect_refusal(t, "", 0, "too short");
@@ -77,9 +75,8 @@ static void test_malformed(void **state)
 
 /* Every truncation and every flipped bit of a gzip file is rejected or leaves the content unchanged (unused header
  * fields). */
-static void test_damaged_gzip(void **state)
+TEST_SCRATCH(test_damaged_gzip)
 {
-    scratch *t = *state;
     rt_array a;
     size_t n;
     write_gz(t, "g", small, SMALL);
@@ -100,9 +97,8 @@ static void test_damaged_gzip(void **state)
     free(gz);
 }
 
-static void test_folder(void **state)
+TEST_SCRATCH(test_folder)
 {
-    scratch *t = *state;
     rt_array x, y;
     assert_int_equal(rt_idx_read_folder(t->folder, RT_TRAIN, t->d, &x, &y), AMPC_IO);
     scratch_expect(t, "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in the folder");
@@ -119,9 +115,8 @@ static void test_folder(void **state)
     scratch_expect(t, "2 t10k images but 1 labels");
 }
 
-static void test_fashion_mnist(void **state)
+TEST_SCRATCH(test_fashion_mnist)
 {
-    scratch *t = *state;
     rt_array x, y;
     if (access(FASHION, R_OK) != 0) skip();
     assert_int_equal(rt_idx_read_folder(FASHION, RT_TRAIN, t->d, &x, &y), AMPC_OK);
@@ -133,13 +128,4 @@ static void test_fashion_mnist(void **state)
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 6000);
     rt_array_clear(&x);
     rt_array_clear(&y);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_plain_and_gzip), SCRATCH_TEST(test_malformed),     SCRATCH_TEST(test_damaged_gzip),
-        SCRATCH_TEST(test_folder),         SCRATCH_TEST(test_fashion_mnist),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,9 +38,8 @@ static rt_image make_named(scratch *t, const char *name)
     return resized;
 }
 
-static void test_same_as_pil(void **state)
+TEST_SCRATCH(test_same_as_pil)
 {
-    scratch *t = *state;
     rt_arrays pil;
     assert_int_equal(rt_npz_read(image_file("pil.npz"), IR_NO_DTYPE, t->d, &pil), AMPC_OK);
     assert_true(pil.count > 60);
@@ -58,9 +57,8 @@ static void test_same_as_pil(void **state)
     rt_arrays_clear(&pil);
 }
 
-static void test_channels_of_the_file(void **state)
+TEST_SCRATCH(test_channels_of_the_file)
 {
-    scratch *t = *state;
     static const struct {
         const char *file;
         int channels;
@@ -84,9 +82,8 @@ static void expect_refused(scratch *t, const void *bytes, size_t n, const char *
 }
 
 /* Every prefix of a file is refused: none may look like a smaller picture. */
-static void test_truncated(void **state)
+TEST_SCRATCH(test_truncated)
 {
-    scratch *t = *state;
     static const char *const files[] = {"rgb8.png", "interlaced.png", "420.jpg", "progressive.jpg"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         size_t n;
@@ -101,9 +98,8 @@ static void test_truncated(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST_SCRATCH(test_refused)
 {
-    scratch *t = *state;
     size_t n;
     char *bytes = read_bytes("cmyk.jpg", &n);
     expect_refused(t, bytes, n, "CMYK");
@@ -117,9 +113,8 @@ static void test_refused(void **state)
 }
 
 /* What has no class number per pixel is not a mask; the size alone is read from any image. */
-static void test_masks(void **state)
+TEST_SCRATCH(test_masks)
 {
-    scratch *t = *state;
     static const struct {
         const char *file, *message;
     } rows[] = {{"gray16.png", "mask is 16-bit gray;"},
@@ -143,34 +138,19 @@ static void test_masks(void **state)
 }
 
 /* A header of PNG for 65000 x 65000 pixels, with a correct checksum. */
-static void test_bomb(void **state)
+TEST_SCRATCH(test_bomb)
 {
     static const unsigned char bomb[] =
         "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\xfd\xe8\0\0\xfd\xe8\x08\x02\0\0\0\x2d\x35\x4e\x5d"
         "\0\0\0\1IDAT";
-    expect_refused(*state, bomb, sizeof bomb - 1, "65000x65000 pixels");
+    expect_refused(t, bomb, sizeof bomb - 1, "65000x65000 pixels");
 }
 
-static void test_unreadable(void **state)
+TEST_SCRATCH(test_unreadable)
 {
-    scratch *t = *state;
     rt_image image;
     assert_int_equal(rt_image_read("/no/such.png", 3, t->d, &image), AMPC_IO);
     assert_string_equal(diag_first_error(t->d), "/no/such.png: error: cannot open: No such file or directory");
     diag_clear(t->d);
     assert_int_equal(rt_image_read("/", 3, t->d, &image), AMPC_IO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_same_as_pil, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_channels_of_the_file, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_truncated, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_masks, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bomb, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_unreadable, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

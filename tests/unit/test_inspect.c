@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-static void test_check(void **state) { check_faults(*state, "cpu"); }
-static void test_compare(void **state) { compare_losses(*state, "cpu"); }
+TEST_SCRATCH(test_check) { check_faults(t, "cpu"); }
+TEST_SCRATCH(test_compare) { compare_losses(t, "cpu"); }
 
 /* ---- observing ----------------------------------------------------------------------------------- */
 
@@ -52,9 +52,8 @@ static ampc_status count_value(void *user, const rt_observed *o, diag *d)
     return AMPC_OK;
 }
 
-static void test_observing_changes_nothing(void **state)
+TEST_SCRATCH(test_observing_changes_nothing)
 {
-    scratch *t = *state;
     const compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     const rt_session_options plain = {.threads = 1, .no_fuse = true}, fused = {.threads = 1};
@@ -83,9 +82,8 @@ static ampc_status stop_in_update(void *user, const rt_observed *o, diag *d)
     return diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE, "stopped at %s", o->value->name);
 }
 
-static void test_stopping_leaves_storage(void **state)
+TEST_SCRATCH(test_stopping_leaves_storage)
 {
-    scratch *t = *state;
     const compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     rt_session *s = training_session(t, m);
@@ -109,9 +107,8 @@ static void test_stopping_leaves_storage(void **state)
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     float v[] = {0, -2, NAN, INFINITY, 4, -INFINITY, 1, 0};
     const rt_tensor t = {.dtype = IR_f32, .rank = 1, .dims = {8}, .data = v};
     const rt_numbers n = rt_numbers_of(&t);
@@ -126,16 +123,4 @@ static void test_numbers(void **state)
     const rt_tensor empty = {.dtype = IR_f16, .rank = 1, .dims = {0}, .data = v};
     const rt_numbers none = rt_numbers_of(&empty);
     assert_true(rt_numbers_finite(&none) && isnan(none.max) && isnan(rt_numbers_top(&none)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_check),
-        SCRATCH_TEST(test_compare),
-        SCRATCH_TEST(test_observing_changes_nothing),
-        SCRATCH_TEST(test_stopping_leaves_storage),
-        cmocka_unit_test(test_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

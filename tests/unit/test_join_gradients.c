@@ -102,11 +102,10 @@ static void compare(const float *got, const float *expected, int row, bool bitwi
             fail_msg("%s: number %zu is %g instead of %g", rows[row].update, i, (double)got[i], (double)expected[i]);
 }
 
-static void results_are_those_of_two_steps(void **state)
+TEST_SESSION(results_are_those_of_two_steps)
 {
     static const rt_session_options joined = {.threads = 1}, threads = {.threads = 3},
                                     apart = {.threads = 1, .no_fuse = true};
-    scratch *t = *state;
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++) {
         const size_t step = (size_t)rows[row].states * WEIGHTS * sizeof(float);
         load_row(t, row);
@@ -121,11 +120,4 @@ static void results_are_those_of_two_steps(void **state)
         ir_module_free(module);
         module = NULL;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(results_are_those_of_two_steps, scratch_setup, finish)};
-    return cmocka_run_group_tests_name("join_gradients", tests, NULL, NULL);
 }

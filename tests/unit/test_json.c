@@ -45,9 +45,8 @@ static ampc_status read_file(scratch *t, const char *path)
     return s;
 }
 
-static void test_reading(void **state)
+TEST_SCRATCH(test_reading)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "a.safetensors");
     assert_int_equal(write_file(t, path), AMPC_OK);
     for (uint64_t n = 1;; n++) {
@@ -63,11 +62,10 @@ static void test_reading(void **state)
 }
 
 /* Text that jansson would format differently, valid and invalid. */
-static void test_text_of_other_writers(void **state)
+TEST(test_text_of_other_writers)
 {
     static const char text[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": {} }";
     static const char wrong[] = "{ \"a tensor with a name of some length\" : [1, 2.50, 1e3, \"\\u00e4\"], \"b\": }";
-    (void)state;
     json_error_t e;
     json_t *root;
     for (uint64_t n = 1;; n++) {
@@ -89,10 +87,9 @@ static void test_text_of_other_writers(void **state)
 }
 
 /* The lexer's buffer grows at each power of two: tests keys, and the numbers after them, that end there. */
-static void test_tokens_of_all_lengths(void **state)
+TEST(test_tokens_of_all_lengths)
 {
     char text[256], key[80];
-    (void)state;
     for (int length = 1; length < 70; length++) {
         snprintf(key, sizeof key, "%.*s", length,
                  "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
@@ -116,10 +113,5 @@ static void test_tokens_of_all_lengths(void **state)
 int main(void)
 {
     json_set_alloc_funcs(failing_malloc, free);
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_reading),
-        cmocka_unit_test(test_text_of_other_writers),
-        cmocka_unit_test(test_tokens_of_all_lengths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

@@ -31,10 +31,9 @@ static void write_document(json_writer *w)
     json_end(w, '}');
 }
 
-static void test_separators(void **state)
+TEST(test_separators)
 {
     json_writer w;
-    (void)state;
     assert_true(json_open_text(&w));
     write_document(&w);
     expect(&w,
@@ -46,7 +45,7 @@ static void test_separators(void **state)
                "\"frozen\": false}");
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
     static const struct {
         const char *text, *json;
@@ -66,7 +65,6 @@ static void test_strings(void **state)
          "\"a\\u202eb\\udb40\\udc41\""},               /* reversed, a tag */
         {"\xed\xa0\x80", "\"\\uFFFD\\uFFFD\\uFFFD\""}, /* a surrogate */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_writer w;
         assert_true(json_open_text(&w));
@@ -90,10 +88,9 @@ static void write_numbers(json_writer *w)
     json_end(w, ']');
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
     json_writer w;
-    (void)state;
     assert_true(json_open_text(&w));
     write_numbers(&w);
     expect(&w, "[0.25,65536,-1e-300,1234.500,null,null]");
@@ -105,25 +102,13 @@ static void test_numbers(void **state)
     free(longest);
 }
 
-static void test_full_stream(void **state)
+TEST(test_full_stream)
 {
     char buffer[8];
-    (void)state;
     json_writer w = {.file = fmemopen(buffer, sizeof buffer, "w")};
     assert_non_null(w.file);
     setbuf(w.file, NULL);
     write_numbers(&w);
     assert_true(w.failed);
     fclose(w.file);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_separators),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_full_stream),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

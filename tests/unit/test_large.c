@@ -54,9 +54,8 @@ static void check_plan(scratch *t, const ir_module *m)
     rt_session_close(s);
 }
 
-static void a_split_of_many_parts(void **state)
+TEST_SCRATCH(a_split_of_many_parts)
 {
-    scratch *t = *state;
     ir_module *m = NULL;
     wire file = draw_model();
     const compile_options o = compile_options_default();
@@ -68,9 +67,8 @@ static void a_split_of_many_parts(void **state)
 }
 
 /* Large weights are not read: the module stores their location. */
-static void weights_stay_in_their_file(void **state)
+TEST_SCRATCH(weights_stay_in_their_file)
 {
-    scratch *t = *state;
     float data[1000];
     for (int i = 0; i < 1000; i++) data[i] = (float)i;
     model m = model_new(17);
@@ -91,10 +89,4 @@ static void weights_stay_in_their_file(void **state)
     wire_free(&file);
     assert_int_equal(onnx_import("/nonexistent/m.onnx", NULL, t->d, &out), AMPC_IO);
     diag_clear(t->d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(weights_stay_in_their_file), SCRATCH_TEST(a_split_of_many_parts)};
-    return cmocka_run_group_tests_name("large", tests, NULL, NULL);
 }

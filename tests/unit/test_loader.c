@@ -126,9 +126,8 @@ static const struct {
 };
 /* clang-format on */
 
-static void test_rows(void **state)
+TEST_SCRATCH(test_rows)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char names[MAX_INPUTS][16], shapes[128];
         rt_field fields[MAX_INPUTS];
@@ -210,9 +209,8 @@ static void expect_slice(scratch *t, rt_loader *feed, const rt_dataset *data, co
     }
 }
 
-static void test_random_shapes(void **state)
+TEST_SCRATCH(test_random_shapes)
 {
-    scratch *t = *state;
     for (int round = 0; round < 300; round++) {
         shape shapes[MAX_INPUTS];
         rt_field fields[MAX_INPUTS];
@@ -241,7 +239,7 @@ static void test_random_shapes(void **state)
 }
 
 /* Synthetic data always fit the graph that they are generated for. */
-static void test_synthetic_fits(void **state)
+TEST_SCRATCH(test_synthetic_fits)
 {
     static const struct {
         const char *inputs;
@@ -257,7 +255,6 @@ static void test_synthetic_fits(void **state)
         {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36] as label", 0, 0, "9x4 2x4x32 36"},
         {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T] as label", 0, 0, "4x9 2x4x32 4"},
     };
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         rt_field *fields;
         size_t n;
@@ -281,7 +278,7 @@ static void test_synthetic_fits(void **state)
 
 /* Samples along the second dimension, of a batch that is fixed or not; the last batch is smaller. An input without
  * samples is the same in every batch. */
-static void test_places_of_samples(void **state)
+TEST_SCRATCH(test_places_of_samples)
 {
     static const char *const models[] = {"@x : i64[N,1], @f : f32[2,N,3], @first : f32[4]",
                                          "@x : i64[5,1], @f : f32[2,5,3], @first : f32[4]"};
@@ -289,7 +286,6 @@ static void test_places_of_samples(void **state)
     const rt_field fields[] = {{.name = "x", .dtype = IR_i64, .rank = 1, .dims = {1}, .bound = 9},
                                {.name = "f", .dtype = IR_f32, .rank = 2, .dims = {LAYERS, UNITS}},
                                {.name = "first", .dtype = IR_f32, .whole = true, .rank = 1, .dims = {WHOLE}}};
-    scratch *t = *state;
     for (int fixed = 0; fixed < 2; fixed++) {
         rt_loader *feed = NULL;
         float samples[BATCH][LAYERS][UNITS], first[WHOLE], again[WHOLE];
@@ -318,9 +314,8 @@ static void test_places_of_samples(void **state)
 }
 
 /* Random indices stay within the indexed axis, even through casts and reshapes. */
-static void test_bounds(void **state)
+TEST_SCRATCH(test_bounds)
 {
-    scratch *t = *state;
     rt_field *fields;
     size_t n;
     ir_module *m = load(t, "param @table : f32[6,5] = zero\n"
@@ -342,9 +337,8 @@ static void test_bounds(void **state)
 }
 
 /* The bound of a tuple of indices is that of its smallest axis; a batch axis does not count. */
-static void test_bounds_of_tuples(void **state)
+TEST_SCRATCH(test_bounds_of_tuples)
 {
-    scratch *t = *state;
     rt_field *fields;
     size_t n;
     ir_module *m = load(t, "param @table : f32[2,6,5,7] = zero\n"
@@ -362,9 +356,8 @@ static void test_bounds_of_tuples(void **state)
 }
 
 /* A size that is not proportional to the batch is an error where it stops fitting, rather than a wrong run. */
-static void test_partial_batch_does_not_fit(void **state)
+TEST_SCRATCH(test_partial_batch_does_not_fit)
 {
-    scratch *t = *state;
     rt_loader *feed = NULL;
     const rt_field field = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {5}};
     ir_module *m = load_inputs(t, "@x : f32[N,N]");
@@ -458,23 +451,8 @@ static void check_evaluation(scratch *t, int64_t ignored)
     free(text);
 }
 
-static void test_token_labels_are_evaluated(void **state)
+TEST_SCRATCH(test_token_labels_are_evaluated)
 {
-    check_evaluation(*state, INT64_MIN);
-    for (int64_t ignored = 0; ignored < CLASSES; ignored++) check_evaluation(*state, ignored);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_rows),
-        SCRATCH_TEST(test_random_shapes),
-        SCRATCH_TEST(test_synthetic_fits),
-        SCRATCH_TEST(test_places_of_samples),
-        SCRATCH_TEST(test_bounds),
-        SCRATCH_TEST(test_bounds_of_tuples),
-        SCRATCH_TEST(test_partial_batch_does_not_fit),
-        SCRATCH_TEST(test_token_labels_are_evaluated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    check_evaluation(t, INT64_MIN);
+    for (int64_t ignored = 0; ignored < CLASSES; ignored++) check_evaluation(t, ignored);
 }

@@ -48,9 +48,8 @@ static void expect_lines(scratch *t, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_cut_back(void **state)
+TEST_SCRATCH(test_cut_back)
 {
-    scratch *t = *state;
     run(t, "a", RT_LOG_NOT_RESUMED, 6);
     run(t, "a", 4, 5);
     expect_lines(t, "a 1 2 3 4 a 5 ");
@@ -64,9 +63,8 @@ static void test_cut_back(void **state)
     expect_lines(t, "a 1 2 3 4 a 5 a 6 ");
 }
 
-static void test_cut_to_the_beginning(void **state)
+TEST_SCRATCH(test_cut_to_the_beginning)
 {
-    scratch *t = *state;
     run(t, "a", 0, 3); /* --resume, but no checkpoint yet */
     run(t, "a", 0, 2);
     expect_lines(t, "a 1 2 ");
@@ -74,9 +72,8 @@ static void test_cut_to_the_beginning(void **state)
     expect_lines(t, "a 1 2 a 1 ");
 }
 
-static void test_lines_of_others_stay(void **state)
+TEST_SCRATCH(test_lines_of_others_stay)
 {
-    scratch *t = *state;
     run(t, "b", RT_LOG_NOT_RESUMED, 9);
     run(t, "a", 0, 3);
     run(t, "a", 2, 4);
@@ -89,9 +86,8 @@ static void test_lines_of_others_stay(void **state)
 }
 
 /* Evaluations are removed with the steps after which they were made, and readers of steps skip them. */
-static void test_evaluations(void **state)
+TEST_SCRATCH(test_evaluations)
 {
-    scratch *t = *state;
     const rt_eval eval = {.count = 2, .value = {{.name = "loss", .value = 0.5}, {.name = "auc", .value = NAN}}};
     rt_log *log;
     rt_step_record *steps = NULL;
@@ -117,9 +113,8 @@ static void test_evaluations(void **state)
 
 /* ---- the lock ---- */
 
-static void test_second_is_refused(void **state)
+TEST_SCRATCH(test_second_is_refused)
 {
-    scratch *t = *state;
     int ready[2];
     char c, owner[64];
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
@@ -146,16 +141,4 @@ static void test_second_is_refused(void **state)
     assert_int_equal(rt_folder_lock_acquire(scratch_path(t, "absent"), t->d, &lock), AMPC_IO);
     close(ready[0]);
     close(ready[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_cut_back),
-        SCRATCH_TEST(test_cut_to_the_beginning),
-        SCRATCH_TEST(test_lines_of_others_stay),
-        SCRATCH_TEST(test_evaluations),
-        SCRATCH_TEST(test_second_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

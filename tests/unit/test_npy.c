@@ -29,9 +29,8 @@ static void expect_same(const rt_array *a, const rt_array *b)
     assert_memory_equal(a->data, b->data, a->bytes);
 }
 
-static void test_round_trip(void **state)
+TEST_SCRATCH(test_round_trip)
 {
-    scratch *t = *state;
     const char *path = scratch_path(t, "a.npy");
     for (size_t i = 0; i < sizeof all_types / sizeof *all_types; i++)
         for (int rank = 0; rank <= 4; rank++) {
@@ -44,9 +43,8 @@ static void test_round_trip(void **state)
         }
 }
 
-static void test_bytes_are_numpys(void **state)
+TEST_SCRATCH(test_bytes_are_numpys)
 {
-    scratch *t = *state;
     size_t n;
     rt_array a = sample("a", IR_i16, 1);
     assert_int_equal(npy_write(scratch_path(t, "a.npy"), &a, t->d), AMPC_OK);
@@ -129,9 +127,8 @@ static size_t build(char *dst, int version, const char *header, size_t data)
     return at + n + data;
 }
 
-static void test_headers(void **state)
+TEST_SCRATCH(test_headers)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         rt_array a = {0};
         char bytes[512];
@@ -164,9 +161,8 @@ static void expect_rows(const rt_array *a)
 }
 
 /* A transposed array is read as its rows. */
-static void test_fortran_order(void **state)
+TEST_SCRATCH(test_fortran_order)
 {
-    scratch *t = *state;
     char bytes[512];
     rt_array a = {0};
     assert_int_equal(npy_parse("f.npy", bytes, build_transposed(bytes), IR_u16, t->d, &a), AMPC_OK);
@@ -174,9 +170,8 @@ static void test_fortran_order(void **state)
     rt_array_clear(&a);
 }
 
-static void test_cut_anywhere(void **state)
+TEST_SCRATCH(test_cut_anywhere)
 {
-    scratch *t = *state;
     char bytes[512];
     rt_array a;
     for (int version = 1; version <= 3; version++) {
@@ -193,9 +188,8 @@ static void test_cut_anywhere(void **state)
     assert_int_equal(rt_npy_read(t->folder, IR_NO_DTYPE, t->d, &a), AMPC_IO);
 }
 
-static void test_bools_become_0_and_1(void **state)
+TEST_SCRATCH(test_bools_become_0_and_1)
 {
-    scratch *t = *state;
     char bytes[512];
     rt_array a;
     size_t n = build(bytes, 1, HEAD("'|b1'", "False", "(3,)"), 3);
@@ -207,9 +201,8 @@ static void test_bools_become_0_and_1(void **state)
 
 /* ---- npz ---- */
 
-static void test_npz_round_trip(void **state)
+TEST_SCRATCH(test_npz_round_trip)
 {
-    scratch *t = *state;
     rt_array a[3] = {sample("output/x", IR_f32, 3), sample("\xc3\xa4", IR_bf16, 1), sample("", IR_i64, 0)};
     rt_arrays back;
     size_t n, m;
@@ -252,9 +245,8 @@ static void pack(scratch *t, const char *name, const void *bytes, size_t n, bool
     assert_int_equal(zip_close(z), 0);
 }
 
-static void test_npz_from_others(void **state)
+TEST_SCRATCH(test_npz_from_others)
 {
-    scratch *t = *state;
     char bytes[9000];
     rt_arrays back;
     size_t n = build(bytes, 1, HEAD("'<f4'", "False", "(2000,)"), 8000);
@@ -268,9 +260,8 @@ static void test_npz_from_others(void **state)
 }
 
 /* Stored and compressed. */
-static void test_npz_in_fortran_order(void **state)
+TEST_SCRATCH(test_npz_in_fortran_order)
 {
-    scratch *t = *state;
     char bytes[512];
     rt_arrays back;
     const size_t n = build_transposed(bytes);
@@ -291,9 +282,8 @@ static void expect_npz(scratch *t, ampc_status wanted, const char *message)
     scratch_expect(t, message);
 }
 
-static void test_bad_npz(void **state)
+TEST_SCRATCH(test_bad_npz)
 {
-    scratch *t = *state;
     char bytes[512];
     size_t n = build(bytes, 1, HEAD("'<f4'", "False", "(8,)"), 32), m;
     expect_npz(t, AMPC_IO, "No such file");
@@ -314,9 +304,8 @@ static void test_bad_npz(void **state)
 }
 
 /* Damage is either rejected or harmless; sanitizers detect the rest. */
-static void test_damaged_npz(void **state)
+TEST_SCRATCH(test_damaged_npz)
 {
-    scratch *t = *state;
     rt_array a = sample("x", IR_f32, 2);
     size_t n;
     assert_int_equal(rt_npz_write(scratch_path(t, "good"), &a, 1, t->d), AMPC_OK);
@@ -338,9 +327,8 @@ static void test_damaged_npz(void **state)
     rt_array_clear(&a);
 }
 
-static void test_failing_writes(void **state)
+TEST_SCRATCH(test_failing_writes)
 {
-    scratch *t = *state;
     rt_array a = sample("x", IR_f32, 2);
     for (uint64_t k = 1; k < 8; k++) {
         rt_io_fail(k, ENOSPC, false);
@@ -357,23 +345,4 @@ static void test_failing_writes(void **state)
         rt_io_fail(0, 0, false);
     }
     rt_array_clear(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_round_trip),
-        SCRATCH_TEST(test_bytes_are_numpys),
-        SCRATCH_TEST(test_headers),
-        SCRATCH_TEST(test_npz_in_fortran_order),
-        SCRATCH_TEST(test_fortran_order),
-        SCRATCH_TEST(test_cut_anywhere),
-        SCRATCH_TEST(test_bools_become_0_and_1),
-        SCRATCH_TEST(test_npz_round_trip),
-        SCRATCH_TEST(test_npz_from_others),
-        SCRATCH_TEST(test_bad_npz),
-        SCRATCH_TEST(test_damaged_npz),
-        SCRATCH_TEST(test_failing_writes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

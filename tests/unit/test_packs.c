@@ -316,10 +316,9 @@ static void step(trial *r)
 
 /* Sets of weights, trainings, checkpoints, exports, other sessions and plans of other sizes in any order: no run reads
  * a pack that is out of date. */
-static void no_pack_is_stale(void **state)
+TEST_SESSION(no_pack_is_stale)
 {
     enum { SEQUENCES = 12, STEPS = 30 };
-    scratch *t = *state;
     load(t, all_forms());
     const size_t first = tier_first(SEQUENCES);
     for (size_t i = first; i < first + SEQUENCES; i++) {
@@ -362,9 +361,8 @@ static void run_batch(scratch *t, rt_session *s, const char *graph, int64_t batc
 
 /* Every convolution is packed, wherever oneDNN has code in blocked layouts, and for all batch sizes and sessions at
  * once; a pack lives as long as a plan that reads it, and its memory until the storage changes. */
-static void plans_share_packs(void **state)
+TEST_SESSION(plans_share_packs)
 {
-    scratch *t = *state;
     int filled;
     rt_session *other;
     start(t, all_forms());
@@ -398,9 +396,8 @@ static void plans_share_packs(void **state)
 }
 
 /* A format of own code is the same for all batch sizes. */
-static void own_formats_are_shared(void **state)
+TEST_SESSION(own_formats_are_shared)
 {
-    scratch *t = *state;
     int filled;
     bool is_own = !cpu_has_onednn();
 #if defined(__x86_64__)
@@ -421,9 +418,8 @@ static void own_formats_are_shared(void **state)
 }
 
 /* The plan counts the packs, and what only a pack reads is not kept. */
-static void packs_are_planned(void **state)
+TEST_SESSION(packs_are_planned)
 {
-    scratch *t = *state;
     const rt_plan *p;
     rt_memory memory, without;
     float x[4 * 24];
@@ -448,9 +444,8 @@ static void packs_are_planned(void **state)
 }
 
 /* Two parts that read one pack count it once. */
-static void parts_count_packs_once(void **state)
+TEST_SESSION(parts_count_packs_once)
 {
-    scratch *t = *state;
     const rt_plan *p;
     rt_memory memory;
     float x[4 * 24] = {0};
@@ -467,16 +462,4 @@ static void parts_count_packs_once(void **state)
         if (!again) sum += (int64_t)(k->format->bytes + 63) / 64 * 64;
     }
     assert_int_equal(memory.arena, sum);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_pack_is_stale, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(plans_share_packs, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(own_formats_are_shared, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(packs_are_planned, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(parts_count_packs_once, scratch_setup, finish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

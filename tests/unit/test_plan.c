@@ -1,16 +1,8 @@
 /* test_plan.c - the buffers of a plan: overlaps, views, in-place results, storage, snapshots; and what planning
  * rejects. Plans are made from IR text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "runtime/plan/plan.h"
+#include "tests/test.h"
 
 typedef struct fixture {
     diag *d;
@@ -105,11 +97,12 @@ static void check_overlaps(const rt_plan *p)
     }
 }
 
+#define TEST_PLAN(name) TEST_WITH(setup, teardown, fixture *f, name)
+
 /* ---- buffer assignment ----------------------------------------------------------------------- */
 
-static void chains_reuse_memory(void **state)
+TEST_PLAN(chains_reuse_memory)
 {
-    fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N,100]) {\nforward:\n"
                "  %a = transpose @x {perm=[1,0]} : f32[100,N]\n"
                "  %b = transpose %a {perm=[1,0]} : f32[N,100]\n"
@@ -122,9 +115,8 @@ static void chains_reuse_memory(void **state)
     assert_int_equal(buffer(f, "x").home, RT_INPUT);
 }
 
-static void pointwise_runs_in_place(void **state)
+TEST_PLAN(pointwise_runs_in_place)
 {
-    fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N], @s : f32[]) {\nforward:\n"
                "  %a = exp @x : f32[N]\n"
                "  %b = neg %a : f32[N]\n"     /* in place of %a */
@@ -138,9 +130,8 @@ static void pointwise_runs_in_place(void **state)
     assert_false(same_buffer(f, "d", "e"));
 }
 
-static void broadcast_operand_is_not_overwritten(void **state)
+TEST_PLAN(broadcast_operand_is_not_overwritten)
 {
-    fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N,1]) {\nforward:\n"
                "  %a = exp @x : f32[N,1]\n"
                "  %r = reshape %a {shape=[1,N]} : f32[1,N]\n"
@@ -156,9 +147,8 @@ static void broadcast_operand_is_not_overwritten(void **state)
     assert_false(same_buffer(f, "z", "u")); /* alive as an output through a view */
 }
 
-static void optimizer_writes_storage(void **state)
+TEST_PLAN(optimizer_writes_storage)
 {
-    fixture *f = *state;
     plan_ok(f, "param @w : f32[100] = zero\nstate @v : f32[100] = zero\nstate @lr : f32[] = 0.5\n"
                "graph @g(@g : f32[100]) {\nforward:\n"
                "  %p = neg @w : f32[100]\n"
@@ -170,9 +160,8 @@ static void optimizer_writes_storage(void **state)
     assert_int_equal(f->plan->n_after, 0);
 }
 
-static void later_reader_forbids_writing_storage(void **state)
+TEST_PLAN(later_reader_forbids_writing_storage)
 {
-    fixture *f = *state;
     plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\nstate @m : f32[100] = zero\n"
                "graph @g(@g : f32[100]) {\nupdate:\n"
                "  %w1 = sgd @w, @g, @lr : f32[100]\n"
@@ -183,9 +172,8 @@ static void later_reader_forbids_writing_storage(void **state)
     assert_int_equal(f->plan->n_after, 1);
 }
 
-static void output_of_new_value_is_copied(void **state)
+TEST_PLAN(output_of_new_value_is_copied)
 {
-    fixture *f = *state;
     plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\n"
                "graph @g(@g : f32[100]) {\nupdate:\n"
                "  %w1 = sgd @w, @g, @lr : f32[100]\n"
@@ -195,9 +183,8 @@ static void output_of_new_value_is_copied(void **state)
 }
 
 /* Only a kernel detects an index out of range, so no earlier step may have written storage. */
-static void fallible_step_forbids_writing_storage(void **state)
+TEST_PLAN(fallible_step_forbids_writing_storage)
 {
-    fixture *f = *state;
     plan_ok(f, "param @w : f32[100] = zero\nstate @lr : f32[] = 0.5\nparam @u : f32[100] = zero\n"
                "graph @g(@g : f32[100], @i : i64[100]) {\nupdate:\n"
                "  %w1 = sgd @w, @g, @lr : f32[100]\n"
@@ -209,18 +196,16 @@ static void fallible_step_forbids_writing_storage(void **state)
     assert_int_equal(buffer(f, "u1").home, RT_STORAGE);
 }
 
-static void forward_values_are_committed_by_copy(void **state)
+TEST_PLAN(forward_values_are_committed_by_copy)
 {
-    fixture *f = *state;
     plan_ok(f, "state @m : f32[8] = zero\n"
                "graph @g(@x : f32[8]) {\nforward:\n  %n = add @m, @x : f32[8]\n  store @m, %n\n}\n");
     assert_int_equal(buffer(f, "n").home, RT_ARENA);
     assert_int_equal(f->plan->n_after, 1);
 }
 
-static void old_values_are_saved_for_outputs_and_swaps(void **state)
+TEST_PLAN(old_values_are_saved_for_outputs_and_swaps)
 {
-    fixture *f = *state;
     plan_ok(f, "state @a : f32[8] = zero\nstate @b : f32[8] = zero\nstate @c : f32[8] = zero\n"
                "graph @g(@x : f32[8]) {\nforward:\n  store @a, @b\n  store @b, @a\n  store @c, @c\n"
                "  output \"a\" = @a\n  output \"x\" = @x\n}\n");
@@ -230,9 +215,8 @@ static void old_values_are_saved_for_outputs_and_swaps(void **state)
 }
 
 /* Steps used only by unselected outputs are removed, and the live ranges of their operands end earlier. */
-static void unselected_outputs_use_no_memory(void **state)
+TEST_PLAN(unselected_outputs_use_no_memory)
 {
-    fixture *f = *state;
     rt_selection *one = calloc(1, sizeof *one + sizeof *one->names);
     plan_ok(f, "graph @g(@x : f16[N]) {\nforward:\n"
                "  %a = exp @x : f16[N]\n  %w = cast %a {to=f32} : f32[N]\n  output \"wide\" = %w\n"
@@ -252,9 +236,8 @@ static void unselected_outputs_use_no_memory(void **state)
     free(one);
 }
 
-static void unused_results_and_nodes_use_no_memory(void **state)
+TEST_PLAN(unused_results_and_nodes_use_no_memory)
 {
-    fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N,2,8,8]) {\nforward:\n"
                "  %y, %i = max_pool @x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1]} :"
                " f32[N,2,4,4], i64[N,2,4,4]\n"
@@ -266,9 +249,8 @@ static void unused_results_and_nodes_use_no_memory(void **state)
     assert_int_equal(f->plan->steps[0]->out_buffer[1], RT_NO_BUFFER);
 }
 
-static void symbolic_attributes_become_numbers(void **state)
+TEST_PLAN(symbolic_attributes_become_numbers)
 {
-    fixture *f = *state;
     plan_ok(f, "graph @g(@x : f32[N,T]) {\nforward:\n"
                "  %e = expand @x {shape=[2,N,T]} : f32[2,N,T]\n"
                "  %y = div_count %e {count=[N*T]} : f32[2,N,T]\n"
@@ -279,9 +261,8 @@ static void symbolic_attributes_become_numbers(void **state)
     assert_int_equal(k_count(&s->in[0]), 24);
 }
 
-static void many_buffers_do_not_overlap(void **state)
+TEST_PLAN(many_buffers_do_not_overlap)
 {
-    fixture *f = *state;
     char text[8192] = "graph @g(@x : f32[N,T]) {\nforward:\n", line[200];
     for (int i = 0; i < 40; i++) { /* various sizes and live ranges */
         snprintf(line, sizeof line, "  %%e%d = expand @x {shape=[%d,N,T]} : f32[%d,N,T]\n", i, i * 7 % 11 * 20 + 1,
@@ -310,34 +291,33 @@ static void expect_refusal(fixture *f, const char *text, const int64_t *sizes, c
     if (!strstr(diag_first_error(f->d), words)) fail_msg("'%s' lacks '%s'", diag_first_error(f->d), words);
 }
 
-static void unbound_symbol_is_named(void **state)
+TEST_PLAN(unbound_symbol_is_named)
 {
     int64_t sizes[] = {-1};
-    expect_refusal(*state, "graph @g(@x : f32[N]) {\nforward:\n  %y = neg @x : f32[N]\n  output \"y\" = %y\n}\n", sizes,
+    expect_refusal(f, "graph @g(@x : f32[N]) {\nforward:\n  %y = neg @x : f32[N]\n  output \"y\" = %y\n}\n", sizes,
                    "symbol 'N'");
 }
 
-static void negative_dimension_is_named(void **state)
+TEST_PLAN(negative_dimension_is_named)
 {
     int64_t sizes[] = {2};
-    expect_refusal(*state,
+    expect_refusal(f,
                    "graph @g(@x : f32[N]) {\nforward:\n"
                    "  %y = slice @x {start=[3], size=[N-3], step=[1]} : f32[N-3]\n  output \"y\" = %y\n}\n",
                    sizes, "size is out of range: -1 (N=2)");
 }
 
-static void too_large_is_named(void **state)
+TEST_PLAN(too_large_is_named)
 {
     int64_t sizes[] = {INT64_C(1) << 30};
-    expect_refusal(*state,
+    expect_refusal(f,
                    "graph @g(@x : f32[N]) {\nforward:\n  %y = expand @x {shape=[N,N]} : f32[N,N]\n"
                    "  output \"y\" = %y\n}\n",
                    sizes, "f32[1073741824,1073741824] is too large (N=1073741824)");
 }
 
-static void printed_plan(void **state)
+TEST_PLAN(printed_plan)
 {
-    fixture *f = *state;
     plan_ok(f, "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\n"
                "graph @g(@x : f32[4]) {\nforward:\n  %a = exp @x : f32[4]\n  %b = neg %a : f32[4]\n"
                "update:\n  %w1 = sgd @w, %b, @lr : f32[4]\n  store @w, %w1\n  output \"b\" = %b\n}\n");
@@ -351,30 +331,4 @@ static void printed_plan(void **state)
                               "        %w1 : f32[4] at @w over @w\n"
                               "output \"b\" at 0+16\n");
     free(text);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(chains_reuse_memory),
-        TEST(pointwise_runs_in_place),
-        TEST(broadcast_operand_is_not_overwritten),
-        TEST(optimizer_writes_storage),
-        TEST(later_reader_forbids_writing_storage),
-        TEST(output_of_new_value_is_copied),
-        TEST(fallible_step_forbids_writing_storage),
-        TEST(forward_values_are_committed_by_copy),
-        TEST(old_values_are_saved_for_outputs_and_swaps),
-        TEST(unselected_outputs_use_no_memory),
-        TEST(unused_results_and_nodes_use_no_memory),
-        TEST(symbolic_attributes_become_numbers),
-        TEST(many_buffers_do_not_overlap),
-        TEST(unbound_symbol_is_named),
-        TEST(negative_dimension_is_named),
-        TEST(too_large_is_named),
-        TEST(printed_plan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

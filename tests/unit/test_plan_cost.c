@@ -28,10 +28,9 @@ static void open_plan(plan_text *t, const char *text, bool fuse)
 
 /* ---- bytes ------------------------------------------------------------------------------------------- */
 
-static void an_operand_counts_once(void **state)
+TEST(an_operand_counts_once)
 {
     plan_text t;
-    (void)state;
     open_plan(&t,
               "graph @g(@x : f32[N,S]) {\nforward:\n  %s = mul @x, @x : f32[N,S]\n"
               "  %v = reshape @x {shape=[S,N]} : f32[S,N]\n  %m = matmul @x, %v : f32[N,N]\n"
@@ -42,13 +41,12 @@ static void an_operand_counts_once(void **state)
     plan_text_close(&t);
 }
 
-static void absent_operands_and_dropped_results_do_not_count(void **state)
+TEST(absent_operands_and_dropped_results_do_not_count)
 {
     const char *text = "graph @g(@x : f32[N,4,8,8]) {\nforward:\n  %p, %i = max_pool @x {kernel=[2,2], strides=[2,2], "
                        "pads=[0,0,0,0], dilations=[1,1]} : f32[N,4,4,4], i64[N,4,4,4]\n  output \"p\" = %p\n";
     char both[1024];
     plan_text t;
-    (void)state;
     snprintf(both, sizeof both, "%s}\n", text);
     open_plan(&t, both, false);
     expect_cost(&t, IR_OP_max_pool, 2048 + 512, 0);
@@ -60,10 +58,9 @@ static void absent_operands_and_dropped_results_do_not_count(void **state)
 }
 
 /* A matmul with bias and gelu in its epilogue is one step: a, b, bias and y. */
-static void fused_values_are_not_counted(void **state)
+TEST(fused_values_are_not_counted)
 {
     plan_text t;
-    (void)state;
     open_plan(
         &t,
         "graph @g(@a : f32[4,8], @w : f32[8,16], @b : f32[16]) {\nforward:\n  %m = matmul @a, @w, @b : f32[4,16]\n"
@@ -85,11 +82,10 @@ static void fused_values_are_not_counted(void **state)
     ", f32[6]\n" \
     "  output \"y\" = %y\n  output \"dx\" = %dx\n"
 
-static void a_convolution_and_its_gradients_have_equal_flops(void **state)
+TEST(a_convolution_and_its_gradients_have_equal_flops)
 {
     const int64_t x = 2048, y = 3072, dense = 2 * 768 * 4 * 9, grouped = dense / 2;
     plan_text t;
-    (void)state;
     open_plan(&t, CONVOLUTIONS("1", "[6,4,3,3]") "  output \"dw\" = %dw\n}\n", false);
     expect_cost(&t, IR_OP_conv, x + 864 + y, dense);
     expect_cost(&t, IR_OP_conv_grad_input, y + 864 + x, dense);
@@ -104,10 +100,9 @@ static void a_convolution_and_its_gradients_have_equal_flops(void **state)
     plan_text_close(&t);
 }
 
-static void a_batch_of_matrices(void **state)
+TEST(a_batch_of_matrices)
 {
     plan_text t;
-    (void)state;
     open_plan(&t,
               "graph @g(@a : f16[5,2,4,8], @b : f16[2,16,8]) {\nforward:\n"
               "  %y = matmul @a, @b {trans_b=true} : f16[5,2,4,16]\n  output \"y\" = %y\n}\n",
@@ -117,12 +112,11 @@ static void a_batch_of_matrices(void **state)
 }
 
 /* Whatever results are used, the same products are computed. */
-static void a_recurrent_network(void **state)
+TEST(a_recurrent_network)
 {
     static const char *const results[] = {"  output \"y\" = %y\n", "  output \"h\" = %h\n"};
     char text[512];
     plan_text t;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         snprintf(text, sizeof text,
                  "graph @g(@x : f32[7,2,12], @r : f32[12,3]) {\nforward:\n"
@@ -138,10 +132,9 @@ static void a_recurrent_network(void **state)
 /* ---- plan totals ------------------------------------------------------------------------------------- */
 
 /* The low-precision copy of a weight is made when weights are loaded and costs nothing per run. */
-static void hoisted_steps_cost_nothing(void **state)
+TEST(hoisted_steps_cost_nothing)
 {
     plan_text t;
-    (void)state;
     open_plan(&t,
               "param @w : f32[2,8,8] = zero\ngraph @g(@x : f16[2,N,8]) {\nforward:\n"
               "  %h = cast @w {to=f16} : f16[2,8,8]\n"
@@ -158,10 +151,9 @@ static void hoisted_steps_cost_nothing(void **state)
 }
 
 /* An output whose storage is overwritten needs a copy of the old value. */
-static void copies_are_counted_separately(void **state)
+TEST(copies_are_counted_separately)
 {
     plan_text t;
-    (void)state;
     open_plan(
         &t,
         "param @w : f32[4] = zero\nstate @lr : f32[] = 0.5\ngraph @g(@d : f32[4]) {\nforward:\n  output \"old\" = @w\n"
@@ -178,12 +170,11 @@ static void copies_are_counted_separately(void **state)
 /* ---- stages ------------------------------------------------------------------------------------------ */
 
 /* The table in docs/plan.md has one row per stage, in order. */
-static void stages_are_documented(void **state)
+TEST(stages_are_documented)
 {
     FILE *f = fopen(AMPC_SOURCE_DIR "/docs/plan.md", "r");
     char line[1024], name[64];
     int n = 0;
-    (void)state;
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "| `%63[a-z0-9_]` |", name) != 1) continue;
@@ -223,12 +214,11 @@ static void expect_stages(const char *dumps, bool fuse)
     assert_string_equal(dumps, "");
 }
 
-static void stages_are_dumped(void **state)
+TEST(stages_are_dumped)
 {
     const char *text = "graph @g(@x : f32[N,8]) {\nforward:\n  %a = exp @x : f32[N,8]\n  %b = neg %a : f32[N,8]\n"
                        "  output \"b\" = %b\n}\n";
     plan_text t;
-    (void)state;
     plan_text_open(&t, "cpu", text);
     char *fused = dump_stages(&t, true, "all"), *separate = dump_stages(&t, false, "all"),
          *one = dump_stages(&t, true, "fuse_pointwise");
@@ -245,11 +235,10 @@ static void stages_are_dumped(void **state)
 }
 
 /* A stage whose dump cannot be written ends planning. */
-static void a_failed_dump_is_an_error(void **state)
+TEST(a_failed_dump_is_an_error)
 {
     const pipeline_options o = {.dump_after = "make_steps", .dump_dir = "/nonexistent", .save = rt_atomic_save};
     plan_text t;
-    (void)state;
     plan_text_open(&t, "cpu", "graph @g(@x : f32[N]) {\nforward:\n  output \"x\" = @x\n}\n");
     assert_int_equal(plan_text_run(&t, true, &o), AMPC_IO);
     assert_null(t.plan);
@@ -265,7 +254,7 @@ static const char huge[] = "ampc-ir 3\nparam @w : f32[65536,1048576] = file(\"ab
                            "  %y = matmul @x, @w : f32[N,1048576]\n  output \"y\" = %y\n}\n";
 
 /* 256 GiB of weights in a file that does not exist, 4 TiB of results. */
-static void a_plan_needs_no_memory_and_no_weights(void **state)
+TEST(a_plan_needs_no_memory_and_no_weights)
 {
     diag *d = diag_new(NULL, NULL);
     ir_module *m = NULL;
@@ -273,7 +262,6 @@ static void a_plan_needs_no_memory_and_no_weights(void **state)
     const rt_plan *p = NULL;
     rt_memory memory;
     rt_tensor out;
-    (void)state;
     if (ir_parse(huge, strlen(huge), "huge.ir", d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(d));
     const rt_session_options o = {.plan_only = true, .symbol_sizes = (int64_t[]){1 << 20}};
     if (rt_session_open(m, &o, d, &s) != AMPC_OK) fail_msg("%s", diag_first_error(d));
@@ -290,23 +278,4 @@ static void a_plan_needs_no_memory_and_no_weights(void **state)
     rt_session_close(s);
     ir_module_free(m);
     diag_free(d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operand_counts_once),
-        cmocka_unit_test(absent_operands_and_dropped_results_do_not_count),
-        cmocka_unit_test(fused_values_are_not_counted),
-        cmocka_unit_test(a_convolution_and_its_gradients_have_equal_flops),
-        cmocka_unit_test(a_recurrent_network),
-        cmocka_unit_test(a_batch_of_matrices),
-        cmocka_unit_test(hoisted_steps_cost_nothing),
-        cmocka_unit_test(copies_are_counted_separately),
-        cmocka_unit_test(stages_are_documented),
-        cmocka_unit_test(stages_are_dumped),
-        cmocka_unit_test(a_failed_dump_is_an_error),
-        cmocka_unit_test(a_plan_needs_no_memory_and_no_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

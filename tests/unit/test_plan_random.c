@@ -359,15 +359,9 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void random_networks_keep_their_values(void **state_)
+TEST_SCRATCH(random_networks_keep_their_values)
 {
     const uint64_t only = number("PLAN_SEED", UINT64_MAX), n = number("PLAN_NETWORKS", NETWORKS);
-    for (uint64_t seed = 0; seed < n && only == UINT64_MAX; seed++) check(*state_, seed);
-    if (only != UINT64_MAX) check(*state_, only);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {TEST(random_networks_keep_their_values)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (uint64_t seed = 0; seed < n && only == UINT64_MAX; seed++) check(t, seed);
+    if (only != UINT64_MAX) check(t, only);
 }

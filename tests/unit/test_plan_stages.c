@@ -7,7 +7,7 @@ static void expect(const char *text, const char *expected) { plan_text_expect("c
 /* ---- fused kernels ----------------------------------------------------------------------------------- */
 
 /* Fused kernels consist of ops with a formula and some that are separate instructions. */
-static void ops_of_fused_kernels_are_elementwise(void **state)
+TEST(ops_of_fused_kernels_are_elementwise)
 {
     static const bool expected[IR_OP_COUNT] = {
 #define FORMULA_OP(op) [IR_OP_##op] = true,
@@ -17,14 +17,12 @@ static void ops_of_fused_kernels_are_elementwise(void **state)
         [IR_OP_select] = true,
         [IR_OP_dropout_grad] = true,
     };
-    (void)state;
     for (int op = 0; op < IR_OP_COUNT; op++)
         if (ir_op_has((ir_op)op, IR_ELEMENTWISE) != expected[op]) fail_msg("%s", ir_op_get((ir_op)op)->name);
 }
 
-static void broadcasts_and_views_are_fused(void **state)
+TEST(broadcasts_and_views_are_fused)
 {
-    (void)state;
     expect("graph @g(@x : f32[N,4,5], @b : f32[4,1], @s : f32[]) {\nforward:\n"
            "  %a = add @x, @b : f32[N,4,5]\n  %f = reshape %a {shape=[N,20]} : f32[N,20]\n"
            "  %e = expand @s {shape=[N,20]} : f32[N,20]\n  %y = mul %f, %e : f32[N,20]\n"
@@ -40,9 +38,8 @@ static void broadcasts_and_views_are_fused(void **state)
 
 /* ---- layouts ------------------------------------------------------------------------------------------ */
 
-static void convolution_chains_are_nhwc(void **state)
+TEST(convolution_chains_are_nhwc)
 {
-    (void)state;
     expect("param @w : f32[4,3,3,3] = zero\nparam @b : f32[4,1,1] = zero\n"
            "graph @g(@x : f32[N,3,8,8]) {\nforward:\n"
            "  %c = conv @x, @w, _ {strides=[1,1], pads=[1,1,1,1], dilations=[1,1]} : f32[N,4,8,8]\n"
@@ -70,9 +67,8 @@ static void convolution_chains_are_nhwc(void **state)
 
 /* ---- batch normalization ---- */
 
-static void a_training_norm_is_split(void **state)
+TEST(a_training_norm_is_split)
 {
-    (void)state;
     expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nstate @m : f32[4] = zero\nstate @v : f32[4] = zero\n"
            "graph @g(@x : f16[N,4,8], @z : f16[N,4,8]) {\nforward:\n"
            "  %y, %m1, %v1, %sm, %sr = batch_norm @x, @s, @b, @m, @v {training=true} :"
@@ -96,9 +92,8 @@ static void a_training_norm_is_split(void **state)
            "commit @m = 6464+16\n");
 }
 
-static void running_statistics_are_hoisted(void **state)
+TEST(running_statistics_are_hoisted)
 {
-    (void)state;
     expect("param @s : f32[4] = zero\nparam @b : f32[4] = zero\nparam @m : f32[4] = zero\nparam @v : f32[4] = zero\n"
            "graph @g(@x : f16[N,4,8]) {\nforward:\n"
            "  %y, %m1, %v1, %sm, %sr = batch_norm @x, @s, @b, @m, @v :"
@@ -125,9 +120,8 @@ static void running_statistics_are_hoisted(void **state)
 }
 
 /* An op in a fused kernel has both operands in one type. */
-static void a_norm_with_two_types_is_not_split(void **state)
+TEST(a_norm_with_two_types_is_not_split)
 {
-    (void)state;
     expect("graph @g(@x : f64[N,3,2,2], @s : f32[3]) {\nforward:\n"
            "  %n, %a, %b, %c, %d = batch_norm @x, @s, @s, @s, @s : f64[N,3,2,2], f32[3], f32[3], f64[3], f64[3]\n"
            "  %y = relu %n : f64[N,3,2,2]\n  output \"y\" = %y\n}\n",
@@ -146,9 +140,8 @@ static void a_norm_with_two_types_is_not_split(void **state)
 /* ---- hoisted values ------------------------------------------------------------------------------------- */
 
 /* Only casts of weights and inputs, and only if the cast has no other use. */
-static void matmuls_round_their_operands(void **state)
+TEST(matmuls_round_their_operands)
 {
-    (void)state;
     expect("param @v : f32[8,8] = zero\nparam @w : f32[8,8] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
            "  %xh = cast @x {to=f16} : f16[N,8]\n  %vh = cast @v {to=f16} : f16[8,8]\n"
            "  %wh = cast @w {to=f16} : f16[8,8]\n  %y = matmul %xh, %vh : f16[N,8]\n"
@@ -169,9 +162,8 @@ static void matmuls_round_their_operands(void **state)
 #define UPDATED \
     "param @w : f32[8,8] = zero\nparam @b : f32[8] = zero\nstate @lr : f32[] = 0.5\nstate @scale : f32[] = 4\n"
 
-static void optimizers_and_norms_unscale(void **state)
+TEST(optimizers_and_norms_unscale)
 {
-    (void)state;
     expect(UPDATED "graph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
                    "backward:\n  %dw = matmul @x, @dy {trans_a=true, out=f32} : f32[8,8]\n"
                    "  %db = reduce_sum @dy {axes=[0], keepdims=false, out=f32} : f32[8]\n"
@@ -199,9 +191,8 @@ static void optimizers_and_norms_unscale(void **state)
 
 /* Each check adds its sums of squares to those of the previous one; a norm of other operands reads the gradients
  * directly. */
-static void checks_accumulate_squares(void **state)
+TEST(checks_accumulate_squares)
 {
-    (void)state;
     expect(UPDATED "graph @g(@dw : f16[8,8], @db : f32[8]) {\n"
                    "update:\n  %cw = cast @dw {to=f32} : f32[8,8]\n"
                    "  %uw, %ub, %inf = check_finite_and_unscale %cw, @db, @scale : f32[8,8], f32[8], bool[]\n"
@@ -229,9 +220,8 @@ static void checks_accumulate_squares(void **state)
 }
 
 /* One check per gradient type. A cast with another use remains, and its result is checked. */
-static void casts_of_gradients_are_removed(void **state)
+TEST(casts_of_gradients_are_removed)
 {
-    (void)state;
     expect(UPDATED "param @v : f32[8,8] = zero\ngraph @g(@x : f16[N,8], @dy : f16[N,8]) {\n"
                    "backward:\n  %hw = matmul @x, @dy {trans_a=true} : f16[8,8]\n  %dw = cast %hw {to=f32} : f32[8,8]\n"
                    "  %hv = matmul @dy, @x {trans_a=true} : f16[8,8]\n  %dv = cast %hv {to=f32} : f32[8,8]\n"
@@ -282,9 +272,8 @@ static void expect_unscaled(const char *use, const char *printed, const char *at
     expect(text, expected);
 }
 
-static void gradients_with_other_readers_are_unscaled(void **state)
+TEST(gradients_with_other_readers_are_unscaled)
 {
-    (void)state;
     expect_unscaled("  output \"u\" = %ub\n", "", "output \"u\"\n");
     expect_unscaled("  %f = reshape %ub {shape=[2,4]} : f32[2,4]\n  output \"u\" = %f\n", "", "output \"u\"\n");
     expect_unscaled("  store @b, %ub\n", "", "");
@@ -300,9 +289,8 @@ static void gradients_with_other_readers_are_unscaled(void **state)
 
 #define LAYER "param @w : f32[8,4] = zero\nparam @b : f32[4] = zero\ngraph @g(@x : f32[N,8]) {\nforward:\n"
 
-static void gelu_is_fused_into_a_matmul(void **state)
+TEST(gelu_is_fused_into_a_matmul)
 {
-    (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %s = reshape %h {shape=[N,2,2]} : f32[N,2,2]\n"
                  "  %g = gelu %s : f32[N,2,2]\n  %y = tanh %g : f32[N,2,2]\n  output \"y\" = %y\n}\n",
            "plan @g N=2: 2 steps\n"
@@ -316,9 +304,8 @@ static void gelu_is_fused_into_a_matmul(void **state)
 
 /* A matmul absorbs an added row as its bias, but not a second one, nor a column, nor a value that is computed after it.
  * Its result before the addition must have no other use. */
-static void bias_is_fused_into_a_matmul(void **state)
+TEST(bias_is_fused_into_a_matmul)
 {
-    (void)state;
     expect(LAYER "  %m = matmul @x, @w : f32[N,4]\n  %h = add @b, %m : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
                  "  %r = reshape @b {shape=[1,4]} : f32[1,4]\n  %k = matmul @x, @w : f32[N,4]\n"
                  "  %c = add %k, %r : f32[N,4]\n  %d = add %c, @b : f32[N,4]\n"
@@ -344,9 +331,8 @@ static void bias_is_fused_into_a_matmul(void **state)
 }
 
 /* Results with other uses stay separate. Programs run what the library cannot, or computes differently. */
-static void unsupported_activations_are_programs(void **state)
+TEST(unsupported_activations_are_programs)
 {
-    (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h : f32[N,4]\n"
                  "  output \"g\" = %g\n  output \"h\" = %h\n}\n",
            "plan @g N=2: 2 steps\n"
@@ -366,9 +352,8 @@ static void unsupported_activations_are_programs(void **state)
 }
 
 /* A second gelu is not fused, and hoisted steps are not fused with others. */
-static void a_matmul_has_one_activation(void **state)
+TEST(a_matmul_has_one_activation)
 {
-    (void)state;
     expect(LAYER "  %h = matmul @x, @w, @b : f32[N,4]\n  %g = gelu %h {tanh=true} : f32[N,4]\n"
                  "  %y = gelu %g : f32[N,4]\n  output \"y\" = %y\n}\n",
            "plan @g N=2: 2 steps\n"
@@ -382,26 +367,4 @@ static void a_matmul_has_one_activation(void **state)
            "   0* matmul               @w, @w, _\n        .0 = gelu matmul : f32\n        %g of .0 : f32[8,8]\n"
            "   1  matmul               %g, @x, _\n        %y : f32[8,2]\n"
            "output \"y\"\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ops_of_fused_kernels_are_elementwise),
-        cmocka_unit_test(broadcasts_and_views_are_fused),
-        cmocka_unit_test(convolution_chains_are_nhwc),
-        cmocka_unit_test(a_training_norm_is_split),
-        cmocka_unit_test(running_statistics_are_hoisted),
-        cmocka_unit_test(a_norm_with_two_types_is_not_split),
-        cmocka_unit_test(matmuls_round_their_operands),
-        cmocka_unit_test(optimizers_and_norms_unscale),
-        cmocka_unit_test(checks_accumulate_squares),
-        cmocka_unit_test(casts_of_gradients_are_removed),
-        cmocka_unit_test(gradients_with_other_readers_are_unscaled),
-        cmocka_unit_test(gelu_is_fused_into_a_matmul),
-        cmocka_unit_test(bias_is_fused_into_a_matmul),
-        cmocka_unit_test(unsupported_activations_are_programs),
-        cmocka_unit_test(a_matmul_has_one_activation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,12 +96,11 @@ static void expect_batch(scratch *t, const feed *f, rt_dataset *data, const rt_p
         for (int k = 0; k < WIDTH; k++) assert_true(((const uint16_t *)in[1].data)[k * BATCH + i] == x[i][k]);
 }
 
-static void test_same_batches(void **state)
+TEST_SCRATCH(test_same_batches)
 {
     static const int workers[] = {-1, 0, 1, 2, 3, 8};
     static const char *const options[] = {NULL, "order=file", "validation=0.4,split-seed=3",
                                           "limit=9,permute-labels=2"};
-    scratch *t = *state;
     for (size_t w = 0; w < sizeof workers / sizeof *workers; w++)
         for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
             producer p = {.bad_row = NEVER, .slow = true}, q = p;
@@ -123,10 +122,9 @@ static void test_same_batches(void **state)
 
 /* ---- errors ---- */
 
-static void test_error_is_reported_when_its_batch_is_due(void **state)
+TEST_SCRATCH(test_error_is_reported_when_its_batch_is_due)
 {
     static const int workers[] = {-1, 1, 3};
-    scratch *t = *state;
     for (size_t w = 0; w < sizeof workers / sizeof *workers; w++)
         for (int64_t bad = 0; bad < BATCHES * BATCH; bad += 3) {
             producer p = {.bad_row = bad};
@@ -151,9 +149,8 @@ static void test_error_is_reported_when_its_batch_is_due(void **state)
 }
 
 /* Loaders that are closed while threads still read. */
-static void test_early_end(void **state)
+TEST_SCRATCH(test_early_end)
 {
-    scratch *t = *state;
     for (int i = 0; i < 20; i++) {
         producer p = {.bad_row = NEVER, .slow = true};
         rt_dataset *data = open_source(t, &p, false, NULL);
@@ -164,9 +161,8 @@ static void test_early_end(void **state)
     }
 }
 
-static void test_one_thread(void **state)
+TEST_SCRATCH(test_one_thread)
 {
-    scratch *t = *state;
     producer p = {.bad_row = NEVER};
     rt_dataset *data = open_source(t, &p, true, NULL);
     feed f = open_feed(t, data, 3);
@@ -179,9 +175,8 @@ static void test_one_thread(void **state)
 
 /* ---- borrowed memory ---- */
 
-static void test_borrowed_memory(void **state)
+TEST_SCRATCH(test_borrowed_memory)
 {
-    scratch *t = *state;
     float x[ROWS][WIDTH], row[WIDTH], whole[3] = {1, 2, 3}, got[3];
     producer p = {.bad_row = NEVER, .thread = pthread_self()};
     for (int i = 0; i < ROWS; i++)
@@ -207,7 +202,7 @@ static void test_borrowed_memory(void **state)
     rt_dataset_close(data);
 }
 
-static void test_malformed_sources(void **state)
+TEST_SCRATCH(test_malformed_sources)
 {
     static const float x[ROWS];
     static const struct {
@@ -224,7 +219,6 @@ static void test_malformed_sources(void **state)
         {{.field = {.name = "x", .dtype = IR_f32}, .data = x}, ROWS, "rows=3", "unknown option 'rows'"},
         {{.field = {.name = "x", .dtype = IR_f32}, .data = x}, ROWS, "permute-labels=1", "finds no array of samples"},
     };
-    scratch *t = *state;
     rt_dataset *data = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const rt_source source = {
@@ -238,13 +232,4 @@ static void test_malformed_sources(void **state)
     scratch_expect(t, "field 1 of the data has the name of an earlier one");
     assert_int_equal(rt_dataset_open_source(&none, RT_TRAIN, NULL, t->d, &data), AMPC_USAGE);
     scratch_expect(t, "the data have no fields");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_same_batches),    SCRATCH_TEST(test_error_is_reported_when_its_batch_is_due),
-        SCRATCH_TEST(test_early_end),       SCRATCH_TEST(test_one_thread),
-        SCRATCH_TEST(test_borrowed_memory), SCRATCH_TEST(test_malformed_sources)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,9 +78,8 @@ static void expect_plain(scratch *t, const float *w)
 
 /* ---- tests ------------------------------------------------------------------------------------ */
 
-static void weights_are_loaded_when_needed(void **state)
+TEST_SESSION(weights_are_loaded_when_needed)
 {
-    scratch *t = *state;
     begin(t);
     assert_false(is_loaded("w"));
     expect_squares(t, 3, weights);
@@ -94,9 +93,8 @@ static void weights_are_loaded_when_needed(void **state)
     assert_false(is_loaded("v")); /* no graph that ran reads it */
 }
 
-static void planned_storage_is_what_runs_read(void **state)
+TEST_SESSION(planned_storage_is_what_runs_read)
 {
-    scratch *t = *state;
     float x[SIDE] = {0};
     begin(t);
     const rt_tensor rows = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {1, SIDE}, .data = x};
@@ -114,9 +112,8 @@ static void planned_storage_is_what_runs_read(void **state)
     rt_session_close(planning);
 }
 
-static void a_read_storage_stays(void **state)
+TEST_SESSION(a_read_storage_stays)
 {
-    scratch *t = *state;
     begin(t);
     expect_squares(t, 1, weights);
     const float *w = storage_floats(t, "w");
@@ -125,9 +122,8 @@ static void a_read_storage_stays(void **state)
     assert_memory_equal(w, weights, ELEMENTS * sizeof *w);
 }
 
-static void a_written_storage_stays(void **state)
+TEST_SESSION(a_written_storage_stays)
 {
-    scratch *t = *state;
     static float other[ELEMENTS];
     begin(t);
     expect_squares(t, 1, weights);
@@ -139,9 +135,8 @@ static void a_written_storage_stays(void **state)
 }
 
 /* A file that has become shorter is an error of the run; with the file back, the session goes on. */
-static void a_truncated_file(void **state)
+TEST_SESSION(a_truncated_file)
 {
-    scratch *t = *state;
     begin(t);
     const char *path = scratch_path(t, "w.bin");
     assert_int_equal(truncate(path, 1000), 0);
@@ -152,9 +147,8 @@ static void a_truncated_file(void **state)
 }
 
 /* A session needs the file, not its name. */
-static void a_removed_file(void **state)
+TEST_SESSION(a_removed_file)
 {
-    scratch *t = *state;
     begin(t);
     assert_int_equal(remove(scratch_path(t, "w.bin")), 0);
     expect_squares(t, 1, weights);
@@ -162,10 +156,9 @@ static void a_removed_file(void **state)
 }
 
 /* With so many files that they cannot all stay open, the weights are read when the session is opened. */
-static void many_files(void **state)
+TEST_SESSION(many_files)
 {
     enum { FILES = RT_WEIGHT_FILES + 3 };
-    scratch *t = *state;
     char name[16], params[FILES * 64], sums[FILES * 64], whole[sizeof params + sizeof sums + 200];
     size_t p = 0, n = 0;
     write_weights(t);
@@ -193,9 +186,8 @@ static void many_files(void **state)
 }
 
 /* The module refers to another file once it has been written; the session keeps reading the first one. */
-static void a_module_that_is_written(void **state)
+TEST_SESSION(a_module_that_is_written)
 {
-    scratch *t = *state;
     begin(t);
     ir_storage_find(module, "w")->data = (ir_data){.kind = IR_DATA_SIDECAR};
     expect_squares(t, 1, weights);
@@ -217,10 +209,9 @@ static int pages_in_memory(void)
 
 /* Tensors that share pages, in a block that is large enough for huge pages. Runs read
  * the sums and one weight, so what stays are the pages of that weight and at most those at the ends of the block. */
-static void small_weights_share_pages(void **state)
+TEST_SESSION(small_weights_share_pages)
 {
     enum { WEIGHTS = 400, N = 40, BYTES = N * N * 4, KEPT = 17 };
-    scratch *t = *state;
     static char whole[WEIGHTS * 250];
     static float file[WEIGHTS * N * N];
     size_t n = 0;
@@ -267,10 +258,9 @@ static bool reset_peak(void)
 
 /* A hoisted value that is computed from a large storage is computed while there are no packs, and the packs of large
  * weights are made first: at the peak there are all packs and the smallest weight. */
-static void peak_of_the_first_run(void **state)
+TEST_SESSION(peak_of_the_first_run)
 {
     enum { ROWS = 512, TABLE = 8192, MIB = 1 << 20 };
-    scratch *t = *state;
     static float x[ROWS];
     const struct {
         const char *name;
@@ -305,9 +295,8 @@ static void peak_of_the_first_run(void **state)
 }
 
 /* Packed, and read by another hoisted step. */
-static void a_weight_with_two_hoisted_readers(void **state)
+TEST_SESSION(a_weight_with_two_hoisted_readers)
 {
-    scratch *t = *state;
     static float x[SIDE];
     write_weights(t);
     load(t, "param @w : f32[192,192] = file(\"w.bin\", 64, 147456)\n"
@@ -350,9 +339,8 @@ static void *work(void *user)
     return NULL;
 }
 
-static void sessions_that_share_it(void **state)
+TEST_SESSION(sessions_that_share_it)
 {
-    scratch *t = *state;
     rt_session *other;
     begin(t);
     diag *d = diag_new(NULL, NULL);
@@ -369,23 +357,4 @@ static void sessions_that_share_it(void **state)
     expect_squares(t, 9, weights); /* no other plan reads it now */
     assert_false(is_loaded("w"));
     diag_free(d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(weights_are_loaded_when_needed),
-        TEST(planned_storage_is_what_runs_read),
-        TEST(a_read_storage_stays),
-        TEST(a_written_storage_stays),
-        TEST(a_truncated_file),
-        TEST(a_removed_file),
-        TEST(many_files),
-        TEST(a_module_that_is_written),
-        TEST(small_weights_share_pages),
-        TEST(peak_of_the_first_run),
-        TEST(a_weight_with_two_hoisted_readers),
-        TEST(sessions_that_share_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

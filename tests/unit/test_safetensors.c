@@ -27,9 +27,8 @@ static void write_sample(scratch *t, const char *path, char *hash)
     assert_int_equal(rt_safetensors_commit(w, path, hash), AMPC_OK);
 }
 
-static void test_round_trip(void **state)
+TEST_SCRATCH(test_round_trip)
 {
-    scratch *t = *state;
     rt_safetensors *f;
     char hash[33];
     const char *path = scratch_path(t, "a.safetensors");
@@ -58,9 +57,8 @@ static void test_round_trip(void **state)
     rt_safetensors_close(f);
 }
 
-static void test_same_content_same_bytes(void **state)
+TEST_SCRATCH(test_same_content_same_bytes)
 {
-    scratch *t = *state;
     size_t n, m;
     char h[33], g[33];
     write_sample(t, scratch_path(t, "a"), h);
@@ -74,9 +72,8 @@ static void test_same_content_same_bytes(void **state)
     free(b);
 }
 
-static void test_writer_refuses(void **state)
+TEST_SCRATCH(test_writer_refuses)
 {
-    scratch *t = *state;
     const int64_t huge[] = {INT64_MAX, 2};
     rt_safetensors_writer *w;
     rt_safetensors_create(t->d, &w);
@@ -149,9 +146,8 @@ static const struct {
 };
 /* clang-format on */
 
-static void test_raw_files(void **state)
+TEST_SCRATCH(test_raw_files)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof raw_files / sizeof *raw_files; i++) {
         rt_safetensors *f = NULL;
         write_raw(t, raw_files[i].header, raw_files[i].data);
@@ -173,9 +169,8 @@ static void expect_bytes(scratch *t, const char *bytes, size_t n, const char *me
     scratch_expect(t, message);
 }
 
-static void test_bad_lengths(void **state)
+TEST_SCRATCH(test_bad_lengths)
 {
-    scratch *t = *state;
     rt_safetensors *f;
     expect_bytes(t, "", 0, "too short");
     expect_bytes(t, "\2\0\0\0\0\0\0", 7, "too short");
@@ -186,9 +181,8 @@ static void test_bad_lengths(void **state)
     assert_int_equal(rt_safetensors_open(t->folder, RT_VERIFY_NONE, t->d, &f), AMPC_IO);
 }
 
-static void test_verify_levels(void **state)
+TEST_SCRATCH(test_verify_levels)
 {
-    scratch *t = *state;
     rt_safetensors *f;
     write_raw(t, "{" T("a", "F32", "[1]", "[0,4]") "}", 4);
     assert_int_equal(rt_safetensors_open(scratch_path(t, "bad"), RT_VERIFY_ALL, t->d, &f), AMPC_REJECTED);
@@ -215,9 +209,8 @@ static bool detects(scratch *t, const char *path)
     return found;
 }
 
-static void test_every_flipped_bit_is_found(void **state)
+TEST_SCRATCH(test_every_flipped_bit_is_found)
 {
-    scratch *t = *state;
     rt_safetensors_writer *w;
     size_t n;
     rt_safetensors_create(t->d, &w);
@@ -240,9 +233,8 @@ static void test_every_flipped_bit_is_found(void **state)
     free(bytes);
 }
 
-static void test_every_failing_call_leaves_the_old_file(void **state)
+TEST_SCRATCH(test_every_failing_call_leaves_the_old_file)
 {
-    scratch *t = *state;
     size_t n, m;
     const char *path = scratch_path(t, "ckpt");
     write_sample(t, path, NULL);
@@ -268,19 +260,4 @@ static void test_every_failing_call_leaves_the_old_file(void **state)
     }
     assert_int_equal(scratch_count(t), 1);
     free(before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_round_trip),
-        SCRATCH_TEST(test_same_content_same_bytes),
-        SCRATCH_TEST(test_writer_refuses),
-        SCRATCH_TEST(test_raw_files),
-        SCRATCH_TEST(test_bad_lengths),
-        SCRATCH_TEST(test_verify_levels),
-        SCRATCH_TEST(test_every_flipped_bit_is_found),
-        SCRATCH_TEST(test_every_failing_call_leaves_the_old_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

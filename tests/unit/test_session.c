@@ -14,9 +14,8 @@ static void run_rejected(scratch *t, const rt_tensor *inputs, int n, const char 
 
 /* ---- inputs and symbols ---------------------------------------------------------------------- */
 
-static void symbols_come_from_inputs(void **state)
+TEST_SESSION(symbols_come_from_inputs)
 {
-    scratch *t = *state;
     start(t, doubled);
     float x[] = {1, 2, 3};
     for (int64_t n = 3; n >= 0; n--) { /* including 0 */
@@ -28,9 +27,8 @@ static void symbols_come_from_inputs(void **state)
     assert_string_equal(rt_session_output_at(session, 0)->name, "y");
 }
 
-static void symbols_are_solved_from_expressions(void **state)
+TEST_SESSION(symbols_are_solved_from_expressions)
 {
-    scratch *t = *state;
     start(t, "graph @g(@x : f32[2*N+1], @z : f32[N*T]) {\nforward:\n"
              "  %y = expand @x {shape=[T,2*N+1]} : f32[T,2*N+1]\n  output \"y\" = %y\n}\n");
     float x[9] = {0};
@@ -43,9 +41,8 @@ static void symbols_are_solved_from_expressions(void **state)
     run_rejected(t, in, 2, "input 'z': axis 0 is N*T");
 }
 
-static void wrong_inputs_are_rejected(void **state)
+TEST_SESSION(wrong_inputs_are_rejected)
 {
-    scratch *t = *state;
     start(t, "graph @g(@x : f32[N,2], @z : f32[N], @i : i32[2], @b : bool[]) {\nforward:\n"
              "  %y = neg @z : f32[N]\n  output \"y\" = %y\n}\n");
     float x[6] = {0};
@@ -74,9 +71,8 @@ static void wrong_inputs_are_rejected(void **state)
     scratch_expect(t, "no graph @h");
 }
 
-static void inputs_are_converted(void **state)
+TEST_SESSION(inputs_are_converted)
 {
-    scratch *t = *state;
     start(t, doubled);
     double x[] = {1.5, -2, __builtin_inf()};
     rt_tensor in = vector("x", IR_f64, 3, x);
@@ -90,9 +86,8 @@ static void inputs_are_converted(void **state)
     expect_floats("y", 2, (float[]){2, -4});
 }
 
-static void bound_symbols_are_checked(void **state)
+TEST_SESSION(bound_symbols_are_checked)
 {
-    scratch *t = *state;
     load(t, doubled);
     int64_t sizes[] = {2};
     assert_int_equal(open_with(t, &(rt_session_options){.symbol_sizes = sizes}), AMPC_OK);
@@ -109,9 +104,8 @@ static void bound_symbols_are_checked(void **state)
     assert_int_equal(plan->n_steps, 1);
 }
 
-static void devices(void **state)
+TEST_SESSION(devices)
 {
-    scratch *t = *state;
     load(t, doubled);
     assert_int_equal(open_with(t, &(rt_session_options){.device = "tpu"}), AMPC_DEVICE);
     scratch_expect(t, "device 'tpu'");
@@ -121,9 +115,8 @@ static void devices(void **state)
 
 /* ---- storage --------------------------------------------------------------------------------- */
 
-static void storage_commits_at_the_end(void **state)
+TEST_SESSION(storage_commits_at_the_end)
 {
-    scratch *t = *state;
     start(t, counting);
     float d[] = {2, 2, 2};
     int64_t i[] = {2, -3};
@@ -143,9 +136,8 @@ static void storage_commits_at_the_end(void **state)
     assert_int_equal(kind, IR_PARAM);
 }
 
-static void failed_run_changes_nothing(void **state)
+TEST_SESSION(failed_run_changes_nothing)
 {
-    scratch *t = *state;
     start(t, counting);
     float d[] = {2, 2, 2};
     int64_t i[] = {0, 3};
@@ -158,9 +150,8 @@ static void failed_run_changes_nothing(void **state)
     assert_int_equal(*(const int64_t *)storage_floats(t, "n"), 1);
 }
 
-static void states_are_swapped(void **state)
+TEST_SESSION(states_are_swapped)
 {
-    scratch *t = *state;
     start(t, "state @a : f32[2] = [1, 2]\nstate @b : f32[2] = [3, 4]\n"
              "graph @g() {\nforward:\n  store @a, @b\n  store @b, @a\n  output \"a\" = @a\n}\n");
     run_ok(t, "g", NULL, 0);
@@ -169,9 +160,8 @@ static void states_are_swapped(void **state)
     assert_memory_equal(storage_floats(t, "b"), ((float[]){1, 2}), 8);
 }
 
-static void skipped_step_in_place(void **state)
+TEST_SESSION(skipped_step_in_place)
 {
-    scratch *t = *state;
     start(t, "param @w : f32[2] = [1, 2]\nstate @m : f32[2] = [5, 6]\nstate @lr : f32[] = 1\n"
              "graph @g(@d : f32[2], @s : bool[]) {\nupdate:\n"
              "  %w1 = sgd @w, @d, @lr, @s : f32[2]\n  %m1 = add @m, @d : f32[2]\n"
@@ -205,9 +195,8 @@ static void use_cores(int n, const cpu_set_t *all)
 }
 
 /* With `deterministic`, work is split independently of the number of threads and cores. */
-static void deterministic_runs_are_equal(void **state)
+TEST_SESSION(deterministic_runs_are_equal)
 {
-    scratch *t = *state;
     load(t, network);
     enum { N = 17 };
     static float x[N * 3 * 64], y[64 * N], first[N * N * 225];
@@ -241,9 +230,8 @@ static const char indexing[] =
     "  store @at, %next\n  store @sum, %more\n}\n";
 
 /* A repetition counts as a run; inputs are converted once. */
-static void repetitions_are_timed(void **state)
+TEST_SESSION(repetitions_are_timed)
 {
-    scratch *t = *state;
     start(t, indexing);
     double x[] = {10}, ms[2] = {-1, -1}, wrong[1];
     rt_tensor in = vector("x", IR_f64, 1, x);
@@ -277,9 +265,8 @@ static void count_launch(void *user, const rt_launch *launch)
     else assert_string_equal(launch->op, "copy");
 }
 
-static void a_profile_has_every_launch(void **state)
+TEST_SESSION(a_profile_has_every_launch)
 {
-    scratch *t = *state;
     start(t, indexing);
     profile p = {.next = 0};
     float x[] = {10};
@@ -300,9 +287,8 @@ static void a_profile_has_every_launch(void **state)
 
 /* The low-precision copy of a parameter is recomputed after the parameter changes: by a write, by another graph, or
  * by the graph itself, whose update writes both. */
-static void hoisted_values_follow_storage(void **state)
+TEST_SESSION(hoisted_values_follow_storage)
 {
-    scratch *t = *state;
     start(t, "param @w : f32[2,1] = [1, 2]\nstate @lr : f32[] = 1\n"
              "graph @g(@x : f16[1,2]) {\nforward:\n  %h = cast @w {to=f16} : f16[2,1]\n"
              "  %y = matmul @x, %h {out=f32} : f32[1,1]\n  output \"y\" = %y\n}\n"
@@ -330,35 +316,12 @@ static void hoisted_values_follow_storage(void **state)
 }
 
 /* A fused kernel reads @b along the rows and along the columns. */
-static void an_operand_is_broadcast_in_two_ways(void **state)
+TEST_SESSION(an_operand_is_broadcast_in_two_ways)
 {
-    scratch *t = *state;
     start(t, "graph @g(@x : f32[2,2], @b : f32[2]) {\nforward:\n  %m = mul @x, @b : f32[2,2]\n"
              "  %c = reshape @b {shape=[2,1]} : f32[2,1]\n  %y = add %m, %c : f32[2,2]\n  output \"y\" = %y\n}\n");
     float x[] = {1, 2, 3, 4}, b[] = {10, 20};
     const rt_tensor in[] = {{"x", IR_f32, 2, {2, 2}, x}, vector("b", IR_f32, 2, b)};
     run_ok(t, "g", in, 2);
     expect_floats("y", 4, (float[]){20, 50, 50, 100});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(symbols_come_from_inputs),
-        TEST(symbols_are_solved_from_expressions),
-        TEST(wrong_inputs_are_rejected),
-        TEST(inputs_are_converted),
-        TEST(bound_symbols_are_checked),
-        TEST(devices),
-        TEST(storage_commits_at_the_end),
-        TEST(failed_run_changes_nothing),
-        TEST(states_are_swapped),
-        TEST(skipped_step_in_place),
-        TEST(deterministic_runs_are_equal),
-        TEST(repetitions_are_timed),
-        TEST(a_profile_has_every_launch),
-        TEST(hoisted_values_follow_storage),
-        TEST(an_operand_is_broadcast_in_two_ways),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,8 @@ static ampc_status open_and_run(scratch *t, const rt_tensor *in, int n)
 }
 
 /* Each allocation fails once; nothing leaks (under sanitizers), and the next attempt succeeds. */
-static void each_allocation_may_fail(void **state)
+TEST_SESSION(each_allocation_may_fail)
 {
-    scratch *t = *state;
     load(t, counting);
     double d[] = {2, 2, 2};
     int32_t i[] = {2, 0};
@@ -32,9 +31,8 @@ static void each_allocation_may_fail(void **state)
 }
 
 /* After the first run with a binding, runs do not allocate. */
-static void runs_do_not_allocate(void **state)
+TEST_SESSION(runs_do_not_allocate)
 {
-    scratch *t = *state;
     start(t, counting);
     double d[] = {2, 2, 2};
     int32_t i[] = {2, 0};
@@ -50,9 +48,8 @@ static void runs_do_not_allocate(void **state)
 }
 
 /* If the arena cannot grow, the session still runs whatever fits. */
-static void session_survives_lack_of_memory(void **state)
+TEST_SESSION(session_survives_lack_of_memory)
 {
-    scratch *t = *state;
     start(t, doubled);
     float x[100] = {1, 2};
     rt_tensor in = vector("x", IR_f32, 2, x);
@@ -66,14 +63,4 @@ static void session_survives_lack_of_memory(void **state)
         run_ok(t, "g", &in, 1);
         expect_floats("y", 2, (float[]){2, 4});
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_allocation_may_fail),
-        TEST(runs_do_not_allocate),
-        TEST(session_survives_lack_of_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

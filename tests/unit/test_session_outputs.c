@@ -26,9 +26,8 @@ static bool computes(scratch *t, const rt_tensor *in, const char *op)
     return false;
 }
 
-static void only_selected_outputs_are_computed(void **state)
+TEST_SESSION(only_selected_outputs_are_computed)
 {
-    scratch *t = *state;
     load(t, selecting);
     assert_int_equal(open_with(t, &(rt_session_options){.threads = 1, .no_fuse = true}), AMPC_OK);
     float x[] = {0, 0};
@@ -57,9 +56,8 @@ static void only_selected_outputs_are_computed(void **state)
 }
 
 /* A repeated selection reuses its plan and allocates only the list of its names. */
-static void plans_of_selections_are_cached(void **state)
+TEST_SESSION(plans_of_selections_are_cached)
 {
-    scratch *t = *state;
     start(t, selecting);
     float x[] = {0, 0};
     rt_tensor in = vector("x", IR_f32, 2, x);
@@ -82,9 +80,8 @@ static void plans_of_selections_are_cached(void **state)
     assert_int_equal(rt_session_output_count(session), 2);
 }
 
-static void unknown_outputs_are_rejected(void **state)
+TEST_SESSION(unknown_outputs_are_rejected)
 {
-    scratch *t = *state;
     start(t, selecting);
     float x[] = {0, 0};
     rt_tensor in = vector("x", IR_f32, 2, x);
@@ -94,14 +91,4 @@ static void unknown_outputs_are_rejected(void **state)
     assert_int_equal(rt_session_output_count(session), 3);
     assert_int_equal(pick(t, "none", 1, "a", NULL), AMPC_REJECTED);
     scratch_expect(t, "no graph @none");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(only_selected_outputs_are_computed),
-        TEST(plans_of_selections_are_cached),
-        TEST(unknown_outputs_are_rejected),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

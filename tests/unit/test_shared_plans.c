@@ -134,9 +134,8 @@ static int count_executions(const rt_session *s, const char *graph)
     return executions;
 }
 
-static void eight_threads_run_one_plan(void **state)
+TEST_SESSION(eight_threads_run_one_plan)
 {
-    scratch *t = *state;
     load(t, text);
     expect_results(t);
     for (int i = 0; i < THREADS; i++) {
@@ -153,9 +152,8 @@ static void eight_threads_run_one_plan(void **state)
 }
 
 /* Other options lead to other plans. */
-static void options_are_part_of_the_request(void **state)
+TEST_SESSION(options_are_part_of_the_request)
 {
-    scratch *t = *state;
     load(t, text);
     expect_results(t);
     rt_session *s[4];
@@ -171,13 +169,4 @@ static void options_are_part_of_the_request(void **state)
     assert_int_equal(plans, 4);
     for (int i = 0; i < 4; i++) rt_session_close(s[i]);
     for (int i = 0; i < THREADS; i++) diag_free(workers[i].d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(eight_threads_run_one_plan, scratch_setup, finish),
-        cmocka_unit_test_setup_teardown(options_are_part_of_the_request, scratch_setup, finish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

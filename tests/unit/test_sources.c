@@ -322,10 +322,9 @@ static char *train(scratch *t, size_t row, int workers, const char *folder, cour
     return bytes;
 }
 
-static void test_training(void **state)
+TEST_SCRATCH(test_training)
 {
     static const int workers[] = {-1, 0, 1, 3};
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         course whole = {0};
         size_t n, m;
@@ -360,9 +359,8 @@ static ampc_status read_all(scratch *t, const rt_dataset *data)
     return s;
 }
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         ir_module *m = compile_model(t, model_for(refused[i].spec), NULL);
         rt_dataset *data = NULL;
@@ -384,11 +382,10 @@ static void test_refusals(void **state)
 }
 
 /* The two parts of a split have all samples, and each sample once; classes are numbered in the order of their names. */
-static void test_parts(void **state)
+TEST_SCRATCH(test_parts)
 {
     static const char *const specs[] = {"csv:@/d.csv,validation=0.25", "csv:@/d.csv,validation=0.25,split-seed=9",
                                         "csv:@/d.csv,validation=0.25,order=file"};
-    scratch *t = *state;
     ir_module *m = compile_model(t, CLASSIFIER, NULL);
     write_csv(t);
     for (size_t i = 0; i < 3; i++) {
@@ -462,9 +459,8 @@ static void check_windows(scratch *t, int64_t tokens, int64_t context, int64_t s
 }
 
 /* Without an overlap, the samples held out are those of earlier versions, because trainings are resumed. */
-static void test_separate_windows(void **state)
+TEST_SCRATCH(test_separate_windows)
 {
-    scratch *t = *state;
     char spec[400];
     bool held[TOKENS] = {false};
     write_numbers(t, 40);
@@ -473,11 +469,10 @@ static void test_separate_windows(void **state)
     for (int i = 0; i < 9; i++) assert_int_equal(held[4 * i], i == 1 || i == 2 || i == 4);
 }
 
-static void test_overlapping_windows(void **state)
+TEST_SCRATCH(test_overlapping_windows)
 {
     static const double shares[] = {0.05, 0.3, 0.5, 0.9};
     static const char *const how[] = {"", ",order=file", ",split-seed=1", ",split-seed=2"};
-    scratch *t = *state;
     for (int64_t context = 1; context <= 9; context += context < 5 ? 1 : 4)
         for (int64_t stride = 1; stride <= context + 1; stride++)
             for (int64_t tokens = context + 1; tokens < TOKENS; tokens += tokens < context + 4 ? 1 : 13)
@@ -512,9 +507,8 @@ static rt_dataset *open_remarked(scratch *t, const ir_module *m, const char *spe
 }
 
 /* Files other than images are counted in one remark; those with the content of images are read. */
-static void test_other_files(void **state)
+TEST_SCRATCH(test_other_files)
 {
-    scratch *t = *state;
     ir_module *m = compile_model(t, PICTURES, NULL);
     write_other_files(t);
     rt_dataset *data = open_remarked(t, m, "folder:@/images",
@@ -525,10 +519,9 @@ static void test_other_files(void **state)
 }
 
 /* A folder that has some of the classes of a training numbers them as the training does. */
-static void test_folder_codes(void **state)
+TEST_SCRATCH(test_folder_codes)
 {
     static const char codes[] = "{\"label\":[\"c\",\"b\",\"a\"]}";
-    scratch *t = *state;
     ir_module *m = compile_model(t, PICTURES, NULL);
     rt_dataset *data = NULL;
     int64_t labels[SAMPLES];
@@ -542,14 +535,13 @@ static void test_folder_codes(void **state)
     ir_module_free(m);
 }
 
-static void test_classes(void **state)
+TEST_SCRATCH(test_classes)
 {
     static const struct {
         const char *spec;
         int64_t first, second;
     } rows[] = {{"csv:@/d.csv,delimiter=;,label=kind,columns=a", 0, 1},
                 {"csv:@/d.csv,delimiter=;,label=kind,columns=a,classes=fish+dog+cat", 2, 1}};
-    scratch *t = *state;
     ir_module *m = compile_model(t, CLASSIFIER, NULL);
     write_wide_csv(t);
     for (size_t i = 0; i < 2; i++) {
@@ -566,7 +558,7 @@ static void test_classes(void **state)
 
 /* A training that meets a value that is not finite names the line or file that it comes from, also after a line that is
  * dropped. */
-static void test_places(void **state)
+TEST_SCRATCH(test_places)
 {
     static const struct {
         void (*write)(scratch *t);
@@ -575,7 +567,6 @@ static void test_places(void **state)
                 {write_images, "folder:@/images,divide=1e-36,limit=13", PICTURES, "/images/"},
                 {write_tar, "tar:@/d.tar,divide=1e-36", PICTURES, "/d.tar: v1.0/0"},
                 {write_npz_huge, "npz:@/d.npz", CLASSIFIER, "(row 9 of the data)"}};
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ir_module *m = compile_model(t, rows[i].model, NULL);
         rt_session *s = training_session(t, m);
@@ -597,9 +588,8 @@ static void test_places(void **state)
 }
 
 /* A pixel that fp16 cannot hold is an error of the sample that has it. */
-static void test_wide_pixels(void **state)
+TEST_SCRATCH(test_wide_pixels)
 {
-    scratch *t = *state;
     ir_module *m = compile_model(t, GRAY_TO_GRAY, "mse");
     rt_dataset *data = NULL;
     uint16_t values[16 * SAMPLES];
@@ -628,7 +618,7 @@ static void expect_values(scratch *t, const rt_dataset *data, const char *field,
 }
 
 /* Evaluations read by the names and means of the training, whatever their files have. */
-static void test_codes(void **state)
+TEST_SCRATCH(test_codes)
 {
     static const struct {
         const char *text, *spec;
@@ -643,7 +633,6 @@ static void test_codes(void **state)
          "/d.csv:2: error: column 'a': 'many' is not a finite number"},
         {"a,kind,label\n1,red,cat\n", "csv:@/d.csv,classes=dog+cat", AMPC_USAGE, "the training had other classes"},
     };
-    scratch *t = *state;
     ir_module *m = compile_model(t, CLASSIFIER, NULL);
     rt_dataset *data = NULL;
     write_csv_text(t, "a,kind,label\n1,red,dog\n?,,ant\n4,blue,cat\n");
@@ -676,9 +665,8 @@ static void expect_close(const char *what, double actual, double expected)
 }
 
 /* Every kind of data can be described without a model. */
-static void test_described(void **state)
+TEST_SCRATCH(test_described)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         rt_dataset *data = NULL;
         scratch_clear(scratch_path(t, "images"));
@@ -712,9 +700,8 @@ static rt_field_summary summary_of(scratch *t, const char *spec, const char *fie
     return f;
 }
 
-static void test_summaries(void **state)
+TEST_SCRATCH(test_summaries)
 {
-    scratch *t = *state;
     write_npz(t);
     rt_field_summary f = summary_of(t, "npz:@/d.npz", "label");
     assert_int_equal(f.classes, 2);
@@ -739,15 +726,4 @@ static void test_summaries(void **state)
     assert_int_equal(f.channels, 3);
     assert_true(f.min_size[0] > 0 && f.min_size[0] <= f.max_size[0]);
     rt_field_summary_clear(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_training),        SCRATCH_TEST(test_refusals),    SCRATCH_TEST(test_parts),
-        SCRATCH_TEST(test_classes),         SCRATCH_TEST(test_other_files), SCRATCH_TEST(test_places),
-        SCRATCH_TEST(test_wide_pixels),     SCRATCH_TEST(test_codes),       SCRATCH_TEST(test_folder_codes),
-        SCRATCH_TEST(test_described),       SCRATCH_TEST(test_summaries),   SCRATCH_TEST(test_overlapping_windows),
-        SCRATCH_TEST(test_separate_windows)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,9 +52,8 @@ static void render(const char *title, const plot_run *runs, size_t count)
     free(svg);
 }
 
-static void test_degenerate_data(void **state)
+TEST(test_degenerate_data)
 {
-    (void)state;
     rt_step_record odd[5] = {{.step = 3, .loss = NAN, .scale = 0},
                              {.step = 4, .loss = INFINITY, .scale = INFINITY},
                              {.step = 5, .loss = -1e300, .scale = 1e-320},
@@ -66,9 +65,8 @@ static void test_degenerate_data(void **state)
     for (size_t n = 0; n < 5; n++) render("one", &(plot_run){"r", odd + n, 1}, 1);
 }
 
-static void test_names_are_escaped(void **state)
+TEST(test_names_are_escaped)
 {
-    (void)state;
     rt_step_record *s = make_run(3, 0);
     plot_run run = {"<a href=\"x\">&\x01\xff\xc3\xa4\xe2\x82", s, 3};
     render("</title><script>", &run, 1);
@@ -78,9 +76,8 @@ static void test_names_are_escaped(void **state)
     free(s);
 }
 
-static void test_long_runs_stay_small(void **state)
+TEST_SCRATCH(test_long_runs_stay_small)
 {
-    scratch *t = *state;
     size_t n, counts[3] = {200000, 4690, 60};
     plot_run runs[3];
     for (int i = 0; i < 3; i++) runs[i] = (plot_run){"run", make_run(counts[i], 0.3), counts[i]};
@@ -92,9 +89,8 @@ static void test_long_runs_stay_small(void **state)
     for (int i = 0; i < 3; i++) free((void *)runs[i].steps);
 }
 
-static void test_no_scale_panel_without_scaling(void **state)
+TEST(test_no_scale_panel_without_scaling)
 {
-    (void)state;
     rt_step_record s[2] = {{.step = 1, .loss = 2, .scale = 1}, {.step = 2, .loss = 1, .scale = 1}};
     char *svg = plot_render("fp32", &(plot_run){"fp32", s, 2}, 1);
     assert_null(strstr(svg, "loss scale"));
@@ -126,9 +122,8 @@ static void append(scratch *t, const char *text)
     fclose(f);
 }
 
-static void test_log_round_trip(void **state)
+TEST_SCRATCH(test_log_round_trip)
 {
-    scratch *t = *state;
     rt_step_record *s;
     size_t n;
     write_log(t, 1, 3);
@@ -146,9 +141,8 @@ static void test_log_round_trip(void **state)
     free(s);
 }
 
-static void test_resumed_log_rewinds(void **state)
+TEST_SCRATCH(test_resumed_log_rewinds)
 {
-    scratch *t = *state;
     rt_step_record *s;
     size_t n;
     write_log(t, 1, 7);
@@ -163,9 +157,8 @@ static void test_resumed_log_rewinds(void **state)
     free(s);
 }
 
-static void test_bad_logs(void **state)
+TEST_SCRATCH(test_bad_logs)
 {
-    scratch *t = *state;
     rt_step_record *s;
     size_t n;
     assert_int_equal(rt_log_read(scratch_path(t, "absent"), t->d, &s, &n), AMPC_IO);
@@ -179,9 +172,8 @@ static void test_bad_logs(void **state)
     scratch_expect(t, "not a step log");
 }
 
-static void test_unwritable_log(void **state)
+TEST_SCRATCH(test_unwritable_log)
 {
-    scratch *t = *state;
     rt_log *log;
     assert_int_equal(rt_log_open(t->folder, NULL, 0, NULL, t->d, &log), AMPC_IO);
     assert_int_equal(rt_log_open("/dev/full", NULL, 0, NULL, t->d, &log), AMPC_IO);
@@ -192,9 +184,8 @@ static void test_unwritable_log(void **state)
 
 /* ---- progress ---- */
 
-static void test_progress_line(void **state)
+TEST(test_progress_line)
 {
-    (void)state;
     char line[400];
     rt_progress p = {
         .now = {.step = 412, .epoch = 2.3, .loss = 0.24171, .scale = 65536, .skipped = 2, .samples_s = 18432},
@@ -209,20 +200,4 @@ static void test_progress_line(void **state)
     for (size_t columns = 1; columns < 140; columns++)
         assert_true(rt_progress_format(line, sizeof line, &p, RT_PROGRESS_BAR, columns) <= (columns < 9 ? 9 : columns));
     for (size_t n = 0; n < 60; n++) rt_progress_format(line, n, &p, RT_PROGRESS_FINE, 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_degenerate_data),
-        cmocka_unit_test(test_names_are_escaped),
-        SCRATCH_TEST(test_long_runs_stay_small),
-        cmocka_unit_test(test_no_scale_panel_without_scaling),
-        SCRATCH_TEST(test_log_round_trip),
-        SCRATCH_TEST(test_resumed_log_rewinds),
-        SCRATCH_TEST(test_bad_logs),
-        SCRATCH_TEST(test_unwritable_log),
-        cmocka_unit_test(test_progress_line),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

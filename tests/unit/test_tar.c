@@ -56,9 +56,8 @@ static void expect_entry(const rt_tar *tar, int i, diag *d)
     free(bytes);
 }
 
-static void test_formats(void **state)
+TEST_SCRATCH(test_formats)
 {
-    scratch *t = *state;
     static const char *const formats[] = {"ustar", "pax", "gnutar"};
     for (size_t k = 0; k < sizeof formats / sizeof *formats; k++) {
         rt_tar tar;
@@ -82,9 +81,8 @@ static void *read_all(void *tar)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST_SCRATCH(test_threads)
 {
-    scratch *t = *state;
     rt_tar tar;
     pthread_t threads[4];
     assert_int_equal(rt_tar_open(write_tar(t, "pax", NULL, 0), is_class, t->d, &tar), AMPC_OK);
@@ -102,9 +100,8 @@ static void expect_refused(scratch *t, const char *path, const char *message)
     if (!strstr(diag_first_error(t->d), message)) fail_msg("'%s' lacks '%s'", diag_first_error(t->d), message);
 }
 
-static void test_refused(void **state)
+TEST_SCRATCH(test_refused)
 {
-    scratch *t = *state;
     expect_refused(t, write_tar(t, "pax", "gzip", 0), "a.tar: error: not an uncompressed tar archive");
     expect_refused(t, write_tar(t, "pax", NULL, AE_IFLNK), "'odd': error: the entry is not a regular file");
     scratch_write(t, "empty.tar", "", 0);
@@ -112,9 +109,8 @@ static void test_refused(void **state)
 }
 
 /* Every shorter archive is refused, except where only zero blocks of the end marker are missing. */
-static void test_truncated(void **state)
+TEST_SCRATCH(test_truncated)
 {
-    scratch *t = *state;
     size_t n;
     const char *path = write_tar(t, "ustar", NULL, 0);
     char *bytes = scratch_read(t, "a.tar", &n);
@@ -129,9 +125,8 @@ static void test_truncated(void **state)
 }
 
 /* The archive shrinks, or is replaced, after it was indexed. */
-static void test_changed(void **state)
+TEST_SCRATCH(test_changed)
 {
-    scratch *t = *state;
     rt_tar tar;
     void *bytes;
     const char *path = write_tar(t, "ustar", NULL, 0);
@@ -148,16 +143,4 @@ static void test_changed(void **state)
     diag_clear(t->d);
     assert_int_equal(rt_tar_read(&tar, 7, t->d, &bytes), AMPC_IO);
     rt_tar_clear(&tar);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_formats, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_threads, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_truncated, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_changed, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,26 +3,19 @@
  * How crowded the machine seems to be is decided here: the library's clock and the times that Linux reports for its thread
  * are those of `machine`. So it does not matter how fast the machine is, and what else it does. */
 #include "kernels/kernel.h"
+#include "tests/test.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <omp.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MAX_THREADS = 64, ROUNDS = 20 };
 
@@ -147,67 +140,6 @@ static double waiting_seconds(int threads)
     return least;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------------- */
-
-static void test_detection(void **state)
-{
-    (void)state;
-    k_context ctx = {.threads = omp_get_num_procs() > 2 ? omp_get_num_procs() : 2};
-    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
-    const int before = count_threads();
-    look_after(&ctx, 1, 18); /* too early to tell */
-    assert_false(ctx.oversubscribed);
-    look_after(&ctx, 200, 0);
-    assert_false(ctx.oversubscribed);
-    look_after(&ctx, 70, 10); /* an eighth of the time, exactly */
-    assert_false(ctx.oversubscribed);
-    assert_int_equal(count_threads(), before);
-    look_after(&ctx, 70, 11);
-    assert_true(ctx.oversubscribed);
-    assert_int_equal(count_threads(), before + 2); /* together with those of a session, more than processors */
-    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
-    look_after(&ctx, 10, 10); /* not calm for long enough */
-    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
-    assert_true(ctx.oversubscribed);
-    machine.ran_ms -= 1; /* measured in another thread */
-    look_after(&ctx, 0, 21);
-    assert_true(ctx.oversubscribed);
-    for (int i = 0; i < 10; i++) look_after(&ctx, 20, 0);
-    assert_false(ctx.oversubscribed);
-    assert_true(others_end(before));
-    cpu_team_close(&ctx);
-}
-
-/* Threads that wait spin, or sleep at once while the library believes that the machine is crowded. Spinning needs a thousand
- * times the processor time of falling asleep. */
-static void test_crowded(void **state)
-{
-    (void)state;
-    const int threads = omp_get_num_procs();
-    k_context ctx = {.threads = threads};
-    if (threads < 2 || threads > MAX_THREADS) skip();
-    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
-    const double spinning = waiting_seconds(threads);
-    const int before = count_threads();
-    look_after(&ctx, 0, 100);
-    assert_true(ctx.oversubscribed);
-    assert_true(count_threads() > before);
-    const double sleeping = waiting_seconds(threads);
-    if (sleeping * 4 > spinning) fail_msg("%g s of spinning, %g s on a crowded machine", spinning, sleeping);
-    cpu_team_close(&ctx);
-    assert_true(others_end(before));
-}
-
-static void test_calm(void **state)
-{
-    (void)state;
-    k_context ctx = {.threads = 1}; /* has no other thread to wait for */
-    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
-    for (int i = 0; i < 5; i++) look_after(&ctx, 0, 25);
-    assert_false(ctx.oversubscribed);
-    cpu_team_close(&ctx);
-}
-
 static void *have_team(void *available)
 {
     *(int *)available = cpu_threads_available(3);
@@ -242,10 +174,10 @@ static int end_leader(rlim_t room)
     return WEXITSTATUS(status);
 }
 
-/* libgomp ends threads with a call that loads libgcc_s, and aborts the process if that fails. */
-static void test_too_little_memory(void **state)
+/* libgomp ends threads with a call that loads libgcc_s, and aborts the process if that fails. The first test: no thread
+ * of this process has ended yet. */
+TEST(test_too_little_memory)
 {
-    (void)state;
     int most = 0;
 #ifdef __SANITIZE_ADDRESS__
     skip(); /* needs terabytes of address space */
@@ -257,16 +189,71 @@ static void test_too_little_memory(void **state)
     assert_int_equal(most, 3);
 }
 
+/* ---- tests ------------------------------------------------------------------------------------------------------------- */
+
+TEST(test_detection)
+{
+    k_context ctx = {.threads = omp_get_num_procs() > 2 ? omp_get_num_procs() : 2};
+    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
+    const int before = count_threads();
+    look_after(&ctx, 1, 18); /* too early to tell */
+    assert_false(ctx.oversubscribed);
+    look_after(&ctx, 200, 0);
+    assert_false(ctx.oversubscribed);
+    look_after(&ctx, 70, 10); /* an eighth of the time, exactly */
+    assert_false(ctx.oversubscribed);
+    assert_int_equal(count_threads(), before);
+    look_after(&ctx, 70, 11);
+    assert_true(ctx.oversubscribed);
+    assert_int_equal(count_threads(), before + 2); /* together with those of a session, more than processors */
+    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
+    look_after(&ctx, 10, 10); /* not calm for long enough */
+    for (int i = 0; i < 9; i++) look_after(&ctx, 20, 0);
+    assert_true(ctx.oversubscribed);
+    machine.ran_ms -= 1; /* measured in another thread */
+    look_after(&ctx, 0, 21);
+    assert_true(ctx.oversubscribed);
+    for (int i = 0; i < 10; i++) look_after(&ctx, 20, 0);
+    assert_false(ctx.oversubscribed);
+    assert_true(others_end(before));
+    cpu_team_close(&ctx);
+}
+
+/* Threads that wait spin, or sleep at once while the library believes that the machine is crowded. Spinning needs a thousand
+ * times the processor time of falling asleep. */
+TEST(test_crowded)
+{
+    const int threads = omp_get_num_procs();
+    k_context ctx = {.threads = threads};
+    if (threads < 2 || threads > MAX_THREADS) skip();
+    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
+    const double spinning = waiting_seconds(threads);
+    const int before = count_threads();
+    look_after(&ctx, 0, 100);
+    assert_true(ctx.oversubscribed);
+    assert_true(count_threads() > before);
+    const double sleeping = waiting_seconds(threads);
+    if (sleeping * 4 > spinning) fail_msg("%g s of spinning, %g s on a crowded machine", spinning, sleeping);
+    cpu_team_close(&ctx);
+    assert_true(others_end(before));
+}
+
+TEST(test_calm)
+{
+    k_context ctx = {.threads = 1}; /* has no other thread to wait for */
+    assert_int_equal(cpu_team_open(&ctx), AMPC_OK);
+    for (int i = 0; i < 5; i++) look_after(&ctx, 0, 25);
+    assert_false(ctx.oversubscribed);
+    cpu_team_close(&ctx);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_too_little_memory), /* before any thread has ended */
-                                       cmocka_unit_test(test_detection), cmocka_unit_test(test_crowded),
-                                       cmocka_unit_test(test_calm)};
     (void)argc;
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) { /* tests the default; libgomp has already read them */
         unsetenv("OMP_WAIT_POLICY");
         unsetenv("GOMP_SPINCOUNT");
         execv("/proc/self/exe", argv);
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run();
 }

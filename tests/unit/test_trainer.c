@@ -18,7 +18,7 @@ static rt_trainer *open_trainer(scratch *t, const training *r, const rt_trainer_
 
 /* ---- schedules ---- */
 
-static void test_schedules(void **state)
+TEST_SCRATCH(test_schedules)
 {
     static const struct {
         const char *text;
@@ -52,7 +52,6 @@ static void test_schedules(void **state)
                                         "cosine,warm=3",
                                         "linear,warmup=-1",
                                         "step,factor=nan"};
-    scratch *t = *state;
     rt_schedule s, again;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_ok(t, rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s));
@@ -87,10 +86,9 @@ static ampc_status run_step(rt_trainer *trainer, diag *d, rt_step_record *step)
     return rt_trainer_run(trainer, &plan, d);
 }
 
-static void test_learns(void **state)
+TEST_SCRATCH(test_learns)
 {
     static const ir_dtype low[] = {IR_NO_DTYPE, IR_f16, IR_bf16};
-    scratch *t = *state;
     for (size_t i = 0; i < 3; i++) {
         compile_options o = training_options(low[i] ? low[i] : IR_f16);
         if (!low[i]) o.level = PASS_O0;
@@ -113,9 +111,8 @@ static void test_learns(void **state)
 }
 
 /* The learning rate depends on good steps: while all steps are skipped it stays at the start of the warm-up. */
-static void test_skipped_steps_move_nothing(void **state)
+TEST_SCRATCH(test_skipped_steps_move_nothing)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     o.init_scale = 0x1p40;
     training r = training_open(t, &o, ROWS);
@@ -149,9 +146,8 @@ static void test_skipped_steps_move_nothing(void **state)
 
 /* ---- numeric failures ---- */
 
-static void test_scale_stuck_at_floor(void **state)
+TEST_SCRATCH(test_scale_stuck_at_floor)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     o.init_scale = o.min_scale = 0x1p40;
     training r = training_open(t, &o, ROWS);
@@ -178,9 +174,8 @@ static void test_scale_stuck_at_floor(void **state)
     training_close(&r);
 }
 
-static void test_loss_not_finite(void **state)
+TEST_SCRATCH(test_loss_not_finite)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     const rt_train_plan plan = {.folder = t->folder, .save_every = 1};
@@ -238,10 +233,9 @@ static char *bits_after(scratch *t, const ir_module *m, bool no_fuse, computed w
     return bytes;
 }
 
-static void test_fusing_keeps_the_bits(void **state)
+TEST_SCRATCH(test_fusing_keeps_the_bits)
 {
     static const char *const optimizers[] = {"sgd,lr=0.1", "momentum,lr=0.05", "adamw,lr=0.02"};
-    scratch *t = *state;
     for (int i = 0; i < 6; i++) {
         size_t n, again;
         compile_options o = training_options(i < 3 ? IR_f16 : IR_bf16);
@@ -259,9 +253,8 @@ static void test_fusing_keeps_the_bits(void **state)
 }
 
 /* Training and the norm do not depend on which other outputs are computed. */
-static void test_selecting_keeps_the_bits(void **state)
+TEST_SCRATCH(test_selecting_keeps_the_bits)
 {
-    scratch *t = *state;
     for (int i = 0; i < 4; i++) {
         size_t n, again, norms = BITS_STEPS * 3 * sizeof(uint32_t);
         compile_options o = training_options(i & 1 ? IR_bf16 : IR_f16);
@@ -303,9 +296,8 @@ static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const
     return bytes;
 }
 
-static void test_resume_is_bitwise(void **state)
+TEST_SCRATCH(test_resume_is_bitwise)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     rt_dataset *data = training_data(t, ROWS);
@@ -336,9 +328,8 @@ static void expect_resume(scratch *t, const ir_module *m, const training *r, con
     rt_session_close(s);
 }
 
-static void test_resume_refused(void **state)
+TEST_SCRATCH(test_resume_refused)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     const rt_train_plan plan = {.folder = t->folder};
@@ -359,9 +350,8 @@ static void test_resume_refused(void **state)
     training_close(&r);
 }
 
-static void test_stop_flag(void **state)
+TEST_SCRATCH(test_stop_flag)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     volatile sig_atomic_t stop = 1;
@@ -392,9 +382,8 @@ static void expect_feed(scratch *t, const char *spec, int64_t batch, ampc_status
     ir_module_free(m);
 }
 
-static void test_feed_refuses(void **state)
+TEST_SCRATCH(test_feed_refuses)
 {
-    scratch *t = *state;
     char *spec;
     const char *x, *label;
     rt_dataset_close(training_data(t, ROWS));
@@ -414,9 +403,8 @@ static void test_feed_refuses(void **state)
     free(spec);
 }
 
-static void test_synthetic_fields(void **state)
+TEST_SCRATCH(test_synthetic_fields)
 {
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     ir_module *m = training_module(t, &o, 0);
     rt_field *fields;
@@ -434,10 +422,9 @@ static void test_synthetic_fields(void **state)
 /* ---- evaluation ---- */
 
 /* Every partition of the samples yields the same loss and accuracy, including a fixed batch with padding. */
-static void test_evaluation_counts_every_sample(void **state)
+TEST_SCRATCH(test_evaluation_counts_every_sample)
 {
     static const int64_t batches[] = {1, 7, 40, 64, 0};
-    scratch *t = *state;
     compile_options o = training_options(IR_f16);
     o.level = PASS_O0;
     training r = training_open(t, &o, 40);
@@ -463,9 +450,8 @@ static void test_evaluation_counts_every_sample(void **state)
     training_close(&r);
 }
 
-static void test_no_training_step(void **state)
+TEST_SCRATCH(test_no_training_step)
 {
-    scratch *t = *state;
     compile_options o = compile_options_default();
     training r = training_open(t, &o, ROWS);
     rt_trainer *trainer;
@@ -476,25 +462,4 @@ static void test_no_training_step(void **state)
     assert_true(isnan(rt_eval_number(&eval, "loss")));
     assert_true(rt_eval_number(&eval, "accuracy") >= 0 && rt_eval_number(&eval, "accuracy") <= 1);
     training_close(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_schedules),
-        SCRATCH_TEST(test_learns),
-        SCRATCH_TEST(test_skipped_steps_move_nothing),
-        SCRATCH_TEST(test_scale_stuck_at_floor),
-        SCRATCH_TEST(test_loss_not_finite),
-        SCRATCH_TEST(test_fusing_keeps_the_bits),
-        SCRATCH_TEST(test_selecting_keeps_the_bits),
-        SCRATCH_TEST(test_resume_is_bitwise),
-        SCRATCH_TEST(test_resume_refused),
-        SCRATCH_TEST(test_stop_flag),
-        SCRATCH_TEST(test_feed_refuses),
-        SCRATCH_TEST(test_synthetic_fields),
-        SCRATCH_TEST(test_evaluation_counts_every_sample),
-        SCRATCH_TEST(test_no_training_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

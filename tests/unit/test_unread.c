@@ -75,19 +75,13 @@ static size_t result_of(scratch *t, int row, unsigned read, int i, char bytes[MA
     return n;
 }
 
-static void each_result_alone(void **state)
+TEST_SCRATCH(each_result_alone)
 {
     for (int row = 0; row < (int)(sizeof rows / sizeof *rows); row++)
         for (int i = 0; i < rows[row].results; i++) {
             char alone[MAX_BYTES], together[MAX_BYTES];
-            const size_t n = result_of(*state, row, 1u << i, i, alone);
-            assert_int_equal(result_of(*state, row, (1u << rows[row].results) - 1, i, together), n);
+            const size_t n = result_of(t, row, 1u << i, i, alone);
+            assert_int_equal(result_of(t, row, (1u << rows[row].results) - 1, i, together), n);
             if (memcmp(alone, together, n) != 0) fail_msg("%s: result %d differs when it is alone", rows[row].node, i);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(each_result_alone)};
-    return cmocka_run_group_tests_name("unread", tests, NULL, NULL);
 }

@@ -50,9 +50,10 @@ static const char files[] = "param @a : f32[3] = file(\"data.bin\", 4, 12)\n"
                             "param @c : f32[2] = [1, 2]\nstate @z : i64[2] = zero\nparam @e : f32[0,3] = zero\n";
 static const unsigned char data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-static void all_kinds_are_read(void **state)
+#define TEST_WEIGHTS(name) TEST_WITH(scratch_setup, finish, scratch *t, name)
+
+TEST_WEIGHTS(all_kinds_are_read)
 {
-    scratch *t = *state;
     load(t, files);
     scratch_write(t, "data.bin", data, sizeof data);
     expect_bytes(t, "a", data + 4, 12);
@@ -62,9 +63,8 @@ static void all_kinds_are_read(void **state)
     expect_bytes(t, "e", "", 0);
 }
 
-static void short_and_missing_files(void **state)
+TEST_WEIGHTS(short_and_missing_files)
 {
-    scratch *t = *state;
     load(t, files);
     unsigned char read[64];
     assert_int_equal(read_one(t, "a", read), AMPC_IO);
@@ -88,9 +88,8 @@ static const char *write_sidecar(scratch *t)
     return path;
 }
 
-static void sidecar_is_written_and_read(void **state)
+TEST_WEIGHTS(sidecar_is_written_and_read)
 {
-    scratch *t = *state;
     write_sidecar(t);
     assert_string_equal(module->weights_path, "w.safetensors");
     assert_int_equal(strlen(module->weights_hash), 32);
@@ -112,9 +111,8 @@ static void sidecar_is_written_and_read(void **state)
     expect_bytes(t, "a", data + 4, 12);
 }
 
-static void damaged_sidecars_are_refused(void **state)
+TEST_WEIGHTS(damaged_sidecars_are_refused)
 {
-    scratch *t = *state;
     unsigned char read[64];
     write_sidecar(t);
     size_t n;
@@ -132,9 +130,8 @@ static void damaged_sidecars_are_refused(void **state)
     free(bytes);
 }
 
-static void other_sidecars_are_refused(void **state)
+TEST_WEIGHTS(other_sidecars_are_refused)
 {
-    scratch *t = *state;
     unsigned char read[64];
     write_sidecar(t);
     ir_module *first = module;
@@ -153,9 +150,8 @@ static void other_sidecars_are_refused(void **state)
     scratch_expect(t, "the file has no tensor 'b'");
 }
 
-static void failed_writing_changes_nothing(void **state)
+TEST_WEIGHTS(failed_writing_changes_nothing)
 {
-    scratch *t = *state;
     load(t, files);
     scratch_write(t, "data.bin", data, sizeof data);
     const char *path = scratch_path(t, "w.safetensors");
@@ -173,9 +169,8 @@ static void failed_writing_changes_nothing(void **state)
     assert_in_range(n, 5, 100);
 }
 
-static void each_allocation_may_fail(void **state)
+TEST_WEIGHTS(each_allocation_may_fail)
 {
-    scratch *t = *state;
     write_sidecar(t);
     int n = 1;
     for (; n < 50; n++) {
@@ -210,9 +205,8 @@ static void expect_elsewhere(scratch *t, const char *name, const char *what)
     }
 }
 
-static void a_text_names_files_in_its_folder_only(void **state)
+TEST_WEIGHTS(a_text_names_files_in_its_folder_only)
 {
-    scratch *t = *state;
     scratch_write(t, "data.bin", data, sizeof data);
     char sideways[64];
     snprintf(sideways, sizeof sideways, "../%s/data.bin", strrchr(t->folder, '/') + 1);
@@ -226,17 +220,4 @@ static void a_text_names_files_in_its_folder_only(void **state)
     expect_elsewhere(t, "magic", "leaves the model's folder through a link");
     expect_elsewhere(t, "fifo", "is not a regular file"); /* does not wait for a writer */
     expect_elsewhere(t, ".", "is not a regular file");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, finish)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(all_kinds_are_read),          TEST(short_and_missing_files),
-        TEST(sidecar_is_written_and_read), TEST(damaged_sidecars_are_refused),
-        TEST(other_sidecars_are_refused),  TEST(failed_writing_changes_nothing),
-        TEST(each_allocation_may_fail),    TEST(a_text_names_files_in_its_folder_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

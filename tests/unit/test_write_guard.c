@@ -37,9 +37,8 @@ static int broken_pipe(void)
     return ends[1];
 }
 
-static void test_nobody_reads(void **state)
+TEST(test_nobody_reads)
 {
-    (void)state;
     int fd = broken_pipe();
     assert_false(rt_io_write(fd, "text", 4));
     assert_int_equal(errno, EPIPE);
@@ -47,9 +46,8 @@ static void test_nobody_reads(void **state)
     close(fd);
 }
 
-static void test_past_the_limit(void **state)
+TEST(test_past_the_limit)
 {
-    (void)state;
     char path[] = "/tmp/ampc-guard-XXXXXX", bytes[8192] = {0};
     struct rlimit before, little;
     int fd = mkstemp(path);
@@ -69,9 +67,8 @@ static void test_past_the_limit(void **state)
 }
 
 /* A host that blocks the signal and has one pending finds both unchanged. */
-static void test_waiting_signal_stays(void **state)
+TEST(test_waiting_signal_stays)
 {
-    (void)state;
     int fd = broken_pipe();
     block(SIG_BLOCK, SIGPIPE);
     assert_false(rt_io_write(fd, "text", 4));
@@ -87,14 +84,4 @@ static void test_waiting_signal_stays(void **state)
     sigwait(&set, &number);
     block(SIG_UNBLOCK, SIGPIPE);
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_reads),
-        cmocka_unit_test(test_past_the_limit),
-        cmocka_unit_test(test_waiting_signal_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
