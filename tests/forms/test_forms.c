@@ -12,14 +12,11 @@
 #include "tests/forms/probe.h"
 #include "tests/gradients.h"
 #include "tests/session.h"
+#include "tests/test.h"
 #include "tests/tier.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { COMBINATIONS = 16, ATTEMPTS = 200, MAX_ELEMENTS = 16, MAX_ROWS = 16, FIRST_OPSET = 7 };
 
@@ -265,9 +262,8 @@ static void check(const form *f, uint64_t seed, unsigned as, comparison *c)
 
 /* ---- tests ----------------------------------------------------------------------------------------------------- */
 
-static void every_operator_has_a_form(void **state)
+TEST(every_operator_has_a_form)
 {
-    (void)state;
     for (int i = 0; i < ROWS; i++)
         if (!form_find(operators[i].op)) fail_msg("%s has no generator in tests/forms", operators[i].op);
 }
@@ -281,11 +277,7 @@ static bool agrees_with_the_table(const form *f, void *user)
     return !f->no_gradient || rounds || !gradient_of_any(f->op);
 }
 
-static void reasons_agree_with_the_table(void **state)
-{
-    (void)state;
-    assert_true(form_each(agrees_with_the_table, NULL));
-}
+TEST(reasons_agree_with_the_table) { assert_true(form_each(agrees_with_the_table, NULL)); }
 
 static bool is_importable(const form *f, void *user)
 {
@@ -294,11 +286,7 @@ static bool is_importable(const form *f, void *user)
     return form_since(f->op);
 }
 
-static void every_form_is_of_an_operator(void **state)
-{
-    (void)state;
-    assert_true(form_each(is_importable, NULL));
-}
+TEST(every_form_is_of_an_operator) { assert_true(form_each(is_importable, NULL)); }
 
 /* Operators with a reason are drawn as well, because the reason must be true. */
 static bool has_gradients(const form *f, void *user)
@@ -326,9 +314,8 @@ static bool has_gradients(const form *f, void *user)
     return true;
 }
 
-static void gradients_are_difference_quotients(void **state)
+TEST(gradients_are_difference_quotients)
 {
-    (void)state;
     if (tier_is_reduced()) print_message("seeds from %zu on\n", tier_first(ATTEMPTS));
     assert_true(form_each(has_gradients, NULL));
 }
@@ -358,23 +345,12 @@ static void check_other(const form *f, int operands)
     }
 }
 
-static void operators_of_other_domains(void **state)
+TEST(operators_of_other_domains)
 {
-    (void)state;
     forms_other_each(check_other);
     for (int i = 0; i < OTHERS; i++) {
         int n = 0;
         for (const char *at = others[i].letters; *at != '>'; at++) n += *at >= 'a' && *at <= 'z';
         if (others[i].operands < n) fail_msg("%s: no line of other.txt has its %d operands", others[i].op, n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operator_has_a_form),    cmocka_unit_test(every_form_is_of_an_operator),
-        cmocka_unit_test(reasons_agree_with_the_table), cmocka_unit_test(gradients_are_difference_quotients),
-        cmocka_unit_test(operators_of_other_domains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,15 +8,9 @@
 #include "passes/passes.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
+#include "tests/test.h"
 
 #include <dirent.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MODELS AMPC_SOURCE_DIR "/tests/models/other"
 #define TOOLS AMPC_SOURCE_DIR "/tests/models/tools"
@@ -81,9 +75,8 @@ static void check_kept(const char *name, const char *path, diag *d)
     ir_module_free(m);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
-    (void)state;
     DIR *dir = opendir(MODELS);
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
@@ -100,9 +93,8 @@ static void test_models(void **state)
         if (!models[i]) fail_msg("no model of %s:%s in " MODELS, operators[i].domain, operators[i].op);
 }
 
-static void test_files_of_tools(void **state)
+TEST(test_files_of_tools)
 {
-    (void)state;
     int files = 0;
     DIR *dir = opendir(TOOLS);
     assert_non_null(dir);
@@ -117,10 +109,4 @@ static void test_files_of_tools(void **state)
     }
     closedir(dir);
     assert_true(files > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_files_of_tools)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

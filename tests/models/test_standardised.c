@@ -4,15 +4,9 @@
 #include "passes/passes.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define FOLDER AMPC_SOURCE_DIR "/tests/models/standardised/"
 
@@ -94,16 +88,11 @@ static void check_variant(const char *file, const struct variant *v)
     diag_free(d);
 }
 
-static void gradients_are_those_of_pytorch(void **state)
+TEST(gradients_are_those_of_pytorch)
 {
-    (void)state;
     static const char *const files[] = {FOLDER "script.onnx", FOLDER "dynamo.onnx"};
     for (size_t f = 0; f < 2; f++)
         for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) check_variant(files[f], &variants[v]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_those_of_pytorch)};
-    return cmocka_run_group_tests(tests, read_rows, NULL);
-}
+TEST_GROUP(read_rows, NULL)

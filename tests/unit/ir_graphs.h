@@ -5,13 +5,7 @@
 #define TESTS_IR_GRAPHS_H
 
 #include "ir/graph/ir.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static ir_module *module;
 static diag *messages;
@@ -32,7 +26,7 @@ static inline int close_module(void **state)
     return 0;
 }
 
-#define GRAPH_TEST(name) cmocka_unit_test_setup_teardown(name, open_module, close_module)
+#define TEST_GRAPH(name) TEST_WITH(open_module, close_module, void *unused, name)
 
 /* Parses a module without its first line, in place of the one before. Returns its first graph. */
 static inline ir_graph *read_graph(const char *text)

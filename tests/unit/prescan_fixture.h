@@ -6,13 +6,8 @@
 #include "frontend/read/prescan.h"
 #include "frontend/read/tensor.h"
 
+#include "tests/test.h"
 #include "tests/unit/wire_writer.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 enum { MODEL_METADATA = 14, GRAPH_DOC_STRING = 10 };
 
@@ -87,6 +82,6 @@ static inline wire tensor_head(int type, int64_t n)
     return w;
 }
 
-#define PRESCAN_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST_PRESCAN(name) TEST_WITH(set_up, tear_down, fixture *x, name)
 
 #endif

@@ -119,6 +119,5 @@ static inline void scratch_expect(scratch *t, const char *text)
 }
 
 #define TEST_SCRATCH(name) TEST_WITH(scratch_setup, scratch_teardown, scratch *t, name)
-#define SCRATCH_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
 
 #endif

@@ -1,18 +1,10 @@
 /* test_arena.c - arenas, growable arrays, maps, interning and checked arithmetic, also when memory runs out. */
 #include "ir/base/arena.h"
 #include "ir/base/text_buffer.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static void test_alloc_is_aligned_and_zeroed(void **state)
+TEST(test_alloc_is_aligned_and_zeroed)
 {
-    (void)state;
     arena *a = arena_new(0);
     static const size_t sizes[] = {0, 1, 7, 16, 17, 4096, 40000, 70000, 3 << 20, 5, 64 << 10};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -26,9 +18,8 @@ static void test_alloc_is_aligned_and_zeroed(void **state)
     arena_free(NULL);
 }
 
-static void test_small_allocations_continue_after_a_large_one(void **state)
+TEST(test_small_allocations_continue_after_a_large_one)
 {
-    (void)state;
     arena *a = arena_new(0);
     char *first = arena_alloc(a, 16);
     arena_alloc(a, 10 << 20);
@@ -37,9 +28,8 @@ static void test_small_allocations_continue_after_a_large_one(void **state)
     arena_free(a);
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
-    (void)state;
     arena *a = arena_new(0);
     assert_string_equal(arena_strdup(a, "matmul"), "matmul");
     assert_string_equal(arena_strdup(a, ""), "");
@@ -49,9 +39,8 @@ static void test_strings(void **state)
     arena_free(a);
 }
 
-static void test_cleared_is_empty_and_zeroed(void **state)
+TEST(test_cleared_is_empty_and_zeroed)
 {
-    (void)state;
     arena *a = arena_new(8 << 20);
     for (int round = 0; round < 20; round++) {
         const char *name = arena_intern(a, "name");
@@ -70,9 +59,8 @@ static void test_cleared_is_empty_and_zeroed(void **state)
     arena_free(a);
 }
 
-static void test_vec_grows_and_keeps_its_items(void **state)
+TEST(test_vec_grows_and_keeps_its_items)
 {
-    (void)state;
     arena *a = arena_new(0);
     VEC(int) v = {0};
     for (int i = 0; i < 10000; i++) vec_push(a, &v, i * 3);
@@ -81,9 +69,8 @@ static void test_vec_grows_and_keeps_its_items(void **state)
     arena_free(a);
 }
 
-static void test_map_and_interning(void **state)
+TEST(test_map_and_interning)
 {
-    (void)state;
     arena *a = arena_new(0);
     strmap *m = strmap_new(a);
     static int values[1000];
@@ -134,9 +121,8 @@ static void alloc_overflowing_array(arena *a) { arena_array(a, SIZE_MAX / 2, 3);
 
 static void alloc_impossible(arena *a) { arena_alloc(a, SIZE_MAX - 5); }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     arena *a = arena_new(50000);
     assert_true(runs_out(a, alloc_a_lot));
     assert_in_range(arena_used(a), 48000, 50000);
@@ -146,9 +132,8 @@ static void test_limit(void **state)
     arena_free(a);
 }
 
-static void test_overflow_counts_as_out_of_memory(void **state)
+TEST(test_overflow_counts_as_out_of_memory)
 {
-    (void)state;
     arena *a = arena_new(0);
     assert_true(runs_out(a, alloc_overflowing_array));
     assert_true(runs_out(a, alloc_impossible));
@@ -169,9 +154,8 @@ static void use_everything(arena *a)
 }
 
 /* Whichever allocation fails, the guard is reached, nothing leaks, and the arena stays usable. */
-static void test_fail_the_nth_allocation(void **state)
+TEST(test_fail_the_nth_allocation)
 {
-    (void)state;
     uint64_t n = 1;
     for (bool failed = true; failed; n++) {
         arena *a = arena_new(0);
@@ -183,9 +167,8 @@ static void test_fail_the_nth_allocation(void **state)
     assert_in_range(n, 70, 200);
 }
 
-static void test_guards_nest(void **state)
+TEST(test_guards_nest)
 {
-    (void)state;
     jmp_buf outer;
     arena *a = arena_new(0);
     assert_null(arena_set_guard(a, &outer));
@@ -194,9 +177,8 @@ static void test_guards_nest(void **state)
     arena_free(a);
 }
 
-static void test_checked_arithmetic(void **state)
+TEST(test_checked_arithmetic)
 {
-    (void)state;
     static const struct {
         int64_t a, b, product, sum; /* product, sum: -1 for overflow */
     } rows[] = {
@@ -221,12 +203,11 @@ static void test_checked_arithmetic(void **state)
 }
 
 /* In memory, in an arena and in arrays of every size. */
-static void test_text(void **state)
+TEST(test_text)
 {
     char array[32];
     const char *const expected = "a=1, b\xc3\xa4, c";
     text_buffer all[] = {{0}, {.arena = arena_new(0)}};
-    (void)state;
     for (size_t i = 0; i < 2 + sizeof array; i++) {
         text_buffer t = i < 2 ? all[i] : text_in(array, i - 1);
         text_add(&t, "a=%d", 1);
@@ -239,23 +220,4 @@ static void test_text(void **state)
         if (i == 0) free(text_finish(&t));
     }
     arena_free(all[1].arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_alloc_is_aligned_and_zeroed),
-        cmocka_unit_test(test_small_allocations_continue_after_a_large_one),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_cleared_is_empty_and_zeroed),
-        cmocka_unit_test(test_vec_grows_and_keeps_its_items),
-        cmocka_unit_test(test_map_and_interning),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_overflow_counts_as_out_of_memory),
-        cmocka_unit_test(test_fail_the_nth_allocation),
-        cmocka_unit_test(test_guards_nest),
-        cmocka_unit_test(test_checked_arithmetic),
-    };
-    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

@@ -182,17 +182,17 @@ static void check(scratch *t, const row *r, const data *d)
     ir_module_free(m);
 }
 
-static void test_values(void **state)
+TEST_SCRATCH(test_values)
 {
     static data d;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         state_of_random = (uint32_t)i;
         draw_all(&rows[i], &d);
-        check(*state, &rows[i], &d);
+        check(t, &rows[i], &d);
     }
 }
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
     static const struct {
         const char *attribute;
@@ -214,13 +214,7 @@ static void test_refusals(void **state)
         node_int(&n, cases[i].attribute, cases[i].value);
         model_add(&m, &n);
         model_output(&m, "y", ONNX_float32, NULL);
-        expect_refusal(*state, model_finish(&m), AMPC_REJECTED, cases[i].text);
-        diag_clear(((scratch *)*state)->d);
+        expect_refusal(t, model_finish(&m), AMPC_REJECTED, cases[i].text);
+        diag_clear(((scratch *)t)->d);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_values), SCRATCH_TEST(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,14 +81,14 @@ static bool every(const char *input) { return *input != 0; }
 
 static const int trip_counts[] = {0, 1, MAX_TRIPS};
 
-static void test_loop_gradients(void **state)
+TEST_SCRATCH(test_loop_gradients)
 {
-    for (size_t i = 0; i < 3; i++) check_gradients(*state, loop_of(trip_counts[i]), trip_counts[i] ? every : only_x);
+    for (size_t i = 0; i < 3; i++) check_gradients(t, loop_of(trip_counts[i]), trip_counts[i] ? every : only_x);
 }
 
-static void test_scan_gradients(void **state)
+TEST_SCRATCH(test_scan_gradients)
 {
-    for (size_t i = 0; i < 3; i++) check_gradients(*state, scan_of(trip_counts[i]), trip_counts[i] ? every : only_x);
+    for (size_t i = 0; i < 3; i++) check_gradients(t, scan_of(trip_counts[i]), trip_counts[i] ? every : only_x);
 }
 
 /* ---- functions ----------------------------------------------------------------------------------- */
@@ -159,9 +159,8 @@ static wire two_layers(void)
     return model_finish(&m);
 }
 
-static void test_functions_are_inlined(void **state)
+TEST_SCRATCH(test_functions_are_inlined)
 {
-    scratch *t = *state;
     ir_module *m;
     int calls = 0;
     wire file = two_layers();
@@ -187,9 +186,8 @@ static ampc_status write_nothing(void *user, onnx_part part, const void *bytes, 
 }
 
 /* A function is copied as it is, so it may not drop values for training. */
-static void test_training_forms_are_not_exported(void **state)
+TEST_SCRATCH(test_training_forms_are_not_exported)
 {
-    scratch *t = *state;
     const onnx_export_options o = {.write = write_nothing};
     model m = main_graph();
     node dropout = node_new("Dropout", "a,b,b", "y"), call = call_of("D", "call", "x,x", "z");
@@ -229,9 +227,8 @@ static wire with_sequences(void)
     return model_finish(&m);
 }
 
-static void test_sequences_are_several_tensors(void **state)
+TEST_SCRATCH(test_sequences_are_several_tensors)
 {
-    scratch *t = *state;
     ir_module *m;
     const onnx_dim_binding dims[] = {{"in_length", 2}, {"in.0_dim0", 4}, {"in.1_dim0", 5}};
     const onnx_import_options o = {.dims = dims, .n_dims = 3};
@@ -386,9 +383,8 @@ static const struct refusal {
     {with_sequences, "graph input 'in' is a sequence or optional: specify it, for example --dim in_length=1"},
 };
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         diag *d = diag_new(NULL, NULL);
         ir_module *m;
@@ -399,17 +395,4 @@ static void test_refusals(void **state)
             fail_msg("not \"%s\", but \"%s\"", refusals[i].text, status == AMPC_OK ? "no error" : diag_first_error(d));
         diag_free(d);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_loop_gradients),
-        SCRATCH_TEST(test_scan_gradients),
-        SCRATCH_TEST(test_functions_are_inlined),
-        SCRATCH_TEST(test_training_forms_are_not_exported),
-        SCRATCH_TEST(test_sequences_are_several_tensors),
-        SCRATCH_TEST(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

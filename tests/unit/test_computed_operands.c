@@ -48,9 +48,9 @@ static wire sliced(void)
 
 static bool is_x(const char *input) { return strcmp(input, "x") == 0; }
 
-static void slices_from_computed_starts(void **state)
+TEST_SCRATCH(slices_from_computed_starts)
 {
-    problem p = {.t = *state};
+    problem p = {.t = t};
     open_problem(&p, sliced());
     for (int i = -COLUMNS - 1; i <= COLUMNS; i++) {
         const int first = i < 0 ? i + COLUMNS : i;
@@ -70,7 +70,7 @@ static void slices_from_computed_starts(void **state)
             assert_true(((const double *)y->data)[k] == p.data[0][(1 + k / 2) * COLUMNS + first + k % 2 * 2]);
     }
     close_problem(&p);
-    check_gradients(*state, sliced(), is_x);
+    check_gradients(t, sliced(), is_x);
 }
 
 static wire sliced_by_two_values(void)
@@ -81,9 +81,8 @@ static wire sliced_by_two_values(void)
     return model_finish(&m);
 }
 
-static void sizes_of_slices_are_known(void **state)
+TEST_SCRATCH(sizes_of_slices_are_known)
 {
-    scratch *t = *state;
     ir_module *m = NULL;
     wire file = sliced_by_two_values();
     assert_int_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, t->d, &m), AMPC_UNSUPPORTED);
@@ -139,12 +138,12 @@ static void compare_pads(scratch *t, amount by, const char *mode, int64_t column
     close_problem(&q);
 }
 
-static void pads_by_sizes(void **state)
+TEST_SCRATCH(pads_by_sizes)
 {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
     for (int by = 0; by < AMOUNTS; by++)
         for (int k = 0; k < 4; k++)
-            for (int64_t columns = 5; columns <= 11; columns += 3) compare_pads(*state, by, modes[k], columns);
+            for (int64_t columns = 5; columns <= 11; columns += 3) compare_pads(t, by, modes[k], columns);
 }
 
 /* ---- Loop ------------------------------------------------------------------------------------------ */
@@ -211,11 +210,11 @@ static wire counting_loop(bool any_length)
 static bool every(const char *input) { return *input != 0; }
 static bool only_h(const char *input) { return strcmp(input, "h") == 0; }
 
-static void loops_that_count(void **state)
+TEST_SCRATCH(loops_that_count)
 {
     for (int64_t length = -1; length <= 4; length += length < 1 ? 1 : 3) { /* -1: known */
         const int64_t rows = length < 0 ? 4 : length;
-        problem p = {.t = *state, .symbol = length};
+        problem p = {.t = t, .symbol = length};
         open_problem(&p, counting_loop(length >= 0));
         loss_of(&p);
         const rt_tensor *got = rt_session_output(p.session, "rows");
@@ -232,15 +231,4 @@ static void loops_that_count(void **state)
             assert_true(n->op != IR_OP_loop || length >= 0);
         close_problem(&p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(slices_from_computed_starts),
-        SCRATCH_TEST(sizes_of_slices_are_known),
-        SCRATCH_TEST(pads_by_sizes),
-        SCRATCH_TEST(loops_that_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,9 +21,8 @@ static ampc_status run_with(scratch *t, const ir_module *m, int64_t x_rows, int6
     return status;
 }
 
-static void test_broadcast_with_symbols(void **state)
+TEST_SCRATCH(test_broadcast_with_symbols)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,1");
     model_input(&m, "z", ONNX_float32, "M,2");
@@ -39,10 +38,4 @@ static void test_broadcast_with_symbols(void **state)
     assert_int_equal(run_with(t, module, 2, 3), AMPC_REJECTED);
     scratch_expect(t, "shapes do not broadcast: f32[2,1] and f32[3,1] (N=2)");
     ir_module_free(module);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_broadcast_with_symbols)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void test_memory_ends_at_any_allocation(void **state)
+TEST_PRESCAN(test_memory_ends_at_any_allocation)
 {
-    (void)state;
     wire bytes = small_model();
     for (uint64_t n = 1;; n++) {
         arena *a = arena_new(0);
@@ -28,9 +27,8 @@ static void test_memory_ends_at_any_allocation(void **state)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void test_bad_files(void **state)
+TEST_PRESCAN(test_bad_files)
 {
-    fixture *x = *state;
     static const struct {
         const char *path, *part;
         ampc_status code;
@@ -83,9 +81,8 @@ static void drop_large_model(char *path, wire *bytes, float *values)
 }
 
 /* The weights stay in the file and are read correctly. */
-static void test_large_file_is_read_in_parts(void **state)
+TEST_PRESCAN(test_large_file_is_read_in_parts)
 {
-    fixture *x = *state;
     float *values;
     wire bytes;
     char *path = large_model(&bytes, &values);
@@ -107,9 +104,8 @@ static void test_large_file_is_read_in_parts(void **state)
 }
 
 /* If a file shrinks while it is open, reading fails with an error; a mapping would raise a signal. */
-static void test_large_file_is_truncated(void **state)
+TEST_PRESCAN(test_large_file_is_truncated)
 {
-    fixture *x = *state;
     enum { LEFT = 1 << 16 };
     float *values;
     wire bytes;
@@ -154,9 +150,9 @@ static int visit(const char *path, const struct stat *st, int kind, struct FTW *
     return 0;
 }
 
-static void test_every_model_of_the_corpus_decodes(void **state)
+TEST_PRESCAN(test_every_model_of_the_corpus_decodes)
 {
-    walking = *state;
+    walking = x;
     if (setjmp(walking->guard)) fail_msg("out of memory");
     arena_set_guard(walking->a, &walking->guard);
     nftw("/usr/share/libonnx-testdata/data", visit, 16, FTW_PHYS);
@@ -165,9 +161,8 @@ static void test_every_model_of_the_corpus_decodes(void **state)
     assert_true(walked >= 1000);
 }
 
-static void test_bare_tensor_file(void **state)
+TEST_PRESCAN(test_bare_tensor_file)
 {
-    fixture *x = *state;
     wire w = tensor_head(ONNX_float32, 100);
     float values[100] = {3, 2, 1};
     wire_bytes(&w, TENSOR_RAW_DATA, values, sizeof values);
@@ -181,14 +176,4 @@ static void test_bare_tensor_file(void **state)
     unlink(path);
     free(path);
     wire_free(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PRESCAN_TEST(test_memory_ends_at_any_allocation),     PRESCAN_TEST(test_bad_files),
-        PRESCAN_TEST(test_large_file_is_read_in_parts),       PRESCAN_TEST(test_large_file_is_truncated),
-        PRESCAN_TEST(test_every_model_of_the_corpus_decodes), PRESCAN_TEST(test_bare_tensor_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 /* test_diag.c - the exact text of messages, their escapes and carets, counters, strict mode. */
 #include "ir/base/diag.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static char last[4096];
 static diag_level last_level;
@@ -29,9 +21,8 @@ static diag *new_diag(void)
     return diag_new(keep, last);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     const struct {
         diag_loc loc;
         const char *expected;
@@ -63,9 +54,8 @@ static void test_texts(void **state)
     }
 }
 
-static void test_names_have_their_kind(void **state)
+TEST(test_names_have_their_kind)
 {
-    (void)state;
     static const char *const words[] = {
 #define WORD(kind, word) [DIAG_##kind] = (word),
         DIAG_KINDS(WORD)
@@ -81,9 +71,8 @@ static void test_names_have_their_kind(void **state)
     }
 }
 
-static void test_names_are_escaped(void **state)
+TEST(test_names_are_escaped)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"a\x1b[31mb", "a\\x1b[31mb"},
         {"line\nbreak", "line\\x0abreak"},
@@ -118,9 +107,8 @@ static void test_names_are_escaped(void **state)
     }
 }
 
-static void test_long_names_are_cut(void **state)
+TEST(test_long_names_are_cut)
 {
-    (void)state;
     char name[1001], expected[1100];
     memset(name, 'n', 1000);
     name[1000] = 0;
@@ -135,9 +123,8 @@ static void test_long_names_are_cut(void **state)
     diag_free(d);
 }
 
-static void test_long_lines_show_the_part_around_the_column(void **state)
+TEST(test_long_lines_show_the_part_around_the_column)
 {
-    (void)state;
     char line[2001];
     for (int i = 0; i < 2000; i++) line[i] = (char)('a' + i % 26);
     line[2000] = 0;
@@ -152,9 +139,8 @@ static void test_long_lines_show_the_part_around_the_column(void **state)
     diag_free(d);
 }
 
-static void test_levels_and_counts(void **state)
+TEST(test_levels_and_counts)
 {
-    (void)state;
     diag *d = new_diag();
     assert_int_equal(diag_status(d), AMPC_OK);
     assert_string_equal(diag_first_error(d), "");
@@ -183,9 +169,8 @@ static void test_levels_and_counts(void **state)
     diag_free(NULL);
 }
 
-static void test_strict_makes_warnings_errors(void **state)
+TEST(test_strict_makes_warnings_errors)
 {
-    (void)state;
     diag *d = new_diag();
     diag_set_strict(d, true);
     assert_int_equal(diag_warning(d, DIAG_FILE("l.amplist"), "unknown op '%s'", "Foo"), AMPC_REJECTED);
@@ -196,18 +181,16 @@ static void test_strict_makes_warnings_errors(void **state)
     diag_free(d);
 }
 
-static void test_without_a_sink(void **state)
+TEST(test_without_a_sink)
 {
-    (void)state;
     diag *d = diag_new(NULL, NULL);
     diag_error(d, AMPC_NUMERIC, DIAG_NOWHERE, "kept");
     assert_string_equal(diag_first_error(d), "error: kept");
     diag_free(d);
 }
 
-static void test_an_error_is_repeated_as_it_is(void **state)
+TEST(test_an_error_is_repeated_as_it_is)
 {
-    (void)state;
     diag *inner = diag_new(NULL, NULL), *d = new_diag();
     diag_error(inner, AMPC_IO, (diag_loc){.file = "m.ir", .line = 2, .column = 3, .text = "a \\b"}, "gone");
     assert_int_equal(diag_repeat(d, AMPC_IO, diag_first_error(inner)), AMPC_IO);
@@ -218,9 +201,8 @@ static void test_an_error_is_repeated_as_it_is(void **state)
     diag_free(d);
 }
 
-static void test_long_message(void **state)
+TEST(test_long_message)
 {
-    (void)state;
     diag *d = diag_new(NULL, NULL);
     char *words = malloc(100001);
     memset(words, 'w', 100000);
@@ -231,30 +213,11 @@ static void test_long_message(void **state)
     diag_free(d);
 }
 
-static void test_status_words(void **state)
+TEST(test_status_words)
 {
-    (void)state;
     assert_string_equal(ampc_status_name(AMPC_OK), "AMPC_OK");
     assert_string_equal(ampc_status_name(AMPC_NO_MEMORY), "AMPC_NO_MEMORY");
     assert_string_equal(ampc_status_sentence(AMPC_NO_MEMORY), "out of memory");
     assert_string_equal(ampc_status_name((ampc_status)99), "unknown status");
     assert_string_equal(ampc_status_sentence((ampc_status)99), "unknown status");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_names_have_their_kind),
-        cmocka_unit_test(test_names_are_escaped),
-        cmocka_unit_test(test_long_names_are_cut),
-        cmocka_unit_test(test_long_lines_show_the_part_around_the_column),
-        cmocka_unit_test(test_levels_and_counts),
-        cmocka_unit_test(test_strict_makes_warnings_errors),
-        cmocka_unit_test(test_without_a_sink),
-        cmocka_unit_test(test_an_error_is_repeated_as_it_is),
-        cmocka_unit_test(test_long_message),
-        cmocka_unit_test(test_status_words),
-    };
-    return cmocka_run_group_tests_name("diag", tests, NULL, NULL);
 }

@@ -2,15 +2,7 @@
  * differentiable, or may be floats and have no declaration (differentiability.def). `deviations` are all others, each
  * with its reason. */
 #include "tests/gradients.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static const struct schema {
     const char *op;
@@ -141,9 +133,8 @@ static const struct schema *find_schema(const char *op)
     return NULL;
 }
 
-static void every_imported_operator_has_one_row(void **state)
+TEST(every_imported_operator_has_one_row)
 {
-    (void)state;
     for (int i = 0; i < IMPORTED; i++) {
         int rows = 0;
         for (int k = 0; k < ROWS; k++) rows += strcmp(gradient_table[k].op, imported[i]) == 0;
@@ -158,9 +149,8 @@ static void every_imported_operator_has_one_row(void **state)
     }
 }
 
-static void operands_differ_from_onnx_with_a_reason(void **state)
+TEST(operands_differ_from_onnx_with_a_reason)
 {
-    (void)state;
     for (int k = 0; k < ROWS; k++) {
         operand ours[MAX_OPERANDS], declared[MAX_OPERANDS];
         const char *op = gradient_table[k].op;
@@ -170,9 +160,8 @@ static void operands_differ_from_onnx_with_a_reason(void **state)
     }
 }
 
-static void deviations_deviate(void **state)
+TEST(deviations_deviate)
 {
-    (void)state;
     for (int i = 0; i < DEVIATIONS; i++) {
         operand declared[MAX_OPERANDS];
         const struct schema *s = find_schema(deviations[i].op);
@@ -183,14 +172,4 @@ static void deviations_deviate(void **state)
                         may_have_one(&declared[k]) != deviations[i].has_gradient;
         if (!deviates) fail_msg("%s, %s: as in ONNX", deviations[i].op, deviations[i].operand);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_imported_operator_has_one_row),
-        cmocka_unit_test(operands_differ_from_onnx_with_a_reason),
-        cmocka_unit_test(deviations_deviate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,6 @@
 /* test_dim.c - dimension expressions at their limits; tests/expect/ir/dim.rows has what they are and print. */
 #include "ir/ops/dim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static arena *memory;
 static ir_dim_table *table;
@@ -39,10 +33,11 @@ static ir_dim dim(const char *text)
 
 static const char *print(ir_dim d) { return ir_dim_print(table, d, memory); }
 
+#define TEST_DIM(name) TEST_WITH(open_table, close_table, void *unused, name)
+
 /* The order of terms and atoms is independent of the order in which symbols were created. */
-static void test_order_is_stable(void **state)
+TEST_DIM(test_order_is_stable)
 {
-    (void)state;
     static const char *const texts[] = {"A*B+B*C+floor(A/2)*C+A+2", "N*floor((T+1)/2)+N*T+T"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         table = ir_dim_table_new(memory);
@@ -53,9 +48,8 @@ static void test_order_is_stable(void **state)
     }
 }
 
-static void test_deep(void **state)
+TEST_DIM(test_deep)
 {
-    (void)state;
     char deep[200];
     memset(deep, '(', sizeof deep - 1);
     deep[sizeof deep - 1] = 0;
@@ -63,9 +57,8 @@ static void test_deep(void **state)
     assert_true(ir_dim_parse(table, deep, &end) == IR_DIM_NONE);
 }
 
-static void test_limits(void **state)
+TEST_DIM(test_limits)
 {
-    (void)state;
     assert_true(ir_dim_number(INT64_MIN) == IR_DIM_LOWEST);
     assert_true(ir_dim_floordiv(table, IR_DIM_NONE, 2) == IR_DIM_NONE);
     ir_dim dims[] = {dim("N"), 2, dim("T")};
@@ -74,9 +67,8 @@ static void test_limits(void **state)
 }
 
 /* Too many terms, too high a degree and too deep a nesting yield "no such dimension" instead of a crash. */
-static void test_bounds(void **state)
+TEST_DIM(test_bounds)
 {
-    (void)state;
     ir_dim sum = 0, nested = dim("N"), n = dim("N"), square = n;
     for (int i = 0; i < 100; i++) {
         const char *name = arena_printf(memory, "s%d", i);
@@ -92,9 +84,8 @@ static void test_bounds(void **state)
     assert_true(ir_dim_add(table, n, 4000) == dim("N+4000"));
 }
 
-static void test_no_value(void **state)
+TEST_DIM(test_no_value)
 {
-    (void)state;
     dim("N+T+U");
     int64_t got;
     size_t unbound = 0;
@@ -105,9 +96,8 @@ static void test_no_value(void **state)
     assert_int_equal(ir_dim_symbol_count(table), 3);
 }
 
-static void test_no_solution(void **state)
+TEST_DIM(test_no_solution)
 {
-    (void)state;
     int64_t huge[] = {INT64_MAX, 3, -1, -1}; /* an overflow has no symbol to solve for */
     assert_false(ir_dim_solve(table, dim("N*T"), 6, huge));
 }
@@ -156,9 +146,8 @@ static void check_sample(const sample *s, const int64_t *sizes)
     if (dim(text) != s->d) fail_msg("%s reads as %s", text, print(dim(text)));
 }
 
-static void test_random_values(void **state)
+TEST_DIM(test_random_values)
 {
-    (void)state;
     for (int seed = 0; seed < 300; seed++) {
         random_state = (uint64_t)seed;
         sample pool[POOL];
@@ -177,18 +166,4 @@ static void test_random_values(void **state)
         }
         arena_clear(memory);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_order_is_stable, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_deep, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_limits, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_bounds, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_no_value, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_no_solution, open_table, close_table),
-        cmocka_unit_test_setup_teardown(test_random_values, open_table, close_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,11 @@
  * The reference is written only from the definition of 16-bit float types: it decodes patterns with ldexp and rounds
  * a double by searching for its neighbours among all patterns, so it shares nothing with the code under test. */
 #include "ir/ops/dtype.h"
+#include "tests/test.h"
 
 #include <float.h>
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 typedef struct format {
     ir_dtype type;
@@ -84,17 +80,9 @@ static void check_patterns(const format *t)
     }
 }
 
-static void test_all_patterns_of_f16(void **state)
-{
-    (void)state;
-    check_patterns(&f16);
-}
+TEST(test_all_patterns_of_f16) { check_patterns(&f16); }
 
-static void test_all_patterns_of_bf16(void **state)
-{
-    (void)state;
-    check_patterns(&bf16);
-}
+TEST(test_all_patterns_of_bf16) { check_patterns(&bf16); }
 
 /* Tests the midpoint after every pattern, and one ulp of f32 and of f64 on either side of it. */
 static void check_ties(const format *t)
@@ -117,17 +105,9 @@ static void check_ties(const format *t)
     }
 }
 
-static void test_ties_of_f16(void **state)
-{
-    (void)state;
-    check_ties(&f16);
-}
+TEST(test_ties_of_f16) { check_ties(&f16); }
 
-static void test_ties_of_bf16(void **state)
-{
-    (void)state;
-    check_ties(&bf16);
-}
+TEST(test_ties_of_bf16) { check_ties(&bf16); }
 
 static uint64_t seed = 88172645463325252u;
 
@@ -140,9 +120,8 @@ static uint64_t random_bits(void) /* xorshift64 */
 }
 
 /* Random doubles over the whole range of each type and beyond both ends of it. */
-static void test_random_values_round_once(void **state)
+TEST(test_random_values_round_once)
 {
-    (void)state;
     for (int i = 0; i < 300000; i++) {
         uint64_t r = random_bits();
         const format *t = i & 1 ? &f16 : &bf16;
@@ -155,9 +134,8 @@ static void test_random_values_round_once(void **state)
 }
 
 /* Values that rounding via f32 would round differently. */
-static void test_f64_does_not_pass_through_f32(void **state)
+TEST(test_f64_does_not_pass_through_f32)
 {
-    (void)state;
     static const struct {
         double v;
         int f16, bf16;
@@ -186,9 +164,8 @@ static void test_f64_does_not_pass_through_f32(void **state)
     }
 }
 
-static void test_nan_stays_nan(void **state)
+TEST(test_nan_stays_nan)
 {
-    (void)state;
     static const uint32_t nans[] = {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu, 0xffbfffffu};
     for (size_t i = 0; i < sizeof nans / sizeof *nans; i++) {
         float f = ir_f32_bits(nans[i]);
@@ -207,9 +184,8 @@ static int64_t to_int(ir_dtype to, double v)
     return ir_load_i64(to, &store);
 }
 
-static void test_float_to_integer_truncates_and_saturates(void **state)
+TEST(test_float_to_integer_truncates_and_saturates)
 {
-    (void)state;
     static const struct {
         double v;
         int64_t i64, i32, i16, i8, u8, boolean, u16, u32, u64;
@@ -243,9 +219,8 @@ static void test_float_to_integer_truncates_and_saturates(void **state)
     }
 }
 
-static void test_integer_to_integer_wraps(void **state)
+TEST(test_integer_to_integer_wraps)
 {
-    (void)state;
     static const struct {
         int64_t v, i32, i16, i8, u8, boolean;
     } rows[] = {
@@ -271,9 +246,8 @@ static void test_integer_to_integer_wraps(void **state)
 }
 
 /* Reference for large integers: long double represents every int64_t exactly. */
-static void test_integer_to_float_rounds_once(void **state)
+TEST(test_integer_to_float_rounds_once)
 {
-    (void)state;
     static const int64_t rows[] = {
         0,
         1,
@@ -323,9 +297,8 @@ static void test_integer_to_float_rounds_once(void **state)
 }
 
 /* A long double represents every uint64_t exactly. */
-static void test_unsigned_to_float_rounds_once(void **state)
+TEST(test_unsigned_to_float_rounds_once)
 {
-    (void)state;
     static const uint64_t rows[] = {0,
                                     UINT64_MAX,
                                     UINT64_C(1) << 63,
@@ -352,9 +325,8 @@ static void test_unsigned_to_float_rounds_once(void **state)
     }
 }
 
-static void test_bool_is_normalised(void **state)
+TEST(test_bool_is_normalised)
 {
-    (void)state;
     const uint8_t raw[4] = {0, 1, 2, 255};
     uint8_t out[4];
     float f[4];
@@ -367,9 +339,8 @@ static void test_bool_is_normalised(void **state)
 }
 
 /* Array conversion equals elementwise conversion for every pair of types, with more elements than one block has. */
-static void test_arrays_equal_elements(void **state)
+TEST(test_arrays_equal_elements)
 {
-    (void)state;
     enum { N = 600 };
     unsigned char src[N * 8], whole[N * 8], one[8];
     for (ir_dtype from = IR_f64; from < IR_DTYPE_COUNT; from++)
@@ -389,9 +360,8 @@ static void test_arrays_equal_elements(void **state)
 
 /* Arrays of f32 to 16 bits: vector code and array tails equal elementwise conversion for every exponent, both signs,
  * ties, infinities and NaNs. */
-static void test_narrowing_arrays_equal_elements(void **state)
+TEST(test_narrowing_arrays_equal_elements)
 {
-    (void)state;
     enum { N = 16 * 64 + 13 };
     static const uint32_t lows[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0x18000};
     enum { LOWS = sizeof lows / sizeof *lows };
@@ -412,9 +382,8 @@ static void test_narrowing_arrays_equal_elements(void **state)
         }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     for (ir_dtype t = IR_f64; t < IR_DTYPE_COUNT; t++) {
         assert_int_equal(ir_dtype_parse(ir_dtype_name(t)), t);
         assert_int_equal(ir_dtype_is_float(t) + ir_dtype_is_int(t) + (t == IR_bool), 1);
@@ -427,26 +396,4 @@ static void test_names(void **state)
     assert_int_equal(ir_dtype_size(IR_NO_DTYPE), 0);
     assert_true(ir_dtype_is_low(IR_f16) && ir_dtype_is_low(IR_bf16) && !ir_dtype_is_low(IR_f32));
     assert_false(ir_dtype_is_float(IR_NO_DTYPE) || ir_dtype_is_int(IR_NO_DTYPE));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_patterns_of_f16),
-        cmocka_unit_test(test_all_patterns_of_bf16),
-        cmocka_unit_test(test_ties_of_f16),
-        cmocka_unit_test(test_ties_of_bf16),
-        cmocka_unit_test(test_random_values_round_once),
-        cmocka_unit_test(test_f64_does_not_pass_through_f32),
-        cmocka_unit_test(test_nan_stays_nan),
-        cmocka_unit_test(test_float_to_integer_truncates_and_saturates),
-        cmocka_unit_test(test_integer_to_integer_wraps),
-        cmocka_unit_test(test_integer_to_float_rounds_once),
-        cmocka_unit_test(test_unsigned_to_float_rounds_once),
-        cmocka_unit_test(test_bool_is_normalised),
-        cmocka_unit_test(test_arrays_equal_elements),
-        cmocka_unit_test(test_narrowing_arrays_equal_elements),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

@@ -30,9 +30,8 @@ static wire small_model(int opset)
     return model_finish(&m);
 }
 
-static void test_names(void **state)
+TEST_SCRATCH(test_names)
 {
-    scratch *t = *state;
     onnx_file *f = emitted(t, small_model(13), PASS_O1, IR_f16);
     const Onnx__GraphProto *g = f->model->graph;
     assert_int_equal(opset_of(f), 17);
@@ -50,9 +49,8 @@ static void test_names(void **state)
     onnx_file_close(f);
 }
 
-static void test_opsets(void **state)
+TEST_SCRATCH(test_opsets)
 {
-    scratch *t = *state;
     static const struct {
         int imported;
         ir_dtype low;
@@ -110,9 +108,8 @@ static wire written_out(int opset)
 
 /* A recognized pattern is emitted as one operator if the opset has it, otherwise as its parts with their original
  * names. */
-static void test_patterns(void **state)
+TEST_SCRATCH(test_patterns)
 {
-    scratch *t = *state;
     static const struct {
         int opset;
         ir_dtype low;
@@ -141,9 +138,8 @@ static void test_patterns(void **state)
 }
 
 /* A loss in the model is an ordinary output: no training step is generated. */
-static void test_loss_stays(void **state)
+TEST_SCRATCH(test_loss_stays)
 {
-    scratch *t = *state;
     onnx_file *f;
     ir_module *m = compile_model(t, GOLDENS "/bert_mlm/model.onnx", true, PASS_O1, IR_f16);
     assert_int_equal(m->graphs.count, 1);
@@ -156,9 +152,8 @@ static void test_loss_stays(void **state)
 }
 
 /* A result that is several outputs; an input and an initializer that are outputs. */
-static void test_outputs_share_a_value(void **state)
+TEST_SCRATCH(test_outputs_share_a_value)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "2");
     model_tensor(&m, TENSOR_FLOATS("w", "2", 1, 2));
@@ -180,9 +175,8 @@ static void test_outputs_share_a_value(void **state)
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* Used by a white and a black operator: stored once and cast for one of them. */
-static void test_shared_weight(void **state)
+TEST_SCRATCH(test_shared_weight)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "2,2");
     model_tensor(&m, TENSOR_FLOATS("w", "2,2", 1, 2, 3, 4));
@@ -199,7 +193,7 @@ static void test_shared_weight(void **state)
 }
 
 /* Weights that are moved before they are used are stored in the type of their users, and no cast remains. */
-static void test_moved_weights(void **state)
+TEST_SCRATCH(test_moved_weights)
 {
     static const struct {
         const char *reader, *operands; /* of the moved table, besides the product; or NULL */
@@ -211,7 +205,6 @@ static void test_moved_weights(void **state)
         {"Add", "rows,rows", ONNX_float16, 3}, /* gray */
         {"Exp", "rows", ONNX_float32, 3},      /* black: the moved table is cast for the product */
     };
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model m = model_new(17);
         model_input(&m, "x", ONNX_float32, "2,3");
@@ -242,9 +235,8 @@ static void test_moved_weights(void **state)
     }
 }
 
-static void test_overflow_is_reported(void **state)
+TEST_SCRATCH(test_overflow_is_reported)
 {
-    scratch *t = *state;
     static const char list[] = "[nodes]\n* = fp16\n";
     scratch_write(t, "low.amplist", list, sizeof list - 1);
     const char *path = scratch_path(t, "low.amplist");
@@ -268,9 +260,8 @@ static void test_overflow_is_reported(void **state)
 }
 
 /* Above the limit, values are stored in a separate file; reading both files restores them. */
-static void test_external_data(void **state)
+TEST_SCRATCH(test_external_data)
 {
-    scratch *t = *state;
     parts out = {0};
     rt_arrays arrays;
     ir_module *m = compile_model(t, GOLDENS "/lenet_bn/model.onnx", true, PASS_O1, IR_f16);
@@ -307,9 +298,8 @@ static void check_type(scratch *t, model *m, const char *expected)
     ir_module_free(back);
 }
 
-static void test_symbolic_shapes(void **state)
+TEST_SCRATCH(test_symbolic_shapes)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,T,4");
     model_tensor(&m, TENSOR_INTS("shape", "2", -1, 4));
@@ -354,9 +344,8 @@ static void test_symbolic_shapes(void **state)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void test_training_is_refused(void **state)
+TEST_SCRATCH(test_training_is_refused)
 {
-    scratch *t = *state;
     parts out = {0};
     ir_module *m;
     const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 0, .write = collect, .user = &out};
@@ -371,9 +360,8 @@ static void test_training_is_refused(void **state)
     ir_module_free(m);
 }
 
-static void test_missing_weights(void **state)
+TEST_SCRATCH(test_missing_weights)
 {
-    scratch *t = *state;
     parts out = {0};
     const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 0, .write = collect, .user = &out};
     float w[64 * 64] = {0};
@@ -395,23 +383,4 @@ static void test_missing_weights(void **state)
     wire_free(&bytes);
     wire_free(&out.part[0]);
     wire_free(&out.part[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_names),
-        SCRATCH_TEST(test_opsets),
-        SCRATCH_TEST(test_patterns),
-        SCRATCH_TEST(test_loss_stays),
-        SCRATCH_TEST(test_outputs_share_a_value),
-        SCRATCH_TEST(test_shared_weight),
-        SCRATCH_TEST(test_moved_weights),
-        SCRATCH_TEST(test_overflow_is_reported),
-        SCRATCH_TEST(test_external_data),
-        SCRATCH_TEST(test_symbolic_shapes),
-        SCRATCH_TEST(test_training_is_refused),
-        SCRATCH_TEST(test_missing_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

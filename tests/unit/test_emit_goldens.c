@@ -36,16 +36,6 @@ static void check_goldens(scratch *t, pass_level level, ir_dtype low, double max
     closedir(dir);
 }
 
-static void test_goldens_fp32(void **state) { check_goldens(*state, PASS_O0, IR_f16, 1e-6); }
-static void test_goldens_fp16(void **state) { check_goldens(*state, PASS_O1, IR_f16, 5e-3); }
-static void test_goldens_bf16(void **state) { check_goldens(*state, PASS_O1, IR_bf16, 4e-2); }
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_goldens_fp32),
-        SCRATCH_TEST(test_goldens_fp16),
-        SCRATCH_TEST(test_goldens_bf16),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_SCRATCH(test_goldens_fp32) { check_goldens(t, PASS_O0, IR_f16, 1e-6); }
+TEST_SCRATCH(test_goldens_fp16) { check_goldens(t, PASS_O1, IR_f16, 5e-3); }
+TEST_SCRATCH(test_goldens_bf16) { check_goldens(t, PASS_O1, IR_bf16, 4e-2); }

@@ -59,16 +59,15 @@ static void check_opaque(scratch *t, bool sorted)
     onnx_file_close(f);
 }
 
-static void test_opaque(void **state)
+TEST_SCRATCH(test_opaque)
 {
-    check_opaque(*state, true);
-    check_opaque(*state, false);
+    check_opaque(t, true);
+    check_opaque(t, false);
 }
 
 /* Printing and parsing preserve the node. */
-static void test_opaque_in_text(void **state)
+TEST_SCRATCH(test_opaque_in_text)
 {
-    scratch *t = *state;
     wire file = opaque_model(true);
     const onnx_import_options o = {.opaque = true};
     ir_module *m, *again;
@@ -84,9 +83,8 @@ static void test_opaque_in_text(void **state)
     wire_free(&file);
 }
 
-static void test_opaque_is_refused(void **state)
+TEST_SCRATCH(test_opaque_is_refused)
 {
-    scratch *t = *state;
     const onnx_import_options o = {.opaque = true};
     ir_module *m;
     wire file = opaque_model(false);
@@ -100,14 +98,13 @@ static void test_opaque_is_refused(void **state)
 }
 
 /* Opaque operators have no kernels; the error lists all of them. */
-static void test_opaque_does_not_run(void **state)
+TEST_SCRATCH(test_opaque_does_not_run)
 {
     static const char text[] = "ampc-ir 3\ngraph @infer(@x : f32[2,2]) as infer {\n"
                                "  %a = opaque @x : f32[2,2] !Foo \"a\"\n"
                                "  %b = opaque %a : f32[2,2] !Bar \"b\"\n"
                                "  %c = opaque %b : f32[2,2] !Foo \"c\"\n"
                                "  output \"c\" = %c\n}\n";
-    scratch *t = *state;
     float x[4] = {0};
     rt_tensor in = {.name = "x", .dtype = IR_f32, .rank = 2, .dims = {2, 2}, .data = x};
     ir_module *m;
@@ -130,9 +127,8 @@ static model branch(const char *op, const char *inputs, const char *result)
 }
 
 /* An If whose branches capture values, one of which has become fp16. */
-static void test_captures(void **state)
+TEST_SCRATCH(test_captures)
 {
-    scratch *t = *state;
     model m = model_new(13), a = branch("Add", "h,x", "a"), b = branch("Mul", "h,w", "b");
     model_input(&m, "c", ONNX_bool, "");
     model_input(&m, "x", ONNX_float32, "2,2");
@@ -191,22 +187,9 @@ static void check_changed_subgraph(scratch *t, const char *other, bool lowered)
     for (int i = 0; i < 2; i++) free(out.part[i].bytes);
 }
 
-static void test_changed_subgraph(void **state)
+TEST_SCRATCH(test_changed_subgraph)
 {
-    check_changed_subgraph(*state, "Unsqueeze", true);
-    check_changed_subgraph(*state, "Neg", false);
-    scratch_expect(*state, "Unsqueeze changed in opset 13");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_opaque),
-        SCRATCH_TEST(test_opaque_in_text),
-        SCRATCH_TEST(test_opaque_is_refused),
-        SCRATCH_TEST(test_opaque_does_not_run),
-        SCRATCH_TEST(test_captures),
-        SCRATCH_TEST(test_changed_subgraph),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    check_changed_subgraph(t, "Unsqueeze", true);
+    check_changed_subgraph(t, "Neg", false);
+    scratch_expect(t, "Unsqueeze changed in opset 13");
 }

@@ -30,7 +30,7 @@ static const Onnx__AttributeProto *find_attribute(const Onnx__NodeProto *n, cons
     return NULL;
 }
 
-static void test_operators_return(void **state)
+TEST_SCRATCH(test_operators_return)
 {
     static const struct {
         const char *op, *operands, *attribute;
@@ -43,7 +43,7 @@ static void test_operators_return(void **state)
         {"Flatten", "x", "axis", 1, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        onnx_file *f = convert(*state, cases[i].op, cases[i].operands, cases[i].attribute, cases[i].value);
+        onnx_file *f = convert(t, cases[i].op, cases[i].operands, cases[i].attribute, cases[i].value);
         const Onnx__GraphProto *g = f->model->graph;
         const Onnx__NodeProto *n = find_op(f, cases[i].op);
         size_t operands = 1, casts = 0;
@@ -59,7 +59,7 @@ static void test_operators_return(void **state)
 }
 
 /* What only computes a size is folded as it is in a model that is run. */
-static void test_sizes_fold(void **state)
+TEST_SCRATCH(test_sizes_fold)
 {
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,6,6,6");
@@ -75,7 +75,7 @@ static void test_sizes_fold(void **state)
     model_tensor(&m, TENSOR_FLOATS("w", "1", 1));
     model_node(&m, "Add", "x,e", "y");
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = emitted(*state, model_finish(&m), PASS_O0, IR_f16);
+    onnx_file *f = emitted(t, model_finish(&m), PASS_O0, IR_f16);
     for (size_t i = 0; i < f->model->graph->n_node; i++) {
         assert_string_not_equal(f->model->graph->node[i]->op_type, "Tile");
         assert_string_not_equal(f->model->graph->node[i]->op_type, "Max");
@@ -84,7 +84,7 @@ static void test_sizes_fold(void **state)
 }
 
 /* The output padding follows from the shapes and from both ends of the padding. */
-static void test_output_padding(void **state)
+TEST_SCRATCH(test_output_padding)
 {
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,1,4");
@@ -95,7 +95,7 @@ static void test_output_padding(void **state)
     node_ints(&n, "output_padding", "1");
     model_add(&m, &n);
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = emit_model(*state, model_finish(&m), false, PASS_O0, IR_f16);
+    onnx_file *f = emit_model(t, model_finish(&m), false, PASS_O0, IR_f16);
     const Onnx__AttributeProto *extra = find_attribute(find_op(f, "ConvTranspose"), "output_padding");
     assert_non_null(extra);
     assert_int_equal(extra->n_ints, 1);
@@ -112,7 +112,7 @@ static const Onnx__NodeProto *find_result(const onnx_file *f, const char *name)
 }
 
 /* The positions of a DeformConv become those in [-1,1]: x is scaled by the width, y by the height. */
-static void test_positions_scale_with_their_axis(void **state)
+TEST_SCRATCH(test_positions_scale_with_their_axis)
 {
     model m = model_new(19);
     model_input(&m, "x", ONNX_float32, "1,1,2,4");
@@ -120,22 +120,11 @@ static void test_positions_scale_with_their_axis(void **state)
     model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 1));
     model_node(&m, "DeformConv", "x,w,offset", "y");
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = emit_model(*state, model_finish(&m), false, PASS_O0, IR_f16);
+    onnx_file *f = emit_model(t, model_finish(&m), false, PASS_O0, IR_f16);
     const Onnx__NodeProto *add = find_result(f, find_op(f, "GridSample")->input[1]);
     const Onnx__NodeProto *mul = find_result(f, add->input[0]);
     const float spacing[] = {0.5F, 1}, first[] = {-0.75F, -0.5F};
     assert_memory_equal(find_tensor(f, mul->input[1])->raw_data.data, spacing, sizeof spacing);
     assert_memory_equal(find_tensor(f, add->input[1])->raw_data.data, first, sizeof first);
     onnx_file_close(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_operators_return),
-        SCRATCH_TEST(test_sizes_fold),
-        SCRATCH_TEST(test_output_padding),
-        SCRATCH_TEST(test_positions_scale_with_their_axis),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,8 @@ static bool is_not_drawn(ir_op op)
     return false;
 }
 
-static void every_op_runs(void **state)
+TEST(every_op_runs)
 {
-    (void)state;
     for (int op = 0; op < IR_OP_COUNT; op++)
         for (int i = 0; i < DRAWS || (i < 400 * DRAWS && !seen[op]); i++) run_draw((ir_op)op, i, i % 2);
     for (int op = 0; op < IR_OP_COUNT; op++)
@@ -133,16 +132,7 @@ static void check_row(scratch *t, const char *node, const char *values)
     free(text);
 }
 
-static void what_comes_of_nothing(void **state)
+TEST_SCRATCH(what_comes_of_nothing)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(*state, rows[i].node, rows[i].values);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_runs),
-        SCRATCH_TEST(what_comes_of_nothing),
-    };
-    return cmocka_run_group_tests_name("empty", tests, NULL, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(t, rows[i].node, rows[i].values);
 }

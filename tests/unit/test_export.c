@@ -15,9 +15,8 @@ static ampc_status refuse_to_write(void *user, onnx_part part, const void *bytes
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static void test_nothing_trained(void **state)
+TEST_SCRATCH(test_nothing_trained)
 {
-    scratch *t = *state;
     parts out = {0};
     wire before = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
     wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3));
@@ -46,9 +45,8 @@ static void expect_trained(scratch *t, wire tensor, const void *expected, size_t
 }
 
 /* Trained values are written as raw data of the same type, whichever field the old values used. */
-static void test_encodings(void **state)
+TEST_SCRATCH(test_encodings)
 {
-    scratch *t = *state;
     static const float floats[] = {-1, 0.5f, 65504};
     static const uint16_t halves[] = {0xbc00, 0x3800, 0x7bff};
     expect_trained(t, TENSOR_FLOATS("w", "3", 1, 2, 3), floats, sizeof floats);
@@ -64,9 +62,8 @@ static void test_encodings(void **state)
 }
 
 /* More values than one buffer holds, converted while writing. */
-static void test_many_values(void **state)
+TEST_SCRATCH(test_many_values)
 {
-    scratch *t = *state;
     enum { N = 10001 };
     float *data = calloc(N, sizeof *data);
     uint16_t *old = calloc(N, sizeof *old);
@@ -111,9 +108,8 @@ static wire external_tensor(const char *name, const char *offset)
 }
 
 /* External values, trained or not, are all written to the one new data file, including those of a Constant. */
-static void test_external(void **state)
+TEST_SCRATCH(test_external)
 {
-    scratch *t = *state;
     scratch_write(t, "old.bin", (const float[]){1, 2, 3, 4, 5, 6, 7, 8, 9}, 36);
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,3");
@@ -141,9 +137,8 @@ static void test_external(void **state)
     close_export(NULL, &out);
 }
 
-static void test_constant(void **state)
+TEST_SCRATCH(test_constant)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,3");
     node n = node_new("Constant", "", "w");
@@ -161,9 +156,8 @@ static void test_constant(void **state)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void test_refusals(void **state)
+TEST_SCRATCH(test_refusals)
 {
-    scratch *t = *state;
     static const float data[4] = {0};
     const onnx_trained other[] = {values("absent", 3, data), values("nothing", 3, data)};
     const onnx_trained longer = values("w", 4, data), twice = values("w", 3, data);
@@ -260,18 +254,16 @@ static void expect_weights_kept(scratch *t, const char *dtype)
     close_run(&trained);
 }
 
-static void test_round_trip(void **state)
+TEST_SCRATCH(test_round_trip)
 {
-    scratch *t = *state;
     expect_weights_kept(t, "fp16");
     expect_weights_kept(t, "bf16");
     assert_int_equal(scratch_count(t), 1);
 }
 
 /* A failure leaves the old file unchanged and no other file. */
-static void test_failed_export(void **state)
+TEST_SCRATCH(test_failed_export)
 {
-    scratch *t = *state;
     size_t n;
     FILE *f = fopen(MNIST, "rb");
     char *bytes = malloc(1 << 20);
@@ -298,9 +290,8 @@ static void test_failed_export(void **state)
 }
 
 /* The name of the data file derives from that of the model: an existing link of that name is replaced, not followed. */
-static void test_data_link(void **state)
+TEST_SCRATCH(test_data_link)
 {
-    scratch *t = *state;
     struct stat st;
     size_t n;
     scratch_write(t, "old.bin", (const float[]){1, 2, 3}, 12);
@@ -319,14 +310,4 @@ static void test_data_link(void **state)
     free(kept);
     r = open_run(scratch_path(t, "new.onnx"), NULL, NULL);
     close_run(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_nothing_trained), SCRATCH_TEST(test_encodings),     SCRATCH_TEST(test_many_values),
-        SCRATCH_TEST(test_external),        SCRATCH_TEST(test_constant),      SCRATCH_TEST(test_refusals),
-        SCRATCH_TEST(test_round_trip),      SCRATCH_TEST(test_failed_export), SCRATCH_TEST(test_data_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

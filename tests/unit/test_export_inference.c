@@ -40,9 +40,8 @@ static wire batch_norm(int opset, const char *extra, const char *read)
     return model_finish(&m);
 }
 
-static void test_batch_norm(void **state)
+TEST_SCRATCH(test_batch_norm)
 {
-    scratch *t = *state;
     static const float mean[] = {3, 4};
     const onnx_trained trained = values("mean", 2, mean);
     for (int opset = 9; opset <= 17; opset += 8) {
@@ -61,9 +60,8 @@ static void test_batch_norm(void **state)
 }
 
 /* In inference the updated running statistics equal the old ones; the batch statistics are dropped. */
-static void test_batch_norm_results(void **state)
+TEST_SCRATCH(test_batch_norm_results)
 {
-    scratch *t = *state;
     parts out = {0};
     onnx_file *f = exported(t, batch_norm(17, ",new_mean,new_var", "new_mean"), NULL, 0, &out);
     assert_int_equal(f->model->graph->n_node, 3);
@@ -75,9 +73,8 @@ static void test_batch_norm_results(void **state)
                    "(BatchNormalization): error: its result 'saved' is read");
 }
 
-static void test_dropout(void **state)
+TEST_SCRATCH(test_dropout)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,3");
     model_input(&m, "train_c", ONNX_bool, "");
@@ -104,9 +101,8 @@ static void test_dropout(void **state)
 }
 
 /* A constant with another use is kept. */
-static void test_shared_mode(void **state)
+TEST_SCRATCH(test_shared_mode)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,3");
     model_tensor(&m, tensor_new("train", ONNX_bool, "", "\1", 1));
@@ -121,9 +117,8 @@ static void test_shared_mode(void **state)
 }
 
 /* Branches of an If have initializers and nodes like any graph. */
-static void test_branch(void **state)
+TEST_SCRATCH(test_branch)
 {
-    scratch *t = *state;
     model m = model_new(17), yes = model_new(17), no = model_new(17);
     model_tensor(&yes, TENSOR_FLOATS("w", "3", 1, 2, 3));
     model_tensor(&yes, tensor_new("train", ONNX_bool, "", "\1", 1));
@@ -150,9 +145,8 @@ static void test_branch(void **state)
     close_export(f, &out);
 }
 
-static void test_training_info(void **state)
+TEST_SCRATCH(test_training_info)
 {
-    scratch *t = *state;
     wire file = add_model(TENSOR_FLOATS("w", "3", 1, 2, 3)), info = {0};
     size_t size = file.size;
     wire_message(&file, 20, &info);
@@ -160,14 +154,4 @@ static void test_training_info(void **state)
     onnx_file *f = exported(t, file, NULL, 0, &out);
     assert_int_equal(out.part[ONNX_PART_MODEL].size, size);
     close_export(f, &out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_batch_norm), SCRATCH_TEST(test_batch_norm_results),
-        SCRATCH_TEST(test_dropout),    SCRATCH_TEST(test_shared_mode),
-        SCRATCH_TEST(test_branch),     SCRATCH_TEST(test_training_info),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,8 @@ static const char *text_of(const ir_module *m, int fact)
     return text;
 }
 
-static void test_facts(void **state)
+TEST(test_facts)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
         diag *d = diag_new(NULL, NULL);
@@ -73,14 +72,13 @@ static void test_facts(void **state)
 }
 
 /* tf2onnx names what it folds; PyTorch's TorchScript exporter generates such names for weights alone too. */
-static void test_names(void **state)
+TEST_SCRATCH(test_names)
 {
     static const struct {
         const char *weight, *bias, *folded;
     } cases[] = {{"c/Conv2D_weights_fused_bn", "c/Conv2D_bias_fused_bn", "1 Conv_0"},
                  {"c.weight", "c.bias", NULL},
                  {"onnx::Conv_1", "onnx::Conv_2", NULL}};
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model m = model_new(17);
         char inputs[128];
@@ -128,9 +126,8 @@ static ampc_status compile_training(const char *file, bool strict, log *messages
     return status;
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
         const bool changed = r->facts[IR_FACT_folded];
@@ -146,9 +143,8 @@ static void test_training(void **state)
 }
 
 /* A model that is not trained is converted without a warning. */
-static void test_inference(void **state)
+TEST(test_inference)
 {
-    (void)state;
     diag *d = diag_new(NULL, NULL);
     ir_module *m = import_file("dynamo", d);
     const compile_options o = compile_options_default();
@@ -160,10 +156,9 @@ static void test_inference(void **state)
 
 /* ---- texts --------------------------------------------------------------------------------------- */
 
-static void test_text(void **state)
+TEST(test_text)
 {
     static const char *const names[] = {"a", "b", "c"};
-    (void)state;
     ir_module *m = ir_module_new(), *recipe = ir_module_new();
     ir_exported_set(m, IR_FACT_dropped, names, 3);
     assert_string_equal(ir_exported_text(m, IR_FACT_dropped, 0, m->arena),
@@ -180,13 +175,4 @@ static void test_text(void **state)
     assert_string_equal(text_of(recipe, IR_FACT_dropped), "2 g: a, d: a");
     ir_module_free(recipe);
     ir_module_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_facts),     SCRATCH_TEST(test_names),    cmocka_unit_test(test_training),
-        cmocka_unit_test(test_inference), cmocka_unit_test(test_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

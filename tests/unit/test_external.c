@@ -8,17 +8,13 @@
 #include "ir/base/beneath.h"
 
 #include "wire_writer.h"
+#include "tests/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 typedef struct fixture {
     arena *a;
@@ -126,26 +122,28 @@ static void assert_refused(fixture *x, wire t, ampc_status code, const char *par
     if (!strstr(diag_first_error(x->d), part)) fail_msg("\"%s\" is not in \"%s\"", part, diag_first_error(x->d));
 }
 
-static void test_beside_the_model(void **state)
+#define TEST_EXTERNAL(name) TEST_WITH(set_up, tear_down, fixture *x, name)
+
+TEST_EXTERNAL(test_beside_the_model)
 {
     onnx_tensor t;
     wire w = tensor_at("w.bin", NULL, NULL);
-    assert_int_equal(describe(*state, &w, &t), AMPC_OK);
+    assert_int_equal(describe(x, &w, &t), AMPC_OK);
     assert_string_equal(t.path, "m/w.bin");
     assert_int_equal(t.offset, 0);
     w = tensor_at("./sub/w.bin", "0", "16");
-    assert_int_equal(describe(*state, &w, &t), AMPC_OK);
+    assert_int_equal(describe(x, &w, &t), AMPC_OK);
     assert_string_equal(t.path, "m/./sub/w.bin");
 }
 
-static void test_offset_and_length(void **state)
+TEST_EXTERNAL(test_offset_and_length)
 {
     char padded[64] = {0};
     memcpy(padded + 32, values, sizeof values);
     write_file("m/padded", padded, sizeof padded);
     onnx_tensor t;
     wire w = tensor_at("padded", "32", "16");
-    assert_int_equal(describe(*state, &w, &t), AMPC_OK);
+    assert_int_equal(describe(x, &w, &t), AMPC_OK);
     assert_int_equal(t.offset, 32);
     static const struct {
         const char *offset, *length, *part;
@@ -163,12 +161,11 @@ static void test_offset_and_length(void **state)
         {"32", "16 ", "invalid length '16 '"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_refused(*state, tensor_at("padded", rows[i].offset, rows[i].length), AMPC_REJECTED, rows[i].part);
+        assert_refused(x, tensor_at("padded", rows[i].offset, rows[i].length), AMPC_REJECTED, rows[i].part);
 }
 
-static void test_locations_that_lead_elsewhere(void **state)
+TEST_EXTERNAL(test_locations_that_lead_elsewhere)
 {
-    fixture *x = *state;
     char absolute[128];
     snprintf(absolute, sizeof absolute, "%s/m/w.bin", x->folder);
     assert_refused(x, tensor_at(absolute, NULL, NULL), AMPC_REJECTED, "is an absolute path");
@@ -184,9 +181,8 @@ static void test_locations_that_lead_elsewhere(void **state)
     assert_int_equal(describe(x, &w, &t), AMPC_OK);
 }
 
-static void test_links(void **state)
+TEST_EXTERNAL(test_links)
 {
-    fixture *x = *state;
     assert_int_equal(symlink("../secret", "m/file-link"), 0);
     assert_int_equal(symlink("..", "m/folder-link"), 0);
     assert_int_equal(symlink("/proc/self/fd/0", "m/magic"), 0);
@@ -196,9 +192,8 @@ static void test_links(void **state)
         assert_refused(x, tensor_at(out[i], NULL, NULL), AMPC_REJECTED, "leaves the model's folder through a link");
 }
 
-static void test_fallback_follows_no_link(void **state)
+TEST_EXTERNAL(test_fallback_follows_no_link)
 {
-    (void)state;
     assert_int_equal(symlink("../secret", "m/file-link"), 0);
     assert_int_equal(symlink("sub", "m/folder-link"), 0);
     int dir = open("m", O_RDONLY | O_DIRECTORY);
@@ -222,32 +217,31 @@ static void test_fallback_follows_no_link(void **state)
     close(dir);
 }
 
-static void test_not_a_regular_file(void **state)
+TEST_EXTERNAL(test_not_a_regular_file)
 {
     assert_int_equal(mkfifo("m/fifo", 0600), 0);
-    assert_refused(*state, tensor_at("fifo", NULL, NULL), AMPC_REJECTED, "'fifo' is not a regular file");
-    assert_refused(*state, tensor_at("sub", NULL, NULL), AMPC_REJECTED, "'sub' is not a regular file");
+    assert_refused(x, tensor_at("fifo", NULL, NULL), AMPC_REJECTED, "'fifo' is not a regular file");
+    assert_refused(x, tensor_at("sub", NULL, NULL), AMPC_REJECTED, "'sub' is not a regular file");
 }
 
-static void test_missing_file(void **state)
+TEST_EXTERNAL(test_missing_file)
 {
-    assert_refused(*state, tensor_at("gone.bin", NULL, NULL), AMPC_IO,
+    assert_refused(x, tensor_at("gone.bin", NULL, NULL), AMPC_IO,
                    "external data of tensor 'w': 'gone.bin' cannot be opened: No such file");
 }
 
-static void test_contradictions(void **state)
+TEST_EXTERNAL(test_contradictions)
 {
     wire t = tensor_at("w.bin", NULL, NULL);
     wire_bytes(&t, 9, values, sizeof values);
-    assert_refused(*state, t, AMPC_REJECTED, "more than one field has values");
+    assert_refused(x, t, AMPC_REJECTED, "more than one field has values");
     t = tensor_at("w.bin", NULL, NULL);
     add_entry(&t, "location", "w.bin");
-    assert_refused(*state, t, AMPC_REJECTED, "duplicate key 'location'");
+    assert_refused(x, t, AMPC_REJECTED, "duplicate key 'location'");
 }
 
-static void test_unknown_keys_warn_once(void **state)
+TEST_EXTERNAL(test_unknown_keys_warn_once)
 {
-    fixture *x = *state;
     onnx_tensor out;
     wire t = tensor_at("w.bin", NULL, NULL);
     add_entry(&t, "checksum", "00");
@@ -261,9 +255,8 @@ static void test_unknown_keys_warn_once(void **state)
     assert_int_equal(diag_count(x->d, DIAG_WARNING), 1);
 }
 
-static void test_model_in_memory_has_no_folder(void **state)
+TEST_EXTERNAL(test_model_in_memory_has_no_folder)
 {
-    fixture *x = *state;
     wire graph = {0}, model = {0}, t = tensor_at("w.bin", NULL, NULL);
     wire_message(&graph, 5, &t);
     wire_message(&model, 7, &graph);
@@ -278,9 +271,8 @@ static void test_model_in_memory_has_no_folder(void **state)
     wire_free(&model);
 }
 
-static void test_file_that_shrinks_is_an_error(void **state)
+TEST_EXTERNAL(test_file_that_shrinks_is_an_error)
 {
-    fixture *x = *state;
     wire graph = {0}, model = {0}, t = tensor_at("w.bin", NULL, NULL);
     wire_message(&graph, 5, &t);
     wire_message(&model, 7, &graph);
@@ -296,23 +288,4 @@ static void test_file_that_shrinks_is_an_error(void **state)
     assert_int_equal(onnx_tensor_load(x->a, f, &out, x->d), AMPC_IO);
     assert_non_null(strstr(diag_first_error(x->d), "m/w.bin: error: was truncated"));
     onnx_file_close(f);
-}
-
-int main(void)
-{
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        T(test_beside_the_model),
-        T(test_offset_and_length),
-        T(test_locations_that_lead_elsewhere),
-        T(test_links),
-        T(test_fallback_follows_no_link),
-        T(test_not_a_regular_file),
-        T(test_missing_file),
-        T(test_contradictions),
-        T(test_unknown_keys_warn_once),
-        T(test_model_in_memory_has_no_folder),
-        T(test_file_that_shrinks_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,11 +33,10 @@ static void infer(const char *path, int64_t batch, const float *x, int n, float 
     diag_free(d);
 }
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
     static const char *const files[] = {AMPC_SOURCE_DIR "/tests/models/exports/fixed-dynamo.onnx",
                                         AMPC_SOURCE_DIR "/tests/models/exports/fixed-script.onnx"};
-    (void)state;
     float x[SAMPLES * FEATURES], together[SAMPLES * CLASSES], alone[CLASSES];
     for (int i = 0; i < SAMPLES * FEATURES; i++) x[i] = sinf((float)i);
     for (int f = 0; f < 2; f++) {
@@ -49,21 +48,11 @@ static void test_samples(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST_SCRATCH(test_refused)
 {
-    scratch *t = *state;
     ir_module *m = NULL;
     const onnx_import_options o = {.batch = 8};
     assert_int_equal(onnx_import(AMPC_SOURCE_DIR "/tests/models/exports/fixed-table.onnx", &o, t->d, &m),
                      AMPC_UNSUPPORTED);
     scratch_expect(t, "node 'node_add' (Add)");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),
-        SCRATCH_TEST(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

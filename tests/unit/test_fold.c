@@ -4,9 +4,8 @@
 
 static ir_node *node_of(ir_value *v) { return v->def; }
 
-static void test_constants_are_known(void **state)
+TEST_GRAPH(test_constants_are_known)
 {
-    (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
     ir_const_map *k = ir_const_map_new(module->arena, g);
@@ -33,9 +32,8 @@ static void test_constants_are_known(void **state)
     }
 }
 
-static void test_limit(void **state)
+TEST_GRAPH(test_limit)
 {
-    (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
     ir_const_map *k = ir_const_map_new(module->arena, g);
@@ -63,9 +61,8 @@ static size_t count_nodes(const ir_graph *g)
 }
 
 /* Known numbers become constants, the nodes that computed them are removed, unknown values stay. */
-static void test_commit_constant(void **state)
+TEST_GRAPH(test_commit_constant)
 {
-    (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
     ir_type type = ir_type_make(IR_f32, 1, (int64_t[]){ir_dim_symbol(module->dims, "N")});
@@ -86,9 +83,8 @@ static void test_commit_constant(void **state)
 }
 
 /* Symbolic values become a dims node with the type of the value it replaces. */
-static void test_commit_symbolic(void **state)
+TEST_GRAPH(test_commit_symbolic)
 {
-    (void)state;
     ir_graph *g = ir_graph_new(module, "g");
     ir_builder b = ir_builder_at_end(g, messages);
     ir_node *n = ir_new(&b, IR_OP_dims, 0);
@@ -110,15 +106,4 @@ static void test_commit_symbolic(void **state)
     assert_true(ir_fold(k, dims, 100));
     ir_fold_commit(k, g, messages);
     assert_ptr_equal(g->first, dims);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        GRAPH_TEST(test_limit),
-        GRAPH_TEST(test_constants_are_known),
-        GRAPH_TEST(test_commit_constant),
-        GRAPH_TEST(test_commit_symbolic),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

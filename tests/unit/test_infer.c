@@ -16,9 +16,8 @@ static void refuses(ir_node *n, const char *message)
         fail_msg("expected \"%s\", got \"%s\"", message, diag_first_error(messages));
 }
 
-static void test_arity(void **state)
+TEST_GRAPH(test_arity)
 {
-    (void)state;
     ir_node *n = read_graph("graph @g(@x : f32[2]) {\n%s = add @x, @x : f32[2]\n}\n")->first;
     n->n_in = 1;
     refuses(n, "has 1 operands, expected 2");
@@ -30,9 +29,8 @@ static void test_arity(void **state)
 }
 
 /* The error refers to the model's node, or to the op and value of a node that the compiler created. */
-static void test_location(void **state)
+TEST_GRAPH(test_location)
 {
-    (void)state;
     ir_node *n = product();
     n->loc = (ir_loc){.file = "model.onnx", .op = "MatMul", .node = "fc/MatMul"};
     refuses(n, "model.onnx: node 'fc/MatMul' (MatMul): error: inner dimensions differ: 3 and 4");
@@ -47,9 +45,8 @@ static ampc_status infer_again(ir_graph *g)
     return AMPC_OK;
 }
 
-static void test_graph(void **state)
+TEST_GRAPH(test_graph)
 {
-    (void)state;
     ir_graph *g = read_graph("graph @g(@x : f32[2,3]) {\n%r = relu @x : f32[2,3]\n%y = exp %r : f32[2,3]\n}\n");
     ir_value *x = g->inputs.items[0], *y = g->last->out[0];
     x->type.dims[0] = ir_dim_symbol(module->dims, "N");
@@ -57,10 +54,4 @@ static void test_graph(void **state)
     assert_true(ir_type_equal(&y->type, &x->type));
     x->type.dtype = IR_bool;
     assert_int_equal(infer_again(g), AMPC_REJECTED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {GRAPH_TEST(test_arity), GRAPH_TEST(test_location), GRAPH_TEST(test_graph)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static ampc_status load(scratch *t, const char *text, arena *a, diag *d, amp_lis
 
 /* ---- precedence ---- */
 
-static void test_globs_and_pins(void **state)
+TEST_SCRATCH(test_globs_and_pins)
 {
     arena *a = arena_new(0);
     diag *d = diag_new(NULL, NULL);
@@ -44,9 +44,8 @@ static scaling_rules load_scaling(const compile_options *o, arena *a, diag *d)
     return c->scaling;
 }
 
-static void test_scaling_comes_from_the_command_line_then_files_then_the_profile(void **state)
+TEST_SCRATCH(test_scaling_comes_from_the_command_line_then_files_then_the_profile)
 {
-    scratch *t = *state;
     arena *a = arena_new(0);
     compile_options o = compile_options_default();
     scaling_rules r = load_scaling(&o, a, t->d);
@@ -76,9 +75,8 @@ static const char *printed(scratch *t, const char *name, const char *text, const
     return compile_load(&o, a, t->d, &c) == AMPC_OK ? pass_print_list(c, a) : NULL;
 }
 
-static void test_effective_list_reads_back(void **state)
+TEST_SCRATCH(test_effective_list_reads_back)
 {
-    scratch *t = *state;
     arena *a = arena_new(0);
     compile_options o = compile_options_default();
     const char *black[] = {"Conv"}, *nodes[] = {"/head/*"};
@@ -113,7 +111,7 @@ static char *read_page(const char *name, arena *a)
     return text;
 }
 
-static void test_the_reference_has_the_rules(void **state)
+TEST_SCRATCH(test_the_reference_has_the_rules)
 {
     static const struct {
         const char *key, *meaning, *values; /* each value followed by ", " */
@@ -128,7 +126,6 @@ static void test_the_reference_has_the_rules(void **state)
 #include "passes/amp/rules.def"
     };
     static const char heading[] = "\n| rule | values | meaning |\n|---|---|---|\n";
-    (void)state;
     arena *a = arena_new(0);
     const char *text = strstr(read_page("lists.md", a), heading);
     assert_non_null(text);
@@ -144,9 +141,8 @@ static void test_the_reference_has_the_rules(void **state)
     arena_free(a);
 }
 
-static void test_the_manual_page_has_the_rules(void **state)
+TEST_SCRATCH(test_the_manual_page_has_the_rules)
 {
-    (void)state;
     arena *a = arena_new(0);
     const char *text = strstr(read_page("ampc.amplist.5", a), "\n.B [rules]\n");
     assert_non_null(text);
@@ -158,18 +154,4 @@ static void test_the_manual_page_has_the_rules(void **state)
     }
     assert_ptr_equal(strstr(text, ".PP\n"), text);
     arena_free(a);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_globs_and_pins),
-        TEST(test_scaling_comes_from_the_command_line_then_files_then_the_profile),
-        TEST(test_effective_list_reads_back),
-        TEST(test_the_reference_has_the_rules),
-        TEST(test_the_manual_page_has_the_rules),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

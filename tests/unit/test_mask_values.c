@@ -211,29 +211,17 @@ static void check_form(scratch *t, const struct form *form, float low)
     }
 }
 
-static void finite_masks_stay_finite(void **state)
+TEST_WITH(scratch_setup_in_memory, scratch_teardown, scratch *t, finite_masks_stay_finite)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        check_form(*state, &forms[i], F32_LOWEST);
-        check_form(*state, &forms[i], -1e9f);
+        check_form(t, &forms[i], F32_LOWEST);
+        check_form(t, &forms[i], -1e9f);
     }
 }
 
 /* The guard depends on NaN in rows that are masked as a whole. */
-static void infinite_masks_stay_infinite(void **state)
+TEST_WITH(scratch_setup_in_memory, scratch_teardown, scratch *t, infinite_masks_stay_infinite)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (!forms[i].finite) check_form(*state, &forms[i], -INFINITY);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup_in_memory, scratch_teardown)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(finite_masks_stay_finite),
-        TEST(infinite_masks_stay_infinite),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("mask_values", tests, NULL, NULL);
+        if (!forms[i].finite) check_form(t, &forms[i], -INFINITY);
 }

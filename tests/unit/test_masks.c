@@ -61,7 +61,7 @@ static const char *masked(scratch *t, mask_form *form, const float *values, cons
     return state;
 }
 
-static void values_of_masks(void **state)
+TEST_SCRATCH(values_of_masks)
 {
     static const struct {
         float low, high;
@@ -77,23 +77,23 @@ static void values_of_masks(void **state)
     float cells[CELLS];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fill(cells, rows[i].low, rows[i].high);
-        const char *got = masked(*state, add_form, cells, "4,4");
+        const char *got = masked(t, add_form, cells, "4,4");
         if (strcmp(got, rows[i].held ? "constant" : "trained") != 0)
             fail_msg("{%g, %g}: %s", rows[i].low, rows[i].high, got);
     }
 }
 
-static void values_of_several_kinds(void **state)
+TEST_SCRATCH(values_of_several_kinds)
 {
     float cells[CELLS];
     fill(cells, 0, -1e9f);
     cells[3] = -INFINITY; /* a padding mask added to a causal one */
-    assert_string_equal(masked(*state, add_form, cells, "4,4"), "constant");
+    assert_string_equal(masked(t, add_form, cells, "4,4"), "constant");
     cells[CELLS - 1] = 0.25f; /* the last element matters too */
-    assert_string_equal(masked(*state, add_form, cells, "4,4"), "trained");
+    assert_string_equal(masked(t, add_form, cells, "4,4"), "trained");
 }
 
-static void uses_of_masks(void **state)
+TEST_SCRATCH(uses_of_masks)
 {
     static const struct {
         mask_form *form;
@@ -110,13 +110,13 @@ static void uses_of_masks(void **state)
     float cells[CELLS];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fill(cells, rows[i].low, rows[i].high);
-        const char *got = masked(*state, rows[i].form, cells, "4,4");
+        const char *got = masked(t, rows[i].form, cells, "4,4");
         if (strcmp(got, rows[i].state) != 0) fail_msg("row %zu: %s, not %s", i, got, rows[i].state);
     }
 }
 
 /* GPT-2's buffer masked_bias has one element, as does a learned temperature before a softmax. */
-static void single_elements_before_a_softmax(void **state)
+TEST_SCRATCH(single_elements_before_a_softmax)
 {
     static const struct {
         mask_form *form;
@@ -129,13 +129,13 @@ static void single_elements_before_a_softmax(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int k = 0; k < 2; k++) {
-            const char *got = masked(*state, rows[i].form, &rows[i].value, k ? "1" : "");
+            const char *got = masked(t, rows[i].form, &rows[i].value, k ? "1" : "");
             if (strcmp(got, rows[i].state) != 0) fail_msg("row %zu: %s, not %s", i, got, rows[i].state);
         }
 }
 
 /* Above the size that the importer reads, the bytes stay in the file, where pass params reads them. */
-static void large_masks_stay_in_their_file(void **state)
+TEST_SCRATCH(large_masks_stay_in_their_file)
 {
     enum { ROWS = 640 };
     static float cells[ROWS * ROWS];
@@ -150,7 +150,7 @@ static void large_masks_stay_in_their_file(void **state)
         model_node(&m, "Softmax", "s", "p");
         model_node(&m, "Mul", "p,scale", "y");
         model_output(&m, "y", 0, NULL);
-        ir_module *out = compile_net(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(t, &m, &only_params, NULL);
         expect_state(out, "m", last ? "trained" : "constant");
         assert_int_equal(ir_storage_find(out, "m")->data.kind, IR_DATA_FILE);
         expect_state(out, "scale", "trained"); /* it has the values of a mask, but no softmax reads it */
@@ -184,33 +184,17 @@ static void train_steps(scratch *t, const ir_module *m, int steps)
 }
 
 /* The weight decay of AdamW changes trained tensors even if the gradient is zero. */
-static void a_mask_does_not_move(void **state)
+TEST_SCRATCH(a_mask_does_not_move)
 {
     float cells[CELLS];
     fill(cells, 0, -1e9f);
     for (int released = 0; released < 2; released++) {
         choice c = {.loss = "mse", .train = {released ? "m" : NULL, "w"}};
         model m = mask_model(add_form, cells, "4,4");
-        ir_module *out = compile_net(*state, &m, &c, NULL);
-        if (!out) fail_msg("%s", diag_first_error(((scratch *)*state)->d));
+        ir_module *out = compile_net(t, &m, &c, NULL);
+        if (!out) fail_msg("%s", diag_first_error(t->d));
         expect_state(out, "m", released ? "trained" : "constant");
-        train_steps(*state, out, 5);
+        train_steps(t, out, 5);
         ir_module_free(out);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(values_of_masks),
-        TEST(values_of_several_kinds),
-        TEST(uses_of_masks),
-        TEST(single_elements_before_a_softmax),
-        TEST(large_masks_stay_in_their_file),
-        TEST(a_mask_does_not_move),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
  * the capacity of the returned cut equals the flow, which proves both optimal. */
 #include "ir/base/philox.h"
 #include "passes/amp/maxflow.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SMALL = 9, MAX_ARCS = 600000 };
 
@@ -59,9 +53,8 @@ static int64_t capacity_of(const network *n, uint32_t sink_side)
     return sum;
 }
 
-static void equals_the_best_of_all_cuts(void **state)
+TEST(equals_the_best_of_all_cuts)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 3000; seed++) {
         network n = open_network(2 + (uint32_t)seed % (SMALL - 1), seed);
         for (uint32_t i = 0, arcs = draw(&n, 30); i < arcs; i++)
@@ -94,9 +87,8 @@ static void check_certificate(network *n)
     arena_free(n->arena);
 }
 
-static void long_chains(void **state)
+TEST(long_chains)
 {
-    (void)state;
     network n = open_network(60000, 7);
     add(&n, 0, 2, (int64_t)1 << 40, 0);
     for (uint32_t v = 2; v < n.vertices; v++) { /* every vertex diverts some of the flow along the chain */
@@ -106,9 +98,8 @@ static void long_chains(void **state)
     check_certificate(&n);
 }
 
-static void wide_layers(void **state)
+TEST(wide_layers)
 {
-    (void)state;
     network n = open_network(20002, 8);
     for (uint32_t v = 2; v < n.vertices; v++) {
         if (draw(&n, 4) == 0) add(&n, 0, v, draw(&n, 1000), 0);
@@ -118,24 +109,12 @@ static void wide_layers(void **state)
     check_certificate(&n);
 }
 
-static void nothing_flows(void **state)
+TEST(nothing_flows)
 {
-    (void)state;
     network n = open_network(2, 0);
     int64_t value;
     const maxflow *m = solve(&n, &value);
     assert_int_equal(value, 0);
     assert_false(maxflow_on_sink_side(m, 0));
     arena_free(n.arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_best_of_all_cuts),
-        cmocka_unit_test(long_chains),
-        cmocka_unit_test(wide_layers),
-        cmocka_unit_test(nothing_flows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

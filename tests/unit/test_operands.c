@@ -307,11 +307,11 @@ static void check_operator(scratch *t, const char *op, int opset, bool opaque)
 static int step = 13; /* between opsets: 1, 14, 27 */
 #define EACH_OPSET(opset) (int opset = ONNX_OPSET_FIRST; opset <= ONNX_OPSET_LAST; opset += step)
 
-static void test_opaque(void **state)
+TEST_SCRATCH(test_opaque)
 {
     for (const onnx_operator *o = onnx_operators; o->name; o++)
         for
-            EACH_OPSET(opset) check_operator(*state, o->name, opset, true);
+            EACH_OPSET(opset) check_operator(t, o->name, opset, true);
 }
 
 /* ---- lowered operators ------------------------------------------------------------------------- */
@@ -327,20 +327,19 @@ static const row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static void test_lowered(void **state)
+TEST_SCRATCH(test_lowered)
 {
     for (int i = 0; i < ROWS; i++)
         for
             EACH_OPSET(opset)
     if (rows[i].since <= opset && (!i || strcmp(rows[i - 1].op, rows[i].op) != 0))
-        check_operator(*state, rows[i].op, opset, false);
+        check_operator(t, rows[i].op, opset, false);
 }
 
 /* A node that cannot be lowered is imported as opaque without further checks of its operands, so rows must be at
  * least as strict as the schema. */
-static void test_rows_keep_to_the_schema(void **state)
+TEST_SCRATCH(test_rows_keep_to_the_schema)
 {
-    (void)state;
     for (int i = 0; i < ROWS; i++) {
         const onnx_operator *o = onnx_operator_find(rows[i].op);
         assert_non_null(o);
@@ -351,9 +350,8 @@ static void test_rows_keep_to_the_schema(void **state)
     }
 }
 
-static void test_notes_name_operators(void **state)
+TEST_SCRATCH(test_notes_name_operators)
 {
-    (void)state;
     static const char *const names[] = {
 #define MAIN(op, ir) #op,
 #define GRADIENT(op, value, reason) #op,
@@ -365,15 +363,11 @@ static void test_notes_name_operators(void **state)
 }
 
 /* usage: test_operands [SEED [OPERATOR]]. A seed selects all opsets and more nodes, drawn from it. */
+TEST_GROUP(setup, NULL)
+
 int main(int argc, char **argv)
 {
     only = argc > 2 ? argv[2] : NULL;
     if (argc > 1) base_seed = (uint32_t)atoi(argv[1]), drawn = 400, step = 1;
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_rows_keep_to_the_schema),
-        SCRATCH_TEST(test_notes_name_operators),
-        SCRATCH_TEST(test_lowered),
-        SCRATCH_TEST(test_opaque),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return test_run();
 }

@@ -95,30 +95,21 @@ static void check_row(scratch *t, const row *r, char *seen)
     }
 }
 
-static void test_merged_table(void **state)
+TEST_SCRATCH(test_merged_table)
 {
     char seen[512] = {0};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(*state, &rows[i], seen);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_row(t, &rows[i], seen);
     for (size_t i = 0; onnx_operators[i].name; i++)
         if (!seen[i]) fail_msg("%s is in no row", onnx_operators[i].name);
 }
 
-static void test_every_operator_has_a_colour(void **state)
+TEST_SCRATCH(test_every_operator_has_a_colour)
 {
     for (size_t i = 0; onnx_operators[i].name; i++) {
-        colour_of(*state, onnx_operators[i].name, NULL, IR_f16);
+        colour_of(t, onnx_operators[i].name, NULL, IR_f16);
         assert_ptr_equal(onnx_operator_find(onnx_operators[i].name), &onnx_operators[i]);
         assert_non_null(strchr(onnx_operators[i].types, '>'));
         assert_true(!onnx_operators[i].bf16 || onnx_operators[i].bf16 >= onnx_operators[i].since);
     }
     assert_null(onnx_operator_find("Convolution"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_merged_table),
-        SCRATCH_TEST(test_every_operator_has_a_colour),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

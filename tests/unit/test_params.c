@@ -74,13 +74,13 @@ static model scale_model(const char *name, const char *dims)
     return m;
 }
 
-static void names_of_single_elements(void **state)
+TEST_SCRATCH(names_of_single_elements)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int form = 0; form < 3; form++) {
             static const char *const dims[] = {"", "1", "1,1"};
             model m = scale_model(names[i].name, dims[form]);
-            ir_module *out = compile_net(*state, &m, &only_params, NULL);
+            ir_module *out = compile_net(t, &m, &only_params, NULL);
             assert_non_null(out);
             expect_state(out, names[i].name, names[i].held ? "constant" : "trained");
             expect_state(out, "w", "trained");
@@ -89,28 +89,28 @@ static void names_of_single_elements(void **state)
 }
 
 /* Exporters transpose weights under generated names. */
-static void several_elements_are_not_judged_by_name(void **state)
+TEST_SCRATCH(several_elements_are_not_judged_by_name)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         model m = scale_model(names[i].name, "2");
-        ir_module *out = compile_net(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(t, &m, &only_params, NULL);
         expect_state(out, names[i].name, "trained");
         ir_module_free(out);
     }
 }
 
 /* Without a loss, storage has the same kinds as for inference: names do not matter in a conversion. */
-static void inference_holds_nothing(void **state)
+TEST_SCRATCH(inference_holds_nothing)
 {
     static const choice inference = {.pass = "params"};
     text_log log = {""};
     model m = scale_model("val_12", "");
-    ir_module *out = compile_net(*state, &m, &inference, &log);
+    ir_module *out = compile_net(t, &m, &inference, &log);
     expect_state(out, "val_12", "trained");
     assert_string_equal(log.text, "");
     ir_module_free(out);
     m = scale_model("onnx::Mul_3", "");
-    out = compile_net(*state, &m, &inference, &log);
+    out = compile_net(t, &m, &inference, &log);
     expect_state(out, "onnx::Mul_3", "constant");
     ir_module_free(out);
 }
@@ -137,7 +137,7 @@ static void declare(model *m, const char *name, const char *key, const char *val
 #define FOLDED "pkg.onnxscript.optimizer.folded_from"
 #define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
 
-static void metadata_decides(void **state)
+TEST_SCRATCH(metadata_decides)
 {
     static const struct {
         const char *name, *dims, *key, *value, *state;
@@ -166,7 +166,7 @@ static void metadata_decides(void **state)
                                               "b_scale: BUFFER target='scale'\n");
         wire_message(&m.graph, 16, &signature);
         declare(&m, rows[i].name, rows[i].key, rows[i].value);
-        ir_module *out = compile_net(*state, &m, &only_params, NULL);
+        ir_module *out = compile_net(t, &m, &only_params, NULL);
         assert_non_null(out);
         expect_state(out, rows[i].name, rows[i].state);
         ir_module_free(out);
@@ -175,7 +175,7 @@ static void metadata_decides(void **state)
 
 /* ---- always constant --------------------------------------------------------------------------- */
 
-static void constants_of_the_graph(void **state)
+TEST_SCRATCH(constants_of_the_graph)
 {
     model m = model_new(17);
     node c = node_new("Constant", "", "c");
@@ -192,7 +192,7 @@ static void constants_of_the_graph(void **state)
     model_node(&m, "Clip", "d,,bound", "e");
     model_node(&m, "Mul", "e,c", "y");
     model_output(&m, "y", 0, NULL);
-    ir_module *out = compile_net(*state, &m, &only_params, NULL);
+    ir_module *out = compile_net(t, &m, &only_params, NULL);
     assert_non_null(out);
     expect_state(out, "w", "trained");
     expect_state(out, "logit_scale", "trained");
@@ -217,7 +217,7 @@ static model attention_model(void)
     return m;
 }
 
-static void train_releases_what_it_names(void **state)
+TEST_SCRATCH(train_releases_what_it_names)
 {
     static const struct {
         choice options;
@@ -238,18 +238,18 @@ static void train_releases_what_it_names(void **state)
         c.loss = "mse";
         c.pass = "params";
         model m = attention_model();
-        ir_module *out = compile_net(*state, &m, &c, NULL);
-        if (!out) fail_msg("row %zu: %s", i, diag_first_error(((scratch *)*state)->d));
+        ir_module *out = compile_net(t, &m, &c, NULL);
+        if (!out) fail_msg("row %zu: %s", i, diag_first_error(t->d));
         expect_state(out, "w", rows[i].w);
         expect_state(out, "m", rows[i].m);
         expect_state(out, "val_7", rows[i].val);
-        assert_int_equal(diag_count(((scratch *)*state)->d, DIAG_WARNING), 0);
+        assert_int_equal(diag_count(t->d, DIAG_WARNING), 0);
         ir_module_free(out);
     }
 }
 
 /* A bound is a setting, also if a node moves it first; one that is computed is not. */
-static void settings_are_trained_if_named(void **state)
+TEST_SCRATCH(settings_are_trained_if_named)
 {
     static const struct {
         const char *op, *train, *expected;
@@ -267,14 +267,14 @@ static void settings_are_trained_if_named(void **state)
         model_node(&m, "Clip", rows[i].op ? "h,,top" : "h,,bound", "y");
         model_output(&m, "y", 0, NULL);
         choice c = {.loss = "mse", .train = {"*", rows[i].train}};
-        ir_module *out = compile_net(*state, &m, &c, NULL);
-        if (!out) fail_msg("row %zu: %s", i, diag_first_error(((scratch *)*state)->d));
+        ir_module *out = compile_net(t, &m, &c, NULL);
+        if (!out) fail_msg("row %zu: %s", i, diag_first_error(t->d));
         expect_state(out, "bound", rows[i].expected);
         ir_module_free(out);
     }
 }
 
-static void train_refuses_what_cannot_be(void **state)
+TEST_SCRATCH(train_refuses_what_cannot_be)
 {
     static const struct {
         choice options;
@@ -283,7 +283,6 @@ static void train_refuses_what_cannot_be(void **state)
         {{.train = {"cond"}}, "--train 'cond': cannot be trained: it is not a float tensor"},
         {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by --train and by --freeze"},
     };
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         choice c = rows[i].options;
         c.loss = "mse";
@@ -313,20 +312,20 @@ static const char *note_of(scratch *t, model *m, choice c, text_log *log)
     return log->text;
 }
 
-static void the_note_counts(void **state)
+TEST_SCRATCH(the_note_counts)
 {
     static text_log log;
     model m = attention_model();
     expect_in(
-        note_of(*state, &m, only_params, &log),
+        note_of(t, &m, only_params, &log),
         "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params lists the reasons)");
     m = scale_model("gamma", "2");
-    expect_in(note_of(*state, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
+    expect_in(note_of(t, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
     assert_null(strstr(log.text, "held"));
     m = scale_model("gamma", "2");
     choice c = only_params;
     c.freeze[0] = "gamma";
-    expect_in(note_of(*state, &m, c, &log), "note: 1 initializer trained (4 elements), 1 frozen");
+    expect_in(note_of(t, &m, c, &log), "note: 1 initializer trained (4 elements), 1 frozen");
     m = model_new(17);
     model_input(&m, "y0", ONNX_float32, "N");
     for (int i = 0; i < 7; i++) {
@@ -338,15 +337,15 @@ static void the_note_counts(void **state)
         model_node(&m, "Mul", inputs, output);
     }
     model_output(&m, "y7", 0, NULL);
-    expect_in(note_of(*state, &m, only_params, &log), "7 held constant: val_0, val_1, val_2, val_3 and 3 more");
+    expect_in(note_of(t, &m, only_params, &log), "7 held constant: val_0, val_1, val_2, val_3 and 3 more");
 }
 
-static void the_list_has_reasons(void **state)
+TEST_SCRATCH(the_list_has_reasons)
 {
     static text_log log;
     choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
     model m = attention_model();
-    ir_module_free(compile_net(*state, &m, &c, &log));
+    ir_module_free(compile_net(t, &m, &c, &log));
     expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it [rule freeze]\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
     expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated "
@@ -355,7 +354,7 @@ static void the_list_has_reasons(void **state)
     c = (choice){.explain = true, .json = true, .pass = "params", .train = {"m"}};
     log = (text_log){""};
     m = attention_model();
-    ir_module_free(compile_net(*state, &m, &c, &log));
+    ir_module_free(compile_net(t, &m, &c, &log));
     expect_in(log.text,
               "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
               "\"reason\": \"--train names it\", \"rule\": \"named\", \"facts\": [\"mask\"]}\n");
@@ -373,7 +372,7 @@ static int count_op(const ir_module *m, const char *graph, ir_op op)
 
 /* x * 0.5 * (1 + erf(x / sqrt(2))) with initializers for scalars, as in optimized exports: a training step has one
  * gelu and one gelu gradient. */
-static void gelu_is_recognised_in_training(void **state)
+TEST_SCRATCH(gelu_is_recognised_in_training)
 {
     for (int generated = 0; generated < 2; generated++) {
         const char *const n[] = {generated ? "val_1" : "root", generated ? "val_2" : "half",
@@ -395,7 +394,7 @@ static void gelu_is_recognised_in_training(void **state)
         model_node(&m, "Mul", "d,c", "y");
         model_output(&m, "y", 0, NULL);
         const choice c = {.loss = "mse"};
-        ir_module *out = compile_net(*state, &m, &c, NULL);
+        ir_module *out = compile_net(t, &m, &c, NULL);
         assert_non_null(out);
         assert_int_equal(count_op(out, "train_step", IR_OP_gelu), generated);
         assert_int_equal(count_op(out, "train_step", IR_OP_erf) > 0, !generated);
@@ -431,38 +430,16 @@ static void expect_trained(scratch *t, const char *folder)
     json_decref(meta);
 }
 
-static void goldens_train_their_parameters(void **state)
+TEST_SCRATCH(goldens_train_their_parameters)
 {
     int folders = 0;
     DIR *dir = opendir(AMPC_SOURCE_DIR "/tests/goldens");
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
         if (strchr(e->d_name, '.')) continue;
-        expect_trained(*state, e->d_name);
+        expect_trained(t, e->d_name);
         folders++;
     }
     closedir(dir);
     assert_true(folders >= 25);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(names_of_single_elements),
-        TEST(several_elements_are_not_judged_by_name),
-        TEST(inference_holds_nothing),
-        TEST(metadata_decides),
-        TEST(constants_of_the_graph),
-        TEST(train_releases_what_it_names),
-        TEST(settings_are_trained_if_named),
-        TEST(train_refuses_what_cannot_be),
-        TEST(the_note_counts),
-        TEST(the_list_has_reasons),
-        TEST(gelu_is_recognised_in_training),
-        TEST(goldens_train_their_parameters),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("params", tests, NULL, NULL);
 }

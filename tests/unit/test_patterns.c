@@ -313,9 +313,8 @@ static bool recognises(scratch *t, ir_module *m, unsigned seed)
     return recognised;
 }
 
-static void every_way_is_recognised(void **state)
+TEST_SCRATCH(every_way_is_recognised)
 {
-    scratch *t = *state;
     for (unsigned seed = 0; seed < GRAPHS / 4; seed++) {
         int wrong;
         ir_module *m = generate(t, seed, false, &wrong);
@@ -329,9 +328,8 @@ static void every_way_is_recognised(void **state)
     }
 }
 
-static void near_misses_keep_their_outputs(void **state)
+TEST_SCRATCH(near_misses_keep_their_outputs)
 {
-    scratch *t = *state;
     int recognised = 0, misses = 0;
     for (unsigned seed = 0; seed < GRAPHS; seed++) {
         int wrong;
@@ -342,13 +340,4 @@ static void near_misses_keep_their_outputs(void **state)
         ir_module_free(m);
     }
     assert_true(recognised > GRAPHS / 20 && misses > GRAPHS / 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_way_is_recognised, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(near_misses_keep_their_outputs, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

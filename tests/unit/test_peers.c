@@ -27,30 +27,30 @@ static void cast_node(model *m, const char *from, const char *to, int type)
 /* ---- invalid output models ---------------------------------------------------------------- */
 
 /* onnxconverter-common 320: a Cast(to=float) of the model before a black operator kept a low-precision result. */
-static void test_cast_to_float_before_black(void **state)
+TEST_SCRATCH(test_cast_to_float_before_black)
 {
     model m = new_product();
     cast_node(&m, "h", "s", ONNX_float32);
     model_node(&m, "Exp", "s", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, small, 5e-3);
+    onnx_file *f = check(t, &m, small, 5e-3);
     assert_int_equal(type_of_output(f, 0), ONNX_float32);
     onnx_file_close(f);
 }
 
 /* onnxconverter-common 304: an initializer used by fp16 and fp32 nodes made the model invalid. */
-static void test_shared_initializer(void **state)
+TEST_SCRATCH(test_shared_initializer)
 {
     model m = new_product();
     model_node(&m, "Exp", "w", "e");
     model_node(&m, "MatMul", "h,e", "y");
     model_node(&m, "MatMul", "y,w", "z");
     model_output(&m, "z", ONNX_float32, NULL);
-    onnx_file_close(check(*state, &m, (input){2, 2, 0.5f}, 5e-3));
+    onnx_file_close(check(t, &m, (input){2, 2, 0.5f}, 5e-3));
 }
 
 /* onnxconverter-common, keep_io_types: a blocked node that produces a graph output changed the output's type. */
-static void test_blocked_node_is_output(void **state)
+TEST_SCRATCH(test_blocked_node_is_output)
 {
     model m = new_product();
     model_node(&m, "Exp", "h", "black");
@@ -58,13 +58,13 @@ static void test_blocked_node_is_output(void **state)
     model_output(&m, "black", ONNX_float32, "N,2");
     model_output(&m, "white", ONNX_float32, "N,2");
     model_output(&m, "h", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, small, 5e-3);
+    onnx_file *f = check(t, &m, small, 5e-3);
     for (size_t i = 0; i < 3; i++) assert_int_equal(type_of_output(f, i), ONNX_float32);
     onnx_file_close(f);
 }
 
 /* OneFlow 8746: a tensor used as two operands of one node crashed the pass. */
-static void test_same_tensor_twice(void **state)
+TEST_SCRATCH(test_same_tensor_twice)
 {
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "2,2");
@@ -73,13 +73,13 @@ static void test_same_tensor_twice(void **state)
     model_node(&m, "Exp", "q", "e");
     model_node(&m, "Add", "e,e", "y");
     model_output(&m, "y", ONNX_float32, "2,2");
-    onnx_file *f = check(*state, &m, (input){2, 2, 0.25f}, 5e-3);
+    onnx_file *f = check(t, &m, (input){2, 2, 0.25f}, 5e-3);
     assert_string_equal(find_op(f, "MatMul")->input[0], find_op(f, "MatMul")->input[1]);
     onnx_file_close(f);
 }
 
 /* onnxconverter-common 326: integer operands of blocked nodes were also cast. */
-static void test_integer_operands(void **state)
+TEST_SCRATCH(test_integer_operands)
 {
     model m = new_product();
     model_tensor(&m, TENSOR_INTS("i", "2", 1, 0));
@@ -90,13 +90,13 @@ static void test_integer_operands(void **state)
     model_node(&m, "Shape", "g", "s");
     model_node(&m, "Reshape", "g,s", "y");
     model_output(&m, "y", ONNX_float32, NULL);
-    onnx_file *f = check(*state, &m, small, 5e-3);
+    onnx_file *f = check(t, &m, small, 5e-3);
     assert_int_equal(count_ops(f, "Cast"), 2); /* of x, and of h before Exp */
     onnx_file_close(f);
 }
 
 /* onnxmltools 446: a Concat with operands of both types. */
-static void test_concat_of_both_types(void **state)
+TEST_SCRATCH(test_concat_of_both_types)
 {
     model m = new_product();
     model_node(&m, "Exp", "h", "e");
@@ -104,13 +104,12 @@ static void test_concat_of_both_types(void **state)
     node_int(&n, "axis", 1);
     model_add(&m, &n);
     model_output(&m, "y", ONNX_float32, "N,6");
-    onnx_file_close(check(*state, &m, small, 5e-3));
+    onnx_file_close(check(t, &m, small, 5e-3));
 }
 
 /* onnxruntime 14827: the scales of Resize were converted to fp16, which its schema does not allow. */
-static void test_resize_scales(void **state)
+TEST_SCRATCH(test_resize_scales)
 {
-    scratch *t = *state;
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "1,1,4,4");
     model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 2));
@@ -127,9 +126,8 @@ static void test_resize_scales(void **state)
 
 /* Model-Optimizer 1628, onnxruntime 7981: subgraphs of If and Loop captured values of the enclosing graph in the
  * wrong type. */
-static void test_captured_value(void **state)
+TEST_SCRATCH(test_captured_value)
 {
-    scratch *t = *state;
     model m = new_product(), yes = model_new(17), no = model_new(17);
     model_input(&m, "c", ONNX_bool, "");
     model_node(&yes, "Sigmoid", "h", "a");
@@ -159,9 +157,8 @@ static void test_captured_value(void **state)
 }
 
 /* onnxconverter-common 208: nodes of the result preceded the definitions of their operands. */
-static void test_order_of_nodes(void **state)
+TEST_SCRATCH(test_order_of_nodes)
 {
-    scratch *t = *state;
     model m = new_product();
     model_node(&m, "Exp", "h", "e");
     model_node(&m, "MatMul", "e,w", "a");
@@ -180,9 +177,8 @@ static void test_order_of_nodes(void **state)
 }
 
 /* onnxconverter-common 260, 307: a loop-carried value changed its type in the subgraph. */
-static void test_loop_carried_state(void **state)
+TEST_SCRATCH(test_loop_carried_state)
 {
-    scratch *t = *state;
     model m = new_product(), subgraph = model_new(17);
     model_input(&subgraph, "i", ONNX_int64, "");
     model_input(&subgraph, "go", ONNX_bool, "");
@@ -216,9 +212,8 @@ static void test_loop_carried_state(void **state)
 }
 
 /* onnxconverter-common 268, onnx/ir-py 303: no conversion to bfloat16, whose operators start at opset 22. */
-static void test_bfloat16(void **state)
+TEST_SCRATCH(test_bfloat16)
 {
-    scratch *t = *state;
     model m = new_product();
     model_node(&m, "Tanh", "h", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
@@ -252,10 +247,9 @@ static ampc_status count_bytes(void *user, onnx_part part, const void *bytes, si
 }
 
 /* onnxconverter-common 215, 308: a model of more than 2 GiB with external values. Here the limit is small. */
-static void test_external_values(void **state)
+TEST_SCRATCH(test_external_values)
 {
     enum { N = 64 };
-    scratch *t = *state;
     static float values[N * N];
     for (int i = 0; i < N * N; i++) values[i] = (float)(i % 7);
     model m = new_model("64");
@@ -277,10 +271,9 @@ static void test_external_values(void **state)
 
 /* onnxconverter-common 251, 252, 229; Model-Optimizer 459, 469: minutes of search, temporary models that fill the
  * disk, a scan of all nodes per node. */
-static void test_many_nodes(void **state)
+TEST_SCRATCH(test_many_nodes)
 {
     enum { LAYERS = 500, SECONDS = 20 }; /* 20 ms on an idle machine */
-    scratch *t = *state;
     model m = new_product();
     char from[16] = "h", to[16], exp_of[16];
     for (int i = 0; i < LAYERS; i++) {
@@ -307,14 +300,13 @@ static void test_many_nodes(void **state)
 /* ---- slower after conversion -------------------------------------------------------------- */
 
 /* onnxconverter-common: casts per node and operand; here one per value for all its uses. */
-static void test_one_cast_for_all_readers(void **state)
+TEST_SCRATCH(test_one_cast_for_all_readers)
 {
     model m = new_product();
     model_node(&m, "Exp", "h", "a");
     model_node(&m, "Tan", "h", "b");
     model_node(&m, "Sinh", "h", "c");
     model_node(&m, "Pow", "h,h", "p");
-    scratch *t = *state;
     for (const char *names = "abcp"; *names; names++) model_output(&m, (char[]){*names, 0}, ONNX_float32, "N,2");
     save(t, &m);
     onnx_file *f = convert(t, true);
@@ -330,7 +322,7 @@ static void test_one_cast_for_all_readers(void **state)
 }
 
 /* onnxruntime 11831: casts back to back. onnxruntime 19437: a narrowing cast of the model was removed with them. */
-static void test_casts_of_the_model(void **state)
+TEST_SCRATCH(test_casts_of_the_model)
 {
     model m = new_model("2");
     cast_node(&m, "x", "n", ONNX_float16);
@@ -339,15 +331,14 @@ static void test_casts_of_the_model(void **state)
     cast_node(&m, "d", "f", ONNX_float32);
     model_node(&m, "Exp", "f", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, (input){3, 2, 0.1f}, 0); /* exp of the rounded values, bit for bit */
+    onnx_file *f = check(t, &m, (input){3, 2, 0.1f}, 0); /* exp of the rounded values, bit for bit */
     assert_int_equal(count_ops(f, "Cast"), 2);
     onnx_file_close(f);
 }
 
 /* tensorflow 28298, onnxruntime 13738: the gradient of a broadcast with a symbolic batch was black, once invalid. */
-static void test_broadcast_gradient(void **state)
+TEST_SCRATCH(test_broadcast_gradient)
 {
-    scratch *t = *state;
     model m = new_product();
     model_tensor(&m, TENSOR_FLOATS("b", "2", 1, -1));
     model_node(&m, "Add", "h,b", "y");
@@ -369,9 +360,8 @@ static void test_broadcast_gradient(void **state)
 
 /* pytorch 188955: a norm listed as fp32 was surrounded by casts. Here it computes in f32 internally with fp16
  * operands and results. */
-static void test_norm_without_casts(void **state)
+TEST_SCRATCH(test_norm_without_casts)
 {
-    scratch *t = *state;
     model m = new_product();
     model_tensor(&m, TENSOR_FLOATS("scale", "2", 1, 2));
     model_node(&m, "LayerNormalization", "h,scale", "n");
@@ -390,9 +380,8 @@ static void test_norm_without_casts(void **state)
 }
 
 /* onnxruntime 15490, 16778: slower after conversion, without a warning. */
-static void test_slowdown_is_reported(void **state)
+TEST_SCRATCH(test_slowdown_is_reported)
 {
-    scratch *t = *state;
     model m = new_product();
     model_node(&m, "Exp", "h", "e");
     model_node(&m, "MatMul", "e,w", "y");
@@ -407,29 +396,4 @@ static void test_slowdown_is_reported(void **state)
     diag_clear(t->d);
     ir_module_free(compile_file(t, "m.onnx", o, false));
     assert_int_equal(diag_count(t->d, DIAG_WARNING), 0); /* unprofitable matmuls stay f32 */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_cast_to_float_before_black),
-        SCRATCH_TEST(test_shared_initializer),
-        SCRATCH_TEST(test_blocked_node_is_output),
-        SCRATCH_TEST(test_same_tensor_twice),
-        SCRATCH_TEST(test_integer_operands),
-        SCRATCH_TEST(test_concat_of_both_types),
-        SCRATCH_TEST(test_resize_scales),
-        SCRATCH_TEST(test_captured_value),
-        SCRATCH_TEST(test_order_of_nodes),
-        SCRATCH_TEST(test_loop_carried_state),
-        SCRATCH_TEST(test_bfloat16),
-        SCRATCH_TEST(test_external_values),
-        SCRATCH_TEST(test_many_nodes),
-        SCRATCH_TEST(test_one_cast_for_all_readers),
-        SCRATCH_TEST(test_casts_of_the_model),
-        SCRATCH_TEST(test_broadcast_gradient),
-        SCRATCH_TEST(test_norm_without_casts),
-        SCRATCH_TEST(test_slowdown_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,10 @@
 #include "tests/unit/peers_fixture.h"
 
 /* onnxruntime 21345: with all nodes blocked the result still differed, because constants had been clamped. */
-static void test_all_black_is_fp32(void **state)
+TEST_SCRATCH(test_all_black_is_fp32)
 {
     static result f32, black;
     static const char list[] = "[nodes]\n* = fp32\n";
-    scratch *t = *state;
     scratch_write(t, "black.amplist", list, sizeof list - 1);
     const char *path = scratch_path(t, "black.amplist");
     model m = new_product();
@@ -29,9 +28,8 @@ static void test_all_black_is_fp32(void **state)
 }
 
 /* Model-Optimizer: a tiny negative weight became the smallest positive number. */
-static void test_tiny_negative_weights(void **state)
+TEST_SCRATCH(test_tiny_negative_weights)
 {
-    scratch *t = *state;
     model m = new_model("2");
     model_tensor(&m, TENSOR_FLOATS("subnormal", "2,2", -1e-7f, 1e-7f, -2e-7f, -1e-6f));
     model_node(&m, "MatMul", "x,subnormal", "y");
@@ -47,7 +45,7 @@ static void test_tiny_negative_weights(void **state)
 }
 
 /* pytorch 40497: weights flushed to zero in fp16; onnxconverter-common clamped large ones to 1e4. */
-static void test_weights_out_of_range(void **state)
+TEST_SCRATCH(test_weights_out_of_range)
 {
     model m = new_model("2");
     model_tensor(&m, TENSOR_FLOATS("tiny", "2,2", -1e-9f, 2e-9f, 3e-9f, -4e-9f));
@@ -58,7 +56,7 @@ static void test_weights_out_of_range(void **state)
     model_node(&m, "MatMul", "x,fine", "c");
     model_output(&m, "b", ONNX_float32, "N,2");
     model_output(&m, "c", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, (input){3, 2, 0.01f}, 5e-3);
+    onnx_file *f = check(t, &m, (input){3, 2, 0.01f}, 5e-3);
     assert_int_equal(type_of_tensor(f, "tiny"), ONNX_float32);
     assert_int_equal(type_of_tensor(f, "huge"), ONNX_float32);
     assert_int_equal(type_of_tensor(f, "fine"), ONNX_float16);
@@ -66,7 +64,7 @@ static void test_weights_out_of_range(void **state)
 }
 
 /* onnxconverter-common 323: a mean over many elements became 0 or NaN. */
-static void test_mean_of_many(void **state)
+TEST_SCRATCH(test_mean_of_many)
 {
     model m = new_model("4096");
     node n = node_new("Reshape", "x,shape", "r");
@@ -84,11 +82,11 @@ static void test_mean_of_many(void **state)
     model_add(&m, &n);
     model_output(&m, "y", ONNX_float32, "");
     model_output(&m, "z", ONNX_float32, "");
-    onnx_file_close(check(*state, &m, (input){4, 4096, 0.5f}, 5e-3));
+    onnx_file_close(check(t, &m, (input){4, 4096, 0.5f}, 5e-3));
 }
 
 /* Model-Optimizer's max_depth_of_reduction, off by default: dot products that exceed fp16 although no term is large. */
-static void test_sum_of_many(void **state)
+TEST_SCRATCH(test_sum_of_many)
 {
     enum { TERMS = 70000 };
     static float w[2 * TERMS];
@@ -99,13 +97,13 @@ static void test_sum_of_many(void **state)
     model_node(&m, "MatMul", "x,w", "h");
     model_node(&m, "Div", "h,count", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, (input){1, TERMS, 1}, 5e-3);
+    onnx_file *f = check(t, &m, (input){1, TERMS, 1}, 5e-3);
     assert_int_equal(type_of_tensor(f, "w"), ONNX_float32);
     onnx_file_close(f);
 }
 
 /* TensorRT 4493, 2564: the squares and the eps of a LayerNorm written as separate operators. */
-static void test_layer_norm_of_large_rows(void **state)
+TEST_SCRATCH(test_layer_norm_of_large_rows)
 {
     model m = new_model("2");
     model_tensor(&m, TENSOR_FLOATS("w", "2,2", 300, 1, -1, 300));
@@ -123,11 +121,11 @@ static void test_layer_norm_of_large_rows(void **state)
     model_node(&m, "Sqrt", "g", "s");
     model_node(&m, "Div", "d,s", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file_close(check(*state, &m, (input){3, 2, 20}, 5e-3));
+    onnx_file_close(check(t, &m, (input){3, 2, 20}, 5e-3));
 }
 
 /* transformers 17306, flax 982: masks of -1e9 and of the lowest f32 became infinite, a fully masked row NaN. */
-static void test_masked_row(void **state)
+TEST_SCRATCH(test_masked_row)
 {
     model m = new_product();
     model_tensor(&m, TENSOR_FLOATS("mask", "2", -1e9f, -1e9f));
@@ -143,7 +141,6 @@ static void test_masked_row(void **state)
     model_output(&m, "y", ONNX_float32, "N,2");
     model_output(&m, "z", ONNX_float32, "N,2");
     static result out;
-    scratch *t = *state;
     save(t, &m);
     run(t, "m.onnx", options_at(PASS_O1), small, &out);
     for (int i = 0; i < out.count; i++) assert_true(out.items[i] >= 0 && out.items[i] <= 1);
@@ -153,7 +150,7 @@ static void test_masked_row(void **state)
 }
 
 /* TensorRT 2781: a long chain of residual additions. */
-static void test_deep_residual(void **state)
+TEST_SCRATCH(test_deep_residual)
 {
     model m = new_product();
     char names[64], from[16] = "h", to[16], branch[16];
@@ -168,13 +165,13 @@ static void test_deep_residual(void **state)
         memcpy(from, to, sizeof from);
     }
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, small, 2e-2);
+    onnx_file *f = check(t, &m, small, 2e-2);
     assert_int_equal(count_ops(f, "Cast"), 2);
     onnx_file_close(f);
 }
 
 /* coreai-torch 54: running statistics beyond the fp16 range. */
-static void test_batch_norm_statistics(void **state)
+TEST_SCRATCH(test_batch_norm_statistics)
 {
     model m = model_new(17);
     model_input(&m, "x", ONNX_float32, "N,2");
@@ -186,15 +183,14 @@ static void test_batch_norm_statistics(void **state)
     model_node(&m, "MatMul", "x,w", "h");
     model_node(&m, "BatchNormalization", "h,scale,bias,mean,var", "y");
     model_output(&m, "y", ONNX_float32, "N,2");
-    onnx_file *f = check(*state, &m, small, 5e-3);
+    onnx_file *f = check(t, &m, small, 5e-3);
     assert_int_equal(type_of_tensor(f, "var"), ONNX_float32);
     onnx_file_close(f);
 }
 
 /* TensorRT 4540: LayerNorm was requested in fp32, and the surrounding block became fp32 too. */
-static void test_one_node_in_fp32(void **state)
+TEST_SCRATCH(test_one_node_in_fp32)
 {
-    scratch *t = *state;
     static const char *const named[] = {"middle"};
     model m = new_product();
     node n = node_new("Tanh", "h", "a");
@@ -214,9 +210,8 @@ static void test_one_node_in_fp32(void **state)
 }
 
 /* TensorRT 4616, 3692: "the first 1301 layers in fp32": messages that name no node of the model. */
-static void test_answers_name_nodes(void **state)
+TEST_SCRATCH(test_answers_name_nodes)
 {
-    scratch *t = *state;
     static char report[4096];
     model m = new_product();
     node n = node_new("Exp", "h", "a");
@@ -237,10 +232,9 @@ static void test_answers_name_nodes(void **state)
 }
 
 /* OpenVINO 21238: no way to specify which layers stay in fp32. */
-static void test_layers_by_name(void **state)
+TEST_SCRATCH(test_layers_by_name)
 {
     static const char list[] = "[nodes]\nencoder/* = fp32\n";
-    scratch *t = *state;
     scratch_write(t, "layers.amplist", list, sizeof list - 1);
     const char *path = scratch_path(t, "layers.amplist");
     model m = new_model("2");
@@ -261,23 +255,4 @@ static void test_layers_by_name(void **state)
         if (n->op == IR_OP_matmul)
             assert_int_equal(ir_in(n, 0)->type.dtype, strncmp(n->loc.node, "encoder/", 8) == 0 ? IR_f32 : IR_f16);
     ir_module_free(module);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_all_black_is_fp32),
-        SCRATCH_TEST(test_tiny_negative_weights),
-        SCRATCH_TEST(test_weights_out_of_range),
-        SCRATCH_TEST(test_mean_of_many),
-        SCRATCH_TEST(test_sum_of_many),
-        SCRATCH_TEST(test_layer_norm_of_large_rows),
-        SCRATCH_TEST(test_masked_row),
-        SCRATCH_TEST(test_deep_residual),
-        SCRATCH_TEST(test_batch_norm_statistics),
-        SCRATCH_TEST(test_one_node_in_fp32),
-        SCRATCH_TEST(test_answers_name_nodes),
-        SCRATCH_TEST(test_layers_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

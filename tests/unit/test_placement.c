@@ -8,15 +8,7 @@
 #include "passes/amp/cost.h"
 #include "passes/amp/placement.h"
 #include "tests/compile.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { GRAPHS = 10000, MAX_FREE = 14, MAX_NODES = 128, MAX_VALUES = 160 };
 
@@ -361,9 +353,8 @@ static void check_trial(trial *t)
                  (long long)t->best, ir_print(t->module, t->arena));
 }
 
-static void equals_brute_force(void **state)
+TEST(equals_brute_force)
 {
-    (void)state;
     arena *a = arena_new(0);
     diag *d = diag_new(NULL, NULL);
     compile_options o = compile_options_default();
@@ -382,12 +373,4 @@ static void equals_brute_force(void **state)
     assert_int_equal(largest, MAX_FREE);
     diag_free(d);
     arena_free(a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_brute_force),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,16 +5,9 @@
 #include "passes/amp/cost.h"
 #include "passes/amp/placement.h"
 #include "tests/compile.h"
+#include "tests/test.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef struct variant {
     const char *target, *profile;
@@ -117,9 +110,8 @@ static void check_model(const char *path)
     arena_free(a);
 }
 
-static void never_above_greedy(void **state)
+TEST(never_above_greedy)
 {
-    (void)state;
     char path[1024];
     int models = 0;
     check_model(AMPC_SOURCE_DIR "/tests/models/mlp.onnx");
@@ -134,12 +126,4 @@ static void never_above_greedy(void **state)
     }
     closedir(folder);
     assert_true(models >= 19);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(never_above_greedy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

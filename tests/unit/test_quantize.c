@@ -41,9 +41,8 @@ static model pair_model(void)
     return m;
 }
 
-static void gradient_is_straight_through(void **state)
+TEST_SCRATCH(gradient_is_straight_through)
 {
-    scratch *t = *state;
     ir_module *module;
     model m = pair_model();
     compile_options o = compile_options_default();
@@ -66,9 +65,8 @@ static void gradient_is_straight_through(void **state)
 }
 
 /* Sums whose terms and result f32 cannot represent together. */
-static void long_products_are_exact(void **state)
+TEST_SCRATCH(long_products_are_exact)
 {
-    scratch *t = *state;
     static uint8_t a[2 * LONG], b[LONG * 3];
     ir_module *module;
     model m = model_new(13);
@@ -91,13 +89,4 @@ static void long_products_are_exact(void **state)
         }
     rt_session_close(session);
     ir_module_free(module);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(gradient_is_straight_through),
-        SCRATCH_TEST(long_products_are_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,10 @@
  * tests/expect/ir tests the text forms themselves. */
 #include "ir/graph/ir.h"
 #include "ir/ops/number.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 typedef struct fixture {
     arena *arena;
@@ -46,9 +39,8 @@ static int teardown(void **state)
 
 /* ---- numbers --------------------------------------------------------------------------------------------- */
 
-static void test_float_texts(void **state)
+TEST(test_float_texts)
 {
-    (void)state;
     static const struct {
         ir_dtype type;
         double value;
@@ -79,9 +71,8 @@ static void test_float_texts(void **state)
 }
 
 /* Every pattern of both 16-bit types either round-trips or is reported as lossy. */
-static void test_16_bit_elements(void **state)
+TEST(test_16_bit_elements)
 {
-    (void)state;
     static const ir_dtype types[] = {IR_f16, IR_bf16};
     for (int t = 0; t < 2; t++) {
         int lost = 0;
@@ -98,9 +89,8 @@ static void test_16_bit_elements(void **state)
     }
 }
 
-static void test_random_doubles(void **state)
+TEST(test_random_doubles)
 {
-    (void)state;
     uint64_t bits = 1;
     for (int i = 0; i < 20000; i++) {
         bits = bits * 6364136223846793005u + 1442695040888963407u;
@@ -113,9 +103,8 @@ static void test_random_doubles(void **state)
     }
 }
 
-static void test_numbers_refused(void **state)
+TEST(test_numbers_refused)
 {
-    (void)state;
     static const char *const floats[] = {"",         "-",  "1e", "0x10",  "1e999", "nan(1)",
                                          "infinity", " 1", "1 ", "1.2.3", "+inf"};
     static const char *const ints[] = {"",   "-",   "1.0", "9223372036854775808", "-9223372036854775809",
@@ -141,9 +130,10 @@ static const char *text_of(fixture *f)
     return first;
 }
 
-static void test_built(void **state)
+#define TEST_TEXT(name) TEST_WITH(setup, teardown, fixture *f, name)
+
+TEST_TEXT(test_built)
 {
-    fixture *f = *state;
     ir_module *m = f->module;
     ir_type vector = ir_type_make(IR_f32, 1, (int64_t[]){17}), wide = ir_type_make(IR_f32, 1, (int64_t[]){16});
     float values[17] = {1, 2};
@@ -166,9 +156,8 @@ static void test_built(void **state)
 }
 
 /* Locations, notes and preserved names survive; nodes without a location still have the file. */
-static void test_locations(void **state)
+TEST_TEXT(test_locations)
 {
-    fixture *f = *state;
     static const char text[] = "ampc-ir 3\nsource \"m.onnx\"\n\ngraph @g(@x : f32[N]) {\nforward:\n"
                                "  %\"a/b\" = neg @x     : f32[N] !Neg \"n\"  # note\n"
                                "  %c     = neg %\"a/b\" : f32[N]\n}\n";
@@ -188,9 +177,8 @@ static void test_locations(void **state)
 
 /* ---- parsing --------------------------------------------------------------------------------------------- */
 
-static void test_hostile(void **state)
+TEST_TEXT(test_hostile)
 {
-    fixture *f = *state;
     ir_module *m;
     static const char zero[] = "ampc-ir 3\nmeta \"a\0b\" \"\"";
     assert_int_equal(ir_parse(zero, sizeof zero - 1, "t.ir", f->diag, &m), AMPC_REJECTED);
@@ -217,9 +205,8 @@ static char *nest(const fixture *f, int depth)
     return arena_printf(f->arena, "%s}\n", text);
 }
 
-static void test_nesting(void **state)
+TEST_TEXT(test_nesting)
 {
-    const fixture *f = *state;
     for (int more = 0; more < 2; more++) {
         const char *text = nest(f, IR_MAX_NESTING + more);
         ir_module *m;
@@ -233,9 +220,8 @@ static void test_nesting(void **state)
 }
 
 /* A text truncated at any byte is rejected or is a shorter module; the parser never crashes. */
-static void test_cut(void **state)
+TEST_TEXT(test_cut)
 {
-    fixture *f = *state;
     static const char text[] =
         "ampc-ir 3\nparam @w : f32[2] = [1, 2] frozen\ngraph @g(@x : f32[N,2]) {\nforward:\n"
         "  %y = matmul @x, @x {trans_b=true, out=f32} : f32[N,N] !MatMul \"m\" # note\n  output \"y\" = %y\n}\n";
@@ -251,9 +237,8 @@ static void test_cut(void **state)
 }
 
 /* A sealed text is either complete or rejected: truncation and changed bytes are detected. */
-static void test_sealed(void **state)
+TEST_TEXT(test_sealed)
 {
-    fixture *f = *state;
     static const char text[] =
         "ampc-ir 3\nparam @w : f32[2] = [1, 2] frozen  # note\n\ngraph @g(@x : f32[N,2]) {\nforward:\n"
         "  %y = matmul @x, @x {trans_b=true, out=f32} : f32[N,N] !MatMul \"m\"  # note\n  output \"y\" = %y\n}\n";
@@ -281,9 +266,8 @@ static void test_sealed(void **state)
     free(sealed);
 }
 
-static void test_files(void **state)
+TEST_TEXT(test_files)
 {
-    fixture *f = *state;
     char path[] = "/tmp/ampc-text-XXXXXX";
     ir_module *m;
     int fd = mkstemp(path);
@@ -299,9 +283,8 @@ static void test_files(void **state)
 }
 
 /* Parsing needs time and memory proportional to the length of the text. */
-static void test_long(void **state)
+TEST_TEXT(test_long)
 {
-    fixture *f = *state;
     enum { NODES = 20000, LINE = 64 };
     char *text = malloc((size_t)NODES * LINE + 256), *at = text;
     at += sprintf(at, "ampc-ir 3\ngraph @g(@x : f32[N]) {\n  %%v0 = neg @x : f32[N]\n");
@@ -313,25 +296,4 @@ static void test_long(void **state)
     assert_true(arena_used(m->arena) < (size_t)NODES * 4096);
     ir_module_free(m);
     free(text);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_float_texts),
-        cmocka_unit_test(test_16_bit_elements),
-        cmocka_unit_test(test_random_doubles),
-        cmocka_unit_test(test_numbers_refused),
-        TEST(test_nesting),
-        TEST(test_built),
-        TEST(test_locations),
-        TEST(test_hostile),
-        TEST(test_cut),
-        TEST(test_sealed),
-        TEST(test_files),
-        TEST(test_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

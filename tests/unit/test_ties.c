@@ -201,7 +201,7 @@ static const float *storage(scratch *t, rt_session *s, const char *name)
 
 /* ---- tests ------------------------------------------------------------------------------------------ */
 
-static void each_has_its_kind(void **state)
+TEST_SCRATCH(each_has_its_kind)
 {
     static const char *const said[FORMS] = {"6 initializers that the exporter had merged are separate: 2 parameters "
                                             "(--no-untie keeps them shared), 4 running statistics",
@@ -210,7 +210,7 @@ static void each_has_its_kind(void **state)
                                             NULL};
     for (form f = 0; f < FORMS; f++) {
         notes n;
-        ir_module *m = compile_model(write_model(*state, f), false, "mse", &n);
+        ir_module *m = compile_model(write_model(t, f), false, "mse", &n);
         for (int i = 0; i < 8; i++) {
             const char *name = tensors[f][i / 4][i % 4];
             const ir_storage *s = ir_storage_find(m, name);
@@ -220,17 +220,17 @@ static void each_has_its_kind(void **state)
         }
         if (said[f] ? !strstr(n.text, said[f]) : strstr(n.text, "merged") != NULL) fail_msg("%s", n.text);
         ir_module_free(m);
-        ir_module_free(compile_model(scratch_path(*state, "m.onnx"), false, NULL, &n));
+        ir_module_free(compile_model(scratch_path(t, "m.onnx"), false, NULL, &n));
         assert_null(strstr(n.text, "merged"));
     }
 }
 
-static void gradients_are_those_of_the_network(void **state)
+TEST_SCRATCH(gradients_are_those_of_the_network)
 {
     for (form f = 0; f < FORMS; f++) {
         notes n;
-        ir_module *m = compile_model(write_model(*state, f), false, "mse", &n);
-        rt_session *s = run(*state, m, "grad");
+        ir_module *m = compile_model(write_model(t, f), false, "mse", &n);
+        rt_session *s = run(t, m, "grad");
         for (int i = 0; i < 4; i++) {
             char name[64];
             const char *tensor = tensors[f][i / 2][i % 2];
@@ -246,9 +246,8 @@ static void gradients_are_those_of_the_network(void **state)
 }
 
 /* After a step, in the session and in the exported file, which compiles to the same tensors. */
-static void a_step_is_exported(void **state)
+TEST_SCRATCH(a_step_is_exported)
 {
-    scratch *t = *state;
     for (form f = 0; f < FORMS; f++) {
         notes n;
         affine w[2];
@@ -283,9 +282,8 @@ static void a_step_is_exported(void **state)
 }
 
 /* With --no-untie the parameters stay shared; the statistics are separate nevertheless. */
-static void parameters_can_stay_tied(void **state)
+TEST_SCRATCH(parameters_can_stay_tied)
 {
-    scratch *t = *state;
     notes n;
     ir_module *m = compile_model(write_model(t, TORCHSCRIPT), true, "mse", &n);
     assert_non_null(strstr(n.text, "4 initializers that the exporter had merged are separate: 4 running statistics"));
@@ -307,7 +305,7 @@ static void parameters_can_stay_tied(void **state)
 }
 
 /* An Identity that is part of the network, and one whose result is only an output, separate nothing. */
-static void other_identities_stay(void **state)
+TEST_SCRATCH(other_identities_stay)
 {
     static const struct {
         const char *result;
@@ -324,21 +322,11 @@ static void other_identities_stay(void **state)
         model_output(&m, "y", 0, NULL);
         if (rows[i].output) model_output(&m, rows[i].result, 0, NULL);
         wire file = model_finish(&m);
-        scratch_write(*state, "m.onnx", file.bytes, file.size);
+        scratch_write(t, "m.onnx", file.bytes, file.size);
         wire_free(&file);
-        ir_module *out = compile_model(scratch_path(*state, "m.onnx"), false, "mse:y", &n);
+        ir_module *out = compile_model(scratch_path(t, "m.onnx"), false, "mse:y", &n);
         assert_null(strstr(n.text, "merged"));
         assert_null(ir_storage_find(out, rows[i].result));
         ir_module_free(out);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(each_has_its_kind),     SCRATCH_TEST(gradients_are_those_of_the_network),
-        SCRATCH_TEST(a_step_is_exported),    SCRATCH_TEST(parameters_can_stay_tied),
-        SCRATCH_TEST(other_identities_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

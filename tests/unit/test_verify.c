@@ -1,15 +1,7 @@
 /* test_verify.c - rules that text cannot violate, because the parser and the builder enforce them: each test corrupts
  * a valid module in memory and expects the violation. Rules that text can violate are in tests/expect/ir. */
 #include "ir/graph/ir.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static const char sound[] = "ampc-ir 3\n"
                             "param @w : f32[4] = zero\n"
@@ -76,9 +68,10 @@ static void expect(sample *s, const char *message)
     if (!strstr(messages, message)) fail_msg("expected: %s\ngot: %s", message, messages);
 }
 
-static void test_sound(void **state)
+#define TEST_VERIFY(name) TEST_WITH(setup, teardown, sample *s, name)
+
+TEST_VERIFY(test_sound)
 {
-    sample *s = *state;
     assert_int_equal(ir_verify(s->module, s->diag), AMPC_OK);
     assert_string_equal(messages, "");
     for (size_t i = 0; i < s->module->graphs.count; i++) ir_graph_renumber(s->module->graphs.items[i]);
@@ -89,139 +82,121 @@ static void test_sound(void **state)
 }
 
 /* A violation is printed below its line of the dump and has the number of that line. */
-static void test_place(void **state)
+TEST_VERIFY(test_place)
 {
-    sample *s = *state;
     s->mul->out[0]->type.dims[1] = 5;
     expect(s, "dump:10: error: the type of '%b' is f32[N,4], not f32[N,5]\n    %b = mul %d, %a ");
 }
 
-static void test_types(void **state)
+TEST_VERIFY(test_types)
 {
-    sample *s = *state;
     s->add->out[0]->type.dtype = IR_f16;
     expect(s, "the type of '%a' is f32[N,4], not f16[N,4]");
     assert_int_equal(s->add->out[0]->type.dtype, IR_f16); /* the verifier changes nothing */
 }
 
-static void test_slot_dtype(void **state)
+TEST_VERIFY(test_slot_dtype)
 {
-    sample *s = *state;
     s->graph->inputs.items[0]->type.dtype = IR_bool;
     expect(s, "a must be a number type, is bool");
 }
 
-static void test_definition_order(void **state)
+TEST_VERIFY(test_definition_order)
 {
-    sample *s = *state;
     ir_node_set_input(s->dropout, 0, s->reshape->out[0]);
     expect(s, "'%c' is not defined here");
 }
 
-static void test_backward_value(void **state)
+TEST_VERIFY(test_backward_value)
 {
-    sample *s = *state;
     s->reshape->phase = IR_FORWARD;
     expect(s, "a node of phase forward reads '%b' of phase backward");
     expect(s, "a node of phase forward after one of phase backward");
 }
 
-static void test_value_of_another_graph(void **state)
+TEST_VERIFY(test_value_of_another_graph)
 {
-    sample *s = *state;
     ir_node_set_input(s->output, 0, s->module->graphs.items[1]->first->out[0]);
     expect(s, "'%a' is not defined here");
 }
 
-static void test_storage_of_another_module(void **state)
+TEST_VERIFY(test_storage_of_another_module)
 {
-    sample *s = *state;
     ir_node_set_input(s->add, 1, ir_graph_storage(s->module->graphs.items[1], s->module->storage.items[0]));
     expect(s, "'w' belongs to another graph");
 }
 
-static void test_storage_type(void **state)
+TEST_VERIFY(test_storage_type)
 {
-    sample *s = *state;
     s->module->storage.items[0]->type.dims[0] = 1;
     expect(s, "'@w' is read as f32[4], but is f32[1]");
 }
 
-static void test_removed_storage(void **state)
+TEST_VERIFY(test_removed_storage)
 {
-    sample *s = *state;
     s->module->storage.count = 0;
     expect(s, "'@w' is not a storage of the module");
 }
 
-static void test_lost_use(void **state)
+TEST_VERIFY(test_lost_use)
 {
-    sample *s = *state;
     s->reshape->out[0]->first_use = NULL;
     expect(s, "1 operands read 'c', its use list has 0");
 }
 
-static void test_use_of_another_graph(void **state)
+TEST_VERIFY(test_use_of_another_graph)
 {
-    sample *s = *state;
     s->add->out[0]->first_use = &s->output->in[0];
     expect(s, "the use list of 'a' is wrong");
 }
 
-static void test_use_links(void **state)
+TEST_VERIFY(test_use_links)
 {
-    sample *s = *state;
     ir_use *first = s->add->out[0]->first_use;
     first->next->prev = NULL;
     expect(s, "the use list of 'a' is wrong");
 }
 
-static void test_use_index(void **state)
+TEST_VERIFY(test_use_index)
 {
-    sample *s = *state;
     s->mul->in[1].index = 0;
     expect(s, "use 1 refers to another operand");
 }
 
-static void test_node_ids(void **state)
+TEST_VERIFY(test_node_ids)
 {
-    sample *s = *state;
     s->mul->id = s->add->id;
     expect(s, "id of the node is not unique");
     s->mul->id = s->graph->node_ids;
     expect(s, "id of the node is out of range");
 }
 
-static void test_value_ids(void **state)
+TEST_VERIFY(test_value_ids)
 {
-    sample *s = *state;
     s->mul->out[0]->id = s->add->out[0]->id;
     expect(s, "id of 'b' is not unique");
     s->mul->out[0]->id = s->graph->value_ids;
     expect(s, "id of 'b' is out of range");
 }
 
-static void test_value_names(void **state)
+TEST_VERIFY(test_value_names)
 {
-    sample *s = *state;
     s->mul->out[0]->name = "a";
     expect(s, "result 'a' is not unique");
     s->mul->out[0]->name = NULL;
     expect(s, "result without a name");
 }
 
-static void test_module_names(void **state)
+TEST_VERIFY(test_module_names)
 {
-    sample *s = *state;
     s->module->storage.items[1]->name = "w";
     s->module->graphs.items[1]->name = "infer";
     expect(s, "storage 'w' is not unique");
     expect(s, "graph 'infer' is not unique");
 }
 
-static void test_arity(void **state)
+TEST_VERIFY(test_arity)
 {
-    sample *s = *state;
     s->mul->n_in = 1;
     expect(s, "mul expects 2 operands, not 1");
     s->mul->n_in = 2;
@@ -229,16 +204,14 @@ static void test_arity(void **state)
     expect(s, "dropout has 2 results, not 1");
 }
 
-static void test_absent_operand(void **state)
+TEST_VERIFY(test_absent_operand)
 {
-    sample *s = *state;
     ir_node_set_input(s->mul, 0, NULL);
     expect(s, "operand 'a' of mul is missing");
 }
 
-static void test_attributes(void **state)
+TEST_VERIFY(test_attributes)
 {
-    sample *s = *state;
     const ir_dim none = IR_DIM_NONE;
     s->reshape->attr[IR_ATTR(reshape, shape)].list.items = &none;
     expect(s, "attribute 'shape' has an invalid value");
@@ -246,16 +219,14 @@ static void test_attributes(void **state)
     expect(s, "attribute 'ratio' has an invalid value");
 }
 
-static void test_results(void **state)
+TEST_VERIFY(test_results)
 {
-    sample *s = *state;
     s->dropout->out[1]->def_index = 0;
     expect(s, "result 1 is defined elsewhere");
 }
 
-static void test_node_list(void **state)
+TEST_VERIFY(test_node_list)
 {
-    sample *s = *state;
     s->mul->prev = s->add;
     expect(s, "the node list of '@infer' is broken");
     s->mul->prev = s->dropout;
@@ -264,9 +235,8 @@ static void test_node_list(void **state)
     s->reshape->next = s->output;
 }
 
-static void test_storage(void **state)
+TEST_VERIFY(test_storage)
 {
-    sample *s = *state;
     s->module->storage.items[0]->id = 1;
     s->module->storage.items[0]->data.kind = IR_DATA_SIDECAR;
     s->module->storage.items[1]->data.bytes = NULL;
@@ -275,54 +245,17 @@ static void test_storage(void **state)
     expect(s, "'@w' is in a weights file, but there is none");
 }
 
-static void test_storage_size(void **state)
+TEST_VERIFY(test_storage_size)
 {
-    sample *s = *state;
     s->module->storage.items[0]->type.rank = 2;
     s->module->storage.items[0]->type.dims[0] = s->module->storage.items[0]->type.dims[1] = INT64_MAX / 2;
     expect(s, "storage has an invalid type");
 }
 
-static void test_input(void **state)
+TEST_VERIFY(test_input)
 {
-    sample *s = *state;
     s->graph->inputs.items[1]->type.dims[0] = -1;
     s->graph->inputs.items[1]->name = "w";
     expect(s, "input 'w' has an invalid type");
     expect(s, "input 'w' has the name of a storage");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        TEST(test_sound),
-        TEST(test_place),
-        TEST(test_types),
-        TEST(test_slot_dtype),
-        TEST(test_definition_order),
-        TEST(test_backward_value),
-        TEST(test_value_of_another_graph),
-        TEST(test_storage_of_another_module),
-        TEST(test_storage_type),
-        TEST(test_removed_storage),
-        TEST(test_lost_use),
-        TEST(test_use_of_another_graph),
-        TEST(test_use_links),
-        TEST(test_use_index),
-        TEST(test_node_ids),
-        TEST(test_value_ids),
-        TEST(test_value_names),
-        TEST(test_module_names),
-        TEST(test_arity),
-        TEST(test_absent_operand),
-        TEST(test_attributes),
-        TEST(test_results),
-        TEST(test_node_list),
-        TEST(test_storage),
-        TEST(test_storage_size),
-        TEST(test_input),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
