@@ -167,7 +167,8 @@ def number(v):
 print("/* evaluations.def - values of PyTorch, written by make_evaluations.py. */")
 for text, value in built_in.items():
     numbers = [number(v) for v in value] if isinstance(value, tuple) else [number(value)]
-    print(f'BUILT_IN("{text}",\n         {", ".join(numbers)})')
+    start, end = f'BUILT_IN("{text}",', f'{", ".join(numbers)})'
+    print(start + (" " if len(start) + len(end) < 132 else "\n         ") + end)
 for text, value in of_model.items():
     quoted = named(text).replace('"', '\\"').replace("} : ", "} :\n ").replace("@w : ", "@w :\n ").splitlines()
     lines = "\n".join(f'         "{line}\\n"' for line in quoted)

@@ -17,8 +17,8 @@ torch.set_default_dtype(torch.float64)
 
 
 def c_number(v):
-    v = float(v)
-    return {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(repr(v), repr(v))
+    text = f"{float(v):.12g}"
+    return {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(text, text)
 
 
 def tensor(t):
@@ -27,7 +27,7 @@ def tensor(t):
     return f"TENSOR({kind}, DIMS({dims}), VALUES({values}))"
 
 
-def wrap(text, width=118):
+def wrap(text, width=132):
     lines, line = [], ""
     for word in text.split(" "):
         if line and len(line) + 1 + len(word) > width:
@@ -39,7 +39,7 @@ def wrap(text, width=118):
 
 
 def row(name, text, x, y, function):
-    x = x.clone().requires_grad_()
+    x, y = (x.mul(1000).round() / 1000).requires_grad_(), y if y.dtype == torch.int64 else y.mul(1000).round() / 1000
     loss = function(x, y)
     loss.backward()
     print(wrap(f'LOSS("{name}", "{text}", {tensor(x.detach())}, {tensor(y)}, {c_number(loss.detach())}, '
