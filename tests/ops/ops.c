@@ -45,11 +45,14 @@ int64_t case_broadcast(const k_view *v, const k_view *to, int64_t i)
     return case_offset(v, own);
 }
 
-void case_begin(ops_case *c, ir_op op)
+ops_case case_of(ir_op op)
 {
-    *c = (ops_case){.op = op, .units = 4};
-    for (int i = 0; i < ir_op_get(op)->n_attr; i++) c->attr[i] = ir_op_get(op)->attr[i].initial;
+    ops_case c = {.op = op, .units = 4};
+    for (int i = 0; i < ir_op_get(op)->n_attr; i++) c.attr[i] = ir_op_get(op)->attr[i].initial;
+    return c;
 }
+
+void case_begin(ops_case *c, ir_op op) { *c = case_of(op); }
 
 static k_view view_of(ir_dtype t, int rank, const int64_t *dims)
 {
@@ -267,4 +270,10 @@ void case_check(ops_case *c, ops_reference *reference)
         for (int i = 0; i < c->n_in; i++) check_in_place(c, i, 0);
     else
         for (int i = 0; i < c->n_out && i < c->n_in; i++) check_in_place(c, i, i);
+}
+
+void case_finish(ops_case *c, ops_reference *reference)
+{
+    case_check(c, reference);
+    case_end(c);
 }

@@ -69,6 +69,7 @@ ampc_status ops_prepare(const k_kernel *kernel, const k_args *args);
  * Returns the exit code. */
 int ops_main(int argc, char **argv, int (*tests)(void));
 
+ops_case case_of(ir_op op);
 void case_begin(ops_case *c, ir_op op);
 /* The next operand is drawn as the first one. */
 void case_restart_draws(void);
@@ -78,8 +79,9 @@ double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double l
 void case_absent(ops_case *c);                                         /* an absent operand */
 void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims); /* IR_NO_DTYPE: result not requested */
 void case_list(ops_case *c, int attr, const int64_t *items, int count);
-/* Runs and compares; fails the test with op, dtypes, shapes and the first wrong element. */
+/* Runs and compares; fails the test with op, dtypes, shapes and the first wrong element. case_finish also ends the case. */
 void case_check(ops_case *c, ops_reference *reference);
+void case_finish(ops_case *c, ops_reference *reference);
 /* Runs once and returns the status (for refusals). Results stay in out[].data until case_end. */
 ampc_status case_run(ops_case *c);
 void case_end(ops_case *c);

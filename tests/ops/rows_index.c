@@ -129,14 +129,12 @@ static void gather(const ops_row *row, ir_dtype t)
     const layout *l;
     for (int s = 0; (l = layout_of(row->op, s / 2)); s++) {
         int64_t dims[8];
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, l->rank, l->x, LOW, HIGH);
         indices_in(&c, l, s & 1 ? IR_i32 : IR_i64, false);
         c.attr[0].i = l->first;
         case_out(&c, t, items_shape(row->op, l, dims), dims);
-        case_check(&c, gather_reference);
-        case_end(&c);
+        case_finish(&c, gather_reference);
     }
 }
 
@@ -154,10 +152,9 @@ static void scatter(const ops_row *row, ir_dtype t)
     for (int s = 0; (l = layout_of(row->op, s / 10)); s++) {
         const int reduction = s % 5;
         int64_t dims[8];
-        ops_case c;
+        ops_case c = case_of(row->op);
         if (t == IR_bool && reduction) continue;
         if (ops_brief && reduction > IR_WORD(scatter, add)) continue; /* other reductions have the same accesses */
-        case_begin(&c, row->op);
         case_in(&c, t, l->rank, l->x, LOW, HIGH);
         indices_in(&c, l, s & 1 ? IR_i32 : IR_i64, s / 5 % 2);
         const int rank = items_shape(row->op, l, dims);
@@ -174,8 +171,7 @@ static void scatter(const ops_row *row, ir_dtype t)
         c.floor = 1;
         c.units = reduction == IR_WORD(scatter, add) || reduction == IR_WORD(scatter, mul) ? 2000
                                                                                            : 0; /* thousands of terms */
-        case_check(&c, scatter_reference);
-        case_end(&c);
+        case_finish(&c, scatter_reference);
     }
 }
 
@@ -188,8 +184,7 @@ static void out_of_range(const ops_row *row, ir_dtype t)
     for (int s = 0; s < 16; s++) {
         const int64_t x[] = {5, elements || s < 8 ? 3 : 0}, indices[] = {700, elements ? 3 : 1};
         const int64_t items[] = {700, x[1]};
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 2, x, LOW, HIGH);
         double *at = case_in(&c, IR_i64, 2, indices, 0, 4);
         if (back) case_in(&c, t, 2, items, LOW, HIGH);
@@ -210,8 +205,7 @@ static void not_a_number(const ops_row *row, ir_dtype t)
     const int64_t three[] = {3}, indices[] = {4, 1}, four[] = {4};
     static const double expected[2][3] = {{NAN, NAN, 7}, {NAN, NAN, -1}};
     for (int s = 0; s < 2; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         memcpy(case_in(&c, t, 1, three, 0, 1), (double[]){NAN, 1, -1}, 3 * sizeof(double));
         memcpy(case_in(&c, IR_i64, 2, indices, 0, 1), (double[]){0, 1, 2, 1}, 4 * sizeof(double));
         memcpy(case_in(&c, t, 1, four, 0, 1), (double[]){5, NAN, 7, 3}, 4 * sizeof(double));
@@ -234,8 +228,7 @@ static void bit_cast(const ops_row *row, ir_dtype t)
     const ir_dtype types[] = {IR_f32, IR_i32, IR_f16, IR_i16, IR_u8, IR_i8, IR_bf16, IR_f16};
     (void)t;
     for (int s = 0; s < 8; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, types[s], 1, n, LOW, HIGH);
         case_out(&c, types[s ^ 1], 1, n);
         c.attr[IR_ATTR(bit_cast, to)].dtype = types[s ^ 1];

@@ -105,11 +105,10 @@ static void loss(const ops_row *row, ir_dtype t)
 {
     bool entropy = row->op == IR_OP_softmax_cross_entropy;
     for (int k = 0; k < SHAPES * VARIANTS; k++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int s = k / VARIANTS, variant = k % VARIANTS;
         int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
-        case_begin(&c, row->op);
         c.attr[1].i = variant / 4;
         case_in(&c, t, shapes[s].rank, shapes[s].dims, entropy ? -5 : -9, entropy ? 5 : 0);
         labels_in(&c, variant & 1 ? wide : t, s, variant);
@@ -120,8 +119,7 @@ static void loss(const ops_row *row, ir_dtype t)
         }
         c.floor = 1;
         c.units = 12 + (variant / 4 ? (double)items[0] / 32 : 0); /* sums of positive terms: items, and their weights */
-        case_check(&c, loss_reference);
-        case_end(&c);
+        case_finish(&c, loss_reference);
     }
 }
 
@@ -129,11 +127,10 @@ static void loss_grad(const ops_row *row, ir_dtype t)
 {
     bool entropy = row->op == IR_OP_softmax_cross_entropy_grad;
     for (int k = 0; k < SHAPES * VARIANTS; k++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int s = k / VARIANTS, variant = k % VARIANTS;
         int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
-        case_begin(&c, row->op);
         c.attr[1].i = variant / 4;
         case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
         case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
@@ -142,8 +139,7 @@ static void loss_grad(const ops_row *row, ir_dtype t)
         case_out(&c, t, shapes[s].rank, shapes[s].dims);
         c.floor = 1;
         c.units = 12;
-        case_check(&c, loss_grad_reference);
-        case_end(&c);
+        case_finish(&c, loss_grad_reference);
     }
 }
 
@@ -153,8 +149,7 @@ static void outside(const ops_row *row, ir_dtype t)
     static const double bad[] = {3, -1, -0x1p63};
     const int64_t scores[] = {40, 3}, items[] = {40};
     for (int i = 0; i < 3; i++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 2, scores, -5, 5);
         double *label = case_in(&c, IR_i64, 1, items, 0, 2);
         case_absent(&c);

@@ -39,15 +39,13 @@ static void transpose(const ops_row *row, ir_dtype t)
         {5, {2, 3, 1, 4, 5}, {4, 2, 1, 0, 3}},
     };
     for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int64_t out[5];
         for (int d = 0; d < cases[s].rank; d++) out[d] = cases[s].dims[cases[s].perm[d]];
-        case_begin(&c, row->op);
         case_in(&c, t, cases[s].rank, cases[s].dims, LOW, HIGH);
         case_list(&c, IR_ATTR(transpose, perm), cases[s].perm, cases[s].rank);
         case_out(&c, t, cases[s].rank, out);
-        case_check(&c, transpose_reference);
-        case_end(&c);
+        case_finish(&c, transpose_reference);
     }
 }
 
@@ -75,12 +73,10 @@ static void expand(const ops_row *row, ir_dtype t)
         {3, 3, {60, 1, 40}, {60, 20, 40}},
     };
     for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, cases[s].rank, cases[s].dims, LOW, HIGH);
         case_out(&c, t, cases[s].rank_y, cases[s].y);
-        case_check(&c, expand_reference);
-        case_end(&c);
+        case_finish(&c, expand_reference);
     }
 }
 
@@ -124,8 +120,7 @@ static const struct {
 static void concat(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < (int)(sizeof parts / sizeof *parts); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         for (int p = 0; p < parts[s].parts; p++) {
             int64_t dims[3] = {parts[s].full[0], parts[s].full[1], parts[s].full[2]};
             dims[parts[s].axis] = parts[s].sizes[p];
@@ -133,16 +128,14 @@ static void concat(const ops_row *row, ir_dtype t)
         }
         c.attr[IR_ATTR(concat, axis)].i = parts[s].axis;
         case_out(&c, t, 3, parts[s].full);
-        case_check(&c, concat_reference);
-        case_end(&c);
+        case_finish(&c, concat_reference);
     }
 }
 
 static void split(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < (int)(sizeof parts / sizeof *parts); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 3, parts[s].full, LOW, HIGH);
         c.attr[IR_ATTR(split, axis)].i = parts[s].axis;
         case_list(&c, IR_ATTR(split, sizes), parts[s].sizes, parts[s].parts);
@@ -151,8 +144,7 @@ static void split(const ops_row *row, ir_dtype t)
             dims[parts[s].axis] = parts[s].sizes[p];
             case_out(&c, p == 1 && s == 2 ? IR_NO_DTYPE : t, 3, dims);
         }
-        case_check(&c, split_reference);
-        case_end(&c);
+        case_finish(&c, split_reference);
     }
 }
 
@@ -201,17 +193,15 @@ static void slice(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_slice_grad;
     for (int s = 0; s < (int)(sizeof slices / sizeof *slices); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int rank = slices[s].rank;
-        case_begin(&c, row->op);
         case_in(&c, t, rank, back ? slices[s].size : slices[s].full, LOW, HIGH);
         case_list(&c, back ? IR_ATTR(slice_grad, start) : IR_ATTR(slice, start), slices[s].start, rank);
         case_list(&c, back ? IR_ATTR(slice_grad, step) : IR_ATTR(slice, step), slices[s].step, rank);
         if (back) case_list(&c, IR_ATTR(slice_grad, shape), slices[s].full, rank);
         else case_list(&c, IR_ATTR(slice, size), slices[s].size, rank);
         case_out(&c, t, rank, back ? slices[s].full : slices[s].size);
-        case_check(&c, back ? slice_grad_reference : slice_reference);
-        case_end(&c);
+        case_finish(&c, back ? slice_grad_reference : slice_reference);
     }
 }
 
@@ -271,12 +261,11 @@ static void pad(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_pad_grad;
     for (int s = 0; s < 4 * (int)(sizeof pads / sizeof *pads); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int rank = pads[s / 4].rank;
         const int64_t *plain = pads[s / 4].plain;
         int64_t padded[3];
         for (int d = 0; d < rank; d++) padded[d] = plain[d] + pads[s / 4].before[d] + pads[s / 4].after[d];
-        case_begin(&c, row->op);
         case_in(&c, t, rank, back ? padded : plain, LOW, HIGH);
         if (!back && s & 4) case_in(&c, t, 0, NULL, 5, 6);
         else if (!back) case_absent(&c);
@@ -286,8 +275,7 @@ static void pad(const ops_row *row, ir_dtype t)
         if (back) case_list(&c, IR_ATTR(pad_grad, shape), plain, rank);
         case_out(&c, t, rank, back ? plain : padded);
         c.floor = 1;
-        case_check(&c, back ? pad_grad_reference : pad_reference);
-        case_end(&c);
+        case_finish(&c, back ? pad_grad_reference : pad_reference);
     }
 }
 
@@ -313,17 +301,15 @@ static void cast(const ops_row *row, ir_dtype t)
 {
     for (ir_dtype to = IR_NO_DTYPE + 1; to < IR_DTYPE_COUNT; to++)
         for (int s = 0; s < LENGTHS && ops_takes(to); s++) {
-            ops_case c;
+            ops_case c = case_of(row->op);
             const int64_t *dims = &lengths[s];
-            case_begin(&c, row->op);
             double *x = case_in(&c, t, 1, dims, -300, 300);
             for (int i = 0; lengths[s] > 1000 && i < 8; i++)
                 x[i] = (double[]){0.5, 70000, -1e30, 1e-7, 3e9, 1e-41, -0.0, 65519}[i];
             c.attr[IR_ATTR(cast, to)].dtype = to;
             case_out(&c, to, 1, dims);
             c.units = 0;
-            case_check(&c, cast_reference);
-            case_end(&c);
+            case_finish(&c, cast_reference);
         }
 }
 
@@ -341,12 +327,10 @@ static void numbers(const ops_row *row, ir_dtype t)
 {
     static const int64_t values[] = {3, 0, 77, -5};
     int64_t count[] = {4};
-    ops_case c;
-    case_begin(&c, row->op);
+    ops_case c = case_of(row->op);
     case_list(&c, 0, row->op == IR_OP_iota ? count : values, row->op == IR_OP_iota ? 1 : 4);
     case_out(&c, t, 1, count);
-    case_check(&c, row->op == IR_OP_iota ? iota_reference : dims_reference);
-    case_end(&c);
+    case_finish(&c, row->op == IR_OP_iota ? iota_reference : dims_reference);
 }
 
 static void nothing(ops_case *c) { (void)c; }
@@ -355,15 +339,13 @@ static void nothing(ops_case *c) { (void)c; }
 static void edge(const ops_row *row, ir_dtype t)
 {
     int64_t dims[] = {3};
-    ops_case c;
-    case_begin(&c, row->op);
+    ops_case c = case_of(row->op);
     case_in(&c, t, 1, dims, LOW, HIGH);
     if (row->op == IR_OP_store) {
         double *value = case_in(&c, t, 1, dims, LOW, HIGH);
         for (int i = 0; i < 3; i++) c.x[0][i] = value[i];
     }
-    case_check(&c, nothing);
-    case_end(&c);
+    case_finish(&c, nothing);
 }
 
 /* clang-format off */

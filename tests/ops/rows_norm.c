@@ -104,8 +104,7 @@ static void softmax(const ops_row *row, ir_dtype t)
     bool back = row->op == IR_OP_softmax_grad || row->op == IR_OP_log_softmax_grad;
     bool logarithm = row->op == IR_OP_log_softmax || row->op == IR_OP_log_softmax_grad;
     for (int s = 0; s < (int)(sizeof rows / sizeof *rows); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         double *x = case_in(&c, t, rows[s].rank, rows[s].dims, -8, 8);
         if (s == 1 && !back) x[3] = -INFINITY;                                     /* one masked element */
         for (int i = 0; s == 3 && !back && i < 1029; i++) x[1029 + i] = -INFINITY; /* all masked: NaN */
@@ -115,8 +114,7 @@ static void softmax(const ops_row *row, ir_dtype t)
         case_out(&c, t == IR_bf16 && !back ? IR_f32 : t, rows[s].rank, rows[s].dims);
         c.floor = back ? 4 : logarithm ? 1 : 0;
         c.units = back ? 64 : 16;
-        case_check(&c, back ? softmax_grad_reference : softmax_reference);
-        case_end(&c);
+        case_finish(&c, back ? softmax_grad_reference : softmax_reference);
     }
 }
 
@@ -209,14 +207,13 @@ static void layer_norm(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_layer_norm_grad;
     for (int s = 0; s < 2 * (int)(sizeof layers / sizeof *layers); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         const bool scaled = s % 4 != 2, center = s % 8 < 4;
         int rank = layers[s / 2].rank, axis = layers[s / 2].axis, first = axis < 0 ? axis + rank : axis;
         const int64_t *dims = layers[s / 2].dims;
         int64_t kept[4];
         for (int d = 0; d < rank; d++) kept[d] = d < first ? dims[d] : 1;
         ir_dtype group = s & 1 ? t : wide(t);
-        case_begin(&c, row->op);
         case_in(&c, t, rank, dims, -2, 3);
         if (back) case_in(&c, t, rank, dims, -2, 3);
         if (scaled) case_in(&c, group, rank - first, dims + first, 0.5, 1.5);
@@ -239,8 +236,7 @@ static void layer_norm(const ops_row *row, ir_dtype t)
         }
         c.floor = c.size = 1;
         c.units = back ? 60 : 12;
-        case_check(&c, back ? layer_norm_grad_reference : layer_norm_reference);
-        case_end(&c);
+        case_finish(&c, back ? layer_norm_grad_reference : layer_norm_reference);
     }
 }
 
@@ -334,11 +330,10 @@ static void batch_norm(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_batch_norm_grad;
     for (int s = 0; s < 4 * (int)(sizeof images / sizeof *images); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int rank = images[s / 4].rank;
         const int64_t *dims = images[s / 4].dims, *channels = dims + 1;
         ir_dtype group = s & 2 ? t : wide(t);
-        case_begin(&c, row->op);
         case_in(&c, t, rank, dims, -2, 3);
         if (back) case_in(&c, t, rank, dims, -2, 3);
         case_in(&c, group, 1, channels, 0.5, 1.5);
@@ -355,8 +350,7 @@ static void batch_norm(const ops_row *row, ir_dtype t)
         }
         c.floor = c.size = 1;
         c.units = back ? 100 : 16;
-        case_check(&c, back ? batch_norm_grad_reference : batch_norm_reference);
-        case_end(&c);
+        case_finish(&c, back ? batch_norm_grad_reference : batch_norm_reference);
     }
 }
 

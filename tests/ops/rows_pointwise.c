@@ -60,53 +60,46 @@ static void salt(double *x, int64_t n, ir_dtype t) /* adds special values to the
 
 static ir_dtype result_type(ir_op op, ir_dtype t) { return ir_op_get(op)->out[0].group == IR_GROUP_B ? IR_bool : t; }
 
+static void finish(ops_case *c, const ops_row *row)
+{
+    c->units = row->units;
+    c->size = row->size;
+    scalar = row->scalar;
+    case_finish(c, reference);
+}
+
 static void one(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         double *x = case_in(&c, t, shapes[s].rank_a, shapes[s].a, row->low, row->high);
         if (row->size == 0) salt(x, k_count(&c.in[0]), t);
         case_out(&c, result_type(row->op, t), shapes[s].rank_a, shapes[s].a);
-        c.units = row->units;
-        c.size = row->size;
-        scalar = row->scalar;
-        case_check(&c, reference);
-        case_end(&c);
+        finish(&c, row);
     }
 }
 
 static void two(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, shapes[s].rank_a, shapes[s].a, row->low, row->high);
         case_in(&c, t, shapes[s].rank_b, shapes[s].b, row->low, row->high);
         salt(c.x[0], k_count(&c.in[0]), t);
         case_out(&c, result_type(row->op, t), shapes[s].rank_y, shapes[s].y);
-        c.units = row->units;
-        c.size = row->size;
-        scalar = row->scalar;
-        case_check(&c, reference);
-        case_end(&c);
+        finish(&c, row);
     }
 }
 
 static void flagged_one(const ops_row *row, ir_dtype t)
 {
     int64_t dims[] = {3, 333};
-    ops_case c;
-    case_begin(&c, row->op);
+    ops_case c = case_of(row->op);
     c.attr[0].i = 1;
     case_in(&c, t, 2, dims, row->low, row->high);
     if (row->op != IR_OP_gelu) case_in(&c, t, 2, dims, row->low, row->high);
     case_out(&c, t, 2, dims);
-    c.units = row->units;
-    c.size = row->size;
-    scalar = row->scalar;
-    case_check(&c, reference);
-    case_end(&c);
+    finish(&c, row);
 }
 
 /* ---- with numeric attributes ---- */
@@ -116,8 +109,7 @@ static void altered(const ops_row *row, ir_dtype t)
 {
     const ir_op_info *info = ir_op_get(row->op);
     for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         for (int i = 0; i < info->n_attr; i++) {
             if (info->attr[i].kind == IR_SLOT_FLOAT) c.attr[i].f = (double)(float)(0.75 * c.attr[i].f + 0.1 * (i + 1));
             else c.attr[i].i = (s >> i) & 1;
@@ -125,11 +117,7 @@ static void altered(const ops_row *row, ir_dtype t)
         double *x = case_in(&c, t, shapes[s].rank_y, shapes[s].y, row->low, row->high);
         salt(x, k_count(&c.in[0]), t);
         case_out(&c, result_type(row->op, t), shapes[s].rank_y, shapes[s].y);
-        c.units = row->units;
-        c.size = row->size;
-        scalar = row->scalar;
-        case_check(&c, reference);
-        case_end(&c);
+        finish(&c, row);
     }
 }
 
@@ -151,8 +139,7 @@ static void bounded_reference(ops_case *c)
 static void bounded(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 4 * SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         const int64_t *dims = shapes[s / 4].y;
         int rank = shapes[s / 4].rank_y;
         case_in(&c, t, rank, dims, 0, 9);
@@ -162,8 +149,7 @@ static void bounded(const ops_row *row, ir_dtype t)
         if (s & 2) case_in(&c, t, 0, NULL, 5, 7);
         else case_absent(&c);
         case_out(&c, t, rank, dims);
-        case_check(&c, bounded_reference);
-        case_end(&c);
+        case_finish(&c, bounded_reference);
     }
 }
 
@@ -177,14 +163,12 @@ static void counted(const ops_row *row, ir_dtype t)
 {
     static const int64_t count[] = {2, 3};
     for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, shapes[s].rank_y, shapes[s].y, -3, 3);
         case_list(&c, IR_ATTR(div_count, count), count, 2);
         case_out(&c, t, shapes[s].rank_y, shapes[s].y);
         scalar = by_six;
-        case_check(&c, reference);
-        case_end(&c);
+        case_finish(&c, reference);
     }
 }
 
@@ -358,8 +342,7 @@ static void derive(const ops_row *row, const ir_function *f, ir_dtype t, int s)
 {
     const derived d = derived_of(f, row->op == IR_OP_slope ? 1 : 2);
     const bool bounds = ir_formula_get(f->value)->numbers == IR_NUMBERS_BOUNDS;
-    ops_case c;
-    case_begin(&c, row->op);
+    ops_case c = case_of(row->op);
     set_derivative(&c, f, s % 2);
     bound_low = s & 1 ? -1 : -INFINITY;
     bound_high = s & 2 ? 0.5 : INFINITY;
@@ -375,8 +358,7 @@ static void derive(const ops_row *row, const ir_function *f, ir_dtype t, int s)
     c.units = t == IR_f64 ? 3e8 : row->units; /* the differences have an error of 1e-8 */
     c.size = row->size;
     current = &d;
-    case_check(&c, derivative_reference);
-    case_end(&c);
+    case_finish(&c, derivative_reference);
 }
 
 static void derivatives(const ops_row *row, ir_dtype t)

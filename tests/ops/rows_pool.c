@@ -162,11 +162,10 @@ static void dims_of(int s, int64_t *wide, int64_t *narrow)
 static void max_pool(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 3 * SHAPES; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int64_t wide[5], narrow[5];
         shape = s / 3;
         dims_of(shape, wide, narrow);
-        case_begin(&c, row->op);
         int rank = 2 + shapes[shape].spatial;
         double *x = case_in(&c, t, rank, wide, -9, 9);
         if (s % 3 == 1 && k_count(&c.in[0]) > 9 && ir_dtype_is_float(t)) {
@@ -179,8 +178,7 @@ static void max_pool(const ops_row *row, ir_dtype t)
         case_out(&c, t, rank, narrow);
         case_out(&c, s % 2 ? IR_NO_DTYPE : IR_i64, rank, narrow);
         c.units = 0;
-        case_check(&c, max_reference);
-        case_end(&c);
+        case_finish(&c, max_reference);
     }
 }
 
@@ -200,10 +198,9 @@ static void max_pool_grad(const ops_row *row, ir_dtype t)
         const int64_t *wide = sizes[s].wide, *narrow = sizes[s].narrow;
         int64_t wide_area = 1, narrow_area = 1;
         int rank = sizes[s].rank;
-        ops_case c;
+        ops_case c = case_of(row->op);
         if ((s == 1 || s == 2) && t != IR_f32) continue; /* large: only once */
         for (int d = 2; d < rank; d++) wide_area *= wide[d], narrow_area *= narrow[d];
-        case_begin(&c, row->op);
         case_in(&c, t, rank, narrow, -9, 9);
         double *at = case_in(&c, IR_i64, rank, narrow, 0, (double)(wide_area - 1));
         for (int64_t i = 0; i < k_count(&c.in[1]); i++) at[i] += (double)(i / narrow_area * wide_area);
@@ -212,8 +209,7 @@ static void max_pool_grad(const ops_row *row, ir_dtype t)
         case_out(&c, t, rank, wide);
         c.floor = 1;
         c.units = 40;
-        case_check(&c, max_grad_reference);
-        case_end(&c);
+        case_finish(&c, max_grad_reference);
     }
 }
 
@@ -221,12 +217,11 @@ static void avg_pool(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_avg_pool_grad;
     for (int s = 0; s < 3 * SHAPES; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int64_t wide[5], narrow[5];
         shape = s / 3;
         dims_of(shape, wide, narrow);
         int rank = 2 + shapes[shape].spatial;
-        case_begin(&c, row->op);
         case_in(&c, t, rank, back ? narrow : wide, s % 3 == 2 ? 0 : -9, 9);
         if (back) case_list(&c, IR_ATTR(avg_pool_grad, shape), wide, rank);
         windows(&c, back ? IR_ATTR(avg_pool_grad, kernel) : IR_ATTR(avg_pool, kernel), shape);
@@ -236,8 +231,7 @@ static void avg_pool(const ops_row *row, ir_dtype t)
         c.floor = 1;
         c.size = 1;                     /* terms of both signs cancel */
         c.units = s % 3 == 2 ? 40 : 16; /* sums: more than a thousand terms of one sign, one after the other */
-        case_check(&c, back ? average_grad_reference : average_reference);
-        case_end(&c);
+        case_finish(&c, back ? average_grad_reference : average_reference);
     }
 }
 

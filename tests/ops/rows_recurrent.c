@@ -342,11 +342,10 @@ static void recurrent(const ops_row *row, ir_dtype t)
 {
     const ir_dtype wide = t == IR_f64 ? IR_f64 : IR_f32;
     for (int i = 0; i < NETWORKS; i++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         now = &networks[i];
         const int64_t n = now->hidden, states[] = {now->steps, now->batch, n}, width = gates_of(now) * n;
         const double bound = 1 / sqrt((double)(n + 1));
-        case_begin(&c, row->op);
         case_in(&c, t, 3, (int64_t[]){now->steps, now->batch, width}, -2, 2);
         case_in(&c, t, 2, (int64_t[]){width, n}, -bound, bound);
         operand_if(&c, now->how & BIASED, t, 1, &n, 1);
@@ -365,11 +364,10 @@ static void recurrent_grad(const ops_row *row, ir_dtype t)
 {
     const ir_dtype wide = t == IR_f64 ? IR_f64 : IR_f32;
     for (int i = 0; i < NETWORKS; i++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         now = &networks[i];
         const int64_t n = now->hidden, states[] = {now->steps, now->batch, n}, width = gates_of(now) * n;
         const double bound = 1 / sqrt((double)(n + 1));
-        case_begin(&c, row->op);
         operand_if(&c, i % 4 != 3, t, 3, states, 1);
         operand_if(&c, i % 3 != 0, t, 2, states + 1, 1);
         operand_if(&c, now->cell == LSTM && i % 2, wide, 2, states + 1, 1);
@@ -397,9 +395,8 @@ static void bad_lengths(const ops_row *row, ir_dtype t)
     static const double bad[] = {4, -1};
     now = &small;
     for (int i = 0; i < 2; i++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         const int64_t states[] = {3, 2, 4};
-        case_begin(&c, row->op);
         case_in(&c, t, 3, states, -1, 1);
         case_in(&c, t, 2, (int64_t[]){4, 4}, -1, 1);
         case_absent(&c);

@@ -142,12 +142,11 @@ static void reduce(const ops_row *row, ir_dtype t)
     const bool chooses = ir_op_out_attr(row->op) >= 0,
                sums = row->op == IR_OP_reduce_sum || row->op == IR_OP_reduce_mean;
     for (int s = 0; s < 2 * (int)(sizeof shapes / sizeof *shapes); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int k = s / 2, rank = shapes[k].rank;
         int64_t y[4];
         if (k == LARGE && ((t != IR_f16 && t != IR_i32) || !sums)) continue; /* expensive */
         for (int d = 0; d < rank; d++) y[d] = is_axis(k, d) ? 1 : shapes[k].dims[d];
-        case_begin(&c, row->op);
         draw(&c, row->op, t, k, s & 1);
         case_list(&c, IR_ATTR(reduce_sum, axes), shapes[k].axes, shapes[k].n_axes);
         ir_dtype out = s & 1 && t == IR_f16 && chooses ? IR_f32 : t;
@@ -156,8 +155,7 @@ static void reduce(const ops_row *row, ir_dtype t)
         c.units = s & 1 ? 400 : 8; /* terms of both signs cancel */
         if (row->units > 0) c.units = row->units;
         if (row->op == IR_OP_reduce_mean && k_count(&c.in[0]) == 0 && t != IR_f64) c.units = 0;
-        case_check(&c, reference);
-        case_end(&c);
+        case_finish(&c, reference);
     }
 }
 
@@ -173,12 +171,10 @@ static void global_norm(const ops_row *row, ir_dtype t)
 {
     static const int64_t sizes[] = {0, 1, 700, 50001};
     for (int s = 1; s <= 4; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         for (int i = 0; i < s; i++) case_in(&c, t, 1, &sizes[i], -3, 3);
         case_out(&c, t == IR_f64 ? t : IR_f32, 0, NULL);
-        case_check(&c, norm_reference);
-        case_end(&c);
+        case_finish(&c, norm_reference);
     }
 }
 
@@ -231,10 +227,9 @@ static void det(const ops_row *row, ir_dtype t)
 {
     const bool back = row->op == IR_OP_det_grad;
     for (int s = 0; s < 2 * (int)(sizeof squares / sizeof *squares); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         const int rank = squares[s / 2].rank;
         const int64_t *dims = squares[s / 2].dims, n = dims[rank - 1];
-        case_begin(&c, row->op);
         if (back) case_in(&c, t, rank - 2, dims, 0.5, 2);
         double *x = case_in(&c, t, rank, dims, -2, 2);
         const int64_t count = k_count(&c.in[c.n_in - 1]);
@@ -245,8 +240,7 @@ static void det(const ops_row *row, ir_dtype t)
         c.floor = 1;
         c.size = 1;
         c.units = 40;
-        case_check(&c, back ? det_grad_reference : det_reference);
-        case_end(&c);
+        case_finish(&c, back ? det_grad_reference : det_reference);
     }
 }
 

@@ -150,7 +150,7 @@ static void resize(const ops_row *row, ir_dtype t)
 {
     const bool back = row->op == IR_OP_resize_grad;
     for (int s = 0; s < SHAPES; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int64_t axes[AXES], scales[2 * AXES], region[4 * AXES];
         int n = 0;
         now = &shapes[s];
@@ -165,7 +165,6 @@ static void resize(const ops_row *row, ir_dtype t)
             region[2 * (n + i)] = (int64_t)(now->end * 8);
             region[2 * i + 1] = region[2 * (n + i) + 1] = 8;
         }
-        case_begin(&c, row->op);
         case_in(&c, t, now->rank, back ? now->out : now->in, -9, 9);
         case_list(&c, IR_ATTR(resize, shape), back ? now->in : now->out, now->rank);
         case_list(&c, IR_ATTR(resize, axes), axes, n);
@@ -181,8 +180,7 @@ static void resize(const ops_row *row, ir_dtype t)
         case_out(&c, t, now->rank, back ? now->in : now->out);
         c.units = 160;
         c.size = 9;
-        case_check(&c, reference);
-        case_end(&c);
+        case_finish(&c, reference);
     }
 }
 

@@ -176,7 +176,7 @@ static void grid_sample(const ops_row *row, ir_dtype t)
 {
     const bool back = row->op == IR_OP_grid_sample_grad;
     for (int s = 0; s < (back ? 2 : 1) * IMAGES; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         now = &images[s % IMAGES];
         const int rank = now->axes + 2;
         int64_t x[5] = {now->n, now->c}, y[5] = {now->n, now->c}, grid[5] = {now->n}, count = now->n * now->axes;
@@ -186,7 +186,6 @@ static void grid_sample(const ops_row *row, ir_dtype t)
             count *= now->points[i];
         }
         grid[rank - 1] = now->axes;
-        case_begin(&c, row->op);
         if (back) case_in(&c, t, rank, y, -2, 2);
         case_in(&c, t, rank, x, -2, 2);
         set_grid(&c, case_in(&c, t, rank, grid, -40, 40), count);
@@ -198,8 +197,7 @@ static void grid_sample(const ops_row *row, ir_dtype t)
         if (back) case_out(&c, s % 2 ? IR_NO_DTYPE : t, rank, grid);
         c.units = back && t == IR_f64 ? 1e9 : 1000;
         c.size = 1;
-        if (!back || s < IMAGES || s % 2 == 0) case_check(&c, back ? grad_reference : sample_reference);
-        case_end(&c);
+        if (!back || s < IMAGES || s % 2 == 0) case_finish(&c, back ? grad_reference : sample_reference);
     }
 }
 
@@ -296,12 +294,11 @@ static void align_regions(const ops_row *row, ir_dtype t, bool far)
 {
     const bool back = row->op == IR_OP_roi_align_grad;
     for (int s = 0; s < REGIONS; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         here = &regions[s];
         if (far && (here->max || here->sampling)) continue;
         const int64_t x[] = {here->n, here->c, here->height, here->width}, rois[] = {here->rois, 4};
         const int64_t y[] = {here->rois, here->c, here->size[0], here->size[1]};
-        case_begin(&c, row->op);
         if (back) case_in(&c, t, 4, y, -2, 2);
         double *pixels = case_in(&c, t, 4, x, -2, 2);
         if (here->max) pixels[k_count(&c.in[back]) / 2] = NAN;
@@ -317,8 +314,7 @@ static void align_regions(const ops_row *row, ir_dtype t, bool far)
         case_out(&c, t, 4, back ? x : y);
         c.units = far && t == IR_f64 ? 1e9 : 200;
         c.size = 2;
-        case_check(&c, far ? zero_reference : region_reference);
-        case_end(&c);
+        case_finish(&c, far ? zero_reference : region_reference);
     }
 }
 

@@ -73,9 +73,8 @@ static void arg_max(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 2 * SHAPES; s++) {
         for (int form = 0; form < 4; form++) {
-            ops_case c;
+            ops_case c = case_of(row->op);
             int64_t y[4];
-            case_begin(&c, row->op);
             draw(&c, t, s, form & 1);
             c.attr[IR_ATTR(arg_max, axis)].i = shapes[s / 2].axis;
             c.attr[IR_ATTR(arg_max, largest)].i = form & 1;
@@ -83,8 +82,7 @@ static void arg_max(const ops_row *row, ir_dtype t)
             const rows r = rows_of(&c.in[0], shapes[s / 2].axis);
             for (int d = 0; d < shapes[s / 2].rank; d++) y[d] = d == r.axis ? 1 : shapes[s / 2].dims[d];
             case_out(&c, IR_i64, shapes[s / 2].rank, y);
-            case_check(&c, arg_reference);
-            case_end(&c);
+            case_finish(&c, arg_reference);
         }
     }
 }
@@ -124,9 +122,8 @@ static void top_k(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 2 * SHAPES; s++) {
         for (int form = 0; form < 4; form++) {
-            ops_case c;
+            ops_case c = case_of(row->op);
             int64_t y[4];
-            case_begin(&c, row->op);
             draw(&c, t, s, form & 1);
             const rows r = rows_of(&c.in[0], shapes[s / 2].axis);
             const int64_t k = form < 2 ? (r.length + 2) / 3 : r.length > 100 ? 2 : r.length;
@@ -163,8 +160,7 @@ static void cum_sum(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < SHAPES; s++) {
         for (int form = 0; form < 4; form++) {
-            ops_case c;
-            case_begin(&c, row->op);
+            ops_case c = case_of(row->op);
             double *x = case_in(&c, t, shapes[s].rank, shapes[s].dims, ir_dtype_is_float(t) ? -3 : 0, 1);
             const int64_t n = k_count(&c.in[0]);
             const rows r = rows_of(&c.in[0], shapes[s].axis);
@@ -180,8 +176,7 @@ static void cum_sum(const ops_row *row, ir_dtype t)
             c.floor = form == 1 ? 0 : 1;
             c.size = 1;
             c.units = 16;
-            case_check(&c, cum_sum_reference);
-            case_end(&c);
+            case_finish(&c, cum_sum_reference);
         }
     }
 }

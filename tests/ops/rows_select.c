@@ -58,22 +58,20 @@ static void gather(const ops_row *row, ir_dtype t)
 {
     bool back = row->op == IR_OP_gather_grad;
     for (int s = 0; s < 2 * (int)(sizeof gathers / sizeof *gathers); s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         int axis = gathers[s / 2].axis + (gathers[s / 2].axis < 0 ? 3 : 0), rank = 0;
         int64_t y[5];
         for (int d = 0; d < 3; d++) {
             if (d != axis) y[rank++] = gathers[s / 2].x[d];
             for (int k = 0; d == axis && k < gathers[s / 2].rank_i; k++) y[rank++] = gathers[s / 2].indices[k];
         }
-        case_begin(&c, row->op);
         case_in(&c, t, back ? rank : 3, back ? y : gathers[s / 2].x, LOW, HIGH);
         indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices, gathers[s / 2].x[axis]);
         c.attr[0].i = gathers[s / 2].axis;
         case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
         c.floor = 1;
         if (back) c.units = 100; /* hundreds of terms with both signs */
-        case_check(&c, back ? gather_grad_reference : gather_reference);
-        case_end(&c);
+        case_finish(&c, back ? gather_grad_reference : gather_reference);
     }
 }
 
@@ -84,8 +82,7 @@ static void out_of_range(const ops_row *row, ir_dtype t)
     const int64_t table[] = {5, 3}, count[] = {40}, gathered[] = {40, 3};
     bool back = row->op == IR_OP_gather_grad;
     for (int s = 0; s < 4; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 2, back ? gathered : table, LOW, HIGH);
         double *indices = case_in(&c, IR_i64, 1, count, 0, 4);
         case_out(&c, t, 2, back ? table : gathered);
@@ -115,14 +112,12 @@ static void trilu(const ops_row *row, ir_dtype t)
     static const int64_t dims[][3] = {{2, 4, 5}, {1, 5, 4}, {3, 1, 1}, {2, 0, 3}, {3, 120, 110}};
     static const int64_t diagonals[] = {0, 1, -1, 3, -3, 1000, -1000, INT64_MAX, INT64_MIN};
     for (int s = 0; s < 5 * 9 * 2; s += ops_brief ? 7 : 1) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 3, dims[s % 5], LOW, HIGH);
         c.attr[IR_ATTR(trilu, k)].i = diagonals[s / 5 % 9];
         c.attr[IR_ATTR(trilu, upper)].i = s / 45;
         case_out(&c, t, 3, dims[s % 5]);
-        case_check(&c, trilu_reference);
-        case_end(&c);
+        case_finish(&c, trilu_reference);
     }
 }
 
@@ -149,13 +144,11 @@ static void where(const ops_row *row, ir_dtype t)
         {{1, 1, 1}, 1, {{0}, {0}, {1}}, {0}},
     };
     for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         for (int i = 0; i < 3; i++)
             case_in(&c, i ? t : IR_bool, cases[s].rank[i], cases[s].dims[i], i ? LOW : 0, i ? HIGH : 1);
         case_out(&c, t, cases[s].rank_y, cases[s].y);
-        case_check(&c, where_reference);
-        case_end(&c);
+        case_finish(&c, where_reference);
     }
 }
 
@@ -172,15 +165,13 @@ enum { LENGTHS = sizeof lengths / sizeof *lengths };
 static void choose(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 2 * LENGTHS; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         const int64_t *dims = &lengths[s / 2];
-        case_begin(&c, row->op);
         case_in(&c, IR_bool, 0, NULL, s & 1, s & 1);
         case_in(&c, t, 1, dims, LOW, HIGH);
         case_in(&c, t, 1, dims, LOW, HIGH);
         case_out(&c, t, 1, dims);
-        case_check(&c, select_reference);
-        case_end(&c);
+        case_finish(&c, select_reference);
     }
 }
 

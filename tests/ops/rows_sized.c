@@ -29,16 +29,14 @@ static void nonzero(const ops_row *row, ir_dtype t)
     } shapes[] = {{0, {0}},          {1, {0}},        {1, {1}},       {1, {513}}, {1, {100003}},
                   {4, {3, 5, 7, 2}}, {2, {300, 301}}, {3, {2, 0, 5}}, {2, {1, 9}}};
     for (int s = 0; s < 3 * (int)(sizeof shapes / sizeof *shapes); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         double *x = case_in(&c, t, shapes[s / 3].rank, shapes[s / 3].dims, 0, 3);
         const int64_t n = k_count(&c.in[0]), dims[2] = {n, shapes[s / 3].rank};
         for (int64_t i = 0; i < n; i++) x[i] = s % 3 == 0 ? floor(x[i]) : s % 3 == 1 ? 0 : 1;
         if (t != IR_bool && n > 8) x[3] = ir_dtype_is_float(t) ? NAN : 1, x[5] = ir_dtype_is_float(t) ? -0.0 : 0;
         case_out(&c, IR_i64, 2, dims);
         case_out(&c, IR_i64, 0, NULL);
-        case_check(&c, nonzero_reference);
-        case_end(&c);
+        case_finish(&c, nonzero_reference);
     }
 }
 
@@ -119,8 +117,7 @@ static void nms(const ops_row *row, ir_dtype t)
     for (int s = 0; s < (int)(sizeof cases / sizeof *cases); s++) {
         const int64_t b = cases[s].batches, n = cases[s].boxes, k = cases[s].classes;
         const int64_t limit = cases[s].limit, rows[2] = {b * k * limit, 3};
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         double *boxes = case_in(&c, t, 3, (int64_t[]){b, n, 4}, 0, 8);
         for (int64_t i = 0; i < b * n * 4; i++) boxes[i] = floor(boxes[i]);
         double *scores = case_in(&c, t, 3, (int64_t[]){b, k, n}, 0, 9);
@@ -135,8 +132,7 @@ static void nms(const ops_row *row, ir_dtype t)
         c.attr[IR_ATTR(nms, center)].i = cases[s].center;
         case_out(&c, IR_i64, 2, rows);
         case_out(&c, IR_i64, 0, NULL);
-        case_check(&c, nms_reference);
-        case_end(&c);
+        case_finish(&c, nms_reference);
     }
 }
 
@@ -190,8 +186,7 @@ static void unique(const ops_row *row, ir_dtype t)
                   {2, {20000, 2}, 2}, {3, {60, 3, 2}, 2}, {2, {5, 0}, 3}, {2, {0, 4}, 3}};
     for (int s = 0; s < 2 * (int)(sizeof shapes / sizeof *shapes); s++) {
         const int64_t *dims = shapes[s / 2].dims;
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         const double low = t == IR_bool || t == IR_u8 || t == IR_u16 || t == IR_u32 || t == IR_u64 ? 0 : -2;
         double *x = case_in(&c, t, shapes[s / 2].rank, dims, low, t == IR_bool ? 1 : shapes[s / 2].high);
         const int64_t n = k_count(&c.in[0]);
@@ -201,8 +196,7 @@ static void unique(const ops_row *row, ir_dtype t)
         c.attr[IR_ATTR(unique, sorted)].i = s & 1;
         for (int i = 0; i < 3; i++) case_out(&c, IR_i64, 1, dims);
         case_out(&c, IR_i64, 0, NULL);
-        case_check(&c, unique_reference);
-        case_end(&c);
+        case_finish(&c, unique_reference);
     }
 }
 

@@ -36,8 +36,7 @@ static void dropout(const ops_row *row, ir_dtype t)
     static const double ratios[] = {0, 0.5, 0.1, 0.999};
     static const int64_t two[] = {2};
     for (int s = 0; s < 4 * SIZES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 1, &sizes[s / 4], -9, 9);
         case_in(&c, IR_i64, 1, two, 0, 1000000);
         c.attr[IR_ATTR(dropout, ratio)].f = ratios[s % 4];
@@ -85,8 +84,7 @@ static void random_numbers(const ops_row *row, ir_dtype t)
     static const int64_t two[] = {2};
     for (int s = 0; s < 2 * SIZES; s++) {
         const bool normal = s % 2;
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, IR_i64, 1, two, 0, 1000000);
         c.attr[IR_ATTR(random, normal)].i = normal;
         c.attr[IR_ATTR(random, offset)].f = s % 4 < 2 ? 0 : -1.5;
@@ -115,14 +113,12 @@ static void dropout_grad_reference(ops_case *c)
 static void dropout_grad(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < SIZES; s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 1, &sizes[s], -9, 9);
         case_in(&c, IR_bool, 1, &sizes[s], 0, 1);
         c.attr[IR_ATTR(dropout_grad, ratio)].f = 0.3;
         case_out(&c, t, 1, &sizes[s]);
-        case_check(&c, dropout_grad_reference);
-        case_end(&c);
+        case_finish(&c, dropout_grad_reference);
     }
 }
 
@@ -204,8 +200,7 @@ static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, 
     const bool low = ir_dtype_is_low(t), skip = (variant & 12) == 12;
     const ir_dtype master = low ? IR_f32 : t;
     const double scale = low ? 1000 : 1;
-    ops_case c;
-    case_begin(&c, row->op);
+    ops_case c = case_of(row->op);
     for (int k = 0; k < at->states; k++) state_in(&c, master, size, k);
     case_in(&c, t, 1, size, -scale, scale);
     if (at->step >= 0) case_in(&c, IR_i64, 0, NULL, 0, 3);
@@ -219,8 +214,7 @@ static void optimizer_case(const ops_row *row, ir_dtype t, const int64_t *size, 
     if (low && !skip) case_out(&c, t, 1, size); /* with skip, aliasing matters: test_ops_update.c */
     c.size = 1;                                 /* a step may cancel the value */
     c.units = skip ? -1 : 8;                    /* skipped: unchanged bits */
-    case_check(&c, optimizer_reference);
-    case_end(&c);
+    case_finish(&c, optimizer_reference);
 }
 
 static void optimizer(const ops_row *row, ir_dtype t)
@@ -246,15 +240,13 @@ static void norm_parts_reference(ops_case *c)
 static void norm_parts(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 2 * SIZES && !ir_dtype_is_low(t); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 1, &sizes[s / 2], -1, 1);
         case_in(&c, t, 1, &sizes[s / 2], -100, 100);
         c.attr[IR_ATTR(norm_parts, mean)].i = s % 2;
         case_out(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS});
         c.units = t == IR_f64 ? 64 : 8; /* sums are f64 */
-        case_check(&c, norm_parts_reference);
-        case_end(&c);
+        case_finish(&c, norm_parts_reference);
     }
 }
 
@@ -270,16 +262,14 @@ static void trust_ratio_reference(ops_case *c)
 static void trust_ratio(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 8 && !ir_dtype_is_low(t); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         double *parts = case_in(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS}, 0, s & 1 ? 1 : 1e-3);
         for (int i = 0; s >= 6 && i < IR_NORM_PARTS; i++) parts[i + (s & 1) * IR_NORM_PARTS] = 0;
         c.attr[IR_ATTR(trust_ratio, coefficient)].f = s & 2 ? 0.001 : 1;
         c.attr[IR_ATTR(trust_ratio, weight_decay)].f = s & 4 ? 0.1 : 0;
         c.attr[IR_ATTR(trust_ratio, eps)].f = s & 1 ? 1e-3 : 0;
         case_out(&c, t, 1, (int64_t[]){1});
-        case_check(&c, trust_ratio_reference);
-        case_end(&c);
+        case_finish(&c, trust_ratio_reference);
     }
 }
 
@@ -295,14 +285,12 @@ static void clipped_ratio_reference(ops_case *c)
 static void clipped_ratio(const ops_row *row, ir_dtype t)
 {
     for (int s = 0; s < 4 && !ir_dtype_is_low(t); s++) {
-        ops_case c;
-        case_begin(&c, row->op);
+        ops_case c = case_of(row->op);
         case_in(&c, t, 2, (int64_t[]){2, IR_NORM_PARTS}, 0.1, 1);
         c.attr[IR_ATTR(clipped_ratio, least)].f = s & 1 ? 0.001 : 10;
         c.attr[IR_ATTR(clipped_ratio, clip)].f = s & 2 ? 1.5 : 20;
         case_out(&c, t, 1, (int64_t[]){1});
-        case_check(&c, clipped_ratio_reference);
-        case_end(&c);
+        case_finish(&c, clipped_ratio_reference);
     }
 }
 
@@ -346,11 +334,10 @@ static void unscale(const ops_row *row, ir_dtype t)
     enum { CASES = sizeof cases / sizeof *cases, FORMS = 4 };
     ir_dtype wide = t == IR_f64 ? t : IR_f32;
     for (int s = 0; s < FORMS * CASES; s++) {
-        ops_case c;
+        ops_case c = case_of(row->op);
         static const int64_t dims[] = {5, 1, 40003}, one = 1;
         int where = cases[s % CASES].where;
         double scale = cases[s % CASES].scale;
-        case_begin(&c, row->op);
         for (int i = 0; i < 3; i++) case_in(&c, t, 1, &dims[i], -9, 9);
         if (where >= 0) c.x[where][dims[where] - 1] = cases[s % CASES].bad;
         case_in(&c, wide, 0, NULL, scale, scale);
@@ -363,8 +350,7 @@ static void unscale(const ops_row *row, ir_dtype t)
         case_out(&c, IR_bool, 0, NULL);
         if (s >= 2 * CASES) case_out(&c, IR_f64, 1, &one);
         if (s >= 2 * CASES) c.units = 32; /* thousands of terms */
-        case_check(&c, unscale_reference);
-        case_end(&c);
+        case_finish(&c, unscale_reference);
     }
 }
 
@@ -374,8 +360,7 @@ enum { AT_N, LATE, HYSTERESIS }; /* when a counter triggers */
 
 static void one_step(int rule, const int *every, bool found, double *state, double floor_of_scale)
 {
-    ops_case c;
-    case_begin(&c, IR_OP_update_loss_scaling);
+    ops_case c = case_of(IR_OP_update_loss_scaling);
     case_in(&c, IR_bool, 0, NULL, found, found);
     case_in(&c, IR_f32, 0, NULL, state[0], state[0]);
     case_in(&c, IR_i64, 0, NULL, state[1], state[1]);

@@ -291,8 +291,7 @@ TEST(sum_of_a_million)
     int64_t flat[] = {1 << 20}, tall[] = {1 << 20, 1}, one[] = {1, 1}, axes[] = {0};
     for (int kind = 0; kind < 2; kind++)
         for (int k = 0; k < 2; k++) {
-            ops_case c;
-            case_begin(&c, IR_OP_reduce_sum);
+            ops_case c = case_of(IR_OP_reduce_sum);
             double *x = case_in(&c, kind ? IR_f16 : IR_f32, k ? 2 : 1, k ? tall : flat, 0, 1);
             double sum = 0;
             for (int64_t i = 0; i < flat[0]; i++) {
@@ -311,8 +310,7 @@ TEST(sum_of_a_million)
 TEST(batch_norm_of_a_million)
 {
     int64_t dims[] = {64, 1, 128, 128}, channel[] = {1};
-    ops_case c;
-    case_begin(&c, IR_OP_batch_norm);
+    ops_case c = case_of(IR_OP_batch_norm);
     double *x = case_in(&c, IR_f32, 4, dims, 998.2679491924311, 1001.7320508075689), mean = 0, variance = 0;
     int64_t n = k_count(&c.in[0]);
     for (int64_t i = 0; i < n; i++) mean += (x[i] = (double)(float)x[i]) / (double)n;
@@ -338,8 +336,7 @@ TEST(batch_norm_of_a_million)
 TEST(indices_out_of_range)
 {
     int64_t dims[] = {5, 2}, two[] = {2}, y[] = {2, 2};
-    ops_case c;
-    case_begin(&c, IR_OP_gather);
+    ops_case c = case_of(IR_OP_gather);
     case_in(&c, IR_f32, 2, dims, 0, 1);
     case_in(&c, IR_i64, 1, two, 0, 0)[1] = -6;
     case_out(&c, IR_f32, 2, y);
@@ -353,8 +350,7 @@ TEST(labels_out_of_range)
     static const ir_op ops[] = {IR_OP_softmax_cross_entropy, IR_OP_nll_loss};
     int64_t dims[] = {4, 10}, four[] = {4};
     for (int i = 0; i < 2; i++) {
-        ops_case c;
-        case_begin(&c, ops[i]);
+        ops_case c = case_of(ops[i]);
         case_in(&c, IR_f32, 2, dims, 0, 1);
         case_in(&c, IR_i64, 1, four, 0, 9)[2] = 10;
         case_absent(&c);
@@ -368,8 +364,7 @@ TEST(labels_out_of_range)
 TEST(mean_of_nothing_is_nan)
 {
     int64_t dims[] = {3, 4}, three[] = {3};
-    ops_case c;
-    case_begin(&c, IR_OP_softmax_cross_entropy);
+    ops_case c = case_of(IR_OP_softmax_cross_entropy);
     case_in(&c, IR_f32, 2, dims, 0, 1);
     case_in(&c, IR_i64, 1, three, -1, -1);
     case_absent(&c);
