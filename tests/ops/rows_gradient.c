@@ -443,44 +443,23 @@ static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* clang-format off */
-#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
-#define SCALAR {0, {0}}
-#define END_SETS {{-1, {0}}}
-#define SHAPES1 \
-    {{SCALAR}, {S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
-     {S(17, 2)}, END_SETS}
-#define SHAPES1_RANKED \
-    {{S(1)}, {S(0)}, {S(7)}, {S(3, 5)}, {S(2, 0, 3)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, \
-     {S(17, 2)}, {S(4, 1, 3)}, END_SETS}
-#define SHAPES2 \
-    {{SCALAR, SCALAR}, {S(3), SCALAR}, {SCALAR, S(2, 3)}, {S(3, 5), S(3, 5)}, {S(3, 5), S(5)}, {S(3, 1), S(1, 5)}, \
-     {S(2, 3, 4), S(3, 1)}, {S(0, 3), S(1, 3)}, {S(1), S(7)}, {S(2, 1, 3), S(5, 1)}, {S(4, 1), S(4, 3)}, \
-     {S(0), SCALAR}, END_SETS}
+#define SHAPES1 "., 1, 0, 7, 3x5, 2x0x3, 1x1, 2x3x4, 33, 1x3x1x2, 17x2"
+#define SHAPES1_RANKED "1, 0, 7, 3x5, 2x0x3, 1x1, 2x3x4, 33, 1x3x1x2, 17x2, 4x1x3"
+#define SHAPES2 ". ., 3 ., . 2x3, 3x5 3x5, 3x5 5, 3x1 1x5, 2x3x4 3x1, 0x3 1x3, 1 7, 2x1x3 5x1, 4x1 4x3, 0 ."
 /* clang-format on */
 #define UNARY(op, draw) {#op, IR_OP_##op, plain, 1, {draw}, 0, {0}, NULL, SHAPES1},
 #define BINARY(op, a, b) {#op, IR_OP_##op, plain, 2, {a, b}, 0, {0}, NULL, SHAPES2},
 /* clang-format off */
 #define CONV_SHAPES \
-    {{S(1, 1, 5), S(1, 1, 3), S(1)}, {S(2, 3, 7), S(4, 3, 3), S(4)}, {S(2, 4, 9), S(4, 2, 3), S(4)}, \
-     {S(2, 3, 6, 5), S(5, 3, 3, 3), S(5)}, {S(1, 4, 5, 7), S(4, 1, 3, 3), S(4)}, \
-     {S(0, 2, 5, 5), S(3, 2, 3, 3), S(3)}, {S(3, 1, 5, 5), S(2, 1, 3, 1), S(2)}, \
-     {S(1, 2, 7, 5), S(2, 2, 1, 3), S(2)}, {S(1, 2, 5, 5, 5), S(2, 2, 3, 3, 3), S(2)}, \
-     {S(2, 2, 5, 6, 5), S(2, 1, 3, 1, 3), S(2)}, END_SETS}
-#define POOL_SHAPES \
-    {{S(1, 1, 5)}, {S(2, 3, 7)}, {S(1, 2, 5, 5)}, {S(2, 1, 6, 7)}, {S(0, 1, 5, 5)}, {S(3, 2, 4, 9)}, \
-     {S(1, 1, 4, 4)}, {S(1, 2, 5, 4, 5)}, {S(2, 1, 4, 5, 6)}, {S(1, 5, 8)}, END_SETS}
-#define GRID_SHAPES \
-    {{S(1, 2, 5), S(1, 4, 1)}, {S(2, 1, 3, 4), S(2, 2, 3, 2)}, {S(1, 3, 4, 2), S(1, 1, 5, 2)}, \
-     {S(2, 2, 5, 1), S(2, 2, 2, 2)}, {S(0, 2, 3, 3), S(0, 2, 2, 2)}, {S(1, 1, 2, 3, 3), S(1, 2, 1, 2, 3)}, END_SETS}
-#define REGION_SHAPES \
-    {{S(1, 2, 5, 4)}, {S(2, 1, 3, 6)}, {S(3, 2, 4, 4)}, {S(1, 1, 1, 5)}, END_SETS}
+     "1x1x5 1x1x3 1, 2x3x7 4x3x3 4, 2x4x9 4x2x3 4, 2x3x6x5 5x3x3x3 5, 1x4x5x7 4x1x3x3 4, 0x2x5x5 3x2x3x3 3, " \
+     "3x1x5x5 2x1x3x1 2, 1x2x7x5 2x2x1x3 2, 1x2x5x5x5 2x2x3x3x3 2, 2x2x5x6x5 2x1x3x1x3 2"
+#define POOL_SHAPES "1x1x5, 2x3x7, 1x2x5x5, 2x1x6x7, 0x1x5x5, 3x2x4x9, 1x1x4x4, 1x2x5x4x5, 2x1x4x5x6, 1x5x8"
+#define GRID_SHAPES "1x2x5 1x4x1, 2x1x3x4 2x2x3x2, 1x3x4x2 1x1x5x2, 2x2x5x1 2x2x2x2, 0x2x3x3 0x2x2x2, 1x1x2x3x3 1x2x1x2x3"
+#define REGION_SHAPES "1x2x5x4, 2x1x3x6, 3x2x4x4, 1x1x1x5"
 #define TRANSPOSED_SHAPES \
-    {{S(1, 2, 5), S(2, 1, 3)}, {S(2, 4, 7), S(4, 3, 3)}, {S(2, 2, 3), S(2, 2, 4)}, {S(2, 2, 4, 5), S(2, 3, 3, 3)}, \
-     {S(1, 4, 3, 4), S(4, 1, 2, 3)}, {S(0, 2, 3, 3), S(2, 2, 3, 3)}, {S(3, 2, 1, 1), S(2, 2, 3, 2)}, \
-     {S(1, 2, 5, 2), S(2, 1, 2, 4)}, {S(1, 2, 2, 3, 2), S(2, 1, 3, 2, 3)}, {S(2, 2, 3, 2, 2), S(2, 2, 2, 2, 2)}, END_SETS}
-#define RESIZE_SHAPES \
-    {{S(3)}, {S(7)}, {S(2, 3)}, {S(2, 0, 3)}, {S(5, 4)}, {S(2, 3, 4)}, {S(2, 1, 5)}, {S(1, 2, 3, 4)}, {S(2, 2, 5, 3)}, \
-     {S(2, 3, 4, 2)}, {S(1, 2, 3, 2, 3)}, {S(2, 1, 2, 3, 4)}, END_SETS}
+     "1x2x5 2x1x3, 2x4x7 4x3x3, 2x2x3 2x2x4, 2x2x4x5 2x3x3x3, 1x4x3x4 4x1x2x3, 0x2x3x3 2x2x3x3, 3x2x1x1 2x2x3x2, " \
+     "1x2x5x2 2x1x2x4, 1x2x2x3x2 2x1x3x2x3, 2x2x3x2x2 2x2x2x2x2"
+#define RESIZE_SHAPES "3, 7, 2x3, 2x0x3, 5x4, 2x3x4, 2x1x5, 1x2x3x4, 2x2x5x3, 2x3x4x2, 1x2x3x2x3, 2x1x2x3x4"
 /* clang-format on */
 
 /* clang-format off */
@@ -499,89 +478,55 @@ const gradient_row gradient_rows[] = {
     {"celu alpha", IR_OP_celu, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"clip", IR_OP_clip, build_clip, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"clip by bounds", IR_OP_clip, build_clip, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
-     {{S(7), SCALAR, SCALAR}, {S(3, 5), SCALAR, SCALAR}, {S(5), SCALAR, SCALAR}, {S(2, 3, 2), SCALAR, SCALAR},
-      {SCALAR, SCALAR, SCALAR}, {S(0), SCALAR, SCALAR}, {S(9), SCALAR, SCALAR}, {S(17), SCALAR, SCALAR}, END_SETS}},
+     "7 . ., 3x5 . ., 5 . ., 2x3x2 . ., . . ., 0 . ., 9 . ., 17 . ."},
     {"div_count", IR_OP_div_count, build_div_count, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     BINARY(add, ANY, ANY) BINARY(sub, ANY, ANY) BINARY(mul, ANY, ANY) BINARY(div, ANY, ANY)
     BINARY(mod, ANY, ANY) {"fmod", IR_OP_mod, with_first_attr, 2, {ANY, ANY}, 0, {1}, NULL, SHAPES2},
     BINARY(pow, POSITIVE, ANY) BINARY(min, ANY, ANY) BINARY(max, ANY, ANY)
     {"where", IR_OP_where, plain, 3, {TRUTH, ANY, ANY}, 0, {0}, NULL,
-     {{SCALAR, SCALAR, SCALAR}, {S(3), S(3), S(3)}, {S(1), S(3), S(3)}, {S(2, 3), S(3), SCALAR}, {S(2, 1),
-      S(1, 3), S(2, 3)},
-      {S(0), S(0), SCALAR}, {S(5), SCALAR, S(5)}, {S(4, 1, 2), S(3, 1), S(1)}, {S(7), S(1), S(1)}, {S(1),
-       S(2, 2), S(2, 1)},
-      END_SETS}},
+     ". . ., 3 3 3, 1 3 3, 2x3 3 ., 2x1 1x3 2x3, 0 0 ., 5 . 5, 4x1x2 3x1 1, 7 1 1, 1 2x2 2x1"},
     {"reshape", IR_OP_reshape, build_reshape, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"transpose", IR_OP_transpose, build_transpose, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"expand", IR_OP_expand, build_expand, 1, {ANY}, 0, {0}, NULL,
-     {{SCALAR}, {S(1)}, {S(3)}, {S(1, 3)}, {S(3, 1)}, {S(0)}, {S(2, 1, 3)}, {S(1, 1)}, {S(1, 2, 1)}, {S(5,
-      1)}, END_SETS}},
+    {"expand", IR_OP_expand, build_expand, 1, {ANY}, 0, {0}, NULL, "., 1, 3, 1x3, 3x1, 0, 2x1x3, 1x1, 1x2x1, 5x1"},
     {"concat", IR_OP_concat, build_concat, 2, {ANY, ANY}, 0, {0}, NULL,
-     {{S(1), S(1)}, {S(2, 3), S(2, 3)}, {S(2, 3), S(2, 3)}, {S(0), S(0)}, {S(3), S(3)}, {S(2, 1, 3), S(2, 1, 3)},
-      {S(7), S(7)}, {S(1, 1), S(1, 1)}, {S(5, 2), S(5, 2)}, {S(2, 0), S(2, 0)}, END_SETS}},
-    {"split", IR_OP_split, build_split, 1, {ANY}, 0, {0}, NULL,
-     {{S(3)}, {S(6, 2)}, {S(2, 6, 4)}, {S(9)}, {S(0)}, {S(3, 3)}, {S(12, 1)}, {S(4, 3)}, {S(3, 1, 3)},
-      {S(33)}, END_SETS}},
+     "1 1, 2x3 2x3, 2x3 2x3, 0 0, 3 3, 2x1x3 2x1x3, 7 7, 1x1 1x1, 5x2 5x2, 2x0 2x0"},
+    {"split", IR_OP_split, build_split, 1, {ANY}, 0, {0}, NULL, "3, 6x2, 2x6x4, 9, 0, 3x3, 12x1, 4x3, 3x1x3, 33"},
     {"slice", IR_OP_slice, build_slice, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"slice_grad", IR_OP_slice_grad, build_slice_grad, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"pad constant", IR_OP_pad, build_pad, 1, {ANY}, 0, {0}, "constant",
-     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
-      {S(33)}, END_SETS}},
-    {"pad with a value", IR_OP_pad, build_pad, 2, {ANY, ANY}, 0, {0}, "constant",
-     {{S(3), SCALAR}, {S(3, 2), SCALAR}, {S(2, 3, 2), SCALAR}, {S(0, 2), SCALAR}, END_SETS}},
-    {"pad reflect", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "reflect",
-     {{S(2)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(2, 2)}, {S(5, 2)}, {S(3, 3)}, {S(4, 2, 2)},
-      {S(33)}, END_SETS}},
-    {"pad edge", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "edge",
-     {{S(1)}, {S(3)}, {S(2, 3)}, {S(2, 3, 4)}, {S(7)}, {S(1, 1)}, {S(5, 2)}, {S(3, 3)}, {S(4, 1, 2)},
-      {S(33)}, END_SETS}},
+    {"pad constant", IR_OP_pad, build_pad, 1, {ANY}, 0, {0}, "constant", "1, 3, 2x3, 2x3x4, 7, 1x1, 5x2, 3x3, 4x1x2, 33"},
+    {"pad with a value", IR_OP_pad, build_pad, 2, {ANY, ANY}, 0, {0}, "constant", "3 ., 3x2 ., 2x3x2 ., 0x2 ."},
+    {"pad reflect", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "reflect", "2, 3, 2x3, 2x3x4, 7, 2x2, 5x2, 3x3, 4x2x2, 33"},
+    {"pad edge", IR_OP_pad, build_pad, 1, {ANY}, 0, {1}, "edge", "1, 3, 2x3, 2x3x4, 7, 1x1, 5x2, 3x3, 4x1x2, 33"},
     {"gather", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(3), SCALAR}, {S(3), S(5)}, {S(3, 2), S(4)}, {S(3, 2), S(2, 2)}, {S(3), S(0)}, {S(3, 0), S(2)},
-      {S(4, 3, 2), S(3)},
-      {S(3, 1), S(1, 1)}, {S(5, 7), S(9)}, {S(3, 2, 2), S(2, 1)}, END_SETS}},
-    {"gather axis 1", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 2, {1}, NULL,
-     {{S(3, 2), SCALAR}, {S(1, 2), S(5)}, {S(3, 2, 2), S(2, 2)}, {S(0, 2), S(3)}, END_SETS}},
+     "3 ., 3 5, 3x2 4, 3x2 2x2, 3 0, 3x0 2, 4x3x2 3, 3x1 1x1, 5x7 9, 3x2x2 2x1"},
+    {"gather axis 1", IR_OP_gather, build_gather, 2, {ANY, INDEX}, 2, {1}, NULL, "3x2 ., 1x2 5, 3x2x2 2x2, 0x2 3"},
     {"gather_grad", IR_OP_gather_grad, build_gather_grad, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{SCALAR, SCALAR}, {S(5), S(5)}, {S(4, 2), S(4)}, {S(2, 2), S(2, 2)}, {S(0), S(0)}, {S(7, 1), S(7)},
-      {S(1, 3), S(1)},
-      {S(2, 2, 3), S(2, 2)}, {S(9, 2), S(9)}, {S(3, 0), S(3)}, END_SETS}},
+     ". ., 5 5, 4x2 4, 2x2 2x2, 0 0, 7x1 7, 1x3 1, 2x2x3 2x2, 9x2 9, 3x0 3"},
     {"gather_elements", IR_OP_gather_elements, build_index, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(3), S(5)}, {S(3, 2), S(4, 2)}, {S(4, 3), S(2, 1)}, {S(3), S(0)}, {S(3, 2, 2), S(5, 1, 2)}, END_SETS}},
+     "3 5, 3x2 4x2, 4x3 2x1, 3 0, 3x2x2 5x1x2"},
     {"gather_elements axis 1", IR_OP_gather_elements, build_index, 2, {ANY, INDEX}, 3, {1}, NULL,
-     {{S(2, 3), S(2, 5)}, {S(2, 4, 2), S(1, 4, 2)}, {S(1, 3), S(1, 1)}, {S(0, 3), S(0, 2)}, {S(3, 3), S(3, 3)},
-      END_SETS}},
-    {"gather_nd", IR_OP_gather_nd, build_index, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(3), S(5, 1)}, {S(3, 4), S(1)}, {S(3, 4), S(2)}, {S(3, 3, 2), S(2, 3, 2)}, {S(4, 3), S(0, 1)}, END_SETS}},
+     "2x3 2x5, 2x4x2 1x4x2, 1x3 1x1, 0x3 0x2, 3x3 3x3"},
+    {"gather_nd", IR_OP_gather_nd, build_index, 2, {ANY, INDEX}, 3, {0}, NULL, "3 5x1, 3x4 1, 3x4 2, 3x3x2 2x3x2, 4x3 0x1"},
     {"gather_nd batch", IR_OP_gather_nd, build_index, 2, {ANY, INDEX}, 3, {1}, NULL,
-     {{S(2, 3), S(2, 1)}, {S(2, 3, 4), S(2, 5, 1)}, {S(2, 3, 3), S(2, 4, 2)}, {S(0, 3), S(0, 2, 1)},
-      {S(1, 3, 2), S(1, 1)}, END_SETS}},
+     "2x3 2x1, 2x3x4 2x5x1, 2x3x3 2x4x2, 0x3 0x2x1, 1x3x2 1x1"},
 #define SCATTER_ELEMENTS(reduction) \
     {"scatter_elements " reduction, IR_OP_scatter_elements, build_index, 3, {DISTINCT, INDEX, DISTINCT}, 3, {0}, \
-     reduction, {{S(3), S(5), S(5)}, {S(3, 2), S(4, 2), S(4, 2)}, {S(4, 3), S(2, 1), S(2, 1)}, END_SETS}},
+     reduction, "3 5 5, 3x2 4x2 4x2, 4x3 2x1 2x1"},
 #define SCATTER_ND(reduction) \
     {"scatter_nd " reduction, IR_OP_scatter_nd, build_index, 3, {DISTINCT, INDEX, DISTINCT}, 3, {0}, reduction, \
-     {{S(3), S(5, 1), S(5)}, {S(3, 4), S(1), S(4)}, {S(3, 3, 2), S(2, 3, 2), S(2, 3, 2)}, END_SETS}},
+     "3 5x1 5, 3x4 1 4, 3x3x2 2x3x2 2x3x2"},
     SCATTER_ELEMENTS("none") SCATTER_ELEMENTS("add") SCATTER_ELEMENTS("mul") SCATTER_ELEMENTS("max")
     SCATTER_ELEMENTS("min") SCATTER_ND("none") SCATTER_ND("add") SCATTER_ND("mul") SCATTER_ND("max") SCATTER_ND("min")
-    {"scatter_nd batch", IR_OP_scatter_nd, build_index, 3, {ANY, INDEX, ANY}, 3, {1}, "add",
-     {{S(2, 3), S(2, 1), S(2)}, {S(2, 3, 4), S(2, 5, 1), S(2, 5, 4)}, END_SETS}},
-    {"trilu", IR_OP_trilu, plain, 1, {ANY}, 0, {0}, NULL,
-     {{S(1, 1)}, {S(3, 3)}, {S(2, 5)}, {S(5, 2)}, {S(0, 3)}, {S(2, 3, 3)}, {S(7, 7)}, {S(1, 4)}, {S(4, 1)},
-      {S(2, 1, 4, 5)}, END_SETS}},
+    {"scatter_nd batch", IR_OP_scatter_nd, build_index, 3, {ANY, INDEX, ANY}, 3, {1}, "add", "2x3 2x1 2, 2x3x4 2x5x1 2x5x4"},
+    {"trilu", IR_OP_trilu, plain, 1, {ANY}, 0, {0}, NULL, "1x1, 3x3, 2x5, 5x2, 0x3, 2x3x3, 7x7, 1x4, 4x1, 2x1x4x5"},
     {"cast", IR_OP_cast, build_cast, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"matmul", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 0}, NULL,
-     {{S(1, 1), S(1, 1), S(1)}, {S(2, 3), S(3, 4), S(4)}, {S(5, 7), S(7, 3), S(3)}, {S(0, 3), S(3, 2),
-      S(2)}, {S(2, 0), S(0, 3), S(3)},
-      {S(2, 3, 4), S(4, 5), S(5)}, {S(2, 3, 4), S(2, 4, 5), S(5)}, {S(2, 1, 3, 4), S(5, 4, 2), S(2)}, {S(3,
-       4), S(2, 4, 5), S(5)},
-      {S(1, 9), S(9, 1), S(1)}, {S(2, 2, 3, 3), S(3, 2), S(2)}, END_SETS}},
-    {"matmul tn", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 0}, NULL,
-     {{S(3, 2), S(3, 4)}, {S(2, 4, 3), S(4, 5)}, {S(2, 4, 3), S(2, 4, 5)}, {S(1, 1), S(1, 7)}, END_SETS}},
+     "1x1 1x1 1, 2x3 3x4 4, 5x7 7x3 3, 0x3 3x2 2, 2x0 0x3 3, 2x3x4 4x5 5, 2x3x4 2x4x5 5, 2x1x3x4 5x4x2 2, 3x4 2x4x5 5, "
+     "1x9 9x1 1, 2x2x3x3 3x2 2"},
+    {"matmul tn", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 0}, NULL, "3x2 3x4, 2x4x3 4x5, 2x4x3 2x4x5, 1x1 1x7"},
     {"matmul nt", IR_OP_matmul, build_matmul, 3, {ANY, ANY, ANY}, 0, {0, 1}, NULL,
-     {{S(2, 3), S(4, 3), S(4)}, {S(2, 3, 4), S(5, 4), S(5)}, {S(2, 3, 4), S(2, 5, 4), S(5)}, {S(1, 7), S(1,
-      7), S(1)}, END_SETS}},
-    {"matmul tt", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 1}, NULL,
-     {{S(3, 2), S(4, 3)}, {S(2, 4, 3), S(5, 4)}, {S(2, 4, 3), S(2, 5, 4)}, {S(1, 1), S(7, 1)}, END_SETS}},
+     "2x3 4x3 4, 2x3x4 5x4 5, 2x3x4 2x5x4 5, 1x7 1x7 1"},
+    {"matmul tt", IR_OP_matmul, build_matmul, 2, {ANY, ANY}, 0, {1, 1}, NULL, "3x2 4x3, 2x4x3 5x4, 2x4x3 2x5x4, 1x1 7x1"},
     {"conv", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {1, 0, 0, 1}, NULL, CONV_SHAPES},
     {"conv stride, pads", IR_OP_conv, build_conv, 3, {ANY, ANY, ANY}, 0, {2, 1, 2, 1}, NULL, CONV_SHAPES},
     {"conv dilated, no bias", IR_OP_conv, build_conv, 2, {ANY, ANY}, 0, {1, 1, 0, 2}, NULL, CONV_SHAPES},
@@ -611,13 +556,9 @@ const gradient_row gradient_rows[] = {
     {"roi_align", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 0}, NULL, REGION_SHAPES},
     {"roi_align by size", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {0, 0, 0}, NULL, REGION_SHAPES},
     {"roi_align max", IR_OP_roi_align, build_roi_align, 1, {ANY}, 0, {2, 1, 1}, NULL, REGION_SHAPES},
-#define LSTM_SHAPES \
-    {{S(3, 2, 12), S(12, 3), S(2, 3), S(3, 3), S(2, 3)}, {S(1, 1, 4), S(4, 1), S(1, 1), S(3, 1), S(1, 1)}, \
-     {S(4, 3, 8), S(8, 2), S(3, 2), S(3, 2), S(3, 2)}, {S(0, 2, 8), S(8, 2), S(2, 2), S(3, 2), S(2, 2)}, END_SETS}
-#define GRU_SHAPES \
-    {{S(3, 2, 9), S(9, 3), S(2, 3), S(3)}, {S(1, 1, 3), S(3, 1), S(1, 1), S(1)}, {S(4, 3, 6), S(6, 2), S(3, 2), S(2)}, END_SETS}
-#define RNN_SHAPES \
-    {{S(3, 2, 3), S(3, 3), S(2, 3)}, {S(1, 1, 1), S(1, 1), S(1, 1)}, {S(5, 3, 2), S(2, 2), S(3, 2)}, END_SETS}
+#define LSTM_SHAPES "3x2x12 12x3 2x3 3x3 2x3, 1x1x4 4x1 1x1 3x1 1x1, 4x3x8 8x2 3x2 3x2 3x2, 0x2x8 8x2 2x2 3x2 2x2"
+#define GRU_SHAPES "3x2x9 9x3 2x3 3, 1x1x3 3x1 1x1 1, 4x3x6 6x2 3x2 2"
+#define RNN_SHAPES "3x2x3 3x3 2x3, 1x1x1 1x1 1x1, 5x3x2 2x2 3x2"
 #define LSTM(name, flags, word) \
     {"lstm" name, IR_OP_recurrent, build_recurrent, 5, {ANY, FRACTION, FRACTION, ANY, FRACTION}, 0, \
      {IR_WORD(cell, lstm), flags}, word, LSTM_SHAPES},
@@ -633,79 +574,55 @@ const gradient_row gradient_rows[] = {
     RNN("", 0, NULL) RNN(" reverse, lengths", 9, NULL) RNN(" relu", 8, "relu") RNN(" elu", 1, "elu")
     RNN(" leaky_relu", 0, "leaky_relu") RNN(" thresholded_relu", 0, "thresholded_relu")
     {"batch_norm training", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1}, NULL,
-     {{S(4, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
-      S(3), S(3)},
-      {S(7, 3), S(3), S(3), S(3), S(3)}, {S(2, 2, 2, 3, 2), S(2), S(2), S(2), S(2)}, {S(5, 1, 3), S(1),
-       S(1), S(1), S(1)},
-      {S(3, 4, 1, 1), S(4), S(4), S(4), S(4)}, {S(1, 2, 3, 3), S(2), S(2), S(2), S(2)}, {S(9, 2), S(2),
-       S(2), S(2), S(2)},
-      {S(2, 0, 3), S(0), S(0), S(0), S(0)}, END_SETS}},
+     "4x1 1 1 1 1, 3x2x5 2 2 2 2, 2x3x4x3 3 3 3 3, 7x3 3 3 3 3, 2x2x2x3x2 2 2 2 2, 5x1x3 1 1 1 1, 3x4x1x1 4 4 4 4, "
+     "1x2x3x3 2 2 2 2, 9x2 2 2 2 2, 2x0x3 0 0 0 0"},
     {"batch_norm inference", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0}, NULL,
-     {{S(1, 1), S(1), S(1), S(1), S(1)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 4, 3), S(3), S(3),
-      S(3), S(3)}, END_SETS}},
+     "1x1 1 1 1 1, 3x2x5 2 2 2 2, 2x3x4x3 3 3 3 3"},
     {"batch_norm statistics", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {1, 1}, NULL,
-     {{S(4, 2), S(2), S(2), S(2), S(2)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, END_SETS}},
+     "4x2 2 2 2 2, 3x2x5 2 2 2 2"},
     {"batch_norm given statistics", IR_OP_batch_norm, build_batch_norm, 5, {ANY, ANY, ANY, ANY, POSITIVE}, 0, {0, 1}, NULL,
-     {{S(4, 2), S(2), S(2), S(2), S(2)}, {S(3, 2, 5), S(2), S(2), S(2), S(2)}, {S(2, 3, 2, 2), S(3), S(3), S(3), S(3)},
-      END_SETS}},
+     "4x2 2 2 2 2, 3x2x5 2 2 2 2, 2x3x2x2 3 3 3 3"},
     {"layer_norm", IR_OP_layer_norm, build_layer_norm, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
-     {{S(3), S(3), S(3)}, {S(2, 5), S(5), S(5)}, {S(1, 7), S(7), S(7)}, {S(2, 3, 4), S(4), S(4)}, {S(2, 3,
-      4), S(3, 4), S(3, 4)},
-      {S(0, 4), S(4), S(4)}, {S(5, 2), S(2), S(2)}, {S(2, 33), S(33), S(33)}, {S(2, 2, 2, 3), S(2, 3), S(2,
-       3)}, {S(9, 3), S(3), S(3)},
-      END_SETS}},
-    {"layer_norm without bias", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {0}, NULL,
-     {{S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, END_SETS}},
+     "3 3 3, 2x5 5 5, 1x7 7 7, 2x3x4 4 4, 2x3x4 3x4 3x4, 0x4 4 4, 5x2 2 2, 2x33 33 33, 2x2x2x3 2x3 2x3, 9x3 3 3"},
+    {"layer_norm without bias", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {0}, NULL, "2x5 5, 2x3x4 3x4"},
     {"layer_norm without mean", IR_OP_layer_norm, build_layer_norm, 2, {ANY, ANY}, 0, {1}, NULL,
-     {{S(3), S(3)}, {S(2, 5), S(5)}, {S(2, 3, 4), S(3, 4)}, {S(0, 4), S(4)}, {S(5, 1), S(1)}, {S(2, 33), S(33)}, END_SETS}},
+     "3 3, 2x5 5, 2x3x4 3x4, 0x4 4, 5x1 1, 2x33 33"},
     {"layer_norm without scale", IR_OP_layer_norm, build_plain_norm, 1, {ANY}, 0, {0}, NULL,
-     {{S(3)}, {S(3, 5)}, {S(2, 3, 4)}, {S(2, 3, 2, 2)}, {S(17, 2)}, {S(0, 3)}, {S(9)}, END_SETS}},
+     "3, 3x5, 2x3x4, 2x3x2x2, 17x2, 0x3, 9"},
     {"layer_norm without mean and scale", IR_OP_layer_norm, build_plain_norm, 1, {ANY}, 0, {1}, NULL, SHAPES1_RANKED},
     {"softmax", IR_OP_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"log_softmax", IR_OP_log_softmax, build_softmax, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_sum", IR_OP_reduce_sum, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_mean", IR_OP_reduce_mean, build_reduce, 1, {ANY}, 0, {0}, NULL,
-     {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1,
-      3)}, {S(0, 3)}, END_SETS}},
+     "1, 7, 3x5, 1x1, 2x3x4, 33, 1x3x1x2, 17x2, 4x1x3, 0x3"},
     {"reduce_max", IR_OP_reduce_max, build_reduce, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_min", IR_OP_reduce_min, build_reduce, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_prod", IR_OP_reduce_prod, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
-    {"reduce_prod with one zero", IR_OP_reduce_prod, build_reduce, 1, {DISTINCT}, 0, {0}, NULL,
-     {{S(12)}, {S(3, 5)}, {S(2, 3, 4)}, {S(17, 2)}, {S(33)}, END_SETS}},
+    {"reduce_prod with one zero", IR_OP_reduce_prod, build_reduce, 1, {DISTINCT}, 0, {0}, NULL, "12, 3x5, 2x3x4, 17x2, 33"},
     {"reduce_l1", IR_OP_reduce_l1, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_l2", IR_OP_reduce_l2, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_sum_square", IR_OP_reduce_sum_square, build_reduce, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"reduce_log_sum", IR_OP_reduce_log_sum, build_reduce, 1, {POSITIVE}, 0, {0}, NULL,
-     {{S(1)}, {S(7)}, {S(3, 5)}, {S(1, 1)}, {S(2, 3, 4)}, {S(33)}, {S(1, 3, 1, 2)}, {S(17, 2)}, {S(4, 1, 3)}, {S(0, 3)}, END_SETS}},
+     "1, 7, 3x5, 1x1, 2x3x4, 33, 1x3x1x2, 17x2, 4x1x3, 0x3"},
     {"top_k", IR_OP_top_k, build_top_k, 1, {DISTINCT}, 0, {0}, NULL, SHAPES1_RANKED},
     {"cum_sum", IR_OP_cum_sum, build_cum_sum, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {"if", IR_OP_if, gradient_build_if, 3, {TRUTH, ANY, ANY}, 0, {0}, NULL,
-     {{SCALAR, SCALAR, SCALAR}, {S(1), S(3), S(3)}, {SCALAR, S(2, 3), S(2, 3)}, {SCALAR, S(0), S(0)}, {SCALAR, S(5), S(5)},
-      {SCALAR, S(1, 3, 2), S(1, 3, 2)}, {SCALAR, S(7), S(7)}, {S(1), S(33), S(33)}, {SCALAR, S(4, 1), S(4, 1)},
-      {SCALAR, S(2, 2), S(2, 2)}, END_SETS}},
+     ". . ., 1 3 3, . 2x3 2x3, . 0 0, . 5 5, . 1x3x2 1x3x2, . 7 7, 1 33 33, . 4x1 4x1, . 2x2 2x2"},
     {"loop", IR_OP_loop, gradient_build_loop, 2, {ANY, ANY}, 0, {0}, NULL,
-     {{S(3), S(3)}, {S(2, 3), S(2, 3)}, {S(3), S(3)}, {SCALAR, SCALAR}, {S(0), S(0)}, {S(5), S(5)}, {S(2, 1, 2), S(2, 1, 2)},
-      {S(4), S(4)}, {S(2), S(2)}, {S(3, 2), S(3, 2)}, END_SETS}},
+     "3 3, 2x3 2x3, 3 3, . ., 0 0, 5 5, 2x1x2 2x1x2, 4 4, 2 2, 3x2 3x2"},
     {"scan", IR_OP_loop, gradient_build_scan, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
-     {{S(3), S(3), S(0, 3)}, {S(2), S(2), S(1, 2)}, {S(3), S(3), S(17, 3)}, {SCALAR, SCALAR, S(4)}, {S(2, 2), S(2, 2),
-      S(3, 2, 2)}, {S(1), S(1), S(5, 1)}, END_SETS}},
-    {"det", IR_OP_det, plain, 1, {ANY}, 0, {0}, NULL,
-     {{S(1, 1)}, {S(2, 2)}, {S(3, 3)}, {S(4, 2, 2)}, {S(2, 3, 3, 3)}, {S(5, 5)}, {S(0, 3, 3)}, {S(2, 1, 1)}, {S(7, 7)},
-      {S(3, 0, 2, 2)}, END_SETS}},
+     "3 3 0x3, 2 2 1x2, 3 3 17x3, . . 4, 2x2 2x2 3x2x2, 1 1 5x1"},
+    {"det", IR_OP_det, plain, 1, {ANY}, 0, {0}, NULL, "1x1, 2x2, 3x3, 4x2x2, 2x3x3x3, 5x5, 0x3x3, 2x1x1, 7x7, 3x0x2x2"},
     {"softmax_cross_entropy", IR_OP_softmax_cross_entropy, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
-      2, 3), S(2, 2, 3)},
-      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+     "4x3 4, 5x3 5, 2x3 2, 7x4 7, 2x3x5 2x5, 2x3x2x3 2x2x3, 3x5 3, 9x3 9, 0x3 0, 5x3x1 5x1"},
     {"softmax_cross_entropy weighted", IR_OP_softmax_cross_entropy, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
-     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+     "4x3 4 3, 5x3 5 3, 2x3x5 2x5 3, 9x4 9 4"},
     {"softmax_cross_entropy lse", IR_OP_softmax_cross_entropy, build_lse, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(4, 3), S(4)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3, 2, 3), S(2, 2, 3)}, {S(0, 3), S(0)}, END_SETS}},
+     "4x3 4, 2x3x5 2x5, 2x3x2x3 2x2x3, 0x3 0"},
     {"nll_loss", IR_OP_nll_loss, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
-     {{S(4, 3), S(4)}, {S(5, 3), S(5)}, {S(2, 3), S(2)}, {S(7, 4), S(7)}, {S(2, 3, 5), S(2, 5)}, {S(2, 3,
-      2, 3), S(2, 2, 3)},
-      {S(3, 5), S(3)}, {S(9, 3), S(9)}, {S(0, 3), S(0)}, {S(5, 3, 1), S(5, 1)}, END_SETS}},
+     "4x3 4, 5x3 5, 2x3 2, 7x4 7, 2x3x5 2x5, 2x3x2x3 2x2x3, 3x5 3, 9x3 9, 0x3 0, 5x3x1 5x1"},
     {"nll_loss weighted", IR_OP_nll_loss, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
-     {{S(4, 3), S(4), S(3)}, {S(5, 3), S(5), S(3)}, {S(2, 3, 5), S(2, 5), S(3)}, {S(9, 4), S(9), S(4)}, END_SETS}},
+     "4x3 4 3, 5x3 5 3, 2x3x5 2x5 3, 9x4 9 4"},
     {"dropout", IR_OP_dropout, build_dropout, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {0},
 };

@@ -7,12 +7,7 @@
 
 #include "ir/graph/ir.h"
 
-enum { GRADIENT_MAX_IN = 6, GRADIENT_MAX_SETS = 14 };
-
-typedef struct gradient_shape {
-    int rank;
-    int64_t dims[5];
-} gradient_shape;
+enum { GRADIENT_MAX_IN = 6 };
 
 /* The distribution of an operand's elements. */
 typedef enum gradient_draw {
@@ -37,7 +32,7 @@ struct gradient_row {
     int64_t limit; /* of INDEX */
     int64_t p[4];  /* parameters of the builder */
     const char *text;
-    gradient_shape sets[GRADIENT_MAX_SETS][GRADIENT_MAX_IN]; /* rank -1 ends the list */
+    const char *sets; /* of the shapes of the operands, such as "3x5 5, 2 ."; .: a scalar */
 };
 
 /* rows_control.c */
