@@ -96,6 +96,15 @@ static inline void open_model(handles *h, const char *path, const ampc_compile_o
     OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
 }
 
+/* The model with this operator in an open context. */
+static inline void open_with(handles *h, const ampc_operator *op, const char *path, const ampc_compile_options *o)
+{
+    OK(h->c, ampc_operator_register(h->c, op));
+    OK(h->c, ampc_module_import(h->c, path, NULL, 0, &h->m));
+    OK(h->c, ampc_module_compile(h->m, o));
+    OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
+}
+
 static inline double x_at(int64_t i) { return (double)(i * 5 % 7) / 4 - 0.8; }
 
 static inline ampc_tensor *make_input(const handles *h, const char *name, int64_t rows, int64_t columns)

@@ -125,10 +125,7 @@ TEST_SCRATCH(test_attributes_and_positions)
                                .forward_cpu = all_forward,
                                .user = &calls};
     open_context(&h);
-    OK(h.c, ampc_operator_register(h.c, &all));
-    OK(h.c, ampc_module_import(h.c, path, NULL, 0, &h.m));
-    OK(h.c, ampc_module_compile(h.m, NULL));
-    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+    open_with(&h, &all, path, NULL);
     OK(h.c, run_rows(&h, "infer", 2));
     assert_int_equal(calls, 1);
     close_all(&h);
@@ -414,10 +411,7 @@ static void open_scale(handles *h, scratch *t, int type, ampc_dtype dtypes[4])
                               .gradient_cpu = scale_gradient,
                               .user = dtypes};
     open_context(h);
-    OK(h->c, ampc_operator_register(h->c, &op));
-    OK(h->c, ampc_module_import(h->c, write_model(t, &m, 1), NULL, 0, &h->m));
-    OK(h->c, ampc_module_compile(h->m, &on_mse));
-    OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
+    open_with(h, &op, write_model(t, &m, 1), &on_mse);
 }
 
 TEST_SCRATCH(test_f32_operands)
@@ -487,10 +481,7 @@ TEST_SCRATCH(test_gradient_operands)
     open_context(&h);
     ampc_operator op = squared_difference(&h.log);
     op.gradient_operands = 1;
-    OK(h.c, ampc_operator_register(h.c, &op));
-    OK(h.c, ampc_module_import(h.c, path, NULL, 0, &h.m));
-    OK(h.c, ampc_module_compile(h.m, &on_mse));
-    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+    open_with(&h, &op, path, &on_mse);
     make_batch(&h, in);
     expect_gradient(&h, in, "grad/w", "param/w", 12);
     expect_failure(ampc_session_get(h.s, "grad/v", &g), AMPC_USAGE, h.c, "grad/v");
@@ -535,10 +526,7 @@ static void open_repeat(handles *h, const char *path, sizing *s)
                               .forward_cpu = repeat_forward,
                               .user = s};
     open_context(h);
-    OK(h->c, ampc_operator_register(h->c, &op));
-    OK(h->c, ampc_module_import(h->c, path, NULL, 0, &h->m));
-    OK(h->c, ampc_module_compile(h->m, NULL));
-    OK(h->c, ampc_session_open(h->m, &one_thread, &h->s));
+    open_with(h, &op, path, NULL);
 }
 
 TEST_SCRATCH(test_symbolic_sizes)
@@ -565,6 +553,17 @@ TEST_SCRATCH(test_symbolic_sizes)
 
 /* ---- versions, files -------------------------------------------------------------------------- */
 
+/* y = ScaledTanh(x). */
+static model single_node(void)
+{
+    model m = model_new(17);
+    node n = custom_node("ScaledTanh", "x", "y");
+    model_input(&m, "x", ONNX_f32, "N,3");
+    model_add(&m, &n);
+    model_output(&m, "y", ONNX_f32, NULL);
+    return m;
+}
+
 TEST_SCRATCH(test_versions)
 {
     handles h;
@@ -575,15 +574,8 @@ TEST_SCRATCH(test_versions)
     for (int version = 2; version <= 4; version += 2) {
         open_context(&h);
         OK(h.c, ampc_operator_register(h.c, &second));
-        OK(h.c, ampc_operator_register(h.c, &first));
-        model m = model_new(17);
-        node n = custom_node("ScaledTanh", "x", "y");
-        model_input(&m, "x", ONNX_f32, "N,3");
-        model_add(&m, &n);
-        model_output(&m, "y", ONNX_f32, NULL);
-        OK(h.c, ampc_module_import(h.c, write_model(t, &m, version), NULL, 0, &h.m));
-        OK(h.c, ampc_module_compile(h.m, &o));
-        OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+        model m = single_node();
+        open_with(&h, &first, write_model(t, &m, version), &o);
         OK(h.c, run_rows(&h, "infer", 2));
         close_all(&h);
     }
@@ -601,11 +593,7 @@ TEST_SCRATCH(test_other_versions)
     OK(h.c, ampc_operator_register(h.c, &op));
     expect_failure(ampc_module_import(h.c, write_tanh(t, ONNX_f32), NULL, 0, &h.m), AMPC_UNSUPPORTED, h.c,
                    "operator com.example::ScaledTanh is not registered for the version of its domain");
-    model m = model_new(17);
-    node n = custom_node("ScaledTanh", "x", "y");
-    model_input(&m, "x", ONNX_f32, "N,3");
-    model_add(&m, &n);
-    model_output(&m, "y", ONNX_f32, NULL);
+    model m = single_node();
     wire file = model_finish(&m);
     scratch_write(t, "model.onnx", file.bytes, file.size);
     wire_free(&file);

@@ -160,10 +160,7 @@ TEST_SCRATCH(test_later_inference)
         handles h;
         const ampc_operator op = faking(&rows[i].fake);
         open_context(&h);
-        OK(h.c, ampc_operator_register(h.c, &op));
-        OK(h.c, ampc_module_import(h.c, path, NULL, 0, &h.m));
-        OK(h.c, ampc_module_compile(h.m, NULL));
-        OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+        open_with(&h, &op, path, NULL);
         expect_failure(run_rows(&h, "infer", 3), AMPC_REJECTED, h.c, rows[i].message);
         assert_non_null(strstr(ampc_context_message(h.c), "com.example::Fake"));
         close_all(&h);
@@ -323,10 +320,7 @@ TEST_SCRATCH(test_calls)
                               .infer = calling_infer,
                               .forward_cpu = calling_forward,
                               .user = &h};
-    OK(h.c, ampc_operator_register(h.c, &op));
-    OK(h.c, ampc_module_import(h.c, path, NULL, 0, &h.m));
-    OK(h.c, ampc_module_compile(h.m, NULL));
-    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+    open_with(&h, &op, path, NULL);
     OK(h.c, run_rows(&h, "infer", 3));
     close_all(&h);
 }
