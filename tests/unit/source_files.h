@@ -105,18 +105,6 @@ static inline void write_csv_huge(scratch *t)
 }
 
 static inline void write_csv_text(scratch *t, const char *text) { scratch_write(t, "d.csv", text, strlen(text)); }
-static inline void write_csv_missing_field(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2,3\n"); }
-static inline void write_csv_empty_field(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n\n1,,3,1\n"); }
-static inline void write_csv_no_number(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2,1O,1\n"); }
-static inline void write_csv_bad_label(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2,3,cat\n"); }
-static inline void write_csv_open_quote(scratch *t) { write_csv_text(t, "a,b,c,label\n1,\"2,3,0\n1,2,3,1\n"); }
-static inline void write_csv_cut(scratch *t) { write_csv_text(t, "a,b,c,label\n1,2,3,0\n1,2"); }
-static inline void write_csv_first_na(scratch *t) { write_csv_text(t, "a,b,label\nNA,2,0\n1,2,1\n"); }
-static inline void write_csv_no_label(scratch *t) { write_csv_text(t, "a,b,label\n1,2,0\n1,2,?\n"); }
-static inline void write_csv_no_value(scratch *t) { write_csv_text(t, "a,b,label\n1,,0\n1,NA,1\n"); }
-static inline void write_csv_latin(scratch *t) { write_csv_text(t, "a,b,label\n1,2,caf\xe9\n"); }
-static inline void write_csv_duplicate(scratch *t) { write_csv_text(t, "a,b,a,label\n1,2,3,0\n"); }
-static inline void write_csv_header(scratch *t) { write_csv_text(t, "a,b,c,label\n"); }
 
 /* ---- text and tokens ---- */
 
