@@ -8,13 +8,13 @@
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const onnx_row row_table[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) \
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) \
     {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, false, NULL, NULL},
 #define COMPOSITE(op, since, min_in, max_in, max_out, handler, arg) \
     {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, true, false, NULL, NULL},
 #define SEQUENCES(op, since, min_in, max_in, max_out, handler, arg) \
     {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, true, NULL, NULL},
-#include "frontend/lower/onnx_ops.def"
+#include "frontend/onnx.def"
 #define OTHER(domain, op, letters, handler, arg, limits) \
     {#op, 1, 0, 0, 0, onnx_lower_##handler, arg, true, false, domain, letters},
 #include "frontend/lower/other_ops.def"

@@ -79,7 +79,7 @@ typedef struct onnx_operator {
     const char *name;
     int since;         /* first opset that defines it */
     int bf16;          /* first opset whose schema allows bfloat16; 0: none */
-    const char *types; /* operand and result types, encoded as in operators.def */
+    const char *types; /* operand and result types, encoded as in onnx.def */
 } onnx_operator;
 
 /* All operators of ONNX's default domain, sorted by name; the name of the last row is NULL. */

@@ -1,4 +1,4 @@
-/* gradients.h - what frontend/lower/gradients.def says about an operand. */
+/* gradients.h - what frontend/onnx.def says about an operand. */
 #ifndef TESTS_GRADIENTS_H
 #define TESTS_GRADIENTS_H
 
@@ -8,8 +8,8 @@
 static const struct {
     const char *op, *operands;
 } gradient_table[] = {
-#define GRADIENTS(op, operands) {#op, operands},
-#include "frontend/lower/gradients.def"
+#define OPERATOR(op, since, bf16, types, operands) {#op, operands},
+#include "frontend/onnx.def"
 };
 
 /* The mark of operand i: '*', '-', '#'; ' ' for none; 0 if there is no such operand. */

@@ -16,10 +16,11 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Rows of operators.def, used below: an operator missing there is a compile error. */
+/* Operators of onnx.def, used below: one missing there is a compile error. */
 enum {
-#define OPERATOR(name, since, bf16, types) OPERATOR_##name,
-#include "frontend/lower/operators.def"
+#define OPERATOR(name, since, bf16, types, operands) OPERATOR_##name,
+#define OPAQUE(name, since, bf16, types) OPERATOR_##name,
+#include "frontend/onnx.def"
     OPERATOR_ /* none */
 };
 
@@ -28,11 +29,11 @@ static const emit_row rows[IR_OP_COUNT] = {
 #include "frontend/emit/emit.def"
 };
 
-/* Everything that is emitted can be imported again: an operator of emit.def without a row in onnx_ops.def is a
+/* Everything that is emitted can be imported again: an operator of emit.def without a form in onnx.def is a
  * compile error, and so is an IR op without a row in emit.def. */
 typedef char imported_; /* no operator */
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) typedef char imported_##op;
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) typedef char imported_##op;
+#include "frontend/onnx.def"
 #define EMIT(op, rule, type) _Static_assert(sizeof(imported_##type) > 0, "");
 #include "frontend/emit/emit.def"
 enum {

@@ -14,7 +14,7 @@
 typedef struct onnx_node onnx_node;
 typedef struct onnx_ties onnx_ties;
 
-/* A row of onnx_ops.def: an operator from an opset version on; or of other_ops.def, which has letters; or one of the
+/* A form in onnx.def: an operator from an opset version on; or of other_ops.def, which has letters; or one of the
  * three that no name finds (onnx_importer: opaque, custom, function). graph.c runs handlers only through these rows,
  * which import.c collects, because handlers may lower the nodes of further graphs. */
 typedef struct onnx_row {
@@ -593,7 +593,7 @@ void onnx_numbers(onnx_node *n, const char *name, int count, int64_t min, int64_
 onnx_arity onnx_arity_of(const onnx_node *n);
 
 typedef struct onnx_types {
-    const char *letters; /* encoded as in operators.def */
+    const char *letters; /* encoded as in onnx.def */
     char mark;           /* of 't' in the opset that will be written: t or h (ops.def) */
 } onnx_types;
 
@@ -625,8 +625,8 @@ void onnx_lower_at_run_time(onnx_node *n, const char *reason);
 void onnx_set_loop(onnx_node *n, ir_node *loop);
 
 /* Declares all handlers in the table. */
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
+#include "frontend/onnx.def"
 #define OTHER(domain, op, letters, handler, arg, limits) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/lower/other_ops.def"
 void onnx_lower_function(onnx_node *n);

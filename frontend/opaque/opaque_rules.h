@@ -1,7 +1,7 @@
 /* opaque_rules.h - the rules of opaque_types.def, which infer the type of result i of an opaque operator.
  *
  * Before the call, `out` is the type of operand 0, if there is one. The operands that the schema requires
- * (operators.def) are present; a rule gets optional ones with onnx_in. A rule returns false if the type is unknown;
+ * (frontend/onnx.def) are present; a rule gets optional ones with onnx_in. A rule returns false if the type is unknown;
  * messages it reported are then dropped. */
 #ifndef AMPC_FRONTEND_OPAQUE_RULES_H
 #define AMPC_FRONTEND_OPAQUE_RULES_H

@@ -1,7 +1,7 @@
 """check.py OLD.onnx NEW.onnx [LOW]: NEW is OLD in mixed precision, as run-emit says.
 
 LOW: FLOAT16 (default) or BFLOAT16. --corpus BEFORE AFTER: AFTER/NAME.onnx is BEFORE/NAME/model.onnx converted, and
-valid if that is. --schemas OPERATORS.DEF: its results are required where the schemas of the installed ONNX require them."""
+valid if that is. --schemas ONNX.DEF: its results are required where the schemas of the installed ONNX require them."""
 import re
 import sys
 from pathlib import Path
@@ -105,7 +105,7 @@ def check_corpus(before, after):
 
 def check_schemas(path):
     """A line for each operator that has several results."""
-    table = dict(re.findall(r'^OPERATOR\((\w+),.*>(.*)"\)', Path(path).read_text(), re.MULTILINE))
+    table = dict(re.findall(r'^(?:OPERATOR|OPAQUE)\((\w+),.*?>(.*?)"', Path(path).read_text(), re.MULTILINE))
     optional, several = {}, set()
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain or schema.deprecated:

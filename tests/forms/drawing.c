@@ -15,8 +15,8 @@ static const struct {
     const char *op;
     int since;
 } operators[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since},
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) {#op, since},
+#include "frontend/onnx.def"
 };
 
 bool form_each(bool (*each)(const form *f, void *user), void *user)

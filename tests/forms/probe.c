@@ -9,8 +9,8 @@ static const struct {
     const char *op;
     int since;
 } operators[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since},
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) {#op, since},
+#include "frontend/onnx.def"
 };
 
 static int draw_opset(choices *c, const char *op)

@@ -5,7 +5,7 @@
  * agree if |a-n| <= 1e-7 + 1e-6 max(|a|,|n|) + 16 epsilon |loss| / h for one of the steps: smaller ones are for an x near
  * the kink of a function, larger ones for a loss that rounds much; at a kink or jump itself, a quotient of one side counts.
  * Operators whose results are f32 have wider limits. Each operand is an input of the model, an initializer, which must be a
- * parameter then, and computed from one, for each form of an operator (row of frontend/lower/onnx_ops.def).
+ * parameter then, and computed from one, for each form of an operator (row of frontend/onnx.def).
  * FORMS_SHOW in the environment prints the nodes that the importer refuses.
  * Below the full tier, the seeds of the drawings depend on AMPC_SEED (tests/tier.h). */
 #include "frontend/onnx.h"
@@ -26,8 +26,8 @@ static const struct {
     const char *op;
     int since, max;
 } operators[] = {
-#define ROW(op, since, min_in, max_in, max_out, handler, arg) {#op, since, max_in},
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min_in, max_in, max_out, handler, arg) {#op, since, max_in},
+#include "frontend/onnx.def"
 };
 enum { ROWS = sizeof operators / sizeof *operators };
 
@@ -204,7 +204,7 @@ static void note_operands(const probe *p, comparison *c)
     }
 }
 
-/* Finds an operand of a row that has a gradient by frontend/lower/gradients.def, but was in no drawing in one of its
+/* Finds an operand of a row that has a gradient by frontend/onnx.def, but was in no drawing in one of its
  * roles. A setting is stored without being trained. Of any number of operands, one is enough. */
 static bool find_missing(const form *f, const comparison *c, int *row, int *operand, form_role *role)
 {
@@ -273,7 +273,7 @@ static bool agrees_with_the_table(const form *f, void *user)
     (void)user;
     const bool rounds = strstr(f->op, "uantizeLinear") != NULL; /* a difference quotient sees none */
     if (f->no_gradient && !rounds && gradient_of_any(f->op))
-        print_error("%s has a reason to have no gradient, unlike frontend/lower/gradients.def\n", f->op);
+        print_error("%s has a reason to have no gradient, unlike frontend/onnx.def\n", f->op);
     return !f->no_gradient || rounds || !gradient_of_any(f->op);
 }
 
@@ -310,7 +310,7 @@ static bool has_gradients(const form *f, void *user)
         fail_msg("%s of opset %d: operand %d, which has a gradient, is %s in no drawing", f->op, operators[row].since,
                  operand, roles[role]);
     if (unexpected >= 0)
-        fail_msg("%s: operand %d has a gradient, unlike frontend/lower/gradients.def", f->op, unexpected);
+        fail_msg("%s: operand %d has a gradient, unlike frontend/onnx.def", f->op, unexpected);
     return true;
 }
 

@@ -35,8 +35,8 @@ for schema in defs.get_all_schemas_with_history():
     if not schema.domain and schema.since_version >= getattr(newest.get(schema.name), "since_version", 0):
         newest[schema.name] = schema
 
-rows = (ROOT / "frontend/lower/onnx_ops.def").read_text()
+rows = (ROOT / "frontend/onnx.def").read_text()
 print("/* differentiability.def - the operands of ONNX's schemas, written by make_differentiability.py. clang-format off */")
-for name in sorted(set(re.findall(r"^(?:ROW|COMPOSITE|SEQUENCES)\((\w+)", rows, re.M))):
+for name in sorted(set(re.findall(r"^OPERATOR\((\w+)", rows, re.M))):
     schema = newest[name]
     print(f'SCHEMA({name}, {schema.since_version}, "{" ".join(map(describe, schema.inputs))}")')

@@ -1,4 +1,4 @@
-/* test_differentiability.c - the operands with a gradient (frontend/lower/gradients.def) are those that ONNX declares
+/* test_differentiability.c - the operands with a gradient (frontend/onnx.def) are those that ONNX declares
  * differentiable, or may be floats and have no declaration (differentiability.def). `deviations` are all others, each
  * with its reason. */
 #include "tests/gradients.h"
@@ -14,8 +14,8 @@ static const struct schema {
 };
 
 static const char *const imported[] = {
-#define ROW(op, ...) #op,
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, ...) #op,
+#include "frontend/onnx.def"
 };
 
 enum {
@@ -138,14 +138,14 @@ TEST(every_imported_operator_has_one_row)
     for (int i = 0; i < IMPORTED; i++) {
         int rows = 0;
         for (int k = 0; k < ROWS; k++) rows += strcmp(gradient_table[k].op, imported[i]) == 0;
-        if (rows != 1) fail_msg("%s has %d rows in frontend/lower/gradients.def", imported[i], rows);
+        if (rows != 1) fail_msg("%s has %d rows in frontend/onnx.def", imported[i], rows);
         if (!find_schema(imported[i]))
             fail_msg("%s is not in differentiability.def: run tests/unit/make_differentiability.py", imported[i]);
     }
     for (int k = 0; k < ROWS; k++) {
         bool known = false;
         for (int i = 0; i < IMPORTED; i++) known |= strcmp(gradient_table[k].op, imported[i]) == 0;
-        if (!known) fail_msg("%s is not imported, but has a row in frontend/lower/gradients.def", gradient_table[k].op);
+        if (!known) fail_msg("%s is not imported, but has a row in frontend/onnx.def", gradient_table[k].op);
     }
 }
 

@@ -322,8 +322,8 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-#define ROW(op, since, min, max, results, handler, argument) {#op, since, min, max, results},
-#include "frontend/lower/onnx_ops.def"
+#define FORM(op, since, min, max, results, handler, argument) {#op, since, min, max, results},
+#include "frontend/onnx.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -356,10 +356,10 @@ TEST_SCRATCH(test_notes_name_operators)
 #define MAIN(op, ir) #op,
 #define GRADIENT(op, value, reason) #op,
 #define NOTE(op, text) #op,
-#include "frontend/lower/notes.def"
+#include "frontend/onnx.def"
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!onnx_operator_find(names[i])) fail_msg("notes.def: there is no operator %s", names[i]);
+        if (!onnx_operator_find(names[i])) fail_msg("onnx.def: there is no operator %s", names[i]);
 }
 
 /* usage: test_operands [SEED [OPERATOR]]. A seed selects all opsets and more nodes, drawn from it. */
