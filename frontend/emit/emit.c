@@ -21,24 +21,25 @@ enum {
 #define OPERATOR(name, since, bf16, types, operands) OPERATOR_##name,
 #define OPAQUE(name, since, bf16, types) OPERATOR_##name,
 #include "frontend/onnx.def"
-    OPERATOR_ /* none */
+    OPERATOR_NONE
 };
 
 static const emit_row rows[IR_OP_COUNT] = {
-#define EMIT(op, rule, type) [IR_OP_##op] = {emit_##rule, &onnx_operators[OPERATOR_##type]},
-#include "frontend/emit/emit.def"
+#define EMIT(onnx, op, rule) [IR_OP_##op] = {emit_##rule, &onnx_operators[OPERATOR_##onnx]},
+#define EMIT_NONE(op, rule) [IR_OP_##op] = {emit_##rule, &onnx_operators[OPERATOR_NONE]},
+#include "frontend/onnx.def"
 };
 
-/* Everything that is emitted can be imported again: an operator of emit.def without a form in onnx.def is a
- * compile error, and so is an IR op without a row in emit.def. */
-typedef char imported_; /* no operator */
+/* Everything that is emitted can be imported again: an operator of EMIT that has no form is a compile error, and so is
+ * an IR op without EMIT. */
 #define FORM(op, since, min_in, max_in, max_out, handler, arg) typedef char imported_##op;
 #include "frontend/onnx.def"
-#define EMIT(op, rule, type) _Static_assert(sizeof(imported_##type) > 0, "");
-#include "frontend/emit/emit.def"
+#define EMIT(onnx, op, rule) _Static_assert(sizeof(imported_##onnx) > 0, "");
+#include "frontend/onnx.def"
 enum {
-#define EMIT(op, rule, type) EMIT_LINE_OF_##op,
-#include "frontend/emit/emit.def"
+#define EMIT(onnx, op, rule) EMIT_LINE_OF_##op,
+#define EMIT_NONE(op, rule) EMIT_LINE_OF_##op,
+#include "frontend/onnx.def"
 };
 enum {
 #define OP(name, amp, traits, infer, fold, grad, kernel) EMIT_CHECK_##name = EMIT_LINE_OF_##name,

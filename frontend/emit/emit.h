@@ -25,7 +25,7 @@
 typedef struct emitter emitter;
 typedef void emit_rule(emitter *e, const ir_node *n);
 
-/* A row of emit.def. */
+/* How an IR op is emitted: a row EMIT or EMIT_NONE of onnx.def. */
 typedef struct emit_row {
     emit_rule *rule;
     const onnx_operator *onnx; /* the usual operator for the IR op; its name is NULL if there is none */
@@ -159,7 +159,7 @@ const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtyp
 
 /* ---- emit_simple.c --------------------------------------------------------------------------- */
 
-void emit_attributes(emit_op *op); /* those of emit.def */
+void emit_attributes(emit_op *op); /* those of onnx.def */
 void emit_finish(emit_op *op);     /* emit_attributes, emit_results, emit_end */
 
 /* ---- emit_value.c: names of operands --------------------------------------------------------- */
@@ -208,7 +208,8 @@ void emit_close_files(emitter *e);
 /* Writes a ValueInfoProto as field `number`. */
 void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *type);
 
-#define EMIT(op, rule, type) void emit_##rule(emitter *e, const ir_node *n);
-#include "frontend/emit/emit.def"
+#define EMIT_NONE(op, rule) void emit_##rule(emitter *e, const ir_node *n);
+#define EMIT(onnx, op, rule) EMIT_NONE(op, rule)
+#include "frontend/onnx.def"
 
 #endif

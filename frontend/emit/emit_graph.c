@@ -1,5 +1,5 @@
 /* emit_graph.c - emits a graph or subgraph: chooses the names that nodes and outputs keep, applies the rules of
- * emit.def to the nodes, and writes the GraphProto. */
+ * onnx.def to the nodes, and writes the GraphProto. */
 #include "frontend/emit/emit.h"
 #include "frontend/read/fields.h"
 

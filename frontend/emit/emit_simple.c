@@ -1,4 +1,4 @@
-/* emit_simple.c - what most rules share: the attributes that emit.def lists, and the rules `simple` and `none`. */
+/* emit_simple.c - what most rules share: the attributes of the rows ATTR and OPT, and the rules `simple` and `none`. */
 #include "frontend/emit/emit.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct emit_attribute {
 static const emit_attribute attributes[] = {
 #define ATTR(op, attribute, name) {IR_OP_##op, IR_ATTR(op, attribute), #name, false, 0},
 #define OPT(op, attribute, name, since) {IR_OP_##op, IR_ATTR(op, attribute), #name, true, since},
-#include "frontend/emit/emit.def"
+#include "frontend/onnx.def"
 };
 
 /* The default of an optional list is 1 for each axis. */
@@ -78,8 +78,8 @@ static const char *operator_of(const emitter *e, const ir_node *n)
         ir_op op;
         const char *name;
     } aliases[] = {
-#define ALIAS(op, type) {IR_OP_##op, #type},
-#include "frontend/emit/emit.def"
+#define ALIAS(onnx, op) {IR_OP_##op, #onnx},
+#include "frontend/onnx.def"
     };
     for (size_t i = 0; n->loc.op && i < sizeof aliases / sizeof *aliases; i++)
         if (aliases[i].op == n->op && strcmp(aliases[i].name, n->loc.op) == 0) return n->loc.op;

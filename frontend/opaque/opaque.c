@@ -109,7 +109,7 @@ static const opaque_change changes[] = {
 #define CHANGED(op, opset) {#op, opset, NULL, 0, NULL, NULL},
 #define MOVED(op, opset, attribute, operand) {#op, opset, #attribute, operand, NULL, NULL},
 #define RENAMED(op, opset, attribute, before, after) {#op, opset, #attribute, 0, #before, #after},
-#include "frontend/opaque/opaque.def"
+#include "frontend/onnx.def"
 };
 
 const opaque_change *opaque_changed(const char *op, int from, int to, const opaque_change *after)

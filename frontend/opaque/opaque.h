@@ -38,7 +38,7 @@ void opaque_define(opaque_names *f, const Onnx__GraphProto *g);
 /* Calls `visit` for each subgraph of a node. */
 void opaque_visit(opaque_names *f, const Onnx__NodeProto *n, void (*visit)(opaque_names *f, const Onnx__GraphProto *g));
 
-/* A row of opaque.def. */
+/* A row CHANGED, MOVED or RENAMED of onnx.def. */
 typedef struct opaque_change {
     const char *op;
     int opset;

@@ -218,8 +218,8 @@ typedef struct type_row {
 static const type_row rows[] = {
 #define LIKE(op, shape_of, dtype_of) {#op, NULL, shape_of, dtype_of, IR_NO_DTYPE},
 #define IS(op, shape_of, dtype) {#op, NULL, shape_of, shape_of, IR_##dtype},
-#define RULE(op, rule) {#op, opaque_##rule, 0, 0, IR_NO_DTYPE},
-#include "frontend/opaque/opaque_types.def"
+#define TYPE(op, rule) {#op, opaque_##rule, 0, 0, IR_NO_DTYPE},
+#include "frontend/onnx.def"
 };
 
 bool opaque_type(onnx_node *n, int i, ir_type *out)
