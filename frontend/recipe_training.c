@@ -26,8 +26,11 @@ static ampc_status read_option(recipe *r, ir_loss *t, const char *key)
     if (!text) return ir_fail_expected(&r->p, "a value");
     if (v.kind != IR_TOKEN_NUMBER && (!*v.text || strpbrk(v.text, ",:+=")))
         return FAIL(&r->p, "'%s' cannot be the value of an option", v.text);
-    if (strcmp(key, "weight") == 0 && ir_float_parse(v.text, &t->weight) && isfinite(t->weight)) key = NULL;
-    else t->options = arena_printf(r->p.module->arena, "%s%s%s=%s", t->options, *t->options ? "," : "", key, v.text);
+    if (strcmp(key, "weight") == 0) {
+        if (!isnan(t->weight)) return FAIL(&r->p, "weight is given twice");
+        if (!ir_float_parse(v.text, &t->weight) || !isfinite(t->weight))
+            return FAIL(&r->p, "weight must be a number, not '%s'", v.text);
+    } else t->options = arena_printf(r->p.module->arena, "%s%s%s=%s", t->options, *t->options ? "," : "", key, v.text);
     ir_lexer_next(&r->p.lex);
     return AMPC_OK;
 }
@@ -73,7 +76,7 @@ static ampc_status read_scores(recipe *r, const recipe_name *loss, int number, c
 static ampc_status read_term(recipe *r, const recipe_name *loss, int number)
 {
     arena *a = r->p.module->arena;
-    ir_loss t = {.name = arena_strdup(a, loss->name), .options = "", .weight = 1, .axis = 1, .line = loss->at.line};
+    ir_loss t = {.name = arena_strdup(a, loss->name), .options = "", .weight = NAN, .axis = 1, .line = loss->at.line};
     int items = 0;
     TRY(ir_need(&r->p, IR_TOKEN_WORD, "a kind of loss, such as bce_logits", &t.kind));
     t.kind = arena_strdup(a, t.kind);
@@ -84,6 +87,7 @@ static ampc_status read_term(recipe *r, const recipe_name *loss, int number)
         TRY(read_item(r, &t));
     }
     if (t.target) t.target = arena_strdup(a, t.target);
+    if (isnan(t.weight)) t.weight = 1;
     vec_push(a, &r->p.module->training.losses, t);
     return ir_need_mark(&r->p, ")");
 }

@@ -6,63 +6,53 @@
 #include "passes/pass.h"
 
 #include "ir/base/limits.h"
-#include "ir/ops/number.h"
+#include "ir/ops/settings.h"
 
 #include <string.h>
 
 typedef struct normalize_spec {
     const char *input; /* NULL: the first float input */
     double divide;
+    const char *mean_text, *std_text; /* A/B/.. */
     double *mean, *std;
     int n_mean, n_std;
 } normalize_spec;
 
-static ampc_status refuse_form(diag *d)
-{
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                      "--normalize: expected [INPUT:]KEY=VALUE,.. with the keys divide=X, mean=A/B/.. and std=A/B/..");
-}
+static const setting keys[] = {
+    SETTING(normalize_spec, "divide", divide, REAL, "the divisor of the input", LIMITS_POSITIVE),
+    SETTING(normalize_spec, "mean", mean_text, REALS, "the mean after the division, of all channels or of each",
+            LIMITS_MEAN),
+    SETTING(normalize_spec, "std", std_text, REALS, "the standard deviation after the division, likewise",
+            LIMITS_POSITIVE),
+};
 
-static ampc_status parse_numbers(const char *key, const char *text, double low, double high, arena *a, diag *d,
-                                 double **out, int *n)
+const setting *pass_normalize_key(int index) { return index < (int)(sizeof keys / sizeof *keys) ? &keys[index] : NULL; }
+
+static double *numbers(const char *text, arena *a, int *n)
 {
-    size_t count = 1;
-    for (const char *c = text; *c; c++) count += *c == '/';
-    *out = arena_array(a, count, sizeof **out);
+    const size_t count = settings_numbers(text, NULL, 0);
+    double *out = arena_array(a, count, sizeof *out);
+    settings_numbers(text, out, count);
     *n = (int)count;
-    for (size_t i = 0; i < count; i++) {
-        const size_t length = strcspn(text, "/");
-        const char *item = arena_strndup(a, text, length);
-        if (!ir_float_parse(item, &(*out)[i]) || !is_within((*out)[i], low, high))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: %s: '%s' is not a number within %g and %g",
-                              key, item, low, high);
-        text += length + (text[length] == '/');
-    }
-    return AMPC_OK;
+    return out;
 }
 
-static ampc_status parse_spec(const char *text, arena *a, diag *d, normalize_spec *s)
+static ampc_status parse_spec(char *text, arena *a, diag *d, normalize_spec *s)
 {
-    const char *key, *value, *colon = NULL;
-    double *divide;
-    int n = 1;
-    static double zero = 0, one = 1;
-    *s = (normalize_spec){.divide = 1, .mean = &zero, .std = &one, .n_mean = 1, .n_std = 1};
-    for (const char *c = text; *c && *c != '='; c++)
-        if (*c == ':') colon = c;
-    if (colon) s->input = arena_strndup(a, text, (size_t)(colon - text));
-    if (colon) text = colon + 1;
-    if (!*text || (s->input && !*s->input)) return refuse_form(d);
-    while (pass_next_option(&text, a, &key, &value)) {
-        if (!value) return refuse_form(d);
-        if (strcmp(key, "mean") == 0) TRY(parse_numbers(key, value, LIMITS_MEAN, a, d, &s->mean, &s->n_mean));
-        else if (strcmp(key, "std") == 0) TRY(parse_numbers(key, value, LIMITS_POSITIVE, a, d, &s->std, &s->n_std));
-        else if (strcmp(key, "divide") == 0) {
-            TRY(parse_numbers(key, value, LIMITS_POSITIVE, a, d, &divide, &n));
-            s->divide = divide[0];
-        } else return refuse_form(d);
+    settings read = {.option = "--normalize", .rows = keys, .count = sizeof keys / sizeof *keys};
+    char *equals = text + strcspn(text, "="), *colon = memrchr(text, ':', (size_t)(equals - text));
+    *s = (normalize_spec){.divide = 1, .mean_text = "0", .std_text = "1"};
+    if (colon) {
+        *colon = '\0';
+        s->input = text;
+        text = colon + 1;
     }
-    return n == 1 ? AMPC_OK : refuse_form(d);
+    if (!*text || (s->input && !*s->input))
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: expected [INPUT:]KEY=VALUE,..");
+    TRY(settings_read(&read, text, s, d));
+    s->mean = numbers(s->mean_text, a, &s->n_mean);
+    s->std = numbers(s->std_text, a, &s->n_std);
+    return AMPC_OK;
 }
 
 static ir_value *find_input(const ir_graph *g, const char *name)
@@ -136,7 +126,7 @@ ampc_status pass_normalize(ir_module *m, compile *c)
     if (!c->options->normalize) return AMPC_OK;
     if (!g || m->training.recipe)
         return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: a recipe has several models");
-    TRY(parse_spec(c->options->normalize, m->arena, c->diag, &spec));
+    TRY(parse_spec(arena_strdup(m->arena, c->options->normalize), m->arena, c->diag, &spec));
     ir_value *x = find_input(g, spec.input);
     if (!x || !ir_dtype_is_float(x->type.dtype))
         return diag_error(c->diag, AMPC_REJECTED, DIAG_NOWHERE, "--normalize: the model has no float input%s%s%s",

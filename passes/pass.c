@@ -14,19 +14,6 @@ bool pass_match(const pass_strings *globs, const char *name)
     return false;
 }
 
-bool pass_next_option(const char **text, arena *a, const char **key, const char **value)
-{
-    if (!*text || !**text) return false;
-    size_t length = strcspn(*text, ",");
-    char *part = arena_strndup(a, *text, length);
-    *text += length + ((*text)[length] == ',');
-    char *equals = strchr(part, '=');
-    if (equals) *equals = '\0';
-    *key = part;
-    *value = equals ? equals + 1 : NULL;
-    return true;
-}
-
 ir_storage *pass_state(ir_module *m, ir_state_role role, double v)
 {
     ir_storage *s = ir_state_by_role(m, role);

@@ -20,9 +20,6 @@ bool pass_explains_params(const compile_options *o);
 
 /* Whether any of the globs matches the name (fnmatch). */
 bool pass_match(const pass_strings *globs, const char *name);
-/* Parses the next "key=value" of a comma-separated option string into the arena. Returns false at the end. *value is
- * NULL for an item without '='. */
-bool pass_next_option(const char **text, arena *a, const char **key, const char **value);
 
 /* A builder that inserts after the last node of `phase` in the graph. */
 ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);

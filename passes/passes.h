@@ -55,6 +55,9 @@ typedef struct compile {
 /* The names of the kinds of losses and of the optimizers, by index; NULL past the last. */
 const char *pass_loss_name(int index);
 const char *pass_optimizer_name(int index);
+/* The keys that options accept, likewise. */
+const struct setting *pass_loss_key(int index), *pass_optimizer_key(int index), *pass_group_key(int index);
+const struct setting *pass_penalty_key(int index), *pass_normalize_key(int index);
 
 /* Loads the list files and the device description that the options name. The result is allocated in the arena, which
  * needs a guard against failed allocations. Reports errors. */

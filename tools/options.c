@@ -9,7 +9,7 @@
 #include "ir/base/beneath.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/plan/plan.h"
-#include "tools/suggest.h"
+#include "ir/base/suggest.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* program.c - program_main: setup and teardown common to all programs, and dispatch to the command that argv names. */
 #include "tools/help.h"
 #include "tools/run.h"
-#include "tools/suggest.h"
+#include "ir/base/suggest.h"
 
 #include "frontend/recipe.h"
 #include "ir/text/text.h"

@@ -1,5 +1,5 @@
 /* tool.c - importing, compiling and parsing models for the commands. */
-#include "tools/suggest.h"
+#include "ir/base/suggest.h"
 #include "tools/tool.h"
 
 #include "frontend/recipe.h"

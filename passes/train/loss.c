@@ -14,6 +14,7 @@
 #include "passes/train/trainers.h"
 
 #include "ir/ops/number.h"
+#include "ir/ops/settings.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,19 +81,12 @@ static bool has_classes(const loss_kind *kind)
     return kind->target == LOSS_CLASSES || kind->logarithms || kind->axis >= 0;
 }
 
-static bool has_axis(const loss_kind *kind)
-{
-    for (size_t i = 0; i < sizeof kind->options / sizeof *kind->options; i++)
-        if (kind->options[i] && strcmp(kind->options[i], "axis") == 0) return true;
-    return false;
-}
-
 static ampc_status find_axis(appending *p)
 {
     const loss_kind *kind = p->spec->kind;
     int rank = p->x->type.rank;
     p->axis = -1;
-    if (!has_axis(kind)) return AMPC_OK;
+    if (!settings_listed(kind->keys, "axis")) return AMPC_OK;
     if (rank < 2)
         return diag_error(p->diag, AMPC_REJECTED, DIAG_NOWHERE, "loss %s needs a class axis 1, output '%s' has rank %d",
                           kind->name, p->name, rank);

@@ -27,7 +27,7 @@ typedef struct loss_kind {
     loss_rule *of_scores; /* NULL: no replacement */
     bool logarithms;      /* the output has log-probabilities over the class axis */
     ir_compared compared; /* how metrics compare the output with the target */
-    const char *options[5];
+    const char *keys;     /* of loss_spec.c, besides weight and name, separated by blanks */
 } loss_kind;
 
 extern const loss_kind loss_kinds[];
@@ -44,11 +44,12 @@ typedef struct loss_spec {
     double label_smoothing, z_loss, delta, beta, gamma, temperature;
     double alpha; /* negative: none */
     double blank, zero_infinity;
-    double batch_axis;           /* of the scores of sequences; NaN: by the sizes */
-    const char *lengths;         /* the input with the number of time steps of each sample; NULL: all */
-    const double *class_weights; /* NULL: all 1 */
-    size_t class_count;          /* number of class_weights */
-    ir_storage *constant;        /* that holds them, NULL until a graph reads them */
+    double batch_axis;         /* of the scores of sequences; NaN: by the sizes */
+    const char *lengths;       /* the input with the number of time steps of each sample; NULL: all */
+    const char *class_weights; /* A/B/..; NULL: all 1 */
+    const double *weights;     /* the same */
+    size_t class_count;        /* number of weights */
+    ir_storage *constant;      /* that holds them, NULL until a graph reads them */
 } loss_spec;
 
 typedef VEC(loss_spec) loss_specs;

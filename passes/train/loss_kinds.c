@@ -59,7 +59,7 @@ static ir_value *class_weights(const loss_term *t)
     const ir_type type = ir_type_make(t->x->type.dtype, 1, (ir_dim[]){ir_dim_number((int64_t)s->class_count)});
     size_t size = ir_dtype_size(type.dtype);
     char *bytes = arena_array(t->b->graph->module->arena, s->class_count, size);
-    for (size_t i = 0; i < s->class_count; i++) ir_store_f64(type.dtype, bytes + i * size, s->class_weights[i]);
+    for (size_t i = 0; i < s->class_count; i++) ir_store_f64(type.dtype, bytes + i * size, s->weights[i]);
     ir_value *v = ir_constant(t->b, "loss.class_weights", &type, bytes);
     s->constant = v->storage;
     return v;
@@ -314,24 +314,24 @@ static ir_value *loss_itself(const loss_term *t)
 /* clang-format off */
 const loss_kind loss_kinds[] = {
     {"ce", LOSS_CLASSES, loss_ce, IR_OP_softmax, IR_ATTR(softmax, axis), loss_ce, false, IR_COMPARED_classes,
-     {"axis", "ignore_index", "class_weights", "label_smoothing", "z_loss"}},
+     "axis ignore_index class_weights label_smoothing z_loss"},
     {"nll", LOSS_CLASSES, loss_nll, IR_OP_log_softmax, IR_ATTR(log_softmax, axis), loss_ce, true, IR_COMPARED_classes,
-     {"axis", "ignore_index", "class_weights"}},
+     "axis ignore_index class_weights"},
     {"soft_ce", LOSS_VALUES, loss_soft_ce, IR_OP_softmax, IR_ATTR(softmax, axis), loss_soft_ce, false,
-     IR_COMPARED_classes, {"axis"}},
-    {"mse", LOSS_VALUES, loss_mse, NOT_NORMALISED, false, IR_COMPARED_values, {NULL}},
-    {"l1", LOSS_VALUES, loss_l1, NOT_NORMALISED, false, IR_COMPARED_values, {NULL}},
-    {"huber", LOSS_VALUES, loss_huber, NOT_NORMALISED, false, IR_COMPARED_values, {"delta"}},
-    {"smooth_l1", LOSS_VALUES, loss_smooth_l1, NOT_NORMALISED, false, IR_COMPARED_values, {"beta"}},
-    {"bce", LOSS_VALUES, loss_bce, OF_SIGMOID(loss_bce_logits), false, IR_COMPARED_probabilities, {NULL}},
-    {"bce_logits", LOSS_VALUES, loss_bce_logits, OF_SIGMOID(loss_bce_logits), false, IR_COMPARED_binary, {NULL}},
-    {"focal", LOSS_VALUES, loss_focal, OF_SIGMOID(loss_focal), false, IR_COMPARED_binary, {"gamma", "alpha"}},
-    {"kl", LOSS_VALUES, loss_kl, NOT_NORMALISED, true, IR_COMPARED_nothing, {"axis"}},
-    {"cosine", LOSS_VALUES, loss_cosine, NOT_NORMALISED, false, IR_COMPARED_nothing, {"axis"}},
-    {"contrastive", LOSS_PAIR, loss_contrastive, NOT_NORMALISED, false, IR_COMPARED_nothing, {"temperature"}},
+     IR_COMPARED_classes, "axis"},
+    {"mse", LOSS_VALUES, loss_mse, NOT_NORMALISED, false, IR_COMPARED_values, ""},
+    {"l1", LOSS_VALUES, loss_l1, NOT_NORMALISED, false, IR_COMPARED_values, ""},
+    {"huber", LOSS_VALUES, loss_huber, NOT_NORMALISED, false, IR_COMPARED_values, "delta"},
+    {"smooth_l1", LOSS_VALUES, loss_smooth_l1, NOT_NORMALISED, false, IR_COMPARED_values, "beta"},
+    {"bce", LOSS_VALUES, loss_bce, OF_SIGMOID(loss_bce_logits), false, IR_COMPARED_probabilities, ""},
+    {"bce_logits", LOSS_VALUES, loss_bce_logits, OF_SIGMOID(loss_bce_logits), false, IR_COMPARED_binary, ""},
+    {"focal", LOSS_VALUES, loss_focal, OF_SIGMOID(loss_focal), false, IR_COMPARED_binary, "gamma alpha"},
+    {"kl", LOSS_VALUES, loss_kl, NOT_NORMALISED, true, IR_COMPARED_nothing, "axis"},
+    {"cosine", LOSS_VALUES, loss_cosine, NOT_NORMALISED, false, IR_COMPARED_nothing, "axis"},
+    {"contrastive", LOSS_PAIR, loss_contrastive, NOT_NORMALISED, false, IR_COMPARED_nothing, "temperature"},
     {"ctc", LOSS_SEQUENCE, loss_ctc, NOT_NORMALISED, false, IR_COMPARED_nothing,
-     {"blank", "ignore_index", "batch_axis", "lengths", "zero_infinity"}},
-    {"scalar", LOSS_NONE, loss_itself, NOT_NORMALISED, false, IR_COMPARED_nothing, {NULL}},
+     "blank ignore_index batch_axis lengths zero_infinity"},
+    {"scalar", LOSS_NONE, loss_itself, NOT_NORMALISED, false, IR_COMPARED_nothing, ""},
 };
 /* clang-format on */
 const int loss_kind_count = (int)(sizeof loss_kinds / sizeof *loss_kinds);

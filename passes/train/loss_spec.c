@@ -6,90 +6,37 @@
 #include "passes/train/loss.h"
 
 #include "ir/ops/number.h"
+#include "ir/ops/settings.h"
 
 #include <ctype.h>
 #include <math.h>
-#include <stddef.h>
-#include <ctype.h>
 #include <string.h>
 
-/* Numbers that every kind, or those that list the key in their options, accept. */
-static const struct loss_number {
-    const char *key;
-    size_t at;
-    bool whole;
-    double low, high;
-} numbers[] = {
-    {"weight", offsetof(loss_spec, weight), false, LIMITS_LOSS_WEIGHT},
-    {"axis", offsetof(loss_spec, axis), true, LIMITS_AXIS},
-    {"ignore_index", offsetof(loss_spec, ignore_index), true, LIMITS_LABEL},
-    {"label_smoothing", offsetof(loss_spec, label_smoothing), false, LIMITS_SHARE},
-    {"z_loss", offsetof(loss_spec, z_loss), false, LIMITS_NOT_NEGATIVE},
-    {"delta", offsetof(loss_spec, delta), false, LIMITS_POSITIVE},
-    {"beta", offsetof(loss_spec, beta), false, LIMITS_POSITIVE},
-    {"gamma", offsetof(loss_spec, gamma), false, LIMITS_NOT_NEGATIVE},
-    {"alpha", offsetof(loss_spec, alpha), false, LIMITS_OPTIONAL_SHARE},
-    {"temperature", offsetof(loss_spec, temperature), false, LIMITS_POSITIVE},
-    {"blank", offsetof(loss_spec, blank), true, LIMITS_CLASS},
-    {"batch_axis", offsetof(loss_spec, batch_axis), true, LIMITS_SHARE},
-    {"zero_infinity", offsetof(loss_spec, zero_infinity), true, LIMITS_SHARE},
+/* clang-format off */
+#define NUMBER(key, kind, help, ...) SETTING(loss_spec, #key, key, kind, help, __VA_ARGS__)
+#define TEXT(key, help) SETTING_OTHER(loss_spec, #key, key, TEXT, help)
+static const setting keys[] = {
+    NUMBER(weight, REAL, "the term is multiplied by X", LIMITS_LOSS_WEIGHT),
+    TEXT(name, "the term in logs and evaluations, instead of its kind"),
+    NUMBER(axis, WHOLE, "the axis of the classes", LIMITS_AXIS),
+    NUMBER(ignore_index, WHOLE, "the label of items that are not counted; ctc: of the padding", LIMITS_LABEL),
+    NUMBER(class_weights, REALS, "a weight for each class", LIMITS_NOT_NEGATIVE),
+    NUMBER(label_smoothing, REAL, "the share of the target that all classes divide evenly", LIMITS_SHARE),
+    NUMBER(z_loss, REAL, "adds X times the square of the logarithm of the sum of exp(scores)", LIMITS_NOT_NEGATIVE),
+    NUMBER(delta, REAL, "the distance from which on huber is linear", LIMITS_POSITIVE),
+    NUMBER(beta, REAL, "the distance from which on smooth_l1 is linear", LIMITS_POSITIVE),
+    NUMBER(gamma, REAL, "the exponent of focal", LIMITS_NOT_NEGATIVE),
+    NUMBER(alpha, REAL, "the weight of label 1; that of label 0 is 1-X; negative: none", LIMITS_OPTIONAL_SHARE),
+    NUMBER(temperature, REAL, "the divisor of the scores of contrastive", LIMITS_POSITIVE),
+    NUMBER(blank, WHOLE, "the class that stands for no label", LIMITS_CLASS),
+    NUMBER(batch_axis, WHOLE, "the axis of the samples in the scores", LIMITS_SHARE),
+    TEXT(lengths, "the input with the number of time steps of each sample"),
+    NUMBER(zero_infinity, WHOLE, "1: the loss of a sample that has no alignment is 0", LIMITS_SHARE),
 };
+/* clang-format on */
+enum { KEYS = sizeof keys / sizeof *keys };
 
-static bool has_option(const loss_kind *kind, const char *key)
-{
-    if (strcmp(key, "weight") == 0 || strcmp(key, "name") == 0) return true;
-    for (size_t i = 0; i < sizeof kind->options / sizeof *kind->options; i++)
-        if (kind->options[i] && strcmp(kind->options[i], key) == 0) return true;
-    return false;
-}
-
-static ampc_status set_number(loss_spec *s, const struct loss_number *number, const char *text, diag *d)
-{
-    double v;
-    if (!ir_float_parse(text, &v) || !isfinite(v) || (number->whole && v != floor(v)))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: '%s' needs %s, not '%s'", number->key,
-                          number->whole ? "an integer" : "a number", text);
-    if (!is_within(v, number->low, number->high))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: %s=%g is not within %g and %g", number->key, v,
-                          number->low, number->high);
-    *(double *)((char *)s + number->at) = v;
-    return AMPC_OK;
-}
-
-/* Parses "W/W/..", a weight for each class. */
-static ampc_status set_class_weights(loss_spec *s, const char *text, arena *a, diag *d)
-{
-    size_t count = 1, n = 0;
-    double sum = 0;
-    for (const char *c = text; *c; c++) count += *c == '/';
-    double *weights = arena_array(a, count, sizeof *weights);
-    for (const char *at = text; n < count; n++) {
-        size_t length = strcspn(at, "/");
-        const char *item = arena_strndup(a, at, length);
-        if (!ir_float_parse(item, &weights[n]) || !is_within(weights[n], LIMITS_NOT_NEGATIVE))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                              "--loss: class_weights: '%s' is not a number within 0 and 1e+06", item);
-        sum += weights[n];
-        at += length + (at[length] == '/');
-    }
-    if (sum == 0) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: class_weights: all weights are 0");
-    s->class_weights = weights;
-    s->class_count = count;
-    return AMPC_OK;
-}
-
-static ampc_status set_option(loss_spec *s, const char *key, const char *text, arena *a, diag *d)
-{
-    if (!has_option(s->kind, key))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: %s has no option '%s'", s->kind->name, key);
-    if (!text || !*text) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: '%s' needs a value", key);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(numbers[i].key, key) == 0) return set_number(s, &numbers[i], text, d);
-    if (strcmp(key, "class_weights") == 0) return set_class_weights(s, text, a, d);
-    if (strcmp(key, "lengths") == 0) s->lengths = text;
-    else s->name = text;
-    return AMPC_OK;
-}
+const setting *pass_loss_key(int index) { return index < KEYS ? &keys[index] : NULL; }
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
@@ -134,16 +81,6 @@ static const char *kind_elsewhere(const char *name, arena *a)
     return NULL;
 }
 
-static ampc_status report_kind(const char *kind, arena *a, diag *d)
-{
-    const char *names = loss_kinds[0].name;
-    for (int i = 1; i < loss_kind_count; i++)
-        names = arena_printf(a, "%s%s%s", names, i + 1 < loss_kind_count ? ", " : " or ", loss_kinds[i].name);
-    const char *known = kind_elsewhere(kind, a);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown loss '%s': expected %s%s%s", kind, names,
-                      known ? "; here it is " : "", known ? known : "");
-}
-
 /* Splits "OUTPUT[,LABEL]"; a loss without labels reads the whole text as the name of its output. */
 static void set_operands(loss_spec *s, char *output)
 {
@@ -153,21 +90,34 @@ static void set_operands(loss_spec *s, char *output)
     s->target = target && *target ? target : NULL;
 }
 
-/* Parses "KIND{,KEY=VALUE}". */
-static ampc_status parse_kind(const char *options, arena *a, diag *d, loss_spec *s)
+static ampc_status check_weights(const loss_spec *s, diag *d)
 {
-    const char *key, *value;
-    if (!pass_next_option(&options, a, &key, &value)) key = "";
-    *s = (loss_spec){.name = key, .weight = 1, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
+    double sum = 0;
+    for (size_t i = 0; i < s->class_count; i++) sum += s->weights[i];
+    if (!s->class_count || sum > 0) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: class_weights: all weights are 0");
+}
+
+/* Parses "KIND{,KEY=VALUE}". Modifies the text. */
+static ampc_status parse_kind(char *text, arena *a, diag *d, loss_spec *s)
+{
+    const char *name = strsep(&text, ",");
+    *s = (loss_spec){.name = name, .weight = 1, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
     s->delta = s->beta = 1;
     s->gamma = 2;
     s->alpha = 0.25;
     s->temperature = 0.07;
     for (int i = 0; i < loss_kind_count; i++)
-        if (strcmp(loss_kinds[i].name, key) == 0 && !value) s->kind = &loss_kinds[i];
-    if (!s->kind) return report_kind(key, a, d);
-    while (pass_next_option(&options, a, &key, &value)) TRY(set_option(s, key, value, a, d));
-    return AMPC_OK;
+        if (strcmp(loss_kinds[i].name, name) == 0) s->kind = &loss_kinds[i];
+    if (!s->kind) return settings_unknown("loss", name, pass_loss_name, kind_elsewhere(name, a), d);
+    settings read = {.option = "--loss", .rows = keys, .count = KEYS, .of = name};
+    read.keys = arena_printf(a, "weight name %s", s->kind->keys);
+    TRY(settings_read(&read, text, s, d));
+    s->class_count = settings_numbers(s->class_weights, NULL, 0);
+    double *weights = arena_array(a, s->class_count, sizeof *weights);
+    settings_numbers(s->class_weights, weights, s->class_count);
+    s->weights = weights;
+    return check_weights(s, d);
 }
 
 static ampc_status check_output(const loss_spec *s, diag *d)
@@ -189,10 +139,9 @@ static ampc_status parse_term(char *text, arena *a, diag *d, loss_spec *s)
 
 ampc_status loss_of_term(ir_module *m, const ir_loss *l, diag *d, loss_spec *out)
 {
-    const char *text = arena_printf(m->arena, "%s%s%s", l->kind, *l->options ? "," : "", l->options);
     char weight[IR_NUMBER_SIZE];
     ir_float_print(weight, IR_f64, l->weight);
-    if (l->weight != 1) text = arena_printf(m->arena, "%s,weight=%s", text, weight);
+    char *text = arena_printf(m->arena, "%s,weight=%s%s%s", l->kind, weight, *l->options ? "," : "", l->options);
     TRY(parse_kind(text, m->arena, d, out));
     out->output = l->output;
     out->target = l->target;

@@ -2,20 +2,17 @@
 #include "passes/train/optimizer_options.h"
 #include "passes/train/trainers.h"
 
-#include "ir/ops/number.h"
+#include "ir/ops/settings.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-enum { MAX_OPS = 3, MAX_IMPLIED = 3 };
+enum { MAX_OPS = 3, MAX_IMPLIED = 3, MAX_KEYS = 64 };
 
 /* A setting that is not an attribute of an op. */
 typedef struct optimizer_setting {
-    const char *key;
-    double initial, low, high;
-    const char *words; /* of the values 0, 1, .., separated by '|'; NULL: it is a number */
-    bool whole;
+    setting row;
+    double initial;
 } optimizer_setting;
 
 /* The optimizers. An option is an attribute of the op, or a setting; of several ops, the first one with all attributes
@@ -40,22 +37,27 @@ typedef struct optimizer_kind {
 /* clang-format off */
 #define SMALLEST 1e-38
 #define LARGEST 1e6
+#define WEIGHT_DECAY "decay of the parameters"
+#define EPS "added to a divisor"
+#define OWN(key, initial, kind, help, ...) {{key, 0, SETTING_##kind, __VA_ARGS__, NULL, help}, initial}
+#define OWN_WORD(key, initial, words, help) {{key, 0, SETTING_WORD, 0, 0, words, help}, initial}
 static const optimizer_setting adafactor_settings[] = {
-    [ADAFACTOR_BETA2_DECAY] = {"beta2_decay", -0.8, -LARGEST, 0, NULL, false},
-    [ADAFACTOR_EPS1] = {"eps1", NAN, SMALLEST, 1, NULL, false},
-    [ADAFACTOR_EPS2] = {"eps2", 1e-3, 0, LARGEST, NULL, false},
-    [ADAFACTOR_D] = {"d", 1, 1, LARGEST, NULL, false},
-    {NULL, 0, 0, 0, NULL, false},
+    [ADAFACTOR_BETA2_DECAY] = OWN("beta2_decay", -0.8, REAL, "the exponent of the step in 1 - beta2", -LARGEST, 0),
+    [ADAFACTOR_EPS1] = OWN("eps1", NAN, REAL, "the lower bound of second moments", SMALLEST, 1),
+    [ADAFACTOR_EPS2] = OWN("eps2", 1e-3, REAL, "the lower bound of the RMS of a parameter", 0, LARGEST),
+    [ADAFACTOR_D] = OWN("d", 1, REAL, "the largest RMS of an update", 1, LARGEST),
+    {.row = {.key = NULL}},
 };
 static const optimizer_setting muon_settings[] = {
-    [MUON_WEIGHT_DECAY] = {"weight_decay", 0.1, LIMITS_WEIGHT_DECAY, NULL, false},
-    [MUON_NS_STEPS] = {"ns_steps", 5, 0, 99, NULL, true},
-    [MUON_NS_A] = {"ns_a", 3.4445, -LARGEST, LARGEST, NULL, false},
-    [MUON_NS_B] = {"ns_b", -4.7750, -LARGEST, LARGEST, NULL, false},
-    [MUON_NS_C] = {"ns_c", 2.0315, -LARGEST, LARGEST, NULL, false},
-    [MUON_EPS] = {"eps", 1e-7, SMALLEST, 1, NULL, false},
-    [MUON_ADJUST] = {"adjust", MUON_ORIGINAL, 0, 0, "original|match_rms_adamw|spectral_unclamped", false},
-    {NULL, 0, 0, 0, NULL, false},
+    [MUON_WEIGHT_DECAY] = OWN("weight_decay", 0.1, REAL, WEIGHT_DECAY, LIMITS_WEIGHT_DECAY),
+    [MUON_NS_STEPS] = OWN("ns_steps", 5, WHOLE, "steps of the Newton-Schulz iteration", 0, 99),
+    [MUON_NS_A] = OWN("ns_a", 3.4445, REAL, "its coefficient of the matrix", -LARGEST, LARGEST),
+    [MUON_NS_B] = OWN("ns_b", -4.7750, REAL, "its coefficient of the third power", -LARGEST, LARGEST),
+    [MUON_NS_C] = OWN("ns_c", 2.0315, REAL, "its coefficient of the fifth power", -LARGEST, LARGEST),
+    [MUON_EPS] = OWN("eps", 1e-7, REAL, EPS, SMALLEST, 1),
+    [MUON_ADJUST] = OWN_WORD("adjust", MUON_ORIGINAL, "original|match_rms_adamw|spectral_unclamped",
+                             "how the rate depends on the sizes of a matrix"),
+    {.row = {.key = NULL}},
 };
 
 #define ONE(op) {IR_OP_##op, IR_OP_COUNT, IR_OP_COUNT}
@@ -98,41 +100,38 @@ enum { KINDS = sizeof optimizer_kinds / sizeof *optimizer_kinds };
 
 const char *pass_optimizer_name(int index) { return index < KINDS ? optimizer_kinds[index].name : NULL; }
 
-static const struct option_limit {
-    const char *key;
-    double low, high;
-} option_limits[] = {
-    {"lr", LIMITS_RATE},
-    {"momentum", LIMITS_MOMENTUM},
-    {"weight_decay", LIMITS_WEIGHT_DECAY},
-    {"beta1", LIMITS_BETA},
-    {"beta2", LIMITS_BETA},
-    {"eps", LIMITS_EPS},
-    {"alpha", LIMITS_BETA},
-    {"rho", LIMITS_BETA},
-    {"lr_decay", LIMITS_LR_DECAY},
-    {"initial", LIMITS_EPS},
-    {"momentum_decay", LIMITS_MOMENTUM},
-    {"lr_factor", LIMITS_RATE},
-    {"coefficient", LIMITS_RATE},
+/* The keys that are attributes of ops. */
+/* clang-format off */
+#define KEY(key, kind, help, ...) {key, 0, SETTING_##kind, __VA_ARGS__, NULL, help}
+static const setting keys[] = {
+    KEY("lr", REAL, "the learning rate", LIMITS_RATE),
+    KEY("weight_decay", REAL, WEIGHT_DECAY, LIMITS_WEIGHT_DECAY),
+    KEY("momentum", REAL, "the share of the earlier updates", LIMITS_MOMENTUM),
+    KEY("nesterov", WHOLE, "1: Nesterov's momentum", LIMITS_SHARE),
+    KEY("beta1", REAL, "the decay of the mean of gradients", LIMITS_BETA),
+    KEY("beta2", REAL, "the decay of the mean of their squares", LIMITS_BETA),
+    KEY("eps", REAL, EPS, LIMITS_EPS),
+    KEY("alpha", REAL, "the decay of the mean of squares of rmsprop", LIMITS_BETA),
+    KEY("centered", WHOLE, "1: subtract the square of the mean", LIMITS_SHARE),
+    KEY("rho", REAL, "the decay of the means of adadelta", LIMITS_BETA),
+    KEY("lr_decay", REAL, "the rate is divided by 1 + X times the step", LIMITS_LR_DECAY),
+    KEY("initial", REAL, "the initial sum of squares", LIMITS_EPS),
+    KEY("momentum_decay", REAL, "the decay of the momentum of nadam", LIMITS_MOMENTUM),
+    KEY("decoupled", WHOLE, "1: weight_decay is not added to the gradient", LIMITS_SHARE),
+    KEY("coefficient", REAL, "the factor of the ratio of norms of lars", LIMITS_RATE),
 };
+static const setting group_keys[] = {
+    SETTING(optimizer_group, "lr_factor", lr_factor, REAL, "the learning rate, whatever its schedule, times X",
+            LIMITS_RATE),
+    SETTING(optimizer_group, "weight_decay", weight_decay, REAL, "instead of that of the optimizer",
+            LIMITS_WEIGHT_DECAY),
+    SETTING_WORDS(optimizer_group, "muon", muon, "0|1", "with --optimizer=muon: 1 if Muon updates it, 0 if AdamW does"),
+    SETTING_OTHER(optimizer_group, "freeze", frozen, FLAG, "not trained, as with --freeze"),
+};
+/* clang-format on */
+enum { KEYS = sizeof keys / sizeof *keys, GROUP_KEYS = sizeof group_keys / sizeof *group_keys };
 
-static ampc_status check_limits(const char *option, const char *key, double v, double low, double high, diag *d)
-{
-    if (is_within(v, low, high)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--%s: %s=%g is not within %g and %g", option, key, v, low, high);
-}
-
-/* Reads the number of an option. */
-static ampc_status read_number(const char *option, const char *key, const char *text, diag *d, double *v)
-{
-    if (!text || !ir_float_parse(text, v) || !isfinite(*v))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--%s: '%s' needs a number", option, key);
-    for (size_t i = 0; i < sizeof option_limits / sizeof *option_limits; i++)
-        if (strcmp(option_limits[i].key, key) == 0)
-            return check_limits(option, key, *v, option_limits[i].low, option_limits[i].high, d);
-    return AMPC_OK;
-}
+const setting *pass_group_key(int index) { return index < GROUP_KEYS ? &group_keys[index] : NULL; }
 
 /* ---- --optimizer -------------------------------------------------------------------------------- */
 
@@ -141,14 +140,6 @@ static const optimizer_kind *find_kind(const char *name)
     for (int i = 0; i < KINDS; i++)
         if (strcmp(optimizer_kinds[i].name, name) == 0) return &optimizer_kinds[i];
     return NULL;
-}
-
-/* Returns the kind, or NULL, and its name, and moves *text to its options. */
-static const optimizer_kind *kind_of(const char **text, arena *a, const char **name)
-{
-    const char *value;
-    if (!*text || !pass_next_option(text, a, name, &value)) *name = "sgd";
-    return find_kind(*name);
 }
 
 /* The key of an option of this optimizer, or (rest) of the optimizer of other parameters; NULL: of the other one. */
@@ -169,33 +160,9 @@ static int find_attribute(ir_op op, const char *key)
 
 static int find_setting(const optimizer_kind *kind, const char *key)
 {
-    for (int i = 0; kind->settings && kind->settings[i].key; i++)
-        if (strcmp(kind->settings[i].key, key) == 0) return i;
+    for (int i = 0; kind->settings && kind->settings[i].row.key; i++)
+        if (strcmp(kind->settings[i].row.key, key) == 0) return i;
     return -1;
-}
-
-/* The position of a word in a list separated by '|', or -1. */
-static int find_word(const char *words, const char *text)
-{
-    for (int i = 0; words; i++) {
-        const size_t length = strcspn(words, "|");
-        if (strlen(text) == length && strncmp(text, words, length) == 0) return i;
-        words = words[length] ? words + length + 1 : NULL;
-    }
-    return -1;
-}
-
-static ampc_status read_setting(const optimizer_setting *s, const char *text, diag *d, double *v)
-{
-    if (s->words) {
-        *v = text ? find_word(s->words, text) : -1;
-        if (*v >= 0) return AMPC_OK;
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: '%s' is not one of %s", s->key, s->words);
-    }
-    TRY(read_number("optimizer", s->key, text, d, v));
-    if (s->whole && *v != floor(*v))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is not a whole number", s->key, *v);
-    return check_limits("optimizer", s->key, *v, s->low, s->high, d);
 }
 
 static void set_defaults(const optimizer_kind *kind, optimizer *opt)
@@ -207,7 +174,7 @@ static void set_defaults(const optimizer_kind *kind, optimizer *opt)
         const int at = find_attribute(opt->op, kind->implied[i].attr);
         if (at >= 0) opt->attr[at] = kind->implied[i].value;
     }
-    for (int i = 0; kind->settings && kind->settings[i].key; i++) opt->setting[i] = kind->settings[i].initial;
+    for (int i = 0; kind->settings && kind->settings[i].row.key; i++) opt->setting[i] = kind->settings[i].initial;
 }
 
 /* The attribute of one of the ops that the option sets, or NULL. */
@@ -223,41 +190,40 @@ static const ir_slot *find_settable(const optimizer_kind *kind, const char *key)
     return at < 0 ? NULL : &ir_op_get(IR_OP_trust_ratio)->attr[at];
 }
 
-static ampc_status check_option(const optimizer_kind *kind, const char *key, const char *value, diag *d)
+/* What is given. */
+typedef struct given {
+    settings read;
+    setting rows[MAX_KEYS];
+    union {
+        double real;
+        int word;
+    } value[MAX_KEYS];
+} given;
+
+static void add_key(given *g, const setting *row, const char *prefix, arena *a)
 {
-    const int setting = find_setting(kind, key);
-    const ir_slot *attr = find_settable(kind, key);
-    double v;
-    if (setting >= 0) return read_setting(&kind->settings[setting], value, d, &v);
-    TRY(read_number("optimizer", key, value, d, &v));
-    if (!attr && strcmp(key, "lr") != 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s has no option '%s'", kind->name, key);
-    if (attr && attr->kind == IR_SLOT_BOOL && v != 0 && v != 1)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s=%g is neither 0 nor 1", key, v);
-    return AMPC_OK;
+    setting *copy = &g->rows[g->read.count];
+    *copy = *row;
+    if (prefix) copy->key = arena_printf(a, "%s_%s", prefix, row->key);
+    copy->at = g->read.count++ * sizeof *g->value;
 }
 
-static ampc_status check_options(const optimizer_kind *kind, const char *text, arena *a, diag *d)
+/* Adds the keys of an optimizer. */
+static void add_keys(given *g, const optimizer_kind *kind, const char *prefix, arena *a)
 {
-    const char *key, *value;
-    while (pass_next_option(&text, a, &key, &value)) {
-        const char *own = key_of(kind, false, key);
-        TRY(own ? check_option(kind, own, value, d)
-                : check_option(find_kind(kind->rest), key_of(kind, true, key), value, d));
-    }
-    return AMPC_OK;
+    for (int i = 0; i < KEYS; i++)
+        if (find_setting(kind, keys[i].key) < 0 && (i == 0 || find_settable(kind, keys[i].key)))
+            add_key(g, &keys[i], prefix, a);
+    for (int i = 0; kind->settings && kind->settings[i].row.key; i++) add_key(g, &kind->settings[i].row, prefix, a);
 }
 
 /* Sets one option; false: the op lacks it, and it is not 0. */
-static bool apply_option(const optimizer_kind *kind, const char *key, const char *value, diag *d, optimizer *opt)
+static bool apply_option(const optimizer_kind *kind, const char *key, double v, optimizer *opt)
 {
-    const int at = find_attribute(opt->op, key), setting = find_setting(kind, key);
+    const int at = find_attribute(opt->op, key), own = find_setting(kind, key);
     const int trust = kind->trust_factor != 0 ? find_attribute(IR_OP_trust_ratio, key) : -1;
-    double v = 0;
-    if (setting >= 0) read_setting(&kind->settings[setting], value, d, &v);
-    else ir_float_parse(value, &v);
     if (strcmp(key, "lr") == 0) opt->lr = v;
-    else if (setting >= 0) opt->setting[setting] = v;
+    else if (own >= 0) opt->setting[own] = v;
     else if (at >= 0) opt->attr[at] = v;
     else if (trust >= 0) opt->trust[trust] = v;
     else return v == 0;
@@ -265,28 +231,19 @@ static bool apply_option(const optimizer_kind *kind, const char *key, const char
 }
 
 /* Sets the options of `kind` (rest: those for the other parameters) on the op; false: it lacks one that is not 0. */
-static bool apply_options(const optimizer_kind *kind, bool rest, const char *text, arena *a, diag *d, optimizer *opt)
+static bool apply_options(const optimizer_kind *kind, bool rest, const given *g, optimizer *opt)
 {
     const optimizer_kind *own = rest ? find_kind(kind->rest) : kind;
-    const char *key, *value;
     set_defaults(own, opt);
-    while (pass_next_option(&text, a, &key, &value)) {
-        key = key_of(kind, rest, key);
-        if (key && !apply_option(own, key, value, d, opt)) return false;
+    for (size_t i = 0; i < g->read.count; i++) {
+        const char *key = g->read.given >> i & 1 ? key_of(kind, rest, g->rows[i].key) : NULL;
+        const double v = g->rows[i].kind == SETTING_WORD ? g->value[i].word : g->value[i].real;
+        if (key && !apply_option(own, key, v, opt)) return false;
     }
     return true;
 }
 
-static const char *list_kinds(arena *a)
-{
-    const char *text = optimizer_kinds[0].name;
-    for (int i = 1; i < KINDS; i++)
-        text = arena_printf(a, "%s%s%s", text, i + 1 < KINDS ? ", " : " or ", optimizer_kinds[i].name);
-    return text;
-}
-
-/* `text` has been checked. */
-static void build(const optimizer_kind *kind, bool rest, const char *text, arena *a, diag *d, optimizer *out)
+static void build(const optimizer_kind *kind, bool rest, const given *g, optimizer *out)
 {
     const optimizer_kind *own = rest ? find_kind(kind->rest) : kind;
     *out = (optimizer){.lr = own->lr, .lr_factor = 1, .finish = own->finish, .stage = own->stage};
@@ -294,23 +251,26 @@ static void build(const optimizer_kind *kind, bool rest, const char *text, arena
     out->trust[IR_ATTR(trust_ratio, coefficient)] = own->trust_factor != 0 ? own->trust_factor : 1;
     for (int i = 0; i < MAX_OPS && own->op[i] != IR_OP_COUNT; i++) {
         out->op = own->op[i];
-        if (apply_options(kind, rest, text, a, d, out)) break;
+        if (apply_options(kind, rest, g, out)) break;
     }
-    const int attr = find_attribute(out->op, "weight_decay"), setting = find_setting(own, "weight_decay");
-    out->weight_decay = attr >= 0 ? out->attr[attr] : setting >= 0 ? out->setting[setting] : 0;
+    const int attr = find_attribute(out->op, "weight_decay"), decay = find_setting(own, "weight_decay");
+    out->weight_decay = attr >= 0 ? out->attr[attr] : decay >= 0 ? out->setting[decay] : 0;
 }
 
 ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
 {
-    const char *name;
-    const optimizer_kind *kind = kind_of(&text, a, &name);
-    if (!kind)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown optimizer '%s': expected %s", name, list_kinds(a));
-    TRY(check_options(kind, text, a, d));
-    build(kind, false, text, a, d, out);
+    char *options = arena_strdup(a, text ? text : "sgd"), *name = strsep(&options, ",");
+    const optimizer_kind *kind = find_kind(name);
+    if (!kind) return settings_unknown("optimizer", name, pass_optimizer_name, NULL, d);
+    given *g = arena_alloc(a, sizeof *g);
+    g->read = (settings){.option = "--optimizer", .rows = g->rows, .of = name};
+    add_keys(g, kind, NULL, a);
+    if (kind->rest) add_keys(g, find_kind(kind->rest), kind->rest, a);
+    TRY(settings_read(&g->read, options, g->value, d));
+    build(kind, false, g, out);
     if (!kind->rest) return AMPC_OK;
     optimizer *rest = arena_array(a, 1, sizeof *rest);
-    build(kind, true, text, a, d, rest);
+    build(kind, true, g, rest);
     out->rest = rest;
     if (isnan(rest->lr)) return AMPC_OK;
     rest->lr_factor = rest->lr / out->lr;
@@ -319,33 +279,38 @@ ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
                       kind->rest);
 }
 
-/* ---- --group ------------------------------------------------------------------------------------ */
-
-#define GROUP_KEYS "lr_factor=X, weight_decay=X, muon=X or freeze"
-
-static ampc_status check_group_key(const char *key, const char *value, bool has_muon, diag *d)
+/* By index, those of all optimizers. */
+const setting *pass_optimizer_key(int index)
 {
-    double v;
-    const bool muon = strcmp(key, "muon") == 0;
-    if (strcmp(key, "freeze") == 0 && !value) return AMPC_OK;
-    if (strcmp(key, "lr_factor") != 0 && strcmp(key, "weight_decay") != 0 && !muon)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: unknown key '%s': expected " GROUP_KEYS, key);
-    TRY(read_number("group", key, value, d, &v));
-    if (muon && v != 0 && v != 1)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%g is neither 0 nor 1", v);
-    if (muon && !has_muon) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%g needs --optimizer=muon", v);
-    return AMPC_OK;
+    int left = index - KEYS;
+    if (left < 0) return &keys[index];
+    for (int k = 0; k < KINDS; k++)
+        for (const optimizer_setting *s = optimizer_kinds[k].settings; s && s->row.key; s++) {
+            const settings all = {.rows = keys, .count = KEYS};
+            if (!settings_find(&all, s->row.key) && left-- == 0) return &s->row;
+        }
+    return NULL;
 }
 
-static ampc_status check_group(const char *text, bool has_muon, arena *a, diag *d)
+/* ---- --group ------------------------------------------------------------------------------------ */
+
+/* Reads KEY=VALUE,.. of a group. */
+static ampc_status read_group(char *text, diag *d, optimizer_group *g)
 {
-    const char *glob, *key, *value;
-    if (!pass_next_option(&text, a, &glob, &value) || value || !*glob)
+    settings read = {.option = "--group", .rows = group_keys, .count = GROUP_KEYS};
+    return settings_read(&read, text, g, d);
+}
+
+static ampc_status check_group(char *text, bool has_muon, diag *d, const char **glob)
+{
+    optimizer_group g = {.muon = -1};
+    *glob = strsep(&text, ",");
+    if (!**glob || strchr(*glob, '='))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group must begin with a glob: expected GLOB,KEY=VALUE,...");
-    if (!*text)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group '%s' changes nothing: expected " GROUP_KEYS, glob);
-    while (pass_next_option(&text, a, &key, &value)) TRY(check_group_key(key, value, has_muon, d));
-    return AMPC_OK;
+    if (!text) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group '%s' changes nothing", *glob);
+    TRY(read_group(text, d, &g));
+    if (g.muon < 0 || has_muon) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%d needs --optimizer=muon", g.muon);
 }
 
 static bool matches_any(const ir_module *m, const char *glob)
@@ -363,8 +328,8 @@ static ampc_status takes_muon(const ir_module *m, const compile_options *o, diag
     *out = false;
     TRY(trainers_find(m, o, d, &trainers));
     for (size_t k = 0; k < trainers.count; k++) {
-        const char *name, *text = trainers.items[k].optimizer;
-        const optimizer_kind *kind = kind_of(&text, m->arena, &name);
+        const char *text = trainers.items[k].optimizer;
+        const optimizer_kind *kind = text ? find_kind(arena_strndup(m->arena, text, strcspn(text, ","))) : NULL;
         *out |= kind && kind->rest;
     }
     return AMPC_OK;
@@ -375,9 +340,8 @@ ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o,
     bool has_muon;
     TRY(takes_muon(m, o, d, &has_muon));
     for (int i = 0; i < o->groups.count; i++) {
-        const char *text = o->groups.items[i], *glob, *value;
-        TRY(check_group(text, has_muon, m->arena, d));
-        pass_next_option(&text, m->arena, &glob, &value);
+        const char *glob;
+        TRY(check_group(arena_strdup(m->arena, o->groups.items[i]), has_muon, d, &glob));
         if (!matches_any(m, glob)) diag_warning(d, DIAG_NOWHERE, "--group '%s' matches no parameter", glob);
     }
     return AMPC_OK;
@@ -390,27 +354,14 @@ static bool is_norm_or_bias(const ir_storage *param)
     return param->type.rank <= 1 || (last && strcmp(last, ".bias") == 0);
 }
 
-static void apply_group(const char *text, arena *a, optimizer_group *g)
-{
-    const char *key, *value;
-    double v = 0;
-    while (pass_next_option(&text, a, &key, &value)) {
-        if (value) ir_float_parse(value, &v);
-        if (!value) g->frozen = true;
-        else if (strcmp(key, "lr_factor") == 0) g->lr_factor = v;
-        else if (strcmp(key, "muon") == 0) g->muon = v != 0;
-        else g->weight_decay = v;
-    }
-}
-
 optimizer_group optimizer_group_of(const ir_storage *param, const compile_options *o, arena *a)
 {
     optimizer_group g = {.lr_factor = 1, .weight_decay = NAN, .muon = -1};
     if (o->no_decay && is_norm_or_bias(param)) g.weight_decay = 0;
     for (int i = 0; i < o->groups.count; i++) {
-        const char *text = o->groups.items[i], *glob, *value;
-        pass_next_option(&text, a, &glob, &value);
-        if (pass_match(&(pass_strings){&glob, 1}, param->name)) apply_group(text, a, &g);
+        char *text = arena_strdup(a, o->groups.items[i]);
+        const char *glob = strsep(&text, ",");
+        if (pass_match(&(pass_strings){&glob, 1}, param->name)) read_group(text, NULL, &g);
     }
     return g;
 }

@@ -15,7 +15,7 @@
  *                                                   %penalized = add %l, %penalty
  *                                                   output "penalty" = %penalty as penalty
  *                                                   output "loss" = %penalized as loss */
-#include "ir/ops/number.h"
+#include "ir/ops/settings.h"
 #include "passes/pass.h"
 #include "passes/train/grad.h"
 #include "passes/train/trainers.h"
@@ -38,29 +38,28 @@ static ampc_status refuse_form(diag *d)
                       "L2:params[=GLOB],WEIGHT[,target=NORM]");
 }
 
-static ampc_status parse_number(const char *what, const char *text, double low, double high, diag *d, double *out)
-{
-    if (!text || !ir_float_parse(text, out) || !isfinite(*out))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--grad-penalty: the %s needs a number", what);
-    if (is_within(*out, low, high)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--grad-penalty: the %s %g is not within %g and %g", what, *out, low,
-                      high);
-}
+static const setting keys[] = {
+    SETTING(penalty_spec, "target", target, REAL, "penalize the square of the difference of the norm from X",
+            LIMITS_PENALTY_TARGET),
+};
 
-static ampc_status parse_spec(const char *text, arena *a, diag *d, penalty_spec *s)
+const setting *pass_penalty_key(int index) { return index < (int)(sizeof keys / sizeof *keys) ? &keys[index] : NULL; }
+
+static ampc_status parse_spec(char *text, diag *d, penalty_spec *s)
 {
-    const char *key, *value;
+    static const setting weight = SETTING(penalty_spec, "the weight", weight, REAL, NULL, LIMITS_PENALTY);
+    settings read = {.option = "--grad-penalty", .rows = keys, .count = sizeof keys / sizeof *keys};
     *s = (penalty_spec){.target = -1};
     if (strncmp(text, "L2:", 3) != 0) return refuse_form(d);
     text += 3;
-    if (!pass_next_option(&text, a, &key, &s->glob)) return refuse_form(d);
-    s->params = strcmp(key, "params") == 0;
-    if ((!s->params && strcmp(key, "input") != 0) || (s->glob && !*s->glob)) return refuse_form(d);
-    if (!pass_next_option(&text, a, &key, &value) || value) return refuse_form(d);
-    TRY(parse_number("weight", key, LIMITS_PENALTY, d, &s->weight));
-    if (!pass_next_option(&text, a, &key, &value)) return AMPC_OK;
-    if (strcmp(key, "target") != 0 || *text) return refuse_form(d);
-    return parse_number("target", value, LIMITS_PENALTY_TARGET, d, &s->target);
+    char *of = strsep(&text, ","), *number = strsep(&text, ",");
+    const char *what = strsep(&of, "=");
+    s->glob = of;
+    s->params = strcmp(what, "params") == 0;
+    if ((!s->params && strcmp(what, "input") != 0) || (s->glob && !*s->glob)) return refuse_form(d);
+    if (!number || !*number || strchr(number, '=')) return refuse_form(d);
+    TRY(settings_value(&read, &weight, number, &s->weight, d));
+    return settings_read(&read, text, s, d);
 }
 
 /* ---- the values ---------------------------------------------------------------------------------- */
@@ -188,7 +187,7 @@ ampc_status pass_penalty(ir_module *m, compile *c)
     if (trainers.items[0].losses.count)
         return diag_error(c->diag, AMPC_UNSUPPORTED, recipe_place(m, trainers.items[0].line),
                           "--grad-penalty: the losses of a recipe cannot have a penalty");
-    TRY(parse_spec(text, m->arena, c->diag, &spec));
+    TRY(parse_spec(arena_strdup(m->arena, text), c->diag, &spec));
     arena *scratch = pass_scratch_new(m);
     ampc_status status = penalize(g, &spec, &c->scaling, scratch, c->diag);
     arena_free(scratch);

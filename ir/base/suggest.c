@@ -1,5 +1,5 @@
 /* suggest.c - the closest of several words by edit distance. */
-#include "tools/suggest.h"
+#include "ir/base/suggest.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* suggest.h - "did you mean": the known word closest to an unknown one. */
-#ifndef AMPC_TOOLS_SUGGEST_H
-#define AMPC_TOOLS_SUGGEST_H
+#ifndef AMPC_SUGGEST_H
+#define AMPC_SUGGEST_H
 
 #include "ir/base/arena.h"
 
