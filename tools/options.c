@@ -230,13 +230,14 @@ static void add_text(tool_options *o, pass_strings *list, const char *text)
     list->items = items;
 }
 
-static void add_origins(tool_options *o, pass_strings *list, const char *text)
+static ampc_status store_list(const parser *p, const option *row, const char *value, pass_strings *list)
 {
-    while (*text) {
-        size_t length = strcspn(text, ",");
-        if (length) add_text(o, list, arena_strndup(o->arena, text, length));
-        text += length + (text[length] == ',');
+    char *rest = *value ? arena_strdup(p->o->arena, value) : NULL;
+    for (char *item; (item = strsep(&rest, ","));) {
+        if (!*item) return diag_error(p->diag, AMPC_USAGE, here(p), "--%s: a name is missing at a comma", row->name);
+        add_text(p->o, list, item);
     }
+    return AMPC_OK;
 }
 
 static bool in_limits(const option *row, double v)
@@ -302,7 +303,7 @@ static ampc_status store(const parser *p, const option *row, const char *value)
     case OPTION_REAL: return store_real(p, row, value, field);
     case OPTION_TEXTS:
     case OPTION_ARRAY: add_text(p->o, field, value); break;
-    case OPTION_LIST: add_origins(p->o, field, value); break;
+    case OPTION_LIST: return store_list(p, row, value, field);
     }
     return AMPC_OK;
 }

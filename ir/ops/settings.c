@@ -100,7 +100,7 @@ static bool parse_word(const setting *row, const char *text, int *out)
     return false;
 }
 
-/* False: the text is no value of the row. */
+/* False: the row does not allow the value. */
 static bool store(const setting *row, const char *text, void *member)
 {
     switch (row->kind) {
@@ -215,7 +215,7 @@ ampc_status settings_set(settings *s, char *item, void *into, diag *d)
     char message[MESSAGE];
     char *value = strchr(item, '=');
     if (value) *value++ = 0;
-    if (!*item) return refuse(s, value ? "a key is missing before '='" : "a comma is not followed by a key", d);
+    if (!*item) return refuse(s, value ? "a key is missing before '='" : "a key is missing at a comma", d);
     const setting *row = settings_find(s, item);
     if (!row) return refuse_key(s, item, d);
     const uint64_t bit = UINT64_C(1) << (row - s->rows);
@@ -236,8 +236,8 @@ ampc_status settings_read(settings *s, char *text, void *into, diag *d)
     return AMPC_OK;
 }
 
-ampc_status settings_unknown(const char *what, const char *name, const char *(*names)(int index), const char *hint,
-                             diag *d)
+ampc_status settings_unknown(const char *option, const char *what, const char *name, const char *(*names)(int index),
+                             const char *hint, diag *d)
 {
     char known[MESSAGE];
     suggestion near = suggest_for(name);
@@ -248,6 +248,6 @@ ampc_status settings_unknown(const char *what, const char *name, const char *(*n
         suggest_candidate(&near, names(i));
     }
     if (!hint && near.best) text_add(&t, "; did you mean %s?", near.best);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown %s '%s': expected %s%s%s", what, name, known,
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: unknown %s '%s': expected %s%s%s", option, what, name, known,
                       hint ? "; here it is " : "", hint ? hint : "");
 }

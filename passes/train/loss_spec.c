@@ -109,7 +109,7 @@ static ampc_status parse_kind(char *text, arena *a, diag *d, loss_spec *s)
     s->temperature = 0.07;
     for (int i = 0; i < loss_kind_count; i++)
         if (strcmp(loss_kinds[i].name, name) == 0) s->kind = &loss_kinds[i];
-    if (!s->kind) return settings_unknown("loss", name, pass_loss_name, kind_elsewhere(name, a), d);
+    if (!s->kind) return settings_unknown("--loss", "loss", name, pass_loss_name, kind_elsewhere(name, a), d);
     settings read = {.option = "--loss", .rows = keys, .count = KEYS, .of = name};
     read.keys = arena_printf(a, "weight name %s", s->kind->keys);
     TRY(settings_read(&read, text, s, d));

@@ -261,7 +261,7 @@ ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
 {
     char *options = arena_strdup(a, text ? text : "sgd"), *name = strsep(&options, ",");
     const optimizer_kind *kind = find_kind(name);
-    if (!kind) return settings_unknown("optimizer", name, pass_optimizer_name, NULL, d);
+    if (!kind) return settings_unknown("--optimizer", "optimizer", name, pass_optimizer_name, NULL, d);
     given *g = arena_alloc(a, sizeof *g);
     g->read = (settings){.option = "--optimizer", .rows = g->rows, .of = name};
     add_keys(g, kind, NULL, a);

@@ -2,6 +2,7 @@
 #include "runtime/train/metrics.h"
 
 #include "ir/base/text_buffer.h"
+#include "ir/ops/settings.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/metrics_auc.h"
@@ -287,6 +288,7 @@ static const char *const scored_words[RT_SCORED_COUNT] = {
 
 /* ---- choosing ---- */
 
+static const char *rule_name(int index) { return index < RULES ? rules[index].name : NULL; }
 const char *rt_metric_listed(int index) { return index + 1 < RULES ? rules[index + 1].name : NULL; }
 
 /* The K of "topK"; 0 if the name is another. */
@@ -307,7 +309,6 @@ static void list_names(unsigned of, char *text, size_t size)
 
 ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out)
 {
-    char names[256];
     for (int i = 0; i < RULES; i++) {
         const int64_t k = k_of(&rules[i], name);
         if (!k && (rules[i].has_k || strcmp(rules[i].name, name) != 0)) continue;
@@ -315,8 +316,7 @@ ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_met
         snprintf(out->name, sizeof out->name, "%s", name);
         return AMPC_OK;
     }
-    list_names(~0u, names, sizeof names);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: unknown metric '%s'; there are %s", option, name, names);
+    return settings_unknown(option, "metric", name, rule_name, NULL, d);
 }
 
 ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, const char *option, diag *d)
@@ -331,14 +331,15 @@ ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, 
 
 ampc_status rt_metrics_parse(const char *text, const char *option, diag *d, rt_metric_choices *out)
 {
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char name[64];
+    char *copy = strdup(text), *rest = copy;
+    ampc_status s = copy ? AMPC_OK : rt_no_memory(d);
+    for (char *name; s == AMPC_OK && (name = strsep(&rest, ","));) {
         rt_metric_choice one;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
-        TRY(rt_metric_find(name, option, d, &one));
-        TRY(rt_metrics_add(out, &one, option, d));
+        s = rt_metric_find(name, option, d, &one);
+        if (s == AMPC_OK) s = rt_metrics_add(out, &one, option, d);
     }
-    return AMPC_OK;
+    free(copy);
+    return s;
 }
 
 void rt_metrics_usual(const rt_subject *subject, rt_metric_choices *out)

@@ -2,7 +2,8 @@
 #include "runtime/train/monitor.h"
 
 #include "ir/base/limits.h"
-#include "ir/ops/number.h"
+#include "ir/ops/settings.h"
+#include "runtime/backend/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,40 +11,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_PATIENCE = 3, ITEM = 64 };
+enum { DEFAULT_PATIENCE = 3 };
 
 /* ---- parsing ---- */
 
-static ampc_status parse_key(const char *item, const char *option, bool stops, diag *d, rt_monitor *m)
+static const setting keys[] = {
+    SETTING(rt_monitor, "min-delta", min_delta, REAL, "the least improvement that counts", LIMITS_MIN_DELTA),
+    SETTING(rt_monitor, "patience", patience, COUNT, "evaluations without improvement that end the training",
+            LIMITS_PATIENCE),
+};
+
+const setting *rt_monitor_key(int index) { return index < 1 ? &keys[index] : NULL; }
+const setting *rt_monitor_stop_key(int index) { return index < 2 ? &keys[index] : NULL; }
+
+static ampc_status parse(char *text, const char *option, bool stops, diag *d, rt_monitor *out)
 {
-    const size_t key = strcspn(item, "=");
-    const bool patience = stops && strncmp(item, "patience=", key + 1) == 0;
-    if (!item[key] || (!patience && strncmp(item, "min-delta=", key + 1) != 0))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: unknown key '%s'; there %s min-delta=X", option, item,
-                          stops ? "are patience=N and" : "is");
-    double v;
-    const bool number = ir_float_parse(item + key + 1, &v);
-    const bool valid = number &&
-                       (patience ? is_within(v, LIMITS_PATIENCE) && v == floor(v) : is_within(v, LIMITS_MIN_DELTA));
-    if (!valid) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' is not in range", option, item);
-    if (patience) m->patience = (int64_t)v;
-    else m->min_delta = v;
-    return AMPC_OK;
+    settings read = {.option = option, .rows = keys, .count = stops ? 2 : 1};
+    const char *metric = strsep(&text, ",");
+    TRY(rt_metric_find(metric, option, d, &out->metric));
+    if (rt_metric_better(&out->metric) == RT_BETTER_NEITHER)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' is not a number that could improve", option, metric);
+    return settings_read(&read, text, out, d);
 }
 
 ampc_status rt_monitor_parse(const char *text, const char *option, bool stops, diag *d, rt_monitor *out)
 {
-    char item[ITEM];
+    char *copy = strdup(text);
     *out = (rt_monitor){.patience = DEFAULT_PATIENCE};
-    snprintf(item, sizeof item, "%.*s", (int)strcspn(text, ","), text);
-    TRY(rt_metric_find(item, option, d, &out->metric));
-    if (rt_metric_better(&out->metric) == RT_BETTER_NEITHER)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' is not a number that could improve", option, item);
-    for (const char *at = strchr(text, ','); at; at = strchr(at + 1, ',')) {
-        snprintf(item, sizeof item, "%.*s", (int)strcspn(at + 1, ","), at + 1);
-        TRY(parse_key(item, option, stops, d, out));
-    }
-    return AMPC_OK;
+    const ampc_status s = copy ? parse(copy, option, stops, d, out) : rt_no_memory(d);
+    free(copy);
+    return s;
 }
 
 /* ---- observing ---- */

@@ -3,28 +3,61 @@
 
 #include "ir/base/limits.h"
 #include "ir/base/text_buffer.h"
+#include "ir/ops/settings.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double PI = 3.14159265358979323846;
 
-/* In the order of rt_schedule_kind. */
-static const char *const kind_names[] = {"constant",    "linear", "cosine",    "polynomial",
-                                         "exponential", "step",   "one-cycle", "plateau"};
-static const char *const anneals[] = {[false] = "cos", [true] = "linear"};
-enum { KIND_COUNT = sizeof kind_names / sizeof *kind_names };
+/* The text of checkpoints has these keys for every kind, because it is compared. */
+#define COMMON "lr end factor every warmup steps"
 
-const char *rt_schedule_name(int index) { return index < KIND_COUNT ? kind_names[index] : NULL; }
+/* By rt_schedule_kind: the name and the keys. */
+static const struct schedule_kind {
+    const char *name, *keys;
+} kinds[] = {
+    {"constant", COMMON},
+    {"linear", COMMON},
+    {"cosine", COMMON},
+    {"polynomial", COMMON " power"},
+    {"exponential", COMMON},
+    {"step", COMMON},
+    {"one-cycle", COMMON " rise div final_div anneal"},
+    {"plateau", COMMON " patience threshold cooldown"},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+/* Printed in this order. */
+#define NUMBER(key, kind, help, ...) SETTING(rt_schedule_piece, #key, key, kind, help, __VA_ARGS__)
+static const setting keys[] = {
+    NUMBER(lr, REAL, "the rate, instead of that of the optimizer", 0, DBL_MAX),
+    NUMBER(end, REAL, "the rate at the end (linear, cosine, polynomial), or the lowest one (plateau)", 0, DBL_MAX),
+    NUMBER(factor, REAL, "the factor of each change (exponential, step, plateau)", 0, DBL_MAX),
+    NUMBER(every, COUNT, "steps between changes (exponential, step), or in a mean loss (plateau)", LIMITS_STEPS),
+    NUMBER(warmup, COUNT, "steps in which the rate rises to its start", 0, LIMITS_MOST_STEPS),
+    NUMBER(steps, COUNT, "the length of a piece", 0, LIMITS_MOST_STEPS),
+    NUMBER(power, REAL, "the exponent of polynomial", 0, DBL_MAX),
+    NUMBER(rise, REAL, "the share of the steps of one-cycle in which the rate rises", LIMITS_SHARE),
+    NUMBER(div, REAL, "one-cycle begins with lr divided by X", SETTING_ABOVE_0, DBL_MAX),
+    NUMBER(final_div, REAL, "one-cycle ends with its first rate divided by X", SETTING_ABOVE_0, DBL_MAX),
+    NUMBER(patience, COUNT, "mean losses without improvement before plateau lowers the rate", 0, LIMITS_MOST_STEPS),
+    NUMBER(threshold, REAL, "the share by which a mean loss must be smaller to improve", LIMITS_SHARE),
+    NUMBER(cooldown, COUNT, "mean losses after a change that are not counted", 0, LIMITS_MOST_STEPS),
+    SETTING_WORDS(rt_schedule_piece, "anneal", anneal, "cos|linear", "the curve of one-cycle"),
+};
+enum { KEY_COUNT = sizeof keys / sizeof *keys };
+
+const char *rt_schedule_name(int index) { return index < KIND_COUNT ? kinds[index].name : NULL; }
+const setting *rt_schedule_key(int index) { return index < KEY_COUNT ? &keys[index] : NULL; }
 
 /* ---- rate ---- */
 
 /* From `from` to `to` while u goes from 0 to 1. */
 static double anneal(const rt_schedule_piece *p, double from, double to, double u)
 {
-    return p->linear ? (to - from) * u + from : to + (from - to) / 2 * (1 + cos(PI * u));
+    return p->anneal ? (to - from) * u + from : to + (from - to) / 2 * (1 + cos(PI * u));
 }
 
 /* The phases end at (possibly fractional) steps, as in PyTorch. */
@@ -111,138 +144,37 @@ double rt_plateau_rate(const rt_plateau *p, const rt_schedule *s, int64_t accept
     return p->means && accepted >= piece->warmup ? p->rate : rt_schedule_rate(s, accepted);
 }
 
-/* ---- keys ---- */
-
-typedef enum key_range { REAL, COUNT, POSITIVE, ABOVE_ZERO, FRACTION } key_range;
-#define KINDS(a) (1u << RT_SCHEDULE_##a)
-enum { ALL_KINDS = (1 << KIND_COUNT) - 1 };
-
-/* Printed in this order. The first six rows are for every kind, also for those that do not need them, because the text
- * of older checkpoints has them and is compared. */
-static const struct schedule_key {
-    const char *name;
-    size_t member;
-    key_range range;
-    unsigned kinds;
-} keys[] = {
-    {"lr", offsetof(rt_schedule_piece, lr), REAL, ALL_KINDS},
-    {"end", offsetof(rt_schedule_piece, end), REAL, ALL_KINDS},
-    {"factor", offsetof(rt_schedule_piece, factor), REAL, ALL_KINDS},
-    {"every", offsetof(rt_schedule_piece, every), POSITIVE, ALL_KINDS},
-    {"warmup", offsetof(rt_schedule_piece, warmup), COUNT, ALL_KINDS},
-    {"steps", offsetof(rt_schedule_piece, steps), COUNT, ALL_KINDS},
-    {"power", offsetof(rt_schedule_piece, power), REAL, KINDS(POLYNOMIAL)},
-    {"rise", offsetof(rt_schedule_piece, rise), FRACTION, KINDS(ONE_CYCLE)},
-    {"div", offsetof(rt_schedule_piece, div), ABOVE_ZERO, KINDS(ONE_CYCLE)},
-    {"final_div", offsetof(rt_schedule_piece, final_div), ABOVE_ZERO, KINDS(ONE_CYCLE)},
-    {"patience", offsetof(rt_schedule_piece, patience), COUNT, KINDS(PLATEAU)},
-    {"threshold", offsetof(rt_schedule_piece, threshold), FRACTION, KINDS(PLATEAU)},
-    {"cooldown", offsetof(rt_schedule_piece, cooldown), COUNT, KINDS(PLATEAU)},
-};
-enum { KEY_COUNT = sizeof keys / sizeof *keys };
-
-static bool is_count(const struct schedule_key *k) { return k->range == COUNT || k->range == POSITIVE; }
-static double *real_of(rt_schedule_piece *p, const struct schedule_key *k) { return (double *)((char *)p + k->member); }
-static int64_t *count_of(rt_schedule_piece *p, const struct schedule_key *k)
-{
-    return (int64_t *)((char *)p + k->member);
-}
-
 /* ---- text ---- */
 
-static void print_piece(rt_schedule_piece p, text_buffer *t)
+static void print_key(const rt_schedule_piece *p, const setting *k, text_buffer *t)
 {
-    text_add_item(t, ";", kind_names[p.kind]);
-    for (int i = 0; i < KEY_COUNT; i++) {
-        const struct schedule_key *k = &keys[i];
-        if (!(k->kinds & 1u << p.kind)) continue;
-        if (is_count(k)) text_add(t, ",%s=%lld", k->name, (long long)*count_of(&p, k));
-        else text_add(t, ",%s=%.17g", k->name, *real_of(&p, k));
-    }
-    if (p.kind == RT_SCHEDULE_ONE_CYCLE) text_add(t, ",anneal=%s", anneals[p.linear]);
+    const void *at = (const char *)p + k->at;
+    if (k->kind == SETTING_COUNT) text_add(t, ",%s=%lld", k->key, (long long)*(const int64_t *)at);
+    else if (k->kind == SETTING_REAL) text_add(t, ",%s=%.17g", k->key, *(const double *)at);
+    else text_add(t, ",%s=%s", k->key, p->anneal ? "linear" : "cos");
 }
 
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
 {
     text_buffer t = text_in(text, RT_SCHEDULE_TEXT);
-    for (int i = 0; i < s->count; i++) print_piece(s->pieces[i], &t);
-}
-
-static bool parse_real(const char *text, key_range range, double *v)
-{
-    char *end;
-    *v = strtod(text, &end);
-    if (end == text || *end || !isfinite(*v) || *v < 0) return false;
-    return range == ABOVE_ZERO ? *v > 0 : range != FRACTION || *v <= 1;
-}
-
-static bool parse_count(const char *text, key_range range, int64_t *v)
-{
-    char *end;
-    *v = strtoll(text, &end, 10);
-    return end != text && !*end && *v >= (range == POSITIVE) && is_within((double)*v, 0, LIMITS_MOST_STEPS);
-}
-
-/* Parses "key=value"; false for an unknown key or bad number. The kind only matters for the keys of few kinds. */
-static bool set_option(rt_schedule_piece *p, const char *key, const char *value)
-{
-    if (!value) return false;
-    if (p->kind == RT_SCHEDULE_ONE_CYCLE && strcmp(key, "anneal") == 0) {
-        p->linear = strcmp(value, anneals[true]) == 0;
-        return p->linear || strcmp(value, anneals[false]) == 0;
+    for (int i = 0; i < s->count; i++) {
+        const struct schedule_kind *kind = &kinds[s->pieces[i].kind];
+        text_add_item(&t, ";", kind->name);
+        for (int k = 0; k < KEY_COUNT; k++)
+            if (settings_listed(kind->keys, keys[k].key)) print_key(&s->pieces[i], &keys[k], &t);
     }
-    for (int i = 0; i < KEY_COUNT; i++) {
-        const struct schedule_key *k = &keys[i];
-        if (strcmp(k->name, key) != 0 || !(k->kinds & 1u << p->kind)) continue;
-        return is_count(k) ? parse_count(value, k->range, count_of(p, k)) : parse_real(value, k->range, real_of(p, k));
-    }
-    return false;
-}
-
-static bool set_kind(rt_schedule_piece *p, const char *name)
-{
-    for (int i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kind_names[i], name) != 0) continue;
-        p->kind = (rt_schedule_kind)i;
-        return true;
-    }
-    return false;
-}
-
-static ampc_status refuse_key(const rt_schedule_piece *p, const char *key, const char *value, diag *d)
-{
-    char known[256];
-    text_buffer t = TEXT_IN(known);
-    for (int i = 0; i < KEY_COUNT; i++)
-        if (keys[i].kinds & 1u << p->kind) text_add_item(&t, ", ", keys[i].name);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                      "schedule: '%s%s%s' is not valid for %s; its keys are %s%s, with values that are not negative",
-                      key, value ? "=" : "", value ? value : "", kind_names[p->kind], known,
-                      p->kind == RT_SCHEDULE_ONE_CYCLE ? ", anneal" : "");
-}
-
-static ampc_status refuse_kind(const char *name, diag *d)
-{
-    char known[128] = "";
-    for (size_t i = 0, at = 0; i < KIND_COUNT && at < sizeof known; i++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s",
-                               i == 0               ? ""
-                               : i + 1 < KIND_COUNT ? ", "
-                                                    : " or ",
-                               kind_names[i]);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "unknown schedule '%s': expected %s", name, known);
 }
 
 static ampc_status parse_piece(char *text, diag *d, rt_schedule_piece *p)
 {
-    char *rest = NULL, *part = strtok_r(text, ",:", &rest);
-    if (!part || !set_kind(p, part)) return refuse_kind(part ? part : "", d);
-    while ((part = strtok_r(NULL, ",:", &rest))) {
-        char *value = strchr(part, '=');
-        if (value) *value++ = 0;
-        if (!set_option(p, part, value)) return refuse_key(p, part, value, d);
-    }
-    return AMPC_OK;
+    for (char *c = text; (c = strchr(c, ':'));) *c = ','; /* KIND:KEY=VALUE, as of data */
+    const char *name = strsep(&text, ",");
+    int kind = 0;
+    while (kind < KIND_COUNT && strcmp(kinds[kind].name, name) != 0) kind++;
+    if (kind == KIND_COUNT) return settings_unknown("schedule", "schedule", name, rt_schedule_name, NULL, d);
+    p->kind = (rt_schedule_kind)kind;
+    settings read = {.option = "schedule", .rows = keys, .count = KEY_COUNT, .keys = kinds[kind].keys, .of = name};
+    return settings_read(&read, text, p, d);
 }
 
 /* A piece that is not the last needs a length; the last has the remaining steps. */

@@ -41,12 +41,13 @@ typedef enum rt_schedule_kind {
 } rt_schedule_kind;
 /* By index; NULL past the last. */
 const char *rt_schedule_name(int index);
+const struct setting *rt_schedule_key(int index);
 
 typedef struct rt_schedule_piece {
     rt_schedule_kind kind;
     double lr, end, factor, power;
     double rise, div, final_div; /* one-cycle */
-    bool linear;                 /* one-cycle: not along a cosine */
+    int anneal;                  /* one-cycle: 0 along a cosine, 1 linearly */
     double threshold;            /* plateau */
     int64_t patience, cooldown;  /* plateau */
     int64_t warmup, every;       /* every 0: the default of the kind */

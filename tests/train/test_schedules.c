@@ -97,36 +97,6 @@ TEST_SCRATCH(test_round_trip)
     }
 }
 
-TEST_SCRATCH(test_refusals)
-{
-    static const char *const rows[][2] = {
-        {"", "unknown schedule ''"},
-        {"cosine;", "unknown schedule ''"},
-        {"cosine;linear", "piece 1 needs steps=N"},
-        {"linear,steps=5;plateau", "plateau cannot be one of several"},
-        {"linear,power=2", "'power=2' is not valid for linear"},
-        {"linear,anneal=cos", "'anneal=cos' is not valid for linear"},
-        {"polynomial,power=-1", "'power=-1'"},
-        {"one-cycle,anneal=square", "'anneal=square'"},
-        {"one-cycle,rise=1.5", "'rise=1.5'"},
-        {"one-cycle,div=0", "'div=0'"},
-        {"plateau,patience=x", "'patience=x'"},
-        {"plateau,threshold=2", "'threshold=2'"},
-        {"exponential,every=0", "'every=0'"},
-        {"step,every=99999999999999999999", "'every="},
-        {"constant,lr=inf", "'lr=inf'"},
-    };
-    char pieces[512] = "constant";
-    rt_schedule s;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(rt_schedule_parse(rows[i][0], 0.8, 100, t->d, &s), AMPC_USAGE);
-        scratch_expect(t, rows[i][1]);
-    }
-    for (int i = 0; i < RT_SCHEDULE_PIECES; i++) strcat(pieces, ",steps=1;constant");
-    assert_int_equal(rt_schedule_parse(pieces, 0.8, 100, t->d, &s), AMPC_USAGE);
-    scratch_expect(t, "more than 16 pieces");
-}
-
 /* Short and degenerate runs have finite rates. */
 TEST_SCRATCH(test_short_runs)
 {
