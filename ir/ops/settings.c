@@ -130,6 +130,7 @@ static void add_range(text_buffer *t, const setting *row)
     else if (low) text_add(t, high ? " from %s" : " of at least %s", bound);
     ir_float_print(bound, IR_f64, row->high);
     if (row->high == SETTING_BELOW_1) text_put(t, " and below 1");
+    else if (row->high == FLT_MAX) text_put(t, " in f32");
     else if (high) text_add(t, open ? " and at most %s" : " to %s", bound);
 }
 
@@ -152,9 +153,8 @@ const char *setting_expected(const setting *row, char text[SETTING_TEXT_SIZE])
         [SETTING_SEED] = "an integer", [SETTING_REALS] = "a number",   [SETTING_SIZE] = "HEIGHTxWIDTH",
         [SETTING_WORD] = "",           [SETTING_TEXT] = "a text",      [SETTING_FLAG] = ""};
     text_buffer t = text_in(text, SETTING_TEXT_SIZE);
-    const setting seed = {.high = 18446744073709551615.0};
     text_put(&t, nouns[row->kind]);
-    if (row->kind == SETTING_SEED) add_range(&t, &seed);
+    if (row->kind == SETTING_SEED) text_put(&t, " from 0 to 18446744073709551615");
     else if (row->kind <= SETTING_REALS) add_range(&t, row);
     if (row->kind == SETTING_REALS) text_put(&t, ", or several as A/B/..");
     if (row->kind == SETTING_WORD) add_words(&t, row->words, "|");

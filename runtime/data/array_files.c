@@ -197,7 +197,7 @@ ampc_status rt_open_idx(const rt_data_spec *spec, const rt_dataset_options *o, d
 {
     rt_array pair[2] = {{0}, {0}};
     rt_arrays all = {pair, 2};
-    const rt_split files = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split;
+    const rt_split files = spec->o.validation > 0 ? RT_TRAIN : o->split;
     TRY(rt_idx_read_folder(spec->path, files, d, &pair[0], &pair[1]));
     ampc_status s = check_arrays(&all, o, spec->path, d, &out->rows);
     if (s == AMPC_OK) s = add_pixels(out, &pair[0], spec, d);

@@ -118,18 +118,17 @@ static ampc_status augment_labels(rt_columns *all, const augmented *image, const
 
 ampc_status rt_augment(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *all)
 {
-    const char *flip = rt_spec_text(spec, "flip", "");
-    const uint64_t pad = rt_spec_count(spec, "crop", 0);
-    const bool both = strcmp(flip, "both") == 0;
-    augmented changes = {.flip_x = both || strcmp(flip, "horizontal") == 0,
-                         .flip_y = both || strcmp(flip, "vertical") == 0,
-                         .pad = (int64_t)pad};
-    if (!*flip && !pad) return AMPC_OK;
+    const int flip = spec->o.flip;
+    const int64_t pad = spec->o.crop;
+    augmented changes = {.flip_x = flip == RT_FLIP_BOTH || flip == RT_FLIP_HORIZONTAL,
+                         .flip_y = flip == RT_FLIP_BOTH || flip == RT_FLIP_VERTICAL,
+                         .pad = pad};
+    if (flip == RT_FLIP_NONE && !pad) return AMPC_OK;
     rt_column *images = find_images(all, rt_input_names, &changes.layout);
     if (!images)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "data '%s': flip and crop need images in a field named images or x", spec->spec);
-    if (pad > (uint64_t)changes.layout.height || pad > (uint64_t)changes.layout.width)
+    if (pad > changes.layout.height || pad > changes.layout.width)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': crop is larger than the images", spec->spec);
     TRY(augment_column(images, &changes, d));
     return augment_labels(all, &changes, o, d);

@@ -54,7 +54,7 @@ static rt_csv_kind kind_of(const chooser *o, const rt_csv *t, const rt_csv_colum
     const bool label = c->use == RT_CSV_LABEL;
     if (c->use == RT_CSV_FILE) return RT_CSV_TEXTS;
     if (code) return code->names.count ? RT_CSV_TEXTS : RT_CSV_NUMBERS;
-    if (!label && is_listed(rt_spec_text(o->spec, "categories", ""), t->names[c->index])) return RT_CSV_TEXTS;
+    if (!label && is_listed(o->spec->o.categories, t->names[c->index])) return RT_CSV_TEXTS;
     return o->trained && !label ? RT_CSV_NUMBERS : RT_CSV_UNDECIDED;
 }
 
@@ -73,7 +73,7 @@ static ampc_status choose_column(const chooser *o, rt_csv *t, size_t index, rt_c
 /* The column of the label: that of the option, or else one with a usual name; t->columns: none. */
 static ampc_status find_label(const chooser *o, const rt_csv *t, diag *d, size_t *index)
 {
-    const char *name = rt_spec_text(o->spec, "label", NULL);
+    const char *name = o->spec->o.label;
     *index = t->columns;
     if (name && !find_column(t, name, strlen(name), index)) return refuse_column(t, name, strlen(name), d);
     for (size_t i = 0; *index == t->columns && rt_label_names[i]; i++)
@@ -84,8 +84,8 @@ static ampc_status find_label(const chooser *o, const rt_csv *t, diag *d, size_t
 /* columns=A+B+.. in that order, or else all but the label and the files. */
 static ampc_status choose_features(const chooser *o, rt_csv *t, size_t label, diag *d)
 {
-    const char *list = rt_spec_text(o->spec, "columns", NULL), *images = rt_spec_text(o->spec, "images", "");
-    const char *masks = rt_spec_text(o->spec, "masks", "");
+    const rt_data_options *s = &o->spec->o;
+    const char *list = s->columns, *images = s->images ? s->images : "", *masks = s->masks ? s->masks : "";
     const size_t before = t->n_chosen;
     for (size_t i = 0; !list && i < t->columns; i++)
         if (i != label && strcmp(t->names[i], images) != 0 && strcmp(t->names[i], masks) != 0)
@@ -106,7 +106,7 @@ static ampc_status choose_features(const chooser *o, rt_csv *t, size_t label, di
 /* Every name in the option must be a column. */
 static ampc_status check_categories(const chooser *o, const rt_csv *t, diag *d)
 {
-    const char *list = rt_spec_text(o->spec, "categories", "");
+    const char *list = o->spec->o.categories;
     for (size_t n, index; *list; list += n + (list[n] == '+')) {
         n = strcspn(list, "+");
         if (!find_column(t, list, n, &index)) return refuse_column(t, list, n, d);
@@ -115,10 +115,9 @@ static ampc_status check_categories(const chooser *o, const rt_csv *t, diag *d)
 }
 
 /* images=NAME and masks=NAME: paths of files. */
-static ampc_status choose_files(const chooser *o, rt_csv *t, const char *option, diag *d)
+static ampc_status choose_files(const chooser *o, rt_csv *t, const char *name, diag *d)
 {
     size_t index;
-    const char *name = rt_spec_text(o->spec, option, NULL);
     if (!name) return AMPC_OK;
     if (!find_column(t, name, strlen(name), &index)) return refuse_column(t, name, strlen(name), d);
     return choose_column(o, t, index, RT_CSV_FILE, d);
@@ -131,10 +130,10 @@ static ampc_status choose_columns(void *user, rt_csv *t, diag *d)
     size_t label;
     TRY(check_categories(o, t, d));
     TRY(find_label(o, t, d, &label));
-    if (label < t->columns && !rt_spec_has(o->spec, "masks")) TRY(choose_column(o, t, label, RT_CSV_LABEL, d));
+    if (label < t->columns && !o->spec->o.masks) TRY(choose_column(o, t, label, RT_CSV_LABEL, d));
     TRY(choose_features(o, t, label, d));
-    TRY(choose_files(o, t, "images", d));
-    return choose_files(o, t, "masks", d);
+    TRY(choose_files(o, t, o->spec->o.images, d));
+    return choose_files(o, t, o->spec->o.masks, d);
 }
 
 /* ---- columns ---- */
@@ -182,7 +181,7 @@ static void fill_vector(const rt_csv *t, const rt_csv_column *c, size_t width, s
 static ampc_status add_vector(rt_columns *out, const rt_csv *t, const rt_data_spec *spec, diag *d)
 {
     size_t total = 0, at = 0, taken;
-    const bool one_hot = strcmp(rt_spec_text(spec, "encode", "number"), "one-hot") == 0;
+    const bool one_hot = spec->o.encode == RT_ENCODE_ONE_HOT;
     for (size_t i = 0; i < t->n_chosen; i++) total += width_of(t, &t->chosen[i], one_hot, &out->codes);
     if (!total || find_column(t, "x", 1, &taken)) return AMPC_OK;
     rt_array a = {.name = (char[]){"x"}, .dtype = IR_f64, .rank = 2, .dims = {t->rows, (int64_t)total}};
@@ -343,7 +342,7 @@ static ampc_status choose_delimiter(const rt_data_spec *spec, diag *d, char *out
         const char *word;
         char delimiter;
     } words[] = {{"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"space", ' '}, {"bar", '|'}};
-    const char *text = rt_spec_text(spec, "delimiter", "comma");
+    const char *text = spec->o.delimiter;
     *out = *text;
     if (!text[1] && *text != '"') return AMPC_OK;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -360,11 +359,10 @@ static ampc_status check_options(const rt_data_spec *spec, diag *d)
 {
     static const char *const keys[] = {"size", "channels", "fit", "resized-crop", "divide", "mean", "std", "masks"};
     static const char *const others[] = {"label", "target"};
-    for (size_t i = 0; !rt_spec_has(spec, "images") && i < sizeof keys / sizeof *keys; i++)
+    for (size_t i = 0; !spec->o.images && i < sizeof keys / sizeof *keys; i++)
         if (rt_spec_has(spec, keys[i]))
-            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown option '%s' without images=COLUMN",
-                              spec->spec, keys[i]);
-    for (size_t i = 0; rt_spec_has(spec, "masks") && i < sizeof others / sizeof *others; i++)
+            return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s needs images=COLUMN", spec->spec, keys[i]);
+    for (size_t i = 0; spec->o.masks && i < sizeof others / sizeof *others; i++)
         if (rt_spec_has(spec, others[i]))
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': masks are the labels; '%s' excludes them",
                               spec->spec, others[i]);
@@ -385,10 +383,10 @@ static ampc_status read_table(rt_csv *t, const rt_data_spec *spec, const rt_code
 
 ampc_status rt_open_csv(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
-    rt_csv t = {.path = spec->path, .header = strcmp(rt_spec_text(spec, "header", "yes"), "yes") == 0};
+    rt_csv t = {.path = spec->path, .header = spec->o.header == RT_HEADER_YES};
     rt_codebook given = {0};
-    const char *classes = rt_spec_text(spec, "classes", NULL);
-    t.missing = rt_spec_has(spec, "missing") || o->describes;
+    const char *classes = spec->o.classes;
+    t.missing = *spec->o.missing || o->describes;
     ampc_status s = check_options(spec, d);
     if (s == AMPC_OK) s = choose_delimiter(spec, d, &t.delimiter);
     if (s == AMPC_OK && o->codes) s = rt_codebook_parse(o->codes, d, &given);

@@ -201,7 +201,7 @@ static ampc_status number_texts(const converter *v, rt_csv_column *c, const rt_n
         if ((values[row] = (double)rt_code_number(&index, text_of(v, c, row))) < 0) break;
     rt_code_index_clear(&index);
     if (row == v->t->rows) return AMPC_OK;
-    const bool chosen = c->use == RT_CSV_LABEL && rt_spec_has(v->spec, "classes");
+    const bool chosen = c->use == RT_CSV_LABEL && v->spec->o.classes;
     return diag_error(v->d, AMPC_REJECTED, line_of(v, row), "column '%s': '%.40s' is not one of the %s %s",
                       name_of(v, c), text_of(v, c, row), kind_of(c), chosen ? "in the option" : "of the training");
 }
@@ -250,7 +250,7 @@ void rt_csv_note_missing(const rt_csv *t, diag *d)
 ampc_status rt_csv_convert(rt_csv *t, const rt_data_spec *spec, const rt_codebook *given, bool describes,
                            rt_codebook *out, diag *d)
 {
-    const char *missing = rt_spec_text(spec, "missing", "");
+    const char *missing = spec->o.missing;
     converter v = {.t = t, .spec = spec, .given = given, .missing = missing, .out = out, .d = d};
     v.means = strcmp(missing, "mean") == 0;
     v.keeps = describes && !*missing;

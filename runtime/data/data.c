@@ -61,7 +61,7 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
     rt_column *c = ds->label >= 0 ? &ds->columns.items[ds->label] : NULL;
     const rt_field *model = rt_labels_described(o);
     if (c && are_probabilities(model, &c->field)) TRY(rt_columns_encode_classes(c, model->dims[0], d));
-    ds->mixup = rt_spec_number(spec, "mixup", 0);
+    ds->mixup = spec->o.mixup;
     if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype) || o->describes) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                       "data '%s': mixup needs a loss of probabilities, such as --loss=soft_ce", spec->spec);
@@ -71,7 +71,7 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
 static ampc_status name_classes(rt_dataset *ds, const rt_data_spec *spec, const char *codes, diag *d)
 {
     rt_codebook given = {0};
-    const char *classes = rt_spec_text(spec, "classes", NULL);
+    const char *classes = spec->o.classes;
     if (rt_codebook_find(&ds->columns.codes, RT_CODE_LABEL)) return AMPC_OK;
     ampc_status s = codes ? rt_codebook_parse(codes, d, &given) : AMPC_OK;
     if (s == AMPC_OK && classes) s = rt_codebook_add_list(&given, RT_CODE_LABEL, classes, d);

@@ -1,117 +1,63 @@
-/* data_spec.c - parses KIND:ARGUMENT,KEY=VALUE,... by the tables of kinds, options and types of values. */
+/* data_spec.c - parses KIND:ARGUMENT,KEY=VALUE,... by the tables of kinds and keys. */
 #include "runtime/data/data_spec.h"
+#include "ir/base/limits.h"
 #include "ir/base/text_buffer.h"
 #include "runtime/backend/memory.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char common[] = "limit order validation split-seed permute-labels";
+/* clang-format off */
+#define NUMBER(key, member, kind, help, ...) SETTING(rt_data_options, key, member, kind, help, __VA_ARGS__)
+#define OTHER(key, member, kind, help) SETTING_OTHER(rt_data_options, key, member, kind, help)
+#define WORDS(key, member, words, help) SETTING_WORDS(rt_data_options, key, member, words, help)
+#define COUNTS 1, INT32_MAX
+static const setting keys[] = {
+    /* of every kind */
+    NUMBER("limit", limit, COUNT, "only the first N samples", LIMITS_STEPS),
+    WORDS("order", order, "shuffle|file", "the order of the samples in training"),
+    NUMBER("validation", validation, REAL, "the share that is held out", SETTING_ABOVE_0, SETTING_BELOW_1),
+    OTHER("split-seed", split_seed, SEED, "selects the samples that are held out"),
+    OTHER("permute-labels", permute_labels, SEED, "shuffles the labels, to see how much is memorised"),
 
-typedef enum value_type {
-    SEED,
-    POSITIVE,
-    NUMBERS,
-    ABOVE_ZERO,
-    POSITIVE_NUMBERS,
-    FRACTION,
-    SHARE,
-    SIZE,
-    TEXT,
-    WORD
-} value_type;
+    /* of images */
+    WORDS("target", target, "input", "the labels are the input itself"),
+    NUMBER("divide", divide, REAL, "a pixel is (p / X - mean) / std, by default p / 255", SETTING_F32_ABOVE_0),
+    NUMBER("mean", mean, REALS, "the mean of the pixels, of all channels or of each", SETTING_F32),
+    NUMBER("std", std, REALS, "their standard deviation, likewise", SETTING_F32_ABOVE_0),
+    OTHER("size", size, SIZE, "the size of the images, by default that of the model's input"),
+    WORDS("channels", channels, "1|3", "grey or colour"),
+    WORDS("fit", fit, "crop|stretch", "how images of another shape are made to fit"),
+    NUMBER("resized-crop", resized_crop, REAL, "training: a random box with a share of at least X of the image",
+           SETTING_ABOVE_0, SETTING_BELOW_1),
+    WORDS("flip", flip, "horizontal|vertical|both", "training: mirrors images at random"),
+    NUMBER("crop", crop, COUNT, "training: moves images at random by up to N pixels", COUNTS),
+    NUMBER("mixup", mixup, REAL, "training: mixes pairs of samples; the parameter of the distribution",
+           SETTING_ABOVE_0, 1),
+    OTHER("masks", masks, TEXT, "the folder or column of the masks, which are the labels"),
+    OTHER("images", images, TEXT, "the column of the paths of images"),
 
-static const char *const expected[] = {[SEED] = "a seed",
-                                       [POSITIVE] = "a count above 0",
-                                       [NUMBERS] = "a number in f32 or, by channel, A/B/C",
-                                       [ABOVE_ZERO] = "a number above 0 in f32",
-                                       [POSITIVE_NUMBERS] = "a number above 0 in f32 or, by channel, A/B/C",
-                                       [FRACTION] = "a fraction between 0 and 1",
-                                       [SHARE] = "a number above 0 and at most 1",
-                                       [SIZE] = "HEIGHTxWIDTH",
-                                       [TEXT] = "a text",
-                                       [WORD] = "one of"};
+    /* of tables */
+    OTHER("label", label, TEXT, "the column of the label"),
+    OTHER("columns", columns, TEXT, "A+B+..: the columns that are read"),
+    OTHER("classes", classes, TEXT, "A+B+..: the names of the classes, in order"),
+    OTHER("categories", categories, TEXT, "A+B+..: columns of names, whatever their values look like"),
+    WORDS("encode", encode, "number|one-hot", "how names become numbers in x"),
+    OTHER("missing", missing, TEXT, "what becomes of missing values"),
+    WORDS("header", header, "yes|no", "whether the first line has the names of the columns"),
+    OTHER("delimiter", delimiter, TEXT, "a character or comma, semicolon, tab, space or bar"),
 
-typedef struct option {
-    const char *key;
-    value_type type;
-    const char *words;
-} option;
-
-#define OPTION(key, type, words) {key, type, words},
-static const option options[] = {
-#include "runtime/data/data_options.def"
+    /* of tokens and random numbers */
+    WORDS("dtype", dtype, "u16|u32", "the type of the tokens"),
+    NUMBER("context", context, COUNT, "tokens of a sample, by default as many as the model reads", COUNTS),
+    NUMBER("stride", stride, COUNT, "tokens from a sample to the next, by default the context", COUNTS),
+    NUMBER("rows", rows, COUNT, "the number of samples", COUNTS),
 };
-enum { OPTIONS = sizeof options / sizeof *options };
+/* clang-format on */
+enum { KEYS = sizeof keys / sizeof *keys };
 
-/* Whether `word` is one of those in the list, which are separated by spaces. */
-static bool is_listed(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = list; n && (at = strstr(at, word)); at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
-
-static bool parse_count(const char *text, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end && !errno;
-}
-
-static bool parse_real(const char *text, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    return *text && !*end && isfinite((float)*out);
-}
-
-/* Numbers separated by slashes; like all others, they are used in f32. */
-static bool parse_reals(const char *text, bool positive)
-{
-    for (char *end = NULL; !end || *end; text = end + 1) {
-        const double number = strtod(text, &end);
-        if (end == text || (*end && *end != '/') || !isfinite((float)number)) return false;
-        if (positive && !((float)number > 0)) return false;
-    }
-    return true;
-}
-
-static bool parse_size(const char *text)
-{
-    uint64_t height, width;
-    char first[24];
-    const char *cross = strchr(text, 'x');
-    if (!cross || (size_t)(cross - text) >= sizeof first) return false;
-    memcpy(first, text, (size_t)(cross - text));
-    first[cross - text] = 0;
-    return parse_count(first, &height) && parse_count(cross + 1, &width) && height > 0 && width > 0 &&
-           height <= INT32_MAX && width <= INT32_MAX;
-}
-
-static bool is_valid(const option *o, const char *value)
-{
-    uint64_t count;
-    double number;
-    switch (o->type) {
-    case SEED: return parse_count(value, &count);
-    case POSITIVE: return parse_count(value, &count) && count > 0;
-    case NUMBERS: return parse_reals(value, false);
-    case POSITIVE_NUMBERS: return parse_reals(value, true);
-    case SIZE: return parse_size(value);
-    case ABOVE_ZERO: return parse_real(value, &number) && (float)number > 0;
-    case SHARE: return parse_real(value, &number) && number > 0 && number <= 1;
-    case FRACTION: return parse_real(value, &number) && number > 0 && number < 1;
-    case TEXT: return *value;
-    case WORD: return !strchr(value, ' ') && is_listed(o->words, value);
-    }
-    return false;
-}
+const setting *rt_data_key(int index) { return index < KEYS ? &keys[index] : NULL; }
 
 static ampc_status refuse(diag *d, const char *spec, const char *what, const char *item)
 {
@@ -119,35 +65,27 @@ static ampc_status refuse(diag *d, const char *spec, const char *what, const cha
                       item ? item : "", item ? "'" : "");
 }
 
-static ampc_status refuse_value(diag *d, const char *spec, const option *o, const char *value)
+static ampc_status add_file(rt_data_spec *s, const char *key, const char *value, diag *d)
 {
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s must be %s%s%s, not '%s'", spec, o->key,
-                      expected[o->type], o->words ? " " : "", o->words ? o->words : "", value);
-}
-
-static ampc_status add_item(rt_spec_item **items, size_t *n, const char *key, const char *value, diag *d)
-{
-    rt_spec_item *more = realloc(*items, (*n + 1) * sizeof *more);
+    rt_spec_item *more = realloc(s->files, (s->n_files + 1) * sizeof *more);
     if (!more) return rt_no_memory(d);
-    *items = more;
-    more[(*n)++] = (rt_spec_item){key, value};
+    s->files = more;
+    more[s->n_files++] = (rt_spec_item){key, value};
     return AMPC_OK;
 }
 
-/* Parses KEY=VALUE. Modifies `item`. */
+/* Parses KEY=VALUE, or NAME=FILE where the key is none. Modifies `item`. */
 static ampc_status parse_item(rt_data_spec *s, const rt_spec_kind *kind, char *item, diag *d)
 {
-    char *value = strchr(item, '=');
-    if (!value) return refuse(d, s->spec, "expected KEY=VALUE instead of", item);
-    *value++ = 0;
-    for (size_t i = 0; i < OPTIONS; i++) {
-        if (strcmp(item, options[i].key) != 0 || !(is_listed(common, item) || is_listed(kind->options, item))) continue;
-        if (is_valid(&options[i], value)) return add_item(&s->options, &s->n_options, item, value, d);
-        return refuse_value(d, s->spec, &options[i], value);
-    }
-    if (kind->form != RT_SPEC_FILES) return refuse(d, s->spec, "unknown option", item);
-    if (!*item || !*value) return refuse(d, s->spec, "expected NAME=FILE", NULL);
-    return add_item(&s->files, &s->n_files, item, value, d);
+    char *equals = strchr(item, '=');
+    if (kind->form == RT_SPEC_FILES && !*item) return refuse(d, s->spec, "expected NAME=FILE", NULL);
+    if (kind->form != RT_SPEC_FILES || !equals) return settings_set(&s->read, item, &s->o, d);
+    *equals = 0;
+    const bool is_key = settings_find(&s->read, item);
+    if (!is_key && *item && equals[1]) return add_file(s, item, equals + 1, d);
+    if (!is_key) return refuse(d, s->spec, "expected NAME=FILE", NULL);
+    *equals = '=';
+    return settings_set(&s->read, item, &s->o, d);
 }
 
 static ampc_status parse_items(rt_data_spec *s, const rt_spec_kind *kind, char *rest, diag *d)
@@ -158,7 +96,7 @@ static ampc_status parse_items(rt_data_spec *s, const rt_spec_kind *kind, char *
             s->path = item;
         } else if (kind->form == RT_SPEC_PATHS && !strchr(item, '=')) {
             if (!*item) return refuse(d, s->spec, "a path is missing", NULL);
-            TRY(add_item(&s->files, &s->n_files, NULL, item, d));
+            TRY(add_file(s, NULL, item, d));
         } else TRY(parse_item(s, kind, item, d));
     }
     if (kind->form == RT_SPEC_PATHS && !s->n_files) return refuse(d, s->spec, "the path is missing", NULL);
@@ -177,26 +115,37 @@ static ampc_status refuse_kind(const char *spec, const rt_spec_kind *kinds, size
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown kind (%s)", spec, known);
 }
 
-ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d, rt_data_spec *out)
+/* Sets the defaults. */
+static ampc_status begin(const char *spec, const rt_spec_kind *kind, diag *d, rt_data_spec *out)
 {
     *out = (rt_data_spec){.spec = spec, .text = strdup(spec)};
-    if (!out->text) return rt_no_memory(d);
+    out->o = (rt_data_options){.divide = 255, .mean = "0", .std = "1", .categories = "", .missing = ""};
+    out->o.delimiter = "comma";
+    out->o.dtype = out->o.channels = out->o.flip = out->o.target = -1;
+    out->read = (settings){.option = "data", .text = spec, .rows = keys, .count = KEYS, .keys = kind->keys};
+    if (*kind->name) out->read.of = kind->name;
+    return out->text ? AMPC_OK : rt_no_memory(d);
+}
+
+ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size_t n, diag *d, rt_data_spec *out)
+{
+    *out = (rt_data_spec){.spec = spec};
     for (size_t i = 0; i < n; i++) {
         const size_t name = strlen(kinds[i].name);
-        char *rest = out->text + name;
-        if (strncmp(spec, kinds[i].name, name) != 0) continue;
+        const char after = strncmp(spec, kinds[i].name, name) == 0 ? spec[name] : '=';
+        const bool nothing = kinds[i].form == RT_SPEC_NOTHING;
+        if (after != (nothing ? ',' : ':') && (after || !nothing)) continue;
+        TRY(begin(spec, &kinds[i], d, out));
         out->kind = i;
-        if (*rest == (kinds[i].form == RT_SPEC_NOTHING ? ',' : ':')) return parse_items(out, &kinds[i], rest + 1, d);
-        if (!*rest && kinds[i].form == RT_SPEC_NOTHING) return AMPC_OK;
+        return after ? parse_items(out, &kinds[i], out->text + name + 1, d) : AMPC_OK;
     }
     return refuse_kind(spec, kinds, n, d);
 }
 
 ampc_status rt_data_spec_parse_options(const char *text, diag *d, rt_data_spec *out)
 {
-    static const rt_spec_kind none = {.name = "", .form = RT_SPEC_NOTHING, .options = "classes"};
-    *out = (rt_data_spec){.spec = text, .text = strdup(text)};
-    if (!out->text) return rt_no_memory(d);
+    static const rt_spec_kind none = {.name = "", .form = RT_SPEC_NOTHING, .keys = RT_COMMON_KEYS " classes"};
+    TRY(begin(text, &none, d, out));
     return *text ? parse_items(out, &none, out->text, d) : AMPC_OK;
 }
 
@@ -204,54 +153,34 @@ void rt_data_spec_clear(rt_data_spec *s)
 {
     free(s->text);
     free(s->files);
-    free(s->options);
 }
 
 /* ---- values ---- */
 
-const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise)
+bool rt_spec_has(const rt_data_spec *s, const char *key)
 {
-    for (size_t i = s->n_options; i-- > 0;)
-        if (strcmp(s->options[i].key, key) == 0) return s->options[i].value;
-    return otherwise;
-}
-
-double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise)
-{
-    const char *value = rt_spec_text(s, key, NULL);
-    return value ? strtod(value, NULL) : otherwise;
-}
-
-uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise)
-{
-    const char *value = rt_spec_text(s, key, NULL);
-    return value ? strtoull(value, NULL, 10) : otherwise;
+    for (size_t i = 0; i < KEYS; i++)
+        if (strcmp(keys[i].key, key) == 0) return s->read.given >> i & 1;
+    return false;
 }
 
 /* One number is that of every channel. */
-static ampc_status numbers_by_channel(const rt_data_spec *s, const char *key, double otherwise, int n, double *out,
+static ampc_status numbers_by_channel(const rt_data_spec *s, const char *key, const char *text, int n, double *out,
                                       diag *d)
 {
-    const char *value = rt_spec_text(s, key, NULL);
-    int count = 0;
-    for (int i = 0; i < n; i++) out[i] = otherwise;
-    if (!value) return AMPC_OK;
-    for (char *end = NULL; !end || *end; value = end + 1, count++) {
-        const double number = strtod(value, &end);
-        if (count < n) out[count] = number;
-    }
+    const size_t count = settings_numbers(text, out, (size_t)n);
     for (int i = 1; count == 1 && i < n; i++) out[i] = out[0];
-    if (count == 1 || count == n) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s has %d numbers, but the images have %d channel%s",
+    if (count == 1 || count == (size_t)n) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': %s has %zu numbers, but the images have %d channel%s",
                       s->spec, key, count, n, n == 1 ? "" : "s");
 }
 
 ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_LEVELS], diag *d)
 {
     double mean[RT_MAX_CHANNELS], std[RT_MAX_CHANNELS];
-    const float divide = (float)rt_spec_number(s, "divide", 255);
-    TRY(numbers_by_channel(s, "mean", 0, channels, mean, d));
-    TRY(numbers_by_channel(s, "std", 1, channels, std, d));
+    const float divide = (float)s->o.divide;
+    TRY(numbers_by_channel(s, "mean", s->o.mean, channels, mean, d));
+    TRY(numbers_by_channel(s, "std", s->o.std, channels, std, d));
     for (int k = 0; k < channels; k++)
         for (int i = 0; i < RT_LEVELS; i++) {
             out[k][i] = ((float)i / divide - (float)mean[k]) / (float)std[k];
@@ -263,5 +192,3 @@ ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_L
         }
     return AMPC_OK;
 }
-
-bool rt_spec_has(const rt_data_spec *s, const char *key) { return rt_spec_text(s, key, NULL) != NULL; }

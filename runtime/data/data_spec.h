@@ -1,13 +1,8 @@
-/* data_spec.h - parser for the value of --data; private to the data layer.
- *
- * SPEC is KIND:ARGUMENT,KEY=VALUE,... The parser checks each KEY against those of the kind and each VALUE against its
- * type, so openers read options that are present and valid. */
+/* data_spec.h - parser for the value of --data, KIND:ARGUMENT,KEY=VALUE,...; private to the data layer. */
 #ifndef RT_DATA_SPEC_H
 #define RT_DATA_SPEC_H
 
-#include "ir/base/diag.h"
-
-#include <stdint.h>
+#include "ir/ops/settings.h"
 
 /* What follows "KIND:". */
 typedef enum rt_spec_form {
@@ -17,17 +12,38 @@ typedef enum rt_spec_form {
     RT_SPEC_FILES,   /* NAME=FILE, for each key that is not an option */
 } rt_spec_form;
 
+#define RT_COMMON_KEYS "limit order validation split-seed permute-labels" /* of every kind */
+
 /* The part of a kind of data that the parser needs. */
 typedef struct rt_spec_kind {
     const char *name; /* "idx" */
     rt_spec_form form;
     const char *argument; /* what follows the name, for messages: ":DIR" */
-    const char *options;  /* the keys that it accepts besides those of every kind, separated by spaces */
+    const char *keys;     /* of data_spec.c, separated by blanks */
 } rt_spec_kind;
 
 typedef struct rt_spec_item {
     const char *key, *value;
 } rt_spec_item;
+
+/* Values of the words of keys; without a value, 0 or NONE. */
+enum { RT_ORDER_SHUFFLE, RT_ORDER_FILE };
+enum { RT_ENCODE_NUMBER, RT_ENCODE_ONE_HOT };
+enum { RT_HEADER_YES, RT_HEADER_NO };
+enum { RT_FIT_CROP, RT_FIT_STRETCH };
+enum { RT_TARGET_NONE = -1, RT_TARGET_INPUT };
+enum { RT_DTYPE_NONE = -1, RT_DTYPE_U16, RT_DTYPE_U32 };
+enum { RT_CHANNELS_NONE = -1, RT_CHANNELS_1, RT_CHANNELS_3 };
+enum { RT_FLIP_NONE = -1, RT_FLIP_HORIZONTAL, RT_FLIP_VERTICAL, RT_FLIP_BOTH };
+
+/* 0 or NULL: not given, where there is no other default. */
+typedef struct rt_data_options {
+    int64_t limit, context, stride, rows, crop, size[2];
+    uint64_t split_seed, permute_labels;
+    double validation, divide, resized_crop, mixup;
+    const char *mean, *std, *label, *columns, *classes, *categories, *missing, *images, *masks, *delimiter;
+    int target, order, encode, header, dtype, channels, fit, flip;
+} rt_data_options;
 
 /* All strings but `spec` are pointers into `text`. */
 typedef struct rt_data_spec {
@@ -37,8 +53,8 @@ typedef struct rt_data_spec {
     const char *path;    /* RT_SPEC_PATH */
     rt_spec_item *files; /* RT_SPEC_PATHS, RT_SPEC_FILES: names (for paths, NULL) and files */
     size_t n_files;
-    rt_spec_item *options;
-    size_t n_options;
+    settings read;
+    rt_data_options o;
 } rt_data_spec;
 
 /* Fails with AMPC_USAGE, with the reason, or AMPC_NO_MEMORY. The caller clears `out` also on failure. */
@@ -47,14 +63,13 @@ ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size
 ampc_status rt_data_spec_parse_options(const char *options, diag *d, rt_data_spec *out);
 void rt_data_spec_clear(rt_data_spec *s);
 
-/* The value of an option, or `otherwise` if it is not given; the last one if it is given twice. */
-const char *rt_spec_text(const rt_data_spec *s, const char *key, const char *otherwise);
-double rt_spec_number(const rt_data_spec *s, const char *key, double otherwise);
-uint64_t rt_spec_count(const rt_data_spec *s, const char *key, uint64_t otherwise);
+/* The keys by index; NULL past the last. */
+const setting *rt_data_key(int index);
+/* Whether the option is given. */
+bool rt_spec_has(const rt_data_spec *s, const char *key);
 /* The values of the 256 levels of a pixel by channel, (level / divide - mean) / std. Fails with AMPC_USAGE if mean or
  * std has neither one number nor one per channel, or a value is not finite in f32. */
 enum { RT_LEVELS = 256, RT_MAX_CHANNELS = 3 };
 ampc_status rt_spec_levels(const rt_data_spec *s, int channels, float out[][RT_LEVELS], diag *d);
-bool rt_spec_has(const rt_data_spec *s, const char *key);
 
 #endif

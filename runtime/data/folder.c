@@ -216,7 +216,7 @@ static ampc_status read_part(folder_reader *r, const rt_code_index *classes, con
  * and there need not be any. */
 static ampc_status read_folder(folder_reader *r, const rt_data_spec *spec, rt_split split, const char *codes, diag *d)
 {
-    const bool flat = rt_spec_has(spec, "target");
+    const bool flat = spec->o.target == RT_TARGET_INPUT;
     rt_names used = {0};
     rt_code_index index = {0};
     splits p;
@@ -259,11 +259,10 @@ static ampc_status add_columns(folder_reader *r, const rt_data_spec *spec, const
 static ampc_status open_classes(folder_reader *r, const rt_data_spec *spec, rt_split split, const rt_dataset_options *o,
                                 diag *d, rt_columns *out)
 {
-    if (rt_spec_has(spec, "classes"))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': unknown option 'classes' without masks=DIR",
-                          spec->spec);
+    if (spec->o.classes)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': classes needs masks=DIR", spec->spec);
     TRY(read_folder(r, spec, split, o->codes, d));
-    if (!rt_spec_has(spec, "target")) TRY(rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r->classes, d));
+    if (spec->o.target == RT_TARGET_NONE) TRY(rt_codebook_set_names(&out->codes, RT_CODE_LABEL, &r->classes, d));
     return add_columns(r, spec, o, d, out);
 }
 
@@ -309,11 +308,11 @@ static ampc_status open_masks(folder_reader *r, const rt_data_spec *spec, rt_spl
                               diag *d, rt_columns *out)
 {
     splits images, masks = {0};
-    if (rt_spec_has(spec, "target"))
+    if (spec->o.target == RT_TARGET_INPUT)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': masks are the labels; 'target' excludes them",
                           spec->spec);
     ampc_status s = find_splits(&images, spec->path, split, d);
-    if (s == AMPC_OK) s = find_splits(&masks, rt_spec_text(spec, "masks", NULL), split, d);
+    if (s == AMPC_OK) s = find_splits(&masks, spec->o.masks, split, d);
     if (s == AMPC_OK) s = add_with_subfolders(r, images.chosen, d);
     if (s == AMPC_OK) s = read_masks(r, images.chosen, masks.chosen, d);
     if (s == AMPC_OK) s = add_images(r, spec, o, d, out);
@@ -325,9 +324,8 @@ static ampc_status open_masks(folder_reader *r, const rt_data_spec *spec, rt_spl
 ampc_status rt_open_folder(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
     folder_reader r = {.files = {0}};
-    const rt_split split = rt_spec_has(spec, "validation") ? RT_TRAIN : o->split; /* as for IDX */
-    ampc_status s = rt_spec_has(spec, "masks") ? open_masks(&r, spec, split, o, d, out)
-                                               : open_classes(&r, spec, split, o, d, out);
+    const rt_split split = spec->o.validation > 0 ? RT_TRAIN : o->split; /* as for IDX */
+    ampc_status s = spec->o.masks ? open_masks(&r, spec, split, o, d, out) : open_classes(&r, spec, split, o, d, out);
     clear(&r);
     return s;
 }

@@ -223,20 +223,23 @@ static ampc_status follow_image(image_column *c, const rt_image_files *files, di
 static ampc_status set_form(image_column *c, const rt_data_spec *spec, const rt_dataset_options *o,
                             const rt_image_files *files, diag *d)
 {
-    const char *size = rt_spec_text(spec, "size", NULL);
     c->channels = 3;
     TRY(follow_model(c, o, d));
-    c->channels = (int)rt_spec_count(spec, "channels", (uint64_t)c->channels);
-    if (size && (sscanf(size, "%dx%d", &c->height, &c->width) != 2 || c->height > RT_IMAGE_MAX_SIDE ||
-                 c->width > RT_IMAGE_MAX_SIDE))
+    if (spec->o.channels != RT_CHANNELS_NONE) c->channels = spec->o.channels == RT_CHANNELS_1 ? 1 : 3;
+    const int64_t *size = spec->o.size;
+    if (size[0]) {
+        c->height = (int)size[0];
+        c->width = (int)size[1];
+    }
+    if (size[0] > RT_IMAGE_MAX_SIDE || size[1] > RT_IMAGE_MAX_SIDE)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': size is above %d", spec->spec, RT_IMAGE_MAX_SIDE);
     if (!c->height && o->describes) TRY(follow_image(c, files, d));
     if (!c->height)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "data '%s': the model does not determine the size of the images; give size=HEIGHTxWIDTH",
                           spec->spec);
-    c->stretch = strcmp(rt_spec_text(spec, "fit", "crop"), "stretch") == 0;
-    c->min_area = rt_spec_number(spec, "resized-crop", 0);
+    c->stretch = spec->o.fit == RT_FIT_STRETCH;
+    c->min_area = spec->o.resized_crop;
     return AMPC_OK;
 }
 

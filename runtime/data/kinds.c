@@ -25,7 +25,7 @@
     KIND("tokens", RT_SPEC_PATH, ":FILE,dtype=u16|u32", "dtype context stride", rt_open_tokens) \
     KIND("synthetic", RT_SPEC_NOTHING, "[,rows=N]", "rows", rt_open_synthetic)
 
-#define SPEC_ROW(name, form, argument, options, opener) {name, form, argument, options},
+#define SPEC_ROW(name, form, argument, options, opener) {name, form, argument, RT_COMMON_KEYS " " options},
 #define TEXT_ROW(name, form, argument, options, opener) name argument,
 #define OPENER_ROW(name, form, argument, options, opener) opener,
 static const rt_spec_kind kinds[] = {KINDS(SPEC_ROW)};
@@ -54,5 +54,5 @@ ampc_status rt_kinds_open(const rt_data_spec *spec, const struct rt_dataset_opti
 {
     TRY(openers[spec->kind](spec, o, d, out));
     TRY(rt_augment(spec, o, d, out));
-    return rt_spec_has(spec, "target") ? rt_columns_repeat_input(out, spec, d) : AMPC_OK;
+    return spec->o.target == RT_TARGET_INPUT ? rt_columns_repeat_input(out, spec, d) : AMPC_OK;
 }

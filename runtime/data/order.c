@@ -41,7 +41,7 @@ static int ascending(const void *a, const void *b)
 /* Where the rows for validation begin in `all`, after `others` other rows. */
 static int64_t arrange(const rt_order *o, const rt_data_spec *spec, int64_t overlap, int64_t others, uint32_t *all)
 {
-    const uint64_t seed = rt_spec_count(spec, "split-seed", 0);
+    const uint64_t seed = spec->o.split_seed;
     if (!o->in_file && !overlap) rt_shuffle(all, (uint32_t)o->rows, seed, SPLIT_STREAM);
     else
         for (int64_t i = 0; i < o->rows; i++) all[i] = (uint32_t)i;
@@ -79,15 +79,14 @@ static ampc_status keep_part(rt_order *o, const rt_data_spec *spec, int64_t over
 ampc_status rt_order_open(const rt_data_spec *spec, rt_split split, int64_t stored, int64_t overlap, diag *d,
                           rt_order *out)
 {
-    const uint64_t limit = rt_spec_count(spec, "limit", 0);
-    *out = (rt_order){.rows = limit && limit < (uint64_t)stored ? (int64_t)limit : stored,
-                      .in_file = strcmp(rt_spec_text(spec, "order", "shuffle"), "file") == 0};
+    const int64_t limit = spec->o.limit;
+    *out = (rt_order){.rows = limit && limit < stored ? limit : stored, .in_file = spec->o.order == RT_ORDER_FILE};
     if (rt_spec_has(spec, "permute-labels")) {
         out->labels = malloc((size_t)out->rows * sizeof *out->labels);
         if (!out->labels) return rt_no_memory(d);
-        rt_shuffle(out->labels, (uint32_t)out->rows, rt_spec_count(spec, "permute-labels", 0), 0);
+        rt_shuffle(out->labels, (uint32_t)out->rows, spec->o.permute_labels, 0);
     }
-    const double validation = rt_spec_number(spec, "validation", 0);
+    const double validation = spec->o.validation;
     return validation > 0 ? keep_part(out, spec, overlap, validation, split, d) : AMPC_OK;
 }
 

@@ -56,9 +56,7 @@ static ampc_status add(rt_columns *out, const rt_field *f, uint64_t seed, diag *
 
 ampc_status rt_open_synthetic(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
-    const uint64_t rows = rt_spec_count(spec, "rows", DEFAULT_ROWS);
-    if (rows > INT32_MAX) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data: rows is above 2147483647");
-    out->rows = (int64_t)rows;
+    out->rows = spec->o.rows ? spec->o.rows : DEFAULT_ROWS;
     for (size_t i = 0; i < o->n_fields; i++) TRY(add(out, &o->fields[i], o->seed, d));
     return AMPC_OK;
 }

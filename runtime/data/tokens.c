@@ -116,14 +116,12 @@ static ampc_status set_window(token_file *f, size_t token_size, const rt_data_sp
     const rt_field *input = token_input(o);
     const int64_t length = input ? rt_field_elements(input) : 1;
     if (input) f->bound = input->bound;
-    f->context = (int64_t)rt_spec_count(spec, "context", (uint64_t)(length > 1 ? length : 0));
+    f->context = spec->o.context ? spec->o.context : length > 1 ? length : 0;
     if (!f->context && o->describes) f->context = describe_window((int64_t)(f->size / token_size), d);
     if (f->context < 1 || f->context > INT32_MAX)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "data '%s': context=N is missing: the model accepts sequences of any length", spec->spec);
-    f->stride = (int64_t)rt_spec_count(spec, "stride", (uint64_t)f->context);
-    if (f->stride > INT32_MAX)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': stride is above 2147483647", spec->spec);
+    f->stride = spec->o.stride ? spec->o.stride : f->context;
     return AMPC_OK;
 }
 
@@ -195,8 +193,7 @@ ampc_status rt_open_text(const rt_data_spec *spec, const rt_dataset_options *o, 
 
 ampc_status rt_open_tokens(const rt_data_spec *spec, const rt_dataset_options *o, diag *d, rt_columns *out)
 {
-    const char *dtype = rt_spec_text(spec, "dtype", NULL);
-    if (!dtype)
+    if (spec->o.dtype == RT_DTYPE_NONE)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "data '%s': dtype=u16 or dtype=u32 is missing", spec->spec);
-    return open_tokens(spec, o, strcmp(dtype, "u16") == 0 ? IR_u16 : IR_u32, d, out);
+    return open_tokens(spec, o, spec->o.dtype == RT_DTYPE_U16 ? IR_u16 : IR_u32, d, out);
 }

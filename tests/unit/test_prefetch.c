@@ -216,7 +216,7 @@ TEST_SCRATCH(test_malformed_sources)
         {{.field = {.name = "x", .dtype = IR_f32}}, ROWS, NULL, "there is no function to read it"},
         {{.field = {.name = "x", .dtype = IR_f32, .rank = 99}, .data = x}, ROWS, NULL, "too many dimensions"},
         {{.field = {.name = "x", .dtype = IR_f32, .rank = 1, .dims = {INT64_MAX}}, .data = x}, ROWS, NULL, "too large"},
-        {{.field = {.name = "x", .dtype = IR_f32}, .data = x}, ROWS, "rows=3", "unknown option 'rows'"},
+        {{.field = {.name = "x", .dtype = IR_f32}, .data = x}, ROWS, "rows=3", "unknown key 'rows'"},
         {{.field = {.name = "x", .dtype = IR_f32}, .data = x}, ROWS, "permute-labels=1", "finds no array of samples"},
     };
     rt_dataset *data = NULL;
