@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text[size] = 0;
     ampc_status s = rt_kinds_parse(text, d, &spec);
     if ((s == AMPC_OK) != (diag_count(d, DIAG_ERROR) == 0)) abort();
-    if (s == AMPC_OK && rt_spec_number(&spec, "validation", 0.5) >= 1) abort();
+    if (s == AMPC_OK && spec.o.validation >= 1) abort();
     rt_data_spec_clear(&spec);
     free(text);
     diag_free(d);

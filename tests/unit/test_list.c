@@ -21,7 +21,7 @@ TEST_SCRATCH(test_globs_and_pins)
     amp_list *l;
     static const char text[] = "[nodes]\n/a/?/x = fp16\n/a/* = fp32\n[tensors]\nw\n"
                                "[rules]\npins = MyNorm(scale), Other(b)\n";
-    assert_int_equal(load(*state, text, a, d, &l), AMPC_OK);
+    assert_int_equal(load(t, text, a, d, &l), AMPC_OK);
     assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/x"})->dtype, IR_f16);
     assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/c/x"})->dtype, IR_f32);
     assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/b/c/x"})->place.line, 3);
