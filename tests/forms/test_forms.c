@@ -309,8 +309,7 @@ static bool has_gradients(const form *f, void *user)
     if (find_missing(f, &c, &row, &operand, &role))
         fail_msg("%s of opset %d: operand %d, which has a gradient, is %s in no drawing", f->op, operators[row].since,
                  operand, roles[role]);
-    if (unexpected >= 0)
-        fail_msg("%s: operand %d has a gradient, unlike frontend/onnx.def", f->op, unexpected);
+    if (unexpected >= 0) fail_msg("%s: operand %d has a gradient, unlike frontend/onnx.def", f->op, unexpected);
     return true;
 }
 
