@@ -21,6 +21,8 @@
  *         of the first result of each node of the model. That bf16 replaces f16 everywhere with --dtype=bf16 is checked
  * import  an ONNX model (rows_onnx.c); the lines of the imported module that are not in the input, or the errors
  * types   the same; the types of the outputs
+ * emit    the same, compiled for inference and written as ONNX; the versions, the number of
+ *         added casts, inputs, initializers (of up to four elements, with values), nodes and outputs
  * colour  PROFILE white=OPERATOR.. black=OPERATOR.. OPERATOR..; the colours of the last in the effective list */
 #include "tests/expect/rows.h"
 #include "passes/amp/list.h"
@@ -458,9 +460,9 @@ typedef const char *row_kind(const char *input);
 static const struct {
     const char *name;
     row_kind *run;
-} kinds[] = {{"text", read_text},      {"infer", infer},        {"fold", fold},
-             {"dim", calculate},       {"list", read_amp_list}, {"amp", run_amp},
-             {"colour", find_colours}, {"import", rows_import}, {"types", rows_types}};
+} kinds[] = {{"text", read_text},     {"infer", infer},   {"fold", fold},           {"dim", calculate},
+             {"list", read_amp_list}, {"amp", run_amp},   {"colour", find_colours}, {"import", rows_import},
+             {"types", rows_types},   {"emit", rows_emit}};
 
 enum { MAX_LETS = 32, MAX_LINE = 1 << 14 };
 static struct {

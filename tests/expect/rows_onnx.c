@@ -7,25 +7,9 @@
  *                                 "domain:Op" is of another domain, and without results it has one, "y"
  *     out y f32[2,N]              an output; without any, the first result of the last node. "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
+ *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
  *     all                         the result has the remarks, the batch, the inputs and the initializers, too */
-#include "tests/expect/rows.h"
-#include "frontend/onnx.h"
-#include "frontend/read/tensor.h"
-#include "tests/unit/model_writer.h"
-
-enum { MAX_BINDINGS = 8 };
-
-typedef struct text_model {
-    model m;
-    wire opsets;       /* further ones */
-    const char *given; /* " NAME " of each initializer */
-    const char *last;  /* result */
-    bool has_output;
-    const char *errors, *remarks; /* of the import */
-    onnx_import_options o;
-    onnx_dim_binding dims[MAX_BINDINGS];
-    onnx_constant constants[MAX_BINDINGS];
-} text_model;
+#include "tests/expect/rows_onnx.h"
 
 static const char *text_between(const char *from, const char *to)
 {
@@ -159,6 +143,9 @@ static void read_statement(text_model *t, const char *text)
     else if (!strcmp(word, "ir")) t->m.ir_version = atoi(rest);
     else if (!strcmp(word, "opaque")) t->o.opaque = true;
     else if (!strcmp(word, "batch")) t->o.batch = atoi(rest);
+    else if (!strcmp(word, "lowered")) t->o.opaque = false;
+    else if (!strcmp(word, "O0")) t->level = PASS_O0;
+    else if (!strcmp(word, "bf16")) t->low = IR_bf16;
     else if (!strcmp(word, "all")) t->given = NULL;
     else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));
     else if (!strcmp(word, "dim"))
@@ -194,8 +181,7 @@ static wire finish(text_model *t)
     return file;
 }
 
-/* Adds each message without the name of the file and without "error: ". */
-static void collect_errors(void *user, diag_level level, const char *message)
+void collect_errors(void *user, diag_level level, const char *message)
 {
     text_model *t = user;
     const char *at = strncmp(message, "m.onnx: ", 8) ? message : message + 8, *error = strstr(at, "error: ");
@@ -205,12 +191,20 @@ static void collect_errors(void *user, diag_level level, const char *message)
                             (int)strcspn(text, "\n"), text);
 }
 
-static const char *import_text(text_model *t, const char *input, ir_module **m)
+const char *text_errors(const text_model *t, ampc_status status)
+{
+    const char *kind = status == AMPC_UNSUPPORTED ? "unsupported" : status == AMPC_REJECTED ? "rejected" : "usage";
+    return arena_printf(memory, "%s: %s", kind, t->errors);
+}
+
+const char *import_text(text_model *t, const char *input, bool emits, ir_module **m)
 {
     diag *d = diag_new(collect_errors, t);
-    *t = (text_model){.m = model_new(17), .given = "", .errors = "", .remarks = ""};
+    *t = (text_model){.m = model_new(17), .given = "", .errors = "", .remarks = "", .level = PASS_O1, .low = IR_f16};
+    t->o.opaque = emits;
     t->o.dims = t->dims, t->o.constants = t->constants;
     read_statements(t, input);
+    if (emits && t->o.opaque) t->o.emit_opset = t->low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
     wire file = finish(t);
     ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", &t->o, d, m);
     if (status == AMPC_OK) status = ir_verify(*m, d);
@@ -218,8 +212,7 @@ static const char *import_text(text_model *t, const char *input, ir_module **m)
     diag_free(d);
     if (status == AMPC_OK) return NULL;
     ir_module_free(*m);
-    const char *kind = status == AMPC_UNSUPPORTED ? "unsupported" : status == AMPC_REJECTED ? "rejected" : "usage";
-    return arena_printf(memory, "%s: %s", kind, t->errors);
+    return text_errors(t, status);
 }
 
 /* Whether the line of a module says nothing about its nodes and new constants. */
@@ -234,10 +227,23 @@ static bool is_frame(const text_model *t, const char *line)
     return !*line || (t->given && strstr(t->given, arena_printf(memory, "%.*s ", (int)strcspn(at + 1, " ") + 1, at)));
 }
 
+/* Whether printing and parsing preserve the module. */
+static bool reads_back(const char *text)
+{
+    ir_module *m = NULL;
+    diag *d = diag_new(NULL, NULL);
+    const bool same = ir_parse(text, strlen(text), "in.ir", d, &m) == AMPC_OK && ir_verify(m, d) == AMPC_OK &&
+                      !strcmp(ir_print(m, memory), text);
+    ir_module_free(m);
+    diag_free(d);
+    return same;
+}
+
 /* Without columns and places, " | " between the lines. */
 static const char *show_module(const text_model *t, const ir_module *m)
 {
     const char *text = ir_print(m, memory), *all = t->given ? "" : t->remarks;
+    if (!reads_back(text)) return "does not read back";
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
         char *line = arena_strndup(memory, text, n), *place = strstr(line, " !"), *to = line, *y;
@@ -257,7 +263,7 @@ const char *rows_import(const char *input)
 {
     text_model t;
     ir_module *m;
-    const char *errors = import_text(&t, input, &m);
+    const char *errors = import_text(&t, input, false, &m);
     if (errors) return errors;
     const char *text = show_module(&t, m);
     ir_module_free(m);
@@ -268,7 +274,7 @@ const char *rows_types(const char *input)
 {
     text_model t;
     ir_module *m;
-    const char *errors = import_text(&t, input, &m), *text = "";
+    const char *errors = import_text(&t, input, false, &m), *text = "";
     if (errors) return errors;
     for (const ir_node *n = ir_first_output(m->graphs.items[0]); n; n = ir_next_output(n))
         text = arena_printf(memory, "%s%s%s", text, *text ? " " : "", ir_type_print(m, &ir_in(n, 0)->type, memory));

@@ -53,46 +53,6 @@ static inline ir_module *read_back(scratch *t)
     return m;
 }
 
-/* Compiles and emits a model written by the test. Returns the decoded result, which the caller closes. */
-static inline onnx_file *emit_model(scratch *t, wire file, bool opaque, pass_level level, ir_dtype low)
-{
-    scratch_write(t, "m.onnx", file.bytes, file.size);
-    wire_free(&file);
-    ir_module *m = compile_model(t, scratch_path(t, "m.onnx"), opaque, level, low);
-    assert_non_null(m);
-    emit_to(t, m, "new.onnx");
-    ir_module_free(m);
-    onnx_file *f;
-    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
-    return f;
-}
-
-static inline onnx_file *emitted(scratch *t, wire file, pass_level level, ir_dtype low)
-{
-    return emit_model(t, file, true, level, low);
-}
-
-static inline const Onnx__NodeProto *find_node(const Onnx__GraphProto *g, const char *op)
-{
-    for (size_t i = 0; i < g->n_node; i++)
-        if (strcmp(g->node[i]->op_type, op) == 0) return g->node[i];
-    fail_msg("no %s", op);
-    return NULL;
-}
-
-static inline const Onnx__NodeProto *find_op(const onnx_file *f, const char *op)
-{
-    return find_node(f->model->graph, op);
-}
-
-static inline const Onnx__TensorProto *find_tensor(const onnx_file *f, const char *name)
-{
-    for (size_t i = 0; i < f->model->graph->n_initializer; i++)
-        if (strcmp(f->model->graph->initializer[i]->name, name) == 0) return f->model->graph->initializer[i];
-    fail_msg("no initializer %s", name);
-    return NULL;
-}
-
 /* ---- complete networks ----------------------------------------------------------------------- */
 
 static inline int inputs_of(const ir_module *m, const char *graph, const rt_arrays *arrays, rt_tensor *out)
