@@ -5,10 +5,12 @@
  *     x f32[2,N]                  an input; f32[2,N] = 1,2 after the name makes it an initializer
  *     a,b = Op(x,,w) axis=1 !n    a node with its attributes (node_attributes; value=f32[2]=1,2 is a tensor) and its name;
  *                                 "domain:Op" is of another domain, and without results it has one, "y"
+ *     s seq                       an input that is a sequence of f32; "out s seq" is an output
+ *     function F(a,b) y k {..}    a function of domain "own" with its operands, result and attribute; k=@a in it refers to a
  *     out y f32[2,N]              an output; without any, the first result of the last node. "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
  *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
- *     all                         the result has the remarks, the batch, the inputs and the initializers, too */
+ *     all                         the result has the remarks, the batch, the inputs, the initializers and the nodes' places, too */
 #include "tests/expect/rows_onnx.h"
 
 static const char *text_between(const char *from, const char *to)
@@ -67,6 +69,17 @@ static wire read_tensor(const char *name, const char *text)
 
 static void read_statements(text_model *t, const char *text);
 
+static void function_operand(wire *w, const char *name) { wire_text(w, 4, name); }
+static void function_result(wire *w, const char *name) { wire_text(w, 5, name); }
+
+static void import_into(wire *function, const char *domain, int version)
+{
+    wire set = {0};
+    if (domain) wire_text(&set, 1, domain);
+    wire_int(&set, 2, version);
+    wire_message(function, 9, &set);
+}
+
 static void read_graph(node *n, const char *name, const char *text, size_t length)
 {
     text_model inner = {.m = model_new(0), .given = ""};
@@ -86,6 +99,14 @@ static size_t length_in_braces(const char *text)
     stop("no end of", text);
 }
 
+/* An integer that is an attribute of the function. */
+static void refer(node *n, const char *name, const char *to)
+{
+    wire reference = {0};
+    wire_text(&reference, 21, to);
+    node_attr(n, name, 2, &reference);
+}
+
 static void read_node_attributes(node *n, const char *text)
 {
     while (*(text += strspn(text, " "))) {
@@ -94,6 +115,7 @@ static void read_node_attributes(node *n, const char *text)
         const char *word = arena_strndup(memory, text, end), *equals = strstr(word, "]=");
         if (*text == '!') wire_text(n, 3, word + 1);
         else if (*value == '{') read_graph(n, name, value + 1, length_in_braces(value));
+        else if (*value == '@') refer(n, name, word + length + 2);
         else if (equals && word[length + 1] != '[') node_tensor(n, name, read_tensor("", word + length + 1));
         else node_attributes(n, word);
         text = *text != '!' && *value == '{' ? value + length_in_braces(value) + 2 : text + end;
@@ -110,8 +132,25 @@ static void read_node(text_model *t, const char *text)
     node n = node_new(colon ? colon + 1 : op, text_between(open + 1, close), results);
     if (colon) wire_bytes(&n, 7, op, (size_t)(colon - op));
     read_node_attributes(&n, close + 1);
-    model_add(&t->m, &n);
+    wire_message(&t->m.graph, t->node_field ? t->node_field : 1, &n);
     t->last = arena_strndup(memory, results, strcspn(results, ","));
+}
+
+static void read_function(text_model *t, const char *text)
+{
+    const char *open = strchr(text, '('), *close = strchr(open, ')'), *brace = strchr(close, '{');
+    const char *rest = text_between(close + 1, brace), *results = next_word(&rest), *attribute = next_word(&rest);
+    text_model inner = {.node_field = 7, .given = ""};
+    wire *f = &inner.m.graph;
+    wire_text(f, 1, text_between(text, open));
+    model_split(text_between(open + 1, close), f, function_operand);
+    model_split(results, f, function_result);
+    if (attribute) wire_text(f, 6, attribute);
+    read_statements(&inner, arena_strndup(memory, brace + 1, length_in_braces(brace)));
+    import_into(f, NULL, 17);
+    import_into(f, "own", 1);
+    wire_text(f, 10, "own");
+    wire_message(&t->m.functions, 25, f);
 }
 
 static void read_binding(text_model *t, const char *name, const char *text)
@@ -125,11 +164,27 @@ static void read_binding(text_model *t, const char *name, const char *text)
     c->type.dims[0] = (int64_t)(n / ir_dtype_size(c->type.dtype));
 }
 
+static void add_sequence(model *m, uint32_t field, const char *name)
+{
+    wire tensor = {0}, item = {0}, list = {0}, proto = {0}, info = {0};
+    wire_int(&tensor, 1, ONNX_float32);
+    wire_message(&item, 1, &tensor);
+    wire_message(&list, 1, &item);
+    wire_message(&proto, 4, &list);
+    wire_text(&info, 1, name);
+    wire_message(&info, 2, &proto);
+    wire_message(&m->graph, field, &info);
+}
+
 static void read_value(text_model *t, const char *word, const char *rest)
 {
     const bool out = !strcmp(word, "out");
     const char *name = out || !strcmp(word, "info") ? next_word(&rest) : word, *type = rest + strspn(rest, " ");
     t->has_output |= out;
+    if (!strcmp(type, "seq")) {
+        add_sequence(&t->m, out ? 12 : 11, name);
+        return;
+    }
     model_value(&t->m, out ? 12 : name == word ? 11 : 13, name, *type ? read_element_type(type) : 0, read_dims(type));
 }
 
@@ -138,7 +193,8 @@ static void read_statement(text_model *t, const char *text)
     const char *rest = text, *word = next_word(&rest), *equals = strchr(rest, '=');
     if (!word) return;
     rest += strspn(rest, " ");
-    if (strchr(text, '(')) read_node(t, text);
+    if (!strcmp(word, "function")) read_function(t, rest);
+    else if (strchr(text, '(')) read_node(t, text);
     else if (isdigit((unsigned char)*word) || *word == '-') t->m.opset = atoi(word);
     else if (!strcmp(word, "ir")) t->m.ir_version = atoi(rest);
     else if (!strcmp(word, "opaque")) t->o.opaque = true;
@@ -247,7 +303,7 @@ static const char *show_module(const text_model *t, const ir_module *m)
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         n = strcspn(text, "\n");
         char *line = arena_strndup(memory, text, n), *place = strstr(line, " !"), *to = line, *y;
-        if (place) *place = 0;
+        if (place && t->given) *place = 0;
         for (const char *p = line + strspn(line, " "); *p; p++)
             if (*p != ' ' || (p[1] != ' ' && p[1])) *to++ = *p;
         *to = 0;

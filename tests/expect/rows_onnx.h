@@ -16,6 +16,7 @@ typedef struct text_model {
     const char *given; /* " NAME " of each initializer */
     const char *last;  /* result */
     bool has_output;
+    uint32_t node_field;          /* of the message; 0: that of a graph */
     const char *errors, *remarks; /* of the import */
     onnx_import_options o;
     pass_level level;

@@ -191,30 +191,3 @@ TEST_SCRATCH(test_values)
         check(t, &rows[i], &d);
     }
 }
-
-TEST_SCRATCH(test_refusals)
-{
-    static const struct {
-        const char *attribute;
-        int64_t value;
-        const char *text;
-    } cases[] = {{"q_num_heads", 3, "3 query heads cannot share 2 key heads"},
-                 {"q_num_heads", 0, "0 query heads cannot share"},
-                 {"kv_num_heads", 5, "query heads cannot share 5 key heads"},
-                 {"qk_matmul_output_mode", 4, "qk_matmul_output_mode is 4, not 0 to 3"},
-                 {"left_window_size", -2, "a window size is out of range"},
-                 {"softmax_precision", 7, "softmax_precision is 7"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        model m = model_new(25);
-        model_input(&m, "x", ONNX_float32, "1,2,8");
-        model_input(&m, "k", ONNX_float32, "1,2,4");
-        node n = node_new("Attention", "x,k,k", "y");
-        if (strcmp(cases[i].attribute, "q_num_heads") != 0) node_int(&n, "q_num_heads", 4);
-        if (strcmp(cases[i].attribute, "kv_num_heads") != 0) node_int(&n, "kv_num_heads", 2);
-        node_int(&n, cases[i].attribute, cases[i].value);
-        model_add(&m, &n);
-        model_output(&m, "y", ONNX_float32, NULL);
-        expect_refusal(t, model_finish(&m), AMPC_REJECTED, cases[i].text);
-        diag_clear(((scratch *)t)->d);
-    }
-}
