@@ -7,7 +7,8 @@
  *                                 "domain:Op" is of another domain, and without results it has one, "y"
  *     s seq                       an input that is a sequence of f32; "out s seq" is an output
  *     function F(a,b) y k {..}    a function of domain "own" with its operands, result and attribute; k=@a in it refers to a
- *     out y f32[2,N]              an output; without any, the first result of the last node. "info" declares a value
+ *     out y f32[2,N]              an output; without any, the first result of the last node, unless there is
+ *                                 "none". "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
  *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
  *     all                         the result has the remarks, the batch, the inputs, the initializers and the nodes' places, too */
@@ -199,6 +200,7 @@ static void read_statement(text_model *t, const char *text)
     else if (!strcmp(word, "ir")) t->m.ir_version = atoi(rest);
     else if (!strcmp(word, "opaque")) t->o.opaque = true;
     else if (!strcmp(word, "batch")) t->o.batch = atoi(rest);
+    else if (!strcmp(word, "none") && !*rest) t->has_output = true;
     else if (!strcmp(word, "lowered")) t->o.opaque = false;
     else if (!strcmp(word, "O0")) t->level = PASS_O0;
     else if (!strcmp(word, "bf16")) t->low = IR_bf16;

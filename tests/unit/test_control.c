@@ -1,9 +1,6 @@
 /* test_control.c - `if` and `loop` at run time: both branches, 0, 1 and 17 iterations, scanned and stacked values,
  * nodes within bodies, memory of the plans of bodies, and what is refused. */
-#include "frontend/onnx.h"
-#include "frontend/read/tensor.h"
 #include "runtime/plan/plan.h"
-#include "tests/unit/model_writer.h"
 #include "tests/unit/session_fixture.h"
 
 #define IF(branches) \
@@ -158,43 +155,4 @@ TEST_SESSION(memory_of_bodies_is_planned)
         assert_true(c->bodies[i].plan->arena_bytes >= 4096 * 4);
         assert_true(p->arena_bytes >= c->bodies[i].plan->arena_bytes + 4096 * 4);
     }
-}
-
-/* ---- models -------------------------------------------------------------------------------------- */
-
-static void add_subgraph(node *n, const char *name, const char *op, const char *outputs)
-{
-    model branch = model_new(17);
-    model_node(&branch, op, "x", name);
-    if (*outputs) model_output(&branch, outputs, 0, NULL);
-    node_graph(n, name, &branch);
-}
-
-/* An If with these branches is not imported. */
-static void model_is_refused(scratch *t, int condition, const char *dims, const char *other, bool has_output,
-                             const char *message)
-{
-    ir_module *m = NULL;
-    model made = model_new(17);
-    model_input(&made, "c", condition, dims);
-    model_input(&made, "x", ONNX_float32, "2,3");
-    node n = node_new("If", "c", "y");
-    add_subgraph(&n, "then_branch", "Neg", "then_branch");
-    add_subgraph(&n, "else_branch", other, has_output ? "else_branch" : "");
-    model_add(&made, &n);
-    model_output(&made, "y", 0, NULL);
-    wire file = model_finish(&made);
-    assert_int_not_equal(onnx_import_memory(file.bytes, file.size, "m.onnx", NULL, t->d, &m), AMPC_OK);
-    wire_free(&file);
-    scratch_expect(t, message);
-}
-
-TEST_SESSION(malformed_models_are_refused)
-{
-    model_is_refused(t, ONNX_bool, "", "Transpose", true, "its branches return different sizes");
-    model_is_refused(t, ONNX_bool, "", "Size", true, "its branches return different types");
-    model_is_refused(t, ONNX_bool, "", "Tanh", false, "the branch has 0 outputs, the node 1");
-    model_is_refused(t, ONNX_float32, "", "Tanh", true, "the condition must be bool, is f32[]");
-    model_is_refused(t, ONNX_bool, "2", "Tanh", true, "the condition must have one element, is bool[2]");
-    model_is_refused(t, ONNX_bool, "0", "Tanh", true, "the condition must have one element, is bool[0]");
 }

@@ -1,5 +1,6 @@
 /* test_peers.c - bugs of other mixed-precision converters that make a model invalid, large or slow, one test each. The
- * bug is described above its test. */
+ * bug is described above its test. Those that only show in the nodes that are written are rows of
+ * tests/expect/frontend/emit.rows. */
 #include "tests/unit/peers_fixture.h"
 
 /* ---- inspecting the emitted model ------------------------------------------------------------ */
@@ -107,131 +108,6 @@ TEST_SCRATCH(test_concat_of_both_types)
     onnx_file_close(check(t, &m, small, 5e-3));
 }
 
-/* onnxruntime 14827: the scales of Resize were converted to fp16, which its schema does not allow. */
-TEST_SCRATCH(test_resize_scales)
-{
-    model m = model_new(17);
-    model_input(&m, "x", ONNX_float32, "1,1,4,4");
-    model_tensor(&m, TENSOR_FLOATS("w", "1,1,1,1", 2));
-    model_tensor(&m, TENSOR_FLOATS("scales", "4", 1, 1, 2, 2));
-    model_node(&m, "Conv", "x,w", "c");
-    model_node(&m, "Resize", "c,,scales", "y");
-    model_output(&m, "y", ONNX_float32, NULL);
-    save(t, &m);
-    onnx_file *f = convert(t, true);
-    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
-    assert_int_equal(type_of_tensor(f, find_op(f, "Resize")->input[2]), ONNX_float32);
-    onnx_file_close(f);
-}
-
-/* Model-Optimizer 1628, onnxruntime 7981: subgraphs of If and Loop captured values of the enclosing graph in the
- * wrong type. */
-TEST_SCRATCH(test_captured_value)
-{
-    model m = new_product(), yes = model_new(17), no = model_new(17);
-    model_input(&m, "c", ONNX_bool, "");
-    model_node(&yes, "Sigmoid", "h", "a");
-    model_output(&yes, "a", ONNX_float32, "N,2");
-    model_node(&no, "Neg", "h", "b");
-    model_output(&no, "b", ONNX_float32, "N,2");
-    node n = node_new("If", "c", "z");
-    node_graph(&n, "then_branch", &yes);
-    node_graph(&n, "else_branch", &no);
-    model_add(&m, &n);
-    model_value(&m, 13, "z", ONNX_float32, "N,2");
-    model_node(&m, "MatMul", "z,w", "y");
-    model_output(&m, "y", ONNX_float32, "N,2");
-    save(t, &m);
-    onnx_file *f = convert(t, true);
-    assert_int_equal(count_ops(f, "If"), 1);
-    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
-    const Onnx__NodeProto *branches = find_op(f, "If");
-    for (size_t i = 0; i < branches->n_attribute; i++) {
-        const Onnx__GraphProto *g = branches->attribute[i]->g;
-        assert_string_equal(g->node[0]->input[0], "h"); /* FLOAT16 in both graphs */
-        assert_string_equal(g->node[g->n_node - 1]->op_type, "Cast");
-        assert_string_equal(g->node[g->n_node - 1]->output[0], g->output[0]->name);
-        assert_int_equal(g->output[0]->type->tensor_type->elem_type, ONNX_float32);
-    }
-    onnx_file_close(f);
-}
-
-/* onnxconverter-common 208: nodes of the result preceded the definitions of their operands. */
-TEST_SCRATCH(test_order_of_nodes)
-{
-    model m = new_product();
-    model_node(&m, "Exp", "h", "e");
-    model_node(&m, "MatMul", "e,w", "a");
-    model_node(&m, "Add", "a,e", "b");
-    model_node(&m, "Sinh", "b", "y");
-    model_output(&m, "y", ONNX_float32, "N,2");
-    save(t, &m);
-    onnx_file *f = convert(t, true);
-    const Onnx__GraphProto *g = f->model->graph;
-    for (size_t i = 0; i < g->n_node; i++)
-        for (size_t k = 0; k < g->node[i]->n_input; k++)
-            for (size_t later = i; later < g->n_node; later++)
-                for (size_t o = 0; o < g->node[later]->n_output; o++)
-                    assert_string_not_equal(g->node[i]->input[k], g->node[later]->output[o]);
-    onnx_file_close(f);
-}
-
-/* onnxconverter-common 260, 307: a loop-carried value changed its type in the subgraph. */
-TEST_SCRATCH(test_loop_carried_state)
-{
-    model m = new_product(), subgraph = model_new(17);
-    model_input(&subgraph, "i", ONNX_int64, "");
-    model_input(&subgraph, "go", ONNX_bool, "");
-    model_input(&subgraph, "s", ONNX_float32, "N,2");
-    model_node(&subgraph, "MatMul", "s,w", "p");
-    model_node(&subgraph, "Add", "p,h", "next");
-    model_node(&subgraph, "Identity", "go", "going");
-    model_output(&subgraph, "going", ONNX_bool, "");
-    model_output(&subgraph, "next", ONNX_float32, "N,2");
-    model_output(&subgraph, "p", ONNX_float32, "N,2");
-    const int64_t three = 3;
-    model_tensor(&m, tensor_new("trips", ONNX_int64, "", &three, sizeof three));
-    node n = node_new("Loop", "trips,,x", "last,all");
-    node_graph(&n, "body", &subgraph);
-    model_add(&m, &n);
-    model_node(&m, "MatMul", "last,w", "y");
-    model_output(&m, "y", ONNX_float32, "N,2");
-    model_output(&m, "all", ONNX_float32, "T,N,2");
-    save(t, &m);
-    onnx_file *f = convert(t, true);
-    const Onnx__GraphProto *g = find_op(f, "Loop")->attribute[0]->g;
-    assert_int_equal(g->n_input, 3); /* h is not an input but a capture */
-    assert_int_equal(g->input[2]->type->tensor_type->elem_type, ONNX_float32);
-    for (size_t i = 1; i < 3; i++) assert_int_equal(g->output[i]->type->tensor_type->elem_type, ONNX_float32);
-    bool low = false;
-    for (size_t i = 0; i < g->n_node; i++)
-        low |= strcmp(g->node[i]->op_type, "MatMul") == 0 && strcmp(g->node[i]->input[1], "w") == 0;
-    assert_true(low);
-    assert_int_equal(type_of_tensor(f, "w"), ONNX_float16);
-    onnx_file_close(f);
-}
-
-/* onnxconverter-common 268, onnx/ir-py 303: no conversion to bfloat16, whose operators start at opset 22. */
-TEST_SCRATCH(test_bfloat16)
-{
-    model m = new_product();
-    model_node(&m, "Tanh", "h", "y");
-    model_output(&m, "y", ONNX_float32, "N,2");
-    save(t, &m);
-    compile_options o = options_at(PASS_O1);
-    o.low = IR_bf16;
-    o.plain_runtime = true;
-    onnx_file *f;
-    ir_module *module = compile_file(t, "m.onnx", o, true);
-    assert_int_equal(rt_emit_onnx(module, "infer", scratch_path(t, "new.onnx"), t->d, NULL), AMPC_OK);
-    ir_module_free(module);
-    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
-    assert_int_equal(f->model->opset_import[0]->version, 22);
-    assert_int_equal(type_of_tensor(f, "w"), ONNX_bfloat16);
-    assert_int_equal(type_of_output(f, 0), ONNX_float32);
-    onnx_file_close(f);
-}
-
 /* ---- too slow or too large ---------------------------------------------------------------- */
 
 typedef struct parts {
@@ -298,28 +174,6 @@ TEST_SCRATCH(test_many_nodes)
 }
 
 /* ---- slower after conversion -------------------------------------------------------------- */
-
-/* onnxconverter-common: casts per node and operand; here one per value for all its uses. */
-TEST_SCRATCH(test_one_cast_for_all_readers)
-{
-    model m = new_product();
-    model_node(&m, "Exp", "h", "a");
-    model_node(&m, "Tan", "h", "b");
-    model_node(&m, "Sinh", "h", "c");
-    model_node(&m, "Pow", "h,h", "p");
-    for (const char *names = "abcp"; *names; names++) model_output(&m, (char[]){*names, 0}, ONNX_float32, "N,2");
-    save(t, &m);
-    onnx_file *f = convert(t, true);
-    int narrow = 0, wide = 0;
-    for (size_t i = 0; i < f->model->graph->n_node; i++) {
-        const Onnx__NodeProto *n = f->model->graph->node[i];
-        if (strcmp(n->op_type, "Cast") != 0) continue;
-        (n->attribute[0]->i == ONNX_float16 ? &narrow : &wide)[0]++;
-    }
-    assert_int_equal(narrow, 1);
-    assert_int_equal(wide, 1);
-    onnx_file_close(f);
-}
 
 /* onnxruntime 11831: casts back to back. onnxruntime 19437: a narrowing cast of the model was removed with them. */
 TEST_SCRATCH(test_casts_of_the_model)
