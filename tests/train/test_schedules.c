@@ -36,10 +36,10 @@ static int read_numbers(char *text, double *out)
     return n;
 }
 
-static void check_rate(const row *r, int step, double rate, double expected)
+static void check_rate(const char *spec, int step, double rate, double expected)
 {
     if (fabs(rate - expected) > 1e-12 * fmax(1, fabs(expected)))
-        fail_msg("%s at step %d: %.17g, not %.17g", r->spec, step, rate, expected);
+        fail_msg("%s at step %d: %.17g, not %.17g", spec ? spec : "none", step, rate, expected);
 }
 
 static void follow(scratch *t, const row *r)
@@ -51,11 +51,11 @@ static void follow(scratch *t, const row *r)
     const int n = read_numbers(r->rates, expected);
     assert_true(n >= 60);
     if (!r->losses)
-        for (int i = 0; i < n; i++) check_rate(r, i, rt_schedule_rate(&s, i), expected[i]);
+        for (int i = 0; i < n; i++) check_rate(r->spec, i, rt_schedule_rate(&s, i), expected[i]);
     else {
         assert_int_equal(read_numbers(r->losses, losses), n);
         for (int i = 0; i < n; i++) {
-            check_rate(r, i, rt_plateau_rate(&p, &s, i), expected[i]);
+            check_rate(r->spec, i, rt_plateau_rate(&p, &s, i), expected[i]);
             rt_plateau_observe(&p, &s, 1000, losses[i]);
         }
     }
@@ -73,6 +73,41 @@ TEST_SCRATCH(test_pytorch)
     }
     fclose(f);
     assert_int_equal(rows, 19);
+}
+
+/* Defaults, ends of pieces and warm-ups. */
+TEST_SCRATCH(test_schedules)
+{
+    static const struct {
+        const char *text;
+        int64_t step;
+        double rate;
+    } rows[] = {
+        {NULL, 50, 0.8},
+        {"constant", 99, 0.8},
+        {"linear", 200, 0},
+        {"linear,end=0.2", 50, 0.5},
+        {"linear,steps=10", 5, 0.4},
+        {"cosine,end=0.1", 100, 0.1},
+        {"cosine,warmup=10", 0, 0.08},
+        {"cosine,warmup=10", 9, 0.8},
+        {"cosine,warmup=10", 10, 0.8},
+        {"cosine:warmup=10", 55, 0.4},
+        {"step", 32, 0.8},
+        {"step", 33, 0.08},
+        {"step,every=10,factor=0.5,warmup=4", 13, 0.8},
+    };
+    rt_schedule s, again;
+    char one[RT_SCHEDULE_TEXT], two[RT_SCHEDULE_TEXT];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s), AMPC_OK);
+        check_rate(rows[i].text, (int)rows[i].step, rt_schedule_rate(&s, rows[i].step), rows[i].rate);
+    }
+    assert_int_equal(rt_schedule_parse("cosine", 0.8, 100, t->d, &s), AMPC_OK);
+    assert_int_equal(rt_schedule_parse("cosine", 0.8, 101, t->d, &again), AMPC_OK);
+    rt_schedule_print(&s, one);
+    rt_schedule_print(&again, two);
+    assert_string_not_equal(one, two);
 }
 
 /* Text that was printed is read as the same schedule. */
@@ -95,6 +130,18 @@ TEST_SCRATCH(test_round_trip)
         assert_string_equal(text, again);
         for (int64_t k = 0; k < 120; k++) assert_true(rt_schedule_rate(&a, k) == rt_schedule_rate(&b, k));
     }
+}
+
+/* tests/expect/train/settings.test has the messages. */
+TEST_SCRATCH(test_refusals)
+{
+    static const char *const rows[] = {"exp",          "linear,end",       "linear,end=x",   "step,every=0",
+                                       "cosine,warm=3", "linear,warmup=-1", "step,factor=nan"};
+    rt_schedule s;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(rt_schedule_parse(rows[i], 0.8, 100, t->d, &s), AMPC_USAGE);
+    assert_int_equal(rt_schedule_parse(NULL, NAN, 100, t->d, &s), AMPC_USAGE);
+    diag_clear(t->d);
 }
 
 /* Short and degenerate runs have finite rates. */

@@ -1,11 +1,7 @@
-/* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors; and
- * evaluation with token labels. */
+/* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors. */
 #include "ir/base/philox.h"
 #include "runtime/data/loader.h"
-#include "runtime/train/trainer.h"
 #include "tests/unit/scratch.h"
-
-#include <math.h>
 
 enum { MAX_INPUTS = 4, ROWS = 23 };
 
@@ -369,90 +365,4 @@ TEST_SCRATCH(test_partial_batch_does_not_fit)
     rt_loader_close(feed);
     rt_dataset_close(data);
     ir_module_free(m);
-}
-
-/* ---- evaluation ---- */
-
-enum { TOKENS = 4, CLASSES = 5 };
-
-/* The logits of a token are a table row; some labels, written ?, may be ignored. */
-#define SCORED(mean, constants, loss) \
-    "loss \"ce\" : ce classes axis 1\n" mean \
-    "param @table : f32[6,5] = [0.5, -1, 2, 0.25, 1, 3, 0, -2, 1, 0.5, 0, 0, 1, 2, -1, " \
-    "1, -0.5, 0.75, 2.5, 1.5, 0, 1, 0, -1, 2, 4, 1, 0.5, -3, 0]\n" constants \
-    "graph @eval(@x : i64[N,4], @label : i64[4*N] as label) as eval {\nforward:\n" \
-    "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n" \
-    "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n" \
-    "  output \"logits\" = %logits as logits\n" loss "  output \"loss\" = %loss as loss\n}\n"
-static const char scored[] = SCORED(
-    "", "", "  %loss, %lse, %p = softmax_cross_entropy %logits, @label : f32[], f32[4*N], f32[4*N,5]\n");
-static const char scored_ignoring[] = SCORED(
-    "mean %loss of 1 * %total per %count\n",
-    "const @ignored : i64[] = ?\nconst @zero : f32[] = 0\nconst @one : f32[] = 1\n",
-    "  %total, %lse, %p = softmax_cross_entropy %logits, @label {ignore_index=?, reduction=\"sum\"} : "
-    "f32[], f32[4*N], f32[4*N,5]\n  %i = equal @label, @ignored : bool[4*N]\n"
-    "  %share = where %i, @zero, @one : f32[4*N]\n"
-    "  %count = reduce_sum %share {axes=[0], keepdims=false} : f32[]\n"
-    "  output \"total\" = %total as loss_part\n  output \"count\" = %count as loss_part\n  %loss = div %total, %count "
-    ": f32[]\n");
-
-typedef struct expectation {
-    double loss, accuracy;
-} expectation;
-
-static expectation expect_scores(scratch *t, const ir_module *m, const rt_dataset *data, int64_t ignored)
-{
-    float table[6][CLASSES];
-    int64_t x[ROWS * TOKENS], label[ROWS * TOKENS];
-    double sum = 0, n = 0, correct = 0, counted = 0;
-    memcpy(table, ir_storage_find(m, "table")->data.bytes, sizeof table);
-    assert_int_equal(rt_dataset_slice(data, 0, ROWS, 0, x, IR_i64, t->d), AMPC_OK);
-    assert_int_equal(rt_dataset_slice(data, 0, ROWS, 1, label, IR_i64, t->d), AMPC_OK);
-    for (int i = 0; i < ROWS * TOKENS; i++) {
-        const float *row = table[x[i]];
-        double total = 0;
-        int best = 0;
-        for (int c = 0; c < CLASSES; c++) {
-            total += exp((double)row[c]);
-            if (row[c] > row[best]) best = c;
-        }
-        if (label[i] == ignored) continue;
-        sum += log(total) - (double)row[label[i]];
-        n++;
-        correct += label[i] == best;
-        counted++;
-    }
-    return (expectation){sum / n, correct / counted};
-}
-
-static void check_evaluation(scratch *t, int64_t ignored)
-{
-    const rt_field fields[] = {{.name = "x", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = 6},
-                               {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {TOKENS}, .bound = CLASSES}};
-    char *text = strdup(ignored < 0 ? scored : scored_ignoring);
-    for (char *label = text; (label = strchr(label, '?'));) *label = (char)('0' + ignored);
-    ir_module *m = load(t, text);
-    rt_dataset *data = make_data(t, fields, 2, ROWS);
-    expectation wanted = expect_scores(t, m, data, ignored);
-    for (int64_t n = 0; n < 20; n++) { /* even: any batch size; odd: fixed by the options */
-        int64_t sizes[2] = {n % 2 ? n : -1, -1};
-        const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};
-        rt_session *s = NULL;
-        rt_eval got;
-        assert_int_equal(rt_session_open(m, &o, t->d, &s), AMPC_OK);
-        if (rt_evaluate(s, m, data, &(rt_eval_options){.batch = n % 2 ? 0 : n}, t->d, &got) != AMPC_OK)
-            fail_msg("%s", diag_first_error(t->d));
-        assert_float_equal(rt_eval_number(&got, "loss"), wanted.loss, 1e-5);
-        assert_float_equal(rt_eval_number(&got, "accuracy"), wanted.accuracy, 1e-12);
-        rt_session_close(s);
-    }
-    rt_dataset_close(data);
-    ir_module_free(m);
-    free(text);
-}
-
-TEST_SCRATCH(test_token_labels_are_evaluated)
-{
-    check_evaluation(t, INT64_MIN);
-    for (int64_t ignored = 0; ignored < CLASSES; ignored++) check_evaluation(t, ignored);
 }

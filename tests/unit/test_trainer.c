@@ -1,4 +1,4 @@
-/* test_trainer.c - schedules, data feeding, the training loop, its failures, resuming, evaluation. */
+/* test_trainer.c - data feeding, the training loop, its failures, resuming, evaluation. */
 #include "runtime/data/loader.h"
 #include "runtime/train/stepper.h"
 #include "tests/unit/training.h"
@@ -14,61 +14,6 @@ static rt_trainer *open_trainer(scratch *t, const training *r, const rt_trainer_
     rt_trainer *trainer = NULL;
     assert_ok(t, rt_trainer_open(r->s, r->m, r->data, o, t->d, &trainer));
     return trainer;
-}
-
-/* ---- schedules ---- */
-
-TEST_SCRATCH(test_schedules)
-{
-    static const struct {
-        const char *text;
-        int64_t step;
-        double rate;
-    } rows[] = {
-        {NULL, 50, 0.8},
-        {"constant", 99, 0.8},
-        {"linear", 0, 0.8},
-        {"linear", 50, 0.4},
-        {"linear", 200, 0},
-        {"linear,end=0.2", 50, 0.5},
-        {"cosine", 0, 0.8},
-        {"cosine", 50, 0.4},
-        {"cosine,end=0.1", 100, 0.1},
-        {"cosine,warmup=10", 0, 0.08},
-        {"cosine,warmup=10", 9, 0.8},
-        {"cosine,warmup=10", 10, 0.8},
-        {"cosine:warmup=10", 55, 0.4},
-        {"step", 32, 0.8},
-        {"step", 33, 0.08},
-        {"step,every=10,factor=0.5", 29, 0.2},
-        {"step,every=10,factor=0.5,warmup=4", 13, 0.8},
-        {"linear,steps=10", 5, 0.4},
-    };
-    static const char *const wrong[] = {"",
-                                        "exp",
-                                        "linear,end",
-                                        "linear,end=x",
-                                        "step,every=0",
-                                        "cosine,warm=3",
-                                        "linear,warmup=-1",
-                                        "step,factor=nan"};
-    rt_schedule s, again;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_ok(t, rt_schedule_parse(rows[i].text, 0.8, 100, t->d, &s));
-        if (fabs(rt_schedule_rate(&s, rows[i].step) - rows[i].rate) > 1e-12)
-            fail_msg("%s at %lld: %g", rows[i].text, (long long)rows[i].step, rt_schedule_rate(&s, rows[i].step));
-    }
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(rt_schedule_parse(wrong[i], 0.8, 100, t->d, &s), AMPC_USAGE);
-        scratch_expect(t, "schedule");
-    }
-    assert_int_equal(rt_schedule_parse(NULL, NAN, 100, t->d, &s), AMPC_USAGE);
-    char one[RT_SCHEDULE_TEXT], two[RT_SCHEDULE_TEXT];
-    assert_ok(t, rt_schedule_parse("cosine", 0.8, 100, t->d, &s));
-    assert_ok(t, rt_schedule_parse("cosine", 0.8, 101, t->d, &again));
-    rt_schedule_print(&s, one);
-    rt_schedule_print(&again, two);
-    assert_string_not_equal(one, two);
 }
 
 /* ---- learning ---- */
