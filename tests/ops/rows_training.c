@@ -4,14 +4,9 @@
 #include "ir/base/philox.h"
 #include "ir/ops/updates.h"
 #include "kernels/update.h"
+#include "tests/test.h"
 
 #include <math.h>
-
-/* clang-format off: the headers that cmocka needs come before it */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-/* clang-format on */
 
 #define EDGE(n) n,
 static const int64_t sizes[] = {0, 1, 7, 513, 40003, OPS_EDGES(EDGE)};
@@ -354,8 +349,6 @@ static void unscale(const ops_row *row, ir_dtype t)
     }
 }
 
-static void nothing(ops_case *c) { (void)c; }
-
 enum { AT_N, LATE, HYSTERESIS }; /* when a counter triggers */
 
 static void one_step(int rule, const int *every, bool found, double *state, double floor_of_scale)
@@ -375,64 +368,40 @@ static void one_step(int rule, const int *every, bool found, double *state, doub
     case_out(&c, IR_i64, 0, NULL);
     case_out(&c, IR_i64, 0, NULL);
     assert_int_equal(case_run(&c), AMPC_OK);
-    nothing(&c);
     for (int i = 0; i < 3; i++) state[i] = ir_load_f64(c.out[i].dtype, c.out[i].data);
     case_end(&c);
 }
 
-/* With a floor of 2 and a ceiling of 16; then switched off. */
-static void hysteresis(void)
-{
-    static const int every[] = {2, 2};
-    static const char flags[] = "FFFFTTTTTF";
-    static const double trace[10][3] = {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 0}, {16, 0, 1},
-                                        {8, 0, 2}, {4, 0, 2},  {2, 0, 2},  {2, 0, 2},  {2, 1, 0}};
-    double state[3] = {8, 0, 0}, off[3] = {1, -1, 0};
-    for (int k = 0; k < 10; k++) {
-        one_step(HYSTERESIS, every, flags[k] == 'T', state, 2);
-        one_step(k % 3, every, flags[k] == 'T', off, 2);
-        for (int i = 0; i < 3; i++) assert_true(state[i] == trace[k][i]);
-        assert_true(off[0] == 1 && off[1] == -1 && off[2] == 0);
-    }
-}
+/* clang-format off */
+/* Flags and states, which are the scale, the good and the bad steps after each step. The first two are of PaddlePaddle 3 and
+ * 1.8; the third has a floor of 2 and a ceiling of 16. tests/train/test_scaler.c has random sequences. */
+static const struct {
+    const char *flags;
+    double states[10][3];
+} traces[] = {
+    [AT_N] = {"FFFTTTFTFF", {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 1}, {8, 0, 0}, {8, 0, 1}, {8, 1, 0}, {8, 0, 1},
+               {8, 1, 0}, {16, 0, 0}}},
+    [LATE] = {"FFFTTTFTFF", {{8, 1, 0}, {8, 2, 0}, {16, 0, 0}, {16, 0, 1}, {16, 0, 2}, {8, 0, 0}, {8, 1, 0}, {8, 0, 1},
+               {8, 1, 0}, {8, 2, 0}}},
+    [HYSTERESIS] = {"FFFFTTTTTF", {{8, 1, 0}, {16, 0, 0}, {16, 1, 0}, {16, 0, 0}, {16, 0, 1}, {8, 0, 2}, {4, 0, 2}, {2, 0, 2},
+                     {2, 0, 2}, {2, 1, 0}}},
+};
+/* clang-format on */
 
-/* State traces of PaddlePaddle 3 and 1.8 for the same flags: scale, good steps, bad steps after each step. */
+/* The limits, and a scaler that is switched off, besides the traces. */
 static void loss_scaling(const ops_row *row, ir_dtype t)
 {
     (void)row, (void)t;
-    static const int every[] = {2, 2};
-    static const char flags[] = "FFFTTTFTFF";
-    static const double traces[2][10][3] = {
-        {{8, 1, 0},
-         {16, 0, 0},
-         {16, 1, 0},
-         {16, 0, 1},
-         {8, 0, 0},
-         {8, 0, 1},
-         {8, 1, 0},
-         {8, 0, 1},
-         {8, 1, 0},
-         {16, 0, 0}},
-        {{8, 1, 0},
-         {8, 2, 0},
-         {16, 0, 0},
-         {16, 0, 1},
-         {16, 0, 2},
-         {8, 0, 0},
-         {8, 1, 0},
-         {8, 0, 1},
-         {8, 1, 0},
-         {8, 2, 0}},
-    };
-    hysteresis();
-    for (int late = AT_N; late <= LATE; late++) {
-        double state[3] = {8, 0, 0};
+    static const int every[] = {2, 2}, one[] = {1, 1};
+    for (int rule = AT_N; rule <= HYSTERESIS; rule++) {
+        double state[3] = {8, 0, 0}, off[3] = {1, -1, 0};
         for (int k = 0; k < 10; k++) {
-            one_step(late, every, flags[k] == 'T', state, 1);
-            for (int i = 0; i < 3; i++) assert_true(state[i] == traces[late][k][i]);
+            one_step(rule, every, traces[rule].flags[k] == 'T', state, rule == HYSTERESIS ? 2 : 1);
+            one_step(rule, every, traces[rule].flags[k] == 'T', off, 2);
+            for (int i = 0; i < 3; i++) assert_true(state[i] == traces[rule].states[k][i]);
+            assert_true(off[0] == 1 && off[1] == -1 && off[2] == 0);
         }
     }
-    static const int one[] = {1, 1};
     double low[3] = {1.5, 0, 0}, below[3] = {0.25, 0, 0}, high[3] = {0x1p127, 0, 0}, past[3] = {4, 7, 0};
     one_step(AT_N, one, true, low, 1);
     assert_true(low[0] == 1);
