@@ -6,17 +6,9 @@
 #ifndef TESTS_ROWS_H
 #define TESTS_ROWS_H
 
-#include <fnmatch.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/test.h"
 
-#include <cmocka.h>
+#include <fnmatch.h>
 
 static inline bool row_matches(const char *name, const char *patterns)
 {

@@ -1,16 +1,9 @@
 /* calls.c - calls of single kernels on the double. */
 #include "tests/cuda/calls.h"
 #include "tests/cuda/double/double.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ftw.h>
-#include <stdlib.h>
-#include <string.h>
 
 char call_error[512];
 k_context call_ctx = {.threads = 1, .error = call_error, .error_size = sizeof call_error};

@@ -12,13 +12,6 @@
 #include "tests/tier.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { STEPS = RT_SLOTS + 2 };
 

@@ -9,14 +9,7 @@
 #include "tests/rows.h"
 #include "tests/tier.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #ifdef __SANITIZE_ADDRESS__
 enum { PROGRAMS = 20 };

@@ -10,16 +10,10 @@
 #include "runtime/data/npz.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
+#include "tests/test.h"
 
 #include <dirent.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define ZOO AMPC_SOURCE_DIR "/tests/models/zoo"
 

@@ -2,14 +2,9 @@
 #include "tests/ops/ops.h"
 
 #include "ir/base/philox.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static uint64_t draws;
 

@@ -3,14 +3,9 @@
 
 #include "ir/base/philox.h"
 #include "kernels/pointwise.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { MAX_INSTRUCTIONS = 24 };
 #define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof *(array)))

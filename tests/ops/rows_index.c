@@ -1,12 +1,8 @@
 /* rows_index.c - ops that address elements by coordinates: gather_elements, gather_nd, and their scatters. */
 #include "tests/ops/ops.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { LOW = -9, HIGH = 9 };
 

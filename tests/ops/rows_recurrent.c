@@ -1,13 +1,9 @@
 /* rows_recurrent.c - recurrent networks. The references go through one row of the batch after another; derivatives of
  * the cells are difference quotients of fourth order. */
 #include "tests/ops/ops.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { RNN = IR_WORD(cell, rnn), GRU = IR_WORD(cell, gru), LSTM = IR_WORD(cell, lstm) };
 enum { FORWARD, REVERSE, LATE = 2, COUPLED = 4, LENGTHS = 8, STATES = 16, PEEPHOLES = 32, CLIPPED = 64, BIASED = 128 };

@@ -1,11 +1,6 @@
 /* rows_select.c - ops that select elements: by index (gather), diagonal (trilu) or condition (where, select). */
 #include "tests/ops/ops.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { LOW = -100, HIGH = 100 };
 

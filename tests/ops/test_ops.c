@@ -5,12 +5,6 @@
 #include "tests/tier.h"
 
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static const ops_row *const families[] = {
 #define ROWS(family) family##_rows,

@@ -3,12 +3,6 @@
 #include "tests/ops/programs.h"
 #include "tests/rows.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 /* Their number and size limits; a discrete device may be emulated. */
 enum {
     PROGRAMS = 2000,

@@ -6,16 +6,7 @@
 #include "tests/ops/products.h"
 #include "tests/rows.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 

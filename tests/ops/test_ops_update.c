@@ -12,12 +12,6 @@
 #include "tests/tier.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { STATES = 4, UNTOUCHED = 0x5a, GRADIENTS = 3, PAIRS = 400 };
 

@@ -6,17 +6,10 @@
  * gradients as one vector within 4 x the error of rounding matmul operands alone, at least 0.02 (fp16), 0.05 (bf16),
  * and visibly not fp32. A step trains the same bits whichever outputs it computes. */
 #include "runtime/train/stepper.h"
+#include "tests/test.h"
 #include "tests/train/golden.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
