@@ -1,47 +1,8 @@
 /* test_api.c - ampc.h from a user's perspective: the complete workflow and names. */
-#include "tests/unit/api_calls.h"
+#include "tests/unit/api_handles.h"
 
 #include <math.h>
 #include <sys/resource.h>
-
-typedef struct handles {
-    ampc_context *c;
-    ampc_module *m;
-    ampc_session *s;
-    ampc_tensor *in[2];
-} handles;
-
-/* Makes 32 points whose first coordinate decides the class. */
-static void make_inputs(handles *h)
-{
-    float x[32][4];
-    int64_t label[32];
-    const int64_t dims[] = {32, 4};
-    for (int i = 0; i < 128; i++) x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
-    for (int i = 0; i < 32; i++) label[i] = x[i][0] > 0;
-    OK(h->c, ampc_tensor_create(h->c, "x", AMPC_F32, 2, dims, x, &h->in[0]));
-    OK(h->c, ampc_tensor_create(h->c, "label", AMPC_I64, 1, dims, label, &h->in[1]));
-}
-
-static handles open_all(const ampc_compile_options *o)
-{
-    handles h = {0};
-    assert_int_equal(ampc_context_create(NULL, &h.c), AMPC_OK);
-    OK(h.c, ampc_module_import(h.c, MLP, NULL, 0, &h.m));
-    OK(h.c, ampc_module_compile(h.m, o));
-    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
-    make_inputs(&h);
-    return h;
-}
-
-static void close_all(handles *h)
-{
-    ampc_tensor_free(h->in[0]);
-    ampc_tensor_free(h->in[1]);
-    ampc_session_free(h->s);
-    ampc_module_free(h->m);
-    ampc_context_free(h->c);
-}
 
 static double train(handles *h, int steps)
 {
@@ -433,10 +394,7 @@ TEST_SCRATCH(test_token_labels)
     ampc_step_result r = {.struct_size = sizeof r};
     ampc_evaluation e = {.struct_size = sizeof e};
     const ampc_train_options o = {.struct_size = sizeof o, .data = train_data, .steps = 4, .batch = 4};
-    assert_int_equal(ampc_context_create(NULL, &h.c), AMPC_OK);
-    OK(h.c, ampc_module_import(h.c, model, NULL, 0, &h.m));
-    OK(h.c, ampc_module_compile(h.m, &training));
-    OK(h.c, ampc_session_open(h.m, &one_thread, &h.s));
+    h = open_file(model, &training);
     OK(h.c, ampc_tensor_create(h.c, "input_ids", AMPC_I64, 2, dims, ids, &h.in[0]));
     OK(h.c, ampc_tensor_create(h.c, "label", AMPC_I64, 1, dims + 3, label, &h.in[1]));
     expect_failure(ampc_train_step(h.s, h.in, 2, &r), AMPC_REJECTED, h.c,
@@ -462,10 +420,7 @@ TEST_SCRATCH(test_export)
     train(&h, 5);
     OK(h.c, ampc_export_onnx(h.s, path));
     OK(h.c, ampc_session_get(h.s, "param/fc1.weight", &w));
-    assert_int_equal(ampc_context_create(NULL, &again.c), AMPC_OK);
-    OK(again.c, ampc_module_import(again.c, path, NULL, 0, &again.m));
-    OK(again.c, ampc_module_compile(again.m, NULL));
-    OK(again.c, ampc_session_open(again.m, &one_thread, &again.s));
+    again = open_file(path, NULL);
     expect_equal(&again, "param/fc1.weight", w);
     ampc_tensor_free(w);
     close_all(&again);
@@ -500,21 +455,15 @@ TEST(test_sizes_of_results)
     static float pixels[3 * 64 * 64];
     static const int64_t dims[] = {1, 3, 64, 64};
     const ampc_compile_options o = {.struct_size = sizeof o, .amp = "O0"};
-    ampc_context *c = NULL;
-    ampc_module *m = NULL;
-    ampc_session *s = NULL;
     ampc_tensor *image, *boxes, *scores;
     int64_t counts[3];
-    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
-    OK(c, ampc_module_import(c, AMPC_SOURCE_DIR "/tests/models/zoo/detector.onnx", NULL, 0, &m));
-    OK(c, ampc_module_compile(m, &o));
-    OK(c, ampc_session_open(m, &one_thread, &s));
+    handles h = open_file(AMPC_SOURCE_DIR "/tests/models/zoo/detector.onnx", &o);
     for (int run = 0; run < 3; run++) { /* the same image again in the last run */
         for (int i = 0; i < 3 * 64 * 64; i++) pixels[i] = run == 1 ? (float)(i * 37 % 19) / 2 - 4 : 0;
-        OK(c, ampc_tensor_create(c, "x0", AMPC_F32, 4, dims, pixels, &image));
-        OK(c, ampc_session_run(s, "infer", &image, 1));
-        OK(c, ampc_session_get(s, "output/177", &boxes));
-        OK(c, ampc_session_get(s, "output/178", &scores));
+        OK(h.c, ampc_tensor_create(h.c, "x0", AMPC_F32, 4, dims, pixels, &image));
+        OK(h.c, ampc_session_run(h.s, "infer", &image, 1));
+        OK(h.c, ampc_session_get(h.s, "output/177", &boxes));
+        OK(h.c, ampc_session_get(h.s, "output/178", &scores));
         counts[run] = ampc_tensor_dims(scores)[0];
         assert_int_equal(ampc_tensor_rank(boxes), 2);
         assert_int_equal(ampc_tensor_dims(boxes)[0], counts[run]);
@@ -525,7 +474,5 @@ TEST(test_sizes_of_results)
     }
     assert_int_equal(counts[0], counts[2]);
     assert_int_not_equal(counts[0], counts[1]);
-    ampc_session_free(s);
-    ampc_module_free(m);
-    ampc_context_free(c);
+    close_all(&h);
 }

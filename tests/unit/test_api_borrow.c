@@ -1,31 +1,7 @@
 /* test_api_borrow.c - tensors whose elements are the caller's: inputs are read in place, results stored in place. */
 #include "runtime/api/api.h"
 #include "runtime/session/session_state.h"
-#include "tests/unit/api_calls.h"
-
-typedef struct handles {
-    ampc_context *c;
-    ampc_module *m;
-    ampc_session *s;
-} handles;
-
-static int open_all(void **state)
-{
-    static handles h;
-    h = (handles){0};
-    *state = &h;
-    return ampc_context_create(NULL, &h.c) || ampc_module_import(h.c, MLP, NULL, 0, &h.m) ||
-           ampc_module_compile(h.m, &training) || ampc_session_open(h.m, &one_thread, &h.s);
-}
-
-static int close_all(void **state)
-{
-    handles *h = *state;
-    ampc_session_free(h->s);
-    ampc_module_free(h->m);
-    ampc_context_free(h->c);
-    return 0;
-}
+#include "tests/unit/api_handles.h"
 
 static void note_release(void *user, void *data)
 {
@@ -42,10 +18,8 @@ static ampc_tensor *borrow(handles *h, ampc_dtype dtype, void *data, void **rele
     return t;
 }
 
-#define TEST_BORROW(name) TEST_WITH(open_all, close_all, handles *h, name)
-
 /* The session reads the caller's array: neither the tensor nor the run copies it. */
-TEST_BORROW(test_inputs_are_not_copied)
+TEST_HANDLES(test_inputs_are_not_copied)
 {
     float x[3][4] = {{1}};
     void *released = NULL;
@@ -66,7 +40,7 @@ TEST_BORROW(test_inputs_are_not_copied)
 }
 
 /* An input of another type is converted, into memory of the session. */
-TEST_BORROW(test_other_types_are_converted)
+TEST_HANDLES(test_other_types_are_converted)
 {
     double x[3][4] = {{1}};
     void *released = NULL;
@@ -77,7 +51,7 @@ TEST_BORROW(test_other_types_are_converted)
     assert_ptr_equal(released, x);
 }
 
-TEST_BORROW(test_results_in_place)
+TEST_HANDLES(test_results_in_place)
 {
     float x[3][4] = {{1, 2}, {3}}, y[3][2] = {{0}};
     double wide[3][2], lr = 0;
@@ -104,7 +78,7 @@ TEST_BORROW(test_results_in_place)
 }
 
 /* A call that fails does not own the array. */
-TEST_BORROW(test_failure_releases_nothing)
+TEST_HANDLES(test_failure_releases_nothing)
 {
     float x[4];
     void *released = NULL;

@@ -1,6 +1,6 @@
 /* test_api_data.c - training and evaluation on data of the caller: arrays and functions give the same bits, for any
  * number of threads that read ahead, and a function that fails ends the run. */
-#include "tests/unit/api_calls.h"
+#include "tests/unit/api_handles.h"
 
 #include <stdatomic.h>
 
@@ -13,32 +13,14 @@ typedef struct samples {
     atomic_int calls;
 } samples;
 
-typedef struct handles {
-    ampc_context *c;
-    ampc_module *m;
-    ampc_session *s;
-    samples data;
-} handles;
+static samples own;
 
-static int open_all(void **state)
+static int set_up(void **state)
 {
-    static handles h;
-    h = (handles){0};
-    h.data.fails_at = -1;
-    for (int i = 0; i < ROWS * 4; i++) h.data.x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
-    for (int i = 0; i < ROWS; i++) h.data.label[i] = h.data.x[i][0] > 0;
-    *state = &h;
-    return ampc_context_create(NULL, &h.c) || ampc_module_import(h.c, MLP, NULL, 0, &h.m) ||
-           ampc_module_compile(h.m, &training) || ampc_session_open(h.m, &one_thread, &h.s);
-}
-
-static int close_all(void **state)
-{
-    handles *h = *state;
-    ampc_session_free(h->s);
-    ampc_module_free(h->m);
-    ampc_context_free(h->c);
-    return 0;
+    own = (samples){.fails_at = -1};
+    for (int i = 0; i < ROWS * 4; i++) own.x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
+    for (int i = 0; i < ROWS; i++) own.label[i] = own.x[i][0] > 0;
+    return set_up_handles(state);
 }
 
 static int read_row(void *user, int64_t row, size_t field, void *dst)
@@ -58,15 +40,15 @@ static ampc_data *describe(handles *h, bool in_memory, const char *options)
     ampc_data_field fields[] = {{.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}},
                                 {.name = "label", .dtype = AMPC_I64}};
     if (in_memory) {
-        fields[0].data = h->data.x;
-        fields[1].data = h->data.label;
+        fields[0].data = own.x;
+        fields[1].data = own.label;
     }
     const ampc_data_options o = {.struct_size = sizeof o,
                                  .fields = fields,
                                  .n_fields = 2,
                                  .rows = ROWS,
                                  .read = in_memory ? NULL : read_row,
-                                 .user = &h->data,
+                                 .user = &own,
                                  .options = options};
     OK(h->c, ampc_data_create(h->c, &o, &data));
     return data;
@@ -88,7 +70,7 @@ static ampc_tensor *train(handles *h, bool in_memory, int workers)
     return weight;
 }
 
-#define TEST_DATA(name) TEST_WITH(open_all, close_all, handles *h, name)
+#define TEST_DATA(name) TEST_WITH(set_up, tear_down_handles, handles *h, name)
 
 TEST_DATA(test_same_bits)
 {
@@ -126,7 +108,7 @@ TEST_DATA(test_evaluation)
     assert_int_equal(held.samples, ROWS / 4);
     assert_float_equal(called.loss, stored.loss, 1e-5);
     assert_true(called.accuracy == stored.accuracy);
-    assert_in_range(h->data.calls, 2 * ROWS, 3 * ROWS);
+    assert_in_range(own.calls, 2 * ROWS, 3 * ROWS);
     const ampc_train_options how = {.struct_size = sizeof how,
                                     .dataset = part,
                                     .eval_dataset = part,
@@ -175,13 +157,13 @@ TEST_DATA(test_failures)
     ampc_evaluation e = {.struct_size = sizeof e};
     ampc_data *data = describe(h, false, NULL);
     ampc_train_options how = {.struct_size = sizeof how, .dataset = data, .epochs = 1, .batch = BATCH};
-    h->data.fails_at = 17;
+    own.fails_at = 17;
     expect_failure(ampc_train(h->s, &how), AMPC_IO, h->c, "failed with code 3 for row 17");
     expect_failure(ampc_evaluate_data(h->s, data, 0, NULL, &e), AMPC_IO, h->c, "failed with code 3 for row 17");
     how.data = "synthetic";
     expect_failure(ampc_train(h->s, &how), AMPC_USAGE, h->c, "two data sets");
     ampc_data_free(data);
-    const ampc_data_field only = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {3}, .data = h->data.x};
+    const ampc_data_field only = {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {3}, .data = own.x};
     const ampc_data_options o = {.struct_size = sizeof o, .fields = &only, .n_fields = 1, .rows = ROWS};
     OK(h->c, ampc_data_create(h->c, &o, &data));
     how.data = NULL;

@@ -1,54 +1,10 @@
 /* test_api_inspect.c - comparing precisions, predictions and the files of a training through ampc.h. */
-#include "tests/unit/api_calls.h"
+#include "tests/unit/api_handles.h"
 
 #include <dirent.h>
 #include <math.h>
 
 enum { ROWS = 32 };
-
-typedef struct handles {
-    ampc_context *c;
-    ampc_module *m;
-    ampc_session *s;
-    ampc_tensor *in[2];
-    char folder[64];
-} handles;
-
-static int open_all(void **state)
-{
-    static handles h;
-    float x[ROWS][4];
-    int64_t label[ROWS];
-    const int64_t dims[] = {ROWS, 4};
-    h = (handles){.folder = "/tmp/ampc-test-XXXXXX"};
-    for (int i = 0; i < ROWS * 4; i++) x[i / 4][i % 4] = (float)(i * 37 % 19) / 9 - 1;
-    for (int i = 0; i < ROWS; i++) label[i] = x[i][0] > 0;
-    *state = &h;
-    return !mkdtemp(h.folder) || ampc_context_create(NULL, &h.c) || ampc_module_import(h.c, MLP, NULL, 0, &h.m) ||
-           ampc_module_compile(h.m, &training) || ampc_session_open(h.m, &one_thread, &h.s) ||
-           ampc_tensor_create(h.c, "x", AMPC_F32, 2, dims, x, &h.in[0]) ||
-           ampc_tensor_create(h.c, "label", AMPC_I64, 1, dims, label, &h.in[1]);
-}
-
-static int close_all(void **state)
-{
-    handles *h = *state;
-    char command[128];
-    ampc_tensor_free(h->in[0]);
-    ampc_tensor_free(h->in[1]);
-    ampc_session_free(h->s);
-    ampc_module_free(h->m);
-    ampc_context_free(h->c);
-    snprintf(command, sizeof command, "rm -r %s", h->folder);
-    return system(command);
-}
-
-static const char *path_in(const handles *h, const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", h->folder, name);
-    return path;
-}
 
 /* ---- comparing --------------------------------------------------------------------------------- */
 
@@ -85,9 +41,7 @@ static void compare(handles *h, const char *graph, summary *s)
     assert_true(s->largest > 1e-5 && s->largest < 0.02);
 }
 
-#define TEST_INSPECT(name) TEST_WITH(open_all, close_all, handles *h, name)
-
-TEST_INSPECT(test_compare)
+TEST_HANDLES(test_compare)
 {
     ampc_tensor *before, *after;
     summary s;
@@ -118,32 +72,34 @@ static int count_lines(const char *path)
     return lines;
 }
 
-TEST_INSPECT(test_predict)
+TEST_SCRATCH(test_predict)
 {
+    handles own = open_all(&training), *h = &own;
     const ampc_data_field fields[] = {
         {.name = "x", .dtype = AMPC_F32, .rank = 1, .dims = {4}, .data = ampc_tensor_data(h->in[0])},
         {.name = "label", .dtype = AMPC_I64, .data = ampc_tensor_data(h->in[1])}};
     const ampc_data_options o = {.struct_size = sizeof o, .fields = fields, .n_fields = 2, .rows = ROWS};
     ampc_data *data;
     OK(h->c, ampc_data_create(h->c, &o, &data));
-    OK(h->c, ampc_predict_data(h->s, data, 5, path_in(h, "own.csv")));
-    assert_int_equal(count_lines(path_in(h, "own.csv")), 1 + ROWS);
-    OK(h->c, ampc_predict(h->s, "synthetic,rows=7", 0, path_in(h, "made.csv")));
-    assert_int_equal(count_lines(path_in(h, "made.csv")), 1 + 7);
-    OK(h->c, ampc_predict(h->s, "synthetic,rows=7", 0, path_in(h, "made.npz")));
-    expect_failure(ampc_predict(h->s, "synthetic", 0, path_in(h, "made.txt")), AMPC_USAGE, h->c, ".npz or .csv");
-    expect_failure(ampc_predict(h->s, "synthetic", 0, path_in(h, "none/made.csv")), AMPC_IO, h->c, "none/made.csv");
+    OK(h->c, ampc_predict_data(h->s, data, 5, scratch_path(t, "own.csv")));
+    assert_int_equal(count_lines(scratch_path(t, "own.csv")), 1 + ROWS);
+    OK(h->c, ampc_predict(h->s, "synthetic,rows=7", 0, scratch_path(t, "made.csv")));
+    assert_int_equal(count_lines(scratch_path(t, "made.csv")), 1 + 7);
+    OK(h->c, ampc_predict(h->s, "synthetic,rows=7", 0, scratch_path(t, "made.npz")));
+    expect_failure(ampc_predict(h->s, "synthetic", 0, scratch_path(t, "made.txt")), AMPC_USAGE, h->c, ".npz or .csv");
+    expect_failure(ampc_predict(h->s, "synthetic", 0, scratch_path(t, "none/made.csv")), AMPC_IO, h->c,
+                   "none/made.csv");
     ampc_data_free(data);
+    close_all(h);
 }
 
 /* ---- the files of a training ------------------------------------------------------------------- */
 
-TEST_INSPECT(test_files)
+TEST_SCRATCH(test_files)
 {
-    char log[128], events[128], trace[128];
-    snprintf(log, sizeof log, "%s", path_in(h, "log.jsonl"));
-    snprintf(events, sizeof events, "%s", path_in(h, "events"));
-    snprintf(trace, sizeof trace, "%s", path_in(h, "trace.json"));
+    handles own = open_all(&training), *h = &own;
+    const char *log = scratch_path(t, "log.jsonl"), *events = scratch_path(t, "events"),
+               *trace = scratch_path(t, "trace.json");
     const ampc_train_options o = {.struct_size = sizeof o,
                                   .data = "synthetic,rows=24",
                                   .eval_data = "synthetic,rows=24",
@@ -170,4 +126,5 @@ TEST_INSPECT(test_files)
     bad = o;
     bad.trace = "/none/trace";
     expect_failure(ampc_train(h->s, &bad), AMPC_IO, h->c, "/none/trace");
+    close_all(h);
 }
