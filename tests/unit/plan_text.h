@@ -3,7 +3,7 @@
 #define TESTS_PLAN_TEXT_H
 
 #include "runtime/plan/plan.h"
-#include "tests/test.h"
+#include "tests/module.h"
 
 /* The first graph of a module, on an open device. */
 typedef struct plan_text {
@@ -18,14 +18,10 @@ typedef struct plan_text {
 /* Parses the module; `text` omits the first line. */
 static inline void plan_text_open(plan_text *t, const char *device, const char *text)
 {
-    char *module_text;
     *t = (plan_text){.backend = rt_backend_find(device, &(int){0}), .d = diag_new(NULL, NULL)};
     t->ctx = (k_context){.threads = 1, .error = t->error, .error_size = sizeof t->error};
     if (t->backend->open(&t->ctx, 0) != AMPC_OK) fail_msg("%s", t->error);
-    assert_true(asprintf(&module_text, "ampc-ir 3\n%s", text) > 0);
-    if (ir_parse(module_text, strlen(module_text), "plan.ir", t->d, &t->module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
-    free(module_text);
+    t->module = test_module(t->d, text);
 }
 
 /* Plans with 2 as the size of the first symbol and 3 of the second. */

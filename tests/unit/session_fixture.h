@@ -2,22 +2,14 @@
 #ifndef TESTS_SESSION_FIXTURE_H
 #define TESTS_SESSION_FIXTURE_H
 
-#include "ir/graph/ir.h"
+#include "tests/module.h"
 #include "tests/session.h"
 #include "tests/unit/scratch.h"
 
 static ir_module *module;
 static rt_session *session;
 
-static inline void load(scratch *t, const char *text)
-{
-    static const char head[] = "ampc-ir 3\n";
-    char *module_text = malloc(sizeof head + strlen(text));
-    strcat(strcpy(module_text, head), text);
-    if (ir_parse(module_text, strlen(module_text), "session.ir", t->d, &module) != AMPC_OK)
-        fail_msg("%s", diag_first_error(t->d));
-    free(module_text);
-}
+static inline void load(scratch *t, const char *text) { module = test_module(t->d, text); }
 
 static inline ampc_status open_with(scratch *t, const rt_session_options *o)
 {

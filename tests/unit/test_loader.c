@@ -1,27 +1,17 @@
 /* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors. */
 #include "ir/base/philox.h"
 #include "runtime/data/loader.h"
+#include "tests/module.h"
 #include "tests/unit/scratch.h"
 
 enum { MAX_INPUTS = 4, ROWS = 23 };
-
-static ir_module *load(scratch *t, const char *text)
-{
-    char *whole;
-    ir_module *m = NULL;
-    assert_true(asprintf(&whole, "ampc-ir 3\n%s", text) > 0);
-    if (ir_parse(whole, strlen(whole), "feed.ir", t->d, &m) != AMPC_OK)
-        fail_msg("%s in\n%s", diag_first_error(t->d), text);
-    free(whole);
-    return m;
-}
 
 /* Loads a graph with these inputs: "@x : f32[N,T], @label : i64[N*T]". */
 static ir_module *load_inputs(scratch *t, const char *inputs)
 {
     char *text;
     assert_true(asprintf(&text, "graph @g(%s) {\nforward:\n  output \"y\" = @x\n}\n", inputs) > 0);
-    ir_module *m = load(t, text);
+    ir_module *m = test_module(t->d, text);
     free(text);
     return m;
 }
@@ -314,15 +304,16 @@ TEST_SCRATCH(test_bounds)
 {
     rt_field *fields;
     size_t n;
-    ir_module *m = load(t, "param @table : f32[6,5] = zero\n"
-                           "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4] as label) {\nforward:\n"
-                           "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
-                           "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
-                           "  %wide = cast @label {to=i64} : i64[N,4]\n"
-                           "  %flat = reshape %wide {shape=[4*N]} : i64[4*N]\n"
-                           "  %loss, %lse, %p = softmax_cross_entropy %logits, %flat {ignore_index=-100} : "
-                           "f32[], f32[4*N], f32[4*N,5]\n"
-                           "  output \"loss\" = %loss\n  output \"mask\" = @mask\n}\n");
+    ir_module *m = test_module(t->d,
+                               "param @table : f32[6,5] = zero\n"
+                               "graph @g(@x : i64[N,4], @mask : i64[N,4], @label : i32[N,4] as label) {\nforward:\n"
+                               "  %e = gather @table, @x {axis=0} : f32[N,4,5]\n"
+                               "  %logits = reshape %e {shape=[4*N,5]} : f32[4*N,5]\n"
+                               "  %wide = cast @label {to=i64} : i64[N,4]\n"
+                               "  %flat = reshape %wide {shape=[4*N]} : i64[4*N]\n"
+                               "  %loss, %lse, %p = softmax_cross_entropy %logits, %flat {ignore_index=-100} : "
+                               "f32[], f32[4*N], f32[4*N,5]\n"
+                               "  output \"loss\" = %loss\n  output \"mask\" = @mask\n}\n");
     assert_int_equal(rt_loader_fields(ir_graph_find(m, "g"), NULL, t->d, &fields, &n), AMPC_OK);
     assert_int_equal(n, 3);
     assert_int_equal(fields[0].bound, 6);
@@ -337,12 +328,12 @@ TEST_SCRATCH(test_bounds_of_tuples)
 {
     rt_field *fields;
     size_t n;
-    ir_module *m = load(t, "param @table : f32[2,6,5,7] = zero\n"
-                           "graph @g(@x : i64[2,2], @y : i64[2,3,1], @z : i64[2,6,4,7]) {\nforward:\n"
-                           "  %a = gather_nd @table, @x : f32[2,5,7]\n"
-                           "  %b = gather_nd @table, @y {batch=1} : f32[2,3,5,7]\n"
-                           "  %c = gather_elements @table, @z {axis=2} : f32[2,6,4,7]\n"
-                           "  output \"a\" = %a\n  output \"b\" = %b\n  output \"c\" = %c\n}\n");
+    ir_module *m = test_module(t->d, "param @table : f32[2,6,5,7] = zero\n"
+                                     "graph @g(@x : i64[2,2], @y : i64[2,3,1], @z : i64[2,6,4,7]) {\nforward:\n"
+                                     "  %a = gather_nd @table, @x : f32[2,5,7]\n"
+                                     "  %b = gather_nd @table, @y {batch=1} : f32[2,3,5,7]\n"
+                                     "  %c = gather_elements @table, @z {axis=2} : f32[2,6,4,7]\n"
+                                     "  output \"a\" = %a\n  output \"b\" = %b\n  output \"c\" = %c\n}\n");
     assert_int_equal(rt_loader_fields(ir_graph_find(m, "g"), NULL, t->d, &fields, &n), AMPC_OK);
     assert_int_equal(fields[0].bound, 2);
     assert_int_equal(fields[1].bound, 6);

@@ -2,7 +2,7 @@
  * rejects. Plans are made from IR text. */
 
 #include "runtime/plan/plan.h"
-#include "tests/test.h"
+#include "tests/module.h"
 
 typedef struct fixture {
     diag *d;
@@ -44,12 +44,7 @@ static ampc_status plan_outputs(fixture *f, const rt_selection *selection, const
 /* Plans the only graph; `sizes` are in the order of the symbols' first occurrence. */
 static ampc_status plan_text(fixture *f, const char *text, const int64_t *sizes)
 {
-    const char *head = "ampc-ir 3\n";
-    char *module_text = malloc(strlen(head) + strlen(text) + 1);
-    strcat(strcpy(module_text, head), text);
-    ampc_status status = ir_parse(module_text, strlen(module_text), "plan.ir", f->d, &f->module);
-    free(module_text);
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(f->d));
+    f->module = test_module(f->d, text);
     return plan_outputs(f, NULL, sizes);
 }
 

@@ -4,6 +4,7 @@
  * A new kind is a row in `sources` and its bad input rows in refused_sources.def. */
 #include "runtime/data/data_summary.h"
 #include "runtime/data/loader.h"
+#include "tests/module.h"
 #include "tests/unit/image_files.h"
 #include "tests/unit/source_files.h"
 #include "tests/unit/training.h"
@@ -109,15 +110,11 @@ static const char *model_for(const char *spec)
 static ir_module *compile_model(scratch *t, const char *text, const char *loss)
 {
     compile_options o = training_options(IR_f16);
-    char *whole;
-    ir_module *m = NULL;
+    ir_module *m = test_module(t->d, text);
     o.level = PASS_O0;
     o.optimizer = "sgd,lr=0.5";
     if (loss) o.loss = loss;
-    assert_true(asprintf(&whole, "ampc-ir 3\n%s", text) > 0);
-    assert_ok(t, ir_parse(whole, strlen(whole), "model.ir", t->d, &m));
     assert_ok(t, test_compile(m, &o, t->d));
-    free(whole);
     return m;
 }
 

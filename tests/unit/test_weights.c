@@ -6,19 +6,13 @@
 #include "runtime/files/io.h"
 #include "runtime/files/module_file.h"
 #include "runtime/files/weights.h"
+#include "tests/module.h"
 
 #include <sys/stat.h>
 
 static ir_module *module;
 
-static void load(scratch *t, const char *text)
-{
-    static const char head[] = "ampc-ir 3\n";
-    char *whole = malloc(sizeof head + strlen(text));
-    strcat(strcpy(whole, head), text);
-    if (ir_parse(whole, strlen(whole), "weights.ir", t->d, &module) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-    free(whole);
-}
+static void load(scratch *t, const char *text) { module = test_module(t->d, text); }
 
 static int finish(void **state)
 {
