@@ -112,8 +112,14 @@ def of_values(x, y):
 
 
 def write(name, values, matrix=None):
+    line = ""
     for key, value in values.items():
-        print(f"VALUE({name}, {key}, {'NAN' if np.isnan(value) else repr(float(value))})")
+        row = f"VALUE({name}, {key}, {'NAN' if np.isnan(value) else repr(float(value))})"
+        if line and len(line) + len(row) >= 132:
+            print(line)
+            line = ""
+        line += " " * bool(line) + row
+    print(line)
     if matrix is not None:
         print(f"MATRIX({name}, {', '.join(str(v) for v in np.array(matrix).reshape(-1))})")
 

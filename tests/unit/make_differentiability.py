@@ -37,6 +37,12 @@ for schema in defs.get_all_schemas_with_history():
 
 rows = (ROOT / "frontend/onnx.def").read_text()
 print("/* differentiability.def - the operands of ONNX's schemas, written by make_differentiability.py. clang-format off */")
+line = ""
 for name in sorted(set(re.findall(r"^OPERATOR\((\w+)", rows, re.M))):
     schema = newest[name]
-    print(f'SCHEMA({name}, {schema.since_version}, "{" ".join(map(describe, schema.inputs))}")')
+    row = f'SCHEMA({name}, {schema.since_version}, "{" ".join(map(describe, schema.inputs))}")'
+    if line and len(line) + len(row) >= 132:
+        print(line)
+        line = ""
+    line += " " * bool(line) + row
+print(line)
