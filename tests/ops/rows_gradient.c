@@ -3,52 +3,49 @@
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static ir_value *plain(ir_builder *b, const gradient_row *r, ir_value **in, int set)
-{
-    (void)set;
-    return ir_done(b, ir_new_array(b, r->op, r->n_in, in, 0));
-}
+#define BUILDER(name) \
+    static ir_value *name(ir_builder *b, __attribute__((unused)) const gradient_row *r, ir_value **in, \
+                          __attribute__((unused)) int set)
 
-static ir_value *with_first_attr(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(plain) { return ir_done(b, ir_new_array(b, r->op, r->n_in, in, 0)); }
+
+BUILDER(with_first_attr)
 {
-    (void)set;
     ir_node *n = ir_new_array(b, r->op, r->n_in, in, 0);
     if (n) n->attr[0].i = r->p[0];
     return ir_done(b, n);
 }
 
 /* alpha is not 1. */
-static ir_value *build_alpha(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_alpha)
 {
     ir_node *n = ir_new(b, r->op, 1, in[0]);
     ir_set_float(n, ir_op_find_attr(r->op, "alpha"), 0.5 + 0.25 * set);
     return ir_done(b, n);
 }
 
-static ir_value *build_clip(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_clip)
 {
     ir_value *lo = set % 3 == 1 ? NULL : r->n_in > 1 ? in[1] : ir_scalar(b, IR_f64, -1.1);
     ir_value *hi = set % 3 == 2 ? NULL : r->n_in > 2 ? in[2] : ir_scalar(b, IR_f64, 0.9);
     return ir_done(b, ir_new(b, r->op, 3, in[0], lo, hi));
 }
 
-static ir_value *build_div_count(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_div_count)
 {
     ir_node *n = ir_new(b, r->op, 1, in[0]);
     ir_set_list(n, 0, (int64_t[]){3, set + 1}, 2);
     return ir_done(b, n);
 }
 
-static ir_value *build_reshape(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_reshape)
 {
-    (void)r, (void)set;
     ir_dim count = ir_type_count(b->graph->module->dims, &in[0]->type);
     return ir_reshape(b, in[0], (ir_dim[]){1, count, 1}, 3);
 }
 
-static ir_value *build_transpose(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_transpose)
 {
-    (void)r;
     int rank = in[0]->type.rank;
     int64_t perm[5];
     for (int i = 0; i < rank; i++) perm[i] = (i + 1 + set % (rank > 1 ? rank - 1 : 1)) % rank;
@@ -57,27 +54,24 @@ static ir_value *build_transpose(ir_builder *b, const gradient_row *r, ir_value 
     return ir_done(b, n);
 }
 
-static ir_value *build_expand(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_expand)
 {
-    (void)r;
     ir_type t = in[0]->type, wide = {.dtype = t.dtype, .rank = t.rank + 1};
     wide.dims[0] = 1 + set % 3;
     for (int i = 0; i < t.rank; i++) wide.dims[i + 1] = t.dims[i] == 1 ? 2 + i : t.dims[i];
     return ir_expand(b, in[0], wide.dims, wide.rank);
 }
 
-static ir_value *build_concat(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_concat)
 {
-    (void)r;
     ir_node *n = ir_new(b, IR_OP_concat, 3, in[0], in[1], in[0]);
     ir_set_int(n, 0, set % in[0]->type.rank);
     return ir_done(b, n);
 }
 
 /* Only two of three parts are read, which leaves a hole in the gradient. */
-static ir_value *build_split(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_split)
 {
-    (void)r;
     int axis = set % in[0]->type.rank;
     int64_t d = in[0]->type.dims[axis], sizes[3] = {d / 3, d / 3, d - 2 * (d / 3)};
     ir_node *n = ir_new_array(b, IR_OP_split, 1, in, 3);
@@ -98,9 +92,8 @@ static void slice_numbers(const ir_type *t, int set, int64_t *start, int64_t *si
     }
 }
 
-static ir_value *build_slice(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_slice)
 {
-    (void)r;
     int64_t start[5], size[5], step[5];
     slice_numbers(&in[0]->type, set, start, size, step);
     ir_node *n = ir_new(b, IR_OP_slice, 1, in[0]);
@@ -110,9 +103,8 @@ static ir_value *build_slice(ir_builder *b, const gradient_row *r, ir_value **in
     return ir_done(b, n);
 }
 
-static ir_value *build_slice_grad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_slice_grad)
 {
-    (void)r, (void)set;
     int64_t shape_[5], start[5], step[5];
     int rank = in[0]->type.rank;
     for (int i = 0; i < rank; i++) {
@@ -132,7 +124,7 @@ static void set_word(ir_node *n, int attr, const char *word)
     if (n) ir_set_int(n, attr, ir_words_find(ir_op_get(n->op)->attr[attr].words, word));
 }
 
-static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_pad)
 {
     int rank = in[0]->type.rank;
     int64_t before[5], after[5];
@@ -147,18 +139,16 @@ static ir_value *build_pad(ir_builder *b, const gradient_row *r, ir_value **in, 
     return ir_done(b, n);
 }
 
-static ir_value *build_gather(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_gather)
 {
-    (void)set;
     ir_node *n = ir_new(b, r->op, 2, in[0], in[1]);
     ir_set_int(n, IR_ATTR(gather, axis), r->p[0]);
     return ir_done(b, n);
 }
 
 /* p: axis or batch */
-static ir_value *build_index(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_index)
 {
-    (void)set;
     ir_node *n = ir_new_array(b, r->op, r->n_in, in, 0);
     ir_set_int(n, 0, r->p[0]);
     if (r->text) set_word(n, IR_ATTR(scatter_nd, reduction), r->text);
@@ -166,9 +156,8 @@ static ir_value *build_index(ir_builder *b, const gradient_row *r, ir_value **in
 }
 
 /* dy has the shape of the indices in place of axis 0 of a [limit, rest] table. */
-static ir_value *build_gather_grad(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_gather_grad)
 {
-    (void)set;
     int64_t dims[5] = {r->limit};
     int rest = in[0]->type.rank - in[1]->type.rank;
     for (int i = 0; i < rest; i++) dims[i + 1] = in[0]->type.dims[in[1]->type.rank + i];
@@ -177,25 +166,19 @@ static ir_value *build_gather_grad(ir_builder *b, const gradient_row *r, ir_valu
     return ir_done(b, n);
 }
 
-static ir_value *build_cast(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_cast)
 {
-    (void)r, (void)set;
     ir_node *n = ir_new(b, IR_OP_cast, 1, in[0]); /* ir_cast would add none */
     ir_set_dtype(n, IR_ATTR(cast, to), IR_f64);
     ir_value *y = ir_done(b, n);
     return ir_binary(b, IR_OP_mul, y, y);
 }
 
-static ir_value *build_matmul(ir_builder *b, const gradient_row *r, ir_value **in, int set)
-{
-    (void)set;
-    return ir_matmul(b, in[0], in[1], r->n_in > 2 ? in[2] : NULL, r->p[0], r->p[1]);
-}
+BUILDER(build_matmul) { return ir_matmul(b, in[0], in[1], r->n_in > 2 ? in[2] : NULL, r->p[0], r->p[1]); }
 
 /* p: stride, pad begin, pad end, dilation; the shapes determine the groups. */
-static ir_value *build_conv(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_conv)
 {
-    (void)set;
     int k = in[0]->type.rank - 2;
     int64_t strides[3], dilations[3], pads[6];
     for (int i = 0; i < k; i++) {
@@ -213,9 +196,8 @@ static ir_value *build_conv(ir_builder *b, const gradient_row *r, ir_value **in,
 }
 
 /* p: as for conv; each axis is as long as its windows, plus p[0] - 1 elements that no window covers. */
-static ir_value *build_conv_transpose(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_conv_transpose)
 {
-    (void)set;
     int k = in[0]->type.rank - 2;
     int64_t group = r->limit, strides[3], dilations[3], pads[6];
     int64_t shape[5] = {in[0]->type.dims[0], in[1]->type.dims[1] * group};
@@ -237,7 +219,7 @@ static ir_value *build_conv_transpose(ir_builder *b, const gradient_row *r, ir_v
 }
 
 /* p: numerator and denominator of the scale of the last axes, their number, and whether the scale is given. */
-static ir_value *build_resize(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_resize)
 {
     static const char *const coordinates[] = {"half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"};
     static const char *const roundings[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
@@ -263,7 +245,7 @@ static ir_value *build_resize(ir_builder *b, const gradient_row *r, ir_value **i
 }
 
 /* p: border, align_corners, absolute */
-static ir_value *build_grid_sample(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_grid_sample)
 {
     static const char *const borders[] = {"zeros", "border", "reflection"};
     (void)set;
@@ -276,7 +258,7 @@ static ir_value *build_grid_sample(ir_builder *b, const gradient_row *r, ir_valu
 }
 
 /* p: samples, half_pixel, max */
-static ir_value *build_roi_align(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_roi_align)
 {
     static const double rois[] = {0.3, -0.4, 3.7, 2.9, -1.2, 0.6, 1.9, 5.3, 1.1, 1.3, 2.2, 1.8};
     const ir_type type = ir_type_make(IR_f64, 2, (int64_t[]){3, 4}), list = ir_type_make(IR_i64, 1, (int64_t[]){3});
@@ -292,7 +274,7 @@ static ir_value *build_roi_align(ir_builder *b, const gradient_row *r, ir_value 
 
 /* p: the cell; 1: reverse, 2: linear_before_reset, 4: input_forget, 8: lengths, 16: clip. Operands: x, r, bias or the
  * peepholes, h0, c0. All states are results. */
-static ir_value *build_recurrent(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_recurrent)
 {
     const ir_type *x = &in[0]->type, lengths = ir_type_make(IR_i64, 1, x->dims + 1);
     const int64_t hidden = in[1]->type.dims[1], last[3] = {1, x->dims[1], hidden};
@@ -321,7 +303,7 @@ static ir_value *build_recurrent(ir_builder *b, const gradient_row *r, ir_value 
 }
 
 /* p: kernel, stride, pad, count_pad, or 2: sum */
-static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_pool)
 {
     int k = in[0]->type.rank - 2;
     int64_t kernel[3], strides[3], dilations[3], pads[6];
@@ -343,9 +325,8 @@ static ir_value *build_pool(ir_builder *b, const gradient_row *r, ir_value **in,
 }
 
 /* p: training; also adds products of the other results to y. */
-static ir_value *build_batch_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_batch_norm)
 {
-    (void)set;
     ir_node *n = ir_new(b, IR_OP_batch_norm, 5, in[0], in[1], in[2], in[3], in[4]);
     ir_set_bool(n, IR_ATTR(batch_norm, training), r->p[0]);
     ir_value *y = ir_done(b, n);
@@ -357,9 +338,8 @@ static ir_value *build_batch_norm(ir_builder *b, const gradient_row *r, ir_value
     return ir_binary(b, IR_OP_add, y, ir_reshape_like(b, ir_binary(b, IR_OP_add, v, w), &channel));
 }
 
-static ir_value *build_layer_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_layer_norm)
 {
-    (void)set;
     ir_node *n = ir_new(b, IR_OP_layer_norm, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
     ir_set_int(n, IR_ATTR(layer_norm, axis), -in[1]->type.rank);
     ir_set_bool(n, IR_ATTR(layer_norm, center), !r->p[0]);
@@ -367,7 +347,7 @@ static ir_value *build_layer_norm(ir_builder *b, const gradient_row *r, ir_value
 }
 
 /* Without scale and bias; p: not centred. */
-static ir_value *build_plain_norm(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_plain_norm)
 {
     ir_node *n = ir_new(b, IR_OP_layer_norm, 3, in[0], NULL, NULL);
     ir_set_int(n, IR_ATTR(layer_norm, axis), set % in[0]->type.rank);
@@ -375,7 +355,7 @@ static ir_value *build_plain_norm(ir_builder *b, const gradient_row *r, ir_value
     return ir_done(b, n);
 }
 
-static ir_value *build_top_k(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_top_k)
 {
     const int axis = set % in[0]->type.rank;
     const int64_t k = (in[0]->type.dims[axis] + 1) / 2;
@@ -386,7 +366,7 @@ static ir_value *build_top_k(ir_builder *b, const gradient_row *r, ir_value **in
     return ir_done(b, n);
 }
 
-static ir_value *build_cum_sum(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_cum_sum)
 {
     ir_node *n = ir_new(b, r->op, 1, in[0]);
     ir_set_int(n, IR_ATTR(cum_sum, axis), set % in[0]->type.rank);
@@ -395,14 +375,14 @@ static ir_value *build_cum_sum(ir_builder *b, const gradient_row *r, ir_value **
     return ir_done(b, n);
 }
 
-static ir_value *build_softmax(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_softmax)
 {
     ir_node *n = ir_new(b, r->op, 1, in[0]);
     ir_set_int(n, 0, set % in[0]->type.rank);
     return ir_done(b, n);
 }
 
-static ir_value *build_reduce(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_reduce)
 {
     int rank = in[0]->type.rank;
     int64_t axes[2] = {set % rank, rank - 1};
@@ -412,7 +392,7 @@ static ir_value *build_reduce(ir_builder *b, const gradient_row *r, ir_value **i
     return ir_done(b, n);
 }
 
-static ir_value *build_loss(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_loss)
 {
     static const char *const reductions[] = {"mean", "sum", "none"};
     ir_node *n = ir_new(b, r->op, 3, in[0], in[1], r->n_in > 2 ? in[2] : NULL);
@@ -422,18 +402,16 @@ static ir_value *build_loss(ir_builder *b, const gradient_row *r, ir_value **in,
 }
 
 /* The sum of the loss of each item and the square of its lse, so that gradients arrive at both. */
-static ir_value *build_lse(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_lse)
 {
-    (void)set;
     ir_node *n = ir_new(b, r->op, 2, in[0], in[1]);
     set_word(n, IR_ATTR(softmax_cross_entropy, reduction), "none");
     ir_value *loss = ir_done(b, n), *lse = loss ? ir_out(n, IR_OUT(softmax_cross_entropy, lse)) : NULL;
     return ir_binary(b, IR_OP_add, loss, ir_binary(b, IR_OP_mul, lse, lse));
 }
 
-static ir_value *build_dropout(ir_builder *b, const gradient_row *r, ir_value **in, int set)
+BUILDER(build_dropout)
 {
-    (void)r;
     ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
     ir_node *n = ir_new(b, IR_OP_dropout, 2, in[0], ir_constant(b, "rng", &pair, (int64_t[]){5, set}));
     ir_set_float(n, IR_ATTR(dropout, ratio), 0.09 * set);
