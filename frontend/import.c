@@ -15,7 +15,7 @@ static const onnx_row row_table[] = {
 #define SEQUENCES(op, since, min_in, max_in, max_out, handler, arg) \
     {#op, since, min_in, max_in, max_out, onnx_lower_##handler, arg, false, true, NULL, NULL},
 #include "frontend/onnx.def"
-#define OTHER(domain, op, letters, handler, arg, limits) \
+#define OTHER(domain, op, letters, colour, handler, arg, limits) \
     {#op, 1, 0, 0, 0, onnx_lower_##handler, arg, true, false, domain, letters},
 #include "frontend/lower/other_ops.def"
     {0},

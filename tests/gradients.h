@@ -8,7 +8,7 @@
 static const struct {
     const char *op, *operands;
 } gradient_table[] = {
-#define OPERATOR(op, since, bf16, types, operands) {#op, operands},
+#define OPERATOR(op, since, bf16, types, colour, operands) {#op, operands},
 #include "frontend/onnx.def"
 };
 

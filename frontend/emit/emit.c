@@ -18,8 +18,8 @@
 
 /* Operators of onnx.def, used below: one missing there is a compile error. */
 enum {
-#define OPERATOR(name, since, bf16, types, operands) OPERATOR_##name,
-#define OPAQUE(name, since, bf16, types) OPERATOR_##name,
+#define OPERATOR(name, since, bf16, types, colour, operands) OPERATOR_##name,
+#define OPAQUE(name, since, bf16, types, colour) OPERATOR_##name,
 #include "frontend/onnx.def"
     OPERATOR_NONE
 };

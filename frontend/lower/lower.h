@@ -627,7 +627,7 @@ void onnx_set_loop(onnx_node *n, ir_node *loop);
 /* Declares all handlers in the table. */
 #define FORM(op, since, min_in, max_in, max_out, handler, arg) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/onnx.def"
-#define OTHER(domain, op, letters, handler, arg, limits) void onnx_lower_##handler(onnx_node *n);
+#define OTHER(domain, op, letters, colour, handler, arg, limits) void onnx_lower_##handler(onnx_node *n);
 #include "frontend/lower/other_ops.def"
 void onnx_lower_function(onnx_node *n);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 const onnx_operator onnx_operators[] = {
-#define OPERATOR(name, since, bf16, types, operands) {#name, since, bf16, types},
-#define OPAQUE(name, since, bf16, types) {#name, since, bf16, types},
+#define OPERATOR(name, since, bf16, types, colour, operands) {#name, since, bf16, types},
+#define OPAQUE(name, since, bf16, types, colour) {#name, since, bf16, types},
 #include "frontend/onnx.def"
     {0},
 };

@@ -325,7 +325,7 @@ static struct {
     const char *op, *letters;
     int operands; /* of the longest line; -1: none */
 } others[] = {
-#define OTHER(domain, op, letters, handler, arg, limits) {domain ":" #op, letters, -1},
+#define OTHER(domain, op, letters, colour, handler, arg, limits) {domain ":" #op, letters, -1},
 #include "frontend/lower/other_ops.def"
 };
 enum { OTHERS = sizeof others / sizeof *others };

@@ -18,7 +18,7 @@
 static const struct {
     const char *domain, *op;
 } operators[] = {
-#define OTHER(domain, op, letters, handler, arg, limits) {domain, #op},
+#define OTHER(domain, op, letters, colour, handler, arg, limits) {domain, #op},
 #include "frontend/lower/other_ops.def"
 };
 enum { OPERATORS = sizeof operators / sizeof *operators };
