@@ -6,23 +6,17 @@
 
 /* ---- activations ------------------------------------------------------------------------------ */
 
-/* The activations of FusedConv and FusedGemm, with the names of their parameters; Clip is one of an op's operands. */
+/* The activations of FusedConv and FusedGemm: operators of one operand, whose parameters are the attributes of the op,
+ * and Clip, whose parameters are operands. */
 static const struct activation {
-    const char *name, *parameters[2];
+    const char *name;
     ir_op op;
 } activations[] = {
-    {"Elu", {"alpha"}, IR_OP_elu},
-    {"HardSigmoid", {"alpha", "beta"}, IR_OP_hard_sigmoid},
-    {"HardSwish", {NULL}, IR_OP_hard_swish},
-    {"LeakyRelu", {"alpha"}, IR_OP_leaky_relu},
-    {"Relu", {NULL}, IR_OP_relu},
-    {"Sigmoid", {NULL}, IR_OP_sigmoid},
-    {"Softplus", {NULL}, IR_OP_softplus},
-    {"Softsign", {NULL}, IR_OP_softsign},
-    {"Tanh", {NULL}, IR_OP_tanh},
-    {"ThresholdedRelu", {"alpha"}, IR_OP_thresholded_relu},
-    {"Clip", {"min", "max"}, IR_OP_clip},
+#define UNARY(operator, since, op) {#operator, IR_OP_##op },
+#include "frontend/onnx.def"
+    {"Clip", IR_OP_clip},
 };
+enum { MAX_PARAMETERS = 2 };
 
 static const struct activation *find_activation(onnx_node *n)
 {
@@ -33,6 +27,12 @@ static const struct activation *find_activation(onnx_node *n)
     return NULL;
 }
 
+static int parameters_of(const struct activation *a)
+{
+    if (!a) return 0;
+    return a->op == IR_OP_clip ? MAX_PARAMETERS : ir_op_get(a->op)->n_attr;
+}
+
 static ir_value *activated(onnx_node *n, const struct activation *a, ir_value *x, const double *parameters)
 {
     if (!a || !x) return x;
@@ -40,8 +40,7 @@ static ir_value *activated(onnx_node *n, const struct activation *a, ir_value *x
         return ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, x, ir_scalar_like(n->b, x, parameters[0]),
                                     ir_scalar_like(n->b, x, parameters[1])));
     ir_node *node = ir_new(n->b, a->op, 1, x);
-    for (int i = 0; i < 2 && a->parameters[i]; i++)
-        ir_set_float(node, ir_op_find_attr(a->op, a->parameters[i]), parameters[i]);
+    for (int i = 0; i < parameters_of(a); i++) ir_set_float(node, i, parameters[i]);
     return ir_done(n->b, node);
 }
 
@@ -94,13 +93,13 @@ void onnx_lower_fused_matmul(onnx_node *n)
 
 void onnx_lower_fused_gemm(onnx_node *n)
 {
-    static const char *const names[][2] = {{"alpha", "activation_alpha"}, {"beta", "activation_beta"}};
     const struct activation *a = find_activation(n);
-    double parameters[2] = {0};
-    for (int i = 0; i < 2 && a; i++)
-        for (int k = 0; k < 2 && a->parameters[i]; k++)
-            if (strcmp(names[k][0], a->parameters[i]) == 0) parameters[i] = onnx_float(n, names[k][1], 0);
+    double parameters[MAX_PARAMETERS] = {0};
     if (a && a->op == IR_OP_clip) onnx_refuse(n, "activation 'Clip' is not supported");
+    if (n->failed) return;
+    for (int i = 0; i < parameters_of(a); i++)
+        parameters[i] = onnx_float(
+            n, arena_printf(n->importer->scratch, "activation_%s", ir_op_get(a->op)->attr[i].name), 0);
     onnx_ignore(n, "activation_alpha"); /* of activations that do not have them */
     onnx_ignore(n, "activation_beta");
     onnx_ignore(n, "activation_gamma");
@@ -112,10 +111,10 @@ void onnx_lower_fused_gemm(onnx_node *n)
 void onnx_lower_fused_conv(onnx_node *n)
 {
     const struct activation *a = find_activation(n);
-    int count = 0, wanted = 0;
+    const int wanted = parameters_of(a);
+    int count = 0;
     const float *given = onnx_floats(n, "activation_params", &count);
-    double parameters[2] = {0};
-    while (a && wanted < 2 && a->parameters[wanted]) wanted++;
+    double parameters[MAX_PARAMETERS] = {0};
     if (count < wanted) onnx_reject(n, "activation_params has %d numbers, not %d", count, wanted);
     if (n->failed) return;
     for (int i = 0; i < wanted; i++) parameters[i] = (double)given[i];

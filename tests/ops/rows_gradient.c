@@ -442,14 +442,8 @@ BUILDER(build_dropout)
 
 /* clang-format off */
 const gradient_row gradient_rows[] = {
-    UNARY(neg, ANY) UNARY(abs, ANY) UNARY(sign, ANY) UNARY(floor, ANY) UNARY(ceil, ANY) UNARY(round, ANY)
-    UNARY(relu, ANY) UNARY(sqrt, POSITIVE) UNARY(reciprocal, ANY) UNARY(exp, ANY) UNARY(log, POSITIVE)
-    UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(erf, ANY) UNARY(softplus, ANY)
-    UNARY(softsign, ANY)
-    UNARY(tan, FRACTION) UNARY(asin, FRACTION) UNARY(acos, FRACTION) UNARY(atan, ANY) UNARY(sinh, ANY) UNARY(cosh, ANY)
-    UNARY(asinh, ANY) UNARY(acosh, ABOVE_ONE) UNARY(atanh, FRACTION) UNARY(hard_sigmoid, ANY) UNARY(hard_swish, ANY)
-    UNARY(leaky_relu, ANY) UNARY(thresholded_relu, ANY) UNARY(elu, ANY) UNARY(selu, ANY) UNARY(celu, ANY) UNARY(mish, ANY)
-    UNARY(swish, ANY) UNARY(shrink, ANY) BINARY(prelu, ANY, ANY)
+    UNARY(sqrt, POSITIVE) UNARY(log, POSITIVE) UNARY(tan, FRACTION) UNARY(asin, FRACTION) UNARY(acos, FRACTION)
+    UNARY(acosh, ABOVE_ONE) UNARY(atanh, FRACTION) BINARY(prelu, ANY, ANY)
     {"gelu", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {0}, NULL, SHAPES1},
     {"gelu tanh", IR_OP_gelu, with_first_attr, 1, {ANY}, 0, {1}, NULL, SHAPES1},
     {"swish alpha", IR_OP_swish, build_alpha, 1, {ANY}, 0, {0}, NULL, SHAPES1},
@@ -604,4 +598,9 @@ const gradient_row gradient_rows[] = {
     {"dropout", IR_OP_dropout, build_dropout, 1, {ANY}, 0, {0}, NULL, SHAPES1_RANKED},
     {0},
 };
+
+gradient_row gradient_default(ir_op op)
+{
+    return (gradient_row){ir_op_get(op)->name, op, plain, 1, {ANY}, 0, {0}, NULL, SHAPES1};
+}
 /* clang-format on */

@@ -38,7 +38,8 @@ struct gradient_row {
 /* rows_control.c */
 gradient_build gradient_build_if, gradient_build_loop, gradient_build_scan;
 
-/* Terminated by a row without `build`. */
+/* Terminated by a row without `build`. Pointwise ops of one operand need none, unless it has a domain. */
 extern const gradient_row gradient_rows[];
+gradient_row gradient_default(ir_op op); /* of such an op */
 
 #endif
