@@ -1,6 +1,8 @@
 /* help.c - --help and --help=all. */
 #include "tools/help.h"
 
+#include "ir/ops/settings.h"
+
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -34,6 +36,18 @@ static void print_names(const command *c, int group, arena *a)
     putchar('\n');
 }
 
+/* "axis=N   the axis of the classes (an integer from -8 to 7)" */
+static void print_keys(const option *row)
+{
+    char form[SETTING_TEXT_SIZE], expected[SETTING_TEXT_SIZE];
+    const setting *key;
+    for (int i = 0; row->keys && (key = row->keys(i)); i++) {
+        printf("      %-*s %s", COLUMN - 7, setting_form(key, form), key->help);
+        if (setting_has_range(key)) printf(" (%s)", setting_expected(key, expected));
+        putchar('\n');
+    }
+}
+
 static void print_rows(const command *c, int group, arena *a)
 {
     printf("\n%s:\n", option_group_names[group]);
@@ -46,6 +60,7 @@ static void print_rows(const command *c, int group, arena *a)
         fputs(option_text(row, row->help, a), stdout);
         if (row->initial) printf(" (default: %s)", row->initial);
         putchar('\n');
+        print_keys(row);
     }
 }
 

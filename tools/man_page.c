@@ -1,6 +1,8 @@
 /* man_page.c - --help=man: the manual page of a program, as man(7) source. */
 #include "tools/help.h"
 
+#include "ir/ops/settings.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,6 +101,20 @@ static void put_option(const option *row, const program *p, arena *a)
         a);
 }
 
+static void put_keys(const option *row, arena *a)
+{
+    char form[SETTING_TEXT_SIZE], expected[SETTING_TEXT_SIZE];
+    const setting *key = row->keys ? row->keys(0) : NULL;
+    if (key) puts(".RS");
+    for (int i = 0; key; key = row->keys(++i)) {
+        printf(".IP \"\\fB%s\\fP\" 4\n", literal(setting_form(key, form), a));
+        const char *text = sentence(key->help, a);
+        if (setting_has_range(key)) text = arena_printf(a, "%s %s", text, sentence(setting_expected(key, expected), a));
+        put_prose(text, a);
+    }
+    if (row->keys) puts(".RE");
+}
+
 static void put_options(const program *p, arena *a)
 {
     puts(".SH OPTIONS\nOptions may precede and follow the operands; a value follows its option after\n"
@@ -110,6 +126,7 @@ static void put_options(const program *p, arena *a)
             if (!begun) printf(".SS %s\n", option_group_names[group]);
             begun = true;
             put_option(row, p, a);
+            put_keys(row, a);
         }
     }
 }

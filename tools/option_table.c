@@ -3,7 +3,7 @@
 #include "tools/options.h"
 
 #include "runtime/data/kinds.h"
-#include "runtime/train/metrics.h"
+#include "runtime/train/monitor.h"
 #include "runtime/train/schedule.h"
 
 #include <stddef.h>

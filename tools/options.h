@@ -95,8 +95,9 @@ typedef struct option {
     const char *implied;    /* value if the option is written without one; NULL: a value is required */
     const char *initial;    /* the default as printed by help; NULL: none */
     const pass_word *words; /* OPTION_WORD: help prints the first spelling of each value */
-    const char *(*kinds)(int index); /* what a table has, for {} in help and value (option_text) */
-    double limits[2];                /* both 0: no limits */
+    const char *(*kinds)(int index);          /* what a table has, for {} in help and value (option_text) */
+    const struct setting *(*keys)(int index); /* KEY=VALUE in the value; NULL: none */
+    double limits[2];                         /* both 0: no limits */
     const char *help;
     const char *others; /* what other programs call it, separated by blanks; NULL: nothing else */
 } option;

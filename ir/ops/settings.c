@@ -172,6 +172,8 @@ const char *setting_form(const setting *row, char text[SETTING_TEXT_SIZE])
     return text;
 }
 
+bool setting_has_range(const setting *row) { return row->kind <= SETTING_REALS && row->kind != SETTING_SEED; }
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static ampc_status refuse(const settings *s, const char *message, diag *d)

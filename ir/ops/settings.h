@@ -85,5 +85,6 @@ size_t settings_numbers(const char *text, double *out, size_t most);
 enum { SETTING_TEXT_SIZE = 160 };
 const char *setting_form(const setting *row, char text[SETTING_TEXT_SIZE]);
 const char *setting_expected(const setting *row, char text[SETTING_TEXT_SIZE]);
+bool setting_has_range(const setting *row); /* whether the form does not say it all */
 
 #endif

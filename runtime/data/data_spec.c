@@ -1,5 +1,6 @@
 /* data_spec.c - parses KIND:ARGUMENT,KEY=VALUE,... by the tables of kinds and keys. */
 #include "runtime/data/data_spec.h"
+#include "runtime/data/kinds.h"
 #include "ir/base/limits.h"
 #include "ir/base/text_buffer.h"
 #include "runtime/backend/memory.h"

@@ -63,8 +63,6 @@ ampc_status rt_data_spec_parse(const char *spec, const rt_spec_kind *kinds, size
 ampc_status rt_data_spec_parse_options(const char *options, diag *d, rt_data_spec *out);
 void rt_data_spec_clear(rt_data_spec *s);
 
-/* The keys by index; NULL past the last. */
-const setting *rt_data_key(int index);
 /* Whether the option is given. */
 bool rt_spec_has(const rt_data_spec *s, const char *key);
 /* The values of the 256 levels of a pixel by channel, (level / divide - mean) / std. Fails with AMPC_USAGE if mean or

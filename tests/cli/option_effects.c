@@ -13,6 +13,7 @@
  * ir/base/options.def names options that it needs is also tried without them, and must be refused.
  *
  * Help, manual pages and completion are also searched for what tables have, such as the kinds of losses. */
+#include "ir/ops/settings.h"
 #include "runtime/data/kinds.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/schedule.h"
@@ -519,6 +520,17 @@ static void try_names(const struct table *table, const char *text, const char *b
     free(part);
 }
 
+/* The page of a table has the keys of its option, too. */
+static void try_keys(const struct table *table, const char *page)
+{
+    const option *option_of = option_find(table->option, ~0u);
+    const setting *key;
+    for (int i = 0; option_of->keys && (key = option_of->keys(i)); i++) {
+        if (has_word(page, key->key)) passed++;
+        else fail(table->option, table->page, key->key);
+    }
+}
+
 static void try_kinds(void)
 {
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
@@ -535,6 +547,7 @@ static void try_kinds(void)
         snprintf(path, sizeof path, "%s/%s", AMPC_SOURCE_DIR, tables[i].page);
         append_file(&page, path, path);
         try_names(&tables[i], page.text, "", "\1", tables[i].page);
+        try_keys(&tables[i], page.text);
         free(page.text);
     }
 }
