@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,11 +177,13 @@ bool setting_has_range(const setting *row) { return row->kind <= SETTING_REALS &
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* The option is part of the format, where others than command lines find its name (diag_reword). */
 static ampc_status refuse(const settings *s, const char *message, diag *d)
 {
-    const bool quotes = s->text != NULL;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s%s%s%s: %s", s->option, quotes ? " '" : "", quotes ? s->text : "",
-                      quotes ? "'" : "", message);
+    char format[64];
+    snprintf(format, sizeof format, "%s%%s%%s%%s: %%s", s->option);
+    const char *quote = s->text ? "'" : "";
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, format, s->text ? " '" : "", s->text ? s->text : "", quote, message);
 }
 
 enum { MESSAGE = 1024 };
@@ -250,6 +253,8 @@ ampc_status settings_unknown(const char *option, const char *what, const char *n
         suggest_candidate(&near, names(i));
     }
     if (!hint && near.best) text_add(&t, "; did you mean %s?", near.best);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: unknown %s '%s': expected %s%s%s", option, what, name, known,
-                      hint ? "; here it is " : "", hint ? hint : "");
+    char format[64];
+    snprintf(format, sizeof format, "%s: unknown %%s '%%s': expected %%s%%s%%s", option);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, format, what, name, known, hint ? "; here it is " : "",
+                      hint ? hint : "");
 }
