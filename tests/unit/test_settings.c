@@ -63,9 +63,8 @@ static const struct row {
     {"text=", "text needs a value: a text"},
 };
 
-static void test_reading(void **state)
+TEST_SCRATCH(test_reading)
 {
-    scratch *t = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         values v = {0};
         settings s = {.option = "--x", .rows = keys, .count = sizeof keys / sizeof *keys, .of = "kind"};
@@ -86,13 +85,12 @@ static void test_reading(void **state)
 }
 
 /* Every row has what help needs, and keys are found. */
-static void test_tables(void **state)
+TEST_SCRATCH(test_tables)
 {
     static const setting *(*const tables[])(int) = {
         pass_loss_key,   pass_optimizer_key, pass_group_key, pass_penalty_key,    pass_normalize_key,
         rt_schedule_key, rt_data_key,        rt_monitor_key, rt_monitor_stop_key,
     };
-    (void)state;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         int n = 0;
         for (const setting *row; (row = tables[i](n)); n++) {
@@ -106,9 +104,8 @@ static void test_tables(void **state)
 }
 
 /* The keys that a kind names exist. */
-static void test_kinds(void **state)
+TEST_SCRATCH(test_kinds)
 {
-    (void)state;
     for (int i = 0; i < loss_kind_count; i++) {
         char *list = strdup(loss_kinds[i].keys), *rest = list;
         for (char *key; *list && (key = strsep(&rest, " "));) {
@@ -118,10 +115,4 @@ static void test_kinds(void **state)
         }
         free(list);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_reading), SCRATCH_TEST(test_tables), SCRATCH_TEST(test_kinds)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
