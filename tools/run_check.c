@@ -310,7 +310,7 @@ static ampc_status check_training(checking *k)
     const rt_trainer_options options = {.batch = choose_batch(c, k->graph),
                                         .steps = o->steps ? o->steps : 1,
                                         .lr = o->lr,
-                                        .schedule = o->lr_schedule,
+                                        .lr_schedule = o->lr_schedule,
                                         .seed = o->pass.seed};
     TRY(rt_stepper_select(c->session, c->tool->module, NULL, 0, c->tool->diag));
     ampc_status status = run_open_data(c, o->data ? o->data : "synthetic", RT_TRAIN, k->graph, &data);

@@ -85,8 +85,12 @@ static ampc_status run_search(search *s, rt_dataset *data, int64_t batch)
     const int64_t steps = o->steps ? o->steps : DEFAULT_STEPS;
     snprintf(schedule, sizeof schedule, "exponential,lr=%.17g,factor=%.17g,every=%" PRId64, o->lr_from,
              o->lr_to / o->lr_from, steps - 1);
-    const rt_trainer_options options = {
-        .batch = batch, .steps = steps, .lr = -1, .schedule = schedule, .seed = o->pass.seed, .allow_skips = true};
+    const rt_trainer_options options = {.batch = batch,
+                                        .steps = steps,
+                                        .lr = -1,
+                                        .lr_schedule = schedule,
+                                        .seed = o->pass.seed,
+                                        .allow_skipped_steps = true};
     TRY(rt_trainer_open(s->c->session, s->c->tool->module, data, &options, s->c->tool->diag, &t));
     ampc_status status = train(s, t);
     rt_trainer_close(t);

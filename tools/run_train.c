@@ -260,25 +260,21 @@ static ampc_status train(training *t)
 {
     tool *base = t->c->tool;
     const tool_options *o = &base->o;
-    rt_train_plan plan = {.folder = o->checkpoint_dir,
-                          .save_every = o->save_every,
-                          .keep = (int)o->keep,
-                          .resume = o->resume,
-                          .allow_fallback = o->allow_fallback,
-                          .reset_optimizer = o->reset_optimizer,
-                          .no_scaling = o->no_loss_scaling,
-                          .on_begin = open_recorder,
-                          .on_step = on_step,
-                          .on_save = sync_recorder,
-                          .on_epoch = on_epoch,
-                          .on_end = on_end,
-                          .user = t,
-                          .stop = &stop_signal,
-                          .trace = t->trace,
-                          .eval_data = t->eval_data,
-                          .metrics = &t->metrics,
-                          .best = o->best ? &t->best : NULL,
-                          .early_stop = o->early_stop ? &t->early_stop : NULL};
+    rt_train_plan plan = {
+#define PLANNED(name, member, kind, ...) .member = o->member,
+#include "ir/base/options.def"
+        .on_begin = open_recorder,
+        .on_step = on_step,
+        .on_save = sync_recorder,
+        .on_epoch = on_epoch,
+        .on_end = on_end,
+        .user = t,
+        .stop = &stop_signal,
+        .trace = t->trace,
+        .eval_data = t->eval_data,
+        .metrics = &t->metrics,
+        .best = o->best ? &t->best : NULL,
+        .early_stop = o->early_stop ? &t->early_stop : NULL};
     t->shown = t->rate_from = tool_seconds();
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
     if (status == AMPC_OK) status = t->status;
@@ -325,16 +321,12 @@ static ampc_status open_all(training *t)
     if (o->eval_data)
         TRY(run_open_data(c, o->eval_data, RT_TEST, ir_graph_by_role(c->tool->module, IR_GRAPH_eval), &t->eval_data));
     int64_t batch = o->batch || rt_loader_fixed_batch(g, c->sizes) ? o->batch : DEFAULT_BATCH;
-    const rt_trainer_options options = {.batch = batch,
-                                        .steps = o->steps,
-                                        .epochs = o->epochs,
-                                        .lr = o->lr,
-                                        .schedule = o->lr_schedule,
-                                        .seed = o->pass.seed,
-                                        .allow_skips = o->allow_skipped_steps,
-                                        .workers = o->workers < 0 ? 0
-                                                   : o->workers   ? (int)o->workers
-                                                                  : -1};
+    rt_trainer_options options = {
+#define TRAINER(name, member, kind, ...) .member = o->member,
+#include "ir/base/options.def"
+        .seed = o->pass.seed};
+    options.batch = batch;
+    options.workers = o->workers < 0 ? 0 : o->workers ? (int)o->workers : -1;
     if (o->trace) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
     return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
 }

@@ -100,31 +100,24 @@ static ampc_status run(ampc_session *s, const ampc_train_options *o, rt_dataset 
     rt_trainer *t;
     rt_trace *trace = NULL;
     loop l = {.options = o, .session = s, .d = d};
-    const rt_trainer_options options = {.batch = o->batch,
-                                        .steps = o->steps,
-                                        .epochs = o->epochs,
-                                        .lr = o->lr > 0 ? o->lr : -1,
-                                        .schedule = o->lr_schedule,
-                                        .seed = o->seed,
-                                        .workers = o->workers,
-                                        .allow_skips = o->allow_skipped_steps != 0};
-    rt_train_plan plan = {.folder = o->checkpoint_dir,
-                          .save_every = o->save_every,
-                          .keep = o->keep,
-                          .resume = o->resume != 0,
-                          .allow_fallback = o->allow_fallback != 0,
-                          .reset_optimizer = o->reset_optimizer != 0,
-                          .no_scaling = o->no_loss_scaling != 0,
-                          .on_begin = begin,
-                          .on_step = report,
-                          .on_save = sync_files,
-                          .on_epoch = end_epoch,
-                          .on_end = end_run,
-                          .user = &l,
-                          .eval_data = w->data,
-                          .metrics = &w->metrics,
-                          .best = o->best ? &w->best : NULL,
-                          .early_stop = o->early_stop ? &w->early_stop : NULL};
+    rt_trainer_options options = {
+#define TRAINER(name, member, kind, ...) .member = o->member,
+#include "ir/base/options.def"
+        .seed = o->seed, .workers = o->workers};
+    if (!(o->lr > 0)) options.lr = -1;
+    rt_train_plan plan = {
+#define PLANNED(name, member, kind, ...) .member = o->member,
+#include "ir/base/options.def"
+        .on_begin = begin,
+        .on_step = report,
+        .on_save = sync_files,
+        .on_epoch = end_epoch,
+        .on_end = end_run,
+        .user = &l,
+        .eval_data = w->data,
+        .metrics = &w->metrics,
+        .best = o->best ? &w->best : NULL,
+        .early_stop = o->early_stop ? &w->early_stop : NULL};
     TRY(rt_trainer_open(s->rt, s->module->ir, data, &options, d, &t));
     l.trainer = t;
     ampc_status status = o->trace ? rt_trace_open(o->trace, d, &trace) : AMPC_OK;

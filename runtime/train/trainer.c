@@ -79,7 +79,7 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
 
 static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, const rt_trainer_options *o, diag *d)
 {
-    const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skips};
+    const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skipped_steps};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
     if (o->batch) TRY(check_rows(t, o->batch, d)); /* before there is memory for such a batch */
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
@@ -87,14 +87,14 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
     t->guard = (rt_guard){.session = s, .step = t->window > 1 ? t->stepper.apply : t->stepper.graph};
-    if (o->allow_skips || ir_state_by_role(m, IR_STATE_loss_scale)) t->guard.step = NULL;
+    if (o->allow_skipped_steps || ir_state_by_role(m, IR_STATE_loss_scale)) t->guard.step = NULL;
     TRY(set_seed(t, o->seed, d));
     double lr = o->lr;
     if (!ir_state_by_role(m, IR_STATE_lr))
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(ir_module_source(m)),
                           "there is nothing to train: the module has no parameters, or all of them are frozen");
     if (lr < 0) TRY(rt_session_get_number(s, ir_state_name(m, IR_STATE_lr), d, &lr));
-    TRY(rt_schedule_parse(o->schedule, lr, t->steps, d, &t->schedule));
+    TRY(rt_schedule_parse(o->lr_schedule, lr, t->steps, d, &t->schedule));
     rt_schedule_print(&t->schedule, t->stepper.state.schedule);
     t->began = rt_trace_now();
     t->rate = NAN;
@@ -254,7 +254,7 @@ static ampc_status collect(rt_trainer *t, diag *d, rt_step_record *out)
 static bool is_guarded(const rt_trainer *t, const rt_train_plan *plan)
 {
     const uint64_t next = steps_submitted(t) + 1;
-    const bool save_due = plan->folder && plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
+    const bool save_due = plan->checkpoint_dir && plan->save_every > 0 && next % (uint64_t)plan->save_every == 0;
     return t->guard.step && (next >= (uint64_t)t->steps || save_due);
 }
 
@@ -334,8 +334,8 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
 {
     rt_run_state from;
     const rt_checkpoint_how how = {.part = RT_CHECKPOINT_ALL, .reset_optimizer = plan->reset_optimizer};
-    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, plan->folder, &how, plan->allow_fallback, d,
-                             &from, path));
+    TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, plan->checkpoint_dir, &how,
+                             plan->allow_fallback, d, &from, path));
     if (!*path) return AMPC_OK;
     ampc_status s = check_resumed(t, &from, *path, d);
     if (s == AMPC_OK) s = check_codes(t, *path, d);
@@ -389,7 +389,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
         return AMPC_OK;
     TRY(examine(t, d));
-    return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->folder, d);
+    return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->checkpoint_dir, d);
 }
 
 static ampc_status end_epoch(rt_trainer *t, const rt_train_plan *plan, diag *d)
@@ -440,14 +440,14 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     if (plan->resume) {
         TRY(resume(t, plan, d, &path));
         if (path) diag_remark(d, DIAG_FILE(path), "resumed at step %" PRIu64, t->stepper.state.step);
-        else diag_remark(d, DIAG_FILE(plan->folder), "no checkpoint yet: starting from the beginning");
+        else diag_remark(d, DIAG_FILE(plan->checkpoint_dir), "no checkpoint yet: starting from the beginning");
         free(path);
         return AMPC_OK;
     }
-    TRY(rt_checkpoint_newest(plan->folder, d, &path));
-    if (!path && !rt_checkpoint_has_best(plan->folder)) return AMPC_OK;
+    TRY(rt_checkpoint_newest(plan->checkpoint_dir, d, &path));
+    if (!path && !rt_checkpoint_has_best(plan->checkpoint_dir)) return AMPC_OK;
     ampc_status s = diag_error(
-        d, AMPC_USAGE, DIAG_FILE(path ? path : plan->folder),
+        d, AMPC_USAGE, DIAG_FILE(path ? path : plan->checkpoint_dir),
         "the folder has a checkpoint of an earlier run: continue it with --resume, or use another folder");
     free(path);
     return s;
@@ -456,26 +456,26 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
 static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
 {
     TRY(check_metrics(t, plan, d));
-    if (plan->folder) {
-        TRY(rt_checkpoint_folder(plan->folder, d));
-        TRY(rt_folder_lock_acquire(plan->folder, d, lock));
+    if (plan->checkpoint_dir) {
+        TRY(rt_checkpoint_folder(plan->checkpoint_dir, d));
+        TRY(rt_folder_lock_acquire(plan->checkpoint_dir, d, lock));
         TRY(begin_in_folder(t, plan, d));
     }
-    if (plan->no_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
-        TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_scaling, d));
-    t->stepper.searches &= !plan->no_scaling;
+    if (plan->no_loss_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
+        TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_loss_scaling, d));
+    t->stepper.searches &= !plan->no_loss_scaling;
     t->evaluated = t->stepper.state.step;
     return plan->on_begin ? plan->on_begin(plan->user, t->stepper.state.step) : AMPC_OK;
 }
 
 static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, bool due, diag *d)
 {
-    if (!plan->folder || !due || *saved == t->stepper.state.step || t->lacks_evaluation) return AMPC_OK;
+    if (!plan->checkpoint_dir || !due || *saved == t->stepper.state.step || t->lacks_evaluation) return AMPC_OK;
     TRY(examine(t, d));
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
-    TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->folder, plan->keep,
-                          d));
+    TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->checkpoint_dir,
+                          (int)plan->keep, d));
     rt_trace_span(t->trace, RT_LANE_FILES, "checkpoint", began);
     *saved = t->stepper.state.step;
     return AMPC_OK;

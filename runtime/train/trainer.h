@@ -21,17 +21,21 @@
 
 typedef struct rt_trainer rt_trainer;
 
+/* Types of members that are rows of options.def. */
+#define RT_OPTION_SET bool
+#define RT_OPTION_INT(...) int64_t
+#define RT_OPTION_REAL(...) double
+#define RT_OPTION_TEXT(...) const char *
+#define RT_OPTION_NAME(...) const char *
+
+/* Of the entire run, either steps or epochs; batch 0: that of the model; lr negative: that of the module. */
 typedef struct rt_trainer_options {
-    int64_t batch;        /* 0: the fixed batch of the model */
-    int64_t steps;        /* of the entire run, or */
-    int64_t epochs;       /* of the entire run; exactly one of the two is given */
-    double lr;            /* negative: the initial @lr of the module */
-    const char *schedule; /* rt_schedule_parse; NULL: constant */
-    uint64_t seed;        /* seed of the sample order; if nonzero also the key of @rng */
-    double scale_floor;   /* 0: 1, or the floor of the model's own loss scaling if that is higher */
-    int floor_skips;      /* consecutive skips at the floor that end the run; 0: 50 */
-    int workers;          /* rt_loader_read_ahead */
-    bool allow_skips;     /* rt_stepper_options */
+#define TRAINER(name, member, kind, ...) RT_OPTION_##kind member;
+#include "ir/base/options.def"
+    uint64_t seed;      /* seed of the sample order; if nonzero also the key of @rng */
+    double scale_floor; /* 0: 1, or the floor of the model's own loss scaling if that is higher */
+    int floor_skips;    /* consecutive skips at the floor that end the run; 0: 50 */
+    int workers;        /* rt_loader_read_ahead */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,
@@ -50,12 +54,8 @@ bool rt_trainer_lacks_evaluation(const rt_trainer *t);
 
 /* Options and callbacks of a training. */
 typedef struct rt_train_plan {
-    const char *folder; /* of the checkpoints; NULL: none */
-    int64_t save_every; /* in steps; 0: only at the end */
-    int keep;           /* number of generations, at least 2 */
-    bool resume, allow_fallback;
-    bool reset_optimizer; /* when resuming: rt_checkpoint_how */
-    bool no_scaling;      /* run with the loss scale switched off; see rt_stepper_set_scaling */
+#define PLANNED(name, member, kind, ...) RT_OPTION_##kind member;
+#include "ir/base/options.def"
     /* Called once before the first step, after resuming and with the folder locked; `first` steps were run before. A
      * status other than AMPC_OK ends the run. May be NULL. */
     ampc_status (*on_begin)(void *user, uint64_t first);

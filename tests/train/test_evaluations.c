@@ -283,8 +283,9 @@ static void train(observer *o, const loss_case *c, const struct precision *p, do
     o->training = open_session(o->t, m, &batchings[0]);
     for (int k = 0; k < BATCHINGS; k++) o->sessions[k] = open_session(o->t, m, &batchings[k]);
     snprintf(folder, sizeof folder, "checkpoints%d", number++);
-    const rt_trainer_options options = {.batch = 32, .epochs = EPOCHS, .lr = lr, .seed = 1, .allow_skips = true};
-    const rt_train_plan plan = {.folder = scratch_path(o->t, folder),
+    const rt_trainer_options options = {
+        .batch = 32, .epochs = EPOCHS, .lr = lr, .seed = 1, .allow_skipped_steps = true};
+    const rt_train_plan plan = {.checkpoint_dir = scratch_path(o->t, folder),
                                 .keep = 2,
                                 .on_epoch = observe,
                                 .user = o,

@@ -31,8 +31,12 @@ static compile_options at(pass_level level, ir_dtype low)
 static ampc_status train_to(scratch *t, training *r, int64_t steps, bool reset, losses *l)
 {
     const rt_trainer_options how = {.batch = 32, .steps = steps, .lr = 0.02, .seed = 1};
-    const rt_train_plan plan = {
-        .folder = t->folder, .keep = 9, .resume = true, .reset_optimizer = reset, .on_step = note_loss, .user = l};
+    const rt_train_plan plan = {.checkpoint_dir = t->folder,
+                                .keep = 9,
+                                .resume = true,
+                                .reset_optimizer = reset,
+                                .on_step = note_loss,
+                                .user = l};
     rt_trainer *trainer = NULL;
     assert_ok(t, rt_trainer_open(r->s, r->m, r->data, &how, t->d, &trainer));
     ampc_status status = rt_trainer_run(trainer, &plan, t->d);

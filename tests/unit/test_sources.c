@@ -169,7 +169,8 @@ static char *train(scratch *t, size_t row, int workers, const char *folder, cour
     rt_dataset *data = NULL;
     rt_trainer *trainer = NULL;
     const rt_trainer_options o = {.batch = BATCH, .steps = STEPS, .lr = -1, .seed = 3, .workers = workers};
-    const rt_train_plan plan = {.folder = folder, .keep = 2, .resume = folder != NULL, .on_step = on_step, .user = c};
+    const rt_train_plan plan = {
+        .checkpoint_dir = folder, .keep = 2, .resume = folder != NULL, .on_step = on_step, .user = c};
     assert_ok(t, open_data(t, m, sources[row].spec, RT_TRAIN, &data));
     assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
     assert_ok(t, rt_trainer_run(trainer, &plan, t->d));

@@ -38,7 +38,7 @@ TEST_SCRATCH(test_learns)
         compile_options o = training_options(low[i] ? low[i] : IR_f16);
         if (!low[i]) o.level = PASS_O0;
         training r = training_open(t, &o, 512);
-        const rt_trainer_options long_run = {.batch = 32, .epochs = 15, .lr = 0.02, .schedule = "cosine", .seed = 1};
+        const rt_trainer_options long_run = {.batch = 32, .epochs = 15, .lr = 0.02, .lr_schedule = "cosine", .seed = 1};
         const rt_train_plan plan = {0};
         rt_eval before, after;
         rt_trainer *trainer = open_trainer(t, &r, &long_run);
@@ -62,7 +62,7 @@ TEST_SCRATCH(test_skipped_steps_move_nothing)
     o.init_scale = 0x1p40;
     training r = training_open(t, &o, ROWS);
     rt_trainer_options options = few_steps;
-    options.schedule = "constant,warmup=8";
+    options.lr_schedule = "constant,warmup=8";
     options.lr = 0.8;
     rt_trainer *trainer = open_trainer(t, &r, &options);
     rt_step_record step;
@@ -123,7 +123,7 @@ TEST_SCRATCH(test_loss_not_finite)
 {
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
-    const rt_train_plan plan = {.folder = t->folder, .save_every = 1};
+    const rt_train_plan plan = {.checkpoint_dir = t->folder, .save_every = 1};
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
     ir_store_f64(IR_f32, training_storage(t, r.s, "fc2.bias").data, NAN);
     assert_int_equal(rt_trainer_run(trainer, &plan, t->d), AMPC_NUMERIC);
@@ -230,9 +230,9 @@ static char *train_until(scratch *t, const ir_module *m, rt_dataset *data, const
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
     const rt_train_plan plan = {
-        .folder = folder, .save_every = 5, .keep = 2, .resume = resume, .on_step = stop_at, .user = &stop};
+        .checkpoint_dir = folder, .save_every = 5, .keep = 2, .resume = resume, .on_step = stop_at, .user = &stop};
     rt_trainer_options o = few_steps;
-    o.schedule = "cosine,warmup=4";
+    o.lr_schedule = "cosine,warmup=4";
     assert_ok(t, rt_trainer_open(s, m, data, &o, t->d, &trainer));
     assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
     char *bytes = training_bytes(s, n);
@@ -265,7 +265,7 @@ static void expect_resume(scratch *t, const ir_module *m, const training *r, con
 {
     rt_session *s = training_session(t, m);
     rt_trainer *trainer;
-    const rt_train_plan plan = {.folder = t->folder, .resume = resume};
+    const rt_train_plan plan = {.checkpoint_dir = t->folder, .resume = resume};
     assert_ok(t, rt_trainer_open(s, m, r->data, o, t->d, &trainer));
     assert_int_equal(rt_trainer_run(trainer, &plan, t->d), status);
     scratch_expect(t, text);
@@ -277,7 +277,7 @@ TEST_SCRATCH(test_resume_refused)
 {
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
-    const rt_train_plan plan = {.folder = t->folder};
+    const rt_train_plan plan = {.checkpoint_dir = t->folder};
     rt_trainer_options other = few_steps;
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
     assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
@@ -300,7 +300,7 @@ TEST_SCRATCH(test_stop_flag)
     compile_options o = training_options(IR_f16);
     training r = training_open(t, &o, ROWS);
     volatile sig_atomic_t stop = 1;
-    const rt_train_plan plan = {.folder = t->folder, .stop = &stop};
+    const rt_train_plan plan = {.checkpoint_dir = t->folder, .stop = &stop};
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
     rt_step_record step;
     assert_ok(t, run_step(trainer, t->d, &step));
