@@ -135,7 +135,7 @@ TEST_SCRATCH(test_round_trip)
 /* tests/expect/train/settings.test has the messages. */
 TEST_SCRATCH(test_refusals)
 {
-    static const char *const rows[] = {"exp",          "linear,end",       "linear,end=x",   "step,every=0",
+    static const char *const rows[] = {"exp",           "linear,end",       "linear,end=x",   "step,every=0",
                                        "cosine,warm=3", "linear,warmup=-1", "step,factor=nan"};
     rt_schedule s;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
