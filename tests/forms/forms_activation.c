@@ -194,6 +194,7 @@ const form forms_activation[] = {
     {"Elu", draw_activation, "f", -3, 3, NULL, false},
     {"Selu", draw_activation, "f", -3, 3, NULL, false},
     {"Celu", draw_activation, "f", -3, 3, NULL, false},
+    {"Mish", draw_activation, "f", -4, 4, NULL, false},
     {"Swish", draw_activation, "f", -4, 4, NULL, false},
     {"Shrink", draw_activation, "f", -2, 2, NULL, false},
     {"IsNaN", draw_unary, "f", -2, 2, WHOLE, false},
