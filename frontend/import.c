@@ -176,6 +176,8 @@ static ampc_status import_file(onnx_file *f, const onnx_import_options *o, diag 
     if (!m || !scratch || (opaque && (!trial || !inner))) diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     else if (setjmp(guard)) diag_error(d, status, DIAG_FILE(f->path), "out of memory");
     else {
+        if (opaque) diag_share_words(trial, d);
+        if (opaque) diag_share_words(inner, d);
         arena_set_guard(m->arena, &guard);
         arena_set_guard(scratch, &guard);
         status = import_guarded(f, o, d, trial, inner, m, scratch);

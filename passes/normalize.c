@@ -39,7 +39,7 @@ static double *numbers(const char *text, arena *a, int *n)
 
 static ampc_status parse_spec(char *text, arena *a, diag *d, normalize_spec *s)
 {
-    settings read = {.option = "--normalize", .rows = keys, .count = sizeof keys / sizeof *keys};
+    settings read = {.option = OPTION_normalize, .rows = keys, .count = sizeof keys / sizeof *keys};
     char *equals = text + strcspn(text, "="), *colon = memrchr(text, ':', (size_t)(equals - text));
     *s = (normalize_spec){.divide = 1, .mean_text = "0", .std_text = "1"};
     if (colon) {
@@ -48,7 +48,7 @@ static ampc_status parse_spec(char *text, arena *a, diag *d, normalize_spec *s)
         text = colon + 1;
     }
     if (!*text || (s->input && !*s->input))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: expected [INPUT:]KEY=VALUE,..");
+        return diag_error(d, AMPC_USAGE, DIAG_OPTION(normalize), "expected [INPUT:]KEY=VALUE,..");
     TRY(settings_read(&read, text, s, d));
     s->mean = numbers(s->mean_text, a, &s->n_mean);
     s->std = numbers(s->std_text, a, &s->n_std);
@@ -76,11 +76,11 @@ static ampc_status resolve(const normalize_spec *s, const ir_value *x, arena *a,
     const int count = s->n_mean > s->n_std ? s->n_mean : s->n_std;
     *out = (ir_normalization){.input = x->name, .count = count};
     if ((s->n_mean != 1 && s->n_mean != count) || (s->n_std != 1 && s->n_std != count))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--normalize: mean has %d numbers, std has %d", s->n_mean,
+        return diag_error(d, AMPC_USAGE, DIAG_OPTION(normalize), "mean has %d numbers, std has %d", s->n_mean,
                           s->n_std);
     out->after = count == 1 ? 0 : axes_after_channels(&x->type, count);
     if (out->after < 0)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "--normalize: input '%s' has no axis of %d channels", x->name,
+        return diag_error(d, AMPC_REJECTED, DIAG_OPTION(normalize), "input '%s' has no axis of %d channels", x->name,
                           count);
     out->shift = arena_array(a, (size_t)count, sizeof *out->shift);
     out->scale = arena_array(a, (size_t)count, sizeof *out->scale);
@@ -106,7 +106,7 @@ static ampc_status insert(ir_graph *g, ir_value *x, const ir_normalization *n, d
 {
     for (const ir_node *o = ir_first_output(g); o; o = ir_next_output(o))
         if (ir_in(o, 0) == x)
-            return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: input '%s' is also an output", x->name);
+            return diag_error(d, AMPC_UNSUPPORTED, DIAG_OPTION(normalize), "input '%s' is also an output", x->name);
     ir_builder b = ir_builder_before(g->first, d);
     b.loc.op = b.loc.node = NULL;
     ir_value *shifted = ir_binary(&b, IR_OP_sub, x, constant(&b, x, "shift", n, n->shift));
@@ -125,11 +125,11 @@ ampc_status pass_normalize(ir_module *m, compile *c)
     ir_graph *g = ir_graph_by_role(m, IR_GRAPH_forward);
     if (!c->options->normalize) return AMPC_OK;
     if (!g || m->training.recipe)
-        return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "--normalize: a recipe has several models");
+        return diag_error(c->diag, AMPC_UNSUPPORTED, DIAG_OPTION(normalize), "a recipe has several models");
     TRY(parse_spec(arena_strdup(m->arena, c->options->normalize), m->arena, c->diag, &spec));
     ir_value *x = find_input(g, spec.input);
     if (!x || !ir_dtype_is_float(x->type.dtype))
-        return diag_error(c->diag, AMPC_REJECTED, DIAG_NOWHERE, "--normalize: the model has no float input%s%s%s",
+        return diag_error(c->diag, AMPC_REJECTED, DIAG_OPTION(normalize), "the model has no float input%s%s%s",
                           spec.input ? " '" : "", spec.input ? spec.input : "", spec.input ? "'" : "");
     TRY(resolve(&spec, x, m->arena, c->diag, &n));
     TRY(insert(g, x, &n, c->diag));

@@ -114,7 +114,9 @@ static ampc_status widen_graph(widening *w)
 ampc_status pass_widen(ir_module *m, compile *c)
 {
     if (!c->options->wide) return AMPC_OK;
-    if (c->options->level != PASS_O0) return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "--wide requires --amp=O0");
+    if (c->options->level != PASS_O0)
+        return diag_error(c->diag, AMPC_USAGE, DIAG_USE(DIAG_OPTION(wide), OPTION_amp, .value = "O0"),
+                          "f64 excludes mixed precision");
     arena *scratch = pass_scratch_new(m);
     diag *quiet = diag_new(NULL, NULL);
     widening w = {.arena = scratch, .diag = c->diag, .quiet = quiet};

@@ -1,6 +1,8 @@
 /* console.c - messages and the progress line on standard error. */
 #include "tools/console.h"
 
+#include "ir/base/text_buffer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,28 @@ static void print_coloured(const char *message, const char *word, const char *co
     fprintf(stderr, "\033[1m%.*s\033[%sm%.*s\033[0m%s\n", (int)before, message, code, (int)length, message + before,
             message + before + length);
 }
+
+static const char *option_name(option_id option)
+{
+    static const char *const names[] = {
+#define COMPILE(name, field, member, ...) [OPTION_##member] = "--" name,
+#define COMPILER(name, field, ...) [OPTION_##field] = "--" name,
+#define TRAIN COMPILER
+#define SESSION COMPILER
+#define TOOL COMPILER
+#include "ir/base/options.def"
+    };
+    return names[option];
+}
+
+static void use_option(text_buffer *t, const char *option, const diag_remedy *r)
+{
+    text_add(t, "use %s", option);
+    if (r->key) text_add(t, " %s=%s", r->key, r->value);
+    else if (r->value) text_add(t, "=%s", r->value);
+}
+
+const diag_words console_words = {option_name, use_option};
 
 void console_message(void *user, diag_level level, const char *message)
 {

@@ -17,6 +17,8 @@ typedef struct console {
 console console_open(void);
 /* `choice` is a console_colour. CONSOLE_AUTO: colours on a terminal, unless NO_COLOR is set. */
 void console_set_colour(console *c, int choice);
+/* Options in messages are those of the command line. */
+extern const diag_words console_words;
 /* The message callback of a diag; `user` is a console. */
 void console_message(void *user, diag_level level, const char *message);
 /* Redraws the progress line on a terminal; otherwise writes a new line. */

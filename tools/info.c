@@ -68,6 +68,7 @@ diag *info_messages_open(tool *t, diag_level first, diag_level second, info_mess
     *m = (info_messages){.tool = t, .kept = {first, second}, .nodes = strmap_new(t->arena)};
     diag *d = diag_new(keep_text, m);
     if (!d) return NULL;
+    diag_share_words(d, t->diag);
     diag_set_watcher(d, keep_node);
     diag_set_strict(d, t->o.strict);
     return d;

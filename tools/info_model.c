@@ -98,8 +98,10 @@ static const char *next_command(const model *f)
     if (ir_graph_by_role(f->module, IR_GRAPH_train_step))
         return arena_printf(a, "ampc-run train %s --data=SPEC --epochs=N%s", path,
                             onnx ? " and the options of this command" : "");
+    const ir_exporter_info *exporter = ir_exporter_get(f->module);
     if (f->module->training.exported.facts[IR_FACT_folded].count)
-        return arena_printf(a, "to train it, export again: %s", ir_exporter_get(f->module)->whole);
+        return arena_printf(a, "to train it, export again: %s%s%s", exporter->whole,
+                            exporter->mode ? ", and compile with --mode=" : "", exporter->mode ? exporter->mode : "");
     if (onnx)
         return arena_printf(a, "ampc %s -o model.ir --loss=ce%s", path,
                             f->module->training.exported.batch ? " --batch=64" : "");

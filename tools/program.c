@@ -123,6 +123,7 @@ int program_main(const char *name, int argc, char **argv)
     ignore_signals_of_writes();
     tool t = {.console = console_open(), .weights_dir = "."};
     t.diag = diag_new(console_message, &t.console);
+    if (t.diag) diag_set_words(t.diag, &console_words);
     t.arena = arena_new(0);
     ampc_status status = t.diag && t.arena ? run_guarded(&t, find_program(name), argc, argv) : AMPC_NO_MEMORY;
     console_end_live(&t.console);

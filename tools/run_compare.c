@@ -55,6 +55,7 @@ static ampc_status open_reference(const comparing *k, reference *r, bool wide)
     TRY(same_scale(k, &r->tool.o.pass));
     r->tool.diag = diag_new(pass_errors_on, t->diag);
     if (!r->tool.diag) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    diag_share_words(r->tool.diag, t->diag);
     TRY(tool_compile(&r->tool, t->o.operands.items[0]));
     const rt_session_options o = {.device = "cpu",
                                   .threads = (int)t->o.threads,

@@ -10,7 +10,7 @@ ampc_status run_parse_metrics(run_context *c, rt_metric_choices *out)
 {
     const pass_strings *names = &c->tool->o.metrics;
     *out = (rt_metric_choices){.count = 0};
-    for (int i = 0; i < names->count; i++) TRY(rt_metrics_parse(names->items[i], "--metric", c->tool->diag, out));
+    for (int i = 0; i < names->count; i++) TRY(rt_metrics_parse(names->items[i], OPTION_metrics, c->tool->diag, out));
     return AMPC_OK;
 }
 

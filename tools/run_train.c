@@ -160,8 +160,8 @@ static ampc_status parse_metrics(training *t)
     const tool_options *o = &t->c->tool->o;
     diag *d = t->c->tool->diag;
     TRY(run_parse_metrics(t->c, &t->metrics));
-    if (o->best) TRY(rt_monitor_parse(o->best, "--best", false, d, &t->best));
-    return o->early_stop ? rt_monitor_parse(o->early_stop, "--early-stop", true, d, &t->early_stop) : AMPC_OK;
+    if (o->best) TRY(rt_monitor_parse(o->best, OPTION_best, d, &t->best));
+    return o->early_stop ? rt_monitor_parse(o->early_stop, OPTION_early_stop, d, &t->early_stop) : AMPC_OK;
 }
 
 /* Called by the trainer once it knows from which step it continues. */

@@ -106,6 +106,8 @@ const char *emit_made(const emitter *e, const char *key);
 void emit_make(emitter *e, const char *key, const char *name);
 /* Reports that the node cannot be emitted (AMPC_UNSUPPORTED). */
 void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same for a node of a model in training mode. */
+void emit_refuse_training(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- emit_opset.c ---------------------------------------------------------------------------- */
 

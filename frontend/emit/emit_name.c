@@ -11,6 +11,14 @@ void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
     va_end(args);
 }
 
+void emit_refuse_training(emitter *e, const ir_node *n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    diag_verror(e->diag, AMPC_UNSUPPORTED, DIAG_USE(ir_diag_loc(n), OPTION_mode, .value = "eval"), format, args);
+    va_end(args);
+}
+
 const char *emit_made(const emitter *e, const char *key)
 {
     const char *name = NULL;

@@ -7,10 +7,11 @@ void emit_batch_norm(emitter *e, const ir_node *n)
 {
     bool read = false;
     for (int i = 1; i < n->n_out; i++) read |= ir_value_used(n->out[i]);
-    if (n->attr[IR_ATTR(batch_norm, training)].i)
-        emit_refuse(e, n, "BatchNormalization in training mode cannot be exported%s",
-                    read ? ", and other nodes read its statistics" : "; --mode=eval converts it to inference mode");
-    else if (read) emit_refuse(e, n, "BatchNormalization cannot be exported: other nodes read its statistics");
+    const bool trains = n->attr[IR_ATTR(batch_norm, training)].i;
+    if (read)
+        emit_refuse(e, n, "BatchNormalization%s cannot be exported: other nodes read its statistics",
+                    trains ? " in training mode" : "");
+    else if (trains) emit_refuse_training(e, n, "BatchNormalization in training mode cannot be exported");
     else emit_simple(e, n);
 }
 

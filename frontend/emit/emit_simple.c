@@ -61,8 +61,8 @@ void emit_finish(emit_op *op)
 void emit_none(emitter *e, const ir_node *n)
 {
     const bool drops = ir_op_has(n->op, IR_DRAWS) && n->loc.op;
-    const char *hint = drops ? "; --mode=eval converts the model to inference mode" : "";
-    emit_refuse(e, n, "'%s' is a training op, which ONNX cannot express%s", ir_op_get(n->op)->name, hint);
+    (drops ? emit_refuse_training : emit_refuse)(e, n, "'%s' is a training op, which ONNX cannot express",
+                                                 ir_op_get(n->op)->name);
 }
 
 void emit_sized(emitter *e, const ir_node *n)

@@ -251,9 +251,9 @@ ampc_status onnx_batch_check(onnx_importer *im, bool lowered)
     if (status == AMPC_OK) status = check_sizes(im);
     if (status != AMPC_OK) {
         diag_note(im->diag, loc,
-                  "the export fixed the batch at %lld, and the node above needs that number; leave out --batch, or "
-                  "export again with %s",
-                  (long long)b->size, exporter->batch);
+                  "the export fixed the batch at %lld, and the node above needs that number; leave out %s, or export "
+                  "again with %s",
+                  (long long)b->size, diag_option_name(im->diag, OPTION_batch), exporter->batch);
         return status;
     }
     const char *symbol = ir_dim_print(im->module->dims, b->symbol, im->scratch);

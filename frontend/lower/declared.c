@@ -79,9 +79,9 @@ static int declared_rank(onnx_importer *im, const onnx_declaration *d, const Onn
     const char *name = d->info->name;
     diag_loc loc = DIAG_FILE(im->path);
     if (!shape && d->rank < 0)
-        diag_error(im->diag, AMPC_UNSUPPORTED, loc,
-                   "%s '%s' has no shape: specify its sizes, for example --dim %s_dim0=1 --dim %s_dim1=3", d->what,
-                   name, name, name);
+        diag_error(im->diag, AMPC_UNSUPPORTED,
+                   DIAG_USE(loc, OPTION_dims, arena_printf(im->scratch, "%s_dim0", name), "SIZE", "and so on"),
+                   "%s '%s' has no shape", d->what, name);
     if (shape && shape->n_dim > ONNX_MAX_RANK)
         diag_error(im->diag, AMPC_UNSUPPORTED, loc, "%s '%s' has rank %zu, at most %d is supported", d->what, name,
                    shape->n_dim, ONNX_MAX_RANK);

@@ -5,10 +5,9 @@
 
 #include <string.h>
 
-static ampc_status refuse(onnx_importer *im, const char *what, const char *name, const char *why)
+static ampc_status refuse(onnx_importer *im, diag_loc loc, const char *what, const char *name, const char *why)
 {
-    return diag_error(im->diag, AMPC_UNSUPPORTED, DIAG_FILE(im->path), "graph %s '%s' is a sequence or optional%s",
-                      what, name, why);
+    return diag_error(im->diag, AMPC_UNSUPPORTED, loc, "graph %s '%s' is a sequence or optional%s", what, name, why);
 }
 
 /* ---- inputs ------------------------------------------------------------------------------------ */
@@ -37,7 +36,6 @@ static ampc_status bound_count(const interface *f, const char *input, const char
 {
     onnx_importer *im = f->im;
     const char *name = arena_printf(im->scratch, "%s_%s", input, suffix);
-    const char *hint = arena_printf(im->scratch, ": specify it, for example --dim %s=1", name);
     for (int i = 0; i < im->options->n_dims; i++) {
         const onnx_dim_binding *d = &im->options->dims[i];
         if (strcmp(d->name, name) != 0) continue;
@@ -48,7 +46,7 @@ static ampc_status bound_count(const interface *f, const char *input, const char
         *out = (int)d->size;
         return AMPC_OK;
     }
-    return refuse(im, "input", input, hint);
+    return refuse(im, DIAG_USE(DIAG_FILE(im->path), OPTION_dims, .key = name, .value = "1"), "input", input, "");
 }
 
 static ampc_status make_tensor(const interface *f, const Onnx__ValueInfoProto *info, ir_value **out)
@@ -115,7 +113,7 @@ static ampc_status make_item(const interface *f, const Onnx__ValueInfoProto *inf
     const bool optional = t && t->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
     const bool sequence = t && t->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
     if ((optional || sequence) && f->im->options->emit_opset)
-        return refuse(f->im, "input", info->name, ", which cannot be written back");
+        return refuse(f->im, DIAG_FILE(f->im->path), "input", info->name, ", which cannot be written back");
     if (optional) return make_items(f, info, t->optional_type->elem_type, true, out);
     if (sequence) return make_items(f, info, t->sequence_type->elem_type, false, out);
     return make_tensor(f, info, &out->value);
@@ -180,7 +178,8 @@ ampc_status onnx_bind_inputs(onnx_importer *im, onnx_scope *scope)
 static ampc_status put_output(onnx_importer *im, const char *name, onnx_item item, strmap *seen)
 {
     const onnx_sequence *s = item.sequence;
-    if (s && im->options->emit_opset) return refuse(im, "output", name, ", which cannot be written back");
+    if (s && im->options->emit_opset)
+        return refuse(im, DIAG_FILE(im->path), "output", name, ", which cannot be written back");
     for (int i = 0; s && i < s->count; i++)
         TRY(put_output(im, s->is_optional ? name : arena_printf(im->scratch, "%s.%d", name, i), s->items[i], seen));
     if (s) return AMPC_OK;

@@ -182,6 +182,8 @@ diag_loc onnx_loc(const onnx_node *n);
 void onnx_fail(onnx_node *n, ampc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define onnx_reject(n, ...) onnx_fail((n), AMPC_REJECTED, __VA_ARGS__)    /* malformed */
 #define onnx_refuse(n, ...) onnx_fail((n), AMPC_UNSUPPORTED, __VA_ARGS__) /* unsupported */
+/* Refuses the node because of a dimension: the remedy is a size for its symbol, if that does not depend on data. */
+void onnx_refuse_dim(onnx_node *n, ir_dim d, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Counts work on copies of bodies. False after reporting that it exceeds ONNX_MAX_INLINED. */
 bool onnx_charge(onnx_node *n, int64_t nodes);
@@ -243,8 +245,6 @@ int64_t onnx_const_int(onnx_node *n, int i, int64_t otherwise);
 onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since);
 /* Whether no element is symbolic; reports the first that is. */
 bool onnx_numeric(onnx_node *n, onnx_list list, const char *what);
-/* How to bind a symbol of d, for messages: "bind it with --dim N=SIZE". `what`: "it", "a size". */
-const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what);
 /* A dimension as a number; reports a symbolic one and returns 1. */
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what);
 

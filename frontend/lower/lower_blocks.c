@@ -19,8 +19,8 @@ static ir_dim divide(onnx_node *n, ir_dim dim, int64_t by)
 {
     ir_dim quotient = ir_dim_div(n->dims, dim, by);
     if (quotient == IR_DIM_NONE && ir_dim_is_symbolic(dim))
-        onnx_refuse(n, "cannot divide %s by %lld: %s", ir_dim_print(n->dims, dim, n->importer->scratch), (long long)by,
-                    onnx_bind_hint(n, dim, "it"));
+        onnx_refuse_dim(n, dim, "cannot divide %s by %lld", ir_dim_print(n->dims, dim, n->importer->scratch),
+                        (long long)by);
     else if (quotient == IR_DIM_NONE)
         onnx_reject(n, "dimension %lld is not a multiple of %lld", (long long)dim, (long long)by);
     return quotient;

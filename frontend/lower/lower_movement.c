@@ -39,8 +39,8 @@ static void solve_unknown(onnx_node *n, ir_dim *dims, int rank, int unknown)
     dims[unknown] = size;
     if (size != IR_DIM_NONE) return;
     if (ir_dim_is_symbolic(count) || ir_dim_is_symbolic(rest))
-        onnx_refuse(n, "cannot divide %s elements by %s: %s", DIM_TEXT(n, count), DIM_TEXT(n, rest),
-                    onnx_bind_hint(n, ir_dim_is_symbolic(rest) ? rest : count, "a size"));
+        onnx_refuse_dim(n, ir_dim_is_symbolic(rest) ? rest : count, "cannot divide %s elements by %s",
+                        DIM_TEXT(n, count), DIM_TEXT(n, rest));
     else onnx_reject(n, "cannot divide %lld elements by %lld", (long long)count, (long long)rest);
 }
 
@@ -102,8 +102,7 @@ void onnx_lower_squeeze(onnx_node *n)
     for (int i = 0; i < x->rank && !n->failed; i++) {
         bool drop = axes.present ? set[i] : x->dims[i] == 1;
         if (!axes.present && may_be_one(n, x->dims[i]))
-            onnx_refuse(n, "dimension %d is removed if %s is 1: %s", i, DIM_TEXT(n, x->dims[i]),
-                        onnx_bind_hint(n, x->dims[i], "it"));
+            onnx_refuse_dim(n, x->dims[i], "dimension %d is removed if %s is 1", i, DIM_TEXT(n, x->dims[i]));
         if (!drop) dims[rank++] = x->dims[i];
         else if (!ir_dim_may_equal(n->dims, x->dims[i], 1))
             onnx_reject(n, "dimension %d is %s, not 1", i, DIM_TEXT(n, x->dims[i]));

@@ -62,7 +62,7 @@ static ir_value *pad_axis(onnx_node *n, ir_value *x, int axis, ir_dim before, ir
     const ir_dim left = ir_dim_sub(t, ir_dim_sub(t, size, removed[0]), removed[1]);
     const ir_dim to = ir_dim_add(t, ir_dim_add(t, left, amounts[0]), amounts[1]);
     if (left == IR_DIM_NONE || to == IR_DIM_NONE)
-        onnx_refuse(n, "the amounts of axis %d are too complex: %s", axis, onnx_bind_hint(n, before, "their sizes"));
+        onnx_refuse_dim(n, before, "the amounts of axis %d are too complex", axis);
     if (n->failed) return NULL;
     x = onnx_slice_axis(n, x, axis, removed[0], left);
     if (!x) return NULL;

@@ -58,8 +58,8 @@ static ir_dim scaled_size(onnx_node *n, ir_dim size, float scale)
     }
     put_quotient(n, scale, q);
     if (q[0] > MAX_TERM || q[1] > MAX_TERM)
-        onnx_refuse(n, "scale %g of dimension %s: %s", (double)scale, ir_dim_print(n->dims, size, n->importer->scratch),
-                    onnx_bind_hint(n, size, "it"));
+        onnx_refuse_dim(n, size, "scale %g of dimension %s is not supported", (double)scale,
+                        ir_dim_print(n->dims, size, n->importer->scratch));
     return n->failed ? size : ir_dim_floordiv(n->dims, ir_dim_mul(n->dims, size, q[0]), q[1]);
 }
 

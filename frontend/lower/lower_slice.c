@@ -61,9 +61,8 @@ static ir_value *slice(onnx_node *n, onnx_list starts, onnx_list ends, onnx_list
         if (stride < -FAR) stride = -FAR;
         const range r = resolve(n->dims, x->dims[axis], starts.items[i], ends.items[i], stride);
         if (r.start == IR_DIM_NONE || r.size == IR_DIM_NONE)
-            onnx_refuse(n, "the range on axis %d of %s is too complex: %s", axis,
-                        ir_type_print(n->importer->module, x, n->importer->scratch),
-                        onnx_bind_hint(n, x->dims[axis], "its size"));
+            onnx_refuse_dim(n, x->dims[axis], "the range on axis %d of %s is too complex", axis,
+                            ir_type_print(n->importer->module, x, n->importer->scratch));
         start[axis] = r.start, size[axis] = r.size, step[axis] = r.step;
         unchanged &= r.size == x->dims[axis] && r.step == 1;
     }

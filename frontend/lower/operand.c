@@ -33,20 +33,18 @@ static const ir_const_value *const_initializer(onnx_node *n, const ir_value *v)
 }
 
 /* A value that depends on sizes may become known once they are. */
-static const char *sizes_hint(const onnx_node *n)
+static ir_dim last_size(const onnx_node *n)
 {
     size_t count = ir_dim_symbol_count(n->dims);
     while (count > 0 && onnx_is_data_dim(n->importer, ir_dim_symbol_name(n->dims, count - 1))) count--;
-    if (count == 0) return "";
-    const char *name = ir_dim_symbol_name(n->dims, count - 1);
-    return arena_printf(n->importer->scratch, "; if it depends on sizes, bind them with --dim %s=SIZE", name);
+    return count ? ir_dim_symbol(n->dims, ir_dim_symbol_name(n->dims, count - 1)) : IR_DIM_NONE;
 }
 
 static const ir_const_value *const_or_refuse(onnx_node *n, int i, const ir_const_value *c)
 {
     if (!c)
-        onnx_refuse(n, "input %d ('%s') is computed at run time, but must be known at compile time%s", i,
-                    operand_name(n, i), sizes_hint(n));
+        onnx_refuse_dim(n, last_size(n), "input %d ('%s') is computed at run time, but must be known at compile time",
+                        i, operand_name(n, i));
     return c;
 }
 
@@ -130,27 +128,11 @@ onnx_list onnx_list_since(onnx_node *n, const char *attribute, int i, int since)
     return onnx_const_list(n, i);
 }
 
-const char *onnx_bind_hint(const onnx_node *n, ir_dim d, const char *what)
-{
-    const size_t count = ir_dim_symbol_count(n->dims);
-    arena *a = n->importer->scratch;
-    int64_t *sizes = arena_array(a, count + 1, sizeof *sizes), value;
-    size_t symbol = SIZE_MAX;
-    for (size_t i = 0; i < count; i++) sizes[i] = -1;
-    if (!ir_dim_is_symbolic(d) || ir_dim_eval(n->dims, d, sizes, &value, &symbol) || symbol == SIZE_MAX)
-        return arena_printf(a, "bind %s with --dim", what);
-    const char *name = ir_dim_symbol_name(n->dims, symbol);
-    if (onnx_is_data_dim(n->importer, name)) return arena_printf(a, "%s depends on data", what);
-    return arena_printf(a, "bind %s with --dim %s=SIZE", what, name);
-}
-
 int64_t onnx_size(onnx_node *n, ir_dim d, const char *what)
 {
     if (d >= IR_DIM_LOWEST) return d;
     if (d == IR_DIM_NONE) onnx_refuse(n, "%s is not computable, but must be a number", what);
-    else
-        onnx_refuse(n, "%s is %s, but must be a number: %s", what, ir_dim_print(n->dims, d, n->importer->scratch),
-                    onnx_bind_hint(n, d, "it"));
+    else onnx_refuse_dim(n, d, "%s is %s, but must be a number", what, ir_dim_print(n->dims, d, n->importer->scratch));
     return 1;
 }
 

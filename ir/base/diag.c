@@ -22,7 +22,7 @@ static const char *const no_memory = "error: out of memory while reporting an er
 struct diag {
     diag_sink *sink;
     diag_watcher *watcher;
-    diag_reword *reword;
+    const diag_words *words;
     void *user;
     bool strict;
     ampc_status status;
@@ -48,7 +48,27 @@ void diag_free(diag *d)
 
 void diag_set_strict(diag *d, bool strict) { d->strict = strict; }
 void diag_set_watcher(diag *d, diag_watcher *watcher) { d->watcher = watcher; }
-void diag_set_reword(diag *d, diag_reword *reword) { d->reword = reword; }
+void diag_set_words(diag *d, const diag_words *words) { d->words = words; }
+void diag_share_words(diag *d, const diag *other) { d->words = other->words; }
+
+static const char *plain_name(option_id option)
+{
+    static const char *const names[] = {
+#define COMPILE(name, field, member, ...) [OPTION_##member] = (name),
+#define COMPILER(name, field, ...) [OPTION_##field] = (name),
+#define TRAIN COMPILER
+#define SESSION COMPILER
+#define TOOL COMPILER
+#include "ir/base/options.def"
+    };
+    return names[option];
+}
+
+const char *diag_option_name(const diag *d, option_id option)
+{
+    const char *name = d->words ? d->words->name(option) : NULL;
+    return name ? name : plain_name(option);
+}
 
 /* Appends n bytes with unprintable ones escaped, at most `limit` characters and then "..."; bytes in `unescaped` are
  * copied. Returns the number of columns written. */
@@ -123,6 +143,26 @@ static void put_caret(text_buffer *t, diag_loc loc)
     text_put(t, "^");
 }
 
+static void set_option(text_buffer *t, const char *option, const diag_remedy *r)
+{
+    if (r->key) text_add(t, "add %s=%s to %s", r->key, r->value, option);
+    else text_add(t, r->value ? "set %s to %s" : "set %s", option, r->value);
+}
+
+/* "; set OPTION to VALUE PURPOSE" */
+static void put_remedy(text_buffer *t, const diag_words *words, const diag_remedy *r)
+{
+    const char *name = words ? words->name(r->option) : plain_name(r->option);
+    if (!name) return;
+    text_buffer raw = {0};
+    (words && words->remedy ? words->remedy : set_option)(&raw, name, r);
+    if (r->purpose) text_add(&raw, " %s", r->purpose);
+    text_put(t, "; ");
+    if (raw.failed) t->failed = true;
+    else put_escaped(t, raw.data, raw.length, SIZE_MAX, "");
+    free(raw.data);
+}
+
 static void put_message(text_buffer *t, const char *format, va_list args)
 {
     va_list again;
@@ -172,10 +212,9 @@ static void report(diag *d, diag_level level, ampc_status code, diag_loc loc, co
     text_buffer t = {0};
     put_location(&t, loc);
     text_put(&t, words[level]);
-    char *reworded = d->reword ? strdup(format) : NULL;
-    if (reworded) d->reword(reworded);
-    put_message(&t, reworded ? reworded : format, args);
-    free(reworded);
+    if (loc.about) text_add(&t, "%s: ", diag_option_name(d, loc.about));
+    put_message(&t, format, args);
+    if (loc.remedy.option) put_remedy(&t, d->words, &loc.remedy);
     if (loc.text && loc.line > 0) put_caret(&t, loc);
     deliver(d, level, code, loc, t);
 }

@@ -6,6 +6,7 @@
 #define AMPC_DIAG_H
 
 #include "ampc_status.h"
+#include "ir/base/option_id.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -34,9 +35,17 @@ typedef enum diag_kind {
 #undef KIND
 } diag_kind;
 
+/* What a user can do about a message: set an option, to `value` or to an item KEY=VALUE (NULL: a value that the user
+ * chooses), `purpose` (NULL: that removes the cause), such as "for inference mode". */
+typedef struct diag_remedy {
+    option_id option;
+    const char *key, *value, *purpose;
+} diag_remedy;
+
 /* A location: a named part of a file (diag_named), such as a model node (diag_node), a text position (`file`, `line`,
  * `column`, 1-based, with the source line for the caret), or just a file. Any part may be absent (NULL, 0). `kind`,
- * `name` and `op` are set by the functions below only, so that no name is without its kind. */
+ * `name` and `op` are set by the functions below only, so that no name is without its kind. `about` is the option whose
+ * text is wrong. The remedy comes with it. */
 typedef struct diag_loc {
     const char *file;
     diag_kind kind;
@@ -44,6 +53,8 @@ typedef struct diag_loc {
     const char *op; /* of a node: the ONNX operator type as in the model */
     int line, column;
     const char *text; /* the source line, without its newline; NULL: no caret */
+    option_id about;
+    diag_remedy remedy;
 } diag_loc;
 
 #define DIAG_NOWHERE ((diag_loc){0})
@@ -61,6 +72,24 @@ static inline diag_loc diag_named(const char *file, diag_kind kind, const char *
     return (diag_loc){.file = file, .kind = kind, .name = name};
 }
 
+/* The text of an option, such as DIAG_OPTION(loss). */
+#define DIAG_OPTION(option) ((diag_loc){.about = OPTION_##option})
+
+/* The same about something in a file. */
+static inline diag_loc diag_about(diag_loc loc, option_id option)
+{
+    loc.about = option;
+    return loc;
+}
+
+static inline diag_loc diag_with(diag_loc loc, diag_remedy remedy)
+{
+    loc.remedy = remedy;
+    return loc;
+}
+/* A location with a remedy, such as DIAG_USE(loc, OPTION_mode, .value = "eval"). */
+#define DIAG_USE(loc, ...) diag_with((loc), (diag_remedy){__VA_ARGS__})
+
 typedef struct diag diag;
 /* Receives each message without a trailing newline; messages with a caret contain newlines. */
 typedef void diag_sink(void *user, diag_level level, const char *message);
@@ -72,13 +101,22 @@ void diag_set_strict(diag *d, bool strict); /* warnings become errors (AMPC_REJE
 typedef void diag_watcher(void *user, diag_level level, const diag_loc *loc);
 void diag_set_watcher(diag *d, diag_watcher *watcher);
 
-/* Changes the format of each message, in place, before it is expanded: it calls options by their names on the command
- * line, such as --loss, and they have other names elsewhere. NULL: nothing does. */
-typedef void diag_reword(char *format);
-void diag_set_reword(diag *d, diag_reword *reword);
+/* How a front end speaks of options. Messages know them only by their ids. */
+struct text_buffer;
+typedef struct diag_words {
+    const char *(*name)(option_id option); /* NULL: the front end does not have it, and prints no such remedy */
+    /* Appends "use --OPTION=VALUE". NULL: "set OPTION to VALUE" */
+    void (*remedy)(struct text_buffer *t, const char *option, const diag_remedy *remedy);
+} diag_words;
+void diag_set_words(diag *d, const diag_words *words); /* NULL: names as in options.def */
+/* Sets the words of `other`, which then receives messages of d. */
+void diag_share_words(diag *d, const diag *other);
+/* What the front end calls the option, for messages about several ones. */
+const char *diag_option_name(const diag *d, option_id option);
 
-/* Text: "FILE: KIND 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^". Names are escaped
- * (control and invisible characters, invalid UTF-8) and truncated to 128 characters. */
+/* Text: "FILE: KIND 'NAME' (OP): error: MESSAGE" or "FILE:LINE:COL: error: MESSAGE\n LINE\n ^"; MESSAGE is
+ * "OPTION: TEXT; REMEDY". Names are escaped (control and invisible characters, invalid UTF-8) and truncated to 128
+ * characters. */
 ampc_status diag_error(diag *d, ampc_status code, diag_loc loc, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Reports a failed system call by errno: "WHAT: REASON" and AMPC_IO, or "WHAT: out of memory" and AMPC_NO_MEMORY. */

@@ -3,7 +3,7 @@
 #include "ir/base/text_buffer.h"
 
 const ir_exporter_info ir_exporters[IR_EXPORTER_COUNT] = {
-#define EXPORTER(word, name, whole, batch) {#word, name, whole, batch},
+#define EXPORTER(word, name, whole, mode, batch) {#word, name, whole, mode, batch},
 #include "ir/graph/exported.def"
 };
 

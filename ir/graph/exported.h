@@ -6,7 +6,7 @@
 #include "ir/graph/ir.h"
 
 typedef struct ir_exporter_info {
-    const char *word, *name, *whole, *batch;
+    const char *word, *name, *whole, *mode, *batch;
 } ir_exporter_info;
 
 typedef struct ir_fact_info {

@@ -70,7 +70,7 @@ typedef struct ir_model_file {
 } ir_model_file;
 
 typedef enum ir_exporter {
-#define EXPORTER(word, name, whole, batch) IR_EXPORTER_##word,
+#define EXPORTER(word, ...) IR_EXPORTER_##word,
 #include "ir/graph/exported.def"
     IR_EXPORTER_COUNT
 } ir_exporter;

@@ -49,10 +49,9 @@ ampc_status ir_binding_dim(const ir_graph *g, const int64_t *sizes, ir_dim dim, 
     bool ok = ir_dim_eval(t, dim, sizes, out, &symbol);
     if (ok && *out >= IR_DIM_LOWEST) return AMPC_OK;
     if (!ok && symbol != SIZE_MAX)
-        return diag_error(d, AMPC_REJECTED, loc,
-                          "graph @%s: symbol '%s' is not determined by the inputs; bind it "
-                          "with --dim %s=SIZE",
-                          g->name, ir_dim_symbol_name(t, symbol), ir_dim_symbol_name(t, symbol));
+        return diag_error(
+            d, AMPC_REJECTED, DIAG_USE(loc, OPTION_dims, .key = ir_dim_symbol_name(t, symbol), .value = "SIZE"),
+            "graph @%s: symbol '%s' is not determined by the inputs", g->name, ir_dim_symbol_name(t, symbol));
     return diag_error(d, AMPC_REJECTED, loc, "graph @%s: a dimension is too large for these sizes", g->name);
 }
 

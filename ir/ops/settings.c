@@ -177,13 +177,12 @@ bool setting_has_range(const setting *row) { return row->kind <= SETTING_REALS &
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The option is part of the format, where others than command lines find its name (diag_reword). */
 static ampc_status refuse(const settings *s, const char *message, diag *d)
 {
-    char format[64];
-    snprintf(format, sizeof format, "%s%%s%%s%%s: %%s", s->option);
-    const char *quote = s->text ? "'" : "";
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, format, s->text ? " '" : "", s->text ? s->text : "", quote, message);
+    const bool quotes = s->text != NULL;
+    if (s->option) return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, s->option), "%s", message);
+    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s%s%s%s: %s", s->what, quotes ? " '" : "", quotes ? s->text : "",
+                      quotes ? "'" : "", message);
 }
 
 enum { MESSAGE = 1024 };
@@ -241,7 +240,7 @@ ampc_status settings_read(settings *s, char *text, void *into, diag *d)
     return AMPC_OK;
 }
 
-ampc_status settings_unknown(const char *option, const char *what, const char *name, const char *(*names)(int index),
+ampc_status settings_unknown(option_id option, const char *what, const char *name, const char *(*names)(int index),
                              const char *hint, diag *d)
 {
     char known[MESSAGE];
@@ -253,8 +252,6 @@ ampc_status settings_unknown(const char *option, const char *what, const char *n
         suggest_candidate(&near, names(i));
     }
     if (!hint && near.best) text_add(&t, "; did you mean %s?", near.best);
-    char format[64];
-    snprintf(format, sizeof format, "%s: unknown %%s '%%s': expected %%s%%s%%s", option);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, format, what, name, known, hint ? "; here it is " : "",
-                      hint ? hint : "");
+    return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, option), "unknown %s '%s': expected %s%s%s", what, name,
+                      known, hint ? "; here it is " : "", hint ? hint : "");
 }

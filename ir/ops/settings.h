@@ -53,9 +53,11 @@ typedef struct setting {
         key, offsetof(type, member), SETTING_##kind, 0, 0, NULL, help \
     }
 
-/* What is read, with which keys. Messages begin with "OPTION: " or "OPTION 'TEXT': ". */
+/* What is read, with which keys: an option, or something else, for messages that begin with "WHAT: " or
+ * "WHAT 'TEXT': ". */
 typedef struct settings {
-    const char *option, *text;
+    option_id option;
+    const char *what, *text;
     const setting *rows; /* at most 64 */
     size_t count;
     const char *keys; /* those accepted, separated by blanks; NULL: all */
@@ -74,9 +76,9 @@ ampc_status settings_set(settings *s, char *item, void *into, diag *d);
 ampc_status settings_read(settings *s, char *text, void *into, diag *d);
 /* Reads one value into *member, such as one that has no key: the row's is for messages. NULL: it is missing. */
 ampc_status settings_value(const settings *s, const setting *row, const char *value, void *member, diag *d);
-/* Reports "OPTION: unknown WHAT 'NAME': expected A, B or C", of a table by index, NULL past the last. `hint` is what
+/* Reports "unknown WHAT 'NAME': expected A, B or C", of a table by index, NULL past the last. `hint` is what
  * others mean by the name; NULL: nothing. */
-ampc_status settings_unknown(const char *option, const char *what, const char *name, const char *(*names)(int index),
+ampc_status settings_unknown(option_id option, const char *what, const char *name, const char *(*names)(int index),
                              const char *hint, diag *d);
 /* The numbers in A/B/..; the first `most` of them are stored. */
 size_t settings_numbers(const char *text, double *out, size_t most);

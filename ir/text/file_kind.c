@@ -19,8 +19,7 @@ typedef struct file_kind {
 
 /* The first row that matches counts. */
 static const file_kind kinds[] = {
-    {MAGIC(0, IR_TEXT_HEAD " "), NULL, "ir",
-     "a compiled module; ampc-run and ampc-opt read it if its name ends in .ir"},
+    {MAGIC(0, IR_TEXT_HEAD " "), NULL, "ir", "a compiled module; its name must end in .ir"},
     {MAGIC(0, "ampc-recipe"), NULL, NULL, "a recipe; its name must end in .recipe"},
     {MAGIC(0, "\x1f\x8b"), NULL, NULL, "gzip data; unpack it first"},
     {MAGIC(0, "BZh"), NULL, NULL, "bzip2 data; unpack it first"},
@@ -38,7 +37,8 @@ static const file_kind kinds[] = {
     {MAGIC(0, "\x93NUMPY"), NULL, NULL, "an array of NumPy (.npy), which is data, not a network"},
     {MAGIC(4, "TFL3"), NULL, NULL, "a TensorFlow Lite model; convert it with tf2onnx"},
     {MAGIC(0, "\x89HDF"), NULL, NULL, "an HDF5 file, such as Keras writes; convert the model with tf2onnx"},
-    {MAGIC(4, "\0\0\0\0{\""), NULL, NULL, "a safetensors file, which has weights, but no network; see --checkpoint"},
+    {MAGIC(4, "\0\0\0\0{\""), NULL, NULL,
+     "a safetensors file, which has weights, but no network; it may be a checkpoint"},
     {MAGIC(0, "version https://git-lfs"), NULL, NULL, "a pointer of Git LFS; 'git lfs pull' fetches the file itself"},
     {MAGIC(0, "ir_version:"), NULL, NULL, "an ONNX model as text; only the binary form is read"},
 };

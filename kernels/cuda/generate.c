@@ -160,8 +160,7 @@ static ampc_status choose_architecture(const k_context *ctx, int device, int *ou
         if (supported[i] <= device && supported[i] > *out) *out = supported[i];
     free(supported);
     if (status == AMPC_OK && *out == 0)
-        return cuda_fail(ctx, AMPC_DEVICE,
-                         "this NVRTC does not support architecture %d; --no-fuse disables fused kernels", device);
+        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels: this NVRTC does not support architecture %d", device);
     return status;
 }
 
@@ -211,7 +210,7 @@ static ampc_status compile(const k_context *ctx, const char *text, int device, c
     char reason[256];
     nvrtcProgram program = NULL;
     if (cuda_api_open(CUDA_RTC, reason, sizeof reason) != AMPC_OK)
-        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels require NVRTC: %s; --no-fuse disables them", reason);
+        return cuda_fail(ctx, AMPC_DEVICE, "fused kernels require NVRTC: %s", reason);
     const char **texts = malloc((size_t)cuda_header_count * sizeof *texts);
     const char **names = malloc((size_t)cuda_header_count * sizeof *names);
     ampc_status status = texts && names ? AMPC_OK : cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory");

@@ -27,12 +27,14 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
     placement_costs costs = amp_place(g, s, primary && o->explain);
     if (!primary) return AMPC_OK;
     const char *cut = cost_print(device, costs.cut, s->arena), *f32 = cost_print(device, costs.f32, s->arena);
-    diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with --placement=greedy, %s in f32", device->name, cut,
+    diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with greedy placement, %s in f32", device->name, cut,
                 cost_print(device, costs.greedy, s->arena), f32);
     if (device->measure != DEVICE_TIME || costs.cut <= costs.f32) return AMPC_OK;
-    return diag_warning(d, DIAG_NOWHERE, "mixed precision is predicted to be slower on %s: %s instead of %s in f32%s",
-                        device->name, cut, f32,
-                        o->white_soft ? "" : " (--white-soft keeps unprofitable white operators in f32)");
+    diag_loc loc = DIAG_NOWHERE;
+    if (!o->white_soft)
+        loc = DIAG_USE(loc, OPTION_white_soft, .purpose = "to keep unprofitable white operators in f32");
+    return diag_warning(d, loc, "mixed precision is predicted to be slower on %s: %s instead of %s in f32",
+                        device->name, cut, f32);
 }
 
 /* ---- graph by graph -------------------------------------------------------------------------- */
@@ -125,7 +127,7 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
         if (primary) report_casts(g, c);
     }
     if (o->explain && !c->report.explained && !pass_explains_params(o))
-        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "--explain: no node is named '%s'", o->explain);
+        return diag_error(c->diag, AMPC_USAGE, DIAG_OPTION(explain), "no node is named '%s'", o->explain);
     return AMPC_OK;
 }
 

@@ -234,8 +234,8 @@ static ampc_status check_twice(reader *r, const list_entry *e)
     if (!other || other->colour == e->colour) return AMPC_OK;
     const char *now = ir_colour_name(e->colour), *before = ir_colour_name(other->colour);
     if (!r->line)
-        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "operator '%s' is in --%s and in --%s", e->op, before,
-                          now);
+        return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "the options name operator '%s' as %s and as %s", e->op,
+                          before, now);
     return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is %s here and %s in line %d", e->op, now,
                       before, other->place.line);
 }
@@ -281,8 +281,9 @@ static ampc_status read_node(reader *r, char *key, char *value)
         return complain(r, AMPC_REJECTED, strstr(r->text, value),
                         "'%s' is not a precision: expected fp32, fp16 or bf16", value);
     if (p.dtype != IR_f32 && p.dtype != r->options->low)
-        return complain(r, AMPC_UNSUPPORTED, strstr(r->text, value),
-                        "precision '%s' differs from --dtype; a model has one low-precision type", value);
+        return diag_error(r->diag, AMPC_UNSUPPORTED,
+                          DIAG_USE(here(r, strstr(r->text, value)), OPTION_dtype, .value = value),
+                          "precision '%s' is not the low-precision type of the model, which has only one", value);
     vec_push(r->list->arena, &r->layer->nodes, p);
     return AMPC_OK;
 }

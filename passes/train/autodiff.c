@@ -245,8 +245,8 @@ static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, aren
         bool flows = false;
         for (int i = 0; i < n->n_out; i++) flows |= a.flows[n->out[i]->id];
         if (!flows || (pass_has_gradient(n->op) && !ir_op_has(n->op, IR_BODIES))) continue;
-        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n), "--grad-penalty: the gradient has no derivative (op %s)",
-                          ir_op_get(n->op)->name);
+        return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n),
+                          "the gradient, which is penalized, has no derivative (op %s)", ir_op_get(n->op)->name);
     }
     return AMPC_OK;
 }

@@ -101,9 +101,11 @@ void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d)
         fixed += !n->attr[IR_ATTR(batch_norm, training)].i && !has_frozen_statistics(n, o);
     }
     if (fixed)
-        diag_note(d, DIAG_FILE(ir_module_source(g->module)),
+        diag_note(d,
+                  DIAG_USE(DIAG_FILE(ir_module_source(g->module)), OPTION_mode, .value = "train",
+                           .purpose = "for batch statistics, or file to suppress this note"),
                   "%d of %d BatchNormalization nodes are in evaluation mode in the file and train with its running "
-                  "statistics; use --mode=train for batch statistics, or --mode=file to suppress this note",
+                  "statistics",
                   fixed, all);
 }
 
@@ -112,5 +114,5 @@ void batch_norm_note_absent(const ir_graph *g, diag *d)
     for (const ir_node *n = g->first; n; n = n->next)
         if (n->op == IR_OP_batch_norm) return;
     diag_note(d, DIAG_FILE(ir_module_source(g->module)),
-              "--mode=train changes nothing: the model has no BatchNormalization, and Dropout is as in the file");
+              "training mode changes nothing: the model has no BatchNormalization, and Dropout is as in the file");
 }

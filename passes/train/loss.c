@@ -536,10 +536,11 @@ bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found)
 static ampc_status check_options(const ir_module *m, const compile_options *o, diag *d)
 {
     if (o->loss && o->loss_output)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss and --loss-output exclude each other");
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s and %s exclude each other", diag_option_name(d, OPTION_loss),
+                          diag_option_name(d, OPTION_loss_output));
     if ((o->loss || o->loss_output) && has_recipe_losses(m))
-        return diag_error(d, AMPC_USAGE, recipe_place(m, 0), "%s: the recipe has its own losses",
-                          o->loss ? "--loss" : "--loss-output");
+        return diag_error(d, AMPC_USAGE, diag_about(recipe_place(m, 0), o->loss ? OPTION_loss : OPTION_loss_output),
+                          "the recipe has its own losses");
     return AMPC_OK;
 }
 

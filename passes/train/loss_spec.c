@@ -95,7 +95,7 @@ static ampc_status check_weights(const loss_spec *s, diag *d)
     double sum = 0;
     for (size_t i = 0; i < s->class_count; i++) sum += s->weights[i];
     if (!s->class_count || sum > 0) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: class_weights: all weights are 0");
+    return diag_error(d, AMPC_USAGE, DIAG_OPTION(loss), "class_weights: all weights are 0");
 }
 
 /* Parses "KIND{,KEY=VALUE}". Modifies the text. */
@@ -109,8 +109,8 @@ static ampc_status parse_kind(char *text, arena *a, diag *d, loss_spec *s)
     s->temperature = 0.07;
     for (int i = 0; i < loss_kind_count; i++)
         if (strcmp(loss_kinds[i].name, name) == 0) s->kind = &loss_kinds[i];
-    if (!s->kind) return settings_unknown("--loss", "loss", name, pass_loss_name, kind_elsewhere(name, a), d);
-    settings read = {.option = "--loss", .rows = keys, .count = KEYS, .of = name};
+    if (!s->kind) return settings_unknown(OPTION_loss, "loss", name, pass_loss_name, kind_elsewhere(name, a), d);
+    settings read = {.option = OPTION_loss, .rows = keys, .count = KEYS, .of = name};
     read.keys = arena_printf(a, "weight name %s", s->kind->keys);
     TRY(settings_read(&read, text, s, d));
     s->class_count = settings_numbers(s->class_weights, NULL, 0);
@@ -123,7 +123,7 @@ static ampc_status parse_kind(char *text, arena *a, diag *d, loss_spec *s)
 static ampc_status check_output(const loss_spec *s, diag *d)
 {
     if (s->kind->target == LOSS_NONE && !s->output)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--loss: %s needs the name of a value: %s:NAME", s->kind->name,
+        return diag_error(d, AMPC_USAGE, DIAG_OPTION(loss), "%s needs the name of a value: %s:NAME", s->kind->name,
                           s->kind->name);
     return AMPC_OK;
 }

@@ -125,8 +125,8 @@ static const setting group_keys[] = {
             LIMITS_RATE),
     SETTING(optimizer_group, "weight_decay", weight_decay, REAL, "instead of that of the optimizer",
             LIMITS_WEIGHT_DECAY),
-    SETTING_WORDS(optimizer_group, "muon", muon, "0|1", "with --optimizer=muon: 1 if Muon updates it, 0 if AdamW does"),
-    SETTING_OTHER(optimizer_group, "freeze", frozen, FLAG, "not trained, as with --freeze"),
+    SETTING_WORDS(optimizer_group, "muon", muon, "0|1", "with Muon: 1 if Muon updates it, 0 if AdamW does"),
+    SETTING_OTHER(optimizer_group, "freeze", frozen, FLAG, "not trained"),
 };
 /* clang-format on */
 enum { KEYS = sizeof keys / sizeof *keys, GROUP_KEYS = sizeof group_keys / sizeof *group_keys };
@@ -261,9 +261,9 @@ ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
 {
     char *options = arena_strdup(a, text ? text : "sgd"), *name = strsep(&options, ",");
     const optimizer_kind *kind = find_kind(name);
-    if (!kind) return settings_unknown("--optimizer", "optimizer", name, pass_optimizer_name, NULL, d);
+    if (!kind) return settings_unknown(OPTION_optimizer, "optimizer", name, pass_optimizer_name, NULL, d);
     given *g = arena_alloc(a, sizeof *g);
-    g->read = (settings){.option = "--optimizer", .rows = g->rows, .of = name};
+    g->read = (settings){.option = OPTION_optimizer, .rows = g->rows, .of = name};
     add_keys(g, kind, NULL, a);
     if (kind->rest) add_keys(g, find_kind(kind->rest), kind->rest, a);
     TRY(settings_read(&g->read, options, g->value, d));
@@ -275,7 +275,7 @@ ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
     if (isnan(rest->lr)) return AMPC_OK;
     rest->lr_factor = rest->lr / out->lr;
     if (isfinite(rest->lr_factor)) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--optimizer: %s_lr needs an lr above 0, which it is a multiple of",
+    return diag_error(d, AMPC_USAGE, DIAG_OPTION(optimizer), "%s_lr needs an lr above 0, which it is a multiple of",
                       kind->rest);
 }
 
@@ -292,12 +292,12 @@ const setting *pass_optimizer_key(int index)
     return NULL;
 }
 
-/* ---- --group ------------------------------------------------------------------------------------ */
+/* ---- groups --------------------------------------------------------------------------------------- */
 
 /* Reads KEY=VALUE,.. of a group. */
 static ampc_status read_group(char *text, diag *d, optimizer_group *g)
 {
-    settings read = {.option = "--group", .rows = group_keys, .count = GROUP_KEYS};
+    settings read = {.option = OPTION_groups, .rows = group_keys, .count = GROUP_KEYS};
     return settings_read(&read, text, g, d);
 }
 
@@ -306,11 +306,12 @@ static ampc_status check_group(char *text, bool has_muon, diag *d, const char **
     optimizer_group g = {.muon = -1};
     *glob = strsep(&text, ",");
     if (!**glob || strchr(*glob, '='))
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group must begin with a glob: expected GLOB,KEY=VALUE,...");
-    if (!text) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group '%s' changes nothing", *glob);
+        return diag_error(d, AMPC_USAGE, DIAG_OPTION(groups), "expected GLOB,KEY=VALUE,... with a glob first");
+    if (!text) return diag_error(d, AMPC_USAGE, DIAG_OPTION(groups), "'%s' changes nothing", *glob);
     TRY(read_group(text, d, &g));
     if (g.muon < 0 || has_muon) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--group: muon=%d needs --optimizer=muon", g.muon);
+    return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_OPTION(groups), OPTION_optimizer, .value = "muon"),
+                      "muon=%d needs the optimizer muon", g.muon);
 }
 
 static bool matches_any(const ir_module *m, const char *glob)
@@ -342,7 +343,7 @@ ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o,
     for (int i = 0; i < o->groups.count; i++) {
         const char *glob;
         TRY(check_group(arena_strdup(m->arena, o->groups.items[i]), has_muon, d, &glob));
-        if (!matches_any(m, glob)) diag_warning(d, DIAG_NOWHERE, "--group '%s' matches no parameter", glob);
+        if (!matches_any(m, glob)) diag_warning(d, DIAG_OPTION(groups), "'%s' matches no parameter", glob);
     }
     return AMPC_OK;
 }

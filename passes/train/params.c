@@ -40,8 +40,9 @@ static ir_rule rule_of_options(const decider *x, const ir_storage *s, bool held)
     const bool train = pass_match(&x->o->train, s->name), freeze = pass_match(&x->o->freeze, s->name);
     const bool in_group = optimizer_group_of(s, x->o, x->m->arena).frozen;
     if (train && (freeze || in_group) && !held)
-        diag_error(x->diag, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by --train and by %s", s->name,
-                   in_group ? "a --group that freezes it" : "--freeze");
+        diag_error(x->diag, AMPC_USAGE, DIAG_NOWHERE, "parameter '%s' is matched by %s and by %s", s->name,
+                   diag_option_name(x->diag, OPTION_train),
+                   in_group ? "a group that freezes it" : diag_option_name(x->diag, OPTION_freeze));
     if (in_group) return IR_RULE_group;
     if (freeze) return IR_RULE_freeze;
     if (x->o->train.count && !train) return IR_RULE_unmatched;
@@ -99,14 +100,13 @@ static bool occurs(const ir_module *m, const char *glob)
     return ir_storage_find(m, glob) != NULL;
 }
 
-static void check_globs(const ir_module *m, const pass_strings *globs, const char *option, diag *d)
+static void check_globs(const ir_module *m, const pass_strings *globs, diag_loc option, diag *d)
 {
     for (int i = 0; i < globs->count; i++)
-        if (!occurs(m, globs->items[i]))
-            diag_warning(d, DIAG_NOWHERE, "%s '%s' matches no parameter", option, globs->items[i]);
+        if (!occurs(m, globs->items[i])) diag_warning(d, option, "'%s' matches no parameter", globs->items[i]);
 }
 
-/* Reports names given to --train that no gradient can update. */
+/* Reports names of parameters to train that no gradient can update. */
 static void check_trainable(const ir_module *m, const compile_options *o, diag *d)
 {
     for (int i = 0; i < o->train.count; i++) {
@@ -116,7 +116,7 @@ static void check_trainable(const ir_module *m, const compile_options *o, diag *
         const char *why = !ir_dtype_is_float(s->type.dtype) ? "it is not a float tensor"
                           : s->kind == IR_STATE             ? "it is a buffer that the graph updates"
                                                             : ir_rules[r ? r->rule : IR_RULE_apart].sentence;
-        diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--train '%s': cannot be trained: %s", s->name, why);
+        diag_error(d, AMPC_USAGE, DIAG_OPTION(train), "'%s' cannot be trained: %s", s->name, why);
     }
 }
 
@@ -164,7 +164,7 @@ static ampc_status initialise(ir_module *m, const compile_options *o, diag *d)
     if (!o->init || strcmp(o->init, "file") == 0) return AMPC_OK;
     bool kaiming = strcmp(o->init, "kaiming") == 0;
     if (!kaiming && strcmp(o->init, "xavier") != 0)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--init=%s: expected file, kaiming or xavier", o->init);
+        return diag_error(d, AMPC_USAGE, DIAG_OPTION(init), "'%s' is not file, kaiming or xavier", o->init);
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
         fan f;
@@ -206,8 +206,8 @@ static ampc_status choose_params(ir_module *m, const compile *c, arena *scratch)
     ir_node *found;
     trainer_list trainers;
     bool training = pass_trains(m, o, &found) && !o->plain_runtime, folds;
-    check_globs(m, &o->train, "--train", d);
-    check_globs(m, &o->freeze, "--freeze", d);
+    check_globs(m, &o->train, DIAG_OPTION(train), d);
+    check_globs(m, &o->freeze, DIAG_OPTION(freeze), d);
     check_trainable(m, o, d);
     TRY(optimizer_check_groups(m, o, d));
     if (training) TRY(trainers_find(m, o, d, &trainers));

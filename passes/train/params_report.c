@@ -61,8 +61,7 @@ static void note_undone(const ir_module *m, const totals *t, diag *d, arena *a)
     const int copies = m->training.exported.facts[IR_FACT_shared].count,
               count = t->separate + t->constants + t->statistics;
     const char *text = "", *kinds = "";
-    kinds = add_count(a, kinds, t->separate, "parameter (--no-untie keeps them shared)",
-                      "parameters (--no-untie keeps them shared)");
+    kinds = add_count(a, kinds, t->separate, "parameter", "parameters");
     kinds = add_count(a, kinds, t->statistics, "running statistic", "running statistics");
     kinds = add_count(a, kinds, t->constants, "constant", "constants");
     text = add_count(a, text, count, "initializer that the exporter had merged is separate: ",
@@ -72,7 +71,9 @@ static void note_undone(const ir_module *m, const totals *t, diag *d, arena *a)
                      "biases that it had removed are restored");
     text = add_count(a, text, copies, "copy is computed from its parameter",
                      "copies are computed from their parameters");
-    if (*text) diag_note(d, DIAG_FILE(ir_module_source(m)), "%s", text);
+    diag_loc loc = DIAG_FILE(ir_module_source(m));
+    if (t->separate) loc = DIAG_USE(loc, OPTION_untie, .purpose = "to keep the parameters shared");
+    if (*text) diag_note(d, loc, "%s", text);
 }
 
 void params_note(const ir_module *m, diag *d, arena *a)
@@ -83,7 +84,9 @@ void params_note(const ir_module *m, diag *d, arena *a)
     if (t.frozen) text = arena_printf(a, "%s, %d frozen", text, t.frozen);
     if (t.held) text = arena_printf(a, "%s, %d held constant: %s", text, t.held, t.names);
     if (t.held > NAMES_SHOWN) text = arena_printf(a, "%s and %d more", text, t.held - NAMES_SHOWN);
-    diag_note(d, DIAG_FILE(ir_module_source(m)), "%s%s", text, t.held ? " (--explain=params lists the reasons)" : "");
+    diag_loc loc = DIAG_FILE(ir_module_source(m));
+    if (t.held) loc = DIAG_USE(loc, OPTION_explain, .value = "params", .purpose = "for the reasons");
+    diag_note(d, loc, "%s", text);
     note_undone(m, &t, d, a);
 }
 
@@ -99,9 +102,12 @@ ampc_status params_check_export(const ir_module *m, diag *d, arena *a)
             status = diag_status(d);
     }
     if (m->training.exported.batch)
-        diag_note(d, loc, "the export fixed the batch at %lld; --batch=N makes it symbolic",
-                  (long long)m->training.exported.batch);
-    if (any) diag_note(d, loc, "an export that keeps the network as it is: %s", ir_exporter_get(m)->whole);
+        diag_note(d, DIAG_USE(loc, OPTION_batch, .value = "N", .purpose = "to make it symbolic"),
+                  "the export fixed the batch at %lld", (long long)m->training.exported.batch);
+    if (!any) return status;
+    const ir_exporter_info *exporter = ir_exporter_get(m);
+    diag_loc again = exporter->mode ? DIAG_USE(loc, OPTION_mode, exporter->mode, .purpose = "with that") : loc;
+    diag_note(d, again, "an export that keeps the network as it is: %s", exporter->whole);
     return status;
 }
 

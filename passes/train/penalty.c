@@ -33,8 +33,8 @@ typedef struct penalty_spec {
 
 static ampc_status refuse_form(diag *d)
 {
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                      "--grad-penalty: expected L2:input[=NAME],WEIGHT[,target=NORM] or "
+    return diag_error(d, AMPC_USAGE, DIAG_OPTION(grad_penalty),
+                      "expected L2:input[=NAME],WEIGHT[,target=NORM] or "
                       "L2:params[=GLOB],WEIGHT[,target=NORM]");
 }
 
@@ -48,7 +48,7 @@ const setting *pass_penalty_key(int index) { return index < (int)(sizeof keys / 
 static ampc_status parse_spec(char *text, diag *d, penalty_spec *s)
 {
     static const setting weight = SETTING(penalty_spec, "the weight", weight, REAL, NULL, LIMITS_PENALTY);
-    settings read = {.option = "--grad-penalty", .rows = keys, .count = sizeof keys / sizeof *keys};
+    settings read = {.option = OPTION_grad_penalty, .rows = keys, .count = sizeof keys / sizeof *keys};
     *s = (penalty_spec){.target = -1};
     if (strncmp(text, "L2:", 3) != 0) return refuse_form(d);
     text += 3;
@@ -68,14 +68,14 @@ static ampc_status parse_spec(char *text, diag *d, penalty_spec *s)
 static ampc_status check_number(const penalty_spec *s, const grad_values *found, diag *d)
 {
     if (!found->count && s->glob)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "--grad-penalty: no %s is named '%s'",
+        return diag_error(d, AMPC_REJECTED, DIAG_OPTION(grad_penalty), "no %s is named '%s'",
                           s->params ? "trained parameter" : "float input", s->glob);
     if (!found->count)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "--grad-penalty: the model has no %s",
+        return diag_error(d, AMPC_REJECTED, DIAG_OPTION(grad_penalty), "the model has no %s",
                           s->params ? "trained parameter" : "float input");
     if (s->params || s->glob || found->count == 1) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "--grad-penalty: the model has several float inputs: name one, as in L2:input=%s (a glob such as "
+    return diag_error(d, AMPC_REJECTED, DIAG_OPTION(grad_penalty),
+                      "the model has several float inputs: name one, as in L2:input=%s (a glob such as "
                       "input=* names several)",
                       found->items[0]->name);
 }
@@ -145,8 +145,8 @@ static ampc_status differentiate_loss(ir_graph *g, ir_node *loss, ir_value *scal
     bool any = false;
     for (int i = 0; i < w->count; i++) any |= w->gradients[i] != NULL;
     if (any) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "--grad-penalty: the gradient of the loss with respect to '%s' is 0", w->wrt[0]->name);
+    return diag_error(d, AMPC_REJECTED, DIAG_OPTION(grad_penalty), "the gradient of the loss with respect to '%s' is 0",
+                      w->wrt[0]->name);
 }
 
 static ampc_status penalize(ir_graph *g, const penalty_spec *s, const scaling_rules *scaling, arena *a, diag *d)
@@ -182,11 +182,12 @@ ampc_status pass_penalty(ir_module *m, compile *c)
     penalty_spec spec;
     trainer_list trainers;
     if (!text) return AMPC_OK;
-    if (!g) return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE, "--grad-penalty needs a loss");
+    if (!g) return diag_error(c->diag, AMPC_USAGE, DIAG_OPTION(grad_penalty), "the model has no loss");
     TRY(trainers_find(m, c->options, c->diag, &trainers));
     if (trainers.items[0].losses.count)
-        return diag_error(c->diag, AMPC_UNSUPPORTED, recipe_place(m, trainers.items[0].line),
-                          "--grad-penalty: the losses of a recipe cannot have a penalty");
+        return diag_error(c->diag, AMPC_UNSUPPORTED,
+                          diag_about(recipe_place(m, trainers.items[0].line), OPTION_grad_penalty),
+                          "the losses of a recipe cannot have a penalty");
     TRY(parse_spec(arena_strdup(m->arena, text), c->diag, &spec));
     arena *scratch = pass_scratch_new(m);
     ampc_status status = penalize(g, &spec, &c->scaling, scratch, c->diag);

@@ -47,13 +47,14 @@ static ampc_status check_rules(const compile *c)
     const compile_options *o = c->options;
     const scaling_rules *r = &c->scaling;
     if (o->hysteresis && (o->decr_every || r->late))
-        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE,
-                          "--hysteresis replaces the count of overflowing steps: not with %s",
-                          o->decr_every ? "--decr-every-n-nan-or-inf" : "counters of n+1 steps (PaddlePaddle 1.8)");
+        return diag_error(c->diag, AMPC_USAGE, DIAG_OPTION(hysteresis),
+                          "replaces the count of overflowing steps: not with %s",
+                          o->decr_every ? diag_option_name(c->diag, OPTION_decr_every_n_nan_or_inf)
+                                        : "counters of n+1 steps (PaddlePaddle 1.8)");
     if (r->dynamic && r->max > 0 && (r->max < r->min || r->max < r->init))
-        return diag_error(c->diag, AMPC_USAGE, DIAG_NOWHERE,
-                          "--max-loss-scaling: %g is smaller than the %s loss scale, %g", r->max,
-                          r->max < r->min ? "smallest" : "initial", r->max < r->min ? r->min : r->init);
+        return diag_error(c->diag, AMPC_USAGE, DIAG_OPTION(max_loss_scaling),
+                          "%g is smaller than the %s loss scale, %g", r->max, r->max < r->min ? "smallest" : "initial",
+                          r->max < r->min ? r->min : r->init);
     return AMPC_OK;
 }
 

@@ -7,7 +7,8 @@ static ampc_status use_option(const ir_module *m, const compile_options *o, diag
 {
     if (!o->optimizer) return AMPC_OK;
     if (list->count > 1)
-        return diag_error(d, AMPC_USAGE, recipe_place(m, 0), "--optimizer: the recipe has %zu optimizers", list->count);
+        return diag_error(d, AMPC_USAGE, diag_about(recipe_place(m, 0), OPTION_optimizer),
+                          "the recipe has %zu optimizers", list->count);
     list->items[0].optimizer = o->optimizer;
     return AMPC_OK;
 }

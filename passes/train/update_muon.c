@@ -28,8 +28,8 @@ static bool is_empty(const ir_type *t)
 bool update_takes_muon(update *u, ir_storage *param, const optimizer_group *group)
 {
     if (group->muon == 1 && param->type.rank < 2)
-        diag_error(u->b.diag, AMPC_USAGE, DIAG_NOWHERE,
-                   "--group: muon=1 for '%s', which is not a matrix: its rank is %d", param->name, param->type.rank);
+        diag_error(u->b.diag, AMPC_USAGE, DIAG_OPTION(groups), "muon=1 for '%s', which is not a matrix: its rank is %d",
+                   param->name, param->type.rank);
     if (group->muon >= 0) return group->muon && !is_empty(&param->type);
     return param->type.rank == 2 && !is_empty(&param->type) && !is_table(ir_graph_storage(u->network, param));
 }

@@ -42,7 +42,7 @@ ampc_status ampc_context_create(const ampc_context_options *options, ampc_contex
     ampc_context *c = calloc(1, sizeof *c);
     if (!c) return AMPC_NO_MEMORY;
     c->d = diag_new(receive, c);
-    if (c->d) diag_set_reword(c->d, api_reword);
+    if (c->d) diag_set_words(c->d, &api_words);
     c->holders = 1;
     ampc_status s = c->d ? api_options(options, &o, sizeof o, c->d) : AMPC_NO_MEMORY;
     if (s != AMPC_OK) {

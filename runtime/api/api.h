@@ -139,8 +139,8 @@ void api_evaluated_free(api_evaluated *e); /* NULL allowed */
 
 /* ---- api_check.c: AMPC_USAGE, with a message if there is a context to report to ---- */
 
-/* A diag_reword: options in messages are called by the members of the structs in ampc.h. */
-void api_reword(char *format);
+/* Options in messages are called by the members of the structs in ampc.h. */
+extern const diag_words api_words;
 /* Begins a call: discards the messages of the previous call and returns the diag for new ones. AMPC_USAGE if the
  * handle is NULL or the context's log function is running. */
 ampc_status api_enter(ampc_context *c, diag **d);

@@ -9,31 +9,27 @@
 
 /* ---- messages ---- */
 
-/* What ampc.h calls the options of the command line. */
-static const struct {
-    const char *option, *member;
-} members[] = {
-#define COMPILE(name, field, member, ...) {name, #member},
-#define TRAIN(name, member, ...) {name, #member},
-#define SESSION TRAIN
-#define TOOL TRAIN
-#include "ir/base/options.def"
-};
-
-void api_reword(char *format)
+/* The member that is the option. A batch that a model fixes is changed where the model is imported; some are
+ * options of several calls. */
+static const char *member_name(option_id option)
 {
-    for (char *at = format; (at = strstr(at, "--")); at++) {
-        const size_t n = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-0123456789");
-        const char *member = at[2] == '%' ? "" : NULL; /* an option by its name */
-        for (size_t i = 0; !member && i < sizeof members / sizeof *members; i++)
-            if (strlen(members[i].option) == n && strncmp(members[i].option, at + 2, n) == 0)
-                member = members[i].member;
-        const size_t length = member ? strlen(member) : SIZE_MAX;
-        if (length > n + 2) continue;
-        memcpy(at, member, length);
-        memmove(at + length, at + 2 + n, strlen(at + 2 + n) + 1);
+    static const char *const members[] = {
+#define COMPILE(name, field, member, ...) [OPTION_##member] = "ampc_compile_options." #member,
+#define TRAIN(name, member, ...) [OPTION_##member] = "ampc_train_options." #member,
+#define SESSION(name, member, ...) [OPTION_##member] = "ampc_session_options." #member,
+#define IMPORT(name, member, ...) [OPTION_##member] = "ampc_import_options." #member,
+#define LOAD(name, member, ...) [OPTION_##member] = "ampc_load_options." #member,
+#include "ir/base/options.def"
+        [OPTION_COUNT] = NULL};
+    switch ((int)option) {
+    case OPTION_batch: return "ampc_import_options.batch";
+    case OPTION_metrics: return "metrics";
+    case OPTION_reset_optimizer: return "reset_optimizer";
+    default: return members[option];
     }
 }
+
+const diag_words api_words = {.name = member_name};
 
 /* ---- handles ---- */
 

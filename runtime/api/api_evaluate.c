@@ -46,7 +46,7 @@ static ampc_status evaluate(const ampc_session *s, api_data_choice from, int64_t
 {
     rt_dataset *set;
     const rt_eval_options o = {.batch = batch, .metrics = &e->choices};
-    if (metrics) TRY(rt_metrics_parse(metrics, "metrics", d, &e->choices));
+    if (metrics) TRY(rt_metrics_parse(metrics, OPTION_metrics, d, &e->choices));
     TRY(api_open_data(s, rt_evaluated_graph(s->module->ir), from, RT_TEST, 0, d, &set));
     ampc_status status = rt_evaluate(s->rt, s->module->ir, set, &o, d, &e->eval);
     rt_dataset_close(set);

@@ -141,13 +141,12 @@ static ampc_status check_model(const ir_module *m, const char *model, const char
 {
     const char *recipe = m->training.recipe;
     if (!model == !recipe && *source) return AMPC_OK;
-    if (!recipe && model)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "--model: the module is not made from a recipe");
+    if (!recipe && model) return diag_error(d, AMPC_USAGE, DIAG_OPTION(model), "the module is not made from a recipe");
     if (!recipe) return AMPC_OK;
     if (m->training.models.count)
-        return diag_error(d, AMPC_USAGE, DIAG_FILE(recipe),
+        return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_FILE(recipe), OPTION_model, .value = "NAME"),
                           model ? "the recipe has no model '%s'; one is '%s'"
-                                : "choose the model of the recipe%s, such as --model=%s",
+                                : "choose the model of the recipe%s, such as '%s'",
                           model ? model : "", m->training.models.items->name);
     return diag_error(d, AMPC_REJECTED, DIAG_FILE(recipe), "the module names no model");
 }

@@ -82,9 +82,9 @@ static ampc_status choose_watching(const ampc_train_options *o, diag *d, watchin
     if (!evaluates(o) && (o->metrics || o->best || o->early_stop || o->evaluated))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "metrics, best, early_stop and evaluated require eval_data");
     if (o->best && !o->checkpoint_dir) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "best requires checkpoint_dir");
-    if (o->metrics) TRY(rt_metrics_parse(o->metrics, "metrics", d, &w->metrics));
-    if (o->best) TRY(rt_monitor_parse(o->best, "best", false, d, &w->best));
-    return o->early_stop ? rt_monitor_parse(o->early_stop, "early_stop", true, d, &w->early_stop) : AMPC_OK;
+    if (o->metrics) TRY(rt_metrics_parse(o->metrics, OPTION_metrics, d, &w->metrics));
+    if (o->best) TRY(rt_monitor_parse(o->best, OPTION_best, d, &w->best));
+    return o->early_stop ? rt_monitor_parse(o->early_stop, OPTION_early_stop, d, &w->early_stop) : AMPC_OK;
 }
 
 /* After the training data, whose names the evaluation reads by. */

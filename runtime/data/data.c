@@ -63,8 +63,8 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
     if (c && are_probabilities(model, &c->field)) TRY(rt_columns_encode_classes(c, model->dims[0], d));
     ds->mixup = spec->o.mixup;
     if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype) || o->describes) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
-                      "data '%s': mixup needs a loss of probabilities, such as --loss=soft_ce", spec->spec);
+    return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_loss, .value = "soft_ce"),
+                      "data '%s': mixup needs a loss of probabilities", spec->spec);
 }
 
 /* The names of the classes where the data have none: those of the training or of the option. */

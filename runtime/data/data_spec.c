@@ -123,7 +123,7 @@ static ampc_status begin(const char *spec, const rt_spec_kind *kind, diag *d, rt
     out->o = (rt_data_options){.divide = 255, .mean = "0", .std = "1", .categories = "", .missing = ""};
     out->o.delimiter = "comma";
     out->o.dtype = out->o.channels = out->o.flip = out->o.target = -1;
-    out->read = (settings){.option = "data", .text = spec, .rows = keys, .count = KEYS, .keys = kind->keys};
+    out->read = (settings){.what = "data", .text = spec, .rows = keys, .count = KEYS, .keys = kind->keys};
     if (*kind->name) out->read.of = kind->name;
     return out->text ? AMPC_OK : rt_no_memory(d);
 }

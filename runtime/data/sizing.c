@@ -31,10 +31,12 @@ static ampc_status report_fixed(const rt_sizing *z, const ir_value *v, int64_t f
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
                           "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64 " sample%s", z->batch,
                           v->name, fixed, plural);
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+    char batch[24];
+    snprintf(batch, sizeof batch, "%" PRId64, z->batch);
+    return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_batch, NULL, batch, "to compile it"),
                       "a batch of %" PRId64 " does not fit input '%s', which has %" PRId64
-                      " sample%s in the model file; compile that with --batch=%" PRId64 ", or export it with %s",
-                      z->batch, v->name, fixed, plural, z->batch, ir_exporter_get(m)->batch);
+                      " sample%s in the model file, because it was not exported with %s",
+                      z->batch, v->name, fixed, plural, ir_exporter_get(m)->batch);
 }
 
 static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
@@ -48,11 +50,11 @@ static ampc_status check_batch(const rt_sizing *z, int64_t fixed, diag *d)
     const ir_value *v = z->graph->inputs.items[0];
     if (fixed && fixed != z->batch) return report_fixed(z, v, fixed, d);
     if (!v->type.rank || ir_dim_eval(t, v->type.dims[0], z->sizes, &rows, &other)) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                      "input '%s': the first dimension %s has more than one symbol, and any "
-                      "of them could count samples; bind the others with --dim %s=SIZE",
-                      v->name, rt_dim_text(t, v->type.dims[0], text),
-                      other == SIZE_MAX ? "NAME" : ir_dim_symbol_name(t, other));
+    const char *name = other == SIZE_MAX ? "NAME" : ir_dim_symbol_name(t, other);
+    return diag_error(
+        d, AMPC_REJECTED, DIAG_USE(DIAG_NOWHERE, OPTION_dims, .key = name, .value = "SIZE"),
+        "input '%s': the first dimension %s has more than one symbol, and any of them could count samples", v->name,
+        rt_dim_text(t, v->type.dims[0], text));
 }
 
 static ampc_status start(rt_sizing *z, const ir_graph *g, const int64_t *sizes, int64_t *fixed, diag *d)
@@ -226,23 +228,28 @@ static void mark_open(const rt_sizing *z, ir_dim dim)
 
 enum { OPEN_TEXT = 512 };
 
-/* "T, U" or "--dim T=SIZE --dim U=SIZE"; returns the number of symbols. */
-static int list_open(const rt_sizing *z, const char *separator, const char *before, const char *after, char *text)
+/* Writes "T, U"; returns the first of these symbols, or NULL. */
+static const char *list_open(const rt_sizing *z, char *text, bool *several)
 {
     const ir_dim_table *t = z->graph->module->dims;
+    const char *first = NULL;
     text_buffer out = text_in(text, OPEN_TEXT);
-    int count = 0;
-    for (size_t i = 0; i < ir_dim_symbol_count(t); i++)
-        if (z->sizes[i] < 0 && z->trial[i] >= 0)
-            text_add(&out, "%s%s%s%s", count++ ? separator : "", before, ir_dim_symbol_name(t, i), after);
-    return count;
+    *several = false;
+    for (size_t i = 0; i < ir_dim_symbol_count(t); i++) {
+        if (z->sizes[i] >= 0 || z->trial[i] < 0) continue;
+        text_add_item(&out, ", ", ir_dim_symbol_name(t, i));
+        *several = first != NULL;
+        if (!first) first = ir_dim_symbol_name(t, i);
+    }
+    return first;
 }
 
 ampc_status rt_sizing_check_open(const rt_sizing *z, diag *d)
 {
     const ir_graph *g = z->graph;
-    char shape[SHAPE_TEXT], names[OPEN_TEXT], options[OPEN_TEXT];
+    char shape[SHAPE_TEXT], names[OPEN_TEXT];
     const ir_value *first = NULL;
+    bool several;
     int64_t dims[IR_MAX_RANK];
     memcpy(z->trial, z->sizes, ir_dim_symbol_count(g->module->dims) * sizeof *z->trial);
     for (size_t i = 0; i < g->inputs.count; i++) {
@@ -250,19 +257,18 @@ ampc_status rt_sizing_check_open(const rt_sizing *z, diag *d)
         for (int k = 0; k < v->type.rank; k++) mark_open(z, v->type.dims[k]);
         if (!first && !rt_sizing_shape(z, v, dims)) first = v;
     }
-    const int count = list_open(z, ", ", "", "", names);
-    if (!count || !first) return AMPC_OK;
-    list_open(z, " ", "--dim ", "=SIZE", options);
+    const char *symbol = list_open(z, names, &several);
+    if (!symbol || !first) return AMPC_OK;
+    const diag_loc loc = DIAG_USE(DIAG_NOWHERE, OPTION_dims, symbol, "SIZE", several ? "and so on" : NULL);
     shape_text(g->module->dims, first->type.dtype, first->type.dims, first->type.rank, shape);
     if (z->symbol == RT_NO_SYMBOL)
-        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
-                          "input '%s' is %s, and the data do not determine %s; bind %s with %s", first->name, shape,
-                          names, count == 1 ? "it" : "them", options);
-    return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+        return diag_error(d, AMPC_REJECTED, loc, "input '%s' is %s, and the data do not determine %s", first->name,
+                          shape, names);
+    return diag_error(d, AMPC_REJECTED, loc,
                       "input '%s' is %s, and neither the batch (%s, the first dimension of input '%s') nor the data "
-                      "determine %s; bind %s with %s",
+                      "determine %s",
                       first->name, shape, ir_dim_symbol_name(g->module->dims, z->symbol), g->inputs.items[0]->name,
-                      names, count == 1 ? "it" : "them", options);
+                      names);
 }
 
 ampc_status rt_sizing_check(const rt_sizing *z, const ir_value *v, const rt_field *f, diag *d)

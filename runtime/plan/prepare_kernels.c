@@ -47,5 +47,8 @@ ampc_status rt_stage_prepare_kernels(rt_plan *p, diag *d)
     TRY(prepare_steps(p, d));
     if (!p->backend->device_ops || p->ctx->plan_only) return AMPC_OK;
     if (p->ctx->error_size) p->ctx->error[0] = '\0';
-    return p->backend->device_ops->prepared(p->ctx);
+    const ampc_status status = p->backend->device_ops->prepared(p->ctx);
+    if (status != AMPC_DEVICE) return status;
+    return diag_error(d, status, DIAG_USE(DIAG_NOWHERE, OPTION_no_fuse, .purpose = "to run without fused kernels"),
+                      "graph @%s: %s", p->graph->name, p->ctx->error);
 }

@@ -44,10 +44,10 @@ static ampc_status check_axis(const rt_session *s, const ir_value *v, int axis, 
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE, "input '%s': axis %d, which is %s, is too large", v->name,
                           axis, rt_dim_text(t, dim, text));
     if (!is_bound)
-        return diag_error(
-            d, AMPC_REJECTED, DIAG_NOWHERE,
-            "input '%s': axis %d is %s, which is %" PRId64 " for no size of '%s'; bind it with --dim %s=SIZE", v->name,
-            axis, rt_dim_text(t, dim, text), actual, ir_dim_symbol_name(t, symbol), ir_dim_symbol_name(t, symbol));
+        return diag_error(d, AMPC_REJECTED,
+                          DIAG_USE(DIAG_NOWHERE, OPTION_dims, .key = ir_dim_symbol_name(t, symbol), .value = "SIZE"),
+                          "input '%s': axis %d is %s, which is %" PRId64 " for no size of '%s'", v->name, axis,
+                          rt_dim_text(t, dim, text), actual, ir_dim_symbol_name(t, symbol));
     if (size == actual) return AMPC_OK;
     if (!ir_dim_is_symbolic(dim))
         return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,

@@ -157,7 +157,8 @@ static ampc_status report_or_fall_back(const char *path, const char *older, bool
     if (code != AMPC_REJECTED) return diag_error(d, code, DIAG_NOWHERE, "%s; nothing was resumed or changed", reason);
     if (!older) return diag_error(d, code, DIAG_NOWHERE, "%s; there is no older checkpoint to resume from", reason);
     if (!allow_fallback)
-        return diag_error(d, code, DIAG_NOWHERE, "%s; --resume-fallback would resume from '%s'", reason, older);
+        return diag_error(d, code, DIAG_USE(DIAG_NOWHERE, OPTION_allow_fallback, .purpose = "to resume from that"),
+                          "%s; the checkpoint before it is '%s'", reason, older);
     TRY(set_aside(path, d));
     return diag_warning(d, DIAG_NOWHERE, "%s; resuming from '%s' instead", reason, older);
 }

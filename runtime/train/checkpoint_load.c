@@ -189,7 +189,7 @@ static ampc_status check_globs(const loading *l)
             found = rt_checkpoint_is_weight(s) && !is_average_state(s) && fnmatch(l->how->reinit[i], s->name, 0) == 0;
         }
         if (!found)
-            return diag_error(l->d, AMPC_USAGE, DIAG_NOWHERE, "--reinit: no parameter or buffer matches '%s'",
+            return diag_error(l->d, AMPC_USAGE, DIAG_OPTION(reinit), "no parameter or buffer matches '%s'",
                               l->how->reinit[i]);
     }
     return AMPC_OK;
@@ -308,9 +308,10 @@ static ampc_status check_optimizer(const loading *l)
     if (!l->crosses || l->how->reset_optimizer) return AMPC_OK;
     char *slot = unmatched_slot(l);
     if (slot) {
-        diag_error(l->d, AMPC_REJECTED, diag_named(l->file->path, DIAG_TENSOR, slot),
-                   "the checkpoint has the state of another optimizer: it was %s, the model has %s; --reset-optimizer "
-                   "continues without that state",
+        diag_error(l->d, AMPC_REJECTED,
+                   DIAG_USE(diag_named(l->file->path, DIAG_TENSOR, slot), OPTION_reset_optimizer,
+                            .purpose = "to continue without that state"),
+                   "the checkpoint has the state of another optimizer: it was %s, the model has %s",
                    *then ? then : "not recorded", now);
         free(slot);
         return diag_status(l->d);

@@ -307,7 +307,7 @@ static void list_names(unsigned of, char *text, size_t size)
         if (rules[i].of & of) text_add_item(&t, ", ", rules[i].name);
 }
 
-ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out)
+ampc_status rt_metric_find(const char *name, option_id option, diag *d, rt_metric_choice *out)
 {
     for (int i = 0; i < RULES; i++) {
         const int64_t k = k_of(&rules[i], name);
@@ -319,17 +319,17 @@ ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_met
     return settings_unknown(option, "metric", name, rule_name, NULL, d);
 }
 
-ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, const char *option, diag *d)
+ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, option_id option, diag *d)
 {
     for (int i = 0; i < all->count; i++)
         if (all->items[i].rule == one->rule && all->items[i].k == one->k) return AMPC_OK;
     if (all->count == RT_METRICS_MAX)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: more than %d metrics", option, RT_METRICS_MAX);
+        return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, option), "more than %d metrics", RT_METRICS_MAX);
     all->items[all->count++] = *one;
     return AMPC_OK;
 }
 
-ampc_status rt_metrics_parse(const char *text, const char *option, diag *d, rt_metric_choices *out)
+ampc_status rt_metrics_parse(const char *text, option_id option, diag *d, rt_metric_choices *out)
 {
     char *copy = strdup(text), *rest = copy;
     ampc_status s = copy ? AMPC_OK : rt_no_memory(d);

@@ -60,10 +60,10 @@ typedef struct rt_metric_choices {
 const char *rt_metric_listed(int index);
 
 /* Finds a metric by its name. Fails with AMPC_USAGE, listing the names; `option` is named in the message. */
-ampc_status rt_metric_find(const char *name, const char *option, diag *d, rt_metric_choice *out);
+ampc_status rt_metric_find(const char *name, option_id option, diag *d, rt_metric_choice *out);
 /* Appends the metrics of "NAME[,NAME..]", each once. Fails like rt_metric_find, or if there are too many. */
-ampc_status rt_metrics_parse(const char *text, const char *option, diag *d, rt_metric_choices *out);
-ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, const char *option, diag *d);
+ampc_status rt_metrics_parse(const char *text, option_id option, diag *d, rt_metric_choices *out);
+ampc_status rt_metrics_add(rt_metric_choices *all, const rt_metric_choice *one, option_id option, diag *d);
 /* The metrics that are reported for the subject if none are named. */
 void rt_metrics_usual(const rt_subject *subject, rt_metric_choices *out);
 

@@ -24,21 +24,22 @@ static const setting keys[] = {
 const setting *rt_monitor_key(int index) { return index < 1 ? &keys[index] : NULL; }
 const setting *rt_monitor_stop_key(int index) { return index < 2 ? &keys[index] : NULL; }
 
-static ampc_status parse(char *text, const char *option, bool stops, diag *d, rt_monitor *out)
+static ampc_status parse(char *text, option_id option, diag *d, rt_monitor *out)
 {
-    settings read = {.option = option, .rows = keys, .count = stops ? 2 : 1};
+    settings read = {.option = option, .rows = keys, .count = option == OPTION_early_stop ? 2 : 1};
     const char *metric = strsep(&text, ",");
     TRY(rt_metric_find(metric, option, d, &out->metric));
     if (rt_metric_better(&out->metric) == RT_BETTER_NEITHER)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s: '%s' is not a number that could improve", option, metric);
+        return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, option), "'%s' is not a number that could improve",
+                          metric);
     return settings_read(&read, text, out, d);
 }
 
-ampc_status rt_monitor_parse(const char *text, const char *option, bool stops, diag *d, rt_monitor *out)
+ampc_status rt_monitor_parse(const char *text, option_id option, diag *d, rt_monitor *out)
 {
     char *copy = strdup(text);
     *out = (rt_monitor){.patience = DEFAULT_PATIENCE};
-    const ampc_status s = copy ? parse(copy, option, stops, d, out) : rt_no_memory(d);
+    const ampc_status s = copy ? parse(copy, option, d, out) : rt_no_memory(d);
     free(copy);
     return s;
 }

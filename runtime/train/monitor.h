@@ -19,10 +19,10 @@ typedef struct rt_monitor_state {
     int64_t bad;                 /* evaluations since then */
 } rt_monitor_state;
 
-/* `option` is named in messages. Fails with AMPC_USAGE for an unknown metric, one that cannot be compared (confusion),
- * an unknown key, a value out of range, or patience if `stops` is false. */
-ampc_status rt_monitor_parse(const char *text, const char *option, bool stops, diag *d, rt_monitor *out);
-/* The keys by index, with and without `stops`; NULL past the last. */
+/* The text of OPTION_best, or of OPTION_early_stop, which may have a patience. Fails with AMPC_USAGE for an unknown
+ * metric, one that cannot be compared (confusion), an unknown key, or a value out of range. */
+ampc_status rt_monitor_parse(const char *text, option_id option, diag *d, rt_monitor *out);
+/* The keys of the two by index; NULL past the last. */
 const struct setting *rt_monitor_key(int index), *rt_monitor_stop_key(int index);
 /* Records the value of an evaluation after that step; true if it is the best so far. NaN never is. */
 bool rt_monitor_observe(const rt_monitor *m, double value, uint64_t step, rt_monitor_state *state);

@@ -171,9 +171,9 @@ static ampc_status parse_piece(char *text, diag *d, rt_schedule_piece *p)
     const char *name = strsep(&text, ",");
     int kind = 0;
     while (kind < KIND_COUNT && strcmp(kinds[kind].name, name) != 0) kind++;
-    if (kind == KIND_COUNT) return settings_unknown("schedule", "schedule", name, rt_schedule_name, NULL, d);
+    if (kind == KIND_COUNT) return settings_unknown(OPTION_none, "schedule", name, rt_schedule_name, NULL, d);
     p->kind = (rt_schedule_kind)kind;
-    settings read = {.option = "schedule", .rows = keys, .count = KEY_COUNT, .keys = kinds[kind].keys, .of = name};
+    settings read = {.what = "schedule", .rows = keys, .count = KEY_COUNT, .keys = kinds[kind].keys, .of = name};
     return settings_read(&read, text, p, d);
 }
 

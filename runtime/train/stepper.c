@@ -31,8 +31,8 @@ ampc_status rt_stepper_open(rt_session *s, const ir_module *m, const rt_stepper_
                         .accumulate = ir_graph_by_role(m, IR_GRAPH_accumulate),
                         .apply = ir_graph_by_role(m, IR_GRAPH_apply)};
     if (!g || !ir_output_by_role(g, IR_OUTPUT_loss))
-        return diag_error(d, AMPC_UNSUPPORTED, DIAG_NOWHERE,
-                          "the module has no training step: compile it with a loss (--loss)");
+        return diag_error(d, AMPC_UNSUPPORTED, DIAG_USE(DIAG_NOWHERE, OPTION_loss, .value = "KIND"),
+                          "the module has no training step, because it has no loss");
     out->floor = fmax(o->scale_floor > 0 ? o->scale_floor : 1, rt_smallest_scale(m)); /* a constant one is there */
     out->floor_skips = o->floor_skips > 0 ? (uint64_t)o->floor_skips : FLOOR_SKIPS;
     out->allow_skips = o->allow_skips;
@@ -207,7 +207,7 @@ ampc_status rt_stepper_end(const rt_stepper *t, diag *d)
     return diag_warning(d, DIAG_FILE(ir_module_source(t->graph->module)),
                         "%" PRIu64 " of %" PRIu64
                         " steps were skipped with loss scales that had been small enough before: "
-                        "their gradients may be NaN or infinite at any scale (ampc-run check finds the node)",
+                        "their gradients may be NaN or infinite at any scale (a check of the module finds the node)",
                         t->unexplained, t->steps);
 }
 

@@ -358,8 +358,8 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
 static ampc_status evaluate_some(rt_trainer *t, const rt_train_plan *plan, int64_t limit, diag *d, rt_eval *out)
 {
     rt_metric_choices watched = {.count = 0};
-    if (plan->best) TRY(rt_metrics_add(&watched, &plan->best->metric, "best", d));
-    if (plan->early_stop) TRY(rt_metrics_add(&watched, &plan->early_stop->metric, "early stop", d));
+    if (plan->best) TRY(rt_metrics_add(&watched, &plan->best->metric, OPTION_best, d));
+    if (plan->early_stop) TRY(rt_metrics_add(&watched, &plan->early_stop->metric, OPTION_early_stop, d));
     const rt_eval_options o = {.limit = limit, .metrics = plan->metrics, .required = &watched, .stop = plan->stop};
     TRY(rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out));
     if (out->stopped) t->starved = t->lacks_evaluation = true;
@@ -447,8 +447,9 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     TRY(rt_checkpoint_newest(plan->checkpoint_dir, d, &path));
     if (!path && !rt_checkpoint_has_best(plan->checkpoint_dir)) return AMPC_OK;
     ampc_status s = diag_error(
-        d, AMPC_USAGE, DIAG_FILE(path ? path : plan->checkpoint_dir),
-        "the folder has a checkpoint of an earlier run: continue it with --resume, or use another folder");
+        d, AMPC_USAGE,
+        DIAG_USE(DIAG_FILE(path ? path : plan->checkpoint_dir), OPTION_resume, .purpose = "to continue it, or another folder"),
+        "the folder has a checkpoint of an earlier run");
     free(path);
     return s;
 }

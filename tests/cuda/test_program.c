@@ -364,9 +364,9 @@ static void nvrtc_may_be_missing_or_old(void **state)
 {
     (void)state;
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
-    with_other(0, AMPC_DEVICE, "fused kernels require NVRTC: NVRTC was not found; --no-fuse disables them");
+    with_other(0, AMPC_DEVICE, "fused kernels require NVRTC: NVRTC was not found");
     with_other(80, AMPC_OK, NULL); /* uses PTX */
-    with_other(100, AMPC_DEVICE, "this NVRTC does not support architecture 90; --no-fuse disables fused kernels");
+    with_other(100, AMPC_DEVICE, "fused kernels: this NVRTC does not support architecture 90");
 }
 
 /* ---- faults ---- */

@@ -330,8 +330,8 @@ TEST_SCRATCH(test_decisions)
     for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++)
         for (int k = 0; k < PRECISIONS; k++) {
             observer o = {.t = t, .data = data};
-            assert_int_equal(rt_monitor_parse("loss", "--best", false, t->d, &o.best), AMPC_OK);
-            assert_int_equal(rt_monitor_parse("loss,patience=2", "--early-stop", true, t->d, &o.stop), AMPC_OK);
+            assert_int_equal(rt_monitor_parse("loss", OPTION_best, t->d, &o.best), AMPC_OK);
+            assert_int_equal(rt_monitor_parse("loss,patience=2", OPTION_early_stop, t->d, &o.stop), AMPC_OK);
             train(&o, case_of(&trainings[i]), &precisions[k], trainings[i].lr);
         }
     rt_dataset_close(data);

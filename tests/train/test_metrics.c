@@ -203,7 +203,7 @@ static ampc_status evaluate(scratch *t, const evaluated *of, int64_t batch, bool
     const rt_session_options o = {.device = "cpu", .threads = 1, .symbol_sizes = sizes};
     rt_session *s = NULL;
     choices.count = 0;
-    assert_int_equal(rt_metrics_parse(metrics, "metrics", t->d, &choices), AMPC_OK);
+    assert_int_equal(rt_metrics_parse(metrics, OPTION_metrics, t->d, &choices), AMPC_OK);
     assert_int_equal(rt_session_open(of->m, &o, t->d, &s), AMPC_OK);
     ampc_status status = rt_evaluate(s, of->m, of->data, &(rt_eval_options){.batch = batch, .metrics = &choices}, t->d,
                                      out);
@@ -354,17 +354,17 @@ TEST_SCRATCH(test_names)
                                       "topk", "Accuracy", "accuracy ", "f1"};
     rt_metric_choices all = {.count = 0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(rt_metrics_parse(bad[i], "--metric", t->d, &all), AMPC_USAGE);
-        scratch_expect(t, "--metric: unknown metric");
+        assert_int_equal(rt_metrics_parse(bad[i], OPTION_metrics, t->d, &all), AMPC_USAGE);
+        scratch_expect(t, "metric: unknown metric");
     }
-    assert_int_equal(rt_metrics_parse("top5,accuracy,top05,accuracy,top2", "--metric", t->d, &all), AMPC_OK);
+    assert_int_equal(rt_metrics_parse("top5,accuracy,top05,accuracy,top2", OPTION_metrics, t->d, &all), AMPC_OK);
     assert_int_equal(all.count, 3);
     for (int i = all.count; i < RT_METRICS_MAX; i++) {
         char name[16];
         snprintf(name, sizeof name, "top%d", 10 + i);
-        assert_int_equal(rt_metrics_parse(name, "--metric", t->d, &all), AMPC_OK);
+        assert_int_equal(rt_metrics_parse(name, OPTION_metrics, t->d, &all), AMPC_OK);
     }
-    assert_int_equal(rt_metrics_parse("top99", "--metric", t->d, &all), AMPC_USAGE);
+    assert_int_equal(rt_metrics_parse("top99", OPTION_metrics, t->d, &all), AMPC_USAGE);
     scratch_expect(t, "more than 32 metrics");
 }
 
@@ -386,7 +386,7 @@ TEST_SCRATCH(test_watching)
     for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) {
         rt_monitor m;
         rt_monitor_state now = {.bad = 0};
-        assert_int_equal(rt_monitor_parse(watched[i].text, "--early-stop", true, t->d, &m), AMPC_OK);
+        assert_int_equal(rt_monitor_parse(watched[i].text, OPTION_early_stop, t->d, &m), AMPC_OK);
         for (size_t k = 0; watched[i].values[k]; k++) {
             char text[RT_MONITOR_TEXT];
             const char wanted = watched[i].values[k];

@@ -76,7 +76,7 @@ TEST_SCRATCH(test_refusals)
     compile_options o = options("mse", "sgd");
     o.hysteresis = 2;
     o.decr_every = 2;
-    refuse(t, &o, "--decr-every-n-nan-or-inf");
+    refuse(t, &o, "not with decr-every-n-nan-or-inf");
     o.decr_every = 0;
     o.preset = PASS_PRESET_PADDLE_1_8;
     refuse(t, &o, "n+1 steps");

@@ -217,7 +217,8 @@ TEST_SCRATCH(test_other_options)
     OK(other.c, ampc_checkpoint_load(other.s, path, NULL));
     assert_float_equal(train(&other, 1), expected, 0.01F * (float)expected);
     OK(other.c, ampc_set_loss_scaling(other.s, 0)); /* it has none */
-    expect_failure(ampc_checkpoint_load(third.s, path, NULL), AMPC_REJECTED, third.c, "another optimizer");
+    expect_failure(ampc_checkpoint_load(third.s, path, NULL), AMPC_REJECTED, third.c,
+                   "; set reset_optimizer to continue");
     const ampc_load_options reset = {.struct_size = sizeof reset, .reset_optimizer = 1};
     OK(third.c, ampc_checkpoint_load_with(third.s, path, &reset, NULL));
     OK(third.c, ampc_session_get_number(third.s, "state/step", &steps));
@@ -288,7 +289,7 @@ TEST_SCRATCH(test_train_and_evaluate)
     OK(h.c, ampc_evaluate(h.s, "synthetic,rows=33", 8, &e));
     assert_int_equal(e.samples, 33);
     assert_true(e.loss > 0 && e.accuracy >= 0 && e.accuracy <= 1);
-    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "earlier run");
+    expect_failure(ampc_train(h.s, &o), AMPC_USAGE, h.c, "run; set ampc_train_options.resume to");
     o.resume = 1;
     OK(h.c, ampc_train(h.s, &o));
     assert_int_equal(last, 20);

@@ -417,7 +417,7 @@ TEST_API(test_files)
         refused(f, "ampc_compile_options", #member, ampc_module_compile(f->fresh, &o_)); \
         renew(f); \
     } while (0)
-#define IMPORT(member, ...) \
+#define IMPORT_WITH(member, ...) \
     do { \
         ampc_import_options o_ = {.struct_size = sizeof o_, .member = __VA_ARGS__}; \
         refused(f, "ampc_import_options", #member, ampc_module_import_with(f->c, &o_, &m)); \
@@ -587,16 +587,16 @@ TEST_API(test_import_options)
     REFUSED(ampc_module_import_with, options, f->c, NULL, &m);
     REFUSED(ampc_module_import_with, options, f->c, &unset, &m);
     REFUSED(ampc_module_import_with, module, f->c, &model, NULL);
-    IMPORT(path, NULL);
-    IMPORT(bytes, NULL, .path = MLP, .n_bytes = 7);
-    IMPORT(n_bytes, SIZE_MAX, .bytes = "");
-    IMPORT(dims, NULL, .path = MLP, .n_dims = 1);
-    IMPORT(dims, &nameless, .path = MLP, .n_dims = 1);
-    IMPORT(dims, &negative, .path = MLP, .n_dims = 1);
-    IMPORT(n_dims, SIZE_MAX, .path = MLP, .dims = &negative);
-    IMPORT(batch, -1, .path = MLP);
-    IMPORT(batch, INT64_MAX, .path = MLP);
-    IMPORT(batch, 4, .path = "model.recipe");
+    IMPORT_WITH(path, NULL);
+    IMPORT_WITH(bytes, NULL, .path = MLP, .n_bytes = 7);
+    IMPORT_WITH(n_bytes, SIZE_MAX, .bytes = "");
+    IMPORT_WITH(dims, NULL, .path = MLP, .n_dims = 1);
+    IMPORT_WITH(dims, &nameless, .path = MLP, .n_dims = 1);
+    IMPORT_WITH(dims, &negative, .path = MLP, .n_dims = 1);
+    IMPORT_WITH(n_dims, SIZE_MAX, .path = MLP, .dims = &negative);
+    IMPORT_WITH(batch, -1, .path = MLP);
+    IMPORT_WITH(batch, INT64_MAX, .path = MLP);
+    IMPORT_WITH(batch, 4, .path = "model.recipe");
     any("ampc_import_options", "struct_size keep_unknown");
     assert_null(m);
 }

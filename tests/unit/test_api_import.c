@@ -228,7 +228,7 @@ TEST_SCRATCH(test_fixed_batch)
     ampc_import_options o = {.struct_size = sizeof o, .path = EXPORTS "fixed-script.onnx"};
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
     OK(c, ampc_module_import_with(c, &o, &m));
-    expect_failure(train_with(m, 4, NULL), AMPC_USAGE, c, "batch");
+    expect_failure(train_with(m, 4, NULL), AMPC_USAGE, c, "; set ampc_import_options.batch to 4 to compile it");
     ampc_module_free(m);
     o.batch = 4;
     OK(c, ampc_module_import_with(c, &o, &m));

@@ -41,6 +41,54 @@ TEST(test_misuse)
     ampc_context_free(c);
 }
 
+/* Messages say what to change in the words of ampc.h. */
+TEST(test_words)
+{
+    static const char *const muon = "*,muon=1";
+    static const struct {
+        ampc_compile_options options;
+        const char *text;
+    } rows[] = {
+        {{.loss = "ce", .loss_output = "y"},
+         "error: ampc_compile_options.loss and ampc_compile_options.loss_output exclude each other"},
+        {{.loss = "ce,axis=x"}, "error: ampc_compile_options.loss: axis must be an integer from -8 to 7, not 'x'"},
+        {{.loss = "ce", .optimizer = "sgd,lr=much"}, "error: ampc_compile_options.optimizer: lr must be a number"},
+        {{.loss = "ce", .groups = &muon, .n_groups = 1},
+         "error: ampc_compile_options.groups: muon=1 needs the optimizer muon; set ampc_compile_options.optimizer to "
+         "muon"},
+        {{.loss = "ce", .hysteresis = 2, .decr_every_n_nan_or_inf = 2},
+         "error: ampc_compile_options.hysteresis: replaces the count of overflowing steps: not with "
+         "ampc_compile_options.decr_every_n_nan_or_inf"},
+        {{.white = "Gemm", .black = "Gemm"}, "error: the options name operator 'Gemm' as white and as black"},
+        {{.loss = "ce", .train = "nothing", .freeze = "w*"},
+         "error: ampc_compile_options.train: 'nothing' matches no parameter"},
+        {{.normalize = "mean"}, "error: ampc_compile_options.normalize: mean needs a value: a number"},
+        {{.loss = "ce", .grad_penalty = "L2:all,1"}, "error: ampc_compile_options.grad_penalty: expected L2:input"},
+    };
+    const ampc_context_options strict = {.struct_size = sizeof strict, .strict = 1};
+    ampc_context *c;
+    ampc_module *m;
+    assert_int_equal(ampc_context_create(&strict, &c), AMPC_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ampc_compile_options o = rows[i].options;
+        o.struct_size = sizeof o;
+        OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+        assert_int_not_equal(ampc_module_compile(m, &o), AMPC_OK);
+        if (!strstr(ampc_context_message(c), rows[i].text))
+            fail_msg("expected '%s' in: %s", rows[i].text, ampc_context_message(c));
+        ampc_module_free(m);
+    }
+    ampc_session *s;
+    ampc_train_options o = {.struct_size = sizeof o, .data = "synthetic", .batch = 4, .steps = 1};
+    OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
+    OK(c, ampc_module_compile(m, NULL));
+    OK(c, ampc_session_open(m, &one_thread, &s));
+    expect_failure(ampc_train(s, &o), AMPC_UNSUPPORTED, c, "it has no loss; set ampc_compile_options.loss to KIND");
+    ampc_session_free(s);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
 TEST(test_tensors)
 {
     ampc_context *c;

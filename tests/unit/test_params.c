@@ -280,8 +280,8 @@ TEST_SCRATCH(train_refuses_what_cannot_be)
         choice options;
         const char *message;
     } rows[] = {
-        {{.train = {"cond"}}, "--train 'cond': cannot be trained: it is not a float tensor"},
-        {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by --train and by --freeze"},
+        {{.train = {"cond"}}, "train: 'cond' cannot be trained: it is not a float tensor"},
+        {{.train = {"m"}, .freeze = {"m"}}, "parameter 'm' is matched by train and by freeze"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         choice c = rows[i].options;
@@ -318,7 +318,7 @@ TEST_SCRATCH(the_note_counts)
     model m = attention_model();
     expect_in(
         note_of(t, &m, only_params, &log),
-        "note: 1 initializer trained (4 elements), 2 held constant: m, val_7 (--explain=params lists the reasons)");
+        "note: 1 initializer trained (4 elements), 2 held constant: m, val_7; set explain to params for the reasons");
     m = scale_model("gamma", "2");
     expect_in(note_of(t, &m, only_params, &log), "note: 2 initializers trained (6 elements)");
     assert_null(strstr(log.text, "held"));
@@ -346,7 +346,7 @@ TEST_SCRATCH(the_list_has_reasons)
     choice c = {.explain = true, .pass = "params", .freeze = {"w"}};
     model m = attention_model();
     ir_module_free(compile_net(t, &m, &c, &log));
-    expect_in(log.text, "w: f32[4,1], 4 elements, frozen: --freeze matches it [rule freeze]\n");
+    expect_in(log.text, "w: f32[4,1], 4 elements, frozen: among the parameters to freeze [rule freeze]\n");
     expect_in(log.text, "m: f32[4,4], 16 elements, held constant: a mask");
     expect_in(log.text, "val_7: f32[], 1 element, held constant: one element with a name that an exporter generated "
                         "[rule name; facts generated, single]\n");
@@ -357,8 +357,8 @@ TEST_SCRATCH(the_list_has_reasons)
     ir_module_free(compile_net(t, &m, &c, &log));
     expect_in(log.text,
               "{\"name\": \"m\", \"dtype\": \"f32\", \"shape\": [4, 4], \"elements\": 16, \"state\": \"trained\", "
-              "\"reason\": \"--train names it\", \"rule\": \"named\", \"facts\": [\"mask\"]}\n");
-    expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"--train does not match it\"");
+              "\"reason\": \"named among the parameters to train\", \"rule\": \"named\", \"facts\": [\"mask\"]}\n");
+    expect_in(log.text, "\"state\": \"frozen\", \"reason\": \"not among the parameters to train\"");
 }
 
 /* ---- patterns in training --------------------------------------------------------------------- */

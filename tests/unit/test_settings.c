@@ -67,7 +67,7 @@ TEST_SCRATCH(test_reading)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         values v = {0};
-        settings s = {.option = "--x", .rows = keys, .count = sizeof keys / sizeof *keys, .of = "kind"};
+        settings s = {.what = "it", .rows = keys, .count = sizeof keys / sizeof *keys, .of = "kind"};
         char *text = strdup(rows[i].text);
         assert_int_equal(settings_read(&s, text, &v, t->d), rows[i].message ? AMPC_USAGE : AMPC_OK);
         if (rows[i].message) scratch_expect(t, rows[i].message);

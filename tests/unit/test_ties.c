@@ -203,8 +203,8 @@ static const float *storage(scratch *t, rt_session *s, const char *name)
 
 TEST_SCRATCH(each_has_its_kind)
 {
-    static const char *const said[FORMS] = {"6 initializers that the exporter had merged are separate: 2 parameters "
-                                            "(--no-untie keeps them shared), 4 running statistics",
+    static const char *const said[FORMS] = {"6 initializers that the exporter had merged are separate: 2 parameters, "
+                                            "4 running statistics; set no-untie to keep the parameters shared",
                                             "4 initializers that the exporter had merged are separate: 4 running "
                                             "statistics",
                                             NULL};

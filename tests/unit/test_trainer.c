@@ -282,7 +282,7 @@ TEST_SCRATCH(test_resume_refused)
     rt_trainer *trainer = open_trainer(t, &r, &few_steps);
     assert_ok(t, rt_trainer_run(trainer, &plan, t->d));
     rt_trainer_close(trainer);
-    expect_resume(t, r.m, &r, &few_steps, false, AMPC_USAGE, "--resume");
+    expect_resume(t, r.m, &r, &few_steps, false, AMPC_USAGE, "set resume to continue it");
     other.batch = 8;
     expect_resume(t, r.m, &r, &other, true, AMPC_USAGE, "batch size of 16, not 8");
     o.optimizer = "sgd";
@@ -402,7 +402,7 @@ TEST_SCRATCH(test_no_training_step)
     rt_trainer *trainer;
     rt_eval eval;
     assert_int_equal(rt_trainer_open(r.s, r.m, r.data, &few_steps, t->d, &trainer), AMPC_UNSUPPORTED);
-    scratch_expect(t, "compile it with a loss");
+    scratch_expect(t, "because it has no loss");
     assert_ok(t, rt_evaluate(r.s, r.m, r.data, NULL, t->d, &eval));
     assert_true(isnan(rt_eval_number(&eval, "loss")));
     assert_true(rt_eval_number(&eval, "accuracy") >= 0 && rt_eval_number(&eval, "accuracy") <= 1);
