@@ -446,10 +446,10 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     }
     TRY(rt_checkpoint_newest(plan->checkpoint_dir, d, &path));
     if (!path && !rt_checkpoint_has_best(plan->checkpoint_dir)) return AMPC_OK;
-    ampc_status s = diag_error(
-        d, AMPC_USAGE,
-        DIAG_USE(DIAG_FILE(path ? path : plan->checkpoint_dir), OPTION_resume, .purpose = "to continue it, or another folder"),
-        "the folder has a checkpoint of an earlier run");
+    ampc_status s = diag_error(d, AMPC_USAGE,
+                               DIAG_USE(DIAG_FILE(path ? path : plan->checkpoint_dir), OPTION_resume,
+                                        .purpose = "to continue it, or another folder"),
+                               "the folder has a checkpoint of an earlier run");
     free(path);
     return s;
 }
