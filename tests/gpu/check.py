@@ -19,10 +19,11 @@ NO_DEVICE = 6  # AMPC_DEVICE, also the exit code of this program
 PARTS = {
     "check": (checks.part, checks.steps),
     "sanitize": (checks.sanitizers, checks.sanitizer_steps),
+    "engines": (checks.engines, checks.engine_steps),
     "bench": (bench.part, bench.steps),
     "torch": (bench.torch_part, bench.torch_steps),
 }
-ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", but has its own time limit
+ALL = ("check", "bench", "torch")  # "sanitize" is the end of "check", but has its own time limit; "engines" is rare
 
 # Queries the Python interpreter that has PyTorch, without importing PyTorch, which needs seconds. CUDA
 # libraries are in its wheels, in nvidia/*/lib of a package folder.

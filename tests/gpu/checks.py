@@ -280,6 +280,30 @@ def sanitizers(session):
         session.facts[f"{kind}_rows"] = {"checked": checked[kind], "all": len(table.list_rows()[0] or [])}
 
 
+# ---- every algorithm of the libraries ----
+
+ENGINES = ("ops_conv", "ops_matmul")
+ENGINE_PARTS = 16  # of their rows, side by side: most of the time is that of cuDNN, by one processor core each
+
+
+def engines(session):
+    """Runs every algorithm that the libraries propose for the rows of the tables, not only the ones that they prefer."""
+    parts = range(1 if session.options.tiny else ENGINE_PARTS)
+    jobs = []
+    for name in ENGINES:
+        for part in parts:
+            environment = {"OPS_ONLY": "every_*"}
+            if not session.options.tiny:
+                environment["OPS_PART"] = f"{part}/{ENGINE_PARTS}"
+            program = f"ops_{name}"
+            jobs.append(Table(session, f"{name} {part + 1}", program, ["--device=cuda"], session.left(), environment).run)
+    session.together(jobs)
+
+
+def engine_steps(session):
+    return [f"{name}.every_*" for name in ENGINES]
+
+
 # ---- all of it ----
 
 

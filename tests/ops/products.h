@@ -24,7 +24,7 @@ double *view_values(const k_view *v);
 void view_check(const char *what, const k_view *v, const double *expected, double depth, ir_dtype in);
 
 /* Runs the statement with each of the algorithms that the device's libraries propose for the call of run_kernel in it,
- * instead of the one that they prefer. */
+ * instead of the one that they prefer. view_check then prints what is wrong and goes on. */
 #define EACH_CANDIDATE(statement) \
     for (run_candidate = 1; run_candidate > 0; run_candidate = next_candidate()) { \
         statement; \
@@ -33,7 +33,11 @@ void view_check(const char *what, const k_view *v, const double *expected, doubl
  * view_check accepts everything. */
 extern int run_candidate;
 /* The next algorithm, or 0. A call without anything to sum needs no algorithm and accepts each number. */
-static inline int next_candidate(void) { return run_candidate > 0 && run_candidate < 48 ? run_candidate + 1 : 0; }
+int next_candidate(void);
+/* Whether row i of a table is tried with every algorithm: with OPS_PART=K/N in the environment, each N-th row from K on. */
+bool part_has_row(size_t i);
+/* Fails if an algorithm was wrong since the last call. */
+void check_candidates(void);
 
 /* Runs a kernel, which must succeed. */
 void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir_attr *attr);
