@@ -28,8 +28,15 @@ static void allowed(const fixture *f, const char *function, const char *argument
         fail_msg("%s, %s: %s, %s", function, argument, ampc_status_name(status), ampc_context_message(f->c));
 }
 
+static void said(const fixture *f, const char *text)
+{
+    if (!strstr(ampc_context_message(f->c), text)) fail_msg("expected '%s' in: %s", text, ampc_context_message(f->c));
+}
+
 /* Four cases: a context records the error; there is no context; NULL is valid; the function returns no status. */
 #define REFUSED(function, argument, ...) refused(f, #function, #argument, function(__VA_ARGS__))
+/* The first case, with a message that has the text. */
+#define SAYS(text, ...) (REFUSED(__VA_ARGS__), said(f, text))
 #define MUTE(function, argument, ...) refused(NULL, #function, #argument, function(__VA_ARGS__))
 #define ALLOWED(function, argument, ...) allowed(f, #function, #argument, function(__VA_ARGS__))
 #define ANSWERS(function, argument, check) \
@@ -67,11 +74,14 @@ TEST_API(test_contexts)
     double rate;
     MUTE(ampc_schedule_rate, context, NULL, "linear", 1, 10, 5, &rate);
     REFUSED(ampc_schedule_rate, schedule, f->c, NULL, 1, 10, 5, &rate);
+    SAYS("zigzag", ampc_schedule_rate, schedule, f->c, "zigzag", 1, 10, 5, &rate);
     REFUSED(ampc_schedule_rate, lr, f->c, "linear", NAN, 10, 5, &rate);
     REFUSED(ampc_schedule_rate, lr, f->c, "linear", -1, 10, 5, &rate);
     REFUSED(ampc_schedule_rate, steps, f->c, "linear", 1, 0, 5, &rate);
     REFUSED(ampc_schedule_rate, accepted, f->c, "linear", 1, 10, -1, &rate);
     REFUSED(ampc_schedule_rate, rate, f->c, "linear", 1, 10, 5, NULL);
+    ALLOWED(ampc_schedule_rate, rate, f->c, "linear", 1, 10, 5, &rate);
+    assert_float_equal(rate, 0.5, 0);
 }
 
 /* Faulty tables are in test_custom_faults.c. */
@@ -112,7 +122,7 @@ TEST_API(test_modules)
 {
     ampc_module *m = NULL;
     size_t n;
-    const ampc_dim nameless = {NULL, 3}, negative = {"N", -3};
+    const ampc_dim nameless = {NULL, 3}, negative = {"N", -3}, unknown = {"M", 3};
     const ampc_compile_options unset = {0}, wild = {.struct_size = SIZE_MAX};
     ampc_input_info info = {.struct_size = sizeof info}, no_size = {0};
     void *bytes;
@@ -121,6 +131,7 @@ TEST_API(test_modules)
     REFUSED(ampc_module_import, dims, f->c, MLP, NULL, 1, &m);
     REFUSED(ampc_module_import, dims, f->c, MLP, &nameless, 1, &m);
     REFUSED(ampc_module_import, dims, f->c, MLP, &negative, 1, &m);
+    SAYS("M", ampc_module_import, dims, f->c, MLP, &unknown, 1, &m);
     REFUSED(ampc_module_import, n_dims, f->c, MLP, &negative, SIZE_MAX, &m);
     REFUSED(ampc_module_import, module, f->c, MLP, NULL, 0, NULL);
     MUTE(ampc_module_load, context, NULL, MLP, &m);
@@ -168,15 +179,17 @@ TEST_API(test_tensors)
     REFUSED(ampc_tensor_create, name, f->c, NULL, AMPC_F32, 2, dims, NULL, &t);
     REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)0, 2, dims, NULL, &t);
     REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)-1, 2, dims, NULL, &t);
+    SAYS("99", ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)99, 2, dims, NULL, &t);
     REFUSED(ampc_tensor_create, dtype, f->c, "t", (ampc_dtype)(AMPC_U64 + 1), 2, dims, NULL, &t);
     REFUSED(ampc_tensor_create, rank, f->c, "t", AMPC_F32, -1, dims, NULL, &t);
-    REFUSED(ampc_tensor_create, rank, f->c, "t", AMPC_F32, AMPC_MAX_RANK + 1, dims, NULL, &t);
+    SAYS("rank 13", ampc_tensor_create, rank, f->c, "t", AMPC_F32, AMPC_MAX_RANK + 1, dims, NULL, &t);
     REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, NULL, NULL, &t);
-    REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, negative, NULL, &t);
-    REFUSED(ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, huge, NULL, &t);
+    SAYS("dimension 1", ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, negative, NULL, &t);
+    SAYS("size", ampc_tensor_create, dims, f->c, "t", AMPC_F32, 2, huge, NULL, &t);
     REFUSED(ampc_tensor_create, tensor, f->c, "t", AMPC_F32, 2, dims, NULL, NULL);
     assert_null(t);
     ALLOWED(ampc_tensor_create, data, f->c, "t", AMPC_F32, 2, dims, NULL, &t);
+    assert_int_equal(ampc_tensor_bytes(t), 24);
     ampc_tensor_free(t);
     ampc_tensor_free(NULL);
     ANY(ampc_tensor_free, tensor);
@@ -228,7 +241,7 @@ TEST_API(test_sessions)
     ALLOWED(ampc_select, results, f->s, "infer", NULL, 7);
     MUTE(ampc_session_run, session, NULL, "infer", f->in, 1);
     REFUSED(ampc_session_run, graph, f->s, NULL, f->in, 1);
-    REFUSED(ampc_session_run, graph, f->s, "dream", f->in, 1);
+    SAYS("'dream'", ampc_session_run, graph, f->s, "dream", f->in, 1);
     REFUSED(ampc_session_run, inputs, f->s, "infer", NULL, 1);
     REFUSED(ampc_session_run, inputs, f->s, "infer", hole, 2);
     REFUSED(ampc_session_run, n_inputs, f->s, "infer", f->in, SIZE_MAX);
@@ -431,7 +444,9 @@ TEST_API(test_files)
 #define BAD_TRAIN(member, ...) \
     do { \
         ampc_train_options o_ = {.struct_size = sizeof o_, .data = "synthetic", .batch = 4, .steps = 1}; \
-        o_.member = __VA_ARGS__; \
+        const ampc_train_options change_ = {.member = __VA_ARGS__}; \
+        o_.member = change_.member; \
+        if (change_.eval_data) o_.eval_data = change_.eval_data; \
         refused(f, "ampc_train_options", #member, ampc_train(f->s, &o_)); \
     } while (0)
 
@@ -507,6 +522,7 @@ static void refuse_value(fixture *f, const options_use *use, const option_row *r
     memcpy(saved, at, size);
     memcpy(at, value, size);
     refused(f, use->type, row->option.name, use->call(f, use->options));
+    if (row->option.kind == OPTION_WORD || row->option.kind == OPTION_ONCE) said(f, row->option.name);
     memcpy(at, saved, size);
     renew(f);
 }
@@ -608,6 +624,7 @@ TEST_API(test_session_options)
     OPEN(dims, &nameless, .n_dims = 1);
     OPEN(dims, &negative, .n_dims = 1);
     OPEN(dims, &unknown, .n_dims = 1);
+    said(f, "'M'");
     OPEN(n_dims, SIZE_MAX);
     ampc_session_options valid = {.struct_size = sizeof valid};
     refuse_bad_values(f, &(options_use){"ampc_session_options", &valid, open_it}, session_rows);
@@ -651,13 +668,7 @@ TEST_API(test_data_options)
     assert_null(data);
     assert_int_equal(ampc_data_create(f->c, &own, &data), AMPC_OK);
     BAD_TRAIN(dataset, data); /* and `data` */
-    const ampc_train_options both = {.struct_size = sizeof both,
-                                     .data = "synthetic",
-                                     .batch = 4,
-                                     .steps = 1,
-                                     .eval_data = "synthetic",
-                                     .eval_dataset = data};
-    refused(f, "ampc_train_options", "eval_dataset", ampc_train(f->s, &both));
+    BAD_TRAIN(eval_dataset, data, .eval_data = "synthetic");
     ampc_data_free(data);
 }
 
@@ -675,17 +686,9 @@ TEST_API(test_train_options)
     BAD_TRAIN(best, "accuracy");
     BAD_TRAIN(early_stop, "loss");
     BAD_TRAIN(evaluated, ignore_evaluation);
-    const ampc_train_options watch = {
-        .struct_size = sizeof watch, .data = "synthetic", .batch = 4, .steps = 1, .eval_data = "synthetic"};
-    ampc_train_options o = watch;
-    o.best = "accuracy"; /* which requires checkpoint_dir */
-    refused(f, "ampc_train_options", "best", ampc_train(f->s, &o));
-    o = watch;
-    o.metrics = "accuracy,r2";
-    refused(f, "ampc_train_options", "metrics", ampc_train(f->s, &o));
-    o = watch;
-    o.early_stop = "accuracy,patience=0";
-    refused(f, "ampc_train_options", "early_stop", ampc_train(f->s, &o));
+    BAD_TRAIN(best, "accuracy", .eval_data = "synthetic"); /* which requires checkpoint_dir */
+    BAD_TRAIN(metrics, "accuracy,r2", .eval_data = "synthetic");
+    BAD_TRAIN(early_stop, "accuracy,patience=0", .eval_data = "synthetic");
     any("ampc_train_options", "struct_size seed progress user");
 }
 

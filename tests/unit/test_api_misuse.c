@@ -1,23 +1,15 @@
-/* test_api_misuse.c - ampc.h used wrongly: calls in the wrong order, invalid tensors, struct versions, early frees. */
+/* test_api_misuse.c - ampc.h used wrongly: calls in the wrong order, the words of messages, struct versions, early frees. */
 #include "tests/unit/api_calls.h"
 
-TEST(test_misuse)
+TEST(test_order)
 {
     ampc_context *c = NULL;
     ampc_module *m = NULL;
     ampc_session *s = NULL;
-    ampc_compile_options o = {.struct_size = sizeof o, .amp = "O9"};
-    double rate;
+    ampc_compile_options o = {.struct_size = sizeof o, .loss = "hinge"};
     assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
-    expect_failure(ampc_module_import(c, "/nowhere.onnx", NULL, 0, &m), AMPC_IO, c, "/nowhere.onnx");
-    const ampc_dim wrong = {"M", 3};
-    expect_failure(ampc_module_import(c, MLP, &wrong, 1, &m), AMPC_USAGE, c, "M");
-    assert_null(m);
     OK(c, ampc_module_import(c, MLP, NULL, 0, &m));
     expect_failure(ampc_session_open(m, &one_thread, &s), AMPC_USAGE, c, "not compiled");
-    expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "amp 'O9'");
-    o.amp = NULL;
-    o.loss = "hinge";
     expect_failure(ampc_module_compile(m, &o), AMPC_USAGE, c, "hinge");
     expect_failure(ampc_module_compile(m, NULL), AMPC_USAGE, c, "failed before");
     ampc_module_free(m);
@@ -26,16 +18,8 @@ TEST(test_misuse)
     expect_failure(ampc_module_compile(m, &training), AMPC_USAGE, c, "already");
     ampc_session_options where = {.struct_size = sizeof where, .threads = 1, .device = "abacus"};
     expect_failure(ampc_session_open(m, &where, &s), AMPC_DEVICE, c, "abacus");
-    where.device = NULL;
-    where.dims = &wrong;
-    where.n_dims = 1;
-    expect_failure(ampc_session_open(m, &where, &s), AMPC_USAGE, c, "'M'");
     OK(c, ampc_session_open(m, &one_thread, &s));
-    expect_failure(ampc_session_run(s, "dream", NULL, 0), AMPC_USAGE, c, "'dream'");
     assert_int_equal(ampc_session_run(s, "infer", NULL, 0), AMPC_REJECTED);
-    expect_failure(ampc_schedule_rate(c, "zigzag", 1, 10, 0, &rate), AMPC_USAGE, c, "zigzag");
-    OK(c, ampc_schedule_rate(c, "linear", 1, 10, 5, &rate));
-    assert_float_equal(rate, 0.5, 0);
     ampc_session_free(s);
     ampc_module_free(m);
     ampc_context_free(c);
@@ -86,22 +70,6 @@ TEST(test_words)
     expect_failure(ampc_train(s, &o), AMPC_UNSUPPORTED, c, "it has no loss; set ampc_compile_options.loss to KIND");
     ampc_session_free(s);
     ampc_module_free(m);
-    ampc_context_free(c);
-}
-
-TEST(test_tensors)
-{
-    ampc_context *c;
-    ampc_tensor *t = NULL;
-    const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 3};
-    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
-    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, dims, NULL, &t), AMPC_USAGE, c, "dimension 1");
-    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 2, huge, NULL, &t), AMPC_USAGE, c, "size");
-    expect_failure(ampc_tensor_create(c, "t", AMPC_F32, 13, dims, NULL, &t), AMPC_USAGE, c, "rank 13");
-    expect_failure(ampc_tensor_create(c, "t", (ampc_dtype)99, 1, dims, NULL, &t), AMPC_USAGE, c, "99");
-    OK(c, ampc_tensor_create(c, "t", AMPC_F64, 0, NULL, NULL, &t));
-    assert_int_equal(ampc_tensor_bytes(t), 8);
-    ampc_tensor_free(t);
     ampc_context_free(c);
 }
 
