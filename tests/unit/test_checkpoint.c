@@ -22,6 +22,19 @@ static ir_module *module_of(scratch *t)
     return training_module(t, &o, 0);
 }
 
+/* A test of a session `s` of a module `m`. */
+#define TEST_TRAINED(name) \
+    static void name##_of(scratch *t, ir_module *m, rt_session *s); \
+    TEST_SCRATCH(name) \
+    { \
+        ir_module *m = module_of(t); \
+        rt_session *s = training_session(t, m); \
+        name##_of(t, m, s); \
+        rt_session_close(s); \
+        ir_module_free(m); \
+    } \
+    static void name##_of(scratch *t, ir_module *m, rt_session *s)
+
 /* Asserts that the session's parameters and states equal `bytes`. */
 static void expect_bytes(rt_session *s, const char *bytes, size_t n)
 {
@@ -62,7 +75,7 @@ TEST(test_keys)
     }
 }
 
-TEST_SCRATCH(test_contents)
+TEST_TRAINED(test_contents)
 {
     static const char *const keys[] = {
         "param/fc1.weight", "param/bn.scale",   "buf/bn.mean",     "buf/bn.var", "opt/m/fc2.weight",
@@ -74,8 +87,6 @@ TEST_SCRATCH(test_contents)
         {"stuck", "1"},      {"batch", "16"},    {"rows", "96"},    {"schedule", "constant,lr=0.1"},
         {"good_steps", "0"}, {"bad_steps", "0"}, {"amp", "O1 f16"},
     };
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_safetensors *f;
     const char *path = scratch_path(t, "a.safetensors");
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, path, t->d));
@@ -87,14 +98,10 @@ TEST_SCRATCH(test_contents)
     assert_true(strtod(rt_safetensors_metadata(f, "loss_scale"), NULL) > 1);
     assert_int_equal(strlen(rt_safetensors_metadata(f, "model")), 32);
     rt_safetensors_close(f);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
-TEST_SCRATCH(test_round_trip)
+TEST_TRAINED(test_round_trip)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_run_state run;
     size_t n;
     const char *path = scratch_path(t, "a.safetensors");
@@ -114,16 +121,12 @@ TEST_SCRATCH(test_round_trip)
     assert_int_equal(run.rows, 96);
     assert_string_equal(run.schedule, some_state.schedule);
     free(before);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
 /* ---- damaged files and checkpoints of other models ---- */
 
-TEST_SCRATCH(test_damage)
+TEST_TRAINED(test_damage)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     size_t n, size;
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, scratch_path(t, "a.safetensors"), t->d));
     char *file = scratch_read(t, "a.safetensors", &size), *before;
@@ -147,14 +150,10 @@ TEST_SCRATCH(test_damage)
     expect_bytes(s, before, n);
     free(before);
     free(file);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
-TEST_SCRATCH(test_other_model)
+TEST_TRAINED(test_other_model)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     const char *path = scratch_path(t, "a.safetensors");
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, path, t->d));
     compile_options o = training_options(IR_bf16);
@@ -177,15 +176,11 @@ TEST_SCRATCH(test_other_model)
     free(before);
     rt_session_close(session);
     ir_module_free(other);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
 /* A file with valid hashes whose tensors do not match the model. */
-TEST_SCRATCH(test_missing_and_misshapen)
+TEST_TRAINED(test_missing_and_misshapen)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_safetensors_writer *w;
     const float zeros[64] = {0};
     const char *path = scratch_path(t, "a.safetensors");
@@ -206,16 +201,12 @@ TEST_SCRATCH(test_missing_and_misshapen)
     assert_int_equal(rt_checkpoint_read(s, m, path, &rt_checkpoint_weights, t->d, NULL), AMPC_REJECTED);
     scratch_expect(t, "unknown version 99");
     free(before);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
 /* ---- failing calls ---- */
 
-TEST_SCRATCH(test_allocation_failures)
+TEST_TRAINED(test_allocation_failures)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     const char *path = scratch_path(t, "a.safetensors");
     size_t n;
     assert_ok(t, rt_checkpoint_write(s, m, &some_state, path, t->d));
@@ -234,14 +225,10 @@ TEST_SCRATCH(test_allocation_failures)
         expect_bytes(s, before, n);
     }
     free(before);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
-TEST_SCRATCH(test_io_failures)
+TEST_TRAINED(test_io_failures)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_run_state run = some_state;
     assert_ok(t, rt_checkpoint_put(s, m, &run, t->folder, 2, t->d));
     const char *old = scratch_path(t, "ckpt-0000000012.safetensors");
@@ -258,8 +245,6 @@ TEST_SCRATCH(test_io_failures)
         assert_true(scratch_count(t) <= 2); /* no temporary file is left */
         remove(scratch_path(t, "ckpt-0000000024.safetensors"));
     }
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
 /* ---- folders ---- */
@@ -271,10 +256,8 @@ static void put(scratch *t, rt_session *s, const ir_module *m, uint64_t step)
     assert_ok(t, rt_checkpoint_put(s, m, &run, t->folder, 0, t->d));
 }
 
-TEST_SCRATCH(test_generations)
+TEST_TRAINED(test_generations)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     char *path;
     scratch_write(t, ".ckpt-0000000005.safetensors.1-1.ampc-tmp", "dead", 4);
     scratch_write(t, "ckpt-5.safetensors", "not ours", 8);
@@ -290,14 +273,10 @@ TEST_SCRATCH(test_generations)
     free(path);
     assert_int_equal(rt_checkpoint_folder(scratch_path(t, "ckpt-5.safetensors"), t->d), AMPC_IO);
     scratch_expect(t, "not a folder");
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
-TEST_SCRATCH(test_fallback)
+TEST_TRAINED(test_fallback)
 {
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_run_state run;
     char *path;
     size_t size;
@@ -323,16 +302,12 @@ TEST_SCRATCH(test_fallback)
     assert_int_equal(rt_checkpoint_resume(s, m, t->folder, &rt_checkpoint_all, true, t->d, &run, &path), AMPC_REJECTED);
     scratch_expect(t, "no older checkpoint");
     free(file);
-    rt_session_close(s);
-    ir_module_free(m);
 }
 
 /* System errors damage nothing: whichever call fails, both files keep their names, and the next attempt succeeds. */
-TEST_SCRATCH(test_trouble_is_no_damage)
+TEST_TRAINED(test_trouble_is_no_damage)
 {
     static const int errors[] = {EMFILE, EIO, EACCES};
-    ir_module *m = module_of(t);
-    rt_session *s = training_session(t, m);
     rt_run_state run;
     char *path;
     put(t, s, m, 5);
@@ -354,6 +329,4 @@ TEST_SCRATCH(test_trouble_is_no_damage)
             assert_int_equal(status, AMPC_IO);
             scratch_expect(t, strerror(errors[i]));
         }
-    rt_session_close(s);
-    ir_module_free(m);
 }
