@@ -167,12 +167,12 @@ static const struct exception {
     ir_op op;
     const char *error;
 } exceptions[] = {
-    {IR_OP_recurrent, "the gradient has no derivative (op recurrent_grad)"},
-    {IR_OP_grid_sample, "the gradient has no derivative (op grid_sample_grad)"},
-    {IR_OP_roi_align, "the gradient has no derivative (op roi_align_grad)"},
-    {IR_OP_det, "the gradient has no derivative (op det_grad)"},
-    {IR_OP_if, "the gradient has no derivative (op if)"},
-    {IR_OP_loop, "the gradient has no derivative (op loop)"},
+    {IR_OP_recurrent, "the gradient, which is penalized, has no derivative (op recurrent_grad)"},
+    {IR_OP_grid_sample, "the gradient, which is penalized, has no derivative (op grid_sample_grad)"},
+    {IR_OP_roi_align, "the gradient, which is penalized, has no derivative (op roi_align_grad)"},
+    {IR_OP_det, "the gradient, which is penalized, has no derivative (op det_grad)"},
+    {IR_OP_if, "the gradient, which is penalized, has no derivative (op if)"},
+    {IR_OP_loop, "the gradient, which is penalized, has no derivative (op loop)"},
     {IR_OP_sign, "the gradient of the loss with respect to 'a' is 0"},
     {IR_OP_floor, "the gradient of the loss with respect to 'a' is 0"},
     {IR_OP_ceil, "the gradient of the loss with respect to 'a' is 0"},
