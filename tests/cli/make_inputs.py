@@ -52,9 +52,6 @@ tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/M
 # Scores of tokens: the classes are the last axis.
 write("spans", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc")],
       [info("x", ["N", "T", 4])], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
-# Rows of a table: neither a matmul nor a convolution makes the output.
-write("rows", [helper.make_node("Gather", ["w", "x"], ["s"], name="gather")],
-      [info("x", ["N", "T"], TensorProto.INT64)], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
 # An output of integers.
 write("whole", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
                 helper.make_node("Cast", ["y"], ["i"], name="whole", to=TensorProto.INT64)],
@@ -256,10 +253,7 @@ for name, cut in (("idx", 0), ("idx-short", 100)):
 # Lists -------------------------------------------------------------------------------------------------------------
 lists = {
     "good": "[meta]\nversion = 1\nbase = ampc\n[black]\nMatMul\n",
-    "section": "[meta]\nversion = 1\n[whyte]\nMatMul\n",
-    "twice": "[white]\nGelu\n[black]\nGelu\n",
     "unknown": "[white]\nMatMull\n",
-    "rule": "[rules]\ngray = sometimes\n",
 }
 for name, text in lists.items():
     (folder / f"{name}.amplist").write_text(text)
