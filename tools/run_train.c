@@ -169,13 +169,10 @@ static ampc_status open_recorder(void *user, uint64_t first)
 {
     training *t = user;
     const tool_options *o = &t->c->tool->o;
-    const rt_recorder_options options = {.log = o->log,
-                                         .events = o->tensorboard,
-                                         .checkpoints = o->checkpoint_dir,
-                                         .resumed = o->resume,
-                                         .model = o->operands.items[0],
-                                         .data = o->data,
-                                         .seed = o->pass.seed};
+    const rt_recorder_options options = {
+#define RECORDER(name, member, kind, ...) .member = o->member,
+#include "ir/base/options.def"
+        .checkpoints = o->checkpoint_dir, .resumed = o->resume, .model = o->operands.items[0], .seed = o->pass.seed};
     handle_signals(on_signal);
     return rt_recorder_open(&options, t->trainer, t->c->tool->module, first, t->c->tool->diag, &t->recorder);
 }

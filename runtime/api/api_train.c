@@ -19,13 +19,13 @@ typedef struct loop {
 static ampc_status begin(void *user, uint64_t first)
 {
     loop *l = user;
-    const rt_recorder_options o = {.log = l->options->log,
-                                   .events = l->options->tensorboard,
-                                   .checkpoints = l->options->checkpoint_dir,
-                                   .resumed = l->options->resume != 0,
-                                   .model = l->session->module->source.path,
-                                   .data = l->options->data,
-                                   .seed = l->options->seed};
+    const rt_recorder_options o = {
+#define RECORDER(name, member, kind, ...) .member = l->options->member,
+#include "ir/base/options.def"
+        .checkpoints = l->options->checkpoint_dir,
+        .resumed = l->options->resume != 0,
+        .model = l->session->module->source.path,
+        .seed = l->options->seed};
     l->skipped = rt_trainer_state(l->trainer)->skipped;
     return rt_recorder_open(&o, l->trainer, l->session->module->ir, first, l->d, &l->recorder);
 }

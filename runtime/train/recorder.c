@@ -46,7 +46,7 @@ ampc_status rt_recorder_open(const rt_recorder_options *o, const rt_trainer *t, 
     if (!r) return rt_no_memory(d);
     r->d = d;
     ampc_status s = o->log ? open_log(r, o, t, m, step) : AMPC_OK;
-    if (s == AMPC_OK && o->events) s = rt_events_open(o->events, step, d, &r->events);
+    if (s == AMPC_OK && o->tensorboard) s = rt_events_open(o->tensorboard, step, d, &r->events);
     if (s == AMPC_OK) *out = r;
     else (void)rt_recorder_close(r);
     return s;

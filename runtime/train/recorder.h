@@ -9,13 +9,13 @@
 typedef struct rt_recorder rt_recorder;
 
 typedef struct rt_recorder_options {
-    const char *log;    /* file of the step log; NULL: none */
-    const char *events; /* folder for event files; NULL: none */
+#define RECORDER(name, member, kind, ...) RT_OPTION_##kind member;
+#include "ir/base/options.def"
     /* Folder of the checkpoints, which identifies the run in the log; NULL: none. */
     const char *checkpoints;
     bool resumed;
-    const char *model, *data; /* for the header of the log; NULL: unknown */
-    uint64_t seed;            /* likewise */
+    const char *model; /* for the header of the log, like the data; NULL: unknown */
+    uint64_t seed;     /* likewise */
 } rt_recorder_options;
 
 /* Opens the files of a run of the trainer. `step`: the last step of the checkpoint that it continues, or 0. `d` must
