@@ -5,6 +5,9 @@
  *       WHAT: a model, or a glob over names of parameters, which is quoted if it has other characters than names */
 #include "frontend/recipe_reader.h"
 
+#include "ir/base/limits.h"
+#include "ir/ops/settings.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -27,9 +30,10 @@ static ampc_status read_option(recipe *r, ir_loss *t, const char *key)
     if (v.kind != IR_TOKEN_NUMBER && (!*v.text || strpbrk(v.text, ",:+=")))
         return FAIL(&r->p, "'%s' cannot be the value of an option", v.text);
     if (strcmp(key, "weight") == 0) {
+        static const setting weight = SETTING(ir_loss, "weight", weight, REAL, NULL, LIMITS_LOSS_WEIGHT);
+        const settings s = {.line = ir_place(&r->p, &v)};
         if (!isnan(t->weight)) return FAIL(&r->p, "weight is given twice");
-        if (!ir_float_parse(v.text, &t->weight) || !isfinite(t->weight))
-            return FAIL(&r->p, "weight must be a number, not '%s'", v.text);
+        TRY(settings_value(&s, &weight, v.text, &t->weight, r->p.diag));
     } else t->options = arena_printf(r->p.module->arena, "%s%s%s=%s", t->options, *t->options ? "," : "", key, v.text);
     ir_lexer_next(&r->p.lex);
     return AMPC_OK;

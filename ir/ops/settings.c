@@ -49,6 +49,7 @@ static bool parse_real(const setting *row, const char *text, double *out)
 
 static bool parse_count(const setting *row, const char *text, int64_t *out)
 {
+    if (row->words && strcmp(text, row->words) == 0) return *out = 0, true;
     return ir_int_parse(text, out) && is_within((double)*out, row->low, row->high);
 }
 
@@ -159,6 +160,22 @@ const char *setting_expected(const setting *row, char text[SETTING_TEXT_SIZE])
     else if (row->kind <= SETTING_REALS) add_range(&t, row);
     if (row->kind == SETTING_REALS) text_put(&t, ", or several as A/B/..");
     if (row->kind == SETTING_WORD) add_words(&t, row->words, "|");
+    else if (row->words) text_add(&t, " or %s", row->words);
+    return text;
+}
+
+const char *setting_print(const setting *row, const void *of, char text[SETTING_TEXT_SIZE])
+{
+    const void *at = (const char *)of + row->at;
+    text_buffer t = text_in(text, SETTING_TEXT_SIZE);
+    if (row->kind == SETTING_TEXT || row->kind == SETTING_REALS) return *(const char *const *)at;
+    if (row->kind == SETTING_WORD) {
+        const char *word = row->words;
+        for (int i = *(const int *)at; i > 0; i--) word += strcspn(word, "|") + 1;
+        text_add_bytes(&t, word, strcspn(word, "|"));
+    } else if (row->kind != SETTING_COUNT) text_add(&t, "%.17g", *(const double *)at);
+    else if (row->words && !*(const int64_t *)at) text_put(&t, row->words);
+    else text_add(&t, "%lld", (long long)*(const int64_t *)at);
     return text;
 }
 
@@ -180,6 +197,7 @@ bool setting_has_range(const setting *row) { return row->kind <= SETTING_REALS &
 static ampc_status refuse(const settings *s, const char *message, diag *d)
 {
     const bool quotes = s->text != NULL;
+    if (s->line.file) return diag_error(d, AMPC_REJECTED, s->line, "%s", message);
     if (s->option) return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, s->option), "%s", message);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s%s%s%s: %s", s->what, quotes ? " '" : "", quotes ? s->text : "",
                       quotes ? "'" : "", message);
@@ -203,6 +221,12 @@ static ampc_status refuse_key(const settings *s, const char *key, diag *d)
     return refuse(s, message, d);
 }
 
+ampc_status settings_key(const settings *s, const char *key, diag *d, const setting **row)
+{
+    *row = settings_find(s, key);
+    return *row ? AMPC_OK : refuse_key(s, key, d);
+}
+
 ampc_status settings_value(const settings *s, const setting *row, const char *value, void *member, diag *d)
 {
     char message[MESSAGE], expected[SETTING_TEXT_SIZE];
@@ -220,8 +244,8 @@ ampc_status settings_set(settings *s, char *item, void *into, diag *d)
     char *value = strchr(item, '=');
     if (value) *value++ = 0;
     if (!*item) return refuse(s, value ? "a key is missing before '='" : "a key is missing at a comma", d);
-    const setting *row = settings_find(s, item);
-    if (!row) return refuse_key(s, item, d);
+    const setting *row;
+    TRY(settings_key(s, item, d, &row));
     const uint64_t bit = UINT64_C(1) << (row - s->rows);
     text_buffer t = TEXT_IN(message);
     if (s->given & bit) text_add(&t, "%s is given twice", item);

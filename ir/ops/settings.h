@@ -35,7 +35,7 @@ typedef struct setting {
     size_t at; /* of the member */
     setting_kind kind;
     double low, high;  /* numbers */
-    const char *words; /* SETTING_WORD: separated by '|' */
+    const char *words; /* SETTING_WORD: separated by '|'; SETTING_COUNT: the word for 0, or NULL */
     const char *help;
 } setting;
 
@@ -53,10 +53,11 @@ typedef struct setting {
         key, offsetof(type, member), SETTING_##kind, 0, 0, NULL, help \
     }
 
-/* What is read, with which keys: an option, or something else, for messages that begin with "WHAT: " or
- * "WHAT 'TEXT': ". */
+/* What is read, with which keys: an option; or the line of a file, where errors are AMPC_REJECTED; or something else,
+ * for messages that begin with "WHAT: " or "WHAT 'TEXT': ". */
 typedef struct settings {
     option_id option;
+    diag_loc line;
     const char *what, *text;
     const setting *rows; /* at most 64 */
     size_t count;
@@ -69,6 +70,8 @@ typedef struct settings {
 bool settings_listed(const char *list, const char *word);
 /* The row of a key that is accepted, or NULL. */
 const setting *settings_find(const settings *s, const char *key);
+/* The same; reports an unknown key. */
+ampc_status settings_key(const settings *s, const char *key, diag *d, const setting **row);
 /* Reads KEY or KEY=VALUE into the struct of the table. Modifies the item, which texts refer to. Fails with AMPC_USAGE,
  * reported. */
 ampc_status settings_set(settings *s, char *item, void *into, diag *d);
@@ -87,6 +90,8 @@ size_t settings_numbers(const char *text, double *out, size_t most);
 enum { SETTING_TEXT_SIZE = 160 };
 const char *setting_form(const setting *row, char text[SETTING_TEXT_SIZE]);
 const char *setting_expected(const setting *row, char text[SETTING_TEXT_SIZE]);
+/* The value of a member of the struct, as it is read, except of pairs and seeds. */
+const char *setting_print(const setting *row, const void *of, char text[SETTING_TEXT_SIZE]);
 bool setting_has_range(const setting *row); /* whether the form does not say it all */
 
 #endif

@@ -113,8 +113,8 @@ static bool holds(const list_condition *c, const ir_node *n, const amp_list *l, 
     switch (c->test) {
     case LIST_DEPTHWISE: return is_depthwise(n);
     case LIST_STRIDED: return is_strided(n);
-    case LIST_DTYPE: return (ir_dtype)c->value == low;
-    case LIST_LEVEL: return (pass_level)c->value == l->level;
+    case LIST_DTYPE: return (ir_dtype)c->choice == low;
+    case LIST_LEVEL: return (pass_level)c->choice == l->level;
     case LIST_OUTPUTS: {
         int64_t used = 0;
         for (int i = 0; i < n->n_out; i++) used += ir_value_used(n->out[i]);
@@ -250,7 +250,7 @@ bool amp_list_black_lifted_at_level(const amp_list *l, const char *op)
         if (e->colour != IR_BLACK || e->remove || strcmp(e->op, op) != 0) continue;
         for (size_t k = 0; k < e->conditions.count; k++) {
             const list_condition *c = &e->conditions.items[k];
-            if (c->test == LIST_LEVEL && c->negated == ((pass_level)c->value == l->level)) return true;
+            if (c->test == LIST_LEVEL && c->negated == ((pass_level)c->choice == l->level)) return true;
         }
     }
     return false;
@@ -450,13 +450,15 @@ const char *pass_print_list(const compile *c, arena *a)
 {
     static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
     const amp_list *l = c->list;
+    char value[SETTING_TEXT_SIZE];
     list_text t = {.arena = a};
     add(&t, "[meta]\nversion = 1\nbase    = empty\n");
     print_conditional(l, &t);
     for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
     print_patterns(l, &t);
     add(&t, "\n[rules]\n");
-    for (rule_id i = 0; i < RULE_COUNT; i++) add_line(&t, rules_key(i), " = ", rules_print(&l->rule, i, a));
+    for (rule_id i = 0; i < RULE_COUNT; i++)
+        add_line(&t, rules_rows[i].key, " = ", setting_print(&rules_rows[i], &l->rule, value));
     vec_push(a, &t.bytes, '\0');
     return t.bytes.items;
 }

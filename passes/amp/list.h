@@ -33,7 +33,8 @@ typedef struct list_condition {
     list_test test;
     bool negated;
     int64_t argument; /* operand position */
-    int64_t value;    /* rank, level, dtype, count or second operand */
+    int64_t value;    /* rank, count or second operand */
+    int choice;       /* pass_level or ir_dtype */
     list_comparison comparison;
     double number;
     const char *attribute, *word; /* word NULL: compares with `number` */

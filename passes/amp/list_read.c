@@ -41,6 +41,13 @@ static diag_loc here(const reader *r, const char *at)
         .file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
 }
 
+/* Reads a value at `at` of the current line. */
+static ampc_status read_value(const reader *r, const setting *row, const char *at, const char *value, void *of)
+{
+    const settings s = {.line = here(r, at), .rows = row, .count = 1};
+    return settings_value(&s, row, value, (char *)of + row->at, r->diag);
+}
+
 static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
 {
     char message[256];
@@ -87,45 +94,39 @@ static char *find_comment(char *s)
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
-/* Operands are named by position: "A".."H". */
-static bool parse_operand(const char *s, size_t n, int64_t *position)
+/* Accepts "(A,..)", so many operands, which are named by position: "A".."H". */
+static bool accept_operands(const char **s, int count, int64_t *const positions[2])
 {
-    if (n != 1 || *s < 'A' || *s > 'H') return false;
-    *position = *s - 'A';
-    return true;
+    const char *at = *s;
+    for (int i = 0; i < count; i++, at += 2) {
+        if (at[0] != (i ? ',' : '(') || at[1] < 'A' || at[1] > 'H') return false;
+        *positions[i] = at[1] - 'A';
+    }
+    *s = at + (count > 0);
+    return !count || *at == ')';
 }
 
-static bool parse_call(const char *s, const char *name, int64_t *position, const char **rest)
-{
-    size_t n = strlen(name);
-    const char *close = strchr(s, ')');
-    if (strncmp(s, name, n) != 0 || s[n] != '(' || !close) return false;
-    *rest = close + 1;
-    return parse_operand(s + n + 1, (size_t)(close - s) - n - 1, position);
-}
+#define TYPES "fp32|fp16|bf16"
+static const int types[] = {IR_f32, IR_f16, IR_bf16};
 
-static bool parse_number(const char *s, int64_t *value)
-{
-    char *end;
-    *value = strtoll(s, &end, 10);
-    return end != s && *end == '\0';
-}
-
-static bool parse_same(const char *s, list_condition *c)
-{
-    c->test = LIST_SAME;
-    return strlen(s) == 9 && s[6] == ',' && s[8] == ')' && parse_operand(s + 5, 1, &c->argument) &&
-           parse_operand(s + 7, 1, &c->value);
-}
-
-static bool parse_level(const char *s, list_condition *c)
-{
-    int level = 0;
-    c->test = LIST_LEVEL;
-    bool found = pass_find_word(pass_levels, s, &level);
-    c->value = level;
-    return found;
-}
+/* NAME, NAME(OPERAND,..) or one of them and ==VALUE. */
+static const struct condition_form {
+    const char *name;
+    list_test test;
+    int operands;
+    setting value; /* key NULL: none */
+} condition_forms[] = {
+    {"depthwise", LIST_DEPTHWISE, 0, {0}},
+    {"strided", LIST_STRIDED, 0, {0}},
+    {"dtype", LIST_DTYPE, 0, SETTING_WORDS(list_condition, "dtype", choice, TYPES, NULL)},
+    {"level", LIST_LEVEL, 0, SETTING_WORDS(list_condition, "level", choice, "O0|O1|O2|OD", NULL)}, /* by pass_level */
+    {"outputs", LIST_OUTPUTS, 0, SETTING(list_condition, "outputs", value, COUNT, NULL, 0, DBL_MAX)},
+    {"rank", LIST_RANK, 1, SETTING(list_condition, "the rank", value, COUNT, NULL, 0, IR_MAX_RANK)},
+    {"value", LIST_VALUE, 1, SETTING(list_condition, "the value", number, REAL, NULL, -DBL_MAX, DBL_MAX)},
+    {"scalar", LIST_SCALAR, 1, {0}},
+    {"param", LIST_PARAM, 1, {0}},
+    {"same", LIST_SAME, 2, {0}},
+};
 
 static size_t word_length(const char *s)
 {
@@ -163,31 +164,28 @@ static bool parse_attribute(arena *a, const char *s, list_condition *c)
     return *at && !at[word_length(at)] && sign <= LIST_NE;
 }
 
-static bool parse_condition(arena *a, const char *s, list_condition *c)
+/* Reads a condition, which is at `at` of the line. */
+static ampc_status read_condition(reader *r, const char *at, const char *s, list_condition *c)
 {
-    const char *rest;
-    *c = (list_condition){0};
-    if (strncmp(s, "not ", 4) == 0) {
-        c->negated = true;
-        s += 4;
+    const char *whole = s;
+    *c = (list_condition){.negated = strncmp(s, "not ", 4) == 0};
+    if (c->negated) s += 4;
+    for (size_t i = 0; i < sizeof condition_forms / sizeof *condition_forms; i++) {
+        const struct condition_form *f = &condition_forms[i];
+        const char *rest = s + strlen(f->name);
+        if (strncmp(s, f->name, strlen(f->name)) != 0) continue;
+        if (!accept_operands(&rest, f->operands, (int64_t *const[]){&c->argument, &c->value})) continue;
+        c->test = f->test;
+        if (!f->value.key && !*rest) return AMPC_OK;
+        rest += strspn(rest, " ");
+        if (!f->value.key || strncmp(rest, "==", 2) != 0) continue;
+        rest += 2;
+        TRY(read_value(r, &f->value, at, rest + strspn(rest, " "), c));
+        if (f->test == LIST_DTYPE) c->choice = types[c->choice];
+        return AMPC_OK;
     }
-    if (strcmp(s, "depthwise") == 0) return c->test = LIST_DEPTHWISE, true;
-    if (strcmp(s, "strided") == 0) return c->test = LIST_STRIDED, true;
-    if (strncmp(s, "dtype==", 7) == 0) {
-        c->test = LIST_DTYPE;
-        c->value = ir_dtype_parse(strcmp(s + 7, "fp16") == 0 ? "f16" : s + 7);
-        return c->value != IR_NO_DTYPE;
-    }
-    if (strncmp(s, "level==", 7) == 0) return parse_level(s + 7, c);
-    if (strncmp(s, "outputs==", 9) == 0) return c->test = LIST_OUTPUTS, parse_number(s + 9, &c->value);
-    if (strncmp(s, "same(", 5) == 0) return parse_same(s, c);
-    if (parse_call(s, "rank", &c->argument, &rest))
-        return c->test = LIST_RANK, strncmp(rest, "==", 2) == 0 && parse_number(rest + 2, &c->value);
-    if (parse_call(s, "value", &c->argument, &rest))
-        return c->test = LIST_VALUE, strncmp(rest, "==", 2) == 0 && ir_float_parse(rest + 2, &c->number);
-    if (parse_call(s, "scalar", &c->argument, &rest)) return c->test = LIST_SCALAR, *rest == '\0';
-    if (parse_call(s, "param", &c->argument, &rest)) return c->test = LIST_PARAM, *rest == '\0';
-    return parse_attribute(a, s, c);
+    if (parse_attribute(r->list->arena, s, c)) return AMPC_OK;
+    return complain(r, AMPC_REJECTED, at, "'%s' is not a condition", whole);
 }
 
 static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
@@ -200,8 +198,7 @@ static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
         }
         list_condition c;
         s = trim(s);
-        if (!parse_condition(r->list->arena, s, &c))
-            return complain(r, AMPC_REJECTED, strstr(r->text, s), "'%s' is not a condition", s);
+        TRY(read_condition(r, strstr(r->text, s), s, &c));
         vec_push(r->list->arena, &e->conditions, c);
     }
     return AMPC_OK;
@@ -263,26 +260,18 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
     return AMPC_OK;
 }
 
-static ir_dtype parse_precision(const char *s)
-{
-    return strcmp(s, "fp32") == 0   ? IR_f32
-           : strcmp(s, "fp16") == 0 ? IR_f16
-           : strcmp(s, "bf16") == 0 ? IR_bf16
-                                    : IR_NO_DTYPE;
-}
-
 static ampc_status read_node(reader *r, char *key, char *value)
 {
-    const char *glob = unquote(key);
-    list_pattern p = {arena_strdup(r->list->arena, glob ? glob : ""), parse_precision(value), {r->file, r->line}};
+    static const setting precision = {.key = "the precision", .kind = SETTING_WORD, .words = TYPES};
+    int type;
+    const char *glob = unquote(key), *at = strstr(r->text, value);
+    list_pattern p = {arena_strdup(r->list->arena, glob ? glob : ""), IR_f32, {r->file, r->line}};
     if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
-    if (p.dtype == IR_NO_DTYPE)
-        return complain(r, AMPC_REJECTED, strstr(r->text, value),
-                        "'%s' is not a precision: expected fp32, fp16 or bf16", value);
+    TRY(read_value(r, &precision, at, value, &type));
+    p.dtype = (ir_dtype)types[type];
     if (p.dtype != IR_f32 && p.dtype != r->options->low)
-        return diag_error(r->diag, AMPC_UNSUPPORTED,
-                          DIAG_USE(here(r, strstr(r->text, value)), OPTION_dtype, .value = value),
+        return diag_error(r->diag, AMPC_UNSUPPORTED, DIAG_USE(here(r, at), OPTION_dtype, .value = value),
                           "precision '%s' is not the low-precision type of the model, which has only one", value);
     vec_push(r->list->arena, &r->layer->nodes, p);
     return AMPC_OK;
@@ -297,36 +286,23 @@ static ampc_status read_tensor(reader *r, char *s)
     return AMPC_OK;
 }
 
-/* init, incr_every, decr_every, incr_ratio, decr_ratio */
-static bool parse_scaling(arena *a, const char *text, scaling_rules *s)
-{
-    double v[5];
-    char *next = arena_strdup(a, text);
-    for (int i = 0; i < 5; i++) {
-        char *part = strsep(&next, ",");
-        if (!part || !ir_float_parse(trim(part), &v[i])) return false;
-    }
-    bool within = is_within(v[3], LIMITS_INCR_RATIO) && v[3] > 1 && is_within(v[4], LIMITS_DECR_RATIO) && v[4] < 1;
-    for (int i = 1; i < 3; i++) within &= is_within(v[i], LIMITS_EVERY_N);
-    if (next || !within || !is_within(v[0], LIMITS_LOSS_SCALE)) return false;
-    *s = (scaling_rules){.init = v[0],
-                         .incr_every = (int64_t)v[1],
-                         .decr_every = (int64_t)v[2],
-                         .incr_ratio = v[3],
-                         .decr_ratio = v[4],
-                         .min = 1};
-    return true;
-}
-
 static ampc_status check_scaling(reader *r, const char **value)
 {
-    if (parse_scaling(r->list->arena, *value, &r->list->scaling)) return AMPC_OK;
-    static const double init[] = {LIMITS_LOSS_SCALE};
-    const char *why = arena_printf(r->list->arena,
-                                   "scaling = '%s': expected init from %g to %g, incr_every >= 1, decr_every >= 1, "
-                                   "incr_ratio > 1, 0 < decr_ratio < 1",
-                                   *value, init[0], init[1]);
-    return complain(r, AMPC_REJECTED, strstr(r->text, *value), "%s", why);
+    static const setting numbers[] = {
+        SETTING(scaling_rules, "the initial scale", init, REAL, NULL, LIMITS_LOSS_SCALE),
+        SETTING(scaling_rules, "the number of good steps", incr_every, COUNT, NULL, LIMITS_EVERY_N),
+        SETTING(scaling_rules, "the number of bad steps", decr_every, COUNT, NULL, LIMITS_EVERY_N),
+        SETTING(scaling_rules, "the growth factor", incr_ratio, REAL, NULL, LIMITS_INCR_RATIO),
+        SETTING(scaling_rules, "the shrink factor", decr_ratio, REAL, NULL, LIMITS_DECR_RATIO),
+    };
+    const char *at = strstr(r->text, *value);
+    char *next = arena_strdup(r->list->arena, *value);
+    r->list->scaling = (scaling_rules){.min = 1};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char *part = strsep(&next, ",");
+        TRY(read_value(r, &numbers[i], at, part ? trim(part) : NULL, &r->list->scaling));
+    }
+    return next ? complain(r, AMPC_REJECTED, at, "'%s' follows the five numbers of scaling", trim(next)) : AMPC_OK;
 }
 
 static ampc_status check_text(reader *r, const char **value)
@@ -407,13 +383,15 @@ static rule_check *const checks[RULE_COUNT] = {
 static ampc_status read_rule(reader *r, const char *key, const char *value)
 {
     amp_list *l = r->list;
-    rule_id id = rules_find(key);
-    if (id == RULE_COUNT) return complain(r, AMPC_REJECTED, NULL, "unknown rule '%s'", key);
+    const settings s = {.line = here(r, NULL), .rows = rules_rows, .count = RULE_COUNT, .of = "[rules]"};
+    const setting *row;
+    TRY(settings_key(&s, key, r->diag, &row));
+    const rule_id id = (rule_id)(row - rules_rows);
     if (r->builtin && l->set[id]) return AMPC_OK;
     if (checks[id]) TRY(checks[id](r, &value));
-    if (!rules_set(&l->rule, id, arena_strdup(l->arena, value)))
-        return diag_error(r->diag, AMPC_REJECTED, here(r, strstr(r->text, value)),
-                          "'%s' is not a value of this rule: expected %s", value, rules_values(id, l->arena));
+    const char *copy = arena_strdup(l->arena, value);
+    if (row->kind == SETTING_TEXT) *(const char **)((char *)&l->rule + row->at) = copy; /* may be empty */
+    else TRY(read_value(r, row, strstr(r->text, value), copy, &l->rule));
     l->set[id] = true;
     return AMPC_OK;
 }
@@ -422,24 +400,16 @@ typedef struct profile {
     const char *name, *text, *end;
 } profile;
 
-/* Returns NULL if there is no such profile. */
-static const profile *find_profile(const char *name)
-{
-    static const profile profiles[] = {
-        {"empty", pass_profile_ampc, pass_profile_ampc_end}, /* the rules of ampc without its operators */
 #define PROFILE(name, id) {name, pass_profile_##id, pass_profile_##id##_end},
-        PASS_BUILTIN_PROFILE_MAP(PROFILE)
-#undef PROFILE
-    };
-    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++)
-        if (strcmp(profiles[i].name, name) == 0) return &profiles[i];
-    return NULL;
-}
+#define PROFILE_WORD(name, id) "|" name
+#define PROFILE_WORDS "empty" PASS_BUILTIN_PROFILE_MAP(PROFILE_WORD)
+static const profile profiles[] = {
+    {"empty", pass_profile_ampc, pass_profile_ampc_end}, /* the rules of ampc without its operators */
+    PASS_BUILTIN_PROFILE_MAP(PROFILE)};
 
 /* Sets the profile that a file modifies; all files and --profile have to agree. */
 static ampc_status read_base(reader *r, const char *value)
 {
-    if (!find_profile(value)) return complain(r, AMPC_REJECTED, strstr(r->text, value), "unknown base '%s'", value);
     if (!r->list->base) r->list->base = arena_strdup(r->list->arena, value);
     if (strcmp(r->list->base, value) == 0) return AMPC_OK;
     return diag_error(r->diag, AMPC_USAGE, here(r, strstr(r->text, value)),
@@ -448,10 +418,16 @@ static ampc_status read_base(reader *r, const char *value)
 
 static ampc_status read_meta(reader *r, const char *key, const char *value)
 {
-    if (strcmp(key, "version") == 0)
-        return strcmp(value, "1") == 0 ? AMPC_OK : complain(r, AMPC_REJECTED, NULL, "unknown list version '%s'", value);
-    if (strcmp(key, "base") != 0) return complain(r, AMPC_REJECTED, NULL, "unknown key '%s' in [meta]", key);
-    return r->builtin ? AMPC_OK : read_base(r, value);
+    static const setting rows[] = {
+        {.key = "version", .kind = SETTING_WORD, .words = "1"},
+        {.key = "base", .kind = SETTING_WORD, .words = PROFILE_WORDS},
+    };
+    const settings s = {.line = here(r, NULL), .rows = rows, .count = 2, .of = "[meta]"};
+    const setting *row;
+    int word;
+    TRY(settings_key(&s, key, r->diag, &row));
+    TRY(read_value(r, row, strstr(r->text, value), value, &word));
+    return r->builtin || row == rows ? AMPC_OK : read_base(r, value);
 }
 
 static ampc_status read_pair(reader *r, char *s)
@@ -526,8 +502,11 @@ static ampc_status read_text(reader *r, const char *text, size_t length)
 /* Has to run after the files, which may name the profile and override its rules. */
 static ampc_status read_profile(reader *r, const char *name)
 {
-    const profile *p = find_profile(name);
-    if (!p) return diag_error(r->diag, AMPC_USAGE, DIAG_NOWHERE, "unknown profile '%s'", name);
+    static const setting row = {.key = "the profile", .kind = SETTING_WORD, .words = PROFILE_WORDS};
+    const settings s = {.option = OPTION_profile};
+    int word;
+    TRY(settings_value(&s, &row, name, &word, r->diag));
+    const profile *p = &profiles[word];
     r->builtin = true;
     r->file = arena_printf(r->list->arena, "profile %s", name);
     r->layer = &r->list->layers.items[0];

@@ -2,7 +2,7 @@
 #ifndef AMPC_RULES_H
 #define AMPC_RULES_H
 
-#include "ir/base/arena.h"
+#include "ir/ops/settings.h"
 
 /* enum rule_gray { GRAY_ANY_F32, GRAY_LAST_PRODUCER }; ... */
 #define CHOICE(key, meaning) \
@@ -30,16 +30,7 @@ typedef enum rule_id {
 } rule_id;
 
 extern const amp_rules rules_default;
-
-/* Returns RULE_COUNT if the key is unknown. */
-rule_id rules_find(const char *key);
-const char *rules_key(rule_id id);
-/* Sets the rule; returns false if the value is invalid. A text is not copied. */
-bool rules_set(amp_rules *r, rule_id id, const char *value);
-/* The value as written in a list file; allocated in the arena. */
-const char *rules_print(const amp_rules *r, rule_id id, arena *a);
-/* The values of a choice or number for a message, such as "keep, neutral or low"; allocated in the arena. */
-const char *rules_values(rule_id id, arena *a);
+extern const setting rules_rows[RULE_COUNT]; /* of amp_rules, by rule_id */
 
 /* Whether a text of the form "Word, Word(..), ..." contains the word. */
 bool rules_text_has(const char *text, const char *word);

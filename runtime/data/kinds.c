@@ -34,6 +34,8 @@ static rt_opener *const openers[] = {KINDS(OPENER_ROW)};
 
 const char *rt_kinds_text(int index) { return index < (int)(sizeof texts / sizeof *texts) ? texts[index] : NULL; }
 
+const char *rt_kinds_keys(int index) { return rt_kinds_text(index) ? kinds[index].keys : NULL; }
+
 bool rt_kinds_detect(const char *text)
 {
     bool found = false;

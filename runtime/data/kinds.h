@@ -13,6 +13,8 @@ rt_opener rt_open_synthetic;                     /* synthetic.c */
 
 /* The form of a kind, such as "idx:DIR", by index; NULL past the last. */
 const char *rt_kinds_text(int index);
+/* The names of its keys, separated by blanks, likewise. */
+const char *rt_kinds_keys(int index);
 /* The keys of all kinds, likewise; data_spec.c. */
 const struct setting *rt_data_key(int index);
 

@@ -50,6 +50,7 @@ static const setting keys[] = {
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 const char *rt_schedule_name(int index) { return index < KIND_COUNT ? kinds[index].name : NULL; }
+const char *rt_schedule_keys(int index) { return index < KIND_COUNT ? kinds[index].keys : NULL; }
 const setting *rt_schedule_key(int index) { return index < KEY_COUNT ? &keys[index] : NULL; }
 
 /* ---- rate ---- */
@@ -146,22 +147,16 @@ double rt_plateau_rate(const rt_plateau *p, const rt_schedule *s, int64_t accept
 
 /* ---- text ---- */
 
-static void print_key(const rt_schedule_piece *p, const setting *k, text_buffer *t)
-{
-    const void *at = (const char *)p + k->at;
-    if (k->kind == SETTING_COUNT) text_add(t, ",%s=%lld", k->key, (long long)*(const int64_t *)at);
-    else if (k->kind == SETTING_REAL) text_add(t, ",%s=%.17g", k->key, *(const double *)at);
-    else text_add(t, ",%s=%s", k->key, p->anneal ? "linear" : "cos");
-}
-
 void rt_schedule_print(const rt_schedule *s, char text[RT_SCHEDULE_TEXT])
 {
+    char value[SETTING_TEXT_SIZE];
     text_buffer t = text_in(text, RT_SCHEDULE_TEXT);
     for (int i = 0; i < s->count; i++) {
         const struct schedule_kind *kind = &kinds[s->pieces[i].kind];
         text_add_item(&t, ";", kind->name);
         for (int k = 0; k < KEY_COUNT; k++)
-            if (settings_listed(kind->keys, keys[k].key)) print_key(&s->pieces[i], &keys[k], &t);
+            if (settings_listed(kind->keys, keys[k].key))
+                text_add(&t, ",%s=%s", keys[k].key, setting_print(&keys[k], &s->pieces[i], value));
     }
 }
 

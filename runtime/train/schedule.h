@@ -41,6 +41,7 @@ typedef enum rt_schedule_kind {
 } rt_schedule_kind;
 /* By index; NULL past the last. */
 const char *rt_schedule_name(int index);
+const char *rt_schedule_keys(int index); /* the names of its keys, separated by blanks */
 const struct setting *rt_schedule_key(int index);
 
 typedef struct rt_schedule_piece {

@@ -147,7 +147,7 @@ TEST_SCRATCH(test_the_manual_page_has_the_rules)
     const char *text = strstr(read_page("ampc.amplist.5", a), "\n.B [rules]\n");
     assert_non_null(text);
     for (rule_id i = 0; i < RULE_COUNT; i++) {
-        const char *key = arena_printf(a, ".BR %s %c\n", rules_key(i), i + 1 < RULE_COUNT ? ',' : '.');
+        const char *key = arena_printf(a, ".BR %s %c\n", rules_rows[i].key, i + 1 < RULE_COUNT ? ',' : '.');
         text = strstr(text, key);
         if (!text) fail_msg("docs/ampc.amplist.5: '%s' is not in the list of rules, or out of order", key);
         text += strlen(key);

@@ -84,6 +84,36 @@ TEST_SCRATCH(test_reading)
     }
 }
 
+/* The line of a file; a count that may be a word; what is printed is read again. */
+TEST_SCRATCH(test_values)
+{
+    static const setting count = {"count", offsetof(values, count), SETTING_COUNT, 1, DBL_MAX, "off", NULL};
+    const settings s = {.line = {.file = "f", .line = 3}};
+    values v = {.real = 0.1, .word = 1, .text = "t"};
+    char text[SETTING_TEXT_SIZE];
+    assert_int_equal(settings_value(&s, &count, "0", &v.count, t->d), AMPC_REJECTED);
+    scratch_expect(t, "count must be an integer of at least 1 or off, not '0'");
+    v.count = 5;
+    assert_string_equal(setting_print(&count, &v, text), "5");
+    assert_int_equal(settings_value(&s, &count, "off", &v.count, t->d), AMPC_OK);
+    assert_int_equal(v.count, 0);
+    assert_string_equal(setting_print(&count, &v, text), "off");
+    assert_string_equal(setting_print(&keys[0], &v, text), "0.10000000000000001");
+    assert_string_equal(setting_print(&keys[6], &v, text), "yes");
+    assert_string_equal(setting_print(&keys[7], &v, text), "t");
+}
+
+static void check_keys(const char *names, const setting *(*keys_of)(int))
+{
+    char *list = strdup(names), *rest = list;
+    for (char *key; *list && (key = strsep(&rest, " "));) {
+        int k = 0;
+        while (keys_of(k) && strcmp(keys_of(k)->key, key) != 0) k++;
+        if (!keys_of(k)) fail_msg("no table has key '%s'", key);
+    }
+    free(list);
+}
+
 /* Every row has what help needs, and keys are found. */
 TEST_SCRATCH(test_tables)
 {
@@ -106,13 +136,7 @@ TEST_SCRATCH(test_tables)
 /* The keys that a kind names exist. */
 TEST_SCRATCH(test_kinds)
 {
-    for (int i = 0; i < loss_kind_count; i++) {
-        char *list = strdup(loss_kinds[i].keys), *rest = list;
-        for (char *key; *list && (key = strsep(&rest, " "));) {
-            int k = 0;
-            while (pass_loss_key(k) && strcmp(pass_loss_key(k)->key, key) != 0) k++;
-            assert_non_null(pass_loss_key(k));
-        }
-        free(list);
-    }
+    for (int i = 0; i < loss_kind_count; i++) check_keys(loss_kinds[i].keys, pass_loss_key);
+    for (int i = 0; rt_kinds_keys(i); i++) check_keys(rt_kinds_keys(i), rt_data_key);
+    for (int i = 0; rt_schedule_keys(i); i++) check_keys(rt_schedule_keys(i), rt_schedule_key);
 }
