@@ -154,6 +154,11 @@ static void draw_max_unpool(drawing *w, const form *f)
     const tensor x = new_operand(w, f, &shape), places = new_numbers(w, ONNX_int64, &shape, items);
     node_operand(w, &n, &x);
     node_operand(w, &n, &places);
+    if (choose(w->c, 2)) {
+        for (int i = 2; i < shape.rank; i++) sizes[i] += choose(w->c, 3);
+        const tensor larger = new_list(w, sizes, shape.rank);
+        node_operand(w, &n, &larger);
+    }
     node_list(&n, "kernel_shape", kernel, spatial);
     node_list(&n, "strides", strides, spatial);
     form_add(w, f, &n, 1);
