@@ -4,6 +4,19 @@
  * Names are those of ONNX: i, o, f, c are the operands of the LSTM's activations, z, r, n those of the GRU's; d... is a
  * gradient. */
 
+/* The slope of each function at x, where its value is y. */
+#define AT_OF_A x
+#define AT_OF_Y y
+#define FORMULA_SLOPE(op, name, variable, curved) \
+    K_FORMULA REAL R(name##_slope_at)(REAL x, REAL y, REAL p, REAL q) \
+    { \
+        (void)x, (void)y; \
+        return R(name##_slope)(AT_##variable, p, q); \
+    }
+#include "ir/ops/formulas.def"
+#undef AT_OF_A
+#undef AT_OF_Y
+
 K_FORMULA REAL R(activation_value)(int word, REAL p, REAL q, REAL x)
 {
 #define ACTIVATION(name, value, slope) \

@@ -10,7 +10,7 @@
 
 #define MESSAGE_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-/* Whether a name is said twice in a row: "conv: conv: out of memory", "softsign: softsign is not defined for i32". */
+/* Whether a name is said twice in a row: "conv: conv: out of memory", "sqrt: sqrt is not defined for i32". */
 static inline bool message_repeats(const char *message)
 {
     for (const char *at = message; (at = strstr(at, ": ")); at += 2) {

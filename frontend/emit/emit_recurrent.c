@@ -63,10 +63,10 @@ static void put_activations(emit_op *op, const ir_node *n, int count)
     int alphas = 0, betas = 0;
     for (int i = 0; i < count; i++) {
         const ir_attr *a = &n->attr[IR_ATTR(recurrent, f) + 3 * i];
-        const onnx_activation *f = &onnx_activations[a[0].i];
-        names[i] = f->name;
-        if (f->parameters > 0) alpha[alphas++] = a[1].f;
-        if (f->parameters > 1) beta[betas++] = a[2].f;
+        const onnx_activation f = onnx_activation_of((int)a[0].i);
+        names[i] = f.name;
+        if (f.parameters > 0) alpha[alphas++] = a[1].f;
+        if (f.parameters > 1) beta[betas++] = a[2].f;
     }
     emit_texts(op, "activations", names, count);
     if (alphas) emit_floats(op, "activation_alpha", alpha, alphas);

@@ -507,14 +507,16 @@ void onnx_sized_unique(onnx_node *n, ir_value *x, int axis, bool sorted);
 void onnx_sized_top_k(onnx_node *n, int axis, bool largest);
 /* ---- lower_recurrent.c ----------------------------------------------------------------------- */
 
-/* The activations of recurrent networks, in the order of words.def: how many parameters each has (alpha, beta), and
- * their default values, which are those of ONNX's operators; ScaledTanh has none. */
+/* An activation of recurrent networks: how many parameters it has (alpha, beta), and their default values, which are
+ * those of ONNX's operators; ScaledTanh has none. */
 typedef struct onnx_activation {
     const char *name;
     int parameters;
     double alpha, beta;
 } onnx_activation;
-extern const onnx_activation onnx_activations[];
+onnx_activation onnx_activation_of(int word);
+/* The word of the activation of that name, in any case, or -1. */
+int onnx_activation_find(const char *name);
 
 /* ---- lower_terms.c --------------------------------------------------------------------------- */
 

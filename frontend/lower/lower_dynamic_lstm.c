@@ -165,11 +165,10 @@ static const Onnx__AttributeProto *attribute_of(const onnx_node *n, const char *
 static size_t parameters_of(const Onnx__AttributeProto *names, size_t count, int which)
 {
     size_t n = 0;
-    for (size_t i = 0; names && i < count && i < names->n_strings; i++)
-        for (int k = 0; k <= IR_WORD(activation, softplus); k++) {
-            const char *text = onnx_bytes_text(names->strings[i]);
-            n += text && strcasecmp(text, onnx_activations[k].name) == 0 && onnx_activations[k].parameters > which;
-        }
+    for (size_t i = 0; names && i < count && i < names->n_strings; i++) {
+        const int word = onnx_activation_find(onnx_bytes_text(names->strings[i]));
+        n += word >= 0 && onnx_activation_of(word).parameters > which;
+    }
     return n;
 }
 

@@ -23,20 +23,37 @@ typedef struct network {
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-const onnx_activation onnx_activations[] = {
-    [IR_WORD(activation, sigmoid)] = {"Sigmoid", 0, 0, 0},
-    [IR_WORD(activation, tanh)] = {"Tanh", 0, 0, 0},
-    [IR_WORD(activation, relu)] = {"Relu", 0, 0, 0},
-    [IR_WORD(activation, affine)] = {"Affine", 2, 1, 0},
-    [IR_WORD(activation, leaky_relu)] = {"LeakyRelu", 1, 0.01, 0},
-    [IR_WORD(activation, thresholded_relu)] = {"ThresholdedRelu", 1, 1, 0},
-    [IR_WORD(activation, scaled_tanh)] = {"ScaledTanh", 2, 1, 1},
-    [IR_WORD(activation, hard_sigmoid)] = {"HardSigmoid", 2, 0.2, 0.5},
-    [IR_WORD(activation, elu)] = {"Elu", 1, 1, 0},
-    [IR_WORD(activation, softsign)] = {"Softsign", 0, 0, 0},
-    [IR_WORD(activation, softplus)] = {"Softplus", 0, 0, 0},
+static const char *const operators[IR_OP_COUNT] = {
+#define EMIT(operator, op, rule) [IR_OP_##op] = #operator,
+#include "frontend/onnx.def"
 };
-enum { FUNCTIONS = sizeof onnx_activations / sizeof *onnx_activations };
+
+static onnx_activation from_op(ir_op op)
+{
+    const ir_op_info *info = ir_op_get(op);
+    return (onnx_activation){operators[op], info->n_attr, info->n_attr > 0 ? info->attr[0].initial.f : 0,
+                             info->n_attr > 1 ? info->attr[1].initial.f : 0};
+}
+
+onnx_activation onnx_activation_of(int word)
+{
+    static const ir_op ops[] = {
+#define CELL(op) [IR_WORD(activation, op)] = IR_OP_##op,
+#include "ir/ops/formulas.def"
+    };
+    switch (word) {
+    case IR_WORD(activation, affine): return (onnx_activation){"Affine", 2, 1, 0};
+    case IR_WORD(activation, scaled_tanh): return (onnx_activation){"ScaledTanh", 2, 1, 1};
+    default: return from_op(ops[word]);
+    }
+}
+
+int onnx_activation_find(const char *name)
+{
+    for (int i = 0; name && ir_words_activation[i]; i++)
+        if (!strcasecmp(onnx_activation_of(i).name, name)) return i;
+    return -1;
+}
 
 static const int default_words[][MAX_ACTIVATIONS] = {
     [IR_WORD(cell, rnn)] = {IR_WORD(activation, tanh), IR_WORD(activation, tanh), IR_WORD(activation, tanh)},
@@ -44,13 +61,11 @@ static const int default_words[][MAX_ACTIVATIONS] = {
     [IR_WORD(cell, lstm)] = {IR_WORD(activation, sigmoid), IR_WORD(activation, tanh), IR_WORD(activation, tanh)},
 };
 
-/* The activation of that name, in any case. */
 static int find_function(onnx_node *n, const char *name)
 {
-    for (int i = 0; name && i < FUNCTIONS; i++)
-        if (!strcasecmp(onnx_activations[i].name, name)) return i;
-    onnx_reject(n, "activation %s does not exist", name ? name : "with a NUL byte");
-    return 0;
+    const int word = onnx_activation_find(name);
+    if (word < 0) onnx_reject(n, "activation %s does not exist", name ? name : "with a NUL byte");
+    return word < 0 ? 0 : word;
 }
 
 /* Each list of parameters is consumed, in order, by the activations that have such a parameter. */
@@ -78,9 +93,9 @@ static void read_activations(network *w)
         activation *a = &w->activation[i];
         a->word = names ? find_function(n, onnx_bytes_text(names->strings[i]))
                         : default_words[w->cell][i % w->activations];
-        const int has = onnx_activations[a->word].parameters;
-        a->alpha = has > 0 ? next_parameter(&alpha, onnx_activations[a->word].alpha) : 0;
-        a->beta = has > 1 ? next_parameter(&beta, onnx_activations[a->word].beta) : 0;
+        const onnx_activation f = onnx_activation_of(a->word);
+        a->alpha = f.parameters > 0 ? next_parameter(&alpha, f.alpha) : 0;
+        a->beta = f.parameters > 1 ? next_parameter(&beta, f.beta) : 0;
     }
 }
 

@@ -38,12 +38,12 @@ static tensor draw_lengths(drawing *w, const network *net)
 /* Smooth activations, since operands of gates have any value. */
 static void draw_activations(drawing *w, node *n, const network *net)
 {
-    static const char *const names[] = {"Sigmoid", "Tanh", "Softsign", "Softplus", "Affine", "ScaledTanh"};
+    static const char *const names[] = {"Sigmoid", "Tanh", "Softplus", "Affine", "ScaledTanh"};
     wire list = {0}, alpha = {0}, beta = {0};
     for (int i = 0; i < net->activations * net->directions; i++) {
         const char *name = CHOOSE(w->c, names);
         wire_text(&list, 9, name);
-        if (name != names[4] && name != names[5]) continue;
+        if (name != names[3] && name != names[4]) continue;
         wire_float(&alpha, 7, 0.75f);
         wire_float(&beta, 7, 0.25f);
     }

@@ -187,7 +187,7 @@ def fused_gemm(d, operator):
     d.maybe(d.floats(*d.pick([n], [1, n], [m, n], [m, 1])))
     d.set(transA=a, transB=b)
     d.sometimes(alpha=0.5, beta=2.0)
-    name = d.pick("", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Softsign", "ThresholdedRelu")
+    name = d.pick("", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Elu", "Softplus", "Selu", "ThresholdedRelu")
     d.set(activation=name)
     if name in ("LeakyRelu", "HardSigmoid", "Elu", "ThresholdedRelu"):
         d.set(activation_alpha=0.3)
@@ -543,7 +543,7 @@ def quantised_lstm(d, operator):
         d.add(tensors.inputs[i])
     d.set(direction=direction, hidden_size=hidden)
     if d.chance(0.3):
-        d.set(activations=["HardSigmoid", d.pick("Tanh", "LeakyRelu"), "Softsign"] * directions)
+        d.set(activations=["HardSigmoid", d.pick("Tanh", "LeakyRelu"), "Softplus"] * directions)
         d.sometimes(activation_alpha=[0.3, 0.2, 0.4, 0.1])
     d.sometimes(clip=2.0, input_forget=1)
     d.outputs = ["y", "h", "c"] if d.chance(0.8) else ["", "h", "c"]

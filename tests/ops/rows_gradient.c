@@ -501,7 +501,7 @@ const gradient_row gradient_rows[] = {
     {"rnn" name, IR_OP_recurrent, build_recurrent, 3, {ANY, FRACTION, FRACTION}, 0, {IR_WORD(cell, rnn), flags}, word, RNN_SHAPES},
     LSTM("", 0, NULL) LSTM(" reverse, lengths", 9, NULL) LSTM(" coupled, clip", 20, NULL) LSTM(" affine", 1, "affine")
     LSTM(" scaled_tanh", 8, "scaled_tanh") LSTM(" softplus", 4, "softplus")
-    GRU("", 0, NULL, 3) GRU(" reverse, lengths", 9, NULL, 3) GRU(" clip", 16, "softsign", 3)
+    GRU("", 0, NULL, 3) GRU(" reverse, lengths", 9, NULL, 3) GRU(" clip", 16, "softplus", 3)
     GRU(" after", 2, NULL, 4) GRU(" after, reverse, lengths", 11, "hard_sigmoid", 4) GRU(" after, no bias", 18, NULL, 3)
     RNN("", 0, NULL) RNN(" reverse, lengths", 9, NULL) RNN(" relu", 8, "relu") RNN(" elu", 1, "elu")
     RNN(" leaky_relu", 0, "leaky_relu") RNN(" thresholded_relu", 0, "thresholded_relu")

@@ -17,7 +17,7 @@ typedef struct network {
 static const network networks[] = {
     {LSTM, STATES, 3, 2, 5, NULL, NULL, NULL},
     {LSTM, REVERSE | PEEPHOLES | STATES | LENGTHS, 4, 5, 3, NULL, NULL, NULL},
-    {LSTM, COUPLED | CLIPPED | PEEPHOLES, 3, 2, 4, "hard_sigmoid", "softsign", "scaled_tanh"},
+    {LSTM, COUPLED | CLIPPED | PEEPHOLES, 3, 2, 4, "hard_sigmoid", "softplus", "scaled_tanh"},
     {LSTM, LENGTHS, 3, 17, 33, NULL, NULL, NULL},
     {LSTM, REVERSE, 2, 33, 257, NULL, NULL, NULL},
     {LSTM, STATES, 0, 3, 4, NULL, NULL, NULL},
@@ -36,24 +36,29 @@ static const network networks[] = {
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
+/* The networks, then one for each activation. */
+static bool find_network(int i, network *w)
+{
+    const char *word = i < NETWORKS ? NULL : ir_words_activation[i - NETWORKS];
+    if (i < NETWORKS) *w = networks[i];
+    else *w = (network){RNN, FORWARD, 2, 2, 3, word, NULL, NULL};
+    return i < NETWORKS || word;
+}
+
 static const network *now;
 static const double alpha = 0.75, beta = 0.375, clip = 1.25;
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-static double activation(const char *word, double x)
+static double activation(const char *word, double a)
 {
-    if (!strcmp(word, "sigmoid")) return 1 / (1 + exp(-x));
-    if (!strcmp(word, "tanh")) return tanh(x);
-    if (!strcmp(word, "relu")) return fmax(x, 0);
-    if (!strcmp(word, "affine")) return alpha * x + beta;
-    if (!strcmp(word, "leaky_relu")) return x < 0 ? alpha * x : x;
-    if (!strcmp(word, "thresholded_relu")) return x > alpha ? x : 0;
-    if (!strcmp(word, "scaled_tanh")) return alpha * tanh(beta * x);
-    if (!strcmp(word, "hard_sigmoid")) return fmin(fmax(alpha * x + beta, 0), 1);
-    if (!strcmp(word, "elu")) return x < 0 ? alpha * (exp(x) - 1) : x;
-    if (!strcmp(word, "softsign")) return x / (1 + fabs(x));
-    if (!strcmp(word, "softplus")) return log1p(exp(x));
+    const double P = alpha, Q = beta;
+    if (!strcmp(word, "affine")) return P * a + Q;
+    if (!strcmp(word, "scaled_tanh")) return P * tanh(Q * a);
+    if (!strcmp(word, "hard_sigmoid")) return fmin(fmax(P * a + Q, 0), 1);
+#define UNARY(op, groups, low, high, units, ...) \
+    if (!strcmp(word, #op)) return __VA_ARGS__;
+#include "tests/ops/pointwise.def"
     fail_msg("no activation %s", word);
     return 0;
 }
@@ -337,9 +342,10 @@ static void leave_kinks(double *x, int64_t n)
 static void recurrent(const ops_row *row, ir_dtype t)
 {
     const ir_dtype wide = t == IR_f64 ? IR_f64 : IR_f32;
-    for (int i = 0; i < NETWORKS; i++) {
+    network w;
+    now = &w;
+    for (int i = 0; find_network(i, &w); i++) {
         ops_case c = case_of(row->op);
-        now = &networks[i];
         const int64_t n = now->hidden, states[] = {now->steps, now->batch, n}, width = gates_of(now) * n;
         const double bound = 1 / sqrt((double)(n + 1));
         case_in(&c, t, 3, (int64_t[]){now->steps, now->batch, width}, -2, 2);
@@ -359,9 +365,10 @@ static void recurrent(const ops_row *row, ir_dtype t)
 static void recurrent_grad(const ops_row *row, ir_dtype t)
 {
     const ir_dtype wide = t == IR_f64 ? IR_f64 : IR_f32;
-    for (int i = 0; i < NETWORKS; i++) {
+    network w;
+    now = &w;
+    for (int i = 0; find_network(i, &w); i++) {
         ops_case c = case_of(row->op);
-        now = &networks[i];
         const int64_t n = now->hidden, states[] = {now->steps, now->batch, n}, width = gates_of(now) * n;
         const double bound = 1 / sqrt((double)(n + 1));
         operand_if(&c, i % 4 != 3, t, 3, states, 1);
