@@ -143,6 +143,7 @@ const form forms_pointwise[] = {
     {"Sign", draw_unary, "fi", -2, 2, NULL, false},
     {"Sin", draw_unary, "f", -3, 3, NULL, false},
     {"Softplus", draw_unary, "f", -4, 4, NULL, false},
+    {"Softsign", draw_unary, "f", -2, 2, NULL, false},
     {"Sqrt", draw_unary, "f", 0.3, 3, NULL, false},
     {"Tanh", draw_unary, "f", -2, 2, NULL, false},
     {"Gelu", draw_gelu, "f", -2, 2, NULL, false},
