@@ -63,8 +63,8 @@ static const char *print_shapes(const rt_loader *f, char *text, size_t n)
 
 /* clang-format off */
 static const struct {
-    const char *inputs, *fields;
-    int64_t batch, n; /* n: the size of N from the options, 0: not set */
+    const char *inputs, *fields; /* fields NULL: those of synthetic data, which always fit the graph */
+    int64_t batch, n;            /* n: the size of N from the options, 0: not set */
     const char *shapes, *error;
 } rows[] = {
     {"@x : f32[N,4], @label : i64[N] as label", "x 4, label", 5, 0, "5x4 5", NULL},
@@ -109,6 +109,14 @@ static const struct {
     {"@x : f32[N,4], @ids : i64[N]", "x 4, label", 3, 0, NULL, "the data have no field for input 'ids', only: x, label"},
     {"@x : f32[N,4], @label : i64[N] as label", "x 4, y", 3, 0, "3x4 3", NULL}, /* "y" may be the labels */
     {"@ids : i64[N,4], @x : f32[N]", "label 4, x", 3, 0, NULL, "the data have no field for input 'ids'"},
+    {"@x : f32[N,4], @label : i64[128*N] as label", NULL, 3, 0, "3x4 384", NULL},
+    {"@x : f32[N,T], @label : i64[N*T] as label", NULL, 3, 0, "3x1 3", NULL},
+    {"@x : f32[N,4], @label : i64[128*N] as label", NULL, 0, 2, "2x4 256", NULL},
+    {"@x : f32[16,4], @label : i64[2048] as label", NULL, 0, 0, "16x4 2048", NULL},
+    {"@x : f32[3*N,4], @label : i64[N,2] as label", NULL, 2, 0, "6x4 2x2", NULL},
+    {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", NULL, 3, 0, "3x4 2x3x5", NULL},
+    {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36] as label", NULL, 0, 0, "9x4 2x4x32 36", NULL},
+    {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T] as label", NULL, 0, 0, "4x9 2x4x32 4", NULL},
 };
 /* clang-format on */
 
@@ -116,14 +124,17 @@ TEST_SCRATCH(test_rows)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char names[MAX_INPUTS][16], shapes[128];
-        rt_field fields[MAX_INPUTS];
+        rt_field written[MAX_INPUTS], *fields = written, *synthetic = NULL;
         ir_module *m = load_inputs(t, rows[i].inputs);
-        size_t n = read_fields(rows[i].fields, names, fields);
+        const ir_graph *g = ir_graph_find(m, "g");
+        int64_t sizes[8] = {rows[i].n ? rows[i].n : -1, -1, -1, -1, -1, -1, -1, -1};
+        size_t n;
+        if (rows[i].fields) n = read_fields(rows[i].fields, names, fields);
+        else assert_int_equal(rt_loader_fields(g, sizes, t->d, &synthetic, &n), AMPC_OK);
+        if (synthetic) fields = synthetic;
         rt_dataset *data = make_data(t, fields, n, ROWS);
-        int64_t sizes[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
         rt_loader *feed = NULL;
-        if (rows[i].n) sizes[0] = rows[i].n;
-        ampc_status s = rt_loader_open(ir_graph_find(m, "g"), data, sizes, rows[i].batch, t->d, &feed);
+        ampc_status s = rt_loader_open(g, data, sizes, rows[i].batch, t->d, &feed);
         if (s == AMPC_OK) s = rt_loader_next(feed, &(rt_position){0}, t->d);
         if (rows[i].error) {
             if (s == AMPC_OK) fail_msg("accepted: %s", rows[i].inputs);
@@ -132,6 +143,7 @@ TEST_SCRATCH(test_rows)
             if (s != AMPC_OK) fail_msg("%s: %s", rows[i].inputs, diag_first_error(t->d));
             assert_string_equal(print_shapes(feed, shapes, sizeof shapes), rows[i].shapes);
         }
+        free(synthetic);
         rt_loader_close(feed);
         rt_dataset_close(data);
         ir_module_free(m);
@@ -218,44 +230,6 @@ TEST_SCRATCH(test_random_shapes)
             expect_slice(t, feed, data, shapes, n, first, ROWS - first < batch ? ROWS - first : batch);
         assert_int_equal(rt_loader_next(feed, &(rt_position){.seed = 3}, t->d), AMPC_OK);
         assert_int_equal(rt_loader_samples(feed), batch);
-        rt_loader_close(feed);
-        rt_dataset_close(data);
-        ir_module_free(m);
-    }
-}
-
-/* Synthetic data always fit the graph that they are generated for. */
-TEST_SCRATCH(test_synthetic_fits)
-{
-    static const struct {
-        const char *inputs;
-        int64_t n, batch;
-        const char *shapes;
-    } models[] = {
-        {"@x : f32[N,4], @label : i64[128*N] as label", 0, 3, "3x4 384"},
-        {"@x : f32[N,T], @label : i64[N*T] as label", 0, 3, "3x1 3"},
-        {"@x : f32[N,4], @label : i64[128*N] as label", 2, 0, "2x4 256"},
-        {"@x : f32[16,4], @label : i64[2048] as label", 0, 0, "16x4 2048"},
-        {"@x : f32[3*N,4], @label : i64[N,2] as label", 0, 2, "6x4 2x2"},
-        {"@x : f32[N,4], @f : f32[2,N,5], @scale : f32[]", 0, 3, "3x4 2x3x5"},
-        {"@x : i64[9,4], @f : f32[2,4,32], @label : i64[36] as label", 0, 0, "9x4 2x4x32 36"},
-        {"@x : i64[4,9], @f : f32[2,4,32], @label : i64[T] as label", 0, 0, "4x9 2x4x32 4"},
-    };
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        rt_field *fields;
-        size_t n;
-        char shapes[128];
-        rt_loader *feed = NULL;
-        int64_t sizes[4] = {models[i].n ? models[i].n : -1, -1, -1, -1};
-        ir_module *m = load_inputs(t, models[i].inputs);
-        const ir_graph *g = ir_graph_find(m, "g");
-        assert_int_equal(rt_loader_fields(g, sizes, t->d, &fields, &n), AMPC_OK);
-        rt_dataset *data = make_data(t, fields, n, ROWS);
-        if (rt_loader_open(g, data, sizes, models[i].batch, t->d, &feed) != AMPC_OK)
-            fail_msg("%s: %s", models[i].inputs, diag_first_error(t->d));
-        assert_int_equal(rt_loader_next(feed, &(rt_position){0}, t->d), AMPC_OK);
-        assert_string_equal(print_shapes(feed, shapes, sizeof shapes), models[i].shapes);
-        free(fields);
         rt_loader_close(feed);
         rt_dataset_close(data);
         ir_module_free(m);
