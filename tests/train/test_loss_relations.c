@@ -138,140 +138,119 @@ static void reverse(double *to, const double *from, int groups, int size)
 
 /* ---- relations --------------------------------------------------------------------------------- */
 
-TEST(f32_has_the_gradients_of_f64)
+/* A test of each loss `l` and a batch `p` of it. */
+#define RELATION(name) \
+    static void name##_of(const struct loss *l, const batch p); \
+    TEST(name) \
+    { \
+        for (int k = 0; k < LOSSES; k++) name##_of(&losses[k], batch_of(&losses[k])); \
+    } \
+    static void name##_of(const struct loss *l, const batch p)
+
+RELATION(f32_has_the_gradients_of_f64)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        const outcome got = evaluate(&p), expected = evaluate_in(&p, IR_f64);
-        expect_near(l, "f64", -1, got.loss, expected.loss, 1e-5);
-        for (int i = 0; i < ITEMS * cells_of(l); i++)
-            expect_near(l, "f64", i, got.gradient[i], expected.gradient[i], l->cancels > 0 ? l->cancels : 1e-5);
-    }
+    const outcome got = evaluate(&p), expected = evaluate_in(&p, IR_f64);
+    expect_near(l, "f64", -1, got.loss, expected.loss, 1e-5);
+    for (int i = 0; i < ITEMS * cells_of(l); i++)
+        expect_near(l, "f64", i, got.gradient[i], expected.gradient[i], l->cancels > 0 ? l->cancels : 1e-5);
 }
 
-TEST(scores_may_be_shifted)
+RELATION(scores_may_be_shifted)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        batch p = batch_of(l), shifted = p;
-        for (int i = 0; i < CELLS; i++) shifted.x[i] += i / CLASSES % 2 ? 0x1p14 : -0x1p14;
-        if (!l->shifts) continue;
-        const outcome expected = evaluate(&p), got = evaluate(&shifted);
-        expect_near(l, "shift", -1, got.loss, expected.loss, 1e-6);
-        for (int i = 0; i < ITEMS * cells_of(l); i++)
-            expect_near(l, "shift", i, got.gradient[i], expected.gradient[i], 1e-5 + l->cancels);
-    }
+    batch shifted = p;
+    for (int i = 0; i < CELLS; i++) shifted.x[i] += i / CLASSES % 2 ? 0x1p14 : -0x1p14;
+    if (!l->shifts) return;
+    const outcome expected = evaluate(&p), got = evaluate(&shifted);
+    expect_near(l, "shift", -1, got.loss, expected.loss, 1e-6);
+    for (int i = 0; i < ITEMS * cells_of(l); i++)
+        expect_near(l, "shift", i, got.gradient[i], expected.gradient[i], 1e-5 + l->cancels);
 }
 
-TEST(samples_may_be_exchanged)
+RELATION(samples_may_be_exchanged)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        batch turned = p;
-        reverse(turned.x, p.x, ITEMS, cells_of(l));
-        reverse(turned.label, p.label, ITEMS, labels_of(l));
-        const outcome expected = evaluate(&p), got = evaluate(&turned);
-        outcome back = got;
-        reverse(back.gradient, got.gradient, ITEMS, cells_of(l));
-        expect_same(l, "exchanged samples", &back, &expected, 1e-6);
-    }
+    batch turned = p;
+    reverse(turned.x, p.x, ITEMS, cells_of(l));
+    reverse(turned.label, p.label, ITEMS, labels_of(l));
+    const outcome expected = evaluate(&p), got = evaluate(&turned);
+    outcome back = got;
+    reverse(back.gradient, got.gradient, ITEMS, cells_of(l));
+    expect_same(l, "exchanged samples", &back, &expected, 1e-6);
 }
 
-TEST(classes_may_be_exchanged)
+RELATION(classes_may_be_exchanged)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        batch turned = p;
-        if (l->orders) continue;
-        for (int i = 0; i < ITEMS; i++) {
-            reverse(turned.x + i * CLASSES, p.x + i * CLASSES, CLASSES, 1);
-            if (l->labels == NUMBERS) reverse(turned.label + i * CLASSES, p.label + i * CLASSES, CLASSES, 1);
-            else turned.label[i] = CLASSES - 1 - p.label[i];
-        }
-        const outcome expected = evaluate(&p), got = evaluate(&turned);
-        outcome back = got;
-        for (int i = 0; i < ITEMS; i++) reverse(back.gradient + i * CLASSES, got.gradient + i * CLASSES, CLASSES, 1);
-        expect_same(l, "exchanged classes", &back, &expected, 2e-6 + 1e-2 * l->cancels);
+    batch turned = p;
+    if (l->orders) return;
+    for (int i = 0; i < ITEMS; i++) {
+        reverse(turned.x + i * CLASSES, p.x + i * CLASSES, CLASSES, 1);
+        if (l->labels == NUMBERS) reverse(turned.label + i * CLASSES, p.label + i * CLASSES, CLASSES, 1);
+        else turned.label[i] = CLASSES - 1 - p.label[i];
     }
+    const outcome expected = evaluate(&p), got = evaluate(&turned);
+    outcome back = got;
+    for (int i = 0; i < ITEMS; i++) reverse(back.gradient + i * CLASSES, got.gradient + i * CLASSES, CLASSES, 1);
+    expect_same(l, "exchanged classes", &back, &expected, 2e-6 + 1e-2 * l->cancels);
 }
 
 /* The mean over a batch is that of its halves, unless the numbers of labels or their weights differ. */
-TEST(batches_may_be_regrouped)
+RELATION(batches_may_be_regrouped)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        const int cells = ITEMS / 2 * cells_of(l), count = ITEMS / 2 * labels_of(l);
-        outcome sum = {0};
-        if (l->of_batch || strstr(p.loss, "weights") || strstr(p.loss, "ignore")) continue;
-        for (int half = 0; half < 2; half++) {
-            batch q = p;
-            q.items = ITEMS / 2;
-            memcpy(q.x, p.x + half * cells, (size_t)cells * sizeof *q.x);
-            memcpy(q.label, p.label + half * count, (size_t)count * sizeof *q.label);
-            const outcome part = evaluate(&q);
-            sum.loss += part.loss / 2;
-            for (int i = 0; i < cells; i++) sum.gradient[half * cells + i] = part.gradient[i] / 2;
-        }
-        const outcome expected = evaluate(&p);
-        expect_same(l, "regrouped", &sum, &expected, 1e-6);
+    const int cells = ITEMS / 2 * cells_of(l), count = ITEMS / 2 * labels_of(l);
+    outcome sum = {0};
+    if (l->of_batch || strstr(p.loss, "weights") || strstr(p.loss, "ignore")) return;
+    for (int half = 0; half < 2; half++) {
+        batch q = p;
+        q.items = ITEMS / 2;
+        memcpy(q.x, p.x + half * cells, (size_t)cells * sizeof *q.x);
+        memcpy(q.label, p.label + half * count, (size_t)count * sizeof *q.label);
+        const outcome part = evaluate(&q);
+        sum.loss += part.loss / 2;
+        for (int i = 0; i < cells; i++) sum.gradient[half * cells + i] = part.gradient[i] / 2;
     }
+    const outcome expected = evaluate(&p);
+    expect_same(l, "regrouped", &sum, &expected, 1e-6);
 }
 
 /* A power of two as the weight of the loss changes exponents only. */
-TEST(losses_may_be_scaled)
+RELATION(losses_may_be_scaled)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        char text[128];
-        const struct loss *l = &losses[k], exact = {.name = l->name, .network = l->network, .labels = l->labels};
-        const batch p = batch_of(l);
-        batch scaled = p;
-        const int kind = (int)strcspn(p.loss, ":");
-        snprintf(text, sizeof text, "%.*s,weight=0.0009765625%s", kind, p.loss, p.loss + kind);
-        scaled.loss = text;
-        outcome expected = evaluate(&p), got = evaluate(&scaled);
-        got.loss *= 1024;
-        for (int i = 0; i < CELLS; i++) got.gradient[i] *= 1024;
-        expect_same(&exact, "scaled", &got, &expected, 0);
-    }
+    char text[128];
+    const struct loss exact = {.name = l->name, .network = l->network, .labels = l->labels};
+    batch scaled = p;
+    const int kind = (int)strcspn(p.loss, ":");
+    snprintf(text, sizeof text, "%.*s,weight=0.0009765625%s", kind, p.loss, p.loss + kind);
+    scaled.loss = text;
+    outcome expected = evaluate(&p), got = evaluate(&scaled);
+    got.loss *= 1024;
+    for (int i = 0; i < CELLS; i++) got.gradient[i] *= 1024;
+    expect_same(&exact, "scaled", &got, &expected, 0);
 }
 
-TEST(binary_labels_may_be_inverted)
+RELATION(binary_labels_may_be_inverted)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        batch inverse = p;
-        if (!l->odd) continue;
-        for (int i = 0; i < CELLS; i++) {
-            inverse.x[i] = l->x == PROBABILITIES ? 1 - p.x[i] : -p.x[i];
-            inverse.label[i] = 1 - p.label[i];
-        }
-        const outcome expected = evaluate(&p);
-        outcome got = evaluate(&inverse);
-        for (int i = 0; i < CELLS; i++) got.gradient[i] = -got.gradient[i];
-        expect_same(l, "inverted labels", &got, &expected, 2e-7);
+    batch inverse = p;
+    if (!l->odd) return;
+    for (int i = 0; i < CELLS; i++) {
+        inverse.x[i] = l->x == PROBABILITIES ? 1 - p.x[i] : -p.x[i];
+        inverse.label[i] = 1 - p.label[i];
     }
+    const outcome expected = evaluate(&p);
+    outcome got = evaluate(&inverse);
+    for (int i = 0; i < CELLS; i++) got.gradient[i] = -got.gradient[i];
+    expect_same(l, "inverted labels", &got, &expected, 2e-7);
 }
 
 /* Of a distance, exactly; of directions, the loss only. */
-TEST(pairs_may_be_exchanged)
+RELATION(pairs_may_be_exchanged)
 {
-    for (int k = 0; k < LOSSES; k++) {
-        const struct loss *l = &losses[k];
-        const batch p = batch_of(l);
-        batch turned = p;
-        if (!l->swaps) continue;
-        memcpy(turned.x, p.label, sizeof p.x);
-        memcpy(turned.label, p.x, sizeof p.x);
-        const outcome expected = evaluate(&p), got = evaluate(&turned);
-        expect_near(l, "exchanged pairs", -1, got.loss, expected.loss, l->swaps < 0 ? 0 : 1e-6);
-        for (int i = 0; l->swaps < 0 && i < ITEMS * CLASSES; i++)
-            expect_near(l, "exchanged pairs", i, -got.gradient[i], expected.gradient[i], 0);
-    }
+    batch turned = p;
+    if (!l->swaps) return;
+    memcpy(turned.x, p.label, sizeof p.x);
+    memcpy(turned.label, p.x, sizeof p.x);
+    const outcome expected = evaluate(&p), got = evaluate(&turned);
+    expect_near(l, "exchanged pairs", -1, got.loss, expected.loss, l->swaps < 0 ? 0 : 1e-6);
+    for (int i = 0; l->swaps < 0 && i < ITEMS * CLASSES; i++)
+        expect_near(l, "exchanged pairs", i, -got.gradient[i], expected.gradient[i], 0);
 }
 
 /* As in PyTorch: the loss is bounded, and the gradient is not zero where it is needed most. */
