@@ -19,11 +19,11 @@ typedef struct normalize_spec {
 } normalize_spec;
 
 static const setting keys[] = {
-    SETTING(normalize_spec, "divide", divide, REAL, "the divisor of the input", LIMITS_POSITIVE),
-    SETTING(normalize_spec, "mean", mean_text, REALS, "the mean after the division, of all channels or of each",
-            LIMITS_MEAN),
-    SETTING(normalize_spec, "std", std_text, REALS, "the standard deviation after the division, likewise",
-            LIMITS_POSITIVE),
+    SETTING_FROM(normalize_spec, "divide", divide, REAL, "1", "the divisor of the input", LIMITS_POSITIVE),
+    SETTING_FROM(normalize_spec, "mean", mean_text, REALS, "0",
+                 "the mean after the division, of all channels or of each", LIMITS_MEAN),
+    SETTING_FROM(normalize_spec, "std", std_text, REALS, "1", "the standard deviation after the division, likewise",
+                 LIMITS_POSITIVE),
 };
 
 const setting *pass_normalize_key(int index) { return index < (int)(sizeof keys / sizeof *keys) ? &keys[index] : NULL; }
@@ -41,7 +41,8 @@ static ampc_status parse_spec(char *text, arena *a, diag *d, normalize_spec *s)
 {
     settings read = {.option = OPTION_normalize, .rows = keys, .count = sizeof keys / sizeof *keys};
     char *equals = text + strcspn(text, "="), *colon = memrchr(text, ':', (size_t)(equals - text));
-    *s = (normalize_spec){.divide = 1, .mean_text = "0", .std_text = "1"};
+    *s = (normalize_spec){.input = NULL};
+    settings_defaults(keys, sizeof keys / sizeof *keys, s);
     if (colon) {
         *colon = '\0';
         s->input = text;

@@ -39,11 +39,11 @@ static void print_names(const command *c, int group, arena *a)
 /* "axis=N   the axis of the classes (an integer from -8 to 7)" */
 static void print_keys(const option *row)
 {
-    char form[SETTING_TEXT_SIZE], expected[SETTING_TEXT_SIZE];
+    char form[SETTING_TEXT_SIZE], notes[SETTING_TEXT_SIZE];
     const setting *key;
     for (int i = 0; row->keys && (key = row->keys(i)); i++) {
         printf("      %-*s %s", COLUMN - 7, setting_form(key, form), key->help);
-        if (setting_has_range(key)) printf(" (%s)", setting_expected(key, expected));
+        if (*setting_notes(key, notes)) printf(" (%s)", notes);
         putchar('\n');
     }
 }

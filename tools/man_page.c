@@ -103,13 +103,13 @@ static void put_option(const option *row, const program *p, arena *a)
 
 static void put_keys(const option *row, arena *a)
 {
-    char form[SETTING_TEXT_SIZE], expected[SETTING_TEXT_SIZE];
+    char form[SETTING_TEXT_SIZE], notes[SETTING_TEXT_SIZE];
     const setting *key = row->keys ? row->keys(0) : NULL;
     if (key) puts(".RS");
     for (int i = 0; key; key = row->keys(++i)) {
         printf(".IP \"\\fB%s\\fP\" 4\n", literal(setting_form(key, form), a));
         const char *text = sentence(key->help, a);
-        if (setting_has_range(key)) text = arena_printf(a, "%s %s", text, sentence(setting_expected(key, expected), a));
+        if (*setting_notes(key, notes)) text = arena_printf(a, "%s %s", text, sentence(notes, a));
         put_prose(text, a);
     }
     if (row->keys) puts(".RE");

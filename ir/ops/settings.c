@@ -190,9 +190,23 @@ const char *setting_form(const setting *row, char text[SETTING_TEXT_SIZE])
     return text;
 }
 
-bool setting_has_range(const setting *row) { return row->kind <= SETTING_REALS && row->kind != SETTING_SEED; }
+const char *setting_notes(const setting *row, char text[SETTING_TEXT_SIZE])
+{
+    const bool has_range = row->kind <= SETTING_REALS && row->kind != SETTING_SEED;
+    char range[SETTING_TEXT_SIZE];
+    text_buffer t = text_in(text, SETTING_TEXT_SIZE);
+    if (has_range) text_put(&t, setting_expected(row, range));
+    if (row->initial) text_add(&t, "%sdefault: %s", has_range ? "; " : "", row->initial);
+    return text;
+}
 
 /* ---- reading --------------------------------------------------------------------------------- */
+
+void settings_defaults(const setting *rows, size_t count, void *into)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].initial) (void)store(&rows[i], rows[i].initial, (char *)into + rows[i].at);
+}
 
 static ampc_status refuse(const settings *s, const char *message, diag *d)
 {

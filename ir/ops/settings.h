@@ -37,20 +37,23 @@ typedef struct setting {
     double low, high;  /* numbers */
     const char *words; /* SETTING_WORD: separated by '|'; SETTING_COUNT: the word for 0, or NULL */
     const char *help;
+    const char *initial; /* the value of a key that is not given; NULL: 0, nothing, or what depends on others */
 } setting;
 
 /* Rows of a table. */
-#define SETTING(type, key, member, kind, help, ...) \
+#define SETTING(type, key, member, kind, help, ...) SETTING_FROM(type, key, member, kind, NULL, help, __VA_ARGS__)
+#define SETTING_FROM(type, key, member, kind, initial, help, ...) \
     { \
-        key, offsetof(type, member), SETTING_##kind, __VA_ARGS__, NULL, help \
+        key, offsetof(type, member), SETTING_##kind, __VA_ARGS__, NULL, help, initial \
     }
-#define SETTING_WORDS(type, key, member, words, help) \
+#define SETTING_WORDS(type, key, member, words, help) SETTING_WORDS_FROM(type, key, member, words, NULL, help)
+#define SETTING_WORDS_FROM(type, key, member, words, initial, help) \
     { \
-        key, offsetof(type, member), SETTING_WORD, 0, 0, words, help \
+        key, offsetof(type, member), SETTING_WORD, 0, 0, words, help, initial \
     }
 #define SETTING_OTHER(type, key, member, kind, help) \
     { \
-        key, offsetof(type, member), SETTING_##kind, 0, 0, NULL, help \
+        key, offsetof(type, member), SETTING_##kind, 0, 0, NULL, help, NULL \
     }
 
 /* What is read, with which keys: an option; or the line of a file, where errors are AMPC_REJECTED; or something else,
@@ -72,6 +75,8 @@ bool settings_listed(const char *list, const char *word);
 const setting *settings_find(const settings *s, const char *key);
 /* The same; reports an unknown key. */
 ampc_status settings_key(const settings *s, const char *key, diag *d, const setting **row);
+/* Sets the members that have an initial value. */
+void settings_defaults(const setting *rows, size_t count, void *into);
 /* Reads KEY or KEY=VALUE into the struct of the table. Modifies the item, which texts refer to. Fails with AMPC_USAGE,
  * reported. */
 ampc_status settings_set(settings *s, char *item, void *into, diag *d);
@@ -92,6 +97,7 @@ const char *setting_form(const setting *row, char text[SETTING_TEXT_SIZE]);
 const char *setting_expected(const setting *row, char text[SETTING_TEXT_SIZE]);
 /* The value of a member of the struct, as it is read, except of pairs and seeds. */
 const char *setting_print(const setting *row, const void *of, char text[SETTING_TEXT_SIZE]);
-bool setting_has_range(const setting *row); /* whether the form does not say it all */
+/* What the form does not say: what a number is, and the value of a key that is not given. May be empty. */
+const char *setting_notes(const setting *row, char text[SETTING_TEXT_SIZE]);
 
 #endif

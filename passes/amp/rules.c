@@ -7,8 +7,8 @@
 const setting rules_rows[RULE_COUNT] = {
 #define CHOICE(key, meaning) {#key, offsetof(amp_rules, key), SETTING_WORD, 0, 0,
 #define WORD(name, word) word "|"
-#define END , NULL},
-#define NUMBER(key, meaning) {#key, offsetof(amp_rules, key), SETTING_COUNT, 1, DBL_MAX, "off", NULL},
+#define END , NULL, NULL},
+#define NUMBER(key, meaning) {#key, offsetof(amp_rules, key), SETTING_COUNT, 1, DBL_MAX, "off", NULL, NULL},
 #define TEXT(key, check, values, meaning) SETTING_OTHER(amp_rules, #key, key, TEXT, NULL),
 #include "passes/amp/rules.def"
 };

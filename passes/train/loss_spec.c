@@ -13,25 +13,27 @@
 #include <string.h>
 
 /* clang-format off */
-#define NUMBER(key, kind, help, ...) SETTING(loss_spec, #key, key, kind, help, __VA_ARGS__)
+#define NUMBER(key, kind, initial, help, ...) SETTING_FROM(loss_spec, #key, key, kind, initial, help, __VA_ARGS__)
 #define TEXT(key, help) SETTING_OTHER(loss_spec, #key, key, TEXT, help)
 static const setting keys[] = {
-    NUMBER(weight, REAL, "the term is multiplied by X", LIMITS_LOSS_WEIGHT),
+    NUMBER(weight, REAL, "1", "the term is multiplied by X", LIMITS_LOSS_WEIGHT),
     TEXT(name, "the term in logs and evaluations, instead of its kind"),
-    NUMBER(axis, WHOLE, "the axis of the classes", LIMITS_AXIS),
-    NUMBER(ignore_index, WHOLE, "the label of items that are not counted; ctc: of the padding", LIMITS_LABEL),
-    NUMBER(class_weights, REALS, "a weight for each class", LIMITS_NOT_NEGATIVE),
-    NUMBER(label_smoothing, REAL, "the share of the target that all classes divide evenly", LIMITS_SHARE),
-    NUMBER(z_loss, REAL, "adds X times the square of the logarithm of the sum of exp(scores)", LIMITS_NOT_NEGATIVE),
-    NUMBER(delta, REAL, "the distance from which on huber is linear", LIMITS_POSITIVE),
-    NUMBER(beta, REAL, "the distance from which on smooth_l1 is linear", LIMITS_POSITIVE),
-    NUMBER(gamma, REAL, "the exponent of focal", LIMITS_NOT_NEGATIVE),
-    NUMBER(alpha, REAL, "the weight of label 1; that of label 0 is 1-X; negative: none", LIMITS_OPTIONAL_SHARE),
-    NUMBER(temperature, REAL, "the divisor of the scores of contrastive", LIMITS_POSITIVE),
-    NUMBER(blank, WHOLE, "the class that stands for no label", LIMITS_CLASS),
-    NUMBER(batch_axis, WHOLE, "the axis of the samples in the scores", LIMITS_SHARE),
+    NUMBER(axis, WHOLE, NULL, "the axis of the classes", LIMITS_AXIS),
+    NUMBER(ignore_index, WHOLE, NULL, "the label of items that are not counted; ctc: of the padding",
+           LIMITS_LABEL),
+    NUMBER(class_weights, REALS, NULL, "a weight for each class", LIMITS_NOT_NEGATIVE),
+    NUMBER(label_smoothing, REAL, "0", "the share of the target that all classes divide evenly", LIMITS_SHARE),
+    NUMBER(z_loss, REAL, "0", "adds X times the square of the logarithm of the sum of exp(scores)",
+           LIMITS_NOT_NEGATIVE),
+    NUMBER(delta, REAL, "1", "the distance from which on huber is linear", LIMITS_POSITIVE),
+    NUMBER(beta, REAL, "1", "the distance from which on smooth_l1 is linear", LIMITS_POSITIVE),
+    NUMBER(gamma, REAL, "2", "the exponent of focal", LIMITS_NOT_NEGATIVE),
+    NUMBER(alpha, REAL, "0.25", "the weight of label 1; that of label 0 is 1-X; negative: none", LIMITS_OPTIONAL_SHARE),
+    NUMBER(temperature, REAL, "0.07", "the divisor of the scores of contrastive", LIMITS_POSITIVE),
+    NUMBER(blank, WHOLE, "0", "the class that stands for no label", LIMITS_CLASS),
+    NUMBER(batch_axis, WHOLE, NULL, "the axis of the samples in the scores", LIMITS_SHARE),
     TEXT(lengths, "the input with the number of time steps of each sample"),
-    NUMBER(zero_infinity, WHOLE, "1: the loss of a sample that has no alignment is 0", LIMITS_SHARE),
+    NUMBER(zero_infinity, WHOLE, "0", "1: the loss of a sample that has no alignment is 0", LIMITS_SHARE),
 };
 /* clang-format on */
 enum { KEYS = sizeof keys / sizeof *keys };
@@ -102,11 +104,8 @@ static ampc_status check_weights(const loss_spec *s, diag *d)
 static ampc_status parse_kind(char *text, arena *a, diag *d, loss_spec *s)
 {
     const char *name = strsep(&text, ",");
-    *s = (loss_spec){.name = name, .weight = 1, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
-    s->delta = s->beta = 1;
-    s->gamma = 2;
-    s->alpha = 0.25;
-    s->temperature = 0.07;
+    *s = (loss_spec){.name = name, .axis = NAN, .ignore_index = NAN, .batch_axis = NAN};
+    settings_defaults(keys, KEYS, s);
     for (int i = 0; i < loss_kind_count; i++)
         if (strcmp(loss_kinds[i].name, name) == 0) s->kind = &loss_kinds[i];
     if (!s->kind) return settings_unknown(OPTION_loss, "loss", name, pass_loss_name, kind_elsewhere(name, a), d);

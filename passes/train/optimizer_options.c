@@ -39,8 +39,8 @@ typedef struct optimizer_kind {
 #define LARGEST 1e6
 #define WEIGHT_DECAY "decay of the parameters"
 #define EPS "added to a divisor"
-#define OWN(key, initial, kind, help, ...) {{key, 0, SETTING_##kind, __VA_ARGS__, NULL, help}, initial}
-#define OWN_WORD(key, initial, words, help) {{key, 0, SETTING_WORD, 0, 0, words, help}, initial}
+#define OWN(key, initial, kind, help, ...) {{key, 0, SETTING_##kind, __VA_ARGS__, NULL, help, NULL}, initial}
+#define OWN_WORD(key, initial, words, help) {{key, 0, SETTING_WORD, 0, 0, words, help, NULL}, initial}
 static const optimizer_setting adafactor_settings[] = {
     [ADAFACTOR_BETA2_DECAY] = OWN("beta2_decay", -0.8, REAL, "the exponent of the step in 1 - beta2", -LARGEST, 0),
     [ADAFACTOR_EPS1] = OWN("eps1", NAN, REAL, "the lower bound of second moments", SMALLEST, 1),
@@ -102,7 +102,7 @@ const char *pass_optimizer_name(int index) { return index < KINDS ? optimizer_ki
 
 /* The keys that are attributes of ops. */
 /* clang-format off */
-#define KEY(key, kind, help, ...) {key, 0, SETTING_##kind, __VA_ARGS__, NULL, help}
+#define KEY(key, kind, help, ...) {key, 0, SETTING_##kind, __VA_ARGS__, NULL, help, NULL}
 static const setting keys[] = {
     KEY("lr", REAL, "the learning rate", LIMITS_RATE),
     KEY("weight_decay", REAL, WEIGHT_DECAY, LIMITS_WEIGHT_DECAY),

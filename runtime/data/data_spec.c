@@ -11,28 +11,29 @@
 
 /* clang-format off */
 #define NUMBER(key, member, kind, help, ...) SETTING(rt_data_options, key, member, kind, help, __VA_ARGS__)
+#define FROM(key, member, kind, ...) SETTING_FROM(rt_data_options, key, member, kind, __VA_ARGS__)
 #define OTHER(key, member, kind, help) SETTING_OTHER(rt_data_options, key, member, kind, help)
-#define WORDS(key, member, words, help) SETTING_WORDS(rt_data_options, key, member, words, help)
+#define WORDS(key, member, words, initial, help) SETTING_WORDS_FROM(rt_data_options, key, member, words, initial, help)
 #define COUNTS 1, INT32_MAX
 static const setting keys[] = {
     /* of every kind */
     NUMBER("limit", limit, COUNT, "only the first N samples", LIMITS_STEPS),
-    WORDS("order", order, "shuffle|file", "the order of the samples in training"),
+    WORDS("order", order, "shuffle|file", "shuffle", "the order of the samples in training"),
     NUMBER("validation", validation, REAL, "the share that is held out", SETTING_ABOVE_0, SETTING_BELOW_1),
     OTHER("split-seed", split_seed, SEED, "selects the samples that are held out"),
     OTHER("permute-labels", permute_labels, SEED, "shuffles the labels, to see how much is memorised"),
 
     /* of images */
-    WORDS("target", target, "input", "the labels are the input itself"),
-    NUMBER("divide", divide, REAL, "a pixel is (p / X - mean) / std, by default p / 255", SETTING_F32_ABOVE_0),
-    NUMBER("mean", mean, REALS, "the mean of the pixels, of all channels or of each", SETTING_F32),
-    NUMBER("std", std, REALS, "their standard deviation, likewise", SETTING_F32_ABOVE_0),
+    WORDS("target", target, "input", NULL, "the labels are the input itself"),
+    FROM("divide", divide, REAL, "255", "a pixel is (p / X - mean) / std", SETTING_F32_ABOVE_0),
+    FROM("mean", mean, REALS, "0", "the mean of the pixels, of all channels or of each", SETTING_F32),
+    FROM("std", std, REALS, "1", "their standard deviation, likewise", SETTING_F32_ABOVE_0),
     OTHER("size", size, SIZE, "the size of the images, by default that of the model's input"),
-    WORDS("channels", channels, "1|3", "grey or colour"),
-    WORDS("fit", fit, "crop|stretch", "how images of another shape are made to fit"),
+    WORDS("channels", channels, "1|3", NULL, "grey or colour"),
+    WORDS("fit", fit, "crop|stretch", "crop", "how images of another shape are made to fit"),
     NUMBER("resized-crop", resized_crop, REAL, "training: a random box with a share of at least X of the image",
            SETTING_ABOVE_0, SETTING_BELOW_1),
-    WORDS("flip", flip, "horizontal|vertical|both", "training: mirrors images at random"),
+    WORDS("flip", flip, "horizontal|vertical|both", NULL, "training: mirrors images at random"),
     NUMBER("crop", crop, COUNT, "training: moves images at random by up to N pixels", COUNTS),
     NUMBER("mixup", mixup, REAL, "training: mixes pairs of samples; the parameter of the distribution",
            SETTING_ABOVE_0, 1),
@@ -44,13 +45,13 @@ static const setting keys[] = {
     OTHER("columns", columns, TEXT, "A+B+..: the columns that are read"),
     OTHER("classes", classes, TEXT, "A+B+..: the names of the classes, in order"),
     OTHER("categories", categories, TEXT, "A+B+..: columns of names, whatever their values look like"),
-    WORDS("encode", encode, "number|one-hot", "how names become numbers in x"),
+    WORDS("encode", encode, "number|one-hot", "number", "how names become numbers in x"),
     OTHER("missing", missing, TEXT, "what becomes of missing values"),
-    WORDS("header", header, "yes|no", "whether the first line has the names of the columns"),
-    OTHER("delimiter", delimiter, TEXT, "a character or comma, semicolon, tab, space or bar"),
+    WORDS("header", header, "yes|no", "yes", "whether the first line has the names of the columns"),
+    FROM("delimiter", delimiter, TEXT, "comma", "a character or comma, semicolon, tab, space or bar", 0, 0),
 
     /* of tokens and random numbers */
-    WORDS("dtype", dtype, "u16|u32", "the type of the tokens"),
+    WORDS("dtype", dtype, "u16|u32", NULL, "the type of the tokens"),
     NUMBER("context", context, COUNT, "tokens of a sample, by default as many as the model reads", COUNTS),
     NUMBER("stride", stride, COUNT, "tokens from a sample to the next, by default the context", COUNTS),
     NUMBER("rows", rows, COUNT, "the number of samples", COUNTS),
@@ -120,8 +121,8 @@ static ampc_status refuse_kind(const char *spec, const rt_spec_kind *kinds, size
 static ampc_status begin(const char *spec, const rt_spec_kind *kind, diag *d, rt_data_spec *out)
 {
     *out = (rt_data_spec){.spec = spec, .text = strdup(spec)};
-    out->o = (rt_data_options){.divide = 255, .mean = "0", .std = "1", .categories = "", .missing = ""};
-    out->o.delimiter = "comma";
+    out->o = (rt_data_options){.categories = "", .missing = ""};
+    settings_defaults(keys, KEYS, &out->o);
     out->o.dtype = out->o.channels = out->o.flip = out->o.target = -1;
     out->read = (settings){.what = "data", .text = spec, .rows = keys, .count = KEYS, .keys = kind->keys};
     if (*kind->name) out->read.of = kind->name;

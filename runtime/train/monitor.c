@@ -11,14 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_PATIENCE = 3 };
-
 /* ---- parsing ---- */
 
 static const setting keys[] = {
-    SETTING(rt_monitor, "min-delta", min_delta, REAL, "the least improvement that counts", LIMITS_MIN_DELTA),
-    SETTING(rt_monitor, "patience", patience, COUNT, "evaluations without improvement that end the training",
-            LIMITS_PATIENCE),
+    SETTING_FROM(rt_monitor, "min-delta", min_delta, REAL, "0", "the least improvement that counts", LIMITS_MIN_DELTA),
+    SETTING_FROM(rt_monitor, "patience", patience, COUNT, "3", "evaluations without improvement that end the training",
+                 LIMITS_PATIENCE),
 };
 
 const setting *rt_monitor_key(int index) { return index < 1 ? &keys[index] : NULL; }
@@ -38,7 +36,8 @@ static ampc_status parse(char *text, option_id option, diag *d, rt_monitor *out)
 ampc_status rt_monitor_parse(const char *text, option_id option, diag *d, rt_monitor *out)
 {
     char *copy = strdup(text);
-    *out = (rt_monitor){.patience = DEFAULT_PATIENCE};
+    *out = (rt_monitor){.patience = 0};
+    settings_defaults(keys, 2, out);
     const ampc_status s = copy ? parse(copy, option, d, out) : rt_no_memory(d);
     free(copy);
     return s;

@@ -30,22 +30,24 @@ static const struct schedule_kind {
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 /* Printed in this order. */
-#define NUMBER(key, kind, help, ...) SETTING(rt_schedule_piece, #key, key, kind, help, __VA_ARGS__)
+#define NUMBER(key, kind, initial, help, ...) \
+    SETTING_FROM(rt_schedule_piece, #key, key, kind, initial, help, __VA_ARGS__)
 static const setting keys[] = {
-    NUMBER(lr, REAL, "the rate, instead of that of the optimizer", 0, DBL_MAX),
-    NUMBER(end, REAL, "the rate at the end (linear, cosine, polynomial), or the lowest one (plateau)", 0, DBL_MAX),
-    NUMBER(factor, REAL, "the factor of each change (exponential, step, plateau)", 0, DBL_MAX),
-    NUMBER(every, COUNT, "steps between changes (exponential, step), or in a mean loss (plateau)", LIMITS_STEPS),
-    NUMBER(warmup, COUNT, "steps in which the rate rises to its start", 0, LIMITS_MOST_STEPS),
-    NUMBER(steps, COUNT, "the length of a piece", 0, LIMITS_MOST_STEPS),
-    NUMBER(power, REAL, "the exponent of polynomial", 0, DBL_MAX),
-    NUMBER(rise, REAL, "the share of the steps of one-cycle in which the rate rises", LIMITS_SHARE),
-    NUMBER(div, REAL, "one-cycle begins with lr divided by X", SETTING_ABOVE_0, DBL_MAX),
-    NUMBER(final_div, REAL, "one-cycle ends with its first rate divided by X", SETTING_ABOVE_0, DBL_MAX),
-    NUMBER(patience, COUNT, "mean losses without improvement before plateau lowers the rate", 0, LIMITS_MOST_STEPS),
-    NUMBER(threshold, REAL, "the share by which a mean loss must be smaller to improve", LIMITS_SHARE),
-    NUMBER(cooldown, COUNT, "mean losses after a change that are not counted", 0, LIMITS_MOST_STEPS),
-    SETTING_WORDS(rt_schedule_piece, "anneal", anneal, "cos|linear", "the curve of one-cycle"),
+    NUMBER(lr, REAL, NULL, "the rate, instead of that of the optimizer", 0, DBL_MAX),
+    NUMBER(end, REAL, "0", "the rate at the end (linear, cosine, polynomial), or the lowest one (plateau)", 0, DBL_MAX),
+    NUMBER(factor, REAL, "0.1", "the factor of each change (exponential, step, plateau)", 0, DBL_MAX),
+    NUMBER(every, COUNT, NULL, "steps between changes (exponential, step), or in a mean loss (plateau)", LIMITS_STEPS),
+    NUMBER(warmup, COUNT, "0", "steps in which the rate rises to its start", 0, LIMITS_MOST_STEPS),
+    NUMBER(steps, COUNT, NULL, "the length of a piece", 0, LIMITS_MOST_STEPS),
+    NUMBER(power, REAL, "1", "the exponent of polynomial", 0, DBL_MAX),
+    NUMBER(rise, REAL, "0.3", "the share of the steps of one-cycle in which the rate rises", LIMITS_SHARE),
+    NUMBER(div, REAL, "25", "one-cycle begins with lr divided by X", SETTING_ABOVE_0, DBL_MAX),
+    NUMBER(final_div, REAL, "1e4", "one-cycle ends with its first rate divided by X", SETTING_ABOVE_0, DBL_MAX),
+    NUMBER(patience, COUNT, "10", "mean losses without improvement before plateau lowers the rate", 0,
+           LIMITS_MOST_STEPS),
+    NUMBER(threshold, REAL, "1e-4", "the share by which a mean loss must be smaller to improve", LIMITS_SHARE),
+    NUMBER(cooldown, COUNT, "0", "mean losses after a change that are not counted", 0, LIMITS_MOST_STEPS),
+    SETTING_WORDS_FROM(rt_schedule_piece, "anneal", anneal, "cos|linear", "cos", "the curve of one-cycle"),
 };
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
@@ -190,15 +192,8 @@ static ampc_status set_lengths(rt_schedule *s, int64_t steps, diag *d)
 
 static ampc_status parse_pieces(char *text, double lr, int64_t steps, diag *d, rt_schedule *s)
 {
-    const rt_schedule_piece initial = {.lr = lr,
-                                       .factor = 0.1,
-                                       .power = 1,
-                                       .rise = 0.3,
-                                       .div = 25,
-                                       .final_div = 1e4,
-                                       .threshold = 1e-4,
-                                       .patience = 10,
-                                       .steps = -1};
+    rt_schedule_piece initial = {.lr = lr, .steps = -1};
+    settings_defaults(keys, KEY_COUNT, &initial);
     s->count = 0;
     for (char *piece; (piece = strsep(&text, ";"));) {
         if (s->count == RT_SCHEDULE_PIECES)

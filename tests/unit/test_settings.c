@@ -87,7 +87,7 @@ TEST_SCRATCH(test_reading)
 /* The line of a file; a count that may be a word; what is printed is read again. */
 TEST_SCRATCH(test_values)
 {
-    static const setting count = {"count", offsetof(values, count), SETTING_COUNT, 1, DBL_MAX, "off", NULL};
+    static const setting count = {"count", offsetof(values, count), SETTING_COUNT, 1, DBL_MAX, "off", NULL, NULL};
     const settings s = {.line = {.file = "f", .line = 3}};
     values v = {.real = 0.1, .word = 1, .text = "t"};
     char text[SETTING_TEXT_SIZE];
@@ -121,12 +121,15 @@ TEST_SCRATCH(test_tables)
         pass_loss_key,   pass_optimizer_key, pass_group_key, pass_penalty_key,    pass_normalize_key,
         rt_schedule_key, rt_data_key,        rt_monitor_key, rt_monitor_stop_key,
     };
+    const settings s = {.what = "table"};
+    int64_t member[2];
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         int n = 0;
         for (const setting *row; (row = tables[i](n)); n++) {
             char text[SETTING_TEXT_SIZE];
             assert_true(*row->help && strlen(setting_expected(row, text)) < SETTING_TEXT_SIZE - 1);
             assert_true(row->kind != SETTING_WORD || *row->words);
+            if (row->initial) assert_int_equal(settings_value(&s, row, row->initial, &member, t->d), AMPC_OK);
             for (int k = 0; k < n; k++) assert_string_not_equal(row->key, tables[i](k)->key);
         }
         assert_true(n > 0 && n <= 64);
