@@ -145,21 +145,6 @@ bool opaque_deform_conv(onnx_node *n, int i, ir_type *out) { return i == 0 && co
 
 bool opaque_qlinear_conv(onnx_node *n, int i, ir_type *out) { return i == 0 && convolved(n, 3, type_of(n, 7), out); }
 
-bool opaque_lp_pool(onnx_node *n, int i, ir_type *out)
-{
-    if (i || n->in[0]->type.rank < 3) return false;
-    onnx_window window = onnx_window_of(n, n->in[0], NULL);
-    *out = n->in[0]->type;
-    return slide(n, &window, onnx_bool(n, "ceil_mode", false), out);
-}
-
-bool opaque_global_pool(onnx_node *n, int i, ir_type *out)
-{
-    *out = n->in[0]->type;
-    for (int k = 2; k < out->rank; k++) out->dims[k] = 1;
-    return i == 0;
-}
-
 /* ---- matrix products --------------------------------------------------------------------------- */
 
 /* Like MatMul: a vector is a row on the left and a column on the right. */
@@ -301,11 +286,6 @@ static bool regions(onnx_node *n, int64_t height, int64_t width, ir_type *out)
     if (x->rank != 4 || n->in[1]->type.rank != 2 || height < 1 || width < 1) return false;
     *out = ir_type_make(x->dtype, 4, (const int64_t[]){n->in[1]->type.dims[0], x->dims[1], height, width});
     return !n->failed;
-}
-
-bool opaque_roi_align(onnx_node *n, int i, ir_type *out)
-{
-    return i == 0 && regions(n, onnx_int(n, "output_height", 1), onnx_int(n, "output_width", 1), out);
 }
 
 bool opaque_max_roi_pool(onnx_node *n, int i, ir_type *out)

@@ -152,15 +152,6 @@ bool opaque_dropout(onnx_node *n, int i, ir_type *out)
     return true;
 }
 
-/* The same bits: the last size changes with the width of the elements. */
-bool opaque_bit_cast(onnx_node *n, int i, ir_type *out)
-{
-    const ir_dtype from = out->dtype, to = onnx_type_dtype(onnx_int(n, "to", 0));
-    if (i || to == IR_NO_DTYPE || ir_dtype_size(from) != ir_dtype_size(to)) return false;
-    out->dtype = to;
-    return true;
-}
-
 /* One column per entry of the vocabulary. */
 bool opaque_tf_idf(onnx_node *n, int i, ir_type *out)
 {

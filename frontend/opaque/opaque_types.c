@@ -31,16 +31,6 @@ bool opaque_reduce(onnx_node *n, int i, ir_type *out)
     return reduced(n, set, keepdims, out);
 }
 
-bool opaque_arg(onnx_node *n, int i, ir_type *out)
-{
-    bool set[IR_MAX_RANK] = {false}, keepdims = onnx_bool(n, "keepdims", true);
-    int axis = onnx_axis(n, onnx_int(n, "axis", 0), n->in[0]->type.rank);
-    if (i || n->failed) return false;
-    set[axis] = true;
-    out->dtype = IR_i64;
-    return reduced(n, set, keepdims, out);
-}
-
 /* ---- selections ------------------------------------------------------------------------------ */
 
 bool opaque_top(onnx_node *n, int i, ir_type *out)
@@ -177,17 +167,6 @@ bool opaque_like(onnx_node *n, int i, ir_type *out)
     return i == 0 && attribute_type(n, "dtype", out->dtype, out);
 }
 
-/* The shape in the attribute. */
-bool opaque_random(onnx_node *n, int i, ir_type *out)
-{
-    onnx_list shape = onnx_ints(n, "shape");
-    if (i || shape.count > ONNX_MAX_RANK) return false;
-    *out = ir_type_make(IR_f32, shape.count, shape.items);
-    for (int k = 0; k < shape.count; k++)
-        if (shape.items[k] < 0) return false;
-    return attribute_type(n, "dtype", IR_f32, out);
-}
-
 bool opaque_multinomial(onnx_node *n, int i, ir_type *out)
 {
     if (i || n->in[0]->type.rank != 2) return false;
@@ -212,13 +191,11 @@ typedef struct type_row {
     const char *op;
     type_rule *rule; /* NULL: use the columns below */
     int shape_of, dtype_of;
-    ir_dtype dtype; /* the type, regardless of the operands */
 } type_row;
 
 static const type_row rows[] = {
-#define LIKE(op, shape_of, dtype_of) {#op, NULL, shape_of, dtype_of, IR_NO_DTYPE},
-#define IS(op, shape_of, dtype) {#op, NULL, shape_of, shape_of, IR_##dtype},
-#define TYPE(op, rule) {#op, opaque_##rule, 0, 0, IR_NO_DTYPE},
+#define LIKE(op, shape_of, dtype_of) {#op, NULL, shape_of, dtype_of},
+#define TYPE(op, rule) {#op, opaque_##rule, 0, 0},
 #include "frontend/onnx.def"
 };
 
@@ -234,7 +211,7 @@ bool opaque_type(onnx_node *n, int i, ir_type *out)
         diag *outer = im->diag;
         im->diag = im->builder.diag = im->trial; /* messages of a rule that fails are dropped */
         *out = shape ? shape->type : (ir_type){0};
-        if (type) out->dtype = row->dtype != IR_NO_DTYPE ? row->dtype : type->type.dtype;
+        if (type) out->dtype = type->type.dtype;
         bool inferred = !row->rule || row->rule(n, i, out);
         im->diag = im->builder.diag = outer;
         n->failed = false;

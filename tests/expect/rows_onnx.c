@@ -335,7 +335,9 @@ const char *rows_types(const char *input)
     const char *errors = import_text(&t, input, false, &m), *text = "";
     if (errors) return errors;
     for (const ir_node *n = ir_first_output(m->graphs.items[0]); n; n = ir_next_output(n))
-        text = arena_printf(memory, "%s%s%s", text, *text ? " " : "", ir_type_print(m, &ir_in(n, 0)->type, memory));
+        text = arena_printf(memory, "%s%s%s%s", text, *text ? " " : "",
+                            t.o.opaque && ir_in(n, 0)->def->op != IR_OP_opaque ? "lowered " : "",
+                            ir_type_print(m, &ir_in(n, 0)->type, memory));
     ir_module_free(m);
     return text;
 }
