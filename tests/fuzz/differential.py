@@ -647,6 +647,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
+    if not os.access(f"{options.build}/tests/differential", os.X_OK):
+        parser.error(f"{options.build}/tests/differential is not built: ninja -C {options.build} tests/differential")
     extra = ("--bodies",) if options.bodies else ("--op", options.op) if options.op else ()
     end = options.first + options.count
     jobs = [(options.build, at, min(BATCH, end - at), extra) for at in range(options.first, end, BATCH)]
