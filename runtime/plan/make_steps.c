@@ -102,11 +102,25 @@ static ampc_status shape_value(rt_plan *p, const ir_value *v, diag *d)
     return AMPC_OK;
 }
 
+static const ir_value *root_of(const ir_value *v)
+{
+    for (const ir_node *def = ir_def(v); def && has_trait(def, IR_VIEW); def = ir_def(v)) v = ir_in(def, 0);
+    return v;
+}
+
+static ampc_status shape_operand(rt_plan *p, const ir_value *v, diag *d)
+{
+    return p->values[v->id].view.dtype == IR_NO_DTYPE ? shape_value(p, v, d) : AMPC_OK;
+}
+
+/* The view of a parameter that an earlier part makes is not carried, so its root is an operand here, too. */
 static ampc_status shape_node(rt_plan *p, ir_binding *sizes, const ir_node *n, diag *d)
 {
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *v = n->in[i].value;
-        if (v && p->values[v->id].view.dtype == IR_NO_DTYPE) TRY(shape_value(p, v, d));
+        if (!v) continue;
+        TRY(shape_operand(p, v, d));
+        TRY(shape_operand(p, root_of(v), d));
     }
     TRY(ir_binding_check(sizes, n, d));
     for (int i = 0; i < n->n_out; i++)
@@ -147,12 +161,6 @@ static ampc_status shape_values(rt_plan *p, ir_binding *sizes, const bool *neede
 }
 
 /* ---- values of other parts ------------------------------------------------------------------- */
-
-static const ir_value *root_of(const ir_value *v)
-{
-    for (const ir_node *def = ir_def(v); def && has_trait(def, IR_VIEW); def = ir_def(v)) v = ir_in(def, 0);
-    return v;
-}
 
 /* Whether the root is defined by an earlier part, or cut by a trim. */
 static bool is_carried(const rt_plan *p, const ir_value *root)
