@@ -91,7 +91,7 @@ static bool pads_differ(const conv_state *s, const conv_geometry *c)
     return false;
 }
 
-static bool channels_are_odd(const conv_state *s, const conv_geometry *c)
+static bool channels_need_padding(const conv_state *s, const conv_geometry *c)
 {
     (void)s;
     return c->c % 8 || c->m % 8;
@@ -109,17 +109,18 @@ static bool reads_f16(const conv_state *s, const conv_geometry *c)
     return s->parts[UID_X - 1].dtype == IR_f16;
 }
 
-/* Engines of cuDNN 9.19 that accept a graph and compute wrong values on an H200, found there by `every_engine` in
- * tests/ops/test_ops_conv.c and by the goldens. */
+/* Engines of cuDNN 9.19 that accept a graph and compute wrong values on an H200, found there by running candidates
+ * for rows of tests/ops/test_ops_conv.c, as `every_engine` does, and by the goldens: engine 2 is the only candidate
+ * for the weights whose gradients were wrong. */
 static const struct wrong_engine {
     conv_kind kind;
     int64_t engine;
     bool (*is_wrong)(const conv_state *s, const conv_geometry *c);
 } wrong_engines[] = {
-    {CONV_GRAD_WEIGHT, 1, pads_differ},      /* reads outside of x */
-    {CONV_GRAD_WEIGHT, 2, channels_are_odd}, /* compiled for an f32 result, channels last */
-    {CONV_GRAD_WEIGHT, 47, reads_bf16},      /* rounds partial sums */
-    {CONV_GRAD_WEIGHT, 61, reads_f16},       /* rounds partial sums */
+    {CONV_GRAD_WEIGHT, 1, pads_differ},           /* off by up to 8,000 tolerances, or NaN */
+    {CONV_GRAD_WEIGHT, 2, channels_need_padding}, /* compiled for an f32 result of f16 or bf16, channels last */
+    {CONV_GRAD_WEIGHT, 47, reads_bf16},           /* off by up to 5 tolerances, as if partial sums were rounded */
+    {CONV_GRAD_WEIGHT, 61, reads_f16},            /* off by up to 10 tolerances, likewise */
 };
 
 static void refuse_wrong_engines(dnn_graph *g, const conv_state *s, const conv_geometry *c)

@@ -440,7 +440,7 @@ static ampc_status race(candidates *c, const char *key, int *best)
 
 static ampc_status no_engine(const candidates *c, const char *key)
 {
-    char reason[CUDA_MAX_REASON] = "all its engines are nondeterministic";
+    char reason[CUDA_MAX_REASON] = "all its engines are nondeterministic, imprecise or known to be wrong";
     if (c->refusal) cuda_dnn_reason(c->refusal, reason);
     return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
 }
