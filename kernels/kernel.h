@@ -20,6 +20,7 @@
 #include "kernels/fault.h"
 
 typedef struct k_format k_format;
+typedef struct k_ranks k_ranks; /* ranks.h */
 
 typedef struct k_view {
     void *data;     /* 64-byte aligned if the planner placed it. NULL: absent operand or unwanted result (only ops with
@@ -57,6 +58,7 @@ typedef struct k_context {
     bool oversubscribed; /* other processes compete for the processors (cpu_team_check); never affects results */
     void *device;        /* state of the open device, or NULL */
     custom_ops *custom;  /* operators of the caller; NULL: none */
+    k_ranks *ranks;      /* of a distributed training; NULL: this is the only rank */
 } k_context;
 
 typedef struct k_fused k_fused; /* fused.h */

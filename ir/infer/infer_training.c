@@ -30,6 +30,19 @@ ampc_status infer_dropout(const inference *x)
     return infer_result(x, IR_OUT(dropout, mask), y);
 }
 
+/* Each result is like its operand. */
+ampc_status infer_all_reduce(const inference *x)
+{
+    const ir_dtype wire = infer_attr(x, "wire")->dtype;
+    if (!ir_dtype_is_float(wire)) return infer_reject(x, "wire must be a float type, is %s", ir_dtype_name(wire));
+    if (x->node->n_out != x->node->n_in)
+        return infer_reject(x, "has %d operands, but %d results", x->node->n_in, x->node->n_out);
+    for (int i = 0; i < x->node->n_in; i++) TRY(infer_result(x, i, *infer_in(x, i)));
+    return AMPC_OK;
+}
+
+ampc_status infer_rank_number(const inference *x) { return infer_result(x, 0, (ir_type){.dtype = IR_f32}); }
+
 /* One result per gradient, then found_inf. */
 ampc_status infer_unscale(const inference *x)
 {

@@ -32,6 +32,7 @@ typedef struct rt_session_options {
     bool plan_only;          /* only for planning (rt_session_plan): weights are not read,
                               * storage is not allocated, nothing is timed or compiled */
     custom_ops *custom;      /* operators of the caller, which must outlive the session; NULL: none */
+    k_ranks *ranks; /* of a distributed training (kernels/ranks.h), which must outlive the session; NULL: none */
     /* Use the storage and the device of this session of the same module, which another thread must not use meanwhile;
      * `device` and `weights_dir` are then ignored. Either may be closed first. NULL: storage of its own. */
     rt_session *share;

@@ -120,7 +120,7 @@ static void remark_types(const rt_session *s, diag *d)
 ampc_status rt_device_open(rt_session *s, const rt_session_options *o, diag *d)
 {
     const char *device = o->device ? o->device : "cpu";
-    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error, .custom = o->custom};
+    s->ctx = (k_context){.error = s->error, .error_size = sizeof s->error, .custom = o->custom, .ranks = o->ranks};
     s->ctx.threads = o->deterministic > 0 ? o->deterministic : o->threads > 0 ? o->threads : omp_get_num_procs();
     s->sync_launch = o->sync_launch;
     s->plan_only = s->ctx.plan_only = o->plan_only;
