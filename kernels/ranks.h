@@ -1,8 +1,8 @@
 /* ranks.h - what the kernels of one rank need to know of the other ranks of a distributed training.
  *
- * A rank is a process, or a thread of a test. Every rank calls the functions in the same order with the same sizes and types.
- * Each returns AMPC_OK, or AMPC_DEVICE if a rank has ended or has not called within the time limit; then `error` names it,
- * and no function may be called again. */
+ * A rank is a process, or a thread of a test. Every rank calls the functions in the same order with the same sizes and
+ * types. Each returns AMPC_OK, or AMPC_DEVICE if a rank has ended or has not called within the time limit; then `error`
+ * names it, and no function may be called again. */
 #ifndef AMPC_RANKS_H
 #define AMPC_RANKS_H
 
@@ -21,9 +21,9 @@ struct k_ranks {
     int index, count; /* of this rank, from 0; of all ranks, at least 1 */
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
-    /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added in f32;
-     * every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element are a balanced tree
-     * over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not mean. */
+    /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added in
+     * f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element are a
+     * balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not mean. */
     ampc_status (*all_reduce)(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree);
     /* Memory for at least `bytes` that the next all_reduce reads without a copy; NULL: there is none, any memory will do.
      * Valid until that call, whose results it then has, and after that until the next call of any function. */

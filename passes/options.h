@@ -74,6 +74,7 @@ typedef struct compile_options {
 #define COMPILER(name, field, kind, ...) OPTION_FIELD(field, kind)
 #include "ir/base/options.def"
     int confined_lists; /* so many of the lists, the first, are of a recipe: what they name must be in their folders */
+    bool tree;          /* for distribute: the sums of a step are balanced trees (--deterministic) */
     bool draws;         /* for pass_draw: keep the colours and skip the backward */
     bool plain_runtime; /* only @infer, for a runtime whose ops compute in the type of their operands */
     pipeline_options pipeline; /* verify_each: in assertion builds and ampc-opt; else only after the last pass */
