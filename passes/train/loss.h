@@ -59,7 +59,9 @@ typedef struct loss_part {
     ir_value *value;
     ir_value *weight; /* a mean is value / weight, which are sums over the samples; NULL: value is the mean */
     double factor;
-    bool sum; /* value is a sum over the samples, and not divided */
+    bool sum;       /* value is a sum over the samples, and not divided */
+    bool coupled;   /* value is another function of several samples */
+    ir_node *ratio; /* what divides, of loss_find_ratios */
 } loss_part;
 
 typedef VEC(loss_part) loss_parts;
@@ -84,6 +86,9 @@ void loss_add_part(const ir_graph *g, loss_parts *parts, ir_value *value, ir_val
  * means and sums over the samples are looked through. Anything else is a mean over the samples, with a note if it is
  * not linear in such means. */
 void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_parts *parts);
+/* The same of a graph that has its backward: `value` is what the model computes, `weight` what divides it before it is
+ * bounded, and `ratio` the node that divides, or the loss that is a mean over labels. Reports nothing. */
+void loss_find_ratios(ir_graph *g, ir_value *v, diag *d, loss_parts *parts);
 /* Makes the parts outputs of @eval, those of output `name`, unless they are means over the samples. */
 void loss_output_parts(ir_graph *g, const char *name, const loss_parts *parts, diag *d);
 

@@ -27,6 +27,7 @@ typedef struct finder {
     ir_const_map *constants;
     samples samples;
     loss_parts *parts;
+    bool ratios; /* of loss_find_ratios */
 } finder;
 
 /* ---- what ops do with parts ------------------------------------------------------------------------ */
@@ -116,16 +117,17 @@ static ir_value *find_divisor(const finder *f, ir_value *v)
     return v;
 }
 
-static void add_part(const finder *f, ir_value *v, ir_value *weight, bool sum, double factor)
+static loss_part *add_part(const finder *f, ir_value *v, ir_value *weight, bool sum, double factor)
 {
     const loss_part part = {.value = v, .weight = weight, .factor = factor, .sum = sum};
     vec_push(f->graph->module->arena, f->parts, part);
+    return &f->parts->items[f->parts->count - 1];
 }
 
 /* The number of labels that a loss of the model divides by, or the sum of their weights; NULL: all labels count. */
-static ir_value *weight_of_labels(const finder *f, const ir_node *n)
+static ir_value *weight_of_labels(const finder *f, ir_node *n)
 {
-    ir_builder b = pass_builder(f->graph, IR_FORWARD, f->diag);
+    ir_builder b = f->ratios ? ir_builder_before(n, f->diag) : pass_builder(f->graph, IR_FORWARD, f->diag);
     ir_value *label = ir_label(n), *weights = ir_in_named(n, "weight");
     const int64_t ignored = n->attr[ir_op_find_attr(n->op, "ignore_index")].i;
     if (ignored == INT64_MIN && !weights) return NULL;
@@ -143,16 +145,16 @@ static ir_value *weight_of_labels(const finder *f, const ir_node *n)
 }
 
 /* A mean over labels, of which none may count: then it is 0/0. */
-static void find_mean_of_labels(const finder *f, const ir_node *n, double factor)
+static void find_mean_of_labels(const finder *f, ir_node *n, double factor)
 {
     ir_builder b = pass_builder(f->graph, IR_FORWARD, f->diag);
     ir_value *mean = ir_out(n, 0), *weight = weight_of_labels(f, n), *sum = mean;
-    if (weight) {
+    if (weight && !f->ratios) {
         sum = ir_binary(&b, IR_OP_mul, mean, ir_cast(&b, weight, mean->type.dtype));
         ir_value *none = ir_binary(&b, IR_OP_equal, weight, ir_scalar_like(&b, weight, 0));
         sum = ir_done(&b, ir_new(&b, IR_OP_where, 3, none, ir_scalar_like(&b, mean, 0), sum));
     }
-    if (sum) add_part(f, sum, weight, false, factor);
+    if (sum) add_part(f, sum, weight, false, factor)->ratio = n;
 }
 
 static void find(const finder *f, ir_value *v, double factor);
@@ -164,12 +166,12 @@ static void find_other(const finder *f, ir_value *v, double factor)
     const bool alone = f->samples.batch == ir_dim_number(1); /* each batch is one sample */
     const bool linear = !n || alone || ir_op_has(n->op, IR_SUMS | IR_MEANS) ||
                         !(samples_mark(&f->samples, v) & SAMPLES_DATA);
-    if (!linear)
+    if (!linear && !f->ratios)
         diag_note(
             f->diag, ir_diag_loc(n),
             "is part of the loss, but neither a mean nor a sum over samples: an evaluation reports the mean of its "
             "values in the batches, which depends on their size");
-    add_part(f, v, NULL, false, factor);
+    add_part(f, v, NULL, false, factor)->coupled = !linear;
 }
 
 static void find_product(const finder *f, const ir_node *n, double factor)
@@ -184,13 +186,13 @@ static void find_product(const finder *f, const ir_node *n, double factor)
 }
 
 /* A sum divided by a sum is a mean, and so is one that is divided by something that the number of samples decides. */
-static void find_quotient(const finder *f, const ir_node *n, double factor)
+static void find_quotient(const finder *f, ir_node *n, double factor)
 {
     double number;
     ir_value *a = ir_in(n, 0), *b = ir_in(n, 1), *weight = find_divisor(f, b);
     const bool sum = is_sum(f, a);
     if (sum && weight) {
-        add_part(f, a, weight, false, factor);
+        add_part(f, a, weight, false, factor)->ratio = n;
     } else if (is_number(f, b, &number)) {
         const bool of_samples = sum && !f->samples.twice && f->samples.batch > 0 &&
                                 fmod(number, (double)f->samples.batch) == 0;
@@ -213,7 +215,7 @@ static void find_sum(const finder *f, const ir_node *n, double factor, double si
     }
 }
 
-static void find_operands(const finder *f, const ir_node *n, double factor)
+static void find_operands(const finder *f, ir_node *n, double factor)
 {
     switch (rule_of(n)) {
     case ADDS: find_sum(f, n, factor, 1); break;
@@ -228,21 +230,31 @@ static void find_operands(const finder *f, const ir_node *n, double factor)
 static void find(const finder *f, ir_value *v, double factor)
 {
     v = bare(v);
-    const ir_node *n = ir_def(v);
+    ir_node *n = ir_def(v);
     if (!n || !is_scalar(f, v) || v != ir_out(n, 0)) find_other(f, v, factor);
     else if (is_sum(f, v)) add_part(f, v, NULL, true, factor);
     else if (reduction_of(n) == IR_WORD(loss, mean)) find_mean_of_labels(f, n, factor);
     else find_operands(f, n, factor);
 }
 
-void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_parts *parts)
+static void find_all(finder f, ir_value *v, double factor)
 {
+    ir_graph *g = f.graph;
     arena *scratch = pass_scratch_new(g->module);
-    finder f = {.graph = g, .diag = d, .parts = parts};
     f.samples = samples_find(g, scratch);
     f.constants = ir_const_map_new(scratch, g);
     find(&f, v, factor);
     arena_free(scratch);
+}
+
+void loss_find_parts(ir_graph *g, ir_value *v, double factor, diag *d, loss_parts *parts)
+{
+    find_all((finder){.graph = g, .diag = d, .parts = parts}, v, factor);
+}
+
+void loss_find_ratios(ir_graph *g, ir_value *v, diag *d, loss_parts *parts)
+{
+    find_all((finder){.graph = g, .diag = d, .parts = parts, .ratios = true}, v, 1);
 }
 
 /* ---- outputs ------------------------------------------------------------------------------------- */
