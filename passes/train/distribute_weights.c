@@ -230,8 +230,7 @@ static void share_quotient(weighting *w, ir_node *n)
     ir_builder b = ir_builder_after(n, w->diag);
     ir_value *mean = ir_out(n, 0);
     const ir_dtype wire = mean->type.dtype == IR_f64 ? IR_f64 : IR_f32;
-    if (distribute_reduce(&b, &mean, 1, IR_WORD(reduced, mean), wire, false))
-        replace_in_backward(ir_out(n, 0), mean);
+    if (distribute_reduce(&b, &mean, 1, IR_WORD(reduced, mean), wire, false)) replace_in_backward(ir_out(n, 0), mean);
 }
 
 static void divide_by_all(weighting *w, const loss_part *p)

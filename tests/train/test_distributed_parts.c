@@ -1,65 +1,10 @@
 /* test_distributed_parts.c - what pass distribute does to losses and batch normalisation: the gradients of ranks, which
  * are threads, against those of one process with all samples. */
-#include "kernels/ranks.h"
 #include "passes/train/distribute.h"
+#include "tests/ranks_threads.h"
 #include "tests/train/training_net.h"
 
-#include <pthread.h>
-
-/* ---- ranks that are threads --------------------------------------------------------------------------- */
-
 enum { RANKS = 4, BATCH = 8, LARGEST = 256 };
-
-typedef struct meeting {
-    pthread_barrier_t barrier;
-    void *data[RANKS];
-    int count;
-} meeting;
-
-typedef struct thread_ranks {
-    k_ranks ranks;
-    meeting *meeting;
-} thread_ranks;
-
-static double pair(double a, double b, k_reduced by, ir_dtype type)
-{
-    double v = by == K_REDUCED_max ? fmax(a, b) : a + b;
-    return type == IR_f64 ? v : (float)v;
-}
-
-/* The numbers of ranks [first, first + n), as a balanced tree. */
-static double reduce_tree(const double *v, int n, k_reduced by, ir_dtype type)
-{
-    int left = 1;
-    if (n == 1) return v[0];
-    while (2 * left < n) left *= 2;
-    return pair(reduce_tree(v, left, by, type), reduce_tree(v + left, n - left, by, type), by, type);
-}
-
-static ampc_status reduce_all(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree)
-{
-    meeting *m = ((thread_ranks *)r)->meeting;
-    const size_t size = ir_dtype_size(type);
-    char *sums = malloc((size_t)n * size + 1);
-    (void)tree;
-    m->data[r->index] = data;
-    pthread_barrier_wait(&m->barrier);
-    for (int64_t i = 0; i < n; i++) {
-        double v[RANKS];
-        for (int k = 0; k < r->count; k++) v[k] = ir_load_f64(type, (char *)m->data[k] + (size_t)i * size);
-        ir_store_f64(type, sums + (size_t)i * size, reduce_tree(v, r->count, by, type));
-    }
-    pthread_barrier_wait(&m->barrier);
-    memcpy(data, sums, (size_t)n * size);
-    free(sums);
-    return AMPC_OK;
-}
-
-static void *no_stage(k_ranks *r, size_t bytes)
-{
-    (void)r, (void)bytes;
-    return NULL;
-}
 
 /* ---- networks --------------------------------------------------------------------------------------------- */
 
@@ -81,85 +26,84 @@ typedef struct problem {
 typedef struct rank {
     const problem *problem;
     net net;
-    thread_ranks ranks;
     int first, rows;
+    bool done;
     result result;
-    pthread_t thread;
 } rank;
 
-static void open_rank(scratch *t, rank *r, k_ranks *ranks)
+static rank rank_of(scratch *t, const problem *p, int first, int rows, bool distributed)
 {
-    const problem *p = r->problem;
-    const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1, .ranks = ranks};
-    r->net = (net){.t = t};
-    must(t, ir_parse(p->text, strlen(p->text), "net.ir", t->d, &r->net.m));
-    must(t, test_compile(r->net.m, &p->options, t->d));
-    if (ranks) must(t, p->distribute(ir_graph_find(r->net.m, "grad"), t->d));
-    must(t, ir_verify(r->net.m, t->d));
-    must(t, rt_session_open(r->net.m, &session, t->d, &r->net.s));
-    set_parameters(&r->net);
+    rank r = {.problem = p, .first = first, .rows = rows, .net.t = t};
+    must(t, ir_parse(p->text, strlen(p->text), "net.ir", t->d, &r.net.m));
+    must(t, test_compile(r.net.m, &p->options, t->d));
+    if (distributed) must(t, p->distribute(ir_graph_find(r.net.m, "grad"), t->d));
+    must(t, ir_verify(r.net.m, t->d));
+    return r;
 }
 
-static void *run_rank(void *user)
+static void read_results(rank *r, const ir_graph *g)
 {
-    rank *r = user;
-    const problem *p = r->problem;
-    rt_tensor in[2] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {r->rows, IN}},
-                       {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {r->rows}}};
-    in[0].data = (void *)p->x[r->first];
-    in[1].data = (void *)&p->label[r->first];
-    const ir_graph *g = ir_graph_find(r->net.m, "grad");
-    if (rt_session_run(r->net.s, "grad", in, ir_graph_find_input(g, "label") ? 2 : 1, r->net.t->d)) return r;
-    r->result.loss = output(&r->net, ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss)));
+    r->result.loss = number(rt_session_output(r->net.s, ir_output_name(ir_output_by_role(g, IR_OUTPUT_loss))));
     for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) {
         if (n->role != IR_OUTPUT_gradient && n->role != IR_OUTPUT_buffer) continue;
         const rt_tensor *v = rt_session_output(r->net.s, ir_output_name(n));
         for (size_t i = 0; i < count(v); i++)
             r->result.values[r->result.count++] = ir_load_f64(v->dtype, (char *)v->data + i * ir_dtype_size(v->dtype));
     }
-    return NULL;
+    r->done = true;
+}
+
+static void run_rank(k_ranks *ranks, void *user)
+{
+    rank *r = (rank *)user + (ranks ? ranks->index : 0);
+    const problem *p = r->problem;
+    const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1, .ranks = ranks};
+    rt_tensor in[2] = {{.name = "x", .dtype = IR_f32, .rank = 2, .dims = {r->rows, IN}},
+                       {.name = "label", .dtype = IR_i64, .rank = 1, .dims = {r->rows}}};
+    in[0].data = (void *)p->x[r->first];
+    in[1].data = (void *)&p->label[r->first];
+    const ir_graph *g = ir_graph_find(r->net.m, "grad");
+    if (rt_session_open(r->net.m, &session, r->net.t->d, &r->net.s)) return;
+    set_parameters(&r->net);
+    const int inputs = ir_graph_find_input(g, "label") ? 2 : 1;
+    if (rt_session_run(r->net.s, "grad", in, inputs, r->net.t->d) == AMPC_OK) read_results(r, g);
+}
+
+static void end_rank(rank *r)
+{
+    if (!r->done) fail_msg("%s", diag_first_error(r->net.t->d));
+    close_net(&r->net);
 }
 
 static result run_whole(scratch *t, const problem *p)
 {
-    rank r = {.problem = p, .rows = BATCH};
-    open_rank(t, &r, NULL);
-    if (run_rank(&r)) fail_msg("%s", diag_first_error(t->d));
-    close_net(&r.net);
+    rank r = rank_of(t, p, 0, BATCH, false);
+    run_rank(NULL, &r);
+    end_rank(&r);
     return r.result;
 }
 
 /* The mean of what the ranks compute, by their samples. */
 static result run_ranks(scratch *t, const problem *p)
 {
-    rank ranks[RANKS] = {0};
-    meeting m = {.count = 0};
+    rank ranks[RANKS];
+    double part[RANKS] = {0};
     result mean = {0};
-    int first = 0;
-    while (p->rows[m.count]) m.count++;
-    pthread_barrier_init(&m.barrier, NULL, (unsigned)m.count);
-    for (int i = 0; i < m.count; i++) {
-        rank *r = &ranks[i];
-        *r = (rank){.problem = p, .first = first, .rows = p->rows[i], .ranks.meeting = &m};
-        r->ranks.ranks = (k_ranks){.index = i, .count = m.count, .share = p->rows[i] / (double)BATCH};
-        r->ranks.ranks.all_reduce = reduce_all;
-        r->ranks.ranks.stage = no_stage;
-        first += p->rows[i];
-        open_rank(t, r, &r->ranks.ranks);
+    int first = 0, n = 0;
+    for (; p->rows[n]; first += p->rows[n++]) {
+        ranks[n] = rank_of(t, p, first, p->rows[n], true);
+        part[n] = p->rows[n] / (double)BATCH;
     }
-    assert_int_equal(first, BATCH);
-    for (int i = 0; i < m.count; i++) pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
-    for (int i = 0; i < m.count; i++) {
-        void *failed;
-        pthread_join(ranks[i].thread, &failed);
-        if (failed) fail_msg("%s", diag_first_error(t->d));
+    ranks_threads *threads = ranks_threads_new(n, part);
+    ranks_threads_run(threads, run_rank, ranks);
+    ranks_threads_free(threads);
+    for (int i = 0; i < n; i++) {
         const result *r = &ranks[i].result;
-        mean.loss += r->loss * ranks[i].ranks.ranks.share;
+        end_rank(&ranks[i]);
+        mean.loss += r->loss * part[i];
         for (mean.count = 0; mean.count < r->count; mean.count++)
-            mean.values[mean.count] += r->values[mean.count] * ranks[i].ranks.ranks.share;
-        close_net(&ranks[i].net);
+            mean.values[mean.count] += r->values[mean.count] * part[i];
     }
-    pthread_barrier_destroy(&m.barrier);
     return mean;
 }
 
@@ -274,6 +218,58 @@ TEST_SCRATCH(test_losses_of_the_model)
             check(t, &p, 4 * precisions[k].bound);
         }
 }
+
+/* ---- batch normalisation ------------------------------------------------------------------------------- */
+
+#define NORM_HEAD \
+    "ampc-ir 3\n" \
+    "param @w1 : f32[4,8] = zero\n" \
+    "param @g : f32[8] = zero\n" \
+    "param @b : f32[8] = zero\n" \
+    "param @w2 : f32[8,3] = zero\n" \
+    "state @mean : f32[8] = zero\n" \
+    "state @var : f32[8] = [1, 1, 1, 1, 1, 1, 1, 1]\n" \
+    "graph @forward(@x : f32[N,4]) as forward {\n" \
+    "  %h = matmul @x, @w1 : f32[N,8] !MatMul \"fc1\"\n"
+#define NORM(x, y, type) \
+    "  %" y ", %m" y ", %v" y ", %sm" y ", %sr" y " = batch_norm %" x ", @g, @b, @mean, @var {training=true} : " type \
+    ", f32[8], f32[8], f32[8], f32[8] !BatchNormalization \"" y "\"\n"
+#define NORM_TAIL(h, last) \
+    "  %y = matmul %" h ", @w2 : f32[N,3] !MatMul \"fc2\"\n" \
+    "  output \"y\" = %y\n" \
+    "update:\n" \
+    "  store @mean, %m" last "\n" \
+    "  store @var, %v" last "\n" \
+    "}\n"
+
+static const char *const norms[] = {
+    NORM_HEAD NORM("h", "n", "f32[N,8]") "  %r = relu %n : f32[N,8] !Relu \"relu\"\n" NORM_TAIL("r", "n"), NORM_HEAD
+    "  %i = reshape %h {shape=[N,8,1,1]} : f32[N,8,1,1] !Reshape \"image\"\n"
+    "  %e = expand %i {shape=[N,8,2,3]} : f32[N,8,2,3] !Expand \"expand\"\n" NORM(
+        "e", "n",
+        "f32[N,8,2,3]") "  %r = relu %n : f32[N,8,2,3] !Relu \"relu\"\n" NORM("r", "o",
+                                                                              "f32[N,8,2,3]") "  %s = reduce_mean %o "
+                                                                                              "{axes=[2,3], "
+                                                                                              "keepdims=false} : "
+                                                                                              "f32[N,8] !ReduceMean "
+                                                                                              "\"pool\"\n"
+                                                                                              "  %t = mul %s, %s : "
+                                                                                              "f32[N,8] !Mul "
+                                                                                              "\"square\"\n" NORM_TAIL(
+                                                                                                  "t", "o")};
+
+TEST_SCRATCH(test_batch_normalisation)
+{
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        for (int k = 0; k < PRECISIONS; k++) {
+            problem p = problem_of(norms[i], "ce", precisions[k].level, precisions[k].low);
+            p.distribute = distribute_batch_norm;
+            for (int j = 0; j < BATCH; j++) p.label[j] = j % OUT;
+            check(t, &p, 4 * precisions[k].bound);
+        }
+}
+
+/* ---- one rank ------------------------------------------------------------------------------------------ */
 
 /* One rank: the same numbers. All labels ignored: NaN, as in one process. */
 TEST_SCRATCH(test_one_rank_computes_the_same)
