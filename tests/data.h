@@ -43,7 +43,7 @@ static inline ampc_status dataset_batch(rt_dataset *ds, const rt_position *p, in
 {
     uint32_t *rows = malloc((size_t)batch_size * sizeof *rows);
     if (!rows) return AMPC_NO_MEMORY;
-    ampc_status s = rt_dataset_order(ds, p, batch_size, rows, d);
+    ampc_status s = rt_dataset_order(ds, p, batch_size, 0, batch_size, rows, d);
     const rt_draw draw = {p->seed, p->epoch};
     if (s == AMPC_OK) s = rt_dataset_read(ds, rows, batch_size, &draw, index, dst, dtype, d);
     free(rows);

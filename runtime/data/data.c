@@ -209,11 +209,12 @@ static ampc_status read_row(const rt_dataset *ds, size_t index, int64_t row, con
     return s;
 }
 
-ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, uint32_t *rows, diag *d)
+ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, int64_t first, int64_t n,
+                             uint32_t *rows, diag *d)
 {
     /* positions advance within an epoch; resuming rejects others */
     assert(p->batch < (uint64_t)rt_dataset_batches(ds, batch_size));
-    ampc_status s = rt_order_epoch(&ds->order, p->seed, p->epoch, (int64_t)p->batch * batch_size, batch_size, rows);
+    ampc_status s = rt_order_epoch(&ds->order, p->seed, p->epoch, (int64_t)p->batch * batch_size + first, n, rows);
     return s == AMPC_OK ? s : rt_no_memory(d);
 }
 

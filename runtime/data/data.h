@@ -71,9 +71,10 @@ int64_t rt_dataset_row(const rt_dataset *ds, int64_t i);
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
 
-/* Training: sets rows[0..batch_size-1] to the stored rows of one batch. p->batch must be below rt_dataset_batches. Not
- * thread-safe, because the order of one epoch is kept. AMPC_NO_MEMORY is the only failure. */
-ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, uint32_t *rows, diag *d);
+/* Training: sets rows[0..n-1] to the stored rows of samples first .. first+n-1 of one batch. p->batch must be below
+ * rt_dataset_batches. Not thread-safe, because the order of one epoch is kept. AMPC_NO_MEMORY is the only failure. */
+ampc_status rt_dataset_order(rt_dataset *ds, const rt_position *p, int64_t batch_size, int64_t first, int64_t n,
+                             uint32_t *rows, diag *d);
 /* Stores these rows of field `index` at dst, packed as [n, dims...] of `dtype` ([dims...] for a whole field). Values
  * are converted by the rules of dtype.h; idx images in an integer dtype are the raw 0..255. Fails like the `read` of
  * a column. Thread-safe. */

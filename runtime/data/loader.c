@@ -33,7 +33,8 @@ struct rt_loader {
     rt_dataset *data;
     rt_sizing sizing;
     int64_t batch;
-    bool fixed; /* the graph accepts only this batch size */
+    int64_t whole, first; /* samples of a batch of the data; the first one of them in the inputs */
+    bool fixed;           /* the graph accepts only this batch size */
     int count;
     rt_tensor *inputs; /* their data are those of the current slot */
     feed *feeds;
@@ -134,7 +135,7 @@ static ampc_status learn_sizes(rt_loader *f, diag *d)
 /* Finds the sample axes. The batch is fixed if an input that is filled with samples does not grow with it. */
 static void find_axes(rt_loader *f)
 {
-    f->batch = f->sizing.batch;
+    f->batch = f->whole = f->sizing.batch;
     f->fixed = f->sizing.symbol == RT_NO_SYMBOL;
     for (int i = 0; i < f->count; i++) {
         feed *s = &f->feeds[i];
@@ -358,8 +359,8 @@ static ampc_status plan_slot(rt_loader *f, int after, diag *d)
     slot *b = &f->slots[index];
     b->position = f->planned;
     b->count = 0;
-    TRY(rt_dataset_order(f->data, &b->position, f->batch, b->rows, d));
-    rt_position_advance(&f->planned, f->data, f->batch);
+    TRY(rt_dataset_order(f->data, &b->position, f->whole, f->first, f->batch, b->rows, d));
+    rt_position_advance(&f->planned, f->data, f->whole);
     if (f->prefetch) rt_prefetch_put(f->prefetch, index);
     return AMPC_OK;
 }
@@ -390,6 +391,12 @@ static ampc_status take_slot(rt_loader *f, double patience, diag *d)
     const rt_taken taken = f->prefetch ? rt_prefetch_take(f->prefetch, f->current, patience) : RT_TAKE_FAILED;
     f->stopped = taken == RT_TAKE_STOPPED;
     return taken == RT_TAKE_FAILED ? fill_slot(f, &f->slots[f->current], d) : AMPC_OK;
+}
+
+void rt_loader_share(rt_loader *f, int64_t whole, int64_t first)
+{
+    f->whole = whole;
+    f->first = first;
 }
 
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d)

@@ -49,6 +49,9 @@ ampc_status rt_loader_read_ahead(rt_loader *f, int workers, diag *d);
 ampc_status rt_loader_watch(rt_loader *f, const volatile sig_atomic_t *stop, diag *d);
 bool rt_loader_stopped(const rt_loader *f);
 
+/* Makes rt_loader_next fill the inputs with the samples from `first` on of batches that have `whole` samples: the share
+ * of one rank. Which samples these are does not depend on the number of ranks. */
+void rt_loader_share(rt_loader *f, int64_t whole, int64_t first);
 /* Fills the inputs with one training batch. A batch that could not be read ahead is read again here, so its error is
  * reported when the batch is due. Fails like rt_dataset_read. */
 ampc_status rt_loader_next(rt_loader *f, const rt_position *p, diag *d);

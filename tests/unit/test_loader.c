@@ -1,5 +1,6 @@
 /* test_loader.c - mapping data set samples to the inputs of a graph: shapes, symbols, partial batches, errors. */
 #include "ir/base/philox.h"
+#include "kernels/ranks.h"
 #include "runtime/data/loader.h"
 #include "tests/module.h"
 #include "tests/unit/scratch.h"
@@ -234,6 +235,34 @@ TEST_SCRATCH(test_random_shapes)
         rt_dataset_close(data);
         ir_module_free(m);
     }
+}
+
+/* The shares of any number of ranks, one after the other, are the batches of one; an epoch drops the same samples. */
+TEST_SCRATCH(test_shares)
+{
+    enum { WHOLE = 7, STEPS = 5, MOST = 5 };
+    const rt_field field = {.name = "x", .dtype = IR_i64, .bound = 1000};
+    ir_module *m = load_inputs(t, "@x : i64[N]");
+    rt_dataset *data = make_data(t, &field, 1, ROWS);
+    int64_t all[STEPS * WHOLE];
+    for (int ranks = 1; ranks <= MOST; ranks++)
+        for (int r = 0; r < ranks; r++) {
+            int64_t first, n = k_rank_part(WHOLE, r, ranks, &first);
+            rt_loader *feed = NULL;
+            rt_position at = {.seed = 3};
+            assert_int_equal(rt_loader_open(ir_graph_find(m, "g"), data, NULL, n, t->d, &feed), AMPC_OK);
+            rt_loader_share(feed, WHOLE, first);
+            for (int i = 0; i < STEPS; i++) {
+                assert_int_equal(rt_loader_next(feed, &at, t->d), AMPC_OK);
+                int64_t *to = all + i * WHOLE + first;
+                if (ranks == 1) memcpy(to, rt_loader_inputs(feed)->data, (size_t)n * sizeof *to);
+                else assert_memory_equal(to, rt_loader_inputs(feed)->data, (size_t)n * sizeof *to);
+                rt_position_advance(&at, data, WHOLE);
+            }
+            rt_loader_close(feed);
+        }
+    rt_dataset_close(data);
+    ir_module_free(m);
 }
 
 /* Samples along the second dimension, of a batch that is fixed or not; the last batch is smaller. An input without
