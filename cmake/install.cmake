@@ -22,6 +22,10 @@ install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION
 install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(mpi_plugins)
+    install(TARGETS ${mpi_plugins} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+install(FILES runtime/mpi/plugin.c runtime/mpi/plugin.h DESTINATION ${CMAKE_INSTALL_DATADIR}/ampc)
 install(FILES runtime/api/ampc.h ir/ops/ampc_operator.h ir/base/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})

@@ -54,8 +54,9 @@ double ir_dtype_largest(ir_dtype t); /* largest finite number of a float type */
 /* Converts n elements by the rules above; src and dst must not overlap. Except for f32 to f16 and bf16 this is slow
  * reference code; kernels have fast versions with the same results. */
 void ir_convert(ir_dtype to, void *dst, ir_dtype from, const void *src, size_t n);
-/* Fast conversion of n elements to f16 or bf16 (narrow.c). */
+/* Fast conversion of n elements to, and from, f16 or bf16 (narrow.c). */
 void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n);
+void ir_widen(ir_dtype from, float *dst, const uint16_t *src, size_t n);
 double ir_load_f64(ir_dtype t, const void *p); /* one element as double; i64 and u64 may round */
 /* One element as integer; floats are truncated, u64 wraps (2^64 - 1 is -1). */
 int64_t ir_load_i64(ir_dtype t, const void *p);

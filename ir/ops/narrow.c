@@ -1,4 +1,4 @@
-/* narrow.c - f32 to f16 and bf16 at memory speed, with the same bits as ir_f32_to_f16 and ir_f32_to_bf16.
+/* narrow.c - f32 to f16 and bf16 and back at memory speed, with the same bits as ir_f32_to_f16 and so on.
  *
  * f16 uses the F16C and AVX-512 instructions if the processor has them. bf16 uses integer arithmetic that compilers
  * vectorise, because the AVX512_BF16 instructions flush subnormals. */
@@ -29,14 +29,30 @@ __attribute__((target("avx,f16c"))) static size_t narrow_f16c(uint16_t *d, const
     return i;
 }
 
-/* Returns the number of elements converted. Every processor with AVX2 has F16C. */
+__attribute__((target("avx,f16c"))) static size_t widen_f16c(float *d, const uint16_t *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
+    return i;
+}
+
+/* These return the number of elements converted. Every processor with AVX2 has F16C. */
 static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
 {
     if (__builtin_cpu_supports("avx512f")) return narrow_avx512(d, s, n);
     return __builtin_cpu_supports("avx2") ? narrow_f16c(d, s, n) : 0;
 }
+static size_t widen_vector(float *d, const uint16_t *s, size_t n)
+{
+    return __builtin_cpu_supports("avx2") ? widen_f16c(d, s, n) : 0;
+}
 #else
 static size_t narrow_vector(uint16_t *d, const float *s, size_t n)
+{
+    (void)d, (void)s, (void)n;
+    return 0;
+}
+static size_t widen_vector(float *d, const uint16_t *s, size_t n)
 {
     (void)d, (void)s, (void)n;
     return 0;
@@ -56,4 +72,19 @@ void ir_narrow(ir_dtype to, uint16_t *dst, const float *src, size_t n)
         return;
     }
     for (size_t i = narrow_vector(dst, src, n); i < n; i++) dst[i] = ir_f32_to_f16(src[i]);
+}
+
+IR_CLONES static void widen_bf16(float *restrict d, const uint16_t *restrict s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) d[i] = ir_bf16_to_f32(s[i]);
+}
+
+void ir_widen(ir_dtype from, float *dst, const uint16_t *src, size_t n)
+{
+    assert(ir_dtype_is_low(from)); /* callers check it */
+    if (from == IR_bf16) {
+        widen_bf16(dst, src, n);
+        return;
+    }
+    for (size_t i = widen_vector(dst, src, n); i < n; i++) dst[i] = ir_f16_to_f32(src[i]);
 }
