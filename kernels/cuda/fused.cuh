@@ -13,6 +13,15 @@
 #define WITH_FLOAT
 #include "ir/ops/formulas_each.h"
 
+/* Launch bounds of generated kernels. NVRTC is not told them: knowing the block size, ptxas spills registers to local
+ * memory wherever that makes one more block resident. The register file holds a block of any kernel, since a thread has
+ * at most 255 registers. */
+#ifdef __CUDACC_RTC__
+#define FUSED_BOUNDS
+#else
+#define FUSED_BOUNDS __launch_bounds__(FUSED_BLOCK)
+#endif
+
 /* ---- one element ---- */
 
 template <typename T> struct carrier_of {

@@ -108,8 +108,8 @@ static void write_unit(FILE *f, cuda_generated *const *kernels, int n)
 {
     fprintf(f, "#include \"kernels/cuda/fused.cuh\"\n");
     for (int i = 0; i < n; i++)
-        fprintf(f, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s%sAMPC_KERNEL(%s)\n", CUDA_BLOCK,
-                kernels[i]->name, kernels[i]->text, kernels[i]->name);
+        fprintf(f, "\nextern \"C\" __global__ void FUSED_BOUNDS %s%sAMPC_KERNEL(%s)\n", kernels[i]->name,
+                kernels[i]->text, kernels[i]->name);
 }
 
 /* Returns the source of the unit, malloc'ed; NULL if out of memory. */

@@ -126,7 +126,7 @@ static char *ptx_of(const char *text)
     for (int i = 0; i < cuda_header_count; i++) texts[i] = cuda_headers[i].text, names[i] = cuda_headers[i].name;
     assert_true(asprintf(&unit,
                          "#include \"kernels/cuda/fused.cuh\"\n"
-                         "extern \"C\" __global__ void __launch_bounds__(256) example%s",
+                         "extern \"C\" __global__ void FUSED_BOUNDS example%s",
                          text) > 0);
     must(cuda_api_open(CUDA_RTC, error, sizeof error));
     assert_int_equal(cuda.nvrtcCreateProgram(&program, unit, "example.cu", cuda_header_count, texts, names),

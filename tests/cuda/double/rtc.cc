@@ -158,32 +158,6 @@ nvrtcResult load_module(nvrtcProgram program, int n, const char *const *options)
     return open_module(path) ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
 }
 
-/* Accepts the register or two that the compiler saves around the subroutines for division and square root. */
-bool is_harmless(const std::string &line)
-{
-    constexpr int most = 16;
-    int stores = 0, loads = 0;
-    const size_t frame = line.find("size of stack frame:"), spill = line.find("spilled to local memory");
-    if (frame != std::string::npos)
-        return std::sscanf(line.c_str() + frame, "size of stack frame: %d", &stores) == 1 && stores <= most;
-    const size_t numbers = spill == std::string::npos ? spill : line.find(", ", spill);
-    return numbers != std::string::npos &&
-           std::sscanf(line.c_str() + numbers, ", %d bytes spill stores, %d", &stores, &loads) == 2 && stores <= most &&
-           loads <= most;
-}
-
-/* Returns the lines of a log that are not harmless. */
-std::string complaints(const std::string &log)
-{
-    std::string left;
-    for (size_t at = 0, end; at < log.size(); at = end + 1) {
-        end = std::min(log.find('\n', at), log.size());
-        const std::string line(log.c_str() + at, strnlen(log.c_str() + at, end - at));
-        if (!line.empty() && !is_harmless(line)) left += line + "\n";
-    }
-    return left;
-}
-
 nvrtcResult compile(nvrtcProgram program, int n, const char *const *options)
 {
     static const auto behind = real<decltype(&nvrtcCompileProgram)>("nvrtcCompileProgram");
@@ -193,11 +167,8 @@ nvrtcResult compile(nvrtcProgram program, int n, const char *const *options)
     if (!double_inner.nvrtcGetProgramLogSize(program, &bytes) && bytes > 1) {
         std::string log(bytes, 0);
         double_inner.nvrtcGetProgramLog(program, &log[0]);
-        const std::string left = complaints(log);
-        if (!left.empty()) {
-            double_refuse("NVRTC warns: %s", left.c_str());
-            return NVRTC_ERROR_COMPILATION;
-        }
+        double_refuse("NVRTC warns: %s", log.c_str());
+        return NVRTC_ERROR_COMPILATION;
     }
     return load_module(program, n, options);
 }
