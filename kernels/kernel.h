@@ -97,6 +97,10 @@ typedef struct k_args {
 typedef struct k_kernel {
     ampc_status (*prepare)(const k_args *args, void **state, size_t *workspace);
     ampc_status (*run)(const k_args *args);
+    /* On a discrete device: `run` enqueues work that runs at the same time as work enqueued later. `join` makes all
+     * work enqueued after it wait for that; before, no other step may read the results, or write operands or workspace.
+     * Joining a call joins the calls of this kernel before it. NULL: `run` needs no join. */
+    ampc_status (*join)(const k_args *args);
     void (*release)(void *state);
     ampc_status (*bind)(const k_args *args, void **bound);
     void (*unbind)(void *state, void *bound);

@@ -15,23 +15,32 @@ typedef enum k_reduced { /* the words of attribute `by` */
                          K_REDUCED_max
 } k_reduced;
 
+typedef enum k_number { /* the words of attribute `number` */
+                        K_NUMBER_index,
+                        K_NUMBER_count,
+                        K_NUMBER_share
+} k_number;
+
 typedef struct k_ranks k_ranks;
 
 struct k_ranks {
     int index, count; /* of this rank, from 0; of all ranks, at least 1 */
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
-    /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added in
-     * f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element are a
-     * balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not mean. */
+    int timeout; /* seconds that a rank waits for another one; 0: 300 */
+    /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added
+     * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element are
+     * a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not mean. */
     ampc_status (*all_reduce)(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree);
-    /* Memory for at least `bytes` that the next all_reduce reads without a copy; NULL: there is none, any memory will do.
-     * Valid until that call, whose results it then has, and after that until the next call of any function. */
+    /* Memory for at least `bytes` that the next all_reduce reads without a copy; NULL: there is none, any memory will
+     * do. Valid until that call, whose results it then has, and after that until the next call of any function. */
     void *(*stage)(k_ranks *r, size_t bytes);
     /* Stores `bytes` of each rank in the order of the ranks at `all`, on all ranks. */
     ampc_status (*all_gather)(k_ranks *r, const void *mine, void *all, size_t bytes);
     /* Replaces the data by those of rank `root`. */
     ampc_status (*broadcast)(k_ranks *r, void *data, size_t bytes, int root);
+    /* AMPC_DEVICE if a rank is known to have ended; never waits. NULL: the other functions notice it. */
+    ampc_status (*check)(k_ranks *r);
 };
 
 /* The part of n elements that rank `index` of `count` has: [*first, *first + result). The parts differ by at most one

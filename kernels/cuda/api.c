@@ -32,6 +32,13 @@ static int version_RTC(void)
     return cuda.nvrtcVersion(&major, &minor) == NVRTC_SUCCESS ? major : 0;
 }
 
+static int version_NCCL(void)
+{
+    int version = 0;
+    if (cuda.ncclGetVersion(&version) != ncclSuccess) return 0;
+    return version < 10000 ? version / 1000 : version / 10000;
+}
+
 static const struct library_info {
     const char *title;
     int major;            /* of the headers */

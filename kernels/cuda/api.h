@@ -13,6 +13,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn_graph.h>
+#include <nccl.h>
 #include <nvrtc.h>
 
 typedef enum cuda_library {

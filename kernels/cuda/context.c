@@ -1,4 +1,5 @@
 /* context.c - opens, describes and closes the context of a device. */
+#include "kernels/cuda/communicator.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/tune.h"
@@ -18,7 +19,8 @@ static ampc_status open_device(const k_context *ctx, cuda_context *c)
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking));
     CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming));
     CUDA_CALL(ctx, cudaMalloc((void **)&c->fault, sizeof *c->fault));
-    return cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit);
+    CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit));
+    return ctx->ranks && ctx->ranks->count > 1 ? cuda_communicator_open(ctx) : AMPC_OK;
 }
 
 ampc_status cuda_context_open(k_context *ctx, int index)
@@ -50,6 +52,7 @@ void cuda_context_close(k_context *ctx)
 {
     cuda_context *c = cuda_of(ctx);
     if (!c) return;
+    cuda_communicator_close(ctx);
     if (c->stream) cuda.cudaStreamSynchronize(c->stream);
     cuda_tune_close(c);
     dnn_close(c);

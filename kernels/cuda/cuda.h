@@ -50,6 +50,7 @@ typedef struct cuda_context {
     struct dnn_plan *dnn_plans;                /* see dnn.h */
     struct cuda_tuning *tuning;                /* tuning results; NULL until first needed */
     struct cuda_generation *generation;        /* see generate.h; NULL until first needed */
+    struct cuda_communicator *communicator;    /* see communicator.h; NULL: there is only one rank */
     cudaKernel_t commit;                       /* see commit.cu */
     cudaLibrary_t families[CUDA_FAMILY_COUNT]; /* NULL until first needed */
 } cuda_context;
@@ -116,6 +117,8 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
  * the grid limit. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
                         void **arguments);
+ampc_status cuda_launch_on(const k_args *args, cudaStream_t stream, cudaKernel_t kernel, int64_t blocks,
+                           unsigned threads, size_t shared_bytes, void **arguments);
 /* The carrier of formulas on dtype t (element.cuh): f32, i64 (also for bool) or u64; and its suffix in the names of
  * kernels. */
 static inline ir_dtype cuda_carrier(ir_dtype t) { return ir_dtype_is_float(t) ? IR_f32 : t == IR_u64 ? t : IR_i64; }

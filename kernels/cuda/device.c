@@ -135,16 +135,21 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
     return cuda_get_kernel(ctx, c->families[family], name, out);
 }
 
-ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
-                        void **arguments)
+ampc_status cuda_launch_on(const k_args *args, cudaStream_t stream, cudaKernel_t kernel, int64_t blocks,
+                           unsigned threads, size_t shared_bytes, void **arguments)
 {
     if (blocks == 0) return AMPC_OK;
     if (blocks < 0 || blocks > INT32_MAX)
         return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "the grid of %lld blocks is too large", (long long)blocks);
     const dim3 grid = {(unsigned)blocks, 1, 1}, block = {threads, 1, 1};
-    CUDA_CALL(args->ctx,
-              cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes, cuda_of(args->ctx)->stream));
+    CUDA_CALL(args->ctx, cudaLaunchKernel((const void *)kernel, grid, block, arguments, shared_bytes, stream));
     return AMPC_OK;
+}
+
+ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,
+                        void **arguments)
+{
+    return cuda_launch_on(args, cuda_of(args->ctx)->stream, kernel, blocks, threads, shared_bytes, arguments);
 }
 
 ampc_status cuda_new_state(const k_args *args, size_t bytes, void **state)

@@ -5,7 +5,7 @@
  * scale and the skip flag are read on the device, so one captured launch serves all steps. The formulas are in
  * ir/ops/updates.def; what is the same for all elements is computed in f64, once per block. Updates and selects write
  * nothing after an earlier fault in the step, because their results may be storage. */
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/spans.cuh"
 
 #define UPDATE_FN static K_FORMULA
 #include "kernels/cuda/optimizer.h"
@@ -14,30 +14,6 @@
 /* Sets a byte that other threads may also be setting. */
 #define AMPC_RAISE(flag) (*static_cast<volatile unsigned char *>(flag) = 1)
 #endif
-
-/* ---- tables ---- */
-
-/* Returns the span that contains a unit: the last one that starts at or before it. */
-template <typename T> static __device__ __forceinline__ int span_of(const T &table, int unit)
-{
-    int low = 0, high = table.spans;
-    while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (table.span[middle].first <= unit) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-/* Calls f(span, first, n) for the elements [first, first + n) of spans that this thread processes. */
-template <typename T, typename F> static __device__ __forceinline__ void spans_each(const T &table, F f)
-{
-    for (int unit = blockIdx.x; unit < table.units; unit += gridDim.x) {
-        const auto &s = table.span[span_of(table, unit)];
-        const long long first = (long long)(unit - s.first) * OPTIMIZER_UNIT + (long long)threadIdx.x * TILE;
-        if (first < s.count) f(s, first, tile_length(first, s.count));
-    }
-}
 
 /* ---- gradients ---- */
 

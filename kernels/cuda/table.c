@@ -9,8 +9,6 @@ const k_kernel cuda_view = {0};
 const k_kernel cuda_nonzero = {0};
 const k_kernel cuda_nms = {0};
 const k_kernel cuda_unique = {0};
-const k_kernel cuda_all_reduce = {0};
-const k_kernel cuda_rank_number = {0};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,

@@ -3,7 +3,7 @@
  * Inputs are copied on a second stream while the previous step is computed; events order the two. */
 #include "runtime/backend/backend.h"
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/communicator.h"
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -117,6 +117,7 @@ static bool passed(const k_context *ctx, void *mark)
 
 static ampc_status wait(const k_context *ctx, void *mark)
 {
+    if (cuda_of(ctx)->communicator) return cuda_communicator_wait(ctx, mark);
     if (mark) CUDA_CALL(ctx, cudaEventSynchronize(mark));
     else CUDA_CALL(ctx, cudaStreamSynchronize(cuda_of(ctx)->stream));
     return AMPC_OK;
@@ -170,6 +171,7 @@ static void end_range(const k_context *ctx)
 
 static ampc_status record(const k_context *ctx)
 {
+    CUDA_FORWARD(cuda_communicator_refresh(ctx));
     CUDA_CALL(ctx, cudaStreamBeginCapture(cuda_of(ctx)->stream, cudaStreamCaptureModeRelaxed));
     return AMPC_OK;
 }
@@ -190,6 +192,7 @@ static ampc_status finish(const k_context *ctx, void **recording)
 
 static ampc_status replay(const k_context *ctx, void *recording)
 {
+    CUDA_FORWARD(cuda_communicator_refresh(ctx));
     CUDA_CALL(ctx, cudaGraphLaunch(recording, cuda_of(ctx)->stream));
     return AMPC_OK;
 }

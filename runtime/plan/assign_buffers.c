@@ -14,12 +14,14 @@ static bool is_result(const rt_value *v) { return !rt_is_external(v); }
 /* ---- uses ------------------------------------------------------------------------------------ */
 
 /* Outputs and commits keep results live until the end. For storage and inputs they refer to the value before the first
- * step (see snapshot). */
+ * step (see snapshot). A step that is joined later reads until then; of its results and theirs, see keep_until. */
+static int larger(int a, int b) { return a > b ? a : b; }
+
 static void find_last_use(rt_plan *p, rt_value *v)
 {
     for (const rt_use *u = v->uses; u; u = u->next) {
         const rt_effect *e = u->step ? NULL : &p->effects[u->slot];
-        if (u->step) v->last_use = u->step->index;
+        if (u->step) v->last_use = is_result(v) ? u->step->index : larger(v->last_use, rt_step_ends(p, u->step->index));
         if (e && e->state == RT_NO_VALUE) v->is_output = true;
         if (!e || !is_result(v)) continue;
         v->last_use = p->n_steps;
@@ -183,12 +185,24 @@ static void assign_result(rt_plan *p, int step, int k)
     s->out_buffer[k] = v->buffer;
 }
 
+/* Keeps the buffer, or the whole that it is a part of, alive. */
+static void keep_until(rt_plan *p, int buffer, int step)
+{
+    while (buffer != RT_NO_BUFFER) {
+        rt_buffer *b = &p->buffers[buffer];
+        if (b->last < step) b->last = step;
+        buffer = b->is_part ? b->whole : RT_NO_BUFFER;
+    }
+}
+
 static void assign_step(rt_plan *p, int step)
 {
     rt_step *s = p->steps[step];
     for (int j = 0; j < s->n_in; j++)
         if (s->in_value[j] != RT_NO_VALUE) s->in_buffer[j] = root_value(p, s->in_value[j])->buffer;
     for (int k = 0; k < s->n_out; k++) assign_result(p, step, k);
+    for (int j = 0; j < s->n_in; j++) keep_until(p, s->in_buffer[j], rt_step_ends(p, step));
+    for (int k = 0; k < s->n_out; k++) keep_until(p, s->out_buffer[k], rt_step_ends(p, step));
 }
 
 /* Copies the value before the first step to a buffer that is live until the end. */

@@ -259,7 +259,8 @@ static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
     const rt_step *scale = rt_def(p, scale_of(check));
     const size_t bytes = k_bytes(&check->in[k]);
     const bool cached = bytes >= CHECK_EARLY_FROM && bytes < CHECK_EARLY_TO;
-    const bool early = p->backend->device_ops && cached && def && (!scale || scale->index < def->index);
+    const bool early = p->backend->device_ops && cached && def && !rt_step_has(def, IR_COLLECTIVE) &&
+                       (!scale || scale->index < def->index);
     return early ? def : check;
 }
 

@@ -23,7 +23,8 @@ static bool is_read_late(const rt_plan *p, uint32_t value)
 static bool can_hoist(const rt_plan *p, const rt_step *s)
 {
     size_t read = 0, written = 0;
-    if (!rt_step_has(s, IR_PURE) || rt_step_has(s, IR_BODIES) || s->node->phase == IR_UPDATE) return false;
+    if (!rt_step_has(s, IR_PURE) || rt_step_has(s, IR_BODIES | IR_COLLECTIVE) || s->node->phase == IR_UPDATE)
+        return false;
     for (int j = 0; j < s->n_in; j++) {
         if (!rt_step_reads(s, j)) continue;
         if (!rt_is_invariant(p, s->in_value[j])) return false;

@@ -193,6 +193,7 @@ struct rt_plan {
     bool reads_host;                      /* some step reads a condition on the host, so runs cannot be recorded */
     bool edited;                          /* steps or uses have changed since the stage began */
     int safe_from;                        /* steps from this one on cannot fail and may write storage */
+    int *joins;                           /* join_collectives.c; NULL: no step is joined */
     int n_hoisted; /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
     int n_packs;   /* the first n_packs of them fill the packs of storage, in order */
     rt_pack *packs;

@@ -161,7 +161,7 @@ bool rt_step_has(const rt_step *s, unsigned trait)
 
 static bool cannot_fail(const rt_step *s)
 {
-    return s->node->phase == IR_UPDATE && !rt_step_has(s, IR_BODIES) &&
+    return s->node->phase == IR_UPDATE && !rt_step_has(s, IR_BODIES | IR_COLLECTIVE) &&
            (rt_step_has(s, IR_INPLACE) || ir_op_get(s->op)->colour == IR_KEEP);
 }
 

@@ -36,6 +36,8 @@ static inline bool rt_is_invariant(const rt_plan *p, uint32_t value)
     return root->invariant || (rt_is_storage(p, value) && !root->store);
 }
 bool rt_step_has(const rt_step *s, unsigned trait);
+/* The step before which step i is joined (n_steps: the end), or i if it is not. */
+int rt_step_ends(const rt_plan *p, int i);
 /* Whether operand or result i is present. */
 static inline bool rt_step_reads(const rt_step *s, int i) { return i < s->n_in && s->in_value[i] != RT_NO_VALUE; }
 static inline bool rt_step_writes(const rt_step *s, int i) { return i < s->n_out && s->out_value[i] != RT_NO_VALUE; }

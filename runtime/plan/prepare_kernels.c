@@ -37,7 +37,8 @@ static ampc_status prepare_steps(rt_plan *p, diag *d)
         p->reads_host |= s->control != NULL;
         if (s->workspace_bytes)
             s->workspace = rt_plan_add_buffer(
-                p, (rt_buffer){.home = RT_ARENA, .bytes = (int64_t)s->workspace_bytes, .first = i, .last = i});
+                p, (rt_buffer){
+                       .home = RT_ARENA, .bytes = (int64_t)s->workspace_bytes, .first = i, .last = rt_step_ends(p, i)});
     }
     return first;
 }

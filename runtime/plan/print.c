@@ -99,6 +99,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
         print_value(f, p, s->in_value[j]);
         if (s->in[j].as != IR_NO_DTYPE) fprintf(f, " as %s", ir_dtype_name(s->in[j].as));
     }
+    if (p->joins && p->joins[i] >= 0) fprintf(f, "  joins %d", p->joins[i]);
     if (s->workspace != RT_NO_BUFFER) {
         fputs("  workspace ", f);
         print_buffer(f, p, s->workspace);
@@ -134,6 +135,7 @@ static void print_plan(FILE *f, const rt_plan *p)
     fputc('\n', f);
     print_copies(f, p, "keep", p->before, p->n_before);
     for (int i = 0; i < p->n_steps; i++) print_step(f, p, i);
+    if (p->joins && p->joins[p->n_steps] >= 0) fprintf(f, "join %d\n", p->joins[p->n_steps]);
     for (int i = 0; i < p->n_outputs; i++) {
         if (p->outputs[i].name) fprintf(f, "output \"%s\" at ", p->outputs[i].name);
         else fprintf(f, "carry %%%s at ", p->values[p->outputs[i].carries].value->name);

@@ -32,8 +32,11 @@ static ampc_status run_kernel(const rt_frame *f, int i)
 {
     rt_session *s = f->session;
     const rt_device_ops *device_ops = s->backend->device_ops;
-    ampc_status status = f->execution->plan->steps[i]->kernel->run(rt_execution_calls(f, i, 1));
-    return status == AMPC_OK && device_ops && s->sync_launch ? device_ops->wait(&s->ctx, NULL) : status;
+    const k_kernel *kernel = f->execution->plan->steps[i]->kernel;
+    TRY(kernel->run(rt_execution_calls(f, i, 1)));
+    if (!device_ops || !(s->sync_launch || s->observer.fn)) return AMPC_OK;
+    if (kernel->join) TRY(kernel->join(rt_execution_calls(f, i, 1)));
+    return s->sync_launch ? device_ops->wait(&s->ctx, NULL) : AMPC_OK;
 }
 
 static ampc_status run_batch(const rt_frame *f, int first, int n)
@@ -56,15 +59,28 @@ static ampc_status launch(const rt_frame *f, int i, int n)
 
 static ampc_status run_control(const rt_frame *f, int i, diag *d);
 
+/* Lets the steps from `first` to `end` wait for the calls that they join. */
+static ampc_status run_joins(const rt_frame *f, int first, int end)
+{
+    const rt_plan *p = f->execution->plan;
+    for (int i = first; p->joins && i < end; i++) {
+        const k_kernel *kernel = p->joins[i] >= 0 ? p->steps[p->joins[i]]->kernel : NULL;
+        if (kernel && kernel->join) TRY(kernel->join(rt_execution_calls(f, p->joins[i], 1)));
+    }
+    return AMPC_OK;
+}
+
 static ampc_status run_steps(const rt_frame *f, int first, int end, diag *d)
 {
-    const rt_session *s = f->session;
+    rt_session *s = f->session;
     const rt_plan *p = f->execution->plan;
     for (int i = first, n; i < end; i += n) {
         const rt_step *step = p->steps[i];
         n = s->sync_launch || s->observer.fn ? 1 : step->batch;
-        if (step->control) TRY(run_control(f, i, d));
-        ampc_status status = step->control ? AMPC_OK : launch(f, i, n);
+        s->error[0] = '\0';
+        ampc_status status = run_joins(f, i, i + n);
+        if (status == AMPC_OK && step->control) TRY(run_control(f, i, d));
+        else if (status == AMPC_OK) status = launch(f, i, n);
         if (status == AMPC_OK) {
             TRY(note_launch(f, i, n, d));
             continue;
@@ -85,6 +101,7 @@ static ampc_status issue_frame(const rt_frame *f, diag *d)
     TRY(note_launch(f, p->n_hoisted, RT_FRAME_BEGINS, d));
     TRY(copy_buffers(f, p->before, p->n_before, f->session->backend->copy, p->n_hoisted, d));
     TRY(run_steps(f, p->n_hoisted, p->n_steps, d));
+    RT_DEVICE(f->session, d, run_joins(f, p->n_steps, p->n_steps + 1));
     if (f->session->observer.keeps_storage) return AMPC_OK;
     return copy_buffers(f, p->after, p->n_after, f->session->backend->commit, p->n_steps, d);
 }

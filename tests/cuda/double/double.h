@@ -32,8 +32,8 @@ void double_reset(void);
 /* When device work runs: immediately, only when something waits for it, or at times chosen by a seed (>= 0). */
 enum { DOUBLE_EAGER = -2, DOUBLE_LAZY = -1 };
 void double_mode(long mode);
-/* Makes the n-th call from now that returns a status fail (0: none). A call that releases something does so before it reports the
- * failure. */
+/* Makes the n-th call of this thread from now that returns a status fail (0: none). A call that releases something does
+ * so before it reports the failure. */
 void double_fail(long n);
 const char *double_failed(void); /* the function that was made to fail; NULL if none yet */
 /* Makes the n-th device operation from now fault (0: none); all later calls report the fault. */
@@ -56,6 +56,10 @@ int double_live(char *text, size_t size);
 /* Why a call was last rejected. */
 const char *double_reason(void);
 
+/* NCCL: all communicators report from now on that another rank is gone; the end of a rank is hidden from the others. */
+void double_break(void);
+void double_silent(bool is_silent);
+
 /* ---- for the library doubles ---- */
 
 typedef struct double_function {
@@ -71,6 +75,7 @@ typedef struct double_library {
 
 extern const double_library double_rt;
 extern const double_library double_lt;
+extern const double_library double_nccl;
 extern const double_library double_dnn __attribute__((weak)); /* NULL if the library is missing */
 extern const double_library double_rtc __attribute__((weak));
 

@@ -12,12 +12,14 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 cuda_api double_inner;
 
 static std::recursive_mutex lock;
 static std::map<std::string, long> counts;
 static long calls, calls_to_failure;
+static std::thread::id thread_to_fail;
 static const char *failed;
 static FILE *trace;
 static std::string note, reason;
@@ -37,6 +39,7 @@ static cudaError_t failure(cudaError_t, Function f)
 static cublasStatus_t failure(cublasStatus_t, Function) { return CUBLAS_STATUS_EXECUTION_FAILED; }
 static cudnnStatus_t failure(cudnnStatus_t, Function) { return CUDNN_STATUS_EXECUTION_FAILED; }
 static nvrtcResult failure(nvrtcResult, Function) { return NVRTC_ERROR_INTERNAL_ERROR; }
+static ncclResult_t failure(ncclResult_t, Function) { return ncclSystemError; }
 
 /* Functions that report the status of other calls. */
 static bool is_question(Function f) { return f == ID_cudaGetLastError || f == ID_cudaPeekAtLastError; }
@@ -44,7 +47,8 @@ static bool is_question(Function f) { return f == ID_cudaGetLastError || f == ID
 /* Whether a failing call still releases its object. */
 static bool gives_back(const char *name)
 {
-    return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "EndCapture");
+    return strstr(name, "Destroy") || strstr(name, "Free") || strstr(name, "Unload") || strstr(name, "EndCapture") ||
+           strstr(name, "Abort");
 }
 
 /* Frees the graph of a capture whose end was made to fail. */
@@ -58,6 +62,7 @@ static void discard(cudaStream_t, cudaGraph_t *graph)
 static bool is_told_to_fail(const char *name)
 {
     calls++;
+    if (std::this_thread::get_id() != thread_to_fail) return false;
     if (calls_to_failure <= 0 || --calls_to_failure > 0) return false;
     failed = name;
     reason = "this call was told to fail";
@@ -109,6 +114,7 @@ template <> struct is_status<cudaError_t> : std::true_type {};
 template <> struct is_status<cublasStatus_t> : std::true_type {};
 template <> struct is_status<cudnnStatus_t> : std::true_type {};
 template <> struct is_status<nvrtcResult> : std::true_type {};
+template <> struct is_status<ncclResult_t> : std::true_type {};
 
 /* Function names as template arguments. */
 #define CUDA_FUNCTION(id, function) static constexpr char NAME_##function[] = #function;
@@ -140,6 +146,13 @@ static const Entry entries[] = {
 #include "kernels/cuda/api.def"
 };
 
+void rt::yield()
+{
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+}
+
 /* ---- the provider ---------------------------------------------------------------------------- */
 
 static const double_library *library_of(cuda_library library)
@@ -149,6 +162,7 @@ static const double_library *library_of(cuda_library library)
     case CUDA_LT: return &double_lt;
     case CUDA_DNN: return &double_dnn;
     case CUDA_RTC: return &double_rtc;
+    case CUDA_NCCL: return &double_nccl;
     default: return nullptr;
     }
 }
@@ -197,6 +211,7 @@ extern "C" const cuda_provider double_provider = {open_double, entry_point_of};
 void double_fail(long n)
 {
     calls_to_failure = n;
+    thread_to_fail = std::this_thread::get_id();
     failed = nullptr;
 }
 const char *double_failed(void) { return failed; }

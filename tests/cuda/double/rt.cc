@@ -65,8 +65,10 @@ cudaError_t refuse(cudaError_t e, const char *format, ...)
 
 cudaError_t unsafe(const char *what)
 {
-    if (captures().empty()) return cudaSuccess;
-    for (const auto &capture : captures()) capture->invalid = true;
+    bool is_capturing = false;
+    for (const auto &capture : captures())
+        if (capture->thread == std::this_thread::get_id()) is_capturing = capture->invalid = true;
+    if (!is_capturing) return cudaSuccess;
     return refuse(cudaErrorStreamCaptureUnsupported, "%s while a stream is capturing", what);
 }
 
@@ -126,6 +128,7 @@ using namespace rt;
 void double_reset(void)
 {
     forget_streams();
+    forget_communicators();
     forget_memory();
     for (auto &entry : objects)
         if (entry.second.drop) entry.second.drop(entry.first);

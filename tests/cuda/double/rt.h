@@ -22,6 +22,7 @@ namespace rt
 {
 
 using Task = std::function<cudaError_t()>;
+using Question = std::function<bool()>;
 
 /* ---- objects and rejections (rt.cc) ---- */
 
@@ -63,6 +64,7 @@ struct Node {
     Task task;
     std::vector<void *> touches;
     std::vector<size_t> after;
+    Question may_run;
     std::shared_ptr<Event> event; /* recorded instead of running the task; NULL: run the task */
 };
 
@@ -102,7 +104,9 @@ struct Event {
 };
 
 void put(cudaStream_t stream, std::unique_ptr<Work> work); /* and runs work as the mode requires */
-cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches = {});
+/* may_run: whether it can run although it is its turn (NULL: always). */
+cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches = {},
+                   Question may_run = nullptr);
 /* Common check of all calls on a stream: an error if the stream does not exist or its capture is invalid. Using the default stream
  * aborts the program. */
 cudaError_t check_stream(cudaStream_t stream);
@@ -110,6 +114,8 @@ void wait_stream(cudaStream_t stream);
 void wait_all();
 void progress(); /* called by each call, may run some work */
 void forget_streams();
+void forget_communicators(); /* nccl.cc */
+void yield();                /* lets other threads call the double (provider.cc) */
 long mode();
 size_t draw(size_t n);                                   /* chosen by the mode, in 0 .. n-1 */
 const std::vector<std::shared_ptr<Capture>> &captures(); /* active ones */
@@ -134,6 +140,7 @@ namespace own
 #define OWN_LT(function)
 #define OWN_DNN(function)
 #define OWN_RTC(function)
+#define OWN_NCCL(function)
 #define CUDA_FUNCTION(id, function) OWN_##id(function)
 #include "kernels/cuda/api.def"
 #undef OWN_RT

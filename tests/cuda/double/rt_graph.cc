@@ -67,8 +67,11 @@ struct Replay : Work {
         : code(std::move(c)), stream(s), done(code->nodes.size()), left(code->nodes.size())
     {
     }
-    bool ready() const override { return started || !code->running; }
-    cudaStream_t blocker() const override { return code->running; }
+    bool ready() const override
+    {
+        return (started || !code->running) && (left == 0 || !ready_nodes().empty());
+    }
+    cudaStream_t blocker() const override { return started ? nullptr : code->running; }
     bool step() override
     {
         code->running = stream;
@@ -77,14 +80,20 @@ struct Replay : Work {
         if (left == 0) code->running = nullptr;
         return left == 0;
     }
-    void run_one()
+    std::vector<size_t> ready_nodes() const
     {
         std::vector<size_t> ready;
         for (size_t i = 0; i < done.size(); i++) {
-            const auto &after = code->nodes[i].after;
-            if (!done[i] && std::all_of(after.begin(), after.end(), [&](size_t k) { return done[k]; }))
+            const Node &node = code->nodes[i];
+            if (!done[i] && std::all_of(node.after.begin(), node.after.end(), [&](size_t k) { return done[k]; }) &&
+                (!node.may_run || node.may_run()))
                 ready.push_back(i);
         }
+        return ready;
+    }
+    void run_one()
+    {
+        const std::vector<size_t> ready = ready_nodes();
         size_t chosen = ready[draw(ready.size())];
         const Node &node = code->nodes[chosen];
         if (node.event)

@@ -13,6 +13,8 @@ namespace rt {
 
 /* With a seed: how rarely a call runs work, and how many steps at most. Both are so low that work usually piles up. */
 enum : size_t { SELDOM = 6, FEW = 5 };
+/* How often a wait lets other threads go on. */
+enum { PATIENCE = 20000 };
 
 static long how = DOUBLE_EAGER;
 static uint64_t dice;
@@ -36,7 +38,9 @@ size_t draw(size_t n)
 struct Run : Work {
     Task task;
     std::vector<void *> touches;
-    Run(Task t, std::vector<void *> p) : task(std::move(t)), touches(std::move(p)) {}
+    Question may_run;
+    Run(Task t, std::vector<void *> p, Question q) : task(std::move(t)), touches(std::move(p)), may_run(std::move(q)) {}
+    bool ready() const override { return !may_run || may_run(); }
     bool step() override
     {
         execute(task, touches);
@@ -94,21 +98,29 @@ static bool step_any()
     return true;
 }
 
-/* Runs one step that advances `stream`: its own, or one that its head waits for. */
-static void advance(cudaStream_t stream)
+/* Runs one step that advances `stream`: its own, or one that its head waits for; any if that is the work of another rank.
+ * false: there is none. */
+static bool advance(cudaStream_t stream)
 {
-    if (how != DOUBLE_LAZY) {
-        step_any();
-        return;
-    }
+    if (how != DOUBLE_LAZY) return step_any();
     while (!is_ready(stream)) {
         stream = stream->queue.front()->blocker();
-        if (!stream || stream->queue.empty()) {
+        if (!stream || stream->queue.empty()) return step_any();
+    }
+    step(stream);
+    return true;
+}
+
+/* Advances the stream, if need be after another rank, which is a thread, has done its part. */
+static void must_advance(cudaStream_t stream)
+{
+    for (int i = 0; !advance(stream); i++) {
+        if (i == PATIENCE) {
             fprintf(stderr, "the double's streams wait for each other\n");
             abort();
         }
+        yield();
     }
-    step(stream);
 }
 
 void progress()
@@ -127,12 +139,12 @@ void put(cudaStream_t stream, std::unique_ptr<Work> work)
 
 void wait_stream(cudaStream_t stream)
 {
-    while (!stream->queue.empty()) advance(stream);
+    while (!stream->queue.empty()) must_advance(stream);
 }
 
 static void wait_event(Event &event)
 {
-    while (event.done < event.recorded) advance(event.stream);
+    while (event.done < event.recorded) must_advance(event.stream);
 }
 
 void wait_all()
@@ -140,14 +152,14 @@ void wait_all()
     while (step_any()) continue;
 }
 
-cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches)
+cudaError_t submit(cudaStream_t stream, const char *what, Task task, std::vector<void *> touches, Question may_run)
 {
     if (!stream->capture) {
-        put(stream, std::make_unique<Run>(std::move(task), std::move(touches)));
+        put(stream, std::make_unique<Run>(std::move(task), std::move(touches), std::move(may_run)));
         return fault;
     }
     auto &nodes = stream->capture->nodes;
-    nodes.push_back({what, std::move(task), std::move(touches), stream->tail, nullptr});
+    nodes.push_back({what, std::move(task), std::move(touches), stream->tail, std::move(may_run), nullptr});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
 }
@@ -324,7 +336,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
 static void record_node(CUstream_st &stream, const std::shared_ptr<Event> &event)
 {
     auto &nodes = stream.capture->nodes;
-    nodes.push_back({"event", nullptr, {}, stream.tail, event});
+    nodes.push_back({"event", nullptr, {}, stream.tail, nullptr, event});
     stream.tail = {nodes.size() - 1};
     event->capture.reset();
 }
