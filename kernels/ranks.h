@@ -29,8 +29,9 @@ struct k_ranks {
     char error[512];
     int timeout; /* seconds that a rank waits for another one; 0: 300 */
     /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added
-     * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element are
-     * a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not mean. */
+     * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element
+     * are a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not
+     * mean. */
     ampc_status (*all_reduce)(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree);
     /* Memory for at least `bytes` that the next all_reduce reads without a copy; NULL: there is none, any memory will
      * do. Valid until that call, whose results it then has, and after that until the next call of any function. */

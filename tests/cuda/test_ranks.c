@@ -316,3 +316,71 @@ TEST(test_lost_ranks)
     }
     ir_module_free(module);
 }
+
+enum { MANY = 5003, FEW = 7 };
+
+/* Results of one reduction, by rank. */
+typedef struct reduction {
+    const ir_module *module;
+    const char *device;
+    float results[MAX_RANKS][MANY + FEW];
+    ampc_status status[MAX_RANKS];
+} reduction;
+
+static void reduce_rank(k_ranks *r, void *user)
+{
+    reduction *u = user;
+    static _Thread_local float x[MANY + FEW];
+    const rt_session_options o = {.device = u->device, .threads = 1, .ranks = r};
+    diag *d = diag_new(NULL, NULL);
+    rt_session *s = NULL;
+    for (int i = 0; i < MANY + FEW; i++) x[i] = sinf((float)(i * (r->index + 3))) * (float)(1 + i % 50);
+    const rt_tensor in[] = {{.name = "x", .dtype = IR_f32, .rank = 1, .dims = {MANY}, .data = x},
+                            {.name = "y", .dtype = IR_f32, .rank = 1, .dims = {FEW}, .data = x + MANY}};
+    ampc_status status = rt_session_open(u->module, &o, d, &s);
+    if (status == AMPC_OK) status = rt_session_run(s, "g", in, 2, d);
+    if (status == AMPC_OK) {
+        memcpy(u->results[r->index], rt_session_output(s, "a")->data, MANY * sizeof(float));
+        memcpy(u->results[r->index] + MANY, rt_session_output(s, "b")->data, FEW * sizeof(float));
+    }
+    rt_session_close(s);
+    u->status[r->index] = status;
+    diag_free(d);
+}
+
+/* In the order of a tree, and for the largest value, the bits are those of the CPU. */
+TEST(test_bits)
+{
+    static const char *const attributes[] = {"tree=true", "tree=true, wire=f16", "by=\"sum\", tree=true, wire=bf16",
+                                             "by=\"max\", wire=f16"};
+    static const double shares[MAX_RANKS] = {0.25, 0.3, 0.05, 0.1, 0.02, 0.13, 0.1, 0.05};
+    static reduction on_cpu, on_cuda;
+    for (int k = 0; k < 4; k++)
+        for (int count = 2; count <= MAX_RANKS; count += 1 + k % 2) {
+            char words[512];
+            ir_module *m = NULL;
+            diag *d = diag_new(NULL, NULL);
+            snprintf(words, sizeof words,
+                     "ampc-ir 3\ngraph @g(@x : f32[5003], @y : f32[7]) {\nforward:\n"
+                     "  %%a, %%b = all_reduce @x, @y {%s} : f32[5003], f32[7]\n  output \"a\" = %%a\n  output \"b\" = "
+                     "%%b\n}\n",
+                     attributes[k]);
+            if (ir_parse(words, strlen(words), "bits.ir", d, &m) != AMPC_OK) fail_msg("%s", diag_first_error(d));
+            on_double(count);
+            on_cpu = (reduction){.module = m, .device = "cpu"};
+            on_cuda = (reduction){.module = m, .device = "cuda"};
+            for (int i = 0; i < 2; i++) {
+                ranks_threads *all = ranks_threads_new(count, shares);
+                ranks_threads_run(all, reduce_rank, i ? &on_cuda : &on_cpu);
+                ranks_threads_free(all);
+            }
+            for (int i = 0; i < count; i++) {
+                assert_int_equal(on_cpu.status[i], AMPC_OK);
+                assert_int_equal(on_cuda.status[i], AMPC_OK);
+                if (memcmp(on_cpu.results[0], on_cuda.results[i], sizeof on_cpu.results[0]) != 0)
+                    fail_msg("%s: rank %d of %d has other bits", attributes[k], i, count);
+            }
+            ir_module_free(m);
+            diag_free(d);
+        }
+}
