@@ -18,3 +18,21 @@ ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **
     c->scaling = scaling_resolve(o, list->scaling);
     return places(o) ? device_load(o->target, a, d, &c->device) : AMPC_OK;
 }
+
+ampc_status compile_distribute(ir_module *m, const compile_options *o, diag *d)
+{
+    compile_options asked = *o;
+    asked.distribute = true;
+    arena *a = arena_new(0);
+    jmp_buf guard;
+    compile *c;
+    if (!a || setjmp(guard)) {
+        arena_free(a);
+        return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    }
+    arena_set_guard(a, &guard);
+    ampc_status status = compile_load(&asked, a, d, &c);
+    if (status == AMPC_OK) status = pass_run(m, "distribute", c);
+    arena_free(a);
+    return status;
+}

@@ -27,7 +27,7 @@ typedef struct pass_word {
     int value;
 } pass_word;
 extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_scalings[], pass_presets[],
-    pass_modes[];
+    pass_modes[], pass_wire_types[];
 bool pass_find_word(const pass_word *words, const char *word, int *value);
 
 typedef ir_names pass_strings;

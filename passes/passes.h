@@ -67,6 +67,9 @@ ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **
  * loss or the graph has one, also @eval, @grad and @train_step. Reports all failures of one kind together. */
 ampc_status compile_module(ir_module *m, compile *c);
 
+/* Runs pass distribute on a compiled module. */
+ampc_status compile_distribute(ir_module *m, const compile_options *o, diag *d);
+
 /* ---- the passes -------------------------------------------------------------------------------- */
 
 typedef ampc_status pass_fn(ir_module *m, compile *c);

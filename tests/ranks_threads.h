@@ -13,7 +13,7 @@ void ranks_threads_free(ranks_threads *t);
 
 /* Call number `call` of rank `index`, from 0, fails, and so do the calls of all others from then on. */
 void ranks_threads_fail(ranks_threads *t, int index, int64_t call);
-/* The number of all_reduce calls of a rank, and the elements that it gave to them. */
+/* The number of all_reduce calls of a rank, and the elements that these had. */
 int64_t ranks_threads_reductions(const ranks_threads *t, int index, int64_t *elements);
 
 /* Runs the body for each rank in a thread of its own, and waits for all. A rank whose body returns has ended: the others
