@@ -166,6 +166,8 @@ void ranks_threads_free(ranks_threads *t)
     free(t);
 }
 
+k_ranks *ranks_threads_of(ranks_threads *t, int index) { return &t->ranks[index].base; }
+
 void ranks_threads_fail(ranks_threads *t, int index, int64_t call) { t->ranks[index].fails_at = call; }
 
 int64_t ranks_threads_reductions(const ranks_threads *t, int index, int64_t *elements)

@@ -10,6 +10,7 @@ typedef struct ranks_threads ranks_threads;
  * so on. */
 ranks_threads *ranks_threads_new(int count, const double *shares);
 void ranks_threads_free(ranks_threads *t);
+k_ranks *ranks_threads_of(ranks_threads *t, int index);
 
 /* Call number `call` of rank `index`, from 0, fails, and so do the calls of all others from then on. */
 void ranks_threads_fail(ranks_threads *t, int index, int64_t call);
