@@ -512,6 +512,7 @@ static bool size_fits(const ir_type *t)
 
 static bool can_own(const ir_storage *s, ir_owner of)
 {
+    if (of == IR_OF_STATE) return s->kind == IR_STATE;
     return s->kind == IR_PARAM || (of == IR_OF_WEIGHT && s->kind == IR_STATE && s->role == IR_STATE_buffer);
 }
 
@@ -529,8 +530,10 @@ static void check_state_role(verifier *v, const ir_storage *s)
     const char *slot = s->role == IR_STATE_slot ? s->slot : "";
     if (of == IR_OF_ALONE) enter_name(v, v->roles, word, s, "state role");
     else if (!slot || !s->of || !can_own(s->of, of) || s->of->id >= s->id)
-        bad(v, s, "a state with role %s must belong to a parameter%s declared before it", word,
-            of == IR_OF_WEIGHT ? " or buffer" : "");
+        bad(v, s, "a state with role %s must belong to a %s declared before it", word,
+            of == IR_OF_STATE    ? "state"
+            : of == IR_OF_WEIGHT ? "parameter or buffer"
+                                 : "parameter");
     else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot, s->of->name), s, "state role");
 }
 
