@@ -56,7 +56,8 @@ static bool is_scaled(const ir_node *n)
 static bool is_window_sum(const ir_value *v)
 {
     const bool state = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_STATE;
-    return state && (v->storage->role == IR_STATE_loss_sum || v->storage->role == IR_STATE_grad_sum);
+    return state && (v->storage->role == IR_STATE_loss_sum || v->storage->role == IR_STATE_grad_sum ||
+                     v->storage->role == IR_STATE_partial);
 }
 
 static void judge(const rt_check *c, rt_checked *v)

@@ -97,13 +97,15 @@ static ampc_status clear_state(const rt_guard *g, const ir_storage *s, diag *d)
     return status;
 }
 
+static bool is_sum(const ir_storage *s) { return is_role(s, IR_STATE_grad_sum) || is_role(s, IR_STATE_partial); }
+
 ampc_status rt_guard_restore(rt_guard *g, diag *d)
 {
     const ir_module *m = g->step->module;
     for (size_t i = 0; g->kept && i < m->storage.count; i++) {
         const ir_storage *s = m->storage.items[i];
         if (g->kept[i]) TRY(rt_session_write(g->session, (int)i, g->kept[i], d));
-        else if (!is_input(s) && (is_examined(s) || is_role(s, IR_STATE_grad_sum))) TRY(clear_state(g, s, d));
+        else if (!is_input(s) && (is_examined(s) || is_sum(s))) TRY(clear_state(g, s, d));
     }
     return AMPC_OK;
 }
