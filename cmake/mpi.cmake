@@ -1,4 +1,4 @@
-# Plug-ins for MPI libraries, from runtime/mpi/plugin.c: one for each of those that Debian has. They lie next to libampc.so,
+# Plug-ins for MPI libraries, from runtime/mpi/plugin.c: one for each of those that Debian has. They are next to libampc.so,
 # which opens them at run time.
 set(mpi_plugins)
 foreach(mpi openmpi mpich)
@@ -24,6 +24,7 @@ foreach(mpi openmpi mpich)
     list(FILTER libraries EXCLUDE REGEX "^-I")
     add_library(mpi_${mpi} MODULE ${PROJECT_SOURCE_DIR}/runtime/mpi/plugin.c)
     set_target_properties(mpi_${mpi} PROPERTIES OUTPUT_NAME ampc-mpi-${mpi})
+    target_include_directories(mpi_${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/runtime/mpi)
     target_include_directories(mpi_${mpi} SYSTEM PRIVATE ${includes})
     target_compile_options(mpi_${mpi} PRIVATE -Wall -Wextra $<$<BOOL:${AMPC_WERROR}>:-Werror>)
     target_link_libraries(mpi_${mpi} PRIVATE ${libraries})

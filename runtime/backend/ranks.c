@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Launchers by what they say in the environment; the first one that matches. */
+/* Launchers by the variables that they set; the first one that matches. */
 static const struct launcher {
     const char *count; /* the variable with the number of processes */
     const char *also;  /* a variable that must exist; NULL: none */
@@ -21,9 +21,9 @@ static const struct launcher {
 } launchers[] = {
     {"OMPI_COMM_WORLD_SIZE", NULL, "mpirun of Open MPI", "openmpi", "libopenmpi3",
      "start it with the launcher of that MPI"},
-    {"SLURM_STEP_NUM_TASKS", "PMIX_RANK", "srun", "openmpi", "libopenmpi3", "or use srun --mpi=pmi2"},
+    {"SLURM_STEP_NUM_TASKS", "PMIX_RANK", "srun", "openmpi", "libopenmpi3", "or use pmi2 as option mpi of srun"},
     {"PMI_SIZE", NULL, "mpiexec of MPICH", "mpich", "libmpich12", "start it with the launcher of that MPI"},
-    {"SLURM_STEP_NUM_TASKS", NULL, "srun", "openmpi", "libopenmpi3", "use srun --mpi=pmix or --mpi=pmi2"},
+    {"SLURM_STEP_NUM_TASKS", NULL, "srun", "openmpi", "libopenmpi3", "use pmix or pmi2 as option mpi of srun"},
 };
 
 static bool some_failed;
@@ -73,8 +73,9 @@ static ampc_status load_plugin(const struct launcher *l, diag *d, char *path, si
     if (access(path, R_OK) != 0)
         return diag_error(
             d, AMPC_DEVICE, DIAG_FILE(path),
-            "%s started this program, but there is no plug-in for its MPI; build it with mpicc -O2 -shared -fPIC "
-            "share/ampc/plugin.c -o libampc-mpi.so, and set AMPC_MPI to its path",
+            "%s started this program, but there is no plug-in for its MPI; build it with "
+            "mpicc -O2 -shared -fPIC -Ishare/ampc share/ampc/plugin.c -o libampc-mpi.so, and set AMPC_MPI "
+            "to its path",
             l->name);
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *symbol; /* Open MPI has plug-ins that look for its symbols */
     if (!library)
@@ -252,6 +253,7 @@ void rt_ranks_close(k_ranks *k, ampc_status status)
     } else {
         some_failed = true;
         if (!r->failed) rt_ranks_lost(r, k->index, false);
+        rt_peers_leave(&r->peers);
     }
     free(all);
     release(r);

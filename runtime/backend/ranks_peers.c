@@ -136,9 +136,27 @@ int rt_peers_wait(rt_peers *p, int milliseconds, bool *silent)
     const int ended = poll(p->watched, (nfds_t)p->watched_count, milliseconds);
     for (int i = 0; i < p->count; i++) {
         const int failed = i == p->index ? -1 : reported(p, i, silent);
-        if (failed >= 0 && failed != p->index) return failed;
+        if (failed >= 0) return failed; /* this rank, if it did not answer */
     }
     for (int i = 0; ended > 0 && i < p->watched_count; i++)
         if (p->watched[i].revents) return p->watched_rank[i];
     return -1;
+}
+
+void rt_peers_leave(rt_peers *p)
+{
+    enum { LIMIT_MS = 1000 };
+    rt_rank_memory *mine = p->each[p->index].memory;
+    const int failed = atomic_load(&mine->failed) - 1;
+    atomic_store(&mine->left, 1);
+    for (const int64_t start = rt_now_ms(); rt_now_ms() - start < LIMIT_MS; poll(NULL, 0, 1)) {
+        bool all = true;
+        poll(p->watched, (nfds_t)p->watched_count, 0);
+        for (int i = 0; i < p->count; i++) {
+            const rt_peer *peer = &p->each[i];
+            if (i == p->index || i == failed || !peer->memory || atomic_load(&peer->memory->left)) continue;
+            all = all && peer->watch >= 0 && p->watched[peer->watch].revents;
+        }
+        if (all) return;
+    }
 }

@@ -1,5 +1,5 @@
-/* ranks_peers.h - what a rank knows of the processes of the others: where they run, whether they still do, and the memory that
- * those on its host share. */
+/* ranks_peers.h - what a rank knows of the processes of the others: where they run, whether they still do, and the
+ * memory that those on its host share. */
 #ifndef RT_RANKS_PEERS_H
 #define RT_RANKS_PEERS_H
 
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Where a rank runs; ranks send it to each other. Two with the same system, namespace and user see each other's processes. */
+/* Where a rank runs; ranks send it to each other. Two with the same system, namespace and user see each other. */
 typedef struct rt_rank_place {
     char host[64];
     char system[40]; /* the boot id of the kernel */
@@ -31,6 +31,7 @@ typedef struct rt_rank_memory {
     _Atomic uint64_t beat; /* in milliseconds: when it last waited for others */
     _Atomic int failed;    /* 0, or 1 + the rank whose failure it has reported */
     _Atomic int silent;    /* that rank did not answer, rather than end */
+    _Atomic int left;      /* it has told its user */
 } rt_rank_memory;
 
 typedef struct rt_peer {
@@ -58,9 +59,11 @@ void rt_peers_close(rt_peers *p);
 char *rt_peer_window(const rt_peer *p);
 /* Makes the window of this rank at least so large. */
 bool rt_peers_grow(rt_peers *p, size_t bytes);
-/* Waits for at most so many milliseconds, or until a process has ended: the rank to blame for it, or -1. *silent is whether that
- * rank has not answered, rather than ended. */
+/* Waits for at most so many milliseconds, or until a process has ended: the rank to blame for it, or -1. *silent is
+ * whether that rank has not answered, rather than ended. */
 int rt_peers_wait(rt_peers *p, int milliseconds, bool *silent);
+/* Ends after a failure once the others on this host have told their users, too: a launcher kills all when one ends. */
+void rt_peers_leave(rt_peers *p);
 int64_t rt_now_ms(void);
 
 #endif

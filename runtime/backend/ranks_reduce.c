@@ -1,8 +1,9 @@
 /* ranks_reduce.c - sums, and copies, of data of all ranks.
  *
- * The elements are divided among the nodes, and those of a node among its ranks. A rank adds its part: the windows of its node
- * are read directly; from each other node it gets the sums of that node's ranks, by one message for each of the largest
- * subtrees of the additions that lie on that node (rt_ranks_span). The result goes back the same way. */
+ * The elements are divided among the nodes, and those of a node among its ranks. A rank adds its part: the windows of
+ * its node are read directly; from each other node it receives the sums of that node's ranks, by one message for each
+ * of the largest subtrees of the additions that are on that node alone (rt_ranks_span). The result goes back the same
+ * way. */
 #include "runtime/backend/ranks_mpi.h"
 
 #include <errno.h>
@@ -44,7 +45,7 @@ static char *elements_of(const reduction *x, int rank, int64_t first)
     return all + (size_t)first * ir_dtype_size(x->type);
 }
 
-/* Gives the additions the elements from `first` on of this node. */
+/* Lets the additions read the elements from `first` on of this node. */
 static void use_windows(const reduction *x, int64_t first)
 {
     for (int p = 0; p < x->r->table.count; p++) {
@@ -94,7 +95,7 @@ static ampc_status send_sums(const reduction *x, int node, int local, char **at)
     return AMPC_OK;
 }
 
-/* Exchanges sums between nodes, and gives the additions those of the part of this rank. */
+/* Exchanges sums between nodes, and lets the additions read those of the part of this rank. */
 static ampc_status gather_sums(const reduction *x)
 {
     rt_ranks *r = x->r;
@@ -247,7 +248,7 @@ ampc_status rt_ranks_all_gather(k_ranks *k, const void *mine, void *all, size_t 
     return r->failed ? r->status : AMPC_OK;
 }
 
-/* The root gives each rank a part, and the ranks give each other theirs. */
+/* The root sends each rank a part, and the ranks send each other theirs. */
 static ampc_status broadcast(rt_ranks *r, char *data, size_t bytes, int root)
 {
     const int index = r->table.index, count = r->table.count;

@@ -37,8 +37,8 @@ IR_CLONES static void combine_f32(void *sums, const void *a, const void *b, int6
     COMBINE(double)
 }
 
-/* The sums of elements [at, at + n) of positions [first, last), in f64 or f32, at the result or, if they are there already, where
- * they are. */
+/* The sums of elements [at, at + n) of positions [first, last), in f64 or f32, at the result or, if they are there
+ * already, where they are. */
 static const void *sum_tile(const request *r, int first, int last, int64_t at, int64_t n, tile *to)
 {
     const rt_ranks_term *t = &r->terms[first];

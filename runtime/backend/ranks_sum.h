@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* The additions of an element are a balanced tree over positions 0..: the sum of [first, last) is that of its first half, which
- * is the largest power of two below its size, and that of the rest. */
+/* The additions of an element are a balanced tree over positions 0..: the sum of [first, last) is that of its first
+ * half, which is the largest power of two below its size, and that of the rest. */
 int rt_ranks_middle(int first, int last);
 
 /* What is known of the sums that begin at a position: that of [position, last), at `data`; NULL: nothing. */

@@ -7,7 +7,7 @@
 
 enum {
     TAG = 1,
-    SPIN_MS = 2,     /* waits give the processor away, but do not sleep, for so long */
+    SPIN_MS = 2,     /* waits yield the processor, but do not sleep, for so long */
     SILENT_MS = 2000 /* a rank that waits sets its beat at least so often */
 };
 
@@ -55,7 +55,8 @@ typedef struct waiting {
     int64_t since, checked;
 } waiting;
 
-/* The rank to name when `peer` has been waited for too long: one on this host that does not wait itself, if there is one. */
+/* The rank to name when `peer` has been waited for too long: one on this host that does not wait itself, if there is
+ * one. */
 static int silent_rank(const rt_ranks *r, int peer)
 {
     const uint64_t now = (uint64_t)rt_now_ms();

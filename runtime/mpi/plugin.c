@@ -1,5 +1,5 @@
 /* plugin.c - the functions of plugin.h in terms of the MPI whose headers it is compiled with. */
-#include "plugin.h"
+#include <plugin.h> /* of this folder, which is all that its build needs */
 
 #include <mpi.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* plugin.h - what ampc needs of an MPI library, as a table of functions that depends on no MPI.
  *
- * The binary interfaces of MPI libraries differ, so each has a plug-in of its own, built from plugin.c. This is for a cluster:
- *     mpicc -O2 -shared -fPIC plugin.c -o libampc-mpi.so
+ * The binary interfaces of MPI libraries differ, so each has a plug-in of its own, built from plugin.c. This is for a
+ * cluster:     mpicc -O2 -shared -fPIC -I. plugin.c -o libampc-mpi.so
  * It is found next to libampc.so, or where AMPC_MPI says.
  *
  * Each function but `name` and `text` returns 0 or the code of an MPI error. One thread at a time calls them. */
@@ -24,8 +24,8 @@ typedef struct ampc_mpi {
     void (*text)(int code, char *text);
     int (*open)(int *index, int *count);
     int (*close)(void); /* all ranks call it */
-    /* Begin a message, whose bytes must stay until `test` has set *done. Those between two ranks with the same tag arrive in
-     * order. from: -1 is any rank. */
+    /* Begin a message, whose bytes must stay until `test` has set *done. Those between two ranks with the same tag
+     * arrive in order. from: -1 is any rank. */
     int (*send)(const void *data, int bytes, int to, int tag, ampc_mpi_request *request);
     int (*receive)(void *data, int bytes, int from, int tag, ampc_mpi_request *request);
     int (*test)(ampc_mpi_request *request, int *done);
