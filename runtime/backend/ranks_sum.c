@@ -39,7 +39,7 @@ IR_CLONES static void combine_f32(void *sums, const void *a, const void *b, int6
 
 /* The sums of elements [at, at + n) of positions [first, last), in f64 or f32, at the result or, if they are there
  * already, where they are. */
-static const void *sum_tile(const request *r, int first, int last, int64_t at, int64_t n, tile *to)
+static const void *sum_tile(const request *r, int first, int last, int64_t at, int64_t n, bool round, tile *to)
 {
     const rt_ranks_term *t = &r->terms[first];
     if (t->data && t->last == last) {
@@ -50,10 +50,10 @@ static const void *sum_tile(const request *r, int first, int last, int64_t at, i
     }
     const int middle = rt_ranks_middle(first, last);
     tile rest;
-    const void *a = sum_tile(r, first, middle, at, n, to), *b = sum_tile(r, middle, last, at, n, &rest);
+    const void *a = sum_tile(r, first, middle, at, n, true, to), *b = sum_tile(r, middle, last, at, n, true, &rest);
     if (r->type == IR_f64) combine_f64(to, a, b, n, r->by);
     else combine_f32(to, a, b, n, r->by);
-    if (!ir_dtype_is_low(r->type) || r->by == K_REDUCED_max) return to;
+    if (!round || !ir_dtype_is_low(r->type) || r->by == K_REDUCED_max) return to;
     uint16_t rounded[TILE];
     ir_narrow(r->type, rounded, to->low, (size_t)n);
     ir_widen(r->type, to->low, rounded, (size_t)n);
@@ -67,7 +67,7 @@ void rt_ranks_sum(const rt_ranks_term *terms, int first, int last, void *to, int
         const int64_t count = n - at < TILE ? n - at : TILE;
         char *target = (char *)to + (size_t)at * ir_dtype_size(type);
         tile sums;
-        const void *made = sum_tile(&r, first, last, at, count, &sums);
+        const void *made = sum_tile(&r, first, last, at, count, false, &sums);
         if (ir_dtype_is_low(type)) ir_narrow(type, (uint16_t *)target, made, (size_t)count);
         else memmove(target, made, (size_t)count * ir_dtype_size(type));
     }

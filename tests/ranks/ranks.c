@@ -168,7 +168,7 @@ static void loop(const char *action, int rank)
             fprintf(stderr, "rank %d: %s at %ld.%03ld\n", rank, action, t.tv_sec % 1000, t.tv_nsec / 1000000);
             if (!strcmp(action, "kill")) kill(getpid(), SIGKILL);
             if (!strcmp(action, "stop") && fork()) kill(getpid(), SIGSTOP);
-            if (!strcmp(action, "stop")) { /* the child ends what nobody else does */
+            if (!strcmp(action, "stop")) { /* the child ends a process that its launcher leaves */
                 sleep(5);
                 kill(getppid(), SIGKILL);
                 _exit(0);
