@@ -103,6 +103,27 @@ void rt_session_close(rt_session *s)
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
 }
 
+static ampc_status keep_own(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree)
+{
+    (void)r, (void)data, (void)n, (void)type, (void)by, (void)tree;
+    return AMPC_OK;
+}
+
+static void *stage_nothing(k_ranks *r, size_t bytes)
+{
+    (void)r, (void)bytes;
+    return NULL;
+}
+
+void rt_session_mute(rt_session *s)
+{
+    const k_ranks *r = s->ctx.ranks;
+    if (!r) return;
+    s->muted = (k_ranks){
+        .index = r->index, .count = r->count, .share = r->share, .all_reduce = keep_own, .stage = stage_nothing};
+    s->ctx.ranks = &s->muted;
+}
+
 const int64_t *rt_session_sizes(const rt_session *s) { return s->fixed; }
 
 const char *rt_session_codes(const rt_session *s) { return s->codes; }

@@ -48,6 +48,9 @@ void rt_session_close(rt_session *s); /* NULL allowed */
  * checkpoint has it. The session keeps a copy. AMPC_NO_MEMORY. */
 const char *rt_session_codes(const rt_session *s);
 ampc_status rt_session_set_codes(rt_session *s, const char *codes, diag *d);
+/* From now on a run of this rank does not involve the others: a collective op keeps its own operands. For a run that
+ * not all ranks make to its end. */
+void rt_session_mute(rt_session *s);
 /* Returns the sizes of the symbols that the options bound, by index; -1: unbound. */
 const int64_t *rt_session_sizes(const rt_session *s);
 

@@ -2,6 +2,7 @@
 #ifndef RT_SESSION_STATE_H
 #define RT_SESSION_STATE_H
 
+#include "kernels/ranks.h"
 #include "runtime/files/weights.h"
 #include "runtime/session/execution.h"
 
@@ -74,6 +75,7 @@ struct rt_session {
     rt_shared *shared;
     k_context ctx;
     char error[512];
+    k_ranks muted; /* rt_session_mute */
     bool is_open, sync_launch, fuse, no_pack;
     const volatile sig_atomic_t *stop; /* rt_session_watch; NULL: never */
     double stop_seen;                  /* when a loop first saw it; 0: not yet */

@@ -117,10 +117,17 @@ static ampc_status keep(rt_stepper *t, const ir_graph *g, diag *d)
     return AMPC_OK;
 }
 
+/* The status of a run. If it has failed, the other ranks wait within theirs. */
+static ampc_status ran(rt_stepper *t, ampc_status s)
+{
+    if (s != AMPC_OK) rt_peers_lose(t->peers);
+    return s;
+}
+
 static ampc_status submit(rt_stepper *t, const ir_graph *g, const rt_tensor *inputs, int n, diag *d)
 {
     if (t->read != g) TRY(keep(t, g, d));
-    TRY(rt_session_submit(t->session, g->name, inputs, n, d, &t->submitted));
+    TRY(ran(t, rt_session_submit(t->session, g->name, inputs, n, d, &t->submitted)));
     t->pending++;
     return AMPC_OK;
 }
@@ -138,7 +145,7 @@ ampc_status rt_stepper_accumulate(rt_stepper *t, const rt_tensor *inputs, int n,
     const ir_storage *flag = ir_state_by_role(t->graph->module, IR_STATE_unscaled);
     if (t->stale) TRY(rt_session_write(t->session, (int)flag->id, &no, d));
     t->stale = false;
-    TRY(rt_session_run(t->session, t->accumulate->name, inputs, n, d));
+    TRY(ran(t, rt_session_run(t->session, t->accumulate->name, inputs, n, d)));
     if (!loss) return AMPC_OK;
     const char *name = ir_output_name(ir_output_by_role(t->accumulate, IR_OUTPUT_loss));
     const rt_tensor *value = rt_session_output(t->session, name);
@@ -181,9 +188,11 @@ static bool may_become_finite(const rt_stepper *t, bool skipped)
     return skipped && !t->state.stuck && ir_output_by_role(t->graph, IR_OUTPUT_penalty);
 }
 
-/* Fails and names the value that is at fault. Of a window, only the last micro-batch is examined. */
+/* Fails and names the value that is at fault. Of a window, only the last micro-batch is examined. Each rank
+ * examines its own samples, up to another node than the others. */
 ampc_status rt_stepper_explain(const rt_stepper *t, const rt_tensor *inputs, int n, diag *d, const char *why)
 {
+    rt_session_mute(t->session);
     const ir_graph *g = t->read == t->apply ? t->accumulate : t->graph;
     return rt_explain_nonfinite(t->session, t->graph->module, g, inputs, n, t->feed, d, "step %" PRIu64 ": %s",
                                 t->state.step, why);
@@ -242,7 +251,7 @@ ampc_status rt_stepper_collect(rt_stepper *t, const rt_tensor *inputs, int n, di
     double values[KEPT];
     int64_t run = t->submitted - --t->pending;
     *out = no_result;
-    TRY(rt_session_collect(t->session, run, d, values));
+    TRY(ran(t, rt_session_collect(t->session, run, d, values)));
     double scale = isnan(values[SCALE_AFTER]) ? 1 : values[SCALE_AFTER];
     *out = (rt_step_result){.loss = values[LOSS],
                             .lr = values[RATE],

@@ -6,6 +6,7 @@
 #include "runtime/files/folder_lock.h"
 #include "runtime/backend/memory.h"
 #include "runtime/train/guard.h"
+#include "runtime/train/replicas.h"
 #include "runtime/train/stepper.h"
 
 #include <assert.h>
@@ -22,8 +23,12 @@ typedef struct submission {
     int64_t samples;
 } submission;
 
+/* What ends a run early: a signal, a callback. */
+enum { STOP_SIGNAL = 1, STOP_ENOUGH = 2, STARVED = 4 };
+
 struct rt_trainer {
     rt_stepper stepper;
+    rt_peers *peers; /* NULL: none */
     rt_dataset *data;
     rt_loader *feed;
     rt_schedule schedule;
@@ -38,6 +43,8 @@ struct rt_trainer {
     double collected;                         /* time of the last collected result */
     rt_guard guard;
     uint64_t evaluated;    /* the step after which it was last evaluated, or that it resumed from */
+    unsigned asks;         /* STOP_.. of this rank */
+    unsigned stops;        /* of any rank, known to all: the run ends before the next step */
     bool starved;          /* the run stops, and a batch or an evaluation did not get its samples or was abandoned */
     bool lacks_evaluation; /* it was an evaluation */
 };
@@ -62,11 +69,42 @@ static ampc_status check_rows(const rt_trainer *t, int64_t batch, diag *d)
                       "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
 }
 
+/* The batch of all ranks. One that the graph fixes is that of each. */
+static ampc_status find_batch(const rt_trainer *t, const rt_trainer_options *o, diag *d, int64_t *batch)
+{
+    const k_ranks *r = rt_peers_ranks(t->peers);
+    const int64_t fixed = rt_loader_fixed_batch(t->stepper.graph, rt_session_sizes(t->stepper.session));
+    *batch = o->batch ? o->batch : fixed;
+    if (!r) return AMPC_OK;
+    if (fixed > 0 && !checked_mul(fixed, r->count, batch)) *batch = INT64_MAX;
+    if (o->batch && o->batch != *batch)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE,
+                          "a batch of %" PRId64 " does not fit a model with a fixed batch of %" PRId64
+                          " on %d ranks, which together have %" PRId64,
+                          o->batch, fixed, r->count, *batch);
+    if (*batch >= r->count || !*batch) return AMPC_OK;
+    return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_batch, .value = "N"),
+                      "a batch of %" PRId64 " has fewer samples than there are ranks: %d", *batch, r->count);
+}
+
+/* Opens the loader for the share of this rank. */
+static ampc_status open_feed(rt_trainer *t, int64_t batch, diag *d)
+{
+    int64_t first = 0, own = batch;
+    k_ranks *r = rt_peers_ranks(t->peers);
+    if (r) own = k_rank_part(batch, r->index, r->count, &first);
+    TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(t->stepper.session), own, d, &t->feed));
+    t->stepper.state.batch = r ? batch : rt_loader_batch(t->feed);
+    if (!r) return AMPC_OK;
+    r->share = (double)own / (double)batch;
+    rt_loader_share(t->feed, batch, first);
+    return AMPC_OK;
+}
+
 static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *d)
 {
-    int64_t batch = rt_loader_batch(t->feed), rows = rt_dataset_rows(t->data);
+    int64_t batch = t->stepper.state.batch, rows = rt_dataset_rows(t->data);
     int64_t batches = rt_dataset_batches(t->data, batch);
-    t->stepper.state.batch = batch;
     t->stepper.state.rows = rows;
     TRY(check_rows(t, batch, d));
     const int64_t window = t->stepper.graph->module->training.window;
@@ -81,8 +119,11 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
 {
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skipped_steps};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
-    if (o->batch) TRY(check_rows(t, o->batch, d)); /* before there is memory for such a batch */
-    TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(s), o->batch, d, &t->feed));
+    t->peers = t->stepper.peers = o->peers;
+    int64_t batch;
+    TRY(find_batch(t, o, d, &batch));
+    if (batch > 0) TRY(check_rows(t, batch, d)); /* before there is memory for such a batch */
+    TRY(open_feed(t, batch, d));
     t->stepper.feed = t->feed;
     TRY(rt_loader_read_ahead(t->feed, o->workers, d));
     TRY(set_length(t, o, d));
@@ -176,12 +217,32 @@ static ampc_status set_rate(rt_trainer *t, diag *d)
     return AMPC_OK;
 }
 
+static bool has_signal(const rt_train_plan *plan) { return plan->stop && *plan->stop; }
+
+/* If any rank stops or lacks its samples, all do. */
+static ampc_status agree(rt_trainer *t, ampc_status mine, diag *d)
+{
+    unsigned flags = t->asks | (t->starved ? STARVED : 0);
+    TRY(rt_peers_agree(t->peers, mine, &flags, d));
+    t->stops = flags & ~(unsigned)STARVED;
+    t->starved = flags & STARVED;
+    return AMPC_OK;
+}
+
+/* Whether the next step, which has got so many samples, does not take place. */
+static bool ends_before(const rt_trainer *t, const submission *next)
+{
+    return t->starved || (t->stops && !next->samples);
+}
+
+/* The samples of this rank. */
 static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
 {
     const double began = rt_trace_now();
-    TRY(rt_loader_next(t->feed, &t->position, d));
+    const ampc_status loaded = rt_loader_next(t->feed, &t->position, d);
     t->starved = rt_loader_stopped(t->feed);
-    if (t->starved) return AMPC_OK;
+    TRY(agree(t, loaded, d));
+    if (ends_before(t, to)) return AMPC_OK;
     rt_trace_span(t->trace, RT_LANE_DATA, "batch", began);
     rt_position_advance(&t->position, t->data, t->stepper.state.batch);
     to->after = t->position;
@@ -205,10 +266,11 @@ static ampc_status fill_window(rt_trainer *t, submission *to, diag *d)
     int64_t count, left = t->batches - (int64_t)steps_submitted(t) * t->window;
     bool unscaled;
     TRY(rt_stepper_window(&t->stepper, d, &count, &unscaled));
+    if (count >= left || count >= t->window || unscaled) return agree(t, AMPC_OK, d);
     for (; count < left && count < t->window && !unscaled; count++) {
         const rt_position before = t->position;
         TRY(load_batch(t, to, d));
-        if (t->starved) return AMPC_OK;
+        if (ends_before(t, to)) return AMPC_OK;
         TRY(unless_abandoned(
             t, &before,
             rt_stepper_accumulate(&t->stepper, rt_loader_inputs(t->feed), rt_loader_count(t->feed), d, NULL)));
@@ -223,7 +285,7 @@ static ampc_status submit(rt_trainer *t, diag *d)
     submission *next = &t->submissions[steps_submitted(t) % RT_READBACK_RUNS];
     *next = (submission){.after = t->position, .began = rt_trace_now()};
     TRY(t->window > 1 ? fill_window(t, next, d) : load_batch(t, next, d));
-    if (t->starved) return AMPC_OK;
+    if (ends_before(t, next)) return AMPC_OK;
     TRY(set_rate(t, d));
     if (t->window > 1) return rt_stepper_apply(&t->stepper, d);
     return unless_abandoned(t, &before,
@@ -355,15 +417,27 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
 
 /* ---- evaluation ---- */
 
+/* Every rank evaluates all samples, so that its values are those of one process; those of the first decide. */
+static ampc_status share_values(rt_trainer *t, rt_eval *eval, diag *d)
+{
+    double values[RT_EVAL_VALUES] = {0};
+    for (int i = 0; i < eval->count; i++) values[i] = eval->value[i].value;
+    TRY(rt_peers_copy(t->peers, values, sizeof values, d));
+    for (int i = 0; i < eval->count; i++) eval->value[i].value = values[i];
+    return AMPC_OK;
+}
+
 static ampc_status evaluate_some(rt_trainer *t, const rt_train_plan *plan, int64_t limit, diag *d, rt_eval *out)
 {
     rt_metric_choices watched = {.count = 0};
     if (plan->best) TRY(rt_metrics_add(&watched, &plan->best->metric, OPTION_best, d));
     if (plan->early_stop) TRY(rt_metrics_add(&watched, &plan->early_stop->metric, OPTION_early_stop, d));
     const rt_eval_options o = {.limit = limit, .metrics = plan->metrics, .required = &watched, .stop = plan->stop};
-    TRY(rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out));
-    if (out->stopped) t->starved = t->lacks_evaluation = true;
-    return AMPC_OK;
+    const ampc_status s = rt_evaluate(t->stepper.session, t->stepper.graph->module, plan->eval_data, &o, d, out);
+    t->starved |= out->stopped;
+    TRY(agree(t, s, d));
+    if (t->starved) out->stopped = t->lacks_evaluation = true;
+    return out->stopped ? AMPC_OK : share_values(t, out, d);
 }
 
 /* Evaluates one sample if metrics are named, because a metric without meaning is to be found before the training. */
@@ -389,6 +463,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
         return AMPC_OK;
     TRY(examine(t, d));
+    if (!rt_peers_first(t->peers)) return AMPC_OK;
     return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->checkpoint_dir, d);
 }
 
@@ -410,7 +485,7 @@ static ampc_status end_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     rt_eval eval = {0};
     rt_run_state state = t->stepper.state;
-    if (!plan->eval_data || t->evaluated == state.step || (plan->stop && *plan->stop)) return AMPC_OK;
+    if (!plan->eval_data || t->evaluated == state.step || (t->stops & STOP_SIGNAL)) return AMPC_OK;
     ampc_status status = evaluate(t, plan, &state, d, &eval);
     if (status == AMPC_OK && !eval.stopped && plan->on_end) status = plan->on_end(plan->user, &eval);
     rt_eval_clear(&eval);
@@ -454,14 +529,22 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
     return s;
 }
 
+/* The folder is that of the first rank, whose state all get. */
+static ampc_status open_folder(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
+{
+    if (!plan->checkpoint_dir || !rt_peers_first(t->peers)) return AMPC_OK;
+    TRY(rt_checkpoint_folder(plan->checkpoint_dir, d));
+    TRY(rt_folder_lock_acquire(plan->checkpoint_dir, d, lock));
+    return begin_in_folder(t, plan, d);
+}
+
 static ampc_status begin(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
 {
     TRY(check_metrics(t, plan, d));
-    if (plan->checkpoint_dir) {
-        TRY(rt_checkpoint_folder(plan->checkpoint_dir, d));
-        TRY(rt_folder_lock_acquire(plan->checkpoint_dir, d, lock));
-        TRY(begin_in_folder(t, plan, d));
-    }
+    TRY(agree(t, open_folder(t, plan, d, lock), d));
+    if (plan->resume) TRY(rt_replicas_copy(t->peers, t->stepper.session, &t->stepper.state, d));
+    t->position = t->stepper.state.position;
+    TRY(rt_replicas_compare(t->peers, t->stepper.session, t->data, t->position.seed, d));
     if (plan->no_loss_scaling || ir_state_by_role(t->stepper.graph->module, IR_STATE_good_steps))
         TRY(rt_stepper_set_scaling(t->stepper.session, t->stepper.graph->module, !plan->no_loss_scaling, d));
     t->stepper.searches &= !plan->no_loss_scaling;
@@ -475,14 +558,15 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     TRY(examine(t, d));
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
-    TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->checkpoint_dir,
-                          (int)plan->keep, d));
+    if (rt_peers_first(t->peers))
+        TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->checkpoint_dir,
+                              (int)plan->keep, d));
     rt_trace_span(t->trace, RT_LANE_FILES, "checkpoint", began);
     *saved = t->stepper.state.step;
     return AMPC_OK;
 }
 
-static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
+static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d)
 {
     rt_step_record step;
     const rt_run_state *state = &t->stepper.state;
@@ -490,7 +574,7 @@ static ampc_status report(rt_trainer *t, const rt_train_plan *plan, uint64_t *sa
     TRY(collect(t, d, &step));
     bool due = plan->save_every > 0 && state->step % (uint64_t)plan->save_every == 0;
     if (t->guard.kept && !t->stepper.pending) TRY(examine(t, d));
-    if (plan->on_step && plan->on_step(plan->user, &step)) *stop = true;
+    if (plan->on_step && plan->on_step(plan->user, &step)) t->asks |= STOP_ENOUGH;
     if (state->position.epoch != epoch) TRY(end_epoch(t, plan, d));
     return save_if_due(t, plan, saved, due, d);
 }
@@ -507,26 +591,28 @@ static bool must_wait(const rt_trainer *t, const rt_train_plan *plan)
            t->stepper.pending == RT_READBACK_RUNS - 1;
 }
 
-static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d, bool *stop)
+static ampc_status one_round(rt_trainer *t, const rt_train_plan *plan, uint64_t *saved, diag *d)
 {
     const bool guarded = is_guarded(t, plan);
-    while (guarded && t->stepper.pending) TRY(report(t, plan, saved, d, stop));
-    if (*stop) return AMPC_OK;
+    while (guarded && t->stepper.pending) TRY(report(t, plan, saved, d));
+    if (has_signal(plan)) t->asks |= STOP_SIGNAL;
+    t->stops |= t->peers ? 0 : t->asks; /* ranks agree when they have the next batch */
+    if (t->stops) return AMPC_OK;
     if (guarded) TRY(rt_guard_keep(&t->guard, d));
     TRY(submit(t, d));
     if (t->starved) return AMPC_OK;
     bool wait = must_wait(t, plan);
-    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper))) TRY(report(t, plan, saved, d, stop));
+    while (t->stepper.pending && (wait || rt_stepper_ready(&t->stepper))) TRY(report(t, plan, saved, d));
     return AMPC_OK;
 }
 
 static ampc_status run_steps(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
-    bool stop = false;
     uint64_t saved = t->stepper.state.step;
-    while (!stop && !rt_trainer_done(t) && !stops_early(t, plan) && !(plan->stop && *plan->stop))
-        TRY(one_round(t, plan, &saved, d, &stop));
-    while (t->stepper.pending) TRY(report(t, plan, &saved, d, &stop));
+    while (!t->stops && !t->starved && !rt_trainer_done(t) && !stops_early(t, plan)) TRY(one_round(t, plan, &saved, d));
+    while (t->stepper.pending) TRY(report(t, plan, &saved, d));
+    if (has_signal(plan)) t->asks |= STOP_SIGNAL;
+    TRY(agree(t, AMPC_OK, d));                                                /* about the evaluation */
     if (t->starved && t->window > 1) t->stepper.state.position = t->position; /* in the middle of a window */
     TRY(examine(t, d));
     TRY(save_if_due(t, plan, &saved, true, d));
@@ -539,8 +625,10 @@ ampc_status rt_trainer_run(rt_trainer *t, const rt_train_plan *plan, diag *d)
 {
     rt_folder_lock lock = RT_NO_FOLDER_LOCK;
     t->trace = plan->trace;
+    t->asks = t->stops = 0;
+    t->starved = false;
     if (plan->stop) TRY(rt_loader_watch(t->feed, plan->stop, d));
-    rt_session_watch(t->stepper.session, plan->stop);
+    if (!t->peers) rt_session_watch(t->stepper.session, plan->stop); /* a run is of all ranks, or of none */
     ampc_status status = begin(t, plan, d, &lock);
     if (status == AMPC_OK) status = run_steps(t, plan, d);
     rt_session_watch(t->stepper.session, NULL);

@@ -7,7 +7,10 @@
  * skipped steps with the loss scale at its floor, or one that no loss scale explains. So is a state that is not finite
  * when it would be saved, or at the end, if steps do not check their gradients (guard.h). The session and rt_run_state
  * determine all later steps, and a checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted
- * one. */
+ * one.
+ *
+ * With other ranks, the batch is that of all of them, of which each reads its share. They stop after the same step, and
+ * the first one writes the checkpoints, reads the one that all resume from, and decides by its evaluations. */
 #ifndef RT_TRAINER_H
 #define RT_TRAINER_H
 
@@ -16,6 +19,7 @@
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/log.h"
+#include "runtime/train/peers.h"
 
 #include <signal.h>
 
@@ -36,10 +40,12 @@ typedef struct rt_trainer_options {
     double scale_floor; /* 0: 1, or the floor of the model's own loss scaling if that is higher */
     int floor_skips;    /* consecutive skips at the floor that end the run; 0: 50 */
     int workers;        /* rt_loader_read_ahead */
+    rt_peers *peers;    /* NULL: there are no other ranks */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,
- * AMPC_REJECTED if there are fewer samples than a batch, otherwise like rt_loader_open and rt_schedule_parse. */
+ * AMPC_REJECTED if there are fewer samples than a batch, AMPC_USAGE if a batch has fewer samples than there are ranks,
+ * otherwise like rt_loader_open and rt_schedule_parse. */
 ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
                             rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
