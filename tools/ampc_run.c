@@ -1,6 +1,8 @@
 /* ampc_run.c - opens the model and a session for the verbs of ampc-run. */
 #include "tools/run.h"
 
+#include "runtime/backend/ranks.h"
+
 #include <string.h>
 
 /* The sizes of --dim by symbol. Those of the inputs of a .onnx file have been bound by the importer, so the module has
@@ -34,23 +36,33 @@ static ampc_status open_session(run_context *c, bool plan_only)
                             .sync_launch = t->o.sync_launch,
                             .no_tune = t->o.no_tune,
                             .plan_only = plan_only,
+                            .ranks = rt_team_ranks(c->peers),
                             .weights_dir = t->weights_dir};
+    if (c->peers && !o.threads) o.threads = rt_team_threads(c->peers);
     TRY(symbol_sizes(t, &c->sizes));
     if (plan_only) TRY(run_bind_batch(c));
     o.symbol_sizes = c->sizes;
     return rt_session_open(t->module, &o, t->diag, &c->session);
 }
 
+static ampc_status run(run_context *c)
+{
+    tool *t = c->tool;
+    const command *v = t->command;
+    const ampc_status opened = tool_open_model(t, t->o.operands.items[0]);
+    TRY(rt_team_agree(c->peers, opened, NULL, t->diag));
+    TRY(tool_note_speed(t));
+    TRY(run_distribute(c));
+    ampc_status status = open_session(c, v->plan_only);
+    if (status == AMPC_OK && !v->plan_only) status = run_load_weights(c);
+    if (status == AMPC_OK && !v->plan_only) status = rt_session_seed(c->session, t->o.pass.seed, t->diag);
+    if (status == AMPC_OK) status = v->run_session(c);
+    rt_session_close(c->session);
+    return status;
+}
+
 ampc_status run_in_session(tool *t)
 {
-    const command *v = t->command;
     run_context c = {.tool = t};
-    TRY(tool_open_model(t, t->o.operands.items[0]));
-    TRY(tool_note_speed(t));
-    ampc_status status = open_session(&c, v->plan_only);
-    if (status == AMPC_OK && !v->plan_only) status = run_load_weights(&c);
-    if (status == AMPC_OK && !v->plan_only) status = rt_session_seed(c.session, t->o.pass.seed, t->diag);
-    if (status == AMPC_OK) status = v->run_session(&c);
-    rt_session_close(c.session);
-    return status;
+    return rt_ranks_launched() ? run_on_ranks(&c, run) : run(&c);
 }

@@ -52,12 +52,31 @@ static void use_option(text_buffer *t, const char *option, const diag_remedy *r)
 
 const diag_words console_words = {option_name, use_option};
 
+static void hold(console *c, const char *message)
+{
+    char *more;
+    if (asprintf(&more, "%s%s%s\n", c->held ? c->held : "", c->rank, message) < 0) return;
+    free(c->held);
+    c->held = more;
+}
+
+void console_release(console *c, bool print)
+{
+    if (c->held && print) fputs(c->held, stderr);
+    free(c->held);
+    c->held = NULL;
+}
+
 void console_message(void *user, diag_level level, const char *message)
 {
     static const struct {
         const char *word, *code;
     } styles[] = {{"error:", "1;31"}, {"warning:", "1;35"}, {"remark:", "1;34"}, {"note:", "1;36"}};
     console *c = user;
+    if (c->rank) {
+        if (level == DIAG_ERROR) hold(c, message);
+        return;
+    }
     if ((c->quiet && level != DIAG_ERROR) || (level == DIAG_REMARK && !c->verbose)) return;
     console_end_live(c);
     if (c->colour) print_coloured(message, styles[level].word, styles[level].code);

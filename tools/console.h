@@ -12,6 +12,9 @@ typedef struct console {
     bool colour;
     bool terminal; /* standard error is a terminal */
     bool live;     /* the last line on the terminal is the progress line */
+    const char
+        *rank;  /* "rank 2 on HOST: ", for a rank that prints its errors at the end (console_release); else NULL */
+    char *held; /* malloced */
 } console;
 
 console console_open(void);
@@ -21,6 +24,8 @@ void console_set_colour(console *c, int choice);
 extern const diag_words console_words;
 /* The message callback of a diag; `user` is a console. */
 void console_message(void *user, diag_level level, const char *message);
+/* Prints the errors of a rank; false: forgets them. */
+void console_release(console *c, bool print);
 /* Redraws the progress line on a terminal; otherwise writes a new line. */
 void console_live(console *c, const char *text);
 void console_end_live(console *c);

@@ -6,10 +6,12 @@
 #include "frontend/recipe.h"
 #include "ir/text/text.h"
 #include "runtime/backend/backend.h"
+#include "runtime/backend/ranks.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
@@ -136,5 +138,8 @@ int program_main(const char *name, int argc, char **argv)
     ir_module_free(t.module);
     arena_free(t.arena);
     diag_free(t.diag);
-    return status == AMPC_OK && t.stopped_by ? 128 + t.stopped_by : (int)status;
+    const int code = status == AMPC_OK && t.stopped_by ? 128 + t.stopped_by : (int)status;
+    if (!rt_ranks_failed()) return code;
+    fflush(NULL);
+    _exit(code); /* MPI would wait for the other ranks */
 }

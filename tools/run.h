@@ -7,12 +7,14 @@
 #include "runtime/data/data.h"
 #include "runtime/session/session.h"
 #include "runtime/train/evaluate.h"
+#include "runtime/train/team.h"
 #include "tools/tool.h"
 
 typedef struct run_context {
     tool *tool;
     rt_session *session;
     int64_t *sizes; /* by symbol of the module; -1: not set by --dim */
+    rt_team *peers; /* the ranks of a distributed training; NULL: this is the only one */
 } run_context;
 
 /* Commands without a session. */
@@ -25,6 +27,14 @@ ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_plan, run_export, run_lr_find, run_check,
     run_compare, info_model;
+
+/* ---- run_ranks.c: a command that mpirun or srun has started on several ranks ---- */
+
+/* Runs `body` with c->peers, and ends the ranks. From the first call on, this rank prints only what
+ * rank 0 does not. AMPC_USAGE if the command is not train. */
+ampc_status run_on_ranks(run_context *c, run_verb *body);
+/* Fails like rt_team_compare if ranks have other options, or another module; then makes that one of several ranks. */
+ampc_status run_distribute(run_context *c);
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);

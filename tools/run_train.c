@@ -59,7 +59,7 @@ static void show_progress(training *t, bool last)
     console *out = &t->c->tool->console;
     char line[LINE];
     double now = tool_seconds(), pause = out->terminal ? 0.1 : 10;
-    if (out->quiet || (!last && now - t->shown < pause)) return;
+    if (out->quiet || !rt_team_first(t->c->peers) || (!last && now - t->shown < pause)) return;
     int64_t left = rt_trainer_steps(t->trainer) - (int64_t)t->last.step;
     double each = t->rate_steps ? (now - t->rate_from) / (double)t->rate_steps : 0;
     rt_progress p = {.now = t->last,
@@ -87,7 +87,7 @@ static bool on_step(void *user, const rt_step_record *step)
     t->rate_busy += seconds;
     t->rate_samples += step->samples;
     t->rate_steps++;
-    t->status = rt_recorder_step(t->recorder, step);
+    if (t->recorder) t->status = rt_recorder_step(t->recorder, step);
     if (t->c->tool->o.plot && !t->c->tool->o.log) vec_push(t->c->tool->arena, &t->steps, *step);
     show_progress(t, rt_trainer_done(t->trainer));
     t->epoch_busy += seconds;
@@ -99,7 +99,10 @@ static bool on_step(void *user, const rt_step_record *step)
 }
 
 /* Whether epochs and the result are printed as text. */
-static bool prints_text(const training *t) { return !t->c->tool->o.pass.json && !t->c->tool->o.quiet; }
+static bool prints_text(const training *t)
+{
+    return !t->c->tool->o.pass.json && !t->c->tool->o.quiet && rt_team_first(t->c->peers);
+}
 
 /* ---- between epochs -------------------------------------------------------------------------- */
 
@@ -108,6 +111,7 @@ static ampc_status keep_evaluation(training *t, const rt_eval *eval)
 {
     t->eval = *eval;
     t->eval.confusion = NULL;
+    if (!t->recorder) return AMPC_OK;
     return rt_recorder_evaluation(t->recorder, rt_trainer_state(t->trainer)->step, eval);
 }
 
@@ -174,10 +178,15 @@ static ampc_status open_recorder(void *user, uint64_t first)
 #include "ir/base/options.def"
         .checkpoints = o->checkpoint_dir, .resumed = o->resume, .model = o->operands.items[0], .seed = o->pass.seed};
     handle_signals(on_signal);
+    if (!rt_team_first(t->c->peers)) return AMPC_OK;
     return rt_recorder_open(&options, t->trainer, t->c->tool->module, first, t->c->tool->diag, &t->recorder);
 }
 
-static ampc_status sync_recorder(void *user) { return rt_recorder_sync(((training *)user)->recorder); }
+static ampc_status sync_recorder(void *user)
+{
+    rt_recorder *r = ((training *)user)->recorder;
+    return r ? rt_recorder_sync(r) : AMPC_OK;
+}
 
 /* "runs/fp16.jsonl" -> "fp16" */
 static const char *run_name(const char *log, arena *a)
@@ -193,7 +202,7 @@ static ampc_status plot(training *t)
     int count = 0, logs = o->plot_with.count + (o->log != NULL);
     plot_run *runs = arena_array(base->arena, (size_t)logs + 1, sizeof *runs);
     ampc_status status = AMPC_OK;
-    if (!o->plot) return AMPC_OK;
+    if (!o->plot || !rt_team_first(t->c->peers)) return AMPC_OK;
     for (; count < logs && status == AMPC_OK; count++) {
         const char *log = count < o->plot_with.count ? o->plot_with.items[count] : o->log;
         rt_step_record *steps = NULL;
@@ -240,7 +249,7 @@ static ampc_status print_result(training *t)
     run_context *c = t->c;
     const rt_run_state *state = rt_trainer_state(t->trainer);
     rt_memory memory;
-    if (!prints_text(t) && !c->tool->o.pass.json) return AMPC_OK;
+    if (!rt_team_first(c->peers) || (!prints_text(t) && !c->tool->o.pass.json)) return AMPC_OK;
     const ir_graph *accumulate = ir_graph_by_role(c->tool->module, IR_GRAPH_accumulate);
     const ir_graph *step = accumulate ? accumulate : ir_graph_by_role(c->tool->module, IR_GRAPH_train_step);
     TRY(run_planned_memory(c, step, t->data, state->batch, &memory));
@@ -286,7 +295,7 @@ static ampc_status train(training *t)
     TRY(plot(t));
     TRY(print_result(t));
     const bool lacks_evaluation = rt_trainer_lacks_evaluation(t->trainer);
-    if (!stop_signal) return AMPC_OK;
+    if (!stop_signal || !rt_team_first(t->c->peers)) return AMPC_OK;
     diag_note(base->diag, DIAG_FILE("ampc-run train"), "stopped by signal %d %safter step %" PRIu64 "%s%s",
               (int)stop_signal, lacks_evaluation ? "in the evaluation " : "", rt_trainer_state(t->trainer)->step,
               lacks_evaluation && o->checkpoint_dir ? ", which is not saved" : "",
@@ -323,8 +332,9 @@ static ampc_status open_all(training *t)
 #include "ir/base/options.def"
         .seed = o->pass.seed};
     options.batch = batch;
+    options.peers = c->peers;
     options.workers = o->workers < 0 ? 0 : o->workers ? (int)o->workers : -1;
-    if (o->trace) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
+    if (o->trace && rt_team_first(c->peers)) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
     return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);
 }
 

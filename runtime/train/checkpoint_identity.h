@@ -1,4 +1,4 @@
-/* checkpoint_identity.h - what identifies the module that wrote a checkpoint; private to checkpoint*.c. */
+/* checkpoint_identity.h - what identifies the module that wrote a checkpoint. */
 #ifndef RT_CHECKPOINT_IDENTITY_H
 #define RT_CHECKPOINT_IDENTITY_H
 

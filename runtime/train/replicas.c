@@ -13,7 +13,7 @@ enum { SAMPLES = 4 };
 
 /* ---- copying ---- */
 
-static ampc_status copy_storage(rt_peers *p, rt_session *s, int i, diag *d)
+static ampc_status copy_storage(rt_team *p, rt_session *s, int i, diag *d)
 {
     rt_tensor t;
     ir_storage_kind kind;
@@ -21,19 +21,19 @@ static ampc_status copy_storage(rt_peers *p, rt_session *s, int i, diag *d)
     if (kind == IR_CONST) return AMPC_OK;
     TRY(rt_session_read(s, i, d, &t));
     const size_t bytes = (size_t)rt_tensor_count(&t) * ir_dtype_size(t.dtype);
-    if (rt_peers_first(p)) return rt_peers_copy(p, t.data, bytes, d);
+    if (rt_team_first(p)) return rt_team_copy(p, t.data, bytes, d);
     void *received = malloc(bytes + 1);
     if (!received) return rt_no_memory(d);
-    ampc_status status = rt_peers_copy(p, received, bytes, d);
+    ampc_status status = rt_team_copy(p, received, bytes, d);
     if (status == AMPC_OK) status = rt_session_write(s, i, received, d);
     free(received);
     return status;
 }
 
-ampc_status rt_replicas_copy(rt_peers *p, rt_session *s, rt_run_state *run, diag *d)
+ampc_status rt_replicas_copy(rt_team *p, rt_session *s, rt_run_state *run, diag *d)
 {
     if (!p) return AMPC_OK;
-    TRY(rt_peers_copy(p, run, sizeof *run, d));
+    TRY(rt_team_copy(p, run, sizeof *run, d));
     for (int i = 0; i < rt_session_storage_count(s); i++) TRY(copy_storage(p, s, i, d));
     return AMPC_OK;
 }
@@ -42,12 +42,12 @@ ampc_status rt_replicas_copy(rt_peers *p, rt_session *s, rt_run_state *run, diag
 
 typedef struct facts {
     arena *arena;
-    VEC(rt_peers_fact) list;
+    VEC(rt_team_fact) list;
 } facts;
 
 static void add_fact(facts *f, const char *name, const char *value)
 {
-    vec_push(f->arena, &f->list, ((rt_peers_fact){name, value}));
+    vec_push(f->arena, &f->list, ((rt_team_fact){name, value}));
 }
 
 static const char *print_hash(facts *f, const void *data, size_t bytes)
@@ -102,13 +102,13 @@ static ampc_status find_facts(facts *f, rt_session *s, rt_dataset *data, uint64_
     return status == AMPC_OK ? add_storage(f, s, d) : status;
 }
 
-ampc_status rt_replicas_compare(rt_peers *p, rt_session *s, rt_dataset *data, uint64_t seed, diag *d)
+ampc_status rt_replicas_compare(rt_team *p, rt_session *s, rt_dataset *data, uint64_t seed, diag *d)
 {
     if (!p) return AMPC_OK;
     facts f = {.arena = arena_new(0)};
     ampc_status status = f.arena ? find_facts(&f, s, data, seed, d) : rt_no_memory(d);
-    status = rt_peers_agree(p, status, NULL, d);
-    if (status == AMPC_OK) status = rt_peers_compare(p, f.list.items, f.list.count, d);
+    status = rt_team_agree(p, status, NULL, d);
+    if (status == AMPC_OK) status = rt_team_compare(p, f.list.items, f.list.count, d);
     arena_free(f.arena);
     return status;
 }

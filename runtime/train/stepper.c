@@ -120,7 +120,7 @@ static ampc_status keep(rt_stepper *t, const ir_graph *g, diag *d)
 /* The status of a run. If it has failed, the other ranks wait within theirs. */
 static ampc_status ran(rt_stepper *t, ampc_status s)
 {
-    if (s != AMPC_OK) rt_peers_lose(t->peers);
+    if (s != AMPC_OK) rt_team_lose(t->peers);
     return s;
 }
 

@@ -14,7 +14,7 @@
 
 #include "runtime/data/loader.h"
 #include "runtime/train/checkpoint.h"
-#include "runtime/train/peers.h"
+#include "runtime/train/team.h"
 
 typedef struct rt_stepper_options {
     double scale_floor; /* 0: 1, or the floor of the model's own loss scaling if that is higher */
@@ -32,7 +32,7 @@ typedef struct rt_stepper {
     int64_t submitted;     /* number of the last run that the stepper submitted to the session */
     int pending;           /* steps submitted and not collected */
     const rt_loader *feed; /* of the inputs, for messages; NULL: none */
-    rt_peers *peers;       /* every run is theirs, too; NULL: none */
+    rt_team *peers;        /* every run is theirs, too; NULL: none */
     double floor;
     uint64_t floor_skips;
     bool allow_skips;

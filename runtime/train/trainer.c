@@ -28,7 +28,7 @@ enum { STOP_SIGNAL = 1, STOP_ENOUGH = 2, STARVED = 4 };
 
 struct rt_trainer {
     rt_stepper stepper;
-    rt_peers *peers; /* NULL: none */
+    rt_team *peers; /* NULL: none */
     rt_dataset *data;
     rt_loader *feed;
     rt_schedule schedule;
@@ -72,7 +72,7 @@ static ampc_status check_rows(const rt_trainer *t, int64_t batch, diag *d)
 /* The batch of all ranks. One that the graph fixes is that of each. */
 static ampc_status find_batch(const rt_trainer *t, const rt_trainer_options *o, diag *d, int64_t *batch)
 {
-    const k_ranks *r = rt_peers_ranks(t->peers);
+    const k_ranks *r = rt_team_ranks(t->peers);
     const int64_t fixed = rt_loader_fixed_batch(t->stepper.graph, rt_session_sizes(t->stepper.session));
     *batch = o->batch ? o->batch : fixed;
     if (!r) return AMPC_OK;
@@ -91,7 +91,7 @@ static ampc_status find_batch(const rt_trainer *t, const rt_trainer_options *o, 
 static ampc_status open_feed(rt_trainer *t, int64_t batch, diag *d)
 {
     int64_t first = 0, own = batch;
-    k_ranks *r = rt_peers_ranks(t->peers);
+    k_ranks *r = rt_team_ranks(t->peers);
     if (r) own = k_rank_part(batch, r->index, r->count, &first);
     TRY(rt_loader_open(t->stepper.graph, t->data, rt_session_sizes(t->stepper.session), own, d, &t->feed));
     t->stepper.state.batch = r ? batch : rt_loader_batch(t->feed);
@@ -223,7 +223,7 @@ static bool has_signal(const rt_train_plan *plan) { return plan->stop && *plan->
 static ampc_status agree(rt_trainer *t, ampc_status mine, diag *d)
 {
     unsigned flags = t->asks | (t->starved ? STARVED : 0);
-    TRY(rt_peers_agree(t->peers, mine, &flags, d));
+    TRY(rt_team_agree(t->peers, mine, &flags, d));
     t->stops = flags & ~(unsigned)STARVED;
     t->starved = flags & STARVED;
     return AMPC_OK;
@@ -422,7 +422,7 @@ static ampc_status share_values(rt_trainer *t, rt_eval *eval, diag *d)
 {
     double values[RT_EVAL_VALUES] = {0};
     for (int i = 0; i < eval->count; i++) values[i] = eval->value[i].value;
-    TRY(rt_peers_copy(t->peers, values, sizeof values, d));
+    TRY(rt_team_copy(t->peers, values, sizeof values, d));
     for (int i = 0; i < eval->count; i++) eval->value[i].value = values[i];
     return AMPC_OK;
 }
@@ -463,7 +463,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
         return AMPC_OK;
     TRY(examine(t, d));
-    if (!rt_peers_first(t->peers)) return AMPC_OK;
+    if (!rt_team_first(t->peers)) return AMPC_OK;
     return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->checkpoint_dir, d);
 }
 
@@ -532,7 +532,7 @@ static ampc_status begin_in_folder(rt_trainer *t, const rt_train_plan *plan, dia
 /* The folder is that of the first rank, whose state all get. */
 static ampc_status open_folder(rt_trainer *t, const rt_train_plan *plan, diag *d, rt_folder_lock *lock)
 {
-    if (!plan->checkpoint_dir || !rt_peers_first(t->peers)) return AMPC_OK;
+    if (!plan->checkpoint_dir || !rt_team_first(t->peers)) return AMPC_OK;
     TRY(rt_checkpoint_folder(plan->checkpoint_dir, d));
     TRY(rt_folder_lock_acquire(plan->checkpoint_dir, d, lock));
     return begin_in_folder(t, plan, d);
@@ -558,7 +558,7 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     TRY(examine(t, d));
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
-    if (rt_peers_first(t->peers))
+    if (rt_team_first(t->peers))
         TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->checkpoint_dir,
                               (int)plan->keep, d));
     rt_trace_span(t->trace, RT_LANE_FILES, "checkpoint", began);

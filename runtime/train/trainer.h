@@ -19,7 +19,7 @@
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/log.h"
-#include "runtime/train/peers.h"
+#include "runtime/train/team.h"
 
 #include <signal.h>
 
@@ -40,7 +40,7 @@ typedef struct rt_trainer_options {
     double scale_floor; /* 0: 1, or the floor of the model's own loss scaling if that is higher */
     int floor_skips;    /* consecutive skips at the floor that end the run; 0: 50 */
     int workers;        /* rt_loader_read_ahead */
-    rt_peers *peers;    /* NULL: there are no other ranks */
+    rt_team *peers;     /* NULL: there are no other ranks */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,

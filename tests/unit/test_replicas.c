@@ -1,5 +1,5 @@
 /* test_replicas.c - a training on several ranks, which are threads here: shares, stops, failures, checkpoints. */
-#include "runtime/train/peers.h"
+#include "runtime/train/team.h"
 #include "tests/ranks_threads.h"
 #include "tests/unit/training.h"
 
@@ -39,7 +39,7 @@ static bool give_up_at_5(void *user, const rt_step_record *step)
     return step->step == 5;
 }
 
-static ampc_status train(const replicas *all, k_ranks *r, rt_peers *peers, diag *d, rank_run *out)
+static ampc_status train(const replicas *all, k_ranks *r, rt_team *peers, diag *d, rank_run *out)
 {
     rt_session *s = NULL;
     rt_dataset *data = NULL;
@@ -73,14 +73,14 @@ static void run_rank(k_ranks *r, void *user)
     replicas *all = user;
     rank_run *out = &all->runs[r->index];
     diag *d = diag_new(NULL, NULL);
-    rt_peers *peers = NULL;
-    out->status = rt_peers_open(r, d, &peers);
+    rt_team *peers = NULL;
+    out->status = rt_team_open(r, d, &peers);
     if (out->status == AMPC_OK) out->status = train(all, r, peers, d, out);
-    out->status = rt_peers_agree(peers, out->status, NULL, d);
-    out->repeats = rt_peers_repeats(peers);
+    out->status = rt_team_agree(peers, out->status, NULL, d);
+    out->repeats = rt_team_repeats(peers);
     out->share = r->share;
     snprintf(out->error, sizeof out->error, "%s", diag_first_error(d));
-    rt_peers_close(peers);
+    rt_team_close(peers);
     diag_free(d);
 }
 

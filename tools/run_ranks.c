@@ -1,0 +1,97 @@
+/* run_ranks.c - commands that a launcher has started on several ranks; see run.h. */
+#include "runtime/backend/ranks.h"
+#include "runtime/train/checkpoint_identity.h"
+#include "tools/run.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Errors of this rank are printed at the end, unless rank 0 prints the same. */
+static void hold_messages(const run_context *c)
+{
+    const k_ranks *r = rt_team_ranks(c->peers);
+    if (rt_team_first(c->peers)) return;
+    c->tool->console.rank = arena_printf(c->tool->arena, "rank %d on %s: ", r->index, rt_team_host(c->peers, r->index));
+}
+
+static ampc_status check_command(const run_context *c)
+{
+    diag *d = c->tool->diag;
+    const diag_loc loc = DIAG_FILE(c->tool->command->name);
+    if (c->tool->command->bit != COMMAND_TRAIN)
+        return diag_error(d, AMPC_USAGE, loc, "only train runs on several ranks; start it without mpirun");
+    if (strncmp(c->tool->o.device, "cuda", 4) == 0)
+        return diag_error(d, AMPC_UNSUPPORTED, loc, "a training on several ranks needs --device=cpu");
+    return AMPC_OK;
+}
+
+ampc_status run_on_ranks(run_context *c, run_verb *body)
+{
+    tool *t = c->tool;
+    k_ranks *r = NULL;
+    const rt_ranks_options o = {.timeout = t->o.timeout};
+    TRY(rt_ranks_open(&o, t->diag, &r));
+    ampc_status status = rt_team_open(r, t->diag, &c->peers);
+    if (status == AMPC_OK) {
+        hold_messages(c);
+        status = check_command(c);
+        if (status == AMPC_OK) status = body(c);
+        status = rt_team_agree(c->peers, status, NULL, t->diag);
+    }
+    console_release(&t->console, !rt_team_repeats(c->peers));
+    t->console.rank = NULL;
+    rt_team_close(c->peers);
+    rt_ranks_close(r, status);
+    return status;
+}
+
+/* ---- what ranks have in common ---- */
+
+/* Options of the network and the training, and switches of a run: not files, which rank 0 alone writes, or the data and
+ * the weights, which are compared by their contents. */
+static bool is_common(const option *row)
+{
+    return row->in_recipe == RECIPE_DESCRIBES || (row->kind == OPTION_SET && row->group == GROUP_EXECUTION);
+}
+
+static const char *print_texts(const pass_strings *texts, arena *a)
+{
+    const char *text = "";
+    for (int i = 0; i < texts->count; i++) text = arena_printf(a, "%s%s%s", text, i ? "," : "", texts->items[i]);
+    return text;
+}
+
+static const char *print_value(const option *row, const tool_options *o, arena *a)
+{
+    const void *at = (const char *)o + row->field;
+    const char *text;
+    switch (row->kind) {
+    case OPTION_SET:
+    case OPTION_CLEAR: return *(const bool *)at ? "on" : "off";
+    case OPTION_WORD: return arena_printf(a, "%d", *(const int *)at);
+    case OPTION_INT: return arena_printf(a, "%" PRId64, *(const int64_t *)at);
+    case OPTION_REAL: return arena_printf(a, "%.17g", *(const double *)at);
+    case OPTION_SEED: return arena_printf(a, "%" PRIu64, *(const uint64_t *)at);
+    case OPTION_TEXTS:
+    case OPTION_LIST: return print_texts(at, a);
+    case OPTION_ARRAY: return print_texts(at, a);
+    default: text = *(const char *const *)at; return text ? text : "";
+    }
+}
+
+ampc_status run_distribute(run_context *c)
+{
+    tool *t = c->tool;
+    VEC(rt_team_fact) facts = {0};
+    if (!c->peers) return AMPC_OK;
+    vec_push(t->arena, &facts, ((rt_team_fact){"the version", AMPC_VERSION}));
+    for (const option *row = option_table; row->name; row++)
+        if (option_applies(row, COMMAND_TRAIN) && is_common(row))
+            vec_push(t->arena, &facts,
+                     ((rt_team_fact){arena_printf(t->arena, "--%s", row->name), print_value(row, &t->o, t->arena)}));
+    char hash[RT_HASH_TEXT];
+    TRY(rt_module_hash(t->module, t->diag, hash));
+    vec_push(t->arena, &facts, ((rt_team_fact){"the hash of the module", hash}));
+    TRY(rt_team_compare(c->peers, facts.items, facts.count, t->diag));
+    return compile_distribute(t->module, &t->o.pass, t->diag);
+}
