@@ -1,5 +1,6 @@
 /* rows_training.c - dropout, optimizers and the loss scaler. */
 #include "tests/ops/ops.h"
+#include "ir/ops/words.h"
 
 #include "ir/base/philox.h"
 #include "ir/ops/updates.h"
@@ -289,6 +290,46 @@ static void clipped_ratio(const ops_row *row, ir_dtype t)
     }
 }
 
+/* ---- values of all ranks, of which there is one; tests/train/test_ranks.c has more ---- */
+
+static void all_reduce_reference(ops_case *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        for (int64_t k = 0; k < k_count(&c->in[i]); k++) c->expected[i][k] = c->x[i][k];
+}
+
+/* The type of the wire rounds nothing. */
+static void all_reduce(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s < SIZES; s++) {
+        ops_case c = case_of(row->op);
+        c.attr[IR_ATTR(all_reduce, by)].i = s % 3;
+        c.attr[IR_ATTR(all_reduce, tree)].i = s % 2;
+        c.attr[IR_ATTR(all_reduce, wire)].dtype = s % 2 ? IR_bf16 : IR_f16;
+        for (int i = 0; i < 2; i++) case_in(&c, t, 1, &sizes[s], -100, 100);
+        for (int i = 0; i < 2; i++) case_out(&c, t, 1, &sizes[s]);
+        c.units = 0;
+        case_finish(&c, all_reduce_reference);
+    }
+}
+
+static void rank_number_reference(ops_case *c)
+{
+    c->expected[0][0] = c->attr[IR_ATTR(rank_number, number)].i != IR_WORD(rank_number, index);
+}
+
+static void rank_number(const ops_row *row, ir_dtype t)
+{
+    (void)t;
+    for (int s = 0; s < 3; s++) {
+        ops_case c = case_of(row->op);
+        c.attr[IR_ATTR(rank_number, number)].i = s;
+        case_out(&c, IR_f32, 0, NULL);
+        c.units = 0;
+        case_finish(&c, rank_number_reference);
+    }
+}
+
 /* ---- the loss scaler ---- */
 
 static double as_stored(ir_dtype t, double value)
@@ -425,6 +466,8 @@ const ops_row training_rows[] = {
     ROW(norm_parts, "F", norm_parts),
     ROW(trust_ratio, "F", trust_ratio),
     ROW(clipped_ratio, "F", clipped_ratio),
+    ROW(all_reduce, "F", all_reduce),
+    ROW(rank_number, "1", rank_number),
     ROW(check_finite_and_unscale, "F", unscale),
     ROW(update_loss_scaling, "1", loss_scaling),
     {0, NULL, NULL, 0, 0, NULL, 0, 0},
