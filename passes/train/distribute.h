@@ -16,7 +16,7 @@ ampc_status distribute_batch_norm(ir_graph *g, diag *d);
  * over the micro-batches, instead of the reductions of distribute.c (distribute_tree.c). */
 ampc_status distribute_tree(ir_module *m, const compile_options *o, diag *d);
 
-/* ---- distribute.c ------------------------------------------------------------------------------ */
+/* ---- distribute_ops.c -------------------------------------------------------------------------- */
 
 /* One all_reduce of n values at the builder's position; replaces them by the results, which are named after them. */
 bool distribute_reduce(ir_builder *b, ir_value **values, int n, enum ir_words_reduced by, ir_dtype wire, bool tree);
