@@ -7,6 +7,13 @@
 
 arena *pass_scratch_new(ir_module *m) { return arena_new_guarded(m->arena); }
 
+pass_explained pass_explains(const compile_options *o)
+{
+    if (!o->explain) return EXPLAINS_NOTHING;
+    if (strcmp(o->explain, "params") == 0) return EXPLAINS_PARAMS;
+    return strcmp(o->explain, "distribution") == 0 ? EXPLAINS_DISTRIBUTION : EXPLAINS_NODES;
+}
+
 bool pass_match(const pass_strings *globs, const char *name)
 {
     for (int i = 0; i < globs->count; i++)

@@ -15,8 +15,9 @@ arena *pass_scratch_new(ir_module *m);
  * it was recognised by its op, else to NULL. */
 bool pass_trains(const ir_module *m, const compile_options *o, ir_node **found);
 
-/* Whether --explain=params asks for the list of parameters; any other argument names nodes. */
-bool pass_explains_params(const compile_options *o);
+/* What --explain asks for: "params", "distribution"; any other argument names nodes. */
+typedef enum pass_explained { EXPLAINS_NOTHING, EXPLAINS_NODES, EXPLAINS_PARAMS, EXPLAINS_DISTRIBUTION } pass_explained;
+pass_explained pass_explains(const compile_options *o);
 
 /* Whether any of the globs matches the name (fnmatch). */
 bool pass_match(const pass_strings *globs, const char *name);

@@ -1,6 +1,7 @@
 /* runner.c - the pass table, and the pipeline that runs the passes over a module. */
 #include "ir/base/pipeline.h"
 #include "passes/pass.h"
+#include "passes/train/distribution.h"
 
 #include <string.h>
 
@@ -124,11 +125,28 @@ static ampc_status check_network(const ir_module *m, diag *d)
     return AMPC_OK;
 }
 
+/* --explain=distribution is about a copy for several ranks; the module itself is for any number of them. */
+static ampc_status explain_distribution(const ir_module *m, compile *c)
+{
+    compile_options options = *c->options;
+    options.distribute = true;
+    compile with = *c;
+    with.options = &options;
+    const char *text = ir_print(m, c->arena);
+    ir_module *copy = NULL;
+    TRY(ir_parse(text, strlen(text), "distribution", c->diag, &copy));
+    ampc_status status = run_guarded(copy, NUMBER_distribute, &with);
+    if (status == AMPC_OK) status = distribution_explain(copy, c, c->arena);
+    ir_module_free(copy);
+    return status;
+}
+
 ampc_status compile_module(ir_module *m, compile *c)
 {
     TRY(check_network(m, c->diag));
     for (int i = 0; pass_table[i].name; i++)
         if (!c->options->draws || !pass_table[i].trains) TRY(run_guarded(m, i, c));
     if (!c->options->fuse) m->training.unfused = true;
-    return c->options->pipeline.verify_each ? AMPC_OK : ir_verify(m, c->diag);
+    if (!c->options->pipeline.verify_each) TRY(ir_verify(m, c->diag));
+    return pass_explains(c->options) == EXPLAINS_DISTRIBUTION ? explain_distribution(m, c) : AMPC_OK;
 }

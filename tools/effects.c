@@ -88,10 +88,11 @@ static bool is_met(const tool_options *o, const char *what)
     if (*what == '.')
         return strcmp(strrchr(o->operands.items[0], '.') ? strrchr(o->operands.items[0], '.') : "", what) == 0;
     if (equals && equals[-1] == '!') return !has_word(o, what, (size_t)(equals - what) - 1, equals + 1);
-    if (equals) return has_word(o, what, (size_t)(equals - what), equals + 1);
     for (size_t n; *what; what += n + (what[n] == '|')) {
         n = strcspn(what, "|");
-        if (is_given(o, what, n)) return true;
+        const size_t name = strcspn(what, "=|"), rest = n - name;
+        const char *word = rest ? arena_strndup(o->arena, what + name + 1, rest - 1) : NULL;
+        if (word ? has_word(o, what, name, word) : is_given(o, what, n)) return true;
     }
     return false;
 }

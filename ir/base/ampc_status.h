@@ -11,7 +11,7 @@
     X(AMPC_UNSUPPORTED, 3, "an operator, gradient or feature is not supported") \
     X(AMPC_IO, 4, "reading or writing failed") \
     X(AMPC_NUMERIC, 5, "numeric failure") \
-    X(AMPC_DEVICE, 6, "no usable device or driver") \
+    X(AMPC_DEVICE, 6, "no usable device or driver, or a failed rank") \
     X(AMPC_NO_MEMORY, 7, "out of memory")
 
 typedef enum ampc_status {

@@ -83,7 +83,7 @@ static ampc_status lower_regions(const ir_graph *g, const amp_scope *s)
 static void explain(const ir_graph *g, const amp_scope *s)
 {
     const compile *c = s->compile;
-    bool explains = s->report && c->options->explain && !pass_explains_params(c->options);
+    bool explains = s->report && pass_explains(c->options) == EXPLAINS_NODES;
     if (explains && amp_explain(g, s, s->report->text)) s->report->explained = true;
 }
 
@@ -126,7 +126,7 @@ static ampc_status run(ir_module *m, compile *c, arena *a)
         TRY(lower_graph(g, &s));
         if (primary) report_casts(g, c);
     }
-    if (o->explain && !c->report.explained && !pass_explains_params(o))
+    if (pass_explains(o) == EXPLAINS_NODES && !c->report.explained)
         return diag_error(c->diag, AMPC_USAGE, DIAG_OPTION(explain), "no node is named '%s'", o->explain);
     return AMPC_OK;
 }

@@ -73,6 +73,13 @@ static double conv_grad_input_products(const cost_model *c, const ir_node *n)
     return elements(c, &ir_in(n, IR_IN(conv_grad_input, dy))->type) * elements(c, &filter);
 }
 
+static double conv_grad_weight_products(const cost_model *c, const ir_node *n)
+{
+    ir_type filter = ir_out(n, 0)->type;
+    filter.dims[0] = 1;
+    return elements(c, &ir_in(n, IR_IN(conv_grad_weight, dy))->type) * elements(c, &filter);
+}
+
 static const struct {
     ir_op op;
     products_fn *products;
@@ -80,6 +87,7 @@ static const struct {
     {IR_OP_matmul, matmul_products},
     {IR_OP_conv, conv_products},
     {IR_OP_conv_grad_input, conv_grad_input_products},
+    {IR_OP_conv_grad_weight, conv_grad_weight_products},
 };
 
 static double products(const cost_model *c, const ir_node *n)

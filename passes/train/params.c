@@ -186,7 +186,7 @@ static void seed_dropout(ir_module *m, const compile_options *o)
 static ampc_status choose(ir_module *m, const compile *c, const trainer_list *trainers, arena *scratch, bool *folds)
 {
     const compile_options *o = c->options;
-    const bool explains = pass_explains_params(o);
+    const bool explains = pass_explains(o) == EXPLAINS_PARAMS;
     decider x = {m, o, trainers, .training = trainers || explains, .diag = c->diag};
     if (x.training) params_find_masks(m, c, scratch);
     TRY(decide_all(&x));

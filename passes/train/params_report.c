@@ -7,8 +7,6 @@
 
 enum { NAMES_SHOWN = 4 };
 
-bool pass_explains_params(const compile_options *o) { return o->explain && strcmp(o->explain, "params") == 0; }
-
 static ir_rule rule_of(const ir_storage *s) { return s->kind == IR_STATE ? IR_RULE_buffer : s->rule; }
 static ir_outcome outcome_of(const ir_storage *s) { return ir_rules[rule_of(s)].outcome; }
 
