@@ -19,8 +19,7 @@ const pass_word pass_presets[] = {
 const pass_word pass_modes[] = {
     {"file", PASS_MODE_FILE}, {"train", PASS_MODE_TRAIN}, {"eval", PASS_MODE_EVAL}, {NULL, 0}};
 
-const pass_word pass_wire_types[] = {
-    {"auto", IR_NO_DTYPE}, {"fp16", IR_f16}, {"bf16", IR_bf16}, {"fp32", IR_f32}, {NULL, 0}};
+const pass_word pass_wire_types[] = {{"fp32", IR_f32}, {"fp16", IR_f16}, {"bf16", IR_bf16}, {NULL, 0}};
 
 bool pass_find_word(const pass_word *words, const char *word, int *value)
 {

@@ -67,7 +67,7 @@ enum {
 #define OF_PRECISION .commands = COMPUTES, WITH(LOW), DESCRIBES
 #define OF_UPDATE .commands = UPDATES, .not_into = UNTRAINED, WITH(LOSS, STEPS_OF_CHECK), DESCRIBES
 #define OF_DISTRIBUTION \
-    .commands = COMPILES | COMMAND_TRAIN, .not_into = UNTRAINED, \
+    .commands = COMPILES | COMMAND_TRAIN, .of_compiled = COMMAND_TRAIN, .not_into = UNTRAINED, \
         WITH(LOSS, {COMPILES, "distribute|explain=distribution"}), DESCRIBES
 #define OF_SCALER .commands = SCALES, .not_into = UNTRAINED, WITH(LOSS, {0, "scaling"}, STEPS_OF_CHECK), DESCRIBES
 

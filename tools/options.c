@@ -281,7 +281,7 @@ static ampc_status store_once(const parser *p, const option *row, const char *va
 /* General options apply to every command. */
 bool option_compiles(const option *row, const command *c)
 {
-    if (row->in_plan && c->plan_only) return false;
+    if (row->of_compiled & c->bit) return false;
     const size_t first = offsetof(tool_options, pass), end = first + sizeof(compile_options);
     const bool is_pass_option = row->field >= first && row->field < end && row->group != GROUP_GENERAL;
     return row->group == GROUP_PRECISION || row->group == GROUP_TRAINING || is_pass_option;

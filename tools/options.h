@@ -89,7 +89,7 @@ typedef struct option {
     option_need needs[3];
     option_writes writes;
     option_recipe in_recipe;
-    bool in_plan;           /* a compiler option that also affects the stages of ampc-run plan */
+    unsigned of_compiled;   /* COMMAND_...: an option of the compiler that these also use on a compiled module */
     size_t field;           /* in tool_options */
     const char *value;      /* placeholder; lower-case alternatives are literal words. OPTION_WORD: from `words` */
     const char *implied;    /* value if the option is written without one; NULL: a value is required */

@@ -87,7 +87,6 @@ static value_set find_different(const ir_graph *g)
 typedef struct distribution {
     ir_graph *graph;
     const compile_options *options;
-    ir_dtype wire; /* of gradients */
     diag *diag;
     value_set differs, gradients, others; /* the last two: to be reduced */
     value_set seen;
@@ -274,11 +273,11 @@ static ampc_status check_stores(const ir_graph *g, diag *d)
     return AMPC_OK;
 }
 
-static ampc_status reduce_graph(ir_graph *g, const compile_options *o, ir_dtype wire, diag *d)
+static ampc_status reduce_graph(ir_graph *g, const compile_options *o, diag *d)
 {
-    distribution x = {.graph = g, .options = o, .wire = wire, .diag = d, .differs = find_different(g)};
+    distribution x = {.graph = g, .options = o, .diag = d, .differs = find_different(g)};
     collect_all(&x);
-    reduce_set(&x, &x.gradients, wire, o->bucket * MIB);
+    reduce_set(&x, &x.gradients, o->reduce_dtype, o->bucket * MIB);
     reduce_set(&x, &x.others, IR_f32, 1e30);
     agree_on_flag(&x);
     TRY(diag_status(d));
@@ -363,9 +362,6 @@ ampc_status pass_distribute(ir_module *m, compile *c)
     const compile_options *o = c->options;
     diag *d = c->diag;
     if (!o->distribute || is_distributed(m)) return AMPC_OK;
-    const ir_dtype wire = o->reduce_dtype != IR_NO_DTYPE   ? o->reduce_dtype
-                          : m->training.low != IR_NO_DTYPE ? m->training.low
-                                                           : IR_f32;
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
         ir_graph *g = ir_graph_by_role(m, graphs[i].role);
         if (!g || !graphs[i].runs) continue;
@@ -376,7 +372,7 @@ ampc_status pass_distribute(ir_module *m, compile *c)
     if (o->tree) return distribute_tree(m, o, d);
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
         ir_graph *g = ir_graph_by_role(m, graphs[i].role);
-        if (g && graphs[i].reduces) TRY(reduce_graph(g, o, wire, d));
+        if (g && graphs[i].reduces) TRY(reduce_graph(g, o, d));
     }
     return diag_status(d);
 }
