@@ -53,6 +53,8 @@ typedef struct ir_storage {
     ir_state_role role;    /* only for IR_STATE */
     const char *slot;      /* only for IR_STATE_slot: the optimizer's name for it ("velocity") */
     struct ir_storage *of; /* the parameter or buffer that a state belongs to, if its role says so */
+    int64_t shard;         /* only for a state that belongs to a parameter: of how many ranks each has a slice
+                            * (ir_type_shard) of a tensor with the parameter's shape; 0: it is whole */
     bool frozen;           /* only for IR_PARAM: not trained */
     uint32_t facts;        /* IR_TENSOR(..) of a float tensor of the model, until pass params has decided */
     ir_rule rule;          /* what pass params decided, and why */
@@ -183,6 +185,8 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies ir_storage_bytes(s) bytes into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
+/* The type of the tensor that all ranks have together: that of the storage, unless it is a slice. */
+ir_type ir_storage_whole(const ir_storage *s);
 /* Whether the data of the storage, of kind IR_DATA_FILE, are in the image of the module. */
 bool ir_data_in_image(const ir_module *m, const ir_data *data);
 /* Removes storage that no node reads or stores, and makes ids dense again. */
@@ -334,6 +338,8 @@ ir_type ir_type_scalar(ir_dtype t);
 ir_type ir_type_make(ir_dtype t, int rank, const int64_t *dims);
 ir_dim ir_type_count(ir_dim_table *t, const ir_type *type); /* number of elements, possibly symbolic */
 bool ir_type_is_static(const ir_type *type);
+/* A slice of a tensor of this static type that is cut into `ranks` of them: a vector (docs/distributed.md). */
+ir_type ir_type_shard(const ir_type *whole, int64_t ranks);
 const char *ir_type_print(const ir_module *m, const ir_type *type, arena *a); /* "f32[N,784]" */
 
 /* ---- node.c, build.c: making nodes --------------------------------------------------------------------------------

@@ -70,6 +70,13 @@ int64_t ir_storage_bytes(const ir_storage *s)
     return n;
 }
 
+ir_type ir_storage_whole(const ir_storage *s)
+{
+    ir_type whole = s->shard ? s->of->type : s->type;
+    whole.dtype = s->type.dtype;
+    return whole;
+}
+
 bool ir_data_in_image(const ir_module *m, const ir_data *data)
 {
     return m->image.path && strcmp(m->image.path, data->path) == 0;

@@ -41,6 +41,13 @@ bool ir_type_is_static(const ir_type *type)
     return true;
 }
 
+ir_type ir_type_shard(const ir_type *whole, int64_t ranks)
+{
+    int64_t count = 1;
+    for (int i = 0; i < whole->rank; i++) count *= whole->dims[i];
+    return (ir_type){.dtype = whole->dtype, .rank = 1, .dims = {count / ranks + (count % ranks != 0)}};
+}
+
 const char *ir_type_print(const ir_module *m, const ir_type *type, arena *a)
 {
     text_buffer t = {.arena = a};

@@ -41,6 +41,63 @@ ampc_status infer_all_reduce(const inference *x)
     return AMPC_OK;
 }
 
+static ampc_status count_ranks(const inference *x, int64_t *ranks)
+{
+    *ranks = infer_attr(x, "ranks")->i;
+    if (*ranks < 1) return infer_reject(x, "ranks must be at least 1, is %lld", (long long)*ranks);
+    if (x->node->n_out == x->node->n_in) return AMPC_OK;
+    return infer_reject(x, "has %d operands, but %d results", x->node->n_in, x->node->n_out);
+}
+
+/* Each result is a slice of its operand. */
+ampc_status infer_rank_parts(const inference *x)
+{
+    int64_t ranks;
+    TRY(count_ranks(x, &ranks));
+    for (int i = 0; i < x->node->n_in; i++) {
+        if (!ir_type_is_static(infer_in(x, i)))
+            return infer_reject(x, "operand %d must have a known size, is %s", i, infer_show(x, infer_in(x, i)));
+        ir_type slice = ir_type_shard(infer_in(x, i), ranks);
+        slice.dtype = IR_NO_DTYPE;
+        TRY(infer_result(x, i, slice));
+    }
+    return AMPC_OK;
+}
+
+/* Reads the next of the shapes. */
+static ampc_status next_shape(const inference *x, const ir_attr *shapes, int *at, ir_type *out)
+{
+    const int64_t rank = *at < shapes->list.count ? shapes->list.items[(*at)++] : -1;
+    if (rank < 0 || rank > IR_MAX_RANK || rank > shapes->list.count - *at)
+        return infer_reject(x, "shapes must be the rank and the dimensions of each result");
+    int64_t count = 1;
+    for (int64_t i = 0; i < rank; i++)
+        if (shapes->list.items[*at + i] < 0 || !checked_mul(count, shapes->list.items[*at + i], &count))
+            return infer_reject(x, "shapes must be the rank and the dimensions of each result");
+    *out = ir_type_make(infer_attr(x, "wire")->dtype, (int)rank, shapes->list.items + *at);
+    *at += (int)rank;
+    return AMPC_OK;
+}
+
+ampc_status infer_all_gather(const inference *x)
+{
+    int64_t ranks;
+    int at = 0;
+    const ir_attr *shapes = infer_attr(x, "shapes");
+    const ir_dtype wire = infer_attr(x, "wire")->dtype;
+    TRY(count_ranks(x, &ranks));
+    if (!ir_dtype_is_float(wire)) return infer_reject(x, "wire must be a float type, is %s", ir_dtype_name(wire));
+    for (int i = 0; i < x->node->n_in; i++) {
+        ir_type whole;
+        TRY(next_shape(x, shapes, &at, &whole));
+        ir_type slice = ir_type_shard(&whole, ranks);
+        slice.dtype = IR_NO_DTYPE;
+        TRY(infer_expect(x, i, &slice));
+        TRY(infer_result(x, i, whole));
+    }
+    return at == shapes->list.count ? AMPC_OK : infer_reject(x, "has more shapes than operands");
+}
+
 ampc_status infer_rank_number(const inference *x) { return infer_result(x, 0, (ir_type){.dtype = IR_f32}); }
 
 /* One result per gradient, then found_inf. */

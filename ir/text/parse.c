@@ -105,7 +105,7 @@ static ampc_status parse_slot_name(ir_parser *p, ir_storage *s)
     return AMPC_OK;
 }
 
-/* Parses "as lr", "as average @w" or "as slot velocity @w". */
+/* Parses "as lr", "as average @w" or "as slot velocity @w shard 4". */
 static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
 {
     int role;
@@ -118,7 +118,8 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     const ir_token at = p->lex.token;
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
     s->of = ir_storage_find(p->module, of);
-    return s->of ? AMPC_OK : FAIL_AT(p, &at, "'@%s' is not declared above this line", of);
+    if (!s->of) return FAIL_AT(p, &at, "'@%s' is not declared above this line", of);
+    return ir_accept_word(p, "shard") ? ir_need_int(p, &s->shard) : AMPC_OK;
 }
 
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)

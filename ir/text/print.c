@@ -437,12 +437,16 @@ static void put_storage_head(writer *w, const ir_storage *s)
     put_name(w, " @", s->name);
 }
 
-/* Prints " as lr" or " as slot velocity @w". */
+/* Prints " as lr" or " as slot velocity @w shard 4". */
 static void put_state_role(writer *w, const ir_storage *s)
 {
     put_role(w, s->role, ir_state_words[s->role], NULL);
     if (s->slot) put_name(w, " ", s->slot);
     if (s->of) put_name(w, " @", s->of->name);
+    if (s->shard) {
+        put(w, " shard ");
+        put_int(w, s->shard);
+    }
 }
 
 static void put_storage(writer *w)

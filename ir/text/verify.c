@@ -271,6 +271,7 @@ static bool selects_old(const verifier *v, const ir_storage *s, const ir_value *
     if (value->kind != IR_VALUE_RESULT) return false;
     const ir_node *def = value->def;
     if (skip_of(def)) return true;
+    if (ir_op_has(def->op, IR_COLLECTIVE)) return selects_old(v, s, ir_in(def, value->def_index)); /* by all ranks */
     if (def->op != IR_OP_select) return false;
     const ir_value *cond = ir_in(def, IR_IN(select, cond)), *old = ir_in(def, IR_IN(select, a));
     return cond && was_met(v, cond) && v->skips[cond->id] && old && old->kind == IR_VALUE_STORAGE && old->storage == s;
@@ -537,6 +538,20 @@ static void check_state_role(verifier *v, const ir_storage *s)
     else enter_name(v, v->roles, arena_printf(v->scratch, "%s %s @%s", word, slot, s->of->name), s, "state role");
 }
 
+static void check_shard(verifier *v, const ir_storage *s)
+{
+    if (!s->shard) return;
+    if (s->kind != IR_STATE || !s->of || s->of->kind != IR_PARAM || s->shard < 2) {
+        bad(v, s, "only a state that belongs to a parameter can be a shard, and of at least 2 ranks");
+        return;
+    }
+    const ir_type whole = ir_storage_whole(s), slice = ir_type_shard(&whole, s->shard);
+    if (!ir_type_equal(&s->type, &slice))
+        bad(v, s, "a shard of %s is %s", ir_type_print(v->module, &whole, v->scratch),
+            ir_type_print(v->module, &slice, v->scratch));
+    if (s->data.kind != IR_DATA_ZERO) bad(v, s, "a shard is zero at first");
+}
+
 /* A rule says the kind of its tensor. */
 static void check_rule(verifier *v, const ir_storage *s)
 {
@@ -563,6 +578,7 @@ static void check_storage(verifier *v, const ir_storage *s, size_t index)
         return;
     }
     check_state_role(v, s);
+    check_shard(v, s);
     const char *problem = data_problem(v, s);
     if (problem) bad(v, s, "'@%s' %s", spell(s->name), problem);
 }

@@ -1,6 +1,5 @@
 /* ranks.c - collective operations on the values of all ranks. */
-#include "kernels/ranks.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +21,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     return AMPC_OK;
 }
 
-/* Stores the operand times `factor` at `to`, in the type of the wire. */
-static void pack(const k_args *args, const k_view *x, double factor, k_view *to)
+void cpu_wire_pack(const k_args *args, const k_view *x, double factor, k_view *to)
 {
     const ir_dtype carrier = cpu_carrier(x->dtype);
     const int64_t n = k_count(x), tiles = cpu_ceil_div(n, CPU_TILE);
@@ -40,7 +38,7 @@ static void pack(const k_args *args, const k_view *x, double factor, k_view *to)
     }
 }
 
-static void unpack(const k_args *args, const k_view *from, k_view *y)
+void cpu_wire_unpack(const k_args *args, const k_view *from, k_view *y)
 {
     const int64_t n = k_count(y), tiles = cpu_ceil_div(n, CPU_TILE);
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, n)) schedule(static)
@@ -49,6 +47,12 @@ static void unpack(const k_args *args, const k_view *from, k_view *y)
         cpu_convert(y->dtype, cpu_at(y, first), from->dtype,
                     (const char *)from->data + (size_t)first * ir_dtype_size(from->dtype), count);
     }
+}
+
+ampc_status cpu_ranks_failed(const k_args *args, ampc_status status)
+{
+    snprintf(args->ctx->error, args->ctx->error_size, "%s", args->ctx->ranks->error);
+    return status;
 }
 
 static ampc_status run_all_reduce(const k_args *args)
@@ -66,18 +70,15 @@ static ampc_status run_all_reduce(const k_args *args)
     void *staged = r->stage(r, (size_t)n * ir_dtype_size(wire)), *packed = staged ? staged : args->workspace;
     k_view part = {.data = packed, .dtype = wire};
     for (int i = 0; i < args->n_in; i++) {
-        pack(args, &args->in[i], by == K_REDUCED_mean ? r->share : 1, &part);
+        cpu_wire_pack(args, &args->in[i], by == K_REDUCED_mean ? r->share : 1, &part);
         part.data = (char *)part.data + (size_t)k_count(&args->in[i]) * ir_dtype_size(wire);
     }
     ampc_status status = r->all_reduce(r, packed, n, wire, by == K_REDUCED_mean ? K_REDUCED_sum : by,
                                        args->attr[IR_ATTR(all_reduce, tree)].i != 0);
-    if (status != AMPC_OK) {
-        snprintf(args->ctx->error, args->ctx->error_size, "%s", r->error);
-        return status;
-    }
+    if (status != AMPC_OK) return cpu_ranks_failed(args, status);
     part.data = packed;
     for (int i = 0; i < args->n_in; i++) {
-        if (args->out[i].data) unpack(args, &part, &args->out[i]);
+        if (args->out[i].data) cpu_wire_unpack(args, &part, &args->out[i]);
         part.data = (char *)part.data + (size_t)k_count(&args->in[i]) * ir_dtype_size(wire);
     }
     return AMPC_OK;

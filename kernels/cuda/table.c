@@ -9,6 +9,9 @@ const k_kernel cuda_view = {0};
 const k_kernel cuda_nonzero = {0};
 const k_kernel cuda_nms = {0};
 const k_kernel cuda_unique = {0};
+const k_kernel cuda_rank_part = {0};
+const k_kernel cuda_reduce_scatter = {0};
+const k_kernel cuda_all_gather = {0};
 
 static const k_kernel *const kernels[IR_OP_COUNT] = {
 #define OP(name, amp, traits, infer, fold, grad, kernel) [IR_OP_##name] = &cuda_##kernel,

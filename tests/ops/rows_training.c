@@ -246,6 +246,31 @@ static void norm_parts(const ops_row *row, ir_dtype t)
     }
 }
 
+/* ---- slices, of one rank: the tensor itself; several ranks are in tests/unit/test_shard.c ---- */
+
+static void slice_reference(ops_case *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        for (int64_t k = 0; k < k_count(&c->in[i]); k++) c->expected[i][k] = c->x[i][k];
+}
+
+static void slices(const ops_row *row, ir_dtype t)
+{
+    for (int s = 0; s + 1 < SIZES; s++) {
+        const int64_t matrix[] = {sizes[s], 2}, count = 2 * sizes[s], shapes[] = {2, sizes[s], 2, 1, sizes[s + 1]};
+        const bool gathers = row->op == IR_OP_all_gather;
+        ops_case c = case_of(row->op);
+        gathers ? (void)case_in(&c, t, 1, &count, -9, 9) : (void)case_in(&c, t, 2, matrix, -9, 9);
+        case_in(&c, t, 1, &sizes[s + 1], -9, 9);
+        if (gathers) case_list(&c, IR_ATTR(all_gather, shapes), shapes, 5);
+        if (gathers) c.attr[IR_ATTR(all_gather, wire)].dtype = t;
+        gathers ? case_out(&c, t, 2, matrix) : case_out(&c, t, 1, &count);
+        case_out(&c, t, 1, &sizes[s + 1]);
+        c.units = 0;
+        case_finish(&c, slice_reference);
+    }
+}
+
 static void trust_ratio_reference(ops_case *c)
 {
     double norm[2] = {0, 0};
@@ -464,6 +489,9 @@ const ops_row training_rows[] = {
 #define UPDATE(op, ...) ROW(op, "F", optimizer),
 #include "ir/ops/updates.def"
     ROW(norm_parts, "F", norm_parts),
+    ROW(rank_part, "F", slices),
+    ROW(reduce_scatter, "F", slices),
+    ROW(all_gather, "F", slices),
     ROW(trust_ratio, "F", trust_ratio),
     ROW(clipped_ratio, "F", clipped_ratio),
     ROW(all_reduce, "F", all_reduce),
