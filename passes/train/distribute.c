@@ -15,6 +15,7 @@
  *           %u.w, %found_inf =                 %d.w.all = all_reduce %d.w {wire=f16}
  *             check_finite .. %d.w ..          %u.w, %found_inf = check_finite .. %d.w.all .. */
 #include "passes/train/distribute.h"
+#include "passes/train/shard.h"
 
 #include <string.h>
 
@@ -349,7 +350,7 @@ static bool is_distributed(const ir_module *m)
     return false;
 }
 
-ampc_status pass_distribute(ir_module *m, compile *c)
+static ampc_status reduce(ir_module *m, const compile_options *o, diag *d)
 {
     static const struct {
         ir_graph_role role;
@@ -359,9 +360,6 @@ ampc_status pass_distribute(ir_module *m, compile *c)
                   {IR_GRAPH_accumulate, true, false},
                   {IR_GRAPH_unscale, false, true},
                   {IR_GRAPH_apply, false, true}};
-    const compile_options *o = c->options;
-    diag *d = c->diag;
-    if (!o->distribute || is_distributed(m)) return AMPC_OK;
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
         ir_graph *g = ir_graph_by_role(m, graphs[i].role);
         if (!g || !graphs[i].runs) continue;
@@ -375,4 +373,13 @@ ampc_status pass_distribute(ir_module *m, compile *c)
         if (g && graphs[i].reduces) TRY(reduce_graph(g, o, d));
     }
     return diag_status(d);
+}
+
+ampc_status pass_distribute(ir_module *m, compile *c)
+{
+    const compile_options *o = c->options;
+    if (!o->distribute || is_distributed(m)) return AMPC_OK;
+    TRY(reduce(m, o, c->diag));
+    if (o->shard != PASS_SHARD_OPTIMIZER) return AMPC_OK;
+    return shard_optimizer(m, o->ranks, (int64_t)(o->bucket * MIB), c->diag);
 }

@@ -100,6 +100,15 @@ enum { KINDS = sizeof optimizer_kinds / sizeof *optimizer_kinds };
 
 const char *pass_optimizer_name(int index) { return index < KINDS ? optimizer_kinds[index].name : NULL; }
 
+const char *optimizer_mixing(const ir_graph *g)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        for (int i = 0; i < KINDS; i++)
+            if (optimizer_kinds[i].stage > OPTIMIZER_RATIOS && optimizer_kinds[i].op[0] == n->op)
+                return optimizer_kinds[i].name;
+    return NULL;
+}
+
 /* The keys that are attributes of ops. */
 /* clang-format off */
 #define KEY(key, kind, help, ...) {key, 0, SETTING_##kind, __VA_ARGS__, NULL, help, NULL}

@@ -45,6 +45,9 @@ ampc_status optimizer_parse(const char *text, arena *a, diag *d, optimizer *out)
 /* Checks --group; warns of globs that match no parameter of the module. */
 ampc_status optimizer_check_groups(const ir_module *m, const compile_options *o, diag *d);
 
+/* The optimizer of the graph that computes an update from more than one element and norms; NULL: there is none. */
+const char *optimizer_mixing(const ir_graph *g);
+
 /* The settings of a parameter: those of the optimizer, changed by each matching --group in turn. The groups have been
  * checked. */
 optimizer_group optimizer_group_of(const ir_storage *param, const compile_options *o, arena *a);
