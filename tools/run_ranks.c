@@ -93,5 +93,6 @@ ampc_status run_distribute(run_context *c)
     TRY(rt_module_hash(t->module, t->diag, hash));
     vec_push(t->arena, &facts, ((rt_team_fact){"the hash of the module", hash}));
     TRY(rt_team_compare(c->peers, facts.items, facts.count, t->diag));
+    t->o.pass.ranks = rt_team_ranks(c->peers)->count;
     return compile_distribute(t->module, &t->o.pass, t->diag);
 }

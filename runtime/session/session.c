@@ -98,6 +98,7 @@ void rt_session_close(rt_session *s)
 {
     if (!s) return;
     if (s->is_open) close_device(s);
+    rt_shards_close(s);
     void *owned[] = {s->fixed, s->sizes,    s->mirrors, s->inputs, s->staging, s->outputs, s->fetched,
                      s->codes, s->selected, s->arenas,  s->run,    s->planned, s};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) rt_free(owned[i]);
@@ -106,6 +107,12 @@ void rt_session_close(rt_session *s)
 static ampc_status keep_own(k_ranks *r, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree)
 {
     (void)r, (void)data, (void)n, (void)type, (void)by, (void)tree;
+    return AMPC_OK;
+}
+
+static ampc_status repeat_own(k_ranks *r, const void *mine, void *all, size_t bytes)
+{
+    for (int i = 0; i < r->count; i++) memcpy((char *)all + (size_t)i * bytes, mine, bytes);
     return AMPC_OK;
 }
 
@@ -119,8 +126,12 @@ void rt_session_mute(rt_session *s)
 {
     const k_ranks *r = s->ctx.ranks;
     if (!r) return;
-    s->muted = (k_ranks){
-        .index = r->index, .count = r->count, .share = r->share, .all_reduce = keep_own, .stage = stage_nothing};
+    s->muted = (k_ranks){.index = r->index,
+                         .count = r->count,
+                         .share = r->share,
+                         .all_reduce = keep_own,
+                         .stage = stage_nothing,
+                         .all_gather = repeat_own};
     s->ctx.ranks = &s->muted;
 }
 

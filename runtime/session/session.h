@@ -172,6 +172,27 @@ ampc_status rt_session_read(rt_session *s, int i, diag *d, rt_tensor *out);
 /* Sets the contents for all later runs. `bytes` may be the data that rt_session_read returned. AMPC_USAGE while the
  * storage is shared. */
 ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
+
+/* ---- session_shards.c: storage of which each rank has a slice ---- */
+
+bool rt_session_is_shard(const rt_session *s, int i);
+/* Like rt_session_storage_at, with the shape of the whole tensor. */
+void rt_session_whole_at(const rt_session *s, int i, rt_tensor *out);
+/* On rank 0: bytes of the tensor of a shard, from the first one on, in order (rt_tensor_source). Until it calls
+ * rt_session_end_wholes, the others must be in rt_session_serve_wholes. All do nothing in a session without shards. */
+typedef struct rt_whole {
+    rt_session *session;
+    int storage;
+    diag *diag;
+} rt_whole;
+ampc_status rt_session_read_whole(void *source, uint64_t offset, void *dst, size_t n);
+ampc_status rt_session_end_wholes(rt_session *s, diag *d);
+ampc_status rt_session_serve_wholes(rt_session *s, diag *d);
+/* Like rt_session_write, with the whole tensor. The other ranks have their slices of a shard after
+ * rt_session_share_whole, which is collective. */
+ampc_status rt_session_write_whole(rt_session *s, int i, const void *bytes, diag *d);
+ampc_status rt_session_share_whole(rt_session *s, int i, diag *d);
+
 /* Reads or sets a scalar by name, with conversion. AMPC_REJECTED if there is no such scalar. */
 ampc_status rt_session_get_number(rt_session *s, const char *name, diag *d, double *value);
 ampc_status rt_session_set_number(rt_session *s, const char *name, double value, diag *d);

@@ -75,7 +75,8 @@ struct rt_session {
     rt_shared *shared;
     k_context ctx;
     char error[512];
-    k_ranks muted; /* rt_session_mute */
+    k_ranks muted;          /* rt_session_mute */
+    void *joined, **wholes; /* session_shards.c: the tensor that is read; by storage id, those that were written */
     bool is_open, sync_launch, fuse, no_pack;
     const volatile sig_atomic_t *stop; /* rt_session_watch; NULL: never */
     double stop_seen;                  /* when a loop first saw it; 0: not yet */
@@ -127,6 +128,10 @@ static inline void *rt_session_address(rt_session *s, const rt_execution *x, int
     const rt_frame f = rt_entry_frame(s, x);
     return rt_address(&f, buffer);
 }
+
+/* ---- session_shards.c ---- */
+
+void rt_shards_close(rt_session *s);
 
 /* ---- session_parts.c ---- */
 

@@ -118,16 +118,22 @@ static ampc_status put_metadata(rt_safetensors_writer *w, rt_session *s, const i
     return rt_session_codes(s) ? rt_safetensors_put_metadata(w, RT_CHECKPOINT_CODES, rt_session_codes(s)) : AMPC_OK;
 }
 
-static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m, const int64_t *position,
-                               diag *d)
+/* `wholes` and `position` must live until the file is written. */
+static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir_module *m, rt_whole *wholes,
+                               const int64_t *position, diag *d)
 {
     rt_tensor t;
     for (size_t i = 0; i < m->storage.count; i++) {
         if (m->storage.items[i]->kind == IR_CONST) continue;
-        TRY(rt_session_read(s, (int)i, d, &t));
+        const bool shard = m->storage.items[i]->shard != 0;
+        wholes[i] = (rt_whole){s, (int)i, d};
+        rt_session_whole_at(s, (int)i, &t);
+        if (!shard) TRY(rt_session_read(s, (int)i, d, &t));
         char *key = rt_checkpoint_key(m->storage.items[i]);
         if (!key) return rt_no_memory(d);
-        ampc_status status = rt_safetensors_add(w, key, t.dtype, t.rank, t.dims, t.data);
+        ampc_status status = shard ? rt_safetensors_add_source(w, key, t.dtype, t.rank, t.dims, rt_session_read_whole,
+                                                               &wholes[i])
+                                   : rt_safetensors_add(w, key, t.dtype, t.rank, t.dims, t.data);
         free(key);
         if (status != AMPC_OK) return status;
     }
@@ -138,13 +144,15 @@ ampc_status rt_checkpoint_write(rt_session *s, const ir_module *m, const rt_run_
 {
     const int64_t position[] = {(int64_t)run->position.seed, (int64_t)run->position.epoch,
                                 (int64_t)run->position.batch};
-    rt_safetensors_writer *w;
-    ampc_status status = rt_safetensors_create(d, &w);
-    if (status != AMPC_OK) return rt_no_memory(d);
-    status = put_metadata(w, s, m, run, d);
-    if (status == AMPC_OK) status = put_tensors(w, s, m, position, d);
-    if (status == AMPC_OK) return rt_safetensors_commit(w, path, NULL);
-    rt_safetensors_discard(w);
+    rt_safetensors_writer *w = NULL;
+    rt_whole *wholes = rt_alloc(m->storage.count + 1, sizeof *wholes);
+    ampc_status status = wholes ? rt_safetensors_create(d, &w) : AMPC_NO_MEMORY;
+    if (status != AMPC_OK) rt_no_memory(d);
+    if (status == AMPC_OK) status = put_metadata(w, s, m, run, d);
+    if (status == AMPC_OK) status = put_tensors(w, s, m, wholes, position, d);
+    if (status == AMPC_OK) status = rt_safetensors_commit(w, path, NULL);
+    else rt_safetensors_discard(w);
+    rt_free(wholes);
     return status;
 }
 

@@ -141,7 +141,7 @@ static ampc_status match_entry(rt_checkpoint_file *f, int storage, const rt_tens
 static ampc_status match_storage(loading *l, const ir_storage *s)
 {
     rt_tensor t;
-    rt_session_storage_at(l->session, (int)s->id, &t, NULL);
+    rt_session_whole_at(l->session, (int)s->id, &t);
     if (l->file->foreign) return match_entry(l->file, (int)s->id, &t, s->name);
     char *key = rt_checkpoint_key(s);
     if (!key) return rt_no_memory(l->d);
@@ -507,7 +507,8 @@ static ampc_status copy_all(const loading *l)
         if (to == STARTED) TRY(start_average(l, s));
     }
     for (size_t i = 0; i < f->count; i++)
-        if (f->target[i] != RT_CHECKPOINT_NOWHERE) TRY(rt_session_write(l->session, f->target[i], f->bytes[i], l->d));
+        if (f->target[i] != RT_CHECKPOINT_NOWHERE)
+            TRY(rt_session_write_whole(l->session, f->target[i], f->bytes[i], l->d));
     return AMPC_OK;
 }
 

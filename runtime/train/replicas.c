@@ -19,6 +19,7 @@ static ampc_status copy_storage(rt_team *p, rt_session *s, int i, diag *d)
     ir_storage_kind kind;
     rt_session_storage_at(s, i, &t, &kind);
     if (kind == IR_CONST) return AMPC_OK;
+    if (rt_session_is_shard(s, i)) return rt_session_share_whole(s, i, d);
     TRY(rt_session_read(s, i, d, &t));
     const size_t bytes = (size_t)rt_tensor_count(&t) * ir_dtype_size(t.dtype);
     if (rt_team_first(p)) return rt_team_copy(p, t.data, bytes, d);
@@ -59,6 +60,7 @@ static ampc_status add_storage(facts *f, rt_session *s, diag *d)
 {
     for (int i = 0; i < rt_session_storage_count(s); i++) {
         rt_tensor t;
+        if (rt_session_is_shard(s, i)) continue;
         TRY(rt_session_read(s, i, d, &t));
         add_fact(f, arena_printf(f->arena, "the hash of '%s'", t.name),
                  print_hash(f, t.data, (size_t)rt_tensor_count(&t) * ir_dtype_size(t.dtype)));

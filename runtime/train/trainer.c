@@ -451,6 +451,19 @@ static ampc_status check_metrics(rt_trainer *t, const rt_train_plan *plan, diag 
     return status;
 }
 
+/* The first rank writes, and gets the slices of the others. */
+static ampc_status write_checkpoint(rt_trainer *t, const rt_train_plan *plan, bool best, diag *d)
+{
+    rt_session *s = t->stepper.session;
+    const ir_module *m = t->stepper.graph->module;
+    if (!rt_team_first(t->peers)) return rt_session_serve_wholes(s, d);
+    const ampc_status written = best ? rt_checkpoint_put_best(s, m, &t->stepper.state, plan->checkpoint_dir, d)
+                                     : rt_checkpoint_put(s, m, &t->stepper.state, plan->checkpoint_dir, (int)plan->keep,
+                                                         d);
+    const ampc_status ended = rt_session_end_wholes(s, d);
+    return written == AMPC_OK ? ended : written;
+}
+
 /* Evaluates all samples, and saves the weights if they are the best ones. `state` is that of the run. */
 static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_state *state, diag *d, rt_eval *out)
 {
@@ -463,8 +476,7 @@ static ampc_status evaluate(rt_trainer *t, const rt_train_plan *plan, rt_run_sta
     if (!best || !rt_monitor_observe(best, rt_eval_number(out, best->metric.name), state->step, &state->best))
         return AMPC_OK;
     TRY(examine(t, d));
-    if (!rt_team_first(t->peers)) return AMPC_OK;
-    return rt_checkpoint_put_best(t->stepper.session, t->stepper.graph->module, state, plan->checkpoint_dir, d);
+    return write_checkpoint(t, plan, true, d);
 }
 
 static ampc_status end_epoch(rt_trainer *t, const rt_train_plan *plan, diag *d)
@@ -558,9 +570,7 @@ static ampc_status save_if_due(rt_trainer *t, const rt_train_plan *plan, uint64_
     TRY(examine(t, d));
     const double began = rt_trace_now();
     if (plan->on_save) TRY(plan->on_save(plan->user));
-    if (rt_team_first(t->peers))
-        TRY(rt_checkpoint_put(t->stepper.session, t->stepper.graph->module, &t->stepper.state, plan->checkpoint_dir,
-                              (int)plan->keep, d));
+    TRY(write_checkpoint(t, plan, false, d));
     rt_trace_span(t->trace, RT_LANE_FILES, "checkpoint", began);
     *saved = t->stepper.state.step;
     return AMPC_OK;

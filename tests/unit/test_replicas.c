@@ -48,7 +48,7 @@ static ampc_status train(const replicas *all, k_ranks *r, rt_team *peers, diag *
     const rt_dataset_options opened = {0};
     const rt_trainer_options o = {
         .batch = all->batch, .steps = STEPS, .lr = -1, .seed = r->index == all->seeded ? 4 : 3, .peers = peers};
-    const rt_train_plan plan = {.checkpoint_dir = r->index ? "/nowhere" : all->folder,
+    const rt_train_plan plan = {.checkpoint_dir = all->folder && r->index ? "/nowhere" : all->folder,
                                 .keep = 2,
                                 .resume = all->resume,
                                 .stop = r->index == all->stopping ? &stop_flag : NULL,
@@ -167,5 +167,33 @@ TEST_SCRATCH(test_ranks_that_differ)
         assert_non_null(strstr(all.runs[i].error, "a batch of 2 has fewer samples than there are ranks: 3"));
     }
     clear(&all);
+    ir_module_free(m);
+}
+
+/* The resumed run ends bitwise with the slices, and all else, of one that was never stopped. */
+TEST_SCRATCH(test_slices_of_a_checkpoint)
+{
+    compile_options o = training_options(IR_f16);
+    o.distribute = true;
+    o.shard = PASS_SHARD_OPTIMIZER;
+    o.ranks = RANKS;
+    ir_module *m = training_module(t, &o, 0);
+    const replicas plan = {.stopping = NOBODY, .failing = NOBODY, .seeded = NOBODY};
+    replicas whole = run_all(t, m, plan), stopped = plan, resumed = plan;
+    stopped.folder = resumed.folder = t->folder;
+    stopped.stopping = 1;
+    resumed.resume = true;
+    stopped = run_all(t, m, stopped);
+    resumed = run_all(t, m, resumed);
+    for (int i = 0; i < RANKS; i++) {
+        if (whole.runs[i].status != AMPC_OK) fail_msg("rank %d: %s", i, whole.runs[i].error);
+        if (resumed.runs[i].status != AMPC_OK) fail_msg("rank %d: %s", i, resumed.runs[i].error);
+        assert_int_equal(stopped.runs[i].step, 5);
+        assert_int_equal(resumed.runs[i].n, whole.runs[i].n);
+        assert_memory_equal(resumed.runs[i].bytes, whole.runs[i].bytes, whole.runs[i].n);
+    }
+    clear(&whole);
+    clear(&stopped);
+    clear(&resumed);
     ir_module_free(m);
 }
