@@ -27,7 +27,8 @@ struct k_ranks {
     int index, count; /* of this rank, from 0; of all ranks, at least 1 */
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
-    int timeout; /* seconds that a rank waits for another one; 0: 300 */
+    int timeout;  /* seconds that a rank waits for another one; 0: 300 */
+    size_t piece; /* the bytes that a reduction should have, so that they stay in the caches; 0: as many as there are */
     /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added
      * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element
      * are a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not

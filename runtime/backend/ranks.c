@@ -10,6 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of a reduction in shared memory: small enough for the caches, and large beside two meetings of the ranks. */
+enum { PIECE_BYTES = 256 << 10 };
+
 /* Launchers by the variables that they set; the first one that matches. */
 static const struct launcher {
     const char *count; /* the variable with the number of processes */
@@ -239,6 +242,7 @@ ampc_status rt_ranks_open(const rt_ranks_options *options, diag *d, k_ranks **ou
         release(r);
         return status;
     }
+    r->table.piece = r->nodes == 1 ? PIECE_BYTES : 0;
     *out = &r->table;
     return AMPC_OK;
 }

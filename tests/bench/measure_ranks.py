@@ -53,7 +53,7 @@ def contenders(row):
 print("| network | fp32, bytes on the wire per step | bf16 | fp16 |")
 print("|---|--:|--:|--:|")
 for name, (model, loss, _, _) in NETWORKS.items():
-    sizes = [wire_bytes(model, loss, *p) for p in (["--amp=O0"], ["--dtype=bf16"], ["--dtype=fp16"])]
+    sizes = [wire_bytes(model, loss, *p) for p in (["--amp=O0"], ["--dtype=bf16", "--reduce-dtype=bf16"], ["--dtype=fp16", "--reduce-dtype=fp16"])]
     print(f"| {name} | {' | '.join(map(str, sizes))} |")
 print()
 print(f"| network | batch | 1 process, {RANKS} threads, samples/s | MPI | {RANKS} ranks, 1 thread | ratio |")
