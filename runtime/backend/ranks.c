@@ -18,7 +18,7 @@ static const struct launcher {
     const char *count; /* the variable with the number of processes */
     const char *also;  /* a variable that must exist; NULL: none */
     const char *name;  /* in messages */
-    const char *mpi;   /* of the plug-in libampc-mpi-MPI.so */
+    const char *mpi;   /* of the plug-in libampc-mpi-MPI.so, and of the package libMPI-dev that its build needs */
     const char *package;
     const char *remedy; /* if the processes do not see each other */
 } launchers[] = {
@@ -74,12 +74,11 @@ static ampc_status load_plugin(const struct launcher *l, diag *d, char *path, si
 {
     find_plugin(l, path, size);
     if (access(path, R_OK) != 0)
-        return diag_error(
-            d, AMPC_DEVICE, DIAG_FILE(path),
-            "%s started this program, but there is no plug-in for its MPI; build it with "
-            "mpicc -O2 -shared -fPIC -Ishare/ampc share/ampc/plugin.c -o libampc-mpi.so, and set AMPC_MPI "
-            "to its path",
-            l->name);
+        return diag_error(d, AMPC_DEVICE, DIAG_FILE(path),
+                          "%s started this program, but there is no plug-in for its MPI; install package lib%s-dev and "
+                          "build ampc again, or build the plug-in alone (mpicc -O2 -shared -fPIC "
+                          "PREFIX/share/ampc/plugin.c -o libampc-mpi.so) and set AMPC_MPI to its path",
+                          l->name, l->mpi);
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *symbol; /* Open MPI has plug-ins that look for its symbols */
     if (!library)
         return diag_error(d, AMPC_DEVICE, DIAG_FILE(path), "the MPI of %s cannot be opened (package %s): %s", l->name,

@@ -1,5 +1,5 @@
 /* plugin.c - the functions of plugin.h in terms of the MPI whose headers it is compiled with. */
-#include <plugin.h> /* of this folder, which is all that its build needs */
+#include "plugin.h" /* so that a cluster's mpicc needs no options for its place */
 
 #include <mpi.h>
 #include <string.h>
