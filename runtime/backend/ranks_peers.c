@@ -57,6 +57,19 @@ static bool reserve(int fd, size_t from, size_t bytes)
     return !code;
 }
 
+/* The kernel releases a robust mutex at once when its owner ends. */
+static bool show_life(rt_rank_memory *m)
+{
+    pthread_mutexattr_t a;
+    if (pthread_mutexattr_init(&a) != 0) return false;
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    const int code = pthread_mutex_init(&m->alive, &a);
+    pthread_mutexattr_destroy(&a);
+    errno = code ? code : pthread_mutex_lock(&m->alive);
+    return !errno;
+}
+
 bool rt_peers_begin(rt_peers *p, int index, int count)
 {
     *p = (rt_peers){.index = index, .count = count};
@@ -68,7 +81,7 @@ bool rt_peers_begin(rt_peers *p, int index, int count)
     find_place(&mine->place);
     mine->place.memory = memfd_create("ampc-rank", MFD_CLOEXEC);
     return mine->place.memory >= 0 && reserve(mine->place.memory, 0, RT_RANK_MEMORY_HEAD) &&
-           (mine->memory = map(mine->place.memory));
+           (mine->memory = map(mine->place.memory)) && show_life(mine->memory);
 }
 
 bool rt_places_meet(const rt_rank_place *a, const rt_rank_place *b)
@@ -100,6 +113,7 @@ void rt_peers_open(rt_peers *p)
 
 void rt_peers_close(rt_peers *p)
 {
+    if (p->each && p->each[p->index].memory) pthread_mutex_unlock(&p->each[p->index].memory->alive);
     for (int i = 0; p->each && i < p->count; i++)
         if (p->each[i].memory) munmap(p->each[i].memory, SPAN);
     for (int i = 0; i < p->watched_count; i++) close(p->watched[i].fd);
@@ -130,6 +144,14 @@ static int reported(const rt_peers *p, int i, bool *silent)
     return failed - 1;
 }
 
+bool rt_peer_ended(const rt_peers *p, int rank)
+{
+    rt_rank_memory *m = rank == p->index ? NULL : p->each[rank].memory;
+    const int code = m ? pthread_mutex_trylock(&m->alive) : EBUSY;
+    if (code == 0 || code == EOWNERDEAD) pthread_mutex_unlock(&m->alive);
+    return code != EBUSY;
+}
+
 int rt_peers_wait(rt_peers *p, int milliseconds, bool *silent)
 {
     *silent = false;
@@ -140,6 +162,8 @@ int rt_peers_wait(rt_peers *p, int milliseconds, bool *silent)
     }
     for (int i = 0; ended > 0 && i < p->watched_count; i++)
         if (p->watched[i].revents) return p->watched_rank[i];
+    for (int i = 0; i < p->count; i++)
+        if (rt_peer_ended(p, i)) return i;
     return -1;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/ranks.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -32,6 +33,8 @@ typedef struct rt_rank_memory {
     _Atomic int failed;    /* 0, or 1 + the rank whose failure it has reported */
     _Atomic int silent;    /* that rank did not answer, rather than end */
     _Atomic int left;      /* it has told its user */
+    char apart_too[40];
+    pthread_mutex_t alive; /* held while the thread that made it lives */
 } rt_rank_memory;
 
 typedef struct rt_peer {
@@ -59,6 +62,8 @@ void rt_peers_close(rt_peers *p);
 char *rt_peer_window(const rt_peer *p);
 /* Makes the window of this rank at least so large. */
 bool rt_peers_grow(rt_peers *p, size_t bytes);
+/* Whether the rank has ended: the first sign of it, before its memory is freed and a launcher hears of it. */
+bool rt_peer_ended(const rt_peers *p, int rank);
 /* Waits for at most so many milliseconds, or until a process has ended: the rank to blame for it, or -1. *silent is
  * whether that rank has not answered, rather than ended. */
 int rt_peers_wait(rt_peers *p, int milliseconds, bool *silent);

@@ -52,7 +52,8 @@ static ampc_status mpi_error(rt_ranks *r, int code, int peer)
 }
 
 typedef struct waiting {
-    int64_t since, checked;
+    int64_t since;
+    int next; /* the rank to look at */
 } waiting;
 
 /* The rank to name when `peer` has been waited for too long: one on this host that does not wait itself, if there is
@@ -73,12 +74,14 @@ static ampc_status pause(rt_ranks *r, waiting *w, int peer)
     const int64_t now = rt_now_ms();
     if (!w->since) w->since = now;
     atomic_store_explicit(&r->peers.each[r->peers.index].memory->beat, (uint64_t)now, memory_order_relaxed);
-    if (now - w->since < SPIN_MS) {
+    const bool spins = now - w->since < SPIN_MS;
+    w->next = w->next + 1 < r->peers.count ? w->next + 1 : 0;
+    if (spins && !rt_peer_ended(&r->peers, w->next)) {
         sched_yield();
         return AMPC_OK;
     }
     bool silent;
-    const int lost = rt_peers_wait(&r->peers, 1, &silent);
+    const int lost = rt_peers_wait(&r->peers, !spins, &silent);
     if (lost >= 0) return rt_ranks_lost(r, lost, silent);
     if ((double)(now - w->since) < 1000 * r->timeout) return AMPC_OK;
     return rt_ranks_lost(r, silent_rank(r, peer), true);
