@@ -94,5 +94,6 @@ ampc_status run_distribute(run_context *c)
     vec_push(t->arena, &facts, ((rt_team_fact){"the hash of the module", hash}));
     TRY(rt_team_compare(c->peers, facts.items, facts.count, t->diag));
     t->o.pass.ranks = rt_team_ranks(c->peers)->count;
+    t->module->hash_for_one = arena_strdup(t->arena, hash);
     return compile_distribute(t->module, &t->o.pass, t->diag);
 }

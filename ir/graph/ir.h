@@ -170,7 +170,8 @@ struct ir_module {
     ir_image image;           /* of the imported model; its owner keeps the bytes as long as the module */
     strmap *storage_names;    /* private to module.c */
     ir_training training;
-    VEC(ir_meta) meta; /* the `meta "key" "value"` lines */
+    VEC(ir_meta) meta;        /* the `meta "key" "value"` lines */
+    const char *hash_for_one; /* rt_module_hash before the module was made one for several ranks; NULL: it was not */
 };
 
 /* ---- module.c, node.c; with regions: region.c --------------------------------------------------------------- */
