@@ -36,6 +36,7 @@ static ampc_status open_session(run_context *c, bool plan_only)
                             .sync_launch = t->o.sync_launch,
                             .no_tune = t->o.no_tune,
                             .plan_only = plan_only,
+                            .no_pack = t->o.pass.tree, /* @accumulate has the kernels of @train_step */
                             .ranks = rt_team_ranks(c->peers),
                             .weights_dir = t->weights_dir};
     if (c->peers && !o.threads) o.threads = rt_team_threads(c->peers);

@@ -33,7 +33,8 @@ run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_p
 /* Runs `body` with c->peers, and ends the ranks. From the first call on, this rank prints only what
  * rank 0 does not. AMPC_USAGE if the command is not train. */
 ampc_status run_on_ranks(run_context *c, run_verb *body);
-/* Fails like rt_team_compare if ranks have other options, or another module; then makes that one of several ranks. */
+/* Fails like rt_team_compare if ranks have other options, or another module; then makes that one of several ranks. With
+ * --deterministic, one process adds the micro-batches of a step like several ranks do. */
 ampc_status run_distribute(run_context *c);
 
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */

@@ -79,11 +79,20 @@ static const char *print_value(const option *row, const tool_options *o, arena *
     }
 }
 
+/* Of one process, only the sums of a window. */
+static bool adds_in_tree(const run_context *c)
+{
+    const tool *t = c->tool;
+    const bool many = c->peers || ir_graph_by_role(t->module, IR_GRAPH_accumulate);
+    return many && t->command->bit == COMMAND_TRAIN && t->o.deterministic > 0;
+}
+
 ampc_status run_distribute(run_context *c)
 {
     tool *t = c->tool;
     VEC(rt_team_fact) facts = {0};
-    if (!c->peers) return AMPC_OK;
+    t->o.pass.tree = adds_in_tree(c);
+    if (!c->peers) return t->o.pass.tree ? compile_distribute(t->module, &t->o.pass, t->diag) : AMPC_OK;
     vec_push(t->arena, &facts, ((rt_team_fact){"the version", AMPC_VERSION}));
     for (const option *row = option_table; row->name; row++)
         if (option_applies(row, COMMAND_TRAIN) && is_common(row))

@@ -333,6 +333,7 @@ static ampc_status open_all(training *t)
         .seed = o->pass.seed};
     options.batch = batch;
     options.peers = c->peers;
+    options.tree = o->pass.tree;
     options.workers = o->workers < 0 ? 0 : o->workers ? (int)o->workers : -1;
     if (o->trace && rt_team_first(c->peers)) TRY(rt_trace_open(o->trace, c->tool->diag, &t->trace));
     return rt_trainer_open(c->session, c->tool->module, t->data, &options, c->tool->diag, &t->trainer);

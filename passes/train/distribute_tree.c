@@ -6,11 +6,13 @@
  *
  *   @train_step   v = (all_reduce v {by=sum, tree}) / R, in f32 or f64; with a loss scale, that is multiplied instead
  *   @accumulate   adds all_reduce v to a binary counter of partial sums: level l, a state, has the sum of 2^l
- *                 micro-batches and is void unless bit l of micro_batches is set. Level 0 is grad_sum or loss_sum
+ *                 micro-batches and is void unless bit l of micro_batches is set. Level 0 is grad_sum, loss_sum or next
  *   @unscale and @apply   add the levels, the lowest first, and divide by micro_batches R
  *
+ * Each micro-batch computes a buffer, such as a running mean, from its value before the step, and their mean is stored.
+ *
  * The highest level, that of the largest power of 2 in a window, accepts all that longer windows have, one after
- * another. Buffers and the other numbers that these graphs store or output are averaged. */
+ * another. The other numbers that these graphs store or output are averaged. */
 #include "passes/train/distribute.h"
 
 #include "passes/amp/samples.h"
@@ -67,7 +69,7 @@ static ir_value *accepted(ir_value *v)
     return v;
 }
 
-/* Losses and what is stored to buffers, or will be. */
+/* Losses and what is stored to buffers. */
 static void find_means(reducing *r)
 {
     const ir_graph *g = r->graph;
@@ -75,8 +77,7 @@ static void find_means(reducing *r)
         if (n->role == IR_OUTPUT_loss || n->role == IR_OUTPUT_loss_term || n->role == IR_OUTPUT_penalty)
             add_mean(r, ir_in(n, 0));
     for (const ir_node *n = ir_first_store(g); n; n = ir_next_store(n))
-        if (is_state(ir_in(n, 0), IR_STATE_buffer) || is_state(ir_in(n, 0), IR_STATE_next))
-            add_mean(r, accepted(ir_in(n, 1)));
+        if (is_state(ir_in(n, 0), IR_STATE_buffer)) add_mean(r, accepted(ir_in(n, 1)));
 }
 
 /* The values of the backward that the update of v depends on are gradients. */
@@ -253,16 +254,34 @@ static ir_value *add_levels(ir_builder *b, const levels *l)
 
 /* ---- @accumulate ------------------------------------------------------------------------------------------ */
 
+/* Whether @accumulate computes the number that it stores. */
+static bool is_mean_of_buffers(const ir_node *store)
+{
+    return is_state(ir_in(store, 0), IR_STATE_next) && ir_def(ir_in(store, 1)) &&
+           ir_dtype_is_float(ir_in(store, 1)->type.dtype);
+}
+
 static bool is_sum(const ir_node *store)
 {
-    return is_state(ir_in(store, 0), IR_STATE_grad_sum) || is_state(ir_in(store, 0), IR_STATE_loss_sum);
+    return is_state(ir_in(store, 0), IR_STATE_grad_sum) || is_state(ir_in(store, 0), IR_STATE_loss_sum) ||
+           is_mean_of_buffers(store);
 }
 
 /* What a store to a sum adds to it; pass accumulate makes select(empty, v, sum + v). */
 static ir_value *added_by(const ir_node *store)
 {
     const ir_node *n = ir_def(ir_in(store, 1));
+    if (is_mean_of_buffers(store)) return ir_in(store, 1);
     return n && is_choice(n) ? ir_in(n, IR_IN(select, a)) : NULL;
+}
+
+/* Makes each micro-batch read the buffers that the step begins with; pass accumulate makes
+ * select(empty, buffer, next). */
+static void read_buffers(ir_graph *g)
+{
+    for (ir_node *n = g->first; n; n = n->next)
+        if (is_choice(n) && is_state(ir_in(n, IR_IN(select, b)), IR_STATE_next))
+            ir_value_replace(ir_out(n, 0), ir_in(n, IR_IN(select, a)));
 }
 
 /* What the backward computes of it. */
@@ -277,6 +296,7 @@ static ampc_status add_in_tree(reducing *r)
 {
     ir_graph *g = r->graph;
     VEC(ir_node *) stores = {0};
+    read_buffers(g);
     for (ir_node *n = ir_first_store(g); n; n = ir_next_store(n)) {
         if (!is_sum(n)) continue;
         if (!added_by(n))
@@ -314,8 +334,12 @@ static void read_levels(reducing *r, ir_storage *s)
     ir_value *v = ir_graph_storage(g, s), *unscaled = NULL;
     const levels l = levels_of(g->module, s);
     const use_list uses = later_uses(r, v);
-    if (!uses.count || !l.top) return;
+    if (!uses.count || (!l.top && s->role != IR_STATE_next)) return;
     ir_value *sum = add_levels(&begin, &l);
+    if (s->role == IR_STATE_next) {
+        ir_builder *b = &begin;
+        sum = BINARY(div, sum, times_ranks(b, ir_cast(b, micro_batches(b), s->type.dtype)));
+    }
     if (s->role == IR_STATE_grad_sum) {
         unscaled = ir_graph_storage(g, ir_state_by_role(g->module, IR_STATE_unscaled));
         sum = choose(&begin, unscaled, v, sum);
@@ -340,14 +364,10 @@ static void count_ranks(reducing *r)
 
 static ampc_status read_sums(reducing *r)
 {
-    ir_module *m = r->graph->module;
-    const size_t n = m->storage.count;
     count_ranks(r);
-    for (size_t i = 0; i < n; i++) {
-        ir_storage *s = m->storage.items[i];
-        const bool sum = s->kind == IR_STATE && (s->role == IR_STATE_grad_sum || s->role == IR_STATE_loss_sum);
-        if (sum) read_levels(r, s);
-    }
+    const ir_graph *added = ir_graph_by_role(r->graph->module, IR_GRAPH_accumulate);
+    for (const ir_node *n = ir_first_store(added); n; n = ir_next_store(n))
+        if (is_sum(n)) read_levels(r, ir_in(n, 0)->storage);
     return diag_status(r->diag);
 }
 

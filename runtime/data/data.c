@@ -15,8 +15,9 @@
 struct rt_dataset {
     rt_columns columns;
     rt_order order;
-    int label;    /* the column of the labels; -1: none */
-    double mixup; /* the parameter of Beta; 0: samples are not mixed */
+    int label;      /* the column of the labels; -1: none */
+    double mixup;   /* the parameter of Beta; 0: samples are not mixed */
+    int64_t window; /* the batches of an epoch are a multiple; 0: any number */
     bool abandoned;
 };
 
@@ -161,7 +162,13 @@ void rt_dataset_locate(const rt_dataset *ds, int64_t row, char *text, size_t n)
 
 int64_t rt_dataset_row(const rt_dataset *ds, int64_t i) { return rt_order_row(&ds->order, i); }
 
-int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size) { return ds->order.rows / batch_size; }
+void rt_dataset_set_window(rt_dataset *ds, int64_t window) { ds->window = window; }
+
+int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size)
+{
+    const int64_t batches = ds->order.rows / batch_size;
+    return ds->window ? batches - batches % ds->window : batches;
+}
 
 void rt_position_advance(rt_position *p, const rt_dataset *ds, int64_t batch_size)
 {

@@ -70,6 +70,8 @@ int64_t rt_dataset_row(const rt_dataset *ds, int64_t i);
 
 /* Number of full batches per epoch; a last partial batch is dropped. */
 int64_t rt_dataset_batches(const rt_dataset *ds, int64_t batch_size);
+/* Makes it a multiple of `window`: an epoch ends after the last whole window. */
+void rt_dataset_set_window(rt_dataset *ds, int64_t window);
 
 /* Training: sets rows[0..n-1] to the stored rows of samples first .. first+n-1 of one batch. p->batch must be below
  * rt_dataset_batches. Not thread-safe, because the order of one epoch is kept. AMPC_NO_MEMORY is the only failure. */

@@ -34,6 +34,7 @@ struct rt_trainer {
     rt_schedule schedule;
     int64_t steps;   /* of the entire run */
     int64_t window;  /* micro-batches per step; 1: a step is one run of @train_step */
+    bool whole;      /* an epoch has whole windows, of equal shares of the ranks */
     int64_t batches; /* of the entire run */
     double began;
     rt_trace *trace;                          /* NULL: none */
@@ -65,6 +66,10 @@ static ampc_status check_rows(const rt_trainer *t, int64_t batch, diag *d)
 {
     const int64_t rows = rt_dataset_rows(t->data);
     if (rt_dataset_batches(t->data, batch)) return AMPC_OK;
+    if (t->whole && rows >= batch)
+        return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
+                          "the data has %" PRId64 " samples, fewer than one window of %" PRId64 " batches of %" PRId64,
+                          rows, t->window, batch);
     return diag_error(d, AMPC_REJECTED, DIAG_NOWHERE,
                       "the data has %" PRId64 " samples, fewer than one batch of %" PRId64, rows, batch);
 }
@@ -82,6 +87,10 @@ static ampc_status find_batch(const rt_trainer *t, const rt_trainer_options *o, 
                           "a batch of %" PRId64 " does not fit a model with a fixed batch of %" PRId64
                           " on %d ranks, which together have %" PRId64,
                           o->batch, fixed, r->count, *batch);
+    if (t->whole && *batch % r->count)
+        return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_batch, .value = "N"),
+                          "deterministic sums need equal shares: a batch of %" PRId64 " is not a multiple of %d ranks",
+                          *batch, r->count);
     if (*batch >= r->count || !*batch) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_batch, .value = "N"),
                       "a batch of %" PRId64 " has fewer samples than there are ranks: %d", *batch, r->count);
@@ -107,8 +116,6 @@ static ampc_status set_length(rt_trainer *t, const rt_trainer_options *o, diag *
     int64_t batches = rt_dataset_batches(t->data, batch);
     t->stepper.state.rows = rows;
     TRY(check_rows(t, batch, d));
-    const int64_t window = t->stepper.graph->module->training.window;
-    t->window = t->stepper.apply && window > 1 ? window : 1;
     if (!checked_mul(o->epochs ? o->epochs : o->steps, o->epochs ? batches : t->window, &t->batches))
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "too many %s", o->epochs ? "epochs" : "steps");
     t->steps = steps_of(t, t->batches);
@@ -120,6 +127,9 @@ static ampc_status set_up(rt_trainer *t, rt_session *s, const ir_module *m, cons
     const rt_stepper_options watch = {o->scale_floor, o->floor_skips, o->allow_skipped_steps};
     TRY(rt_stepper_open(s, m, &watch, d, &t->stepper));
     t->peers = t->stepper.peers = o->peers;
+    t->window = t->stepper.apply && m->training.window > 1 ? m->training.window : 1;
+    t->whole = o->tree;
+    if (t->whole) rt_dataset_set_window(t->data, t->window);
     int64_t batch;
     TRY(find_batch(t, o, d, &batch));
     if (batch > 0) TRY(check_rows(t, batch, d)); /* before there is memory for such a batch */

@@ -2,12 +2,12 @@
  *
  * One step reads the batch at the data position into the inputs, sets @lr from the schedule by the number of accepted
  * steps, runs @train_step and advances the position. In a module that accumulates gradients (`window`), a step is
- * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. A non-finite
- * loss is an error (the loss is f32 and unscaled, so no smaller loss scale would help), and so are too many consecutive
- * skipped steps with the loss scale at its floor, or one that no loss scale explains. So is a state that is not finite
- * when it would be saved, or at the end, if steps do not check their gradients (guard.h). The session and rt_run_state
- * determine all later steps, and a checkpoint contains both, so a resumed run is bitwise identical to an uninterrupted
- * one.
+ * a window of so many batches, also across the end of an epoch; only the last one of a run may be shorter. With
+ * `tree`, those of an epoch are whole. A non-finite loss is an error (the loss is f32 and unscaled, so no smaller loss
+ * scale would help), and so are too many consecutive skipped steps with the loss scale at its floor, or one that no
+ * loss scale explains. So is a state that is not finite when it would be saved, or at the end, if steps do not check
+ * their gradients (guard.h). The session and rt_run_state determine all later steps, and a checkpoint contains both, so
+ * a resumed run is bitwise identical to an uninterrupted one.
  *
  * With other ranks, the batch is that of all of them, of which each reads its share. They stop after the same step, and
  * the first one writes the checkpoints, reads the one that all resume from, and decides by its evaluations. */
@@ -41,11 +41,12 @@ typedef struct rt_trainer_options {
     int floor_skips;    /* consecutive skips at the floor that end the run; 0: 50 */
     int workers;        /* rt_loader_read_ahead */
     rt_team *peers;     /* NULL: there are no other ranks */
+    bool tree;          /* the module has the sums of distribute_tree: an epoch has whole windows only */
 } rt_trainer_options;
 
 /* Session, module and data must outlive the trainer. Fails with AMPC_UNSUPPORTED if the module has no @train_step,
  * AMPC_REJECTED if there are fewer samples than a batch, AMPC_USAGE if a batch has fewer samples than there are ranks,
- * otherwise like rt_loader_open and rt_schedule_parse. */
+ * or with `tree` unequal shares, otherwise like rt_loader_open and rt_schedule_parse. */
 ampc_status rt_trainer_open(rt_session *s, const ir_module *m, rt_dataset *data, const rt_trainer_options *o, diag *d,
                             rt_trainer **out);
 void rt_trainer_close(rt_trainer *t); /* NULL allowed */
