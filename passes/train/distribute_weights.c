@@ -8,7 +8,9 @@
  *   sum            is divided by the share
  *
  * and their gradients likewise. With one rank all factors are 1. The weights are computed first, and travel together.
- * Whatever else the loss computes of several samples, each rank computes of its own, with a warning. */
+ * Whatever else the loss computes of several samples, each rank computes of its own, with a warning. So it does if
+ * samples are compared with each other. */
+#include "passes/amp/samples.h"
 #include "passes/train/distribute.h"
 #include "passes/train/loss.h"
 
@@ -83,6 +85,30 @@ static void check_parts(weighting *w)
         loss_part *p = &w->parts.items[i];
         if (p->weight && !is_loss(p->ratio) && !only_divides(w, ir_in(p->ratio, 1))) p->coupled = true;
         if (p->coupled) warn(w, p->value);
+    }
+}
+
+/* Whether a result of n has a number for every two samples. */
+static bool compares_samples(const samples *s, const ir_node *n)
+{
+    for (int i = 0; s->twice && i < n->n_out; i++) {
+        int axes = 0;
+        for (int k = 0; k < n->out[i]->type.rank; k++) axes += n->out[i]->type.dims[k] == s->batch;
+        if (axes > 1 && (samples_mark(s, n->out[i]) & SAMPLES_DATA)) return true;
+    }
+    return is_loss(n) && ir_def(ir_label(n)) && !ir_def(ir_label(n))->n_in; /* the class of sample i is i */
+}
+
+static void warn_of_comparison(const weighting *w)
+{
+    if (w->graph->role != IR_GRAPH_train_step) return;
+    const samples s = samples_find(w->graph, w->arena);
+    for (const ir_node *n = w->graph->first; n; n = n->next) {
+        if (n->phase != IR_FORWARD || !compares_samples(&s, n)) continue;
+        diag_warning(w->diag, ir_diag_loc(n),
+                     "compares the samples of a batch with each other: with several ranks each compares its own, and "
+                     "their losses are averaged");
+        return;
     }
 }
 
@@ -317,6 +343,7 @@ ampc_status distribute_weights(ir_graph *g, diag *d)
 {
     arena *scratch = pass_scratch_new(g->module);
     weighting w = {.graph = g, .diag = d, .arena = scratch};
+    warn_of_comparison(&w);
     find_parts(&w);
     check_parts(&w);
     if (w.parts.count && diag_status(d) == AMPC_OK) rewrite(&w);
