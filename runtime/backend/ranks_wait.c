@@ -7,6 +7,7 @@
 
 enum {
     TAG = 1,
+    PARTING_MS = 100,
     SPIN_MS = 2,     /* waits yield the processor, but do not sleep, for so long */
     SILENT_MS = 2000 /* a rank that waits sets its beat at least so often */
 };
@@ -53,7 +54,8 @@ static ampc_status mpi_error(rt_ranks *r, int code, int peer)
 
 typedef struct waiting {
     int64_t since;
-    int next; /* the rank to look at */
+    int next;     /* the rank to look at */
+    int64_t left; /* when a rank was seen to have left; 0: none */
 } waiting;
 
 /* The rank to name when `peer` has been waited for too long: one on this host that does not wait itself, if there is
@@ -66,6 +68,17 @@ static int silent_rank(const rt_ranks *r, int peer)
         if (i != r->peers.index && m && atomic_load(&m->beat) + SILENT_MS < now) return i;
     }
     return peer;
+}
+
+/* Whether no answer can come although rank `lost` has ended. One that left, rather than died, may have done its part of
+ * this call before, and so may those that it is not waited for: ranks that fail together. */
+static bool is_final(const rt_ranks *r, waiting *w, int lost, int peer, int64_t now)
+{
+    rt_rank_memory *m = r->peers.each[lost].memory;
+    if (!m || atomic_load(&m->failed) != lost + 1) return true;
+    if (w->left) return lost == peer || now - w->left > PARTING_MS;
+    w->left = now;
+    return false;
 }
 
 /* Between two looks at what is waited for from `peer`. */
@@ -82,7 +95,7 @@ static ampc_status pause(rt_ranks *r, waiting *w, int peer)
     }
     bool silent;
     const int lost = rt_peers_wait(&r->peers, !spins, &silent);
-    if (lost >= 0) return rt_ranks_lost(r, lost, silent);
+    if (lost >= 0 && is_final(r, w, lost, peer, now)) return rt_ranks_lost(r, lost, silent);
     if ((double)(now - w->since) < 1000 * r->timeout) return AMPC_OK;
     return rt_ranks_lost(r, silent_rank(r, peer), true);
 }
@@ -128,7 +141,7 @@ ampc_status rt_ranks_finish(rt_ranks *r)
             int done = t->done;
             const int code = done ? 0 : r->mpi->test(&t->request, &done);
             if (code) return mpi_error(r, code, t->peer);
-            if (done && !t->done) w.since = 0; /* the limit is that of one answer */
+            if (done && !t->done) w = (waiting){0}; /* the limit is that of one answer */
             t->done = done != 0;
             if (t->done && i == first) first++;
         }
