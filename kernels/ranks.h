@@ -27,8 +27,9 @@ struct k_ranks {
     int index, count; /* of this rank, from 0; of all ranks, at least 1 */
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
-    int timeout;  /* seconds that a rank waits for another one; 0: 300 */
     size_t piece; /* the bytes that a reduction should have, so that they stay in the caches; 0: as many as there are */
+    bool muted; /* a collective op keeps its own operands */
+    bool lost;  /* a kernel has failed in which the other ranks wait, or will, so this one must end */
     /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added
      * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element
      * are a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not
@@ -41,8 +42,9 @@ struct k_ranks {
     ampc_status (*all_gather)(k_ranks *r, const void *mine, void *all, size_t bytes);
     /* Replaces the data by those of rank `root`. */
     ampc_status (*broadcast)(k_ranks *r, void *data, size_t bytes, int root);
-    /* AMPC_DEVICE if a rank is known to have ended; never waits. NULL: the other functions notice it. */
-    ampc_status (*check)(k_ranks *r);
+    /* For a wait that is not in these functions. AMPC_DEVICE if a rank is known to have ended, or if `waited`, the
+     * seconds so far, are more than the time limit. Never waits. */
+    ampc_status (*check)(k_ranks *r, double waited);
 };
 
 /* The part of n elements that rank `index` of `count` has: [*first, *first + result). The parts differ by at most one

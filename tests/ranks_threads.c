@@ -130,6 +130,17 @@ static ampc_status all_gather(k_ranks *base, const void *mine, void *all, size_t
     return meet(r);
 }
 
+/* A rank whose body has returned may have done all that the others wait for. */
+static ampc_status check(k_ranks *base, double waited)
+{
+    rank *r = (rank *)base;
+    (void)waited;
+    pthread_mutex_lock(&r->all->mutex);
+    const bool failed = r->all->failed >= 0;
+    pthread_mutex_unlock(&r->all->mutex);
+    return failed ? fail(r) : AMPC_OK;
+}
+
 static ampc_status broadcast(k_ranks *base, void *data, size_t bytes, int root)
 {
     rank *r = (rank *)base;
@@ -152,7 +163,8 @@ ranks_threads *ranks_threads_new(int count, const double *shares)
                                       .all_reduce = all_reduce,
                                       .stage = stage,
                                       .all_gather = all_gather,
-                                      .broadcast = broadcast},
+                                      .broadcast = broadcast,
+                                      .check = check},
                              .all = t,
                              .fails_at = -1};
     return t;

@@ -1,4 +1,5 @@
 /* run_ranks.c - commands that a launcher has started on several ranks; see run.h. */
+#include "runtime/backend/backend.h"
 #include "runtime/backend/ranks.h"
 #include "runtime/train/checkpoint_identity.h"
 #include "tools/run.h"
@@ -16,13 +17,20 @@ static void hold_messages(const run_context *c)
 
 static ampc_status check_command(const run_context *c)
 {
-    diag *d = c->tool->diag;
-    const diag_loc loc = DIAG_FILE(c->tool->command->name);
-    if (c->tool->command->bit != COMMAND_TRAIN)
-        return diag_error(d, AMPC_USAGE, loc, "only train runs on several ranks; start it without mpirun");
-    if (strncmp(c->tool->o.device, "cuda", 4) == 0)
-        return diag_error(d, AMPC_UNSUPPORTED, loc, "a training on several ranks needs --device=cpu");
-    return AMPC_OK;
+    if (c->tool->command->bit == COMMAND_TRAIN) return AMPC_OK;
+    return diag_error(c->tool->diag, AMPC_USAGE, DIAG_FILE(c->tool->command->name),
+                      "only train runs on several ranks; start it without mpirun");
+}
+
+/* Each rank of a host has a device of its own, unless the user sets a number. If the launcher shows each rank
+ * other devices, all begin with 0. */
+static void choose_device(const run_context *c)
+{
+    tool *t = c->tool;
+    int index;
+    const rt_backend *b = rt_backend_find(t->o.device, &index);
+    const int count = b && b->count && strcmp(t->o.device, b->name) == 0 ? b->count() : 0;
+    if (count) t->o.device = arena_printf(t->arena, "%s:%d", b->name, rt_team_local(c->peers) % count);
 }
 
 ampc_status run_on_ranks(run_context *c, run_verb *body)
@@ -35,6 +43,7 @@ ampc_status run_on_ranks(run_context *c, run_verb *body)
     if (status == AMPC_OK) {
         hold_messages(c);
         status = check_command(c);
+        choose_device(c);
         if (status == AMPC_OK) status = body(c);
         status = rt_team_agree(c->peers, status, NULL, t->diag);
     }
@@ -94,6 +103,8 @@ ampc_status run_distribute(run_context *c)
     t->o.pass.tree = adds_in_tree(c);
     if (!c->peers) return t->o.pass.tree ? compile_distribute(t->module, &t->o.pass, t->diag) : AMPC_OK;
     vec_push(t->arena, &facts, ((rt_team_fact){"the version", AMPC_VERSION}));
+    const char *device = arena_printf(t->arena, "%.*s", (int)strcspn(t->o.device, ":"), t->o.device);
+    vec_push(t->arena, &facts, ((rt_team_fact){"the kind of --device", device}));
     for (const option *row = option_table; row->name; row++)
         if (option_applies(row, COMMAND_TRAIN) && is_common(row))
             vec_push(t->arena, &facts,

@@ -9,11 +9,10 @@
 #include <time.h>
 
 enum {
-    OLDEST = 21800,        /* ncclGetVersion of NCCL 2.18.0 */
-    DEFAULT_TIMEOUT = 300, /* seconds */
-    CLOSE_TIMEOUT = 5,     /* seconds, for the others to close too */
-    NAME_TIMEOUT = 1,      /* seconds, until the other ranks' end is noticed */
-    PAUSE = 20000          /* nanoseconds between two looks at the device */
+    OLDEST = 21800,    /* ncclGetVersion of NCCL 2.18.0 */
+    CLOSE_TIMEOUT = 5, /* seconds, for the others to close too */
+    NAME_TIMEOUT = 1,  /* seconds, until the other ranks' end is noticed */
+    PAUSE = 20000      /* nanoseconds between two looks at the device */
 };
 
 static double now(void)
@@ -25,8 +24,6 @@ static double now(void)
 
 static void pause_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL); }
 
-static int limit_of(const k_context *ctx) { return ctx->ranks->timeout > 0 ? ctx->ranks->timeout : DEFAULT_TIMEOUT; }
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Stops the collectives that are running, so that the device can go on. */
@@ -35,15 +32,15 @@ static void abandon(const k_context *ctx)
     cuda_communicator *c = cuda_of(ctx)->communicator;
     if (c->comm) cuda.ncclCommAbort(c->comm);
     c->comm = NULL;
-    c->failed = true;
+    c->failed = ctx->ranks->lost = true;
 }
 
-/* AMPC_DEVICE, naming the rank, if another rank has ended. */
-static ampc_status check_ranks(const k_context *ctx)
+/* AMPC_DEVICE, naming the rank, if another rank has ended, or is late. */
+static ampc_status check_ranks(const k_context *ctx, double waited)
 {
     k_ranks *r = ctx->ranks;
-    if (!r->check || r->check(r) == AMPC_OK) return AMPC_OK;
-    return cuda_fail(ctx, AMPC_DEVICE, "%s", r->error);
+    const ampc_status status = r->check(r, waited);
+    return status == AMPC_OK ? AMPC_OK : cuda_fail(ctx, status, "%s", r->error);
 }
 
 /* The device notices that another one is gone before the host knows whose it was. */
@@ -54,8 +51,7 @@ static ampc_status fail(const k_context *ctx, ncclResult_t result, const char *c
     snprintf(text, sizeof text, "%.*s: %s%s%s", (int)strcspn(call, "("), call, cuda.ncclGetErrorString(result),
              reason && *reason ? ": " : "", reason && *reason ? reason : "");
     abandon(ctx);
-    for (const double end = now() + NAME_TIMEOUT; ctx->ranks->check && now() < end; pause_briefly())
-        CUDA_FORWARD(check_ranks(ctx));
+    for (const double end = now() + NAME_TIMEOUT; now() < end; pause_briefly()) CUDA_FORWARD(check_ranks(ctx, 0));
     return cuda_fail(ctx, AMPC_DEVICE, "%s", text);
 }
 
@@ -66,11 +62,8 @@ static ampc_status check(const k_context *ctx, double began)
     ncclResult_t asked = cuda.ncclCommGetAsyncError(c->comm, &state);
     if (asked != ncclSuccess) return fail(ctx, asked, "ncclCommGetAsyncError");
     if (state != ncclSuccess && state != ncclInProgress) return fail(ctx, state, "NCCL");
-    ampc_status status = check_ranks(ctx);
-    if (status == AMPC_OK && now() - began < limit_of(ctx)) return AMPC_OK;
-    if (status == AMPC_OK)
-        status = cuda_fail(ctx, AMPC_DEVICE, "no answer from the other ranks for %d seconds", limit_of(ctx));
-    abandon(ctx);
+    const ampc_status status = check_ranks(ctx, now() - began);
+    if (status != AMPC_OK) abandon(ctx);
     return status;
 }
 
@@ -110,6 +103,7 @@ ampc_status cuda_communicator_wait(const k_context *ctx, cudaEvent_t event)
 typedef struct introduction {
     int version; /* of NCCL; 0: this rank cannot use it */
     ncclUniqueId id;
+    cudaUUID_t device;
 } introduction;
 
 static ampc_status introduce(const k_context *ctx, introduction *mine)
@@ -118,6 +112,8 @@ static ampc_status introduce(const k_context *ctx, introduction *mine)
     if (cuda_api_open(CUDA_NCCL, reason, sizeof reason) != AMPC_OK)
         return cuda_fail(ctx, AMPC_DEVICE, "several ranks on GPUs need NCCL 2.18 or later: %s", reason);
     int version = 0;
+    struct cudaDeviceProp device;
+    CUDA_CALL(ctx, cudaGetDeviceProperties(&device, cuda_of(ctx)->device));
     ncclResult_t result = cuda.ncclGetVersion(&version);
     if (result == ncclSuccess && version < OLDEST)
         return cuda_fail(ctx, AMPC_DEVICE, "NCCL %d.%d is too old: 2.18 or later is required", version / 10000,
@@ -127,16 +123,40 @@ static ampc_status introduce(const k_context *ctx, introduction *mine)
         return cuda_fail(ctx, AMPC_DEVICE, "NCCL: %s: %s", cuda.ncclGetErrorString(result),
                          cuda.ncclGetLastError(NULL));
     mine->version = version;
+    mine->device = device.uuid;
     return AMPC_OK;
 }
 
+/* The first rank that has the same device as rank i, which may be i. */
+static int first_with_device(const introduction *all, int i)
+{
+    int first = 0;
+    while (memcmp(&all[first].device, &all[i].device, sizeof all[i].device) != 0) first++;
+    return first;
+}
+
+static ampc_status check_devices(const k_context *ctx, const introduction *all)
+{
+    const int count = ctx->ranks->count;
+    int devices = 0, shares = 0;
+    for (int i = 0; i < count; i++) devices += first_with_device(all, i) == i;
+    if (devices == count) return AMPC_OK;
+    while (first_with_device(all, shares) == shares) shares++;
+    return cuda_fail(ctx, AMPC_DEVICE,
+                     "%d ranks have %d GPU%s: each needs one of its own, but ranks %d and %d have the same", count,
+                     devices, devices == 1 ? "" : "s", first_with_device(all, shares), shares);
+}
+
 /* All ranks fail if one of them cannot begin, instead of waiting for it. */
-static ampc_status agree(const k_context *ctx, ncclUniqueId *id)
+static ampc_status agree(const k_context *ctx, ampc_status status, ncclUniqueId *id)
 {
     k_ranks *r = ctx->ranks;
     introduction mine = {0}, *all = calloc((size_t)r->count, sizeof *all);
-    ampc_status status = introduce(ctx, &mine);
-    if (!all) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the ranks");
+    if (status == AMPC_OK) status = introduce(ctx, &mine);
+    if (!all) {
+        r->lost = true;
+        return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the ranks");
+    }
     const ampc_status gathered = r->all_gather(r, &mine, all, sizeof mine);
     if (status == AMPC_OK && gathered != AMPC_OK) status = cuda_fail(ctx, gathered, "%s", r->error);
     for (int i = 0; i < r->count && status == AMPC_OK; i++) {
@@ -145,27 +165,34 @@ static ampc_status agree(const k_context *ctx, ncclUniqueId *id)
             status = cuda_fail(ctx, AMPC_DEVICE, "NCCL's version is %d on rank %d, but %d on rank 0", all[i].version, i,
                                all[0].version);
     }
+    if (status == AMPC_OK) status = check_devices(ctx, all);
     *id = all[0].id;
     free(all);
     return status;
 }
 
-ampc_status cuda_communicator_open(const k_context *ctx)
+static ampc_status connect(const k_context *ctx, ncclUniqueId id)
 {
-    cuda_communicator *c = calloc(1, sizeof *c);
+    cuda_communicator *c = cuda_of(ctx)->communicator;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id;
-    if (!c) return cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the ranks");
-    cuda_of(ctx)->communicator = c;
     config.blocking = 0;
     c->sent = -1;
-    CUDA_FORWARD(agree(ctx, &id));
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->fork, cudaEventDisableTiming));
     CUDA_CALL(ctx, cudaMalloc((void **)&c->share, sizeof *c->share));
     CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_ranks, "ranks_set", &c->set));
     CUDA_NCCL_CALL(ctx, ncclCommInitRankConfig(&c->comm, ctx->ranks->count, id, ctx->ranks->index, &config));
     return AMPC_OK;
+}
+
+ampc_status cuda_communicator_open(const k_context *ctx, ampc_status status)
+{
+    ncclUniqueId id;
+    CUDA_FORWARD(agree(ctx, status, &id));
+    cuda_communicator *c = cuda_of(ctx)->communicator = calloc(1, sizeof *c);
+    status = c ? connect(ctx, id) : cuda_fail(ctx, AMPC_NO_MEMORY, "out of memory for the ranks");
+    if (status != AMPC_OK) ctx->ranks->lost = true;
+    return status;
 }
 
 ampc_status cuda_communicator_refresh(const k_context *ctx)

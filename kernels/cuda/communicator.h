@@ -19,8 +19,9 @@ typedef struct cuda_communicator {
     bool failed; /* `comm` has been aborted */
 } cuda_communicator;
 
-/* For a context with more than one rank, after its stream has been created. Waits for the other ranks. */
-ampc_status cuda_communicator_open(const k_context *ctx);
+/* For a context with more than one rank, when the rest of it has been opened, or has failed with `status`. Waits for
+ * the other ranks, of which all fail if one cannot begin. */
+ampc_status cuda_communicator_open(const k_context *ctx, ampc_status status);
 void cuda_communicator_close(const k_context *ctx);
 /* Waits for an event, or all work of the context's stream if it is NULL. */
 ampc_status cuda_communicator_wait(const k_context *ctx, cudaEvent_t event);

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+int cuda_device_count(void)
+{
+    char error[CUDA_MAX_REASON];
+    int count;
+    return cuda_api_open(CUDA_RT, error, sizeof error) || cuda.cudaGetDeviceCount(&count) ? 0 : count;
+}
+
 static ampc_status open_device(const k_context *ctx, cuda_context *c)
 {
     int count = 0;
@@ -19,8 +26,7 @@ static ampc_status open_device(const k_context *ctx, cuda_context *c)
     CUDA_CALL(ctx, cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking));
     CUDA_CALL(ctx, cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming));
     CUDA_CALL(ctx, cudaMalloc((void **)&c->fault, sizeof *c->fault));
-    CUDA_FORWARD(cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit));
-    return ctx->ranks && ctx->ranks->count > 1 ? cuda_communicator_open(ctx) : AMPC_OK;
+    return cuda_find(ctx, CUDA_FAMILY_commit, "commit", &c->commit);
 }
 
 ampc_status cuda_context_open(k_context *ctx, int index)
@@ -30,6 +36,7 @@ ampc_status cuda_context_open(k_context *ctx, int index)
     c->device = index;
     ctx->device = c;
     ampc_status status = open_device(ctx, c);
+    if (ctx->ranks && ctx->ranks->count > 1) status = cuda_communicator_open(ctx, status);
     if (status != AMPC_OK) cuda_context_close(ctx);
     return status;
 }

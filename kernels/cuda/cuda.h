@@ -65,6 +65,7 @@ static inline void *cuda_data(const k_view *views, int i, int n)
 
 /* Opens the driver, cudart and visible device `index`. On failure returns AMPC_DEVICE and sets a one-line error. */
 ampc_status cuda_context_open(k_context *ctx, int index);
+int cuda_device_count(void); /* 0: CUDA cannot be used */
 /* Opens a described device: kernels can be prepared for it but never run (described.c). */
 ampc_status cuda_context_describe(k_context *ctx, const char *text, int multiprocessors);
 void cuda_context_close(k_context *ctx); /* ctx->device may be NULL */

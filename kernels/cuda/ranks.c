@@ -148,7 +148,7 @@ static ampc_status reduce_run(const k_args *args)
 {
     const reduce_state *s = args->state;
     CUDA_FORWARD(cuda_communicator_refresh(args->ctx));
-    if (s->done) return reduce_all(args);
+    if (s->done && !args->ctx->ranks->muted) return reduce_all(args);
     for (int i = 0; i < args->n_in; i++)
         CUDA_FORWARD(copy(args, args->out[i].data, args->in[i].data, k_bytes(&args->in[i])));
     return AMPC_OK;

@@ -21,6 +21,7 @@ typedef struct rt_backend {
     int64_t alignment; /* of addresses in arena and storage; a power of two */
     /* Opens device number `index` and its libraries for ctx. AMPC_DEVICE, with the reason in ctx->error. */
     ampc_status (*open)(k_context *ctx, int index);
+    int (*count)(void); /* the number of devices; NULL: there is one */
     /* What a user must know about the open device; see cpu_notice in kernels/kernel.h. NULL: nothing. */
     bool (*notice)(char *text, size_t size);
     /* Opens a device that is only described (device_file.h), for planning. NULL: the backend has no described

@@ -117,7 +117,7 @@ static bool passed(const k_context *ctx, void *mark)
 
 static ampc_status wait(const k_context *ctx, void *mark)
 {
-    if (cuda_of(ctx)->communicator) return cuda_communicator_wait(ctx, mark);
+    if (cuda_of(ctx)->communicator && !ctx->ranks->muted) return cuda_communicator_wait(ctx, mark);
     if (mark) CUDA_CALL(ctx, cudaEventSynchronize(mark));
     else CUDA_CALL(ctx, cudaStreamSynchronize(cuda_of(ctx)->stream));
     return AMPC_OK;
@@ -235,6 +235,7 @@ const rt_backend rt_backend_cuda = {
     .name = "cuda",
     .alignment = CUDA_ALIGNMENT,
     .open = open_cuda,
+    .count = cuda_device_count,
     .describe = cuda_context_describe,
     .close = cuda_context_close,
     .kernel = cuda_kernel,

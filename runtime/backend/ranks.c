@@ -235,6 +235,7 @@ ampc_status rt_ranks_open(const rt_ranks_options *options, diag *d, k_ranks **ou
     r->table.stage = rt_ranks_stage;
     r->table.all_gather = rt_ranks_all_gather;
     r->table.broadcast = rt_ranks_broadcast;
+    r->table.check = rt_ranks_check;
     if (!rt_peers_begin(&r->peers, r->table.index, r->table.count))
         status = diag_errno(d, DIAG_NOWHERE, "the memory that ranks share cannot be made");
     else if (allocate(r) != AMPC_OK) status = diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");

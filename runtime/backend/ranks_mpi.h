@@ -58,5 +58,6 @@ ampc_status rt_ranks_all_reduce(k_ranks *k, void *data, int64_t n, ir_dtype type
 void *rt_ranks_stage(k_ranks *k, size_t bytes);
 ampc_status rt_ranks_all_gather(k_ranks *k, const void *mine, void *all, size_t bytes);
 ampc_status rt_ranks_broadcast(k_ranks *k, void *data, size_t bytes, int root);
+ampc_status rt_ranks_check(k_ranks *k, double waited);
 
 #endif

@@ -100,6 +100,23 @@ static ampc_status pause(rt_ranks *r, waiting *w, int peer)
     return rt_ranks_lost(r, silent_rank(r, peer), true);
 }
 
+ampc_status rt_ranks_check(k_ranks *k, double waited)
+{
+    rt_ranks *r = (rt_ranks *)k;
+    bool silent;
+    if (r->failed) return r->status;
+    const int lost = rt_peers_wait(&r->peers, 0, &silent);
+    if (lost >= 0) return rt_ranks_lost(r, lost, silent);
+    atomic_store_explicit(&r->peers.each[k->index].memory->beat, (uint64_t)rt_now_ms(), memory_order_relaxed);
+    if (waited < r->timeout) return AMPC_OK;
+    const int silent_one = silent_rank(r, -1);
+    if (silent_one >= 0) return rt_ranks_lost(r, silent_one, true);
+    /* A rank on another host, or a device: the others find out independently. */
+    snprintf(k->error, sizeof k->error, "another rank has not answered for %g seconds", r->timeout);
+    r->failed = true;
+    return r->status = AMPC_DEVICE;
+}
+
 static rt_transfer *add_transfer(rt_ranks *r, int peer)
 {
     if (r->transfer_count == r->transfer_room) {

@@ -9,7 +9,15 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { ROWS = 8, WIDTH = 40, PARAMS = 2 * WIDTH * WIDTH + 2 * WIDTH, STEPS = 5, MAX_RANKS = 8, MODES = 5 };
+enum {
+    ROWS = 8,
+    WIDTH = 40,
+    PARAMS = 2 * WIDTH * WIDTH + 2 * WIDTH,
+    STEPS = 5,
+    MAX_RANKS = 8,
+    MODES = 5,
+    LIMIT = 1 /* seconds */
+};
 
 static const long modes[MODES] = {DOUBLE_EAGER, DOUBLE_LAZY, 1, 2, 3};
 
@@ -74,7 +82,6 @@ typedef struct training {
     int steps;
     bool sync, ahead;   /* step by step; without waiting for a step */
     bool watched;       /* a rank that has ended is noticed */
-    int timeout;        /* seconds */
     long failing;       /* call of rank 0 that fails; 0: none */
     int breaks, leaves; /* step before which the links break, or rank 1 ends; 0: none */
     ampc_status status[MAX_RANKS];
@@ -82,6 +89,8 @@ typedef struct training {
     float params[MAX_RANKS][PARAMS], loss[MAX_RANKS];
     double seen[MAX_RANKS];
 } training;
+
+static training got, expected;
 
 static const char *const names[] = {"w1", "b1", "w2", "b2"};
 static const int sizes[] = {WIDTH * WIDTH, WIDTH, WIDTH *WIDTH, WIDTH};
@@ -138,11 +147,13 @@ static ampc_status train(training *t, k_ranks *r, rt_session *s, diag *d)
 
 static atomic_int ended; /* 1 + a rank */
 
-static ampc_status check(k_ranks *r)
+static ampc_status check(k_ranks *r, double waited)
 {
     const int rank = atomic_load(&ended) - 1;
-    if (rank < 0 || rank == r->index) return AMPC_OK;
-    snprintf(r->error, sizeof r->error, "rank %d has ended", rank);
+    const bool has_ended = rank >= 0 && rank != r->index && got.watched;
+    if (!has_ended && waited < LIMIT) return AMPC_OK;
+    if (has_ended) snprintf(r->error, sizeof r->error, "rank %d has ended", rank);
+    else snprintf(r->error, sizeof r->error, "a rank has not answered for %d seconds", LIMIT);
     return AMPC_DEVICE;
 }
 
@@ -153,8 +164,7 @@ static void run_rank(k_ranks *r, void *user)
         .device = t->device, .threads = 1, .no_tune = true, .no_fuse = true, .sync_launch = t->sync, .ranks = r};
     diag *d = diag_new(NULL, NULL);
     rt_session *s = NULL;
-    r->timeout = t->timeout;
-    if (t->watched) r->check = check;
+    r->check = check;
     if (r->index == 0) double_fail(t->failing);
     ampc_status status = rt_session_open(t->module, &o, d, &s);
     if (status == AMPC_OK) status = train(t, r, s, d);
@@ -197,8 +207,6 @@ static void expect_nothing_left(const char *when)
     char left[256];
     if (double_live(left, sizeof left)) fail_msg("%s: left %s", when, left);
 }
-
-static training got, expected;
 
 static void on_double(long mode)
 {
@@ -279,8 +287,7 @@ TEST(test_failing_calls)
     int failed = 0;
     for (long call = 1, more = 1; more; call += 1 + call / 8) {
         on_double(call % 2 ? DOUBLE_LAZY : call);
-        got = (training){
-            .module = module, .steps = STEPS, .device = "cuda", .watched = true, .timeout = 1, .failing = call};
+        got = (training){.module = module, .steps = STEPS, .device = "cuda", .watched = true, .failing = call};
         run_all(&got, 2);
         more = double_failed() != NULL;
         for (int i = 0; i < 2; i++) {
@@ -303,16 +310,33 @@ TEST(test_lost_ranks)
     for (int i = 0; i < 3; i++) {
         on_double(i);
         double_silent(i == 1);
-        got = (training){.module = module,
-                         .steps = STEPS,
-                         .device = "cuda",
-                         .timeout = 1,
-                         .leaves = i < 2 ? 3 : 0,
-                         .breaks = i == 2 ? 2 : 0};
+        got = (training){
+            .module = module, .steps = STEPS, .device = "cuda", .leaves = i < 2 ? 3 : 0, .breaks = i == 2 ? 2 : 0};
         run_all(&got, 2);
         assert_int_equal(got.status[0], AMPC_DEVICE);
-        assert_non_null(strstr(got.error[0], i < 2 ? "no answer from the other ranks for 1 seconds" : "NCCL: "));
+        assert_non_null(strstr(got.error[0], i < 2 ? "a rank has not answered for 1 seconds" : "NCCL: "));
         expect_nothing_left("lost");
+    }
+    ir_module_free(module);
+}
+
+/* None begins unless all can: one of the GPU of another, without NCCL, or without CUDA. */
+TEST(test_refusals)
+{
+    static const char *const errors[] = {
+        "4 ranks have 1 GPU: each needs one of its own, but ranks 0 and 1 have the same", "CUDA"};
+    ir_module *module = parse("f32", "false");
+    for (int i = 0; i < 2; i++) {
+        on_double(DOUBLE_LAZY);
+        double_one_device(i == 0);
+        got = (training){.module = module, .steps = STEPS, .device = "cuda", .failing = i == 1};
+        run_all(&got, 4);
+        for (int rank = 0; rank < 4; rank++) {
+            const char *error = i && rank ? "rank 0 cannot use NCCL" : errors[i];
+            assert_int_equal(got.status[rank], AMPC_DEVICE);
+            if (!strstr(got.error[rank], error)) fail_msg("rank %d: %s", rank, got.error[rank]);
+        }
+        expect_nothing_left("refused");
     }
     ir_module_free(module);
 }

@@ -40,7 +40,8 @@ const char *double_failed(void); /* the function that was made to fail; NULL if 
 void double_fault(long n);
 void double_fault_kernel(const char *name); /* every launch of this kernel faults ("": none) */
 void double_memory(size_t bytes);           /* size of device memory */
-void double_driver(int error);              /* status of cudaGetDeviceCount; 0: success, one device */
+void double_driver(int error);              /* status of cudaGetDeviceCount; 0: success */
+void double_one_device(bool is_one);        /* threads have the same devices; else each has others */
 /* Rejects algorithm i of cuBLASLt's heuristics as not supported if bit i is set: in AlgoCheck, and when run. */
 void double_refuse_algorithms(unsigned checked, unsigned run);
 

@@ -6,11 +6,13 @@
 
 #include "tests/cuda/sim/cudasim_host.h"
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 
 struct CUlib_st {
     std::map<std::string, cudaKernel_t> kernels;
@@ -34,6 +36,7 @@ static std::map<void *, Object> objects;
 static long operations_to_fault;
 static std::string kernel_to_fault;
 static int driver_error;
+static bool one_device;
 long clock_ms;
 cudaError_t fault = cudaSuccess;
 static thread_local cudaError_t last_error = cudaSuccess;
@@ -137,6 +140,7 @@ void double_reset(void)
     operations_to_fault = 0;
     kernel_to_fault.clear();
     driver_error = 0;
+    one_device = false;
     double_fail(0);
     double_mark();
 }
@@ -148,6 +152,7 @@ bool double_known(void *handle, const char *kind) { return known(handle, kind); 
 void double_fault(long n) { operations_to_fault = n; }
 void double_fault_kernel(const char *name) { kernel_to_fault = name; }
 void double_driver(int error) { driver_error = error; }
+void double_one_device(bool is_one) { one_device = is_one; }
 
 int double_live(char *text, size_t size)
 {
@@ -242,14 +247,31 @@ cudaError_t cudaGetLastError()
 
 /* ---- the device ---- */
 
+/* The digits of the devices. */
+static std::string visible_devices()
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    std::string devices;
+    for (const char *c = list ? list : "0"; *c; c++)
+        if (*c >= '0' && *c <= '9') devices += *c;
+    return devices;
+}
+
+/* Of this thread, whose devices are others than those of another thread. */
+static int thread_number()
+{
+    static std::atomic<int> next;
+    static thread_local const int number = next++;
+    return number;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const std::string visible = visible_devices();
     *count = 0;
     if (driver_error) return static_cast<cudaError_t>(driver_error);
-    if (visible && visible[0] != '0') return cudaErrorNoDevice;
-    *count = 1;
-    return cudaSuccess;
+    *count = static_cast<int>(visible.size());
+    return *count ? cudaSuccess : cudaErrorNoDevice;
 }
 
 static cudaError_t check_device(int device)
@@ -276,6 +298,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     *properties = {};
     snprintf(properties->name, sizeof properties->name, "a double of NVIDIA H200");
     own::cudaMemGetInfo(&available, &properties->totalGlobalMem);
+    const int number = one_device ? 0 : thread_number();
+    properties->uuid.bytes[0] = visible_devices()[static_cast<size_t>(device)];
+    memcpy(properties->uuid.bytes + 4, &number, sizeof number);
     properties->major = 9;
     properties->multiProcessorCount = 132;
     properties->warpSize = 32;
