@@ -183,7 +183,6 @@ TEST(stages_are_documented)
             fail_msg("row %d of docs/plan.md is '%s', the stage '%s'", n, name, stage ? stage : "none");
     }
     fclose(f);
-    assert_int_equal(n, 20);
     assert_null(rt_stages[n].name);
 }
 

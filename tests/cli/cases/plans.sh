@@ -76,14 +76,15 @@ try plan.weights 0 ' bytes planned' bash -c 'mkdir bare && cp tiny.ir bare && am
 try plan.dump 0 '^after assign_layouts: plan @train_step N=4: [0-9]+ steps$' ampc-run plan tiny.ir --batch 4 --dump-after=assign_layouts
 holds plan.dump.one [ "$(grep -c '^after' .test/out)" -eq 1 ]
 try plan.dump-all 0 '^after batch_launches: plan' ampc-run plan tiny.ir --batch 4 --dump-after all
-holds plan.dump-all.each [ "$(grep -c '^after' .test/out)" -eq 20 ]
+stages=$here/../../runtime/plan/stages.def
+holds plan.dump-all.each [ "$(grep -c '^after' .test/out)" -eq "$(grep -c '^STAGE(' "$stages")" ]
 try plan.dump-onnx 0 '^after make_steps: plan @infer' ampc-run plan tiny.onnx --dump-after=make_steps
 try plan.dump-pass 0 '^# after amp' ampc-run plan tiny.onnx --dump-after=amp
 try plan.dump-changed 0 '^after make_steps: plan' ampc-run plan tiny.ir --batch 4 --dump-changed
 holds plan.dump-changed.some [ "$(grep -c '^after' .test/out)" -lt 14 ]
 mkdir plans
 try plan.dump-dir 0 '"steps"' ampc-run plan tiny.ir --batch 4 --dump-after=assign_offsets --dump-dir=plans --json
-holds plan.dump-dir.file grep -q '^plan @train_step N=4' plans/19-assign_offsets.plan
+holds plan.dump-dir.file grep -q '^plan @train_step N=4' plans/*-assign_offsets.plan
 try plan.timing 0 '^batch_launches +[0-9.]+ ms  verify +[0-9.]+ ms$' ampc-run plan tiny.ir --batch 4 --timing
 try plan.device.missing 4 '^absent.json: error: neither a device of this build \(cpu.*\) nor a file that describes one' \
     ampc-run plan tiny.ir --device=absent.json
