@@ -94,8 +94,8 @@ static ampc_status load_plugin(const struct launcher *l, diag *d, char *path, si
                       *mpi ? "this plug-in for MPI is of another version of ampc" : "this is not a plug-in for MPI");
 }
 
-/* Numbers the nodes: ranks that see each other's memory, `most` at a time. */
-static void number_nodes(rt_ranks *r, bool shared, int most)
+/* Numbers the nodes: ranks that see each other's memory. */
+static void number_nodes(rt_ranks *r, bool shared)
 {
     const int count = r->table.count;
     r->nodes = 0;
@@ -104,9 +104,7 @@ static void number_nodes(rt_ranks *r, bool shared, int most)
         p->node = -1;
         for (int n = 0; shared && n < r->nodes && p->node < 0; n++) {
             const int first = r->node_first[n]; /* while the nodes are being found, one of their ranks */
-            int size = 0;
-            for (int j = 0; j < i; j++) size += r->peers.each[j].place.node == n;
-            if (size < most && rt_places_meet(p, &r->peers.each[first].place)) p->node = n;
+            if (rt_places_meet(p, &r->peers.each[first].place)) p->node = n;
         }
         if (p->node >= 0) continue;
         r->node_first[r->nodes] = i;
@@ -172,8 +170,8 @@ static ampc_status meet(rt_ranks *r)
     status = rt_ranks_all_gather(&r->table, &sees, all, 1);
     const bool shared = status == AMPC_OK && !memchr(all, 0, (size_t)count);
     free(all);
-    const char *most = getenv("AMPC_RANKS_A_NODE"); /* tests: as if a host had no more */
-    number_nodes(r, shared, most ? atoi(most) : INT_MAX);
+    number_nodes(r, shared);
+    if (status == AMPC_OK && r->nodes > 1 && !rt_notices_open(r)) status = rt_ranks_no_memory(r);
     for (int t = 0; t < 2; t++) {
         for (int i = 0; i < count; i++) r->orders[t].ranks[i] = t ? i : r->node_ranks[i];
         add_spans(r, &r->orders[t], 0, count);
@@ -256,10 +254,12 @@ void rt_ranks_close(k_ranks *k, ampc_status status)
     if (!r) return;
     char *all = malloc((size_t)k->count), here = 1; /* closing waits without limit, so the ranks meet before it */
     if (status == AMPC_OK && !r->failed && all && rt_ranks_all_gather(k, &here, all, 1) == AMPC_OK) {
+        rt_notices_close(r);
         r->mpi->close();
     } else {
         some_failed = true;
         if (!r->failed) rt_ranks_lost(r, k->index, false);
+        rt_notices_leave(r, r->blamed, r->silent);
         rt_peers_leave(&r->peers);
     }
     free(all);

@@ -37,8 +37,11 @@ typedef struct rt_ranks {
     uint64_t step;            /* barriers so far */
     rt_transfer *transfers;
     int transfer_count, transfer_room;
+    struct rt_notices *notices; /* NULL: all ranks are on this host */
     bool failed;
     ampc_status status;   /* of the failure */
+    int blamed;           /* for it */
+    bool silent;          /* that rank has not answered, rather than ended */
     rt_ranks_term *terms; /* for ranks_sum.h */
     void *scratch;
     size_t scratch_bytes;
@@ -53,6 +56,19 @@ ampc_status rt_ranks_barrier(rt_ranks *r);
 /* Reports that the rank has ended, or not answered for the time limit. */
 ampc_status rt_ranks_lost(rt_ranks *r, int rank, bool silent);
 ampc_status rt_ranks_no_memory(rt_ranks *r);
+
+/* ranks_notice.c. Each does nothing if there are no notices. */
+bool rt_notices_open(rt_ranks *r);  /* false: out of memory */
+void rt_notices_close(rt_ranks *r); /* every rank calls it */
+/* The rank whose failure another one has reported, or -1. */
+int rt_notices_hear(rt_ranks *r, bool *silent);
+/* While this rank waits for `peer`: tells the others if it has waited long enough to suspect that one, or if another
+ * rank has. The rank for which all wait, as far as they have told. */
+int rt_notices_wait(rt_ranks *r, int peer, bool long_enough);
+/* Tells the others of a failure. */
+void rt_notices_lost(rt_ranks *r, int rank, bool silent);
+/* Waits a while for the others to tell their users, too. */
+void rt_notices_leave(rt_ranks *r, int failed, bool silent);
 
 ampc_status rt_ranks_all_reduce(k_ranks *k, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree);
 void *rt_ranks_stage(k_ranks *k, size_t bytes);

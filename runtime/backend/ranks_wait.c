@@ -1,6 +1,7 @@
 /* ranks_wait.c - messages to other ranks, and waiting for them without waiting for those that have ended. */
 #include "runtime/backend/ranks_mpi.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ static ampc_status fail(rt_ranks *r, ampc_status status, int rank, bool silent)
     rt_rank_memory *mine = r->peers.each[r->peers.index].memory;
     r->failed = true;
     r->status = status;
+    r->blamed = rank;
+    r->silent = silent;
     atomic_store(&mine->silent, silent);
     atomic_store(&mine->failed, rank + 1);
     return status;
@@ -30,6 +33,7 @@ ampc_status rt_ranks_lost(rt_ranks *r, int rank, bool silent)
     else snprintf(what, sizeof what, "has ended");
     snprintf(r->table.error, sizeof r->table.error, "rank %d on host %s (process %lld) %s", rank, p->host,
              (long long)p->process, what);
+    rt_notices_lost(r, rank, silent);
     return fail(r, AMPC_DEVICE, rank, silent);
 }
 
@@ -46,6 +50,7 @@ static ampc_status mpi_error(rt_ranks *r, int code, int peer)
     const int ended = rt_peers_wait(&r->peers, 100, &silent);
     if (ended >= 0) return rt_ranks_lost(r, ended, silent);
     r->mpi->text(code, text);
+    rt_notices_lost(r, peer, false);
     const rt_rank_place *p = &r->peers.each[peer].place;
     snprintf(r->table.error, sizeof r->table.error, "rank %d on host %s (process %lld) cannot be reached: %.300s", peer,
              p->host, (long long)p->process, text);
@@ -94,10 +99,12 @@ static ampc_status pause(rt_ranks *r, waiting *w, int peer)
         return AMPC_OK;
     }
     bool silent;
-    const int lost = rt_peers_wait(&r->peers, !spins, &silent);
+    int lost = rt_peers_wait(&r->peers, !spins, &silent);
+    if (lost < 0) lost = rt_notices_hear(r, &silent);
     if (lost >= 0 && is_final(r, w, lost, peer, now)) return rt_ranks_lost(r, lost, silent);
-    if ((double)(now - w->since) < 1000 * r->timeout) return AMPC_OK;
-    return rt_ranks_lost(r, silent_rank(r, peer), true);
+    const double waited = 1e-3 * (double)(now - w->since);
+    lost = rt_notices_wait(r, silent_rank(r, peer), waited >= r->timeout - fmin(1, r->timeout / 4));
+    return waited < r->timeout ? AMPC_OK : rt_ranks_lost(r, lost, true);
 }
 
 ampc_status rt_ranks_check(k_ranks *k, double waited)
