@@ -1,11 +1,13 @@
 /* api.h - the CUDA libraries, loaded on demand and never linked.
  *
- * Building needs only their headers, and the compiler checks every signature. Each library is loaded separately on
- * first use, so a network without convolutions runs on machines without cuDNN. */
+ * Building needs only their headers (of NCCL none), and the compiler checks every signature. Each library is loaded
+ * separately on first use, so a network without convolutions runs on machines without cuDNN. */
 #ifndef AMPC_CUDA_API_H
 #define AMPC_CUDA_API_H
 
 #include "ir/base/ampc_status.h"
+
+#include "kernels/cuda/nccl.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +15,6 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn_graph.h>
-#include <nccl.h>
 #include <nvrtc.h>
 
 typedef enum cuda_library {

@@ -320,6 +320,17 @@ TEST(test_lost_ranks)
     ir_module_free(module);
 }
 
+extern const long nccl_facts_own[64], nccl_facts_theirs[64];
+
+TEST(test_declarations)
+{
+#ifdef NCCL_HEADER
+    for (int i = 0; i < 64; i++) assert_int_equal(nccl_facts_own[i], nccl_facts_theirs[i]);
+#else
+    printf("[  SKIPPED ] needs the header of NCCL\n");
+#endif
+}
+
 /* None begins unless all can: one of the GPU of another, without NCCL, or without CUDA. */
 TEST(test_refusals)
 {

@@ -5,13 +5,8 @@
 
 #include "tests/cuda/double/double.h"
 
-/* nccl.h includes cuda_runtime.h, which overloads functions of the table in C++. */
-#ifdef __cplusplus
-#define __CUDA_RUNTIME_H__
-#endif
 #include <cublasLt.h>
 #include <cudnn_graph.h>
-#include <nccl.h>
 #include <nvrtc.h>
 
 #ifdef __cplusplus
