@@ -202,7 +202,7 @@ void ranks_threads_run(ranks_threads *t, void (*body)(k_ranks *r, void *user), v
         t->ranks[i].body = body;
         t->ranks[i].user = user;
         t->ranks[i].ended = false;
-        pthread_create(&t->ranks[i].thread, NULL, run, &t->ranks[i]);
     }
+    for (int i = 0; i < t->count; i++) pthread_create(&t->ranks[i].thread, NULL, run, &t->ranks[i]);
     for (int i = 0; i < t->count; i++) pthread_join(t->ranks[i].thread, NULL);
 }

@@ -62,7 +62,7 @@ static bool run_step(rank *r, int index)
 static void run_rank(k_ranks *ranks, void *user)
 {
     rank *r = (rank *)user + ranks->index;
-    const rt_session_options session = {.device = "cpu", .threads = 1, .deterministic = 1, .ranks = ranks};
+    const rt_session_options session = {ON_DEVICE, .threads = 1, .deterministic = 1, .ranks = ranks};
     if (rt_session_open(r->net.m, &session, r->net.t->d, &r->net.s)) return;
     set_parameters(&r->net);
     for (int k = 0; k < STEPS; k++) {
