@@ -363,6 +363,7 @@ static ampc_status reduce(ir_module *m, const compile_options *o, diag *d)
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
         ir_graph *g = ir_graph_by_role(m, graphs[i].role);
         if (!g || !graphs[i].runs) continue;
+        if (g->role == IR_GRAPH_train_step) distribute_note_batch_norm(g, o, d);
         if (!o->tree) TRY(distribute_weights(g, d)); /* a tree averages the losses of micro-batches as they are */
         if (o->sync_bn) TRY(distribute_batch_norm(g, d));
         distribute_random(g, d);

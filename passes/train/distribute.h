@@ -12,6 +12,8 @@
 ampc_status distribute_weights(ir_graph *g, diag *d);
 /* With --sync-bn: the statistics of BatchNormalization are those of all ranks (distribute_batch_norm.c). */
 ampc_status distribute_batch_norm(ir_graph *g, diag *d);
+/* Notes what the statistics of BatchNormalization depend on, if it is not what one process has. Before the above. */
+void distribute_note_batch_norm(ir_graph *g, const compile_options *o, diag *d);
 /* With compile_options.tree: all sums over samples of @train_step, or of @accumulate and @apply, are balanced trees
  * over the micro-batches, instead of the reductions of distribute.c (distribute_tree.c). */
 ampc_status distribute_tree(ir_module *m, const compile_options *o, diag *d);

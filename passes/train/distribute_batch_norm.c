@@ -158,3 +158,19 @@ ampc_status distribute_batch_norm(ir_graph *g, diag *d)
         }
     return diag_status(d);
 }
+
+void distribute_note_batch_norm(ir_graph *g, const compile_options *o, diag *d)
+{
+    for (ir_graph *each = g; each; each = ir_next_graph_in(g, each))
+        for (ir_node *n = each->first; n; n = n->next) {
+            if (!is_training(n)) continue;
+            if (o->tree && o->sync_bn)
+                diag_note(d, ir_diag_loc(n),
+                          "statistics are those of a micro-batch of all ranks: the same bits need the same number of "
+                          "ranks");
+            else if (!o->tree && !o->sync_bn)
+                diag_note(d, DIAG_USE(ir_diag_loc(n), OPTION_sync_bn, .purpose = "for those of all ranks"),
+                          "statistics are those of the samples of each rank");
+            return;
+        }
+}
