@@ -359,6 +359,18 @@ static bool differ_in_length(const rt_trainer *t, const char *before)
     return strncmp(before, now, (size_t)(length - now) + strlen(LENGTH)) == 0;
 }
 
+/* Steps that add the same tree may have had their samples in other micro-batches. Between two steps, only the position
+ * tells. */
+static void convert_position(const rt_trainer *t, rt_run_state *from)
+{
+    const uint64_t batch = (uint64_t)t->stepper.state.batch, was = (uint64_t)from->batch;
+    const uint64_t epoch = (uint64_t)rt_dataset_batches(t->data, t->stepper.state.batch) * batch;
+    const uint64_t read = from->position.epoch * epoch + from->position.batch * was;
+    if (!t->whole || read != from->step * batch * (uint64_t)t->window) return;
+    from->position.batch = from->position.batch * was / batch;
+    from->batch = t->stepper.state.batch;
+}
+
 static ampc_status check_resumed(const rt_trainer *t, const rt_run_state *from, const char *path, diag *d)
 {
     if (from->batch != t->stepper.state.batch)
@@ -409,6 +421,7 @@ static ampc_status resume(rt_trainer *t, const rt_train_plan *plan, diag *d, cha
     TRY(rt_checkpoint_resume(t->stepper.session, t->stepper.graph->module, plan->checkpoint_dir, &how,
                              plan->allow_fallback, d, &from, path));
     if (!*path) return AMPC_OK;
+    convert_position(t, &from);
     ampc_status s = check_resumed(t, &from, *path, d);
     if (s == AMPC_OK) s = check_codes(t, *path, d);
     if (s == AMPC_OK) s = check_monitor(plan->best, &from.best, *path, d);

@@ -1,5 +1,6 @@
 /* test_distributed_tree.c - the sums of a step over ranks, which are threads, and micro-batches: the same bits, whoever
  * computes them. */
+#include "runtime/train/checkpoint.h"
 #include "tests/ranks_threads.h"
 #include "tests/train/training_net.h"
 
@@ -13,6 +14,7 @@ typedef struct setup {
     int ranks, window, leaves;
     bool unscale; /* the sums are divided by @unscale */
     bool plain;   /* the sums are those of pass accumulate */
+    int cut;      /* so many micro-batches of a rank are followed by a checkpoint and a new session; 0: none */
 } setup;
 
 typedef struct rank {
@@ -48,13 +50,34 @@ static bool run_leaf(rank *r, const char *graph, int i)
     return rt_session_run(r->net.s, graph, in, inputs, r->net.t->d) == AMPC_OK;
 }
 
-static bool run_step(rank *r, int index)
+static bool open_session(rank *r, k_ranks *ranks)
 {
+    const rt_session_options session = {ON_DEVICE, .threads = 1, .deterministic = 1, .ranks = ranks};
+    return rt_session_open(r->net.m, &session, r->net.t->d, &r->net.s) == AMPC_OK;
+}
+
+/* Goes on in a new session, which has what the checkpoint has. */
+static bool resume(rank *r, k_ranks *ranks)
+{
+    net *n = &r->net;
+    char name[32];
+    const rt_run_state state = {.batch = ROWS_OF_LEAF};
+    snprintf(name, sizeof name, "rank%d.safetensors", ranks->index);
+    const char *path = scratch_path(n->t, name);
+    if (rt_checkpoint_write(n->s, n->m, &state, path, n->t->d)) return false;
+    rt_session_close(n->s);
+    n->s = NULL;
+    return open_session(r, ranks) && rt_checkpoint_read(n->s, n->m, path, &rt_checkpoint_all, n->t->d, NULL) == AMPC_OK;
+}
+
+static bool run_step(rank *r, k_ranks *ranks)
+{
+    const int index = ranks->index;
     const setup *s = r->setup;
     const char *last = s->window ? "apply" : "train_step";
     if (!s->window) return run_leaf(r, last, index);
     for (int i = index; i < s->leaves; i += s->ranks)
-        if (!run_leaf(r, "accumulate", i)) return false;
+        if (!run_leaf(r, "accumulate", i) || (i / s->ranks + 1 == s->cut && !resume(r, ranks))) return false;
     if (s->unscale && rt_session_run(r->net.s, "unscale", NULL, 0, r->net.t->d)) return false;
     return rt_session_run(r->net.s, last, NULL, 0, r->net.t->d) == AMPC_OK;
 }
@@ -62,12 +85,11 @@ static bool run_step(rank *r, int index)
 static void run_rank(k_ranks *ranks, void *user)
 {
     rank *r = (rank *)user + ranks->index;
-    const rt_session_options session = {ON_DEVICE, .threads = 1, .deterministic = 1, .ranks = ranks};
-    if (rt_session_open(r->net.m, &session, r->net.t->d, &r->net.s)) return;
+    if (!open_session(r, ranks)) return;
     set_parameters(&r->net);
     for (int k = 0; k < STEPS; k++) {
         set_batch(&r->net, (uint64_t)k);
-        if (!run_step(r, ranks->index)) return;
+        if (!run_step(r, ranks)) return;
         r->losses[k] = output(&r->net, "loss");
     }
     r->done = true;
@@ -126,7 +148,7 @@ static const struct {
 
 #define SETUP(r, w, n, u) \
     { \
-        text, "mse", precisions[i].level, precisions[i].low, r, w, n, u, false \
+        text, "mse", precisions[i].level, precisions[i].low, r, w, n, u, false, 0 \
     }
 
 /* With statistics and random numbers, too. */
@@ -163,10 +185,21 @@ TEST_SCRATCH(test_the_sums_are_those_of_a_window)
     }
 }
 
+/* A checkpoint within a window has the levels of its sums. */
+TEST_SCRATCH(test_a_window_is_resumed)
+{
+    const char *text = stateful;
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        setup cut[] = {SETUP(1, 8, 8, false), SETUP(1, 8, 8, false), SETUP(1, 8, 8, false), SETUP(2, 4, 8, false)};
+        for (int k = 1; k < 4; k++) cut[k].cut = (int[]){0, 2, 5, 3}[k];
+        assert_all_equal(t, cut, 4);
+    }
+}
+
 /* The module with its pending sums is complete text. */
 TEST_SCRATCH(test_the_module_is_text)
 {
-    const setup s = {mlp, "mse", PASS_O1, IR_bf16, 1, 4, 4, false, false};
+    const setup s = {mlp, "mse", PASS_O1, IR_bf16, 1, 4, 4, false, false, 0};
     rank r;
     ir_module *again;
     open_rank(t, &r, &s);
