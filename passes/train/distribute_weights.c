@@ -339,8 +339,20 @@ static void rewrite(weighting *w)
     }
 }
 
+/* A gradient penalty differentiates the loss as it is. */
+static bool has_penalty(const ir_graph *g, diag *d)
+{
+    const ir_node *penalty = ir_output_by_role(g, IR_OUTPUT_penalty);
+    if (penalty && g->role == IR_GRAPH_train_step)
+        diag_warning(d, DIAG_FILE(ir_module_source(g->module)),
+                     "with a gradient penalty, each of several ranks computes the loss and the penalty of its own "
+                     "samples, and these are averaged");
+    return penalty;
+}
+
 ampc_status distribute_weights(ir_graph *g, diag *d)
 {
+    if (has_penalty(g, d)) return diag_status(d);
     arena *scratch = pass_scratch_new(g->module);
     weighting w = {.graph = g, .diag = d, .arena = scratch};
     warn_of_comparison(&w);
