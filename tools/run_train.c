@@ -288,7 +288,9 @@ static ampc_status train(training *t)
     ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace, status == AMPC_OK);
     t->recorder = NULL;
     t->trace = NULL;
-    if (!stop_signal) handle_signals(SIG_DFL);
+    /* A launcher sends the others SIGTERM when one rank has ended, which they report themselves. */
+    if (status != AMPC_OK && t->c->peers) handle_signals(SIG_IGN);
+    else if (!stop_signal) handle_signals(SIG_DFL);
     TRY(status);
     TRY(traced);
     TRY(closed);
