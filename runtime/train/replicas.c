@@ -3,10 +3,12 @@
 
 #include "runtime/backend/memory.h"
 #include "runtime/inspect/numbers.h"
+#include "runtime/plan/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 enum { SAMPLES = 4 };
@@ -109,6 +111,54 @@ ampc_status rt_replicas_compare(rt_team *p, rt_session *s, rt_dataset *data, uin
     if (!p) return AMPC_OK;
     facts f = {.arena = arena_new(0)};
     ampc_status status = f.arena ? find_facts(&f, s, data, seed, d) : rt_no_memory(d);
+    status = rt_team_agree(p, status, NULL, d);
+    if (status == AMPC_OK) status = rt_team_compare(p, f.list.items, f.list.count, d);
+    arena_free(f.arena);
+    return status;
+}
+
+/* ---- the plan ---- */
+
+static void add_collective(facts *f, const rt_step *s, int number)
+{
+    int64_t n = 0;
+    const char *order = "";
+    for (int i = 0; i < s->n_in; i++) {
+        n += k_count(&s->in[i]);
+        order = arena_printf(f->arena, "%s %" PRId64, order, k_count(&s->in[i]));
+    }
+    const char *name = arena_printf(f->arena, "collective %d of '%s'", number, s->node->graph->name);
+    add_fact(f, name,
+             arena_printf(f->arena, "%s of %" PRId64 " elements in %s (hash %s)", ir_op_get(s->op)->name, n,
+                          ir_dtype_name(s->in[0].dtype), print_hash(f, order, strlen(order))));
+}
+
+static void add_collectives(facts *f, const rt_session *s)
+{
+    const rt_plan *plan;
+    int number = 0;
+    for (int part = 0; (plan = rt_session_planned(s, part)); part++)
+        for (const rt_step *step = plan->first_step; step; step = step->next)
+            if (ir_op_has(step->op, IR_COLLECTIVE)) add_collective(f, step, ++number);
+}
+
+static ampc_status add_plans(facts *f, rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n, diag *d)
+{
+    jmp_buf guard;
+    const rt_plan *plan;
+    if (setjmp(guard)) return rt_no_memory(d);
+    arena_set_guard(f->arena, &guard);
+    TRY(rt_session_plan(s, g->name, inputs, n, NULL, d, &plan));
+    add_collectives(f, s);
+    return AMPC_OK;
+}
+
+ampc_status rt_replicas_compare_plans(rt_team *p, rt_session *s, const ir_graph *g, const rt_tensor *inputs, int n,
+                                      diag *d)
+{
+    if (!p || !g) return AMPC_OK;
+    facts f = {.arena = arena_new(0)};
+    ampc_status status = f.arena ? add_plans(&f, s, g, inputs, n, d) : rt_no_memory(d);
     status = rt_team_agree(p, status, NULL, d);
     if (status == AMPC_OK) status = rt_team_compare(p, f.list.items, f.list.count, d);
     arena_free(f.arena);

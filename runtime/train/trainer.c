@@ -46,6 +46,7 @@ struct rt_trainer {
     uint64_t evaluated;    /* the step after which it was last evaluated, or that it resumed from */
     unsigned asks;         /* STOP_.. of this rank */
     unsigned stops;        /* of any rank, known to all: the run ends before the next step */
+    bool compared;         /* the ranks have compared the collectives of their plans */
     bool starved;          /* the run stops, and a batch or an evaluation did not get its samples or was abandoned */
     bool lacks_evaluation; /* it was an evaluation */
 };
@@ -245,6 +246,17 @@ static bool ends_before(const rt_trainer *t, const submission *next)
     return t->starved || (t->stops && !next->samples);
 }
 
+/* Once, before the first step. The sizes of a rank are those of its share, so it has a plan of its own. */
+static ampc_status compare_plans(rt_trainer *t, diag *d)
+{
+    const rt_stepper *s = &t->stepper;
+    if (t->compared) return AMPC_OK;
+    t->compared = true;
+    TRY(rt_replicas_compare_plans(t->peers, s->session, t->window > 1 ? s->accumulate : s->graph,
+                                  rt_loader_inputs(t->feed), rt_loader_count(t->feed), d));
+    return rt_replicas_compare_plans(t->peers, s->session, t->window > 1 ? s->apply : NULL, NULL, 0, d);
+}
+
 /* The samples of this rank. */
 static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
 {
@@ -257,7 +269,7 @@ static ampc_status load_batch(rt_trainer *t, submission *to, diag *d)
     rt_position_advance(&t->position, t->data, t->stepper.state.batch);
     to->after = t->position;
     to->samples += t->stepper.state.batch;
-    return AMPC_OK;
+    return compare_plans(t, d);
 }
 
 /* Passes the status of a run on, unless the run was abandoned because the program stops; then its batch, at `before`,
