@@ -34,8 +34,9 @@ typedef struct training {
     int64_t run, epoch_steps, epochs;
     double shown, rate_from, rate_busy; /* since the last progress line */
     int64_t rate_steps, rate_samples;
-    int64_t samples;    /* of all steps of this run */
-    ampc_status status; /* error status of a callback */
+    int64_t samples;               /* of all steps of this run */
+    ampc_status status;            /* error status of a callback */
+    rt_reduction_time *reductions; /* of each rank */
 } training;
 
 static volatile sig_atomic_t stop_signal;
@@ -226,6 +227,36 @@ static double loss_scale(run_context *c)
     return scale;
 }
 
+/* Of all ranks; NULL: there is only one. */
+static ampc_status gather_times(training *t)
+{
+    const k_ranks *r = rt_team_ranks(t->c->peers);
+    tool *base = t->c->tool;
+    if (!r) return AMPC_OK;
+    t->reductions = arena_array(base->arena, (size_t)r->count, sizeof *t->reductions);
+    TRY(rt_team_agree(t->c->peers, AMPC_OK, NULL, base->diag));
+    return rt_team_times(t->c->peers, t->reductions, base->diag);
+}
+
+static void print_times(const training *t)
+{
+    const k_ranks *r = rt_team_ranks(t->c->peers);
+    for (int i = 0; r && t->c->tool->o.trace && i < r->count; i++)
+        printf("rank %d on %s: %.3f s in %" PRId64 " reductions of %.1f MB, of %.3f s in steps\n", i,
+               rt_team_host(t->c->peers, i), t->reductions[i].seconds, t->reductions[i].calls,
+               (double)t->reductions[i].bytes / 1e6, t->busy);
+}
+
+static void write_times(json_writer *w, const training *t)
+{
+    const k_ranks *r = rt_team_ranks(t->c->peers);
+    if (!r) return;
+    json_begin(w, "reduction_seconds", '[');
+    for (int i = 0; i < r->count; i++) json_write_real(w, NULL, "%.6g", t->reductions[i].seconds);
+    json_end(w, ']');
+    json_write_integer(w, "reduction_bytes", t->reductions[0].bytes);
+}
+
 static void print_json(const training *t, double samples_s, int64_t bytes)
 {
     const rt_run_state *state = rt_trainer_state(t->trainer);
@@ -240,6 +271,7 @@ static void print_json(const training *t, double samples_s, int64_t bytes)
     json_write_real(&w, "seconds_per_epoch", "%.9g", t->epochs ? t->busy / (double)t->epochs : NAN);
     json_write_real(&w, "samples_s", "%.9g", samples_s);
     json_write_integer(&w, "peak_bytes", bytes);
+    write_times(&w, t);
     json_end(&w, '}');
     putchar('\n');
 }
@@ -259,6 +291,7 @@ static ampc_status print_result(training *t)
     else
         printf("%" PRIu64 " steps  loss %.4f  loss scale %g  skipped %" PRIu64 "  %.0f samples/s  %.1f MB planned\n",
                state->step, t->last.loss, loss_scale(c), state->skipped, samples_s, (double)bytes / 1e6);
+    if (!c->tool->o.pass.json) print_times(t);
     return AMPC_OK;
 }
 
@@ -282,7 +315,9 @@ static ampc_status train(training *t)
         .best = o->best ? &t->best : NULL,
         .early_stop = o->early_stop ? &t->early_stop : NULL};
     t->shown = t->rate_from = tool_seconds();
+    rt_team_trace(t->c->peers, t->trace);
     ampc_status status = rt_trainer_run(t->trainer, &plan, base->diag);
+    rt_team_trace(t->c->peers, NULL);
     if (status == AMPC_OK) status = t->status;
     console_end_live(&base->console);
     ampc_status closed = rt_recorder_close(t->recorder), traced = rt_trace_close(t->trace, status == AMPC_OK);
@@ -294,6 +329,7 @@ static ampc_status train(training *t)
     TRY(status);
     TRY(traced);
     TRY(closed);
+    TRY(gather_times(t));
     TRY(plot(t));
     TRY(print_result(t));
     const bool lacks_evaluation = rt_trainer_lacks_evaluation(t->trainer);

@@ -21,10 +21,9 @@ struct rt_trace {
 };
 
 static const char *const lane_names[RT_LANE_COUNT] = {
-    [RT_LANE_STEPS] = "steps",
-    [RT_LANE_DATA] = "data",
-    [RT_LANE_FILES] = "checkpoints",
-    [RT_LANE_EVALUATION] = "evaluation",
+    [RT_LANE_STEPS] = "steps",           [RT_LANE_DATA] = "data",
+    [RT_LANE_FILES] = "checkpoints",     [RT_LANE_EVALUATION] = "evaluation",
+    [RT_LANE_REDUCTIONS] = "reductions",
 };
 
 double rt_trace_now(void)

@@ -11,7 +11,14 @@
 typedef struct rt_trace rt_trace;
 
 /* Lanes are drawn one below the other; each is a thread id of the trace. */
-typedef enum rt_lane { RT_LANE_STEPS, RT_LANE_DATA, RT_LANE_FILES, RT_LANE_EVALUATION, RT_LANE_COUNT } rt_lane;
+typedef enum rt_lane {
+    RT_LANE_STEPS,
+    RT_LANE_DATA,
+    RT_LANE_FILES,
+    RT_LANE_EVALUATION,
+    RT_LANE_REDUCTIONS,
+    RT_LANE_COUNT
+} rt_lane;
 
 /* Begins a file that replaces `path` when it is closed. `d` must outlive the trace. Fails with AMPC_IO or
  * AMPC_NO_MEMORY. */

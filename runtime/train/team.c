@@ -22,8 +22,9 @@ typedef struct place {
 
 struct rt_team {
     k_ranks *ranks;
-    place *places; /* by rank */
-    bool lost;     /* no collective call is possible any more */
+    rt_reductions session; /* the ranks of the session */
+    place *places;         /* by rank */
+    bool lost;             /* no collective call is possible any more */
     bool repeats;
 };
 
@@ -49,6 +50,7 @@ ampc_status rt_team_open(k_ranks *r, diag *d, rt_team **out)
     rt_team *p = rt_alloc(1, sizeof *p);
     if (!p) return rt_no_memory(d);
     *p = (rt_team){.ranks = r, .places = rt_alloc((size_t)r->count, sizeof *p->places)};
+    rt_reductions_open(&p->session, r);
     find_place(&mine);
     ampc_status s = p->places ? check(p, r->all_gather(r, &mine, p->places, sizeof mine), d) : rt_no_memory(d);
     if (s == AMPC_OK) *out = p;
@@ -63,7 +65,11 @@ void rt_team_close(rt_team *p)
     rt_free(p);
 }
 
-k_ranks *rt_team_ranks(const rt_team *p) { return p ? p->ranks : NULL; }
+k_ranks *rt_team_ranks(rt_team *p) { return p ? &p->session.table : NULL; }
+void rt_team_trace(rt_team *p, rt_trace *trace)
+{
+    if (p) p->session.trace = trace;
+}
 bool rt_team_first(const rt_team *p) { return !p || p->ranks->index == 0; }
 const char *rt_team_host(const rt_team *p, int rank) { return p->places[rank].host; }
 void rt_team_lose(rt_team *p)
@@ -135,7 +141,9 @@ ampc_status rt_team_agree(rt_team *p, ampc_status mine, unsigned *flags, diag *d
     if (!p || p->lost || p->ranks->lost) return mine;
     for (int i = 0; i < RT_TEAM_FLAGS; i++) any[i] = flags && (*flags >> i & 1);
     any[RT_TEAM_FLAGS] = mine != AMPC_OK;
+    const double began = rt_trace_now();
     const ampc_status s = p->ranks->all_reduce(p->ranks, any, RT_TEAM_FLAGS + 1, IR_f32, K_REDUCED_max, false);
+    rt_trace_span(p->session.trace, RT_LANE_REDUCTIONS, "wait for the other ranks", began);
     if (s != AMPC_OK) {
         p->lost = true;
         return mine != AMPC_OK ? mine : check(p, s, d);
@@ -146,6 +154,11 @@ ampc_status rt_team_agree(rt_team *p, ampc_status mine, unsigned *flags, diag *d
 }
 
 /* ---- data ---- */
+
+ampc_status rt_team_times(rt_team *p, rt_reduction_time *times, diag *d)
+{
+    return check(p, p->ranks->all_gather(p->ranks, &p->session.time, times, sizeof *times), d);
+}
 
 ampc_status rt_team_copy(rt_team *p, void *data, size_t bytes, diag *d)
 {

@@ -8,6 +8,7 @@
 
 #include "ir/base/diag.h"
 #include "kernels/ranks.h"
+#include "runtime/train/reductions.h"
 
 typedef struct rt_team rt_team;
 
@@ -15,8 +16,8 @@ typedef struct rt_team rt_team;
 ampc_status rt_team_open(k_ranks *r, diag *d, rt_team **out);
 void rt_team_close(rt_team *p);
 
-k_ranks *rt_team_ranks(const rt_team *p); /* NULL: this is the only one */
-bool rt_team_first(const rt_team *p);     /* whether this rank writes the files and prints */
+k_ranks *rt_team_ranks(rt_team *p);   /* for a session, whose reductions are timed; NULL: this is the only one */
+bool rt_team_first(const rt_team *p); /* whether this rank writes the files and prints */
 const char *rt_team_host(const rt_team *p, int rank);
 /* Of the ranks on this host, the position of this one, from 0. */
 int rt_team_local(const rt_team *p);
@@ -32,6 +33,11 @@ ampc_status rt_team_agree(rt_team *p, ampc_status mine, unsigned *flags, diag *d
 void rt_team_lose(rt_team *p);
 /* Whether the error of this rank has also been reported by the first one. */
 bool rt_team_repeats(const rt_team *p);
+
+/* From now on the trace receives the reductions and waits of this rank. */
+void rt_team_trace(rt_team *p, rt_trace *trace);
+/* Collective. What each rank has spent in the reductions of its session, in times[number of ranks]. */
+ampc_status rt_team_times(rt_team *p, rt_reduction_time *times, diag *d);
 
 /* Collective. Replaces the data by those of rank 0. */
 ampc_status rt_team_copy(rt_team *p, void *data, size_t bytes, diag *d);
