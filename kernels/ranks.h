@@ -28,8 +28,9 @@ struct k_ranks {
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
     size_t piece; /* the bytes that a reduction should have, so that they stay in the caches; 0: as many as there are */
-    bool muted; /* a collective op keeps its own operands */
-    bool lost;  /* a kernel has failed in which the other ranks wait, or will, so this one must end */
+    bool continues; /* set for a call of all_reduce after which more pieces of the same reduction follow */
+    bool muted;     /* a collective op keeps its own operands */
+    bool lost;      /* a kernel has failed in which the other ranks wait, or will, so this one must end */
     /* Replaces n elements at `data`, in host memory, by their sums, or the largest ones. Those of low types are added
      * in f32; every partial sum is rounded. The results are the same on all ranks. tree: the additions of an element
      * are a balanced tree over the ranks, ((0+1)+(2+3)).., so they are those that one rank would make. `by` is not

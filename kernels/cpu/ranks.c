@@ -113,6 +113,7 @@ static ampc_status run_all_reduce(const k_args *args)
         void *staged = r->stage(r, (size_t)count * ir_dtype_size(type));
         const k_view wire = {.data = staged ? staged : args->workspace, .dtype = type};
         move_piece(args, at, count, mean ? r->share : 1, true, wire);
+        r->continues = at + count < n;
         ampc_status status = r->all_reduce(r, wire.data, count, type, mean ? K_REDUCED_sum : by, tree);
         if (status != AMPC_OK) return cpu_ranks_failed(args, status);
         move_piece(args, at, count, 1, false, wire);

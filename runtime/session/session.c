@@ -129,7 +129,7 @@ void rt_session_mute(rt_session *s)
     s->muted = (k_ranks){.index = r->index,
                          .count = r->count,
                          .share = r->share,
-                          .muted = true,
+                         .muted = true,
                          .all_reduce = keep_own,
                          .stage = stage_nothing,
                          .all_gather = repeat_own};

@@ -12,12 +12,14 @@ static ampc_status pass_on(rt_reductions *r, ampc_status s)
 static ampc_status all_reduce(k_ranks *k, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree)
 {
     rt_reductions *r = (rt_reductions *)k;
-    const double began = rt_trace_now();
+    if (!r->began) r->began = rt_trace_now();
     const ampc_status s = r->through->all_reduce(r->through, data, n, type, by, tree);
-    r->time.seconds += rt_trace_now() - began;
     r->time.bytes += n * (int64_t)ir_dtype_size(type);
+    if (k->continues && s == AMPC_OK) return s;
+    r->time.seconds += rt_trace_now() - r->began;
     r->time.calls++;
-    rt_trace_span(r->trace, RT_LANE_REDUCTIONS, "all_reduce", began);
+    rt_trace_span(r->trace, RT_LANE_REDUCTIONS, "all_reduce", r->began);
+    r->began = 0;
     return pass_on(r, s);
 }
 
@@ -39,10 +41,10 @@ static ampc_status broadcast(k_ranks *k, void *data, size_t bytes, int root)
     return pass_on(r, r->through->broadcast(r->through, data, bytes, root));
 }
 
-static ampc_status check(k_ranks *k)
+static ampc_status check(k_ranks *k, double waited)
 {
     rt_reductions *r = (rt_reductions *)k;
-    return pass_on(r, r->through->check(r->through));
+    return pass_on(r, r->through->check(r->through, waited));
 }
 
 void rt_reductions_open(rt_reductions *r, k_ranks *through)

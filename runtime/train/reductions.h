@@ -15,6 +15,7 @@ typedef struct rt_reductions {
     k_ranks table; /* first */
     k_ranks *through;
     rt_reduction_time time;
+    double began;    /* of a reduction whose pieces are not complete; 0: there is none */
     rt_trace *trace; /* receives each reduction; NULL: none */
 } rt_reductions;
 

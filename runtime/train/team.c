@@ -138,7 +138,7 @@ static ampc_status fail(rt_team *p, ampc_status mine, diag *d)
 ampc_status rt_team_agree(rt_team *p, ampc_status mine, unsigned *flags, diag *d)
 {
     float any[RT_TEAM_FLAGS + 1];
-    if (!p || p->lost || p->ranks->lost) return mine;
+    if (!p || p->lost || p->session.table.lost) return mine;
     for (int i = 0; i < RT_TEAM_FLAGS; i++) any[i] = flags && (*flags >> i & 1);
     any[RT_TEAM_FLAGS] = mine != AMPC_OK;
     const double began = rt_trace_now();
