@@ -90,6 +90,19 @@ static ampc_status violation(const rt_plan *p, const char *stage, const rt_step 
                       s ? ": " : "", what);
 }
 
+/* Returns the first step that waits for other ranks in another order than the nodes of the graph, which all ranks have
+ * in common, while their sizes differ. */
+static const rt_step *find_out_of_order(const rt_plan *p)
+{
+    const ir_node *n = p->graph->first;
+    for (const rt_step *s = p->first_step; s; s = s->next) {
+        if (!rt_step_has(s, IR_COLLECTIVE)) continue;
+        while (n && n != s->node) n = n->next;
+        if (!n) return s;
+    }
+    return NULL;
+}
+
 ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d)
 {
     int index = 0;
@@ -97,6 +110,8 @@ ampc_status rt_plan_verify(const rt_plan *p, const char *stage, diag *d)
         const char *wrong = check_step(p, s, index++);
         if (wrong) return violation(p, stage, s, wrong, d);
     }
+    const rt_step *late = find_out_of_order(p);
+    if (late) return violation(p, stage, late, "it waits for other ranks after a later node that does", d);
     for (int i = 0; i < p->n_effects; i++)
         if (!is_listed(p, &p->effects[i].use, p->effects[i].value))
             return violation(p, stage, NULL, "the use of an effect is not listed", d);

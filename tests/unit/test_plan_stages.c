@@ -36,6 +36,50 @@ TEST(broadcasts_and_views_are_fused)
            "output \"y\"\n");
 }
 
+/* ---- order of reductions between ranks ------------------------------------------------------------------ */
+
+static void print_reductions(const rt_plan *p, char *to)
+{
+    for (int i = 0; i < p->n_steps; i++)
+        if (ir_op_has(p->steps[i]->op, IR_COLLECTIVE)) strcat(strcat(to, p->steps[i]->node->out[0]->name), " ");
+}
+
+/* Ranks whose shares of a batch differ run their reductions in the order of the graph: what depends on parameters
+ * alone is not hoisted if it waits for the others, and nothing moves it past another such step. */
+TEST(reductions_keep_their_order_for_all_sizes)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {2, 1}, {1, 300}, {64, 3}};
+    plan_text t;
+    plan_text_open(&t, "cpu",
+                   "param @a : f32[4,4] = zero\nparam @b : f32[4,4] = zero\nparam @c : f32[4,4] = zero\n"
+                   "state @lr : f32[] = 0.5 as lr\ngraph @g(@x : f32[N,4], @y : f32[M,4]) {\nforward:\n"
+                   "  %m = reduce_mean @x {axes=[0,1], keepdims=false} : f32[]\n  %rm = all_reduce %m : f32[]\n"
+                   "  %p = all_reduce @c {by=\"max\"} : f32[4,4]\n"
+                   "backward:\n"
+                   "  %da = matmul @x, @x {trans_a=true} : f32[4,4]\n  %ra = all_reduce %da {wire=f16} : f32[4,4]\n"
+                   "  %db = matmul @y, @y {trans_a=true} : f32[4,4]\n  %rb = all_reduce %db : f32[4,4]\n"
+                   "update:\n"
+                   "  %a1 = sgd @a, %ra, @lr : f32[4,4]\n  %rc = all_reduce %p : f32[4,4]\n"
+                   "  %b1 = sgd @b, %rb, @lr : f32[4,4]\n"
+                   "  output \"m\" = %rm\n  output \"c\" = %rc\n  store @a, %a1\n  store @b, %b1\n}\n");
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        char order[200] = "";
+        const pipeline_options o = {.verify_each = true};
+        const rt_plan_request request = {.graph = t.module->graphs.items[0],
+                                         .sizes = sizes[i / 2],
+                                         .backend = t.backend,
+                                         .ctx = &t.ctx,
+                                         .fuse = i % 2,
+                                         .pipeline = &o};
+        if (rt_plan_make(&request, t.d, &t.plan) != AMPC_OK) fail_msg("%s", diag_first_error(t.d));
+        print_reductions(t.plan, order);
+        assert_string_equal(order, "rm p ra rb rc ");
+        rt_plan_free(t.plan);
+        t.plan = NULL;
+    }
+    plan_text_close(&t);
+}
+
 /* ---- layouts ------------------------------------------------------------------------------------------ */
 
 TEST(convolution_chains_are_nhwc)
