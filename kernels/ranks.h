@@ -23,10 +23,17 @@ typedef enum k_number { /* the words of attribute `number` */
 
 typedef struct k_ranks k_ranks;
 
+/* What a rank has done so far. */
+typedef struct k_ranks_counts {
+    int64_t reductions, reduced; /* calls of all_reduce, and the bytes of their data */
+    int64_t messages, sent;      /* to ranks on other hosts, and their bytes */
+} k_ranks_counts;
+
 struct k_ranks {
     int index, count; /* of this rank, from 0; of all ranks, at least 1 */
     double share;     /* of the samples of a step that this rank has; those of all ranks add up to 1 */
     char error[512];
+    k_ranks_counts counts;
     size_t piece; /* the bytes that a reduction should have, so that they stay in the caches; 0: as many as there are */
     bool continues; /* set for a call of all_reduce after which more pieces of the same reduction follow */
     bool muted;     /* a collective op keeps its own operands */

@@ -206,6 +206,8 @@ ampc_status rt_ranks_all_reduce(k_ranks *k, void *data, int64_t n, ir_dtype type
     const int node = mine->place.node, locals = node_size(r, node);
     const size_t size = ir_dtype_size(type);
     const bool staged = locals > 1 && data == rt_peer_window(mine);
+    k->counts.reductions++;
+    k->counts.reduced += n * (int64_t)size;
     const int64_t most = (int64_t)((r->nodes > 1 ? MESSAGES_BYTES : RT_RANK_WINDOW) / size);
     for (int64_t at = 0; at < n && !r->failed; at += most) {
         const int64_t count = n - at < most ? n - at : most;

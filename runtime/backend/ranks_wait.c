@@ -143,6 +143,10 @@ ampc_status rt_ranks_send(rt_ranks *r, const void *data, size_t bytes, int to)
     if (!bytes) return AMPC_OK;
     rt_transfer *t = add_transfer(r, to);
     if (!t) return rt_ranks_no_memory(r);
+    if (r->peers.each[to].place.node != r->peers.each[r->peers.index].place.node) {
+        r->table.counts.messages++;
+        r->table.counts.sent += (int64_t)bytes;
+    }
     const int code = r->mpi->send(data, (int)bytes, to, TAG, &t->request);
     return code ? mpi_error(r, code, to) : AMPC_OK;
 }

@@ -2,6 +2,7 @@
  *
  * usage: ranks sums [ROUNDS [LARGEST]]        random sequences of calls, compared with what one process computes
  *        ranks loop ACTION RANK [TIMEOUT]     a loop of sums, in which a rank does something: kill, stop, exit, leave, none
+ *        ranks bytes HOSTS                    all_reduce sends 2 (HOSTS - 1) / HOSTS of the data from each host
  *        ranks time                           rank 0 prints median times of all_reduce */
 #include "kernels/ranks.h"
 #include "runtime/backend/ranks.h"
@@ -181,6 +182,27 @@ static void loop(const char *action, int rank)
     }
 }
 
+/* Hosts have the same number of ranks. */
+static void count_bytes(int hosts)
+{
+    enum { N = 1 << 20 };
+    static float data[N];
+    for (int halves = 0; halves < 2; halves++) {
+        const ir_dtype type = halves ? IR_f16 : IR_f32;
+        const k_ranks_counts before = ranks->counts;
+        must(ranks->all_reduce(ranks, data, N, type, K_REDUCED_sum, false));
+        const k_ranks_counts now = ranks->counts;
+        const int64_t bytes = N * (int64_t)ir_dtype_size(type), a_host = ranks->count / hosts;
+        if (now.reductions != before.reductions + 1 || now.reduced != before.reduced + bytes ||
+            now.sent - before.sent != 2 * (hosts - 1) * bytes / hosts / a_host ||
+            now.messages - before.messages != 2 * (hosts - 1)) {
+            fprintf(stderr, "rank %d: %lld bytes in %lld messages\n", ranks->index, (long long)(now.sent - before.sent),
+                    (long long)(now.messages - before.messages));
+            give_up(1);
+        }
+    }
+}
+
 static int compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -224,6 +246,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (loops) loop(argv[2], atoi(argv[3]));
+    else if (!strcmp(task, "bytes")) count_bytes(argc > 2 ? atoi(argv[2]) : 1);
     else if (!strcmp(task, "time")) measure();
     else sums(argc > 2 ? strtoull(argv[2], NULL, 10) : 100, argc > 3 ? atoll(argv[3]) : 100000);
     if (!ranks->index) printf("%d ranks on %s\n", ranks->count, rt_ranks_host(ranks, ranks->count - 1)), fflush(stdout);
