@@ -119,10 +119,10 @@ static inline void set_parameters(const net *n)
         uint64_t stream = 0;
         for (const char *c = v.name; *c; c++) stream = stream * 31 + (unsigned char)*c;
         if (kind != IR_PARAM) continue;
-        float values[64];
-        assert_true(count(&v) <= sizeof values / sizeof *values);
+        float *values = malloc(count(&v) * sizeof *values);
         for (size_t k = 0; k < count(&v); k++) values[k] = 0.5f * random_value(stream, k);
         must(n->t, rt_session_write(n->s, i, values, n->t->d));
+        free(values);
     }
 }
 
