@@ -60,6 +60,7 @@ const char *double_reason(void);
 /* NCCL: all communicators report from now on that another rank is gone; the end of a rank is hidden from the others. */
 void double_break(void);
 void double_silent(bool is_silent);
+void double_nccl(int version); /* of the library, like 22703; 0: it is missing */
 
 /* ---- for the library doubles ---- */
 
@@ -76,7 +77,8 @@ typedef struct double_library {
 
 extern const double_library double_rt;
 extern const double_library double_lt;
-extern const double_library double_nccl;
+extern const double_library double_nccl_library;
+bool double_has_nccl(void);
 extern const double_library double_dnn __attribute__((weak)); /* NULL if the library is missing */
 extern const double_library double_rtc __attribute__((weak));
 

@@ -162,7 +162,7 @@ static const double_library *library_of(cuda_library library)
     case CUDA_LT: return &double_lt;
     case CUDA_DNN: return &double_dnn;
     case CUDA_RTC: return &double_rtc;
-    case CUDA_NCCL: return &double_nccl;
+    case CUDA_NCCL: return double_has_nccl() ? &double_nccl_library : nullptr;
     default: return nullptr;
     }
 }
