@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a reduction in shared memory: small enough for the caches, and large beside two meetings of the ranks. */
+/* Of a reduction in shared memory: small enough for the caches, and large compared with two meetings of the ranks. */
 enum { PIECE_BYTES = 256 << 10 };
 
 /* Launchers by the variables that they set; the first one that matches. */
