@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_alone(const k_args *args) { return !args->ctx->ranks || args->ctx->ranks->count == 1; }
+static bool is_alone(const k_args *args)
+{
+    const k_ranks *r = args->ctx->ranks;
+    return !r || r->count == 1 || r->muted;
+}
 
 static int64_t count_elements(const k_args *args)
 {
