@@ -41,12 +41,11 @@ ir_storage *pass_random_state(ir_module *m, uint64_t seed)
     return rng;
 }
 
-static ir_storage *find_owned(const ir_module *m, ir_state_role role, const char *slot, const ir_storage *of)
+static ir_storage *find_slot(const ir_module *m, const char *slot, const ir_storage *of)
 {
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];
-        if (s->kind != IR_STATE || s->role != role || s->of != of) continue;
-        if (!slot || strcmp(s->slot, slot) == 0) return s;
+        if (s->kind == IR_STATE && s->role == IR_STATE_slot && s->of == of && strcmp(s->slot, slot) == 0) return s;
     }
     return NULL;
 }
@@ -65,13 +64,13 @@ static ir_storage *make_owned(ir_module *m, ir_state_role role, const char *slot
 
 ir_storage *pass_state_of(ir_module *m, ir_state_role role, ir_storage *of)
 {
-    ir_storage *s = find_owned(m, role, NULL, of);
+    ir_storage *s = ir_storage_owned(m, role, of);
     return s ? s : make_owned(m, role, NULL, of, &of->type);
 }
 
 ir_storage *pass_slot(ir_module *m, ir_storage *param, const char *slot, const ir_type *type)
 {
-    ir_storage *s = find_owned(m, IR_STATE_slot, slot, param);
+    ir_storage *s = find_slot(m, slot, param);
     return s ? s : make_owned(m, IR_STATE_slot, slot, param, type);
 }
 

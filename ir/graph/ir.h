@@ -53,8 +53,9 @@ typedef struct ir_storage {
     ir_state_role role;    /* only for IR_STATE */
     const char *slot;      /* only for IR_STATE_slot: the optimizer's name for it ("velocity") */
     struct ir_storage *of; /* the parameter or buffer that a state belongs to, if its role says so */
-    int64_t shard;         /* only for a state that belongs to a parameter: of how many ranks each has a slice
-                            * (ir_type_shard) of a tensor with the parameter's shape; 0: it is whole */
+    int64_t shard;         /* of a state that belongs to a parameter: of how many ranks each has a slice
+                            * (ir_type_shard) of a tensor with the parameter's shape; 0: it is whole. Of a parameter:
+                            * that of its master */
     bool frozen;           /* only for IR_PARAM: not trained */
     uint32_t facts;        /* IR_TENSOR(..) of a float tensor of the model, until pass params has decided */
     ir_rule rule;          /* what pass params decided, and why */
@@ -186,11 +187,17 @@ ir_storage *ir_storage_find(const ir_module *m, const char *name);
 /* Copies ir_storage_bytes(s) bytes into the arena as inline data. */
 void ir_storage_set(ir_module *m, ir_storage *s, const void *bytes);
 int64_t ir_storage_bytes(const ir_storage *s);
+/* Those that a session needs: none for a parameter of which ranks have slices. */
+int64_t ir_storage_held(const ir_storage *s);
+/* Whether the storage is in place of a parameter, and has the values of that at first. */
+bool ir_storage_is_derived(const ir_storage *s);
+/* The state with this role, which has at most one of each parameter; NULL: there is none. */
+ir_storage *ir_storage_owned(const ir_module *m, ir_state_role role, const ir_storage *of);
 /* The type of the tensor that all ranks have together: that of the storage, unless it is a slice. */
 ir_type ir_storage_whole(const ir_storage *s);
 /* Whether the data of the storage, of kind IR_DATA_FILE, are in the image of the module. */
 bool ir_data_in_image(const ir_module *m, const ir_data *data);
-/* Removes storage that no node reads or stores, and makes ids dense again. */
+/* Removes storage that no node reads or stores, unless such a one belongs to it, and makes ids dense again. */
 void ir_module_remove_dead(ir_module *m);
 
 /* The model file of the first node that has one, or NULL. */

@@ -70,9 +70,25 @@ int64_t ir_storage_bytes(const ir_storage *s)
     return n;
 }
 
+int64_t ir_storage_held(const ir_storage *s) { return s->kind == IR_PARAM && s->shard ? 0 : ir_storage_bytes(s); }
+
+bool ir_storage_is_derived(const ir_storage *s)
+{
+    return s->kind == IR_STATE && (s->role == IR_STATE_master || s->role == IR_STATE_low_copy);
+}
+
+ir_storage *ir_storage_owned(const ir_module *m, ir_state_role role, const ir_storage *of)
+{
+    for (size_t i = 0; i < m->storage.count; i++) {
+        ir_storage *s = m->storage.items[i];
+        if (s->kind == IR_STATE && s->role == role && s->of == of) return s;
+    }
+    return NULL;
+}
+
 ir_type ir_storage_whole(const ir_storage *s)
 {
-    ir_type whole = s->shard ? s->of->type : s->type;
+    ir_type whole = s->shard && s->kind == IR_STATE ? s->of->type : s->type;
     whole.dtype = s->type.dtype;
     return whole;
 }

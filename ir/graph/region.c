@@ -164,6 +164,10 @@ void ir_module_remove_dead(ir_module *m)
     bool *read = arena_array(m->arena, m->storage.count + 1, sizeof *read);
     for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
         for (const ir_node *n = g->first; n; n = n->next) mark_storage(n, read);
+    for (size_t i = m->storage.count; i-- > 0;) { /* owners come first */
+        const ir_storage *s = m->storage.items[i];
+        if (read[s->id] && s->of) read[s->of->id] = true;
+    }
     size_t count = 0;
     for (size_t i = 0; i < m->storage.count; i++) {
         ir_storage *s = m->storage.items[i];

@@ -119,7 +119,9 @@ static ampc_status parse_state_role(ir_parser *p, ir_storage *s)
     TRY(ir_need(p, IR_TOKEN_GLOBAL, "@NAME", &of));
     s->of = ir_storage_find(p->module, of);
     if (!s->of) return FAIL_AT(p, &at, "'@%s' is not declared above this line", of);
-    return ir_accept_word(p, "shard") ? ir_need_int(p, &s->shard) : AMPC_OK;
+    if (ir_accept_word(p, "shard")) TRY(ir_need_int(p, &s->shard));
+    if (s->role == IR_STATE_master) s->of->shard = s->shard;
+    return AMPC_OK;
 }
 
 static ampc_status parse_storage(ir_parser *p, ir_storage_kind kind)

@@ -443,7 +443,7 @@ static void put_state_role(writer *w, const ir_storage *s)
     put_role(w, s->role, ir_state_words[s->role], NULL);
     if (s->slot) put_name(w, " ", s->slot);
     if (s->of) put_name(w, " @", s->of->name);
-    if (s->shard) {
+    if (s->shard && s->of) {
         put(w, " shard ");
         put_int(w, s->shard);
     }

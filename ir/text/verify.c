@@ -540,6 +540,13 @@ static void check_state_role(verifier *v, const ir_storage *s)
 
 static void check_shard(verifier *v, const ir_storage *s)
 {
+    if (s->kind == IR_PARAM && s->shard) {
+        const ir_storage *master = ir_storage_owned(v->module, IR_STATE_master, s);
+        if (!master || master->shard != s->shard || !ir_storage_owned(v->module, IR_STATE_low_copy, s))
+            bad(v, s, "a parameter of which ranks have slices needs a master and a low copy");
+        return;
+    }
+    if (ir_storage_is_derived(s) && s->data.kind != IR_DATA_ZERO) bad(v, s, "a %s is zero", ir_state_words[s->role]);
     if (!s->shard) return;
     if (s->kind != IR_STATE || !s->of || s->of->kind != IR_PARAM || s->shard < 2) {
         bad(v, s, "only a state that belongs to a parameter can be a shard, and of at least 2 ranks");

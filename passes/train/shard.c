@@ -1,5 +1,5 @@
 /* shard.c - each rank updates its slices of the parameters (--shard=optimizer), and keeps only these slices of the
- * slots of the optimizers. All ranks then gather the new parameters.
+ * masters and of the slots of the optimizers. All ranks then gather the new parameters.
  *
  * Slices go from the updates up to the gradients, through ops that work element by element; an all_reduce of which
  * only slices are read becomes a reduce_scatter. What a graph computes of whole gradients, flags and norms, is
@@ -10,6 +10,12 @@
  *           %u, %inf = check_finite %g, @scale              %u.part, .. = check_finite %g.part, @scale
  *           %w.new, %v.new = momentum @w, @v, %u            %w.new.part, .. = momentum %w.part, @v, %u.part
  *           store @w, %w.new                                %w.new.1 = all_gather %w.new.part {ranks=2}
+ *
+ * A parameter that all graphs read through a cast to one low type has no memory then: each rank updates its slice of
+ * the master, and what is gathered, in the low type, is the copy that the graphs read.
+ *
+ *   %w.h = cast @w {to=f16}                           %y = matmul %x, @low_copy.w
+ *   %y = matmul %x, %w.h                              %w.new.part, .. = momentum @master.w, @v, %u.part
  *
  * A slot is a vector then: it is the shard of a tensor like its parameter (ir_storage.shard). Optimizers whose updates
  * mix the elements of a parameter, except by norms, are refused. */
@@ -273,18 +279,26 @@ typedef struct gathering {
     int64_t bytes;
 } gathering;
 
+/* NULL if there are no slices, or after an error. */
+static ir_node *gather_node(const sharding *s, ir_builder *b, const gathering *x, ir_dtype wire)
+{
+    const int n = (int)x->slices.count;
+    ir_node *node = n ? ir_new_array(b, IR_OP_all_gather, n, x->slices.items, n) : NULL;
+    if (!node) return NULL;
+    ir_set_list(node, IR_ATTR(all_gather, shapes), x->shapes.items, (int)x->shapes.count);
+    ir_set_dtype(node, IR_ATTR(all_gather, wire), wire);
+    ir_set_int(node, IR_ATTR(all_gather, ranks), s->ranks);
+    return ir_done_all(b, node) ? node : NULL;
+}
+
 /* Appends one all_gather and lets all but itself read the whole parameters. */
 static void gather(sharding *s, gathering *x)
 {
     const int n = (int)x->slices.count;
     if (!n) return;
     ir_builder b = pass_builder(s->graph, IR_UPDATE, s->diag);
-    ir_node *node = ir_new_array(&b, IR_OP_all_gather, n, x->slices.items, n);
+    ir_node *node = gather_node(s, &b, x, x->params.items[0]->type.dtype);
     if (!node) return;
-    ir_set_list(node, IR_ATTR(all_gather, shapes), x->shapes.items, (int)x->shapes.count);
-    ir_set_dtype(node, IR_ATTR(all_gather, wire), x->params.items[0]->type.dtype);
-    ir_set_int(node, IR_ATTR(all_gather, ranks), s->ranks);
-    if (!ir_done_all(&b, node)) return;
     for (int i = 0; i < n; i++) {
         ir_value *slice = x->slices.items[i];
         const char *name = slice->name;
@@ -389,6 +403,118 @@ static void order_update(sharding *s)
     for (size_t i = o.nodes.count; i-- > 1;) ir_node_move_before(o.nodes.items[i - 1], o.nodes.items[i]);
 }
 
+/* ---- masters ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the value is only stored, after it has been gathered. */
+static bool is_gathered(const ir_value *v)
+{
+    return ir_def(v) && ir_op_has(ir_def(v)->op, IR_COLLECTIVE) && !v->first_use->next;
+}
+
+/* The type of the cast through which all graphs read the parameter, which is otherwise only cut and stored;
+ * IR_NO_DTYPE: there is none. */
+static ir_dtype low_type(const ir_module *m, ir_storage *param)
+{
+    ir_dtype low = IR_NO_DTYPE;
+    bool stored = false;
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_use *use = ir_graph_storage(g, param)->first_use; use; use = use->next) {
+            const ir_node *n = use->user;
+            if (ir_op_has(n->op, IR_RANKED)) continue;
+            if (ir_op_has(n->op, IR_STORES)) {
+                stored = is_gathered(ir_in(n, 1));
+                if (!stored) return IR_NO_DTYPE;
+                continue;
+            }
+            const bool casts = ir_op_has(n->op, IR_CONVERTS) && ir_dtype_is_low(n->out[0]->type.dtype);
+            if (!casts || (low != IR_NO_DTYPE && low != n->out[0]->type.dtype)) return IR_NO_DTYPE;
+            low = n->out[0]->type.dtype;
+        }
+    return stored ? low : IR_NO_DTYPE;
+}
+
+/* Lets the graph read the low copy, and update the master. */
+static void read_copies(ir_graph *g, ir_storage *param, ir_storage *master, ir_storage *low)
+{
+    const ir_value *v = ir_graph_storage(g, param);
+    for (const ir_use *use = v->first_use, *next; use; use = next) {
+        ir_node *n = use->user;
+        next = use->next;
+        if (ir_op_has(n->op, IR_STORES)) continue;
+        ir_value_replace(n->out[0], ir_graph_storage(g, ir_op_has(n->op, IR_CONVERTS) ? low : master));
+        ir_node_remove(n);
+    }
+}
+
+static void add_master(ir_module *m, ir_storage *param, int64_t ranks)
+{
+    const ir_dtype type = low_type(m, param);
+    if (type == IR_NO_DTYPE || param->type.dtype != IR_f32) return;
+    ir_storage *master = pass_state_of(m, IR_STATE_master, param), *low = pass_state_of(m, IR_STATE_low_copy, param);
+    master->type = ir_type_shard(&param->type, ranks);
+    master->shard = param->shard = ranks;
+    low->type.dtype = type;
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) read_copies(g, param, master, low);
+}
+
+/* The low copy that the store of a gathered parameter becomes; NULL: the parameter has none. */
+static ir_storage *low_copy(const ir_value *gathered)
+{
+    const ir_node *store = gathered->first_use ? gathered->first_use->user : NULL;
+    const ir_storage *s = store && ir_op_has(store->op, IR_STORES) ? ir_in(store, 0)->storage : NULL;
+    return s && s->shard ? ir_storage_owned(store->graph->module, IR_STATE_low_copy, s) : NULL;
+}
+
+static void store_copies(const sharding *s, ir_value *gathered, ir_value *slice, ir_value *fresh)
+{
+    ir_storage *low = low_copy(gathered);
+    ir_node *store = gathered->first_use->user;
+    ir_builder b = ir_builder_after(store, s->diag);
+    if (low) {
+        pass_store_new(&b, ir_storage_owned(s->graph->module, IR_STATE_master, low->of), slice);
+        pass_store_new(&b, low, fresh);
+        ir_node_remove(store);
+    } else {
+        const char *name = gathered->name;
+        ir_value_replace(gathered, fresh);
+        ir_value_rename(fresh, name);
+    }
+}
+
+/* Splits an all_gather by the types in which what it gathers is stored. */
+static void split_gather(sharding *s, ir_node *n)
+{
+    static const ir_dtype types[] = {IR_f16, IR_bf16, IR_f32, IR_f64};
+    const ir_dtype wire = n->attr[ir_op_find_attr(n->op, "wire")].dtype;
+    bool any = false;
+    for (int i = 0; i < n->n_out; i++) any |= low_copy(n->out[i]) != NULL;
+    for (size_t t = 0; any && t < sizeof types / sizeof *types; t++) {
+        gathering x = {0};
+        value_list old = {0};
+        for (int i = 0; i < n->n_out; i++) {
+            const ir_storage *low = low_copy(n->out[i]);
+            const ir_type *type = &n->out[i]->type;
+            if (!ir_value_used(n->out[i]) || (low ? low->type.dtype : wire) != types[t]) continue;
+            vec_push(s->scratch, &x.slices, ir_in(n, i));
+            vec_push(s->scratch, &old, n->out[i]);
+            vec_push(s->scratch, &x.shapes, type->rank);
+            for (int k = 0; k < type->rank; k++) vec_push(s->scratch, &x.shapes, type->dims[k]);
+        }
+        ir_builder b = ir_builder_before(n, s->diag);
+        ir_node *fresh = gather_node(s, &b, &x, types[t]);
+        for (size_t i = 0; fresh && i < old.count; i++) store_copies(s, old.items[i], x.slices.items[i], fresh->out[i]);
+    }
+}
+
+static void shard_masters(sharding *s)
+{
+    for (ir_node *n = s->graph->first, *next; n; n = next) {
+        next = n->next;
+        if (ir_op_has(n->op, IR_COLLECTIVE)) split_gather(s, n);
+    }
+    pass_remove_dead(s->graph);
+}
+
 /* ---- the strategy ------------------------------------------------------------------------------------------------ */
 
 static ampc_status shard_graph(sharding *s)
@@ -413,18 +539,30 @@ static ampc_status shard_graph(sharding *s)
     return diag_status(s->diag);
 }
 
+static ampc_status shard_module(ir_module *m, sharding *s)
+{
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        s->graph = m->graphs.items[i];
+        s->agreed = (value_list){0};
+        s->values = s->graph->value_ids;
+        s->slice = arena_array(s->scratch, (size_t)s->values, sizeof *s->slice);
+        TRY(shard_graph(s));
+    }
+    const size_t count = m->storage.count;
+    for (size_t i = 0; i < count; i++)
+        if (m->storage.items[i]->kind == IR_PARAM) add_master(m, m->storage.items[i], s->ranks);
+    for (size_t i = 0; i < m->graphs.count; i++) {
+        s->graph = m->graphs.items[i];
+        shard_masters(s);
+    }
+    return diag_status(s->diag);
+}
+
 ampc_status shard_optimizer(ir_module *m, int64_t ranks, int64_t bucket, diag *d)
 {
     if (ranks <= 1) return AMPC_OK;
-    arena *scratch = pass_scratch_new(m);
-    ampc_status status = AMPC_OK;
-    for (size_t i = 0; i < m->graphs.count && status == AMPC_OK; i++) {
-        ir_graph *g = m->graphs.items[i];
-        sharding s = {.graph = g, .diag = d, .scratch = scratch, .ranks = ranks, .bucket = bucket};
-        s.values = g->value_ids;
-        s.slice = arena_array(scratch, (size_t)s.values, sizeof *s.slice);
-        status = shard_graph(&s);
-    }
-    arena_free(scratch);
+    sharding s = {.diag = d, .scratch = pass_scratch_new(m), .ranks = ranks, .bucket = bucket};
+    ampc_status status = shard_module(m, &s);
+    arena_free(s.scratch);
     return status;
 }

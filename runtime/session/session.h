@@ -176,6 +176,7 @@ ampc_status rt_session_write(rt_session *s, int i, const void *bytes, diag *d);
 /* ---- session_shards.c: storage of which each rank has a slice ---- */
 
 bool rt_session_is_shard(const rt_session *s, int i);
+bool rt_session_is_derived(const rt_session *s, int i); /* it follows a parameter that is a shard */
 /* Like rt_session_storage_at, with the shape of the whole tensor. */
 void rt_session_whole_at(const rt_session *s, int i, rt_tensor *out);
 /* On rank 0: bytes of the tensor of a shard, from the first one on, in order (rt_tensor_source). Until it calls

@@ -24,7 +24,7 @@ static uintptr_t address_of(const rt_session *s, size_t id) { return (uintptr_t)
 
 static uintptr_t end_of(const rt_session *s, size_t id)
 {
-    return address_of(s, id) + (uintptr_t)ir_storage_bytes(s->module->storage.items[id]);
+    return address_of(s, id) + (uintptr_t)ir_storage_held(s->module->storage.items[id]);
 }
 
 /* Advises the system about the pages that are wholly in the range. */
@@ -38,12 +38,13 @@ static bool advise(uintptr_t from, uintptr_t to, int advice)
 
 static ampc_status load(rt_session *s, uint32_t id, diag *d)
 {
+    const ir_storage *storage = s->module->storage.items[id];
     rt_residence *r = &s->shared->residence[id];
     if (r->loaded) return AMPC_OK;
-    ir_storage source = *s->module->storage.items[id];
-    source.data = r->data; /* the module may refer to another file by now */
+    ir_storage source = *(ir_storage_is_derived(storage) ? storage->of : storage);
+    source.data = s->shared->residence[source.id].data; /* the module may refer to another file by now */
     rt_weights_report_to(s->shared->weights, d);
-    TRY(rt_weights_read(s->shared->weights, &source, s->shared->storage[id]));
+    TRY(rt_storage_read(s, s->shared->weights, storage, &source, s->shared->storage[id], d));
     r->loaded = true;
     return AMPC_OK;
 }
@@ -57,6 +58,7 @@ static ampc_status open_one(rt_session *s, const ir_storage *storage, diag *d)
 {
     s->shared->residence[storage->id].data = storage->data;
     TRY(rt_weights_check(s->shared->weights, storage));
+    if (!ir_storage_held(storage)) return AMPC_OK;
     if (!stays_loaded(storage) && rt_weights_hold(s->shared->weights, storage)) return AMPC_OK;
     s->shared->residence[storage->id].exposed = true;
     return load(s, storage->id, d);
@@ -149,7 +151,7 @@ int64_t rt_resident_bytes(const rt_session *s)
     for (int part = 0; kept && part < s->n_planned; part++) keep_plan(s->planned[part], kept);
     for (size_t id = 0; kept && id < m->storage.count; id++) {
         const ir_storage *storage = m->storage.items[id];
-        if (!kept[id] && !stays_loaded(storage)) bytes -= ir_storage_bytes(storage);
+        if (!kept[id] && !stays_loaded(storage)) bytes -= ir_storage_held(storage);
     }
     rt_free(kept);
     return bytes;

@@ -31,6 +31,8 @@ static bool has_shards(const rt_session *s)
 
 bool rt_session_is_shard(const rt_session *s, int i) { return storage_at(s, i)->shard != 0; }
 
+bool rt_session_is_derived(const rt_session *s, int i) { return ir_storage_is_derived(storage_at(s, i)); }
+
 void rt_session_whole_at(const rt_session *s, int i, rt_tensor *out)
 {
     const ir_type whole = ir_storage_whole(storage_at(s, i));
@@ -51,6 +53,7 @@ static ampc_status join(rt_session *s, int i, diag *d)
 {
     rt_tensor t;
     k_ranks *r = s->ctx.ranks;
+    if (storage_at(s, i)->kind == IR_PARAM) i = (int)ir_storage_owned(s->module, IR_STATE_master, storage_at(s, i))->id;
     const size_t bytes = slice_bytes(s, i);
     rt_free(s->joined);
     s->joined = rt_alloc_block((size_t)r->count * bytes);
@@ -101,17 +104,23 @@ ampc_status rt_session_serve_wholes(rt_session *s, diag *d)
 
 /* ---- cutting ----------------------------------------------------------------------------------- */
 
+static ampc_status write_derived(rt_session *s, int i, const void *whole, diag *d)
+{
+    void *bytes = rt_alloc_block(slice_bytes(s, i));
+    if (!bytes) return rt_no_memory(d);
+    rt_storage_derive(s, i, whole, bytes);
+    ampc_status status = rt_session_write(s, i, bytes, d);
+    rt_free(bytes);
+    return status;
+}
+
+/* Writes the slice of this rank, of a parameter that of its master and the low copy. */
 static ampc_status cut(rt_session *s, int i, const void *whole, diag *d)
 {
-    const size_t bytes = slice_bytes(s, i), all = whole_bytes(s, i);
-    const size_t rank = s->ctx.ranks ? (size_t)s->ctx.ranks->index : 0, first = rank * bytes < all ? rank * bytes : all;
-    const size_t own = all - first < bytes ? all - first : bytes;
-    char *slice = rt_alloc(bytes + 1, 1);
-    if (!slice) return rt_no_memory(d);
-    memcpy(slice, (const char *)whole + first, own);
-    ampc_status status = rt_session_write(s, i, slice, d);
-    rt_free(slice);
-    return status;
+    const ir_storage *storage = storage_at(s, i);
+    if (storage->kind != IR_PARAM) return write_derived(s, i, whole, d);
+    TRY(write_derived(s, (int)ir_storage_owned(s->module, IR_STATE_master, storage)->id, whole, d));
+    return write_derived(s, (int)ir_storage_owned(s->module, IR_STATE_low_copy, storage)->id, whole, d);
 }
 
 /* Keeps the tensor until the other ranks get it. */

@@ -21,7 +21,7 @@ int64_t rt_storage_bytes(const rt_session *s)
 {
     int64_t end = 0;
     for (size_t i = 0; i < s->module->storage.count; i++)
-        end = next_offset(s, end) + ir_storage_bytes(s->module->storage.items[i]);
+        end = next_offset(s, end) + ir_storage_held(s->module->storage.items[i]);
     return end;
 }
 
@@ -42,7 +42,7 @@ static ampc_status alloc_storage(rt_session *s, diag *d)
         const int64_t at = next_offset(s, end);
         h->storage[storage->id] = (char *)h->block + at;
         h->changed[storage->id] = ++h->changes;
-        end = at + ir_storage_bytes(storage);
+        end = at + ir_storage_held(storage);
     }
     return AMPC_OK;
 }

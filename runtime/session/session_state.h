@@ -133,6 +133,15 @@ static inline void *rt_session_address(rt_session *s, const rt_execution *x, int
 
 void rt_shards_close(rt_session *s);
 
+/* ---- session_initial.c ---- */
+
+/* Makes the bytes of a shard or a low copy of those of the whole tensor. */
+void rt_storage_derive(const rt_session *s, int i, const void *whole, void *to);
+struct rt_weights;
+/* Reads the initial value of a storage; `source`: itself, or the parameter that it is derived from. */
+ampc_status rt_storage_read(rt_session *s, struct rt_weights *w, const ir_storage *storage, const ir_storage *source,
+                            void *to, diag *d);
+
 /* ---- session_parts.c ---- */
 
 /* Finds the parts of all graphs, unless another session has; rejects a bound size that depends on data. */

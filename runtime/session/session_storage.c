@@ -11,9 +11,11 @@
 
 static ampc_status load_one(rt_session *s, rt_weights *w, const ir_storage *storage, diag *d)
 {
+    if (!ir_storage_held(storage)) return AMPC_OK;
     void *bytes = rt_alloc_block((size_t)ir_storage_bytes(storage));
     if (!bytes) return rt_memory_error(s, AMPC_NO_MEMORY, d, storage->name, ir_storage_bytes(storage));
-    ampc_status status = rt_weights_read(w, storage, bytes);
+    const ir_storage *source = ir_storage_is_derived(storage) ? storage->of : storage;
+    ampc_status status = rt_storage_read(s, w, storage, source, bytes, d);
     if (status == AMPC_OK) status = rt_session_write(s, (int)storage->id, bytes, d);
     rt_free(bytes);
     return status;

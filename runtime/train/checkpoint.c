@@ -29,6 +29,8 @@ char *rt_checkpoint_key(const ir_storage *s)
     return asprintf(&text, "%s%s%s%s", key, slot ? s->slot : "", slot ? "/" : "", name) < 0 ? NULL : text;
 }
 
+bool rt_checkpoint_has(const ir_storage *s) { return s->kind != IR_CONST && !ir_storage_is_derived(s); }
+
 bool rt_checkpoint_is_weight(const ir_storage *s)
 {
     return s->kind == IR_PARAM || (s->kind == IR_STATE && (s->role == IR_STATE_buffer || s->role == IR_STATE_average));
@@ -124,7 +126,7 @@ static ampc_status put_tensors(rt_safetensors_writer *w, rt_session *s, const ir
 {
     rt_tensor t;
     for (size_t i = 0; i < m->storage.count; i++) {
-        if (m->storage.items[i]->kind == IR_CONST) continue;
+        if (!rt_checkpoint_has(m->storage.items[i])) continue;
         const bool shard = m->storage.items[i]->shard != 0;
         wholes[i] = (rt_whole){s, (int)i, d};
         rt_session_whole_at(s, (int)i, &t);

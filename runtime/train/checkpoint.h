@@ -37,6 +37,8 @@ typedef struct rt_run_state {
 /* The key of a parameter or state, malloced; NULL if memory is exhausted. */
 char *rt_checkpoint_key(const ir_storage *s);
 /* True for a parameter or buffer of the model. */
+/* Whether checkpoints have the storage: neither constants nor what is derived of a parameter. */
+bool rt_checkpoint_has(const ir_storage *s);
 bool rt_checkpoint_is_weight(const ir_storage *s);
 
 /* Writes a checkpoint atomically. Fails with AMPC_IO or AMPC_NO_MEMORY. */

@@ -87,7 +87,7 @@ typedef enum fate {
 static fate fate_of(const loading *l, const ir_storage *s)
 {
     const bool is_state = s->kind == IR_STATE;
-    if (s->kind == IR_CONST) return KEPT;
+    if (!rt_checkpoint_has(s)) return KEPT;
     const bool weights = l->how->part == RT_CHECKPOINT_WEIGHTS;
     if (weights && (!rt_checkpoint_is_weight(s) || is_reinitialized(l, s))) return KEPT;
     if (is_average_state(s) && (l->file->foreign || l->how->reset_optimizer || !has_own(l->file, s))) return STARTED;

@@ -9,7 +9,10 @@
 static bool is_role(const ir_storage *s, ir_state_role role) { return s->kind == IR_STATE && s->role == role; }
 
 /* Read by forward and backward, so that a step cannot be repeated without its values. */
-static bool is_input(const ir_storage *s) { return s->kind == IR_PARAM || is_role(s, IR_STATE_buffer); }
+static bool is_input(const ir_storage *s)
+{
+    return s->kind == IR_PARAM || is_role(s, IR_STATE_buffer) || ir_storage_is_derived(s);
+}
 
 static bool is_examined(const ir_storage *s)
 {

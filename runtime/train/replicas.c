@@ -20,7 +20,7 @@ static ampc_status copy_storage(rt_team *p, rt_session *s, int i, diag *d)
     rt_tensor t;
     ir_storage_kind kind;
     rt_session_storage_at(s, i, &t, &kind);
-    if (kind == IR_CONST) return AMPC_OK;
+    if (kind == IR_CONST || rt_session_is_derived(s, i)) return AMPC_OK;
     if (rt_session_is_shard(s, i)) return rt_session_share_whole(s, i, d);
     TRY(rt_session_read(s, i, d, &t));
     const size_t bytes = (size_t)rt_tensor_count(&t) * ir_dtype_size(t.dtype);

@@ -1,5 +1,6 @@
 /* test_shard.c - training with slices of the states of the optimizer (passes/train/shard.c) on ranks that are threads: the
  * parameters are those of one rank. */
+#include "runtime/inspect/numbers.h"
 #include "runtime/session/session.h"
 #include "tests/compile.h"
 #include "tests/module.h"
@@ -32,8 +33,8 @@ static const char *const names[PARAMS] = {"w", "b", "v", "one", "scalar"};
 /* What one training ends with. */
 typedef struct outcome {
     float params[PARAMS][VALUES];
-    double numbers[3]; /* steps, loss scale, norm of the last step */
-    int64_t slots;     /* bytes */
+    double numbers[3];      /* steps, loss scale, norm of the last step */
+    int64_t slots, masters; /* bytes; of whole parameters, too */
 } outcome;
 
 typedef struct training {
@@ -61,7 +62,26 @@ static void fill(float *x, int64_t *labels, int step, float outlier)
     if (step == 2 && outlier != 0) x[0] = outlier;
 }
 
-static ampc_status run_steps(rt_session *s, const training *t, const k_ranks *r, outcome *out, diag *d)
+/* A parameter, from the slices of all ranks if each has one. */
+static ampc_status read_param(rt_session *s, k_ranks *r, const char *name, float *out, diag *d)
+{
+    rt_tensor p;
+    char master[40];
+    float all[MOST_RANKS * VALUES];
+    snprintf(master, sizeof master, "master.%s", name);
+    const bool sliced = test_storage_find(s, master) >= 0;
+    TRY(test_storage(s, sliced ? master : name, d, &p));
+    const size_t bytes = (size_t)rt_tensor_count(&p) * sizeof(float);
+    if (!sliced) {
+        memcpy(out, p.data, bytes);
+        return AMPC_OK;
+    }
+    TRY(r->all_gather(r, p.data, all, bytes));
+    memcpy(out, all, bytes * (size_t)r->count);
+    return AMPC_OK;
+}
+
+static ampc_status run_steps(rt_session *s, const training *t, k_ranks *r, outcome *out, diag *d)
 {
     static const char *const numbers[] = {"step", "loss_scale"};
     float x[ROWS * FEATURES];
@@ -79,13 +99,7 @@ static ampc_status run_steps(rt_session *s, const training *t, const k_ranks *r,
     out->numbers[2] = norm ? ir_load_f64(norm->dtype, norm->data) : 0;
     for (int i = 0; i < 2; i++)
         if (test_storage_find(s, numbers[i]) >= 0) TRY(rt_session_get_number(s, numbers[i], d, &out->numbers[i]));
-    for (int i = 0; i < PARAMS; i++) {
-        rt_tensor p;
-        TRY(test_storage(s, names[i], d, &p));
-        int64_t count = 1;
-        for (int k = 0; k < p.rank; k++) count *= p.dims[k];
-        memcpy(out->params[i], p.data, (size_t)count * sizeof(float));
-    }
+    for (int i = 0; i < PARAMS; i++) TRY(read_param(s, r, names[i], out->params[i], d));
     return AMPC_OK;
 }
 
@@ -102,8 +116,12 @@ static void train_rank(k_ranks *r, void *user)
         snprintf(t->why[r->index], sizeof t->why[0], "%s", diag_first_error(d));
         t->failed[r->index] = t->why[r->index];
     }
-    for (size_t i = 0; i < m->storage.count; i++)
-        if (m->storage.items[i]->role == IR_STATE_slot) t->out[r->index].slots += ir_storage_bytes(m->storage.items[i]);
+    for (size_t i = 0; i < m->storage.count; i++) {
+        const ir_storage *storage = m->storage.items[i];
+        if (storage->role == IR_STATE_slot) t->out[r->index].slots += ir_storage_bytes(storage);
+        if (storage->kind == IR_PARAM || storage->role == IR_STATE_master)
+            t->out[r->index].masters += ir_storage_held(storage);
+    }
     rt_session_close(s);
     diag_free(d);
 }
@@ -216,6 +234,20 @@ TEST_SCRATCH(test_scaling)
     o.clip_norm = 1;
     check(t, o, 3e3f); /* the gradients of the first row of @w are infinite, all others and the loss finite */
     assert_true(train(t, o, 2, 3e3f).numbers[0] == STEPS - 1);
+}
+
+/* Parameters that all graphs read in f16 are slices: the graphs have the values of an unsharded training. */
+TEST_SCRATCH(test_masters)
+{
+    compile_options o = options_of("adamw,lr=0.02");
+    o.level = PASS_O2;
+    check(t, o, 0);
+    check(t, o, INFINITY);
+    const outcome alone = train(t, o, 1, 0);
+    for (int count = 2; count <= MOST_RANKS; count++)
+        assert_true(train(t, o, count, 0).masters <= alone.masters / count + 4 * PARAMS);
+    o.ema = 0.9; /* which has whole averages of whole parameters */
+    check(t, o, 0);
 }
 
 TEST_SCRATCH(test_refused)
