@@ -56,11 +56,17 @@ ampc_status run_on_ranks(run_context *c, run_verb *body)
 
 /* ---- what ranks have in common ---- */
 
-/* Options of the network and the training, and switches of a run: not files, which rank 0 alone writes, or the data and
- * the weights, which are compared by their contents. */
+static bool is_file(const option *row)
+{
+    return row->group == GROUP_FILES && row->kind == OPTION_TEXT && row->in_recipe != RECIPE_DESCRIBES;
+}
+
+/* Options of the network and the training, and switches of a run. Of files, whether they are given, which decides what
+ * ranks compute and when they meet: rank 0 alone writes them, and data and weights are compared by their contents. */
 static bool is_common(const option *row)
 {
-    return row->in_recipe == RECIPE_DESCRIBES || (row->kind == OPTION_SET && row->group == GROUP_EXECUTION);
+    return is_file(row) || row->in_recipe == RECIPE_DESCRIBES ||
+           (row->kind == OPTION_SET && row->group == GROUP_EXECUTION);
 }
 
 static const char *print_texts(const pass_strings *texts, arena *a)
@@ -84,7 +90,10 @@ static const char *print_value(const option *row, const tool_options *o, arena *
     case OPTION_TEXTS:
     case OPTION_LIST: return print_texts(at, a);
     case OPTION_ARRAY: return print_texts(at, a);
-    default: text = *(const char *const *)at; return text ? text : "";
+    default:
+        text = *(const char *const *)at;
+        if (is_file(row)) return text ? "given" : "not given";
+        return text ? text : "";
     }
 }
 
