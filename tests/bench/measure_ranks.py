@@ -1,15 +1,19 @@
 #!/usr/bin/python3
 """Distributed training on one machine, for tools/bench: bytes on the wire, and ranks compared with threads.
 
-The bytes are those of the reductions in the compiled step (--explain=distribution). In every round one process of two
+The bytes are those of the reductions in the compiled step (--explain=distribution). Optimizer memory is that of masters
+and of the states of the optimizer, by the storage of the module. In every round one process of two
 threads and two ranks of one thread train in turn; ratios are medians of the ratios within a round, and the goal is 0.9.
 
 usage: measure_ranks.py BUILD MODELS THREADS ROUNDS
 """
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -36,6 +40,22 @@ def wire_bytes(model, loss, *precision):
     return int(printed([build / "ampc", model, f"--loss={loss}", *precision, "--explain=distribution", "--json", "-q"])["bytes"])
 
 
+ELEMENT = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+STORAGE = re.compile(r"(?:param|state) @(\S+) *: (\w+)\[([\d,]*)\](?:.* as (?:slot|master) .*?@(\S+) shard \d+)?")
+
+
+def optimizer_memory(model, loss, ranks, *precision):
+    """Bytes of slices that a rank has, and of the tensors that all ranks have together."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = Path(folder) / "step.ir"
+        subprocess.run([build / "ampc", model, f"--loss={loss}", "--optimizer=adamw", *precision, "--distribute", "-q",
+                        "--shard=optimizer", f"--ranks={ranks}", "-o", module], check=True)
+        rows = [m.groups() for m in map(STORAGE.match, module.read_text().splitlines()) if m]
+    size = {name: ELEMENT.get(dtype, 0) * prod(int(d) for d in dims.split(",") if d) for name, dtype, dims, _ in rows}
+    slices = [(size[name], size[of]) for name, _, _, of in rows if of]
+    return sum(own for own, _ in slices), sum(whole for _, whole in slices)
+
+
 def train(launch, threads, model, loss, batch, steps):
     command = [*launch, build / "ampc-run", "train", model, f"--loss={loss}", "--amp=O0", "--data=synthetic",
                f"--batch={batch}", f"--steps={steps}", f"--threads={threads}", "--seed=1", "--json", "-q"]
@@ -55,6 +75,14 @@ print("|---|--:|--:|--:|")
 for name, (model, loss, _, _) in NETWORKS.items():
     sizes = [wire_bytes(model, loss, *p) for p in (["--amp=O0"], ["--dtype=bf16", "--reduce-dtype=bf16"], ["--dtype=fp16", "--reduce-dtype=fp16"])]
     print(f"| {name} | {' | '.join(map(str, sizes))} |")
+print()
+print("| network | type | ranks | optimizer memory a rank, bytes | of all |")
+print("|---|---|--:|--:|--:|")
+for name, (model, loss, _, _) in NETWORKS.items():
+    for precision in (["--amp=O0"], ["--amp=O2", "--dtype=fp16"]):
+        for ranks in (2, 4):
+            own, whole = optimizer_memory(model, loss, ranks, *precision)
+            print(f"| {name} | {precision[-1].split('=')[1]} | {ranks} | {own} | {own / whole:.3f} |")
 print()
 print(f"| network | batch | 1 process, {RANKS} threads, samples/s | MPI | {RANKS} ranks, 1 thread | ratio |")
 print("|---|--:|--:|---|--:|--:|")
