@@ -78,7 +78,7 @@ static void run_rank(k_ranks *r, void *user)
     if (out->status == AMPC_OK) out->status = train(all, r, peers, d, out);
     out->status = rt_team_agree(peers, out->status, NULL, d);
     out->repeats = rt_team_repeats(peers);
-    out->share = r->share;
+    if (peers) out->share = rt_team_ranks(peers)->share;
     snprintf(out->error, sizeof out->error, "%s", diag_first_error(d));
     rt_team_close(peers);
     diag_free(d);
