@@ -2,29 +2,11 @@
  * mean of the losses, by samples, and the gradients are those that PyTorch has for all samples (losses.def). */
 #include "passes/train/distribute.h"
 #include "tests/ranks_threads.h"
-#include "tests/train/loss_net.h"
+#include "tests/train/loss_cases.h"
 
 #include <math.h>
 
 enum { RANKS = 3, LARGEST = 512 };
-
-static const struct loss_case {
-    const char *name, *loss;
-    loss_tensor x, label;
-    double expected;
-    const double *gradient;
-} cases[] = {
-#define DIMS(...) \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
-#define VALUES(...) \
-    (const double[]) { __VA_ARGS__ }
-#define TENSOR(...) \
-    { \
-        __VA_ARGS__ \
-    }
-#define LOSS(...) {__VA_ARGS__},
-#include "tests/train/losses.def"
-};
 
 /* The samples of a tensor that a rank has: `rows` along the axis, from `first` on. */
 typedef struct part {

@@ -1,27 +1,9 @@
 /* test_losses.c - the built-in losses and their gradients against PyTorch, in f64 (1e-9) and f32 (1e-5).
  *
  * Each row of losses.def has an output x, its labels, and what torch_losses.py computes for them. */
-#include "tests/train/loss_net.h"
+#include "tests/train/loss_cases.h"
 
 #include <math.h>
-
-static const struct loss_case {
-    const char *name, *loss;
-    loss_tensor x, label;
-    double expected;
-    const double *gradient;
-} cases[] = {
-#define DIMS(...) \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
-#define VALUES(...) \
-    (const double[]) { __VA_ARGS__ }
-#define TENSOR(...) \
-    { \
-        __VA_ARGS__ \
-    }
-#define LOSS(...) {__VA_ARGS__},
-#include "tests/train/losses.def"
-};
 
 static void expect_near(const struct loss_case *c, const char *what, double got, double expected, double scale,
                         double bound)
