@@ -1,4 +1,4 @@
-/* diag.c - formats messages, passes them to the sink, and remembers the first error and the counts.
+/* diag.c - formats messages, passes them to the sink, and remembers the first error with its location, and the counts.
  *
  * Text that comes from files (names, source lines, quotations) is escaped: control characters, invisible ones such as
  * those that reverse the direction, and bytes that are not valid UTF-8 become \xNN, so a malicious model cannot send
@@ -28,6 +28,7 @@ struct diag {
     ampc_status status;
     size_t counts[DIAG_NOTE + 1];
     char *first_error; /* NULL if none, or if it could not be copied */
+    diag_loc first;    /* where; its strings are copies, NULL if they could not be made */
 };
 
 diag *diag_new(diag_sink *sink, void *user)
@@ -39,10 +40,20 @@ diag *diag_new(diag_sink *sink, void *user)
     return d;
 }
 
+static void forget(diag *d)
+{
+    free(d->first_error);
+    free((char *)d->first.file);
+    free((char *)d->first.name);
+    free((char *)d->first.op);
+    d->first_error = NULL;
+    d->first = DIAG_NOWHERE;
+}
+
 void diag_free(diag *d)
 {
     if (!d) return;
-    free(d->first_error);
+    forget(d);
     free(d);
 }
 
@@ -94,14 +105,19 @@ static size_t put_escaped(text_buffer *t, const char *bytes, size_t n, size_t li
     return columns;
 }
 
-/* "FILE:LINE:COL: KIND 'NAME' (OP): "; every part is optional. */
-static void put_location(text_buffer *t, diag_loc loc)
+const char *diag_kind_word(diag_kind kind)
 {
     static const char *const kinds[] = {
 #define KIND(name, word) [DIAG_##name] = (word),
         DIAG_KINDS(KIND)
 #undef KIND
     };
+    return kinds[kind];
+}
+
+/* "FILE:LINE:COL: KIND 'NAME' (OP): "; every part is optional. */
+static void put_location(text_buffer *t, diag_loc loc)
+{
     if (loc.file) {
         put_escaped(t, loc.file, strlen(loc.file), SIZE_MAX, "");
         text_put(t, ":");
@@ -111,7 +127,7 @@ static void put_location(text_buffer *t, diag_loc loc)
     if (t->length) text_put(t, " ");
     bool named = loc.name && *loc.name;
     if (!named && !loc.op) return;
-    text_put(t, kinds[loc.kind]);
+    text_put(t, diag_kind_word(loc.kind));
     if (named) {
         text_put(t, " '");
         put_escaped(t, loc.name, strlen(loc.name), NAME_LIMIT, "");
@@ -190,6 +206,8 @@ void diag_print(FILE *f, const char *format, ...)
     free(t.data);
 }
 
+static const char *copied(const char *text) { return text ? strdup(text) : NULL; }
+
 /* The text is freed or kept. */
 static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, text_buffer t)
 {
@@ -198,6 +216,12 @@ static void deliver(diag *d, diag_level level, ampc_status code, diag_loc loc, t
     if (d->sink) d->sink(d->user, level, t.failed ? no_memory : t.data);
     if (level == DIAG_ERROR && d->status == AMPC_OK) {
         d->status = code;
+        d->first = (diag_loc){.file = copied(loc.file),
+                              .kind = loc.kind,
+                              .name = copied(loc.name),
+                              .op = copied(loc.op),
+                              .line = loc.line,
+                              .column = loc.column};
         if (!t.failed) {
             d->first_error = t.data;
             return;
@@ -290,10 +314,11 @@ const char *diag_first_error(const diag *d)
     return d->status == AMPC_OK ? "" : no_memory;
 }
 
+const diag_loc *diag_first_loc(const diag *d) { return &d->first; }
+
 void diag_clear(diag *d)
 {
-    free(d->first_error);
-    d->first_error = NULL;
+    forget(d);
     d->status = AMPC_OK;
     memset(d->counts, 0, sizeof d->counts);
 }

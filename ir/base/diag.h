@@ -90,6 +90,8 @@ static inline diag_loc diag_with(diag_loc loc, diag_remedy remedy)
 /* A location with a remedy, such as DIAG_USE(loc, OPTION_mode, .value = "eval"). */
 #define DIAG_USE(loc, ...) diag_with((loc), (diag_remedy){__VA_ARGS__})
 
+const char *diag_kind_word(diag_kind kind); /* "node" */
+
 typedef struct diag diag;
 /* Receives each message without a trailing newline; messages with a caret contain newlines. */
 typedef void diag_sink(void *user, diag_level level, const char *message);
@@ -141,6 +143,8 @@ void diag_print(FILE *f, const char *format, ...) __attribute__((format(printf, 
 ampc_status diag_status(const diag *d);
 size_t diag_count(const diag *d, diag_level level);
 const char *diag_first_error(const diag *d);
+/* The location of the first error: its parts up to `column`, until the next call that reports or clears. */
+const diag_loc *diag_first_loc(const diag *d);
 void diag_clear(diag *d);
 
 AMPC_API const char *ampc_status_name(ampc_status s);     /* "AMPC_REJECTED" */

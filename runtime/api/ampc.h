@@ -92,6 +92,18 @@ AMPC_API void ampc_context_free(ampc_context *context);
  * succeeded. Valid until the next such call. For NULL, returns a sentence saying that there is no context. */
 AMPC_API const char *ampc_context_message(const ampc_context *context);
 
+typedef struct ampc_place { /* strings are "" and numbers 0 where the error has no such part */
+    size_t struct_size;     /* set before the call */
+    const char *file;       /* a path, or what the caller calls a model in memory */
+    int line, column;       /* of a text file, from 1 */
+    const char *kind;       /* what `name` is: "node", "tensor", "parameter", "input" .. */
+    const char *name, *op;  /* as in the model; `op` is the operator of a node */
+} ampc_place;
+
+/* Stores where the error of ampc_context_message is. Strings are valid as long as the message. Fails with AMPC_USAGE
+ * only. */
+AMPC_API ampc_status ampc_context_place(const ampc_context *context, ampc_place *place);
+
 /* Makes a custom operator known to the models that are imported from now on, and to modules of this context that are
  * loaded. The strings of the table are copied; its functions and `user` must stay valid until the context and all that
  * was created from it have been freed. An operator cannot be replaced or removed. Fails with AMPC_USAGE (a table that

@@ -66,6 +66,22 @@ const char *ampc_context_message(const ampc_context *context)
     return context ? diag_first_error(context->d) : "there is no context";
 }
 
+static const char *or_empty(const char *text) { return text ? text : ""; }
+
+ampc_status ampc_context_place(const ampc_context *context, ampc_place *place)
+{
+    if (!context || !place || !api_sized(place)) return AMPC_USAGE; /* a message would replace the one asked about */
+    const diag_loc *at = diag_first_loc(context->d);
+    const ampc_place out = {.file = or_empty(at->file),
+                            .line = at->line,
+                            .column = at->column,
+                            .kind = at->name || at->op ? diag_kind_word(at->kind) : "",
+                            .name = or_empty(at->name),
+                            .op = or_empty(at->op)};
+    api_result(&out, place, sizeof out);
+    return AMPC_OK;
+}
+
 /* ---- modules ---- */
 
 void api_source_clear(api_source *source)

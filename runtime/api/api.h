@@ -186,6 +186,7 @@ ampc_status api_options(const void *from, void *to, size_t size, diag *d);
 /* The opposite direction, for result structs: api_result_check validates struct_size before the call does anything;
  * api_result copies as much as fits into the caller's struct. `to` may be NULL. */
 ampc_status api_result_check(const void *to, diag *d);
+bool api_sized(const void *to); /* the same as an answer; not NULL */
 void api_result(const void *from, void *to, size_t size);
 
 /* Checks that `v` is a valid value for the state `s`. */

@@ -124,9 +124,16 @@ ampc_status api_check_options(diag *d, const void *options, const api_option *ro
 /* No version of any struct is larger; a larger size means that struct_size was not set. */
 enum { STRUCT_LIMIT = 1 << 12 };
 
-static ampc_status check_size(size_t caller_size, const char *what, diag *d)
+bool api_sized(const void *to)
 {
-    if (caller_size >= sizeof caller_size && caller_size <= STRUCT_LIMIT) return AMPC_OK;
+    size_t caller_size = 0;
+    memcpy(&caller_size, to, sizeof caller_size);
+    return caller_size >= sizeof caller_size && caller_size <= STRUCT_LIMIT;
+}
+
+static ampc_status check_size(const void *to, const char *what, diag *d)
+{
+    if (!to || api_sized(to)) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "struct_size of the %s is not set", what);
 }
 
@@ -135,8 +142,8 @@ ampc_status api_options(const void *from, void *to, size_t size, diag *d)
     size_t caller_size = 0;
     memset(to, 0, size);
     if (!from) return AMPC_OK;
+    TRY(check_size(from, "options", d));
     memcpy(&caller_size, from, sizeof caller_size);
-    TRY(check_size(caller_size, "options", d));
     for (size_t i = size; i < caller_size; i++)
         if (((const char *)from)[i])
             return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "options of a newer version than this library (%s)",
@@ -145,12 +152,7 @@ ampc_status api_options(const void *from, void *to, size_t size, diag *d)
     return AMPC_OK;
 }
 
-ampc_status api_result_check(const void *to, diag *d)
-{
-    size_t caller_size = sizeof caller_size;
-    if (to) memcpy(&caller_size, to, sizeof caller_size);
-    return check_size(caller_size, "result", d);
-}
+ampc_status api_result_check(const void *to, diag *d) { return check_size(to, "result", d); }
 
 void api_result(const void *from, void *to, size_t size)
 {

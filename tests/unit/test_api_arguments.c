@@ -69,6 +69,12 @@ TEST_API(test_contexts)
     ampc_context_free(NULL);
     ANY(ampc_context_free, context);
     ANSWERS(ampc_context_message, context, strstr(ampc_context_message(NULL), "no context"));
+    ampc_place place = {.struct_size = sizeof place}, no_size = {0};
+    MUTE(ampc_context_place, context, NULL, &place);
+    MUTE(ampc_context_place, place, f->c, NULL);
+    MUTE(ampc_context_place, place, f->c, &no_size);
+    ALLOWED(ampc_context_place, place, f->c, &place);
+    assert_string_equal(place.file, "");
     ANSWERS(ampc_status_name, status, ampc_status_name((ampc_status)99));
     ANSWERS(ampc_status_sentence, status, ampc_status_sentence((ampc_status)-1));
     double rate;
