@@ -1,5 +1,6 @@
 # Installs programs, library, headers, manual pages, documents and examples. No installed file contains the prefix, so
-# `cmake --install --prefix`, DESTDIR and moving the installed tree all work.
+# `cmake --install --prefix`, DESTDIR and moving the installed tree all work. Each of the three components can be installed alone:
+# `runtime` (library and plug-ins), `development` (what compiles against it), `programs` (with manual pages and documents).
 set(ampc_package ${CMAKE_INSTALL_LIBDIR}/cmake/ampc)
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 foreach(dir LIBDIR INCLUDEDIR)
@@ -16,17 +17,21 @@ write_basic_package_version_file(ampc-config-version.cmake COMPATIBILITY SameMaj
 # The programs find the library by its path relative to them.
 file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "\$ORIGIN/${to_library}")
-install(TARGETS ampc_shared EXPORT ampc_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ampc_shared EXPORT ampc_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        COMPONENT runtime NAMELINK_COMPONENT development)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME programs)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 install(EXPORT ampc_targets NAMESPACE ampc:: FILE ampc-targets.cmake DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-config-version.cmake
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(mpi_plugins)
-    install(TARGETS ${mpi_plugins} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(TARGETS ${mpi_plugins} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
 endif()
 install(FILES runtime/mpi/plugin.c runtime/mpi/plugin.h DESTINATION ${CMAKE_INSTALL_DATADIR}/ampc)
 install(FILES runtime/api/ampc.h ir/ops/ampc_operator.h ir/base/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME programs)
 foreach(chapter 1 5)
     file(GLOB man_pages CONFIGURE_DEPENDS docs/*.${chapter})
     install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${chapter})
@@ -50,6 +55,7 @@ file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
 install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 # The first example is extracted from the comment at the top of ampc.h, its only source.
 file(READ runtime/api/ampc.h header)
 string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
@@ -63,4 +69,4 @@ install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/ex
         docs/examples/CMakeLists.txt tests/models/mlp.onnx
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 install(DIRECTORY docs/examples/gan DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
-install(FILES docs/gan.png DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES docs/gan.png DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT programs)
