@@ -3,8 +3,8 @@
 #include "tools/tool.h"
 
 #include "frontend/recipe.h"
+#include "runtime/api/export.h"
 #include "runtime/backend/backend.h"
-#include "runtime/files/weights.h"
 #include "runtime/plan/plan.h"
 
 #include <stdio.h>
@@ -64,15 +64,9 @@ static long peak_kib(void)
 static ampc_status compile_passes(tool *t)
 {
     bool answers = t->o.pass.explain && !(t->o.output && strcmp(t->o.output, "-") == 0);
-    rt_weights *weights;
     TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
-    TRY(rt_weights_open(t->module, NULL, t->diag, &weights));
     t->compile->report.text = answers ? stdout : stderr;
-    t->compile->read = rt_weights_read_part;
-    t->compile->read_user = weights;
-    ampc_status status = compile_module(t->module, t->compile);
-    rt_weights_close(weights);
-    return status;
+    return rt_compile_module(t->module, t->compile);
 }
 
 ampc_status tool_compile(tool *t, const char *path)

@@ -193,20 +193,29 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
  * with AMPC_USAGE (unknown option value, or the module is already compiled), AMPC_REJECTED, AMPC_UNSUPPORTED, AMPC_IO
  * or AMPC_NO_MEMORY. After a failure the module can only be freed. */
 AMPC_API ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options *options);
-/* The summary line of the compilation, such as "412/437 float ops in fp16, ..."; "" before compilation. Owned by the
- * module. */
+/* The summary line of the last compilation or conversion, such as "412/437 float ops in fp16, ..."; "" before the
+ * first. Owned by the module, and valid until the next. */
 AMPC_API const char *ampc_module_summary(const ampc_module *module);
 
 /* Writes an imported model as ONNX in mixed precision, for other runtimes, as `ampc MODEL -o PATH.onnx` does
  * (docs/onnx-out.md). The model is read and compiled again for this purpose, so a module may be converted several
- * times, before and after ampc_module_compile, and does not change. A model above 2 GiB has its weights in PATH.data.
- * Existing files are replaced atomically. Fails with AMPC_USAGE (the module was not imported, or as
+ * times, before and after ampc_module_compile, and nothing but its summary changes. A model above 2 GiB has its weights
+ * in PATH.data. Existing files are replaced atomically. Fails with AMPC_USAGE (the module was not imported, or as
  * ampc_module_compile), AMPC_UNSUPPORTED (what ONNX cannot express), AMPC_REJECTED, AMPC_IO or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options *options, const char *path);
 /* The same in memory: stores the bytes of the model, which the caller frees with ampc_free, and their number. A model
  * above 2 GiB is AMPC_UNSUPPORTED. */
 AMPC_API ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_options *options, void **bytes,
                                                 size_t *n_bytes);
+/* What the program `ampc` prints with --explain=WHAT about the precision of an imported model with these options:
+ * `what` is "all", the name of a node, "params" or "distribution" (ampc(1)); `json` nonzero: a JSON object in each
+ * line. The model is read and compiled again, for ampc_module_convert if it was imported with `keep_unknown`, else for
+ * ampc_module_compile. Stores the text, which the caller frees with ampc_free. Fails with AMPC_USAGE (no such node),
+ * otherwise like these functions. */
+AMPC_API ampc_status ampc_module_explain(ampc_module *module, const ampc_compile_options *options, const char *what,
+                                         int json, char **text);
+/* The same for the statistics of --stats as a JSON object: the calls of each operator by precision, and the casts. */
+AMPC_API ampc_status ampc_module_report(ampc_module *module, const ampc_compile_options *options, char **text);
 /* Frees memory that a function of this library has allocated for the caller. NULL is allowed. */
 AMPC_API void ampc_free(void *memory);
 
@@ -225,12 +234,17 @@ typedef struct ampc_input_info {
     ampc_dtype dtype;
     int rank;
     int64_t dims[AMPC_MAX_RANK]; /* -1: symbolic dimension */
+    /* Of a symbolic dimension, its symbol or an expression such as "2*N+1", owned by the module; else NULL. */
+    const char *dim_names[AMPC_MAX_RANK];
 } ampc_input_info;
 
 /* The number of inputs of an entry graph, and the description of input `index`. Before compilation the only graph is
- * "forward". Fails with AMPC_USAGE if there is no such graph or input. */
+ * "forward". Fails with AMPC_USAGE if there is no such graph or input, or with AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count);
 AMPC_API ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info);
+/* The same of its results. `name` is the name that ampc_select accepts: of an output of the model, its name there. */
+AMPC_API ampc_status ampc_module_output_count(ampc_module *module, const char *graph, size_t *count);
+AMPC_API ampc_status ampc_module_output(ampc_module *module, const char *graph, size_t index, ampc_input_info *info);
 
 /* ---- tensors: dense, row-major, little-endian, in host memory -------------------------------------------------- */
 

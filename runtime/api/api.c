@@ -1,7 +1,7 @@
 /* api.c - the compile side of the public API: contexts and modules, joining passes and runtime. */
 #include "runtime/api/api.h"
 
-#include "passes/passes.h"
+#include "runtime/api/export.h"
 #include "runtime/backend/memory.h"
 #include "runtime/files/module_file.h"
 #include "runtime/files/weights.h"
@@ -122,6 +122,8 @@ void api_module_release(ampc_module *m)
     ir_module_free(m->ir);
     api_source_clear(&m->source);
     api_context_release(m->context);
+    for (size_t i = 0; i < m->names.count; i++) free(m->names.items[i].text);
+    free(m->names.items);
     free(m->folder);
     free(m->summary);
     free(m);
@@ -233,8 +235,7 @@ static ampc_status set_options(const ampc_compile_options *o, arena *a, diag *d,
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "dtype '%s' is for the programs, which choose a device", o->dtype);
 }
 
-/* External data are read from their original files, relative to the current folder. */
-static ampc_status run_passes(ir_module *m, compile *c)
+ampc_status rt_compile_module(ir_module *m, compile *c)
 {
     rt_weights *weights;
     TRY(rt_weights_open(m, NULL, c->diag, &weights));
@@ -252,9 +253,13 @@ static ampc_status compile_with(api_compilation *compilation, const ampc_compile
     TRY(set_options(o, a, d, &p));
     p.plain_runtime = compilation->for_onnx;
     p.wide = compilation->wide;
+    p.explain = compilation->explain;
+    p.json = compilation->json;
     compilation->begun = true;
     TRY(compile_load(&p, a, d, &c));
-    TRY(run_passes(compilation->ir, c));
+    c->report.text = compilation->text;
+    TRY(rt_compile_module(compilation->ir, c));
+    if (compilation->finish) TRY(compilation->finish(compilation, c));
     compilation->summary = strdup(pass_summary(c, a));
     return compilation->summary ? AMPC_OK : rt_no_memory(d);
 }
@@ -280,6 +285,13 @@ ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_
     return api_check_options(d, to, compile_rows);
 }
 
+void api_summarize(ampc_module *m, const api_compilation *c)
+{
+    if (!c->summary) return;
+    free(m->summary);
+    m->summary = c->summary;
+}
+
 static ampc_status check_stage(const ampc_module *m, diag *d)
 {
     const char *why = m->stage == API_COMPILED ? "the module is compiled already"
@@ -299,48 +311,9 @@ ampc_status ampc_module_compile(ampc_module *module, const ampc_compile_options 
     TRY(check_stage(module, d));
     api_compilation compilation = {.ir = module->ir};
     ampc_status status = api_compile(&compilation, &o, d);
-    module->summary = compilation.summary;
+    api_summarize(module, &compilation);
     if (compilation.begun) module->stage = status == AMPC_OK ? API_COMPILED : API_BROKEN;
     return status;
 }
 
 const char *ampc_module_summary(const ampc_module *module) { return module && module->summary ? module->summary : ""; }
-
-/* ---- inspecting a module ---- */
-
-ampc_status api_graph(const ampc_module *m, const char *key, diag *d, const ir_graph **out)
-{
-    *out = ir_graph_by_key(m->ir, key);
-    if (*out) return AMPC_OK;
-    return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "the module has no entry graph '%s'", key);
-}
-
-ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count)
-{
-    const ir_graph *g;
-    diag *d;
-    TRY(api_enter_module(module, &d));
-    NEED(graph);
-    NEED(count);
-    TRY(api_graph(module, graph, d, &g));
-    *count = g->inputs.count;
-    return AMPC_OK;
-}
-
-ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
-{
-    const ir_graph *g;
-    diag *d;
-    TRY(api_enter_module(module, &d));
-    NEED(graph);
-    NEED(info);
-    TRY(api_result_check(info, d));
-    TRY(api_graph(module, graph, d, &g));
-    if (index >= g->inputs.count)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph, g->inputs.count);
-    const ir_value *v = g->inputs.items[index];
-    ampc_input_info out = {.name = v->name, .dtype = (ampc_dtype)v->type.dtype, .rank = v->type.rank};
-    for (int i = 0; i < v->type.rank; i++) out.dims[i] = ir_dim_is_symbolic(v->type.dims[i]) ? -1 : v->type.dims[i];
-    api_result(&out, info, sizeof out);
-    return AMPC_OK;
-}

@@ -4,7 +4,7 @@
 
 #include "runtime/api/ampc.h"
 
-#include "passes/options.h"
+#include "passes/passes.h"
 #include "runtime/data/data.h"
 #include "runtime/train/evaluate.h"
 #include "runtime/train/stepper.h"
@@ -32,12 +32,24 @@ typedef struct api_source {
     int64_t batch;
 } api_source;
 
+/* Texts of dimensions, each malloced. */
+typedef struct api_dim_name {
+    ir_dim dim;
+    char *text;
+} api_dim_name;
+
+typedef struct api_dim_names {
+    api_dim_name *items;
+    size_t count;
+} api_dim_names;
+
 struct ampc_module {
     ampc_context *context;
     ir_module *ir;
     api_source source;
-    char *folder;  /* of the weight files; NULL: the current folder */
-    char *summary; /* NULL: not compiled in this process */
+    char *folder;        /* of the weight files; NULL: the current folder */
+    char *summary;       /* NULL: neither compiled nor converted in this process */
+    api_dim_names names; /* that the caller has been given */
     enum { API_IMPORTED, API_COMPILED, API_BROKEN } stage;
     atomic_int holders; /* references: the caller and every session, which may be of another thread */
 };
@@ -111,12 +123,20 @@ typedef struct api_compilation {
     bool wide;     /* the module computes in f64 */
     bool begun;    /* the module has changed */
     char *summary; /* malloced; NULL after a failure */
+    /* Called with the finished module, to write it or to report on it; NULL: nothing is done. */
+    ampc_status (*finish)(const struct api_compilation *c, compile *compiled);
+    void *user;
+    const char *explain; /* as in compile_options, like the next member */
+    bool json;
+    FILE *text; /* what explanations are printed to; NULL: they are not */
 } api_compilation;
 ampc_status api_compile(api_compilation *c, const ampc_compile_options *options, diag *d);
+/* Stores the summary in the module, unless there is none. */
+void api_summarize(ampc_module *m, const api_compilation *c);
 /* Checks options of the caller and copies them. */
 ampc_status api_compile_options(const ampc_compile_options *from, diag *d, ampc_compile_options *to);
 /* Imports the module's model again into c->ir and compiles it with these options, which have been checked; the caller
- * frees it. AMPC_USAGE: the module was not imported. */
+ * frees it and the summary. AMPC_USAGE: the module was not imported. */
 ampc_status api_compile_again(const ampc_module *m, const ampc_compile_options *o, api_compilation *c, diag *d);
 void api_source_clear(api_source *source);
 /* Finds the entry graph with this key. AMPC_USAGE, reported, if there is none. */

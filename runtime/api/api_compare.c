@@ -60,6 +60,7 @@ static ampc_status open_reference(const ampc_session *s, const ampc_compile_opti
 {
     api_compilation c = {.wide = wide};
     TRY(api_compile_again(s->module, o, &c, d));
+    free(c.summary);
     r->ir = c.ir;
     const rt_session_options options = {
         .device = "cpu", .weights_dir = s->module->folder, .custom = &s->context->custom};

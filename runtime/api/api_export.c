@@ -247,10 +247,10 @@ static ampc_status append(void *user, onnx_part part, const void *bytes, size_t 
     return b->bytes.failed ? rt_no_memory(b->d) : AMPC_OK;
 }
 
-ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n)
+ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n, int *casts)
 {
     buffer b = {.d = d};
-    const onnx_emit_options o = {.data_name = "", .write = append, .user = &b};
+    const onnx_emit_options o = {.data_name = "", .write = append, .user = &b, .casts = casts};
     ampc_status status = onnx_emit(m, graph, &o, d);
     if (status != AMPC_OK) {
         free(b.bytes.data);

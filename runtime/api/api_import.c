@@ -117,47 +117,65 @@ ampc_status api_compile_again(const ampc_module *m, const ampc_compile_options *
     const onnx_import_options how = c->for_onnx ? for_onnx(bf16) : (onnx_import_options){0};
     TRY(import_source(m->context, &m->source, how, &c->ir));
     ampc_status status = api_compile(c, o, d);
-    free(c->summary);
-    c->summary = NULL;
     if (status != AMPC_OK) ir_module_free(c->ir);
     return status;
 }
 
-/* The module's model, to be written as ONNX. */
-static ampc_status compile_for_onnx(ampc_module *m, const ampc_compile_options *options, diag *d, ir_module **out)
+/* Compiles the module's model for ONNX; `finish` writes it to what `user` describes. */
+static ampc_status convert(ampc_module *m, const ampc_compile_options *options,
+                           ampc_status (*finish)(const api_compilation *c, compile *compiled), void *user, diag *d)
 {
     ampc_compile_options o;
-    api_compilation c = {.for_onnx = true};
+    api_compilation c = {.for_onnx = true, .finish = finish, .user = user};
     TRY(api_compile_options(options, d, &o));
     TRY(api_compile_again(m, &o, &c, d));
-    *out = c.ir;
+    ir_module_free(c.ir);
+    api_summarize(m, &c);
     return AMPC_OK;
+}
+
+static ampc_status write_file(const api_compilation *c, compile *compiled)
+{
+    return rt_emit_onnx(c->ir, ir_graph_words[IR_GRAPH_infer], c->user, compiled->diag,
+                        &compiled->report.casts_inserted);
 }
 
 ampc_status ampc_module_convert(ampc_module *module, const ampc_compile_options *options, const char *path)
 {
-    ir_module *ir;
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(path);
-    TRY(compile_for_onnx(module, options, d, &ir));
-    ampc_status status = rt_emit_onnx(ir, ir_graph_words[IR_GRAPH_infer], path, d, NULL);
-    ir_module_free(ir);
-    return status;
+    return convert(module, options, write_file, (void *)(uintptr_t)path, d);
+}
+
+typedef struct written {
+    void *bytes;
+    size_t n;
+} written;
+
+static ampc_status write_memory(const api_compilation *c, compile *compiled)
+{
+    written *to = c->user;
+    return rt_emit_onnx_memory(c->ir, ir_graph_words[IR_GRAPH_infer], compiled->diag, &to->bytes, &to->n,
+                               &compiled->report.casts_inserted);
 }
 
 ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_options *options, void **bytes,
                                        size_t *n_bytes)
 {
-    ir_module *ir;
+    written to = {NULL, 0};
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(bytes);
     NEED(n_bytes);
-    TRY(compile_for_onnx(module, options, d, &ir));
-    ampc_status status = rt_emit_onnx_memory(ir, ir_graph_words[IR_GRAPH_infer], d, bytes, n_bytes);
-    ir_module_free(ir);
-    return status;
+    const ampc_status status = convert(module, options, write_memory, &to, d);
+    if (status != AMPC_OK) {
+        free(to.bytes);
+        return status;
+    }
+    *bytes = to.bytes;
+    *n_bytes = to.n;
+    return AMPC_OK;
 }
 
 void ampc_free(void *memory) { free(memory); }

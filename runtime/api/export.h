@@ -1,9 +1,14 @@
-/* export.h - export of the trained model, or of a compiled graph, as ONNX. Its implementation, api_export.c, is one
- * of the few runtime files that include frontend headers. */
+/* export.h - what the programs and the public API share: compiling a module, and export of the trained model, or of a
+ * compiled graph, as ONNX. */
 #ifndef RT_EXPORT_H
 #define RT_EXPORT_H
 
+#include "passes/passes.h"
 #include "runtime/session/session.h"
+
+/* Runs the passes over an imported module. External data are read from their original files, relative to the current
+ * folder. */
+ampc_status rt_compile_module(ir_module *m, compile *c);
 
 /* Writes a copy of the module's ONNX file for inference, with the parameters and buffers of the session. The ONNX
  * file is looked up by the path in the module and relative to `folder` (that of the module's text; NULL: none).
@@ -22,6 +27,6 @@ ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *mod
  * failure both files are unchanged. *casts, if not NULL, is set to the number of Cast nodes that were added. */
 ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d, int *casts);
 /* The same in memory, malloced. AMPC_UNSUPPORTED: the model is too large for one file. */
-ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n);
+ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n, int *casts);
 
 #endif

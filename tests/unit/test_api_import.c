@@ -166,6 +166,69 @@ TEST_SCRATCH(test_conversion)
     ampc_context_free(c);
 }
 
+/* Summary, explanation and statistics are those of a file in ONNX. */
+TEST_SCRATCH(test_described_conversion)
+{
+    ampc_context *c;
+    ampc_module *m;
+    char *text, *again;
+    const ampc_compile_options bf16 = {.struct_size = sizeof bf16, .dtype = "bf16"};
+    const ampc_import_options o = {.struct_size = sizeof o, .path = MNIST, .keep_unknown = 1};
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import_with(c, &o, &m));
+    assert_string_equal(ampc_module_summary(m), "");
+    OK(c, ampc_module_convert(m, &bf16, scratch_path(t, "a.onnx")));
+    assert_non_null(strstr(ampc_module_summary(m), "float ops in bf16"));
+    assert_null(strstr(ampc_module_summary(m), "removed")); /* as for a file in ONNX */
+    OK(c, ampc_module_explain(m, &bf16, "all", 0, &text));
+    assert_non_null(strstr(text, "conv1 (Conv): white, bf16\n    rule: "));
+    OK(c, ampc_module_explain(m, &bf16, "all", 0, &again));
+    assert_string_equal(text, again);
+    ampc_free(text);
+    ampc_free(again);
+    OK(c, ampc_module_explain(m, NULL, "conv1", 1, &text));
+    assert_non_null(strstr(text, "{\"name\": \"conv1\", \"op\": \"Conv\", "));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line for the one node */
+    ampc_free(text);
+    OK(c, ampc_module_report(m, &bf16, &text));
+    assert_non_null(strstr(text, "\"Conv\": {\"fp16\": 0, \"bf16\": 2, \"fp32\": 0, \"other\": 0}"));
+    ampc_free(text);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
+/* In the order of the model, with the names that ampc_select accepts. */
+TEST(test_described_results)
+{
+    ampc_context *c;
+    ampc_module *m;
+    size_t n;
+    const ampc_import_options o = {.struct_size = sizeof o, .path = MNIST, .batch = 8};
+    ampc_input_info info = {.struct_size = sizeof info}, again = info;
+    assert_int_equal(ampc_context_create(NULL, &c), AMPC_OK);
+    OK(c, ampc_module_import_with(c, &o, &m));
+    OK(c, ampc_module_compile(m, &training));
+    OK(c, ampc_module_output_count(m, "infer", &n));
+    assert_int_equal(n, 1);
+    OK(c, ampc_module_output(m, "infer", 0, &info));
+    assert_string_equal(info.name, "logits");
+    assert_int_equal(info.dtype, AMPC_F32);
+    assert_int_equal(info.rank, 2);
+    assert_int_equal(info.dims[0], -1);
+    assert_int_equal(info.dims[1], 10);
+    OK(c, ampc_module_output(m, "infer", 0, &again));
+    assert_ptr_equal(info.dim_names[0], again.dim_names[0]);
+    OK(c, ampc_module_output_count(m, "grad", &n));
+    bool has_loss = false;
+    for (size_t i = 0; i < n; i++) {
+        OK(c, ampc_module_output(m, "grad", i, &info));
+        has_loss |= strcmp(info.name, "loss") == 0;
+    }
+    assert_true(has_loss);
+    ampc_module_free(m);
+    ampc_context_free(c);
+}
+
 TEST_SCRATCH(test_conversion_refused)
 {
     ampc_context *c;

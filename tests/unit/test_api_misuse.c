@@ -107,6 +107,8 @@ TEST(test_struct_sizes)
     assert_int_equal(infer_input.rank, 2);
     assert_int_equal(infer_input.dims[0], -1);
     assert_int_equal(infer_input.dims[1], 4);
+    assert_string_equal(infer_input.dim_names[0], "N");
+    assert_null(infer_input.dim_names[1]);
     expect_failure(ampc_module_input(m, "infer", 1, &infer_input), AMPC_USAGE, c, "1 inputs");
     ampc_module_free(m);
     ampc_context_free(c);
