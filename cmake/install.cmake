@@ -41,13 +41,15 @@ set(completions ${CMAKE_BINARY_DIR}/completions)
 set(without_leak_check ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=0)
 file(MAKE_DIRECTORY ${completions})
 foreach(program ${programs})
-    add_custom_command(OUTPUT ${completions}/${program} ${completions}/_${program}
+    add_custom_command(OUTPUT ${completions}/${program} ${completions}/_${program} ${completions}/${program}.fish
         COMMAND ${without_leak_check} $<TARGET_FILE:${program}> --help=bash > ${completions}/${program}
         COMMAND ${without_leak_check} $<TARGET_FILE:${program}> --help=zsh > ${completions}/_${program}
+        COMMAND ${without_leak_check} $<TARGET_FILE:${program}> --help=fish > ${completions}/${program}.fish
         DEPENDS ${program} ${program_library} VERBATIM)
-    list(APPEND completion_files ${completions}/${program} ${completions}/_${program})
+    list(APPEND completion_files ${completions}/${program} ${completions}/_${program} ${completions}/${program}.fish)
     install(FILES ${completions}/${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
     install(FILES ${completions}/_${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${completions}/${program}.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endforeach()
 add_custom_target(completions ALL DEPENDS ${completion_files})
 

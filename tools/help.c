@@ -108,6 +108,7 @@ ampc_status print_help(const program *p, const command *c, help_form form, arena
     case HELP_MAN: print_man_page(p, a); break;
     case HELP_BASH: print_bash_completion(p, a); break;
     case HELP_ZSH: print_zsh_completion(p, a); break;
+    case HELP_FISH: print_fish_completion(p, a); break;
     default:
         if (c->operands) print_command(c, form == HELP_ALL, a);
         else print_overview(p);

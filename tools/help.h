@@ -10,5 +10,6 @@ ampc_status print_help(const program *p, const command *c, help_form form, arena
 void print_man_page(const program *p, arena *a);
 void print_bash_completion(const program *p, arena *a);
 void print_zsh_completion(const program *p, arena *a);
+void print_fish_completion(const program *p, arena *a);
 
 #endif

@@ -28,8 +28,9 @@ static const pass_word weights[] = {{"sidecar", WEIGHTS_SIDECAR}, {"reference", 
 static const pass_word ops_formats[] = {{"text", OPS_TEXT}, {"json", OPS_JSON}, {NULL, 0}};
 static const pass_word colours[] = {
     {"auto", CONSOLE_AUTO}, {"always", CONSOLE_ALWAYS}, {"never", CONSOLE_NEVER}, {NULL, 0}};
-static const pass_word help_forms[] = {{"short", HELP_SHORT}, {"all", HELP_ALL}, {"man", HELP_MAN},
-                                       {"bash", HELP_BASH},   {"zsh", HELP_ZSH}, {NULL, 0}};
+static const pass_word help_forms[] = {
+    {"short", HELP_SHORT}, {"all", HELP_ALL},   {"man", HELP_MAN}, {"bash", HELP_BASH},
+    {"zsh", HELP_ZSH},     {"fish", HELP_FISH}, {NULL, 0}};
 
 static const pass_word check_reports[] = {
     {"abort", CHECK_ABORT}, {"report", CHECK_REPORT}, {"range", CHECK_RANGE}, {"all", CHECK_ALL}, {NULL, 0}};

@@ -28,7 +28,7 @@ typedef enum ops_format { OPS_NOT_PRINTED, OPS_TEXT, OPS_JSON } ops_format;
 /* What check prints: the first finding; all findings; also f32 values that f16 cannot hold; every value. */
 typedef enum check_report { CHECK_ABORT, CHECK_REPORT, CHECK_RANGE, CHECK_ALL } check_report;
 typedef enum check_format { CHECK_TEXT, CHECK_PADDLE } check_format;
-typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, HELP_ZSH } help_form;
+typedef enum help_form { HELP_NONE, HELP_SHORT, HELP_ALL, HELP_MAN, HELP_BASH, HELP_ZSH, HELP_FISH } help_form;
 
 /* The contents of a command line. Strings are in `arena` or in argv. */
 typedef struct tool_options {
