@@ -9,16 +9,57 @@ foreach(dir LIBDIR INCLUDEDIR)
         set(pc_${dir} "\${prefix}/${pc_${dir}}")
     endif()
 endforeach()
+# What a program that contains libampc.a links: packages with a .pc file, and the rest.
+set(pc_private)
+if(AMPC_STATIC)
+    list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND -l OUTPUT_VARIABLE openmp_libraries)
+    list(JOIN openmp_libraries " " openmp_libraries)
+    set(pc_private "
+Requires.private: libprotobuf-c jansson libxxhash libzip libpng libjpeg zlib
+Libs.private: -lcsv ${openmp_libraries} -lm -ldl")
+endif()
 configure_file(cmake/ampc.pc.in ampc.pc @ONLY)
 configure_package_config_file(cmake/ampc-config.cmake.in ampc-config.cmake
                               INSTALL_DESTINATION ${ampc_package})
 write_basic_package_version_file(ampc-config-version.cmake COMPATIBILITY SameMajorVersion)
+
+# A part that has not been built is named before anything is installed.
+function(installs_built component)
+    install(CODE "
+foreach(file ${ARGN})
+    if(NOT EXISTS \"${CMAKE_BINARY_DIR}/\${file}\")
+        message(FATAL_ERROR \"\${file} has not been built: first 'cmake --build ${CMAKE_BINARY_DIR}'\")
+    endif()
+endforeach()" COMPONENT ${component})
+endfunction()
+set(static)
+if(AMPC_STATIC)
+    set(static libampc.a)
+endif()
+installs_built(runtime libampc.so)
+installs_built(programs ${programs} completions/ampc-run)
+installs_built(development libampc.so ${static})
 
 # The programs find the library by its path relative to them.
 file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "\$ORIGIN/${to_library}")
 install(TARGETS ampc_shared EXPORT ampc_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         COMPONENT runtime NAMELINK_COMPONENT development)
+# The static library is one object whose only global names are those of the public API, so that internal names and those
+# of the program cannot collide.
+if(static)
+    set(static ${CMAKE_BINARY_DIR}/libampc)
+    file(GENERATE OUTPUT ${static}.objects CONTENT "$<JOIN:${objects},\n>\n")
+    add_custom_command(OUTPUT ${static}.a
+        COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${static}.o @${static}.objects
+        COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=ampc_* ${static}.o
+        COMMAND ${CMAKE_COMMAND} -E rm -f ${static}.a
+        COMMAND ${CMAKE_AR} crs ${static}.a ${static}.o
+        COMMAND ${CMAKE_COMMAND} -E rm ${static}.o
+        DEPENDS ${objects} COMMAND_EXPAND_LISTS VERBATIM)
+    add_custom_target(ampc_static ALL DEPENDS ${static}.a)
+    install(FILES ${static}.a DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+endif()
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME programs)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
