@@ -37,7 +37,7 @@ if(AMPC_STATIC)
     set(static libampc.a)
 endif()
 installs_built(runtime libampc.so)
-installs_built(programs ${programs} completions/ampc-run)
+installs_built(programs ${programs} completions/ampc-run documents/README.md)
 installs_built(development libampc.so ${static})
 
 # The programs find the library by its path relative to them.
@@ -94,9 +94,26 @@ foreach(program ${programs})
 endforeach()
 add_custom_target(completions ALL DEPENDS ${completion_files})
 
-file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
-install(FILES README.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+# Documents, without links to what is not installed.
+file(GLOB documents CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} *.md docs/*.md)
+file(GLOB_RECURSE pictures CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} docs/*.png docs/*.svg)
+list(JOIN documents " " names)
+list(JOIN pictures " " picture_names)
+set(documents_copied ${CMAKE_BINARY_DIR}/documents)
+file(MAKE_DIRECTORY ${documents_copied}/docs)
+add_custom_command(OUTPUT ${documents_copied}/README.md
+    COMMAND awk -v out=${documents_copied} -v "installed=${names} ${picture_names} LICENSE"
+            -f ${PROJECT_SOURCE_DIR}/cmake/documents.awk ${documents}
+    DEPENDS cmake/documents.awk ${documents} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+add_custom_target(documents ALL DEPENDS ${documents_copied}/README.md)
+foreach(file ${documents} ${pictures} LICENSE)
+    get_filename_component(folder ${file} DIRECTORY)
+    set(from ${PROJECT_SOURCE_DIR}/${file})
+    if(file IN_LIST documents)
+        set(from ${documents_copied}/${file})
+    endif()
+    install(FILES ${from} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 # The first example is extracted from the comment at the top of ampc.h, its only source.
@@ -112,4 +129,3 @@ install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/ex
         docs/examples/CMakeLists.txt tests/models/mlp.onnx
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
 install(DIRECTORY docs/examples/gan DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
-install(FILES docs/gan.png DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT programs)
