@@ -122,6 +122,7 @@ string(REGEX MATCH "#include <ampc.h>.*\n \\*     }\n" train "${header}")
 string(REPLACE "\n *     " "\n" train "${train}")
 file(CONFIGURE OUTPUT examples/train.c CONTENT "${train}" @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/examples/custom.c docs/examples/custom.onnx
+        docs/examples/scaled_tanh.h docs/examples/plugin.c
         docs/examples/accumulate.c docs/examples/penalty.c docs/examples/fit.c docs/examples/finetune.c
         docs/examples/gradients.c docs/examples/language.c docs/examples/language.onnx docs/examples/gan.c
         docs/examples/memory.c docs/examples/convert.c docs/examples/borrow.c docs/examples/threads.c

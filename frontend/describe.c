@@ -9,6 +9,7 @@ enum { SHOWN = 8 }; /* refused nodes of an operator */
 
 typedef struct describer {
     onnx_importer im; /* what finding rows and recording the export need */
+    onnx_import_options options;
     const strmap *refused;
     strmap *rows; /* name of an operator -> index + 1 */
     arena *arena; /* of the description */
@@ -181,7 +182,6 @@ static ampc_status describe_model(describer *s)
 /* Runs under a guard of its own, because the file must be closed. */
 static ampc_status describe_file(onnx_file *f, describer *s, diag *d)
 {
-    static const onnx_import_options defaults = {0};
     ir_module *m = s->im.module;
     diag *quiet = diag_new(NULL, NULL);
     jmp_buf guard, *outer = arena_set_guard(s->arena, &guard);
@@ -191,7 +191,7 @@ static ampc_status describe_file(onnx_file *f, describer *s, diag *d)
         arena_set_guard(m->arena, &guard);
         arena_set_guard(s->im.scratch, &guard);
         s->im.file = f;
-        s->im.options = &defaults;
+        s->im.options = &s->options;
         s->im.path = arena_strdup(m->arena, f->path);
         s->im.arena = m->arena;
         s->im.diag = quiet;
@@ -207,14 +207,14 @@ static ampc_status describe_file(onnx_file *f, describer *s, diag *d)
     return status;
 }
 
-ampc_status onnx_describe(const char *path, const strmap *refused, arena *a, diag *d, onnx_description *description,
-                          ir_module **out)
+ampc_status onnx_describe(const char *path, const strmap *refused, custom_ops *custom, arena *a, diag *d,
+                          onnx_description *description, ir_module **out)
 {
     onnx_file *f;
     *out = NULL;
     *description = (onnx_description){.opset = 0};
     TRY(onnx_file_open(path, d, &f));
-    describer s = {.refused = refused, .arena = a, .out = description};
+    describer s = {.refused = refused, .options = {.custom = custom}, .arena = a, .out = description};
     s.im.module = ir_module_new();
     s.im.scratch = arena_new(0);
     const ampc_status status = describe_file(f, &s, d);

@@ -3,6 +3,7 @@
 #define AMPC_FRONTEND_DESCRIBE_H
 
 #include "ir/graph/ir.h"
+#include "ir/ops/custom.h"
 
 typedef struct onnx_described_value {
     const char *name, *type; /* "f32[N,3]", or as the model says: "string[N]", "sequence(f32[..])" */
@@ -24,9 +25,9 @@ typedef struct onnx_description {
 } onnx_description;
 
 /* Describes the model in `a`. `refused` has the names of nodes that the importer refused; nodes of operators that it
- * does not have are refused as well. *out has no graphs, only the entries about the export (exported.h) and the opset;
- * the caller frees it. Fails with AMPC_IO, AMPC_REJECTED (malformed) or AMPC_NO_MEMORY. */
-ampc_status onnx_describe(const char *path, const strmap *refused, arena *a, diag *d, onnx_description *description,
-                          ir_module **out);
+ * and `custom` do not have are refused as well. *out has no graphs, only the entries about the export (exported.h) and
+ * the opset; the caller frees it. Fails with AMPC_IO, AMPC_REJECTED (malformed) or AMPC_NO_MEMORY. */
+ampc_status onnx_describe(const char *path, const strmap *refused, custom_ops *custom, arena *a, diag *d,
+                          onnx_description *description, ir_module **out);
 
 #endif

@@ -110,6 +110,24 @@ static ampc_status write_list(tool *t)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* An operator computes in f32 where its functions do not accept the low type. */
+static const char *custom_colour(const custom_op *op, ir_dtype low)
+{
+    return ir_colour_name(custom_allows(op, low) ? op->colour : IR_BLACK);
+}
+
+static void print_custom(const custom_ops *all, arena *a)
+{
+    printf("\n%-28s %-6s %-6s %-12s %-8s %-3s  %s\n", "custom operator", "fp16", "bf16", "since", "gradient", "cpu",
+           "cuda");
+    for (const custom_op *op = all->first; op; op = op->next) {
+        const ampc_operator *t = &op->table;
+        printf("%-28s %-6s %-6s %-12d %-8s %-3s  %s\n", arena_printf(a, "%s::%s", t->domain, t->name),
+               custom_colour(op, IR_f16), custom_colour(op, IR_bf16), t->since, custom_has_gradient(op) ? "yes" : "no",
+               t->forward_cpu ? "yes" : "no", t->forward_cuda ? "yes" : "no");
+    }
+}
+
 /* Prints every ONNX operator with its colours in the lists. */
 static ampc_status print_operators(tool *t)
 {
@@ -123,6 +141,7 @@ static ampc_status print_operators(tool *t)
     printf("\n%-28s %-6s %-6s %s\n", "operator", "fp16", "bf16", "since opset");
     for (size_t i = 0; i < count; i++)
         printf("%-28s %-6s %-6s %d\n", names[i], colours[i][0], colours[i][1], onnx_operators[i].since);
+    if (t->custom->first) print_custom(t->custom, t->arena);
     return AMPC_OK;
 }
 
@@ -158,5 +177,6 @@ ampc_status run_ampc(tool *t)
 {
     t->o.pass.plain_runtime = writes(&t->o, OUTPUT_ONNX);
     t->o.pass.draws = writes(&t->o, OUTPUT_DRAWING);
+    TRY(tool_load_operators(t));
     return t->o.print_ops ? print_ops(t) : compile_model(t);
 }

@@ -38,6 +38,7 @@ static ampc_status open_session(run_context *c, bool plan_only)
                             .plan_only = plan_only,
                             .no_pack = t->o.pass.tree, /* @accumulate has the kernels of @train_step */
                             .ranks = rt_team_ranks(c->peers),
+                            .custom = t->custom,
                             .weights_dir = t->weights_dir};
     if (c->peers && !o.threads) o.threads = rt_team_threads(c->peers);
     TRY(symbol_sizes(t, &c->sizes));
@@ -50,7 +51,8 @@ static ampc_status run(run_context *c)
 {
     tool *t = c->tool;
     const command *v = t->command;
-    const ampc_status opened = tool_open_model(t, t->o.operands.items[0]);
+    ampc_status opened = tool_load_operators(t);
+    if (opened == AMPC_OK) opened = tool_open_model(t, t->o.operands.items[0]);
     TRY(rt_team_agree(c->peers, opened, NULL, t->diag));
     TRY(tool_note_speed(t));
     TRY(run_distribute(c));

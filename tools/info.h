@@ -31,7 +31,7 @@ typedef struct info_operator {
 } info_operator;
 typedef VEC(info_operator) info_operators;
 
-info_operators info_collect_operators(const ir_graph *g, arena *a);
+info_operators info_collect_operators(const ir_graph *g, const custom_ops *custom, arena *a);
 info_operator *info_find_operator(const info_operators *all, const char *name); /* NULL: none */
 /* The columns of INFO_SUPPORT. */
 #define INFO_SUPPORT "gradient  cpu  cuda"

@@ -28,7 +28,7 @@ typedef struct model {
 static void collect(model *f)
 {
     const ir_graph *forward = ir_graph_by_role(f->module, IR_GRAPH_infer);
-    if (forward) f->operators = info_collect_operators(forward, f->c->tool->arena);
+    if (forward) f->operators = info_collect_operators(forward, f->c->tool->custom, f->c->tool->arena);
     for (size_t i = 0; i < f->module->storage.count; i++) {
         const ir_storage *s = f->module->storage.items[i];
         const int64_t bytes = ir_storage_bytes(s);

@@ -46,11 +46,24 @@ info_operator *info_find_operator(const info_operators *all, const char *name)
     return row;
 }
 
-info_operators info_collect_operators(const ir_graph *g, arena *a)
+/* A custom operator has the functions of its plug-in. */
+static void restrict_to_functions(const info_operators *all, const custom_ops *custom, arena *a)
+{
+    for (const custom_op *op = custom->first; op; op = op->next) {
+        info_operator *row = info_find_operator(all, arena_printf(a, "%s::%s", op->table.domain, op->table.name));
+        if (!row) continue;
+        row->gradient &= custom_has_gradient(op);
+        row->cpu &= op->table.forward_cpu != NULL;
+        row->cuda &= op->table.forward_cuda != NULL;
+    }
+}
+
+info_operators info_collect_operators(const ir_graph *g, const custom_ops *custom, arena *a)
 {
     info_operators all = {0};
     for (const ir_node *n = g->first; n; n = n->next)
         if (n->loc.op && n->n_out && n->op != IR_OP_cast) count_operator(&all, n, a);
+    restrict_to_functions(&all, custom, a);
     return all;
 }
 

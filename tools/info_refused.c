@@ -140,8 +140,8 @@ static const char *next_text(const refused *r)
     if (r->unknown)
         return arena_printf(a,
                             "ampc %s -o model.amp.onnx converts it for another runtime and keeps operators that are "
-                            "not supported, if the model declares the types of their results; a program can add "
-                            "operators (ampc_operator.h)",
+                            "not supported, if the model declares the types of their results; plug-ins add "
+                            "operators (--operators, docs/custom.md)",
                             model);
     return "change the export so that the nodes above have a form that docs/operators.md lists";
 }
@@ -166,13 +166,13 @@ static const info_section sections[] = {
 /* The operators of the model with opaque nodes in place of those that are not supported. */
 static ampc_status lower_others(refused *r)
 {
-    const onnx_import_options opaque = {.opaque = true};
+    const onnx_import_options opaque = {.opaque = true, .custom = r->tool->custom};
     diag *quiet = diag_new(NULL, NULL);
     ir_module *m = NULL;
     if (!quiet) return rt_no_memory(r->tool->diag);
     ampc_status status = onnx_import(r->tool->o.operands.items[0], &opaque, quiet, &m);
     const ir_graph *g = status == AMPC_OK ? ir_graph_by_role(m, IR_GRAPH_forward) : NULL;
-    if (g) r->lowered = info_collect_operators(g, r->tool->arena);
+    if (g) r->lowered = info_collect_operators(g, r->tool->custom, r->tool->arena);
     for (size_t i = 0; i < r->lowered.count; i++) /* the module ends before its names are printed */
         r->lowered.items[i].name = arena_strdup(r->tool->arena, r->lowered.items[i].name);
     ir_module_free(m);
@@ -185,7 +185,7 @@ ampc_status info_refused(tool *t, const info_messages *problems)
     refused r = {.tool = t, .problems = problems};
     ir_module_free(t->module);
     t->module = NULL;
-    TRY(onnx_describe(t->o.operands.items[0], problems->nodes, t->arena, t->diag, &r.file, &t->module));
+    TRY(onnx_describe(t->o.operands.items[0], problems->nodes, t->custom, t->arena, t->diag, &r.file, &t->module));
     for (size_t i = 0; i < r.file.operators.count; i++) r.unknown += !r.file.operators.items[i].known;
     TRY(lower_others(&r));
     info_report(t, sections, &r);

@@ -5,6 +5,7 @@
 
 #include "frontend/recipe.h"
 #include "ir/text/text.h"
+#include "runtime/api/operators.h"
 #include "runtime/backend/backend.h"
 #include "runtime/backend/ranks.h"
 
@@ -123,7 +124,8 @@ static const program *find_program(const char *name)
 int program_main(const char *name, int argc, char **argv)
 {
     ignore_signals_of_writes();
-    tool t = {.console = console_open(), .weights_dir = "."};
+    custom_ops custom = {0};
+    tool t = {.console = console_open(), .weights_dir = ".", .custom = &custom};
     t.diag = diag_new(console_message, &t.console);
     if (t.diag) diag_set_words(t.diag, &console_words);
     t.arena = arena_new(0);
@@ -136,6 +138,7 @@ int program_main(const char *name, int argc, char **argv)
     if (status == AMPC_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = diag_error(t.diag, AMPC_IO, DIAG_NOWHERE, "cannot write to standard output");
     ir_module_free(t.module);
+    operators_free(&custom);
     arena_free(t.arena);
     diag_free(t.diag);
     const int code = status == AMPC_OK && t.stopped_by ? 128 + t.stopped_by : (int)status;

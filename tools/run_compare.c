@@ -60,6 +60,7 @@ static ampc_status open_reference(const comparing *k, reference *r, bool wide)
     const rt_session_options o = {.device = "cpu",
                                   .threads = (int)t->o.threads,
                                   .deterministic = (int)t->o.deterministic,
+                                  .custom = t->custom,
                                   .weights_dir = t->weights_dir};
     TRY(rt_session_open(r->tool.module, &o, t->diag, &r->context.session));
     TRY(run_load_weights(&r->context));

@@ -4,6 +4,7 @@
 
 #include "frontend/recipe.h"
 #include "runtime/api/export.h"
+#include "runtime/api/operators.h"
 #include "runtime/backend/backend.h"
 #include "runtime/plan/plan.h"
 
@@ -69,12 +70,18 @@ static ampc_status compile_passes(tool *t)
     return rt_compile_module(t->module, t->compile);
 }
 
+ampc_status tool_load_operators(tool *t)
+{
+    for (int i = 0; i < t->o.operators.count; i++) TRY(operators_load(t->custom, t->o.operators.items[i], t->diag));
+    return AMPC_OK;
+}
+
 ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
     TRY(tool_choose_dtype(t, path));
     onnx_import_options import = {
-        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque};
+        .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque, .custom = t->custom};
     if (t->o.pass.plain_runtime) import.emit_opset = t->o.pass.low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));

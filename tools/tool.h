@@ -2,6 +2,7 @@
 #ifndef AMPC_TOOLS_TOOL_H
 #define AMPC_TOOLS_TOOL_H
 
+#include "ir/ops/custom.h"
 #include "tools/console.h"
 #include "tools/options.h"
 
@@ -10,6 +11,7 @@ typedef struct tool {
     diag *diag;
     arena *arena;           /* lives until the program ends; a failed allocation ends it with AMPC_NO_MEMORY */
     const command *command; /* the current one */
+    custom_ops *custom;     /* operators of plug-ins */
     tool_options o;
     compile *compile;        /* NULL until a model is compiled or passes run */
     bool accept_opaque;      /* unsupported operators: to convert or explain */
@@ -21,6 +23,8 @@ typedef struct tool {
 /* Runs a program by its name and returns its exit status. Exported for main.c. */
 AMPC_API int program_main(const char *name, int argc, char **argv);
 
+/* Loads the plug-ins of --operators; before a model is opened. */
+ampc_status tool_load_operators(tool *t);
 /* Imports and compiles a .onnx file into t->module. Explanations go to standard output, or to standard error if the
  * module itself is written to standard output. */
 ampc_status tool_compile(tool *t, const char *path);

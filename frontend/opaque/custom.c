@@ -196,18 +196,41 @@ static void make_node(custom_node *c)
     if (ir_done_all(n->b, node)) bind_results(c, node);
 }
 
-void onnx_lower_custom(onnx_node *n)
+/* Finds the operator, the node's attributes and its types. NULL: the node has failed. */
+static custom_node *read_node(onnx_node *n)
 {
-    arena *a = n->importer->scratch;
-    custom_node *c = arena_alloc(a, sizeof *c);
+    custom_node *c = arena_alloc(n->importer->scratch, sizeof *c);
     *c = (custom_node){.n = n, .op = onnx_custom_of(n->importer, n->proto)};
     c->types = (custom_types){.node = n->b->loc.node, .dims = n->dims, .n_in = n->n_in, .n_out = n->n_out};
-    n->b->loc.op = arena_intern(n->importer->arena, arena_printf(a, "%s::%s", c->op->table.domain, c->op->table.name));
     if (n->n_in > CUSTOM_MAX || n->n_out > CUSTOM_MAX)
         onnx_refuse(n, "custom operators have at most %d operands and results", CUSTOM_MAX);
     c->types.attributes = read_attributes(n);
-    if (n->failed) return;
-    find_model_type(c);
+    if (!n->failed) find_model_type(c);
     if (!n->failed) find_types(c);
-    if (!n->failed) make_node(c);
+    return n->failed ? NULL : c;
+}
+
+/* A node that is only written as ONNX stays as it is. */
+static void keep_node(const custom_node *c)
+{
+    onnx_node *n = c->n;
+    n->types = arena_array(n->importer->scratch, (size_t)n->n_out + 1, sizeof *n->types);
+    for (int i = 0; i < n->n_out; i++) {
+        const ampc_type *from = &c->types.out[i];
+        const ir_dtype t = (ir_dtype)from->dtype;
+        n->types[i] = (ir_type){.dtype = t == c->dtype ? c->model : t, .rank = from->rank};
+        memcpy(n->types[i].dims, from->dims, sizeof from->dims);
+    }
+    onnx_keep_opaque(n);
+}
+
+void onnx_lower_custom(onnx_node *n)
+{
+    const Onnx__NodeProto *p = n->proto;
+    n->b->loc.op = arena_intern(n->importer->arena,
+                                arena_printf(n->importer->scratch, "%s::%s", p->domain, p->op_type));
+    custom_node *c = read_node(n);
+    if (!c) return;
+    if (n->importer->options->emit_opset) keep_node(c);
+    else make_node(c);
 }

@@ -162,6 +162,40 @@ typedef struct ampc_operator {
     void *user; /* passed to all functions */
 } ampc_operator;
 
+/* ---- plug-ins -------------------------------------------------------------------------------------------------- */
+
+/* A plug-in is a shared library with operators for ampc_operators_load and for the option --operators of the programs.
+ * It exports one function, ampc_plugin_open, which AMPC_PLUGIN defines in one of its source files:
+ *
+ *     AMPC_PLUGIN(&scaled_tanh, &other_operator)
+ *
+ * The function is called whenever a context loads the plug-in. */
+enum { AMPC_PLUGIN_VERSION = 1 }; /* of the functions of a table; a library accepts plug-ins of its own version */
+
+typedef struct ampc_plugin {
+    size_t struct_size; /* sizeof(ampc_plugin) */
+    int version;        /* AMPC_PLUGIN_VERSION */
+    size_t n_operators;
+    const ampc_operator *const *operators;
+} ampc_plugin;
+
+typedef const ampc_plugin *ampc_plugin_opener(void); /* type of ampc_plugin_open; NULL is a failure */
+
+#ifdef __cplusplus
+#define AMPC_PLUGIN_LINKAGE extern "C"
+#else
+#define AMPC_PLUGIN_LINKAGE extern
+#endif
+#define AMPC_PLUGIN(...) \
+    AMPC_PLUGIN_LINKAGE __attribute__((visibility("default"))) const ampc_plugin *ampc_plugin_open(void); \
+    const ampc_plugin *ampc_plugin_open(void) \
+    { \
+        static const ampc_operator *const operators[] = {__VA_ARGS__}; \
+        static const ampc_plugin plugin = {sizeof plugin, AMPC_PLUGIN_VERSION, sizeof operators / sizeof *operators, \
+                                           operators}; \
+        return &plugin; \
+    }
+
 #ifdef __cplusplus
 }
 #endif

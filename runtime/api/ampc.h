@@ -109,6 +109,12 @@ AMPC_API ampc_status ampc_context_place(const ampc_context *context, ampc_place 
  * was created from it have been freed. An operator cannot be replaced or removed. Fails with AMPC_USAGE (a table that
  * ampc_operator.h does not allow, or the operator is registered in this version) or AMPC_NO_MEMORY. */
 AMPC_API ampc_status ampc_operator_register(ampc_context *context, const ampc_operator *table);
+/* The same for all operators of a plug-in (ampc_operator.h), a shared library whose code runs in this process with all
+ * its rights; it stays loaded until the process ends. A path without a slash is a file in the current folder; no other
+ * folder is searched. Fails with AMPC_IO (the file cannot be read), AMPC_REJECTED (not a plug-in for this machine, it
+ * cannot be loaded, or a table is not allowed), AMPC_UNSUPPORTED (it was made for another version of ampc_operator.h),
+ * AMPC_USAGE (an operator is registered already) or AMPC_NO_MEMORY; then no operator of it is registered. */
+AMPC_API ampc_status ampc_operators_load(ampc_context *context, const char *path);
 
 /* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 

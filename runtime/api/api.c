@@ -30,7 +30,7 @@ static void receive(void *user, diag_level level, const char *message)
 void api_context_release(ampc_context *c)
 {
     if (!c || --c->holders > 0) return;
-    api_custom_free(&c->custom);
+    operators_free(&c->custom);
     diag_free(c->d);
     free(c);
 }

@@ -3,6 +3,7 @@
 #define RT_API_H
 
 #include "runtime/api/ampc.h"
+#include "runtime/api/operators.h"
 
 #include "passes/passes.h"
 #include "runtime/data/data.h"
@@ -110,7 +111,6 @@ void api_step_result(const rt_stepper *t, const rt_step_result *r, ampc_step_res
 
 /* Whether a function of the caller is running: log, or one of a custom operator. */
 static inline bool api_is_calling(const ampc_context *c) { return c->reports || c->custom.calls; }
-void api_custom_free(custom_ops *ops); /* api_custom.c */
 /* Makes a module of `ir` and `source`, which it owns from then on; they are freed if this fails. */
 ampc_status api_module_new(ampc_context *c, ir_module *ir, const char *path, const api_source *source,
                            ampc_module **module);

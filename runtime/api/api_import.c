@@ -48,7 +48,7 @@ static ampc_status import_source(ampc_context *c, const api_source *source, onnx
     how.dims = dims;
     how.n_dims = (int)source->n_dims;
     how.batch = source->batch;
-    how.custom = how.opaque ? NULL : &c->custom; /* a node that stays as it is needs no functions */
+    how.custom = &c->custom;
     how.refers = true;
     how.has_folder = source->path != NULL;
     const char *path = source->path ? source->path : "model in memory";

@@ -40,7 +40,8 @@ static void describe(const uint8_t *data, size_t size)
     if (d && a && !setjmp(guard)) {
         arena_set_guard(a, &guard);
         const strmap *refused = strmap_new(a);
-        if ((onnx_describe(file.path, refused, a, d, &description, &m) == AMPC_OK) != !*diag_first_error(d)) abort();
+        if ((onnx_describe(file.path, refused, NULL, a, d, &description, &m) == AMPC_OK) != !*diag_first_error(d))
+            abort();
     }
     ir_module_free(m);
     arena_free(a);

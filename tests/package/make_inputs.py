@@ -3,11 +3,14 @@
 
 usage: make_inputs.py FOLDER
 """
+import functools
 import json
 import random
 import struct
 import sys
 from pathlib import Path
+
+from onnx import TensorProto, helper, save
 
 folder = Path(sys.argv[1])
 random.seed(3)
@@ -21,6 +24,13 @@ def write_npy(name, descr, shape, data):
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     (folder / name).write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + data)
 
+
+# A model that does not declare the type of a custom operator's result.
+value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=["N", 4])
+nodes = [helper.make_node("ScaledTanh", ["x"], ["a"], domain="com.example"), helper.make_node("Relu", ["a"], ["y"])]
+opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+graph = helper.make_graph(nodes, "g", [value("x")], [value("y")])
+save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "undeclared.onnx")
 
 # The sign of the first coordinate decides the class.
 rows = [[random.uniform(-1, 1) for _ in range(4)] for _ in range(512)]

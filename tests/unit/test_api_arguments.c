@@ -99,6 +99,8 @@ TEST_API(test_operators)
     MUTE(ampc_operator_register, context, NULL, &table);
     REFUSED(ampc_operator_register, table, f->c, NULL);
     REFUSED(ampc_operator_register, table, f->c, &table);
+    MUTE(ampc_operators_load, context, NULL, "x.so");
+    REFUSED(ampc_operators_load, path, f->c, NULL);
     any("ampc_operator",
         "struct_size domain name since float_types colour f32_operands infer forward_cpu gradient_cpu");
     any("ampc_operator", "forward_cuda gradient_cuda gradient_operands user");
