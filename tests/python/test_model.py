@@ -32,7 +32,7 @@ def test_a_converted_model_is_a_model():
 def test_list_files(tmp_path):
     (tmp_path / "my.amplist").write_text("[black]\nConv\n")
     report = ampc.convert(MNIST, lists=tmp_path / "my.amplist").report()
-    assert report.ops["Conv"]["fp32"] == 2 and report.total("fp32") == 9 and report.casts == 2
+    assert report.ops["Conv"]["fp32"] == 2 and report.total("fp32") == 9 and report.casts == 6
 
 
 def test_explanations():

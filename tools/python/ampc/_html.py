@@ -4,7 +4,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any, Iterable, Mapping, Sequence
 
-# Background of a cell, by what it says; white text is readable on all of them.
+# Background of a cell, by its text; white text is readable on all of them.
 COLOURS = {"fp16": "#2e7d32", "bf16": "#00695c", "fp32": "#b35900", "white": "#2e7d32", "gray": "#666", "clear": "#666",
            "black": "#222"}
 
