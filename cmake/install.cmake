@@ -1,6 +1,17 @@
 # Installs programs, library, headers, manual pages, documents and examples. No installed file contains the prefix, so
 # `cmake --install --prefix`, DESTDIR and moving the installed tree all work. Each of the three components can be installed alone:
 # `runtime` (library and plug-ins), `development` (what compiles against it), `programs` (with manual pages and documents).
+set(examples ${CMAKE_INSTALL_DOCDIR}/examples)
+set(zsh_functions ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+set(licence LICENSE)
+set(not_documents)
+if(AMPC_DEBIAN)
+    set(examples ${CMAKE_INSTALL_DATADIR}/doc/libampc-dev/examples)
+    set(zsh_functions ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+    set(licence)                   # is in the file copyright
+    set(not_documents CHANGES.md)  # is changelog.gz (cmake/package.cmake)
+    set(CMAKE_SKIP_INSTALL_RPATH ON)
+endif()
 set(ampc_package ${CMAKE_INSTALL_LIBDIR}/cmake/ampc)
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 foreach(dir LIBDIR INCLUDEDIR)
@@ -68,7 +79,7 @@ install(FILES ${CMAKE_BINARY_DIR}/ampc-config.cmake ${CMAKE_BINARY_DIR}/ampc-con
         DESTINATION ${ampc_package})
 install(FILES ${CMAKE_BINARY_DIR}/ampc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(mpi_plugins)
-    install(TARGETS ${mpi_plugins} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
+    install(TARGETS ${mpi_plugins} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ampc-mpi COMPONENT runtime)
 endif()
 install(FILES runtime/mpi/plugin.c runtime/mpi/plugin.h DESTINATION ${CMAKE_INSTALL_DATADIR}/ampc)
 install(FILES runtime/api/ampc.h ir/ops/ampc_operator.h ir/base/ampc_status.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -89,7 +100,7 @@ foreach(program ${programs})
         DEPENDS ${program} ${program_library} VERBATIM)
     list(APPEND completion_files ${completions}/${program} ${completions}/_${program} ${completions}/${program}.fish)
     install(FILES ${completions}/${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-    install(FILES ${completions}/_${program} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${completions}/_${program} DESTINATION ${zsh_functions})
     install(FILES ${completions}/${program}.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endforeach()
 add_custom_target(completions ALL DEPENDS ${completion_files})
@@ -97,16 +108,17 @@ add_custom_target(completions ALL DEPENDS ${completion_files})
 # Documents, without links to what is not installed.
 file(GLOB documents CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} *.md docs/*.md)
 file(GLOB_RECURSE pictures CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} docs/*.png docs/*.svg)
+list(REMOVE_ITEM documents ${not_documents} "")
 list(JOIN documents " " names)
 list(JOIN pictures " " picture_names)
 set(documents_copied ${CMAKE_BINARY_DIR}/documents)
 file(MAKE_DIRECTORY ${documents_copied}/docs)
 add_custom_command(OUTPUT ${documents_copied}/README.md
-    COMMAND awk -v out=${documents_copied} -v "installed=${names} ${picture_names} LICENSE"
+    COMMAND awk -v out=${documents_copied} -v "installed=${names} ${picture_names} ${licence}"
             -f ${PROJECT_SOURCE_DIR}/cmake/documents.awk ${documents}
     DEPENDS cmake/documents.awk ${documents} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
 add_custom_target(documents ALL DEPENDS ${documents_copied}/README.md)
-foreach(file ${documents} ${pictures} LICENSE)
+foreach(file ${documents} ${pictures} ${licence})
     get_filename_component(folder ${file} DIRECTORY)
     set(from ${PROJECT_SOURCE_DIR}/${file})
     if(file IN_LIST documents)
@@ -128,5 +140,5 @@ install(FILES ${CMAKE_BINARY_DIR}/examples/train.c docs/examples/infer.c docs/ex
         docs/examples/memory.c docs/examples/convert.c docs/examples/borrow.c docs/examples/threads.c
         docs/examples/data.c docs/examples/check.c docs/examples/metrics.c
         docs/examples/CMakeLists.txt tests/models/mlp.onnx
-        DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
-install(DIRECTORY docs/examples/gan DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+        DESTINATION ${examples})
+install(DIRECTORY docs/examples/gan DESTINATION ${examples})

@@ -1,5 +1,5 @@
-# Plug-ins for MPI libraries, from runtime/mpi/plugin.c: one for each of those that Debian has. They are next to libampc.so,
-# which opens them at run time.
+# Plug-ins for MPI libraries, from runtime/mpi/plugin.c: one for each of those that Debian has. They are in folder ampc-mpi next to
+# libampc.so, which opens them at run time.
 set(mpi_plugins)
 foreach(mpi openmpi mpich)
     find_program(MPICC_${mpi} mpicc.${mpi})
@@ -23,7 +23,7 @@ foreach(mpi openmpi mpich)
     set(libraries ${flags})
     list(FILTER libraries EXCLUDE REGEX "^-I")
     add_library(mpi_${mpi} MODULE ${PROJECT_SOURCE_DIR}/runtime/mpi/plugin.c)
-    set_target_properties(mpi_${mpi} PROPERTIES OUTPUT_NAME ampc-mpi-${mpi})
+    set_target_properties(mpi_${mpi} PROPERTIES OUTPUT_NAME ampc-mpi-${mpi} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/ampc-mpi)
     target_include_directories(mpi_${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/runtime/mpi)
     target_include_directories(mpi_${mpi} SYSTEM PRIVATE ${includes})
     target_compile_options(mpi_${mpi} PRIVATE -Wall -Wextra $<$<BOOL:${AMPC_WERROR}>:-Werror>)

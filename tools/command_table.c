@@ -178,7 +178,7 @@ const command_fact command_environment[] = {
      "where it is not installed. A note says so."},
     {"AMPC_MPI", COMMAND_RUN,
      "The plug-in for the MPI library of a launcher such as mpirun or srun; without it, libampc-mpi.so, "
-     "libampc-mpi-openmpi.so or libampc-mpi-mpich.so next to libampc.so."},
+     "libampc-mpi-openmpi.so or libampc-mpi-mpich.so in folder ampc-mpi next to libampc.so."},
     {"AMPC_CPU_SPEED", COMMAND_RUN,
      "BF16,FP16: how many times as fast as in fp32 the CPU multiplies matrices. Otherwise, --dtype=auto measures it."},
     {"XDG_CACHE_HOME", COMMAND_RUN, "The cache directory; see FILES."},

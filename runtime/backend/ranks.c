@@ -19,7 +19,8 @@ static const struct launcher {
     const char *count; /* the variable with the number of processes */
     const char *also;  /* a variable that must exist; NULL: none */
     const char *name;  /* in messages */
-    const char *mpi;   /* of the plug-in libampc-mpi-MPI.so, and of the package libMPI-dev that its build needs */
+    const char
+        *mpi; /* of the plug-in ampc-mpi/libampc-mpi-MPI.so, and of the package libMPI-dev that its build needs */
     const char *package;
     const char *remedy; /* if the processes do not see each other */
 } launchers[] = {
@@ -66,9 +67,9 @@ static void find_plugin(const struct launcher *l, char *path, size_t size)
     memcpy(&self, &function, sizeof self);
     const char *end = dladdr(self, &here) && here.dli_fname ? strrchr(here.dli_fname, '/') : NULL;
     const int folder = end ? (int)(end - here.dli_fname) + 1 : 0;
-    snprintf(path, size, "%.*slibampc-mpi.so", folder, folder ? here.dli_fname : "");
+    snprintf(path, size, "%.*sampc-mpi/libampc-mpi.so", folder, folder ? here.dli_fname : "");
     if (access(path, R_OK) != 0)
-        snprintf(path, size, "%.*slibampc-mpi-%s.so", folder, folder ? here.dli_fname : "", l->mpi);
+        snprintf(path, size, "%.*sampc-mpi/libampc-mpi-%s.so", folder, folder ? here.dli_fname : "", l->mpi);
 }
 
 static ampc_status load_plugin(const struct launcher *l, diag *d, char *path, size_t size, const ampc_mpi **mpi)

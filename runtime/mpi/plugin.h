@@ -2,7 +2,7 @@
  *
  * The binary interfaces of MPI libraries differ, so each has a plug-in of its own, built from plugin.c. This is for a
  * cluster:     mpicc -O2 -shared -fPIC plugin.c -o libampc-mpi.so
- * It is found next to libampc.so, or where AMPC_MPI says.
+ * It is found in folder ampc-mpi next to libampc.so, or where AMPC_MPI says.
  *
  * Each function but `name` and `text` returns 0 or the code of an MPI error. One thread at a time calls them. */
 #ifndef AMPC_MPI_PLUGIN_H

@@ -65,7 +65,7 @@ def train(launch, threads, model, loss, batch, steps):
 def contenders(row):
     all_of = {"threads": lambda: train([], RANKS, *row)}
     for mpi, launcher in LAUNCHERS.items():
-        if shutil.which(launcher[0]) and (build / f"libampc-mpi-{mpi}.so").exists():
+        if shutil.which(launcher[0]) and (build / f"ampc-mpi/libampc-mpi-{mpi}.so").exists():
             all_of[mpi] = lambda launcher=launcher: train([*launcher, "-n", RANKS], 1, *row)
     return all_of
 
