@@ -14,6 +14,7 @@
     X(AMPC_DEVICE, 6, "no usable device or driver, or a failed rank") \
     X(AMPC_NO_MEMORY, 7, "out of memory")
 
+/* What a function returns, with the values of the table. */
 typedef enum ampc_status {
 #define AMPC_STATUS_ENUM(name, code, text) name = code,
     AMPC_STATUS_MAP(AMPC_STATUS_ENUM)

@@ -45,6 +45,7 @@ typedef enum ampc_dtype {
     AMPC_U64
 } ampc_dtype;
 
+/* The largest number of dimensions of a tensor. */
 enum { AMPC_MAX_RANK = 12 };
 
 /* ---- attributes ------------------------------------------------------------------------------------------------ */
@@ -53,6 +54,7 @@ enum { AMPC_MAX_RANK = 12 };
  * `otherwise`, or NULL and a count of 0, if the node has no attribute of that name and type. */
 typedef struct ampc_attributes ampc_attributes;
 
+/* The value of an attribute. */
 AMPC_API int64_t ampc_attribute_int(const ampc_attributes *attributes, const char *name, int64_t otherwise);
 AMPC_API double ampc_attribute_float(const ampc_attributes *attributes, const char *name, double otherwise);
 AMPC_API const char *ampc_attribute_string(const ampc_attributes *attributes, const char *name, const char *otherwise);
@@ -61,12 +63,14 @@ AMPC_API const float *ampc_attribute_floats(const ampc_attributes *attributes, c
 
 /* ---- inference ------------------------------------------------------------------------------------------------- */
 
+/* The type of an operand or result. */
 typedef struct ampc_type {
     ampc_dtype dtype; /* 0: the node omits it */
     int rank;
     int64_t dims[AMPC_MAX_RANK]; /* negative: not known yet, see ampc_dim_compute */
 } ampc_type;
 
+/* The arguments of `infer`. */
 typedef struct ampc_infer_call {
     size_t struct_size;
     const char *node; /* its name */
@@ -98,6 +102,7 @@ typedef struct ampc_view {
     void *data; /* NULL: omitted, or a result that is not needed */
 } ampc_view;
 
+/* The arguments of the functions that compute. */
 typedef struct ampc_call {
     size_t struct_size;
     const char *node;
@@ -126,6 +131,7 @@ typedef ampc_status ampc_forward(const ampc_call *call, void *user);
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
+/* The table of an operator: its name, precision and functions. */
 typedef struct ampc_operator {
     size_t struct_size; /* sizeof(ampc_operator) */
     const char *domain; /* such as "com.example"; not that of ONNX itself */

@@ -61,6 +61,7 @@
 extern "C" {
 #endif
 
+/* Handles. */
 typedef struct ampc_context ampc_context;
 typedef struct ampc_module ampc_module;
 typedef struct ampc_session ampc_session;
@@ -74,8 +75,10 @@ AMPC_API const char *ampc_status_sentence(ampc_status status);
 
 /* ---- context: where messages go -------------------------------------------------------------------------------- */
 
+/* How serious a message is. */
 typedef enum ampc_log_level { AMPC_LOG_ERROR, AMPC_LOG_WARNING, AMPC_LOG_REMARK, AMPC_LOG_NOTE } ampc_log_level;
 
+/* Where the messages of a context go, and whether warnings are errors. */
 typedef struct ampc_context_options {
     size_t struct_size;
     /* Called for each message as it is produced, on the calling thread. During this callback, calls on the context
@@ -118,6 +121,7 @@ AMPC_API ampc_status ampc_operators_load(ampc_context *context, const char *path
 
 /* ---- module: a model, imported and compiled -------------------------------------------------------------------- */
 
+/* The size of a symbolic dimension. */
 typedef struct ampc_dim {
     const char *name; /* a dim_param of the model, or INPUT_dimK */
     int64_t size;
@@ -131,6 +135,7 @@ typedef struct ampc_dim {
 AMPC_API ampc_status ampc_module_import(ampc_context *context, const char *path, const ampc_dim *dims, size_t n_dims,
                                         ampc_module **module);
 
+/* Which model to import, and how. */
 typedef struct ampc_import_options {
     size_t struct_size;
     const char *path;  /* the model, as in ampc_module_import */
@@ -234,6 +239,7 @@ AMPC_API ampc_status ampc_module_save(ampc_module *module, const char *path);
 AMPC_API ampc_status ampc_module_load(ampc_context *context, const char *path, ampc_module **module);
 AMPC_API void ampc_module_free(ampc_module *module);
 
+/* An input of an entry graph. */
 typedef struct ampc_input_info {
     size_t struct_size; /* set before the call */
     const char *name;   /* owned by the module */
@@ -275,6 +281,7 @@ AMPC_API void *ampc_tensor_data(ampc_tensor *tensor);
 
 /* ---- session: a compiled module with its storage in memory ----------------------------------------------------- */
 
+/* Where and how a session runs. */
 typedef struct ampc_session_options {
     size_t struct_size;
     const char *device;   /* "cpu" (default), "cuda" or "cuda:N" */
@@ -338,6 +345,7 @@ AMPC_API ampc_status ampc_session_set_number(ampc_session *session, const char *
 /* The keys that ampc_session_set accepts, by index; NULL if index is past the last. Owned by the session. */
 AMPC_API const char *ampc_session_key(const ampc_session *session, size_t index);
 
+/* The first value of a run that is not finite. */
 typedef struct ampc_check_result {
     size_t struct_size; /* set before the call */
     int found;          /* nonzero: a value has a NaN, or an infinity that does not come from a constant of the model */
@@ -382,6 +390,7 @@ AMPC_API ampc_status ampc_compare(ampc_session *session, const ampc_compile_opti
 
 /* ---- training -------------------------------------------------------------------------------------------------- */
 
+/* The figures of a training step. */
 typedef struct ampc_step_result {
     size_t struct_size; /* set before the call */
     int64_t step;       /* number of this step, from 1; continues from a loaded checkpoint */
@@ -438,8 +447,10 @@ AMPC_API ampc_status ampc_set_loss_scaling(ampc_session *session, int enabled);
 AMPC_API ampc_status ampc_schedule_rate(ampc_context *context, const char *schedule, double lr, int64_t steps,
                                         int64_t accepted, double *rate);
 
+/* A data set of the caller. */
 typedef struct ampc_data ampc_data;
 
+/* The samples, or the rows, of one input of the graph. */
 typedef struct ampc_data_field {
     const char *name; /* of an input of the graph, such as "x" or "label" */
     ampc_dtype dtype;
@@ -449,6 +460,7 @@ typedef struct ampc_data_field {
     const void *data;            /* [rows, dims...], whole: [dims...]; NULL: read by the function */
 } ampc_data_field;
 
+/* The fields of a data set and how to read them. */
 typedef struct ampc_data_options {
     size_t struct_size;
     const ampc_data_field *fields; /* n_fields fields, which are copied; their data are not */
@@ -471,11 +483,13 @@ typedef struct ampc_data_options {
 AMPC_API ampc_status ampc_data_create(ampc_context *context, const ampc_data_options *options, ampc_data **data);
 AMPC_API void ampc_data_free(ampc_data *data);
 
+/* The value of a metric. */
 typedef struct ampc_metric {
     const char *name; /* as in `metrics` below */
     double value;     /* NaN: not defined for these samples */
 } ampc_metric;
 
+/* The results of an evaluation. */
 typedef struct ampc_evaluation {
     size_t struct_size; /* set before the call */
     double loss;        /* of the whole data set, whatever the batch; NaN without a loss */
