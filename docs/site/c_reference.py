@@ -4,7 +4,7 @@ Usage: c_reference.py --check        list the public declarations without a comm
        c_reference.py FOLDER         write the pages, FOLDER/NAME.md
 
 docs/site/hooks.py adds the same pages to the site, as c/NAME.md. A declaration is documented by the comment above it, by one
-after its opening brace, or by the comment of the declaration on the line before: a group is declared without blank lines.
+after its opening brace or its end, or by the comment of the declaration on the line before: a group is declared without blank lines.
 """
 
 import pathlib
@@ -78,9 +78,9 @@ def read_header(header):
                 if depth == 0 and bare.rstrip().endswith(";"):
                     break
             code = "\n".join(lines[start:at])
-            inside = re.match(r"[^\n]*\{ /\* (.*?) \*/\n", code)
+            inside = re.match(r"[^\n]*(?:\{ /\* (.*?) \*/\n|; /\* (.*?) \*/$)", code)
             if not joined:
-                joined = Entry(header, start + 1, section, comment or (inside.group(1) if inside else ""))
+                joined = Entry(header, start + 1, section, comment or (inside.group(1) or inside.group(2) if inside else ""))
                 entries.append(joined)
             joined.names += declared_names(code)
             joined.code.append(re.sub(r"\n {9}", "\n", code[9:]) if code.startswith("AMPC_API ") else code)

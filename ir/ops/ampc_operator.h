@@ -178,6 +178,7 @@ typedef struct ampc_operator {
  * The function is called whenever a context loads the plug-in. */
 enum { AMPC_PLUGIN_VERSION = 1 }; /* of the functions of a table; a library accepts plug-ins of its own version */
 
+/* The operators of a plug-in. */
 typedef struct ampc_plugin {
     size_t struct_size; /* sizeof(ampc_plugin) */
     int version;        /* AMPC_PLUGIN_VERSION */
