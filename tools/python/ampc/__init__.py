@@ -5,12 +5,14 @@
 from ._errors import (DeviceError, Error, FileError, NumericError, OutOfMemoryError, RejectedError, UnsupportedError,
                       UsageError)
 from ._curves import History
+from ._inference import (ExecutionMode, GraphOptimizationLevel, InferenceSession, ModelMetadata, NodeArg, RunOptions,
+                         SessionOptions, get_available_providers, get_device)
 from ._library import version
 from ._model import Explanation, Model, Report, convert
 from ._trainer import Evaluation, Input, Step, Trainer
 
 __version__ = version()
-__all__ = ["DeviceError", "Error", "Evaluation", "Explanation", "FileError", "History", "Input", "Model",
-           "NumericError", "OutOfMemoryError", "RejectedError", "Report", "Step", "Trainer", "UnsupportedError",
-           "UsageError",
-           "convert", "version"]
+__all__ = ["DeviceError", "Error", "Evaluation", "ExecutionMode", "Explanation", "FileError",
+           "GraphOptimizationLevel", "History", "InferenceSession", "Input", "Model", "ModelMetadata", "NodeArg",
+           "NumericError", "OutOfMemoryError", "RejectedError", "Report", "RunOptions", "SessionOptions", "Step",
+           "Trainer", "UnsupportedError", "UsageError", "convert", "get_available_providers", "get_device", "version"]

@@ -1,0 +1,340 @@
+"""Inference with the names of onnxruntime, so that a program changes one import:
+
+    import ampc as onnxruntime
+    session = onnxruntime.InferenceSession("model.onnx")
+    scores, = session.run(None, {"x": x})
+"""
+from __future__ import annotations
+
+import enum
+import functools
+import mmap
+import os
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ._errors import DeviceError, UnsupportedError, UsageError
+from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode, ffi, import_module, lib, log, text,
+                       to_numpy)
+
+# ONNX's names of types that are not numpy's.
+_ONNX_TYPES = {"float32": "float", "float64": "double"}
+_DEVICES = {"CUDAExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
+
+
+class GraphOptimizationLevel(enum.Enum):
+    """Accepted for programs that set it; graphs are always optimized in the same way."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.Enum):
+    """Accepted for programs that set it; operators run one after another."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class SessionOptions:
+    """Options with the names of onnxruntime. What has no meaning here (memory arenas, logging, optimization levels) is
+    accepted and changes nothing; what cannot be done is refused when a session is made.
+
+    Attributes:
+        intra_op_num_threads: threads of a run; 0: all cores.
+        use_deterministic_compute: the same bits on any number of cores.
+    """
+
+    def __init__(self) -> None:
+        self.intra_op_num_threads = 0
+        self.inter_op_num_threads = 0
+        self.use_deterministic_compute = False
+        self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+        self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
+        self.enable_profiling = False
+        self.optimized_model_filepath = ""
+        self.enable_cpu_mem_arena = self.enable_mem_pattern = self.enable_mem_reuse = True
+        self.log_severity_level = self.log_verbosity_level = -1
+        self.logid = ""
+        self.dims: dict[str, int] = {}
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fixes the size of a symbolic dimension."""
+        self.dims[name] = size
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Accepted; such entries are for onnxruntime."""
+
+    def _check(self) -> None:
+        if self.enable_profiling:
+            raise UnsupportedError("enable_profiling is not available; use `ampc-run bench --trace`")
+        if self.optimized_model_filepath:
+            raise UnsupportedError("optimized_model_filepath is not available; a compiled model is not an ONNX file")
+
+
+class RunOptions:
+    """Accepted for programs that pass it to run; it changes nothing."""
+
+    def __init__(self) -> None:
+        self.log_severity_level = self.log_verbosity_level = -1
+        self.logid = ""
+
+
+class NodeArg:
+    """An input or output.
+
+    Attributes:
+        name: its name. type: such as "tensor(float)".
+        shape: a list with the sizes of its dimensions, and the names of those without a fixed size.
+    """
+
+    def __init__(self, info: Any):
+        dtype = DTYPES[info.dtype]
+        self.name = text(info.name)
+        self.type = f"tensor({_ONNX_TYPES.get(dtype, dtype)})"
+        self.shape: list[int | str] = [
+            text(info.dim_names[k]) if info.dims[k] < 0 else info.dims[k] for k in range(info.rank)]
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
+
+
+class ModelMetadata:
+    """What a model's file says of itself.
+
+    Attributes: producer_name, graph_name, domain, description, graph_description: str. version: int.
+        custom_metadata_map: dict of str.
+    """
+
+    def __init__(self, data: Any):
+        found: dict[int, list[Any]] = {}
+        graph: dict[int, list[Any]] = {}
+        # Field numbers of ModelProto, GraphProto and StringStringEntryProto in onnx.proto.
+        for number, value in _wire(data, 0, len(data)):
+            if number == 7:
+                for inner, item in _wire(data, *value):
+                    if inner in (2, 10):
+                        graph[inner] = [_string(data, item)]
+            elif number in (2, 4, 6):
+                found[number] = [_string(data, value)]
+            elif number == 5:
+                found[number] = [value]
+            elif number == 14:
+                entry = {k: _string(data, v) for k, v in _wire(data, *value)}
+                found.setdefault(14, []).append((entry.get(1, ""), entry.get(2, "")))
+        self.producer_name: str = found.get(2, [""])[0]
+        self.domain: str = found.get(4, [""])[0]
+        self.version: int = found.get(5, [0])[0]
+        self.description: str = found.get(6, [""])[0]
+        self.graph_name: str = graph.get(2, [""])[0]
+        self.graph_description: str = graph.get(10, [""])[0]
+        self.custom_metadata_map: dict[str, str] = dict(found.get(14, []))
+
+
+def _string(data: Any, span: tuple[int, int]) -> str:
+    return bytes(data[span[0]:span[1]]).decode("utf-8", "replace")
+
+
+def _wire(data: Any, at: int, end: int) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message that the library has accepted: numbers, or (begin, end) of bytes."""
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < end:
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            yield key >> 3, varint()
+        else:
+            size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+            yield key >> 3, (at, at + size)
+            at += size
+
+
+def get_available_providers() -> list[str]:
+    """The devices of this machine by the names of onnxruntime: the one with a GPU first, if there is a usable one."""
+    return ["CUDAExecutionProvider"] * _has_cuda() + ["CPUExecutionProvider"]
+
+
+def get_device() -> str:
+    """ "GPU" if there is a usable one, otherwise "CPU"."""
+    return "GPU" if _has_cuda() else "CPU"
+
+
+@functools.lru_cache(maxsize=None)
+def _has_cuda() -> bool:
+    """Whether a session can be opened on a GPU: of y = Identity(x), written as protobuf."""
+    def field(number: int, value: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    kind = field(2, field(1, b"\x08\x01" + field(2, field(1, b"\x08\x01"))))  # float[1]
+    graph = field(1, field(1, b"x") + field(2, b"y") + field(4, b"Identity")) + field(2, b"probe")
+    graph += field(11, field(1, b"x") + kind) + field(12, field(1, b"y") + kind)
+    try:
+        InferenceSession(b"\x08\x08" + field(7, graph) + field(8, b"\x10\x0d"), device="cuda")
+    except DeviceError:
+        return False
+    return True
+
+
+class InferenceSession:
+    """A model that is ready to run.
+
+    Args:
+        path_or_bytes: path of an .onnx file (or of a compiled module, .ir), the bytes of one, or an onnx.ModelProto.
+        sess_options: a SessionOptions.
+        providers: names or (name, options) of onnxruntime's devices, in order of preference. "CUDAExecutionProvider"
+            is used if there is a usable GPU, otherwise the next one; those that are not known here are skipped with a
+            warning. Default: the CPU.
+        provider_options: a dict for each provider; device_id is read.
+        dtype: "fp32" (default: the types of the model), "fp16" or "bf16": mixed precision.
+        device: "cpu", "cuda", "cuda:N", instead of providers.
+        **options: members of ampc_compile_options, ampc_import_options and ampc_session_options.
+
+    A session may be used by several threads, one at a time; the others wait. Runs do not hold Python's lock.
+    """
+
+    def __init__(self, path_or_bytes: Any, sess_options: SessionOptions | None = None,
+                 providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None, *,
+                 dtype: str = "fp32", device: str | None = None, **options: Any):
+        how = sess_options or SessionOptions()
+        how._check()
+        compiles, reads, opens = divide(options, "ampc_compile_options", "ampc_import_options", "ampc_session_options")
+        if dtype == "fp32":
+            compiles.setdefault("amp", "O0")
+        else:
+            compiles["dtype"] = dtype
+        if how.dims:
+            reads["dims"] = {**how.dims, **(reads.get("dims") or {})}
+        opens.setdefault("threads", how.intra_op_num_threads)
+        if how.use_deterministic_compute:
+            opens.setdefault("deterministic", opens["threads"] or os.cpu_count() or 1)
+        self._source, self._options = path_or_bytes, how
+        self._context = Context()
+        compiled = isinstance(path_or_bytes, (str, os.PathLike)) and os.fspath(path_or_bytes).endswith(".ir")
+        self._module = import_module(self._context, path_or_bytes, **reads)
+        if not compiled:
+            with self._context as c:
+                c.check(lib.ampc_module_compile(self._module, Options("ampc_compile_options", **compiles).pointer))
+        self._session = self._opened(_devices(providers, provider_options) if device is None else [device],
+                                     device is None, opens)
+        self._inputs, self._outputs = self._described("input"), self._described("output")
+        self._keys = {o.name: encode(f"output/{o.name}") for o in self._outputs}
+        self._selected: tuple[str, ...] = tuple(self._keys)
+        self._infer = encode("infer")
+        self._session.select("infer", [f"output/{name}" for name in self._keys])
+        self._tensor = ffi.new("ampc_tensor **")
+
+    def _opened(self, devices: list[str], falls_back: bool, opens: dict[str, Any]) -> Session:
+        for device in devices:
+            try:
+                self._device = device
+                return Session(self._context, self._module, device=device, **opens)
+            except DeviceError as error:
+                if not falls_back or device == devices[-1]:
+                    raise
+                log.warning("%s is not used: %s", device, error)
+        raise UsageError("providers: none of them is known here")
+
+    def _described(self, kind: str) -> list[NodeArg]:
+        count = ffi.new("size_t *")
+        info = ffi.new("ampc_input_info *", {"struct_size": ffi.sizeof("ampc_input_info")})
+        found = []
+        with self._context as c:
+            c.check(getattr(lib, f"ampc_module_{kind}_count")(self._module, encode("infer"), count))
+            for i in range(count[0]):
+                c.check(getattr(lib, f"ampc_module_{kind}")(self._module, encode("infer"), i, info))
+                found.append(NodeArg(info))
+        return found
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+            run_options: RunOptions | None = None) -> list[np.ndarray]:
+        """Runs the model.
+
+        Args:
+            output_names: names of outputs; None or empty: all. The others are not computed.
+            input_feed: an array per input, read in place if its type is that of the input; other numbers are converted.
+
+        Returns:
+            The outputs as arrays, in this order.
+
+        Raises:
+            UsageError: no output has this name. RejectedError: an input is missing, unknown or does not fit.
+        """
+        names = tuple(output_names or self._keys)
+        if unknown := [name for name in names if name not in self._keys]:
+            raise UsageError(f"Invalid output name: {unknown[0]}; the outputs are {', '.join(self._keys)}",
+                             kind="output", name=unknown[0])
+        with Inputs(self._context, input_feed) as (tensors, count):
+            check = self._context.check
+            if set(names) != set(self._selected):
+                self._session.select("infer", [f"output/{name}" for name in names])
+                self._selected = names
+            check(lib.ampc_session_run(self._session.handle, self._infer, tensors, count))
+            made = []
+            for name in names:
+                check(lib.ampc_session_get(self._session.handle, self._keys[name], self._tensor))
+                made.append(to_numpy(self._tensor[0]))
+            return made
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs of the model."""
+        return self._inputs
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs of the model."""
+        return self._outputs
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights that are inputs too have the values of the file."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says of itself; empty for a compiled module."""
+        source = self._source
+        if hasattr(source, "SerializeToString"):
+            source = source.SerializeToString()
+        if not isinstance(source, (str, os.PathLike)):
+            return ModelMetadata(memoryview(source))
+        if os.fspath(source).endswith(".ir"):
+            return ModelMetadata(b"")
+        with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return ModelMetadata(data)
+
+    def get_providers(self) -> list[str]:
+        """The device that is used, by the name of onnxruntime."""
+        return ["CUDAExecutionProvider"] * self._device.startswith("cuda") + ["CPUExecutionProvider"]
+
+    def get_session_options(self) -> SessionOptions:
+        return self._options
+
+    def __repr__(self) -> str:
+        return f"<ampc.InferenceSession on {self._device}: {text(lib.ampc_module_summary(self._module))}>"
+
+
+def _devices(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """The devices of providers in their order."""
+    found = []
+    for i, provider in enumerate(providers or ["CPUExecutionProvider"]):
+        settings = dict(options[i]) if options and i < len(options) else {}
+        if not isinstance(provider, str):
+            provider, settings = provider[0], {**settings, **provider[1]}
+        if provider not in _DEVICES:
+            log.warning("provider %s is not known here and skipped", provider)
+        elif provider == "CUDAExecutionProvider" and "device_id" in settings:
+            found.append(f"cuda:{settings['device_id']}")
+        else:
+            found.append(_DEVICES[provider])
+    return found
