@@ -9,10 +9,12 @@ from ._inference import (ExecutionMode, GraphOptimizationLevel, InferenceSession
                          SessionOptions, get_available_providers, get_device)
 from ._library import version
 from ._model import Explanation, Model, Report, convert
+from ._torch import TorchTrainer, from_torch
 from ._trainer import Evaluation, Input, Step, Trainer
 
 __version__ = version()
 __all__ = ["DeviceError", "Error", "Evaluation", "ExecutionMode", "Explanation", "FileError",
            "GraphOptimizationLevel", "History", "InferenceSession", "Input", "Model", "ModelMetadata", "NodeArg",
            "NumericError", "OutOfMemoryError", "RejectedError", "Report", "RunOptions", "SessionOptions", "Step",
-           "Trainer", "UnsupportedError", "UsageError", "convert", "get_available_providers", "get_device", "version"]
+           "TorchTrainer", "Trainer", "UnsupportedError", "UsageError", "convert", "from_torch",
+           "get_available_providers", "get_device", "version"]
