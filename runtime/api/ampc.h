@@ -67,7 +67,7 @@ typedef struct ampc_module ampc_module;
 typedef struct ampc_session ampc_session;
 typedef struct ampc_tensor ampc_tensor;
 
-/* Version of the library that is loaded, such as "0.1.0". */
+/* Version of the library that is loaded, such as "0.2.0". */
 AMPC_API const char *ampc_version(void);
 /* The name of a status, such as "AMPC_REJECTED", and a sentence that describes it. Never NULL. */
 AMPC_API const char *ampc_status_name(ampc_status status);
