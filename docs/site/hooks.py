@@ -34,7 +34,7 @@ def manual_page(path):
     html = subprocess.run(["mandoc", "-T", "html", "-O", "fragment", path], check=True, capture_output=True, text=True).stdout
     body = re.search(r'<div class="manual-text">(.*)</div>\s*<table', html, re.S).group(1)
     body = re.sub(r"</?section[^>]*>|<a class=\"permalink\"[^>]*>|</a>| (?:id|class)=\"[^\"]*\"", "", body)
-    body = re.sub(r"<h([12])>(.*?)</h\1>", lambda m: f"\n\n{'#' * (int(m.group(1)) + 1)} {m.group(2).capitalize()}\n\n", body, flags=re.S)
+    body = re.sub(r"<h([12])>(.*?)</h\1>", lambda m: f"\n\n{'#' * (int(m.group(1)) + 1)} {' '.join(m.group(2).split()).capitalize()}\n\n", body, flags=re.S)
     return f"# {path.stem}({path.suffix[1:]})\n\n{body}"
 
 
