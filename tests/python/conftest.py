@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ampc import _programs
+
 ROOT = Path(__file__).resolve().parents[2]
 MLP = ROOT / "tests" / "models" / "mlp.onnx"  # x: float[N,4] -> scores for two classes
 
@@ -17,7 +19,7 @@ def mlp() -> Path:
 @pytest.fixture
 def build() -> Path:
     """The folder of the programs."""
-    return Path(os.environ["AMPC_BUILD"])
+    return Path(os.environ.get("AMPC_BUILD") or _programs.find("ampc").parent)
 
 
 @pytest.fixture

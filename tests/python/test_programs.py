@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import ampc
 from ampc import _programs
 
 CALL = "import sys; from ampc import _programs; _programs.{}()"
@@ -50,3 +51,15 @@ def test_signals_reach_the_program():
     child.send_signal(signal.SIGTERM)
     child.communicate()
     assert child.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("onednn", ["", "off"], ids=["onednn", "no_onednn"])
+def test_report_for_bugs(onednn):
+    done = subprocess.run([sys.executable, "-m", "ampc"], capture_output=True, text=True,
+                          env={**os.environ, "AMPC_ONEDNN": onednn})
+    rows = dict(line.split(":", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 0 and not done.stderr
+    assert rows["ampc"].strip() == ampc.__version__ and "libampc.so" in rows["library"]
+    assert rows["device cpu"].strip() == "available" and rows["device cuda"].strip()
+    assert ("libdnnl.so" in rows["oneDNN"]) == (onednn != "off")
+    assert ("switched off" in rows.get("note", "")) == (onednn == "off")

@@ -62,9 +62,29 @@ def load() -> tuple[cffi.FFI, Any]:
     ffi = cffi.FFI()
     ffi.cdef(declarations(folder))
     try:
-        return ffi, ffi.dlopen(str(library))
+        handle = ffi.dlopen(str(library))
     except OSError as error:
         raise ImportError(f"ampc: the library cannot be loaded: {error}; set AMPC_LIBRARY to libampc.so.0") from error
+    preload(ffi, Path(__file__).resolve().parent / "lib")
+    return ffi, handle
+
+
+# oneDNN as the library would open it later. Both must find the same OpenMP, but PyTorch, if it is imported in between, makes
+# its own copy of OpenMP visible to what is opened then.
+_onednn: Any = None
+
+
+def preload(ffi: cffi.FFI, folder: Path) -> None:
+    global _onednn
+    wanted = os.environ.get("AMPC_ONEDNN") or "32"
+    for name in ("libdnnl.so.3", "libdnnl.so.2"):
+        if wanted.find(name[-1]) < 0:
+            continue
+        try:
+            _onednn = ffi.dlopen(str(folder / name) if (folder / name).is_file() else name)
+            return
+        except OSError:
+            continue  # the library says what is missing when it is used
 
 
 ffi, lib = load()
