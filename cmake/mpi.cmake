@@ -1,6 +1,9 @@
 # Plug-ins for MPI libraries, from runtime/mpi/plugin.c: one for each of those that Debian has. They are in folder ampc-mpi next to
 # libampc.so, which opens them at run time.
 set(mpi_plugins)
+if(CMAKE_CROSSCOMPILING)
+    return() # mpicc names the libraries of this machine
+endif()
 foreach(mpi openmpi mpich)
     find_program(MPICC_${mpi} mpicc.${mpi})
     set(found FALSE)

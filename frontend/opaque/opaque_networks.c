@@ -74,7 +74,7 @@ bool opaque_einsum(onnx_node *n, int i, ir_type *out)
     *out = (ir_type){.dtype = n->in[0]->type.dtype};
     for (p++; *p; p++) {
         if (*p == ' ') continue;
-        if (*p < 0 || size[(int)*p] == IR_DIM_NONE || out->rank == ONNX_MAX_RANK) return false;
+        if ((unsigned char)*p > 127 || size[(int)*p] == IR_DIM_NONE || out->rank == ONNX_MAX_RANK) return false;
         out->dims[out->rank++] = size[(int)*p];
     }
     return true;

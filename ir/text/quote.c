@@ -50,7 +50,7 @@ void ir_add_note(text_buffer *t, const char *s, size_t n)
     for (size_t i = 0, shown; i < n; i += shown) {
         shown = count_plain(s + i, n - i);
         if (shown) text_add_bytes(t, s + i, shown);
-        else if (s[i] >= 0 && s[i] < ' ') text_put(t, " "), shown = 1;
+        else if ((unsigned char)s[i] < ' ') text_put(t, " "), shown = 1;
         else shown = add_character(t, s + i, n - i);
     }
 }

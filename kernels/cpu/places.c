@@ -199,7 +199,7 @@ static ampc_status scatter_run(const k_args *args)
     scatter_sums s = {.dtype = apart ? cpu_formula_carrier(y->dtype) : y->dtype,
                       .data = apart ? (char *)args->workspace + rows_bytes(&p) : y->data,
                       .rows = args->workspace,
-                      .mode = args->attr[IR_ATTR(scatter_nd, reduction)].i};
+                      .mode = (enum ir_words_scatter)args->attr[IR_ATTR(scatter_nd, reduction)].i};
     const int64_t bad = find_all_rows(args, &p, s.rows);
     if (bad != INT64_MAX) return refuse_index(args, &p, bad);
     if (k_count(y) == 0) return AMPC_OK;

@@ -13,7 +13,8 @@
 
 #include <assert.h>
 
-enum { NOT_PINNED = -1, NO_PRODUCER = UINT32_MAX };
+enum { NOT_PINNED = -1 };
+#define NO_PRODUCER UINT32_MAX
 
 typedef struct vertex {
     uint32_t parent; /* union-find; a root is its own parent */

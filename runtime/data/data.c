@@ -63,7 +63,7 @@ static ampc_status set_labels(rt_dataset *ds, const rt_data_spec *spec, const rt
     const rt_field *model = rt_labels_described(o);
     if (c && are_probabilities(model, &c->field)) TRY(rt_columns_encode_classes(c, model->dims[0], d));
     ds->mixup = spec->o.mixup;
-    if (!ds->mixup || !c || ir_dtype_is_float(c->field.dtype) || o->describes) return AMPC_OK;
+    if (ds->mixup == 0 || !c || ir_dtype_is_float(c->field.dtype) || o->describes) return AMPC_OK;
     return diag_error(d, AMPC_USAGE, DIAG_USE(DIAG_NOWHERE, OPTION_loss, .value = "soft_ce"),
                       "data '%s': mixup needs a loss of probabilities", spec->spec);
 }

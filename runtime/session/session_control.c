@@ -215,7 +215,7 @@ static ampc_status end_loop(const rt_control_run *r, diag *d)
 static bool is_abandoned(rt_session *s)
 {
     if (!s->stop || !*s->stop) return false;
-    if (!s->stop_seen) s->stop_seen = rt_trace_now();
+    if (s->stop_seen == 0) s->stop_seen = rt_trace_now();
     s->stopped = rt_trace_now() - s->stop_seen > PATIENCE;
     return s->stopped;
 }

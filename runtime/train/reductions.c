@@ -12,7 +12,7 @@ static ampc_status pass_on(rt_reductions *r, ampc_status s)
 static ampc_status all_reduce(k_ranks *k, void *data, int64_t n, ir_dtype type, k_reduced by, bool tree)
 {
     rt_reductions *r = (rt_reductions *)k;
-    if (!r->began) r->began = rt_trace_now();
+    if (r->began == 0) r->began = rt_trace_now();
     const ampc_status s = r->through->all_reduce(r->through, data, n, type, by, tree);
     r->time.bytes += n * (int64_t)ir_dtype_size(type);
     if (k->continues && s == AMPC_OK) return s;
