@@ -35,7 +35,7 @@ class Items:
 
 
 class Loader:
-    """Batches in order, as a DataLoader gives them."""
+    """Batches in order, as a DataLoader returns them."""
 
     def __init__(self, data, size=20):
         self.data, self.size = data, size

@@ -41,7 +41,7 @@ def test_bits_are_those_of_the_program(build, tmp_path):
     name = session.get_inputs()[0].name
     np.savez(tmp_path / "in.npz", **{name: x})
     subprocess.run([build / "ampc-run", "infer", MNIST, f"--inputs={tmp_path}/in.npz", "-o", tmp_path / "out.npz", "--threads=1",
-                    "--device=cpu", "--dtype=fp32", "-q"], check=True)
+                    "--device=cpu", "--amp=O0", "-q"], check=True)
     with np.load(tmp_path / "out.npz") as out:
         for o, value in zip(session.get_outputs(), session.run(None, {name: x})):
             assert np.array_equal(value, out[[k for k in out.files if k.endswith(o.name)][0]])
@@ -118,7 +118,7 @@ def test_metadata(tmp_path):
 
 
 @pytest.mark.parametrize("feed, message", [
-    ({}, "'x' .* is missing"), ({"x": np.zeros((2, 5), "f4")}, "'x'"), ({"x": np.zeros(4, "f4")}, "'x'"),
+    ({}, r"'x' is missing: tensor.float..'N', 4."), ({"x": np.zeros((2, 5), "f4")}, "'x'"), ({"x": np.zeros(4, "f4")}, "'x'"),
     ({"x": np.zeros((2, 4), "f4"), "y": np.zeros(1)}, "no input 'y'"), ({"x": np.array(["a"])}, "arrays of <U1")], ids=str)
 def test_feeds_that_do_not_fit(feed, message):
     session = onnxruntime.InferenceSession(MLP)
@@ -147,7 +147,7 @@ def test_options():
     with pytest.raises(onnxruntime.UnsupportedError, match="enable_profiling"):
         onnxruntime.InferenceSession(MLP, options)
     low = onnxruntime.InferenceSession(MLP, dtype="fp16")
-    x = {"x": np.ones((2, 4), "f4")}
+    x = {"x": np.random.default_rng(0).standard_normal((9, 4)).astype("f4")}
     exact = onnxruntime.InferenceSession(MLP).run(None, x)[0]
     assert np.allclose(low.run(None, x)[0], exact, atol=1e-2) and not np.array_equal(low.run(None, x)[0], exact)
 

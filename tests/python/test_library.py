@@ -1,4 +1,5 @@
 """The foundation: declarations, errors, options and tensors."""
+import gc
 import re
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 
 import ampc
 from ampc import _library as library
-from ampc._library import Context, Inputs, Options, Session, borrow, ffi, import_module, lib, to_numpy
+from ampc._library import Context, Inputs, Options, Session, borrow, encode, ffi, import_module, lib, to_numpy
 
 
 @pytest.fixture
@@ -54,6 +55,9 @@ def test_options_are_those_of_the_header(context, mlp):
         Options("ampc_compile_options", clip_norm="x")
     how = Options("ampc_compile_options", white=["Gemm", "Conv"], groups=["fc1.*,lr_factor=2"], seed=None)
     assert ffi.string(how.pointer.white) == b"Gemm,Conv" and how.pointer.n_groups == 1
+    pointer = Options("ampc_compile_options", dtype="bf16").pointer  # keeps what it points to
+    gc.collect()
+    assert [encode(str(i)) for i in range(100)] and ffi.string(pointer.dtype) == b"bf16"
     with pytest.raises(ampc.UsageError, match="optimizer"):
         training(context, mlp, optimizer="sgdd")
 

@@ -14,7 +14,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ._errors import DeviceError, UnsupportedError, UsageError
+from ._errors import DeviceError, RejectedError, UnsupportedError, UsageError
 from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode, ffi, import_module, lib, log, text,
                        to_numpy)
 
@@ -277,6 +277,9 @@ class InferenceSession:
         if unknown := [name for name in names if name not in self._keys]:
             raise UsageError(f"Invalid output name: {unknown[0]}; the outputs are {', '.join(self._keys)}",
                              kind="output", name=unknown[0])
+        if not output_names and (missing := [i for i in self._inputs if i.name not in input_feed]):
+            raise RejectedError(f"input '{missing[0].name}' is missing: {missing[0].type}{missing[0].shape}", kind="input",
+                                name=missing[0].name)
         with Inputs(self._context, input_feed) as (tensors, count):
             check = self._context.check
             if set(names) != set(self._selected):

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any, Iterable, Mapping
 
@@ -199,9 +200,12 @@ class Options:
     a dict {name: size} an array of ampc_dim. None is the default.
     """
 
+    kept: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()  # by pointer, which may outlive this
+
     def __init__(self, struct: str, **values: Any):
         self.pointer = ffi.new(f"{struct} *")
         self.keep: list[Any] = []
+        self.kept[self.pointer] = self.keep
         if "struct_size" in dict(ffi.typeof(struct).fields):
             self.pointer.struct_size = ffi.sizeof(struct)
         known = members(struct)
