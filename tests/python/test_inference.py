@@ -119,12 +119,38 @@ def test_metadata(tmp_path):
 
 @pytest.mark.parametrize("feed, message", [
     ({}, r"'x' is missing: tensor.float..'N', 4."), ({"x": np.zeros((2, 5), "f4")}, "'x'"), ({"x": np.zeros(4, "f4")}, "'x'"),
-    ({"x": np.zeros((2, 4), "f4"), "y": np.zeros(1)}, "no input 'y'"), ({"x": np.array(["a"])}, "arrays of <U1")], ids=str)
+    ({"x": np.zeros((2, 4), "f4"), "y": np.zeros(1)}, "Invalid input name: y; the inputs are x"), ({"x": None}, "is missing"),
+    ({"x": np.zeros((2, 4))}, r"'x' is tensor\(double\), expected tensor\(float\)"), ({"x": 1.0}, r"'x' has the shape \[\]"),
+    ({"x": np.array([["a"] * 4])}, "arrays of <U1"), ({"x": [["a"] * 4]}, "'x': could not convert")], ids=str)
 def test_feeds_that_do_not_fit(feed, message):
     session = onnxruntime.InferenceSession(MLP)
     with pytest.raises((onnxruntime.RejectedError, onnxruntime.UsageError), match=message):
         session.run(None, feed)
     assert session.run(None, {"x": np.zeros((2, 4), "f4")})[0].shape == (2, 2)
+
+
+def test_numbers_become_the_type_of_the_input():
+    session = onnxruntime.InferenceSession(MLP)
+    expected, = session.run(None, {"x": np.array([[1, 2, 3, 4]], "f4")})
+    assert np.array_equal(session.run(None, {"x": [[1, 2, 3, 4]]})[0], expected)
+    assert session.run(None, {"x": np.zeros((2, 4), ">f4")})[0].shape == (2, 2)
+
+
+def test_names_of_onnxruntime_that_change_nothing():
+    options, of_run = onnxruntime.SessionOptions(), onnxruntime.RunOptions()
+    options.execution_order, options.log_severity_level, options.inter_op_num_threads = 0, 3, 2
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    of_run.only_execute_path_to_fetches = True
+    of_run.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session = onnxruntime.InferenceSession(MLP, options, ["NoExecutionProvider"], disabled_optimizers=["ConstantFolding"])
+    session.disable_fallback()
+    assert session.run(None, {"x": np.zeros((2, 4), "f4")}, of_run)[0].shape == (2, 2)
+    assert session.get_provider_options() == {"CPUExecutionProvider": {}}
+    with pytest.raises(AttributeError, match="SessionOptions has no attribute 'intra_op_threads'"):
+        options.intra_op_threads = 3
+    with pytest.raises(onnxruntime.UnsupportedError, match="plug-in"):
+        options.register_custom_ops_library("libortops.so")
 
 
 def test_providers(caplog):

@@ -40,27 +40,49 @@ class ExecutionMode(enum.Enum):
     ORT_PARALLEL = 1
 
 
-class SessionOptions:
+class ExecutionOrder(enum.Enum):
+    """Accepted for programs that set it."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+class _Settings:
+    """Named values with defaults, others than which there are none, and entries that are kept and not read."""
+
+    _defaults: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        self.__dict__.update(self._defaults, _entries={})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._defaults:
+            raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+        self.__dict__[name] = value
+
+
+class SessionOptions(_Settings):
     """Options with the names of onnxruntime. What has no meaning here (memory arenas, logging, optimization levels) is
     accepted and changes nothing; what cannot be done is refused when a session is made.
 
     Attributes:
         intra_op_num_threads: threads of a run; 0: all cores.
         use_deterministic_compute: the same bits on any number of cores.
+        dims: sizes of symbolic dimensions by name.
     """
 
+    _defaults = {
+        "intra_op_num_threads": 0, "inter_op_num_threads": 0, "use_deterministic_compute": False,
+        "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "execution_mode": ExecutionMode.ORT_SEQUENTIAL, "execution_order": ExecutionOrder.DEFAULT,
+        "enable_profiling": False, "profile_file_prefix": "onnxruntime_profile_", "optimized_model_filepath": "",
+        "enable_cpu_mem_arena": True, "enable_mem_pattern": True, "enable_mem_reuse": True,
+        "use_per_session_threads": True, "log_severity_level": -1, "log_verbosity_level": 0, "logid": "", "dims": {}}
+
     def __init__(self) -> None:
-        self.intra_op_num_threads = 0
-        self.inter_op_num_threads = 0
-        self.use_deterministic_compute = False
-        self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
-        self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
-        self.enable_profiling = False
-        self.optimized_model_filepath = ""
-        self.enable_cpu_mem_arena = self.enable_mem_pattern = self.enable_mem_reuse = True
-        self.log_severity_level = self.log_verbosity_level = -1
-        self.logid = ""
-        self.dims: dict[str, int] = {}
+        super().__init__()
+        self.dims = {}
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fixes the size of a symbolic dimension."""
@@ -68,6 +90,14 @@ class SessionOptions:
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Accepted; such entries are for onnxruntime."""
+        self._entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        return self._entries[key]
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Refused: such a library is for onnxruntime alone."""
+        raise UnsupportedError("register_custom_ops_library: use a plug-in (docs/custom.md)")
 
     def _check(self) -> None:
         if self.enable_profiling:
@@ -76,12 +106,18 @@ class SessionOptions:
             raise UnsupportedError("optimized_model_filepath is not available; a compiled model is not an ONNX file")
 
 
-class RunOptions:
+class RunOptions(_Settings):
     """Accepted for programs that pass it to run; it changes nothing."""
 
-    def __init__(self) -> None:
-        self.log_severity_level = self.log_verbosity_level = -1
-        self.logid = ""
+    _defaults = {"log_severity_level": -1, "log_verbosity_level": 0, "logid": "", "terminate": False,
+                 "only_execute_path_to_fetches": False}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Accepted; such entries are for onnxruntime."""
+        self._entries[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        return self._entries[key]
 
 
 class NodeArg:
@@ -189,6 +225,17 @@ def _has_cuda() -> bool:
     return True
 
 
+# numpy's types by their names in ONNX.
+_TYPES = {f"tensor({_ONNX_TYPES.get(name, name)})": name for name in DTYPES.values()}
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+
+
+def _type_of(array: Any) -> str | None:
+    """The type of an array as ONNX calls it; None: ONNX has no such type."""
+    dtype = getattr(array, "dtype", None)
+    return _NAMES.get(getattr(dtype, "name", "") or str(dtype).rpartition(".")[2])  # of torch: "torch.float32"
+
+
 class InferenceSession:
     """A model that is ready to run.
 
@@ -197,7 +244,7 @@ class InferenceSession:
         sess_options: a SessionOptions.
         providers: names or (name, options) of onnxruntime's devices, in order of preference. "CUDAExecutionProvider"
             is used if there is a usable GPU, otherwise the next one; those that are not known here are skipped with a
-            warning. Default: the CPU.
+            warning. Default, and if none is known: the CPU.
         provider_options: a dict for each provider; device_id is read.
         dtype: "fp32" (default: the types of the model), "fp16" or "bf16": mixed precision.
         device: "cpu", "cuda", "cuda:N", instead of providers.
@@ -211,6 +258,7 @@ class InferenceSession:
                  dtype: str = "fp32", device: str | None = None, **options: Any):
         how = sess_options or SessionOptions()
         how._check()
+        options.pop("disabled_optimizers", None)  # of onnxruntime's graphs
         compiles, reads, opens = divide(options, "ampc_compile_options", "ampc_import_options", "ampc_session_options")
         if dtype == "fp32":
             compiles.setdefault("amp", "O0")
@@ -236,6 +284,7 @@ class InferenceSession:
         self._infer = encode("infer")
         self._session.select("infer", [f"output/{name}" for name in self._keys])
         self._tensor = ffi.new("ampc_tensor **")
+        self._by_name = {i.name: i for i in self._inputs}
 
     def _opened(self, devices: list[str], falls_back: bool, opens: dict[str, Any]) -> Session:
         for device in devices:
@@ -265,22 +314,25 @@ class InferenceSession:
 
         Args:
             output_names: names of outputs; None or empty: all. The others are not computed.
-            input_feed: an array per input, read in place if its type is that of the input; other numbers are converted.
+            input_feed: for each input an array of its type, which is read in place, or numbers and lists of them.
 
         Returns:
             The outputs as arrays, in this order.
 
         Raises:
-            UsageError: no output has this name. RejectedError: an input is missing, unknown or does not fit.
+            UsageError: no output has this name. RejectedError: an input is missing, unknown, or has another type or
+            shape.
         """
         names = tuple(output_names or self._keys)
+        input_feed = {name: value for name, value in input_feed.items() if value is not None}
         if unknown := [name for name in names if name not in self._keys]:
             raise UsageError(f"Invalid output name: {unknown[0]}; the outputs are {', '.join(self._keys)}",
                              kind="output", name=unknown[0])
         if not output_names and (missing := [i for i in self._inputs if i.name not in input_feed]):
             raise RejectedError(f"input '{missing[0].name}' is missing: {missing[0].type}{missing[0].shape}", kind="input",
                                 name=missing[0].name)
-        with Inputs(self._context, input_feed) as (tensors, count):
+        arrays = {name: self._accepted(name, value) for name, value in input_feed.items()}
+        with Inputs(self._context, arrays) as (tensors, count):
             check = self._context.check
             if set(names) != set(self._selected):
                 self._session.select("infer", [f"output/{name}" for name in names])
@@ -291,6 +343,28 @@ class InferenceSession:
                 check(lib.ampc_session_get(self._session.handle, self._keys[name], self._tensor))
                 made.append(to_numpy(self._tensor[0]))
             return made
+
+    def _accepted(self, name: str, value: Any) -> Any:
+        """What is fed as this input: an array of its type and rank."""
+        wanted = self._by_name.get(name)
+        if wanted is None:
+            raise RejectedError(f"Invalid input name: {name}; the inputs are {', '.join(self._by_name)}", kind="input",
+                                name=name)
+        if not any(hasattr(value, has) for has in ("shape", "__array__", "__array_interface__")):  # numbers
+            try:  # numpy has no bfloat16; the library converts to it
+                value = np.asarray(value, _TYPES[wanted.type].replace("bfloat16", "float32"))
+            except (TypeError, ValueError) as error:
+                raise RejectedError(f"input '{name}': {error}", kind="input", name=name) from error
+        else:
+            value = value if hasattr(value, "shape") else np.asarray(value)
+            if _type_of(value) not in (wanted.type, None):
+                raise RejectedError(f"input '{name}' is {_type_of(value)}, expected {wanted.type}", kind="input",
+                                    name=name)
+        shape = tuple(value.shape)
+        if len(shape) != len(wanted.shape) or any(isinstance(w, int) and w != s for w, s in zip(wanted.shape, shape)):
+            raise RejectedError(f"input '{name}' has the shape {list(shape)}, expected {wanted.shape}", kind="input",
+                                name=name)
+        return value
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs of the model."""
@@ -320,6 +394,15 @@ class InferenceSession:
         """The device that is used, by the name of onnxruntime."""
         return ["CUDAExecutionProvider"] * self._device.startswith("cuda") + ["CPUExecutionProvider"]
 
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """No options: the device number is part of the device."""
+        return {name: {} for name in self.get_providers()}
+
+    def enable_fallback(self) -> None:
+        """Accepted: only a choice of providers falls back, when the session is made."""
+
+    disable_fallback = enable_fallback
+
     def get_session_options(self) -> SessionOptions:
         return self._options
 
@@ -330,7 +413,7 @@ class InferenceSession:
 def _devices(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None) -> list[str]:
     """The devices of providers in their order."""
     found = []
-    for i, provider in enumerate(providers or ["CPUExecutionProvider"]):
+    for i, provider in enumerate(providers or ()):
         settings = dict(options[i]) if options and i < len(options) else {}
         if not isinstance(provider, str):
             provider, settings = provider[0], {**settings, **provider[1]}
@@ -340,4 +423,4 @@ def _devices(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any
             found.append(f"cuda:{settings['device_id']}")
         else:
             found.append(_DEVICES[provider])
-    return found
+    return found or ["cpu"]
