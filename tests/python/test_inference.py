@@ -91,6 +91,17 @@ def test_types_and_shapes(onnx_type, dtype, named, shape):
     assert y.dtype == x.dtype and y.shape == x.shape and np.array_equal(y, x)
 
 
+@pytest.mark.parametrize("entry, declared, shown", [
+    ([None, 3], [None, 3], [[None, 3], [None, 3]]), (["N", 3], [None, 3], [["N", 3], ["N", 3]]),
+    (["N", 3], ["M", 3], [["N", 3], ["M", 3]]), ([2, 3], ["M", 3], [[2, 3], [2, 3]]), (["N", 3], None, [["N", 3], ["N", 3]])],
+    ids=str)
+def test_names_of_dimensions_are_those_of_the_file(entry, declared, shown):
+    """These are what onnxruntime 1.32 shows."""
+    session = onnxruntime.InferenceSession(model([helper.make_node("Relu", ["x"], ["y"])], [("x", TensorProto.FLOAT, entry)],
+                                                 [("y", TensorProto.FLOAT, declared)]))
+    assert [session.get_inputs()[0].shape, session.get_outputs()[0].shape] == shown
+
+
 def test_several_outputs_in_any_order():
     x = np.array([3.0, 1.0, 2.0], "f4")
     session = onnxruntime.InferenceSession(

@@ -10,7 +10,7 @@ import enum
 import functools
 import mmap
 import os
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode
 
 # ONNX's names of types that are not numpy's.
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
+_NO_VERSION = 2**63 - 1  # as onnxruntime says
 _DEVICES = {"CUDAExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
 
 
@@ -125,15 +126,19 @@ class NodeArg:
 
     Attributes:
         name: its name. type: such as "tensor(float)".
-        shape: a list with the sizes of its dimensions, and the names of those without a fixed size.
+        shape: a list with the sizes of its dimensions, and the names of those without a fixed size; None: no name.
     """
 
-    def __init__(self, info: Any):
+    def __init__(self, info: Any, declared: Mapping[str, Sequence[str]] = {}):
         dtype = DTYPES[info.dtype]
         self.name = text(info.name)
         self.type = f"tensor({_ONNX_TYPES.get(dtype, dtype)})"
-        self.shape: list[int | str] = [
-            text(info.dim_names[k]) if info.dims[k] < 0 else info.dims[k] for k in range(info.rank)]
+        inferred = [text(info.dim_names[k]) if info.dims[k] < 0 else info.dims[k] for k in range(info.rank)]
+        self.shape: list[int | str | None] = list(inferred)
+        if declared:  # names are those of the file; inferred ones are shown if the file has them elsewhere
+            own, known = declared.get(self.name, ()), {name for names in declared.values() for name in names}
+            self.shape = [size if isinstance(size, int) else own[k] if k < len(own) and own[k] else
+                          size if size in known else None for k, size in enumerate(inferred)]
 
     def __repr__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
@@ -147,28 +152,36 @@ class ModelMetadata:
     """
 
     def __init__(self, data: Any):
-        found: dict[int, list[Any]] = {}
-        graph: dict[int, list[Any]] = {}
+        def first(*path: int) -> str:
+            return next((_string(data, span) for span in _find(data, *path)), "")
+
         # Field numbers of ModelProto, GraphProto and StringStringEntryProto in onnx.proto.
-        for number, value in _wire(data, 0, len(data)):
-            if number == 7:
-                for inner, item in _wire(data, *value):
-                    if inner in (2, 10):
-                        graph[inner] = [_string(data, item)]
-            elif number in (2, 4, 6):
-                found[number] = [_string(data, value)]
-            elif number == 5:
-                found[number] = [value]
-            elif number == 14:
-                entry = {k: _string(data, v) for k, v in _wire(data, *value)}
-                found.setdefault(14, []).append((entry.get(1, ""), entry.get(2, "")))
-        self.producer_name: str = found.get(2, [""])[0]
-        self.domain: str = found.get(4, [""])[0]
-        self.version: int = found.get(5, [0])[0]
-        self.description: str = found.get(6, [""])[0]
-        self.graph_name: str = graph.get(2, [""])[0]
-        self.graph_description: str = graph.get(10, [""])[0]
-        self.custom_metadata_map: dict[str, str] = dict(found.get(14, []))
+        self.producer_name, self.domain, self.description = first(2), first(4), first(6)
+        self.version: int = next(_find(data, 5), _NO_VERSION)
+        self.graph_name, self.graph_description = first(7, 2), first(7, 10)
+        entries = [dict(_wire(data, *span)) for span in _find(data, 14)]
+        self.custom_metadata_map = {_string(data, e.get(1, (0, 0))): _string(data, e.get(2, (0, 0))) for e in entries}
+
+
+def _declared(data: Any) -> dict[str, list[str]]:
+    """The dimensions of inputs and outputs by their names in the file; "" for those without a name."""
+    found = {}
+    for field in (11, 12):  # of GraphProto; below it ValueInfoProto, TypeProto, TensorShapeProto and its Dimension
+        for span in _find(data, 7, field):
+            name = "".join(_string(data, s) for s in _find(data, 1, within=span))
+            found[name] = ["".join(_string(data, s) for s in _find(data, 2, within=dim))
+                           for dim in _find(data, 2, 1, 2, 1, within=span)]
+    return found
+
+
+def _find(data: Any, *path: int, within: tuple[int, int] | None = None) -> Iterator[Any]:
+    """The values of the fields at a path of field numbers."""
+    for number, value in _wire(data, *(within or (0, len(data)))):
+        if number == path[0]:
+            if len(path) == 1:
+                yield value
+            else:
+                yield from _find(data, *path[1:], within=value)
 
 
 def _string(data: Any, span: tuple[int, int]) -> str:
@@ -278,7 +291,8 @@ class InferenceSession:
                 c.check(lib.ampc_module_compile(self._module, Options("ampc_compile_options", **compiles).pointer))
         self._session = self._opened(_devices(providers, provider_options) if device is None else [device],
                                      device is None, opens)
-        self._inputs, self._outputs = self._described("input"), self._described("output")
+        declared = self._read(_declared)
+        self._inputs, self._outputs = self._described("input", declared), self._described("output", declared)
         self._keys = {o.name: encode(f"output/{o.name}") for o in self._outputs}
         self._selected: tuple[str, ...] = tuple(self._keys)
         self._infer = encode("infer")
@@ -297,7 +311,7 @@ class InferenceSession:
                 log.warning("%s is not used: %s", device, error)
         raise UsageError("providers: none of them is known here")
 
-    def _described(self, kind: str) -> list[NodeArg]:
+    def _described(self, kind: str, declared: Mapping[str, Sequence[str]]) -> list[NodeArg]:
         count = ffi.new("size_t *")
         info = ffi.new("ampc_input_info *", {"struct_size": ffi.sizeof("ampc_input_info")})
         found = []
@@ -305,7 +319,7 @@ class InferenceSession:
             c.check(getattr(lib, f"ampc_module_{kind}_count")(self._module, encode("infer"), count))
             for i in range(count[0]):
                 c.check(getattr(lib, f"ampc_module_{kind}")(self._module, encode("infer"), i, info))
-                found.append(NodeArg(info))
+                found.append(NodeArg(info, declared))
         return found
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -380,15 +394,19 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the file says of itself; empty for a compiled module."""
+        return self._read(ModelMetadata)
+
+    def _read(self, function: Callable[[Any], Any]) -> Any:
+        """The result of a function of the bytes of the model's file; of no bytes for a compiled module."""
         source = self._source
         if hasattr(source, "SerializeToString"):
             source = source.SerializeToString()
         if not isinstance(source, (str, os.PathLike)):
-            return ModelMetadata(memoryview(source))
+            return function(memoryview(source))
         if os.fspath(source).endswith(".ir"):
-            return ModelMetadata(b"")
+            return function(b"")
         with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return ModelMetadata(data)
+            return function(data)
 
     def get_providers(self) -> list[str]:
         """The device that is used, by the name of onnxruntime."""
