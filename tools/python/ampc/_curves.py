@@ -83,8 +83,8 @@ def plot(title: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float
 
     parts.append(f'<path d="M{LEFT},{TOP}V{HEIGHT - BOTTOM}H{WIDTH - 8}" fill="none" stroke="currentColor" opacity=".4"/>')
     label(LEFT, 12, "start", title)
-    for value, y in ((y1, TOP + 8), (y0, HEIGHT - BOTTOM)):
-        label(LEFT - 4, y, "end", f"{value:.3g}")
+    for value, height in ((y1, TOP + 8), (y0, HEIGHT - BOTTOM)):
+        label(LEFT - 4, height, "end", f"{value:.3g}")
     label(LEFT, HEIGHT - 6, "start", f"{x0:g}")
     label(WIDTH - 8, HEIGHT - 6, "end", f"step {x1:g}")
     for i, (name, xs, ys) in enumerate(curves):
@@ -95,8 +95,8 @@ def plot(title: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float
                 drawn.append(at(x, y))
         colour = COLOURS[i % len(COLOURS)]
         if len(drawn) == 1:
-            x, y = drawn[0].split(",")
-            parts.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
+            cx, cy = drawn[0].split(",")
+            parts.append(f'<circle cx="{cx}" cy="{cy}" r="2.5" fill="{colour}"/>')
         else:
             parts.append(f'<polyline points="{" ".join(drawn)}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         if len(curves) > 1:

@@ -83,7 +83,8 @@ class Dataset:
             first = {name: to_array(name, value) for name, value in named(data[0], names).items()}
             pointer.rows = len(data)
             samples = {name: (array[None], code) for name, (array, code) in first.items()}
-            self.data, self.names, self.samples, self.last = data, names, list(samples.values()), (-1, {})
+            self.data, self.names, self.samples = data, names, list(samples.values())
+            self.last: tuple[int, dict[str, Any]] = (-1, {})
             self.order = list(samples)
             pointer.read = self._reader()
         self._set_fields(samples)

@@ -10,7 +10,7 @@ import enum
 import functools
 import mmap
 import os
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode
 # ONNX's names of types that are not numpy's.
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
 _NO_VERSION = 2**63 - 1  # as onnxruntime says
+T = TypeVar("T")
 _DEVICES = {"CUDAExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
 
 
@@ -57,6 +58,9 @@ class _Settings:
     def __init__(self) -> None:
         self.__dict__.update(self._defaults, _entries={})
 
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any: ...
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._defaults:
             raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
@@ -83,7 +87,7 @@ class SessionOptions(_Settings):
 
     def __init__(self) -> None:
         super().__init__()
-        self.dims = {}
+        self.dims: dict[str, int] = {}
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fixes the size of a symbolic dimension."""
@@ -94,7 +98,7 @@ class SessionOptions(_Settings):
         self._entries[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
-        return self._entries[key]
+        return str(self._entries[key])
 
     def register_custom_ops_library(self, path: str) -> None:
         """Refused: such a library is for onnxruntime alone."""
@@ -118,7 +122,7 @@ class RunOptions(_Settings):
         self._entries[key] = value
 
     def get_run_config_entry(self, key: str) -> str:
-        return self._entries[key]
+        return str(self._entries[key])
 
 
 class NodeArg:
@@ -192,7 +196,8 @@ def _wire(data: Any, at: int, end: int) -> Iterator[tuple[int, Any]]:
     """The fields of a protobuf message that the library has accepted: numbers, or (begin, end) of bytes."""
     def varint() -> int:
         nonlocal at
-        value = shift = 0
+        value: int = 0
+        shift = 0
         while True:
             byte = data[at]
             at += 1
@@ -396,7 +401,7 @@ class InferenceSession:
         """What the file says of itself; empty for a compiled module."""
         return self._read(ModelMetadata)
 
-    def _read(self, function: Callable[[Any], Any]) -> Any:
+    def _read(self, function: Callable[[Any], T]) -> T:
         """The result of a function of the bytes of the model's file; of no bytes for a compiled module."""
         source = self._source
         if hasattr(source, "SerializeToString"):

@@ -58,7 +58,7 @@ def declarations(folder: Path) -> str:
     return text.replace("AMPC_API", "")
 
 
-def load() -> tuple[cffi.FFI, Any]:
+def load() -> tuple[Any, Any]:
     library, folder = find()
     ffi = cffi.FFI()
     ffi.cdef(declarations(folder))
@@ -105,7 +105,7 @@ def encode(value: str | os.PathLike[str]) -> Any:
 LOG_LEVELS = {lib.AMPC_LOG_WARNING: logging.WARNING, lib.AMPC_LOG_REMARK: logging.INFO, lib.AMPC_LOG_NOTE: logging.INFO}
 
 
-@ffi.callback("void(void *, ampc_log_level, const char *)")
+@ffi.callback("void(void *, ampc_log_level, const char *)")  # type: ignore[untyped-decorator]  # of cffi
 def _receive(user: Any, level: int, message: Any) -> None:
     if level in LOG_LEVELS:  # errors become exceptions
         log.log(LOG_LEVELS[level], "%s", text(message))
@@ -382,7 +382,7 @@ class Session:
         value = ffi.new("double *")
         with self.context as c:
             c.check(lib.ampc_session_get_number(self.handle, encode(key), value))
-        return value[0]
+        return float(value[0])
 
     def set_number(self, key: str, value: float) -> None:
         with self.context as c:

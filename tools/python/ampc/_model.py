@@ -1,6 +1,7 @@
 """Models in mixed precision for other runtimes: ampc.convert."""
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import tempfile
@@ -73,7 +74,7 @@ class Model:
         with self._context as c:
             c.check(lib.ampc_module_convert(self._module, self._options.pointer, encode(path)))
 
-    def _convert_memory(self) -> bytes:
+    def _convert_memory(self) -> builtins.bytes:
         data, size = ffi.new("void **"), ffi.new("size_t *")
         with self._context as c:
             c.check(lib.ampc_module_convert_memory(self._module, self._options.pointer, data, size))
@@ -96,7 +97,7 @@ class Model:
         """The model as an ONNX file. Of a model that was written to `output`, without its external data."""
         return self._bytes if self._output is None else Path(self._output).read_bytes()
 
-    def SerializeToString(self) -> bytes:  # so that it is a model for convert, InferenceSession and Trainer
+    def SerializeToString(self) -> builtins.bytes:  # so that it is a model for convert, InferenceSession and Trainer
         return self.bytes
 
     def save(self, path: Path_) -> Path:

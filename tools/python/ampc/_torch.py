@@ -164,7 +164,7 @@ def flat(module: Any, forward: Callable[..., Any] | None = None) -> Iterator[lis
     transformers are not computed."""
     names: list[str] = []
     own, called = vars(module).get("forward"), forward or module.forward
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     caches = getattr(config, "use_cache", None)
 
     @functools.wraps(called)

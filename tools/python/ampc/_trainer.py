@@ -133,7 +133,7 @@ class Trainer:
         """Adds the gradients of a micro-batch to sums, and returns its loss. Needs Trainer(accumulate=N)."""
         with Inputs(self._context, self._arrays(batch, arrays)) as (tensors, count):
             self._context.check(lib.ampc_accumulate(self._session.handle, tensors, count, self._number))
-            return self._number[0]
+            return float(self._number[0])
 
     def unscale(self) -> tuple[float, bool]:
         """Turns the sums into mean gradients in f32 without loss scale: their norm, and whether one is not finite."""
@@ -162,7 +162,7 @@ class Trainer:
         """The loss of a batch in inference form. Changes nothing."""
         with Inputs(self._context, self._arrays(batch, arrays)) as (tensors, count):
             self._context.check(lib.ampc_eval_step(self._session.handle, tensors, count, self._number))
-            return self._number[0]
+            return float(self._number[0])
 
     # ---- data sets
 
