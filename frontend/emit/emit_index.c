@@ -52,10 +52,10 @@ void emit_gather_grad(emitter *e, const ir_node *n)
     for (int i = 0; i < dy->type.rank; i++) column[i] = 1;
     column[axis->i < 0 ? axis->i + dy->type.rank : axis->i] = -1;
     emit_need(e, WITH_REDUCTION);
-    const char *zeros = emit_call(e, n, "Expand", emit_constant(e, &scalar, zero),
-                                  emit_dims(e, n, dx->type.dims, dx->type.rank));
-    const char *list = emit_call(e, n, "Reshape", emit_value_as(e, indices, IR_i64),
-                                 emit_i64s(e, column, dy->type.rank));
+    const char *shape = emit_dims(e, n, dx->type.dims, dx->type.rank);
+    const char *zeros = emit_call(e, n, "Expand", emit_constant(e, &scalar, zero), shape);
+    const char *flat = emit_i64s(e, column, dy->type.rank);
+    const char *list = emit_call(e, n, "Reshape", emit_value_as(e, indices, IR_i64), flat);
     const char *repeated = emit_call(e, n, "Expand", list, emit_dims(e, n, dy->type.dims, dy->type.rank));
     const char *rows = emit_value_as(e, dy, dx->type.dtype);
     emit_op op = emit_begin(e, n, "ScatterElements");

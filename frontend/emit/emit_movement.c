@@ -192,7 +192,9 @@ void emit_slice(emitter *e, const ir_node *n)
         if (!parts[k]) return;
     }
     const char *end = computed ? emit_concat(e, n, parts, count) : emit_dims(e, n, ends, count);
-    const char *lists[] = {emit_dims(e, n, starts, count), end, emit_i64s(e, axes, count), emit_i64s(e, steps, count)};
+    const char *lists[4] = {emit_dims(e, n, starts, count), end};
+    lists[2] = emit_i64s(e, axes, count);
+    lists[3] = emit_i64s(e, steps, count);
     emit_op op = emit_begin(e, n, "Slice");
     emit_operand(&op, 0);
     for (int i = 0; i < 4; i++) emit_in(&op, lists[i]);

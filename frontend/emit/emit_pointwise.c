@@ -16,7 +16,8 @@ static const char *gelu_sign(emitter *e, const ir_node *n, const char *x, ir_dty
 {
     if (!n->attr[IR_ATTR(gelu, tanh)].i)
         return emit_call(e, n, "Erf", emit_call(e, n, "Div", x, number(e, t, 1.4142135623730951)), NULL);
-    const char *square = emit_call(e, n, "Mul", emit_call(e, n, "Mul", x, x), number(e, t, 0.044715));
+    const char *weight = number(e, t, 0.044715);
+    const char *square = emit_call(e, n, "Mul", emit_call(e, n, "Mul", x, x), weight);
     const char *slope = emit_call(e, n, "Add", square, number(e, t, 1));
     const char *line = emit_call(e, n, "Mul", x, number(e, t, 0.7978845608028654));
     return emit_call(e, n, "Tanh", emit_call(e, n, "Mul", line, slope), NULL);
@@ -28,7 +29,7 @@ static void gelu_parts(emitter *e, const ir_node *n)
 {
     const char *x = emit_value(e, ir_in(n, 0));
     ir_dtype t = ir_in(n, 0)->type.dtype;
-    const char *share = emit_call(e, n, "Add", gelu_sign(e, n, x, t), number(e, t, 1)),
+    const char *one = number(e, t, 1), *share = emit_call(e, n, "Add", gelu_sign(e, n, x, t), one),
                *half = emit_call(e, n, "Mul", x, number(e, t, 0.5));
     emit_op op = emit_begin(e, n, "Mul");
     emit_in(&op, half);

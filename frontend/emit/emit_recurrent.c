@@ -119,13 +119,13 @@ void emit_recurrent(emitter *e, const ir_node *n)
     const int64_t rows = r->dims[0], hidden = r->dims[1];
     const char *identity = zeros(e, n, (int64_t[]){rows, rows}, 2);
     if (x->dtype != IR_f32) identity = emit_cast_of(e, n, identity, x->dtype);
-    const char *in[] = {emit_value(e, ir_in(n, 0)),
-                        with_direction(e, n, identity),
-                        operand(e, n, IR_IN(recurrent, r)),
-                        biases(e, n, rows, hidden),
-                        lengths(e, n),
-                        operand(e, n, IR_IN(recurrent, h0)),
-                        operand(e, n, IR_IN(recurrent, c0)),
-                        peepholes(e, n)};
+    const char *in[8] = {emit_value(e, ir_in(n, 0))};
+    in[1] = with_direction(e, n, identity);
+    in[2] = operand(e, n, IR_IN(recurrent, r));
+    in[3] = biases(e, n, rows, hidden);
+    in[4] = lengths(e, n);
+    in[5] = operand(e, n, IR_IN(recurrent, h0));
+    in[6] = operand(e, n, IR_IN(recurrent, c0));
+    in[7] = peepholes(e, n);
     put_node(e, n, in, lstm ? 8 : 6, hidden);
 }

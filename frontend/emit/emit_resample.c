@@ -122,7 +122,7 @@ static const char *grid_of(emitter *e, const ir_node *n)
             emit_refuse(e, n, "the size of axis %d must be bound", i);
             return NULL;
         }
-    const char *scaled = emit_call(e, n, "Mul", emit_value(e, grid), by_coordinate(e, n, spacing));
+    const char *by = by_coordinate(e, n, spacing), *scaled = emit_call(e, n, "Mul", emit_value(e, grid), by);
     return emit_call(e, n, "Add", scaled, by_coordinate(e, n, first_centre));
 }
 

@@ -136,7 +136,8 @@ static ir_value *query_positions(attention *a)
 {
     ir_value *index = positions(a, a->queries, false);
     if (a->padded) {
-        ir_value *before = ir_binary(a->b, IR_OP_sub, per_sample(a, a->padded), onnx_dims_value(a->n, &a->queries, 1));
+        ir_value *queries = onnx_dims_value(a->n, &a->queries, 1);
+        ir_value *before = ir_binary(a->b, IR_OP_sub, per_sample(a, a->padded), queries);
         return ir_binary(a->b, IR_OP_add, index, before);
     }
     return a->past ? ir_binary(a->b, IR_OP_add, index, onnx_dims_value(a->n, &a->past, 1)) : index;
@@ -151,7 +152,10 @@ static void mask_positions(attention *a, bool causal, int64_t left, int64_t righ
         if (left >= 0) allow_only(a, ir_binary(b, IR_OP_greater_or_equal, key, moved(a, query, -left)));
         if (right >= 0) allow_only(a, ir_binary(b, IR_OP_less_or_equal, key, moved(a, query, right)));
     }
-    if (a->padded) allow_only(a, ir_binary(b, IR_OP_less, positions(a, a->keys, true), per_sample(a, a->padded)));
+    if (a->padded) {
+        ir_value *end = per_sample(a, a->padded);
+        allow_only(a, ir_binary(b, IR_OP_less, positions(a, a->keys, true), end));
+    }
     a->empty_rows |= a->padded || left >= 0 || right >= 0;
 }
 
@@ -270,7 +274,7 @@ static void attend(attention *a)
     const int64_t mode = onnx_int(n, "qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3) onnx_reject(n, "qk_matmul_output_mode is %lld, not 0 to 3", (long long)mode);
     if (n->failed) return;
-    ir_value *steps[4] = {product(a, scaled(a, a->q, root), scaled(a, a->k, root), true)};
+    ir_value *keys = scaled(a, a->k, root), *steps[4] = {product(a, scaled(a, a->q, root), keys, true)};
     if (steps[0]) steps[1] = capped(a, steps[0], cap);
     if (steps[1]) steps[2] = masked(a, steps[1]);
     if (steps[2]) steps[3] = softmax(a, steps[2]);
@@ -332,8 +336,10 @@ static ir_value *rotation(onnx_node *n, ir_value *cache, int64_t half, bool head
 static void rotate(ir_builder *b, ir_value **pair, ir_value *cosine, ir_value *sine)
 {
     ir_value *x = pair[0], *y = pair[1];
-    pair[0] = ir_binary(b, IR_OP_sub, ir_binary(b, IR_OP_mul, x, cosine), ir_binary(b, IR_OP_mul, y, sine));
-    pair[1] = ir_binary(b, IR_OP_add, ir_binary(b, IR_OP_mul, x, sine), ir_binary(b, IR_OP_mul, y, cosine));
+    ir_value *y_sine = ir_binary(b, IR_OP_mul, y, sine);
+    pair[0] = ir_binary(b, IR_OP_sub, ir_binary(b, IR_OP_mul, x, cosine), y_sine);
+    ir_value *y_cosine = ir_binary(b, IR_OP_mul, y, cosine);
+    pair[1] = ir_binary(b, IR_OP_add, ir_binary(b, IR_OP_mul, x, sine), y_cosine);
 }
 
 /* Pairs are neighbours if interleaved; otherwise they are `half` apart. */

@@ -46,7 +46,8 @@ void onnx_lower_depth_to_space(onnx_node *n)
     if (n->failed) return;
     const ir_dim *x = n->in[0]->type.dims, depth = divide(n, x[1], b * b);
     if (n->failed) return;
-    const ir_dim to[] = {x[0], depth, ir_dim_mul(n->dims, x[2], b), ir_dim_mul(n->dims, x[3], b)};
+    const ir_dim height = ir_dim_mul(n->dims, x[2], b), width = ir_dim_mul(n->dims, x[3], b);
+    const ir_dim to[] = {x[0], depth, height, width};
     n->out[0] = blocks_first
                     ? rearrange(n, (ir_dim[]){x[0], b, b, depth, x[2], x[3]}, (int64_t[]){0, 3, 4, 1, 5, 2}, to)
                     : rearrange(n, (ir_dim[]){x[0], depth, b, b, x[2], x[3]}, (int64_t[]){0, 1, 4, 2, 5, 3}, to);
@@ -115,7 +116,8 @@ static ir_value *ramp(onnx_node *n, int64_t size, int64_t step, int axis, int ra
 {
     ir_dim dims[2 * MAX_SPATIAL];
     for (int i = 0; i < rank; i++) dims[i] = i == axis ? size : 1;
-    ir_value *v = ir_binary(n->b, IR_OP_mul, onnx_iota(n, IR_i64, size), ir_scalar(n->b, IR_i64, (double)step));
+    ir_value *scale = ir_scalar(n->b, IR_i64, (double)step);
+    ir_value *v = ir_binary(n->b, IR_OP_mul, onnx_iota(n, IR_i64, size), scale);
     return ir_reshape(n->b, v, dims, rank);
 }
 

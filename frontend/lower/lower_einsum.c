@@ -185,7 +185,8 @@ static void take_diagonal(einsum *e, term *t, int first, int second)
     t->value = ir_transpose(b, t->value, perm);
     t->has = moved;
     if (!t->value) return;
-    ir_value *equal = ir_binary(b, IR_OP_equal, iota(e->n, size, size, 1), iota(e->n, size, 1, size));
+    ir_value *columns = iota(e->n, size, 1, size);
+    ir_value *equal = ir_binary(b, IR_OP_equal, iota(e->n, size, size, 1), columns);
     ir_value *zero = ir_scalar_like(b, t->value, 0);
     t->value = ir_done(b, ir_new(b, IR_OP_where, 3, equal, t->value, zero));
     sum_axis(e, t, (int)rank - 1);
@@ -325,7 +326,8 @@ static term multiply_elements(const einsum *e, const term *a, const term *b, con
 {
     int64_t axes[LABELS];
     labels none = {0}, order = joined(&a->has, &p->right, &none);
-    term t = {.value = ir_binary(e->n->b, IR_OP_mul, spread(e, a, &order), spread(e, b, &order))};
+    ir_value *factor = spread(e, b, &order);
+    term t = {.value = ir_binary(e->n->b, IR_OP_mul, spread(e, a, &order), factor)};
     int count = 0;
     for (int i = 0; i < order.count; i++) {
         if (has(&p->sum, order.at[i])) axes[count++] = i;

@@ -36,9 +36,10 @@ static int parameters_of(const struct activation *a)
 static ir_value *activated(onnx_node *n, const struct activation *a, ir_value *x, const double *parameters)
 {
     if (!a || !x) return x;
-    if (a->op == IR_OP_clip)
-        return ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, x, ir_scalar_like(n->b, x, parameters[0]),
-                                    ir_scalar_like(n->b, x, parameters[1])));
+    if (a->op == IR_OP_clip) {
+        ir_value *high = ir_scalar_like(n->b, x, parameters[1]);
+        return ir_done(n->b, ir_new(n->b, IR_OP_clip, 3, x, ir_scalar_like(n->b, x, parameters[0]), high));
+    }
     ir_node *node = ir_new(n->b, a->op, 1, x);
     for (int i = 0; i < parameters_of(a); i++) ir_set_float(node, i, parameters[i]);
     return ir_done(n->b, node);

@@ -94,7 +94,8 @@ static ir_value *masked(fused_attention *a, ir_value *scores, bool causal)
     if (a->mask && a->bias) sum = ir_binary(n->b, IR_OP_add, sum, a->bias);
     if (sum) scores = ir_binary(n->b, IR_OP_add, scores, sum);
     if (!causal || !scores) return scores;
-    return ir_done(n->b, ir_new(n->b, IR_OP_where, 3, seen_keys(a), scores, ir_scalar(n->b, type, -INFINITY)));
+    ir_value *never = ir_scalar(n->b, type, -INFINITY);
+    return ir_done(n->b, ir_new(n->b, IR_OP_where, 3, seen_keys(a), scores, never));
 }
 
 /* ---- attention --------------------------------------------------------------------------------- */
@@ -139,7 +140,8 @@ static ir_value *stacked(onnx_node *n, ir_value *a, ir_value *b)
 {
     if (!a || !b) return NULL;
     const ir_dim *d = a->type.dims, dims[5] = {1, d[0], d[1], d[2], d[3]};
-    return joined(n, ir_reshape(n->b, a, dims, 5), ir_reshape(n->b, b, dims, 5), 0);
+    ir_value *second = ir_reshape(n->b, b, dims, 5);
+    return joined(n, ir_reshape(n->b, a, dims, 5), second, 0);
 }
 
 /* The sizes of all queries, keys and values: an attribute, or thirds. */
@@ -229,8 +231,8 @@ static ir_value *unpacked(onnx_node *n, ir_value *v, int64_t count)
     ir_node *high = ir_new(n->b, IR_OP_shift, 2, v, ir_scalar(n->b, IR_u8, 4));
     ir_set_bool(high, IR_ATTR(shift, right), true);
     ir_value *low = ir_binary(n->b, IR_OP_bit_and, v, ir_scalar(n->b, IR_u8, 15));
-    ir_value *pairs = joined(n, ir_reshape_like(n->b, low, &column),
-                             ir_reshape_like(n->b, ir_done(n->b, high), &column), v->type.rank);
+    ir_value *seconds = ir_reshape_like(n->b, ir_done(n->b, high), &column);
+    ir_value *pairs = joined(n, ir_reshape_like(n->b, low, &column), seconds, v->type.rank);
     ir_value *all = ir_reshape_like(n->b, pairs, &flat), *parts[2];
     if (!all || all->type.dims[all->type.rank - 1] == count) return all;
     const ir_dim sizes[2] = {count, all->type.dims[all->type.rank - 1] - count};

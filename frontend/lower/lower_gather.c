@@ -75,7 +75,8 @@ void onnx_lower_scatter_nd(onnx_node *n)
 static ir_value *pairs(onnx_node *n, ir_value *a, ir_value *b, const ir_dim *shape, int rank)
 {
     ir_dim dims[IR_MAX_RANK];
-    ir_value *parts[] = {ir_expand(n->b, a, shape, rank), ir_expand(n->b, b, shape, rank)};
+    ir_value *parts[] = {a, b};
+    for (int i = 0; i < 2; i++) parts[i] = ir_expand(n->b, parts[i], shape, rank);
     memcpy(dims, shape, (size_t)rank * sizeof *dims);
     dims[rank] = 1;
     for (int i = 0; i < 2; i++) parts[i] = ir_reshape(n->b, parts[i], dims, rank + 1);
@@ -115,8 +116,9 @@ void onnx_lower_tensor_scatter(onnx_node *n)
     ir_value *at = cache_positions(n, batch, length, cache, circular);
     ir_value *places = pairs(n, row, at, (ir_dim[]){batch, rest, length}, 3);
     places = ir_reshape(n->b, places, (ir_dim[]){rows, length, 2}, 3);
-    ir_value *y = scatter_nd(n, ir_reshape(n->b, n->in[0], (ir_dim[]){rows, cache, inner}, 3), places,
-                             ir_reshape(n->b, n->in[1], (ir_dim[]){rows, length, inner}, 3), IR_WORD(scatter, none));
+    ir_value *updates = ir_reshape(n->b, n->in[1], (ir_dim[]){rows, length, inner}, 3);
+    ir_value *old = ir_reshape(n->b, n->in[0], (ir_dim[]){rows, cache, inner}, 3);
+    ir_value *y = scatter_nd(n, old, places, updates, IR_WORD(scatter, none));
     n->out[0] = ir_reshape_like(n->b, y, x);
 }
 
@@ -140,8 +142,8 @@ void onnx_lower_reverse_sequence(onnx_node *n)
     ir_value *t = ir_reshape(n->b, onnx_iota(n, IR_i64, steps), by_step, 2);
     ir_value *length = ir_reshape(n->b, ir_cast(n->b, n->in[1], IR_i64), by_batch, 2);
     ir_value *last = ir_binary(n->b, IR_OP_sub, length, ir_scalar(n->b, IR_i64, 1));
-    ir_value *from = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, ir_binary(n->b, IR_OP_less, t, length),
-                                          ir_binary(n->b, IR_OP_sub, last, t), t));
+    ir_value *reversed = ir_binary(n->b, IR_OP_sub, last, t), *inside = ir_binary(n->b, IR_OP_less, t, length);
+    ir_value *from = ir_done(n->b, ir_new(n->b, IR_OP_where, 3, inside, reversed, t));
     if (batch_first) {
         n->out[0] = gather_nd(n, n->in[0], ir_reshape(n->b, from, (ir_dim[]){batch, steps, 1}, 3), 1);
     } else {

@@ -80,7 +80,8 @@ void onnx_lower_flatten(onnx_node *n)
     if (axis < -x->rank || axis > x->rank) onnx_reject(n, "axis %lld is out of range", (long long)axis);
     if (n->failed) return;
     int k = (int)(axis < 0 ? axis + x->rank : axis);
-    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k), ir_dim_product(n->dims, x->dims + k, x->rank - k)};
+    ir_dim dims[2] = {ir_dim_product(n->dims, x->dims, k)};
+    dims[1] = ir_dim_product(n->dims, x->dims + k, x->rank - k);
     n->out[0] = ir_reshape(n->b, n->in[0], dims, 2);
 }
 
@@ -212,8 +213,8 @@ static ir_value *tile_axis(onnx_node *n, ir_value *x, int axis, ir_dim times)
 {
     ir_type y = x->type;
     y.dims[axis] = ir_dim_mul(n->dims, y.dims[axis], times);
-    ir_dim dims[3] = {ir_dim_product(n->dims, x->type.dims, axis), 1,
-                      ir_dim_product(n->dims, x->type.dims + axis, x->type.rank - axis)};
+    ir_dim dims[3] = {ir_dim_product(n->dims, x->type.dims, axis), 1};
+    dims[2] = ir_dim_product(n->dims, x->type.dims + axis, x->type.rank - axis);
     x = ir_reshape(n->b, x, dims, 3);
     dims[1] = times;
     return ir_reshape_like(n->b, ir_expand(n->b, x, dims, 3), &y);

@@ -122,8 +122,8 @@ void onnx_lower_softmax_flat(onnx_node *n)
         n->out[0] = softmax(n, x, axis);
         return;
     }
-    ir_dim matrix[2] = {ir_dim_product(n->dims, x->type.dims, axis),
-                        ir_dim_product(n->dims, x->type.dims + axis, x->type.rank - axis)};
+    ir_dim matrix[2] = {ir_dim_product(n->dims, x->type.dims, axis)};
+    matrix[1] = ir_dim_product(n->dims, x->type.dims + axis, x->type.rank - axis);
     ir_value *y = softmax(n, ir_reshape(n->b, x, matrix, 2), 1);
     n->out[0] = ir_reshape_like(n->b, y, &x->type);
 }

@@ -57,14 +57,15 @@ static ir_value *constants(onnx_node *n, const ir_type *x, int axis, ir_dim amou
 static ir_value *pad_axis(onnx_node *n, ir_value *x, int axis, ir_dim before, ir_dim after, int mode, ir_value *value)
 {
     ir_dim_table *t = n->dims;
-    const ir_dim size = x->type.dims[axis], amounts[] = {ir_dim_max(t, before, 0), ir_dim_max(t, after, 0)};
-    const ir_dim removed[] = {ir_dim_sub(t, amounts[0], before), ir_dim_sub(t, amounts[1], after)};
-    const ir_dim left = ir_dim_sub(t, ir_dim_sub(t, size, removed[0]), removed[1]);
+    ir_dim left = x->type.dims[axis], amounts[2] = {ir_dim_max(t, before, 0)};
+    amounts[1] = ir_dim_max(t, after, 0);
+    const ir_dim removed = ir_dim_sub(t, amounts[0], before), removed_after = ir_dim_sub(t, amounts[1], after);
+    left = ir_dim_sub(t, ir_dim_sub(t, left, removed), removed_after);
     const ir_dim to = ir_dim_add(t, ir_dim_add(t, left, amounts[0]), amounts[1]);
     if (left == IR_DIM_NONE || to == IR_DIM_NONE)
         onnx_refuse_dim(n, before, "the amounts of axis %d are too complex", axis);
     if (n->failed) return NULL;
-    x = onnx_slice_axis(n, x, axis, removed[0], left);
+    x = onnx_slice_axis(n, x, axis, removed, left);
     if (!x) return NULL;
     if (mode == IR_WORD(pad, constant)) {
         ir_value *parts[3];
@@ -76,7 +77,7 @@ static ir_value *pad_axis(onnx_node *n, ir_value *x, int axis, ir_dim before, ir
         ir_set_int(node, IR_ATTR(concat, axis), axis);
         return ir_done(n->b, node);
     }
-    ir_value *i = ir_binary(n->b, IR_OP_sub, onnx_iota(n, IR_i64, to), size_of(n, amounts[0]));
+    ir_value *start = size_of(n, amounts[0]), *i = ir_binary(n->b, IR_OP_sub, onnx_iota(n, IR_i64, to), start);
     ir_node *node = ir_new(n->b, IR_OP_gather, 2, x, repeated(n, i, left, mode));
     ir_set_int(node, IR_ATTR(gather, axis), axis);
     return ir_done(n->b, node);

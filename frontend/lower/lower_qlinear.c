@@ -7,7 +7,8 @@ static ir_value *real(onnx_node *n, int i)
 {
     ir_value *scale = onnx_scalar_of(n, onnx_held_scale(n, i + 1)), *zero = onnx_scalar_of(n, onnx_in(n, i + 2));
     if (n->failed || !scale) return NULL;
-    return ir_binary(n->b, IR_OP_mul, onnx_centred(n, n->in[i], zero), ir_cast(n->b, scale, IR_f32));
+    scale = ir_cast(n->b, scale, IR_f32);
+    return ir_binary(n->b, IR_OP_mul, onnx_centred(n, n->in[i], zero), scale);
 }
 
 static ir_value *over(onnx_node *n, ir_value *x, ir_value *scale) { return ir_binary(n->b, IR_OP_div, x, scale); }
@@ -99,7 +100,8 @@ void onnx_lower_qlinear_concat(onnx_node *n)
 static ir_value *scaled(onnx_node *n, ir_value *sum, ir_value *a, ir_value *b, double factor)
 {
     if (!sum || !a || !b) return NULL;
-    ir_value *scale = ir_binary(n->b, IR_OP_mul, ir_cast(n->b, a, IR_f32), ir_cast(n->b, b, IR_f32));
+    b = ir_cast(n->b, b, IR_f32);
+    ir_value *scale = ir_binary(n->b, IR_OP_mul, ir_cast(n->b, a, IR_f32), b);
     if (scale && factor != 1) scale = ir_binary(n->b, IR_OP_mul, scale, ir_scalar_like(n->b, scale, factor));
     return ir_binary(n->b, IR_OP_mul, ir_cast(n->b, sum, IR_f32), scale);
 }
@@ -120,8 +122,8 @@ void onnx_lower_qgemm(onnx_node *n)
     if (n->failed || !a || !b) return;
     ir_value *sum = onnx_multiply_bytes(n, a, onnx_scalar_of(n, n->in[A_ZERO]), b, n->in[B_ZERO]);
     if (sum && c) sum = ir_binary(n->b, IR_OP_add, sum, c);
-    ir_value *y = scaled(n, sum, onnx_scalar_of(n, onnx_held_scale(n, A_SCALE)),
-                         onnx_per_row(n, onnx_held_scale(n, B_SCALE), &b->type, true), alpha);
+    ir_value *scales = onnx_per_row(n, onnx_held_scale(n, B_SCALE), &b->type, true);
+    ir_value *y = scaled(n, sum, onnx_scalar_of(n, onnx_held_scale(n, A_SCALE)), scales, alpha);
     n->out[0] = y && onnx_in(n, Y_SCALE) ? whole(n, y, Y_SCALE, n->in[A]->type.dtype) : y;
 }
 

@@ -147,7 +147,8 @@ void onnx_lower_quantize(onnx_node *n)
     n->in_parts = narrow; /* whose types would make it saturate to 8 bits */
     if (!ir_dtype_is_float(inside)) onnx_reject(n, "the scale or precision is not a float type");
     if (n->failed) return;
-    ir_value *ratio = ir_binary(n->b, IR_OP_div, pinned(n, x, inside), ir_cast(n->b, scale, inside));
+    scale = ir_cast(n->b, scale, inside);
+    ir_value *ratio = ir_binary(n->b, IR_OP_div, pinned(n, x, inside), scale);
     n->out[0] = quantized(n, ratio, fitted(n, zero, &x->type, axis), to, narrow);
 }
 
@@ -159,7 +160,8 @@ static ir_value *extreme(onnx_node *n, ir_value *x, ir_op reduce, ir_op choose)
     ir_node *node = ir_new(n->b, reduce, 1, x);
     ir_set_list(node, IR_ATTR(reduce_max, axes), axes, x->type.rank);
     ir_set_bool(node, IR_ATTR(reduce_max, keepdims), false);
-    return ir_binary(n->b, choose, ir_done(n->b, node), ir_scalar_like(n->b, x, 0));
+    ir_value *zero = ir_scalar_like(n->b, x, 0);
+    return ir_binary(n->b, choose, ir_done(n->b, node), zero);
 }
 
 onnx_bytes_of_range onnx_dynamic_quantized(onnx_node *n, ir_value *x)
@@ -238,8 +240,10 @@ static ir_value *exact(onnx_node *n, const product *p)
     ir_value *sum = NULL;
     const ir_dim length = p->b->type.dims[p->axis_b];
     bool whole = !ir_dim_is_symbolic(length) && length * p->terms <= EXACT_TERMS;
-    if (ir_dim_is_symbolic(length) || p->terms > EXACT_TERMS || (!whole && p->group > 1))
-        return ir_cast(n->b, p->multiply(n, p, ir_cast(n->b, p->a, IR_f64), ir_cast(n->b, p->b, IR_f64)), IR_i32);
+    if (ir_dim_is_symbolic(length) || p->terms > EXACT_TERMS || (!whole && p->group > 1)) {
+        ir_value *b = ir_cast(n->b, p->b, IR_f64);
+        return ir_cast(n->b, p->multiply(n, p, ir_cast(n->b, p->a, IR_f64), b), IR_i32);
+    }
     const int64_t most = whole ? length : EXACT_TERMS / p->terms;
     for (int64_t i = 0; i < length || !sum; i += most) {
         int64_t count = length - i < most ? length - i : most;
@@ -350,9 +354,9 @@ void onnx_lower_qlinear_matmul(onnx_node *n)
 {
     ir_value *a = n->in[0], *b = n->in[3];
     ir_value *sum = onnx_multiply_bytes(n, a, n->in[2], b, n->in[5]);
-    if (sum)
-        n->out[0] = requantized(n, sum, onnx_per_row(n, onnx_held_scale(n, 1), &a->type, false),
-                                onnx_per_row(n, onnx_held_scale(n, 4), &b->type, true), 6);
+    if (!sum) return;
+    ir_value *scales = onnx_per_row(n, onnx_held_scale(n, 4), &b->type, true);
+    n->out[0] = requantized(n, sum, onnx_per_row(n, onnx_held_scale(n, 1), &a->type, false), scales, 6);
 }
 
 void onnx_lower_qlinear_conv(onnx_node *n)
@@ -361,6 +365,6 @@ void onnx_lower_qlinear_conv(onnx_node *n)
     if (!sum) return;
     const int rank = sum->type.rank;
     if (onnx_in(n, 8)) sum = ir_binary(n->b, IR_OP_add, sum, per_channel(n, n->in[8], rank, w->type.dims[0], 1));
-    n->out[0] = requantized(n, sum, onnx_scalar_of(n, onnx_held_scale(n, 1)),
-                            per_channel(n, onnx_held_scale(n, 4), rank, w->type.dims[0], 1), 6);
+    ir_value *scales = per_channel(n, onnx_held_scale(n, 4), rank, w->type.dims[0], 1);
+    n->out[0] = requantized(n, sum, onnx_scalar_of(n, onnx_held_scale(n, 1)), scales, 6);
 }

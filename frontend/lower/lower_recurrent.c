@@ -197,7 +197,8 @@ static ir_value *flattened(network *w, ir_value *v, int gates)
 /* Rows [0, count) of both biases, Wb + Rb. */
 static ir_value *sum_of_rows(network *w, ir_value *both, int count)
 {
-    return ir_binary(w->n->b, IR_OP_add, part(w, both, 0, 0, count), part(w, both, 0, w->gates, count));
+    ir_value *recurrent = part(w, both, 0, w->gates, count);
+    return ir_binary(w->n->b, IR_OP_add, part(w, both, 0, 0, count), recurrent);
 }
 
 /* The bias of all gates, Wb + Rb. With linear_before_reset, *inner is Rb of the last gate, and not added. */
@@ -206,7 +207,7 @@ static ir_value *bias_of(network *w, int d, ir_value **inner)
     ir_value *both = direction_of(w, IN_B, 0, d, 2 * w->gates, w->hidden);
     if (!both) return NULL;
     if (!w->late) return flattened(w, sum_of_rows(w, both, w->gates), w->gates);
-    ir_value *parts[] = {sum_of_rows(w, both, 2), part(w, both, 0, 2, 1)};
+    ir_value *sums = sum_of_rows(w, both, 2), *parts[] = {sums, part(w, both, 0, 2, 1)};
     *inner = flattened(w, part(w, both, 0, 5, 1), 1);
     if (!parts[0] || !parts[1]) return NULL;
     return flattened(w, ir_done(w->n->b, ir_new_array(w->n->b, IR_OP_concat, 2, parts, 0)), w->gates);
@@ -244,9 +245,10 @@ static ir_node *direction(network *w, int d)
     if (n->failed || (onnx_in(n, IN_B) && !bias)) return NULL;
     ir_value *weight = direction_of(w, 1, 0, d, rows, w->x->type.dims[2]);
     ir_value *sums = weight ? ir_matmul(n->b, w->x, weight, bias, false, true) : NULL;
-    ir_node *node = ir_new(n->b, IR_OP_recurrent, 7, sums, direction_of(w, 2, 0, d, rows, w->hidden), inner,
-                           initial_state(w, IN_H, d), widened(w, initial_state(w, IN_C, d)),
-                           widened(w, direction_of(w, IN_P, 0, d, 3, w->hidden)), onnx_in(n, IN_LENGTHS));
+    ir_value *peepholes = widened(w, direction_of(w, IN_P, 0, d, 3, w->hidden));
+    ir_value *c = widened(w, initial_state(w, IN_C, d)), *h = initial_state(w, IN_H, d);
+    ir_value *recurrent = direction_of(w, 2, 0, d, rows, w->hidden);
+    ir_node *node = ir_new(n->b, IR_OP_recurrent, 7, sums, recurrent, inner, h, c, peepholes, onnx_in(n, IN_LENGTHS));
     if (!node) return NULL;
     set_attributes(w, node, d);
     return ir_done_all(n->b, node) ? node : NULL;

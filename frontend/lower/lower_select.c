@@ -86,8 +86,8 @@ void onnx_lower_hardmax_flat(onnx_node *n)
     const ir_type *x = &n->in[0]->type;
     int axis = onnx_axis(n, onnx_int(n, "axis", 1), x->rank);
     if (n->failed) return;
-    ir_dim matrix[2] = {ir_dim_product(n->dims, x->dims, axis),
-                        ir_dim_product(n->dims, x->dims + axis, x->rank - axis)};
+    ir_dim matrix[2] = {ir_dim_product(n->dims, x->dims, axis)};
+    matrix[1] = ir_dim_product(n->dims, x->dims + axis, x->rank - axis);
     if (matrix[1] == 0) n->out[0] = n->in[0];
     else n->out[0] = ir_reshape_like(n->b, hardmax(n, ir_reshape(n->b, n->in[0], matrix, 2), 1), x);
 }

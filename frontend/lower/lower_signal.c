@@ -75,7 +75,9 @@ static void fill_triangle(const mel *m, int64_t bin, double *weights)
 
 void onnx_lower_mel_weight_matrix(onnx_node *n)
 {
-    mel m = {.bins = onnx_const_int(n, 0, 0), .length = onnx_const_int(n, 1, 0), .rate = onnx_const_int(n, 2, 0)};
+    mel m = {.bins = onnx_const_int(n, 0, 0)};
+    m.length = onnx_const_int(n, 1, 0);
+    m.rate = onnx_const_int(n, 2, 0);
     m.low = onnx_const_float(n, 3, 0);
     m.high = onnx_const_float(n, 4, 0);
     m.rows = m.length / 2 + 1;

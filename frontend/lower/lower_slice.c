@@ -22,7 +22,7 @@ static ir_dim counted(ir_dim_table *t, ir_dim bound, ir_dim dim)
     if (!ir_dim_is_symbolic(bound)) return bound < 0 ? ir_dim_add(t, bound, dim) : bound;
     if (ir_dim_lower_bound(t, ir_dim_add(t, bound, ir_dim_max(t, 0, ir_dim_sub(t, 1, dim)))) >= 0) return bound;
     const ir_dim below = ir_dim_sub(t, 0, bound), further = ir_dim_sub(t, below, 1);
-    const ir_dim negative = ir_dim_sub(t, ir_dim_max(t, below, 0), ir_dim_max(t, further, 0));
+    const ir_dim above = ir_dim_max(t, further, 0), negative = ir_dim_sub(t, ir_dim_max(t, below, 0), above);
     return ir_dim_add(t, bound, ir_dim_mul(t, negative, dim));
 }
 

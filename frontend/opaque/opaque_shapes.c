@@ -169,7 +169,8 @@ bool opaque_tf_idf(onnx_node *n, int i, ir_type *out)
 bool opaque_mel_weights(onnx_node *n, int i, ir_type *out)
 {
     const ir_dim bins = item_of(n, 0, 0), length = item_of(n, 1, 0);
-    *out = ir_type_make(IR_f32, 2, (const int64_t[]){onnx_unknown_dim(n, i, 0), onnx_unknown_dim(n, i, 1)});
+    *out = ir_type_make(IR_f32, 2, (const int64_t[]){0, 0});
+    for (int axis = 0; axis < 2; axis++) out->dims[axis] = onnx_unknown_dim(n, i, axis);
     if (length != IR_DIM_NONE) out->dims[0] = ir_dim_add(n->dims, ir_dim_floordiv(n->dims, length, 2), 1);
     if (bins != IR_DIM_NONE) out->dims[1] = bins;
     const int64_t wanted = onnx_int(n, "output_datatype", 1);

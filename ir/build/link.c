@@ -241,8 +241,10 @@ static ampc_status copy_nodes(call *c, ir_value **results)
         else if (!ir_op_has(n->op, IR_STORES) && !copy_node(c, n)) return diag_status(l->diag);
         if (stream_of(n) && *stream_of(n) >= streams) streams = *stream_of(n) + 1;
     }
-    for (const ir_node *n = ir_first_store(model); n; n = ir_next_store(n))
-        *current_value(l, c->linked->storage[ir_in(n, 0)->storage->id]) = map_value(c, ir_in(n, 1));
+    for (const ir_node *n = ir_first_store(model); n; n = ir_next_store(n)) {
+        ir_value *stored = map_value(c, ir_in(n, 1));
+        *current_value(l, c->linked->storage[ir_in(n, 0)->storage->id]) = stored;
+    }
     l->streams += streams;
     return AMPC_OK;
 }

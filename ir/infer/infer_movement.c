@@ -35,9 +35,10 @@ ampc_status infer_reshape(const inference *x)
     if (!same_count(x->dims, from, &to)) {
         ir_type named = to;
         named.dtype = from->dtype;
+        const ir_dim count = ir_type_count(x->dims, &to);
         return infer_reject(x, "element counts differ: %s of %s and %s of %s",
                             infer_show_dim(x, ir_type_count(x->dims, from)), infer_show(x, from),
-                            infer_show_dim(x, ir_type_count(x->dims, &to)), infer_show(x, &named));
+                            infer_show_dim(x, count), infer_show(x, &named));
     }
     return infer_result(x, 0, to);
 }

@@ -69,7 +69,8 @@ static bool move_into_max(ir_dim_table *t, const poly *p, int64_t k, ir_dim *out
     memmove(&rest.terms[at], &rest.terms[at + 1], (size_t)(--rest.count - at) * sizeof *rest.terms);
     ir_dim low = dim_intern(t, &rest);
     ir_dim high = ir_dim_add(t, low, ir_dim_mul(t, inner, p->terms[at].factor));
-    *out = ir_dim_max(t, ir_dim_floordiv(t, low, k), ir_dim_floordiv(t, high, k));
+    const ir_dim upper = ir_dim_floordiv(t, high, k);
+    *out = ir_dim_max(t, ir_dim_floordiv(t, low, k), upper);
     return true;
 }
 

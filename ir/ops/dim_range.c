@@ -185,8 +185,10 @@ static bool without_inner_max(ir_dim_table *t, ir_dim e, const poly *p, ir_dim *
         if (s == IR_DIM_NONE) continue;
         if (x->factor > 0 && never_positive(t, r)) *out = positive(t, s);
         else if (x->factor > 0 && never_positive(t, s)) *out = positive(t, r);
-        else if (x->factor < 0 && never_negative(t, s)) *out = ir_dim_add(t, positive(t, r), ir_dim_sub(t, e, r));
-        else if (x->factor < 0 && never_negative(t, r)) *out = ir_dim_add(t, e, positive(t, ir_dim_sub(t, 0, s)));
+        else if (x->factor < 0 && never_negative(t, s)) {
+            const ir_dim others = ir_dim_sub(t, e, r);
+            *out = ir_dim_add(t, positive(t, r), others);
+        } else if (x->factor < 0 && never_negative(t, r)) *out = ir_dim_add(t, e, positive(t, ir_dim_sub(t, 0, s)));
         else continue;
         return true;
     }

@@ -140,8 +140,8 @@ static ir_value *share_cast(const amp_scope *s, ir_graph *subgraph, const ir_val
 static ir_value *clamp_finite(ir_builder *b, ir_value *v, double limit)
 {
     ir_value *infinite = ir_done(b, ir_new(b, IR_OP_is_inf, 1, v));
-    ir_value *clamped = ir_done(b,
-                                ir_new(b, IR_OP_clip, 3, v, ir_scalar_like(b, v, -limit), ir_scalar_like(b, v, limit)));
+    ir_value *high = ir_scalar_like(b, v, limit), *low = ir_scalar_like(b, v, -limit);
+    ir_value *clamped = ir_done(b, ir_new(b, IR_OP_clip, 3, v, low, high));
     return infinite && clamped ? ir_done(b, ir_new(b, IR_OP_where, 3, infinite, v, clamped)) : NULL;
 }
 

@@ -245,7 +245,9 @@ static void join_value(network *n, const value *x)
 {
     if (x->count == 0) return;
     if (x->producer == NO_PRODUCER) {
-        if (x->cost[0] && x->count > 1) join(n, gather(n, x, CUT_HIGH), gather(n, x, CUT_LOW), x->cost[0]);
+        if (!x->cost[0] || x->count == 1) return;
+        uint32_t low = gather(n, x, CUT_LOW);
+        join(n, gather(n, x, CUT_HIGH), low, x->cost[0]);
         return;
     }
     uint32_t producer = place_of(n, x->producer);

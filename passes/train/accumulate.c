@@ -133,7 +133,8 @@ static ir_builder new_graph(ir_module *m, ir_graph_role role, diag *d)
 static void make_apply(ir_module *m, const ir_graph *step, diag *d)
 {
     ir_builder b = new_graph(m, IR_GRAPH_apply, d);
-    ir_value *loss = ir_binary(&b, IR_OP_div, state_of(b.graph, IR_STATE_loss_sum), count_micro_batches(&b));
+    ir_value *count = count_micro_batches(&b);
+    ir_value *loss = ir_binary(&b, IR_OP_div, state_of(b.graph, IR_STATE_loss_sum), count);
     if (loss) ir_value_rename(loss, ir_output_words[IR_OUTPUT_loss]);
     if (loss) ir_output_as(&b, IR_OUTPUT_loss, NULL, loss);
     output_sums(&b, step);

@@ -24,7 +24,8 @@ static void clip_values(ir_builder *b, value_list *gradients, double most)
 {
     for (size_t i = 0; i < gradients->count; i++) {
         ir_value **v = &gradients->items[i];
-        *v = ir_done(b, ir_new(b, IR_OP_clip, 3, *v, ir_scalar_like(b, *v, -most), ir_scalar_like(b, *v, most)));
+        ir_value *high = ir_scalar_like(b, *v, most);
+        *v = ir_done(b, ir_new(b, IR_OP_clip, 3, *v, ir_scalar_like(b, *v, -most), high));
         if (!*v) return;
     }
 }

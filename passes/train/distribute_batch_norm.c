@@ -102,9 +102,10 @@ static ir_value *gradient_of_x(ir_builder *b, const ir_node *n, ir_value *dscale
     ir_value *mean = ir_cast(b, IN(n, batch_norm_grad, saved_mean), type);
     ir_value *a = BINARY(mul, rstd, ir_cast(b, IN(n, batch_norm_grad, scale), type));
     ir_value *c = BINARY(mul, a, over_count(b, dbias, &x->type));
-    ir_value *d = BINARY(mul, BINARY(mul, a, rstd), over_count(b, dscale, &x->type));
-    ir_value *centred = BINARY(sub, ir_cast(b, x, type), by_channel(b, mean, &x->type));
-    ir_value *along = BINARY(add, by_channel(b, c, &x->type), BINARY(mul, by_channel(b, d, &x->type), centred));
+    ir_value *share = over_count(b, dscale, &x->type), *d = BINARY(mul, BINARY(mul, a, rstd), share);
+    ir_value *means = by_channel(b, mean, &x->type), *centred = BINARY(sub, ir_cast(b, x, type), means);
+    ir_value *product = BINARY(mul, by_channel(b, d, &x->type), centred);
+    ir_value *along = BINARY(add, by_channel(b, c, &x->type), product);
     ir_value *dy = ir_cast(b, IN(n, batch_norm_grad, dy), type);
     return BINARY(sub, BINARY(mul, by_channel(b, a, &x->type), dy), along);
 }
@@ -116,8 +117,8 @@ static void share_gradient(ir_node *n, diag *d)
     const ir_dtype type = type_of(IN(n, batch_norm_grad, x));
     ir_set_bool(n, IR_ATTR(batch_norm_grad, training), false);
     if (!ir_value_used(dx)) return;
-    ir_value *sums[] = {ir_cast(b, ir_out(n, IR_OUT(batch_norm_grad, dscale)), type),
-                        ir_cast(b, ir_out(n, IR_OUT(batch_norm_grad, dbias)), type)};
+    ir_value *sums[] = {ir_out(n, IR_OUT(batch_norm_grad, dscale)), ir_out(n, IR_OUT(batch_norm_grad, dbias))};
+    for (int i = 0; i < 2; i++) sums[i] = ir_cast(b, sums[i], type);
     if (!distribute_reduce(b, sums, 2, IR_WORD(reduced, mean), type, false)) return;
     ir_value *whole = gradient_of_x(b, n, sums[0], sums[1]);
     if (whole) ir_value_replace(dx, ir_cast(b, whole, dx->type.dtype));

@@ -208,20 +208,22 @@ static ir_value *micro_batches(ir_builder *b)
     return ir_graph_storage(b->graph, ir_state_by_role(b->graph->module, IR_STATE_micro_batches));
 }
 
-static ir_value *modulo(ir_builder *b, int bits)
-{
-    return BINARY(mod, micro_batches(b), ir_scalar(b, IR_i64, (double)((int64_t)1 << bits)));
-}
-
 static ir_value *power(ir_builder *b, int bits, int minus)
 {
     return ir_scalar(b, IR_i64, (double)(((int64_t)1 << bits) - minus));
 }
 
+static ir_value *modulo(ir_builder *b, int bits)
+{
+    ir_value *divisor = power(b, bits, 0);
+    return BINARY(mod, micro_batches(b), divisor);
+}
+
 /* Whether the sum of this and all lower levels is stored to level i: all bits below are set, and bit i is not. */
 static ir_value *is_reached(ir_builder *b, int i, int top)
 {
-    return BINARY(equal, modulo(b, i == top ? i : i + 1), power(b, i, 1));
+    ir_value *ones = power(b, i, 1);
+    return BINARY(equal, modulo(b, i == top ? i : i + 1), ones);
 }
 
 /* Adds v, the sum of a micro-batch, to the counter, before n, the store to level 0. */
@@ -230,7 +232,8 @@ static void count_up(ir_node *n, ir_value *v, const levels *l, diag *d)
     ir_builder before = ir_builder_before(n, d), *b = &before;
     for (int i = 0; i <= l->top && v; i++) {
         ir_value *old = ir_graph_storage(b->graph, l->items[i]), *sum = BINARY(add, old, v), *fresh = v;
-        if (i == l->top) fresh = choose(b, BINARY(less, micro_batches(b), power(b, i, 0)), v, sum);
+        ir_value *count = i == l->top ? power(b, i, 0) : NULL;
+        if (count) fresh = choose(b, BINARY(less, micro_batches(b), count), v, sum);
         fresh = choose(b, is_reached(b, i, l->top), fresh, old);
         if (i) pass_store_new(b, l->items[i], fresh);
         else if (fresh) ir_node_set_input(n, 1, fresh);
@@ -244,7 +247,7 @@ static ir_value *add_levels(ir_builder *b, const levels *l)
     ir_value *sum = ir_graph_storage(b->graph, l->items[0]);
     for (int i = 1; i <= l->top && sum; i++) {
         ir_value *level = ir_graph_storage(b->graph, l->items[i]);
-        ir_value *is_alone = BINARY(equal, modulo(b, i), power(b, 0, 1));
+        ir_value *zero = power(b, 0, 1), *is_alone = BINARY(equal, modulo(b, i), zero);
         ir_value *both = choose(b, is_alone, level, BINARY(add, level, sum));
         ir_value *bits = i == l->top ? micro_batches(b) : modulo(b, i + 1);
         sum = choose(b, BINARY(less, bits, power(b, i, 0)), sum, both);

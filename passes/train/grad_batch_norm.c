@@ -26,7 +26,8 @@ static ir_value *widen(grad *g, ir_value *v)
 
 static void add_to(grad *g, ir_value **sum, ir_value *v)
 {
-    if (v) *sum = *sum ? ir_binary(g->b, IR_OP_add, widen(g, *sum), widen(g, v)) : v;
+    ir_value *wide = v && *sum ? widen(g, v) : v;
+    if (v) *sum = *sum ? ir_binary(g->b, IR_OP_add, widen(g, *sum), wide) : v;
 }
 
 /* Sets the gradients of x, scale and bias. */
@@ -49,7 +50,8 @@ static void from_y(grad *g, statistics *d)
 {
     ir_value *r = RESULT(saved_rstd), *slope = MUL(widen(g, ir_in(g->n, IR_IN(batch_norm, scale))), r);
     add_to(g, &d->m, TIMES(MUL(slope, widen(g, DX(bias))), -1));
-    add_to(g, &d->v, TIMES(MUL(MUL(slope, r), widen(g, DX(scale))), -0.5));
+    ir_value *dscale = widen(g, DX(scale));
+    add_to(g, &d->v, TIMES(MUL(MUL(slope, r), dscale), -0.5));
 }
 
 /* m is a result itself; dr/dv = -r^3 / 2. */

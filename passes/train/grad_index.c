@@ -69,7 +69,9 @@ static void replaced(grad *g)
         ir_value *zero = ir_expand(g->b, NUMBER(0), UPDATES->type.dims, UPDATES->type.rank);
         g->dx[0] = scattered(g, D, zero, IR_WORD(scatter, none));
     }
-    if (g->required[2]) g->dx[2] = WHERE(is_last(g), gathered(g, D), NUMBER(0));
+    if (!g->required[2]) return;
+    ir_value *zero = NUMBER(0), *last_d = gathered(g, D);
+    g->dx[2] = WHERE(is_last(g), last_d, zero);
 }
 
 static void added(grad *g)
@@ -88,11 +90,12 @@ static void multiplied(grad *g)
         g->dx[0] = BINARY(mul, D, scattered(g, ones, updates, IR_WORD(scatter, mul)));
     }
     if (!g->required[2]) return;
-    ir_value *is_zero = BINARY(equal, updates, NUMBER(0));
-    ir_value *zeros = gathered(g, sums(g, WHERE(is_zero, NUMBER(1), NUMBER(0))));
+    ir_value *zero = NUMBER(0), *is_zero = BINARY(equal, updates, zero);
+    ir_value *zeros = gathered(g, sums(g, WHERE(is_zero, NUMBER(1), zero)));
     ir_value *single = BINARY(and, is_zero, BINARY(equal, zeros, NUMBER(1)));
     ir_value *others = scattered(g, x, WHERE(single, NUMBER(1), updates), IR_WORD(scatter, mul));
-    ir_value *quotient = BINARY(div, gathered(g, BINARY(mul, D, Y)), WHERE(is_zero, NUMBER(1), updates));
+    ir_value *divisor = WHERE(is_zero, NUMBER(1), updates);
+    ir_value *quotient = BINARY(div, gathered(g, BINARY(mul, D, Y)), divisor);
     g->dx[2] = WHERE(single, gathered(g, BINARY(mul, D, others)), quotient);
 }
 
@@ -100,11 +103,12 @@ static void multiplied(grad *g)
 static void chosen(grad *g)
 {
     ir_value *is_x = BINARY(equal, X, Y), *is_update = BINARY(equal, UPDATES, gathered(g, Y));
-    ir_value *count = scattered(g, WHERE(is_x, NUMBER(1), ir_expand(g->b, NUMBER(0), X->type.dims, X->type.rank)),
-                                WHERE(is_update, NUMBER(1), NUMBER(0)), IR_WORD(scatter, add));
+    ir_value *zero = NUMBER(0), *one = NUMBER(1), *updates = WHERE(is_update, one, zero);
+    ir_value *zeros = ir_expand(g->b, zero, X->type.dims, X->type.rank);
+    ir_value *count = scattered(g, WHERE(is_x, one, zeros), updates, IR_WORD(scatter, add));
     ir_value *share = BINARY(div, D, count);
     g->dx[0] = WHERE(is_x, share, NUMBER(0));
-    if (g->required[2]) g->dx[2] = WHERE(is_update, gathered(g, share), NUMBER(0));
+    if (g->required[2]) g->dx[2] = WHERE(is_update, gathered(g, share), zero);
 }
 
 static bool grad_scatter(grad *g)

@@ -53,7 +53,7 @@ bool grad_slice_grad(grad *g)
 /* The gradient of the value of a constant border: the walk adds up that of the border's elements. */
 static ir_value *border(grad *g)
 {
-    ir_value *parts[] = {grad_zeros(g, X), ir_scalar_like(g->b, X, 1.0)};
+    ir_value *zeros = grad_zeros(g, X), *parts[] = {zeros, ir_scalar_like(g->b, X, 1.0)};
     return ir_binary(g->b, IR_OP_mul, D, ir_done(g->b, grad_node(g, IR_OP_pad, 2, parts)));
 }
 

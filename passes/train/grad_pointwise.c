@@ -116,14 +116,19 @@ bool grad_clip(grad *g)
 }
 
 /* At 0 the slope counts, as in PyTorch. */
-RULE2(prelu, where(g, BINARY(greater, A, NUMBER(0.0)), D, BINARY(mul, D, B)),
-      BINARY(mul, D, BINARY(min, A, NUMBER(0.0))))
+static ir_value *prelu_x(grad *g)
+{
+    ir_value *negative = BINARY(mul, D, B);
+    return where(g, BINARY(greater, A, NUMBER(0.0)), D, negative);
+}
+
+RULE2(prelu, prelu_x(g), BINARY(mul, D, BINARY(min, A, NUMBER(0.0))))
 
 /* The selected operand gets the gradient; a tie is split equally, as in PyTorch. */
 static ir_value *chosen(grad *g, ir_op beats, ir_value *x, ir_value *other)
 {
-    ir_value *tie = ir_done(
-        g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other), BINARY(mul, D, NUMBER(0.5)), NUMBER(0.0)));
+    ir_value *zero = NUMBER(0.0), *half = BINARY(mul, D, NUMBER(0.5));
+    ir_value *tie = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, BINARY(equal, x, other), half, zero));
     return ir_done(g->b, ir_new(g->b, IR_OP_where, 3, ir_binary(g->b, beats, x, other), D, tie));
 }
 

@@ -90,7 +90,8 @@ bool grad_batch_norm_primitive(grad *g)
     if (training) normalise(g, &n, eps);
     else {
         n.rstd = inverse_deviation(g, by_channel(g, ir_in(g->n, IR_IN(batch_norm, var))), eps);
-        n.x = MUL(SUB(widen(g, X), by_channel(g, ir_in(g->n, IR_IN(batch_norm, mean)))), n.rstd);
+        ir_value *mean = by_channel(g, ir_in(g->n, IR_IN(batch_norm, mean)));
+        n.x = MUL(SUB(widen(g, X), mean), n.rstd);
     }
     g->dx[0] = training ? through_normal(g, &n, scaled) : MUL(scaled, n.rstd);
     g->dx[1] = d ? ir_reduce_sum(g->b, MUL(d, n.x), n.axes, n.count, false) : NULL;
@@ -162,7 +163,8 @@ static int axis_of(const grad *g, int attr)
 /* v without the NaN of fully masked rows, where the gradient does not depend on it. */
 static ir_value *unmasked(grad *g, ir_value *v)
 {
-    return v ? ir_done(g->b, ir_new(g->b, IR_OP_where, 3, UNARY(is_nan, v), NUMBER(v, 0), v)) : NULL;
+    ir_value *zero = v ? NUMBER(v, 0) : NULL;
+    return v ? ir_done(g->b, ir_new(g->b, IR_OP_where, 3, UNARY(is_nan, v), zero, v)) : NULL;
 }
 
 /* y = b (dy - sum(dy b)), where b is the softmax. */
@@ -171,7 +173,10 @@ bool grad_softmax_grad(grad *g)
     ir_value *dy = X, *b = unmasked(g, ir_in(g->n, 1));
     const int axis = axis_of(g, IR_ATTR(softmax_grad, axis));
     if (g->required[0]) g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_softmax_grad, 2, (ir_value *[]){D, b}));
-    if (g->required[1]) g->dx[1] = SUB(MUL(D, SUB(dy, sum(g, MUL(dy, b), axis))), MUL(dy, sum(g, MUL(D, b), axis)));
+    if (g->required[1]) {
+        ir_value *second = MUL(dy, sum(g, MUL(D, b), axis));
+        g->dx[1] = SUB(MUL(D, SUB(dy, sum(g, MUL(dy, b), axis))), second);
+    }
     return diag_status(g->b->diag) == AMPC_OK;
 }
 

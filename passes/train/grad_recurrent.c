@@ -29,9 +29,9 @@ static ir_value *gradient_of_weights(grad *g, const ir_node *n)
     if (late || attr[IR_ATTR(recurrent, cell)].i != IR_WORD(cell, gru))
         return ir_matmul(g->b, products, previous, NULL, true, false);
     const ir_dim hidden = previous->type.dims[1], two = ir_dim_mul(g->b->graph->module->dims, hidden, 2);
-    ir_value *parts[] = {ir_matmul(g->b, columns_of(g, products, 0, two), previous, NULL, true, false),
-                         ir_matmul(g->b, columns_of(g, products, two, hidden),
-                                   rows_of(g, n->out[IR_OUT(recurrent_grad, reset)]), NULL, true, false)};
+    ir_value *parts[2] = {ir_matmul(g->b, columns_of(g, products, 0, two), previous, NULL, true, false)};
+    ir_value *reset = rows_of(g, n->out[IR_OUT(recurrent_grad, reset)]);
+    parts[1] = ir_matmul(g->b, columns_of(g, products, two, hidden), reset, NULL, true, false);
     if (!parts[0] || !parts[1]) return NULL;
     return ir_done(g->b, ir_new_array(g->b, IR_OP_concat, 2, parts, 0));
 }
@@ -47,7 +47,8 @@ static ir_value *gradient_of_bias(grad *g, const ir_node *n, ir_dim hidden)
 bool grad_recurrent(grad *g)
 {
     ir_value *y = ir_out(g->n, 0), *const *dy = g->dy;
-    ir_value *in[] = {grad_cast_like(g, dy[IR_OUT(recurrent, y)], y),
+    ir_value *dh = grad_cast_like(g, dy[IR_OUT(recurrent, y)], y);
+    ir_value *in[] = {dh,
                       grad_cast_like(g, dy[IR_OUT(recurrent, last_h)], y),
                       dy[IR_OUT(recurrent, last_c)],
                       ir_in(g->n, IR_IN(recurrent, r)),

@@ -68,26 +68,32 @@ bool grad_reduce_prod(grad *g)
     return (g->dx[0] = BINARY(div, slope, factors)) != NULL;
 }
 
-bool grad_reduce_l1(grad *g) { return (g->dx[0] = BINARY(mul, UNARY(sign, widen(g, X)), wide_d(g))) != NULL; }
+bool grad_reduce_l1(grad *g)
+{
+    ir_value *d = wide_d(g);
+    return (g->dx[0] = BINARY(mul, UNARY(sign, widen(g, X)), d)) != NULL;
+}
 
 /* 0 at x = 0, as in PyTorch. */
 bool grad_reduce_l2(grad *g)
 {
     ir_value *y = wide_y(g), *zero = BINARY(equal, y, NUMBER(y, 0.0));
     ir_value *norm = ir_done(g->b, ir_new(g->b, IR_OP_where, 3, zero, NUMBER(y, 1.0), y));
-    return (g->dx[0] = BINARY(mul, widen(g, X), BINARY(div, wide_d(g), norm))) != NULL;
+    ir_value *share = BINARY(div, wide_d(g), norm);
+    return (g->dx[0] = BINARY(mul, widen(g, X), share)) != NULL;
 }
 
 bool grad_reduce_sum_square(grad *g)
 {
-    ir_value *d = wide_d(g);
-    return (g->dx[0] = BINARY(mul, widen(g, X), BINARY(add, d, d))) != NULL;
+    ir_value *d = wide_d(g), *slope = BINARY(add, d, d);
+    return (g->dx[0] = BINARY(mul, widen(g, X), slope)) != NULL;
 }
 
 /* The sum itself is exp(y). */
 bool grad_reduce_log_sum(grad *g)
 {
-    return (g->dx[0] = spread(g, BINARY(mul, wide_d(g), UNARY(exp, UNARY(neg, wide_y(g)))))) != NULL;
+    ir_value *slope = UNARY(exp, UNARY(neg, wide_y(g)));
+    return (g->dx[0] = spread(g, BINARY(mul, wide_d(g), slope))) != NULL;
 }
 
 /* 0 where all elements are 0, as for reduce_l2. */

@@ -36,7 +36,7 @@ static ir_value *size_value(grad *g, ir_dim size)
 static ir_value *flatten(grad *g, ir_value *positions, ir_dim outer, ir_dim size, ir_dim inner)
 {
     ir_dim block = ir_dim_mul(g->b->graph->module->dims, size, inner);
-    ir_value *rows = ir_binary(g->b, IR_OP_mul, iota(g, outer), size_value(g, block));
+    ir_value *step = size_value(g, block), *rows = ir_binary(g->b, IR_OP_mul, iota(g, outer), step);
     ir_value *columns = iota(g, inner);
     rows = ir_reshape(g->b, rows, (ir_dim[]){outer, 1, 1}, 3);
     positions = ir_binary(g->b, IR_OP_mul, positions, size_value(g, inner));

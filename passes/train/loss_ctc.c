@@ -59,8 +59,9 @@ static bool find_places(alignment *a)
     ir_dim both[2] = {a->batch, ir_dim_mul(t->b->graph->module->dims, size, 2)};
     ir_value *labels = ir_reshape(t->b, CHOOSE(absent, blank, t->y), one, 3);
     ir_value *pairs = concat(t, ir_expand(t->b, blank, one, 3), labels, 2);
-    a->places = concat(t, ir_reshape(t->b, pairs, both, 2), ir_expand(t->b, blank, row, 2), 1);
-    ir_value *present = CHOOSE(absent, NUMBER(t->y, 0), NUMBER(t->y, 1));
+    ir_value *last = ir_expand(t->b, blank, row, 2);
+    a->places = concat(t, ir_reshape(t->b, pairs, both, 2), last, 1);
+    ir_value *one_label = NUMBER(t->y, 1), *present = CHOOSE(absent, NUMBER(t->y, 0), one_label);
     a->lengths = ir_reduce_sum(t->b, present, (int64_t[]){1}, 1, false);
     if (a->places) a->count = a->places->type.dims[1];
     return a->places && a->lengths;
@@ -74,7 +75,8 @@ static ir_value *skip_terms(const alignment *a)
     ir_set_list(n, IR_ATTR(pad, before), (int64_t[]){0, 2}, 2);
     ir_set_list(n, IR_ATTR(pad, after), (int64_t[]){0, -2}, 2);
     ir_value *same = BINARY(equal, ir_done(t->b, n), a->places);
-    return CHOOSE(same, NUMBER(t->x, NEVER), NUMBER(t->x, 0));
+    ir_value *zero = NUMBER(t->x, 0);
+    return CHOOSE(same, NUMBER(t->x, NEVER), zero);
 }
 
 /* log(exp(v) + exp(w) + exp(u)) */
@@ -101,7 +103,7 @@ static void fill_body(ir_node *n, ir_value *alpha, ir_value *const *scanned, ir_
     for (int i = 0; i < slice.rank; i++) slice.dims[i] = slice.dims[i + 1];
     ir_value *before = ir_graph_input(g, "alpha", &alpha->type), *e = ir_graph_input(g, "e", &slice);
     ir_value *step = ir_graph_input(g, "step", &number);
-    ir_value *skipped = ir_binary(&b, IR_OP_add, shift(&b, before, 2), ir_capture_add(g, skips));
+    ir_value *skip = ir_capture_add(g, skips), *skipped = ir_binary(&b, IR_OP_add, shift(&b, before, 2), skip);
     ir_value *next = ir_binary(&b, IR_OP_add, e, add_logs(&b, before, shift(&b, before, 1), skipped));
     if (sizes) {
         ir_value *inside = ir_binary(&b, IR_OP_less, step, ir_capture_add(g, sizes));
@@ -155,7 +157,7 @@ static ir_value *end_loss(const alignment *a, ir_value *alpha)
     const loss_term *t = a->t;
     ir_value *last = as_column(a, BINARY(mul, a->lengths, NUMBER(a->lengths, 2))), *place = iota(t, a->count);
     ir_value *before = BINARY(sub, last, NUMBER(last, 1));
-    ir_value *ends = BINARY(or, BINARY(equal, place, last), BINARY(equal, place, before));
+    ir_value *is_before = BINARY(equal, place, before), *ends = BINARY(or, BINARY(equal, place, last), is_before);
     ir_value *reached = CHOOSE(ends, alpha, NUMBER(alpha, NEVER));
     int64_t axis = 1;
     ir_node *n = ir_new(t->b, IR_OP_reduce_max, 1, reached);
@@ -174,9 +176,10 @@ ir_value *loss_ctc(const loss_term *t)
     alignment a = {.t = t, .steps = t->x->type.dims[0], .batch = t->x->type.dims[1]};
     if (!find_places(&a)) return NULL;
     ir_value *place = iota(t, a.count), *sizes = t->steps ? as_column(&a, t->steps) : NULL;
-    ir_value *start = CHOOSE(BINARY(equal, place, NUMBER(place, 0)), NUMBER(t->x, 0), NUMBER(t->x, NEVER));
+    ir_value *never = NUMBER(t->x, NEVER), *zero = NUMBER(t->x, 0);
+    ir_value *start = CHOOSE(BINARY(equal, place, NUMBER(place, 0)), zero, never);
     ir_value *first = ir_expand(t->b, start, (ir_dim[]){a.batch, a.count}, 2);
-    ir_value *alpha = align(&a, first, place_scores(&a), skip_terms(&a), sizes);
+    ir_value *skips = skip_terms(&a), *alpha = align(&a, first, place_scores(&a), skips, sizes);
     if (!alpha) return NULL;
     ir_value *loss = end_loss(&a, alpha), *length = BINARY(max, a.lengths, NUMBER(a.lengths, 1));
     ir_value *share = BINARY(div, loss, loss ? ir_cast(t->b, length, loss->type.dtype) : NULL);

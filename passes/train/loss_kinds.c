@@ -98,7 +98,8 @@ static ir_value *total_of_items(const loss_term *t, ir_value *v, ir_value *weigh
 {
     if (sums) return sum_of_items(t, v);
     if (!ignores(t) && !weights) return mean_all(t, v);
-    return BINARY(div, sum_of_items(t, v), sum_of_shares(t, weights));
+    ir_value *shares = sum_of_shares(t, weights);
+    return BINARY(div, sum_of_items(t, v), shares);
 }
 
 /* Reports the total as a part. Returns the mean, or NULL. */
@@ -140,8 +141,8 @@ static ir_value *loss_ce(const loss_term *t)
     double smoothing = t->spec->label_smoothing, z = t->spec->z_loss;
     if (loss && smoothing > 0) {
         ir_value *uniform = uniform_entropy(t, weights, sums);
-        loss = BINARY(add, BINARY(mul, loss, NUMBER(loss, 1 - smoothing)),
-                      BINARY(mul, uniform, NUMBER(uniform, smoothing)));
+        uniform = BINARY(mul, uniform, NUMBER(uniform, smoothing));
+        loss = BINARY(add, BINARY(mul, loss, NUMBER(loss, 1 - smoothing)), uniform);
     }
     loss = report(t, loss, weights, sums);
     if (loss && z > 0) {
@@ -205,7 +206,8 @@ static ir_value *mix(const loss_term *t, ir_value *a, ir_value *b)
  * the same number, but its terms cancel where the score is right. */
 static ir_value *entropy_of_scores(const loss_term *t)
 {
-    return mix(t, UNARY(softplus, UNARY(neg, t->x)), UNARY(softplus, t->x));
+    ir_value *of_zeros = UNARY(softplus, t->x);
+    return mix(t, UNARY(softplus, UNARY(neg, t->x)), of_zeros);
 }
 
 static ir_value *loss_bce_logits(const loss_term *t) { return mean_all(t, entropy_of_scores(t)); }
@@ -217,8 +219,10 @@ static ir_value *log_of_probability(const loss_term *t, ir_value *v)
 {
     ir_value *value = at_least(t, UNARY(log, at_least(t, v, 0)), -100), *least = NUMBER(v, 1e-12);
     ir_value *line = ir_done(t->b, ir_new(t->b, IR_OP_clip, 3, v, NULL, least)); /* v below 1e-12 */
-    ir_value *sloped = BINARY(add, UNARY(log, at_least(t, v, 1e-12)), BINARY(mul, line, NUMBER(v, 1e12)));
-    return BINARY(add, UNARY(detach, value), BINARY(sub, sloped, UNARY(detach, sloped)));
+    ir_value *slope = BINARY(mul, line, NUMBER(v, 1e12));
+    ir_value *sloped = BINARY(add, UNARY(log, at_least(t, v, 1e-12)), slope);
+    ir_value *nothing = BINARY(sub, sloped, UNARY(detach, sloped));
+    return BINARY(add, UNARY(detach, value), nothing);
 }
 
 static ir_value *loss_bce(const loss_term *t)
@@ -233,13 +237,14 @@ static ir_value *loss_bce(const loss_term *t)
 static ir_value *loss_focal(const loss_term *t)
 {
     ir_value *loss = entropy_of_scores(t);
-    ir_value *missed = mix(t, UNARY(sigmoid, UNARY(neg, t->x)), UNARY(sigmoid, t->x));
+    ir_value *of_zeros = UNARY(sigmoid, t->x);
+    ir_value *missed = mix(t, UNARY(sigmoid, UNARY(neg, t->x)), of_zeros);
     if (t->spec->gamma > 0) {
         ir_value *rest = at_least(t, missed, 0x1p-126);
         loss = BINARY(mul, loss, BINARY(pow, rest, NUMBER(rest, t->spec->gamma)));
     }
     if (t->spec->alpha < 0) return mean_all(t, loss);
-    ir_value *alpha = mix(t, NUMBER(t->y, t->spec->alpha), NUMBER(t->y, 1 - t->spec->alpha));
+    ir_value *beta = NUMBER(t->y, 1 - t->spec->alpha), *alpha = mix(t, NUMBER(t->y, t->spec->alpha), beta);
     return mean_all(t, BINARY(mul, loss, alpha));
 }
 
@@ -268,7 +273,7 @@ static ir_value *direction(const loss_term *t, ir_value *v)
 
 static ir_value *loss_cosine(const loss_term *t)
 {
-    ir_value *product = BINARY(mul, direction(t, t->x), direction(t, t->y));
+    ir_value *y = direction(t, t->y), *product = BINARY(mul, direction(t, t->x), y);
     ir_value *mean = mean_all(t, over_classes(t, IR_OP_reduce_sum, product));
     return BINARY(sub, NUMBER(mean, 1), mean);
 }
@@ -291,12 +296,13 @@ static ir_value *loss_contrastive(const loss_term *t)
                   "the batches, which depends on their size");
     ir_value *scores = t->x;
     if (t->y) {
-        scores = ir_matmul(t->b, direction(t, t->x), direction(t, t->y), NULL, false, true);
+        ir_value *y = direction(t, t->y);
+        scores = ir_matmul(t->b, direction(t, t->x), y, NULL, false, true);
         scores = BINARY(mul, scores, NUMBER(scores, 1 / t->spec->temperature));
     }
     if (!scores) return NULL;
-    ir_value *columns = ir_transpose(t->b, scores, (const int64_t[]){1, 0});
-    ir_value *sum = BINARY(add, entropy_of_rows(t, scores), entropy_of_rows(t, columns));
+    ir_value *columns = entropy_of_rows(t, ir_transpose(t->b, scores, (const int64_t[]){1, 0}));
+    ir_value *sum = BINARY(add, entropy_of_rows(t, scores), columns);
     return BINARY(mul, sum, NUMBER(sum, 0.5));
 }
 

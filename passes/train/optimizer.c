@@ -18,8 +18,9 @@ static void evaluate_average(ir_module *m, ir_storage *param, ir_storage *averag
     average->data = param->data;
     for (size_t i = 0; i < m->graphs.count; i++) {
         ir_graph *g = m->graphs.items[i];
-        if (g->role == IR_GRAPH_infer || g->role == IR_GRAPH_eval)
-            ir_value_replace(ir_graph_storage(g, param), ir_graph_storage(g, average));
+        if (g->role != IR_GRAPH_infer && g->role != IR_GRAPH_eval) continue;
+        ir_value *by = ir_graph_storage(g, average);
+        ir_value_replace(ir_graph_storage(g, param), by);
     }
 }
 

@@ -121,8 +121,9 @@ static void update_scale(ir_graph *g, const scaling_rules *r, ir_value *found, d
     ir_storage *state[] = {ir_state_by_role(m, IR_STATE_loss_scale), ir_state_by_role(m, IR_STATE_good_steps),
                            ir_state_by_role(m, IR_STATE_bad_steps)};
     if (!r->dynamic || !state[1] || !state[2]) return;
-    ir_node *n = ir_new(&b, IR_OP_update_loss_scaling, 4, found, ir_graph_storage(g, state[0]),
-                        ir_graph_storage(g, state[1]), ir_graph_storage(g, state[2]));
+    ir_value *old[3];
+    for (int i = 2; i >= 0; i--) old[i] = ir_graph_storage(g, state[i]);
+    ir_node *n = ir_new(&b, IR_OP_update_loss_scaling, 4, found, old[0], old[1], old[2]);
     ir_set_int(n, IR_ATTR(update_loss_scaling, incr_every), r->incr_every);
     ir_set_int(n, IR_ATTR(update_loss_scaling, decr_every), r->decr_every);
     ir_set_float(n, IR_ATTR(update_loss_scaling, incr_ratio), r->incr_ratio);

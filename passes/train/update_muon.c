@@ -69,8 +69,8 @@ static ir_value *iterate(update *u, ir_value *x, const double *coefficients)
     const bool tall = x->type.dims[0] > x->type.dims[1];
     ir_value *gram = ir_matmul(&u->b, x, x, NULL, tall, !tall);
     ir_value *square = gram ? ir_matmul(&u->b, gram, gram, NULL, false, false) : NULL;
-    ir_value *factor = ir_binary(&u->b, IR_OP_add, scaled(u, gram, coefficients[1]),
-                                 scaled(u, square, coefficients[2]));
+    square = scaled(u, square, coefficients[2]);
+    ir_value *factor = ir_binary(&u->b, IR_OP_add, scaled(u, gram, coefficients[1]), square);
     if (!factor) return NULL;
     ir_value *product = ir_matmul(&u->b, tall ? x : factor, tall ? factor : x, NULL, false, false);
     return ir_binary(&u->b, IR_OP_add, scaled(u, x, coefficients[0]), product);
