@@ -16,6 +16,7 @@
  *     dx = scale r (dy - (all_reduce dbias + h all_reduce dscale) / n)
  *
  * as the gradients are those of the mean loss of this rank, and 1/n is 1/(n of all ranks) over the share. */
+#include "passes/train/batch_norm_mode.h"
 #include "passes/train/distribute.h"
 
 #define BINARY(op, x, y) ir_binary(b, IR_OP_##op, x, y)
@@ -81,18 +82,6 @@ static ir_value *by_channel(ir_builder *b, ir_value *v, const ir_type *x)
     return ir_reshape_like(b, v, &shape);
 }
 
-/* v over the number of elements of x per channel. */
-static ir_value *over_count(ir_builder *b, ir_value *v, const ir_type *x)
-{
-    ir_dim count[IR_MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < x->rank; i++)
-        if (i != 1) count[n++] = x->dims[i];
-    ir_node *part = v ? ir_new(b, IR_OP_div_count, 1, v) : NULL;
-    if (part) ir_set_list(part, IR_ATTR(div_count, count), count, n);
-    return ir_done(b, part);
-}
-
 /* a dy - (c + d (x - mean)), like the op, from the gradients of scale and bias of all ranks. */
 static ir_value *gradient_of_x(ir_builder *b, const ir_node *n, ir_value *dscale, ir_value *dbias)
 {
@@ -101,8 +90,8 @@ static ir_value *gradient_of_x(ir_builder *b, const ir_node *n, ir_value *dscale
     ir_value *rstd = ir_cast(b, IN(n, batch_norm_grad, saved_rstd), type);
     ir_value *mean = ir_cast(b, IN(n, batch_norm_grad, saved_mean), type);
     ir_value *a = BINARY(mul, rstd, ir_cast(b, IN(n, batch_norm_grad, scale), type));
-    ir_value *c = BINARY(mul, a, over_count(b, dbias, &x->type));
-    ir_value *share = over_count(b, dscale, &x->type), *d = BINARY(mul, BINARY(mul, a, rstd), share);
+    ir_value *c = BINARY(mul, a, batch_norm_over_count(b, dbias, &x->type));
+    ir_value *share = batch_norm_over_count(b, dscale, &x->type), *d = BINARY(mul, BINARY(mul, a, rstd), share);
     ir_value *means = by_channel(b, mean, &x->type), *centred = BINARY(sub, ir_cast(b, x, type), means);
     ir_value *product = BINARY(mul, by_channel(b, d, &x->type), centred);
     ir_value *along = BINARY(add, by_channel(b, c, &x->type), product);

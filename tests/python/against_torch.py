@@ -30,6 +30,7 @@ STEPS, CLASSES = 20, 5
 LOSSES, WEIGHTS, OUTPUTS = 1e-4, 1e-3, 1e-5
 OPTIMIZERS = {
     "momentum": ("momentum,lr=0.02,momentum=0.9", lambda p: torch.optim.SGD(p, 0.02, momentum=0.9)),
+    "slow": ("momentum,lr=0.002,momentum=0.9", lambda p: torch.optim.SGD(p, 0.002, momentum=0.9)),
     "adam": ("adam,lr=1e-3,eps=1e-4", lambda p: torch.optim.Adam(p, 1e-3, eps=1e-4)),
     "adamw": ("adamw,lr=1e-3,weight_decay=0.1,eps=1e-4",
               lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.1, eps=1e-4)),
@@ -188,7 +189,7 @@ NETWORKS = {
     "convnext": (lambda: timm_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 16, 16, 24)), images(32), "adamw", CE),
     "mixer": (lambda: timm_model("mixer_s32_224", img_size=64), images(64), "adam", CE),
     "mobilenet": (lambda: timm_model("mobilenetv3_small_050"), images(64),
-                     "momentum", CE),
+                     "slow", CE),
     "tied": (Tied, lambda n: {"x": torch.randint(0, 40, (n, 9)), "label": torch.randint(0, 40, (n, 9))}, "momentum", CE),
     "standardised": (lambda: nn.Sequential(Standardised(3, 8, 3), nn.GroupNorm(4, 8), nn.ReLU(), Standardised(8, 8, 3), nn.ReLU(),
                                            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES)),

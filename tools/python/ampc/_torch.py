@@ -390,6 +390,8 @@ def from_torch(module: Any, example_inputs: Any, *, loss: str | None = None, opt
         elif moving:
             options["mode"] = "train"
             frozen += [prefix + n for prefix, m in norms.items() if not m.training for n in STATISTICS[:2]]
+    if moving:
+        options.setdefault("sample_variances", 1)
     if frozen:
         given = options.get("freeze") or []
         options["freeze"] = [*([given] if isinstance(given, str) else given), *frozen]
