@@ -170,7 +170,7 @@ GPT = dict(bos_token_id=1, eos_token_id=2, n_embd=32, n_layer=2, n_head=4, n_pos
 LLAMA = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=16)
 BERT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=16,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=CLASSES)
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=CLASSES, pad_token_id=None)
 NETWORKS = {
     "cnn": (cnn, images(), "momentum", CE),
     "resnet": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), Block(8, 8),

@@ -71,3 +71,68 @@ def test_a_network(network):
     np.testing.assert_allclose(next(iter(trainer.predict({name: x}).values())), network(x).detach(), atol=1e-5)
     with pytest.raises(ampc.UsageError, match="0.weight .*not the one|not the one .*0.weight"):
         trainer.copy_to(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_modes_of_parts(network, exporter):
+    import torch
+    network.add_module("norm", torch.nn.BatchNorm1d(4))
+    network.norm.eval()
+    x, label = torch.randn(6, 3, 9, 9), torch.arange(6) % 4
+    trainer = ampc.from_torch(network, x[:1], loss="ce", optimizer="sgd,lr=0.1", exporter=exporter, threads=1)
+    assert trainer.exporter == exporter and trainer.outputs == ["output"]
+    name = trainer.inputs[0].name
+    found = [trainer.step({name: x[:n], "label": label[:n]}).loss for n in (6, 2, 5)]
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    for n, loss in zip((6, 2, 5), found):
+        expected = torch.nn.functional.cross_entropy(network(x[:n]), label[:n])
+        optimizer.zero_grad()
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-4)
+    for key, value in network.state_dict().items():
+        np.testing.assert_allclose(trainer.state_dict()[key], value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_low_type_in_a_folder(network, dtype, monkeypatch):
+    import torch
+    monkeypatch.setattr("ampc._torch.LARGE", 1)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(getattr(torch, dtype))
+    before = {n: v.clone() for n, v in net.state_dict().items()}
+    x = torch.randn(5, 4).to(getattr(torch, dtype))
+    trainer = ampc.from_torch(net, x, loss="ce", optimizer="sgd,lr=0.5")
+    trainer.copy_to(net)
+    assert all(torch.equal(v, before[n]) for n, v in net.state_dict().items())
+    trainer.step({trainer.inputs[0].name: x, "label": torch.arange(5) % 4})
+    trainer.copy_to(net)
+    assert not torch.equal(net[0].weight, before["0.weight"]) and net[0].weight.dtype == x.dtype
+
+
+def test_nested_arguments_and_refusals(network):
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.unused = torch.nn.Linear(4, 3), torch.nn.Linear(2, 2)
+            self.register_buffer("calls", torch.zeros(1))
+            self.counts = False
+
+        def forward(self, x, pair, scale=1.0):
+            if self.counts:
+                self.calls += 1
+            return {"scores": self.fc(x + pair[0] * scale), "more": (x + pair[1], self.calls * x)}
+
+    net, x = Net(), torch.randn(4, 4)
+    for exporter in ("dynamo", "torchscript"):
+        trainer = ampc.from_torch(net, {"x": x, "pair": (x, x)}, loss="ce:scores", exporter=exporter)
+        assert trainer.outputs == ["scores", "more.0", "more.1"] and net.forward.__func__ is Net.forward
+        given = dict(zip((i.name for i in trainer.inputs), (x, x, 2 * x)))
+        np.testing.assert_allclose(trainer.predict(**given)["more.0"], 3 * x, rtol=1e-5)
+        trainer.copy_to(net)
+    net.counts = True
+    with pytest.raises(ampc.UnsupportedError, match="changes buffers.*: calls"):
+        ampc.from_torch(net, {"x": x, "pair": (x, x)}, loss="ce:scores", exporter="dynamo")
+    with pytest.raises(ampc.UsageError, match="'dynamo' or 'torchscript'"):
+        ampc.from_torch(net, x, exporter="jit")

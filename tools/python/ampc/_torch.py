@@ -211,13 +211,15 @@ def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
 
 def arguments(example: Any, dynamic: bool) -> tuple[tuple[Any, ...], dict[str, Any], int]:
     """Positional and keyword arguments of an example, and its number of samples, 0 without tensors. An example of one
-    sample has it twice if the batch is dynamic, since torch.export makes sizes of 1 constants."""
+    sample has it twice if the batch is dynamic, since torch.export makes sizes of 1 constants. Tensors are
+    copies: torch.export takes one tensor in two places for one argument."""
     listed: list[Any] = []
     map_tensors(listed.append, example)
     batch = next((t.shape[0] for t in listed if t.dim()), 0)
     if dynamic and batch == 1:
-        tensors = (t.repeat(2, *[1] * (t.dim() - 1)) if t.dim() and t.shape[0] == 1 else t for t in listed)
-        example, batch = rebuilt(example, tensors), 2
+        listed = [t.repeat(2, *[1] * (t.dim() - 1)) if t.dim() and t.shape[0] == 1 else t for t in listed]
+        batch = 2
+    example = rebuilt(example, (t.detach().clone() for t in listed))
     if isinstance(example, Mapping):
         return (), dict(example), batch
     return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}, batch
@@ -277,11 +279,11 @@ def export_torchscript(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         before = {n: v.detach().clone() for n, v in tensors_of(module).items()}
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             results = module(*tensors)
+            sums = [r.double().sum() for r in results if r.requires_grad]
+            slopes = torch.autograd.grad(sums, list(learned.values()), allow_unused=True) if sums else [None] * len(learned)
         with torch.no_grad():
             for n, v in tensors_of(module).items():
                 v.copy_(before[n])
-        total = sum(r.double().sum() for r in results if r.requires_grad)
-        slopes = torch.autograd.grad(total, list(learned.values()), allow_unused=True) if learned else ()
         axes = None
         names = list(outputs or names)
         if shapes is not None:
@@ -347,7 +349,7 @@ def from_torch(module: Any, example_inputs: Any, *, loss: str | None = None, opt
     """Exports a PyTorch module with all its parameters, in memory, and makes a trainer for it.
 
     Dropout and each BatchNormalization are in the mode of the module, unless `mode` is given. Parameters without
-    requires_grad are frozen. Outputs of any nesting become outputs of the trainer: "output"; "output.0", "output.1" ..
+    requires_grad are frozen. The row of padding_idx of an Embedding is trained, with a warning. Outputs of any nesting become outputs of the trainer: "output"; "output.0", "output.1" ..
     of a tuple; the keys of a dict or of the outputs of transformers, such as "logits"; "pair.0" within an item.
 
     Args:
@@ -370,6 +372,11 @@ def from_torch(module: Any, example_inputs: Any, *, loss: str | None = None, opt
     norms = batch_norms(module)
     if endless := [prefix[:-1] for prefix, m in norms.items() if m.training and m.momentum is None]:
         raise UnsupportedError("BatchNormalization with momentum=None: " + ", ".join(endless))
+    for name, part in module.named_modules():
+        if module.training and isinstance(part, torch.nn.Embedding) and part.padding_idx is not None and \
+                part.weight.requires_grad:
+            log.warning("%s: row %d is trained, though PyTorch does not train the row of padding_idx", name or "embedding",
+                        part.padding_idx)
     args, kwargs, batch = arguments(example_inputs, dynamic_batch is True)
     shapes = None if dynamic_batch is False else dynamic_batch
     if dynamic_batch is True:
