@@ -10,7 +10,7 @@ static inline double k_pointwise_count(const ir_attr *attr)
 {
     double count = 1;
     for (int i = 0; i < attr[0].list.count; i++) count *= (double)attr[0].list.items[i];
-    return count;
+    return ir_count_divisor(count, attr);
 }
 _Static_assert(IR_ATTR(div_count, count) == 0, "the count is the first attribute");
 

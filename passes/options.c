@@ -21,6 +21,8 @@ const pass_word pass_modes[] = {
 
 const pass_word pass_wire_types[] = {{"fp32", IR_f32}, {"fp16", IR_f16}, {"bf16", IR_bf16}, {NULL, 0}};
 
+const pass_word pass_variances[] = {{"biased", PASS_VARIANCE_BIASED}, {"unbiased", PASS_VARIANCE_UNBIASED}, {NULL, 0}};
+
 const pass_word pass_shards[] = {{"none", PASS_SHARD_NOTHING}, {"optimizer", PASS_SHARD_OPTIMIZER}, {NULL, 0}};
 
 bool pass_find_word(const pass_word *words, const char *word, int *value)

@@ -21,6 +21,8 @@ typedef enum pass_mode { PASS_MODE_DEFAULT, PASS_MODE_FILE, PASS_MODE_TRAIN, PAS
 
 /* What each rank has only slices of. */
 typedef enum pass_shard { PASS_SHARD_NOTHING, PASS_SHARD_OPTIMIZER } pass_shard;
+/* The variance of the batch that a running variance follows. */
+typedef enum pass_variance { PASS_VARIANCE_BIASED, PASS_VARIANCE_UNBIASED } pass_variance;
 typedef enum pass_placement { PASS_GREEDY, PASS_MINCUT } pass_placement;
 
 /* Spellings of these values on the command line and in the C API, the default first; a NULL word terminates a table. */
@@ -29,7 +31,7 @@ typedef struct pass_word {
     int value;
 } pass_word;
 extern const pass_word pass_levels[], pass_low_types[], pass_placements[], pass_scalings[], pass_presets[],
-    pass_modes[], pass_wire_types[], pass_shards[];
+    pass_modes[], pass_wire_types[], pass_shards[], pass_variances[];
 bool pass_find_word(const pass_word *words, const char *word, int *value);
 
 typedef ir_names pass_strings;

@@ -47,7 +47,8 @@ static bool read_count(const fold_state *f, double *divisor)
 {
     const ir_attr *count = &f->node->attr[0];
     ir_dim n = ir_dim_product(f->dims, count->list.items, count->list.count);
-    *divisor = f->out[0].type.dtype == IR_f64 ? (double)n : (double)(float)n;
+    *divisor = ir_count_divisor((double)n, f->node->attr);
+    if (f->out[0].type.dtype != IR_f64) *divisor = (double)(float)*divisor;
     return n != IR_DIM_NONE && !ir_dim_is_symbolic(n);
 }
 

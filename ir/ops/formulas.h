@@ -11,8 +11,8 @@ typedef enum ir_formula {
     IR_FORMULA_COUNT
 } ir_formula;
 
-/* Scalars that a formula has besides its operands: none, the bounds in the following operands, the product of the first
- * attribute, or the first two attributes. */
+/* Scalars that a formula has besides its operands: none, the bounds in the following operands, a divisor from the
+ * product of the first attribute, or the first two attributes. */
 typedef enum ir_numbers { IR_NUMBERS_NONE, IR_NUMBERS_BOUNDS, IR_NUMBERS_COUNT, IR_NUMBERS_PARAMS } ir_numbers;
 
 typedef struct ir_formula_info {
@@ -32,6 +32,13 @@ typedef struct ir_formula_params {
 } ir_formula_params;
 
 ir_formula_params ir_formula_params_of(ir_op op, const ir_attr *attr);
+
+/* The divisor of a formula of IR_NUMBERS_COUNT, from the product of the op's first attribute. */
+static inline double ir_count_divisor(double count, const ir_attr *attr)
+{
+    const double less = (double)attr[IR_ATTR(div_count, less)].i;
+    return less == 0 ? count : count - less > 1 ? count - less : 1;
+}
 
 /* A formula that states its slope; IR_WORD(function, name) is its index. */
 typedef struct ir_function {

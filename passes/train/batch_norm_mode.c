@@ -116,14 +116,3 @@ void batch_norm_note_absent(const ir_graph *g, diag *d)
     diag_note(d, DIAG_FILE(ir_module_source(g->module)),
               "training mode changes nothing: the model has no BatchNormalization, and Dropout is as in the file");
 }
-
-ir_value *batch_norm_over_count(ir_builder *b, ir_value *v, const ir_type *x)
-{
-    ir_dim count[IR_MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < x->rank; i++)
-        if (i != 1) count[n++] = x->dims[i];
-    ir_node *part = v ? ir_new(b, IR_OP_div_count, 1, v) : NULL;
-    if (part) ir_set_list(part, IR_ATTR(div_count, count), count, n);
-    return ir_done(b, part);
-}

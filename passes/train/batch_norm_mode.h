@@ -14,7 +14,5 @@ void batch_norm_freeze(ir_graph *g, const compile_options *o);
 void batch_norm_note_fixed(const ir_graph *g, const compile_options *o, diag *d);
 /* Notes that --mode=train has nothing to change. */
 void batch_norm_note_absent(const ir_graph *g, diag *d);
-/* v over the number of elements of x per channel. NULL for NULL. */
-ir_value *batch_norm_over_count(ir_builder *b, ir_value *v, const ir_type *x);
 
 #endif

@@ -15,8 +15,12 @@
  *
  *     dx = scale r (dy - (all_reduce dbias + h all_reduce dscale) / n)
  *
- * as the gradients are those of the mean loss of this rank, and 1/n is 1/(n of all ranks) over the share. */
-#include "passes/train/batch_norm_mode.h"
+ * as the gradients are those of the mean loss of this rank, and 1/n is 1/(n of all ranks) over the share.
+ *
+ * --running-var=unbiased has divided by n - 1 of this rank. With u = share / n, which is 1/(n of all ranks),
+ *
+ *     %y = div_count %x {count, less=1}      becomes      %y = mul %x, (div %u, (max (sub 1, %u), 1/2)) */
+#include "passes/train/batch_norm_count.h"
 #include "passes/train/distribute.h"
 
 #define BINARY(op, x, y) ir_binary(b, IR_OP_##op, x, y)
@@ -71,6 +75,24 @@ static void share_statistics(ir_node *n, diag *d)
     ir_infer(n, d);
 }
 
+/* Divides by the number of elements of all ranks less 1, or by 1 if there is only one element. */
+static void share_count(ir_node *n, diag *d)
+{
+    ir_builder before = ir_builder_before(n, d), *b = &before;
+    ir_value *x = ir_in(n, 0), *share = distribute_number(b, IR_WORD(rank_number, share));
+    ir_node *part = share ? ir_new(b, IR_OP_div_count, 1, ir_cast(b, share, x->type.dtype)) : NULL;
+    if (!part) return;
+    const ir_attr *count = &n->attr[IR_ATTR(div_count, count)];
+    ir_set_list(part, IR_ATTR(div_count, count), count->list.items, count->list.count);
+    ir_value *u = ir_done(b, part);
+    if (!u) return;
+    ir_value *others = BINARY(max, BINARY(sub, ir_scalar_like(b, u, 1), u), ir_scalar_like(b, u, 0.5));
+    ir_value *whole = BINARY(mul, x, BINARY(div, u, others));
+    if (!whole) return;
+    ir_value_replace(ir_out(n, 0), whole);
+    ir_node_remove(n);
+}
+
 /* ---- gradients ------------------------------------------------------------------------------------------ */
 
 /* v [C] as [C,1,..], which broadcasts to x. */
@@ -90,8 +112,8 @@ static ir_value *gradient_of_x(ir_builder *b, const ir_node *n, ir_value *dscale
     ir_value *rstd = ir_cast(b, IN(n, batch_norm_grad, saved_rstd), type);
     ir_value *mean = ir_cast(b, IN(n, batch_norm_grad, saved_mean), type);
     ir_value *a = BINARY(mul, rstd, ir_cast(b, IN(n, batch_norm_grad, scale), type));
-    ir_value *c = BINARY(mul, a, batch_norm_over_count(b, dbias, &x->type));
-    ir_value *share = batch_norm_over_count(b, dscale, &x->type), *d = BINARY(mul, BINARY(mul, a, rstd), share);
+    ir_value *c = BINARY(mul, a, batch_norm_share(b, dbias, &x->type, 0));
+    ir_value *share = batch_norm_share(b, dscale, &x->type, 0), *d = BINARY(mul, BINARY(mul, a, rstd), share);
     ir_value *means = by_channel(b, mean, &x->type), *centred = BINARY(sub, ir_cast(b, x, type), means);
     ir_value *product = BINARY(mul, by_channel(b, d, &x->type), centred);
     ir_value *along = BINARY(add, by_channel(b, c, &x->type), product);
@@ -140,7 +162,12 @@ static void share_gradients(ir_node *n, diag *d)
 ampc_status distribute_batch_norm(ir_graph *g, diag *d)
 {
     for (ir_graph *each = g; each; each = ir_next_graph_in(g, each))
-        for (ir_node *n = each->first; n; n = n->next) {
+        for (ir_node *n = each->first, *next; n; n = next) {
+            next = n->next;
+            if (batch_norm_divides_by_less(n)) {
+                share_count(n, d);
+                continue;
+            }
             if (!is_training(n)) continue;
             TRY(check(n, d));
             share_statistics(n, d);

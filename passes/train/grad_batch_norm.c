@@ -8,6 +8,7 @@
  *
  * which are the gradients of mean and var if these are computed from parameters, as where a weight is standardised.
  * The other results are m and r themselves, and the new running statistics, linear in the old ones and in m and v. */
+#include "passes/train/batch_norm_count.h"
 #include "passes/train/grad.h"
 
 #define RESULT(name) ir_out(g->n, IR_OUT(batch_norm, name))
@@ -65,15 +66,9 @@ static void from_saved(grad *g, statistics *d)
 /* A value per channel, divided by the number of elements of x per channel, with the shape [C,1,..]. */
 static ir_value *share(grad *g, ir_value *v)
 {
-    ir_dim count[IR_MAX_RANK];
     ir_type shape = ir_type_make(v->type.dtype, X->type.rank - 1, (int64_t[IR_MAX_RANK]){0});
-    int n = 0;
-    for (int i = 0; i < X->type.rank; i++)
-        if (i != 1) count[n++] = X->type.dims[i];
     for (int i = 0; i < shape.rank; i++) shape.dims[i] = i ? 1 : X->type.dims[1];
-    ir_node *part = ir_new(g->b, IR_OP_div_count, 1, v);
-    ir_set_list(part, IR_ATTR(div_count, count), count, n);
-    return ir_reshape_like(g->b, ir_done(g->b, part), &shape);
+    return ir_reshape_like(g->b, batch_norm_share(g->b, v, &X->type, 0), &shape);
 }
 
 /* m and v are the mean and the variance of x. */

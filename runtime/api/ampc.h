@@ -198,8 +198,9 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     double ema;   /* decay of the moving averages that infer, eval and exports use; 0: none */
     /* input */
     const char *normalize; /* "[INPUT:]divide=X,mean=A/B/..,std=A/B/..", computed at the start of every graph */
-    /* BatchNormalization */
-    int sample_variances; /* nonzero: update running variances by n/(n-1) times those of a batch, as PyTorch does */
+    /* batch normalisation */
+    const char *running_var; /* variance of the batch for the running one: "biased" (default, ONNX), "unbiased"
+                              * (PyTorch) */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

@@ -266,11 +266,13 @@ static const char *const norms[] = {
 TEST_SCRATCH(test_batch_normalisation)
 {
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        for (int k = 0; k < PRECISIONS; k++) {
-            problem p = problem_of(norms[i], "ce", precisions[k].level, precisions[k].low);
+        for (int k = 0; k < 2 * PRECISIONS; k++) {
+            const int precision = k / 2;
+            problem p = problem_of(norms[i], "ce", precisions[precision].level, precisions[precision].low);
             p.distribute = distribute_batch_norm;
+            p.options.running_var = k % 2 ? PASS_VARIANCE_UNBIASED : PASS_VARIANCE_BIASED;
             for (int j = 0; j < BATCH; j++) p.label[j] = j % OUT;
-            check(t, &p, 4 * precisions[k].bound);
+            check(t, &p, 4 * precisions[precision].bound);
         }
 }
 
