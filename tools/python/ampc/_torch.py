@@ -349,8 +349,8 @@ def from_torch(module: Any, example_inputs: Any, *, loss: str | None = None, opt
     """Exports a PyTorch module with all its parameters, in memory, and makes a trainer for it.
 
     Dropout and each BatchNormalization are in the mode of the module, unless `mode` is given. Parameters without
-    requires_grad are frozen. The row of padding_idx of an Embedding is trained, with a
-    warning. Outputs of any nesting become outputs of the trainer: "output"; "output.0", "output.1" ..
+    requires_grad are frozen. Running variances are updated as in PyTorch (running_var="unbiased"). The row of padding_idx
+    of an Embedding is trained, with a warning. Outputs of any nesting become outputs of the trainer: "output"; "output.0" ..
     of a tuple; the keys of a dict or of the outputs of transformers, such as "logits"; "pair.0" within an item.
 
     Args:
@@ -398,8 +398,7 @@ def from_torch(module: Any, example_inputs: Any, *, loss: str | None = None, opt
         elif moving:
             options["mode"] = "train"
             frozen += [prefix + n for prefix, m in norms.items() if not m.training for n in STATISTICS[:2]]
-    if moving:
-        options.setdefault("sample_variances", 1)
+    options.setdefault("running_var", "unbiased")
     if frozen:
         given = options.get("freeze") or []
         options["freeze"] = [*([given] if isinstance(given, str) else given), *frozen]
