@@ -212,7 +212,7 @@ def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
 def arguments(example: Any, dynamic: bool) -> tuple[tuple[Any, ...], dict[str, Any], int]:
     """Positional and keyword arguments of an example, and its number of samples, 0 without tensors. An example of one
     sample has it twice if the batch is dynamic, since torch.export makes sizes of 1 constants. Tensors are
-    copies: torch.export takes one tensor in two places for one argument."""
+    copies: torch.export counts one tensor in two places for one argument."""
     listed: list[Any] = []
     map_tensors(listed.append, example)
     batch = next((t.shape[0] for t in listed if t.dim()), 0)
