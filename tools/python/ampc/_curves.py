@@ -40,8 +40,10 @@ class History:
         if not self.steps:
             return "<ampc.History: no steps>"
         last = self.steps[-1]
-        told = "".join(f", {name} {value:.4g}" for name, value in (self.evaluations[-1] if self.evaluations else {}).items())
-        return f"<ampc.History: {len(self.steps)} steps, {self.skipped} skipped, loss {last.loss:.4g}{told}>"
+        told = f"{len(self.steps)} steps, {self.skipped} skipped, loss {last.loss:.4g}"
+        if self.evaluations:
+            told += "; evaluated: " + ", ".join(f"{name} {value:.4g}" for name, value in self.evaluations[-1].items())
+        return f"<ampc.History: {told}>"
 
     def _repr_html_(self) -> str:
         numbers = [s.step for s in self.steps]
@@ -50,7 +52,7 @@ class History:
                                              [e.loss for e in self.evaluations])] if self.evaluations else []))]
         names = [n for n in (self.evaluations[0] if self.evaluations else {}) if n != "loss"]
         if names:
-            pictures.append(plot("metrics", [(n, [e.step for e in self.evaluations],
+            pictures.append(plot("metrics" if len(names) > 1 else names[0], [(n, [e.step for e in self.evaluations],
                                               [e.get(n, math.nan) for e in self.evaluations]) for n in names]))
         if any(s.scale != 1 for s in self.steps):
             pictures.append(plot("log2 of the loss scale", [
