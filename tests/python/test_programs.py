@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import ampc
-from ampc import _programs
+from ampc import _library, _programs
 
 CALL = "import sys; from ampc import _programs; _programs.{}()"
 
@@ -40,6 +40,19 @@ def test_missing_program(tmp_path):
     code = "import os, sys; from ampc import _programs; os.environ['AMPC_LIBRARY'] = sys.argv[1]; _programs.ampc()"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "libampc.so"], capture_output=True, text=True)
     assert done.returncode == 1 and "cannot be run: No such file" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_editable_installation(monkeypatch, tmp_path):
+    # What was built is not next to the sources.
+    library, headers = tmp_path / "built/lib/libampc.so.0", tmp_path / "built/include"
+    for file in (library, *(headers / name for name in _library.HEADERS), tmp_path / "built/bin/ampc"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o755)
+    for module in (_library, _programs):
+        monkeypatch.setattr(module, "packages", [str(tmp_path / "sources"), str(tmp_path / "built")])
+    for name in ("AMPC_LIBRARY", "AMPC_INCLUDE"):
+        monkeypatch.delenv(name, raising=False)
+    assert _library.find() == (library, headers) and _programs.find("ampc") == tmp_path / "built/bin/ampc"
 
 
 def test_signals_reach_the_program():

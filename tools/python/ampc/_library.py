@@ -17,6 +17,7 @@ from typing import Any, Iterable, Mapping
 import cffi
 import numpy as np
 
+from . import __path__ as packages  # the sources and what was built, if the package was installed with pip install -e
 from . import _errors
 from ._errors import Error, UsageError
 
@@ -31,15 +32,14 @@ def find() -> tuple[Path | str, Path]:
     where a build or an installation has them.
     """
     named = os.environ.get("AMPC_LIBRARY")
-    package = Path(__file__).resolve().parent
-    libraries = [Path(named)] if named else sorted((package / "lib").glob("libampc.so.*"))
+    libraries = [Path(named)] if named else [p for folder in packages for p in Path(folder, "lib").glob("libampc.so.*")]
     library: Path | str = libraries[0] if libraries else "libampc.so.0"
     folders = [Path(os.environ["AMPC_INCLUDE"])] if os.environ.get("AMPC_INCLUDE") else []
     if named:
         beside = Path(named).resolve().parent
         folders += [beside / "generated", beside.parent / "include", beside.parent.parent / "include"]
     else:
-        folders += [package / "include", Path("/usr/include"), Path("/usr/local/include")]
+        folders += [*(Path(p, "include") for p in packages), Path("/usr/include"), Path("/usr/local/include")]
     for folder in folders:
         if all((folder / name).is_file() for name in HEADERS):
             return library, folder
@@ -66,7 +66,7 @@ def load() -> tuple[Any, Any]:
         handle = ffi.dlopen(str(library))
     except OSError as error:
         raise ImportError(f"ampc: the library cannot be loaded: {error}; set AMPC_LIBRARY to libampc.so.0") from error
-    preload(ffi, Path(__file__).resolve().parent / "lib")
+    preload(ffi, Path(packages[-1], "lib"))
     return ffi, handle
 
 

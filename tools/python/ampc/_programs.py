@@ -4,12 +4,17 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from . import __path__ as packages
+
 
 def find(name: str) -> Path:
     """A program: of the package, or of the build that AMPC_LIBRARY names."""
     library = os.environ.get("AMPC_LIBRARY")
-    folder = Path(library).resolve().parent if library else Path(__file__).resolve().parent / "bin"
-    return next((p for p in (folder / name, folder.parent / "bin" / name) if os.access(p, os.X_OK)), folder / name)
+    folders = [Path(p, "bin") for p in packages]
+    if library:
+        folder = Path(library).resolve().parent
+        folders = [folder, folder.parent / "bin"]
+    return next((folder / name for folder in folders if os.access(folder / name, os.X_OK)), folders[0] / name)
 
 
 def run(name: str) -> NoReturn:
