@@ -225,6 +225,8 @@ bool cpu_has_reserve(void);
  * calling thread can have. Must be called before the region because libgomp terminates the process if it cannot create
  * a thread. Costs nothing once the thread has had a team of that size. */
 int cpu_threads_available(int requested);
+/* Why it is less than requested, to append to a message; "" if threads or memory are short. */
+const char *cpu_threads_reason(void);
 /* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
  * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
 bool cpu_computes(ir_dtype t);

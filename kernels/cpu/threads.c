@@ -3,7 +3,10 @@
  * libgomp terminates the process if it cannot create a thread (ulimit -u, a cgroup's pids.max, no address space for the
  * stack). So we first create the threads ourselves, with the stack size that libgomp would use. If that succeeds,
  * libgomp creates its own immediately, and the calling thread keeps them. One failure cannot be excluded: libgomp may
- * release some of them for a region with fewer threads and hit the limit when it needs them again. */
+ * release some of them for a region with fewer threads and hit the limit when it needs them again.
+ *
+ * fork copies libgomp's record of a team but not the threads, so the next region of that size would wait forever. The
+ * calling thread has one thread from then on; others get teams of their own. */
 #include "kernels/kernel.h"
 
 #include <ctype.h>
@@ -114,11 +117,26 @@ static bool can_end_threads(void)
     return backtrace(&frame, 1) > 0;
 }
 
+static _Thread_local int there = 1; /* the largest team that this thread has had */
+static _Thread_local bool lost;     /* libgomp waits for a team that only the parent of this process has */
+
+static void forked(void)
+{
+    lost |= there > 1;
+    there = 1;
+    pthread_mutex_init(&one_at_a_time, NULL); /* its owner may be a thread of the parent */
+}
+
+static void notice_forks(void) { pthread_atfork(NULL, NULL, forked); }
+
+const char *cpu_threads_reason(void) { return lost ? "; this process was forked by a thread that had used more" : ""; }
+
 int cpu_threads_available(int requested)
 {
-    static _Thread_local int there = 1; /* the largest team that this thread has had */
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (requested <= there) return requested;
-    if (!can_end_threads()) return there;
+    if (lost || !can_end_threads()) return there;
+    pthread_once(&once, notice_forks);
     pthread_mutex_lock(&one_at_a_time);
     int n = 1 + make_threads(requested - 1);
     if (n > there) start_team(n);

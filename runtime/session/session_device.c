@@ -72,9 +72,10 @@ static ampc_status limit_threads(rt_session *s, bool exact, diag *d)
     if (n == requested) return AMPC_OK;
     if (exact)
         return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
-                          "only %d of %d threads are available, and fewer would change the results", n, requested);
+                          "only %d of %d threads are available, and fewer would change the results%s", n, requested,
+                          cpu_threads_reason());
     s->ctx.threads = n;
-    return diag_warning(d, DIAG_NOWHERE, "only %d of %d threads are available", n, requested);
+    return diag_warning(d, DIAG_NOWHERE, "only %d of %d threads are available%s", n, requested, cpu_threads_reason());
 }
 
 ampc_status rt_device_enter(const rt_session *s, const rt_execution *x, diag *d)
@@ -85,8 +86,8 @@ ampc_status rt_device_enter(const rt_session *s, const rt_execution *x, diag *d)
         return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory: too little is left for any run");
     if (n == s->ctx.threads) return AMPC_OK;
     return diag_error(d, AMPC_DEVICE, DIAG_NOWHERE,
-                      "only %d of the %d threads of the session are available to the calling thread", n,
-                      s->ctx.threads);
+                      "only %d of the %d threads of the session are available to the calling thread%s", n,
+                      s->ctx.threads, cpu_threads_reason());
 }
 
 /* Returns the low type of a matmul or convolution that the device does not compute natively; IR_NO_DTYPE: none. */

@@ -247,6 +247,26 @@ TEST(test_calm)
     cpu_team_close(&ctx);
 }
 
+/* The child has no team, which libgomp does not know. The last test: the team stays. */
+TEST(test_forked)
+{
+    int status;
+    assert_int_equal(cpu_threads_available(3), 3);
+    assert_string_equal(cpu_threads_reason(), "");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pthread_t other;
+        int available = 0;
+        const bool told = cpu_threads_available(3) == 1 && strstr(cpu_threads_reason(), "forked");
+        if (pthread_create(&other, NULL, have_team, &available) == 0) pthread_join(other, NULL);
+        _exit(told ? available : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
