@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Ty
 import numpy as np
 
 from ._errors import DeviceError, RejectedError, UnsupportedError, UsageError
-from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode, ffi, import_module, lib, log, text,
-                       to_numpy)
+from ._library import (DTYPES, Context, Inputs, NotPickled, Options, Session, divide, encode, ffi, import_module, lib,
+                       log, text, to_numpy)
 
 # ONNX's names of types that are not numpy's.
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
@@ -254,7 +254,7 @@ def _type_of(array: Any) -> str | None:
     return _NAMES.get(getattr(dtype, "name", "") or str(dtype).rpartition(".")[2])  # of torch: "torch.float32"
 
 
-class InferenceSession:
+class InferenceSession(NotPickled):
     """A model that is ready to run.
 
     Args:
@@ -270,6 +270,8 @@ class InferenceSession:
 
     A session may be used by several threads, one at a time; the others wait. Runs do not hold Python's lock.
     """
+
+    advice = "make one from the model in each process"
 
     def __init__(self, path_or_bytes: Any, sess_options: SessionOptions | None = None,
                  providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None, *,

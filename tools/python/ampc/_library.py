@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, NoReturn
 
 import cffi
 import numpy as np
@@ -360,6 +360,15 @@ def to_numpy(tensor: Any) -> np.ndarray:
     return array
 
 
+class NotPickled:
+    """A class whose objects have memory of the library."""
+
+    advice = ""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy a {type(self).__name__}: {self.advice}")
+
+
 class Session:
     """An ampc_session with its context: results and states by key (see the head of ampc.h) as arrays and numbers."""
 
@@ -429,5 +438,5 @@ def version() -> str:
     return text(lib.ampc_version())
 
 
-__all__ = ["Context", "Inputs", "Options", "Session", "borrow", "divide", "encode", "ffi", "import_module", "lib", "log",
-           "members", "text", "to_array", "to_numpy", "version"]
+__all__ = ["Context", "Inputs", "NotPickled", "Options", "Session", "borrow", "divide", "encode", "ffi", "import_module",
+           "lib", "log", "members", "text", "to_array", "to_numpy", "version"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from . import _html
-from ._errors import FileError, UnsupportedError
+from ._errors import FileError, UnsupportedError, UsageError
 from ._library import Context, Options, divide, encode, ffi, import_module, lib, text
 
 Path_ = str | os.PathLike[str]
@@ -48,13 +48,15 @@ def convert(model: Any, dtype: str = "fp16", *, lists: Path_ | Sequence[Path_] |
 
 
 class Model:
-    """A converted model. Made by ampc.convert.
+    """A converted model. Made by ampc.convert. It can be pickled, with its bytes and its report.
 
     Attributes:
         summary: what was converted, such as "12/12 float ops in fp16, 0 fp32, 10 casts inserted (0.2 MB/step)".
     """
 
     summary: str
+    _module: Any = None  # of one that was pickled
+    _report = ""
 
     def __init__(self, model: Any, output: Path_ | None = None, **options: Any):
         reads, compiles = divide(options, "ampc_import_options", "ampc_compile_options")
@@ -97,6 +99,12 @@ class Model:
         """The model as an ONNX file. Of a model that was written to `output`, without its external data."""
         return self._bytes if self._output is None else Path(self._output).read_bytes()
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._output is not None:
+            raise TypeError(f"cannot pickle or copy a Model that was written to a file: use the file {self._output}")
+        return {"summary": self.summary, "_name": self._name, "_bytes": self._bytes, "_output": None,
+                "_report": self._report or self._text(lib.ampc_module_report)}
+
     def SerializeToString(self) -> builtins.bytes:  # so that it is a model for convert, InferenceSession and Trainer
         return self.bytes
 
@@ -116,15 +124,17 @@ class Model:
         """Why each node of the original model, or one of them, has its precision: colour, type, rule and cause.
 
         Raises:
-            UsageError: no node has this name.
+            UsageError: no node has this name, or the model was pickled.
         """
+        if self._module is None:
+            raise UsageError("explain: a pickled model has only its bytes and its report; convert the original again")
         what = encode(node or "all")
         return Explanation(self._text(lib.ampc_module_explain, what, 0).rstrip("\n"),
                            lambda: self._text(lib.ampc_module_explain, what, 1))
 
     def report(self) -> Report:
         """The calls of each operator by precision, and the casts."""
-        return Report(self.summary, **json.loads(self._text(lib.ampc_module_report)))
+        return Report(self.summary, **json.loads(self._report or self._text(lib.ampc_module_report)))
 
     def __repr__(self) -> str:
         return f"<ampc.Model {self._name}: {self.summary}>"

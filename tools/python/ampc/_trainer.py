@@ -12,7 +12,8 @@ import numpy as np
 from . import _data
 from ._curves import History
 from ._errors import UsageError
-from ._library import (DTYPES, Context, Inputs, Options, Session, divide, encode, ffi, import_module, lib, text)
+from ._library import (DTYPES, Context, Inputs, NotPickled, Options, Session, divide, encode, ffi, import_module, lib,
+                       text)
 
 Path_ = str | os.PathLike[str]
 _MODULE_STRUCTS = ("ampc_compile_options", "ampc_import_options", "ampc_session_options")
@@ -58,7 +59,7 @@ class Evaluation(dict[str, float]):
             self.confusion = np.array(ffi.unpack(found.confusion, n * n), np.int64).reshape(n, n)
 
 
-class Trainer:
+class Trainer(NotPickled):
     """Trains an ONNX model in fp32, fp16 or bf16.
 
     Args:
@@ -78,6 +79,8 @@ class Trainer:
     Raises:
         RejectedError, UnsupportedError, UsageError, FileError, DeviceError, OutOfMemoryError: as the programs do.
     """
+
+    advice = "save it to a file, or take its state_dict"
 
     def __init__(self, model: Any, loss: str | None = None, optimizer: str = "sgd", dtype: str = "fp32", *,
                  lr: float | None = None, **options: Any):
