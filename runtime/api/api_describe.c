@@ -34,9 +34,50 @@ static const char *dim_name(ampc_module *m, ir_dim dim)
     return made;
 }
 
-static ampc_status describe(ampc_module *m, const char *name, const ir_type *t, ampc_input_info *info, diag *d)
+/* An input or result of a graph. */
+typedef struct port {
+    const char *name;
+    const ir_type *type;
+} port;
+
+/* Stores the one with this index, unless there are fewer, and returns how many there are. */
+typedef size_t find_port(const ir_graph *g, size_t index, port *found);
+
+static size_t find_input(const ir_graph *g, size_t index, port *found)
 {
-    ampc_input_info out = {.name = name, .dtype = (ampc_dtype)t->dtype, .rank = t->rank};
+    if (index < g->inputs.count) *found = (port){g->inputs.items[index]->name, &g->inputs.items[index]->type};
+    return g->inputs.count;
+}
+
+static size_t find_result(const ir_graph *g, size_t index, port *found)
+{
+    size_t count = 0;
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n), count++)
+        if (count == index) *found = (port){ir_output_name(n), &ir_in(n, 0)->type};
+    return count;
+}
+
+static ampc_status count_ports(const ampc_module *m, const char *graph, find_port *find, diag *d, size_t *count)
+{
+    const ir_graph *g;
+    port none;
+    TRY(api_graph(m, graph, d, &g));
+    *count = find(g, SIZE_MAX, &none);
+    return AMPC_OK;
+}
+
+/* `what` is what the graph has. */
+static ampc_status describe_port(ampc_module *m, const char *graph, find_port *find, size_t index, const char *what,
+                                 ampc_input_info *info, diag *d)
+{
+    const ir_graph *g;
+    port found;
+    TRY(api_result_check(info, d));
+    TRY(api_graph(m, graph, d, &g));
+    const size_t count = find(g, index, &found);
+    if (index >= count) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu %s", graph, count, what);
+    const ir_type *t = found.type;
+    ampc_input_info out = {.name = found.name, .dtype = (ampc_dtype)t->dtype, .rank = t->rank};
     for (int i = 0; i < t->rank; i++) {
         const bool symbolic = ir_dim_is_symbolic(t->dims[i]);
         out.dims[i] = symbolic ? -1 : t->dims[i];
@@ -46,66 +87,40 @@ static ampc_status describe(ampc_module *m, const char *name, const ir_type *t, 
     return AMPC_OK;
 }
 
-static size_t count_outputs(const ir_graph *g)
-{
-    size_t count = 0;
-    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n)) count++;
-    return count;
-}
-
 ampc_status ampc_module_input_count(ampc_module *module, const char *graph, size_t *count)
 {
-    const ir_graph *g;
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(graph);
     NEED(count);
-    TRY(api_graph(module, graph, d, &g));
-    *count = g->inputs.count;
-    return AMPC_OK;
-}
-
-ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
-{
-    const ir_graph *g;
-    diag *d;
-    TRY(api_enter_module(module, &d));
-    NEED(graph);
-    NEED(info);
-    TRY(api_result_check(info, d));
-    TRY(api_graph(module, graph, d, &g));
-    if (index >= g->inputs.count)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu inputs", graph, g->inputs.count);
-    const ir_value *v = g->inputs.items[index];
-    return describe(module, v->name, &v->type, info, d);
+    return count_ports(module, graph, find_input, d, count);
 }
 
 ampc_status ampc_module_output_count(ampc_module *module, const char *graph, size_t *count)
 {
-    const ir_graph *g;
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(graph);
     NEED(count);
-    TRY(api_graph(module, graph, d, &g));
-    *count = count_outputs(g);
-    return AMPC_OK;
+    return count_ports(module, graph, find_result, d, count);
 }
 
-ampc_status ampc_module_output(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
+ampc_status ampc_module_input(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
 {
-    const ir_graph *g;
     diag *d;
     TRY(api_enter_module(module, &d));
     NEED(graph);
     NEED(info);
-    TRY(api_result_check(info, d));
-    TRY(api_graph(module, graph, d, &g));
-    const size_t count = count_outputs(g);
-    if (index >= count) return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "graph '%s' has %zu results", graph, count);
-    const ir_node *n = ir_first_output(g);
-    while (index--) n = ir_next_output(n);
-    return describe(module, ir_output_name(n), &ir_in(n, 0)->type, info, d);
+    return describe_port(module, graph, find_input, index, "inputs", info, d);
+}
+
+ampc_status ampc_module_output(ampc_module *module, const char *graph, size_t index, ampc_input_info *info)
+{
+    diag *d;
+    TRY(api_enter_module(module, &d));
+    NEED(graph);
+    NEED(info);
+    return describe_port(module, graph, find_result, index, "results", info, d);
 }
 
 /* ---- the precision of nodes ---- */

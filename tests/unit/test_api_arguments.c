@@ -126,6 +126,22 @@ TEST_API(test_operators)
     ANSWERS(ampc_dim_compute, b, ampc_dim_compute(&call, '*', INT64_MAX, 2) == INT64_MIN);
 }
 
+/* A function that describes what a graph has by index, and the one that counts. */
+#define DESCRIBES(function) \
+    do { \
+        MUTE(function, module, NULL, "forward", 0, &info); \
+        REFUSED(function, graph, f->fresh, NULL, 0, &info); \
+        REFUSED(function, index, f->fresh, "forward", SIZE_MAX, &info); \
+        REFUSED(function, info, f->fresh, "forward", 0, NULL); \
+        REFUSED(function, info, f->fresh, "forward", 0, &no_size); \
+        MUTE(function##_count, module, NULL, "forward", &n); \
+        REFUSED(function##_count, graph, f->fresh, NULL, &n); \
+        REFUSED(function##_count, graph, f->fresh, "backward", &n); \
+        REFUSED(function##_count, count, f->fresh, "forward", NULL); \
+        assert_int_equal(function##_count(f->fresh, "forward", &n), AMPC_OK); \
+        REFUSED(function, index, f->fresh, "forward", n, &info); \
+    } while (0)
+
 TEST_API(test_modules)
 {
     ampc_module *m = NULL;
@@ -170,28 +186,8 @@ TEST_API(test_modules)
     MUTE(ampc_module_save, module, NULL, "m.ir");
     REFUSED(ampc_module_save, path, f->fresh, NULL);
     REFUSED(ampc_module_save, path, f->fresh, "");
-    MUTE(ampc_module_input, module, NULL, "forward", 0, &info);
-    REFUSED(ampc_module_input, graph, f->fresh, NULL, 0, &info);
-    REFUSED(ampc_module_input, index, f->fresh, "forward", SIZE_MAX, &info);
-    REFUSED(ampc_module_input, info, f->fresh, "forward", 0, NULL);
-    REFUSED(ampc_module_input, info, f->fresh, "forward", 0, &no_size);
-    MUTE(ampc_module_input_count, module, NULL, "forward", &n);
-    REFUSED(ampc_module_input_count, graph, f->fresh, NULL, &n);
-    REFUSED(ampc_module_input_count, graph, f->fresh, "backward", &n);
-    REFUSED(ampc_module_input_count, count, f->fresh, "forward", NULL);
-    assert_int_equal(ampc_module_input_count(f->fresh, "forward", &n), AMPC_OK);
-    REFUSED(ampc_module_input, index, f->fresh, "forward", n, &info);
-    MUTE(ampc_module_output, module, NULL, "forward", 0, &info);
-    REFUSED(ampc_module_output, graph, f->fresh, NULL, 0, &info);
-    REFUSED(ampc_module_output, index, f->fresh, "forward", SIZE_MAX, &info);
-    REFUSED(ampc_module_output, info, f->fresh, "forward", 0, NULL);
-    REFUSED(ampc_module_output, info, f->fresh, "forward", 0, &no_size);
-    MUTE(ampc_module_output_count, module, NULL, "forward", &n);
-    REFUSED(ampc_module_output_count, graph, f->fresh, NULL, &n);
-    REFUSED(ampc_module_output_count, graph, f->fresh, "backward", &n);
-    REFUSED(ampc_module_output_count, count, f->fresh, "forward", NULL);
-    assert_int_equal(ampc_module_output_count(f->fresh, "forward", &n), AMPC_OK);
-    REFUSED(ampc_module_output, index, f->fresh, "forward", n, &info);
+    DESCRIBES(ampc_module_input);
+    DESCRIBES(ampc_module_output);
     ANSWERS(ampc_module_summary, module, !*ampc_module_summary(NULL));
     ampc_module_free(NULL);
     ANY(ampc_module_free, module);
