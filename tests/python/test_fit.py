@@ -81,6 +81,13 @@ def test_validation_and_metrics(data):
     assert found.confusion.sum() == 200 and found.confusion.shape == (2, 2)
 
 
+def test_every_form_validates_every_other(data):
+    forms = [data, tuple(data.values()), Items(data), Loader(data), list(Loader(data)), lambda: iter(Loader(data))]
+    for form in (data, Loader(data)):
+        found = [trainer().fit(form, steps=3, batch=20 if form is data else 0, validation=v).evaluations[-1] for v in forms]
+        assert all(e.samples == 200 and e == pytest.approx(found[0]) for e in found)
+
+
 def test_loaders_are_steps(data):
     t, other = trainer(), trainer()
     losses = t.fit(Loader(data), epochs=2).losses

@@ -10,12 +10,8 @@ import cffi
 import numpy as np
 
 from . import _library
-from ._errors import Error
-from ._library import Context, Session, ffi, import_module, lib, version
+from ._library import refusal, version
 
-# An ONNX model with one Relu, x: float[1] -> y.
-MODEL = (b'\x08\x08:3\n\x0c\n\x01x\x12\x01y"\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
-         b'b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r')
 LOADED = {"library": r"libampc\.so", "oneDNN": r"libdnnl\.so", "OpenMP": r"libgomp[^/]*\.so"}
 
 
@@ -26,19 +22,6 @@ def loaded(pattern: str) -> list[str]:
     return sorted(path for path in paths if re.match(pattern, os.path.basename(path)))
 
 
-def device(name: str) -> str:
-    """Opens a device: "available", or why not."""
-    context = Context()
-    try:
-        module = import_module(context, MODEL)
-        with context:
-            context.check(lib.ampc_module_compile(module, ffi.NULL))
-        Session(context, module, device=name)
-    except Error as error:
-        return str(error).removeprefix("error: ")
-    return "available"
-
-
 def report() -> list[tuple[str, str]]:
     notes: list[str] = []
     handler = logging.Handler()
@@ -46,7 +29,7 @@ def report() -> list[tuple[str, str]]:
     _library.log.addHandler(handler)
     _library.log.setLevel(logging.INFO)
     _library.log.propagate = False
-    devices = [(f"device {name}", device(name)) for name in ("cpu", "cuda")]
+    devices = [(f"device {name}", refusal(name) or "available") for name in ("cpu", "cuda")]
     found = [(what, ", ".join(loaded(pattern)) or "none") for what, pattern in LOADED.items()]
     return [("ampc", version()), *found[:1], ("headers", str(_library.find()[1])), *found[1:], *devices,
             ("python", platform.python_version()), ("numpy", np.__version__), ("cffi", cffi.__version__),

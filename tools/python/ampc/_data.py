@@ -1,7 +1,7 @@
 """Data sets in Python: arrays, data sets with an item per sample, and iterables of batches."""
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -21,8 +21,13 @@ def is_arrays(data: Any) -> bool:
 
 
 def is_items(data: Any) -> bool:
-    """Whether it has a sample for each index, as torch.utils.data.Dataset; a loader of batches has no __getitem__."""
-    return not isinstance(data, (Mapping, tuple)) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    """Whether it has a sample for each index, as torch.utils.data.Dataset; a list is one of batches."""
+    return not isinstance(data, (Mapping, tuple, list)) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def has_rows(data: Any) -> bool:
+    """Whether its samples have numbers, so that Dataset reads them; otherwise it is an iterable of batches."""
+    return is_arrays(data) or is_items(data)
 
 
 def named(batch: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -35,17 +40,16 @@ def named(batch: Any, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, values))
 
 
-def batches(data: Iterable[Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The batches of one pass over an iterable, such as a torch DataLoader or a list of tuples."""
-    for batch in data:
-        yield named(batch, names)
+def one_pass(data: Any) -> Any:
+    """An iterable of batches, such as a torch DataLoader or a list of tuples; `data` may be a function that makes it."""
+    return data() if callable(data) else data
 
 
-def collected(data: Iterable[Any], names: Sequence[str]) -> dict[str, np.ndarray]:
+def collected(data: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     """All batches of an iterable as one array per input."""
     parts: dict[str, list[np.ndarray]] = {}
-    for batch in batches(data, names):
-        for name, value in batch.items():
+    for batch in one_pass(data):
+        for name, value in named(batch, names).items():
             parts.setdefault(name, []).append(to_array(name, value)[0])
     if not parts:
         raise UsageError("the data have no batches")

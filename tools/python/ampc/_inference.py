@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Ty
 import numpy as np
 
 from ._errors import DeviceError, RejectedError, UnsupportedError, UsageError
-from ._library import (DTYPES, Context, Inputs, NotPickled, Options, Session, divide, encode, ffi, import_module, lib,
-                       log, text, to_numpy)
+from ._library import (DTYPES, Context, Inputs, NotPickled, Session, compiled_module, described, divide, encode, ffi,
+                       is_compiled, lib, log, precision, refusal, text, to_numpy)
 
 # ONNX's names of types that are not numpy's.
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
@@ -229,18 +229,7 @@ def get_device() -> str:
 
 @functools.lru_cache(maxsize=None)
 def _has_cuda() -> bool:
-    """Whether a session can be opened on a GPU: of y = Identity(x), written as protobuf."""
-    def field(number: int, value: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(value)]) + value
-
-    kind = field(2, field(1, b"\x08\x01" + field(2, field(1, b"\x08\x01"))))  # float[1]
-    graph = field(1, field(1, b"x") + field(2, b"y") + field(4, b"Identity")) + field(2, b"probe")
-    graph += field(11, field(1, b"x") + kind) + field(12, field(1, b"y") + kind)
-    try:
-        InferenceSession(b"\x08\x08" + field(7, graph) + field(8, b"\x10\x0d"), device="cuda")
-    except DeviceError:
-        return False
-    return True
+    return not refusal("cuda")
 
 
 # numpy's types by their names in ONNX.
@@ -280,10 +269,6 @@ class InferenceSession(NotPickled):
         how._check()
         options.pop("disabled_optimizers", None)  # of onnxruntime's graphs
         compiles, reads, opens = divide(options, "ampc_compile_options", "ampc_import_options", "ampc_session_options")
-        if dtype == "fp32":
-            compiles.setdefault("amp", "O0")
-        else:
-            compiles["dtype"] = dtype
         if how.dims:
             reads["dims"] = {**how.dims, **(reads.get("dims") or {})}
         opens.setdefault("threads", how.intra_op_num_threads)
@@ -291,15 +276,12 @@ class InferenceSession(NotPickled):
             opens.setdefault("deterministic", opens["threads"] or os.cpu_count() or 1)
         self._source, self._options = path_or_bytes, how
         self._context = Context()
-        compiled = isinstance(path_or_bytes, (str, os.PathLike)) and os.fspath(path_or_bytes).endswith(".ir")
-        self._module = import_module(self._context, path_or_bytes, **reads)
-        if not compiled:
-            with self._context as c:
-                c.check(lib.ampc_module_compile(self._module, Options("ampc_compile_options", **compiles).pointer))
+        self._module = compiled_module(self._context, path_or_bytes, reads, precision(dtype) | compiles)
         self._session = self._opened(_devices(providers, provider_options) if device is None else [device],
                                      device is None, opens)
         declared = self._read(_declared)
-        self._inputs, self._outputs = self._described("input", declared), self._described("output", declared)
+        self._inputs, self._outputs = ([NodeArg(i, declared) for i in described(self._context, self._module, "infer", kind)]
+                                       for kind in ("input", "output"))
         self._keys = {o.name: encode(f"output/{o.name}") for o in self._outputs}
         self._selected: tuple[str, ...] = tuple(self._keys)
         self._infer = encode("infer")
@@ -317,17 +299,6 @@ class InferenceSession(NotPickled):
                     raise
                 log.warning("%s is not used: %s", device, error)
         raise UsageError("providers: none of them is known here")
-
-    def _described(self, kind: str, declared: Mapping[str, Sequence[str]]) -> list[NodeArg]:
-        count = ffi.new("size_t *")
-        info = ffi.new("ampc_input_info *", {"struct_size": ffi.sizeof("ampc_input_info")})
-        found = []
-        with self._context as c:
-            c.check(getattr(lib, f"ampc_module_{kind}_count")(self._module, encode("infer"), count))
-            for i in range(count[0]):
-                c.check(getattr(lib, f"ampc_module_{kind}")(self._module, encode("infer"), i, info))
-                found.append(NodeArg(info, declared))
-        return found
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
             run_options: RunOptions | None = None) -> list[np.ndarray]:
@@ -410,7 +381,7 @@ class InferenceSession(NotPickled):
             source = source.SerializeToString()
         if not isinstance(source, (str, os.PathLike)):
             return function(memoryview(source))
-        if os.fspath(source).endswith(".ir"):
+        if is_compiled(source):
             return function(b"")
         with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return function(data)

@@ -413,6 +413,11 @@ class Session:
             c.check(lib.ampc_select(self.handle, encode(graph), array, len(names or ())))
 
 
+def is_compiled(model: Any) -> bool:
+    """Whether it is the path of a compiled module."""
+    return isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".ir")
+
+
 def import_module(context: Context, model: Any, **options: Any) -> Any:
     """An ampc_module of a model: a path, the bytes of an ONNX file, or an object with SerializeToString, such as
     onnx.ModelProto."""
@@ -423,7 +428,7 @@ def import_module(context: Context, model: Any, **options: Any) -> Any:
         how = Options("ampc_import_options", **options)
         how.pointer.bytes, how.pointer.n_bytes = held, len(held)
     elif isinstance(model, (str, os.PathLike)):
-        if os.fspath(model).endswith(".ir"):
+        if is_compiled(model):
             if any(value is not None for value in options.values()):
                 raise UsageError(f"{os.fspath(model)}: options of the import do not apply to a compiled module")
             return context.new("ampc_module", lib.ampc_module_load, context.handle, encode(model))
@@ -433,10 +438,52 @@ def import_module(context: Context, model: Any, **options: Any) -> Any:
     return context.new("ampc_module", lib.ampc_module_import_with, context.handle, how.pointer)
 
 
+def precision(dtype: str) -> dict[str, str]:
+    """The options of the compiler for a type: "fp32" is level O0, the types of the model."""
+    return {"amp": "O0"} if dtype == "fp32" else {"dtype": dtype}
+
+
+def compiled_module(context: Context, model: Any, reads: Mapping[str, Any], compiles: Mapping[str, Any]) -> Any:
+    """The ampc_module of a model, compiled, or of a compiled module; `reads` are options of its import."""
+    module = import_module(context, model, **reads)
+    if not is_compiled(model):
+        how = Options("ampc_compile_options", **compiles)
+        with context:
+            context.check(lib.ampc_module_compile(module, how.pointer))
+    return module
+
+
+def described(context: Context, module: Any, graph: str, kind: str) -> list[Any]:
+    """The ampc_input_info of each input or output (`kind`) of a graph."""
+    count, found = ffi.new("size_t *"), []
+    with context:
+        context.check(getattr(lib, f"ampc_module_{kind}_count")(module, encode(graph), count))
+        for i in range(count[0]):
+            found.append(ffi.new("ampc_input_info *", {"struct_size": ffi.sizeof("ampc_input_info")}))
+            context.check(getattr(lib, f"ampc_module_{kind}")(module, encode(graph), i, found[-1]))
+    return found
+
+
+# An ONNX model with one Relu, x: float[1] -> y.
+_SMALLEST = (b'\x08\x08:3\n\x0c\n\x01x\x12\x01y"\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+             b'b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r')
+
+
+def refusal(device: str) -> str:
+    """Why no session can be opened on a device; "" if one can."""
+    context = Context()
+    try:
+        Session(context, compiled_module(context, _SMALLEST, {}, {}), device=device)
+    except Error as error:
+        return str(error).removeprefix("error: ")
+    return ""
+
+
 def version() -> str:
     """Version of the library that is loaded."""
     return text(lib.ampc_version())
 
 
-__all__ = ["Context", "Inputs", "NotPickled", "Options", "Session", "borrow", "divide", "encode", "ffi", "import_module",
-           "lib", "log", "members", "text", "to_array", "to_numpy", "version"]
+__all__ = ["Context", "Inputs", "NotPickled", "Options", "Session", "borrow", "compiled_module", "described", "divide", "encode",
+           "ffi", "import_module", "is_compiled", "lib", "log", "members", "precision", "refusal", "text", "to_array",
+           "to_numpy", "version"]

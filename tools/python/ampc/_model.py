@@ -10,7 +10,7 @@ from typing import Any, Callable, Sequence
 
 from . import _html
 from ._errors import FileError, UnsupportedError, UsageError
-from ._library import Context, Options, divide, encode, ffi, import_module, lib, text
+from ._library import Context, Options, divide, encode, ffi, import_module, lib, precision, text
 
 Path_ = str | os.PathLike[str]
 
@@ -40,11 +40,7 @@ def convert(model: Any, dtype: str = "fp16", *, lists: Path_ | Sequence[Path_] |
     if consumer is not None:
         raise UnsupportedError("consumer: a converted model is for every runtime; what one of them cannot run in low "
                                "precision is written in a list file (lists=..)")
-    if dtype == "fp32":
-        options.setdefault("amp", "O0")
-    else:
-        options["dtype"] = dtype
-    return Model(model, output, lists=lists, **options)
+    return Model(model, output, lists=lists, **precision(dtype) | options)
 
 
 class Model:

@@ -12,8 +12,8 @@ import numpy as np
 from . import _data
 from ._curves import History
 from ._errors import UsageError
-from ._library import (DTYPES, Context, Inputs, NotPickled, Options, Session, divide, encode, ffi, import_module, lib,
-                       text)
+from ._library import (DTYPES, Context, Inputs, NotPickled, Options, Session, compiled_module, described, divide, encode,
+                       ffi, is_compiled, lib, precision, text)
 
 Path_ = str | os.PathLike[str]
 _MODULE_STRUCTS = ("ampc_compile_options", "ampc_import_options", "ampc_session_options")
@@ -29,6 +29,11 @@ class Step(NamedTuple):
     step: int  # number of the step, from 1; continues from a loaded checkpoint
     lr: float
     epoch: float  # completed epochs, with the fraction; 0 outside of fit
+
+
+def made(r: Any) -> Step:
+    """The step that an ampc_step_result describes."""
+    return Step(r.loss, bool(r.was_skipped), r.loss_scale, r.grad_norm, r.step, r.lr, r.epoch)
 
 
 class Input(NamedTuple):
@@ -86,20 +91,10 @@ class Trainer(NotPickled):
                  lr: float | None = None, **options: Any):
         compiles, reads, opens = divide(options, *_MODULE_STRUCTS)
         compiles.update(loss=loss, optimizer=optimizer if lr is None else f"{optimizer},lr={float(lr)!r}")
-        if dtype == "fp32":
-            compiles.setdefault("amp", "O0")
-        else:
-            compiles["dtype"] = dtype
+        if is_compiled(model) and (loss is not None or options.keys() - opens.keys()):
+            raise UsageError(f"{os.fspath(model)} is compiled: loss and options of the compiler are in it")
         self._context = Context()
-        if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".ir"):
-            if loss is not None or options.keys() - opens.keys():
-                raise UsageError(f"{os.fspath(model)} is compiled: loss and options of the compiler are in it")
-            self._module = import_module(self._context, model)
-        else:
-            self._module = import_module(self._context, model, **reads)
-            how = Options("ampc_compile_options", **compiles)
-            with self._context as c:
-                c.check(lib.ampc_module_compile(self._module, how.pointer))
+        self._module = compiled_module(self._context, model, reads, precision(dtype) | compiles)
         self.summary = text(lib.ampc_module_summary(self._module))
         self._session = Session(self._context, self._module, **opens)
         self._result = ffi.new("ampc_step_result *", {"struct_size": ffi.sizeof("ampc_step_result")})
@@ -112,10 +107,6 @@ class Trainer(NotPickled):
 
     def _arrays(self, positional: Mapping[str, Any] | None, arrays: dict[str, Any]) -> dict[str, Any]:
         return {**positional, **arrays} if positional else arrays
-
-    def _made(self) -> Step:
-        r = self._result
-        return Step(r.loss, bool(r.was_skipped), r.loss_scale, r.grad_norm, r.step, r.lr, r.epoch)
 
     def step(self, batch: Mapping[str, Any] | None = None, /, **arrays: Any) -> Step:
         """Forward, backward and update on one batch.
@@ -130,7 +121,7 @@ class Trainer(NotPickled):
         """
         with Inputs(self._context, self._arrays(batch, arrays)) as (tensors, count):
             self._context.check(lib.ampc_train_step(self._session.handle, tensors, count, self._result))
-            return self._made()
+            return made(self._result)
 
     def accumulate(self, batch: Mapping[str, Any] | None = None, /, **arrays: Any) -> float:
         """Adds the gradients of a micro-batch to sums, and returns its loss. Needs Trainer(accumulate=N)."""
@@ -149,7 +140,7 @@ class Trainer(NotPickled):
         """Updates by the mean gradients, and ends the window of micro-batches."""
         with self._context as c:
             c.check(lib.ampc_apply(self._session.handle, self._result))
-            return self._made()
+            return made(self._result)
 
     def gradients(self) -> dict[str, np.ndarray]:
         """The gradients of the window by parameter: sums with the loss scale before unscale(), then means."""
@@ -208,7 +199,7 @@ class Trainer(NotPickled):
                 bar.show(step)
                 return bool(callback(step)) if callback else False
 
-            if _data.is_spec(data) or _data.is_arrays(data) or _data.is_items(data) and not isinstance(data, list):
+            if _data.is_spec(data) or _data.has_rows(data):
                 self._fit_rows(data, history, after, epochs=epochs, steps=steps, batch=batch, validation=validation,
                                options=options, **training)
             else:
@@ -221,15 +212,14 @@ class Trainer(NotPickled):
         raised: list[BaseException] = []
 
         def opened(source: Any, settings: str) -> Any:
-            sets.append(_data.Dataset(self._context, source, self._names("train_step"), settings))
+            sets.append(self._opened(source, settings))
             return sets[-1].handle
 
         def failed(_kind: Any, error: BaseException, _trace: Any) -> None:
             raised.append(error)
 
         def stepped(_user: Any, result: Any) -> int:
-            return after(Step(result.loss, bool(result.was_skipped), result.loss_scale, result.grad_norm, result.step,
-                              result.lr, result.epoch))
+            return after(made(result))
 
         def evaluated(_user: Any, step: int, result: Any) -> None:
             history.evaluations.append(Evaluation(result, step))
@@ -237,8 +227,7 @@ class Trainer(NotPickled):
         fraction = validation if isinstance(validation, float) else None
         held = f"validation={fraction!r}" if fraction else ""
         if _data.is_spec(data):
-            spec = ",".join(s for s in (data, options, held) if s)
-            training["data"] = spec
+            training["data"] = ",".join(s for s in (data, options, held) if s)
         else:
             training["dataset"] = opened(data, ",".join(s for s in (options, held) if s))
         if fraction:
@@ -246,8 +235,6 @@ class Trainer(NotPickled):
         elif _data.is_spec(validation):
             training["eval_data"] = validation
         elif validation is not None:
-            if not (_data.is_arrays(validation) or _data.is_items(validation)):
-                validation = _data.collected(validation, self._names("train_step"))
             training["eval_dataset"] = opened(validation, "")
         progress = ffi.callback("int(void *, const ampc_step_result *)", stepped, error=1, onerror=failed)
         told = ffi.callback("void(void *, int64_t, const ampc_evaluation *)", evaluated, onerror=failed)
@@ -270,12 +257,12 @@ class Trainer(NotPickled):
         names = self._names("train_step")
         taken, epoch = 0, 0
         while (epochs is None or epoch < epochs) and (steps is None or taken < steps):
-            source = data() if callable(data) else data
+            source = _data.one_pass(data)
             before, ended = taken, False
             total = len(source) if hasattr(source, "__len__") else 0
-            for arrays in _data.batches(source, names):
+            for arrays in source:
                 taken += 1
-                step = self.step(arrays)
+                step = self.step(_data.named(arrays, names))
                 within = (taken - before) / total if total else 0
                 ended = after(step._replace(epoch=epoch + within)) or taken == steps
                 if ended:
@@ -305,18 +292,16 @@ class Trainer(NotPickled):
             if _data.is_spec(data):
                 c.check(lib.ampc_evaluate_metrics(self._session.handle, encode(data), batch, chosen, found))
                 return Evaluation(found)
-            opened = self._opened(data, "eval" if self._names("eval", missing=True) else "infer", options)
+            opened = self._opened(data, options)
             status = lib.ampc_evaluate_data(self._session.handle, opened.handle, batch, chosen, found)
             if opened.raised:
                 raise opened.raised
             c.check(status)
             return Evaluation(found)
 
-    def _opened(self, data: Any, graph: str, options: str) -> _data.Dataset:
-        names = self._names("train_step", missing=True) or self._names(graph)
-        if not (_data.is_arrays(data) or _data.is_items(data) and not isinstance(data, list)):
-            data = _data.collected(data() if callable(data) else data, names)
-        return _data.Dataset(self._context, data, names, options)
+    def _opened(self, data: Any, options: str) -> _data.Dataset:
+        names = self._names("train_step", missing=True) or self._names("infer")
+        return _data.Dataset(self._context, data if _data.has_rows(data) else _data.collected(data, names), names, options)
 
     def predict(self, data: Any = None, /, *, batch: int = 0, **arrays: Any) -> dict[str, np.ndarray]:
         """The outputs of the model by name, for every sample of arrays or a data spec, in their order.
@@ -334,7 +319,7 @@ class Trainer(NotPickled):
             if _data.is_spec(data):
                 c.check(lib.ampc_predict(self._session.handle, encode(data), batch, encode(path)))
             else:
-                opened = self._opened(data if data is not None else arrays, "infer", "")
+                opened = self._opened(data if data is not None else arrays, "")
                 status = lib.ampc_predict_data(self._session.handle, opened.handle, batch, encode(path))
                 if opened.raised:
                     raise opened.raised
@@ -345,21 +330,13 @@ class Trainer(NotPickled):
     # ---- inputs and outputs
 
     def _described(self, graph: str, kind: str) -> list[Input]:
-        count = ffi.new("size_t *")
-        found = []
-        with self._context as c:
-            c.check(getattr(lib, f"ampc_module_{kind}_count")(self._module, encode(graph), count))
-            for i in range(count[0]):
-                info = ffi.new("ampc_input_info *", {"struct_size": ffi.sizeof("ampc_input_info")})
-                c.check(getattr(lib, f"ampc_module_{kind}")(self._module, encode(graph), i, info))
-                shape = tuple(text(info.dim_names[k]) if info.dims[k] < 0 else info.dims[k] for k in range(info.rank))
-                found.append(Input(text(info.name), shape, DTYPES[info.dtype]))
-        return found
+        return [Input(text(i.name), tuple(text(i.dim_names[k]) if i.dims[k] < 0 else i.dims[k] for k in range(i.rank)),
+                      DTYPES[i.dtype]) for i in described(self._context, self._module, graph, kind)]
 
     def _names(self, graph: str, missing: bool = False) -> list[str]:
         try:
             return [i.name for i in self._described(graph, "input")]
-        except UsageError:  # there is no such graph
+        except UsageError:  # the module has no graph of this name
             if missing:
                 return []
             raise
@@ -475,6 +452,8 @@ class Bar:
         self.total: float = epochs if epochs is not None else steps or 0
         self.unit = "epoch" if epochs is not None else "step"
         self.next = 0.0
+        self.started: int | None = None
+        self.last: Step | None = None
         notebook = "ipykernel" in sys.modules
         if wanted if wanted is not None else notebook or sys.stderr.isatty():
             try:
@@ -485,7 +464,6 @@ class Bar:
                 self.plain = True
 
     def __enter__(self) -> Bar:
-        self.started: float | None = None
         return self
 
     def show(self, step: Step, last: bool = False) -> None:
@@ -505,7 +483,7 @@ class Bar:
             print(f"\r{self.unit} {done:.2f}/{self.total:g}, {told}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __exit__(self, *_: object) -> None:
-        if (self.bar or self.plain) and hasattr(self, "last"):
+        if self.last:
             self.show(self.last, last=True)
         if self.bar:
             self.bar.close()
