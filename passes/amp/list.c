@@ -1,9 +1,8 @@
-/* list.c - queries of the effective list, and its printed form. list_read.c reads it. */
+/* list.c - queries of the effective list. list_read.c reads it, list_write.c prints it. */
 #include "ir/ops/formulas.h"
 #include "passes/amp/list.h"
 
 #include <fnmatch.h>
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,112 +354,6 @@ ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d)
     for (size_t i = 1; i < l->layers.count; i++)
         if (check_layer(l, &l->layers.items[i], m, d) != AMPC_OK) worst = AMPC_REJECTED;
     return worst;
-}
-
-/* ---- --emit-list ----------------------------------------------------------------------------- */
-
-typedef struct list_text {
-    arena *arena;
-    VEC(char) bytes;
-} list_text;
-
-static void add(list_text *t, const char *s)
-{
-    for (; *s; s++) vec_push(t->arena, &t->bytes, *s);
-}
-
-static void add_line(list_text *t, const char *a, const char *b, const char *c)
-{
-    add(t, a);
-    add(t, b);
-    add(t, c);
-    add(t, "\n");
-}
-
-/* Whether a later layer has an unconditional line or a removal for the operator, so that the line has no effect. */
-static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
-{
-    for (size_t i = layer + 1; i < l->layers.count; i++) {
-        if (strmap_get(l->layers.items[i].unconditional, e->op)) return true;
-        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
-            const list_entry *later = &l->layers.items[i].entries.items[k];
-            if (later->remove && later->colour == e->colour && strcmp(later->op, e->op) == 0) return true;
-        }
-    }
-    return false;
-}
-
-/* Conditional lines are printed in the order in which they are tried, regardless of their colour. */
-static void print_conditional(const amp_list *l, list_text *t)
-{
-    const list_entry *last = NULL;
-    for (size_t i = l->layers.count; i-- > 0;)
-        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
-            const list_entry *e = &l->layers.items[i].entries.items[k];
-            if (e->remove || !e->conditions.count || overridden(l, i, e)) continue;
-            if (!last || last->colour != e->colour) add_line(t, "\n[", ir_colour_name(e->colour), "]");
-            add_line(t, e->text, "", "");
-            last = e;
-        }
-}
-
-static void print_section(const amp_list *l, ir_colour colour, list_text *t)
-{
-    add_line(t, "\n[", ir_colour_name(colour), "]");
-    for (size_t i = l->layers.count; i-- > 0;)
-        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
-            const list_entry *e = &l->layers.items[i].entries.items[k];
-            if (e->remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
-            add_line(t, e->text, "", "");
-        }
-}
-
-/* Quotes the name if it would be parsed differently otherwise. */
-static const char *spell_name(const char *name, arena *a)
-{
-    size_t n = strlen(name);
-    bool blank_end = n && (isspace((unsigned char)name[0]) || isspace((unsigned char)name[n - 1]));
-    if (n && *name != '[' && !blank_end && !strpbrk(name, "#\"")) return name;
-    char *text = arena_alloc(a, 2 * n + 3), *to = text;
-    *to++ = '"';
-    for (; *name; name++) {
-        if (*name == '"' || *name == '\\') *to++ = '\\';
-        *to++ = *name;
-    }
-    *to = '"';
-    return text;
-}
-
-static void print_patterns(const amp_list *l, list_text *t)
-{
-    add(t, "\n[nodes]\n");
-    for (size_t i = l->layers.count; i-- > 0;)
-        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
-            const list_pattern *p = &l->layers.items[i].nodes.items[k];
-            const char *dtype = p->dtype == IR_f32 ? "fp32" : p->dtype == IR_f16 ? "fp16" : "bf16";
-            add_line(t, spell_name(p->glob, t->arena), " = ", dtype);
-        }
-    add(t, "\n[tensors]\n");
-    for (size_t i = l->layers.count; i-- > 0;)
-        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
-            add_line(t, spell_name(l->layers.items[i].tensors.items[k].glob, t->arena), "", "");
-}
-
-const char *pass_print_list(const compile *c, arena *a)
-{
-    static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
-    const amp_list *l = c->list;
-    char value[SETTING_TEXT_SIZE];
-    list_text t = {.arena = a};
-    add(&t, "[meta]\nversion = 1\nbase    = empty\n");
-    print_conditional(l, &t);
-    for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
-    print_patterns(l, &t);
-    add(&t, "\n[rules]\n");
-    for (rule_id i = 0; i < RULE_COUNT; i++)
-        add_line(&t, rules_rows[i].key, " = ", setting_print(&rules_rows[i], &l->rule, value));
-    vec_push(a, &t.bytes, '\0');
-    return t.bytes.items;
 }
 
 /* ---- a table of operators -------------------------------------------------------------------- */

@@ -14,6 +14,8 @@ typedef struct list_place {
     int line;
 } list_place;
 
+#define LIST_REGEX "re:" /* starts a [nodes] line whose rest is a regular expression */
+
 /* A test in a condition. It applies to the IR node that the operator was lowered to. */
 typedef enum list_test {
     LIST_DEPTHWISE, /* one group per channel */
@@ -97,6 +99,10 @@ bool amp_list_black_lifted_at_level(const amp_list *l, const char *op);
 bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
 /* Whether n computes in f32 internally, so that its operands and results may be low even if it is black. */
 bool amp_list_inside(const amp_list *l, const ir_node *n);
+/* The line of [nodes] or [tensors] that means the node or tensor with this name and no other, whatever characters the
+ * name has: "NAME = fp32  # reason". reason NULL: without a comment. */
+const char *amp_list_node_line(const char *name, ir_dtype dtype, const char *reason, arena *a);
+const char *amp_list_tensor_line(const char *name, const char *reason, arena *a);
 /* Warns about operators, globs and tensors that do not occur in the module. */
 ampc_status amp_list_check_used(const amp_list *l, const ir_module *m, diag *d);
 

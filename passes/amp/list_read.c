@@ -64,16 +64,25 @@ static char *trim(char *s)
     return s;
 }
 
-/* Removes the quotes around a name, in which \" and \\ are escapes. In place. Returns NULL if the closing quote is
- * missing or is followed by text. */
+/* The byte that \xHH stands for, or 0 if s is something else. */
+static char hex_byte(const char *s)
+{
+    if (s[0] != '\\' || s[1] != 'x' || !isxdigit((unsigned char)s[2]) || !isxdigit((unsigned char)s[3])) return 0;
+    return (char)strtoul((char[]){s[2], s[3], '\0'}, NULL, 16);
+}
+
+/* Removes the quotes around a name, in which \", \\ and \xHH (a byte other than zero) are escapes. In place. Returns
+ * NULL if the closing quote is missing or is followed by text. */
 static char *unquote(char *s)
 {
     if (*s != '"') return s;
     char *to = s;
     const char *from = s + 1;
     while (*from && *from != '"') {
-        from += from[0] == '\\' && (from[1] == '"' || from[1] == '\\');
-        *to++ = *from++;
+        const char byte = hex_byte(from);
+        from += byte ? 3 : from[0] == '\\' && (from[1] == '"' || from[1] == '\\');
+        *to++ = byte ? byte : *from;
+        from++;
     }
     bool closed = from[0] == '"' && !from[1];
     *to = '\0';
@@ -517,7 +526,7 @@ static ampc_status read_profile(reader *r, const char *name)
 
 static ampc_status read_file(reader *r, const char *path)
 {
-    enum { LIMIT = 1 << 20 };
+    enum { LIMIT = 1 << 24 };
     char *text;
     size_t n;
     TRY(read_text_file(r, path, LIMIT, "a list file", r->diag, &text, &n));

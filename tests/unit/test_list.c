@@ -99,6 +99,75 @@ TEST_SCRATCH(test_effective_list_reads_back)
     arena_free(a);
 }
 
+/* ---- names ---- */
+
+/* Loads the line of every name alone, and of all of them in one list. */
+TEST_SCRATCH(test_a_written_line_means_that_name_and_no_other)
+{
+    static const char *const names[] = {"plain",      "/encoder/layer.0/MatMul",
+                                        "a b",        " a",
+                                        "a ",         "a  # b",
+                                        "#a",         "a#b",
+                                        "\"a\"",      "a\"b",
+                                        "[a]",        "[nodes]",
+                                        "a[bc]d",     "a*",
+                                        "a?c",        "\\",
+                                        "a\\",        "a\\*",
+                                        "\\\\",       "\\x41",
+                                        "a=b",        "a = fp32",
+                                        "=",          "re:a.*",
+                                        "re:",        "a\nb",
+                                        "a\r",        "\t",
+                                        "\x01\x7f",   "a\x1b[0m",
+                                        "f\xc3\xbcr", "\xff",
+                                        "ab",         "ac",
+                                        "a",          "A",
+                                        "+a",         "-a",
+                                        "a # = fp32", "'a'",
+                                        "{a,b}",      "!(a)",
+                                        "^a$",        "a.c",
+                                        "a,b"};
+    enum { COUNT = sizeof names / sizeof *names };
+    arena *a = arena_new(0);
+    const char *all = "[nodes]\n";
+    for (size_t i = 0; i < COUNT; i++) {
+        const char *reason = "largest value\n 7e4 # \"x\"";
+        const char *node = amp_list_node_line(names[i], IR_f32, i % 2 ? reason : NULL, a);
+        const char *tensor = amp_list_tensor_line(names[i], i % 2 ? reason : NULL, a);
+        all = arena_printf(a, "%s%s\n", all, amp_list_node_line(names[i], i % 3 ? IR_f32 : IR_f16, reason, a));
+        amp_list *l;
+        assert_int_equal(load(t, arena_printf(a, "[nodes]\n%s\n[tensors]\n%s\n", node, tensor), a, t->d, &l), AMPC_OK);
+        for (size_t k = 0; k < COUNT; k++)
+            if ((amp_list_find_node(l, &(ir_loc){.node = names[k]}) != NULL) != (i == k) ||
+                (amp_list_find_tensor(l, names[k]) != NULL) != (i == k))
+                fail_msg("'%s' as %s, %s and the name '%s'", names[i], node, tensor, names[k]);
+    }
+    amp_list *l;
+    assert_int_equal(load(t, all, a, t->d, &l), AMPC_OK);
+    for (int i = 0; i < COUNT; i++) {
+        const list_pattern *p = amp_list_find_node(l, &(ir_loc){.node = names[i]});
+        assert_int_equal(p->place.line, i + 2);
+        assert_int_equal(p->dtype, i % 3 ? IR_f32 : IR_f16);
+    }
+    arena_free(a);
+}
+
+TEST_SCRATCH(test_the_effective_list_quotes_patterns)
+{
+    arena *a = arena_new(0);
+    const char *nodes[] = {"/a #1/*", "[ab]", "tab\there", "\\*", "a b"};
+    compile_options o = compile_options_default();
+    o.fp32_nodes = (pass_strings){nodes, 5};
+    const char *first = printed(t, "a", "[tensors]\n\"a\\x0ab\"\n", &o, a);
+    assert_non_null(first);
+    assert_non_null(
+        strstr(first, "\"/a #1/*\" = fp32\n\"[ab]\" = fp32\n\"tab\\x09here\" = fp32\n\\* = fp32\na b = fp32\n"));
+    assert_non_null(strstr(first, "[tensors]\n\"a\\x0ab\"\n"));
+    const compile_options plain = compile_options_default();
+    assert_string_equal(printed(t, "b", first, &plain, a), first);
+    arena_free(a);
+}
+
 /* ---- the reference ---- */
 
 static char *read_page(const char *name, arena *a)

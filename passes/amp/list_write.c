@@ -1,0 +1,118 @@
+/* list_write.c - names as a list file spells them, and the effective list as text (--emit-list). */
+#include "ir/base/text_buffer.h"
+#include "passes/amp/list.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* The text as list_read.c reads it: in quotes if the line would be read differently otherwise. */
+static void put_quoted(text_buffer *t, const char *text)
+{
+    const size_t n = strlen(text);
+    bool quoted = !n || *text == '[' || *text == ' ' || text[n - 1] == ' ';
+    for (const char *p = text; *p && !quoted; p++) quoted = iscntrl((unsigned char)*p) || strchr("#\"", *p);
+    if (quoted) text_put(t, "\"");
+    for (const char *p = text; *p; p++)
+        if (iscntrl((unsigned char)*p)) text_add(t, "\\x%02x", (unsigned char)*p);
+        else text_add(t, quoted && strchr("\"\\", *p) ? "\\%c" : "%c", *p);
+    if (quoted) text_put(t, "\"");
+}
+
+/* A comment has one line, whatever names it contains. */
+static const char *finish_line(text_buffer *t, const char *reason)
+{
+    if (reason) text_put(t, "  # ");
+    for (; reason && *reason; reason++) text_add(t, "%c", iscntrl((unsigned char)*reason) ? ' ' : *reason);
+    return text_finish(t);
+}
+
+static const char *dtype_name(ir_dtype dtype) { return dtype == IR_f32 ? "fp32" : dtype == IR_f16 ? "fp16" : "bf16"; }
+
+const char *amp_list_node_line(const char *name, ir_dtype dtype, const char *reason, arena *a)
+{
+    text_buffer glob = {.arena = a}, line = {.arena = a};
+    if (strncmp(name, LIST_REGEX, strlen(LIST_REGEX)) == 0) text_put(&glob, "\\");
+    for (; *name; name++) text_add(&glob, strchr("*?[\\", *name) ? "\\%c" : "%c", *name);
+    put_quoted(&line, text_finish(&glob));
+    text_add(&line, " = %s", dtype_name(dtype));
+    return finish_line(&line, reason);
+}
+
+const char *amp_list_tensor_line(const char *name, const char *reason, arena *a)
+{
+    text_buffer line = {.arena = a};
+    put_quoted(&line, name);
+    return finish_line(&line, reason);
+}
+
+/* ---- --emit-list ----------------------------------------------------------------------------- */
+
+/* Whether a later layer has an unconditional line or a removal for the operator, so that the line has no effect. */
+static bool overridden(const amp_list *l, size_t layer, const list_entry *e)
+{
+    for (size_t i = layer + 1; i < l->layers.count; i++) {
+        if (strmap_get(l->layers.items[i].unconditional, e->op)) return true;
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *later = &l->layers.items[i].entries.items[k];
+            if (later->remove && later->colour == e->colour && strcmp(later->op, e->op) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* Conditional lines are printed in the order in which they are tried, regardless of their colour. */
+static void print_conditional(const amp_list *l, text_buffer *t)
+{
+    const list_entry *last = NULL;
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || !e->conditions.count || overridden(l, i, e)) continue;
+            if (!last || last->colour != e->colour) text_add(t, "\n[%s]\n", ir_colour_name(e->colour));
+            text_add(t, "%s\n", e->text);
+            last = e;
+        }
+}
+
+static void print_section(const amp_list *l, ir_colour colour, text_buffer *t)
+{
+    text_add(t, "\n[%s]\n", ir_colour_name(colour));
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            if (e->remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
+            text_add(t, "%s\n", e->text);
+        }
+}
+
+static void print_patterns(const amp_list *l, text_buffer *t)
+{
+    text_put(t, "\n[nodes]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].nodes.count; k++) {
+            put_quoted(t, l->layers.items[i].nodes.items[k].glob);
+            text_add(t, " = %s\n", dtype_name(l->layers.items[i].nodes.items[k].dtype));
+        }
+    text_put(t, "\n[tensors]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].tensors.count; k++)
+            text_add(t, "%s\n", amp_list_tensor_line(l->layers.items[i].tensors.items[k].glob, NULL, t->arena));
+}
+
+const char *pass_print_list(const compile *c, arena *a)
+{
+    static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
+    const amp_list *l = c->list;
+    char value[SETTING_TEXT_SIZE];
+    text_buffer t = {.arena = a};
+    text_put(&t, "[meta]\nversion = 1\nbase    = empty\n");
+    print_conditional(l, &t);
+    for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
+    print_patterns(l, &t);
+    text_put(&t, "\n[rules]\n");
+    for (rule_id i = 0; i < RULE_COUNT; i++)
+        text_add(&t, "%s = %s\n", rules_rows[i].key, setting_print(&rules_rows[i], &l->rule, value));
+    return text_finish(&t);
+}
