@@ -1,9 +1,6 @@
-/* histogram.c - exponents of values as SVG (all tensors of a kind together), CSV and JSON (each tensor). */
+/* histogram.c - exponents of values as SVG (all tensors of a kind together) and CSV (each tensor). */
 #include "tools/histogram.h"
 
-#include "ir/base/json_writer.h"
-#include "runtime/backend/memory.h"
-#include "runtime/files/atomic_file.h"
 #include "tools/markup.h"
 #include "tools/tool.h"
 
@@ -12,117 +9,87 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[HISTOGRAM_KINDS] = {"weights", "activations", "gradients"};
-
 /* ---- collecting -------------------------------------------------------------------------------- */
 
-/* False: the value is shown under another name, or is none of the three kinds. */
-static bool find_kind(const rt_checked *v, histogram_kind *kind)
+/* False: the value is shown under another name, or is none of the kinds. Those of the update are the gradients again
+ * and the weights. */
+static bool find_kind(const rt_checked *v, rt_calibrated_kind *kind)
 {
     const ir_value *value = v->value;
-    if (value->kind == IR_VALUE_STORAGE) *kind = HISTOGRAM_WEIGHT;
-    else *kind = v->node && v->node->phase == IR_BACKWARD ? HISTOGRAM_GRADIENT : HISTOGRAM_ACTIVATION;
+    if (value->kind == IR_VALUE_STORAGE) *kind = RT_CALIBRATED_WEIGHT;
+    else if (value->kind == IR_VALUE_INPUT) *kind = RT_CALIBRATED_INPUT;
+    else *kind = v->node && v->node->phase == IR_BACKWARD ? RT_CALIBRATED_GRADIENT : RT_CALIBRATED_ACTIVATION;
     if (value->kind == IR_VALUE_STORAGE) return value->storage->kind == IR_PARAM;
+    if (value->kind == IR_VALUE_INPUT) return !value->graph->owner;
     return v->node && v->node->phase != IR_UPDATE && !ir_op_has(v->node->op, IR_CONVERTS);
 }
 
-static histogram_row *find_row(histogram *h, const rt_checked *v, histogram_kind kind)
+static rt_calibrated *find_row(histogram *h, const rt_checked *v, rt_calibrated_kind kind)
 {
-    for (size_t i = 0; i < h->rows.count; i++)
-        if (strcmp(h->rows.items[i]->tensor, v->value->name) == 0) return h->rows.items[i];
-    histogram_row *r = arena_alloc(h->arena, sizeof *r);
-    *r = (histogram_row){
-        .kind = kind, .tensor = v->value->name, .node = v->node && v->node->loc.node ? v->node->loc.node : ""};
-    vec_push(h->arena, &h->rows, r);
+    if (!h->by_name) h->by_name = strmap_new(h->arena);
+    rt_calibrated *r = strmap_get(h->by_name, v->value->name);
+    if (r) return r;
+    const ir_loc *loc = v->node ? &v->node->loc : NULL;
+    r = arena_alloc(h->arena, sizeof *r);
+    *r = (rt_calibrated){.kind = kind,
+                         .name = v->value->name,
+                         .node = loc && loc->node ? loc->node : "",
+                         .op = loc && loc->op ? loc->op
+                               : v->node      ? ir_op_get(v->node->op)->name
+                                              : ""};
+    vec_push(h->arena, &h->values.tensors, r);
+    strmap_put(h->by_name, r->name, r);
     return r;
 }
 
 void histogram_add(histogram *h, const rt_checked *v, const rt_tensor *data, double run_scale)
 {
-    histogram_kind kind;
-    if (find_kind(v, &kind))
-        rt_exponents_add(&find_row(h, v, kind)->exponents, data, kind == HISTOGRAM_GRADIENT ? run_scale : 1);
-}
-
-/* The exponent of the loss scale, which only gradients have. */
-static int shift_of(const histogram *h, histogram_kind kind)
-{
-    return kind == HISTOGRAM_GRADIENT ? ilogb(h->scale) : 0;
+    rt_calibrated_kind kind;
+    if (!find_kind(v, &kind)) return;
+    ir_exponents_add(&find_row(h, v, kind)->numbers, data->dtype, data->data, rt_tensor_count(data),
+                     kind == RT_CALIBRATED_GRADIENT ? run_scale : 1);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------ */
 
-static void add_csv_row(text_buffer *t, const histogram *h, const histogram_row *r)
+static void add_csv_shares(text_buffer *t, ir_exponent_shares s)
 {
-    const rt_exponents *e = &r->exponents;
-    const rt_f16_shares plain = rt_exponents_in_f16(e, 0), scaled = rt_exponents_in_f16(e, shift_of(h, r->kind));
-    text_add(t, "%s,", kind_names[r->kind]);
-    markup_quote(t, r->tensor);
+    text_add(t, ",%.9g,%.9g,%.9g,%.9g", s.below_subnormal, s.below_normal, s.flushed, s.above);
+}
+
+static void add_csv_row(text_buffer *t, const rt_calibration *c, const rt_calibrated *r)
+{
+    const ir_exponents *e = &r->numbers;
+    text_add(t, "%s,", rt_calibrated_kinds[r->kind]);
+    markup_quote(t, r->name);
     text_add(t, ",");
     markup_quote(t, r->node);
-    text_add(t, ",%" PRId64 ",%" PRId64 ",%" PRId64, e->count, e->zero, e->not_finite);
-    text_add(t, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", plain.flushed, plain.subnormal, plain.above, scaled.flushed,
-             scaled.subnormal, scaled.above);
+    text_add(t, ",");
+    markup_quote(t, r->op);
+    text_add(t, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64, e->count, e->nan, e->inf, e->zero);
+    if (ir_exponents_finite(e)) text_add(t, ",%.9g,%.9g", e->min, e->max);
+    else text_add(t, ",,");
+    add_csv_shares(t, ir_exponents_in(e, IR_f16, 0));
+    add_csv_shares(t, ir_exponents_in(e, IR_bf16, 0));
+    add_csv_shares(t, ir_exponents_in(e, IR_f16, rt_calibration_shift(c, r->kind)));
+    text_add(t, "\n");
 }
 
-static ampc_status write_csv(const histogram *h, const char *path, diag *d)
+static void add_csv_heads(text_buffer *t, const char *type)
+{
+    text_add(t, ",%s_below_subnormal,%s_below_normal,%s_flushed,%s_above", type, type, type, type);
+}
+
+static ampc_status write_csv(const rt_calibration *c, const char *path, diag *d)
 {
     text_buffer t = {0};
-    text_add(&t, "kind,tensor,node,numel,zero,not_finite,flushed,subnormal,above,"
-                 "scaled_flushed,scaled_subnormal,scaled_above\n");
-    for (size_t i = 0; i < h->rows.count; i++) add_csv_row(&t, h, h->rows.items[i]);
+    text_add(&t, "kind,name,node,op,count,nan,inf,zero,min,max");
+    add_csv_heads(&t, "fp16");
+    add_csv_heads(&t, "bf16");
+    add_csv_heads(&t, "fp16_scaled");
+    text_add(&t, "\n");
+    for (size_t i = 0; i < c->tensors.count; i++) add_csv_row(&t, c, c->tensors.items[i]);
     return markup_save(&t, path, d);
-}
-
-static void write_shares(json_writer *w, const char *key, rt_f16_shares s)
-{
-    json_begin(w, key, '{');
-    json_write_real(w, "flushed", "%.6g", s.flushed);
-    json_write_real(w, "subnormal", "%.6g", s.subnormal);
-    json_write_real(w, "above", "%.6g", s.above);
-    json_end(w, '}');
-}
-
-/* `exponents` holds a pair for each exponent that occurs. */
-static void write_row(json_writer *w, const histogram *h, const histogram_row *r)
-{
-    const rt_exponents *e = &r->exponents;
-    json_begin(w, NULL, '{');
-    json_write_string(w, "kind", kind_names[r->kind]);
-    json_write_string(w, "tensor", r->tensor);
-    json_write_string(w, "node", r->node);
-    json_write_integer(w, "numel", e->count);
-    json_write_integer(w, "zero", e->zero);
-    json_write_integer(w, "not_finite", e->not_finite);
-    write_shares(w, "f16", rt_exponents_in_f16(e, 0));
-    write_shares(w, "f16_scaled", rt_exponents_in_f16(e, shift_of(h, r->kind)));
-    json_begin(w, "exponents", '[');
-    for (int i = 0; i < RT_EXPONENTS; i++) {
-        if (!e->bins[i]) continue;
-        json_begin(w, NULL, '[');
-        json_write_integer(w, NULL, i + RT_EXPONENT_LEAST);
-        json_write_integer(w, NULL, e->bins[i]);
-        json_end(w, ']');
-    }
-    json_end(w, ']');
-    json_end(w, '}');
-}
-
-static ampc_status write_json(const histogram *h, const char *path, diag *d)
-{
-    json_writer w;
-    size_t n;
-    if (!json_open_text(&w)) return rt_no_memory(d);
-    json_begin(&w, NULL, '{');
-    json_write_real(&w, "scale", "%.9g", h->scale);
-    json_begin(&w, "tensors", '[');
-    for (size_t i = 0; i < h->rows.count; i++) write_row(&w, h, h->rows.items[i]);
-    json_end(&w, ']');
-    json_end(&w, '}');
-    char *text = json_close_text(&w, &n);
-    const ampc_status status = text ? rt_atomic_save(path, text, n, d) : rt_no_memory(d);
-    free(text);
-    return status;
 }
 
 /* ---- the plot ---------------------------------------------------------------------------------- */
@@ -144,12 +111,12 @@ static void draw_band(text_buffer *t, double top, double from, double to, const 
 }
 
 /* The share of the nonzero elements with that exponent; numbers beyond the axis count at its ends. */
-static void sum_bins(const rt_exponents *e, int shift, double *shares)
+static void sum_bins(const ir_exponents *e, int shift, double *shares)
 {
-    const double total = (double)(e->count - e->zero - e->not_finite);
+    const double total = (double)(ir_exponents_finite(e) - e->zero);
     for (int i = AXIS_LEAST; i < AXIS_MOST; i++) shares[i - AXIS_LEAST] = 0;
-    for (int i = 0; i < RT_EXPONENTS && total > 0; i++) {
-        const int exponent = (int)fmin(fmax(i + RT_EXPONENT_LEAST + shift, AXIS_LEAST), AXIS_MOST - 1);
+    for (int i = 0; i < IR_EXPONENTS && total > 0; i++) {
+        const int exponent = (int)fmin(fmax(i + IR_EXPONENT_LEAST + shift, AXIS_LEAST), AXIS_MOST - 1);
         shares[exponent - AXIS_LEAST] += (double)e->bins[i] / total;
     }
 }
@@ -179,65 +146,66 @@ static void draw_axis(text_buffer *t, double bottom)
                  x_of(e), bottom, x_of(e), bottom + 20, e);
 }
 
-static void draw_shares(text_buffer *t, rt_f16_shares s)
+static void draw_shares(text_buffer *t, ir_exponent_shares s)
 {
-    text_add(t, "%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", 100 * s.flushed, 100 * s.subnormal,
-             100 * s.above);
+    text_add(t, "%.3g %% become zero, %.3g %% subnormal, %.3g %% infinite", 100 * s.flushed,
+             100 * (s.below_normal - s.flushed), 100 * s.above);
 }
 
-static void draw_panel(text_buffer *t, const histogram *h, histogram_kind kind, double top)
+static void draw_panel(text_buffer *t, const rt_calibration *c, rt_calibrated_kind kind, double top)
 {
+    static const char *const names[RT_CALIBRATED_KINDS] = {"weights", "inputs", "activations", "gradients"};
     double shares[AXIS_MOST - AXIS_LEAST];
-    rt_exponents all = {.count = 0};
-    const int shift = shift_of(h, kind);
-    for (size_t i = 0; i < h->rows.count; i++)
-        if (h->rows.items[i]->kind == kind) rt_exponents_merge(&all, &h->rows.items[i]->exponents);
+    ir_exponents all = {.count = 0};
+    const int shift = rt_calibration_shift(c, kind);
+    for (size_t i = 0; i < c->tensors.count; i++)
+        if (c->tensors.items[i]->kind == kind) ir_exponents_merge(&all, &c->tensors.items[i]->numbers);
     draw_band(t, top, AXIS_LEAST, FLUSHED, "#f6d5cf", "zero in fp16");
     draw_band(t, top, FLUSHED, NORMAL, "#fdf0c8", "subnormal");
     draw_band(t, top, ABOVE, AXIS_MOST, "#f6d5cf", "inf");
     sum_bins(&all, 0, shares);
     draw_steps(t, top, shares, "fill=\"#0072b2\" fill-opacity=\".55\" stroke=\"#0072b2\"");
     text_add(t, "<text class=\"label\" x=\"%d\" y=\"%g\">%s, %" PRId64 " values, %.3g %% zero: ", LEFT,
-             top - (shift ? 25 : 9), kind_names[kind], all.count,
+             top - (shift ? 25 : 9), names[kind], all.count,
              all.count ? 100 * (double)all.zero / (double)all.count : 0);
-    draw_shares(t, rt_exponents_in_f16(&all, 0));
+    draw_shares(t, ir_exponents_in(&all, IR_f16, 0));
     text_add(t, "</text>\n");
     if (shift) {
         sum_bins(&all, shift, shares);
         draw_steps(t, top, shares, "fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.8\"");
-        text_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, h->scale);
-        draw_shares(t, rt_exponents_in_f16(&all, shift));
+        text_add(t, "<text class=\"scaled\" x=\"%d\" y=\"%g\">times the loss scale %g: ", LEFT, top - 9, c->scale);
+        draw_shares(t, ir_exponents_in(&all, IR_f16, shift));
         text_add(t, "</text>\n");
     }
     text_add(t, "<rect class=\"frame\" x=\"%d\" y=\"%g\" width=\"%d\" height=\"%d\"/>\n", LEFT, top, COLUMNS, PANEL);
     draw_axis(t, top + PANEL);
 }
 
-static ampc_status write_svg(const histogram *h, const char *path, const char *title, diag *d)
+static ampc_status write_svg(const rt_calibration *c, const char *path, diag *d)
 {
     text_buffer t = {0};
-    bool has[HISTOGRAM_KINDS] = {false};
+    bool has[RT_CALIBRATED_KINDS] = {false};
     int panels = 0;
-    for (size_t i = 0; i < h->rows.count; i++) has[h->rows.items[i]->kind] = true;
-    for (int k = 0; k < HISTOGRAM_KINDS; k++) panels += has[k];
+    for (size_t i = 0; i < c->tensors.count; i++) has[c->tensors.items[i]->kind] = true;
+    for (int k = 0; k < RT_CALIBRATED_KINDS; k++) panels += has[k];
     const int height = TOP + panels * (PANEL + GAP);
     text_add(&t,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
              "role=\"img\">\n<title>",
              WIDTH, height, WIDTH, height);
-    markup_escape(&t, title);
+    markup_escape(&t, c->model);
     text_add(&t, "</title>\n<style>\ntext{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#444}\n"
                  ".title{font-size:16px;font-weight:600;fill:#111}.label{font-weight:600}\n"
                  ".x,.band{text-anchor:middle}.band{fill:#777;font-size:10px}.scaled{fill:#d55e00}\n"
                  ".frame{fill:none;stroke:#999}\n</style>\n");
     text_add(&t, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text class=\"title\" x=\"%d\" y=\"28\">", WIDTH,
              height, LEFT);
-    markup_escape(&t, title);
+    markup_escape(&t, c->model);
     text_add(&t, "</text>\n");
     double top = TOP;
-    for (int k = 0; k < HISTOGRAM_KINDS; k++) {
+    for (int k = 0; k < RT_CALIBRATED_KINDS; k++) {
         if (!has[k]) continue;
-        draw_panel(&t, h, (histogram_kind)k, top);
+        draw_panel(&t, c, (rt_calibrated_kind)k, top);
         top += PANEL + GAP;
     }
     text_add(&t, "</svg>\n");
@@ -252,8 +220,8 @@ ampc_status histogram_check_path(const char *path, diag *d)
     return diag_error(d, AMPC_USAGE, DIAG_FILE(path), "--histogram: expected a .svg, .csv or .json file");
 }
 
-ampc_status histogram_write(const histogram *h, const char *path, const char *title, diag *d)
+ampc_status histogram_write(const rt_calibration *c, const char *path, diag *d)
 {
-    if (tool_ends_with(path, ".csv")) return write_csv(h, path, d);
-    return tool_ends_with(path, ".json") ? write_json(h, path, d) : write_svg(h, path, title, d);
+    if (tool_ends_with(path, ".csv")) return write_csv(c, path, d);
+    return tool_ends_with(path, ".json") ? rt_calibration_write(c, path, d) : write_svg(c, path, d);
 }

@@ -342,10 +342,11 @@ static ampc_status open_histogram(checking *k)
     const ir_storage *scale = ir_state_by_role(k->c->tool->module, IR_STATE_loss_scale);
     TRY(histogram_check_path(o->histogram, k->c->tool->diag));
     k->histogram = arena_alloc(k->c->tool->arena, sizeof *k->histogram);
-    *k->histogram = (histogram){.arena = k->c->tool->arena,
-                                .scale = o->pass.init_scale > 0 ? o->pass.init_scale : 65536};
+    *k->histogram = (histogram){
+        .arena = k->c->tool->arena,
+        .values = {.model = o->operands.items[0], .scale = o->pass.init_scale > 0 ? o->pass.init_scale : 65536}};
     if (!scale || o->pass.init_scale > 0) return AMPC_OK;
-    return rt_session_get_number(k->c->session, scale->name, k->c->tool->diag, &k->histogram->scale);
+    return rt_session_get_number(k->c->session, scale->name, k->c->tool->diag, &k->histogram->values.scale);
 }
 
 static ampc_status check_entry(checking *k)
@@ -360,7 +361,7 @@ static ampc_status check_entry(checking *k)
     TRY(rt_check_open(k->c->session, k->c->tool->module, &options, k->c->tool->diag, &k->check));
     const ampc_status status = trains ? check_training(k) : from_file ? check_file(k) : check_data(k);
     if (!k->histogram || (status != AMPC_OK && status != AMPC_NUMERIC)) return status;
-    const ampc_status written = histogram_write(k->histogram, o->histogram, o->operands.items[0], k->c->tool->diag);
+    const ampc_status written = histogram_write(&k->histogram->values, o->histogram, k->c->tool->diag);
     return written == AMPC_OK ? status : written;
 }
 

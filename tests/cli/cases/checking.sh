@@ -33,7 +33,7 @@ try check.paddle 5 '^\[PRECISION\] \[ERROR\] in \[device=cpu, op=feed, tensor=x,
 try check.report 5 '^result .* NaN|^result ' "${check[@]}" --data npz:bad.npz --nan-inf=report
 try check.json 5 '"first": \{"node": "", "op": "", "phase": ""' "${check[@]}" --data npz:bad.npz --json
 try check.histogram 0 '' "${check[@]}" --data npz:data.npz --histogram=h.csv
-holds check.histogram-rows grep -qE '^gradients,d\.' h.csv
+holds check.histogram-rows grep -qE '^gradient,d\.' h.csv
 # Training and evaluation that end with status 5 say the same.
 try explain.train 5 "step [0-9]+: the loss is nan before scaling.*: input 'x' .*has 1 NaN" \
     ampc-run train tiny.onnx --loss=ce:s --amp=O0 --data npz:bad.npz --batch 16 --steps 20
