@@ -118,13 +118,29 @@ static const struct row {
     {LAYER_NORM, IR_OP_add, {MOVED_X, OFFSET}, NULL},
     {LAYER_NORM, IR_OP_sub, {MOVED_X, MOVED_MEAN}, NULL},
 
+    /* x / sqrt(mean(x^2) + eps) * scale */
+    {X_SQUARED, IR_OP_mul, {X, X}, NULL},
+    {X_SQUARED, IR_OP_pow, {X, TWO}, NULL},
+    {MEAN_SQUARE, IR_OP_reduce_mean, {X_SQUARED}, is_last_mean},
+    {RMS_GUARDED, IR_OP_add, {MEAN_SQUARE, EPS}, is_guard},
+    {RMS, IR_OP_sqrt, {RMS_GUARDED}, NULL},
+    {RMS, IR_OP_pow, {RMS_GUARDED, HALF}, NULL},
+    {RMS_INVERSE, IR_OP_reciprocal, {RMS}, NULL},
+    {RMS_INVERSE, IR_OP_div, {ONE, RMS}, NULL},
+    {RMS_INVERSE, IR_OP_pow, {RMS_GUARDED, MINUS_HALF}, NULL},
+    {RMS_NORMAL, IR_OP_div, {X, RMS}, NULL},
+    {RMS_NORMAL, IR_OP_mul, {X, RMS_INVERSE}, NULL},
+    {RMS_FACTOR, IR_OP_mul, {RMS_INVERSE, SCALE}, has_scale},
+    {RMS_FACTOR, IR_OP_div, {SCALE, RMS}, has_scale},
+    {RMS_NORM, IR_OP_mul, {RMS_NORMAL, SCALE}, has_scale},
+    {RMS_NORM, IR_OP_mul, {X, RMS_FACTOR}, NULL},
+    {RMS_NORM, SAME, {RMS_NORMAL}, NULL},
+
     /* x * (1 + erf(x / sqrt(2))) / 2 */
     {ARGUMENT, IR_OP_div, {X, ROOT_2}, NULL},
     {ARGUMENT, IR_OP_mul, {X, ROOT_HALF}, NULL},
     {ERF, IR_OP_erf, {ARGUMENT}, NULL},
     /* the same with tanh(sqrt(2/pi) * (x + 0.044715 x^3)), where the polynomial can be expanded in several ways */
-    {X_SQUARED, IR_OP_mul, {X, X}, NULL},
-    {X_SQUARED, IR_OP_pow, {X, TWO}, NULL},
     {X_CUBED, IR_OP_pow, {X, THREE}, NULL},
     {X_CUBED, IR_OP_mul, {X_SQUARED, X}, NULL},
     {CUBE_RATIO, IR_OP_mul, {X_SQUARED, CUBIC}, NULL},

@@ -22,7 +22,7 @@
 
 typedef ir_value *make_node(const grammar_match *m, ir_builder *b);
 
-static ir_value *make_layer_norm(const grammar_match *m, ir_builder *b)
+static ir_value *make_norm(const grammar_match *m, ir_builder *b, bool center)
 {
     ir_value *x = m->bound[X], *scale = m->bound[SCALE], *bias = m->bound[BIAS];
     const ir_dim *dims = x->type.dims + m->axis;
@@ -32,8 +32,13 @@ static ir_value *make_layer_norm(const grammar_match *m, ir_builder *b)
     ir_node *n = ir_new(b, IR_OP_layer_norm, 3, x, scale, bias);
     ir_set_int(n, IR_ATTR(layer_norm, axis), m->axis);
     ir_set_float(n, IR_ATTR(layer_norm, eps), m->eps);
+    ir_set_bool(n, IR_ATTR(layer_norm, center), center);
     return ir_done(b, n);
 }
+
+static ir_value *make_layer_norm(const grammar_match *m, ir_builder *b) { return make_norm(m, b, true); }
+
+static ir_value *make_rms_norm(const grammar_match *m, ir_builder *b) { return make_norm(m, b, false); }
 
 static ir_value *make_gelu(const grammar_match *m, ir_builder *b)
 {
@@ -43,12 +48,13 @@ static ir_value *make_gelu(const grammar_match *m, ir_builder *b)
 }
 
 static const struct pattern {
-    ir_op op; /* the OP of `patterns = OPERATOR(OP)` */
+    const char *name; /* the NAME of `patterns = OPERATOR(NAME)` */
     grammar_symbol symbol;
     make_node *make;
 } patterns[] = {
-    {IR_OP_layer_norm, LAYER_NORM, make_layer_norm},
-    {IR_OP_gelu, GELU, make_gelu},
+    {"layer_norm", LAYER_NORM, make_layer_norm},
+    {"rms_norm", RMS_NORM, make_rms_norm},
+    {"gelu", GELU, make_gelu},
 };
 
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
@@ -136,11 +142,11 @@ static void search_graph(const search *s, ir_graph *g)
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-/* The OPERATOR in `patterns = OPERATOR(OP), ...` for an op of the table. */
-static const char *find_operator(const amp_list *l, ir_op op, arena *a)
+/* The OPERATOR in `patterns = OPERATOR(NAME), ...` for a pattern of the table. */
+static const char *find_operator(const amp_list *l, const char *name, arena *a)
 {
     const char *text = l->rule.patterns;
-    const char *end = strstr(text, arena_printf(a, "(%s)", ir_op_get(op)->name)), *start = end;
+    const char *end = strstr(text, arena_printf(a, "(%s)", name)), *start = end;
     while (end && start > text && !strchr(" ,", start[-1])) start--;
     return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;
 }
@@ -148,7 +154,7 @@ static const char *find_operator(const amp_list *l, ir_op op, arena *a)
 ampc_status pass_patterns(ir_module *m, compile *c)
 {
     search s = {.compile = c, .arena = m->arena};
-    for (int i = 0; i < PATTERNS; i++) s.operators[i] = find_operator(c->list, patterns[i].op, m->arena);
+    for (int i = 0; i < PATTERNS; i++) s.operators[i] = find_operator(c->list, patterns[i].name, m->arena);
     for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) search_graph(&s, g);
     return diag_status(c->diag);
 }
