@@ -4,7 +4,7 @@
 
 static bool places(const compile_options *o)
 {
-    return o->placement == PASS_MINCUT && (o->level == PASS_O1 || o->level == PASS_O2);
+    return (o->placement == PASS_MINCUT || o->budget) && (o->level == PASS_O1 || o->level == PASS_O2);
 }
 
 ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **out)

@@ -81,7 +81,9 @@ typedef struct compile_options {
     bool tree;          /* for distribute: the sums of a step are balanced trees (--deterministic) */
     bool draws;         /* for pass_draw: keep the colours and skip the backward */
     bool plain_runtime; /* only @infer, for a runtime whose ops compute in the type of their operands */
-    pipeline_options pipeline; /* verify_each: in assertion builds and ampc-opt; else only after the last pass */
+    const char *list_text;            /* a list file in memory, after `lists`; NULL: none */
+    const struct pass_budget *budget; /* passes.h; NULL: the lists decide */
+    pipeline_options pipeline;        /* verify_each: in assertion builds and ampc-opt; else only after the last pass */
 } compile_options;
 
 compile_options compile_options_default(void);

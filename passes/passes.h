@@ -12,6 +12,35 @@
 
 #include <stdio.h>
 
+/* ---- a budget of errors ------------------------------------------------------------------------ */
+
+/* What it costs in accuracy to compute a node in the low type: squared errors of the outputs. Errors of different
+ * nodes are independent, so their squares add up. INFINITY: not possible. */
+typedef struct pass_price {
+    double result;   /* of rounding its results */
+    double operands; /* of computing in the low type, with f32 operands rounded first */
+} pass_price;
+
+/* Instead of the lists, mixed precision chooses the plan of least predicted cost whose squared errors sum up to at most
+ * `limit`. What a list of the user names, or no list can change, is as decided. A node without a price has no error. */
+typedef struct pass_budget {
+    const strmap *prices; /* pass_price by the name of the node's first result */
+    double limit;
+} pass_budget;
+
+/* The plan of an operator that a list can change. */
+typedef struct pass_choice {
+    const char *node, *op; /* of the model */
+    bool low, low_by_lists;
+} pass_choice;
+
+/* Predicted costs of plans, in units of the device's measure (passes/amp/cost.h). */
+typedef struct pass_costs {
+    int64_t cut;    /* the chosen plan */
+    int64_t greedy; /* as the lists colour the nodes, after cast folding */
+    int64_t f32;    /* everything in f32 */
+} pass_costs;
+
 /* ---- a compilation ----------------------------------------------------------------------------- */
 
 /* What the passes found and did, for the summary line, --stats, --explain and the drawing. */
@@ -26,6 +55,10 @@ typedef struct compile_report {
     bool cast_symbolic; /* some of these casts have symbolic sizes */
     const struct pass_calls *inserted; /* statistics from before the cleanup passes, if the profile counts those */
     strmap *colours;                   /* colour by node name of the model, for pass_draw */
+    /* of placement, for the graph that evaluates the model: */
+    pass_costs costs;
+    VEC(pass_choice) choices; /* with `budget` */
+    double error;             /* with `budget`: the squared error of the plan */
 } compile_report;
 
 /* Initial value and update rule of the loss scale: command line over list files over profile. */

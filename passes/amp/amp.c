@@ -24,7 +24,8 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
     const ir_device *device = s->compile->device;
     diag *d = s->compile->diag;
     bool primary = g == pass_primary(g->module);
-    placement_costs costs = amp_place(g, s, primary && o->explain);
+    if (o->budget && s->enclosing) return AMPC_OK; /* of a subgraph, which no list names, the lists decide */
+    pass_costs costs = amp_place(g, s, primary && o->explain);
     if (!primary) return AMPC_OK;
     const char *cut = cost_print(device, costs.cut, s->arena), *f32 = cost_print(device, costs.f32, s->arena);
     diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with greedy placement, %s in f32", device->name, cut,

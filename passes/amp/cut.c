@@ -124,27 +124,27 @@ static int64_t value_cost(const value *x, cut_label producer, const bool *reads)
     return reads[other] ? x->cost[other] : 0;
 }
 
-static cut_label label_of(const cut *c, const cut_label *labels, uint32_t v) { return labels[root(c, v)]; }
+cut_label cut_label_of(const cut *c, const cut_label *labels, uint32_t v) { return labels[root(c, v)]; }
 
 static cut_label producer_label(const cut *c, const cut_label *labels, const value *x)
 {
-    return x->producer == NO_PRODUCER ? CUT_HIGH : label_of(c, labels, x->producer);
+    return x->producer == NO_PRODUCER ? CUT_HIGH : cut_label_of(c, labels, x->producer);
 }
 
 int64_t cut_cost(const cut *c, const cut_label *labels)
 {
     int64_t cost = 0;
     for (uint32_t v = 0; v < count_vertices(c); v++)
-        cost = sum(cost, c->vertices.items[v].cost[label_of(c, labels, v)]);
+        cost = sum(cost, c->vertices.items[v].cost[cut_label_of(c, labels, v)]);
     for (size_t i = 0; i < c->pairs.count; i++) {
         const pair *p = &c->pairs.items[i];
-        if (label_of(c, labels, p->high) == CUT_HIGH && label_of(c, labels, p->low) == CUT_LOW)
+        if (cut_label_of(c, labels, p->high) == CUT_HIGH && cut_label_of(c, labels, p->low) == CUT_LOW)
             cost = sum(cost, p->cost);
     }
     for (size_t i = 0; i < c->values.count; i++) {
         const value *x = &c->values.items[i];
         bool reads[2] = {false, false};
-        for (size_t k = 0; k < x->count; k++) reads[label_of(c, labels, c->readers.items[x->first + k])] = true;
+        for (size_t k = 0; k < x->count; k++) reads[cut_label_of(c, labels, c->readers.items[x->first + k])] = true;
         cost = sum(cost, value_cost(x, producer_label(c, labels, x), reads));
     }
     return cost;
@@ -190,7 +190,7 @@ void cut_flips(const cut *c, const cut_label *labels, int64_t *flips)
     for (uint32_t v = 0; v < count; v++) flips[v] = 0;
     for (uint32_t v = 0; v < count; v++) {
         const int64_t *cost = c->vertices.items[v].cost;
-        cut_label l = label_of(c, labels, v);
+        cut_label l = cut_label_of(c, labels, v);
         change(&flips[root(c, v)], cost[!l], cost[l]);
     }
     for (size_t i = 0; i < c->pairs.count; i++) {

@@ -33,6 +33,8 @@ void cut_reader(cut *c, uint32_t vertex);
 /* Computes the labels of minimum cost, indexed by vertex. Of several such labellings it returns the one with the fewest
  * LOW vertices, which is unique: they are LOW in all of them. Pins that contradict FORBIDDEN costs are a bug. */
 void cut_solve(cut *c, cut_label *labels);
+/* The label of a vertex, which is that of all merged with it. */
+cut_label cut_label_of(const cut *c, const cut_label *labels, uint32_t vertex);
 /* The cost of a labelling, ignoring pins; CUT_FORBIDDEN if it is not allowed. */
 int64_t cut_cost(const cut *c, const cut_label *labels);
 /* Sets flips[v] to the additional cost (negative: saving) of changing only vertex v and those merged with it. */

@@ -579,6 +579,13 @@ ampc_status amp_list_load(const compile_options *o, arena *a, diag *d, amp_list 
         ampc_status status = read_file(&r, o->lists.items[i]);
         if (first == AMPC_OK) first = status;
     }
+    if (o->list_text) {
+        r.confined = false;
+        r.file = "list";
+        add_layer(&r);
+        ampc_status status = read_text(&r, o->list_text, strlen(o->list_text));
+        if (first == AMPC_OK) first = status;
+    }
     ampc_status status = read_command_line(&r, o);
     if (first == AMPC_OK) first = status;
     if (first == AMPC_OK) first = read_profile(&r, l->base ? l->base : "ampc");

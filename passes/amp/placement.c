@@ -1,4 +1,4 @@
-/* placement.c - placement by minimum cut: builds a labelling problem (cut.h) from a coloured graph and writes its
+/* placement.c - placement by minimum cut: builds a labelling problem (cut.h) from a coloured graph and writes a
  * solution back to the entries.
  *
  * Every float node has a vertex for the type of its operands, and a second one for the type of its results if the op
@@ -15,42 +15,19 @@
  * cast of an activation runs twice, because its gradient is cast back. The gradient of a parameter leaves its op in
  * f32. Among plans of equal cost, the one with the fewest low vertices is chosen. The profile's own plan satisfies all
  * constraints, so the cut never costs more. docs/placement.md explains the reasons. */
-#include "passes/amp/placement.h"
-
-#include "passes/amp/cost.h"
-#include "passes/amp/cut.h"
+#include "passes/amp/problem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
-
-#define NONE UINT32_MAX
-
-typedef struct placement_state {
-    const ir_graph *graph;
-    amp_entry *entries;
-    const amp_scope *scope;
-    const amp_list *list;
-    const compile_options *options;
-    cost_model cost;
-    arena *arena;
-    cut *cut;
-    uint32_t high, low; /* vertices of values with a fixed type */
-    uint32_t *computes; /* by node id: the vertex for the operands' type; NONE: not modelled */
-    uint32_t *writes;   /* by node id: the vertex for the type of results that follow it */
-    uint32_t *produced; /* by value id: the vertex for its type; NONE: neither f32 nor the low type */
-    bool *tainted;      /* by value id: must not be rounded */
-    bool *carries;      /* by value id: has a gradient */
-    bool trains;
-    VEC(cut_label) greedy; /* by vertex: the profile's own plan */
-} placement_state;
 
 /* ---- predicates ------------------------------------------------------------------------------ */
 
-static const amp_entry *entry_of(const placement_state *p, const ir_node *n) { return &p->entries[n->id]; }
+static const amp_entry *entry_of(const placement *p, const ir_node *n) { return &p->entries[n->id]; }
 
-static uint32_t vertex_of_type(const placement_state *p, ir_dtype t)
+static uint32_t vertex_of_type(const placement *p, ir_dtype t)
 {
-    return t == IR_f32 ? p->high : t == p->options->low ? p->low : NONE;
+    return t == IR_f32 ? p->high : t == p->options->low ? p->low : NO_VERTEX;
 }
 
 static cut_label label_of_type(ir_dtype t) { return ir_dtype_is_low(t) ? CUT_LOW : CUT_HIGH; }
@@ -69,19 +46,19 @@ static bool reads_f32(const ir_node *n, int i)
 }
 
 /* Whether operand i of a modelled node is read in the node's type. */
-static bool reads_in_type(const placement_state *p, const ir_node *n, int i)
+static bool reads_in_type(const placement *p, const ir_node *n, int i)
 {
     return amp_is_cast_operand(n, i) || (is_second_group(n, i) && amp_second_follows(n, entry_of(p, n), p->list));
 }
 
 /* Whether the operand is an attribute of the operator, which is converted or cast as part of the node. */
-static bool is_attribute(const placement_state *p, const ir_node *n, int i)
+static bool is_attribute(const placement *p, const ir_node *n, int i)
 {
     return !(ir_op_get(n->op)->traits & IR_EFFECT) && amp_list_is_attribute(p->list, n, i);
 }
 
 /* Whether a result that the op computes in f32 is cast to low. The types of such a node are not changed. */
-static bool narrows_after(const placement_state *p, const ir_node *n)
+static bool narrows_after(const placement *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         if (amp_narrows_result(n, i, entry_of(p, n), p->list)) return true;
@@ -93,8 +70,16 @@ static bool computes_in_f32(const amp_entry *e)
     return e->rule == AMP_F32_COMPUTE || e->rule == AMP_F32_COMPUTE_MIXED;
 }
 
-static bool is_free(const placement_state *p, const amp_entry *e)
+bool placement_is_priced(const placement *p, const ir_node *n)
 {
+    const amp_rule rule = entry_of(p, n)->rule;
+    return p->options->budget && n->loc.op && rule != AMP_UNSUPPORTED && rule != AMP_NODE && rule != AMP_TENSOR;
+}
+
+static bool is_free(const placement *p, const ir_node *n)
+{
+    const amp_entry *e = entry_of(p, n);
+    if (placement_is_priced(p, n)) return true;
     switch (e->rule) {
     case AMP_GRAY_LOW:
     case AMP_GRAY_KEEP:
@@ -112,12 +97,13 @@ static bool is_free(const placement_state *p, const amp_entry *e)
 }
 
 /* Whether the profile demands f32, because low precision is dangerous there. */
-static bool is_dangerous(const placement_state *p, const amp_entry *e)
+static bool is_dangerous(const placement *p, const ir_node *n)
 {
-    return e->compute_dtype == IR_f32 && e->colour != IR_WHITE && !is_free(p, e);
+    const amp_entry *e = entry_of(p, n);
+    return e->compute_dtype == IR_f32 && e->colour != IR_WHITE && !is_free(p, n);
 }
 
-static bool carries_gradient(const placement_state *p, const ir_node *n)
+static bool carries_gradient(const placement *p, const ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (ir_in(n, i) && p->carries[ir_in(n, i)->id]) return true;
@@ -126,7 +112,7 @@ static bool carries_gradient(const placement_state *p, const ir_node *n)
 
 /* ---- vertices -------------------------------------------------------------------------------- */
 
-static uint32_t new_vertex(placement_state *p, int64_t high, int64_t low, ir_dtype greedy)
+static uint32_t new_vertex(placement *p, int64_t high, int64_t low, ir_dtype greedy)
 {
     cut_label label = label_of_type(greedy);
     vec_push(p->arena, &p->greedy, label);
@@ -134,14 +120,14 @@ static uint32_t new_vertex(placement_state *p, int64_t high, int64_t low, ir_dty
 }
 
 /* Whether all float operands and results are f32 or low and have vertices. */
-static bool is_modelled(const placement_state *p, const ir_node *n)
+static bool is_modelled(const placement *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     if (ir_op_has(n->op, IR_CONVERTS) || e->colour == IR_KEEP ||
         (e->compute_dtype != IR_f32 && e->compute_dtype != p->options->low))
         return false;
     for (int i = 0; i < n->n_in; i++)
-        if (amp_is_cast_operand(n, i) && p->produced[ir_in(n, i)->id] == NONE) return false;
+        if (amp_is_cast_operand(n, i) && p->produced[ir_in(n, i)->id] == NO_VERTEX) return false;
     return true;
 }
 
@@ -160,27 +146,90 @@ static const ir_value *only_operand(const ir_node *n)
 }
 
 /* Whether n can write a type other than that of its operands. */
-static bool has_separate_result(const placement_state *p, const ir_node *n)
+static bool has_separate_result(const placement *p, const ir_node *n)
 {
     return ir_op_out_attr(n->op) >= 0 && !p->options->plain_runtime;
 }
 
-static void add_node(placement_state *p, const ir_node *n)
+bool placement_is_pinned(const placement *p, uint32_t v)
+{
+    return cut_is_pinned(p->cut, v, CUT_LOW) || cut_is_pinned(p->cut, v, CUT_HIGH);
+}
+
+/* What a squared error costs. */
+static int64_t cost_of_error(const placement *p, double error)
+{
+    const double share = p->options->budget ? error / p->options->budget->limit : 0, cost = share * p->price;
+    return cost < (double)p->most ? (int64_t)llround(cost) : p->most;
+}
+
+static pass_price price_of(const placement *p, const ir_node *n)
+{
+    const pass_price *found = placement_is_priced(p, n) ? strmap_get(p->options->budget->prices, ir_out(n, 0)->name)
+                                                        : NULL;
+    return found ? *found : (pass_price){0};
+}
+
+/* Operands are rounded where f32 ones are read in the low type; each accounts for an equal share of the error. */
+static void price_operands(placement *p, const ir_node *n, uint32_t reads, double share)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (amp_is_cast_operand(n, i) && v->kind != IR_VALUE_STORAGE)
+            cut_pair(p->cut, p->produced[v->id], reads, cost_of_error(p, share));
+    }
+}
+
+/* One operator has one type in all its nodes, since a list names operators. */
+static void join_operator(placement *p, const ir_node *n, uint32_t reads, bool possible)
+{
+    priced_operator *op = strmap_get(p->by_name, n->loc.node);
+    if (!op) {
+        op = arena_alloc(p->arena, sizeof *op);
+        *op = (priced_operator){n, p->operators.count, reads, ir_dtype_is_low(entry_of(p, n)->compute_dtype)};
+        strmap_put(p->by_name, n->loc.node, op);
+        vec_push(p->arena, &p->operators, op);
+    } else if (!placement_is_pinned(p, op->vertex) || !placement_is_pinned(p, reads))
+        cut_merge(p->cut, op->vertex, reads);
+    if (!possible && !placement_is_pinned(p, reads)) cut_pin(p->cut, reads, CUT_HIGH);
+}
+
+static double storage_share(const ir_node *n, int *operands)
+{
+    int stored = 0;
+    *operands = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!amp_is_cast_operand(n, i)) continue;
+        stored += ir_in(n, i)->kind == IR_VALUE_STORAGE;
+        ++*operands;
+    }
+    return *operands ? (double)stored / *operands : 1;
+}
+
+static void add_node(placement *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
     int64_t runs = p->trains && carries_gradient(p, n) ? 3 : 1;
     ir_dtype low = p->options->low;
-    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32), runs * cost_of_node(&p->cost, n, low),
+    const pass_price price = price_of(p, n);
+    const bool possible = isfinite(price.result) && isfinite(price.operands), separate = has_separate_result(p, n);
+    int operands;
+    const double stored = storage_share(n, &operands) * price.operands;
+    uint32_t reads = new_vertex(p, runs * cost_of_node(&p->cost, n, IR_f32),
+                                runs * cost_of_node(&p->cost, n, low) +
+                                    cost_of_error(p, separate ? stored : stored + price.result),
                                 e->compute_dtype);
     uint32_t writes = reads;
-    const ir_value *only = computes_in_f32(e) ? only_operand(n) : NULL;
-    bool pinned = !is_free(p, e) || narrows_after(p, n);
+    const ir_value *only = computes_in_f32(e) && !placement_is_priced(p, n) ? only_operand(n) : NULL;
+    bool pinned = !is_free(p, n) || narrows_after(p, n);
     if (only) cut_merge(p->cut, p->produced[only->id], reads);
     else if (pinned) cut_pin(p->cut, reads, label_of_type(e->compute_dtype));
-    if (has_separate_result(p, n)) {
-        writes = new_vertex(p, 0, 0, e->result);
+    if (placement_is_priced(p, n)) join_operator(p, n, reads, possible);
+    if (operands && possible) price_operands(p, n, reads, price.operands / operands);
+    if (separate) {
+        writes = new_vertex(p, 0, cost_of_error(p, price.result), e->result);
         cut_pair(p->cut, writes, reads, runs * cost_of_results(&p->cost, n, low, IR_f32));
-        if (e->rule == AMP_LOSS || e->overflows || narrows_after(p, n))
+        if ((e->rule == AMP_LOSS && !placement_is_priced(p, n)) || e->overflows || narrows_after(p, n))
             cut_pin(p->cut, writes, label_of_type(e->result));
     }
     p->computes[n->id] = reads;
@@ -188,10 +237,11 @@ static void add_node(placement_state *p, const ir_node *n)
 }
 
 /* The vertex for the type of result i. */
-static uint32_t result_vertex(const placement_state *p, const ir_node *n, int i)
+static uint32_t result_vertex(const placement *p, const ir_node *n, int i)
 {
     const amp_entry *e = entry_of(p, n);
-    bool modelled = p->computes[n->id] != NONE, follows = amp_follows_result(n, i) || ir_op_has(n->op, IR_CONVERTS);
+    bool modelled = p->computes[n->id] != NO_VERTEX,
+         follows = amp_follows_result(n, i) || ir_op_has(n->op, IR_CONVERTS);
     bool second = ir_op_out_slot(n->op, i, n->n_out)->group == IR_GROUP_G;
     if (modelled && follows) return p->writes[n->id];
     if (modelled && second && amp_second_follows(n, e, p->list)) return p->computes[n->id];
@@ -199,11 +249,11 @@ static uint32_t result_vertex(const placement_state *p, const ir_node *n, int i)
     return vertex_of_type(p, amp_narrows_result(n, i, e, p->list) ? e->result : n->out[i]->type.dtype);
 }
 
-static void add_results(placement_state *p, const ir_node *n)
+static void add_results(placement *p, const ir_node *n)
 {
     const amp_entry *e = entry_of(p, n);
-    bool modelled = p->computes[n->id] != NONE, carries = carries_gradient(p, n),
-         tainted = modelled && (is_dangerous(p, e) || e->overflows);
+    bool modelled = p->computes[n->id] != NO_VERTEX, carries = carries_gradient(p, n),
+         tainted = modelled && (is_dangerous(p, n) || e->overflows);
     if (modelled && e->colour == IR_CLEAR && e->compute_dtype == IR_f32)
         for (int i = 0; i < n->n_in; i++) tainted |= amp_is_cast_operand(n, i) && p->tainted[ir_in(n, i)->id];
     for (int i = 0; i < n->n_out; i++) {
@@ -215,7 +265,7 @@ static void add_results(placement_state *p, const ir_node *n)
     }
 }
 
-static void add_vertices(placement_state *p)
+static void add_vertices(placement *p)
 {
     const bool *low_params = amp_low_params(p->graph, p->scope);
     p->high = new_vertex(p, 0, 0, IR_f32);
@@ -241,45 +291,46 @@ static void add_vertices(placement_state *p)
 /* ---- readers --------------------------------------------------------------------------------- */
 
 /* Pins the value to the profile's choice, because it has a user whose type is fixed. */
-static void pin_as_decided(placement_state *p, const ir_value *v)
+static void pin_as_decided(placement *p, const ir_value *v)
 {
     uint32_t vertex = p->produced[v->id];
     cut_label label = p->greedy.items[vertex];
+    if (p->options->budget) return; /* the node can be listed; it is cast */
     if (!cut_is_pinned(p->cut, vertex, !label)) cut_pin(p->cut, vertex, label);
 }
 
-/* The vertex for the type that this use requires, or NONE if it accepts any. */
-static uint32_t reader_at(placement_state *p, const ir_value *v, const ir_use *u)
+/* The vertex for the type that this use requires, or NO_VERTEX if it accepts any. */
+static uint32_t reader_at(placement *p, const ir_value *v, const ir_use *u)
 {
     const ir_node *n = u->user;
-    if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NONE;
+    if (ir_op_has(n->op, IR_STORES)) return u->index == 1 ? vertex_of_type(p, ir_in(n, 0)->type.dtype) : NO_VERTEX;
     if (ir_op_has(n->op, IR_NAMED)) {
         bool unchanged = p->options->keep_io_types || p->graph->owner || amp_is_loss(n);
-        return unchanged ? vertex_of_type(p, v->type.dtype) : NONE;
+        return unchanged ? vertex_of_type(p, v->type.dtype) : NO_VERTEX;
     }
     if (ir_op_has(n->op, IR_DECLARED) && !amp_is_cast_operand(n, u->index))
-        return amp_is_free_capture(p->scope, n, u->index) ? NONE : vertex_of_type(p, v->type.dtype);
+        return amp_is_free_capture(p->scope, n, u->index) ? NO_VERTEX : vertex_of_type(p, v->type.dtype);
     if ((ir_op_has(n->op, IR_CONVERTS) && entry_of(p, n)->colour == IR_KEEP) || is_attribute(p, n, u->index))
-        return NONE;
-    if (p->computes[n->id] != NONE && reads_in_type(p, n, u->index)) return p->computes[n->id];
-    if (reads_f32(n, u->index)) return NONE; /* cast if it is low */
+        return NO_VERTEX;
+    if (p->computes[n->id] != NO_VERTEX && reads_in_type(p, n, u->index)) return p->computes[n->id];
+    if (reads_f32(n, u->index)) return NO_VERTEX; /* cast if it is low */
     pin_as_decided(p, v);
-    return NONE;
+    return NO_VERTEX;
 }
 
 /* Whether the use is on the path to the loss, which keeps the result f32. */
-static bool is_read_by_loss(const placement_state *p, const ir_use *u)
+static bool is_read_by_loss(const placement *p, const ir_use *u)
 {
     return amp_is_loss(u->user) || entry_of(p, u->user)->rule == AMP_LOSS;
 }
 
-static void add_readers(placement_state *p, const ir_value *v)
+static void add_readers(placement *p, const ir_value *v)
 {
     for (const ir_use *u = v->first_use; u; u = u->next) {
         uint32_t reader = reader_at(p, v, u);
-        bool inside = reader != NONE && computes_in_f32(entry_of(p, u->user));
-        if (reader != NONE) cut_reader(p->cut, reader);
-        if (p->tainted[v->id] && (reader == NONE || inside)) pin_as_decided(p, v);
+        bool inside = reader != NO_VERTEX && computes_in_f32(entry_of(p, u->user));
+        if (reader != NO_VERTEX) cut_reader(p->cut, reader);
+        if (p->tainted[v->id] && (reader == NO_VERTEX || inside)) pin_as_decided(p, v);
         if (v->kind == IR_VALUE_RESULT && computes_in_f32(entry_of(p, v->def)) && is_read_by_loss(p, u))
             pin_as_decided(p, v);
     }
@@ -287,32 +338,32 @@ static void add_readers(placement_state *p, const ir_value *v)
 
 /* The operand of a widening cast of the model, or NULL. Narrowing the result again means narrowing or using the
  * operand. */
-static const ir_value *widened(const placement_state *p, const ir_value *v)
+static const ir_value *widened(const placement *p, const ir_value *v)
 {
     if (v->kind != IR_VALUE_RESULT || !ir_op_has(v->def->op, IR_CONVERTS) || v->type.dtype != IR_f32) return NULL;
     if (entry_of(p, v->def)->colour != IR_KEEP) return NULL;
     const ir_value *from = ir_in(v->def, 0);
-    return p->produced[from->id] != NONE ? from : NULL;
+    return p->produced[from->id] != NO_VERTEX ? from : NULL;
 }
 
 /* At level O2 the low copy of a parameter is not counted as a cast (pass_count_casts). */
-static bool counts_as_param(const placement_state *p, const ir_value *v)
+static bool counts_as_param(const placement *p, const ir_value *v)
 {
     return p->options->level == PASS_O2 && p->cost.device->measure == DEVICE_CAST_BYTES &&
            v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM;
 }
 
 /* Whether the low copy is made at compile time: of constants, and of weights in a file for another runtime. */
-static bool is_written_low(const placement_state *p, const ir_value *v)
+static bool is_written_low(const placement *p, const ir_value *v)
 {
     bool weight = v->kind == IR_VALUE_STORAGE && v->storage->kind == IR_PARAM && p->options->plain_runtime;
     if (weight && p->cost.device->measure == DEVICE_TIME) return true;
     return p->list->rule.constants == CONSTANTS_CONVERT && amp_converts(v);
 }
 
-static void add_value(placement_state *p, const ir_value *v)
+static void add_value(placement *p, const ir_value *v)
 {
-    if (p->produced[v->id] == NONE || !v->first_use) return;
+    if (p->produced[v->id] == NO_VERTEX || !v->first_use) return;
     bool twice = p->trains && p->carries[v->id] && v->kind == IR_VALUE_RESULT && p->cost.device->measure == DEVICE_TIME;
     ir_dtype low = p->options->low;
     int64_t runs = twice ? 2 : 1, down = runs * cost_of_cast(&p->cost, &v->type, IR_f32, low);
@@ -326,7 +377,7 @@ static void add_value(placement_state *p, const ir_value *v)
     add_readers(p, v);
 }
 
-static void add_values(placement_state *p)
+static void add_values(placement *p)
 {
     bool *seen = arena_array(p->arena, p->graph->value_ids + 1, sizeof *seen);
     for (size_t i = 0; i < p->graph->inputs.count; i++) add_value(p, p->graph->inputs.items[i]);
@@ -343,30 +394,34 @@ static void add_values(placement_state *p)
 
 /* ---- the profile's own plan ------------------------------------------------------------------ */
 
-/* Anticipates fold_casts: an op whose results are only read in the other type writes that type. */
-static void fold_greedy(placement_state *p, const ir_node *n)
+static void fold_casts(placement *p, const ir_node *n, cut_label *labels)
 {
     uint32_t writes = p->writes[n->id];
-    cut_label other = !p->greedy.items[writes];
+    cut_label other = !labels[writes];
     int readers = 0;
     if (cut_is_pinned(p->cut, writes, !other)) return;
     for (int i = 0; i < n->n_out; i++)
         for (const ir_use *u = n->out[i]->first_use; u && p->produced[n->out[i]->id] == writes;
              u = u->next, readers++) {
             uint32_t reader = reader_at(p, n->out[i], u);
-            if (reader == NONE || p->greedy.items[reader] != other) return;
+            if (reader == NO_VERTEX || cut_label_of(p->cut, labels, reader) != other) return;
         }
-    if (readers) p->greedy.items[writes] = other;
+    if (readers) labels[writes] = other;
 }
 
-static int64_t greedy_cost(placement_state *p)
+void placement_fold(placement *p, cut_label *labels)
 {
     for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next)
-        if (p->computes[n->id] != NONE && p->writes[n->id] != p->computes[n->id]) fold_greedy(p, n);
+        if (p->computes[n->id] != NO_VERTEX && p->writes[n->id] != p->computes[n->id]) fold_casts(p, n, labels);
+}
+
+int64_t placement_greedy_cost(placement *p)
+{
+    placement_fold(p, p->greedy.items);
     return cut_cost(p->cut, p->greedy.items);
 }
 
-static int64_t f32_cost(const placement_state *p)
+int64_t placement_f32_cost(const placement *p)
 {
     cut_label *labels = arena_array(p->arena, p->greedy.count, sizeof *labels);
     labels[p->low] = CUT_LOW;
@@ -375,66 +430,49 @@ static int64_t f32_cost(const placement_state *p)
 
 /* ---- the solution ---------------------------------------------------------------------------- */
 
-static ir_dtype type_of_label(const placement_state *p, cut_label label)
+static ir_dtype type_of_label(const placement *p, cut_label label)
 {
     return label == CUT_LOW ? p->options->low : IR_f32;
 }
 
-static void apply_labels(placement_state *p, const cut_label *labels)
+void placement_apply(placement *p, const cut_label *labels)
 {
     for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
         amp_entry *e = &p->entries[n->id];
-        if (p->computes[n->id] == NONE) continue;
+        if (p->computes[n->id] == NO_VERTEX) continue;
         e->compute_dtype = type_of_label(p, labels[p->computes[n->id]]);
         e->result = type_of_label(p, labels[p->writes[n->id]]);
-        if (!is_free(p, e) || computes_in_f32(e) || (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->compute_dtype)))
+        if (!is_free(p, n) || (computes_in_f32(e) && !placement_is_priced(p, n)) ||
+            (e->rule == AMP_ATTENTION && ir_dtype_is_low(e->compute_dtype)))
             continue;
         e->rule = AMP_CUT;
         e->cause = NULL;
     }
 }
 
-static void explain_flips(placement_state *p, const cut_label *labels)
-{
-    int64_t *flips = arena_array(p->arena, p->greedy.count, sizeof *flips);
-    cut_flips(p->cut, labels, flips);
-    for (const ir_node *n = p->graph->first; n && n->phase == IR_FORWARD; n = n->next) {
-        amp_entry *e = &p->entries[n->id];
-        if (e->rule != AMP_CUT) continue;
-        int64_t flip = flips[p->computes[n->id]];
-        const char *other = labels[p->computes[n->id]] == CUT_HIGH ? ir_dtype_name(p->options->low) : "f32";
-        e->alternative_cost = flip == CUT_FORBIDDEN
-                                  ? arena_printf(p->arena, "%s instead: not possible for this node alone", other)
-                                  : arena_printf(p->arena, "%s instead: %s more", other,
-                                                 cost_print(p->cost.device, flip, p->arena));
-    }
-}
+/* ---- the problem ----------------------------------------------------------------------------- */
 
-placement_costs amp_place(ir_graph *g, const amp_scope *s, bool explain)
+placement placement_problem(ir_graph *g, const amp_scope *s, bool costs, double price)
 {
     const compile *c = s->compile;
     arena *a = s->arena;
     size_t items = 16 * ((size_t)g->node_ids + g->value_ids + 4);
-    placement_state p = {.graph = g, .entries = s->entries, .scope = s, .arena = a, .cut = cut_new(a)};
+    placement p = {.graph = g, .entries = s->entries, .scope = s, .arena = a, .cut = cut_new(a), .price = price};
     p.list = c->list;
     p.options = c->options;
     p.cost = cost_model_new(c->device, g->module, items, a);
+    p.most = p.cost.max_cost;
+    if (!costs) p.cost.max_cost = 0;
+    p.by_name = strmap_new_borrowing(a);
     p.computes = arena_array(a, g->node_ids + 1, sizeof *p.computes);
     p.writes = arena_array(a, g->node_ids + 1, sizeof *p.writes);
     p.produced = arena_array(a, g->value_ids + 1, sizeof *p.produced);
     p.tainted = arena_array(a, g->value_ids + 1, sizeof *p.tainted);
     p.carries = arena_array(a, g->value_ids + 1, sizeof *p.carries);
-    for (uint32_t i = 0; i < g->node_ids; i++) p.computes[i] = p.writes[i] = NONE;
-    for (uint32_t i = 0; i < g->value_ids; i++) p.produced[i] = NONE;
+    for (uint32_t i = 0; i < g->node_ids; i++) p.computes[i] = p.writes[i] = NO_VERTEX;
+    for (uint32_t i = 0; i < g->value_ids; i++) p.produced[i] = NO_VERTEX;
     p.trains = g->role == IR_GRAPH_train && ir_output_by_role(g, IR_OUTPUT_loss);
     add_vertices(&p);
     add_values(&p);
-    placement_costs costs = {.greedy = greedy_cost(&p), .f32 = f32_cost(&p)};
-    cut_label *labels = arena_array(a, p.greedy.count, sizeof *labels);
-    cut_solve(p.cut, labels);
-    costs.cut = cut_cost(p.cut, labels);
-    assert(costs.cut <= costs.greedy && costs.greedy != CUT_FORBIDDEN);
-    apply_labels(&p, labels);
-    if (explain) explain_flips(&p, labels);
-    return costs;
+    return p;
 }

@@ -98,7 +98,7 @@ static void measure(const char *name, void (*make)(making *, ir_value *), const 
     k.bias = ir_graph_storage(g, ir_storage_new(m, IR_PARAM, "b", &row));
     make(&k, ir_graph_input(g, "x", &type));
     double colour_state = 1e9, placement_state = 1e9;
-    placement_costs costs = {0};
+    pass_costs costs = {0};
     for (int i = 0; i < ROUNDS && diag_status(d) == AMPC_OK; i++) {
         arena *a = arena_new(0);
         compile_options o = compile_options_default();

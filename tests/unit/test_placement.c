@@ -10,6 +10,8 @@
 #include "tests/compile.h"
 #include "tests/test.h"
 
+#include <math.h>
+
 enum { GRAPHS = 10000, MAX_FREE = 14, MAX_NODES = 128, MAX_VALUES = 160 };
 
 typedef struct trial {
@@ -330,7 +332,7 @@ static void check_trial(trial *t)
     copy_entries(t, t->greedy);
     int64_t greedy = plan_cost(t);
     try_all(t, 0);
-    placement_costs costs = amp_place(t->graph, &t->scope, true);
+    pass_costs costs = amp_place(t->graph, &t->scope, true);
     copy_entries(t, entries);
     int64_t actual = plan_cost(t);
     if (costs.cut != t->best || actual != t->best || costs.greedy > greedy)
@@ -371,6 +373,82 @@ TEST(equals_brute_force)
         close_trial(&t);
     }
     assert_int_equal(largest, MAX_FREE);
+    diag_free(d);
+    arena_free(a);
+}
+
+/* ---- within a budget of errors --------------------------------------------------------------- */
+
+/* Makes every node an operator of the model; some operators have two nodes. Each has a random price. */
+static strmap *name_and_price(trial *t)
+{
+    strmap *prices = strmap_new(t->arena);
+    int k = 0;
+    for (ir_node *n = t->graph->first; n; n = n->next) {
+        if (!n->n_out || n->op == IR_OP_cast) continue;
+        n->loc = (ir_loc){.op = "Tanh", .node = arena_printf(t->arena, "n%d", k)};
+        k += draw(t, 4) > 0;
+        pass_price *price = arena_alloc(t->arena, sizeof *price);
+        *price = (pass_price){draw(t, 10) ? (double)draw(t, 100) : (double)INFINITY, draw(t, 100)};
+        strmap_put(prices, n->out[0]->name, price);
+    }
+    return prices;
+}
+
+/* The cost of the plan as a list, and in *low the operators that are low in it. */
+static int64_t list_cost(trial *t, const pass_choice *choices, size_t count, size_t *low)
+{
+    const char *text = "[nodes]\n";
+    *low = 0;
+    for (size_t i = 0; i < count; i++) {
+        text = arena_printf(t->arena, "%s%s = %s\n", text, choices[i].node, choices[i].low ? "fp16" : "fp32");
+        *low += choices[i].low;
+    }
+    amp_list *list;
+    t->options.list_text = text;
+    t->options.budget = NULL;
+    assert_int_equal(amp_list_load(&t->options, t->arena, t->diag, &list), AMPC_OK);
+    t->compile.list = list;
+    amp_colour(t->graph, &t->scope);
+    for (size_t i = 0; i < count; i++)
+        for (const ir_node *n = t->graph->first; n; n = n->next)
+            if (n->loc.op && strcmp(n->loc.node, choices[i].node) == 0)
+                assert_int_equal(ir_dtype_is_low(t->scope.entries[n->id].compute_dtype), choices[i].low);
+    return amp_place(t->graph, &t->scope, false).greedy;
+}
+
+/* A list of the choices is the plan that was priced, and a larger budget never costs more. */
+TEST(budget_is_held_by_the_list_of_its_choices)
+{
+    arena *a = arena_new(0);
+    diag *d = diag_new(NULL, NULL);
+    compile_options o = compile_options_default();
+    amp_list *list;
+    assert_int_equal(amp_list_load(&o, a, d, &list), AMPC_OK);
+    size_t all = 0, between = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        trial t;
+        setup_trial(&t, seed, list);
+        if (t.graph->role == IR_GRAPH_infer) {
+            pass_budget budget = {.prices = name_and_price(&t)};
+            int64_t before = INT64_MAX;
+            for (budget.limit = 1; budget.limit < 4096; budget.limit *= 4) {
+                t.options.budget = &budget;
+                t.options.list_text = NULL;
+                t.compile.list = list;
+                amp_colour(t.graph, &t.scope);
+                const pass_costs costs = amp_place(t.graph, &t.scope, false);
+                assert_true(t.compile.report.error <= 1 && costs.cut <= costs.f32 && costs.cut <= before);
+                before = costs.cut;
+                size_t low, count = t.compile.report.choices.count;
+                assert_int_equal(list_cost(&t, t.compile.report.choices.items, count, &low), costs.cut);
+                all += low;
+                between += low && low < count;
+            }
+        }
+        close_trial(&t);
+    }
+    if (all < 200 || between < 20) fail_msg("%zu operators low, %zu plans with both types", all, between);
     diag_free(d);
     arena_free(a);
 }

@@ -84,7 +84,7 @@ static void check_prediction(const char *path, const variant *v, arena *a, diag 
         ir_graph *g = m->graphs.items[i];
         amp_scope scope = {.compile = c, .arena = a};
         amp_colour(g, &scope);
-        placement_costs costs = amp_place(g, &scope, false);
+        pass_costs costs = amp_place(g, &scope, false);
         if (costs.cut > costs.greedy) fail_msg("%s @%s: predicted more than greedy", path, g->name);
         /* At O2 white operators are low even with white_soft, so keeping everything in f32 is not a choice. */
         if (v->soft && v->level != PASS_O2 && costs.cut > costs.f32)
