@@ -12,12 +12,7 @@ foreach(profile ${profiles})
     string(REGEX REPLACE "[-.]" "_" id ${name})
     string(APPEND header "extern const char pass_profile_${id}[], pass_profile_${id}_end[];\n")
     string(APPEND rows " \\\n    X(\"${name}\", ${id})")
-    string(APPEND source "__asm__(\".section .rodata\\n\"
-        \".globl pass_profile_${id}, pass_profile_${id}_end\\n\"
-        \".hidden pass_profile_${id}, pass_profile_${id}_end\\n\"
-        \"pass_profile_${id}: .incbin \\\"${profile}\\\"\\n\"
-        \"pass_profile_${id}_end: .byte 0\\n\"
-        \".text\\n\");\n")
+    embed(source pass_profile_${id} ${profile})
 endforeach()
 string(APPEND source "extern const char pass_profiles_embedded[];\n"
        "const char pass_profiles_embedded[] = \"yes\";\n")

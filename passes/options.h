@@ -80,6 +80,7 @@ typedef struct compile_options {
     int confined_lists; /* so many of the lists, the first, are of a recipe: what they name must be in their folders */
     bool tree;          /* for distribute: the sums of a step are balanced trees (--deterministic) */
     bool draws;         /* for pass_draw: keep the colours and skip the backward */
+    bool reports;       /* for pass_write_report: record every node */
     bool plain_runtime; /* only @infer, for a runtime whose ops compute in the type of their operands */
     const char *list_text;            /* a list file in memory, after `lists`; NULL: none */
     const struct pass_budget *budget; /* passes.h; NULL: the lists decide */

@@ -40,6 +40,7 @@ typedef struct pass_casts {
     bool symbolic;
 } pass_casts;
 pass_casts pass_count_casts(const ir_graph *g);
+bool pass_is_counted_cast(const ir_node *n);
 
 /* Number of elements of a value if every symbol has the size given in `sizes`; and a table with equal sizes. */
 double pass_elements(const ir_module *m, const ir_type *type, const int64_t *sizes);

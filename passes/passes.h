@@ -41,6 +41,8 @@ typedef struct pass_costs {
     int64_t f32;    /* everything in f32 */
 } pass_costs;
 
+struct json_writer;
+
 /* ---- a compilation ----------------------------------------------------------------------------- */
 
 /* What the passes found and did, for the summary line, --stats, --explain and the drawing. */
@@ -54,7 +56,9 @@ typedef struct compile_report {
     int kept_narrow;    /* with `wide`: nodes that compute in f32, because they do not support f64 */
     bool cast_symbolic; /* some of these casts have symbolic sizes */
     const struct pass_calls *inserted; /* statistics from before the cleanup passes, if the profile counts those */
-    strmap *colours;                   /* colour by node name of the model, for pass_draw */
+    VEC(struct node_report *) nodes;   /* the precision of each node, for --explain, drawings and reports */
+    strmap *by_node;                   /* of these, the ones of whole nodes by place and name; NULL: not recorded */
+    pass_costs predicted;              /* with a device, of the primary graph */
     /* of placement, for the graph that evaluates the model: */
     pass_costs costs;
     VEC(pass_choice) choices; /* with `budget` */
@@ -132,6 +136,9 @@ void pass_operator_colours(const compile *c, const char *const *operators, size_
 const char *pass_summary(const compile *c, arena *a);
 /* Operator statistics of the forward graph as a table in Paddle's format, or as a JSON object. */
 void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a);
+/* The members of an object: options, counts, predicted costs, and the nodes, edges, casts and weights of the forward
+ * graph (docs/report.md). Requires compile_options.reports. */
+void pass_write_report(struct json_writer *w, const ir_module *m, const compile *c, arena *a);
 /* The forward graph with its colours in the DOT language of Graphviz. */
 const char *pass_draw(const ir_module *m, const compile *c, arena *a);
 /* The effective list after merging, as a list file (--emit-list). */

@@ -4,6 +4,7 @@
 #include "runtime/api/export.h"
 #include "runtime/files/module_file.h"
 #include "tools/drawing.h"
+#include "tools/report.h"
 #include "tools/run.h"
 
 #include <stdio.h>
@@ -95,6 +96,7 @@ static ampc_status write_module(tool *t)
         return tool_print_module(t);
     }
     if (writes(&t->o, OUTPUT_DRAWING)) return drawing_write(t, writes(&t->o, OUTPUT_SVG));
+    if (writes(&t->o, OUTPUT_REPORT)) return report_write(t, writes(&t->o, OUTPUT_HTML));
     if (writes(&t->o, OUTPUT_ONNX))
         return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag,
                             &t->compile->report.casts_inserted);
@@ -157,9 +159,9 @@ static ampc_status compile_model(tool *t)
     const char *model = t->o.operands.items[0];
     const compile_options *o = &t->o.pass;
     TRY(check_output(&t->o, t->diag));
-    t->accept_opaque = !t->o.output || o->plain_runtime || o->draws;
+    t->accept_opaque = !t->o.output || o->plain_runtime || o->draws || o->reports;
     TRY(tool_compile(t, model));
-    if (!ir_graph_by_role(t->module, IR_GRAPH_train_step) && !o->plain_runtime && !o->draws)
+    if (!ir_graph_by_role(t->module, IR_GRAPH_train_step) && !o->plain_runtime && !o->draws && !o->reports)
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add a loss with --loss (for example --loss=ce) "
                   "or select an output with --loss-output");
@@ -177,6 +179,7 @@ ampc_status run_ampc(tool *t)
 {
     t->o.pass.plain_runtime = writes(&t->o, OUTPUT_ONNX);
     t->o.pass.draws = writes(&t->o, OUTPUT_DRAWING);
+    t->o.pass.reports = writes(&t->o, OUTPUT_REPORT);
     TRY(tool_load_operators(t));
     return t->o.print_ops ? print_ops(t) : compile_model(t);
 }

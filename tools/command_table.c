@@ -5,12 +5,13 @@
 // clang-format off
 static const command compile_commands[] = {
     {.name = "ampc", .bit = COMMAND_AMPC,
-     .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR | OUTPUT_ONNX | OUTPUT_DRAWING,
+     .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR | OUTPUT_ONNX | OUTPUT_DRAWING | OUTPUT_REPORT,
      .operands = "MODEL.onnx -o OUTPUT [OPTION]...", .run = run_ampc,
      .purpose = "Compile an ONNX model to mixed precision, with a training step if it has a loss.",
      .examples = {{"ampc model.onnx -o model.amp.ir", "inference in fp16"},
                   {"ampc model.onnx -o model.amp.ir --dtype=bf16 --loss=ce", "training in bf16"},
                   {"ampc model.onnx -o model.amp.onnx", "conversion for another runtime"},
+                  {"ampc model.onnx -o report.html", "a report with the graph and the reason for each precision"},
                   {"ampc model.onnx --explain all", "explain each node's precision"}}},
 };
 
@@ -139,9 +140,9 @@ const program program_table[] = {
          " the casts, and writes the result. With a loss it adds the backward pass, dynamic loss scaling and the"
          " optimizer as nodes of the same graph.\n"
          "The suffix of the output file selects the format: a module for ampc-run (.ir), an ONNX model for another"
-         " runtime (.onnx), or a drawing of the graph (.svg, .dot). '-o -' prints the module and requires"
-         " --weights=reference. Without -o nothing is written, which is useful with --explain, --stats and"
-         " --dump-after."},
+         " runtime (.onnx), a drawing of the graph (.svg, .dot), or a report as a page or as JSON (.html, .json)."
+         " '-o -' prints the module and requires --weights=reference. Without -o nothing is written, which is"
+         " useful with --explain, --stats and --dump-after."},
     {.name = "ampc-opt", .purpose = "run compiler passes on the text form of a module", COMMANDS(opt_commands),
      .details =
          "ampc-opt parses and verifies a module, runs the named passes in that order, verifies the module after"

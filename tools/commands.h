@@ -40,7 +40,10 @@ enum {
     OUTPUT_NPZ = 1 << 6,
     OUTPUT_CSV = 1 << 7,
     OUTPUT_SAFETENSORS = 1 << 8,
-    OUTPUT_DRAWING = OUTPUT_SVG | OUTPUT_DOT
+    OUTPUT_HTML = 1 << 9,
+    OUTPUT_JSON = 1 << 10,
+    OUTPUT_DRAWING = OUTPUT_SVG | OUTPUT_DOT,
+    OUTPUT_REPORT = OUTPUT_HTML | OUTPUT_JSON
 };
 
 struct tool;
@@ -56,7 +59,7 @@ typedef struct command {
     const char *operands;                              /* the part of the synopsis after the name; NULL: no operands */
     const char *purpose;                               /* one sentence */
     const char *details;                               /* further sentences for the manual page; NULL: none */
-    command_example examples[5];                       /* ends with an empty one */
+    command_example examples[6];                       /* ends with an empty one */
     ampc_status (*run)(struct tool *t);                /* without a session; NULL: run_in_session */
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */

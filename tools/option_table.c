@@ -21,9 +21,16 @@ const pass_word output_kinds[] = {{"ir", OUTPUT_IR},
                                   {"npz", OUTPUT_NPZ},
                                   {"csv", OUTPUT_CSV},
                                   {"safetensors", OUTPUT_SAFETENSORS},
+                                  {"html", OUTPUT_HTML},
+                                  {"json", OUTPUT_JSON},
                                   {NULL, 0}};
-static const pass_word output_formats[] = {
-    {"ir", OUTPUT_IR}, {"onnx", OUTPUT_ONNX}, {"svg", OUTPUT_SVG}, {"dot", OUTPUT_DOT}, {NULL, 0}};
+static const pass_word output_formats[] = {{"ir", OUTPUT_IR},
+                                           {"onnx", OUTPUT_ONNX},
+                                           {"svg", OUTPUT_SVG},
+                                           {"dot", OUTPUT_DOT},
+                                           {"html", OUTPUT_HTML},
+                                           {"json", OUTPUT_JSON},
+                                           {NULL, 0}};
 static const pass_word weights[] = {{"sidecar", WEIGHTS_SIDECAR}, {"reference", WEIGHTS_REFERENCE}, {NULL, 0}};
 static const pass_word ops_formats[] = {{"text", OPS_TEXT}, {"json", OPS_JSON}, {NULL, 0}};
 static const pass_word colours[] = {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* By OUTPUT_...; the suffixes are those of output_kinds, and .json. */
+/* By OUTPUT_... */
 static ir_written written_as(unsigned output)
 {
     switch (output) {
@@ -16,6 +16,8 @@ static ir_written written_as(unsigned output)
     case OUTPUT_NPZ: return IR_WRITTEN_NPZ;
     case OUTPUT_CSV: return IR_WRITTEN_CSV;
     case OUTPUT_SAFETENSORS: return IR_WRITTEN_SAFETENSORS;
+    case OUTPUT_HTML: return IR_WRITTEN_HTML;
+    case OUTPUT_JSON: return IR_WRITTEN_JSON;
     default: return IR_WRITTEN_NOTHING;
     }
 }
@@ -27,7 +29,7 @@ static ir_written kind_of(const tool_options *o, const option *row, const char *
     if (row->writes != WRITES_BY_SUFFIX) return (ir_written)row->writes;
     if (path == o->output) return written_as(options_output(o));
     if (dot && pass_find_word(output_kinds, dot + 1, &kind)) return written_as((unsigned)kind);
-    return IR_WRITTEN_JSON;
+    return IR_WRITTEN_NOTHING;
 }
 
 /* Reads the first bytes of a regular file; false if there is none, or it cannot be read. */

@@ -28,7 +28,7 @@ static void put_quoted(json_writer *w, const char *text)
             put_text(w, "\\uFFFD");
             n = 1;
         } else if (at) put(w, (char[]){'\\', letters[at - special]}, 2);
-        else if (utf8_is_control(code)) {
+        else if (utf8_is_control(code) || (code == '<' && w->in_markup)) {
             utf8_escape(code, escape, sizeof escape);
             put_text(w, escape);
         } else put(w, text, n);

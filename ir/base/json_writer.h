@@ -11,6 +11,7 @@
 typedef struct json_writer {
     FILE *file;
     bool compact;   /* "," and ":" instead of ", " and ": " */
+    bool in_markup; /* for a script element of HTML: "<" in strings is escaped */
     bool has_items; /* an item precedes the next one in the same object or array */
     bool failed;    /* not everything could be written */
     char *text;     /* of json_open_text */

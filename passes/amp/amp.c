@@ -1,7 +1,7 @@
 /* amp.c - pass amp: colours, places, explains, counts and casts each graph, then the subgraphs of its nodes. */
 #include "passes/amp/cast.h"
 #include "passes/amp/cost.h"
-#include "passes/amp/draw.h"
+#include "passes/amp/explain.h"
 #include "passes/amp/placement.h"
 #include "passes/amp/range.h"
 
@@ -25,8 +25,9 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
     diag *d = s->compile->diag;
     bool primary = g == pass_primary(g->module);
     if (o->budget && s->enclosing) return AMPC_OK; /* of a subgraph, which no list names, the lists decide */
-    pass_costs costs = amp_place(g, s, primary && o->explain);
+    pass_costs costs = amp_place(g, s, primary && (o->explain || o->reports));
     if (!primary) return AMPC_OK;
+    s->compile->report.predicted = costs;
     const char *cut = cost_print(device, costs.cut, s->arena), *f32 = cost_print(device, costs.f32, s->arena);
     diag_remark(d, DIAG_NOWHERE, "predicted on %s: %s, %s with greedy placement, %s in f32", device->name, cut,
                 cost_print(device, costs.greedy, s->arena), f32);
@@ -81,13 +82,6 @@ static ampc_status lower_regions(const ir_graph *g, const amp_scope *s)
     return AMPC_OK;
 }
 
-static void explain(const ir_graph *g, const amp_scope *s)
-{
-    const compile *c = s->compile;
-    bool explains = s->report && pass_explains(c->options) == EXPLAINS_NODES;
-    if (explains && amp_explain(g, s, s->report->text)) s->report->explained = true;
-}
-
 static ampc_status lower_graph(ir_graph *g, amp_scope *s)
 {
     amp_colour(g, s);
@@ -95,9 +89,8 @@ static ampc_status lower_graph(ir_graph *g, amp_scope *s)
     s->casts = casts_new(s->arena);
     TRY(diag_status(s->compile->diag));
     if (s->compile->device && !s->off) TRY(place(g, s));
-    explain(g, s);
+    amp_report_nodes(g, s);
     amp_count(g, s);
-    draw_record_colours(g, s);
     if (!s->off) TRY(amp_cast(g, s));
     return lower_regions(g, s);
 }

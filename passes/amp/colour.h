@@ -22,11 +22,9 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s);
  * colours of the lists. None unless the graph is for another runtime and the profile converts constants. */
 const bool *amp_low_moves(const ir_graph *g, const amp_scope *s);
 
+/* Writes the object that --stats --json prints. */
+void amp_write_stats(struct json_writer *w, const char *key, const ir_graph *g, const compile *c, arena *a);
 /* Adds the model nodes of g with float results to the report: low or f32, and the reason for f32. */
 void amp_count(const ir_graph *g, const amp_scope *s);
-
-/* Prints what --explain asks for: one block of text or JSON object per model node. False if no node has that name.
- * `f` is NULL if nothing is to be printed. */
-bool amp_explain(const ir_graph *g, const amp_scope *s, FILE *f);
 
 #endif

@@ -2,7 +2,7 @@
  * outputs as ellipses, weights as cylinders, subgraphs of If, Loop and Scan in frames. It shows the graph after all
  * passes, one statement per line. */
 #include "ir/ops/formulas.h"
-#include "passes/amp/draw.h"
+#include "passes/amp/explain.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 typedef struct drawing {
     const ir_module *module;
-    const strmap *colours; /* by node name: attributes; NULL: the graph is not coloured */
+    const compile_report *report;
     arena *arena;
     VEC(char) text;
     int graphs; /* number of graphs begun so far */
@@ -30,28 +30,6 @@ static const char *const styles[] = {
     [IR_GRAY] = "fillcolor=gray75", [IR_CLEAR] = "fillcolor=white, style=\"filled,dashed\", color=gray50",
     [IR_KEEP] = "style=dotted",
 };
-
-/* The node name; in a region also those of the nodes around it, because node names are unique per graph only. */
-static const char *colour_key(const ir_node *n, arena *a)
-{
-    const char *key = n->loc.node;
-    for (const ir_graph *g = n->graph; g->owner; g = g->owner->graph) key = arena_printf(a, "%s\x1f%s", g->name, key);
-    return key;
-}
-
-void draw_record_colours(const ir_graph *g, const amp_scope *s)
-{
-    compile_report *report = s->report;
-    if (!report || !s->compile->options->draws) return;
-    arena *a = g->module->arena;
-    if (!g->owner) report->colours = strmap_new(a);
-    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        const amp_entry *e = &s->entries[n->id];
-        const char *key = n->loc.op ? colour_key(n, a) : NULL;
-        if (key && (e->colour != IR_KEEP || !strmap_get(report->colours, key)))
-            strmap_put(report->colours, key, (void *)(uintptr_t)styles[e->colour]);
-    }
-}
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -108,9 +86,9 @@ static void draw_node(const picture *p, const ir_node *n)
     const char *type = n->n_out > 0 ? ir_type_print(d->module, &n->out[0]->type, d->arena) : "";
     const char *lines[] = {op, type, n->loc.op ? n->loc.node : ""};
     add_label(d, lines, n->loc.op && *n->loc.node ? 3 : 2);
-    const char *style = n->loc.op && d->colours ? strmap_get(d->colours, colour_key(n, d->arena)) : NULL;
+    const node_report *r = amp_node_report(d->report, n, d->arena);
     add(d, ", ");
-    add(d, style ? style : styles[ir_op_get(ir_op_like(n->op, n->attr))->colour]);
+    add(d, styles[r ? r->colour : ir_op_get(ir_op_like(n->op, n->attr))->colour]);
     add(d, "];\n");
 }
 
@@ -185,7 +163,7 @@ const char *pass_draw(const ir_module *m, const compile *c, arena *a)
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return "digraph {}\n";
-    drawing d = {.module = m, .colours = c->report.colours, .arena = a};
+    drawing d = {.module = m, .report = &c->report, .arena = a};
     add(&d, "digraph \"");
     add_escaped(&d, g->name);
     add(&d, "\" {\n  node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\", fontsize=10];\n"

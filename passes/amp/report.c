@@ -90,90 +90,6 @@ const char *pass_summary(const compile *c, arena *a)
                         s->cast_symbolic ? ", symbolic dims counted as 1" : "", s->casts_removed);
 }
 
-/* ---- explanation ----------------------------------------------------------------------------- */
-
-static const char *precision_name(ir_dtype t) { return t == IR_f32 ? "fp32" : t == IR_f16 ? "fp16" : ir_dtype_name(t); }
-
-static const char *cause_text(const amp_entry *e, arena *a)
-{
-    if (e->cause) {
-        const ir_node *def = e->cause->kind == IR_VALUE_RESULT ? e->cause->def : NULL;
-        return def && def->loc.op ? arena_printf(a, "%s (%s)", def->loc.node, def->loc.op) : e->cause->name;
-    }
-    if (!e->line) return "";
-    return e->line->line ? arena_printf(a, "%s:%d", e->line->file, e->line->line) : e->line->file;
-}
-
-static ir_dtype computes_in(const ir_node *n, const amp_entry *e)
-{
-    if (e->compute_dtype != IR_NO_DTYPE) return e->compute_dtype;
-    for (int i = 0; i < ir_declared_operands(n); i++)
-        if (ir_in(n, i) && ir_dtype_is_float(ir_in(n, i)->type.dtype)) return ir_in(n, i)->type.dtype;
-    return n->n_out > 0 ? n->out[0]->type.dtype : IR_NO_DTYPE;
-}
-
-/* `part`: prints its name and operator; NULL: those of the node. */
-static void explain_node(FILE *f, const ir_node *n, const ir_origin *part, const amp_entry *e, bool json, arena *a)
-{
-    const char *name = part ? part->node : n->loc.node, *op = part ? part->op : n->loc.op;
-    const char *colour = ir_colour_name(e->colour), *type = precision_name(computes_in(n, e));
-    ir_dtype result = e->rule == AMP_USER_CAST ? n->out[0]->type.dtype : e->result;
-    bool other = result != e->compute_dtype && result != IR_NO_DTYPE;
-    const char *rule = amp_rule_sentence(e->rule), *cause = cause_text(e, a);
-    if (part) rule = arena_printf(a, "part of %s (%s): %s", n->loc.node, n->loc.op, rule);
-    if (!json) {
-        diag_print(f, "%s (%s): %s, %s%s%s\n    rule: %s\n", name, op, colour, type, other ? ", writes " : "",
-                   other ? precision_name(result) : "", rule);
-        if (*cause) diag_print(f, "    cause: %s\n", cause);
-        if (e->alternative_cost) fprintf(f, "    in %s\n", e->alternative_cost);
-        return;
-    }
-    json_writer w = {.file = f};
-    json_begin(&w, NULL, '{');
-    json_write_string(&w, "name", name);
-    json_write_string(&w, "op", op);
-    json_write_string(&w, "colour", colour);
-    json_write_string(&w, "dtype", type);
-    json_write_string(&w, "rule", rule);
-    json_write_string(&w, "cause", cause);
-    if (e->alternative_cost) json_write_string(&w, "alone_in", e->alternative_cost);
-    json_end(&w, '}');
-    putc('\n', f);
-}
-
-static bool is_selected(const char *name, const compile_options *o)
-{
-    return strcmp(o->explain, "all") == 0 || strcmp(o->explain, name) == 0;
-}
-
-static bool is_origin_selected(const ir_loc *loc, const compile_options *o)
-{
-    bool selected = loc->op && is_selected(loc->node, o);
-    for (const ir_origin *p = loc->fused_from; p && p->op && !selected; p++) selected = is_selected(p->node, o);
-    return selected;
-}
-
-/* Of the nodes that an operator was lowered to, the last coloured one is explained. */
-bool amp_explain(const ir_graph *g, const amp_scope *s, FILE *f)
-{
-    const compile_options *o = s->compile->options;
-    arena *a = s->arena;
-    model_nodes list = {.by_name = strmap_new(a)};
-    for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!is_origin_selected(&n->loc, o)) continue;
-        model_node *m = model_node_of(&list, n, a);
-        if (s->entries[n->id].colour != IR_KEEP) m->first = n;
-    }
-    for (size_t i = 0; i < list.items.count && f; i++) {
-        const ir_node *n = list.items.items[i]->first;
-        const amp_entry *e = &s->entries[n->id];
-        if (is_selected(n->loc.node, o)) explain_node(f, n, NULL, e, o->json, a);
-        for (const ir_origin *p = n->loc.fused_from; p && p->op; p++)
-            if (is_selected(p->node, o) && strcmp(p->node, n->loc.node) != 0) explain_node(f, n, p, e, o->json, a);
-    }
-    return list.items.count || strcmp(o->explain, "all") == 0;
-}
-
 /* ---- operator statistics --------------------------------------------------------------------- */
 
 typedef struct op_calls {
@@ -196,12 +112,17 @@ static bool reads_param(const ir_node *n)
 }
 
 /* At level O2 the low copy of a parameter is not counted as a cast. */
+bool pass_is_counted_cast(const ir_node *n)
+{
+    if (!ir_op_has(n->op, IR_CONVERTS) || n->loc.op) return false;
+    const char *level = n->graph->module->training.level;
+    return !(level && strcmp(level, pass_levels[PASS_O2].word) == 0 && reads_param(n));
+}
+
 static void count_casts(const ir_graph *g, const int64_t *sizes, pass_casts *casts)
 {
-    const char *level = g->module->training.level;
-    bool low_params = level && strcmp(level, pass_levels[PASS_O2].word) == 0;
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
-        if (!ir_op_has(n->op, IR_CONVERTS) || n->loc.op || (low_params && reads_param(n))) continue;
+        if (!pass_is_counted_cast(n)) continue;
         const ir_type *t = &ir_out(n, 0)->type;
         casts->symbolic |= !ir_type_is_static(t);
         casts->count++;
@@ -279,25 +200,33 @@ const pass_calls *pass_count_calls(const ir_graph *g, arena *a)
     return calls;
 }
 
-static void print_stats_json(FILE *f, const pass_calls *calls)
+static const pass_calls *counted_calls(const ir_graph *g, const compile *c, arena *a)
 {
-    json_writer w = {.file = f};
-    json_begin(&w, NULL, '{');
-    json_write_integer(&w, "casts", calls->casts.count);
-    json_write_integer(&w, "cast_bytes", calls->casts.bytes);
-    json_begin(&w, "ops", '{');
+    return c->report.inserted ? c->report.inserted : pass_count_calls(g, a);
+}
+
+static void write_calls(json_writer *w, const char *key, const pass_calls *calls)
+{
+    json_begin(w, key, '{');
+    json_write_integer(w, "casts", calls->casts.count);
+    json_write_integer(w, "cast_bytes", calls->casts.bytes);
+    json_begin(w, "ops", '{');
     for (size_t i = 0; i < calls->items.count; i++) {
         const op_calls *c = &calls->items.items[i];
-        json_begin(&w, c->op, '{');
-        json_write_integer(&w, "fp16", c->f16);
-        json_write_integer(&w, "bf16", c->bf16);
-        json_write_integer(&w, "fp32", c->f32);
-        json_write_integer(&w, "other", c->other);
-        json_end(&w, '}');
+        json_begin(w, c->op, '{');
+        json_write_integer(w, "fp16", c->f16);
+        json_write_integer(w, "bf16", c->bf16);
+        json_write_integer(w, "fp32", c->f32);
+        json_write_integer(w, "other", c->other);
+        json_end(w, '}');
     }
-    json_end(&w, '}');
-    json_end(&w, '}');
-    putc('\n', f);
+    json_end(w, '}');
+    json_end(w, '}');
+}
+
+void amp_write_stats(json_writer *w, const char *key, const ir_graph *g, const compile *c, arena *a)
+{
+    write_calls(w, key, counted_calls(g, c, a));
 }
 
 static const char *centred(const char *text, int width, arena *a)
@@ -312,9 +241,11 @@ void pass_print_stats(const ir_module *m, const compile *c, FILE *f, arena *a)
 {
     const ir_graph *g = pass_primary(m);
     if (!g) return;
-    const pass_calls *calls = c->report.inserted ? c->report.inserted : pass_count_calls(g, a);
+    const pass_calls *calls = counted_calls(g, c, a);
     if (c->options->json) {
-        print_stats_json(f, calls);
+        json_writer w = {.file = f};
+        write_calls(&w, NULL, calls);
+        putc('\n', f);
         return;
     }
     fprintf(f, "<%s>\n<%s>\n<%s | %s | %s | %s | %s>\n", centred(" op list of all blocks ", 120, a),
