@@ -1,6 +1,6 @@
 /* compile.c - loads what the options name, before the first pass runs. */
+#include "passes/amp/consumer.h"
 #include "passes/amp/device.h"
-#include "passes/amp/list.h"
 
 static bool places(const compile_options *o)
 {
@@ -16,6 +16,7 @@ ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **
     TRY(amp_list_load(o, a, d, &list));
     c->list = list;
     c->scaling = scaling_resolve(o, list->scaling);
+    if (o->consumer && o->plain_runtime) TRY(consumer_load(o->consumer, a, d, &c->consumer));
     return places(o) ? device_load(o->target, a, d, &c->device) : AMPC_OK;
 }
 

@@ -80,6 +80,7 @@ typedef struct compile {
     const struct amp_list *list; /* profile, list files and command line, merged */
     scaling_rules scaling;
     const struct ir_device *device;     /* cost model of the minimum cut; NULL: greedy placement */
+    const struct consumer *consumer;    /* the runtime that the model is for; NULL: any */
     const struct weight_stats *weights; /* set by pass amp, because earlier passes initialise and fold weights */
     /* Reads n initial bytes of s, from byte `from`, if they are in a file. NULL: values in files are not inspected. */
     ampc_status (*read)(void *user, const ir_storage *s, uint64_t from, void *to, size_t n);

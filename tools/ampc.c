@@ -174,10 +174,11 @@ static ampc_status compile_model(tool *t)
     return AMPC_OK;
 }
 
-/* The output format affects how the model is compiled. */
+/* The output format affects how the model is compiled; what is told about a consumer is told about its model. */
 ampc_status run_ampc(tool *t)
 {
-    t->o.pass.plain_runtime = writes(&t->o, OUTPUT_ONNX);
+    const bool describes = t->o.pass.consumer && !t->o.output;
+    t->o.pass.plain_runtime = writes(&t->o, OUTPUT_ONNX) || describes;
     t->o.pass.draws = writes(&t->o, OUTPUT_DRAWING);
     t->o.pass.reports = writes(&t->o, OUTPUT_REPORT);
     TRY(tool_load_operators(t));

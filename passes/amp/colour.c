@@ -14,6 +14,7 @@
 #include "ir/ops/formulas.h"
 #include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
+#include "passes/amp/consumer.h"
 #include "passes/amp/range.h"
 #include "passes/amp/samples.h"
 
@@ -35,6 +36,8 @@ typedef struct colour_state {
     const range_mark *ranges;         /* by node id, or NULL */
     const attention_mark *attentions; /* by node id, or NULL */
     const bool *low_moves;            /* by node id */
+    const consumer *consumer;         /* or NULL */
+    const list_place **inside;        /* by node id: why the consumer computes the operator in f32 inside, or NULL */
     bool names_tensors;               /* some list names tensors */
 } colour_state;
 
@@ -77,7 +80,10 @@ static bool touches_f64(const ir_node *n)
     return n->n_out > 0 && n->out[0]->type.dtype == IR_f64;
 }
 
-static bool computes_in_f32(const colour_state *c, const ir_node *n) { return amp_list_inside(c->list, n); }
+static bool computes_in_f32(const colour_state *c, const ir_node *n)
+{
+    return c->inside[n->id] || amp_list_inside(c->list, n);
+}
 
 /* ---- colours from the lists ------------------------------------------------------------------ */
 
@@ -157,6 +163,8 @@ static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
     const int own = ir_op_find_attr(n->op, "colour"); /* of a custom operator, unless a list names it */
     e->colour = line ? line->colour : own >= 0 ? (ir_colour)n->attr[own].i : IR_BLACK;
     e->line = line ? &line->place : NULL;
+    if (c->consumer && e->colour == IR_BLACK && amp_list_is_of_profile(c->list, line))
+        c->inside[n->id] = consumer_inside(c->consumer, n);
     if (line || own >= 0) return;
     e->rule = AMP_UNLISTED;
     if (c->list->rule.unlisted == UNLISTED_ERROR)
@@ -185,8 +193,9 @@ static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *
 static void colour_by_name(colour_state *c, const ir_node *n, amp_entry *e)
 {
     const list_pattern *tensor = find_tensor(c, n), *node = n->loc.op ? amp_list_find_node(c->list, &n->loc) : NULL;
-    if (n->loc.op && amp_list_unsupported(c->list, n->loc.op))
-        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED};
+    const list_place *no_kernel = c->consumer && n->loc.op ? strmap_get(c->consumer->no_kernel, n->loc.op) : NULL;
+    if (no_kernel || (n->loc.op && amp_list_unsupported(c->list, n->loc.op)))
+        *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_UNSUPPORTED, .line = no_kernel};
     else if (node || tensor)
         *e = (amp_entry){.colour = (node ? node : tensor)->dtype == IR_f32 ? IR_BLACK : IR_WHITE,
                          .rule = node ? AMP_NODE : AMP_TENSOR,
@@ -340,6 +349,7 @@ static count decide_inside(const colour_state *c, const ir_node *n, amp_entry *e
     bool mixed = a->f32 && a->low;
     ir_dtype low = c->options->low;
     set(e, mixed ? AMP_F32_COMPUTE_MIXED : AMP_F32_COMPUTE, mixed ? IR_f32 : a->type, NULL);
+    if (c->inside[n->id]) e->line = c->inside[n->id];
     if (!has_separate_result(c, n)) return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
     if (c->terminal[n->id]) e->result = IR_f32;
     else if (e->compute_dtype == IR_f32 && read_by_white(c, n)) e->result = low;
@@ -438,7 +448,7 @@ static bool is_named(const amp_entry *e)
 static bool is_in_attention(const colour_state *c, const ir_node *n)
 {
     const attention_mark *m = c->attentions ? &c->attentions[n->id] : &(attention_mark){0};
-    return m->scores && ir_dtype_is_low(c->type[m->scores->id]) && amp_list_inside(c->list, m->softmax) &&
+    return m->scores && ir_dtype_is_low(c->type[m->scores->id]) && computes_in_f32(c, m->softmax) &&
            !is_named(&c->entries[m->softmax->id]);
 }
 
@@ -585,6 +595,8 @@ void amp_colour(ir_graph *g, amp_scope *s)
     const bool evaluates = g->role == IR_GRAPH_eval;
     ir_graph_renumber(g);
     colour_state c = {.graph = g, .scope = s, .list = l, .options = o, .diag = s->compile->diag};
+    c.consumer = s->compile->consumer;
+    c.inside = arena_array(a, g->node_ids + 1, sizeof *c.inside);
     for (size_t i = 0; i < l->layers.count; i++) c.names_tensors |= l->layers.items[i].tensors.count > 0;
     c.entries = s->entries = arena_array(a, g->node_ids + 1, sizeof *c.entries);
     c.type = arena_array(a, g->value_ids + 1, sizeof *c.type);

@@ -1,13 +1,10 @@
-/* device.c - the built-in device descriptions, and the reader of description files.
- *
- * A file consists of lines "KEY = VALUE" and comments that start with '#'. Keys are the rows of `keys`; the default
+/* device.c - the built-in device descriptions, and the keys of description files: the rows of `keys`. The default
  * description supplies those that are missing. */
 #include "passes/amp/device.h"
 
-#include "ir/base/input_file.h"
 #include "ir/ops/number.h"
+#include "passes/amp/description.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // clang-format off
@@ -35,16 +32,6 @@ static const struct {
 };
 // clang-format on
 
-enum { LONGEST = 1 << 20 };
-
-static char *trim(char *text)
-{
-    text += strspn(text, " \t\r\n");
-    size_t n = strlen(text);
-    while (n && strchr(" \t\r\n", text[n - 1])) text[--n] = '\0';
-    return text;
-}
-
 static bool set_measure(ir_device *device, const char *value)
 {
     bool time = strcmp(value, "time") == 0;
@@ -52,10 +39,11 @@ static bool set_measure(ir_device *device, const char *value)
     return time || strcmp(value, "cast-bytes") == 0;
 }
 
-/* Returns false if the key is unknown or the value is invalid. */
-static bool set_key(ir_device *device, const char *key, const char *value)
+static bool set_key(void *user, const char *key, const char *value, int line)
 {
+    ir_device *device = user;
     double number;
+    (void)line;
     if (strcmp(key, "measure") == 0) return set_measure(device, value);
     if (strcmp(key, "symbol") == 0)
         return ir_int_parse(value, &device->symbol) && device->symbol > 0 && device->symbol <= (int64_t)1 << 31;
@@ -66,30 +54,6 @@ static bool set_key(ir_device *device, const char *key, const char *value)
         return true;
     }
     return false;
-}
-
-static ampc_status read_line(ir_device *device, char *line, diag_loc loc, diag *d)
-{
-    line[strcspn(line, "#")] = '\0';
-    char *key = trim(line), *equals = strchr(key, '=');
-    if (!*key) return AMPC_OK;
-    if (!equals) return diag_error(d, AMPC_REJECTED, loc, "expected 'KEY = VALUE', found '%s'", key);
-    *equals = '\0';
-    const char *name = trim(key), *value = trim(equals + 1);
-    if (set_key(device, name, value)) return AMPC_OK;
-    return diag_error(d, AMPC_REJECTED, loc, "'%s = %s' is not a valid line of a device description", name, value);
-}
-
-static ampc_status read_file(const char *path, ir_device *device, diag *d)
-{
-    char *text, *rest, *line;
-    size_t length;
-    TRY(input_read(path, LONGEST, "not a device description: 1 MiB or more", d, &text, &length));
-    rest = text;
-    for (int number = 1; (line = strsep(&rest, "\n")); number++)
-        read_line(device, line, (diag_loc){.file = path, .line = number, .column = 1}, d);
-    free(text);
-    return diag_status(d);
 }
 
 ampc_status device_load(const char *name, arena *a, diag *d, const ir_device **out)
@@ -105,5 +69,5 @@ ampc_status device_load(const char *name, arena *a, diag *d, const ir_device **o
     *device = device_table[0];
     device->name = arena_strdup(a, name);
     *out = device;
-    return read_file(name, device, d);
+    return description_read(name, NULL, &(description){"device", set_key, device}, d);
 }

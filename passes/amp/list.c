@@ -199,6 +199,12 @@ const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype
     return line;
 }
 
+bool amp_list_is_of_profile(const amp_list *l, const list_entry *line)
+{
+    const list_layer *profile = &l->layers.items[0];
+    return line >= profile->entries.items && line < profile->entries.items + profile->entries.count;
+}
+
 /* Whether the glob matches the name of the node or of a node it was fused from. */
 static bool names_node(const char *glob, const ir_loc *loc)
 {

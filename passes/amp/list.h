@@ -84,6 +84,8 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
 /* The line that colours node n, or NULL. A fused node is coloured by the line of its operator, unless a later layer has
  * an unconditional black line for an operator that it was fused from. */
 const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low);
+/* Whether the line is one of the profile, and not of a list file or the command line. */
+bool amp_list_is_of_profile(const amp_list *l, const list_entry *line);
 /* The [nodes] line whose glob matches the name of the ONNX node, or of one it was fused from, or NULL. */
 const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 /* The [tensors] line for a value name, or NULL. */

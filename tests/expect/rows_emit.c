@@ -123,6 +123,7 @@ const char *rows_emit(const char *input)
     compile_options o = compile_options_default();
     o.level = t.level;
     o.low = t.low;
+    o.consumer = t.consumer;
     o.plain_runtime = true;
     ampc_status status = test_compile(m, &o, d);
     if (status == AMPC_OK) status = onnx_emit(m, "infer", &emission, d);

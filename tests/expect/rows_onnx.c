@@ -11,6 +11,7 @@
  *                                 "none". "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
  *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
+ *     for tensorrt                for emission: the consumer
  *     all                         the result has the remarks, the batch, the inputs, the initializers and the nodes' places, too */
 #include "tests/expect/rows_onnx.h"
 
@@ -204,6 +205,7 @@ static void read_statement(text_model *t, const char *text)
     else if (!strcmp(word, "lowered")) t->o.opaque = false;
     else if (!strcmp(word, "O0")) t->level = PASS_O0;
     else if (!strcmp(word, "bf16")) t->low = IR_bf16;
+    else if (!strcmp(word, "for")) t->consumer = next_word(&rest);
     else if (!strcmp(word, "all")) t->given = NULL;
     else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));
     else if (!strcmp(word, "dim"))

@@ -21,6 +21,7 @@ typedef struct text_model {
     onnx_import_options o;
     pass_level level;
     ir_dtype low;
+    const char *consumer;
     onnx_dim_binding dims[MAX_BINDINGS];
     onnx_constant constants[MAX_BINDINGS];
 } text_model;
