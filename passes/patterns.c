@@ -13,8 +13,9 @@
  *           %n = div %d, %s                : f32[N,4] !Div "ln/div"
  *           %y = mul %n, @w                : f32[N,4] !Mul "ln"
  *   after   %y = layer_norm %x, @w {axis=1} : f32[N,4] !LayerNormalization "ln" (ReduceMean "ln/mean", ..) */
+#include "ir/graph/exported.h"
 #include "passes/grammar.h"
-#include "passes/amp/list.h"
+#include "passes/amp/consumer.h"
 
 #include <string.h>
 
@@ -140,12 +141,29 @@ static void search_graph(const search *s, ir_graph *g)
         }
 }
 
+/* ---- casts without effect -------------------------------------------------------------------- */
+
+/* A Cast of the model to the type that its operand has anyway says nothing about precision to a consumer that computes
+ * what follows in f32 inside, and separates the parts of patterns. */
+static void remove_casts(const search *s, ir_graph *g)
+{
+    for (ir_node *next, *n = g->first; n; n = next) {
+        next = n->next;
+        if (!ir_op_has(n->op, IR_CONVERTS) || n->phase != IR_FORWARD) continue;
+        ir_value *from = ir_in(n, 0), *to = n->out[0];
+        if (!ir_type_equal(&from->type, &to->type) || amp_list_find_tensor(s->compile->list, to->name) ||
+            amp_list_find_node(s->compile->list, &n->loc))
+            continue;
+        ir_value_replace(to, from);
+        ir_node_remove(n);
+    }
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-/* The OPERATOR in `patterns = OPERATOR(NAME), ...` for a pattern of the table. */
-static const char *find_operator(const amp_list *l, const char *name, arena *a)
+/* The OPERATOR in "OPERATOR(NAME), ..", for a pattern of the table. */
+static const char *find_operator(const char *text, const char *name, arena *a)
 {
-    const char *text = l->rule.patterns;
     const char *end = strstr(text, arena_printf(a, "(%s)", name)), *start = end;
     while (end && start > text && !strchr(" ,", start[-1])) start--;
     return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;
@@ -154,7 +172,16 @@ static const char *find_operator(const amp_list *l, const char *name, arena *a)
 ampc_status pass_patterns(ir_module *m, compile *c)
 {
     search s = {.compile = c, .arena = m->arena};
-    for (int i = 0; i < PATTERNS; i++) s.operators[i] = find_operator(c->list, patterns[i].name, m->arena);
-    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) search_graph(&s, g);
+    const char *const rule = c->list->rule.patterns, *more = c->consumer ? c->consumer->patterns : "";
+    for (int i = 0; i < PATTERNS; i++) {
+        s.operators[i] = find_operator(rule, patterns[i].name, m->arena);
+        if (!s.operators[i] && strcmp(rule, "none") != 0)
+            s.operators[i] = find_operator(more, patterns[i].name, m->arena);
+    }
+    if (c->consumer) ir_meta_set(m, IR_CONSUMER, c->consumer->name);
+    for (ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g)) {
+        if (c->consumer) remove_casts(&s, g);
+        search_graph(&s, g);
+    }
     return diag_status(c->diag);
 }

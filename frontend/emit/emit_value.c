@@ -1,11 +1,21 @@
 /* emit_value.c - names of operands: values of the graph, initializers, constants. */
 #include "frontend/emit/emit.h"
+#include "ir/graph/exported.h"
 #include "ir/ops/shape_text.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ---- storage --------------------------------------------------------------------------------- */
+
+enum { COPIED_MAX = 1 << 16 }; /* bytes; for a consumer, a smaller tensor that is read in two types is stored in both */
+
+static void share(emitter *e, const char *key, const char *name)
+{
+    const emit_scope *model = e->scope;
+    while (model->outer) model = model->outer;
+    strmap_put(model->made, key, (void *)(uintptr_t)name);
+}
 
 /* A weight that is only read in one type is stored in that type. */
 static ir_dtype stored_type(const emit_storage *s, ir_dtype own)
@@ -28,6 +38,19 @@ static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtyp
     return read;
 }
 
+/* The storage in a type other than the one in which it has its name. */
+static const char *storage_as(emitter *e, const ir_storage *s, const char *name, ir_dtype as)
+{
+    if (!ir_meta_get(e->module, IR_CONSUMER) || ir_storage_bytes(s) > COPIED_MAX)
+        return emit_cast_of(e, NULL, name, as);
+    const char *key = arena_printf(e->arena, "copy %d %s", as, name), *shared = emit_made(e, key);
+    if (shared) return shared;
+    shared = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(as)));
+    emit_add_storage(e, s, shared, as);
+    share(e, key, shared);
+    return shared;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 const char *emit_value(emitter *e, const ir_value *v) { return emit_value_as(e, v, v->type.dtype); }
@@ -36,7 +59,7 @@ const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
 {
     if (v->kind == IR_VALUE_STORAGE) {
         const emit_storage *s = read_storage(e, v->storage, as);
-        return s->dtype == as ? s->name : emit_cast_of(e, NULL, s->name, as);
+        return s->dtype == as ? s->name : storage_as(e, v->storage, s->name, as);
     }
     const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* rejected node: no name */
     return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
@@ -100,9 +123,7 @@ const char *emit_constant(emitter *e, const ir_type *type, const void *bytes)
     if (size) memcpy(copy, bytes, size);
     t.bytes = copy;
     vec_push(e->arena, &e->tensors, t);
-    const emit_scope *model = e->scope;
-    while (model->outer) model = model->outer;
-    strmap_put(model->made, key, (void *)(uintptr_t)t.name);
+    share(e, key, t.name);
     return t.name;
 }
 

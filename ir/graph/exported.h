@@ -22,6 +22,8 @@ extern const ir_fact_info ir_facts[IR_FACT_COUNT];
 
 /* Prefix of the keys of entries that the model file has for other programs (metadata_props): "metadata.author". */
 #define IR_METADATA "metadata."
+/* The runtime that the model is written for. */
+#define IR_CONSUMER "consumer"
 
 const ir_exporter_info *ir_exporter_get(const ir_module *m);
 

@@ -356,6 +356,22 @@ static count decide_inside(const colour_state *c, const ir_node *n, amp_entry *e
     return ir_dtype_is_low(e->result) ? COUNT_LOW : COUNT_NOT;
 }
 
+/* Whether a black node that the consumer computes in f32 inside is f32 without any more casts: it has one computed
+ * operand, and its result, which is as large, is only an output in f32. The operand is cast instead of the result. */
+static bool is_last(const colour_state *c, const ir_node *n)
+{
+    int computed = 0;
+    bool same = c->inside[n->id] && c->options->keep_io_types && !c->graph->owner;
+    for (int i = 0; i < n->n_in && same; i++) {
+        const ir_value *v = ir_in(n, i);
+        if (!v || v->kind == IR_VALUE_STORAGE || !ir_dtype_is_float(v->type.dtype)) continue;
+        same = computed++ == 0 && ir_type_equal(&v->type, &n->out[0]->type);
+    }
+    for (int i = 0; i < n->n_out && same; i++)
+        for (const ir_use *u = n->out[i]->first_use; u && same; u = u->next) same = ir_op_has(u->user->op, IR_NAMED);
+    return same && computed == 1;
+}
+
 /* The counted producers of a gray node: the first f32 one, the first low one and the last. Operands that are moved or
  * combined come after those that only control the op, as in PaddlePaddle's slot order. */
 typedef struct producers {
@@ -473,6 +489,7 @@ static count decide(const colour_state *c, const ir_node *n, amp_entry *e)
     const bool black = is_listed_black(e);
     if (c->options->level == PASS_OD && e->colour != IR_WHITE) return set(e, AMP_OD, IR_f32, NULL), COUNT_F32;
     bool inside = black && computes_in_f32(c, n), terminal = c->terminal[n->id] && e->colour != IR_WHITE;
+    if (inside && is_last(c, n)) return set(e, AMP_LISTED_BLACK, IR_f32, NULL), COUNT_F32;
     if (inside && (!terminal || is_boundary(c, n))) return decide_inside(c, n, e, &a);
     if (terminal && (inside || !black)) return set(e, AMP_LOSS, IR_f32, NULL), COUNT_F32;
     if (e->colour == IR_WHITE) return set(e, AMP_LISTED_WHITE, low, NULL), COUNT_LOW;
@@ -618,6 +635,6 @@ void amp_colour(ir_graph *g, amp_scope *s)
         if (low_params[i]) c.type[i] = o->low;
     if (evaluates) c.samples = samples_find(g, a);
     mark_terminal(&c);
-    c.low_moves = amp_low_moves(g, s);
+    c.low_moves = amp_low_moves(g, s, c.inside);
     decide_in_order(&c);
 }

@@ -20,7 +20,7 @@ bool *amp_low_params(const ir_graph *g, const amp_scope *s);
 
 /* By node id, which operators that only move weights are low, because everything that reads them is. Requires the
  * colours of the lists. None unless the graph is for another runtime and the profile converts constants. */
-const bool *amp_low_moves(const ir_graph *g, const amp_scope *s);
+const bool *amp_low_moves(const ir_graph *g, const amp_scope *s, const list_place *const *inside);
 
 /* Writes the object that --stats --json prints. */
 void amp_write_stats(struct json_writer *w, const char *key, const ir_graph *g, const compile *c, arena *a);

@@ -50,17 +50,19 @@ static bool set_key(void *user, const char *key, const char *value, int line)
         c->terms_place.line = line;
         return ir_int_parse(value, &c->terms) && c->terms > 0 && c->terms <= (int64_t)1 << 31;
     }
-    const bool name = strcmp(key, "name") == 0;
-    if (!*value || (!name && strcmp(key, "text") != 0)) return false;
-    *(name ? &c->name : &c->text) = arena_strdup(c->arena, value);
-    return true;
+    const struct {
+        const char *key, **to;
+    } texts[] = {{"name", &c->name}, {"text", &c->text}, {"patterns", &c->patterns}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strcmp(key, texts[i].key) == 0) return *(*texts[i].to = arena_strdup(c->arena, value)) != '\0';
+    return false;
 }
 
 ampc_status consumer_load(const char *name, arena *a, diag *d, const consumer **out)
 {
     consumer *c = arena_alloc(a, sizeof *c);
     const char *text = NULL;
-    *c = (consumer){.arena = a, .name = name, .text = "", .file = arena_strdup(a, name)};
+    *c = (consumer){.arena = a, .name = name, .text = "", .patterns = "", .file = arena_strdup(a, name)};
     c->f32_inside = strmap_new(a);
     c->no_kernel = strmap_new(a);
     c->fuses = strmap_new(a);

@@ -9,10 +9,11 @@ typedef struct consumer {
     const char *name, *text; /* text: a short description */
     const char *file;        /* for places: "consumer tensorrt", or the path */
     arena *arena;
-    strmap *f32_inside; /* operators that read and write low, but compute in f32: a list_place each */
-    strmap *no_kernel;  /* operators without a low-precision kernel */
-    strmap *fuses;      /* operators that it recognises in their parts and computes as a whole, in f32 inside */
-    int64_t terms;      /* a sum or mean of so many terms is safe in the low type, even if it is accumulated there */
+    strmap *f32_inside;   /* operators that read and write low, but compute in f32: a list_place each */
+    strmap *no_kernel;    /* operators without a low-precision kernel */
+    strmap *fuses;        /* operators that it recognises in their parts and computes as a whole, in f32 inside */
+    const char *patterns; /* what the rule `patterns` of a list says, for operators that it has besides */
+    int64_t terms;        /* a sum or mean of so many terms is safe in the low type, even if it is accumulated there */
     list_place terms_place;
 } consumer;
 

@@ -184,6 +184,8 @@ typedef enum range_link {
     ADDITION,
     MASKING,
     SUBTRACTION,
+    SUM,
+    SHIFTED,
     SOFTMAX
 } range_link;
 
@@ -240,6 +242,9 @@ static const link_row link_rows[] = {
     {MASKING, IR_OP_sub, 0, NULL, 0, 0},
     {MASKING, IR_OP_mul, 0, NULL, 0, 0},
     {SUBTRACTION, IR_OP_sub, IR_IN(sub, b), NULL, 0, 0},
+    {SUM, IR_OP_add, 0, NULL, 0, 0},
+    {SUM, IR_OP_sub, 0, NULL, 0, 0},
+    {SHIFTED, IR_OP_conv, IR_IN(conv, bias), NULL, 0, 0},
     {SOFTMAX, IR_OP_softmax, 0, NULL, 0, 0},
     {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
 };
@@ -395,15 +400,39 @@ static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-/* The first operand that fp16 would lose, also across nodes that only move it. */
+/* Whether n adds operand i to something, or moves it to where it is only added. */
+static bool adds(const ir_node *n, int i, const bool *added, const compile *c)
+{
+    const link_row *bias = find_link(SHIFTED, n, c);
+    if (find_link(SUM, n, c) || (bias && bias->next == i)) return true;
+    return n->n_out && amp_only_moves(n) && added[n->out[0]->id];
+}
+
+/* By value id: whether all that read a result only add it. */
+static const bool *find_added(const ir_graph *g, const compile *c, arena *a)
+{
+    bool *added = arena_array(a, g->value_ids + 1, sizeof *added);
+    for (const ir_node *n = g->last; n; n = n->prev)
+        for (int i = 0; i < n->n_out; i++) {
+            bool all = n->out[i]->first_use != NULL;
+            for (const ir_use *u = n->out[i]->first_use; u && all; u = u->next) all = adds(u->user, u->index, added, c);
+            added[n->out[i]->id] = all;
+        }
+    return added;
+}
+
+/* The first operand that fp16 would lose, also across nodes that only move it. For a consumer, what becomes zero may be
+ * added: a low sum is rounded by as much. */
 static const ir_value *lost_operand(const ir_node *n, const ir_value *const *lost, const double *masks,
-                                    const compile *c)
+                                    const bool *added, const compile *c)
 {
     for (int i = 0; i < n->n_in; i++) {
-        const ir_value *v = ir_in(n, i);
+        const ir_value *v = ir_in(n, i), *tensor = NULL;
         if (!v || !amp_is_cast_operand(n, i) || masks[v->id] > 0) continue;
-        if (lost[v->id]) return lost[v->id];
-        if (is_lost(c->weights, v) && !is_bound(n, v, c)) return v;
+        if (lost[v->id]) tensor = lost[v->id];
+        else if (is_lost(c->weights, v) && !is_bound(n, v, c)) tensor = v;
+        const bool small = c->consumer && tensor && !count_of(c->weights, tensor)->overflow;
+        if (tensor && !(small && adds(n, i, added, c))) return tensor;
     }
     return NULL;
 }
@@ -415,10 +444,11 @@ const range_mark *range_find(const ir_graph *g, const amp_scope *s)
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
     const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);
     const double *masks = find_limits(g, s, true);
+    const bool *added = find_added(g, c, s->arena);
     for (const ir_node *n = g->first; n && n->phase == IR_FORWARD; n = n->next) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) match(&rows[i], n, c, marks);
         if (!c->weights) continue;
-        marks[n->id].tensor = lost_operand(n, lost, masks, c);
+        marks[n->id].tensor = lost_operand(n, lost, masks, added, c);
         for (int i = 0; i < n->n_out && amp_only_moves(n); i++) lost[n->out[i]->id] = marks[n->id].tensor;
     }
     range_mark_sums(g, c->list, marks, s->arena);
