@@ -75,8 +75,6 @@ static ampc_status dispatch(tool *t, const program *p, int argc, char **argv)
     *without_verb = (command){.name = p->name, .bit = program_commands(p)};
     t->command = p->count == 1 ? p->commands : without_verb;
     t->o = options_default(program_table, t->command->bit, t->arena);
-    t->arguments = argc;
-    t->argv = argv;
     if (p->count > 1) TRY(parse_verb(t, p, &argc, argv, &t->command));
     TRY(parse_options(t, argc, argv));
     console_set_colour(&t->console, t->o.colour);

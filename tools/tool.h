@@ -11,9 +11,7 @@ typedef struct tool {
     diag *diag;
     arena *arena;           /* lives until the program ends; a failed allocation ends it with AMPC_NO_MEMORY */
     const command *command; /* the current one */
-    int arguments;          /* of the program, in argv */
-    char **argv;
-    custom_ops *custom; /* operators of plug-ins */
+    custom_ops *custom;     /* operators of plug-ins */
     tool_options o;
     compile *compile;        /* NULL until a model is compiled or passes run */
     bool accept_opaque;      /* unsupported operators: to convert or explain */

@@ -41,6 +41,7 @@ static const column columns[] = {
     {"ampc.ir", "ampc M --loss=ce:s -o out/m.ir"},
     {"ampc.onnx", "ampc M -o out/m.onnx"},
     {"ampc.dot", "ampc M -o out/m.dot"},
+    {"ampc.json", "ampc M -o out/m.json"},
     {"opt", "ampc-opt F --pass=PASSES --loss=ce:s"},
     {"opt.ir", "ampc-opt F --pass=PASSES --loss=ce:s -o out/m.ir"},
     {"infer", "ampc-run infer M --inputs=batch.npz"},

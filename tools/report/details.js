@@ -22,6 +22,8 @@ function drawHistogram(t, dtype) {
     const title = s("title", {}, `2^${t.first + i}: ${n.toLocaleString("en")}`);
     return n > 0 && s("rect", {class: "count", height: (H * n) / most, ...place}, title);
   };
+  const tick = (e) =>
+      s("text", {x: x(e), y: H + 13}, "2", s("tspan", {dy: -4, "font-size": 7.5}, String(e).replace("-", "\u2212")));
   const step = last - first > 60 ? 20 : 10, ticks = [];
   for (let e = Math.ceil(first / step) * step; e < last; e += step) ticks.push(e);
   const shares = [(e) => e < zero, (e) => e >= zero && e<normal, (e) => e>largest].map((test) => share(part(test)));
@@ -34,8 +36,7 @@ function drawHistogram(t, dtype) {
       "aria-label": `Exponents of ${t.tensor}; ${text}`
     },
       band(first, Math.max(zero, first), "lost"), band(Math.max(zero, first), normal, "coarse"),
-      band(largest + 1, last, "lost"), counts.map(column), s("path", {d: `M0 ${H}H${W}`}),
-      ticks.map((e) => s("text", {x: x(e), y: H + 12}, `2^${e}`))),
+      band(largest + 1, last, "lost"), counts.map(column), s("path", {d: `M0 ${H}H${W}`}), ticks.map(tick)),
     h("p", {class: "quiet"}, text),
   ];
 }
@@ -43,10 +44,10 @@ function drawHistogram(t, dtype) {
 const number = (x) => (typeof x === "number" ? String(Number(x.toPrecision(4))) : "-");
 
 function showTensor(t, dtype) {
+  const count = (n, what) => n > 0 && `${n.toLocaleString("en")} ${what}`;
   const facts = [
-    plural(t.count, "value"), t.zero && `${t.zero.toLocaleString("en")} zero`,
-    t.not_finite && `${t.not_finite} not finite`,
-    t.min !== undefined && t.min !== null && `${number(t.min)} to ${number(t.max)}`
+    plural(t.count, "value"), count(t.zero, "zero"), count(t.nan, "NaN"), count(t.inf, "infinite"),
+    t.min !== null && `${number(t.min)} to ${number(t.max)}`
   ];
   return [
     h("h3", {}, `${t.kind} ${t.tensor}`), h("div", {class: "quiet"}, facts.filter((f) => f).join(", ")),

@@ -15,7 +15,8 @@ function showSummary(report) {
   byId("model").textContent = visible(report.raw.model).split("/").at(-1);
   byId("precision").textContent =
       [`level ${level}`, dtype, profile && `profile ${profile}`].filter((x) => x).join(", ");
-  byId("arguments").textContent = ["ampc", ...report.raw.arguments.map(visible)].join(" ");
+  byId("command").querySelector("code").textContent =
+      ["ampc", report.raw.model, ...report.raw.options].map(visible).join(" ");
   const cards = [
     card(
         `Operators in ${LOW.has(dtype) ? dtype : "low precision"}`, `${counts.low} of ${counts.float_ops}`,
