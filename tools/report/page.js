@@ -9,8 +9,7 @@ function card(title, value, ...more) {
 
 function showSummary(report) {
   const {counts, stats, predicted, level, dtype, profile} = report.raw;
-  const fp32 = counts.float_ops - counts.low,
-        percent = counts.float_ops ? Math.round((100 * counts.low) / counts.float_ops) : 0;
+  const fp32 = counts.float_ops - counts.low, low = Math.round((100 * counts.low) / (counts.float_ops || 1));
   const reasons = [["black", counts.fp32_black], ["gray", counts.fp32_gray], ["as written", counts.fp32_as_written]];
   byId("model").textContent = visible(report.raw.model).split("/").at(-1);
   byId("precision").textContent =
@@ -20,7 +19,7 @@ function showSummary(report) {
   const cards = [
     card(
         `Operators in ${LOW.has(dtype) ? dtype : "low precision"}`, `${counts.low} of ${counts.float_ops}`,
-        bar({low: counts.low, fp32}), h("p", {}, `${percent} % of those with float results`)),
+        bar({low: counts.low, fp32}), h("p", {}, `${low} % of those with float results`)),
     card(
         "Operators in fp32", String(fp32),
         h("p", {}, reasons.filter((r) => r[1]).map((r) => `${r[1]} ${r[0]}`).join(", ") || "none")),
@@ -31,12 +30,11 @@ function showSummary(report) {
         h("p", {}, `${counts.casts_inserted} inserted, ${counts.casts_removed} removed`)),
   ];
   if (predicted) {
-    const saved = predicted.fp32.cost ? 1 - predicted.placed.cost / predicted.fp32.cost : 0;
-    cards.push(card(
-        `Predicted on ${visible(predicted.device)}`, predicted.placed.text,
-        h("p", {},
-          `${predicted.fp32.text} in fp32 (${saved >= 0 ? "\u2212" : "+"}${Math.abs(100 * saved).toFixed(1)} %)`),
-        h("p", {}, `${predicted.greedy.text} with greedy placement`)));
+    const {placed, greedy, fp32: without} = predicted;
+    const percent = without.cost ? 100 * (placed.cost / without.cost - 1) : 0;
+    const change = without.cost ? ` (${percent > 0 ? "+" : "\u2212"}${Math.abs(percent).toFixed(1)} %)` : "";
+    const notes = [`${without.text} in fp32${change}`, `${greedy.text} with greedy placement`];
+    cards.push(card(`Predicted on ${visible(predicted.device)}`, placed.text, notes.map((note) => h("p", {}, note))));
   }
   byId("summary").replaceChildren(...cards);
   byId("footer").textContent = `ampc ${visible(report.raw.ampc)}: ${report.raw.summary}`;

@@ -5,9 +5,9 @@ const COLUMNS = [
   ["Node", "26%", (n) => n.name],
   ["Operator", "13%", (n) => n.op],
   ["List", "7%", (n) => n.colour],
-  ["Precision", "9%", (n) => n.dtype],
-  ["Casts", "7%", (n) => n.casts.size],
-  ["Rule", "21%", (n) => n.rule],
+  ["Precision", "11%", (n) => n.dtype],
+  ["Casts", "6%", (n) => n.casts.size],
+  ["Rule", "20%", (n) => n.rule],
   ["Cause", "17%", (n) => n.cause],
 ];
 const ROW = 30;
@@ -17,7 +17,7 @@ const table = {
   rows: [],
   matching: new Set(),
   isFiltered: false,
-  sort: 0,
+  sort: -1, /* a column; -1: the order of the model */
   down: false,
   everything: false,
   columns: COLUMNS,
@@ -47,7 +47,7 @@ const table = {
       change: byId("filter-change").value
     };
     const casts = byId("filter-casts").checked;
-    const key = this.columns[this.sort][2];
+    const key = this.columns[this.sort]?.[2];
     this.isFiltered = words.length > 0 || casts || Object.values(wanted).some((w) => w);
     this.rows = this.nodes.filter((n) => {
       const text = n.text ||= `${n.name}\n${n.op}\n${n.rule}\n${n.cause}`.toLowerCase();
@@ -56,7 +56,7 @@ const table = {
           (!wanted.op || n.op === wanted.op) &&
           (!wanted.change || (wanted.change === "any" ? n.change : n.change === wanted.change));
     });
-    if (this.sort || this.down) {
+    if (this.sort >= 0) {
       const sign = this.down ? -1 : 1;
       this.rows.sort((a, b) => {
         const x = key(a), y = key(b);
@@ -90,7 +90,7 @@ const table = {
       const cells = this.columns.map(([name, , value], column) => {
         const text = String(value(n));
         if (column === 0) return h("td", {title: text}, h("button", {class: "link", type: "button"}, text));
-        if (name === "Precision") return h("td", {}, tag(n.dtype), n.writes && ` writes ${n.writes}`);
+        if (name === "Precision") return h("td", {}, tag(n.dtype), n.writes && ` \u2192 ${n.writes}`);
         return h("td", {title: text}, name === "Casts" && text === "0" ? "" : text);
       });
       const tr = h("tr", {class: n === view.selected && "selected", "aria-rowindex": from + i + 2}, cells);
