@@ -100,7 +100,25 @@ static ampc_status write_module(tool *t)
     if (writes(&t->o, OUTPUT_ONNX))
         return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag,
                             &t->compile->report.casts_inserted);
+    if (writes(&t->o, OUTPUT_ONNX_TRAIN))
+        return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_train_step], t->o.output, t->diag, NULL);
     return write_files(t);
+}
+
+/* --emit=onnx-train needs a training step that is one graph, with initial values for all of it. */
+static ampc_status check_step(tool *t)
+{
+    if (!writes(&t->o, OUTPUT_ONNX_TRAIN)) return AMPC_OK;
+    if (t->module->training.window)
+        return diag_error(t->diag, AMPC_UNSUPPORTED, DIAG_OPTION(accumulate),
+                          "a step that accumulates gradients is several graphs, and --emit=onnx-train writes one");
+    for (size_t i = 0; i < t->module->storage.count; i++)
+        if (ir_storage_is_derived(t->module->storage.items[i]))
+            return diag_error(t->diag, AMPC_UNSUPPORTED, DIAG_OPTION(shard),
+                              "each rank has other parameters, and --emit=onnx-train writes one model");
+    if (ir_graph_by_role(t->module, IR_GRAPH_train_step)) return AMPC_OK;
+    return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc"),
+                      "--emit=onnx-train requires a loss: add one with --loss, or select an output with --loss-output");
 }
 
 static ampc_status write_list(tool *t)
@@ -161,6 +179,7 @@ static ampc_status compile_model(tool *t)
     TRY(check_output(&t->o, t->diag));
     t->accept_opaque = !t->o.output || o->plain_runtime || o->draws || o->reports;
     TRY(tool_compile(t, model));
+    TRY(check_step(t));
     if (!ir_graph_by_role(t->module, IR_GRAPH_train_step) && !o->plain_runtime && !o->draws && !o->reports)
         diag_note(t->diag, DIAG_FILE(model),
                   "no loss, so no training step: add a loss with --loss (for example --loss=ce) "

@@ -42,6 +42,7 @@ enum {
     OUTPUT_SAFETENSORS = 1 << 8,
     OUTPUT_HTML = 1 << 9,
     OUTPUT_JSON = 1 << 10,
+    OUTPUT_ONNX_TRAIN = 1 << 11, /* a training step; no suffix chooses it */
     OUTPUT_DRAWING = OUTPUT_SVG | OUTPUT_DOT,
     OUTPUT_REPORT = OUTPUT_HTML | OUTPUT_JSON
 };

@@ -51,6 +51,7 @@ static const char *kind_text(const tool_options *o, unsigned kind)
 {
     if (kind == OUTPUT_STDOUT) return "standard output";
     if (kind == OUTPUT_NONE) return "a command without -o";
+    if (kind == OUTPUT_ONNX_TRAIN) return "the file of --emit=onnx-train";
     return arena_printf(o->arena, "a %s file", suffixes(kind, o->arena));
 }
 

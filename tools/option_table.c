@@ -26,6 +26,7 @@ const pass_word output_kinds[] = {{"ir", OUTPUT_IR},
                                   {NULL, 0}};
 static const pass_word output_formats[] = {{"ir", OUTPUT_IR},
                                            {"onnx", OUTPUT_ONNX},
+                                           {"onnx-train", OUTPUT_ONNX_TRAIN},
                                            {"svg", OUTPUT_SVG},
                                            {"dot", OUTPUT_DOT},
                                            {"html", OUTPUT_HTML},

@@ -10,7 +10,8 @@ static ir_written written_as(unsigned output)
 {
     switch (output) {
     case OUTPUT_IR: return IR_WRITTEN_MODULE;
-    case OUTPUT_ONNX: return IR_WRITTEN_ONNX;
+    case OUTPUT_ONNX:
+    case OUTPUT_ONNX_TRAIN: return IR_WRITTEN_ONNX;
     case OUTPUT_SVG: return IR_WRITTEN_SVG;
     case OUTPUT_DOT: return IR_WRITTEN_DOT;
     case OUTPUT_NPZ: return IR_WRITTEN_NPZ;

@@ -88,11 +88,12 @@ static rope put_model(emitter *e, bool external)
 {
     rope model = {0}, graph = emit_graph(e, e->scope, NULL);
     emit_put_tensors(e, &graph, external);
-    rope_add_int(e->arena, &model, MODEL_IR_VERSION, (uint64_t)emit_ir_version(e->opset));
+    rope_add_int(e->arena, &model, MODEL_IR_VERSION, (uint64_t)emit_ir_version(e));
     rope_add_text(e->arena, &model, MODEL_PRODUCER_NAME, "ampc");
     rope_add_text(e->arena, &model, MODEL_PRODUCER_VERSION, AMPC_VERSION);
     rope_add_message(e->arena, &model, MODEL_GRAPH, &graph);
     put_opset(e, &model, "", e->opset);
+    if (e->own) put_opset(e, &model, EMIT_OWN_DOMAIN, EMIT_OWN_VERSION);
     for (size_t i = 0; i < e->module->training.opsets.count; i++) { /* other domains, used by opaque nodes */
         const ir_opset *o = &e->module->training.opsets.items[i];
         if (*o->domain) put_opset(e, &model, o->domain, (int)o->version);
@@ -127,6 +128,7 @@ static ampc_status emit_guarded(emitter *e)
     size_t errors = diag_count(e->diag, DIAG_ERROR);
     e->storage = arena_array(e->arena, e->module->storage.count + 1, sizeof *e->storage);
     e->opset = emit_first_opset(e);
+    if (e->graph->role == IR_GRAPH_train_step) e->own = strmap_new(e->arena);
     do {
         emit_round(e);
         if (diag_count(e->diag, DIAG_ERROR) != errors) return diag_status(e->diag);
@@ -137,7 +139,8 @@ static ampc_status emit_guarded(emitter *e)
 
 ampc_status onnx_emit(const ir_module *m, const char *graph, const onnx_emit_options *o, diag *d)
 {
-    emitter e = {.rows = rows, .module = m, .graph = ir_graph_by_key(m, graph), .options = o, .diag = d};
+    emitter e = {
+        .rows = rows, .own_rule = emit_own, .module = m, .graph = ir_graph_by_key(m, graph), .options = o, .diag = d};
     const char *source = ir_module_source(m);
     if (!e.graph) return diag_error(d, AMPC_USAGE, DIAG_FILE(source), "the module has no graph @%s", graph);
     jmp_buf guard;

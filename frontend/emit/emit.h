@@ -12,7 +12,12 @@
  *
  * The graph is emitted repeatedly until a fixed point is reached: which opset the forms require, and in which types
  * each initializer is read. A weight that is only read as fp16 is stored as fp16; a weight that is read in several
- * types is stored once and cast. */
+ * types is stored once and cast.
+ *
+ * A training step becomes a pure function of data, parameters and states: these are inputs with their initial values as
+ * initializers, and what the step stores in X is the output X.new. It is written exactly: a node that its rule refuses,
+ * or cannot express without another rounding, is an operator of our own domain in the next round (emit_own.c). Every
+ * value has a type, and every node has its phase and origin in its metadata. */
 #ifndef AMPC_FRONTEND_EMIT_H
 #define AMPC_FRONTEND_EMIT_H
 
@@ -60,7 +65,7 @@ typedef struct emit_scope {
     const ir_graph *graph;
     bool *has_own_name;     /* by node id: whether the node keeps the name in its location */
     const char **output_of; /* by value id: name of the graph output that the value is, or NULL */
-    const char **output;    /* by node id: name that an output statement assigns */
+    const char **output;    /* by node id: name that an output statement assigns, or a store */
     const char **value;     /* by value id: name; NULL: not defined yet */
     strmap *made;           /* values that several nodes share: key -> value name */
     rope nodes, infos;
@@ -68,6 +73,7 @@ typedef struct emit_scope {
 
 struct emitter {
     const emit_row *rows; /* by op */
+    emit_rule *own_rule;  /* of nodes that are operators of our own */
     const ir_module *module;
     const ir_graph *graph; /* the main graph */
     const onnx_emit_options *options;
@@ -77,11 +83,13 @@ struct emitter {
     int opset;             /* of the model written */
     emit_storage *storage; /* by storage id */
     bool changed;          /* this round found new requirements; another round is needed */
+    strmap *own;           /* nodes that are operators of our own, by address; NULL: not a training step */
     VEC(emit_file) files;
     /* reset in each round */
     strmap *names;      /* value names in use */
     strmap *node_names; /* node names in use */
     emit_scope *scope;
+    const ir_node *node; /* whose rule is applied */
     int64_t made_count;
     int casts; /* nodes of this round that the model does not have */
     VEC(emit_tensor) tensors;
@@ -96,6 +104,9 @@ void emit_leave(emitter *e);
 /* The GraphProto of a scope, without initializers. Captured inputs are left out. */
 rope emit_graph(emitter *e, const emit_scope *s, const char *const *inputs);
 
+/* Writes an Identity unless the value has the name of the output that n is. */
+void emit_output_of(emitter *e, const ir_node *n, const ir_value *v);
+
 /* ---- emit_name.c ----------------------------------------------------------------------------- */
 
 /* Reserves a unique value name: `wanted`, with a numeric suffix if that is in use. */
@@ -104,10 +115,20 @@ const char *emit_name(emitter *e, const char *wanted);
  * emit_make registers one in the current graph. */
 const char *emit_made(const emitter *e, const char *key);
 void emit_make(emitter *e, const char *key, const char *name);
+/* Says that the operator of the current node does not compute exactly what the node does, which matters in a training
+ * step alone. True: in the next round, the node is an operator of our own. */
+bool emit_inexact(emitter *e);
+bool emit_is_own(emitter *e, const ir_node *n);
 /* Reports that the node cannot be emitted (AMPC_UNSUPPORTED). */
 void emit_refuse(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same for a node of a model in training mode. */
 void emit_refuse_training(emitter *e, const ir_node *n, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- emit_own.c: operators of our own, in training steps ------------------------------------- */
+
+#define EMIT_OWN_DOMAIN "ai.ampc"
+enum { EMIT_OWN_VERSION = 1 };
+void emit_own(emitter *e, const ir_node *n);
 
 /* ---- emit_opset.c ---------------------------------------------------------------------------- */
 
@@ -116,8 +137,8 @@ int emit_first_opset(const emitter *e); /* before the first round */
 void emit_need(emitter *e, int opset);
 /* Checks that the operator's schema allows the node's types; raises the opset if only a later schema does. */
 void emit_check_schema(emitter *e, const ir_node *n);
-/* The version of the file format that was introduced with an opset. */
-int emit_ir_version(int opset);
+/* The version of the file format that was introduced with the opset, or with what else the model has. */
+int emit_ir_version(const emitter *e);
 
 /* ---- emit_node.c: a NodeProto ---------------------------------------------------------------- */
 
@@ -140,6 +161,7 @@ emit_op emit_helper(emitter *e, const ir_node *n, const char *type);
 void emit_in(emit_op *op, const char *name); /* NULL: absent */
 void emit_int(emit_op *op, const char *name, int64_t v);
 void emit_float(emit_op *op, const char *name, double v);
+void emit_double(emit_op *op, const char *name, double v); /* a tensor: attributes are f32 */
 void emit_text(emit_op *op, const char *name, const char *v);
 void emit_ints(emit_op *op, const char *name, const int64_t *items, int count);
 void emit_floats(emit_op *op, const char *name, const double *items, int count);
@@ -152,10 +174,13 @@ void emit_result(emit_op *op, int i, ir_dtype is);
 void emit_unread(emit_op *op, int i);
 /* Whether the schema of the node's operator requires result i. */
 bool emit_requires(const emit_op *op, int i);
-void emit_results(emit_op *op); /* all, in the types of the operator's schema */
+bool emit_loses(ir_dtype from, ir_dtype to); /* whether a cast rounds numbers */
+void emit_results(emit_op *op);              /* all, in the types of the operator's schema */
 void emit_end(emit_op *op);
-/* Writes a helper node without attributes for n and returns the name of its only result. */
+/* Writes a helper node without attributes for n and returns the name of its only result. emit_size_call: a result of
+ * type i64[1]. */
 const char *emit_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
+const char *emit_size_call(emitter *e, const ir_node *n, const char *type, const char *a, const char *b);
 /* `name` cast to another type. Equal casts share one node. */
 const char *emit_cast_of(emitter *e, const ir_node *n, const char *name, ir_dtype to);
 
@@ -183,10 +208,16 @@ void emit_operands(emit_op *op);       /* all */
 /* An i64[count] value with these dimensions; symbolic ones are computed at run time from the shapes of graph inputs.
  * NULL after reporting a symbol that no input has. */
 const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int count);
-const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count); /* of such values */
-const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d);                        /* i64[] */
+/* The concatenation of such values, which has `size` elements. */
+const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count, int size);
+const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d); /* i64[] */
 
-/* ---- emit_opaque_bytes.c: attributes of opaque nodes, which are stored as bytes ----------------- */
+/* ---- emit_opaque.c, emit_opaque_bytes.c: attributes of opaque nodes, which are stored as bytes ----------------- */
+
+/* Adds a region as an attribute. */
+void emit_region(emitter *e, const ir_node *n, const ir_region *region, rope *attributes);
+void emit_layout_operands(emit_op *op); /* operands and results in the order of the operator */
+void emit_layout_results(emit_op *op);
 
 /* Decodes the attributes of an opaque node into a NodeProto in the emitter's arena. NULL after reporting that they
  * are malformed. */
@@ -207,8 +238,12 @@ ampc_status emit_open_sources(emitter *e);
 /* Warns of values that overflowed to infinity in a conversion. */
 ampc_status emit_report_overflow(emitter *e);
 void emit_close_files(emitter *e);
-/* Writes a ValueInfoProto as field `number`. */
-void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *type);
+/* Writes a ValueInfoProto as field `number`. `doc`: a description, or NULL. */
+void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *type,
+                         const char *doc);
+/* Writes the type of a value that is not a result in the IR, if it is one of a training step. */
+void emit_declare(emitter *e, const char *name, const ir_type *type);
+void emit_declare_sizes(emitter *e, const char *name, int count); /* i64[count] */
 
 #define EMIT_NONE(op, rule) void emit_##rule(emitter *e, const ir_node *n);
 #define EMIT(onnx, op, rule) EMIT_NONE(op, rule)

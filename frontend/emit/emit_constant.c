@@ -40,6 +40,7 @@ void emit_random(emitter *e, const ir_node *n)
 {
     const double offset = n->attr[IR_ATTR(random, offset)].f, scale = n->attr[IR_ATTR(random, scale)].f;
     const bool normal = n->attr[IR_ATTR(random, normal)].i;
+    emit_inexact(e);
     emit_op op = begin_random(e, n);
     emit_float(&op, normal ? "mean" : "low", offset);
     emit_float(&op, normal ? "scale" : "high", normal ? scale : offset + scale);

@@ -41,6 +41,7 @@ static const char *read_shape(emitter *e, const ir_node *n, const char *input, i
     emit_int(&op, "end", k + 1);
     emit_out(&op, name);
     emit_end(&op);
+    emit_declare_sizes(e, name, 1);
     return name;
 }
 
@@ -52,8 +53,8 @@ static const char *atom_value(emitter *e, const ir_node *n, uint32_t index)
     if (a.kind == ATOM_SYMBOL) return dimension(e, n, ir_dim_symbol(e->module->dims, a.name));
     const char *inner = dimension(e, n, a.inner);
     if (!inner) return NULL;
-    if (a.kind == ATOM_FLOOR) return emit_call(e, n, "Div", inner, emit_i64s(e, &a.divisor, 1));
-    return emit_call(e, n, "Max", inner, emit_i64s(e, &(int64_t){0}, 1));
+    if (a.kind == ATOM_FLOOR) return emit_size_call(e, n, "Div", inner, emit_i64s(e, &a.divisor, 1));
+    return emit_size_call(e, n, "Max", inner, emit_i64s(e, &(int64_t){0}, 1));
 }
 
 static const char *product(emitter *e, const ir_node *n, const term *t)
@@ -62,7 +63,7 @@ static const char *product(emitter *e, const ir_node *n, const term *t)
     for (uint32_t i = 0; i < t->degree; i++) {
         const char *factor = atom_value(e, n, t->atoms[i]);
         if (!factor) return NULL;
-        value = value ? emit_call(e, n, "Mul", value, factor) : factor;
+        value = value ? emit_size_call(e, n, "Mul", value, factor) : factor;
     }
     return value;
 }
@@ -81,7 +82,7 @@ static const char *polynomial(emitter *e, const ir_node *n, ir_dim d)
     for (int i = 0; i < x->count; i++) {
         const char *value = product(e, n, &x->terms[i]);
         if (!value) return NULL;
-        sum = sum ? emit_call(e, n, "Add", sum, value) : value;
+        sum = sum ? emit_size_call(e, n, "Add", sum, value) : value;
     }
     return sum;
 }
@@ -103,7 +104,7 @@ static const char *dimension(emitter *e, const ir_node *n, ir_dim d)
     return value;
 }
 
-const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count)
+const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, int count, int size)
 {
     if (count == 1) return parts[0];
     const char *name = emit_name(e, arena_printf(e->arena, "%s.shape", n->out[0]->name));
@@ -112,6 +113,7 @@ const char *emit_concat(emitter *e, const ir_node *n, const char *const *parts, 
     emit_int(&op, "axis", 0);
     emit_out(&op, name);
     emit_end(&op);
+    emit_declare_sizes(e, name, size);
     return name;
 }
 
@@ -126,7 +128,7 @@ const char *emit_dims(emitter *e, const ir_node *n, const ir_dim *items, int cou
         if (!run) run = 1;
     }
     if (!n_fused) return emit_i64s(e, items, 0);
-    return emit_concat(e, n, parts, n_fused);
+    return emit_concat(e, n, parts, n_fused, count);
 }
 
 const char *emit_dim_scalar(emitter *e, const ir_node *n, ir_dim d)

@@ -30,6 +30,9 @@ static const char *factor(emitter *e, const ir_node *n, int i, bool swap)
     emit_ints(&op, "perm", perm, rank);
     emit_out(&op, swapped);
     emit_end(&op);
+    ir_type type = v->type;
+    type.dims[rank - 2] = v->type.dims[rank - 1], type.dims[rank - 1] = v->type.dims[rank - 2];
+    emit_declare(e, swapped, &type);
     return swapped;
 }
 
@@ -50,6 +53,10 @@ static void product(emitter *e, const ir_node *n)
     const char *name = emit_name(e, arena_printf(e->arena, "%s.product", n->out[0]->name));
     emit_out(&op, name);
     emit_end(&op);
+    if (type == IR_f16 || type == IR_bf16) emit_inexact(e); /* the product is rounded before the bias is added */
+    ir_type sum = n->out[0]->type;
+    sum.dtype = type;
+    emit_declare(e, name, &sum);
     emit_op add = emit_helper(e, n, "Add");
     emit_in(&add, name);
     emit_in(&add, emit_value(e, bias));

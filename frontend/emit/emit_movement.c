@@ -162,8 +162,8 @@ static const char *computed_end(emitter *e, const ir_node *n, ir_dim start, ir_d
     const char *begin = emit_dims(e, n, &start, 1), *count = emit_dims(e, n, &size, 1);
     const char *length = step < 0 ? emit_dims(e, n, &dim, 1) : NULL;
     if (!begin || !count || (step < 0 && !length)) return NULL;
-    const char *end = emit_call(e, n, "Add", begin, emit_call(e, n, "Mul", count, emit_i64s(e, &step, 1)));
-    return length ? emit_call(e, n, "Sub", end, length) : end;
+    const char *end = emit_size_call(e, n, "Add", begin, emit_size_call(e, n, "Mul", count, emit_i64s(e, &step, 1)));
+    return length ? emit_size_call(e, n, "Sub", end, length) : end;
 }
 
 void emit_slice(emitter *e, const ir_node *n)
@@ -191,7 +191,7 @@ void emit_slice(emitter *e, const ir_node *n)
                                           : computed_end(e, n, start[i], size[i], steps[k], x->dims[i]);
         if (!parts[k]) return;
     }
-    const char *end = computed ? emit_concat(e, n, parts, count) : emit_dims(e, n, ends, count);
+    const char *end = computed ? emit_concat(e, n, parts, count, count) : emit_dims(e, n, ends, count);
     const char *lists[4] = {emit_dims(e, n, starts, count), end};
     lists[2] = emit_i64s(e, axes, count);
     lists[3] = emit_i64s(e, steps, count);

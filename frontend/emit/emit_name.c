@@ -3,9 +3,22 @@
 
 #include <stdarg.h>
 
+static const char *key_of(emitter *e, const ir_node *n) { return arena_printf(e->arena, "%p", (const void *)n); }
+
+bool emit_is_own(emitter *e, const ir_node *n) { return e->own && n && strmap_get(e->own, key_of(e, n)); }
+
+bool emit_inexact(emitter *e)
+{
+    if (!e->own || !e->node || emit_is_own(e, e->node)) return false;
+    strmap_put(e->own, key_of(e, e->node), e);
+    e->changed = true;
+    return true;
+}
+
 void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
 {
     va_list args;
+    if (emit_inexact(e)) return;
     va_start(args, format);
     diag_verror(e->diag, AMPC_UNSUPPORTED, ir_diag_loc(n), format, args);
     va_end(args);
@@ -14,6 +27,7 @@ void emit_refuse(emitter *e, const ir_node *n, const char *format, ...)
 void emit_refuse_training(emitter *e, const ir_node *n, const char *format, ...)
 {
     va_list args;
+    if (emit_inexact(e)) return;
     va_start(args, format);
     diag_verror(e->diag, AMPC_UNSUPPORTED, DIAG_USE(ir_diag_loc(n), OPTION_mode, .value = "eval"), format, args);
     va_end(args);

@@ -154,7 +154,7 @@ static void put_attributes(emitter *e, const ir_node *n, const Onnx__NodeProto *
     }
 }
 
-static void put_region(emitter *e, const ir_node *n, const ir_region *region, rope *out)
+void emit_region(emitter *e, const ir_node *n, const ir_region *region, rope *out)
 {
     const ir_graph *g = region->graph;
     const char **inputs = arena_array(e->arena, g->inputs.count + 1, sizeof *inputs);
@@ -180,10 +180,18 @@ static void need_bf16(emitter *e, const ir_node *n)
         if (op && ir_opaque_operand_is_float(n, i) && ir_in(n, i)->type.dtype == IR_bf16) emit_need(e, op->bf16);
 }
 
-/* The results in the layout, and those that the model lacks although the schema requires them. */
-static void put_results(emit_op *op)
+void emit_layout_operands(emit_op *op)
 {
-    emitter *e = op->e;
+    for (int position = 0; position < op->n->layout.n_in; position++) {
+        const int i = ir_opaque_operand_at(op->n, position);
+        if (i >= 0) emit_operand(op, i);
+        else emit_in(op, NULL);
+    }
+}
+
+/* Includes those that the model lacks although the schema requires them. */
+void emit_layout_results(emit_op *op)
+{
     int position = 0;
     for (; position < op->n->layout.n_out; position++) {
         const int i = ir_opaque_result_at(op->n, position);
@@ -191,10 +199,7 @@ static void put_results(emit_op *op)
             emit_unread(op, position);
             continue;
         }
-        const ir_value *v = op->n->out[i];
-        emit_result(op, i, v->type.dtype);
-        if (!e->scope->output_of[v->id])
-            emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, e->scope->value[v->id], &v->type);
+        emit_result(op, i, op->n->out[i]->type.dtype);
     }
     for (; emit_requires(op, position); position++) emit_unread(op, position);
 }
@@ -206,6 +211,7 @@ void emit_opaque(emitter *e, const ir_node *n)
     const Onnx__NodeProto *p = emit_decode_opaque(e, n, &bytes);
     if (!p) return;
     if (!n->loc.op) {
+        if (emit_inexact(e)) return;
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "it has no ONNX operator");
         return;
     }
@@ -214,14 +220,10 @@ void emit_opaque(emitter *e, const ir_node *n)
     const int type = ir_op_find_attr(n->op, "op_type"); /* without the domain */
     emit_op op = emit_begin(e, n, type < 0 ? n->loc.op : n->attr[type].s);
     op.domain = domain;
-    for (int position = 0; position < n->layout.n_in; position++) {
-        const int i = ir_opaque_operand_at(n, position);
-        if (i >= 0) emit_operand(&op, i);
-        else emit_in(&op, NULL);
-    }
+    emit_layout_operands(&op);
     put_moved(e, n, p, &op);
     put_attributes(e, n, p, bytes, &op);
-    for (int i = 0; i < n->n_regions; i++) put_region(e, n, &n->regions[i], &op.attributes);
-    put_results(&op);
+    for (int i = 0; i < n->n_regions; i++) emit_region(e, n, &n->regions[i], &op.attributes);
+    emit_layout_results(&op);
     emit_end(&op);
 }

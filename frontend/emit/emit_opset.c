@@ -38,12 +38,14 @@ void emit_check_schema(emitter *e, const ir_node *n)
     else emit_refuse(e, n, "no opset up to %d supports bfloat16 for %s", ONNX_OPSET_LAST, schema->name);
 }
 
-int emit_ir_version(int opset)
+int emit_ir_version(const emitter *e)
 {
+    enum { WITH_NODE_METADATA = 10 };
     static const struct {
         int opset, version;
     } table[] = {{18, 8}, {20, 9}, {22, 10}, {23, 11}, {24, 12}, {27, 13}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (opset <= table[i].opset) return table[i].version;
+        if (e->opset <= table[i].opset)
+            return e->own && table[i].version < WITH_NODE_METADATA ? WITH_NODE_METADATA : table[i].version;
     return ONNX_IR_VERSION_LAST;
 }

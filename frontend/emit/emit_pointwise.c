@@ -81,7 +81,7 @@ void emit_cast(emitter *e, const ir_node *n)
 {
     const ir_value *v = ir_in(n, 0);
     ir_dtype to = n->out[0]->type.dtype;
-    if (!n->loc.op && v->kind == IR_VALUE_STORAGE) {
+    if (!n->loc.op && v->kind == IR_VALUE_STORAGE && !e->own) {
         emit_define(e, n, 0, emit_value_as(e, v, to), to);
         return;
     }

@@ -37,8 +37,7 @@ static ampc_status open_source(emitter *e, emit_tensor *t)
 {
     const ir_data *data = &t->storage->data;
     switch (data->kind) {
-    case IR_DATA_ZERO: t->bytes = arena_alloc(e->arena, (size_t)ir_storage_bytes(t->storage) + 1);
-    /* fallthrough */
+    case IR_DATA_ZERO:
     case IR_DATA_INLINE: return AMPC_OK;
     case IR_DATA_FILE:
         t->source = arena_alloc(e->arena, sizeof *t->source);
@@ -70,6 +69,14 @@ static void put_values(emitter *e, rope *out, emit_tensor *t)
 {
     ir_dtype to = t->type.dtype, from = t->storage ? t->storage->type.dtype : to;
     size_t count = t->size / ir_dtype_size(to);
+    if (t->storage && t->storage->data.kind == IR_DATA_ZERO) {
+        for (size_t left = t->size, n; left; left -= n) {
+            static const char zeros[1 << 16];
+            n = left < sizeof zeros ? left : sizeof zeros;
+            rope_add(e->arena, out, zeros, n);
+        }
+        return;
+    }
     bool in_place = t->storage && t->storage->data.kind == IR_DATA_INLINE;
     if (t->source) rope_add_source(e->arena, out, to, from, t->source, count);
     else rope_add_elements(e->arena, out, to, from, in_place ? t->storage->data.bytes : t->bytes, count);
@@ -149,7 +156,7 @@ static void put_dim(emitter *e, rope *shape, ir_dim d)
     rope_add_message(e->arena, shape, SHAPE_DIM, &dim);
 }
 
-void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *t)
+void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *name, const ir_type *t, const char *doc)
 {
     rope info = {0}, type = {0}, tensor = {0}, shape = {0};
     for (int i = 0; i < t->rank; i++) put_dim(e, &shape, t->dims[i]);
@@ -158,5 +165,17 @@ void emit_put_value_info(emitter *e, rope *out, uint32_t number, const char *nam
     rope_add_message(e->arena, &type, TYPE_TENSOR, &tensor);
     rope_add_text(e->arena, &info, INFO_NAME, name);
     rope_add_message(e->arena, &info, INFO_TYPE, &type);
+    if (doc) rope_add_text(e->arena, &info, INFO_DOC, doc);
     rope_add_message(e->arena, out, number, &info);
+}
+
+void emit_declare(emitter *e, const char *name, const ir_type *type)
+{
+    if (e->own) emit_put_value_info(e, &e->scope->infos, GRAPH_VALUE_INFO, name, type, NULL);
+}
+
+void emit_declare_sizes(emitter *e, const char *name, int count)
+{
+    const ir_type type = ir_type_make(IR_i64, 1, (const int64_t[]){count});
+    emit_declare(e, name, &type);
 }

@@ -26,6 +26,7 @@ static ir_dtype stored_type(const emit_storage *s, ir_dtype own)
 
 static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtype as)
 {
+    if (e->own) as = s->type.dtype; /* an input of the step */
     emit_storage *read = &e->storage[s->id];
     if (!(read->read_types >> as & 1)) {
         read->read_types |= 1u << as;
@@ -38,11 +39,27 @@ static const emit_storage *read_storage(emitter *e, const ir_storage *s, ir_dtyp
     return read;
 }
 
-/* The storage in a type other than the one in which it has its name. */
-static const char *storage_as(emitter *e, const ir_storage *s, const char *name, ir_dtype as)
+/* ---- values ---------------------------------------------------------------------------------- */
+
+const char *emit_value(emitter *e, const ir_value *v) { return emit_value_as(e, v, v->type.dtype); }
+
+static const char *cast_value(emitter *e, const ir_value *v, const char *name, ir_dtype to)
 {
+    const char *key = arena_printf(e->arena, "cast %d %s", to, name);
+    const bool is_new = !emit_made(e, key);
+    name = emit_cast_of(e, v->def, name, to);
+    ir_type type = v->type;
+    type.dtype = to;
+    if (is_new) emit_declare(e, name, &type);
+    return name;
+}
+
+/* The storage in a type other than the one in which it has its name. */
+static const char *storage_as(emitter *e, const ir_value *v, const char *name, ir_dtype as)
+{
+    const ir_storage *s = v->storage;
     if (!ir_meta_get(e->module, IR_CONSUMER) || ir_storage_bytes(s) > COPIED_MAX)
-        return emit_cast_of(e, NULL, name, as);
+        return cast_value(e, v, name, as);
     const char *key = arena_printf(e->arena, "copy %d %s", as, name), *shared = emit_made(e, key);
     if (shared) return shared;
     shared = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(as)));
@@ -51,18 +68,15 @@ static const char *storage_as(emitter *e, const ir_storage *s, const char *name,
     return shared;
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
-
-const char *emit_value(emitter *e, const ir_value *v) { return emit_value_as(e, v, v->type.dtype); }
-
 const char *emit_value_as(emitter *e, const ir_value *v, ir_dtype as)
 {
+    if (emit_loses(v->type.dtype, as)) emit_inexact(e);
     if (v->kind == IR_VALUE_STORAGE) {
         const emit_storage *s = read_storage(e, v->storage, as);
-        return s->dtype == as ? s->name : storage_as(e, v->storage, s->name, as);
+        return s->dtype == as ? s->name : storage_as(e, v, s->name, as);
     }
     const char *name = e->scope->value[v->id] ? e->scope->value[v->id] : v->name; /* rejected node: no name */
-    return v->type.dtype == as ? name : emit_cast_of(e, v->def, name, as);
+    return v->type.dtype == as ? name : cast_value(e, v, name, as);
 }
 
 void emit_operand(emit_op *op, int i)

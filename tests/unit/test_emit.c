@@ -65,6 +65,35 @@ TEST_SCRATCH(test_external_data)
     wire_free(&out.part[1]);
 }
 
+/* A training step is a function of parameters and states, the zeros of moments included. */
+TEST_SCRATCH(test_step)
+{
+    parts out = {0};
+    onnx_file *f;
+    ir_module *m;
+    const onnx_emit_options o = {.data_name = "new.data", .max_model_bytes = 100000, .write = collect, .user = &out};
+    compile_options p = compile_options_default();
+    size_t own = 0, states = 0;
+    p.loss = "ce:logits,label";
+    p.optimizer = "adamw";
+    assert_int_equal(onnx_import(GOLDENS "/lenet_bn/model.onnx", NULL, t->d, &m), AMPC_OK);
+    assert_int_equal(test_compile(m, &p, t->d), AMPC_OK);
+    assert_int_equal(onnx_emit(m, "train_step", &o, t->d), AMPC_OK);
+    assert_true(out.part[ONNX_PART_DATA].size > 3 * 16000 * sizeof(float)); /* weights and both moments */
+    scratch_write(t, "new.onnx", out.part[ONNX_PART_MODEL].bytes, out.part[ONNX_PART_MODEL].size);
+    assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
+    const Onnx__GraphProto *g = f->model->graph;
+    for (size_t i = 0; i < g->n_node; i++) own += g->node[i]->domain && strcmp(g->node[i]->domain, "ai.ampc") == 0;
+    for (size_t i = 0; i < m->storage.count; i++) states += m->storage.items[i]->kind != IR_CONST;
+    assert_true(own > 10 && own < g->n_node);
+    assert_int_equal(g->n_input, 2 + states);
+    assert_true(g->n_initializer >= m->storage.count);
+    onnx_file_close(f);
+    ir_module_free(m);
+    wire_free(&out.part[0]);
+    wire_free(&out.part[1]);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 TEST_SCRATCH(test_training_is_refused)
@@ -76,7 +105,7 @@ TEST_SCRATCH(test_training_is_refused)
     p.loss = "ce:logits,label";
     assert_int_equal(onnx_import(GOLDENS "/lenet_bn/model.onnx", NULL, t->d, &m), AMPC_OK);
     assert_int_equal(test_compile(m, &p, t->d), AMPC_OK);
-    assert_int_equal(onnx_emit(m, "train_step", &o, t->d), AMPC_UNSUPPORTED);
+    assert_int_equal(onnx_emit(m, "grad", &o, t->d), AMPC_UNSUPPORTED);
     assert_int_equal(out.part[0].size + out.part[1].size, 0);
     scratch_expect(t, "in training mode");
     assert_int_equal(onnx_emit(m, "nothing", &o, t->d), AMPC_USAGE);
