@@ -152,6 +152,25 @@ static ir_colour colour_of_sibling(const colour_state *c, const ir_node *n)
     return IR_WHITE;
 }
 
+/* Why the consumer computes n in f32 inside, or as well in the low type, or NULL. A sum of many terms may be too large
+ * for fp16 wherever it is computed. bf16 has three bits less, so that it loses as much with an eighth of the terms. */
+static const list_place *find_inside(const colour_state *c, const ir_node *n)
+{
+    const consumer *by = c->consumer;
+    const list_place *line = consumer_inside(by, n);
+    const bool f16 = c->options->low == IR_f16;
+    range_terms terms;
+    if (!by->terms || !range_find_terms(n, &terms)) return line;
+    const bool few = terms.count <= (double)by->terms / (f16 ? 1 : 8);
+    if (line) return few || !f16 || !terms.sum ? line : NULL;
+    if (!few) return NULL;
+    list_place *place = arena_alloc(c->scope->arena, sizeof *place);
+    *place = (list_place){arena_printf(c->scope->arena, "%s:%d: a %s of %.0f terms", by->terms_place.file,
+                                       by->terms_place.line, terms.what, terms.count),
+                          0};
+    return place;
+}
+
 static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
 {
     if (!n->loc.op) {
@@ -164,7 +183,7 @@ static void colour_by_lists(colour_state *c, ir_node *n, amp_entry *e)
     e->colour = line ? line->colour : own >= 0 ? (ir_colour)n->attr[own].i : IR_BLACK;
     e->line = line ? &line->place : NULL;
     if (c->consumer && e->colour == IR_BLACK && amp_list_is_of_profile(c->list, line))
-        c->inside[n->id] = consumer_inside(c->consumer, n);
+        c->inside[n->id] = find_inside(c, n);
     if (line || own >= 0) return;
     e->rule = AMP_UNLISTED;
     if (c->list->rule.unlisted == UNLISTED_ERROR)

@@ -45,6 +45,16 @@ double range_mask_bound(ir_dtype low);
 /* Adds the marks of the rules `depth` and `residual` (range_sums.c). */
 void range_mark_sums(const ir_graph *g, const amp_list *l, range_mark *marks, arena *a);
 
+/* What a reduction or softmax adds up. A sum is as large as its terms together, a mean or a share of a sum is not. */
+typedef struct range_terms {
+    const char *what; /* "sum", "mean" or "softmax" */
+    bool sum;
+    double count;
+} range_terms;
+
+/* Returns false if n adds up nothing, or unknown sizes (range_sums.c). */
+bool range_find_terms(const ir_node *n, range_terms *terms);
+
 /* Gets the value of a float storage with one element. Returns false if v, which may be NULL, is not one or its bytes
  * are unavailable. */
 bool range_get_number(const ir_value *v, const compile *c, double *x);

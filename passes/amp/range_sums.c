@@ -60,6 +60,41 @@ static void mark_depth(const ir_node *n, int64_t max, const int64_t *sizes, rang
     }
 }
 
+/* ---- terms of a reduction -------------------------------------------------------------------- */
+
+static const struct {
+    ir_op op;
+    const char *what;
+    bool sum, one; /* one: along an axis, not axes */
+} reductions[] = {
+    {IR_OP_reduce_sum, "sum", true, false},      {IR_OP_reduce_l1, "sum", true, false},
+    {IR_OP_reduce_mean, "mean", false, false},   {IR_OP_softmax, "softmax", false, true},
+    {IR_OP_log_softmax, "softmax", false, true},
+};
+
+static bool count_axis(const ir_type *t, int64_t axis, double *count)
+{
+    const int64_t size = t->dims[axis < 0 ? axis + t->rank : axis];
+    *count *= (double)size;
+    return !ir_dim_is_symbolic(size);
+}
+
+bool range_find_terms(const ir_node *n, range_terms *terms)
+{
+    size_t at = 0, rows = sizeof reductions / sizeof *reductions;
+    while (at < rows && reductions[at].op != n->op) at++;
+    if (at == rows) return false;
+    *terms = (range_terms){reductions[at].what, reductions[at].sum, 1};
+    const ir_type *t = &ir_in(n, 0)->type;
+    const ir_attr *attr = &n->attr[ir_op_find_attr(n->op, reductions[at].one ? "axis" : "axes")];
+    if (reductions[at].one) return count_axis(t, attr->i, &terms->count);
+    for (int i = 0; i < attr->list.count; i++)
+        if (!count_axis(t, attr->list.items[i], &terms->count)) return false;
+    for (int i = 0; !attr->list.count && i < t->rank; i++)
+        if (!count_axis(t, i, &terms->count)) return false;
+    return true;
+}
+
 /* ---- residual additions ---------------------------------------------------------------------- */
 
 static const list_place residual = {"pattern chain of residual additions", 0};
