@@ -227,3 +227,20 @@ void emit_opaque(emitter *e, const ir_node *n)
     emit_layout_results(&op);
     emit_end(&op);
 }
+
+static bool all_zero(const ir_attr *list)
+{
+    for (int i = 0; i < list->list.count; i++)
+        if (list->list.items[i]) return false;
+    return true;
+}
+
+/* A step has Scans and gradients as loops too, which ONNX's Loop does not express. */
+void emit_loop(emitter *e, const ir_node *n)
+{
+    const ir_attr *a = n->attr;
+    const bool plain = a[IR_ATTR(loop, counted)].i && !a[IR_ATTR(loop, scanned)].i && !a[IR_ATTR(loop, partial)].i &&
+                       all_zero(&a[IR_ATTR(loop, stack_axes)]) && all_zero(&a[IR_ATTR(loop, stack_reversed)]);
+    if (!plain || !n->loc.op || strcmp(n->loc.op, "Loop") != 0) emit_inexact(e);
+    emit_opaque(e, n);
+}
