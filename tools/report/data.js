@@ -33,6 +33,7 @@ function readTable(raw, name) {
   });
 }
 
+/* `order` of a node is a place after those of its operands. */
 function readReport(raw) {
   if (!raw || raw.report !== 1) throw new Error("not a report of ampc, or of another version");
   raw.strings = raw.strings.map(visible);
@@ -53,7 +54,15 @@ function readReport(raw) {
     if (w.cast >= 0) r.nodes[w.node].casts.add(w.cast);
   }
   for (const t of r.tensors) Object.assign(t, {tensor: visible(t.tensor), node: visible(t.node)});
-  r.bytes = r.casts.reduce((sum, c) => sum + c.bytes, 0);
+  let order = 0;
+  const visit = (n) => {
+    n.order = -1; /* being visited */
+    for (const e of n.inputs)
+      if (r.nodes[e.from].order === undefined) visit(r.nodes[e.from]);
+    n.order = order++;
+  };
+  for (const n of r.nodes)
+    if (n.order === undefined) visit(n);
   return r;
 }
 

@@ -68,7 +68,7 @@ function tidyGroup(group) {
 /* The place of an item in the order of computation: that of its first node. */
 function firstOf(item) {
   item.first ??=
-      !item.isGroup ? (item.node.kind === "input" ? -1 : item.node.id) : Math.min(...item.children.map(firstOf));
+      !item.isGroup ? (item.node.kind === "input" ? -1 : item.node.order) : Math.min(...item.children.map(firstOf));
   return item.first;
 }
 
