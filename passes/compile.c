@@ -16,7 +16,10 @@ ampc_status compile_load(const compile_options *o, arena *a, diag *d, compile **
     TRY(amp_list_load(o, a, d, &list));
     c->list = list;
     c->scaling = scaling_resolve(o, list->scaling);
-    if (o->consumer && o->plain_runtime) TRY(consumer_load(o->consumer, a, d, &c->consumer));
+    if (o->consumer && o->plain_runtime) {
+        TRY(consumer_load(o->consumer, a, d, &c->consumer));
+        c->device = o->level == PASS_O1 || o->level == PASS_O2 ? &device_casts : NULL;
+    }
     return places(o) ? device_load(o->target, a, d, &c->device) : AMPC_OK;
 }
 

@@ -1,9 +1,12 @@
 /* amp.c - pass amp: colours, places, explains, counts and casts each graph, then the subgraphs of its nodes. */
 #include "passes/amp/cast.h"
+#include "passes/amp/consumer.h"
 #include "passes/amp/cost.h"
 #include "passes/amp/explain.h"
 #include "passes/amp/placement.h"
 #include "passes/amp/range.h"
+
+#include <string.h>
 
 static const char *level_name(const compile *c) { return pass_levels[c->options->level].word; }
 
@@ -17,6 +20,24 @@ static ampc_status check_level(const compile *c)
                       level_name(c));
 }
 
+/* For a consumer, without --placement=mincut: the plan with the fewest casts that the lists allow, in which no pair of
+ * casts surrounds a few cheap nodes; of several, that with the fewest roundings, so casts are as late after an input
+ * and as early before an output as they can be. The entries of nodes that keep their types are not changed. */
+static void join_runs(ir_graph *g, const amp_scope *s)
+{
+    const consumer *c = s->compile->consumer;
+    list_place *place = arena_alloc(s->arena, sizeof *place);
+    amp_entry *before = arena_array(s->arena, g->node_ids, sizeof *before);
+    memcpy(before, s->entries, g->node_ids * sizeof *before);
+    *place = (list_place){c->file, 0};
+    amp_place(g, s, false);
+    for (uint32_t i = 0; i < g->node_ids; i++) {
+        amp_entry *e = &s->entries[i];
+        if (e->compute_dtype == before[i].compute_dtype && e->result == before[i].result) *e = before[i];
+        else if (e->rule == AMP_CUT) e->line = place;
+    }
+}
+
 /* Places casts by minimum cut. For the primary graph, reports the predicted costs and warns if f32 would cost less. */
 static ampc_status place(ir_graph *g, const amp_scope *s)
 {
@@ -25,6 +46,7 @@ static ampc_status place(ir_graph *g, const amp_scope *s)
     diag *d = s->compile->diag;
     bool primary = g == pass_primary(g->module);
     if (o->budget && s->enclosing) return AMPC_OK; /* of a subgraph, which no list names, the lists decide */
+    if (o->placement != PASS_MINCUT && !o->budget) return join_runs(g, s), AMPC_OK;
     pass_costs costs = amp_place(g, s, primary && (o->explain || o->reports));
     if (!primary) return AMPC_OK;
     s->compile->report.predicted = costs;

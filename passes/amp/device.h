@@ -25,5 +25,7 @@ typedef struct ir_device {
 ampc_status device_load(const char *name, arena *a, diag *d, const ir_device **out);
 
 extern const ir_device device_table[]; /* terminated by a NULL name */
+extern const ir_device
+    device_casts; /* no device: counts casts, and weights above 64 KiB that are stored in two types */
 
 #endif
