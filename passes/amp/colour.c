@@ -202,7 +202,7 @@ static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
     if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
-    else if (m->pattern && e->colour != IR_WHITE)
+    else if (m->pattern && e->colour != IR_WHITE && !(m->alone && c->inside[n->id]))
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
     else if (m->overflow && !has_separate_result(c, n))
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->overflow};

@@ -302,7 +302,10 @@ static void match(const struct range_row *row, const ir_node *n, const compile *
         if (!n) return;
     }
     for (int i = 0; i < count; i++)
-        if (!marks[found[i]->id].pattern) marks[found[i]->id].pattern = &row->place;
+        if (!marks[found[i]->id].pattern) {
+            marks[found[i]->id].pattern = &row->place;
+            marks[found[i]->id].alone = count == 1;
+        }
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@ const weight_stats *range_scan_weights(const ir_module *m, const compile *c);
 
 typedef struct range_mark {
     const list_place *pattern;  /* the row of the table whose pattern includes the node, or NULL */
+    bool alone;                 /* the pattern is this node, so nothing overflows if it computes in f32 inside */
     const ir_value *tensor;     /* an operand that fp16 would lose, or NULL */
     const list_place *overflow; /* why the result may overflow although the operands do not, or NULL */
 } range_mark;
