@@ -93,9 +93,9 @@ static bool count_storage(const ir_storage *s, const compile *c, range_count *ou
     return true;
 }
 
-/* Whether an element overflows in fp16, or more than 1 % of the nonzero elements become zero. For a consumer it is 10 %:
- * of normally distributed values, the whole tensor is then off by 7 %. Initial values such as 1e-6 (class tokens, scales
- * of layers) are below that, and after training they are larger. */
+/* Whether an element overflows in fp16, or more than 1 % of the nonzero elements become zero. For a consumer it is
+ * 10 %: of normally distributed values, the whole tensor is then off by 7 %. Initial values such as 1e-6 (class tokens,
+ * scales of layers) are below that, and after training they are larger. */
 static bool is_unrepresentable(const range_count *count, const compile *c)
 {
     const double share = c->consumer ? LOST_SHARE_CONSUMER : LOST_SHARE;
