@@ -28,8 +28,8 @@
 #include "ir/graph/ir.h"
 
 enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
-/* First opset of emitted models, and of those with bfloat16. */
-enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22 };
+/* First opset of emitted models, of those with bfloat16, and the one that those for a consumer may need. */
+enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22, ONNX_OPSET_CONSUMER = 23 };
 
 typedef struct onnx_dim_binding {
     const char *name; /* a dim_param, or X_dimK */
