@@ -28,7 +28,8 @@ static ir_value *make_norm(const grammar_match *m, ir_builder *b, bool center)
     ir_value *x = m->bound[X], *scale = m->bound[SCALE], *bias = m->bound[BIAS];
     const ir_dim *dims = x->type.dims + m->axis;
     int rank = x->type.rank - m->axis;
-    scale = scale ? ir_reshape(b, scale, dims, rank) : ir_expand(b, ir_scalar_like(b, x, 1), dims, rank);
+    if (scale) scale = ir_reshape(b, scale, dims, rank);
+    else if (center) scale = ir_expand(b, ir_scalar_like(b, x, 1), dims, rank);
     if (bias) bias = ir_reshape(b, bias, dims, rank);
     ir_node *n = ir_new(b, IR_OP_layer_norm, 3, x, scale, bias);
     ir_set_int(n, IR_ATTR(layer_norm, axis), m->axis);
