@@ -5,7 +5,8 @@
 // clang-format off
 static const command compile_commands[] = {
     {.name = "ampc", .bit = COMMAND_AMPC,
-     .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR | OUTPUT_ONNX | OUTPUT_ONNX_TRAIN | OUTPUT_DRAWING | OUTPUT_REPORT,
+     .outputs = OUTPUT_NONE | OUTPUT_STDOUT | OUTPUT_IR | OUTPUT_ONNX | OUTPUT_ONNX_TRAIN | OUTPUT_DRAWING |
+                OUTPUT_REPORT,
      .operands = "MODEL.onnx -o OUTPUT [OPTION]...", .run = run_ampc,
      .purpose = "Compile an ONNX model to mixed precision, with a training step if it has a loss.",
      .examples = {{"ampc model.onnx -o model.amp.ir", "inference in fp16"},

@@ -58,8 +58,7 @@ static const char *cast_value(emitter *e, const ir_value *v, const char *name, i
 static const char *storage_as(emitter *e, const ir_value *v, const char *name, ir_dtype as)
 {
     const ir_storage *s = v->storage;
-    if (!ir_meta_get(e->module, IR_CONSUMER) || ir_storage_bytes(s) > COPIED_MAX)
-        return cast_value(e, v, name, as);
+    if (!ir_meta_get(e->module, IR_CONSUMER) || ir_storage_bytes(s) > COPIED_MAX) return cast_value(e, v, name, as);
     const char *key = arena_printf(e->arena, "copy %d %s", as, name), *shared = emit_made(e, key);
     if (shared) return shared;
     shared = emit_name(e, arena_printf(e->arena, "%s.%s", name, ir_dtype_name(as)));
