@@ -196,7 +196,7 @@ static ampc_status compile_model(tool *t)
 /* The output format affects how the model is compiled; what is told about a consumer is told about its model. */
 ampc_status run_ampc(tool *t)
 {
-    const bool describes = t->o.pass.consumer && !t->o.output;
+    const bool describes = t->o.pass.consumer && (!t->o.output || writes(&t->o, OUTPUT_REPORT));
     t->o.pass.plain_runtime = writes(&t->o, OUTPUT_ONNX) || describes;
     t->o.pass.draws = writes(&t->o, OUTPUT_DRAWING);
     t->o.pass.reports = writes(&t->o, OUTPUT_REPORT);
