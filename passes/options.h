@@ -81,6 +81,7 @@ typedef struct compile_options {
     bool tree;          /* for distribute: the sums of a step are balanced trees (--deterministic) */
     bool draws;         /* for pass_draw: keep the colours and skip the backward */
     bool reports;       /* for pass_write_report: record every node */
+    bool spelled_out;   /* patterns stay the operators of the model (calibrate) */
     bool plain_runtime; /* only @infer, for a runtime whose ops compute in the type of their operands */
     const char *list_text;            /* a list file in memory, after `lists`; NULL: none */
     const struct pass_budget *budget; /* passes.h; NULL: the lists decide */

@@ -173,6 +173,7 @@ static const char *find_operator(const char *text, const char *name, arena *a)
 ampc_status pass_patterns(ir_module *m, compile *c)
 {
     search s = {.compile = c, .arena = m->arena};
+    if (c->options->spelled_out) return AMPC_OK;
     const char *const rule = c->list->rule.patterns, *more = c->consumer ? c->consumer->patterns : "";
     for (int i = 0; i < PATTERNS; i++) {
         s.operators[i] = find_operator(rule, patterns[i].name, m->arena);

@@ -113,6 +113,18 @@ static const command run_commands[] = {
                   {"ampc-run check model.amp.ir --inputs batch.npz --nan-inf=report", "all values that are not finite"},
                   {"ampc-run check model.amp.ir --data npz:train.npz --entry train_step --steps 500", "a training"},
                   {"ampc-run check model.onnx --loss=ce --nan-inf=all --format=paddle", "PaddlePaddle's log"}}},
+    {.name = "ampc-run calibrate", .bit = COMMAND_CALIBRATE, .run_session = run_calibrate, .as_spelled = true,
+     .outputs = OUTPUT_NONE | OUTPUT_LIST,
+     .operands = "MODEL.onnx {--data=SPEC | --inputs=FILE} [-o FILE.amplist] [OPTION]...",
+     .purpose = "Measure the range of every tensor over samples, and write the list file that fp16 needs for it.",
+     .details = "The model runs in fp32, node by node as the file spells them, on all samples or the first --samples."
+                " Memory does not depend on their number. Tensors that exceed --data-max become lines of the list file,"
+                " each with its reason, for --list; lines that the profile makes unnecessary are left out. With a loss"
+                " gradients are measured as well, and the largest loss scale is given. A NaN or infinity of the fp32"
+                " network itself is reported with its node and sample.",
+     .examples = {{"ampc-run calibrate model.onnx --data npz:train.npz --samples 100 -o model.amplist", "write a list"},
+                  {"ampc-run calibrate model.onnx --loss=ce --data npz:train.npz --json", "gradients, for a script"},
+                  {"ampc-run calibrate model.onnx --data npz:train.npz --histogram=values.json", "all statistics"}}},
     {.name = "ampc-run compare", .bit = COMMAND_COMPARE, .run_session = run_compare,
      .operands = "MODEL.onnx [--data=SPEC | --inputs=FILE] [OPTION]...",
      .purpose = "Compare mixed precision with fp32 and f64, value by value, and name the node that loses most.",

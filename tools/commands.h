@@ -25,8 +25,10 @@ enum {
     COMMAND_COMPARE = 1 << 11,
     COMMAND_PREDICT = 1 << 12,
     COMMAND_INFO = 1 << 13,
+    COMMAND_CALIBRATE = 1 << 14,
     COMMAND_RUN = COMMAND_INFER | COMMAND_TRAIN | COMMAND_EVAL | COMMAND_GRAD | COMMAND_BENCH | COMMAND_PLAN |
-                  COMMAND_EXPORT | COMMAND_LR_FIND | COMMAND_CHECK | COMMAND_COMPARE | COMMAND_PREDICT | COMMAND_INFO
+                  COMMAND_EXPORT | COMMAND_LR_FIND | COMMAND_CHECK | COMMAND_COMPARE | COMMAND_PREDICT | COMMAND_INFO |
+                  COMMAND_CALIBRATE
 };
 
 /* Kinds of output: what -o FILE names. Each command has the set that it writes. */
@@ -43,6 +45,7 @@ enum {
     OUTPUT_HTML = 1 << 9,
     OUTPUT_JSON = 1 << 10,
     OUTPUT_ONNX_TRAIN = 1 << 11, /* a training step; no suffix chooses it */
+    OUTPUT_LIST = 1 << 12,
     OUTPUT_DRAWING = OUTPUT_SVG | OUTPUT_DOT,
     OUTPUT_REPORT = OUTPUT_HTML | OUTPUT_JSON
 };
@@ -64,6 +67,7 @@ typedef struct command {
     ampc_status (*run)(struct tool *t);                /* without a session; NULL: run_in_session */
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */
+    bool as_spelled;                                   /* compiles in fp32, and patterns as the model spells them */
     unsigned outputs;                                  /* OUTPUT_...; 0: the command has no option -o */
 } command;
 

@@ -23,6 +23,7 @@ const pass_word output_kinds[] = {{"ir", OUTPUT_IR},
                                   {"safetensors", OUTPUT_SAFETENSORS},
                                   {"html", OUTPUT_HTML},
                                   {"json", OUTPUT_JSON},
+                                  {"amplist", OUTPUT_LIST},
                                   {NULL, 0}};
 static const pass_word output_formats[] = {{"ir", OUTPUT_IR},
                                            {"onnx", OUTPUT_ONNX},
@@ -45,7 +46,7 @@ static const pass_word check_reports[] = {
 static const pass_word check_formats[] = {{"text", CHECK_TEXT}, {"paddle", CHECK_PADDLE}, {NULL, 0}};
 
 enum {
-    INSPECTS = COMMAND_CHECK | COMMAND_COMPARE,
+    INSPECTS = COMMAND_CHECK | COMMAND_COMPARE | COMMAND_CALIBRATE,
     READS_INPUTS = COMMAND_INFER | COMMAND_GRAD | INSPECTS,
     WRITES_RESULTS = COMMAND_INFER | COMMAND_GRAD,
     TRAINS = COMMAND_TRAIN | COMMAND_LR_FIND,

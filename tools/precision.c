@@ -16,7 +16,7 @@ ampc_status tool_choose_dtype(tool *t, const char *path)
 {
     compile_options *o = &t->o.pass;
     if (o->low != IR_NO_DTYPE) return AMPC_OK;
-    if (t->command->bit == COMMAND_EXPORT) { /* does not compute */
+    if (t->command->bit & (COMMAND_EXPORT | COMMAND_CALIBRATE)) { /* do not compute in it */
         o->low = IR_f16;
         return AMPC_OK;
     }

@@ -19,6 +19,7 @@ static ir_written written_as(unsigned output)
     case OUTPUT_SAFETENSORS: return IR_WRITTEN_SAFETENSORS;
     case OUTPUT_HTML: return IR_WRITTEN_HTML;
     case OUTPUT_JSON: return IR_WRITTEN_JSON;
+    case OUTPUT_LIST: return IR_WRITTEN_LIST;
     default: return IR_WRITTEN_NOTHING;
     }
 }

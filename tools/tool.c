@@ -65,7 +65,14 @@ static long peak_kib(void)
 static ampc_status compile_passes(tool *t)
 {
     bool answers = t->o.pass.explain && !(t->o.output && strcmp(t->o.output, "-") == 0);
-    TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));
+    compile_options *o = &t->o.pass;
+    if (t->command->as_spelled) {
+        o = arena_alloc(t->arena, sizeof *o);
+        *o = t->o.pass;
+        o->level = PASS_O0;
+        o->spelled_out = true;
+    }
+    TRY(compile_load(o, t->arena, t->diag, &t->compile));
     t->compile->report.text = answers ? stdout : stderr;
     return rt_compile_module(t->module, t->compile);
 }

@@ -361,6 +361,22 @@ static ampc_status cast_node(cast_state *c, ir_node *n)
     return AMPC_OK;
 }
 
+static void note_limit(const cast_state *c, const ir_value *v)
+{
+    compile *to = c->scope->compile;
+    if (!v || !(c->limits[v->id] > 0)) return;
+    double *limit = arena_alloc(to->arena, sizeof *limit);
+    *limit = c->limits[v->id];
+    strmap_put(to->report.limits, v->name, limit);
+}
+
+static void note_limits(const cast_state *c)
+{
+    if (!c->scope->compile->report.limits) c->scope->compile->report.limits = strmap_new(c->scope->compile->arena);
+    for (const ir_node *n = c->graph->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++) note_limit(c, ir_in(n, i));
+}
+
 ampc_status amp_cast(ir_graph *g, const amp_scope *s)
 {
     cast_state c = {.graph = g,
@@ -375,6 +391,7 @@ ampc_status amp_cast(ir_graph *g, const amp_scope *s)
                     .values = g->value_ids,
                     .nodes = g->node_ids,
                     .limits = range_find_limits(g, s)};
+    note_limits(&c);
     copy_params(&c);
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;

@@ -103,6 +103,7 @@ bool amp_list_is_attribute(const amp_list *l, const ir_node *n, int i);
 bool amp_list_inside(const amp_list *l, const ir_node *n);
 /* The line of [nodes] or [tensors] that means the node or tensor with this name and no other, whatever characters the
  * name has: "NAME = fp32  # reason". reason NULL: without a comment. */
+const char *amp_list_glob(const char *name, arena *a); /* of the former, as for --fp32-node */
 const char *amp_list_node_line(const char *name, ir_dtype dtype, const char *reason, arena *a);
 const char *amp_list_tensor_line(const char *name, const char *reason, arena *a);
 /* Warns about operators, globs and tensors that do not occur in the module. */

@@ -30,12 +30,18 @@ static const char *finish_line(text_buffer *t, const char *reason)
 
 static const char *dtype_name(ir_dtype dtype) { return dtype == IR_f32 ? "fp32" : dtype == IR_f16 ? "fp16" : "bf16"; }
 
-const char *amp_list_node_line(const char *name, ir_dtype dtype, const char *reason, arena *a)
+const char *amp_list_glob(const char *name, arena *a)
 {
-    text_buffer glob = {.arena = a}, line = {.arena = a};
+    text_buffer glob = {.arena = a};
     if (strncmp(name, LIST_REGEX, strlen(LIST_REGEX)) == 0) text_put(&glob, "\\");
     for (; *name; name++) text_add(&glob, strchr("*?[\\", *name) ? "\\%c" : "%c", *name);
-    put_quoted(&line, text_finish(&glob));
+    return text_finish(&glob);
+}
+
+const char *amp_list_node_line(const char *name, ir_dtype dtype, const char *reason, arena *a)
+{
+    text_buffer line = {.arena = a};
+    put_quoted(&line, amp_list_glob(name, a));
     text_add(&line, " = %s", dtype_name(dtype));
     return finish_line(&line, reason);
 }

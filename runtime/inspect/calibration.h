@@ -21,6 +21,7 @@ typedef struct rt_calibrated {
     const char *node, *op; /* that computes it, or the ONNX node that it was lowered from; "" for weights and inputs */
     rt_calibrated_kind kind;
     ir_exponents numbers; /* of gradients: without the loss scale */
+    const char *place;    /* of the sample with the largest magnitude, where that is above a limit; NULL: unknown */
 } rt_calibrated;
 
 typedef struct rt_calibration {

@@ -58,6 +58,7 @@ static const column columns[] = {
     {"info", "ampc-run info M --loss=ce:s --batch=8"},
     {"check", "ampc-run check M --loss=ce:s --data=npz:data.npz --batch=8 --entry=grad --nan-inf=all"},
     {"compare", "ampc-run compare M --loss=ce:s --data=npz:data.npz --batch=8 --entry=grad --csv=out/base.csv"},
+    {"calibrate", "ampc-run calibrate M --loss=ce:s --data=npz:data.npz --batch=8 -o out/c.amplist"},
     {"export.onnx", "ampc-run export M --checkpoint=CK -o out/e.onnx"},
     {"export.st", "ampc-run export M --checkpoint=CK -o out/e.safetensors"},
     {"run.ir", "ampc-run infer below/tiny.ir --inputs=batch.npz"},

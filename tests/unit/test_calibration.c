@@ -80,8 +80,8 @@ TEST_SCRATCH(test_file)
 {
     const float x[] = {-3, 0.25F, 0, NAN, 1e6F};
     arena *a = arena_new(0);
-    rt_calibrated conv = {"y", "Conv_0", "Conv", RT_CALIBRATED_ACTIVATION, count_f32(x, 5)};
-    rt_calibrated nothing = {"d \"y\"", "Conv_0", "Conv", RT_CALIBRATED_GRADIENT, {.count = 0}};
+    rt_calibrated conv = {"y", "Conv_0", "Conv", RT_CALIBRATED_ACTIVATION, count_f32(x, 5), NULL};
+    rt_calibrated nothing = {"d \"y\"", "Conv_0", "Conv", RT_CALIBRATED_GRADIENT, {.count = 0}, NULL};
     rt_calibration written = {.model = "m.onnx", .samples = 7, .scale = 1024}, read;
     vec_push(a, &written.tensors, &conv);
     vec_push(a, &written.tensors, &nothing);

@@ -45,3 +45,27 @@ holds compare.csv grep -qE '^op_type,tensor_name,numel,infinite,fp32_dtype,.*,fp
 holds compare.html grep -q '</html>' c.html
 holds compare.offline sh -c '! grep -qE "https?:|<script|src=" c.html'
 try compare.json 0 '"loses_most": \{"tensor"' "${compare[@]}" --json
+# ---- calibration: three places that overflow, each in one sample of 100
+/usr/bin/python3 "$here/three_places.py"
+calibrate=(ampc-run calibrate three.onnx --data npz:three.npz)
+try calibrate.one 0 'nothing has to be added' "${calibrate[@]}" --samples 1
+try calibrate.some 0 'fp16 overflows at 1 place, healed by 1 line' "${calibrate[@]}" --samples 18 --batch 5
+try calibrate.all 0 'fp16 overflows at 3 places, healed by 3 lines' "${calibrate[@]}" -o three.amplist --histogram three.json
+holds calibrate.lines test "$(awk '/^\[/ { on = $1 == "[tensors]" } on { print $1 }' three.amplist | tr '\n' ' ')" = '[tensors] big1 big2 big3 '
+holds calibrate.reason grep -qE '^big1  # .* exceeds 65504, 1 of 800 values overflow, the largest in row 17' three.amplist
+holds calibrate.histogram grep -q '"name":"big2","node":"square","op":"Mul","kind":"activation","count":800' three.json
+for list in none three.amplist; do # without fusion, as in another runtime, all intermediate values are fp16
+    [ "$list" = none ] && use=() || use=(--list "$list")
+    ampc three.onnx -q -o "three.$list.onnx" "${use[@]}"
+    ampc-run predict three.onnx -q --dtype=fp16 --no-fuse --data npz:three.npz -o "$list.run.npz" "${use[@]}"
+    ampc-run predict "three.$list.onnx" -q --amp=O0 --no-fuse --data npz:three.npz -o "$list.onnx.npz"
+done
+ampc-run predict three.onnx -q --amp=O0 --data npz:three.npz -o three.f32.npz
+/usr/bin/python3 "$here/three_places.py" check {three.amplist,none}.{run,onnx}.npz >three.txt
+holds calibrate.healed test "$(tr '\n' ' ' <three.txt)" = \
+    'three.amplist.run.npz finite three.amplist.onnx.npz finite none.run.npz overflows none.onnx.npz overflows '
+try calibrate.gradients 0 "loss scale: at most [0-9]+; '.*' has gradients up to" \
+    ampc-run calibrate tiny.onnx --loss=ce:s --data npz:data.npz
+try calibrate.bad 0 "warning: not finite in fp32 either: input 'x' .*has 1 NaN" \
+    ampc-run calibrate tiny.onnx --loss=ce:s --data npz:bad.npz
+try calibrate.json 0 '"dtype": "(fp16|bf16)", "reason": "' "${calibrate[@]}" --json
