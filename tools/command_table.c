@@ -135,6 +135,18 @@ static const command run_commands[] = {
      .examples = {{"ampc-run compare model.onnx --loss=ce --data npz:train.npz", "values and gradients"},
                   {"ampc-run compare model.onnx --dtype=bf16 --inputs batch.npz --html=report.html", "a report"},
                   {"ampc-run compare model.onnx --checkpoint ckpt --csv=errors.csv", "with trained weights"}}},
+    {.name = "ampc-run tune", .bit = COMMAND_TUNE, .run_session = run_tune, .outputs = OUTPUT_NONE | OUTPUT_LIST,
+     .operands = "MODEL.onnx --data=SPEC --budget=METRIC<=VALUE [-o FILE.amplist] [OPTION]...",
+     .purpose = "Find the cheapest precision of every operator whose measured error stays within a budget.",
+     .details = "What rounding an operator does to the outputs, or to the loss, is estimated from derivatives and the"
+                " errors of a run in which every operator is low; operators that these do not show are measured. Plans"
+                " of least predicted cost are then run on samples; the one that is written holds the budget on these,"
+                " with a margin for their spread, and on samples that were not used to choose it. If no operator can be"
+                " low, the list keeps all of them in fp32, and the exit status is 5.",
+     .examples = {{"ampc-run tune model.onnx --data npz:test.npz --budget='error<=0.001' -o model.amplist", "outputs"},
+                  {"ampc-run tune model.onnx --loss=ce --data idx:mnist --budget='accuracy<=0.002' -o m.amplist",
+                   "a metric"},
+                  {"ampc model.onnx --list=model.amplist -o model.amp.onnx", "use the list"}}},
     {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
      .outputs = OUTPUT_ONNX | OUTPUT_SAFETENSORS,
      .operands = "MODEL --checkpoint=FILE -o FILE", .purpose = "Write the trained network as an ONNX model.",

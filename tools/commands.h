@@ -26,9 +26,10 @@ enum {
     COMMAND_PREDICT = 1 << 12,
     COMMAND_INFO = 1 << 13,
     COMMAND_CALIBRATE = 1 << 14,
+    COMMAND_TUNE = 1 << 15,
     COMMAND_RUN = COMMAND_INFER | COMMAND_TRAIN | COMMAND_EVAL | COMMAND_GRAD | COMMAND_BENCH | COMMAND_PLAN |
                   COMMAND_EXPORT | COMMAND_LR_FIND | COMMAND_CHECK | COMMAND_COMPARE | COMMAND_PREDICT | COMMAND_INFO |
-                  COMMAND_CALIBRATE
+                  COMMAND_CALIBRATE | COMMAND_TUNE
 };
 
 /* Kinds of output: what -o FILE names. Each command has the set that it writes. */

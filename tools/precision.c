@@ -24,7 +24,7 @@ ampc_status tool_choose_dtype(tool *t, const char *path)
     TRY(rt_device_low_type(t->o.device, t->diag, &o->low, &times));
     if (o->low != IR_NO_DTYPE) return AMPC_OK;
     o->low = IR_bf16;
-    if (is_given(&t->o, "amp") || t->command->bit == COMMAND_COMPARE) return AMPC_OK;
+    if (is_given(&t->o, "amp") || t->command->bit & (COMMAND_COMPARE | COMMAND_TUNE)) return AMPC_OK;
     o->level = PASS_O0;
     if (times > 0)
         diag_note(t->diag, DIAG_FILE(path),

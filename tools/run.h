@@ -26,7 +26,7 @@ ampc_status run_info(tool *t); /* opens a session with info_model on a model */
 ampc_status run_in_session(tool *t);
 typedef ampc_status run_verb(run_context *c);
 run_verb run_infer, run_grad, run_train, run_eval, run_predict, run_bench, run_plan, run_export, run_lr_find, run_check,
-    run_calibrate, run_compare, info_model;
+    run_calibrate, run_compare, run_tune, info_model;
 
 /* ---- run_ranks.c: a command that mpirun or srun has started on several ranks ---- */
 

@@ -131,6 +131,19 @@ ampc_status rt_dataset_open_source(const rt_source *source, rt_split split, cons
 /* ---- access ---- */
 
 int64_t rt_dataset_rows(const rt_dataset *ds) { return ds->order.rows; }
+
+ampc_status rt_dataset_shuffle(rt_dataset *ds, uint64_t seed, diag *d)
+{
+    const size_t n = (size_t)ds->order.rows;
+    uint32_t *order = calloc(n, sizeof *order);
+    if (!order) return rt_no_memory(d);
+    rt_shuffle(order, (uint32_t)n, seed, 0);
+    for (size_t i = 0; i < n; i++) order[i] = (uint32_t)rt_order_row(&ds->order, order[i]);
+    free(ds->order.part);
+    ds->order.part = order;
+    return AMPC_OK;
+}
+
 size_t rt_dataset_field_count(const rt_dataset *ds) { return ds->columns.count; }
 rt_reading rt_dataset_reading(const rt_dataset *ds) { return ds->columns.reading; }
 const rt_codebook *rt_dataset_codes(const rt_dataset *ds) { return &ds->columns.codes; }

@@ -54,6 +54,8 @@ void rt_dataset_close(rt_dataset *ds); /* NULL allowed */
 void rt_dataset_abandon(rt_dataset *ds);
 
 int64_t rt_dataset_rows(const rt_dataset *ds);
+/* Shuffles the stored order, so that the first samples stand for all. AMPC_NO_MEMORY. */
+ampc_status rt_dataset_shuffle(rt_dataset *ds, uint64_t seed, diag *d);
 size_t rt_dataset_field_count(const rt_dataset *ds);
 /* The dtype is that of the stored array; f32 for idx images, which are normalised. */
 const rt_field *rt_dataset_field(const rt_dataset *ds, size_t index);

@@ -143,8 +143,8 @@ static ampc_status evaluate(evaluation *e, const ir_module *m, rt_dataset *data,
     if (e->options->stop) TRY(rt_loader_watch(e->feed, e->options->stop, d));
     TRY(rt_scoring_open(&e->scoring, e->session, m, data, e->feed, d));
     TRY(rt_averages_open(e->graph, RT_EVAL_PARTS, d, &e->averages));
-    for (int64_t first = 0; first < rows && !is_stopped(e); first += batch)
-        TRY(add_batch(e, first, rows - first < batch ? rows - first : batch, d));
+    for (int64_t at = 0; at < rows && !is_stopped(e); at += batch)
+        TRY(add_batch(e, e->options->first + at, rows - at < batch ? rows - at : batch, d));
     return AMPC_OK;
 }
 
@@ -198,7 +198,7 @@ ampc_status rt_evaluate(rt_session *s, const ir_module *m, rt_dataset *data, con
     evaluation *e = rt_alloc(1, sizeof *e);
     if (!e) return rt_no_memory(d);
     *e = (evaluation){.session = s, .graph = g, .options = o ? o : &defaults};
-    const int64_t rows = rt_dataset_rows(data), limit = e->options->limit;
+    const int64_t rows = rt_dataset_rows(data) - e->options->first, limit = e->options->limit;
     *out = (rt_eval){.samples = limit && limit < rows ? limit : rows};
     ampc_status status = evaluate(e, m, data, out->samples, d);
     if (status == AMPC_OK) status = copy_names(rt_dataset_classes(data), out, d);

@@ -10,7 +10,8 @@
 
 typedef struct rt_eval_options {
     int64_t batch;                     /* 0: the fixed batch, or 256 */
-    int64_t limit;                     /* only the first samples; 0: all */
+    int64_t first;                     /* the first sample */
+    int64_t limit;                     /* only so many samples; 0: all */
     const rt_metric_choices *metrics;  /* NULL or empty: the usual ones for the loss and the data */
     const rt_metric_choices *required; /* in addition to those; may be NULL */
     const volatile sig_atomic_t *stop; /* rt_loader_watch; NULL: never */
