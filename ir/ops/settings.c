@@ -43,6 +43,7 @@ static bool parse_seed(const char *text, uint64_t *out)
 
 static bool parse_real(const setting *row, const char *text, double *out)
 {
+    if (row->words && strcmp(text, row->words) == 0) return *out = 0, true;
     return ir_float_parse(text, out) && is_within(*out, row->low, row->high) &&
            (row->kind != SETTING_WHOLE || *out == floor(*out));
 }
@@ -173,8 +174,8 @@ const char *setting_print(const setting *row, const void *of, char text[SETTING_
         const char *word = row->words;
         for (int i = *(const int *)at; i > 0; i--) word += strcspn(word, "|") + 1;
         text_add_bytes(&t, word, strcspn(word, "|"));
-    } else if (row->kind != SETTING_COUNT) text_add(&t, "%.17g", *(const double *)at);
-    else if (row->words && !*(const int64_t *)at) text_put(&t, row->words);
+    } else if (row->words && memcmp(at, &(int64_t){0}, sizeof(int64_t)) == 0) text_put(&t, row->words);
+    else if (row->kind != SETTING_COUNT) text_add(&t, "%.17g", *(const double *)at);
     else text_add(&t, "%lld", (long long)*(const int64_t *)at);
     return text;
 }

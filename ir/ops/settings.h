@@ -35,7 +35,7 @@ typedef struct setting {
     size_t at; /* of the member */
     setting_kind kind;
     double low, high;  /* numbers */
-    const char *words; /* SETTING_WORD: separated by '|'; SETTING_COUNT: the word for 0, or NULL */
+    const char *words; /* SETTING_WORD: separated by '|'; numbers: the word for 0, or NULL */
     const char *help;
     const char *initial; /* the value of a key that is not given; NULL: 0, nothing, or what depends on others */
 } setting;

@@ -288,6 +288,7 @@ static const char *decision(const amp_entry *e, arena *a)
     if (e->rule == AMP_UNSUPPORTED) return "no low-precision kernel";
     if (e->rule == AMP_RANGE) return arena_printf(a, "%s, %s", colour, e->line->file);
     if (e->rule == AMP_INITIALIZER) return "not representable in fp16";
+    if (e->rule == AMP_INIT_MAX) return "above init_max";
     if (e->rule != AMP_NODE && e->rule != AMP_TENSOR) return colour;
     return e->line->line ? arena_printf(a, "named in %s:%d", e->line->file, e->line->line)
                          : arena_printf(a, "named on the %s", e->line->file);

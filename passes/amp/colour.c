@@ -201,7 +201,8 @@ static bool has_separate_result(const colour_state *c, const ir_node *n)
 static void colour_by_range(const colour_state *c, const ir_node *n, amp_entry *e)
 {
     const range_mark *m = c->ranges && n->loc.op ? &c->ranges[n->id] : &(range_mark){0};
-    if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
+    if (m->large) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INIT_MAX, .cause = m->large};
+    else if (m->tensor) *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_INITIALIZER, .cause = m->tensor};
     else if (m->pattern && e->colour != IR_WHITE && !(m->alone && c->inside[n->id]))
         *e = (amp_entry){.colour = IR_BLACK, .rule = AMP_RANGE, .line = m->pattern};
     else if (m->overflow && !has_separate_result(c, n))
@@ -476,7 +477,7 @@ static count decide_named(amp_entry *e, ir_dtype low)
 static bool is_named(const amp_entry *e)
 {
     return e->rule == AMP_NODE || e->rule == AMP_TENSOR || e->rule == AMP_UNSUPPORTED || e->rule == AMP_NAMED ||
-           e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER;
+           e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER || e->rule == AMP_INIT_MAX;
 }
 
 /* Low scores stay low up to a softmax that computes in f32 internally, whatever the type of the mask. */

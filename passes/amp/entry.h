@@ -19,6 +19,7 @@
     X(AMP_NAMED, "reads or writes a value whose name matches fp32_names") \
     X(AMP_RANGE, "its values may leave the range of fp16") \
     X(AMP_INITIALIZER, "reads a tensor that fp16 cannot represent") \
+    X(AMP_INIT_MAX, "reads a tensor with an element above the rule init_max") \
     X(AMP_LOSS, "on the path from the last white or f32-internal op to the loss") \
     X(AMP_LISTED_WHITE, "white") \
     X(AMP_LISTED_BLACK, "black") \

@@ -205,11 +205,18 @@ bool amp_list_is_of_profile(const amp_list *l, const list_entry *line)
     return line >= profile->entries.items && line < profile->entries.items + profile->entries.count;
 }
 
-/* Whether the glob matches the name of the node or of a node it was fused from. */
-static bool names_node(const char *glob, const ir_loc *loc)
+static bool matches_name(const list_pattern *p, const char *name)
 {
-    bool found = fnmatch(glob, loc->node, 0) == 0;
-    for (const ir_origin *p = loc->fused_from; p && p->op && !found; p++) found = fnmatch(glob, p->node, 0) == 0;
+    if (p->plain) return strcmp(p->plain, name) == 0;
+    return p->regex ? regex_match(p->regex, name) : fnmatch(p->glob, name, 0) == 0;
+}
+
+/* Whether the pattern matches the name of the node or of a node it was fused from. */
+static bool names_node(const list_pattern *p, const ir_loc *loc)
+{
+    bool found = matches_name(p, loc->node);
+    for (const ir_origin *from = loc->fused_from; from && from->op && !found; from++)
+        found = matches_name(p, from->node);
     return found;
 }
 
@@ -217,7 +224,7 @@ const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc)
 {
     for (size_t i = l->layers.count; i-- > 0;)
         for (size_t k = 0; k < l->layers.items[i].nodes.count; k++)
-            if (names_node(l->layers.items[i].nodes.items[k].glob, loc)) return &l->layers.items[i].nodes.items[k];
+            if (names_node(&l->layers.items[i].nodes.items[k], loc)) return &l->layers.items[i].nodes.items[k];
     return NULL;
 }
 
@@ -301,11 +308,11 @@ static bool attribute_occurs(const ir_module *m, const char *op, const list_cond
     return !any;
 }
 
-static bool node_occurs(const ir_module *m, const char *glob)
+static bool node_occurs(const ir_module *m, const list_pattern *p)
 {
     for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
         for (const ir_node *n = g->first; n; n = n->next)
-            if (n->loc.op && names_node(glob, &n->loc)) return true;
+            if (n->loc.op && names_node(p, &n->loc)) return true;
     return false;
 }
 
@@ -329,7 +336,7 @@ static ampc_status warn(diag *d, const list_place *p, const char *what, const ch
 
 static ampc_status check_layer(const amp_list *l, const list_layer *layer, const ir_module *m, diag *d)
 {
-    static const char unknown[] = "unknown operator '%s'", node[] = "node glob '%s' matches nothing in the model",
+    static const char unknown[] = "unknown operator '%s'", node[] = "'%s' matches no node of the model",
                       tensor[] = "tensor '%s' is not in the model",
                       attribute[] = "attribute '%s' is not available for this operator, so the condition never holds";
     ampc_status worst = AMPC_OK;
@@ -345,7 +352,7 @@ static ampc_status check_layer(const amp_list *l, const list_layer *layer, const
     }
     for (size_t k = 0; k < layer->nodes.count; k++) {
         const list_pattern *p = &layer->nodes.items[k];
-        if (!node_occurs(m, p->glob) && warn(d, &p->place, node, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
+        if (!node_occurs(m, p) && warn(d, &p->place, node, p->glob) != AMPC_OK) worst = AMPC_REJECTED;
     }
     for (size_t k = 0; k < layer->tensors.count; k++) {
         const list_pattern *p = &layer->tensors.items[k];

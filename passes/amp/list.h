@@ -5,6 +5,7 @@
 #ifndef AMPC_LIST_H
 #define AMPC_LIST_H
 
+#include "passes/amp/regex.h"
 #include "passes/amp/rules.h"
 #include "passes/pass.h"
 
@@ -51,8 +52,10 @@ typedef struct list_entry { /* "Op if COND and COND" under a colour, or "-Op": h
     list_place place;
 } list_entry;
 
-typedef struct list_pattern { /* [nodes] glob = dtype, [tensors] name */
+typedef struct list_pattern { /* [nodes] glob = dtype, [nodes] re:expression = dtype, [tensors] name */
     const char *glob;
+    const char *plain; /* the only name that the glob matches, or NULL */
+    const regex *regex;
     ir_dtype dtype; /* IR_f32 for [tensors] */
     list_place place;
 } list_pattern;
@@ -86,7 +89,7 @@ const list_entry *amp_list_find(const amp_list *l, const char *op, const ir_node
 const list_entry *amp_list_find_at(const amp_list *l, const ir_node *n, ir_dtype low);
 /* Whether the line is one of the profile, and not of a list file or the command line. */
 bool amp_list_is_of_profile(const amp_list *l, const list_entry *line);
-/* The [nodes] line whose glob matches the name of the ONNX node, or of one it was fused from, or NULL. */
+/* The [nodes] line that matches the name of the ONNX node, or of one it was fused from, or NULL. */
 const list_pattern *amp_list_find_node(const amp_list *l, const ir_loc *loc);
 /* The [tensors] line for a value name, or NULL. */
 const list_pattern *amp_list_find_tensor(const amp_list *l, const char *name);

@@ -269,28 +269,58 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
     return AMPC_OK;
 }
 
+/* The only name that the glob matches, or NULL. */
+static const char *plain_glob(const char *glob, arena *a)
+{
+    char *plain = arena_strdup(a, glob), *to = plain;
+    for (; *glob; glob++) {
+        if (strchr("*?[", *glob)) return NULL;
+        if (*glob == '\\' && !*++glob) return NULL;
+        *to++ = *glob;
+    }
+    *to = '\0';
+    return plain;
+}
+
+/* Adds a line of [nodes] with a glob or a regular expression, which is at `at` of the line. */
+static ampc_status add_node(reader *r, const char *at, const char *glob, ir_dtype dtype)
+{
+    arena *a = r->list->arena;
+    const size_t length = strlen(LIST_REGEX);
+    list_pattern p = {.glob = arena_strdup(a, glob), .dtype = dtype, .place = {r->file, r->line}};
+    if (strncmp(glob, LIST_REGEX, length) == 0) {
+        const char *why;
+        size_t fault;
+        p.regex = regex_compile(glob + length, a, &why, &fault);
+        if (at && strncmp(at, glob, length) == 0) at += length + fault;
+        if (!p.regex)
+            return diag_error(r->diag, r->line ? AMPC_REJECTED : AMPC_USAGE, here(r, at),
+                              "the regular expression '%s' cannot be read: %s", glob + length, why);
+    } else p.plain = plain_glob(glob, a);
+    vec_push(a, &r->layer->nodes, p);
+    return AMPC_OK;
+}
+
 static ampc_status read_node(reader *r, char *key, char *value)
 {
     static const setting precision = {.key = "the precision", .kind = SETTING_WORD, .words = TYPES};
     int type;
     const char *glob = unquote(key), *at = strstr(r->text, value);
-    list_pattern p = {arena_strdup(r->list->arena, glob ? glob : ""), IR_f32, {r->file, r->line}};
     if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
     TRY(read_value(r, &precision, at, value, &type));
-    p.dtype = (ir_dtype)types[type];
-    if (p.dtype != IR_f32 && p.dtype != r->options->low)
+    const ir_dtype dtype = (ir_dtype)types[type];
+    if (dtype != IR_f32 && dtype != r->options->low)
         return diag_error(r->diag, AMPC_UNSUPPORTED, DIAG_USE(here(r, at), OPTION_dtype, .value = value),
                           "precision '%s' is not the low-precision type of the model, which has only one", value);
-    vec_push(r->list->arena, &r->layer->nodes, p);
-    return AMPC_OK;
+    return add_node(r, r->text + strspn(r->text, " \t"), glob, dtype);
 }
 
 static ampc_status read_tensor(reader *r, char *s)
 {
     const char *name = unquote(s);
     if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
-    list_pattern p = {arena_strdup(r->list->arena, name), IR_f32, {r->file, r->line}};
+    list_pattern p = {.glob = arena_strdup(r->list->arena, name), .dtype = IR_f32, .place = {r->file, r->line}};
     vec_push(r->list->arena, &r->layer->tensors, p);
     return AMPC_OK;
 }
@@ -550,12 +580,19 @@ static ampc_status read_command_line(reader *r, const compile_options *o)
             ampc_status s = read_operator(r, arena_strdup(r->list->arena, lists[i].names->items[k]), lists[i].colour);
             if (first == AMPC_OK) first = s;
         }
-    for (int i = 0; i < o->fp32_nodes.count; i++) {
-        list_pattern p = {o->fp32_nodes.items[i], IR_f32, {r->file, 0}};
-        vec_push(r->list->arena, &r->layer->nodes, p);
+    const pass_strings *nodes[] = {&o->low_nodes, &o->fp32_nodes}; /* the first match decides */
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < nodes[i]->count; k++) {
+            ampc_status s = add_node(r, NULL, nodes[i]->items[k], i ? IR_f32 : o->low);
+            if (first == AMPC_OK) first = s;
+        }
+    for (int i = 0; i < o->rules.count; i++) {
+        r->section = RULES;
+        ampc_status s = read_pair(r, arena_strdup(r->list->arena, o->rules.items[i]));
+        if (first == AMPC_OK) first = s;
     }
     for (int i = 0; i < o->black_vars.count; i++) {
-        list_pattern p = {o->black_vars.items[i], IR_f32, {r->file, 0}};
+        list_pattern p = {.glob = o->black_vars.items[i], .dtype = IR_f32, .place = {r->file, 0}};
         vec_push(r->list->arena, &r->layer->tensors, p);
     }
     return first;

@@ -76,6 +76,7 @@ IR_CLONES static void count_chunk(const uint32_t *bits, size_t n, range_count *c
     c->nonzero += (int64_t)n - none;
     c->zeroed += zero - none;
     c->subnormal += small - zero;
+    if (largest > c->largest) c->largest = largest;
     if (largest > HALF) count_large(bits, n, c);
 }
 
@@ -444,11 +445,24 @@ static const ir_value *lost_operand(const ir_node *n, const ir_value *const *los
     return NULL;
 }
 
+/* The first initializer among the operands with an element above the rule init_max. */
+static const ir_value *large_operand(const ir_node *n, const compile *c)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const range_count *count = ir_in(n, i) ? count_of(c->weights, ir_in(n, i)) : NULL;
+        if (count && !((double)ir_f32_bits(count->largest) <= c->list->rule.init_max)) return ir_in(n, i);
+    }
+    return NULL;
+}
+
 const range_mark *range_find(const ir_graph *g, const amp_scope *s)
 {
-    if (is_off(s) || s->compile->options->low != IR_f16) return NULL;
     const compile *c = s->compile;
+    const bool ranges = !is_off(s) && c->options->low == IR_f16, large = !s->off && c->list->rule.init_max > 0;
+    if (!ranges && !large) return NULL;
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
+    for (const ir_node *n = g->first; n && large; n = n->next) marks[n->id].large = large_operand(n, c);
+    if (!ranges) return marks;
     const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);
     const double *masks = find_limits(g, s, true);
     const bool *added = find_added(g, c, s->arena);

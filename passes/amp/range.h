@@ -14,6 +14,7 @@ typedef struct range_count {
     int64_t overflow;  /* finite and larger than 65504 */
     int64_t zeroed;    /* nonzero, but zero in fp16 */
     int64_t subnormal; /* subnormal, so less precise, in fp16 */
+    uint32_t largest;  /* magnitude, as the bits of an f32 */
     float min, max;    /* of the finite elements; 0 if those are within the bounds of masks in fp16 */
 } range_count;
 
@@ -27,10 +28,12 @@ typedef struct range_mark {
     const list_place *pattern;  /* the row of the table whose pattern includes the node, or NULL */
     bool alone;                 /* the pattern is this node, so nothing overflows if it computes in f32 inside */
     const ir_value *tensor;     /* an operand that fp16 would lose, or NULL */
+    const ir_value *large;      /* an operand with elements above the rule init_max, or NULL */
     const list_place *overflow; /* why the result may overflow although the operands do not, or NULL */
 } range_mark;
 
-/* One mark per node id, in the arena of the scope. NULL if the rule is off or the low type is not fp16. */
+/* One mark per node id, in the arena of the scope. NULL if nothing is marked: `range` is off or the low type is
+ * not fp16, and init_max is off. */
 const range_mark *range_find(const ir_graph *g, const amp_scope *s);
 
 /* By value id: the largest magnitude of its finite numbers where the value is converted to the low type; 0 if they are

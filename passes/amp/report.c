@@ -35,7 +35,7 @@ static bool is_f32_black(amp_rule r)
 {
     return r == AMP_LISTED_BLACK || r == AMP_F32_COMPUTE || r == AMP_F32_COMPUTE_MIXED || r == AMP_NODE ||
            r == AMP_TENSOR || r == AMP_UNLISTED || r == AMP_UNSUPPORTED || r == AMP_NAMED || r == AMP_OD ||
-           r == AMP_RANGE || r == AMP_INITIALIZER;
+           r == AMP_RANGE || r == AMP_INITIALIZER || r == AMP_INIT_MAX;
 }
 
 void amp_count(const ir_graph *g, const amp_scope *s)

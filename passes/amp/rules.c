@@ -9,6 +9,7 @@ const setting rules_rows[RULE_COUNT] = {
 #define WORD(name, word) word "|"
 #define END , NULL, NULL},
 #define NUMBER(key, meaning) {#key, offsetof(amp_rules, key), SETTING_COUNT, 1, DBL_MAX, "off", NULL, NULL},
+#define REAL(key, meaning) {#key, offsetof(amp_rules, key), SETTING_REAL, FLT_TRUE_MIN, DBL_MAX, "off", NULL, NULL},
 #define TEXT(key, check, values, meaning) SETTING_OTHER(amp_rules, #key, key, TEXT, NULL),
 #include "passes/amp/rules.def"
 };

@@ -17,6 +17,7 @@
 typedef struct amp_rules {
 #define CHOICE(key, meaning) enum rule_##key key;
 #define NUMBER(key, meaning) int64_t key;
+#define REAL(key, meaning) double key;
 #define TEXT(key, check, values, meaning) const char *key;
 #include "passes/amp/rules.def"
 } amp_rules;
@@ -24,6 +25,7 @@ typedef struct amp_rules {
 typedef enum rule_id {
 #define CHOICE(key, meaning) RULE_##key,
 #define NUMBER(key, meaning) RULE_##key,
+#define REAL(key, meaning) RULE_##key,
 #define TEXT(key, check, values, meaning) RULE_##key,
 #include "passes/amp/rules.def"
     RULE_COUNT

@@ -201,6 +201,10 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     /* batch normalisation */
     const char *running_var; /* variance of the batch for the running one: "biased" (default, ONNX), "unbiased"
                               * (PyTorch) */
+    /* precision */
+    const char *low_nodes;    /* low even where fp32_nodes, a list or the range says fp32: globs separated by commas */
+    const char *const *rules; /* n_rules texts "KEY=VALUE" of the section [rules] of list files (docs/lists.md) */
+    size_t n_rules;
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

@@ -63,6 +63,89 @@ TEST_SCRATCH(test_scaling_comes_from_the_command_line_then_files_then_the_profil
     arena_free(a);
 }
 
+/* ---- regular expressions ---- */
+
+TEST_SCRATCH(test_regular_expressions_match_from_the_start)
+{
+    static const struct {
+        const char *expression, *name;
+        bool matches;
+    } rows[] = {
+        {"/layer", "/layer.0/MatMul", true},
+        {"layer", "/layer.0", false},
+        {".*layer", "/layer.0", true},
+        {"/a$", "/a", true},
+        {"/a$", "/ab", false},
+        {"^/a", "/ab", true},
+        {"a.c", "abc", true},
+        {"a\\.c", "abc", false},
+        {"a\\.c", "a.c", true},
+        {"(ab|c)+$", "abcab", true},
+        {"(?:ab|c)+$", "abca", false},
+        {"a{2}$", "aa", true},
+        {"a{2,}$", "aaaaa", true},
+        {"a{,2}$", "aaa", false},
+        {"a{1,3}$", "aaaa", false},
+        {"layers\\.\\d+\\.", "layers.12.x", true},
+        {"\\D", "1", false},
+        {"\\w+$", "a_1", true},
+        {"[a-c]+$", "abc", true},
+        {"[^a-c]", "b", false},
+        {"[]x]+$", "x]", true},
+        {"[\\d.]+$", "1.2", true},
+        {"[a\\]]+$", "a]", true},
+        {"[-a]+$", "a-", true},
+        {"x?y$", "y", true},
+        {".*?b$", "aab", true},
+        {"\\s", " ", true},
+        {"a||b", "", true},
+        {"()", "x", true},
+        {"(a*)*b", "aaaaaaaaaaaaaaaaaaaaaac", false},
+        {"\xc3\xbc", "\xc3\xbc", true},
+        {"(a|aa)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", false},
+    };
+    (void)t;
+    arena *a = arena_new(0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *why;
+        size_t at;
+        const regex *r = regex_compile(rows[i].expression, a, &why, &at);
+        if (!r || regex_match(r, rows[i].name) != rows[i].matches)
+            fail_msg("'%s' and '%s'", rows[i].expression, rows[i].name);
+    }
+    arena_free(a);
+}
+
+TEST_SCRATCH(test_the_first_of_globs_and_regular_expressions_decides)
+{
+    arena *a = arena_new(0);
+    amp_list *l;
+    static const char text[] = "[nodes]\nre:/a/\\d+$ = fp16\n\"re:/a #[0-9]\" = fp16\n/a/* = fp32\n\\re:x = fp32\n";
+    assert_int_equal(load(t, text, a, t->d, &l), AMPC_OK);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/12"})->place.line, 2);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a #1b"})->place.line, 3);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "/a/12b"})->place.line, 4);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "re:x"})->place.line, 5);
+    arena_free(a);
+}
+
+TEST_SCRATCH(test_low_nodes_precede_fp32_nodes)
+{
+    arena *a = arena_new(0);
+    const char *low[] = {"re:head/[12]$"}, *fp32[] = {"head/*"}, *rules[] = {"depth = 9", "init_max=0.5"};
+    compile_options o = compile_options_default();
+    o.low_nodes = (pass_strings){low, 1};
+    o.fp32_nodes = (pass_strings){fp32, 1};
+    o.rules = (pass_strings){rules, 2};
+    amp_list *l;
+    assert_int_equal(amp_list_load(&o, a, t->d, &l), AMPC_OK);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "head/1"})->dtype, IR_f16);
+    assert_int_equal(amp_list_find_node(l, &(ir_loc){.node = "head/3"})->dtype, IR_f32);
+    assert_int_equal(l->rule.depth, 9);
+    assert_true(l->rule.init_max > 0.4 && l->rule.init_max < 0.6);
+    arena_free(a);
+}
+
 /* ---- the effective list ---- */
 
 static const char *printed(scratch *t, const char *name, const char *text, const compile_options *with, arena *a)
@@ -191,6 +274,7 @@ TEST_SCRATCH(test_the_reference_has_the_rules)
     } \
     ,
 #define NUMBER(key, meaning) {#key, meaning, "`off`, a number above 0, "},
+#define REAL NUMBER
 #define TEXT(key, check, values, meaning) {#key, meaning, values ", "},
 #include "passes/amp/rules.def"
     };
