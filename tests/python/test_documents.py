@@ -42,7 +42,7 @@ def test_guide_with_torch(tmp_path, monkeypatch):
     assert run("docs/python.md", lambda source: True, tmp_path, monkeypatch) == 8
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/migrate.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/migration.md"])
 def test_pages(page, tmp_path, monkeypatch, batch):
     """Those that begin with `import ampc`, after arrays if need be."""
     assert run(page, lambda source: "import ampc\n" in source, tmp_path, monkeypatch,
