@@ -4,6 +4,8 @@
  * error message has to include the line. */
 #include "passes/amp/list.h"
 
+#include "passes/amp/mixlist.h"
+
 #include "ir/base/beneath.h"
 #include "ir/base/input_file.h"
 #include "ir/base/limits.h"
@@ -38,7 +40,7 @@ static diag_loc here(const reader *r, const char *at)
 {
     int column = at && at >= r->text && at <= r->text + strlen(r->text) ? (int)(at - r->text) + 1 : 1;
     return (diag_loc){
-        .file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line ? r->text : NULL};
+        .file = r->file, .line = r->line, .column = r->line ? column : 0, .text = r->line && *r->text ? r->text : NULL};
 }
 
 /* Reads a value at `at` of the current line. */
@@ -554,6 +556,24 @@ static ampc_status read_profile(reader *r, const char *name)
     return status;
 }
 
+/* Reads a list in the format of another compiler. */
+static ampc_status read_mixlist(reader *r, const char *text)
+{
+    arena *a = r->list->arena;
+    mixlist lists;
+    ampc_status first = AMPC_OK;
+    mixlist_read(text, a, &lists);
+    r->text = "";
+    for (size_t i = 0; i < lists.lines.count; i++) {
+        const mixlist_line *l = &lists.lines.items[i];
+        r->line = l->line;
+        ampc_status s = read_operator(r, arena_printf(a, "%s%s", l->remove ? "-" : "", l->op), l->colour);
+        if (first == AMPC_OK) first = s;
+    }
+    r->line = lists.error_line;
+    return lists.error ? complain(r, AMPC_REJECTED, NULL, "%s", lists.error) : first;
+}
+
 static ampc_status read_file(reader *r, const char *path)
 {
     enum { LIMIT = 1 << 24 };
@@ -562,6 +582,7 @@ static ampc_status read_file(reader *r, const char *path)
     TRY(read_text_file(r, path, LIMIT, "a list file", r->diag, &text, &n));
     r->file = path;
     add_layer(r);
+    if (mixlist_is(text)) return read_mixlist(r, text);
     return read_text(r, text, n);
 }
 
