@@ -63,7 +63,7 @@ typedef struct compile_report {
     pass_costs costs;
     VEC(pass_choice) choices; /* with `budget` */
     double error;             /* with `budget`: the squared error of the plan */
-    strmap *limits;                    /* by value name: range_find_limits, a double; only of values that have one */
+    strmap *limits;           /* by value name: range_find_limits, a double; only of values that have one */
 } compile_report;
 
 /* Initial value and update rule of the loss scale: command line over list files over profile. */
