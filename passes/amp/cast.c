@@ -15,6 +15,8 @@
 #include <math.h>
 #include <string.h>
 
+#define FP16_SMALLEST 0x1p-24
+
 typedef struct cast_state {
     ir_graph *graph;
     const amp_entry *entries;
@@ -47,6 +49,15 @@ static void report_saturated(cast_state *c, const ir_node *user, const ir_value 
     else diag_warning(c->diag, loc, "%s", what);
 }
 
+/* For a consumer, a number that would become zero, such as the eps of max(y, eps), is the smallest one instead; 0 if v
+ * is none. */
+static double smallest_for(const cast_state *c, const ir_value *v, ir_dtype to)
+{
+    double x;
+    if (!c->scope->compile->consumer || to != IR_f16 || !range_get_number(v, c->scope->compile, &x)) return 0;
+    return x != 0 && fabs(x) < FP16_SMALLEST ? copysign(FP16_SMALLEST, x) : 0;
+}
+
 /* Converts a constant in memory at compile time. Finite elements stay finite, infinite ones infinite. Returns NULL if
  * the bytes are in a file: the value is then cast like any other. */
 static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_node *user, const ir_value *v, ir_dtype to,
@@ -54,7 +65,8 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_node *u
 {
     ir_module *m = c->graph->module;
     const ir_storage *s = v->storage;
-    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || limit > 0);
+    const double smallest = smallest_for(c, v, to);
+    bool stored = v->kind == IR_VALUE_STORAGE && (amp_converts(v) || limit > 0 || smallest != 0);
     const char *source = stored ? range_read(s, c->scope->compile, c->arena) : NULL;
     if (!source) return NULL;
     ir_dtype from = v->type.dtype;
@@ -62,12 +74,14 @@ static ir_value *convert_constant(cast_state *c, ir_builder *b, const ir_node *u
     size_t size = ir_dtype_size(to), count = (size_t)ir_storage_bytes(s) / ir_dtype_size(from), saturated = 0;
     char *bytes = arena_alloc(c->arena, count * size + 8);
     for (size_t i = 0; i < count; i++) {
-        double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, limit);
-        ir_store_f64(to, bytes + i * size, y);
+        const double x = ir_load_f64(from, source + i * ir_dtype_size(from)), y = saturate(x, limit);
+        ir_store_f64(to, bytes + i * size, smallest != 0 ? smallest : y);
         saturated += x < y || x > y;
     }
     /* A weight for another runtime keeps its name and is stored in the type that its users read. */
-    if (c->options->plain_runtime && !saturated && !ir_is_scalar(v)) return NULL;
+    if (c->options->plain_runtime && !saturated && smallest == 0 && !ir_is_scalar(v)) return NULL;
+    if (smallest != 0 && c->graph == pass_primary(m))
+        diag_remark(c->diag, ir_storage_loc(m, s), "zero in fp16, so it was replaced by %.3g", smallest);
     if (saturated)
         report_saturated(c, user, v,
                          arena_printf(c->arena, "%zu of %zu elements exceed %s and were saturated to +/-%.8g",

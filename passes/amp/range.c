@@ -191,7 +191,10 @@ typedef enum range_link {
     SUBTRACTION,
     SUM,
     SHIFTED,
-    SOFTMAX
+    SOFTMAX,
+    DIVISION,
+    NORM,
+    POSITIVE
 } range_link;
 
 typedef struct link_row {
@@ -252,6 +255,16 @@ static const link_row link_rows[] = {
     {SHIFTED, IR_OP_conv, IR_IN(conv, bias), NULL, 0, 0},
     {SOFTMAX, IR_OP_softmax, 0, NULL, 0, 0},
     {SOFTMAX, IR_OP_log_softmax, 0, NULL, 0, 0},
+    {DIVISION, IR_OP_div, IR_IN(div, b), NULL, 0, 0},
+    {NORM, IR_OP_reduce_l1, 0, NULL, 0, 0},
+    {NORM, IR_OP_reduce_l2, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_reduce_l1, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_reduce_l2, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_abs, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_relu, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_exp, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_sigmoid, 0, NULL, 0, 0},
+    {POSITIVE, IR_OP_softmax, 0, NULL, 0, 0},
 };
 
 /* The row by which node n is such a link, or NULL. */
@@ -292,6 +305,18 @@ static const ir_node *match_link(range_link link, const ir_node *n, const compil
     return n;
 }
 
+/* Whether n divides x by the norm of x, or by the mean or sum of an x without negative elements, which the guard keeps
+ * from zero. The quotient is then not larger than the number of terms, whatever eps is. */
+static bool divides_by_own_size(const ir_node *n, const ir_node *guard, const compile *c)
+{
+    double eps;
+    if (!find_link(DIVISION, n, c)) return false;
+    const ir_node *size = producer(guard, range_get_number(ir_in(guard, 0), c, &eps) ? 1 : 0), *x = producer(n, 0);
+    while (size && amp_only_moves(size)) size = producer(size, 0);
+    if (!size || ir_in(size, 0) != ir_in(n, 0)) return false;
+    return find_link(NORM, size, c) || (find_link(REDUCTION, size, c) && x && find_link(POSITIVE, x, c));
+}
+
 static void match(const struct range_row *row, const ir_node *n, const compile *c, range_mark *marks)
 {
     const ir_node *found[MAX_LINKS];
@@ -302,6 +327,7 @@ static void match(const struct range_row *row, const ir_node *n, const compile *
         n = match_link(row->links[count], producer(n, link->next), c, &link);
         if (!n) return;
     }
+    if (c->consumer && row->links[1] == GUARD && divides_by_own_size(found[0], found[1], c)) return;
     for (int i = 0; i < count; i++)
         if (!marks[found[i]->id].pattern) {
             marks[found[i]->id].pattern = &row->place;
@@ -399,11 +425,14 @@ static const double *find_limits(const ir_graph *g, const amp_scope *s, bool onl
 
 const double *range_find_limits(const ir_graph *g, const amp_scope *s) { return find_limits(g, s, false); }
 
-/* Whether v is a constant that n selects from, or whose lowest numbers n adds: it saturates. */
+/* Whether v is a constant, or for a consumer any number, that n selects from, or whose lowest numbers n adds: it
+ * saturates. */
 static bool is_bound(const ir_node *n, const ir_value *v, const compile *c)
 {
+    double x;
     bool lowest = find_link(ADDITION, n, c) && is_extreme(count_of(c->weights, v), 1, FP16_LARGEST);
-    return v->storage->kind == IR_CONST && (amp_only_moves(n) || lowest);
+    bool constant = v->storage->kind == IR_CONST || (c->consumer && range_get_number(v, c, &x));
+    return constant && (amp_only_moves(n) || lowest);
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
