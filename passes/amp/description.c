@@ -37,6 +37,10 @@ ampc_status description_read(const char *file, const char *text, const descripti
     snprintf(refusal, sizeof refusal, "not a %s description: 1 MiB or more", of->what);
     if (!text) TRY(input_read(file, LONGEST, refusal, d, &copy, &length));
     else if (!(copy = strdup(text))) return diag_error(d, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
+    if (!text && memchr(copy, '\0', length)) {
+        free(copy);
+        return diag_error(d, AMPC_REJECTED, DIAG_FILE(file), "not a %s description: it has a zero byte", of->what);
+    }
     rest = copy;
     for (int number = 1; (line = strsep(&rest, "\n")); number++)
         read_line(of, line, (diag_loc){.file = file, .line = number, .column = 1}, d);

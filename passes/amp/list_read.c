@@ -567,7 +567,9 @@ static ampc_status read_mixlist(reader *r, const char *text)
     for (size_t i = 0; i < lists.lines.count; i++) {
         const mixlist_line *l = &lists.lines.items[i];
         r->line = l->line;
-        ampc_status s = read_operator(r, arena_printf(a, "%s%s", l->remove ? "-" : "", l->op), l->colour);
+        ampc_status s = is_operator_name(l->op)
+                            ? read_operator(r, arena_printf(a, "%s%s", l->remove ? "-" : "", l->op), l->colour)
+                            : complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", l->op);
         if (first == AMPC_OK) first = s;
     }
     r->line = lists.error_line;

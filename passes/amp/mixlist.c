@@ -9,13 +9,21 @@ static const char *const names[][2] = {
 #include "passes/amp/mixlist_names.def"
 };
 
-static const char *onnx_name(const char *op, arena *a)
+static const char *known_name(const char *op)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(op, names[i][0]) == 0) return names[i][1];
-    const size_t n = strlen(op);
-    const bool version = n > 2 && op[n - 2] == 'V' && isdigit((unsigned char)op[n - 1]);
-    return version ? onnx_name(arena_strndup(a, op, n - 2), a) : op;
+    return NULL;
+}
+
+/* Cuts versions off the name, in place: MatMulV2. */
+static const char *onnx_name(char *op)
+{
+    for (size_t n = strlen(op);; n -= 2) {
+        op[n] = '\0';
+        if (known_name(op)) return known_name(op);
+        if (n <= 2 || op[n - 2] != 'V' || !isdigit((unsigned char)op[n - 1])) return op;
+    }
 }
 
 typedef struct parser {
@@ -34,8 +42,7 @@ static bool fail(parser *p, const char *error)
 
 static void add(parser *p, const char *op, size_t length, ir_colour colour, bool remove)
 {
-    const char *name = arena_strndup(p->arena, op, length);
-    const mixlist_line l = {onnx_name(name, p->arena), colour, remove, p->line};
+    const mixlist_line l = {onnx_name(arena_strndup(p->arena, op, length)), colour, remove, p->line};
     vec_push(p->arena, &p->out->lines, l);
 }
 

@@ -87,6 +87,7 @@ ampc_status rt_calibration_write(const rt_calibration *c, const char *path, diag
 /* ---- reading ----------------------------------------------------------------------------------- */
 
 enum { MAX_BYTES = 256 << 20 };
+#define MAX_COUNT ((int64_t)1 << 53) /* exact as a double */
 
 static const char *read_text(arena *a, const json_t *object, const char *key)
 {
@@ -94,27 +95,31 @@ static const char *read_text(arena *a, const json_t *object, const char *key)
     return text ? arena_strdup(a, text) : NULL;
 }
 
-/* A count; -1: missing, or none. */
-static int64_t read_count(const json_t *object, const char *key)
+/* A count, of `most` elements; -1: missing, or none. */
+static int64_t read_count(const json_t *object, const char *key, int64_t most)
 {
     const json_t *v = json_object_get(object, key);
-    return json_is_integer(v) ? json_integer_value(v) : -1;
+    return json_is_integer(v) && json_integer_value(v) <= most ? json_integer_value(v) : -1;
 }
 
+/* The counts are those of the elements that no other count has. */
 static bool read_exponents(const json_t *object, ir_exponents *e)
 {
     const json_t *from = json_object_get(object, "from"), *counts = json_object_get(object, "counts");
     const size_t n = json_array_size(counts);
-    const json_int_t first = json_integer_value(from) - IR_EXPONENT_LEAST;
-    if (!json_is_integer(from) || !json_is_array(counts) || first < 0 || n > IR_EXPONENTS ||
-        first + (json_int_t)n > IR_EXPONENTS)
+    const json_int_t least = json_integer_value(from);
+    if (!json_is_integer(from) || !json_is_array(counts) || n > IR_EXPONENTS || least < IR_EXPONENT_LEAST ||
+        least > IR_EXPONENT_MOST + 1 - (json_int_t)n)
         return false;
+    int64_t left = ir_exponents_finite(e) - e->zero;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(counts, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0) return false;
-        e->bins[first + (json_int_t)i] = json_integer_value(v);
+        const json_int_t count = json_integer_value(v);
+        if (!json_is_integer(v) || count < 0 || count > left) return false;
+        e->bins[least - IR_EXPONENT_LEAST + (json_int_t)i] = count;
+        left -= count;
     }
-    return true;
+    return left == 0;
 }
 
 /* Null, of a tensor without finite elements, is 0. */
@@ -137,14 +142,15 @@ static const char *read_tensor(arena *a, const json_t *object, rt_calibrated *t)
     if (!(t->name = read_text(a, object, "name"))) return "name";
     if (!(t->node = read_text(a, object, "node"))) return "node";
     if (!(t->op = read_text(a, object, "op"))) return "op";
-    if ((e->count = read_count(object, "count")) < 0) return "count";
-    if ((e->nan = read_count(object, "nan")) < 0) return "nan";
-    if ((e->inf = read_count(object, "inf")) < 0) return "inf";
-    if ((e->zero = read_count(object, "zero")) < 0) return "zero";
+    if ((e->count = read_count(object, "count", MAX_COUNT)) < 0) return "count";
+    if ((e->nan = read_count(object, "nan", e->count)) < 0) return "nan";
+    if ((e->inf = read_count(object, "inf", e->count - e->nan)) < 0) return "inf";
+    if ((e->zero = read_count(object, "zero", ir_exponents_finite(e))) < 0) return "zero";
     if (!read_number(object, "min", &e->min)) return "min";
     if (!read_number(object, "max", &e->max)) return "max";
     if (!read_exponents(json_object_get(object, "exponents"), e)) return "exponents";
     const double above = json_number_value(json_object_get(json_object_get(object, "fp16"), "above"));
+    if (!(above >= 0 && above <= 1)) return "fp16";
     e->large = (int64_t)llround(above * (double)(ir_exponents_finite(e) - e->zero));
     return NULL;
 }
@@ -153,7 +159,7 @@ static ampc_status read_tensors(const json_t *root, const char *path, arena *a, 
 {
     const json_t *tensors = json_object_get(root, "tensors");
     out->model = read_text(a, root, "model");
-    out->samples = read_count(root, "samples");
+    out->samples = read_count(root, "samples", MAX_COUNT);
     out->scale = json_number_value(json_object_get(root, "scale"));
     if (!out->model || out->samples < 0 || !json_is_array(tensors))
         return diag_error(d, AMPC_REJECTED, DIAG_FILE(path),

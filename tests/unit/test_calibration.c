@@ -120,9 +120,34 @@ TEST_SCRATCH(test_refused_files)
     assert_refused(t, "{\"tensors\": [", "no statistics of a calibration: ");
     assert_refused(t, "{\"model\": \"m\", \"samples\": 1}", "'tensors' is missing");
     assert_refused(t, "{\"model\": \"m\", \"samples\": 1, \"tensors\": [{\"kind\": \"leg\"}]}", "'kind' of tensor 0");
-    assert_refused(t,
-                   "{\"model\": \"m\", \"samples\": 1, \"tensors\": [{\"kind\": \"input\", \"name\": \"x\", \"node\": "
-                   "\"\", \"op\": \"\", \"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 0, \"min\": 1, \"max\": 1, "
-                   "\"exponents\": {\"from\": 128, \"counts\": [1, 1]}}]}",
-                   "'exponents' of tensor 0");
+    static const char *const tensors[][2] = {
+        {"\"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 0, \"exponents\": {\"from\": 128, \"counts\": [1, 0]}",
+         "exponents"},
+        {"\"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 0, \"exponents\": {\"from\": 0, \"counts\": [2]}",
+         "exponents"},
+        {"\"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 0, \"exponents\": {\"from\": 0, \"counts\": []}",
+         "exponents"},
+        {"\"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 1, \"exponents\": "
+         "{\"from\": 9223372036854775807, \"counts\": []}",
+         "exponents"},
+        {"\"count\": 1, \"nan\": 0, \"inf\": 0, \"zero\": 1, \"exponents\": "
+         "{\"from\": -9223372036854775808, \"counts\": []}",
+         "exponents"},
+        {"\"count\": 9223372036854775807, \"nan\": 0", "count"},
+        {"\"count\": 1, \"nan\": 2, \"inf\": 0, \"zero\": 0", "nan"},
+        {"\"count\": 1, \"nan\": 1, \"inf\": 1, \"zero\": 0", "inf"},
+        {"\"count\": 2, \"nan\": 1, \"inf\": 1, \"zero\": 1", "zero"},
+        {"\"count\": 0, \"nan\": 0, \"inf\": 0, \"zero\": 0, \"exponents\": {\"from\": 0, \"counts\": []}, "
+         "\"fp16\": {\"above\": 1e300}",
+         "fp16"},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        char text[500], why[40];
+        snprintf(text, sizeof text,
+                 "{\"model\": \"m\", \"samples\": 1, \"tensors\": [{\"kind\": \"input\", \"name\": \"x\", \"node\": "
+                 "\"\", \"op\": \"\", \"min\": 1, \"max\": 1, %s}]}",
+                 tensors[i][0]);
+        snprintf(why, sizeof why, "'%s' of tensor 0", tensors[i][1]);
+        assert_refused(t, text, why);
+    }
 }
