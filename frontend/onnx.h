@@ -31,6 +31,12 @@ enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
 /* First opset of emitted models, of those with bfloat16, and the one that those for a consumer may need. */
 enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22, ONNX_OPSET_CONSUMER = 23 };
 
+/* The opset for which a model is imported that will be emitted in mixed precision. */
+static inline int onnx_opset_to_emit(ir_dtype low, bool for_consumer)
+{
+    return for_consumer ? ONNX_OPSET_CONSUMER : low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
+}
+
 typedef struct onnx_dim_binding {
     const char *name; /* a dim_param, or X_dimK */
     int64_t size;

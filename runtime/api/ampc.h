@@ -205,6 +205,9 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     const char *low_nodes;    /* low even where fp32_nodes, a list or the range says fp32: globs separated by commas */
     const char *const *rules; /* n_rules texts "KEY=VALUE" of the section [rules] of list files (docs/lists.md) */
     size_t n_rules;
+    const char *consumer; /* only to convert: the runtime that reads the model, "tensorrt", "onnxruntime",
+                           * "onnxruntime-cpu", "generic" or a description file (docs/consumers.md); AMPC_USAGE for a
+                           * module that is run */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

@@ -60,9 +60,10 @@ static ampc_status import_source(ampc_context *c, const api_source *source, onnx
 }
 
 /* How a model is imported that will be written as ONNX. */
-static onnx_import_options for_onnx(bool bf16)
+static onnx_import_options for_onnx(const ampc_compile_options *o)
 {
-    return (onnx_import_options){.tied = true, .opaque = true, .emit_opset = bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT};
+    const ir_dtype low = o && o->dtype && strcmp(o->dtype, ir_dtype_name(IR_bf16)) == 0 ? IR_bf16 : IR_f16;
+    return (onnx_import_options){.tied = true, .opaque = true, .emit_opset = onnx_opset_to_emit(low, o && o->consumer)};
 }
 
 static ampc_status import_checked(ampc_context *c, const ampc_import_options *o, ampc_module **module)
@@ -70,7 +71,7 @@ static ampc_status import_checked(ampc_context *c, const ampc_import_options *o,
     api_source source;
     ir_module *ir;
     TRY(copy_source(o, c->d, &source));
-    const onnx_import_options how = o->keep_unknown ? for_onnx(false) : (onnx_import_options){0};
+    const onnx_import_options how = o->keep_unknown ? for_onnx(NULL) : (onnx_import_options){0};
     ampc_status status = import_source(c, &source, how, &ir);
     if (status == AMPC_OK) return api_module_new(c, ir, NULL, &source, module);
     api_source_clear(&source);
@@ -113,8 +114,7 @@ ampc_status api_compile_again(const ampc_module *m, const ampc_compile_options *
 {
     if (!m->source.path && !m->source.bytes)
         return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "only an imported model can be compiled again");
-    const bool bf16 = o->dtype && strcmp(o->dtype, ir_dtype_name(IR_bf16)) == 0;
-    const onnx_import_options how = c->for_onnx ? for_onnx(bf16) : (onnx_import_options){0};
+    const onnx_import_options how = c->for_onnx ? for_onnx(o) : (onnx_import_options){0};
     TRY(import_source(m->context, &m->source, how, &c->ir));
     ampc_status status = api_compile(c, o, d);
     if (status != AMPC_OK) ir_module_free(c->ir);

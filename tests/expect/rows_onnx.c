@@ -264,8 +264,7 @@ const char *import_text(text_model *t, const char *input, bool emits, ir_module 
     t->o.opaque = emits;
     t->o.dims = t->dims, t->o.constants = t->constants;
     read_statements(t, input);
-    if (emits && t->o.opaque)
-        t->o.emit_opset = t->consumer ? ONNX_OPSET_CONSUMER : t->low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
+    if (emits && t->o.opaque) t->o.emit_opset = onnx_opset_to_emit(t->low, t->consumer);
     wire file = finish(t);
     ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", &t->o, d, m);
     if (status == AMPC_OK) status = ir_verify(*m, d);

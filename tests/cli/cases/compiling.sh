@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # compiling.sh - help, usage, compiling, lists of operators, drawings.
 try help.ampc 0 '^usage: ampc MODEL.onnx' ampc --help
-holds help.short [ "$(wc -l <.test/out)" -le 25 ]
+holds help.short [ "$(wc -l <.test/out)" -le 28 ]
 try help.all 0 'fp32-node=GLOB' ampc --help=all
 holds help.exit grep -qE '^  3  .*not supported$' .test/out
 try help.run 0 'ampc-run VERB MODEL' ampc-run --help

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from . import _html
-from ._errors import FileError, UnsupportedError, UsageError
+from ._errors import FileError, UsageError
 from ._library import Context, Options, divide, encode, ffi, import_module, lib, precision, text
 
 Path_ = str | os.PathLike[str]
@@ -24,7 +24,8 @@ def convert(model: Any, dtype: str = "fp16", *, lists: Path_ | Sequence[Path_] |
             read from the folder of the option `path`.
         dtype: "fp16", "bf16", or "fp32" (only rewritten).
         lists: list files (docs/lists.md); later ones override earlier ones.
-        consumer: must be None: a converted model is for every runtime. What one of them needs is written in a list.
+        consumer: the runtime that reads the model: "tensorrt", "onnxruntime", "onnxruntime-cpu", "generic" or the path
+            of a description (docs/consumers.md). Operators that it computes in fp32 inside need no casts. None: any.
         output: path to write the model to while it is converted. Required above 2 GiB, when the weights are in
             OUTPUT.data.
         **options: members of ampc_compile_options and ampc_import_options, such as white=["Conv"], black=["Softmax"],
@@ -37,10 +38,7 @@ def convert(model: Any, dtype: str = "fp16", *, lists: Path_ | Sequence[Path_] |
         RejectedError: the model is malformed. UnsupportedError: it has what ONNX cannot express in this type, or is
         above 2 GiB without `output`. FileError, UsageError, OutOfMemoryError.
     """
-    if consumer is not None:
-        raise UnsupportedError("consumer: a converted model is for every runtime; what one of them cannot run in low "
-                               "precision is written in a list file (lists=..)")
-    return Model(model, output, lists=lists, **precision(dtype) | options)
+    return Model(model, output, lists=lists, consumer=consumer, **precision(dtype) | options)
 
 
 class Model:
