@@ -16,6 +16,7 @@
 
 #include "ir/base/ampc_status.h"
 #include "ir/ops/custom.h"
+#include "ir/ops/exponents.h"
 #include "ir/ops/ops.h"
 #include "kernels/fault.h"
 
@@ -227,6 +228,8 @@ bool cpu_has_reserve(void);
 int cpu_threads_available(int requested);
 /* Why it is less than requested, to append to a message; "" if threads or memory are short. */
 const char *cpu_threads_reason(void);
+/* ir_exponents_add by the threads of the context, of data in host memory. */
+void cpu_count_exponents(const k_context *ctx, ir_dtype type, const void *data, int64_t n, ir_exponents *to);
 /* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
  * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
 bool cpu_computes(ir_dtype t);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Without its sign, the bit pattern of a float is ordered like its magnitude. */
-enum { BLOCK = 1024, TABLES = 4, BIASED = 256, BIAS = 127, MANTISSA = 23, NORMAL = 0x00800000, INFINITE = 0x7f800000 };
-enum { MAGNITUDE = 0x7fffffff };
+enum { BLOCK = 2048, LANES = 32, DENSE = 16, BIASED = 256, BIAS = 127, MANTISSA = 23 };
+enum { INFINITE = 0x7f800000, MAGNITUDE = 0x7fffffff };
 
 /* ---- one by one -------------------------------------------------------------------------------- */
 
@@ -32,39 +32,63 @@ static void add_number(ir_exponents *e, double x)
 
 /* ---- blocks of f32 ----------------------------------------------------------------------------- */
 
-/* What a block has, by magnitude; the range as integers that are ordered like the numbers. */
+typedef uint8_t lanes __attribute__((vector_size(LANES)));
+
+/* What a block has, by magnitude, and its exponents. */
 typedef struct block_facts {
-    uint32_t zero, tiny, special, largest;
-    int32_t min, max;
+    uint32_t zero, tiny, largest;
+    float min, max;
+    lanes exponents[BLOCK / LANES]; /* 0: zeros, and what fills the last one */
 } block_facts;
 
-IR_CLONES static block_facts scan_block(const uint32_t *bits, int n)
+/* As integers, positive numbers are ordered like the numbers, negative ones the other way round. */
+IR_CLONES static void scan_block(const uint32_t *restrict bits, int n, block_facts *restrict f)
 {
-    uint32_t zero = 0, tiny = 0, special = 0, largest = 0;
-    int32_t min = INT32_MAX, max = INT32_MIN;
+    uint32_t zero = 0, tiny = 0, first = UINT32_MAX, last = 0;
+    int32_t positive = INT32_MIN;
+    uint8_t *exponents = (uint8_t *)f->exponents;
     for (int i = 0; i < n; i++) {
-        const uint32_t size = bits[i] & MAGNITUDE;
-        const int32_t order = (int32_t)(bits[i] ^ ((uint32_t)((int32_t)bits[i] >> 31) & MAGNITUDE));
-        zero += size == 0;
-        tiny += size < NORMAL;
-        special += size >= INFINITE;
-        largest = size > largest ? size : largest;
-        min = order < min ? order : min;
-        max = order > max ? order : max;
+        const uint32_t x = bits[i];
+        zero += (x & MAGNITUDE) == 0;
+        tiny += (x & INFINITE) == 0;
+        first = x < first ? x : first;
+        last = x > last ? x : last;
+        positive = (int32_t)x > positive ? (int32_t)x : positive;
+        exponents[i] = (uint8_t)(x >> MANTISSA);
     }
-    return (block_facts){zero, tiny, special, largest, min, max};
+    memset(exponents + n, 0, (size_t)(-n & (LANES - 1)));
+    const bool negative = last > MAGNITUDE;
+    f->zero = zero;
+    f->tiny = tiny;
+    f->min = ir_f32_bits(negative ? last : first);
+    f->max = ir_f32_bits(positive >= 0 ? (uint32_t)positive : first);
+    f->largest = negative ? last & MAGNITUDE : 0;
+    if (positive >= 0 && (uint32_t)positive > f->largest) f->largest = (uint32_t)positive;
 }
 
-static double ordered(int32_t order) { return ir_f32_bits((uint32_t)order ^ ((uint32_t)(order >> 31) & MAGNITUDE)); }
-
-/* Several tables, because neighbouring numbers often have the same exponent, and an increment waits for the last one
- * of the same place. */
-static void count_block(uint32_t (*tables)[BIASED], const uint32_t *bits, int n)
+/* The number of elements with this exponent; at most 255 blocks of lanes. */
+IR_CLONES static int count_equal(const lanes *exponents, int blocks, uint8_t exponent)
 {
-    int i = 0;
-    for (; i + TABLES <= n; i += TABLES)
-        for (int k = 0; k < TABLES; k++) tables[k][bits[i + k] >> MANTISSA & (BIASED - 1)]++;
-    for (; i < n; i++) tables[0][bits[i] >> MANTISSA & (BIASED - 1)]++;
+    const lanes wanted = exponent - (lanes){0};
+    lanes found = {0};
+    int sum = 0;
+    for (int i = 0; i < blocks; i++) found -= (lanes)(exponents[i] == wanted);
+    for (int i = 0; i < LANES; i++) sum += found[i];
+    return sum;
+}
+
+/* Most numbers of a block have one of a few exponents below the largest. */
+static void count_block(int64_t *table, const block_facts *f, int n)
+{
+    const int blocks = (n + LANES - 1) / LANES, top = (int)(f->largest >> MANTISSA);
+    const uint8_t *exponents = (const uint8_t *)f->exponents;
+    int left = n - (int)f->zero, at = top;
+    for (; left && at > top - DENSE && at > 0; at--) {
+        const int found = count_equal(f->exponents, blocks, (uint8_t)at);
+        table[at] += found;
+        left -= found;
+    }
+    for (int i = 0; left && i < n; i++) table[exponents[i]] += exponents[i] <= at;
 }
 
 static int64_t count_large(const uint32_t *bits, int n)
@@ -75,33 +99,26 @@ static int64_t count_large(const uint32_t *bits, int n)
 }
 
 /* A block with NaN, infinities or subnormal numbers, which are rare, is counted one by one. */
-static void add_block(ir_exponents *e, uint32_t (*tables)[BIASED], const uint32_t *bits, int n)
+static void add_block(ir_exponents *e, int64_t *table, const uint32_t *bits, int n)
 {
-    const block_facts f = scan_block(bits, n);
-    if (f.special || f.tiny != f.zero) {
+    block_facts f;
+    scan_block(bits, n, &f);
+    if (f.largest >= INFINITE || f.tiny != f.zero) {
         for (int i = 0; i < n; i++) add_number(e, ir_f32_bits(bits[i]));
         return;
     }
-    widen(e, ordered(f.min), ordered(f.max));
+    widen(e, f.min, f.max);
     if (ir_f32_bits(f.largest) > (float)ir_dtype_largest(IR_f16)) e->large += count_large(bits, n);
     e->zero += f.zero;
     e->count += n;
-    count_block(tables, bits, n);
+    count_block(table, &f, n);
 }
 
-/* The tables have the zeros at exponent 0, which has no other numbers. */
 static void add_f32(ir_exponents *e, const uint32_t *bits, int64_t n)
 {
-    uint32_t tables[TABLES][BIASED];
-    for (int64_t from = 0; from < n;) {
-        const int64_t end = n - from < INT32_MAX ? n : from + INT32_MAX; /* so that no count overflows */
-        memset(tables, 0, sizeof tables);
-        for (int64_t at = from; at < end; at += BLOCK)
-            add_block(e, tables, bits + at, end - at < BLOCK ? (int)(end - at) : BLOCK);
-        for (int k = 0; k < TABLES; k++)
-            for (int i = 1; i < BIASED; i++) e->bins[i - BIAS - IR_EXPONENT_LEAST] += tables[k][i];
-        from = end;
-    }
+    int64_t table[BIASED] = {0}; /* at 0: not used */
+    for (int64_t at = 0; at < n; at += BLOCK) add_block(e, table, bits + at, n - at < BLOCK ? (int)(n - at) : BLOCK);
+    for (int i = 1; i < BIASED; i++) e->bins[i - BIAS - IR_EXPONENT_LEAST] += table[i];
 }
 
 void ir_exponents_add(ir_exponents *e, ir_dtype type, const void *data, int64_t n, double divisor)

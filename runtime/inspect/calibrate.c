@@ -96,7 +96,7 @@ static ampc_status see_value(void *user, const rt_observed *o, diag *d)
     ir_exponents *e = &(*row)->numbers;
     const double before = ir_exponents_largest(e);
     const int64_t bad = e->nan + e->inf;
-    ir_exponents_add(e, o->tensor.dtype, o->tensor.data, rt_tensor_count(&o->tensor), 1);
+    rt_session_count(c->session, &o->tensor, rt_tensor_count(&o->tensor), e);
     const double after = ir_exponents_largest(e);
     if (after > before && after > c->options.limit) note_place(c, *row, o->value, &o->tensor);
     c->bad |= e->nan + e->inf > bad && !repeated && !k->explained[o->value->id];
@@ -162,7 +162,7 @@ ampc_status rt_calibrator_weights(rt_calibrator *c, diag *d)
         TRY(rt_session_read(c->session, (int)i, d, &t));
         rt_calibrated *r = arena_alloc(c->arena, sizeof *r);
         *r = (rt_calibrated){.name = s->name, .node = "", .op = "", .kind = RT_CALIBRATED_WEIGHT};
-        ir_exponents_add(&r->numbers, t.dtype, t.data, rt_tensor_count(&t), 1);
+        rt_session_count(c->session, &t, rt_tensor_count(&t), &r->numbers);
         vec_push(c->arena, &c->result.tensors, r);
     }
     return AMPC_OK;

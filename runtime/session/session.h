@@ -158,6 +158,8 @@ typedef ampc_status rt_observe_fn(void *user, const rt_observed *o, diag *d);
  * the results of the op itself. Views (reshape) have no step and are not shown. An observed run needs more memory than
  * others; its plans are cached apart. */
 void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user);
+/* Adds the n numbers of a tensor in host memory, on the threads of the session. */
+void rt_session_count(const rt_session *s, const rt_tensor *t, int64_t n, ir_exponents *to);
 /* Until the observation ends, runs change no storage. */
 void rt_session_keep_storage(rt_session *s);
 

@@ -72,6 +72,11 @@ void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user)
     s->after_launch = fn ? observe : NULL;
 }
 
+void rt_session_count(const rt_session *s, const rt_tensor *t, int64_t n, ir_exponents *to)
+{
+    cpu_count_exponents(&s->ctx, t->dtype, t->data, n, to);
+}
+
 void rt_session_keep_storage(rt_session *s)
 {
     assert(s->observer.fn); /* callers observe first; other plans write storage before the end of the run */
