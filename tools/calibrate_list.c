@@ -374,6 +374,7 @@ static void finish(deciding *k)
     for (size_t i = 0; i < k->large.count; i++)
         if (!is_listed(out, k->large.items[i].numbers)) vec_push(k->arena, &out->safe, k->large.items[i].numbers);
     out->nodes = (int)k->nodes.count;
+    for (size_t i = 0; i < k->nodes.count; i++) out->white += ir_op_get(k->nodes.items[i]->op)->colour == IR_WHITE;
     out->places = count_places(k);
 }
 

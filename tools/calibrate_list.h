@@ -19,6 +19,7 @@ typedef struct calibrated_list {
     VEC(const rt_calibrated *) near; /* within a factor 2 of the limit */
     int places;                      /* the lines heal so many parts of the graph without a node in common */
     int nodes;                       /* operators that touch a tensor of the lines */
+    int white;                       /* of these, matrix products and convolutions */
     bool heals;                      /* the model compiled with the lines has no such tensor in fp16 */
 } calibrated_list;
 

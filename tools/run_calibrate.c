@@ -14,8 +14,8 @@
 
 enum { DEFAULT_BATCH = 32, MAX_SCALE = 24 };
 
-/* Shares above which bf16 is proposed: of operators that would be fp32, and of numbers that would become zero. */
-#define MANY_NODES 0.25
+/* Shares above which bf16 is proposed: of products that would be fp32, and of numbers that would become zero. */
+#define MANY_PRODUCTS 0.5
 #define MANY_FLUSHED 0.01
 
 /* What the loss scale has to be. */
@@ -125,24 +125,28 @@ static void advise_scale(calibrating *k)
     s->flushed_scaled = ir_exponents_in(&gradients, IR_f16, s->exponent).flushed;
 }
 
-static int count_nodes(const calibrating *k)
+/* Counts the operators, and those that gain by a low type: products of matrices and convolutions. */
+static void count_nodes(const calibrating *k, int *nodes, int *white)
 {
-    int count = 0;
+    *nodes = *white = 0;
     for (const ir_graph *g = k->infer; g; g = ir_next_graph_in(k->infer, g))
-        for (const ir_node *n = g->first; n; n = n->next)
-            count += n->loc.op && n->n_out && ir_dtype_is_float(n->out[0]->type.dtype);
-    return count;
+        for (const ir_node *n = g->first; n; n = n->next) {
+            const bool counts = n->loc.op && n->n_out && ir_dtype_is_float(n->out[0]->type.dtype);
+            *nodes += counts;
+            *white += counts && ir_op_get(n->op)->colour == IR_WHITE;
+        }
 }
 
 static void propose(calibrating *k)
 {
-    const int nodes = count_nodes(k);
+    int nodes, white;
+    count_nodes(k, &nodes, &white);
     const ir_exponent_shares f16 = ir_exponents_in(&k->activations, IR_f16, 0);
     const char *text = NULL;
     k->proposed = IR_bf16;
-    if (k->list.lines.count && k->list.nodes > MANY_NODES * nodes)
-        text = arena_printf(memory(k), "%d of %d operators touch numbers above %g", k->list.nodes, nodes,
-                            k->c->tool->o.data_max);
+    if (k->list.white > MANY_PRODUCTS * white)
+        text = arena_printf(memory(k), "%d of %d matrix products and convolutions touch numbers above %g",
+                            k->list.white, white, k->c->tool->o.data_max);
     else if (f16.flushed > MANY_FLUSHED)
         text = arena_printf(memory(k), "%.2g %% of the activations would become zero in fp16", 100 * f16.flushed);
     else if (k->scale.known && k->scale.flushed_scaled > MANY_FLUSHED)

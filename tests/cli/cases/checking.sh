@@ -64,6 +64,8 @@ ampc-run predict three.onnx -q --amp=O0 --data npz:three.npz -o three.f32.npz
 /usr/bin/python3 "$here/three_places.py" check {three.amplist,none}.{run,onnx}.npz >three.txt
 holds calibrate.healed test "$(tr '\n' ' ' <three.txt)" = \
     'three.amplist.run.npz finite three.amplist.onnx.npz finite none.run.npz overflows none.onnx.npz overflows '
+mkdir places
+holds calibrate.places /usr/bin/python3 "$here/overflow_places.py" places
 try calibrate.gradients 0 "loss scale: at most [0-9]+; '.*' has gradients up to" \
     ampc-run calibrate tiny.onnx --loss=ce:s --data npz:data.npz
 try calibrate.bad 0 "warning: not finite in fp32 either: input 'x' .*has 1 NaN" \
