@@ -191,6 +191,7 @@ ampc_status rt_sensitivity_add(rt_sensitivity *s, rt_session *slopes, rt_session
                                const rt_tensor *inputs, int n_low, int n_slopes, int vectors, rt_draw_fn *draw,
                                void *user, diag *d)
 {
+    for (int i = 0; i < s->n_slots; i++) s->slots[i].has_error = false;
     draw(user, 0);
     TRY(observe(s, slopes, keep_value, graph, inputs, n_slopes, d));
     TRY(observe(s, low, see_error, graph, inputs, n_low, d));
