@@ -31,10 +31,10 @@ enum { ONNX_OPSET_FIRST = 1, ONNX_OPSET_LAST = 28, ONNX_IR_VERSION_LAST = 14 };
 /* First opset of emitted models, of those with bfloat16, and the one that those for a consumer may need. */
 enum { ONNX_OPSET_EMIT = 17, ONNX_OPSET_BF16 = 22, ONNX_OPSET_CONSUMER = 23 };
 
-/* The opset for which a model is imported that will be emitted in mixed precision. */
-static inline int onnx_opset_to_emit(ir_dtype low, bool for_consumer)
+/* The opset for which a model is imported that will be emitted in mixed precision. `wanted`: by the user; 0: any. */
+static inline int onnx_opset_to_emit(ir_dtype low, bool for_consumer, int wanted)
 {
-    return for_consumer ? ONNX_OPSET_CONSUMER : low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
+    return wanted ? wanted : for_consumer ? ONNX_OPSET_CONSUMER : low == IR_bf16 ? ONNX_OPSET_BF16 : ONNX_OPSET_EMIT;
 }
 
 typedef struct onnx_dim_binding {
@@ -149,12 +149,16 @@ typedef struct onnx_emit_options {
     size_t max_model_bytes; /* values of a larger model go to the data part; 0: 2 GiB */
     onnx_write_fn *write;
     void *user;
-    int *casts; /* set to the number of Cast nodes that the imported model does not have; may be NULL */
+    int *casts;         /* set to the number of Cast nodes that the imported model does not have; may be NULL */
+    int opset;          /* the opset to write, from ONNX_OPSET_EMIT to ONNX_OPSET_LAST; 0: as below */
+    int max_opset;      /* the highest that `reader` reads; 0: any */
+    const char *reader; /* for errors */
 } onnx_emit_options;
 
 /* Writes a graph of a module as an ONNX model. Graph inputs and outputs, initializers and nodes keep the names of the
  * imported model; nodes that passes created get names derived from these. The opset is that of the imported model,
- * but at least 17, at least 22 with bfloat16, and higher where an operator form requires it. Weights are copied from
+ * but at least 17, at least 22 with bfloat16, and higher where an operator form requires it, unless the options name
+ * one: a node that needs a higher one is then AMPC_UNSUPPORTED. Weights are copied from
  * their files and converted if they are only used in another type; a warning counts the values that overflow to
  * infinity. If the model is too large for one file, the data part is written first. AMPC_UNSUPPORTED: ops of a
  * training step, types that no schema allows, or sizes that cannot be derived from an input; all of them are reported

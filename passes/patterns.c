@@ -170,11 +170,15 @@ static const char *find_operator(const char *text, const char *name, arena *a)
     return end ? arena_strndup(a, start, (size_t)(end - start)) : NULL;
 }
 
+enum { OPSET_OF_MORE = 23 }; /* has the operators that descriptions of consumers have besides */
+
 ampc_status pass_patterns(ir_module *m, compile *c)
 {
     search s = {.compile = c, .arena = m->arena};
     if (c->options->spelled_out) return AMPC_OK;
-    const char *const rule = c->list->rule.patterns, *more = c->consumer ? c->consumer->patterns : "";
+    const int64_t opset = c->options->opset ? c->options->opset : c->consumer ? c->consumer->opset : 0;
+    const bool newer = c->consumer && (!opset || opset >= OPSET_OF_MORE);
+    const char *const rule = c->list->rule.patterns, *more = newer ? c->consumer->patterns : "";
     for (int i = 0; i < PATTERNS; i++) {
         s.operators[i] = find_operator(rule, patterns[i].name, m->arena);
         if (!s.operators[i] && strcmp(rule, "none") != 0)

@@ -2,6 +2,7 @@
 #include "frontend/onnx.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/api/export.h"
+#include "passes/amp/consumer.h"
 #include "runtime/files/module_file.h"
 #include "tools/drawing.h"
 #include "tools/report.h"
@@ -88,6 +89,16 @@ static ampc_status write_files(tool *t)
     return rt_module_save(t->module, t->weights_dir, output, weights, refer, t->diag);
 }
 
+_Static_assert(ONNX_OPSET_EMIT == 17 && ONNX_OPSET_LAST == 28, "--opset in options.def has these limits");
+
+static ampc_status write_onnx(tool *t)
+{
+    const consumer *c = t->compile->consumer;
+    onnx_emit_options o = {.casts = &t->compile->report.casts_inserted, .opset = (int)t->o.pass.opset};
+    if (c) o.max_opset = (int)c->opset, o.reader = c->name;
+    return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, &o, t->diag);
+}
+
 static ampc_status write_module(tool *t)
 {
     if (!t->o.output) return AMPC_OK;
@@ -97,11 +108,9 @@ static ampc_status write_module(tool *t)
     }
     if (writes(&t->o, OUTPUT_DRAWING)) return drawing_write(t, writes(&t->o, OUTPUT_SVG));
     if (writes(&t->o, OUTPUT_REPORT)) return report_write(t, writes(&t->o, OUTPUT_HTML));
-    if (writes(&t->o, OUTPUT_ONNX))
-        return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, t->diag,
-                            &t->compile->report.casts_inserted);
+    if (writes(&t->o, OUTPUT_ONNX)) return write_onnx(t);
     if (writes(&t->o, OUTPUT_ONNX_TRAIN))
-        return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_train_step], t->o.output, t->diag, NULL);
+        return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_train_step], t->o.output, NULL, t->diag);
     return write_files(t);
 }
 

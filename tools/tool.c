@@ -89,7 +89,8 @@ ampc_status tool_compile(tool *t, const char *path)
     TRY(tool_choose_dtype(t, path));
     onnx_import_options import = {
         .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque, .custom = t->custom};
-    if (t->o.pass.plain_runtime) import.emit_opset = onnx_opset_to_emit(t->o.pass.low, t->o.pass.consumer);
+    if (t->o.pass.plain_runtime)
+        import.emit_opset = onnx_opset_to_emit(t->o.pass.low, t->o.pass.consumer, (int)t->o.pass.opset);
     onnx_dim_binding *dims;
     TRY(read_dims(t, &dims));
     import.dims = dims;

@@ -82,6 +82,7 @@ struct emitter {
     /* for all rounds */
     int opset;             /* of the model written */
     emit_storage *storage; /* by storage id */
+    bool refused;          /* a node needs more than the highest opset */
     bool changed;          /* this round found new requirements; another round is needed */
     strmap *own;           /* nodes that are operators of our own, by address; NULL: not a training step */
     VEC(emit_file) files;
@@ -133,7 +134,7 @@ void emit_own(emitter *e, const ir_node *n);
 /* ---- emit_opset.c ---------------------------------------------------------------------------- */
 
 int emit_first_opset(const emitter *e); /* before the first round */
-/* Raises the opset of the model to at least `opset`. */
+/* Raises the opset of the model to at least `opset`, for the current node. Refuses it if the options forbid that. */
 void emit_need(emitter *e, int opset);
 /* Checks that the operator's schema allows the node's types; raises the opset if only a later schema does. */
 void emit_check_schema(emitter *e, const ir_node *n);

@@ -243,6 +243,8 @@ static void put_node(emit_op *op)
 
 void emit_end(emit_op *op)
 {
+    const onnx_operator *schema = *op->domain ? NULL : onnx_operator_find(op->type);
+    if (schema) emit_need(op->e, schema->since);
     put_node(op);
     for (int i = 0; i < op->n_casts; i++) {
         const ir_value *v = op->n->out[op->casts[i].result];

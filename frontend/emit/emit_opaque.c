@@ -215,6 +215,7 @@ void emit_opaque(emitter *e, const ir_node *n)
         diag_error(e->diag, AMPC_REJECTED, ir_diag_loc(n), "it has no ONNX operator");
         return;
     }
+    if (!*domain) emit_need(e, model_opset(e));
     if (!check_form(e, n, p, !*domain)) return;
     need_bf16(e, n);
     const int type = ir_op_find_attr(n->op, "op_type"); /* without the domain */

@@ -1,5 +1,5 @@
-/* emit_opset.c - chooses the opset of the model: the imported one, at least 17, at least 22 with bfloat16, and higher
- * where an operator form requires it. */
+/* emit_opset.c - chooses the opset of the model: the one that the options name, or the imported one, at least 17, at
+ * least 22 with bfloat16, and higher where an operator form requires it. */
 #include "frontend/emit/emit.h"
 
 #include <stdlib.h>
@@ -15,8 +15,12 @@ static bool touches(const ir_node *n, ir_dtype t)
 
 int emit_first_opset(const emitter *e)
 {
+    const onnx_emit_options *o = e->options;
     int opset = (int)ir_training_opset(&e->module->training, "");
     if (opset < ONNX_OPSET_EMIT) opset = ONNX_OPSET_EMIT;
+    if (o->opset) return o->opset;
+    if (o->max_opset && o->max_opset < (opset > ONNX_OPSET_BF16 ? opset : ONNX_OPSET_BF16))
+        return opset < o->max_opset ? opset : o->max_opset; /* a node that needs more is refused by name */
     for (const ir_graph *g = e->graph; g; g = ir_next_graph_in(e->graph, g))
         for (const ir_node *n = g->first; n && opset < ONNX_OPSET_BF16; n = n->next)
             if (touches(n, IR_bf16)) opset = ONNX_OPSET_BF16;
@@ -25,7 +29,20 @@ int emit_first_opset(const emitter *e)
 
 void emit_need(emitter *e, int opset)
 {
+    const onnx_emit_options *o = e->options;
+    const int max = o->opset ? o->opset : o->max_opset;
     if (opset <= e->opset) return;
+    if (max && opset > max) {
+        const diag_loc loc = ir_diag_loc(e->node);
+        const char *needs = arena_printf(e->arena, "it needs opset %d", opset);
+        if (e->refused) return;
+        e->refused = true;
+        if (o->opset)
+            diag_error(e->diag, AMPC_UNSUPPORTED,
+                       DIAG_USE(loc, OPTION_opset, .value = arena_printf(e->arena, "%d", opset)), "%s", needs);
+        else diag_error(e->diag, AMPC_UNSUPPORTED, loc, "%s, but %s reads at most %d", needs, o->reader, max);
+        return;
+    }
     e->opset = opset;
     e->changed = true;
 }

@@ -46,6 +46,7 @@ static bool set_key(void *user, const char *key, const char *value, int line)
     } lists[] = {{"f32_inside", c->f32_inside}, {"no_kernel", c->no_kernel}, {"fuses", c->fuses}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (strcmp(key, lists[i].key) == 0) return add_operators(c, lists[i].to, value, line);
+    if (strcmp(key, "opset") == 0) return ir_int_parse(value, &c->opset) && c->opset > 0 && c->opset <= 1000;
     if (strcmp(key, "terms") == 0) {
         c->terms_place.line = line;
         return ir_int_parse(value, &c->terms) && c->terms > 0 && c->terms <= (int64_t)1 << 31;

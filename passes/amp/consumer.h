@@ -13,6 +13,7 @@ typedef struct consumer {
     strmap *no_kernel;    /* operators without a low-precision kernel */
     strmap *fuses;        /* operators that it recognises in their parts and computes as a whole, in f32 inside */
     const char *patterns; /* what the rule `patterns` of a list says, for operators that it has besides */
+    int64_t opset;        /* the highest that it reads; 0: any */
     int64_t terms;        /* a sum or mean of so many terms is safe in the low type, even if it is accumulated there */
     list_place terms_place;
 } consumer;

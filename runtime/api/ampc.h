@@ -208,6 +208,7 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
     const char *consumer; /* only to convert: the runtime that reads the model, "tensorrt", "onnxruntime",
                            * "onnxruntime-cpu", "generic" or a description file (docs/consumers.md); AMPC_USAGE for a
                            * module that is run */
+    int64_t opset;        /* only to convert: the opset to write; 0: the model's, if it has what the result needs */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

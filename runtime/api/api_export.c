@@ -216,12 +216,14 @@ ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *mod
     return status;
 }
 
-ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d, int *casts)
+ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, const onnx_emit_options *options,
+                         diag *d)
 {
     char *data = NULL;
     if (asprintf(&data, "%s" DATA_ENDING, path) < 0) return rt_no_memory(d);
     export_files files = {.path = {[ONNX_PART_DATA] = data, [ONNX_PART_MODEL] = path}, .d = d};
-    const onnx_emit_options o = {.data_name = base_name(data), .write = write_part, .user = &files, .casts = casts};
+    onnx_emit_options o = options ? *options : (onnx_emit_options){0};
+    o.data_name = base_name(data), o.write = write_part, o.user = &files;
     ampc_status status = check_name(path, d);
     if (status == AMPC_OK) status = onnx_emit(m, graph, &o, d);
     if (status == AMPC_OK) status = commit(&files);

@@ -3,6 +3,7 @@
 #ifndef RT_EXPORT_H
 #define RT_EXPORT_H
 
+#include "frontend/onnx.h"
 #include "passes/passes.h"
 #include "runtime/session/session.h"
 
@@ -24,8 +25,8 @@ ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model,
 ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *model, const char *path, diag *d);
 
 /* Writes a graph of the module as an ONNX model (onnx_emit); data too large for one file goes to PATH.data. On
- * failure both files are unchanged. *casts, if not NULL, is set to the number of Cast nodes that were added. */
-ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, diag *d, int *casts);
+ * failure both files are unchanged. `o`: opset and casts (NULL: none); the rest is set here. */
+ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, const onnx_emit_options *o, diag *d);
 /* The same in memory, malloced. AMPC_UNSUPPORTED: the model is too large for one file. */
 ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n, int *casts);
 

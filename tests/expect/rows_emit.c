@@ -118,12 +118,14 @@ const char *rows_emit(const char *input)
     if (errors) return errors;
     wire file = {0};
     int casts = 0;
-    const onnx_emit_options emission = {.data_name = "row.data", .write = collect, .user = &file, .casts = &casts};
+    const onnx_emit_options emission = {
+        .data_name = "row.data", .write = collect, .user = &file, .casts = &casts, .opset = t.written};
     diag *d = diag_new(collect_errors, &t);
     compile_options o = compile_options_default();
     o.level = t.level;
     o.low = t.low;
     o.consumer = t.consumer;
+    o.opset = t.written;
     o.plain_runtime = true;
     ampc_status status = test_compile(m, &o, d);
     if (status == AMPC_OK) status = onnx_emit(m, "infer", &emission, d);

@@ -11,7 +11,7 @@
  *                                 "none". "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
  *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
- *     for tensorrt                for emission: the consumer
+ *     for tensorrt; to 18         for emission: the consumer, the opset
  *     all                         the result has the remarks, the batch, the inputs, the initializers and the nodes' places, too */
 #include "tests/expect/rows_onnx.h"
 
@@ -206,6 +206,7 @@ static void read_statement(text_model *t, const char *text)
     else if (!strcmp(word, "O0")) t->level = PASS_O0;
     else if (!strcmp(word, "bf16")) t->low = IR_bf16;
     else if (!strcmp(word, "for")) t->consumer = next_word(&rest);
+    else if (!strcmp(word, "to")) t->written = atoi(rest);
     else if (!strcmp(word, "all")) t->given = NULL;
     else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));
     else if (!strcmp(word, "dim"))
@@ -264,7 +265,7 @@ const char *import_text(text_model *t, const char *input, bool emits, ir_module 
     t->o.opaque = emits;
     t->o.dims = t->dims, t->o.constants = t->constants;
     read_statements(t, input);
-    if (emits && t->o.opaque) t->o.emit_opset = onnx_opset_to_emit(t->low, t->consumer);
+    if (emits && t->o.opaque) t->o.emit_opset = onnx_opset_to_emit(t->low, t->consumer, t->written);
     wire file = finish(t);
     ampc_status status = onnx_import_memory(file.bytes, file.size, "m.onnx", &t->o, d, m);
     if (status == AMPC_OK) status = ir_verify(*m, d);

@@ -22,6 +22,7 @@ typedef struct text_model {
     pass_level level;
     ir_dtype low;
     const char *consumer;
+    int written; /* the opset, or 0 */
     onnx_dim_binding dims[MAX_BINDINGS];
     onnx_constant constants[MAX_BINDINGS];
 } text_model;

@@ -43,7 +43,7 @@ static inline ir_module *compile_model(scratch *t, const char *path, bool opaque
 
 static inline void emit_to(scratch *t, const ir_module *m, const char *name)
 {
-    if (rt_emit_onnx(m, "infer", scratch_path(t, name), t->d, NULL) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (rt_emit_onnx(m, "infer", scratch_path(t, name), NULL, t->d) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
 }
 
 static inline ir_module *read_back(scratch *t)

@@ -114,7 +114,7 @@ static inline onnx_file *convert(scratch *t, bool opaque)
     compile_options o = options_at(PASS_O1);
     o.plain_runtime = true;
     ir_module *m = compile_file(t, "m.onnx", o, opaque);
-    if (rt_emit_onnx(m, "infer", scratch_path(t, "new.onnx"), t->d, NULL) != AMPC_OK)
+    if (rt_emit_onnx(m, "infer", scratch_path(t, "new.onnx"), NULL, t->d) != AMPC_OK)
         fail_msg("%s", diag_first_error(t->d));
     ir_module_free(m);
     assert_int_equal(onnx_file_open(scratch_path(t, "new.onnx"), t->d, &f), AMPC_OK);
