@@ -251,9 +251,9 @@ static ampc_status compile_with(api_compilation *compilation, const ampc_compile
     compile_options p = compile_options_default();
     compile *c;
     TRY(set_options(o, a, d, &p));
-    if (p.consumer && !compilation->for_onnx)
-        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "consumer '%s' is for a model that is converted to ONNX",
-                          p.consumer);
+    if ((p.consumer || p.opset) && !compilation->for_onnx)
+        return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s is for a model that is converted to ONNX",
+                          p.consumer ? "consumer" : "opset");
     p.plain_runtime = compilation->for_onnx;
     p.wide = compilation->wide;
     p.explain = compilation->explain;

@@ -15,7 +15,7 @@ MNIST = ROOT / "tests" / "models" / "mnist.onnx"
     ({"dtype": "fp32"}, ["--amp=O0"]),
     ({"black": ["Relu", "Conv"], "change_io_types": True}, ["--black=Relu,Conv", "--no-keep-io-types"]),
     ({"profile": "paddle-3", "fp32_nodes": "conv*"}, ["--profile=paddle-3", "--fp32-node=conv*"]),
-    ({"consumer": "tensorrt"}, ["--consumer=tensorrt"]),
+    ({"consumer": "tensorrt", "opset": 23}, ["--consumer=tensorrt", "--opset=23"]),
     ({"fp32_nodes": "*", "low_nodes": "re:conv[12]", "rules": ["init_max=1"]},
      ["--fp32-node=*", "--low-node=re:conv[12]", "--rule=init_max=1"])], ids=str)
 def test_bytes_are_those_of_the_program(build, tmp_path, options, arguments):
@@ -64,8 +64,10 @@ def test_refusals(tmp_path):
         ampc.convert(MNIST, whit="Conv")
     with pytest.raises(ampc.FileError, match="none.consumer"):
         ampc.convert(MNIST, consumer=str(tmp_path / "none.consumer"))
-    with pytest.raises(ampc.UsageError, match="consumer 'tensorrt' is for a model that is converted to ONNX"):
+    with pytest.raises(ampc.UsageError, match="consumer is for a model that is converted to ONNX"):
         ampc.InferenceSession(MNIST, consumer="tensorrt")
+    with pytest.raises(ampc.UsageError, match="opset is for"):
+        ampc.InferenceSession(MNIST, opset=20)
     with pytest.raises(ampc.FileError, match="nowhere"):
         ampc.convert(MNIST).save(tmp_path / "nowhere" / "m.onnx")
     assert list(tmp_path.iterdir()) == []
