@@ -21,6 +21,12 @@
 
 enum { MAX_TRIED = 40 }; /* lines of which each is tried to be left out, which compiles the model twice */
 
+typedef struct variant {
+    tool tool;
+    strmap *values; /* by name: of the infer graph and its subgraphs */
+    strmap *nodes;  /* by name of the model: the node that computes it, or that it was fused into */
+} variant;
+
 /* A value that overflows. */
 typedef struct large_value {
     const ir_value *value;
@@ -37,18 +43,13 @@ typedef struct deciding {
     VEC(large_value) large;
     VEC(const ir_node *) nodes; /* that have to be fp32 */
     size_t *place;              /* by position in `large` */
+    const variant *kept;        /* the model for other runtimes, which keeps its loops; NULL: there is none */
     calibrated_list *out;
 } deciding;
 
 static const ir_graph *next_within(const deciding *k, const ir_graph *g) { return ir_next_graph_in(k->graph, g); }
 
 /* ---- compiling ---------------------------------------------------------------------------------- */
-
-typedef struct variant {
-    tool tool;
-    strmap *values; /* by name: of the infer graph and its subgraphs */
-    strmap *nodes;  /* by name of the model: the node that computes it, or that it was fused into */
-} variant;
 
 static void pass_nothing_on(void *user, diag_level level, const char *message)
 {
@@ -115,13 +116,31 @@ static bool is_cast_to_low(const ir_node *n)
     return ir_op_has(n->op, IR_CONVERTS) && ir_dtype_is_low(n->out[0]->type.dtype);
 }
 
+/* The name in the body of a loop: "value" of "loop/2/value"; the name itself if it has no such prefix. */
+static const char *name_in_body(const char *name)
+{
+    const char *found = name;
+    for (const char *at = strchr(name, '/'); at; at = strchr(at + 1, '/')) {
+        const size_t digits = strspn(at + 1, "0123456789");
+        if (digits && at[1 + digits] == '/') found = at + digits + 2;
+    }
+    return found;
+}
+
+/* What the variant has of the name, or of the body if the loop is kept. */
+static void *find_name(const strmap *names, const char *name)
+{
+    void *found = strmap_get(names, name);
+    return found ? found : strmap_get(names, name_in_body(name));
+}
+
 /* Whether the value is fp32 there, and no reader converts it. */
 static bool is_healed_in(const large_value *l, const variant *v)
 {
     const ir_node *def = ir_def(l->value);
-    const ir_value *x = strmap_get(v->values, l->value->name);
+    const ir_value *x = find_name(v->values, l->value->name);
     if (!x) {
-        const ir_node *n = def && def->loc.node ? strmap_get(v->nodes, def->loc.node) : NULL;
+        const ir_node *n = def && def->loc.node ? find_name(v->nodes, def->loc.node) : NULL;
         return !n || !n->n_out || !ir_dtype_is_low(n->out[0]->type.dtype);
     }
     if (ir_dtype_is_low(x->type.dtype)) return false;
@@ -254,9 +273,23 @@ static int count_covered(const deciding *k, const bool *covered, const large_val
     return count;
 }
 
+static bool has_line(const deciding *k, bool is_node, const char *name)
+{
+    for (size_t i = 0; i < k->out->lines.count; i++)
+        if (k->out->lines.items[i].is_node == is_node && strcmp(k->out->lines.items[i].name, name) == 0) return true;
+    return false;
+}
+
+/* A loop whose iterations are computed one after another here, and that other runtimes keep, needs a line for its
+ * body. */
 static void add_line(deciding *k, bool is_node, const char *name, const rt_calibrated *why)
 {
+    const char *body = name_in_body(name);
     vec_push(k->arena, &k->out->lines, ((calibrated_line){is_node, name, why, NULL}));
+    if (!k->kept || body == name || has_line(k, is_node, body)) return;
+    const strmap *names = is_node ? k->kept->nodes : k->kept->values;
+    if (!strmap_get(names, name) && strmap_get(names, body))
+        vec_push(k->arena, &k->out->lines, ((calibrated_line){is_node, body, why, NULL}));
 }
 
 /* The tensor whose line covers most nodes; NULL: none covers any. */
@@ -382,7 +415,7 @@ ampc_status calibrate_lines(const tool *t, const rt_calibrator *c, const ir_grap
                             calibrated_list *out)
 {
     deciding k = {.tool = t, .calibrator = c, .graph = g, .arena = t->arena, .limit = limit, .out = out};
-    variant plain;
+    variant plain, kept;
     bool any = false;
     *out = (calibrated_list){.heals = true};
     for (const ir_graph *in = g; in; in = next_within(&k, in))
@@ -395,7 +428,9 @@ ampc_status calibrate_lines(const tool *t, const rt_calibrator *c, const ir_grap
     TRY(status);
     find_nodes(&k);
     find_places(&k);
+    k.kept = compile_with(&k, -1, true, &kept) == AMPC_OK ? &kept : NULL;
     cover(&k);
+    close_variant(&kept);
     TRY(shorten(&k));
     finish(&k);
     return AMPC_OK;

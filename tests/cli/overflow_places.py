@@ -103,6 +103,10 @@ CASES = {
         [("Identity", "ci", "co"), ("Mul", "v k", "big"), ("Mul", "big down", "vo")],
         [("i", TensorProto.INT64), ("ci", TensorProto.BOOL), ("v", TensorProto.FLOAT)], ["co", "vo"])})],
                  {"n": np.array(3), "k": f32(1e4), "down": f32(1e-4)}, data(8, big=20)),
+    "loop_known": (4, [("Loop", "n - x", "y", {"body": body(
+        [("Identity", "ci", "co"), ("Mul", "v k", "big"), ("Mul", "big down", "vo")],
+        [("i", TensorProto.INT64), ("ci", TensorProto.BOOL), ("v", TensorProto.FLOAT)], ["co", "vo"])})],
+                   {"n": np.array(3), "k": f32(1e4), "down": f32(1e-4)}, data(8, big=20)),
     "input": (1, [down("x")], {}, data(8, big=2e5)),
     "output": (1, [("Mul", "x k", "y")], {"k": f32(1e4)}, data(8, big=20)),
 }
