@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 256, ANALYSED = 256, VECTORS = 2 };
+enum { SAMPLES = 512, ANALYSED = 256, VECTORS = 2 };
 enum { ROUNDS = 12, BEYOND = 12, CHECKED = 8, UNKNOWN = 16 }; /* plans, plans above the limit, operators measured */
 
 /* ---- plans ------------------------------------------------------------------------------------- */
@@ -338,9 +338,9 @@ static ampc_status report(const tuning *t, const tune_plan *p)
     if (t->c->tool->o.pass.json) print_json(t, p, low);
     else {
         printf("%zu of %zu operators in %s: %s %.3g predicted, %.3g on %" PRId64
-               " samples (at most %.3g), %.3g on %" PRId64 " held out; limit %g\n",
+               " samples, %.3g on %" PRId64 " held out, at most %.3g; limit %g\n",
                low, t->operators.count, ir_dtype_name(t->c->tool->o.pass.low), t->metric, p->predicted,
-               p->change.chosen, t->choosing, p->change.upper, p->change.held, t->held, t->limit);
+               p->change.chosen, t->choosing, p->change.held, t->held, p->change.upper, t->limit);
         printf("predicted cost: %s, %s in fp32, %s with the profile; %" PRId64 " runs\n",
                cost_print(device, p->cost, a), cost_print(device, t->f32_cost, a),
                cost_print(device, t->profile_cost, a), t->runs);

@@ -15,7 +15,7 @@ typedef struct tune_variant {
     const ir_graph *graph;
 } tune_variant;
 
-/* A change from fp32: on the samples for choosing, with a margin for their spread, and on those held out. */
+/* A change from fp32: on the samples for choosing, on those held out, and of all, with a margin for their spread. */
 typedef struct tune_change {
     double chosen, upper, held;
 } tune_change;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { BATCH = 32 };
+static const double MARGIN = 1.3, PART_MARGIN = 2; /* standard errors: of errors by batch, of metrics by part */
 
 /* ---- variants of the model --------------------------------------------------------------------- */
 
@@ -94,7 +95,7 @@ static double relative(const double *difference, const double *norm, int64_t cou
     }
     const double ratio = d > 0 ? d / n : 0;
     for (int64_t i = 0; i < count; i++) spread += pow(difference[i] - ratio * norm[i], 2);
-    *upper = d > 0 ? sqrt(ratio + 2 * sqrt(spread * (double)count / (double)(count > 1 ? count - 1 : 1)) / n) : 0;
+    *upper = d > 0 ? sqrt(ratio + MARGIN * sqrt(spread * (double)count / (double)(count > 1 ? count - 1 : 1)) / n) : 0;
     return sqrt(ratio);
 }
 
@@ -160,8 +161,9 @@ ampc_status tune_run_error(tuning *t, tune_variant *v, bool keep, tune_change *o
     for (int k = 0; k < t->n_outputs && !keep && status == AMPC_OK; k++) {
         const double *difference = &t->difference[k * batches], *norm = &t->norm[k * batches];
         double upper, ignored;
-        const double mean = relative(difference, norm, chosen, &upper);
+        const double mean = relative(difference, norm, chosen, &ignored);
         const double held = relative(difference + chosen, norm + chosen, count - chosen, &ignored);
+        relative(difference, norm, count, &upper);
         out->chosen = fmax(out->chosen, isnan(mean) ? INFINITY : mean);
         out->upper = fmax(out->upper, isnan(upper) ? INFINITY : upper);
         out->held = fmax(out->held, isnan(held) ? INFINITY : held);
@@ -199,7 +201,7 @@ static ampc_status measure_metric(tuning *t, tune_variant *v, tune_change *out)
     }
     for (int i = 0; i < TUNE_PARTS; i++) square += pow(changes[i] - mean, 2) / (TUNE_PARTS - 1);
     out->chosen = mean;
-    out->upper = isfinite(mean) ? mean + 2 * sqrt(square / TUNE_PARTS) : INFINITY;
+    out->upper = isfinite(mean) ? mean + PART_MARGIN * sqrt(square / TUNE_PARTS) : INFINITY;
     return AMPC_OK;
 }
 
@@ -232,7 +234,10 @@ static ampc_status run_change(tuning *t, tune_variant *v, tune_change *out)
     return tune_limits_error(t) ? tune_run_error(t, v, false, out) : measure_metric(t, v, out);
 }
 
-bool tune_holds(const tuning *t, const tune_change *c) { return c->upper <= t->limit && c->held <= t->limit; }
+bool tune_holds(const tuning *t, const tune_change *c)
+{
+    return c->upper <= t->limit && c->chosen <= t->limit && c->held <= t->limit;
+}
 
 ampc_status tune_measure(tuning *t, tune_plan *p)
 {
