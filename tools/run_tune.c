@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { SAMPLES = 512, ANALYSED = 256, VECTORS = 2 };
-enum { ROUNDS = 12, BEYOND = 12, CHECKED = 8, UNKNOWN = 16 }; /* plans, plans above the limit, operators measured */
+enum { ROUNDS = 12, BEYOND = 24, CHECKED = 8, UNKNOWN = 16 }; /* plans, plans above the limit, operators measured */
 
 /* ---- plans ------------------------------------------------------------------------------------- */
 
@@ -240,44 +240,61 @@ static ampc_status check_largest(tuning *t)
 
 /* ---- the search -------------------------------------------------------------------------------- */
 
-/* Measures the cheapest plan within the predicted limit, unless it was tried or costs at least `below`; it is the best
- * one if it holds the budget at less cost. */
-static ampc_status try_limit(tuning *t, double predicted, int64_t below, tune_plan *best, bool *good)
+/* Measures the cheapest plan within the predicted limit, unless it was tried, or costs at least `below`: then `tried` is
+ * NULL. It is the best one if it holds the budget at less cost. */
+static ampc_status try_limit(tuning *t, double predicted, int64_t below, tune_plan *best, const tune_plan **tried)
 {
     tune_plan p;
-    const tune_plan *known = NULL;
+    *tried = NULL;
     TRY(choose(t, predicted * predicted, &p));
-    for (size_t i = 0; i < t->tried.count && !known; i++)
-        if (same(t, &p, &t->tried.items[i])) known = &t->tried.items[i];
-    if (known) {
-        *good = tune_holds(t, &known->change);
-        return AMPC_OK;
-    }
-    *good = false;
-    if (p.cost >= below) return AMPC_OK;
+    for (size_t i = 0; i < t->tried.count && !*tried; i++)
+        if (same(t, &p, &t->tried.items[i])) *tried = &t->tried.items[i];
+    if (*tried || p.cost >= below) return AMPC_OK;
     TRY(tune_measure(t, &p));
     vec_push(t->c->tool->arena, &t->tried, p);
-    *good = tune_holds(t, &p.change);
-    if (*good && p.cost < best->cost) *best = p;
+    *tried = &t->tried.items[t->tried.count - 1];
+    if (tune_holds(t, &p.change) && p.cost < best->cost) *best = p;
     return AMPC_OK;
 }
 
-/* Bisects the predicted limit. Predictions of single plans err, so some beyond it may hold the budget as well. */
+/* Raises the prices of what a plan that fails has beyond the best one, at least to what it was measured to add. */
+static void blame(const tuning *t, const tune_plan *failed, const tune_plan *best)
+{
+    double priced = 0;
+    const double added = pow(failed->change.upper, 2) - pow(best->change.upper, 2);
+    for (int raise = 0; raise <= 1; raise++)
+        for (size_t i = 0; i < t->operators.count; i++) {
+            const tune_operator *o = &t->operators.items[i];
+            for (size_t k = 0; k < o->prices.count && failed->low[i] && !best->low[i]; k++) {
+                pass_price *p = o->prices.items[k];
+                const double factor = priced > 0 ? fmin(8, fmax(1.3, added / priced)) : 1.3;
+                if (!raise) priced += p->result + p->operands;
+                else *p = (pass_price){p->result * factor, p->operands * factor};
+            }
+        }
+}
+
+/* Bisects the predicted limit. Effects of several operators are not quite independent, so plans beyond it are tried
+ * too, with what fails at a higher price. */
 static ampc_status search(tuning *t, tune_plan *best)
 {
     double low = 0, high = 0, predicted = t->limit;
-    bool good;
+    const tune_plan *tried;
     *best = tune_new_plan(t);
     TRY(tune_measure(t, best));
     vec_push(t->c->tool->arena, &t->tried, *best);
     for (int i = 0; i < ROUNDS; i++) {
-        TRY(try_limit(t, predicted, INT64_MAX, best, &good));
-        if (good) low = predicted;
+        TRY(try_limit(t, predicted, INT64_MAX, best, &tried));
+        if (tune_holds(t, &tried->change)) low = predicted;
         else high = predicted;
         predicted = !high ? 4 * low : !low ? high / 4 : sqrt(low * high);
         if (low && high && high < 1.01 * low) break;
     }
-    for (int i = 1; i <= BEYOND && high; i++) TRY(try_limit(t, high * (1 + 0.04 * i), best->cost, best, &good));
+    for (int i = 0; i < BEYOND && high; i++) {
+        TRY(try_limit(t, high, best->cost, best, &tried));
+        if (tried && !tune_holds(t, &tried->change)) blame(t, tried, best);
+        else high *= 1.1;
+    }
     return AMPC_OK;
 }
 
@@ -337,8 +354,8 @@ static ampc_status report(const tuning *t, const tune_plan *p)
     TRY(write_list(t, p));
     if (t->c->tool->o.pass.json) print_json(t, p, low);
     else {
-        printf("%zu of %zu operators in %s: %s %.3g predicted, %.3g on %" PRId64
-               " samples, %.3g on %" PRId64 " held out, at most %.3g; limit %g\n",
+        printf("%zu of %zu operators in %s: %s %.3g predicted, %.3g on %" PRId64 " samples, %.3g on %" PRId64
+               " held out, at most %.3g; limit %g\n",
                low, t->operators.count, ir_dtype_name(t->c->tool->o.pass.low), t->metric, p->predicted,
                p->change.chosen, t->choosing, p->change.held, t->held, p->change.upper, t->limit);
         printf("predicted cost: %s, %s in fp32, %s with the profile; %" PRId64 " runs\n",
