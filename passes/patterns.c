@@ -189,5 +189,6 @@ ampc_status pass_patterns(ir_module *m, compile *c)
         if (c->consumer) remove_casts(&s, g);
         search_graph(&s, g);
     }
+    if (c->consumer) pass_fold_weights(m, c);
     return diag_status(c->diag);
 }

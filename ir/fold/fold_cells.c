@@ -35,6 +35,7 @@ double fold_round(ir_dtype t, double v)
 {
     unsigned char bytes[8];
     if (t == IR_f64) return v;
+    if (t == IR_f32) return (double)(float)v;
     ir_store_f64(t, bytes, (double)(float)v);
     return ir_load_f64(t, bytes);
 }

@@ -130,3 +130,27 @@ bool fold_reduction(const fold_state *f)
     }
     return join_all(f, r.combine, axes) && finish_all(f, r.finish, n);
 }
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+/* With running statistics, which are returned unchanged. */
+bool fold_batch_norm(const fold_state *f)
+{
+    const ir_attr *attr = f->node->attr;
+    const ir_const_value *x = f->in[0], *mean = f->in[IR_IN(batch_norm, mean)], *var = f->in[IR_IN(batch_norm, var)];
+    const double *scale = f->in[IR_IN(batch_norm, scale)]->floats, *bias = f->in[IR_IN(batch_norm, bias)]->floats;
+    const int64_t channels = mean->count,
+                  inner = channels && x->type.dims[0] ? x->count / x->type.dims[0] / channels : 0;
+    if (attr[IR_ATTR(batch_norm, training)].i) return false;
+    for (int64_t i = 0; i < channels; i++) {
+        f->out[1].floats[i] = f->out[3].floats[i] = mean->floats[i];
+        f->out[2].floats[i] = var->floats[i];
+        f->out[4].floats[i] = fold_round(IR_f32, 1 / sqrt(var->floats[i] + attr[IR_ATTR(batch_norm, eps)].f));
+    }
+    for (int64_t i = 0; i < x->count; i++) {
+        const int64_t at = i / inner % channels;
+        const double normal = (x->floats[i] - mean->floats[at]) * f->out[4].floats[at];
+        f->out[0].floats[i] = fold_round(f->out[0].type.dtype, normal * scale[at] + bias[at]);
+    }
+    return true;
+}
