@@ -348,6 +348,8 @@ static ampc_status calibrate(calibrating *k)
     if (!t->compile)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE(t->o.operands.items[0]),
                           "calibrate compiles the model in fp32, so it requires the .onnx file");
+    if (t->o.pass.level == PASS_O0)
+        return diag_error(t->diag, AMPC_USAGE, DIAG_OPTION(amp), "O0 is all fp32, so no list is needed");
     if (from_file && t->o.data)
         return diag_error(t->diag, AMPC_USAGE, DIAG_FILE("ampc-run calibrate"), "not both --data and --inputs");
     if (t->o.histogram) TRY(histogram_check_path(t->o.histogram, t->diag));

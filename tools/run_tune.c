@@ -353,7 +353,7 @@ static ampc_status report(const tuning *t, const tune_plan *p)
     for (size_t i = 0; i < t->operators.count; i++) low += p->low[i];
     TRY(write_list(t, p));
     if (t->c->tool->o.pass.json) print_json(t, p, low);
-    else {
+    else if (!t->c->tool->o.quiet) {
         printf("%zu of %zu operators in %s: %s %.3g predicted, %.3g on %" PRId64 " samples, %.3g on %" PRId64
                " held out, at most %.3g; limit %g\n",
                low, t->operators.count, ir_dtype_name(t->c->tool->o.pass.low), t->metric, p->predicted,
@@ -407,6 +407,10 @@ static ampc_status tune(tuning *t)
     TRY(tune_open(t, &t->f32, t->c->tool->o.device));
     TRY(tune_run_error(t, &t->f32, true, &none));
     for (int k = 0; k < t->n_outputs; k++) t->norms[k] /= (double)all;
+    if (t->not_finite)
+        diag_warning(d, DIAG_FILE(t->c->tool->o.operands.items[0]),
+                     "%" PRId64 " values of the outputs are not finite in fp32 either, so they have no error",
+                     t->not_finite);
     if (!tune_limits_error(t)) TRY(tune_run_metric(t, &t->f32, t->baseline));
     t->by_name = strmap_new(t->c->tool->arena);
     t->prices = strmap_new(t->c->tool->arena);

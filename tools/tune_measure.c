@@ -73,16 +73,18 @@ static int64_t batch_of(const tuning *t, const tune_variant *v)
 
 bool tune_limits_error(const tuning *t) { return strcmp(t->metric, "error") == 0; }
 
-/* Of a batch and an output: adds the squares of differences and of the fp32 values. */
-static void compare_output(const rt_tensor *x, const float *y, double *difference, double *norm)
+/* Of a batch and an output: adds the squares of differences and of the fp32 values. An output whose size depends on
+ * values may have another one than in fp32. */
+static void compare_output(const rt_tensor *x, const float *y, int64_t count, double *difference, double *norm)
 {
     const size_t size = ir_dtype_size(x->dtype);
-    for (int64_t i = 0; i < rt_tensor_count(x); i++) {
+    if (rt_tensor_count(x) != count) *difference = INFINITY;
+    for (int64_t i = 0; i < count && rt_tensor_count(x) == count; i++) {
         const double a = ir_load_f64(x->dtype, (const char *)x->data + (size_t)i * size), b = (double)y[i];
         if (isnan(b) ? isnan(a) : a == b) continue;
         *difference += isfinite(a - b) ? (a - b) * (a - b) : INFINITY;
     }
-    for (int64_t i = 0; i < rt_tensor_count(x); i++) *norm += isfinite(y[i]) ? (double)y[i] * (double)y[i] : 0;
+    for (int64_t i = 0; i < count; i++) *norm += isfinite(y[i]) ? (double)y[i] * (double)y[i] : 0;
 }
 
 /* The relative error over sums of batches, and its upper bound. */
@@ -109,7 +111,11 @@ static ampc_status keep_outputs(tuning *t, tune_variant *v, int64_t at)
         float *copy = arena_array(t->c->tool->arena, count + 1, sizeof *copy);
         ir_convert(IR_f32, copy, x->dtype, x->data, count);
         t->outputs[at * t->n_outputs + k] = copy;
-        for (size_t i = 0; i < count; i++) t->norms[k] += isfinite(copy[i]) ? (double)copy[i] * (double)copy[i] : 0;
+        t->counts[at * t->n_outputs + k] = (int64_t)count;
+        for (size_t i = 0; i < count; i++) {
+            t->norms[k] += isfinite(copy[i]) ? (double)copy[i] * (double)copy[i] : 0;
+            t->not_finite += !isfinite(copy[i]);
+        }
     }
     return AMPC_OK;
 }
@@ -119,6 +125,7 @@ static void new_outputs(tuning *t, const tune_variant *v, int64_t batches)
     arena *a = t->c->tool->arena;
     t->n_outputs = rt_session_output_count(v->context.session);
     t->outputs = arena_array(a, (size_t)(batches * t->n_outputs) + 1, sizeof(float *));
+    t->counts = arena_array(a, (size_t)(batches * t->n_outputs) + 1, sizeof(int64_t));
     t->norms = arena_array(a, (size_t)t->n_outputs + 1, sizeof(double));
     t->difference = arena_array(a, (size_t)(batches * t->n_outputs) + 1, sizeof(double));
     t->norm = arena_array(a, (size_t)(batches * t->n_outputs) + 1, sizeof(double));
@@ -131,7 +138,7 @@ static ampc_status compare_outputs(const tuning *t, const tune_variant *v, int64
         *difference = *norm = 0;
         const float *y = t->outputs[at * t->n_outputs + k];
         const rt_tensor *x = y ? rt_session_output_at(v->context.session, k) : NULL;
-        if (x) compare_output(x, y, difference, norm);
+        if (x) compare_output(x, y, t->counts[at * t->n_outputs + k], difference, norm);
         else if (y) return rt_session_fetched(v->context.session, t->c->tool->diag);
     }
     return AMPC_OK;

@@ -62,9 +62,20 @@ static void differentiate(ir_graph *g, diag *quiet, arena *a)
             ir_output(&end, arena_printf(g->module->arena, PASS_SLOPE "%s", wrt.items[i]->name), w.gradients[i]);
 }
 
+/* Seeds of such a size would be inputs whose size is known only during the run. */
+static ampc_status refuse_sized(const ir_graph *g, diag *d)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (ir_op_has(n->op, IR_SIZES))
+            return diag_error(d, AMPC_UNSUPPORTED, ir_diag_loc(n),
+                              "has no derivative: the size of its result depends on data");
+    return AMPC_OK;
+}
+
 ampc_status compile_slopes(ir_module *m, const char *graph, diag *d)
 {
     ir_graph *g = ir_graph_by_key(m, graph);
+    TRY(refuse_sized(g, d));
     diag *quiet = diag_new(NULL, NULL);
     arena *a = arena_new(0);
     jmp_buf guard;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes three.onnx and three.npz: 100 samples, of which rows 17, 42 and 77 each overflow fp16 at another place. With
+"""Makes places.onnx, whose result has a size that depends on data, and three.onnx and three.npz: 100 samples, of which rows 17, 42 and 77 each overflow fp16 at another place. With
 `check FILE.npz..`, compares its predictions with those of fp32, in all rows that are finite."""
 import sys
 
@@ -26,6 +26,9 @@ def make():
         [weight("w1", 8, 8), weight("w2", 8, 8), numpy_helper.from_array(numpy.eye(8, dtype="f4") * 2, "eye"),
          scalar("small", 1e-4)])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "three.onnx")
+    sized = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"], name="places")], "sized", [value("x")],
+                              [helper.make_tensor_value_info("y", TensorProto.INT64, [2, "K"])])
+    onnx.save(helper.make_model(sized, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "places.onnx")
     data = {name: rng.randn(100, 8).astype("f4") for name in ("x", "x2", "x3")}
     data["x"][17, 3] = 5e4
     data["x2"][42, 1] = 300

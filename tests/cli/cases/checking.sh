@@ -71,3 +71,7 @@ try calibrate.gradients 0 "loss scale: at most [0-9]+; '.*' has gradients up to"
 try calibrate.bad 0 "warning: not finite in fp32 either: input 'x' .*has 1 NaN" \
     ampc-run calibrate tiny.onnx --loss=ce:s --data npz:bad.npz
 try calibrate.json 0 '"dtype": "(fp16|bf16)", "reason": "' "${calibrate[@]}" --json
+try tune.sized 3 "node 'places' \(NonZero\): error: has no derivative: the size of its result depends on data" \
+    ampc-run tune places.onnx --data npz:three.npz --budget='error<=1'
+try tune.bad 0 'warning: [0-9]+ values of the outputs are not finite in fp32 either' \
+    ampc-run tune tiny.onnx --data npz:bad.npz --budget='error<=1'
