@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Makes places.onnx, whose result has a size that depends on data, and three.onnx and three.npz: 100 samples, of which rows 17, 42 and 77 each overflow fp16 at another place. With
-`check FILE.npz..`, compares its predictions with those of fp32, in all rows that are finite."""
+"""Makes places.onnx, whose result has a size that depends on data, and three.onnx and three.npz: 100 samples, of which
+rows 17, 42 and 77 each overflow fp16 at another place. With `check FILE.npz..`, compares its predictions with those of
+fp32, in all rows that are finite."""
 import sys
 
 import numpy
