@@ -31,7 +31,8 @@ typedef struct variant {
 typedef struct large_value {
     const ir_value *value;
     const rt_calibrated *numbers;
-    bool has_line; /* [tensors] may name it */
+    bool has_line;     /* [tensors] may name it */
+    VEC(size_t) nodes; /* that touch it: positions in those of the decision */
 } large_value;
 
 typedef struct deciding {
@@ -206,8 +207,9 @@ static void add_large(deciding *k, const variant *v, bool *masked, const ir_valu
     if (!ir_dtype_is_float(x->type.dtype) || x->kind == IR_VALUE_STORAGE || !is_large(k, x)) return;
     masked[x->id] = is_masked(k, v, masked, x);
     if (masked[x->id]) return;
-    const large_value l = {x, rt_calibrator_value(k->calibrator, x),
-                           strmap_get(v->values, x->name) && !is_within_operator(x)};
+    const large_value l = {.value = x,
+                           .numbers = rt_calibrator_value(k->calibrator, x),
+                           .has_line = strmap_get(v->values, x->name) && !is_within_operator(x)};
     vec_push(k->arena, &k->large, l);
 }
 
@@ -254,6 +256,9 @@ static void find_nodes(deciding *k)
         need(k, ir_def(k->large.items[i].value));
         for (const ir_use *u = k->large.items[i].value->first_use; u; u = u->next) need(k, u->user);
     }
+    for (size_t i = 0; i < k->large.count; i++)
+        for (size_t n = 0; n < k->nodes.count; n++)
+            if (touches(k->nodes.items[n], k->large.items[i].value)) vec_push(k->arena, &k->large.items[i].nodes, n);
 }
 
 /* ---- the cover ---------------------------------------------------------------------------------- */
@@ -266,10 +271,10 @@ static const large_value *large_of(const deciding *k, const ir_node *n)
     return NULL;
 }
 
-static int count_covered(const deciding *k, const bool *covered, const large_value *l)
+static int count_covered(const bool *covered, const large_value *l)
 {
     int count = 0;
-    for (size_t i = 0; i < k->nodes.count; i++) count += !covered[i] && touches(k->nodes.items[i], l->value);
+    for (size_t i = 0; i < l->nodes.count; i++) count += !covered[l->nodes.items[i]];
     return count;
 }
 
@@ -299,7 +304,7 @@ static const large_value *best_tensor(const deciding *k, const bool *covered)
     int most = 0;
     for (size_t i = 0; i < k->large.count; i++) {
         const large_value *l = &k->large.items[i];
-        const int count = l->has_line ? count_covered(k, covered, l) : 0;
+        const int count = l->has_line ? count_covered(covered, l) : 0;
         if (count > most) {
             most = count;
             best = l;
@@ -313,7 +318,7 @@ static void cover(deciding *k)
     bool *covered = arena_array(k->arena, k->nodes.count + 1, sizeof *covered);
     for (const large_value *l; (l = best_tensor(k, covered));) {
         add_line(k, false, l->value->name, l->numbers);
-        for (size_t i = 0; i < k->nodes.count; i++) covered[i] |= touches(k->nodes.items[i], l->value);
+        for (size_t i = 0; i < l->nodes.count; i++) covered[l->nodes.items[i]] = true;
     }
     for (size_t i = 0; i < k->nodes.count; i++) {
         if (covered[i]) continue;
@@ -326,15 +331,17 @@ static void cover(deciding *k)
 static void find_places(deciding *k)
 {
     size_t *place = k->place = arena_array(k->arena, k->large.count + 1, sizeof *place);
-    for (size_t i = 0; i < k->large.count; i++) place[i] = i;
-    for (size_t n = 0; n < k->nodes.count; n++) {
-        size_t first = SIZE_MAX;
-        for (size_t i = 0; i < k->large.count; i++) {
-            if (!touches(k->nodes.items[n], k->large.items[i].value)) continue;
-            if (first == SIZE_MAX) first = place[i];
+    size_t *first = arena_array(k->arena, k->nodes.count + 1, sizeof *first); /* the first that touches it, plus 1 */
+    for (size_t i = 0; i < k->large.count; i++) {
+        const large_value *l = &k->large.items[i];
+        place[i] = i;
+        for (size_t n = 0; n < l->nodes.count; n++) {
+            size_t *seen = &first[l->nodes.items[n]];
             const size_t old = place[i];
-            for (size_t j = 0; j < k->large.count; j++)
-                if (place[j] == old) place[j] = first;
+            if (!*seen) *seen = i + 1;
+            const size_t joined = place[*seen - 1];
+            for (size_t j = 0; j <= i && joined != old; j++)
+                if (place[j] == old) place[j] = joined;
         }
     }
 }
