@@ -151,5 +151,7 @@ void pass_write_report(struct json_writer *w, const ir_module *m, const compile 
 const char *pass_draw(const ir_module *m, const compile *c, arena *a);
 /* The effective list after merging, as a list file (--emit-list). */
 const char *pass_print_list(const compile *c, arena *a);
+/* What list files and command line add, as JSON for ATC's --modify_mixlist. Warns of what that has no form for. */
+ampc_status pass_print_mixlist(const compile *c, arena *a, const char **text);
 
 #endif

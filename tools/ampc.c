@@ -133,7 +133,9 @@ static ampc_status check_step(tool *t)
 static ampc_status write_list(tool *t)
 {
     if (!t->o.emit_list) return AMPC_OK;
-    const char *text = pass_print_list(t->compile, t->arena);
+    const char *text;
+    if (tool_ends_with(t->o.emit_list, ".json")) TRY(pass_print_mixlist(t->compile, t->arena, &text));
+    else text = pass_print_list(t->compile, t->arena);
     return rt_atomic_save(t->o.emit_list, text, strlen(text), t->diag);
 }
 

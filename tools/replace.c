@@ -28,6 +28,7 @@ static ir_written kind_of(const tool_options *o, const option *row, const char *
 {
     int kind = 0;
     const char *dot = strrchr(path, '.');
+    if (row->writes == WRITES_LIST && dot && strcmp(dot, ".json") == 0) return IR_WRITTEN_JSON;
     if (row->writes != WRITES_BY_SUFFIX) return (ir_written)row->writes;
     if (path == o->output) return written_as(options_output(o));
     if (dot && pass_find_word(output_kinds, dot + 1, &kind)) return written_as((unsigned)kind);

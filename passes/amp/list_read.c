@@ -433,7 +433,7 @@ static ampc_status read_rule(reader *r, const char *key, const char *value)
     const char *copy = arena_strdup(l->arena, value);
     if (row->kind == SETTING_TEXT) *(const char **)((char *)&l->rule + row->at) = copy; /* may be empty */
     else TRY(read_value(r, row, strstr(r->text, value), copy, &l->rule));
-    l->set[id] = true;
+    l->set[id] = !r->builtin;
     return AMPC_OK;
 }
 

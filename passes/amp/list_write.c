@@ -1,6 +1,7 @@
-/* list_write.c - names as a list file spells them, and the effective list as text (--emit-list). */
+/* list_write.c - names as a list file spells them, and the effective list as text or for ATC (--emit-list). */
 #include "ir/base/text_buffer.h"
 #include "passes/amp/list.h"
+#include "passes/amp/mixlist.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -121,4 +122,77 @@ const char *pass_print_list(const compile *c, arena *a)
     for (rule_id i = 0; i < RULE_COUNT; i++)
         text_add(&t, "%s = %s\n", rules_rows[i].key, setting_print(&rules_rows[i], &l->rule, value));
     return text_finish(&t);
+}
+
+/* ---- --emit-list=FILE.json ------------------------------------------------------------------- */
+
+/* A mixlist modifies the lists that ATC has itself, so only lines of files and of the command line are written. */
+static void put_operators(const amp_list *l, ir_colour colour, bool remove, text_buffer *t)
+{
+    strmap *seen = strmap_new(l->arena);
+    const char *comma = "";
+    text_add(t, "%s\"%s\": [", remove ? ", " : "", remove ? "to-remove" : "to-add");
+    for (size_t i = l->layers.count; i-- > 1;)
+        for (size_t k = 0; k < l->layers.items[i].entries.count; k++) {
+            const list_entry *e = &l->layers.items[i].entries.items[k];
+            const char *name;
+            if (e->remove != remove || e->colour != colour || e->conditions.count || overridden(l, i, e)) continue;
+            if (remove && strmap_get(l->layers.items[i].unconditional, e->op)) continue;
+            for (int n = 0; (name = mixlist_name(e->op, n)); n++) {
+                if (strmap_get(seen, name)) continue;
+                text_add(t, "%s\"%s\"", comma, name);
+                comma = ", ";
+                strmap_put(seen, name, t);
+            }
+        }
+    text_put(t, "]");
+}
+
+static ampc_status inexpressible(diag *d, const list_place *p, const char *what, const char *text)
+{
+    const diag_loc loc = p ? (diag_loc){.file = p->file, .line = p->line, .column = p->line ? 1 : 0}
+                           : DIAG_OPTION(emit_list);
+    return diag_warning(d, loc, "a list for ATC cannot express the %s '%s'", what, text);
+}
+
+static ampc_status check_expressible(const amp_list *l, diag *d)
+{
+    ampc_status worst = AMPC_OK;
+    for (size_t i = 1; i < l->layers.count; i++) {
+        const list_layer *layer = &l->layers.items[i];
+        for (size_t k = 0; k < layer->entries.count; k++) {
+            const list_entry *e = &layer->entries.items[k];
+            const char *what = e->conditions.count ? "condition of" : e->colour == IR_CLEAR ? "clear operator" : NULL;
+            if (what && inexpressible(d, &e->place, what, e->text) != AMPC_OK) worst = AMPC_REJECTED;
+        }
+        for (size_t k = 0; k < layer->nodes.count; k++)
+            if (inexpressible(d, &layer->nodes.items[k].place, "node", layer->nodes.items[k].glob) != AMPC_OK)
+                worst = AMPC_REJECTED;
+        for (size_t k = 0; k < layer->tensors.count; k++)
+            if (inexpressible(d, &layer->tensors.items[k].place, "tensor", layer->tensors.items[k].glob) != AMPC_OK)
+                worst = AMPC_REJECTED;
+    }
+    for (rule_id i = 0; i < RULE_COUNT; i++)
+        if (l->set[i] && inexpressible(d, NULL, "rule", rules_rows[i].key) != AMPC_OK) worst = AMPC_REJECTED;
+    if (l->base && strcmp(l->base, "ampc") != 0 && inexpressible(d, NULL, "profile", l->base) != AMPC_OK)
+        worst = AMPC_REJECTED;
+    return worst;
+}
+
+ampc_status pass_print_mixlist(const compile *c, arena *a, const char **text)
+{
+    static const struct {
+        const char *name;
+        ir_colour colour;
+    } lists[] = {{"black-list", IR_BLACK}, {"white-list", IR_WHITE}, {"gray-list", IR_GRAY}};
+    text_buffer t = {.arena = a};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        text_add(&t, "%s  \"%s\": {", i ? ",\n" : "{\n", lists[i].name);
+        put_operators(c->list, lists[i].colour, false, &t);
+        if (lists[i].colour != IR_GRAY) put_operators(c->list, lists[i].colour, true, &t);
+        text_put(&t, "}");
+    }
+    text_put(&t, "\n}\n");
+    *text = text_finish(&t);
+    return check_expressible(c->list, c->diag);
 }

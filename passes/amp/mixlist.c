@@ -26,6 +26,19 @@ static const char *onnx_name(char *op)
     }
 }
 
+const char *mixlist_name(const char *op, int index)
+{
+    static const char *const rows[][2] = {
+#define NAME(theirs, onnx)
+#define CANN(theirs, onnx) {#theirs, #onnx},
+#include "passes/amp/mixlist_names.def"
+    };
+    int known = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(op, rows[i][1]) == 0 && known++ == index) return rows[i][0];
+    return known || index ? NULL : op;
+}
+
 typedef struct parser {
     arena *arena;
     mixlist *out;

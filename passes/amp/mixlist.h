@@ -22,5 +22,7 @@ typedef struct mixlist {
 /* Whether the text is in one of the formats, by its first word. */
 bool mixlist_is(const char *text);
 void mixlist_read(const char *text, arena *a, mixlist *out);
+/* The names of an ONNX operator in a list for ATC, by index; NULL past the last. */
+const char *mixlist_name(const char *op, int index);
 
 #endif

@@ -111,8 +111,23 @@ try list.names 0 "tensor '\[a\]' is not in the model" ampc tiny.onnx -o s.ir --l
 holds list.names.quoted grep -qxF '"[gr]*" = fp16' again.amplist
 try list.names.again 0 "tensor '\[a\]' is not in the model" ampc tiny.onnx -o s.ir --list again.amplist --emit-list more.amplist
 holds list.names.same cmp again.amplist more.amplist
+printf '[black]\nMatMul\n-Exp\n[nodes]\ngemm* = fp32\n' >black.amplist
 try compile.emit-list 0 "$summary" ampc tiny.onnx -o s.ir --emit-list emitted.amplist --white Gelu
 try compile.emitted-list 0 "$summary" ampc tiny.onnx -o s.ir --list emitted.amplist
+try list.atc 0 "black.amplist:5:1: warning: a list for ATC cannot express the node 'gemm\*'" ampc tiny.onnx -o s.ir \
+    --list black.amplist --white=Gelu --emit-list atc.json
+try list.atc.rule 0 "warning: --emit-list: a list for ATC cannot express the rule 'range'" ampc tiny.onnx -o s.ir --list black.amplist \
+    --rule=range=off --emit-list atc.json
+holds list.atc.text diff - atc.json <<'END'
+{
+  "black-list": {"to-add": ["MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2"], "to-remove": ["Exp"]},
+  "white-list": {"to-add": [], "to-remove": []},
+  "gray-list": {"to-add": []}
+}
+END
+try list.atc.strict 1 "cannot express the rule 'range'" ampc tiny.onnx -o s.ir --strict --rule=range=off --emit-list no.json
+try list.atc.again 0 'atc.json:2' ampc tiny.onnx --list atc.json --explain all --emit-list atc2.json
+holds list.atc.same cmp atc.json atc2.json
 try compile.mincut 0 'predicted on gpu: ' ampc tiny.onnx -o s.ir -v --placement=mincut
 try compile.mincut-soft 0 "$summary" ampc tiny.onnx -o s.ir --placement=mincut --white-soft --strict
 try compile.mincut-explain 0 '"alone_in": "f' ampc tiny.onnx --explain all --json --placement=mincut --target=bytes
