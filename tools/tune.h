@@ -41,8 +41,8 @@ typedef struct tuning {
     rt_dataset *data;
     int64_t choosing, held, runs;
     tune_variant f32;
-    float **outputs;           /* of fp32, by batch and output */
-    int64_t *counts;           /* of their elements */
+    float **outputs; /* of fp32, by batch and output */
+    int64_t *counts; /* of their elements */
     int64_t not_finite;
     double *norms;             /* by output: the mean square of a sample's norm */
     double *difference, *norm; /* squares of the latest run, by output and batch */

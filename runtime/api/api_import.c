@@ -63,7 +63,8 @@ static ampc_status import_source(ampc_context *c, const api_source *source, onnx
 static onnx_import_options for_onnx(const ampc_compile_options *o)
 {
     const ir_dtype low = o && o->dtype && strcmp(o->dtype, ir_dtype_name(IR_bf16)) == 0 ? IR_bf16 : IR_f16;
-    return (onnx_import_options){.tied = true, .opaque = true, .emit_opset = onnx_opset_to_emit(low, o && o->consumer, o ? (int)o->opset : 0)};
+    return (onnx_import_options){
+        .tied = true, .opaque = true, .emit_opset = onnx_opset_to_emit(low, o && o->consumer, o ? (int)o->opset : 0)};
 }
 
 static ampc_status import_checked(ampc_context *c, const ampc_import_options *o, ampc_module **module)
