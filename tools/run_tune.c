@@ -240,8 +240,8 @@ static ampc_status check_largest(tuning *t)
 
 /* ---- the search -------------------------------------------------------------------------------- */
 
-/* Measures the cheapest plan within the predicted limit, unless it was tried, or costs at least `below`: then `tried` is
- * NULL. It is the best one if it holds the budget at less cost. */
+/* Measures the cheapest plan within the predicted limit, unless it was tried, or costs at least `below`: then `tried`
+ * is NULL. It is the best one if it holds the budget at less cost. */
 static ampc_status try_limit(tuning *t, double predicted, int64_t below, tune_plan *best, const tune_plan **tried)
 {
     tune_plan p;
