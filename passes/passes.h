@@ -109,11 +109,11 @@ ampc_status compile_module(ir_module *m, compile *c);
 /* Runs pass distribute on a compiled module. */
 ampc_status compile_distribute(ir_module *m, const compile_options *o, diag *d);
 
-/* Adds to a compiled graph the derivative of its loss, or of the sum of its outputs weighted by new inputs PASS_SEED
- * "OUTPUT", with respect to each float result of the model's operators, as output PASS_SLOPE "VALUE". */
+/* Adds to a compiled graph the derivative of its loss, or of the sum of the model's outputs weighted by new inputs
+ * PASS_SEED "OUTPUT", with respect to each float result of the model's operators, as output PASS_SLOPE "VALUE". */
 #define PASS_SEED "seed/"
 #define PASS_SLOPE "slope/"
-ampc_status compile_slopes(ir_module *m, const char *graph, diag *d);
+ampc_status compile_slopes(ir_module *m, const char *graph, bool of_loss, diag *d);
 
 /* ---- the passes -------------------------------------------------------------------------------- */
 

@@ -75,6 +75,12 @@ static ampc_status find_operators(tuning *t)
     return status;
 }
 
+/* Whether the loss stands for the metric; else the outputs do. */
+static bool differentiates_loss(const tuning *t)
+{
+    return !tune_limits_error(t) && ir_output_by_role(t->f32.graph, IR_OUTPUT_loss);
+}
+
 typedef struct drawing {
     const tuning *t;
     rt_tensor *seeds;
@@ -110,7 +116,7 @@ static ampc_status analyse_batches(tuning *t, tune_variant *slopes, tune_variant
         const int64_t at = *batches * batch;
         status = rt_loader_slice(feed, at, t->choosing - at < batch ? t->choosing - at : batch, d);
         if (status == AMPC_OK && n) memcpy(inputs, rt_loader_inputs(feed), (size_t)n * sizeof *inputs);
-        if (status == AMPC_OK && !ir_output_by_role(low->graph, IR_OUTPUT_loss) && !w.count) {
+        if (status == AMPC_OK && !differentiates_loss(t) && !w.count) {
             status = rt_session_run(low->context.session, low->graph->name, inputs, n, d);
             for (int k = 0; status == AMPC_OK && k < t->n_outputs; k++) {
                 const rt_tensor *y = rt_session_output_at(low->context.session, k);
@@ -141,6 +147,7 @@ static void price_rows(tuning *t, const rt_sensitivity *s, int64_t batches, bool
         if (!at) continue;
         tune_operator *o = &t->operators.items[at - 1];
         const double n = (double)batches, mean = r->mean / n;
+        const double noise = fmin(1, sqrt(2 / n)); /* of a mean of n squares: no difference of two is known better */
         double total = r->total / n, result = r->result / n;
         if (loss) { /* errors of samples cancel in the mean */
             const double share = total > 0 ? (mean * mean + total / n) / total : 0;
@@ -150,7 +157,7 @@ static void price_rows(tuning *t, const rt_sensitivity *s, int64_t batches, bool
         pass_price *p = arena_alloc(a, sizeof *p);
         *p = r->overflows ? (pass_price){INFINITY, INFINITY}
              : r->exact   ? (pass_price){0, total}
-                          : (pass_price){result, fmax(0, total - result)};
+                          : (pass_price){result, fmax(total - result, total * noise)};
         const bool separate = ir_op_out_attr(r->node->op) >= 0;
         const double alone = separate ? p->operands : p->operands + p->result;
         o->predicted = sqrt(o->predicted * o->predicted + alone);
@@ -168,7 +175,8 @@ static ampc_status analyse(tuning *t)
     for (size_t i = 0; i < t->operators.count; i++) all.low[i] = true;
     ampc_status status = tune_compile(t, &low, tune_list(t, &all, false), NULL, false);
     if (status == AMPC_OK) status = tune_compile(t, &slopes, NULL, NULL, true);
-    if (status == AMPC_OK) status = compile_slopes(slopes.tool.module, slopes.graph->name, t->c->tool->diag);
+    if (status == AMPC_OK)
+        status = compile_slopes(slopes.tool.module, slopes.graph->name, differentiates_loss(t), t->c->tool->diag);
     if (status == AMPC_OK) status = tune_open(t, &low, "cpu");
     if (status == AMPC_OK) status = tune_open(t, &slopes, "cpu");
     if (status == AMPC_OK) {
@@ -176,7 +184,7 @@ static ampc_status analyse(tuning *t)
         status = analyse_batches(t, &slopes, &low, &s, &batches);
         t->runs += s.runs;
     }
-    if (status == AMPC_OK) price_rows(t, &s, batches, ir_output_by_role(low.graph, IR_OUTPUT_loss));
+    if (status == AMPC_OK) price_rows(t, &s, batches, differentiates_loss(t));
     rt_sensitivity_close(&s);
     tune_close(&slopes);
     tune_close(&low);

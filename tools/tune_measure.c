@@ -101,12 +101,20 @@ static double relative(const double *difference, const double *norm, int64_t cou
     return sqrt(ratio);
 }
 
+/* Whether an output is one of the model, not a loss or a part of one. */
+static bool is_of_model(const ir_graph *g, const char *name)
+{
+    for (const ir_node *n = ir_first_output(g); n; n = ir_next_output(n))
+        if (strcmp(ir_output_name(n), name) == 0) return !ir_output_roles[n->role].name;
+    return false;
+}
+
 static ampc_status keep_outputs(tuning *t, tune_variant *v, int64_t at)
 {
     for (int k = 0; k < t->n_outputs; k++) {
         const rt_tensor *x = rt_session_output_at(v->context.session, k);
         if (!x) return rt_session_fetched(v->context.session, t->c->tool->diag);
-        if (!ir_dtype_is_float(x->dtype)) continue;
+        if (!ir_dtype_is_float(x->dtype) || !is_of_model(v->graph, x->name)) continue;
         const size_t count = (size_t)rt_tensor_count(x);
         float *copy = arena_array(t->c->tool->arena, count + 1, sizeof *copy);
         ir_convert(IR_f32, copy, x->dtype, x->data, count);

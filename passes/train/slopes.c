@@ -26,13 +26,13 @@ static ir_value *weighted_sum(ir_builder *b, const ir_node *output, ir_value *v)
     return v->type.rank ? ir_reduce_sum(b, product, axes, v->type.rank, false) : product;
 }
 
-static values find_sums(ir_graph *g, ir_builder *b, arena *a)
+static values find_sums(ir_graph *g, ir_builder *b, bool of_loss, arena *a)
 {
     values sums = {0};
-    ir_node *loss = ir_output_by_role(g, IR_OUTPUT_loss);
     VEC(ir_node *) outputs = {0};
-    if (loss) vec_push(a, &sums, ir_in(loss, 0));
-    for (ir_node *n = ir_first_output(g); n && !loss; n = ir_next_output(n)) vec_push(a, &outputs, n);
+    if (of_loss) vec_push(a, &sums, ir_in(ir_output_by_role(g, IR_OUTPUT_loss), 0));
+    for (ir_node *n = ir_first_output(g); n && !of_loss; n = ir_next_output(n))
+        if (!ir_output_roles[n->role].name) vec_push(a, &outputs, n);
     for (size_t i = 0; i < outputs.count; i++) {
         ir_value *v = ir_in(outputs.items[i], 0);
         ir_value *sum = v->type.dtype == IR_f32 ? weighted_sum(b, outputs.items[i], v) : NULL;
@@ -42,12 +42,12 @@ static values find_sums(ir_graph *g, ir_builder *b, arena *a)
 }
 
 /* What has no derivative is left out, without a message. */
-static void differentiate(ir_graph *g, diag *quiet, arena *a)
+static void differentiate(ir_graph *g, bool of_loss, diag *quiet, arena *a)
 {
     ir_graph_renumber(g);
     values wrt = find_values(g, a);
     ir_builder b = pass_builder(g, IR_FORWARD, quiet);
-    values sums = find_sums(g, &b, a);
+    values sums = find_sums(g, &b, of_loss, a);
     if (!sums.count) return;
     ir_builder end = pass_builder(g, IR_BACKWARD, quiet);
     grad_walk w = {.graph = g, .phase = IR_BACKWARD, .prefix = "d.", .of = sums.items, .wrt = wrt.items};
@@ -72,7 +72,7 @@ static ampc_status refuse_sized(const ir_graph *g, diag *d)
     return AMPC_OK;
 }
 
-ampc_status compile_slopes(ir_module *m, const char *graph, diag *d)
+ampc_status compile_slopes(ir_module *m, const char *graph, bool of_loss, diag *d)
 {
     ir_graph *g = ir_graph_by_key(m, graph);
     TRY(refuse_sized(g, d));
@@ -84,7 +84,7 @@ ampc_status compile_slopes(ir_module *m, const char *graph, diag *d)
     else {
         arena_set_guard(a, &guard);
         arena_set_guard(m->arena, &guard);
-        differentiate(g, quiet, a);
+        differentiate(g, of_loss, quiet, a);
         status = ir_verify(m, d);
     }
     arena_set_guard(m->arena, NULL);
