@@ -13,7 +13,7 @@ void cpu_count_exponents(const k_context *ctx, ir_dtype type, const void *data, 
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < chunks; i++)
             ir_exponents_add(&own, type, bytes + i * CHUNK * size, k_min(CHUNK, n - i * CHUNK), 1);
-#pragma omp critical(counted)
+#pragma omp critical
         ir_exponents_merge(to, &own);
     }
 }
