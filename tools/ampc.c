@@ -2,7 +2,6 @@
 #include "frontend/onnx.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/api/export.h"
-#include "passes/amp/consumer.h"
 #include "runtime/files/module_file.h"
 #include "tools/drawing.h"
 #include "tools/report.h"
@@ -93,9 +92,7 @@ _Static_assert(ONNX_OPSET_EMIT == 17 && ONNX_OPSET_LAST == 28, "--opset in optio
 
 static ampc_status write_onnx(tool *t)
 {
-    const consumer *c = t->compile->consumer;
-    onnx_emit_options o = {.casts = &t->compile->report.casts_inserted, .opset = (int)t->o.pass.opset};
-    if (c) o.max_opset = (int)c->opset, o.reader = c->name;
+    const onnx_emit_options o = rt_emit_options(t->compile);
     return rt_emit_onnx(t->module, ir_graph_words[IR_GRAPH_infer], t->o.output, &o, t->diag);
 }
 

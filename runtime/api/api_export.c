@@ -5,6 +5,7 @@
 #include "frontend/onnx.h"
 #include "ir/base/text_buffer.h"
 #include "ir/base/utf8.h"
+#include "passes/amp/consumer.h"
 #include "runtime/files/atomic_file.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/train/checkpoint.h"
@@ -216,6 +217,13 @@ ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *mod
     return status;
 }
 
+onnx_emit_options rt_emit_options(compile *c)
+{
+    onnx_emit_options o = {.casts = &c->report.casts_inserted, .opset = (int)c->options->opset};
+    if (c->consumer) o.max_opset = (int)c->consumer->opset, o.reader = c->consumer->name;
+    return o;
+}
+
 ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, const onnx_emit_options *options,
                          diag *d)
 {
@@ -249,10 +257,12 @@ static ampc_status append(void *user, onnx_part part, const void *bytes, size_t 
     return b->bytes.failed ? rt_no_memory(b->d) : AMPC_OK;
 }
 
-ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n, int *casts)
+ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, const onnx_emit_options *options, diag *d,
+                                void **bytes, size_t *n)
 {
     buffer b = {.d = d};
-    const onnx_emit_options o = {.data_name = "", .write = append, .user = &b, .casts = casts};
+    onnx_emit_options o = *options;
+    o.data_name = "", o.write = append, o.user = &b;
     ampc_status status = onnx_emit(m, graph, &o, d);
     if (status != AMPC_OK) {
         free(b.bytes.data);

@@ -137,7 +137,7 @@ static ampc_status convert(ampc_module *m, const ampc_compile_options *options,
 
 static ampc_status write_file(const api_compilation *c, compile *compiled)
 {
-    const onnx_emit_options o = {.casts = &compiled->report.casts_inserted};
+    const onnx_emit_options o = rt_emit_options(compiled);
     return rt_emit_onnx(c->ir, ir_graph_words[IR_GRAPH_infer], c->user, &o, compiled->diag);
 }
 
@@ -157,8 +157,8 @@ typedef struct written {
 static ampc_status write_memory(const api_compilation *c, compile *compiled)
 {
     written *to = c->user;
-    return rt_emit_onnx_memory(c->ir, ir_graph_words[IR_GRAPH_infer], compiled->diag, &to->bytes, &to->n,
-                               &compiled->report.casts_inserted);
+    const onnx_emit_options o = rt_emit_options(compiled);
+    return rt_emit_onnx_memory(c->ir, ir_graph_words[IR_GRAPH_infer], &o, compiled->diag, &to->bytes, &to->n);
 }
 
 ampc_status ampc_module_convert_memory(ampc_module *module, const ampc_compile_options *options, void **bytes,

@@ -24,10 +24,13 @@ ampc_status rt_export_onnx(rt_session *s, const ir_module *m, const char *model,
  * trained, as safetensors. The ONNX file is not read. */
 ampc_status rt_export_weights(rt_session *s, const ir_module *m, const char *model, const char *path, diag *d);
 
+/* What a compilation says about the model that is written: its opset, the consumer's, and where to count casts. */
+onnx_emit_options rt_emit_options(compile *c);
 /* Writes a graph of the module as an ONNX model (onnx_emit); data too large for one file goes to PATH.data. On
- * failure both files are unchanged. `o`: opset and casts (NULL: none); the rest is set here. */
+ * failure both files are unchanged. `o`: rt_emit_options; NULL: the defaults. The rest is set here. */
 ampc_status rt_emit_onnx(const ir_module *m, const char *graph, const char *path, const onnx_emit_options *o, diag *d);
 /* The same in memory, malloced. AMPC_UNSUPPORTED: the model is too large for one file. */
-ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, diag *d, void **bytes, size_t *n, int *casts);
+ampc_status rt_emit_onnx_memory(const ir_module *m, const char *graph, const onnx_emit_options *o, diag *d,
+                                void **bytes, size_t *n);
 
 #endif
