@@ -10,6 +10,7 @@
 #include "ir/ops/formulas.h"
 #include "passes/amp/cast.h"
 #include "passes/amp/colour.h"
+#include "passes/amp/operands.h"
 #include "passes/amp/range.h"
 
 #include <math.h>
@@ -335,10 +336,12 @@ static void cast_statement(cast_state *c, ir_node *n)
     set_operand(c, n, 0, model == IR_f32 && result != IR_NO_DTYPE ? result : model, "output");
 }
 
-/* Operands of opaque operators keep the model's types. Subgraphs read captures as they are, and in the type of the
- * node's colour if it has one. */
+/* Operands of opaque operators keep the model's types, or have that of their line. Subgraphs read captures as they are,
+ * and in the type of the node's colour if it has one. */
 static void restore_operands(cast_state *c, ir_node *n, const amp_entry *e, bool coloured)
 {
+    const list_operands *line = operands_find(c->list, n);
+    operands_declare(n, c->list);
     for (int i = 0; i < n->n_in; i++) {
         ir_value *v = ir_in(n, i);
         bool capture = amp_is_free_capture(c->scope, n, i);
@@ -346,8 +349,9 @@ static void restore_operands(cast_state *c, ir_node *n, const amp_entry *e, bool
             cast_for(c, n, v, e->compute_dtype, describe(c, n, e), false);
         if (capture) continue;
         if (coloured && amp_is_cast_operand(n, i)) continue;
-        if (v && v->id < c->values && ir_dtype_is_float(v->type.dtype))
-            set_operand(c, n, i, c->model_dtypes[v->id], "opaque");
+        if (!v || v->id >= c->values || !ir_dtype_is_float(v->type.dtype)) continue;
+        const ir_dtype to = operands_type(line, n, i);
+        set_operand(c, n, i, to == IR_NO_DTYPE ? c->model_dtypes[v->id] : to, "opaque");
     }
 }
 

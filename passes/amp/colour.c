@@ -15,6 +15,7 @@
 #include "passes/amp/colour.h"
 #include "passes/amp/attention.h"
 #include "passes/amp/consumer.h"
+#include "passes/amp/operands.h"
 #include "passes/amp/range.h"
 #include "passes/amp/samples.h"
 
@@ -254,6 +255,7 @@ static void colour_node(colour_state *c, ir_node *n)
 {
     amp_entry *e = &c->entries[n->id];
     *e = (amp_entry){.colour = IR_KEEP};
+    if (operands_colour(n, c->scope, e)) return;
     if (is_untouched(c, n, &e->rule)) return;
     e->rule = AMP_LISTED_WHITE; /* coloured: the walk decides the rule */
     colour_by_lists(c, n, e);
@@ -477,7 +479,7 @@ static count decide_named(amp_entry *e, ir_dtype low)
 static bool is_named(const amp_entry *e)
 {
     return e->rule == AMP_NODE || e->rule == AMP_TENSOR || e->rule == AMP_UNSUPPORTED || e->rule == AMP_NAMED ||
-           e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER || e->rule == AMP_INIT_MAX;
+           e->rule == AMP_OPERANDS || e->rule == AMP_RANGE || e->rule == AMP_INITIALIZER || e->rule == AMP_INIT_MAX;
 }
 
 /* Low scores stay low up to a softmax that computes in f32 internally, whatever the type of the mask. */
@@ -539,7 +541,7 @@ static void note_results(colour_state *c, const ir_node *n, amp_entry *e, count 
             if (follows && e->result != IR_NO_DTYPE) c->type[v->id] = e->result;
             if (amp_narrows_result(n, i, e, c->list)) c->type[v->id] = e->result;
         }
-        c->counts[v->id] = counts;
+        c->counts[v->id] = e->rule == AMP_OPERANDS && !follows ? COUNT_F32 : counts;
     }
 }
 
@@ -645,7 +647,7 @@ void amp_colour(ir_graph *g, amp_scope *s)
     if (c.list->rule.attention == ATTENTION_WHOLE) c.attentions = attention_find(g, a);
     for (size_t i = 0; i < g->inputs.count; i++) note_input(&c, i);
     for (ir_node *n = g->first; n; n = n->next) {
-        if (ir_op_has(n->op, IR_DECLARED)) ir_opaque_resolve_low(n, o->low);
+        if (ir_op_has(n->op, IR_DECLARED)) operands_resolve(n, s);
         for (int i = 0; i < n->n_in; i++)
             if (ir_in(n, i) && ir_in(n, i)->kind == IR_VALUE_STORAGE) c.type[ir_in(n, i)->id] = ir_in(n, i)->type.dtype;
         colour_node(&c, n);

@@ -17,6 +17,7 @@
     X(AMP_NODE, "listed in [nodes]") \
     X(AMP_TENSOR, "reads or writes a value listed in [tensors]") \
     X(AMP_NAMED, "reads or writes a value whose name matches fp32_names") \
+    X(AMP_OPERANDS, "copied, with the types of its line in [operands]") \
     X(AMP_RANGE, "its values may leave the range of fp16") \
     X(AMP_INITIALIZER, "reads a tensor that fp16 cannot represent") \
     X(AMP_INIT_MAX, "reads a tensor with an element above the rule init_max") \

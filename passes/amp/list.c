@@ -1,6 +1,7 @@
 /* list.c - queries of the effective list. list_read.c reads it, list_write.c prints it. */
 #include "ir/ops/formulas.h"
 #include "passes/amp/list.h"
+#include "passes/amp/operands.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -328,6 +329,14 @@ static bool tensor_occurs(const ir_module *m, const char *name)
     return false;
 }
 
+static bool copied_occurs(const ir_module *m, const list_operands *o)
+{
+    for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
+        for (const ir_node *n = g->first; n; n = n->next)
+            if (operands_name(o, n)) return true;
+    return false;
+}
+
 static ampc_status warn(diag *d, const list_place *p, const char *what, const char *name)
 {
     diag_loc loc = {.file = p->file, .line = p->line, .column = p->line ? 1 : 0};
@@ -338,6 +347,7 @@ static ampc_status check_layer(const amp_list *l, const list_layer *layer, const
 {
     static const char unknown[] = "unknown operator '%s'", node[] = "'%s' matches no node of the model",
                       tensor[] = "tensor '%s' is not in the model",
+                      lowered[] = "operator '%s' is not copied, so its colour decides about its operands",
                       attribute[] = "attribute '%s' is not available for this operator, so the condition never holds";
     ampc_status worst = AMPC_OK;
     for (size_t k = 0; k < layer->entries.count; k++) {
@@ -349,6 +359,14 @@ static ampc_status check_layer(const amp_list *l, const list_layer *layer, const
             if (c->test != LIST_ATTRIBUTE || attribute_occurs(m, e->op, c)) continue;
             if (warn(d, &e->place, attribute, c->attribute) != AMPC_OK) worst = AMPC_REJECTED;
         }
+    }
+    for (size_t k = 0; k < layer->operands.count; k++) {
+        const list_operands *o = &layer->operands.items[k];
+        const char *what = copied_occurs(m, o)           ? NULL
+                           : op_occurs(m, o->op)         ? lowered
+                           : strmap_get(l->known, o->op) ? NULL
+                                                         : unknown;
+        if (what && warn(d, &o->place, what, o->op) != AMPC_OK) worst = AMPC_REJECTED;
     }
     for (size_t k = 0; k < layer->nodes.count; k++) {
         const list_pattern *p = &layer->nodes.items[k];

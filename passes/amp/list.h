@@ -60,10 +60,19 @@ typedef struct list_pattern { /* [nodes] glob = dtype, [nodes] re:expression = d
     list_place place;
 } list_pattern;
 
+/* By position of the operator; one type is that of all floats. IR_NO_DTYPE: the type of the model. */
+typedef VEC(ir_dtype) list_types;
+typedef struct list_operands { /* [operands] Op = TYPE, .. -> TYPE, .. */
+    const char *op, *text;     /* text: after the '=' */
+    list_types operands, results;
+    list_place place;
+} list_operands;
+
 typedef struct list_layer {
     VEC(list_entry) entries;
     strmap *unconditional; /* by operator: its first unconditional line */
     VEC(list_pattern) nodes, tensors;
+    VEC(list_operands) operands;
 } list_layer;
 
 typedef struct amp_list {

@@ -19,8 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum section { META, WHITE, BLACK, GRAY, CLEAR, NODES, TENSORS, RULES, NO_SECTION } section;
-static const char *const section_names[] = {"meta", "white", "black", "gray", "clear", "nodes", "tensors", "rules"};
+typedef enum section { META, WHITE, BLACK, GRAY, CLEAR, NODES, TENSORS, OPERANDS, RULES, NO_SECTION } section;
+static const char *const section_names[] = {"meta",  "white",   "black",    "gray", "clear",
+                                            "nodes", "tensors", "operands", "rules"};
 
 typedef struct reader {
     amp_list *list;
@@ -118,7 +119,7 @@ static bool accept_operands(const char **s, int count, int64_t *const positions[
 }
 
 #define TYPES "fp32|fp16|bf16"
-static const int types[] = {IR_f32, IR_f16, IR_bf16};
+static const int types[] = {IR_f32, IR_f16, IR_bf16, IR_NO_DTYPE}; /* the last one is "keep" */
 
 /* NAME, NAME(OPERAND,..) or one of them and ==VALUE. */
 static const struct condition_form {
@@ -303,18 +304,25 @@ static ampc_status add_node(reader *r, const char *at, const char *glob, ir_dtyp
     return AMPC_OK;
 }
 
+/* Reads a type, which is at `at` of the line. */
+static ampc_status read_precision(reader *r, const char *words, const char *at, const char *value, ir_dtype *out)
+{
+    const setting precision = {.key = "the precision", .kind = SETTING_WORD, .words = words};
+    int type;
+    TRY(read_value(r, &precision, at, value, &type));
+    *out = (ir_dtype)types[type];
+    if (!ir_dtype_is_low(*out) || *out == r->options->low) return AMPC_OK;
+    return diag_error(r->diag, AMPC_UNSUPPORTED, DIAG_USE(here(r, at), OPTION_dtype, .value = value),
+                      "precision '%s' is not the low-precision type of the model, which has only one", value);
+}
+
 static ampc_status read_node(reader *r, char *key, char *value)
 {
-    static const setting precision = {.key = "the precision", .kind = SETTING_WORD, .words = TYPES};
-    int type;
+    ir_dtype dtype;
     const char *glob = unquote(key), *at = strstr(r->text, value);
     if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
-    TRY(read_value(r, &precision, at, value, &type));
-    const ir_dtype dtype = (ir_dtype)types[type];
-    if (dtype != IR_f32 && dtype != r->options->low)
-        return diag_error(r->diag, AMPC_UNSUPPORTED, DIAG_USE(here(r, at), OPTION_dtype, .value = value),
-                          "precision '%s' is not the low-precision type of the model, which has only one", value);
+    TRY(read_precision(r, TYPES, at, value, &dtype));
     return add_node(r, r->text + strspn(r->text, " \t"), glob, dtype);
 }
 
@@ -324,6 +332,40 @@ static ampc_status read_tensor(reader *r, char *s)
     if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     list_pattern p = {.glob = arena_strdup(r->list->arena, name), .dtype = IR_f32, .place = {r->file, r->line}};
     vec_push(r->list->arena, &r->layer->tensors, p);
+    return AMPC_OK;
+}
+
+/* Reads TYPE,.. after `at` of the line. */
+static ampc_status read_types(reader *r, const char *at, char *s, list_types *out)
+{
+    for (char *part; (part = strsep(&s, ","));) {
+        ir_dtype dtype;
+        at = strstr(at, part = trim(part));
+        TRY(read_precision(r, TYPES "|keep", at, part, &dtype));
+        vec_push(r->list->arena, out, dtype);
+        at += strlen(part);
+    }
+    return AMPC_OK;
+}
+
+/* Op = TYPE,.. -> TYPE,..; without an arrow, one type for operands and results. */
+static ampc_status read_operands(reader *r, const char *op, char *value)
+{
+    arena *a = r->list->arena;
+    list_operands o = {.op = arena_strdup(a, op), .text = arena_strdup(a, value), .place = {r->file, r->line}};
+    const char *at = strchr(r->text, '=');
+    if (!is_operator_name(op)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", op);
+    for (size_t i = 0; i < r->layer->operands.count; i++)
+        if (strcmp(r->layer->operands.items[i].op, op) == 0)
+            return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is also in line %d", op,
+                              r->layer->operands.items[i].place.line);
+    char *arrow = strstr(value, "->");
+    if (arrow) *arrow = '\0';
+    TRY(read_types(r, at, value, &o.operands));
+    if (arrow) TRY(read_types(r, strstr(at, "->"), arrow + 2, &o.results));
+    else if (o.operands.count == 1) o.results = o.operands;
+    else return complain(r, AMPC_REJECTED, at, "'%s' lacks '-> TYPE, ..' for the results", o.text);
+    vec_push(a, &r->layer->operands, o);
     return AMPC_OK;
 }
 
@@ -479,6 +521,7 @@ static ampc_status read_pair(reader *r, char *s)
     *equals = '\0';
     char *key = trim(s), *value = trim(equals + 1);
     if (r->section == NODES) return read_node(r, key, value);
+    if (r->section == OPERANDS) return read_operands(r, key, value);
     return r->section == META ? read_meta(r, key, value) : read_rule(r, key, value);
 }
 

@@ -108,6 +108,18 @@ static void print_patterns(const amp_list *l, text_buffer *t)
             text_add(t, "%s\n", amp_list_tensor_line(l->layers.items[i].tensors.items[k].glob, NULL, t->arena));
 }
 
+static void print_operands(const amp_list *l, text_buffer *t)
+{
+    strmap *seen = strmap_new(t->arena);
+    text_put(t, "\n[operands]\n");
+    for (size_t i = l->layers.count; i-- > 0;)
+        for (size_t k = 0; k < l->layers.items[i].operands.count; k++) {
+            const list_operands *o = &l->layers.items[i].operands.items[k];
+            if (!strmap_get(seen, o->op)) text_add(t, "%s = %s\n", o->op, o->text);
+            strmap_put(seen, o->op, t);
+        }
+}
+
 const char *pass_print_list(const compile *c, arena *a)
 {
     static const ir_colour colours[] = {IR_WHITE, IR_BLACK, IR_GRAY, IR_CLEAR};
@@ -118,6 +130,7 @@ const char *pass_print_list(const compile *c, arena *a)
     print_conditional(l, &t);
     for (int i = 0; i < 4; i++) print_section(l, colours[i], &t);
     print_patterns(l, &t);
+    print_operands(l, &t);
     text_put(&t, "\n[rules]\n");
     for (rule_id i = 0; i < RULE_COUNT; i++)
         text_add(&t, "%s = %s\n", rules_rows[i].key, setting_print(&rules_rows[i], &l->rule, value));
@@ -170,6 +183,10 @@ static ampc_status check_expressible(const amp_list *l, diag *d)
                 worst = AMPC_REJECTED;
         for (size_t k = 0; k < layer->tensors.count; k++)
             if (inexpressible(d, &layer->tensors.items[k].place, "tensor", layer->tensors.items[k].glob) != AMPC_OK)
+                worst = AMPC_REJECTED;
+        for (size_t k = 0; k < layer->operands.count; k++)
+            if (inexpressible(d, &layer->operands.items[k].place, "operands of", layer->operands.items[k].op) !=
+                AMPC_OK)
                 worst = AMPC_REJECTED;
     }
     for (rule_id i = 0; i < RULE_COUNT; i++)

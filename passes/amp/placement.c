@@ -73,7 +73,8 @@ static bool computes_in_f32(const amp_entry *e)
 bool placement_is_priced(const placement *p, const ir_node *n)
 {
     const amp_rule rule = entry_of(p, n)->rule;
-    return p->options->budget && n->loc.op && rule != AMP_UNSUPPORTED && rule != AMP_NODE && rule != AMP_TENSOR;
+    return p->options->budget && n->loc.op && rule != AMP_UNSUPPORTED && rule != AMP_NODE && rule != AMP_TENSOR &&
+           rule != AMP_OPERANDS;
 }
 
 static bool is_free(const placement *p, const ir_node *n)

@@ -125,6 +125,7 @@ const char *rows_emit(const char *input)
     o.level = t.level;
     o.low = t.low;
     o.consumer = t.consumer;
+    o.list_text = t.list;
     o.opset = t.written;
     o.plain_runtime = true;
     ampc_status status = test_compile(m, &o, d);

@@ -10,6 +10,7 @@
  *     out y f32[2,N]              an output; without any, the first result of the last node, unless there is
  *                                 "none". "info" declares a value
  *     dim N=8; bind x i64[2] = 1; batch 8; opaque   options of the import
+ *     operands Op = TYPE, ..      for emission: a line of [operands] of a list
  *     O0; bf16; lowered           for emission: another level than O1, another type than f16, no opaque operators
  *     for tensorrt; to 18         for emission: the consumer, the opset
  *     all                         the result has the remarks, the batch, the inputs, the initializers and the nodes' places, too */
@@ -206,6 +207,8 @@ static void read_statement(text_model *t, const char *text)
     else if (!strcmp(word, "O0")) t->level = PASS_O0;
     else if (!strcmp(word, "bf16")) t->low = IR_bf16;
     else if (!strcmp(word, "for")) t->consumer = next_word(&rest);
+    else if (!strcmp(word, "operands"))
+        t->list = arena_printf(memory, "%s[operands]\n%s\n", t->list ? t->list : "", rest);
     else if (!strcmp(word, "to")) t->written = atoi(rest);
     else if (!strcmp(word, "all")) t->given = NULL;
     else if (!strcmp(word, "opset")) word = next_word(&rest), model_opset(&t->opsets, word, atoi(rest));

@@ -21,8 +21,8 @@ typedef struct text_model {
     onnx_import_options o;
     pass_level level;
     ir_dtype low;
-    const char *consumer;
-    int written; /* the opset, or 0 */
+    const char *consumer, *list; /* list: a list file */
+    int written;                 /* the opset, or 0 */
     onnx_dim_binding dims[MAX_BINDINGS];
     onnx_constant constants[MAX_BINDINGS];
 } text_model;
