@@ -474,14 +474,24 @@ static const ir_value *lost_operand(const ir_node *n, const ir_value *const *los
     return NULL;
 }
 
-/* The first initializer among the operands with an element above the rule init_max. */
-static const ir_value *large_operand(const ir_node *n, const compile *c)
+/* The first initializer with an element above the rule init_max that n reads, also across nodes that only move it. */
+static const ir_value *large_operand(const ir_node *n, const ir_value *const *moved, const compile *c)
 {
     for (int i = 0; i < n->n_in; i++) {
+        if (ir_in(n, i) && moved[ir_in(n, i)->id]) return moved[ir_in(n, i)->id];
         const range_count *count = ir_in(n, i) ? count_of(c->weights, ir_in(n, i)) : NULL;
         if (count && !((double)ir_f32_bits(count->largest) <= c->list->rule.init_max)) return ir_in(n, i);
     }
     return NULL;
+}
+
+static void mark_large(const ir_graph *g, const amp_scope *s, range_mark *marks)
+{
+    const ir_value **moved = arena_array(s->arena, g->value_ids + 1, sizeof *moved);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        marks[n->id].large = large_operand(n, moved, s->compile);
+        for (int i = 0; i < n->n_out && amp_only_moves(n); i++) moved[n->out[i]->id] = marks[n->id].large;
+    }
 }
 
 const range_mark *range_find(const ir_graph *g, const amp_scope *s)
@@ -490,7 +500,7 @@ const range_mark *range_find(const ir_graph *g, const amp_scope *s)
     const bool ranges = !is_off(s) && c->options->low == IR_f16, large = !s->off && c->list->rule.init_max > 0;
     if (!ranges && !large) return NULL;
     range_mark *marks = arena_array(s->arena, g->node_ids + 1, sizeof *marks);
-    for (const ir_node *n = g->first; n && large; n = n->next) marks[n->id].large = large_operand(n, c);
+    if (large) mark_large(g, s, marks);
     if (!ranges) return marks;
     const ir_value **lost = arena_array(s->arena, g->value_ids + 1, sizeof *lost);
     const double *masks = find_limits(g, s, true);
