@@ -212,7 +212,7 @@ void settings_defaults(const setting *rows, size_t count, void *into)
 static ampc_status refuse(const settings *s, const char *message, diag *d)
 {
     const bool quotes = s->text != NULL;
-    if (s->line.file) return diag_error(d, AMPC_REJECTED, s->line, "%s", message);
+    if (s->line.file) return diag_error(d, s->line.line ? AMPC_REJECTED : AMPC_USAGE, s->line, "%s", message);
     if (s->option) return diag_error(d, AMPC_USAGE, diag_about(DIAG_NOWHERE, s->option), "%s", message);
     return diag_error(d, AMPC_USAGE, DIAG_NOWHERE, "%s%s%s%s: %s", s->what, quotes ? " '" : "", quotes ? s->text : "",
                       quotes ? "'" : "", message);

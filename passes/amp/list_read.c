@@ -51,11 +51,11 @@ static ampc_status read_value(const reader *r, const setting *row, const char *a
     return settings_value(&s, row, value, (char *)of + row->at, r->diag);
 }
 
-static ampc_status complain(const reader *r, ampc_status code, const char *at, const char *format, const char *a)
+static ampc_status complain(const reader *r, const char *at, const char *format, const char *a)
 {
     char message[256];
     snprintf(message, sizeof message, format, a);
-    return diag_error(r->diag, code, here(r, at), "%s", message);
+    return diag_error(r->diag, r->line ? AMPC_REJECTED : AMPC_USAGE, here(r, at), "%s", message);
 }
 
 /* Removes blanks at both ends, in place. */
@@ -197,7 +197,7 @@ static ampc_status read_condition(reader *r, const char *at, const char *s, list
         return AMPC_OK;
     }
     if (parse_attribute(r->list->arena, s, c)) return AMPC_OK;
-    return complain(r, AMPC_REJECTED, at, "'%s' is not a condition", whole);
+    return complain(r, at, "'%s' is not a condition", whole);
 }
 
 static ampc_status parse_conditions(reader *r, char *s, list_entry *e)
@@ -262,9 +262,9 @@ static ampc_status read_operator(reader *r, char *s, ir_colour colour)
         condition += 4;
     }
     s = trim(s);
-    if (!is_operator_name(s)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", s);
+    if (!is_operator_name(s)) return complain(r, NULL, "'%s' is not an operator name", s);
     e.op = arena_intern(a, s);
-    if (condition && e.remove) return complain(r, AMPC_REJECTED, NULL, "-%s cannot have a condition", s);
+    if (condition && e.remove) return complain(r, NULL, "-%s cannot have a condition", s);
     if (condition) TRY(parse_conditions(r, condition, &e));
     TRY(check_twice(r, &e));
     if (r->builtin) strmap_put(r->list->known, e.op, (void *)e.op);
@@ -320,8 +320,8 @@ static ampc_status read_node(reader *r, char *key, char *value)
 {
     ir_dtype dtype;
     const char *glob = unquote(key), *at = strstr(r->text, value);
-    if (!glob) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
-    if (!*key) return complain(r, AMPC_REJECTED, NULL, "a node name or glob is missing before '= %s'", value);
+    if (!glob) return complain(r, strchr(r->text, '"'), "unterminated name in quotes%s", "");
+    if (!*key) return complain(r, NULL, "a node name or glob is missing before '= %s'", value);
     TRY(read_precision(r, TYPES, at, value, &dtype));
     return add_node(r, r->text + strspn(r->text, " \t"), glob, dtype);
 }
@@ -329,7 +329,7 @@ static ampc_status read_node(reader *r, char *key, char *value)
 static ampc_status read_tensor(reader *r, char *s)
 {
     const char *name = unquote(s);
-    if (!name) return complain(r, AMPC_REJECTED, strchr(r->text, '"'), "unterminated name in quotes%s", "");
+    if (!name) return complain(r, strchr(r->text, '"'), "unterminated name in quotes%s", "");
     list_pattern p = {.glob = arena_strdup(r->list->arena, name), .dtype = IR_f32, .place = {r->file, r->line}};
     vec_push(r->list->arena, &r->layer->tensors, p);
     return AMPC_OK;
@@ -354,7 +354,7 @@ static ampc_status read_operands(reader *r, const char *op, char *value)
     arena *a = r->list->arena;
     list_operands o = {.op = arena_strdup(a, op), .text = arena_strdup(a, value), .place = {r->file, r->line}};
     const char *at = strchr(r->text, '=');
-    if (!is_operator_name(op)) return complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", op);
+    if (!is_operator_name(op)) return complain(r, NULL, "'%s' is not an operator name", op);
     for (size_t i = 0; i < r->layer->operands.count; i++)
         if (strcmp(r->layer->operands.items[i].op, op) == 0)
             return diag_error(r->diag, AMPC_REJECTED, here(r, NULL), "operator '%s' is also in line %d", op,
@@ -364,7 +364,7 @@ static ampc_status read_operands(reader *r, const char *op, char *value)
     TRY(read_types(r, at, value, &o.operands));
     if (arrow) TRY(read_types(r, strstr(at, "->"), arrow + 2, &o.results));
     else if (o.operands.count == 1) o.results = o.operands;
-    else return complain(r, AMPC_REJECTED, at, "'%s' lacks '-> TYPE, ..' for the results", o.text);
+    else return complain(r, at, "'%s' lacks '-> TYPE, ..' for the results", o.text);
     vec_push(a, &r->layer->operands, o);
     return AMPC_OK;
 }
@@ -385,7 +385,7 @@ static ampc_status check_scaling(reader *r, const char **value)
         char *part = strsep(&next, ",");
         TRY(read_value(r, &numbers[i], at, part ? trim(part) : NULL, &r->list->scaling));
     }
-    return next ? complain(r, AMPC_REJECTED, at, "'%s' follows the five numbers of scaling", trim(next)) : AMPC_OK;
+    return next ? complain(r, at, "'%s' follows the five numbers of scaling", trim(next)) : AMPC_OK;
 }
 
 static ampc_status check_text(reader *r, const char **value)
@@ -517,7 +517,7 @@ static ampc_status read_pair(reader *r, char *s)
 {
     char *equals = strrchr(s, '=');
     if (r->section != NODES && equals) equals = strchr(s, '=');
-    if (!equals) return complain(r, AMPC_REJECTED, NULL, "expected 'key = value', found '%s'", s);
+    if (!equals) return complain(r, NULL, "expected 'key = value', found '%s'", s);
     *equals = '\0';
     char *key = trim(s), *value = trim(equals + 1);
     if (r->section == NODES) return read_node(r, key, value);
@@ -528,14 +528,14 @@ static ampc_status read_pair(reader *r, char *s)
 static ampc_status read_section(reader *r, char *s)
 {
     char *close = strchr(s, ']');
-    if (!close || close[1]) return complain(r, AMPC_REJECTED, NULL, "malformed section '%s'", s);
+    if (!close || close[1]) return complain(r, NULL, "malformed section '%s'", s);
     *close = '\0';
     for (section i = META; i < NO_SECTION; i++)
         if (strcmp(section_names[i], s + 1) == 0) {
             r->section = i;
             return AMPC_OK;
         }
-    return complain(r, AMPC_REJECTED, NULL, "unknown section '%s'", s + 1);
+    return complain(r, NULL, "unknown section '%s'", s + 1);
 }
 
 static ampc_status read_line(reader *r, char *s)
@@ -547,7 +547,7 @@ static ampc_status read_line(reader *r, char *s)
     if (!*s) return AMPC_OK;
     if (*s == '[' && !(r->section == NODES && strchr(s, '='))) return read_section(r, s); /* else it is a glob */
     switch (r->section) {
-    case NO_SECTION: return complain(r, AMPC_REJECTED, NULL, "'%s' precedes the first section", s);
+    case NO_SECTION: return complain(r, NULL, "'%s' precedes the first section", s);
     case TENSORS: return read_tensor(r, s);
     case WHITE:
     case BLACK:
@@ -612,11 +612,11 @@ static ampc_status read_mixlist(reader *r, const char *text)
         r->line = l->line;
         ampc_status s = is_operator_name(l->op)
                             ? read_operator(r, arena_printf(a, "%s%s", l->remove ? "-" : "", l->op), l->colour)
-                            : complain(r, AMPC_REJECTED, NULL, "'%s' is not an operator name", l->op);
+                            : complain(r, NULL, "'%s' is not an operator name", l->op);
         if (first == AMPC_OK) first = s;
     }
     r->line = lists.error_line;
-    return lists.error ? complain(r, AMPC_REJECTED, NULL, "%s", lists.error) : first;
+    return lists.error ? complain(r, NULL, "%s", lists.error) : first;
 }
 
 static ampc_status read_file(reader *r, const char *path)

@@ -616,6 +616,8 @@ TEST_API(test_compile_options)
     BAD_COMPILE(grad_penalty, "L2:input");
     BAD_COMPILE(grad_penalty, "L2:input,0");
     BAD_COMPILE(normalize, "std=0");
+    BAD_COMPILE(low_nodes, "re:(a");
+    BAD_COMPILE(rules, (const char *const[]){"gray=any-fp32", "init_max=0"}, .n_rules = 2);
     any("ampc_compile_options", "struct_size");
 }
 

@@ -165,13 +165,15 @@ TEST_SCRATCH(test_effective_list_reads_back)
     const char *black[] = {"Conv"}, *nodes[] = {"/head/*"};
     o.black = (pass_strings){black, 1};
     o.fp32_nodes = (pass_strings){nodes, 1};
-    static const char text[] = "[gray]\nPow if rank(A)==2\nPow\n-Tanh\n[black]\nPow if scalar(B)\n[tensors]\nw\n";
+    static const char text[] = "[gray]\nPow if rank(A)==2\nPow\n-Tanh\n[black]\nPow if scalar(B)\n[tensors]\nw\n"
+                               "[operands]\nFoo = fp16 , keep -> fp32 # c\na.b::Bar = keep\n";
     const char *first = printed(t, "a", text, &o, a);
     assert_non_null(first);
     assert_non_null(strstr(first, "base    = empty\n\n[gray]\nPow if rank(A)==2\n\n[black]\nPow if scalar(B)\n"
                                   "Mod if dtype==bf16"));
     assert_non_null(strstr(first, "[nodes]\n/head/* = fp32\n"));
     assert_non_null(strstr(first, "[tensors]\nw\n"));
+    assert_non_null(strstr(first, "[operands]\nFoo = fp16 , keep -> fp32\na.b::Bar = keep\n"));
     assert_non_null(strstr(first, "\nConv\n"));
     assert_true(strstr(first, "\nConv\n") > strstr(strstr(first, "[white]"), "[black]"));
     assert_null(strstr(first, "\nTanh\n"));
