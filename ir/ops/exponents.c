@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Without its sign, the bit pattern of a float is ordered like its magnitude. */
-enum { BLOCK = 2048, LANES = 32, DENSE = 16, BIASED = 256, BIAS = 127, MANTISSA = 23 };
+enum { BLOCK = 2048, LANES = 32, DENSE = 16, BIAS = 127, MANTISSA = 23 };
 enum { INFINITE = 0x7f800000, MAGNITUDE = 0x7fffffff };
 
 /* ---- one by one -------------------------------------------------------------------------------- */
@@ -14,8 +14,8 @@ enum { INFINITE = 0x7f800000, MAGNITUDE = 0x7fffffff };
 static void widen(ir_exponents *e, double min, double max)
 {
     const bool first = ir_exponents_finite(e) == 0;
-    if (first || min < e->min) e->min = min;
-    if (first || max > e->max) e->max = max;
+    if (first || min < e->min) e->min = min + 0; /* not -0, so that the order of numbers does not matter */
+    if (first || max > e->max) e->max = max + 0;
 }
 
 static void add_number(ir_exponents *e, double x)
@@ -33,6 +33,9 @@ static void add_number(ir_exponents *e, double x)
 /* ---- blocks of f32 ----------------------------------------------------------------------------- */
 
 typedef uint8_t lanes __attribute__((vector_size(LANES)));
+typedef uint64_t words __attribute__((vector_size(LANES)));
+#define EVEN_BYTES UINT64_C(0x00ff00ff00ff00ff)
+#define FOUR_SHORTS UINT64_C(0x0001000100010001)
 
 /* What a block has, by magnitude, and its exponents. */
 typedef struct block_facts {
@@ -66,15 +69,15 @@ IR_CLONES static void scan_block(const uint32_t *restrict bits, int n, block_fac
     if (positive >= 0 && (uint32_t)positive > f->largest) f->largest = (uint32_t)positive;
 }
 
-/* The number of elements with this exponent; at most 255 blocks of lanes. */
+/* The number of elements with this exponent; at most 127 blocks of lanes. */
 IR_CLONES static int count_equal(const lanes *exponents, int blocks, uint8_t exponent)
 {
     const lanes wanted = exponent - (lanes){0};
     lanes found = {0};
-    int sum = 0;
     for (int i = 0; i < blocks; i++) found -= (lanes)(exponents[i] == wanted);
-    for (int i = 0; i < LANES; i++) sum += found[i];
-    return sum;
+    const words pairs = ((words)found & EVEN_BYTES) + (((words)found >> 8) & EVEN_BYTES);
+    const words sums = pairs * FOUR_SHORTS >> 48; /* of the four pairs of a word */
+    return (int)(sums[0] + sums[1] + sums[2] + sums[3]);
 }
 
 /* Most numbers of a block have one of a few exponents below the largest. */
@@ -88,7 +91,9 @@ static void count_block(int64_t *table, const block_facts *f, int n)
         table[at] += found;
         left -= found;
     }
+    const int64_t subnormal = table[0];
     for (int i = 0; left && i < n; i++) table[exponents[i]] += exponents[i] <= at;
+    table[0] = subnormal; /* zeros were added */
 }
 
 static int64_t count_large(const uint32_t *bits, int n)
@@ -116,9 +121,8 @@ static void add_block(ir_exponents *e, int64_t *table, const uint32_t *bits, int
 
 static void add_f32(ir_exponents *e, const uint32_t *bits, int64_t n)
 {
-    int64_t table[BIASED] = {0}; /* at 0: not used */
+    int64_t *table = &e->bins[-BIAS - IR_EXPONENT_LEAST]; /* by biased exponent */
     for (int64_t at = 0; at < n; at += BLOCK) add_block(e, table, bits + at, n - at < BLOCK ? (int)(n - at) : BLOCK);
-    for (int i = 1; i < BIASED; i++) e->bins[i - BIAS - IR_EXPONENT_LEAST] += table[i];
 }
 
 void ir_exponents_add(ir_exponents *e, ir_dtype type, const void *data, int64_t n, double divisor)
