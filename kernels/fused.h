@@ -28,11 +28,14 @@ enum {
     K_ACCUMULATOR = INT16_MIN, /* in an epilogue: result 0 of the op, not yet rounded */
 };
 
+struct ir_value;
+
 /* An operand, backed by one of the views that the step reads. */
 typedef struct k_operand {
     int in;      /* index into k_args.in, which has the dtype */
     bool dense;  /* element i belongs to position i */
     k_walk walk; /* if not dense: maps positions (dst, dense row major) to elements of the view (src) */
+    const struct ir_value *counted; /* whose elements, of f32, are counted (k_context.count); NULL: none */
 } k_operand;
 
 typedef struct k_instruction {
@@ -40,7 +43,8 @@ typedef struct k_instruction {
     ir_dtype type;       /* of the result */
     const ir_attr *attr; /* by slot of the op */
     int n_arg;
-    int arg[K_MAX_ARGS]; /* i: result of instruction i; ~i: operand i; or K_NO_ARG, K_ACCUMULATOR */
+    int arg[K_MAX_ARGS];            /* i: result of instruction i; ~i: operand i; or K_NO_ARG, K_ACCUMULATOR */
+    const struct ir_value *counted; /* as in k_operand: the result */
 } k_instruction;
 
 /* How an instruction is executed: K_COMPUTE evaluates a formula, each other kind is one op. */

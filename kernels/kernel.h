@@ -49,6 +49,12 @@ static inline size_t k_bytes(const k_view *v) { return (size_t)k_count(v) * ir_d
 static inline ir_dtype k_read_type(const k_view *v) { return v->as == IR_NO_DTYPE ? v->dtype : v->as; }
 static inline bool k_present(const k_view *v) { return v->dtype != IR_NO_DTYPE; }
 
+struct ir_value;
+
+/* Adds the numbers of a value, which a kernel has computed or read, to its statistics. Called by the thread that runs
+ * the kernel. */
+typedef void k_count_fn(void *user, const struct ir_value *value, const ir_exponents *numbers);
+
 typedef struct k_context {
     int threads; /* for every parallel loop and library call */
     char *error; /* receives the reason of a failure, at most error_size bytes */
@@ -60,6 +66,8 @@ typedef struct k_context {
     void *device;        /* state of the open device, or NULL */
     custom_ops *custom;  /* operators of the caller; NULL: none */
     k_ranks *ranks;      /* of a distributed training; NULL: this is the only rank */
+    k_count_fn *count;   /* receives what fused kernels have counted; NULL: they count nothing */
+    void *count_user;
 } k_context;
 
 typedef struct k_fused k_fused; /* fused.h */

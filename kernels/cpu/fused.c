@@ -9,6 +9,7 @@
  * instruction's result is rounded to its type if anything but a store reads it. Results are stored last, or computed in
  * place if no operand aliases them that is read later.
  *
+ * Values are counted tile by tile, in the nearest cache, by each thread apart.
  * A folded result is summed as in reduce.c: rows that fit into a tile are computed several at a time; longer ones are
  * divided into the same groups as there, and these into tiles from their first element on. */
 #include "kernels/cpu/program.h"
@@ -83,6 +84,7 @@ typedef struct state {
     int value_of[K_MAX_CODE]; /* the value of each instruction's result */
     step steps[K_MAX_CODE];
     cut cut;
+    int n_counted, counted[MAX_VALUES]; /* values that are counted, in order */
 } state;
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -326,6 +328,12 @@ static void assign_cycles(const k_fused *p, state *st)
     }
 }
 
+/* The value of the graph that is counted as value v; NULL: none is. */
+static const struct ir_value *counted(const k_fused *p, int v)
+{
+    return v < K_MAX_OPERANDS ? p->operands[v].counted : p->code[v - K_MAX_OPERANDS].counted;
+}
+
 static void assign_places(const k_fused *p, state *st)
 {
     find_last_uses(p, st);
@@ -333,7 +341,8 @@ static void assign_places(const k_fused *p, state *st)
     size_t widest = sizeof(float);
     for (int v = 0; v < MAX_VALUES; v++) {
         value *x = &st->values[v];
-        if (v < K_MAX_OPERANDS && x->until == NO_VALUE) x->place = UNREAD;
+        if (v < K_MAX_OPERANDS && x->until == NO_VALUE && !counted(p, v)) x->place = UNREAD;
+        if (counted(p, v)) st->counted[st->n_counted++] = v;
         if (x->place == EVERYWHERE_SAME) x->slot = st->n_same++;
         if (x->place != UNREAD && ir_dtype_size(x->form) > widest) widest = ir_dtype_size(x->form);
     }
@@ -377,6 +386,7 @@ static ampc_status fused_prepare(const k_args *args, void **out, size_t *workspa
     st->cut = cut_of(p);
     st->threads = args->ctx->threads;
     *workspace = st->register_bytes * (size_t)st->n_same + st->thread_bytes * (size_t)st->threads +
+                 (size_t)(st->threads * st->n_counted) * sizeof(ir_exponents) +
                  (st->cut.groups > 1 ? (size_t)(st->cut.chunks * p->n_results) * sizeof(double) : 0);
     return AMPC_OK;
 }
@@ -389,6 +399,7 @@ typedef struct running {
     cpu_part part;
     once once[K_MAX_CODE];
     char *same, *memory;        /* memory: of the threads */
+    ir_exponents *numbers;      /* [thread][counted value] */
     double *partial;            /* [result][chunk] */
     bool direct[K_MAX_RESULTS]; /* computed in the result's memory */
 } running;
@@ -455,7 +466,9 @@ static void begin(running *r, const k_args *args)
     const state *st = r->st;
     r->same = args->workspace;
     r->memory = r->same + st->register_bytes * (size_t)st->n_same;
-    r->partial = (double *)(void *)(r->memory + st->thread_bytes * (size_t)st->threads);
+    r->numbers = (ir_exponents *)(void *)(r->memory + st->thread_bytes * (size_t)st->threads);
+    r->partial = (double *)(void *)(r->numbers + st->threads * st->n_counted);
+    memset(r->numbers, 0, (size_t)(st->threads * st->n_counted) * sizeof *r->numbers);
     for (int i = 0; i < p->n_code; i++) r->once[i] = read_scalars(args, &p->code[i], &st->steps[i]);
     for (int i = 0; i < p->n_results; i++) r->direct[i] = is_apart(args, st, i);
     for (int v = 0; v < p->n_operands; v++)
@@ -468,6 +481,7 @@ typedef struct worker {
     char *memory;
     void *at[MAX_VALUES];
     int64_t block[K_MAX_OPERANDS];
+    ir_exponents *numbers; /* by counted value */
 } worker;
 
 /* Finds the addresses that are the same for all tiles. */
@@ -480,6 +494,7 @@ static void start_worker(const running *r, int thread, worker *w)
         w->at[v] = (x->place == EVERYWHERE_SAME ? r->same : w->memory) + st->register_bytes * (size_t)x->slot;
     }
     for (int i = 0; i < st->n_cycles; i++) w->block[i] = -1;
+    w->numbers = r->numbers + thread * st->n_counted;
 }
 
 /* Returns n elements of an expanded operand. A tile in two blocks is loaded in place of the expansion. */
@@ -512,24 +527,44 @@ static void fetch_next(const running *r, int64_t first)
     }
 }
 
+/* Counts a tile of the next counted value, if that is v. */
+static void count_tile(const state *st, const worker *w, int v, const void *x, const tile *t, int *next)
+{
+    if (*next == st->n_counted || st->counted[*next] != v) return;
+    ir_exponents_add(&w->numbers[(*next)++], IR_f32, x, t->n, 1);
+}
+
+static void report_counts(const running *r, int threads)
+{
+    const k_context *ctx = r->args->ctx;
+    for (int i = 0, n = r->st->n_counted; i < n; i++) {
+        for (int k = 1; k < threads; k++) ir_exponents_merge(&r->numbers[i], &r->numbers[k * n + i]);
+        ctx->count(ctx->count_user, counted(r->args->fused, r->st->counted[i]), &r->numbers[i]);
+    }
+}
+
 static void run_tile(const running *r, worker *w, const tile *t)
 {
     const k_args *args = r->args;
     const k_fused *p = args->fused;
     const state *st = r->st;
+    int counted = 0;
     for (int v = 0; v < p->n_operands; v++) {
         if (st->values[v].place == IN_MEMORY)
             t->value[v] = cpu_at(&args->in[p->operands[v].in], element(r, v, t->first));
         if (st->values[v].place == EXPANDED) t->value[v] = expanded(r, w, v, t->first, t->n);
+        count_tile(st, w, v, t->value[v], t, &counted);
     }
     for (int i = 0; i < p->n_results; i++)
         if (r->direct[i]) t->value[st->value_of[p->results[i].from]] = cpu_at(&args->out[i], t->first);
     for (int i = 0; i < p->n_code; i++) {
         const step *s = &st->steps[i];
         for (int k = 0; k < s->n_load; k++) load_operand(r, s->load[k], t->first, t->n, t->value[s->load[k]]);
-        if (!s->run) continue;
-        s->run(s, &r->once[i], t);
-        if (s->rounds) cpu_as_stored(s->type, s->form, t->value[s->to], t->n);
+        if (s->run) {
+            s->run(s, &r->once[i], t);
+            if (s->rounds) cpu_as_stored(s->type, s->form, t->value[s->to], t->n);
+        }
+        count_tile(st, w, K_MAX_OPERANDS + i, t->value[st->value_of[i]], t, &counted);
     }
 }
 
@@ -653,6 +688,7 @@ void cpu_program_run(const k_args *args, cpu_part part)
         for (int64_t i = 0; i < chunks; i++) run_chunk(&r, i, &w);
     }
     if (r.st->cut.groups > 1) finish_rows(&r);
+    report_counts(&r, threads);
 }
 
 static ampc_status fused_run(const k_args *args)

@@ -13,7 +13,9 @@
 typedef struct known {
     const ir_graph *graph;
     rt_calibrated **rows; /* NULL: not seen yet */
+    bool *listed;         /* the row is in the result, or never will be */
     bool *explained;      /* what is not finite has been reported, or comes from a constant */
+    bool *lost;           /* the place of the largest element is not known */
 } known;
 
 struct rt_calibrator {
@@ -27,6 +29,7 @@ struct rt_calibrator {
     const rt_loader *feed; /* of the current run */
     bool backward;         /* the run is one of @grad */
     bool bad;              /* the run has values that are not finite and not explained */
+    bool lost;             /* the run has values of which the place is not known */
 };
 
 /* ---- rows -------------------------------------------------------------------------------------- */
@@ -38,7 +41,7 @@ static known *find_graph(const rt_calibrator *c, const ir_graph *g)
     return i < c->n_graphs ? &c->graphs[i] : NULL;
 }
 
-static rt_calibrated *new_row(rt_calibrator *c, const ir_value *v, const ir_node *n, bool listed)
+static rt_calibrated *new_row(rt_calibrator *c, const ir_value *v, const ir_node *n)
 {
     rt_calibrated *r = arena_alloc(c->arena, sizeof *r);
     *r = (rt_calibrated){.name = v->name,
@@ -50,8 +53,26 @@ static rt_calibrated *new_row(rt_calibrator *c, const ir_value *v, const ir_node
                                  : v->kind == IR_VALUE_INPUT ? RT_CALIBRATED_INPUT
                                  : c->backward               ? RT_CALIBRATED_GRADIENT
                                                              : RT_CALIBRATED_ACTIVATION};
-    if (listed) vec_push(c->arena, &c->result.tensors, r);
     return r;
+}
+
+static void list_row(rt_calibrator *c, known *k, const ir_value *v)
+{
+    if (!k->rows[v->id] || k->listed[v->id]) return;
+    k->listed[v->id] = true;
+    vec_push(c->arena, &c->result.tensors, k->rows[v->id]);
+}
+
+/* Lists the new rows of the graph in the order of computation. Values within subgraphs that repeat those outside are
+ * not listed. */
+static void list_rows(rt_calibrator *c, const ir_graph *g)
+{
+    known *k = find_graph(c, g);
+    for (size_t i = 0; i < g->inputs.count && !g->owner; i++) list_row(c, k, g->inputs.items[i]);
+    for (const ir_node *n = g->first; n; n = n->next) {
+        for (int i = 0; i < n->n_regions; i++) list_rows(c, n->regions[i].graph);
+        for (int i = 0; i < n->n_out; i++) list_row(c, k, n->out[i]);
+    }
 }
 
 /* Whether the value belongs to the statistics of the run. Storage is read once, by rt_calibrator_weights. */
@@ -84,22 +105,54 @@ static void note_place(rt_calibrator *c, rt_calibrated *r, const ir_value *v, co
         r->place = arena_strdup(c->arena, place);
 }
 
+/* Adds numbers of a value. Returns its row if they include the largest so far, of which the place is wanted. */
+static rt_calibrated *add_numbers(rt_calibrator *c, const ir_value *v, const ir_node *n, const ir_exponents *numbers)
+{
+    known *k = find_graph(c, v->graph);
+    if (!k || !is_counted(c, v, n)) return NULL;
+    rt_calibrated **row = &k->rows[v->id];
+    const bool repeated = v->kind == IR_VALUE_INPUT && v->graph->owner;
+    if (!*row) *row = new_row(c, v, n);
+    ir_exponents *e = &(*row)->numbers;
+    const double before = ir_exponents_largest(e);
+    ir_exponents_merge(e, numbers);
+    const double after = ir_exponents_largest(e);
+    c->bad |= numbers->nan + numbers->inf > 0 && !repeated && !k->explained[v->id];
+    return after > before && after > c->options.limit ? *row : NULL;
+}
+
 static ampc_status see_value(void *user, const rt_observed *o, diag *d)
 {
     rt_calibrator *c = user;
-    known *k = find_graph(c, o->value->graph);
+    ir_exponents numbers = {.count = 0};
     (void)d;
-    if (!k || !is_counted(c, o->value, o->node)) return AMPC_OK;
-    rt_calibrated **row = &k->rows[o->value->id];
-    const bool repeated = o->value->kind == IR_VALUE_INPUT && o->value->graph->owner;
-    if (!*row) *row = new_row(c, o->value, o->node, !repeated);
-    ir_exponents *e = &(*row)->numbers;
-    const double before = ir_exponents_largest(e);
-    const int64_t bad = e->nan + e->inf;
-    rt_session_count(c->session, &o->tensor, rt_tensor_count(&o->tensor), e);
-    const double after = ir_exponents_largest(e);
-    if (after > before && after > c->options.limit) note_place(c, *row, o->value, &o->tensor);
-    c->bad |= e->nan + e->inf > bad && !repeated && !k->explained[o->value->id];
+    if (!is_counted(c, o->value, o->node)) return AMPC_OK;
+    rt_session_count(c->session, &o->tensor, rt_tensor_count(&o->tensor), &numbers);
+    rt_calibrated *r = add_numbers(c, o->value, o->node, &numbers);
+    if (r) note_place(c, r, o->value, &o->tensor);
+    return AMPC_OK;
+}
+
+static void see_numbers(void *user, const ir_value *v, const ir_exponents *numbers)
+{
+    rt_calibrator *c = user;
+    if (!add_numbers(c, v, v->def, numbers) || !c->feed) return;
+    find_graph(c, v->graph)->lost[v->id] = c->lost = true;
+}
+
+/* In a run of which the numbers have been added. */
+static ampc_status see_place(void *user, const rt_observed *o, diag *d)
+{
+    rt_calibrator *c = user;
+    known *k = find_graph(c, o->value->graph);
+    ir_exponents numbers = {.count = 0};
+    (void)d;
+    if (!k || !k->lost[o->value->id]) return AMPC_OK;
+    rt_calibrated *r = k->rows[o->value->id];
+    rt_session_count(c->session, &o->tensor, rt_tensor_count(&o->tensor), &numbers);
+    if (ir_exponents_largest(&numbers) < ir_exponents_largest(&r->numbers)) return AMPC_OK; /* of a later iteration */
+    note_place(c, r, o->value, &o->tensor);
+    k->lost[o->value->id] = false;
     return AMPC_OK;
 }
 
@@ -145,9 +198,15 @@ ampc_status rt_calibrator_run(rt_calibrator *c, const ir_graph *g, const rt_tens
 {
     c->feed = feed;
     c->backward = g->role == IR_GRAPH_grad;
-    c->bad = false;
-    rt_session_observe(c->session, see_value, c);
+    c->bad = c->lost = false;
+    if (c->backward) rt_session_observe(c->session, see_value, c); /* a second run would not be the same */
+    else rt_session_observe_counts(c->session, see_value, see_numbers, c);
     ampc_status status = rt_session_run(c->session, g->name, inputs, n, d);
+    if (status == AMPC_OK) list_rows(c, g);
+    if (status == AMPC_OK && c->lost) {
+        rt_session_observe(c->session, see_place, c);
+        status = rt_session_run(c->session, g->name, inputs, n, d);
+    }
     rt_session_observe(c->session, NULL, NULL);
     if (status == AMPC_OK && c->bad) status = explain_bad(c, g, inputs, n, d);
     return status;
@@ -191,6 +250,8 @@ ampc_status rt_calibrator_open(rt_session *s, const ir_module *m, const rt_calib
     for (const ir_graph *g = ir_first_graph(m); g; g = ir_next_graph(g))
         c->graphs[c->n_graphs++] = (known){.graph = g,
                                            .rows = arena_array(a, g->value_ids + 1, sizeof(rt_calibrated *)),
+                                           .listed = arena_array(a, g->value_ids + 1, sizeof(bool)),
+                                           .lost = arena_array(a, g->value_ids + 1, sizeof(bool)),
                                            .explained = arena_array(a, g->value_ids + 1, sizeof(bool))};
     *out = c;
     return AMPC_OK;

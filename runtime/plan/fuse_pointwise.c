@@ -94,10 +94,20 @@ static int argument(writer *w, const rt_step *s, int slot)
     return *code_of(w, value) ? *code_of(w, value) - 1 : find_operand(w, s, slot, &s->out[0]);
 }
 
+/* Returns the value of the graph, if the fused step counts it; else NULL. */
+static const ir_value *count(rt_plan *p, uint32_t value)
+{
+    rt_value *v = &p->values[value];
+    if (!p->counted || v->derived || v->counted || v->view.dtype != IR_f32 || !rt_uses(p, value)) return NULL;
+    v->counted = true;
+    return v->value;
+}
+
 /* Appends an instruction that computes `result`, which may be absent, and returns its index. */
 static int emit(writer *w, k_instruction c, uint32_t result)
 {
     const int at = w->step->fused->n_code++;
+    if (result != RT_NO_VALUE) c.counted = count(w->p, result);
     w->step->fused->code[at] = c;
     if (result != RT_NO_VALUE) *code_of(w, result) = at + 1;
     return at;
@@ -170,6 +180,7 @@ static bool can_fuse(const rt_plan *p, const rt_step *s)
 {
     if (!form_of(s) || count_of(s) == 0) return false;
     const bool wide = s->out[0].dtype == IR_f64 || s->in[0].dtype == IR_f64;
+    if (p->counted && ir_dtype_is_float(s->out[0].dtype) && s->out[0].dtype != IR_f32) return false;
     return !(wide && p->backend->device_ops); /* alone, the op is reported as unsupported */
 }
 
@@ -409,6 +420,17 @@ rt_step *rt_make_program(rt_plan *p, rt_step *s)
     return program;
 }
 
+/* Lets the first fused step that reads the whole result of another kernel count it. */
+static void count_operands(rt_plan *p)
+{
+    for (rt_step *s = p->first_step; s; s = s->next)
+        for (int i = 0; s->fused && i < s->fused->n_operands; i++) {
+            k_operand *o = &s->fused->operands[i];
+            const rt_step *def = rt_def(p, s->in_value[o->in]);
+            if (o->dense && def && def->kind == RT_STEP_OP) o->counted = count(p, s->in_value[o->in]);
+        }
+}
+
 static ampc_status fuse(fusion_state *f)
 {
     rt_plan *p = f->p;
@@ -421,6 +443,7 @@ static ampc_status fuse(fusion_state *f)
         if (!write_region(p, &f->regions[i], p->steps[f->regions[i].position])) return AMPC_NO_MEMORY;
     for (int i = 0; i < f->n_regions; i++)
         for (int j = 0; j < f->regions[i].n; j++) rt_step_remove(p, f->regions[i].member[j]);
+    if (p->counted) count_operands(p);
     return AMPC_OK;
 }
 

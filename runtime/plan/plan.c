@@ -19,9 +19,8 @@ enum {
 #include "runtime/plan/stages.def"
 #undef AFTER
 
-enum { ALWAYS = false, FUSING = true };
 const rt_stage rt_stages[] = {
-#define STAGE(name, when, text, after) {#name, text, when, rt_stage_##name},
+#define STAGE(name, when, text, after) {#name, text, RT_##when, rt_stage_##name},
 #include "runtime/plan/stages.def"
     {0},
 };
@@ -75,7 +74,8 @@ static ampc_status run_stages(subject *s, const rt_plan_request *r, arena *scrat
                         .title = {"after ", ": ", "\n"},
                         .diag = s->diag};
     for (int i = 0; rt_stages[i].name; i++)
-        if (r->fuse || !rt_stages[i].fuses) TRY(pipeline_run_step(&p, i, rt_stages[i].name, scratch));
+        if (r->fuse || rt_stages[i].when == RT_ALWAYS || (r->counted && rt_stages[i].when == RT_COUNTING))
+            TRY(pipeline_run_step(&p, i, rt_stages[i].name, scratch));
     return AMPC_OK;
 }
 
@@ -118,6 +118,7 @@ static rt_plan *new_plan(const rt_plan_request *r)
                    .no_pack = r->no_pack,
                    .nested = r->nested,
                    .observed = r->observed,
+                   .counted = r->counted,
                    .n_symbols = ir_dim_symbol_count(g->module->dims),
                    .n_values = g->value_ids,
                    .max_values = g->value_ids};
@@ -156,7 +157,8 @@ static ampc_status plan_bodies(rt_plan *p, rt_step *s, diag *d)
                                          .ctx = p->ctx,
                                          .fuse = p->fuse,
                                          .nested = true,
-                                         .observed = p->observed};
+                                         .observed = p->observed,
+                                         .counted = p->counted};
         TRY(rt_plan_make(&request, d, &s->control->bodies[i].plan));
     }
     return AMPC_OK;

@@ -75,6 +75,7 @@ typedef struct rt_value {
     const ir_value *value; /* the graph value that it is or, if derived, stands for; NULL: unused in this plan */
     bool derived;
     bool carried;           /* defined by an earlier part */
+    bool counted;           /* by a fused step, in a plan that counts */
     bool channels_last;     /* an image [N,C,spatial] stored as [N,spatial,C] */
     bool invariant;         /* of a root: changes only if storage is written (hoist_invariants.c) */
     k_view view;            /* shape and dtype; data is NULL */
@@ -189,13 +190,13 @@ struct rt_plan {
     rt_output *outputs;
     uint32_t n_values, max_values;
     int n_steps, max_steps, n_effects, n_buffers, n_before, n_after, n_outputs, n_carried;
-    bool fuse, no_pack, nested, observed; /* of the request */
-    bool reads_host;                      /* some step reads a condition on the host, so runs cannot be recorded */
-    bool edited;                          /* steps or uses have changed since the stage began */
-    int safe_from;                        /* steps from this one on cannot fail and may write storage */
-    int *joins;                           /* join_collectives.c; NULL: no step is joined */
-    int n_hoisted; /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
-    int n_packs;   /* the first n_packs of them fill the packs of storage, in order */
+    bool fuse, no_pack, nested, observed, counted; /* of the request */
+    bool reads_host; /* some step reads a condition on the host, so runs cannot be recorded */
+    bool edited;     /* steps or uses have changed since the stage began */
+    int safe_from;   /* steps from this one on cannot fail and may write storage */
+    int *joins;      /* join_collectives.c; NULL: no step is joined */
+    int n_hoisted;   /* the first n_hoisted steps run only if storage has changed since (hoist_invariants.c) */
+    int n_packs;     /* the first n_packs of them fill the packs of storage, in order */
     rt_pack *packs;
     bool has_offsets; /* arena_bytes and the arena offsets of buffers are valid */
     int64_t arena_bytes, persistent_bytes;
@@ -205,9 +206,12 @@ struct rt_plan {
 
 /* ---- making a plan ---- */
 
+/* When a stage runs: RT_FUSING is skipped if every op remains a separate step, RT_COUNTING unless the plan counts. */
+typedef enum rt_when { RT_ALWAYS, RT_FUSING, RT_COUNTING } rt_when;
+
 typedef struct rt_stage {
     const char *name, *text;
-    bool fuses; /* skipped if every op remains a separate step */
+    rt_when when;
     ampc_status (*run)(rt_plan *p, diag *d);
 } rt_stage;
 /* The stages in order, terminated by a row without a name. */
@@ -231,6 +235,9 @@ struct rt_plan_request {
     /* No result overwrites an operand, and storage changes only after all steps, so that an observer sees the operands
      * of a step after it, and can stop the run. Not with `fuse`. */
     bool observed;
+    /* With `observed`: elementwise ops and normalisations are fused, with the same bits, and count their values; the
+     * observer sees the others. Only where kernels run in host memory. */
+    bool counted;
     const pipeline_options *pipeline; /* NULL: stages are verified in assertion builds, nothing is printed */
 };
 

@@ -4,12 +4,15 @@
  *     %z = relu %y                  ->     %c = sub %x, %m    %n = mul %c, %r      in f32; later fused with
  *                                          %s = mul %n, %scale   %y = add %s, %bias    the readers of %y
  *
+ * Plans that count keep the bits of the op, whose factor is the product of scale and an f64 %r:
+ *     %c = sub %x, %mean    %s = mul %c, %factor    %y = add %s, %bias
+ *
  * The image is then read twice and written once. With running statistics (those that fold_norms leaves) the first part
  * does not read the image: the scale is passed as a dummy 1x1 image, so that the step can be hoisted. */
 #include "runtime/plan/norms.h"
 #include "runtime/plan/stages.h"
 
-enum { PARTS = 4 }; /* number of pointwise steps */
+enum { PARTS = 4 }; /* the largest number of pointwise steps */
 
 /* ---- parts of a normalisation ------------------------------------------------------------------------ */
 
@@ -74,25 +77,84 @@ static bool has_pointwise_use(const rt_plan *p, uint32_t y)
     return false;
 }
 
+/* Pointwise steps, each with the result of the one before and a vector. */
+typedef struct parts {
+    int n;
+    ir_op op[PARTS];
+    uint32_t vector[PARTS];
+} parts;
+
+/* Inserts a step on vectors after *at, which becomes that step, and returns its result. b may be absent. */
+static uint32_t add_vector(rt_plan *p, rt_step **at, ir_op op, uint32_t a, uint32_t b, uint32_t of, ir_dtype type)
+{
+    k_view view = p->values[a].view;
+    view.dtype = type;
+    const uint32_t to = rt_plan_new_value(p, of, &view);
+    rt_step *s = to == RT_NO_VALUE ? NULL : rt_step_new(p, (*at)->node, op, b == RT_NO_VALUE ? 1 : 2, 1);
+    if (!s) return RT_NO_VALUE;
+    rt_step_read(p, s, 0, a);
+    if (b != RT_NO_VALUE) rt_step_read(p, s, 1, b);
+    rt_step_write(p, s, 0, to);
+    rt_step_insert_after(p, s, *at);
+    *at = s;
+    return to;
+}
+
+/* Whether y is needed, and the pointwise steps can have the bits of the op. */
+static bool is_exact(const rt_plan *p, const rt_step *s)
+{
+    const int rstd = IR_OUT(batch_norm, saved_rstd);
+    for (int j = 0; j <= IR_IN(batch_norm, var); j++)
+        if (s->in[j].dtype != IR_f32) return false;
+    return !s->attr[IR_ATTR(batch_norm, training)].i && rt_uses(p, s->out_value[IR_OUT(batch_norm, y)]) &&
+           !(rt_step_writes(s, rstd) && rt_uses(p, s->out_value[rstd]));
+}
+
+/* The steps that have the bits of the op. The factor is computed after *at. */
+static bool find_exact(rt_plan *p, rt_step *s, rt_step **at, parts *out)
+{
+    const uint32_t y = s->out_value[IR_OUT(batch_norm, y)], scale = s->in_value[IR_IN(batch_norm, scale)];
+    k_view wide = rt_norm_vector(s);
+    wide.dtype = IR_f64;
+    const uint32_t rstd = rt_plan_new_value(p, y, &wide);
+    if (rstd == RT_NO_VALUE) return false;
+    rt_step_write(p, s, IR_OUT(batch_norm, saved_rstd), rstd);
+    const uint32_t wide_scale = add_vector(p, at, IR_OP_cast, scale, RT_NO_VALUE, y, IR_f64);
+    if (wide_scale == RT_NO_VALUE) return false;
+    const uint32_t product = add_vector(p, at, IR_OP_mul, rstd, wide_scale, y, IR_f64);
+    if (product == RT_NO_VALUE) return false;
+    const uint32_t factor = add_vector(p, at, IR_OP_cast, product, RT_NO_VALUE, y, IR_f32);
+    *out = (parts){3,
+                   {IR_OP_sub, IR_OP_mul, IR_OP_add},
+                   {s->in_value[IR_IN(batch_norm, mean)], factor, s->in_value[IR_IN(batch_norm, bias)]}};
+    return factor != RT_NO_VALUE;
+}
+
+static bool find_parts(rt_plan *p, rt_step *s, parts *out)
+{
+    const uint32_t mean = rt_norm_result(p, s, IR_OUT(batch_norm, saved_mean));
+    const uint32_t rstd = rt_norm_result(p, s, IR_OUT(batch_norm, saved_rstd));
+    *out = (parts){PARTS,
+                   {IR_OP_sub, IR_OP_mul, IR_OP_mul, IR_OP_add},
+                   {mean, rstd, s->in_value[IR_IN(batch_norm, scale)], s->in_value[IR_IN(batch_norm, bias)]}};
+    return mean != RT_NO_VALUE && rstd != RT_NO_VALUE;
+}
+
 /* Reduces the step to the statistics and inserts the pointwise steps after it. */
 static bool split(rt_plan *p, rt_step *s)
 {
-    static const ir_op ops[PARTS] = {IR_OP_sub, IR_OP_mul, IR_OP_mul, IR_OP_add};
     const k_view x = s->in[IR_IN(batch_norm, x)];
     const uint32_t y = s->out_value[IR_OUT(batch_norm, y)];
-    const uint32_t mean = rt_norm_result(p, s, IR_OUT(batch_norm, saved_mean));
-    const uint32_t rstd = rt_norm_result(p, s, IR_OUT(batch_norm, saved_rstd));
-    const uint32_t scale = s->in_value[IR_IN(batch_norm, scale)], bias = s->in_value[IR_IN(batch_norm, bias)];
-    const uint32_t vectors[PARTS] = {mean, rstd, scale, bias};
     uint32_t from = s->in_value[IR_IN(batch_norm, x)];
     k_view image = x;
     rt_step *at = s;
+    parts all;
     image.dtype = rt_norm_vector(s).dtype;
-    if (mean == RT_NO_VALUE || rstd == RT_NO_VALUE) return false;
+    if (!(p->counted ? find_exact(p, s, &at, &all) : find_parts(p, s, &all))) return false;
     rt_step_write(p, s, IR_OUT(batch_norm, y), RT_NO_VALUE);
-    for (int i = 0; i < PARTS; i++) {
-        const uint32_t to = i == PARTS - 1 ? y : rt_plan_new_value(p, y, &image);
-        rt_step *part = to == RT_NO_VALUE ? NULL : rt_norm_part(p, s->node, ops[i], from, vectors[i], &x, to);
+    for (int i = 0; i < all.n; i++) {
+        const uint32_t to = i == all.n - 1 ? y : rt_plan_new_value(p, y, &image);
+        rt_step *part = to == RT_NO_VALUE ? NULL : rt_norm_part(p, s->node, all.op[i], from, all.vector[i], &x, to);
         if (!part) return false;
         rt_step_insert_after(p, part, at);
         from = to;
@@ -107,7 +169,8 @@ ampc_status rt_stage_split_norms(rt_plan *p, diag *d)
     (void)d;
     for (int i = 0; i < p->n_steps && p->backend->fused; i++) {
         rt_step *s = p->steps[i];
-        if (!rt_norm_is_divisible(p, s) || !has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)])) continue;
+        if (!rt_norm_is_divisible(p, s)) continue;
+        if (!(p->counted ? is_exact(p, s) : has_pointwise_use(p, s->out_value[IR_OUT(batch_norm, y)]))) continue;
         if (!split(p, s)) return AMPC_NO_MEMORY;
     }
     return AMPC_OK;

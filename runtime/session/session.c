@@ -156,11 +156,12 @@ ampc_status rt_session_set_codes(rt_session *s, const char *codes, diag *d)
 /* Returns the execution of the part and selection for s->sizes and moves it to the front; NULL: there is none. */
 static rt_execution *cached_execution(rt_session *s, const ir_graph *g, int part, const rt_selection *selection)
 {
-    const bool observed = s->observer.fn != NULL;
+    const bool observed = s->observer.fn != NULL, counted = s->observer.counts;
     for (rt_execution **at = &s->executions; *at; at = &(*at)->next) {
         rt_execution *x = *at;
         const rt_plan *p = x->plan;
-        if (p->graph != g || p->part != part || p->selection != selection || p->observed != observed) continue;
+        if (p->graph != g || p->part != part || p->selection != selection) continue;
+        if (p->observed != observed || p->counted != counted) continue;
         if (memcmp(p->sizes, s->sizes, s->n_symbols * sizeof *s->sizes) != 0) continue;
         *at = x->next;
         x->next = s->executions;
@@ -212,6 +213,7 @@ static ampc_status find_execution(rt_session *s, const ir_graph *g, int part, co
                                      .fuse = s->fuse && !s->observer.fn,
                                      .no_pack = s->no_pack,
                                      .observed = s->observer.fn != NULL,
+                                     .counted = s->observer.counts,
                                      .pipeline = options};
     rt_shared_plan *plan;
     TRY(rt_plans_find(s, &request, d, &plan));

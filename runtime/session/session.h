@@ -158,6 +158,10 @@ typedef ampc_status rt_observe_fn(void *user, const rt_observed *o, diag *d);
  * the results of the op itself. Views (reshape) have no step and are not shown. An observed run needs more memory than
  * others; its plans are cached apart. */
 void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user);
+/* The same, except that a device that works in host memory fuses elementwise ops and normalisations, which keep the
+ * bits of their results, and counts what they compute and read in the caches: `count` is called for these values, which
+ * `fn` does not see. */
+void rt_session_observe_counts(rt_session *s, rt_observe_fn *fn, k_count_fn *count, void *user);
 /* Adds the n numbers of a tensor in host memory, on the threads of the session. */
 void rt_session_count(const rt_session *s, const rt_tensor *t, int64_t n, ir_exponents *to);
 /* Until the observation ends, runs change no storage. */

@@ -51,9 +51,11 @@ static ampc_status show_external(const rt_frame *f, diag *d)
 
 static ampc_status show_results(const rt_frame *f, const rt_step *step, diag *d)
 {
-    for (int k = 0; k < step->n_out; k++)
-        if (step->out_value[k] != RT_NO_VALUE && step->out_buffer[k] != RT_NO_BUFFER)
-            TRY(show(f, step->out_value[k], step->node, k, step->out_buffer[k], d));
+    for (int k = 0; k < step->n_out; k++) {
+        const rt_value *v = step->out_value[k] == RT_NO_VALUE ? NULL : &f->execution->plan->values[step->out_value[k]];
+        if (!v || v->derived || v->counted || step->out_buffer[k] == RT_NO_BUFFER) continue;
+        TRY(show(f, step->out_value[k], v->value->def, v->value->def_index, step->out_buffer[k], d));
+    }
     return AMPC_OK;
 }
 
@@ -69,7 +71,17 @@ void rt_session_observe(rt_session *s, rt_observe_fn *fn, void *user)
     s->observer.fn = fn;
     s->observer.user = user;
     s->observer.keeps_storage = false;
+    s->observer.counts = false;
+    s->ctx.count = NULL;
     s->after_launch = fn ? observe : NULL;
+}
+
+void rt_session_observe_counts(rt_session *s, rt_observe_fn *fn, k_count_fn *count, void *user)
+{
+    rt_session_observe(s, fn, user);
+    s->observer.counts = s->fuse && !s->backend->device_ops;
+    s->ctx.count = count;
+    s->ctx.count_user = user;
 }
 
 void rt_session_count(const rt_session *s, const rt_tensor *t, int64_t n, ir_exponents *to)

@@ -163,8 +163,9 @@ bool rt_shared_agree(const rt_shared_plan *a, const rt_shared_plan *b)
 {
     const rt_plan_request *r = &a->request, *q = &b->request;
     return r->graph == q->graph && r->part == q->part && r->selection == q->selection && r->fuse == q->fuse &&
-           r->no_pack == q->no_pack && r->observed == q->observed && a->threads == b->threads && a->tune == b->tune &&
-           a->plan_only == b->plan_only && a->custom == b->custom && same_sizes(r, q);
+           r->no_pack == q->no_pack && r->observed == q->observed && r->counted == q->counted &&
+           a->threads == b->threads && a->tune == b->tune && a->plan_only == b->plan_only && a->custom == b->custom &&
+           same_sizes(r, q);
 }
 
 /* Returns the block of an equal plan, whose hoisted steps are the same, at the same offsets; NULL: there is none. */

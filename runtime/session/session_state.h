@@ -40,6 +40,7 @@ typedef struct rt_observer {
     rt_observe_fn *fn; /* NULL: not observed */
     void *user;
     bool keeps_storage; /* runs do not commit */
+    bool counts;        /* fused kernels count their values; the others are shown */
     rt_staging copy;    /* of the value that is shown; `device` is unused */
 } rt_observer;
 

@@ -1,12 +1,13 @@
 /* test_plan_random.c - random networks of convolutions, normalisations and concatenations give with all plan stages the
- * values that they give without, also after parameters have changed. In the environment, PLAN_SEED is the seed of a
- * single network, PLAN_NETWORKS their number. */
+ * values that they give without, also after parameters have changed, and the same statistics of calibration. In the
+ * environment, PLAN_SEED is the seed of a single network, PLAN_NETWORKS their number. */
+#include "runtime/inspect/calibrate.h"
 #include "tests/unit/session_fixture.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-enum { MAX_VALUES = 120, MAX_TEXT = 1 << 16, MAX_PARAMS = 200, NETWORKS = 750 };
+enum { MAX_VALUES = 120, MAX_TEXT = 1 << 16, MAX_PARAMS = 200, NETWORKS = 750, COUNTED = 10 };
 
 /* ---- random numbers ------------------------------------------------------------------------------------ */
 
@@ -308,13 +309,20 @@ static double distance(const rt_tensor *a, const rt_tensor *b)
     return off / largest;
 }
 
+static float data[2 * 16 * 9 * 9];
+
+static rt_tensor make_input(uint64_t seed)
+{
+    const image *v = &net.values[0];
+    state = seed;
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) data[i] = real(-1, 1);
+    return (rt_tensor){.name = "x", .dtype = IR_f32, .rank = 4, .dims = {v->n, v->c, v->h, v->h}, .data = data};
+}
+
 static void compare(scratch *t, rt_session *fused, rt_session *plain, uint64_t seed, const char *text)
 {
     const image *v = &net.values[0];
-    float data[2 * 16 * 9 * 9];
-    const rt_tensor x = {.name = "x", .dtype = IR_f32, .rank = 4, .dims = {v->n, v->c, v->h, v->h}, .data = data};
-    state = seed;
-    for (size_t i = 0; i < sizeof data / sizeof *data; i++) data[i] = real(-1, 1);
+    const rt_tensor x = make_input(seed);
     rt_session *const both[] = {fused, plain};
     for (int i = 0; i < 2; i++)
         if (rt_session_run(both[i], "g", &x, 1, t->d) != AMPC_OK)
@@ -327,6 +335,30 @@ static void compare(scratch *t, rt_session *fused, rt_session *plain, uint64_t s
         const double off = distance(a, b), most = v->low ? 0.3 : 1e-4;
         if (!(off <= most)) fail_msg("PLAN_SEED=%" PRIu64 ": %s differs by %g\n%s", seed, name, off, text);
     }
+}
+
+/* Every step of the plain session is counted apart. */
+static void compare_counts(scratch *t, rt_session *fused, rt_session *plain, uint64_t seed, const char *text)
+{
+    const rt_calibrator_options o = {.limit = 1};
+    const rt_tensor x = make_input(seed);
+    rt_session *const both[] = {fused, plain};
+    rt_calibrator *c[2];
+    arena *memory = arena_new(0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rt_calibrator_open(both[i], module, &o, memory, t->d, &c[i]), AMPC_OK);
+        for (int run = 0; run < 2; run++)
+            assert_int_equal(rt_calibrator_run(c[i], ir_graph_find(module, "g"), &x, 1, NULL, t->d), AMPC_OK);
+    }
+    const rt_calibration *a = rt_calibrator_result(c[0]), *b = rt_calibrator_result(c[1]);
+    bool same = a->tensors.count == b->tensors.count;
+    for (size_t i = 0; i < a->tensors.count && same; i++) {
+        const rt_calibrated *r = a->tensors.items[i], *q = b->tensors.items[i];
+        same = !strcmp(r->name, q->name) && !memcmp(&r->numbers, &q->numbers, sizeof r->numbers);
+    }
+    if (!same) fail_msg("PLAN_SEED=%" PRIu64 ": other statistics\n%s", seed, text);
+    for (int i = 0; i < 2; i++) rt_calibrator_close(c[i]);
+    arena_free(memory);
 }
 
 static void check(scratch *t, uint64_t seed)
@@ -347,6 +379,7 @@ static void check(scratch *t, uint64_t seed)
         write_params(t, plain, seed + i);
         compare(t, fused, plain, seed, text);
     }
+    if (seed % COUNTED == 0) compare_counts(t, fused, plain, seed, text);
     rt_session_close(fused);
     rt_session_close(plain);
     ir_module_free(module);
