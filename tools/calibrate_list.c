@@ -22,7 +22,7 @@
 enum { MAX_TRIED = 40 }; /* lines of which each is tried to be left out, which compiles the model twice */
 
 typedef struct variant {
-    tool tool;
+    run_variant compiled;
     strmap *values; /* by name: of the infer graph and its subgraphs */
     strmap *nodes;  /* by name of the model: the node that computes it, or that it was fused into */
 } variant;
@@ -52,11 +52,6 @@ static const ir_graph *next_within(const deciding *k, const ir_graph *g) { retur
 
 /* ---- compiling ---------------------------------------------------------------------------------- */
 
-static void pass_nothing_on(void *user, diag_level level, const char *message)
-{
-    (void)user, (void)level, (void)message;
-}
-
 static void add_names(variant *v, const ir_graph *g)
 {
     for (const ir_node *n = g->first; n; n = n->next) {
@@ -81,35 +76,23 @@ static void append(pass_strings *to, const char *text, arena *a)
 static ampc_status compile_with(const deciding *k, int without, bool plain_runtime, variant *v)
 {
     command *plain = arena_alloc(k->arena, sizeof *plain);
-    *v = (variant){.tool = *k->tool, .values = strmap_new(k->arena), .nodes = strmap_new(k->arena)};
-    tool *t = &v->tool;
+    *v = (variant){run_variant_of(k->tool, NULL), strmap_new(k->arena), strmap_new(k->arena)};
+    tool *t = &v->compiled.tool;
     *plain = *k->tool->command;
     plain->as_spelled = false;
     t->command = plain;
-    t->module = NULL;
-    t->compile = NULL;
     t->o.pass.low = IR_f16;
     t->o.pass.plain_runtime = plain_runtime;
-    t->o.pass.explain = NULL;
     for (int i = 0; i < (int)k->out->lines.count; i++) {
         const calibrated_line *l = &k->out->lines.items[i];
         if (i == without) continue;
         if (l->is_node) append(&t->o.pass.fp32_nodes, amp_list_glob(l->name, k->arena), k->arena);
         else append(&t->o.pass.black_vars, l->name, k->arena);
     }
-    t->diag = diag_new(pass_nothing_on, NULL);
-    if (!t->diag) return rt_no_memory(k->tool->diag);
-    diag_share_words(t->diag, k->tool->diag);
-    TRY(tool_compile(t, t->o.operands.items[0]));
+    TRY(run_variant_compile(&v->compiled, k->tool->diag, true));
     const ir_graph *g = ir_graph_by_role(t->module, IR_GRAPH_infer);
     for (const ir_graph *in = g; in; in = ir_next_graph_in(g, in)) add_names(v, in);
     return AMPC_OK;
-}
-
-static void close_variant(variant *v)
-{
-    ir_module_free(v->tool.module);
-    diag_free(v->tool.diag);
 }
 
 static bool is_cast_to_low(const ir_node *n)
@@ -160,7 +143,7 @@ static ampc_status try_lines(const deciding *k, int without, bool *heals)
         for (size_t i = 0; i < k->large.count && status == AMPC_OK; i++) *heals &= is_healed_in(&k->large.items[i], &v);
         /* What cannot be converted for other runtimes is not healed there. */
         if (status != AMPC_OK && plain) status = AMPC_OK;
-        close_variant(&v);
+        run_variant_close(&v.compiled);
         TRY(status);
     }
     return AMPC_OK;
@@ -178,13 +161,14 @@ static bool is_large(const deciding *k, const ir_value *v)
 static bool is_masked(const deciding *k, const variant *v, const bool *masked, const ir_value *x)
 {
     const ir_node *n = ir_def(x);
-    const double *limit = strmap_get(v->tool.compile->report.limits, x->name), bound = range_mask_bound(IR_f16);
+    const double *limit = strmap_get(v->compiled.tool.compile->report.limits, x->name),
+                 bound = range_mask_bound(IR_f16);
     bool mask = limit && *limit <= bound;
     if (!n) return mask;
     const bool adds = n->op == IR_OP_add || n->op == IR_OP_sub || n->op == IR_OP_mul || ir_op_has(n->op, IR_VIEW);
     for (int i = 0; i < n->n_in; i++) {
         const ir_value *o = ir_in(n, i);
-        const double *l = o ? strmap_get(v->tool.compile->report.limits, o->name) : NULL;
+        const double *l = o ? strmap_get(v->compiled.tool.compile->report.limits, o->name) : NULL;
         const bool operand_masks = o && ((o->graph == x->graph && masked[o->id]) || (l && *l <= bound));
         if (o && !operand_masks && is_large(k, o)) return false;
         mask |= operand_masks && adds;
@@ -431,13 +415,13 @@ ampc_status calibrate_lines(const tool *t, const rt_calibrator *c, const ir_grap
     if (!any) return AMPC_OK;
     ampc_status status = compile_with(&k, -1, false, &plain);
     if (status == AMPC_OK) find_large(&k, &plain);
-    close_variant(&plain);
+    run_variant_close(&plain.compiled);
     TRY(status);
     find_nodes(&k);
     find_places(&k);
     k.kept = compile_with(&k, -1, true, &kept) == AMPC_OK ? &kept : NULL;
     cover(&k);
-    close_variant(&kept);
+    run_variant_close(&kept.compiled);
     TRY(shorten(&k));
     finish(&k);
     return AMPC_OK;

@@ -3,7 +3,7 @@
 #define AMPC_TOOLS_CALIBRATE_LIST_H
 
 #include "runtime/inspect/calibrate.h"
-#include "tools/tool.h"
+#include "tools/run.h"
 
 /* A line of [tensors] or, if the tensor is within one operator or a fused one, of [nodes]. */
 typedef struct calibrated_line {

@@ -37,6 +37,21 @@ ampc_status run_on_ranks(run_context *c, run_verb *body);
  * --deterministic, one process adds the micro-batches of a step like several ranks do. */
 ampc_status run_distribute(run_context *c);
 
+/* ---- run_variant.c: the model of a command, compiled again with other options ---- */
+
+typedef struct run_variant {
+    tool tool;
+    run_context context;   /* session NULL: not opened */
+    const ir_graph *graph; /* that the command runs; set by it */
+} run_variant;
+/* The tool without its module, for the caller to change the options of. `sizes`: those of the session; NULL: none. */
+run_variant run_variant_of(const tool *base, int64_t *sizes);
+/* Reports errors, unless `quiet`, to d. The variant must not be moved from here on, and is closed on failure, too. */
+ampc_status run_variant_compile(run_variant *v, diag *d, bool quiet);
+/* Opens a session with the options of the command, and loads its weights. */
+ampc_status run_variant_open(run_variant *v, const char *device, diag *d);
+void run_variant_close(run_variant *v); /* also of one that has not been compiled */
+
 /* Fails with AMPC_UNSUPPORTED, listing the entry graphs, if the module has no such graph. */
 ampc_status run_need_entry(run_context *c, const char *entry, const ir_graph **out);
 /* The graph of bench and plan: --entry, else train_step, else infer. */

@@ -11,26 +11,14 @@
 
 enum { DEFAULT_BATCH = 64, ROWS = 20 };
 
-/* A reference: the model compiled in one precision, and its session on the CPU. */
-typedef struct reference {
-    tool tool;
-    run_context context;
-} reference;
-
 typedef struct comparing {
     run_context *c;
     const ir_graph *graph;
-    reference f32, f64;
+    run_variant f32, f64; /* on the CPU */
     rt_comparison result;
 } comparing;
 
 /* ---- the references ---------------------------------------------------------------------------- */
-
-/* The first compilation has reported everything else already. */
-static void pass_errors_on(void *user, diag_level level, const char *message)
-{
-    if (level == DIAG_ERROR) diag_repeat(user, AMPC_REJECTED, message);
-}
 
 /* The gradients of all three are scaled alike. */
 static ampc_status same_scale(const comparing *k, compile_options *o)
@@ -42,36 +30,15 @@ static ampc_status same_scale(const comparing *k, compile_options *o)
     return scale ? rt_session_get_number(k->c->session, scale->name, k->c->tool->diag, &o->init_scale) : AMPC_OK;
 }
 
-static ampc_status open_reference(const comparing *k, reference *r, bool wide)
+static ampc_status open_reference(const comparing *k, run_variant *r, bool wide)
 {
-    const tool *t = k->c->tool;
-    r->tool = *t;
-    r->tool.module = NULL;
-    r->tool.compile = NULL;
+    diag *d = k->c->tool->diag;
+    *r = run_variant_of(k->c->tool, k->c->sizes);
     r->tool.o.pass.level = PASS_O0;
     r->tool.o.pass.wide = wide;
-    r->tool.o.pass.explain = NULL;
-    r->context = (run_context){.tool = &r->tool, .sizes = k->c->sizes};
     TRY(same_scale(k, &r->tool.o.pass));
-    r->tool.diag = diag_new(pass_errors_on, t->diag);
-    if (!r->tool.diag) return diag_error(t->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-    diag_share_words(r->tool.diag, t->diag);
-    TRY(tool_compile(&r->tool, t->o.operands.items[0]));
-    const rt_session_options o = {.device = "cpu",
-                                  .threads = (int)t->o.threads,
-                                  .deterministic = (int)t->o.deterministic,
-                                  .custom = t->custom,
-                                  .weights_dir = t->weights_dir};
-    TRY(rt_session_open(r->tool.module, &o, t->diag, &r->context.session));
-    TRY(run_load_weights(&r->context));
-    return rt_session_seed(r->context.session, t->o.pass.seed, t->diag);
-}
-
-static void close_reference(reference *r)
-{
-    rt_session_close(r->context.session);
-    ir_module_free(r->tool.module);
-    diag_free(r->context.tool ? r->tool.diag : NULL);
+    TRY(run_variant_compile(r, d, false));
+    return run_variant_open(r, "cpu", d);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------- */
@@ -239,7 +206,7 @@ ampc_status run_compare(run_context *c)
     comparing k = {.c = c};
     const ampc_status status = compare_entry(&k);
     rt_comparison_clear(&k.result);
-    close_reference(&k.f32);
-    close_reference(&k.f64);
+    run_variant_close(&k.f32);
+    run_variant_close(&k.f64);
     return status;
 }

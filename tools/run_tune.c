@@ -22,7 +22,7 @@ enum { ROUNDS = 12, BEYOND = 24, CHECKED = 8, UNKNOWN = 16 }; /* plans, plans ab
 /* The plan of least cost whose predicted squared error is at most `limit`. */
 static ampc_status choose(tuning *t, double limit, tune_plan *out)
 {
-    tune_variant v = {.graph = NULL};
+    run_variant v = {.graph = NULL};
     const pass_budget budget = {t->prices, limit};
     *out = tune_new_plan(t);
     const ampc_status status = tune_compile(t, &v, NULL, &budget, false);
@@ -35,7 +35,7 @@ static ampc_status choose(tuning *t, double limit, tune_plan *out)
         out->predicted = sqrt(v.tool.compile->report.error * limit);
         out->cost = v.tool.compile->report.costs.cut;
     }
-    tune_close(&v);
+    run_variant_close(&v);
     return status;
 }
 
@@ -48,20 +48,20 @@ static bool same(const tuning *t, const tune_plan *a, const tune_plan *b)
 
 static ampc_status find_profile_cost(tuning *t)
 {
-    tune_variant v = {.graph = NULL};
+    run_variant v = {.graph = NULL};
     const ampc_status status = tune_compile(t, &v, NULL, NULL, false);
     if (status == AMPC_OK) {
         t->profile_cost = v.tool.compile->report.costs.greedy;
         t->device = v.tool.compile->device;
     }
-    tune_close(&v);
+    run_variant_close(&v);
     return status;
 }
 
 /* The operators that a list can name. */
 static ampc_status find_operators(tuning *t)
 {
-    tune_variant v = {.graph = NULL};
+    run_variant v = {.graph = NULL};
     const pass_budget budget = {t->prices, 1};
     arena *a = t->c->tool->arena;
     const ampc_status status = tune_compile(t, &v, NULL, &budget, false);
@@ -71,7 +71,7 @@ static ampc_status find_operators(tuning *t)
         vec_push(a, &t->operators, o);
         strmap_put(t->by_name, o.name, (void *)(uintptr_t)t->operators.count);
     }
-    tune_close(&v);
+    run_variant_close(&v);
     return status;
 }
 
@@ -101,7 +101,7 @@ static void draw_seeds(void *user, int vector)
     }
 }
 
-static ampc_status analyse_batches(tuning *t, tune_variant *slopes, tune_variant *low, rt_sensitivity *s,
+static ampc_status analyse_batches(tuning *t, run_variant *slopes, run_variant *low, rt_sensitivity *s,
                                    int64_t *batches)
 {
     diag *d = t->c->tool->diag;
@@ -168,7 +168,7 @@ static void price_rows(tuning *t, const rt_sensitivity *s, int64_t batches, bool
 
 static ampc_status analyse(tuning *t)
 {
-    tune_variant slopes = {.graph = NULL}, low = {.graph = NULL};
+    run_variant slopes = {.graph = NULL}, low = {.graph = NULL};
     rt_sensitivity s = {.count = 0};
     tune_plan all = tune_new_plan(t);
     int64_t batches = 0;
@@ -177,8 +177,8 @@ static ampc_status analyse(tuning *t)
     if (status == AMPC_OK) status = tune_compile(t, &slopes, NULL, NULL, true);
     if (status == AMPC_OK)
         status = compile_slopes(slopes.tool.module, slopes.graph->name, differentiates_loss(t), t->c->tool->diag);
-    if (status == AMPC_OK) status = tune_open(t, &low, "cpu");
-    if (status == AMPC_OK) status = tune_open(t, &slopes, "cpu");
+    if (status == AMPC_OK) status = run_variant_open(&low, "cpu", t->c->tool->diag);
+    if (status == AMPC_OK) status = run_variant_open(&slopes, "cpu", t->c->tool->diag);
     if (status == AMPC_OK) {
         rt_sensitivity_open(&s, low.graph, t->c->tool->o.pass.low, PASS_SLOPE, t->c->tool->arena);
         status = analyse_batches(t, &slopes, &low, &s, &batches);
@@ -186,8 +186,8 @@ static ampc_status analyse(tuning *t)
     }
     if (status == AMPC_OK) price_rows(t, &s, batches, differentiates_loss(t));
     rt_sensitivity_close(&s);
-    tune_close(&slopes);
-    tune_close(&low);
+    run_variant_close(&slopes);
+    run_variant_close(&low);
     return status;
 }
 
@@ -412,7 +412,7 @@ static ampc_status tune(tuning *t)
     t->held = all / 3;
     t->choosing = all - t->held;
     tune_change none;
-    TRY(tune_open(t, &t->f32, t->c->tool->o.device));
+    TRY(run_variant_open(&t->f32, t->c->tool->o.device, t->c->tool->diag));
     TRY(tune_run_error(t, &t->f32, true, &none));
     for (int k = 0; k < t->n_outputs; k++) t->norms[k] /= (double)all;
     if (t->not_finite)
@@ -440,6 +440,6 @@ ampc_status run_tune(run_context *c)
     tuning t = {.c = c};
     const ampc_status status = tune(&t);
     rt_dataset_close(t.data);
-    tune_close(&t.f32);
+    run_variant_close(&t.f32);
     return status;
 }

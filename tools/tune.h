@@ -8,13 +8,6 @@
 
 enum { TUNE_PARTS = 4 };
 
-/* The model, compiled in some way, and its session. */
-typedef struct tune_variant {
-    tool tool;
-    run_context context;
-    const ir_graph *graph;
-} tune_variant;
-
 /* A change from fp32: on the samples for choosing, on those held out, and of all, with a margin for their spread. */
 typedef struct tune_change {
     double chosen, upper, held;
@@ -40,7 +33,7 @@ typedef struct tuning {
     rt_metric_choices metrics; /* none: error or loss */
     rt_dataset *data;
     int64_t choosing, held, runs;
-    tune_variant f32;
+    run_variant f32;
     float **outputs; /* of fp32, by batch and output */
     int64_t *counts; /* of their elements */
     int64_t not_finite;
@@ -58,15 +51,13 @@ typedef struct tuning {
 
 /* The model as a list, or a budget, has it; `f32`: all in fp32. Every value is rounded to its type, as in other
  * runtimes. */
-ampc_status tune_compile(const tuning *t, tune_variant *v, const char *list, const pass_budget *budget, bool f32);
-ampc_status tune_open(const tuning *t, tune_variant *v, const char *device);
-void tune_close(tune_variant *v);
+ampc_status tune_compile(const tuning *t, run_variant *v, const char *list, const pass_budget *budget, bool f32);
 
 bool tune_limits_error(const tuning *t);
 /* Runs the samples batch by batch; keeps the outputs of fp32, or compares with them. */
-ampc_status tune_run_error(tuning *t, tune_variant *v, bool keep, tune_change *out);
+ampc_status tune_run_error(tuning *t, run_variant *v, bool keep, tune_change *out);
 /* The metric of parts of the samples for choosing, and of those held out. */
-ampc_status tune_run_metric(tuning *t, tune_variant *v, double values[TUNE_PARTS + 1]);
+ampc_status tune_run_metric(tuning *t, run_variant *v, double values[TUNE_PARTS + 1]);
 
 /* All in fp32. */
 tune_plan tune_new_plan(const tuning *t);

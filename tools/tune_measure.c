@@ -14,58 +14,25 @@ static const double MARGIN = 1.3, PART_MARGIN = 2; /* standard errors: of errors
 
 /* ---- variants of the model --------------------------------------------------------------------- */
 
-static void pass_errors_on(void *user, diag_level level, const char *message)
-{
-    if (level == DIAG_ERROR) diag_repeat(user, AMPC_REJECTED, message);
-}
-
-ampc_status tune_compile(const tuning *t, tune_variant *v, const char *list, const pass_budget *budget, bool f32)
+ampc_status tune_compile(const tuning *t, run_variant *v, const char *list, const pass_budget *budget, bool f32)
 {
     const tool *base = t->c->tool;
-    v->tool = *base;
-    v->tool.module = NULL;
-    v->tool.compile = NULL;
+    *v = run_variant_of(base, t->c->sizes);
     compile_options *o = &v->tool.o.pass;
     if (f32) o->level = PASS_O0;
-    o->explain = NULL;
     o->fuse = false;
     o->list_text = list;
     o->budget = budget;
     o->placement = PASS_MINCUT; /* for the predicted costs */
-    v->context = (run_context){.tool = &v->tool, .sizes = t->c->sizes};
-    v->tool.diag = diag_new(pass_errors_on, base->diag);
-    if (!v->tool.diag) return diag_error(base->diag, AMPC_NO_MEMORY, DIAG_NOWHERE, "out of memory");
-    diag_share_words(v->tool.diag, base->diag);
-    TRY(tool_compile(&v->tool, base->o.operands.items[0]));
+    TRY(run_variant_compile(v, base->diag, false));
     v->graph = rt_evaluated_graph(v->tool.module);
     if (v->graph) return AMPC_OK;
     return diag_error(base->diag, AMPC_UNSUPPORTED, DIAG_NOWHERE, "the module has no entry @eval or @infer");
 }
 
-ampc_status tune_open(const tuning *t, tune_variant *v, const char *device)
-{
-    const tool *base = t->c->tool;
-    const rt_session_options o = {.device = device,
-                                  .threads = (int)base->o.threads,
-                                  .deterministic = (int)base->o.deterministic,
-                                  .custom = base->custom,
-                                  .weights_dir = base->weights_dir};
-    TRY(rt_session_open(v->tool.module, &o, base->diag, &v->context.session));
-    TRY(run_load_weights(&v->context));
-    return rt_session_seed(v->context.session, base->o.pass.seed, base->diag);
-}
-
-void tune_close(tune_variant *v)
-{
-    rt_session_close(v->context.session);
-    ir_module_free(v->tool.module);
-    diag_free(v->context.tool ? v->tool.diag : NULL);
-    *v = (tune_variant){.graph = NULL};
-}
-
 /* ---- measuring --------------------------------------------------------------------------------- */
 
-static int64_t batch_of(const tuning *t, const tune_variant *v)
+static int64_t batch_of(const tuning *t, const run_variant *v)
 {
     const int64_t fixed = rt_loader_fixed_batch(v->graph, t->c->sizes);
     return fixed > 0 ? fixed : t->c->tool->o.batch ? t->c->tool->o.batch : BATCH;
@@ -109,7 +76,7 @@ static bool is_of_model(const ir_graph *g, const char *name)
     return false;
 }
 
-static ampc_status keep_outputs(tuning *t, tune_variant *v, int64_t at)
+static ampc_status keep_outputs(tuning *t, run_variant *v, int64_t at)
 {
     for (int k = 0; k < t->n_outputs; k++) {
         const rt_tensor *x = rt_session_output_at(v->context.session, k);
@@ -128,7 +95,7 @@ static ampc_status keep_outputs(tuning *t, tune_variant *v, int64_t at)
     return AMPC_OK;
 }
 
-static void new_outputs(tuning *t, const tune_variant *v, int64_t batches)
+static void new_outputs(tuning *t, const run_variant *v, int64_t batches)
 {
     arena *a = t->c->tool->arena;
     t->n_outputs = rt_session_output_count(v->context.session);
@@ -139,7 +106,7 @@ static void new_outputs(tuning *t, const tune_variant *v, int64_t batches)
     t->norm = arena_array(a, (size_t)(batches * t->n_outputs) + 1, sizeof(double));
 }
 
-static ampc_status compare_outputs(const tuning *t, const tune_variant *v, int64_t at, int64_t batches)
+static ampc_status compare_outputs(const tuning *t, const run_variant *v, int64_t at, int64_t batches)
 {
     for (int k = 0; k < t->n_outputs; k++) {
         double *difference = &t->difference[k * batches + at], *norm = &t->norm[k * batches + at];
@@ -152,7 +119,7 @@ static ampc_status compare_outputs(const tuning *t, const tune_variant *v, int64
     return AMPC_OK;
 }
 
-ampc_status tune_run_error(tuning *t, tune_variant *v, bool keep, tune_change *out)
+ampc_status tune_run_error(tuning *t, run_variant *v, bool keep, tune_change *out)
 {
     diag *d = t->c->tool->diag;
     const int64_t rows = t->choosing + t->held, batch = batch_of(t, v), batches = rows / batch + 2;
@@ -186,7 +153,7 @@ ampc_status tune_run_error(tuning *t, tune_variant *v, bool keep, tune_change *o
     return status;
 }
 
-ampc_status tune_run_metric(tuning *t, tune_variant *v, double values[TUNE_PARTS + 1])
+ampc_status tune_run_metric(tuning *t, run_variant *v, double values[TUNE_PARTS + 1])
 {
     for (int i = 0; i <= TUNE_PARTS; i++) {
         const int64_t first = i * t->choosing / TUNE_PARTS, end = (i + 1) * t->choosing / TUNE_PARTS;
@@ -203,7 +170,7 @@ ampc_status tune_run_metric(tuning *t, tune_variant *v, double values[TUNE_PARTS
     return AMPC_OK;
 }
 
-static ampc_status measure_metric(tuning *t, tune_variant *v, tune_change *out)
+static ampc_status measure_metric(tuning *t, run_variant *v, tune_change *out)
 {
     double values[TUNE_PARTS + 1], changes[TUNE_PARTS], mean = 0, square = 0;
     const bool higher = t->metrics.count && rt_metric_better(&t->metrics.items[0]) == RT_BETTER_HIGHER;
@@ -242,9 +209,9 @@ const char *tune_list(const tuning *t, const tune_plan *p, bool comments)
     return text_finish(&text);
 }
 
-static ampc_status run_change(tuning *t, tune_variant *v, tune_change *out)
+static ampc_status run_change(tuning *t, run_variant *v, tune_change *out)
 {
-    TRY(tune_open(t, v, t->c->tool->o.device));
+    TRY(run_variant_open(v, t->c->tool->o.device, t->c->tool->diag));
     t->runs++;
     return tune_limits_error(t) ? tune_run_error(t, v, false, out) : measure_metric(t, v, out);
 }
@@ -256,7 +223,7 @@ bool tune_holds(const tuning *t, const tune_change *c)
 
 ampc_status tune_measure(tuning *t, tune_plan *p)
 {
-    tune_variant v = {.graph = NULL};
+    run_variant v = {.graph = NULL};
     ampc_status status = tune_compile(t, &v, tune_list(t, p, false), NULL, false);
     if (status == AMPC_OK) {
         p->cost = v.tool.compile->report.costs.greedy;
@@ -273,7 +240,7 @@ ampc_status tune_measure(tuning *t, tune_plan *p)
             p->change = (tune_change){fmax(p->change.chosen, fused.chosen), fmax(p->change.upper, fused.upper),
                                       fmax(p->change.held, fused.held)};
     }
-    tune_close(&v);
+    run_variant_close(&v);
     return status;
 }
 
