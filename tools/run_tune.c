@@ -75,7 +75,7 @@ static ampc_status find_operators(tuning *t)
     return status;
 }
 
-/* Whether the loss stands for the metric; else the outputs do. */
+/* Whether effects are measured on the loss; else on the outputs. */
 static bool differentiates_loss(const tuning *t)
 {
     return !tune_limits_error(t) && ir_output_by_role(t->f32.graph, IR_OUTPUT_loss);

@@ -20,7 +20,7 @@ const ir_device device_table[] = {
     {.name = NULL},
 };
 
-/* Nothing but the launch of a cast takes time, and every 64 KiB of a second copy as long. */
+/* Only the launch of a cast costs time, and every 64 KiB of a second copy costs as much. */
 const ir_device device_casts = {
     .name = "casts", .text = "no device: counts casts",
     .measure = DEVICE_TIME, .bandwidth = 1e30, .launch = 1e-12, .storage = 1e18 / 65536, .symbol = 1,

@@ -67,7 +67,7 @@ static char *trim(char *s)
     return s;
 }
 
-/* The byte that \xHH stands for, or 0 if s is something else. */
+/* The byte that \xHH means, or 0 if s is something else. */
 static char hex_byte(const char *s)
 {
     if (s[0] != '\\' || s[1] != 'x' || !isxdigit((unsigned char)s[2]) || !isxdigit((unsigned char)s[3])) return 0;

@@ -219,6 +219,15 @@ static void write_nodes(graph_report *r)
     end_table(r);
 }
 
+/* The last columns of an edge: what is read. */
+static void end_edge(graph_report *r, const edge *e)
+{
+    write_text(r, e->value->name);
+    write_type(r, &e->value->type);
+    json_write_integer(r->writer, NULL, e->cast);
+    json_end(r->writer, ']');
+}
+
 static void write_edges(graph_report *r)
 {
     static const char *const columns[] = {"from", "to", "tensor", "type", "cast", NULL};
@@ -229,10 +238,7 @@ static void write_edges(graph_report *r)
         json_begin(r->writer, NULL, '[');
         json_write_integer(r->writer, NULL, e->from);
         json_write_integer(r->writer, NULL, e->to);
-        write_text(r, e->value->name);
-        write_type(r, &e->value->type);
-        json_write_integer(r->writer, NULL, e->cast);
-        json_end(r->writer, ']');
+        end_edge(r, e);
     }
     end_table(r);
 }
@@ -247,10 +253,7 @@ static void write_weights(graph_report *r)
         if (e->value->kind != IR_VALUE_STORAGE || e->value->storage->kind == IR_STATE) continue;
         json_begin(r->writer, NULL, '[');
         json_write_integer(r->writer, NULL, e->to);
-        write_text(r, e->value->name);
-        write_type(r, &e->value->type);
-        json_write_integer(r->writer, NULL, e->cast);
-        json_end(r->writer, ']');
+        end_edge(r, e);
     }
     end_table(r);
 }
