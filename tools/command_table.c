@@ -202,6 +202,9 @@ const command_fact command_environment[] = {
     {"AMPC_ONEDNN", COMMAND_RUN,
      "The version of oneDNN to use: 2 or 3 (default: the newer one that is found); off: none, but the code that runs "
      "where it is not installed. A note says so."},
+    {"AMPC_CPU_ISA", COMMAND_RUN,
+     "The highest instruction set that code of our own may use: baseline, avx2, avx512 or amx (default: what the "
+     "processor has). ONEDNN_MAX_CPU_ISA is the same for oneDNN."},
     {"AMPC_MPI", COMMAND_RUN,
      "The plug-in for the MPI library of a launcher such as mpirun or srun; without it, libampc-mpi.so, "
      "libampc-mpi-openmpi.so or libampc-mpi-mpich.so in folder ampc-mpi next to libampc.so."},

@@ -1,4 +1,5 @@
 /* onednn.c - loads oneDNN, and describes primitives. */
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn_version.h"
 
 #include <dlfcn.h>
@@ -71,7 +72,8 @@ static void open_library(char *error, size_t error_size)
 
 ampc_status cpu_open(char *error, size_t error_size)
 {
-    ampc_status status = AMPC_OK;
+    ampc_status status = cpu_isa_check(error, error_size);
+    if (status) return status;
     pthread_mutex_lock(&open_lock);
     if (!was_tried) {
         open_library(why_not, sizeof why_not);
