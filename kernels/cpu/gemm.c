@@ -3,8 +3,8 @@
  * A task computes a block of c: for each block of k, it makes what the loops need of a and b, unless they can be read
  * in place, and multiplies tile by tile. A tile of c is held in registers. Everything that a task needs is in the part
  * of the workspace that belongs to its thread, so tasks never wait for each other. */
-#include "kernels/cpu/gemm.h"
-#include "kernels/matmul.h"
+#include "kernels/cpu/gemm_amx.h"
+#include "kernels/cpu/gemm_item.h"
 
 #include <omp.h>
 #include <string.h>
@@ -21,11 +21,6 @@ typedef struct gemm_tile {
 
 typedef void gemm_tile_fn(const gemm_tile *t);
 
-#if defined(__clang__)
-#define GEMM_UNROLL _Pragma("unroll")
-#else
-#define GEMM_UNROLL _Pragma("GCC unroll 16")
-#endif
 /* Makes the compiler hold an address in a register. */
 #define GEMM_KEEP(address) __asm__("" : "+r"(address))
 #define FLOATS(n) float __attribute__((vector_size((n) * sizeof(float)), aligned(4), may_alias))
@@ -157,7 +152,10 @@ static division divide(const gemm *g, const k_context *ctx)
     return d;
 }
 
-size_t gemm_workspace(const gemm *g, const k_context *ctx) { return divide(g, ctx).bytes; }
+size_t gemm_workspace(const gemm *g, const k_context *ctx)
+{
+    return ir_dtype_is_low(g->type) ? gemm_amx_workspace(g, ctx) : divide(g, ctx).bytes;
+}
 
 /* A block of c, and the buffers of the thread that computes it. */
 typedef struct task {
@@ -167,22 +165,6 @@ typedef struct task {
     float *a, *b, *c;
     int64_t ldc;
 } task;
-
-static const char *a_of(const task *t)
-{
-    const gemm *g = t->g;
-    const int64_t offset = g->batch ? product_offset(g->batch, g->batch->a_shared, t->item, g->m * g->k)
-                                    : t->item * g->a_item;
-    return (const char *)g->a.data + offset * (int64_t)ir_dtype_size(g->a.dtype);
-}
-
-static const char *b_of(const task *t)
-{
-    const gemm *g = t->g;
-    const int64_t offset = g->batch ? product_offset(g->batch, g->batch->b_shared, t->item, g->k * g->n)
-                                    : t->item * g->b_item;
-    return (const char *)g->b.data + offset * (int64_t)ir_dtype_size(g->b.dtype);
-}
 
 /* The first row of tile number i of n that divide `rows` rows as evenly as possible. */
 static int64_t tile_row(int64_t rows, int64_t n, int64_t i) { return rows / n * i + k_min(i, rows % n); }
@@ -217,7 +199,7 @@ static const float *block_of_a(const task *t, int64_t k, int64_t depth, int64_t 
         g->fill_a(g->user, t->item, t->row, t->rows, k, depth, t->a, *ld);
         return t->a;
     }
-    const char *from = a_of(t);
+    const char *from = gemm_item_a(t->g, t->item);
     const int64_t size = (int64_t)ir_dtype_size(g->a.dtype);
     if (t->d->crosses_a) {
         cross_a(t, from, k, depth);
@@ -237,7 +219,8 @@ static const float *block_of_a(const task *t, int64_t k, int64_t depth, int64_t 
 static gemm_matrix part_of_b(const task *t, int64_t k, int64_t column)
 {
     gemm_matrix b = t->g->b;
-    b.data = b_of(t) + (k * b.row + (t->column + column) * b.column) * (int64_t)ir_dtype_size(b.dtype);
+    b.data = gemm_item_b(t->g, t->item) +
+             (k * b.row + (t->column + column) * b.column) * (int64_t)ir_dtype_size(b.dtype);
     return b;
 }
 
@@ -312,8 +295,7 @@ static void set_panel(const task *t, step *s, int64_t k, int64_t depth)
     const int64_t columns = t->columns - s->column;
     s->width = columns <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
     if (g->packed) {
-        const int64_t item = g->batch ? product_offset(g->batch, g->batch->b_shared, t->item, 1) : t->item;
-        s->b = g->packed + item * g->packed_item + (t->column + s->column) * g->k + k * s->width;
+        s->b = (const float *)g->packed + gemm_item_packed(g, t->item) + (t->column + s->column) * g->k + k * s->width;
     } else if (t->d->direct && columns >= GEMM_PANEL) {
         s->b = part_of_b(t, k, s->column).data;
         s->width = g->b.row;
@@ -389,6 +371,10 @@ static task task_of(const gemm *g, const division *d, int64_t i, char *buffers)
 
 void gemm_run(const gemm *g, void *workspace, const k_context *ctx)
 {
+    if (ir_dtype_is_low(g->type)) {
+        gemm_amx_run(g, workspace, ctx);
+        return;
+    }
     const division d = divide(g, ctx);
     const int64_t tasks = g->items * d.down * d.across;
 #pragma omp parallel for num_threads(d.threads) schedule(static)

@@ -1,4 +1,5 @@
-/* gemm.h - products of f32 matrices by own code: c = a b, or c += a b, for any number of independent items.
+/* gemm.h - products of matrices by own code: c = a b, or c += a b, for any number of independent items. Sums are f32;
+ * operands are multiplied as f32 or, where the processor has AMX, as bf16 or f16.
  *
  * b is read in panels of GEMM_PANEL columns, in which each of the k rows follows the previous one: a panel is a single
  * stream through memory. gemm_pack makes the panels, once for an operand that never changes, and a product makes them
@@ -8,7 +9,7 @@
  * A sum over k is divided into blocks of GEMM_DEPTH terms. A block is summed in ascending order, with fused
  * multiply-adds where the processor has them, and the blocks are added in ascending order. So the bits of an element
  * depend on its row of a, its column of b and the instruction set, but neither on the number of threads nor on the
- * other rows and columns. */
+ * other rows and columns. The last is true of low types as well (gemm_amx.c), whose sums are not divided. */
 #ifndef AMPC_GEMM_H
 #define AMPC_GEMM_H
 
@@ -33,6 +34,10 @@ typedef void gemm_fill_a(const void *user, int64_t item, int64_t row, int64_t ro
  * multiple of GEMM_PANEL. */
 typedef void gemm_fill_b(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns,
                          float *to);
+/* The same for low types, for both operands: computes rows [row, row + rows) x columns [column, column + columns) of a
+ * or b into `to`, row-major, in elements of the type of the product. */
+typedef void gemm_fill_low(const void *user, int64_t item, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                           uint16_t *to, int64_t ld);
 /* Receives the sums of a block of at most GEMM_COLUMNS columns, which it may change. */
 typedef void gemm_finish(const void *user, int64_t item, float *sums, int64_t ld, int64_t row, int64_t rows,
                          int64_t column, int64_t columns);
@@ -42,19 +47,21 @@ typedef void gemm_finish(const void *user, int64_t item, float *sums, int64_t ld
 typedef void gemm_visit(void *user, int64_t first, const float *values, int64_t n, int64_t next);
 
 typedef struct gemm {
+    ir_dtype type; /* bf16 or f16: operands are rounded to it unless they have it (see gemm_has); else they are f32 */
     int64_t items, m, n, k;
     gemm_matrix a, b;
-    const struct product *batch; /* the offsets of the items in a and b; NULL: */
-    int64_t a_item, b_item;      /* multiples of these, in elements */
-    gemm_fill_a *fill_a;         /* instead of a; may be NULL */
-    gemm_fill_b *fill_b;         /* instead of b; may be NULL */
-    const float *packed;         /* instead of b, from gemm_pack; NULL: not packed */
-    int64_t packed_item;         /* the distance between two items of b in it, in floats */
-    float *c;                    /* NULL: sums go to `finish` only */
-    int64_t c_item, ldc;         /* the distances between two items and two rows, in floats */
-    bool adds;                   /* to what is in c */
-    bool reads_a_once;           /* each row of it from beginning to end: a fills no cache, and `packed` is small */
-    gemm_finish *finish;         /* NULL if c is the result */
+    const struct product *batch;  /* the offsets of the items in a and b; NULL: */
+    int64_t a_item, b_item;       /* multiples of these, in elements */
+    gemm_fill_a *fill_a;          /* instead of a; may be NULL */
+    gemm_fill_b *fill_b;          /* instead of b; may be NULL */
+    gemm_fill_low *low_a, *low_b; /* likewise, for a product of a low type */
+    const void *packed;           /* instead of b, from gemm_pack or gemm_pack_low; NULL: not packed */
+    int64_t packed_item;          /* the distance between two items of b in it, in floats; for a low type in bytes */
+    float *c;                     /* NULL: sums go to `finish` only */
+    int64_t c_item, ldc;          /* the distances between two items and two rows, in floats */
+    bool adds;                    /* to what is in c */
+    bool reads_a_once;            /* each row of it from beginning to end: a fills no cache, and `packed` is small */
+    gemm_finish *finish;          /* NULL if c is the result */
     const void *user;
 } gemm;
 
@@ -62,12 +69,22 @@ typedef struct gemm {
 size_t gemm_workspace(const gemm *g, const k_context *ctx);
 void gemm_run(const gemm *g, void *workspace, const k_context *ctx);
 
+/* Whether this processor multiplies operands of a low type. */
+bool gemm_has(ir_dtype type);
+
 /* The elements of the panels of a matrix k x n. */
 static inline int64_t gemm_packed_size(int64_t k, int64_t n) { return k * cpu_ceil_div(n, GEMM_HALF) * GEMM_HALF; }
 /* Writes rows [first, first + depth) of the panels of a matrix [k, n], read from b, whose row 0 is row `first`. A whole
  * matrix has first 0 and depth k. */
 void gemm_pack(float *packed, const gemm_matrix *b, int64_t k, int64_t n, int64_t first, int64_t depth,
                const k_context *ctx);
+
+/* The bytes of the panels of a matrix k x n for products of a low type. They, too, have 32 columns, and the last one 16
+ * if that is enough. For each 32 rows, which are padded with zeros, a panel has a tile per 16 columns, in which the
+ * elements of two rows alternate; for f16 it has two (gemm_amx.c). */
+int64_t gemm_low_bytes(ir_dtype type, int64_t k, int64_t n);
+/* Makes the panels of all items of operand b of g, which has type, items, n, k, b or low_b, and user. */
+void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx);
 
 /* Writes row number `row` of panels that are k rows high. */
 void gemm_spread(float *to, int64_t k, int64_t row, const float *from, int64_t columns);

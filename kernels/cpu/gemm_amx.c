@@ -1,0 +1,551 @@
+/* gemm_amx.c - products of bf16 and f16 matrices in AMX tiles, with f32 sums.
+ *
+ * Both operands are brought into strips: 32 rows of a, or 32 columns of b (a panel), which are called lanes. For each
+ * 32 terms of the sums a strip has two tiles of 16 lanes x 32 terms, 1 KB each; missing lanes and terms are 0. The rows
+ * of a tile of a are lanes; the rows of a tile of b are pairs of terms, so the one is the transpose of the other in
+ * units of 32 bits. A strip of a and a panel of b give 2 x 2 tiles of c.
+ *
+ * An element of f16 is split into two of bf16, high and low part, which is exact (11 bits are 8 and 3), and its tiles
+ * are doubled. Three products, high * high + high * low + low * high, are added; what is dropped is at most 2^-16 of
+ * each term. The low part of an infinity is NaN, so where such a sum is not finite, that of the high parts replaces it:
+ * it is not finite either, and has the right value.
+ *
+ * Tiles of c start from what is in c, so a sum is one chain of additions, however k is divided. The instructions treat
+ * subnormal numbers as 0 and round to nearest. */
+#include "kernels/cpu/gemm_amx.h"
+#include "kernels/cpu/gemm_item.h"
+
+#include <omp.h>
+
+enum { LANES = 16, STRIP = GEMM_PANEL, TERMS = 32, TILE = 1024 /* bytes */ };
+
+static int64_t tiles_of(int64_t lanes) { return lanes <= LANES ? 1 : STRIP / LANES; }
+
+/* The bytes of a strip. */
+static int64_t strip_bytes(ir_dtype type, int64_t lanes, int64_t terms)
+{
+    return cpu_ceil_div(terms, TERMS) * tiles_of(lanes) * (type == IR_f16 ? 2 : 1) * TILE;
+}
+
+int64_t gemm_low_bytes(ir_dtype type, int64_t k, int64_t n)
+{
+    const int64_t whole = n / STRIP, rest = n % STRIP;
+    return whole * strip_bytes(type, STRIP, k) + (rest ? strip_bytes(type, rest, k) : 0);
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
+#define AMX_INLINE AMX CPU_INLINE
+
+static bool has_amx;
+
+/* The kernel must be asked for the state of tiles. */
+static void find_amx(void) __attribute__((constructor)); /* before there are threads */
+static void find_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    __builtin_cpu_init();
+    const bool may = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl");
+    unsigned a, b, c, d;
+    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "0"(7), "2"(0));
+    const bool has_tiles = (d >> 22 & 1) && (d >> 24 & 1); /* AMX-BF16, AMX-TILE */
+    has_amx = may && has_tiles && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+bool gemm_has(ir_dtype type) { return has_amx || !ir_dtype_is_low(type); }
+
+/* ---- making strips ----------------------------------------------------------------------------------- */
+
+enum { CHUNK = 512 /* terms that are brought to the low type at once */ };
+
+/* Lanes and terms of an operand in its low type: one of the two is contiguous. */
+typedef struct source {
+    const uint16_t *at;
+    int64_t ld;
+    bool by_term; /* each row is a term, else a lane */
+} source;
+
+/* One register per pair of terms, with both for each lane. */
+AMX_INLINE void load_terms(__m512i *rows, const source *s, int64_t lanes, int64_t terms)
+{
+    const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
+    GEMM_UNROLL for (int i = 0; i < LANES; i++)
+    {
+        const uint16_t *at = s->at + 2 * i * s->ld;
+        __m256i even = _mm256_setzero_si256(), odd = even;
+        if (2 * i < terms) even = _mm256_maskz_loadu_epi16(mask, at);
+        if (2 * i + 1 < terms) odd = _mm256_maskz_loadu_epi16(mask, at + s->ld);
+        rows[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+    }
+}
+
+/* One register per lane, with its terms. */
+AMX_INLINE void load_lanes(__m512i *rows, const source *s, int64_t lanes, int64_t terms)
+{
+    const __mmask32 mask = terms >= TERMS ? 0xffffffffu : (1u << terms) - 1;
+    GEMM_UNROLL for (int i = 0; i < LANES; i++) rows[i] = i < lanes ? _mm512_maskz_loadu_epi16(mask, s->at + i * s->ld)
+                                                                    : _mm512_setzero_si512();
+}
+
+/* Transposes 16 x 16 elements of 32 bits: pairs, pairs of pairs, then quarters of registers. */
+AMX_INLINE void transpose(__m512i *rows)
+{
+    __m512i t[LANES];
+    GEMM_UNROLL for (int i = 0; i < LANES; i += 2)
+    {
+        t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    GEMM_UNROLL for (int i = 0; i < LANES; i += 4)
+    {
+        rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        rows[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        rows[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    GEMM_UNROLL for (int i = 0; i < 4; i++)
+    {
+        t[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+    GEMM_UNROLL for (int i = 0; i < 4; i++)
+    {
+        rows[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        rows[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        rows[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        rows[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+/* The high part of 16 numbers, and the low part of the rest. */
+AMX_INLINE void split(__m256i f16, __m256i *high, __m256i *low)
+{
+    const __m512 x = _mm512_cvtph_ps(f16);
+    *high = (__m256i)_mm512_cvtneps_pbh(x);
+    const __m512 part = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(*high), 16));
+    *low = (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(x, part));
+}
+
+AMX_INLINE void store_split(char *high, char *low, __m512i f16)
+{
+    __m256i h[2], l[2];
+    split(_mm512_castsi512_si256(f16), &h[0], &l[0]);
+    split(_mm512_extracti64x4_epi64(f16, 1), &h[1], &l[1]);
+    _mm512_storeu_si512(high, _mm512_inserti64x4(_mm512_castsi256_si512(h[0]), h[1], 1));
+    _mm512_storeu_si512(low, _mm512_inserti64x4(_mm512_castsi256_si512(l[0]), l[1], 1));
+}
+
+/* Makes a tile of at most 16 lanes x 32 terms, and for f16 that of the low parts, which is `low` bytes after it. Its
+ * rows are lanes, or pairs of terms. */
+AMX static void make_tile(char *to, int64_t low, const source *s, int64_t lanes, int64_t terms, bool pairs)
+{
+    __m512i rows[LANES];
+    if (s->by_term) load_terms(rows, s, lanes, terms);
+    else load_lanes(rows, s, lanes, terms);
+    if (s->by_term != pairs) transpose(rows);
+    GEMM_UNROLL for (int i = 0; i < LANES; i++) if (low) store_split(to + i * 64, to + low + i * 64, rows[i]);
+    else _mm512_storeu_si512(to + i * 64, rows[i]); }
+
+/* An operand of an item: element (lane, term) is number lane * lane_stride + term * term_stride of its data. */
+typedef struct operand {
+    const gemm *g;
+    int64_t item;
+    const gemm_matrix *m;
+    const char *data;
+    int64_t lane_stride, term_stride;
+    gemm_fill_low *fill;
+    bool pairs; /* it is b */
+} operand;
+
+static operand operand_a(const gemm *g, int64_t item)
+{
+    return (operand){g, item, &g->a, g->low_a ? NULL : gemm_item_a(g, item), g->a.row, g->a.column, g->low_a, false};
+}
+
+static operand operand_b(const gemm *g, int64_t item)
+{
+    return (operand){g, item, &g->b, g->low_b ? NULL : gemm_item_b(g, item), g->b.column, g->b.row, g->low_b, true};
+}
+
+/* Rounds n elements to the type of the product. */
+static void load_low(uint16_t *to, const operand *x, const char *from, int64_t stride, int64_t n)
+{
+    float line[CHUNK];
+    gemm_load(line, x->m, from, stride, n);
+    cpu_convert(x->g->type, to, IR_f32, line, n);
+}
+
+/* Lanes [lane, lane + lanes) x terms [term, term + terms), in place or in `scratch`. */
+static source source_of(const operand *x, int64_t lane, int64_t lanes, int64_t term, int64_t terms, uint16_t *scratch)
+{
+    const gemm *g = x->g;
+    if (x->fill && x->pairs) {
+        x->fill(g->user, x->item, term, terms, lane, lanes, scratch, STRIP);
+        return (source){scratch, STRIP, true};
+    }
+    if (x->fill) {
+        x->fill(g->user, x->item, lane, lanes, term, terms, scratch, CHUNK);
+        return (source){scratch, CHUNK, false};
+    }
+    const int64_t size = (int64_t)ir_dtype_size(x->m->dtype);
+    const char *from = x->data + (lane * x->lane_stride + term * x->term_stride) * size;
+    const bool by_term = x->lane_stride == 1 && (x->term_stride != 1 || x->pairs);
+    const bool is_low = x->m->dtype == g->type && (x->m->as == IR_NO_DTYPE || x->m->as == g->type);
+    if (is_low && (by_term || x->term_stride == 1))
+        return (source){(const uint16_t *)(const void *)from, by_term ? x->term_stride : x->lane_stride, by_term};
+    for (int64_t i = 0; i < (by_term ? terms : lanes); i++)
+        if (by_term) load_low(scratch + i * STRIP, x, from + i * x->term_stride * size, 1, lanes);
+        else load_low(scratch + i * CHUNK, x, from + i * x->lane_stride * size, x->term_stride, terms);
+    return (source){scratch, by_term ? STRIP : CHUNK, by_term};
+}
+
+/* Makes the strip of these lanes and terms. */
+static void make_strip(char *to, const operand *x, int64_t lane, int64_t lanes, int64_t term, int64_t terms,
+                       uint16_t *scratch)
+{
+    const int64_t tiles = tiles_of(lanes), low = x->g->type == IR_f16 ? tiles * TILE : 0;
+    for (int64_t k = 0; k < terms; k += CHUNK) {
+        const int64_t depth = k_min(CHUNK, terms - k);
+        const source s = source_of(x, lane, lanes, term + k, depth, scratch);
+        for (int64_t l = 0; l < depth; l += TERMS, to += tiles * TILE + low)
+            for (int64_t i = 0; i < tiles; i++) {
+                const source part = {s.at + (s.by_term ? l * s.ld + i * LANES : i * LANES * s.ld + l), s.ld, s.by_term};
+                make_tile(to + i * TILE, low, &part, k_min(LANES, lanes - i * LANES), k_min(TERMS, depth - l),
+                          x->pairs);
+            }
+    }
+}
+
+void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx)
+{
+    const int64_t panels = cpu_ceil_div(g->n, STRIP), item_bytes = gemm_low_bytes(g->type, g->k, g->n);
+#pragma omp parallel for num_threads(cpu_threads(ctx, g->items * g->k * g->n)) schedule(static)
+    for (int64_t i = 0; i < g->items * panels; i++) {
+        uint16_t scratch[STRIP * CHUNK];
+        const operand b = operand_b(g, i / panels);
+        const int64_t panel = i % panels, column = panel * STRIP;
+        char *to = (char *)packed + i / panels * item_bytes + panel * strip_bytes(g->type, STRIP, g->k);
+        make_strip(to, &b, column, k_min(STRIP, g->n - column), 0, g->k, scratch);
+    }
+}
+
+/* ---- multiplying strips ------------------------------------------------------------------------------ */
+
+/* Sums of at most 32 x 32 elements of c. */
+typedef struct strips {
+    const char *a, *b; /* from the first term on */
+    float *c;
+    int64_t ldc, steps; /* of 32 terms */
+    bool adds;
+    const char *ahead; /* what to prefetch, */
+    int64_t lines;     /* and how much of it per step, in lines of a cache */
+} strips;
+
+typedef void multiply_fn(const strips *s);
+
+/* Tiles 0 to 3 are sums, 4 and 5 are of a, 6 and 7 of b. */
+#define LOAD_A(part) \
+    do { \
+        _tile_loadd(4, a + (part)*rows * TILE, 64); \
+        if (rows > 1) _tile_loadd(5, a + ((part)*rows + 1) * TILE, 64); \
+    } while (0)
+#define LOAD_B(part) \
+    do { \
+        _tile_loadd(6, b + (part)*columns * TILE, 64); \
+        if (columns > 1) _tile_loadd(7, b + ((part)*columns + 1) * TILE, 64); \
+    } while (0)
+#define MULTIPLY \
+    do { \
+        _tile_dpbf16ps(0, 4, 6); \
+        if (columns > 1) _tile_dpbf16ps(1, 4, 7); \
+        if (rows > 1) _tile_dpbf16ps(2, 5, 6); \
+        if (rows > 1 && columns > 1) _tile_dpbf16ps(3, 5, 7); \
+    } while (0)
+#define EACH_SUM(DO) \
+    do { \
+        DO(0, 0, 0); \
+        if (columns > 1) DO(1, 0, 1); \
+        if (rows > 1) DO(2, 1, 0); \
+        if (rows > 1 && columns > 1) DO(3, 1, 1); \
+    } while (0)
+#define ZERO(tile, i, j) _tile_zero(tile)
+#define LOAD(tile, i, j) _tile_loadd(tile, c + (i)*LANES * ldc + (j)*LANES, ldc * 4)
+#define STORE(tile, i, j) _tile_stored(tile, c + (i)*LANES * ldc + (j)*LANES, ldc * 4)
+
+/* All that follows `s` is constant: the tiles of a, those of b, the parts of an element, and how many are used. */
+AMX_INLINE void multiply(const strips *s, const int rows, const int columns, const int parts, const int used)
+{
+    const char *a = s->a, *b = s->b, *ahead = s->ahead;
+    float *c = s->c;
+    const int64_t ldc = s->ldc, lines = s->lines;
+    __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
+    if (s->adds) EACH_SUM(LOAD);
+    else EACH_SUM(ZERO);
+    for (int64_t l = 0; l < s->steps; l++, a += parts * rows * TILE, b += parts * columns * TILE) {
+        for (int64_t i = 0; i < lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T0);
+        LOAD_A(0);
+        LOAD_B(0);
+        MULTIPLY;
+        if (used < 2) continue;
+        LOAD_B(1);
+        MULTIPLY;
+        LOAD_A(1);
+        LOAD_B(0);
+        MULTIPLY;
+    }
+    EACH_SUM(STORE);
+}
+
+#define DEFINE(rows, columns, parts, used) \
+    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strips *s) \
+    { \
+        multiply(s, rows, columns, parts, used); \
+    }
+#define DEFINE_SIZES(parts, used) \
+    DEFINE(1, 1, parts, used) DEFINE(1, 2, parts, used) DEFINE(2, 1, parts, used) DEFINE(2, 2, parts, used)
+#define NAME(rows, columns, parts, used) multiply_##rows##_##columns##_##parts##_##used
+#define NAME_SIZES(parts, used) \
+    { \
+        {NAME(1, 1, parts, used), NAME(1, 2, parts, used)}, { NAME(2, 1, parts, used), NAME(2, 2, parts, used) } \
+    }
+DEFINE_SIZES(1, 1)
+DEFINE_SIZES(2, 1)
+DEFINE_SIZES(2, 2)
+/* By tiles of a - 1 and tiles of b - 1. */
+static multiply_fn *const multiply_bf16[2][2] = NAME_SIZES(1, 1);
+static multiply_fn *const multiply_high[2][2] = NAME_SIZES(2, 1);
+static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
+
+/* ---- blocks ------------------------------------------------------------------------------------------ */
+
+enum {
+    FEW_ROWS = 256, /* of a block if b is packed */
+    MANY_ROWS = 512,
+    DEPTH = 512,           /* terms for which a panel stays in the first-level cache */
+    WHOLE_BYTES = 1 << 20, /* a block of a that is this small is made for all of k */
+    FAR = 8192,            /* bytes to prefetch of a panel that is read once */
+    SERIAL = 128           /* terms of a product that cost as much as an element of other loops (cpu_threads) */
+};
+
+/* How the product is divided; see division in gemm.c. */
+typedef struct division {
+    int64_t rows, columns, across, down, depth;
+    bool whole; /* blocks of a are made for all of k */
+    int threads;
+    size_t a, b, sums, scratch, bytes;
+} division;
+
+static void divide_among(division *d, const gemm *g, int threads)
+{
+    while (true) {
+        d->down = cpu_ceil_div(g->m, d->rows);
+        d->across = cpu_ceil_div(g->n, d->columns);
+        if (g->items * d->down * d->across >= threads) return;
+        if (d->columns > 4 * STRIP || (d->columns > STRIP && d->rows <= STRIP))
+            d->columns = cpu_ceil_div(cpu_ceil_div(d->columns, 2), STRIP) * STRIP;
+        else if (d->rows > STRIP) d->rows = cpu_ceil_div(cpu_ceil_div(d->rows, 2), STRIP) * STRIP;
+        else return;
+    }
+}
+
+static division divide(const gemm *g, const k_context *ctx)
+{
+    division d = {0};
+    const int64_t most = g->packed ? FEW_ROWS : MANY_ROWS, blocks = k_max(1, cpu_ceil_div(g->m, most));
+    d.rows = k_max(1, cpu_ceil_div(cpu_ceil_div(g->m, blocks), STRIP)) * STRIP;
+    d.columns = k_max(1, cpu_ceil_div(g->n, STRIP)) * STRIP;
+    divide_among(&d, g, ctx->threads);
+    d.depth = k_min(g->k, g->m <= STRIP ? g->k : DEPTH);
+    const int64_t high = d.rows / STRIP;
+    d.whole = high * strip_bytes(g->type, STRIP, g->k) <= WHOLE_BYTES;
+    const int64_t tasks = k_max(1, g->items * d.down * d.across);
+    d.threads = (int)k_min(cpu_threads(ctx, g->items * g->m * g->n * g->k / SERIAL), tasks);
+    d.a = (size_t)(high * strip_bytes(g->type, STRIP, d.whole ? g->k : d.depth));
+    if (!g->packed) d.b = (size_t)strip_bytes(g->type, STRIP, d.depth);
+    if (!g->c) d.sums = (size_t)(d.rows * k_min(d.columns, GEMM_COLUMNS)) * sizeof(float);
+    d.scratch = STRIP * CHUNK * sizeof(uint16_t);
+    d.bytes = (d.a + d.b + d.sums + d.scratch) * (size_t)k_min(ctx->threads, tasks);
+    return d;
+}
+
+size_t gemm_amx_workspace(const gemm *g, const k_context *ctx) { return divide(g, ctx).bytes; }
+
+/* A block of c, and the buffers of the thread that computes it. */
+typedef struct task {
+    const gemm *g;
+    const division *d;
+    operand x, y; /* a and b */
+    int64_t row, rows, column, columns;
+    char *a, *b;
+    float *sums;
+    uint16_t *scratch;
+} task;
+
+/* The block [depth] of all rows x columns [column, column + columns) whose sums are at c. */
+typedef struct part {
+    float *c;
+    int64_t ldc, column, columns, k, depth;
+    bool adds;
+} part;
+
+static void copy_sums(float *to, int64_t to_ld, const float *from, int64_t ld, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, (size_t)columns * sizeof *to);
+}
+
+/* Replaces sums that are not finite. */
+CPU_CLONES static void choose_finite(float *sums, const float *high, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) sums[i] = sums[i] - sums[i] == 0 ? sums[i] : high[i];
+}
+
+CPU_CLONES static bool are_finite(const float *x, int64_t n)
+{
+    uint32_t worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t exponent = ir_bits_f32(x[i]) & 0x7f800000u;
+        worst = exponent > worst ? exponent : worst;
+    }
+    return worst < 0x7f800000u;
+}
+
+/* Multiplies by way of whole tiles outside c: for tiles that are not part of c as a whole, and for f16. */
+static void multiply_apart(const strips *s, bool is_f16, int64_t rows, int64_t columns)
+{
+    enum { SUMS = STRIP * STRIP };
+    const int64_t i = tiles_of(rows) - 1, j = tiles_of(columns) - 1, n = (i + 1) * LANES * STRIP;
+    float before[SUMS], sums[SUMS] = {0};
+    strips apart = *s;
+    apart.c = sums;
+    apart.ldc = STRIP;
+    if (s->adds) copy_sums(sums, STRIP, s->c, s->ldc, rows, columns);
+    if (s->adds && is_f16) memcpy(before, sums, sizeof before);
+    (is_f16 ? multiply_f16 : multiply_bf16)[i][j](&apart);
+    if (is_f16 && !are_finite(sums, n)) {
+        if (!s->adds) memset(before, 0, sizeof before);
+        apart.c = before;
+        multiply_high[i][j](&apart);
+        choose_finite(sums, before, n);
+    }
+    copy_sums(s->c, s->ldc, sums, STRIP, rows, columns);
+}
+
+/* The panel at `column` of the part, from row k on. */
+static const char *panel_of(const task *t, const part *p, int64_t column, int64_t columns)
+{
+    const gemm *g = t->g;
+    if (!g->packed) {
+        make_strip(t->b, &t->y, p->column + column, columns, p->k, p->depth, t->scratch);
+        return t->b;
+    }
+    return (const char *)g->packed + gemm_item_packed(g, t->x.item) +
+           (p->column + column) / STRIP * strip_bytes(g->type, STRIP, g->k) + strip_bytes(g->type, columns, p->k);
+}
+
+static void multiply_part(const task *t, const part *p)
+{
+    const gemm *g = t->g;
+    const bool is_f16 = g->type == IR_f16;
+    const int64_t n = cpu_ceil_div(t->rows, STRIP);
+    const int64_t strip = strip_bytes(g->type, STRIP, t->d->whole ? g->k : p->depth);
+    for (int64_t column = 0; column < p->columns; column += STRIP) {
+        const int64_t columns = k_min(STRIP, p->columns - column);
+        strips s = {.ldc = p->ldc, .steps = cpu_ceil_div(p->depth, TERMS), .adds = p->adds};
+        s.b = panel_of(t, p, column, columns);
+        const int64_t lines = strip_bytes(g->type, columns, TERMS) / 64;
+        if (g->packed) s.lines = cpu_ceil_div(lines, n);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t rows = k_min(STRIP, t->rows - i * STRIP);
+            s.a = t->a + i * strip + (t->d->whole ? strip_bytes(g->type, rows, p->k) : 0);
+            s.c = p->c + i * STRIP * p->ldc + column;
+            s.ahead = s.b + (n == 1 ? FAR : s.steps * (lines + i * s.lines) * 64);
+            if (is_f16 || rows % LANES || columns % LANES) multiply_apart(&s, is_f16, rows, columns);
+            else multiply_bf16[rows / LANES - 1][columns / LANES - 1](&s);
+        }
+    }
+}
+
+/* Makes the strips of the task for these terms. */
+static void make_a(const task *t, int64_t k, int64_t depth)
+{
+    const int64_t bytes = strip_bytes(t->g->type, STRIP, depth);
+    for (int64_t i = 0; i < t->rows; i += STRIP)
+        make_strip(t->a + i / STRIP * bytes, &t->x, t->row + i, k_min(STRIP, t->rows - i), k, depth, t->scratch);
+}
+
+/* Computes columns [column, column + columns), at most GEMM_COLUMNS. */
+static void run_columns(const task *t, int64_t column, int64_t columns)
+{
+    const gemm *g = t->g;
+    part p = {.c = t->sums, .ldc = k_min(t->d->columns, GEMM_COLUMNS), .column = column, .columns = columns};
+    if (g->c) p.c = g->c + t->x.item * g->c_item + t->row * g->ldc + column, p.ldc = g->ldc;
+    for (; p.k < g->k; p.k += t->d->depth) {
+        p.depth = k_min(t->d->depth, g->k - p.k);
+        p.adds = p.k > 0 || g->adds;
+        if (!t->d->whole) make_a(t, p.k, p.depth);
+        multiply_part(t, &p);
+    }
+    for (int64_t i = 0; i < t->rows && g->k == 0 && !g->adds; i++)
+        memset(p.c + i * p.ldc, 0, (size_t)columns * sizeof *p.c);
+    if (g->finish) g->finish(g->user, t->x.item, p.c, p.ldc, t->row, t->rows, column, columns);
+}
+
+AMX static void run_task(const task *t)
+{
+    struct {
+        uint8_t palette, start, zero[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = LANES;
+    _tile_loadconfig(&config);
+    if (t->d->whole) make_a(t, 0, t->g->k);
+    for (int64_t column = 0; column < t->columns; column += GEMM_COLUMNS)
+        run_columns(t, t->column + column, k_min(GEMM_COLUMNS, t->columns - column));
+    _tile_release();
+}
+
+static task task_of(const gemm *g, const division *d, int64_t i, char *buffers)
+{
+    const int64_t block = i % (d->down * d->across), item = i / (d->down * d->across);
+    task t = {.g = g, .d = d, .x = operand_a(g, item), .y = operand_b(g, item)};
+    t.row = block / d->across * d->rows;
+    t.column = block % d->across * d->columns;
+    t.rows = k_min(d->rows, g->m - t.row);
+    t.columns = k_min(d->columns, g->n - t.column);
+    t.a = buffers;
+    t.b = t.a + d->a;
+    t.sums = (float *)(void *)(t.b + d->b);
+    t.scratch = (uint16_t *)(void *)(t.b + d->b + d->sums);
+    return t;
+}
+
+void gemm_amx_run(const gemm *g, void *workspace, const k_context *ctx)
+{
+    const division d = divide(g, ctx);
+    const int64_t tasks = g->items * d.down * d.across;
+#pragma omp parallel for num_threads(d.threads) schedule(static)
+    for (int64_t i = 0; i < tasks; i++) {
+        const size_t bytes = d.a + d.b + d.sums + d.scratch;
+        const task t = task_of(g, &d, i, (char *)workspace + bytes * (size_t)omp_get_thread_num());
+        run_task(&t);
+    }
+}
+#else
+bool gemm_has(ir_dtype type) { return !ir_dtype_is_low(type); }
+size_t gemm_amx_workspace(const gemm *g, const k_context *ctx)
+{
+    (void)g, (void)ctx;
+    return 0;
+}
+void gemm_amx_run(const gemm *g, void *workspace, const k_context *ctx) { (void)g, (void)workspace, (void)ctx; }
+void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx) { (void)packed, (void)g, (void)ctx; }
+#endif
