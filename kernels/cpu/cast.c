@@ -4,6 +4,7 @@
  * pairs use ir_convert. f16 is widened by F16C or AVX-512 instructions if the processor has them. All results equal
  * ir_convert's bit for bit. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -80,9 +81,7 @@ __attribute__((target("avx,f16c"))) static int64_t f16_f32_f16c(float *d, const 
 }
 
 #define TRY_VECTOR(name) \
-    __builtin_cpu_supports("avx512f") ? name##_avx512(d, s, n) \
-    : __builtin_cpu_supports("avx2")  ? name##_f16c(d, s, n) /* every AVX2 processor has F16C */ \
-                                      : 0
+    cpu_isa() >= CPU_ISA_avx512 ? name##_avx512(d, s, n) : cpu_isa() >= CPU_ISA_avx2 ? name##_f16c(d, s, n) : 0
 #else
 #define TRY_VECTOR(name) 0
 #endif

@@ -5,6 +5,7 @@
  * of the workspace that belongs to its thread, so tasks never wait for each other. */
 #include "kernels/cpu/gemm_amx.h"
 #include "kernels/cpu/gemm_item.h"
+#include "kernels/cpu/isa.h"
 
 #include <omp.h>
 #include <string.h>
@@ -65,31 +66,22 @@ typedef FLOATS(16) vector_16;
 #endif
 
 typedef struct gemm_code {
-    const char *name;
     int lanes, rows;
     gemm_tile_fn *const *tiles; /* [2][2][rows] */
 } gemm_code;
 
-enum { CODES = 3 };
-static gemm_code codes[CODES];
-static int n_codes;
-static const gemm_code *code; /* in use */
-
-static void find_codes(void) __attribute__((constructor)); /* before there are threads */
-static void find_codes(void)
+/* The code for a level. */
+static const gemm_code *code_for(cpu_isa_level level)
 {
+    static const gemm_code codes[] = {
+        [CPU_ISA_baseline] = {4, 4, base_tiles[0][0]},
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) codes[n_codes++] = (gemm_code){"avx512f", 16, 14, avx512_tiles[0][0]};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        codes[n_codes++] = (gemm_code){"avx2", 8, 6, avx2_tiles[0][0]};
+        [CPU_ISA_avx2] = {8, 6, avx2_tiles[0][0]},
+        [CPU_ISA_avx512] = {16, 14, avx512_tiles[0][0]},
 #endif
-    codes[n_codes++] = (gemm_code){"baseline", 4, 4, base_tiles[0][0]};
-    code = codes;
+    };
+    return &codes[level < CPU_ISA_avx512 ? level : CPU_ISA_avx512];
 }
-
-const char *gemm_code_name(int i) { return i < n_codes ? codes[i].name : NULL; }
-void gemm_use_code(int i) { code = &codes[i]; }
 
 /* ---- blocks ------------------------------------------------------------------------------------------ */
 
@@ -106,6 +98,7 @@ enum {
 
 /* How the product is divided. */
 typedef struct division {
+    const gemm_code *code;
     int64_t rows, columns, across, down; /* the size of a block, and the numbers of blocks */
     int64_t depth;                       /* of the blocks of a in memory */
     int threads;
@@ -125,22 +118,23 @@ static void divide_among(division *d, const gemm *g, int threads)
         d->down = cpu_ceil_div(g->m, d->rows);
         d->across = cpu_ceil_div(g->n, d->columns);
         if (g->items * d->down * d->across >= threads) return;
-        if (d->columns > 4 * GEMM_PANEL || (d->columns > GEMM_PANEL && d->rows <= 2 * code->rows))
+        if (d->columns > 4 * GEMM_PANEL || (d->columns > GEMM_PANEL && d->rows <= 2 * d->code->rows))
             d->columns = cpu_ceil_div(cpu_ceil_div(d->columns, 2), GEMM_PANEL) * GEMM_PANEL;
-        else if (d->rows > code->rows) d->rows = cpu_ceil_div(cpu_ceil_div(d->rows, 2), code->rows) * code->rows;
+        else if (d->rows > d->code->rows)
+            d->rows = cpu_ceil_div(cpu_ceil_div(d->rows, 2), d->code->rows) * d->code->rows;
         else return;
     }
 }
 
 static division divide(const gemm *g, const k_context *ctx)
 {
-    division d = {.packs = !g->packed, .copies_a = !reads_in_place(g)};
+    division d = {.code = code_for(cpu_isa()), .packs = !g->packed, .copies_a = !reads_in_place(g)};
     d.crosses_a = d.copies_a && !g->fill_a && g->a.row == 1 && g->a.column != 1;
     const int64_t most = d.packs ? MANY_ROWS : FEW_ROWS;
     d.rows = k_max(1, cpu_ceil_div(g->m, k_max(1, cpu_ceil_div(g->m, most))));
     d.columns = k_max(1, k_min(cpu_ceil_div(g->n, GEMM_PANEL) * GEMM_PANEL, GEMM_COLUMNS));
     divide_among(&d, g, ctx->threads);
-    d.direct = d.packs && !g->fill_b && is_plain(&g->b) && g->b.column == 1 && g->m <= STREAM_TILES * code->rows;
+    d.direct = d.packs && !g->fill_b && is_plain(&g->b) && g->b.column == 1 && g->m <= STREAM_TILES * d.code->rows;
     const bool is_small = !d.packs && !d.crosses_a && d.rows * g->k * (int64_t)sizeof(float) <= WHOLE_BYTES;
     d.depth = k_min(g->k, is_small || g->reads_a_once ? g->k : GEMM_DEPTH);
     const int64_t tasks = k_max(1, g->items * d.down * d.across);
@@ -173,7 +167,7 @@ static int64_t tile_row(int64_t rows, int64_t n, int64_t i) { return rows / n * 
 static void cross_a(const task *t, const char *from, int64_t k, int64_t depth)
 {
     const gemm_matrix *a = &t->g->a;
-    const int64_t size = (int64_t)ir_dtype_size(a->dtype), tiles = cpu_ceil_div(t->rows, code->rows);
+    const int64_t size = (int64_t)ir_dtype_size(a->dtype), tiles = cpu_ceil_div(t->rows, t->d->code->rows);
     float line[MANY_ROWS];
     for (int64_t l = 0; l < depth; l++) {
         const char *at = from + (t->row + (k + l) * a->column) * size;
@@ -273,6 +267,7 @@ static void multiply(const task *t, const step *s, int64_t i, int64_t n)
     const int64_t columns = k_min(GEMM_PANEL, t->columns - s->column);
     const int64_t first = tile_row(t->rows, n, i), rows = tile_row(t->rows, n, i + 1) - first;
     const int64_t width = columns <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
+    const gemm_code *code = t->d->code;
     const int vectors = width >= 2 * code->lanes ? 2 : 1;
     const bool crossed = t->d->crosses_a;
     const gemm_tile tile = {.a = s->a + first * (crossed ? s->depth : s->ld),
@@ -308,7 +303,7 @@ static void set_panel(const task *t, step *s, int64_t k, int64_t depth)
 /* Multiplies all of k, tile by tile of a. */
 static void multiply_rows(const task *t, const float *a, int64_t ld)
 {
-    const int64_t tiles = cpu_ceil_div(t->rows, code->rows), depth = t->g->k;
+    const int64_t tiles = cpu_ceil_div(t->rows, t->d->code->rows), depth = t->g->k;
     for (int64_t i = 0; i < tiles; i++)
         for (int64_t l = 0; l < depth; l += GEMM_DEPTH)
             for (int64_t column = 0; column < t->columns; column += GEMM_PANEL) {
@@ -323,7 +318,7 @@ static void multiply_rows(const task *t, const float *a, int64_t ld)
  * so each panel is read as one stream; of many, a tile stays in the first-level cache for all panels. */
 static void multiply_block(const task *t, const float *a, int64_t ld, int64_t k, int64_t depth)
 {
-    const int64_t tiles = cpu_ceil_div(t->rows, code->rows);
+    const int64_t tiles = cpu_ceil_div(t->rows, t->d->code->rows);
     const bool is_stream = tiles <= STREAM_TILES;
     const int64_t outer = is_stream ? 1 : tiles, inner = is_stream ? tiles : 1;
     for (int64_t first = 0; first < depth; first += is_stream ? depth : GEMM_DEPTH)

@@ -93,9 +93,4 @@ void gemm_load(float *to, const gemm_matrix *m, const void *at, int64_t stride, 
 /* Copies rows x columns: element (i, j) of `from` is at from + i + j * ld, that of `to` at to + i * to_ld + j. */
 void gemm_transpose(float *to, int64_t to_ld, const float *from, int64_t ld, int64_t rows, int64_t columns);
 
-/* The code of an instruction set. Number 0 is the fastest one that the processor has; the others, up to the first for
- * which gemm_code_name returns NULL, are for tests. gemm_use_code must not run concurrently with a product. */
-const char *gemm_code_name(int i);
-void gemm_use_code(int i);
-
 #endif

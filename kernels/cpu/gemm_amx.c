@@ -14,6 +14,7 @@
  * subnormal numbers as 0 and round to nearest. */
 #include "kernels/cpu/gemm_amx.h"
 #include "kernels/cpu/gemm_item.h"
+#include "kernels/cpu/isa.h"
 
 #include <omp.h>
 
@@ -36,29 +37,11 @@ int64_t gemm_low_bytes(ir_dtype type, int64_t k, int64_t n)
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #define AMX_INLINE AMX CPU_INLINE
 
-static bool has_amx;
-
-/* The kernel must be asked for the state of tiles. */
-static void find_amx(void) __attribute__((constructor)); /* before there are threads */
-static void find_amx(void)
-{
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    __builtin_cpu_init();
-    const bool may = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512vl");
-    unsigned a, b, c, d;
-    __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "0"(7), "2"(0));
-    const bool has_tiles = (d >> 22 & 1) && (d >> 24 & 1); /* AMX-BF16, AMX-TILE */
-    has_amx = may && has_tiles && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-
-bool gemm_has(ir_dtype type) { return has_amx || !ir_dtype_is_low(type); }
+bool gemm_has(ir_dtype type) { return cpu_isa() >= CPU_ISA_amx || !ir_dtype_is_low(type); }
 
 /* ---- making strips ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* own_pack.c - the formats of own code, and for which shapes it is chosen although there is oneDNN. */
 #include "kernels/cpu/own_pack.h"
 #include "kernels/cpu/conv_own.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
 
 #include <pthread.h>
@@ -46,7 +47,7 @@ static const struct choice {
 
 static bool is_faster(product_kind kind, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
 {
-    const bool applies = !cpu_has_onednn() || strcmp(gemm_code_name(0), "avx512f") == 0;
+    const bool applies = !cpu_has_onednn() || cpu_isa() >= CPU_ISA_avx512;
     for (size_t i = 0; applies && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
         if (c->kind == kind && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&

@@ -1,6 +1,7 @@
 /* Products by own code (kernels/cpu/gemm.h) against sums in f64, for random shapes, types, strides and batches, with each
  * instruction set that the processor has, between guard zones. */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/matmul.h"
 #include "tests/test.h"
 #include "tests/tier.h"
@@ -248,11 +249,11 @@ static void check_random(ir_dtype type)
 TEST(test_random_products)
 {
     seed = 1 + tier_seed();
-    for (int i = 0; gemm_code_name(i); i++) {
-        gemm_use_code(i);
+    for (int level = 0; level < CPU_ISA_COUNT; level++) {
+        if (!cpu_isa_limit((cpu_isa_level)level)) continue;
         check_random(IR_f32);
     }
-    gemm_use_code(0);
+    cpu_isa_limit(CPU_ISA_COUNT - 1);
 }
 
 TEST(test_random_products_of_low_types)
@@ -271,8 +272,8 @@ TEST(test_bits_of_parts)
     for (int i = 0; i < M * K; i++) a[i] = (float)draw(1000) / 999 - 0.5f;
     for (int i = 0; i < K * N; i++) b[i] = (float)draw(1000) / 999 - 0.5f;
     const k_context ctx = {.threads = 1};
-    for (int i = 0; gemm_code_name(i); i++) {
-        gemm_use_code(i);
+    for (int level = 0; level < CPU_ISA_COUNT; level++) {
+        if (!cpu_isa_limit((cpu_isa_level)level)) continue;
         gemm g = {.items = 1, .m = M, .n = N, .k = K, .a = {a, IR_f32, IR_NO_DTYPE, K, 1}, .c = whole, .ldc = N};
         g.b = (gemm_matrix){b, IR_f32, IR_NO_DTYPE, N, 1};
         void *workspace = malloc(gemm_workspace(&g, &ctx) * 2);
@@ -292,7 +293,7 @@ TEST(test_bits_of_parts)
         }
         free(workspace);
     }
-    gemm_use_code(0);
+    cpu_isa_limit(CPU_ISA_COUNT - 1);
 }
 
 /* NaN and infinity reach the result, and only their row and column. */
@@ -309,8 +310,8 @@ TEST(test_special_numbers)
     g.b = (gemm_matrix){b, IR_f32, IR_NO_DTYPE, N, 1};
     const k_context ctx = {.threads = 1};
     assert_true(gemm_workspace(&g, &ctx) <= sizeof workspace);
-    for (int i = 0; gemm_code_name(i); i++) {
-        gemm_use_code(i);
+    for (int level = 0; level < CPU_ISA_COUNT; level++) {
+        if (!cpu_isa_limit((cpu_isa_level)level)) continue;
         gemm_run(&g, workspace, &ctx);
         for (int r = 0; r < M; r++)
             for (int j = 0; j < N; j++) {
@@ -320,7 +321,7 @@ TEST(test_special_numbers)
                 else assert_true(value == K);
             }
     }
-    gemm_use_code(0);
+    cpu_isa_limit(CPU_ISA_COUNT - 1);
 }
 
 enum { ODD_M = 41, ODD_N = 53, ODD_K = 77 };

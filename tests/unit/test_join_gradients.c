@@ -2,6 +2,7 @@
  * steps, bit for bit unless oneDNN multiplies the matrices, for each optimizer and any number of threads, and changes
  * nothing if it is skipped. */
 #include "ir/base/philox.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
 #include "tests/unit/session_fixture.h"
 
@@ -86,11 +87,7 @@ static float *train(scratch *t, const rt_session_options *o, int row)
 static bool is_own(int row)
 {
     if (rows[row].is_matmul || !cpu_has_onednn()) return true;
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f");
-#else
-    return false;
-#endif
+    return cpu_isa() >= CPU_ISA_avx512;
 }
 
 /* Compares what `train` returned. */

@@ -1,5 +1,6 @@
 /* test_packs.c - packed weights: results are those of weights that are not packed, whatever happens between two runs,
  * and one copy serves all plans and sessions. */
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/own_pack.h"
 #include "runtime/api/export.h"
@@ -400,9 +401,7 @@ TEST_SESSION(own_formats_are_shared)
 {
     int filled;
     bool is_own = !cpu_has_onednn();
-#if defined(__x86_64__)
-    is_own |= __builtin_cpu_supports("avx512f") != 0;
-#endif
+    is_own |= cpu_isa() >= CPU_ISA_avx512;
     start(t, all_forms());
     run_batch(t, session, "few", 1);
     run_batch(t, session, "few", 4);
