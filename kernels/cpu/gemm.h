@@ -58,10 +58,12 @@ typedef struct gemm {
     const void *packed;           /* instead of b, from gemm_pack or gemm_pack_low; NULL: not packed */
     int64_t packed_item;          /* the distance between two items of b in it, in floats; for a low type in bytes */
     float *c;                     /* NULL: sums go to `finish` only */
-    int64_t c_item, ldc;          /* the distances between two items and two rows, in floats */
+    int64_t c_item, ldc;          /* the distances between two items and two rows, in elements */
     bool adds;                    /* to what is in c */
     bool reads_a_once;            /* each row of it from beginning to end: a fills no cache, and `packed` is small */
-    gemm_finish *finish;          /* NULL if c is the result */
+    void *low_c;                  /* of a product of a low type: the result, rounded to it; c is NULL then, */
+    gemm_matrix bias;             /* which is added before, one per column, unless its data is NULL */
+    gemm_finish *finish;          /* NULL if c or low_c is the result */
     const void *user;
 } gemm;
 

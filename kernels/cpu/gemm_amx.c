@@ -10,8 +10,8 @@
  * each term. The low part of an infinity is NaN, so where such a sum is not finite, that of the high parts replaces it:
  * it is not finite either, and has the right value.
  *
- * Tiles of c start from what is in c, so a sum is one chain of additions, however k is divided. The instructions treat
- * subnormal numbers as 0 and round to nearest. */
+ * k is divided into blocks whose size depends on k alone, and their sums are added in ascending order. The instructions
+ * treat subnormal numbers as 0 and round to nearest. */
 #include "kernels/cpu/gemm_amx.h"
 #include "kernels/cpu/gemm_item.h"
 #include "kernels/cpu/isa.h"
@@ -222,17 +222,15 @@ void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx)
 
 /* ---- multiplying strips ------------------------------------------------------------------------------ */
 
-/* Sums of at most 32 x 32 elements of c. */
+/* A product of a strip of a and a panel of b, which gives 32 x 32 sums. */
 typedef struct strips {
     const char *a, *b; /* from the first term on */
-    float *c;
-    int64_t ldc, steps; /* of 32 terms */
-    bool adds;
+    int64_t steps;     /* of 32 terms */
     const char *ahead; /* what to prefetch, */
     int64_t lines;     /* and how much of it per step, in lines of a cache */
 } strips;
 
-typedef void multiply_fn(const strips *s);
+typedef void multiply_fn(const strips *s, float *sums);
 
 /* Tiles 0 to 3 are sums, 4 and 5 are of a, 6 and 7 of b. */
 #define LOAD_A(part) \
@@ -260,18 +258,16 @@ typedef void multiply_fn(const strips *s);
         if (rows > 1 && columns > 1) DO(3, 1, 1); \
     } while (0)
 #define ZERO(tile, i, j) _tile_zero(tile)
-#define LOAD(tile, i, j) _tile_loadd(tile, c + (i)*LANES * ldc + (j)*LANES, ldc * 4)
-#define STORE(tile, i, j) _tile_stored(tile, c + (i)*LANES * ldc + (j)*LANES, ldc * 4)
+#define STORE(tile, i, j) _tile_stored(tile, sums + (i)*LANES * STRIP + (j)*LANES, STRIP * 4)
 
 /* All that follows `s` is constant: the tiles of a, those of b, the parts of an element, and how many are used. */
-AMX_INLINE void multiply(const strips *s, const int rows, const int columns, const int parts, const int used)
+AMX_INLINE void multiply(const strips *s, float *sums, const int rows, const int columns, const int parts,
+                         const int used)
 {
     const char *a = s->a, *b = s->b, *ahead = s->ahead;
-    float *c = s->c;
-    const int64_t ldc = s->ldc, lines = s->lines;
+    const int64_t lines = s->lines;
     __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
-    if (s->adds) EACH_SUM(LOAD);
-    else EACH_SUM(ZERO);
+    EACH_SUM(ZERO);
     for (int64_t l = 0; l < s->steps; l++, a += parts * rows * TILE, b += parts * columns * TILE) {
         for (int64_t i = 0; i < lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T0);
         LOAD_A(0);
@@ -288,9 +284,9 @@ AMX_INLINE void multiply(const strips *s, const int rows, const int columns, con
 }
 
 #define DEFINE(rows, columns, parts, used) \
-    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strips *s) \
+    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strips *s, float *sums) \
     { \
-        multiply(s, rows, columns, parts, used); \
+        multiply(s, sums, rows, columns, parts, used); \
     }
 #define DEFINE_SIZES(parts, used) \
     DEFINE(1, 1, parts, used) DEFINE(1, 2, parts, used) DEFINE(2, 1, parts, used) DEFINE(2, 2, parts, used)
@@ -312,7 +308,7 @@ static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
 enum {
     FEW_ROWS = 256, /* of a block if b is packed */
     MANY_ROWS = 512,
-    DEPTH = 512,           /* terms for which a panel stays in the first-level cache */
+    DEPTH = 1024,          /* at most, of a block of k */
     WHOLE_BYTES = 1 << 20, /* a block of a that is this small is made for all of k */
     FAR = 8192,            /* bytes to prefetch of a panel that is read once */
     SERIAL = 128           /* terms of a product that cost as much as an element of other loops (cpu_threads) */
@@ -323,8 +319,15 @@ typedef struct division {
     int64_t rows, columns, across, down, depth;
     bool whole; /* blocks of a are made for all of k */
     int threads;
-    size_t a, b, sums, scratch, bytes;
+    size_t a, b, sums, bias, scratch, bytes;
 } division;
+
+/* The terms of a block of k, which depend on k alone. */
+static int64_t depth_of(const gemm *g)
+{
+    const int64_t blocks = k_max(1, cpu_ceil_div(g->k, DEPTH));
+    return cpu_ceil_div(cpu_ceil_div(g->k, blocks), TERMS) * TERMS;
+}
 
 static void divide_among(division *d, const gemm *g, int threads)
 {
@@ -346,7 +349,7 @@ static division divide(const gemm *g, const k_context *ctx)
     d.rows = k_max(1, cpu_ceil_div(cpu_ceil_div(g->m, blocks), STRIP)) * STRIP;
     d.columns = k_max(1, cpu_ceil_div(g->n, STRIP)) * STRIP;
     divide_among(&d, g, ctx->threads);
-    d.depth = k_min(g->k, g->m <= STRIP ? g->k : DEPTH);
+    d.depth = depth_of(g);
     const int64_t high = d.rows / STRIP;
     d.whole = high * strip_bytes(g->type, STRIP, g->k) <= WHOLE_BYTES;
     const int64_t tasks = k_max(1, g->items * d.down * d.across);
@@ -354,8 +357,9 @@ static division divide(const gemm *g, const k_context *ctx)
     d.a = (size_t)(high * strip_bytes(g->type, STRIP, d.whole ? g->k : d.depth));
     if (!g->packed) d.b = (size_t)strip_bytes(g->type, STRIP, d.depth);
     if (!g->c) d.sums = (size_t)(d.rows * k_min(d.columns, GEMM_COLUMNS)) * sizeof(float);
+    if (g->bias.data) d.bias = GEMM_COLUMNS * sizeof(float);
     d.scratch = STRIP * CHUNK * sizeof(uint16_t);
-    d.bytes = (d.a + d.b + d.sums + d.scratch) * (size_t)k_min(ctx->threads, tasks);
+    d.bytes = (d.a + d.b + d.sums + d.bias + d.scratch) * (size_t)k_min(ctx->threads, tasks);
     return d;
 }
 
@@ -368,21 +372,17 @@ typedef struct task {
     operand x, y; /* a and b */
     int64_t row, rows, column, columns;
     char *a, *b;
-    float *sums;
+    float *sums, *bias;
     uint16_t *scratch;
 } task;
 
 /* The block [depth] of all rows x columns [column, column + columns) whose sums are at c. */
 typedef struct part {
     float *c;
+    uint16_t *low; /* the result, if this is the last block of k and the result has the low type */
     int64_t ldc, column, columns, k, depth;
     bool adds;
 } part;
-
-static void copy_sums(float *to, int64_t to_ld, const float *from, int64_t ld, int64_t rows, int64_t columns)
-{
-    for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, (size_t)columns * sizeof *to);
-}
 
 /* Replaces sums that are not finite. */
 CPU_CLONES static void choose_finite(float *sums, const float *high, int64_t n)
@@ -400,25 +400,64 @@ CPU_CLONES static bool are_finite(const float *x, int64_t n)
     return worst < 0x7f800000u;
 }
 
-/* Multiplies by way of whole tiles outside c: for tiles that are not part of c as a whole, and for f16. */
-static void multiply_apart(const strips *s, bool is_f16, int64_t rows, int64_t columns)
+/* A product of strips of which rows x columns belong to c. Its sums are put there after the next product has been
+ * computed: loads of what tiles have just stored are slow. */
+typedef struct pending {
+    _Alignas(64) float sums[STRIP * STRIP];
+    strips s;
+    ir_dtype type;
+    bool adds; /* what is in c */
+    float *c;  /* NULL: nothing is pending */
+    int64_t ldc, rows, columns;
+    uint16_t *low; /* the place of the result if these are the last terms, or NULL */
+    int64_t low_ld;
+    const float *bias; /* or NULL */
+} pending;
+
+static void compute(pending *p)
 {
-    enum { SUMS = STRIP * STRIP };
-    const int64_t i = tiles_of(rows) - 1, j = tiles_of(columns) - 1, n = (i + 1) * LANES * STRIP;
-    float before[SUMS], sums[SUMS] = {0};
-    strips apart = *s;
-    apart.c = sums;
-    apart.ldc = STRIP;
-    if (s->adds) copy_sums(sums, STRIP, s->c, s->ldc, rows, columns);
-    if (s->adds && is_f16) memcpy(before, sums, sizeof before);
-    (is_f16 ? multiply_f16 : multiply_bf16)[i][j](&apart);
-    if (is_f16 && !are_finite(sums, n)) {
-        if (!s->adds) memset(before, 0, sizeof before);
-        apart.c = before;
-        multiply_high[i][j](&apart);
-        choose_finite(sums, before, n);
+    const int64_t i = tiles_of(p->rows) - 1, j = tiles_of(p->columns) - 1;
+    (p->type == IR_f16 ? multiply_f16 : multiply_bf16)[i][j](&p->s, p->sums);
+}
+
+AMX_INLINE void store_low(uint16_t *to, __mmask16 mask, __m512 x, const ir_dtype type)
+{
+    const __m256i low = type == IR_bf16 ? (__m256i)_mm512_cvtneps_pbh(x)
+                                        : _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    _mm256_mask_storeu_epi16(to, mask, low);
+}
+
+/* Puts 16 columns of sums into c, or the result of type `low`, which is constant. */
+AMX_INLINE void put_columns(const pending *p, int64_t j, __mmask16 mask, const ir_dtype low)
+{
+    const __m512 bias = p->bias ? _mm512_maskz_loadu_ps(mask, p->bias + j) : _mm512_set1_ps(-0.f);
+    const int64_t rows = p->rows, ldc = p->ldc, low_ld = p->low_ld;
+    const __mmask16 added = p->adds ? mask : 0;
+    const float *sums = p->sums + j;
+    float *c = p->c + j;
+    uint16_t *to = p->low + j;
+    for (int64_t i = 0; i < rows; i++, sums += STRIP, c += ldc) {
+        const __m512 x = _mm512_load_ps(sums), y = _mm512_mask_add_ps(x, added, _mm512_maskz_loadu_ps(added, c), x);
+        if (low == IR_NO_DTYPE) _mm512_mask_storeu_ps(c, mask, y);
+        else store_low(to + i * low_ld, mask, _mm512_add_ps(y, bias), low);
     }
-    copy_sums(s->c, s->ldc, sums, STRIP, rows, columns);
+}
+
+AMX static void put(pending *p)
+{
+    if (!p->c) return;
+    if (p->type == IR_f16 && !are_finite(p->sums, p->rows * STRIP)) {
+        _Alignas(64) float high[STRIP * STRIP];
+        multiply_high[tiles_of(p->rows) - 1][tiles_of(p->columns) - 1](&p->s, high);
+        choose_finite(p->sums, high, p->rows * STRIP);
+    }
+    for (int64_t j = 0; j < p->columns; j += LANES) {
+        const __mmask16 mask = p->columns - j >= LANES ? 0xffff : (__mmask16)((1u << (p->columns - j)) - 1);
+        if (!p->low) put_columns(p, j, mask, IR_NO_DTYPE);
+        else if (p->type == IR_bf16) put_columns(p, j, mask, IR_bf16);
+        else put_columns(p, j, mask, IR_f16);
+    }
+    p->c = NULL;
 }
 
 /* The panel at `column` of the part, from row k on. */
@@ -433,27 +472,42 @@ static const char *panel_of(const task *t, const part *p, int64_t column, int64_
            (p->column + column) / STRIP * strip_bytes(g->type, STRIP, g->k) + strip_bytes(g->type, columns, p->k);
 }
 
-static void multiply_part(const task *t, const part *p)
+/* Strip number i times the panel b at `column`. */
+static void describe(pending *next, const task *t, const part *p, int64_t i, int64_t column, const char *b)
 {
     const gemm *g = t->g;
-    const bool is_f16 = g->type == IR_f16;
-    const int64_t n = cpu_ceil_div(t->rows, STRIP);
+    const int64_t n = cpu_ceil_div(t->rows, STRIP), row = i * STRIP;
     const int64_t strip = strip_bytes(g->type, STRIP, t->d->whole ? g->k : p->depth);
+    next->type = g->type;
+    next->adds = p->adds;
+    next->c = p->c + row * p->ldc + column;
+    next->ldc = p->ldc;
+    next->rows = k_min(STRIP, t->rows - row);
+    next->columns = k_min(STRIP, p->columns - column);
+    next->low = p->low ? p->low + row * g->ldc + column : NULL;
+    next->low_ld = g->ldc;
+    next->bias = p->low && g->bias.data ? t->bias + column : NULL;
+    const int64_t lines = strip_bytes(g->type, next->columns, TERMS) / 64, ahead = cpu_ceil_div(lines, n);
+    next->s = (strips){.b = b, .steps = cpu_ceil_div(p->depth, TERMS), .lines = g->packed ? ahead : 0};
+    next->s.a = t->a + i * strip + (t->d->whole ? strip_bytes(g->type, next->rows, p->k) : 0);
+    next->s.ahead = b + (n == 1 ? FAR : next->s.steps * (lines + i * ahead) * 64);
+}
+
+static void multiply_part(const task *t, const part *p)
+{
+    pending two[2];
+    two[0].c = two[1].c = NULL;
+    int turn = 0;
     for (int64_t column = 0; column < p->columns; column += STRIP) {
-        const int64_t columns = k_min(STRIP, p->columns - column);
-        strips s = {.ldc = p->ldc, .steps = cpu_ceil_div(p->depth, TERMS), .adds = p->adds};
-        s.b = panel_of(t, p, column, columns);
-        const int64_t lines = strip_bytes(g->type, columns, TERMS) / 64;
-        if (g->packed) s.lines = cpu_ceil_div(lines, n);
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t rows = k_min(STRIP, t->rows - i * STRIP);
-            s.a = t->a + i * strip + (t->d->whole ? strip_bytes(g->type, rows, p->k) : 0);
-            s.c = p->c + i * STRIP * p->ldc + column;
-            s.ahead = s.b + (n == 1 ? FAR : s.steps * (lines + i * s.lines) * 64);
-            if (is_f16 || rows % LANES || columns % LANES) multiply_apart(&s, is_f16, rows, columns);
-            else multiply_bf16[rows / LANES - 1][columns / LANES - 1](&s);
+        const char *b = panel_of(t, p, column, k_min(STRIP, p->columns - column));
+        for (int64_t i = 0; i * STRIP < t->rows; i++, turn = !turn) {
+            describe(&two[turn], t, p, i, column, b);
+            compute(&two[turn]);
+            put(&two[!turn]);
         }
+        if (!t->g->packed) put(&two[!turn]); /* before the next panel takes the place of this one */
     }
+    put(&two[!turn]);
 }
 
 /* Makes the strips of the task for these terms. */
@@ -464,20 +518,38 @@ static void make_a(const task *t, int64_t k, int64_t depth)
         make_strip(t->a + i / STRIP * bytes, &t->x, t->row + i, k_min(STRIP, t->rows - i), k, depth, t->scratch);
 }
 
+/* A result without terms. */
+static void clear(const part *p, const task *t)
+{
+    const gemm *g = t->g;
+    uint16_t line[GEMM_COLUMNS] = {0};
+    if (g->bias.data) cpu_convert(g->type, line, IR_f32, t->bias, p->columns);
+    for (int64_t i = 0; i < t->rows && !g->adds; i++) {
+        memset(p->c + i * p->ldc, 0, (size_t)p->columns * sizeof *p->c);
+        if (g->low_c) memcpy(p->low + i * g->ldc, line, (size_t)p->columns * sizeof *line);
+    }
+}
+
 /* Computes columns [column, column + columns), at most GEMM_COLUMNS. */
 static void run_columns(const task *t, int64_t column, int64_t columns)
 {
     const gemm *g = t->g;
-    part p = {.c = t->sums, .ldc = k_min(t->d->columns, GEMM_COLUMNS), .column = column, .columns = columns};
-    if (g->c) p.c = g->c + t->x.item * g->c_item + t->row * g->ldc + column, p.ldc = g->ldc;
+    const int64_t at = t->x.item * g->c_item + t->row * g->ldc + column;
+    uint16_t *low = g->low_c ? (uint16_t *)g->low_c + at : NULL;
+    part p = {
+        .c = t->sums, .ldc = k_min(t->d->columns, GEMM_COLUMNS), .column = column, .columns = columns, .low = low};
+    if (g->c) p.c = g->c + at, p.ldc = g->ldc;
+    if (g->bias.data)
+        gemm_load(t->bias, &g->bias, (const char *)g->bias.data + column * (int64_t)ir_dtype_size(g->bias.dtype), 1,
+                  columns);
     for (; p.k < g->k; p.k += t->d->depth) {
         p.depth = k_min(t->d->depth, g->k - p.k);
         p.adds = p.k > 0 || g->adds;
+        p.low = p.k + p.depth == g->k ? low : NULL;
         if (!t->d->whole) make_a(t, p.k, p.depth);
         multiply_part(t, &p);
     }
-    for (int64_t i = 0; i < t->rows && g->k == 0 && !g->adds; i++)
-        memset(p.c + i * p.ldc, 0, (size_t)columns * sizeof *p.c);
+    if (g->k == 0) clear(&p, t);
     if (g->finish) g->finish(g->user, t->x.item, p.c, p.ldc, t->row, t->rows, column, columns);
 }
 
@@ -507,7 +579,8 @@ static task task_of(const gemm *g, const division *d, int64_t i, char *buffers)
     t.a = buffers;
     t.b = t.a + d->a;
     t.sums = (float *)(void *)(t.b + d->b);
-    t.scratch = (uint16_t *)(void *)(t.b + d->b + d->sums);
+    t.bias = (float *)(void *)(t.b + d->b + d->sums);
+    t.scratch = (uint16_t *)(void *)(t.b + d->b + d->sums + d->bias);
     return t;
 }
 
@@ -517,7 +590,7 @@ void gemm_amx_run(const gemm *g, void *workspace, const k_context *ctx)
     const int64_t tasks = g->items * d.down * d.across;
 #pragma omp parallel for num_threads(d.threads) schedule(static)
     for (int64_t i = 0; i < tasks; i++) {
-        const size_t bytes = d.a + d.b + d.sums + d.scratch;
+        const size_t bytes = d.a + d.b + d.sums + d.bias + d.scratch;
         const task t = task_of(g, &d, i, (char *)workspace + bytes * (size_t)omp_get_thread_num());
         run_task(&t);
     }

@@ -216,6 +216,36 @@ static void check_ways(const gemm *g, const float *before, size_t bytes)
     check_and_free(c, bytes);
 }
 
+/* A result of low type is the sums plus the bias, rounded once. */
+static void check_low_result(const gemm *g)
+{
+    const k_context ctx = {.threads = 2};
+    const size_t bytes = (size_t)(g->items * g->m * g->ldc) * sizeof(float);
+    float *sums = guarded(bytes), bias[GEMM_COLUMNS * 4];
+    uint16_t *low = guarded(bytes / 2);
+    for (int64_t j = 0; j < g->n; j++) bias[j] = (float)draw(100) / 7;
+    gemm wide = *g, narrow = *g;
+    wide.adds = narrow.adds = false;
+    wide.c = sums;
+    narrow.low_c = low;
+    if (draw(2)) narrow.bias = (gemm_matrix){bias, IR_f32, IR_NO_DTYPE, 0, 1};
+    const size_t size = gemm_workspace(&narrow, &ctx), other = gemm_workspace(&wide, &ctx);
+    void *workspace = guarded(size), *spare = guarded(other);
+    gemm_run(&narrow, workspace, &ctx);
+    gemm_run(&wide, spare, &ctx);
+    for (int64_t i = 0; i < g->items * g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            const float sum = sums[i * g->ldc + j] + (narrow.bias.data ? bias[j] : 0);
+            uint16_t want;
+            ir_convert(g->type, &want, IR_f32, &sum, 1);
+            assert_int_equal(low[i * g->ldc + j], want);
+        }
+    check_and_free(workspace, size);
+    check_and_free(spare, other);
+    check_and_free(sums, bytes);
+    check_and_free(low, bytes / 2);
+}
+
 static void check_product(ir_dtype type, int64_t items, int64_t m, int64_t n, int64_t k)
 {
     const bool b_shared = items > 1 && draw(2);
@@ -229,6 +259,7 @@ static void check_product(ir_dtype type, int64_t items, int64_t m, int64_t n, in
     float *before = guarded(bytes);
     for (size_t i = 0; i < bytes / sizeof *before; i++) before[i] = (float)draw(100) / 7;
     check_ways(&g, before, bytes);
+    if (ir_dtype_is_low(type)) check_low_result(&g);
     check_and_free(before, bytes);
     check_and_free(a.data, a.bytes);
     check_and_free(b.data, b.bytes);
