@@ -2,7 +2,9 @@
 #include "tests/ops/ops.h"
 
 #include "kernels/convolution.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/fused.h"
+#include "tests/guarded.h"
 #include "tests/rows.h"
 #include "tests/tier.h"
 
@@ -13,12 +15,9 @@
 
 #include <cmocka.h>
 
-/* AddressSanitizer's, if the program is linked with it. This file itself may be compiled without. */
-extern void __asan_poison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
-extern void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
-
 enum {
     FENCE = 4096,                              /* bytes on each side, a multiple of every alignment */
+    LINE = 64,                                 /* the alignment of workspaces and packed operands */
     MAX_VIEWS = K_MAX_OPERANDS + K_MAX_RESULTS /* per call */
 };
 _Static_assert(MAX_VIEWS >= 2 * CASE_MAX, "programs have the most");
@@ -99,10 +98,6 @@ static void *make(const k_context *ctx, const void *from, size_t bytes)
     void *memory;
     must(ctx, ops_on->alloc(ctx, bytes, &memory));
     assert_int_equal((uintptr_t)memory % (uintptr_t)ops_on->alignment, 0);
-    if (!ops_on->device_ops) {
-        memcpy(memory, from, bytes);
-        return memory;
-    }
     void *host = staging(ctx, bytes);
     memcpy(host, from, bytes);
     must(ctx, ops_on->device_ops->upload(ctx, memory, host, bytes));
@@ -122,46 +117,36 @@ static void fetch(const k_context *ctx, void *to, const void *memory, size_t byt
     memcpy(to, host, bytes);
 }
 
-/* Returns the size in bytes of the fence around a view. CPU kernels include library code that sanitizers
- * cannot check. On a discrete device, the device's own checker knows the bounds of each view. */
-static size_t view_fence(void) { return ops_on->device_ops ? 0 : FENCE; }
-
-/* Our own code may not even read a fence. */
-static void close_fences(char *memory, size_t bytes)
+/* Device memory initialized from `from` (NULL: 0xff bytes), in which accesses outside of it are found. On the CPU, it is
+ * no better aligned than its users may expect, and nothing follows it. A discrete device has two fences of 0xff, or
+ * none if the device's own checker knows the bounds. The caller releases it with free_fenced. */
+static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, size_t alignment, size_t fence)
 {
-    if (ops_on->device_ops) return;
-    if (!__asan_poison_memory_region) return;
-    __asan_poison_memory_region(memory - FENCE, FENCE);
-    __asan_poison_memory_region(memory + bytes, FENCE);
-}
-
-/* Returns device memory initialized from `from` (NULL: 0xff bytes) between two fences of 0xff. The caller
- * releases it with free_fenced. */
-static void *make_fenced(const k_context *ctx, const void *from, size_t bytes, size_t fence)
-{
+    if (!ops_on->device_ops) {
+        void *memory = guarded_new(bytes, alignment);
+        return from ? memcpy(memory, from, bytes) : memory;
+    }
     char *fenced = malloc(bytes + 2 * fence + 1);
     assert_non_null(fenced);
     memset(fenced, 0xff, bytes + 2 * fence);
     if (from) memcpy(fenced + fence, from, bytes);
     char *memory = (char *)make(ctx, fenced, bytes + 2 * fence) + fence;
     free(fenced);
-    if (fence) close_fences(memory, bytes);
     return memory;
 }
 
-/* Verifies that the fences are unchanged; a failure is reported in the name of `who`. */
+/* Verifies that nothing around the memory has been written; a failure is reported in the name of `who`. */
 static void free_fenced(const k_context *ctx, void *memory, size_t bytes, size_t fence, const char *who)
 {
-    char *start = (char *)memory - fence;
-    size_t size = bytes + 2 * fence;
-    if (!fence) {
-        ops_on->free(ctx, start);
+    if (!ops_on->device_ops) {
+        const char *fault = guarded_free(memory);
+        if (fault) fail_msg("%s: writes %s a buffer of %zu bytes", who, fault, bytes);
         return;
     }
-    unsigned char *fenced = malloc(size + 1);
+    char *start = (char *)memory - fence;
+    unsigned char *fenced = malloc(bytes + 2 * fence + 1);
     assert_non_null(fenced);
-    if (!ops_on->device_ops && __asan_unpoison_memory_region) __asan_unpoison_memory_region(start, size);
-    fetch(ctx, fenced, start, size);
+    if (fence) fetch(ctx, fenced, start, bytes + 2 * fence);
     for (size_t i = 0; i < fence; i++)
         if (fenced[i] != 0xff || fenced[fence + bytes + i] != 0xff)
             fail_msg("%s: writes %s a buffer of %zu bytes", who, fenced[i] != 0xff ? "before" : "after", bytes);
@@ -192,11 +177,12 @@ static void permute(char *to, const char *from, const k_view *v, bool back)
 /* Copies v to the device in the device's layout. */
 static void *send(const k_context *ctx, const k_view *v, bool channels_last)
 {
-    if (!channels_last) return make_fenced(ctx, v->data, k_bytes(v), view_fence());
+    const size_t size = ir_dtype_size(v->dtype);
+    if (!channels_last) return make_fenced(ctx, v->data, k_bytes(v), size, 0);
     char *other = malloc(k_bytes(v) + 1);
     assert_non_null(other);
     permute(other, v->data, v, false);
-    void *memory = make_fenced(ctx, other, k_bytes(v), view_fence());
+    void *memory = make_fenced(ctx, other, k_bytes(v), size, 0);
     free(other);
     return memory;
 }
@@ -240,7 +226,7 @@ static void free_views(run_views *views, const char *who)
         bool seen = false;
         for (int k = 0; k < i; k++) seen |= views->device[k].data == views->device[i].data;
         const k_view *v = &views->device[i];
-        if (!seen && v->data) free_fenced(views->ctx, v->data, k_bytes(v), view_fence(), who);
+        if (!seen && v->data) free_fenced(views->ctx, v->data, k_bytes(v), 0, who);
     }
 }
 
@@ -289,7 +275,7 @@ static ampc_status run_once(const k_kernel *kernel, const k_args *args, bool rec
 static ampc_status run_in_workspace(const k_kernel *kernel, k_args *args, size_t bytes, bool recorded, int times)
 {
     ampc_status status = AMPC_OK;
-    args->workspace = make_fenced(args->ctx, NULL, bytes, FENCE);
+    args->workspace = make_fenced(args->ctx, NULL, bytes, LINE, FENCE);
     for (int i = 0; i < times && !status; i++) status = run_once(kernel, args, recorded || i > 0);
     free_fenced(args->ctx, args->workspace, bytes, FENCE, ir_op_get(args->op)->name);
     return status;
@@ -319,7 +305,7 @@ static k_view pack(const k_kernel *kernel, const k_args *call, int j)
     if (!ops_packed || !kernel->pack_format || !packed.data) return packed;
     if (kernel->pack_format(call, j, &format) != AMPC_OK || !format) return packed;
     packed.packed = format;
-    packed.data = make_fenced(call->ctx, NULL, format->bytes, view_fence());
+    packed.data = make_fenced(call->ctx, NULL, format->bytes, LINE, 0);
     k_args args = {.op = call->op, .in = &call->in[j], .out = &packed, .n_in = 1, .n_out = 1, .ctx = call->ctx};
     size_t bytes = 0;
     must(call->ctx, prepare(format->pack, &args, &bytes));
@@ -341,7 +327,7 @@ static ampc_status run_call(const k_kernel *kernel, const k_args *args, bool rec
     if (!status) status = run_in_workspace(kernel, &call, bytes, recorded, times);
     release(kernel, &call);
     for (int j = 0; j < args->n_in; j++)
-        if (in[j].packed) free_fenced(call.ctx, in[j].data, in[j].packed->bytes, view_fence(), "a packed operand");
+        if (in[j].packed) free_fenced(call.ctx, in[j].data, in[j].packed->bytes, 0, "a packed operand");
     return status;
 }
 
@@ -353,6 +339,15 @@ static void open_device(k_context *ctx)
     if (!is_open) opened = ctx->device;
     ctx->device = opened;
     is_open = true;
+}
+
+void ops_next_isa(void)
+{
+    static uint32_t draw;
+    if (getenv("AMPC_CPU_ISA")) return;
+    if (!draw) draw = (uint32_t)tier_seed();
+    draw = draw * 1664525 + 1013904223;
+    cpu_isa_limit((cpu_isa_level)((draw >> 16) % CPU_ISA_COUNT));
 }
 
 ampc_status ops_run(k_args *args, bool recorded, int times)

@@ -2,6 +2,7 @@
 #include "tests/ops/ops.h"
 
 #include "ir/base/philox.h"
+#include "kernels/cpu/isa.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -42,6 +43,7 @@ int64_t case_broadcast(const k_view *v, const k_view *to, int64_t i)
 
 ops_case case_of(ir_op op)
 {
+    ops_next_isa();
     ops_case c = {.op = op, .units = 4};
     for (int i = 0; i < ir_op_get(op)->n_attr; i++) c.attr[i] = ir_op_get(op)->attr[i].initial;
     return c;
@@ -189,8 +191,8 @@ static void compare(const ops_case *c, int i)
         if (close_enough(got, expected, bound, v->dtype)) continue;
         char text[512];
         describe(c, text, sizeof text);
-        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g)", text, i, (long long)k, got,
-                 expected, bound);
+        fail_msg("%s: result %d, element %lld: %.17g instead of %.17g (bound %.3g, %s)", text, i, (long long)k, got,
+                 expected, bound, cpu_isa_name(cpu_isa()));
     }
 }
 

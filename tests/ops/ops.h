@@ -63,6 +63,9 @@ ampc_status ops_run_kernel(const k_kernel *kernel, const k_args *args, bool reco
 /* Returns whether the device supports the call with its activation and its operands and results beyond the
  * op's slots. */
 bool ops_absorbs(const k_args *args);
+/* The CPU's own code for a level of instruction sets (kernels/cpu/isa.h) computes what follows: for a level that is drawn
+ * from those of the processor, unless AMPC_CPU_ISA is set. */
+void ops_next_isa(void);
 /* Only prepares and releases. Work deferred until all steps are prepared waits for the next run. */
 ampc_status ops_prepare(const k_kernel *kernel, const k_args *args);
 /* Implements main: parses --device=NAME, runs the tests (using rows_run, tests/rows.h), closes the device.

@@ -1,6 +1,8 @@
 /* products.c - random operands and expected values of products. */
 #include "tests/ops/products.h"
 
+#include "kernels/cpu/isa.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,8 +62,8 @@ void view_check(const char *what, const k_view *v, const double *expected, doubl
         double error = fabs(actual[i] - expected[i]);
         if (error <= limit * (1 + fabs(expected[i]))) continue;
         char text[200];
-        snprintf(text, sizeof text, "%s %s->%s: element %lld is %.9g, expected %.9g", what, ir_dtype_name(in),
-                 ir_dtype_name(v->dtype), (long long)i, actual[i], expected[i]);
+        snprintf(text, sizeof text, "%s %s->%s (%s): element %lld is %.9g, expected %.9g", what, ir_dtype_name(in),
+                 ir_dtype_name(v->dtype), cpu_isa_name(cpu_isa()), (long long)i, actual[i], expected[i]);
         if (!run_candidate) fail_msg("%s", text);
         print_error("%s, algorithm %d\n", text, run_candidate);
         wrong_candidates++;
@@ -91,6 +93,7 @@ void run_kernel(ir_op op, k_view *in, int n_in, k_view *out, int n_out, const ir
     char error[256] = "";
     k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error, .candidate = run_candidate};
     k_args args = {.op = op, .in = in, .out = out, .n_in = n_in, .n_out = n_out, .attr = attr, .ctx = &ctx};
+    ops_next_isa();
     /* twice, which tests that a primitive can be reused after a run */
     const ampc_status status = ops_run(&args, false, 2);
     if (status == AMPC_UNSUPPORTED && run_candidate > 1) run_candidate = -1;
