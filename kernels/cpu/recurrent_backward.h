@@ -7,27 +7,43 @@ typedef struct R(backward_data) {
     const k_args *args;
     const recurrent_shape *s;
     const int64_t *lengths;
-    const REAL *dy, *y, *cells, *gates, *h0, *c0, *peephole;
+    const k_view *dy, *y, *gates, *h0, *dx, *dproduct, *previous, *reset;
+    const REAL *cells, *c0, *peephole;
     products_run *products;
-    REAL *dx, *dproduct, *previous, *reset; /* those after dx: NULL if unused */
-    REAL *dh, *dc, *inner, *step, *zeros;   /* inner: of what the reset gate multiplies; step: a step of dproduct */
+    REAL *dh, *dc, *inner, *zeros, *dpeephole; /* inner: of what the reset gate multiplies; dpeephole: NULL if unused */
+    REAL *dx_step, *product_step;              /* steps of dx and dproduct unless they are in place */
+    REAL *x_step, *h_step;                     /* of gates, and of a state or its gradient, likewise */
 } R(backward_data);
 
 static size_t R(backward_bytes)(const k_args *args, const recurrent_shape *s)
 {
     (void)args;
     const size_t state = cpu_lines((size_t)(s->batch * s->hidden) * sizeof(REAL));
-    return (size_t)(3 + s->gates) * state + cpu_lines((size_t)s->hidden * sizeof(REAL));
+    return (size_t)(4 + 2 * s->gates + s->saved) * state + cpu_lines((size_t)s->hidden * sizeof(REAL));
 }
 
-/* Row b of the states before step t, of y or cells. */
-static const REAL *R(before)(const R(backward_data) * d, const REAL *states, const REAL *first, int64_t b, int64_t t)
+/* The step of row b before step t, or -1. */
+static int64_t R(step_before)(const R(backward_data) * d, int64_t b, int64_t t)
 {
-    const recurrent_shape *s = d->s;
-    const int64_t from = s->reverse ? t + 1 : t - 1;
-    if (from >= 0 && from < s->steps && is_active(d->lengths, b, from))
-        return states + (from * s->batch + b) * s->hidden;
-    return first ? first + b * s->hidden : d->zeros;
+    const int64_t from = d->s->reverse ? t + 1 : t - 1;
+    return from < d->s->steps && from >= 0 && is_active(d->lengths, b, from) ? from : -1;
+}
+
+/* Row b of the cells before step t. */
+static const REAL *R(cells_before)(const R(backward_data) * d, int64_t b, int64_t t)
+{
+    const int64_t n = d->s->hidden, from = R(step_before)(d, b, t);
+    if (from >= 0) return d->cells + (from * d->s->batch + b) * n;
+    return d->c0 ? d->c0 + b * n : d->zeros;
+}
+
+/* Row b of y before step t. */
+static const REAL *R(before)(const R(backward_data) * d, int64_t b, int64_t t)
+{
+    const int64_t n = d->s->hidden, from = R(step_before)(d, b, t);
+    REAL *scratch = d->h_step + b * n;
+    if (from >= 0) return cpu_tile_load(d->y, (from * d->s->batch + b) * n, n, CARRIER, scratch);
+    return cpu_is_used(d->h0) ? cpu_tile_load(d->h0, b * n, n, CARRIER, scratch) : d->zeros;
 }
 
 /* ---- cells: a row of the batch; to: the gradients of the gates -------------------------------- */
@@ -104,13 +120,19 @@ static void R(rnn_row_back)(const recurrent_shape *shape, const REAL *restrict x
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The gradients of the products of step t; dx itself if they are the same. */
+/* Where the gradients of step t are computed. */
+static REAL *R(dx_at)(const R(backward_data) * d, int64_t t)
+{
+    return cpu_tile_target(d->dx, t * d->s->batch * d->s->gates * d->s->hidden, CARRIER, d->dx_step);
+}
+
+/* The gradients of the products of step t; those of dx if they are the same. */
 static REAL *R(products_at)(const R(backward_data) * d, int64_t t)
 {
     const recurrent_shape *s = d->s;
-    const int64_t width = s->batch * s->gates * s->hidden;
-    if (!s->linear_before_reset) return d->dx + t * width;
-    return d->dproduct ? d->dproduct + t * width : d->step;
+    if (!s->linear_before_reset) return R(dx_at)(d, t);
+    if (!cpu_is_used(d->dproduct)) return d->product_step;
+    return cpu_tile_target(d->dproduct, t * s->batch * s->gates * s->hidden, CARRIER, d->product_step);
 }
 
 /* Zeros for a step beyond the length of a row. */
@@ -118,11 +140,11 @@ static void R(skip_row)(const R(backward_data) * d, int64_t b, int64_t t)
 {
     const recurrent_shape *s = d->s;
     const int64_t n = s->hidden, width = s->gates * n, row = t * s->batch + b;
-    R(start)(d->dx + row * width, NULL, width);
+    R(start)(R(dx_at)(d, t) + b * width, NULL, width);
     R(start)(R(products_at)(d, t) + b * width, NULL, width);
     R(start)(d->inner + b * n, NULL, n);
-    if (d->previous) R(start)(d->previous + row * n, NULL, n);
-    if (d->reset) R(start)(d->reset + row * n, NULL, n);
+    R(clear)(d->previous, row * n, n);
+    R(clear)(d->reset, row * n, n);
 }
 
 /* Row b of step t of a GRU, the part without products. */
@@ -138,25 +160,34 @@ static void R(gru_step_back)(const R(backward_data) * d, const REAL *x, const RE
     memcpy(products, to, (size_t)(2 * n) * sizeof *to);
 }
 
+/* Adds row number `row` of dy to the gradient of the state. */
+static void R(add_dy)(const R(backward_data) * d, int64_t row, REAL *restrict dh, REAL *scratch)
+{
+    const int64_t n = d->s->hidden;
+    if (!cpu_is_used(d->dy)) return;
+    const REAL *dy = cpu_tile_load(d->dy, row * n, n, CARRIER, scratch);
+    for (int64_t j = 0; j < n; j++) dh[j] += dy[j];
+}
+
 static void R(backward_row)(const R(backward_data) * d, int64_t b, int64_t t)
 {
     const recurrent_shape *s = d->s;
-    const int64_t n = s->hidden, width = s->gates * n, row = t * s->batch + b;
-    const REAL *x = d->gates + row * s->saved * n, *before = R(before)(d, d->y, d->h0, b, t);
-    REAL *to = d->dx + row * width, *dh = d->dh + b * n, *dc = d->dc + b * n;
+    const int64_t n = s->hidden, width = s->gates * n, saved = s->saved * n, row = t * s->batch + b;
+    REAL *to = R(dx_at)(d, t) + b * width, *dh = d->dh + b * n, *dc = d->dc + b * n;
     if (!is_active(d->lengths, b, t)) {
         R(skip_row)(d, b, t);
         return;
     }
-    for (int64_t j = 0; d->dy && j < n; j++) dh[j] += d->dy[row * n + j];
+    R(add_dy)(d, row, dh, d->h_step + b * n);
+    const REAL *x = cpu_tile_load(d->gates, row * saved, saved, CARRIER, d->x_step + b * saved);
+    const REAL *before = R(before)(d, b, t);
     if (s->cell == IR_WORD(cell, lstm))
-        R(lstm_row_back)(s, d->peephole, x, R(before)(d, d->cells, d->c0, b, t), d->cells + row * n, dh, dc, to);
+        R(lstm_row_back)(s, d->peephole, x, R(cells_before)(d, b, t), d->cells + row * n, dh, dc, to);
     else if (s->cell == IR_WORD(cell, gru)) R(gru_step_back)(d, x, before, b, to, R(products_at)(d, t) + b * width);
     else R(rnn_row_back)(s, x, dh, to);
     if (s->cell != IR_WORD(cell, gru)) R(start)(dh, NULL, n);
-    if (d->previous) memcpy(d->previous + row * n, before, (size_t)n * sizeof *dh);
-    if (d->reset && (s->cell != IR_WORD(cell, gru) || s->linear_before_reset))
-        memcpy(d->reset + row * n, before, (size_t)n * sizeof *dh);
+    R(store)(d->previous, row * n, n, before);
+    if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset) R(store)(d->reset, row * n, n, before);
 }
 
 /* Row b of step t of a GRU whose last products are of the state after the reset, once `inner` has their gradient. */
@@ -164,39 +195,26 @@ static void R(reset_step_back)(const R(backward_data) * d, int64_t b, int64_t t)
 {
     const recurrent_shape *s = d->s;
     const int64_t n = s->hidden, row = t * s->batch + b;
-    const REAL *r = d->gates + (row * s->saved + 1) * n, *before = R(before)(d, d->y, d->h0, b, t);
-    REAL *inner = d->inner + b * n, *dh = d->dh + b * n;
+    REAL *inner = d->inner + b * n, *dh = d->dh + b * n, *scratch = d->x_step + b * s->saved * n;
     if (!is_active(d->lengths, b, t)) return;
-    R(reset_row_back)(s, r, before, inner, d->dx + (row * s->gates + 1) * n);
+    const REAL *r = cpu_tile_load(d->gates, (row * s->saved + 1) * n, n, CARRIER, scratch),
+               *before = R(before)(d, b, t);
+    R(reset_row_back)(s, r, before, inner, R(dx_at)(d, t) + (b * s->gates + 1) * n);
     for (int64_t j = 0; j < n; j++) dh[j] += inner[j];
-    if (d->reset) R(reset_row)(s, r, before, NULL, d->reset + row * n);
+    if (!cpu_is_used(d->reset)) return;
+    R(reset_row)(s, r, before, NULL, scratch + n);
+    R(store)(d->reset, row * n, n, scratch + n);
 }
 
-static ampc_status R(backward_step)(const R(backward_data) * d, int64_t t)
-{
-    const recurrent_shape *s = d->s;
-    const REAL *gradients = R(products_at)(d, t);
-    const int threads = cpu_threads(d->args->ctx, 16 * s->batch * s->gates * s->hidden);
-    ampc_status status = AMPC_OK;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t b = 0; b < s->batch; b++) R(backward_row)(d, b, t);
-    if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset) return R(multiply)(d->products, 0, gradients, d->dh);
-    status = R(multiply)(d->products, 0, gradients + 2 * s->hidden, d->inner);
-    if (status != AMPC_OK) return status;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t b = 0; b < s->batch; b++) R(reset_step_back)(d, b, t);
-    return R(multiply)(d->products, 1, gradients, d->dh);
-}
-
-/* The gradients of the peepholes, summed over the steps in order. */
-static void R(sum_peepholes)(const R(backward_data) * d, REAL *to)
+/* Adds the gradients of the peepholes in step t. */
+static void R(add_peepholes)(const R(backward_data) * d, int64_t t)
 {
     const recurrent_shape *s = d->s;
     const int64_t n = s->hidden;
-    R(start)(to, NULL, 3 * n);
-    for (int64_t row = 0; row < s->steps * s->batch; row++) {
-        const int64_t t = row / s->batch, b = row % s->batch;
-        const REAL *dx = d->dx + row * 4 * n, *c = d->cells + row * n, *before = R(before)(d, d->cells, d->c0, b, t);
+    REAL *restrict to = d->dpeephole;
+    for (int64_t b = 0; b < s->batch; b++) {
+        const REAL *dx = R(dx_at)(d, t) + b * 4 * n, *c = d->cells + (t * s->batch + b) * n;
+        const REAL *before = R(cells_before)(d, b, t);
         if (!is_active(d->lengths, b, t)) continue;
         for (int64_t j = 0; j < n; j++) {
             to[j] += dx[j] * before[j];
@@ -206,65 +224,83 @@ static void R(sum_peepholes)(const R(backward_data) * d, REAL *to)
     }
 }
 
-/* The gradient that arrives at the last states; rows without steps have none. */
-static void R(start_back)(const R(backward_data) * d, REAL *to, const REAL *from)
+/* Stores what step t has computed outside of its place. */
+static void R(store_step)(const R(backward_data) * d, int64_t t)
+{
+    const int64_t width = d->s->batch * d->s->gates * d->s->hidden;
+    if (d->dpeephole) R(add_peepholes)(d, t);
+    R(store)(d->dx, t * width, width, R(dx_at)(d, t));
+    R(store)(d->dproduct, t * width, width, R(products_at)(d, t));
+}
+
+static ampc_status R(multiply_back)(const R(backward_data) * d, int64_t t, int threads)
 {
     const recurrent_shape *s = d->s;
-    R(start)(to, s->steps ? from : NULL, s->batch * s->hidden);
+    const REAL *gradients = R(products_at)(d, t);
+    if (s->cell != IR_WORD(cell, gru) || s->linear_before_reset) return R(multiply)(d->products, 0, gradients, d->dh);
+    const ampc_status status = R(multiply)(d->products, 0, gradients + 2 * s->hidden, d->inner);
+    if (status != AMPC_OK) return status;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t b = 0; b < s->batch; b++) R(reset_step_back)(d, b, t);
+    return R(multiply)(d->products, 1, gradients, d->dh);
+}
+
+static ampc_status R(backward_step)(const R(backward_data) * d, int64_t t)
+{
+    const recurrent_shape *s = d->s;
+    const int threads = cpu_threads(d->args->ctx, 16 * s->batch * s->gates * s->hidden);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t b = 0; b < s->batch; b++) R(backward_row)(d, b, t);
+    const ampc_status status = R(multiply_back)(d, t, threads);
+    if (status == AMPC_OK) R(store_step)(d, t);
+    return status;
+}
+
+/* The gradient that arrives at the last states; rows without steps have none. */
+static void R(start_back)(const R(backward_data) * d, REAL *to, const k_view *from)
+{
+    const recurrent_shape *s = d->s;
+    if (s->steps) R(load)(to, from, 0, s->batch * s->hidden);
+    else R(start)(to, NULL, s->batch * s->hidden);
     for (int64_t b = 0; b < s->batch; b++)
         if (!is_active(d->lengths, b, 0)) R(start)(to + b * s->hidden, NULL, s->hidden);
 }
 
-static void R(store_back)(const R(backward_data) * d)
-{
-    const k_args *args = d->args;
-    const ir_dtype carrier = CARRIER;
-    const k_view *dh0 = cpu_result(args, IR_OUT(recurrent_grad, dh0)),
-                 *dc0 = cpu_result(args, IR_OUT(recurrent_grad, dc0)),
-                 *dproduct = cpu_result(args, IR_OUT(recurrent_grad, dproduct)),
-                 *dpeephole = cpu_result(args, IR_OUT(recurrent_grad, dpeephole));
-    if (cpu_is_used(dh0)) cpu_convert(dh0->dtype, dh0->data, carrier, d->dh, k_count(dh0));
-    if (cpu_is_used(dc0)) cpu_convert(dc0->dtype, dc0->data, carrier, d->dc, k_count(dc0));
-    if (cpu_is_used(dpeephole) && d->s->cell == IR_WORD(cell, lstm)) R(sum_peepholes)(d, dpeephole->data);
-    else if (cpu_is_used(dpeephole)) R(start)(dpeephole->data, NULL, k_count(dpeephole));
-    if (d->dproduct && !d->s->linear_before_reset) memcpy(d->dproduct, d->dx, (size_t)k_count(dproduct) * sizeof(REAL));
-    cpu_narrow(&args->out[IR_OUT(recurrent_grad, dx)], carrier, d->dx);
-    cpu_narrow(dproduct, carrier, d->dproduct);
-    cpu_narrow(cpu_result(args, IR_OUT(recurrent_grad, previous)), carrier, d->previous);
-    cpu_narrow(cpu_result(args, IR_OUT(recurrent_grad, reset)), carrier, d->reset);
-}
-
 static ampc_status R(backward)(const k_args *args, const recurrent_shape *s, const int64_t *lengths, char *at)
 {
-    const ir_dtype carrier = CARRIER;
     const int64_t states = s->batch * s->hidden;
-    const k_view *in = args->in, *out = args->out;
+    const k_view *in = args->in, *dpeephole = cpu_result(args, IR_OUT(recurrent_grad, dpeephole));
     products_run products = start_products(args, &in[IR_IN(recurrent_grad, r)], &at);
     R(backward_data) d = {.args = args, .s = s, .lengths = lengths, .products = &products};
-    d.dy = cpu_widen(&in[IR_IN(recurrent_grad, dy)], carrier, &at);
-    const REAL *dlast_h = cpu_widen(&in[IR_IN(recurrent_grad, dlast_h)], carrier, &at);
-    d.y = cpu_widen(&in[IR_IN(recurrent_grad, y)], carrier, &at);
-    d.gates = cpu_widen(&in[IR_IN(recurrent_grad, gates)], carrier, &at);
-    d.h0 = cpu_widen(&in[IR_IN(recurrent_grad, h0)], carrier, &at);
+    d.dy = &in[IR_IN(recurrent_grad, dy)];
+    d.y = &in[IR_IN(recurrent_grad, y)];
+    d.gates = &in[IR_IN(recurrent_grad, gates)];
+    d.h0 = &in[IR_IN(recurrent_grad, h0)];
     d.cells = in[IR_IN(recurrent_grad, cells)].data;
     d.c0 = in[IR_IN(recurrent_grad, c0)].data;
     d.peephole = in[IR_IN(recurrent_grad, peephole)].data;
-    d.dx = cpu_wide_target(&out[IR_OUT(recurrent_grad, dx)], carrier, &at);
-    d.dproduct = cpu_wide_target(cpu_result(args, IR_OUT(recurrent_grad, dproduct)), carrier, &at);
-    d.previous = cpu_wide_target(cpu_result(args, IR_OUT(recurrent_grad, previous)), carrier, &at);
-    d.reset = cpu_wide_target(cpu_result(args, IR_OUT(recurrent_grad, reset)), carrier, &at);
+    d.dx = &args->out[IR_OUT(recurrent_grad, dx)];
+    d.dproduct = cpu_result(args, IR_OUT(recurrent_grad, dproduct));
+    d.previous = cpu_result(args, IR_OUT(recurrent_grad, previous));
+    d.reset = cpu_result(args, IR_OUT(recurrent_grad, reset));
     d.dh = R(allot)(&at, states);
     d.dc = R(allot)(&at, states);
     d.inner = R(allot)(&at, states);
-    d.step = R(allot)(&at, states * s->gates);
+    d.h_step = R(allot)(&at, states);
+    d.x_step = R(allot)(&at, states * s->saved);
+    d.dx_step = R(allot)(&at, states * s->gates);
+    d.product_step = R(allot)(&at, states * s->gates);
     d.zeros = R(allot)(&at, s->hidden);
     R(start)(d.zeros, NULL, s->hidden);
-    R(start_back)(&d, d.dh, dlast_h);
-    R(start_back)(&d, d.dc, in[IR_IN(recurrent_grad, dlast_c)].data);
+    R(start_back)(&d, d.dh, &in[IR_IN(recurrent_grad, dlast_h)]);
+    R(start_back)(&d, d.dc, &in[IR_IN(recurrent_grad, dlast_c)]);
+    R(clear)(dpeephole, 0, k_count(dpeephole));
+    if (cpu_is_used(dpeephole) && s->cell == IR_WORD(cell, lstm)) d.dpeephole = dpeephole->data;
     for (int64_t k = s->steps; k > 0 && states; k--) {
         const ampc_status status = R(backward_step)(&d, step_at(s, k - 1));
         if (status != AMPC_OK) return status;
     }
-    R(store_back)(&d);
+    R(store)(cpu_result(args, IR_OUT(recurrent_grad, dh0)), 0, states, d.dh);
+    R(store)(cpu_result(args, IR_OUT(recurrent_grad, dc0)), 0, states, d.dc);
     return AMPC_OK;
 }

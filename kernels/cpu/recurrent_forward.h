@@ -5,17 +5,17 @@ typedef struct R(forward_data) {
     const k_args *args;
     const recurrent_shape *s;
     const int64_t *lengths;
-    const REAL *x, *bias, *h0, *c0, *peephole;
+    const k_view *x, *bias, *y, *gates;
+    const REAL *peephole;
     products_run *products;
-    REAL *y, *cells, *gates;     /* cells and gates: NULL if unused */
-    REAL *h, *c, *factor, *step; /* the states, r times h, and the gates of a step if `gates` is NULL */
+    REAL *cells;                       /* NULL if unused */
+    REAL *h, *c, *factor, *out, *step; /* the states, r times h, and y and gates of a step unless they are in place */
 } R(forward_data);
 
 static size_t R(forward_bytes)(const k_args *args, const recurrent_shape *s)
 {
-    const size_t state = cpu_lines((size_t)(s->batch * s->hidden) * sizeof(REAL));
-    const bool is_kept = cpu_is_used(cpu_result(args, IR_OUT(recurrent, gates)));
-    return 3 * state + (is_kept ? 0 : (size_t)s->saved * state);
+    (void)args;
+    return (size_t)(4 + s->saved) * cpu_lines((size_t)(s->batch * s->hidden) * sizeof(REAL));
 }
 
 static REAL *R(allot)(char **at, int64_t count)
@@ -23,6 +23,24 @@ static REAL *R(allot)(char **at, int64_t count)
     REAL *to = (REAL *)(void *)*at;
     *at += cpu_lines((size_t)count * sizeof(REAL));
     return to;
+}
+
+/* `count` elements of v from `first` on in the carrier type, or zeros if v is absent. */
+static void R(load)(REAL *to, const k_view *v, int64_t first, int64_t count)
+{
+    if (cpu_is_used(v)) cpu_convert(CARRIER, to, v->dtype, cpu_at(v, first), count);
+    else memset(to, 0, (size_t)count * sizeof *to);
+}
+
+/* Stores elements that may have been computed in place. */
+static void R(store)(const k_view *v, int64_t first, int64_t count, const REAL *from)
+{
+    if (cpu_is_used(v) && from != cpu_at(v, first)) cpu_tile_store(v, first, count, CARRIER, from);
+}
+
+static void R(clear)(const k_view *v, int64_t first, int64_t count)
+{
+    if (cpu_is_used(v)) memset(cpu_at(v, first), 0, (size_t)count * ir_dtype_size(v->dtype));
 }
 
 /* A copy of an initial state, or zeros. */
@@ -111,18 +129,20 @@ static void R(forward_row)(const R(forward_data) * d, REAL *gates, int64_t b, in
 {
     const recurrent_shape *s = d->s;
     const int64_t n = s->hidden, row = t * s->batch + b;
-    REAL *x = gates + b * s->saved * n, *h = d->h + b * n, *c = d->c + b * n, *y = d->y + row * n;
+    REAL *x = gates + b * s->saved * n, *h = d->h + b * n, *c = d->c + b * n;
+    REAL *y = cpu_tile_target(d->y, row * n, CARRIER, d->out + b * n);
     if (!is_active(d->lengths, b, t)) {
-        memset(y, 0, (size_t)n * sizeof *y);
+        R(clear)(d->y, row * n, n);
         memset(x, 0, (size_t)(s->saved * n) * sizeof *x);
     } else {
         if (s->linear_before_reset) R(reset_row)(s, x + n, x + 3 * n, x + 2 * n, x + 2 * n);
         if (s->cell == IR_WORD(cell, lstm)) R(lstm_row)(s, d->peephole, x, c, y);
         else if (s->cell == IR_WORD(cell, gru)) R(gru_row)(s, x, h, y);
         else R(rnn_row)(s, x, y);
-        cpu_as_stored(d->args->out[0].dtype, CARRIER, y, n);
-        memcpy(h, y, (size_t)n * sizeof *h);
+        R(store)(d->y, row * n, n, y);
+        R(load)(h, d->y, row * n, n);
     }
+    R(store)(d->gates, row * s->saved * n, s->saved * n, x);
     if (d->cells) memcpy(d->cells + row * n, c, (size_t)n * sizeof *c);
 }
 
@@ -133,8 +153,8 @@ static void R(load_gates)(const R(forward_data) * d, REAL *gates, int64_t t)
     const int64_t n = s->hidden, width = s->gates * n;
     for (int64_t b = 0; b < s->batch; b++) {
         REAL *to = gates + b * s->saved * n;
-        memcpy(to, d->x + (t * s->batch + b) * width, (size_t)width * sizeof *to);
-        if (s->linear_before_reset) R(start)(to + 3 * n, d->bias, n);
+        R(load)(to, d->x, (t * s->batch + b) * width, width);
+        if (s->linear_before_reset) R(load)(to + 3 * n, d->bias, 0, n);
     }
 }
 
@@ -157,7 +177,7 @@ static ampc_status R(forward_steps)(const R(forward_data) * d)
     const int64_t work = s->batch * s->saved * s->hidden;
     for (int64_t k = 0; k < s->steps; k++) {
         const int64_t t = step_at(s, k);
-        REAL *gates = d->gates ? d->gates + t * work : d->step;
+        REAL *gates = cpu_is_used(d->gates) ? cpu_tile_target(d->gates, t * work, CARRIER, d->step) : d->step;
         R(load_gates)(d, gates, t);
         const ampc_status status = R(multiply_gates)(d, gates);
         if (status != AMPC_OK) return status;
@@ -178,31 +198,27 @@ static void R(store_last)(const R(forward_data) * d, REAL *states, const k_view 
 
 static ampc_status R(forward)(const k_args *args, const recurrent_shape *s, const int64_t *lengths, char *at)
 {
-    const ir_dtype carrier = CARRIER;
     const int64_t states = s->batch * s->hidden;
-    const k_view *in = args->in, *out = args->out;
+    const k_view *in = args->in;
     if (states == 0) return AMPC_OK;
     products_run products = start_products(args, &in[IR_IN(recurrent, r)], &at);
     R(forward_data) d = {.args = args, .s = s, .lengths = lengths, .products = &products};
-    d.x = cpu_widen(&in[IR_IN(recurrent, x)], carrier, &at);
-    d.bias = cpu_widen(&in[IR_IN(recurrent, bias)], carrier, &at);
-    d.h0 = cpu_widen(&in[IR_IN(recurrent, h0)], carrier, &at);
-    d.c0 = in[IR_IN(recurrent, c0)].data;
+    d.x = &in[IR_IN(recurrent, x)];
+    d.bias = &in[IR_IN(recurrent, bias)];
     d.peephole = in[IR_IN(recurrent, peephole)].data;
-    d.y = cpu_wide_target(&out[IR_OUT(recurrent, y)], carrier, &at);
+    d.y = &args->out[IR_OUT(recurrent, y)];
     d.cells = cpu_result(args, IR_OUT(recurrent, cells))->data;
-    d.gates = cpu_wide_target(cpu_result(args, IR_OUT(recurrent, gates)), carrier, &at);
+    d.gates = cpu_result(args, IR_OUT(recurrent, gates));
     d.h = R(allot)(&at, states);
     d.c = R(allot)(&at, states);
     d.factor = R(allot)(&at, states);
-    if (!d.gates) d.step = R(allot)(&at, states * s->saved);
-    R(start)(d.h, d.h0, states);
-    R(start)(d.c, d.c0, states);
+    d.out = R(allot)(&at, states);
+    d.step = R(allot)(&at, states * s->saved);
+    R(load)(d.h, &in[IR_IN(recurrent, h0)], 0, states);
+    R(start)(d.c, in[IR_IN(recurrent, c0)].data, states);
     const ampc_status status = R(forward_steps)(&d);
     if (status != AMPC_OK) return status;
     R(store_last)(&d, d.h, cpu_result(args, IR_OUT(recurrent, last_h)));
     R(store_last)(&d, d.c, cpu_result(args, IR_OUT(recurrent, last_c)));
-    cpu_narrow(&out[IR_OUT(recurrent, y)], carrier, d.y);
-    cpu_narrow(cpu_result(args, IR_OUT(recurrent, gates)), carrier, d.gates);
     return AMPC_OK;
 }
