@@ -33,6 +33,9 @@ typedef struct k_view {
     ir_dtype as;
     /* [N,C,spatial] is stored as [N,spatial,C]; only for ops with the trait SPATIAL. */
     bool channels_last;
+    /* The distance in elements between neighbours along each dimension, 1 along the last one, if the view is not dense;
+     * only for ops with the trait STRIDED. NULL: dense. */
+    const int64_t *strides;
     const k_format *packed; /* `data` is in this format of the kernel's own; NULL: dense and row-major */
 } k_view;
 

@@ -82,7 +82,7 @@ static ir_op_info infos[IR_OP_COUNT] = {
 #define OP(op_name, amp, op_traits, infer, fold, grad, kernel) \
     {.name = #op_name, \
      .colour = amp, \
-     .traits = op_traits, \
+     .traits = (unsigned)(op_traits), \
      .n_in = COUNT_IN(op_name), \
      .n_out = COUNT_OUT(op_name), \
      .n_attr = COUNT_ATTR(op_name), \

@@ -24,7 +24,7 @@ enum {
 #include "ir/ops/traits.def"
 };
 enum ir_trait {
-#define TRAIT(name, sentence) IR_##name = 1 << IR_TRAIT_##name,
+#define TRAIT(name, sentence) IR_##name = (int)(1u << IR_TRAIT_##name),
 #include "ir/ops/traits.def"
 };
 
@@ -139,7 +139,7 @@ typedef struct ir_layout {
 
 extern const ir_op_info *const ir_op_infos; /* [IR_OP_COUNT] */
 static inline const ir_op_info *ir_op_get(ir_op op) { return &ir_op_infos[op]; }
-static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & trait) != 0; }
+static inline bool ir_op_has(ir_op op, enum ir_trait trait) { return (ir_op_get(op)->traits & (unsigned)trait) != 0; }
 /* Whether nodes have a layout: the op has any number of operands and results. */
 static inline bool ir_op_has_layout(ir_op op)
 {

@@ -109,7 +109,9 @@ typedef struct ops_row {
 #define OPS_FAMILY_MAP(X) \
     X(pointwise) \
     X(movement) \
-    X(select) X(sized) X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(recurrent) X(loss) X(training)
+    X(select) \
+    X(sized) \
+    X(index) X(reduce) X(scan) X(norm) X(pool) X(resample) X(sample) X(recurrent) X(loss) X(training) X(attention)
 #define DECLARE(family) extern const ops_row family##_rows[];
 OPS_FAMILY_MAP(DECLARE)
 #undef DECLARE

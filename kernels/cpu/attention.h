@@ -1,0 +1,84 @@
+/* attention.h - what attention and its gradient share.
+ *
+ * A block of scores is kept crossed, [keys, queries], so that what differs by query (the maximum, the sum, the limit of
+ * a causal mask) is a vector, and k, v, q and dy are read in place as the operands of products. The memory is that of a
+ * few blocks for each thread, whatever the number of keys. */
+#ifndef AMPC_ATTENTION_H
+#define AMPC_ATTENTION_H
+
+#include "kernels/cpu/cpu.h"
+
+enum {
+    ATTENTION_LANES = 16,   /* rows in memory are padded to a multiple */
+    ATTENTION_QUERIES = 64, /* of a block; a multiple of the lanes */
+    ATTENTION_KEYS = 128
+};
+
+/* The rows of one item of a view, which are `row` elements apart. */
+typedef struct attention_rows {
+    char *data;
+    ir_dtype dtype;
+    int64_t row, columns;
+} attention_rows;
+
+/* The mask of one item: distances in elements between queries and between keys, 0 where it is broadcast. */
+typedef struct attention_mask {
+    const char *data; /* NULL: none */
+    ir_dtype dtype;
+    int64_t query, key;
+} attention_mask;
+
+/* The sizes of a call. */
+typedef struct attention_sizes {
+    int64_t items, group;                /* items of q, and how many of them share an item of k and v */
+    int64_t queries, keys, depth, width; /* T, S, D, E */
+    int64_t depth_row, width_row;        /* padded */
+    int64_t block;                       /* the distance between the keys of a block, its queries padded */
+    int64_t query_blocks, key_blocks;
+    int64_t last; /* query t sees no key after t + last */
+    double scale;
+} attention_sizes;
+
+attention_sizes attention_measure(const k_args *args);
+/* Item number `item` of a view. */
+attention_rows attention_item(const k_view *v, int64_t item);
+/* The mask of item number `item` of q, from query `first` on. */
+attention_mask attention_mask_of(const k_args *args, int64_t item, int64_t first);
+/* The keys that a block of queries up to `query` sees. */
+static inline int64_t attention_seen(const attention_sizes *s, int64_t query)
+{
+    return query + s->last < 0 ? 0 : k_min(s->keys, query + s->last + 1);
+}
+static inline int64_t attention_padded(int64_t n) { return cpu_ceil_div(n, ATTENTION_LANES) * ATTENTION_LANES; }
+
+/* c = a b or, if it adds, c += a b: a [m, k] has element (i, l) at a[i * a_row + l * a_column], b is [k, n] and c
+ * [m, n]. n is a multiple of ATTENTION_LANES. */
+#define ATTENTION_PRODUCT(REAL) \
+    typedef struct attention_product_##REAL { \
+        const REAL *a; \
+        int64_t a_row, a_column; \
+        const REAL *b; \
+        int64_t b_row; \
+        REAL *c; \
+        int64_t c_row, m, n, k; \
+        bool adds; \
+    } attention_product_##REAL;
+ATTENTION_PRODUCT(float)
+ATTENTION_PRODUCT(double)
+
+/* The functions of attention_blocks.c by type. */
+#define ATTENTION_FUNCTIONS(REAL) \
+    void attention_multiply_##REAL(const attention_product_##REAL *p); \
+    /* Rows [first, first + n), padded with zeros: in place if possible, else in `copy`. */ \
+    const REAL *attention_load_##REAL(const attention_rows *m, int64_t first, int64_t n, REAL *copy, int64_t *row); \
+    void attention_store_##REAL(const attention_rows *m, int64_t first, int64_t n, const REAL *from, int64_t row); \
+    /* to[j * to_row + i] = from[i * from_row + j] * factor for n rows; the rest of to's rows is 0. */ \
+    void attention_cross_##REAL(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t n, \
+                                int64_t columns, REAL factor); \
+    /* Masks a block of scores, keys [key, key + keys) of queries [query, query + queries). scratch: two blocks. */ \
+    void attention_apply_mask_##REAL(const attention_sizes *s, const attention_mask *m, REAL *scores, int64_t query, \
+                                     int64_t queries, int64_t key, int64_t keys, REAL *scratch);
+ATTENTION_FUNCTIONS(float)
+ATTENTION_FUNCTIONS(double)
+
+#endif

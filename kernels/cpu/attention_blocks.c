@@ -1,0 +1,75 @@
+/* attention_blocks.c - blocks of attention: reading, masking, products (see attention.h). */
+#include "kernels/cpu/attention.h"
+#include "ir/ops/real.h"
+
+#include <math.h>
+#include <string.h>
+
+attention_sizes attention_measure(const k_args *args)
+{
+    const k_view *q = &args->in[IR_IN(attention, q)], *k = &args->in[IR_IN(attention, k)],
+                 *v = &args->in[IR_IN(attention, v)];
+    const int at = q->rank - 2;
+    attention_sizes s = {.items = 1,
+                         .group = 1,
+                         .queries = q->dims[at],
+                         .keys = k->dims[at],
+                         .depth = q->dims[at + 1],
+                         .width = v->dims[at + 1],
+                         .scale = (double)args->attr[IR_ATTR(attention, scale)].f};
+    for (int i = 0; i < at; i++) s.items *= q->dims[i];
+    if (at > 0 && k->dims[at - 1]) s.group = q->dims[at - 1] / k->dims[at - 1];
+    s.depth_row = attention_padded(s.depth);
+    s.width_row = attention_padded(s.width);
+    s.block = k_min(attention_padded(s.queries), ATTENTION_QUERIES);
+    s.query_blocks = cpu_ceil_div(s.queries, ATTENTION_QUERIES);
+    s.key_blocks = cpu_ceil_div(s.keys, ATTENTION_KEYS);
+    s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;
+    return s;
+}
+
+static void strides_of(const k_view *v, int64_t *strides)
+{
+    if (v->strides) memcpy(strides, v->strides, (size_t)v->rank * sizeof *strides);
+    else k_dense_strides(v->rank, v->dims, strides);
+}
+
+attention_rows attention_item(const k_view *v, int64_t item)
+{
+    int64_t strides[IR_MAX_RANK], offset = 0;
+    strides_of(v, strides);
+    for (int d = v->rank - 3; d >= 0; d--) {
+        offset += item % v->dims[d] * strides[d];
+        item /= v->dims[d];
+    }
+    return (attention_rows){.data = v->data ? cpu_at(v, offset) : NULL,
+                            .dtype = v->dtype,
+                            .row = strides[v->rank - 2],
+                            .columns = v->dims[v->rank - 1]};
+}
+
+attention_mask attention_mask_of(const k_args *args, int64_t item, int64_t first)
+{
+    const k_view *q = &args->in[IR_IN(attention, q)], *m = &args->in[IR_IN(attention, mask)];
+    int64_t strides[IR_MAX_RANK], own[IR_MAX_RANK] = {0}, offset = 0;
+    if (!k_present(m)) return (attention_mask){NULL, IR_NO_DTYPE, 0, 0};
+    strides_of(m, strides);
+    for (int d = 0; d < m->rank; d++) own[d + q->rank - m->rank] = m->dims[d] == 1 ? 0 : strides[d];
+    for (int d = q->rank - 3; d >= 0; d--) {
+        offset += item % q->dims[d] * own[d];
+        item /= q->dims[d];
+    }
+    offset += first * own[q->rank - 2];
+    return (attention_mask){cpu_at(m, offset), m->dtype, own[q->rank - 2], own[q->rank - 1]};
+}
+
+#define REAL float
+#define CARRIER IR_f32
+#include "kernels/cpu/attention_blocks_body.h"
+#undef REAL
+#undef CARRIER
+#define REAL double
+#define CARRIER IR_f64
+#include "kernels/cpu/attention_blocks_body.h"
+#undef REAL
+#undef CARRIER

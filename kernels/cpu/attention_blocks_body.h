@@ -1,0 +1,83 @@
+/* attention_blocks_body.h - template over REAL, included by attention_blocks.c. */
+
+CPU_CLONES static void R(add_row)(REAL *restrict c, REAL x, const REAL *restrict b, int64_t n)
+{
+    CPU_SIMD for (int64_t j = 0; j < n; j++) c[j] += x * b[j];
+}
+
+void R(attention_multiply)(const R(attention_product) * p)
+{
+    for (int64_t i = 0; i < p->m; i++) {
+        REAL *c = p->c + i * p->c_row;
+        if (!p->adds) memset(c, 0, (size_t)p->n * sizeof *c);
+        for (int64_t l = 0; l < p->k; l++)
+            R(add_row)(c, p->a[i * p->a_row + l * p->a_column], p->b + l * p->b_row, p->n);
+    }
+}
+
+const REAL *R(attention_load)(const attention_rows *m, int64_t first, int64_t n, REAL *copy, int64_t *row)
+{
+    const int64_t size = (int64_t)ir_dtype_size(m->dtype), padded = attention_padded(m->columns);
+    const char *from = m->data + first * m->row * size;
+    *row = m->row;
+    if (m->dtype == CARRIER && m->columns == padded) return (const REAL *)(const void *)from;
+    *row = padded;
+    for (int64_t i = 0; i < n; i++) {
+        cpu_convert(CARRIER, copy + i * padded, m->dtype, from + i * m->row * size, m->columns);
+        for (int64_t j = m->columns; j < padded; j++) copy[i * padded + j] = 0;
+    }
+    return copy;
+}
+
+void R(attention_store)(const attention_rows *m, int64_t first, int64_t n, const REAL *from, int64_t row)
+{
+    const int64_t size = (int64_t)ir_dtype_size(m->dtype);
+    for (int64_t i = 0; i < n; i++)
+        cpu_convert(m->dtype, m->data + (first + i) * m->row * size, CARRIER, from + i * row, m->columns);
+}
+
+void R(attention_cross)(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t n, int64_t columns,
+                        REAL factor)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        for (int64_t i = 0; i < n; i++) to[j * to_row + i] = from[i * from_row + j] * factor;
+        for (int64_t i = n; i < to_row; i++) to[j * to_row + i] = 0;
+    }
+}
+
+/* What a block of the mask adds to the scores, [queries, keys]. */
+static void R(load_mask)(const attention_mask *m, int64_t query, int64_t queries, int64_t key, int64_t keys, REAL *to)
+{
+    const int64_t size = (int64_t)ir_dtype_size(m->dtype);
+    for (int64_t i = 0; i < queries; i++, to += keys) {
+        const char *from = m->data + ((query + i) * m->query + key * m->key) * size;
+        cpu_convert(CARRIER, to, m->dtype, from, m->key ? keys : 1);
+        for (int64_t j = 1; j < keys && !m->key; j++) to[j] = to[0];
+        for (int64_t j = 0; j < keys && m->dtype == IR_bool; j++) to[j] = to[j] != 0 ? 0 : -(REAL)INFINITY;
+    }
+}
+
+/* A score that is masked out is -infinity, even if it was NaN. */
+CPU_CLONES static void R(add_mask)(REAL *restrict scores, const REAL *restrict mask, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        const REAL sum = scores[i] + mask[i];
+        scores[i] = mask[i] == -(REAL)INFINITY ? mask[i] : sum;
+    }
+}
+
+void R(attention_apply_mask)(const attention_sizes *s, const attention_mask *m, REAL *scores, int64_t query,
+                             int64_t queries, int64_t key, int64_t keys, REAL *scratch)
+{
+    if (m->data) {
+        REAL *crossed = scratch + s->block * ATTENTION_KEYS;
+        R(load_mask)(m, query, queries, key, keys, scratch);
+        R(attention_cross)(crossed, s->block, scratch, keys, queries, keys, 1);
+        R(add_mask)(scores, crossed, keys * s->block);
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        const int64_t hidden = k_min(queries, key + j - s->last - query); /* queries that come too early */
+        for (int64_t i = 0; i < hidden; i++) scores[j * s->block + i] = -(REAL)INFINITY;
+    }
+}

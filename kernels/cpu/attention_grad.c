@@ -1,0 +1,104 @@
+/* attention_grad.c - the gradient of attention, which computes the probabilities again from the scores and lse:
+ *
+ *     P = exp(q k^T * scale + mask - lse)    dP = dy v^T    dS = P * (dP - delta)    delta: dy y, summed by query
+ *     dv = P^T dy    dq = dS k * scale    dk = dS^T q * scale
+ *
+ * If there are enough items of k and v for all threads, a task computes all gradients of an item. Otherwise there are
+ * tasks for blocks of queries, which compute dq, and tasks for blocks of keys, which compute dk and dv. The additions
+ * are the same: an element of dq adds the blocks of keys in ascending order, one of dk or dv the blocks of queries. */
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/math.h"
+#include "ir/ops/real.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+_Static_assert(IR_IN(attention_grad, q) == IR_IN(attention, q) && IR_IN(attention_grad, k) == IR_IN(attention, k) &&
+                   IR_IN(attention_grad, v) == IR_IN(attention, v) &&
+                   IR_IN(attention_grad, mask) == IR_IN(attention, mask) &&
+                   IR_ATTR(attention_grad, scale) == IR_ATTR(attention, scale) &&
+                   IR_ATTR(attention_grad, causal) == IR_ATTR(attention, causal),
+               "attention_measure reads both");
+
+/* How the work is divided. */
+typedef struct division {
+    attention_sizes s;
+    bool by_block, dq, dkv; /* by_block: tasks compute one block; which gradients are wanted */
+    int64_t kv_items, tasks;
+    int64_t key_sums; /* keys of which a task keeps dk and dv */
+    int64_t crossed_q, crossed_dy, queries, dy, y, keys, values, scores, slopes, state, mask, sums_q, sums_k, sums_v;
+    int64_t size; /* of all these buffers of a thread, in numbers of its type */
+} division;
+
+static int64_t take(int64_t *size, int64_t n)
+{
+    *size += n;
+    return *size - n;
+}
+
+static division divide(const k_args *args)
+{
+    division d = {.s = attention_measure(args)};
+    const attention_sizes *s = &d.s;
+    const int64_t block = s->block;
+    d.dq = cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dq)));
+    d.dkv = cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dk))) ||
+            cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dv)));
+    d.kv_items = s->items / s->group;
+    d.by_block = d.kv_items < args->ctx->threads;
+    d.tasks = !d.by_block ? d.kv_items
+                          : (d.dq ? s->items * s->query_blocks : 0) + (d.dkv ? d.kv_items * s->key_blocks : 0);
+    d.key_sums = d.by_block ? ATTENTION_KEYS : s->keys;
+    d.crossed_q = take(&d.size, block * s->depth_row);
+    d.crossed_dy = take(&d.size, block * s->width_row);
+    d.queries = take(&d.size, block * s->depth_row);
+    d.dy = take(&d.size, block * s->width_row);
+    d.y = take(&d.size, block * s->width_row);
+    d.keys = take(&d.size, ATTENTION_KEYS * s->depth_row);
+    d.values = take(&d.size, ATTENTION_KEYS * s->width_row);
+    d.scores = take(&d.size, ATTENTION_KEYS * block);
+    d.slopes = take(&d.size, ATTENTION_KEYS * block);
+    d.state = take(&d.size, 3 * block);
+    d.mask = take(&d.size, k_present(&args->in[IR_IN(attention_grad, mask)]) ? 2 * ATTENTION_KEYS * block : 0);
+    d.sums_q = take(&d.size, block * s->depth_row);
+    d.sums_k = take(&d.size, d.key_sums * s->depth_row);
+    d.sums_v = take(&d.size, d.key_sums * s->width_row);
+    return d;
+}
+
+#define REAL float
+#include "kernels/cpu/attention_grad_body.h"
+#undef REAL
+#define REAL double
+#include "kernels/cpu/attention_grad_body.h"
+#undef REAL
+
+static size_t thread_bytes(const k_args *args, const division *d)
+{
+    return cpu_lines((size_t)d->size * ir_dtype_size(cpu_carrier(args->in[0].dtype)));
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)state;
+    const division d = divide(args);
+    *workspace = (size_t)args->ctx->threads * thread_bytes(args, &d);
+    return AMPC_OK;
+}
+
+static ampc_status run(const k_args *args)
+{
+    const division d = divide(args);
+    const size_t bytes = thread_bytes(args, &d);
+    const bool wide = args->in[0].dtype == IR_f64;
+#pragma omp parallel for num_threads(cpu_threads(args->ctx, d.s.items *d.s.queries *d.s.keys)) schedule(static, 1)
+    for (int64_t i = 0; i < d.tasks; i++) {
+        void *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * bytes;
+        if (wide) run_task_double(args, &d, i, buffer);
+        else run_task_float(args, &d, i, buffer);
+    }
+    return AMPC_OK;
+}
+
+const k_kernel cpu_attention_grad = {.prepare = prepare, .run = run};

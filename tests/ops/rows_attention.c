@@ -1,0 +1,248 @@
+/* rows_attention.c - attention and its gradient, from the definition. */
+#include "tests/ops/ops.h"
+#include "tests/test.h"
+
+#include <math.h>
+
+typedef enum masking { NO_MASK, FULL, KEYS, QUERIES, HEADS, ONE } masking;
+
+typedef struct shape {
+    int64_t batch, heads, shared; /* heads of q for each one of k and v */
+    int64_t queries, keys, depth, width;
+    masking mask;
+    bool boolean, causal;
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 1, 5, 5, 4, 4, NO_MASK, false, false},       {2, 3, 1, 17, 17, 64, 64, NO_MASK, false, true},
+    {2, 2, 2, 17, 19, 8, 5, NO_MASK, false, false},     {1, 2, 3, 33, 21, 16, 32, FULL, false, true},
+    {2, 1, 1, 64, 64, 32, 32, FULL, true, false},       {2, 2, 1, 65, 129, 64, 48, KEYS, true, false},
+    {2, 2, 1, 63, 128, 1, 1, KEYS, false, true},        {1, 2, 1, 16, 40, 33, 31, QUERIES, true, false},
+    {2, 2, 2, 7, 9, 3, 17, HEADS, false, false},        {3, 1, 1, 2, 6, 256, 255, ONE, false, true},
+    {1, 2, 1, 1, 1000, 64, 64, NO_MASK, false, true},   {1, 1, 1, 127, 1000, 16, 16, FULL, true, true},
+    {1, 1, 1, 1000, 127, 20, 64, NO_MASK, false, true}, {1, 1, 1, 130, 257, 128, 64, HEADS, true, false},
+    {1, 1, 1, 0, 3, 4, 4, NO_MASK, false, false},       {1, 2, 1, 3, 0, 4, 4, NO_MASK, false, false},
+    {2, 1, 1, 3, 4, 0, 2, KEYS, true, false},           {2, 1, 1, 3, 4, 2, 0, NO_MASK, false, false},
+    {0, 2, 2, 3, 4, 2, 2, NO_MASK, false, false},       {1, 0, 1, 3, 4, 2, 2, NO_MASK, false, false},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static const shape *now;
+
+/* The item of k and v that item i of q reads. */
+static int64_t keys_of(int64_t i) { return i / now->shared; }
+static int64_t items(void) { return now->batch * now->heads * now->shared; }
+
+/* The score of key j for query i, -infinity if it is masked out. */
+static double score(const ops_case *c, int64_t item, int64_t i, int64_t j)
+{
+    const int64_t d = now->depth;
+    const double *q = c->x[0] + (item * now->queries + i) * d, *k = c->x[1] + (keys_of(item) * now->keys + j) * d;
+    double sum = 0;
+    for (int64_t l = 0; l < d; l++) sum += q[l] * k[l];
+    sum *= c->attr[IR_ATTR(attention, scale)].f;
+    if (now->mask != NO_MASK) {
+        const k_view scores = {.rank = 4, .dims = {now->batch, now->heads * now->shared, now->queries, now->keys}};
+        const double m = c->x[3][case_broadcast(&c->in[3], &scores, (item * now->queries + i) * now->keys + j)];
+        if (!now->boolean) sum += m;
+        else if (m == 0) return -INFINITY;
+    }
+    return now->causal && j > i + now->keys - now->queries ? -INFINITY : sum;
+}
+
+/* Computes y and the two parts of lse. */
+static void attend(const ops_case *c, double *y, double *lse)
+{
+    double *p = calloc((size_t)now->keys + 1, sizeof *p);
+    for (int64_t row = 0; row < items() * now->queries; row++) {
+        const int64_t item = row / now->queries;
+        double most = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < now->keys; j++) {
+            p[j] = score(c, item, row % now->queries, j);
+            most = fmax(most, p[j]);
+        }
+        for (int64_t j = 0; j < now->keys; j++) sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
+        lse[2 * row] = most;
+        lse[2 * row + 1] = sum > 0 ? log(sum) : 0;
+        for (int64_t e = 0; e < now->width; e++) {
+            double total = 0;
+            for (int64_t j = 0; j < now->keys; j++)
+                total += p[j] * c->x[2][(keys_of(item) * now->keys + j) * now->width + e];
+            y[row * now->width + e] = sum > 0 ? total / sum : 0;
+        }
+    }
+    free(p);
+}
+
+static void attention_reference(ops_case *c) { attend(c, c->expected[0], c->expected[1]); }
+
+enum { Y = IR_IN(attention_grad, y), LSE = IR_IN(attention_grad, lse), DY = IR_IN(attention_grad, dy) };
+
+static void attention_grad_reference(ops_case *c)
+{
+    const int64_t depth = now->depth, width = now->width;
+    const double scale = c->attr[IR_ATTR(attention, scale)].f;
+    for (int g = 0; g < 3; g++) memset(c->expected[g], 0, (size_t)k_count(&c->in[g]) * sizeof(double));
+    for (int64_t row = 0; row < items() * now->queries; row++) {
+        const int64_t item = row / now->queries;
+        const double *dy = c->x[DY] + row * width, *lse = c->x[LSE] + 2 * row;
+        double delta = 0;
+        for (int64_t e = 0; e < width; e++) delta += dy[e] * c->x[Y][row * width + e];
+        for (int64_t j = 0; j < now->keys; j++) {
+            const double s = score(c, item, row % now->queries, j);
+            const double p = s == -INFINITY ? 0 : exp(s - lse[0] - lse[1]);
+            const int64_t at = keys_of(item) * now->keys + j;
+            double dp = 0;
+            for (int64_t e = 0; e < width; e++) {
+                dp += dy[e] * c->x[2][at * width + e];
+                c->expected[2][at * width + e] += p * dy[e];
+            }
+            for (int64_t d = 0; d < depth; d++) {
+                c->expected[0][row * depth + d] += p * (dp - delta) * scale * c->x[1][at * depth + d];
+                c->expected[1][at * depth + d] += p * (dp - delta) * scale * c->x[0][row * depth + d];
+            }
+        }
+    }
+}
+
+/* Adds a mask that hides all keys from some queries. */
+static void add_mask(ops_case *c, ir_dtype t)
+{
+    const int64_t heads = now->heads * now->shared;
+    const int64_t dims[][4] = {[FULL] = {1, 1, now->queries, now->keys},
+                               [KEYS] = {now->batch, 1, 1, now->keys},
+                               [QUERIES] = {now->batch, 1, now->queries, 1},
+                               [HEADS] = {now->batch, heads, now->queries, now->keys},
+                               [ONE] = {1, 1, 1, 1}};
+    const int rank = now->mask == FULL ? 2 : now->mask == ONE ? 1 : 4;
+    const int64_t *shape_of = dims[now->mask] + 4 - rank;
+    if (now->mask == NO_MASK) {
+        case_absent(c);
+        return;
+    }
+    double *m = case_in(c, now->boolean ? IR_bool : t, rank, shape_of, now->boolean ? 0 : -2, now->boolean ? 1 : 2);
+    const int64_t n = k_count(&c->in[3]), row = shape_of[rank - 1] ? shape_of[rank - 1] : 1;
+    for (int64_t i = 0; i < n; i++) {
+        const bool hides = i / row % 5 == 3 || (now->mask != ONE && i % 11 == 5);
+        if (hides) m[i] = now->boolean ? 0 : -INFINITY;
+    }
+}
+
+/* Makes the case of a shape, with the operands of the gradient if the op is that. */
+static ops_case make(const shape *s, ir_op op, ir_dtype t)
+{
+    const bool back = op == IR_OP_attention_grad;
+    const int64_t heads = s->heads * s->shared;
+    const int64_t q[] = {s->batch, heads, s->queries, s->depth}, k[] = {s->batch, s->heads, s->keys, s->depth},
+                  v[] = {s->batch, s->heads, s->keys, s->width}, y[] = {s->batch, heads, s->queries, s->width},
+                  lse[] = {s->batch, heads, s->queries, 2};
+    const ir_dtype wide = t == IR_f64 ? t : IR_f32;
+    ops_case c = case_of(op);
+    now = s;
+    case_in(&c, t, 4, q, -2, 2);
+    case_in(&c, t, 4, k, -2, 2);
+    case_in(&c, t, 4, v, -1, 1);
+    add_mask(&c, s->queries % 2 ? t : wide);
+    c.attr[IR_ATTR(attention, scale)].f = (float)(1 / sqrt((double)s->depth + 1));
+    c.attr[IR_ATTR(attention, causal)].i = s->causal;
+    if (back) {
+        double *to = case_in(&c, t, 4, y, 0, 0), *sums = case_in(&c, wide, 4, lse, 0, 0);
+        attend(&c, to, sums);
+        case_in(&c, t, 4, y, -1, 1);
+        case_out(&c, t, 4, q);
+        case_out(&c, t, 4, k);
+        case_out(&c, t, 4, v);
+    } else {
+        case_out(&c, t, 4, y);
+        case_out(&c, wide, 4, lse);
+    }
+    c.floor = c.size = 1;
+    c.units = back ? 100 : 24;
+    return c;
+}
+
+/* ---- strided views ---- */
+
+enum { APART = 3 };
+
+/* Spreads a view [B,H,T,D] over memory as [B,T,H,APART,D], or collects it. */
+static void spread(const k_view *v, char *memory, bool back)
+{
+    const int64_t row = v->dims[3] * (int64_t)ir_dtype_size(v->dtype);
+    for (int64_t i = 0; i < v->dims[0] * v->dims[1] * v->dims[2]; i++) {
+        const int64_t t = i % v->dims[2], h = i / v->dims[2] % v->dims[1], b = i / v->dims[2] / v->dims[1];
+        char *dense = (char *)v->data + i * row,
+             *apart = memory + ((b * v->dims[2] + t) * v->dims[1] + h) * APART * row;
+        memcpy(back ? dense : apart, back ? apart : dense, (size_t)row);
+    }
+}
+
+/* A copy of v in such memory. */
+static k_view spread_view(const k_view *v, int64_t strides[4])
+{
+    k_view s = *v;
+    if (v->rank != 4 || v->dims[3] == 2 || v->dtype == IR_bool) return s;
+    const int64_t d = v->dims[3] * APART;
+    strides[0] = v->dims[2] * v->dims[1] * d, strides[1] = d, strides[2] = v->dims[1] * d, strides[3] = 1;
+    s.data = calloc(k_bytes(v) * APART + 1, 1);
+    s.strides = strides;
+    spread(v, s.data, false);
+    return s;
+}
+
+/* The results in strided views must have the bits of those in dense ones. */
+static void check_strides(ops_case *c)
+{
+    const k_kernel *kernel = ops_on->kernel(c->op);
+    k_view views[2 * CASE_MAX];
+    int64_t strides[2 * CASE_MAX][4];
+    const k_context ctx = {.threads = 1, .error = c->error, .error_size = sizeof c->error};
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        const k_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        const bool is_mask = i == IR_IN(attention, mask);
+        views[i] = is_mask ? *v : spread_view(v, strides[i]);
+    }
+    k_args args = {.op = c->op,
+                   .in = views,
+                   .out = views + c->n_in,
+                   .n_in = c->n_in,
+                   .n_out = c->n_out,
+                   .attr = c->attr,
+                   .ctx = &ctx};
+    size_t bytes = 0;
+    void *state = NULL;
+    assert_int_equal(kernel->prepare(&args, &state, &bytes), AMPC_OK);
+    args.workspace = aligned_alloc(64, bytes + 64);
+    assert_int_equal(kernel->run(&args), AMPC_OK);
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        if (!views[i].strides) continue;
+        if (i >= c->n_in) {
+            const k_view *dense = &c->out[i - c->n_in];
+            k_view got = *dense;
+            got.data = calloc(k_bytes(dense) + 1, 1);
+            spread(&got, views[i].data, true);
+            assert_memory_equal(got.data, dense->data, k_bytes(dense) + !k_bytes(dense));
+            free(got.data);
+        }
+        free(views[i].data);
+    }
+    free(args.workspace);
+}
+
+static void attention(const ops_row *row, ir_dtype t)
+{
+    const bool back = row->op == IR_OP_attention_grad;
+    for (int i = 0; i < SHAPES; i++) {
+        ops_case c = make(&shapes[i], row->op, t);
+        case_check(&c, back ? attention_grad_reference : attention_reference);
+        if (i < 6) check_strides(&c);
+        case_end(&c);
+    }
+}
+
+/* clang-format off */
+const ops_row attention_rows[] = {
+    {IR_OP_attention, "F", attention, 0, 0, NULL, 0, 0},
+    {IR_OP_attention_grad, "F", attention, 0, 0, NULL, 0, 0},
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
+};
