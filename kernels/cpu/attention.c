@@ -4,7 +4,6 @@
  * scores so far, the sum of the exponentials relative to it, and the sum of the values, which are scaled when the
  * maximum grows. */
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/math.h"
 #include "ir/ops/real.h"
 
 #include <math.h>

@@ -6,7 +6,8 @@
 #ifndef AMPC_ATTENTION_H
 #define AMPC_ATTENTION_H
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/math.h"
 
 enum {
     ATTENTION_LANES = 16,   /* rows in memory are padded to a multiple */
@@ -51,20 +52,36 @@ static inline int64_t attention_seen(const attention_sizes *s, int64_t query)
 }
 static inline int64_t attention_padded(int64_t n) { return cpu_ceil_div(n, ATTENTION_LANES) * ATTENTION_LANES; }
 
-/* c = a b or, if it adds, c += a b: a [m, k] has element (i, l) at a[i * a_row + l * a_column], b is [k, n] and c
- * [m, n]. n is a multiple of ATTENTION_LANES. */
-#define ATTENTION_PRODUCT(REAL) \
-    typedef struct attention_product_##REAL { \
-        const REAL *a; \
-        int64_t a_row, a_column; \
-        const REAL *b; \
-        int64_t b_row; \
-        REAL *c; \
-        int64_t c_row, m, n, k; \
-        bool adds; \
-    } attention_product_##REAL;
-ATTENTION_PRODUCT(float)
-ATTENTION_PRODUCT(double)
+/* As gemm_block. */
+typedef gemm_block attention_product_float;
+typedef struct attention_product_double {
+    const double *a;
+    int64_t a_row, a_column;
+    const double *b;
+    int64_t b_row;
+    double *c;
+    int64_t c_row, m, n, k;
+    bool adds;
+} attention_product_double;
+
+/* exp of what is at most 0, apart from rounding; results below the normal numbers are 0. Two thirds of the cost of
+ * m_exp_float, because one factor scales by 2^n. */
+CPU_INLINE float attention_exp_float(float x)
+{
+    const float round = 12582912.f; /* as in m_exp_float */
+    const float shifted = x * 1.44269504f + round, n = shifted - round;
+    const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9841270e-4f;
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1;
+    const float y = ir_f32_bits(ir_bits_f32(p) + (ir_bits_f32(shifted) << 23));
+    return x >= -87 ? y : x < -87 ? 0 : x;
+}
+CPU_INLINE double attention_exp_double(double x) { return m_exp_double(x); }
 
 /* The functions of attention_blocks.c by type. */
 #define ATTENTION_FUNCTIONS(REAL) \

@@ -63,6 +63,27 @@ attention_mask attention_mask_of(const k_args *args, int64_t item, int64_t first
     return (attention_mask){cpu_at(m, offset), m->dtype, own[q->rank - 2], own[q->rank - 1]};
 }
 
+void attention_multiply_float(const attention_product_float *p) { gemm_multiply(p); }
+
+void attention_multiply_double(const attention_product_double *p)
+{
+    for (int64_t i = 0; i < p->m; i++) {
+        double *c = p->c + i * p->c_row;
+        if (!p->adds) memset(c, 0, (size_t)p->n * sizeof *c);
+        for (int64_t l = 0; l < p->k; l++) {
+            const double x = p->a[i * p->a_row + l * p->a_column], *b = p->b + l * p->b_row;
+            CPU_SIMD for (int64_t j = 0; j < p->n; j++) c[j] += x * b[j];
+        }
+    }
+}
+
+#define transpose_float gemm_transpose
+static void transpose_double(double *to, int64_t to_ld, const double *from, int64_t ld, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) to[i * to_ld + j] = from[i + j * ld];
+}
+
 #define REAL float
 #define CARRIER IR_f32
 #include "kernels/cpu/attention_blocks_body.h"

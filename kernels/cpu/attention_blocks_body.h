@@ -1,20 +1,5 @@
 /* attention_blocks_body.h - template over REAL, included by attention_blocks.c. */
 
-CPU_CLONES static void R(add_row)(REAL *restrict c, REAL x, const REAL *restrict b, int64_t n)
-{
-    CPU_SIMD for (int64_t j = 0; j < n; j++) c[j] += x * b[j];
-}
-
-void R(attention_multiply)(const R(attention_product) * p)
-{
-    for (int64_t i = 0; i < p->m; i++) {
-        REAL *c = p->c + i * p->c_row;
-        if (!p->adds) memset(c, 0, (size_t)p->n * sizeof *c);
-        for (int64_t l = 0; l < p->k; l++)
-            R(add_row)(c, p->a[i * p->a_row + l * p->a_column], p->b + l * p->b_row, p->n);
-    }
-}
-
 const REAL *R(attention_load)(const attention_rows *m, int64_t first, int64_t n, REAL *copy, int64_t *row)
 {
     const int64_t size = (int64_t)ir_dtype_size(m->dtype), padded = attention_padded(m->columns);
@@ -36,13 +21,18 @@ void R(attention_store)(const attention_rows *m, int64_t first, int64_t n, const
         cpu_convert(m->dtype, m->data + (first + i) * m->row * size, CARRIER, from + i * row, m->columns);
 }
 
+CPU_CLONES static void R(scale)(REAL *x, REAL factor, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
 void R(attention_cross)(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t n, int64_t columns,
                         REAL factor)
 {
-    for (int64_t j = 0; j < columns; j++) {
-        for (int64_t i = 0; i < n; i++) to[j * to_row + i] = from[i * from_row + j] * factor;
-        for (int64_t i = n; i < to_row; i++) to[j * to_row + i] = 0;
-    }
+    R(transpose)(to, to_row, from, from_row, columns, n);
+    for (int64_t j = 0; j < columns && n < to_row; j++)
+        memset(to + j * to_row + n, 0, (size_t)(to_row - n) * sizeof *to);
+    if (factor != 1) R(scale)(to, factor, columns * to_row);
 }
 
 /* What a block of the mask adds to the scores, [queries, keys]. */

@@ -16,13 +16,13 @@ CPU_CLONES static void R(fold_scores)(REAL *restrict scores, int64_t keys, const
     CPU_SIMD for (int64_t i = 0; i < n; i++)
     {
         const REAL base = largest[i] == -(REAL)INFINITY ? 0 : largest[i];
-        factor[i] = R(m_exp)(factor[i] - base);
+        factor[i] = R(attention_exp)(factor[i] - base);
         total[i] *= factor[i];
     }
     for (int64_t j = 0; j < keys; j++) CPU_SIMD for (int64_t i = 0; i < n; i++)
         {
             const REAL base = largest[i] == -(REAL)INFINITY ? 0 : largest[i];
-            const REAL p = R(m_exp)(scores[j * n + i] - base);
+            const REAL p = R(attention_exp)(scores[j * n + i] - base);
             scores[j * n + i] = p;
             total[i] += p;
         }

@@ -7,7 +7,6 @@
  * tasks for blocks of queries, which compute dq, and tasks for blocks of keys, which compute dk and dv. The additions
  * are the same: an element of dq adds the blocks of keys in ascending order, one of dk or dv the blocks of queries. */
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/math.h"
 #include "ir/ops/real.h"
 
 #include <math.h>

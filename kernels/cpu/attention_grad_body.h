@@ -65,7 +65,7 @@ CPU_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict sl
 {
     for (int64_t j = 0; j < keys; j++) CPU_SIMD for (int64_t i = 0; i < n; i++)
         {
-            const REAL p = R(m_exp)(scores[j * n + i] - largest[i] - log_sum[i]);
+            const REAL p = R(attention_exp)(scores[j * n + i] - largest[i] - log_sum[i]);
             scores[j * n + i] = p;
             slopes[j * n + i] = p == 0 ? 0 : p * (slopes[j * n + i] - delta[i]);
         }

@@ -91,6 +91,7 @@ enum {
     PAD = 16,                 /* floats after a row, so that rows are not at the same place of a cache */
     WHOLE_BYTES = 512 * 1024, /* a block of a that is this small is made for all of k */
     STREAM_TILES = 4,
+    AHEAD_ROWS = 8, /* of b to prefetch if a product has no panels */
     FAR = 1024,
     NEAR = 256, /* floats to prefetch of b, in memory or in the second-level cache */
     SERIAL = 16 /* terms of a product that cost as much as an element of other loops (cpu_threads) */
@@ -375,4 +376,28 @@ void gemm_run(const gemm *g, void *workspace, const k_context *ctx)
 #pragma omp parallel for num_threads(d.threads) schedule(static)
     for (int64_t i = 0; i < tasks; i++)
         run_task(task_of(g, &d, i, (char *)workspace + (d.a + d.b + d.sums) * (size_t)omp_get_thread_num()));
+}
+
+void gemm_multiply(const gemm_block *g)
+{
+    const gemm_code *code = code_for(cpu_isa());
+    const int64_t tiles = cpu_ceil_div(g->m, code->rows), lanes = code->lanes;
+    const bool crossed = g->a_column != 1;
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t first = tile_row(g->m, tiles, i), rows = tile_row(g->m, tiles, i + 1) - first;
+        for (int64_t column = 0, span; column < g->n; column += span) {
+            const int vectors = g->n - column >= 2 * lanes ? 2 : 1;
+            const gemm_tile tile = {.a = g->a + first * g->a_row,
+                                    .b = g->b + column,
+                                    .c = g->c + first * g->c_row + column,
+                                    .row = crossed ? g->a_column : g->a_row,
+                                    .width = g->b_row,
+                                    .depth = g->k,
+                                    .ldc = g->c_row,
+                                    .ahead = AHEAD_ROWS * g->b_row,
+                                    .adds = g->adds};
+            code->tiles[((vectors - 1) * 2 + crossed) * code->rows + rows - 1](&tile);
+            span = vectors * lanes;
+        }
+    }
 }

@@ -74,6 +74,20 @@ void gemm_run(const gemm *g, void *workspace, const k_context *ctx);
 /* Whether this processor multiplies operands of a low type. */
 bool gemm_has(ir_dtype type);
 
+/* A product of small blocks in memory, without panels, buffers and threads: c [m, n] = a b, or c += a b. Element (i, l)
+ * of a is a[i * a_row + l * a_column], one of which is 1; the rows of b and c are b_row and c_row apart. n is a multiple
+ * of GEMM_HALF. A sum is in ascending order. */
+typedef struct gemm_block {
+    const float *a;
+    int64_t a_row, a_column;
+    const float *b;
+    int64_t b_row;
+    float *c;
+    int64_t c_row, m, n, k;
+    bool adds;
+} gemm_block;
+void gemm_multiply(const gemm_block *g);
+
 /* The elements of the panels of a matrix k x n. */
 static inline int64_t gemm_packed_size(int64_t k, int64_t n) { return k * cpu_ceil_div(n, GEMM_HALF) * GEMM_HALF; }
 /* Writes rows [first, first + depth) of the panels of a matrix [k, n], read from b, whose row 0 is row `first`. A whole
