@@ -12,7 +12,7 @@
 
 /* The buffers of a thread, in numbers of its type. */
 typedef struct buffers {
-    int64_t queries, crossed, keys, values, scores, sums, state, mask, size;
+    int64_t queries, crossed, keys, values, scores, sums, state, low, mask, size;
 } buffers;
 
 static buffers buffers_of(const attention_sizes *s, bool masked)
@@ -24,9 +24,88 @@ static buffers buffers_of(const attention_sizes *s, bool masked)
     b.scores = b.values + ATTENTION_KEYS * s->width_row;
     b.sums = b.scores + ATTENTION_KEYS * s->block;
     b.state = b.sums + s->block * s->width_row;
-    b.mask = b.state + 3 * s->block;
+    b.low = b.state + 3 * s->block;
+    b.mask = b.low + (s->low ? ATTENTION_KEYS * s->block : 0);
     b.size = b.mask + (masked ? 2 * ATTENTION_KEYS * s->block : 0);
     return b;
+}
+
+/* A block of queries, from query `first` on, of an item of q. */
+typedef struct task {
+    const k_args *args;
+    const attention_sizes *s;
+    buffers b;
+    attention_rows q, k, v;
+    attention_mask mask;
+    int64_t item, first, n;
+} task;
+
+static task task_of(const k_args *args, const attention_sizes *s, int64_t i)
+{
+    const int64_t item = i / s->query_blocks, first = i % s->query_blocks * ATTENTION_QUERIES;
+    return (task){.args = args,
+                  .s = s,
+                  .b = buffers_of(s, k_present(&args->in[IR_IN(attention, mask)])),
+                  .q = attention_item(&args->in[IR_IN(attention, q)], item),
+                  .k = attention_item(&args->in[IR_IN(attention, k)], item / s->group),
+                  .v = attention_item(&args->in[IR_IN(attention, v)], item / s->group),
+                  .mask = attention_mask_of(args, item, 0),
+                  .item = item,
+                  .first = first,
+                  .n = k_min(ATTENTION_QUERIES, s->queries - first)};
+}
+
+/* ---- products in AMX tiles: what the functions of the template do with floats ---- */
+
+static int64_t padded_low(int64_t n) { return cpu_ceil_div(n, ATTENTION_TERMS) * ATTENTION_TERMS; }
+
+static void cross_queries_low(const task *t, float *memory)
+{
+    const attention_sizes *s = t->s;
+    int64_t row;
+    const uint16_t *q = attention_load_low(&t->q, t->first, t->n, (void *)(memory + t->b.queries), &row);
+    const int64_t rows = padded_low(t->n);
+    float *crossed = memory + t->b.crossed;
+    if (rows < s->block) memset(crossed, 0, (size_t)(s->block * s->depth_row / 2) * sizeof *crossed);
+    attention_cross_low((void *)crossed, s->block, q, row / 2, rows, s->depth_row / 2);
+}
+
+static void score_low(const task *t, float *memory, int64_t key, int64_t keys)
+{
+    const attention_sizes *s = t->s;
+    float *scores = memory + t->b.scores;
+    attention_low_product p = {.b = (void *)(memory + t->b.crossed), .b_row = s->block, .k = s->depth_row};
+    p.a = attention_load_low(&t->k, key, keys, (void *)(memory + t->b.keys), &p.a_row);
+    p.c = scores;
+    p.c_row = p.n = s->block;
+    p.m = padded_low(keys);
+    attention_multiply_low(&p);
+    attention_scale_float(scores, (float)s->scale, keys * s->block);
+}
+
+static void add_values_low(const task *t, float *memory, int64_t key, int64_t keys)
+{
+    const attention_sizes *s = t->s;
+    const int64_t padded = padded_low(keys), width = s->width_row, block = s->block;
+    float *scores = memory + t->b.scores, *values = memory + t->b.values, *low = memory + t->b.low;
+    uint32_t *value_pairs = (void *)(values + ATTENTION_KEYS / 2 * width), *pairs = (void *)low,
+             *crossed = (void *)(low + ATTENTION_KEYS / 2 * block);
+    int64_t row;
+    const uint16_t *v = attention_load_low(&t->v, key, keys, (void *)values, &row);
+    attention_pairs_low(value_pairs, v, row, padded, width);
+    memset(scores + keys * block, 0, (size_t)((padded - keys) * block) * sizeof *scores);
+    attention_round_pairs(pairs, scores, padded, block);
+    attention_cross_low(crossed, padded / 2, pairs, block, padded / 2, block);
+    attention_multiply_low(&(attention_low_product){.a = (void *)crossed,
+                                                    .a_row = padded,
+                                                    .b = value_pairs,
+                                                    .b_row = width,
+                                                    .c = memory + t->b.sums,
+                                                    .c_row = width,
+                                                    .m = block,
+                                                    .n = width,
+                                                    .k = padded,
+                                                    .adds = true});
 }
 
 #define REAL float
@@ -35,6 +114,14 @@ static buffers buffers_of(const attention_sizes *s, bool masked)
 #define REAL double
 #include "kernels/cpu/attention_body.h"
 #undef REAL
+
+static void run_task(const task *t, void *memory)
+{
+    if (t->s->low) attention_begin_low();
+    if (t->q.dtype == IR_f64) attend_double(t, memory);
+    else attend_float(t, memory);
+    if (t->s->low) attention_end_low();
+}
 
 static size_t thread_bytes(const k_args *args, const attention_sizes *s)
 {
@@ -55,12 +142,10 @@ static ampc_status run(const k_args *args)
     const attention_sizes s = attention_measure(args);
     const size_t bytes = thread_bytes(args, &s);
     const int64_t tasks = s.items * s.query_blocks;
-    const bool wide = args->in[0].dtype == IR_f64;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, tasks *s.block *s.keys)) schedule(static, 1)
     for (int64_t i = 0; i < tasks; i++) {
-        void *buffer = (char *)args->workspace + (size_t)omp_get_thread_num() * bytes;
-        if (wide) attend_double(args, &s, i / s.query_blocks, i % s.query_blocks, buffer);
-        else attend_float(args, &s, i / s.query_blocks, i % s.query_blocks, buffer);
+        const task t = task_of(args, &s, i);
+        run_task(&t, (char *)args->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     return AMPC_OK;
 }

@@ -11,6 +11,7 @@
 
 enum {
     ATTENTION_LANES = 16,   /* rows in memory are padded to a multiple */
+    ATTENTION_TERMS = 32,   /* the same if products are in AMX tiles */
     ATTENTION_QUERIES = 64, /* of a block; a multiple of the lanes */
     ATTENTION_KEYS = 128
 };
@@ -38,6 +39,7 @@ typedef struct attention_sizes {
     int64_t query_blocks, key_blocks;
     int64_t last; /* query t sees no key after t + last */
     double scale;
+    bool low; /* products are in AMX tiles */
 } attention_sizes;
 
 attention_sizes attention_measure(const k_args *args);
@@ -92,10 +94,38 @@ CPU_INLINE double attention_exp_double(double x) { return m_exp_double(x); }
     /* to[j * to_row + i] = from[i * from_row + j] * factor for n rows; the rest of to's rows is 0. */ \
     void attention_cross_##REAL(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t n, \
                                 int64_t columns, REAL factor); \
+    void attention_scale_##REAL(REAL *x, REAL factor, int64_t n); \
     /* Masks a block of scores, keys [key, key + keys) of queries [query, query + queries). scratch: two blocks. */ \
     void attention_apply_mask_##REAL(const attention_sizes *s, const attention_mask *m, REAL *scores, int64_t query, \
                                      int64_t queries, int64_t key, int64_t keys, REAL *scratch);
 ATTENTION_FUNCTIONS(float)
 ATTENTION_FUNCTIONS(double)
+
+/* ---- attention_low.c: products of bf16 in AMX tiles, if the processor has them. Rows and columns are padded to
+ * ATTENTION_TERMS. Between begin and end a thread calls no other product. ---- */
+
+typedef struct attention_low_product {
+    const uint16_t *a;
+    int64_t a_row;
+    const uint32_t *b; /* pairs */
+    int64_t b_row;
+    float *c;
+    int64_t c_row, m, n, k;
+    bool adds;
+} attention_low_product;
+
+bool attention_is_low(ir_dtype type);
+void attention_begin_low(void);
+void attention_end_low(void);
+void attention_multiply_low(const attention_low_product *p);
+/* As attention_load. */
+const uint16_t *attention_load_low(const attention_rows *m, int64_t first, int64_t n, uint16_t *copy, int64_t *row);
+/* Transposes 32-bit numbers: to[j * to_row + i] = from[i * from_row + j]. */
+void attention_cross_low(uint32_t *to, int64_t to_row, const void *from, int64_t from_row, int64_t rows,
+                         int64_t columns);
+/* The pairs of n rows; those of floats are rounded. */
+void attention_pairs_low(uint32_t *to, const uint16_t *from, int64_t row, int64_t n, int64_t columns);
+void attention_round_pairs(uint32_t *to, const float *from, int64_t n, int64_t columns);
+void attention_round_rows(uint16_t *to, const float *from, int64_t n);
 
 #endif

@@ -19,9 +19,11 @@ attention_sizes attention_measure(const k_args *args)
                          .scale = (double)args->attr[IR_ATTR(attention, scale)].f};
     for (int i = 0; i < at; i++) s.items *= q->dims[i];
     if (at > 0 && k->dims[at - 1]) s.group = q->dims[at - 1] / k->dims[at - 1];
-    s.depth_row = attention_padded(s.depth);
-    s.width_row = attention_padded(s.width);
-    s.block = k_min(attention_padded(s.queries), ATTENTION_QUERIES);
+    s.low = attention_is_low(q->dtype);
+    const int64_t lanes = s.low ? ATTENTION_TERMS : ATTENTION_LANES;
+    s.depth_row = cpu_ceil_div(s.depth, lanes) * lanes;
+    s.width_row = cpu_ceil_div(s.width, lanes) * lanes;
+    s.block = k_min(cpu_ceil_div(s.queries, lanes) * lanes, ATTENTION_QUERIES);
     s.query_blocks = cpu_ceil_div(s.queries, ATTENTION_QUERIES);
     s.key_blocks = cpu_ceil_div(s.keys, ATTENTION_KEYS);
     s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;

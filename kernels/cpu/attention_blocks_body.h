@@ -21,7 +21,7 @@ void R(attention_store)(const attention_rows *m, int64_t first, int64_t n, const
         cpu_convert(m->dtype, m->data + (first + i) * m->row * size, CARRIER, from + i * row, m->columns);
 }
 
-CPU_CLONES static void R(scale)(REAL *x, REAL factor, int64_t n)
+CPU_CLONES void R(attention_scale)(REAL *x, REAL factor, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
@@ -32,7 +32,7 @@ void R(attention_cross)(REAL *to, int64_t to_row, const REAL *from, int64_t from
     R(transpose)(to, to_row, from, from_row, columns, n);
     for (int64_t j = 0; j < columns && n < to_row; j++)
         memset(to + j * to_row + n, 0, (size_t)(to_row - n) * sizeof *to);
-    if (factor != 1) R(scale)(to, factor, columns * to_row);
+    if (factor != 1) R(attention_scale)(to, factor, columns * to_row);
 }
 
 /* What a block of the mask adds to the scores, [queries, keys]. */

@@ -34,48 +34,72 @@ CPU_CLONES static void R(scale_rows)(REAL *restrict rows, const REAL *restrict f
 }
 
 /* Writes y and lse. The sum of a query that sees no key is 0. */
-static void R(finish)(const k_args *args, const attention_sizes *s, int64_t item, int64_t first, int64_t n,
-                      const R(state) * st, REAL *sums)
+static void R(finish)(const task *t, const R(state) * st, REAL *sums)
 {
-    const attention_rows y = attention_item(&args->out[IR_OUT(attention, y)], item);
-    const k_view *lse = cpu_result(args, IR_OUT(attention, lse));
-    for (int64_t i = 0; i < n; i++) st->factor[i] = st->total[i] == 0 ? 0 : 1 / st->total[i];
-    R(scale_rows)(sums, st->factor, n, s->width_row);
-    R(attention_store)(&y, first, n, sums, s->width_row);
-    for (int64_t i = 0; i < n && cpu_is_used(lse); i++) {
-        REAL *to = (REAL *)lse->data + 2 * (item * s->queries + first + i);
+    const attention_sizes *s = t->s;
+    const attention_rows y = attention_item(&t->args->out[IR_OUT(attention, y)], t->item);
+    const k_view *lse = cpu_result(t->args, IR_OUT(attention, lse));
+    for (int64_t i = 0; i < t->n; i++) st->factor[i] = st->total[i] == 0 ? 0 : 1 / st->total[i];
+    R(scale_rows)(sums, st->factor, t->n, s->width_row);
+    R(attention_store)(&y, t->first, t->n, sums, s->width_row);
+    for (int64_t i = 0; i < t->n && cpu_is_used(lse); i++) {
+        REAL *to = (REAL *)lse->data + 2 * (t->item * s->queries + t->first + i);
         to[0] = st->largest[i];
         to[1] = st->total[i] == 0 ? 0 : (REAL)log((double)st->total[i]);
     }
 }
 
-static void R(attend)(const k_args *args, const attention_sizes *s, int64_t item, int64_t block, REAL *memory)
+static void R(cross_queries)(const task *t, REAL *memory)
 {
-    const attention_mask mask = attention_mask_of(args, item, 0);
-    const buffers b = buffers_of(s, mask.data);
-    const attention_rows q = attention_item(&args->in[IR_IN(attention, q)], item),
-                         k = attention_item(&args->in[IR_IN(attention, k)], item / s->group),
-                         v = attention_item(&args->in[IR_IN(attention, v)], item / s->group);
-    const int64_t first = block * ATTENTION_QUERIES, n = k_min(ATTENTION_QUERIES, s->queries - first);
-    const int64_t seen = attention_seen(s, first + n - 1);
-    REAL *crossed = memory + b.crossed, *scores = memory + b.scores, *sums = memory + b.sums;
-    const R(state) st = {memory + b.state, memory + b.state + s->block, memory + b.state + 2 * s->block};
     int64_t row;
-    const REAL *from = R(attention_load)(&q, first, n, memory + b.queries, &row);
-    R(attention_cross)(crossed, s->block, from, row, n, s->depth, (REAL)s->scale);
-    for (int64_t i = 0; i < s->block; i++) st.largest[i] = -(REAL)INFINITY, st.total[i] = 0;
-    memset(sums, 0, (size_t)(s->block * s->width_row) * sizeof *sums);
+    const REAL *q = R(attention_load)(&t->q, t->first, t->n, memory + t->b.queries, &row);
+    R(attention_cross)(memory + t->b.crossed, t->s->block, q, row, t->n, t->s->depth, (REAL)t->s->scale);
+}
+
+/* The scores of keys [key, key + keys), not masked. */
+static void R(score)(const task *t, REAL *memory, int64_t key, int64_t keys)
+{
+    const int64_t block = t->s->block;
+    R(attention_product) p = {.b = memory + t->b.crossed, .b_row = block, .m = keys, .n = block, .k = t->s->depth};
+    p.a = R(attention_load)(&t->k, key, keys, memory + t->b.keys, &p.a_row);
+    p.a_column = 1;
+    p.c = memory + t->b.scores;
+    p.c_row = block;
+    R(attention_multiply)(&p);
+}
+
+/* Adds the values of these keys. */
+static void R(add_values)(const task *t, REAL *memory, int64_t key, int64_t keys)
+{
+    const int64_t width = t->s->width_row;
+    R(attention_product) p = {.a = memory + t->b.scores, .a_row = 1, .a_column = t->s->block, .m = t->n, .n = width};
+    p.k = keys;
+    p.b = R(attention_load)(&t->v, key, keys, memory + t->b.values, &p.b_row);
+    p.c = memory + t->b.sums;
+    p.c_row = width;
+    p.adds = true;
+    R(attention_multiply)(&p);
+}
+
+static void R(attend)(const task *t, REAL *memory)
+{
+    const attention_sizes *s = t->s;
+    const int64_t block = s->block, seen = attention_seen(s, t->first + t->n - 1);
+    REAL *scores = memory + t->b.scores, *sums = memory + t->b.sums, *state = memory + t->b.state;
+    const R(state) st = {state, state + block, state + 2 * block};
+    for (int64_t i = 0; i < block; i++) st.largest[i] = -(REAL)INFINITY, st.total[i] = 0;
+    memset(sums, 0, (size_t)(block * s->width_row) * sizeof *sums);
+    if (s->low) cross_queries_low(t, (void *)memory);
+    else R(cross_queries)(t, memory);
     for (int64_t key = 0; key < seen; key += ATTENTION_KEYS) {
         const int64_t keys = k_min(ATTENTION_KEYS, seen - key);
-        from = R(attention_load)(&k, key, keys, memory + b.keys, &row);
-        R(attention_multiply)
-        (&(R(attention_product)){from, row, 1, crossed, s->block, scores, s->block, keys, s->block, s->depth, false});
-        R(attention_apply_mask)(s, &mask, scores, first, n, key, keys, memory + b.mask);
-        R(fold_scores)(scores, keys, &st, s->block);
-        if (key > 0) R(scale_rows)(sums, st.factor, n, s->width_row);
-        from = R(attention_load)(&v, key, keys, memory + b.values, &row);
-        R(attention_multiply)
-        (&(R(attention_product)){scores, 1, s->block, from, row, sums, s->width_row, n, s->width_row, keys, true});
+        if (s->low) score_low(t, (void *)memory, key, keys);
+        else R(score)(t, memory, key, keys);
+        R(attention_apply_mask)(s, &t->mask, scores, t->first, t->n, key, keys, memory + t->b.mask);
+        R(fold_scores)(scores, keys, &st, block);
+        if (key > 0) R(scale_rows)(sums, st.factor, t->n, s->width_row);
+        if (s->low) add_values_low(t, (void *)memory, key, keys);
+        else R(add_values)(t, memory, key, keys);
     }
-    R(finish)(args, s, item, first, n, &st, sums);
+    R(finish)(t, &st, sums);
 }

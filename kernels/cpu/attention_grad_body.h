@@ -5,8 +5,7 @@ typedef struct R(block) {
     const division *d;
     attention_mask mask;
     int64_t first, n;
-    const REAL *q, *dy;           /* as in memory */
-    REAL *crossed_q, *crossed_dy; /* crossed_q times the scale */
+    const REAL *q, *dy; /* as in memory */
     int64_t q_row, dy_row;
     REAL *largest, *log_sum, *delta; /* by query */
     REAL *sums;                      /* dq */
@@ -21,40 +20,45 @@ typedef struct R(item) {
     int64_t number, first;
 } R(item);
 
+/* By query: the two parts of lse, and delta. */
+static void R(load_state)(const R(block) * b, const k_args *args, int64_t item, const REAL *dy, int64_t dy_row,
+                          REAL *copy)
+{
+    const attention_sizes *s = &b->d->s;
+    const attention_rows rows = attention_item(&args->in[IR_IN(attention_grad, y)], item);
+    const REAL *lse = (const REAL *)args->in[IR_IN(attention_grad, lse)].data + 2 * (item * s->queries + b->first);
+    int64_t row;
+    const REAL *y = R(attention_load)(&rows, b->first, b->n, copy, &row);
+    memset(b->largest, 0, (size_t)(3 * s->block) * sizeof *copy);
+    for (int64_t i = 0; i < b->n; i++) {
+        b->largest[i] = lse[2 * i] == -(REAL)INFINITY ? 0 : lse[2 * i];
+        b->log_sum[i] = lse[2 * i + 1];
+        b->delta[i] = (REAL)R(lanes_dot)(dy + i * dy_row, y + i * row, s->width);
+    }
+}
+
 static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
 {
     const k_args *args = it->args;
     const division *d = it->d;
     const attention_sizes *s = &d->s;
     const attention_rows q = attention_item(&args->in[IR_IN(attention_grad, q)], item),
-                         y = attention_item(&args->in[IR_IN(attention_grad, y)], item),
                          dy = attention_item(&args->in[IR_IN(attention_grad, dy)], item);
-    const REAL *lse = (const REAL *)args->in[IR_IN(attention_grad, lse)].data;
-    REAL *state = it->memory + d->state;
-    R(block)
-    b = {.d = d,
-         .mask = attention_mask_of(args, item, 0),
-         .first = number * ATTENTION_QUERIES,
-         .crossed_q = it->memory + d->crossed_q,
-         .crossed_dy = it->memory + d->crossed_dy,
-         .largest = state,
-         .log_sum = state + s->block,
-         .delta = state + 2 * s->block,
-         .sums = it->memory + d->sums_q};
-    int64_t y_row;
-    b.n = k_min(ATTENTION_QUERIES, s->queries - b.first);
-    b.q = R(attention_load)(&q, b.first, b.n, it->memory + d->queries, &b.q_row);
-    b.dy = R(attention_load)(&dy, b.first, b.n, it->memory + d->dy, &b.dy_row);
-    R(attention_cross)(b.crossed_q, s->block, b.q, b.q_row, b.n, s->depth, (REAL)s->scale);
-    R(attention_cross)(b.crossed_dy, s->block, b.dy, b.dy_row, b.n, s->width, 1);
-    const REAL *ys = R(attention_load)(&y, b.first, b.n, it->memory + d->y, &y_row);
-    memset(state, 0, (size_t)(3 * s->block) * sizeof *state);
-    for (int64_t i = 0; i < b.n; i++) {
-        const REAL *parts = lse + 2 * (item * s->queries + b.first + i);
-        b.largest[i] = parts[0] == -(REAL)INFINITY ? 0 : parts[0];
-        b.log_sum[i] = parts[1];
-        b.delta[i] = (REAL)R(lanes_dot)(b.dy + i * b.dy_row, ys + i * y_row, s->width);
+    REAL *m = it->memory, *state = m + d->state, *crossed_q = m + d->crossed_q, *crossed_dy = m + d->crossed_dy;
+    const int64_t first = number * ATTENTION_QUERIES;
+    R(block) b = {.d = d, .mask = attention_mask_of(args, item, 0), .first = first, .sums = m + d->sums_q};
+    b.n = k_min(ATTENTION_QUERIES, s->queries - first);
+    b.largest = state, b.log_sum = state + s->block, b.delta = state + 2 * s->block;
+    b.dy = R(attention_load)(&dy, first, b.n, s->low ? crossed_dy : m + d->dy, &b.dy_row);
+    R(load_state)(&b, args, item, b.dy, b.dy_row, m + d->y);
+    if (s->low) {
+        cross_low(d, &q, first, b.n, (void *)(m + d->queries), (void *)crossed_q, s->depth_row);
+        cross_low(d, &dy, first, b.n, (void *)(m + d->dy), (void *)crossed_dy, s->width_row);
+        return b;
     }
+    b.q = R(attention_load)(&q, first, b.n, m + d->queries, &b.q_row);
+    R(attention_cross)(crossed_q, s->block, b.q, b.q_row, b.n, s->depth, (REAL)s->scale);
+    R(attention_cross)(crossed_dy, s->block, b.dy, b.dy_row, b.n, s->width, 1);
     return b;
 }
 
@@ -71,27 +75,56 @@ CPU_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict sl
         }
 }
 
-/* Adds what block b and keys [key, key + keys) contribute to dq and to dk and dv. */
-static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, int64_t keys, bool dq, bool dkv)
+/* Scores and slopes, that is dP, of keys [key, key + keys). Returns the rows of k. */
+static const REAL *R(multiply_keys)(const R(item) * it, int64_t key, int64_t keys, int64_t *k_row)
 {
     typedef R(attention_product) product;
     const division *d = it->d;
+    const int64_t block = d->s.block;
+    REAL *m = it->memory;
+    int64_t row;
+    const REAL *k = R(attention_load)(&it->k, key, keys, m + d->keys, k_row),
+               *v = R(attention_load)(&it->v, key, keys, m + d->values, &row);
+    const product score = {k, *k_row, 1, m + d->crossed_q, block, m + d->scores, block, keys, block, d->s.depth, false};
+    const product slope = {v, row, 1, m + d->crossed_dy, block, m + d->slopes, block, keys, block, d->s.width, false};
+    R(attention_multiply)(&score);
+    R(attention_multiply)(&slope);
+    return k;
+}
+
+/* Adds to dq, if it is not NULL, and to dk and dv, if dk is not. */
+static void R(add_products)(const R(item) * it, const R(block) * b, const REAL *k, int64_t k_row, int64_t keys,
+                            REAL *dq, REAL *dk, REAL *dv)
+{
+    typedef R(attention_product) product;
+    const division *d = it->d;
+    const int64_t depth = d->s.depth_row, width = d->s.width_row, block = d->s.block;
+    const REAL *scores = it->memory + d->scores, *slopes = it->memory + d->slopes;
+    const product to_q = {slopes, 1, block, k, k_row, dq, depth, b->n, depth, keys, true},
+                  to_k = {slopes, block, 1, b->q, b->q_row, dk, depth, keys, depth, b->n, true},
+                  to_v = {scores, block, 1, b->dy, b->dy_row, dv, width, keys, width, b->n, true};
+    if (dq) R(attention_multiply)(&to_q);
+    if (!dk) return;
+    R(attention_multiply)(&to_k);
+    R(attention_multiply)(&to_v);
+}
+
+/* Adds what block b and keys [key, key + keys) contribute to dq and to dk and dv. */
+static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, int64_t keys, bool dq, bool dkv)
+{
+    const division *d = it->d;
     const attention_sizes *s = &d->s;
-    const int64_t depth = s->depth_row, width = s->width_row, block = s->block;
-    REAL *scores = it->memory + d->scores, *slopes = it->memory + d->slopes;
-    int64_t k_row, v_row;
-    const REAL *k = R(attention_load)(&it->k, key, keys, it->memory + d->keys, &k_row);
-    const REAL *v = R(attention_load)(&it->v, key, keys, it->memory + d->values, &v_row);
-    R(attention_multiply)(&(product){k, k_row, 1, b->crossed_q, block, scores, block, keys, block, s->depth, false});
-    R(attention_multiply)(&(product){v, v_row, 1, b->crossed_dy, block, slopes, block, keys, block, s->width, false});
-    R(attention_apply_mask)(s, &b->mask, scores, b->first, b->n, key, keys, it->memory + d->mask);
-    R(differentiate)(scores, slopes, keys, block, b->largest, b->log_sum, b->delta);
-    if (dq) R(attention_multiply)(&(product){slopes, 1, block, k, k_row, b->sums, depth, b->n, depth, keys, true});
-    if (!dkv) return;
-    REAL *dk = it->memory + d->sums_k + (key - it->first) * depth,
-         *dv = it->memory + d->sums_v + (key - it->first) * width;
-    R(attention_multiply)(&(product){scores, block, 1, b->dy, b->dy_row, dv, width, keys, width, b->n, true});
-    R(attention_multiply)(&(product){slopes, block, 1, b->q, b->q_row, dk, depth, keys, depth, b->n, true});
+    REAL *m = it->memory, *scores = m + d->scores, *slopes = m + d->slopes, *to_q = dq ? b->sums : NULL,
+         *to_k = dkv ? m + d->sums_k + (key - it->first) * s->depth_row : NULL,
+         *to_v = dkv ? m + d->sums_v + (key - it->first) * s->width_row : NULL;
+    const REAL *k = NULL;
+    int64_t row = 0;
+    if (s->low) multiply_keys_low(d, &it->k, &it->v, key, keys, (void *)m);
+    else k = R(multiply_keys)(it, key, keys, &row);
+    R(attention_apply_mask)(s, &b->mask, scores, b->first, b->n, key, keys, m + d->mask);
+    R(differentiate)(scores, slopes, keys, s->block, b->largest, b->log_sum, b->delta);
+    if (s->low) add_products_low(d, keys, (void *)m, (void *)to_q, (void *)to_k, (void *)to_v);
+    else R(add_products)(it, b, k, row, keys, to_q, to_k, to_v);
 }
 
 /* Stores n rows of a gradient from row `first` on, times `factor`. */
@@ -139,7 +172,7 @@ static void R(add_keys)(const R(item) * it)
 {
     const attention_sizes *s = &it->d->s;
     const int64_t n = k_min(ATTENTION_KEYS, s->keys - it->first);
-    R(clear_keys)(it, n);
+    R(clear_keys)(it, ATTENTION_KEYS);
     for (int64_t i = 0; i < s->group * s->query_blocks; i++) {
         const int64_t number = i % s->query_blocks;
         const int64_t end = k_min(s->queries, (number + 1) * ATTENTION_QUERIES);
@@ -172,7 +205,7 @@ static void R(run_task)(const k_args *args, const division *d, int64_t task, REA
         it.first = (task - query_tasks) % s->key_blocks * ATTENTION_KEYS;
         R(add_keys)(&it);
     } else {
-        R(clear_keys)(&it, s->keys);
+        R(clear_keys)(&it, d->key_sums);
         for (int64_t i = 0; i < s->group * s->query_blocks; i++)
             R(add_queries)(&it, number * s->group + i / s->query_blocks, i % s->query_blocks, d->dq, d->dkv);
         R(store_keys)(&it, s->keys);

@@ -157,7 +157,7 @@ static ops_case make(const shape *s, ir_op op, ir_dtype t)
         case_out(&c, wide, 4, lse);
     }
     c.floor = c.size = 1;
-    c.units = back ? 100 : 24;
+    c.units = t == IR_bf16 ? (back ? 0x1p17 : 0x1p15) : back ? 100 : 24; /* probabilities may be rounded to bf16 */
     return c;
 }
 
