@@ -70,6 +70,7 @@ static bool continues(const rt_step *s, int j, int k)
 /* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
+    if (s->in[j].strides) return false; /* the rest of its value may still be needed */
     if (rt_step_has(s, IR_CHECKS) && j >= k_extra_in_at(s->op, s->listed, 0)) return continues(s, j, k);
     if (s->kind == RT_STEP_FUSED)
         return s->fused->results[k].fold == K_EACH && reads_in_place(s->fused, j) &&

@@ -33,7 +33,7 @@ static bool is_own(const rt_plan *p, uint32_t value)
 /* `at`: the distance of the operand from the beginning of the result, in bytes. */
 static bool can_place(const rt_plan *p, const rt_step *s, int j, uint32_t whole, int64_t at)
 {
-    const uint32_t value = rt_step_reads(s, j) ? rt_root(p, s->in_value[j]) : RT_NO_VALUE;
+    const uint32_t value = rt_step_reads(s, j) && !s->in[j].strides ? rt_root(p, s->in_value[j]) : RT_NO_VALUE;
     if (value == RT_NO_VALUE || value == whole || p->values[value].mark || !is_own(p, value)) return false;
     const rt_step *def = p->values[value].def;
     const bool is_near = s->index - def->index <= NEAR;
@@ -74,7 +74,7 @@ uint32_t rt_concat_whole(const rt_plan *p, uint32_t value, int64_t *at)
 /* Whether operand j of a concat is in its place, at that distance from the beginning of the result. */
 static bool is_placed(const rt_plan *p, const rt_step *s, int j, int64_t at)
 {
-    if (s->in_buffer[j] == RT_NO_BUFFER || s->out_buffer[0] == RT_NO_BUFFER) return false;
+    if (s->in[j].strides || s->in_buffer[j] == RT_NO_BUFFER || s->out_buffer[0] == RT_NO_BUFFER) return false;
     const rt_buffer *x = &p->buffers[s->in_buffer[j]], *y = &p->buffers[s->out_buffer[0]];
     return x->is_part && x->whole == (y->is_part ? y->whole : s->out_buffer[0]) && x->at - y->at == at;
 }

@@ -9,9 +9,10 @@
 
 #include <stdlib.h>
 
-/* Operand i and the root value whose memory it reads. */
+/* Operand i, the root value whose memory it reads, and where its part of it begins. */
 typedef struct operand {
     uint32_t root;
+    int64_t at;
     int i;
 } operand;
 
@@ -19,6 +20,7 @@ static int compare(const void *a, const void *b)
 {
     const operand *x = a, *y = b;
     if (x->root != y->root) return x->root < y->root ? -1 : 1;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return x->i < y->i ? -1 : x->i > y->i;
 }
 
@@ -44,10 +46,10 @@ static int64_t bytes_read(const rt_plan *p, const rt_step *s)
     int64_t bytes = 0;
     int n = 0;
     for (int i = 0; i < s->n_in && all; i++)
-        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){rt_root(p, s->in_value[i]), i};
+        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){rt_root(p, s->in_value[i]), s->in_at[i], i};
     if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
     for (int i = 0; i < n; i++)
-        if (i == 0 || all[i].root != all[i - 1].root) bytes += bytes_seen(s, all[i].i);
+        if (i == 0 || all[i].root != all[i - 1].root || all[i].at != all[i - 1].at) bytes += bytes_seen(s, all[i].i);
     for (int i = 0; i < s->n_in && !all; i++)
         if (s->in_value[i] != RT_NO_VALUE) bytes += bytes_seen(s, i);
     if (all != few) rt_free(all);

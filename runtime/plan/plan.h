@@ -130,6 +130,7 @@ struct rt_step {
     int listed;                     /* as in k_args */
     uint32_t *in_value, *out_value; /* RT_NO_VALUE: absent */
     k_view *in, *out;
+    int64_t *in_at, *out_at; /* where a view with strides begins in the memory of its value, in bytes; else 0 */
     int *in_buffer, *out_buffer;
     rt_use *uses;        /* by operand */
     ir_attr *attr;       /* by slot; DIMS are evaluated to numbers */

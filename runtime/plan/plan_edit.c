@@ -115,6 +115,7 @@ void rt_step_redirect(rt_plan *p, rt_step *s, int i, uint32_t value)
 void rt_step_read(rt_plan *p, rt_step *s, int i, uint32_t value)
 {
     rt_step_redirect(p, s, i, value);
+    s->in_at[i] = 0;
     s->in[i] = value == RT_NO_VALUE ? (k_view){.dtype = IR_NO_DTYPE} : p->values[value].view;
 }
 
@@ -124,6 +125,7 @@ void rt_step_write(rt_plan *p, rt_step *s, int i, uint32_t value)
     const uint32_t old = s->out_value[i];
     if (old != RT_NO_VALUE && p->values[old].def == s) p->values[old].def = NULL;
     s->out_value[i] = value;
+    s->out_at[i] = 0;
     s->out[i] = value == RT_NO_VALUE ? (k_view){.dtype = IR_NO_DTYPE} : p->values[value].view;
     if (value != RT_NO_VALUE) p->values[value].def = s;
 }
@@ -176,11 +178,14 @@ int rt_plan_safe_from(const rt_plan *p)
 static bool alloc_operands(rt_plan *p, rt_step *s, int in, int out)
 {
     const size_t all = (size_t)(in + out);
-    s->in = rt_plan_alloc(p, all, sizeof *s->in + sizeof *s->uses + sizeof *s->in_buffer + sizeof *s->in_value);
+    s->in = rt_plan_alloc(
+        p, all, sizeof *s->in + sizeof *s->uses + sizeof *s->in_at + sizeof *s->in_buffer + sizeof *s->in_value);
     if (!s->in) return false;
     s->out = s->in + in;
     s->uses = (rt_use *)(s->in + all);
-    s->in_buffer = (int *)(s->uses + all);
+    s->in_at = (int64_t *)(s->uses + all);
+    s->out_at = s->in_at + in;
+    s->in_buffer = (int *)(s->in_at + all);
     s->out_buffer = s->in_buffer + in;
     s->in_value = (uint32_t *)(s->in_buffer + all);
     s->out_value = s->in_value + in;
@@ -236,11 +241,13 @@ bool rt_step_widen(rt_plan *p, rt_step *s, int n_in, int n_out)
     s->n_out = out;
     for (int i = 0; i < old.n_in; i++) {
         s->in[i] = old.in[i];
+        s->in_at[i] = old.in_at[i];
         if (old.in_value[i] == RT_NO_VALUE) continue;
         unlink_use(p, &old.uses[i], old.in_value[i]);
         rt_step_redirect(p, s, i, old.in_value[i]);
     }
     memcpy(s->out, old.out, (size_t)old.n_out * sizeof *s->out);
+    memcpy(s->out_at, old.out_at, (size_t)old.n_out * sizeof *s->out_at);
     memcpy(s->out_value, old.out_value, (size_t)old.n_out * sizeof *s->out_value);
     return true;
 }

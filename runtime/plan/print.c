@@ -15,6 +15,13 @@ static void print_view(FILE *f, const k_view *v)
     fprintf(f, "%s%s", ir_shape_text(shape, ir_dtype_name(v->dtype), v->rank, v->dims), v->packed ? " packed" : "");
 }
 
+/* Prints where a part of a value begins, in bytes, and its strides, in elements. */
+static void print_part(FILE *f, const k_view *v, int64_t at)
+{
+    fprintf(f, " from %" PRId64 " by", at);
+    for (int i = 0; i < v->rank; i++) fprintf(f, "%c%" PRId64, i ? ',' : ' ', v->strides[i]);
+}
+
 /* Prints a result as %x, storage or an input as @w. A prime marks a value that the plan has added. */
 static void print_value(FILE *f, const rt_plan *p, uint32_t id)
 {
@@ -86,6 +93,7 @@ static void print_result(FILE *f, const rt_plan *p, const rt_step *s, int k)
         fprintf(f, "%s of .%d", folds[s->fused->results[k].fold], s->fused->results[k].from);
     fputs(" : ", f);
     print_view(f, &s->out[k]);
+    if (s->out[k].strides) print_part(f, &s->out[k], s->out_at[k]);
     if (p->buffers) print_location(f, p, s, k);
     fputc('\n', f);
 }
@@ -97,6 +105,7 @@ static void print_step(FILE *f, const rt_plan *p, int i)
     for (int j = 0; j < s->n_in; j++) {
         fputs(j ? ", " : " ", f);
         print_value(f, p, s->in_value[j]);
+        if (s->in[j].strides) print_part(f, &s->in[j], s->in_at[j]);
         if (s->in[j].as != IR_NO_DTYPE) fprintf(f, " as %s", ir_dtype_name(s->in[j].as));
     }
     if (p->joins && p->joins[i] >= 0) fprintf(f, "  joins %d", p->joins[i]);

@@ -14,12 +14,22 @@ static bool is_listed(const rt_plan *p, const rt_use *u, uint32_t value)
     return u->prev ? u->prev->next == u : rt_uses(p, value) == u;
 }
 
+/* Whether the part that the view shows is within that many bytes. */
+static bool is_inside(const k_view *v, int64_t at, int64_t bytes)
+{
+    int64_t last = 0;
+    for (int i = 0; i < v->rank; i++) last += (v->dims[i] - 1) * v->strides[i];
+    return at >= 0 && at + (last + 1) * (int64_t)ir_dtype_size(v->dtype) <= bytes;
+}
+
 /* Whether a step's view has the type and size of the memory and, for spatial ops, the layout of the stored image. */
-static bool agrees(const rt_plan *p, const rt_step *s, const k_view *seen, uint32_t value)
+static bool agrees(const rt_plan *p, const rt_step *s, const k_view *seen, int64_t at, uint32_t value)
 {
     const rt_value *root = &p->values[rt_root(p, value)];
     const bool one_order = seen->rank < 3 || seen->dims[1] == 1 || k_count(seen) == seen->dims[0] * seen->dims[1];
     if (seen->packed != root->view.packed) return false;
+    if (seen->strides) return seen->dtype == root->view.dtype && is_inside(seen, at, (int64_t)k_bytes(&root->view));
+    if (at != 0) return false;
     if (seen->dtype != root->view.dtype || k_count(seen) != k_count(&root->view)) return false;
     return !rt_step_has(s, IR_SPATIAL) || one_order || seen->rank != root->view.rank ||
            seen->channels_last == root->channels_last;
@@ -31,7 +41,7 @@ static const char *check_operand(const rt_plan *p, const rt_step *s, int j)
     if (value == RT_NO_VALUE) return k_present(&s->in[j]) ? "an absent operand has a type" : NULL;
     if (s->uses[j].step != s || s->uses[j].slot != j || !is_listed(p, &s->uses[j], value)) return "a use is not listed";
     if (!is_defined(p, s, value)) return "an operand is used before its definition";
-    return agrees(p, s, &s->in[j], value) ? NULL : "an operand has the wrong type or layout";
+    return agrees(p, s, &s->in[j], s->in_at[j], value) ? NULL : "an operand has the wrong type or layout";
 }
 
 static const char *check_result(const rt_plan *p, const rt_step *s, int k)
@@ -39,7 +49,7 @@ static const char *check_result(const rt_plan *p, const rt_step *s, int k)
     const uint32_t value = s->out_value[k];
     if (value == RT_NO_VALUE) return k_present(&s->out[k]) ? "an absent result has a type" : NULL;
     if (p->values[value].def != s) return "a result has another definition";
-    return agrees(p, s, &s->out[k], value) ? NULL : "a result has the wrong type or layout";
+    return agrees(p, s, &s->out[k], s->out_at[k], value) ? NULL : "a result has the wrong type or layout";
 }
 
 /* Whether the buffer is live while step `at` runs. */

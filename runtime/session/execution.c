@@ -143,6 +143,12 @@ void *rt_address(const rt_frame *f, int buffer)
     return NULL;
 }
 
+static void *address_in(const rt_frame *f, int buffer, int64_t at)
+{
+    char *memory = rt_address(f, buffer);
+    return memory ? memory + at : NULL;
+}
+
 /* The arguments of the kernel of step i, whose views are copied to `views`. */
 static k_args call_of(const rt_frame *f, int i, k_view *views)
 {
@@ -152,8 +158,9 @@ static k_args call_of(const rt_frame *f, int i, k_view *views)
     k_args args = rt_step_args(p, step);
     memcpy(views, step->in, (size_t)operands * sizeof *views);
     memcpy(views + operands, step->out, (size_t)results * sizeof *views);
-    for (int j = 0; j < step->n_in; j++) views[j].data = rt_address(f, step->in_buffer[j]);
-    for (int j = 0; j < step->n_out; j++) views[operands + j].data = rt_address(f, step->out_buffer[j]);
+    for (int j = 0; j < step->n_in; j++) views[j].data = address_in(f, step->in_buffer[j], step->in_at[j]);
+    for (int j = 0; j < step->n_out; j++)
+        views[operands + j].data = address_in(f, step->out_buffer[j], step->out_at[j]);
     args.in = views;
     args.out = views + operands;
     args.ctx = &f->session->ctx;
