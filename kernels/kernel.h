@@ -241,8 +241,8 @@ int cpu_threads_available(int requested);
 const char *cpu_threads_reason(void);
 /* ir_exponents_add by the threads of the context, of data in host memory. */
 void cpu_count_exponents(const k_context *ctx, ir_dtype type, const void *data, int64_t n, ir_exponents *to);
-/* Whether the processor multiplies operands of float type t natively; otherwise they are converted to f32 first. This
- * is oneDNN's view, which the user can restrict (ONEDNN_MAX_CPU_ISA). Requires cpu_open. */
+/* Whether matrices of float type t are multiplied natively, by oneDNN or by own code (gemm_has); otherwise they are
+ * converted to f32 first. Requires cpu_open. */
 bool cpu_computes(ir_dtype t);
 /* Products of matrices per second in this type relative to f32, on this processor, measured by the first call; 0: not
  * measured. AMPC_CPU_SPEED=BF16,FP16 in the environment replaces the measurement. Requires cpu_open. */

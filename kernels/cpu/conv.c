@@ -370,7 +370,7 @@ static size_t spare_bytes(const conv *c)
     return (size_t)cpu_ceil_div((int64_t)k_bytes(c->w), 64) * 64;
 }
 
-static bool is_low(const k_args *args) { return args->in[0].dtype == IR_bf16 && cpu_computes(IR_bf16); }
+static bool is_low(const k_args *args) { return args->in[0].dtype == IR_bf16 && cpu_dnnl_computes(IR_bf16); }
 
 static ampc_status prepare_call(const k_args *args, const conv *c, void **state, size_t *workspace)
 {

@@ -222,7 +222,7 @@ void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx)
 
 /* ---- multiplying strips ------------------------------------------------------------------------------ */
 
-/* A product of a strip of a and a panel of b, which gives 32 x 32 sums. */
+/* A product of a strip of a and a panel of b, 32 x 32 sums. */
 typedef struct strips {
     const char *a, *b; /* from the first term on */
     int64_t steps;     /* of 32 terms */
@@ -505,7 +505,7 @@ static void multiply_part(const task *t, const part *p)
             compute(&two[turn]);
             put(&two[!turn]);
         }
-        if (!t->g->packed) put(&two[!turn]); /* before the next panel takes the place of this one */
+        if (!t->g->packed) put(&two[!turn]); /* before the next panel replaces this one */
     }
     put(&two[!turn]);
 }
@@ -536,8 +536,7 @@ static void run_columns(const task *t, int64_t column, int64_t columns)
     const gemm *g = t->g;
     const int64_t at = t->x.item * g->c_item + t->row * g->ldc + column;
     uint16_t *low = g->low_c ? (uint16_t *)g->low_c + at : NULL;
-    part p = {
-        .c = t->sums, .ldc = k_min(t->d->columns, GEMM_COLUMNS), .column = column, .columns = columns, .low = low};
+    part p = {.c = t->sums, .ldc = k_min(t->d->columns, GEMM_COLUMNS), .column = column, .columns = columns};
     if (g->c) p.c = g->c + at, p.ldc = g->ldc;
     if (g->bias.data)
         gemm_load(t->bias, &g->bias, (const char *)g->bias.data + column * (int64_t)ir_dtype_size(g->bias.dtype), 1,
@@ -549,6 +548,7 @@ static void run_columns(const task *t, int64_t column, int64_t columns)
         if (!t->d->whole) make_a(t, p.k, p.depth);
         multiply_part(t, &p);
     }
+    p.low = low;
     if (g->k == 0) clear(&p, t);
     if (g->finish) g->finish(g->user, t->x.item, p.c, p.ldc, t->row, t->rows, column, columns);
 }

@@ -4,9 +4,9 @@
  * one that does not change is packed, for oneDNN or for own code, whichever is faster (own_pack.h). Others are read as
  * they are, except where that is very slow (is_slow_when_plain). f64 is computed by a blocked loop here.
  *
- * If the processor cannot multiply operands of a low type natively, a product without batch dimensions is computed
- * panel by panel (panels.h), and a batched one by oneDNN on operands converted to f32. Without oneDNN, all are
- * computed panel by panel.
+ * Operands of a low type are multiplied by own code (panels.h) where it is faster than oneDNN. If neither can multiply
+ * them natively, a product without batch dimensions is computed panel by panel in f32, and a batched one by oneDNN on
+ * operands converted to f32. Without oneDNN, all are computed panel by panel.
  *
  * The only activation supported in the epilogue (kernels/epilogue.h) is gelu, on f32 sums of any storage type. relu is
  * not fused because oneDNN's maps NaN to 0, whereas the op propagates it. */
@@ -151,13 +151,23 @@ static bool is_supported_form(const k_args *args, const product *p)
     return tail_of(args) != CPU_TAIL_NONE && args->in[IN_A].dtype != IR_f64 && p->k > 0 && k_count(&args->out[0]) > 0;
 }
 
-static bool is_opaque(const k_view *v) { return ir_dtype_is_low(k_read_type(v)) && !cpu_computes(k_read_type(v)); }
+bool cpu_computes(ir_dtype t) { return gemm_has(t) || cpu_dnnl_computes(t); }
+
+static bool is_opaque(const k_view *v) { return ir_dtype_is_low(k_read_type(v)) && !cpu_dnnl_computes(k_read_type(v)); }
+
+/* Whether own code multiplies operands of a low type. */
+static bool in_low_type(const k_args *args, const product *p)
+{
+    const ir_dtype type = cpu_panels_type(args);
+    return ir_dtype_is_low(type) && cpu_is_own_faster_low(p, type);
+}
 
 static bool by_panels(const k_args *args, const product *p)
 {
     const k_view *a = &args->in[IN_A], *b = &args->in[IN_B];
     if (p->k == 0 || a->dtype == IR_f64 || b->dtype == IR_f64) return false;
-    return cpu_is_own_pack(b) || !cpu_has_onednn() || (p->rank == 0 && (is_opaque(a) || is_opaque(b)));
+    if (cpu_is_own_pack(b) || !cpu_has_onednn() || (p->rank == 0 && (is_opaque(a) || is_opaque(b)))) return true;
+    return !b->packed && in_low_type(args, p);
 }
 
 bool cpu_rounds(const k_args *args, int operand)
@@ -165,7 +175,7 @@ bool cpu_rounds(const k_args *args, int operand)
     const bool factor = args->op == IR_OP_matmul && (operand == IN_A || operand == IN_B);
     if (!factor || k_count(&args->out[0]) == 0) return false;
     const product p = product_of(args);
-    return by_panels(args, &p);
+    return by_panels(args, &p) && cpu_panels_type(args) == IR_f32;
 }
 
 /* With few terms, most of the time is that of storing the product. */
@@ -211,6 +221,7 @@ static bool is_f32(const k_view *v) { return !k_present(v) || k_read_type(v) == 
 static bool wants_own_pack(const k_args *args, const product *p)
 {
     if (!cpu_has_onednn()) return args->in[IN_B].dtype != IR_f64;
+    if (in_low_type(args, p)) return true;
     const bool same = is_f32(&args->in[IN_A]) && is_f32(&args->in[IN_B]) && is_f32(&args->out[0]);
     return same && tail_of(args) == CPU_TAIL_NONE && cpu_is_own_faster_matmul(p);
 }
@@ -224,7 +235,7 @@ static ampc_status pack_format(const k_args *args, int operand, const k_format *
     *format = NULL;
     if (operand != IN_B || k_count(&args->out[0]) == 0 || p.k == 0) return AMPC_OK;
     if (args->in[IN_A].dtype == IR_f64) return AMPC_OK;
-    if (wants_own_pack(args, &p)) return cpu_own_matmul_format(&p, args->ctx, format);
+    if (wants_own_pack(args, &p)) return cpu_own_matmul_format(&p, cpu_panels_type(args), args->ctx, format);
     if (by_panels(args, &p)) return AMPC_OK;
     const dnnl_status_t status = describe(args, &p, true, operands, &n, &pd);
     if (status != dnnl_success) return cpu_dnnl_fail(args->ctx, status, "describing a primitive");

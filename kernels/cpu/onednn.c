@@ -113,9 +113,12 @@ void cpu_dnnl_leave_threads(int before)
     if (before != omp_get_max_threads()) omp_set_num_threads(before);
 }
 
-bool cpu_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t == IR_f16 ? has_f16 : true; }
+bool cpu_dnnl_computes(ir_dtype t) { return t == IR_bf16 ? has_bf16 : t == IR_f16 ? has_f16 : true; }
 
-ir_dtype cpu_dnnl_type(ir_dtype t, bool native) { return native && ir_dtype_is_low(t) && cpu_computes(t) ? t : IR_f32; }
+ir_dtype cpu_dnnl_type(ir_dtype t, bool native)
+{
+    return native && ir_dtype_is_low(t) && cpu_dnnl_computes(t) ? t : IR_f32;
+}
 
 dnnl_status_t cpu_layout_make(cpu_layout **out, const cpu_desc *desc)
 {

@@ -56,7 +56,8 @@ typedef struct cpu_dnnl_table {
 #include "kernels/cpu/onednn.def"
 } cpu_dnnl_table;
 
-/* Whether there is a oneDNN; else nothing below may be used except cpu_dnnl_type and cpu_fill_bias. */
+/* Whether there is a oneDNN; else nothing below may be used except cpu_dnnl_computes,
+ * cpu_dnnl_type and cpu_fill_bias. */
 bool cpu_has_onednn(void);
 
 /* Valid after cpu_open. */
@@ -107,6 +108,9 @@ typedef struct cpu_primitive {
     const void *what;
 } cpu_primitive;
 
+/* Whether oneDNN multiplies operands of float type t without converting them; the user can restrict that
+ * (ONEDNN_MAX_CPU_ISA). */
+bool cpu_dnnl_computes(ir_dtype t);
 /* The type in which oneDNN computes on operands of dtype t: t if `native` and supported by the processor, else f32. */
 ir_dtype cpu_dnnl_type(ir_dtype t, bool native);
 

@@ -1,6 +1,6 @@
 /* panels.c - matmul by own code (gemm.h): operands of all types but f64 are converted while panels are made of them, so
- * that no f32 copy of an operand is ever stored in memory. Sums are f32; they are rounded once, after the epilogue,
- * block by block while a block is in a cache. */
+ * that no copy of an operand in another type is ever stored in memory. Sums are f32; they are rounded once, after the
+ * epilogue, block by block while a block is in a cache. */
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/own_pack.h"
 
@@ -49,24 +49,46 @@ static gemm_matrix matrix_of(const k_view *v, bool trans, int64_t rows, int64_t 
     return (gemm_matrix){v->data, v->dtype, v->as, trans ? 1 : columns, trans ? rows : 1};
 }
 
+ir_dtype cpu_panels_type(const k_args *args)
+{
+    const k_view *b = &args->in[IN_B];
+    const ir_dtype type = k_read_type(&args->in[IN_A]);
+    if (cpu_is_own_pack(b)) return cpu_own_pack_type(b);
+    return type == k_read_type(b) && gemm_has(type) ? type : IR_f32;
+}
+
 static gemm gemm_of(const panels *s)
 {
     const product *p = s->p;
     const k_view *y = &s->args->out[0];
-    gemm g = {.items = 1, .m = p->m, .n = p->n, .k = p->k, .batch = p, .ldc = p->n, .c_item = p->m * p->n, .user = s};
+    gemm g = {.type = cpu_panels_type(s->args),
+              .items = 1,
+              .m = p->m,
+              .n = p->n,
+              .k = p->k,
+              .batch = p,
+              .ldc = p->n,
+              .c_item = p->m * p->n,
+              .user = s};
     for (int i = 0; i < p->rank; i++) g.items *= p->batch[i];
     g.a = matrix_of(&s->args->in[IN_A], p->trans_a, p->m, p->k);
     g.b = matrix_of(&s->args->in[IN_B], p->trans_b, p->k, p->n);
     if (cpu_is_own_pack(&s->args->in[IN_B])) {
         g.packed = s->args->in[IN_B].data;
-        g.packed_item = gemm_packed_size(p->k, p->n);
+        g.packed_item = ir_dtype_is_low(g.type) ? gemm_low_bytes(g.type, p->k, p->n) : gemm_packed_size(p->k, p->n);
     }
     if (s->visit) {
         g.finish = visit_rows;
         return g;
     }
+    const k_view *bias = &s->args->in[IN_BIAS];
+    if (ir_dtype_is_low(g.type) && y->dtype == g.type && !s->tail) {
+        g.low_c = y->data;
+        if (k_present(bias)) g.bias = (gemm_matrix){bias->data, bias->dtype, bias->as, 0, 1};
+        return g;
+    }
     if (y->dtype == IR_f32) g.c = y->data;
-    if (!g.c || s->tail || k_present(&s->args->in[IN_BIAS])) g.finish = finish;
+    if (!g.c || s->tail || k_present(bias)) g.finish = finish;
     return g;
 }
 

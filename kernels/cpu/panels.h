@@ -6,6 +6,8 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/matmul.h"
 
+/* The type in which the operands are multiplied: a low one if both have it and the processor can, else f32. */
+ir_dtype cpu_panels_type(const k_args *args);
 /* args->op is matmul, p its product, not empty. Operands may have any type but f64. The workspace size is in bytes. */
 size_t cpu_panels_workspace(const k_args *args, const product *p);
 /* `tail` is applied to sums plus bias before they are rounded; NULL: no activation. */

@@ -14,12 +14,12 @@ try infer.onnx 0 '^output/p' ampc-run infer tiny.onnx --input x=x.npy -q --dtype
 holds infer.onnx-same cmp .test/out first.txt
 # --dtype=auto: bf16 where the processor is faster in it, else fp32.
 try auto.fp32 0 'note: computed in fp32: this processor has no instructions for bf16' \
-    env ONEDNN_MAX_CPU_ISA=AVX2 ampc-run infer tiny.onnx --input x=x.npy -o auto.npz
-holds auto.fp32-same env ONEDNN_MAX_CPU_ISA=AVX2 ampc-run infer tiny.onnx --input x=x.npy -o plain.npz --amp=O0
+    env AMPC_CPU_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ampc-run infer tiny.onnx --input x=x.npy -o auto.npz
+holds auto.fp32-same env AMPC_CPU_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ampc-run infer tiny.onnx --input x=x.npy -o plain.npz --amp=O0
 holds auto.fp32-equal cmp auto.npz plain.npz
-try auto.level 0 '^fc1/MatMul .*: white, bf16' env ONEDNN_MAX_CPU_ISA=AVX2 ampc-run check tiny.onnx --amp=O1 --explain=fc1/MatMul --entry infer --input x=x.npy
+try auto.level 0 '^fc1/MatMul .*: white, bf16' env AMPC_CPU_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ampc-run check tiny.onnx --amp=O1 --explain=fc1/MatMul --entry infer --input x=x.npy
 try auto.slower 0 'note: matrix products in fp32 are about 1.3 times as fast as in fp16 on this processor' \
-    env ONEDNN_MAX_CPU_ISA=AVX2 AMPC_CPU_SPEED=0.75,0.75 ampc-run infer tiny.onnx --dtype=fp16 --input x=x.npy
+    env AMPC_CPU_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 AMPC_CPU_SPEED=0.75,0.75 ampc-run infer tiny.onnx --dtype=fp16 --input x=x.npy
 if grep -q avx512_bf16 /proc/cpuinfo; then
     env -u ONEDNN_MAX_CPU_ISA AMPC_CPU_SPEED=1.2,1 ampc-run infer tiny.onnx --input x=x.npy -o auto.npz
     env -u ONEDNN_MAX_CPU_ISA ampc-run infer tiny.onnx --input x=x.npy -o plain.npz --dtype=bf16
