@@ -33,7 +33,7 @@ static buffers buffers_of(const attention_sizes *s, bool masked)
 /* A block of queries, from query `first` on, of an item of q. */
 typedef struct task {
     const k_args *args;
-    const attention_sizes *s;
+    attention_sizes s; /* of a block as small as n allows */
     buffers b;
     attention_rows q, k, v;
     attention_mask mask;
@@ -43,16 +43,18 @@ typedef struct task {
 static task task_of(const k_args *args, const attention_sizes *s, int64_t i)
 {
     const int64_t item = i / s->query_blocks, first = i % s->query_blocks * ATTENTION_QUERIES;
-    return (task){.args = args,
-                  .s = s,
-                  .b = buffers_of(s, k_present(&args->in[IR_IN(attention, mask)])),
-                  .q = attention_item(&args->in[IR_IN(attention, q)], item),
-                  .k = attention_item(&args->in[IR_IN(attention, k)], item / s->group),
-                  .v = attention_item(&args->in[IR_IN(attention, v)], item / s->group),
-                  .mask = attention_mask_of(args, item, 0),
-                  .item = item,
-                  .first = first,
-                  .n = k_min(ATTENTION_QUERIES, s->queries - first)};
+    task t = {.args = args,
+              .s = *s,
+              .b = buffers_of(s, k_present(&args->in[IR_IN(attention, mask)])),
+              .q = attention_item(&args->in[IR_IN(attention, q)], item),
+              .k = attention_item(&args->in[IR_IN(attention, k)], item / s->group),
+              .v = attention_item(&args->in[IR_IN(attention, v)], item / s->group),
+              .mask = attention_mask_of(args, item, 0),
+              .item = item,
+              .first = first,
+              .n = k_min(ATTENTION_QUERIES, s->queries - first)};
+    t.s.block = attention_block(s, t.n);
+    return t;
 }
 
 /* ---- products in AMX tiles: what the functions of the template do with floats ---- */
@@ -61,18 +63,15 @@ static int64_t padded_low(int64_t n) { return cpu_ceil_div(n, ATTENTION_TERMS) *
 
 static void cross_queries_low(const task *t, float *memory)
 {
-    const attention_sizes *s = t->s;
+    const attention_sizes *s = &t->s;
     int64_t row;
     const uint16_t *q = attention_load_low(&t->q, t->first, t->n, (void *)(memory + t->b.queries), &row);
-    const int64_t rows = padded_low(t->n);
-    float *crossed = memory + t->b.crossed;
-    if (rows < s->block) memset(crossed, 0, (size_t)(s->block * s->depth_row / 2) * sizeof *crossed);
-    attention_cross_low((void *)crossed, s->block, q, row / 2, rows, s->depth_row / 2);
+    attention_cross_low((void *)(memory + t->b.crossed), s->block, q, row / 2, s->block, s->depth_row / 2);
 }
 
 static void score_low(const task *t, float *memory, int64_t key, int64_t keys)
 {
-    const attention_sizes *s = t->s;
+    const attention_sizes *s = &t->s;
     float *scores = memory + t->b.scores;
     attention_low_product p = {.b = (void *)(memory + t->b.crossed), .b_row = s->block, .k = s->depth_row};
     p.a = attention_load_low(&t->k, key, keys, (void *)(memory + t->b.keys), &p.a_row);
@@ -85,7 +84,7 @@ static void score_low(const task *t, float *memory, int64_t key, int64_t keys)
 
 static void add_values_low(const task *t, float *memory, int64_t key, int64_t keys)
 {
-    const attention_sizes *s = t->s;
+    const attention_sizes *s = &t->s;
     const int64_t padded = padded_low(keys), width = s->width_row, block = s->block;
     float *scores = memory + t->b.scores, *values = memory + t->b.values, *low = memory + t->b.low;
     uint32_t *value_pairs = (void *)(values + ATTENTION_KEYS / 2 * width), *pairs = (void *)low,
@@ -117,10 +116,10 @@ static void add_values_low(const task *t, float *memory, int64_t key, int64_t ke
 
 static void run_task(const task *t, void *memory)
 {
-    if (t->s->low) attention_begin_low();
+    if (t->s.low) attention_begin_low();
     if (t->q.dtype == IR_f64) attend_double(t, memory);
     else attend_float(t, memory);
-    if (t->s->low) attention_end_low();
+    if (t->s.low) attention_end_low();
 }
 
 static size_t thread_bytes(const k_args *args, const attention_sizes *s)

@@ -13,7 +13,7 @@ enum {
     ATTENTION_LANES = 16,   /* rows in memory are padded to a multiple */
     ATTENTION_TERMS = 32,   /* the same if products are in AMX tiles */
     ATTENTION_QUERIES = 64, /* of a block; a multiple of the lanes */
-    ATTENTION_KEYS = 128
+    ATTENTION_KEYS = 64
 };
 
 /* The rows of one item of a view, which are `row` elements apart. */
@@ -42,6 +42,13 @@ typedef struct attention_sizes {
     bool low; /* products are in AMX tiles */
 } attention_sizes;
 
+/* The padded size of a block of n queries. */
+static inline int64_t attention_block(const attention_sizes *s, int64_t n)
+{
+    const int64_t lanes = s->low ? ATTENTION_TERMS : ATTENTION_LANES;
+    return cpu_ceil_div(n, lanes) * lanes;
+}
+
 attention_sizes attention_measure(const k_args *args);
 /* Item number `item` of a view. */
 attention_rows attention_item(const k_view *v, int64_t item);
@@ -66,22 +73,30 @@ typedef struct attention_product_double {
     bool adds;
 } attention_product_double;
 
-/* exp of what is at most 0, apart from rounding; results below the normal numbers are 0. Two thirds of the cost of
- * m_exp_float, because one factor scales by 2^n. */
+/* Loops with fused multiply-adds, which have the same bits on every instruction set. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ATTENTION_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#define ATTENTION_FMA(x, y, z) __builtin_fmaf(x, y, z)
+#else
+#define ATTENTION_CLONES
+#define ATTENTION_FMA(x, y, z) ((x) * (y) + (z))
+#endif
+
+/* exp of what is at most 0, apart from rounding; results below the normal numbers are 0. Half of the cost of
+ * m_exp_float. */
 CPU_INLINE float attention_exp_float(float x)
 {
     const float round = 12582912.f; /* as in m_exp_float */
-    const float shifted = x * 1.44269504f + round, n = shifted - round;
-    const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9841270e-4f;
-    p = p * r + 1.3888889e-3f;
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1;
+    const float shifted = ATTENTION_FMA(x, 1.44269504f, round), n = shifted - round;
+    const float r = ATTENTION_FMA(n, 2.12194440e-4f, ATTENTION_FMA(n, -0.693359375f, x));
+    float p = 1.3888889e-3f;
+    p = ATTENTION_FMA(p, r, 8.3333333e-3f);
+    p = ATTENTION_FMA(p, r, 4.1666667e-2f);
+    p = ATTENTION_FMA(p, r, 1.6666667e-1f);
+    p = ATTENTION_FMA(p, r, 0.5f);
+    p = ATTENTION_FMA(p, r * r, r) + 1;
     const float y = ir_f32_bits(ir_bits_f32(p) + (ir_bits_f32(shifted) << 23));
-    return x >= -87 ? y : x < -87 ? 0 : x;
+    return x < -87 ? 0 : x == x ? y : x;
 }
 CPU_INLINE double attention_exp_double(double x) { return m_exp_double(x); }
 

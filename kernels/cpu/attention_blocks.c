@@ -23,7 +23,7 @@ attention_sizes attention_measure(const k_args *args)
     const int64_t lanes = s.low ? ATTENTION_TERMS : ATTENTION_LANES;
     s.depth_row = cpu_ceil_div(s.depth, lanes) * lanes;
     s.width_row = cpu_ceil_div(s.width, lanes) * lanes;
-    s.block = k_min(cpu_ceil_div(s.queries, lanes) * lanes, ATTENTION_QUERIES);
+    s.block = attention_block(&s, k_min(s.queries, ATTENTION_QUERIES));
     s.query_blocks = cpu_ceil_div(s.queries, ATTENTION_QUERIES);
     s.key_blocks = cpu_ceil_div(s.keys, ATTENTION_KEYS);
     s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;

@@ -6,7 +6,7 @@ typedef struct R(state) {
 } R(state);
 
 /* Replaces the scores of a block by exponentials relative to the maxima, which it updates. */
-CPU_CLONES static void R(fold_scores)(REAL *restrict scores, int64_t keys, const R(state) * st, int64_t n)
+ATTENTION_CLONES static void R(fold_scores)(REAL *restrict scores, int64_t keys, const R(state) * st, int64_t n)
 {
     REAL *restrict largest = st->largest, *restrict total = st->total, *restrict factor = st->factor;
     memcpy(factor, largest, (size_t)n * sizeof *factor);
@@ -36,7 +36,7 @@ CPU_CLONES static void R(scale_rows)(REAL *restrict rows, const REAL *restrict f
 /* Writes y and lse. The sum of a query that sees no key is 0. */
 static void R(finish)(const task *t, const R(state) * st, REAL *sums)
 {
-    const attention_sizes *s = t->s;
+    const attention_sizes *s = &t->s;
     const attention_rows y = attention_item(&t->args->out[IR_OUT(attention, y)], t->item);
     const k_view *lse = cpu_result(t->args, IR_OUT(attention, lse));
     for (int64_t i = 0; i < t->n; i++) st->factor[i] = st->total[i] == 0 ? 0 : 1 / st->total[i];
@@ -53,14 +53,14 @@ static void R(cross_queries)(const task *t, REAL *memory)
 {
     int64_t row;
     const REAL *q = R(attention_load)(&t->q, t->first, t->n, memory + t->b.queries, &row);
-    R(attention_cross)(memory + t->b.crossed, t->s->block, q, row, t->n, t->s->depth, (REAL)t->s->scale);
+    R(attention_cross)(memory + t->b.crossed, t->s.block, q, row, t->n, t->s.depth, (REAL)t->s.scale);
 }
 
 /* The scores of keys [key, key + keys), not masked. */
 static void R(score)(const task *t, REAL *memory, int64_t key, int64_t keys)
 {
-    const int64_t block = t->s->block;
-    R(attention_product) p = {.b = memory + t->b.crossed, .b_row = block, .m = keys, .n = block, .k = t->s->depth};
+    const int64_t block = t->s.block;
+    R(attention_product) p = {.b = memory + t->b.crossed, .b_row = block, .m = keys, .n = block, .k = t->s.depth};
     p.a = R(attention_load)(&t->k, key, keys, memory + t->b.keys, &p.a_row);
     p.a_column = 1;
     p.c = memory + t->b.scores;
@@ -71,8 +71,8 @@ static void R(score)(const task *t, REAL *memory, int64_t key, int64_t keys)
 /* Adds the values of these keys. */
 static void R(add_values)(const task *t, REAL *memory, int64_t key, int64_t keys)
 {
-    const int64_t width = t->s->width_row;
-    R(attention_product) p = {.a = memory + t->b.scores, .a_row = 1, .a_column = t->s->block, .m = t->n, .n = width};
+    const int64_t width = t->s.width_row;
+    R(attention_product) p = {.a = memory + t->b.scores, .a_row = 1, .a_column = t->s.block, .m = t->n, .n = width};
     p.k = keys;
     p.b = R(attention_load)(&t->v, key, keys, memory + t->b.values, &p.b_row);
     p.c = memory + t->b.sums;
@@ -83,7 +83,7 @@ static void R(add_values)(const task *t, REAL *memory, int64_t key, int64_t keys
 
 static void R(attend)(const task *t, REAL *memory)
 {
-    const attention_sizes *s = t->s;
+    const attention_sizes *s = &t->s;
     const int64_t block = s->block, seen = attention_seen(s, t->first + t->n - 1);
     REAL *scores = memory + t->b.scores, *sums = memory + t->b.sums, *state = memory + t->b.state;
     const R(state) st = {state, state + block, state + 2 * block};

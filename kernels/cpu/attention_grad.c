@@ -74,16 +74,11 @@ static division divide(const k_args *args)
 static void cross_low(const division *d, const attention_rows *m, int64_t first, int64_t n, float *memory,
                       float *crossed, int64_t columns)
 {
-    const int64_t block = d->s.block, rows = cpu_ceil_div(n, ATTENTION_TERMS) * ATTENTION_TERMS;
-    float *pairs = memory + block * columns / 2;
+    const int64_t block = d->s.block;
     int64_t row;
     const uint16_t *from = attention_load_low(m, first, n, (void *)memory, &row);
-    if (rows < block) {
-        memset(crossed, 0, (size_t)(block * columns / 2) * sizeof *crossed);
-        memset(pairs, 0, (size_t)(block * columns / 2) * sizeof *pairs);
-    }
-    attention_cross_low((void *)crossed, block, from, row / 2, rows, columns / 2);
-    attention_pairs_low((void *)pairs, from, row, rows, columns);
+    attention_cross_low((void *)crossed, block, from, row / 2, block, columns / 2);
+    attention_pairs_low((void *)(memory + block * columns / 2), from, row, block, columns);
 }
 
 /* Scores and slopes, that is dP, of keys [key, key + keys). */

@@ -2,7 +2,7 @@
 
 /* A block of queries of an item of q, as the products read it; a row of the scores belongs to a key. */
 typedef struct R(block) {
-    const division *d;
+    division d; /* with a block as small as n allows */
     attention_mask mask;
     int64_t first, n;
     const REAL *q, *dy; /* as in memory */
@@ -24,7 +24,7 @@ typedef struct R(item) {
 static void R(load_state)(const R(block) * b, const k_args *args, int64_t item, const REAL *dy, int64_t dy_row,
                           REAL *copy)
 {
-    const attention_sizes *s = &b->d->s;
+    const attention_sizes *s = &b->d.s;
     const attention_rows rows = attention_item(&args->in[IR_IN(attention_grad, y)], item);
     const REAL *lse = (const REAL *)args->in[IR_IN(attention_grad, lse)].data + 2 * (item * s->queries + b->first);
     int64_t row;
@@ -40,15 +40,17 @@ static void R(load_state)(const R(block) * b, const k_args *args, int64_t item, 
 static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
 {
     const k_args *args = it->args;
-    const division *d = it->d;
-    const attention_sizes *s = &d->s;
     const attention_rows q = attention_item(&args->in[IR_IN(attention_grad, q)], item),
                          dy = attention_item(&args->in[IR_IN(attention_grad, dy)], item);
-    REAL *m = it->memory, *state = m + d->state, *crossed_q = m + d->crossed_q, *crossed_dy = m + d->crossed_dy;
     const int64_t first = number * ATTENTION_QUERIES;
-    R(block) b = {.d = d, .mask = attention_mask_of(args, item, 0), .first = first, .sums = m + d->sums_q};
+    R(block) b = {.d = *it->d, .mask = attention_mask_of(args, item, 0), .first = first};
+    const division *d = &b.d;
+    attention_sizes *s = &b.d.s;
+    REAL *m = it->memory, *crossed_q = m + d->crossed_q, *crossed_dy = m + d->crossed_dy;
     b.n = k_min(ATTENTION_QUERIES, s->queries - first);
-    b.largest = state, b.log_sum = state + s->block, b.delta = state + 2 * s->block;
+    s->block = attention_block(s, b.n);
+    b.sums = m + d->sums_q;
+    b.largest = m + d->state, b.log_sum = b.largest + s->block, b.delta = b.log_sum + s->block;
     b.dy = R(attention_load)(&dy, first, b.n, s->low ? crossed_dy : m + d->dy, &b.dy_row);
     R(load_state)(&b, args, item, b.dy, b.dy_row, m + d->y);
     if (s->low) {
@@ -63,9 +65,9 @@ static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
 }
 
 /* scores: P; slopes: from dP to dS. */
-CPU_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict slopes, int64_t keys, int64_t n,
-                                        const REAL *restrict largest, const REAL *restrict log_sum,
-                                        const REAL *restrict delta)
+ATTENTION_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict slopes, int64_t keys, int64_t n,
+                                              const REAL *restrict largest, const REAL *restrict log_sum,
+                                              const REAL *restrict delta)
 {
     for (int64_t j = 0; j < keys; j++) CPU_SIMD for (int64_t i = 0; i < n; i++)
         {
@@ -76,10 +78,9 @@ CPU_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict sl
 }
 
 /* Scores and slopes, that is dP, of keys [key, key + keys). Returns the rows of k. */
-static const REAL *R(multiply_keys)(const R(item) * it, int64_t key, int64_t keys, int64_t *k_row)
+static const REAL *R(multiply_keys)(const R(item) * it, const division *d, int64_t key, int64_t keys, int64_t *k_row)
 {
     typedef R(attention_product) product;
-    const division *d = it->d;
     const int64_t block = d->s.block;
     REAL *m = it->memory;
     int64_t row;
@@ -97,7 +98,7 @@ static void R(add_products)(const R(item) * it, const R(block) * b, const REAL *
                             REAL *dq, REAL *dk, REAL *dv)
 {
     typedef R(attention_product) product;
-    const division *d = it->d;
+    const division *d = &b->d;
     const int64_t depth = d->s.depth_row, width = d->s.width_row, block = d->s.block;
     const REAL *scores = it->memory + d->scores, *slopes = it->memory + d->slopes;
     const product to_q = {slopes, 1, block, k, k_row, dq, depth, b->n, depth, keys, true},
@@ -112,7 +113,7 @@ static void R(add_products)(const R(item) * it, const R(block) * b, const REAL *
 /* Adds what block b and keys [key, key + keys) contribute to dq and to dk and dv. */
 static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, int64_t keys, bool dq, bool dkv)
 {
-    const division *d = it->d;
+    const division *d = &b->d;
     const attention_sizes *s = &d->s;
     REAL *m = it->memory, *scores = m + d->scores, *slopes = m + d->slopes, *to_q = dq ? b->sums : NULL,
          *to_k = dkv ? m + d->sums_k + (key - it->first) * s->depth_row : NULL,
@@ -120,7 +121,7 @@ static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, in
     const REAL *k = NULL;
     int64_t row = 0;
     if (s->low) multiply_keys_low(d, &it->k, &it->v, key, keys, (void *)m);
-    else k = R(multiply_keys)(it, key, keys, &row);
+    else k = R(multiply_keys)(it, d, key, keys, &row);
     R(attention_apply_mask)(s, &b->mask, scores, b->first, b->n, key, keys, m + d->mask);
     R(differentiate)(scores, slopes, keys, s->block, b->largest, b->log_sum, b->delta);
     if (s->low) add_products_low(d, keys, (void *)m, (void *)to_q, (void *)to_k, (void *)to_v);

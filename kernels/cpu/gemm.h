@@ -75,8 +75,8 @@ void gemm_run(const gemm *g, void *workspace, const k_context *ctx);
 bool gemm_has(ir_dtype type);
 
 /* A product of small blocks in memory, without panels, buffers and threads: c [m, n] = a b, or c += a b. Element (i, l)
- * of a is a[i * a_row + l * a_column], one of which is 1; the rows of b and c are b_row and c_row apart. n is a multiple
- * of GEMM_HALF. A sum is in ascending order. */
+ * of a is a[i * a_row + l * a_column], and a_row or a_column is 1; the rows of b and c are b_row and c_row apart. n is
+ * a multiple of GEMM_HALF. A sum is in ascending order. */
 typedef struct gemm_block {
     const float *a;
     int64_t a_row, a_column;
