@@ -30,6 +30,7 @@ static ampc_status expect_mask(const inference *x, const ir_type *q)
     const ir_type *mask = infer_operand(x, "mask");
     ir_type scores = infer_untyped(q->rank, q->dims), both;
     scores.dims[q->rank - 1] = infer_operand(x, "k")->dims[q->rank - 2];
+    scores.dtype = q->dtype;
     if (!mask) return AMPC_OK;
     if (mask->dtype != IR_bool && !ir_dtype_is_float(mask->dtype))
         return infer_reject(x, "mask must be bool or a float type, is %s", ir_dtype_name(mask->dtype));
