@@ -1,4 +1,5 @@
 /* cost.c - memory traffic and floating-point operations of a plan. */
+#include "kernels/attention.h"
 #include "kernels/convolution.h"
 #include "kernels/matmul.h"
 #include "kernels/recurrent.h"
@@ -77,6 +78,7 @@ static int64_t convolution_flops(const k_args *args)
 static int64_t op_flops(const k_args *args)
 {
     if (ir_op_has(args->op, IR_SPATIAL)) return convolution_flops(args);
+    if (attention_is(args->op)) return attention_flops(args);
     if (!ir_op_has(args->op, IR_EPILOGUE)) return recurrent_flops(args); /* the only white ops left */
     return 2 * k_count(&args->out[0]) * product_of(args).k;
 }

@@ -1,0 +1,20 @@
+/* attention.h - what a plan needs to know about attention and its gradient. */
+#ifndef AMPC_KERNELS_ATTENTION_H
+#define AMPC_KERNELS_ATTENTION_H
+
+#include "kernels/kernel.h"
+
+static inline bool attention_is(ir_op op) { return op == IR_OP_attention || op == IR_OP_attention_grad; }
+
+/* Of the products with all keys, also of those that a mask excludes. The gradient computes the scores again. */
+static inline int64_t attention_flops(const k_args *args)
+{
+    const bool is_grad = args->op == IR_OP_attention_grad;
+    const k_view *q = &args->in[IR_IN(attention, q)], *k = &args->in[IR_IN(attention, k)];
+    const k_view *v = &args->in[IR_IN(attention, v)];
+    const int64_t keys = k->dims[k->rank - 2], size = q->dims[q->rank - 1], values = v->dims[v->rank - 1];
+    const int64_t queries = size ? k_count(q) / size : 0;
+    return 2 * queries * keys * (is_grad ? 3 * size + 2 * values : size + values);
+}
+
+#endif
