@@ -284,6 +284,15 @@ BUILDER(build_recurrent)
     return ir_done(b, ir_new_array(b, IR_OP_concat, lstm ? 3 : 2, states, 0));
 }
 
+/* p: causal */
+BUILDER(build_attention)
+{
+    ir_node *n = ir_new(b, IR_OP_attention, 4, in[0], in[1], in[2], r->n_in > 3 ? in[3] : NULL);
+    ir_set_float(n, IR_ATTR(attention, scale), 0.5);
+    ir_set_bool(n, IR_ATTR(attention, causal), r->p[0]);
+    return ir_done(b, n);
+}
+
 /* p: kernel, stride, pad, count_pad, or 2: sum */
 BUILDER(build_pool)
 {
@@ -479,6 +488,12 @@ const gradient_row gradient_rows[] = {
     {"resize linear down", IR_OP_resize, build_resize, 1, {ANY}, 0, {3, 5, 3, 1}, "linear", RESIZE_SHAPES},
     {"resize cubic", IR_OP_resize, build_resize, 1, {ANY}, 0, {7, 4, 2, 1}, "cubic", RESIZE_SHAPES},
     {"resize cubic down", IR_OP_resize, build_resize, 1, {ANY}, 0, {1, 2, 2, 0}, "cubic", RESIZE_SHAPES},
+    {"attention", IR_OP_attention, build_attention, 3, {ANY, ANY, ANY}, 0, {0}, NULL,
+     "3x4 5x4 5x2, 2x3x4 2x5x4 2x5x2, 2x4x3x2 2x2x5x2 2x2x5x3, 1x1 1x1 1x1"},
+    {"attention causal", IR_OP_attention, build_attention, 3, {ANY, ANY, ANY}, 0, {1}, NULL,
+     "3x4 3x4 3x2, 2x3x4 2x5x4 2x5x2, 2x5x4 2x3x4 2x3x2"},
+    {"attention mask", IR_OP_attention, build_attention, 4, {ANY, ANY, ANY, TRUTH}, 0, {0}, NULL,
+     "3x4 5x4 5x2 3x5, 2x3x4 2x5x4 2x5x2 2x1x5, 2x2x3x4 2x1x5x4 2x1x5x2 2x1x3x5"},
     {"grid_sample", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {0, 0, 0}, "linear", GRID_SHAPES},
     {"grid_sample border", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {1, 1, 0}, "linear", GRID_SHAPES},
     {"grid_sample reflection", IR_OP_grid_sample, build_grid_sample, 2, {ANY, ANY}, 0, {2, 0, 0}, "linear", GRID_SHAPES},

@@ -168,6 +168,7 @@ static const struct exception {
     const char *error;
 } exceptions[] = {
     {IR_OP_recurrent, "the gradient, which is penalized, has no derivative (op recurrent_grad)"},
+    {IR_OP_attention, "the gradient, which is penalized, has no derivative (op attention_grad)"},
     {IR_OP_grid_sample, "the gradient, which is penalized, has no derivative (op grid_sample_grad)"},
     {IR_OP_roi_align, "the gradient, which is penalized, has no derivative (op roi_align_grad)"},
     {IR_OP_det, "the gradient, which is penalized, has no derivative (op det_grad)"},
