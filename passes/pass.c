@@ -108,6 +108,19 @@ void pass_remove_detach(ir_graph *g)
     }
 }
 
+const ir_origin *pass_origins(ir_node *const *nodes, int n, arena *a)
+{
+    VEC(ir_origin) parts = {0};
+    for (int i = 0; i < n; i++) {
+        const ir_loc *loc = &nodes[i]->loc;
+        const ir_origin *before = parts.count ? &parts.items[parts.count - 1] : NULL;
+        if (!loc->op || (before && strcmp(before->node, loc->node) == 0)) continue;
+        vec_push(a, &parts, ((ir_origin){loc->op, loc->node}));
+    }
+    vec_push(a, &parts, ((ir_origin){0}));
+    return parts.count > 2 ? parts.items : NULL;
+}
+
 static bool is_dead(const ir_node *n)
 {
     if (ir_op_get(n->op)->traits & IR_EFFECT) return false;

@@ -27,6 +27,8 @@ ir_builder pass_builder(ir_graph *g, ir_phase phase, diag *d);
 /* Removes every node of g whose results are unused, except stores and outputs. Returns the number of removed nodes. */
 int pass_remove_dead(ir_graph *g);
 int pass_remove_dead_after(ir_graph *g, const ir_node *node); /* only after this node; NULL: all */
+/* The model nodes that nodes in graph order come from, each once, in the arena; NULL if they are one. */
+const ir_origin *pass_origins(ir_node *const *nodes, int n, arena *a);
 /* Computes what the graphs compute from weights only, for a consumer. */
 void pass_fold_weights(ir_module *m, const compile *c);
 /* Replaces the results of `detach` by its operands: gradients have been computed, or are not needed. */

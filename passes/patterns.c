@@ -93,20 +93,6 @@ static bool is_closed(const search *s, const grammar_match *m, const ir_node *la
 
 /* ---- the replacement ------------------------------------------------------------------------- */
 
-/* One entry per matched ONNX node; NULL if they all come from the same one. */
-static const ir_origin *list_parts(const grammar_match *m, arena *a)
-{
-    VEC(ir_origin) parts = {0};
-    for (int i = 0; i < m->count; i++) {
-        const ir_loc *loc = &m->nodes[i]->loc;
-        const ir_origin *before = parts.count ? &parts.items[parts.count - 1] : NULL;
-        if (!loc->op || (before && strcmp(before->node, loc->node) == 0)) continue;
-        vec_push(a, &parts, ((ir_origin){loc->op, loc->node}));
-    }
-    vec_push(a, &parts, ((ir_origin){0}));
-    return parts.count > 2 ? parts.items : NULL;
-}
-
 /* Goes backwards, because a node can be removed only after its users. */
 static void remove_parts(const grammar_match *m)
 {
@@ -121,7 +107,7 @@ static ir_node *replace(const search *s, int pattern, ir_node *last)
     if (!grammar_derive(patterns[pattern].symbol, old, s->compile, &m)) return NULL;
     if (!ir_type_equal(&old->type, &m.bound[X]->type) || !is_closed(s, &m, last)) return NULL;
     ir_builder b = ir_builder_before(last, s->compile->diag);
-    const ir_origin *parts = list_parts(&m, s->arena);
+    const ir_origin *parts = pass_origins(m.nodes, m.count, s->arena);
     if (parts && b.loc.op) b.loc.op = s->operators[pattern];
     ir_value *value = patterns[pattern].make(&m, &b);
     if (!value) return NULL;

@@ -232,7 +232,7 @@ ampc_status grad_walk_run(grad_walk *w, diag *d)
     return status;
 }
 
-static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, arena *scratch)
+static autodiff mark_second(ir_graph *g, diag *d, arena *scratch)
 {
     grad_values of = {0};
     grad_trained_values(g, scratch, &of);
@@ -241,6 +241,14 @@ static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, aren
     a.second = true;
     for (size_t i = 0; i < of.count; i++) a.flows[of.items[i]->id] = true;
     mark_flow(&a);
+    return a;
+}
+
+const bool *grad_flow(ir_graph *g, arena *a) { return mark_second(g, NULL, a).flows; }
+
+static ampc_status check_second(ir_graph *g, const ir_node *first, diag *d, arena *scratch)
+{
+    const autodiff a = mark_second(g, d, scratch);
     for (const ir_node *n = first; n; n = n->next) {
         bool flows = false;
         for (int i = 0; i < n->n_out; i++) flows |= a.flows[n->out[i]->id];

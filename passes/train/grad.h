@@ -70,6 +70,8 @@ typedef VEC(ir_value *) grad_values;
 void grad_trained_values(ir_graph *g, arena *a, grad_values *out);
 void grad_input_values(ir_graph *g, arena *a, grad_values *out);
 
+/* By value id, in the arena: whether a value depends on a trained parameter or a float input. */
+const bool *grad_flow(ir_graph *g, arena *a);
 ampc_status grad_walk_run(grad_walk *w, diag *d);
 /* Reports the first node from `first` on that a trained value flows through, but no gradient can. */
 ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d);

@@ -64,6 +64,7 @@ ampc_status golden_compile(golden *g)
     snprintf(optimizer, sizeof optimizer, "sgd,lr=%.9g", json_number_value(json_object_get(g->meta, "lr")));
     o.optimizer = optimizer;
     o.init_scale = 1024;
+    o.attention = g->fuse_attention;
     o.pipeline.roundtrip_each = true;
     json_t *names = json_object_get(g->meta, "trainable");
     for (size_t i = 0; i < json_array_size(names); i++) train[i] = json_string_value(json_array_get(names, i));

@@ -185,6 +185,7 @@ static void test_case(void **state)
 {
     golden *g = *state;
     golden_load(g);
+    g->fuse_attention = true;
     assert_int_equal(golden_compile(g), AMPC_OK);
     rt_session_options options = {.device = "cpu", .threads = 2};
     assert_int_equal(rt_session_open(g->module, &options, g->diag, &g->session), AMPC_OK);
