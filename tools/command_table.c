@@ -100,7 +100,7 @@ static const command run_commands[] = {
                   {"ampc-run info model.onnx --loss=ce --batch=64", "the memory of a training step"},
                   {"ampc-run info ckpt --json", "the newest checkpoint, for a script"},
                   {"ampc-run info csv:train.csv", "samples, columns, classes, missing values"}}},
-    {.name = "ampc-run check", .bit = COMMAND_CHECK, .run_session = run_check,
+    {.name = "ampc-run check", .bit = COMMAND_CHECK, .run_session = run_check, .by_node = true,
      .operands = "MODEL [--data=SPEC | --inputs=FILE] [OPTION]...",
      .purpose = "Find the first NaN or infinity, by node, with the ranges of the operands that led to it.",
      .details = "Every op runs alone and each of its results is examined; inputs and weights come first. @grad checks"
@@ -114,6 +114,7 @@ static const command run_commands[] = {
                   {"ampc-run check model.amp.ir --data npz:train.npz --entry train_step --steps 500", "a training"},
                   {"ampc-run check model.onnx --loss=ce --nan-inf=all --format=paddle", "PaddlePaddle's log"}}},
     {.name = "ampc-run calibrate", .bit = COMMAND_CALIBRATE, .run_session = run_calibrate, .as_spelled = true,
+     .by_node = true,
      .outputs = OUTPUT_NONE | OUTPUT_LIST,
      .operands = "MODEL.onnx {--data=SPEC | --inputs=FILE} [-o FILE.amplist] [OPTION]...",
      .purpose = "Measure the range of every tensor over samples, and write the list file that fp16 needs for it.",
@@ -125,7 +126,7 @@ static const command run_commands[] = {
      .examples = {{"ampc-run calibrate model.onnx --data npz:train.npz --samples 100 -o model.amplist", "write a list"},
                   {"ampc-run calibrate model.onnx --loss=ce --data npz:train.npz --json", "gradients, for a script"},
                   {"ampc-run calibrate model.onnx --data npz:train.npz --histogram=values.json", "all statistics"}}},
-    {.name = "ampc-run compare", .bit = COMMAND_COMPARE, .run_session = run_compare,
+    {.name = "ampc-run compare", .bit = COMMAND_COMPARE, .run_session = run_compare, .by_node = true,
      .operands = "MODEL.onnx [--data=SPEC | --inputs=FILE] [OPTION]...",
      .purpose = "Compare mixed precision with fp32 and f64, value by value, and name the node that loses most.",
      .details = "The model is compiled with the given options, with --amp=O0, and with --amp=O0 --wide, and run on the"
@@ -135,7 +136,8 @@ static const command run_commands[] = {
      .examples = {{"ampc-run compare model.onnx --loss=ce --data npz:train.npz", "values and gradients"},
                   {"ampc-run compare model.onnx --dtype=bf16 --inputs batch.npz --html=report.html", "a report"},
                   {"ampc-run compare model.onnx --checkpoint ckpt --csv=errors.csv", "with trained weights"}}},
-    {.name = "ampc-run tune", .bit = COMMAND_TUNE, .run_session = run_tune, .outputs = OUTPUT_NONE | OUTPUT_LIST,
+    {.name = "ampc-run tune", .bit = COMMAND_TUNE, .run_session = run_tune, .by_node = true,
+     .outputs = OUTPUT_NONE | OUTPUT_LIST,
      .operands = "MODEL.onnx --data=SPEC --budget=METRIC<=VALUE [-o FILE.amplist] [OPTION]...",
      .purpose = "Find the cheapest precision of every operator whose measured error stays within a budget.",
      .details = "What rounding an operator does to the outputs, or to the loss, is estimated from derivatives and the"
@@ -147,7 +149,7 @@ static const command run_commands[] = {
                   {"ampc-run tune model.onnx --loss=ce --data idx:mnist --budget='accuracy<=0.002' -o m.amplist",
                    "a metric"},
                   {"ampc model.onnx --list=model.amplist -o model.amp.onnx", "use the list"}}},
-    {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export,
+    {.name = "ampc-run export", .bit = COMMAND_EXPORT, .run_session = run_export, .by_node = true,
      .outputs = OUTPUT_ONNX | OUTPUT_SAFETENSORS,
      .operands = "MODEL --checkpoint=FILE -o FILE", .purpose = "Write the trained network as an ONNX model.",
      .details = "FILE.onnx is the imported ONNX model with the weights of the checkpoint. FILE.safetensors has these"

@@ -69,7 +69,8 @@ typedef struct command {
     ampc_status (*run_session)(struct run_context *c); /* with a session open on the model */
     bool plan_only;                                    /* the session only plans: no weights, no device */
     bool as_spelled;                                   /* compiles in fp32, and patterns as the model spells them */
-    unsigned outputs;                                  /* OUTPUT_...; 0: the command has no option -o */
+    bool by_node;     /* examines each operator, so none becomes a part of an attention */
+    unsigned outputs; /* OUTPUT_...; 0: the command has no option -o */
 } command;
 
 typedef struct program {
