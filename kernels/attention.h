@@ -1,10 +1,16 @@
-/* attention.h - what a plan needs to know about attention and its gradient. */
+/* attention.h - what the runtime needs to know about attention and its gradient. */
 #ifndef AMPC_KERNELS_ATTENTION_H
 #define AMPC_KERNELS_ATTENTION_H
 
 #include "kernels/kernel.h"
 
 static inline bool attention_is(ir_op op) { return op == IR_OP_attention || op == IR_OP_attention_grad; }
+
+/* Whether an infinity in result i only tells that a query sees no key. */
+static inline bool attention_tells_empty(ir_op op, int i)
+{
+    return op == IR_OP_attention && i == IR_OUT(attention, lse);
+}
 
 /* Of the products with all keys, also of those that a mask excludes. The gradient computes the scores again. */
 static inline int64_t attention_flops(const k_args *args)

@@ -1,6 +1,7 @@
 /* check.c - observes runs and finds the first value that is not finite. */
 #include "runtime/inspect/check_state.h"
 
+#include "kernels/attention.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/memory.h"
 
@@ -9,11 +10,12 @@
 
 /* ---- findings ---------------------------------------------------------------------------------- */
 
-/* Whether the infinities of the value come from a constant of the model. */
+/* Whether the infinities of the value come from a constant of the model, or from a mask that is a condition. */
 static bool is_masked(const rt_check *c, const rt_checked *v)
 {
     if (v->numbers.nan || !v->numbers.inf) return false;
     if (v->value->kind == IR_VALUE_STORAGE) return v->value->storage->kind == IR_CONST;
+    if (v->node && attention_tells_empty(v->node->op, v->value->def_index)) return true;
     for (int i = 0; v->node && i < v->node->n_in; i++) {
         const rt_checked *o = ir_in(v->node, i) ? rt_check_value(c, ir_in(v->node, i)) : NULL;
         if (o && o->numbers.inf && !o->bad) return true;

@@ -1,6 +1,8 @@
 /* test_attention.c - Attention against its definition, computed in double: heads that share keys, cached keys, padding,
- * windows, masks of both kinds, queries that see no key. */
+ * windows, masks of both kinds, queries that see no key; as separate ops, and as one op where pass attention makes it. */
+#include "runtime/inspect/check.h"
 #include "runtime/session/session.h"
+#include "tests/compile.h"
 #include "tests/unit/import_fixture.h"
 
 #include <math.h>
@@ -159,11 +161,41 @@ static rt_tensor input_of(const ir_module *m, const char *name, const float *val
     return t;
 }
 
-static void check(scratch *t, const row *r, const data *d)
+static bool has_one_op(const ir_graph *g)
+{
+    for (const ir_node *n = g->first; n; n = n->next)
+        if (n->op == IR_OP_attention) return true;
+    return false;
+}
+
+/* Lengths without padding are constants here, so which rows see no key is one, too; such an attention stays. */
+static void fuse(scratch *t, const row *r, ir_module *m)
+{
+    compile_options o = compile_options_default();
+    o.attention = true;
+    assert_int_equal(test_pass(m, "attention", &o, t->d), AMPC_OK);
+    if (!r->padded) assert_int_equal(has_one_op(ir_graph_find(m, "forward")), r->cap == 0);
+}
+
+/* No query without keys may be a finding. An additive mask is a parameter here, whose infinities are findings. */
+static void check_finite(scratch *t, rt_session *s, const ir_module *m, const rt_tensor *inputs)
+{
+    rt_check *c;
+    double scale;
+    assert_int_equal(rt_check_open(s, m, &(rt_check_options){0}, t->d, &c), AMPC_OK);
+    if (rt_check_run(c, ir_graph_find(m, "forward"), inputs, 5, t->d, &scale) != AMPC_OK)
+        fail_msg("%s", diag_first_error(t->d));
+    const rt_checked *found = rt_check_found(c);
+    if (found) fail_msg("%s is not finite", found->value->name);
+    rt_check_close(c);
+}
+
+static void check(scratch *t, const row *r, const data *d, bool fused)
 {
     ir_module *m = NULL;
     rt_session *s;
     if (import_bytes(t, make_model(r, d), NULL, &m) != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
+    if (fused) fuse(t, r, m);
     const rt_tensor inputs[] = {input_of(m, "q", d->q), input_of(m, "k", d->k), input_of(m, "v", d->v),
                                 input_of(m, "pk", d->past_k), input_of(m, "pv", d->past_v)};
     assert_int_equal(rt_session_open(m, &(rt_session_options){.threads = 1}, t->d, &s), AMPC_OK);
@@ -178,6 +210,7 @@ static void check(scratch *t, const row *r, const data *d)
                         fail_msg("row %d, element %d %d %d %d: %g, not %g", (int)(r - rows), b, h, i, c, is,
                                  expected(r, d, b, h, i, c));
                 }
+    if (r->mask != ADDITIVE) check_finite(t, s, m, inputs);
     rt_session_close(s);
     ir_module_free(m);
 }
@@ -188,6 +221,7 @@ TEST_SCRATCH(test_values)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         state_of_random = (uint32_t)i;
         draw_all(&rows[i], &d);
-        check(t, &rows[i], &d);
+        check(t, &rows[i], &d, false);
+        check(t, &rows[i], &d, true);
     }
 }
