@@ -20,6 +20,8 @@
  *                               the elements depends on the device and the shapes.
  *     operand   squares_before  `squares` of an earlier call, to which this call adds; the result may alias it. Without
  *                               this operand the sums start at 0.
+ * cpu_check_factors replaces its kernel on the CPU. Its operands are factors of gradients instead of
+ * gradients, and found_inf is true if one of them is NaN or greater than the attribute `limit`, an f64, in magnitude.
  * found_inf does not depend on the sums, which can overflow although every gradient is finite.
  *
  * global_norm, family norm; its operands may be scaled gradients of any float types:
@@ -32,6 +34,8 @@
 #include "kernels/kernel.h"
 
 #include <math.h>
+
+extern const k_kernel cpu_check_factors;
 
 /* Elements of the vector of sums of squares; one per block, so that a large device has enough blocks. */
 enum { K_SQUARE_SUMS = 1024 };

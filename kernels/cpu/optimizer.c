@@ -48,10 +48,9 @@ static void copy_old(const update *u)
         cpu_convert(u->low->dtype, u->low->data, u->old[0].dtype, u->old[0].data, k_count(u->low));
 }
 
-/* The gradient as the update uses it, unscaled if there is a scale; may fill `scratch`. */
-static const void *gradient_tile(const update *u, int64_t first, int64_t n, ir_dtype carrier, cpu_tile *scratch)
+/* The gradient as the update uses it: unscaled in `scratch`, if there is a scale. */
+static const void *unscaled(const update *u, const void *g, int64_t n, ir_dtype carrier, cpu_tile *scratch)
 {
-    const void *g = cpu_tile_load(u->grad, first, n, carrier, scratch);
     if (!u->scale) return g;
     if (carrier == IR_f64) unscale_double(g, u->inverse, scratch, n);
     else unscale_float(g, (float)u->inverse, scratch, n);
@@ -83,8 +82,10 @@ static update_numbers compute_numbers(const k_args *args, const k_update_slots *
 
 static void update_tile(const update *u, int64_t first, int64_t n)
 {
+    const ir_dtype carrier = cpu_carrier(u->old[0].dtype);
     cpu_tile scratch;
-    update_elements(u, first, n, gradient_tile(u, first, n, cpu_carrier(u->old[0].dtype), &scratch));
+    const void *g = cpu_tile_load(u->grad, first, n, carrier, &scratch);
+    update_elements(u, first, n, unscaled(u, g, n, carrier, &scratch));
 }
 
 /* Computes all but the elements; false: the update is skipped. */
@@ -133,9 +134,10 @@ static void update_part(void *user, int64_t first, const float *values, int64_t 
 {
     enum { LINE = 16 };
     const update *u = user;
+    cpu_tile scratch;
     for (int i = 0; i < u->n; i++)
         for (int64_t j = 0; j < n; j += LINE) __builtin_prefetch(cpu_at(&u->old[i], next + j), 1);
-    update_elements(u, first, n, values);
+    update_elements(u, first, n, unscaled(u, values, n, IR_f32, &scratch));
 }
 
 bool cpu_joins_update(const k_args *args)
@@ -243,6 +245,37 @@ static ampc_status unscale_run(const k_args *args)
     return AMPC_OK;
 }
 
+/* Whether an element is NaN or greater than the limit in magnitude. */
+CPU_CLONES static int exceeds(const float *x, float limit, int64_t n)
+{
+    int bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (int64_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= limit);
+    return bad;
+}
+
+static bool factor_exceeds(const k_view *factor, float limit, const k_context *ctx)
+{
+    const int64_t n = k_count(factor), tiles = cpu_ceil_div(n, CPU_TILE);
+    int found = 0;
+#pragma omp parallel for num_threads(cpu_threads(ctx, n)) schedule(static) reduction(| : found)
+    for (int64_t t = 0; t < tiles; t++) {
+        cpu_tile scratch;
+        const int64_t m = k_min(CPU_TILE, n - t * CPU_TILE);
+        found |= exceeds(cpu_tile_load(factor, t * CPU_TILE, m, IR_f32, &scratch), limit, m);
+    }
+    return found;
+}
+
+static ampc_status check_factors_run(const k_args *args)
+{
+    const k_view *before = k_extra_in(args, K_SLOT(check, found_before)), *flag = k_check_found(args);
+    bool found = before && *(const uint8_t *)before->data;
+    for (int i = 0; i < args->listed; i++) found |= factor_exceeds(&args->in[i], (float)args->attr[0].f, args->ctx);
+    *(uint8_t *)flag->data = found;
+    return AMPC_OK;
+}
+
 /* Increments the counter. If it fires, resets it and returns true. */
 static bool count_up(int64_t *counter, int64_t every, bool late)
 {
@@ -300,4 +333,5 @@ static ampc_status update_loss_scaling_run(const k_args *args)
 #include "ir/ops/updates.def"
 
 const k_kernel cpu_check_finite_and_unscale = {.prepare = unscale_prepare, .run = unscale_run};
+const k_kernel cpu_check_factors = {.run = check_factors_run};
 const k_kernel cpu_update_loss_scaling = {.run = update_loss_scaling_run};

@@ -34,6 +34,7 @@ typedef struct rt_backend {
     const k_kernel *tails;                           /* see cpu_tails in kernels/kernel.h; NULL: none */
     const k_kernel *grad_update;                     /* see cpu_grad_update in kernels/kernel.h; NULL: none */
     bool (*joins_update)(const k_args *args);        /* see cpu_joins_update in kernels/kernel.h */
+    const k_kernel *check_factors;                   /* see cpu_check_factors in kernels/update.h; NULL: none */
     ampc_status (*absorbs)(const k_args *args);      /* cpu_ and cuda_supports_epilogue, kernels/kernel.h */
     bool (*computes)(ir_dtype t);                    /* see cpu_computes in kernels/kernel.h; NULL: all float types */
     double (*speed)(ir_dtype t);                     /* see cpu_speed in kernels/kernel.h; NULL: low types are fast */

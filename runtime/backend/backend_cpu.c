@@ -1,4 +1,5 @@
 /* backend_cpu.c - the CPU backend: the reference, and the default. */
+#include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/backend/backend.h"
 
@@ -49,6 +50,7 @@ const rt_backend rt_backend_cpu = {
     .tails = &cpu_tails,
     .grad_update = &cpu_grad_update,
     .joins_update = cpu_joins_update,
+    .check_factors = &cpu_check_factors,
     .absorbs = cpu_supports_epilogue,
     .computes = cpu_computes,
     .speed = cpu_speed,

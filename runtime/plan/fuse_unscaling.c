@@ -21,8 +21,10 @@
  *     %d = matmul %dy, %x : f32                   %d = matmul %dy, %x : f32
  *                                                 _, _, %f1 = check_finite_and_unscale %dy, %x, @scale
  *
- * On the CPU, a large f32 product of small f16 matrices is checked by them, because memory bounds the check: a sum of
- * products of finite f16 numbers cannot overflow f32, and each element is a factor in some sum.
+ * On the CPU, the gradient of a weight that is much larger than its factors, of a low type, is checked by them, because
+ * memory bounds the check, and so that join_gradients.c can compute it in the update: no sum overflows f32 if no factor
+ * is larger than a limit, which no f16 number reaches. It depends on the number of terms, which is not larger than the
+ * number of elements of a factor. A factor that exceeds it, 10^17 or so, is found although its products may be finite.
  *
  * If the backend prefers low-precision gradients (low_gradients), a matmul or convolution of low-precision operands
  * whose f32 results are read only by the check writes them in the type of its operands. This rounds an f32 sum once.
@@ -32,6 +34,9 @@
 #include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/stages.h"
+
+#include <float.h>
+#include <math.h>
 
 /* Sizes of gradients that are checked where they are computed: at least so large that reading them from memory costs
  * more than a launch (4 MiB need a microsecond or two), and smaller than the cache of a large GPU (50 MB on an H100),
@@ -48,13 +53,15 @@ enum { CHECK_FACTORS_FROM = 1 << 20, CHECK_FACTORS_RATIO = 4 };
 /* A value to check: a gradient, or a factor of one. */
 typedef struct checked {
     uint32_t value;
-    rt_step *at; /* the step after which it is checked, or the check that is replaced */
+    rt_step *at;  /* the step after which it is checked, or the check that is replaced */
+    double limit; /* of a factor; 0: a gradient */
 } checked;
 
 /* One check of values that have the same type. */
 typedef struct part {
     rt_step *at;
     ir_dtype type;
+    double limit;
     int n; /* number of values */
     rt_step *step;
 } part;
@@ -264,27 +271,34 @@ static rt_step *place_of(const rt_plan *p, rt_step *check, int k)
     return early ? def : check;
 }
 
-/* Returns the part for gradients of this type at this step, adding it in step order if needed. */
-static part *find_part(part *parts, int *n, rt_step *at, ir_dtype type)
+static bool is_in_part(const rt_plan *p, const checked *c, const part *t)
+{
+    return t->at == c->at && t->limit == c->limit && t->type == p->values[c->value].view.dtype;
+}
+
+/* Returns the part for such values, adding it in step order if needed. */
+static part *find_part(const rt_plan *p, part *parts, int *n, const checked *c)
 {
     int i = *n;
     for (int j = 0; j < *n; j++)
-        if (parts[j].at == at && parts[j].type == type) return &parts[j];
-    for (; i > 0 && parts[i - 1].at->index > at->index; i--) parts[i] = parts[i - 1];
+        if (is_in_part(p, c, &parts[j])) return &parts[j];
+    for (; i > 0 && parts[i - 1].at->index > c->at->index; i--) parts[i] = parts[i - 1];
     ++*n;
-    parts[i] = (part){.at = at, .type = type};
+    parts[i] = (part){.at = c->at, .type = p->values[c->value].view.dtype, .limit = c->limit};
     return &parts[i];
 }
 
-/* Whether the step is a product of f16 matrices whose elements are finite if and only if those of the factors are, and
- * which are faster to read. A factor of f16 that is read in another type, or a bias, would be an exception. */
+/* Whether the step is an f32 product of two factors of a low type that are faster to read, and nothing else. A factor
+ * that is read in another type, or a bias, would be an exception. */
 static bool has_small_factors(const rt_plan *p, const rt_step *s)
 {
     size_t bytes = 0;
-    if (!s || !rt_step_has(s, IR_EPILOGUE) || s->out[0].dtype != IR_f32) return false;
+    if (!s || !is_contraction(s) || !rt_step_has(s, IR_EPILOGUE | IR_SPATIAL) || s->out[0].dtype != IR_f32)
+        return false;
     for (int j = 0; j < s->n_in; j++) {
         if (!rt_step_reads(s, j)) continue;
-        if (j > 1 || s->in[j].dtype != IR_f16 || p->values[s->in_value[j]].view.dtype != IR_f16) return false;
+        if (j > 1 || !ir_dtype_is_low(s->in[j].dtype) || p->values[s->in_value[j]].view.dtype != s->in[j].dtype)
+            return false;
         bytes += k_bytes(&s->in[j]);
     }
     return k_bytes(&s->out[0]) >= CHECK_FACTORS_FROM && bytes <= k_bytes(&s->out[0]) / CHECK_FACTORS_RATIO;
@@ -294,10 +308,11 @@ static bool has_small_factors(const rt_plan *p, const rt_step *s)
 static int add_checked(const rt_plan *p, rt_step *check, int k, bool by_factors, checked *list)
 {
     rt_step *def = rt_def(p, check->in_value[k]);
-    list[0] = (checked){check->in_value[k], place_of(p, check, k)};
-    if (!by_factors || !has_small_factors(p, def)) return 1;
-    list[0] = (checked){def->in_value[0], def};
-    list[1] = (checked){def->in_value[1], def};
+    list[0] = (checked){check->in_value[k], place_of(p, check, k), 0};
+    if (!by_factors || !has_small_factors(p, def) || check->in_value[k] != def->out_value[0]) return 1;
+    const double limit = sqrt(FLT_MAX / (double)k_count(&def->in[0]));
+    list[0] = (checked){def->in_value[0], def, limit};
+    list[1] = (checked){def->in_value[1], def, limit};
     return 2;
 }
 
@@ -306,6 +321,16 @@ static bool read_partial(rt_plan *p, rt_step *s, partial before)
     if (before.found != RT_NO_VALUE && !rt_step_read_extra(p, s, K_SLOT(check, found_before), before.found))
         return false;
     return before.squares == RT_NO_VALUE || rt_step_read_extra(p, s, K_SLOT(check, squares_before), before.squares);
+}
+
+/* Lets the step check factors. */
+static bool check_factors(rt_plan *p, rt_step *s, double limit)
+{
+    s->attr = rt_plan_alloc(p, 1, sizeof *s->attr);
+    if (!s->attr) return false;
+    s->attr[0].f = limit;
+    s->kernel = p->backend->check_factors;
+    return true;
 }
 
 /* Makes the part's step, which reads its values, the scale and the results of the previous part. */
@@ -318,11 +343,11 @@ static bool write_part(rt_plan *p, rt_step *check, const checked *list, int list
     int n = 0;
     if (!s) return false;
     for (int k = 0; k < listed; k++)
-        if (list[k].at == t->at && p->values[list[k].value].view.dtype == t->type)
-            rt_step_read(p, s, n++, list[k].value);
+        if (is_in_part(p, &list[k], t)) rt_step_read(p, s, n++, list[k].value);
     rt_step_read(p, s, scale_at(s), scale_of(check));
     rt_step_write(p, s, found_at(s), made.found);
     t->step = s;
+    if (t->limit > 0 && !check_factors(p, s, t->limit)) return false;
     return read_partial(p, s, before) &&
            (made.squares == RT_NO_VALUE || rt_step_write_extra(p, s, K_SLOT(check, squares), made.squares));
 }
@@ -359,9 +384,9 @@ static bool divide(rt_plan *p, rt_step *check, uint32_t squares)
     part *parts = rt_alloc(most, sizeof *parts);
     checked *list = rt_alloc(most, sizeof *list);
     bool done = parts && list;
-    const bool by_factors = !p->backend->device_ops && squares == RT_NO_VALUE && !rt_def(p, scale_of(check));
+    const bool by_factors = p->backend->check_factors && squares == RT_NO_VALUE && !rt_def(p, scale_of(check));
     for (int k = 0; k < check->listed && done; k++) listed += add_checked(p, check, k, by_factors, list + listed);
-    for (int k = 0; k < listed; k++) find_part(parts, &n, list[k].at, p->values[list[k].value].view.dtype)->n++;
+    for (int k = 0; k < listed; k++) find_part(p, parts, &n, &list[k])->n++;
     done = done && write_parts(p, check, list, listed, parts, n, squares);
     rt_free(parts);
     rt_free(list);

@@ -34,7 +34,7 @@ static rt_step *find_gradient(const rt_plan *p, const rt_step *s)
     const int grad = k_update_gradient(s->op);
     rt_step *m = rt_def(p, s->in_value[grad]);
     if (!m || !is_product(p, m) || s->in_value[grad] != m->out_value[0]) return NULL;
-    if (s->n_in > ir_op_get(s->op)->n_in || !rt_same_view(&s->in[0], &m->out[0])) return NULL;
+    if (!rt_same_view(&s->in[0], &m->out[0])) return NULL;
     if (!is_kept(p, m, 0) || !is_kept(p, m, 1)) return NULL;
     if (k_bytes(&m->in[0]) + k_bytes(&m->in[1]) >= k_bytes(&m->out[0])) return NULL;
     k_args args = rt_step_args(p, m);
