@@ -15,9 +15,8 @@
  *
  * A copy that only moves elements is removed if all its readers can read its operand instead: at any strides, if their
  * kernels are able to (trait STRIDED), and contiguous, aligned parts in any case. Likewise, one that reads only what
- * such kernels write is removed if these can write its result instead. A view with strides is a part of the memory of
- * its value, which begins `at` bytes after it. Both hold as many bytes at once as before, except that an operand lives
- * as long as its parts: very small parts are copied. */
+ * such kernels write is removed if these can write its result instead. An operand lives as long as its parts, so very
+ * small parts are copied. */
 #include "kernels/walk.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/spread.h"
