@@ -139,9 +139,9 @@ CPU_CLONES static void round_bf16(float *x, int64_t n)
 {
     CPU_SIMD for (int64_t i = 0; i < n; i++)
     {
-        uint32_t u = ir_bits_f32(x[i]);
-        uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
-        x[i] = ir_f32_bits(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) & 0xffff0000u);
+        const float v = x[i];
+        const uint32_t u = ir_bits_f32(v), rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
+        x[i] = ir_f32_bits((v != v ? quiet : rounded) & 0xffff0000u);
     }
 }
 
