@@ -25,6 +25,7 @@
 #define ROUND R(m_round)
 #define SQRT R(m_sqrt)
 #define EXP R(m_exp)
+#define DECAY R(m_decay)
 #define LOG R(m_log)
 #define LOG1P R(m_log1p)
 #define SIN R(m_sin)
@@ -135,6 +136,7 @@ K_FORMULA REAL R(m_pow)(REAL a, REAL b) /* fractions are truncated: 0 unless |a|
 #undef ROUND
 #undef SQRT
 #undef EXP
+#undef DECAY
 #undef LOG
 #undef LOG1P
 #undef SIN

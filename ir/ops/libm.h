@@ -8,6 +8,7 @@
 #include <math.h>
 
 K_FORMULA double m_exp_double(double x) { return exp(x); }
+K_FORMULA double m_decay_double(double x) { return exp(x); }
 K_FORMULA double m_log_double(double x) { return log(x); }
 K_FORMULA double m_log1p_double(double x) { return log1p(x); }
 K_FORMULA double m_tanh_double(double x) { return tanh(x); }

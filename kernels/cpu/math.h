@@ -3,7 +3,8 @@
  * bits, except m_pow_float and m_fmod_float, which are from the C library as m_NAME_double (libm.h). Those that need
  * more precision are in math_wide.h.
  *
- *     exp    x = n ln 2 + r, Taylor polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
+ *     exp    x = n ln 2 + r, minimax polynomial in r, scaled by 2^n in two factors (subnormal results are rounded once)
+ *     decay  exp of x <= 44, scaled by one factor and a constant: half the work
  *     log    x = 2^e (1 + f), series in s = f / (2 + f)
  *     tanh   small: Pade approximant [7/6], as x minus a correction; large: 1 - 2 / (exp(2x) + 1)
  *     erf    below 1: Taylor series; above: 1 - exp(p(x)), p = polynomial interpolating log(erfc) on [1, 4]
@@ -16,30 +17,37 @@
 #include "ir/ops/libm.h"
 #include "kernels/cpu/math_wide.h"
 
-CPU_INLINE float m_scale_float(float x, int32_t n) /* x 2^n, -252 <= n <= 254 */
+/* x = n ln 2 + r: returns exp(r), and n in the low bits of *n, of which the 9 lowest are valid. -140 <= x <= 104. */
+CPU_INLINE float m_exp_parts_float(float x, uint32_t *n)
 {
-    int32_t half = n >> 1;
-    float a = ir_f32_bits((uint32_t)(half + 127) << 23), b = ir_f32_bits((uint32_t)(n - half + 127) << 23);
-    return x * a * b;
+    float shifted = x * 1.44269504f + 12582912.f; /* 1.5 2^23: adding it leaves the nearest integer in the low bits */
+    float whole = shifted - 12582912.f, r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    float p = 1.38145650e-3f;
+    p = p * r + 8.36872682e-3f;
+    p = p * r + 4.16683890e-2f;
+    p = p * r + 1.66665211e-1f;
+    p = p * r + 0.5f;
+    *n = ir_bits_f32(shifted);
+    return p * (r * r) + r + 1;
 }
 
 CPU_INLINE float m_exp_float(float x)
 {
-    const float round = 12582912.f;           /* 1.5 2^23: adding it leaves the nearest integer in the low bits */
-    float c = x > 89 ? 89 : x < -104 ? 0 : x; /* not -104: products that underflow cost a hundred times as much */
-    float shifted = c * 1.44269504f + round, n = shifted - round;
-    float r = c - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9841270e-4f;
-    p = p * r + 1.3888889e-3f;
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1;
-    int32_t exponent = (int32_t)(ir_bits_f32(shifted) - 0x4b400000u);
-    exponent = c == c ? exponent : 0;
-    float y = m_scale_float(p, exponent);
+    float c = 89 < x ? 89 : x; /* written like this, NaN stays */
+    c = x < -104 ? 0 : c;      /* not -104: products that underflow cost a hundred times as much */
+    uint32_t n, half;
+    float p = m_exp_parts_float(c, &n);
+    n -= 0x4b400000u;
+    half = (uint32_t)((int32_t)n >> 1) << 23;
+    float y = p * ir_f32_bits(half + 0x3f800000u) * ir_f32_bits((n << 23) - half + 0x3f800000u);
     return x < -104 ? 0 : y;
+}
+
+CPU_INLINE float m_decay_float(float x)
+{
+    uint32_t n;
+    float p = m_exp_parts_float(-132.4f > x ? -132.4f : x, &n); /* n = -191 makes the first factor 0 */
+    return p * ir_f32_bits((n << 23) + 0x5f800000u) * 0x1p-64f;
 }
 
 CPU_INLINE float m_log_float(float x)
@@ -71,10 +79,10 @@ CPU_INLINE float m_log1p_float(float x) /* 0 <= x <= 1 */
 CPU_INLINE float m_tanh_float(float x)
 {
     float a = fabsf(x), z = x * x;
-    float gap = z * (45045 + z * (2772 + z * 27)) / (135135 + z * (62370 + z * (3150 + z * 28)));
-    float small = x - x * gap;
-    float large = copysignf(1 - 2 / (m_exp_float(2 * a) + 1), x);
-    return a < 1 ? small : large;
+    float over = z * (45045 + z * (2772 + z * 27)), under = 135135 + z * (62370 + z * (3150 + z * 28));
+    float power = m_decay_float(10 < a ? 20 : 2 * a) + 1;
+    float gap = (a < 1 ? over : 2) / (a < 1 ? under : power); /* one division serves both */
+    return a < 1 ? x - x * gap : copysignf(1 - gap, x);
 }
 
 CPU_INLINE float m_erf_float(float x)
@@ -100,7 +108,7 @@ CPU_INLINE float m_erf_float(float x)
     q = q * t - 0.843106415f;
     q = q * t - 2.63896745f;
     q = q * t - 1.84960551f;
-    float large = copysignf(1 - m_exp_float(q), x);
+    float large = copysignf(1 - m_decay_float(q), x);
     return a < 1 ? small : x != x ? x : large;
 }
 

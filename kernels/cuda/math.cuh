@@ -14,6 +14,7 @@ K_FORMULA float m_ceil_float(float x) { return ceilf(x); }
 K_FORMULA float m_round_float(float x) { return rintf(x); }
 K_FORMULA float m_sqrt_float(float x) { return sqrtf(x); }
 K_FORMULA float m_exp_float(float x) { return expf(x); }
+K_FORMULA float m_decay_float(float x) { return expf(x); }
 K_FORMULA float m_log_float(float x) { return logf(x); }
 K_FORMULA float m_log1p_float(float x) { return log1pf(x); }
 K_FORMULA float m_tanh_float(float x) { return tanhf(x); }

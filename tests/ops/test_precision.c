@@ -121,6 +121,7 @@ static double worst(float (*f)(float), double (*exact)(double), double low, doub
     } while (0)
 
 static float f_exp(float x) { return m_exp_float(x); }
+static float f_decay(float x) { return m_decay_float(x); }
 static float f_log(float x) { return m_log_float(x); }
 static float f_log1p(float x) { return m_log1p_float(x); }
 static float f_tanh(float x) { return m_tanh_float(x); }
@@ -130,6 +131,8 @@ TEST(elementary_functions)
 {
     EXPECT(f_exp, exp, -103, 88.7, 0x1p-126, 1.5);
     EXPECT(f_exp, exp, -1, 1, 0x1p-126, 1.5);
+    EXPECT(f_decay, exp, -103, 44, 0x1p-126, 1.5);
+    EXPECT(f_decay, exp, -1, 1, 0x1p-126, 1.5);
     EXPECT(f_log, log, 1e-30, 1e-3, 0x1p-126, 1.5);
     EXPECT(f_log, log, 0.1, 3, 0x1p-126, 1.5);
     EXPECT(f_log, log, 1, 1e30, 0x1p-126, 1.5);
@@ -227,6 +230,8 @@ TEST(special_values)
 {
     assert_true(isnan(m_exp_float(NAN)) && m_exp_float(INFINITY) == INFINITY && m_exp_float(-INFINITY) == 0);
     assert_true(m_exp_float(88.8f) == INFINITY && m_exp_float(-103.9f) == 0x1p-149f && m_exp_float(0) == 1);
+    assert_true(isnan(m_decay_float(NAN)) && m_decay_float(-INFINITY) == 0 && m_decay_float(-133) == 0);
+    assert_true(m_decay_float(-103.9f) == 0x1p-149f && m_decay_float(-104) == 0 && m_decay_float(0) == 1);
     assert_true(isnan(m_log_float(NAN)) && isnan(m_log_float(-1)) && m_log_float(INFINITY) == INFINITY);
     assert_true(m_log_float(0) == -INFINITY && m_log_float(-0.f) == -INFINITY && m_log_float(1) == 0);
     assert_true(fabs((double)m_log_float(0x1p-149f) - log(0x1p-149)) < 1e-5);
