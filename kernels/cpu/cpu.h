@@ -117,8 +117,8 @@ int64_t cpu_sum_groups(int64_t outputs, int64_t terms);
     double lanes_squares_##T(const T *x, T mean, int64_t n);                 /* sum of (x - mean)^2 */ \
     double lanes_dot_centred_##T(const T *x, const T *y, T mean, int64_t n); /* sum x(y - mean) */ \
     T lanes_max_##T(const T *x, int64_t n);                                  /* -infinity if n is 0 */ \
-    void lanes_exp_##T(const T *x, T shift, T *y, int64_t n);                /* y = exp(x - shift) */ \
-    void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n);             /* y = x - a - b */
+    double lanes_exp_sum_##T(const T *x, T shift, T *y, int64_t n); /* y = exp(x - shift), x <= shift + 44; sum y */ \
+    void lanes_shift_##T(const T *x, T a, T b, T *y, int64_t n);    /* y = x - a - b */
 LANES_FUNCTIONS(float)
 LANES_FUNCTIONS(double)
 /* The folds of ir/ops/reductions.def in the same order, also for integers; 0 if n is 0. */

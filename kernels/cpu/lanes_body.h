@@ -3,14 +3,25 @@
 
 enum { R(LANES) = 32 };
 typedef REAL R(lanes) __attribute__((vector_size(32 * sizeof(REAL))));
+typedef REAL R(lanes_16) __attribute__((vector_size(16 * sizeof(REAL))));
+typedef REAL R(lanes_8) __attribute__((vector_size(8 * sizeof(REAL))));
+typedef REAL R(lanes_4) __attribute__((vector_size(4 * sizeof(REAL))));
 
 CPU_INLINE REAL R(combine)(const REAL *lane)
 {
-    REAL half[16];
-    for (int j = 0; j < 16; j++) half[j] = lane[j] + lane[j + 16];
-    for (int width = 8; width; width /= 2)
-        for (int j = 0; j < width; j++) half[j] += half[j + width];
-    return half[0];
+    R(lanes_16) a, b;
+    memcpy(&a, lane, sizeof a);
+    memcpy(&b, lane + 16, sizeof b);
+    a += b;
+    R(lanes_8) c, d;
+    memcpy(&c, &a, sizeof c);
+    memcpy(&d, (const char *)&a + sizeof c, sizeof d);
+    c += d;
+    R(lanes_4) e, f;
+    memcpy(&e, &c, sizeof e);
+    memcpy(&f, (const char *)&c + sizeof e, sizeof f);
+    e += f;
+    return (e[0] + e[2]) + (e[1] + e[3]);
 }
 
 /* `term` is an expression in x and y, which are vectors in the main loop and scalars in the rest of a tile. */
@@ -63,9 +74,26 @@ CPU_CLONES REAL R(lanes_max)(const REAL *x, int64_t n)
     return max;
 }
 
-CPU_CLONES void R(lanes_exp)(const REAL *x, REAL shift, REAL *y, int64_t n)
+CPU_CLONES double R(lanes_exp_sum)(const REAL *x, REAL shift, REAL *y, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) y[i] = R(m_exp)(x[i] - shift);
+    double total = 0;
+    for (int64_t first = 0; first < n; first += CPU_TILE) {
+        REAL lane[32] = {0}, few = 0;
+        const int64_t m = k_min(CPU_TILE, n - first);
+        const REAL *xs = x + first;
+        REAL *ys = y + first;
+        int64_t i = 0;
+        for (; i + R(LANES) <= m; i += R(LANES)) CPU_SIMD for (int j = 0; j < R(LANES); j++)
+            {
+                const REAL e = R(m_decay)(xs[i + j] - shift);
+                ys[i + j] = e;
+                lane[j] += e;
+            }
+        CPU_SIMD for (int64_t j = i; j < m; j++) ys[j] = R(m_decay)(xs[j] - shift);
+        for (int64_t j = i; j < m; j++) *(m < R(LANES) ? &few : &lane[j - i]) += ys[j];
+        total += (double)(m < R(LANES) ? few : R(combine)(lane));
+    }
+    return total;
 }
 
 CPU_CLONES void R(lanes_shift)(const REAL *x, REAL a, REAL b, REAL *y, int64_t n)

@@ -13,6 +13,9 @@
 #define HIGHEST INT64_MAX
 #endif
 #define LANE_COUNT 32
+/* Loops of constant length become one vector operation each. */
+#define LANES_HALVED(width, name) \
+    CPU_SIMD for (int j = 0; j < (width); j++) lane[j] = R(join_##name)(lane[j], lane[j + (width)]);
 #define JOIN_TOTAL(name) REAL_PASTE(join_##name, TOTAL)
 
 #define COMBINE(name, join, start, ...) \
@@ -30,9 +33,11 @@
         for (; i + LANE_COUNT <= n; i += LANE_COUNT) \
             CPU_SIMD for (int j = 0; j < LANE_COUNT; j++) lane[j] = R(join_##name)(lane[j], R(map_##name)(x[i + j])); \
         for (int64_t j = 0; i + j < n; j++) lane[j] = R(join_##name)(lane[j], R(map_##name)(x[i + j])); \
-        for (int width = LANE_COUNT / 2; width; width /= 2) \
-            for (int j = 0; j < width; j++) lane[j] = R(join_##name)(lane[j], lane[j + width]); \
-        return lane[0]; \
+        LANES_HALVED(16, name) \
+        LANES_HALVED(8, name) \
+        LANES_HALVED(4, name) \
+        LANES_HALVED(2, name) \
+        return R(join_##name)(lane[0], lane[1]); \
     } \
     TOTAL R(lanes_##name)(const REAL *x, int64_t n) \
     { \
@@ -46,6 +51,7 @@
     }
 #include "ir/ops/reductions.def"
 #undef LANE_COUNT
+#undef LANES_HALVED
 #undef JOIN_TOTAL
 #undef LOWEST
 #undef HIGHEST

@@ -9,9 +9,8 @@ CPU_CLONES static void R(multiply)(REAL *x, REAL factor, int64_t n)
  * is rounded to REAL. */
 static double R(log_prob_row)(const REAL *x, REAL *log_prob, bool is_read, int64_t n, int64_t label, double *at_label)
 {
-    REAL max = R(lanes_max)(x, n);
-    R(lanes_exp)(x, max, log_prob, n);
-    double rest = log(R(lanes_sum)(log_prob, n));
+    const REAL max = R(lanes_max)(x, n);
+    const double rest = log(R(lanes_exp_sum)(x, max, log_prob, n));
     if (is_read) R(lanes_shift)(x, max, (REAL)rest, log_prob, n);
     if (label >= 0) *at_label = (double)x[label] - (double)max - rest;
     return (double)max + rest;
@@ -26,10 +25,12 @@ static void R(slope_row)(const REAL *x, REAL lse, double slope, REAL *dx, int64_
         memset(dx, 0, (size_t)n * sizeof *dx);
         return;
     }
-    R(lanes_exp)(x, lse, dx, n);
-    double own = (double)dx[label];
+    const int64_t after = label + 1;
+    REAL own = 0;
+    R(lanes_exp_sum)(x + label, lse, &own, 1);
+    const double others = R(lanes_exp_sum)(x, lse, dx, label) + R(lanes_exp_sum)(x + after, lse, dx + after, n - after);
+    const double factor = slope / ((double)own + others);
     dx[label] = 0;
-    double others = R(lanes_sum)(dx, n), factor = slope / (own + others);
     R(multiply)(dx, (REAL)factor, n);
     dx[label] = (REAL)(-others * factor);
 }

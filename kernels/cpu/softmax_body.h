@@ -12,22 +12,21 @@ CPU_CLONES static void R(softmax_slope)(const REAL *dy, const REAL *y, REAL dot,
 
 CPU_CLONES static void R(log_softmax_slope)(const REAL *dy, const REAL *y, REAL sum, REAL *dx, int64_t n)
 {
-    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - R(m_exp)(y[i]) * sum;
+    CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - R(m_decay)(y[i]) * sum;
 }
 
 static void R(softmax)(const void *x, const void *unused, void *y, int64_t n)
 {
     (void)unused;
-    R(lanes_exp)(x, R(lanes_max)(x, n), y, n);
-    R(multiply)(y, (REAL)(1 / (double)R(lanes_sum)(y, n)), n);
+    const double sum = R(lanes_exp_sum)(x, R(lanes_max)(x, n), y, n);
+    R(multiply)(y, (REAL)(1 / sum), n);
 }
 
 static void R(log_softmax)(const void *x, const void *unused, void *y, int64_t n)
 {
     (void)unused;
-    REAL max = R(lanes_max)(x, n);
-    R(lanes_exp)(x, max, y, n);
-    R(lanes_shift)(x, max, (REAL)log(R(lanes_sum)(y, n)), y, n);
+    const REAL max = R(lanes_max)(x, n);
+    R(lanes_shift)(x, max, (REAL)log(R(lanes_exp_sum)(x, max, y, n)), y, n);
 }
 
 static bool R(is_zero)(const REAL *x, int64_t n)
