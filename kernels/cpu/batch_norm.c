@@ -60,7 +60,7 @@ static bool direct(const layout *l) { return l->group == 1 && l->rows == 1; }
 
 /* ---- NHWC ---- */
 
-enum { BANDS = 32, HEIGHT = 16, STRIP = PANEL / 4, VECTORS = 4 };
+enum { BANDS = 32, HEIGHT = PANEL / CPU_TILE, VECTORS = 4 };
 
 typedef struct columns {
     int64_t rows, channels;       /* N S, C */
@@ -81,7 +81,7 @@ static columns columns_of(const k_view *x, void *workspace)
     layout l = layout_of(x);
     columns s = {.rows = l.count, .channels = l.channels, .fold = k_max(1, GROUP / k_max(1, l.channels))};
     s.tiles = cpu_ceil_div(s.channels, CPU_TILE);
-    s.height = s.fold * k_min(HEIGHT, STRIP / (s.fold * k_max(1, k_min(CPU_TILE, s.channels))));
+    s.height = s.fold * HEIGHT;
     s.bands = s.rows * s.channels < CPU_SERIAL ? 1 : k_min(BANDS, cpu_ceil_div(s.rows, s.height));
     s.sums = workspace;
     for (int i = 0; i < VECTORS && workspace; i++)
@@ -134,6 +134,45 @@ CPU_CLONES static void join(double seen, double count, const double *part_mean, 
         mean[j] += delta * share;
         deviations[j] += squares[j] + delta * delta * weight;
     }
+}
+
+/* ---- a vector of numbers per channel: elements [first, first + n) of v ---- */
+
+static void load_numbers(const k_view *v, int64_t first, int64_t n, double *numbers)
+{
+    cpu_convert(IR_f64, numbers, v->dtype, cpu_at(v, first), n);
+}
+
+static void store_numbers(const k_view *v, int64_t first, int64_t n, const double *numbers)
+{
+    if (cpu_is_used(v)) cpu_tile_store(v, first, n, IR_f64, numbers);
+}
+
+/* Stores the running statistic: a mix of the old one and of x, or the old one if `keep` is 1. */
+CPU_CLONES static void mix(double *old, const double *x, double keep, int64_t n)
+{
+    if (keep == 1) return;
+    CPU_SIMD for (int64_t c = 0; c < n; c++) old[c] = old[c] * keep + x[c] * (1 - keep);
+}
+
+CPU_CLONES static void invert(const double *variance, double eps, double *rstd, int64_t n)
+{
+    CPU_SIMD for (int64_t c = 0; c < n; c++) rstd[c] = 1 / sqrt(variance[c] + eps);
+}
+
+CPU_CLONES static void scale_by(double *x, const double *factor, int64_t n)
+{
+    CPU_SIMD for (int64_t c = 0; c < n; c++) x[c] *= factor[c];
+}
+
+CPU_CLONES static void divide_by(double *x, double count, int64_t n)
+{
+    CPU_SIMD for (int64_t c = 0; c < n; c++) x[c] /= count;
+}
+
+CPU_CLONES static void add_to(double *sum, const double *x, int64_t n)
+{
+    CPU_SIMD for (int64_t c = 0; c < n; c++) sum[c] += x[c];
 }
 
 #define REAL float

@@ -78,21 +78,26 @@ static void R(finish)(const k_args *args, int64_t first, int64_t channels, doubl
 {
     const k_view *in = args->in;
     const double eps = args->attr[IR_ATTR(batch_norm, eps)].f;
-    const double momentum = args->attr[IR_ATTR(batch_norm, momentum)].f;
     const bool training = args->attr[IR_ATTR(batch_norm, training)].i;
-    for (int64_t c = 0; c < channels; c++) {
-        double old_mean = cpu_number(&in[3], first + c), old_variance = cpu_number(&in[4], first + c);
-        double keep = training ? momentum : 1;
-        if (!training) mean[c] = old_mean, variance[c] = old_variance;
-        double rstd = 1 / sqrt(variance[c] + eps);
-        factor[c] = (REAL)(rstd * cpu_number(&in[1], first + c));
-        bias[c] = (REAL)cpu_number(&in[2], first + c);
-        cpu_store_number(cpu_result(args, 1), first + c, keep == 1 ? old_mean : old_mean * keep + mean[c] * (1 - keep));
-        cpu_store_number(cpu_result(args, 2), first + c,
-                         keep == 1 ? old_variance : old_variance * keep + variance[c] * (1 - keep));
-        cpu_store_number(cpu_result(args, 3), first + c, mean[c]);
-        cpu_store_number(cpu_result(args, 4), first + c, rstd);
+    const double keep = training ? args->attr[IR_ATTR(batch_norm, momentum)].f : 1;
+    double old_mean[CPU_TILE], old_variance[CPU_TILE], rstd[CPU_TILE], scale[CPU_TILE];
+    load_numbers(&in[1], first, channels, scale);
+    load_numbers(&in[3], first, channels, old_mean);
+    load_numbers(&in[4], first, channels, old_variance);
+    cpu_convert(cpu_carrier(in[0].dtype), bias, in[2].dtype, cpu_at(&in[2], first), channels);
+    if (!training) {
+        memcpy(mean, old_mean, (size_t)channels * sizeof *mean);
+        memcpy(variance, old_variance, (size_t)channels * sizeof *variance);
     }
+    invert(variance, eps, rstd, channels);
+    mix(old_mean, mean, keep, channels);
+    mix(old_variance, variance, keep, channels);
+    store_numbers(cpu_result(args, 1), first, channels, old_mean);
+    store_numbers(cpu_result(args, 2), first, channels, old_variance);
+    store_numbers(cpu_result(args, 3), first, channels, mean);
+    store_numbers(cpu_result(args, 4), first, channels, rstd);
+    scale_by(scale, rstd, channels);
+    cpu_convert(cpu_carrier(in[0].dtype), factor, IR_f64, scale, channels);
 }
 
 static void R(normalise)(const k_args *args, const layout *l, int64_t group)
@@ -118,21 +123,33 @@ CPU_CLONES static void R(combine)(const REAL *dy, const REAL *x, REAL mean, REAL
     CPU_SIMD for (int64_t i = 0; i < n; i++) dx[i] = a * dy[i] - (b + d * (x[i] - mean));
 }
 
+CPU_CLONES static void R(coefficients)(const double *scale, const double *rstd, const double *dscale,
+                                       const double *dbias, double count, REAL *a, REAL *b, REAL *d, int64_t n)
+{
+    CPU_SIMD for (int64_t c = 0; c < n; c++)
+    {
+        const double factor = scale[c] * rstd[c];
+        a[c] = (REAL)factor;
+        b[c] = (REAL)(factor * dbias[c] / count);
+        d[c] = (REAL)(factor * dscale[c] * rstd[c] / count);
+    }
+}
+
 /* With h the normalised x, dscale = sum(dy h) and dbias = sum(dy). In training, with n elements per channel, dx = scale
  * rstd (dy - dbias / n - h dscale / n); otherwise dx = scale rstd dy. Stores the sums, and computes the coefficients of
  * dx = a dy - (b + d (x - mean)). */
 static void R(finish_slopes)(const k_args *args, int64_t first, int64_t channels, int64_t count, const double *rstd,
                              const double *dscale, const double *dbias, REAL *a, REAL *b, REAL *d)
 {
-    const bool training = args->attr[IR_ATTR(batch_norm_grad, training)].i;
-    for (int64_t c = 0; c < channels; c++) {
-        double factor = cpu_number(&args->in[2], first + c) * rstd[c], n = (double)count;
-        a[c] = (REAL)factor;
-        b[c] = (REAL)(training ? factor * dbias[c] / n : 0);
-        d[c] = (REAL)(training ? factor * dscale[c] * rstd[c] / n : 0);
-        cpu_store_number(cpu_result(args, 1), first + c, dscale[c]);
-        cpu_store_number(cpu_result(args, 2), first + c, dbias[c]);
+    double scale[CPU_TILE];
+    load_numbers(&args->in[2], first, channels, scale);
+    R(coefficients)(scale, rstd, dscale, dbias, (double)count, a, b, d, channels);
+    if (!args->attr[IR_ATTR(batch_norm_grad, training)].i) {
+        memset(b, 0, (size_t)channels * sizeof *b);
+        memset(d, 0, (size_t)channels * sizeof *d);
     }
+    store_numbers(cpu_result(args, 1), first, channels, dscale);
+    store_numbers(cpu_result(args, 2), first, channels, dbias);
 }
 
 static void R(slope)(const k_args *args, const layout *l, int64_t group)
@@ -142,10 +159,8 @@ static void R(slope)(const k_args *args, const layout *l, int64_t group)
     double mean[GROUP], rstd[GROUP], dscale[GROUP] = {0}, dbias[GROUP] = {0};
     REAL a[GROUP], b[GROUP], d[GROUP];
     R(panel) one, two, three;
-    for (int64_t c = 0; c < channels; c++) {
-        mean[c] = cpu_number(&args->in[3], first + c);
-        rstd[c] = cpu_number(&args->in[4], first + c);
-    }
+    load_numbers(&args->in[3], first, channels, mean);
+    load_numbers(&args->in[4], first, channels, rstd);
     for (int64_t i = 0; i < l->chunks; i++) {
         const chunk p = chunk_of(l, i);
         const REAL *g = R(load)(dy, l, &p, first, channels, one), *v = R(load)(x, l, &p, first, channels, two);

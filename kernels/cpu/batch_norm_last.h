@@ -81,6 +81,32 @@ CPU_CLONES static void R(combine_row)(const REAL *dy, const REAL *x, const REAL 
     CPU_SIMD for (int64_t j = 0; j < n; j++) dx[j] = a[j] * dy[j] - (b[j] + d[j] * (x[j] - mean[j]));
 }
 
+/* The mean of n elements whose sum is `sum`, and that mean rounded to the carrier. */
+CPU_CLONES static void R(means)(const REAL *sum, double n, double *exact, REAL *rounded, int64_t width)
+{
+    CPU_SIMD for (int64_t j = 0; j < width; j++)
+    {
+        exact[j] = (double)sum[j] / n;
+        rounded[j] = (REAL)exact[j];
+    }
+}
+
+/* The squared deviations from the mean, given those from the rounded one. */
+CPU_CLONES static void R(correct)(const REAL *squares, double n, const double *exact, const REAL *rounded,
+                                  double *deviations, int64_t width)
+{
+    CPU_SIMD for (int64_t j = 0; j < width; j++)
+    {
+        const double off = exact[j] - (double)rounded[j];
+        deviations[j] = (double)squares[j] - off * off * n;
+    }
+}
+
+CPU_CLONES static void R(add_wide)(double *sum, const REAL *x, int64_t width)
+{
+    CPU_SIMD for (int64_t j = 0; j < width; j++) sum[j] += (double)x[j];
+}
+
 /* ---- several rows in one long row ---- */
 
 static void R(fold)(const columns *l, REAL *sum)
@@ -110,17 +136,11 @@ static void R(measure)(const k_args *args, const columns *l, int64_t band, int64
         const REAL *x = R(strip_load)(&args->in[0], l, &s, panel, &step);
         R(add_rows)(x, step, s.full, s.wide, s.tail, sum);
         R(fold)(l, sum);
-        for (int64_t j = 0; j < s.columns; j++) {
-            exact[j] = (double)sum[j] / n;
-            part_mean[j] = (REAL)exact[j];
-        }
+        R(means)(sum, n, exact, part_mean, s.columns);
         R(repeat)(l, part_mean);
         R(add_squares)(x, step, s.full, s.wide, s.tail, part_mean, squares);
         R(fold)(l, squares);
-        for (int64_t j = 0; j < s.columns; j++) {
-            double off = exact[j] - (double)part_mean[j]; /* corrects for the rounded mean */
-            about[j] = (double)squares[j] - off * off * n;
-        }
+        R(correct)(squares, n, exact, part_mean, about, s.columns);
         join(seen, n, exact, about, mean, deviations, s.columns);
     }
 }
@@ -138,9 +158,9 @@ static void R(finish_tile)(const k_args *args, const columns *l, int64_t tile)
         join(seen, count, part, part + l->channels, mean, variance, n);
         seen += count;
     }
-    for (int64_t j = 0; j < n; j++) variance[j] = l->rows ? variance[j] / (double)l->rows : 0;
+    if (l->rows) divide_by(variance, (double)l->rows, n); /* else it is 0 */
     R(finish)(args, first, n, mean, variance, vectors[1], vectors[2]);
-    for (int64_t j = 0; j < n; j++) vectors[0][j] = (REAL)mean[j];
+    cpu_convert(cpu_carrier(args->in[0].dtype), vectors[0], IR_f64, mean, n);
     for (int i = 0; i < 3; i++) R(repeat)(l, vectors[i]);
 }
 
@@ -162,9 +182,9 @@ static void R(normalise_rows)(const k_args *args, const columns *l, int64_t band
 /* Loads the mean, which the sums of dy and of dy (x - mean) need. */
 static void R(read_mean)(const k_args *args, const columns *l)
 {
-    REAL *mean = l->vectors[0];
-    for (int64_t c = 0; c < l->channels; c++) mean[c] = (REAL)cpu_number(&args->in[3], c);
-    R(repeat)(l, mean);
+    const k_view *mean = &args->in[3];
+    cpu_convert(cpu_carrier(args->in[0].dtype), l->vectors[0], mean->dtype, mean->data, l->channels);
+    R(repeat)(l, l->vectors[0]);
 }
 
 static void R(measure_slopes)(const k_args *args, const columns *l, int64_t band, int64_t tile)
@@ -183,10 +203,8 @@ static void R(measure_slopes)(const k_args *args, const columns *l, int64_t band
         R(add_slopes)(dy, dy_step, x, x_step, s.full, s.wide, s.tail, mean, sum, dot);
         R(fold)(l, sum);
         R(fold)(l, dot);
-        for (int64_t j = 0; j < s.columns; j++) {
-            sums[j] += (double)sum[j];
-            dots[j] += (double)dot[j];
-        }
+        R(add_wide)(sums, sum, s.columns);
+        R(add_wide)(dots, dot, s.columns);
     }
 }
 
@@ -197,16 +215,11 @@ static void R(finish_slopes_tile)(const k_args *args, const columns *l, int64_t 
     REAL *vectors[3];
     for (int i = 0; i < 3; i++) vectors[i] = (REAL *)l->vectors[1 + i] + first;
     for (int64_t b = 0; b < l->bands; b++) {
-        const double *sums = tile_sums(l, b, tile);
-        for (int64_t j = 0; j < n; j++) {
-            dbias[j] += sums[j];
-            dscale[j] += sums[l->channels + j];
-        }
+        add_to(dbias, tile_sums(l, b, tile), n);
+        add_to(dscale, tile_sums(l, b, tile) + l->channels, n);
     }
-    for (int64_t j = 0; j < n; j++) {
-        rstd[j] = cpu_number(&args->in[4], first + j);
-        dscale[j] *= rstd[j];
-    }
+    load_numbers(&args->in[4], first, n, rstd);
+    scale_by(dscale, rstd, n);
     R(finish_slopes)(args, first, n, l->rows, rstd, dscale, dbias, vectors[0], vectors[1], vectors[2]);
     for (int i = 0; i < 3; i++) R(repeat)(l, vectors[i]);
 }
