@@ -16,7 +16,14 @@ typedef struct shape {
     bool center;
 } shape;
 
-enum { GROUPS = 16 };
+enum { GROUPS = 16, ROWS = 4, BUFFERS = 2 * ROWS + 1 };
+
+/* Rows whose gradients are computed together, in the carrier. */
+typedef struct rows {
+    int n;
+    const void *dy[ROWS], *x[ROWS];
+    double mean[ROWS], rstd[ROWS];
+} rows;
 
 static shape shape_of(const k_view *x, int64_t axis, bool center)
 {
@@ -101,12 +108,12 @@ static ampc_status layer_norm_run(const k_args *args)
     return AMPC_OK;
 }
 
-/* Workspace: scale, three rows per thread, then two f64 sums per group. */
+/* Workspace: scale, the rows of each thread and one of dx, then two f64 sums per group. */
 static ampc_status layer_norm_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
     shape s = backward_shape(args);
-    *workspace = (1 + 3 * (size_t)args->ctx->threads) * s.buffer;
+    *workspace = (1 + BUFFERS * (size_t)args->ctx->threads) * s.buffer;
     if (has_sums(args)) *workspace += (size_t)(s.groups * 2 * s.length) * sizeof(double);
     return AMPC_OK;
 }
@@ -120,21 +127,34 @@ static void store_sums(const k_view *v, const shape *s, double *sums)
     cpu_tile_store(v, 0, s->length, IR_f64, sums);
 }
 
+static rows load_rows(const k_args *args, const shape *s, int64_t first, int64_t end, char *buffer)
+{
+    const k_view *mean = &args->in[IR_IN(layer_norm_grad, mean)], *rstd = &args->in[IR_IN(layer_norm_grad, rstd)];
+    rows b = {.n = (int)k_min(ROWS, end - first)};
+    for (int i = 0; i < b.n; i++, buffer += 2 * s->buffer) {
+        const int64_t at = (first + i) * s->length;
+        b.dy[i] = cpu_tile_load(&args->in[0], at, s->length, s->carrier, buffer);
+        b.x[i] = cpu_tile_load(&args->in[1], at, s->length, s->carrier, buffer + s->buffer);
+        b.mean[i] = s->center ? cpu_number(mean, first + i) : 0;
+        b.rstd[i] = cpu_number(rstd, first + i);
+    }
+    return b;
+}
+
 static void grad_rows(const k_args *args, const shape *s, int64_t low, int64_t high, const void *scale, char *buffer,
                       double *sums)
 {
-    const k_view *dy = &args->in[0], *x = &args->in[1], *dx = &args->out[0];
-    const k_view *mean = &args->in[IR_IN(layer_norm_grad, mean)], *rstd = &args->in[IR_IN(layer_norm_grad, rstd)];
-    for (int64_t r = low; r < high; r++) {
-        int64_t at = r * s->length;
-        const void *g = cpu_tile_load(dy, at, s->length, s->carrier, buffer);
-        const void *row = cpu_tile_load(x, at, s->length, s->carrier, buffer + s->buffer);
-        bool writes = cpu_is_used(dx);
-        void *spare = buffer + 2 * s->buffer, *to = writes ? cpu_tile_target(dx, at, s->carrier, spare) : spare;
-        double m = s->center ? cpu_number(mean, r) : 0, d = cpu_number(rstd, r);
-        if (s->carrier == IR_f64) slope_double(g, row, s, scale, m, d, to, sums);
-        else slope_float(g, row, s, scale, m, d, to, sums);
-        if (writes) cpu_tile_store(dx, at, s->length, s->carrier, to);
+    const k_view *dx = &args->out[0];
+    const bool f64 = s->carrier == IR_f64, writes = cpu_is_used(dx);
+    for (int64_t r = low; r < high; r += ROWS) {
+        const rows b = load_rows(args, s, r, high, buffer);
+        if (sums) (f64 ? sums_double : sums_float)(&b, s, sums);
+        for (int i = 0; i < b.n && writes; i++) {
+            const int64_t at = (r + i) * s->length;
+            void *to = cpu_tile_target(dx, at, s->carrier, buffer + 2 * ROWS * s->buffer);
+            (f64 ? slope_double : slope_float)(b.dy[i], b.x[i], s, scale, b.mean[i], b.rstd[i], to);
+            cpu_tile_store(dx, at, s->length, s->carrier, to);
+        }
     }
 }
 
@@ -142,7 +162,7 @@ static ampc_status layer_norm_grad_run(const k_args *args)
 {
     const shape s = backward_shape(args);
     char *space = args->workspace;
-    double *sums = (double *)(space + (1 + 3 * (size_t)args->ctx->threads) * s.buffer);
+    double *sums = (double *)(space + (1 + BUFFERS * (size_t)args->ctx->threads) * s.buffer);
     const void *scale = vector(&args->in[IR_IN(layer_norm_grad, scale)], &s, space);
     const bool sum = has_sums(args);
     if (s.length == 0) return AMPC_OK;
@@ -151,7 +171,7 @@ static ampc_status layer_norm_grad_run(const k_args *args)
         double *group_sums = sum ? sums + g * 2 * s.length : NULL;
         if (sum) memset(group_sums, 0, (size_t)(2 * s.length) * sizeof(double));
         grad_rows(args, &s, s.rows * g / s.groups, s.rows * (g + 1) / s.groups, scale,
-                  space + (size_t)(1 + 3 * omp_get_thread_num()) * s.buffer, group_sums);
+                  space + (size_t)(1 + BUFFERS * omp_get_thread_num()) * s.buffer, group_sums);
     }
     if (!sum) return AMPC_OK;
     store_sums(cpu_result(args, 1), &s, sums);
