@@ -4,8 +4,8 @@
  * time, but the primitive is 1.6 to 3 times faster. Only the gradient of an x with few channels stays plain. In NHWC,
  * images are used without a reorder wherever there is optimised code for that, and only w is reordered, unless it is
  * packed. Without oneDNN, and where it is faster, own code runs (conv_own.h, own_pack.h). f64 has its own loops: a row
- * of y with a row of x for each tap of w. f16 is converted to f32 even if oneDNN computes in it, because its code for
- * that is half as fast. */
+ * of y with a row of x for each tap of w. For oneDNN, f16 is converted to f32 even if it computes in it, because its
+ * code for that is half as fast. */
 #include "kernels/convolution.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/onednn.h"
@@ -392,7 +392,9 @@ static runner runner_of(const k_args *args, const conv *c)
     if (cpu_is_own_pack(c->w)) return OWN_PACKED;
     if (!cpu_has_onednn() && (c->kind != CONV_GRAD_WEIGHT || !cpu_is_own_faster_in_place(c))) return OWN;
     if (cpu_is_own_faster_depthwise(c)) return OWN;
-    if (c->w->packed || (is_low(args) && c->g.n * conv_volume(c->g.y) > FEW_ROWS)) return LIBRARY;
+    if (c->w->packed) return LIBRARY;
+    if (cpu_is_own_faster_grad_matrix(c)) return OWN;
+    if (conv_type(c) == IR_f32 && is_low(args) && c->g.n * conv_volume(c->g.y) > FEW_ROWS) return LIBRARY;
     return cpu_is_own_faster_in_place(c) ? OWN_IN_PLACE : LIBRARY;
 }
 

@@ -76,7 +76,7 @@ void conv_depthwise_run(const conv_pass *p, const float *weights, const k_contex
         const int64_t row = i / across * ROWS, column = i % across * GEMM_COLUMNS;
         const int64_t height = k_min(ROWS, rows - row), columns = k_min(GEMM_COLUMNS, channels - column);
         float block[ROWS * GEMM_COLUMNS];
-        float *sums = p->is_direct ? p->result.data + row * channels + column : block;
+        float *sums = p->is_direct ? (float *)p->result.data + row * channels + column : block;
         const int64_t ld = p->is_direct ? channels : columns;
         sum_block(p, weights, row, height, column, columns, sums, ld);
         conv_store(p, sums, ld, row, height, column, columns);
@@ -104,7 +104,7 @@ static void sum_rows(const conv_pass *p, int64_t first, int64_t n, float *sums)
                 const float *x = conv_source(p, &from, shift);
                 if (!x) continue;
                 list.x[list.count] = x + first;
-                list.y[list.count++] = p->result.data + row * channels + first;
+                list.y[list.count++] = (const float *)p->result.data + row * channels + first;
             }
             sum_pairs(part, &list, n, false);
             for (int64_t i = 0; i < n; i++) to[i] += part[i];

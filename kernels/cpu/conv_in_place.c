@@ -4,7 +4,9 @@
  * each step, so they are read once, in the order of the model, as a matrix W [M, channels * taps]. What each position
  * reads of x, in the same order, is a row of a matrix P:
  *
- *     y^T = W P^T      dW = dy^T P      dx = dy W, of which each element is added to the position that it is from */
+ *     y^T = W P^T      dW = dy^T P      dx = dy W, of which each element is added to the position that it is from
+ *
+ * The f32 code reads P in panels. For a product of a low type P^T is written as a matrix of that type. */
 #include "kernels/cpu/conv_own.h"
 
 #include <string.h>
@@ -16,6 +18,7 @@ typedef struct planes {
     float *data;
     int32_t *at;
     int64_t points, rows, ld, taps;
+    ir_dtype type;     /* of the product */
     gemm_visit *visit; /* of dW; NULL: it is stored */
     void *user;
 } planes;
@@ -25,10 +28,11 @@ static float any; /* without a workspace, only whether there is a matrix matters
 static planes planes_of(const conv_pass *p, char *workspace, size_t *at)
 {
     planes s = {.p = p, .points = p->source.n * conv_volume(p->source.size), .taps = conv_volume(p->w.taps)};
+    s.type = conv_type(p->c);
     s.rows = p->source.n * conv_volume(p->w.count);
     s.ld = cpu_ceil_div(s.points + 1, 8) * 8;
-    s.data = conv_take(workspace, at, p->source.channels * s.ld);
-    s.at = (int32_t *)(void *)conv_take(workspace, at, s.taps * s.rows);
+    s.data = conv_take(workspace, at, p->source.channels * s.ld * (int64_t)sizeof *s.data);
+    s.at = conv_take(workspace, at, s.taps * s.rows * (int64_t)sizeof *s.at);
     return s;
 }
 
@@ -60,7 +64,7 @@ static void read_planes(const planes *s, const k_context *ctx)
 #pragma omp parallel for num_threads(cpu_threads(ctx, channels * s->points)) schedule(static)
     for (int64_t c = 0; c < channels; c += CHANNELS) {
         const int64_t n = k_min(CHANNELS, channels - c);
-        gemm_transpose(s->data + c * s->ld, s->ld, s->p->source.data + c, channels, n, s->points);
+        gemm_transpose(s->data + c * s->ld, s->ld, (const float *)s->p->source.data + c, channels, n, s->points);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = s->points; j < s->ld; j++) s->data[(c + i) * s->ld + j] = 0;
     }
@@ -75,6 +79,32 @@ CPU_CLONES static void gather(float *to, const float *from, const int32_t *at, i
 static void gather_term(const planes *s, int64_t term, int64_t first, int64_t n, float *to)
 {
     gather(to, s->data + term / s->taps * s->ld, s->at + term % s->taps * s->rows + first, n);
+}
+
+static int64_t low_ld(const planes *s) { return cpu_ceil_div(s->rows, 32) * 32; }
+
+/* P^T, [terms, rows], in the low type of the product. */
+static void write_low(const planes *s, int64_t terms, uint16_t *to, const k_context *ctx)
+{
+#pragma omp parallel for num_threads(cpu_threads(ctx, terms * s->rows)) schedule(static)
+    for (int64_t term = 0; term < terms; term++)
+        for (int64_t row = 0; row < s->rows; row += GEMM_DEPTH) {
+            float line[GEMM_DEPTH];
+            const int64_t n = k_min(GEMM_DEPTH, s->rows - row);
+            gather_term(s, term, row, n, line);
+            cpu_convert(s->type, to + term * low_ld(s) + row, IR_f32, line, n);
+        }
+}
+
+/* Makes P^T, or P, operand b of a product of a low type. */
+static void take_low(const planes *s, int64_t terms, bool transposed, gemm *g, char *workspace, size_t *at,
+                     const k_context *ctx)
+{
+    const int64_t ld = low_ld(s);
+    uint16_t *low = conv_take(workspace, at, terms * ld * (int64_t)sizeof *low);
+    g->type = s->type;
+    g->b = (gemm_matrix){low, s->type, IR_NO_DTYPE, transposed ? ld : 1, transposed ? 1 : ld};
+    if (workspace) write_low(s, terms, low, ctx);
 }
 
 /* ---- y ----------------------------------------------------------------------------------------------- */
@@ -111,15 +141,17 @@ static size_t run_forward(const planes *s, char *workspace, size_t at, const k_c
 {
     const conv *c = s->p->c;
     const int64_t terms = c->g.c * s->taps;
-    float *panels = conv_take(workspace, &at, gemm_packed_size(terms, s->rows));
     gemm g = {.items = 1, .m = c->g.m, .n = s->rows, .k = terms, .finish = finish_y, .user = s};
     g.a = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, terms, 1};
-    g.packed = panels ? panels : &any;
     g.reads_a_once = c->w->dtype == IR_f32 && c->w->as == IR_NO_DTYPE;
-    if (workspace) {
-        pack_positions(s, terms, panels, ctx);
-        gemm_run(&g, workspace + at, ctx);
+    if (ir_dtype_is_low(s->type)) {
+        take_low(s, terms, true, &g, workspace, &at, ctx);
+    } else {
+        float *panels = conv_take(workspace, &at, gemm_packed_size(terms, s->rows) * (int64_t)sizeof *panels);
+        g.packed = panels ? panels : &any;
+        if (workspace) pack_positions(s, terms, panels, ctx);
     }
+    if (workspace) gemm_run(&g, workspace + at, ctx);
     return at + gemm_workspace(&g, ctx);
 }
 
@@ -160,19 +192,21 @@ static size_t run_grad_weight(const planes *s, char *workspace, size_t at, const
 {
     const conv *c = s->p->c;
     gemm g = {.items = 1, .m = c->g.m, .n = c->g.c * s->taps, .k = s->rows, .user = s};
-    float *panels = conv_take(workspace, &at, gemm_packed_size(g.k, g.n));
     g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, 1, c->g.m};
-    g.packed = panels ? panels : &any;
+    if (ir_dtype_is_low(s->type)) {
+        take_low(s, g.n, false, &g, workspace, &at, ctx);
+    } else {
+        float *panels = conv_take(workspace, &at, gemm_packed_size(g.k, g.n) * (int64_t)sizeof *panels);
+        g.packed = panels ? panels : &any;
+        if (workspace) pack_terms(s, g.n, panels, ctx);
+    }
     if (c->w->dtype == IR_f32 && !s->visit) {
         g.c = c->w->data;
         g.ldc = g.n;
     } else {
         g.finish = finish_dw;
     }
-    if (workspace) {
-        pack_terms(s, g.n, panels, ctx);
-        gemm_run(&g, workspace + at, ctx);
-    }
+    if (workspace) gemm_run(&g, workspace + at, ctx);
     return at + gemm_workspace(&g, ctx);
 }
 
@@ -214,10 +248,10 @@ static size_t run_grad_input(const planes *s, char *workspace, size_t at, const 
 {
     enum { CHANNELS = 16 };
     const conv *c = s->p->c;
-    gemm g = {.items = 1, .m = s->rows, .n = c->g.c * s->taps, .k = c->g.m};
+    gemm g = {.type = s->type, .items = 1, .m = s->rows, .n = c->g.c * s->taps, .k = c->g.m};
     g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, c->g.m, 1};
     g.b = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, g.n, 1};
-    float *products = conv_take(workspace, &at, g.m * g.n);
+    float *products = conv_take(workspace, &at, g.m * g.n * (int64_t)sizeof *products);
     g.c = products ? products : &any;
     g.ldc = g.n;
     const size_t bytes = at + gemm_workspace(&g, ctx);
@@ -238,7 +272,7 @@ static size_t run_grad_input(const planes *s, char *workspace, size_t at, const 
 static size_t run(const conv *c, char *workspace, gemm_visit *visit, void *user, const k_context *ctx)
 {
     size_t at = 0;
-    const conv_pass p = conv_pass_of(c, workspace, &at, ctx);
+    const conv_pass p = conv_pass_of(c, IR_f32, workspace, &at, ctx);
     if (workspace && c->kind == CONV_GRAD_WEIGHT && c->bias) conv_sum_positions(&p, ctx);
     if (!cpu_is_used(c->w)) return at;
     planes s = planes_of(&p, workspace, &at);

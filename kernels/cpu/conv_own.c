@@ -64,43 +64,46 @@ static runs runs_of(const conv_pass *p)
     return (runs){joined ? unit * p->w.taps[2] : unit, unit, joined};
 }
 
-static void zero_floats(float *to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) to[i] = 0;
-}
-
 /* Like memcpy, which costs more than a short copy. */
-static void copy_floats(float *to, const float *from, int64_t n)
+static void copy_bytes(char *to, const char *from, int64_t n)
 {
-    enum { PIECE = 16 };
+    enum { PIECE = 64 };
     if (n < PIECE) {
-        for (; n >= 4; n -= 4, to += 4, from += 4) memcpy(to, from, 4 * sizeof *to);
-        for (; n > 0; n--) *to++ = *from++;
+        for (; n >= 16; n -= 16, to += 16, from += 16) memcpy(to, from, 16);
+        for (; n >= 4; n -= 4, to += 4, from += 4) memcpy(to, from, 4);
+        if (n > 0) memcpy(to, from, sizeof(uint16_t));
         return;
     }
-    for (int64_t i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, PIECE * sizeof *to);
-    memcpy(to + n - PIECE, from + n - PIECE, PIECE * sizeof *to);
+    for (int64_t i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, PIECE);
+    memcpy(to + n - PIECE, from + n - PIECE, PIECE);
+}
+
+static void zero_bytes(char *to, int64_t n)
+{
+    if (n > 0) memset(to, 0, (size_t)n);
 }
 
 /* Copies elements [first, first + n) of the run that begins with tap `tap`. */
 static void copy_run(const conv_pass *p, const runs *r, const conv_row *row, int64_t channel, const int64_t *tap,
-                     int64_t first, int64_t n, float *to)
+                     int64_t first, int64_t n, char *to)
 {
-    const int64_t *size = p->source.size;
+    const int64_t *size = p->source.size, bytes = (int64_t)ir_dtype_size(p->type);
     int64_t x[3];
     conv_shift(p, tap, x);
     for (int i = 0; i < 3; i++) x[i] += row->at[i] * p->w.step[i];
     if (x[0] < 0 || x[0] >= size[0] || x[1] < 0 || x[1] >= size[1]) {
-        zero_floats(to, n);
+        zero_bytes(to, n * bytes);
         return;
     }
     const int64_t end = first + n, begin = k_min(end, k_max(first, -x[2] * r->unit));
     const int64_t stop = k_max(begin, k_min(end, (size[2] - x[2]) * r->unit));
     const int64_t at = ((row->image * size[0] + x[0]) * size[1] + x[1]) * size[2] + x[2];
-    zero_floats(to, begin - first);
+    zero_bytes(to, (begin - first) * bytes);
     if (stop > begin)
-        copy_floats(to + begin - first, p->source.data + (at * p->source.channels + channel + begin), stop - begin);
-    zero_floats(to + stop - first, end - stop);
+        copy_bytes(to + (begin - first) * bytes,
+                   (const char *)p->source.data + (at * p->source.channels + channel + begin) * bytes,
+                   (stop - begin) * bytes);
+    zero_bytes(to + (stop - first) * bytes, (end - stop) * bytes);
 }
 
 /* A place in the terms of a row: element `first` of the run that begins with `tap`. */
@@ -127,25 +130,37 @@ static void next_run(const conv_pass *p, const runs *r, place *at)
 
 /* Copies `depth` terms of a row. */
 static void copy_row(const conv_pass *p, const runs *r, int64_t group, const conv_row *row, place at, int64_t depth,
-                     float *to)
+                     char *to)
 {
     while (depth > 0) {
         const int64_t n = k_min(r->length - at.first, depth);
         copy_run(p, r, row, group * r->unit, at.tap, at.first, n, to);
         next_run(p, r, &at);
-        to += n;
+        to += n * (int64_t)ir_dtype_size(p->type);
         depth -= n;
     }
+}
+
+/* Copies terms [k, k + depth) of rows; the distance between two of them is `ld` bytes. */
+static void copy_rows(const conv_pass *p, int64_t group, int64_t row, int64_t rows, int64_t k, int64_t depth, char *to,
+                      int64_t ld)
+{
+    const runs r = runs_of(p);
+    const place at = place_of(p, &r, k);
+    conv_row from = conv_row_at(p, row);
+    for (int64_t i = 0; i < rows; i++, conv_next(p, &from)) copy_row(p, &r, group, &from, at, depth, to + i * ld);
 }
 
 static void fill_rows(const void *user, int64_t item, int64_t row, int64_t rows, int64_t k, int64_t depth, float *to,
                       int64_t ld)
 {
-    const conv_pass *p = user;
-    const runs r = runs_of(p);
-    const place at = place_of(p, &r, k);
-    conv_row from = conv_row_at(p, row);
-    for (int64_t i = 0; i < rows; i++, conv_next(p, &from)) copy_row(p, &r, item, &from, at, depth, to + i * ld);
+    copy_rows(user, item, row, rows, k, depth, (char *)to, ld * (int64_t)sizeof *to);
+}
+
+static void fill_low(const void *user, int64_t item, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                     uint16_t *to, int64_t ld)
+{
+    copy_rows(user, item, row, rows, column, columns, (char *)to, ld * (int64_t)sizeof *to);
 }
 
 static void fill_panels(const void *user, int64_t item, int64_t k, int64_t depth, int64_t column, int64_t columns,
@@ -157,33 +172,35 @@ static void fill_panels(const void *user, int64_t item, int64_t k, int64_t depth
     conv_row from = conv_row_at(p, k);
     float line[GEMM_COLUMNS];
     for (int64_t l = 0; l < depth; l++, conv_next(p, &from)) {
-        copy_row(p, &r, item, &from, at, columns, line);
+        copy_row(p, &r, item, &from, at, columns, (char *)line);
         gemm_spread(to, depth, l, line, columns);
     }
 }
 
-/* Copies a view [n, channels, points] of any type and layout to images in f32. */
-static void read_images(float *to, const k_view *v, int64_t n, int64_t channels, int64_t points, const k_context *ctx)
+/* Copies a view [n, channels, points] of any type and layout to images. */
+static void read_images(char *to, ir_dtype type, const k_view *v, int64_t n, int64_t channels, int64_t points,
+                        const k_context *ctx)
 {
     enum { POINTS = 64, CHANNELS = 32 };
     const int64_t across = cpu_ceil_div(channels, CHANNELS), down = cpu_ceil_div(points, POINTS);
+    const int64_t size = (int64_t)ir_dtype_size(type);
     const bool last = v->channels_last || channels == 1 || points == 1;
 #pragma omp parallel for num_threads(cpu_threads(ctx, n *channels *points)) schedule(static)
     for (int64_t i = 0; i < n * across * down; i++) {
-        float tile[CHANNELS * POINTS];
+        float tile[CHANNELS * POINTS], turned[CHANNELS * POINTS];
         const int64_t image = i / (across * down), channel = i / down % across * CHANNELS, point = i % down * POINTS;
         const int64_t rows = k_min(POINTS, points - point), columns = k_min(CHANNELS, channels - channel);
-        float *at = to + (image * points + point) * channels + channel;
-        for (int64_t j = 0; last && j < rows; j++) {
-            const int64_t from = (image * points + point + j) * channels + channel;
-            cpu_convert(IR_f32, at + j * channels, v->dtype, cpu_at(v, from), columns);
-        }
-        if (last) continue;
-        for (int64_t j = 0; j < columns; j++) {
+        const int64_t at = (image * points + point) * channels + channel;
+        for (int64_t j = 0; !last && j < columns; j++) {
             const int64_t from = (image * channels + channel + j) * points + point;
             cpu_convert(IR_f32, tile + j * POINTS, v->dtype, cpu_at(v, from), rows);
         }
-        gemm_transpose(at, channels, tile, POINTS, rows, columns);
+        if (!last) gemm_transpose(turned, CHANNELS, tile, POINTS, rows, columns);
+        for (int64_t j = 0; j < rows; j++) {
+            char *row = to + (at + j * channels) * size;
+            if (last) cpu_convert(type, row, v->dtype, cpu_at(v, at + j * channels), columns);
+            else cpu_convert(type, row, IR_f32, turned + j * CHANNELS, columns);
+        }
     }
 }
 
@@ -199,23 +216,91 @@ static void finish_rows(const void *user, int64_t item, float *sums, int64_t ld,
 /* ---- weights ----------------------------------------------------------------------------------------- */
 
 static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * p->source.inner; }
-static int64_t panels_of(const conv_pass *p) { return gemm_packed_size(terms_of(p), p->result.inner); }
 
-/* Makes the panels of each group: rows are taps and channels of the source, columns are channels of the result. */
-static void pack_weights(const conv_pass *p, float *to, const k_context *ctx)
+/* The size of the panels of a group, in bytes. */
+static int64_t panels_of(const conv_pass *p)
+{
+    if (ir_dtype_is_low(p->type)) return gemm_low_bytes(p->type, terms_of(p), p->result.inner);
+    return gemm_packed_size(terms_of(p), p->result.inner) * (int64_t)sizeof(float);
+}
+
+/* The weights of a pass as matrices of each tap: rows are channels of the source, columns those of the result. */
+typedef struct weights {
+    conv_weights at;
+    int64_t row, column;
+    bool joined; /* the rows of all taps are equally far apart */
+} weights;
+
+static weights weights_of(const conv_pass *p)
+{
+    const conv_weights at = conv_weights_of(p->c);
+    const bool forward = p->c->kind == CONV_FORWARD;
+    weights t = {at, forward ? at.channel : at.filter, forward ? at.filter : at.channel, false};
+    t.joined = conv_volume(p->w.taps) == at.taps && at.tap == p->source.inner * t.row;
+    return t;
+}
+
+/* The matrix of a tap of a group. */
+static gemm_matrix tap_matrix(const conv_pass *p, const weights *t, int64_t group, int64_t tap)
 {
     const conv *c = p->c;
-    const conv_weights at = conv_weights_of(c);
-    const bool forward = c->kind == CONV_FORWARD;
-    const int64_t taps = conv_volume(p->w.taps), depth = p->source.inner;
-    const int64_t row = forward ? at.channel : at.filter, column = forward ? at.filter : at.channel;
-    const bool joined = taps == at.taps && at.tap == depth * row; /* the rows of all taps are equally far apart */
-    for (int64_t group = 0; group < c->g.groups; group++)
-        for (int64_t tap = 0; tap < (joined ? 1 : taps); tap++) {
-            const int64_t from = group * c->g.m * at.filter + conv_kernel_tap(p, tap) * at.tap;
-            const gemm_matrix m = {cpu_at(c->w, from), c->w->dtype, c->w->as, row, column};
-            gemm_pack(to + group * panels_of(p), &m, taps * depth, p->result.inner, tap * depth,
-                      joined ? taps * depth : depth, ctx);
+    const int64_t from = group * c->g.m * t->at.filter + conv_kernel_tap(p, tap) * t->at.tap;
+    return (gemm_matrix){cpu_at(c->w, from), c->w->dtype, c->w->as, t->row, t->column};
+}
+
+/* Elements of a matrix of a type of 16 bits. */
+static void gather_low(uint16_t *to, const uint16_t *from, int64_t stride, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = from[i * stride];
+}
+
+/* Rows of all taps, one after the other, in the low type of the product. */
+static void fill_weights(const void *user, int64_t item, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                         uint16_t *to, int64_t ld)
+{
+    const conv_pass *p = user;
+    const weights t = weights_of(p);
+    const int64_t depth = p->source.inner, size = (int64_t)ir_dtype_size(p->c->w->dtype);
+    for (int64_t i = 0; i < rows; i++) {
+        const gemm_matrix m = tap_matrix(p, &t, item, (row + i) / depth);
+        const char *from = (const char *)m.data + ((row + i) % depth * m.row + column * m.column) * size;
+        float line[GEMM_COLUMNS];
+        if (m.dtype == p->type && (m.as == IR_NO_DTYPE || m.as == p->type)) {
+            gather_low(to + i * ld, (const uint16_t *)(const void *)from, m.column, columns);
+            continue;
+        }
+        gemm_load(line, &m, from, m.column, columns);
+        cpu_convert(p->type, to + i * ld, IR_f32, line, columns);
+    }
+}
+
+static void pack_low(const conv_pass *p, void *to, const k_context *ctx)
+{
+    const weights t = weights_of(p);
+    gemm g = {.type = p->type, .items = p->c->g.groups, .n = p->result.inner, .k = terms_of(p), .user = p};
+    if (t.joined) {
+        g.b = tap_matrix(p, &t, 0, 0);
+        g.b_item = p->c->g.m * t.at.filter;
+    } else {
+        g.low_b = fill_weights;
+    }
+    gemm_pack_low(to, &g, ctx);
+}
+
+/* Makes the panels of each group. */
+static void pack_weights(const conv_pass *p, char *to, const k_context *ctx)
+{
+    const weights t = weights_of(p);
+    const int64_t n = conv_volume(p->w.taps), depth = p->source.inner;
+    if (ir_dtype_is_low(p->type)) {
+        pack_low(p, to, ctx);
+        return;
+    }
+    for (int64_t group = 0; group < p->c->g.groups; group++)
+        for (int64_t tap = 0; tap < (t.joined ? 1 : n); tap++) {
+            const gemm_matrix m = tap_matrix(p, &t, group, tap);
+            gemm_pack((float *)(void *)(to + group * panels_of(p)), &m, n * depth, p->result.inner, tap * depth,
+                      t.joined ? n * depth : depth, ctx);
         }
 }
 
@@ -237,41 +322,45 @@ static void finish_weights(const void *user, int64_t item, float *sums, int64_t 
 
 /* ---- passes ------------------------------------------------------------------------------------------ */
 
-static bool is_images(const k_view *v)
+static bool is_images(const k_view *v, ir_dtype type)
 {
-    return v->dtype == IR_f32 && (v->channels_last || v->dims[1] == 1 || k_count(v) == v->dims[0] * v->dims[1]);
+    return v->dtype == type && (v->channels_last || v->dims[1] == 1 || k_count(v) == v->dims[0] * v->dims[1]);
 }
 
-float *conv_take(char *workspace, size_t *at, int64_t floats)
+void *conv_take(char *workspace, size_t *at, int64_t bytes)
 {
-    float *block = workspace ? (float *)(void *)(workspace + *at) : NULL;
-    *at += cpu_lines((size_t)floats * sizeof(float));
+    void *block = workspace ? workspace + *at : NULL;
+    *at += cpu_lines((size_t)bytes);
     return block;
 }
 
 /* The images of a view; they are copied to the workspace if they have another form and `reads`. */
-static conv_images images_of(const conv *c, const k_view *v, const int64_t *size, int64_t inner, bool reads,
+static conv_images images_of(const conv_pass *p, const k_view *v, const int64_t *size, int64_t inner, bool reads,
                              char *workspace, size_t *at, const k_context *ctx)
 {
-    conv_images m = {.data = v->data, .n = c->g.n, .channels = v->dims[1], .inner = inner};
+    conv_images m = {.data = v->data, .n = p->c->g.n, .channels = v->dims[1], .inner = inner};
     memcpy(m.size, size, sizeof m.size);
-    if (is_images(v) || !reads) return m;
-    m.data = conv_take(workspace, at, k_count(v));
-    if (workspace) read_images(m.data, v, m.n, m.channels, conv_volume(size), ctx);
+    if (is_images(v, p->type) || !reads) return m;
+    m.data = conv_take(workspace, at, k_count(v) * (int64_t)ir_dtype_size(p->type));
+    if (workspace) read_images((char *)m.data, p->type, v, m.n, m.channels, conv_volume(size), ctx);
     return m;
 }
 
-static gemm product_of_pass(const conv_pass *p, const float *packed)
+static gemm product_of_pass(const conv_pass *p, const void *packed)
 {
-    gemm g = {.items = p->c->g.groups, .n = p->result.inner, .k = terms_of(p), .packed = packed, .user = p};
+    const bool low = ir_dtype_is_low(p->type);
+    gemm g = {.type = p->type, .items = p->c->g.groups, .n = p->result.inner, .k = terms_of(p), .packed = packed};
+    g.user = p;
     g.m = p->source.n * conv_volume(p->w.count);
-    g.packed_item = panels_of(p);
+    g.packed_item = low ? panels_of(p) : panels_of(p) / (int64_t)sizeof(float);
     const conv_window *w = &p->w;
     bool same = g.k == p->source.inner;
     for (int i = 0; i < 3; i++) same &= w->step[i] == 1 && w->offset[i] == 0 && w->count[i] == p->source.size[i];
     if (same) {
-        g.a = (gemm_matrix){p->source.data, IR_f32, IR_NO_DTYPE, p->source.channels, 1};
+        g.a = (gemm_matrix){p->source.data, p->type, IR_NO_DTYPE, p->source.channels, 1};
         g.a_item = p->source.inner;
+    } else if (low) {
+        g.low_a = fill_low;
     } else {
         g.fill_a = fill_rows;
     }
@@ -285,11 +374,11 @@ static gemm product_of_pass(const conv_pass *p, const float *packed)
 }
 
 /* Runs a pass, unless there is no workspace. Returns the size that the workspace must have if `at` bytes are in use. */
-static size_t run_pass(const conv_pass *p, const float *packed, char *workspace, size_t at, const k_context *ctx)
+static size_t run_pass(const conv_pass *p, const void *packed, char *workspace, size_t at, const k_context *ctx)
 {
     static const float any[1]; /* without a workspace, only whether there are panels matters */
     if (!packed) {
-        float *panels = conv_take(workspace, &at, p->c->g.groups * panels_of(p));
+        void *panels = conv_take(workspace, &at, p->c->g.groups * panels_of(p));
         if (workspace) pack_weights(p, panels, ctx);
         packed = workspace ? panels : any;
     }
@@ -306,8 +395,12 @@ void conv_sum_positions(const conv_pass *p, const k_context *ctx)
     for (int64_t first = 0; first < channels; first += CHANNELS) {
         const int64_t n = k_min(CHANNELS, channels - first);
         double sums[CHANNELS] = {0};
-        for (int64_t i = 0; i < rows; i++)
-            CPU_SIMD for (int64_t j = 0; j < n; j++) sums[j] += (double)p->result.data[i * channels + first + j];
+        for (int64_t i = 0; i < rows; i++) {
+            float line[CHANNELS];
+            const char *from = (const char *)p->result.data + (i * channels + first) * (int64_t)ir_dtype_size(p->type);
+            cpu_convert(IR_f32, line, p->type, from, n);
+            CPU_SIMD for (int64_t j = 0; j < n; j++) sums[j] += (double)line[j];
+        }
         cpu_convert(p->c->bias->dtype, cpu_at(p->c->bias, first), IR_f64, sums, n);
     }
 }
@@ -319,13 +412,15 @@ static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, co
     if (workspace && c->bias) conv_sum_positions(p, ctx);
     if (!cpu_is_used(c->w)) return at;
     if (conv_is_depthwise(c)) {
-        float *sums = conv_take(workspace, &at, conv_depthwise_size(c));
+        float *sums = conv_take(workspace, &at, conv_depthwise_size(c) * (int64_t)sizeof(float));
         if (workspace) conv_depthwise_grad_weight(p, sums, ctx);
         return at;
     }
-    gemm g = {.items = c->g.groups, .m = c->g.m, .n = terms_of(p), .fill_b = fill_panels, .user = p};
+    gemm g = {.type = p->type, .items = c->g.groups, .m = c->g.m, .n = terms_of(p), .user = p};
     g.k = p->result.n * conv_volume(p->result.size);
-    g.a = (gemm_matrix){p->result.data, IR_f32, IR_NO_DTYPE, 1, p->result.channels};
+    if (ir_dtype_is_low(p->type)) g.low_b = fill_low;
+    else g.fill_b = fill_panels;
+    g.a = (gemm_matrix){p->result.data, p->type, IR_NO_DTYPE, 1, p->result.channels};
     g.a_item = c->g.m;
     if (c->w->dtype == IR_f32 && w.channel == 1 && (w.tap == c->g.c || w.taps == 1)) {
         g.c = c->w->data;
@@ -338,32 +433,36 @@ static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, co
     return at + gemm_workspace(&g, ctx);
 }
 
-conv_pass conv_pass_of(const conv *c, char *workspace, size_t *at, const k_context *ctx)
+conv_pass conv_pass_of(const conv *c, ir_dtype type, char *workspace, size_t *at, const k_context *ctx)
 {
     const conv_geometry *g = &c->g;
     const bool forward = c->kind == CONV_FORWARD, gradient = c->kind == CONV_GRAD_INPUT;
     conv_pass p = {.c = c, .w = forward_window(g), .view = gradient ? c->x : c->y, .bias = forward ? c->bias : NULL};
-    p.source = images_of(c, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, at, ctx);
-    p.result = images_of(c, c->y, g->y, g->m, !forward, workspace, at, ctx);
+    p.type = type;
+    p.source = images_of(&p, c->x, g->x, g->c, forward || (!gradient && cpu_is_used(c->w)), workspace, at, ctx);
+    p.result = images_of(&p, c->y, g->y, g->m, !forward, workspace, at, ctx);
     return p;
 }
 
+/* The type of the product; single channels are multiplied in f32. */
+static ir_dtype own_type(const conv *c) { return conv_is_depthwise(c) ? IR_f32 : conv_type(c); }
+
 /* Runs the convolution, unless there is no workspace. Returns the size that the workspace must have. */
-static size_t run_conv(const conv *c, const float *packed, char *workspace, const k_context *ctx)
+static size_t run_conv(const conv *c, const void *packed, char *workspace, const k_context *ctx)
 {
     const bool gradient = c->kind == CONV_GRAD_INPUT;
     const int64_t phases = gradient ? n_phases(&c->g) : 1;
     size_t at = 0, most = 0;
-    conv_pass p = conv_pass_of(c, workspace, &at, ctx);
+    conv_pass p = conv_pass_of(c, own_type(c), workspace, &at, ctx);
     if (c->kind == CONV_GRAD_WEIGHT) return run_grad_weight(&p, workspace, at, ctx);
     if (gradient) {
         const conv_images x = p.source;
         p.source = p.result;
         p.result = x;
     }
-    p.is_direct = phases == 1 && is_images(p.view);
+    p.is_direct = phases == 1 && is_images(p.view, IR_f32);
     if (conv_is_depthwise(c) && !packed) {
-        float *taps = conv_take(workspace, &at, conv_volume(c->g.k) * c->g.groups);
+        float *taps = conv_take(workspace, &at, conv_depthwise_size(c) * (int64_t)sizeof(float));
         if (workspace) read_taps(c, taps);
         packed = taps;
     }
@@ -388,7 +487,7 @@ void conv_own_run(const conv *c, void *workspace, const k_context *ctx)
 
 static conv_pass weights_pass(const conv *c)
 {
-    conv_pass p = {.c = c, .w = forward_window(&c->g)};
+    conv_pass p = {.c = c, .type = own_type(c), .w = forward_window(&c->g)};
     p.source.inner = c->g.c;
     p.result.inner = c->g.m;
     return p;
@@ -397,10 +496,10 @@ static conv_pass weights_pass(const conv *c)
 int64_t conv_own_packed_size(const conv *c)
 {
     const conv_pass p = weights_pass(c);
-    return conv_is_depthwise(c) ? conv_volume(c->g.k) * c->g.groups : c->g.groups * panels_of(&p);
+    return conv_is_depthwise(c) ? conv_depthwise_size(c) * (int64_t)sizeof(float) : c->g.groups * panels_of(&p);
 }
 
-void conv_own_pack(const conv *c, float *packed, const k_context *ctx)
+void conv_own_pack(const conv *c, void *packed, const k_context *ctx)
 {
     const conv_pass p = weights_pass(c);
     if (conv_is_depthwise(c)) read_taps(c, packed);
@@ -413,7 +512,7 @@ size_t conv_own_packed_workspace(const conv *c, const k_context *ctx)
     return run_conv(c, any, NULL, ctx);
 }
 
-void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx)
+void conv_own_run_packed(const conv *c, const void *packed, void *workspace, const k_context *ctx)
 {
     static char none[1]; /* a convolution may need no workspace */
     run_conv(c, packed, workspace ? workspace : none, ctx);

@@ -1,6 +1,7 @@
 /* conv_own.h - convolutions by own code, for conv.c: types f32, bf16 and f16, any geometry and layout.
  *
- * All work is done on images in f32 whose channels are contiguous; others are copied to the workspace. A convolution
+ * All work is done on images whose channels are contiguous, in f32 or, where the processor multiplies it, in the low
+ * type of the operands; others are copied to the workspace. A convolution
  * and its gradient with respect to x have the same form: a position of the result is a sum over taps, each of which
  * reads a position of the source. If x is read with strides, the gradient has a sum of this form, with some of the
  * taps, for each remainder of a position divided by the strides. So no sum is ever scattered. */
@@ -14,13 +15,13 @@
 size_t conv_own_workspace(const conv *c, const k_context *ctx);
 void conv_own_run(const conv *c, void *workspace, const k_context *ctx);
 
-/* The size of the packed weights of a forward convolution in floats, and the weights in this format, which depends on
- * no other operand. conv_own_run_packed is conv_own_run with such weights instead of c->w, whose data it does not
- * read. */
+/* The size of the packed weights of a forward convolution in bytes, and the weights in this format, which depends on
+ * the type of x, but on no other operand. conv_own_run_packed is conv_own_run with such weights instead of c->w, whose
+ * data it does not read. */
 int64_t conv_own_packed_size(const conv *c);
-void conv_own_pack(const conv *c, float *packed, const k_context *ctx);
+void conv_own_pack(const conv *c, void *packed, const k_context *ctx);
 size_t conv_own_packed_workspace(const conv *c, const k_context *ctx);
-void conv_own_run_packed(const conv *c, const float *packed, void *workspace, const k_context *ctx);
+void conv_own_run_packed(const conv *c, const void *packed, void *workspace, const k_context *ctx);
 
 /* The same for convolutions of few positions with one group and weights that are read or written in place
  * (conv_in_place.c). */
@@ -40,15 +41,16 @@ typedef struct conv_window {
     int64_t step[3], offset[3], apart[3];
 } conv_window;
 
-/* Images [n, points, channels] in f32; a group has `inner` of the channels. */
+/* Images [n, points, channels]; a group has `inner` of the channels. */
 typedef struct conv_images {
-    float *data;
+    void *data;
     int64_t n, channels, inner, size[3];
 } conv_images;
 
 /* A pass: result = the sums over window w of source times weights. For a gradient of w, `result` is y. */
 typedef struct conv_pass {
     const conv *c;
+    ir_dtype type; /* of the images that are read: f32, or a low type (conv_type) */
     conv_window w;
     conv_images source, result;
     const k_view *view, *bias; /* of the result; bias may be NULL */
@@ -96,7 +98,7 @@ static inline void conv_shift(const conv_pass *p, const int64_t *tap, int64_t *t
     for (int i = 0; i < 3; i++) to[i] = p->w.offset[i] + tap[i] * p->w.apart[i];
 }
 
-/* The position of the source at this shift from a row, or NULL if it is in the padding. */
+/* The position of the source, in f32, at this shift from a row, or NULL if it is in the padding. */
 static inline const float *conv_source(const conv_pass *p, const conv_row *r, const int64_t *shift)
 {
     int64_t at = r->image;
@@ -105,7 +107,7 @@ static inline const float *conv_source(const conv_pass *p, const conv_row *r, co
         if (x < 0 || x >= p->source.size[i]) return NULL;
         at = at * p->source.size[i] + x;
     }
-    return p->source.data + at * p->source.channels;
+    return (const float *)p->source.data + at * p->source.channels;
 }
 
 /* w as [G*M, taps, C] in memory: the distances of its dimensions in elements. */
@@ -137,12 +139,19 @@ void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_
  * GEMM_COLUMNS of them. */
 void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count);
 
+/* The type in which the operands are multiplied: a low type if the processor can. */
+static inline ir_dtype conv_type(const conv *c)
+{
+    const ir_dtype type = (c->kind == CONV_GRAD_INPUT ? c->y : c->x)->dtype;
+    return ir_dtype_is_low(type) && gemm_has(type) ? type : IR_f32;
+}
+
 /* A block of the workspace, or NULL if there is none; *at is advanced. */
-float *conv_take(char *workspace, size_t *at, int64_t floats);
+void *conv_take(char *workspace, size_t *at, int64_t bytes);
 
 /* The pass of the forward convolution, whatever the kind is; its view is the result of c. Images that are read are
- * copied to the workspace if they have another form. */
-conv_pass conv_pass_of(const conv *c, char *workspace, size_t *at, const k_context *ctx);
+ * copied to the workspace if they have another form than images of `type`. */
+conv_pass conv_pass_of(const conv *c, ir_dtype type, char *workspace, size_t *at, const k_context *ctx);
 /* dbias: the sum of dy over all positions, in f64. */
 void conv_sum_positions(const conv_pass *p, const k_context *ctx);
 

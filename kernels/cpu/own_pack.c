@@ -15,69 +15,93 @@
  * out reaches 0.5 to 1.0 of the speed of oneDNN: there are too few weights for the time to be that of reading them from
  * memory, sums too short to hide that they are stored, or so many positions that oneDNN gains from reading an image in
  * place instead of copying each window. For small images it reads the weights again for each of them. With the code for
- * AVX2 of both, most of these shapes reach 0.75 to 0.95, so the table is for AVX-512. */
+ * AVX2 of both, most of these shapes reach 0.75 to 0.95, so the table is for AVX-512.
+ *
+ * Entries of low types are from traces of training resnet18 (batches of 2 to 16) and mobilenet_v2 (8) with images of 64
+ * by 64 in bf16 on an Emerald Rapids, 2026-11-28. For f16, which oneDNN converts to f32, the same shapes gain 1.05 to
+ * 2.8. What is left out copies each window of an image and reaches 0.3 to 0.9. */
 typedef enum product_kind {
     MATMUL,
     CONV,
     CHANGING, /* a convolution whose weights change */
     GRAD_INPUT,
     GRAD_WEIGHT, /* the gradient of the weights of a convolution */
+    GRAD_MATRIX, /* the same for one tap, by conv_own.c */
     GRAD_TAPS    /* the same if each group is a single channel */
 } product_kind;
 static const struct choice {
     product_kind kind;
-    int64_t taps;    /* at most */
-    int64_t terms;   /* of a sum, at least */
-    int64_t weights; /* at least */
-    int64_t points;  /* positions of an image, at most; the rows of a matmul are images */
-    int64_t rows;    /* of all images, at most */
+    enum { F32, LOW } type; /* of the product: f32, or bf16 or f16 in AMX tiles */
+    int64_t taps;           /* at most */
+    int64_t terms;          /* of a sum, at least */
+    int64_t weights;        /* at least */
+    int64_t points;         /* positions of an image, at most; the rows of a matmul are images */
+    int64_t rows;           /* of all images, at most */
 } choices[] = {
-    {CONV, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},         /* 1.09 to 1.4 */
-    {CONV, INT64_MAX, 0, 1 << 18, 16, 256},               /* 1.14 to 2.95 */
-    {CONV, 1, 256, 1 << 15, INT64_MAX, 64},               /* 1.0 to 1.43 */
-    {MATMUL, 1, 0, 0, 1, 48},                             /* 1.06 to 1.8, except 0.9 for one row and 4096 weights */
-    {CHANGING, INT64_MAX, 0, 1 << 18, INT64_MAX, 128},    /* 1.25 to 3.6; at 512 rows 0.66 */
-    {CHANGING, INT64_MAX, 0, 1 << 18, 4, 512},            /* 2.7 to 3.2 */
-    {GRAD_INPUT, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},   /* 1.1 to 1.5; at 64 rows 0.78 */
-    {GRAD_WEIGHT, INT64_MAX, 0, 1 << 18, INT64_MAX, 128}, /* 1.3 to 3.5; at 512 rows 0.68 */
-    {GRAD_WEIGHT, INT64_MAX, 0, 1 << 18, 4, 512},         /* 3.1 to 3.5 */
-    {GRAD_WEIGHT, 1, 0, 1 << 15, INT64_MAX, 32},          /* 1.2 to 1.4 */
-    {GRAD_TAPS, INT64_MAX, 0, 0, INT64_MAX, 32},          /* 5 to 20 */
+    {CONV, F32, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},       /* 1.09 to 1.4 */
+    {CONV, F32, INT64_MAX, 0, 1 << 18, 16, 256},             /* 1.14 to 2.95 */
+    {CONV, F32, 1, 256, 1 << 15, INT64_MAX, 64},             /* 1.0 to 1.43 */
+    {MATMUL, F32, 1, 0, 0, 1, 48},                           /* 1.06 to 1.8, except 0.9 for one row and 4096 weights */
+    {CHANGING, F32, INT64_MAX, 0, 1 << 18, INT64_MAX, 128},  /* 1.25 to 3.6; at 512 rows 0.66 */
+    {CHANGING, F32, INT64_MAX, 0, 1 << 18, 4, 512},          /* 2.7 to 3.2 */
+    {GRAD_INPUT, F32, INT64_MAX, 0, 1 << 18, INT64_MAX, 36}, /* 1.1 to 1.5; at 64 rows 0.78 */
+    {GRAD_WEIGHT, F32, INT64_MAX, 0, 1 << 18, INT64_MAX, 128}, /* 1.3 to 3.5; at 512 rows 0.68 */
+    {GRAD_WEIGHT, F32, INT64_MAX, 0, 1 << 18, 4, 512},         /* 3.1 to 3.5 */
+    {GRAD_WEIGHT, F32, 1, 0, 1 << 15, INT64_MAX, 32},          /* 1.2 to 1.4 */
+    {GRAD_TAPS, F32, INT64_MAX, 0, 0, INT64_MAX, 32},          /* 5 to 20 */
+    {CHANGING, LOW, INT64_MAX, 0, 1 << 18, 16, 256},           /* 1.0 to 3.6, once 0.88 */
+    {CHANGING, LOW, INT64_MAX, 0, 1 << 16, INT64_MAX, 32},     /* 1.0 to 1.8 */
+    {GRAD_INPUT, LOW, INT64_MAX, 0, 1 << 17, INT64_MAX, 32},   /* 1.0 to 2.4, and 0.8 for 160 filters of one tap */
+    {GRAD_INPUT, LOW, INT64_MAX, 0, 1 << 18, INT64_MAX, 64},   /* 1.5 to 3.0; at 128 rows 0.6 to 1.0 */
+    {GRAD_WEIGHT, LOW, INT64_MAX, 0, 1 << 17, INT64_MAX, 256}, /* 1.2 to 4.0, and 0.9 of 590 thousand for 32 rows */
+    {GRAD_MATRIX, LOW, 1, 0, 0, INT64_MAX, 256},               /* 1.6 to 10; at 512 rows 0.7 to 1.4; f16 0.6 */
 };
 
-static bool is_faster(product_kind kind, int64_t taps, int64_t terms, int64_t filters, int64_t points, int64_t images)
+static bool is_faster(product_kind kind, ir_dtype type, int64_t taps, int64_t terms, int64_t filters, int64_t points,
+                      int64_t images)
 {
-    const bool applies = !cpu_has_onednn() || cpu_isa() >= CPU_ISA_avx512;
+    const bool low = ir_dtype_is_low(type);
+    const bool applies = low || !cpu_has_onednn() || cpu_isa() >= CPU_ISA_avx512;
     for (size_t i = 0; applies && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
-        if (c->kind == kind && taps <= c->taps && terms >= c->terms && terms * filters >= c->weights &&
-            points <= c->points && points * images <= c->rows)
+        if (c->kind == kind && (c->type == LOW) == low && taps <= c->taps && terms >= c->terms &&
+            terms * filters >= c->weights && points <= c->points && points * images <= c->rows)
             return true;
     }
     return false;
 }
 
-static bool is_faster_conv(product_kind kind, const conv_geometry *g)
+static bool is_faster_conv(product_kind kind, ir_dtype type, const conv_geometry *g)
 {
     const int64_t taps = conv_volume(g->k);
-    return is_faster(kind, taps, taps * g->c, g->m, conv_volume(g->y), g->n);
+    return is_faster(kind, type, taps, taps * g->c, g->m, conv_volume(g->y), g->n);
 }
 
-bool cpu_is_own_faster_conv(const conv *c) { return c->g.groups == 1 && is_faster_conv(CONV, &c->g); }
+bool cpu_is_own_faster_conv(const conv *c) { return c->g.groups == 1 && is_faster_conv(CONV, IR_f32, &c->g); }
 
 bool cpu_is_own_faster_in_place(const conv *c)
 {
     static const product_kind kinds[] = {
         [CONV_FORWARD] = CHANGING, [CONV_GRAD_INPUT] = GRAD_INPUT, [CONV_GRAD_WEIGHT] = GRAD_WEIGHT};
-    return c->g.groups == 1 && !c->w->channels_last && is_faster_conv(kinds[c->kind], &c->g);
+    return c->g.groups == 1 && !c->w->channels_last && is_faster_conv(kinds[c->kind], conv_type(c), &c->g);
 }
 
 bool cpu_is_own_faster_depthwise(const conv *c)
 {
-    return c->kind == CONV_GRAD_WEIGHT && conv_is_depthwise(c) && is_faster_conv(GRAD_TAPS, &c->g);
+    return c->kind == CONV_GRAD_WEIGHT && conv_is_depthwise(c) && is_faster_conv(GRAD_TAPS, IR_f32, &c->g);
 }
 
-bool cpu_is_own_faster_matmul(const product *p) { return p->rank == 0 && is_faster(MATMUL, 1, p->k, p->n, 1, p->m); }
+bool cpu_is_own_faster_grad_matrix(const conv *c)
+{
+    const ir_dtype type = conv_type(c);
+    return c->kind == CONV_GRAD_WEIGHT && c->g.groups == 1 && type == IR_bf16 &&
+           is_faster_conv(GRAD_MATRIX, type, &c->g);
+}
+
+bool cpu_is_own_faster_matmul(const product *p)
+{
+    return p->rank == 0 && is_faster(MATMUL, IR_f32, 1, p->k, p->n, 1, p->m);
+}
 
 /* Also where oneDNN would convert to f32. Against oneDNN 2.6.3, bf16 in AMX tiles, one thread of an Emerald Rapids in a
  * VM: with 3072 and 4096 terms 1.04 to 2.2, packed or not, in all orders; with fewer 0.7 to 1.2. Version 3 was not
@@ -104,22 +128,24 @@ typedef struct format {
     struct format *next;
 } format;
 
-/* The convolution of which `w` is the operand. */
-static conv conv_from(const source *s, const k_view *w)
+/* The convolution of which `w` is the operand; `x` is set to one of the type of the product. */
+static conv conv_from(const source *s, k_view *x, const k_view *w)
 {
-    conv c = {.kind = CONV_FORWARD, .w = w, .g = {.groups = s->items, .c = s->k, .m = s->n, .k = {s->taps, 1, 1}}};
+    *x = (k_view){.dtype = s->type};
+    conv c = {
+        .kind = CONV_FORWARD, .x = x, .w = w, .g = {.groups = s->items, .c = s->k, .m = s->n, .k = {s->taps, 1, 1}}};
     return c;
 }
 
 static ampc_status run_pack(const k_args *args)
 {
     const source *s = &((const format *)(const void *)args->out[0].packed)->from;
-    k_view from = args->in[0];
-    float *to = args->out[0].data;
+    k_view from = args->in[0], x;
+    void *to = args->out[0].data;
     from.as = args->out[0].dtype == from.dtype ? IR_NO_DTYPE : args->out[0].dtype;
     from.channels_last = s->swapped;
     if (s->is_conv) {
-        const conv c = conv_from(s, &from);
+        const conv c = conv_from(s, &x, &from);
         conv_own_pack(&c, to, args->ctx);
         return AMPC_OK;
     }
@@ -132,7 +158,7 @@ static ampc_status run_pack(const k_args *args)
     for (int64_t i = 0; i < s->items; i++) {
         const gemm_matrix b = {cpu_at(&from, i * s->k * s->n), from.dtype, from.as, s->swapped ? 1 : s->n,
                                s->swapped ? s->k : 1};
-        gemm_pack(to + i * gemm_packed_size(s->k, s->n), &b, s->k, s->n, 0, s->k, args->ctx);
+        gemm_pack((float *)to + i * gemm_packed_size(s->k, s->n), &b, s->k, s->n, 0, s->k, args->ctx);
     }
     return AMPC_OK;
 }
@@ -146,10 +172,11 @@ ir_dtype cpu_own_pack_type(const k_view *v) { return ((const format *)(const voi
 static int64_t bytes_of(const source *s)
 {
     const k_view none = {.channels_last = s->swapped};
-    const conv c = conv_from(s, &none);
+    k_view x;
+    const conv c = conv_from(s, &x, &none);
+    if (s->is_conv) return conv_own_packed_size(&c);
     if (ir_dtype_is_low(s->type)) return s->items * gemm_low_bytes(s->type, s->k, s->n);
-    const int64_t floats = s->is_conv ? conv_own_packed_size(&c) : s->items * gemm_packed_size(s->k, s->n);
-    return floats * (int64_t)sizeof(float);
+    return s->items * gemm_packed_size(s->k, s->n) * (int64_t)sizeof(float);
 }
 
 static bool is_same(const source *a, const source *b)
@@ -177,8 +204,8 @@ static ampc_status find_format(const source *s, const k_context *ctx, const k_fo
 
 ampc_status cpu_own_conv_format(const conv *c, const k_context *ctx, const k_format **out)
 {
-    source s = {
-        .is_conv = true, .type = IR_f32, .items = c->g.groups, .taps = conv_volume(c->g.k), .k = c->g.c, .n = c->g.m};
+    source s = {.is_conv = true, .type = conv_type(c), .items = c->g.groups, .k = c->g.c, .n = c->g.m};
+    s.taps = conv_volume(c->g.k);
     s.swapped = c->w->channels_last && s.taps > 1 && s.k > 1;
     return find_format(&s, ctx, out);
 }

@@ -260,7 +260,7 @@ static void make_own(own *o, const layer *l, int64_t out, float *x, float *w, fl
                          {k / 2, k / 2, 0},
                          {k / 2, k / 2, 0}};
     for (int i = 0; i < copies; i++) {
-        o->packed[i] = take((size_t)conv_own_packed_size(&o->c) * sizeof(float));
+        o->packed[i] = take((size_t)conv_own_packed_size(&o->c));
         conv_own_pack(&o->c, o->packed[i], ctx);
     }
     o->workspace = take(conv_own_packed_workspace(&o->c, ctx));
