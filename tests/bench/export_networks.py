@@ -3,7 +3,7 @@
 
 Prints what there is to measure as JSON. PART_empty.onnx has no weights: it shows what a program needs by itself.
 
-usage: export_networks.py infer|train FOLDER
+usage: export_networks.py infer|train|memory FOLDER
 """
 import json
 import sys
@@ -16,11 +16,10 @@ import torch
 warnings.filterwarnings("ignore")
 part, folder = sys.argv[1], Path(sys.argv[2])
 folder.mkdir(parents=True, exist_ok=True)
-training = part == "train"
-table = networks.TRAIN if training else networks.INFER
+table = {"infer": networks.INFER, "train": networks.TRAIN, "memory": networks.MEMORY}[part]
 
 
-def export(net, inputs, path):
+def export(net, inputs, path, training=False):
     mode = torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL
     partial = path.with_suffix(".part")
     torch.onnx.export(net.train(training), tuple(inputs.values()), str(partial), dynamo=False, opset_version=17,
@@ -33,14 +32,15 @@ def file_of(name, batch):
 
 
 def rows_of(name, row):
-    build, batches, *rest = row
+    build, batches, *loss, steps = row
+    loss = loss[0] if loss else None
     for batch in batches:
         path = file_of(name, batch)
         if not path.exists():
             torch.manual_seed(0)
-            export(*build(batch), path)
-        yield {"name": name, "batch": batch, "file": str(path), "iterations": rest[-1], "loss": rest[0] if training else None}
+            export(*build(batch), path, loss is not None)
+        yield {"name": name, "batch": batch, "file": str(path), "iterations": steps, "loss": loss}
 
 
-export(torch.nn.ReLU(), {"x": torch.randn(1, 16)}, folder / f"{part}_empty.onnx")
+export(torch.nn.ReLU(), {"x": torch.randn(1, 16)}, folder / f"{part}_empty.onnx", part == "train")
 print(json.dumps([r for name, row in table.items() for r in rows_of(name, row)]))

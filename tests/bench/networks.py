@@ -1,7 +1,9 @@
-"""The networks that tools/bench compares with onnxruntime (`infer`) and PyTorch (`train`), as PyTorch modules.
+"""The networks of tools/bench, as PyTorch modules: those compared with onnxruntime (`infer`) and PyTorch (`train`), and
+those whose memory is planned (`memory`).
 
 INFER   name: (build, batch sizes, iterations of a run)
 TRAIN   name: (build, batch sizes, loss, iterations of a run)
+MEMORY  likewise, without a loss for inference; of some networks only the length of the sequences differs
 
 build(n) returns the module and its inputs by name for a batch of n. Weights are
 random; the statistics of normalisations are those of a batch, as in a trained network, so that activations neither
@@ -106,11 +108,21 @@ def encoder(n):
     return Encoder(), {"x": torch.randn(n, 64, 256)}
 
 
-def gpt(n):
-    from transformers import GPT2Config, GPT2LMHeadModel
-    config = GPT2Config(vocab_size=8192, n_positions=128, n_embd=256, n_layer=4, n_head=4, resid_pdrop=0.0,
-                        embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager", use_cache=False)
-    return Language(GPT2LMHeadModel(config), "logits"), {"ids": torch.randint(0, 8192, (n, 128))}
+def gpt_of(length, **sizes):
+    def build(n):
+        from transformers import GPT2Config, GPT2LMHeadModel
+        config = GPT2Config(**{"vocab_size": 8192, "n_embd": 256, "n_layer": 4, "n_head": 4, **sizes}, n_positions=length,
+                            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager", use_cache=False)
+        return Language(GPT2LMHeadModel(config), "logits"), {"ids": torch.randint(0, config.vocab_size, (n, length))}
+    return build
+
+
+gpt = gpt_of(128)
+
+
+def gpt2_of(length):
+    """Two layers of GPT-2, without its vocabulary: more layers use the same memory again."""
+    return gpt_of(length, vocab_size=64, n_embd=768, n_layer=2, n_head=12)
 
 
 def lstm(units, steps):
@@ -137,3 +149,6 @@ TRAIN = {
     "FFN 768-3072-768": (ffn, (512,), "mse", 8),
     "LSTM 2 x 256": (lstm(256, 64), (16,), "mse", 15),
 }
+
+MEMORY = {f"GPT-2 {length}": (gpt2_of(length), (1,), None, 2) for length in (256, 1024, 4096)}
+MEMORY |= {f"GPT 4 x 256 {length}": (gpt_of(length), (1,), "ce", 2) for length in (512, 1024, 2048)}
