@@ -52,6 +52,13 @@ tiny = write("tiny", [helper.make_node("MatMul", ["x", "w1"], ["h"], name="fc1/M
 # Scores of tokens: the classes are the last axis.
 write("spans", [helper.make_node("MatMul", ["x", "w"], ["s"], name="fc")],
       [info("x", ["N", "T", 4])], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
+# Attention of the tokens of a sequence to each other.
+write("attention", [helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
+                    helper.make_node("Transpose", ["h"], ["k"], name="keys", perm=[0, 2, 1]),
+                    helper.make_node("MatMul", ["h", "k"], ["a"], name="scores"),
+                    helper.make_node("Softmax", ["a"], ["p"], name="softmax"),
+                    helper.make_node("MatMul", ["p", "h"], ["s"], name="values")],
+      [info("x", ["N", "T", 4])], [info("s", ["N", "T", 3])], [("w", w1[:, :3])])
 # An output of integers.
 write("whole", [helper.make_node("MatMul", ["x", "w"], ["y"], name="fc"),
                 helper.make_node("Cast", ["y"], ["i"], name="whole", to=TensorProto.INT64)],
