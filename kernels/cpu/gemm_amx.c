@@ -10,8 +10,8 @@
  * each term. The low part of an infinity is NaN, so where such a sum is not finite, that of the high parts replaces it:
  * it is not finite either, and has the right value.
  *
- * k is divided into blocks whose size depends on k alone, and their sums are added in ascending order. The instructions
- * treat subnormal numbers as 0 and round to nearest. */
+ * k is divided into blocks whose size depends on k and the type alone, and their sums are added in ascending order. The
+ * instructions treat subnormal numbers as 0 and round to nearest. */
 #include "kernels/cpu/gemm_amx.h"
 #include "kernels/cpu/gemm_item.h"
 #include "kernels/cpu/isa.h"
@@ -308,7 +308,7 @@ static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
 enum {
     FEW_ROWS = 256, /* of a block if b is packed */
     MANY_ROWS = 512,
-    DEPTH = 1024,          /* at most, of a block of k */
+    DEPTH_BYTES = 2048,    /* at most, of a lane of a block: with 512 rows, half of a second-level cache of 2 MB */
     WHOLE_BYTES = 1 << 20, /* a block of a that is this small is made for all of k */
     FAR = 8192,            /* bytes to prefetch of a panel that is read once */
     SERIAL = 128           /* terms of a product that cost as much as an element of other loops (cpu_threads) */
@@ -322,10 +322,13 @@ typedef struct division {
     size_t a, b, sums, bias, scratch, bytes;
 } division;
 
-/* The terms of a block of k, which depend on k alone. */
+/* The bytes of a lane per term. */
+static int64_t bytes_per_term(ir_dtype type) { return type == IR_f16 ? 4 : 2; }
+
+/* The terms of a block of k, which depend on k and the type alone. */
 static int64_t depth_of(const gemm *g)
 {
-    const int64_t blocks = k_max(1, cpu_ceil_div(g->k, DEPTH));
+    const int64_t blocks = k_max(1, cpu_ceil_div(g->k * bytes_per_term(g->type), DEPTH_BYTES));
     return cpu_ceil_div(cpu_ceil_div(g->k, blocks), TERMS) * TERMS;
 }
 
