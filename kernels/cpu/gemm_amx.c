@@ -564,6 +564,7 @@ AMX static void run_task(const task *t)
         uint8_t rows[16];
     } config = {.palette = 1};
     for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = LANES;
+    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 knows only that 8 bytes are read */
     _tile_loadconfig(&config);
     if (t->d->whole) make_a(t, 0, t->g->k);
     for (int64_t column = 0; column < t->columns; column += GEMM_COLUMNS)
