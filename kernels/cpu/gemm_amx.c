@@ -6,7 +6,7 @@
  * units of 32 bits. A strip of a and a panel of b give 2 x 2 tiles of c.
  *
  * An element of f16 is split into two of bf16, high and low part, which is exact (11 bits are 8 and 3), and its tiles
- * are doubled. Three products, high * high + high * low + low * high, are added; what is dropped is at most 2^-16 of
+ * are doubled. Three products, low * high + high * high + high * low, are added; what is dropped is at most 2^-16 of
  * each term. The low part of an infinity is NaN, so where such a sum is not finite, that of the high parts replaces it:
  * it is not finite either, and has the right value.
  *
@@ -270,14 +270,15 @@ AMX_INLINE void multiply(const strips *s, float *sums, const int rows, const int
     EACH_SUM(ZERO);
     for (int64_t l = 0; l < s->steps; l++, a += parts * rows * TILE, b += parts * columns * TILE) {
         for (int64_t i = 0; i < lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T0);
-        LOAD_A(0);
         LOAD_B(0);
+        if (used > 1) {
+            LOAD_A(1);
+            MULTIPLY;
+        }
+        LOAD_A(0);
         MULTIPLY;
         if (used < 2) continue;
         LOAD_B(1);
-        MULTIPLY;
-        LOAD_A(1);
-        LOAD_B(0);
         MULTIPLY;
     }
     EACH_SUM(STORE);
