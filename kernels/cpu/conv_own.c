@@ -215,7 +215,15 @@ static void finish_rows(const void *user, int64_t item, float *sums, int64_t ld,
 
 /* ---- weights ----------------------------------------------------------------------------------------- */
 
-static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * p->source.inner; }
+/* The terms of a tap. More than one tap in AMX tiles are padded, each with zeros. */
+static int64_t depth_of(const conv_pass *p)
+{
+    const int64_t depth = p->source.inner;
+    if (conv_volume(p->w.taps) < 2 || !conv_amx_fits(p)) return depth;
+    return cpu_ceil_div(depth, CONV_AMX_TERMS) * CONV_AMX_TERMS;
+}
+
+static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * depth_of(p); }
 
 /* The size of the panels of a group, in bytes. */
 static int64_t panels_of(const conv_pass *p)
@@ -236,7 +244,7 @@ static weights weights_of(const conv_pass *p)
     const conv_weights at = conv_weights_of(p->c);
     const bool forward = p->c->kind == CONV_FORWARD;
     weights t = {at, forward ? at.channel : at.filter, forward ? at.filter : at.channel, false};
-    t.joined = conv_volume(p->w.taps) == at.taps && at.tap == p->source.inner * t.row;
+    t.joined = conv_volume(p->w.taps) == at.taps && at.tap == depth_of(p) * t.row;
     return t;
 }
 
@@ -260,8 +268,12 @@ static void fill_weights(const void *user, int64_t item, int64_t row, int64_t ro
 {
     const conv_pass *p = user;
     const weights t = weights_of(p);
-    const int64_t depth = p->source.inner, size = (int64_t)ir_dtype_size(p->c->w->dtype);
+    const int64_t depth = depth_of(p), size = (int64_t)ir_dtype_size(p->c->w->dtype);
     for (int64_t i = 0; i < rows; i++) {
+        if ((row + i) % depth >= p->source.inner) {
+            zero_bytes((char *)(to + i * ld), columns * (int64_t)sizeof *to);
+            continue;
+        }
         const gemm_matrix m = tap_matrix(p, &t, item, (row + i) / depth);
         const char *from = (const char *)m.data + ((row + i) % depth * m.row + column * m.column) * size;
         float line[GEMM_COLUMNS];
@@ -346,6 +358,15 @@ static conv_images images_of(const conv_pass *p, const k_view *v, const int64_t 
     return m;
 }
 
+/* Whether each position of the result reads one of the source, which is at the same place. */
+static bool is_matrix(const conv_pass *p)
+{
+    const conv_window *w = &p->w;
+    bool same = terms_of(p) == p->source.inner;
+    for (int i = 0; i < 3; i++) same &= w->step[i] == 1 && w->offset[i] == 0 && w->count[i] == p->source.size[i];
+    return same;
+}
+
 static gemm product_of_pass(const conv_pass *p, const void *packed)
 {
     const bool low = ir_dtype_is_low(p->type);
@@ -353,10 +374,7 @@ static gemm product_of_pass(const conv_pass *p, const void *packed)
     g.user = p;
     g.m = p->source.n * conv_volume(p->w.count);
     g.packed_item = low ? panels_of(p) : panels_of(p) / (int64_t)sizeof(float);
-    const conv_window *w = &p->w;
-    bool same = g.k == p->source.inner;
-    for (int i = 0; i < 3; i++) same &= w->step[i] == 1 && w->offset[i] == 0 && w->count[i] == p->source.size[i];
-    if (same) {
+    if (is_matrix(p)) {
         g.a = (gemm_matrix){p->source.data, p->type, IR_NO_DTYPE, p->source.channels, 1};
         g.a_item = p->source.inner;
     } else if (low) {
@@ -381,6 +399,10 @@ static size_t run_pass(const conv_pass *p, const void *packed, char *workspace, 
         void *panels = conv_take(workspace, &at, p->c->g.groups * panels_of(p));
         if (workspace) pack_weights(p, panels, ctx);
         packed = workspace ? panels : any;
+    }
+    if (!is_matrix(p) && conv_amx_fits(p)) {
+        if (workspace) conv_amx_run(p, packed, workspace + at, ctx);
+        return at + conv_amx_workspace(p, ctx);
     }
     const gemm g = product_of_pass(p, packed);
     if (workspace) gemm_run(&g, workspace + at, ctx);
@@ -416,7 +438,8 @@ static size_t run_grad_weight(const conv_pass *p, char *workspace, size_t at, co
         if (workspace) conv_depthwise_grad_weight(p, sums, ctx);
         return at;
     }
-    gemm g = {.type = p->type, .items = c->g.groups, .m = c->g.m, .n = terms_of(p), .user = p};
+    gemm g = {.type = p->type, .items = c->g.groups, .m = c->g.m, .user = p};
+    g.n = conv_volume(p->w.taps) * c->g.c;
     g.k = p->result.n * conv_volume(p->result.size);
     if (ir_dtype_is_low(p->type)) g.low_b = fill_low;
     else g.fill_b = fill_panels;

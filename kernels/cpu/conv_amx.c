@@ -1,0 +1,435 @@
+/* conv_amx.c - convolutions of a low type in AMX tiles, without a copy of each window.
+ *
+ * Positions of the source are copied once, to a grid in which every position of the result reads all its taps at the
+ * same distances: if the window has steps, there is a grid for each remainder of a position divided by the steps that
+ * a tap reads. In a grid each axis ends with as many zeros as the padding needs, at its end or at the beginning of what
+ * follows. So 16 neighbours are a tile, whose rows are as far apart as positions are, even across the ends of lines
+ * and images; the sums of positions that are zeros of the grid are dropped. A thread copies what the positions of a
+ * task read, which fits the second level of the cache.
+ *
+ * The weights are panels of gemm_pack_low, in which each tap begins with a new tile. An element of f16 is split as in
+ * gemm_amx.c, into grids of high and of low parts. A sum is in the order taps, channels. */
+#include "kernels/cpu/conv_own.h"
+#include "kernels/cpu/gemm_item.h"
+
+bool conv_amx_fits(const conv_pass *p)
+{
+    return ir_dtype_is_low(p->type) && p->source.inner >= CONV_AMX_CHANNELS && conv_volume(p->w.taps) > 0;
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <omp.h>
+
+#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
+#define AMX_INLINE AMX CPU_INLINE
+
+enum { LANES = 16, STRIP = GEMM_PANEL, TERMS = CONV_AMX_TERMS, TILE = 1024 /* bytes */, LINE = 64 };
+
+/* ---- grids ------------------------------------------------------------------------------------------- */
+
+/* An axis of the grids. Tap t reads position x + floor((offset + t * apart) / step) of grid t % grids. */
+typedef struct axis {
+    int64_t grids, inside, pitch; /* positions with data, and all */
+    int64_t least, most;          /* what taps add to a position */
+} axis;
+
+static int64_t divisor(int64_t a, int64_t b) { return b == 0 ? a : divisor(b, a % b); }
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static int64_t shift_of(const conv_window *w, int i, int64_t tap) { return w->offset[i] + tap * w->apart[i]; }
+
+static axis axis_of(const conv_pass *p, int i)
+{
+    const conv_window *w = &p->w;
+    const int64_t step = w->step[i], apart = w->apart[i] < 0 ? -w->apart[i] : w->apart[i];
+    const int64_t first = floor_div(shift_of(w, i, 0), step), last = floor_div(shift_of(w, i, w->taps[i] - 1), step);
+    axis a = {.grids = k_min(w->taps[i], step / divisor(step, apart))};
+    a.least = k_min(first, last), a.most = k_max(first, last);
+    const int64_t end = w->count[i] + a.most;
+    a.inside = k_max(0, k_min(end, cpu_ceil_div(p->source.size[i], step)));
+    a.pitch = k_max(w->count[i], a.inside + k_max(-a.least, k_max(end - a.inside, 0)));
+    return a;
+}
+
+/* How a pass is divided. A task is a range of positions of the grids and one of panels. */
+typedef struct division {
+    axis axes[3];
+    int64_t image, positions; /* positions of the grids per image, and all */
+    int64_t least, reach;     /* what taps add to a position: least and most - least */
+    int64_t bytes;            /* of a position */
+    int64_t part;             /* of an element, the bytes of a grid of it */
+    int64_t grid, grids;      /* the bytes of all parts of a grid */
+    int64_t length, chunks;   /* positions of a task */
+    int64_t panels, across;   /* panels of a task */
+    int64_t tasks;
+    int threads;
+    size_t shifts, rows, per_thread, total; /* bytes */
+} division;
+
+/* The length of a task, in positions. */
+static int64_t length_of(const division *d, const conv_pass *p, const k_context *ctx)
+{
+    enum { BYTES = 1 << 20 };
+    const int64_t parts = p->type == IR_f16 ? 2 : 1;
+    const int64_t fit = BYTES / (d->bytes * parts * d->grids) - d->reach;
+    const int64_t share = cpu_ceil_div(d->positions, ctx->threads), least = k_max(2 * STRIP, d->reach / 2);
+    const int64_t most = k_max(least, k_min(fit, share));
+    return cpu_ceil_div(cpu_ceil_div(d->positions, cpu_ceil_div(d->positions, most)), STRIP) * STRIP;
+}
+
+static division divide(const conv_pass *p, const k_context *ctx)
+{
+    enum { SERIAL = 128 }; /* as in gemm_amx.c */
+    division d = {.grids = 1, .image = 1};
+    int64_t most = 0;
+    for (int i = 0; i < 3; i++) {
+        const axis a = d.axes[i] = axis_of(p, i);
+        d.grids *= a.grids;
+        d.image *= a.pitch;
+        d.least = d.least * a.pitch + a.least;
+        most = most * a.pitch + a.most;
+    }
+    d.reach = most - d.least;
+    d.positions = p->source.n * d.image;
+    d.bytes = cpu_ceil_div(p->source.inner, TERMS) * LINE;
+    if (d.bytes % (4 * LINE) == 0) d.bytes += LINE; /* positions in different sets of the cache */
+    d.length = length_of(&d, p, ctx);
+    d.chunks = cpu_ceil_div(d.positions, d.length);
+    d.part = (d.length + d.reach + STRIP) * d.bytes;
+    d.grid = p->type == IR_f16 ? 2 * d.part : d.part;
+    const int64_t panels = cpu_ceil_div(p->result.inner, STRIP), blocks = d.chunks * p->c->g.groups;
+    d.panels = cpu_ceil_div(panels, k_min(panels, cpu_ceil_div(ctx->threads, blocks)));
+    d.across = cpu_ceil_div(panels, d.panels);
+    d.tasks = blocks * d.across;
+    const int64_t taps = conv_volume(p->w.taps), work = d.positions * taps * p->source.channels * p->result.inner;
+    d.threads = (int)k_min(cpu_threads(ctx, work / SERIAL), d.tasks);
+    d.shifts = cpu_lines((size_t)taps * sizeof(int64_t));
+    d.rows = cpu_lines((size_t)d.length * sizeof(int64_t));
+    d.per_thread = d.rows + (size_t)(d.grids * d.grid);
+    d.total = d.shifts + d.per_thread * (size_t)k_min(ctx->threads, d.tasks);
+    return d;
+}
+
+size_t conv_amx_workspace(const conv_pass *p, const k_context *ctx) { return divide(p, ctx).total; }
+
+/* Where in the grids of a task each tap of its first position is, in bytes. */
+static void find_taps(const conv_pass *p, const division *d, int64_t *shifts)
+{
+    for (int64_t t = 0; t < conv_volume(p->w.taps); t++) {
+        int64_t tap[3], grid = 0, at = 0;
+        conv_split(t, p->w.taps, tap);
+        for (int i = 0; i < 3; i++) {
+            grid = grid * d->axes[i].grids + tap[i] % d->axes[i].grids;
+            at = at * d->axes[i].pitch + floor_div(shift_of(&p->w, i, tap[i]), p->w.step[i]);
+        }
+        shifts[t] = grid * d->grid + (at - d->least) * d->bytes;
+    }
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------- */
+
+typedef struct task {
+    const conv_pass *p;
+    const division *d;
+    const int64_t *shifts;
+    const char *packed;
+    int64_t group, first, length, panel, panels;
+    int64_t *rows; /* of each position: the row of the pass, or -1 */
+    char *grids;
+} task;
+
+/* A position of the grids, which may be outside. */
+static conv_row position_at(const division *d, int64_t position)
+{
+    const int64_t size[3] = {d->axes[0].pitch, d->axes[1].pitch, d->axes[2].pitch};
+    conv_row r = {.image = floor_div(position, d->image)};
+    conv_split(position - r.image * d->image, size, r.at);
+    return r;
+}
+
+static void next_position(const division *d, conv_row *r)
+{
+    for (int i = 2; i >= 0; i--) {
+        if (++r->at[i] < d->axes[i].pitch) return;
+        r->at[i] = 0;
+    }
+    r->image++;
+}
+
+static void find_rows(const task *t)
+{
+    const int64_t *count = t->p->w.count;
+    conv_row r = position_at(t->d, t->first);
+    for (int64_t i = 0; i < t->length; i++, next_position(t->d, &r)) {
+        const bool valid = r.at[0] < count[0] && r.at[1] < count[1] && r.at[2] < count[2];
+        t->rows[i] = valid ? ((r.image * count[0] + r.at[0]) * count[1] + r.at[1]) * count[2] + r.at[2] : -1;
+    }
+}
+
+/* The high part of 16 numbers, and the low part of the rest. */
+AMX_INLINE void split(__m256i f16, __m256i *high, __m256i *low)
+{
+    const __m512 x = _mm512_cvtph_ps(f16);
+    *high = (__m256i)_mm512_cvtneps_pbh(x);
+    const __m512 part = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(*high), 16));
+    *low = (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(x, part));
+}
+
+/* Copies a position; `low` is where the low parts are, or 0. */
+AMX_INLINE void copy_position(char *to, int64_t low, const uint16_t *from, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += TERMS, to += LINE) {
+        const __mmask32 mask = n - j >= TERMS ? 0xffffffffu : (1u << (n - j)) - 1;
+        const __m512i x = from ? _mm512_maskz_loadu_epi16(mask, from + j) : _mm512_setzero_si512();
+        if (!low) {
+            _mm512_store_si512(to, x);
+            continue;
+        }
+        __m256i h[2], l[2];
+        split(_mm512_castsi512_si256(x), &h[0], &l[0]);
+        split(_mm512_extracti64x4_epi64(x, 1), &h[1], &l[1]);
+        _mm512_store_si512(to, _mm512_inserti64x4(_mm512_castsi256_si512(h[0]), h[1], 1));
+        _mm512_store_si512(to + low, _mm512_inserti64x4(_mm512_castsi256_si512(l[0]), l[1], 1));
+    }
+}
+
+/* The position of the source that is at r in the grid of these remainders, or NULL. */
+static const uint16_t *source_at(const task *t, const conv_row *r, const int64_t *rest)
+{
+    const conv_images *s = &t->p->source;
+    int64_t at = r->image;
+    if (at < 0 || at >= s->n) return NULL;
+    for (int i = 0; i < 3; i++) {
+        const int64_t x = r->at[i] * t->p->w.step[i] + rest[i];
+        if (r->at[i] >= t->d->axes[i].inside || x >= s->size[i]) return NULL;
+        at = at * s->size[i] + x;
+    }
+    return (const uint16_t *)s->data + at * s->channels + t->group * s->inner;
+}
+
+/* Copies what the task reads of a grid. */
+AMX static void copy_grid(const task *t, int64_t number)
+{
+    const division *d = t->d;
+    const conv_window *w = &t->p->w;
+    const int64_t size[3] = {d->axes[0].grids, d->axes[1].grids, d->axes[2].grids};
+    const int64_t low = t->p->type == IR_f16 ? d->part : 0, end = t->length + d->reach, n = t->p->source.inner;
+    int64_t rest[3], grid[3];
+    conv_split(number, size, grid);
+    for (int i = 0; i < 3; i++) {
+        const int64_t shift = shift_of(w, i, grid[i]);
+        rest[i] = shift - floor_div(shift, w->step[i]) * w->step[i];
+    }
+    char *to = t->grids + number * d->grid;
+    conv_row r = position_at(d, t->first + d->least);
+    for (int64_t i = 0; i < end; i++, to += d->bytes, next_position(d, &r))
+        copy_position(to, low, source_at(t, &r, rest), n);
+    for (int64_t i = 0; i < STRIP; i++, to += d->bytes) copy_position(to, low, NULL, n);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------- */
+
+/* 32 positions times a panel. The sums are stored after the next product has been computed, as in gemm_amx.c. */
+typedef struct strip {
+    _Alignas(64) float sums[STRIP * STRIP];
+    const task *t; /* NULL: nothing is pending */
+    const char *b;
+    int64_t first, rows, column, columns; /* of the task, of the group */
+} strip;
+
+/* Tiles 0 to 3 are sums, 4 and 5 are of the positions, 6 and 7 of the weights. */
+#define LOAD_A(part) \
+    do { \
+        _tile_loadd(4, a + (part)*low, bytes); \
+        if (rows > 1) _tile_loadd(5, a + (part)*low + LANES * bytes, bytes); \
+    } while (0)
+#define LOAD_B(part) \
+    do { \
+        _tile_loadd(6, b + (part)*columns * TILE, LINE); \
+        if (columns > 1) _tile_loadd(7, b + ((part)*columns + 1) * TILE, LINE); \
+    } while (0)
+#define MULTIPLY \
+    do { \
+        _tile_dpbf16ps(0, 4, 6); \
+        if (columns > 1) _tile_dpbf16ps(1, 4, 7); \
+        if (rows > 1) _tile_dpbf16ps(2, 5, 6); \
+        if (rows > 1 && columns > 1) _tile_dpbf16ps(3, 5, 7); \
+    } while (0)
+#define EACH_SUM(DO) \
+    do { \
+        DO(0, 0, 0); \
+        if (columns > 1) DO(1, 0, 1); \
+        if (rows > 1) DO(2, 1, 0); \
+        if (rows > 1 && columns > 1) DO(3, 1, 1); \
+    } while (0)
+#define ZERO(tile, i, j) _tile_zero(tile)
+#define STORE(tile, i, j) _tile_stored(tile, sums + (i)*LANES * STRIP + (j)*LANES, STRIP * 4)
+
+/* All that follows `sums` is constant: the tiles of positions and of columns, the parts of an element, and how many are
+ * used. */
+AMX_INLINE void multiply(const strip *s, float *sums, const int rows, const int columns, const int parts,
+                         const int used)
+{
+    const division *d = s->t->d;
+    const int64_t taps = conv_volume(s->t->p->w.taps), steps = cpu_ceil_div(s->t->p->source.inner, TERMS);
+    const int64_t bytes = d->bytes, low = d->part;
+    const char *b = s->b, *from = s->t->grids + s->first * bytes;
+    __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
+    EACH_SUM(ZERO);
+    for (int64_t t = 0; t < taps; t++) {
+        const char *a = from + s->t->shifts[t];
+        for (int64_t l = 0; l < steps; l++, a += LINE, b += parts * columns * TILE) {
+            LOAD_B(0);
+            if (used > 1) {
+                LOAD_A(1);
+                MULTIPLY;
+            }
+            LOAD_A(0);
+            MULTIPLY;
+            if (used > 1) {
+                LOAD_B(1);
+                MULTIPLY;
+            }
+        }
+    }
+    EACH_SUM(STORE);
+    __asm__ volatile("" ::: "memory");
+}
+
+typedef void multiply_fn(const strip *s, float *sums);
+#define DEFINE(rows, columns, parts, used) \
+    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strip *s, float *sums) \
+    { \
+        multiply(s, sums, rows, columns, parts, used); \
+    }
+#define DEFINE_SIZES(parts, used) \
+    DEFINE(1, 1, parts, used) DEFINE(1, 2, parts, used) DEFINE(2, 1, parts, used) DEFINE(2, 2, parts, used)
+#define NAME(rows, columns, parts, used) multiply_##rows##_##columns##_##parts##_##used
+#define NAME_SIZES(parts, used) \
+    { \
+        {NAME(1, 1, parts, used), NAME(1, 2, parts, used)}, { NAME(2, 1, parts, used), NAME(2, 2, parts, used) } \
+    }
+DEFINE_SIZES(1, 1)
+DEFINE_SIZES(2, 1)
+DEFINE_SIZES(2, 2)
+/* By tiles of positions - 1 and tiles of columns - 1. */
+static multiply_fn *const multiply_bf16[2][2] = NAME_SIZES(1, 1);
+static multiply_fn *const multiply_high[2][2] = NAME_SIZES(2, 1);
+static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
+
+static int64_t tiles_of(int64_t lanes) { return cpu_ceil_div(lanes, LANES); }
+
+static void compute(strip *s)
+{
+    const int64_t i = tiles_of(s->rows) - 1, j = tiles_of(s->columns) - 1;
+    (s->t->p->type == IR_f16 ? multiply_f16 : multiply_bf16)[i][j](s, s->sums);
+}
+
+/* The low part of an infinity is NaN: see gemm_amx.c. */
+static void mend(strip *s)
+{
+    _Alignas(64) float high[STRIP * STRIP];
+    bool finite = true;
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->columns; j++) finite &= s->sums[i * STRIP + j] - s->sums[i * STRIP + j] == 0;
+    if (finite) return;
+    multiply_high[tiles_of(s->rows) - 1][tiles_of(s->columns) - 1](s, high);
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = i * STRIP; j < i * STRIP + s->columns; j++)
+            if (s->sums[j] - s->sums[j] != 0) s->sums[j] = high[j];
+}
+
+/* Stores the rows of a strip; neighbours are rows of the pass that follow each other. */
+static void put(strip *s)
+{
+    const task *t = s->t;
+    if (!t) return;
+    if (t->p->type == IR_f16) mend(s);
+    const int64_t *rows = t->rows + s->first, column = t->group * t->p->result.inner + s->column;
+    for (int64_t i = 0, n; i < s->rows; i += n) {
+        for (n = 1; i + n < s->rows && (rows[i] < 0) == (rows[i + n] < 0); n++) continue;
+        if (rows[i] >= 0) conv_store(t->p, s->sums + i * STRIP, STRIP, rows[i], n, column, s->columns);
+    }
+    s->t = NULL;
+}
+
+static void multiply_panel(const task *t, int64_t column)
+{
+    const conv_pass *p = t->p;
+    const int64_t terms = conv_volume(p->w.taps) * cpu_ceil_div(p->source.inner, TERMS) * TERMS;
+    const char *b = t->packed + t->group * gemm_low_bytes(p->type, terms, p->result.inner) +
+                    gemm_low_bytes(p->type, terms, column);
+    strip two[2];
+    two[0].t = two[1].t = NULL;
+    int turn = 0;
+    for (int64_t i = 0; i < t->length;) {
+        if (t->rows[i] < 0) {
+            i++;
+            continue;
+        }
+        strip *s = &two[turn];
+        s->t = t, s->b = b, s->first = i, s->column = column;
+        s->rows = k_min(STRIP, t->length - i);
+        s->columns = k_min(STRIP, p->result.inner - column);
+        compute(s);
+        turn = !turn;
+        put(&two[turn]);
+        i += STRIP;
+    }
+    put(&two[!turn]);
+}
+
+AMX static void run_task(const task *t)
+{
+    struct {
+        uint8_t palette, start, zero[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.bytes[i] = LINE, config.rows[i] = LANES;
+    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 thinks that the instruction reads 8 bytes */
+    _tile_loadconfig(&config);
+    find_rows(t);
+    for (int64_t i = 0; i < t->d->grids; i++) copy_grid(t, i);
+    for (int64_t i = 0; i < t->panels; i++) multiply_panel(t, (t->panel + i) * STRIP);
+    _tile_release();
+}
+
+static task task_of(const conv_pass *p, const division *d, int64_t i, char *buffer)
+{
+    task t = {.p = p, .d = d, .rows = (int64_t *)(void *)buffer, .grids = buffer + d->rows};
+    t.group = i / (d->chunks * d->across);
+    t.panel = i / d->chunks % d->across * d->panels;
+    t.first = i % d->chunks * d->length;
+    t.length = k_min(d->length, d->positions - t.first);
+    t.panels = k_min(d->panels, cpu_ceil_div(p->result.inner, STRIP) - t.panel);
+    return t;
+}
+
+void conv_amx_run(const conv_pass *pass, const void *packed, void *workspace, const k_context *ctx)
+{
+    const division d = divide(pass, ctx);
+    conv_pass p = *pass;
+    p.is_direct = false; /* conv_store stores all rows */
+    find_taps(&p, &d, workspace);
+#pragma omp parallel for num_threads(d.threads) schedule(static)
+    for (int64_t i = 0; i < d.tasks; i++) {
+        task t = task_of(&p, &d, i, (char *)workspace + d.shifts + d.per_thread * (size_t)omp_get_thread_num());
+        t.shifts = workspace;
+        t.packed = packed;
+        run_task(&t);
+    }
+}
+#else
+size_t conv_amx_workspace(const conv_pass *p, const k_context *ctx)
+{
+    (void)p, (void)ctx;
+    return 0;
+}
+void conv_amx_run(const conv_pass *pass, const void *packed, void *workspace, const k_context *ctx)
+{
+    (void)pass, (void)packed, (void)workspace, (void)ctx;
+}
+#endif
