@@ -17,16 +17,17 @@
 #include "kernels/cpu/optimizer_body.h"
 #undef REAL
 
-/* Updates tiles of the parameter and its slots in place; g is the gradient. */
-typedef void update_fn(const update_numbers *numbers, double ratio, cpu_tile *states, const void *g, int64_t n);
+/* Updates a tile of the parameter and its slots; g is the gradient, which is multiplied by `inverse`. */
+typedef void update_fn(const update_numbers *numbers, double ratio, double inverse, void *const *old, void *const *made,
+                       const void *g, int64_t n);
 typedef void once_fn(update_numbers *numbers, const double *attr, double rate, double t);
 
 /* Old and new views of the parameter and its slots, the gradient, and the extra operand and result. */
 typedef struct update {
-    const k_view *old, *grad, *scale;
+    const k_view *old, *grad;
     k_view *made, *low;
     int n;
-    double inverse; /* of the loss scale */
+    double inverse; /* of the loss scale; 1: the gradient is not scaled */
     double ratio;
     update_numbers numbers;
     update_fn *fn;
@@ -48,26 +49,18 @@ static void copy_old(const update *u)
         cpu_convert(u->low->dtype, u->low->data, u->old[0].dtype, u->old[0].data, k_count(u->low));
 }
 
-/* The gradient as the update uses it: unscaled in `scratch`, if there is a scale. */
-static const void *unscaled(const update *u, const void *g, int64_t n, ir_dtype carrier, cpu_tile *scratch)
-{
-    if (!u->scale) return g;
-    if (carrier == IR_f64) unscale_double(g, u->inverse, scratch, n);
-    else unscale_float(g, (float)u->inverse, scratch, n);
-    return scratch;
-}
-
-/* `g`: the gradient of these elements. */
+/* `g`: the gradient of these elements. They are read and written where they are: through a copy in the nearest cache,
+ * the memory would wait for the arithmetic. */
 static void update_elements(const update *u, int64_t first, int64_t n, const void *g)
 {
-    ir_dtype carrier = cpu_carrier(u->old[0].dtype);
-    int64_t bytes = n * (int64_t)ir_dtype_size(carrier);
-    cpu_tile states[UPDATE_STATES];
-    for (int i = 0; i < u->n; i++) memcpy(&states[i], cpu_at(&u->old[i], first), (size_t)bytes);
-    u->fn(&u->numbers, u->ratio, states, g, n);
-    for (int i = 0; i < u->n; i++)
-        if (cpu_is_used(&u->made[i])) memcpy(cpu_at(&u->made[i], first), &states[i], (size_t)bytes);
-    if (u->low) cpu_tile_store(u->low, first, n, carrier, &states[0]);
+    cpu_tile unread[UPDATE_STATES];
+    void *old[UPDATE_STATES] = {NULL}, *made[UPDATE_STATES] = {NULL};
+    for (int i = 0; i < u->n; i++) {
+        old[i] = cpu_at(&u->old[i], first);
+        made[i] = cpu_is_used(&u->made[i]) ? cpu_at(&u->made[i], first) : &unread[i];
+    }
+    u->fn(&u->numbers, u->ratio, u->inverse, old, made, g, n);
+    if (u->low) cpu_tile_store(u->low, first, n, cpu_carrier(u->old[0].dtype), made[0]);
 }
 
 static update_numbers compute_numbers(const k_args *args, const k_update_slots *at, once_fn *once)
@@ -84,22 +77,21 @@ static void update_tile(const update *u, int64_t first, int64_t n)
 {
     const ir_dtype carrier = cpu_carrier(u->old[0].dtype);
     cpu_tile scratch;
-    const void *g = cpu_tile_load(u->grad, first, n, carrier, &scratch);
-    update_elements(u, first, n, unscaled(u, g, n, carrier, &scratch));
+    update_elements(u, first, n, cpu_tile_load(u->grad, first, n, carrier, &scratch));
 }
 
 /* Computes all but the elements; false: the update is skipped. */
 static bool begin_update(const k_args *args, once_fn *once, update *u)
 {
     const k_update_slots *at = k_update_slots_of(args->op);
+    const k_view *scale = k_extra_in(args, K_SLOT(update, scale));
     *u = (update){.old = args->in,
                   .grad = &args->in[at->grad],
-                  .scale = k_extra_in(args, K_SLOT(update, scale)),
                   .made = args->out,
                   .low = k_extra_out(args, K_SLOT(update, low)),
                   .n = at->states,
+                  .inverse = scale ? cpu_inverse(scale) : 1,
                   .ratio = at->ratio < 0 ? 1 : cpu_scalar(&args->in[at->ratio], 1)};
-    if (u->scale) u->inverse = cpu_inverse(u->scale);
     if (skipped(args, at->skip)) {
         copy_old(u);
         return false;
@@ -134,10 +126,9 @@ static void update_part(void *user, int64_t first, const float *values, int64_t 
 {
     enum { LINE = 16 };
     const update *u = user;
-    cpu_tile scratch;
     for (int i = 0; i < u->n; i++)
         for (int64_t j = 0; j < n; j += LINE) __builtin_prefetch(cpu_at(&u->old[i], next + j), 1);
-    update_elements(u, first, n, unscaled(u, values, n, IR_f32, &scratch));
+    update_elements(u, first, n, values);
 }
 
 bool cpu_joins_update(const k_args *args)

@@ -15,24 +15,25 @@ CPU_INLINE R(numbers) R(round)(const update_numbers *n)
 }
 
 #define SQRT(x) R(m_sqrt)(x)
+/* Results may be the operands. */
 #define UPDATE(op, n_states, rate, step, has_ratio, once, ...) \
-    CPU_CLONES static void R(op)(const update_numbers *numbers, double tensor_ratio, cpu_tile *states, \
-                                 const void *gradient, int64_t n) \
+    CPU_CLONES static void R(op)(const update_numbers *numbers, double tensor_ratio, double scale_inverse, \
+                                 void *const *old, void *const *made, const void *gradient, int64_t n) \
     { \
         const R(numbers) k = R(round)(numbers); \
-        const REAL ratio = (REAL)tensor_ratio; \
+        const REAL ratio = (REAL)tensor_ratio, inverse = (REAL)scale_inverse; \
         (void)ratio; \
-        REAL *ps = (REAL *)&states[0], *as = (REAL *)&states[1], *bs = (REAL *)&states[2], *cs = (REAL *)&states[3]; \
-        const REAL *gs = gradient; \
+        const REAL *ps = old[0], *as = old[1], *bs = old[2], *cs = old[3], *gs = gradient; \
+        REAL *new_p = made[0], *new_a = made[1], *new_b = made[2], *new_c = made[3]; \
         CPU_SIMD for (int64_t i = 0; i < n; i++) \
         { \
             REAL p = ps[i], a = n_states > 1 ? as[i] : 0, b = n_states > 2 ? bs[i] : 0, c = n_states > 3 ? cs[i] : 0; \
-            const REAL g = gs[i]; \
+            const REAL g = gs[i] * inverse; \
             __VA_ARGS__ \
-            ps[i] = p; \
-            if (n_states > 1) as[i] = a; \
-            if (n_states > 2) bs[i] = b; \
-            if (n_states > 3) cs[i] = c; \
+            new_p[i] = p; \
+            if (n_states > 1) new_a[i] = a; \
+            if (n_states > 2) new_b[i] = b; \
+            if (n_states > 3) new_c[i] = c; \
         } \
     }
 #include "ir/ops/updates.def"
