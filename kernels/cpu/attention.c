@@ -82,7 +82,7 @@ static void score_low(const task *t, float *memory, int64_t key, int64_t keys)
     attention_scale_float(scores, (float)s->scale, keys * s->block);
 }
 
-static void add_values_low(const task *t, float *memory, int64_t key, int64_t keys)
+static void add_values_low(const task *t, float *memory, float *sums, int64_t key, int64_t keys)
 {
     const attention_sizes *s = &t->s;
     const int64_t padded = padded_low(keys), width = s->width_row, block = s->block;
@@ -99,12 +99,12 @@ static void add_values_low(const task *t, float *memory, int64_t key, int64_t ke
                                                     .a_row = padded,
                                                     .b = value_pairs,
                                                     .b_row = width,
-                                                    .c = memory + t->b.sums,
+                                                    .c = sums,
                                                     .c_row = width,
                                                     .m = block,
                                                     .n = width,
                                                     .k = padded,
-                                                    .adds = true});
+                                                    .adds = key > 0});
 }
 
 #define REAL float

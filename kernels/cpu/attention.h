@@ -105,6 +105,9 @@ CPU_INLINE double attention_exp_double(double x) { return m_exp_double(x); }
     void attention_multiply_##REAL(const attention_product_##REAL *p); \
     /* Rows [first, first + n), padded with zeros: in place if possible, else in `copy`. */ \
     const REAL *attention_load_##REAL(const attention_rows *m, int64_t first, int64_t n, REAL *copy, int64_t *row); \
+    /* Where to sum up rows from `first` on: in place if possible, else in `buffer`. */ \
+    REAL *attention_target_##REAL(const attention_rows *m, int64_t first, REAL *buffer, int64_t *row); \
+    /* Does nothing if `from` is in place. */ \
     void attention_store_##REAL(const attention_rows *m, int64_t first, int64_t n, const REAL *from, int64_t row); \
     /* to[j * to_row + i] = from[i * from_row + j] * factor for n rows; the rest of to's rows is 0. */ \
     void attention_cross_##REAL(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t n, \

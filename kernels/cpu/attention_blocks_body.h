@@ -14,9 +14,21 @@ const REAL *R(attention_load)(const attention_rows *m, int64_t first, int64_t n,
     return copy;
 }
 
+REAL *R(attention_target)(const attention_rows *m, int64_t first, REAL *buffer, int64_t *row)
+{
+    const int64_t lanes = attention_is_low(m->dtype) ? ATTENTION_TERMS : ATTENTION_LANES;
+    if (m->data && m->dtype == CARRIER && m->columns % lanes == 0) {
+        *row = m->row;
+        return (REAL *)(void *)m->data + first * m->row;
+    }
+    *row = cpu_ceil_div(m->columns, lanes) * lanes;
+    return buffer;
+}
+
 void R(attention_store)(const attention_rows *m, int64_t first, int64_t n, const REAL *from, int64_t row)
 {
     const int64_t size = (int64_t)ir_dtype_size(m->dtype);
+    if (!m->data || (const char *)from == m->data + first * m->row * size) return;
     const bool low = attention_is_low(m->dtype) && m->columns % ATTENTION_LANES == 0;
     for (int64_t i = 0; i < n; i++, from += row) {
         char *to = m->data + (first + i) * m->row * size;

@@ -28,20 +28,20 @@ ATTENTION_CLONES static void R(fold_scores)(REAL *restrict scores, int64_t keys,
         }
 }
 
-CPU_CLONES static void R(scale_rows)(REAL *restrict rows, const REAL *restrict factor, int64_t n, int64_t columns)
+CPU_CLONES static void R(scale_rows)(REAL *restrict rows, int64_t row, const REAL *restrict factor, int64_t n,
+                                     int64_t columns)
 {
-    for (int64_t i = 0; i < n; i++) CPU_SIMD for (int64_t j = 0; j < columns; j++) rows[i * columns + j] *= factor[i];
+    for (int64_t i = 0; i < n; i++) CPU_SIMD for (int64_t j = 0; j < columns; j++) rows[i * row + j] *= factor[i];
 }
 
-/* Writes y and lse. The sum of a query that sees no key is 0. */
-static void R(finish)(const task *t, const R(state) * st, REAL *sums)
+/* Writes y, of which there are the sums, and lse. The sum of a query that sees no key is 0. */
+static void R(finish)(const task *t, const R(state) * st, const attention_rows *y, REAL *sums, int64_t row)
 {
     const attention_sizes *s = &t->s;
-    const attention_rows y = attention_item(&t->args->out[IR_OUT(attention, y)], t->item);
     const k_view *lse = cpu_result(t->args, IR_OUT(attention, lse));
     for (int64_t i = 0; i < t->n; i++) st->factor[i] = st->total[i] == 0 ? 0 : 1 / st->total[i];
-    R(scale_rows)(sums, st->factor, t->n, s->width_row);
-    R(attention_store)(&y, t->first, t->n, sums, s->width_row);
+    R(scale_rows)(sums, row, st->factor, t->n, s->width);
+    R(attention_store)(y, t->first, t->n, sums, row);
     for (int64_t i = 0; i < t->n && cpu_is_used(lse); i++) {
         REAL *to = (REAL *)lse->data + 2 * (t->item * s->queries + t->first + i);
         to[0] = st->largest[i];
@@ -69,15 +69,15 @@ static void R(score)(const task *t, REAL *memory, int64_t key, int64_t keys)
 }
 
 /* Adds the values of these keys. */
-static void R(add_values)(const task *t, REAL *memory, int64_t key, int64_t keys)
+static void R(add_values)(const task *t, REAL *memory, REAL *sums, int64_t row, int64_t key, int64_t keys)
 {
     const int64_t width = t->s.width_row;
     R(attention_product) p = {.a = memory + t->b.scores, .a_row = 1, .a_column = t->s.block, .m = t->n, .n = width};
     p.k = keys;
     p.b = R(attention_load)(&t->v, key, keys, memory + t->b.values, &p.b_row);
-    p.c = memory + t->b.sums;
-    p.c_row = width;
-    p.adds = true;
+    p.c = sums;
+    p.c_row = row;
+    p.adds = key > 0;
     R(attention_multiply)(&p);
 }
 
@@ -85,10 +85,13 @@ static void R(attend)(const task *t, REAL *memory)
 {
     const attention_sizes *s = &t->s;
     const int64_t block = s->block, seen = attention_seen(s, t->first + t->n - 1);
-    REAL *scores = memory + t->b.scores, *sums = memory + t->b.sums, *state = memory + t->b.state;
+    const attention_rows y = attention_item(&t->args->out[IR_OUT(attention, y)], t->item);
+    int64_t row;
+    REAL *scores = memory + t->b.scores, *state = memory + t->b.state,
+         *sums = R(attention_target)(&y, t->first, memory + t->b.sums, &row);
     const R(state) st = {state, state + block, state + 2 * block};
     for (int64_t i = 0; i < block; i++) st.largest[i] = -(REAL)INFINITY, st.total[i] = 0;
-    memset(sums, 0, (size_t)(block * s->width_row) * sizeof *sums);
+    for (int64_t i = 0; i < t->n && seen == 0; i++) memset(sums + i * row, 0, (size_t)s->width * sizeof *sums);
     if (s->low) cross_queries_low(t, (void *)memory);
     else R(cross_queries)(t, memory);
     for (int64_t key = 0; key < seen; key += ATTENTION_KEYS) {
@@ -97,9 +100,9 @@ static void R(attend)(const task *t, REAL *memory)
         else R(score)(t, memory, key, keys);
         R(attention_apply_mask)(s, &t->mask, scores, t->first, t->n, key, keys, memory + t->b.mask);
         R(fold_scores)(scores, keys, &st, block);
-        if (key > 0) R(scale_rows)(sums, st.factor, t->n, s->width_row);
-        if (s->low) add_values_low(t, (void *)memory, key, keys);
-        else R(add_values)(t, memory, key, keys);
+        if (key > 0) R(scale_rows)(sums, row, st.factor, t->n, s->width);
+        if (s->low) add_values_low(t, (void *)memory, (void *)sums, key, keys);
+        else R(add_values)(t, memory, sums, row, key, keys);
     }
-    R(finish)(t, &st, sums);
+    R(finish)(t, &st, &y, sums, row);
 }

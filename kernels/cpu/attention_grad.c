@@ -1,7 +1,10 @@
 /* attention_grad.c - the gradient of attention, which computes the probabilities again from the scores and lse:
  *
- *     P = exp(q k^T * scale + mask - lse)    dP = dy v^T    dS = P * (dP - delta)    delta: dy y, summed by query
- *     dv = P^T dy    dq = dS k * scale    dk = dS^T q * scale
+ *     P = exp(q k^T * scale + mask - lse)    dP = dy v^T    dS = P * (dP - delta) * scale
+ *     dv = P^T dy    dq = dS k    dk = dS^T q
+ *
+ * delta, the sum of P dP by query, is that of dy y if the keys are more than a block. Gradients are summed up in place
+ * if they are in the type of the sums.
  *
  * If there are enough items of k and v for all threads, a task computes all gradients of an item. Otherwise there are
  * tasks for blocks of queries, which compute dq, and tasks for blocks of keys, which compute dk and dv. The additions
@@ -24,6 +27,7 @@ _Static_assert(IR_IN(attention_grad, q) == IR_IN(attention, q) && IR_IN(attentio
 typedef struct division {
     attention_sizes s;
     bool by_block, dq, dkv; /* by_block: tasks compute one block; which gradients are wanted */
+    bool clears;            /* the first block of queries does not see all keys, so dk and dv start as zeros */
     int64_t kv_items, tasks;
     int64_t key_sums; /* keys of which a task keeps dk and dv */
     int64_t crossed_q, crossed_dy, queries, dy, y, keys, values, scores, slopes, state, low, mask, sums_q, sums_k,
@@ -45,6 +49,7 @@ static division divide(const k_args *args)
     d.dq = cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dq)));
     d.dkv = cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dk))) ||
             cpu_is_used(cpu_result(args, IR_OUT(attention_grad, dv)));
+    d.clears = s->queries == 0 || (s->query_blocks > 1 && s->last < s->keys);
     d.kv_items = s->items / s->group;
     d.by_block = d.kv_items < args->ctx->threads;
     d.tasks = !d.by_block ? d.kv_items
@@ -105,13 +110,14 @@ static void multiply_keys_low(const division *d, const attention_rows *k, const 
 }
 
 /* Adds to dq, if it is not NULL, and to dk and dv, if dk is not. */
-static void add_products_low(const division *d, int64_t keys, float *memory, float *dq, float *dk, float *dv)
+static void add_products_low(const division *d, int64_t keys, float *memory, float *dq, float *dk, float *dv,
+                             bool adds_q, bool adds_k)
 {
     const attention_sizes *s = &d->s;
     const int64_t block = s->block, padded = cpu_ceil_div(keys, ATTENTION_TERMS) * ATTENTION_TERMS;
     float *scores = memory + d->scores, *slopes = memory + d->slopes, *low = memory + d->low;
     const size_t rest = (size_t)((padded - keys) * block) * sizeof *scores;
-    attention_low_product p = {.adds = true};
+    attention_low_product p = {.adds = adds_q};
     memset(scores + keys * block, 0, rest);
     memset(slopes + keys * block, 0, rest);
     if (dq) {
@@ -126,7 +132,7 @@ static void add_products_low(const division *d, int64_t keys, float *memory, flo
     }
     if (!dk) return;
     uint16_t *rows = (void *)(low + ATTENTION_KEYS * block);
-    p.a = rows, p.a_row = block, p.m = padded, p.k = block;
+    p.a = rows, p.a_row = block, p.m = padded, p.k = block, p.adds = adds_k;
     attention_round_rows(rows, slopes, padded * block);
     p.b = (void *)(memory + d->queries + block * s->depth_row / 2), p.c = dk;
     p.b_row = p.c_row = p.n = s->depth_row;

@@ -8,7 +8,9 @@ typedef struct R(block) {
     const REAL *q, *dy; /* as in memory */
     int64_t q_row, dy_row;
     REAL *largest, *log_sum, *delta; /* by query */
-    REAL *sums;                      /* dq */
+    attention_rows to;               /* dq */
+    REAL *sums;
+    int64_t sums_row;
 } R(block);
 
 /* What the tasks of an item of k and v share: its keys and the sums dk and dv, from key `first` on. */
@@ -16,24 +18,26 @@ typedef struct R(item) {
     const k_args *args;
     const division *d;
     REAL *memory;
-    attention_rows k, v;
-    int64_t number, first;
+    attention_rows k, v, to_k, to_v; /* to_k, to_v: dk and dv */
+    int64_t number, first, k_row, v_row;
+    REAL *sums_k, *sums_v;
 } R(item);
 
-/* By query: the two parts of lse, and delta. */
+/* By query: the two parts of lse, and delta if the keys are more than a block. */
 static void R(load_state)(const R(block) * b, const k_args *args, int64_t item, const REAL *dy, int64_t dy_row,
                           REAL *copy)
 {
     const attention_sizes *s = &b->d.s;
     const attention_rows rows = attention_item(&args->in[IR_IN(attention_grad, y)], item);
     const REAL *lse = (const REAL *)args->in[IR_IN(attention_grad, lse)].data + 2 * (item * s->queries + b->first);
-    int64_t row;
-    const REAL *y = R(attention_load)(&rows, b->first, b->n, copy, &row);
+    int64_t row = 0;
+    const bool dots = s->key_blocks > 1;
+    const REAL *y = dots ? R(attention_load)(&rows, b->first, b->n, copy, &row) : NULL;
     memset(b->largest, 0, (size_t)(3 * s->block) * sizeof *copy);
     for (int64_t i = 0; i < b->n; i++) {
         b->largest[i] = lse[2 * i] == -(REAL)INFINITY ? 0 : lse[2 * i];
         b->log_sum[i] = lse[2 * i + 1];
-        b->delta[i] = (REAL)R(lanes_dot)(dy + i * dy_row, y + i * row, s->width);
+        if (dots) b->delta[i] = (REAL)R(lanes_dot)(dy + i * dy_row, y + i * row, s->width);
     }
 }
 
@@ -49,9 +53,11 @@ static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
     REAL *m = it->memory, *crossed_q = m + d->crossed_q, *crossed_dy = m + d->crossed_dy;
     b.n = k_min(ATTENTION_QUERIES, s->queries - first);
     s->block = attention_block(s, b.n);
-    b.sums = m + d->sums_q;
+    b.to = attention_item(&args->out[IR_OUT(attention_grad, dq)], item);
+    b.sums = R(attention_target)(&b.to, first, m + d->sums_q, &b.sums_row);
     b.largest = m + d->state, b.log_sum = b.largest + s->block, b.delta = b.log_sum + s->block;
-    b.dy = R(attention_load)(&dy, first, b.n, s->low ? crossed_dy : m + d->dy, &b.dy_row);
+    if (!s->low || s->key_blocks > 1)
+        b.dy = R(attention_load)(&dy, first, b.n, s->low ? crossed_dy : m + d->dy, &b.dy_row);
     R(load_state)(&b, args, item, b.dy, b.dy_row, m + d->y);
     if (s->low) {
         cross_low(d, &q, first, b.n, (void *)(m + d->queries), (void *)crossed_q, s->depth_row);
@@ -64,16 +70,21 @@ static R(block) R(load_block)(const R(item) * it, int64_t item, int64_t number)
     return b;
 }
 
-/* scores: P; slopes: from dP to dS. */
+/* scores: P; slopes: from dP to dS. If there are no other keys, computes delta as well, which is 0 before. */
 ATTENTION_CLONES static void R(differentiate)(REAL *restrict scores, REAL *restrict slopes, int64_t keys, int64_t n,
                                               const REAL *restrict largest, const REAL *restrict log_sum,
-                                              const REAL *restrict delta)
+                                              REAL *restrict delta, bool all, REAL scale)
 {
     for (int64_t j = 0; j < keys; j++) CPU_SIMD for (int64_t i = 0; i < n; i++)
         {
             const REAL p = R(attention_exp)(scores[j * n + i] - largest[i] - log_sum[i]);
             scores[j * n + i] = p;
-            slopes[j * n + i] = p == 0 ? 0 : p * (slopes[j * n + i] - delta[i]);
+            if (all) delta[i] += p == 0 ? 0 : p * slopes[j * n + i];
+        }
+    for (int64_t j = 0; j < keys; j++) CPU_SIMD for (int64_t i = 0; i < n; i++)
+        {
+            const REAL p = scores[j * n + i];
+            slopes[j * n + i] = p == 0 ? 0 : p * scale * (slopes[j * n + i] - delta[i]);
         }
 }
 
@@ -95,92 +106,93 @@ static const REAL *R(multiply_keys)(const R(item) * it, const division *d, int64
 
 /* Adds to dq, if it is not NULL, and to dk and dv, if dk is not. */
 static void R(add_products)(const R(item) * it, const R(block) * b, const REAL *k, int64_t k_row, int64_t keys,
-                            REAL *dq, REAL *dk, REAL *dv)
+                            REAL *dq, REAL *dk, REAL *dv, bool adds_q, bool adds_k)
 {
     typedef R(attention_product) product;
     const division *d = &b->d;
     const int64_t depth = d->s.depth_row, width = d->s.width_row, block = d->s.block;
     const REAL *scores = it->memory + d->scores, *slopes = it->memory + d->slopes;
-    const product to_q = {slopes, 1, block, k, k_row, dq, depth, b->n, depth, keys, true},
-                  to_k = {slopes, block, 1, b->q, b->q_row, dk, depth, keys, depth, b->n, true},
-                  to_v = {scores, block, 1, b->dy, b->dy_row, dv, width, keys, width, b->n, true};
+    const product to_q = {slopes, 1, block, k, k_row, dq, b->sums_row, b->n, depth, keys, adds_q},
+                  to_k = {slopes, block, 1, b->q, b->q_row, dk, it->k_row, keys, depth, b->n, adds_k},
+                  to_v = {scores, block, 1, b->dy, b->dy_row, dv, it->v_row, keys, width, b->n, adds_k};
     if (dq) R(attention_multiply)(&to_q);
     if (!dk) return;
     R(attention_multiply)(&to_k);
     R(attention_multiply)(&to_v);
 }
 
-/* Adds what block b and keys [key, key + keys) contribute to dq and to dk and dv. */
-static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, int64_t keys, bool dq, bool dkv)
+/* Adds what block b and keys [key, key + keys) contribute to dq and to dk and dv, of which it is the first summand
+ * unless adds_q and adds_k. */
+static void R(add_block)(const R(item) * it, const R(block) * b, int64_t key, int64_t keys, bool dq, bool dkv,
+                         bool adds_q, bool adds_k)
 {
     const division *d = &b->d;
     const attention_sizes *s = &d->s;
     REAL *m = it->memory, *scores = m + d->scores, *slopes = m + d->slopes, *to_q = dq ? b->sums : NULL,
-         *to_k = dkv ? m + d->sums_k + (key - it->first) * s->depth_row : NULL,
-         *to_v = dkv ? m + d->sums_v + (key - it->first) * s->width_row : NULL;
+         *to_k = dkv ? it->sums_k + (key - it->first) * it->k_row : NULL,
+         *to_v = dkv ? it->sums_v + (key - it->first) * it->v_row : NULL;
     const REAL *k = NULL;
     int64_t row = 0;
     if (s->low) multiply_keys_low(d, &it->k, &it->v, key, keys, (void *)m);
     else k = R(multiply_keys)(it, d, key, keys, &row);
     R(attention_apply_mask)(s, &b->mask, scores, b->first, b->n, key, keys, m + d->mask);
-    R(differentiate)(scores, slopes, keys, s->block, b->largest, b->log_sum, b->delta);
-    if (s->low) add_products_low(d, keys, (void *)m, (void *)to_q, (void *)to_k, (void *)to_v);
-    else R(add_products)(it, b, k, row, keys, to_q, to_k, to_v);
+    R(differentiate)
+    (scores, slopes, keys, s->block, b->largest, b->log_sum, b->delta, s->key_blocks == 1, (REAL)s->scale);
+    if (s->low) add_products_low(d, keys, (void *)m, (void *)to_q, (void *)to_k, (void *)to_v, adds_q, adds_k);
+    else R(add_products)(it, b, k, row, keys, to_q, to_k, to_v, adds_q, adds_k);
 }
 
-/* Stores n rows of a gradient from row `first` on, times `factor`. */
-static void R(store)(const k_view *to, int64_t item, int64_t first, int64_t n, REAL *sums, int64_t row, REAL factor)
+static void R(clear)(REAL *rows, int64_t row, int64_t n, int64_t columns)
 {
-    const attention_rows rows = attention_item(to, item);
-    if (!cpu_is_used(to)) return;
-    for (int64_t i = 0; i < n * row; i++) sums[i] *= factor;
-    R(attention_store)(&rows, first, n, sums, row);
+    for (int64_t i = 0; i < n; i++) memset(rows + i * row, 0, (size_t)columns * sizeof *rows);
 }
 
-static void R(clear_keys)(const R(item) * it, int64_t n)
+/* Starts the sums dk and dv of n keys from key `first` on. */
+static void R(start_keys)(R(item) * it, int64_t first, int64_t n)
 {
     const division *d = it->d;
-    memset(it->memory + d->sums_k, 0, (size_t)(n * d->s.depth_row) * sizeof(REAL));
-    memset(it->memory + d->sums_v, 0, (size_t)(n * d->s.width_row) * sizeof(REAL));
+    it->first = first;
+    it->to_k = attention_item(&it->args->out[IR_OUT(attention_grad, dk)], it->number);
+    it->to_v = attention_item(&it->args->out[IR_OUT(attention_grad, dv)], it->number);
+    it->sums_k = R(attention_target)(&it->to_k, first, it->memory + d->sums_k, &it->k_row);
+    it->sums_v = R(attention_target)(&it->to_v, first, it->memory + d->sums_v, &it->v_row);
+    if (!d->clears) return;
+    R(clear)(it->sums_k, it->k_row, n, d->s.depth);
+    R(clear)(it->sums_v, it->v_row, n, d->s.width);
 }
 
 static void R(store_keys)(const R(item) * it, int64_t n)
 {
-    const division *d = it->d;
-    R(store)
-    (cpu_result(it->args, IR_OUT(attention_grad, dk)), it->number, it->first, n, it->memory + d->sums_k, d->s.depth_row,
-     (REAL)d->s.scale);
-    R(store)
-    (cpu_result(it->args, IR_OUT(attention_grad, dv)), it->number, it->first, n, it->memory + d->sums_v, d->s.width_row,
-     1);
+    R(attention_store)(&it->to_k, it->first, n, it->sums_k, it->k_row);
+    R(attention_store)(&it->to_v, it->first, n, it->sums_v, it->v_row);
 }
 
 /* Block `number` of the queries of item `item` of q, with the keys that it sees. */
-static void R(add_queries)(const R(item) * it, int64_t item, int64_t number, bool dq, bool dkv)
+static void R(add_queries)(const R(item) * it, int64_t item, int64_t number, bool dq, bool dkv, bool adds_k)
 {
     const attention_sizes *s = &it->d->s;
     const R(block) b = R(load_block)(it, item, number);
     const int64_t seen = attention_seen(s, b.first + b.n - 1);
-    memset(b.sums, 0, (size_t)(s->block * s->depth_row) * sizeof(REAL));
     for (int64_t key = 0; key < seen; key += ATTENTION_KEYS)
-        R(add_block)(it, &b, key, k_min(ATTENTION_KEYS, seen - key), dq, dkv);
-    if (dq) R(store)
-    (cpu_result(it->args, IR_OUT(attention_grad, dq)), item, b.first, b.n, b.sums, s->depth_row, (REAL)s->scale);
+        R(add_block)(it, &b, key, k_min(ATTENTION_KEYS, seen - key), dq, dkv, key > 0, adds_k);
+    if (!dq) return;
+    if (seen == 0) R(clear)(b.sums, b.sums_row, b.n, s->depth);
+    R(attention_store)(&b.to, b.first, b.n, b.sums, b.sums_row);
 }
 
 /* A block of keys, with the queries that see it. */
-static void R(add_keys)(const R(item) * it)
+static void R(add_keys)(R(item) * it, int64_t first)
 {
     const attention_sizes *s = &it->d->s;
-    const int64_t n = k_min(ATTENTION_KEYS, s->keys - it->first);
-    R(clear_keys)(it, ATTENTION_KEYS);
+    const int64_t n = k_min(ATTENTION_KEYS, s->keys - first);
+    R(start_keys)(it, first, n);
     for (int64_t i = 0; i < s->group * s->query_blocks; i++) {
         const int64_t number = i % s->query_blocks;
         const int64_t end = k_min(s->queries, (number + 1) * ATTENTION_QUERIES);
-        const int64_t keys = k_min(n, attention_seen(s, end - 1) - it->first);
+        const int64_t keys = k_min(n, attention_seen(s, end - 1) - first);
         if (keys <= 0) continue;
         const R(block) b = R(load_block)(it, it->number * s->group + i / s->query_blocks, number);
-        R(add_block)(it, &b, it->first, keys, false, true);
+        R(add_block)(it, &b, first, keys, false, true, false, i > 0 || it->d->clears);
     }
     R(store_keys)(it, n);
 }
@@ -201,14 +213,13 @@ static void R(run_task)(const k_args *args, const division *d, int64_t task, REA
           .v = attention_item(&args->in[IR_IN(attention_grad, v)], number),
           .number = number};
     if (is_query) {
-        R(add_queries)(&it, task / s->query_blocks, task % s->query_blocks, true, false);
+        R(add_queries)(&it, task / s->query_blocks, task % s->query_blocks, true, false, false);
     } else if (d->by_block) {
-        it.first = (task - query_tasks) % s->key_blocks * ATTENTION_KEYS;
-        R(add_keys)(&it);
+        R(add_keys)(&it, (task - query_tasks) % s->key_blocks * ATTENTION_KEYS);
     } else {
-        R(clear_keys)(&it, d->key_sums);
-        for (int64_t i = 0; i < s->group * s->query_blocks; i++)
-            R(add_queries)(&it, number * s->group + i / s->query_blocks, i % s->query_blocks, d->dq, d->dkv);
+        R(start_keys)(&it, 0, s->keys);
+        for (int64_t i = 0; i < s->group * s->query_blocks; i++) R(add_queries)
+        (&it, number * s->group + i / s->query_blocks, i % s->query_blocks, d->dq, d->dkv, i > 0 || d->clears);
         R(store_keys)(&it, s->keys);
     }
 }

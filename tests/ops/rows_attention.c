@@ -78,25 +78,35 @@ static void attention_reference(ops_case *c) { attend(c, c->expected[0], c->expe
 
 enum { Y = IR_IN(attention_grad, y), LSE = IR_IN(attention_grad, lse), DY = IR_IN(attention_grad, dy) };
 
+/* The probability of key j for a query, row `row` of q, and its gradient. */
+static double probability(const ops_case *c, int64_t row, int64_t j, double *slope)
+{
+    const double s = score(c, row / now->queries, row % now->queries, j), *lse = c->x[LSE] + 2 * row;
+    const double *dy = c->x[DY] + row * now->width, *v = c->x[2];
+    v += (keys_of(row / now->queries) * now->keys + j) * now->width;
+    *slope = 0;
+    for (int64_t e = 0; e < now->width; e++) *slope += dy[e] * v[e];
+    return s == -INFINITY ? 0 : exp(s - lse[0] - lse[1]);
+}
+
 static void attention_grad_reference(ops_case *c)
 {
     const int64_t depth = now->depth, width = now->width;
     const double scale = c->attr[IR_ATTR(attention, scale)].f;
     for (int g = 0; g < 3; g++) memset(c->expected[g], 0, (size_t)k_count(&c->in[g]) * sizeof(double));
     for (int64_t row = 0; row < items() * now->queries; row++) {
-        const int64_t item = row / now->queries;
-        const double *dy = c->x[DY] + row * width, *lse = c->x[LSE] + 2 * row;
-        double delta = 0;
-        for (int64_t e = 0; e < width; e++) delta += dy[e] * c->x[Y][row * width + e];
+        const double *dy = c->x[DY] + row * width;
+        const bool dots = now->keys > 64; /* as the kernel does: y is rounded */
+        double delta = 0, dp;
+        for (int64_t e = 0; e < width && dots; e++) delta += dy[e] * c->x[Y][row * width + e];
+        for (int64_t j = 0; j < now->keys && !dots; j++) {
+            const double p = probability(c, row, j, &dp);
+            delta += p * dp;
+        }
         for (int64_t j = 0; j < now->keys; j++) {
-            const double s = score(c, item, row % now->queries, j);
-            const double p = s == -INFINITY ? 0 : exp(s - lse[0] - lse[1]);
-            const int64_t at = keys_of(item) * now->keys + j;
-            double dp = 0;
-            for (int64_t e = 0; e < width; e++) {
-                dp += dy[e] * c->x[2][at * width + e];
-                c->expected[2][at * width + e] += p * dy[e];
-            }
+            const double p = probability(c, row, j, &dp);
+            const int64_t at = keys_of(row / now->queries) * now->keys + j;
+            for (int64_t e = 0; e < width; e++) c->expected[2][at * width + e] += p * dy[e];
             for (int64_t d = 0; d < depth; d++) {
                 c->expected[0][row * depth + d] += p * (dp - delta) * scale * c->x[1][at * depth + d];
                 c->expected[1][at * depth + d] += p * (dp - delta) * scale * c->x[0][row * depth + d];
