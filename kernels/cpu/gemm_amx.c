@@ -456,7 +456,7 @@ AMX static void put(pending *p)
         choose_finite(p->sums, high, p->rows * STRIP);
     }
     for (int64_t j = 0; j < p->columns; j += LANES) {
-        const __mmask16 mask = p->columns - j >= LANES ? 0xffff : (__mmask16)((1u << (p->columns - j)) - 1);
+        const __mmask16 mask = (__mmask16)((1u << k_min(LANES, p->columns - j)) - 1);
         if (!p->low) put_columns(p, j, mask, IR_NO_DTYPE);
         else if (p->type == IR_bf16) put_columns(p, j, mask, IR_bf16);
         else put_columns(p, j, mask, IR_f16);
