@@ -34,18 +34,29 @@ CPU_CLONES static void R(scale_rows)(REAL *restrict rows, int64_t row, const REA
     for (int64_t i = 0; i < n; i++) CPU_SIMD for (int64_t j = 0; j < columns; j++) rows[i * row + j] *= factor[i];
 }
 
+/* Turns sums of exponentials into their logarithms. factor: their inverses. Both are 0 if no key is seen. */
+ATTENTION_CLONES static void R(divide)(REAL *restrict total, REAL *restrict factor, int64_t n)
+{
+    CPU_SIMD for (int64_t i = 0; i < n; i++)
+    {
+        const REAL sum = total[i];
+        factor[i] = sum == 0 ? 0 : 1 / sum;
+        total[i] = sum == 0 ? 0 : R(m_log)(sum);
+    }
+}
+
 /* Writes y, of which there are the sums, and lse. The sum of a query that sees no key is 0. */
 static void R(finish)(const task *t, const R(state) * st, const attention_rows *y, REAL *sums, int64_t row)
 {
     const attention_sizes *s = &t->s;
     const k_view *lse = cpu_result(t->args, IR_OUT(attention, lse));
-    for (int64_t i = 0; i < t->n; i++) st->factor[i] = st->total[i] == 0 ? 0 : 1 / st->total[i];
+    R(divide)(st->total, st->factor, t->n);
     R(scale_rows)(sums, row, st->factor, t->n, s->width);
     R(attention_store)(y, t->first, t->n, sums, row);
     for (int64_t i = 0; i < t->n && cpu_is_used(lse); i++) {
         REAL *to = (REAL *)lse->data + 2 * (t->item * s->queries + t->first + i);
         to[0] = st->largest[i];
-        to[1] = st->total[i] == 0 ? 0 : (REAL)log((double)st->total[i]);
+        to[1] = st->total[i];
     }
 }
 
