@@ -108,34 +108,55 @@ AMX_INLINE void transpose(__m512i *rows)
     }
 }
 
-/* The high part of 16 numbers, and the low part of the rest. */
-AMX_INLINE void split(__m256i f16, __m256i *high, __m256i *low)
+AMX_INLINE __m512 widen(__m256i bf16)
 {
-    const __m512 x = _mm512_cvtph_ps(f16);
-    *high = (__m256i)_mm512_cvtneps_pbh(x);
-    const __m512 part = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(*high), 16));
-    *low = (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(x, part));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
 }
 
+/* Stores the high parts of 32 numbers, and the low parts. */
 AMX_INLINE void store_split(char *high, char *low, __m512i f16)
 {
-    __m256i h[2], l[2];
-    split(_mm512_castsi512_si256(f16), &h[0], &l[0]);
-    split(_mm512_extracti64x4_epi64(f16, 1), &h[1], &l[1]);
-    _mm512_storeu_si512(high, _mm512_inserti64x4(_mm512_castsi256_si512(h[0]), h[1], 1));
-    _mm512_storeu_si512(low, _mm512_inserti64x4(_mm512_castsi256_si512(l[0]), l[1], 1));
+    const __m512 x = _mm512_cvtph_ps(_mm512_castsi512_si256(f16));
+    const __m512 y = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(f16, 1));
+    const __m512i h = (__m512i)_mm512_cvtne2ps_pbh(y, x);
+    const __m512 rest_x = _mm512_sub_ps(x, widen(_mm512_castsi512_si256(h)));
+    const __m512 rest_y = _mm512_sub_ps(y, widen(_mm512_extracti64x4_epi64(h, 1)));
+    _mm512_storeu_si512(high, h);
+    _mm512_storeu_si512(low, (__m512i)_mm512_cvtne2ps_pbh(rest_y, rest_x));
 }
 
-/* Makes a tile of at most 16 lanes x 32 terms, and for f16 that of the low parts, which is `low` bytes after it. Its
- * rows are lanes, or pairs of terms. */
+/* Stores a row of a tile, and for f16 that of the low parts, which is `low` bytes after it. */
+AMX_INLINE void store_row(char *to, int64_t low, __m512i row)
+{
+    if (low) store_split(to, to + low, row);
+    else _mm512_storeu_si512(to, row);
+}
+
+/* Makes a tile of at most 16 lanes x 32 terms. Its rows are lanes, or pairs of terms. */
 AMX static void make_tile(char *to, int64_t low, const source *s, int64_t lanes, int64_t terms, bool pairs)
 {
     __m512i rows[LANES];
     if (s->by_term) load_terms(rows, s, lanes, terms);
     else load_lanes(rows, s, lanes, terms);
     if (s->by_term != pairs) transpose(rows);
-    GEMM_UNROLL for (int i = 0; i < LANES; i++) if (low) store_split(to + i * 64, to + low + i * 64, rows[i]);
-    else _mm512_storeu_si512(to + i * 64, rows[i]); }
+    GEMM_UNROLL for (int i = 0; i < LANES; i++) store_row(to + i * 64, low, rows[i]);
+}
+
+/* Makes the two tiles of 32 lanes x 32 terms of bf16, whose rows are pairs of terms. Each row is read once: those of a
+ * wide matrix collide in the first-level cache. (In f16 this is slower, since splitting delays the loads.) */
+AMX static void make_pairs(char *to, const source *s)
+{
+    const __m512i each = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i first = _mm512_or_si512(each,
+                                          _mm512_slli_epi32(_mm512_add_epi32(each, _mm512_set1_epi32(STRIP)), 16));
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(LANES));
+    for (int i = 0; i < LANES; i++, to += 64) {
+        const uint16_t *at = s->at + 2 * i * s->ld;
+        const __m512i even = _mm512_loadu_si512(at), odd = _mm512_loadu_si512(at + s->ld);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, first, odd));
+        _mm512_storeu_si512(to + TILE, _mm512_permutex2var_epi16(even, second, odd));
+    }
+}
 
 /* An operand of an item: element (lane, term) is number lane * lane_stride + term * term_stride of its data. */
 typedef struct operand {
@@ -198,12 +219,18 @@ static void make_strip(char *to, const operand *x, int64_t lane, int64_t lanes, 
     for (int64_t k = 0; k < terms; k += CHUNK) {
         const int64_t depth = k_min(CHUNK, terms - k);
         const source s = source_of(x, lane, lanes, term + k, depth, scratch);
-        for (int64_t l = 0; l < depth; l += TERMS, to += tiles * TILE + low)
+        for (int64_t l = 0; l < depth; l += TERMS, to += tiles * TILE + low) {
+            if (!low && s.by_term && x->pairs && lanes == STRIP && depth - l >= TERMS) {
+                const source part = {s.at + l * s.ld, s.ld, true};
+                make_pairs(to, &part);
+                continue;
+            }
             for (int64_t i = 0; i < tiles; i++) {
                 const source part = {s.at + (s.by_term ? l * s.ld + i * LANES : i * LANES * s.ld + l), s.ld, s.by_term};
                 make_tile(to + i * TILE, low, &part, k_min(LANES, lanes - i * LANES), k_min(TERMS, depth - l),
                           x->pairs);
             }
+        }
     }
 }
 
