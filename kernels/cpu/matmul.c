@@ -178,13 +178,14 @@ bool cpu_rounds(const k_args *args, int operand)
     return by_panels(args, &p) && cpu_panels_type(args) == IR_f32;
 }
 
-/* With few terms, most of the time is that of storing the product. */
+/* With few terms, most of the time is that of storing the product. In a low type it is so with more of them. */
 bool cpu_matmul_can_be_visited(const k_args *args)
 {
-    enum { FEW_TERMS = 64 };
+    enum { FEW_TERMS = 64, FEW_LOW_TERMS = 1024 };
     const product p = product_of(args);
-    const bool plain = args->in[IN_A].dtype == IR_f32 && args->in[IN_B].dtype == IR_f32 && args->out[0].dtype == IR_f32;
-    return plain && !k_present(&args->in[IN_BIAS]) && p.rank == 0 && p.k > 0 && p.k <= FEW_TERMS;
+    if (k_present(&args->in[IN_BIAS]) || p.rank > 0 || p.k == 0 || args->out[0].dtype != IR_f32) return false;
+    if (ir_dtype_is_low(cpu_panels_type(args))) return p.k <= FEW_LOW_TERMS;
+    return args->in[IN_A].dtype == IR_f32 && args->in[IN_B].dtype == IR_f32 && p.k <= FEW_TERMS;
 }
 
 size_t cpu_matmul_visit_workspace(const k_args *args, gemm_visit *visit)
