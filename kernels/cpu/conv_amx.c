@@ -135,6 +135,7 @@ typedef struct task {
     const division *d;
     const int64_t *shifts;
     const char *packed;
+    bool plain; /* see is_plain */
     int64_t group, first, length, panel, panels;
     int64_t *rows; /* of each position: the row of the pass, or -1 */
     char *grids;
@@ -327,18 +328,55 @@ static void compute(strip *s)
     (s->t->p->type == IR_f16 ? multiply_f16 : multiply_bf16)[i][j](s, s->sums);
 }
 
+AMX static bool is_finite(const strip *s)
+{
+    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+    __m512i worst = _mm512_setzero_si512();
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->columns; j += LANES)
+            worst = _mm512_max_epu32(worst, _mm512_and_si512(_mm512_load_si512(s->sums + i * STRIP + j), exponent));
+    return _mm512_cmpeq_epu32_mask(worst, exponent) == 0;
+}
+
 /* The low part of an infinity is NaN: see gemm_amx.c. */
 static void mend(strip *s)
 {
     _Alignas(64) float high[STRIP * STRIP];
-    bool finite = true;
-    for (int64_t i = 0; i < s->rows; i++)
-        for (int64_t j = 0; j < s->columns; j++) finite &= s->sums[i * STRIP + j] - s->sums[i * STRIP + j] == 0;
-    if (finite) return;
+    if (is_finite(s)) return;
     multiply_high[tiles_of(s->rows) - 1][tiles_of(s->columns) - 1](s, high);
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = i * STRIP; j < i * STRIP + s->columns; j++)
             if (s->sums[j] - s->sums[j] != 0) s->sums[j] = high[j];
+}
+
+/* Whether the rows of a pass are those of its view, in the type of the product. */
+static bool is_plain(const conv_pass *p)
+{
+    bool plain = p->view->channels_last && p->view->dtype == p->type && !p->bias;
+    for (int i = 0; i < 3; i++) plain &= p->w.stride[i] == 1 && p->w.count[i] == p->result.size[i];
+    return plain;
+}
+
+/* Stores the rows of a plain pass; `type` is constant. */
+AMX_INLINE void put_rows(const strip *s, const int64_t *rows, int64_t column, const ir_dtype type)
+{
+    const conv_pass *p = s->t->p;
+    for (int64_t i = 0; i < s->rows; i++) {
+        if (rows[i] < 0) continue;
+        uint16_t *to = (uint16_t *)p->view->data + rows[i] * p->result.channels + column;
+        for (int64_t j = 0; j < s->columns; j += LANES) {
+            const __mmask16 mask = s->columns - j >= LANES ? 0xffff : (__mmask16)((1u << (s->columns - j)) - 1);
+            const __m512 x = _mm512_load_ps(s->sums + i * STRIP + j);
+            if (type == IR_bf16) _mm256_mask_storeu_epi16(to + j, mask, (__m256i)_mm512_cvtneps_pbh(x));
+            else _mm256_mask_storeu_epi16(to + j, mask, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+        }
+    }
+}
+
+AMX static void put_plain(const strip *s, const int64_t *rows, int64_t column)
+{
+    if (s->t->p->type == IR_bf16) put_rows(s, rows, column, IR_bf16);
+    else put_rows(s, rows, column, IR_f16);
 }
 
 /* Stores the rows of a strip; neighbours are rows of the pass that follow each other. */
@@ -348,7 +386,8 @@ static void put(strip *s)
     if (!t) return;
     if (t->p->type == IR_f16) mend(s);
     const int64_t *rows = t->rows + s->first, column = t->group * t->p->result.inner + s->column;
-    for (int64_t i = 0, n; i < s->rows; i += n) {
+    if (t->plain) put_plain(s, rows, column);
+    for (int64_t i = 0, n; i < s->rows && !t->plain; i += n) {
         for (n = 1; i + n < s->rows && (rows[i] < 0) == (rows[i + n] < 0); n++) continue;
         if (rows[i] >= 0) conv_store(t->p, s->sums + i * STRIP, STRIP, rows[i], n, column, s->columns);
     }
@@ -399,7 +438,7 @@ AMX static void run_task(const task *t)
 
 static task task_of(const conv_pass *p, const division *d, int64_t i, char *buffer)
 {
-    task t = {.p = p, .d = d, .rows = (int64_t *)(void *)buffer, .grids = buffer + d->rows};
+    task t = {.p = p, .d = d, .plain = is_plain(p), .rows = (int64_t *)(void *)buffer, .grids = buffer + d->rows};
     t.group = i / (d->chunks * d->across);
     t.panel = i / d->chunks % d->across * d->panels;
     t.first = i % d->chunks * d->length;
