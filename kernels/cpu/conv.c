@@ -393,9 +393,10 @@ static runner runner_of(const k_args *args, const conv *c)
     if (!cpu_has_onednn() && (c->kind != CONV_GRAD_WEIGHT || !cpu_is_own_faster_in_place(c))) return OWN;
     if (cpu_is_own_faster_depthwise(c)) return OWN;
     if (c->w->packed) return LIBRARY;
-    if (cpu_is_own_faster_grad_matrix(c)) return OWN;
+    if (c->kind == CONV_GRAD_WEIGHT && conv_type(c) == IR_bf16 && cpu_is_own_faster_tiles(c)) return OWN;
     if (conv_type(c) == IR_f32 && is_low(args) && c->g.n * conv_volume(c->g.y) > FEW_ROWS) return LIBRARY;
-    return cpu_is_own_faster_in_place(c) ? OWN_IN_PLACE : LIBRARY;
+    if (cpu_is_own_faster_in_place(c)) return OWN_IN_PLACE;
+    return cpu_is_own_faster_tiles(c) ? OWN : LIBRARY;
 }
 
 bool cpu_conv_can_be_visited(const k_args *args)
@@ -433,7 +434,7 @@ static void run_own(runner own, const conv *c, void *workspace, const k_context 
 static bool wants_own_pack(const conv *c)
 {
     if (c->kind != CONV_FORWARD) return false;
-    if (!cpu_has_onednn()) return true;
+    if (!cpu_has_onednn() || cpu_is_own_faster_tiles(c)) return true;
     return c->x->dtype == IR_f32 && c->w->dtype == IR_f32 && c->y->dtype == IR_f32 && cpu_is_own_faster_conv(c);
 }
 

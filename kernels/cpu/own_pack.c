@@ -19,7 +19,9 @@
  *
  * Entries of low types are from traces of training resnet18 (batches of 2 to 16) and mobilenet_v2 (8) with images of 64
  * by 64 in bf16 on an Emerald Rapids, 2026-11-28. For f16, which oneDNN converts to f32, the same shapes gain 1.05 to
- * 2.8. What is left out copies each window of an image and reaches 0.3 to 0.9. */
+ * 2.8. Those of conv_own.c are from traces of training ResNet-50 with 8 images of 224 by 224 on the same machine. What
+ * is left out of them reaches 0.5 to 1.1 for bf16; gradients of weights of several taps, for which each window of an
+ * image is copied, reach 0.3 to 0.9, and for f16 0.7 to 1.2. */
 typedef enum product_kind {
     MATMUL,
     CONV,
@@ -27,16 +29,19 @@ typedef enum product_kind {
     GRAD_INPUT,
     GRAD_WEIGHT, /* the gradient of the weights of a convolution */
     GRAD_MATRIX, /* the same for one tap, by conv_own.c */
+    TILES,       /* a convolution in AMX tiles, by conv_own.c */
+    GRAD_TILES,  /* its gradient of x */
+    GRAD_SPREAD, /* the same with strides */
     GRAD_TAPS    /* the same if each group is a single channel */
 } product_kind;
 static const struct choice {
     product_kind kind;
-    enum { F32, LOW } type; /* of the product: f32, or bf16 or f16 in AMX tiles */
-    int64_t taps;           /* at most */
-    int64_t terms;          /* of a sum, at least */
-    int64_t weights;        /* at least */
-    int64_t points;         /* positions of an image, at most; the rows of a matmul are images */
-    int64_t rows;           /* of all images, at most */
+    enum { F32 = 1, BF16 = 2, F16 = 4, LOW = BF16 | F16 } type; /* of the product; low types in AMX tiles */
+    int64_t taps;                                               /* at most */
+    int64_t terms;                                              /* of a sum, at least */
+    int64_t weights;                                            /* at least */
+    int64_t points; /* positions of an image, at most; the rows of a matmul are images */
+    int64_t rows;   /* of all images, at most */
 } choices[] = {
     {CONV, F32, INT64_MAX, 0, 1 << 18, INT64_MAX, 36},       /* 1.09 to 1.4 */
     {CONV, F32, INT64_MAX, 0, 1 << 18, 16, 256},             /* 1.14 to 2.95 */
@@ -54,17 +59,22 @@ static const struct choice {
     {GRAD_INPUT, LOW, INT64_MAX, 0, 1 << 17, INT64_MAX, 32},   /* 1.0 to 2.4, and 0.8 for 160 filters of one tap */
     {GRAD_INPUT, LOW, INT64_MAX, 0, 1 << 18, INT64_MAX, 64},   /* 1.5 to 3.0; at 128 rows 0.6 to 1.0 */
     {GRAD_WEIGHT, LOW, INT64_MAX, 0, 1 << 17, INT64_MAX, 256}, /* 1.2 to 4.0, and 0.9 of 590 thousand for 32 rows */
-    {GRAD_MATRIX, LOW, 1, 0, 0, INT64_MAX, 256},               /* 1.6 to 10; at 512 rows 0.7 to 1.4; f16 0.6 */
+    {GRAD_MATRIX, BF16, 1, 0, 1 << 16, INT64_MAX, 2048},       /* 1.16 to 7; with 6272 rows 0.75 to 1.3 */
+    {GRAD_MATRIX, BF16, 1, 0, 0, INT64_MAX, 256},              /* 1.6 to 10; at 512 rows 0.7 to 1.4 */
+    {GRAD_MATRIX, F16, 1, 0, 1 << 16, INT64_MAX, 8192},        /* 1.0 to 3.2; 16384 weights of 25088 rows 0.84 */
+    {TILES, F16, INT64_MAX, 0, 1 << 12, INT64_MAX, INT64_MAX}, /* 1.0 to 2.7 */
+    {GRAD_TILES, F16, INT64_MAX, 0, 1 << 12, INT64_MAX, INT64_MAX},  /* 1.05 to 3.3 */
+    {GRAD_SPREAD, LOW, INT64_MAX, 0, 1 << 12, INT64_MAX, INT64_MAX}, /* 1.17 to 3.7 */
 };
 
 static bool is_faster(product_kind kind, ir_dtype type, int64_t taps, int64_t terms, int64_t filters, int64_t points,
                       int64_t images)
 {
-    const bool low = ir_dtype_is_low(type);
-    const bool applies = low || !cpu_has_onednn() || cpu_isa() >= CPU_ISA_avx512;
+    const unsigned types = type == IR_bf16 ? BF16 : type == IR_f16 ? F16 : F32;
+    const bool applies = types != F32 || !cpu_has_onednn() || cpu_isa() >= CPU_ISA_avx512;
     for (size_t i = 0; applies && i < sizeof choices / sizeof *choices; i++) {
         const struct choice *c = &choices[i];
-        if (c->kind == kind && (c->type == LOW) == low && taps <= c->taps && terms >= c->terms &&
+        if (c->kind == kind && (c->type & types) && taps <= c->taps && terms >= c->terms &&
             terms * filters >= c->weights && points <= c->points && points * images <= c->rows)
             return true;
     }
@@ -91,11 +101,15 @@ bool cpu_is_own_faster_depthwise(const conv *c)
     return c->kind == CONV_GRAD_WEIGHT && conv_is_depthwise(c) && is_faster_conv(GRAD_TAPS, IR_f32, &c->g);
 }
 
-bool cpu_is_own_faster_grad_matrix(const conv *c)
+bool cpu_is_own_faster_tiles(const conv *c)
 {
     const ir_dtype type = conv_type(c);
-    return c->kind == CONV_GRAD_WEIGHT && c->g.groups == 1 && type == IR_bf16 &&
-           is_faster_conv(GRAD_MATRIX, type, &c->g);
+    const int64_t *stride = c->g.stride;
+    if (!ir_dtype_is_low(type) || c->g.groups > 1) return false;
+    if (c->kind == CONV_GRAD_WEIGHT) return is_faster_conv(GRAD_MATRIX, type, &c->g);
+    if ((c->kind == CONV_FORWARD ? c->g.c : c->g.m) < CONV_AMX_CHANNELS) return false;
+    const bool spreads = stride[0] > 1 || stride[1] > 1 || stride[2] > 1;
+    return is_faster_conv(c->kind == CONV_FORWARD ? TILES : spreads ? GRAD_SPREAD : GRAD_TILES, type, &c->g);
 }
 
 bool cpu_is_own_faster_matmul(const product *p)

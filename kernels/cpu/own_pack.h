@@ -25,8 +25,8 @@ bool cpu_is_own_faster_low(const product *p, ir_dtype type);
 /* The same for a convolution whose weights change, or one of its gradients, by conv_in_place.c, in the type in which it
  * multiplies (conv_type). */
 bool cpu_is_own_faster_in_place(const conv *c);
-/* The same for a gradient of weights of one tap in bf16, by conv_own.c. */
-bool cpu_is_own_faster_grad_matrix(const conv *c);
+/* The same for products of a low type by conv_own.c. */
+bool cpu_is_own_faster_tiles(const conv *c);
 /* The same for a gradient of weights of single channels. */
 bool cpu_is_own_faster_depthwise(const conv *c);
 
