@@ -3,6 +3,7 @@
  * The left operand has its rows in memory; 32 of its columns are a row of a tile. The right one consists of pairs: a
  * 32-bit number has the elements of two rows of it. So rows, transposed as 32-bit numbers, are the pairs of the
  * transposed matrix, and the other way round. */
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/attention.h"
 
 #include <string.h>
@@ -29,26 +30,12 @@ void attention_cross_low(uint32_t *to, int64_t to_row, const void *from, int64_t
 }
 
 #if defined(__x86_64__)
-#include <immintrin.h>
 
-#define LOW __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
-enum { TILE_ROWS = 16 };
+AMX void attention_begin_low(void) { amx_configure(); }
 
-LOW void attention_begin_low(void)
-{
-    struct {
-        uint8_t palette, start, zero[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = TILE_ROWS;
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc knows that 8 bytes are read */
-    _tile_loadconfig(&config);
-}
+AMX void attention_end_low(void) { _tile_release(); }
 
-LOW void attention_end_low(void) { _tile_release(); }
-
-LOW void attention_pairs_low(uint32_t *to, const uint16_t *from, int64_t row, int64_t n, int64_t columns)
+AMX void attention_pairs_low(uint32_t *to, const uint16_t *from, int64_t row, int64_t n, int64_t columns)
 {
     for (int64_t i = 0; i < n; i += 2, from += 2 * row, to += columns)
         for (int64_t j = 0; j < columns; j += 16) {
@@ -59,7 +46,7 @@ LOW void attention_pairs_low(uint32_t *to, const uint16_t *from, int64_t row, in
         }
 }
 
-LOW void attention_round_pairs(uint32_t *to, const float *from, int64_t n, int64_t columns)
+AMX void attention_round_pairs(uint32_t *to, const float *from, int64_t n, int64_t columns)
 {
     for (int64_t i = 0; i < n; i += 2, from += 2 * columns, to += columns)
         for (int64_t j = 0; j < columns; j += 16) {
@@ -70,17 +57,17 @@ LOW void attention_round_pairs(uint32_t *to, const float *from, int64_t n, int64
         }
 }
 
-LOW void attention_round_rows(uint16_t *to, const float *from, int64_t n)
+AMX void attention_round_rows(uint16_t *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 16)
         _mm256_storeu_si256((void *)(to + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
 }
 
 /* 32 x 32 elements of c. */
-LOW static void multiply_tiles(const attention_low_product *p, const uint16_t *a, const uint32_t *b, float *c)
+AMX static void multiply_tiles(const attention_low_product *p, const uint16_t *a, const uint32_t *b, float *c)
 {
     const int64_t a_bytes = p->a_row * 2, b_bytes = p->b_row * 4, c_bytes = p->c_row * 4;
-    float *below = c + TILE_ROWS * p->c_row;
+    float *below = c + AMX_LANES * p->c_row;
     __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
     if (p->adds) {
         _tile_loadd(0, c, c_bytes);
@@ -99,7 +86,7 @@ LOW static void multiply_tiles(const attention_low_product *p, const uint16_t *a
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + 16, b_bytes);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + TILE_ROWS * p->a_row, a_bytes);
+        _tile_loadd(5, a + AMX_LANES * p->a_row, a_bytes);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
@@ -110,7 +97,7 @@ LOW static void multiply_tiles(const attention_low_product *p, const uint16_t *a
     __asm__ volatile("" ::: "memory");
 }
 
-LOW void attention_multiply_low(const attention_low_product *p)
+AMX void attention_multiply_low(const attention_low_product *p)
 {
     for (int64_t i = 0; i < p->m; i += ATTENTION_TERMS)
         for (int64_t j = 0; j < p->n; j += ATTENTION_TERMS)

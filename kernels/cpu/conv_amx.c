@@ -9,6 +9,7 @@
  *
  * The weights are panels of gemm_pack_low, in which each tap begins with a new tile. An element of f16 is split as in
  * gemm_amx.c, into grids of high and of low parts. A sum is in the order taps, channels. */
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/conv_own.h"
 #include "kernels/cpu/gemm_item.h"
 
@@ -18,13 +19,7 @@ bool conv_amx_fits(const conv_pass *p)
 }
 
 #if defined(__x86_64__)
-#include <immintrin.h>
 #include <omp.h>
-
-#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
-#define AMX_INLINE AMX CPU_INLINE
-
-enum { LANES = 16, STRIP = GEMM_PANEL, TERMS = CONV_AMX_TERMS, TILE = 1024 /* bytes */, LINE = 64 };
 
 /* ---- grids ------------------------------------------------------------------------------------------- */
 
@@ -74,9 +69,9 @@ static int64_t length_of(const division *d, const conv_pass *p, const k_context 
     enum { BYTES = 1 << 20 };
     const int64_t parts = p->type == IR_f16 ? 2 : 1;
     const int64_t fit = BYTES / (d->bytes * parts * d->grids) - d->reach;
-    const int64_t share = cpu_ceil_div(d->positions, ctx->threads), least = k_max(2 * STRIP, d->reach / 2);
+    const int64_t share = cpu_ceil_div(d->positions, ctx->threads), least = k_max(2 * AMX_STRIP, d->reach / 2);
     const int64_t most = k_max(least, k_min(fit, share));
-    return cpu_ceil_div(cpu_ceil_div(d->positions, cpu_ceil_div(d->positions, most)), STRIP) * STRIP;
+    return cpu_ceil_div(cpu_ceil_div(d->positions, cpu_ceil_div(d->positions, most)), AMX_STRIP) * AMX_STRIP;
 }
 
 static division divide(const conv_pass *p, const k_context *ctx)
@@ -93,13 +88,13 @@ static division divide(const conv_pass *p, const k_context *ctx)
     }
     d.reach = most - d.least;
     d.positions = p->source.n * d.image;
-    d.bytes = cpu_ceil_div(p->source.inner, TERMS) * LINE;
-    if (d.bytes % (4 * LINE) == 0) d.bytes += LINE; /* positions in different sets of the cache */
+    d.bytes = cpu_ceil_div(p->source.inner, AMX_TERMS) * AMX_LINE;
+    if (d.bytes % (4 * AMX_LINE) == 0) d.bytes += AMX_LINE; /* positions in different sets of the cache */
     d.length = length_of(&d, p, ctx);
     d.chunks = cpu_ceil_div(d.positions, d.length);
-    d.part = (d.length + d.reach + STRIP) * d.bytes;
+    d.part = (d.length + d.reach + AMX_STRIP) * d.bytes;
     d.grid = p->type == IR_f16 ? 2 * d.part : d.part;
-    const int64_t panels = cpu_ceil_div(p->result.inner, STRIP), blocks = d.chunks * p->c->g.groups;
+    const int64_t panels = cpu_ceil_div(p->result.inner, AMX_STRIP), blocks = d.chunks * p->c->g.groups;
     d.panels = cpu_ceil_div(panels, k_min(panels, cpu_ceil_div(ctx->threads, blocks)));
     d.across = cpu_ceil_div(panels, d.panels);
     d.tasks = blocks * d.across;
@@ -169,30 +164,12 @@ static void find_rows(const task *t)
     }
 }
 
-/* The high part of 16 numbers, and the low part of the rest. */
-AMX_INLINE void split(__m256i f16, __m256i *high, __m256i *low)
-{
-    const __m512 x = _mm512_cvtph_ps(f16);
-    *high = (__m256i)_mm512_cvtneps_pbh(x);
-    const __m512 part = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(*high), 16));
-    *low = (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(x, part));
-}
-
 /* Copies a position; `low` is where the low parts are, or 0. */
 AMX_INLINE void copy_position(char *to, int64_t low, const uint16_t *from, int64_t n)
 {
-    for (int64_t j = 0; j < n; j += TERMS, to += LINE) {
-        const __mmask32 mask = n - j >= TERMS ? 0xffffffffu : (1u << (n - j)) - 1;
-        const __m512i x = from ? _mm512_maskz_loadu_epi16(mask, from + j) : _mm512_setzero_si512();
-        if (!low) {
-            _mm512_store_si512(to, x);
-            continue;
-        }
-        __m256i h[2], l[2];
-        split(_mm512_castsi512_si256(x), &h[0], &l[0]);
-        split(_mm512_extracti64x4_epi64(x, 1), &h[1], &l[1]);
-        _mm512_store_si512(to, _mm512_inserti64x4(_mm512_castsi256_si512(h[0]), h[1], 1));
-        _mm512_store_si512(to + low, _mm512_inserti64x4(_mm512_castsi256_si512(l[0]), l[1], 1));
+    for (int64_t j = 0; j < n; j += AMX_TERMS, to += AMX_LINE) {
+        const __m512i x = from ? _mm512_maskz_loadu_epi16(amx_mask_32(n - j), from + j) : _mm512_setzero_si512();
+        amx_store_row(to, low, x);
     }
 }
 
@@ -227,46 +204,26 @@ AMX static void copy_grid(const task *t, int64_t number)
     conv_row r = position_at(d, t->first + d->least);
     for (int64_t i = 0; i < end; i++, to += d->bytes, next_position(d, &r))
         copy_position(to, low, source_at(t, &r, rest), n);
-    for (int64_t i = 0; i < STRIP; i++, to += d->bytes) copy_position(to, low, NULL, n);
+    for (int64_t i = 0; i < AMX_STRIP; i++, to += d->bytes) copy_position(to, low, NULL, n);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------- */
 
 /* 32 positions times a panel. The sums are stored after the next product has been computed, as in gemm_amx.c. */
 typedef struct strip {
-    _Alignas(64) float sums[STRIP * STRIP];
+    _Alignas(64) float sums[AMX_STRIP * AMX_STRIP];
     const task *t; /* NULL: nothing is pending */
     const char *b;
     int64_t first, rows, column, columns; /* of the task, of the group */
 } strip;
 
-/* Tiles 0 to 3 are sums, 4 and 5 are of the positions, 6 and 7 of the weights. */
+/* Rows of the left tiles are positions. */
 #define LOAD_A(part) \
     do { \
         _tile_loadd(4, a + (part)*low, bytes); \
-        if (rows > 1) _tile_loadd(5, a + (part)*low + LANES * bytes, bytes); \
+        if (rows > 1) _tile_loadd(5, a + (part)*low + AMX_LANES * bytes, bytes); \
     } while (0)
-#define LOAD_B(part) \
-    do { \
-        _tile_loadd(6, b + (part)*columns * TILE, LINE); \
-        if (columns > 1) _tile_loadd(7, b + ((part)*columns + 1) * TILE, LINE); \
-    } while (0)
-#define MULTIPLY \
-    do { \
-        _tile_dpbf16ps(0, 4, 6); \
-        if (columns > 1) _tile_dpbf16ps(1, 4, 7); \
-        if (rows > 1) _tile_dpbf16ps(2, 5, 6); \
-        if (rows > 1 && columns > 1) _tile_dpbf16ps(3, 5, 7); \
-    } while (0)
-#define EACH_SUM(DO) \
-    do { \
-        DO(0, 0, 0); \
-        if (columns > 1) DO(1, 0, 1); \
-        if (rows > 1) DO(2, 1, 0); \
-        if (rows > 1 && columns > 1) DO(3, 1, 1); \
-    } while (0)
-#define ZERO(tile, i, j) _tile_zero(tile)
-#define STORE(tile, i, j) _tile_stored(tile, sums + (i)*LANES * STRIP + (j)*LANES, STRIP * 4)
+#define LOAD_B(part) AMX_LOAD(6, 7, b, columns, part)
 
 /* All that follows `sums` is constant: the tiles of positions and of columns, the parts of an element, and how many are
  * used. */
@@ -274,53 +231,24 @@ AMX_INLINE void multiply(const strip *s, float *sums, const int rows, const int 
                          const int used)
 {
     const division *d = s->t->d;
-    const int64_t taps = conv_volume(s->t->p->w.taps), steps = cpu_ceil_div(s->t->p->source.inner, TERMS);
+    const int64_t taps = conv_volume(s->t->p->w.taps), steps = cpu_ceil_div(s->t->p->source.inner, AMX_TERMS);
     const int64_t bytes = d->bytes, low = d->part;
     const char *b = s->b, *from = s->t->grids + s->first * bytes;
     __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
-    EACH_SUM(ZERO);
+    AMX_EACH_SUM(AMX_ZERO);
     for (int64_t t = 0; t < taps; t++) {
         const char *a = from + s->t->shifts[t];
-        for (int64_t l = 0; l < steps; l++, a += LINE, b += parts * columns * TILE) {
-            LOAD_B(0);
-            if (used > 1) {
-                LOAD_A(1);
-                MULTIPLY;
-            }
-            LOAD_A(0);
-            MULTIPLY;
-            if (used > 1) {
-                LOAD_B(1);
-                MULTIPLY;
-            }
+        for (int64_t l = 0; l < steps; l++, a += AMX_LINE, b += parts * columns * AMX_TILE) {
+            AMX_STEP(used);
         }
     }
-    EACH_SUM(STORE);
+    AMX_EACH_SUM(AMX_STORE);
     __asm__ volatile("" ::: "memory");
 }
 
-typedef void multiply_fn(const strip *s, float *sums);
-#define DEFINE(rows, columns, parts, used) \
-    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strip *s, float *sums) \
-    { \
-        multiply(s, sums, rows, columns, parts, used); \
-    }
-#define DEFINE_SIZES(parts, used) \
-    DEFINE(1, 1, parts, used) DEFINE(1, 2, parts, used) DEFINE(2, 1, parts, used) DEFINE(2, 2, parts, used)
-#define NAME(rows, columns, parts, used) multiply_##rows##_##columns##_##parts##_##used
-#define NAME_SIZES(parts, used) \
-    { \
-        {NAME(1, 1, parts, used), NAME(1, 2, parts, used)}, { NAME(2, 1, parts, used), NAME(2, 2, parts, used) } \
-    }
-DEFINE_SIZES(1, 1)
-DEFINE_SIZES(2, 1)
-DEFINE_SIZES(2, 2)
-/* By tiles of positions - 1 and tiles of columns - 1. */
-static multiply_fn *const multiply_bf16[2][2] = NAME_SIZES(1, 1);
-static multiply_fn *const multiply_high[2][2] = NAME_SIZES(2, 1);
-static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
+AMX_DEFINE_PRODUCTS(strip)
 
-static int64_t tiles_of(int64_t lanes) { return cpu_ceil_div(lanes, LANES); }
+static int64_t tiles_of(int64_t lanes) { return cpu_ceil_div(lanes, AMX_LANES); }
 
 static void compute(strip *s)
 {
@@ -333,19 +261,19 @@ AMX static bool is_finite(const strip *s)
     const __m512i exponent = _mm512_set1_epi32(0x7f800000);
     __m512i worst = _mm512_setzero_si512();
     for (int64_t i = 0; i < s->rows; i++)
-        for (int64_t j = 0; j < s->columns; j += LANES)
-            worst = _mm512_max_epu32(worst, _mm512_and_si512(_mm512_load_si512(s->sums + i * STRIP + j), exponent));
+        for (int64_t j = 0; j < s->columns; j += AMX_LANES)
+            worst = _mm512_max_epu32(worst, _mm512_and_si512(_mm512_load_si512(s->sums + i * AMX_STRIP + j), exponent));
     return _mm512_cmpeq_epu32_mask(worst, exponent) == 0;
 }
 
 /* The low part of an infinity is NaN: see gemm_amx.c. */
 static void mend(strip *s)
 {
-    _Alignas(64) float high[STRIP * STRIP];
+    _Alignas(64) float high[AMX_STRIP * AMX_STRIP];
     if (is_finite(s)) return;
     multiply_high[tiles_of(s->rows) - 1][tiles_of(s->columns) - 1](s, high);
     for (int64_t i = 0; i < s->rows; i++)
-        for (int64_t j = i * STRIP; j < i * STRIP + s->columns; j++)
+        for (int64_t j = i * AMX_STRIP; j < i * AMX_STRIP + s->columns; j++)
             if (s->sums[j] - s->sums[j] != 0) s->sums[j] = high[j];
 }
 
@@ -364,9 +292,9 @@ AMX_INLINE void put_rows(const strip *s, const int64_t *rows, int64_t column, co
     for (int64_t i = 0; i < s->rows; i++) {
         if (rows[i] < 0) continue;
         uint16_t *to = (uint16_t *)p->view->data + rows[i] * p->result.channels + column;
-        for (int64_t j = 0; j < s->columns; j += LANES) {
-            const __mmask16 mask = s->columns - j >= LANES ? 0xffff : (__mmask16)((1u << (s->columns - j)) - 1);
-            const __m512 x = _mm512_load_ps(s->sums + i * STRIP + j);
+        for (int64_t j = 0; j < s->columns; j += AMX_LANES) {
+            const __mmask16 mask = amx_mask_16(s->columns - j);
+            const __m512 x = _mm512_load_ps(s->sums + i * AMX_STRIP + j);
             if (type == IR_bf16) _mm256_mask_storeu_epi16(to + j, mask, (__m256i)_mm512_cvtneps_pbh(x));
             else _mm256_mask_storeu_epi16(to + j, mask, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
         }
@@ -389,7 +317,7 @@ static void put(strip *s)
     if (t->plain) put_plain(s, rows, column);
     for (int64_t i = 0, n; i < s->rows && !t->plain; i += n) {
         for (n = 1; i + n < s->rows && (rows[i] < 0) == (rows[i + n] < 0); n++) continue;
-        if (rows[i] >= 0) conv_store(t->p, s->sums + i * STRIP, STRIP, rows[i], n, column, s->columns);
+        if (rows[i] >= 0) conv_store(t->p, s->sums + i * AMX_STRIP, AMX_STRIP, rows[i], n, column, s->columns);
     }
     s->t = NULL;
 }
@@ -397,7 +325,7 @@ static void put(strip *s)
 static void multiply_panel(const task *t, int64_t column)
 {
     const conv_pass *p = t->p;
-    const int64_t terms = conv_volume(p->w.taps) * cpu_ceil_div(p->source.inner, TERMS) * TERMS;
+    const int64_t terms = conv_volume(p->w.taps) * cpu_ceil_div(p->source.inner, AMX_TERMS) * AMX_TERMS;
     const char *b = t->packed + t->group * gemm_low_bytes(p->type, terms, p->result.inner) +
                     gemm_low_bytes(p->type, terms, column);
     strip two[2];
@@ -410,29 +338,22 @@ static void multiply_panel(const task *t, int64_t column)
         }
         strip *s = &two[turn];
         s->t = t, s->b = b, s->first = i, s->column = column;
-        s->rows = k_min(STRIP, t->length - i);
-        s->columns = k_min(STRIP, p->result.inner - column);
+        s->rows = k_min(AMX_STRIP, t->length - i);
+        s->columns = k_min(AMX_STRIP, p->result.inner - column);
         compute(s);
         turn = !turn;
         put(&two[turn]);
-        i += STRIP;
+        i += AMX_STRIP;
     }
     put(&two[!turn]);
 }
 
 AMX static void run_task(const task *t)
 {
-    struct {
-        uint8_t palette, start, zero[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = LINE, config.rows[i] = LANES;
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 thinks that the instruction reads 8 bytes */
-    _tile_loadconfig(&config);
+    amx_configure();
     find_rows(t);
     for (int64_t i = 0; i < t->d->grids; i++) copy_grid(t, i);
-    for (int64_t i = 0; i < t->panels; i++) multiply_panel(t, (t->panel + i) * STRIP);
+    for (int64_t i = 0; i < t->panels; i++) multiply_panel(t, (t->panel + i) * AMX_STRIP);
     _tile_release();
 }
 
@@ -443,7 +364,7 @@ static task task_of(const conv_pass *p, const division *d, int64_t i, char *buff
     t.panel = i / d->chunks % d->across * d->panels;
     t.first = i % d->chunks * d->length;
     t.length = k_min(d->length, d->positions - t.first);
-    t.panels = k_min(d->panels, cpu_ceil_div(p->result.inner, STRIP) - t.panel);
+    t.panels = k_min(d->panels, cpu_ceil_div(p->result.inner, AMX_STRIP) - t.panel);
     return t;
 }
 

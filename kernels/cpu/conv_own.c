@@ -1,4 +1,5 @@
 /* conv_own.c - convolutions as products: rows are positions of images, columns are channels of the result. */
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/conv_own.h"
 
 #include <string.h>
@@ -220,7 +221,7 @@ static int64_t depth_of(const conv_pass *p)
 {
     const int64_t depth = p->source.inner;
     if (conv_volume(p->w.taps) < 2 || !conv_amx_fits(p)) return depth;
-    return cpu_ceil_div(depth, CONV_AMX_TERMS) * CONV_AMX_TERMS;
+    return cpu_ceil_div(depth, AMX_TERMS) * AMX_TERMS;
 }
 
 static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * depth_of(p); }

@@ -140,8 +140,8 @@ void conv_store(const conv_pass *p, float *sums, int64_t ld, int64_t row, int64_
 void conv_store_filter(const conv *c, int64_t m, int64_t first, const float *sums, int64_t count);
 
 /* Passes of a low type in conv_amx.c: whether one, which must have been given the sizes of all operands, can run there,
- * which needs this many channels. The panels have taps that are padded to multiples of CONV_AMX_TERMS channels. */
-enum { CONV_AMX_CHANNELS = 16, CONV_AMX_TERMS = 32 };
+ * which needs this many channels. The panels have taps that are padded to multiples of AMX_TERMS channels. */
+enum { CONV_AMX_CHANNELS = 16 };
 bool conv_amx_fits(const conv_pass *p);
 size_t conv_amx_workspace(const conv_pass *p, const k_context *ctx);
 void conv_amx_run(const conv_pass *p, const void *packed, void *workspace, const k_context *ctx);

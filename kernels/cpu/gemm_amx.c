@@ -13,33 +13,28 @@
  * k is divided into blocks whose size depends on k and the type alone, and their sums are added in ascending order. The
  * instructions treat subnormal numbers as 0 and round to nearest. */
 #include "kernels/cpu/gemm_amx.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/gemm_item.h"
 #include "kernels/cpu/isa.h"
 
 #include <omp.h>
 
-enum { LANES = 16, STRIP = GEMM_PANEL, TERMS = 32, TILE = 1024 /* bytes */ };
-
-static int64_t tiles_of(int64_t lanes) { return lanes <= LANES ? 1 : STRIP / LANES; }
+static int64_t tiles_of(int64_t lanes) { return lanes <= AMX_LANES ? 1 : AMX_STRIP / AMX_LANES; }
 
 /* The bytes of a strip. */
 static int64_t strip_bytes(ir_dtype type, int64_t lanes, int64_t terms)
 {
-    return cpu_ceil_div(terms, TERMS) * tiles_of(lanes) * (type == IR_f16 ? 2 : 1) * TILE;
+    return cpu_ceil_div(terms, AMX_TERMS) * tiles_of(lanes) * (type == IR_f16 ? 2 : 1) * AMX_TILE;
 }
 
 int64_t gemm_low_bytes(ir_dtype type, int64_t k, int64_t n)
 {
-    const int64_t whole = n / STRIP, rest = n % STRIP;
-    return whole * strip_bytes(type, STRIP, k) + (rest ? strip_bytes(type, rest, k) : 0);
+    const int64_t whole = n / AMX_STRIP, rest = n % AMX_STRIP;
+    return whole * strip_bytes(type, AMX_STRIP, k) + (rest ? strip_bytes(type, rest, k) : 0);
 }
 
 #if defined(__x86_64__)
-#include <immintrin.h>
 #include <string.h>
-
-#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
-#define AMX_INLINE AMX CPU_INLINE
 
 bool gemm_has(ir_dtype type) { return cpu_isa() >= CPU_ISA_amx || !ir_dtype_is_low(type); }
 
@@ -57,8 +52,8 @@ typedef struct source {
 /* One register per pair of terms, with both for each lane. */
 AMX_INLINE void load_terms(__m512i *rows, const source *s, int64_t lanes, int64_t terms)
 {
-    const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
-    GEMM_UNROLL for (int i = 0; i < LANES; i++)
+    const __mmask16 mask = amx_mask_16(lanes);
+    GEMM_UNROLL for (int i = 0; i < AMX_LANES; i++)
     {
         const uint16_t *at = s->at + 2 * i * s->ld;
         __m256i even = _mm256_setzero_si256(), odd = even;
@@ -71,21 +66,21 @@ AMX_INLINE void load_terms(__m512i *rows, const source *s, int64_t lanes, int64_
 /* One register per lane, with its terms. */
 AMX_INLINE void load_lanes(__m512i *rows, const source *s, int64_t lanes, int64_t terms)
 {
-    const __mmask32 mask = terms >= TERMS ? 0xffffffffu : (1u << terms) - 1;
-    GEMM_UNROLL for (int i = 0; i < LANES; i++) rows[i] = i < lanes ? _mm512_maskz_loadu_epi16(mask, s->at + i * s->ld)
-                                                                    : _mm512_setzero_si512();
+    const __mmask32 mask = amx_mask_32(terms);
+    GEMM_UNROLL for (int i = 0; i < AMX_LANES; i++)
+        rows[i] = i < lanes ? _mm512_maskz_loadu_epi16(mask, s->at + i * s->ld) : _mm512_setzero_si512();
 }
 
 /* Transposes 16 x 16 elements of 32 bits: pairs, pairs of pairs, then quarters of registers. */
 AMX_INLINE void transpose(__m512i *rows)
 {
-    __m512i t[LANES];
-    GEMM_UNROLL for (int i = 0; i < LANES; i += 2)
+    __m512i t[AMX_LANES];
+    GEMM_UNROLL for (int i = 0; i < AMX_LANES; i += 2)
     {
         t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
     }
-    GEMM_UNROLL for (int i = 0; i < LANES; i += 4)
+    GEMM_UNROLL for (int i = 0; i < AMX_LANES; i += 4)
     {
         rows[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         rows[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
@@ -108,38 +103,14 @@ AMX_INLINE void transpose(__m512i *rows)
     }
 }
 
-AMX_INLINE __m512 widen(__m256i bf16)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
-}
-
-/* Stores the high parts of 32 numbers, and the low parts. */
-AMX_INLINE void store_split(char *high, char *low, __m512i f16)
-{
-    const __m512 x = _mm512_cvtph_ps(_mm512_castsi512_si256(f16));
-    const __m512 y = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(f16, 1));
-    const __m512i h = (__m512i)_mm512_cvtne2ps_pbh(y, x);
-    const __m512 rest_x = _mm512_sub_ps(x, widen(_mm512_castsi512_si256(h)));
-    const __m512 rest_y = _mm512_sub_ps(y, widen(_mm512_extracti64x4_epi64(h, 1)));
-    _mm512_storeu_si512(high, h);
-    _mm512_storeu_si512(low, (__m512i)_mm512_cvtne2ps_pbh(rest_y, rest_x));
-}
-
-/* Stores a row of a tile, and for f16 that of the low parts, which is `low` bytes after it. */
-AMX_INLINE void store_row(char *to, int64_t low, __m512i row)
-{
-    if (low) store_split(to, to + low, row);
-    else _mm512_storeu_si512(to, row);
-}
-
 /* Makes a tile of at most 16 lanes x 32 terms. Its rows are lanes, or pairs of terms. */
 AMX static void make_tile(char *to, int64_t low, const source *s, int64_t lanes, int64_t terms, bool pairs)
 {
-    __m512i rows[LANES];
+    __m512i rows[AMX_LANES];
     if (s->by_term) load_terms(rows, s, lanes, terms);
     else load_lanes(rows, s, lanes, terms);
     if (s->by_term != pairs) transpose(rows);
-    GEMM_UNROLL for (int i = 0; i < LANES; i++) store_row(to + i * 64, low, rows[i]);
+    GEMM_UNROLL for (int i = 0; i < AMX_LANES; i++) amx_store_row(to + i * 64, low, rows[i]);
 }
 
 /* Makes the two tiles of 32 lanes x 32 terms of bf16, whose rows are pairs of terms. Each row is read once: those of a
@@ -148,13 +119,13 @@ AMX static void make_pairs(char *to, const source *s)
 {
     const __m512i each = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i first = _mm512_or_si512(each,
-                                          _mm512_slli_epi32(_mm512_add_epi32(each, _mm512_set1_epi32(STRIP)), 16));
-    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(LANES));
-    for (int i = 0; i < LANES; i++, to += 64) {
+                                          _mm512_slli_epi32(_mm512_add_epi32(each, _mm512_set1_epi32(AMX_STRIP)), 16));
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(AMX_LANES));
+    for (int i = 0; i < AMX_LANES; i++, to += 64) {
         const uint16_t *at = s->at + 2 * i * s->ld;
         const __m512i even = _mm512_loadu_si512(at), odd = _mm512_loadu_si512(at + s->ld);
         _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, first, odd));
-        _mm512_storeu_si512(to + TILE, _mm512_permutex2var_epi16(even, second, odd));
+        _mm512_storeu_si512(to + AMX_TILE, _mm512_permutex2var_epi16(even, second, odd));
     }
 }
 
@@ -192,8 +163,8 @@ static source source_of(const operand *x, int64_t lane, int64_t lanes, int64_t t
 {
     const gemm *g = x->g;
     if (x->fill && x->pairs) {
-        x->fill(g->user, x->item, term, terms, lane, lanes, scratch, STRIP);
-        return (source){scratch, STRIP, true};
+        x->fill(g->user, x->item, term, terms, lane, lanes, scratch, AMX_STRIP);
+        return (source){scratch, AMX_STRIP, true};
     }
     if (x->fill) {
         x->fill(g->user, x->item, lane, lanes, term, terms, scratch, CHUNK);
@@ -206,29 +177,30 @@ static source source_of(const operand *x, int64_t lane, int64_t lanes, int64_t t
     if (is_low && (by_term || x->term_stride == 1))
         return (source){(const uint16_t *)(const void *)from, by_term ? x->term_stride : x->lane_stride, by_term};
     for (int64_t i = 0; i < (by_term ? terms : lanes); i++)
-        if (by_term) load_low(scratch + i * STRIP, x, from + i * x->term_stride * size, 1, lanes);
+        if (by_term) load_low(scratch + i * AMX_STRIP, x, from + i * x->term_stride * size, 1, lanes);
         else load_low(scratch + i * CHUNK, x, from + i * x->lane_stride * size, x->term_stride, terms);
-    return (source){scratch, by_term ? STRIP : CHUNK, by_term};
+    return (source){scratch, by_term ? AMX_STRIP : CHUNK, by_term};
 }
 
 /* Makes the strip of these lanes and terms. */
 static void make_strip(char *to, const operand *x, int64_t lane, int64_t lanes, int64_t term, int64_t terms,
                        uint16_t *scratch)
 {
-    const int64_t tiles = tiles_of(lanes), low = x->g->type == IR_f16 ? tiles * TILE : 0;
+    const int64_t tiles = tiles_of(lanes), low = x->g->type == IR_f16 ? tiles * AMX_TILE : 0;
     for (int64_t k = 0; k < terms; k += CHUNK) {
         const int64_t depth = k_min(CHUNK, terms - k);
         const source s = source_of(x, lane, lanes, term + k, depth, scratch);
-        for (int64_t l = 0; l < depth; l += TERMS, to += tiles * TILE + low) {
-            if (!low && s.by_term && x->pairs && lanes == STRIP && depth - l >= TERMS) {
+        for (int64_t l = 0; l < depth; l += AMX_TERMS, to += tiles * AMX_TILE + low) {
+            if (!low && s.by_term && x->pairs && lanes == AMX_STRIP && depth - l >= AMX_TERMS) {
                 const source part = {s.at + l * s.ld, s.ld, true};
                 make_pairs(to, &part);
                 continue;
             }
             for (int64_t i = 0; i < tiles; i++) {
-                const source part = {s.at + (s.by_term ? l * s.ld + i * LANES : i * LANES * s.ld + l), s.ld, s.by_term};
-                make_tile(to + i * TILE, low, &part, k_min(LANES, lanes - i * LANES), k_min(TERMS, depth - l),
-                          x->pairs);
+                const source part = {s.at + (s.by_term ? l * s.ld + i * AMX_LANES : i * AMX_LANES * s.ld + l), s.ld,
+                                     s.by_term};
+                make_tile(to + i * AMX_TILE, low, &part, k_min(AMX_LANES, lanes - i * AMX_LANES),
+                          k_min(AMX_TERMS, depth - l), x->pairs);
             }
         }
     }
@@ -236,14 +208,14 @@ static void make_strip(char *to, const operand *x, int64_t lane, int64_t lanes, 
 
 void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx)
 {
-    const int64_t panels = cpu_ceil_div(g->n, STRIP), item_bytes = gemm_low_bytes(g->type, g->k, g->n);
+    const int64_t panels = cpu_ceil_div(g->n, AMX_STRIP), item_bytes = gemm_low_bytes(g->type, g->k, g->n);
 #pragma omp parallel for num_threads(cpu_threads(ctx, g->items * g->k * g->n)) schedule(static)
     for (int64_t i = 0; i < g->items * panels; i++) {
-        uint16_t scratch[STRIP * CHUNK];
+        uint16_t scratch[AMX_STRIP * CHUNK];
         const operand b = operand_b(g, i / panels);
-        const int64_t panel = i % panels, column = panel * STRIP;
-        char *to = (char *)packed + i / panels * item_bytes + panel * strip_bytes(g->type, STRIP, g->k);
-        make_strip(to, &b, column, k_min(STRIP, g->n - column), 0, g->k, scratch);
+        const int64_t panel = i % panels, column = panel * AMX_STRIP;
+        char *to = (char *)packed + i / panels * item_bytes + panel * strip_bytes(g->type, AMX_STRIP, g->k);
+        make_strip(to, &b, column, k_min(AMX_STRIP, g->n - column), 0, g->k, scratch);
     }
 }
 
@@ -257,35 +229,8 @@ typedef struct strips {
     int64_t lines;     /* and how much of it per step, in lines of a cache */
 } strips;
 
-typedef void multiply_fn(const strips *s, float *sums);
-
-/* Tiles 0 to 3 are sums, 4 and 5 are of a, 6 and 7 of b. */
-#define LOAD_A(part) \
-    do { \
-        _tile_loadd(4, a + (part)*rows * TILE, 64); \
-        if (rows > 1) _tile_loadd(5, a + ((part)*rows + 1) * TILE, 64); \
-    } while (0)
-#define LOAD_B(part) \
-    do { \
-        _tile_loadd(6, b + (part)*columns * TILE, 64); \
-        if (columns > 1) _tile_loadd(7, b + ((part)*columns + 1) * TILE, 64); \
-    } while (0)
-#define MULTIPLY \
-    do { \
-        _tile_dpbf16ps(0, 4, 6); \
-        if (columns > 1) _tile_dpbf16ps(1, 4, 7); \
-        if (rows > 1) _tile_dpbf16ps(2, 5, 6); \
-        if (rows > 1 && columns > 1) _tile_dpbf16ps(3, 5, 7); \
-    } while (0)
-#define EACH_SUM(DO) \
-    do { \
-        DO(0, 0, 0); \
-        if (columns > 1) DO(1, 0, 1); \
-        if (rows > 1) DO(2, 1, 0); \
-        if (rows > 1 && columns > 1) DO(3, 1, 1); \
-    } while (0)
-#define ZERO(tile, i, j) _tile_zero(tile)
-#define STORE(tile, i, j) _tile_stored(tile, sums + (i)*LANES * STRIP + (j)*LANES, STRIP * 4)
+#define LOAD_A(part) AMX_LOAD(4, 5, a, rows, part)
+#define LOAD_B(part) AMX_LOAD(6, 7, b, columns, part)
 
 /* All that follows `s` is constant: the tiles of a, those of b, the parts of an element, and how many are used. */
 AMX_INLINE void multiply(const strips *s, float *sums, const int rows, const int columns, const int parts,
@@ -294,42 +239,15 @@ AMX_INLINE void multiply(const strips *s, float *sums, const int rows, const int
     const char *a = s->a, *b = s->b, *ahead = s->ahead;
     const int64_t lines = s->lines;
     __asm__ volatile("" ::: "memory"); /* the instructions read memory, which gcc does not know */
-    EACH_SUM(ZERO);
-    for (int64_t l = 0; l < s->steps; l++, a += parts * rows * TILE, b += parts * columns * TILE) {
+    AMX_EACH_SUM(AMX_ZERO);
+    for (int64_t l = 0; l < s->steps; l++, a += parts * rows * AMX_TILE, b += parts * columns * AMX_TILE) {
         for (int64_t i = 0; i < lines; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T0);
-        LOAD_B(0);
-        if (used > 1) {
-            LOAD_A(1);
-            MULTIPLY;
-        }
-        LOAD_A(0);
-        MULTIPLY;
-        if (used < 2) continue;
-        LOAD_B(1);
-        MULTIPLY;
+        AMX_STEP(used);
     }
-    EACH_SUM(STORE);
+    AMX_EACH_SUM(AMX_STORE);
 }
 
-#define DEFINE(rows, columns, parts, used) \
-    AMX static void multiply_##rows##_##columns##_##parts##_##used(const strips *s, float *sums) \
-    { \
-        multiply(s, sums, rows, columns, parts, used); \
-    }
-#define DEFINE_SIZES(parts, used) \
-    DEFINE(1, 1, parts, used) DEFINE(1, 2, parts, used) DEFINE(2, 1, parts, used) DEFINE(2, 2, parts, used)
-#define NAME(rows, columns, parts, used) multiply_##rows##_##columns##_##parts##_##used
-#define NAME_SIZES(parts, used) \
-    { \
-        {NAME(1, 1, parts, used), NAME(1, 2, parts, used)}, { NAME(2, 1, parts, used), NAME(2, 2, parts, used) } \
-    }
-DEFINE_SIZES(1, 1)
-DEFINE_SIZES(2, 1)
-DEFINE_SIZES(2, 2)
-/* By tiles of a - 1 and tiles of b - 1. */
-static multiply_fn *const multiply_bf16[2][2] = NAME_SIZES(1, 1);
-static multiply_fn *const multiply_high[2][2] = NAME_SIZES(2, 1);
-static multiply_fn *const multiply_f16[2][2] = NAME_SIZES(2, 2);
+AMX_DEFINE_PRODUCTS(strips)
 
 /* ---- blocks ------------------------------------------------------------------------------------------ */
 
@@ -357,7 +275,7 @@ static int64_t bytes_per_term(ir_dtype type) { return type == IR_f16 ? 4 : 2; }
 static int64_t depth_of(const gemm *g)
 {
     const int64_t blocks = k_max(1, cpu_ceil_div(g->k * bytes_per_term(g->type), DEPTH_BYTES));
-    return cpu_ceil_div(cpu_ceil_div(g->k, blocks), TERMS) * TERMS;
+    return cpu_ceil_div(cpu_ceil_div(g->k, blocks), AMX_TERMS) * AMX_TERMS;
 }
 
 static void divide_among(division *d, const gemm *g, int threads)
@@ -366,9 +284,9 @@ static void divide_among(division *d, const gemm *g, int threads)
         d->down = cpu_ceil_div(g->m, d->rows);
         d->across = cpu_ceil_div(g->n, d->columns);
         if (g->items * d->down * d->across >= threads) return;
-        if (d->columns > 4 * STRIP || (d->columns > STRIP && d->rows <= STRIP))
-            d->columns = cpu_ceil_div(cpu_ceil_div(d->columns, 2), STRIP) * STRIP;
-        else if (d->rows > STRIP) d->rows = cpu_ceil_div(cpu_ceil_div(d->rows, 2), STRIP) * STRIP;
+        if (d->columns > 4 * AMX_STRIP || (d->columns > AMX_STRIP && d->rows <= AMX_STRIP))
+            d->columns = cpu_ceil_div(cpu_ceil_div(d->columns, 2), AMX_STRIP) * AMX_STRIP;
+        else if (d->rows > AMX_STRIP) d->rows = cpu_ceil_div(cpu_ceil_div(d->rows, 2), AMX_STRIP) * AMX_STRIP;
         else return;
     }
 }
@@ -377,19 +295,19 @@ static division divide(const gemm *g, const k_context *ctx)
 {
     division d = {0};
     const int64_t most = g->packed ? FEW_ROWS : MANY_ROWS, blocks = k_max(1, cpu_ceil_div(g->m, most));
-    d.rows = k_max(1, cpu_ceil_div(cpu_ceil_div(g->m, blocks), STRIP)) * STRIP;
-    d.columns = k_max(1, cpu_ceil_div(g->n, STRIP)) * STRIP;
+    d.rows = k_max(1, cpu_ceil_div(cpu_ceil_div(g->m, blocks), AMX_STRIP)) * AMX_STRIP;
+    d.columns = k_max(1, cpu_ceil_div(g->n, AMX_STRIP)) * AMX_STRIP;
     divide_among(&d, g, ctx->threads);
     d.depth = depth_of(g);
-    const int64_t high = d.rows / STRIP;
-    d.whole = high * strip_bytes(g->type, STRIP, g->k) <= WHOLE_BYTES;
+    const int64_t high = d.rows / AMX_STRIP;
+    d.whole = high * strip_bytes(g->type, AMX_STRIP, g->k) <= WHOLE_BYTES;
     const int64_t tasks = k_max(1, g->items * d.down * d.across);
     d.threads = (int)k_min(cpu_threads(ctx, g->items * g->m * g->n * g->k / SERIAL), tasks);
-    d.a = (size_t)(high * strip_bytes(g->type, STRIP, d.whole ? g->k : d.depth));
-    if (!g->packed) d.b = (size_t)strip_bytes(g->type, STRIP, d.depth);
+    d.a = (size_t)(high * strip_bytes(g->type, AMX_STRIP, d.whole ? g->k : d.depth));
+    if (!g->packed) d.b = (size_t)strip_bytes(g->type, AMX_STRIP, d.depth);
     if (!g->c) d.sums = (size_t)(d.rows * k_min(d.columns, GEMM_COLUMNS)) * sizeof(float);
     if (g->bias.data) d.bias = GEMM_COLUMNS * sizeof(float);
-    d.scratch = STRIP * CHUNK * sizeof(uint16_t);
+    d.scratch = AMX_STRIP * CHUNK * sizeof(uint16_t);
     d.bytes = (d.a + d.b + d.sums + d.bias + d.scratch) * (size_t)k_min(ctx->threads, tasks);
     return d;
 }
@@ -434,7 +352,7 @@ CPU_CLONES static bool are_finite(const float *x, int64_t n)
 /* A product of strips of which rows x columns belong to c. Its sums are put there after the next product has been
  * computed: loads of what tiles have just stored are slow. */
 typedef struct pending {
-    _Alignas(64) float sums[STRIP * STRIP];
+    _Alignas(64) float sums[AMX_STRIP * AMX_STRIP];
     strips s;
     ir_dtype type;
     bool adds; /* what is in c */
@@ -467,7 +385,7 @@ AMX_INLINE void put_columns(const pending *p, int64_t j, __mmask16 mask, const i
     const float *sums = p->sums + j;
     float *c = p->c + j;
     uint16_t *to = p->low + j;
-    for (int64_t i = 0; i < rows; i++, sums += STRIP, c += ldc) {
+    for (int64_t i = 0; i < rows; i++, sums += AMX_STRIP, c += ldc) {
         const __m512 x = _mm512_load_ps(sums), y = _mm512_mask_add_ps(x, added, _mm512_maskz_loadu_ps(added, c), x);
         if (low == IR_NO_DTYPE) _mm512_mask_storeu_ps(c, mask, y);
         else store_low(to + i * low_ld, mask, _mm512_add_ps(y, bias), low);
@@ -477,13 +395,13 @@ AMX_INLINE void put_columns(const pending *p, int64_t j, __mmask16 mask, const i
 AMX static void put(pending *p)
 {
     if (!p->c) return;
-    if (p->type == IR_f16 && !are_finite(p->sums, p->rows * STRIP)) {
-        _Alignas(64) float high[STRIP * STRIP];
+    if (p->type == IR_f16 && !are_finite(p->sums, p->rows * AMX_STRIP)) {
+        _Alignas(64) float high[AMX_STRIP * AMX_STRIP];
         multiply_high[tiles_of(p->rows) - 1][tiles_of(p->columns) - 1](&p->s, high);
-        choose_finite(p->sums, high, p->rows * STRIP);
+        choose_finite(p->sums, high, p->rows * AMX_STRIP);
     }
-    for (int64_t j = 0; j < p->columns; j += LANES) {
-        const __mmask16 mask = (__mmask16)((1u << k_min(LANES, p->columns - j)) - 1);
+    for (int64_t j = 0; j < p->columns; j += AMX_LANES) {
+        const __mmask16 mask = amx_mask_16(p->columns - j);
         if (!p->low) put_columns(p, j, mask, IR_NO_DTYPE);
         else if (p->type == IR_bf16) put_columns(p, j, mask, IR_bf16);
         else put_columns(p, j, mask, IR_f16);
@@ -500,26 +418,27 @@ static const char *panel_of(const task *t, const part *p, int64_t column, int64_
         return t->b;
     }
     return (const char *)g->packed + gemm_item_packed(g, t->x.item) +
-           (p->column + column) / STRIP * strip_bytes(g->type, STRIP, g->k) + strip_bytes(g->type, columns, p->k);
+           (p->column + column) / AMX_STRIP * strip_bytes(g->type, AMX_STRIP, g->k) +
+           strip_bytes(g->type, columns, p->k);
 }
 
 /* Strip number i times the panel b at `column`. */
 static void describe(pending *next, const task *t, const part *p, int64_t i, int64_t column, const char *b)
 {
     const gemm *g = t->g;
-    const int64_t n = cpu_ceil_div(t->rows, STRIP), row = i * STRIP;
-    const int64_t strip = strip_bytes(g->type, STRIP, t->d->whole ? g->k : p->depth);
+    const int64_t n = cpu_ceil_div(t->rows, AMX_STRIP), row = i * AMX_STRIP;
+    const int64_t strip = strip_bytes(g->type, AMX_STRIP, t->d->whole ? g->k : p->depth);
     next->type = g->type;
     next->adds = p->adds;
     next->c = p->c + row * p->ldc + column;
     next->ldc = p->ldc;
-    next->rows = k_min(STRIP, t->rows - row);
-    next->columns = k_min(STRIP, p->columns - column);
+    next->rows = k_min(AMX_STRIP, t->rows - row);
+    next->columns = k_min(AMX_STRIP, p->columns - column);
     next->low = p->low ? p->low + row * g->ldc + column : NULL;
     next->low_ld = g->ldc;
     next->bias = p->low && g->bias.data ? t->bias + column : NULL;
-    const int64_t lines = strip_bytes(g->type, next->columns, TERMS) / 64, ahead = cpu_ceil_div(lines, n);
-    next->s = (strips){.b = b, .steps = cpu_ceil_div(p->depth, TERMS), .lines = g->packed ? ahead : 0};
+    const int64_t lines = strip_bytes(g->type, next->columns, AMX_TERMS) / 64, ahead = cpu_ceil_div(lines, n);
+    next->s = (strips){.b = b, .steps = cpu_ceil_div(p->depth, AMX_TERMS), .lines = g->packed ? ahead : 0};
     next->s.a = t->a + i * strip + (t->d->whole ? strip_bytes(g->type, next->rows, p->k) : 0);
     next->s.ahead = b + (n == 1 ? FAR : next->s.steps * (lines + i * ahead) * 64);
 }
@@ -529,9 +448,9 @@ static void multiply_part(const task *t, const part *p)
     pending two[2];
     two[0].c = two[1].c = NULL;
     int turn = 0;
-    for (int64_t column = 0; column < p->columns; column += STRIP) {
-        const char *b = panel_of(t, p, column, k_min(STRIP, p->columns - column));
-        for (int64_t i = 0; i * STRIP < t->rows; i++, turn = !turn) {
+    for (int64_t column = 0; column < p->columns; column += AMX_STRIP) {
+        const char *b = panel_of(t, p, column, k_min(AMX_STRIP, p->columns - column));
+        for (int64_t i = 0; i * AMX_STRIP < t->rows; i++, turn = !turn) {
             describe(&two[turn], t, p, i, column, b);
             compute(&two[turn]);
             put(&two[!turn]);
@@ -544,9 +463,10 @@ static void multiply_part(const task *t, const part *p)
 /* Makes the strips of the task for these terms. */
 static void make_a(const task *t, int64_t k, int64_t depth)
 {
-    const int64_t bytes = strip_bytes(t->g->type, STRIP, depth);
-    for (int64_t i = 0; i < t->rows; i += STRIP)
-        make_strip(t->a + i / STRIP * bytes, &t->x, t->row + i, k_min(STRIP, t->rows - i), k, depth, t->scratch);
+    const int64_t bytes = strip_bytes(t->g->type, AMX_STRIP, depth);
+    for (int64_t i = 0; i < t->rows; i += AMX_STRIP)
+        make_strip(t->a + i / AMX_STRIP * bytes, &t->x, t->row + i, k_min(AMX_STRIP, t->rows - i), k, depth,
+                   t->scratch);
 }
 
 /* A result without terms. */
@@ -586,14 +506,7 @@ static void run_columns(const task *t, int64_t column, int64_t columns)
 
 AMX static void run_task(const task *t)
 {
-    struct {
-        uint8_t palette, start, zero[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = LANES;
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 knows only that 8 bytes are read */
-    _tile_loadconfig(&config);
+    amx_configure();
     if (t->d->whole) make_a(t, 0, t->g->k);
     for (int64_t column = 0; column < t->columns; column += GEMM_COLUMNS)
         run_columns(t, t->column + column, k_min(GEMM_COLUMNS, t->columns - column));
