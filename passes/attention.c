@@ -326,9 +326,8 @@ static ir_value *rows_of(match *m, ir_value *v, bool exchange, bool scales, ir_b
     const ir_dtype type = v->type.dtype;
     const ir_node *cast = ir_def(v);
     if (scales) {
-        ir_value *under = cast && converts_floats(cast) ? unscaled(m, ir_in(cast, 0)) : v;
-        if (cast && converts_floats(cast) && under == ir_in(cast, 0)) under = v;
-        v = unscaled(m, under);
+        ir_value *wide = cast && converts_floats(cast) ? ir_in(cast, 0) : v, *rest = unscaled(m, wide);
+        if (rest != wide) v = rest;
     }
     if (exchange) v = exchanged(v, b);
     if (v && scales) v = unscaled(m, v);

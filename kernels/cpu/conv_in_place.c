@@ -97,8 +97,8 @@ static void write_low(const planes *s, int64_t terms, uint16_t *to, const k_cont
 }
 
 /* Makes P^T, or P, operand b of a product of a low type. */
-static void take_low(const planes *s, int64_t terms, bool transposed, gemm *g, char *workspace, size_t *at,
-                     const k_context *ctx)
+static void multiply_by_low(const planes *s, int64_t terms, bool transposed, gemm *g, char *workspace, size_t *at,
+                            const k_context *ctx)
 {
     const int64_t ld = low_ld(s);
     uint16_t *low = conv_take(workspace, at, terms * ld * (int64_t)sizeof *low);
@@ -145,7 +145,7 @@ static size_t run_forward(const planes *s, char *workspace, size_t at, const k_c
     g.a = (gemm_matrix){c->w->data, c->w->dtype, c->w->as, terms, 1};
     g.reads_a_once = c->w->dtype == IR_f32 && c->w->as == IR_NO_DTYPE;
     if (ir_dtype_is_low(s->type)) {
-        take_low(s, terms, true, &g, workspace, &at, ctx);
+        multiply_by_low(s, terms, true, &g, workspace, &at, ctx);
     } else {
         float *panels = conv_take(workspace, &at, gemm_packed_size(terms, s->rows) * (int64_t)sizeof *panels);
         g.packed = panels ? panels : &any;
@@ -194,7 +194,7 @@ static size_t run_grad_weight(const planes *s, char *workspace, size_t at, const
     gemm g = {.items = 1, .m = c->g.m, .n = c->g.c * s->taps, .k = s->rows, .user = s};
     g.a = (gemm_matrix){s->p->result.data, IR_f32, IR_NO_DTYPE, 1, c->g.m};
     if (ir_dtype_is_low(s->type)) {
-        take_low(s, g.n, false, &g, workspace, &at, ctx);
+        multiply_by_low(s, g.n, false, &g, workspace, &at, ctx);
     } else {
         float *panels = conv_take(workspace, &at, gemm_packed_size(g.k, g.n) * (int64_t)sizeof *panels);
         g.packed = panels ? panels : &any;

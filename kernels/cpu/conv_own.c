@@ -227,11 +227,7 @@ static int64_t depth_of(const conv_pass *p)
 static int64_t terms_of(const conv_pass *p) { return conv_volume(p->w.taps) * depth_of(p); }
 
 /* The size of the panels of a group, in bytes. */
-static int64_t panels_of(const conv_pass *p)
-{
-    if (ir_dtype_is_low(p->type)) return gemm_low_bytes(p->type, terms_of(p), p->result.inner);
-    return gemm_packed_size(terms_of(p), p->result.inner) * (int64_t)sizeof(float);
-}
+static int64_t panels_of(const conv_pass *p) { return gemm_packed_bytes(p->type, terms_of(p), p->result.inner); }
 
 /* The weights of a pass as matrices of each tap: rows are channels of the source, columns those of the result. */
 typedef struct weights {
@@ -374,7 +370,7 @@ static gemm product_of_pass(const conv_pass *p, const void *packed)
     gemm g = {.type = p->type, .items = p->c->g.groups, .n = p->result.inner, .k = terms_of(p), .packed = packed};
     g.user = p;
     g.m = p->source.n * conv_volume(p->w.count);
-    g.packed_item = low ? panels_of(p) : panels_of(p) / (int64_t)sizeof(float);
+    g.packed_item = panels_of(p);
     if (is_matrix(p)) {
         g.a = (gemm_matrix){p->source.data, p->type, IR_NO_DTYPE, p->source.channels, 1};
         g.a_item = p->source.inner;

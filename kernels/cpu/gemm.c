@@ -291,7 +291,7 @@ static void set_panel(const task *t, step *s, int64_t k, int64_t depth)
     const int64_t columns = t->columns - s->column;
     s->width = columns <= GEMM_HALF ? GEMM_HALF : GEMM_PANEL;
     if (g->packed) {
-        s->b = (const float *)g->packed + gemm_item_packed(g, t->item) + (t->column + s->column) * g->k + k * s->width;
+        s->b = (const float *)gemm_item_packed(g, t->item) + (t->column + s->column) * g->k + k * s->width;
     } else if (t->d->direct && columns >= GEMM_PANEL) {
         s->b = part_of_b(t, k, s->column).data;
         s->width = g->b.row;

@@ -56,7 +56,7 @@ typedef struct gemm {
     gemm_fill_b *fill_b;          /* instead of b; may be NULL */
     gemm_fill_low *low_a, *low_b; /* likewise, for a product of a low type */
     const void *packed;           /* instead of b, from gemm_pack or gemm_pack_low; NULL: not packed */
-    int64_t packed_item;          /* the distance between two items of b in it, in floats; for a low type in bytes */
+    int64_t packed_item;          /* the distance between two items of b in it, in bytes */
     float *c;                     /* NULL: sums go to `finish` only */
     int64_t c_item, ldc;          /* the distances between two items and two rows, in elements */
     bool adds;                    /* to what is in c */
@@ -99,6 +99,11 @@ void gemm_pack(float *packed, const gemm_matrix *b, int64_t k, int64_t n, int64_
  * if that is enough. For each 32 rows, which are padded with zeros, a panel has a tile per 16 columns, in which the
  * elements of two rows alternate; for f16 it has two (gemm_amx.c). */
 int64_t gemm_low_bytes(ir_dtype type, int64_t k, int64_t n);
+/* The bytes of the panels of a matrix k x n for products of any type. */
+static inline int64_t gemm_packed_bytes(ir_dtype type, int64_t k, int64_t n)
+{
+    return ir_dtype_is_low(type) ? gemm_low_bytes(type, k, n) : gemm_packed_size(k, n) * (int64_t)sizeof(float);
+}
 /* Makes the panels of all items of operand b of g, which has type, items, n, k, b or low_b, and user. */
 void gemm_pack_low(void *packed, const gemm *g, const k_context *ctx);
 

@@ -417,7 +417,7 @@ static const char *panel_of(const task *t, const part *p, int64_t column, int64_
         make_strip(t->b, &t->y, p->column + column, columns, p->k, p->depth, t->scratch);
         return t->b;
     }
-    return (const char *)g->packed + gemm_item_packed(g, t->x.item) +
+    return (const char *)gemm_item_packed(g, t->x.item) +
            (p->column + column) / AMX_STRIP * strip_bytes(g->type, AMX_STRIP, g->k) +
            strip_bytes(g->type, columns, p->k);
 }

@@ -26,10 +26,11 @@ static inline const char *gemm_item_b(const gemm *g, int64_t item)
     return (const char *)g->b.data + offset * (int64_t)ir_dtype_size(g->b.dtype);
 }
 
-/* The offset of an item in packed operands, in the unit of packed_item. */
-static inline int64_t gemm_item_packed(const gemm *g, int64_t item)
+/* The panels of an item. */
+static inline const void *gemm_item_packed(const gemm *g, int64_t item)
 {
-    return (g->batch ? product_offset(g->batch, g->batch->b_shared, item, 1) : item) * g->packed_item;
+    const int64_t number = g->batch ? product_offset(g->batch, g->batch->b_shared, item, 1) : item;
+    return (const char *)g->packed + number * g->packed_item;
 }
 
 #endif

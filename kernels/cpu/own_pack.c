@@ -118,8 +118,8 @@ bool cpu_is_own_faster_matmul(const product *p)
 }
 
 /* Also where oneDNN would convert to f32. Against oneDNN 2.6.3, bf16 in AMX tiles, one thread of an Emerald Rapids in a
- * VM: with 3072 and 4096 terms 1.04 to 2.2, packed or not, in all orders; with fewer 0.7 to 1.2. Version 3 was not
- * measured. */
+ * VM: with 3072 and 4096 terms 1.04 to 2.2 in five shapes; with up to 1024 terms 0.33 to 1.9, mostly below 1. Version 3
+ * was not measured, and f16 not against oneDNN's f32. */
 bool cpu_is_own_faster_low(const product *p, ir_dtype type)
 {
     enum { MANY_TERMS = 3072 };
@@ -189,8 +189,7 @@ static int64_t bytes_of(const source *s)
     k_view x;
     const conv c = conv_from(s, &x, &none);
     if (s->is_conv) return conv_own_packed_size(&c);
-    if (ir_dtype_is_low(s->type)) return s->items * gemm_low_bytes(s->type, s->k, s->n);
-    return s->items * gemm_packed_size(s->k, s->n) * (int64_t)sizeof(float);
+    return s->items * gemm_packed_bytes(s->type, s->k, s->n);
 }
 
 static bool is_same(const source *a, const source *b)

@@ -75,7 +75,7 @@ static gemm gemm_of(const panels *s)
     g.b = matrix_of(&s->args->in[IN_B], p->trans_b, p->k, p->n);
     if (cpu_is_own_pack(&s->args->in[IN_B])) {
         g.packed = s->args->in[IN_B].data;
-        g.packed_item = ir_dtype_is_low(g.type) ? gemm_low_bytes(g.type, p->k, p->n) : gemm_packed_size(p->k, p->n);
+        g.packed_item = gemm_packed_bytes(g.type, p->k, p->n);
     }
     if (s->visit) {
         g.finish = visit_rows;

@@ -93,8 +93,7 @@ static gemm own_product(const step_product *x, const float *a, float *c, const v
 
 static size_t panels_bytes(const step_product *x)
 {
-    const int64_t floats = gemm_packed_size(x->k, x->n) * (int64_t)sizeof(float);
-    return cpu_lines((size_t)(is_tiled(x) ? gemm_low_bytes(x->type, x->k, x->n) : floats));
+    return cpu_lines((size_t)gemm_packed_bytes(is_tiled(x) ? x->type : IR_f32, x->k, x->n));
 }
 
 static void multiply_own(const step_product *x, const k_view *r, const void *rows, const float *a, float *c,

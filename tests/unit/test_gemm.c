@@ -193,8 +193,8 @@ static void check_ways(const gemm *g, const float *before, size_t bytes)
 {
     const int64_t items = b_is_shared(g) ? 1 : g->items;
     const bool is_low = ir_dtype_is_low(g->type);
-    const int64_t unit = is_low ? gemm_low_bytes(g->type, g->k, g->n) : gemm_packed_size(g->k, g->n);
-    const size_t size = (size_t)(unit * items) * (is_low ? 1 : sizeof(float));
+    const int64_t unit = gemm_packed_bytes(g->type, g->k, g->n);
+    const size_t size = (size_t)(unit * items);
     float *c = run(*g, before, bytes, 1, false);
     check_sums(g, before, c, g->ldc);
     for (int way = 1; way < 6; way++) {
