@@ -124,8 +124,7 @@ static void run_task(const task *t, void *memory)
 
 static size_t thread_bytes(const k_args *args, const attention_sizes *s)
 {
-    const buffers b = buffers_of(s, k_present(&args->in[IR_IN(attention, mask)]));
-    return cpu_lines((size_t)b.size * ir_dtype_size(cpu_carrier(args->in[0].dtype)));
+    return attention_bytes(args, buffers_of(s, k_present(&args->in[IR_IN(attention, mask)])).size);
 }
 
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)

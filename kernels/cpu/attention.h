@@ -59,6 +59,11 @@ static inline int64_t attention_seen(const attention_sizes *s, int64_t query)
 {
     return query + s->last < 0 ? 0 : k_min(s->keys, query + s->last + 1);
 }
+/* The bytes of a buffer of so many numbers in the type in which the op computes. */
+static inline size_t attention_bytes(const k_args *args, int64_t numbers)
+{
+    return cpu_lines((size_t)numbers * ir_dtype_size(cpu_carrier(args->in[0].dtype)));
+}
 static inline int64_t attention_padded(int64_t n) { return cpu_ceil_div(n, ATTENTION_LANES) * ATTENTION_LANES; }
 
 /* As gemm_block. */

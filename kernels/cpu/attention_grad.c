@@ -150,23 +150,18 @@ static void add_products_low(const division *d, int64_t keys, float *memory, flo
 #include "kernels/cpu/attention_grad_body.h"
 #undef REAL
 
-static size_t thread_bytes(const k_args *args, const division *d)
-{
-    return cpu_lines((size_t)d->size * ir_dtype_size(cpu_carrier(args->in[0].dtype)));
-}
-
 static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     (void)state;
     const division d = divide(args);
-    *workspace = (size_t)args->ctx->threads * thread_bytes(args, &d);
+    *workspace = (size_t)args->ctx->threads * attention_bytes(args, d.size);
     return AMPC_OK;
 }
 
 static ampc_status run(const k_args *args)
 {
     const division d = divide(args);
-    const size_t bytes = thread_bytes(args, &d);
+    const size_t bytes = attention_bytes(args, d.size);
     const bool wide = args->in[0].dtype == IR_f64;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, d.s.items *d.s.queries *d.s.keys)) schedule(static, 1)
     for (int64_t i = 0; i < d.tasks; i++) {
