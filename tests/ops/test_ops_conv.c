@@ -84,7 +84,7 @@ typedef struct conv_case {
     double *xv, *wv, *yv;
 } conv_case;
 
-typedef void conv_visit(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum);
+typedef void conv_visit(const conv_case *c, int64_t xi, int64_t wi, int64_t yi, double *sum);
 
 static void case_init(conv_case *c, const conv_row *row)
 {
@@ -101,46 +101,71 @@ static void case_init(conv_case *c, const conv_row *row)
     }
 }
 
-/* Calls visit for every product of the convolution. */
-static void case_visit(conv_case *c, conv_visit *visit, double *sum)
+/* One tap of a window that is inside of the image: its index in a filter's window, that of its element in a plane of x. */
+typedef struct tap {
+    int64_t w, x;
+} tap;
+
+static int64_t product(const int64_t *dims, int count)
 {
-    const conv_row *r = c->row;
-    int64_t y_count = 1, w_count = 1, per_group = r->m / r->group;
-    int rank = r->spatial + 2;
-    for (int i = 0; i < rank; i++) y_count *= c->y[i];
-    for (int i = 1; i < rank; i++) w_count *= c->w[i];
-    for (int64_t yi = 0; yi < y_count; yi++)
-        for (int64_t tap = 0; tap < w_count; tap++) {
-            int64_t y[5] = {0}, w[5] = {0}, rest = yi;
-            for (int i = rank - 1; i >= 0; i--) y[i] = rest % c->y[i], rest /= c->y[i];
-            rest = tap;
-            for (int i = rank - 1; i >= 1; i--) w[i] = rest % c->w[i], rest /= c->w[i];
-            int64_t xi = y[0] * r->c + y[1] / per_group * c->w[1] + w[1];
-            bool inside = true;
-            for (int i = 0; i < r->spatial; i++) {
-                int64_t at = y[2 + i] * r->strides[i] + w[2 + i] * r->dilations[i] - r->pads[i];
-                inside = inside && at >= 0 && at < r->x[i];
-                xi = xi * r->x[i] + at;
-            }
-            if (inside) visit(c, y[1], xi, y[1] * w_count + tap, yi, sum);
-        }
+    int64_t n = 1;
+    for (int i = 0; i < count; i++) n *= dims[i];
+    return n;
 }
 
-static void visit_forward(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+/* Writes the taps of the window of element `at` of a plane of y. Returns their number. */
+static int64_t window_taps(const conv_case *c, int64_t at, tap *taps)
 {
-    (void)filter;
+    const conv_row *r = c->row;
+    int64_t y[3], n = 0;
+    for (int i = r->spatial - 1; i >= 0; i--) y[i] = at % c->y[2 + i], at /= c->y[2 + i];
+    for (int64_t k = 0; k < product(r->k, r->spatial); k++) {
+        int64_t rest = k, x = 0, pitch = 1;
+        bool inside = true;
+        for (int i = r->spatial - 1; i >= 0; i--) {
+            const int64_t place = y[i] * r->strides[i] + rest % r->k[i] * r->dilations[i] - r->pads[i];
+            inside = inside && place >= 0 && place < r->x[i];
+            x += place * pitch;
+            pitch *= r->x[i];
+            rest /= r->k[i];
+        }
+        if (inside) taps[n++] = (tap){k, x};
+    }
+    return n;
+}
+
+/* Calls visit for every product of the convolution. */
+static void case_visit(const conv_case *c, conv_visit *visit, double *sum)
+{
+    const conv_row *r = c->row;
+    const int64_t y_plane = product(c->y + 2, r->spatial), x_plane = product(r->x, r->spatial),
+                  window = product(r->k, r->spatial), channels = c->w[1], per_group = r->m / r->group;
+    tap *taps = malloc((size_t)window * sizeof *taps);
+    for (int64_t at = 0; at < y_plane; at++) {
+        const int64_t n_taps = window_taps(c, at, taps);
+        for (int64_t plane = 0; plane < r->n * r->m; plane++) {
+            const int64_t n = plane / r->m, m = plane % r->m, first = n * r->c + m / per_group * channels;
+            for (int64_t channel = 0; channel < channels; channel++)
+                for (int64_t t = 0; t < n_taps; t++)
+                    visit(c, (first + channel) * x_plane + taps[t].x, (m * channels + channel) * window + taps[t].w,
+                          plane * y_plane + at, sum);
+        }
+    }
+    free(taps);
+}
+
+static void visit_forward(const conv_case *c, int64_t xi, int64_t wi, int64_t yi, double *sum)
+{
     sum[yi] += c->xv[xi] * c->wv[wi];
 }
 
-static void visit_grad_input(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+static void visit_grad_input(const conv_case *c, int64_t xi, int64_t wi, int64_t yi, double *sum)
 {
-    (void)filter;
     sum[xi] += c->yv[yi] * c->wv[wi];
 }
 
-static void visit_grad_weight(conv_case *c, int64_t filter, int64_t xi, int64_t wi, int64_t yi, double *sum)
+static void visit_grad_weight(const conv_case *c, int64_t xi, int64_t wi, int64_t yi, double *sum)
 {
-    (void)filter;
     sum[wi] += c->yv[yi] * c->xv[xi];
 }
 
