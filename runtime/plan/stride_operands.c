@@ -135,11 +135,14 @@ static bool can_read(const rt_plan *p, const rt_use *u, const rt_spread *x)
            !rt_step_has(s, IR_BODIES | IR_SPATIAL | IR_UPDATES);
 }
 
+/* Whether the part would keep alive memory of many times its size. */
+static bool is_small(const k_view *part, const k_view *whole) { return k_count(part) * FEW < k_count(whole); }
+
 /* Whether all readers of the result can read the part that the chain shows. */
 static bool can_replace(const rt_plan *p, const k_view *result, uint32_t value, const chain *c)
 {
     const rt_value *base = &p->values[c->base];
-    if (base->channels_last || base->view.packed || k_count(result) * FEW < k_count(&base->view)) return false;
+    if (base->channels_last || base->view.packed || is_small(result, &base->view)) return false;
     for (const rt_use *u = rt_uses(p, value); u; u = u->next)
         if (!can_read(p, u, &c->spread)) return false;
     return true;
@@ -166,7 +169,7 @@ static bool skip_result(rt_plan *p, rt_step *s, int k)
     const uint32_t value = s->out_value[k];
     chain c;
     int n = LONGEST;
-    if (rt_root(p, value) != value || !is_plain(&s->out[k])) return true;
+    if (rt_root(p, value) != value || !is_plain(&s->out[k]) || is_small(&s->out[k], &s->in[0])) return true;
     while (n > 0 && !(find_chain(p, s, k, n, &c) && can_replace(p, &s->out[k], value, &c))) n--;
     if (n == 0) return true;
     for (const rt_use *u; (u = rt_uses(p, value)) != NULL;)
