@@ -5,8 +5,7 @@
 const k_kernel cuda_none = {0};
 const k_kernel cuda_view = {0};
 
-/* Attention is one op only on the CPU. */
-const k_kernel cuda_attention = {0};
+/* Only the CPU has the gradient of attention. */
 const k_kernel cuda_attention_grad = {0};
 
 /* Sizes that depend on data are only supported by the CPU, because the host would have to wait for them. */

@@ -174,11 +174,20 @@ static void permute(char *to, const char *from, const k_view *v, bool back)
     }
 }
 
+/* The bytes from the first element of v to its last one. */
+static size_t span_bytes(const k_view *v)
+{
+    int64_t last = 0;
+    if (!v->strides || k_count(v) == 0) return k_bytes(v);
+    for (int d = 0; d < v->rank; d++) last += (v->dims[d] - 1) * v->strides[d];
+    return (size_t)(last + 1) * ir_dtype_size(v->dtype);
+}
+
 /* Copies v to the device in the device's layout. */
 static void *send(const k_context *ctx, const k_view *v, bool channels_last)
 {
     const size_t size = ir_dtype_size(v->dtype);
-    if (!channels_last) return make_fenced(ctx, v->data, k_bytes(v), size, 0);
+    if (!channels_last) return make_fenced(ctx, v->data, span_bytes(v), size, 0);
     char *other = malloc(k_bytes(v) + 1);
     assert_non_null(other);
     permute(other, v->data, v, false);
@@ -190,7 +199,7 @@ static void *send(const k_context *ctx, const k_view *v, bool channels_last)
 static void fetch_view(const k_context *ctx, const k_view *v, const k_view *device)
 {
     if (!device->channels_last) {
-        fetch(ctx, v->data, device->data, k_bytes(v));
+        fetch(ctx, v->data, device->data, span_bytes(v));
         return;
     }
     char *other = malloc(k_bytes(v) + 1);
@@ -226,7 +235,7 @@ static void free_views(run_views *views, const char *who)
         bool seen = false;
         for (int k = 0; k < i; k++) seen |= views->device[k].data == views->device[i].data;
         const k_view *v = &views->device[i];
-        if (!seen && v->data) free_fenced(views->ctx, v->data, k_bytes(v), 0, who);
+        if (!seen && v->data) free_fenced(views->ctx, v->data, span_bytes(v), 0, who);
     }
 }
 

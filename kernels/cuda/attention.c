@@ -1,0 +1,70 @@
+/* attention.c - launches of attention. */
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/walk.h"
+
+_Static_assert((int)ATTENTION_RANK == (int)IR_MAX_RANK - 2, "one limit");
+_Static_assert(IR_IN(attention, q) == IR_IN(attention_grad, q) && IR_IN(attention, k) == IR_IN(attention_grad, k) &&
+                   IR_IN(attention, v) == IR_IN(attention_grad, v) &&
+                   IR_ATTR(attention, scale) == IR_ATTR(attention_grad, scale) &&
+                   IR_ATTR(attention, causal) == IR_ATTR(attention_grad, causal),
+               "one shape");
+
+attention_shape cuda_attention_shape(const k_args *args)
+{
+    const k_view *q = &args->in[IR_IN(attention, q)], *k = &args->in[IR_IN(attention, k)],
+                 *v = &args->in[IR_IN(attention, v)];
+    const int rank = q->rank - 2;
+    attention_shape s = {.rank = rank,
+                         .items = 1,
+                         .queries = q->dims[rank],
+                         .keys = k->dims[rank],
+                         .depth = q->dims[rank + 1],
+                         .width = v->dims[rank + 1],
+                         .scale = (float)args->attr[IR_ATTR(attention, scale)].f};
+    for (int d = 0; d < rank; d++) s.items *= s.dims[d] = q->dims[d];
+    s.last = args->attr[IR_ATTR(attention, causal)].i ? s.keys - s.queries : s.keys;
+    return s;
+}
+
+attention_view cuda_attention_view(const k_args *args, const k_view *v)
+{
+    const k_view *q = &args->in[IR_IN(attention, q)];
+    const int missing = q->rank - v->rank, heads = q->rank - 3 - missing;
+    int64_t strides[IR_MAX_RANK], own[IR_MAX_RANK] = {0};
+    attention_view to = {.dtype = (int)v->dtype, .group = 1};
+    if (!k_present(v) || !v->data) return to;
+    if (v->strides) memcpy(strides, v->strides, (size_t)v->rank * sizeof *strides);
+    else k_dense_strides(v->rank, v->dims, strides);
+    for (int d = 0; d < v->rank; d++) own[d + missing] = v->dims[d] == 1 ? 0 : strides[d];
+    for (int d = 0; d < q->rank - 2; d++) to.item[d] = own[d];
+    if (heads >= 0 && v->dims[heads]) to.group = q->dims[q->rank - 3] / v->dims[heads];
+    to.data = v->data;
+    to.row = own[q->rank - 2];
+    to.column = own[q->rank - 1];
+    return to;
+}
+
+static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+{
+    (void)workspace;
+    return cuda_prepare_one(args, CUDA_FAMILY_attention, "attention_plain", state);
+}
+
+static ampc_status run(const k_args *args)
+{
+    const cuda_one *state = args->state;
+    const bool has_lse = IR_OUT(attention, lse) < args->n_out;
+    attention_args a = {.shape = cuda_attention_shape(args),
+                        .q = cuda_attention_view(args, &args->in[IR_IN(attention, q)]),
+                        .k = cuda_attention_view(args, &args->in[IR_IN(attention, k)]),
+                        .v = cuda_attention_view(args, &args->in[IR_IN(attention, v)]),
+                        .mask = cuda_attention_view(args, &args->in[IR_IN(attention, mask)]),
+                        .y = cuda_attention_view(args, &args->out[IR_OUT(attention, y)])};
+    if (has_lse) a.lse = cuda_attention_view(args, &args->out[IR_OUT(attention, lse)]);
+    const int64_t blocks = (a.shape.queries + PLAIN_QUERIES - 1) / PLAIN_QUERIES,
+                  parts = a.shape.width > PLAIN_WIDTH ? (a.shape.width + PLAIN_WIDTH - 1) / PLAIN_WIDTH : 1;
+    return cuda_launch(args, state->kernel, a.shape.items * blocks * parts, ATTENTION_BLOCK, 0, (void *[]){&a});
+}
+
+const k_kernel cuda_attention = {.prepare = prepare, .run = run, .release = cuda_release};
