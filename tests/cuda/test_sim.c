@@ -192,6 +192,48 @@ TEST(test_lanes)
     }
 }
 
+/* Whole numbers have exact products: all forms of loads, and both types. */
+static void expect_products(const char *kernel)
+{
+    float *a = malloc(256 * sizeof *a), *b = malloc(256 * sizeof *b), *out = calloc(4 * 256, sizeof *out);
+    for (int i = 0; i < 256; i++) a[i] = (float)(i * 7 % 23 - 11), b[i] = (float)(i * 5 % 19 - 9);
+    expect_clean(launch(kernel, 1, 32, 0, (void *[]){&a, &b, &out}));
+    for (int i = 0; i < 4 * 256; i++) {
+        float expected = 0;
+        for (int k = 0; k < 16; k++) expected += a[i % 256 / 16 * 16 + k] * b[k * 16 + i % 16];
+        if (out[i] != expected)
+            fail_msg("%s, form %d, (%d, %d): %g, expected %g", kernel, i / 256, i % 256 / 16, i % 16, (double)out[i],
+                     (double)expected);
+    }
+    free(a);
+    free(b);
+    free(out);
+}
+
+TEST(test_products)
+{
+    for (int order = 0; order < ORDERS; order++) {
+        cudasim_set_order(order, 2);
+        expect_products("product_f16");
+        expect_products("product_bf16");
+    }
+    cudasim_set_order(CUDASIM_ASCENDING, 0);
+}
+
+TEST(test_pairs)
+{
+    float *in = ramp(32);
+    unsigned *out = calloc(64, sizeof *out);
+    in[0] = 1, in[1] = 0x1.01p0f; /* between two bf16, of which the even one is 1 */
+    expect_clean(launch("pairs", 1, 32, 0, (void *[]){&in, &out}));
+    assert_int_equal(out[0], 0xc0003c00);
+    assert_int_equal(out[1], 0xc0003f80);
+    assert_int_equal(out[2], 0xc0043c04);
+    assert_int_equal(out[3], 0xc0003f80);
+    free(in);
+    free(out);
+}
+
 TEST(test_votes)
 {
     int *out = calloc(3, sizeof *out);
@@ -275,6 +317,7 @@ TEST(test_faults)
     expect_fault("barrier_in_one_warp", 32, "all threads wait:", "(__syncthreads)");
     expect_fault("half_a_warp", 64, "mask 0x0000ffff, not that of a whole warp", "(__shfl_xor_sync)");
     expect_fault("lanes_returned", 32, "has returned", "(__shfl_xor_sync)");
+    expect_fault("product_in_half_a_warp", 32, "(mma)", "(__shfl_xor_sync)");
     expect_fault("wrong_width", 64, "width 12", "(__shfl_down_sync)");
     expect_fault("reverse_dynamic", 64, "the launch has none", "dynamic shared memory");
     float minus = -1, *in = malloc(32 * sizeof *in), *out = calloc(32, sizeof *out);
@@ -416,10 +459,12 @@ static const watched tsan_rows[] = {
     {"neighbours", "8 64 0", {NULL}},
     {"count", "8 64 0", {NULL}},
     {"last_block", "8 64 0", {NULL}},
+    {"product_f16", "32 32 0", {NULL}},
     {"reverse_without_barrier", "1 64 0", {RACE("reverse_without_barrier"), "reverse_body"}},
     {"sums_reusing_slots", "1 256 0", {RACE("sums_reusing_slots"), "sums_body"}},
     {"neighbours_without_syncwarp", "1 32 0", {RACE("neighbours_without_syncwarp"), "neighbours_body"}},
     {"shuffle_as_fence", "1 32 0", {RACE("shuffle_as_fence"), "faults.cu"}},
+    {"product_without_syncwarp", "32 32 0", {RACE("product_without_syncwarp"), "cudasim_load_row"}},
     {"count_without_atomic", "2 32 0", {RACE("count_without_atomic"), "faults.cu"}},
     {"all_write_one", "1 32 0", {RACE("all_write_one"), "faults.cu"}},
     {"last_block_without_release", "8 64 0", {RACE("last_block_without_release"), "last_block_body"}},

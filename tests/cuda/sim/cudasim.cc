@@ -176,7 +176,7 @@ void wait_as(thread *t, state now, cudasim_site site)
 unsigned long long meeting_result(thread *lanes, const thread *t, int what)
 {
     unsigned mask = t->mask;
-    if (what == CUDASIM_SYNC) return 0;
+    if (what >= CUDASIM_SYNC && what < CUDASIM_ADD) return 0;
     if (what == CUDASIM_SHUFFLE) {
         if (mask >> t->source & 1) return lanes[t->source].value;
         if (strict) {
@@ -209,6 +209,61 @@ unsigned long long meeting_result(thread *lanes, const thread *t, int what)
     return u;
 }
 
+/* What a lane contributes to a product of matrices, and its results. Its value in the meeting is the address. */
+struct fragments {
+    float c[4];
+    unsigned a[4], b[2];
+};
+
+float from_low(unsigned bits, bool bf16)
+{
+    const unsigned sign = (bits & 0x8000) << 16, size = bits & 0x7fff;
+    if (bf16) return cudasim_bits<float>(bits << 16);
+    if (size >= 0x7c00) return cudasim_bits<float>(sign | 0x7f800000 | (size & 0x3ff) << 13);
+    return cudasim_bits<float>(sign | cudasim_bits<unsigned>(cudasim_bits<float>(size << 13) * 0x1p112f));
+}
+
+/* Adds the product of the 16 x 16 matrix a and the 16 x 8 matrix b to c (their parts: kernels/cuda/mma.cuh). */
+void multiply(thread *lanes, bool bf16)
+{
+    float a[16][16], b[16][8], c[16][8];
+    fragments *parts[WARP];
+    for (int lane = 0; lane < WARP; lane++) {
+        const int g = lane / 4, t = lane % 4 * 2;
+        parts[lane] = reinterpret_cast<fragments *>(lanes[lane].value);
+        for (int i = 0; i < 4; i++) c[g + i / 2 * 8][t + i % 2] = parts[lane]->c[i];
+        for (int i = 0; i < 8; i++)
+            a[g + i / 2 % 2 * 8][t + i % 2 + i / 4 * 8] = from_low(parts[lane]->a[i / 2] >> i % 2 * 16 & 0xffff, bf16);
+        for (int i = 0; i < 4; i++)
+            b[t + i % 2 + i / 2 * 8][g] = from_low(parts[lane]->b[i / 2] >> i % 2 * 16 & 0xffff, bf16);
+    }
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 8; j++) c[i][j] += a[i][k] * b[k][j];
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) parts[lane]->c[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+}
+
+/* A row that a lane has read, and the results of the lane. */
+struct loaded {
+    uint4 row;
+    unsigned to[4];
+};
+
+/* Lanes 8 i to 8 i + 7 have the rows of matrix i. */
+void load(thread *lanes, bool crossed)
+{
+    unsigned short m[4][8][8];
+    for (int lane = 0; lane < WARP; lane++)
+        memcpy(m[lane / 8][lane % 8], &reinterpret_cast<loaded *>(lanes[lane].value)->row, sizeof m[0][0]);
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int g = lane / 4, t = lane % 4 * 2;
+            const unsigned first = crossed ? m[i][t][g] : m[i][g][t], second = crossed ? m[i][t + 1][g] : m[i][g][t + 1];
+            reinterpret_cast<loaded *>(lanes[lane].value)->to[i] = first | second << 16;
+        }
+}
+
 /* Called when all lanes of the mask have arrived; they must be at the same place with the same mask. */
 void release_meeting(thread *last, thread *lanes, warp *w, int what)
 {
@@ -217,6 +272,8 @@ void release_meeting(thread *last, thread *lanes, warp *w, int what)
         thread *t = &lanes[__builtin_ctz(m)];
         if (t->mask != last->mask || !same_place(t->site, last->site)) fault_divergence(last, last->site, t);
     }
+    if (what == CUDASIM_MULTIPLY_F16 || what == CUDASIM_MULTIPLY_BF16) multiply(lanes, what == CUDASIM_MULTIPLY_BF16);
+    if (what == CUDASIM_LOAD || what == CUDASIM_LOAD_CROSSED) load(lanes, what == CUDASIM_LOAD_CROSSED);
     bool one_result = what >= CUDASIM_ADD || what == CUDASIM_BALLOT;
     unsigned long long common = one_result ? meeting_result(lanes, last, what) : 0;
     for (unsigned m = last->mask; m; m &= m - 1) {
@@ -293,6 +350,20 @@ unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsi
         leave();
     if (what == CUDASIM_SYNC) order_acquire(order_token);
     return t->value;
+}
+
+void cudasim_multiply(cudasim_site site, int what, float *c, const unsigned *a, unsigned b0, unsigned b1)
+{
+    fragments f = {{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    cudasim_meet(site, 0xffffffffu, what, reinterpret_cast<unsigned long long>(&f), 0);
+    for (int i = 0; i < 4; i++) c[i] = f.c[i];
+}
+
+void cudasim_load(cudasim_site site, int what, unsigned *to, const uint4 *row)
+{
+    loaded l = {*row, {}};
+    cudasim_meet(site, 0xffffffffu, what, reinterpret_cast<unsigned long long>(&l), 0);
+    for (int i = 0; i < 4; i++) to[i] = l.to[i];
 }
 
 /* Returns the lane that a shuffle reads. If it is outside the segment of `width` lanes, a thread reads its own value. */

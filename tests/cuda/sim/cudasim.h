@@ -55,6 +55,10 @@ enum cudasim_lanes {
     CUDASIM_SHUFFLE,
     CUDASIM_BALLOT,
     CUDASIM_SYNC,
+    CUDASIM_MULTIPLY_F16,
+    CUDASIM_MULTIPLY_BF16,
+    CUDASIM_LOAD,
+    CUDASIM_LOAD_CROSSED,
     CUDASIM_ADD,
     CUDASIM_MIN,
     CUDASIM_MAX,
@@ -73,6 +77,8 @@ void cudasim_unregister(cudasim_kernel *kernel);
 __attribute__((const)) const cudasim_thread *cudasim_self(void);
 int cudasim_barrier(cudasim_site site, int vote, int value);
 unsigned long long cudasim_meet(cudasim_site site, unsigned mask, int what, unsigned long long value, int source);
+void cudasim_multiply(cudasim_site site, int what, float *c, const unsigned *a, unsigned b0, unsigned b1);
+void cudasim_load(cudasim_site site, int what, unsigned *to, const uint4 *row);
 int cudasim_source(cudasim_site site, int shift, int argument, int width);
 void *cudasim_dynamic_shared(void);
 void cudasim_atomic_begin(void *p);
@@ -196,6 +202,18 @@ struct cudasim_registration {
     cudasim_reduce(CUDASIM_SITE("__reduce_or_sync"), CUDASIM_BIT_OR, CUDASIM_BIT_OR, __VA_ARGS__)
 #define __reduce_xor_sync(...) \
     cudasim_reduce(CUDASIM_SITE("__reduce_xor_sync"), CUDASIM_BIT_XOR, CUDASIM_BIT_XOR, __VA_ARGS__)
+
+/* Products of matrices, and loads of matrices (kernels/cuda/mma.cuh). A lane reads the row that it is given. */
+#define AMPC_MMA(type, c, a, b0, b1) \
+    cudasim_multiply(CUDASIM_SITE("mma"), type[0] == 'b' ? CUDASIM_MULTIPLY_BF16 : CUDASIM_MULTIPLY_F16, c, a, b0, b1)
+#define AMPC_LDMATRIX(suffix, to, row) \
+    cudasim_load_row(CUDASIM_SITE("ldmatrix"), suffix[0] ? CUDASIM_LOAD_CROSSED : CUDASIM_LOAD, to, row)
+static inline void cudasim_load_row(cudasim_site site, int what, unsigned *to, const void *row)
+{
+    const uint4 *p = static_cast<const uint4 *>(row);
+    const uint4 bits = {p->x, p->y, p->z, p->w}; /* ThreadSanitizer does not see the copy of a struct */
+    cudasim_load(site, what, to, &bits);
+}
 
 static inline void cudasim_syncwarp(cudasim_site site, unsigned mask = 0xffffffffu)
 {

@@ -2,6 +2,7 @@
  *
  * A kernel and its faulty variant share a body whose template argument enables the fault. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/mma.cuh"
 
 /* Defines a kernel: name, maximum threads per block, parameters, body. */
 #define KERNEL(name, threads, ...)                                                                           \
@@ -240,6 +241,58 @@ KERNEL(lanes, 32, int *out)
     mine[13] = (int)__reduce_max_sync(WHOLE_WARP, (unsigned)(lane - 7));
     mine[14] = __reduce_or_sync(WHOLE_WARP, 1 << lane / 4) ^ __reduce_and_sync(WHOLE_WARP, 64 + lane);
     mine[15] = (int)(__shfl_xor_sync(WHOLE_WARP, (double)lane + 0.5, 1) * 2) + (int)__shfl_xor_sync(WHOLE_WARP, lane * 1ll, 2);
+}
+
+/* out = a b for 16 x 16 matrices, from memory that has them as they are or transposed; `step`: between rows in memory. */
+template <typename T, bool faulty>
+static __device__ void product_body(const float *a, const float *b, float *out, unsigned short *memory)
+{
+    enum { STEP = 24, SIZE = 16 * STEP };
+    const int lane = (int)threadIdx.x, g = lane / 4, t = lane % 4 * 2;
+    for (int i = lane; i < 256; i += WARP) {
+        const int row = i / 16, column = i % 16;
+        const unsigned short x = (unsigned short)mma<T>::pair(a[i], 0), y = (unsigned short)mma<T>::pair(b[i], 0);
+        memory[row * STEP + column] = x;
+        memory[SIZE + column * STEP + row] = x;
+        memory[2 * SIZE + row * STEP + column] = y;
+        memory[3 * SIZE + column * STEP + row] = y;
+    }
+    if (!faulty) __syncwarp();
+    for (int i = 0; i < 4; i++, out += 256) {
+        unsigned left[4], right[4];
+        if (i / 2) mma_load_left<true>(memory + SIZE, STEP, left);
+        else mma_load_left<false>(memory, STEP, left);
+        if (i % 2) mma_load_right<true>(memory + 3 * SIZE, STEP, right);
+        else mma_load_right<false>(memory + 2 * SIZE, STEP, right);
+        for (int half = 0; half < 2; half++) {
+            float c[4] = {};
+            mma<T>::add(c, left, right[half * 2], right[half * 2 + 1]);
+            for (int j = 0; j < 4; j++) out[(g + j / 2 * 8) * 16 + half * 8 + t + j % 2] = c[j];
+        }
+    }
+}
+#define PRODUCT(name, type, faulty)                                                                          \
+    KERNEL(name, 32, const float *a, const float *b, float *out)                                             \
+    {                                                                                                        \
+        __shared__ __align__(16) unsigned short memory[4 * 16 * 24];                                         \
+        if (blockIdx.x == 0) product_body<type, faulty>(a, b, out, memory);                                  \
+    }
+PRODUCT(product_f16, __half, false)
+PRODUCT(product_bf16, __nv_bfloat16, false)
+PRODUCT(product_without_syncwarp, __half, true)
+/* The numbers of a lane, rounded in pairs. */
+KERNEL(pairs, 32, const float *in, unsigned *out)
+{
+    const float first = in[threadIdx.x], second = -2 * first;
+    out[threadIdx.x * 2] = mma<__half>::pair(first, second);
+    out[threadIdx.x * 2 + 1] = mma<__nv_bfloat16>::pair(first, second);
+}
+KERNEL(product_in_half_a_warp, 32, const float *in, float *out)
+{
+    float c[4] = {};
+    const unsigned a[4] = {};
+    if (threadIdx.x < 16) mma<__half>::add(c, a, 0, 0);
+    out[threadIdx.x] = c[0] + warp_sum(in[threadIdx.x]);
 }
 
 /* Votes across the block; thread 0 stores the sum of all votes in out[blockIdx.x]. */
