@@ -5,9 +5,6 @@
 const k_kernel cuda_none = {0};
 const k_kernel cuda_view = {0};
 
-/* Only the CPU has the gradient of attention. */
-const k_kernel cuda_attention_grad = {0};
-
 /* Sizes that depend on data are only supported by the CPU, because the host would have to wait for them. */
 const k_kernel cuda_nonzero = {0};
 const k_kernel cuda_nms = {0};
