@@ -303,7 +303,6 @@ static bool place_results(rt_plan *p, rt_step *s)
 ampc_status rt_stage_stride_operands(rt_plan *p, diag *d)
 {
     (void)d;
-    if (p->backend->device_ops) return AMPC_OK;
     for (int i = p->n_steps - 1; i >= 0; i--) {
         rt_step *s = p->steps[i];
         if (s->index >= 0 && (is_transpose(s) || is_concat(s)) && !place_results(p, s)) return AMPC_NO_MEMORY;
