@@ -5,6 +5,7 @@
  * 0. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/loss.h"
 #include "ir/ops/real.h"
 
 #include <omp.h>
@@ -138,6 +139,17 @@ static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_
     return prepare_workspace(args, &p, workspace);
 }
 
+/* Computes losses[item] from its row of scores and returns its lse. `spare` becomes log_prob, if it `is_read`. */
+static double item_loss(const problem *p, int64_t item, const void *x, void *spare, bool is_read, double *losses)
+{
+    const int64_t label = label_of(p, item), n = p->rows.length, picked = is_ignored(p, label) ? -1 : label;
+    double at_label = 0;
+    const double e = p->carrier == IR_f64 ? log_prob_row_double(x, spare, is_read, n, picked, &at_label)
+                                          : log_prob_row_float(x, spare, is_read, n, picked, &at_label);
+    losses[item] = picked < 0 ? 0 : -at_label * weight_of(p, label);
+    return e;
+}
+
 static ampc_status cross_entropy_run(const k_args *args)
 {
     const problem p = cross_entropy(args);
@@ -154,17 +166,8 @@ static ampc_status cross_entropy_run(const k_args *args)
         int64_t first, n = cpu_rows_block(&p.rows, block, &first);
         const char *a = cpu_rows_load(x, &p.rows, first, n, p.carrier, buffer);
         for (int64_t r = 0; r < n; r++) {
-            int64_t item = first + r, label = label_of(&p, item);
-            double w = weight_of(&p, label), at_label = 0, e;
-            int64_t picked = is_ignored(&p, label) ? -1 : label;
-            if (p.carrier == IR_f64)
-                e = log_prob_row_double((const double *)(a + r * stride), (double *)(spare + r * stride), is_read,
-                                        p.rows.length, picked, &at_label);
-            else
-                e = log_prob_row_float((const float *)(a + r * stride), (float *)(spare + r * stride), is_read,
-                                       p.rows.length, picked, &at_label);
-            losses[item] = picked < 0 ? 0 : -at_label * w;
-            cpu_store_number(lse, item, e);
+            const double e = item_loss(&p, first + r, a + r * stride, spare + r * stride, is_read, losses);
+            cpu_store_number(lse, first + r, e);
         }
         if (is_read) cpu_rows_store(log_prob, &p.rows, first, n, p.carrier, spare);
     }
@@ -190,20 +193,23 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
     const problem p = cross_entropy_slope(args);
     const k_view *x = &args->in[IR_IN(softmax_cross_entropy_grad, x)], *dx = &args->out[0];
     const k_view *lse = &args->in[IR_IN(softmax_cross_entropy_grad, lse)], *dloss = &args->in[0];
+    const k_view *loss = k_loss_result(args);
     ampc_status status = check_labels(args, &p);
     if (status) return status;
+    double *losses = item_losses(args);
     const double scale = common_slope(&p, dloss);
     int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier), blocks = p.items ? p.rows.blocks : 0;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
-        char *buffer = thread_buffer(args, &p);
+        char *buffer = thread_buffer(args, &p), *spare = buffer + buffer_bytes(&p);
         int64_t first, n = cpu_rows_block(&p.rows, block, &first);
         const char *a = cpu_rows_load(x, &p.rows, first, n, p.carrier, buffer);
-        char *d = cpu_rows_target(dx, &p.rows, first, p.carrier, buffer + buffer_bytes(&p));
+        char *d = cpu_rows_target(dx, &p.rows, first, p.carrier, spare);
         for (int64_t r = 0; r < n; r++) {
             int64_t item = first + r, label = label_of(&p, item);
             double slope = item_slope(&p, dloss, scale, item);
-            double e = cpu_number(lse, item);
+            double e = loss ? item_loss(&p, item, a + r * stride, spare + r * stride, false, losses)
+                            : cpu_number(lse, item);
             if (p.carrier == IR_f64)
                 slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.rows.length,
                                  label);
@@ -213,6 +219,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
         }
         cpu_rows_store(dx, &p.rows, first, n, p.carrier, d);
     }
+    if (loss) reduce_items(&p, losses, loss);
     return AMPC_OK;
 }
 

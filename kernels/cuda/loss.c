@@ -1,6 +1,7 @@
 /* loss.c - launches of softmax cross entropy, negative log likelihood and their gradients. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss.h"
+#include "kernels/loss.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,9 @@ SAME_ATTRIBUTES(nll_loss_grad);
 _Static_assert((int)LOSS_TOTAL_BLOCKS <= (int)ROW_BLOCK, "a thread reads the sums of a block");
 
 typedef struct loss_state {
-    cudaKernel_t items; /* processes items or their rows */
-    cudaKernel_t total; /* forward: adds up the blocks' sums; backward: sums the weights */
+    cudaKernel_t items;  /* processes items or their rows */
+    cudaKernel_t total;  /* forward: adds up the blocks' sums; backward: sums the weights */
+    cudaKernel_t finish; /* of a loss and its gradient: adds up the blocks' sums */
 } loss_state;
 
 static loss_labels labels_of(const k_args *args, int label, int weight)
@@ -59,15 +61,22 @@ static ampc_status nll_prepare(const k_args *args, void **state, size_t *workspa
     return find_kernels(args, "nll", NULL, "loss_finish", state);
 }
 
+/* Computes the loss from the sums of the blocks. */
+static ampc_status launch_finish(const k_args *args, cudaKernel_t kernel, loss_sums *sums, int64_t blocks,
+                                 int reduction, float *loss)
+{
+    int count = (int)blocks;
+    if (!loss || reduction == IR_WORD(loss, none)) return AMPC_OK;
+    return cuda_launch(args, kernel, 1, ROW_BLOCK, 0, (void *[]){&sums, &count, &reduction, &loss});
+}
+
 static ampc_status launch_forward(const k_args *args, loss_forward *a, int64_t blocks)
 {
     const loss_state *state = args->state;
-    int count = (int)blocks;
     a->loss = cuda_data(args->out, 0, args->n_out);
     a->sums = args->workspace;
     CUDA_FORWARD(cuda_launch(args, state->items, blocks, ROW_BLOCK, 0, (void *[]){a}));
-    if (!a->loss || a->reduction == IR_WORD(loss, none)) return AMPC_OK;
-    return cuda_launch(args, state->total, 1, ROW_BLOCK, 0, (void *[]){&a->sums, &count, &a->reduction, &a->loss});
+    return launch_finish(args, state->total, a->sums, blocks, a->reduction, a->loss);
 }
 
 static loss_forward forward_of(const k_args *args, loss_labels labels)
@@ -120,7 +129,9 @@ static loss_backward cross_entropy_backward(const k_args *args)
 {
     loss_backward a = backward_of(args, IR_IN(softmax_cross_entropy_grad, x), IR_IN(softmax_cross_entropy_grad, label),
                                   IR_IN(softmax_cross_entropy_grad, weight));
+    const k_view *loss = k_loss_result(args);
     a.lse = args->in[IR_IN(softmax_cross_entropy_grad, lse)].data;
+    a.loss = loss ? loss->data : NULL;
     return a;
 }
 
@@ -139,7 +150,11 @@ static ampc_status prepare_backward(const k_args *args, const loss_backward *a, 
 static ampc_status cross_entropy_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     const loss_backward a = cross_entropy_backward(args);
-    return prepare_backward(args, &a, "cross_entropy_grad", state, workspace);
+    if (!a.loss) return prepare_backward(args, &a, "cross_entropy_grad", state, workspace);
+    CUDA_FORWARD(prepare_backward(args, &a, "cross_entropy_both", state, workspace));
+    *workspace += (size_t)cuda_rows_blocks(&a.rows) * sizeof(loss_sums);
+    loss_state *s = *state;
+    return cuda_find(args->ctx, CUDA_FAMILY_loss, "loss_finish", &s->finish);
 }
 
 static ampc_status nll_grad_prepare(const k_args *args, void **state, size_t *workspace)
@@ -148,25 +163,29 @@ static ampc_status nll_grad_prepare(const k_args *args, void **state, size_t *wo
     return prepare_backward(args, &a, "nll_grad", state, workspace);
 }
 
-static ampc_status launch_backward(const k_args *args, loss_backward *a)
+static ampc_status launch_backward(const k_args *args, loss_backward *a, unsigned threads)
 {
     const loss_state *state = args->state;
     long long items = a->rows.outer * a->rows.inner;
     void *weights[] = {&a->labels, &items, &a->rows.length, (void *)&a->sums};
     CUDA_FORWARD(cuda_launch(args, state->total, a->blocks, ROW_BLOCK, 0, weights));
-    return cuda_launch(args, state->items, cuda_rows_blocks(&a->rows), ROW_BLOCK, 0, (void *[]){a});
+    return cuda_launch(args, state->items, cuda_rows_blocks(&a->rows), threads, 0, (void *[]){a});
 }
 
 static ampc_status cross_entropy_grad_run(const k_args *args)
 {
+    const loss_state *state = args->state;
     loss_backward a = cross_entropy_backward(args);
-    return launch_backward(args, &a);
+    a.items = (loss_sums *)args->workspace + a.blocks;
+    const bool is_wide = a.loss && a.rows.inner == 1 && a.rows.length > ROW_IN_WARP;
+    CUDA_FORWARD(launch_backward(args, &a, is_wide ? LOSS_WIDE_BLOCK : ROW_BLOCK));
+    return launch_finish(args, state->finish, a.items, cuda_rows_blocks(&a.rows), a.reduction, a.loss);
 }
 
 static ampc_status nll_grad_run(const k_args *args)
 {
     loss_backward a = nll_backward(args);
-    return launch_backward(args, &a);
+    return launch_backward(args, &a, ROW_BLOCK);
 }
 
 const k_kernel cuda_softmax_cross_entropy = {

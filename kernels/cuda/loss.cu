@@ -29,18 +29,22 @@ static __device__ __forceinline__ void store_sums(loss_sums *to, loss_sums own, 
 
 /* ---- forward ---- */
 
+/* `x`: at the label. `loss`: one per item, or NULL. */
+static __device__ __forceinline__ void add_item(const labelled &item, long long at, double x, double max_value,
+                                                double rest, float *loss, loss_sums *sums)
+{
+    const double own = item.label >= 0 ? -(x - max_value - rest) * item.weight : 0;
+    if (loss) loss[at] = (float)own;
+    sums->loss += own;
+    sums->weight += item.weight;
+}
+
 static __device__ __forceinline__ void add_loss(const loss_forward &a, const row_part &p, double max_value, double rest,
-                                                 loss_sums *sums)
+                                                loss_sums *sums)
 {
     const labelled item = item_of(a.labels, a.rows.length, p.item, true);
-    double loss = 0;
-    if (item.label >= 0) {
-        const double x = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
-        loss = -(x - max_value - rest) * item.weight;
-    }
-    if (a.loss && a.reduction == IR_WORD(loss, none)) a.loss[p.item] = (float)loss;
-    sums->loss += loss;
-    sums->weight += item.weight;
+    const float x = item.label >= 0 ? element_load<float>(a.x, a.dtype, p.first + item.label * p.step) : 0;
+    add_item(item, p.item, x, max_value, rest, a.reduction == IR_WORD(loss, none) ? a.loss : nullptr, sums);
 }
 
 template <typename G>
@@ -181,6 +185,44 @@ static __device__ __forceinline__ void entropy_slope(const loss_backward &a, flo
     });
 }
 
+/* The loss and dx of the rows. At first the exponentials are those of the classes without the label, whose own is added
+ * last, because their sum must not cancel. All threads of a row have read the score of the label before any of them
+ * overwrites it. */
+template <typename G>
+static __device__ __forceinline__ loss_sums entropy_and_slope(const loss_backward &a, float common, const G &g)
+{
+    const bool each = a.reduction == IR_WORD(loss, none);
+    loss_sums sums = {0, 0};
+    rows_each<G>(a.rows, [&](const row_part &p) {
+        const labelled item = p.length > 0 ? item_of(a.labels, p.length, p.item, p.leads) : labelled{-1, 0};
+        float v[TILE], slope = 0, at_label = -INFINITY;
+        if (item.weight != 0) slope = item.weight * (each ? a.dloss[p.item] : common);
+        if (item.label >= 0) at_label = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
+        exponentials e;
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+            for (int j = 0; j < TILE; j++)
+                if (i + j == item.label) v[j] = -INFINITY;
+            e.collect(v, n);
+        });
+        e.join(g);
+        const float most = larger(e.max_value, at_label), others = rescale(e.sum, e.max_value, most);
+        const float sum = item.label >= 0 ? others + m_exp_float(at_label - most) : others, factor = slope / sum;
+        if (p.leads) add_item(item, p.item, at_label, most, m_log_float(sum), each ? a.loss : nullptr, &sums);
+        tiles_each(p, [&](long long i, int n) {
+            part_load<G>(a.x, a.dtype, p, i, n, v);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) {
+                const float probability = i + j == item.label ? -others : m_exp_float(v[j] - most);
+                v[j] = slope == 0 ? 0 : probability * factor;
+            }
+            part_store<G>(a.dx, a.dtype, p, i, n, v);
+        });
+    });
+    return sums;
+}
+
 /* Computes dx = -[label] slope. */
 template <typename G> static __device__ __forceinline__ void nll_slope(const loss_backward &a, float common)
 {
@@ -211,6 +253,28 @@ template <typename G> static __device__ __forceinline__ void nll_slope(const los
 ENTROPY_SLOPE_KERNEL(cross_entropy_grad_warp, by_warp(), )
 ENTROPY_SLOPE_KERNEL(cross_entropy_grad_block, by_block{slots}, __shared__ float slots[WARP])
 ENTROPY_SLOPE_KERNEL(cross_entropy_grad_lane, by_lane{slots}, __shared__ float slots[ROW_BLOCK])
+
+/* A block of LOSS_WIDE_BLOCK threads per row. */
+struct by_wide_block : by_block {
+    __device__ static row_part part(const cuda_rows &r, long long row)
+    {
+        const int thread = threadIdx.x;
+        return {row, row * r.length, 1, thread * TILE, LOSS_WIDE_BLOCK * TILE, r.length, thread == 0};
+    }
+};
+
+#define ENTROPY_KERNEL(name, threads, g, shared)                                                                       \
+    extern "C" __global__ void __launch_bounds__(threads) name(loss_backward a)                                        \
+    {                                                                                                                  \
+        __shared__ double totals[WARP];                                                                                \
+        shared;                                                                                                        \
+        store_sums(a.items, entropy_and_slope(a, common_slope(a, totals), g), totals);                                 \
+    }                                                                                                                  \
+    AMPC_KERNEL(name)
+
+ENTROPY_KERNEL(cross_entropy_both_warp, ROW_BLOCK, by_warp(), )
+ENTROPY_KERNEL(cross_entropy_both_block, LOSS_WIDE_BLOCK, by_wide_block{{slots}}, __shared__ float slots[WARP])
+ENTROPY_KERNEL(cross_entropy_both_lane, ROW_BLOCK, by_lane{slots}, __shared__ float slots[ROW_BLOCK])
 
 #define NLL_SLOPE_KERNEL(name, threads)                                                                                \
     extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(loss_backward a)                                      \

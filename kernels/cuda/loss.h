@@ -5,7 +5,10 @@
 #include "ir/ops/words.h"
 #include "kernels/cuda/rows.h"
 
-enum { LOSS_TOTAL_BLOCKS = 64 }; /* that sum weights; every block of the gradient reads all sums */
+enum {
+    LOSS_TOTAL_BLOCKS = 64, /* that sum weights; every block of the gradient reads all sums */
+    LOSS_WIDE_BLOCK = 512   /* threads per long row that is read twice: few rows at a time, which stay in the cache */
+};
 
 /* Value of `ignore` if no index is ignored: a label with this value is out of range like any other. */
 #define LOSS_IGNORES_NONE (-0x7fffffffffffffffLL - 1)
@@ -41,11 +44,13 @@ typedef struct loss_backward {
     loss_labels labels;
     const float *dloss, *lse;
     const void *x;
-    void *dx;
-    int dtype;     /* of x and dx */
-    int reduction; /* ir_words_loss */
-    int blocks;    /* entries of `sums`, which hold the weights; 0: all weights are 1 */
-    const loss_sums *sums;
+    void *dx;         /* may be x */
+    int dtype;        /* of x and dx */
+    int reduction;    /* ir_words_loss */
+    int blocks;       /* entries of `sums`, which hold the weights; 0: all weights are 1 */
+    loss_sums *sums;  /* one per block of these */
+    float *loss;      /* NULL: the gradient alone, from lse; else, lse is NULL */
+    loss_sums *items; /* for the loss, one per block */
 } loss_backward;
 
 #endif

@@ -67,6 +67,13 @@ static bool continues(const rt_step *s, int j, int k)
            (found || k == k_extra_out_at(s->op, s->listed, K_SLOT(check, squares)));
 }
 
+/* Whether result k is the only one of its op, to which some kernels add others. Updates overwrite parameters only. */
+static bool is_only_result(const rt_step *s, int k)
+{
+    const ir_op_info *op = ir_op_get(s->op);
+    return s->n_out == 1 || (k == 0 && op->n_out == 1 && op->variadic_out < 0 && !k_updates(s->op));
+}
+
 /* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
@@ -75,7 +82,7 @@ static bool overwrites(const rt_step *s, int j, int k)
     if (s->kind == RT_STEP_FUSED)
         return s->fused->results[k].fold == K_EACH && reads_in_place(s->fused, j) &&
                s->in[j].dtype == s->out[k].dtype && k_count(&s->in[j]) == k_count(&s->out[k]);
-    return rt_same_view(&s->in[j], &s->out[k]) && (s->n_out == 1 || j == k);
+    return rt_same_view(&s->in[j], &s->out[k]) && (is_only_result(s, k) || j == k);
 }
 
 /* Whether the buffer is a part of the other one. */

@@ -262,8 +262,9 @@ void case_check(ops_case *c, ops_reference *reference)
     for (int i = 0; i < c->n_out; i++) compare(c, i);
     check_operands(c);
     if (!ops_brief) check_threads(c);
-    if (!(ir_op_get(c->op)->traits & IR_INPLACE)) return;
-    if (c->n_out == 1)
+    const ir_op_info *op = ir_op_get(c->op);
+    if (!(op->traits & IR_INPLACE)) return;
+    if (c->n_out == 1 || (op->n_out == 1 && op->variadic_out < 0))
         for (int i = 0; i < c->n_in; i++) check_in_place(c, i, 0);
     else
         for (int i = 0; i < c->n_out && i < c->n_in; i++) check_in_place(c, i, i);

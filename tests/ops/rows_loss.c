@@ -3,12 +3,13 @@
 #include "tests/rows.h"
 
 #include <math.h>
+#include <string.h>
 
 static const struct {
     int rank;
     int64_t dims[4]; /* of x [N, C, ...] */
-} shapes[] = {{2, {5, 7}},    {2, {1, 1}},        {2, {0, 4}},    {2, {40, 1000}},
-              {3, {3, 5, 9}}, {4, {2, 6, 3, 19}}, {2, {300, 10}}, {2, {257, 3}},
+} shapes[] = {{2, {5, 7}},        {2, {1, 1}},    {2, {0, 4}},   {2, {40, 1000}}, {3, {3, 5, 9}},
+              {4, {2, 6, 3, 19}}, {2, {300, 10}}, {2, {257, 3}}, {2, {2, 4097}},
 #define EDGE(n) {2, {2, n}},
               OPS_EDGES(EDGE)
 #undef EDGE
@@ -53,29 +54,40 @@ static double log_sum(const double *x, const item *m)
     return most + log(sum);
 }
 
-static void loss_reference(ops_case *c)
+/* Computes result `to`, the loss of the scores in operand x. */
+static void add_loss(ops_case *c, int to, int x, int label, bool entropy)
 {
-    bool entropy = c->op == IR_OP_softmax_cross_entropy;
     double sum = 0, total = 0;
-    int64_t n = k_count(&c->in[1]);
-    for (int64_t i = 0; i < n; i++) {
-        item m = item_of(c, 0, 1, 2, i);
-        double e = entropy ? log_sum(c->x[0], &m) : 0;
-        double loss = m.label < 0 ? 0 : m.weight * (e - c->x[0][m.start + m.label * m.stride]);
-        if (c->attr[1].i == IR_WORD(loss, none)) c->expected[0][i] = loss;
-        if (entropy && k_present(&c->out[1])) c->expected[1][i] = e;
-        for (int64_t k = 0; entropy && k_present(&c->out[2]) && k < m.classes; k++)
-            c->expected[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
+    for (int64_t i = 0; i < k_count(&c->in[label]); i++) {
+        item m = item_of(c, x, label, label + 1, i);
+        double e = entropy && m.label >= 0 ? log_sum(c->x[x], &m) : 0;
+        double loss = m.label < 0 ? 0 : m.weight * (e - c->x[x][m.start + m.label * m.stride]);
+        if (c->attr[1].i == IR_WORD(loss, none)) c->expected[to][i] = loss;
         sum += loss;
         total += m.weight;
     }
-    if (c->attr[1].i != IR_WORD(loss, none)) c->expected[0][0] = c->attr[1].i == IR_WORD(loss, sum) ? sum : sum / total;
+    if (c->attr[1].i != IR_WORD(loss, none))
+        c->expected[to][0] = c->attr[1].i == IR_WORD(loss, sum) ? sum : sum / total;
+}
+
+static void loss_reference(ops_case *c)
+{
+    bool entropy = c->op == IR_OP_softmax_cross_entropy;
+    add_loss(c, 0, 0, 1, entropy);
+    for (int64_t i = 0; entropy && i < k_count(&c->in[1]); i++) {
+        item m = item_of(c, 0, 1, 2, i);
+        double e = log_sum(c->x[0], &m);
+        if (k_present(&c->out[1])) c->expected[1][i] = e;
+        for (int64_t k = 0; k_present(&c->out[2]) && k < m.classes; k++)
+            c->expected[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
+    }
 }
 
 static void loss_grad_reference(ops_case *c)
 {
     bool entropy = c->op == IR_OP_softmax_cross_entropy_grad;
     int x = 1, label = entropy ? 3 : 2;
+    if (c->n_out > 1) add_loss(c, 1, x, label, true);
     for (int64_t i = 0; i < k_count(&c->in[label]); i++) {
         item m = item_of(c, x, label, label + 1, i);
         double dloss = c->x[0][c->attr[1].i == IR_WORD(loss, none) ? i : 0] * m.weight / m.total;
@@ -123,7 +135,8 @@ static void loss(const ops_row *row, ir_dtype t)
     }
 }
 
-static void loss_grad(const ops_row *row, ir_dtype t)
+/* `joined`: with the loss (kernels/loss.h). */
+static void gradients(const ops_row *row, ir_dtype t, bool joined)
 {
     bool entropy = row->op == IR_OP_softmax_cross_entropy_grad;
     for (int k = 0; k < SHAPES * VARIANTS; k++) {
@@ -134,13 +147,45 @@ static void loss_grad(const ops_row *row, ir_dtype t)
         c.attr[1].i = variant / 4;
         case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
         case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
-        if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 4, 9); /* rounded: it is not that of x */
+        if (joined) case_absent(&c);
+        else if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 4, 9); /* rounded: it is not that of x */
         labels_in(&c, wide, s, variant);
         case_out(&c, t, shapes[s].rank, shapes[s].dims);
+        if (joined) case_out(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items);
         c.floor = 1;
-        c.units = 12;
+        c.units = 12 + (joined && variant / 4 ? (double)items[0] / 32 : 0);
         case_finish(&c, loss_grad_reference);
     }
+}
+
+static void loss_grad(const ops_row *row, ir_dtype t) { gradients(row, t, false); }
+static void joined_grad(const ops_row *row, ir_dtype t) { gradients(row, t, true); }
+
+/* Scores that are infinite or NaN: their rows have the loss and gradient NaN, except where the gradient of the loss is 0. */
+static void not_finite_reference(ops_case *c)
+{
+    loss_grad_reference(c);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++) c->expected[0][3 * i + k] = i < 3 ? NAN : 0;
+}
+
+static void not_finite(const ops_row *row, ir_dtype t)
+{
+    const int64_t scores[] = {4, 3}, items[] = {4};
+    static const double x[] = {INFINITY, 1, 2, NAN, 1, 2, -INFINITY, -INFINITY, -INFINITY, NAN, INFINITY, 1};
+    ops_case c = case_of(row->op);
+    c.attr[0].i = -1;
+    c.attr[1].i = IR_WORD(loss, none);
+    case_in(&c, t == IR_f64 ? t : IR_f32, 1, items, 1, 1);
+    memcpy(case_in(&c, t, 2, scores, 0, 0), x, sizeof x);
+    case_absent(&c);
+    double *label = case_in(&c, IR_i64, 1, items, 1, 1);
+    label[3] = -1;
+    case_absent(&c);
+    case_out(&c, t, 2, scores);
+    case_out(&c, t == IR_f64 ? t : IR_f32, 1, items);
+    c.units = 12;
+    case_finish(&c, not_finite_reference);
 }
 
 /* A label outside the classes, including the ignore index that means "none". */
@@ -164,6 +209,8 @@ static void outside(const ops_row *row, ir_dtype t)
 const ops_row loss_rows[] = {
     {IR_OP_softmax_cross_entropy, "F", loss, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy_grad, "F", joined_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy_grad, "F", not_finite, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss, "F", loss, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy, "F", outside, 0, 0, NULL, 0, 0},
