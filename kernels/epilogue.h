@@ -11,14 +11,16 @@
  * it is rounded and replaces it. The results equal those of the separate ops except that they are rounded once instead
  * of twice. An epilogue may also have, in K_SLOT(epilogue, ..),
  *
- *     operand   x      input of the gelu whose slope is the activation
+ *     operands  x      input of the gelu whose slope is the activation
+ *               addend added to the product and the bias
  *     results   aux    the pre-activation, rounded
  *               sum_a  [m]: op(a) summed over k
  *               sum_b  [n]: op(b) summed over k
  *
- * All of them have the type of result 0; the first two also have its shape. Sums are accumulated in f32. If the operand
- * is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient. No result
- * may alias an operand. cpu_supports_epilogue and cuda_supports_epilogue tell which epilogues a device supports. */
+ * All of them have the type of result 0; the first three also have its shape. Sums are accumulated in f32. If the
+ * operand is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient.
+ * Without an activation, result 0 may overwrite the addend; apart from that, no result may alias an operand.
+ * cpu_supports_epilogue and cuda_supports_epilogue tell which epilogues a device supports. */
 #ifndef AMPC_EPILOGUE_H
 #define AMPC_EPILOGUE_H
 
@@ -35,7 +37,15 @@ typedef enum k_activation {
 } k_activation;
 
 /* What a step has in addition to a, b and y, one bit each. */
-enum { K_PART_BIAS = 1, K_PART_X = 2, K_PART_AUX = 4, K_PART_SUM_A = 8, K_PART_SUM_B = 16, K_PART_OTHER = 32 };
+enum {
+    K_PART_BIAS = 1,
+    K_PART_X = 2,
+    K_PART_ADDEND = 4,
+    K_PART_AUX = 8,
+    K_PART_SUM_A = 16,
+    K_PART_SUM_B = 32,
+    K_PART_OTHER = 64
+};
 
 /* Whether the activation is a single instruction that reads the pre-activation and writes result 0. */
 static inline bool k_activation_is_single(const k_args *args)
@@ -88,6 +98,7 @@ static inline unsigned k_parts_of(const k_args *args)
     const bool one = count == m * n, beyond = args->n_in > end_in || args->n_out > end_out;
     return (k_present(&args->in[IR_IN(matmul, bias)]) ? K_PART_BIAS : 0) | (beyond ? K_PART_OTHER : 0) |
            k_part_of(k_extra_in(args, K_SLOT(epilogue, x)), y->dtype, count, K_PART_X) |
+           k_part_of(k_extra_in(args, K_SLOT(epilogue, addend)), y->dtype, count, K_PART_ADDEND) |
            k_part_of(k_extra_out(args, K_SLOT(epilogue, aux)), y->dtype, count, K_PART_AUX) |
            k_part_of(k_extra_out(args, K_SLOT(epilogue, sum_a)), y->dtype, m, one ? K_PART_SUM_A : K_PART_OTHER) |
            k_part_of(k_extra_out(args, K_SLOT(epilogue, sum_b)), y->dtype, n, one ? K_PART_SUM_B : K_PART_OTHER);

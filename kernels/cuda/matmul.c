@@ -7,10 +7,11 @@
  * f32 in workspace and cast afterwards; a bias of another type than D is cast first.
  *
  * Fused operations (kernels/epilogue.h) are epilogues of the library: tanh GELU, optionally storing its pre-activation
- * (AUX); the gradient of GELU; and sums of an operand. AUX matrices have the layout of D, and their leading dimension
+ * (AUX); the gradient of GELU; and sums of an operand. An addend is the library's C, with beta 1; it may be the same
+ * memory as D. AUX matrices have the layout of D, and their leading dimension
  * must be a multiple of 8. relu is not fused, because the library's max(x, 0) turns NaN into 0, while our op propagates
  * NaN. Split-k algorithms round the sum to the type of D before they add a bias or apply GELU, so these exclude
- * them if D is f16 or bf16.
+ * them if D is f16 or bf16, and so does an addend.
  *
  * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass
  * cublasLtMatmulAlgoCheck are tried first, and the first run moves on to the next one if the library refuses. */
@@ -40,6 +41,8 @@ typedef struct epilogue {
 static const epilogue epilogues[] = {
     {"", K_ACTIVATION_NONE, 0, CUBLASLT_EPILOGUE_DEFAULT},
     {" bias", K_ACTIVATION_NONE, K_PART_BIAS, CUBLASLT_EPILOGUE_BIAS},
+    {" add", K_ACTIVATION_NONE, K_PART_ADDEND, CUBLASLT_EPILOGUE_DEFAULT},
+    {" bias add", K_ACTIVATION_NONE, K_PART_BIAS | K_PART_ADDEND, CUBLASLT_EPILOGUE_BIAS},
     {" gelu", K_ACTIVATION_GELU_TANH, 0, CUBLASLT_EPILOGUE_GELU},
     {" bias gelu", K_ACTIVATION_GELU_TANH, K_PART_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS},
     {" gelu aux", K_ACTIVATION_GELU_TANH, K_PART_AUX, CUBLASLT_EPILOGUE_GELU_AUX},
@@ -66,8 +69,8 @@ typedef struct matmul {
 
 /* Addresses for one run. */
 typedef struct matmul_data {
-    char *a, *b, *d;
-    void *bias, *aux; /* bias or sums; AUX matrix */
+    char *a, *b, *c, *d; /* c: the addend; NULL: none */
+    void *bias, *aux;    /* bias or sums; AUX matrix */
 } matmul_data;
 
 static void release(void *state)
@@ -166,7 +169,7 @@ static char *matrix_at(const product *p, char *data, const bool *shared, int64_t
 /* Returns AMPC_UNSUPPORTED if the library refuses the algorithm. */
 static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasLtMatmulAlgo_t *algo, matmul_data data)
 {
-    const float one = 1, zero = 0;
+    const float one = 1, beta = data.c ? 1 : 0;
     const product *p = &m->p;
     const cuda_context *c = cuda_of(ctx);
     CUDA_FORWARD(set_pointers(ctx, m, data.bias, data.aux));
@@ -174,8 +177,9 @@ static ampc_status multiply(const k_context *ctx, const matmul *m, const cublasL
         const int64_t item = i * m->items;
         const char *a = matrix_at(p, data.a, p->a_shared, item, p->m * p->k, m->read);
         const char *b = matrix_at(p, data.b, p->b_shared, item, p->k * p->n, m->read);
-        char *d = data.d + item * p->m * p->n * (int64_t)ir_dtype_size(m->stored);
-        const cublasStatus_t answer = cuda.cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &zero, d, m->d, d,
+        const int64_t at = item * p->m * p->n * (int64_t)ir_dtype_size(m->stored);
+        char *d = data.d + at, *added = data.c ? data.c + at : d;
+        const cublasStatus_t answer = cuda.cublasLtMatmul(c->lt, m->how, &one, b, m->b, a, m->a, &beta, added, m->d, d,
                                                           m->d, algo, c->lt_workspace, CUDA_LT_WORKSPACE, c->stream);
         const ampc_status status = cuda_lt_status(ctx, answer, "cublasLtMatmul");
         if (status != AMPC_OK) return is_refusal(answer) ? AMPC_UNSUPPORTED : status;
@@ -200,7 +204,8 @@ static ampc_status multiply_by_any(const k_context *ctx, matmul *m, matmul_data 
 /* Sets the addresses of epilogue operands and results; the bias before a possible cast. */
 static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
 {
-    const k_view *bias = &args->in[IN_BIAS];
+    const k_view *bias = &args->in[IN_BIAS], *addend = k_extra_in(args, K_SLOT(epilogue, addend));
+    if (addend) data->c = addend->data;
     switch (m->epilogue->parts & (PARTS_AUX | PARTS_SUM)) {
     case K_PART_X: data->aux = k_extra_in(args, K_SLOT(epilogue, x))->data; break;
     case K_PART_AUX: data->aux = k_extra_out(args, K_SLOT(epilogue, aux))->data; break;
@@ -217,7 +222,8 @@ static ampc_status run(const k_args *args)
     char *workspace = args->workspace;
     if (!m->how) return cuda_fill_run(args, &m->fill, bias, y);
     void *rest = workspace + m->inner_at;
-    matmul_data data = {args->in[IN_A].data, args->in[IN_B].data, m->result.kernel ? workspace : y->data, NULL, NULL};
+    matmul_data data = {
+        .a = args->in[IN_A].data, .b = args->in[IN_B].data, .d = m->result.kernel ? workspace : y->data};
     find_parts(args, m, &data);
     if (m->bias.kernel) {
         data.bias = workspace + m->bias_at;
@@ -254,6 +260,7 @@ static ampc_status contest_open(contest *c)
     CUDA_FORWARD(cuda_tune_buffer(ctx, k_bytes(&in[IN_B]), (void **)&c->data.b));
     if (parts & (K_PART_BIAS | PARTS_SUM)) CUDA_FORWARD(cuda_tune_buffer(ctx, bias, &c->data.bias));
     if (parts & PARTS_AUX) CUDA_FORWARD(cuda_tune_buffer(ctx, d, &c->data.aux));
+    if (parts & K_PART_ADDEND) CUDA_FORWARD(cuda_tune_buffer(ctx, d, (void **)&c->data.c));
     return cuda_tune_buffer(ctx, d, (void **)&c->data.d);
 }
 
@@ -266,6 +273,7 @@ static ampc_status race(contest *c, const char *key, int n, int *best)
     if (status == AMPC_OK) status = cuda_tune(c->args->ctx, CUDA_LT, key, n, which, contest_run, c, best);
     cuda_tune_free(c->data.a);
     cuda_tune_free(c->data.b);
+    cuda_tune_free(c->data.c);
     cuda_tune_free(c->data.d);
     cuda_tune_free(c->data.bias);
     cuda_tune_free(c->data.aux);
@@ -294,7 +302,7 @@ static ampc_status prefer(const k_context *ctx, const matmul *m, cublasLtMatmulP
 {
     const product *p = &m->p;
     const uint64_t workspace = CUDA_LT_WORKSPACE;
-    const bool follows = m->epilogue->tail != K_ACTIVATION_NONE || m->epilogue->parts & K_PART_BIAS;
+    const bool follows = m->epilogue->tail != K_ACTIVATION_NONE || m->epilogue->parts & (K_PART_BIAS | K_PART_ADDEND);
     const bool splits = !follows || m->stored == IR_f32;
     const uint32_t schemes = splits ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     const bool many = m->calls > 1;
@@ -396,8 +404,10 @@ static const epilogue *epilogue_of(const k_args *args, const product *p)
     const unsigned parts = k_parts_of(args);
     const bool simple = tail == K_ACTIVATION_NONE && !(parts & ~(unsigned)K_PART_BIAS);
     const k_view *a = &args->in[IN_A], *y = &args->out[0];
+    const bool stores = a->dtype == y->dtype || y->dtype == IR_f32; /* the library writes the result itself */
     if (!simple && (k_count(y) == 0 || p->k == 0)) return NULL;
-    if (parts & (PARTS_AUX | PARTS_SUM) && (p->rank || (a->dtype != y->dtype && y->dtype != IR_f32))) return NULL;
+    if (parts & (PARTS_AUX | PARTS_SUM) && p->rank) return NULL;
+    if (parts & (PARTS_AUX | PARTS_SUM | K_PART_ADDEND) && !stores) return NULL;
     if (parts & PARTS_AUX && p->n % AUX_STEP) return NULL;
     for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
         if (epilogues[i].tail == tail && epilogues[i].parts == parts) return &epilogues[i];

@@ -2,6 +2,7 @@
  * addition of a bias into a convolution.
  *
  *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, if %m has no other readers
+ *     %m = matmul %x, @w          %y = add %m, %r           matmul that also reads %r, if %m has no other readers
  *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h if it has other readers
  *     %dg = matmul %dy, @v        %dh = slope %dg, %h       matmul that also reads %h and writes %dh
  *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes %dw and %db
@@ -47,6 +48,13 @@ static form form_of(const rt_step *matmul)
     memcpy(f.in, matmul->in, (size_t)matmul->n_in * sizeof *f.in);
     memcpy(f.out, matmul->out, (size_t)matmul->n_out * sizeof *f.out);
     return f;
+}
+
+/* Adds extra operand `slot`. */
+static void form_read(form *f, int slot, const k_view *view)
+{
+    f->in[SLOTS_IN + slot] = *view;
+    if (f->n_in <= SLOTS_IN + slot) f->n_in = SLOTS_IN + slot + 1;
 }
 
 static bool same_views(const k_view *a, const k_view *b, int n)
@@ -121,7 +129,7 @@ static ampc_status find_support(epilogue_state *e, form *f)
 
 /* ---- what may be fused ------------------------------------------------------------------------- */
 
-/* Whether m is a matmul without any epilogue except a bias, and runs as often as the step. */
+/* Whether m is a matmul without any epilogue except a bias and an addend, and runs as often as the step. */
 static bool is_plain(const rt_step *m, const rt_step *s)
 {
     return m && m->kind == RT_STEP_OP && rt_step_has(m, IR_EPILOGUE) && !m->fused && m->n_out == SLOTS_OUT &&
@@ -172,9 +180,8 @@ static ampc_status fuse_activation(epilogue_state *e, rt_step *s)
     const bool others = !rt_has_one_use(p, y);
     form f = form_of(m);
     f.activation = s;
-    if (operand != RT_NO_VALUE) f.in[x] = m->out[0];
+    if (operand != RT_NO_VALUE) form_read(&f, K_SLOT(epilogue, x), &m->out[0]);
     if (others) f.out[aux] = p->values[y].view;
-    f.n_in += operands - 1;
     f.n_out += others;
     TRY(find_support(e, &f));
     if (!f.supported) return AMPC_OK;
@@ -217,6 +224,34 @@ static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
         rt_step_read(p, m, at, bias);
         m->in[at] = f.in[at];
         return AMPC_OK;
+    }
+    return AMPC_OK;
+}
+
+/* Whether the step adds a value of the same size to the operand in the slot, which is the result of a matmul without an
+ * addend and without other readers. */
+static bool adds_value(const rt_plan *p, const rt_step *s, int slot, const rt_step *m)
+{
+    const k_view *y = &m->out[0];
+    return !rt_step_reads(m, SLOTS_IN + K_SLOT(epilogue, addend)) && rt_has_one_use(p, m->out_value[0]) &&
+           has_same_size(&s->in[0], y) && has_same_size(&s->in[1], y) && has_same_size(&s->out[0], y) &&
+           is_ready(p, s->in_value[1 - slot], m);
+}
+
+static ampc_status fuse_addend(epilogue_state *e, rt_step *s)
+{
+    rt_plan *p = e->p;
+    for (int slot = 0; slot < 2 && s->index >= 0; slot++) {
+        rt_step *m = rt_def(p, s->in_value[slot]);
+        if (!is_plain(m, s) || !adds_value(p, s, slot, m)) continue;
+        const uint32_t addend = s->in_value[1 - slot];
+        form f = form_of(m);
+        form_read(&f, K_SLOT(epilogue, addend), &m->out[0]);
+        TRY(find_support(e, &f));
+        if (!f.supported) continue;
+        replace_result(p, m, s);
+        if (!rt_step_read_extra(p, m, K_SLOT(epilogue, addend), addend)) return AMPC_NO_MEMORY;
+        m->in[SLOTS_IN + K_SLOT(epilogue, addend)] = m->out[0];
     }
     return AMPC_OK;
 }
@@ -318,6 +353,7 @@ static const struct rule {
     ampc_status (*fuse)(epilogue_state *e, rt_step *s);
 } rules[] = {
     {IR_FORMULA_add, fuse_bias},
+    {IR_FORMULA_add, fuse_addend},
     {IR_FORMULA_add, fuse_channel_bias},
     {IR_FORMULA_gelu, fuse_activation},
     {IR_FORMULA_gelu_tanh, fuse_activation},

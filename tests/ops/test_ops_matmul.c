@@ -149,6 +149,9 @@ static void every_algorithm(void **state)
 
 /* ---- matmul epilogues ------------------------------------------------------------------------ */
 
+enum { AT_X = 3 + K_SLOT(epilogue, x), AT_ADDEND = 3 + K_SLOT(epilogue, addend) };
+enum { N_IN = 3 + K_SLOT(epilogue, n_in), N_OUT = 1 + K_SLOT(epilogue, n_out) };
+
 typedef struct epilogue_row {
     ir_op tail; /* IR_OP_COUNT: none */
     bool tanh;
@@ -164,12 +167,16 @@ static const epilogue_row epilogues[] = {
     {IR_OP_gelu, true, K_PART_AUX},
     {IR_OP_gelu, true, K_PART_BIAS | K_PART_AUX},
     {IR_OP_gelu, true, K_PART_AUX | K_PART_SUM_B},
+    {IR_OP_gelu, true, K_PART_ADDEND},
     {IR_OP_slope, true, K_PART_X},
     {IR_OP_slope, true, K_PART_X | K_PART_BIAS},
     {IR_OP_slope, false, K_PART_X},
     {IR_OP_relu, false, 0},
     {IR_OP_relu, false, K_PART_BIAS},
     {IR_OP_tanh, false, 0},
+    {IR_OP_COUNT, false, K_PART_ADDEND},
+    {IR_OP_COUNT, false, K_PART_ADDEND | K_PART_BIAS},
+    {IR_OP_COUNT, false, K_PART_ADDEND | K_PART_SUM_B},
     {IR_OP_COUNT, false, K_PART_AUX},
     {IR_OP_COUNT, false, K_PART_SUM_A},
     {IR_OP_COUNT, false, K_PART_SUM_B},
@@ -191,11 +198,16 @@ static bool is_supported(const epilogue_row *e, int size, int t)
     const bool plain = e->tail == IR_OP_COUNT && !(e->parts & ~(unsigned)K_PART_BIAS);
     if (plain) return true;
     if (sizes[size].m == 0 || sizes[size].k == 0 || e->tail == IR_OP_relu || e->tail == IR_OP_tanh) return false;
-    if (!ops_on->device_ops) return e->tail == IR_OP_gelu && !(e->parts & (beside | sums)) && types[t].in != IR_f64;
+    if (!ops_on->device_ops)
+        return e->tail == IR_OP_gelu && !(e->parts & ~(unsigned)K_PART_BIAS) && types[t].in != IR_f64;
     if (e->parts & (beside | sums) &&
         (sizes[size].batch > 1 || (types[t].in != types[t].out && types[t].out != IR_f32)))
         return false;
     if (e->parts & beside && sizes[size].n % 8) return false;
+    if (e->parts & K_PART_ADDEND) {
+        const bool is_alone = e->tail == IR_OP_COUNT && !(e->parts & (beside | sums));
+        return is_alone && (types[t].in == types[t].out || types[t].out == IR_f32);
+    }
     if (e->tail == IR_OP_COUNT) return e->parts == K_PART_SUM_A || e->parts == K_PART_SUM_B;
     if (e->tail == IR_OP_slope) return e->tanh && e->parts == K_PART_X;
     return e->tanh && !(e->parts & sums);
@@ -212,7 +224,7 @@ static bool may_be_refused(const epilogue_row *e, bool ta, bool tb)
 typedef struct epilogue_case {
     const epilogue_row *row;
     ir_dtype type; /* of the operands */
-    k_view in[4], out[4];
+    k_view in[N_IN], out[N_OUT];
     ir_attr attr[3], tail_attr[IR_DERIVATIVE_ATTRS];
     k_fused fused;
     char error[256];
@@ -252,12 +264,13 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
     c->in[0] = part_make(e, 0, in, rank, a + 3 - rank);
     c->in[1] = part_make(e, 0, in, rank, b + 3 - rank);
     c->in[2] = part_make(e, K_PART_BIAS, in, 1, &n);
-    c->in[3] = part_make(e, K_PART_X, out, rank, y + 3 - rank);
+    c->in[AT_X] = part_make(e, K_PART_X, out, rank, y + 3 - rank);
+    c->in[AT_ADDEND] = part_make(e, K_PART_ADDEND, out, rank, y + 3 - rank);
     c->out[0] = part_make(e, 0, out, rank, y + 3 - rank);
     c->out[1 + K_SLOT(epilogue, aux)] = part_make(e, K_PART_AUX, out, rank, y + 3 - rank);
     c->out[1 + K_SLOT(epilogue, sum_a)] = part_make(e, K_PART_SUM_A, out, 1, &m);
     c->out[1 + K_SLOT(epilogue, sum_b)] = part_make(e, K_PART_SUM_B, out, 1, &n);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < N_IN; i++)
         if (k_present(&c->in[i])) view_fill(&c->in[i]);
     c->attr[IR_ATTR(matmul, trans_a)].i = ta;
     c->attr[IR_ATTR(matmul, trans_b)].i = tb;
@@ -267,8 +280,8 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
     c->args = (k_args){.op = IR_OP_matmul,
                        .in = c->in,
                        .out = c->out,
-                       .n_in = 4,
-                       .n_out = 4,
+                       .n_in = N_IN,
+                       .n_out = N_OUT,
                        .attr = c->attr,
                        .fused = e->tail == IR_OP_COUNT ? NULL : &c->fused,
                        .ctx = &c->ctx};
@@ -276,10 +289,8 @@ static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int
 
 static void epilogue_free(const epilogue_case *c)
 {
-    for (int i = 0; i < 4; i++) {
-        free(c->in[i].data);
-        free(c->out[i].data);
-    }
+    for (int i = 0; i < N_IN; i++) free(c->in[i].data);
+    for (int i = 0; i < N_OUT; i++) free(c->out[i].data);
 }
 
 static double gelu(double x, bool by_tanh)
@@ -304,19 +315,22 @@ static void sum_check(const epilogue_case *c, const k_view *v, bool k_first, con
 static void epilogue_check(const epilogue_case *c, int64_t k)
 {
     const bool ta = c->attr[IR_ATTR(matmul, trans_a)].i, tb = c->attr[IR_ATTR(matmul, trans_b)].i;
-    double *values = product_expect(&c->in[0], &c->in[1], &c->in[2], &c->out[0], ta, tb), *x = view_values(&c->in[3]);
+    double *values = product_expect(&c->in[0], &c->in[1], &c->in[2], &c->out[0], ta, tb);
+    double *x = view_values(&c->in[AT_X]), *addend = view_values(&c->in[AT_ADDEND]);
     if (c->row->parts & K_PART_AUX) view_check("start", &c->out[1 + K_SLOT(epilogue, aux)], values, (double)k, c->type);
     if (c->row->parts & K_PART_SUM_A) sum_check(c, &c->in[0], ta, &c->out[1 + K_SLOT(epilogue, sum_a)]);
     if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_SLOT(epilogue, sum_b)]);
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
-        values[i] = c->row->tail == IR_OP_gelu    ? gelu(values[i], c->row->tanh)
-                    : c->row->tail == IR_OP_slope ? values[i] * gelu_slope(x[i])
-                                                  : values[i];
+        values[i] = c->row->tail == IR_OP_gelu      ? gelu(values[i], c->row->tanh)
+                    : c->row->tail == IR_OP_slope   ? values[i] * gelu_slope(x[i])
+                    : c->row->parts & K_PART_ADDEND ? values[i] + addend[i]
+                                                    : values[i];
     const bool by_erf = c->row->tail == IR_OP_gelu && !c->row->tanh;
     /* oneDNN 3 computes erf with an error of 1e-6, cuBLASLt gelu with more (1.3e-6 seen on an H200). */
     view_check("epilogue", &c->out[0], values, (double)k + (by_erf ? 16 : c->row->tanh ? 64 : 0), c->type);
     free(values);
     free(x);
+    free(addend);
 }
 
 static void epilogue_rows(void **state)
@@ -339,10 +353,35 @@ static void epilogue_rows(void **state)
         }
 }
 
+/* Result 0 may overwrite the addend, which changes no bit. */
+static void addend_is_overwritten(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SIZES * N_EPILOGUES; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
+            const epilogue_row *e = &epilogues[i % N_EPILOGUES];
+            const int size = i / N_EPILOGUES;
+            if (!(e->parts & K_PART_ADDEND) || !is_supported(e, size, t)) continue;
+            epilogue_case c;
+            epilogue_make(&c, e, size, t, false, false);
+            const size_t bytes = k_bytes(&c.out[0]);
+            void *addend = c.in[AT_ADDEND].data, *expected = malloc(bytes);
+            assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
+            memcpy(expected, c.out[0].data, bytes);
+            memcpy(c.out[0].data, addend, bytes);
+            c.in[AT_ADDEND].data = c.out[0].data;
+            assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
+            assert_memory_equal(c.out[0].data, expected, bytes);
+            c.in[AT_ADDEND].data = addend;
+            free(expected);
+            epilogue_free(&c);
+        }
+}
+
 /* The device rejects epilogues whose description does not match the operands. */
 static void epilogues_are_judged(void **state)
 {
-    enum { ROW = 8, SIZE = 2, F32 = 1 }; /* the slope of gelu with tanh */
+    enum { ROW = 9, SIZE = 2, F32 = 1 }; /* the slope of gelu with tanh */
     epilogue_case c;
     (void)state;
     if (!ops_on->device_ops) skip();
@@ -361,8 +400,8 @@ static void epilogues_are_judged(void **state)
     JUDGED(c.fused.commits = true, false);
     JUDGED(c.fused.n_code = 2, false);
     JUDGED(c.fused.results[0].fold = K_ROW_SUM, false);
-    JUDGED(c.in[3].dtype = IR_f16, false);
-    JUDGED(c.in[3].dims[0]--, false);
+    JUDGED(c.in[AT_X].dtype = IR_f16, false);
+    JUDGED(c.in[AT_X].dims[0]--, false);
     JUDGED(c.args.op = IR_OP_relu, false);
 #undef JUDGED
 }
@@ -391,7 +430,8 @@ static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_rows), cmocka_unit_test(epilogue_rows),   cmocka_unit_test(epilogues_are_judged),
-        cmocka_unit_test(nan_passes),  cmocka_unit_test(every_algorithm), OPS_PACKED(matmul_rows),
+        cmocka_unit_test(nan_passes),  cmocka_unit_test(every_algorithm), cmocka_unit_test(addend_is_overwritten),
+        OPS_PACKED(matmul_rows),
     };
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
 }
