@@ -45,15 +45,45 @@ attention_view cuda_attention_view(const k_args *args, const k_view *v)
     return to;
 }
 
-static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
+/* How a call is computed. */
+typedef struct state {
+    cudaKernel_t kernel;
+    int64_t blocks;
+} state;
+
+/* The name of the kernel for tensor cores, whose sizes are padded; NULL: the types or sizes have none. */
+static const char *low_kernel(ir_dtype t, const attention_shape *s)
+{
+    static const struct {
+        int size;
+        const char *f16, *bf16;
+    } kernels[] = {{32, "attention_f16_32", "attention_bf16_32"},
+                   {64, "attention_f16_64", "attention_bf16_64"},
+                   {128, "attention_f16_128", "attention_bf16_128"},
+                   {256, "attention_f16_256", "attention_bf16_256"}};
+    if (t != IR_f16 && t != IR_bf16) return NULL;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (s->depth <= kernels[i].size && s->width <= kernels[i].size)
+            return t == IR_f16 ? kernels[i].f16 : kernels[i].bf16;
+    return NULL;
+}
+
+static ampc_status prepare(const k_args *args, void **out, size_t *workspace)
 {
     (void)workspace;
-    return cuda_prepare_one(args, CUDA_FAMILY_attention, "attention_plain", state);
+    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
+    const attention_shape s = cuda_attention_shape(args);
+    const char *low = low_kernel(args->in[IR_IN(attention, q)].dtype, &s);
+    const int64_t each = low ? ATTENTION_QUERIES : PLAIN_QUERIES,
+                  parts = s.width > PLAIN_WIDTH ? (s.width + PLAIN_WIDTH - 1) / PLAIN_WIDTH : 1;
+    state *to = *out;
+    to->blocks = (s.queries + each - 1) / each * s.items * parts;
+    return cuda_find(args->ctx, CUDA_FAMILY_attention, low ? low : "attention_plain", &to->kernel);
 }
 
 static ampc_status run(const k_args *args)
 {
-    const cuda_one *state = args->state;
+    const state *s = args->state;
     const bool has_lse = IR_OUT(attention, lse) < args->n_out;
     attention_args a = {.shape = cuda_attention_shape(args),
                         .q = cuda_attention_view(args, &args->in[IR_IN(attention, q)]),
@@ -62,9 +92,7 @@ static ampc_status run(const k_args *args)
                         .mask = cuda_attention_view(args, &args->in[IR_IN(attention, mask)]),
                         .y = cuda_attention_view(args, &args->out[IR_OUT(attention, y)])};
     if (has_lse) a.lse = cuda_attention_view(args, &args->out[IR_OUT(attention, lse)]);
-    const int64_t blocks = (a.shape.queries + PLAIN_QUERIES - 1) / PLAIN_QUERIES,
-                  parts = a.shape.width > PLAIN_WIDTH ? (a.shape.width + PLAIN_WIDTH - 1) / PLAIN_WIDTH : 1;
-    return cuda_launch(args, state->kernel, a.shape.items * blocks * parts, ATTENTION_BLOCK, 0, (void *[]){&a});
+    return cuda_launch(args, s->kernel, s->blocks, ATTENTION_BLOCK, 0, (void *[]){&a});
 }
 
 const k_kernel cuda_attention = {.prepare = prepare, .run = run, .release = cuda_release};

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/math.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/tile.cuh"
 
 /* Offset of the matrix of an item of q in a view. */
@@ -24,18 +25,22 @@ __device__ __forceinline__ long long attention_seen(const attention_shape &s, lo
     return seen < 0 ? 0 : seen < s.keys ? seen : s.keys;
 }
 
+/* What a mask adds to a score; -infinity: the key is masked out. at: in the mask. */
+__device__ __forceinline__ float attention_mask(const attention_view &mask, long long at)
+{
+    if (mask.dtype == IR_bool) return static_cast<const unsigned char *>(mask.data)[at] ? 0 : -INFINITY;
+    return element_load<float>(mask.data, mask.dtype, at);
+}
+
 /* The score of a product of a query and a key: -infinity if the key is masked out, even if the product is NaN, or if
  * one of both does not exist. mask_at: attention_at of the mask. */
 __device__ __forceinline__ float attention_score(const attention_shape &s, const attention_view &mask,
                                                  long long mask_at, long long query, long long key, float product)
 {
     if (query >= s.queries || key >= s.keys || key > query + s.last) return -INFINITY;
-    const float score = product * s.scale;
-    if (!mask.data) return score;
-    const long long at = mask_at + query * mask.row + key * mask.column;
-    if (mask.dtype == IR_bool) return static_cast<const unsigned char *>(mask.data)[at] ? score : -INFINITY;
-    const float more = element_load<float>(mask.data, mask.dtype, at);
-    return more == -INFINITY ? more : score + more;
+    if (!mask.data) return product * s.scale;
+    const float more = attention_mask(mask, mask_at + query * mask.row + key * mask.column);
+    return more == -INFINITY ? more : product * s.scale + more;
 }
 
 /* What scores are relative to in exponentials: the maximum, or 0 if there is no score. */
@@ -57,5 +62,54 @@ __device__ __forceinline__ void attention_stage(const attention_view &v, long lo
                   exists ? tile_length(column + c, length) : 0, x);
 #pragma unroll
         for (int j = 0; j < TILE; j++) to[r * step + c + j] = x[j];
+    }
+}
+
+/* The exponential of a score relative to a base, of which the result has few bits. */
+__device__ __forceinline__ float attention_exp(float x) { return exp2f(x * 1.44269504f); }
+
+/* Eight elements of 16 bits, as they are stored; those from n on are 0. */
+__device__ __forceinline__ uint4 low_load(const unsigned short *p, int n)
+{
+    if (n == TILE && reinterpret_cast<unsigned long long>(p) % sizeof(uint4) == 0)
+        return *reinterpret_cast<const uint4 *>(p);
+    unsigned pairs[TILE / 2];
+#pragma unroll
+    for (int i = 0; i < TILE / 2; i++) {
+        pairs[i] = 2 * i < n ? p[2 * i] : 0;
+        if (2 * i + 1 < n) pairs[i] |= (unsigned)p[2 * i + 1] << 16;
+    }
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
+__device__ __forceinline__ void low_store(unsigned short *p, int n, uint4 v)
+{
+    if (n == TILE && reinterpret_cast<unsigned long long>(p) % sizeof(uint4) == 0) {
+        *reinterpret_cast<uint4 *>(p) = v;
+        return;
+    }
+    const unsigned pairs[TILE / 2] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (i < n) p[i] = (unsigned short)(pairs[i / 2] >> i % 2 * 16);
+}
+
+/* Loads `count` rows of 16-bit elements from `row` on into rows of `to`, which are SIZE + 8 elements apart so that
+ * matrices are loaded from different banks. What a matrix of `rows` rows of `length` elements lacks is 0, up to a
+ * multiple of 16 columns. All threads of the block call it. */
+template <int SIZE>
+__device__ __forceinline__ void attention_stage_low(const attention_view &v, long long at, long long row,
+                                                    long long rows, int length, unsigned short *to, int count)
+{
+    const unsigned short *from = static_cast<const unsigned short *>(v.data);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count * (SIZE / TILE); i += ATTENTION_BLOCK) {
+        const int r = i / (SIZE / TILE), c = i % (SIZE / TILE) * TILE;
+        if (c >= (length + 15) / 16 * 16) continue;
+        const bool exists = row + r < rows && c < length;
+        const uint4 bits = low_load(exists ? from + at + (row + r) * v.row + c : from,
+                                    exists ? tile_length(c, length) : 0);
+        uint4 *place = reinterpret_cast<uint4 *>(to + r * (SIZE + 8) + c);
+        place->x = bits.x, place->y = bits.y, place->z = bits.z, place->w = bits.w;
     }
 }

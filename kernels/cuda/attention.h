@@ -7,10 +7,12 @@
 #define AMPC_CUDA_ATTENTION_H
 
 enum {
-    ATTENTION_RANK = 10,   /* IR_MAX_RANK without rows and columns */
-    ATTENTION_BLOCK = 128, /* threads of a block */
-    PLAIN_QUERIES = 32,    /* of a block of the plain kernel */
-    PLAIN_WIDTH = 256      /* columns of v that it adds at once */
+    ATTENTION_RANK = 10,     /* IR_MAX_RANK without rows and columns */
+    ATTENTION_BLOCK = 128,   /* threads of a block */
+    ATTENTION_QUERIES = 64,  /* of a block that multiplies in tensor cores, 16 of a warp */
+    ATTENTION_LARGEST = 256, /* depth and width that such a block supports */
+    PLAIN_QUERIES = 32,      /* of a block of the plain kernel */
+    PLAIN_WIDTH = 256        /* columns of v that it adds at once */
 };
 
 /* Strides are in elements; 0 where the view is broadcast. */
