@@ -9,6 +9,7 @@
  * computed twice, but no sum is shared by blocks. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_grad.h"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/operand.cuh"
 
 /* The rows of an item of a view. */
@@ -75,6 +76,40 @@ template <bool by_key> __device__ __forceinline__ place place_of(const attention
     return p;
 }
 
+/* The first query, of a tile, that sees the key. */
+__device__ __forceinline__ long long first_query(const attention_shape &s, long long key)
+{
+    return key <= s.last ? 0 : (key - s.last) / GRAD_TILE * GRAD_TILE;
+}
+
+/* Loads the two parts of lse, and delta, of `count` queries of an item, from `query` on. */
+__device__ __forceinline__ void load_state(const attention_backward &a, long long item, long long query, int count,
+                                           float *base, float *log_sum, float *delta)
+{
+    const attention_shape &s = a.shape;
+    const int i = threadIdx.x;
+    if (i >= count) return;
+    const bool exists = query + i < s.queries;
+    const float *lse = static_cast<const float *>(a.lse.data) + attention_at(s, a.lse, item) + (query + i) * a.lse.row;
+    base[i] = exists ? attention_base(lse[0]) : 0;
+    log_sum[i] = exists ? lse[1] : 0;
+    delta[i] = exists ? a.delta[item * s.queries + query + i] : 0;
+}
+
+/* Loads n adjacent low numbers; the rest is 0. */
+__device__ __forceinline__ void low_load(const unsigned short *from, int n, uint4 &bits)
+{
+    if (tile_is_full(from, n)) {
+        bits = *reinterpret_cast<const uint4 *>(from);
+        return;
+    }
+    unsigned pairs[TILE / 2] = {};
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (i < n) pairs[i / 2] |= (unsigned)from[i] << i % 2 * 16;
+    bits = {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
 /* Loads a slice of n rows and m columns to to[n][m + 1]; what does not exist is 0. */
 template <int n, int m>
 __device__ __forceinline__ void load_slice(const item_rows &r, long long row, long long column, float *to)
@@ -111,19 +146,6 @@ __device__ __forceinline__ void multiply(const item_rows &a, long long own, cons
                 for (int j = 0; j < SIDE; j++) sums[i][j] += u[i] * v[j];
         }
     }
-}
-
-/* The two parts of lse, and delta, of the queries from `query` on of an item of q. */
-__device__ __forceinline__ void load_state(const attention_backward &a, long long item, long long query, buffers &s)
-{
-    const int i = threadIdx.x;
-    if (i >= GRAD_TILE) return;
-    const bool exists = query + i < a.shape.queries;
-    const float *lse = static_cast<const float *>(a.lse.data) + attention_at(a.shape, a.lse, item) +
-                       (query + i) * a.lse.row;
-    s.base[i] = exists ? attention_base(lse[0]) : 0;
-    s.log_sum[i] = exists ? lse[1] : 0;
-    s.delta[i] = exists ? a.delta[item * a.shape.queries + query + i] : 0;
 }
 
 /* Replaces scores and dP of a tile by P and dS, in shared memory. */
@@ -215,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_keys(
     __shared__ buffers s;
     const place p = place_of<true>(a);
     const item_rows k(a, a.k, p.item, a.shape.keys, a.shape.depth), v(a, a.v, p.item, a.shape.keys, a.shape.width);
-    const long long first = p.own - a.shape.last < 0 ? 0 : (p.own - a.shape.last) / GRAD_TILE * GRAD_TILE;
+    const long long first = first_query(a.shape, p.own);
     gradient dk = {}, dv = {};
     for (long long item = p.item; item < p.item + a.group; item++) {
         const item_rows q(a, a.q, item, a.shape.queries, a.shape.depth),
@@ -223,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_keys(
         for (long long t = first; t < a.shape.queries; t += GRAD_TILE) {
             float scores[SIDE][SIDE], slopes[SIDE][SIDE];
             __syncthreads();
-            load_state(a, item, t, s);
+            load_state(a, item, t, GRAD_TILE, s.base, s.log_sum, s.delta);
             multiply(k, p.own, q, t, s, scores);
             multiply(v, p.own, dy, t, s, slopes);
             __syncthreads();
@@ -246,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_queri
         dy(a, a.dy, p.item, a.shape.queries, a.shape.width), k(a, a.k, p.item, a.shape.keys, a.shape.depth),
         v(a, a.v, p.item, a.shape.keys, a.shape.width);
     gradient dq = {}, none = {};
-    load_state(a, p.item, p.own, s);
+    load_state(a, p.item, p.own, GRAD_TILE, s.base, s.log_sum, s.delta);
     for (long long t = 0; t < seen; t += GRAD_TILE) {
         float scores[SIDE][SIDE], slopes[SIDE][SIDE];
         multiply(q, p.own, k, t, s, scores);
@@ -258,3 +280,192 @@ extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_queri
     store(item_rows(a, a.dq, p.item, a.shape.queries, a.shape.depth), p.own, p.column, dq);
 }
 AMPC_KERNEL(attention_grad_queries)
+
+/* ---- f16 and bf16, by tensor cores: heads of up to GRAD_LOW_COLUMNS columns ----
+ *
+ * A warp has 16 own rows. Its sums P and dS are, rounded, the left operands of the products that it adds. */
+
+typedef unsigned short low; /* the bits of a number */
+
+template <typename T, int COLUMNS, bool by_key> struct low_gradient {
+    static constexpr int OWN = GRAD_TILE,
+                         OTHERS = by_key && COLUMNS > 64 ? 32 : 64, /* rows at a time: two gradients need registers */
+        STEP = GRAD_LOW_STEP(COLUMNS), SUMS = COLUMNS / 8;          /* SUMS: results of a warp side by side */
+    const attention_backward &a;
+    low *own_a, *own_b, *other_a, *other_b;
+    float *base, *log_sum, *delta; /* by query */
+    int row, g, t;                 /* of the warp; of the lane (mma.cuh) */
+    int steps_a, steps_b;          /* matrices of 16 columns */
+    float to_a[SUMS][4], to_b[by_key ? SUMS : 1][4];
+
+    __device__ low_gradient(const attention_backward &args, low *memory)
+        : a(args), own_a(memory), own_b(own_a + GRAD_TILE * STEP), other_a(own_b + GRAD_TILE * STEP),
+          other_b(other_a + GRAD_TILE * STEP), base(reinterpret_cast<float *>(other_b + GRAD_TILE * STEP)),
+          log_sum(base + GRAD_TILE), delta(log_sum + GRAD_TILE), row(threadIdx.x / WARP * 16),
+          g(threadIdx.x % WARP / 4), t(threadIdx.x % 4 * 2), steps_a((int)(a.shape.depth + 15) / 16),
+          steps_b((int)(a.shape.width + 15) / 16), to_a(), to_b()
+    {
+    }
+
+    /* Loads `count` rows, with whole matrices of columns; what does not exist is 0. */
+    static __device__ __forceinline__ void load(const item_rows &r, long long first, int count, int steps, low *to)
+    {
+        const low *from = static_cast<const low *>(r.v.data) + r.at + first * r.v.row;
+        for (int i = threadIdx.x; i < count * steps * 2; i += GRAD_LOW_BLOCK) {
+            const int y = i / (steps * 2), x = i % (steps * 2) * TILE;
+            const bool exists = first + y < r.count && x < r.columns;
+            uint4 bits = {0, 0, 0, 0};
+            if (exists) low_load(from + y * r.v.row + x, tile_length(x, r.columns), bits);
+            *reinterpret_cast<uint4 *>(to + y * STEP + x) = bits;
+        }
+    }
+
+    /* own[16][..] other[OTHERS][..]^T */
+    __device__ __forceinline__ void multiply(const low *own, const low *other, int steps,
+                                             float (&sums)[OTHERS / 8][4]) const
+    {
+#pragma unroll
+        for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[n][i] = 0;
+#pragma unroll 2
+        for (int k = 0; k < steps; k++) {
+            unsigned left[4], right[4];
+            mma_load_left<false>(own + row * STEP + k * 16, STEP, left);
+#pragma unroll
+            for (int n = 0; n < OTHERS / 16; n++) {
+                mma_load_right<true>(other + n * 16 * STEP + k * 16, STEP, right);
+                mma<T>::add(sums[2 * n], left, right[0], right[1]);
+                mma<T>::add(sums[2 * n + 1], left, right[2], right[3]);
+            }
+        }
+    }
+
+    /* sums += factors other, where factors are sums of `multiply`. */
+    template <int N>
+    __device__ __forceinline__ void add(const float (&factors)[OTHERS / 8][4], const low *other, int steps,
+                                        float (&sums)[N][4]) const
+    {
+#pragma unroll
+        for (int k = 0; k < OTHERS / 16; k++) {
+            unsigned left[4], right[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[i] = mma<T>::pair(factors[2 * k + i / 2][i % 2 * 2], factors[2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+            for (int n = 0; n < N / 2; n++) {
+                if (n >= steps) break;
+                mma_load_right<false>(other + k * 16 * STEP + n * 16, STEP, right);
+                mma<T>::add(sums[2 * n], left, right[0], right[1]);
+                mma<T>::add(sums[2 * n + 1], left, right[2], right[3]);
+            }
+        }
+    }
+
+    /* Replaces scores and dP by P and dS / scale. */
+    __device__ __forceinline__ void differentiate(long long item, long long own, long long other,
+                                                  float (&scores)[OTHERS / 8][4], float (&slopes)[OTHERS / 8][4]) const
+    {
+        const attention_shape &s = a.shape;
+        const long long mask = attention_at(s, a.mask, item), query = by_key ? other : own, key = by_key ? own : other;
+        const int queries = by_key ? OTHERS : OWN, keys = by_key ? OWN : OTHERS;
+        const bool whole = !a.mask.data && query + queries <= s.queries && key + keys <= s.keys &&
+                           key + keys - 1 <= query + s.last;
+#pragma unroll
+        for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int r = row + g + i / 2 * 8, c = n * 8 + t + i % 2, q = by_key ? c : r, k = by_key ? r : c;
+                const float score = whole ? scores[n][i] * s.scale
+                                          : attention_score(s, a.mask, mask, query + q, key + k, scores[n][i]);
+                const float p = m_exp_float(score - base[q] - log_sum[q]);
+                scores[n][i] = p;
+                slopes[n][i] = p == 0 ? 0 : p * (slopes[n][i] - delta[q]);
+            }
+    }
+
+    __device__ __forceinline__ void load_queries(long long item, long long query, int count) const
+    {
+        load_state(a, item, query, count, base, log_sum, delta);
+    }
+
+    /* Adds what the other rows from `other` on contribute. */
+    __device__ __forceinline__ void add_tile(long long item, long long own, const item_rows &rows_a,
+                                             const item_rows &rows_b, long long other)
+    {
+        float scores[OTHERS / 8][4], slopes[OTHERS / 8][4];
+        __syncthreads();
+        load(rows_a, other, OTHERS, steps_a, other_a);
+        load(rows_b, other, OTHERS, steps_b, other_b);
+        if (by_key) load_queries(item, other, OTHERS);
+        __syncthreads();
+        multiply(own_a, other_a, steps_a, scores);
+        multiply(own_b, other_b, steps_b, slopes);
+        differentiate(item, own, other, scores, slopes);
+        add(slopes, other_a, steps_a, to_a);
+        if (by_key) add(scores, other_b, steps_b, to_b);
+    }
+
+    template <int N>
+    __device__ __forceinline__ void store(const item_rows &r, long long own, const float (&sums)[N][4],
+                                          float factor) const
+    {
+        if (!r.v.data) return;
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const long long y = own + row + g + i / 2 * 8, x = n * 8 + t + i % 2;
+                if (y >= r.count || x >= r.columns) continue;
+                from_carrier(static_cast<T *>(r.v.data) + r.at + y * r.v.row + x, sums[n][i] * factor);
+            }
+    }
+};
+
+template <typename T, int COLUMNS>
+static __device__ __forceinline__ void low_keys(const attention_backward &a, low *memory)
+{
+    const attention_shape &s = a.shape;
+    const place p = place_of<true>(a);
+    low_gradient<T, COLUMNS, true> to(a, memory);
+    const long long first = first_query(s, p.own);
+    to.load(item_rows(a, a.k, p.item, s.keys, s.depth), p.own, GRAD_TILE, to.steps_a, to.own_a);
+    to.load(item_rows(a, a.v, p.item, s.keys, s.width), p.own, GRAD_TILE, to.steps_b, to.own_b);
+    for (long long item = p.item; item < p.item + a.group; item++) {
+        const item_rows q(a, a.q, item, s.queries, s.depth), dy(a, a.dy, item, s.queries, s.width);
+        for (long long t = first; t < s.queries; t += to.OTHERS) to.add_tile(item, p.own, q, dy, t);
+    }
+    to.store(item_rows(a, a.dk, p.item, s.keys, s.depth), p.own, to.to_a, s.scale);
+    to.store(item_rows(a, a.dv, p.item, s.keys, s.width), p.own, to.to_b, 1);
+}
+
+template <typename T, int COLUMNS>
+static __device__ __forceinline__ void low_queries(const attention_backward &a, low *memory)
+{
+    const attention_shape &s = a.shape;
+    const place p = place_of<false>(a);
+    low_gradient<T, COLUMNS, false> to(a, memory);
+    const long long seen = attention_seen(s, p.own + GRAD_TILE - 1);
+    const item_rows k(a, a.k, p.item, s.keys, s.depth), v(a, a.v, p.item, s.keys, s.width);
+    to.load(item_rows(a, a.q, p.item, s.queries, s.depth), p.own, GRAD_TILE, to.steps_a, to.own_a);
+    to.load(item_rows(a, a.dy, p.item, s.queries, s.width), p.own, GRAD_TILE, to.steps_b, to.own_b);
+    to.load_queries(p.item, p.own, GRAD_TILE);
+    for (long long t = 0; t < seen; t += to.OTHERS) to.add_tile(p.item, p.own, k, v, t);
+    to.store(item_rows(a, a.dq, p.item, s.queries, s.depth), p.own, to.to_a, s.scale);
+}
+
+#define LOW_KERNEL(type, T, side, COLUMNS) \
+    extern "C" __global__ void __launch_bounds__(GRAD_LOW_BLOCK) \
+        attention_grad_##side##_##type##_##COLUMNS(attention_backward a) \
+    { \
+        AMPC_DYN_SHARED(low, memory); \
+        low_##side<T, COLUMNS>(a, memory); \
+    } \
+    AMPC_KERNEL(attention_grad_##side##_##type##_##COLUMNS)
+#define LOW_KERNELS(type, T) \
+    LOW_KERNEL(type, T, keys, 64) \
+    LOW_KERNEL(type, T, keys, 128) \
+    LOW_KERNEL(type, T, queries, 64) \
+    LOW_KERNEL(type, T, queries, 128)
+LOW_KERNELS(f16, __half)
+LOW_KERNELS(bf16, __nv_bfloat16)

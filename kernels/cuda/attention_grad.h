@@ -5,10 +5,21 @@
 #include "kernels/cuda/attention.h"
 
 enum {
-    GRAD_TILE = 64,     /* queries and keys of a tile */
+    GRAD_TILE = 64, /* queries and keys of a tile */
+
+    /* kernels in f32 */
     GRAD_COLUMNS = 128, /* of a gradient that a block computes */
-    GRAD_BLOCK = 256    /* threads */
+    GRAD_BLOCK = 256,   /* threads */
+
+    /* kernels on tensor cores */
+    GRAD_LOW_COLUMNS = 128, /* of q and v, at most */
+    GRAD_LOW_BLOCK = 128    /* threads */
 };
+
+/* The distance between rows of so many low numbers in shared memory: no two rows of a matrix are in the same banks. */
+#define GRAD_LOW_STEP(columns) ((columns) + 8)
+/* Bytes of shared memory: a tile of q, k, v and dy, and three numbers for each query. */
+#define GRAD_LOW_BYTES(columns) (GRAD_TILE * (4 * GRAD_LOW_STEP(columns) * 2 + 3 * 4))
 
 typedef struct attention_backward {
     attention_shape shape;

@@ -114,6 +114,9 @@ ampc_status cuda_prepared(const k_context *ctx);
 ampc_status cuda_get_kernel(const k_context *ctx, cudaLibrary_t library, const char *name, cudaKernel_t *out);
 /* Looks up kernel `name` in the family's embedded code. Call only from prepare. */
 ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name, cudaKernel_t *out);
+/* Likewise, for launches with so much dynamic shared memory, which may exceed the default limit of 48 KiB. */
+ampc_status cuda_find_large(const k_context *ctx, cuda_family family, const char *name, size_t shared_bytes,
+                            cudaKernel_t *out);
 /* Enqueues the kernel; `arguments` are copied. Does nothing if blocks is 0. Returns AMPC_UNSUPPORTED if blocks exceeds
  * the grid limit. */
 ampc_status cuda_launch(const k_args *args, cudaKernel_t kernel, int64_t blocks, unsigned threads, size_t shared_bytes,

@@ -135,6 +135,16 @@ ampc_status cuda_find(const k_context *ctx, cuda_family family, const char *name
     return cuda_get_kernel(ctx, c->families[family], name, out);
 }
 
+ampc_status cuda_find_large(const k_context *ctx, cuda_family family, const char *name, size_t shared_bytes,
+                            cudaKernel_t *out)
+{
+    CUDA_FORWARD(cuda_find(ctx, family, name, out));
+    if (cuda_is_described(ctx)) return AMPC_OK;
+    CUDA_CALL(ctx, cudaKernelSetAttributeForDevice(*out, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes,
+                                                   cuda_of(ctx)->device));
+    return AMPC_OK;
+}
+
 ampc_status cuda_launch_on(const k_args *args, cudaStream_t stream, cudaKernel_t kernel, int64_t blocks,
                            unsigned threads, size_t shared_bytes, void **arguments)
 {

@@ -168,9 +168,8 @@ static ops_case make(const shape *s, ir_op op, ir_dtype t)
     }
     c.floor = c.size = 1;
     c.units = back ? 100 : 24;
-    if (t == IR_bf16)
-        c.units = back ? 0x1p17 : 0x1p15; /* probabilities may be rounded, devices round them to f16 too */
-    if (t == IR_f16 && ops_on->device_ops) c.units = back ? 0x1p14 : 0x1p12;
+    if (t == IR_bf16) c.units = back ? 0x1p17 : 0x1p15; /* probabilities may be rounded, devices round them to f16 too */
+    if (t == IR_f16 && ops_on->device_ops) c.units = back ? 0x1p13 : 0x1p12; /* as well as their gradients */
     return c;
 }
 
