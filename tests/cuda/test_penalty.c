@@ -35,32 +35,6 @@ static ir_module *compiled(scratch *t, const subject *s, pass_level level, ir_dt
     return m;
 }
 
-static int make_inputs(const ir_graph *g, rt_tensor *in)
-{
-    for (size_t i = 0; i < g->inputs.count; i++) {
-        const ir_value *v = g->inputs.items[i];
-        in[i] = (rt_tensor){.name = v->name, .dtype = v->type.dtype, .rank = v->type.rank};
-        for (int k = 0; k < in[i].rank; k++) in[i].dims[k] = v->type.dims[k];
-        in[i].data = calloc(count(&in[i]), 8);
-        fill(&in[i], i);
-    }
-    return (int)g->inputs.count;
-}
-
-static void set_parameters(scratch *t, rt_session *s)
-{
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
-        rt_tensor v;
-        ir_storage_kind kind;
-        rt_session_storage_at(s, i, &v, &kind);
-        if (kind != IR_PARAM) continue;
-        v.data = calloc(count(&v), sizeof(float));
-        fill(&v, 100 + (uint64_t)v.name[0] * 256 + (uint64_t)v.name[1]);
-        must(t, rt_session_write(s, i, v.data, t->d));
-        free(v.data);
-    }
-}
-
 static void read_outputs(scratch *t, const ir_graph *g, rt_session *s, outcome *o)
 {
     o->n = 0;

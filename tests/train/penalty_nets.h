@@ -1,10 +1,8 @@
-/* penalty_nets.h - networks with losses and penalties, and numbers for them, for tests of penalties of the gradient. */
+/* penalty_nets.h - networks with losses and penalties, for tests of penalties of the gradient. */
 #ifndef TESTS_TRAIN_PENALTY_NETS_H
 #define TESTS_TRAIN_PENALTY_NETS_H
 
-#include "ir/base/philox.h"
-#include "tests/session.h"
-#include "tests/unit/scratch.h"
+#include "tests/train/numbers.h"
 
 /* clang-format off */
 static const char perceptron[] =
@@ -114,27 +112,5 @@ static const subject subjects[] = {
     {"transformer, ce", transformer, "ce", "L2:params,1", 1, -1},
     {"transformer, nll, target", transformer, "nll", "L2:params,0.5,target=2", 0.5, 2},
 };
-
-static void must(const scratch *t, ampc_status status)
-{
-    if (status != AMPC_OK) fail_msg("%s", diag_first_error(t->d));
-}
-
-static size_t count(const rt_tensor *v)
-{
-    size_t elements = 1;
-    for (int i = 0; i < v->rank; i++) elements *= (size_t)v->dims[i];
-    return elements;
-}
-
-/* Fills an input or a parameter with numbers that differ by stream: labels are 0 to 2. */
-static void fill(rt_tensor *v, uint64_t stream)
-{
-    for (size_t i = 0; i < count(v); i++) {
-        double u = philox_unit(philox_word(5, stream, i));
-        if (v->dtype == IR_i64) ((int64_t *)v->data)[i] = (int64_t)(u * 3);
-        else ir_store_f64(v->dtype, (char *)v->data + i * ir_dtype_size(v->dtype), 1.6 * u - 0.8);
-    }
-}
 
 #endif
