@@ -91,6 +91,49 @@ TEST(nothing_is_allocated)
     free(text);
 }
 
+/* Returns the number of a plan's summary. */
+static int64_t number_of(const char *plan, const char *name)
+{
+    const char *at = strstr(plan, name);
+    assert_non_null(at);
+    return atoll(at + strlen(name));
+}
+
+/* No step of attention, nor the arena, has room for the scores of all pairs: of packed queries, keys and values, both directions
+ * need memory and traffic in proportion to the length. */
+TEST(attention_is_linear)
+{
+    int64_t bytes = 0, planned = 0;
+    free(shell("printf '%s' 'ampc-ir 3\ngraph @g(@x : f16[4,T,384], @d : f16[4,T,128]) {\nforward:\n"
+               "  %n = neg @x : f16[4,T,384]\n"
+               "  %q, %k, %v = split %n {axis=2, sizes=[128,128,128]} : f16[4,T,128], f16[4,T,128], f16[4,T,128]\n"
+               "  %qr = reshape %q {shape=[4,T,2,64]} : f16[4,T,2,64]\n"
+               "  %kr = reshape %k {shape=[4,T,2,64]} : f16[4,T,2,64]\n"
+               "  %vr = reshape %v {shape=[4,T,2,64]} : f16[4,T,2,64]\n"
+               "  %dr = reshape @d {shape=[4,T,2,64]} : f16[4,T,2,64]\n"
+               "  %qt = transpose %qr {perm=[0,2,1,3]} : f16[4,2,T,64]\n"
+               "  %kt = transpose %kr {perm=[0,2,1,3]} : f16[4,2,T,64]\n"
+               "  %vt = transpose %vr {perm=[0,2,1,3]} : f16[4,2,T,64]\n"
+               "  %dt = transpose %dr {perm=[0,2,1,3]} : f16[4,2,T,64]\n"
+               "  %y, %l = attention %qt, %kt, %vt, _ {scale=0.125, causal=true} : f16[4,2,T,64], f32[4,2,T,2]\n"
+               "  %dq, %dk, %dv = attention_grad %qt, %kt, %vt, _, %y, %l, %dt {scale=0.125, causal=true} : "
+               "f16[4,2,T,64], f16[4,2,T,64], f16[4,2,T,64]\n"
+               "  output \"dq\" = %dq\n  output \"dk\" = %dk\n  output \"dv\" = %dv\n}\n' > described.ir",
+               0));
+    for (int length = 256; length <= 4096; length *= 4) {
+        char command[256];
+        snprintf(command, sizeof command, RUN " plan described.ir --entry g --dim T=%d --json --device=" H200, length);
+        char *plan = shell(command, 0);
+        assert_null(strstr(plan, "\"transpose\""));
+        const int64_t b = number_of(plan, "\"launches\":3,\"bytes\":"), p = number_of(plan, "\"planned_bytes\":");
+        assert_true(length == 256 || (b == 4 * bytes && p <= 4 * planned));
+        bytes = b;
+        planned = p;
+        free(plan);
+    }
+    remove("described.ir");
+}
+
 /* Matmuls need none of the libraries. */
 TEST(products_open_no_library)
 {
