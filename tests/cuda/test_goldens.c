@@ -93,6 +93,7 @@ static void test_case(void **state)
     golden *g = *state;
     rt_session *cpu = NULL;
     golden_load(g);
+    g->fuse_attention = true;
     assert_int_equal(golden_compile(g), AMPC_OK);
     const rt_session_options on_cuda = {.device = "cuda", .no_tune = true}, on_cpu = {.device = "cpu", .threads = 2};
     assert_int_equal(rt_session_open(g->module, &on_cuda, g->diag, &g->session), AMPC_OK);

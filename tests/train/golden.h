@@ -22,7 +22,7 @@ extern const golden_precision golden_precisions[]; /* ends with a row without na
 typedef struct golden {
     char name[96]; /* FOLDER PRECISION */
     const golden_precision *precision;
-    bool fuse_attention; /* set before it is compiled, for the CPU */
+    bool fuse_attention; /* set before it is compiled */
     char folder[1024];
     json_t *meta;
     rt_arrays arrays;
