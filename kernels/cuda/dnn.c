@@ -37,6 +37,7 @@ struct dnn_plan {
     dnn_descriptor plan;
     size_t workspace;
     int engines;
+    bool tuned;                        /* chosen while the context tuned */
     dnn_descriptor made[DNN_MAX_MADE]; /* descriptors that the plan refers to */
     int n_made;
 };
@@ -499,6 +500,7 @@ static ampc_status add_plan(candidates *c, const char *key, const dnn_plan **out
     plan->plan = c->plans[0];
     plan->workspace = c->workspaces[0];
     plan->engines = c->n;
+    plan->tuned = c->g->ctx->tune;
     memcpy(plan->made, c->g->made, sizeof plan->made);
     plan->n_made = c->g->n_made;
     c->g->n_made = 0;
@@ -511,7 +513,7 @@ static ampc_status add_plan(candidates *c, const char *key, const dnn_plan **out
 const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key)
 {
     const dnn_plan *p = cuda_of(ctx)->dnn_plans;
-    while (p && strcmp(p->key, key) != 0) p = p->next;
+    while (p && (strcmp(p->key, key) != 0 || (ctx->tune && !p->tuned))) p = p->next;
     return p;
 }
 

@@ -58,11 +58,16 @@ void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c
 /* Appends y = op(x, b), elementwise in f32. b broadcasts; NULL for modes with one operand. */
 void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b,
                           dnn_descriptor y);
+/* Appends dx = dy * slope at x of a function whose gradient is `mode`. */
+void dnn_append_pointwise_grad(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor dy, dnn_descriptor x,
+                               dnn_descriptor dx);
+/* Appends y = a b of the last two axes, accumulating in f32. */
+void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y);
 
 /* Excludes an engine whose results are known to be wrong for this graph. */
 void dnn_refuse(dnn_graph *g, int64_t engine);
 
-/* Returns the existing plan for `key`, or NULL. */
+/* Returns the existing plan for `key`, or NULL. While the context tunes, only plans that were chosen so count. */
 const dnn_plan *dnn_plan_find(const k_context *ctx, const char *key);
 /* Plans the graph and frees it, also on failure. Returns AMPC_UNSUPPORTED if cuDNN has no engine for the graph. The
  * context owns *out. */

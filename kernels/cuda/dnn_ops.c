@@ -62,7 +62,8 @@ void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c
 
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
-void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b, dnn_descriptor y)
+/* Creates an operation and sets its mode. */
+static dnn_descriptor make_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode)
 {
     const cudnnDataType_t math = CUDNN_DATA_FLOAT;
     dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -71,8 +72,40 @@ void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descripto
     dnn_finish(g, how);
     dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    return op;
+}
+
+void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b, dnn_descriptor y)
+{
+    dnn_descriptor op = make_pointwise(g, mode);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (b) dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    dnn_append(g, op);
+}
+
+void dnn_append_pointwise_grad(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor dy, dnn_descriptor x,
+                               dnn_descriptor dx)
+{
+    dnn_descriptor op = make_pointwise(g, mode);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
+    dnn_append(g, op);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y)
+{
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    dnn_set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    dnn_finish(g, how);
+    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y);
     dnn_append(g, op);
 }

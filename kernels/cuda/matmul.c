@@ -8,15 +8,16 @@
  *
  * Fused operations (kernels/epilogue.h) are epilogues of the library: tanh GELU, optionally storing its pre-activation
  * (AUX); the gradient of GELU; and sums of an operand. An addend is the library's C, with beta 1; it may be the same
- * memory as D. AUX matrices have the layout of D, and their leading dimension
- * must be a multiple of 8. relu is not fused, because the library's max(x, 0) turns NaN into 0, while our op propagates
- * NaN. Split-k algorithms round the sum to the type of D before they add a bias or apply GELU, so these exclude
- * them if D is f16 or bf16, and so does an addend.
+ * memory as D. AUX matrices have the layout of D, and their leading dimension must be a multiple of 8. Exact GELU is
+ * left to cuDNN (matmul_dnn.h). relu is not fused, because the library's max(x, 0) turns NaN into 0, while our op
+ * propagates NaN. Split-k algorithms round the sum to the type of D before they add a bias or apply GELU, so these
+ * exclude them if D is f16 or bf16, and so does an addend.
  *
  * The heuristics may propose an algorithm that the library then refuses to run. Algorithms that pass
  * cublasLtMatmulAlgoCheck are tried first, and the first run moves on to the next one if the library refuses. */
 #include "ir/base/text_buffer.h"
 #include "kernels/cuda/inner.h"
+#include "kernels/cuda/matmul_dnn.h"
 #include "kernels/cuda/tune.h"
 #include "kernels/epilogue.h"
 #include "kernels/matmul.h"
@@ -62,6 +63,7 @@ typedef struct matmul {
     cublasLtMatmulAlgo_t algos[MAX_RACED]; /* in the order in which they are tried */
     int n_algos, algo;                     /* algo: index of the current one */
     bool has_run;                          /* the library has accepted the current algorithm */
+    void *graph;                           /* state of cuda_matmul_dnn, which runs the step; NULL: the library does */
     cuda_inner bias, result;               /* casts */
     cuda_fill fill;
     size_t bias_at, inner_at; /* offsets in workspace: cast bias, workspace of the casts (D, if cast, is at 0) */
@@ -84,6 +86,7 @@ static void release(void *state)
     cuda_inner_release(&m->bias);
     cuda_inner_release(&m->result);
     cuda_fill_release(&m->fill);
+    if (m->graph) cuda_matmul_dnn.release(m->graph);
     free(m);
 }
 
@@ -215,11 +218,19 @@ static void find_parts(const k_args *args, const matmul *m, matmul_data *data)
     if (k_present(bias)) data->bias = bias->data;
 }
 
+static ampc_status run_graph(const k_args *args, void *graph)
+{
+    k_args call = *args;
+    call.state = graph;
+    return cuda_matmul_dnn.run(&call);
+}
+
 static ampc_status run(const k_args *args)
 {
     matmul *m = args->state;
     const k_view *bias = &args->in[IN_BIAS], *y = &args->out[0];
     char *workspace = args->workspace;
+    if (m->graph) return run_graph(args, m->graph);
     if (!m->how) return cuda_fill_run(args, &m->fill, bias, y);
     void *rest = workspace + m->inner_at;
     matmul_data data = {
@@ -420,7 +431,7 @@ static ampc_status prepare_steps(const k_args *args, matmul *m, size_t *workspac
     product *p = &m->p;
     *p = product_of(args);
     m->epilogue = epilogue_of(args, p);
-    if (!m->epilogue) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "unsupported epilogue");
+    if (!m->epilogue) return cuda_matmul_dnn.prepare(args, &m->graph, workspace);
     if (k_count(y) == 0 || p->k == 0)
         return cuda_fill_prepare(args, k_present(bias) ? bias : NULL, 0, y, &m->fill, workspace);
     m->read = args->in[IN_A].dtype;

@@ -100,7 +100,7 @@ TEST(unsupported_epilogues_stay_steps)
         const char *text;
         int steps;
     } rows[] = {
-        /* erf form of gelu */
+        /* erf form of gelu in a small product */
         {"  %h = matmul @x, @w : f16[N,16]\n  %y = gelu %h : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* pre-activation whose columns are not a multiple of 8 */
         {"  %h = matmul @x, @x {trans_b=true} : f16[N,N]\n  %y = gelu %h {tanh=true} : f16[N,N]\n  output \"y\" = %y\n"
@@ -115,7 +115,7 @@ TEST(unsupported_epilogues_stay_steps)
          3},
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = slope %d, %d {of=\"gelu_tanh\"} : f16[N,16]\n  output \"y\" = %y\n",
          2},
-        /* erf form */
+        /* erf form in a small product */
         {"  %d = matmul @x, @w : f16[N,16]\n  %y = slope %d, @z {of=\"gelu\"} : f16[N,16]\n  output \"y\" = %y\n", 2},
         /* sums along the wrong axis, of another type, over an axis that the matmul does not reduce, of a tensor that it does not
          * read */
@@ -197,6 +197,27 @@ TEST(one_form_of_gelu_is_taken)
                                       "  output \"e\" = %e\n  output \"t\" = %t\n}\n",
                               true),
                      3);
+}
+
+/* Exact gelu is fused into large products, by cuDNN. */
+TEST(exact_gelu_is_taken_if_it_pays)
+{
+    plan_text_expect("cuda",
+                     "param @w : f16[16,1024] = zero\nparam @v : f16[1024,16] = zero\nparam @b : f16[1024] = zero\n"
+                     "graph @g(@x : f16[512*N,16], @dy : f16[512*N,16]) {\nforward:\n"
+                     "  %h = matmul @x, @w, @b : f16[512*N,1024]\n  %g = gelu %h : f16[512*N,1024]\n"
+                     "  output \"g\" = %g\nbackward:\n"
+                     "  %dg = matmul @dy, @v {trans_b=true} : f16[512*N,1024]\n"
+                     "  %dh = slope %dg, %h {of=\"gelu\"} : f16[512*N,1024]\n  output \"dh\" = %dh\n}\n",
+                     "plan @g N=2: 2 steps\n"
+                     "   0  matmul               @x, @w, @b\n"
+                     "        .0 = gelu matmul : f16\n"
+                     "        %g of .0 : f16[1024,1024]\n"
+                     "        %h : f16[1024,1024]\n"
+                     "   1  matmul               @dy, @v, _, %h\n"
+                     "        .0 = gelu_slope matmul, %h : f16\n"
+                     "        %dh of .0 : f16[1024,1024]\n"
+                     "output \"g\"\noutput \"dh\"\n");
 }
 
 /* ---- queries -------------------------------------------------------------------------------------------- */

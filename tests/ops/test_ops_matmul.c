@@ -185,10 +185,13 @@ static const epilogue_row epilogues[] = {
     {IR_OP_COUNT, false, 0},
 };
 
-static const struct {
+typedef struct epilogue_size {
     int64_t m, n, k, batch;
-} sizes[] = {{1, 1, 1, 1},    {1, 8, 7, 1},    {7, 8, 9, 1},  {8, 7, 33, 1}, {9, 33, 8, 1}, {33, 128, 7, 1},
-             {128, 9, 33, 1}, {33, 8, 128, 1}, {8, 16, 4, 3}, {5, 8, 0, 1},  {0, 8, 5, 1}};
+} epilogue_size;
+
+static const epilogue_size sizes[] = {{1, 1, 1, 1},  {1, 8, 7, 1},    {7, 8, 9, 1},    {8, 7, 33, 1},
+                                      {9, 33, 8, 1}, {33, 128, 7, 1}, {128, 9, 33, 1}, {33, 8, 128, 1},
+                                      {8, 16, 4, 3}, {5, 8, 0, 1},    {0, 8, 5, 1}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_EPILOGUES = sizeof epilogues / sizeof *epilogues };
 
 /* Returns whether the device is expected to support the epilogue. */
@@ -254,9 +257,9 @@ static void tail_make(epilogue_case *c)
     c->fused.code[0].arg[c->fused.code[0].n_arg++] = ~0;
 }
 
-static void epilogue_make(epilogue_case *c, const epilogue_row *e, int size, int t, bool ta, bool tb)
+static void epilogue_make(epilogue_case *c, const epilogue_row *e, const epilogue_size *size, int t, bool ta, bool tb)
 {
-    const int64_t m = sizes[size].m, n = sizes[size].n, k = sizes[size].k, batch = sizes[size].batch;
+    const int64_t m = size->m, n = size->n, k = size->k, batch = size->batch;
     const ir_dtype in = types[t].in, out = types[t].out;
     const int rank = batch > 1 ? 3 : 2;
     const int64_t a[] = {batch, ta ? k : m, ta ? m : k}, b[] = {batch, tb ? n : k, tb ? k : n}, y[] = {batch, m, n};
@@ -299,7 +302,7 @@ static double gelu(double x, bool by_tanh)
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static double gelu_slope(double x) { return (gelu(x + 1e-6, true) - gelu(x - 1e-6, true)) / 2e-6; }
+static double gelu_slope(double x, bool by_tanh) { return (gelu(x + 1e-6, by_tanh) - gelu(x - 1e-6, by_tanh)) / 2e-6; }
 
 /* Checks the sum of op(v) along k, which in memory is its first dimension or its second. */
 static void sum_check(const epilogue_case *c, const k_view *v, bool k_first, const k_view *sum)
@@ -322,7 +325,7 @@ static void epilogue_check(const epilogue_case *c, int64_t k)
     if (c->row->parts & K_PART_SUM_B) sum_check(c, &c->in[1], !tb, &c->out[1 + K_SLOT(epilogue, sum_b)]);
     for (int64_t i = 0; i < k_count(&c->out[0]); i++)
         values[i] = c->row->tail == IR_OP_gelu      ? gelu(values[i], c->row->tanh)
-                    : c->row->tail == IR_OP_slope   ? values[i] * gelu_slope(x[i])
+                    : c->row->tail == IR_OP_slope   ? values[i] * gelu_slope(x[i], c->row->tanh)
                     : c->row->parts & K_PART_ADDEND ? values[i] + addend[i]
                                                     : values[i];
     const bool by_erf = c->row->tail == IR_OP_gelu && !c->row->tanh;
@@ -341,7 +344,7 @@ static void epilogue_rows(void **state)
             const epilogue_row *e = &epilogues[i / 4 % N_EPILOGUES];
             const int size = i / 4 / N_EPILOGUES;
             epilogue_case c;
-            epilogue_make(&c, e, size, t, i & 1, i & 2);
+            epilogue_make(&c, e, &sizes[size], t, i & 1, i & 2);
             bool expected = is_supported(e, size, t), absorbed = ops_absorbs(&c.args);
             if (expected && may_be_refused(e, i & 1, i & 2)) expected = absorbed;
             if (absorbed != expected)
@@ -363,7 +366,7 @@ static void addend_is_overwritten(void **state)
             const int size = i / N_EPILOGUES;
             if (!(e->parts & K_PART_ADDEND) || !is_supported(e, size, t)) continue;
             epilogue_case c;
-            epilogue_make(&c, e, size, t, false, false);
+            epilogue_make(&c, e, &sizes[size], t, false, false);
             const size_t bytes = k_bytes(&c.out[0]);
             void *addend = c.in[AT_ADDEND].data, *expected = malloc(bytes);
             assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);
@@ -378,6 +381,55 @@ static void addend_is_overwritten(void **state)
         }
 }
 
+/* Exact GELU in large products of low types is left to cuDNN, which compiles a kernel for each form and configuration. */
+static const epilogue_size large = {1032, 1024, 8, 1};
+
+static bool exact_gelu_is_right(const epilogue_row *e, int t, bool ta, bool tb, int candidate)
+{
+    epilogue_case c;
+    epilogue_make(&c, e, &large, t, ta, tb);
+    c.ctx.candidate = candidate;
+    const bool there = ops_absorbs(&c.args);
+    if (there) assert_int_equal(ops_run(&c.args, false, 2), AMPC_OK);
+    if (there) epilogue_check(&c, large.k);
+    epilogue_free(&c);
+    return there;
+}
+
+static void exact_gelu(void **state)
+{
+    static const epilogue_row rows[] = {{IR_OP_gelu, false, K_PART_BIAS | K_PART_AUX},
+                                        {IR_OP_slope, false, K_PART_X},
+                                        {IR_OP_gelu, false, K_PART_AUX},
+                                        {IR_OP_gelu, false, K_PART_BIAS}};
+    enum { FORMS = sizeof rows / sizeof *rows, OFTEN = 2 /* the forms that training needs */ };
+    (void)state;
+    if (!ops_on->device_ops) skip();
+    for (int t = next_types(-1), i = 0; t < N_TYPES; t = next_types(t)) {
+        const bool low = types[t].in == types[t].out && ir_dtype_size(types[t].in) == 2;
+        for (int form = 0; form < FORMS; form++, i++) {
+            const bool all = part_has_row((size_t)form);
+            if (form < OFTEN || all) assert_int_equal(exact_gelu_is_right(&rows[form], t, i & 1, i & 2, 0), low);
+            for (int k = 1; low && all && exact_gelu_is_right(&rows[form], t, i & 1, i & 2, k); k++) continue;
+        }
+    }
+}
+
+static void small_or_odd_gelu_is_left(void **state)
+{
+    static const epilogue_row row = {IR_OP_gelu, false, K_PART_BIAS};
+    static const epilogue_size left[] = {{1023, 1024, 8, 1}, {1032, 1025, 8, 1}, {1032, 1024, 9, 1}, {516, 1024, 8, 2}};
+    (void)state;
+    if (!ops_on->device_ops) skip();
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
+            epilogue_case c;
+            epilogue_make(&c, &row, &left[i], t, false, false);
+            assert_false(ops_absorbs(&c.args));
+            epilogue_free(&c);
+        }
+}
+
 /* The device rejects epilogues whose description does not match the operands. */
 static void epilogues_are_judged(void **state)
 {
@@ -386,7 +438,7 @@ static void epilogues_are_judged(void **state)
     (void)state;
     if (!ops_on->device_ops) skip();
 #define JUDGED(change, taken) \
-    epilogue_make(&c, &epilogues[ROW], SIZE, F32, true, false); \
+    epilogue_make(&c, &epilogues[ROW], &sizes[SIZE], F32, true, false); \
     change; \
     assert_int_equal(ops_absorbs(&c.args), taken); \
     epilogue_free(&c)
@@ -414,7 +466,7 @@ static void nan_passes(void **state)
     for (int i = 0; i < N_EPILOGUES; i++)
         for (int t = next_types(-1); t < N_TYPES; t = next_types(t)) {
             epilogue_case c;
-            epilogue_make(&c, &epilogues[i], SIZE, t, false, false);
+            epilogue_make(&c, &epilogues[i], &sizes[SIZE], t, false, false);
             ir_store_f64(c.type, c.in[0].data, NAN);
             const bool runs = is_supported(c.row, SIZE, t) && !may_be_refused(c.row, false, false);
             if (runs) assert_int_equal(ops_run(&c.args, false, 1), AMPC_OK);

@@ -1,6 +1,6 @@
 /* dnn_run.cc - reads the JSON of a cuDNN plan and executes it with plain loops in f32.
  *
- * Supports convolutions, their gradients and pointwise operations in any layout; rejects everything else by name. */
+ * Supports convolutions, their gradients, matmuls and pointwise operations in any layout; rejects everything else by name. */
 #include "tests/cuda/double/dnn.h"
 #include "tests/cuda/double/double.h"
 
@@ -124,19 +124,36 @@ static bool broadcasts(const Tensor &from, const Tensor &to)
 static bool read_pointwise(const json_t *from, Program &program, Node &node)
 {
     static const char *const binary[] = {"CUDNN_POINTWISE_ADD", "CUDNN_POINTWISE_MUL"};
-    static const char *const unary[] = {"CUDNN_POINTWISE_IDENTITY", "CUDNN_POINTWISE_RELU_FWD"};
+    static const char *const unary[] = {"CUDNN_POINTWISE_IDENTITY", "CUDNN_POINTWISE_RELU_FWD", "CUDNN_POINTWISE_GELU_FWD"};
+    static const std::vector<const char *> one_operand = {"X", "Y"}, two_operands = {"X", "B", "Y"}, gradient = {"dY", "X", "dX"};
     const char *mode = text_of(from, "pointwiseMode");
-    bool two = false, known = false;
+    const std::vector<const char *> *roles = nullptr;
     node.mode = mode ? mode : "";
-    for (const char *name : binary) two |= node.mode == name;
-    for (const char *name : unary) known |= node.mode == name;
-    if (!two && !known) return unknown("the pointwise mode", mode);
+    for (const char *name : binary)
+        if (node.mode == name) roles = &two_operands;
+    for (const char *name : unary)
+        if (node.mode == name) roles = &one_operand;
+    if (node.mode == "CUDNN_POINTWISE_GELU_BWD") roles = &gradient;
+    if (!roles) return unknown("the pointwise mode", mode);
     node.alpha[0] = static_cast<float>(json_number_value(json_object_get(from, "alpha1")));
     node.alpha[1] = static_cast<float>(json_number_value(json_object_get(from, "alpha2")));
-    if (!read_roles(from, program, node, two ? std::vector<const char *>{"X", "B", "Y"} : std::vector<const char *>{"X", "Y"}))
-        return false;
+    if (!read_roles(from, program, node, *roles)) return false;
     for (const auto &t : node.tensors)
-        if (!broadcasts(*t.second, *node.tensors["Y"])) return unknown("the shape of operand", t.first.c_str());
+        if (!broadcasts(*t.second, *node.tensors[roles->back()])) return unknown("the shape of operand", t.first.c_str());
+    return true;
+}
+
+/* The operands of a batch item of y are those of the same item, or of fewer items that consecutive ones share. */
+static bool read_product(const json_t *from, Program &program, Node &node)
+{
+    if (!read_roles(from, program, node, {"matA", "matB", "matC"})) return false;
+    const Tensor &a = *node.tensors["matA"], &b = *node.tensors["matB"], &c = *node.tensors["matC"];
+    const size_t rank = c.dims.size();
+    if (rank < 3 || a.dims.size() != rank || b.dims.size() != rank) return unknown("the rank of a product", "");
+    for (size_t i = 0; i + 2 < rank; i++)
+        if (c.dims[i] % a.dims[i] || c.dims[i] % b.dims[i]) return unknown("the batch of a product", "");
+    if (a.dims[rank - 2] != c.dims[rank - 2] || b.dims[rank - 1] != c.dims[rank - 1] || a.dims[rank - 1] != b.dims[rank - 2])
+        return unknown("the shape of a product", "");
     return true;
 }
 
@@ -149,6 +166,7 @@ static bool read_node(const json_t *from, Program &program)
     bool ok;
     if (node.operation.find("_CONVOLUTION_") != std::string::npos) ok = read_convolution(from, program, node);
     else if (node.operation.find("_POINTWISE_") != std::string::npos) ok = read_pointwise(from, program, node);
+    else if (node.operation.find("_MATMUL_") != std::string::npos) ok = read_product(from, program, node);
     else return unknown("the operation", operation);
     if (ok) program.nodes.push_back(node);
     return ok;
@@ -338,8 +356,25 @@ static std::vector<float> spread(Tensor &from, const Tensor &to)
     return out;
 }
 
+static float gelu(float x) { return static_cast<float>(x * 0.5 * (1 + std::erf(x * M_SQRT1_2))); }
+
+static float gelu_slope(float x)
+{
+    return static_cast<float>(0.5 * (1 + std::erf(x * M_SQRT1_2)) + x * std::exp(-0.5 * x * x) * 0.5 * M_2_SQRTPI * M_SQRT1_2);
+}
+
+static void point_grad(Node &node)
+{
+    Tensor &dx = *node.tensors["dX"];
+    std::vector<float> dy = spread(*node.tensors["dY"], dx);
+    const std::vector<float> x = spread(*node.tensors["X"], dx);
+    for (size_t i = 0; i < dy.size(); i++) dy[i] *= gelu_slope(x[i]);
+    write(dx, std::move(dy));
+}
+
 static void point(Node &node)
 {
+    if (node.tensors.count("dX")) return point_grad(node);
     Tensor &y = *node.tensors["Y"];
     std::vector<float> x = spread(*node.tensors["X"], y), b;
     if (node.tensors.count("B")) b = spread(*node.tensors["B"], y);
@@ -348,14 +383,48 @@ static void point(Node &node)
         if (node.mode == "CUDNN_POINTWISE_ADD") x[i] += b[i] * node.alpha[1];
         else if (node.mode == "CUDNN_POINTWISE_MUL") x[i] *= b[i] * node.alpha[1];
         else if (node.mode == "CUDNN_POINTWISE_RELU_FWD") x[i] = x[i] > 0 ? x[i] : 0;
+        else if (node.mode == "CUDNN_POINTWISE_GELU_FWD") x[i] = gelu(x[i]);
     }
     write(y, std::move(x));
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Offset in an operand's values, in dims order, of its matrix for batch item `item` of c. */
+static size_t matrix_at(const Tensor &from, const Tensor &c, size_t item)
+{
+    const size_t rank = c.dims.size();
+    size_t at = 0, size = static_cast<size_t>(from.dims[rank - 2] * from.dims[rank - 1]);
+    for (size_t i = rank - 2; i-- > 0;) {
+        const auto n = static_cast<size_t>(c.dims[i]), own = static_cast<size_t>(from.dims[i]);
+        at += item % n / (n / own) * size;
+        item /= n;
+        size *= own;
+    }
+    return at;
+}
+
+static void multiply(Node &node)
+{
+    Tensor &a = *node.tensors["matA"], &b = *node.tensors["matB"], &c = *node.tensors["matC"];
+    const size_t rank = c.dims.size(), m = static_cast<size_t>(c.dims[rank - 2]), n = static_cast<size_t>(c.dims[rank - 1]),
+                 k = static_cast<size_t>(a.dims[rank - 1]);
+    const std::vector<float> &av = read(a), &bv = read(b);
+    std::vector<double> sum(c.count());
+    for (size_t item = 0; item < sum.size() / (m * n); item++) {
+        const float *x = &av[matrix_at(a, c, item)], *y = &bv[matrix_at(b, c, item)];
+        for (size_t i = 0; i < m; i++)
+            for (size_t l = 0; l < k; l++)
+                for (size_t j = 0; j < n; j++) sum[(item * m + i) * n + j] += static_cast<double>(x[i * k + l]) * y[l * n + j];
+    }
+    write(c, rounded(sum));
 }
 
 void Program::run()
 {
     for (Node &node : nodes)
         if (node.operation.find("_CONVOLUTION_") != std::string::npos) convolve(node);
+        else if (node.operation.find("_MATMUL_") != std::string::npos) multiply(node);
         else point(node);
     for (auto &t : tensors) t.second.values.clear();
 }
