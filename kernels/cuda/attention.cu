@@ -53,12 +53,20 @@ static __device__ __forceinline__ void plain_multiply(const plain_state &st, con
     }
 }
 
+/* The maximum of the numbers of a warp that are not NaN, which is in the sums anyway. */
+static __device__ __forceinline__ float warp_largest(float v)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        v = fmaxf(v, __shfl_xor_sync(WHOLE_WARP, v, distance));
+    return v;
+}
+
 /* Replaces scores by exponentials, in shared memory. */
 static __device__ __forceinline__ void plain_fold(plain_state &st, plain_memory &m, const float (&scores)[PLAIN_EACH])
 {
 #pragma unroll
     for (int i = 0; i < PLAIN_EACH; i++) {
-        const float now = larger(st.largest[i], warp_max(scores[i])), base = attention_base(now);
+        const float now = fmaxf(st.largest[i], warp_largest(scores[i])), base = attention_base(now);
         const float factor = m_exp_float(st.largest[i] - base), p = m_exp_float(scores[i] - base);
         st.largest[i] = now;
         st.total[i] = st.total[i] * factor + p;
@@ -238,8 +246,8 @@ template <int SIZE, int KEYS> static __device__ __forceinline__ void low_fold(lo
     for (int r = 0; r < 2; r++) {
         float now = st.largest[r];
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++) now = larger(now, larger(st.scores[j][2 * r], st.scores[j][2 * r + 1]));
-        now = low_join(now, [](float x, float y) { return larger(x, y); });
+        for (int j = 0; j < KEYS / 8; j++) now = fmaxf(now, fmaxf(st.scores[j][2 * r], st.scores[j][2 * r + 1]));
+        now = low_join(now, [](float x, float y) { return fmaxf(x, y); });
         const float base = attention_base(now);
         factor[r] = attention_exp(st.largest[r] - base);
         st.largest[r] = now;

@@ -24,6 +24,8 @@ static const shape shapes[] = {
     {1, 1, 1, 0, 3, 4, 4, NO_MASK, false, false},       {1, 2, 1, 3, 0, 4, 4, NO_MASK, false, false},
     {2, 1, 1, 3, 4, 0, 2, KEYS, true, false},           {2, 1, 1, 3, 4, 2, 0, NO_MASK, false, false},
     {0, 2, 2, 3, 4, 2, 2, NO_MASK, false, false},       {1, 0, 1, 3, 4, 2, 2, NO_MASK, false, false},
+    {1, 1, 2, 33, 31, 257, 20, NO_MASK, false, true},   {1, 2, 1, 31, 33, 20, 300, KEYS, true, false},
+    {1, 1, 1, 32, 32, 32, 33, FULL, false, false},      {1, 1, 1, 3, 70, 129, 130, KEYS, false, false},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -44,8 +46,8 @@ static double score(const ops_case *c, int64_t item, int64_t i, int64_t j)
     if (now->mask != NO_MASK) {
         const k_view scores = {.rank = 4, .dims = {now->batch, now->heads * now->shared, now->queries, now->keys}};
         const double m = c->x[3][case_broadcast(&c->in[3], &scores, (item * now->queries + i) * now->keys + j)];
+        if (now->boolean ? m == 0 : m == -INFINITY) return -INFINITY;
         if (!now->boolean) sum += m;
-        else if (m == 0) return -INFINITY;
     }
     return now->causal && j > i + now->keys - now->queries ? -INFINITY : sum;
 }
@@ -61,14 +63,14 @@ static void attend(const ops_case *c, double *y, double *lse)
             p[j] = score(c, item, row % now->queries, j);
             most = fmax(most, p[j]);
         }
-        for (int64_t j = 0; j < now->keys; j++) sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
+        for (int64_t j = 0; j < now->keys; j++) sum += p[j] = exp(p[j] - (most == -INFINITY ? 0 : most));
         lse[2 * row] = most;
-        lse[2 * row + 1] = sum > 0 ? log(sum) : 0;
+        lse[2 * row + 1] = sum == 0 ? 0 : log(sum);
         for (int64_t e = 0; e < now->width; e++) {
             double total = 0;
             for (int64_t j = 0; j < now->keys; j++)
                 total += p[j] * c->x[2][(keys_of(item) * now->keys + j) * now->width + e];
-            y[row * now->width + e] = sum > 0 ? total / sum : 0;
+            y[row * now->width + e] = sum == 0 ? 0 : total / sum;
         }
     }
     free(p);
@@ -168,9 +170,34 @@ static ops_case make(const shape *s, ir_op op, ir_dtype t)
     }
     c.floor = c.size = 1;
     c.units = back ? 100 : 24;
-    if (t == IR_bf16) c.units = back ? 0x1p17 : 0x1p15; /* probabilities may be rounded, devices round them to f16 too */
-    if (t == IR_f16 && ops_on->device_ops) c.units = back ? 0x1p13 : 0x1p12; /* as well as their gradients */
+    /* Probabilities, and gradients of scores, may be rounded to the type of the operands. */
+    if (t == IR_bf16) c.units = back ? 0x1p17 : 0x1p15;
+    if (t == IR_f16 && ops_on->device_ops) c.units = back ? 0x1p13 : 0x1p12;
     return c;
+}
+
+/* Infinities and NaN are in the results of the queries that see them, and only there. */
+static void check_extremes(const ops_row *row, ir_dtype t)
+{
+    static const shape s = {1, 2, 1, 70, 71, 20, 24, FULL, false, true};
+    ops_case c = make(&s, row->op, t);
+    for (int64_t j = 0; j < s.depth; j++) {
+        c.x[1][3 * s.depth + j] = c.x[1][60 * s.depth + j] = NAN;
+        c.x[0][5 * s.depth + j] = INFINITY;
+    }
+    for (int64_t i = 0; i < s.queries; i++) c.x[3][i * s.keys + 3] = -INFINITY;
+    c.x[3][10 * s.keys + 2] = INFINITY;
+    case_check(&c, attention_reference);
+    case_end(&c);
+}
+
+static void check_without_lse(const ops_row *row, ir_dtype t)
+{
+    ops_case c = make(&shapes[1], row->op, t);
+    free(c.out[1].data);
+    c.out[1] = (k_view){.dtype = IR_NO_DTYPE};
+    case_check(&c, attention_reference);
+    case_end(&c);
 }
 
 /* ---- strided views ---- */
@@ -265,6 +292,9 @@ static void attention(const ops_row *row, ir_dtype t)
         if (i < 6 && back) check_unwanted(&c);
         case_end(&c);
     }
+    if (back) return;
+    check_extremes(row, t);
+    check_without_lse(row, t);
 }
 
 /* clang-format off */
