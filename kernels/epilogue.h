@@ -19,7 +19,8 @@
  *
  * All of them have the type of result 0; the first three also have its shape. Sums are accumulated in f32. If the
  * operand is the gradient of a layer's output and the product is its weight gradient, the sum is its bias gradient.
- * Without an activation, result 0 may overwrite the addend; apart from that, no result may alias an operand.
+ * Without an activation, result 0 may overwrite the addend; apart from that, no result may alias an operand. Kernels of
+ * other ops may also have an addend (k_kernel.adds), and nothing else of an epilogue.
  * cpu_supports_epilogue and cuda_supports_epilogue tell which epilogues a device supports. */
 #ifndef AMPC_EPILOGUE_H
 #define AMPC_EPILOGUE_H

@@ -120,6 +120,9 @@ typedef struct k_kernel {
      * and none may use memory that another one writes. NULL: calls run one by one. */
     ampc_status (*run_batch)(const k_args *args, int n);
     int max_batch;
+    /* May add an operand of the type and size of result 0, K_SLOT(epilogue, addend), to that result before it is
+     * rounded, and may write over it (kernels/epilogue.h). */
+    bool adds;
     /* Sets *format to the format in which the kernel reads this operand fastest; NULL: plain. Needs what `prepare` sees
      * and an open device. NULL: the kernel reads plain operands only. */
     ampc_status (*pack_format)(const k_args *args, int operand, const k_format **format);

@@ -72,13 +72,15 @@ static int groups_of(const layer_norm_backward *a)
 
 static layer_norm_backward backward_of(const k_args *args)
 {
-    const k_view *dy = &args->in[0], *scale = &args->in[IR_IN(layer_norm_grad, scale)];
+    const k_view *dy = &args->in[0], *scale = &args->in[IR_IN(layer_norm_grad, scale)],
+                 *addend = k_extra_in(args, K_SLOT(epilogue, addend));
     if (!k_present(scale)) scale = &args->out[IR_OUT(layer_norm_grad, dscale)]; /* only for its type */
     if (!k_present(scale)) scale = &args->out[IR_OUT(layer_norm_grad, dbias)];
     layer_norm_backward a = {.rows = rows_of(dy, args->attr[IR_ATTR(layer_norm_grad, axis)].i),
                              .dy = dy->data,
                              .x = args->in[IR_IN(layer_norm_grad, x)].data,
                              .scale = cuda_data(args->in, IR_IN(layer_norm_grad, scale), args->n_in),
+                             .addend = addend ? addend->data : NULL,
                              .mean = args->in[IR_IN(layer_norm_grad, mean)].data,
                              .rstd = args->in[IR_IN(layer_norm_grad, rstd)].data,
                              .dx = cuda_data(args->out, IR_OUT(layer_norm_grad, dx), args->n_out),
@@ -119,4 +121,4 @@ static ampc_status layer_norm_grad_run(const k_args *args)
 
 const k_kernel cuda_layer_norm = {.prepare = layer_norm_prepare, .run = layer_norm_run, .release = cuda_release};
 const k_kernel cuda_layer_norm_grad = {
-    .prepare = layer_norm_grad_prepare, .run = layer_norm_grad_run, .release = cuda_release};
+    .prepare = layer_norm_grad_prepare, .run = layer_norm_grad_run, .release = cuda_release, .adds = true};

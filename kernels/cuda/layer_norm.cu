@@ -104,8 +104,8 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_block(layer_n
 }
 AMPC_KERNEL(layer_norm_block)
 
-/* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)); without
- * centring, mean(g) is replaced by 0 ---- */
+/* ---- gradient of x: with h the normalised x and g = dy scale, dx = rstd (g - mean(g) - h mean(g h)), plus the addend;
+ * without centring, mean(g) is replaced by 0 ---- */
 
 /* Replaces dy by g and x by h, and adds to the sums of g and g h. */
 static __device__ __forceinline__ void add_slope(const layer_norm_backward &a, float mean, float rstd, long long i,
@@ -129,6 +129,12 @@ static __device__ __forceinline__ void combine(float rstd, float g, float gh, fl
     for (int j = 0; j < TILE; j++) dy[j] = rstd * (dy[j] - g - h[j] * gh);
 }
 
+static __device__ __forceinline__ void add_tile(float (&sum)[TILE], const float (&v)[TILE])
+{
+#pragma unroll
+    for (int j = 0; j < TILE; j++) sum[j] += v[j];
+}
+
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(layer_norm_backward a)
 {
     const int length = (int)a.rows.length;
@@ -145,6 +151,11 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_warp(lay
         gh = warp_sum(gh) / (float)length;
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) combine(rstd, g, gh, dy[t], x[t]);
+        if (a.addend) {
+            row_load(a.addend, a.dtype, p, x);
+#pragma unroll
+            for (int t = 0; t < ROW_TILES; t++) add_tile(dy[t], x[t]);
+        }
         row_store(a.dx, a.dtype, p, dy);
     });
 }
@@ -168,6 +179,10 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) layer_norm_grad_block(la
             tile_load(a.x, a.dtype, p.first + i, n, x);
             add_slope(a, mean, rstd, i, n, dy, x, unused, unused);
             combine(rstd, g, gh, dy, x);
+            if (a.addend) {
+                tile_load(a.addend, a.dtype, p.first + i, n, x);
+                add_tile(dy, x);
+            }
             tile_store(a.dx, a.dtype, p.first + i, n, dy);
         });
     });

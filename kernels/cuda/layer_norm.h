@@ -22,7 +22,7 @@ typedef struct layer_norm_forward {
 
 typedef struct layer_norm_backward {
     cuda_rows rows;
-    const void *dy, *x, *scale;
+    const void *dy, *x, *scale, *addend; /* scale, addend NULL: absent */
     const float *mean, *rstd;
     void *dx, *dscale, *dbias; /* NULL: not wanted */
     int dtype, scale_dtype;

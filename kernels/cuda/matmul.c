@@ -453,4 +453,4 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     return prepare_steps(args, *state, workspace);
 }
 
-const k_kernel cuda_matmul = {.prepare = prepare, .run = run, .release = release};
+const k_kernel cuda_matmul = {.prepare = prepare, .run = run, .release = release, .adds = true};

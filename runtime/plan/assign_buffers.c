@@ -74,17 +74,18 @@ static bool is_only_result(const rt_step *s, int k)
     return s->n_out == 1 || (k == 0 && op->n_out == 1 && op->variadic_out < 0 && !k_updates(s->op));
 }
 
-/* Whether operand j is the addend of a matmul (kernels/epilogue.h). */
+/* Whether operand j is added to result 0 (kernels/epilogue.h). */
 static bool is_addend(const rt_step *s, int j)
 {
-    return rt_step_has(s, IR_EPILOGUE) && !s->fused && j == k_extra_in_at(s->op, s->listed, K_SLOT(epilogue, addend));
+    return s->kernel->adds && !s->fused && j == k_extra_in_at(s->op, s->listed, K_SLOT(epilogue, addend));
 }
 
 /* Whether result k may overwrite operand j (INPLACE in ir/ops/ops.def). */
 static bool overwrites(const rt_step *s, int j, int k)
 {
     if (s->in[j].strides) return false; /* the rest of its value may still be needed */
-    if (rt_step_has(s, IR_EPILOGUE)) return is_addend(s, j) && k == 0 && !s->out[k].strides;
+    if (is_addend(s, j)) return k == 0 && !s->out[k].strides;
+    if (!rt_step_has(s, IR_INPLACE)) return false;
     if (rt_step_has(s, IR_CHECKS) && j >= k_extra_in_at(s->op, s->listed, 0)) return continues(s, j, k);
     if (s->kind == RT_STEP_FUSED)
         return s->fused->results[k].fold == K_EACH && reads_in_place(s->fused, j) &&
@@ -101,7 +102,7 @@ static bool is_part_of(const rt_plan *p, int buffer, int whole)
 /* Whether result k may overwrite all operands that the step reads from the buffer, which is not a part. */
 static bool may_overwrite(const rt_plan *p, const rt_step *s, int k, int buffer)
 {
-    if (!rt_step_has(s, IR_INPLACE | IR_EPILOGUE)) return false;
+    if (!rt_step_has(s, IR_INPLACE) && !s->kernel->adds) return false;
     for (int j = 0; j < s->n_in; j++)
         if (is_part_of(p, s->in_buffer[j], buffer) || (s->in_buffer[j] == buffer && !overwrites(s, j, k))) return false;
     return true;

@@ -2,12 +2,13 @@
  * addition of a bias into a convolution.
  *
  *     %m = matmul %x, @w          %h = add %m, @b           matmul with bias, if %m has no other readers
- *     %m = matmul %x, @w          %y = add %m, %r           matmul that also reads %r, if %m has no other readers
+ *     %m = matmul %x, @w          %y = add %m, %r           matmul that also reads %r, if %m has no other readers; so
+ *                                                           with all kernels that add (k_kernel.adds)
  *     %h = matmul %x, @w, @b      %g = gelu %h              matmul that writes %g, and %h if it has other readers
  *     %dg = matmul %dy, @v        %dh = slope %dg, %h       matmul that also reads %h and writes %dh
  *     %dw = matmul %x, %dh        %db = reduce_sum %dh      matmul that writes %dw and %db
  *
- * All of them are computed at the position of the matmul. The backend decides which epilogues it supports; it is
+ * All of them are computed at the position of the first op. The backend decides which epilogues it supports; it is
  * queried once per form, which consists of types, shapes and the parts of the epilogue. Other ops are left to
  * fuse_pointwise. */
 #include "kernels/epilogue.h"
@@ -228,14 +229,35 @@ static ampc_status fuse_bias(epilogue_state *e, rt_step *s)
     return AMPC_OK;
 }
 
-/* Whether the step adds a value of the same size to the operand in the slot, which is the result of a matmul without an
- * addend and without other readers. */
+static int addend_of(const rt_step *m) { return k_extra_in_at(m->op, m->listed, K_SLOT(epilogue, addend)); }
+
+/* Whether the kernel of m can add values to result 0, runs as often as the step, and has no addend yet. */
+static bool can_add(const rt_step *m, const rt_step *s)
+{
+    if (!m || m->kind != RT_STEP_OP || !m->kernel->adds || rt_step_reads(m, addend_of(m))) return false;
+    return rt_step_has(m, IR_EPILOGUE) ? is_plain(m, s) : m->hoisted == s->hoisted;
+}
+
+/* Whether the step adds a value of the same size to the operand in the slot, which is result 0 of m and has no other
+ * readers. */
 static bool adds_value(const rt_plan *p, const rt_step *s, int slot, const rt_step *m)
 {
     const k_view *y = &m->out[0];
-    return !rt_step_reads(m, SLOTS_IN + K_SLOT(epilogue, addend)) && rt_has_one_use(p, m->out_value[0]) &&
+    return rt_root(p, s->in_value[slot]) == m->out_value[0] && rt_has_one_use(p, m->out_value[0]) &&
            has_same_size(&s->in[0], y) && has_same_size(&s->in[1], y) && has_same_size(&s->out[0], y) &&
            is_ready(p, s->in_value[1 - slot], m);
+}
+
+/* The library decides what a matmul can add. */
+static ampc_status find_addend_support(epilogue_state *e, const rt_step *m, bool *supported)
+{
+    *supported = true;
+    if (!rt_step_has(m, IR_EPILOGUE)) return AMPC_OK;
+    form f = form_of(m);
+    form_read(&f, K_SLOT(epilogue, addend), &m->out[0]);
+    TRY(find_support(e, &f));
+    *supported = f.supported;
+    return AMPC_OK;
 }
 
 static ampc_status fuse_addend(epilogue_state *e, rt_step *s)
@@ -243,15 +265,14 @@ static ampc_status fuse_addend(epilogue_state *e, rt_step *s)
     rt_plan *p = e->p;
     for (int slot = 0; slot < 2 && s->index >= 0; slot++) {
         rt_step *m = rt_def(p, s->in_value[slot]);
-        if (!is_plain(m, s) || !adds_value(p, s, slot, m)) continue;
+        bool supported;
+        if (!can_add(m, s) || !adds_value(p, s, slot, m)) continue;
+        TRY(find_addend_support(e, m, &supported));
+        if (!supported) continue;
         const uint32_t addend = s->in_value[1 - slot];
-        form f = form_of(m);
-        form_read(&f, K_SLOT(epilogue, addend), &m->out[0]);
-        TRY(find_support(e, &f));
-        if (!f.supported) continue;
         replace_result(p, m, s);
         if (!rt_step_read_extra(p, m, K_SLOT(epilogue, addend), addend)) return AMPC_NO_MEMORY;
-        m->in[SLOTS_IN + K_SLOT(epilogue, addend)] = m->out[0];
+        m->in[addend_of(m)] = m->out[0];
     }
     return AMPC_OK;
 }

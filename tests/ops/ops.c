@@ -262,6 +262,8 @@ void case_check(ops_case *c, ops_reference *reference)
     for (int i = 0; i < c->n_out; i++) compare(c, i);
     check_operands(c);
     if (!ops_brief) check_threads(c);
+    const int addend = k_extra_in_at(c->op, k_listed(c->op, c->n_in - c->n_extra), K_SLOT(epilogue, addend));
+    if (ops_on->kernel(c->op)->adds && addend < c->n_in) check_in_place(c, addend, 0);
     const ir_op_info *op = ir_op_get(c->op);
     if (!(op->traits & IR_INPLACE)) return;
     if (c->n_out == 1 || (op->n_out == 1 && op->variadic_out < 0))
