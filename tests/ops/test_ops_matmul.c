@@ -481,8 +481,14 @@ static void nan_passes(void **state)
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_rows), cmocka_unit_test(epilogue_rows),   cmocka_unit_test(epilogues_are_judged),
-        cmocka_unit_test(nan_passes),  cmocka_unit_test(every_algorithm), cmocka_unit_test(addend_is_overwritten),
+        cmocka_unit_test(matmul_rows),
+        cmocka_unit_test(epilogue_rows),
+        cmocka_unit_test(epilogues_are_judged),
+        cmocka_unit_test(exact_gelu),
+        cmocka_unit_test(small_or_odd_gelu_is_left),
+        cmocka_unit_test(nan_passes),
+        cmocka_unit_test(every_algorithm),
+        cmocka_unit_test(addend_is_overwritten),
         OPS_PACKED(matmul_rows),
     };
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);
