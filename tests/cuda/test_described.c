@@ -99,8 +99,8 @@ static int64_t number_of(const char *plan, const char *name)
     return atoll(at + strlen(name));
 }
 
-/* No step of attention, nor the arena, has room for the scores of all pairs: of packed queries, keys and values, both directions
- * need memory and traffic in proportion to the length. */
+/* Nothing in a plan grows with the number of pairs: both directions of attention, with packed queries, keys and values, need
+ * memory and traffic in proportion to the length. */
 TEST(attention_is_linear)
 {
     int64_t bytes = 0, planned = 0;
