@@ -77,11 +77,8 @@ static ampc_status compile_passes(tool *t)
     return rt_compile_module(t->module, t->compile);
 }
 
-/* Whether the module is run on a device that has attention as one op, and not examined node by node. */
-static bool has_attention(const tool *t)
-{
-    return t->command->bit & COMMAND_RUN && !t->command->by_node && rt_device_has(t->o.device, IR_OP_attention);
-}
+/* Whether the module is run, and not examined node by node. */
+static bool has_attention(const tool *t) { return t->command->bit & COMMAND_RUN && !t->command->by_node; }
 
 ampc_status tool_load_operators(tool *t)
 {

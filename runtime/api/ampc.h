@@ -209,8 +209,8 @@ typedef struct ampc_compile_options { /* the options of the `ampc` command, with
                            * "onnxruntime-cpu", "generic" or a description file (docs/consumers.md); AMPC_USAGE for a
                            * module that is run */
     int64_t opset;        /* only to convert: the opset to write; 0: the model's, if it has what the result needs */
-    int fuse_attention;   /* nonzero: each attention is one op, which only sessions on the CPU have and whose memory is
-                           * linear in the lengths; no effect with no_fuse or on a model that is converted */
+    int fuse_attention;   /* nonzero: each attention is one op, whose memory is linear in the lengths; no effect with
+                           * no_fuse or on a model that is converted */
 } ampc_compile_options;
 
 /* Creates the entry graphs of an imported module: infer and, if there is a loss, eval, grad and train_step. Fails

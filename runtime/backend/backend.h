@@ -103,8 +103,6 @@ RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 const char *rt_devices(void);
 /* Returns the backend whose devices can be described by a file; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
-/* Whether a device of this name, "cpu" if it is NULL, has a kernel for the op. */
-bool rt_device_has(const char *device, ir_op op);
 /* The low type that makes a device faster: f16, or bf16 on a CPU that is at least a fifth faster in it than in f32;
  * IR_NO_DTYPE: none. *times: products per second in bf16 relative to f32; 0: a CPU without instructions for bf16.
  * Fails if the libraries of a CPU cannot be opened. */
