@@ -131,7 +131,7 @@ TEST_SCRATCH(devices_agree)
         train(t, "cpu", false, m, &cpu);
         train(t, "cuda", false, m, &cuda);
         compare(net->name, "on cuda", &cpu, &cuda, types[k % 3].bound);
-        if (types[k % 3].low == IR_bf16) { /* separate ops take much longer to simulate */
+        if (types[k % 3].low == IR_bf16) { /* separate ops are slow to simulate */
             train(t, "cuda", true, m, &cuda);
             compare(net->name, "on cuda, not fused", &cpu, &cuda, types[k % 3].bound);
         }
