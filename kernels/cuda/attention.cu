@@ -318,6 +318,20 @@ static __device__ __forceinline__ void low_finish(low_state<SIZE, KEYS> &st, con
     }
 }
 
+template <int SIZE, int KEYS>
+static __device__ __forceinline__ void low_load_queries(low_state<SIZE, KEYS> &st, const attention_args &a,
+                                                        const attention_part &part, int depth, unsigned short *memory,
+                                                        const unsigned short *rows)
+{
+    low_rows<SIZE, ATTENTION_QUERIES> q;
+    q.load(a.q, attention_at(a.shape, a.q, part.item), part.query, a.shape.queries, depth);
+    q.store(depth, memory);
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < SIZE / 16; d++)
+        if (d * 16 < depth) mma_load_left<false>(rows + d * 16, SIZE + 8, st.q[d]);
+}
+
 template <typename T, int SIZE, int KEYS>
 static __device__ __forceinline__ void low_attend(const attention_args &a, unsigned short *memory, float *by_key)
 {
@@ -330,24 +344,27 @@ static __device__ __forceinline__ void low_attend(const attention_args &a, unsig
     unsigned short *values = memory + KEYS * (SIZE + 8), *rows = memory + warp * LOW_ROWS * (SIZE + 8);
     low_state<SIZE, KEYS> st = {part.query + warp * LOW_ROWS, (int)threadIdx.x % WARP, {}, {}, {},
                                 {-INFINITY, -INFINITY}, {}};
-    attention_stage_low<SIZE>(a.q, attention_at(s, a.q, part.item), part.query, s.queries, depth, memory,
-                              ATTENTION_QUERIES);
-    __syncthreads();
-#pragma unroll
-    for (int d = 0; d < SIZE / 16; d++)
-        if (d * 16 < depth) mma_load_left<false>(rows + d * 16, SIZE + 8, st.q[d]);
-    __syncthreads();
+    low_load_queries(st, a, part, depth, memory, rows);
+    constexpr bool ahead = SIZE < ATTENTION_LARGEST; /* there are registers to load while the tile before is used */
+    low_rows<SIZE, KEYS> next;
+    if (ahead) next.load(a.k, k, 0, seen, depth);
     for (long long key = 0; key < seen; key += KEYS) {
-        attention_stage_low<SIZE>(a.k, k, key, s.keys, depth, memory, KEYS);
-        attention_stage_low<SIZE>(a.v, v, key, s.keys, width, values, KEYS);
+        __syncthreads(); /* until all have used what is replaced: q, or keys, values and mask of the last tile */
+        if (!ahead) next.load(a.k, k, key, seen, depth);
+        next.store(depth, memory);
+        if (ahead) next.load(a.v, v, key, seen, width);
         if (!a.mask.row) low_stage_mask<KEYS>(a, mask, key, by_key);
         __syncthreads();
         low_multiply<T>(st, memory, depth);
+        if (!ahead) next.load(a.v, v, key, seen, width);
+        next.store(width, values);
+        if (ahead) next.load(a.k, k, key + KEYS, seen, depth);
         low_mask(st, a, mask, key, by_key);
         low_fold(st);
-        low_add<T>(st, values, width);
         __syncthreads();
+        low_add<T>(st, values, width);
     }
+    __syncthreads();
     low_finish<T>(st, a, part.item, rows);
 }
 
@@ -363,6 +380,6 @@ static __device__ __forceinline__ void low_attend(const attention_args &a, unsig
     LOW_KERNEL(name, type, 32, 64)                                                                                     \
     LOW_KERNEL(name, type, 64, 64)                                                                                     \
     LOW_KERNEL(name, type, 128, 64)                                                                                    \
-    LOW_KERNEL(name, type, 256, 32)
+    LOW_KERNEL(name, type, 256, 16)
 LOW_KERNELS(attention_f16, __half)
 LOW_KERNELS(attention_bf16, __nv_bfloat16)

@@ -94,22 +94,32 @@ __device__ __forceinline__ void low_store(unsigned short *p, int n, uint4 v)
         if (i < n) p[i] = (unsigned short)(pairs[i / 2] >> i % 2 * 16);
 }
 
-/* Loads `count` rows of 16-bit elements from `row` on into rows of `to`, which are SIZE + 8 elements apart so that
- * matrices are loaded from different banks. What a matrix of `rows` rows of `length` elements lacks is 0, up to a
- * multiple of 16 columns. All threads of the block call it. */
-template <int SIZE>
-__device__ __forceinline__ void attention_stage_low(const attention_view &v, long long at, long long row,
-                                                    long long rows, int length, unsigned short *to, int count)
-{
-    const unsigned short *from = static_cast<const unsigned short *>(v.data);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < count * (SIZE / TILE); i += ATTENTION_BLOCK) {
-        const int r = i / (SIZE / TILE), c = i % (SIZE / TILE) * TILE;
-        if (c >= (length + 15) / 16 * 16) continue;
-        const bool exists = row + r < rows && c < length;
-        const uint4 bits = low_load(exists ? from + at + (row + r) * v.row + c : from,
-                                    exists ? tile_length(c, length) : 0);
-        uint4 *place = reinterpret_cast<uint4 *>(to + r * (SIZE + 8) + c);
-        place->x = bits.x, place->y = bits.y, place->z = bits.z, place->w = bits.w;
+/* COUNT rows of 16-bit elements that go to shared memory: the part of this thread, one of ATTENTION_BLOCK, which
+ * waits for it only when it stores. Rows in shared memory are SIZE + 8 elements apart, so that matrices are loaded from
+ * different banks. What a matrix of `rows` rows of `length` elements lacks is 0, up to a multiple of 16 columns. */
+template <int SIZE, int COUNT> struct low_rows {
+    enum : int { TILES = SIZE / TILE, APART = ATTENTION_BLOCK / TILES, EACH = COUNT / APART };
+    uint4 bits[EACH]; /* of rows APART apart */
+    __device__ __forceinline__ void load(const attention_view &v, long long at, long long row, long long rows,
+                                         int length)
+    {
+        const int c = threadIdx.x % TILES * TILE, n = c < length ? tile_length(c, length) : 0;
+        const unsigned short *from = static_cast<const unsigned short *>(v.data);
+        row += threadIdx.x / TILES;
+        at += row * v.row + c;
+#pragma unroll
+        for (int i = 0; i < EACH; i++, row += APART, at += APART * v.row)
+            bits[i] = row < rows && n ? low_load(from + at, n) : uint4{0, 0, 0, 0};
     }
-}
+    __device__ __forceinline__ void store(int length, unsigned short *to) const
+    {
+        const int c = threadIdx.x % TILES * TILE;
+        if (c >= (length + 15) / 16 * 16) return;
+        to += threadIdx.x / TILES * (SIZE + 8) + c;
+#pragma unroll
+        for (int i = 0; i < EACH; i++, to += APART * (SIZE + 8)) {
+            uint4 *x = reinterpret_cast<uint4 *>(to);
+            x->x = bits[i].x, x->y = bits[i].y, x->z = bits[i].z, x->w = bits[i].w;
+        }
+    }
+};
