@@ -49,18 +49,41 @@ extern "C" __global__ void __launch_bounds__(GRAD_BLOCK) attention_grad_delta(at
 }
 AMPC_KERNEL(attention_grad_delta)
 
-/* ---- what a block computes ---- */
+/* ---- queries ---- */
 
-enum : int { SLICE = 16, SIDE = GRAD_TILE / 16, HALF = GRAD_COLUMNS / 2, LANES = 16, BUFFER = 64 * 17 };
-
-/* Shared memory. */
-struct buffers {
-    float own[BUFFER], other[BUFFER]; /* a slice of each operand, with one number between rows */
-    float p[GRAD_TILE][GRAD_TILE + 1], slope[GRAD_TILE][GRAD_TILE + 1]; /* [own][other] */
-    float base[GRAD_TILE], log_sum[GRAD_TILE], delta[GRAD_TILE];        /* by query */
+/* What is known of a query: its two parts of lse, and delta. */
+struct query_numbers {
+    float base, log_sum, delta;
 };
 
-/* The place of a block; by_key: it owns keys, which `group` items of q from `item` on share. */
+/* Those of query number threadIdx.x of a tile, from `query` on, of an item. */
+__device__ __forceinline__ query_numbers query_get(const attention_backward &a, long long item, long long query)
+{
+    const attention_shape &s = a.shape;
+    query += threadIdx.x;
+    if (threadIdx.x >= GRAD_TILE || query >= s.queries) return {0, 0, 0};
+    const float *lse = static_cast<const float *>(a.lse.data) + attention_at(s, a.lse, item) + query * a.lse.row;
+    return {attention_base(lse[0]), lse[1], a.delta[item * s.queries + query]};
+}
+
+/* Those of a tile, in shared memory. */
+struct query_state {
+    float base[GRAD_TILE], log_sum[GRAD_TILE], delta[GRAD_TILE];
+
+    __device__ __forceinline__ void put(const query_numbers &n)
+    {
+        const int i = threadIdx.x;
+        if (i < GRAD_TILE) base[i] = n.base, log_sum[i] = n.log_sum, delta[i] = n.delta;
+    }
+    /* The logarithm of the probability. */
+    __device__ __forceinline__ float log_probability(int i, float score) const { return score - base[i] - log_sum[i]; }
+    /* dS / scale */
+    __device__ __forceinline__ float slope(int i, float p, float dp) const { return p == 0 ? 0 : p * (dp - delta[i]); }
+};
+
+/* ---- what a block computes, in terms of G, which has the sums ---- */
+
+/* Where a block is; by_key: it owns keys, which `group` items of q from `item` on share. */
 struct place {
     long long item, own, column;
 };
@@ -68,11 +91,11 @@ struct place {
 template <bool by_key> __device__ __forceinline__ place place_of(const attention_backward &a)
 {
     const long long rows = by_key ? a.shape.keys : a.shape.queries, group = by_key ? a.group : 1;
+    const long long tiles = (rows + GRAD_TILE - 1) / GRAD_TILE;
     place p;
-    p.column = GRAD_COLUMNS *
-               divide(divide(blockIdx.x, (rows + GRAD_TILE - 1) / GRAD_TILE, &p.own), a.shape.items / group, &p.item);
+    p.column = GRAD_COLUMNS * divide(divide(blockIdx.x, tiles, &p.own), a.shape.items / group, &p.item);
     p.item *= group;
-    p.own *= GRAD_TILE;
+    p.own = (by_key ? p.own : tiles - 1 - p.own) * GRAD_TILE; /* the blocks with the most work come first */
     return p;
 }
 
@@ -82,32 +105,57 @@ __device__ __forceinline__ long long first_query(const attention_shape &s, long 
     return key <= s.last ? 0 : (key - s.last) / GRAD_TILE * GRAD_TILE;
 }
 
-/* Loads the two parts of lse, and delta, of `count` queries of an item, from `query` on. */
-__device__ __forceinline__ void load_state(const attention_backward &a, long long item, long long query, int count,
-                                           float *base, float *log_sum, float *delta)
+/* dk and dv of a tile of keys. */
+template <typename G, typename M> static __device__ __forceinline__ void keys_of(const attention_backward &a, M *memory)
 {
     const attention_shape &s = a.shape;
-    const int i = threadIdx.x;
-    if (i >= count) return;
-    const bool exists = query + i < s.queries;
-    const float *lse = static_cast<const float *>(a.lse.data) + attention_at(s, a.lse, item) + (query + i) * a.lse.row;
-    base[i] = exists ? attention_base(lse[0]) : 0;
-    log_sum[i] = exists ? lse[1] : 0;
-    delta[i] = exists ? a.delta[item * s.queries + query + i] : 0;
+    const place p = place_of<true>(a);
+    const item_rows k(a, a.k, p.item, s.keys, s.depth), v(a, a.v, p.item, s.keys, s.width);
+    G to(a, memory, p.own, p.column, k, v);
+    for (long long item = p.item; item < p.item + a.group; item++)
+        to.add(item, item_rows(a, a.q, item, s.queries, s.depth), item_rows(a, a.dy, item, s.queries, s.width),
+               first_query(s, p.own), s.queries);
+    to.store(item_rows(a, a.dk, p.item, s.keys, s.depth), to.to_a, s.scale);
+    to.store(item_rows(a, a.dv, p.item, s.keys, s.width), to.to_b, 1);
 }
 
-/* Loads n adjacent low numbers; the rest is 0. */
-__device__ __forceinline__ void low_load(const unsigned short *from, int n, uint4 &bits)
+/* dq of a tile of queries. */
+template <typename G, typename M>
+static __device__ __forceinline__ void queries_of(const attention_backward &a, M *memory)
 {
-    if (tile_is_full(from, n)) {
-        bits = *reinterpret_cast<const uint4 *>(from);
-        return;
-    }
-    unsigned pairs[TILE / 2] = {};
+    const attention_shape &s = a.shape;
+    const place p = place_of<false>(a);
+    const item_rows q(a, a.q, p.item, s.queries, s.depth), dy(a, a.dy, p.item, s.queries, s.width);
+    G to(a, memory, p.own, p.column, q, dy);
+    to.queries().put(query_get(a, p.item, p.own));
+    to.add(p.item, item_rows(a, a.k, p.item, s.keys, s.depth), item_rows(a, a.v, p.item, s.keys, s.width), 0,
+           attention_seen(s, p.own + GRAD_TILE - 1));
+    to.store(item_rows(a, a.dq, p.item, s.queries, s.depth), to.to_a, s.scale);
+}
+
+/* ---- all types and sizes, in f32 ----
+ *
+ * A thread has rows y, y + 16, .. and columns x, x + 16, .. of the tile of scores, and of a gradient. */
+
+enum : int { SLICE = 16, SIDE = GRAD_TILE / 16, HALF = GRAD_COLUMNS / 2, LANES = 16, SLICE_SIZE = GRAD_TILE * 17 };
+
+struct plain_memory {
+    float own[SLICE_SIZE], other[SLICE_SIZE]; /* slices of operands, with one number between rows */
+    float p[GRAD_TILE][GRAD_TILE + 1], slope[GRAD_TILE][GRAD_TILE + 1]; /* [own][other] */
+    query_state queries;
+};
+
+/* sums[i][j] += u[row i] v[row or column j] */
+__device__ __forceinline__ void add_outer(const float *u, int u_step, const float *v, int v_step,
+                                          float (&sums)[SIDE][SIDE])
+{
+    float x[SIDE], y[SIDE];
 #pragma unroll
-    for (int i = 0; i < TILE; i++)
-        if (i < n) pairs[i / 2] |= (unsigned)from[i] << i % 2 * 16;
-    bits = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    for (int i = 0; i < SIDE; i++) x[i] = u[i * u_step], y[i] = v[i * v_step];
+#pragma unroll
+    for (int i = 0; i < SIDE; i++)
+#pragma unroll
+        for (int j = 0; j < SIDE; j++) sums[i][j] += x[i] * y[j];
 }
 
 /* Loads a slice of n rows and m columns to to[n][m + 1]; what does not exist is 0. */
@@ -117,245 +165,186 @@ __device__ __forceinline__ void load_slice(const item_rows &r, long long row, lo
     attention_stage(r.v, r.at, row, r.count, column, r.columns, to, m + 1, n, m);
 }
 
-/* The products of rows from `own` on with rows from `other` on. A thread has rows y, y + 16, .. and columns x, x + 16,
- * .. of the tile. */
-__device__ __forceinline__ void multiply(const item_rows &a, long long own, const item_rows &b, long long other,
-                                         buffers &s, float (&sums)[SIDE][SIDE])
-{
-    const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;
-#pragma unroll
-    for (int i = 0; i < SIDE; i++)
-#pragma unroll
-        for (int j = 0; j < SIDE; j++) sums[i][j] = 0;
-    for (long long c = 0; c < a.columns; c += SLICE) {
-        __syncthreads();
-        load_slice<GRAD_TILE, SLICE>(a, own, c, s.own);
-        load_slice<GRAD_TILE, SLICE>(b, other, c, s.other);
-        __syncthreads();
-#pragma unroll
-        for (int l = 0; l < SLICE; l++) {
-            float u[SIDE], v[SIDE];
-#pragma unroll
-            for (int i = 0; i < SIDE; i++) {
-                u[i] = s.own[(y + LANES * i) * (SLICE + 1) + l];
-                v[i] = s.other[(x + LANES * i) * (SLICE + 1) + l];
-            }
-#pragma unroll
-            for (int i = 0; i < SIDE; i++)
-#pragma unroll
-                for (int j = 0; j < SIDE; j++) sums[i][j] += u[i] * v[j];
-        }
+template <bool by_key> struct plain_gradient {
+    const attention_backward &a;
+    plain_memory &m;
+    const long long own, column;
+    const item_rows &own_a, &own_b;
+    const int x, y;
+    float to_a[2][SIDE][SIDE], to_b[2][SIDE][SIDE];
+
+    __device__ plain_gradient(const attention_backward &args, plain_memory *memory, long long row, long long first,
+                              const item_rows &rows_a, const item_rows &rows_b)
+        : a(args), m(*memory), own(row), column(first), own_a(rows_a), own_b(rows_b), x(threadIdx.x % LANES),
+          y(threadIdx.x / LANES), to_a(), to_b()
+    {
     }
-}
 
-/* Replaces scores and dP of a tile by P and dS, in shared memory. */
-template <bool by_key>
-__device__ __forceinline__ void differentiate(const attention_backward &a, long long item, long long own,
-                                              long long other, const float (&scores)[SIDE][SIDE],
-                                              const float (&slopes)[SIDE][SIDE], buffers &s)
-{
-    const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;
-    const long long mask = attention_at(a.shape, a.mask, item);
-#pragma unroll
-    for (int i = 0; i < SIDE; i++)
-#pragma unroll
-        for (int j = 0; j < SIDE; j++) {
-            const int r = y + LANES * i, c = x + LANES * j, t = by_key ? c : r;
-            const long long query = by_key ? other + c : own + r, key = by_key ? own + r : other + c;
-            const float score = attention_score(a.shape, a.mask, mask, query, key, scores[i][j]);
-            const float p = m_exp_float(score - s.base[t] - s.log_sum[t]);
-            s.p[r][c] = p;
-            s.slope[r][c] = p == 0 ? 0 : p * a.shape.scale * (slopes[i][j] - s.delta[t]);
-        }
-}
+    __device__ __forceinline__ query_state &queries() const { return m.queries; }
 
-/* A gradient of the block's own rows, columns from `column` on. */
-struct gradient {
-    float sums[2][SIDE][SIDE];
-};
-
-/* sums += factors[own][other] r[other][column] */
-__device__ __forceinline__ void add_slice(const float (&factors)[GRAD_TILE][GRAD_TILE + 1], int first,
-                                          const float *slice, float (&sums)[SIDE][SIDE])
-{
-    const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;
-#pragma unroll
-    for (int l = 0; l < SLICE; l++) {
-        float u[SIDE], v[SIDE];
-#pragma unroll
-        for (int i = 0; i < SIDE; i++) {
-            u[i] = factors[y + LANES * i][first + l];
-            v[i] = slice[l * (HALF + 1) + x + LANES * i];
-        }
-#pragma unroll
-        for (int i = 0; i < SIDE; i++)
-#pragma unroll
-            for (int j = 0; j < SIDE; j++) sums[i][j] += u[i] * v[j];
-    }
-}
-
-/* Adds what the other rows from `other` on contribute: dS a, and P b if the block owns keys. */
-template <bool by_key>
-__device__ __forceinline__ void add_products(const item_rows &a, const item_rows &b, long long other, long long column,
-                                             buffers &s, gradient &to_a, gradient &to_b)
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const long long at = column + half * HALF;
-        if (at >= a.columns && (!by_key || at >= b.columns)) continue;
-#pragma unroll 1
-        for (int l = 0; l < GRAD_TILE; l += SLICE) {
+    /* The products of own rows with rows from `other` on. */
+    __device__ __forceinline__ void multiply(const item_rows &u, const item_rows &v, long long other,
+                                             float (&sums)[SIDE][SIDE]) const
+    {
+        for (long long c = 0; c < u.columns; c += SLICE) {
             __syncthreads();
-            load_slice<SLICE, HALF>(a, other + l, at, s.other);
-            if (by_key) load_slice<SLICE, HALF>(b, other + l, at, s.own);
+            load_slice<GRAD_TILE, SLICE>(u, own, c, m.own);
+            load_slice<GRAD_TILE, SLICE>(v, other, c, m.other);
             __syncthreads();
-            add_slice(s.slope, l, s.other, to_a.sums[half]);
-            if (by_key) add_slice(s.p, l, s.own, to_b.sums[half]);
+#pragma unroll
+            for (int l = 0; l < SLICE; l++)
+                add_outer(m.own + y * (SLICE + 1) + l, LANES * (SLICE + 1), m.other + x * (SLICE + 1) + l,
+                          LANES * (SLICE + 1), sums);
         }
     }
-}
 
-__device__ __forceinline__ void store(const item_rows &r, long long own, long long column, const gradient &g)
-{
-    const int x = threadIdx.x % LANES, y = threadIdx.x / LANES;
-    if (!r.v.data) return;
-#pragma unroll
-    for (int half = 0; half < 2; half++)
+    /* Writes P and dS of scores and dP to shared memory. */
+    __device__ __forceinline__ void differentiate(long long item, long long other, const float (&scores)[SIDE][SIDE],
+                                                  const float (&slopes)[SIDE][SIDE]) const
+    {
+        const long long mask = attention_at(a.shape, a.mask, item);
 #pragma unroll
         for (int i = 0; i < SIDE; i++)
 #pragma unroll
             for (int j = 0; j < SIDE; j++) {
-                const long long row = own + y + LANES * i, c = column + half * HALF + x + LANES * j;
-                if (row < r.count && c < r.columns)
-                    element_store(r.v.data, r.v.dtype, r.at + row * r.v.row + c, g.sums[half][i][j]);
+                const int r = y + LANES * i, c = x + LANES * j, t = by_key ? c : r;
+                const long long query = by_key ? other + c : own + r, key = by_key ? own + r : other + c;
+                const float score = attention_score(a.shape, a.mask, mask, query, key, scores[i][j]);
+                m.p[r][c] = m_exp_float(m.queries.log_probability(t, score));
+                m.slope[r][c] = m.queries.slope(t, m.p[r][c], slopes[i][j]);
             }
-}
+    }
 
-/* dk and dv of a tile of keys. */
-extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_keys(attention_backward a)
-{
-    __shared__ buffers s;
-    const place p = place_of<true>(a);
-    const item_rows k(a, a.k, p.item, a.shape.keys, a.shape.depth), v(a, a.v, p.item, a.shape.keys, a.shape.width);
-    const long long first = first_query(a.shape, p.own);
-    gradient dk = {}, dv = {};
-    for (long long item = p.item; item < p.item + a.group; item++) {
-        const item_rows q(a, a.q, item, a.shape.queries, a.shape.depth),
-            dy(a, a.dy, item, a.shape.queries, a.shape.width);
-        for (long long t = first; t < a.shape.queries; t += GRAD_TILE) {
-            float scores[SIDE][SIDE], slopes[SIDE][SIDE];
-            __syncthreads();
-            load_state(a, item, t, GRAD_TILE, s.base, s.log_sum, s.delta);
-            multiply(k, p.own, q, t, s, scores);
-            multiply(v, p.own, dy, t, s, slopes);
-            __syncthreads();
-            differentiate<true>(a, item, p.own, t, scores, slopes, s);
-            add_products<true>(q, dy, t, p.column, s, dk, dv);
+    __device__ __forceinline__ void add_products(const item_rows &rows_a, const item_rows &rows_b, long long other)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const long long at = column + half * HALF;
+            if (at >= rows_a.columns && (!by_key || at >= rows_b.columns)) continue;
+#pragma unroll 1
+            for (int first = 0; first < GRAD_TILE; first += SLICE) {
+                __syncthreads();
+                load_slice<SLICE, HALF>(rows_a, other + first, at, m.other);
+                if (by_key) load_slice<SLICE, HALF>(rows_b, other + first, at, m.own);
+                __syncthreads();
+#pragma unroll
+                for (int l = 0; l < SLICE; l++) {
+                    const int from = l * (HALF + 1) + x;
+                    add_outer(&m.slope[y][first + l], LANES * (GRAD_TILE + 1), m.other + from, LANES, to_a[half]);
+                    if (by_key) add_outer(&m.p[y][first + l], LANES * (GRAD_TILE + 1), m.own + from, LANES, to_b[half]);
+                }
+            }
         }
     }
-    store(item_rows(a, a.dk, p.item, a.shape.keys, a.shape.depth), p.own, p.column, dk);
-    store(item_rows(a, a.dv, p.item, a.shape.keys, a.shape.width), p.own, p.column, dv);
-}
-AMPC_KERNEL(attention_grad_keys)
 
-/* dq of a tile of queries. */
-extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_queries(attention_backward a)
-{
-    __shared__ buffers s;
-    const place p = place_of<false>(a);
-    const long long seen = attention_seen(a.shape, p.own + GRAD_TILE - 1);
-    const item_rows q(a, a.q, p.item, a.shape.queries, a.shape.depth),
-        dy(a, a.dy, p.item, a.shape.queries, a.shape.width), k(a, a.k, p.item, a.shape.keys, a.shape.depth),
-        v(a, a.v, p.item, a.shape.keys, a.shape.width);
-    gradient dq = {}, none = {};
-    load_state(a, p.item, p.own, GRAD_TILE, s.base, s.log_sum, s.delta);
-    for (long long t = 0; t < seen; t += GRAD_TILE) {
-        float scores[SIDE][SIDE], slopes[SIDE][SIDE];
-        multiply(q, p.own, k, t, s, scores);
-        multiply(dy, p.own, v, t, s, slopes);
-        __syncthreads();
-        differentiate<false>(a, p.item, p.own, t, scores, slopes, s);
-        add_products<false>(k, v, t, p.column, s, dq, none);
+    /* Adds what the other rows [begin, end) contribute. */
+    __device__ __forceinline__ void add(long long item, const item_rows &rows_a, const item_rows &rows_b,
+                                        long long begin, long long end)
+    {
+        for (long long other = begin; other < end; other += GRAD_TILE) {
+            float scores[SIDE][SIDE] = {}, slopes[SIDE][SIDE] = {};
+            __syncthreads();
+            if (by_key) m.queries.put(query_get(a, item, other));
+            multiply(own_a, rows_a, other, scores);
+            multiply(own_b, rows_b, other, slopes);
+            __syncthreads();
+            differentiate(item, other, scores, slopes);
+            add_products(rows_a, rows_b, other);
+        }
     }
-    store(item_rows(a, a.dq, p.item, a.shape.queries, a.shape.depth), p.own, p.column, dq);
-}
-AMPC_KERNEL(attention_grad_queries)
 
-/* ---- f16 and bf16, by tensor cores: heads of up to GRAD_LOW_COLUMNS columns ----
+    __device__ __forceinline__ void store(const item_rows &r, const float (&sums)[2][SIDE][SIDE], float factor) const
+    {
+        if (!r.v.data) return;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int i = 0; i < SIDE; i++)
+#pragma unroll
+                for (int j = 0; j < SIDE; j++) {
+                    const long long row = own + y + LANES * i, c = column + half * HALF + x + LANES * j;
+                    if (row < r.count && c < r.columns)
+                        element_store(r.v.data, r.v.dtype, r.at + row * r.v.row + c, sums[half][i][j] * factor);
+                }
+    }
+};
+
+#define PLAIN_KERNEL(side, by_key) \
+    extern "C" __global__ void __launch_bounds__(GRAD_BLOCK, 1) attention_grad_##side(attention_backward a) \
+    { \
+        __shared__ plain_memory memory; \
+        side##_of<plain_gradient<by_key>>(a, &memory); \
+    } \
+    AMPC_KERNEL(attention_grad_##side)
+PLAIN_KERNEL(keys, true)
+PLAIN_KERNEL(queries, false)
+
+/* ---- f16 and bf16, on tensor cores: heads of up to GRAD_LOW_COLUMNS columns ----
  *
- * A warp has 16 own rows. Its sums P and dS are, rounded, the left operands of the products that it adds. */
+ * A warp has 16 own rows. Its sums P and dS are, rounded, the left operands of the products that it adds. The next rows
+ * of the other side are loaded while the last ones are used. */
 
 typedef unsigned short low; /* the bits of a number */
 
+template <int COLUMNS> struct low_memory {
+    low own[2][GRAD_TILE * GRAD_LOW_STEP(COLUMNS)], other[2][2][GRAD_TILE * GRAD_LOW_STEP(COLUMNS)];
+    query_state queries[2];
+};
+
 template <typename T, int COLUMNS, bool by_key> struct low_gradient {
-    static constexpr int OWN = GRAD_TILE,
-                         OTHERS = by_key && COLUMNS > 64 ? 32 : 64, /* rows at a time: two gradients need registers */
-        STEP = GRAD_LOW_STEP(COLUMNS), SUMS = COLUMNS / 8;          /* SUMS: results of a warp side by side */
+    static constexpr int OWN = GRAD_TILE, STEP = GRAD_LOW_STEP(COLUMNS);
+    static constexpr int OTHERS = by_key && COLUMNS > 64 ? 32 : 64; /* rows at a time: two gradients need registers */
+    static constexpr int SCORES = OTHERS / 8, SUMS = COLUMNS / 8;   /* results of a warp side by side */
+    static_assert(sizeof(low_memory<COLUMNS>) == GRAD_LOW_BYTES(COLUMNS), "the host knows the size");
     const attention_backward &a;
-    low *own_a, *own_b, *other_a, *other_b;
-    float *base, *log_sum, *delta; /* by query */
-    int row, g, t;                 /* of the warp; of the lane (mma.cuh) */
-    int steps_a, steps_b;          /* matrices of 16 columns */
+    low_memory<COLUMNS> &m;
+    const long long own;
+    const int row, g, t;        /* of the warp; of the lane (mma.cuh) */
+    const int steps_a, steps_b; /* matrices of 16 columns */
     float to_a[SUMS][4], to_b[by_key ? SUMS : 1][4];
 
-    __device__ low_gradient(const attention_backward &args, low *memory)
-        : a(args), own_a(memory), own_b(own_a + GRAD_TILE * STEP), other_a(own_b + GRAD_TILE * STEP),
-          other_b(other_a + GRAD_TILE * STEP), base(reinterpret_cast<float *>(other_b + GRAD_TILE * STEP)),
-          log_sum(base + GRAD_TILE), delta(log_sum + GRAD_TILE), row(threadIdx.x / WARP * 16),
-          g(threadIdx.x % WARP / 4), t(threadIdx.x % 4 * 2), steps_a((int)(a.shape.depth + 15) / 16),
-          steps_b((int)(a.shape.width + 15) / 16), to_a(), to_b()
+    __device__ low_gradient(const attention_backward &args, low_memory<COLUMNS> *memory, long long first, long long,
+                            const item_rows &rows_a, const item_rows &rows_b)
+        : a(args), m(*memory), own(first), row(threadIdx.x / WARP * 16), g(threadIdx.x % WARP / 4),
+          t(threadIdx.x % 4 * 2), steps_a((int)(rows_a.columns + 15) / 16), steps_b((int)(rows_b.columns + 15) / 16),
+          to_a(), to_b()
     {
+        load(rows_a, own, OWN, steps_a, m.own[0]);
+        load(rows_b, own, OWN, steps_b, m.own[1]);
     }
 
-    /* Loads `count` rows, with whole matrices of columns; what does not exist is 0. */
+    /* Begins to load `count` rows, with whole matrices of columns; what does not exist is 0. */
     static __device__ __forceinline__ void load(const item_rows &r, long long first, int count, int steps, low *to)
     {
-        const low *from = static_cast<const low *>(r.v.data) + r.at + first * r.v.row;
-        for (int i = threadIdx.x; i < count * steps * 2; i += GRAD_LOW_BLOCK) {
-            const int y = i / (steps * 2), x = i % (steps * 2) * TILE;
+        const low *from = static_cast<const low *>(r.v.data) + r.at;
+        for (int i = threadIdx.x; i < count * (COLUMNS / TILE); i += GRAD_LOW_BLOCK) {
+            const int y = i / (COLUMNS / TILE), x = i % (COLUMNS / TILE) * TILE;
+            if (x >= steps * 16) continue;
             const bool exists = first + y < r.count && x < r.columns;
-            uint4 bits = {0, 0, 0, 0};
-            if (exists) low_load(from + y * r.v.row + x, tile_length(x, r.columns), bits);
-            *reinterpret_cast<uint4 *>(to + y * STEP + x) = bits;
+            mma_copy(exists ? from + (first + y) * r.v.row + x : from, exists ? tile_length(x, r.columns) : 0,
+                     to + y * STEP + x);
         }
     }
-
-    /* own[16][..] other[OTHERS][..]^T */
-    __device__ __forceinline__ void multiply(const low *own, const low *other, int steps,
-                                             float (&sums)[OTHERS / 8][4]) const
+    __device__ __forceinline__ query_state &queries() const { return m.queries[0]; }
+    __device__ __forceinline__ query_numbers load_others(long long item, const item_rows &rows_a,
+                                                         const item_rows &rows_b, long long other, int buffer) const
     {
-#pragma unroll
-        for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[n][i] = 0;
+        load(rows_a, other, OTHERS, steps_a, m.other[buffer][0]);
+        load(rows_b, other, OTHERS, steps_b, m.other[buffer][1]);
+        return by_key ? query_get(a, item, other) : query_numbers{0, 0, 0};
+    }
+
+    /* own other^T */
+    __device__ __forceinline__ void multiply(const low *left_rows, const low *right_rows, int steps,
+                                             float (&sums)[SCORES][4]) const
+    {
 #pragma unroll 2
         for (int k = 0; k < steps; k++) {
             unsigned left[4], right[4];
-            mma_load_left<false>(own + row * STEP + k * 16, STEP, left);
+            mma_load_left<false>(left_rows + row * STEP + k * 16, STEP, left);
 #pragma unroll
-            for (int n = 0; n < OTHERS / 16; n++) {
-                mma_load_right<true>(other + n * 16 * STEP + k * 16, STEP, right);
-                mma<T>::add(sums[2 * n], left, right[0], right[1]);
-                mma<T>::add(sums[2 * n + 1], left, right[2], right[3]);
-            }
-        }
-    }
-
-    /* sums += factors other, where factors are sums of `multiply`. */
-    template <int N>
-    __device__ __forceinline__ void add(const float (&factors)[OTHERS / 8][4], const low *other, int steps,
-                                        float (&sums)[N][4]) const
-    {
-#pragma unroll
-        for (int k = 0; k < OTHERS / 16; k++) {
-            unsigned left[4], right[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                left[i] = mma<T>::pair(factors[2 * k + i / 2][i % 2 * 2], factors[2 * k + i / 2][i % 2 * 2 + 1]);
-#pragma unroll
-            for (int n = 0; n < N / 2; n++) {
-                if (n >= steps) break;
-                mma_load_right<false>(other + k * 16 * STEP + n * 16, STEP, right);
+            for (int n = 0; n < SCORES / 2; n++) {
+                mma_load_right<true>(right_rows + n * 16 * STEP + k * 16, STEP, right);
                 mma<T>::add(sums[2 * n], left, right[0], right[1]);
                 mma<T>::add(sums[2 * n + 1], left, right[2], right[3]);
             }
@@ -363,52 +352,71 @@ template <typename T, int COLUMNS, bool by_key> struct low_gradient {
     }
 
     /* Replaces scores and dP by P and dS / scale. */
-    __device__ __forceinline__ void differentiate(long long item, long long own, long long other,
-                                                  float (&scores)[OTHERS / 8][4], float (&slopes)[OTHERS / 8][4]) const
+    __device__ __forceinline__ void differentiate(long long item, long long other, const query_state &queries,
+                                                  float (&scores)[SCORES][4], float (&slopes)[SCORES][4]) const
     {
         const attention_shape &s = a.shape;
         const long long mask = attention_at(s, a.mask, item), query = by_key ? other : own, key = by_key ? own : other;
-        const int queries = by_key ? OTHERS : OWN, keys = by_key ? OWN : OTHERS;
-        const bool whole = !a.mask.data && query + queries <= s.queries && key + keys <= s.keys &&
-                           key + keys - 1 <= query + s.last;
+        const int most_queries = by_key ? OTHERS : OWN, most_keys = by_key ? OWN : OTHERS;
+        const bool whole = !a.mask.data && query + most_queries <= s.queries && key + most_keys <= s.keys &&
+                           key + most_keys - 1 <= query + s.last;
 #pragma unroll
-        for (int n = 0; n < OTHERS / 8; n++)
+        for (int n = 0; n < SCORES; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int r = row + g + i / 2 * 8, c = n * 8 + t + i % 2, q = by_key ? c : r, k = by_key ? r : c;
                 const float score = whole ? scores[n][i] * s.scale
                                           : attention_score(s, a.mask, mask, query + q, key + k, scores[n][i]);
-                const float p = m_exp_float(score - base[q] - log_sum[q]);
-                scores[n][i] = p;
-                slopes[n][i] = p == 0 ? 0 : p * (slopes[n][i] - delta[q]);
+                scores[n][i] = attention_exp(queries.log_probability(q, score));
+                slopes[n][i] = queries.slope(q, scores[n][i], slopes[n][i]);
             }
     }
 
-    __device__ __forceinline__ void load_queries(long long item, long long query, int count) const
+    /* sums += factors others */
+    template <int N>
+    __device__ __forceinline__ void add_products(const float (&factors)[SCORES][4], const low *others, int steps,
+                                                 float (&sums)[N][4]) const
     {
-        load_state(a, item, query, count, base, log_sum, delta);
+#pragma unroll
+        for (int k = 0; k < SCORES / 2; k++) {
+            unsigned left[4], right[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[i] = mma<T>::pair(factors[2 * k + i / 2][i % 2 * 2], factors[2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+            for (int n = 0; n < N / 2; n++) {
+                if (n >= steps) break;
+                mma_load_right<false>(others + k * 16 * STEP + n * 16, STEP, right);
+                mma<T>::add(sums[2 * n], left, right[0], right[1]);
+                mma<T>::add(sums[2 * n + 1], left, right[2], right[3]);
+            }
+        }
     }
 
-    /* Adds what the other rows from `other` on contribute. */
-    __device__ __forceinline__ void add_tile(long long item, long long own, const item_rows &rows_a,
-                                             const item_rows &rows_b, long long other)
+    /* Adds what the other rows [begin, end) contribute. */
+    __device__ __forceinline__ void add(long long item, const item_rows &rows_a, const item_rows &rows_b,
+                                        long long begin, long long end)
     {
-        float scores[OTHERS / 8][4], slopes[OTHERS / 8][4];
+        int buffer = 0;
         __syncthreads();
-        load(rows_a, other, OTHERS, steps_a, other_a);
-        load(rows_b, other, OTHERS, steps_b, other_b);
-        if (by_key) load_queries(item, other, OTHERS);
-        __syncthreads();
-        multiply(own_a, other_a, steps_a, scores);
-        multiply(own_b, other_b, steps_b, slopes);
-        differentiate(item, own, other, scores, slopes);
-        add(slopes, other_a, steps_a, to_a);
-        if (by_key) add(scores, other_b, steps_b, to_b);
+        query_numbers next = load_others(item, rows_a, rows_b, begin, buffer);
+        for (long long other = begin; other < end; other += OTHERS, buffer ^= 1) {
+            float scores[SCORES][4] = {}, slopes[SCORES][4] = {};
+            if (by_key) m.queries[buffer].put(next);
+            mma_copied();
+            __syncthreads();
+            if (other + OTHERS < end) next = load_others(item, rows_a, rows_b, other + OTHERS, buffer ^ 1);
+            multiply(m.own[0], m.other[buffer][0], steps_a, scores);
+            multiply(m.own[1], m.other[buffer][1], steps_b, slopes);
+            differentiate(item, other, m.queries[by_key ? buffer : 0], scores, slopes);
+            add_products(slopes, m.other[buffer][0], steps_a, to_a);
+            if (by_key) add_products(scores, m.other[buffer][1], steps_b, to_b);
+        }
+        mma_copied();
     }
 
     template <int N>
-    __device__ __forceinline__ void store(const item_rows &r, long long own, const float (&sums)[N][4],
-                                          float factor) const
+    __device__ __forceinline__ void store(const item_rows &r, const float (&sums)[N][4], float factor) const
     {
         if (!r.v.data) return;
 #pragma unroll
@@ -416,56 +424,24 @@ template <typename T, int COLUMNS, bool by_key> struct low_gradient {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const long long y = own + row + g + i / 2 * 8, x = n * 8 + t + i % 2;
-                if (y >= r.count || x >= r.columns) continue;
-                from_carrier(static_cast<T *>(r.v.data) + r.at + y * r.v.row + x, sums[n][i] * factor);
+                if (y < r.count && x < r.columns)
+                    from_carrier(static_cast<T *>(r.v.data) + r.at + y * r.v.row + x, sums[n][i] * factor);
             }
     }
 };
 
-template <typename T, int COLUMNS>
-static __device__ __forceinline__ void low_keys(const attention_backward &a, low *memory)
-{
-    const attention_shape &s = a.shape;
-    const place p = place_of<true>(a);
-    low_gradient<T, COLUMNS, true> to(a, memory);
-    const long long first = first_query(s, p.own);
-    to.load(item_rows(a, a.k, p.item, s.keys, s.depth), p.own, GRAD_TILE, to.steps_a, to.own_a);
-    to.load(item_rows(a, a.v, p.item, s.keys, s.width), p.own, GRAD_TILE, to.steps_b, to.own_b);
-    for (long long item = p.item; item < p.item + a.group; item++) {
-        const item_rows q(a, a.q, item, s.queries, s.depth), dy(a, a.dy, item, s.queries, s.width);
-        for (long long t = first; t < s.queries; t += to.OTHERS) to.add_tile(item, p.own, q, dy, t);
-    }
-    to.store(item_rows(a, a.dk, p.item, s.keys, s.depth), p.own, to.to_a, s.scale);
-    to.store(item_rows(a, a.dv, p.item, s.keys, s.width), p.own, to.to_b, 1);
-}
-
-template <typename T, int COLUMNS>
-static __device__ __forceinline__ void low_queries(const attention_backward &a, low *memory)
-{
-    const attention_shape &s = a.shape;
-    const place p = place_of<false>(a);
-    low_gradient<T, COLUMNS, false> to(a, memory);
-    const long long seen = attention_seen(s, p.own + GRAD_TILE - 1);
-    const item_rows k(a, a.k, p.item, s.keys, s.depth), v(a, a.v, p.item, s.keys, s.width);
-    to.load(item_rows(a, a.q, p.item, s.queries, s.depth), p.own, GRAD_TILE, to.steps_a, to.own_a);
-    to.load(item_rows(a, a.dy, p.item, s.queries, s.width), p.own, GRAD_TILE, to.steps_b, to.own_b);
-    to.load_queries(p.item, p.own, GRAD_TILE);
-    for (long long t = 0; t < seen; t += to.OTHERS) to.add_tile(p.item, p.own, k, v, t);
-    to.store(item_rows(a, a.dq, p.item, s.queries, s.depth), p.own, to.to_a, s.scale);
-}
-
-#define LOW_KERNEL(type, T, side, COLUMNS) \
+#define LOW_KERNEL(side, by_key, type, T, COLUMNS) \
     extern "C" __global__ void __launch_bounds__(GRAD_LOW_BLOCK) \
         attention_grad_##side##_##type##_##COLUMNS(attention_backward a) \
     { \
-        AMPC_DYN_SHARED(low, memory); \
-        low_##side<T, COLUMNS>(a, memory); \
+        AMPC_DYN_SHARED(low_memory<COLUMNS>, memory); \
+        side##_of<low_gradient<T, COLUMNS, by_key>>(a, memory); \
     } \
     AMPC_KERNEL(attention_grad_##side##_##type##_##COLUMNS)
 #define LOW_KERNELS(type, T) \
-    LOW_KERNEL(type, T, keys, 64) \
-    LOW_KERNEL(type, T, keys, 128) \
-    LOW_KERNEL(type, T, queries, 64) \
-    LOW_KERNEL(type, T, queries, 128)
+    LOW_KERNEL(keys, true, type, T, 64) \
+    LOW_KERNEL(keys, true, type, T, 128) \
+    LOW_KERNEL(queries, false, type, T, 64) \
+    LOW_KERNEL(queries, false, type, T, 128)
 LOW_KERNELS(f16, __half)
 LOW_KERNELS(bf16, __nv_bfloat16)

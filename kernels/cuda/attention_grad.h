@@ -18,8 +18,8 @@ enum {
 
 /* The distance between rows of so many low numbers in shared memory: no two rows of a matrix are in the same banks. */
 #define GRAD_LOW_STEP(columns) ((columns) + 8)
-/* Bytes of shared memory: a tile of q, k, v and dy, and three numbers for each query. */
-#define GRAD_LOW_BYTES(columns) (GRAD_TILE * (4 * GRAD_LOW_STEP(columns) * 2 + 3 * 4))
+/* Bytes of shared memory: tiles of both own operands, two of both others, and three numbers for each query. */
+#define GRAD_LOW_BYTES(columns) (GRAD_TILE * (6 * GRAD_LOW_STEP(columns) * 2 + 2 * 3 * 4))
 
 typedef struct attention_backward {
     attention_shape shape;

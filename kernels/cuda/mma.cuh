@@ -24,6 +24,13 @@
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])                                                  \
                  : "r"((unsigned)__cvta_generic_to_shared(row))                                                        \
                  : "memory")
+/* Begins to copy 16 bytes to shared memory, of which only the first `bytes` are read and the others are 0. */
+#define AMPC_COPY(to, from, bytes)                                                                                     \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"                                                       \
+                 :                                                                                                     \
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes)                                  \
+                 : "memory")
+#define AMPC_COPIED() asm volatile("cp.async.wait_all;" : : : "memory")
 #endif
 
 template <typename T> struct mma;
@@ -81,3 +88,16 @@ __device__ __forceinline__ void mma_load_right(const unsigned short *m, int step
         AMPC_LDMATRIX(".trans", to, row);
     }
 }
+
+/* Begins to copy n <= 8 elements to shared memory, aligned to 16 bytes; the rest of the 8 is 0. */
+__device__ __forceinline__ void mma_copy(const unsigned short *from, int n, unsigned short *to)
+{
+    if (reinterpret_cast<unsigned long long>(from) % 16 == 0) {
+        AMPC_COPY(to, from, n * 2);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) to[i] = i < n ? from[i] : 0;
+}
+/* Waits for the copies that this thread has begun. */
+__device__ __forceinline__ void mma_copied() { AMPC_COPIED(); }

@@ -215,6 +215,14 @@ static inline void cudasim_load_row(cudasim_site site, int what, unsigned *to, c
     cudasim_load(site, what, to, &bits);
 }
 
+/* A copy is complete when it begins. */
+#define AMPC_COPY(to, from, bytes) cudasim_copy(to, from, bytes)
+#define AMPC_COPIED() ((void)0)
+static inline void cudasim_copy(unsigned short *to, const unsigned short *from, int bytes)
+{
+    for (int i = 0; i < 8; i++) to[i] = i < bytes / 2 ? from[i] : (unsigned short)0;
+}
+
 static inline void cudasim_syncwarp(cudasim_site site, unsigned mask = 0xffffffffu)
 {
     cudasim_meet(site, mask, CUDASIM_SYNC, 0, 0);
