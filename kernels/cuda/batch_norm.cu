@@ -5,7 +5,9 @@
  * their sums and computes the channel's factors, and a final pass over the elements applies them. If S is small, a
  * block reads 32 channels together, one per lane. If S is 1 (NHWC), a thread processes a tile of channels and walks
  * down the pixels; adjacent pixels are packed into one row until it consists of whole tiles for any number of channels.
- * The order of sums depends only on shapes. */
+ * The order of sums depends only on shapes.
+ *
+ * The gradient of a relu after the normalisation is computed wherever dy is loaded (kernels/norm_grad.h). */
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/rows.cuh"
 
@@ -13,6 +15,59 @@
 static __device__ __forceinline__ long long quotient(long long a, long long b)
 {
     return ((a | b) >> 32) == 0 ? (long long)((unsigned)a / (unsigned)b) : a / b;
+}
+
+/* ---- the gradient of a relu ---- */
+
+static __device__ __forceinline__ float number(const void *array, int dtype, long long i)
+{
+    return array ? element_load<float>(array, dtype, i) : 0;
+}
+
+template <typename T> static __device__ __forceinline__ float rounded(float v)
+{
+    T stored;
+    from_carrier(&stored, v);
+    to_carrier(&v, stored);
+    return v;
+}
+
+/* What the forward pass computed of one channel. */
+struct norm_channel {
+    float mean, rstd, scale, bias;
+};
+
+static __device__ __forceinline__ norm_channel channel_of(const norm_input &in, const norm_relu &relu, long long c)
+{
+    return {in.mean[c], relu.rstd[c], number(relu.scale, relu.dtype, c), number(relu.bias, relu.dtype, c)};
+}
+
+/* The operand of the relu, rounded at the same places as by the fused kernel that computed it. */
+template <typename T> static __device__ __forceinline__ float normalised(float x, const norm_channel &c)
+{
+    return rounded<T>(__fadd_rn(__fmul_rn(__fmul_rn(__fsub_rn(x, c.mean), c.rstd), c.scale), c.bias));
+}
+
+/* The gradient of the operand of a relu, from that of its result. */
+static __device__ __forceinline__ float relu_gradient(float dy, float y) { return y <= 0 ? 0 : dy; }
+
+/* Replaces the gradients dy of n elements starting at `at`. channel(i): that of element i. */
+template <typename F>
+static __device__ __forceinline__ void relu_tile(const norm_input &in, const norm_relu &relu, long long at, int n,
+                                                 const float (&x)[TILE], float (&dy)[TILE], F channel)
+{
+    with_stored(0.0f, in.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        float more[TILE];
+        if (relu.addend) load_typed(static_cast<const T *>(relu.addend) + at, n, more);
+#pragma unroll
+        for (int i = 0; i < TILE; i++)
+            if (relu.addend) dy[i] = rounded<T>(dy[i] + more[i]);
+        if (relu.y) load_typed(static_cast<const T *>(relu.y) + at, n, more);
+#pragma unroll
+        for (int i = 0; i < TILE; i++) dy[i] = relu_gradient(dy[i], relu.y ? more[i] : normalised<T>(x[i], channel(i)));
+        if (relu.masked) store_typed(static_cast<T *>(relu.masked) + at, n, dy);
+    });
 }
 
 /* ---- sums over a channel ---- */
@@ -35,7 +90,8 @@ static __device__ __forceinline__ void add_tile(const float (&x)[TILE], const fl
 }
 
 /* Sums one channel per block. Blocks: channels times splits. */
-template <bool backward> static __device__ __forceinline__ void sum_channel(const norm_input &in, double *slots)
+template <bool backward, bool gated>
+static __device__ __forceinline__ void sum_channel(const norm_input &in, const norm_relu &relu, double *slots)
 {
     const norm_shape &s = in.shape;
     const long long channel = blockIdx.x / s.splits, split = blockIdx.x % s.splits;
@@ -49,6 +105,7 @@ template <bool backward> static __device__ __forceinline__ void sum_channel(cons
         float x[TILE], dy[TILE] = {};
         tile_load(in.x, in.dtype, at, n, x);
         if (backward) tile_load(in.dy, in.dtype, at, n, dy);
+        if (gated) relu_tile(in, relu, at, n, x, dy, [&](int) { return channel_of(in, relu, channel); });
         add_tile<backward>(x, dy, mean, n, &sums);
     }
     sums.first = block_sum(sums.first, slots);
@@ -77,7 +134,8 @@ static __device__ __forceinline__ void load_channel(const void *array, int dtype
 }
 
 /* Sums 32 channels per block, one per lane. Blocks: groups of 32 channels times splits. */
-template <bool backward> static __device__ __forceinline__ void sum_lanes(const norm_input &in, double *slots)
+template <bool backward>
+static __device__ __forceinline__ void sum_lanes(const norm_input &in, const norm_relu &, double *slots)
 {
     const norm_shape &s = in.shape;
     const long long split = blockIdx.x % s.splits, channel = blockIdx.x / s.splits * WARP + threadIdx.x % WARP;
@@ -122,6 +180,66 @@ static __device__ __forceinline__ norm_strip strip_of(const norm_shape &s)
     return t;
 }
 
+/* What strips do with the gradients of a tile before they use them: nothing. */
+struct strip_plain {
+    enum : int { rows = 4 }; /* rows that a thread loads before it adds them */
+    template <bool whole>
+    __device__ __forceinline__ void apply(const float (&)[TILE], float (&)[TILE], long long, int) const
+    {
+    }
+};
+
+/* The gradient of a relu, as relu_tile. */
+template <typename T, bool reads_y> struct strip_relu {
+    enum : int { rows = 2 };
+    const T *addend, *y;
+    T *masked;
+    norm_channel channel[reads_y ? 1 : TILE]; /* of the columns, if the operand of the relu is recomputed */
+
+    __device__ __forceinline__ strip_relu(const norm_input &in, const norm_relu &relu, long long column)
+        : addend(static_cast<const T *>(relu.addend)), y(static_cast<const T *>(relu.y)),
+          masked(static_cast<T *>(relu.masked))
+    {
+#pragma unroll
+        for (int i = 0; i < TILE && !reads_y; i++)
+            if (column < in.shape.channels * in.shape.pack)
+                channel[i] = channel_of(in, relu, (column + i) % in.shape.channels);
+    }
+
+    template <bool whole> static __device__ __forceinline__ void load(const T *from, int n, float (&v)[TILE])
+    {
+        if (whole) load_full(from, v);
+        else load_typed(from, n, v);
+    }
+
+    template <bool whole>
+    __device__ __forceinline__ void apply(const float (&x)[TILE], float (&dy)[TILE], long long at, int n) const
+    {
+        float more[TILE];
+        if (addend) {
+            load<whole>(addend + at, n, more);
+#pragma unroll
+            for (int i = 0; i < TILE; i++) dy[i] = rounded<T>(dy[i] + more[i]);
+        }
+        if (reads_y) load<whole>(y + at, n, more);
+#pragma unroll
+        for (int i = 0; i < TILE; i++)
+            dy[i] = relu_gradient(dy[i], reads_y ? more[i] : normalised<T>(x[i], channel[i]));
+        if (reads_y && masked && whole) store_full(masked + at, dy);
+        else if (reads_y && masked) store_typed(masked + at, n, dy);
+    }
+};
+
+/* What the gradient of a relu is computed from. */
+enum norm_relu_kind : int { NO_RELU, RELU_OF_X, RELU_OF_Y };
+
+template <norm_relu_kind kind, typename T>
+static __device__ __forceinline__ auto strip_relu_of(const norm_input &in, const norm_relu &relu, long long column)
+{
+    if constexpr (kind == NO_RELU) return strip_plain();
+    else return strip_relu<T, kind == RELU_OF_Y>(in, relu, column);
+}
+
 /* Sums of a tile's columns. They are accumulated in f32 about a shift before being added in f64. */
 struct strip_sums {
     double first[TILE], second[TILE];
@@ -141,16 +259,17 @@ static __device__ __forceinline__ void strip_flush(const float (&first)[TILE], c
 }
 
 /* Adds n <= STRIP_ROWS rows, starting at element `at`. */
-template <bool backward, typename T>
-static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long long at, long long advance, int n,
-                                                  float (&shift)[TILE], strip_sums *sums)
+template <bool backward, typename T, typename R>
+static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, const R &relu, long long at,
+                                                  long long advance, int n, float (&shift)[TILE], strip_sums *sums)
 {
     float first[TILE] = {}, second[TILE] = {};
-#pragma unroll 4
+#pragma unroll R::rows
     for (int k = 0; k < n; k++) {
         float v[TILE], g[TILE];
         load_full(x + at + k * advance, v);
         if (backward) load_full(dy + at + k * advance, g);
+        if (backward) relu.template apply<true>(v, g, at + k * advance, TILE);
 #pragma unroll
         for (int i = 0; i < TILE; i++) {
             const float from_shift = v[i] - shift[i];
@@ -164,16 +283,16 @@ static __device__ __forceinline__ void strip_rows(const T *x, const T *dy, long 
 enum : int { STRIP_ROWS = 16 };
 
 /* Adds all rows of a thread; `shift`: the means (backward only). */
-template <bool backward, typename T>
-static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const norm_strip &t, float (&shift)[TILE],
-                                                 strip_sums *sums)
+template <bool backward, typename T, typename R>
+static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const R &relu, const norm_strip &t,
+                                                 float (&shift)[TILE], strip_sums *sums)
 {
     long long row = t.first, at = t.begin;
     if (!backward && row < t.full) load_full(x + at, shift);
     while (row < t.full) {
         const long long left = (t.full - row + t.step - 1) / t.step;
         const int n = left < STRIP_ROWS ? (int)left : STRIP_ROWS;
-        strip_rows<backward>(x, dy, at, t.advance, n, shift, sums);
+        strip_rows<backward>(x, dy, relu, at, t.advance, n, shift, sums);
         row += n * t.step;
         at += n * t.advance;
     }
@@ -181,6 +300,7 @@ static __device__ __forceinline__ void strip_sum(const T *x, const T *dy, const 
     float v[TILE], g[TILE] = {};
     load_typed(x + at, t.rest, v);
     if (backward) load_typed(dy + at, t.rest, g);
+    if (backward) relu.template apply<false>(v, g, at, t.rest);
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
         if (i >= t.rest) continue;
@@ -209,7 +329,8 @@ static __device__ __forceinline__ void strip_join(double (&v)[TILE], int lanes, 
 }
 
 /* Sums one strip per block. Blocks: strips times splits. */
-template <bool backward> static __device__ __forceinline__ void sum_strips(const norm_input &in, double *slots)
+template <bool backward, norm_relu_kind kind>
+static __device__ __forceinline__ void sum_strips(const norm_input &in, const norm_relu &relu, double *slots)
 {
     const norm_shape &s = in.shape;
     const norm_strip t = strip_of(s);
@@ -220,7 +341,8 @@ template <bool backward> static __device__ __forceinline__ void sum_strips(const
         if (backward && t.column < s.channels * s.pack) shift[i] = in.mean[(t.column + i) % s.channels];
     with_stored(0.0f, in.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        strip_sum<backward>(static_cast<const T *>(in.x), static_cast<const T *>(in.dy), t, shift, &sums);
+        const T *x = static_cast<const T *>(in.x), *dy = static_cast<const T *>(in.dy);
+        strip_sum<backward>(x, dy, strip_relu_of<kind, T>(in, relu, t.column), t, shift, &sums);
     });
     strip_join(sums.first, s.lanes, slots);
     strip_join(sums.second, s.lanes, slots);
@@ -231,19 +353,22 @@ template <bool backward> static __device__ __forceinline__ void sum_strips(const
 }
 
 #define NORM_SUMS_KERNEL(name, function, count)                                                                        \
-    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(norm_input in)                                        \
+    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(norm_input in, norm_relu relu)                        \
     {                                                                                                                  \
         __shared__ double slots[count];                                                                                \
-        function(in, slots);                                                                                           \
+        function(in, relu, slots);                                                                                     \
     }                                                                                                                  \
     AMPC_KERNEL(name)
 
-NORM_SUMS_KERNEL(batch_norm_sums_channel, sum_channel<false>, WARP)
+NORM_SUMS_KERNEL(batch_norm_sums_channel, (sum_channel<false, false>), WARP)
 NORM_SUMS_KERNEL(batch_norm_sums_lanes, sum_lanes<false>, ROW_BLOCK)
-NORM_SUMS_KERNEL(batch_norm_sums_strips, sum_strips<false>, ROW_BLOCK *TILE)
-NORM_SUMS_KERNEL(batch_norm_grad_sums_strips, sum_strips<true>, ROW_BLOCK *TILE)
-NORM_SUMS_KERNEL(batch_norm_grad_sums_channel, sum_channel<true>, WARP)
+NORM_SUMS_KERNEL(batch_norm_sums_strips, (sum_strips<false, NO_RELU>), ROW_BLOCK *TILE)
+NORM_SUMS_KERNEL(batch_norm_grad_sums_strips, (sum_strips<true, NO_RELU>), ROW_BLOCK *TILE)
+NORM_SUMS_KERNEL(batch_norm_grad_sums_channel, (sum_channel<true, false>), WARP)
 NORM_SUMS_KERNEL(batch_norm_grad_sums_lanes, sum_lanes<true>, ROW_BLOCK)
+NORM_SUMS_KERNEL(batch_norm_relu_x_grad_sums_strips, (sum_strips<true, RELU_OF_X>), ROW_BLOCK *TILE)
+NORM_SUMS_KERNEL(batch_norm_relu_y_grad_sums_strips, (sum_strips<true, RELU_OF_Y>), ROW_BLOCK *TILE)
+NORM_SUMS_KERNEL(batch_norm_relu_grad_sums_channel, (sum_channel<true, true>), WARP)
 
 /* ---- factors: one warp per channel ---- */
 
@@ -268,11 +393,6 @@ template <typename F> static __device__ __forceinline__ void channels_each(const
         const norm_sums sums = joined_sums(in, channel);
         if (threadIdx.x % WARP == 0) f(channel, sums);
     }
-}
-
-static __device__ __forceinline__ double number(const void *array, int dtype, long long i)
-{
-    return array ? (double)element_load<float>(array, dtype, i) : 0;
 }
 
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_factors(norm_forward a)
@@ -325,8 +445,9 @@ static __device__ __forceinline__ float applied(float x, float dy, const norm_fa
     return backward ? f.a * dy - (f.b + f.d * (x - f.centre)) : (x - f.centre) * f.a + f.b;
 }
 
-template <bool backward>
-static __device__ __forceinline__ void apply(const norm_input &in, const norm_factors *factors, void *to)
+template <bool backward, bool gated>
+static __device__ __forceinline__ void apply(const norm_input &in, const norm_factors *factors, const norm_relu &relu,
+                                             void *to)
 {
     const norm_shape &s = in.shape;
     const long long total = s.batch * s.channels * s.size;
@@ -337,6 +458,10 @@ static __device__ __forceinline__ void apply(const norm_input &in, const norm_fa
         float x[TILE], dy[TILE];
         tile_load(in.x, in.dtype, first, n, x);
         if (backward) tile_load(in.dy, in.dtype, first, n, dy);
+        if (gated)
+            relu_tile(in, relu, first, n, x, dy, [&](int i) {
+                return channel_of(in, relu, (row + quotient(column + i, s.size)) % s.channels);
+            });
         norm_factors f = factors[channel];
 #pragma unroll
         for (int i = 0; i < TILE; i++) {
@@ -351,8 +476,8 @@ static __device__ __forceinline__ void apply(const norm_input &in, const norm_fa
 }
 
 /* Applies the factors to n elements starting at `at`; whole: a full, aligned tile. */
-template <bool backward, bool whole, typename T>
-static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, T *to, long long at, int n,
+template <bool backward, bool whole, typename T, typename R>
+static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, const R &relu, T *to, long long at, int n,
                                                   const norm_factors (&f)[TILE])
 {
     float v[TILE], g[TILE] = {};
@@ -360,14 +485,16 @@ static __device__ __forceinline__ void apply_tile(const T *x, const T *dy, T *to
     else load_typed(x + at, n, v);
     if (backward && whole) load_full(dy + at, g);
     else if (backward) load_typed(dy + at, n, g);
+    if (backward) relu.template apply<whole>(v, g, at, n);
 #pragma unroll
     for (int i = 0; i < TILE; i++) v[i] = applied<backward>(v[i], g[i], f[i]);
     if (whole) store_full(to + at, v);
     else store_typed(to + at, n, v);
 }
 
-template <bool backward>
-static __device__ __forceinline__ void apply_strips(const norm_input &in, const norm_factors *factors, void *to)
+template <bool backward, norm_relu_kind kind>
+static __device__ __forceinline__ void apply_strips(const norm_input &in, const norm_factors *factors,
+                                                    const norm_relu &relu, void *to)
 {
     const norm_shape &s = in.shape;
     const norm_strip t = strip_of(s);
@@ -379,22 +506,26 @@ static __device__ __forceinline__ void apply_strips(const norm_input &in, const 
         using T = typename decltype(type)::type;
         const T *x = static_cast<const T *>(in.x), *dy = static_cast<const T *>(in.dy);
         T *y = static_cast<T *>(to);
+        const auto r = strip_relu_of<kind, T>(in, relu, t.column);
         long long row = t.first, at = t.begin;
 #pragma unroll 2
         for (; row < t.full; row += t.step, at += t.advance)
-            apply_tile<backward, true>(x, dy, y, at, TILE, f);
-        if (row == t.full && t.rest > 0) apply_tile<backward, false>(x, dy, y, at, t.rest, f);
+            apply_tile<backward, true>(x, dy, r, y, at, TILE, f);
+        if (row == t.full && t.rest > 0) apply_tile<backward, false>(x, dy, r, y, at, t.rest, f);
     });
 }
 
 #define NORM_APPLY_KERNEL(name, function)                                                                              \
-    extern "C" __global__ void __launch_bounds__(ROW_BLOCK) name(norm_input in, const norm_factors *factors, void *to) \
+    extern "C" __global__ void __launch_bounds__(ROW_BLOCK)                                                            \
+        name(norm_input in, const norm_factors *factors, norm_relu relu, void *to)                                     \
     {                                                                                                                  \
-        function(in, factors, to);                                                                                     \
+        function(in, factors, relu, to);                                                                               \
     }                                                                                                                  \
     AMPC_KERNEL(name)
 
-NORM_APPLY_KERNEL(batch_norm_apply, apply<false>)
-NORM_APPLY_KERNEL(batch_norm_grad_apply, apply<true>)
-NORM_APPLY_KERNEL(batch_norm_apply_strips, apply_strips<false>)
-NORM_APPLY_KERNEL(batch_norm_grad_apply_strips, apply_strips<true>)
+NORM_APPLY_KERNEL(batch_norm_apply, (apply<false, false>))
+NORM_APPLY_KERNEL(batch_norm_grad_apply, (apply<true, false>))
+NORM_APPLY_KERNEL(batch_norm_relu_grad_apply, (apply<true, true>))
+NORM_APPLY_KERNEL(batch_norm_apply_strips, (apply_strips<false, NO_RELU>))
+NORM_APPLY_KERNEL(batch_norm_grad_apply_strips, (apply_strips<true, NO_RELU>))
+NORM_APPLY_KERNEL(batch_norm_relu_x_grad_apply_strips, (apply_strips<true, RELU_OF_X>))

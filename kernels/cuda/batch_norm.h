@@ -16,6 +16,7 @@ typedef struct norm_shape {
     int splits; /* partial sums per channel, one per block */
     int pack;   /* adjacent pixels treated as one, to make rows whole tiles */
     int lanes;  /* adjacent threads per such row */
+    int relu;   /* the gradient of a relu is computed, too */
 } norm_shape;
 
 /* Forward: sums of x and of its squares. Backward: sums of dy and of dy (x - mean). */
@@ -46,6 +47,16 @@ typedef struct norm_forward {
     double eps, momentum;
     norm_factors *factors; /* [channels] */
 } norm_forward;
+
+/* Backward, if a relu follows the normalisation (kernels/norm_grad.h). */
+typedef struct norm_relu {
+    const void *addend; /* NULL: none */
+    const void *y;      /* NULL: recomputed from x */
+    void *masked;       /* NULL: not wanted */
+    const float *rstd;
+    const void *scale, *bias;
+    int dtype; /* of scale and bias */
+} norm_relu;
 
 typedef struct norm_backward {
     norm_input in;

@@ -3,6 +3,8 @@
 #include "tests/ops/ops.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static ir_dtype wide(ir_dtype t) { return t == IR_f64 ? t : IR_f32; }
 
@@ -362,11 +364,97 @@ static void batch_norm(const ops_row *row, ir_dtype t)
     }
 }
 
+/* The gradient of a relu first: whether its operand is recomputed or its result is read, whether a second gradient is
+ * added, and whether the gradient of the operand is stored. */
+static const struct {
+    bool recomputes, adds, stores;
+} relus[] = {
+    {true, false, false}, {true, true, false}, {false, false, false}, {false, false, true}, {false, true, true}};
+enum {
+    SLOTS = 5,
+    BIAS = SLOTS + K_SLOT(relu, bias),
+    Y = SLOTS + K_SLOT(relu, y),
+    ADDEND = SLOTS + K_SLOT(relu, addend)
+};
+
+static double as_stored(ir_dtype t, double value)
+{
+    double stored;
+    ir_store_f64(t, &stored, value);
+    return ir_load_f64(t, &stored);
+}
+
+/* The operand of the relu with one rounding per op, each of which is exact in f64. */
+static double recomputed(const ops_case *c, int64_t k, double x)
+{
+    const float centred = (float)(x - c->x[3][k]), normal = (float)(centred * c->x[4][k]);
+    return as_stored(c->in[1].dtype, (float)((float)(normal * c->x[2][k]) + c->x[BIAS][k]));
+}
+
+static void relu_grad_reference(ops_case *c)
+{
+    const ir_dtype t = c->in[0].dtype;
+    const int64_t n = k_count(&c->in[0]);
+    const bool stores = k_present(&c->out[SLOTS - 2]);
+    double *given = malloc((size_t)n * sizeof *given + 1);
+    memcpy(given, c->x[0], (size_t)n * sizeof *given);
+    for (int64_t k = 0; k < c->in[1].dims[1]; k++) EACH_OF_CHANNEL(&c->in[1], k, at)
+        {
+            const double y = k_present(&c->in[BIAS]) ? recomputed(c, k, c->x[1][at]) : c->x[Y][at];
+            if (k_present(&c->in[ADDEND])) c->x[0][at] = as_stored(t, c->x[0][at] + c->x[ADDEND][at]);
+            if (y <= 0) c->x[0][at] = 0;
+            if (stores) c->expected[SLOTS - 2][at] = c->x[0][at];
+        }
+    batch_norm_grad_reference(c);
+    memcpy(c->x[0], given, (size_t)n * sizeof *given);
+    free(given);
+}
+
+static void batch_norm_relu(const ops_row *row, ir_dtype t)
+{
+    enum { RELUS = sizeof relus / sizeof *relus };
+    for (int s = 0; ops_on->device_ops && s < RELUS * (int)(sizeof images / sizeof *images); s++) {
+        ops_case c = case_of(row->op);
+        const int rank = images[s / RELUS].rank, form = s % RELUS;
+        const int64_t *dims = images[s / RELUS].dims, *channels = dims + 1;
+        const ir_dtype group = s % 3 ? wide(t) : t;
+        case_in(&c, t, rank, dims, -2, 3);
+        case_in(&c, t, rank, dims, -2, 3);
+        case_in(&c, group, 1, channels, -1.5, 1.5);
+        case_in(&c, wide(t), 1, channels, -0.5, 0.5);
+        case_in(&c, wide(t), 1, channels, 0.5, 1.5);
+        if (relus[form].recomputes) case_in(&c, group, 1, channels, -1, 1), case_absent(&c);
+        else case_absent(&c), case_in(&c, t, rank, dims, -1, 1);
+        if (relus[form].adds) case_in(&c, t, rank, dims, -2, 3);
+        else case_absent(&c);
+        if (!relus[form].recomputes && k_count(&c.in[Y]) > 9) { /* neither 0 nor NaN is positive or negative */
+            c.x[Y][3] = 0, c.x[Y][4] = -0.0, c.x[Y][7] = NAN;
+            c.x[0][3] = INFINITY, c.x[0][4] = NAN;
+        }
+        c.n_extra = ADDEND + 1 - SLOTS;
+        c.attr[IR_ATTR(batch_norm_grad, training)].i = s & 1;
+        case_out(&c, t, rank, dims);
+        case_out(&c, group, 1, channels);
+        case_out(&c, group, 1, channels);
+        case_out(&c, relus[form].stores ? t : IR_NO_DTYPE, rank, dims);
+        c.floor = c.size = 1;
+        c.units = 100;
+        case_finish(&c, relu_grad_reference);
+    }
+}
+
 /* clang-format off */
 #define ROW(op, make) {IR_OP_##op, "F", make, 0, 0, NULL, 0, 0}
 /* clang-format on */
 const ops_row norm_rows[] = {
-    ROW(softmax, softmax),          ROW(softmax_grad, softmax),       ROW(log_softmax, softmax),
-    ROW(log_softmax_grad, softmax), ROW(layer_norm, layer_norm),      ROW(layer_norm_grad, layer_norm),
-    ROW(batch_norm, batch_norm),    ROW(batch_norm_grad, batch_norm), {0, NULL, NULL, 0, 0, NULL, 0, 0},
+    ROW(softmax, softmax),
+    ROW(softmax_grad, softmax),
+    ROW(log_softmax, softmax),
+    ROW(log_softmax_grad, softmax),
+    ROW(layer_norm, layer_norm),
+    ROW(layer_norm_grad, layer_norm),
+    ROW(batch_norm, batch_norm),
+    ROW(batch_norm_grad, batch_norm),
+    ROW(batch_norm_grad, batch_norm_relu),
+    {0, NULL, NULL, 0, 0, NULL, 0, 0},
 };
