@@ -2,6 +2,7 @@
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/norm_grad.h"
+#include "kernels/statistics.h"
 
 #include <stdlib.h>
 
@@ -144,11 +145,14 @@ static ampc_status batch_norm_run(const k_args *args)
 {
     const norm_state *state = args->state;
     const k_view *in = args->in;
+    const k_statistics known = k_statistics_of(args);
     norm_forward a = {.in = input_of(args, IR_IN(batch_norm, x), false),
                       .scale = in[IR_IN(batch_norm, scale)].data,
                       .bias = in[IR_IN(batch_norm, bias)].data,
                       .mean = in[IR_IN(batch_norm, mean)].data,
                       .var = in[IR_IN(batch_norm, var)].data,
+                      .sum = known.sum ? known.sum->data : NULL,
+                      .squares = known.squares ? known.squares->data : NULL,
                       .mean_out = cuda_data(args->out, IR_OUT(batch_norm, mean_out), args->n_out),
                       .var_out = cuda_data(args->out, IR_OUT(batch_norm, var_out), args->n_out),
                       .saved_mean = cuda_data(args->out, IR_OUT(batch_norm, saved_mean), args->n_out),
@@ -159,6 +163,7 @@ static ampc_status batch_norm_run(const k_args *args)
                       .momentum = args->attr[IR_ATTR(batch_norm, momentum)].f};
     norm_relu none = {NULL};
     a.factors = factors_of(args, &a.in.shape);
+    if (a.sum) a.in.shape.splits = 0; /* nothing is left to sum */
     if (a.training) CUDA_FORWARD(launch_sums(args, &a.in, &none));
     else a.in.shape.splits = 0;
     CUDA_FORWARD(cuda_launch(args, state->factors, factor_blocks(&a.in.shape), ROW_BLOCK, 0, (void *[]){&a}));

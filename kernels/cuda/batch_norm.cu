@@ -399,6 +399,7 @@ extern "C" __global__ void __launch_bounds__(ROW_BLOCK) batch_norm_factors(norm_
 {
     const double count = (double)a.in.shape.batch * (double)a.in.shape.size, keep = a.training ? a.momentum : 1;
     channels_each(a.in, [&](long long c, norm_sums sums) {
+        if (a.sum) sums = {a.sum[c], a.squares[c]};
         const double old_mean = number(a.mean, a.dtype, c), old_var = number(a.var, a.dtype, c);
         double mean = old_mean, var = old_var;
         if (a.training) {

@@ -40,7 +40,8 @@ typedef struct norm_factors {
 typedef struct norm_forward {
     norm_input in;
     const void *scale, *bias, *mean, *var;
-    void *mean_out, *var_out; /* results; NULL: not wanted */
+    const float *sum, *squares; /* of x, if they are known (kernels/statistics.h); NULL: in.sums */
+    void *mean_out, *var_out;   /* results; NULL: not wanted */
     float *saved_mean, *saved_rstd;
     int dtype; /* of scale, bias and the running statistics */
     int training;
