@@ -222,7 +222,7 @@ extern const k_kernel cpu_grad_update;
 /* Whether that can compute the gradient that args->op, a matmul or conv_grad_weight, computes. */
 bool cpu_joins_update(const k_args *args);
 /* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
- * (kernels/epilogue.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
+ * (kernels/epilogue.h, statistics.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
  * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue. Any other failure leaves the
  * question open. */
 ampc_status cpu_supports_epilogue(const k_args *args);

@@ -3,15 +3,20 @@
  * The graph consists of the convolution and, if needed, an f32 operation before the single rounding: adding the bias or
  * converting to a different result type. Strides express the layout. If cuDNN has no engine for the graph, operands and
  * results are converted to NCHW or to f32 in workspace; cuDNN always has an engine for f32 in NCHW. The bias gradient
- * is a separate sum. */
+ * is a separate sum.
+ *
+ * A convolution that also sums its result (kernels/statistics.h) has neither bias nor conversions. cuDNN 9.19 has
+ * compiled engines for that on sm_90 in f16 and NHWC, if the numbers of channels are multiples of 8, for 1x1
+ * convolutions too. It would have to compile all others, a second each, so they are refused. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inner.h"
+#include "kernels/statistics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, MAX_PARTS = 4 };
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_SUM, UID_TOTAL, UID_SQUARES, MAX_PARTS = 4, STATISTICS = 2 };
 
 /* An operand or the result, with the conversions between view and graph: layout first, then type. */
 typedef struct part {
@@ -24,6 +29,7 @@ typedef struct part {
 typedef struct conv_state {
     conv_kind kind;
     int n_fused;
+    bool counts;           /* sums the result and its squares */
     part parts[MAX_PARTS]; /* x, w, y and, in the forward direction, the bias; in the order of their UIDs */
     const dnn_plan *plan;  /* NULL: nothing to sum, or only dbias is wanted */
     cuda_inner bias_sum;   /* computes dbias */
@@ -131,6 +137,16 @@ static void refuse_wrong_engines(dnn_graph *g, const conv_state *s, const conv_g
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
+/* Sums the result per channel. Engines that compile their kernel are excluded. */
+static void append_statistics(dnn_graph *g, dnn_descriptor y, const dnn_layout *layout)
+{
+    const dnn_layout channels = bias_layout(layout->dims[1], layout->rank);
+    dnn_descriptor sum = dnn_tensor(g, UID_TOTAL, IR_f32, &channels),
+                   squares = dnn_tensor(g, UID_SQUARES, IR_f32, &channels);
+    g->precompiled = true;
+    dnn_append_statistics(g, y, sum, squares);
+}
+
 static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geometry *c, const char *key)
 {
     dnn_graph g = dnn_begin(args->ctx);
@@ -144,6 +160,7 @@ static ampc_status plan_graph(const k_args *args, conv_state *s, const conv_geom
     dnn_descriptor xwy[] = {d[0], d[1], d[2]};
     if (changes) xwy[result] = sum = dnn_intermediate(&g, UID_SUM, IR_f32, &s->parts[result].layout);
     dnn_append_convolution(&g, s->kind, c, xwy);
+    if (s->counts) append_statistics(&g, d[UID_Y - 1], &s->parts[UID_Y - 1].layout);
     if (has_bias) dnn_append_pointwise(&g, CUDNN_POINTWISE_ADD, sum, d[UID_BIAS - 1], d[result]);
     else if (changes) dnn_append_pointwise(&g, CUDNN_POINTWISE_IDENTITY, sum, NULL, d[result]);
     return dnn_plan_of(&g, key, &s->plan);
@@ -162,11 +179,13 @@ static char *make_key(const k_args *args, const conv_state *s, const conv_geomet
         const char *name;
         const int64_t *items;
     } lists[] = {{"stride", c->stride}, {"dilation", c->dilation}, {"before", c->before}, {"after", c->after}};
+    /* Whether a plan exists is asked before anything is timed. */
+    static const char *const statistics[2][2] = {{"", ""}, {" and statistics, untuned", " and statistics"}};
     char *key = NULL;
     size_t bytes;
     FILE *out = open_memstream(&key, &bytes);
     if (!out) return NULL;
-    fprintf(out, "%s g%" PRId64, ir_op_get(args->op)->name, c->groups);
+    fprintf(out, "%s%s g%" PRId64, ir_op_get(args->op)->name, statistics[s->counts][args->ctx->tune], c->groups);
     for (int i = 0; i < s->n_fused; i++) {
         const part *p = &s->parts[i];
         write_list(out, ir_dtype_name(p->dtype), p->layout.rank, p->layout.dims);
@@ -264,8 +283,9 @@ static bool way_serves(const conv *c, way w)
 static ampc_status prepare_plan(const k_args *args, conv_state *s, const conv *c, size_t *rest)
 {
     static const way ways[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+    const size_t n_ways = s->counts ? 1 : sizeof ways / sizeof *ways;
     ampc_status status = AMPC_UNSUPPORTED;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && status == AMPC_UNSUPPORTED; i++) {
+    for (size_t i = 0; i < n_ways && status == AMPC_UNSUPPORTED; i++) {
         if (!way_serves(c, ways[i])) continue;
         CUDA_FORWARD(set_parts(args, s, c, ways[i], rest));
         status = find_plan(args, s, c);
@@ -287,12 +307,25 @@ static ampc_status prepare_bias_sum(const k_args *args, conv_state *s, const con
     return AMPC_OK;
 }
 
+/* Whether the step sums its result; sets *counts. */
+static ampc_status find_statistics(const k_args *args, const conv *c, bool *counts)
+{
+    const ir_dtype t = c->y->dtype;
+    const bool low = (t == IR_f16 || t == IR_bf16) && c->x->dtype == t && c->w->dtype == t,
+               sums = k_extra_out(args, K_SLOT(statistics, sum)),
+               squares = k_extra_out(args, K_SLOT(statistics, squares));
+    *counts = sums && squares;
+    if (!args->fused && sums == squares && (!sums || (low && !c->bias && !conv_is_empty(c)))) return AMPC_OK;
+    return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "unsupported epilogue");
+}
+
 static ampc_status prepare_state(const k_args *args, conv_state *s, size_t *workspace)
 {
     const conv c = conv_of(args);
     const k_view *result = conv_result(&c);
     const k_view dense = cuda_dense(result);
     size_t rest = 0;
+    CUDA_FORWARD(find_statistics(args, &c, &s->counts));
     if (conv_is_empty(&c))
         CUDA_FORWARD(cuda_fill_prepare(args, c.kind == CONV_FORWARD ? c.bias : NULL,
                                        result->channels_last ? 0 : c.g.spatial, &dense, &s->fill, &rest));
@@ -323,12 +356,13 @@ static void *casted(const k_args *args, const part *p, const k_view *v)
 
 static ampc_status run_plan(const k_args *args, const conv_state *s, const conv *c)
 {
-    static const int64_t uids[MAX_PARTS] = {UID_X, UID_W, UID_Y, UID_BIAS};
+    int64_t uids[MAX_PARTS + STATISTICS] = {UID_X, UID_W, UID_Y, UID_BIAS};
     const k_view *views[MAX_PARTS] = {c->x, c->w, c->y, c->bias};
     char *rest = (char *)args->workspace + s->rest_at;
     const int result = result_of(s->kind);
     const part *last = &s->parts[result];
-    void *data[MAX_PARTS];
+    void *data[MAX_PARTS + STATISTICS];
+    int n = s->n_fused;
     for (int i = 0; i < s->n_fused; i++) {
         const part *p = &s->parts[i];
         void *between = turned(args, p, views[i]);
@@ -337,7 +371,11 @@ static ampc_status run_plan(const k_args *args, const conv_state *s, const conv 
         CUDA_FORWARD(cuda_inner_run(args, &p->turn, views[i]->data, between, rest));
         CUDA_FORWARD(cuda_inner_run(args, &p->cast, between, data[i], rest));
     }
-    CUDA_FORWARD(dnn_run(args->ctx, s->plan, s->n_fused, uids, data, rest));
+    for (int i = 0; i < STATISTICS && s->counts; i++, n++) {
+        uids[n] = UID_TOTAL + i;
+        data[n] = k_extra_out(args, K_SLOT(statistics, sum) + i)->data;
+    }
+    CUDA_FORWARD(dnn_run(args->ctx, s->plan, n, uids, data, rest));
     void *between = turned(args, last, views[result]);
     CUDA_FORWARD(cuda_inner_run(args, &last->cast, data[result], between, rest));
     return cuda_inner_run(args, &last->turn, between, views[result]->data, rest);

@@ -230,7 +230,7 @@ static bool config_serves(const dnn_graph *g, dnn_descriptor config, int64_t *nu
     for (int64_t i = 0; known && i < n_behaviors; i++)
         *compiles = *compiles || behaviors[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     for (int i = 0; i < g->n_refused; i++) known = known && g->refused[i] != *number;
-    return known && !notes_refuse(g, notes, n);
+    return known && !(g->precompiled && *compiles) && !notes_refuse(g, notes, n);
 }
 
 /* Appends the configurations that a heuristic proposes, in its order; none if it fails. */
@@ -441,7 +441,7 @@ static ampc_status race(candidates *c, const char *key, int *best)
 
 static ampc_status no_engine(const candidates *c, const char *key)
 {
-    char reason[CUDA_MAX_REASON] = "all its engines are nondeterministic, imprecise or known to be wrong";
+    char reason[CUDA_MAX_REASON] = "all its engines are nondeterministic, imprecise, known to be wrong or not compiled";
     if (c->refusal) cuda_dnn_reason(c->refusal, reason);
     return cuda_fail(c->g->ctx, AMPC_UNSUPPORTED, "cuDNN has no engine for %s: %s", key, reason);
 }

@@ -27,6 +27,7 @@ typedef struct dnn_graph {
     const k_context *ctx;
     ampc_status status;
     bool exact;                        /* f32 operands: exclude engines that round them to fewer bits */
+    bool precompiled;                  /* exclude engines that compile their kernel */
     dnn_descriptor made[DNN_MAX_MADE]; /* all descriptors, in order of creation */
     dnn_descriptor ops[DNN_MAX_OPS];
     int n_made, n_ops;
@@ -63,6 +64,8 @@ void dnn_append_pointwise_grad(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_desc
                                dnn_descriptor dx);
 /* Appends y = a b of the last two axes, accumulating in f32. */
 void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y);
+/* Appends the sums of x and of its squares over all axes but the channels; sum, squares: [1, C, 1, ..] in f32. */
+void dnn_append_statistics(dnn_graph *g, dnn_descriptor x, dnn_descriptor sum, dnn_descriptor squares);
 
 /* Excludes an engine whose results are known to be wrong for this graph. */
 void dnn_refuse(dnn_graph *g, int64_t engine);

@@ -109,3 +109,18 @@ void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_des
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y);
     dnn_append(g, op);
 }
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+void dnn_append_statistics(dnn_graph *g, dnn_descriptor x, dnn_descriptor sum, dnn_descriptor squares)
+{
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    dnn_set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    dnn_set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    dnn_append(g, op);
+}

@@ -22,5 +22,5 @@ const k_kernel *cuda_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : 
 
 ampc_status cuda_supports_epilogue(const k_args *args)
 {
-    return ir_op_has(args->op, IR_EPILOGUE) ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
+    return ir_op_has(args->op, IR_ABSORBS) ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
 }

@@ -118,6 +118,29 @@ TEST(low_gradients_have_more_engines)
     close_context();
 }
 
+/* In f16, compiled engines sum the result (kernels/statistics.h); in the other types they would have to be compiled. */
+TEST(networks_sum_their_results)
+{
+    int rows = 0;
+    open_context(false);
+    for (int i = 0; i < N_WINDOWS; i++)
+        for (int t = 0; t < 3 && has_full_vectors(&windows[i]); t++) {
+            call c;
+            call_convolution(&c, IR_OP_conv, &windows[i], types[t], types[t]);
+            call_channels_last(&c);
+            c.in[IR_IN(conv, bias)].dtype = IR_NO_DTYPE;
+            for (int k = 0; k < K_SLOT(statistics, n_out); k++)
+                c.out[c.args.n_out++] = view(IR_f32, 1, &windows[i].filters);
+            const ampc_status status = call_prepare(&c);
+            if (status != (types[t] == IR_f16 ? AMPC_OK : AMPC_UNSUPPORTED))
+                fail_msg("%s in %s: %s", windows[i].from, ir_dtype_name(types[t]), call_error);
+            call_release(&c);
+            rows++;
+        }
+    assert_true(rows > 3);
+    close_context();
+}
+
 TEST(equal_convolutions_share_a_plan)
 {
     call first, second;

@@ -343,6 +343,88 @@ static void conv_grad_weight_rows(void **state)
                   grad_weight_check(row, in, out, results_used))
 }
 
+/* ---- statistics, on a device ---- */
+
+static const conv_row counted_convs[] = {
+    {2, 2, 16, 24, 1, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    {2, 3, 8, 16, 1, {7, 5}, {1, 1}, {1, 1}, {1, 1}, {0}},
+    {2, 1, 32, 8, 1, {8, 11}, {1, 1}, {2, 2}, {1, 1}, {0}},
+    {2, 2, 24, 40, 1, {5, 6}, {5, 3}, {2, 1}, {1, 1}, {2, 1, 2, 1}},
+    {2, 1, 8, 136, 1, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
+};
+
+/* The sums may be of results before or after these are rounded. */
+static void sums_check(const conv_case *c, const double *y, const k_view *sum, const k_view *squares)
+{
+    const int64_t plane = product(c->y + 2, c->row->spatial), m = c->row->m;
+    for (int64_t k = 0; k < m; k++) {
+        double expected[2] = {0}, size[2] = {0};
+        for (int64_t i = 0; i < c->row->n * m * plane; i++) {
+            if (i / plane % m != k) continue;
+            expected[0] += y[i];
+            expected[1] += y[i] * y[i];
+            size[0] += fabs(y[i]);
+        }
+        size[1] = 2 * expected[1];
+        for (int i = 0; i < 2; i++) {
+            const double got = ((const float *)(i ? squares : sum)->data)[k];
+            if (fabs(got - expected[i]) > 0x1p-10 * size[i])
+                fail_msg("channel %d: %s %g instead of %g", (int)k, i ? "squares" : "sum", got, expected[i]);
+        }
+    }
+}
+
+/* Returns whether the device can. */
+static bool statistics_check(const conv_row *row, ir_dtype t)
+{
+    conv_case c;
+    case_init(&c, row);
+    k_view x = view_make(t, 4, c.x), w = view_make(t, 4, c.w), none = {.dtype = IR_NO_DTYPE};
+    k_view results[] = {view_make(t, 4, c.y), view_make(IR_f32, 1, &row->m), view_make(IR_f32, 1, &row->m)};
+    view_fill(&x);
+    view_fill(&w);
+    c.xv = view_values(&x);
+    c.wv = view_values(&w);
+    ir_attr attr[8] = {0};
+    CASE_ATTRS(&c, attr, conv);
+    k_view operands[] = {x, w, none};
+    char error[256] = "";
+    const k_context ctx = {.threads = THREADS, .error = error, .error_size = sizeof error};
+    const k_args args = {
+        .op = IR_OP_conv, .in = operands, .out = results, .n_in = 3, .n_out = 3, .attr = attr, .ctx = &ctx};
+    const bool can = ops_absorbs(&args);
+    double *y = calloc((size_t)k_count(&results[0]), sizeof *y);
+    if (can) {
+        run_kernel(IR_OP_conv, operands, 3, results, 3, attr);
+        case_visit(&c, visit_forward, y);
+        view_check("conv with statistics", &results[0], y, (double)product(c.w + 1, 3), t);
+        if (run_candidate >= 0) sums_check(&c, y, &results[1], &results[2]);
+    }
+    for (int i = 0; i < 3; i++) free(results[i].data);
+    free(x.data);
+    free(w.data);
+    free(c.xv);
+    free(c.wv);
+    free(y);
+    return can;
+}
+
+/* In bf16, cuDNN would have to compile its engines. */
+static void statistics_rows(void **state)
+{
+    (void)state;
+    if (!ops_on->device_ops) return;
+    for (size_t i = 0; i < sizeof counted_convs / sizeof *counted_convs; i++) {
+        assert_false(statistics_check(&counted_convs[i], IR_f32));
+        if (ops_takes(IR_bf16)) assert_false(statistics_check(&counted_convs[i], IR_bf16));
+        if (!ops_takes(IR_f16)) continue;
+        assert_int_equal(statistics_check(&counted_convs[i], IR_f16), ops_channels_last);
+        if (!ops_channels_last || !part_has_row(i)) continue;
+        EACH_CANDIDATE(statistics_check(&counted_convs[i], IR_f16))
+        check_candidates();
+    }
+}
+
 /* Every algorithm that cuDNN proposes is right, since tuning may choose any. The smallest row shows that they can be
  * chosen; the others are for a GPU (gpu-check --only engines), since the double computes alike with all of them. */
 static void every_engine(void **state)
@@ -443,7 +525,7 @@ static int run(void)
         BOTH_LAYOUTS(conv_rows),    BOTH_LAYOUTS(conv_grad_input_rows), BOTH_LAYOUTS(conv_grad_weight_rows),
         BOTH_LAYOUTS(random_convs), BOTH_LAYOUTS(in_place_rows),        BOTH_LAYOUTS(conv_grad_input_output_padding),
         OPS_PACKED(conv_rows),      OPS_PACKED(own_conv_rows),          OPS_PACKED(conv_grad_input_rows),
-        OPS_PACKED(random_convs),   BOTH_LAYOUTS(every_engine),
+        OPS_PACKED(random_convs),   BOTH_LAYOUTS(every_engine),         BOTH_LAYOUTS(statistics_rows),
     };
     if (ops_on->device_ops) tier_print_part("rows and types", 6);
     return rows_run(ops_on->name, tests, sizeof tests / sizeof *tests);

@@ -1,6 +1,7 @@
 /* dnn_run.cc - reads the JSON of a cuDNN plan and executes it with plain loops in f32.
  *
- * Supports convolutions, their gradients, matmuls and pointwise operations in any layout; rejects everything else by name. */
+ * Supports convolutions, their gradients, matmuls, pointwise operations and statistics in any layout; rejects everything else by
+ * name. */
 #include "tests/cuda/double/dnn.h"
 #include "tests/cuda/double/double.h"
 
@@ -157,6 +158,19 @@ static bool read_product(const json_t *from, Program &program, Node &node)
     return true;
 }
 
+static bool read_statistics(const json_t *from, Program &program, Node &node)
+{
+    if (!read_roles(from, program, node, {"X", "Sum", "SqSum"})) return false;
+    const Tensor &x = *node.tensors["X"];
+    for (const char *role : {"Sum", "SqSum"}) {
+        const Tensor &t = *node.tensors[role];
+        if (t.type != Type::f32 || x.dims.size() < 2 || !broadcasts(t, x) ||
+            t.count() != static_cast<size_t>(x.dims[1]) || t.dims[1] != x.dims[1])
+            return unknown("the shape of a result,", role);
+    }
+    return true;
+}
+
 static bool read_node(const json_t *from, Program &program)
 {
     const char *operation = text_of(from, "operation"), *precision = text_of(from, "mathPrec");
@@ -167,6 +181,7 @@ static bool read_node(const json_t *from, Program &program)
     if (node.operation.find("_CONVOLUTION_") != std::string::npos) ok = read_convolution(from, program, node);
     else if (node.operation.find("_POINTWISE_") != std::string::npos) ok = read_pointwise(from, program, node);
     else if (node.operation.find("_MATMUL_") != std::string::npos) ok = read_product(from, program, node);
+    else if (node.operation.find("_GEN_STATS_") != std::string::npos) ok = read_statistics(from, program, node);
     else return unknown("the operation", operation);
     if (ok) program.nodes.push_back(node);
     return ok;
@@ -420,11 +435,29 @@ static void multiply(Node &node)
     write(c, rounded(sum));
 }
 
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+static void sum_channels(Node &node)
+{
+    Tensor &x = *node.tensors["X"];
+    const std::vector<float> &values = read(x);
+    const size_t channels = static_cast<size_t>(x.dims[1]), plane = x.count() / static_cast<size_t>(x.dims[0]) / channels;
+    std::vector<double> sum(channels), squares(channels);
+    for (size_t i = 0; i < values.size(); i++) {
+        const size_t channel = i / plane % channels;
+        sum[channel] += values[i];
+        squares[channel] += static_cast<double>(values[i]) * values[i];
+    }
+    write(*node.tensors["Sum"], rounded(sum));
+    write(*node.tensors["SqSum"], rounded(squares));
+}
+
 void Program::run()
 {
     for (Node &node : nodes)
         if (node.operation.find("_CONVOLUTION_") != std::string::npos) convolve(node);
         else if (node.operation.find("_MATMUL_") != std::string::npos) multiply(node);
+        else if (node.operation.find("_GEN_STATS_") != std::string::npos) sum_channels(node);
         else point(node);
     for (auto &t : tensors) t.second.values.clear();
 }
