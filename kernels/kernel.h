@@ -223,8 +223,8 @@ extern const k_kernel cpu_grad_update;
 bool cpu_joins_update(const k_args *args);
 /* Whether the kernel of args->op supports the step with its epilogue: activation and extra operands and results
  * (kernels/epilogue.h, statistics.h). Needs what `prepare` sees and an open device. AMPC_OK: `prepare` will succeed.
- * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue. Any other failure leaves the
- * question open. */
+ * AMPC_UNSUPPORTED, with an empty ctx->error: the kernel, or the op, has no such epilogue, or a context that tunes has
+ * found separate steps to be faster. Any other failure leaves the question open. */
 ampc_status cpu_supports_epilogue(const k_args *args);
 ampc_status cuda_supports_epilogue(const k_args *args);
 /* Opens oneDNN, once per process. Without it, everything runs on own code. AMPC_NO_MEMORY, with the reason in `error`,

@@ -1,5 +1,5 @@
 /* table.c - the CUDA kernel of each op, from the kernel column of ir/ops/ops.def. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/conv_race.h"
 
 /* Ops without a kernel. */
 const k_kernel cuda_none = {0};
@@ -22,5 +22,8 @@ const k_kernel *cuda_kernel(ir_op op) { return kernels[op]->run ? kernels[op] : 
 
 ampc_status cuda_supports_epilogue(const k_args *args)
 {
-    return ir_op_has(args->op, IR_ABSORBS) ? k_prepares(kernels[args->op], args) : AMPC_UNSUPPORTED;
+    const bool races = ir_op_has(args->op, IR_SPATIAL) && args->ctx->tune && !args->ctx->candidate;
+    if (!ir_op_has(args->op, IR_ABSORBS)) return AMPC_UNSUPPORTED;
+    CUDA_FORWARD(k_prepares(kernels[args->op], args));
+    return races ? cuda_race_statistics(args) : AMPC_OK;
 }

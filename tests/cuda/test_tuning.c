@@ -141,6 +141,42 @@ TEST_TUNING(races_depend_on_the_epilogue)
     assert_non_null(strstr(cache_file("r", NULL), "matmul f16->f16 24x16x40 sum b\n"));
 }
 
+/* Asks about a convolution that sums its result; races: whether that times anything. */
+static ampc_status supports_statistics(const window_row *r, bool races)
+{
+    call c;
+    open_context(true);
+    call_convolution(&c, IR_OP_conv, r, IR_f16, IR_f16);
+    call_channels_last(&c);
+    c.in[IR_IN(conv, bias)].dtype = IR_NO_DTYPE;
+    for (int i = 0; i < K_SLOT(statistics, n_out); i++) c.out[c.args.n_out++] = view(IR_f32, 1, &r->filters);
+    double_mark();
+    const ampc_status status = cuda_supports_epilogue(&c.args);
+    if ((double_count("cudaEventElapsedTime") > 0) != races) fail_msg("status %d: %s", status, call_error);
+    close_context();
+    return status;
+}
+
+/* The sums of a convolution race against a separate pass, once. */
+TEST_TUNING(statistics_must_pay)
+{
+    static const window_row rows[] = {{"3x3", 2, 1, 8, 8, 1, {5, 5}, {3, 3}, 1, 1, 1, 1},
+                                      {"1x1", 2, 1, 8, 8, 1, {5, 5}, {1, 1}, 1, 1, 0, 0}};
+    for (int i = 0; i < 2; i++) {
+        char text[8192], *at;
+        const ampc_status status = supports_statistics(&rows[i], true);
+        if (status != AMPC_UNSUPPORTED && status != AMPC_OK) fail_msg("%s", call_error);
+        assert_int_equal(supports_statistics(&rows[i], false), status);
+        snprintf(text, sizeof text, "%s", cache_file("r", NULL));
+        assert_non_null(strstr(text, "conv with or without sums f16 n1 g1 8 to 8, 5 by "));
+        for (at = strstr(text, "conv with or without"); at > text && at[-1] != '\n';) at--;
+        *at = '1' - (*at - '0');
+        assert_non_null(cache_file("w", text));
+        assert_int_equal(supports_statistics(&rows[i], false), status == AMPC_OK ? AMPC_UNSUPPORTED : AMPC_OK);
+        assert_non_null(cache_file("w", ""));
+    }
+}
+
 TEST_TUNING(damaged_cache_is_ignored)
 {
     assert_true(races(true) > 0);
