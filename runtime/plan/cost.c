@@ -3,6 +3,7 @@
 #include "kernels/convolution.h"
 #include "kernels/matmul.h"
 #include "kernels/recurrent.h"
+#include "kernels/statistics.h"
 #include "kernels/update.h"
 #include "runtime/backend/alloc.h"
 #include "runtime/plan/concat_parts.h"
@@ -40,6 +41,12 @@ static int64_t bytes_seen(const rt_step *s, int i)
     return (most && most < all ? most : all) * size;
 }
 
+static bool is_read(const rt_plan *p, const rt_step *s, int i)
+{
+    const k_args args = rt_step_args(p, s);
+    return s->in_value[i] != RT_NO_VALUE && (s->kind != RT_STEP_OP || k_statistics_read(&args, i));
+}
+
 /* Memory shared by several operands counts once, unless the list for sorting them cannot be allocated. */
 static int64_t bytes_read(const rt_plan *p, const rt_step *s)
 {
@@ -47,12 +54,12 @@ static int64_t bytes_read(const rt_plan *p, const rt_step *s)
     int64_t bytes = 0;
     int n = 0;
     for (int i = 0; i < s->n_in && all; i++)
-        if (s->in_value[i] != RT_NO_VALUE) all[n++] = (operand){rt_root(p, s->in_value[i]), s->in_at[i], i};
+        if (is_read(p, s, i)) all[n++] = (operand){rt_root(p, s->in_value[i]), s->in_at[i], i};
     if (n > 1) qsort(all, (size_t)n, sizeof *all, compare);
     for (int i = 0; i < n; i++)
         if (i == 0 || all[i].root != all[i - 1].root || all[i].at != all[i - 1].at) bytes += bytes_seen(s, all[i].i);
     for (int i = 0; i < s->n_in && !all; i++)
-        if (s->in_value[i] != RT_NO_VALUE) bytes += bytes_seen(s, i);
+        if (is_read(p, s, i)) bytes += bytes_seen(s, i);
     if (all != few) rt_free(all);
     return bytes;
 }

@@ -29,8 +29,10 @@ static const struct rule {
 #undef RULE
 };
 
+/* Convolutions that sum their result stay (fuse_norm_sums.c). */
 static const struct rule *find_rule(const rt_step *s)
 {
+    if (s->n_out > ir_op_get(s->op)->n_out) return NULL;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].op == s->op) return &rules[i];
     return NULL;
