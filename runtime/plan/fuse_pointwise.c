@@ -20,7 +20,7 @@ enum {
     MAX_CODE = 32, /* keeps live values within the registers of a device */
     MAX_OPERANDS = 12,
     MAX_RESULTS = 6,
-    MIN_ROWS = 128 /* of a folded result, because rows run in parallel */
+    MIN_ROWS = 128 /* of a folded result in host memory, because rows run in parallel; devices cut rows into groups */
 };
 _Static_assert(IR_ATTR(dropout, ratio) == IR_ATTR(dropout_grad, ratio), "one instruction reads either");
 _Static_assert(IR_ATTR(reduce_sum, axes) == 0 && IR_ATTR(reduce_mean, axes) == 0, "axes are the first attribute");
@@ -185,8 +185,9 @@ static bool can_fuse(const rt_plan *p, const rt_step *s)
 }
 
 /* Returns the length of the rows that a reduction folds along the last axes; 0: it cannot be fused. */
-static int64_t folded_row(const rt_step *s)
+static int64_t folded_row(const rt_plan *p, const rt_step *s)
 {
+    const int min_rows = p->backend->device_ops ? 1 : MIN_ROWS;
     const k_view *x = &s->in[0];
     const ir_attr *axes = &s->attr[0];
     bool folded[IR_MAX_RANK] = {false};
@@ -198,7 +199,7 @@ static int64_t folded_row(const rt_step *s)
         *(folded[i] ? &row : &rows) *= x->dims[i];
     }
     bool is_float = ir_dtype_is_float(x->dtype) && x->dtype != IR_f64;
-    return is_float && row > 1 && rows >= MIN_ROWS ? row : 0;
+    return is_float && row > 1 && rows >= min_rows ? row : 0;
 }
 
 /* Returns member i of the region; member -1 is `more`. */
@@ -287,7 +288,7 @@ static bool can_serve_readers(const fusion_state *f, const rt_step *s)
 
 static bool can_fold(const fusion_state *f, const region *r, const rt_step *s)
 {
-    const int64_t row = folded_row(s);
+    const int64_t row = folded_row(f->p, s);
     if (!row || (r->row && row != r->row) || k_count(&s->in[0]) != r->count) return false;
     return computes_in_f32(f, rt_def(f->p, s->in_value[0]));
 }
@@ -308,7 +309,7 @@ static void join(fusion_state *f, region *r, rt_step *s)
     for (; at > 0 && r->member[at - 1]->index > s->index; at--) r->member[at] = r->member[at - 1];
     r->member[at] = s;
     r->code += form_of(s)->code;
-    if (folds(s)) r->row = folded_row(s);
+    if (folds(s)) r->row = folded_row(f->p, s);
     place_of(f, s)->inside = true;
 }
 
