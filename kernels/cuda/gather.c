@@ -55,17 +55,33 @@ static row_sums_plan grad_plan_of(const k_args *args)
     return row_sums_plan_of(axis.outer, axis.length, axis.inner, k_count(&args->in[1]), sizeof(float));
 }
 
+/* The sums are added to the addend, if there is one, by the kernels of scatter. */
 static ampc_status gather_grad_prepare(const k_args *args, void **out, size_t *workspace)
 {
     const row_sums_plan p = grad_plan_of(args);
     CUDA_FORWARD(cuda_new_state(args, sizeof(row_sums_kernels), out));
     *workspace = p.bytes;
+    if (k_extra_in(args, K_SLOT(epilogue, addend)))
+        return row_sums_find(args, &p, (const char *[]){"scatter_sum_float", "scatter_join_float"}, CUDA_FAMILY_scatter,
+                             *out);
     return row_sums_find(args, &p, (const char *[]){"gather_sum", "gather_join"}, CUDA_FAMILY_gather, *out);
+}
+
+/* Fills the result with what the sums are added to: the addend, which it may overwrite, or 0. */
+static ampc_status fill(const k_args *args)
+{
+    const k_view *addend = k_extra_in(args, K_SLOT(epilogue, addend)), *dx = &args->out[0];
+    const cudaStream_t stream = cuda_of(args->ctx)->stream;
+    if (k_count(dx) == 0 || (addend && addend->data == dx->data)) return AMPC_OK;
+    if (addend)
+        CUDA_CALL(args->ctx, cudaMemcpyAsync(dx->data, addend->data, k_bytes(dx), cudaMemcpyDeviceToDevice, stream));
+    else CUDA_CALL(args->ctx, cudaMemsetAsync(dx->data, 0, k_bytes(dx), stream));
+    return AMPC_OK;
 }
 
 static ampc_status gather_grad_run(const k_args *args)
 {
-    const k_view *dy = &args->in[0], *indices = &args->in[1], *dx = &args->out[0];
+    const k_view *dy = &args->in[0], *indices = &args->in[1];
     const row_sums_plan p = grad_plan_of(args);
     const cuda_places places = {.indices = indices->data,
                                 .dtype = (int)indices->dtype,
@@ -79,9 +95,10 @@ static ampc_status gather_grad_run(const k_args *args)
                                 .count = p.count,
                                 .rows = p.entries,
                                 .inner = p.inner};
-    if (k_count(dx)) CUDA_CALL(args->ctx, cudaMemsetAsync(dx->data, 0, k_bytes(dx), cuda_of(args->ctx)->stream));
+    CUDA_FORWARD(fill(args));
     return row_sums_run(args, args->state, &p, &places, dy, IR_WORD(scatter, add));
 }
 
 const k_kernel cuda_gather = {.prepare = gather_prepare, .run = gather_run, .release = cuda_release};
-const k_kernel cuda_gather_grad = {.prepare = gather_grad_prepare, .run = gather_grad_run, .release = cuda_release};
+const k_kernel cuda_gather_grad = {
+    .prepare = gather_grad_prepare, .run = gather_grad_run, .release = cuda_release, .adds = true};

@@ -3,6 +3,7 @@
 
 #include "ir/base/philox.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/epilogue.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -75,6 +76,21 @@ double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double l
 }
 
 void case_absent(ops_case *c) { c->in[c->n_in++] = (k_view){.dtype = IR_NO_DTYPE}; }
+
+static int addend_at(const ops_case *c)
+{
+    return k_extra_in_at(c->op, k_listed(c->op, c->n_in - c->n_extra), K_SLOT(epilogue, addend));
+}
+
+static bool has_addend(const ops_case *c) { return ops_on->kernel(c->op)->adds && addend_at(c) < c->n_in; }
+
+void case_addend(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high)
+{
+    if (!ops_on->kernel(c->op)->adds) return;
+    for (const int at = addend_at(c); c->n_in < at; c->n_extra++) case_absent(c);
+    case_in(c, t, rank, dims, low, high);
+    c->n_extra++;
+}
 
 void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims)
 {
@@ -259,11 +275,11 @@ void case_check(ops_case *c, ops_reference *reference)
     ampc_status status = case_run(c);
     if (status) fail_msg("%s: status %d: %s", ir_op_get(c->op)->name, status, c->error);
     reference(c);
+    for (int64_t i = 0; has_addend(c) && i < k_count(&c->out[0]); i++) c->expected[0][i] += c->x[addend_at(c)][i];
     for (int i = 0; i < c->n_out; i++) compare(c, i);
     check_operands(c);
     if (!ops_brief) check_threads(c);
-    const int addend = k_extra_in_at(c->op, k_listed(c->op, c->n_in - c->n_extra), K_SLOT(epilogue, addend));
-    if (ops_on->kernel(c->op)->adds && addend < c->n_in) check_in_place(c, addend, 0);
+    if (has_addend(c)) check_in_place(c, addend_at(c), 0);
     const ir_op_info *op = ir_op_get(c->op);
     if (!(op->traits & IR_INPLACE)) return;
     if (c->n_out == 1 || (op->n_out == 1 && op->variadic_out < 0))

@@ -79,7 +79,9 @@ void case_restart_draws(void);
 /* Adds an operand with uniform random values in [low, high] (whole numbers for integers). The caller may
  * change its values. */
 double *case_in(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high);
-void case_absent(ops_case *c);                                         /* an absent operand */
+void case_absent(ops_case *c); /* an absent operand */
+/* An operand that is added to result 0 (kernels/epilogue.h), if the kernel can do that; the reference need not. */
+void case_addend(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high);
 void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims); /* IR_NO_DTYPE: result not requested */
 void case_list(ops_case *c, int attr, const int64_t *items, int count);
 /* Runs and compares; fails the test with op, dtypes, shapes and the first wrong element. case_finish also ends the case. */

@@ -1,5 +1,4 @@
 /* rows_norm.c - softmax, layer and batch normalization, with gradients from the textbook formulas. */
-#include "kernels/epilogue.h"
 #include "kernels/statistics.h"
 #include "tests/ops/ops.h"
 
@@ -184,8 +183,6 @@ static void layer_norm_reference(ops_case *c)
     }
 }
 
-enum { ADDEND = IR_IN(layer_norm_grad, rstd) + 1 + K_SLOT(epilogue, addend) };
-
 static void layer_norm_grad_reference(ops_case *c)
 {
     const int axis = (int)c->attr[IR_ATTR(layer_norm_grad, axis)].i;
@@ -205,7 +202,6 @@ static void layer_norm_grad_reference(ops_case *c)
         for (int64_t i = 0; i < n; i++) {
             double dy = c->x[0][r * n + i], h = (c->x[1][r * n + i] - mean) * rstd;
             c->expected[0][r * n + i] = rstd * (dy * (scaled ? c->x[2][i] : 1) - a - h * b);
-            if (c->n_in > ADDEND) c->expected[0][r * n + i] += c->x[ADDEND][r * n + i];
         }
     }
 }
@@ -229,10 +225,7 @@ static void layer_norm(const ops_row *row, ir_dtype t)
         if (back) {
             case_in(&c, wide(t), rank, kept, 0.4, 0.6);
             case_in(&c, wide(t), rank, kept, 0.5, 0.8);
-            if (ops_on->kernel(row->op)->adds && s % 3) {
-                while (c.n_in < ADDEND) case_absent(&c);
-                case_in(&c, t, rank, dims, -2, 2);
-            }
+            if (s % 3) case_addend(&c, t, rank, dims, -2, 2);
         } else if (s & 1) {
             case_in(&c, group, rank - first, dims + first, -1, 1);
         } else {

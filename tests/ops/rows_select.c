@@ -62,6 +62,7 @@ static void gather(const ops_row *row, ir_dtype t)
         }
         case_in(&c, t, back ? rank : 3, back ? y : gathers[s / 2].x, LOW, HIGH);
         indices_in(&c, s & 1 ? IR_i32 : IR_i64, gathers[s / 2].rank_i, gathers[s / 2].indices, gathers[s / 2].x[axis]);
+        if (back && s % 3) case_addend(&c, t, 3, gathers[s / 2].x, LOW, HIGH);
         c.attr[0].i = gathers[s / 2].axis;
         case_out(&c, t, back ? 3 : rank, back ? gathers[s / 2].x : y);
         c.floor = 1;
