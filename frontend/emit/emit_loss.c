@@ -17,7 +17,8 @@ static void loss(emitter *e, const ir_node *n, int log_prob)
 
 void emit_softmax_cross_entropy(emitter *e, const ir_node *n)
 {
-    if (ir_value_used(n->out[IR_OUT(softmax_cross_entropy, lse)])) emit_none(e, n);
+    const bool is_padded = n->attr[IR_ATTR(softmax_cross_entropy, classes)].i != 0;
+    if (is_padded || ir_value_used(n->out[IR_OUT(softmax_cross_entropy, lse)])) emit_none(e, n);
     else loss(e, n, IR_OUT(softmax_cross_entropy, log_prob));
 }
 

@@ -33,6 +33,9 @@ static ampc_status loss_shapes(const inference *x, ir_type *items, ir_type *loss
     *items = (ir_type){.rank = in->rank - 1, .dims = {in->dims[0]}};
     for (int i = 2; i < in->rank; i++) items->dims[i - 1] = in->dims[i];
     *loss = infer_attr(x, "reduction")->i != IR_WORD(loss, none) ? (ir_type){0} : *items;
+    const ir_attr *count = infer_attr_find(x, "classes");
+    if (count && count->i && (ir_dim_is_symbolic(in->dims[1]) || count->i < 0 || count->i > in->dims[1]))
+        return infer_reject(x, "%" PRId64 " classes, but x is %s", count->i, infer_show(x, in));
     ir_type classes = infer_untyped(1, &in->dims[1]);
     TRY(infer_expect_operand(x, "label", items));
     return infer_expect_operand(x, "weight", &classes);

@@ -13,7 +13,7 @@
 typedef struct problem {
     const k_view *label, *weight; /* weight: NULL if absent */
     cpu_rows rows;
-    int64_t items, ignore;
+    int64_t items, ignore, classes; /* classes: of each row; the rest of it is padding */
     enum ir_words_loss reduction;
     ir_dtype carrier;
 } problem;
@@ -24,6 +24,7 @@ SAME_ATTRIBUTES(softmax_cross_entropy);
 SAME_ATTRIBUTES(softmax_cross_entropy_grad);
 SAME_ATTRIBUTES(nll_loss);
 SAME_ATTRIBUTES(nll_loss_grad);
+_Static_assert(IR_ATTR(softmax_cross_entropy, classes) == IR_ATTR(softmax_cross_entropy_grad, classes), "one driver");
 
 static problem problem_of(const k_args *args, int x, int label, int weight)
 {
@@ -32,6 +33,15 @@ static problem problem_of(const k_args *args, int x, int label, int weight)
     p.items = p.rows.outer * p.rows.inner;
     p.reduction = (enum ir_words_loss)args->attr[IR_ATTR(nll_loss, reduction)].i;
     p.carrier = cpu_carrier(args->in[x].dtype);
+    p.classes = p.rows.length;
+    return p;
+}
+
+static problem entropy_of(const k_args *args, int x, int label, int weight)
+{
+    problem p = problem_of(args, x, label, weight);
+    const int64_t classes = args->attr[IR_ATTR(softmax_cross_entropy, classes)].i;
+    if (classes) p.classes = classes;
     return p;
 }
 
@@ -48,9 +58,9 @@ static ampc_status check_labels(const k_args *args, const problem *p)
 {
     for (int64_t i = 0; i < p->items; i++) {
         int64_t label = label_of(p, i);
-        if (is_ignored(p, label) || (label >= 0 && label < p->rows.length)) continue;
+        if (is_ignored(p, label) || (label >= 0 && label < p->classes)) continue;
         return cpu_fail(args->ctx, AMPC_REJECTED, "label %lld at position %lld is outside of [0,%lld)",
-                        (long long)label, (long long)i, (long long)p->rows.length);
+                        (long long)label, (long long)i, (long long)p->classes);
     }
     return AMPC_OK;
 }
@@ -128,7 +138,7 @@ static double common_slope(const problem *p, const k_view *dloss)
 
 static problem cross_entropy(const k_args *args)
 {
-    return problem_of(args, IR_IN(softmax_cross_entropy, x), IR_IN(softmax_cross_entropy, label),
+    return entropy_of(args, IR_IN(softmax_cross_entropy, x), IR_IN(softmax_cross_entropy, label),
                       IR_IN(softmax_cross_entropy, weight));
 }
 
@@ -142,11 +152,13 @@ static ampc_status cross_entropy_prepare(const k_args *args, void **state, size_
 /* Computes losses[item] from its row of scores and returns its lse. `spare` becomes log_prob, if it `is_read`. */
 static double item_loss(const problem *p, int64_t item, const void *x, void *spare, bool is_read, double *losses)
 {
-    const int64_t label = label_of(p, item), n = p->rows.length, picked = is_ignored(p, label) ? -1 : label;
+    const int64_t label = label_of(p, item), n = p->classes, picked = is_ignored(p, label) ? -1 : label;
     double at_label = 0;
     const double e = p->carrier == IR_f64 ? log_prob_row_double(x, spare, is_read, n, picked, &at_label)
                                           : log_prob_row_float(x, spare, is_read, n, picked, &at_label);
     losses[item] = picked < 0 ? 0 : -at_label * weight_of(p, label);
+    for (int64_t i = n; is_read && i < p->rows.length; i++)
+        p->carrier == IR_f64 ? (((double *)spare)[i] = -INFINITY) : (((float *)spare)[i] = -INFINITY);
     return e;
 }
 
@@ -177,7 +189,7 @@ static ampc_status cross_entropy_run(const k_args *args)
 
 static problem cross_entropy_slope(const k_args *args)
 {
-    return problem_of(args, IR_IN(softmax_cross_entropy_grad, x), IR_IN(softmax_cross_entropy_grad, label),
+    return entropy_of(args, IR_IN(softmax_cross_entropy_grad, x), IR_IN(softmax_cross_entropy_grad, label),
                       IR_IN(softmax_cross_entropy_grad, weight));
 }
 
@@ -198,7 +210,8 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
     if (status) return status;
     double *losses = item_losses(args);
     const double scale = common_slope(&p, dloss);
-    int64_t stride = p.rows.length * (int64_t)ir_dtype_size(p.carrier), blocks = p.items ? p.rows.blocks : 0;
+    const int64_t size = (int64_t)ir_dtype_size(p.carrier), stride = p.rows.length * size;
+    const int64_t blocks = p.items ? p.rows.blocks : 0;
 #pragma omp parallel for num_threads(cpu_threads(args->ctx, k_count(x))) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
         char *buffer = thread_buffer(args, &p), *spare = buffer + buffer_bytes(&p);
@@ -211,11 +224,12 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
             double e = loss ? item_loss(&p, item, a + r * stride, spare + r * stride, false, losses)
                             : cpu_number(lse, item);
             if (p.carrier == IR_f64)
-                slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.rows.length,
+                slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.classes,
                                  label);
             else
-                slope_row_float((const float *)(a + r * stride), (float)e, slope, (float *)(d + r * stride),
-                                p.rows.length, label);
+                slope_row_float((const float *)(a + r * stride), (float)e, slope, (float *)(d + r * stride), p.classes,
+                                label);
+            memset(d + r * stride + p.classes * size, 0, (size_t)((p.rows.length - p.classes) * size));
         }
         cpu_rows_store(dx, &p.rows, first, n, p.carrier, d);
     }

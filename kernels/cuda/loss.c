@@ -12,6 +12,7 @@ SAME_ATTRIBUTES(softmax_cross_entropy);
 SAME_ATTRIBUTES(softmax_cross_entropy_grad);
 SAME_ATTRIBUTES(nll_loss);
 SAME_ATTRIBUTES(nll_loss_grad);
+_Static_assert(IR_ATTR(softmax_cross_entropy, classes) == IR_ATTR(softmax_cross_entropy_grad, classes), "one driver");
 _Static_assert((int)LOSS_TOTAL_BLOCKS <= (int)ROW_BLOCK, "a thread reads the sums of a block");
 
 typedef struct loss_state {
@@ -20,13 +21,22 @@ typedef struct loss_state {
     cudaKernel_t finish; /* of a loss and its gradient: adds up the blocks' sums */
 } loss_state;
 
-static loss_labels labels_of(const k_args *args, int label, int weight)
+/* The classes of operand x; for all ops but those of cross entropy, without padding. */
+static long long classes_of(const k_args *args, int x)
+{
+    const bool pads = args->op == IR_OP_softmax_cross_entropy || args->op == IR_OP_softmax_cross_entropy_grad;
+    const int64_t classes = pads ? args->attr[IR_ATTR(softmax_cross_entropy, classes)].i : 0;
+    return classes ? classes : args->in[x].dims[1];
+}
+
+static loss_labels labels_of(const k_args *args, int x, int label, int weight)
 {
     return (loss_labels){.label = args->in[label].data,
                          .weight = cuda_data(args->in, weight, args->n_in),
                          .label_dtype = (int)args->in[label].dtype,
                          .weight_dtype = weight < args->n_in ? (int)args->in[weight].dtype : 0,
                          .ignore = args->attr[0].i,
+                         .classes = classes_of(args, x),
                          .step = args->step,
                          .fault = cuda_of(args->ctx)->fault};
 }
@@ -90,8 +100,9 @@ static loss_forward forward_of(const k_args *args, loss_labels labels)
 
 static ampc_status cross_entropy_run(const k_args *args)
 {
-    loss_forward a = forward_of(
-        args, labels_of(args, IR_IN(softmax_cross_entropy, label), IR_IN(softmax_cross_entropy, weight)));
+    loss_forward a = forward_of(args,
+                                labels_of(args, IR_IN(softmax_cross_entropy, x), IR_IN(softmax_cross_entropy, label),
+                                          IR_IN(softmax_cross_entropy, weight)));
     a.lse = cuda_data(args->out, IR_OUT(softmax_cross_entropy, lse), args->n_out);
     a.log_prob = cuda_data(args->out, IR_OUT(softmax_cross_entropy, log_prob), args->n_out);
     return launch_forward(args, &a, cuda_rows_blocks(&a.rows));
@@ -99,7 +110,8 @@ static ampc_status cross_entropy_run(const k_args *args)
 
 static ampc_status nll_run(const k_args *args)
 {
-    loss_forward a = forward_of(args, labels_of(args, IR_IN(nll_loss, label), IR_IN(nll_loss, weight)));
+    loss_forward a = forward_of(args,
+                                labels_of(args, IR_IN(nll_loss, x), IR_IN(nll_loss, label), IR_IN(nll_loss, weight)));
     return launch_forward(args, &a, nll_blocks(&a.rows));
 }
 
@@ -113,7 +125,7 @@ static bool adds_weights(const loss_backward *a)
 static loss_backward backward_of(const k_args *args, int x, int label, int weight)
 {
     loss_backward a = {.rows = cuda_rows_of(&args->in[x], 1),
-                       .labels = labels_of(args, label, weight),
+                       .labels = labels_of(args, x, label, weight),
                        .dloss = args->in[0].data,
                        .x = args->in[x].data,
                        .dx = args->out[0].data,
@@ -167,7 +179,7 @@ static ampc_status launch_backward(const k_args *args, loss_backward *a, unsigne
 {
     const loss_state *state = args->state;
     long long items = a->rows.outer * a->rows.inner;
-    void *weights[] = {&a->labels, &items, &a->rows.length, (void *)&a->sums};
+    void *weights[] = {&a->labels, &items, (void *)&a->sums};
     CUDA_FORWARD(cuda_launch(args, state->total, a->blocks, ROW_BLOCK, 0, weights));
     return cuda_launch(args, state->items, cuda_rows_blocks(&a->rows), threads, 0, (void *[]){a});
 }

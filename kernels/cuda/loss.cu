@@ -11,13 +11,20 @@ struct labelled {
     float weight;
 };
 
-static __device__ __forceinline__ labelled item_of(const loss_labels &l, long long classes, long long item, bool report)
+static __device__ __forceinline__ labelled item_of(const loss_labels &l, long long item, bool report)
 {
     const long long label = element_load<long long>(l.label, l.label_dtype, item);
-    const bool ignored = label == l.ignore && label != LOSS_IGNORES_NONE, valid = label >= 0 && label < classes;
+    const bool ignored = label == l.ignore && label != LOSS_IGNORES_NONE, valid = label >= 0 && label < l.classes;
     if (!ignored && !valid && report) fault_set(l.fault, l.step, K_FAULT_LABEL);
     if (ignored || !valid) return {-1, 0};
     return {label, l.weight ? element_load<float>(l.weight, l.weight_dtype, label) : 1};
+}
+
+/* The part of a row without its padding. */
+static __device__ __forceinline__ row_part classes_of(const loss_labels &l, row_part p)
+{
+    if (p.length > l.classes) p.length = l.classes;
+    return p;
 }
 
 /* Stores the block's sums. `slots`: 32 values in shared memory. */
@@ -42,7 +49,7 @@ static __device__ __forceinline__ void add_item(const labelled &item, long long 
 static __device__ __forceinline__ void add_loss(const loss_forward &a, const row_part &p, double max_value, double rest,
                                                 loss_sums *sums)
 {
-    const labelled item = item_of(a.labels, a.rows.length, p.item, true);
+    const labelled item = item_of(a.labels, p.item, true);
     const float x = item.label >= 0 ? element_load<float>(a.x, a.dtype, p.first + item.label * p.step) : 0;
     add_item(item, p.item, x, max_value, rest, a.reduction == IR_WORD(loss, none) ? a.loss : nullptr, sums);
 }
@@ -54,7 +61,7 @@ static __device__ __forceinline__ loss_sums cross_entropy(const loss_forward &a,
     rows_each<G>(a.rows, [&](const row_part &p) {
         exponentials e;
         float v[TILE];
-        tiles_each(p, [&](long long i, int n) {
+        tiles_each(classes_of(a.labels, p), [&](long long i, int n) {
             part_load<G>(a.x, a.dtype, p, i, n, v);
             e.collect(v, n);
         });
@@ -68,7 +75,7 @@ static __device__ __forceinline__ loss_sums cross_entropy(const loss_forward &a,
         tiles_each(p, [&](long long i, int n) {
             part_load<G>(a.x, a.dtype, p, i, n, v);
 #pragma unroll
-            for (int j = 0; j < TILE; j++) v[j] = v[j] - e.max_value - rest;
+            for (int j = 0; j < TILE; j++) v[j] = i + j < a.labels.classes ? v[j] - e.max_value - rest : -INFINITY;
             part_store<G>(a.log_prob, a.dtype, p, i, n, v);
         });
     });
@@ -132,12 +139,12 @@ AMPC_KERNEL(loss_finish)
 
 /* Sums the weights of all items, for a mean. */
 extern "C" __global__ void __launch_bounds__(ROW_BLOCK) loss_weights(loss_labels labels, long long items,
-                                                                     long long classes, loss_sums *sums)
+                                                                     loss_sums *sums)
 {
     __shared__ double slots[WARP];
     loss_sums own = {0, 0};
     for (long long i = grid_first(); i < items; i += grid_step())
-        own.weight += item_of(labels, classes, i, true).weight;
+        own.weight += item_of(labels, i, true).weight;
     store_sums(sums, own, slots);
 }
 AMPC_KERNEL(loss_weights)
@@ -159,13 +166,13 @@ static __device__ __forceinline__ void entropy_slope(const loss_backward &a, flo
 {
     rows_each<G>(a.rows, [&](const row_part &p) {
         const bool exists = p.length > 0;
-        const labelled item = exists ? item_of(a.labels, p.length, p.item, p.leads) : labelled{-1, 0};
+        const labelled item = exists ? item_of(a.labels, p.item, p.leads) : labelled{-1, 0};
         float v[TILE], slope = 0, others = 0, own = 0;
         if (item.weight != 0) slope = item.weight * (a.reduction == IR_WORD(loss, none) ? a.dloss[p.item] : common);
         const float lse = exists ? a.lse[p.item] : 0;
         if (item.label >= 0)
             own = m_exp_float(element_load<float>(a.x, a.dtype, p.first + item.label * p.step) - lse);
-        tiles_each(p, [&](long long i, int n) {
+        tiles_each(classes_of(a.labels, p), [&](long long i, int n) {
             part_load<G>(a.x, a.dtype, p, i, n, v);
 #pragma unroll
             for (int j = 0; j < TILE; j++)
@@ -178,7 +185,7 @@ static __device__ __forceinline__ void entropy_slope(const loss_backward &a, flo
 #pragma unroll
             for (int j = 0; j < TILE; j++) {
                 const float probability = i + j == item.label ? -others : m_exp_float(v[j] - lse);
-                v[j] = slope == 0 ? 0 : probability * factor;
+                v[j] = slope == 0 || i + j >= a.labels.classes ? 0 : probability * factor;
             }
             part_store<G>(a.dx, a.dtype, p, i, n, v);
         });
@@ -194,12 +201,12 @@ static __device__ __forceinline__ loss_sums entropy_and_slope(const loss_backwar
     const bool each = a.reduction == IR_WORD(loss, none);
     loss_sums sums = {0, 0};
     rows_each<G>(a.rows, [&](const row_part &p) {
-        const labelled item = p.length > 0 ? item_of(a.labels, p.length, p.item, p.leads) : labelled{-1, 0};
+        const labelled item = p.length > 0 ? item_of(a.labels, p.item, p.leads) : labelled{-1, 0};
         float v[TILE], slope = 0, at_label = -INFINITY;
         if (item.weight != 0) slope = item.weight * (each ? a.dloss[p.item] : common);
         if (item.label >= 0) at_label = element_load<float>(a.x, a.dtype, p.first + item.label * p.step);
         exponentials e;
-        tiles_each(p, [&](long long i, int n) {
+        tiles_each(classes_of(a.labels, p), [&](long long i, int n) {
             part_load<G>(a.x, a.dtype, p, i, n, v);
 #pragma unroll
             for (int j = 0; j < TILE; j++)
@@ -215,7 +222,7 @@ static __device__ __forceinline__ loss_sums entropy_and_slope(const loss_backwar
 #pragma unroll
             for (int j = 0; j < TILE; j++) {
                 const float probability = i + j == item.label ? -others : m_exp_float(v[j] - most);
-                v[j] = slope == 0 ? 0 : probability * factor;
+                v[j] = slope == 0 || i + j >= a.labels.classes ? 0 : probability * factor;
             }
             part_store<G>(a.dx, a.dtype, p, i, n, v);
         });
@@ -228,7 +235,7 @@ template <typename G> static __device__ __forceinline__ void nll_slope(const los
 {
     rows_each<G>(a.rows, [&](const row_part &p) {
         if (p.length == 0) return;
-        const labelled item = item_of(a.labels, p.length, p.item, p.leads);
+        const labelled item = item_of(a.labels, p.item, p.leads);
         float slope = 0;
         if (item.weight != 0) slope = item.weight * (a.reduction == IR_WORD(loss, none) ? a.dloss[p.item] : common);
         tiles_each(p, [&](long long i, int n) {
@@ -264,7 +271,7 @@ struct by_wide_block : by_block {
 };
 
 #define ENTROPY_KERNEL(name, threads, g, shared)                                                                       \
-    extern "C" __global__ void __launch_bounds__(threads) name(loss_backward a)                                        \
+    extern "C" __global__ void __launch_bounds__(threads, 2) name(loss_backward a)                                     \
     {                                                                                                                  \
         __shared__ double totals[WARP];                                                                                \
         shared;                                                                                                        \

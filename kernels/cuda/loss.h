@@ -17,8 +17,8 @@ enum {
 typedef struct loss_labels {
     const void *label, *weight; /* weight NULL: all 1 */
     int label_dtype, weight_dtype;
-    long long ignore;
-    int step; /* for the fault word */
+    long long ignore, classes; /* classes: of each row; the rest of it is padding */
+    int step;                  /* for the fault word */
     int *fault;
 } loss_labels;
 

@@ -15,7 +15,10 @@ static int64_t smaller_bound(int64_t a, int64_t b)
 static int64_t indexed_size(const ir_use *use)
 {
     const ir_node *n = use->user;
-    const ir_indexed indexed = ir_op_in_slot(n->op, use->index, n->n_in)->indexed;
+    const ir_slot *slot = ir_op_in_slot(n->op, use->index, n->n_in);
+    const ir_indexed indexed = slot->indexed;
+    const int classes = slot->label ? ir_op_find_attr(n->op, "classes") : -1;
+    if (classes >= 0 && n->attr[classes].i) return n->attr[classes].i;
     const ir_type *t = &ir_in(n, 0)->type, *indices = &use->value->type;
     if (indexed == IR_INDEXED_NONE) return 0;
     const int64_t tuple = indexed == IR_INDEXED_TUPLE ? indices->dims[indices->rank - 1] : 1;

@@ -23,7 +23,7 @@ static bool is_same_loss(const rt_step *loss, const rt_step *grad)
 #undef SAME
 #define SAME(name) \
     (loss->attr[IR_ATTR(softmax_cross_entropy, name)].i == grad->attr[IR_ATTR(softmax_cross_entropy_grad, name)].i)
-    return SAME(ignore_index) && SAME(reduction);
+    return SAME(ignore_index) && SAME(reduction) && SAME(classes);
 #undef SAME
 }
 

@@ -37,8 +37,8 @@ static double weight(const ops_case *c, int label, int weights, int64_t i)
 
 static item item_of(const ops_case *c, int x, int label, int weights, int64_t i)
 {
-    int64_t stride = inner(&c->in[x]), classes = c->in[x].dims[1];
-    item m = {i / stride * stride * classes + i % stride, stride, classes, -1, weight(c, label, weights, i), 1};
+    int64_t stride = inner(&c->in[x]), columns = c->in[x].dims[1], classes = c->attr[2].i ? c->attr[2].i : columns;
+    item m = {i / stride * stride * columns + i % stride, stride, classes, -1, weight(c, label, weights, i), 1};
     if (c->x[label][i] != (double)c->attr[0].i) m.label = (int64_t)c->x[label][i];
     if (c->attr[1].i != IR_WORD(loss, mean)) return m;
     m.total = 0;
@@ -78,8 +78,8 @@ static void loss_reference(ops_case *c)
         item m = item_of(c, 0, 1, 2, i);
         double e = log_sum(c->x[0], &m);
         if (k_present(&c->out[1])) c->expected[1][i] = e;
-        for (int64_t k = 0; k_present(&c->out[2]) && k < m.classes; k++)
-            c->expected[2][m.start + k * m.stride] = c->x[0][m.start + k * m.stride] - e;
+        for (int64_t k = 0; k_present(&c->out[2]) && k < c->in[0].dims[1]; k++)
+            c->expected[2][m.start + k * m.stride] = k < m.classes ? c->x[0][m.start + k * m.stride] - e : -INFINITY;
     }
 }
 
@@ -92,10 +92,10 @@ static void loss_grad_reference(ops_case *c)
         item m = item_of(c, x, label, label + 1, i);
         double dloss = c->x[0][c->attr[1].i == IR_WORD(loss, none) ? i : 0] * m.weight / m.total;
         double e = entropy ? log_sum(c->x[x], &m) : 0;
-        for (int64_t k = 0; k < m.classes; k++) {
+        for (int64_t k = 0; k < c->in[x].dims[1]; k++) {
             int64_t at = m.start + k * m.stride;
             double slope = (entropy ? exp(c->x[x][at] - e) : 0) - (k == m.label);
-            c->expected[0][at] = m.weight == 0 ? 0 : dloss * slope;
+            c->expected[0][at] = m.weight == 0 || k >= m.classes ? 0 : dloss * slope;
         }
     }
 }
@@ -113,7 +113,17 @@ static void labels_in(ops_case *c, ir_dtype group, int s, int variant)
     else case_absent(c);
 }
 
-static void loss(const ops_row *row, ir_dtype t)
+/* Adds x [N, C + padding, ...]. */
+static void scores_in(ops_case *c, ir_dtype t, int s, int64_t padding, double low, double high)
+{
+    int64_t dims[4];
+    memcpy(dims, shapes[s].dims, sizeof dims);
+    dims[1] += padding;
+    if (padding) c->attr[2].i = shapes[s].dims[1];
+    case_in(c, t, shapes[s].rank, dims, low, high);
+}
+
+static void losses(const ops_row *row, ir_dtype t, int64_t padding)
 {
     bool entropy = row->op == IR_OP_softmax_cross_entropy;
     for (int k = 0; k < SHAPES * VARIANTS; k++) {
@@ -122,12 +132,12 @@ static void loss(const ops_row *row, ir_dtype t)
         int64_t items[3] = {shapes[s].dims[0], shapes[s].dims[2], shapes[s].dims[3]};
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
         c.attr[1].i = variant / 4;
-        case_in(&c, t, shapes[s].rank, shapes[s].dims, entropy ? -5 : -9, entropy ? 5 : 0);
+        scores_in(&c, t, s, padding, entropy ? -5 : -9, entropy ? 5 : 0);
         labels_in(&c, variant & 1 ? wide : t, s, variant);
         case_out(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items);
         if (entropy) {
             case_out(&c, variant & 1 ? wide : IR_NO_DTYPE, shapes[s].rank - 1, items);
-            case_out(&c, variant & 2 ? t : IR_NO_DTYPE, shapes[s].rank, shapes[s].dims);
+            case_out(&c, variant & 2 ? t : IR_NO_DTYPE, shapes[s].rank, c.in[0].dims);
         }
         c.floor = 1;
         c.units = 12 + (variant / 4 ? (double)items[0] / 32 : 0); /* sums of positive terms: items, and their weights */
@@ -136,7 +146,7 @@ static void loss(const ops_row *row, ir_dtype t)
 }
 
 /* `joined`: with the loss (kernels/loss.h). */
-static void gradients(const ops_row *row, ir_dtype t, bool joined)
+static void gradients(const ops_row *row, ir_dtype t, bool joined, int64_t padding)
 {
     bool entropy = row->op == IR_OP_softmax_cross_entropy_grad;
     for (int k = 0; k < SHAPES * VARIANTS; k++) {
@@ -146,11 +156,11 @@ static void gradients(const ops_row *row, ir_dtype t, bool joined)
         ir_dtype wide = t == IR_f64 ? t : IR_f32;
         c.attr[1].i = variant / 4;
         case_in(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items, 0.5, 2);
-        case_in(&c, t, shapes[s].rank, shapes[s].dims, -5, 5);
+        scores_in(&c, t, s, padding, -5, 5);
         if (joined) case_absent(&c);
         else if (entropy) case_in(&c, wide, shapes[s].rank - 1, items, 4, 9); /* rounded: it is not that of x */
         labels_in(&c, wide, s, variant);
-        case_out(&c, t, shapes[s].rank, shapes[s].dims);
+        case_out(&c, t, shapes[s].rank, c.in[1].dims);
         if (joined) case_out(&c, wide, variant / 4 ? 0 : shapes[s].rank - 1, items);
         c.floor = 1;
         c.units = 12 + (joined && variant / 4 ? (double)items[0] / 32 : 0);
@@ -158,8 +168,12 @@ static void gradients(const ops_row *row, ir_dtype t, bool joined)
     }
 }
 
-static void loss_grad(const ops_row *row, ir_dtype t) { gradients(row, t, false); }
-static void joined_grad(const ops_row *row, ir_dtype t) { gradients(row, t, true); }
+static void loss_grad(const ops_row *row, ir_dtype t) { gradients(row, t, false, 0); }
+static void joined_grad(const ops_row *row, ir_dtype t) { gradients(row, t, true, 0); }
+static void loss(const ops_row *row, ir_dtype t) { losses(row, t, 0); }
+static void padded(const ops_row *row, ir_dtype t) { losses(row, t, 3); }
+static void padded_grad(const ops_row *row, ir_dtype t) { gradients(row, t, false, 3); }
+static void padded_joined_grad(const ops_row *row, ir_dtype t) { gradients(row, t, true, 3); }
 
 /* Scores that are infinite or NaN: their rows have the loss and gradient NaN, except where the gradient of the loss is 0. */
 static void not_finite_reference(ops_case *c)
@@ -192,9 +206,11 @@ static void not_finite(const ops_row *row, ir_dtype t)
 static void outside(const ops_row *row, ir_dtype t)
 {
     static const double bad[] = {3, -1, -0x1p63};
-    const int64_t scores[] = {40, 3}, items[] = {40};
+    const bool entropy = row->op == IR_OP_softmax_cross_entropy;
+    const int64_t scores[] = {40, entropy ? 5 : 3}, items[] = {40};
     for (int i = 0; i < 3; i++) {
         ops_case c = case_of(row->op);
+        c.attr[2].i = entropy ? 3 : 0; /* the rest is padding */
         case_in(&c, t, 2, scores, -5, 5);
         double *label = case_in(&c, IR_i64, 1, items, 0, 2);
         case_absent(&c);
@@ -211,6 +227,9 @@ const ops_row loss_rows[] = {
     {IR_OP_softmax_cross_entropy_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy_grad, "F", joined_grad, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy_grad, "F", not_finite, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy, "F", padded, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy_grad, "F", padded_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_softmax_cross_entropy_grad, "F", padded_joined_grad, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss, "F", loss, 0, 0, NULL, 0, 0},
     {IR_OP_nll_loss_grad, "F", loss_grad, 0, 0, NULL, 0, 0},
     {IR_OP_softmax_cross_entropy, "F", outside, 0, 0, NULL, 0, 0},
