@@ -7,6 +7,7 @@
  * - cast(op(..)) becomes op{out=..} if the op has the attribute `out` and its result has no other use. A weight
  *   gradient leaves its GEMM in f32 this way. Folding a widening cast saves a rounding; folding a narrowing cast of an
  *   f32 result rounds once either way. Casts between the two low types are not folded.
+ * - cast(part(op(..))) becomes part(op{out=..}) if it widens a part of a gradient that nothing else reads.
  *
  *   before  %d.w.h = matmul %d.y, %x.h : f16[4,3]           after  %d.w = matmul %d.y, %x.h {out=f32} : f32[4,3]
  *           %d.w   = cast %d.w.h       : f32[4,3] */
@@ -72,6 +73,29 @@ static void fold_into(ir_node *op, diag *d)
         if (follows_first(op, i) && ir_value_used(op->out[i])) absorb_cast(op->out[i], op->out[i]->first_use->user);
 }
 
+static bool is_read_once(const ir_value *v) { return v->first_use && !v->first_use->next; }
+
+/* Moves a cast of a part of an op's result, in the backward, to the result, where fold_into may find it. */
+static void widen_whole(ir_node *cast, diag *d)
+{
+    ir_value *x = ir_in(cast, 0), *y = ir_out(cast, 0);
+    ir_node *part = ir_def(x), *op = part && part->n_in == 1 ? ir_def(ir_in(part, 0)) : NULL;
+    if (!op || !ir_op_has(part->op, IR_PER_AXIS) || !ir_op_has(part->op, IR_MASKS) || ir_op_out_attr(op->op) < 0)
+        return;
+    if (cast->phase != IR_BACKWARD || part->phase != IR_BACKWARD || !ir_dtype_is_low(x->type.dtype) ||
+        y->type.dtype != IR_f32 || !is_read_once(x) || !is_read_once(ir_in(part, 0)))
+        return;
+    ir_builder b = ir_builder_before(part, d);
+    ir_value *wide = ir_cast(&b, ir_in(part, 0), IR_f32);
+    if (!wide) return;
+    ir_value_rename(wide, arena_printf(wide->graph->module->arena, "%s.s", ir_in(part, 0)->name));
+    ir_node_set_input(part, 0, wide);
+    if (ir_infer(part, d) != AMPC_OK) return;
+    ir_value_replace(y, x);
+    ir_node_remove(cast);
+    x->name = y->name;
+}
+
 /* Removes the cast if it converts nothing. Returns whether it did. */
 static bool fold_chain(ir_node *cast)
 {
@@ -135,6 +159,10 @@ static void fold_graph(ir_graph *g, bool may_convert, diag *d)
     for (ir_node *n = g->first, *next; n; n = next) {
         next = n->next;
         if (ir_op_has(n->op, IR_CONVERTS)) fold_chain(n);
+    }
+    for (ir_node *n = g->first, *next; n && may_convert; n = next) {
+        next = n->next;
+        if (ir_op_has(n->op, IR_CONVERTS)) widen_whole(n, d);
     }
     for (ir_node *n = g->first; n && may_convert; n = n->next) fold_into(n, d);
 }
