@@ -23,7 +23,7 @@ ampc_status run_ampc_opt(tool *t)
     t->o.pass.pipeline.verify_each = !t->o.no_verify;
     TRY(tool_load_operators(t));
     TRY(tool_choose_dtype(t, t->o.operands.items[0]));
-    t->o.pass.attention = true;
+    t->o.pass.attention = t->o.pass.pad = true;
     TRY(ir_parse_file(t->o.operands.items[0], t->diag, &t->module));
     if (t->o.pass.pipeline.verify_each) TRY(ir_verify(t->module, t->diag));
     TRY(compile_load(&t->o.pass, t->arena, t->diag, &t->compile));

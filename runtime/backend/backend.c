@@ -45,6 +45,14 @@ const rt_backend *rt_backend_find(const char *device, int *index)
     return NULL;
 }
 
+bool rt_device_pads(const char *device)
+{
+    int index;
+    const rt_backend *b = rt_backend_find(device ? device : "cpu", &index);
+    if (!b) b = rt_backend_describable();
+    return b && b->pads;
+}
+
 /* Opens what the backend of the CPU needs to know its instructions. *out is NULL if the device is not a CPU. */
 static ampc_status open_cpu(const char *device, diag *d, const rt_backend **out)
 {

@@ -41,6 +41,7 @@ typedef struct rt_backend {
     bool (*rounds)(const k_args *args, int operand); /* see cpu_rounds in kernels/kernel.h; NULL: no kernel does */
     bool (*channels_last)(ir_dtype t);               /* whether convolutions of type t are faster in NHWC */
     bool plain_weights; /* convolutions bring weights into a layout of their own, so these stay [M,C,kernel] in NHWC */
+    bool pads;          /* products of low types are slow unless the rows of matrices are multiples of 8 elements */
     bool low_gradients; /* matmuls and convolutions write weight gradients fastest in the type of their operands */
     /* Allocates device memory with undefined contents. On failure *out is NULL: AMPC_NO_MEMORY, or AMPC_DEVICE for an
      * earlier fault, with the reason in ctx->error. */
@@ -103,6 +104,8 @@ RT_BACKEND_MAP(RT_BACKEND_EXTERN)
 const char *rt_devices(void);
 /* Returns the backend whose devices can be described by a file; NULL: this build has none. */
 const rt_backend *rt_backend_describable(void);
+/* Whether a device, or one that is described by a file of this name, `pads`. */
+bool rt_device_pads(const char *device);
 /* The low type that makes a device faster: f16, or bf16 on a CPU that is at least a fifth faster in it than in f32;
  * IR_NO_DTYPE: none. *times: products per second in bf16 relative to f32; 0: a CPU without instructions for bf16.
  * Fails if the libraries of a CPU cannot be opened. */

@@ -242,6 +242,7 @@ const rt_backend rt_backend_cuda = {
     .fused = &cuda_fused,
     .absorbs = cuda_supports_epilogue,
     .channels_last = channels_last,
+    .pads = true,
     .low_gradients = true,
     .alloc = alloc,
     .free = release,
