@@ -49,6 +49,11 @@ static inline void pool_axes_of(const k_view *wide, const k_view *narrow, const 
     }
 }
 
+/* On CUDA, the indices of max pooling may be u8: the number of the tap in its window, in row-major order, of at most
+ * POOL_MAX_TAPS; POOL_MAX_TAPS: the window has no element. Attributes of max_pool_grad are then followed by those of
+ * max_pool. */
+enum { POOL_MAX_TAPS = 255 };
+
 /* The number of elements per plane. */
 static inline int64_t pool_plane(const k_view *v)
 {

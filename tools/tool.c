@@ -78,13 +78,7 @@ static ampc_status compile_passes(tool *t)
 }
 
 /* Whether the module is run, and not examined node by node. */
-static bool has_attention(const tool *t) { return t->command->bit & COMMAND_RUN && !t->command->by_node; }
-
-/* Whether products are faster there with padding. */
-static bool needs_padding(const tool *t)
-{
-    return t->command->bit & COMMAND_RUN && !t->command->by_node && rt_device_pads(t->o.device);
-}
+static bool runs_whole(const tool *t) { return t->command->bit & COMMAND_RUN && !t->command->by_node; }
 
 ampc_status tool_load_operators(tool *t)
 {
@@ -96,8 +90,8 @@ ampc_status tool_compile(tool *t, const char *path)
 {
     bool converts = t->o.pass.plain_runtime || t->o.pass.draws;
     TRY(tool_choose_dtype(t, path));
-    t->o.pass.attention |= has_attention(t);
-    t->o.pass.pad |= needs_padding(t);
+    t->o.pass.attention |= runs_whole(t);
+    t->o.pass.pad |= runs_whole(t) && rt_device_pads(t->o.device);
     onnx_import_options import = {
         .n_dims = t->o.dims.count, .tied = converts || !t->o.untie, .opaque = t->accept_opaque, .custom = t->custom};
     if (t->o.pass.plain_runtime)

@@ -67,24 +67,44 @@ static ampc_status max_pool_prepare(const k_args *args, void **state, size_t *wo
     return prepare_one(args, ir_dtype_is_float(args->in[0].dtype) ? "max_pool_float" : "max_pool_integer", state);
 }
 
+_Static_assert((int)POOL_NO_TAP == (int)POOL_MAX_TAPS, "one number");
+
 static ampc_status max_pool_run(const k_args *args)
 {
     const k_view *x = &args->in[0], *y = &args->out[0];
+    const int at = IR_OUT(max_pool, indices);
+    void *indices = cuda_data(args->out, at, args->n_out);
+    const bool taps = indices && args->out[at].dtype == IR_u8;
     pool_args a = {.shape = shape_of(x, y, &args->attr[IR_ATTR(max_pool, kernel)]),
                    .from = x->data,
                    .to = y->data,
                    .dtype = (int)x->dtype,
-                   .indices = cuda_data(args->out, IR_OUT(max_pool, indices), args->n_out),
+                   .indices = taps ? NULL : indices,
+                   .taps = taps ? indices : NULL,
                    .column_major = args->attr[IR_ATTR(max_pool, column_major)].i != 0};
     return launch_elements(args, &a, y);
 }
 
 static ampc_status max_pool_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
+    const ir_dtype t = args->in[IR_IN(max_pool_grad, indices)].dtype;
     (void)workspace;
-    if (args->in[IR_IN(max_pool_grad, indices)].dtype != IR_i64)
-        return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "indices must be i64");
+    if (t == IR_u8) return prepare_one(args, "max_pool_spread", state);
+    if (t != IR_i64) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "indices must be i64");
     return prepare_one(args, "max_pool_scatter", state);
+}
+
+/* From tap numbers, each element gathers its gradients. */
+static ampc_status max_pool_spread(const k_args *args)
+{
+    const k_view *dy = &args->in[0], *dx = &args->out[0];
+    const ir_attr *attr = args->attr + ir_op_get(args->op)->n_attr + IR_ATTR(max_pool, kernel);
+    pool_args a = {.shape = shape_of(dx, dy, attr),
+                   .from = dy->data,
+                   .to = dx->data,
+                   .dtype = (int)dx->dtype,
+                   .taps = args->in[IR_IN(max_pool_grad, indices)].data};
+    return launch_elements(args, &a, dx);
 }
 
 /* Returns the planes per block: as many as fit into shared memory, but few enough to keep all multiprocessors busy. */
@@ -112,6 +132,7 @@ static ampc_status max_pool_grad_run(const k_args *args)
     a.block_planes = block_planes(&a, width);
     a.span = a.wide < max_span ? (int)a.wide : max_span;
     if (k_count(dx) == 0) return AMPC_OK;
+    if (args->in[IR_IN(max_pool_grad, indices)].dtype == IR_u8) return max_pool_spread(args);
     const int64_t ranges = (a.planes + a.block_planes - 1) / a.block_planes, tiles = (a.channels + width - 1) / width;
     const int64_t segments = (a.wide + a.span - 1) / a.span;
     return cuda_launch(args, state->kernel, cuda_blocks(ranges * tiles * segments, 1), POOL_BLOCK, 0, (void *[]){&a});

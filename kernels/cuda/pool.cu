@@ -132,6 +132,15 @@ static __device__ __forceinline__ long long lowest(long long) { return LLONG_MIN
 static __device__ __forceinline__ bool is_nan(float v) { return v != v; }
 static __device__ __forceinline__ bool is_nan(long long) { return false; }
 
+/* The number of the tap of output o at position i, which is in its window. */
+static __device__ __forceinline__ int tap_of(const pool_shape &s, position o, position i)
+{
+    const pool_span &d = s.axis[0], &h = s.axis[1], &w = s.axis[2];
+    const int slice = (i.d + d.before - o.d * d.stride) / d.dilation * h.kernel +
+                      (i.h + h.before - o.h * h.stride) / h.dilation;
+    return slice * w.kernel + (i.w + w.before - o.w * w.stride) / w.dilation;
+}
+
 /* The index of position `at` of an image channel, `plane`, in an NCHW array. */
 static __device__ __forceinline__ long long index_of(const pool_shape &s, long long plane, int at, int column_major)
 {
@@ -172,8 +181,17 @@ template <int width, typename C> static __device__ __forceinline__ void max_wind
         for (int i = 0; i < width; i++) best[i] = lowest(C()), found[i] = -1;
         window_maximum<width>(a, p, best, found);
         store_channels(a.to, a.dtype, to, p.n, best);
-        if (!a.indices) return;
+        if (!a.indices && !a.taps) return;
         long long indices[width];
+        if (a.taps) {
+            const position o = position_of(p.at, s.axis[1].out, s.axis[2].out);
+#pragma unroll
+            for (int i = 0; i < width; i++)
+                indices[i] = found[i] < 0 ? POOL_NO_TAP
+                                          : tap_of(s, o, position_of(found[i], s.axis[1].in, s.axis[2].in));
+            store_channels(a.taps, IR_u8, to, p.n, indices);
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < width; i++)
             indices[i] = index_of(s, width == 1 ? p.plane : p.plane * s.channels + p.channel + i, found[i],
@@ -355,3 +373,30 @@ template <int width> static __device__ __forceinline__ void average_spread(const
 }
 POOL_KERNEL(avg_pool_spread, average_spread<1>)
 POOL_KERNEL(avg_pool_spread_last, average_spread<TILE>)
+
+/* ---- gradient of max pooling from tap numbers ---- */
+
+template <int width> static __device__ __forceinline__ void maximum_spread(const pool_args &a)
+{
+    const pool_shape &s = a.shape;
+    places_each<width>(s, s.wide, [&](const pool_place &p) {
+        const position i = position_of(p.at, s.axis[1].in, s.axis[2].in);
+        float sum[width] = {};
+        outputs_each(s, i, [&](position o) {
+            const int at = (o.d * s.axis[1].out + o.h) * s.axis[2].out + o.w, own = tap_of(s, o, i);
+            const long long from = element_of<width>(s, p, s.narrow, at);
+            float v[width];
+            long long tap[width];
+            load_channels(a.taps + from, p.n, tap);
+            with_stored(0.0f, a.dtype, [&](auto type) {
+                load_channels(static_cast<const typename decltype(type)::type *>(a.from) + from, p.n, v);
+            });
+#pragma unroll
+            for (int k = 0; k < width; k++)
+                if (tap[k] == own) sum[k] += v[k];
+        });
+        store_channels(a.to, a.dtype, element_of<width>(s, p, s.wide, p.at), p.n, sum);
+    });
+}
+POOL_KERNEL(max_pool_spread, maximum_spread<1>)
+POOL_KERNEL(max_pool_spread_last, maximum_spread<TILE>)

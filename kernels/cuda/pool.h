@@ -6,7 +6,8 @@ enum {
     POOL_BLOCK = 256,
     POOL_SEGMENT = 11264, /* f32 sums per block of max_pool_grad in shared memory: 44 KiB */
     POOL_SLOTS = 1024,    /* plus 4 KiB to order the writers */
-    POOL_BATCH = 4        /* gradients that a thread reads before adding them */
+    POOL_BATCH = 4,       /* gradients that a thread reads before adding them */
+    POOL_NO_TAP = 255     /* POOL_MAX_TAPS of kernels/pooling.h */
 };
 
 typedef struct pool_span {
@@ -27,7 +28,8 @@ typedef struct pool_args {
     const void *from;
     void *to;
     int dtype;
-    long long *indices; /* max pooling; NULL: not wanted */
+    long long *indices;  /* max pooling; NULL: not wanted */
+    unsigned char *taps; /* max pooling: instead of indices (kernels/pooling.h) */
     int column_major;
     int padded; /* average: padding counts */
     int sum;    /* average: without division */

@@ -1,4 +1,5 @@
 /* rows_pool.c - pooling; the reference visits every tap of every window. */
+#include "kernels/pooling.h"
 #include "tests/ops/ops.h"
 
 #include <math.h>
@@ -182,6 +183,60 @@ static void max_pool(const ops_row *row, ir_dtype t)
     }
 }
 
+/* ---- tap numbers in place of indices, on a device (kernels/pooling.h) ---- */
+
+static void tap_reference(ops_case *c)
+{
+    max_reference(c);
+    for (int64_t i = 0; i < k_count(&c->out[0]); i++) {
+        int64_t at[5];
+        window w = {0, 0, 0};
+        const double best = c->expected[1][i];
+        case_coordinates(&c->out[0], i, at);
+        c->expected[1][i] = POOL_MAX_TAPS;
+        while (next_tap(at, &w))
+            if (w.position >= 0 && (double)w.position == best) c->expected[1][i] = (double)(w.tap - 1);
+    }
+}
+
+static void tap_grad_reference(ops_case *c)
+{
+    memset(c->expected[0], 0, (size_t)k_count(&c->out[0]) * sizeof(double));
+    for (int64_t i = 0; i < k_count(&c->in[0]); i++) {
+        int64_t at[5];
+        window w = {0, 0, 0};
+        case_coordinates(&c->in[0], i, at);
+        while (next_tap(at, &w))
+            if (w.position >= 0 && (double)(w.tap - 1) == c->x[1][i]) c->expected[0][w.position] += c->x[0][i];
+    }
+}
+
+/* Of the current shape; the gradient with all tap numbers, also of taps in the padding. */
+static void taps(ir_op op, ir_dtype t)
+{
+    const bool back = op == IR_OP_max_pool_grad;
+    const int rank = 2 + shapes[shape].spatial;
+    int64_t wide[5], narrow[5], n = 1;
+    ops_case c = case_of(op);
+    for (int d = 0; d < shapes[shape].spatial; d++) n *= shapes[shape].kernel[d];
+    if (n > POOL_MAX_TAPS) return;
+    dims_of(shape, wide, narrow);
+    case_in(&c, t, rank, back ? narrow : wide, -9, 9);
+    if (back) case_in(&c, IR_u8, rank, narrow, 0, (double)n);
+    if (back) case_list(&c, 0, wide, rank);
+    windows(&c, (back ? ir_op_get(op)->n_attr : 0) + IR_ATTR(max_pool, kernel), shape);
+    case_out(&c, t, rank, back ? wide : narrow);
+    if (!back) case_out(&c, IR_u8, rank, narrow);
+    c.floor = 1;
+    c.units = back ? 40 : 0;
+    case_finish(&c, back ? tap_grad_reference : tap_reference);
+}
+
+static void all_taps(const ops_row *row, ir_dtype t)
+{
+    for (shape = 0; ops_on->device_ops && shape < SHAPES; shape++) taps(row->op, t);
+}
+
 /* Random positions: many coincide, and those of a split plane belong to all of its pieces. */
 static void max_pool_grad(const ops_row *row, ir_dtype t)
 {
@@ -238,6 +293,8 @@ static void avg_pool(const ops_row *row, ir_dtype t)
 const ops_row pool_rows[] = {
     {IR_OP_max_pool, "FI", max_pool, 0, 0, NULL, 0, 0},
     {IR_OP_max_pool_grad, "F", max_pool_grad, 0, 0, NULL, 0, 0},
+    {IR_OP_max_pool, "FI", all_taps, 0, 0, NULL, 0, 0},
+    {IR_OP_max_pool_grad, "F", all_taps, 0, 0, NULL, 0, 0},
     {IR_OP_avg_pool, "F", avg_pool, 0, 0, NULL, 0, 0},
     {IR_OP_avg_pool_grad, "F", avg_pool, 0, 0, NULL, 0, 0},
     {0, NULL, NULL, 0, 0, NULL, 0, 0},
