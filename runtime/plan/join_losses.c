@@ -58,6 +58,7 @@ ampc_status rt_stage_join_losses(rt_plan *p, diag *d)
         rt_step *loss = s->kind == RT_STEP_OP && k_computes_loss(s->op) ? find_loss(p, s) : NULL;
         if (!loss) continue;
         const uint32_t value = loss->out_value[IR_OUT(softmax_cross_entropy, loss)];
+        s->node = loss->node; /* which a label out of range is blamed on */
         rt_step_remove(p, loss);
         rt_step_read(p, s, IR_IN(softmax_cross_entropy_grad, lse), RT_NO_VALUE);
         if (!rt_step_write_extra(p, s, K_SLOT(loss, loss), value)) return AMPC_NO_MEMORY;
