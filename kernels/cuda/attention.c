@@ -1,7 +1,10 @@
 /* attention.c - launches of attention. */
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_dnn.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/walk.h"
+
+#include <stdlib.h>
 
 _Static_assert((int)ATTENTION_RANK == (int)IR_MAX_RANK - 2, "one limit");
 _Static_assert(IR_IN(attention, q) == IR_IN(attention_grad, q) && IR_IN(attention, k) == IR_IN(attention_grad, k) &&
@@ -49,7 +52,15 @@ attention_view cuda_attention_view(const k_args *args, const k_view *v)
 typedef struct state {
     cudaKernel_t kernel;
     int64_t blocks;
+    void *graph; /* of cuda_attention_dnn, which won a race; NULL: the kernel */
 } state;
+
+static void release(void *data)
+{
+    state *s = data;
+    if (s && s->graph) cuda_attention_dnn.release(s->graph);
+    free(s);
+}
 
 /* The name of the kernel for tensor cores, whose sizes are padded; NULL: the types or sizes have none. */
 static const char *low_kernel(ir_dtype t, const attention_shape *s)
@@ -68,20 +79,7 @@ static const char *low_kernel(ir_dtype t, const attention_shape *s)
     return NULL;
 }
 
-static ampc_status prepare(const k_args *args, void **out, size_t *workspace)
-{
-    (void)workspace;
-    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
-    const attention_shape s = cuda_attention_shape(args);
-    const char *low = low_kernel(args->in[IR_IN(attention, q)].dtype, &s);
-    const int64_t each = low ? ATTENTION_QUERIES : PLAIN_QUERIES,
-                  parts = s.width > PLAIN_WIDTH ? (s.width + PLAIN_WIDTH - 1) / PLAIN_WIDTH : 1;
-    state *to = *out;
-    to->blocks = (s.queries + each - 1) / each * s.items * parts;
-    return cuda_find(args->ctx, CUDA_FAMILY_attention, low ? low : "attention_plain", &to->kernel);
-}
-
-static ampc_status run(const k_args *args)
+static ampc_status run_kernel(const k_args *args)
 {
     const state *s = args->state;
     const bool has_lse = IR_OUT(attention, lse) < args->n_out;
@@ -95,4 +93,27 @@ static ampc_status run(const k_args *args)
     return cuda_launch(args, s->kernel, s->blocks, ATTENTION_BLOCK, 0, (void *[]){&a});
 }
 
-const k_kernel cuda_attention = {.prepare = prepare, .run = run, .release = cuda_release};
+static ampc_status prepare(const k_args *args, void **out, size_t *workspace)
+{
+    CUDA_FORWARD(cuda_new_state(args, sizeof(state), out));
+    const attention_shape s = cuda_attention_shape(args);
+    const char *low = low_kernel(args->in[IR_IN(attention, q)].dtype, &s);
+    const int64_t each = low ? ATTENTION_QUERIES : PLAIN_QUERIES,
+                  parts = s.width > PLAIN_WIDTH ? (s.width + PLAIN_WIDTH - 1) / PLAIN_WIDTH : 1;
+    state *to = *out;
+    to->blocks = (s.queries + each - 1) / each * s.items * parts;
+    CUDA_FORWARD(cuda_find(args->ctx, CUDA_FAMILY_attention, low ? low : "attention_plain", &to->kernel));
+    return cuda_attention_choose(args, run_kernel, to, &to->graph, workspace);
+}
+
+/* cuDNN needs alignments that are known only now. */
+static ampc_status run(const k_args *args)
+{
+    const state *s = args->state;
+    k_args call = *args;
+    call.state = s->graph;
+    const ampc_status status = s->graph ? cuda_attention_dnn.run(&call) : AMPC_UNSUPPORTED;
+    return status == AMPC_UNSUPPORTED ? run_kernel(args) : status;
+}
+
+const k_kernel cuda_attention = {.prepare = prepare, .run = run, .release = release};

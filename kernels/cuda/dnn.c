@@ -37,6 +37,7 @@ struct dnn_plan {
     dnn_descriptor plan;
     size_t workspace;
     int engines;
+    dnn_scalars scalars;
     bool tuned;                        /* chosen while the context tuned */
     dnn_descriptor made[DNN_MAX_MADE]; /* descriptors that the plan refers to */
     int n_made;
@@ -51,7 +52,7 @@ static void check(dnn_graph *g, cudnnStatus_t error, const char *call)
 
 dnn_graph dnn_begin(const k_context *ctx)
 {
-    dnn_graph g = {.ctx = ctx, .contents = cuda_cache_start()};
+    dnn_graph g = {.ctx = ctx, .alignment = CUDA_ALIGNMENT, .contents = cuda_cache_start()};
     g.status = cuda_open_dnn(ctx);
     return g;
 }
@@ -135,22 +136,28 @@ static cudnnDataType_t data_type(ir_dtype t)
     switch (t) {
     case IR_f16: return CUDNN_DATA_HALF;
     case IR_bf16: return CUDNN_DATA_BFLOAT16;
+    case IR_i32: return CUDNN_DATA_INT32;
+    case IR_bool: return CUDNN_DATA_BOOLEAN;
     default: assert(t == IR_f32); return CUDNN_DATA_FLOAT; /* cuda_check_dtypes has rejected f64 */
     }
 }
 
+/* What a tensor is: data in memory, a value that never reaches memory, or a number on the host. */
+typedef enum residence { IN_MEMORY, INTERMEDIATE, BY_VALUE } residence;
+
 static dnn_descriptor describe_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout,
-                                      bool intermediate)
+                                      residence where)
 {
-    const int64_t alignment = CUDA_ALIGNMENT;
     const cudnnDataType_t type = data_type(dtype);
+    const bool intermediate = where == INTERMEDIATE, by_value = where == BY_VALUE;
     dnn_descriptor t = dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     dnn_set(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     dnn_set(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, layout->rank, layout->dims);
     dnn_set(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, layout->rank, layout->strides);
     dnn_set(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-    dnn_set(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    dnn_set(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &g->alignment);
     dnn_set(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &intermediate);
+    if (by_value) dnn_set(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
     dnn_finish(g, t);
     return t;
 }
@@ -162,12 +169,22 @@ dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_l
     assert(g->n_tensors < DNN_MAX_TENSORS); /* as many as dnn_ops.c makes at most */
     g->uids[g->n_tensors] = uid;
     g->bytes[g->n_tensors++] = (size_t)(last + 1) * ir_dtype_size(dtype);
-    return describe_tensor(g, uid, dtype, layout, false);
+    return describe_tensor(g, uid, dtype, layout, IN_MEMORY);
 }
 
 dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout)
 {
-    return describe_tensor(g, uid, dtype, layout, true);
+    return describe_tensor(g, uid, dtype, layout, INTERMEDIATE);
+}
+
+dnn_descriptor dnn_scalar(dnn_graph *g, int64_t uid, int rank, float value)
+{
+    dnn_layout layout = {.rank = rank};
+    for (int i = 0; i < rank; i++) layout.dims[i] = layout.strides[i] = 1;
+    assert(g->scalars.n < DNN_MAX_SCALARS); /* as many as attention_dnn.c makes at most */
+    g->scalars.uids[g->scalars.n] = uid;
+    g->scalars.values[g->scalars.n++] = value;
+    return describe_tensor(g, uid, IR_f32, &layout, BY_VALUE);
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -421,7 +438,7 @@ static void plan_candidates(candidates *c, int first, int count)
 static ampc_status race_run(void *race, int i)
 {
     candidates *c = race;
-    const dnn_plan plan = {.plan = c->plans[i]};
+    const dnn_plan plan = {.plan = c->plans[i], .scalars = c->g->scalars};
     return dnn_run(c->g->ctx, &plan, c->g->n_tensors, c->g->uids, c->data, c->workspace);
 }
 
@@ -500,6 +517,7 @@ static ampc_status add_plan(candidates *c, const char *key, const dnn_plan **out
     plan->plan = c->plans[0];
     plan->workspace = c->workspaces[0];
     plan->engines = c->n;
+    plan->scalars = c->g->scalars;
     plan->tuned = c->g->ctx->tune;
     memcpy(plan->made, c->g->made, sizeof plan->made);
     plan->n_made = c->g->n_made;
@@ -562,12 +580,28 @@ static ampc_status fill_pack(const k_context *ctx, dnn_descriptor pack, int n, c
     return AMPC_OK;
 }
 
+/* Appends the plan's scalars to the n tensors; returns the number of both. cuDNN reads the values before it returns. */
+static int add_scalars(const dnn_plan *plan, int n, const int64_t *uids, void *const *data, int64_t *all_uids,
+                       void **all_data)
+{
+    memcpy(all_uids, uids, (size_t)n * sizeof *uids);
+    memcpy(all_data, data, (size_t)n * sizeof *data);
+    for (int i = 0; i < plan->scalars.n; i++) {
+        all_uids[n + i] = plan->scalars.uids[i];
+        all_data[n + i] = (void *)&plan->scalars.values[i];
+    }
+    return n + plan->scalars.n;
+}
+
 ampc_status dnn_run(const k_context *ctx, const dnn_plan *plan, int n, const int64_t *uids, void *const *data,
                     void *workspace)
 {
+    int64_t all_uids[DNN_MAX_TENSORS + DNN_MAX_SCALARS];
+    void *all_data[DNN_MAX_TENSORS + DNN_MAX_SCALARS];
+    const int all = add_scalars(plan, n, uids, data, all_uids, all_data);
     dnn_descriptor pack = NULL;
     CUDA_DNN_CALL(ctx, cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    ampc_status status = fill_pack(ctx, pack, n, uids, data, workspace);
+    ampc_status status = fill_pack(ctx, pack, all, all_uids, all_data, workspace);
     if (status == AMPC_OK)
         status = cuda_dnn_status(ctx, cuda.cudnnBackendExecute(cuda_of(ctx)->dnn, plan->plan, pack),
                                  "cudnnBackendExecute");

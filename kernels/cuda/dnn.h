@@ -12,7 +12,14 @@
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
-enum { DNN_MAX_AXES = 5, DNN_MAX_TENSORS = 6, DNN_MAX_MADE = 24, DNN_MAX_OPS = 4, DNN_MAX_REFUSED = 4 };
+enum {
+    DNN_MAX_AXES = 5,
+    DNN_MAX_TENSORS = 6,
+    DNN_MAX_SCALARS = 2,
+    DNN_MAX_MADE = 52,
+    DNN_MAX_OPS = 14,
+    DNN_MAX_REFUSED = 4
+};
 enum { DNN_RULES = 3 }; /* version of the candidates' order: tuning results are positions in it */
 
 typedef cudnnBackendDescriptor_t dnn_descriptor;
@@ -22,6 +29,13 @@ typedef struct dnn_layout {
     int rank;
     int64_t dims[DNN_MAX_AXES], strides[DNN_MAX_AXES];
 } dnn_layout;
+
+/* Numbers that a graph reads from the host when it runs. */
+typedef struct dnn_scalars {
+    int n;
+    int64_t uids[DNN_MAX_SCALARS];
+    float values[DNN_MAX_SCALARS];
+} dnn_scalars;
 
 typedef struct dnn_graph {
     const k_context *ctx;
@@ -36,6 +50,8 @@ typedef struct dnn_graph {
     int64_t uids[DNN_MAX_TENSORS]; /* of the tensors in memory */
     size_t bytes[DNN_MAX_TENSORS];
     int n_tensors;
+    dnn_scalars scalars;
+    int64_t alignment;       /* of the tensors in memory, in bytes; CUDA_ALIGNMENT if not changed */
     cuda_cache_key contents; /* hash of all descriptors and attributes */
 } dnn_graph;
 
@@ -45,6 +61,9 @@ dnn_graph dnn_begin(const k_context *ctx);
 /* Create a tensor descriptor: data in memory identified by `uid`, or an intermediate that never reaches memory. */
 dnn_descriptor dnn_tensor(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout);
 dnn_descriptor dnn_intermediate(dnn_graph *g, int64_t uid, ir_dtype dtype, const dnn_layout *layout);
+/* Creates a descriptor of a number that broadcasts to `rank` axes. Its value belongs to the plan, so the plan's key
+ * must contain it. */
+dnn_descriptor dnn_scalar(dnn_graph *g, int64_t uid, int rank, float value);
 /* Create any other descriptor, set its attributes, finalise it. */
 dnn_descriptor dnn_make(dnn_graph *g, cudnnBackendDescriptorType_t type);
 void dnn_set(dnn_graph *g, dnn_descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
@@ -62,6 +81,12 @@ void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descripto
 /* Appends dx = dy * slope at x of a function whose gradient is `mode`. */
 void dnn_append_pointwise_grad(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor dy, dnn_descriptor x,
                                dnn_descriptor dx);
+/* Appends y = the position along an axis of x, in i32. */
+void dnn_append_index(dnn_graph *g, int64_t axis, dnn_descriptor x, dnn_descriptor y);
+/* Appends y = condition ? x : b, elementwise. */
+void dnn_append_select(dnn_graph *g, dnn_descriptor x, dnn_descriptor b, dnn_descriptor condition, dnn_descriptor y);
+/* Appends a reduction in f32 of the axes that have size 1 in y. */
+void dnn_append_reduction(dnn_graph *g, cudnnReduceTensorOp_t operator, dnn_descriptor x, dnn_descriptor y);
 /* Appends y = a b of the last two axes, accumulating in f32. */
 void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y);
 /* Appends the sums of x and of its squares over all axes but the channels; sum, squares: [1, C, 1, ..] in f32. */

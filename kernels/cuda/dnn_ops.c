@@ -62,13 +62,24 @@ void dnn_append_convolution(dnn_graph *g, conv_kind kind, const conv_geometry *c
 
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
-/* Creates an operation and sets its mode. */
-static dnn_descriptor make_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode)
+/* The type in which an operation computes. */
+static cudnnDataType_t math_of(cudnnPointwiseMode_t mode)
 {
-    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    switch (mode) {
+    case CUDNN_POINTWISE_GEN_INDEX: return CUDNN_DATA_INT32;
+    case CUDNN_POINTWISE_CMP_GE: return CUDNN_DATA_BOOLEAN;
+    default: return CUDNN_DATA_FLOAT;
+    }
+}
+
+/* Creates an operation and sets its mode. axis: NULL for modes without one. */
+static dnn_descriptor make_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, const int64_t *axis)
+{
+    const cudnnDataType_t math = math_of(mode);
     dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     dnn_set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     dnn_set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    if (axis) dnn_set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, axis);
     dnn_finish(g, how);
     dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
@@ -77,7 +88,7 @@ static dnn_descriptor make_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode)
 
 void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor x, dnn_descriptor b, dnn_descriptor y)
 {
-    dnn_descriptor op = make_pointwise(g, mode);
+    dnn_descriptor op = make_pointwise(g, mode, NULL);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (b) dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
@@ -87,14 +98,32 @@ void dnn_append_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descripto
 void dnn_append_pointwise_grad(dnn_graph *g, cudnnPointwiseMode_t mode, dnn_descriptor dy, dnn_descriptor x,
                                dnn_descriptor dx)
 {
-    dnn_descriptor op = make_pointwise(g, mode);
+    dnn_descriptor op = make_pointwise(g, mode, NULL);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
     dnn_append(g, op);
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+void dnn_append_index(dnn_graph *g, int64_t axis, dnn_descriptor x, dnn_descriptor y)
+{
+    dnn_descriptor op = make_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, &axis);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    dnn_append(g, op);
+}
+
+void dnn_append_select(dnn_graph *g, dnn_descriptor x, dnn_descriptor b, dnn_descriptor condition, dnn_descriptor y)
+{
+    dnn_descriptor op = make_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, NULL);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, condition);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    dnn_append(g, op);
+}
+
+/* ---- products and reductions -------------------------------------------------------------------------------- */
 
 void dnn_append_matmul(dnn_graph *g, dnn_descriptor a, dnn_descriptor b, dnn_descriptor y)
 {
@@ -122,5 +151,21 @@ void dnn_append_statistics(dnn_graph *g, dnn_descriptor x, dnn_descriptor sum, d
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
     dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    dnn_append(g, op);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+void dnn_append_reduction(dnn_graph *g, cudnnReduceTensorOp_t operator, dnn_descriptor x, dnn_descriptor y)
+{
+    const cudnnDataType_t math = CUDNN_DATA_FLOAT;
+    dnn_descriptor how = dnn_make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    dnn_set(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &operator);
+    dnn_set(g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    dnn_finish(g, how);
+    dnn_descriptor op = dnn_make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    dnn_set_descriptor(g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     dnn_append(g, op);
 }

@@ -4,6 +4,7 @@
 #include "tests/cuda/calls.h"
 #include "tests/cuda/double/double.h"
 #include "tests/test.h"
+#include "tests/tier.h"
 
 /* Prepares a matmul and a convolution in a new context; returns how often anything was timed. */
 static long races(bool tune)
@@ -35,6 +36,41 @@ TEST_TUNING(races_are_run_once)
     assert_non_null(strstr(text, "cuDNN "));
     assert_int_equal(races(true), 0);
     assert_int_equal(races(false), 0);
+}
+
+/* Prepares attention of `queries` queries in a new context; returns how often anything was timed. */
+static long attention_races(bool tune, int64_t queries)
+{
+    const int64_t q[] = {1, 2, queries, 8}, lse[] = {1, 2, queries, 2};
+    k_view in[] = {view(IR_f16, 4, q), view(IR_f16, 4, q), view(IR_f16, 4, q), {.dtype = IR_NO_DTYPE}};
+    call c = {.args = {.op = IR_OP_attention, .in = in, .out = c.out, .n_in = 4, .n_out = 2, .attr = c.attr}};
+    open_context(tune);
+    c.args.ctx = &call_ctx;
+    c.attr[IR_ATTR(attention, scale)].f = 0.5;
+    c.out[0] = view(IR_f16, 4, q);
+    c.out[1] = view(IR_f32, 4, lse);
+    double_mark();
+    if (call_prepare(&c) != AMPC_OK) fail_msg("%s", call_error);
+    const long timed = double_count("cudaEventElapsedTime");
+    assert_int_equal(timed > 0, double_count("cudnnBackendExecute") > 0);
+    call_release(&c);
+    close_context();
+    return timed;
+}
+
+/* cuDNN competes with our kernel if the context tunes and the sequences are long. */
+TEST_TUNING(attention_is_raced)
+{
+    enum { RUNS = 4, SHORT = 255, LONG = 256 };
+    tier_print_part("attention", RUNS);
+    if (!tier_is_due(0, RUNS)) skip();
+    assert_int_equal(attention_races(false, LONG), 0);
+    assert_int_equal(attention_races(true, SHORT), 0);
+    assert_true(attention_races(true, LONG) > 0);
+    const char *text = cache_file("r", NULL);
+    assert_non_null(text);
+    assert_non_null(strstr(text, ", own or cuDNN\n"));
+    assert_int_equal(attention_races(true, LONG), 0);
 }
 
 /* The engines of created plans, in order, and whether they compile their kernel. */

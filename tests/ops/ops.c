@@ -130,7 +130,7 @@ static ampc_status run_on(ops_case *c, k_view *out, int threads)
     return ops_run(&args, threads != 1, 1);
 }
 
-static void encode(ops_case *c)
+void case_encode(ops_case *c)
 {
     for (int i = 0; i < c->n_in; i++) {
         const k_view *v = &c->in[i];
@@ -145,7 +145,7 @@ static void encode(ops_case *c)
 
 ampc_status case_run(ops_case *c)
 {
-    encode(c);
+    case_encode(c);
     return run_on(c, c->out, 1);
 }
 

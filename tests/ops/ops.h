@@ -84,6 +84,8 @@ void case_absent(ops_case *c); /* an absent operand */
 void case_addend(ops_case *c, ir_dtype t, int rank, const int64_t *dims, double low, double high);
 void case_out(ops_case *c, ir_dtype t, int rank, const int64_t *dims); /* IR_NO_DTYPE: result not requested */
 void case_list(ops_case *c, int attr, const int64_t *items, int count);
+/* Stores the operands' values in their types, and rounds the values to them. case_run does this. */
+void case_encode(ops_case *c);
 /* Runs and compares; fails the test with op, dtypes, shapes and the first wrong element. case_finish also ends the case. */
 void case_check(ops_case *c, ops_reference *reference);
 void case_finish(ops_case *c, ops_reference *reference);

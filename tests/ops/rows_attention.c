@@ -1,6 +1,7 @@
 /* rows_attention.c - attention and its gradient, from the definition. */
 #include "tests/ops/ops.h"
 #include "tests/test.h"
+#include "tests/tier.h"
 
 #include <math.h>
 
@@ -229,12 +230,12 @@ static k_view spread_view(const k_view *v, int64_t strides[4])
     return s;
 }
 
-/* The results in strided views must have the bits of those in dense ones. */
-static void check_strides(ops_case *c)
+/* Runs the case on strided views. results[i]: those of result i, dense and malloc'ed; NULL if it is not strided. */
+static void run_strided(ops_case *c, int candidate, char **results)
 {
     k_view views[2 * CASE_MAX];
     int64_t strides[2 * CASE_MAX][4];
-    const k_context ctx = {.threads = 1, .error = c->error, .error_size = sizeof c->error};
+    const k_context ctx = {.threads = 1, .error = c->error, .error_size = sizeof c->error, .candidate = candidate};
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const k_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
         const bool is_mask = i == IR_IN(attention, mask);
@@ -248,17 +249,26 @@ static void check_strides(ops_case *c)
                    .attr = c->attr,
                    .ctx = &ctx};
     assert_int_equal(ops_run(&args, false, 1), AMPC_OK);
-    for (int i = 0; i < c->n_in + c->n_out; i++) {
-        if (!views[i].strides) continue;
-        if (i >= c->n_in) {
-            const k_view *dense = &c->out[i - c->n_in];
-            k_view got = *dense;
-            got.data = calloc(k_bytes(dense) + 1, 1);
-            spread(&got, views[i].data, true);
-            assert_memory_equal(got.data, dense->data, k_bytes(dense) + !k_bytes(dense));
-            free(got.data);
-        }
-        free(views[i].data);
+    for (int i = 0; i < c->n_out; i++) {
+        k_view got = c->out[i];
+        results[i] = NULL;
+        if (!args.out[i].strides) continue;
+        got.data = results[i] = calloc(k_bytes(&got) + 1, 1);
+        spread(&got, args.out[i].data, true);
+    }
+    for (int i = 0; i < c->n_in + c->n_out; i++)
+        if (views[i].strides) free(views[i].data);
+}
+
+/* The results in strided views must have the bits of those in dense ones. */
+static void check_strides(ops_case *c)
+{
+    char *results[CASE_MAX];
+    run_strided(c, 0, results);
+    for (int i = 0; i < c->n_out; i++) {
+        const size_t bytes = k_bytes(&c->out[i]);
+        if (results[i]) assert_memory_equal(results[i], c->out[i].data, bytes + !bytes);
+        free(results[i]);
     }
 }
 
@@ -282,9 +292,48 @@ static void check_unwanted(ops_case *c)
     }
 }
 
+/* ---- the library ---- */
+
+/* Large enough for cuDNN, which does not run smaller ones. */
+static const shape large[] = {{1, 2, 1, 256, 256, 16, 8, NO_MASK, false, true},
+                              {1, 2, 4, 128, 136, 8, 16, NO_MASK, false, false}};
+
+/* Compares item i of a result, which cuDNN rounds probabilities for. */
+static void check_near(const char *what, int64_t i, double got, double expected, ir_dtype t)
+{
+    const double tolerance = t == IR_bf16 ? 0x1p-6 : 0x1p-9;
+    if (!(fabs(got - expected) <= tolerance * fmax(1, fabs(expected))))
+        fail_msg("%s[%d]: %g instead of %g", what, (int)i, got, expected);
+}
+
+/* On devices, a tuning context may choose the library; the first candidate is the library's first. */
+static void check_library(ir_dtype t)
+{
+    for (size_t i = 0; i < sizeof large / sizeof *large && ops_on->device_ops; i++) {
+        if (!tier_is_due(2 * i + (t == IR_bf16), 4)) continue; /* cuDNN compiles a kernel for each */
+        ops_case c = make(&large[i], IR_OP_attention, t);
+        const int64_t rows = items() * now->queries;
+        double *y = calloc((size_t)(rows * now->width), sizeof *y), *sums = calloc((size_t)(2 * rows), sizeof *sums);
+        const float *lse = c.out[1].data;
+        char *results[CASE_MAX];
+        case_encode(&c);
+        attend(&c, y, sums);
+        run_strided(&c, 1, results);
+        for (int64_t k = 0; k < rows * now->width; k++)
+            check_near("y", k, ir_load_f64(t, results[0] + k * (int64_t)ir_dtype_size(t)), y[k], t);
+        for (int64_t k = 0; k < 2 * rows; k += 2)
+            check_near("lse", k, (double)lse[k] + (double)lse[k + 1], sums[k] + sums[k + 1], t);
+        free(results[0]);
+        free(sums);
+        free(y);
+        case_end(&c);
+    }
+}
+
 static void attention(const ops_row *row, ir_dtype t)
 {
     const bool back = row->op == IR_OP_attention_grad;
+    if (!back && (t == IR_f16 || t == IR_bf16)) check_library(t);
     for (int i = 0; i < SHAPES; i++) {
         ops_case c = make(&shapes[i], row->op, t);
         case_check(&c, back ? attention_grad_reference : attention_reference);

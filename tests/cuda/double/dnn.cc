@@ -156,6 +156,10 @@ Status place_tensor(dnn::Program &program, int64_t uid, void *data)
     auto found = program.tensors.find(std::to_string(uid));
     if (found == program.tensors.end() || found->second.is_virtual)
         return refuse(CUDNN_STATUS_BAD_PARAM, "the pack has an address for a tensor that is not data");
+    if (found->second.by_value) {
+        found->second.values.assign(1, *static_cast<const float *>(data));
+        return CUDNN_STATUS_SUCCESS;
+    }
     if (reinterpret_cast<uintptr_t>(data) % 16 || !double_on_device(data, found->second.bytes()))
         return refuse(CUDNN_STATUS_BAD_PARAM, "a tensor is not whole and aligned on the device");
     found->second.data = data;
@@ -169,7 +173,7 @@ Status read_pack(const Pack &pack, Execution &e)
     for (size_t i = 0; i < pack.uids.size(); i++)
         if (Status s = place_tensor(e.program, pack.uids[i], pack.data[i])) return s;
     for (const auto &t : e.program.tensors)
-        if (!t.second.is_virtual && !t.second.data)
+        if (!t.second.is_virtual && !t.second.data && t.second.values.empty())
             return refuse(CUDNN_STATUS_BAD_PARAM, "the pack lacks the address of a tensor");
     e.workspace = pack.workspace;
     if (e.workspace_bytes && !double_on_device(e.workspace, e.workspace_bytes))

@@ -18,6 +18,7 @@ enum class Type { f32, f16, bf16 };
 struct Tensor {
     Type type = Type::f32;
     bool is_virtual = false;
+    bool by_value = false; /* `values` is set when the plan is executed */
     std::vector<int64_t> dims, strides;
     void *data = nullptr;      /* on the device; NULL if virtual */
     std::vector<float> values; /* while the program runs, in dims order */
@@ -32,6 +33,7 @@ struct Node {
     std::map<std::string, Tensor *> tensors;
     std::vector<int64_t> before, after, stride, dilation;
     float alpha[2] = {1, 1};
+    size_t axis = 0;
 };
 
 struct Program {

@@ -49,12 +49,14 @@ static std::vector<int64_t> list_of(const json_t *object, const char *key)
     return list;
 }
 
+/* Integers and conditions are only intermediate values and small. */
 static bool read_type(const char *name, Type &type)
 {
     if (!name) return unknown("the type", name);
     if (!strcmp(name, "CUDNN_DATA_FLOAT")) type = Type::f32;
     else if (!strcmp(name, "CUDNN_DATA_HALF")) type = Type::f16;
     else if (!strcmp(name, "CUDNN_DATA_BFLOAT16")) type = Type::bf16;
+    else if (!strcmp(name, "CUDNN_DATA_INT32") || !strcmp(name, "CUDNN_DATA_BOOLEAN")) type = Type::f32;
     else return unknown("the type", name);
     return true;
 }
@@ -67,7 +69,8 @@ static bool read_tensor(const json_t *from, Program &program)
     t.dims = list_of(from, "dim");
     t.strides = list_of(from, "stride");
     t.is_virtual = json_is_true(json_object_get(from, "isVirtual"));
-    if (json_is_true(json_object_get(from, "isByValue"))) return unknown("a tensor by value", name);
+    t.by_value = json_is_true(json_object_get(from, "isByValue"));
+    if (t.by_value && (t.type != Type::f32 || t.count() != 1)) return unknown("a tensor by value", name);
     if (json_integer_value(json_object_get(from, "vectCount")) != 1) return unknown("a vectorised tensor", name);
     if (!reordering || strcmp(reordering, "CUDNN_TENSOR_REORDERING_NONE")) return unknown("the order", reordering);
     if (t.dims.empty() || t.dims.size() != t.strides.size()) return unknown("the shape of tensor", name);
@@ -124,9 +127,12 @@ static bool broadcasts(const Tensor &from, const Tensor &to)
 
 static bool read_pointwise(const json_t *from, Program &program, Node &node)
 {
-    static const char *const binary[] = {"CUDNN_POINTWISE_ADD", "CUDNN_POINTWISE_MUL"};
-    static const char *const unary[] = {"CUDNN_POINTWISE_IDENTITY", "CUDNN_POINTWISE_RELU_FWD", "CUDNN_POINTWISE_GELU_FWD"};
-    static const std::vector<const char *> one_operand = {"X", "Y"}, two_operands = {"X", "B", "Y"}, gradient = {"dY", "X", "dX"};
+    static const char *const binary[] = {"CUDNN_POINTWISE_ADD", "CUDNN_POINTWISE_MUL", "CUDNN_POINTWISE_SUB",
+                                         "CUDNN_POINTWISE_DIV", "CUDNN_POINTWISE_CMP_GE"};
+    static const char *const unary[] = {"CUDNN_POINTWISE_IDENTITY", "CUDNN_POINTWISE_RELU_FWD", "CUDNN_POINTWISE_GELU_FWD",
+                                        "CUDNN_POINTWISE_EXP", "CUDNN_POINTWISE_LOG", "CUDNN_POINTWISE_GEN_INDEX"};
+    static const std::vector<const char *> one_operand = {"X", "Y"}, two_operands = {"X", "B", "Y"}, gradient = {"dY", "X", "dX"},
+                                          select = {"X", "B", "T", "Y"};
     const char *mode = text_of(from, "pointwiseMode");
     const std::vector<const char *> *roles = nullptr;
     node.mode = mode ? mode : "";
@@ -135,6 +141,8 @@ static bool read_pointwise(const json_t *from, Program &program, Node &node)
     for (const char *name : unary)
         if (node.mode == name) roles = &one_operand;
     if (node.mode == "CUDNN_POINTWISE_GELU_BWD") roles = &gradient;
+    if (node.mode == "CUDNN_POINTWISE_BINARY_SELECT") roles = &select;
+    node.axis = static_cast<size_t>(json_integer_value(json_object_get(from, "axis")));
     if (!roles) return unknown("the pointwise mode", mode);
     node.alpha[0] = static_cast<float>(json_number_value(json_object_get(from, "alpha1")));
     node.alpha[1] = static_cast<float>(json_number_value(json_object_get(from, "alpha2")));
@@ -171,17 +179,34 @@ static bool read_statistics(const json_t *from, Program &program, Node &node)
     return true;
 }
 
+static bool read_reduction(const json_t *from, Program &program, Node &node)
+{
+    const char *mode = text_of(from, "reductionOp");
+    node.mode = mode ? mode : "";
+    if (node.mode != "CUDNN_REDUCE_TENSOR_MAX" && node.mode != "CUDNN_REDUCE_TENSOR_ADD") return unknown("the reduction", mode);
+    if (!read_roles(from, program, node, {"X", "Y"})) return false;
+    return broadcasts(*node.tensors["Y"], *node.tensors["X"]) || unknown("the shape of a reduction", "");
+}
+
+static bool is_math(const char *precision)
+{
+    for (const char *known : {"CUDNN_DATA_FLOAT", "CUDNN_DATA_INT32", "CUDNN_DATA_BOOLEAN"})
+        if (precision && !strcmp(precision, known)) return true;
+    return false;
+}
+
 static bool read_node(const json_t *from, Program &program)
 {
     const char *operation = text_of(from, "operation"), *precision = text_of(from, "mathPrec");
     Node node;
     node.operation = operation ? operation : "";
-    if (!precision || strcmp(precision, "CUDNN_DATA_FLOAT")) return unknown("the precision", precision);
+    if (!is_math(precision)) return unknown("the precision", precision);
     bool ok;
     if (node.operation.find("_CONVOLUTION_") != std::string::npos) ok = read_convolution(from, program, node);
     else if (node.operation.find("_POINTWISE_") != std::string::npos) ok = read_pointwise(from, program, node);
     else if (node.operation.find("_MATMUL_") != std::string::npos) ok = read_product(from, program, node);
     else if (node.operation.find("_GEN_STATS_") != std::string::npos) ok = read_statistics(from, program, node);
+    else if (node.operation.find("_REDUCTION_") != std::string::npos) ok = read_reduction(from, program, node);
     else return unknown("the operation", operation);
     if (ok) program.nodes.push_back(node);
     return ok;
@@ -387,16 +412,34 @@ static void point_grad(Node &node)
     write(dx, std::move(dy));
 }
 
+static void index(Node &node)
+{
+    Tensor &y = *node.tensors["Y"];
+    std::vector<float> at(y.count());
+    size_t inner = 1;
+    for (size_t i = y.dims.size() - 1; i > node.axis; i--) inner *= static_cast<size_t>(y.dims[i]);
+    for (size_t i = 0; i < at.size(); i++) at[i] = static_cast<float>(i / inner % static_cast<size_t>(y.dims[node.axis]));
+    write(y, std::move(at));
+}
+
 static void point(Node &node)
 {
     if (node.tensors.count("dX")) return point_grad(node);
+    if (node.mode == "CUDNN_POINTWISE_GEN_INDEX") return index(node);
     Tensor &y = *node.tensors["Y"];
-    std::vector<float> x = spread(*node.tensors["X"], y), b;
+    std::vector<float> x = spread(*node.tensors["X"], y), b, condition;
+    if (node.tensors.count("T")) condition = spread(*node.tensors["T"], y);
     if (node.tensors.count("B")) b = spread(*node.tensors["B"], y);
     for (size_t i = 0; i < x.size(); i++) {
         x[i] *= node.alpha[0];
         if (node.mode == "CUDNN_POINTWISE_ADD") x[i] += b[i] * node.alpha[1];
         else if (node.mode == "CUDNN_POINTWISE_MUL") x[i] *= b[i] * node.alpha[1];
+        else if (node.mode == "CUDNN_POINTWISE_SUB") x[i] -= b[i] * node.alpha[1];
+        else if (node.mode == "CUDNN_POINTWISE_DIV") x[i] /= b[i] * node.alpha[1];
+        else if (node.mode == "CUDNN_POINTWISE_CMP_GE") x[i] = x[i] >= b[i];
+        else if (node.mode == "CUDNN_POINTWISE_BINARY_SELECT") x[i] = condition[i] != 0 ? x[i] : b[i];
+        else if (node.mode == "CUDNN_POINTWISE_EXP") x[i] = std::exp(x[i]);
+        else if (node.mode == "CUDNN_POINTWISE_LOG") x[i] = std::log(x[i]);
         else if (node.mode == "CUDNN_POINTWISE_RELU_FWD") x[i] = x[i] > 0 ? x[i] : 0;
         else if (node.mode == "CUDNN_POINTWISE_GELU_FWD") x[i] = gelu(x[i]);
     }
@@ -452,14 +495,34 @@ static void sum_channels(Node &node)
     write(*node.tensors["SqSum"], rounded(squares));
 }
 
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+static void fold(Node &node)
+{
+    Tensor &x = *node.tensors["X"], &y = *node.tensors["Y"];
+    const bool most = node.mode == "CUDNN_REDUCE_TENSOR_MAX";
+    const std::vector<float> &values = read(x);
+    std::vector<double> out(y.count(), most ? -INFINITY : 0);
+    Tensor seen = x; /* its strides address the result */
+    int64_t stride = 1;
+    for (size_t i = x.dims.size(); i-- > 0; stride *= y.dims[i]) seen.strides[i] = y.dims[i] == 1 ? 0 : stride;
+    each_element(seen, [&](size_t i, int64_t at) {
+        double &o = out[static_cast<size_t>(at)];
+        o = most ? (values[i] > o || std::isnan(values[i]) ? values[i] : o) : o + values[i];
+    });
+    write(y, rounded(out));
+}
+
 void Program::run()
 {
     for (Node &node : nodes)
         if (node.operation.find("_CONVOLUTION_") != std::string::npos) convolve(node);
         else if (node.operation.find("_MATMUL_") != std::string::npos) multiply(node);
         else if (node.operation.find("_GEN_STATS_") != std::string::npos) sum_channels(node);
+        else if (node.operation.find("_REDUCTION_") != std::string::npos) fold(node);
         else point(node);
-    for (auto &t : tensors) t.second.values.clear();
+    for (auto &t : tensors)
+        if (!t.second.by_value) t.second.values.clear();
 }
 
 } // namespace dnn
