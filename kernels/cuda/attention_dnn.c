@@ -10,8 +10,9 @@
  * key, so causal calls have as many queries as keys; others would need another graph. cuDNN 9.19 plans the graph for an
  * H200 with engines 1 and 2, for packed and unpacked operands.
  *
- * There is no gradient: cuDNN's adds to dq in no fixed order, except with a workspace that is quadratic in the number
- * of tokens, whose graph 9.19 fails to compile. */
+ * The gradient is left to our kernel: cuDNN does not document that its own adds to dq in a fixed order, and 9.19 fails
+ * to compile the graph with a workspace quadratic in the number of tokens, with which its frontend makes results
+ * deterministic. */
 #include "kernels/cuda/attention_dnn.h"
 
 #include "ir/base/text_buffer.h"
