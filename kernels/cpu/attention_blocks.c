@@ -39,6 +39,7 @@ static void strides_of(const k_view *v, int64_t *strides)
 attention_rows attention_item(const k_view *v, int64_t item)
 {
     int64_t strides[IR_MAX_RANK], offset = 0;
+    if (!k_present(v)) return (attention_rows){.data = NULL};
     strides_of(v, strides);
     for (int d = v->rank - 3; d >= 0; d--) {
         offset += item % v->dims[d] * strides[d];
