@@ -236,7 +236,8 @@ def loss_terms(x, label, weight, ignore_index):
     return index, w
 
 
-def cross_entropy(x, label, weight=None, ignore_index=0, reduction="mean"):
+def cross_entropy(x, label, weight=None, ignore_index=0, reduction="mean", classes=0):
+    assert classes == 0, "only modules for a GPU have padding after the classes"
     m = x.max(1)
     lse = m + np.log(np.exp(x - np.expand_dims(m, 1)).sum(1))
     index, w = loss_terms(x, label, weight, ignore_index)
@@ -245,7 +246,8 @@ def cross_entropy(x, label, weight=None, ignore_index=0, reduction="mean"):
     return loss, lse, x - np.expand_dims(lse, 1)
 
 
-def cross_entropy_grad(dloss, x, lse, label, weight=None, ignore_index=0, reduction="mean"):
+def cross_entropy_grad(dloss, x, lse, label, weight=None, ignore_index=0, reduction="mean", classes=0):
+    assert classes == 0, "only modules for a GPU have padding after the classes"
     index, w = loss_terms(x, label, weight, ignore_index)
     hot = np.zeros_like(x)
     np.put_along_axis(hot, index, 1, 1)
