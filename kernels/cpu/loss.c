@@ -206,6 +206,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
     const k_view *x = &args->in[IR_IN(softmax_cross_entropy_grad, x)], *dx = &args->out[0];
     const k_view *lse = &args->in[IR_IN(softmax_cross_entropy_grad, lse)], *dloss = &args->in[0];
     const k_view *loss = k_loss_result(args);
+    const bool computes_lse = k_computes_lse(args);
     ampc_status status = check_labels(args, &p);
     if (status) return status;
     double *losses = item_losses(args);
@@ -221,8 +222,8 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
         for (int64_t r = 0; r < n; r++) {
             int64_t item = first + r, label = label_of(&p, item);
             double slope = item_slope(&p, dloss, scale, item);
-            double e = loss ? item_loss(&p, item, a + r * stride, spare + r * stride, false, losses)
-                            : cpu_number(lse, item);
+            double e = computes_lse ? item_loss(&p, item, a + r * stride, spare + r * stride, false, losses)
+                                    : cpu_number(lse, item);
             if (p.carrier == IR_f64)
                 slope_row_double((const double *)(a + r * stride), e, slope, (double *)(d + r * stride), p.classes,
                                  label);

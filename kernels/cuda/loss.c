@@ -162,7 +162,7 @@ static ampc_status prepare_backward(const k_args *args, const loss_backward *a, 
 static ampc_status cross_entropy_grad_prepare(const k_args *args, void **state, size_t *workspace)
 {
     const loss_backward a = cross_entropy_backward(args);
-    if (!a.loss) return prepare_backward(args, &a, "cross_entropy_grad", state, workspace);
+    if (!k_computes_lse(args)) return prepare_backward(args, &a, "cross_entropy_grad", state, workspace);
     CUDA_FORWARD(prepare_backward(args, &a, "cross_entropy_both", state, workspace));
     *workspace += (size_t)cuda_rows_blocks(&a.rows) * sizeof(loss_sums);
     loss_state *s = *state;
@@ -189,7 +189,7 @@ static ampc_status cross_entropy_grad_run(const k_args *args)
     const loss_state *state = args->state;
     loss_backward a = cross_entropy_backward(args);
     a.items = (loss_sums *)args->workspace + a.blocks;
-    const bool is_wide = a.loss && a.rows.inner == 1 && a.rows.length > ROW_IN_WARP;
+    const bool is_wide = k_computes_lse(args) && a.rows.inner == 1 && a.rows.length > ROW_IN_WARP;
     CUDA_FORWARD(launch_backward(args, &a, is_wide ? LOSS_WIDE_BLOCK : ROW_BLOCK));
     return launch_finish(args, state->finish, a.items, cuda_rows_blocks(&a.rows), a.reduction, a.loss);
 }

@@ -49,8 +49,8 @@ typedef struct loss_backward {
     int reduction;    /* ir_words_loss */
     int blocks;       /* entries of `sums`, which hold the weights; 0: all weights are 1 */
     loss_sums *sums;  /* one per block of these */
-    float *loss;      /* NULL: the gradient alone, from lse; else, lse is NULL */
-    loss_sums *items; /* for the loss, one per block */
+    float *loss;      /* per row with reduction none; NULL: not wanted */
+    loss_sums *items; /* for the loss, one per block; of kernels that compute lse */
 } loss_backward;
 
 #endif
