@@ -34,10 +34,10 @@ typedef struct joint {
     int in[MAX_SLOTS], out;
 } joint;
 
-/* Values and the value that they are parts of. */
+/* Values and the value that they are parts of, along the axis, which is counted from the end. */
 typedef struct joined {
     uint32_t part[MAX_PARTS], whole;
-    int n;
+    int n, axis;
     struct joined *next;
 } joined;
 
@@ -67,21 +67,22 @@ static int64_t last_dim(const k_view *v) { return v->dims[v->rank - 1]; }
 
 /* ---- merging ------------------------------------------------------------------------------------------- */
 
-static bool note_joined(merge_state *m, const uint32_t *part, int n, uint32_t whole)
+static bool note_joined(merge_state *m, const uint32_t *part, int n, int axis, uint32_t whole)
 {
     joined *j = rt_plan_alloc(m->p, 1, sizeof *j);
     if (!j) return false;
-    *j = (joined){.whole = whole, .n = n, .next = m->all};
+    *j = (joined){.whole = whole, .n = n, .axis = axis, .next = m->all};
     for (int i = 0; i < n; i++) j->part[i] = rt_root(m->p, part[i]);
     m->all = j;
     return true;
 }
 
-static uint32_t find_joined(const merge_state *m, const group *g, int slot)
+static uint32_t find_joined(const merge_state *m, const group *g, int slot, int axis)
 {
     for (const joined *j = m->all; j; j = j->next) {
         int i = 0;
-        while (i < g->n && j->n == g->n && j->part[i] == rt_root(m->p, g->s[i]->in_value[slot])) i++;
+        if (j->n != g->n || j->axis != axis) continue;
+        while (i < g->n && j->part[i] == rt_root(m->p, g->s[i]->in_value[slot])) i++;
         if (i == g->n) return j->whole;
     }
     return RT_NO_VALUE;
@@ -113,7 +114,7 @@ static void insert(rt_plan *p, rt_step *s, rt_step *at)
 static uint32_t join_operands(merge_state *m, const group *g, int slot, int axis, rt_step *at)
 {
     rt_plan *p = m->p;
-    uint32_t part[MAX_PARTS], whole = find_joined(m, g, slot);
+    uint32_t part[MAX_PARTS], whole = find_joined(m, g, slot, axis);
     if (whole != RT_NO_VALUE) return whole;
     const k_view view = join_views(g, slot, axis);
     rt_step *s = rt_step_new(p, g->s[0]->node, IR_OP_concat, g->n, 1);
@@ -127,7 +128,7 @@ static uint32_t join_operands(merge_state *m, const group *g, int slot, int axis
     }
     rt_step_write(p, s, 0, whole);
     insert(p, s, at);
-    return note_joined(m, part, g->n, whole) ? whole : RT_NO_VALUE;
+    return note_joined(m, part, g->n, axis, whole) ? whole : RT_NO_VALUE;
 }
 
 /* Lets a split of the value define what the steps define. */
@@ -151,7 +152,7 @@ static bool split_result(merge_state *m, const group *g, uint32_t whole, int axi
         s->out[i] = view;
     }
     rt_step_insert_before(p, s, at);
-    return note_joined(m, part, g->n, whole);
+    return note_joined(m, part, g->n, axis, whole);
 }
 
 /* Inserts a step before `at` that computes what the steps of the group do. */
