@@ -355,6 +355,14 @@ static uint32_t find_sum(const rt_plan *p, uint32_t value)
     return value;
 }
 
+/* Whether gradients of weights, if there are any, can be computed where the gradients of the products are. */
+static bool can_follow_source(const rt_plan *p, const gradients *g)
+{
+    const rt_step *source = find_source(p, g->inputs.s[0]->in_value[IN_A]);
+    const rt_step *def = g->weights.n ? rt_def(p, g->weights.s[0]->in_value[1 - g->slot]) : NULL;
+    return !def || def->index < source->index;
+}
+
 /* Finds the gradients of products by these weights, if they all come from one step, and those of the operand are summed
  * up. */
 static bool find_gradients(const rt_plan *p, const uint32_t *weight, int n, bool was_transposed, gradients *g)
@@ -371,7 +379,7 @@ static bool find_gradients(const rt_plan *p, const uint32_t *weight, int n, bool
             !add_readers(p, s->in_value[IN_A], i, g))
             return false;
     }
-    return (g->weights.n == n || g->weights.n == 0) && (g->biases.n == n || g->biases.n == 0);
+    return (g->weights.n == n || g->weights.n == 0) && (g->biases.n == n || g->biases.n == 0) && can_follow_source(p, g);
 }
 
 /* Removes the value from the sum that it is a summand of. */
