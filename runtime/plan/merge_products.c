@@ -379,19 +379,30 @@ static bool find_gradients(const rt_plan *p, const uint32_t *weight, int n, bool
             !add_readers(p, s->in_value[IN_A], i, g))
             return false;
     }
-    return (g->weights.n == n || g->weights.n == 0) && (g->biases.n == n || g->biases.n == 0) && can_follow_source(p, g);
+    return (g->weights.n == n || g->weights.n == 0) && (g->biases.n == n || g->biases.n == 0) &&
+           can_follow_source(p, g);
+}
+
+/* Lets an output of the sum, which may have another shape, be the rest. */
+static bool redirect_effect(rt_plan *p, rt_effect *e, uint32_t sum, uint32_t rest)
+{
+    const k_view view = p->values[e->value].view;
+    if (e->value != sum) rest = rt_plan_new_view(p, e->value, rt_root(p, rest), &view);
+    if (rest != RT_NO_VALUE) rt_effect_read(p, e, rest);
+    return rest != RT_NO_VALUE;
 }
 
 /* Removes the value from the sum that it is a summand of. */
-static void remove_summand(rt_plan *p, uint32_t value)
+static bool remove_summand(rt_plan *p, uint32_t value)
 {
     rt_step *add = find_addition(p, value);
     const int other = rt_root(p, add->in_value[0]) == rt_root(p, value);
     const uint32_t rest = add->in_value[other], sum = add->out_value[0];
     for (const rt_use *u; (u = rt_uses(p, sum)) != NULL;)
         if (u->step) rt_step_redirect(p, u->step, u->slot, rest);
-        else rt_effect_read(p, &p->effects[u->slot], rest);
+        else if (!redirect_effect(p, &p->effects[u->slot], sum, rest)) return false;
     rt_step_remove(p, add);
+    return true;
 }
 
 /* Moves the transposes of the gradients to the step that writes these, and returns the step that follows them. */
@@ -413,7 +424,8 @@ static bool merge_gradients(merge_state *m, const uint32_t *weight, int n, bool 
     gradients g;
     if (!find_gradients(p, weight, n, was_transposed, &g)) return true;
     rt_step *at = gather_gradients(p, &g);
-    for (int i = 1; i < n; i++) remove_summand(p, g.inputs.s[i]->out_value[0]);
+    for (int i = 1; i < n; i++)
+        if (!remove_summand(p, g.inputs.s[i]->out_value[0])) return false;
     const joint input = {.in = {[IN_A] = -1, [IN_B] = was_transposed ? -2 : -1}, .out = WHOLE};
     const joint w = {.in = {[IN_A] = g.slot == IN_A ? -1 : WHOLE, [IN_B] = g.slot == IN_B ? -1 : WHOLE},
                      .out = g.slot == IN_A ? -2 : -1};
