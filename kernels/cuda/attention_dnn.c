@@ -227,6 +227,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
 {
     char key[MAX_KEY];
     if (!is_supported(args)) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "cuDNN does not support this attention");
+    CUDA_FORWARD(cuda_open_optional_dnn(args->ctx));
     CUDA_FORWARD(cuda_new_state(args, sizeof(attention_graph), state));
     attention_graph *s = *state;
     const dnn_layout q = layout_of(&args->in[IR_IN(attention, q)]);

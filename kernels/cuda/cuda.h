@@ -72,6 +72,8 @@ void cuda_context_close(k_context *ctx); /* ctx->device may be NULL */
 /* Open the library's handle if it is not open yet. */
 ampc_status cuda_open_lt(const k_context *ctx);
 ampc_status cuda_open_dnn(const k_context *ctx);
+/* For steps that can do without it: AMPC_UNSUPPORTED if it is missing or too old. */
+ampc_status cuda_open_optional_dnn(const k_context *ctx);
 
 static inline bool cuda_is_described(const k_context *ctx) { return cuda_of(ctx)->described != NULL; }
 /* Loads a substitute driver library on machines without a driver. Otherwise cuDNN hides the engines that compile their

@@ -91,6 +91,12 @@ ampc_status cuda_open_dnn(const k_context *ctx)
     return AMPC_OK;
 }
 
+ampc_status cuda_open_optional_dnn(const k_context *ctx)
+{
+    const ampc_status status = cuda_open_dnn(ctx);
+    return status == AMPC_DEVICE ? AMPC_UNSUPPORTED : status;
+}
+
 /* ---- commits --------------------------------------------------------------------------------- */
 
 ampc_status cuda_commit(const k_context *ctx, void *dst, const void *src, size_t bytes)

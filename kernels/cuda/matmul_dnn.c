@@ -111,8 +111,7 @@ static ampc_status prepare(const k_args *args, void **state, size_t *workspace)
     const product p = product_of(args);
     char key[MAX_KEY];
     if (!is_supported(args, &p)) return cuda_fail(args->ctx, AMPC_UNSUPPORTED, "unsupported epilogue");
-    const ampc_status status = cuda_open_dnn(args->ctx);
-    if (status != AMPC_OK) return status == AMPC_DEVICE ? AMPC_UNSUPPORTED : status; /* cuDNN is missing */
+    CUDA_FORWARD(cuda_open_optional_dnn(args->ctx));
     CUDA_FORWARD(cuda_new_state(args, sizeof(matmul_graph), state));
     matmul_graph *s = *state;
     write_key(args, &p, key);
