@@ -99,6 +99,16 @@ static bool keeps_columns(const ir_node *n)
 
 /* ---- from the last product to the softmax ------------------------------------------------------- */
 
+/* is_nan of p, also of a conversion of it. */
+static bool read_nan_test(match *m, ir_node *n, const ir_value *p)
+{
+    ir_value *v = ir_in(n, 0);
+    if (!add_part(m, n)) return false;
+    if (v == p) return true;
+    ir_node *cast = ir_def(v);
+    return cast && converts_floats(cast) && ir_in(cast, 0) == p && add_part(m, cast);
+}
+
 /* where(condition, 0, p): the condition is that p is NaN, or holds for whole rows. */
 static bool read_clearing(match *m, const ir_node *n)
 {
@@ -107,7 +117,7 @@ static bool read_clearing(match *m, const ir_node *n)
     ir_node *def = ir_def(condition);
     double x;
     if (!get_number(m, zero, &x) || x != 0 || !ir_type_same_shape(&p->type, &n->out[0]->type)) return false;
-    if (kind_of(def) == IS_NAN && ir_in(def, 0) == p) return add_part(m, def);
+    if (kind_of(def) == IS_NAN) return read_nan_test(m, def, p);
     const int rank = condition->type.rank;
     if (m->empty || rank < 1 || condition->type.dims[rank - 1] != 1) return false;
     m->empty = condition;
