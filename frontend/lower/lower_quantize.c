@@ -35,16 +35,7 @@ static ir_value *repeat(onnx_node *n, ir_value *v, int axis, int64_t block, cons
     ir_value *blocks = ir_reshape_like(n->b, v, &split);
     split.dims[axis + 1] = block;
     whole.dims[axis] = v->type.dims[axis] * block;
-    v = ir_reshape_like(n->b, ir_expand(n->b, blocks, split.dims, split.rank), &whole);
-    ir_dim start[IR_MAX_RANK] = {0};
-    int64_t step[IR_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) step[i] = 1;
-    if (!v || whole.dims[axis] == x->dims[axis]) return v;
-    ir_node *cut = ir_new(n->b, IR_OP_slice, 1, v);
-    ir_set_list(cut, IR_ATTR(slice, start), start, x->rank);
-    ir_set_list(cut, IR_ATTR(slice, size), x->dims, x->rank);
-    ir_set_list(cut, IR_ATTR(slice, step), step, x->rank);
-    return ir_done(n->b, cut);
+    return ir_cut(n->b, ir_reshape_like(n->b, ir_expand(n->b, blocks, split.dims, split.rank), &whole), x->dims);
 }
 
 static ir_value *blocked(onnx_node *n, ir_value *v, int axis, const ir_type *x)

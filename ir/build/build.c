@@ -83,6 +83,33 @@ ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm)
     return ir_done(b, n);
 }
 
+/* A slice or its gradient, from the first element of each axis on. */
+static ir_value *from_start(ir_builder *b, ir_op op, ir_value *x, int shape, int start, int step, const ir_dim *dims)
+{
+    static const int64_t zeros[IR_MAX_RANK];
+    int64_t ones[IR_MAX_RANK];
+    if (!x) return NULL;
+    const ir_type to = ir_type_make(x->type.dtype, x->type.rank, dims);
+    if (ir_type_same_shape(&x->type, &to)) return x;
+    for (int i = 0; i < to.rank; i++) ones[i] = 1;
+    ir_node *n = ir_new(b, op, 1, x);
+    ir_set_list(n, shape, dims, to.rank);
+    ir_set_list(n, start, zeros, to.rank);
+    ir_set_list(n, step, ones, to.rank);
+    return ir_done(b, n);
+}
+
+ir_value *ir_cut(ir_builder *b, ir_value *x, const ir_dim *dims)
+{
+    return from_start(b, IR_OP_slice, x, IR_ATTR(slice, size), IR_ATTR(slice, start), IR_ATTR(slice, step), dims);
+}
+
+ir_value *ir_pad(ir_builder *b, ir_value *x, const ir_dim *dims)
+{
+    return from_start(b, IR_OP_slice_grad, x, IR_ATTR(slice_grad, shape), IR_ATTR(slice_grad, start),
+                      IR_ATTR(slice_grad, step), dims);
+}
+
 ir_value *ir_reduce_sum(ir_builder *b, ir_value *x, const int64_t *axes, int n_axes, bool keepdims)
 {
     if (!n_axes) return x;

@@ -397,6 +397,9 @@ ir_value *ir_reshape(ir_builder *b, ir_value *x, const ir_dim *dims, int rank); 
 ir_value *ir_reshape_like(ir_builder *b, ir_value *x, const ir_type *shape);
 ir_value *ir_expand(ir_builder *b, ir_value *x, const ir_dim *dims, int rank); /* x itself if equal */
 ir_value *ir_transpose(ir_builder *b, ir_value *x, const int64_t *perm);       /* x itself if identity */
+/* The first dims[i] elements of each axis, or zeros after its elements up to dims[i]; x itself if equal. */
+ir_value *ir_cut(ir_builder *b, ir_value *x, const ir_dim *dims);
+ir_value *ir_pad(ir_builder *b, ir_value *x, const ir_dim *dims);
 ir_value *ir_reduce_sum(ir_builder *b, ir_value *x, const int64_t *axes, int n_axes, bool keepdims);
 ir_value *ir_matmul(ir_builder *b, ir_value *x, ir_value *y, ir_value *bias, bool trans_a, bool trans_b);
 ir_value *ir_scalar(ir_builder *b, ir_dtype t, double v); /* inline constant; equal ones shared */
