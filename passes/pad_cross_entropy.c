@@ -53,10 +53,18 @@ static int axis_of(const ir_node *n) { return n->attr[IR_ATTR(matmul, trans_b)].
 
 static bool is_read_once(const ir_value *v) { return v->first_use && !v->first_use->next; }
 
-/* Whether the scores are those of a product, computed with reshapes and a bias by nodes that nothing else reads. */
+/* The node that computes the scores, which the others reshape. */
+static ir_node *last_of(const ir_value *v, const padding *p)
+{
+    ir_node *n = ir_def(v);
+    while (scores_of(n, p) >= 0 && ir_op_has(n->op, IR_VIEW)) n = ir_def(ir_in(n, 0));
+    return n;
+}
+
+/* Whether the scores are those of a product, computed with reshapes and a bias, and have one reader before the bias. */
 static bool is_product(const ir_value *v, const padding *p)
 {
-    const ir_node *n = ir_def(v);
+    const ir_node *n = last_of(v, p);
     int from;
     while ((from = scores_of(n, p)) >= 0) {
         if (!is_read_once(ir_in(n, from))) return false;
@@ -75,31 +83,10 @@ static ir_value *named(ir_value *padded, const ir_value *plain)
 /* The value, followed by zeros along one axis. */
 static ir_value *pad(ir_builder *b, ir_value *v, int axis, const padding *p)
 {
-    static const int64_t start[IR_MAX_RANK];
-    int64_t shape[IR_MAX_RANK], step[IR_MAX_RANK];
     if (!v) return NULL;
-    for (int i = 0; i < v->type.rank; i++) {
-        shape[i] = i == axis ? p->columns : v->type.dims[i];
-        step[i] = 1;
-    }
-    ir_node *n = ir_new(b, IR_OP_slice_grad, 1, v);
-    ir_set_list(n, IR_ATTR(slice_grad, shape), shape, v->type.rank);
-    ir_set_list(n, IR_ATTR(slice_grad, start), start, v->type.rank);
-    ir_set_list(n, IR_ATTR(slice_grad, step), step, v->type.rank);
-    return named(ir_done(b, n), v);
-}
-
-/* The value without its padding. */
-static ir_value *crop(ir_builder *b, ir_value *v, const ir_type *to)
-{
-    static const int64_t start[IR_MAX_RANK];
-    int64_t step[IR_MAX_RANK];
-    for (int i = 0; i < to->rank; i++) step[i] = 1;
-    ir_node *n = ir_new(b, IR_OP_slice, 1, v);
-    ir_set_list(n, IR_ATTR(slice, start), start, to->rank);
-    ir_set_list(n, IR_ATTR(slice, size), to->dims, to->rank);
-    ir_set_list(n, IR_ATTR(slice, step), step, to->rank);
-    return ir_done(b, n);
+    ir_type type = v->type;
+    type.dims[axis] = p->columns;
+    return named(ir_pad(b, v, type.dims), v);
 }
 
 static ir_value *pad_product(ir_builder *b, const ir_node *n, const padding *p)
@@ -114,8 +101,9 @@ static ir_value *pad_product(ir_builder *b, const ir_node *n, const padding *p)
     return ir_done(b, product);
 }
 
-/* Makes the padded form of the scores. A bias is padded before the product, which may then add it. */
-static ir_value *pad_scores(ir_builder *b, const ir_value *v, const padding *p)
+/* Makes the padded form of the scores; other readers than the next node get a part of it. A bias is padded before the
+ * product, which may then add it. */
+static ir_value *pad_scores(ir_builder *b, ir_value *v, const padding *p)
 {
     const ir_node *n = ir_def(v);
     const int from = scores_of(n, p);
@@ -131,6 +119,9 @@ static ir_value *pad_scores(ir_builder *b, const ir_value *v, const padding *p)
         type.dims[type.rank - 1] = p->columns;
         padded = ir_reshape_like(b, x, &type);
     }
+    if (!padded || is_read_once(v)) return named(padded, v);
+    ir_value *part = ir_cut(b, padded, v->type.dims);
+    if (part) ir_value_replace(v, part);
     return named(padded, v);
 }
 
@@ -143,11 +134,9 @@ static void pad_loss(ir_node *n, diag *d)
                           !ir_value_used(n->out[IR_OUT(softmax_cross_entropy, lse)]) &&
                           !ir_value_used(n->out[IR_OUT(softmax_cross_entropy, log_prob)]);
     if (p.columns == classes || !is_alone || !is_product(ir_in(n, 0), &p)) return;
-    ir_value *plain = ir_in(n, 0);
-    ir_builder b = ir_builder_before(ir_def(plain), d);
-    ir_value *scores = pad_scores(&b, plain, &p), *part = scores ? crop(&b, scores, &plain->type) : NULL;
-    if (!part) return;
-    ir_value_replace(plain, part);
+    ir_builder b = ir_builder_before(last_of(ir_in(n, 0), &p), d);
+    ir_value *scores = pad_scores(&b, ir_in(n, 0), &p);
+    if (!scores) return;
     ir_node_set_input(n, 0, scores);
     ir_set_int(n, IR_ATTR(softmax_cross_entropy, classes), classes);
     ir_infer(n, d);
