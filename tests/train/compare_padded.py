@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Trains language models on padded batches in PyTorch and here, and compares the losses.
 
-usage: tests/train/compare_padded.py [--steps=N] [--keep=FOLDER] [WORD]..
+usage: tests/train/compare_padded.py [--steps=N] [--keep=FOLDER] [--program=PATH] [--device=NAME] [WORD]..
        tests/train/compare_padded.py --write=FOLDER     writes what tests/train/run-train reads: smaller models of some
                                                         cells, the batches and the losses of PyTorch in fp32 and bf16
 WORD: selects, with others of its column, the cells of the matrix: a model (gpt2, qwen3, gemma3, llama, bert), an attention
-      (eager, sdpa), an exporter (dynamo, script), a padding (left, right, both, none) or a type (fp32, bf16, fp16);
-      default: all
+      (eager, sdpa), an exporter (dynamo, script), a padding (left, right, both, empty, none) or a type (fp32, bf16,
+      fp16); default: all. In empty, one sample of every batch has no token at all, and others are padded on the left
+--program: what trains here, default ampc-run of AMPC_BUILD; with the device of a test double, ampc-run-double
+--device: where, default the CPU
 AMPC_BUILD: the folder of the built programs, default build/release
 
-Every model is that of transformers with a tiny random configuration, and is exported once per attention and exporter:
+Every model is that of transformers with a tiny random configuration, an odd number of words (so that a device pads the
+scores), and is exported once per attention and exporter:
 ids and a mask of tokens in, scores out. Padded positions have the label -100. For each padding PyTorch trains it with
 AdamW in fp32 and under bf16 autocast. Here it is trained with the same batches in each type:
+  - the attention of each layer is one op, with a gradient of its own;
   - no step is skipped (in fp16 from a loss scale that needs no search);
   - the losses of fp32 are those of PyTorch to TOLERANCE;
   - those of bf16 and fp16 differ from fp32's by at most OWN times the distance of PyTorch's bf16, plus FLOOR, on average.
@@ -24,6 +28,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,7 +46,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("AMPC_BUILD", ROOT / "build/release")).absolute()
 TOLERANCE, OWN, FLOOR = 2e-4, 3, 5e-3
 WRITES = any(a.startswith("--write=") for a in sys.argv)
-WORDS, WIDTH, LAYERS, LENGTH, BATCH, BATCHES, RATE = (24, 16, 1, 8, 4, 2, 3e-3) if WRITES else (48, 32, 2, 12, 4, 4, 3e-3)
+WORDS, WIDTH, LAYERS, LENGTH, BATCH, BATCHES, RATE = (24, 16, 1, 8, 4, 2, 3e-3) if WRITES else (47, 32, 2, 12, 4, 4, 3e-3)
 WRITTEN = [("gpt2", "eager", "script"), ("gpt2", "sdpa", "script"), ("gemma3", "eager", "dynamo"),
            ("qwen3", "sdpa", "dynamo"), ("bert", "eager", "dynamo")]
 WRITTEN_STEPS, WRITTEN_PADDING = 8, "left"
@@ -65,7 +70,7 @@ MODELS = {
         max_position_embeddings=4 * LENGTH, hidden_dropout_prob=0, attention_probs_dropout_prob=0)),
 }
 COLUMNS = {"model": list(MODELS), "attention": ["eager", "sdpa"], "exporter": ["dynamo", "script"],
-           "padding": ["left", "right", "both", "none"], "type": ["fp32", "bf16", "fp16"]}
+           "padding": ["left", "right", "both", "empty", "none"], "type": ["fp32", "bf16", "fp16"]}
 
 
 class Scores(torch.nn.Module):
@@ -109,10 +114,11 @@ def make_data(padding):
         ids[:, i + 1] = np.where(draw.random(n) < 0.9, ids[:, i] * 5 % (WORDS - 1) + 1, draw.integers(1, WORDS, n))
     mask = np.ones((n, LENGTH), np.int64)
     for row in range(n):
-        first = row % 6 if padding in ("left", "both") else 0
+        first = row % 6 if padding in ("left", "both", "empty") else 0
         last = row // 2 % 6 if padding in ("right", "both") else 0
         mask[row, :first] = 0
         mask[row, LENGTH - last:] = 0
+        if padding == "empty" and row % BATCH == BATCH - 1: mask[row] = 0
     label = np.where(mask, ids[:, 1:], -100)
     return {"ids": ids[:, :-1] * mask, "mask": mask, "label": label}
 
@@ -140,18 +146,24 @@ def train_torch(model, attention, data, steps, autocast):
     return np.array(losses)
 
 
-def train_here(path, data, steps, dtype):
-    how = ["--amp=O0"] if dtype == "fp32" else ["--amp=O1", f"--dtype={dtype}"] + ["--init-loss-scaling=1024"] * (dtype == "fp16")
+def run(*command):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    if done.returncode: raise AssertionError(f"exit {done.returncode}: {done.stderr.strip()[:300]}")
+    return done.stdout
+
+
+def train_here(path, data, steps, dtype, program, device):
+    how = ["--amp=O0"] if dtype == "fp32" else ["--amp=O1", f"--dtype={dtype}"]
+    how += [*device, "--loss=ce,axis=-1,ignore_index=-100", f"--optimizer=adamw,lr={RATE},weight_decay=0.01",
+            f"--batch={BATCH}", "-q"]
+    steps_of_plan = re.findall(r"^ *\d+ +(\w+)", run(program, "plan", path, *how), re.MULTILINE)
+    assert steps_of_plan.count("attention_grad") == LAYERS, "the attention of a layer is no op"
+    how += ["--init-loss-scaling=1024"] * (dtype == "fp16")
     pathlib.Path("log.jsonl").unlink(missing_ok=True)
-    done = subprocess.run(
-        [BUILD / "ampc-run", "train", path, *how, "--loss=ce,axis=-1,ignore_index=-100",
-         f"--optimizer=adamw,lr={RATE},weight_decay=0.01", f"--data=npz:{data},order=file",
-         f"--batch={BATCH}", f"--steps={steps}", "--log=log.jsonl", "-q"], capture_output=True, text=True)
-    if done.returncode:
-        raise AssertionError(f"exit {done.returncode}: {done.stderr.strip()[:300]}")
+    run(program, "train", path, *how, f"--data=npz:{data},order=file", f"--steps={steps}", "--log=log.jsonl")
     rows = [json.loads(line) for line in pathlib.Path("log.jsonl").read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if "loss" in row]
-    return np.array([row["loss"] for row in rows]), rows[-1]["skipped"], done.stderr
+    return np.array([row["loss"] for row in rows]), rows[-1]["skipped"]
 
 
 def compare(found, skipped, fp32, bf16, dtype):
@@ -198,6 +210,8 @@ def main():
     words = [a for a in sys.argv[1:] if not a.startswith("--")]
     if WRITES: return write(pathlib.Path(options["write"]).absolute())
     steps = int(options.get("steps", 60))
+    program = pathlib.Path(options.get("program", BUILD / "ampc-run")).absolute()
+    device = [f"--device={options['device']}"] if "device" in options else []
     chosen = {column: [v for v in values if v in words] or values for column, values in COLUMNS.items()}
     failed = passed = 0
     reference = {}
@@ -222,7 +236,7 @@ def main():
                 parts = []
                 for dtype in chosen["type"]:
                     try:
-                        found, skipped, _ = train_here(path, f"{padding}.npz", steps, dtype)
+                        found, skipped = train_here(path, f"{padding}.npz", steps, dtype, program, device)
                         parts.append(f"{dtype} {compare(found, skipped, *reference[key], dtype)}")
                         passed += 1
                     except AssertionError as why:
