@@ -79,8 +79,9 @@ ampc_status grad_check_second(ir_graph *g, const ir_node *first, diag *d);
 /* ---- grad_primitive.c: rules whose results can be differentiated again ---- */
 
 grad_rule grad_batch_norm_primitive, grad_layer_norm_primitive;
-/* The gradient of x by that of the loss, softmax_cross_entropy or, without the softmax, nll_loss. */
-ir_value *grad_cross_entropy_primitive(grad *g, bool with_softmax);
+/* The gradient of x, the classes without padding, by that of the loss, softmax_cross_entropy or, without the softmax,
+ * nll_loss. */
+ir_value *grad_cross_entropy_primitive(grad *g, ir_value *x, bool with_softmax);
 
 /* ---- grad_class_weights.c ---- */
 

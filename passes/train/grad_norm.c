@@ -39,13 +39,25 @@ bool grad_log_softmax(grad *g)
     return (g->dx[0] = ir_done(g->b, grad_node(g, IR_OP_log_softmax_grad, 2, (ir_value *[]){D, Y}))) != NULL;
 }
 
+/* A value of the shape of x, without the classes that are padding. */
+static ir_value *without_padding(grad *g, ir_value *v)
+{
+    const int64_t classes = g->n->attr[IR_ATTR(softmax_cross_entropy, classes)].i;
+    ir_type part = X->type;
+    if (classes) part.dims[1] = classes;
+    return ir_cut(g->b, v, part.dims);
+}
+
+static ir_value *with_padding(grad *g, ir_value *v) { return ir_pad(g->b, v, X->type.dims); }
+
 /* The gradient that arrives at log_prob, the log-softmax of x over axis 1. */
 static ir_value *through_log_prob(grad *g, ir_value *d)
 {
-    ir_value *in[] = {grad_cast_like(g, d, X), ir_out(g->n, IR_OUT(softmax_cross_entropy, log_prob))};
+    ir_value *in[] = {without_padding(g, grad_cast_like(g, d, X)),
+                      without_padding(g, ir_out(g->n, IR_OUT(softmax_cross_entropy, log_prob)))};
     ir_node *n = grad_node(g, IR_OP_log_softmax_grad, 2, in);
     ir_set_int(n, IR_ATTR(log_softmax_grad, axis), 1);
-    return ir_done(g->b, n);
+    return with_padding(g, ir_done(g->b, n));
 }
 
 /* The gradient that arrives at lse, one number per item: the derivative is the softmax over axis 1, not exp(x - lse),
@@ -55,10 +67,10 @@ static ir_value *through_lse(grad *g, ir_value *d)
     ir_value *lse = ir_out(g->n, IR_OUT(softmax_cross_entropy, lse));
     ir_type items = X->type;
     items.dims[1] = 1;
-    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, grad_cast_like(g, X, lse));
+    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, without_padding(g, grad_cast_like(g, X, lse)));
     ir_set_int(softmax, IR_ATTR(softmax, axis), 1);
     ir_value *slope = ir_reshape_like(g->b, grad_cast_like(g, d, lse), &items);
-    return grad_cast_like(g, ir_binary(g->b, IR_OP_mul, ir_done(g->b, softmax), slope), X);
+    return with_padding(g, grad_cast_like(g, ir_binary(g->b, IR_OP_mul, ir_done(g->b, softmax), slope), X));
 }
 
 bool grad_softmax_cross_entropy(grad *g)
@@ -67,7 +79,7 @@ bool grad_softmax_cross_entropy(grad *g)
     ir_value *to_log_prob = g->dy[IR_OUT(softmax_cross_entropy, log_prob)];
     ir_value *to_lse = g->dy[IR_OUT(softmax_cross_entropy, lse)];
     ir_value *in[] = {D, X, lse, ir_in(g->n, 1), ir_in(g->n, 2)};
-    if (D && g->primitives) dx = grad_cross_entropy_primitive(g, true);
+    if (D && g->primitives) dx = with_padding(g, grad_cross_entropy_primitive(g, without_padding(g, X), true));
     else if (D) dx = ir_done(g->b, grad_node(g, IR_OP_softmax_cross_entropy_grad, 5, in));
     if (to_log_prob) {
         ir_value *second = through_log_prob(g, to_log_prob);
@@ -88,7 +100,7 @@ bool grad_nll_loss(grad *g)
 {
     ir_value *in[] = {D, X, ir_in(g->n, 1), ir_in(g->n, 2)};
     if (g->required[IR_IN(nll_loss, weight)]) g->dx[IR_IN(nll_loss, weight)] = grad_class_weights(g);
-    g->dx[0] = g->primitives ? grad_cross_entropy_primitive(g, false)
+    g->dx[0] = g->primitives ? grad_cross_entropy_primitive(g, X, false)
                              : ir_done(g->b, grad_node(g, IR_OP_nll_loss_grad, 4, in));
     return g->dx[0] != NULL;
 }

@@ -134,10 +134,10 @@ static ir_value *item_gradients(grad *g, ir_value *label)
 }
 
 /* softmax(x) minus 1 at the label, times the gradient of the item; of nll_loss without the softmax. */
-ir_value *grad_cross_entropy_primitive(grad *g, bool with_softmax)
+ir_value *grad_cross_entropy_primitive(grad *g, ir_value *x, bool with_softmax)
 {
-    const ir_dim classes = X->type.dims[1];
-    ir_type column = X->type, row = ir_type_make(IR_i64, X->type.rank - 1, (int64_t[IR_MAX_RANK]){0});
+    const ir_dim classes = x->type.dims[1];
+    ir_type column = x->type, row = ir_type_make(IR_i64, x->type.rank - 1, (int64_t[IR_MAX_RANK]){0});
     column.dims[1] = 1;
     for (int i = 0; i < row.rank; i++) row.dims[i] = i ? 1 : classes;
     ir_value *label = ir_reshape_like(g->b, ir_cast(g->b, LABEL, IR_i64), &column);
@@ -147,7 +147,7 @@ ir_value *grad_cross_entropy_primitive(grad *g, bool with_softmax)
     ir_value *number = ir_reshape_like(g->b, ir_done(g->b, iota), &row);
     ir_value *chosen = widen(g, BINARY(equal, number, label)), *items = item_gradients(g, label);
     if (!with_softmax) return MUL(UNARY(neg, chosen), items);
-    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, widen(g, X));
+    ir_node *softmax = ir_new(g->b, IR_OP_softmax, 1, widen(g, x));
     if (softmax) ir_set_int(softmax, IR_ATTR(softmax, axis), 1);
     return MUL(SUB(ir_done(g->b, softmax), chosen), items);
 }

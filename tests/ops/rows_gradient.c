@@ -386,6 +386,26 @@ BUILDER(build_lse)
     return ir_binary(b, IR_OP_add, loss, ir_binary(b, IR_OP_mul, lse, lse));
 }
 
+/* The same with the last classes as padding, and log-probabilities with a weight each. */
+BUILDER(build_padded)
+{
+    static const int64_t start[IR_MAX_RANK], step[] = {1, 1, 1, 1};
+    const int rank = in[0]->type.rank;
+    ir_type part = in[0]->type;
+    part.dims[1] = 3;
+    ir_node *n = ir_new(b, r->op, 2, in[0], in[1]);
+    set_word(n, IR_ATTR(softmax_cross_entropy, reduction), "none");
+    ir_set_int(n, IR_ATTR(softmax_cross_entropy, classes), part.dims[1]);
+    ir_value *loss = ir_done(b, n), *lse = loss ? ir_out(n, IR_OUT(softmax_cross_entropy, lse)) : NULL;
+    ir_value *sum = ir_binary(b, IR_OP_add, loss, ir_binary(b, IR_OP_mul, lse, lse));
+    ir_node *slice = ir_new(b, IR_OP_slice, 1, loss ? ir_out(n, IR_OUT(softmax_cross_entropy, log_prob)) : NULL);
+    ir_set_list(slice, IR_ATTR(slice, start), start, rank);
+    ir_set_list(slice, IR_ATTR(slice, size), part.dims, rank);
+    ir_set_list(slice, IR_ATTR(slice, step), step, rank);
+    ir_value *log_prob = ir_done(b, slice), *square = ir_binary(b, IR_OP_mul, log_prob, log_prob);
+    return ir_binary(b, IR_OP_add, sum, ir_reduce_sum(b, square, (int64_t[]){1}, 1, false));
+}
+
 BUILDER(build_dropout)
 {
     ir_type pair = ir_type_make(IR_i64, 1, (int64_t[]){2});
@@ -555,6 +575,8 @@ const gradient_row gradient_rows[] = {
      "4x3 4 3, 5x3 5 3, 2x3x5 2x5 3, 9x4 9 4"},
     {"softmax_cross_entropy lse", IR_OP_softmax_cross_entropy, build_lse, 2, {ANY, INDEX}, 3, {0}, NULL,
      "4x3 4, 2x3x5 2x5, 2x3x2x3 2x2x3, 0x3 0"},
+    {"softmax_cross_entropy padded", IR_OP_softmax_cross_entropy, build_padded, 2, {ANY, INDEX}, 3, {0}, NULL,
+     "4x5 4, 2x4x5 2x5, 2x8x2x3 2x2x3, 5x3 5, 0x5 0"},
     {"nll_loss", IR_OP_nll_loss, build_loss, 2, {ANY, INDEX}, 3, {0}, NULL,
      "4x3 4, 5x3 5, 2x3 2, 7x4 7, 2x3x5 2x5, 2x3x2x3 2x2x3, 3x5 3, 9x3 9, 0x3 0, 5x3x1 5x1"},
     {"nll_loss weighted", IR_OP_nll_loss, build_loss, 3, {ANY, INDEX, POSITIVE}, 3, {0}, NULL,
