@@ -2,11 +2,7 @@
  * and as separate ops. */
 #include "tests/compile.h"
 #include "tests/cuda/double/double.h"
-#include "tests/train/numbers.h"
-
-#include <math.h>
-
-enum { STEPS = 3, MAX_PARAMS = 16, MAX_INPUTS = 3, MAX_ELEMENTS = 1024 };
+#include "tests/cuda/trained.h"
 
 #define PARAMS(k) \
     "ampc-ir 3\nparam @w : f32[16,16] = zero\nparam @wo : f32[16,16] = zero\n" \
@@ -46,14 +42,6 @@ static const struct net {
          48) "  %aq, %ak, %av = split %ap {axis=2, sizes=[16,16,16]} : f32[2,24,16], f32[2,24,16], f32[2,24,16] "
              "!Split \"split\"\n" HEADS(q, 2) HEADS(k, 2) HEADS(v, 2) ATTENTION("_", "true")}};
 
-/* How far training moves each parameter. */
-typedef struct outcome {
-    const char *name[MAX_PARAMS];
-    double values[MAX_PARAMS][MAX_ELEMENTS];
-    size_t count[MAX_PARAMS];
-    int n;
-} outcome;
-
 static ir_module *compiled(scratch *t, const struct net *net, pass_level level, ir_dtype low)
 {
     compile_options o = compile_options_default();
@@ -66,55 +54,6 @@ static ir_module *compiled(scratch *t, const struct net *net, pass_level level, 
     must(t, ir_parse(net->text, strlen(net->text), "net.ir", t->d, &m));
     must(t, test_compile(m, &o, t->d));
     return m;
-}
-
-/* Adds `sign` times the parameters. */
-static void add_parameters(scratch *t, rt_session *s, double sign, outcome *o)
-{
-    o->n = 0;
-    for (int i = 0; i < rt_session_storage_count(s); i++) {
-        rt_tensor v;
-        ir_storage_kind kind;
-        rt_session_storage_at(s, i, &v, &kind);
-        if (kind != IR_PARAM) continue;
-        must(t, rt_session_read(s, i, t->d, &v));
-        assert_true(o->n < MAX_PARAMS && count(&v) <= MAX_ELEMENTS);
-        o->name[o->n] = v.name;
-        o->count[o->n] = count(&v);
-        for (size_t k = 0; k < count(&v); k++) o->values[o->n][k] += sign * ((const float *)v.data)[k];
-        o->n++;
-    }
-}
-
-static void train(scratch *t, const char *device, bool no_fuse, const ir_module *m, outcome *o)
-{
-    const rt_session_options options = {.device = device, .threads = 1, .no_tune = true, .no_fuse = no_fuse};
-    rt_tensor in[MAX_INPUTS];
-    rt_session *s;
-    const int inputs = make_inputs(ir_graph_by_role(m, IR_GRAPH_train_step), in);
-    *o = (outcome){.n = 0};
-    must(t, rt_session_open(m, &options, t->d, &s));
-    set_parameters(t, s);
-    add_parameters(t, s, -1, o);
-    for (int i = 0; i < STEPS; i++) must(t, rt_session_run(s, "train_step", in, inputs, t->d));
-    add_parameters(t, s, 1, o);
-    rt_session_close(s);
-    for (int i = 0; i < inputs; i++) free(in[i].data);
-}
-
-/* Within `bound` of the length of the vector, or of 0.5: the gradient of a bias of keys is zero but for rounding. */
-static void compare(const char *net, const char *what, const outcome *a, const outcome *b, double bound)
-{
-    assert_int_equal(a->n, b->n);
-    for (int k = 0; k < a->n; k++) {
-        double difference = 0, norm = 0;
-        for (size_t i = 0; i < a->count[k]; i++) {
-            difference += pow(a->values[k][i] - b->values[k][i], 2);
-            norm += pow(a->values[k][i], 2);
-        }
-        if (!(sqrt(difference) <= bound * fmax(sqrt(norm), 0.5)))
-            fail_msg("%s, @%s, %s: distance %.3g of %.3g", net, a->name[k], what, sqrt(difference), sqrt(norm));
-    }
 }
 
 TEST_SCRATCH(devices_agree)
