@@ -14,6 +14,7 @@
  *
  * Requires: forward phase only; runs after mixed precision, because only low types are padded. */
 #include "ir/ops/formulas.h"
+#include "passes/amp/explain.h"
 #include "passes/pass.h"
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@ enum { COLUMNS = 8 };
 
 typedef struct padding {
     int64_t classes, columns;
-    diag *diag;
+    const compile *compile;
 } padding;
 
 static bool has_columns(const ir_type *t, int64_t n) { return t->rank > 0 && t->dims[t->rank - 1] == n; }
@@ -89,15 +90,25 @@ static ir_value *pad(ir_builder *b, ir_value *v, int axis, const padding *p)
     return named(ir_pad(b, v, type.dims), v);
 }
 
+static const char *describe(const ir_value *matrix, const padding *p)
+{
+    arena *a = matrix->graph->module->arena;
+    const int64_t *dims = matrix->type.dims, size = (int64_t)ir_dtype_size(matrix->type.dtype);
+    const char *text = arena_printf(a, "columns %" PRId64 " to %" PRId64 " are padding", p->classes, p->columns - 1);
+    if (ir_dim_is_symbolic(dims[0]) || ir_dim_is_symbolic(dims[1])) return text;
+    return arena_printf(a, "%s, each step writes %" PRId64 " bytes of padded weights", text, dims[0] * dims[1] * size);
+}
+
 static ir_value *pad_product(ir_builder *b, const ir_node *n, const padding *p)
 {
     ir_value *bias = ir_in(n, IR_IN(matmul, bias)), *matrix = pad(b, ir_in(n, 1), axis_of(n), p);
     if (bias) bias = pad(b, bias, bias->type.rank - 1, p);
     ir_node *product = ir_new(b, IR_OP_matmul, 3, ir_in(n, 0), matrix, bias);
-    if (!product) return NULL;
+    if (!product || !matrix) return NULL;
     for (int i = 0; i < ir_op_get(n->op)->n_attr; i++) product->attr[i] = n->attr[i];
-    product->note = arena_printf(n->out[0]->graph->module->arena, "%s%scolumns %" PRId64 " to %" PRId64 " are padding",
-                                 n->note ? n->note : "", n->note ? ", " : "", p->classes, p->columns - 1);
+    const char *text = describe(matrix, p);
+    product->note = n->note ? arena_printf(n->graph->module->arena, "%s, %s", n->note, text) : text;
+    amp_explain_more(n, text, p->compile);
     return ir_done(b, product);
 }
 
@@ -125,11 +136,12 @@ static ir_value *pad_scores(ir_builder *b, ir_value *v, const padding *p)
     return named(padded, v);
 }
 
-static void pad_loss(ir_node *n, diag *d)
+static void pad_loss(ir_node *n, const compile *c)
 {
+    diag *d = c->diag;
     const ir_type *x = &ir_in(n, 0)->type;
     const int64_t classes = x->rank == 2 && !ir_dim_is_symbolic(x->dims[1]) ? x->dims[1] : 0;
-    const padding p = {classes, (classes + COLUMNS - 1) / COLUMNS * COLUMNS, d};
+    const padding p = {classes, (classes + COLUMNS - 1) / COLUMNS * COLUMNS, c};
     const bool is_alone = !ir_in(n, IR_IN(softmax_cross_entropy, weight)) &&
                           !ir_value_used(n->out[IR_OUT(softmax_cross_entropy, lse)]) &&
                           !ir_value_used(n->out[IR_OUT(softmax_cross_entropy, log_prob)]);
@@ -150,7 +162,7 @@ ampc_status pass_pad(ir_module *m, compile *c)
         ir_graph *g = m->graphs.items[i];
         if (g->role != IR_GRAPH_train) continue;
         for (ir_node *n = g->first; n; n = n->next)
-            if (n->op == IR_OP_softmax_cross_entropy && n->phase == IR_FORWARD) pad_loss(n, c->diag);
+            if (n->op == IR_OP_softmax_cross_entropy && n->phase == IR_FORWARD) pad_loss(n, c);
         pass_remove_dead(g);
     }
     return diag_status(c->diag);

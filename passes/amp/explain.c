@@ -138,9 +138,30 @@ static void print_json(FILE *f, const node_report *r)
     putc('\n', f);
 }
 
+static bool explains_all(const compile_options *o) { return strcmp(o->explain, "all") == 0; }
+
+void amp_explain_more(const ir_node *n, const char *sentence, const compile *c)
+{
+    FILE *f = c->report.text;
+    const compile_options *o = c->options;
+    if (!f || !n->loc.op || pass_explains(o) != EXPLAINS_NODES || n->graph != pass_primary(n->graph->module)) return;
+    if (!explains_all(o) && strcmp(o->explain, n->loc.node) != 0) return;
+    if (!o->json) {
+        diag_print(f, "%s (%s): %s\n", n->loc.node, n->loc.op, sentence);
+        return;
+    }
+    json_writer w = {.file = f};
+    json_begin(&w, NULL, '{');
+    json_write_string(&w, "name", n->loc.node);
+    json_write_string(&w, "op", n->loc.op);
+    json_write_string(&w, "more", sentence);
+    json_end(&w, '}');
+    putc('\n', f);
+}
+
 static void explain(const compile_options *o, compile_report *report, size_t from)
 {
-    const bool all = strcmp(o->explain, "all") == 0;
+    const bool all = explains_all(o);
     report->explained |= all;
     for (size_t i = from; i < report->nodes.count; i++) {
         const node_report *r = report->nodes.items[i];

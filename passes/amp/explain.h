@@ -22,6 +22,9 @@ typedef struct node_report {
  * was lowered to, the last coloured one is recorded. */
 void amp_report_nodes(const ir_graph *g, const amp_scope *s);
 
+/* Prints another sentence about the model node that n comes from, found by a later pass, if --explain selects it. */
+void amp_explain_more(const ir_node *n, const char *sentence, const compile *c);
+
 /* The record of the model node that n comes from; NULL: it comes from none, or nothing was recorded. */
 const node_report *amp_node_report(const compile_report *r, const ir_node *n, arena *a);
 
